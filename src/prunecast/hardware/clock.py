@@ -1,0 +1,40 @@
+"""The SM clock under load: seconds = cycles / clock, and the clock falls with activity.
+
+Any tensor work drops the clock of an H200 from 1980 to 1800 MHz within 20 us, and from a tensor duty of
+about 0.7 on the power limit lowers it further, in bursts too. NVML does not show it; the numbers in the
+specs were read inside kernels (clock64 over globaltimer).
+"""
+
+import numpy as np
+
+from prunecast.errors import BadInput
+from prunecast.hardware.spec import GpuSpec
+
+__all__ = ["STATES", "sm_clock_hz"]
+
+STATES = ("burst", "sustained")
+"""burst: at most about 5 ms of work, then at least 30 ms of rest. sustained: back to back at the power limit."""
+
+
+def sm_clock_hz(gpu: GpuSpec, *, tensor_duty: float, l2_bytes_per_clk_per_sm: float, state: str) -> float:
+    """SM clock in Hz while a kernel runs.
+
+    Parameters
+    ----------
+    tensor_duty : share of cycles in which the tensor pipes work, 0 to 1
+    l2_bytes_per_clk_per_sm : mean traffic from L2 into each SM; moving data draws power too
+    state : `burst` or `sustained`
+
+    Activity is the tensor duty plus `clock_activity_per_l2_byte_per_clk` times the traffic. Between the
+    measured points the clock is linear in activity; past the last one it goes on with the last slope.
+    Without tensor work the clock is the GPU's highest.
+    """
+    if state not in STATES:
+        raise BadInput(f"state must be one of {', '.join(STATES)}, got {state!r}")
+    if tensor_duty <= 0.0:
+        return gpu.max_clock_hz
+    activity = tensor_duty + gpu.clock_activity_per_l2_byte_per_clk * l2_bytes_per_clk_per_sm
+    clocks = gpu.clock_burst_hz if state == "burst" else gpu.clock_sustained_hz
+    beyond = max(0.0, activity - gpu.clock_activity[-1])
+    slope = (clocks[-1] - clocks[-2]) / (gpu.clock_activity[-1] - gpu.clock_activity[-2])
+    return float(np.interp(activity, gpu.clock_activity, clocks)) + slope * beyond

@@ -1,0 +1,90 @@
+"""How many blocks of a kernel an SM holds at once, and which resource is the limit."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from prunecast.hardware.spec import GpuSpec
+
+__all__ = ["BlockResources", "Occupancy", "occupancy"]
+
+
+class BlockResources(NamedTuple):
+    """What one thread block occupies on an SM."""
+
+    threads: int
+    registers_per_thread: int
+    """At entry, as the compiler reports them."""
+    shared_bytes: int
+    """Static and dynamic, without what the system reserves."""
+    stages: int = 0
+    """Slots of the copy ring in shared memory; 0 where there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occupancy:
+    """Blocks and warps resident on one SM.
+
+    Parameters
+    ----------
+    blocks_per_sm : 0 if not a single block fits
+    limiter : what stops one more block: `warps`, `blocks`, `registers` or `shared memory`; the first of
+        these on a tie
+    limits : blocks that each resource alone would allow
+    warps_per_sm : resident warps
+    share : resident warps over the most that the SM holds
+    """
+
+    blocks_per_sm: int
+    limiter: str
+    limits: dict[str, int]
+    warps_per_sm: int
+    share: float
+
+
+def occupancy(resources: BlockResources, gpu: GpuSpec) -> Occupancy:
+    """Count the blocks that fit on one SM.
+
+    Registers are given out per warp in units of `register_allocation_per_warp`, rounded down to a multiple
+    of the sub-partitions for the number of warps; shared memory in units of `shared_allocation_bytes` after
+    adding the reserved bytes. Source: the CUDA occupancy calculator's rules.
+    """
+    warps = -(-resources.threads // 32)
+    limits = {
+        "warps": gpu.warps_per_sm // warps,
+        "blocks": gpu.blocks_per_sm,
+        "registers": _blocks_by_registers(resources, warps, gpu),
+        "shared memory": _blocks_by_shared(resources, gpu),
+    }
+    if resources.threads > gpu.threads_per_block:
+        limits["warps"] = 0
+    limiter = min(limits, key=lambda name: limits[name])
+    blocks = limits[limiter]
+    return Occupancy(
+        blocks_per_sm=blocks,
+        limiter=limiter,
+        limits=limits,
+        warps_per_sm=blocks * warps,
+        share=blocks * warps / gpu.warps_per_sm,
+    )
+
+
+def _blocks_by_registers(resources: BlockResources, warps: int, gpu: GpuSpec) -> int:
+    if resources.registers_per_thread > gpu.registers_per_thread:
+        return 0
+    if resources.registers_per_thread == 0:
+        return gpu.blocks_per_sm
+    per_warp = _round_up(32 * resources.registers_per_thread, gpu.register_allocation_per_warp)
+    partitions = gpu.sub_partitions_per_sm
+    warps_that_fit = gpu.registers_per_sm // per_warp // partitions * partitions
+    return warps_that_fit // warps
+
+
+def _blocks_by_shared(resources: BlockResources, gpu: GpuSpec) -> int:
+    if resources.shared_bytes > gpu.shared_bytes_per_block:
+        return 0
+    per_block = _round_up(resources.shared_bytes + gpu.shared_reserved_bytes_per_block, gpu.shared_allocation_bytes)
+    return gpu.shared_bytes_per_sm // per_block if per_block else gpu.blocks_per_sm
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit

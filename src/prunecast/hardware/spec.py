@@ -1,0 +1,128 @@
+"""`GpuSpec`: the numbers of one GPU model, with the unit of each in its name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+__all__ = ["KINDS", "GpuSpec", "Provenance", "quantity_units"]
+
+KINDS = ("datasheet", "measured", "fitted", "guess")
+"""Where a number comes from; `guess` is a value carried over from a related GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where one number of a spec comes from.
+
+    Parameters
+    ----------
+    unit : the unit the value is given in, equal to the unit of the field it fills
+    kind : one of `KINDS`
+    source : document, section and date, or the measurement and its date
+    """
+
+    unit: str
+    kind: str
+    source: str
+
+
+def _quantity(unit: str) -> Any:
+    return field(metadata={"unit": unit})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GpuSpec:
+    """One GPU model. Every quantity has a row of the same name in `provenance`.
+
+    Rates "per clk" are per SM clock cycle; "achieved" rates are what a good copy kernel reaches.
+    """
+
+    name: str
+    """Name on the command line, e.g. `h200-sxm`."""
+    title: str
+    """The vendor's name, e.g. `NVIDIA H200 SXM`."""
+    compute_capability: int
+    """Ten times the major plus the minor number: 90 for 9.0."""
+    provenance: Mapping[str, Provenance]
+    fingerprint: str
+    """First 16 hex digits of the SHA-256 of the values: two specs with equal numbers share it."""
+
+    # Chip
+    sm_count: int = _quantity("count")
+    sub_partitions_per_sm: int = _quantity("count")
+    max_clock_hz: float = _quantity("Hz")
+    power_limit_w: float = _quantity("W")
+
+    # What one SM holds
+    warps_per_sm: int = _quantity("count")
+    blocks_per_sm: int = _quantity("count")
+    threads_per_block: int = _quantity("count")
+    registers_per_sm: int = _quantity("count")
+    registers_per_thread: int = _quantity("count")
+    register_allocation_per_warp: int = _quantity("count")
+    shared_bytes_per_sm: int = _quantity("byte")
+    shared_bytes_per_block: int = _quantity("byte")
+    shared_reserved_bytes_per_block: int = _quantity("byte")
+    shared_allocation_bytes: int = _quantity("byte")
+
+    # Arithmetic; FMA counts one multiply and one add, tensor rates are with fp32 accumulation
+    tensor_fp16_fma_per_clk_per_sm: int = _quantity("FMA/clk")
+    tensor_bf16_fma_per_clk_per_sm: int = _quantity("FMA/clk")
+    tensor_tf32_fma_per_clk_per_sm: int = _quantity("FMA/clk")
+    fp32_fma_per_clk_per_sm: int = _quantity("FMA/clk")
+    mma_sync_share: float = _quantity("ratio")
+    """Share of the tensor rate that warp-level mma.sync reaches (0.63 on Hopper, 1 before)."""
+    sparse_tensor_factor: float = _quantity("ratio")
+    """Rate of 2:4 sparse tensor instructions over dense ones; 0 where there are none."""
+    tensor_latency_cycles: int = _quantity("cycle")
+    """From the end of an instruction's time in the tensor pipe to its result being readable."""
+
+    # Memory, from the SM outward
+    shared_bytes_per_clk_per_sm: int = _quantity("byte/clk")
+    shared_latency_cycles: int = _quantity("cycle")
+    l1_latency_cycles: int = _quantity("cycle")
+    l2_port_bytes_per_clk_per_sm: float = _quantity("byte/clk")
+    l2_bytes: int = _quantity("byte")
+    l2_usable_bytes: int = _quantity("byte")
+    """Footprint up to which reads keep close to full L2 bandwidth."""
+    l2_bytes_per_s: float = _quantity("byte/s")
+    """Achieved read bandwidth of the whole L2 at `max_clock_hz`."""
+    l2_latency_cycles: int = _quantity("cycle")
+    dram_bytes: int = _quantity("byte")
+    dram_peak_bytes_per_s: float = _quantity("byte/s")
+    dram_bytes_per_s: float = _quantity("byte/s")
+    """Achieved bandwidth, reads and writes together."""
+    dram_latency_cycles: int = _quantity("cycle")
+    """Of a read that misses L2, from issue to use."""
+
+    # Waiting and starting
+    barrier_latency_cycles: int = _quantity("cycle")
+    """From the last arrival at a barrier to the first issue of a warp that slept on it."""
+    block_start_cycles: int = _quantity("cycle")
+    """From a free slot on an SM to the first instruction of the block that takes it."""
+    stream_launch_s: float = _quantity("s")
+    """Time per kernel of back-to-back empty kernels in a stream."""
+    graph_launch_s: float = _quantity("s")
+    """The same inside a CUDA graph."""
+
+    # The SM clock against activity, see hardware/clock.py
+    clock_activity: tuple[float, ...] = _quantity("ratio")
+    clock_burst_hz: tuple[float, ...] = _quantity("Hz")
+    clock_sustained_hz: tuple[float, ...] = _quantity("Hz")
+    clock_activity_per_l2_byte_per_clk: float = _quantity("clk/byte")
+    """Activity that moving one byte per clk and SM from L2 adds to the tensor duty."""
+
+    @property
+    def has_wgmma(self) -> bool:
+        """Whether warpgroup tensor instructions and bulk copies exist (compute capability 9.0 only)."""
+        return self.compute_capability == 90
+
+    @property
+    def has_async_copy(self) -> bool:
+        """Whether cp.async exists (compute capability 8.0 and later)."""
+        return self.compute_capability >= 80
+
+
+def quantity_units() -> dict[str, str]:
+    """Field name -> unit, for every quantity that a spec file must give."""
+    return {f.name: f.metadata["unit"] for f in fields(GpuSpec) if "unit" in f.metadata}

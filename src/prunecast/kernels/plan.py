@@ -1,0 +1,206 @@
+"""`KernelPlan`: everything that is decided before a launch. The one contract of the four readers.
+
+The simulator, the performance model, the CPU reference and the CUDA kernel read the same columns;
+nobody rebuilds the work list.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from prunecast.errors import BadInput
+from prunecast.hardware.occupancy import BlockResources
+from prunecast.kernels.program import WarpProgram
+from prunecast.patterns.element_map import ElementMap
+from prunecast.patterns.tile_map import IntArray, TileMap
+
+__all__ = ["DTYPE_BYTES", "BlockShape", "KernelPlan", "PlanDoesNotFit", "Schedule", "WorkList"]
+
+DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
+"""Bytes of one element of A, B and C; sums are fp32 throughout."""
+
+
+class PlanDoesNotFit(BadInput):
+    """No block of the plan fits on an SM of the GPU, or its work list breaks a rule of the contract."""
+
+
+class Schedule(IntEnum):
+    """How blocks come by their items."""
+
+    HARDWARE = 0
+    """One item per block; the GPU starts blocks in order as slots come free."""
+    STATIC = 1
+    """Persistent grid, all resident at once: block b walks items block_start[b] to block_start[b + 1]."""
+    DYNAMIC = 2
+    """Persistent grid: each block draws the next item of the list from a counter."""
+
+
+class BlockShape(NamedTuple):
+    """The tile of C that a block computes, and its k-step."""
+
+    block_m: int
+    """Rows of A."""
+    block_n: int
+    """Tokens (columns of B)."""
+    block_k: int
+    """Kept columns of one k-step."""
+
+
+class WorkList(NamedTuple):
+    """Work items, one int32 column per field, each of shape (items,) unless said otherwise.
+
+    Item i multiplies kept columns k_start[i] <= j < k_stop[i] (positions in the tile's own list) of tile
+    `tile[i]` with tokens token_start[i] <= n < token_stop[i]. A split item is part `part[i]` of `parts[i]`
+    of reduction group `group[i]`; exactly one part of a group is the owner, which adds the other parts'
+    sums in the order of `part` and writes C. In a block's list every non-owner part precedes every owner
+    of a split group, so that owners can wait without deadlock.
+    """
+
+    block_start: IntArray
+    """(blocks + 1,); for DYNAMIC the grid size is `KernelPlan.blocks` and this is [0, items]."""
+    tile: IntArray
+    token_start: IntArray
+    token_stop: IntArray
+    k_start: IntArray
+    k_stop: IntArray
+    group: IntArray
+    """Reduction group, 0 <= group < groups; -1 for unsplit items."""
+    part: IntArray
+    """Place of the part in k order; 0 for unsplit items."""
+    parts: IntArray
+    """Number of parts of the group; 1 for unsplit items."""
+    owner: IntArray
+    """1 if the item writes C (unsplit items do), 0 if it hands partial sums over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KernelPlan:
+    """One launch of one kernel: C (M, N) = (A * mask) (M, K) @ B (K, N).
+
+    Parameters
+    ----------
+    kernel : name of the kernel, e.g. `stspmm`
+    n : tokens, the columns of B and C
+    dtype : `fp16`, `bf16` or `fp32`, of A, B and C
+    tiles : the tiles that `work.tile` counts; a CSR kernel sees every row as a tile of its own
+    inner : elements kept inside the tiles (2:4), or None where tiles keep all of theirs
+    work, schedule : the work list and how blocks come by it
+    blocks : thread blocks launched
+    shape : tile of C per block and k-step
+    resources : what one block occupies on an SM
+    programs : what its warps do, one entry per role; their warps add up to the block's threads
+    tensor : `wgmma`, `mma`, `sparse-wgmma`, `sparse-mma`, or `none` for CUDA cores
+    k_order : `gather` if kept columns are fetched row by row of B, `box` if B is read in contiguous slabs
+
+    Raises
+    ------
+    PlanDoesNotFit : the work list breaks the contract of `WorkList`
+    """
+
+    kernel: str
+    n: int
+    dtype: str
+    tiles: TileMap
+    inner: ElementMap | None = None
+    work: WorkList
+    schedule: Schedule
+    blocks: int
+    shape: BlockShape
+    resources: BlockResources
+    programs: tuple[WarpProgram, ...]
+    tensor: str
+    k_order: str = "gather"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "work", WorkList(*(_frozen_int32(column) for column in self.work)))
+        _check_work(self)
+
+    @property
+    def m(self) -> int:
+        """Rows of A."""
+        return self.tiles.m
+
+    @property
+    def k(self) -> int:
+        """Columns of A."""
+        return self.tiles.k
+
+    @property
+    def item_count(self) -> int:
+        """Number of work items."""
+        return int(self.work.tile.size)
+
+    @property
+    def steps_per_item(self) -> IntArray:
+        """(items,) int32: k-steps of each item, the last one possibly partial."""
+        return (-(-(self.work.k_stop - self.work.k_start) // self.shape.block_k)).astype(np.int32)
+
+    @property
+    def pattern(self) -> str:
+        """Canonical pattern string of what is kept."""
+        return (self.inner or self.tiles).pattern
+
+    @property
+    def density(self) -> float:
+        """Kept elements over M * K, those inside the tiles if they are sparse themselves."""
+        return (self.inner or self.tiles).density
+
+    @property
+    def sparsity(self) -> float:
+        """1 - density."""
+        return 1.0 - self.density
+
+    def fingerprint(self) -> str:
+        """First 16 hex digits of the SHA-256 of shape, map, work list, schedule and resources."""
+        text = f"{self.kernel} {self.n} {self.dtype} {self.tensor} {self.schedule} {self.blocks} {self.shape}"
+        digest = hashlib.sha256(f"{text} {self.resources} {self.tiles.fingerprint()}".encode())
+        if self.inner is not None:
+            digest.update(self.inner.fingerprint().encode())
+        for column in self.work:
+            digest.update(column.tobytes())
+        return digest.hexdigest()[:16]
+
+
+def _frozen_int32(column: IntArray) -> IntArray:
+    column = np.ascontiguousarray(column, dtype=np.int32)
+    column.flags.writeable = False
+    return column
+
+
+def _check_work(plan: KernelPlan) -> None:
+    work, items = plan.work, plan.work.tile.size
+    if any(column.shape != (items,) for column in work[1:]):
+        raise PlanDoesNotFit(f"{plan.kernel}: work list columns must all have {items} entries")
+    start = work.block_start
+    if start[0] != 0 or start[-1] != items or np.any(np.diff(start) < 0):
+        raise PlanDoesNotFit(f"{plan.kernel}: block_start must rise from 0 to {items}")
+    if plan.schedule is not Schedule.DYNAMIC and start.size != plan.blocks + 1:
+        raise PlanDoesNotFit(f"{plan.kernel}: block_start has {start.size} entries for {plan.blocks} blocks")
+    if plan.schedule is Schedule.HARDWARE and plan.blocks != items:
+        raise PlanDoesNotFit(f"{plan.kernel}: hardware dispatch needs one item per block, got {items} items")
+    if items and (np.any(work.k_stop < work.k_start) or np.any(work.token_stop <= work.token_start)):
+        raise PlanDoesNotFit(f"{plan.kernel}: an item has an empty token range or a negative k range")
+    threads = 32 * sum(program.warps for program in plan.programs)
+    if threads != plan.resources.threads:
+        raise PlanDoesNotFit(f"{plan.kernel}: programs use {threads} threads, resources say {plan.resources.threads}")
+    _check_groups(plan)
+
+
+def _check_groups(plan: KernelPlan) -> None:
+    """One owner per group, and no owner of a split group before a non-owner part in any block's list."""
+    work = plan.work
+    split = work.group >= 0
+    groups = int(work.group.max()) + 1 if split.any() else 0
+    owners = np.bincount(work.group[split & (work.owner == 1)], minlength=groups)
+    if np.any(owners != 1) or np.any(work.owner[~split] != 1):
+        raise PlanDoesNotFit(f"{plan.kernel}: every reduction group needs exactly one owner")
+    waits = (split & (work.owner == 1)).astype(np.int64)
+    waits_before = np.cumsum(waits) - waits
+    if plan.schedule is Schedule.STATIC and work.tile.size:
+        block_of_item = np.repeat(np.arange(plan.blocks), np.diff(work.block_start))
+        waits_before -= waits_before[work.block_start[block_of_item]]
+    if np.any(waits_before[split & (work.owner == 0)] > 0):
+        raise PlanDoesNotFit(f"{plan.kernel}: a part stands behind an owner that may wait for it")

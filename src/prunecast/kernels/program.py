@@ -1,0 +1,117 @@
+"""What the warps of a block do: the program that each kernel declares and the simulator lowers for a GPU.
+
+Amounts are facts about the kernel (bytes, FMA, instructions), never cycles: cycles belong to a GPU.
+A block runs its work items one after another; for each item a warp runs
+
+    begin, then fill for the first `stages - 1` steps, then step for every step, then end
+
+and, once each, `start` before the first item and `finish` after the last. A step is one k-step: a slab
+of `block_k` kept columns. Steps go round a ring of `stages` slots in shared memory; slot `s` has a
+*full* barrier (its copies have landed) and an *empty* barrier (its readers are done).
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+__all__ = ["Instruction", "Op", "WarpProgram", "When"]
+
+
+class Op(IntEnum):
+    """What one instruction does, and what its `amount` means."""
+
+    ISSUE = 0
+    """Plain instructions: `issue` of them, nothing else."""
+    FMA = 1
+    """`issue` fp32 multiply-add instructions of a full warp."""
+    COPY_A = 2
+    """Asynchronous copy of packed weights into the step's slot, arriving on its full barrier. Bytes."""
+    COPY_B = 3
+    """Asynchronous copy of a box of B (the step's columns, contiguous in B). Bytes per column."""
+    GATHER_B = 4
+    """Asynchronous copy of the rows of B that the step's kept columns name, shared evenly by the warps of
+    the role. Bytes per column."""
+    LOAD_A = 5
+    """As COPY_A, into registers: the warp meets the data at WAIT_LOAD. Bytes."""
+    LOAD_B = 6
+    """As GATHER_B, into registers. Bytes per column."""
+    LOAD_INDEX = 7
+    """Indices of the step's kept columns, into registers. Bytes."""
+    WAIT_LOAD = 8
+    """Sleep until all loads of this warp have arrived."""
+    WAIT_EMPTY = 9
+    """Sleep until the step's slot has been read by everyone since its last use."""
+    WAIT_FULL = 10
+    """Sleep until all copies into the step's slot have landed."""
+    RELEASE = 11
+    """Arrive on the empty barrier of the slot of the step `amount` steps back (0 = this step)."""
+    MMA = 12
+    """Tensor instructions. `amount` FMA by this warp, reading `operand_bytes` of shared memory; the warp
+    goes on at once."""
+    MMA_SYNC = 13
+    """The same for warp-level mma.sync: the warp goes on when the tensor pipe has taken them."""
+    WAIT_MMA = 14
+    """Sleep until at most `amount` (0 or 1) of this warp's MMA instructions are unfinished."""
+    SHARED = 15
+    """Read or write `amount` bytes of shared memory and wait for it."""
+    STORE_C = 16
+    """Write `amount` bytes of C; the warp goes on at once."""
+    STORE_PARTIAL = 17
+    """Write `amount` bytes of fp32 partial sums and signal the reduction group."""
+    WAIT_PARTS = 18
+    """Sleep until all other parts of the item's reduction group have signalled."""
+    LOAD_PARTIALS = 19
+    """Read `amount` bytes of partial sums from each other part of the group; meet them at WAIT_LOAD."""
+    SYNC = 20
+    """Barrier of all warps of the role."""
+
+
+class When(IntEnum):
+    """Which items an instruction belongs to."""
+
+    ALWAYS = 0
+    PARTIAL = 1
+    """Parts of a split tile that hand their sums over."""
+    OWNER = 2
+    """The part of a split tile that collects the sums and writes C."""
+    FINAL = 3
+    """Items that write C: unsplit ones and owners."""
+
+
+class Instruction(NamedTuple):
+    """One instruction of a warp program.
+
+    `amount` is for a full tile (`block_m` x `block_n`); data moves are clipped to the item's rows and
+    tokens when they run. `issue` counts the warp instructions it stands for.
+    """
+
+    op: Op
+    amount: int = 0
+    issue: int = 1
+    per_k16: bool = False
+    """`amount`, `issue` and `operand_bytes` are for 16 kept columns, and scale with those of the step."""
+    ahead: int = 0
+    """Acts on the step this many steps later (a copy that runs ahead); skipped where there is none."""
+    when: When = When.ALWAYS
+    leader: bool = False
+    """Issued by the first warp of the role only."""
+    operand_bytes: int = 0
+    multicast: int = 1
+    """Blocks of a cluster that share one read of L2."""
+
+
+Code = tuple[Instruction, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarpProgram:
+    """The program of one role: `warps` warps of the block that do the same thing."""
+
+    role: str
+    warps: int
+    start: Code = ()
+    begin: Code = ()
+    fill: Code = ()
+    step: Code = ()
+    end: Code = ()
+    finish: Code = ()

@@ -1,0 +1,111 @@
+"""`TileMap`: which rows and columns of A form the tiles that a kernel multiplies."""
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["IntArray", "MaskArray", "TileMap", "WeightArray"]
+
+IntArray = npt.NDArray[np.int32]
+MaskArray = npt.NDArray[np.bool_]
+WeightArray = npt.NDArray[np.floating]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TileMap:
+    """Tiles of A (M, K): each a set of rows that share one set of kept columns.
+
+    A tile keeps every element at its rows x its columns, zeros included: the map says what work is
+    done, not which values are non-zero. A row of A belongs to at most one tile; a row in no tile gives
+    a row of zeros in C. A tile may keep no column at all.
+
+    Parameters
+    ----------
+    m, k : shape of A
+    row_start : (tiles + 1,) int32; rows of tile t are row_index[row_start[t]:row_start[t + 1]]
+    row_index : (rows in tiles,) int32, rows of A, each at most once
+    column_start : (tiles + 1,) int32, the same for kept columns
+    column_index : (kept columns of all tiles,) int32, ascending inside a tile
+    pattern : canonical pattern string that built the map, e.g. `tile-wise:128`
+
+    Raises
+    ------
+    ValueError : a column does not describe such a map
+    """
+
+    m: int
+    k: int
+    row_start: IntArray
+    row_index: IntArray
+    column_start: IntArray
+    column_index: IntArray
+    pattern: str
+
+    def __post_init__(self) -> None:
+        for name in ("row_start", "row_index", "column_start", "column_index"):
+            column = np.ascontiguousarray(getattr(self, name), dtype=np.int32)
+            column.flags.writeable = False
+            object.__setattr__(self, name, column)
+        if self.row_start.shape != self.column_start.shape:
+            raise ValueError(f"row_start and column_start differ: {self.row_start.shape} {self.column_start.shape}")
+        _check_starts("row_start", self.row_start, self.row_index.size)
+        _check_starts("column_start", self.column_start, self.column_index.size)
+        _check_range("row_index", self.row_index, self.m)
+        _check_range("column_index", self.column_index, self.k)
+        if np.unique(self.row_index).size != self.row_index.size:
+            raise ValueError("row_index: a row lies in two tiles")
+        rises = np.diff(self.column_index) > 0
+        first_of_tile = self.column_start[1:-1]
+        first_of_tile = first_of_tile[(first_of_tile > 0) & (first_of_tile < self.column_index.size)]
+        rises[first_of_tile - 1] = True
+        if not rises.all():
+            raise ValueError("column_index: kept columns of a tile must ascend")
+
+    @property
+    def tile_count(self) -> int:
+        """Number of tiles, empty ones included."""
+        return self.row_start.size - 1
+
+    @property
+    def rows_per_tile(self) -> IntArray:
+        """(tiles,) int32."""
+        return np.diff(self.row_start).astype(np.int32)
+
+    @property
+    def kept_per_tile(self) -> IntArray:
+        """(tiles,) int32: kept columns of each tile."""
+        return np.diff(self.column_start).astype(np.int32)
+
+    @property
+    def density(self) -> float:
+        """Kept elements over M * K."""
+        kept = np.dot(self.rows_per_tile.astype(np.int64), self.kept_per_tile.astype(np.int64))
+        return float(kept) / (self.m * self.k)
+
+    def mask(self) -> MaskArray:
+        """(M, K) bool: what the map keeps."""
+        mask = np.zeros((self.m, self.k), dtype=np.bool_)
+        for t in range(self.tile_count):
+            rows = self.row_index[self.row_start[t] : self.row_start[t + 1]]
+            columns = self.column_index[self.column_start[t] : self.column_start[t + 1]]
+            mask[np.ix_(rows, columns)] = True
+        return mask
+
+    def fingerprint(self) -> str:
+        """First 16 hex digits of the SHA-256 of shape and columns."""
+        digest = hashlib.sha256(f"{self.m}x{self.k}".encode())
+        for column in (self.row_start, self.row_index, self.column_start, self.column_index):
+            digest.update(column.tobytes())
+        return digest.hexdigest()[:16]
+
+
+def _check_starts(name: str, start: IntArray, size: int) -> None:
+    if start.size < 1 or start[0] != 0 or start[-1] != size or np.any(np.diff(start) < 0):
+        raise ValueError(f"{name} must rise from 0 to {size}, got {start[:3]}...{start[-1:]}")
+
+
+def _check_range(name: str, index: IntArray, stop: int) -> None:
+    if index.size and (index.min() < 0 or index.max() >= stop):
+        raise ValueError(f"{name} must lie in [0, {stop}), got {index.min()} to {index.max()}")
