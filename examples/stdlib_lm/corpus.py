@@ -87,7 +87,7 @@ def random_windows(data: Tensor, count: int, length_bytes: int, generator: torch
 
 
 def even_windows(data: Tensor, count: int, length_bytes: int) -> Tensor:
-    """Windows (count, length_bytes) whose starts are spread evenly from the first byte to the last possible."""
+    """Windows (count, length_bytes) with starts spread evenly over the whole vector."""
     last_start = data.numel() - length_bytes
     starts = torch.arange(count, device=data.device) * last_start // max(count - 1, 1)
     return windows_at(data, starts, length_bytes)

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Maps (batch, bytes, hidden) to the same shape."""
         q, k, v = (self._split_heads(projection(x)) for projection in (self.q, self.k, self.v))
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.o(mixed.transpose(1, 2).flatten(2))
 
     def _split_heads(self, x: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps (batch, bytes, hidden) to the same shape."""
-        return self.down(F.gelu(self.up(x)))
+        return self.down(functional.gelu(self.up(x)))
 
 
 class Block(nn.Module):
@@ -101,13 +101,13 @@ class LanguageModel(nn.Module):
         x = self.dropout(self.embedding(text) + self.positions(positions))
         for block in self.blocks:
             x = block(x)
-        return F.linear(self.final_norm(x), self.embedding.weight)
+        return functional.linear(self.final_norm(x), self.embedding.weight)
 
 
 def next_byte_loss(model: nn.Module, windows: Tensor) -> Tensor:
     """Mean loss in nats/byte of predicting each byte of the windows (batch, context + 1) but the first."""
     logits = model(windows[:, :-1])
-    return F.cross_entropy(logits.flatten(0, 1).float(), windows[:, 1:].flatten())
+    return functional.cross_entropy(logits.flatten(0, 1).float(), windows[:, 1:].flatten())
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -110,12 +110,14 @@ def update(model: nn.Module, optimizer: torch.optim.Optimizer, windows: Tensor, 
     optimizer.step()
 
 
-def make_update(model: LanguageModel, data: Data, options: argparse.Namespace) -> Callable[[int, float], None]:
+def make_update(
+    model: LanguageModel, data: Data, options: argparse.Namespace
+) -> Callable[[int, float], None]:
     """A function of step and progress that performs one update on freshly drawn windows."""
     device = data.training.device
     optimizer = make_optimizer(model, device)
     generator = torch.Generator(device).manual_seed(options.seed)
-    trained = torch.compile(model) if options.compile else model
+    trained = cast(nn.Module, torch.compile(model)) if options.compile else model
     length_bytes = model.shape.context_bytes + 1
 
     def perform(step: int, progress: float) -> None:

@@ -35,4 +35,5 @@ def save_safetensors(arrays: dict[str, NDArray[np.float16]], training: dict[str,
 
     path = folder / "weights.safetensors"
     save_file(arrays, path, metadata={key: str(training[key]) for key in METADATA_KEYS})
+    path.chmod(0o644)  # safetensors leaves it readable to its owner alone
     return path

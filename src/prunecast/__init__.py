@@ -1,0 +1,68 @@
+"""prunecast: how fast will a pruned layer run on an NVIDIA GPU that you do not have?
+
+    import prunecast
+    table = prunecast.predict("model.safetensors", gpu="h200-sxm", tokens=4096, sparsity=0.75)
+
+This is the face of the package; each name is loaded when it is first used. The rooms behind it, from the
+top floor down: `cli`, `validation`, `codesign`, `simulator` and `models`, `kernels`, `patterns` and
+`hardware`, `errors`. Read first: `kernels/plan.py`, the contract that everything else reads or writes.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prunecast.codesign.compare import compare
+    from prunecast.codesign.explain import explain
+    from prunecast.codesign.predict import predict
+    from prunecast.codesign.prune import prune
+    from prunecast.errors import BadInput
+    from prunecast.hardware import gpu_names, load_gpu
+    from prunecast.models import estimate
+    from prunecast.patterns import parse_pattern
+    from prunecast.simulator import simulate
+
+    __version__: str
+
+__all__ = [
+    "BadInput",
+    "__version__",
+    "compare",
+    "estimate",
+    "explain",
+    "gpu_names",
+    "load_gpu",
+    "parse_pattern",
+    "predict",
+    "prune",
+    "simulate",
+]
+
+_HOME = {
+    "BadInput": "prunecast.errors",
+    "compare": "prunecast.codesign",
+    "estimate": "prunecast.models",
+    "explain": "prunecast.codesign",
+    "gpu_names": "prunecast.hardware",
+    "load_gpu": "prunecast.hardware",
+    "parse_pattern": "prunecast.patterns",
+    "predict": "prunecast.codesign",
+    "prune": "prunecast.codesign",
+    "simulate": "prunecast.simulator",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from its room (PEP 562); importing all of them at once would take a second."""
+    if name == "__version__":
+        value: object = import_module("prunecast.version").tool_version()
+    elif name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+    else:
+        raise AttributeError(f"module 'prunecast' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,25 @@
+"""Numbers of GPU models: specs with their sources, occupancy, and the SM clock under load.
+
+Not here: anything about kernels, plans or weights, and no measuring. Ground floor: imports only
+`prunecast.errors`. Read `spec.py` first (what a GPU is, and in which units), then `occupancy.py`,
+`clock.py` and one file of `data/`; `load.py` and `check.py` turn such a file into a `GpuSpec` or one line
+saying what is wrong with it.
+"""
+
+from prunecast.hardware.clock import STATES, sm_clock_hz
+from prunecast.hardware.load import gpu_names, load_gpu
+from prunecast.hardware.occupancy import BlockResources, Occupancy, occupancy
+from prunecast.hardware.spec import KINDS, GpuSpec, Provenance
+
+__all__ = [
+    "KINDS",
+    "STATES",
+    "BlockResources",
+    "GpuSpec",
+    "Occupancy",
+    "Provenance",
+    "gpu_names",
+    "load_gpu",
+    "occupancy",
+    "sm_clock_hz",
+]

@@ -5,7 +5,7 @@ about 0.7 on the power limit lowers it further, in bursts too. NVML does not sho
 specs were read inside kernels (clock64 over globaltimer).
 """
 
-import numpy as np
+from bisect import bisect_right
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
@@ -13,7 +13,8 @@ from prunecast.hardware.spec import GpuSpec
 __all__ = ["STATES", "sm_clock_hz"]
 
 STATES = ("burst", "sustained")
-"""burst: at most about 5 ms of work, then at least 30 ms of rest. sustained: back to back at the power limit."""
+"""burst: at most about 5 ms of work, then at least 30 ms of rest.
+sustained: back to back at the power limit."""
 
 
 def sm_clock_hz(gpu: GpuSpec, *, tensor_duty: float, l2_bytes_per_clk_per_sm: float, state: str) -> float:
@@ -26,8 +27,8 @@ def sm_clock_hz(gpu: GpuSpec, *, tensor_duty: float, l2_bytes_per_clk_per_sm: fl
     state : `burst` or `sustained`
 
     Activity is the tensor duty plus `clock_activity_per_l2_byte_per_clk` times the traffic. Between the
-    measured points the clock is linear in activity; past the last one it goes on with the last slope.
-    Without tensor work the clock is the GPU's highest.
+    measured points the clock is linear in activity, below the first one it is flat, and past the last one
+    it goes on with the last slope. Without tensor work the clock is the GPU's highest.
     """
     if state not in STATES:
         raise BadInput(f"state must be one of {', '.join(STATES)}, got {state!r}")
@@ -35,6 +36,14 @@ def sm_clock_hz(gpu: GpuSpec, *, tensor_duty: float, l2_bytes_per_clk_per_sm: fl
         return gpu.max_clock_hz
     activity = tensor_duty + gpu.clock_activity_per_l2_byte_per_clk * l2_bytes_per_clk_per_sm
     clocks = gpu.clock_burst_hz if state == "burst" else gpu.clock_sustained_hz
-    beyond = max(0.0, activity - gpu.clock_activity[-1])
-    slope = (clocks[-1] - clocks[-2]) / (gpu.clock_activity[-1] - gpu.clock_activity[-2])
-    return float(np.interp(activity, gpu.clock_activity, clocks)) + slope * beyond
+    return _on_line(activity, gpu.clock_activity, clocks)
+
+
+def _on_line(x: float, xs: tuple[float, ...], ys: tuple[float, ...]) -> float:
+    """Value at x of the line through (xs, ys): flat before the first point, going on past the last one."""
+    if x <= xs[0]:
+        return ys[0]
+    right = min(bisect_right(xs, x), len(xs) - 1)
+    left = right - 1
+    slope = (ys[right] - ys[left]) / (xs[right] - xs[left])
+    return ys[left] + slope * (x - xs[left])

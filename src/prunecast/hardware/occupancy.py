@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
 
 __all__ = ["BlockResources", "Occupancy", "occupancy"]
@@ -46,8 +47,15 @@ def occupancy(resources: BlockResources, gpu: GpuSpec) -> Occupancy:
 
     Registers are given out per warp in units of `register_allocation_per_warp`, rounded down to a multiple
     of the sub-partitions for the number of warps; shared memory in units of `shared_allocation_bytes` after
-    adding the reserved bytes. Source: the CUDA occupancy calculator's rules.
+    adding the reserved bytes. Source: the CUDA occupancy calculator's rules. A block that exceeds a limit
+    of its own (threads, registers per thread, shared memory) gets 0 blocks, not an error.
+
+    Raises
+    ------
+    BadInput : no thread, or a negative resource
     """
+    if resources.threads < 1 or resources.registers_per_thread < 0 or resources.shared_bytes < 0:
+        raise BadInput(f"a block needs at least 1 thread and no negative resource, got {resources}")
     warps = -(-resources.threads // 32)
     limits = {
         "warps": gpu.warps_per_sm // warps,
@@ -82,7 +90,9 @@ def _blocks_by_registers(resources: BlockResources, warps: int, gpu: GpuSpec) ->
 def _blocks_by_shared(resources: BlockResources, gpu: GpuSpec) -> int:
     if resources.shared_bytes > gpu.shared_bytes_per_block:
         return 0
-    per_block = _round_up(resources.shared_bytes + gpu.shared_reserved_bytes_per_block, gpu.shared_allocation_bytes)
+    per_block = _round_up(
+        resources.shared_bytes + gpu.shared_reserved_bytes_per_block, gpu.shared_allocation_bytes
+    )
     return gpu.shared_bytes_per_sm // per_block if per_block else gpu.blocks_per_sm
 
 

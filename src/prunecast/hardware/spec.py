@@ -45,7 +45,7 @@ class GpuSpec:
     """Ten times the major plus the minor number: 90 for 9.0."""
     provenance: Mapping[str, Provenance]
     fingerprint: str
-    """First 16 hex digits of the SHA-256 of the values: two specs with equal numbers share it."""
+    """First 16 hex digits of the SHA-256 of compute capability and values: equal numbers, equal text."""
 
     # Chip
     sm_count: int = _quantity("count")
@@ -68,7 +68,9 @@ class GpuSpec:
     # Arithmetic; FMA counts one multiply and one add, tensor rates are with fp32 accumulation
     tensor_fp16_fma_per_clk_per_sm: int = _quantity("FMA/clk")
     tensor_bf16_fma_per_clk_per_sm: int = _quantity("FMA/clk")
+    """0 where there are no bf16 tensor instructions."""
     tensor_tf32_fma_per_clk_per_sm: int = _quantity("FMA/clk")
+    """0 where there are no tf32 tensor instructions."""
     fp32_fma_per_clk_per_sm: int = _quantity("FMA/clk")
     mma_sync_share: float = _quantity("ratio")
     """Share of the tensor rate that warp-level mma.sync reaches (0.63 on Hopper, 1 before)."""

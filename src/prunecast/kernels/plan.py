@@ -15,7 +15,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import BlockResources
 from prunecast.kernels.program import WarpProgram
 from prunecast.patterns.element_map import ElementMap
-from prunecast.patterns.tile_map import IntArray, TileMap
+from prunecast.patterns.tile_map import IntArray, TileMap, frozen_int32
 
 __all__ = ["DTYPE_BYTES", "BlockShape", "KernelPlan", "PlanDoesNotFit", "Schedule", "WorkList"]
 
@@ -115,7 +115,7 @@ class KernelPlan:
     k_order: str = "gather"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "work", WorkList(*(_frozen_int32(column) for column in self.work)))
+        object.__setattr__(self, "work", WorkList(*(frozen_int32(column) for column in self.work)))
         _check_work(self)
 
     @property
@@ -164,12 +164,6 @@ class KernelPlan:
         return digest.hexdigest()[:16]
 
 
-def _frozen_int32(column: IntArray) -> IntArray:
-    column = np.ascontiguousarray(column, dtype=np.int32)
-    column.flags.writeable = False
-    return column
-
-
 def _check_work(plan: KernelPlan) -> None:
     work, items = plan.work, plan.work.tile.size
     if any(column.shape != (items,) for column in work[1:]):
@@ -183,10 +177,31 @@ def _check_work(plan: KernelPlan) -> None:
         raise PlanDoesNotFit(f"{plan.kernel}: hardware dispatch needs one item per block, got {items} items")
     if items and (np.any(work.k_stop < work.k_start) or np.any(work.token_stop <= work.token_start)):
         raise PlanDoesNotFit(f"{plan.kernel}: an item has an empty token range or a negative k range")
+    _check_items(plan)
     threads = 32 * sum(program.warps for program in plan.programs)
     if threads != plan.resources.threads:
-        raise PlanDoesNotFit(f"{plan.kernel}: programs use {threads} threads, resources say {plan.resources.threads}")
+        raise PlanDoesNotFit(
+            f"{plan.kernel}: programs use {threads} threads, resources say {plan.resources.threads}"
+        )
     _check_groups(plan)
+
+
+def _check_items(plan: KernelPlan) -> None:
+    """Every item lies inside its tile, and its tile and tokens inside the block's tile of C."""
+    work, tiles, shape = plan.work, plan.tiles, plan.shape
+    if work.tile.size == 0:
+        return
+    if work.tile.min() < 0 or work.tile.max() >= tiles.tile_count:
+        raise PlanDoesNotFit(f"{plan.kernel}: an item names a tile outside 0 to {tiles.tile_count - 1}")
+    if work.k_start.min() < 0 or np.any(work.k_stop > tiles.kept_per_tile[work.tile]):
+        raise PlanDoesNotFit(f"{plan.kernel}: an item's k range exceeds the kept columns of its tile")
+    if work.token_start.min() < 0 or work.token_stop.max() > plan.n:
+        raise PlanDoesNotFit(f"{plan.kernel}: an item's tokens lie outside 0 to {plan.n}")
+    tallest = int(tiles.rows_per_tile[work.tile].max())
+    widest = int((work.token_stop - work.token_start).max())
+    if tallest > shape.block_m or widest > shape.block_n:
+        block = f"{shape.block_m} x {shape.block_n}"
+        raise PlanDoesNotFit(f"{plan.kernel}: an item of {tallest} x {widest} exceeds the block's {block}")
 
 
 def _check_groups(plan: KernelPlan) -> None:

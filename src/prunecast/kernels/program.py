@@ -8,6 +8,10 @@ A block runs its work items one after another; for each item a warp runs
 and, once each, `start` before the first item and `finish` after the last. A step is one k-step: a slab
 of `block_k` kept columns. Steps go round a ring of `stages` slots in shared memory; slot `s` has a
 *full* barrier (its copies have landed) and an *empty* barrier (its readers are done).
+
+In `begin` instructions act on the item's first step, in `end` on its last. What acts on a step that the item
+does not have is skipped: an item without k-steps copies and multiplies nothing, waits for no slot and
+releases none, but its `end` writes zeros.
 """
 
 from dataclasses import dataclass
@@ -25,18 +29,20 @@ class Op(IntEnum):
     FMA = 1
     """`issue` fp32 multiply-add instructions of a full warp."""
     COPY_A = 2
-    """Asynchronous copy of packed weights into the step's slot, arriving on its full barrier. Bytes."""
+    """Asynchronous copy of packed weights into the step's slot, arriving on its full barrier. Bytes by this
+    warp."""
     COPY_B = 3
-    """Asynchronous copy of a box of B (the step's columns, contiguous in B). Bytes per column."""
+    """Asynchronous copy of a box of B (the step's columns, contiguous in B). Bytes per column, all by this
+    warp."""
     GATHER_B = 4
     """Asynchronous copy of the rows of B that the step's kept columns name, shared evenly by the warps of
-    the role. Bytes per column."""
+    the role. Bytes per column, also with `per_k16`."""
     LOAD_A = 5
-    """As COPY_A, into registers: the warp meets the data at WAIT_LOAD. Bytes."""
+    """As COPY_A, into registers: the warp meets the data at WAIT_LOAD. Bytes by this warp."""
     LOAD_B = 6
     """As GATHER_B, into registers. Bytes per column."""
     LOAD_INDEX = 7
-    """Indices of the step's kept columns, into registers. Bytes."""
+    """Indices of the step's kept columns, into registers. Bytes by this warp."""
     WAIT_LOAD = 8
     """Sleep until all loads of this warp have arrived."""
     WAIT_EMPTY = 9
@@ -47,7 +53,8 @@ class Op(IntEnum):
     """Arrive on the empty barrier of the slot of the step `amount` steps back (0 = this step)."""
     MMA = 12
     """Tensor instructions. `amount` FMA by this warp, reading `operand_bytes` of shared memory; the warp
-    goes on at once."""
+    goes on at once. With 2:4 weights `amount` counts kept FMA only, half of the dense ones, which run at the
+    dense rate times half of `sparse_tensor_factor`."""
     MMA_SYNC = 13
     """The same for warp-level mma.sync: the warp goes on when the tensor pipe has taken them."""
     WAIT_MMA = 14
@@ -61,7 +68,8 @@ class Op(IntEnum):
     WAIT_PARTS = 18
     """Sleep until all other parts of the item's reduction group have signalled."""
     LOAD_PARTIALS = 19
-    """Read `amount` bytes of partial sums from each other part of the group; meet them at WAIT_LOAD."""
+    """Read `amount` bytes of partial sums from each other part of the group, in order of `part`; meet them at
+    WAIT_LOAD."""
     SYNC = 20
     """Barrier of all warps of the role."""
 

@@ -1,0 +1,29 @@
+"""Performance models: the time of a plan in closed form, a roofline of six levels with waves and balance.
+
+Reads `KernelPlan` and `GpuSpec` and nothing of the simulator, which stands beside it on the same floor; not
+a place for neural networks. It is fast enough for a search loop, bounds the simulator from below, and says
+which level binds.
+
+Read first: `roofline.py` (the whole formula), `amounts.py` (what a plan does), `bounds.py` (what no order of
+events can beat). Then `chains.py` (waits), `waves.py` and `balance.py` (SMs), `traffic.py` (bytes).
+"""
+
+from prunecast.models.amounts import Amounts, plan_amounts
+from prunecast.models.bounds import bound_cycles
+from prunecast.models.estimate import LEVELS, Estimate
+from prunecast.models.roofline import LAUNCHES, estimate
+from prunecast.models.terms import Quantity
+from prunecast.models.traffic import Traffic, plan_traffic
+
+__all__ = [
+    "LAUNCHES",
+    "LEVELS",
+    "Amounts",
+    "Estimate",
+    "Quantity",
+    "Traffic",
+    "bound_cycles",
+    "estimate",
+    "plan_amounts",
+    "plan_traffic",
+]

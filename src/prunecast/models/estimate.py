@@ -39,6 +39,6 @@ class Estimate:
 
     @property
     def bound(self) -> str:
-        """The level with the highest lower bound, or `latency` where it explains less than half of the time."""
+        """The level with the highest lower bound, or `latency` where it explains less than half the time."""
         highest = max(LEVELS, key=lambda level: self.bound_cycles[level])
         return highest if self.bound_cycles[highest] >= 0.5 * self.cycles else "latency"

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from prunecast.patterns.tile_map import IntArray, MaskArray
+from prunecast.patterns.tile_map import (
+    IntArray,
+    MaskArray,
+    check_kept_columns,
+    check_mask,
+    frozen_int32,
+    kept_columns,
+)
 
 __all__ = ["ElementMap", "element_map_from_mask"]
 
@@ -20,6 +27,11 @@ class ElementMap:
     row_start : (M + 1,) int32; kept columns of row i are column_index[row_start[i]:row_start[i + 1]]
     column_index : (kept,) int32, ascending inside a row
     pattern : canonical pattern string that built the map, e.g. `2:4`
+
+    Raises
+    ------
+    ValueError : the columns do not describe such a map
+
     """
 
     m: int
@@ -30,13 +42,10 @@ class ElementMap:
 
     def __post_init__(self) -> None:
         for name in ("row_start", "column_index"):
-            column = np.ascontiguousarray(getattr(self, name), dtype=np.int32)
-            column.flags.writeable = False
-            object.__setattr__(self, name, column)
-        if self.row_start.size != self.m + 1 or self.row_start[-1] != self.column_index.size:
-            raise ValueError(f"row_start must have M + 1 = {self.m + 1} entries ending at {self.column_index.size}")
-        if self.column_index.size and not 0 <= self.column_index.min() <= self.column_index.max() < self.k:
-            raise ValueError(f"column_index must lie in [0, {self.k})")
+            object.__setattr__(self, name, frozen_int32(getattr(self, name)))
+        if self.row_start.shape != (self.m + 1,):
+            raise ValueError(f"row_start must have M + 1 = {self.m + 1} entries, got {self.row_start.shape}")
+        check_kept_columns("row_start", self.row_start, self.column_index, self.k)
 
     @property
     def kept_per_row(self) -> IntArray:
@@ -63,8 +72,8 @@ class ElementMap:
 
 
 def element_map_from_mask(mask: MaskArray, pattern: str) -> ElementMap:
-    """Compress a bool mask (M, K); kept columns of each row in ascending order."""
+    """Compress a bool mask (M, K); kept columns of each row in ascending order. Raises BadInput."""
+    check_mask(mask, pattern)
     m, k = mask.shape
-    row_start = np.concatenate(([0], np.cumsum(mask.sum(axis=1, dtype=np.int64))))
-    column_index = np.flatnonzero(mask.ravel()) % k
-    return ElementMap(m=m, k=k, row_start=row_start, column_index=column_index, pattern=pattern)
+    row_start = np.append(0, np.cumsum(np.count_nonzero(mask, axis=1)))
+    return ElementMap(m=m, k=k, row_start=row_start, column_index=kept_columns(mask), pattern=pattern)

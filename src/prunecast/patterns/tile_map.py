@@ -6,7 +6,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["IntArray", "MaskArray", "TileMap", "WeightArray"]
+from prunecast.errors import BadInput
+
+__all__ = [
+    "IntArray",
+    "MaskArray",
+    "TileMap",
+    "WeightArray",
+    "check_kept_columns",
+    "check_mask",
+    "frozen_int32",
+    "kept_columns",
+]
 
 IntArray = npt.NDArray[np.int32]
 MaskArray = npt.NDArray[np.bool_]
@@ -45,23 +56,15 @@ class TileMap:
 
     def __post_init__(self) -> None:
         for name in ("row_start", "row_index", "column_start", "column_index"):
-            column = np.ascontiguousarray(getattr(self, name), dtype=np.int32)
-            column.flags.writeable = False
-            object.__setattr__(self, name, column)
+            object.__setattr__(self, name, frozen_int32(getattr(self, name)))
         if self.row_start.shape != self.column_start.shape:
-            raise ValueError(f"row_start and column_start differ: {self.row_start.shape} {self.column_start.shape}")
+            shapes = f"{self.row_start.shape} {self.column_start.shape}"
+            raise ValueError(f"row_start and column_start differ: {shapes}")
         _check_starts("row_start", self.row_start, self.row_index.size)
-        _check_starts("column_start", self.column_start, self.column_index.size)
         _check_range("row_index", self.row_index, self.m)
-        _check_range("column_index", self.column_index, self.k)
         if np.unique(self.row_index).size != self.row_index.size:
             raise ValueError("row_index: a row lies in two tiles")
-        rises = np.diff(self.column_index) > 0
-        first_of_tile = self.column_start[1:-1]
-        first_of_tile = first_of_tile[(first_of_tile > 0) & (first_of_tile < self.column_index.size)]
-        rises[first_of_tile - 1] = True
-        if not rises.all():
-            raise ValueError("column_index: kept columns of a tile must ascend")
+        check_kept_columns("column_start", self.column_start, self.column_index, self.k)
 
     @property
     def tile_count(self) -> int:
@@ -99,6 +102,36 @@ class TileMap:
         for column in (self.row_start, self.row_index, self.column_start, self.column_index):
             digest.update(column.tobytes())
         return digest.hexdigest()[:16]
+
+
+def frozen_int32(column: npt.ArrayLike) -> IntArray:
+    """`column` as a contiguous read-only int32 array; the caller's own array stays writable."""
+    frozen = np.ascontiguousarray(column, dtype=np.int32).view()
+    frozen.flags.writeable = False
+    return frozen
+
+
+def check_mask(mask: MaskArray, pattern: str) -> None:
+    """Refuse what is no bool matrix with at least one element, with `BadInput`."""
+    if mask.ndim != 2 or mask.dtype != np.bool_ or mask.size == 0:
+        raise BadInput(f"{pattern}: wanted a bool mask (M, K), got {mask.dtype} of shape {mask.shape}")
+
+
+def kept_columns(kept: MaskArray) -> IntArray:
+    """Column of every True in `kept` (tiles or rows, K), row by row, ascending in each."""
+    return np.broadcast_to(np.arange(kept.shape[1], dtype=np.int32), kept.shape)[kept]
+
+
+def check_kept_columns(name: str, start: IntArray, column_index: IntArray, k: int) -> None:
+    """Refuse lists of kept columns, one after another, that do not ascend inside [0, k)."""
+    _check_starts(name, start, column_index.size)
+    _check_range("column_index", column_index, k)
+    rises = np.diff(column_index) > 0
+    first_of_list = start[1:-1]
+    first_of_list = first_of_list[(first_of_list > 0) & (first_of_list < column_index.size)]
+    rises[first_of_list - 1] = True
+    if not rises.all():
+        raise ValueError("column_index: kept columns of a tile or row must ascend")
 
 
 def _check_starts(name: str, start: IntArray, size: int) -> None:

@@ -12,10 +12,30 @@ __all__ = ["ATTRIBUTION", "PIPES", "STALLS", "SimResult"]
 PIPES = ("tensor", "issue", "shared", "l2 port", "l2", "dram")
 """Units whose use is reported, from the SM outward."""
 
-STALLS = ("issuing", "not selected", "wait data", "wait slot", "wait tensor", "wait load", "wait shared", "barrier", "fix-up", "fetch")
+STALLS = (
+    "issuing",
+    "not selected",
+    "wait data",
+    "wait slot",
+    "wait tensor",
+    "wait load",
+    "wait shared",
+    "barrier",
+    "fix-up",
+    "fetch",
+)
 """Where a resident warp's cycles go; `issuing` is not a stall."""
 
-ATTRIBUTION = ("ideal work", "imbalance", "tail", "fill and drain", "memory", "split fix-up", "other", "launch")
+ATTRIBUTION = (
+    "ideal work",
+    "imbalance",
+    "tail",
+    "fill and drain",
+    "memory",
+    "split fix-up",
+    "other",
+    "launch",
+)
 """Where the time of the whole kernel goes; the parts add up to the total."""
 
 

@@ -1,0 +1,83 @@
+"""`main`: run one command and turn whatever happens into an exit code."""
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+
+from prunecast.errors import BadInput
+
+__all__ = ["BAD_INPUT", "DONE", "FAULT", "INTERRUPTED", "MISSED", "main"]
+
+DONE = 0
+MISSED = 1
+BAD_INPUT = 2
+FAULT = 3
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `prunecast` with the given arguments, those of the process by default, and return the exit code.
+
+    `--debug` anywhere lets errors through with their traceback.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    _let_streams_print_anything()
+    try:
+        code = _run([argument for argument in arguments if argument != "--debug"])
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        return _reader_is_gone()
+    except KeyboardInterrupt:
+        return _say("interrupted", INTERRUPTED)
+    except Exception as error:
+        if debug:
+            raise
+        return _report(error)
+
+
+def _run(arguments: list[str]) -> int:
+    import typer
+
+    from prunecast.cli.app import app
+
+    try:
+        code = app(arguments, prog_name="prunecast", standalone_mode=False)
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except SystemExit:  # typer's own answer to a broken pipe
+        raise BrokenPipeError from None
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt
+    return int(code or DONE)
+
+
+def _report(error: Exception) -> int:
+    if isinstance(error, BadInput):
+        return _say(f"error: {error}", BAD_INPUT)
+    # Typer's usage errors; it carries its own copy of click or imports it, so the class has no one home.
+    if hasattr(error, "format_message"):
+        return _say(f"error: {error.format_message()}", BAD_INPUT)
+    return _say(f"internal error: {type(error).__name__}: {error} (--debug shows where)", FAULT)
+
+
+def _say(message: str, code: int) -> int:
+    """One line on stderr, whatever characters the message holds."""
+    line = " ".join(message.split())
+    sys.stderr.write(f"prunecast: {''.join(c if c.isprintable() else '?' for c in line)}\n")
+    return code
+
+
+def _let_streams_print_anything() -> None:
+    """Tensor names may hold characters that a terminal's encoding lacks: print them escaped, do not fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _reader_is_gone() -> int:
+    """`prunecast ... | head`: nothing failed; keep the interpreter's last flush from failing either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return DONE

@@ -1,0 +1,82 @@
+"""Where a report goes: a table for people, JSON or CSV on stdout, and a file that is written aside first."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from prunecast.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Destination", "Report", "deliver", "destination"]
+
+Document = dict[str, Any]
+Row = dict[str, Any]
+
+
+class Destination(NamedTuple):
+    """What to print, and the file to write, if any."""
+
+    form: str
+    """`table`, `json` or `csv`."""
+    path: Path | None
+
+
+class Report(NamedTuple):
+    """One result in its three forms."""
+
+    document: Document
+    """What JSON holds."""
+    rows: Sequence[Row]
+    """What CSV holds: flat rows with the same keys."""
+    show: "Callable[[Console], None]"
+    """Prints it for people."""
+
+
+def destination(as_json: bool, as_csv: bool, output: str | None) -> Destination:
+    """Check the three output options before any work is done for them."""
+    if as_json and as_csv:
+        raise BadInput("--json and --csv exclude each other; -o writes the second form to a file")
+    path = None if output is None else Path(output)
+    if path is not None:
+        if path.suffix not in (".json", ".csv"):
+            raise BadInput(f"-o must name a .json or .csv file, got {output}")
+        if not path.parent.is_dir():
+            raise BadInput(f"-o must lie in a folder that exists, got {output}")
+    return Destination("json" if as_json else "csv" if as_csv else "table", path)
+
+
+def deliver(to: Destination, report: Report) -> None:
+    """Write the file, then print; an error on the way leaves an older file as it was."""
+    from prunecast.codesign.files import write_text_aside
+
+    if to.path is not None:
+        write_text_aside(to.path, _render(to.path.suffix[1:], report))
+    if to.form == "table":
+        from prunecast.cli.tables import console
+
+        report.show(console())
+    else:
+        sys.stdout.write(_render(to.form, report))
+
+
+def _render(form: str, report: Report) -> str:
+    if form == "csv":
+        return _csv_text(report.rows)
+    from prunecast.codesign.files import json_text
+
+    return json_text(report.document)
+
+
+def _csv_text(rows: Sequence[Row]) -> str:
+    import csv
+    import io
+
+    text = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return text.getvalue()

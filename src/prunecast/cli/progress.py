@@ -1,0 +1,70 @@
+"""Progress on stderr, for work that takes longer than two seconds."""
+
+import sys
+import threading
+import time
+from types import TracebackType
+
+__all__ = ["ProgressLines"]
+
+DELAY_S = 2.0
+"""Stages shorter than this are not mentioned."""
+SECONDS_PER_LINE = 5.0
+"""Without a terminal: at most one line in this time."""
+
+
+class ProgressLines:
+    """A `progress(stage, done, total)` hook that prints; a context manager that cleans up.
+
+    A stage that does not report for two seconds is printed from a timer, so that a long compilation does
+    not look like a hang.
+    """
+
+    def __init__(self) -> None:
+        self._rewrites = sys.stderr.isatty()
+        self._stage = ""
+        self._line = ""
+        self._text = ""
+        self._last_print_s = -SECONDS_PER_LINE
+        self._stage_start_s = 0.0
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
+
+    def __enter__(self) -> "ProgressLines":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._cancel()
+        if self._rewrites and self._line:
+            sys.stderr.write("\r\x1b[K")
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Say that `done` of `total` parts of `stage` are finished."""
+        if stage != self._stage:
+            self._begin(stage)
+        self._text = f"{stage}: {done} of {total}" if total > 1 else stage
+        if time.monotonic() - self._stage_start_s >= DELAY_S:
+            self._print()
+
+    def _begin(self, stage: str) -> None:
+        self._cancel()
+        self._stage, self._stage_start_s = stage, time.monotonic()
+        self._last_print_s = -SECONDS_PER_LINE
+        self._timer = threading.Timer(DELAY_S, self._print)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _print(self) -> None:
+        with self._lock:
+            if not self._rewrites and time.monotonic() - self._last_print_s < SECONDS_PER_LINE:
+                return
+            self._line = self._text
+            sys.stderr.write(f"\r\x1b[K{self._line}" if self._rewrites else f"prunecast: {self._line}\n")
+            sys.stderr.flush()
+            self._last_print_s = time.monotonic()

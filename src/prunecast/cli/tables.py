@@ -1,0 +1,63 @@
+"""Tables for people: at most 100 columns wide, plain where there is no terminal."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+__all__ = ["Column", "console", "grid", "microseconds", "percent", "safe", "significant"]
+
+WIDTH = 100
+
+
+class Column(NamedTuple):
+    """Heading of a column; numbers stand right, words left."""
+
+    heading: str
+    number: bool = False
+
+
+def console() -> Console:
+    """A console on stdout, never wider than 100 columns and exactly that wide in a file or a pipe."""
+    out = Console(highlight=False, soft_wrap=False)
+    return Console(highlight=False, width=min(out.width, WIDTH) if out.is_terminal else WIDTH)
+
+
+def grid(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, to: Console) -> Table:
+    """A table of plain cells; cells are printed as they are, square brackets included."""
+    # Without a terminal there is nobody to please with drawn lines, and columns are easier to cut.
+    table = Table(box=box.SIMPLE_HEAD if to.is_terminal else None, pad_edge=False, header_style="bold")
+    for column in columns:
+        justify = "right" if column.number else "left"
+        table.add_column(column.heading, justify=justify, overflow="fold", no_wrap=column.number)
+    for row in rows:
+        table.add_row(*(safe(cell) for cell in row))
+    return table
+
+
+def safe(text: str) -> str:
+    """Text that Rich and the terminal take literally: markup escaped, control characters spelled out."""
+    return escape("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text))
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """`digits` significant digits without an exponent: 1234.5 -> 1234, 0.012345 -> 0.0123."""
+    if value == 0:
+        return "0"
+    whole = len(str(int(abs(value)))) if abs(value) >= 1 else 0
+    if whole:
+        return f"{value:.{max(0, digits - whole)}f}"
+    return f"{value:.{digits}g}"
+
+
+def microseconds(seconds: float) -> str:
+    """Seconds as microseconds with three significant digits."""
+    return significant(seconds * 1e6)
+
+
+def percent(share: float) -> str:
+    """0.754 -> 75.4."""
+    return f"{100 * share:.1f}"

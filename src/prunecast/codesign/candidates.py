@@ -1,0 +1,67 @@
+"""Which kernels a layer can be run with, and the pattern that each is given."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from prunecast.codesign.choice import check_choice
+from prunecast.errors import BadInput
+
+__all__ = ["KERNELS_OF_FAMILY", "NATURAL_PATTERN", "Candidate", "candidates", "kernels_of"]
+
+NATURAL_PATTERN = {
+    "dense": "dense",
+    "tile-wise": "tile-wise:128",
+    "stspmm": "tile-wise:128",
+    "block-sparse": "block:64x64",
+    "2:4": "2:4",
+    "csr": "unstructured",
+}
+"""Kernel -> the pattern it is made for, used where no pattern is asked for."""
+
+KERNELS_OF_FAMILY = {
+    "dense": ("dense",),
+    "tile-wise": ("tile-wise", "stspmm", "csr"),
+    "tile-wise-2d": ("tile-wise", "stspmm", "csr"),
+    "block": ("block-sparse", "stspmm", "csr"),
+    "2:4": ("2:4", "csr"),
+}
+"""Family of a pattern -> kernels that can run it; every other family keeps single elements, which only csr runs."""
+
+
+class Candidate(NamedTuple):
+    """A kernel and the pattern that the weights are pruned to for it."""
+
+    kernel: str
+    pattern: str
+
+
+def kernels_of(pattern: str) -> tuple[str, ...]:
+    """Kernels that can run a canonical pattern string."""
+    family = pattern if pattern in KERNELS_OF_FAMILY else pattern.split(":")[0]
+    return KERNELS_OF_FAMILY.get(family, ("csr",))
+
+
+def candidates(kernels: Sequence[str] | str = "all", pattern: str | None = None) -> tuple[Candidate, ...]:
+    """Kernels to predict, dense first: it is always there, as what the others are measured against.
+
+    Parameters
+    ----------
+    kernels : names, or `all`
+    pattern : canonical pattern that every kernel is given, or None for each kernel's own
+
+    Raises
+    ------
+    BadInput : a kernel is unknown, or cannot run the pattern
+    """
+    able = tuple(dict.fromkeys(("dense", *kernels_of(pattern)) if pattern else NATURAL_PATTERN))
+    asked = able if isinstance(kernels, str) and kernels == "all" else _asked(kernels)
+    for kernel in asked:
+        if kernel not in able and kernel != "dense":
+            raise BadInput(f"kernel {kernel} cannot run pattern {pattern}; {', '.join(kernels_of(pattern or ''))} can")
+    chosen = [kernel for kernel in able if kernel in asked or kernel == "dense"]
+    return tuple(Candidate(k, NATURAL_PATTERN[k] if k == "dense" else pattern or NATURAL_PATTERN[k]) for k in chosen)
+
+
+def _asked(kernels: Sequence[str] | str) -> tuple[str, ...]:
+    names = (kernels,) if isinstance(kernels, str) else tuple(kernels)
+    return tuple(check_choice("kernel", name, NATURAL_PATTERN) for name in names)

@@ -1,0 +1,136 @@
+"""Predictions side by side: two files, or one model on several GPUs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prunecast.codesign.files import SCHEMA_VERSION, read_document
+from prunecast.codesign.predict import Source, predict
+from prunecast.codesign.table import PredictionTable
+from prunecast.errors import BadInput
+from prunecast.version import tool_version
+
+__all__ = ["Comparison", "ComparisonRow", "compare", "compare_gpus"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRow:
+    """One layer and kernel in every column.
+
+    Parameters
+    ----------
+    layer, kernel, n : what was matched
+    pattern : of the first column
+    seconds : predicted times, one per column
+    ratio : time over that of the first column
+    """
+
+    layer: str
+    kernel: str
+    n: int
+    pattern: str
+    seconds: tuple[float, ...]
+    ratio: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Rows that all columns have, and those that some lack.
+
+    Parameters
+    ----------
+    columns : a label for each: GPU, or file and GPU
+    rows : in the order of the first column
+    unmatched : `layer, kernel` pairs that not every column has
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[ComparisonRow, ...]
+    unmatched: tuple[str, ...]
+
+    def document(self) -> dict[str, Any]:
+        """The JSON object of `prunecast compare --json`."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "version": tool_version(),
+            "columns": list(self.columns),
+            "rows": [
+                {
+                    "layer": row.layer,
+                    "kernel": row.kernel,
+                    "n": row.n,
+                    "pattern": row.pattern,
+                    "seconds": list(row.seconds),
+                    "ratio": list(row.ratio),
+                }
+                for row in self.rows
+            ],
+            "unmatched": list(self.unmatched),
+        }
+
+
+Row = dict[str, Any]
+_NEEDED = {"layer": str, "kernel": str, "n": int, "pattern": str, "seconds": float}
+
+
+def compare(first: str | Path, second: str | Path) -> Comparison:
+    """Compare two files of `predict --json`; the ratio is the second's time over the first's.
+
+    Raises
+    ------
+    BadInput : a file cannot be read as predictions, or the two share no layer and kernel
+    """
+    documents = [read_document(path, key="predictions") for path in (first, second)]
+    labels = [f"{Path(path).name} ({document.get('gpu')})" for path, document in zip((first, second), documents, strict=True)]
+    tables = [_rows_of(document, path) for path, document in zip((first, second), documents, strict=True)]
+    return _side_by_side(labels, tables)
+
+
+def compare_gpus(weights: Source, *, gpus: Sequence[str], **options: Any) -> Comparison:
+    """Predict the same layers on several GPUs; `options` are those of `predict`."""
+    tables = [predict(weights, gpu=gpu, **options) for gpu in gpus]
+    return _side_by_side([table.provenance.gpu for table in tables], [_rows_of_table(table) for table in tables])
+
+
+def _rows_of(document: dict[str, Any], path: str | Path) -> list[Row]:
+    rows = document["predictions"]
+    if not isinstance(rows, list):
+        raise BadInput(f"{path}: predictions must be a list, got {type(rows).__name__}")
+    for index, row in enumerate(rows):
+        for name, kind in _NEEDED.items():
+            if not isinstance(row, dict) or not isinstance(row.get(name), kind):
+                raise BadInput(f"{path}: predictions[{index}] must have {name} as {kind.__name__}")
+        if not row["seconds"] > 0:
+            raise BadInput(f"{path}: predictions[{index}].seconds must be above 0, got {row['seconds']}")
+    return rows
+
+
+def _rows_of_table(table: PredictionTable) -> list[Row]:
+    return [prediction.row() for prediction in table]
+
+
+def _side_by_side(columns: Sequence[str], tables: Sequence[list[Row]]) -> Comparison:
+    found = [{(row["layer"], row["kernel"], row["n"]): row for row in rows} for rows in tables]
+    every = dict.fromkeys(key for keys in found for key in keys)
+    shared = [key for key in every if all(key in keys for keys in found)]
+    if not shared:
+        raise BadInput(f"nothing to compare: {' and '.join(columns)} share no layer, kernel and number of tokens")
+    return Comparison(
+        columns=tuple(columns),
+        rows=tuple(_row([keys[key] for keys in found]) for key in shared),
+        unmatched=tuple(f"{layer}, {kernel}, n={n}" for layer, kernel, n in every if (layer, kernel, n) not in shared),
+    )
+
+
+def _row(found: Sequence[Row]) -> ComparisonRow:
+    seconds = tuple(float(row["seconds"]) for row in found)
+    first = found[0]
+    return ComparisonRow(
+        layer=first["layer"],
+        kernel=first["kernel"],
+        n=first["n"],
+        pattern=first["pattern"],
+        seconds=seconds,
+        ratio=tuple(time / seconds[0] for time in seconds),
+    )

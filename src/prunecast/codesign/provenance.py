@@ -1,0 +1,65 @@
+"""`Provenance`: what a file of predictions must say so that it can be repeated."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.codesign.files import SCHEMA_VERSION
+from prunecast.codesign.interval import INTERVAL_KIND
+from prunecast.hardware.spec import GpuSpec
+from prunecast.version import tool_version
+
+__all__ = ["Provenance", "WeightsDigest"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Tool, GPU, weights and settings of a prediction. Nothing in it is random, so the seed is None.
+
+    Parameters
+    ----------
+    gpu, spec_hash : name and fingerprint of the spec
+    weights_hash : fingerprint of the weights that were read
+    tokens : N
+    launch : `graph` or `stream`
+    """
+
+    gpu: str
+    spec_hash: str
+    weights_hash: str
+    tokens: int
+    launch: str
+
+    def document(self) -> dict[str, Any]:
+        """The head of a JSON object."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "version": tool_version(),
+            "gpu": self.gpu,
+            "spec_hash": self.spec_hash,
+            "weights_hash": self.weights_hash,
+            "seed": None,
+            "tokens": self.tokens,
+            "launch": self.launch,
+            "interval": INTERVAL_KIND,
+        }
+
+
+class WeightsDigest:
+    """Hash of named arrays, fed one at a time so that a large model need not be in memory at once."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+
+    def add(self, name: str, weights: npt.NDArray[Any]) -> None:
+        """Count a layer in: its name, shape, format and values."""
+        self._digest.update(f"{name}\0{weights.shape}\0{weights.dtype}\0".encode())
+        self._digest.update(np.ascontiguousarray(weights).view(np.uint8).data)
+
+    def hexdigest(self) -> str:
+        """First 16 hex digits of the SHA-256."""
+        return self._digest.hexdigest()[:16]

@@ -1,0 +1,134 @@
+"""The map of each layer under each pattern: weights -> importance -> mask -> map, each made once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from prunecast.codesign.plans import PrunedMap
+from prunecast.errors import BadInput
+from prunecast.patterns import Pattern, parse_pattern, weigh
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.sources import Layer
+from prunecast.patterns.tile_map import MaskArray
+
+__all__ = [
+    "DEFAULT_SPARSITY",
+    "FittedMap",
+    "FittedPattern",
+    "MapMaker",
+    "fit_pattern",
+    "importance_of",
+    "sparsity_for",
+]
+
+DEFAULT_SPARSITY = 0.75
+
+
+class FittedPattern(NamedTuple):
+    """A kernel's own pattern as a layer can have it."""
+
+    pattern: Pattern
+    note: str
+    """What had to be changed, or empty."""
+
+
+class FittedMap(NamedTuple):
+    """What a layer keeps, and what had to be changed about the pattern."""
+
+    kept: PrunedMap
+    note: str
+
+
+def fit_pattern(text: str, m: int, k: int) -> FittedPattern:
+    """The pattern, with heights above M and widths above K cut to the largest power of two that fits."""
+    pattern = parse_pattern(text)
+    sides = {"height": m, "width": k}
+    sizes = {
+        name: _power_of_two_in(sides[name]) if size > sides.get(name, size) else size
+        for name, size in pattern.parameters.items()
+    }
+    if sizes == pattern.parameters:
+        return FittedPattern(pattern, "")
+    fitted = parse_pattern(f"{pattern.family}:{'x'.join(str(size) for size in sizes.values())}")
+    return FittedPattern(fitted, f"{pattern.canonical} does not fit a matrix of {m}x{k}: {fitted.canonical} instead")
+
+
+def sparsity_for(pattern: Pattern, asked: float | None, *, natural: bool) -> float | None:
+    """What `Pattern.prune` is told; None for patterns with a sparsity of their own, as 2:4 has.
+
+    A pattern that came with the kernel takes its own over the one asked for; one that was asked for gets
+    both and may refuse.
+    """
+    if _has_own_sparsity(pattern):
+        return None if natural else asked
+    return DEFAULT_SPARSITY if asked is None else asked
+
+
+def importance_of(layer: Layer, pattern: Pattern) -> ImportanceArray:
+    """Magnitude of the weights; for `zeros`, what the source says is kept."""
+    if pattern.family == "zeros":
+        return layer.kept.astype("float32")
+    return weigh(layer.name, layer.weights)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MapMaker:
+    """Prunes layers to patterns. With scope `global` all layers of a pattern are ranked together.
+
+    Parameters
+    ----------
+    layers : all layers, by name
+    sparsity : asked for, or None
+    scope : `layer` or `global`
+    """
+
+    layers: Mapping[str, Layer]
+    sparsity: float | None
+    scope: str
+    _ranked_together: dict[Pattern, dict[str, MaskArray]] = field(default_factory=dict, init=False, repr=False)
+
+    def map_of(self, name: str, wanted: str, *, natural: bool) -> FittedMap:
+        """Map of one layer under a pattern; only one that came with the kernel is cut to fit the layer.
+
+        Raises
+        ------
+        BadInput : the pattern does not fit the layer, or cannot have the sparsity
+        """
+        fitted = self._fit(name, wanted, natural=natural)
+        pattern = fitted.pattern
+        sparsity = sparsity_for(pattern, self.sparsity, natural=natural)
+        if self.scope == "global":
+            masks = self._rank_together(wanted, pattern, sparsity, natural=natural)
+        else:
+            masks = pattern.prune({name: importance_of(self.layers[name], pattern)}, sparsity, self.scope)
+        return FittedMap(pattern.map(masks[name]), fitted.note)
+
+    def _fit(self, name: str, wanted: str, *, natural: bool) -> FittedPattern:
+        m, k = self.layers[name].weights.shape
+        return fit_pattern(wanted, m, k) if natural else FittedPattern(parse_pattern(wanted), "")
+
+    def _rank_together(
+        self, wanted: str, pattern: Pattern, sparsity: float | None, *, natural: bool
+    ) -> dict[str, MaskArray]:
+        """Masks of all layers that end up with this very pattern; made once."""
+        if pattern not in self._ranked_together:
+            alike = {
+                name: importance_of(layer, pattern)
+                for name, layer in self.layers.items()
+                if self._fit(name, wanted, natural=natural).pattern == pattern
+            }
+            self._ranked_together[pattern] = pattern.prune(alike, sparsity, self.scope)
+        return self._ranked_together[pattern]
+
+
+def _has_own_sparsity(pattern: Pattern) -> bool:
+    try:
+        pattern.sparsity_to_prune(None)
+    except BadInput:
+        return False
+    return True
+
+
+def _power_of_two_in(limit: int) -> int:
+    """The largest power of two that is at most `limit`, from 1."""
+    return 1 << (limit.bit_length() - 1)

@@ -1,0 +1,87 @@
+"""`PredictionTable`: all predictions of one run, with what was skipped and where they come from."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+from prunecast.codesign.crossover import Crossover
+from prunecast.codesign.files import json_text, write_text_aside
+from prunecast.codesign.prediction import Prediction
+from prunecast.codesign.provenance import Provenance
+
+__all__ = ["PredictionTable", "Skipped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A layer, or a kernel on one layer, that was left out of `all`, and why."""
+
+    layer: str
+    kernel: str | None
+    reason: str
+
+    def row(self) -> dict[str, Any]:
+        """The fields as JSON holds them."""
+        return {"layer": self.layer, "kernel": self.kernel, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PredictionTable(Sequence[Prediction]):
+    """A sequence of `Prediction`, layer by layer in the order of the weights, dense first in each.
+
+    Parameters
+    ----------
+    predictions : one per layer and kernel
+    crossovers : sparsity from which a sparse kernel beats dense, per layer and sparse kernel
+    skipped : layers and kernels that could not be run
+    provenance : tool, GPU, weights and settings
+    """
+
+    predictions: tuple[Prediction, ...]
+    crossovers: tuple[Crossover, ...]
+    skipped: tuple[Skipped, ...]
+    provenance: Provenance
+
+    @overload
+    def __getitem__(self, index: int) -> Prediction: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Prediction]: ...
+    def __getitem__(self, index: int | slice) -> Prediction | Sequence[Prediction]:
+        return self.predictions[index]
+
+    def __len__(self) -> int:
+        return len(self.predictions)
+
+    def layers(self) -> Iterator[tuple[Prediction, ...]]:
+        """The predictions of one layer after the other."""
+        for name in dict.fromkeys(row.layer for row in self.predictions):
+            yield tuple(row for row in self.predictions if row.layer == name)
+
+    @property
+    def dense_seconds(self) -> float:
+        """Time of all layers with the dense kernel."""
+        return sum(row.seconds for row in self.predictions if row.kernel == "dense")
+
+    @property
+    def best_seconds(self) -> float:
+        """Time of all layers with the fastest kernel for each."""
+        return sum(fastest(rows).seconds for rows in self.layers())
+
+    def document(self) -> dict[str, Any]:
+        """The JSON object of `prunecast predict --json`."""
+        return {
+            **self.provenance.document(),
+            "predictions": [row.row() for row in self.predictions],
+            "crossovers": [crossover.row() for crossover in self.crossovers],
+            "skipped": [skipped.row() for skipped in self.skipped],
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write the JSON object; `compare` reads it."""
+        write_text_aside(Path(path), json_text(self.document()))
+
+
+def fastest(rows: Sequence[Prediction]) -> Prediction:
+    """The row with the least time; the first of equals."""
+    return min(rows, key=lambda row: row.seconds)

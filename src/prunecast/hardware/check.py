@@ -1,0 +1,158 @@
+"""What the quantities of a GPU file may be: each one alone, and all of them together.
+
+Messages are one line: file, quantity, what was wanted and what came.
+"""
+
+import reprlib
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from prunecast.errors import BadInput
+from prunecast.hardware.spec import KINDS, GpuSpec, Provenance, quantity_units
+
+__all__ = ["Quantity", "check_together", "read_quantity"]
+
+KEYS = ("value", "unit", "kind", "source")
+
+MAY_BE_ZERO = frozenset(
+    {
+        "shared_reserved_bytes_per_block",
+        "tensor_bf16_fma_per_clk_per_sm",
+        "tensor_tf32_fma_per_clk_per_sm",
+        "sparse_tensor_factor",
+        "clock_activity_per_l2_byte_per_clk",
+    }
+)
+"""Quantities whose 0 means that the GPU has none of it; all others are positive."""
+
+NOT_ABOVE = (
+    ("shared_bytes_per_block", "shared_bytes_per_sm"),
+    ("registers_per_thread", "registers_per_sm"),
+    ("l2_usable_bytes", "l2_bytes"),
+    ("dram_bytes_per_s", "dram_peak_bytes_per_s"),
+    ("shared_latency_cycles", "l2_latency_cycles"),
+    ("l1_latency_cycles", "l2_latency_cycles"),
+    ("l2_latency_cycles", "dram_latency_cycles"),
+    ("graph_launch_s", "stream_launch_s"),
+)
+"""Pairs of quantities of which the first cannot exceed the second."""
+
+CLOCKS = ("clock_burst_hz", "clock_sustained_hz")
+
+LARGEST = 1e18
+"""Above every quantity in its unit; refuses infinity and NaN too."""
+
+
+class Quantity(NamedTuple):
+    """One checked quantity of a GPU file."""
+
+    value: int | float | tuple[float, ...]
+    provenance: Provenance
+
+
+def read_quantity(entry: object, quantity: str, where: str) -> Quantity:
+    """Check one table of a GPU file.
+
+    Parameters
+    ----------
+    entry : what the file holds under the name `quantity`
+    where : name of the file, for the message
+
+    Raises
+    ------
+    BadInput : a key is missing, unknown or wrong, or the value is not a sensible number
+    """
+    at = f"{where}: {quantity}"
+    if not isinstance(entry, dict):
+        raise BadInput(f"{at}: wanted a table with {', '.join(KEYS)}, got {_short(entry)}")
+    for key in KEYS:
+        if key not in entry:
+            raise BadInput(f"{at}: {key} is missing")
+    for key in entry:
+        if key not in KEYS:
+            raise BadInput(f"{at}: unknown key {key!r}, wanted {', '.join(KEYS)}")
+    provenance = _read_provenance(entry, quantity, at)
+    return Quantity(_read_value(entry["value"], quantity, at), provenance)
+
+
+def check_together(values: Mapping[str, Any], where: str) -> None:
+    """Refuse values that contradict each other, as an L2 that is smaller than its usable part."""
+    complaint = next(_complaints(values), None)
+    if complaint is not None:
+        raise BadInput(f"{where}: {complaint}")
+
+
+def _read_provenance(entry: Mapping[str, Any], quantity: str, at: str) -> Provenance:
+    unit = quantity_units()[quantity]
+    if entry["unit"] != unit:
+        raise BadInput(f"{at}: unit must be {unit!r}, got {_short(entry['unit'])}")
+    if entry["kind"] not in KINDS:
+        raise BadInput(f"{at}: kind must be one of {', '.join(KINDS)}, got {_short(entry['kind'])}")
+    source = entry["source"]
+    if not isinstance(source, str) or not source.strip():
+        raise BadInput(f"{at}: source must name a document or a measurement, got {_short(source)}")
+    return Provenance(unit=unit, kind=entry["kind"], source=source)
+
+
+def _read_value(value: object, quantity: str, at: str) -> int | float | tuple[float, ...]:
+    wanted = _TYPES[quantity]
+    if wanted is int:
+        number = _read_number(value, quantity, at)
+        if number != int(number):
+            raise BadInput(f"{at}: value must be a whole number, got {_short(value)}")
+        return int(number)
+    if wanted is float:
+        return float(_read_number(value, quantity, at))
+    if not isinstance(value, list) or len(value) < 2:
+        raise BadInput(f"{at}: value must be a list of two or more numbers, got {_short(value)}")
+    return tuple(float(_read_number(point, quantity, at)) for point in value)
+
+
+def _read_number(value: object, quantity: str, at: str) -> int | float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise BadInput(f"{at}: value must be a number, got {_short(value)}")
+    if not abs(value) < LARGEST:
+        raise BadInput(f"{at}: value must be finite and below {LARGEST:g}, got {_short(value)}")
+    if value < 0 or (value == 0 and quantity not in MAY_BE_ZERO):
+        allowed = "0 or more" if quantity in MAY_BE_ZERO else "above 0"
+        raise BadInput(f"{at}: value must be {allowed}, got {_short(value)}")
+    return value
+
+
+def _complaints(values: Mapping[str, Any]) -> Iterator[str]:
+    for small, large in NOT_ABOVE:
+        if values[small] > values[large]:
+            yield f"{small}: {values[small]} exceeds {large}, {values[large]}"
+    if values["threads_per_block"] > 32 * values["warps_per_sm"]:
+        yield f"threads_per_block: {values['threads_per_block']} do not fit in {values['warps_per_sm']} warps"
+    if values["mma_sync_share"] > 1.0:
+        yield f"mma_sync_share: must be at most 1, got {values['mma_sync_share']}"
+    if 0.0 < values["sparse_tensor_factor"] < 1.0:
+        yield f"sparse_tensor_factor: must be 0 or at least 1, got {values['sparse_tensor_factor']}"
+    ports = values["sm_count"] * values["l2_port_bytes_per_clk_per_sm"] * values["max_clock_hz"]
+    if values["l2_bytes_per_s"] > ports:
+        yield f"l2_bytes_per_s: {values['l2_bytes_per_s']:g} exceeds {ports:g}, what the SMs' ports take"
+    yield from _clock_complaints(values)
+
+
+def _clock_complaints(values: Mapping[str, Any]) -> Iterator[str]:
+    activity = values["clock_activity"]
+    if any(left >= right for left, right in pairwise(activity)):
+        yield f"clock_activity: must ascend, got {list(activity)}"
+    for name in CLOCKS:
+        clocks = values[name]
+        if len(clocks) != len(activity):
+            yield f"{name}: has {len(clocks)} points, clock_activity {len(activity)}"
+        if any(left < right for left, right in pairwise(clocks)):
+            yield f"{name}: must not rise with activity, got {list(clocks)}"
+        if clocks[0] > values["max_clock_hz"]:
+            yield f"{name}: {clocks[0]:g} exceeds max_clock_hz, {values['max_clock_hz']:g}"
+
+
+def _short(value: object) -> str:
+    return reprlib.repr(value)
+
+
+_TYPES = {f.name: f.type for f in fields(GpuSpec) if f.name in quantity_units()}

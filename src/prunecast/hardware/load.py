@@ -1,0 +1,129 @@
+"""Find a GPU by name or file and read its numbers, each with its unit, kind and source."""
+
+import difflib
+import hashlib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from prunecast.errors import BadInput
+from prunecast.hardware.check import check_together, read_quantity
+from prunecast.hardware.spec import GpuSpec, quantity_units
+
+__all__ = ["gpu_names", "load_gpu"]
+
+SCHEMA = 1
+HEADER = ("schema", "name", "title", "compute_capability")
+
+
+def gpu_names() -> list[str]:
+    """Names of the GPUs that come with the package, sorted."""
+    return sorted(
+        file.name.removesuffix(".toml") for file in _data().iterdir() if file.name.endswith(".toml")
+    )
+
+
+def load_gpu(name_or_path: str) -> GpuSpec:
+    """Read the spec of one GPU.
+
+    Parameters
+    ----------
+    name_or_path : one of `gpu_names()`, or a file: whatever ends in `.toml` or holds a path separator
+
+    Raises
+    ------
+    BadInput : unknown name, unreadable file, or a quantity that is missing, unknown, without unit, kind or
+        source, of the wrong unit, or without sense. The line names file, quantity and cause.
+    """
+    file = _find(name_or_path)
+    where = name_or_path if _is_path(name_or_path) else file.name
+    document = _parse(_read(file, where), where)
+    _check_header(document, where)
+    quantities = {name: read_quantity(document[name], name, where) for name in quantity_units()}
+    values: dict[str, Any] = {name: quantity.value for name, quantity in quantities.items()}
+    check_together(values, where)
+    capability = int(document["compute_capability"].replace(".", ""))
+    return GpuSpec(
+        name=document["name"],
+        title=document["title"],
+        compute_capability=capability,
+        provenance=MappingProxyType({name: quantity.provenance for name, quantity in quantities.items()}),
+        fingerprint=_fingerprint({"compute_capability": capability} | values),
+        **values,
+    )
+
+
+def _data() -> Traversable:
+    return resources.files("prunecast.hardware") / "data"
+
+
+def _is_path(name_or_path: str) -> bool:
+    separators = {os.sep, os.altsep or os.sep, "/"}
+    return name_or_path.endswith(".toml") or any(sign in name_or_path for sign in separators)
+
+
+def _find(name_or_path: str) -> Traversable:
+    if _is_path(name_or_path):
+        return Path(name_or_path)
+    names = gpu_names()
+    if name_or_path in names:
+        return _data() / f"{name_or_path}.toml"
+    near = _nearest(name_or_path.lower(), names)
+    hint = f"nearest: {', '.join(near)}" if near else f"known: {', '.join(names)}"
+    raise BadInput(f"unknown GPU {name_or_path!r}; {hint}; or give the path of a .toml file")
+
+
+def _nearest(wanted: str, names: list[str]) -> list[str]:
+    """Names that begin like the wanted one, or else look like it."""
+    beginning = [name for name in names if wanted and name.startswith(wanted)]
+    return beginning or difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
+
+
+def _read(file: Traversable, where: str) -> bytes:
+    try:
+        return file.read_bytes()
+    except (OSError, ValueError) as error:
+        cause = error.strerror if isinstance(error, OSError) else error
+        raise BadInput(f"{where}: wanted a GPU file, cannot read it: {cause}") from None
+
+
+def _parse(content: bytes, where: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{where}: wanted a GPU file in TOML, but: {error}") from None
+
+
+def _check_header(document: Mapping[str, Any], where: str) -> None:
+    if repr(document.get("schema")) != repr(SCHEMA):
+        raise BadInput(f"{where}: schema must be {SCHEMA}, got {document.get('schema')!r}")
+    for key in ("name", "title"):
+        if not isinstance(document.get(key), str) or not document[key].strip():
+            raise BadInput(f"{where}: {key} must be a text, got {document.get(key)!r}")
+    capability = document.get("compute_capability")
+    if not isinstance(capability, str) or not re.fullmatch(r"[1-9][0-9]?\.[0-9]", capability):
+        raise BadInput(f"{where}: compute_capability must be a text like '9.0', got {capability!r}")
+    _check_names(document, where)
+
+
+def _check_names(document: Mapping[str, Any], where: str) -> None:
+    wanted = quantity_units()
+    for name in document:
+        if name not in wanted and name not in HEADER:
+            near = difflib.get_close_matches(name, wanted, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise BadInput(f"{where}: {name!r}: unknown quantity{hint}")
+    for name in wanted:
+        if name not in document:
+            raise BadInput(f"{where}: {name}: quantity is missing")
+
+
+def _fingerprint(values: Mapping[str, Any]) -> str:
+    text = "\n".join(f"{name} {value!r}" for name, value in values.items())
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

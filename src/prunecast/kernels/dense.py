@@ -1,0 +1,65 @@
+"""`dense`: the vendor's dense product (cuBLAS), whose choices are not public, by the rule of `choose`."""
+
+import numpy as np
+
+from prunecast.errors import BadInput
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.choose import ITEM_OVERHEAD_CYCLES, Candidate, Demand, best, candidates, fix_up_cycles
+from prunecast.kernels.items import split_items
+from prunecast.kernels.order import Assigned, assign_hardware, assign_longest_first
+from prunecast.kernels.plan import KernelPlan, WorkList
+from prunecast.kernels.splitting import ItemCost, item_cycles
+from prunecast.kernels.tile_plan import check_tokens, items_of, resident_blocks, tile_plan
+from prunecast.kernels.tile_shapes import dense_variants
+from prunecast.patterns.tiling import dense_tile_map
+
+__all__ = ["choose_dense", "plan_dense"]
+
+
+def plan_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> KernelPlan:
+    """Plan C (m, n) = A (m, k) @ B (k, n) without any pruning.
+
+    With native asynchronous tensor instructions the grid is persistent, and clusters of two blocks
+    share the token boxes; elsewhere the hardware dispatches one block per tile of C. Where tiles fill less
+    than half of the SMs, the k range may be split.
+
+    Raises
+    ------
+    BadInput : a size below 1, or a dtype that the GPU has no tensor cores for
+    PlanDoesNotFit : no form of the kernel fits
+    """
+    chosen = best(choose_dense(m, k, n, dtype, gpu), "dense", gpu)
+    variant = chosen.variant
+    tiles = dense_tile_map(m, k, variant.shape.block_m)
+    items = items_of(tiles, variant, n, gpu)
+    steps = -(-k // variant.shape.block_k)
+    pieces = np.full(items.tile.size, min(chosen.pieces, max(steps, 1)))
+    parts = split_items(items, pieces, variant.shape.block_k)
+    assigned = _assign(parts, chosen, gpu)
+    shared = _blocks_that_share(m, chosen)
+    return tile_plan("dense", tiles, n, variant, assigned, k_order="box", multicast=shared)
+
+
+def choose_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> list[Candidate]:
+    """All forms that fit, fastest first; errors as `plan_dense`."""
+    if m <= 0 or k <= 0:
+        raise BadInput(f"A must have at least one row and one column, got {m} x {k}")
+    check_tokens(n)
+    variants = dense_variants(gpu, dtype, m)
+    demand = Demand(rows=np.array([m], np.int32), kept=np.array([k], np.int32), n=n)
+    cluster = 2 if variants and variants[0].style == "wgmma" else 1
+    return candidates(variants, demand, gpu, may_split=True, multicast=cluster)
+
+
+def _assign(parts: WorkList, chosen: Candidate, gpu: GpuSpec) -> Assigned:
+    variant = chosen.variant
+    if variant.style != "wgmma":
+        return assign_hardware(parts)
+    cost = ItemCost(chosen.step_cycles, ITEM_OVERHEAD_CYCLES, fix_up_cycles(variant, gpu))
+    blocks = resident_blocks(variant, gpu, parts.tile.size)
+    return assign_longest_first(parts, item_cycles(parts, variant.shape.block_k, cost), blocks)
+
+
+def _blocks_that_share(m: int, chosen: Candidate) -> int:
+    """Two neighbouring tiles of rows read the same tokens, if there are two."""
+    return 2 if chosen.variant.style == "wgmma" and m > chosen.variant.shape.block_m else 1

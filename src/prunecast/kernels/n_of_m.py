@@ -1,0 +1,78 @@
+"""`2:4`: sparse tensor cores, on all columns of A or on those that a tile map keeps (TVW)."""
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.choose import best, candidates
+from prunecast.kernels.order import assign_hardware
+from prunecast.kernels.plan import KernelPlan
+from prunecast.kernels.tile_plan import check_tokens, demand_of, height_of, items_of, tile_plan
+from prunecast.kernels.tile_rows import cut_rows
+from prunecast.kernels.tile_shapes import sparse_variants
+from prunecast.patterns.element_map import ElementMap
+from prunecast.patterns.tile_map import TileMap
+from prunecast.patterns.tiling import dense_tile_map
+
+__all__ = ["plan_sparse_tensor"]
+
+
+def plan_sparse_tensor(
+    elements: ElementMap, n: int, dtype: str, gpu: GpuSpec, *, tiles: TileMap | None = None
+) -> KernelPlan:
+    """Plan a product of 2:4 weights with `n` tokens.
+
+    Parameters
+    ----------
+    elements : kept elements; of every four neighbouring columns a row keeps two at most
+    tiles : None, or the tiles inside which the 2:4 lies; neighbours are then neighbours in a tile's list of
+        kept columns, and rows of B are gathered
+
+    Raises
+    ------
+    BadInput : elements are not 2:4; n below 1; the GPU lacks sparse tensor cores or the dtype
+    PlanDoesNotFit : no form of the kernel fits
+    """
+    check_tokens(n)
+    whole = dense_tile_map(elements.m, elements.k, elements.m) if tiles is None else tiles
+    variants = sparse_variants(gpu, dtype, height_of(whole))
+    _check_two_of_four(elements, whole)
+    variant = best(candidates(variants, demand_of(whole, n), gpu), "2:4", gpu).variant
+    whole = cut_rows(whole, variant.shape.block_m)
+    assigned = assign_hardware(items_of(whole, variant, n, gpu))
+    k_order = "box" if tiles is None else "gather"
+    return tile_plan("2:4", whole, n, variant, assigned, k_order=k_order, inner=elements)
+
+
+def _check_two_of_four(elements: ElementMap, tiles: TileMap) -> None:
+    if (elements.m, elements.k) != (tiles.m, tiles.k):
+        raise BadInput(f"2:4: elements are of {elements.m} x {elements.k}, tiles of {tiles.m} x {tiles.k}")
+    row_of_element = np.repeat(np.arange(elements.m), elements.kept_per_row)
+    place = _place_in_tile(elements, tiles, row_of_element)
+    outside = np.flatnonzero(place < 0)
+    if outside.size:
+        row, column = row_of_element[outside[0]], elements.column_index[outside[0]]
+        raise BadInput(f"2:4: row {row} keeps column {column}, which its tile does not keep")
+    groups = -(-elements.k // 4)
+    kept = np.bincount(row_of_element * groups + place // 4, minlength=1)
+    if kept.max() > 2:
+        row, group = divmod(int(kept.argmax()), groups)
+        raise BadInput(
+            f"2:4: row {row} keeps {kept.max()} of the four columns from {4 * group}, at most 2 fit"
+        )
+
+
+def _place_in_tile(
+    elements: ElementMap, tiles: TileMap, row_of_element: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """(kept elements,) place of each element's column in its tile's list, -1 if it is not there."""
+    tile_of_row = np.full(elements.m, -1)
+    tile_of_row[tiles.row_index] = np.repeat(np.arange(tiles.tile_count), tiles.rows_per_tile)
+    tile = tile_of_row[row_of_element]
+    # Keys ascend: tiles in order, columns ascending inside each
+    keys = np.repeat(np.arange(tiles.tile_count), tiles.kept_per_tile) * tiles.k + tiles.column_index
+    wanted = tile * tiles.k + elements.column_index
+    found = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+    hit = (tile >= 0) & (keys[found] == wanted) if keys.size else np.zeros(wanted.size, np.bool_)
+    return np.where(hit, found - tiles.column_start[np.maximum(tile, 0)], -1)

@@ -1,0 +1,24 @@
+"""Every kernel that can be planned. A new one is a file with a `plan_*` function, and a line here."""
+
+from collections.abc import Callable
+
+from prunecast.kernels.block_sparse import plan_block_sparse
+from prunecast.kernels.csr import plan_csr
+from prunecast.kernels.dense import plan_dense
+from prunecast.kernels.n_of_m import plan_sparse_tensor
+from prunecast.kernels.plan import KernelPlan
+from prunecast.kernels.stspmm import plan_stspmm
+from prunecast.kernels.tile_wise import plan_tile_wise
+
+__all__ = ["PLANNERS"]
+
+PLANNERS: dict[str, Callable[..., KernelPlan]] = {
+    "dense": plan_dense,
+    "tile-wise": plan_tile_wise,
+    "stspmm": plan_stspmm,
+    "block-sparse": plan_block_sparse,
+    "2:4": plan_sparse_tensor,
+    "csr": plan_csr,
+}
+"""Kernel name -> planner. All end in (n, dtype, gpu); before that stands what the kernel multiplies: m, k for
+`dense`, a `TileMap` for `tile-wise`, `stspmm` and `block-sparse`, an `ElementMap` for `2:4` and `csr`."""

@@ -1,0 +1,57 @@
+"""The jitted loops of the reference. They follow the kernel: parts go to a workspace, owners sum it up."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit, prange
+
+__all__ = ["Items", "multiply_items", "sum_groups"]
+
+
+class Items(NamedTuple):
+    """The columns of a work list that say what an item multiplies; each (items,) int32."""
+
+    tile: npt.NDArray[np.int32]
+    token_start: npt.NDArray[np.int32]
+    token_stop: npt.NDArray[np.int32]
+    k_start: npt.NDArray[np.int32]
+    k_stop: npt.NDArray[np.int32]
+
+
+@njit(cache=True, parallel=True)
+def multiply_items(items, row_start, row_index, column_start, column_index, inner, a, b, slot, partial, c):
+    """Whole items into C, part `slot` of a split one into `partial` (slots, block_m, block_n)."""
+    for i in prange(items.tile.size):
+        tile, t0, t1 = items.tile[i], items.token_start[i], items.token_stop[i]
+        first = column_start[tile]
+        columns = column_index[first + items.k_start[i] : first + items.k_stop[i]]
+        rows = row_index[row_start[tile] : row_start[tile + 1]]
+        for r in range(rows.size):
+            if slot[i] < 0:
+                _multiply_row(rows[r], columns, inner, a, b[:, t0:t1], c[rows[r], t0:t1])
+            else:
+                _multiply_row(rows[r], columns, inner, a, b[:, t0:t1], partial[slot[i], r, : t1 - t0])
+
+
+@njit(cache=True)
+def _multiply_row(row, columns, inner, a, b, out):
+    for column in columns:
+        if inner.size > 0 and not inner[row, column]:
+            continue
+        weight = a[row, column]
+        for token in range(out.size):
+            out[token] += weight * b[column, token]
+
+
+@njit(cache=True, parallel=True)
+def sum_groups(items, row_start, row_index, in_order, group_start, slot, partial, c):
+    """Add the parts of every reduction group, in order of part, and write C."""
+    for g in prange(group_start.size - 1):
+        for place in range(group_start[g], group_start[g + 1]):
+            i = in_order[place]
+            t0, t1 = items.token_start[i], items.token_stop[i]
+            rows = row_index[row_start[items.tile[i]] : row_start[items.tile[i] + 1]]
+            for r in range(rows.size):
+                for token in range(t0, t1):
+                    c[rows[r], token] += partial[slot[i], r, token - t0]

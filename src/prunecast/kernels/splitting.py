@@ -1,0 +1,89 @@
+"""Which items STSpMM cuts, and into how many parts.
+
+Two things keep blocks of a persistent grid from finishing together: tiles that are heavier than a block's
+share, and a last wave that does not fill the GPU. Cutting costs: the fp32 sums of every part are written and
+read again.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.kernels.choose import FEWEST_STEPS_PER_PIECE
+from prunecast.kernels.items import Sizes, split_items
+from prunecast.kernels.order import block_loads, longest_first
+from prunecast.kernels.plan import WorkList
+
+__all__ = ["ItemCost", "even_pieces", "item_cycles"]
+
+WORTHWHILE_STEPS = 5
+"""Gap between the fullest block and the mean below which cutting cannot pay."""
+TAIL_PIECES = (2, 3, 4, 6, 8)
+HEAVY_SHARES = (1, 2, 4)
+
+
+class ItemCost(NamedTuple):
+    """SM cycles of the pieces of an item's time."""
+
+    step: float
+    """One k-step."""
+    overhead: float
+    """Start and end of any item."""
+    fix_up: float
+    """Writing, or reading, the sums of one part."""
+
+
+def item_cycles(items: WorkList, block_k: int, cost: ItemCost) -> npt.NDArray[np.int64]:
+    """(items,) int64 SM cycles; an owner reads the sums of all other parts, which each write theirs."""
+    steps = -(-(items.k_stop - items.k_start) // block_k)
+    fix_ups = np.where(items.owner == 1, items.parts - 1, 1)
+    return np.rint(steps * cost.step + cost.overhead + fix_ups * cost.fix_up).astype(np.int64)
+
+
+def even_pieces(items: WorkList, blocks: int, block_k: int, cost: ItemCost) -> Sizes:
+    """(items,) number of pieces of each whole item that lets `blocks` blocks finish soonest.
+
+    No piece is shorter than 8 k-steps, and nothing is cut where the fullest block is within 5 k-steps of
+    the mean. Tried: cutting what exceeds a share of the mean load, cutting the last wave of the longest-first
+    order into equal pieces, and both together; judged by the fullest block of a longest-first assignment.
+    """
+    steps = -(-items.k_stop // block_k)
+    most = np.maximum(steps // FEWEST_STEPS_PER_PIECE, 1)
+    whole = np.ones(steps.size, np.int64)
+    finish = _finish(items, whole, blocks, block_k, cost)
+    mean = float(item_cycles(items, block_k, cost).sum()) / blocks
+    best: Sizes = whole
+    if finish - mean <= WORTHWHILE_STEPS * cost.step:
+        return best
+    for pieces in _choices(steps, most, mean / cost.step, blocks):
+        found = _finish(items, pieces, blocks, block_k, cost)
+        if found < finish:
+            finish, best = found, pieces
+    return best
+
+
+def _choices(steps: Sizes, most: Sizes, mean_steps: float, blocks: int) -> list[Sizes]:
+    """Piece counts worth trying, fewest cuts first."""
+    heavy = [np.minimum(-(-steps // max(int(mean_steps / share), 1)), most) for share in HEAVY_SHARES]
+    bases = [np.ones(steps.size, np.int64), *(np.maximum(pieces, 1) for pieces in heavy)]
+    last_wave = _last_wave(steps, blocks)
+    choices = list(bases[1:])
+    for base in bases:
+        for count in TAIL_PIECES:
+            pieces = base.copy()
+            pieces[last_wave] = np.minimum(np.maximum(base[last_wave], count), most[last_wave])
+            choices.append(pieces)
+    return sorted(choices, key=lambda pieces: int(pieces.sum()))
+
+
+def _last_wave(steps: Sizes, blocks: int) -> npt.NDArray[np.intp]:
+    """Items that a longest-first order leaves for a last wave that is not full."""
+    order = np.argsort(-steps, kind="stable")
+    return order[steps.size // blocks * blocks :]
+
+
+def _finish(items: WorkList, pieces: Sizes, blocks: int, block_k: int, cost: ItemCost) -> int:
+    """Cycles of the fullest block."""
+    cycles = item_cycles(split_items(items, pieces, block_k), block_k, cost)
+    return int(block_loads(cycles, longest_first(cycles, blocks), blocks).max(initial=0))

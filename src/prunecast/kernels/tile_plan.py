@@ -1,0 +1,77 @@
+"""From tiles and a chosen variant to items, and from assigned items to a plan: common to the tile kernels."""
+
+import numpy as np
+
+from prunecast.errors import BadInput
+from prunecast.hardware.occupancy import occupancy
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.choose import Demand
+from prunecast.kernels.items import ranges_together, raster, whole_items
+from prunecast.kernels.order import Assigned
+from prunecast.kernels.plan import KernelPlan, WorkList
+from prunecast.kernels.tile_variant import TileVariant
+from prunecast.kernels.warp_programs import warp_programs
+from prunecast.patterns.element_map import ElementMap
+from prunecast.patterns.tile_map import TileMap
+
+__all__ = ["check_tokens", "demand_of", "height_of", "items_of", "resident_blocks", "tile_plan"]
+
+
+def check_tokens(n: int) -> None:
+    """Raise BadInput unless there is at least one token."""
+    if n <= 0:
+        raise BadInput(f"n (tokens) must be at least 1, got {n}")
+
+
+def height_of(tiles: TileMap) -> int:
+    """Rows of the tallest tile, at least 1."""
+    return int(tiles.rows_per_tile.max(initial=1))
+
+
+def demand_of(tiles: TileMap, n: int) -> Demand:
+    """What the tiles ask of any variant."""
+    return Demand(rows=tiles.rows_per_tile, kept=tiles.kept_per_tile, n=n)
+
+
+def items_of(tiles: TileMap, variant: TileVariant, n: int, gpu: GpuSpec) -> WorkList:
+    """One whole item per tile and token range, M fastest inside groups of token ranges."""
+    k16 = -(-tiles.kept_per_tile.astype(np.int64) // 16)
+    packed = int(k16.sum()) * variant.weight_bytes_per_k16
+    range_count = -(-n // variant.shape.block_n)
+    order = raster(tiles.tile_count, range_count, ranges_together(packed, gpu))
+    return whole_items(tiles.kept_per_tile, order, n=n, block_n=variant.shape.block_n)
+
+
+def resident_blocks(variant: TileVariant, gpu: GpuSpec, items: int) -> int:
+    """Blocks of a persistent grid: all that fit at once, at most one per item, at least one."""
+    fit = gpu.sm_count * occupancy(variant.resources, gpu).blocks_per_sm
+    return max(min(fit, items), 1)
+
+
+def tile_plan(
+    kernel: str,
+    tiles: TileMap,
+    n: int,
+    variant: TileVariant,
+    assigned: Assigned,
+    *,
+    k_order: str,
+    multicast: int = 1,
+    inner: ElementMap | None = None,
+) -> KernelPlan:
+    """The plan of a tile kernel."""
+    return KernelPlan(
+        kernel=kernel,
+        n=n,
+        dtype=variant.dtype,
+        tiles=tiles,
+        inner=inner,
+        work=assigned.work,
+        schedule=assigned.schedule,
+        blocks=assigned.blocks,
+        shape=variant.shape,
+        resources=variant.resources,
+        programs=warp_programs(variant, k_order, multicast=multicast),
+        tensor=variant.tensor,
+        k_order=k_order,
+    )

@@ -1,0 +1,33 @@
+"""The warp programs of a variant of the tile kernel."""
+
+from prunecast.errors import BadInput
+from prunecast.kernels.program import WarpProgram
+from prunecast.kernels.programs_mma import mma_programs, register_programs
+from prunecast.kernels.programs_wgmma import wgmma_programs
+from prunecast.kernels.tile_variant import TileVariant
+
+__all__ = ["K_ORDERS", "warp_programs"]
+
+K_ORDERS = ("gather", "box")
+"""Rows of B by index, or contiguous slabs of B; as `KernelPlan.k_order`."""
+
+
+def warp_programs(variant: TileVariant, k_order: str, *, multicast: int = 1) -> tuple[WarpProgram, ...]:
+    """What the warps of a block of `variant` do; their warps add up to the block's threads.
+
+    Parameters
+    ----------
+    k_order : one of `K_ORDERS`
+    multicast : blocks of a cluster that share token boxes; only wgmma kernels that read boxes have it
+    """
+    if k_order not in K_ORDERS:
+        raise BadInput(f"k order must be one of {', '.join(K_ORDERS)}, got {k_order!r}")
+    if multicast != 1 and (variant.style != "wgmma" or k_order != "box"):
+        raise BadInput(
+            f"multicast {multicast} needs a wgmma kernel that reads boxes, got {variant.style} {k_order}"
+        )
+    if variant.style == "wgmma":
+        return wgmma_programs(variant, k_order, multicast=multicast)
+    if variant.style == "mma":
+        return mma_programs(variant, k_order)
+    return register_programs(variant, k_order)

@@ -1,0 +1,85 @@
+"""Lower bounds of a plan's cycles, level by level: no order of events can beat any of them."""
+
+import numpy as np
+
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.plan import KernelPlan
+from prunecast.models.amounts import Amounts, plan_amounts
+from prunecast.models.estimate import LEVELS
+from prunecast.models.rates import SmRates, sm_rates
+from prunecast.models.terms import FloatArray, Quantity
+from prunecast.models.traffic import Traffic, plan_traffic
+from prunecast.models.waves import units_of
+
+__all__ = ["bound_cycles", "bounds_of", "sm_level_cycles"]
+
+SM_LEVELS = LEVELS[:4]
+"""Levels that every SM has for itself."""
+
+
+def bound_cycles(plan: KernelPlan, gpu: GpuSpec, clock_hz: float) -> dict[str, float]:
+    """Cycles that each of `LEVELS` must work at the given SM clock, on the chip or on its busiest SM.
+
+    tensor, issue, shared, l2 port
+        A unit (a block of a static list, else an item) runs on one SM, so the bound is the largest of: the
+        total over the SMs that can work; and, with units sorted from the largest and P SMs, (j + 1) times
+        unit j * P for every j, since of the j * P + 1 largest some SM gets j + 1. j = 0 is the longest
+        unit, for whose tensor work only the sub-partitions of its own warps count.
+    l2
+        Bytes through L2, reads and writes, over its achieved bandwidth.
+    dram
+        Every used piece of A and row of B once, and C once, over the achieved bandwidth.
+
+    Raises
+    ------
+    BadInput : the GPU lacks instructions that the plan needs
+    """
+    amounts = plan_amounts(plan)
+    # How many blocks run at once matters only for what is read again, which is no part of a bound.
+    traffic = plan_traffic(plan, amounts, gpu, resident_blocks=gpu.sm_count)
+    return bounds_of(plan, gpu, clock_hz, amounts, traffic)
+
+
+def bounds_of(
+    plan: KernelPlan, gpu: GpuSpec, clock_hz: float, amounts: Amounts, traffic: Traffic
+) -> dict[str, float]:
+    """`bound_cycles` from amounts and traffic that are known already."""
+    rates = sm_rates(plan, gpu)
+    units = units_of(plan, amounts.items) + _block_share(plan, amounts)
+    sms = min(gpu.sm_count, plan.blocks)
+    levels = sm_level_cycles(units, rates)
+    bounds = {level: _busiest_sm(cycles, sms) for level, cycles in levels.items()}
+    partitions = min(float(rates.sub_partitions), amounts.tensor_warps)
+    bounds["tensor"] = max(
+        bounds["tensor"], float(levels["tensor"].max(initial=0.0)) * rates.sub_partitions / partitions
+    )
+    bounds["l2"] = traffic.l2_bytes / (gpu.l2_bytes_per_s / clock_hz)
+    bounds["dram"] = traffic.compulsory_bytes / (gpu.dram_bytes_per_s / clock_hz)
+    return bounds
+
+
+def sm_level_cycles(amounts: FloatArray, rates: SmRates) -> dict[str, FloatArray]:
+    """Cycles that the units of one SM work for amounts (..., quantities), by level."""
+    tensor = amounts[..., Quantity.FMA] / rates.tensor_fma_per_clk if rates.tensor_fma_per_clk else 0.0
+    slots = np.maximum(amounts[..., Quantity.ISSUE], amounts[..., Quantity.FP32] * rates.fp32_cycles)
+    return {
+        "tensor": np.asarray(tensor + np.zeros(amounts.shape[:-1])),
+        "issue": np.asarray(slots / rates.sub_partitions),
+        "shared": np.asarray(amounts[..., Quantity.SHARED] / rates.shared_bytes_per_clk),
+        "l2 port": np.asarray(amounts[..., Quantity.PORT] / rates.port_bytes_per_clk),
+    }
+
+
+def _block_share(plan: KernelPlan, amounts: Amounts) -> FloatArray:
+    """What a block adds to its unit; the units of a dynamic list share their blocks, so it is left out."""
+    units = plan.work.block_start.size - 1
+    return amounts.block if units == plan.blocks else np.zeros_like(amounts.block)
+
+
+def _busiest_sm(unit_cycles: FloatArray, sms: int) -> float:
+    """At least what the busiest of so many SMs has to do."""
+    if not unit_cycles.size or sms < 1:
+        return 0.0
+    falling = np.sort(unit_cycles)[::-1]
+    every = np.arange(0, falling.size, sms)
+    return float(max(falling.sum() / sms, np.max((np.arange(every.size) + 1) * falling[every])))

@@ -1,0 +1,222 @@
+"""How long a block takes when nobody is in its way: the chain of waits along its warp programs.
+
+The roofline says how fast the pipes could go; this file says how fast the program lets one block go. One
+warp stands for each role. It is walked through the prologue and enough k-steps for the ring of stages to
+settle, under the rules of `kernels.program`: copies land after the latency of memory, a slot is filled
+again only when it has been released, loads, tensor work, shared memory and barriers cost their latency.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.plan import BlockShape, KernelPlan
+from prunecast.kernels.program import Code, Instruction, Op, WarpProgram, When
+from prunecast.models.rates import SmRates
+
+__all__ = ["Chain", "Pace", "edge_cycles", "plan_chain", "runs_ahead", "walk_block"]
+
+_COPIES = (Op.COPY_A, Op.COPY_B, Op.GATHER_B)
+_LOADS = (Op.LOAD_A, Op.LOAD_B, Op.LOAD_INDEX, Op.LOAD_PARTIALS)
+_KINDS = {
+    "unsplit": (When.ALWAYS, When.FINAL),
+    "owner": (When.ALWAYS, When.FINAL, When.OWNER),
+    "part": (When.ALWAYS, When.PARTIAL),
+}
+
+
+class Chain(NamedTuple):
+    """A block's programs and what the GPU's units cost it, in cycles."""
+
+    programs: tuple[WarpProgram, ...]
+    shape: BlockShape
+    stages: int
+    tensor_fma_per_clk: float
+    """Of one sub-partition."""
+    fp32_cycles: float
+    shared_bytes_per_clk: float
+    port_bytes_per_clk: float
+    tensor_latency: int
+    shared_latency: int
+    barrier_latency: int
+    memory_latency: int
+    """From the issue of a read to its use; 0 with an endless port for data that are there already."""
+
+    def with_data_there(self) -> "Chain":
+        """The same block reading memory that answers at once."""
+        return self._replace(memory_latency=0, port_bytes_per_clk=float("inf"))
+
+
+class Pace(NamedTuple):
+    """How a block goes that has its SM alone, in cycles."""
+
+    lead: float
+    """From its first instruction to the first k-step's data in the hands of the warps that multiply."""
+    step: float
+    """From one k-step to the next, once the ring has settled."""
+
+
+@dataclass
+class _Warp:
+    """One warp on its walk."""
+
+    program: WarpProgram
+    now: float = 0.0
+    loaded: float = 0.0
+    tensor_free: float = 0.0
+    tensor_done: float = 0.0
+    tensor_done_before: float = 0.0
+
+
+@dataclass
+class _Ring:
+    """What the warps of the block share."""
+
+    port_free: float = 0.0
+    landed: dict[int, float] = field(default_factory=dict)
+    released: dict[int, float] = field(default_factory=dict)
+    first_full: float = -1.0
+
+
+def plan_chain(plan: KernelPlan, gpu: GpuSpec, rates: SmRates, memory_latency_cycles: float) -> Chain:
+    """Gather what the walk needs; the latency is rounded to whole cycles, so that walks are found again."""
+    return Chain(
+        programs=plan.programs,
+        shape=plan.shape,
+        stages=plan.resources.stages,
+        tensor_fma_per_clk=rates.tensor_fma_per_clk / rates.sub_partitions,
+        fp32_cycles=rates.fp32_cycles,
+        shared_bytes_per_clk=rates.shared_bytes_per_clk,
+        port_bytes_per_clk=rates.port_bytes_per_clk,
+        tensor_latency=gpu.tensor_latency_cycles,
+        shared_latency=gpu.shared_latency_cycles,
+        barrier_latency=gpu.barrier_latency_cycles,
+        memory_latency=round(memory_latency_cycles),
+    )
+
+
+def runs_ahead(programs: tuple[WarpProgram, ...]) -> bool:
+    """Whether warps that only fetch go on to the next item while others still finish this one."""
+    return any(_fetches(program) and not _multiplies(program) for program in programs)
+
+
+@lru_cache(maxsize=256)
+def walk_block(chain: Chain) -> Pace:
+    """Walk one block through its prologue and some k-steps."""
+    ring = _Ring()
+    # Warps that fetch first: those that multiply wait for what they bring.
+    warps = [_Warp(program) for program in sorted(chain.programs, key=_multiplies)]
+    for warp in warps:
+        _run(warp, warp.program.start, chain, ring, 0)
+        _run(warp, warp.program.begin, chain, ring, 0)
+    for step in range(max(chain.stages - 1, 0)):
+        for warp in warps:
+            _run(warp, warp.program.fill, chain, ring, step)
+    before = max(warp.now for warp in warps)
+    settle, count = 2 * max(chain.stages, 2), max(chain.stages, 2)
+    marks = []
+    for step in range(settle + count):
+        for warp in warps:
+            _run(warp, warp.program.step, chain, ring, step)
+        marks.append(warps[-1].now)
+    lead = ring.first_full if ring.first_full >= 0.0 else before
+    return Pace(lead=lead, step=(marks[-1] - marks[-1 - count]) / count)
+
+
+@lru_cache(maxsize=256)
+def edge_cycles(chain: Chain, sections: tuple[str, ...], kind: str) -> float:
+    """Cycles of the slowest multiplying warp for sections around the steps (`begin`, `end`, ...) of an item.
+
+    kind : `unsplit`, `owner` or `part`
+    """
+    longest = 0.0
+    for program in chain.programs:
+        if _multiplies(program) or not runs_ahead(chain.programs):
+            # The last step's products are still on their way when the sections after it begin.
+            warp = _Warp(program, tensor_done=chain.tensor_latency)
+            for section in sections:
+                _run(warp, getattr(program, section), chain, _Ring(), 0, _KINDS[kind])
+            longest = max(longest, warp.now)
+    return longest
+
+
+def _fetches(program: WarpProgram) -> bool:
+    return any(i.op in (*_COPIES, *_LOADS) for i in (*program.fill, *program.step))
+
+
+def _multiplies(program: WarpProgram) -> bool:
+    return any(i.op in (Op.MMA, Op.MMA_SYNC, Op.FMA) for i in program.step)
+
+
+def _run(
+    warp: _Warp, code: Code, chain: Chain, ring: _Ring, step: int, kinds: tuple[When, ...] = _KINDS["unsplit"]
+) -> None:
+    """Move the warp through a section; `ring` and `warp` are changed."""
+    for instruction in _chosen(code, kinds):
+        groups = -(-chain.shape.block_k // 16) if instruction.per_k16 else 1
+        _wait(warp, instruction, chain, ring, step)
+        _work(warp, instruction, chain, ring, step, groups)
+
+
+def _chosen(code: Code, kinds: tuple[When, ...]) -> Iterator[Instruction]:
+    return (instruction for instruction in code if instruction.when in kinds)
+
+
+def _wait(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, step: int) -> None:
+    """Put the warp to sleep until the instruction may issue."""
+    target = step + instruction.ahead
+    if instruction.op is Op.WAIT_LOAD:
+        warp.now = max(warp.now, warp.loaded)
+    elif instruction.op is Op.WAIT_MMA:
+        warp.now = max(warp.now, warp.tensor_done_before if instruction.amount else warp.tensor_done)
+    elif instruction.op is Op.WAIT_FULL:
+        _sleep(warp, ring.landed.get(target, 0.0), chain)
+        if ring.first_full < 0.0:
+            ring.first_full = warp.now
+    elif instruction.op is Op.WAIT_EMPTY:
+        _sleep(warp, ring.released.get(target - chain.stages, 0.0), chain)
+
+
+def _sleep(warp: _Warp, until: float, chain: Chain) -> None:
+    if until > warp.now:
+        warp.now = until + chain.barrier_latency
+
+
+def _work(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, step: int, groups: int) -> None:
+    """Issue the instruction; its effects and when the warp goes on."""
+    op, amount = instruction.op, instruction.amount * groups
+    issued = warp.now + max(instruction.issue * groups, 1)
+    if op in _COPIES or op in _LOADS:
+        arrival = _read(warp, instruction, chain, ring, amount)
+        if op in _COPIES:
+            target = step + instruction.ahead
+            ring.landed[target] = max(ring.landed.get(target, 0.0), arrival)
+        else:
+            warp.loaded = max(warp.loaded, arrival)
+    elif op is Op.RELEASE:
+        ring.released[step - instruction.amount] = issued
+    elif op in (Op.MMA, Op.MMA_SYNC):
+        warp.tensor_free = max(warp.tensor_free, warp.now) + amount / chain.tensor_fma_per_clk
+        warp.tensor_done_before = warp.tensor_done
+        warp.tensor_done = warp.tensor_free + chain.tensor_latency
+        issued = max(issued, warp.tensor_free) if op is Op.MMA_SYNC else issued
+    elif op is Op.FMA:
+        issued = warp.now + max(instruction.issue * groups, 1) * chain.fp32_cycles
+    elif op is Op.SHARED:
+        issued += amount / chain.shared_bytes_per_clk + chain.shared_latency
+    elif op is Op.SYNC:
+        issued = warp.now + max(chain.barrier_latency, 1)
+    warp.now = issued
+
+
+def _read(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, amount: float) -> float:
+    """When the data of the whole role are there, the block's reads going through the port in turn."""
+    size = amount * (1 if instruction.leader else warp.program.warps)
+    if instruction.op in (Op.COPY_B, Op.GATHER_B, Op.LOAD_B):
+        size = instruction.amount * chain.shape.block_k
+    elif instruction.op is Op.LOAD_PARTIALS:
+        size = 0
+    ring.port_free = max(ring.port_free, warp.now) + size / chain.port_bytes_per_clk
+    return ring.port_free + chain.memory_latency

@@ -1,0 +1,140 @@
+"""What an item and a block cost, in SM cycles: pipes and chains of waits laid over one another.
+
+An item's time is steps * pace + edges. The pace of the k-steps is the slowest of tensor, issue, shared memory
+and the warps' own chain of waits; edges are what the multiplying warps do around the steps. Warps that only
+fetch go on during the edges as far as the ring of stages lets them, so memory binds as
+max(port, chain of the ring) + max(0, edges - what the ring holds).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from prunecast.hardware.occupancy import Occupancy
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.plan import KernelPlan, Schedule
+from prunecast.models.amounts import Amounts
+from prunecast.models.bounds import sm_level_cycles
+from prunecast.models.chains import Chain, edge_cycles, plan_chain, runs_ahead, walk_block
+from prunecast.models.rates import SmRates
+from prunecast.models.terms import FloatArray, Quantity
+from prunecast.models.traffic import Traffic
+from prunecast.models.waves import units_of
+from prunecast.patterns.tile_map import MaskArray
+
+__all__ = ["Case", "Costs", "item_costs", "unit_costs"]
+
+
+class Case(NamedTuple):
+    """A plan on a GPU, and what was found out about it before any time was."""
+
+    plan: KernelPlan
+    gpu: GpuSpec
+    fit: Occupancy
+    amounts: Amounts
+    rates: SmRates
+    traffic: Traffic
+
+    @property
+    def blocks_in_flight(self) -> int:
+        """Blocks that run at once at the start."""
+        return min(self.plan.blocks, self.gpu.sm_count * self.fit.blocks_per_sm)
+
+
+class Costs(NamedTuple):
+    """Cycles of units of work, each (units,) float64."""
+
+    alone: FloatArray
+    """Of a unit that has an SM to itself."""
+    demand: FloatArray
+    """That its busiest pipe of the SM works for it."""
+    drain: float
+    """From the last instruction of the last item until its stores are through the L2 port."""
+
+
+def item_costs(case: Case) -> Costs:
+    """Cycles of every item whose data keep coming, without the lead-in of its block."""
+    amounts, rates, programs = case.amounts, case.rates, case.plan.programs
+    chain = plan_chain(case.plan, case.gpu, rates, _mean_latency(case))
+    steps, edges = sm_level_cycles(amounts.steps, rates), sm_level_cycles(amounts.edges, rates)
+    edge = np.maximum(_edge_chain(case, chain), np.maximum(edges["issue"], edges["shared"]))
+    partitions = min(float(rates.sub_partitions), amounts.tensor_warps)
+    tensor = steps["tensor"] * rates.sub_partitions / partitions
+    pipes = np.maximum(tensor, np.maximum(steps["issue"], steps["shared"]))
+    port = steps["l2 port"] + edges["l2 port"]
+    pace = walk_block(chain).step
+    if runs_ahead(programs):
+        multiply = np.maximum(pipes, amounts.step_count * walk_block(chain.with_data_there()).step) + edge
+        port_pace = float(sm_level_cycles(amounts.step, rates)["l2 port"])
+        in_ring = case.plan.resources.stages * max(port_pace, pace)
+        fetch = np.maximum(port, amounts.step_count * pace) + np.maximum(0.0, edge - in_ring)
+    else:
+        multiply = np.maximum(np.maximum(pipes, steps["l2 port"]), amounts.step_count * pace) + edge
+        fetch = port
+    demand = np.max([steps[level] + edges[level] for level in steps], axis=0, initial=0.0)
+    alone = np.maximum(np.maximum(multiply, fetch), demand)
+    stores = amounts.edges[:, [Quantity.C, Quantity.PARTIALS_OUT]].sum(axis=1) / rates.port_bytes_per_clk
+    return Costs(alone, demand, float(np.max(multiply + stores - alone, initial=0.0)))
+
+
+def _mean_latency(case: Case) -> float:
+    """Of reads: the DRAM's for those that miss L2, that of L2 for the others."""
+    near, far = case.gpu.l2_latency_cycles, case.gpu.dram_latency_cycles
+    return near + case.traffic.miss_share * (far - near)
+
+
+def _edge_chain(case: Case, chain: Chain) -> FloatArray:
+    """(items,): the multiplying warps' own cycles before and after the steps, by kind of item."""
+    work, sections = case.plan.work, ("begin", "end")
+    edge = np.full(case.plan.item_count, edge_cycles(chain, sections, "unsplit"))
+    split = work.parts > 1
+    if split.any():
+        edge[split & (work.owner == 1)] = edge_cycles(chain, sections, "owner")
+        edge[split & (work.owner == 0)] = edge_cycles(chain, sections, "part")
+        edge += case.amounts.edges[:, Quantity.PARTIALS_IN] / case.rates.port_bytes_per_clk
+    return edge
+
+
+def unit_costs(case: Case, items: Costs) -> Costs:
+    """Cycles of what is placed as one: items with their lead-in, added up over the list of a static block.
+
+    Where warps run ahead only the first item of a block waits for its first stage; elsewhere every item
+    does. Of the items that run first the data come from DRAM.
+    """
+    cold = plan_chain(case.plan, case.gpu, case.rates, case.gpu.dram_latency_cycles)
+    warm = plan_chain(case.plan, case.gpu, case.rates, _mean_latency(case))
+    first, at_start = _first_items(case)
+    waits = (first | (not runs_ahead(case.plan.programs))) & (case.amounts.step_count > 0)
+    block = case.gpu.block_start_cycles + edge_cycles(cold, ("start", "finish"), "unsplit")
+    alone = items.alone + np.where(waits, np.where(at_start, _lead_in(cold), _lead_in(warm)), 0.0)
+    block_demand = max(float(cycles) for cycles in sm_level_cycles(case.amounts.block, case.rates).values())
+    return Costs(
+        alone=units_of(case.plan, alone + np.where(first, block, 0.0)),
+        demand=units_of(case.plan, items.demand + np.where(first, block_demand, 0.0)),
+        drain=items.drain,
+    )
+
+
+def _lead_in(chain: Chain) -> float:
+    """Cycles until the first stage is there; the item's own `begin` runs meanwhile, the block's `start` before."""
+    before = edge_cycles(chain, ("start",), "unsplit") + edge_cycles(chain, ("begin",), "unsplit")
+    return max(0.0, walk_block(chain).lead - before)
+
+
+class _FirstItems(NamedTuple):
+    """Which items come first, each (items,) bool."""
+
+    in_block: MaskArray
+    at_start: MaskArray
+    """Among the items that run when the kernel starts."""
+
+
+def _first_items(case: Case) -> _FirstItems:
+    place = np.arange(case.plan.item_count)
+    at_start = place < case.blocks_in_flight
+    if case.plan.schedule is Schedule.DYNAMIC:
+        return _FirstItems(at_start, at_start)
+    if case.plan.schedule is Schedule.HARDWARE:
+        return _FirstItems(np.ones_like(at_start), at_start)
+    first = np.isin(place, case.plan.work.block_start[:-1])
+    return _FirstItems(first, first)

@@ -1,0 +1,145 @@
+"""Jitted loops of the performance models; plain arrays and numbers, no meaning.
+
+The wrappers are in `waves.py` and `traffic.py`. Arrays named `out_*` are changed in place.
+"""
+
+import numpy as np
+from numba import njit
+
+__all__ = ["fetch_again", "run_down"]
+
+
+@njit(cache=True)
+def _sift_down(key, heap, root):
+    """Restore the heap below `root`; the lowest (key, number) stands first."""
+    size = heap.size
+    while True:
+        child = 2 * root + 1
+        if child >= size:
+            return
+        right = child + 1
+        if right < size and _before(key, heap[right], heap[child]):
+            child = right
+        if not _before(key, heap[child], heap[root]):
+            return
+        heap[root], heap[child] = heap[child], heap[root]
+        root = child
+
+
+@njit(cache=True)
+def _before(key, a, b):
+    return key[a] < key[b] or (key[a] == key[b] and a < b)
+
+
+@njit(cache=True)
+def _next_end(sm, now, unit, left, alone, demand, ending):
+    """When the next resident unit of an SM ends, and in which slot; never if the SM is empty."""
+    residents = 0
+    for slot in range(unit.shape[1]):
+        if unit[sm, slot] >= 0:
+            residents += 1
+    soonest = np.inf
+    for slot in range(unit.shape[1]):
+        u = unit[sm, slot]
+        if u >= 0:
+            end = now + left[sm, slot] * max(alone[u], residents * demand[u])
+            if end < soonest:
+                soonest = end
+                ending[sm] = slot
+    return soonest
+
+
+@njit(cache=True)
+def run_down(alone, demand, places, out_finish, out_sm):
+    """Run units in order over SMs; the slots of an SM share it.
+
+    alone, demand : (units,) float64, cycles of a unit that has an SM to itself, and of the busiest pipe of
+        the SM for it; of r resident units each gets on by 1 / max(alone, r * demand) per cycle
+    places : (units,) int64, -1 or the SM where a unit must start at once; places must be taken first
+    out_finish : (SMs, slots) float64, all zero; becomes the end of the last unit of each slot
+    out_sm : (units,) int64; becomes the SM of each unit
+    """
+    sms, slots = out_finish.shape
+    unit = np.full((sms, slots), -1, np.int64)
+    left = np.ones((sms, slots))
+    since = np.zeros(sms)
+    ending = np.zeros(sms, np.int64)
+    key = np.empty(sms)
+    heap = np.arange(sms)
+    following = 0
+    for u in range(alone.size):
+        if places[u] < 0:
+            break
+        for slot in range(slots):
+            if unit[places[u], slot] < 0:
+                unit[places[u], slot] = u
+                out_sm[u] = places[u]
+                break
+        following = u + 1
+    for sm in range(sms):
+        key[sm] = _next_end(sm, 0.0, unit, left, alone, demand, ending)
+    for root in range(sms // 2 - 1, -1, -1):
+        _sift_down(key, heap, root)
+    while key[heap[0]] < np.inf:
+        sm = heap[0]
+        now = key[sm]
+        residents = 0
+        for slot in range(slots):
+            if unit[sm, slot] >= 0:
+                residents += 1
+        for slot in range(slots):
+            u = unit[sm, slot]
+            if u >= 0:
+                done = (now - since[sm]) / max(alone[u], residents * demand[u], 1e-300)
+                left[sm, slot] = max(left[sm, slot] - done, 0.0)
+        slot = ending[sm]
+        out_finish[sm, slot] = now
+        unit[sm, slot] = -1
+        if following < alone.size:
+            unit[sm, slot] = following
+            left[sm, slot] = 1.0
+            out_sm[following] = sm
+            following += 1
+        since[sm] = now
+        key[sm] = _next_end(sm, now, unit, left, alone, demand, ending)
+        _sift_down(key, heap, 0)
+
+
+@njit(cache=True)
+def fetch_again(order, wave, a_key, b_key, a_bytes, b_bytes, b_share, c_bytes, capacity, a_keys, b_keys):
+    """Bytes of A and B that must be read from DRAM more than once; see `traffic.py` for the model.
+
+    order, wave : (items,) int64, items in the order they run, and the wave each runs in
+    a_key, b_key : (items,) int64, 0 <= key < a_keys or b_keys: the piece of A and the token range of B
+    a_bytes : (items,) float64, size of the piece of A
+    b_bytes : (items,) float64, size of the token range of B, all columns
+    b_share : (items,) float64, share of the columns that the item reads
+    c_bytes : (items,) float64, written
+    """
+    a_wave, b_wave = np.full(a_keys, -1, np.int64), np.full(b_keys, -1, np.int64)
+    a_mark, b_mark = np.zeros(a_keys), np.zeros(b_keys)
+    in_wave, in_cache, ever = np.zeros(b_keys), np.zeros(b_keys), np.zeros(b_keys)
+    touched, again = 0.0, 0.0
+    for i in order:
+        a, b, w = a_key[i], b_key[i], wave[i]
+        if a_wave[a] != w:
+            if a_wave[a] >= 0 and touched - a_mark[a] > capacity:
+                again += a_bytes[i]
+            a_wave[a] = w
+            touched += a_bytes[i]
+        a_mark[a] = touched
+        if b_wave[b] != w:
+            if touched - b_mark[b] > capacity:
+                in_cache[b] = 0.0
+            b_wave[b] = w
+            in_wave[b] = 0.0
+        fetched = (1.0 - in_cache[b]) * b_share[i]
+        first = (1.0 - ever[b]) * b_share[i]
+        new_in_wave = (1.0 - in_wave[b]) * b_share[i]
+        again += (fetched - first) * b_bytes[i]
+        touched += new_in_wave * b_bytes[i] + c_bytes[i]
+        in_cache[b] += fetched
+        ever[b] += first
+        in_wave[b] += new_in_wave
+        b_mark[b] = touched
+    return again

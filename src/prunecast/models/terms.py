@@ -1,0 +1,169 @@
+"""From warp programs to a short table of terms: how amounts depend on an item.
+
+Every amount is linear in a few properties of an item (its steps, kept columns, rows, tokens, parts), so
+equal terms of all instructions of all warps are added up once, and a work list is one matrix product.
+"""
+
+from enum import IntEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.kernels.program import Code, Instruction, Op, WarpProgram, When
+
+__all__ = ["Clip", "FloatArray", "Quantity", "Section", "Table", "Term", "Unit", "table_of"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class Quantity(IntEnum):
+    """Columns of the matrices of `Amounts`."""
+
+    FMA = 0
+    """Tensor multiply-adds."""
+    FP32 = 1
+    """fp32 multiply-add instructions of a full warp."""
+    ISSUE = 2
+    """Warp instructions."""
+    SHARED = 3
+    """Bytes through the port of shared memory, async copies into it included."""
+    PORT = 4
+    """Bytes between the SM and L2, reads and writes."""
+    L2 = 5
+    """The same at L2, where a multicast to several blocks is one read."""
+    A = 6
+    """Bytes of packed weights that arrive in the SM."""
+    B = 7
+    """Bytes of B that arrive in the SM."""
+    INDEX = 8
+    """Bytes of column indices that arrive in the SM."""
+    C = 9
+    """Bytes of C written."""
+    PARTIALS_OUT = 10
+    """Bytes of partial sums written."""
+    PARTIALS_IN = 11
+    """Bytes of partial sums read back."""
+
+
+class Section(IntEnum):
+    """The parts of a `WarpProgram`, by its field names."""
+
+    START = 0
+    BEGIN = 1
+    FILL = 2
+    STEP = 3
+    END = 4
+    FINISH = 5
+
+
+class Unit(IntEnum):
+    """What a coefficient is multiplied with in each step it acts on."""
+
+    ONCE = 0
+    K16 = 1
+    COLUMNS = 2
+
+
+class Clip(IntEnum):
+    """What of a full tile counts: the item's tokens, rows and tokens, or those once per other part."""
+
+    FULL = 0
+    TOKENS = 1
+    AREA = 2
+    AREA_OF_PARTS = 3
+
+
+class Term(NamedTuple):
+    """Where and how often a coefficient counts."""
+
+    section: Section
+    on_step: bool
+    """Acts on the step `shift` after the one it stands in, and is skipped where there is none."""
+    shift: int
+    unit: Unit
+    clip: Clip
+    when: When
+
+
+class Table(NamedTuple):
+    """Programs as terms."""
+
+    terms: tuple[Term, ...]
+    weights: FloatArray
+    """(terms, quantities) float64: coefficients, warps counted."""
+    tensor_warps: float
+    """Warps of a block among which its tensor work is spread."""
+
+
+_ACTS_ON_STEP = frozenset(range(Op.COPY_A, Op.LOAD_INDEX + 1)) | {Op.WAIT_EMPTY, Op.WAIT_FULL, Op.RELEASE}
+
+
+@lru_cache(maxsize=64)
+def table_of(programs: tuple[WarpProgram, ...]) -> Table:
+    """Boil programs down to terms; equal terms of all instructions are added up."""
+    sums: dict[Term, FloatArray] = {}
+    tensor_fma: list[int] = []
+    for program in programs:
+        for section in Section:
+            code: Code = getattr(program, section.name.lower())
+            for instruction in code:
+                warps = 1 if instruction.leader else program.warps
+                for term, quantity, coefficient in _contributions(section, instruction, warps):
+                    sums.setdefault(term, np.zeros(len(Quantity)))[quantity] += coefficient
+        tensor_fma.append(sum(i.amount for i in program.step if i.op in (Op.MMA, Op.MMA_SYNC)))
+    busiest = max(tensor_fma, default=0)
+    spread = sum(fma * program.warps for fma, program in zip(tensor_fma, programs, strict=True))
+    weights = np.array(list(sums.values())) if sums else np.zeros((0, len(Quantity)))
+    return Table(tuple(sums), weights, spread / busiest if busiest else 1.0)
+
+
+class _Contribution(NamedTuple):
+    term: Term
+    quantity: Quantity
+    coefficient: float
+
+
+def _contributions(section: Section, instruction: Instruction, warps: int) -> list[_Contribution]:
+    """What one instruction, run by so many warps, adds to which quantities."""
+    op, amount = instruction.op, float(instruction.amount)
+    on_step = op in _ACTS_ON_STEP or instruction.per_k16
+    shift = -instruction.amount if op is Op.RELEASE else instruction.ahead if on_step else 0
+    unit = Unit.K16 if instruction.per_k16 else Unit.ONCE
+
+    def add(quantity: Quantity, value: float, unit: Unit = unit, clip: Clip = Clip.FULL) -> None:
+        if value:
+            term = Term(section, on_step, shift, unit, clip, instruction.when)
+            found.append(_Contribution(term, quantity, value))
+
+    def move(quantity: Quantity, value: float, unit: Unit = unit, clip: Clip = Clip.FULL) -> None:
+        add(quantity, value, unit, clip)
+        add(Quantity.PORT, value, unit, clip)
+        add(Quantity.L2, value / instruction.multicast, unit, clip)
+        if op in (Op.COPY_A, Op.COPY_B, Op.GATHER_B):
+            add(Quantity.SHARED, value, unit, clip)
+
+    found: list[_Contribution] = []
+    # Every instruction takes at least one issue slot.
+    add(Quantity.ISSUE, warps * max(instruction.issue, 1), unit if instruction.issue else Unit.ONCE)
+    if op is Op.FMA:
+        add(Quantity.FP32, warps * max(instruction.issue, 1))
+    elif op in (Op.MMA, Op.MMA_SYNC):
+        add(Quantity.FMA, warps * amount)
+        add(Quantity.SHARED, float(warps * instruction.operand_bytes))
+    elif op is Op.SHARED:
+        add(Quantity.SHARED, warps * amount)
+    elif op in (Op.COPY_A, Op.LOAD_A):
+        move(Quantity.A, warps * amount)
+    elif op in (Op.COPY_B, Op.GATHER_B, Op.LOAD_B):
+        move(Quantity.B, amount, Unit.COLUMNS, Clip.TOKENS)
+    elif op is Op.LOAD_INDEX:
+        move(Quantity.INDEX, warps * amount)
+    elif op is Op.STORE_C:
+        move(Quantity.C, warps * amount, Unit.ONCE, Clip.AREA)
+    elif op is Op.STORE_PARTIAL:
+        move(Quantity.PARTIALS_OUT, warps * amount, Unit.ONCE, Clip.AREA)
+    elif op is Op.LOAD_PARTIALS:
+        move(Quantity.PARTIALS_IN, warps * amount, Unit.ONCE, Clip.AREA_OF_PARTS)
+    return found

@@ -1,0 +1,145 @@
+"""Bytes of a plan: what it must move, what passes L2, and what DRAM sees more than once."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.plan import DTYPE_BYTES, KernelPlan, Schedule
+from prunecast.models.amounts import Amounts
+from prunecast.models.loops import fetch_again
+from prunecast.models.terms import Quantity
+
+__all__ = ["Traffic", "plan_traffic"]
+
+_Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Work and bytes of one launch.
+
+    Parameters
+    ----------
+    flops : 2 * kept elements of A * tokens
+    a_bytes, b_bytes, index_bytes : packed weights, used rows of B and column indices, each read once
+    c_bytes : C, written once
+    read_again_bytes : A and B that DRAM delivers again because L2 has lost them
+    l2_bytes : through L2, reads and writes, a multicast counted once
+    """
+
+    flops: float
+    a_bytes: float
+    b_bytes: float
+    index_bytes: float
+    c_bytes: float
+    read_again_bytes: float
+    l2_bytes: float
+
+    @property
+    def compulsory_bytes(self) -> float:
+        """What any order of work must move between DRAM and chip, indices aside: they are few."""
+        return self.a_bytes + self.b_bytes + self.c_bytes
+
+    @property
+    def dram_bytes(self) -> float:
+        """Read and written, indices included."""
+        return self.compulsory_bytes + self.index_bytes + self.read_again_bytes
+
+    @property
+    def miss_share(self) -> float:
+        """Share of the bytes through L2 that DRAM moves too, 0 to 1."""
+        return min(1.0, self.dram_bytes / self.l2_bytes) if self.l2_bytes else 0.0
+
+
+def plan_traffic(plan: KernelPlan, amounts: Amounts, gpu: GpuSpec, resident_blocks: int) -> Traffic:
+    """Traffic of a plan of which `resident_blocks` blocks run at once.
+
+    A valid plan covers every tile for every token once, so the pieces of A that the items of one token
+    range read, weighted with the range's share of the tokens, add up to A read once; of B the rows count
+    that any tile keeps. Partial sums stay in L2.
+    """
+    total = amounts.total(plan.blocks)
+    weight = amounts.tokens / plan.n
+    return Traffic(
+        flops=2.0 * plan.density * plan.m * plan.k * plan.n,
+        a_bytes=float(amounts.items[:, Quantity.A] @ weight),
+        b_bytes=float(_used_columns(plan) * plan.n * DTYPE_BYTES[plan.dtype]),
+        index_bytes=float(amounts.items[:, Quantity.INDEX] @ weight),
+        c_bytes=float(total[Quantity.C]),
+        read_again_bytes=_read_again_bytes(plan, amounts, gpu, resident_blocks),
+        l2_bytes=float(total[Quantity.L2]),
+    )
+
+
+def _used_columns(plan: KernelPlan) -> int:
+    """Columns of A that any tile keeps: the rows of B that are read."""
+    if int(plan.tiles.kept_per_tile.max(initial=0)) == plan.k:
+        return plan.k
+    used = np.zeros(plan.k, np.bool_)
+    used[plan.tiles.column_index] = True
+    return int(np.count_nonzero(used))
+
+
+def _read_again_bytes(plan: KernelPlan, amounts: Amounts, gpu: GpuSpec, resident_blocks: int) -> float:
+    """Bytes of A and B that fall out of L2 between two uses.
+
+    The items that run at once (a wave) walk their columns abreast, so what several of them read comes from
+    DRAM once. Between waves the cache is least-recently-used at the grain of whole pieces: the weights of
+    one tile (or part of a tile), and the kept rows of B for one range of tokens. A piece is lost if the
+    pieces touched since its last use, C included, exceed `l2_usable_bytes`. Tiles that keep the share s of
+    the columns are taken as independent: of a range of B of which the share c is there, each new tile
+    brings in s * (1 - c). Left out: blocks of a wave that drift apart, and lines kept by luck.
+    """
+    items, work = amounts.items, plan.work
+    used = max(_used_columns(plan), 1)
+    weight = amounts.tokens / plan.n
+    footprint = items[:, Quantity.A] @ weight + used * plan.n * DTYPE_BYTES[plan.dtype]
+    if footprint + items[:, Quantity.C].sum() <= gpu.l2_usable_bytes or not plan.item_count:
+        return 0.0
+    order = _order_of(plan, resident_blocks)
+    a_key = _pieces_of_a(plan)
+    b_key = work.token_start.astype(np.int64) // plan.shape.block_n
+    again = fetch_again(
+        order.order,
+        order.wave,
+        a_key,
+        b_key,
+        items[:, Quantity.A],
+        used * amounts.tokens * DTYPE_BYTES[plan.dtype],
+        (work.k_stop - work.k_start) / used,
+        items[:, Quantity.C],
+        float(gpu.l2_usable_bytes),
+        int(a_key.max()) + 1,
+        int(b_key.max()) + 1,
+    )
+    return float(again)
+
+
+class _Order(NamedTuple):
+    """When items run."""
+
+    order: _Int64Array
+    """(items,): items as they start."""
+    wave: _Int64Array
+    """(items,): the wave of each item, by item."""
+
+
+def _order_of(plan: KernelPlan, resident_blocks: int) -> _Order:
+    item = np.arange(plan.item_count, dtype=np.int64)
+    if plan.schedule is not Schedule.STATIC:
+        return _Order(item, item // max(resident_blocks, 1))
+    first_of_block = np.repeat(plan.work.block_start[:-1], np.diff(plan.work.block_start))
+    wave = item - first_of_block
+    return _Order(np.argsort(wave, kind="stable"), wave)
+
+
+def _pieces_of_a(plan: KernelPlan) -> _Int64Array:
+    """(items,): number of the piece of A that an item reads; each part of a split tile reads its own."""
+    work = plan.work
+    if not np.any(work.group >= 0):
+        return work.tile.astype(np.int64)
+    piece = plan.tiles.column_start[work.tile].astype(np.int64) + work.k_start
+    return np.asarray(np.unique(piece, return_inverse=True)[1], dtype=np.int64)

@@ -1,0 +1,96 @@
+"""`block:64x64`: rectangles of the matrix that stay or go as a whole."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from prunecast.errors import BadInput
+from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.pattern import MatrixShape, Pattern
+from prunecast.patterns.segments import broadcast_sizes, column_sums, piece_sizes, piece_starts, row_sums
+from prunecast.patterns.tile_map import MaskArray, TileMap
+from prunecast.patterns.tiling import tile_map_from_mask
+
+__all__ = ["BlockSparsePattern", "prune_block_sparse"]
+
+BlockScore = Literal["rms", "mean"]
+
+
+def prune_block_sparse(
+    importances: Mapping[str, ImportanceArray],
+    sparsity: float,
+    *,
+    height: int,
+    width: int,
+    score: BlockScore = "rms",
+) -> dict[str, MaskArray]:
+    """Masks (M, K) without the lowest `height` x `width` rectangles of the whole group of layers.
+
+    `score` is the L2 norm over the root of the element count (`rms`) or the mean importance (`mean`);
+    both let the smaller rectangles at the right and lower edge compete on equal terms.
+    """
+    elements = {name: _elements(scores.shape, height, width) for name, scores in importances.items()}
+    scored = {
+        name: _scores(scores, height, width, score, elements[name]) for name, scores in importances.items()
+    }
+    total = sum(scores.size for scores in importances.values())
+    kept = keep_highest(scored, elements, elements_to_prune(sparsity, total))
+    return {name: _spread(kept[name], scores, height, width) for name, scores in importances.items()}
+
+
+def _elements(shape: tuple[int, ...], height: int, width: int) -> CountArray:
+    """Elements of each rectangle; an axis that it divides evenly has length 1."""
+    rows, columns = piece_sizes(shape[0], height), piece_sizes(shape[1], width)
+    return np.outer(broadcast_sizes(rows), broadcast_sizes(columns))
+
+
+def _scores(
+    scores: ImportanceArray, height: int, width: int, score: BlockScore, elements: CountArray
+) -> ImportanceArray:
+    rows = row_sums(scores, piece_starts(scores.shape[0], height), power=1 if score == "mean" else 2)
+    means = column_sums(rows, width)
+    means /= elements
+    return means if score == "mean" else np.sqrt(means, out=means)
+
+
+def _spread(kept: MaskArray, scores: ImportanceArray, height: int, width: int) -> MaskArray:
+    wide = np.repeat(kept, piece_sizes(scores.shape[1], width), axis=1)
+    return np.repeat(wide, piece_sizes(scores.shape[0], height), axis=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockSparsePattern(Pattern):
+    """Aligned rectangles of `height` rows and `width` columns, smaller at the right and lower edge."""
+
+    family: ClassVar[str] = "block"
+    example: ClassVar[str] = "block:64x64"
+
+    height: int
+    width: int
+
+    @property
+    def smallest(self) -> MatrixShape:
+        """One whole rectangle."""
+        return MatrixShape(self.height, self.width)
+
+    def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
+        """See `prune_block_sparse`."""
+        return prune_block_sparse(importances, sparsity, height=self.height, width=self.width)
+
+    def map(self, mask: MaskArray) -> TileMap:
+        """One tile per row of rectangles; its columns come in whole rectangles."""
+        tiles = tile_map_from_mask(mask, height=self.height, pattern=self.canonical)
+        starts = piece_starts(tiles.k, self.width)
+        kept = np.add.reduceat(mask[:: self.height], starts, axis=1, dtype=np.int32)
+        partial = (kept > 0) & (kept < piece_sizes(tiles.k, self.width))
+        if partial.any():
+            tile, block = (int(index[0]) for index in np.nonzero(partial))
+            first = int(starts[block])
+            raise BadInput(
+                f"mask is not {self.canonical}: tile {tile} keeps {kept[tile, block]} of the "
+                f"{piece_sizes(tiles.k, self.width)[block]} columns from {first}"
+            )
+        return tiles

@@ -1,0 +1,104 @@
+"""The exact cut: which of many scored pieces go, so that just enough elements are pruned.
+
+Pieces are elements, blocks or column segments of tiles. They go in one fixed order: the lower score
+first and, of equal scores, the later piece first (layers in their given order, then row-major). The cut
+falls at the first place in this order where the pruned elements reach the target, so that no piece goes
+without need, equal input gives equal masks, and a higher sparsity only ever adds to what is pruned.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.tile_map import MaskArray
+
+__all__ = ["CountArray", "elements_to_prune", "keep_highest"]
+
+CountArray = npt.NDArray[np.int64]
+
+
+def elements_to_prune(sparsity: float, total: int) -> int:
+    """Fewest of `total` elements that reach `sparsity`.
+
+    A product that misses a whole number only by rounding counts as that number: 0.55 of 100 is 55, though
+    0.55 * 100 is a little more in float64.
+    """
+    wanted = sparsity * total
+    nearest = round(wanted)
+    return nearest if abs(wanted - nearest) <= 1e-12 * total else math.ceil(wanted)
+
+
+def keep_highest(
+    scores: Mapping[str, ImportanceArray], elements: Mapping[str, CountArray], target: int
+) -> dict[str, MaskArray]:
+    """Flags of the pieces that stay when the lowest go until `target` elements are pruned.
+
+    Parameters
+    ----------
+    scores : layer -> score of each piece, any shape, finite
+    elements : layer -> elements in each piece, int64, of a shape that broadcasts to that of the scores
+    target : elements to prune, at most all of them
+
+    Returns
+    -------
+    layer -> bool flags in the shape of the scores, True for pieces that stay
+
+    """
+    flat = _joined([score.ravel() for score in scores.values()])
+    sizes = np.concatenate([count.ravel() for count in elements.values()])
+    if target <= 0:
+        pruned = np.zeros(flat.size, dtype=np.bool_)
+    elif sizes.min() == sizes.max():
+        pruned = _lowest(flat, -(-target // int(sizes[0])))
+    else:
+        counts = [np.broadcast_to(elements[layer], score.shape).ravel() for layer, score in scores.items()]
+        pruned = _lowest_by_size(flat, _joined(counts), target)
+    stops = np.cumsum([score.size for score in scores.values()])[:-1]
+    parts = np.split(np.logical_not(pruned, out=pruned), stops)
+    return {layer: part.reshape(scores[layer].shape) for layer, part in zip(scores, parts, strict=True)}
+
+
+def _joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """One array; a single part is not copied."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _lowest(scores: ImportanceArray, count: int) -> MaskArray:
+    """Flags of the `count` lowest; pieces of one size need no full sort."""
+    threshold = _order_statistic(scores, count)
+    chosen = scores < threshold
+    tied = np.flatnonzero(scores == threshold)
+    missing = count - np.count_nonzero(chosen)
+    chosen[tied[tied.size - missing :]] = True
+    return chosen
+
+
+def _order_statistic(scores: ImportanceArray, count: int) -> float:
+    """The count-th lowest score. Zeros are counted apart: a selection slows down on many equal values."""
+    positive = scores[scores > 0]
+    zeros = scores.size - positive.size
+    if count <= zeros:
+        return 0.0
+    positive.partition(count - zeros - 1)
+    return float(positive[count - zeros - 1])
+
+
+def _lowest_by_size(scores: ImportanceArray, elements: CountArray, target: int) -> MaskArray:
+    """Flags of the shortest run of lowest pieces that holds `target` elements.
+
+    Only the pieces near the cut are sorted: as many as pieces of the largest size would take surely go, and
+    what is then missing takes no more than so many of the smallest size.
+    """
+    chosen = _lowest(scores, -(-target // int(elements.max())))
+    missing = target - int(elements[chosen].sum())
+    if missing > 0:
+        rest = np.flatnonzero(~chosen)
+        near = rest[_lowest(scores[rest], min(rest.size, -(-missing // int(elements.min()))))]
+        order = near[::-1][np.argsort(scores[near[::-1]], kind="stable")]
+        count = int(np.searchsorted(np.cumsum(elements[order]), missing)) + 1
+        chosen[order[:count]] = True
+    return chosen

@@ -1,0 +1,89 @@
+"""How much each weight matters: the criterion that comes before any pattern.
+
+A criterion turns weights (M, K) into importance (M, K): not negative, larger means keep. Scores from
+elsewhere (Taylor, Fisher, second order) are handed in as arrays in place of a criterion's name.
+"""
+
+from collections.abc import Callable
+from difflib import get_close_matches
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.patterns.tile_map import WeightArray
+
+__all__ = ["CRITERIA", "ImportanceArray", "checked_importance", "magnitude", "squared", "weigh"]
+
+ImportanceArray = npt.NDArray[np.floating]
+"""(M, K) float32 or float64, finite, not negative."""
+
+LARGEST = 1e150
+"""Importance above this is refused: its square would no longer fit a float64."""
+
+
+def magnitude(weights: WeightArray) -> ImportanceArray:
+    """|w|, as float32 (exact for fp16, bf16 and fp32); float64 stays float64."""
+    return np.abs(weights if weights.dtype == np.float64 else weights.astype(np.float32))
+
+
+def squared(weights: WeightArray) -> ImportanceArray:
+    """W * w, as float64, where the square of any fp32 weight neither overflows nor vanishes."""
+    return np.square(weights.astype(np.float64, copy=False))
+
+
+CRITERIA: dict[str, Callable[[WeightArray], ImportanceArray]] = {"magnitude": magnitude, "squared": squared}
+"""Criterion name -> function from weights to importance."""
+
+
+def weigh(name: str, weights: WeightArray, criterion: str | npt.ArrayLike = "magnitude") -> ImportanceArray:
+    """Importance of the weights (M, K) of the tensor `name`.
+
+    Parameters
+    ----------
+    name : tensor name for error messages
+    weights : (M, K), any real type
+    criterion : a name in `CRITERIA`, or an array (M, K) that is the importance itself
+
+    Raises
+    ------
+    BadInput : unknown criterion, a given array of another shape, or scores that cannot rank weights
+
+    """
+    if not isinstance(criterion, str):
+        given = np.asarray(criterion)
+        if given.shape != weights.shape:
+            raise BadInput(f"importance of {name!r}: wanted shape {weights.shape}, got {given.shape}")
+        return checked_importance(name, given)
+    if criterion not in CRITERIA:
+        near = get_close_matches(criterion, CRITERIA) or list(CRITERIA)
+        raise BadInput(f"unknown criterion {criterion!r}; did you mean {' or '.join(near)}?")
+    return checked_importance(name, CRITERIA[criterion](weights))
+
+
+def checked_importance(name: str, array: npt.ArrayLike) -> ImportanceArray:
+    """`array` as float32 or float64 (M, K), refused if it is not finite, not negative and two-dimensional.
+
+    Raises
+    ------
+    BadInput : names the tensor, what was wanted and what came
+
+    """
+    scores = _as_float(name, np.asarray(array))
+    if scores.ndim != 2 or scores.size == 0:
+        raise BadInput(f"importance of {name!r}: wanted a matrix (M, K), got shape {scores.shape}")
+    finite = np.isfinite(scores)
+    if not finite.all():
+        bad = scores.size - np.count_nonzero(finite)
+        raise BadInput(f"importance of {name!r}: wanted finite values, got {bad} NaN or Inf")
+    low, high = float(scores.min()), float(scores.max())
+    if low < 0 or high > LARGEST:
+        raise BadInput(f"importance of {name!r}: wanted values in [0, {LARGEST:g}], got {low:g} to {high:g}")
+    return scores
+
+
+def _as_float(name: str, array: npt.NDArray[np.generic]) -> ImportanceArray:
+    if array.dtype.kind in "cOSUMm":
+        raise BadInput(f"importance of {name!r}: wanted real numbers, got dtype {array.dtype}")
+    small = array.dtype == np.float32 or array.dtype.itemsize <= 2
+    return array.astype(np.float32 if small else np.float64, copy=False)

@@ -1,0 +1,159 @@
+"""`Pattern`: what every pruning pattern can do, from importance to mask and from mask to map."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import ClassVar, NamedTuple, Self
+
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.patterns.element_map import ElementMap
+from prunecast.patterns.importance import ImportanceArray, checked_importance
+from prunecast.patterns.tile_map import MaskArray, TileMap
+
+__all__ = ["SCOPES", "MatrixShape", "Pattern", "check_sparsity", "parse_sizes"]
+
+SCOPES = ("layer", "global")
+"""`layer` cuts every layer at the sparsity; `global` ranks the pieces of all layers against each other."""
+
+
+class MatrixShape(NamedTuple):
+    """Rows and columns of a matrix, printed as `64x128`."""
+
+    rows: int
+    columns: int
+
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.columns}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pattern(ABC):
+    """A rule that says which masks are allowed. One subclass per family, in its own file.
+
+    The fields of a subclass are its sizes, in the order of the pattern string; it supplies `masks` and
+    `map`, and overrides the rest where the family differs.
+    """
+
+    family: ClassVar[str]
+    """Name of the family: the part of the pattern string before the colon."""
+    example: ClassVar[str]
+    """A pattern string of the family, for help texts and errors."""
+    ranks: ClassVar[bool] = True
+    """Whether importance decides what goes; if so, a layer of zeros is an error."""
+
+    @abstractmethod
+    def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
+        """Masks of one group of layers that share a sparsity; input has been checked."""
+
+    @abstractmethod
+    def map(self, mask: MaskArray) -> TileMap | ElementMap:
+        """Tiles or elements that `mask` (M, K) keeps.
+
+        Raises
+        ------
+        BadInput : the mask breaks the pattern; names the first offending place
+
+        """
+
+    @classmethod
+    def from_argument(cls, argument: str) -> Self:
+        """Pattern from the text behind the colon, empty if there is none. Raises BadInput."""
+        names = [field.name for field in fields(cls)]
+        sizes = parse_sizes(argument, count=len(names), example=cls.example)
+        return cls(**dict(zip(names, sizes, strict=True)))
+
+    @property
+    def name(self) -> str:
+        """The family."""
+        return self.family
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """The sizes, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @property
+    def canonical(self) -> str:
+        """The one string that names this pattern; `parse_pattern` reads it back."""
+        sizes = "x".join(str(size) for size in self.parameters.values())
+        return f"{self.family}:{sizes}" if sizes else self.family
+
+    @property
+    def smallest(self) -> MatrixShape:
+        """Smallest matrix that the pattern can prune."""
+        return MatrixShape(1, 1)
+
+    def sparsity_to_prune(self, sparsity: float | None) -> float:
+        """The sparsity that `masks` gets; patterns that have but one override this.
+
+        Raises
+        ------
+        BadInput : no sparsity given, outside [0, 1), or one that the pattern does not have
+
+        """
+        if sparsity is None:
+            raise BadInput(f"{self.canonical} has no sparsity of its own: wanted one in [0, 1), got none")
+        return check_sparsity(sparsity)
+
+    def prune(
+        self,
+        importances: Mapping[str, npt.ArrayLike],
+        sparsity: float | None = None,
+        scope: str = "layer",
+    ) -> dict[str, MaskArray]:
+        """Masks that keep the most important pieces.
+
+        Parameters
+        ----------
+        importances : layer name -> importance (M, K), not negative
+        sparsity : fraction of elements to remove, in [0, 1); None for patterns with one of their own
+        scope : one of `SCOPES`
+
+        Returns
+        -------
+        layer name -> bool mask (M, K); as few elements are pruned as reach the sparsity
+
+        Raises
+        ------
+        BadInput : sparsity, scope or an importance array that the pattern cannot use, by tensor name
+
+        """
+        if scope not in SCOPES:
+            raise BadInput(f"scope: wanted {' or '.join(SCOPES)}, got {scope!r}")
+        if not importances:
+            raise BadInput(f"{self.canonical}: no layer to prune")
+        fraction = self.sparsity_to_prune(sparsity)
+        checked = {name: self._checked(name, array) for name, array in importances.items()}
+        if scope == "global":
+            return self.masks(checked, fraction)
+        return {name: self.masks({name: array}, fraction)[name] for name, array in checked.items()}
+
+    def _checked(self, name: str, array: npt.ArrayLike) -> ImportanceArray:
+        scores = checked_importance(name, array)
+        least, shape = self.smallest, MatrixShape(*scores.shape)
+        if shape.rows < least.rows or shape.columns < least.columns:
+            raise BadInput(f"{self.canonical} needs a matrix of {least} or more, got {shape} in {name!r}")
+        if self.ranks and not scores.any():
+            raise BadInput(f"importance of {name!r} is zero everywhere: nothing to rank")
+        return scores
+
+
+def check_sparsity(sparsity: float) -> float:
+    """`sparsity`, refused outside [0, 1)."""
+    if not 0.0 <= sparsity < 1.0:
+        raise BadInput(f"sparsity must be in [0, 1), got {sparsity}")
+    return float(sparsity)
+
+
+def parse_sizes(argument: str, *, count: int, example: str) -> list[int]:
+    """`count` whole numbers from 1, joined by `x` or `:`, from the argument of a pattern string."""
+    sizes = re.split("[x:]", argument) if argument else []
+    if len(sizes) != count or not all(re.fullmatch("[0-9]{1,9}", size) and int(size) > 0 for size in sizes):
+        wanted = f"{count} whole number{'s' * (count > 1)} from 1" if count else "nothing after its name"
+        raise BadInput(
+            f"pattern {example.partition(':')[0]}: wanted {wanted}, as in {example}, got {argument!r}"
+        )
+    return [int(size) for size in sizes]

@@ -1,0 +1,62 @@
+"""From pattern strings to patterns: `tile-wise:128`, `2:4`, `block:64x64`.
+
+A string is a family, then, behind a colon, its sizes. `2:4` and `64x64` do without the family.
+"""
+
+import re
+from difflib import get_close_matches
+
+from prunecast.errors import BadInput
+from prunecast.patterns.block import BlockSparsePattern
+from prunecast.patterns.dense import DensePattern
+from prunecast.patterns.n_of_m import NOfMPattern
+from prunecast.patterns.pattern import Pattern
+from prunecast.patterns.tile_wise import TileWisePattern
+from prunecast.patterns.tile_wise_2d import TileWise2DPattern
+from prunecast.patterns.unstructured import UnstructuredPattern
+from prunecast.patterns.zeros import ZerosPattern
+
+__all__ = ["ALIASES", "PATTERNS", "parse_pattern"]
+
+PATTERNS: dict[str, type[Pattern]] = {
+    "dense": DensePattern,
+    "unstructured": UnstructuredPattern,
+    "block": BlockSparsePattern,
+    "n-of-m": NOfMPattern,
+    "tile-wise": TileWisePattern,
+    "tile-wise-2d": TileWise2DPattern,
+    "zeros": ZerosPattern,
+}
+"""Family -> pattern class, in the order of help texts."""
+
+ALIASES = {"tw": "tile-wise", "tw-2d": "tile-wise-2d", "tw2d": "tile-wise-2d"}
+"""Other name -> family."""
+
+
+def parse_pattern(text: str) -> Pattern:
+    """The pattern that `text` names; `parse_pattern(text).canonical` is its one spelling.
+
+    Raises
+    ------
+    BadInput : unknown family (with the nearest ones), or sizes that the family cannot use
+
+    """
+    plain = text.strip().lower()
+    family, _, argument = plain.partition(":")
+    if re.fullmatch("[0-9]+:[0-9]+", plain):
+        family, argument = "n-of-m", plain
+    elif re.fullmatch("[0-9]+x[0-9]+", plain):
+        family, argument = "block", plain
+    family = ALIASES.get(family, family)
+    if family not in PATTERNS:
+        raise BadInput(f"unknown pattern {text!r}; {_advice(family)}")
+    return PATTERNS[family].from_argument(argument)
+
+
+def _advice(family: str) -> str:
+    known = {**{name: name for name in PATTERNS}, **ALIASES}
+    near = get_close_matches(family.replace("_", "-"), known)
+    examples = dict.fromkeys(PATTERNS[known[name]].example for name in near)
+    if examples:
+        return f"did you mean {' or '.join(examples)}?"
+    return f"known: {', '.join(pattern.example for pattern in PATTERNS.values())}"

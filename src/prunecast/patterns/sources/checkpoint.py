@@ -1,0 +1,57 @@
+"""A whole file of weights with masks applied: what is not pruned goes through unchanged."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.patterns.sources.read import open_tensors
+from prunecast.patterns.sources.safetensors import safetensors_metadata
+from prunecast.patterns.tile_map import MaskArray
+
+__all__ = ["Checkpoint", "masked_checkpoint"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Checkpoint:
+    """All tensors of a file, vectors and convolutions in their own shapes, and its text entries."""
+
+    arrays: Mapping[str, npt.NDArray[Any]]
+    metadata: Mapping[str, str]
+
+
+def masked_checkpoint(path: str | Path, masks: Mapping[str, MaskArray]) -> Checkpoint:
+    """The tensors of a file, those with a mask (M, K) set to zero where it is False.
+
+    A mask fits any tensor with M as its first size and K as the product of the others. Write the outcome
+    with `write_weights`.
+
+    Raises
+    ------
+    BadInput : unreadable file, a mask for a tensor that is not there or has another shape
+
+    """
+    file = Path(path)
+    tensors = open_tensors(file)
+    for name, mask in masks.items():
+        _check_fits(file, name, mask, tensors[name].shape if name in tensors else None)
+    arrays = {}
+    for name, tensor in tensors.items():
+        array = tensor.load()
+        kept = masks.get(name)
+        arrays[name] = (
+            array if kept is None else np.where(kept.reshape(array.shape), array, array.dtype.type(0))
+        )
+    metadata = safetensors_metadata(file) if file.suffix.lower() == ".safetensors" else {}
+    return Checkpoint(arrays=arrays, metadata=metadata)
+
+
+def _check_fits(path: Path, name: str, mask: MaskArray, shape: tuple[int, ...] | None) -> None:
+    if shape is None:
+        raise BadInput(f"{path}: a mask names tensor {name!r}, which is not in the file")
+    if not shape or mask.shape != (shape[0], int(np.prod(shape[1:]))):
+        raise BadInput(f"{path}: tensor {name!r} of shape {shape} does not fit a mask of shape {mask.shape}")

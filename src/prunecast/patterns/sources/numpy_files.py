@@ -1,0 +1,77 @@
+"""`.npy` and `.npz`, without pickles: headers are read first, object arrays refused."""
+
+import zipfile
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.patterns.sources.scipy_npz import read_scipy_npz
+from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
+
+__all__ = ["read_npy", "read_npz"]
+
+
+class Header(NamedTuple):
+    """What a `.npy` header says, and where the data begin."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    data_start: int
+
+
+def read_npy(path: Path) -> dict[str, StoredTensor]:
+    """The one array of a `.npy` file, under the name of the file without its suffix. Raises BadInput."""
+    with failures_named(path), path.open("rb") as file:
+        header = _checked_header(f"{path}", file, path.stat().st_size)
+    return {path.stem: _tensor(header, partial(_load_npy, path))}
+
+
+def read_npz(path: Path) -> dict[str, StoredTensor]:
+    """The arrays of a `.npz` file by name, or the one matrix that scipy saved in it. Raises BadInput."""
+    with failures_named(path), zipfile.ZipFile(path) as archive:
+        members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+        if {"format.npy", "shape.npy", "data.npy"} <= {info.filename for info in members}:
+            return read_scipy_npz(path)
+        return {info.filename.removesuffix(".npy"): _npz_tensor(path, archive, info) for info in members}
+
+
+def _npz_tensor(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredTensor:
+    name = info.filename.removesuffix(".npy")
+    with failures_named(path, name), archive.open(info) as file:
+        header = _checked_header(f"{path}: tensor {name!r}", file, info.file_size)
+    return _tensor(header, partial(_load_npz, path, name))
+
+
+def _checked_header(where: str, file: IO[bytes], size: int) -> Header:
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    header = Header(shape, dtype, file.tell())
+    if dtype.hasobject:
+        raise BadInput(f"{where}: pickled data is refused (dtype object); save a plain float array")
+    wanted = np.prod([int(length) for length in shape], dtype=object) * dtype.itemsize
+    if min(shape, default=0) < 0 or wanted > size - header.data_start:
+        raise BadInput(
+            f"{where}: cut off: its header asks for {wanted} bytes, {size - header.data_start} follow"
+        )
+    return header
+
+
+def _tensor(header: Header, load: Any) -> StoredTensor:
+    lost = header.dtype.kind == "V"
+    note = "bf16 loses its type in numpy files: use safetensors" if lost else None
+    return StoredTensor(shape=header.shape, dtype=header.dtype.name, load=load, note=note)
+
+
+def _load_npy(path: Path) -> npt.NDArray[Any]:
+    with failures_named(path), path.open("rb") as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def _load_npz(path: Path, name: str) -> npt.NDArray[Any]:
+    with failures_named(path, name), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
+        return np.lib.format.read_array(file, allow_pickle=False)

@@ -1,0 +1,147 @@
+"""`read_weights`: the prunable matrices of a file of any known format."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.patterns.sources.matrix_market import read_matrix_market
+from prunecast.patterns.sources.numpy_files import read_npy, read_npz
+from prunecast.patterns.sources.safetensors import read_safetensors
+from prunecast.patterns.sources.selection import select_names
+from prunecast.patterns.sources.smtx import read_smtx
+from prunecast.patterns.sources.sparse_matrix import LARGEST_MATRIX
+from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named, shape_text
+from prunecast.patterns.sources.weight_set import Layer, WeightSet
+
+__all__ = ["READERS", "open_tensors", "read_weights"]
+
+READERS: dict[str, Callable[[Path], dict[str, StoredTensor]]] = {
+    ".safetensors": read_safetensors,
+    ".npz": read_npz,
+    ".npy": read_npy,
+    ".mtx": read_matrix_market,
+    ".smtx": read_smtx,
+}
+"""Suffix -> reader of the headers."""
+
+PICKLES = {".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt", ".joblib"}
+
+DTYPE_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp32"}
+
+
+def read_weights(
+    path: str | Path, target: str | Sequence[str] = (), ignore: str | Sequence[str] = ()
+) -> WeightSet:
+    """The weight matrices of a file.
+
+    Matrices stay as they are, convolutions (out, in, kh, kw) become (out, in * kh * kw). Vectors are left
+    out and counted, other tensors left out with the reason; embeddings are matrices like any other, so
+    name them in `ignore` (`re:embed`) where they are not to be pruned.
+
+    Parameters
+    ----------
+    path : `.safetensors`, `.npz`, `.npy`, `.mtx` or `.smtx`
+    target : selectors of the tensors to read, all without; see `select_names`
+    ignore : selectors of tensors to leave out
+
+    Raises
+    ------
+    BadInput : unreadable or unsafe file, no matrix left, a tensor named as target that is no matrix of
+        floats, NaN or Inf among the weights
+
+    """
+    file = Path(path)
+    targets, ignores = _listed(target), _listed(ignore)
+    tensors = open_tensors(file)
+    layers: dict[str, Layer] = {}
+    skipped: dict[str, str] = {}
+    vectors = 0
+    for name in select_names(tensors, targets, ignores):
+        tensor = tensors[name]
+        reason = _unusable(tensor)
+        if reason is None:
+            layers[name] = _layer(file, name, tensor)
+        elif name in targets or len(tensors) == 1:
+            raise BadInput(f"{file}: {reason}: {name!r}")
+        elif len(tensor.shape) < 2:
+            vectors += 1
+        else:
+            skipped[name] = reason
+    if not layers:
+        raise BadInput(f"{file}: wanted at least one matrix of floats, got {_nothing(skipped, vectors)}")
+    return WeightSet(path=file, layers=layers, skipped=skipped, vectors=vectors)
+
+
+def open_tensors(path: Path) -> dict[str, StoredTensor]:
+    """All tensors of the file by name, not loaded yet. Raises BadInput."""
+    if path.suffix.lower() in PICKLES:
+        raise BadInput(f"{path}: pickles can run code and are refused; convert the file to .safetensors")
+    if path.is_dir():
+        raise BadInput(f"{path}: wanted a file of weights, got a directory")
+    if path.suffix.lower() not in READERS:
+        raise BadInput(
+            f"{path}: wanted a file ending in {', '.join(READERS)}, got {path.suffix or 'no suffix'!r}"
+        )
+    if not path.exists():
+        raise BadInput(f"{path}: no such file")
+    with failures_named(path):
+        return READERS[path.suffix.lower()](path)
+
+
+def _listed(selectors: str | Sequence[str]) -> list[str]:
+    return [selectors] if isinstance(selectors, str) else list(selectors)
+
+
+def _unusable(tensor: StoredTensor) -> str | None:
+    """Why a tensor is no weight matrix, or None."""
+    shape = shape_text(tensor.shape)
+    if len(tensor.shape) not in (2, 4):
+        return f"tensor that is not 2-D (shape {shape})"
+    if not 0 < tensor.elements <= LARGEST_MATRIX:
+        return f"tensor of {tensor.elements} elements, wanted 1 to {LARGEST_MATRIX}"
+    if tensor.dtype not in DTYPE_NAMES:
+        hint = f": {tensor.note}" if tensor.note else ""
+        return f"tensor of dtype {tensor.dtype}, wanted fp16, bf16 or fp32{hint}"
+    return None
+
+
+def _layer(path: Path, name: str, tensor: StoredTensor) -> Layer:
+    weights = tensor.load()
+    notes = [tensor.note] if tensor.note else []
+    if weights.ndim == 4:
+        matrix = weights.reshape(weights.shape[0], -1)
+        notes.append(f"conv {shape_text(weights.shape)} reshaped to {shape_text(matrix.shape)}")
+        weights = matrix
+    if tensor.dtype == "float64":
+        notes.append("fp64 rounded to fp32")
+    weights = _native(weights)
+    _check_finite(path, name, weights)
+    return Layer(
+        name=name,
+        weights=weights,
+        dtype=DTYPE_NAMES[tensor.dtype],
+        note="; ".join(notes) or None,
+        stored=tensor.stored,
+    )
+
+
+def _native(weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Row-major, in this machine's byte order, float64 as float32."""
+    dtype = np.dtype(np.float32) if weights.dtype.itemsize == 8 else weights.dtype.newbyteorder("=")
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(weights, dtype=dtype)
+
+
+def _check_finite(path: Path, name: str, weights: npt.NDArray[Any]) -> None:
+    bad = weights.size - np.count_nonzero(np.isfinite(weights))
+    if bad:
+        raise BadInput(f"{path}: tensor {name!r} holds {bad} NaN or Inf among {weights.size} weights")
+
+
+def _nothing(skipped: dict[str, str], vectors: int) -> str:
+    reasons = [f"{name!r}: {reason}" for name, reason in list(skipped.items())[:3]]
+    return "; ".join([f"{vectors} vectors and {len(skipped)} other tensors", *reasons])

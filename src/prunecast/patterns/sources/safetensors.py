@@ -1,0 +1,101 @@
+"""`.safetensors`: the header is checked by hand before anything is mapped or allocated.
+
+Layout (safetensors format description): 8 bytes little-endian length of the header, a JSON object
+name -> {dtype, shape, data_offsets}, then the data that the offsets count from.
+"""
+
+import json
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
+
+__all__ = ["read_safetensors", "safetensors_metadata"]
+
+LONGEST_HEADER = 100_000_000
+"""Bytes; the format's own limit."""
+
+DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
+DTYPE_BYTES = {"F16": 2, "BF16": 2, "F32": 4, "F64": 8}
+
+
+def read_safetensors(path: Path) -> dict[str, StoredTensor]:
+    """Tensors that the header names, in the order of their data.
+
+    Raises
+    ------
+    BadInput : the header is no such header, or asks for more than the file holds
+
+    """
+    header, data_bytes = _header(path)
+    entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+    for name, entry in entries.items():
+        _check_entry(path, name, entry, data_bytes)
+    ordered = sorted(entries.items(), key=lambda item: item[1]["data_offsets"])
+    return {name: _tensor(path, name, entry) for name, entry in ordered}
+
+
+def safetensors_metadata(path: Path) -> dict[str, str]:
+    """The free text entries of the header."""
+    header, _ = _header(path)
+    metadata = header.get("__metadata__") or {}
+    return {str(key): str(value) for key, value in metadata.items()}
+
+
+def _header(path: Path) -> tuple[dict[str, Any], int]:
+    """The checked JSON object, and how many bytes of data follow it."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > size - 8 or length > LONGEST_HEADER:
+            raise BadInput(
+                f"{path}: not a safetensors file, or cut off: header of {length} bytes, file of {size}"
+            )
+        text = file.read(length)
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: not a safetensors file: its header is no JSON") from error
+    if not isinstance(header, dict) or not isinstance(header.get("__metadata__", {}), dict):
+        raise BadInput(f"{path}: not a safetensors file: its header is no JSON object of tensors")
+    return header, size - 8 - length
+
+
+def _check_entry(path: Path, name: str, entry: Any, data_bytes: int) -> None:
+    where = f"{path}: tensor {name!r}"
+    try:
+        dtype, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
+    except (TypeError, KeyError, ValueError) as error:
+        raise BadInput(
+            f"{where}: wanted dtype, shape and data_offsets in the header, got {entry!r:.80}"
+        ) from error
+    numbers = [*shape, start, stop] if isinstance(shape, list) else [None]
+    if not isinstance(dtype, str) or not all(type(number) is int and number >= 0 for number in numbers):
+        raise BadInput(f"{where}: shape and data_offsets must be whole numbers, got {entry!r:.80}")
+    if not start <= stop <= data_bytes:
+        raise BadInput(f"{where}: cut off: its data end at byte {stop}, the file holds {data_bytes}")
+    if dtype in DTYPES and math.prod(shape) * DTYPE_BYTES[dtype] != stop - start:
+        raise BadInput(f"{where}: {dtype} of shape {shape} does not fill its {stop - start} bytes")
+
+
+def _tensor(path: Path, name: str, entry: dict[str, Any]) -> StoredTensor:
+    dtype = DTYPES.get(entry["dtype"], entry["dtype"])
+    return StoredTensor(shape=tuple(entry["shape"]), dtype=dtype, load=partial(_load, path, name))
+
+
+def _load(path: Path, name: str) -> npt.NDArray[Any]:
+    import ml_dtypes  # noqa: F401  (safetensors finds bfloat16 in numpy only after this)
+    import safetensors
+
+    with failures_named(path, name):
+        try:
+            with safetensors.safe_open(path, framework="np") as file:
+                return np.asarray(file.get_tensor(name))
+        except (safetensors.SafetensorError, AttributeError, TypeError) as error:
+            raise ValueError(str(error)) from error

@@ -1,0 +1,52 @@
+"""`.smtx`: sparsity patterns of the Deep Learning Matrix Collection (Gale et al., SC'20).
+
+Three lines of text: `rows, columns, entries`; the row offsets; the column of every entry. No values: a
+kept weight reads as 1.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.patterns.sources.sparse_matrix import check_size
+from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
+
+__all__ = ["read_smtx"]
+
+
+def read_smtx(path: Path) -> dict[str, StoredTensor]:
+    """The matrix, under the name of the file.
+
+    Raises
+    ------
+    BadInput : a line is missing, has the wrong number of entries, or counts outside the matrix
+
+    """
+    with failures_named(path), path.open("rb") as file:
+        header = _numbers(path, "header", file.readline().replace(b",", b" "), 3)
+        rows, columns, entries = (int(number) for number in header)
+        check_size(path, rows, columns)
+        offsets = _numbers(path, "row offsets", file.readline(), rows + 1)
+        places = _numbers(path, "columns", file.readline(), entries)
+    if offsets[0] != 0 or offsets[-1] != entries or np.any(np.diff(offsets) < 0):
+        raise BadInput(f"{path}: row offsets must rise from 0 to {entries}")
+    if places.size and not 0 <= places.min() <= places.max() < columns:
+        raise BadInput(f"{path}: columns must lie in [0, {columns}), got {places.min()} to {places.max()}")
+    stored = np.zeros((rows, columns), dtype=np.bool_)
+    stored[np.repeat(np.arange(rows), np.diff(offsets)), places] = True
+    ones = stored.astype(np.float32)
+    return {path.stem: StoredTensor(shape=ones.shape, dtype="float32", load=lambda: ones, stored=stored)}
+
+
+def _numbers(path: Path, what: str, line: bytes, count: int) -> npt.NDArray[np.int64]:
+    words = line.split()
+    if len(words) != count:
+        raise BadInput(
+            f"{path}: cut off or no smtx file: wanted {count} numbers in its {what}, got {len(words)}"
+        )
+    try:
+        return np.fromiter(map(int, words), dtype=np.int64, count=count)
+    except (ValueError, OverflowError) as error:
+        raise BadInput(f"{path}: no smtx file: its {what} hold something else than whole numbers") from error

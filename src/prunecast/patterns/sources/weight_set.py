@@ -1,0 +1,54 @@
+"""`WeightSet`: the matrices that a file holds, ready to be scored and pruned."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from prunecast.patterns.tile_map import MaskArray, WeightArray
+
+__all__ = ["Layer", "WeightSet"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Layer:
+    """One weight matrix.
+
+    Parameters
+    ----------
+    name : name of the tensor in the file, or of the file
+    weights : (M, K) float16, bfloat16 (of ml_dtypes) or float32; finite
+    dtype : `fp16`, `bf16` or `fp32`, the type of `weights`
+    note : what was done to the tensor on the way, e.g. `conv 64x3x7x7 reshaped to 64x147`, or None
+    stored : (M, K) bool, the elements that a sparse file stores, zeros among them; None for dense files
+
+    """
+
+    name: str
+    weights: WeightArray
+    dtype: str
+    note: str | None = None
+    stored: MaskArray | None = None
+
+    @property
+    def kept(self) -> MaskArray:
+        """(M, K) bool: the mask that the file itself states, stored elements or else those not zero."""
+        return self.weights != 0 if self.stored is None else self.stored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WeightSet:
+    """The layers of a file, in its order.
+
+    Parameters
+    ----------
+    path : the file
+    layers : name -> layer; at least one
+    skipped : name -> why a tensor was left out (dtype, shape); those not selected are not listed
+    vectors : tensors of less than two dimensions (biases, norms), left out without a word
+
+    """
+
+    path: Path
+    layers: Mapping[str, Layer]
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    vectors: int = 0

@@ -1,0 +1,131 @@
+"""`tile-wise-2d:128` (TW-2D): whole rows die first, then segments of tiles of the surviving rows.
+
+The published pattern prunes half of the way along each axis: to reach sparsity s, each step prunes
+s' = 1 - sqrt(1 - s). (Guo et al., SC'20; see `tile_wise`.) Giving s to each step would prune far more.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.pattern import MatrixShape, Pattern
+from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
+from prunecast.patterns.tile_wise import SANE, TileWiseQuirks, segment_scores
+from prunecast.patterns.tiling import tile_map_from_mask
+
+__all__ = ["TileWise2DPattern", "prune_tile_wise_2d"]
+
+
+class Survivors(NamedTuple):
+    """The rows of one layer that outlive the row step, and their tiles."""
+
+    rows: CountArray
+    """Surviving rows of A, ascending."""
+    starts: CountArray
+    """(tiles,): place in `rows` where each tile begins."""
+    heights: CountArray
+    """(tiles,): surviving rows of each tile."""
+    spans: CountArray
+    """(tiles,): rows of A that the tile spans, dead ones included."""
+
+
+def prune_tile_wise_2d(
+    importances: Mapping[str, ImportanceArray],
+    sparsity: float,
+    *,
+    height: int,
+    quirks: TileWiseQuirks = SANE,
+) -> dict[str, MaskArray]:
+    """Masks (M, K) without the lowest rows, then without the lowest segments of what is left.
+
+    The row step prunes at s' = 1 - sqrt(1 - sparsity), the segment step as much as is missing to the
+    sparsity: s' of the survivors, but for rounding to whole rows. Thresholds run over all layers.
+    """
+    total = sum(scores.size for scores in importances.values())
+    row_kept = _keep_rows(importances, elements_to_prune(1.0 - math.sqrt(1.0 - sparsity), total), quirks)
+    layers = {name: _survivors(row_kept[name], height, quirks) for name in importances}
+    scored = {
+        name: segment_scores(
+            importances[name][layer.rows],
+            layer.starts,
+            layer.spans if quirks.count_dead_rows else layer.heights,
+            quirks,
+        )
+        for name, layer in layers.items()
+    }
+    dead = sum(
+        (scores.shape[0] - layers[name].rows.size) * scores.shape[1] for name, scores in importances.items()
+    )
+    elements = {name: layer.heights[:, None] for name, layer in layers.items()}
+    kept = keep_highest(scored, elements, elements_to_prune(sparsity, total) - dead)
+    return {name: _spread(kept[name], layers[name], importances[name]) for name in importances}
+
+
+def _keep_rows(
+    importances: Mapping[str, ImportanceArray], target: int, quirks: TileWiseQuirks
+) -> dict[str, MaskArray]:
+    scored = {name: _row_scores(scores, quirks) for name, scores in importances.items()}
+    elements = {name: np.array([scores.shape[1]], dtype=np.int64) for name, scores in importances.items()}
+    return keep_highest(scored, elements, target)
+
+
+def _row_scores(scores: ImportanceArray, quirks: TileWiseQuirks) -> ImportanceArray:
+    """(M,) float64: L2 norm of each row over the root (or quirk: the whole) of K."""
+    norms = np.sqrt([np.square(row, dtype=np.float64).sum() for row in scores])
+    return norms / (scores.shape[1] if quirks.divide_by_width else math.sqrt(scores.shape[1]))
+
+
+def _survivors(row_kept: MaskArray, height: int, quirks: TileWiseQuirks) -> Survivors:
+    rows = np.flatnonzero(row_kept)
+    if quirks.retile_on_survivors:
+        starts = np.arange(0, rows.size, height)
+    else:
+        starts = np.unique(np.searchsorted(rows, np.arange(0, row_kept.size, height)))
+        starts = starts[starts < rows.size]
+    heights = np.diff(starts, append=rows.size)
+    return Survivors(rows, starts, heights, _spans(rows, starts, row_kept.size, height, quirks))
+
+
+def _spans(rows: CountArray, starts: CountArray, m: int, height: int, quirks: TileWiseQuirks) -> CountArray:
+    """A tile on survivors ends at its last one; the last tile also spans the dead rows behind it."""
+    if not quirks.retile_on_survivors:
+        first = rows[starts] // height * height
+        return np.minimum(first + height, m) - first
+    stops = np.append(rows[starts[1:] - 1] + 1, m)[: starts.size]
+    return np.diff(stops, prepend=0)
+
+
+def _spread(kept: MaskArray, layer: Survivors, scores: ImportanceArray) -> MaskArray:
+    mask = np.zeros(scores.shape, dtype=np.bool_)
+    mask[layer.rows] = np.repeat(kept, layer.heights, axis=0)
+    return mask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TileWise2DPattern(Pattern):
+    """Tiles of `height` surviving rows (TW-2D)."""
+
+    family: ClassVar[str] = "tile-wise-2d"
+    example: ClassVar[str] = "tile-wise-2d:128"
+
+    height: int
+
+    @property
+    def smallest(self) -> MatrixShape:
+        """One whole tile."""
+        return MatrixShape(self.height, 1)
+
+    def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
+        """See `prune_tile_wise_2d`."""
+        return prune_tile_wise_2d(importances, sparsity, height=self.height)
+
+    def map(self, mask: MaskArray) -> TileMap:
+        """Tiles of `height` surviving rows; a row that keeps nothing is in no tile."""
+        check_mask(mask, self.canonical)
+        rows = np.flatnonzero(mask.any(axis=1))
+        return tile_map_from_mask(mask, height=self.height, pattern=self.canonical, rows=rows)

@@ -1,0 +1,104 @@
+"""From masks to tile maps. The mask is the truth: a map that says anything else about it is refused."""
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.patterns.element_map import ElementMap
+from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask, frozen_int32, kept_columns
+
+__all__ = ["dense_tile_map", "row_tile_map", "tile_map_from_mask", "tile_map_from_rows"]
+
+Indices = npt.NDArray[np.integer]
+
+
+def tile_map_from_mask(mask: MaskArray, *, height: int, pattern: str, rows: Indices | None = None) -> TileMap:
+    """Tiles of `height` rows each, the last one possibly fewer.
+
+    Parameters
+    ----------
+    mask : (M, K) bool
+    height : rows per tile, from 1
+    pattern : canonical pattern string that the mask claims
+    rows : rows of A in tile order, each once; None for all of them. Rows left out must keep nothing
+
+    Raises
+    ------
+    BadInput : the rows of a tile keep different columns; names the first such tile and column
+
+    """
+    if height < 1:
+        raise BadInput(f"{pattern}: wanted a tile height from 1, got {height}")
+    row_index = np.arange(mask.shape[0]) if rows is None else rows
+    row_start = np.append(np.arange(0, row_index.size, height), row_index.size)
+    return tile_map_from_rows(mask, row_index=row_index, row_start=row_start, pattern=pattern)
+
+
+def tile_map_from_rows(mask: MaskArray, *, row_index: Indices, row_start: Indices, pattern: str) -> TileMap:
+    """Tiles of given rows: tile t has rows row_index[row_start[t]:row_start[t + 1]], at least one.
+
+    Raises
+    ------
+    BadInput : the rows of a tile keep different columns, or a row outside all tiles keeps one
+
+    """
+    check_mask(mask, pattern)
+    identity = row_index.size == mask.shape[0] and bool((row_index == np.arange(mask.shape[0])).all())
+    tiled = mask if identity else mask[row_index]
+    if row_index.size == 0:
+        kept = np.zeros((0, mask.shape[1]), dtype=np.bool_)
+    else:
+        kept = _kept_by_all(tiled, row_index, row_start, pattern)
+    if not identity:
+        _check_outside(mask, row_index, pattern)
+    return TileMap(
+        m=mask.shape[0],
+        k=mask.shape[1],
+        row_start=frozen_int32(row_start),
+        row_index=frozen_int32(row_index),
+        column_start=np.append(0, np.cumsum(np.count_nonzero(kept, axis=1))),
+        column_index=kept_columns(kept),
+        pattern=pattern,
+    )
+
+
+def dense_tile_map(m: int, k: int, height: int) -> TileMap:
+    """Tiles of `height` rows of a dense A (m, k), the last one possibly fewer."""
+    return tile_map_from_mask(np.ones((m, k), dtype=np.bool_), height=height, pattern="dense")
+
+
+def row_tile_map(elements: ElementMap) -> TileMap:
+    """Every row of A a tile of its own, as a kernel on compressed rows sees the matrix."""
+    rows = np.arange(elements.m + 1, dtype=np.int32)
+    return TileMap(
+        m=elements.m,
+        k=elements.k,
+        row_start=rows,
+        row_index=rows[:-1],
+        column_start=elements.row_start,
+        column_index=elements.column_index,
+        pattern=elements.pattern,
+    )
+
+
+def _kept_by_all(tiled: MaskArray, row_index: Indices, row_start: Indices, pattern: str) -> MaskArray:
+    """(tiles, K): columns that all rows of the tile keep; refused if only some do."""
+    keeping = np.add.reduceat(tiled, row_start[:-1], axis=0, dtype=np.int32)
+    mixed = (keeping > 0) & (keeping < np.diff(row_start)[:, None])
+    if mixed.any():
+        tile, column = (int(index[0]) for index in np.nonzero(mixed))
+        rows = row_index[row_start[tile] : row_start[tile + 1]]
+        raise BadInput(
+            f"mask is not {pattern}: tile {tile} (rows {rows[0]} to {rows[-1]}) keeps column {column} "
+            f"in {keeping[tile, column]} of its {rows.size} rows"
+        )
+    return keeping > 0
+
+
+def _check_outside(mask: MaskArray, row_index: Indices, pattern: str) -> None:
+    outside: MaskArray = np.any(mask, axis=1, keepdims=True)[:, 0]
+    outside[row_index] = False
+    if outside.any():
+        raise BadInput(
+            f"mask is not {pattern}: row {np.flatnonzero(outside)[0]} keeps columns but is in no tile"
+        )

@@ -1,0 +1,218 @@
+"""Lowering: a `KernelPlan` and a `GpuSpec` become the integers that the engine runs."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.plan import KernelPlan, Schedule
+from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
+from prunecast.kernels.tensor_rate import tensor_fma_per_clk
+from prunecast.simulator import engine
+
+__all__ = ["Lowered", "lower"]
+
+COPIES = (Op.COPY_A, Op.COPY_B, Op.GATHER_B)
+PER_STEP_FIXED = (Op.ISSUE, Op.FMA, Op.SHARED, Op.LOAD_INDEX, Op.LOAD_A)
+OPERATIONS_WANTED = 3_000_000
+"""Plans without a copy ring run longer k-steps once they exceed this many operations (`_coarseness`)."""
+ROWS_PER_PANEL = 32
+"""Rows of B in one L2 segment of a CUDA-core kernel, which touches rows by the hundred million."""
+LONGEST_RUN_CYCLES = 1 << 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lowered:
+    """What `engine.run_engine` takes."""
+
+    machine: engine.Machine
+    program: engine.Program
+    work: engine.Work
+
+
+def lower(plan: KernelPlan, gpu: GpuSpec, *, slots: int, policy: int, clock_hz: float) -> Lowered:
+    """Translate a plan for a GPU with `slots` blocks per SM at an SM clock of `clock_hz`."""
+    coarse = _coarseness(plan)
+    return Lowered(
+        machine=_machine(plan, gpu, slots, policy, clock_hz),
+        program=_program(plan, gpu, coarse),
+        work=_work(plan, coarse),
+    )
+
+
+def _coarseness(plan: KernelPlan) -> int:
+    """How many k-steps the engine runs as one.
+
+    Only kernels without a copy ring are coarsened (CSR): they hide latency by many warps, so that longer
+    steps change the time little, while the number of operations falls in proportion.
+    """
+    if plan.resources.stages > 0:
+        return 1
+    per_step = sum(len(program.step) * program.warps for program in plan.programs)
+    operations = int(plan.steps_per_item.sum(dtype=np.int64)) * per_step
+    return max(1, -(-operations // OPERATIONS_WANTED))
+
+
+def _machine(plan: KernelPlan, gpu: GpuSpec, slots: int, policy: int, clock_hz: float) -> engine.Machine:
+    return engine.Machine(
+        sms=gpu.sm_count,
+        partitions=gpu.sub_partitions_per_sm,
+        slots=slots,
+        warps=sum(program.warps for program in plan.programs),
+        stages=plan.resources.stages,
+        policy=policy,
+        block_start=gpu.block_start_cycles,
+        barrier_latency=gpu.barrier_latency_cycles,
+        tensor_latency=gpu.tensor_latency_cycles,
+        shared_latency=gpu.shared_latency_cycles,
+        l2_latency=gpu.l2_latency_cycles,
+        dram_latency=gpu.dram_latency_cycles,
+        port_ticks=_ticks_per_kib(gpu.l2_port_bytes_per_clk_per_sm),
+        shared_ticks=_ticks_per_kib(gpu.shared_bytes_per_clk_per_sm),
+        l2_ticks=_ticks_per_kib(gpu.l2_bytes_per_s / clock_hz),
+        dram_ticks=_ticks_per_kib(gpu.dram_bytes_per_s / clock_hz),
+        l2_capacity=gpu.l2_usable_bytes,
+        max_cycles=LONGEST_RUN_CYCLES,
+    )
+
+
+def _ticks_per_kib(bytes_per_clk: float) -> int:
+    return math.ceil(1024 * engine.TICKS / bytes_per_clk)
+
+
+def _program(plan: KernelPlan, gpu: GpuSpec, coarse: int) -> engine.Program:
+    rows: list[list[int]] = []
+    bounds = []
+    for program in plan.programs:
+        bound = [len(rows)]
+        for name in ("start", "begin", "fill", "step", "end", "finish"):
+            scale = coarse if name == "step" else 1
+            rows += [_row(instruction, plan, gpu, scale) for instruction in getattr(program, name)]
+            bound.append(len(rows))
+        bounds.append(bound)
+    warps = [program.warps for program in plan.programs]
+    return engine.Program(
+        code=np.array(rows, np.int64).reshape(-1, engine.I_FIELDS),
+        bounds=np.array(bounds, np.int64),
+        role=np.repeat(np.arange(len(warps)), warps),
+        rank=np.concatenate([np.arange(count) for count in warps]),
+        role_warps=np.array(warps, np.int64),
+        full_arrivals=sum(_executions(program, program.step, COPIES) for program in plan.programs),
+        empty_arrivals=sum(_executions(program, program.end, (Op.RELEASE,)) for program in plan.programs),
+        part_signals=sum(_executions(program, program.end, (Op.STORE_PARTIAL,)) for program in plan.programs),
+        block_m=plan.shape.block_m,
+        block_n=plan.shape.block_n,
+        block_k=plan.shape.block_k * coarse,
+    )
+
+
+def _executions(program: WarpProgram, code: Code, ops: tuple[Op, ...]) -> int:
+    """How often the warps of a role run instructions of `ops` in one pass through `code`."""
+    return sum(1 if ins.leader else program.warps for ins in code if ins.op in ops)
+
+
+def _row(instruction: Instruction, plan: KernelPlan, gpu: GpuSpec, scale: int) -> list[int]:
+    """One row of `engine.Program.code`; `scale` steps run as one."""
+    fixed = instruction.op in PER_STEP_FIXED and not instruction.per_k16
+    factor = scale if fixed else 1
+    return [
+        int(instruction.op),
+        instruction.issue * factor,
+        instruction.amount * (factor if instruction.op is not Op.ISSUE else 1),
+        int(instruction.per_k16),
+        instruction.ahead,
+        int(instruction.when),
+        int(instruction.leader),
+        _pipe_ticks(instruction, plan, gpu),
+        instruction.operand_bytes,
+        instruction.multicast,
+    ]
+
+
+def _pipe_ticks(instruction: Instruction, plan: KernelPlan, gpu: GpuSpec) -> int:
+    """Ticks in the tensor pipe (MMA), or in the FMA pipe for one warp instruction (FMA)."""
+    if instruction.op in (Op.MMA, Op.MMA_SYNC):
+        fma_per_clk = tensor_fma_per_clk(gpu, plan.dtype, plan.tensor) / gpu.sub_partitions_per_sm
+        return math.ceil(instruction.amount * engine.TICKS / fma_per_clk)
+    if instruction.op is Op.FMA:
+        lanes_per_clk = gpu.fp32_fma_per_clk_per_sm / gpu.sub_partitions_per_sm
+        return math.ceil(32 * engine.TICKS / lanes_per_clk)
+    return 0
+
+
+def _work(plan: KernelPlan, coarse: int) -> engine.Work:
+    work, tiles, shape = plan.work, plan.tiles, plan.shape
+    block_k = shape.block_k * coarse
+    tile_steps = -(-tiles.kept_per_tile // block_k)
+    step_base = np.concatenate(([0], np.cumsum(tile_steps, dtype=np.int64)))
+    a_ways = _a_ways(plan)
+    panel = 1 if plan.tensor != "none" else ROWS_PER_PANEL
+    token_blocks = -(-plan.n // shape.block_n)
+    gather_base = int(step_base[-1]) * a_ways
+    box_base = gather_base + -(-plan.k // panel) * token_blocks
+    return engine.Work(
+        schedule=int(plan.schedule),
+        blocks=plan.blocks,
+        item=_items(plan, step_base, block_k),
+        first_item=_first_items(plan),
+        next_item=_next_items(plan),
+        column=tiles.column_index,
+        panel=panel,
+        token_blocks=token_blocks,
+        gather_base=gather_base,
+        box_base=box_base,
+        a_ways=a_ways,
+        segments=box_base + -(-plan.k // block_k) * token_blocks,
+        groups=int(work.group.max(initial=-1)) + 1,
+    )
+
+
+def _a_ways(plan: KernelPlan) -> int:
+    """Warps that each bring their own share of a step's weights."""
+    return max(
+        (
+            p.warps
+            for p in plan.programs
+            for ins in p.step
+            if ins.op in (Op.COPY_A, Op.LOAD_A) and not ins.leader
+        ),
+        default=1,
+    )
+
+
+def _items(plan: KernelPlan, step_base: np.ndarray, block_k: int) -> np.ndarray:
+    work, tiles = plan.work, plan.tiles
+    k_count = work.k_stop.astype(np.int64) - work.k_start
+    columns = {
+        engine.T_TILE: work.tile,
+        engine.T_STEPS: -(-k_count // block_k),
+        engine.T_KCOUNT: k_count,
+        engine.T_KFIRST: tiles.column_start[work.tile] + work.k_start,
+        engine.T_STEPFIRST: step_base[work.tile] + work.k_start // block_k,
+        engine.T_ROWS: tiles.rows_per_tile[work.tile],
+        engine.T_TOKENS: work.token_stop - work.token_start,
+        engine.T_TOKENBLOCK: work.token_start // plan.shape.block_n,
+        engine.T_GROUP: work.group,
+        engine.T_PARTS: work.parts,
+        engine.T_OWNER: work.owner,
+    }
+    return np.stack([columns[field] for field in range(engine.T_FIELDS)], axis=1).astype(np.int64)
+
+
+def _first_items(plan: KernelPlan) -> np.ndarray:
+    if plan.schedule is not Schedule.STATIC:
+        return np.zeros(0, np.int64)
+    start = plan.work.block_start.astype(np.int64)
+    return np.where(start[1:] > start[:-1], start[:-1], engine.NO_ITEM)
+
+
+def _next_items(plan: KernelPlan) -> np.ndarray:
+    """(items,) the item that follows in the same block."""
+    items = plan.item_count
+    if plan.schedule is Schedule.DYNAMIC:
+        return np.full(items, engine.UNDRAWN, np.int64)
+    following = np.arange(1, items + 1, dtype=np.int64)
+    stops = plan.work.block_start[1:]
+    following[stops[stops > 0] - 1] = engine.NO_ITEM
+    return following

@@ -1,0 +1,200 @@
+"""`simulate`: predict the run of a plan on a GPU, warp by warp."""
+
+from typing import Any
+
+import numpy as np
+
+from prunecast.errors import BadInput
+from prunecast.hardware.clock import sm_clock_hz
+from prunecast.hardware.occupancy import Occupancy, occupancy
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
+from prunecast.simulator import engine
+from prunecast.simulator.attribution import Account, attribute_cycles
+from prunecast.simulator.lower import Lowered, lower
+from prunecast.simulator.result import ATTRIBUTION, STALLS, SimResult
+
+__all__ = ["LAUNCHES", "POLICIES", "SimulationStopped", "simulate"]
+
+POLICIES = {
+    "gto": engine.GREEDY_OLDEST,
+    "gty": engine.GREEDY_YOUNGEST,
+    "lrr": engine.ROUND_ROBIN,
+    "oldest": engine.OLDEST,
+}
+"""Warp schedulers: greedy then oldest, greedy then youngest, loose round robin, oldest first."""
+
+LAUNCHES = ("graph", "stream")
+
+CLOCK_TOLERANCE = 0.02
+MOST_RUNS = 4
+
+
+class SimulationStopped(RuntimeError):
+    """The engine could not finish a plan: its warps wait for each other, or it ran far too long."""
+
+
+def simulate(
+    plan: KernelPlan,
+    gpu: GpuSpec,
+    *,
+    state: str = "burst",
+    launch: str = "graph",
+    policy: str = "gty",
+) -> SimResult:
+    """Predict the run of `plan` on `gpu`.
+
+    The clock depends on activity and, through the memory bandwidth per cycle, activity on the clock: the
+    run is repeated at the clock it caused until both agree within 2 %.
+
+    Parameters
+    ----------
+    state : `burst` or `sustained`
+    launch : `graph` or `stream`: which launch floor is added
+    policy : warp scheduler, one of `POLICIES`; greedy-then-youngest is what recent GPUs were found to do
+        (arXiv 2503.20481)
+
+    Raises
+    ------
+    PlanDoesNotFit : no block fits on an SM, or a persistent grid is larger than the GPU holds at once
+    SimulationStopped : the warps wait for each other
+    """
+    _check_choice("launch", launch, LAUNCHES)
+    _check_choice("policy", policy, tuple(POLICIES))
+    fit = _fit(plan, gpu)
+    clock_hz = sm_clock_hz(
+        gpu, tensor_duty=float(plan.tensor != "none"), l2_bytes_per_clk_per_sm=0.0, state=state
+    )
+    for _ in range(MOST_RUNS):
+        lowered = lower(plan, gpu, slots=fit.blocks_per_sm, policy=POLICIES[policy], clock_hz=clock_hz)
+        run = _run(plan, gpu, lowered)
+        caused_hz = _caused_clock(gpu, lowered, run, state)
+        settled = abs(caused_hz / clock_hz - 1.0) <= CLOCK_TOLERANCE
+        clock_hz = caused_hz
+        if settled:
+            break
+    launch_s = gpu.graph_launch_s if launch == "graph" else gpu.stream_launch_s
+    return _result(plan, gpu, lowered, run, fit, clock_hz, launch_s, state)
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise BadInput(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def _fit(plan: KernelPlan, gpu: GpuSpec) -> Occupancy:
+    fit = occupancy(plan.resources, gpu)
+    if fit.blocks_per_sm == 0:
+        raise PlanDoesNotFit(
+            f"no block of {plan.kernel} fits on an SM of {gpu.name}: {fit.limiter} ({plan.resources})"
+        )
+    if plan.schedule is not Schedule.HARDWARE and plan.blocks > fit.blocks_per_sm * gpu.sm_count:
+        raise PlanDoesNotFit(
+            f"{plan.kernel} launches {plan.blocks} persistent blocks, {gpu.name} holds "
+            f"{fit.blocks_per_sm * gpu.sm_count} at once"
+        )
+    return fit
+
+
+def _run(plan: KernelPlan, gpu: GpuSpec, lowered: Lowered) -> engine.State:
+    run = engine.new_state(lowered.machine, lowered.program, lowered.work)
+    status = engine.run_engine(run)
+    if status != engine.Status.DONE:
+        raise SimulationStopped(f"{plan.kernel} on {gpu.name}: {engine.Status(status).name.lower()}")
+    return run
+
+
+def _cycles(run: engine.State) -> int:
+    return max(int(run.mem[engine.G_END]), 1)
+
+
+def _tensor_cycles(lowered: Lowered, run: engine.State) -> np.ndarray:
+    """(SMs,) cycles in which the tensor pipes of each SM worked, the mean of its sub-partitions."""
+    busy = run.part[:, engine.P_TENSOR_BUSY].reshape(-1, lowered.machine.partitions)
+    return np.asarray(busy.mean(axis=1) / engine.TICKS)
+
+
+def _caused_clock(gpu: GpuSpec, lowered: Lowered, run: engine.State, state: str) -> float:
+    cycles = _cycles(run)
+    port_bytes = run.sm[:, engine.S_PORT_BUSY].sum() / lowered.machine.port_ticks * 1024
+    return sm_clock_hz(
+        gpu,
+        tensor_duty=float(_tensor_cycles(lowered, run).mean()) / cycles,
+        l2_bytes_per_clk_per_sm=float(port_bytes) / cycles / gpu.sm_count,
+        state=state,
+    )
+
+
+def _result(
+    plan: KernelPlan,
+    gpu: GpuSpec,
+    lowered: Lowered,
+    run: engine.State,
+    fit: Occupancy,
+    clock_hz: float,
+    launch_s: float,
+    state: str,
+) -> SimResult:
+    cycles = _cycles(run)
+    chip = run.mem
+    touched = int(chip[engine.G_HIT_BYTES] + chip[engine.G_MISS_BYTES])
+    parts = attribute_cycles(_account(plan, lowered, run))
+    attribution = {name: parts.get(name, 0.0) / clock_hz for name in ATTRIBUTION} | {"launch": launch_s}
+    stall = run.stall.sum(axis=0)
+    return SimResult(
+        seconds=launch_s + cycles / clock_hz,
+        cycles=cycles,
+        clock_hz=clock_hz,
+        launch_s=launch_s,
+        state=state,
+        occupancy=fit,
+        utilisation=_utilisation(lowered, run),
+        stalls={name: float(stall[i]) / max(float(stall.sum()), 1.0) for i, name in enumerate(STALLS)},
+        attribution_s=attribution,
+        sm_busy_cycles=run.sm[:, engine.S_BUSY].copy(),
+        sm_tensor_cycles=np.rint(_tensor_cycles(lowered, run)).astype(np.int64),
+        sm_items=run.sm[:, engine.S_ITEMS].copy(),
+        l2_hit_rate=float(chip[engine.G_HIT_BYTES]) / touched if touched else 0.0,
+        l2_bytes=int(chip[engine.G_L2_BYTES]),
+        dram_bytes=int(chip[engine.G_DRAM_BYTES]),
+        warp_instructions=int(chip[engine.G_INSTRUCTIONS]),
+        operations=int(chip[engine.G_OPERATIONS]),
+    )
+
+
+def _utilisation(lowered: Lowered, run: engine.State) -> dict[str, float]:
+    machine, span = lowered.machine, _cycles(run) * engine.TICKS
+    partitions = machine.sms * machine.partitions
+    busy_ticks: dict[str, Any] = {
+        "tensor": run.part[:, engine.P_TENSOR_BUSY].sum() / partitions,
+        "issue": run.part[:, engine.P_ISSUED].sum() * engine.TICKS / partitions,
+        "shared": run.sm[:, engine.S_SHARED_BUSY].sum() / machine.sms,
+        "l2 port": run.sm[:, engine.S_PORT_BUSY].sum() / machine.sms,
+        "l2": run.mem[engine.G_L2_BUSY],
+        "dram": run.mem[engine.G_DRAM_BUSY],
+    }
+    return {name: min(float(busy) / span, 1.0) for name, busy in busy_ticks.items()}
+
+
+def _account(plan: KernelPlan, lowered: Lowered, run: engine.State) -> Account:
+    machine, cycles = lowered.machine, _cycles(run)
+    critical = int(np.argmax(run.sm[:, engine.S_BUSY]))
+    work = _tensor_cycles(lowered, run)
+    first, last = float(run.sm[critical, engine.S_FIRST_MMA]), float(run.sm[critical, engine.S_LAST_MMA])
+    if plan.tensor == "none":
+        issued = run.part[:, engine.P_ISSUED].reshape(machine.sms, machine.partitions)
+        work = issued.mean(axis=1).astype(np.float64)
+        first, last = float(machine.block_start), float(cycles)
+    if run.sm[critical, engine.S_LAST_MMA] == 0 and plan.tensor != "none":
+        first, last = float(cycles), float(cycles)
+    workers = max(program.warps for program in plan.programs) * machine.slots
+    stall = run.stall[critical]
+    return Account(
+        cycles=cycles,
+        work=np.minimum(work, cycles),
+        items=plan.item_count,
+        first_work=first,
+        last_work=last,
+        wait_data=float(stall[engine.DATA] + stall[engine.LOAD]) / workers,
+        fix_up=float(stall[engine.FIXUP]) / workers,
+    )

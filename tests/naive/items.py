@@ -1,0 +1,43 @@
+"""How blocks come by their work items."""
+
+import math
+
+from tests.naive.parts import Block
+from tests.naive.records import Kernel, Work
+from tests.naive.walk import Run
+
+from prunecast.kernels.plan import Schedule
+
+__all__ = ["Items"]
+
+
+class Items:
+    """Deals the items of the work list to blocks."""
+
+    def __init__(self, kernel: Kernel, work: Work) -> None:
+        self.kernel, self.work = kernel, work
+        self.next_item = 0
+
+    def run_of(self, block: Block, place: int) -> Run | None:
+        """The block's item of that place in its list, drawn now if it was not drawn before."""
+        if place < len(block.runs):
+            return block.runs[place]
+        number = self.item_number(block, place)
+        if number is None:
+            return None
+        item = self.work.items[number]
+        base = block.runs[-1].base + block.runs[-1].steps if block.runs else 0
+        block.runs.append(Run(item, base, math.ceil(item.k_count / self.kernel.block_k)))
+        block.sm.items += 1
+        return block.runs[-1]
+
+    def item_number(self, block: Block, place: int) -> int | None:
+        if self.work.schedule is Schedule.HARDWARE:
+            return block.number if place == 0 else None
+        if self.work.schedule is Schedule.STATIC:
+            number = self.work.block_start[block.number] + place
+            return number if number < self.work.block_start[block.number + 1] else None
+        if self.next_item == len(self.work.items):
+            return None
+        self.next_item += 1
+        return self.next_item - 1

@@ -1,0 +1,92 @@
+"""L2 and DRAM of the slow simulator, and which segments an instruction touches."""
+
+from collections import OrderedDict
+from itertools import groupby
+
+from tests.naive.parts import Server, Sm, Warp, byte_cost
+from tests.naive.records import Kernel, Machine
+from tests.naive.walk import Todo
+
+from prunecast.kernels.program import Op
+
+__all__ = ["Memory"]
+
+Key = tuple[str, int, int, int]
+
+
+class Memory:
+    """The chip's L2 port traffic, its L2 as an exact LRU of segments, and DRAM."""
+
+    def __init__(self, machine: Machine, kernel: Kernel) -> None:
+        self.machine, self.kernel = machine, kernel
+        self.l2, self.dram = Server(), Server()
+        self.held: OrderedDict[Key, tuple[int, int]] = OrderedDict()  # size and fill time, oldest use first
+        self.l2_bytes = self.hit_bytes = self.miss_bytes = self.dram_bytes = 0
+
+    def read(self, sm: Sm, cycle: int, todo: Todo, warp: Warp) -> int:
+        """The page's mem(bytes, segments): the cycle in which the data are there."""
+        size = self.bytes_of(todo, warp)
+        done = self.through_l2(sm, cycle, size, todo.code.multicast) + self.machine.l2_latency
+        for key, segment_size in self.segments_of(todo, warp):
+            if segment_size > 0:
+                done = max(done, self.touch(key, segment_size, cycle))
+        return done
+
+    def through_l2(self, sm: Sm, cycle: int, size: int, multicast: int = 1) -> int:
+        """The cycle in which port and L2 have passed so many bytes."""
+        l2_size = -(-size // multicast)
+        self.l2_bytes += l2_size
+        return max(
+            sm.port.charge(cycle, byte_cost(size, self.machine.port_ticks_per_kib)),
+            self.l2.charge(cycle, byte_cost(l2_size, self.machine.l2_ticks_per_kib)),
+        )
+
+    def through_dram(self, cycle: int, size: int) -> int:
+        """The cycle in which DRAM has passed so many bytes."""
+        self.dram_bytes += size
+        return self.dram.charge(cycle, byte_cost(size, self.machine.dram_ticks_per_kib))
+
+    def touch(self, key: Key, size: int, cycle: int) -> int:
+        """Make the segment the most recent one, fetching it if it is absent; its fill time."""
+        if key in self.held:
+            self.hit_bytes += size
+            self.held.move_to_end(key)
+            return self.held[key][1]
+        self.miss_bytes += size
+        filled = self.through_dram(cycle, size) + self.machine.dram_latency
+        self.held[key] = (size, filled)
+        while sum(size for size, _ in self.held.values()) > self.machine.l2_capacity:
+            self.held.popitem(last=False)
+        return filled
+
+    def bytes_of(self, todo: Todo, warp: Warp) -> int:
+        """Bytes that a copy or load moves."""
+        if todo.code.op in (Op.COPY_A, Op.LOAD_A, Op.LOAD_INDEX):
+            return todo.amount
+        columns = todo.columns if todo.code.op == Op.COPY_B else self.share(todo, warp)
+        return len(columns) * self.row_bytes(todo)
+
+    def segments_of(self, todo: Todo, warp: Warp) -> list[tuple[Key, int]]:
+        """The segments that a copy or load touches, with their sizes."""
+        item, op = todo.run.item, todo.code.op
+        if op == Op.LOAD_INDEX:
+            return []
+        if op in (Op.COPY_A, Op.LOAD_A):
+            step = item.k_start // self.kernel.block_k + todo.step
+            return [(("A", item.tile, step, warp.rank), todo.amount)]
+        if op == Op.COPY_B:
+            box = todo.columns[0] // self.kernel.block_k
+            return [(("box of B", box, item.token_start, 0), self.bytes_of(todo, warp))]
+        panels = [
+            panel for panel, _ in groupby(self.share(todo, warp), lambda column: column // self.machine.panel)
+        ]
+        size = self.machine.panel * self.row_bytes(todo)
+        return [(("rows of B", panel, item.token_start, 0), size) for panel in panels]
+
+    def row_bytes(self, todo: Todo) -> int:
+        return todo.amount * todo.run.item.tokens // self.kernel.block_n
+
+    def share(self, todo: Todo, warp: Warp) -> tuple[int, ...]:
+        """The columns of the step that this warp of the role gathers."""
+        count, warps = len(todo.columns), warp.program.warps
+        return todo.columns[count * warp.rank // warps : count * (warp.rank + 1) // warps]

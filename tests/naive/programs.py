@@ -1,0 +1,189 @@
+"""Random kernels that keep the protocol.
+
+Such a kernel never reads a slot before it is full, never fills one that is still being read, and never waits for
+what nobody will do; the simulator's rules say nothing about kernels that break it.
+"""
+
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
+from tests.naive.records import Kernel
+
+from prunecast.kernels.program import Code, Instruction, Op, WarpProgram, When
+
+__all__ = ["kernels", "one_warp_kernels", "register_kernels", "ring_kernels", "shared_kernels"]
+
+# Instructions that may stand anywhere in `begin`, `step` and `end`: they wait for nothing that others do.
+_FILLERS = (
+    Instruction(Op.ISSUE, issue=0),
+    Instruction(Op.ISSUE, issue=3),
+    Instruction(Op.ISSUE, issue=2, per_k16=True),
+    Instruction(Op.ISSUE, issue=2, leader=True),
+    Instruction(Op.FMA, issue=3, per_k16=True),
+    Instruction(Op.FMA, issue=2, when=When.FINAL),
+    Instruction(Op.SHARED, amount=100),
+    Instruction(Op.SHARED, amount=33, per_k16=True, issue=2),
+    Instruction(Op.MMA, amount=700, operand_bytes=50),
+    Instruction(Op.MMA_SYNC, amount=300, per_k16=True, operand_bytes=40),
+    Instruction(Op.WAIT_MMA, amount=0),
+    Instruction(Op.WAIT_MMA, amount=1),
+    Instruction(Op.LOAD_INDEX, amount=64),
+    Instruction(Op.LOAD_A, amount=90, ahead=1),
+    Instruction(Op.LOAD_B, amount=20),
+    Instruction(Op.WAIT_LOAD),
+    Instruction(Op.STORE_C, amount=77, when=When.OWNER),
+    Instruction(Op.SYNC),
+    Instruction(Op.SYNC, issue=3),
+)
+
+
+@st.composite
+def _fillers(draw: DrawFn, most: int = 2) -> Code:
+    return tuple(draw(st.lists(st.sampled_from(_FILLERS), max_size=most)))
+
+
+@st.composite
+def _epilogue(draw: DrawFn) -> Code:
+    """Hand over or collect the parts of a split tile, and store C."""
+    leader = draw(st.booleans())
+    amount = draw(st.integers(1, 600))
+    return (
+        *draw(_fillers(1)),
+        Instruction(Op.STORE_PARTIAL, amount=amount, when=When.PARTIAL, leader=leader),
+        Instruction(Op.WAIT_PARTS, when=When.OWNER),
+        Instruction(Op.LOAD_PARTIALS, amount=amount, when=When.OWNER),
+        Instruction(Op.WAIT_LOAD, when=When.OWNER),
+        *draw(_fillers(1)),
+        Instruction(Op.STORE_C, amount=draw(st.integers(1, 600)), when=When.FINAL),
+    )
+
+
+@st.composite
+def _copies(draw: DrawFn, ahead: int = 0) -> Code:
+    """Asynchronous copies of a step's weights and activations."""
+    multicast = draw(st.sampled_from((1, 1, 2, 3)))
+    weights = Instruction(
+        Op.COPY_A,
+        amount=draw(st.integers(1, 300)),
+        leader=draw(st.booleans()),
+        ahead=ahead,
+        multicast=multicast,
+    )
+    box = draw(st.booleans())
+    activations = Instruction(
+        Op.COPY_B if box else Op.GATHER_B,
+        amount=draw(st.integers(1, 64)),
+        issue=draw(st.integers(0, 3)),
+        per_k16=False,
+        leader=box,
+        ahead=ahead,
+        multicast=multicast,
+    )
+    return (weights, activations)
+
+
+@st.composite
+def _around(draw: DrawFn) -> dict[str, Code]:
+    return {
+        "start": (Instruction(Op.ISSUE, issue=draw(st.integers(0, 4))),) * draw(st.integers(0, 1)),
+        "finish": (Instruction(Op.SYNC),) * draw(st.integers(0, 1)),
+    }
+
+
+@st.composite
+def _consumers(draw: DrawFn, name: str, lag: int) -> WarpProgram:
+    mma = Instruction(
+        Op.MMA,
+        amount=draw(st.integers(0, 3000)),
+        per_k16=draw(st.booleans()),
+        operand_bytes=draw(st.integers(0, 500)),
+    )
+    leader = draw(st.booleans()) and lag == 0
+    before_release = (Instruction(Op.SYNC),) if leader else ()
+    return WarpProgram(
+        role=name,
+        warps=draw(st.integers(1, 4)),
+        **draw(_around()),
+        begin=draw(_fillers(1)),
+        step=(
+            Instruction(Op.WAIT_FULL),
+            *draw(_fillers(1)),
+            mma,
+            Instruction(Op.WAIT_MMA, amount=lag),
+            *before_release,
+            Instruction(Op.RELEASE, amount=lag, leader=leader),
+        ),
+        end=(Instruction(Op.WAIT_MMA), *((Instruction(Op.RELEASE),) * lag), *draw(_epilogue())),
+    )
+
+
+@st.composite
+def ring_kernels(draw: DrawFn) -> Kernel:
+    """Producer warps that copy into a ring of slots, consumer warps that multiply from it."""
+    lag = draw(st.integers(0, 1))
+    producer = WarpProgram(
+        role="producer",
+        warps=draw(st.integers(1, 3)),
+        **draw(_around()),
+        step=(Instruction(Op.WAIT_EMPTY), *draw(_fillers(1)), *draw(_copies())),
+    )
+    consumers = [draw(_consumers(f"consumer {i}", lag)) for i in range(draw(st.integers(1, 2)))]
+    roles = [producer, *consumers]
+    programs = tuple(draw(st.permutations(roles)))
+    return Kernel(
+        programs=programs, stages=draw(st.integers(1 + lag, 4)), block_k=draw(st.sampled_from((8, 16, 24)))
+    )
+
+
+@st.composite
+def shared_kernels(draw: DrawFn, most_warps: int = 4) -> Kernel:
+    """One role that copies ahead into shared memory, meets at SYNC and multiplies with mma.sync."""
+    stages = draw(st.integers(1, 4))
+    copies = draw(_copies(ahead=stages - 1))
+    wait = (Instruction(Op.WAIT_FULL), Instruction(Op.SYNC))
+    mma = Instruction(
+        Op.MMA_SYNC, amount=draw(st.integers(0, 3000)), per_k16=True, operand_bytes=100, issue=2
+    )
+    many = (*wait, *copies, *draw(_fillers(1)), mma)
+    single = (*copies, *wait, mma, Instruction(Op.SYNC))
+    program = WarpProgram(
+        role="all",
+        warps=draw(st.integers(1, most_warps)),
+        **draw(_around()),
+        begin=draw(_fillers(1)),
+        fill=tuple(copy._replace(ahead=0) for copy in copies),
+        step=single if stages == 1 else many,
+        end=(Instruction(Op.SYNC), *draw(_fillers(1)), *draw(_epilogue())),
+    )
+    return Kernel(programs=(program,), stages=stages, block_k=draw(st.sampled_from((8, 16, 24))))
+
+
+@st.composite
+def register_kernels(draw: DrawFn, most_warps: int = 4) -> Kernel:
+    """One role that loads into registers and multiplies on the CUDA cores; no ring."""
+    program = WarpProgram(
+        role="all",
+        warps=draw(st.integers(1, most_warps)),
+        **draw(_around()),
+        begin=draw(_fillers(1)),
+        step=(
+            Instruction(Op.LOAD_INDEX, amount=draw(st.integers(1, 99)), leader=draw(st.booleans())),
+            Instruction(Op.LOAD_A, amount=draw(st.integers(1, 300))),
+            Instruction(Op.WAIT_LOAD),
+            Instruction(Op.LOAD_B, amount=draw(st.integers(1, 64)), issue=2, per_k16=draw(st.booleans())),
+            Instruction(Op.WAIT_LOAD),
+            Instruction(Op.FMA, issue=draw(st.integers(1, 4)), per_k16=draw(st.booleans())),
+            *draw(_fillers(2)),
+        ),
+        end=draw(_epilogue()),
+    )
+    return Kernel(programs=(program,), block_k=draw(st.sampled_from((8, 16, 24))))
+
+
+def kernels() -> st.SearchStrategy[Kernel]:
+    """Any of the three kinds."""
+    return st.one_of(ring_kernels(), shared_kernels(), register_kernels())
+
+
+def one_warp_kernels() -> st.SearchStrategy[Kernel]:
+    """Kernels whose block is a single warp: everything it does happens in the order of its program."""
+    return st.one_of(shared_kernels(most_warps=1), register_kernels(most_warps=1))

@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.naive import prune as naive
+
+from prunecast.patterns.cut import elements_to_prune, keep_highest
+
+
+@pytest.mark.parametrize(
+    ("sparsity", "total", "wanted"),
+    [(0.0, 10, 0), (0.5, 7, 4), (0.55, 100, 55), (0.07, 100, 7), (0.9, 11_272_192_000, 10_144_972_800)],
+)
+def test_targets_are_those_of_the_decimal(sparsity, total, wanted):
+    assert elements_to_prune(sparsity, total) == wanted
+
+
+@given(percent=st.integers(0, 9999), total=st.integers(1, 10**9))
+def test_target_is_the_exact_ceiling(percent, total):
+    sparsity = percent / 10_000
+    assert elements_to_prune(sparsity, total) == naive.target(sparsity, total)
+
+
+def test_root_splits_hit_whole_numbers():
+    # 1 - sqrt(1 - 0.51) is 0.3 and a little more in float64
+    assert elements_to_prune(1 - (1 - 0.51) ** 0.5, 10) == 3
+
+
+pieces = st.lists(st.tuples(st.integers(0, 4), st.sampled_from([1, 2, 5])), min_size=1, max_size=30)
+
+
+@given(pieces=pieces, share=st.floats(0, 1))
+def test_cut_is_that_of_a_full_sort(pieces, share):
+    scores = np.array([float(score) for score, _ in pieces])
+    elements = np.array([count for _, count in pieces])
+    target = int(share * elements.sum())
+    kept = keep_highest({"a": scores}, {"a": elements}, target)["a"]
+    assert set(np.flatnonzero(~kept)) == naive.cut(pieces, target)
+
+
+@given(scores=st.lists(st.integers(0, 3).map(float), min_size=1, max_size=30), share=st.floats(0, 1))
+def test_cut_of_equal_pieces_is_that_of_a_full_sort(scores, share):
+    target = int(share * 3 * len(scores))
+    kept = keep_highest({"a": np.array(scores)}, {"a": np.array([3])}, target)["a"]
+    assert set(np.flatnonzero(~kept)) == naive.cut([(score, 3) for score in scores], target)
+
+
+def test_of_equal_scores_the_later_layer_and_place_goes_first():
+    scores = {"first": np.ones((2, 2)), "second": np.ones((1, 3))}
+    elements = {name: np.array([[1]]) for name in scores}
+    kept = keep_highest(scores, elements, 4)
+    np.testing.assert_array_equal(kept["second"], [[False, False, False]])
+    np.testing.assert_array_equal(kept["first"], [[True, True], [True, False]])
