@@ -1,7 +1,7 @@
 """Random kernels that keep the protocol.
 
-Such a kernel never reads a slot before it is full, never fills one that is still being read, and never waits for
-what nobody will do; the simulator's rules say nothing about kernels that break it.
+Such a kernel never reads a slot before it is full, never fills one that is still being read, and never waits
+for what nobody will do; the simulator's rules say nothing about kernels that break it.
 """
 
 from hypothesis import strategies as st
@@ -16,40 +16,56 @@ __all__ = ["kernels", "one_warp_kernels", "register_kernels", "ring_kernels", "s
 _FILLERS = (
     Instruction(Op.ISSUE, issue=0),
     Instruction(Op.ISSUE, issue=3),
-    Instruction(Op.ISSUE, issue=2, per_k16=True),
+    Instruction(Op.ISSUE, issue=2, per_k16=True, ahead=1),
     Instruction(Op.ISSUE, issue=2, leader=True),
     Instruction(Op.FMA, issue=3, per_k16=True),
-    Instruction(Op.FMA, issue=2, when=When.FINAL),
+    Instruction(Op.FMA, issue=0, when=When.FINAL),
     Instruction(Op.SHARED, amount=100),
     Instruction(Op.SHARED, amount=33, per_k16=True, issue=2),
     Instruction(Op.MMA, amount=700, operand_bytes=50),
     Instruction(Op.MMA_SYNC, amount=300, per_k16=True, operand_bytes=40),
     Instruction(Op.WAIT_MMA, amount=0),
-    Instruction(Op.WAIT_MMA, amount=1),
+    Instruction(Op.WAIT_MMA, amount=1, issue=2),
     Instruction(Op.LOAD_INDEX, amount=64),
+    Instruction(Op.LOAD_INDEX, amount=40, per_k16=True, ahead=1),
     Instruction(Op.LOAD_A, amount=90, ahead=1),
-    Instruction(Op.LOAD_B, amount=20),
+    Instruction(Op.LOAD_A, amount=25, per_k16=True, leader=True),
+    Instruction(Op.LOAD_B, amount=20, per_k16=True, issue=2),
     Instruction(Op.WAIT_LOAD),
     Instruction(Op.STORE_C, amount=77, when=When.OWNER),
     Instruction(Op.SYNC),
     Instruction(Op.SYNC, issue=3),
 )
+# The same for `start` and `finish`, where whatever asks for an item is skipped.
+_OUTSIDE = (
+    Instruction(Op.ISSUE, issue=4),
+    Instruction(Op.SYNC),
+    Instruction(Op.SHARED, amount=60),
+    Instruction(Op.MMA_SYNC, amount=300),
+    Instruction(Op.LOAD_INDEX, amount=64),
+    Instruction(Op.ISSUE, issue=2, per_k16=True),
+    Instruction(Op.STORE_C, amount=9, when=When.FINAL),
+)
+
+
+def _fillers(most: int) -> st.SearchStrategy[Code]:
+    return st.lists(st.sampled_from(_FILLERS), max_size=most).map(tuple)
 
 
 @st.composite
-def _fillers(draw: DrawFn, most: int = 2) -> Code:
-    return tuple(draw(st.lists(st.sampled_from(_FILLERS), max_size=most)))
+def _around(draw: DrawFn) -> dict[str, Code]:
+    outside = st.lists(st.sampled_from(_OUTSIDE), max_size=1).map(tuple)
+    return {"start": draw(outside), "begin": draw(_fillers(1)), "finish": draw(outside)}
 
 
 @st.composite
 def _epilogue(draw: DrawFn) -> Code:
     """Hand over or collect the parts of a split tile, and store C."""
-    leader = draw(st.booleans())
     amount = draw(st.integers(1, 600))
     return (
         *draw(_fillers(1)),
-        Instruction(Op.STORE_PARTIAL, amount=amount, when=When.PARTIAL, leader=leader),
-        Instruction(Op.WAIT_PARTS, when=When.OWNER),
+        Instruction(Op.STORE_PARTIAL, amount=amount, when=When.PARTIAL, leader=draw(st.booleans())),
+        Instruction(Op.WAIT_PARTS, when=When.OWNER, issue=draw(st.integers(1, 2))),
         Instruction(Op.LOAD_PARTIALS, amount=amount, when=When.OWNER),
         Instruction(Op.WAIT_LOAD, when=When.OWNER),
         *draw(_fillers(1)),
@@ -58,22 +74,23 @@ def _epilogue(draw: DrawFn) -> Code:
 
 
 @st.composite
-def _copies(draw: DrawFn, ahead: int = 0) -> Code:
+def _copies(draw: DrawFn, ahead: int = 0, leader: bool = False) -> Code:
     """Asynchronous copies of a step's weights and activations."""
     multicast = draw(st.sampled_from((1, 1, 2, 3)))
+    box = leader or draw(st.booleans())
     weights = Instruction(
         Op.COPY_A,
         amount=draw(st.integers(1, 300)),
-        leader=draw(st.booleans()),
+        per_k16=draw(st.booleans()),
+        leader=leader or draw(st.booleans()),
         ahead=ahead,
         multicast=multicast,
     )
-    box = draw(st.booleans())
     activations = Instruction(
         Op.COPY_B if box else Op.GATHER_B,
         amount=draw(st.integers(1, 64)),
         issue=draw(st.integers(0, 3)),
-        per_k16=False,
+        per_k16=draw(st.booleans()),
         leader=box,
         ahead=ahead,
         multicast=multicast,
@@ -82,35 +99,40 @@ def _copies(draw: DrawFn, ahead: int = 0) -> Code:
 
 
 @st.composite
-def _around(draw: DrawFn) -> dict[str, Code]:
-    return {
-        "start": (Instruction(Op.ISSUE, issue=draw(st.integers(0, 4))),) * draw(st.integers(0, 1)),
-        "finish": (Instruction(Op.SYNC),) * draw(st.integers(0, 1)),
-    }
+def _producer(draw: DrawFn) -> WarpProgram:
+    leader = draw(st.booleans())
+    wait = Instruction(Op.WAIT_EMPTY, leader=leader, issue=draw(st.integers(1, 2)))
+    return WarpProgram(
+        role="producer",
+        warps=draw(st.integers(1, 3)),
+        **draw(_around()),
+        step=(wait, *draw(_fillers(1)), *draw(_copies(leader=leader))),
+    )
 
 
 @st.composite
-def _consumers(draw: DrawFn, name: str, lag: int) -> WarpProgram:
+def _consumer(draw: DrawFn, role: str, lag: int) -> WarpProgram:
+    """Multiplies a step and releases its slot, or while the tensor pipe still reads it, the one before."""
     mma = Instruction(
         Op.MMA,
         amount=draw(st.integers(0, 3000)),
         per_k16=draw(st.booleans()),
         operand_bytes=draw(st.integers(0, 500)),
     )
-    leader = draw(st.booleans()) and lag == 0
-    before_release = (Instruction(Op.SYNC),) if leader else ()
+    leader = lag == 0 and draw(st.booleans())
+    release = Instruction(Op.RELEASE, amount=lag, leader=leader)
+    together = (Instruction(Op.SYNC),) if leader else ()
     return WarpProgram(
-        role=name,
+        role=role,
         warps=draw(st.integers(1, 4)),
         **draw(_around()),
-        begin=draw(_fillers(1)),
         step=(
-            Instruction(Op.WAIT_FULL),
+            Instruction(Op.WAIT_FULL, issue=draw(st.integers(1, 2))),
             *draw(_fillers(1)),
             mma,
             Instruction(Op.WAIT_MMA, amount=lag),
-            *before_release,
-            Instruction(Op.RELEASE, amount=lag, leader=leader),
+            *together,
+            release,
         ),
         end=(Instruction(Op.WAIT_MMA), *((Instruction(Op.RELEASE),) * lag), *draw(_epilogue())),
     )
@@ -120,18 +142,10 @@ def _consumers(draw: DrawFn, name: str, lag: int) -> WarpProgram:
 def ring_kernels(draw: DrawFn) -> Kernel:
     """Producer warps that copy into a ring of slots, consumer warps that multiply from it."""
     lag = draw(st.integers(0, 1))
-    producer = WarpProgram(
-        role="producer",
-        warps=draw(st.integers(1, 3)),
-        **draw(_around()),
-        step=(Instruction(Op.WAIT_EMPTY), *draw(_fillers(1)), *draw(_copies())),
-    )
-    consumers = [draw(_consumers(f"consumer {i}", lag)) for i in range(draw(st.integers(1, 2)))]
-    roles = [producer, *consumers]
-    programs = tuple(draw(st.permutations(roles)))
-    return Kernel(
-        programs=programs, stages=draw(st.integers(1 + lag, 4)), block_k=draw(st.sampled_from((8, 16, 24)))
-    )
+    consumers = [draw(_consumer(f"consumer {i}", lag)) for i in range(draw(st.integers(1, 2)))]
+    programs = tuple(draw(st.permutations([draw(_producer()), *consumers])))
+    stages = draw(st.integers(1 + lag, 4))
+    return Kernel(programs=programs, stages=stages, block_k=draw(st.sampled_from((8, 16, 24))))
 
 
 @st.composite
@@ -143,16 +157,15 @@ def shared_kernels(draw: DrawFn, most_warps: int = 4) -> Kernel:
     mma = Instruction(
         Op.MMA_SYNC, amount=draw(st.integers(0, 3000)), per_k16=True, operand_bytes=100, issue=2
     )
-    many = (*wait, *copies, *draw(_fillers(1)), mma)
-    single = (*copies, *wait, mma, Instruction(Op.SYNC))
     program = WarpProgram(
         role="all",
         warps=draw(st.integers(1, most_warps)),
         **draw(_around()),
-        begin=draw(_fillers(1)),
         fill=tuple(copy._replace(ahead=0) for copy in copies),
-        step=single if stages == 1 else many,
-        end=(Instruction(Op.SYNC), *draw(_fillers(1)), *draw(_epilogue())),
+        step=(*copies, *wait, mma, Instruction(Op.SYNC))
+        if stages == 1
+        else (*wait, *copies, *draw(_fillers(1)), mma),
+        end=(Instruction(Op.SYNC), *draw(_epilogue())),
     )
     return Kernel(programs=(program,), stages=stages, block_k=draw(st.sampled_from((8, 16, 24))))
 
@@ -164,7 +177,6 @@ def register_kernels(draw: DrawFn, most_warps: int = 4) -> Kernel:
         role="all",
         warps=draw(st.integers(1, most_warps)),
         **draw(_around()),
-        begin=draw(_fillers(1)),
         step=(
             Instruction(Op.LOAD_INDEX, amount=draw(st.integers(1, 99)), leader=draw(st.booleans())),
             Instruction(Op.LOAD_A, amount=draw(st.integers(1, 300))),

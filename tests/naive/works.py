@@ -1,5 +1,6 @@
 """Random GPUs and random work lists."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import strategies as st
@@ -43,46 +44,43 @@ def machines(draw: DrawFn) -> Machine:
 
 @st.composite
 def _tile_columns(draw: DrawFn) -> tuple[int, ...]:
-    return tuple(sorted(draw(st.sets(st.integers(0, FEATURES - 1), max_size=40))))
+    columns = draw(st.lists(st.integers(0, FEATURES - 1), max_size=40, unique=True))
+    return tuple(sorted(columns) if draw(st.booleans()) else columns)
 
 
 @st.composite
-def _tile_items(draw: DrawFn, kernel: Kernel, tile: int, kept: int, group: int) -> list[Item]:
-    """The items of one tile and token range: one, or the parts of a split at multiples of block_k."""
-    place = {
-        "tile": tile,
-        "rows": draw(st.integers(1, kernel.block_m)),
-        "token_start": kernel.block_n * draw(st.integers(0, 1)),
-    }
-    # The same token range has the same length in every item; the second one is ragged.
-    place["tokens"] = kernel.block_n if place["token_start"] == 0 else 5
+def _parts(draw: DrawFn, kernel: Kernel, whole: Item, group: int) -> list[Item]:
+    """The item itself, or the parts of a split, some of them empty."""
     parts = draw(st.sampled_from((1, 1, 2, 3)))
     if parts == 1:
-        return [Item(k_count=kept, **place)]
-    cuts = sorted(min(kept, kernel.block_k * draw(st.integers(0, 3))) for _ in range(parts - 1))
-    ends = [0, *cuts, kept]
+        return [whole]
+    unit = draw(st.sampled_from((kernel.block_k, 5)))
+    cuts = sorted(min(whole.k_count, unit * draw(st.integers(0, 4))) for _ in range(parts - 1))
     owner = draw(st.integers(0, parts - 1))
+    split = {"group": group, "parts": parts}
     return [
-        Item(k_start=a, k_count=b - a, group=group, parts=parts, owner=part == owner, **place)
-        for part, (a, b) in enumerate(pairwise(ends))
+        replace(whole, k_start=start, k_count=stop - start, owner=part == owner, **split)
+        for part, (start, stop) in enumerate(pairwise([0, *cuts, whole.k_count]))
     ]
 
 
 @st.composite
 def works(draw: DrawFn, kernel: Kernel, machine: Machine) -> Work:
-    """Up to eighteen items under any schedule, where every part stands before the owners that wait for it."""
-    tiles = draw(st.lists(_tile_columns(), max_size=6))
-    by_tile = [draw(_tile_items(kernel, tile, len(kept), tile)) for tile, kept in enumerate(tiles)]
-    items = draw(st.permutations([item for tile_items in by_tile for item in tile_items]))
-    groups = {item.group for item in items if item.parts > 1}
-    renumbered = {group: number for number, group in enumerate(sorted(groups))}
-    items = [_renumber(item, renumbered) for item in items]
-    items.sort(key=lambda item: item.parts > 1 and item.owner)
+    """Up to thirty items under any schedule, where every part stands before the owners that wait for it."""
+    tiles = draw(st.lists(_tile_columns(), max_size=5))
+    items: list[Item] = []
+    groups = 0
+    for tile, columns in enumerate(tiles):
+        rows = draw(st.integers(1, kernel.block_m))
+        for token_block in draw(st.sampled_from(((0,), (1,), (0, 1)))):
+            # The second token range is ragged, the same in every item.
+            tokens = kernel.block_n if token_block == 0 else 5
+            place = {"tile": tile, "token_start": token_block * kernel.block_n, "tokens": tokens}
+            parts = draw(_parts(kernel, Item(k_count=len(columns), rows=rows, **place), groups))
+            groups += len(parts) > 1
+            items += parts
+    items = sorted(draw(st.permutations(items)), key=lambda item: item.parts > 1 and item.owner)
     return _dealt(draw, items, tuple(tiles), machine)
-
-
-def _renumber(item: Item, renumbered: dict[int, int]) -> Item:
-    return Item(**{**vars(item), "group": renumbered.get(item.group, -1)})
 
 
 def _dealt(draw: DrawFn, items: list[Item], columns: tuple[tuple[int, ...], ...], machine: Machine) -> Work:

@@ -1,5 +1,6 @@
 """Laws that every pattern obeys, and what `Pattern.prune` refuses."""
 
+import itertools
 import subprocess
 import sys
 
@@ -48,7 +49,7 @@ def test_two_steps_reach_the_sparsity_too(group, sparsity):
 def test_a_higher_sparsity_only_takes_away(group, levels, text, scope):
     pattern = parse_pattern(text)
     masks = [pattern.prune(group, level, scope) for level in sorted(levels)]
-    for lower, higher in zip(masks, masks[1:], strict=False):
+    for lower, higher in itertools.pairwise(masks):
         for name in group:
             assert not (higher[name] & ~lower[name]).any()
 

@@ -29,7 +29,7 @@ def test_a_short_last_tile_has_no_advantage_but_by_the_quirk():
 
 
 def test_the_cut_counts_elements_not_segments():
-    """Ten segments of three rows and of one: 40 % of 20 elements are two segments and two, not four of three."""
+    """Ten segments of three rows and of one: 40 % of 20 elements are two of each, not three tall ones."""
     importance = np.ones((4, 5))
     importance[:3, 3:] = 0.5
     importance[3, 3:] = 0.25

@@ -26,27 +26,40 @@ __all__ = [
 Weights = Annotated[
     str,
     typer.Argument(
-        metavar="WEIGHTS", show_default=False, help="File with weight matrices (M, K), e.g. .safetensors or .npz."
+        metavar="WEIGHTS",
+        show_default=False,
+        help="File with weight matrices (M, K), e.g. .safetensors or .npz.",
     ),
 ]
-Gpu = Annotated[str, typer.Option(metavar="NAME", help="GPU name, see `prunecast gpus`, or path of a spec file.")]
+Gpu = Annotated[
+    str, typer.Option(metavar="NAME", help="GPU name, see `prunecast gpus`, or path of a spec file.")
+]
 Tokens = Annotated[int, typer.Option("--tokens", "-n", metavar="N", help="Tokens: columns of B and C.")]
 Sparsity = Annotated[float, typer.Option(metavar="SHARE", help="Share of weights to remove, 0 to below 1.")]
 Pattern = Annotated[
     str | None,
     typer.Option(
-        metavar="TEXT", show_default="each kernel's own", help="Pattern to prune to, see `prunecast patterns`."
+        metavar="TEXT",
+        show_default="each kernel's own",
+        help="Pattern to prune to, see `prunecast patterns`.",
     ),
 ]
 Scope = Annotated[
-    str, typer.Option(metavar="TEXT", help="layer: the same sparsity in each; global: the least important of all.")
+    str,
+    typer.Option(
+        metavar="TEXT", help="layer: the same sparsity in each; global: the least important of all."
+    ),
 ]
 Kernels = Annotated[
     list[str] | None,
     typer.Option("--kernel", metavar="NAME", show_default="all", help="Kernel to predict; can be repeated."),
 ]
-Engine = Annotated[str, typer.Option(metavar="TEXT", help="simulator, or model: closed form, faster, coarser.")]
-State = Annotated[str, typer.Option(metavar="TEXT", help="burst: rests between runs; sustained: power limited.")]
+Engine = Annotated[
+    str, typer.Option(metavar="TEXT", help="simulator, or model: closed form, faster, coarser.")
+]
+State = Annotated[
+    str, typer.Option(metavar="TEXT", help="burst: rests between runs; sustained: power limited.")
+]
 Launch = Annotated[str, typer.Option(metavar="TEXT", help="graph or stream: how the kernel is launched.")]
 Dtype = Annotated[
     str | None,
@@ -58,11 +71,15 @@ Target = Annotated[
 ]
 Ignore = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", show_default="none", help="Layer to leave out, or re:REGEX; can be repeated."),
+    typer.Option(
+        metavar="NAME", show_default="none", help="Layer to leave out, or re:REGEX; can be repeated."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")]
 Output = Annotated[
     str | None,
-    typer.Option("--output", "-o", metavar="FILE", show_default=False, help="Also write FILE, .json or .csv."),
+    typer.Option(
+        "--output", "-o", metavar="FILE", show_default=False, help="Also write FILE, .json or .csv."
+    ),
 ]

@@ -25,7 +25,7 @@ KERNELS_OF_FAMILY = {
     "block": ("block-sparse", "stspmm", "csr"),
     "2:4": ("2:4", "csr"),
 }
-"""Family of a pattern -> kernels that can run it; every other family keeps single elements, which only csr runs."""
+"""Family of a pattern -> kernels that can run it. The others keep single elements, which only csr runs."""
 
 
 class Candidate(NamedTuple):
@@ -57,9 +57,13 @@ def candidates(kernels: Sequence[str] | str = "all", pattern: str | None = None)
     asked = able if isinstance(kernels, str) and kernels == "all" else _asked(kernels)
     for kernel in asked:
         if kernel not in able and kernel != "dense":
-            raise BadInput(f"kernel {kernel} cannot run pattern {pattern}; {', '.join(kernels_of(pattern or ''))} can")
+            raise BadInput(
+                f"kernel {kernel} cannot run pattern {pattern}; {', '.join(kernels_of(pattern or ''))} can"
+            )
     chosen = [kernel for kernel in able if kernel in asked or kernel == "dense"]
-    return tuple(Candidate(k, NATURAL_PATTERN[k] if k == "dense" else pattern or NATURAL_PATTERN[k]) for k in chosen)
+    return tuple(
+        Candidate(k, NATURAL_PATTERN[k] if k == "dense" else pattern or NATURAL_PATTERN[k]) for k in chosen
+    )
 
 
 def _asked(kernels: Sequence[str] | str) -> tuple[str, ...]:

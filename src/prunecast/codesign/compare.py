@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from prunecast.codesign.files import SCHEMA_VERSION, read_document
-from prunecast.codesign.predict import Source, predict
+from prunecast.codesign.layers import Source
+from prunecast.codesign.predict import predict
 from prunecast.codesign.table import PredictionTable
 from prunecast.errors import BadInput
 from prunecast.version import tool_version
@@ -82,7 +83,10 @@ def compare(first: str | Path, second: str | Path) -> Comparison:
     BadInput : a file cannot be read as predictions, or the two share no layer and kernel
     """
     documents = [read_document(path, key="predictions") for path in (first, second)]
-    labels = [f"{Path(path).name} ({document.get('gpu')})" for path, document in zip((first, second), documents, strict=True)]
+    labels = [
+        f"{Path(path).name} ({document.get('gpu')})"
+        for path, document in zip((first, second), documents, strict=True)
+    ]
     tables = [_rows_of(document, path) for path, document in zip((first, second), documents, strict=True)]
     return _side_by_side(labels, tables)
 
@@ -90,7 +94,9 @@ def compare(first: str | Path, second: str | Path) -> Comparison:
 def compare_gpus(weights: Source, *, gpus: Sequence[str], **options: Any) -> Comparison:
     """Predict the same layers on several GPUs; `options` are those of `predict`."""
     tables = [predict(weights, gpu=gpu, **options) for gpu in gpus]
-    return _side_by_side([table.provenance.gpu for table in tables], [_rows_of_table(table) for table in tables])
+    return _side_by_side(
+        [table.provenance.gpu for table in tables], [_rows_of_table(table) for table in tables]
+    )
 
 
 def _rows_of(document: dict[str, Any], path: str | Path) -> list[Row]:
@@ -115,11 +121,15 @@ def _side_by_side(columns: Sequence[str], tables: Sequence[list[Row]]) -> Compar
     every = dict.fromkeys(key for keys in found for key in keys)
     shared = [key for key in every if all(key in keys for keys in found)]
     if not shared:
-        raise BadInput(f"nothing to compare: {' and '.join(columns)} share no layer, kernel and number of tokens")
+        raise BadInput(
+            f"nothing to compare: {' and '.join(columns)} share no layer, kernel and number of tokens"
+        )
     return Comparison(
         columns=tuple(columns),
         rows=tuple(_row([keys[key] for keys in found]) for key in shared),
-        unmatched=tuple(f"{layer}, {kernel}, n={n}" for layer, kernel, n in every if (layer, kernel, n) not in shared),
+        unmatched=tuple(
+            f"{layer}, {kernel}, n={n}" for layer, kernel, n in every if (layer, kernel, n) not in shared
+        ),
     )
 
 

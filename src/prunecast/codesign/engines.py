@@ -4,17 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from prunecast.codesign.choice import check_choice
-from prunecast.hardware.clock import STATES
-from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.plan import KernelPlan
-from prunecast.kernels.planners import PLANNERS
-from prunecast.models.estimate import Estimate
-from prunecast.simulator.result import SimResult
+from prunecast.hardware import STATES, GpuSpec
+from prunecast.kernels import PLANNERS, KernelPlan
+from prunecast.models import Estimate, estimate
+from prunecast.simulator import LAUNCHES, SimResult, simulate
 
-__all__ = ["ENGINES", "LAUNCHES", "Engine", "Outcome", "Progress", "silent"]
+__all__ = ["ENGINES", "Engine", "Outcome", "Progress", "silent"]
 
 ENGINES = ("simulator", "model")
-LAUNCHES = ("graph", "stream")
 
 Outcome = SimResult | Estimate
 """What an engine says about a plan; both have seconds, cycles, clock_hz, occupancy and bound."""
@@ -60,19 +57,15 @@ class Engine:
         """Predict the run of a plan. Raises PlanDoesNotFit if no block of it fits on an SM."""
         key = plan.fingerprint()
         if key not in self._known:
-            self._known[key] = self._simulate(plan) if self.name == "simulator" else self._estimate(plan)
+            if self.name == "simulator":
+                self._known[key] = self._simulate(plan)
+            else:
+                self._known[key] = estimate(plan, self.gpu, state=self.state, launch=self.launch)
         return self._known[key]
 
-    def _estimate(self, plan: KernelPlan) -> Estimate:
-        # Imported where they run: Numba takes half a second that listing kernels need not pay.
-        from prunecast.models import estimate
-
-        return estimate(plan, self.gpu, state=self.state, launch=self.launch)
-
     def _simulate(self, plan: KernelPlan) -> SimResult:
-        from prunecast.simulator import simulate
-
         if not self._known:
+            # A tiny run first, so that a wait for the compiler is called what it is.
             self.progress("compiling the simulator (first run only)", 0, 1)
             tiny = PLANNERS["dense"](64, 64, 64, "fp16", self.gpu)
             simulate(tiny, self.gpu, state=self.state, launch=self.launch)

@@ -50,5 +50,7 @@ def read_document(path: str | Path, *, key: str) -> dict[str, Any]:
     if not isinstance(document, dict) or key not in document:
         raise BadInput(f"{path} must be a JSON object with {key!r}, as `prunecast --json` writes it")
     if document.get("schema_version") != SCHEMA_VERSION:
-        raise BadInput(f"{path}: schema_version must be {SCHEMA_VERSION}, got {document.get('schema_version')!r}")
+        raise BadInput(
+            f"{path}: schema_version must be {SCHEMA_VERSION}, got {document.get('schema_version')!r}"
+        )
     return document

@@ -30,7 +30,9 @@ class _Band(NamedTuple):
 _OWN_KERNEL = _Band(0.75, 1.25, "guess: the spread of published GPU kernel models that know the plan")
 
 _PRIOR = {
-    "dense": _Band(0.85, 1.15, "guess: the library picks its own tile shape, which moves large products little"),
+    "dense": _Band(
+        0.85, 1.15, "guess: the library picks its own tile shape, which moves large products little"
+    ),
     "csr": _Band(0.5, 2.0, "guess: the library's kernel is closed, and its time depends on the row lengths"),
     "tile-wise": _OWN_KERNEL,
     "stspmm": _OWN_KERNEL,

@@ -1,20 +1,20 @@
 """One layer, all its kernels: prune, plan, run, and find where each kernel overtakes dense."""
 
+import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from prunecast.codesign.candidates import Candidate
 from prunecast.codesign.crossover import Crossover, crossing
 from prunecast.codesign.engines import Engine, Outcome
 from prunecast.codesign.interval import interval_s
-from prunecast.codesign.plans import plan_for
+from prunecast.codesign.plans import plan_pruned
 from prunecast.codesign.prediction import Prediction
-from prunecast.codesign.pruned_maps import MapMaker, fit_pattern, sparsity_for
+from prunecast.codesign.pruned_maps import MapMaker, sparsity_for
 from prunecast.codesign.table import Skipped
 from prunecast.errors import BadInput
-from prunecast.kernels.plan import KernelPlan
-from prunecast.kernels.planners import PLANNERS
+from prunecast.kernels import PLANNERS, KernelPlan, PlanDoesNotFit
 from prunecast.patterns.sources import Layer
 
 __all__ = ["LayerJob", "LayerRows", "kernel_dtype"]
@@ -30,7 +30,7 @@ class LayerRows(NamedTuple):
 class _Run(NamedTuple):
     plan: KernelPlan
     outcome: Outcome
-    notes: tuple[str, ...]
+    note: str
 
 
 def kernel_dtype(layer: Layer, asked: str | None) -> str:
@@ -48,6 +48,7 @@ class LayerJob:
     n : tokens
     dtype : as asked for, or None
     candidates : kernels and patterns, dense first
+    sparsity : as asked for, or None
     natural : the patterns came with the kernels: cut them to fit, and leave 2:4 its own sparsity
     strict : a kernel that cannot run a layer is an error; else it is skipped
     maker : makes the maps
@@ -57,6 +58,7 @@ class LayerJob:
     n: int
     dtype: str | None
     candidates: tuple[Candidate, ...]
+    sparsity: float | None
     natural: bool
     strict: bool
     maker: MapMaker
@@ -73,35 +75,84 @@ class LayerJob:
                 rows.skipped.append(Skipped(layer=layer.name, kernel=candidate.kernel, reason=str(error)))
             else:
                 dense = rows.predictions[0].seconds if rows.predictions else run.outcome.seconds
-                rows.predictions.append(self._prediction(layer, candidate, run, dense))
+                rows.predictions.append(self._prediction(layer, run, dense))
             tick()
         return rows
 
     def crossovers(self, layer: Layer) -> list[Crossover]:
-        """Where each kernel with a choice of sparsity overtakes dense, by the closed-form model."""
-        engine = Engine(name="model", gpu=self.engine.gpu, state=self.engine.state, launch=self.engine.launch)
+        """Where each kernel with a choice of sparsity overtakes dense, by the closed-form model.
+
+        A kernel that cannot run the layer has no crossover.
+        """
+        engine = replace(self.engine, name="model")
+        alone = MapMaker({layer.name: layer}, "layer")
         dense_seconds = engine.run(self._dense_plan(layer)).seconds
         found = []
         for candidate in self.candidates[1:]:
-            pattern = fit_pattern(candidate.pattern, *layer.weights.shape).pattern
-            if sparsity_for(pattern, 0.5, natural=True) is None:
+            pattern = self.maker.fit(layer.name, candidate.pattern, natural=self.natural).pattern
+            if sparsity_for(pattern, None, natural=self.natural) is None:
                 continue
-            found.append(
-                Crossover(
-                    layer=layer.name,
-                    kernel=candidate.kernel,
-                    pattern=pattern.canonical,
-                    sparsity=crossing(self._seconds_at(layer, candidate, engine), dense_seconds),
+            with contextlib.suppress(PlanDoesNotFit):
+                sparsity = crossing(self._seconds_at(alone, candidate, engine), dense_seconds)
+                name = pattern.canonical
+                found.append(
+                    Crossover(layer=layer.name, kernel=candidate.kernel, pattern=name, sparsity=sparsity)
                 )
-            )
         return found
 
     def _run(self, layer: Layer, candidate: Candidate) -> _Run:
-        notes = [layer.note, self._dtype_note(layer)]
+        dtype = kernel_dtype(layer, self.dtype)
+        notes = [layer.note, f"{layer.dtype} weights run as {dtype}" if dtype != layer.dtype else None]
         if candidate.kernel == "dense":
             plan = self._dense_plan(layer)
         else:
-            fitted = self.maker.map_of(layer.name, candidate.pattern, natural=self.natural)
+            fitted = self.maker.map_of(layer.name, candidate.pattern, self.sparsity, natural=self.natural)
             notes.append(fitted.note)
-            plan = self._plan(layer, candidate.kernel, fitted.kept)
-        return _Run(plan, self.engine.run(plan), tuple(note for note in notes if note))
+            plan = plan_pruned(candidate.kernel, fitted.kept, n=self.n, dtype=dtype, gpu=self.engine.gpu)
+        return _Run(plan, self.engine.run(plan), "; ".join(note for note in notes if note))
+
+    def _dense_plan(self, layer: Layer) -> KernelPlan:
+        dtype = kernel_dtype(layer, self.dtype)
+        return PLANNERS["dense"](*layer.weights.shape, self.n, dtype, self.engine.gpu)
+
+    def _prediction(self, layer: Layer, run: _Run, dense_seconds: float) -> Prediction:
+        plan, outcome = run.plan, run.outcome
+        interval = interval_s(plan.kernel, outcome.seconds)
+        return Prediction(
+            layer=layer.name,
+            m=plan.m,
+            k=plan.k,
+            n=plan.n,
+            dtype=plan.dtype,
+            pattern=plan.pattern,
+            sparsity=plan.sparsity,
+            kernel=plan.kernel,
+            engine=self.engine.name,
+            state=self.engine.state,
+            seconds=outcome.seconds,
+            seconds_low=interval.low_s,
+            seconds_high=interval.high_s,
+            speedup_over_dense=dense_seconds / outcome.seconds,
+            bound=outcome.bound,
+            note=run.note,
+            plan=plan,
+            result=outcome,
+        )
+
+    def _seconds_at(self, alone: MapMaker, candidate: Candidate, engine: Engine) -> Callable[[float], float]:
+        """Time of a kernel on the one layer of `alone`, as a function of sparsity."""
+        (layer,) = alone.layers.values()
+        dtype = kernel_dtype(layer, self.dtype)
+
+        def seconds(sparsity: float) -> float:
+            kept = alone.map_of(layer.name, candidate.pattern, sparsity, natural=self.natural).kept
+            plan = plan_pruned(candidate.kernel, kept, n=self.n, dtype=dtype, gpu=engine.gpu)
+            return engine.run(plan).seconds
+
+        return seconds
+
+
+def _named(layer: Layer, error: BadInput) -> BadInput:
+    """The same error, saying which layer it is about."""
+    text = str(error)
+    return error if layer.name in text else type(error)(f"{layer.name}: {text}")

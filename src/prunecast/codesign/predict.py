@@ -1,28 +1,24 @@
 """`predict`: how long each layer takes with each kernel that can run it."""
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import itertools
+from collections.abc import Sequence
 
-from prunecast.codesign.candidates import Candidate, candidates
+from prunecast.codesign.candidates import candidates
 from prunecast.codesign.choice import check_choice
-from prunecast.codesign.crossover import Crossover, crossing
-from prunecast.codesign.engines import Engine, Outcome, Progress, silent
-from prunecast.codesign.interval import interval_s
+from prunecast.codesign.crossover import Crossover
+from prunecast.codesign.engines import Engine, Progress, silent
+from prunecast.codesign.layer_job import LayerJob, LayerRows
 from prunecast.codesign.layers import Source, load_layers
-from prunecast.codesign.plans import plan_for
-from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance, WeightsDigest
-from prunecast.codesign.pruned_maps import FittedMap, MapMaker, sparsity_for
-from prunecast.codesign.table import PredictionTable, Skipped
+from prunecast.codesign.pruned_maps import MapMaker, sparsity_for
+from prunecast.codesign.table import PredictionTable
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.kernels.plan import DTYPE_BYTES, KernelPlan
+from prunecast.kernels import DTYPE_BYTES
 from prunecast.patterns import SCOPES, parse_pattern
 from prunecast.patterns.pattern import check_sparsity
-from prunecast.patterns.sources import Layer
 
-__all__ = ["Source", "predict"]
+__all__ = ["predict"]
 
 
 def predict(
@@ -68,24 +64,69 @@ def predict(
     BadInput : any of these cannot be used. With `all`, a kernel that cannot run a layer is skipped instead
     """
     _check(tokens, sparsity, scope, dtype)
+    wanted = None if pattern is None else parse_pattern(pattern)
+    if wanted is not None:
+        wanted.sparsity_to_prune(sparsity_for(wanted, sparsity, natural=False))
+    chosen = candidates(kernels, None if wanted is None else wanted.canonical)
     spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
-    wanted = None if pattern is None else parse_pattern(pattern).canonical
-    chosen = candidates(kernels, wanted)
     runner = Engine(name=engine, gpu=spec, state=state, launch=launch, progress=progress)
     loaded = load_layers(weights, target=target, ignore=ignore)
-    job = _Job(
+    job = LayerJob(
         engine=runner,
         n=tokens,
         dtype=dtype,
         candidates=chosen,
+        sparsity=sparsity,
         natural=pattern is None,
         strict=kernels != "all",
-        maker=MapMaker(layers=loaded.layers, sparsity=sparsity, scope=scope),
+        maker=MapMaker(loaded.layers, scope),
     )
-    found = list(_each_layer(job, loaded.layers.values(), crossovers, progress))
+    rows = _predict_layers(job, progress)
     return PredictionTable(
-        predictions=tuple(row for part in found for row in part.predictions),
-        crossovers=tuple(row for part in found for row in part.crossovers),
-        skipped=(*loaded.skipped, *(row for part in found for row in part.skipped)),
-        provenance=_provenance(job, loaded.layers.values()),
+        predictions=tuple(row for part in rows for row in part.predictions),
+        crossovers=_find_crossovers(job, progress) if crossovers else (),
+        skipped=(*loaded.skipped, *(row for part in rows for row in part.skipped)),
+        provenance=_provenance(job),
+    )
+
+
+def _check(tokens: int, sparsity: float | None, scope: str, dtype: str | None) -> None:
+    if tokens < 1:
+        raise BadInput(f"tokens must be at least 1, got {tokens}")
+    if sparsity is not None:
+        check_sparsity(sparsity)
+    check_choice("scope", scope, SCOPES)
+    if dtype is not None:
+        check_choice("dtype", dtype, DTYPE_BYTES)
+
+
+def _predict_layers(job: LayerJob, progress: Progress) -> list[LayerRows]:
+    layers = job.maker.layers.values()
+    ticks = itertools.count(1)
+    total = len(layers) * len(job.candidates)
+
+    def tick() -> None:
+        progress("predicting", next(ticks), total)
+
+    return [job.predict(layer, tick) for layer in layers]
+
+
+def _find_crossovers(job: LayerJob, progress: Progress) -> tuple[Crossover, ...]:
+    found: list[Crossover] = []
+    for done, layer in enumerate(job.maker.layers.values()):
+        progress("finding crossovers", done, len(job.maker.layers))
+        found.extend(job.crossovers(layer))
+    return tuple(found)
+
+
+def _provenance(job: LayerJob) -> Provenance:
+    digest = WeightsDigest()
+    for layer in job.maker.layers.values():
+        digest.add(layer.name, layer.weights)
+    return Provenance(
+        gpu=job.engine.gpu.name,
+        spec_hash=job.engine.gpu.fingerprint,
+        weights_hash=digest.hexdigest(),
+        tokens=job.n,
+        launch=job.engine.launch,
     )

@@ -3,9 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from prunecast.kernels.plan import KernelPlan
-from prunecast.models.estimate import Estimate
-from prunecast.simulator.result import SimResult
+from prunecast.codesign.engines import Outcome
+from prunecast.kernels import KernelPlan
 
 __all__ = ["Prediction"]
 
@@ -50,7 +49,7 @@ class Prediction:
     bound: str
     note: str = ""
     plan: KernelPlan = field(repr=False)
-    result: SimResult | Estimate = field(repr=False)
+    result: Outcome = field(repr=False)
 
     @property
     def latency_us(self) -> float:

@@ -1,7 +1,6 @@
 """`Provenance`: what a file of predictions must say so that it can be repeated."""
 
 import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy.typing as npt
 
 from prunecast.codesign.files import SCHEMA_VERSION
 from prunecast.codesign.interval import INTERVAL_KIND
-from prunecast.hardware.spec import GpuSpec
 from prunecast.version import tool_version
 
 __all__ = ["Provenance", "WeightsDigest"]

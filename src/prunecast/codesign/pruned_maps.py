@@ -1,7 +1,6 @@
 """The map of each layer under each pattern: weights -> importance -> mask -> map, each made once."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from prunecast.codesign.plans import PrunedMap
@@ -50,7 +49,9 @@ def fit_pattern(text: str, m: int, k: int) -> FittedPattern:
     if sizes == pattern.parameters:
         return FittedPattern(pattern, "")
     fitted = parse_pattern(f"{pattern.family}:{'x'.join(str(size) for size in sizes.values())}")
-    return FittedPattern(fitted, f"{pattern.canonical} does not fit a matrix of {m}x{k}: {fitted.canonical} instead")
+    return FittedPattern(
+        fitted, f"{pattern.canonical} does not fit a matrix of {m}x{k}: {fitted.canonical} instead"
+    )
 
 
 def sparsity_for(pattern: Pattern, asked: float | None, *, natural: bool) -> float | None:
@@ -71,54 +72,78 @@ def importance_of(layer: Layer, pattern: Pattern) -> ImportanceArray:
     return weigh(layer.name, layer.weights)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Made(NamedTuple):
+    """A map and what it was made from."""
+
+    name: str
+    pattern: Pattern
+    sparsity: float | None
+    kept: PrunedMap
+
+
 class MapMaker:
-    """Prunes layers to patterns. With scope `global` all layers of a pattern are ranked together.
+    """Prunes layers to patterns; it remembers the last layer's importance and map, which kernels share.
 
     Parameters
     ----------
     layers : all layers, by name
-    sparsity : asked for, or None
-    scope : `layer` or `global`
+    scope : `layer` or `global`, which ranks all layers of a pattern together
     """
 
-    layers: Mapping[str, Layer]
-    sparsity: float | None
-    scope: str
-    _ranked_together: dict[Pattern, dict[str, MaskArray]] = field(default_factory=dict, init=False, repr=False)
+    def __init__(self, layers: Mapping[str, Layer], scope: str) -> None:
+        self.layers = layers
+        self._scope = scope
+        self._importance: dict[tuple[str, bool], ImportanceArray] = {}
+        self._last: _Made | None = None
+        self._ranked_together: dict[Pattern, dict[str, MaskArray]] = {}
 
-    def map_of(self, name: str, wanted: str, *, natural: bool) -> FittedMap:
+    def map_of(self, name: str, wanted: str, sparsity: float | None, *, natural: bool) -> FittedMap:
         """Map of one layer under a pattern; only one that came with the kernel is cut to fit the layer.
+
+        Parameters
+        ----------
+        name : the layer
+        wanted : pattern string
+        sparsity : asked for, or None
+        natural : the pattern came with the kernel, see `sparsity_for`
 
         Raises
         ------
         BadInput : the pattern does not fit the layer, or cannot have the sparsity
         """
-        fitted = self._fit(name, wanted, natural=natural)
-        pattern = fitted.pattern
-        sparsity = sparsity_for(pattern, self.sparsity, natural=natural)
-        if self.scope == "global":
-            masks = self._rank_together(wanted, pattern, sparsity, natural=natural)
-        else:
-            masks = pattern.prune({name: importance_of(self.layers[name], pattern)}, sparsity, self.scope)
-        return FittedMap(pattern.map(masks[name]), fitted.note)
+        fitted = self.fit(name, wanted, natural=natural)
+        told = sparsity_for(fitted.pattern, sparsity, natural=natural)
+        last = self._last
+        if last is None or (last.name, last.pattern, last.sparsity) != (name, fitted.pattern, told):
+            masks = self._masks(name, wanted, fitted.pattern, told, natural=natural)
+            last = self._last = _Made(name, fitted.pattern, told, fitted.pattern.map(masks[name]))
+        return FittedMap(last.kept, fitted.note)
 
-    def _fit(self, name: str, wanted: str, *, natural: bool) -> FittedPattern:
+    def fit(self, name: str, wanted: str, *, natural: bool) -> FittedPattern:
+        """The pattern that a layer is pruned to."""
         m, k = self.layers[name].weights.shape
         return fit_pattern(wanted, m, k) if natural else FittedPattern(parse_pattern(wanted), "")
 
-    def _rank_together(
-        self, wanted: str, pattern: Pattern, sparsity: float | None, *, natural: bool
+    def _masks(
+        self, name: str, wanted: str, pattern: Pattern, sparsity: float | None, *, natural: bool
     ) -> dict[str, MaskArray]:
-        """Masks of all layers that end up with this very pattern; made once."""
+        if self._scope == "layer":
+            return pattern.prune({name: self._importance_of(name, pattern)}, sparsity)
         if pattern not in self._ranked_together:
             alike = {
-                name: importance_of(layer, pattern)
-                for name, layer in self.layers.items()
-                if self._fit(name, wanted, natural=natural).pattern == pattern
+                other: importance_of(layer, pattern)
+                for other, layer in self.layers.items()
+                if self.fit(other, wanted, natural=natural).pattern == pattern
             }
-            self._ranked_together[pattern] = pattern.prune(alike, sparsity, self.scope)
+            self._ranked_together[pattern] = pattern.prune(alike, sparsity, self._scope)
         return self._ranked_together[pattern]
+
+    def _importance_of(self, name: str, pattern: Pattern) -> ImportanceArray:
+        key = (name, pattern.family == "zeros")
+        if key not in self._importance:
+            self._importance.clear()
+            self._importance[key] = importance_of(self.layers[name], pattern)
+        return self._importance[key]
 
 
 def _has_own_sparsity(pattern: Pattern) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import PlanDoesNotFit
-from prunecast.kernels.tensor_rate import tensor_fma_per_clk
+from prunecast.kernels.step_cost import fix_up_cycles, step_cost
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.patterns.tile_map import IntArray
 
@@ -23,8 +23,6 @@ __all__ = [
     "Demand",
     "best",
     "candidates",
-    "fix_up_cycles",
-    "step_cycles",
 ]
 
 ITEM_OVERHEAD_CYCLES = 2500
@@ -89,9 +87,8 @@ def candidates(
     for variant in variants:
         if occupancy(variant.resources, gpu).blocks_per_sm == 0:
             continue
-        step = step_cycles(variant, demand.n, gpu, multicast=multicast)
         for pieces in _pieces(variant, demand, gpu) if may_split else [1]:
-            found.append(_candidate(variant, demand, gpu, pieces, step, divisible=divisible))
+            found.append(_candidate(variant, demand, gpu, pieces, multicast, divisible=divisible))
     return sorted(found, key=lambda c: (c.cycles, _reads(c.variant, multicast), c.variant.shape.block_n))
 
 
@@ -107,39 +104,20 @@ def best(found: list[Candidate], kernel: str, gpu: GpuSpec) -> Candidate:
     return found[0]
 
 
-def step_cycles(variant: TileVariant, n: int, gpu: GpuSpec, *, multicast: int = 1) -> float:
-    """SM cycles of a full k-step: the longest of tensor pipe, shared memory and L2 port."""
-    shape = variant.shape
-    k16 = shape.block_k / 16
-    warps = variant.consumer_warps
-    tensor = variant.fma_per_warp_per_k16 * warps * k16
-    tensor /= tensor_fma_per_clk(gpu, variant.dtype, variant.tensor)
-    weights = variant.weight_bytes_per_k16 * k16
-    tokens = min(shape.block_n, n) * shape.block_k * variant.element_bytes
-    operands = variant.operand_bytes_per_warp_per_k16 * warps * k16
-    shared = (operands + weights + tokens) / gpu.shared_bytes_per_clk_per_sm
-    port = (weights + tokens / multicast) / gpu.l2_port_bytes_per_clk_per_sm
-    return max(tensor, shared, port)
-
-
 def _reads(variant: TileVariant, multicast: int) -> float:
     """Bytes read through the L2 port for each element of C and 16 columns."""
-    tokens = 16 * variant.shape.block_n * variant.element_bytes / multicast
+    tokens = 16 * variant.shape.block_n * variant.element_bytes / multicast / variant.pair
     return (variant.weight_bytes_per_k16 + tokens) / (variant.shape.block_m * variant.shape.block_n)
 
 
-def fix_up_cycles(variant: TileVariant, gpu: GpuSpec) -> float:
-    """SM cycles to write, or to read, one part's sums of a full tile."""
-    size = variant.shape.block_m * variant.shape.block_n * 4
-    return size / gpu.l2_port_bytes_per_clk_per_sm + gpu.l2_latency_cycles
-
-
 def _candidate(
-    variant: TileVariant, demand: Demand, gpu: GpuSpec, pieces: int, step: float, *, divisible: bool
+    variant: TileVariant, demand: Demand, gpu: GpuSpec, pieces: int, multicast: int, *, divisible: bool
 ) -> Candidate:
     load = _load(variant, demand)
     items = load.items * pieces
     blocks_per_sm = occupancy(variant.resources, gpu).blocks_per_sm
+    busy = max(min(items, gpu.sm_count), 1)
+    step = step_cost(variant, demand.n, gpu, multicast=multicast, busy_sms=busy).cycles
     # Blocks on one SM share it; with few items, fewer blocks meet
     together = max(min(blocks_per_sm, -(-items // gpu.sm_count)), 1)
     waves = items / (gpu.sm_count * together)

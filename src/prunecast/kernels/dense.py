@@ -4,11 +4,12 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.choose import ITEM_OVERHEAD_CYCLES, Candidate, Demand, best, candidates, fix_up_cycles
+from prunecast.kernels.choose import ITEM_OVERHEAD_CYCLES, Candidate, Demand, best, candidates
 from prunecast.kernels.items import split_items
 from prunecast.kernels.order import Assigned, assign_hardware, assign_longest_first
 from prunecast.kernels.plan import KernelPlan, WorkList
 from prunecast.kernels.splitting import ItemCost, item_cycles
+from prunecast.kernels.step_cost import fix_up_cycles
 from prunecast.kernels.tile_plan import check_tokens, items_of, resident_blocks, tile_plan
 from prunecast.kernels.tile_shapes import dense_variants
 from prunecast.patterns.tiling import dense_tile_map
@@ -19,9 +20,10 @@ __all__ = ["choose_dense", "plan_dense"]
 def plan_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> KernelPlan:
     """Plan C (m, n) = A (m, k) @ B (k, n) without any pruning.
 
-    With native asynchronous tensor instructions the grid is persistent, and clusters of two blocks
-    share the token boxes; elsewhere the hardware dispatches one block per tile of C. Where tiles fill less
-    than half of the SMs, the k range may be split.
+    With native asynchronous tensor instructions the grid is persistent, and two neighbouring blocks share
+    the tokens: on sm_90 a cluster reads them from L2 once, on sm_100 each block of a pair holds half.
+    Elsewhere the hardware dispatches one block per tile of C. Where tiles fill less than half of the SMs, the
+    k range may be split.
 
     Raises
     ------
@@ -36,8 +38,8 @@ def plan_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> KernelPlan:
     pieces = np.full(items.tile.size, min(chosen.pieces, max(steps, 1)))
     parts = split_items(items, pieces, variant.shape.block_k)
     assigned = _assign(parts, chosen, gpu)
-    shared = _blocks_that_share(m, chosen)
-    return tile_plan("dense", tiles, n, variant, assigned, k_order="box", multicast=shared)
+    multicast = 2 if gpu.has_wgmma and tiles.tile_count > 1 else 1
+    return tile_plan("dense", tiles, n, variant, assigned, k_order="box", multicast=multicast)
 
 
 def choose_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> list[Candidate]:
@@ -47,8 +49,7 @@ def choose_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> list[Candi
     check_tokens(n)
     variants = dense_variants(gpu, dtype, m)
     demand = Demand(rows=np.array([m], np.int32), kept=np.array([k], np.int32), n=n)
-    cluster = 2 if variants and variants[0].style == "wgmma" else 1
-    return candidates(variants, demand, gpu, may_split=True, multicast=cluster)
+    return candidates(variants, demand, gpu, may_split=True, multicast=2 if gpu.has_wgmma else 1)
 
 
 def _assign(parts: WorkList, chosen: Candidate, gpu: GpuSpec) -> Assigned:
@@ -58,8 +59,3 @@ def _assign(parts: WorkList, chosen: Candidate, gpu: GpuSpec) -> Assigned:
     cost = ItemCost(chosen.step_cycles, ITEM_OVERHEAD_CYCLES, fix_up_cycles(variant, gpu))
     blocks = resident_blocks(variant, gpu, parts.tile.size)
     return assign_longest_first(parts, item_cycles(parts, variant.shape.block_k, cost), blocks)
-
-
-def _blocks_that_share(m: int, chosen: Candidate) -> int:
-    """Two neighbouring tiles of rows read the same tokens, if there are two."""
-    return 2 if chosen.variant.style == "wgmma" and m > chosen.variant.shape.block_m else 1

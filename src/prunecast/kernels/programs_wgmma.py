@@ -44,7 +44,7 @@ def _gatherer(variant: TileVariant) -> WarpProgram:
 
 def _boxer(variant: TileVariant, multicast: int) -> WarpProgram:
     """One thread asks the copy engine for boxes; the other warps of the role have nothing to do."""
-    row_bytes = variant.shape.block_n * variant.element_bytes
+    row_bytes = variant.shape.block_n // variant.pair * variant.element_bytes
     return WarpProgram(
         role="producer",
         warps=PRODUCER_WARPS,

@@ -4,11 +4,12 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.choose import ITEM_OVERHEAD_CYCLES, Candidate, best, candidates, fix_up_cycles
+from prunecast.kernels.choose import ITEM_OVERHEAD_CYCLES, Candidate, best, candidates
 from prunecast.kernels.items import split_items
 from prunecast.kernels.order import Assigned, assign_dynamic, assign_longest_first, assign_stream_k
 from prunecast.kernels.plan import KernelPlan, WorkList
 from prunecast.kernels.splitting import ItemCost, even_pieces, item_cycles
+from prunecast.kernels.step_cost import fix_up_cycles
 from prunecast.kernels.tile_plan import (
     check_tokens,
     demand_of,

@@ -26,6 +26,8 @@ class TileVariant:
     part_m, part_n : the part of the tile of C that one warpgroup (wgmma) or warp (else) owns
     fma_per_instruction : of one tensor instruction, of a warpgroup (wgmma) or a warp (else)
     resources : what a block occupies on an SM
+    pair : blocks on neighbouring SMs that multiply together, each with its share of the tokens in its shared
+        memory and all of its own weights; 1, or 2 on sm_100
     """
 
     style: str
@@ -36,6 +38,7 @@ class TileVariant:
     part_n: int
     fma_per_instruction: int
     resources: BlockResources
+    pair: int = 1
 
     @property
     def element_bytes(self) -> int:
@@ -75,8 +78,16 @@ class TileVariant:
         return max(fma // self.fma_per_instruction, 1)
 
     @property
+    def share_bytes_per_k16(self) -> int:
+        """What the block itself copies into shared memory for 16 columns."""
+        tokens = self.shape.block_n // self.pair * 16 * self.element_bytes
+        return self.weight_bytes_per_k16 + tokens
+
+    @property
     def operand_bytes_per_warp_per_k16(self) -> int:
         """Shared memory that one multiplying warp reads for 16 columns; a warpgroup's is shared evenly."""
+        if self.pair > 1:
+            return self.share_bytes_per_k16 // self.consumer_warps
         if self.style == "wgmma":
             use = wgmma_use(self.part_m, self.part_n, self.element_bytes, sparse=self.is_sparse)
             return use.operand_bytes // 4 if use else 0

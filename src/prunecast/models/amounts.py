@@ -1,4 +1,4 @@
-"""How much of everything a plan does, read off its warp programs: facts about the kernel, in no GPU's time."""
+"""How much of everything a plan does, read off its warp programs, whatever the GPU."""
 
 from dataclasses import dataclass
 from typing import NamedTuple

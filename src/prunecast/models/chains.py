@@ -97,6 +97,7 @@ def plan_chain(plan: KernelPlan, gpu: GpuSpec, rates: SmRates, memory_latency_cy
     )
 
 
+@lru_cache(maxsize=64)
 def runs_ahead(programs: tuple[WarpProgram, ...]) -> bool:
     """Whether warps that only fetch go on to the next item while others still finish this one."""
     return any(_fetches(program) and not _multiplies(program) for program in programs)
@@ -187,7 +188,8 @@ def _sleep(warp: _Warp, until: float, chain: Chain) -> None:
 def _work(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, step: int, groups: int) -> None:
     """Issue the instruction; its effects and when the warp goes on."""
     op, amount = instruction.op, instruction.amount * groups
-    issued = warp.now + max(instruction.issue * groups, 1)
+    sib = 1 if instruction.leader or not any(i.op is Op.SYNC for i in warp.program.step) else -(-warp.program.warps//4)
+    issued = warp.now + sib*max(instruction.issue * groups, 1)
     if op in _COPIES or op in _LOADS:
         arrival = _read(warp, instruction, chain, ring, amount)
         if op in _COPIES:
@@ -205,7 +207,9 @@ def _work(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, step
     elif op is Op.FMA:
         issued = warp.now + max(instruction.issue * groups, 1) * chain.fp32_cycles
     elif op is Op.SHARED:
-        issued += amount / chain.shared_bytes_per_clk + chain.shared_latency
+        # The warps of a role come to shared memory together; the last one has waited for all.
+        together = 1 if instruction.leader else warp.program.warps
+        issued += together * amount / chain.shared_bytes_per_clk + chain.shared_latency
     elif op is Op.SYNC:
         issued = warp.now + max(chain.barrier_latency, 1)
     warp.now = issued

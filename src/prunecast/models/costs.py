@@ -116,7 +116,7 @@ def unit_costs(case: Case, items: Costs) -> Costs:
 
 
 def _lead_in(chain: Chain) -> float:
-    """Cycles until the first stage is there; the item's own `begin` runs meanwhile, the block's `start` before."""
+    """Cycles until the first stage is there, past the block's `start`; the item's `begin` runs meanwhile."""
     before = edge_cycles(chain, ("start",), "unsplit") + edge_cycles(chain, ("begin",), "unsplit")
     return max(0.0, walk_block(chain).lead - before)
 

@@ -22,7 +22,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware.clock import sm_clock_hz
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit
+from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.models.amounts import plan_amounts
 from prunecast.models.balance import balance_of, stretch, work_per_sm
 from prunecast.models.bounds import bounds_of, sm_level_cycles
@@ -59,7 +59,7 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
 
     Raises
     ------
-    PlanDoesNotFit : not a single block fits on an SM
+    PlanDoesNotFit : no block fits on an SM, or a persistent grid is larger than the GPU holds at once
     BadInput : an unknown state or launch, or instructions that the GPU does not have
     """
     if launch not in LAUNCHES:
@@ -97,9 +97,14 @@ def _look_up(plan: KernelPlan, gpu: GpuSpec) -> Case:
     fit = occupancy(plan.resources, gpu)
     if fit.blocks_per_sm == 0:
         raise PlanDoesNotFit(f"{plan.kernel}: no block fits on an SM of {gpu.name}, limit is {fit.limiter}")
+    held = fit.blocks_per_sm * gpu.sm_count
+    if plan.schedule is not Schedule.HARDWARE and plan.blocks > held:
+        raise PlanDoesNotFit(
+            f"{plan.kernel} has {plan.blocks} persistent blocks, {gpu.name} holds {held} at once"
+        )
     amounts = plan_amounts(plan)
-    in_flight = min(plan.blocks, gpu.sm_count * fit.blocks_per_sm)
-    return Case(plan, gpu, fit, amounts, sm_rates(plan, gpu), plan_traffic(plan, amounts, gpu, in_flight))
+    traffic = plan_traffic(plan, amounts, gpu, min(plan.blocks, held))
+    return Case(plan, gpu, fit, amounts, sm_rates(plan, gpu), traffic)
 
 
 def _ends(sm_finish: FloatArray, drain: float) -> FloatArray:
@@ -110,14 +115,15 @@ def _ends(sm_finish: FloatArray, drain: float) -> FloatArray:
 def _settle(case: Case, sm_finish: FloatArray, state: str) -> _Settled:
     """Find cycles and clock together: L2 and DRAM have fixed bytes per second, the clock follows the duty."""
     gpu = case.gpu
-    tensor = float(sm_level_cycles(case.amounts.total(case.plan.blocks), case.rates)["tensor"])
+    total = case.amounts.total(case.plan.blocks)
+    tensor = float(sm_level_cycles(total, case.rates)["tensor"])
     settled = _Settled(_chip_cycles(case, sm_finish, gpu.max_clock_hz), gpu.max_clock_hz)
     for _ in range(_CLOCK_ROUNDS):
         sm_cycles = settled.cycles * gpu.sm_count
         clock_hz = sm_clock_hz(
             gpu,
             tensor_duty=tensor / sm_cycles,
-            l2_bytes_per_clk_per_sm=case.traffic.l2_bytes / sm_cycles,
+            l2_bytes_per_clk_per_sm=float(total[Quantity.PORT]) / sm_cycles,
             state=state,
         )
         settled = _Settled(_chip_cycles(case, sm_finish, clock_hz), clock_hz)

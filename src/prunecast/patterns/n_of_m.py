@@ -38,8 +38,8 @@ def prune_n_of_m(scores: ImportanceArray, *, n: int, m: int) -> MaskArray:
     tail = scores.shape[1] - full
     for start in range(0, scores.shape[0], ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)
-        groups = scores[rows, :full].reshape(-1, m)
-        mask[rows, :full] = _keep_highest(groups, n).reshape(-1, full)
+        if full:
+            mask[rows, :full] = _keep_highest(scores[rows, :full].reshape(-1, m), n).reshape(-1, full)
         if tail:
             mask[rows, full:] = _keep_highest(scores[rows, full:], kept_in_tail(tail, n=n, m=m))
     return mask

@@ -26,8 +26,9 @@ def broadcast_sizes(sizes: CountArray) -> CountArray:
 def row_sums(scores: ImportanceArray, starts: CountArray, *, power: int) -> ImportanceArray:
     """(pieces, K) float64: sums over the rows of each piece of scores (M, K) to the power of 1 or 2."""
     sums = np.empty((starts.size, scores.shape[1]), dtype=np.float64)
-    for piece, (start, stop) in enumerate(zip(starts, [*starts[1:], scores.shape[0]], strict=True)):
-        rows = scores[start:stop]
+    bounds = np.append(starts, scores.shape[0])
+    for piece in range(starts.size):
+        rows = scores[bounds[piece] : bounds[piece + 1]]
         if power == 2:
             rows = np.square(rows, dtype=np.float64)
         np.add.reduce(rows, axis=0, dtype=np.float64, out=sums[piece])

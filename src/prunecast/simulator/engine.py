@@ -20,6 +20,9 @@ from prunecast.kernels.program import Op, When
 
 __all__ = ["REASONS", "Machine", "Program", "State", "Status", "Work", "new_state", "run_engine"]
 
+inlined = njit(cache=True, error_model="numpy", forceinline=True)
+"""Left to itself the compiler calls each of these small functions, 1.4 times as slow in all."""
+
 TICK_BITS = 12
 TICKS = 1 << TICK_BITS
 FOREVER = 1 << 60
@@ -267,14 +270,14 @@ def run_engine(state: State) -> int:
 # the four together in the processor's cache and made the loop 1.6 times as fast.
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _better(mem, i):
     """The SM that wakes first among those below node i of the tree."""
     left, right = mem[mem[AT_WINNER] + 2 * i], mem[mem[AT_WINNER] + 2 * i + 1]
     return left if mem[mem[AT_WAKE] + left] <= mem[mem[AT_WAKE] + right] else right
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _build_queue(mem):
     leaves = mem[N_LEAVES]
     for i in range(leaves):
@@ -283,7 +286,7 @@ def _build_queue(mem):
         mem[mem[AT_WINNER] + i] = _better(mem, i)
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _set_wake(mem, sm, time):
     mem[mem[AT_WAKE] + sm] = time
     i = (mem[N_LEAVES] + sm) >> 1
@@ -296,9 +299,10 @@ def _set_wake(mem, sm, time):
         i >>= 1
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _make_ready(mem, warp, time):
     """Give a sleeping warp its ready time and see to it that its sub-partition looks then."""
+    time = max(time, mem[warp + W_SINCE])  # a SYNC of several instructions may still be issuing
     mem[warp + W_READY] = time
     mem[warp + W_WAIT] = NOTHING
     part = mem[warp + W_PART]
@@ -312,12 +316,12 @@ def _make_ready(mem, warp, time):
 # ---- servers
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _cycle(ticks):
     return (ticks + (TICKS - 1)) >> TICK_BITS
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _serve(mem, free, busy, t, cost):
     """Charge the server whose free and busy ticks lie at these addresses; when it is done, in ticks."""
     done = max(mem[free], t << TICK_BITS) + cost
@@ -326,19 +330,19 @@ def _serve(mem, free, busy, t, cost):
     return done
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _cost(amount, ticks_per_kib):
     return (amount * ticks_per_kib + 1023) >> 10
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _unlink(mem, row):
     previous, following = mem[row + L_PREVIOUS], mem[row + L_NEXT]
     mem[previous + L_NEXT] = following
     mem[following + L_PREVIOUS] = previous
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _touch(mem, t, segment, size):
     """Look a segment up in L2, fetch it if absent, make it the most recent; its fill time."""
     if size == 0:
@@ -368,7 +372,7 @@ def _touch(mem, t, segment, size):
     return mem[row + L_FILL]
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _move(mem, sm, t, size, multicast):
     """Charge port and L2 with `size` bytes; the cycle in which both are done."""
     l2_size = size if multicast == 1 else (size + multicast - 1) // multicast
@@ -378,7 +382,7 @@ def _move(mem, sm, t, size, multicast):
     return _cycle(max(port, l2))
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _through_shared(mem, sm, t, size):
     """Charge the shared-memory port; when it is done, in ticks."""
     return _serve(mem, sm + S_SHARED_FREE, sm + S_SHARED_BUSY, t, _cost(size, mem[M_SHARED_TICKS]))
@@ -387,14 +391,14 @@ def _through_shared(mem, sm, t, size):
 # ---- what an instruction acts on
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _acts_on_step(mem, ins):
     op = mem[ins + I_OP]
     waits = op in (WAIT_EMPTY, WAIT_FULL)
     return COPY_A <= op <= LOAD_INDEX or waits or mem[ins + I_PER_K16] == 1
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _fits_item(mem, ins, item):
     """Whether the instruction's `when` fits the item."""
     when = mem[ins + I_WHEN]
@@ -405,7 +409,7 @@ def _fits_item(mem, ins, item):
     return mem[item + T_OWNER] == 1
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _applies(mem, warp, ins):
     if mem[ins + I_LEADER] == 1 and mem[warp + W_RANK] != 0:
         return False
@@ -422,14 +426,14 @@ def _applies(mem, warp, ins):
     return True
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _enter_segment(mem, warp, segment):
     mem[warp + W_SEGMENT] = segment
     if segment != EXITING:
         mem[warp + W_PC] = mem[mem[AT_BOUNDS] + mem[warp + W_ROLE] * (SEGMENTS + 1) + segment]
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _enter_item(mem, warp, item):
     mem[warp + W_ITEM] = item
     mem[warp + W_STEP] = 0
@@ -443,7 +447,7 @@ def _enter_item(mem, warp, item):
         mem[mem[warp + W_SM] + S_ITEMS] += 1
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _draw(mem):
     item = mem[G_NEXT_ITEM]
     if item >= mem[N_ITEMS]:
@@ -452,7 +456,7 @@ def _draw(mem):
     return item
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _leave_item(mem, warp):
     following = mem[AT_NEXT_ITEM] + mem[warp + W_ITEM]
     mem[warp + W_BASE] += mem[mem[warp + W_ITEM_ROW] + T_STEPS]
@@ -461,7 +465,7 @@ def _leave_item(mem, warp):
     _enter_item(mem, warp, mem[following])
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _loops_of(mem, warp, segment):
     """How often an item runs a segment."""
     steps = mem[mem[warp + W_ITEM_ROW] + T_STEPS]
@@ -470,7 +474,7 @@ def _loops_of(mem, warp, segment):
     return steps if segment == STEP else 1
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _next_segment(mem, warp):
     """The warp has come to the end of a segment: set it to the first place of what follows."""
     segment = mem[warp + W_SEGMENT]
@@ -493,7 +497,7 @@ def _next_segment(mem, warp):
         _enter_segment(mem, warp, segment)
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _find_instruction(mem, warp):
     """Move the warp on to the next instruction that applies to it, from where it stands."""
     while mem[warp + W_SEGMENT] != EXITING:
@@ -510,7 +514,7 @@ def _find_instruction(mem, warp):
 # ---- blocks come and go
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _reset(mem, barrier):
     mem[barrier + R_PENDING] = mem[barrier + R_EXPECTED]
     mem[barrier + R_LATEST] = 0
@@ -518,14 +522,14 @@ def _reset(mem, barrier):
     mem[barrier + R_DONE_TIME] = 0
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _first_item(mem, block):
     if mem[N_SCHEDULE] == STATIC:
         return mem[mem[AT_FIRST_ITEM] + block]
     return _draw(mem) if mem[N_SCHEDULE] == DYNAMIC else block
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _place_warp(mem, slot, sm_index, w, t):
     gw = slot * mem[M_WARPS] + w
     warp = mem[AT_WARP] + gw * W_FIELDS
@@ -548,7 +552,7 @@ def _place_warp(mem, slot, sm_index, w, t):
     _make_ready(mem, warp, t + mem[M_BLOCK_START])
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _place_block(mem, slot, t):
     """Put the next block, if there is one, into a free slot at cycle t."""
     block = mem[G_NEXT_BLOCK]
@@ -572,7 +576,7 @@ def _place_block(mem, slot, t):
     mem[G_PLACED] += 1
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _exit(mem, warp, t):
     slot, sm = mem[warp + W_SLOT], mem[warp + W_SM]
     mem[warp + W_READY] = FOREVER
@@ -590,7 +594,7 @@ def _exit(mem, warp, t):
 # ---- barriers
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _wake_block(mem, slot, kind, number, done, time):
     """Wake the block's warps that sleep on barrier `number` of `kind` for a phase before `done`."""
     first = mem[AT_WARP] + slot * mem[M_WARPS] * W_FIELDS
@@ -603,7 +607,7 @@ def _wake_block(mem, slot, kind, number, done, time):
             _make_ready(mem, warp, time)
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _arrive(mem, barrier, kind, slot, ring, time):
     """One arrival at `time` on a ring barrier of a block; wakes the sleepers when the phase is complete."""
     mem[barrier + R_LATEST] = max(mem[barrier + R_LATEST], time)
@@ -618,7 +622,7 @@ def _arrive(mem, barrier, kind, slot, ring, time):
     _wake_block(mem, slot, kind, ring, mem[barrier + R_DONE], time)
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _signal_group(mem, item, time):
     """One more part of the item's group has delivered; the last one wakes the owner's warps."""
     barrier = mem[AT_GROUP] + mem[item + T_GROUP] * R_FIELDS
@@ -630,7 +634,7 @@ def _signal_group(mem, item, time):
         _wake_block(mem, owner_slot, ON_GROUP, mem[item + T_GROUP], 1, time)
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _sleep(mem, warp, kind, number, phase):
     mem[warp + W_READY] = FOREVER
     mem[warp + W_WAIT] = kind
@@ -638,7 +642,7 @@ def _sleep(mem, warp, kind, number, phase):
     mem[warp + W_WAIT_PHASE] = phase
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _wait_on_ring(mem, warp, barrier, phase, kind, ring, t):
     """Whether the warp must sleep for `phase`; sets what it sleeps on and until when."""
     ahead = mem[barrier + R_DONE] - phase
@@ -651,7 +655,7 @@ def _wait_on_ring(mem, warp, barrier, phase, kind, ring, t):
     return True
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _wait_for_slot(mem, warp, ins, t):
     """WAIT_FULL and WAIT_EMPTY: the reason to sleep, or ISSUING."""
     stages = mem[M_STAGES]
@@ -666,7 +670,7 @@ def _wait_for_slot(mem, warp, ins, t):
     return SLOT if _wait_on_ring(mem, warp, mem[AT_EMPTY] + row, phase - 1, ON_EMPTY, ring, t) else ISSUING
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _wait_for_parts(mem, warp, t):
     item = mem[warp + W_ITEM_ROW]
     barrier = mem[AT_GROUP] + mem[item + T_GROUP] * R_FIELDS
@@ -680,7 +684,7 @@ def _wait_for_parts(mem, warp, t):
     return FIXUP
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _must_wait(mem, warp, t):
     """The reason for which the warp cannot issue at t, with its sleep set up; ISSUING if it can."""
     if mem[warp + W_SEGMENT] == EXITING:
@@ -706,20 +710,20 @@ def _must_wait(mem, warp, t):
 # ---- instructions
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _share_start(mem, warp, columns, place):
     """Where the share of the warp (place 0) or of the one behind it (place 1) begins in a step's columns."""
     warps = mem[mem[AT_ROLE_WARPS] + mem[warp + W_ROLE]]
     return columns * (mem[warp + W_RANK] + place) // warps
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _row_bytes(mem, ins, item):
     """Bytes of one row of B in the item's token range."""
     return mem[ins + I_AMOUNT] * mem[item + T_TOKENS] // mem[N_BLOCK_N]
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _read_rows(mem, column, warp, ins, t, columns, first):
     """Read the rows of B that this warp's share of a step's kept columns names; the cycle they are there."""
     item = mem[warp + W_ITEM_ROW]
@@ -740,7 +744,7 @@ def _read_rows(mem, column, warp, ins, t, columns, first):
     return done
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _read(mem, column, warp, ins, t, k16, columns, step):
     """A read of A, B or indices; the cycle in which the data are there."""
     item = mem[warp + W_ITEM_ROW]
@@ -760,7 +764,7 @@ def _read(mem, column, warp, ins, t, k16, columns, step):
     return done if segment < 0 else max(done, _touch(mem, t, segment, size))
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _copy(mem, column, warp, ins, t, k16, columns, step, ring):
     """An asynchronous copy into a slot of the ring, arriving on its full barrier."""
     done = _read(mem, column, warp, ins, t, k16, columns, step)
@@ -777,14 +781,14 @@ def _copy(mem, column, warp, ins, t, k16, columns, step, ring):
     _arrive(mem, barrier, ON_FULL, slot, ring, max(done, _cycle(shared), t + 1))
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _release(mem, warp, ins, t):
     stages, slot = mem[M_STAGES], mem[warp + W_SLOT]
     ring = (mem[warp + W_BASE] + mem[warp + W_STEP] - mem[ins + I_AMOUNT]) % stages
     _arrive(mem, mem[AT_EMPTY] + (slot * stages + ring) * R_FIELDS, ON_EMPTY, slot, ring, t + 1)
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _move_results(mem, warp, ins, t):
     """Write C or partial sums, or read the others' sums; the cycle in which port and L2 are done."""
     item, op = mem[warp + W_ITEM_ROW], mem[ins + I_OP]
@@ -806,7 +810,7 @@ def _move_results(mem, warp, ins, t):
     return done
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _multiply(mem, warp, ins, t, k16):
     """Run tensor instructions; the cycle in which pipe and operands are through."""
     sm = mem[warp + W_SM]
@@ -820,7 +824,7 @@ def _multiply(mem, warp, ins, t, k16):
     return done
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _multiply_add(mem, warp, ins, t, length):
     """Run fp32 instructions; the cycle in which the pipe is through."""
     free = mem[warp + W_PART] + P_FMA_FREE
@@ -828,7 +832,7 @@ def _multiply_add(mem, warp, ins, t, length):
     return _cycle(mem[free])
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _synchronise(mem, warp, t):
     """Arrive at the role's barrier; the warp's ready time, FOREVER while others are missing."""
     slot, role = mem[warp + W_SLOT], mem[warp + W_ROLE]
@@ -843,7 +847,7 @@ def _synchronise(mem, warp, t):
     return ready
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _execute(mem, column, warp, t):
     """Carry out the warp's instruction at cycle t and move the warp on; the cycles its issue takes."""
     ins = mem[AT_CODE] + mem[warp + W_PC] * I_FIELDS
@@ -889,7 +893,7 @@ def _execute(mem, column, warp, t):
 # ---- the scheduler
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _rank_of(mem, part, warp, index):
     """Place of a candidate in the policy's order; the lowest goes first."""
     policy = mem[M_POLICY]
@@ -904,7 +908,7 @@ def _rank_of(mem, part, warp, index):
     return age if policy == GREEDY_OLDEST else -age
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _pick_warp(mem, part, t):
     """Row of the candidate that goes first at cycle t, -1 if there is none. Changes nothing."""
     partitions, warps = mem[M_PARTITIONS], mem[M_WARPS]
@@ -921,7 +925,7 @@ def _pick_warp(mem, part, t):
     return best
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _next_wake(mem, part):
     """When the sub-partition has something to look at again."""
     soonest = np.int64(FOREVER)
@@ -932,7 +936,7 @@ def _next_wake(mem, part):
     return max(soonest, mem[part + P_FREE]) if soonest < FOREVER else soonest
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _issue(mem, column, part, warp, t):
     """Issue the picked warp's instruction."""
     leaving = mem[warp + W_SEGMENT] == EXITING
@@ -953,7 +957,7 @@ def _issue(mem, column, part, warp, t):
     mem[mem[part + P_STALL] + ISSUING] += length
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _take_turn(mem, column, part, t):
     """One cycle of one sub-partition."""
     stall = mem[part + P_STALL]
@@ -972,7 +976,7 @@ def _take_turn(mem, column, part, t):
     mem[part + P_WAKE] = _next_wake(mem, part)
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
 def _take_turns(mem, column, sm, t):
     """One cycle of those sub-partitions of an SM that have something to look at."""
     first = mem[AT_PART] + sm * mem[M_PARTITIONS] * P_FIELDS

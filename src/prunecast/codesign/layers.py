@@ -1,0 +1,56 @@
+"""Layers from whatever a caller has: a file, one matrix, or named matrices."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.codesign.table import Skipped
+from prunecast.errors import BadInput
+from prunecast.patterns.sources import Layer, read_weights
+from prunecast.patterns.sources.selection import select_names
+
+__all__ = ["LoadedLayers", "Source", "load_layers"]
+
+Source = str | os.PathLike[str] | Mapping[str, npt.NDArray[Any]] | npt.NDArray[Any]
+"""Path of a weight file, a mapping of names to matrices (M, K), or one matrix, which is named `weights`."""
+
+_DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp32"}
+
+
+class LoadedLayers(NamedTuple):
+    """Layers by name, in order, and what was left out."""
+
+    layers: dict[str, Layer]
+    skipped: tuple[Skipped, ...]
+
+
+def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence[str] = ()) -> LoadedLayers:
+    """Read the layers that `target` and `ignore` select.
+
+    Raises
+    ------
+    BadInput : unreadable file, a selector without a match, or an array that is no finite matrix of floats
+    """
+    if isinstance(weights, str | os.PathLike):
+        found = read_weights(weights, target, ignore)
+        skipped = [Skipped(layer=name, kernel=None, reason=reason) for name, reason in found.skipped.items()]
+        return LoadedLayers(dict(found.layers), tuple(skipped))
+    named = weights if isinstance(weights, Mapping) else {"weights": weights}
+    chosen = select_names(named, target, ignore)
+    if not chosen:
+        raise BadInput(f"wanted at least one matrix, got none of {len(named)} after target and ignore")
+    return LoadedLayers({name: _layer(name, np.asarray(named[name])) for name in chosen}, ())
+
+
+def _layer(name: str, array: npt.NDArray[Any]) -> Layer:
+    if array.dtype.name not in _DTYPES:
+        raise BadInput(f"{name!r} must be one of {', '.join(_DTYPES)}, got {array.dtype.name}")
+    if array.ndim != 2 or array.size == 0:
+        raise BadInput(f"{name!r} must be a matrix (M, K), got shape {array.shape}")
+    stored = np.ascontiguousarray(array, np.float32 if array.dtype == np.float64 else array.dtype)
+    if not np.isfinite(stored).all():
+        raise BadInput(f"{name!r} must be finite, got NaN or Inf among its {array.size} weights")
+    return Layer(name=name, weights=stored, dtype=_DTYPES[array.dtype.name])

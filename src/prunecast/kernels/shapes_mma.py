@@ -1,0 +1,107 @@
+"""The warp-level forms of the tile kernel: 256 threads, eight equal warps copy and multiply."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from prunecast.hardware.occupancy import BlockResources, occupancy
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.plan import DTYPE_BYTES, BlockShape
+from prunecast.kernels.tile_variant import TileVariant, weight_bytes
+
+__all__ = ["mma_variants", "register_variants"]
+
+THREADS = 256
+BARRIER_BYTES = 1024
+"""Barriers, alignment and staged indices beside the ring."""
+STEP_ROW_BYTES = 64
+"""One row of weights in a k-step."""
+STAGE_CHOICES = (4, 3)
+
+
+class _Form(NamedTuple):
+    block_m: int
+    block_n: int
+    part_m: int
+    """Rows of the part of C that one warp owns."""
+    part_n: int
+
+
+_MMA_FORMS = (
+    _Form(128, 256, 64, 64),
+    _Form(256, 128, 64, 64),
+    _Form(128, 128, 64, 32),
+    _Form(64, 256, 32, 64),
+    _Form(64, 128, 32, 32),
+    _Form(128, 64, 32, 32),
+    _Form(64, 64, 16, 32),
+    _Form(32, 256, 32, 32),
+    _Form(32, 128, 16, 32),
+    _Form(16, 256, 16, 32),
+)
+# Larger tiles of C leave no registers for the staged copies
+_REGISTER_FORMS = tuple(form for form in _MMA_FORMS if form.block_m * form.block_n <= 128 * 128)
+
+
+def mma_variants(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileVariant]:
+    """sm_80 and later; three or four slots, whichever keeps more blocks on an SM, on a tie four."""
+    for form in _MMA_FORMS:
+        choices = [_mma_variant(form, dtype, tensor, stages) for stages in STAGE_CHOICES]
+        yield max(choices, key=lambda v: occupancy(v.resources, gpu).blocks_per_sm)
+
+
+def register_variants(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileVariant]:
+    """sm_70, sm_75: two slots, and the next step's data wait in registers."""
+    # Turing: m16n8k8. Volta: m8n8k4 is four instructions of 256 FMA (Jia et al., arXiv 1804.06826)
+    fma = 1024 if gpu.compute_capability >= 75 else 256
+    for form in _REGISTER_FORMS:
+        shape = BlockShape(form.block_m, form.block_n, STEP_ROW_BYTES // DTYPE_BYTES[dtype])
+        stage = _stage_bytes(shape, dtype, tensor)
+        registers = _registers(form, staged=stage // THREADS // 4)
+        resources = BlockResources(THREADS, registers, 2 * stage, 2)
+        yield _variant("registers", form, shape, dtype, tensor, fma, resources)
+
+
+def _mma_variant(form: _Form, dtype: str, tensor: str, stages: int) -> TileVariant:
+    shape = BlockShape(form.block_m, form.block_n, STEP_ROW_BYTES // DTYPE_BYTES[dtype])
+    shared = BARRIER_BYTES + stages * _stage_bytes(shape, dtype, tensor)
+    resources = BlockResources(THREADS, _registers(form, staged=0), shared, stages)
+    # m16n8k16, and m16n8k8 for TF32; the sparse forms do as many kept FMA (PTX ISA, mma and mma.sp)
+    fma = 16 * 8 * 32 // DTYPE_BYTES[dtype]
+    return _variant("mma", form, shape, dtype, tensor, fma, resources)
+
+
+def _variant(
+    style: str,
+    form: _Form,
+    shape: BlockShape,
+    dtype: str,
+    tensor: str,
+    fma_per_instruction: int,
+    resources: BlockResources,
+) -> TileVariant:
+    return TileVariant(
+        style=style,
+        tensor=tensor,
+        dtype=dtype,
+        shape=shape,
+        part_m=form.part_m,
+        part_n=form.part_n,
+        fma_per_instruction=fma_per_instruction,
+        resources=resources,
+    )
+
+
+def _registers(form: _Form, *, staged: int) -> int:
+    """Sums, one k16 of fragments, staged copies and 40 for addresses, in units of eight.
+
+    128 for a part of 64 x 32 and 200 for 64 x 64, in the range that kernels of this form have.
+    """
+    sums = form.part_m * form.part_n // 32
+    fragments = form.part_m // 4 + form.part_n // 4
+    return -(-(sums + fragments + staged + 40) // 8) * 8
+
+
+def _stage_bytes(shape: BlockShape, dtype: str, tensor: str) -> int:
+    element = DTYPE_BYTES[dtype]
+    weights = weight_bytes(shape.block_m, shape.block_k, element, sparse=tensor.startswith("sparse-"))
+    return weights + shape.block_n * shape.block_k * element

@@ -1,0 +1,107 @@
+"""The wgmma forms of the tile kernel: 384 threads, one warpgroup copies and two multiply.
+
+Source of 168 registers, 48-KB stages and the bytes beside the ring: a kernel of this form, compiled for
+sm_90a and measured on an H200 (2026-11-20).
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from prunecast.hardware.occupancy import BlockResources
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.plan import DTYPE_BYTES, BlockShape
+from prunecast.kernels.tile_variant import TileVariant, WgmmaUse, weight_bytes, wgmma_use
+
+__all__ = ["pair_variants", "wgmma_variants"]
+
+THREADS, REGISTERS_AT_ENTRY = 384, 168
+BARRIER_BYTES = 1024
+"""Barriers and alignment beside the ring."""
+MOST_STAGING_BYTES = 32 * 1024
+"""For the stores of C; half of the tile of C where that is less."""
+MOST_STAGES = 8
+STEP_ROW_BYTES = 128
+"""One row of weights in a k-step: the widest swizzle."""
+
+# block_m x block_n; twice as large a tile would need more registers than a thread has
+_WGMMA_SHAPES = (
+    (128, 256),
+    (256, 128),
+    (128, 192),
+    (128, 128),
+    (64, 256),
+    (64, 128),
+    (128, 64),
+    (64, 64),
+    (32, 256),
+)
+_PAIR_SHAPES = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128))
+
+
+def wgmma_variants(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileVariant]:
+    """sm_90: each consumer warpgroup owns half of the tile of C and multiplies by wgmma."""
+    for block_m, block_n in _WGMMA_SHAPES:
+        shape = BlockShape(block_m, block_n, STEP_ROW_BYTES // DTYPE_BYTES[dtype])
+        part = _part(shape, DTYPE_BYTES[dtype], sparse=tensor.startswith("sparse-"))
+        resources = _resources(gpu, shape, dtype, tensor, pair=1)
+        if part is None or resources.stages < 2:
+            continue
+        yield TileVariant(
+            style="wgmma",
+            tensor=tensor,
+            dtype=dtype,
+            shape=shape,
+            part_m=part.rows,
+            part_n=part.tokens,
+            # m64nNk16, m64nNk8 for TF32; the sparse forms do as many kept FMA (PTX ISA, wgmma)
+            fma_per_instruction=64 * part.use.instruction_rows * 32 // DTYPE_BYTES[dtype],
+            resources=resources,
+        )
+
+
+def pair_variants(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileVariant]:
+    """sm_100: two SMs multiply together (tcgen05), each with its weights and half of the tokens.
+
+    Threads and registers are those of the sm_90 form; sums lie in tensor memory. Only the dense product of
+    the vendor's library is modelled so.
+    """
+    for block_m, block_n in _PAIR_SHAPES:
+        shape = BlockShape(block_m, block_n, STEP_ROW_BYTES // DTYPE_BYTES[dtype])
+        resources = _resources(gpu, shape, dtype, tensor, pair=2)
+        if resources.stages < 2:
+            continue
+        yield TileVariant(
+            style="wgmma",
+            tensor=tensor,
+            dtype=dtype,
+            shape=shape,
+            part_m=block_m // 2,
+            part_n=block_n,
+            fma_per_instruction=block_m * block_n * 32 // DTYPE_BYTES[dtype],
+            resources=resources,
+            pair=2,
+        )
+
+
+class _Part(NamedTuple):
+    rows: int
+    tokens: int
+    use: WgmmaUse
+
+
+def _part(shape: BlockShape, element_bytes: int, *, sparse: bool) -> _Part | None:
+    """Half of the rows or half of the tokens, whichever reads less shared memory; None if neither can be."""
+    halves = ((shape.block_m // 2, shape.block_n), (shape.block_m, shape.block_n // 2))
+    uses = [(m, n, wgmma_use(m, n, element_bytes, sparse=sparse)) for m, n in halves]
+    parts = [_Part(m, n, use) for m, n, use in uses if use is not None]
+    return min(parts, key=lambda part: part.use.operand_bytes, default=None)
+
+
+def _resources(gpu: GpuSpec, shape: BlockShape, dtype: str, tensor: str, *, pair: int) -> BlockResources:
+    """As many stages as shared memory holds."""
+    element = DTYPE_BYTES[dtype]
+    weights = weight_bytes(shape.block_m, shape.block_k, element, sparse=tensor.startswith("sparse-"))
+    stage = weights + shape.block_n // pair * shape.block_k * element
+    other = BARRIER_BYTES + min(shape.block_m * shape.block_n * element // 2, MOST_STAGING_BYTES)
+    stages = max(min((gpu.shared_bytes_per_block - other) // stage, MOST_STAGES), 0)
+    return BlockResources(THREADS, REGISTERS_AT_ENTRY, other + stages * stage, stages)

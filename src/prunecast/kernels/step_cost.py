@@ -1,0 +1,57 @@
+"""What a k-step of a variant costs at least, level by level, for choosing between variants."""
+
+from typing import NamedTuple
+
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.tensor_rate import tensor_fma_per_clk
+from prunecast.kernels.tile_variant import TileVariant
+
+__all__ = ["StepCost", "fix_up_cycles", "step_cost"]
+
+
+class StepCost(NamedTuple):
+    """SM cycles of one full k-step of one block that has its SM to itself, by level."""
+
+    tensor: float
+    shared: float
+    l2_port: float
+    l2: float
+    """The chip's L2, shared evenly by the SMs at work."""
+
+    @property
+    def cycles(self) -> float:
+        """The level that takes longest; the others hide behind it."""
+        return max(self)
+
+
+def step_cost(
+    variant: TileVariant, n: int, gpu: GpuSpec, *, multicast: int = 1, busy_sms: int | None = None
+) -> StepCost:
+    """Cost of a full k-step with `n` tokens in all.
+
+    Parameters
+    ----------
+    multicast : blocks that share one read of the tokens
+    busy_sms : SMs that read at the same time; None for all
+    """
+    k16 = variant.shape.block_k / 16
+    warps = variant.consumer_warps
+    rate = tensor_fma_per_clk(gpu, variant.dtype, variant.tensor)
+    weights = variant.weight_bytes_per_k16 * k16
+    tokens = min(variant.shape.block_n, n) * 16 * variant.element_bytes * k16 / variant.pair
+    operands = variant.operand_bytes_per_warp_per_k16 * warps * k16
+    reads = weights + tokens / multicast
+    # The L2 keeps its pace when tensor work slows the SMs' clock
+    l2_rate = gpu.l2_bytes_per_s / gpu.clock_burst_hz[-1] / (busy_sms or gpu.sm_count)
+    return StepCost(
+        tensor=variant.fma_per_warp_per_k16 * warps * k16 / rate,
+        shared=(operands + weights + tokens) / gpu.shared_bytes_per_clk_per_sm,
+        l2_port=reads / gpu.l2_port_bytes_per_clk_per_sm,
+        l2=reads / l2_rate,
+    )
+
+
+def fix_up_cycles(variant: TileVariant, gpu: GpuSpec) -> float:
+    """SM cycles to write, or to read, the fp32 sums of one part of a full tile."""
+    size = variant.shape.block_m * variant.shape.block_n * 4
+    return size / gpu.l2_port_bytes_per_clk_per_sm + gpu.l2_latency_cycles

@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+
+from prunecast.errors import BadInput
+from prunecast.patterns.sources import read_weights
+
+
+@pytest.fixture
+def model(tmp_path):
+    names = ["embed.weight", "layer.0.fc", "layer.1.fc", "head"]
+    np.savez(tmp_path / "m.npz", bias=np.ones(2), **{name: np.ones((2, 2), np.float16) for name in names})
+    return tmp_path / "m.npz"
+
+
+@pytest.mark.parametrize(
+    ("target", "ignore", "names"),
+    [
+        ((), (), ["embed.weight", "layer.0.fc", "layer.1.fc", "head"]),
+        ((), "re:embed", ["layer.0.fc", "layer.1.fc", "head"]),
+        ("re:fc$", ["layer.1.fc"], ["layer.0.fc"]),
+        (["head", "re:^layer"], (), ["layer.0.fc", "layer.1.fc", "head"]),
+        ((), ("layer", "missing"), ["embed.weight", "layer.0.fc", "layer.1.fc", "head"]),
+        ("re:.", (), ["embed.weight", "layer.0.fc", "layer.1.fc", "head"]),
+    ],
+)
+def test_selectors(model, target, ignore, names):
+    assert list(read_weights(model, target, ignore).layers) == names
+
+
+@pytest.mark.parametrize(
+    ("target", "ignore", "message"),
+    [
+        ("layer.0.fcc", (), "target 'layer.0.fcc' matches no tensor; nearest: layer.0.fc"),
+        ("re:^xyz", (), "target 're:\\^xyz' matches no tensor; the file has bias, embed.weight"),
+        ("re:(", (), r"selector 're:\(': invalid regular expression"),
+        ((), "re:[", r"selector 're:\[': invalid regular expression"),
+        ("bias", (), r"m.npz: tensor that is not 2-D \(shape 2\): 'bias'"),
+        ((), "re:.", "m.npz: wanted at least one matrix of floats, got 0 vectors and 0 other tensors"),
+    ],
+)
+def test_selectors_that_cannot_be_used(model, target, ignore, message):
+    with pytest.raises(BadInput, match=message):
+        read_weights(model, target, ignore)
+
+
+@pytest.mark.parametrize("name", ["m.pt", "m.pth", "m.bin", "m.PKL", "m.pickle", "m.ckpt"])
+def test_pickles_are_refused_unseen_with_advice(tmp_path, name):
+    with pytest.raises(BadInput, match=f"{name}: pickles can run code .*; convert the file to .safetensors"):
+        read_weights(tmp_path / name)
+
+
+def test_files_that_are_not_there_or_no_files(tmp_path):
+    with pytest.raises(BadInput, match=r"m.npz: no such file"):
+        read_weights(tmp_path / "m.npz")
+    with pytest.raises(BadInput, match="wanted a file of weights, got a directory"):
+        read_weights(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "got"), [("m.onnx2", "'.onnx2'"), ("model", "'no suffix'")])
+def test_unknown_suffixes_list_the_known_ones(tmp_path, name, got):
+    with pytest.raises(
+        BadInput, match=f"wanted a file ending in .safetensors, .npz, .npy, .mtx, .smtx, got {got}"
+    ):
+        read_weights(tmp_path / name)
+
+
+def test_suffixes_may_be_in_capitals(model):
+    assert len(read_weights(model.rename(model.with_suffix(".NPZ"))).layers) == 4
