@@ -5,12 +5,12 @@ from collections import Counter
 
 import numpy as np
 import numpy.typing as npt
-from tests.naive.records import POLICIES, Kernel, Machine, NaiveResult, Work
 
 from prunecast.kernels.plan import Schedule
 from prunecast.kernels.program import Instruction, Op
 from prunecast.simulator import engine
 from prunecast.simulator.result import STALLS
+from tests.naive.records import POLICIES, Kernel, Machine, NaiveResult, Work
 
 __all__ = ["simulate_fast"]
 

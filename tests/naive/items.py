@@ -2,11 +2,10 @@
 
 import math
 
+from prunecast.kernels.plan import Schedule
 from tests.naive.parts import Block
 from tests.naive.records import Kernel, Work
 from tests.naive.walk import Run
-
-from prunecast.kernels.plan import Schedule
 
 __all__ = ["Items"]
 

@@ -3,11 +3,10 @@
 from collections import OrderedDict
 from itertools import groupby
 
+from prunecast.kernels.program import Op
 from tests.naive.parts import Server, Sm, Warp, byte_cost
 from tests.naive.records import Kernel, Machine
 from tests.naive.walk import Todo
-
-from prunecast.kernels.program import Op
 
 __all__ = ["Memory"]
 

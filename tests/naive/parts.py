@@ -3,9 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tests.naive.walk import Run, Todo
-
 from prunecast.kernels.program import WarpProgram
+from tests.naive.walk import Run, Todo
 
 __all__ = ["TICKS", "Barrier", "Block", "Server", "Sm", "SubPartition", "Warp", "byte_cost"]
 

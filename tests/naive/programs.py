@@ -6,9 +6,9 @@ for what nobody will do; the simulator's rules say nothing about kernels that br
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
-from tests.naive.records import Kernel
 
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram, When
+from tests.naive.records import Kernel
 
 __all__ = ["kernels", "one_warp_kernels", "register_kernels", "ring_kernels", "shared_kernels"]
 

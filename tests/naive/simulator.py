@@ -9,14 +9,13 @@ import math
 from collections.abc import Callable, Iterator
 from itertools import count
 
+from prunecast.kernels.program import Op
 from tests.naive.barriers import Barriers
 from tests.naive.items import Items
 from tests.naive.memory import Memory
 from tests.naive.parts import Barrier, Block, Sm, SubPartition, Warp, byte_cost
 from tests.naive.records import Kernel, Machine, NaiveResult, Work
 from tests.naive.walk import COPIES, Todo, applicable, applicable_outside
-
-from prunecast.kernels.program import Op
 
 __all__ = ["simulate_naively"]
 
@@ -272,9 +271,9 @@ class Simulation:
         item, op, sm = todo.run.item, todo.code.op, warp.block.sm
         clipped = todo.amount * item.rows * item.tokens // (self.kernel.block_m * self.kernel.block_n)
         if op == Op.STORE_C:
-            self.memory.through_dram(cycle, clipped)
+            written = self.memory.through_dram(cycle, clipped)
             done = self.memory.through_l2(sm, cycle, clipped)
-            self.result.cycles = max(self.result.cycles, done)
+            self.result.cycles = max(self.result.cycles, done, written)
         elif op == Op.STORE_PARTIAL:
             done = self.memory.through_l2(sm, cycle, clipped) + self.machine.l2_latency
             self.arrive_later(self.barriers.group(item), done, cycle)

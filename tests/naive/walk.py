@@ -4,9 +4,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.naive.records import Item, Kernel, Work
-
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram, When
+from tests.naive.records import Item, Kernel, Work
 
 __all__ = ["COPIES", "Run", "Todo", "applicable", "applicable_outside", "passes"]
 

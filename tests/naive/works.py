@@ -5,9 +5,9 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
-from tests.naive.records import POLICIES, Item, Kernel, Machine, Work
 
 from prunecast.kernels.plan import Schedule
+from tests.naive.records import POLICIES, Item, Kernel, Machine, Work
 
 __all__ = ["machines", "works"]
 

@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.naive import prune as naive
-from tests.patterns.matrices import as_lists, assert_masks, groups, sparsities
 
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.block import prune_block_sparse
+from tests.naive import prune as naive
+from tests.patterns.matrices import as_lists, assert_masks, groups, sparsities
 
 
 @given(

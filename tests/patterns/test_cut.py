@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.naive import prune as naive
 
 from prunecast.patterns.cut import elements_to_prune, keep_highest
+from tests.naive import prune as naive
 
 
 @pytest.mark.parametrize(

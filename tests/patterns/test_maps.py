@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from hypothesis import given
-from tests.patterns.matrices import importances
 
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
+from tests.patterns.matrices import importances
 
 TILES = {"m": 4, "k": 3, "row_start": [0, 2, 3], "row_index": [3, 0, 1], "column_start": [0, 2, 2]}
 TILES |= {"column_index": [0, 2], "pattern": "p"}

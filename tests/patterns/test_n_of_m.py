@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.naive import prune as naive
-from tests.patterns.matrices import importances
 
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.n_of_m import SMALL_GROUP, kept_in_tail, prune_n_of_m
+from tests.naive import prune as naive
+from tests.patterns.matrices import importances
 
 
 @given(matrix=importances(most=12), m=st.integers(1, 6), data=st.data())

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.naive import prune as naive
-from tests.patterns.matrices import groups, pruned_elements, sparsities
 
 from prunecast.errors import BadInput
 from prunecast.patterns import SCOPES, parse_pattern
+from tests.naive import prune as naive
+from tests.patterns.matrices import groups, pruned_elements, sparsities
 
 FREE = ["unstructured", "block:2x3", "tile-wise:3", "tile-wise-2d:3"]
 NESTED = ["unstructured", "block:2x3", "tile-wise:3"]

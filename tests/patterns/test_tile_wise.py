@@ -1,10 +1,10 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.naive import prune as naive
-from tests.patterns.matrices import as_lists, assert_masks, groups, sparsities
 
 from prunecast.patterns.tile_wise import TileWiseQuirks, prune_tile_wise
+from tests.naive import prune as naive
+from tests.patterns.matrices import as_lists, assert_masks, groups, sparsities
 
 
 @given(group=groups(min_rows=4), sparsity=sparsities, height=st.integers(1, 4), divide_by_width=st.booleans())

@@ -1,12 +1,12 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.naive import prune as naive
-from tests.patterns.matrices import as_lists, assert_masks, groups, sparsities
 
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.tile_wise import TileWiseQuirks
 from prunecast.patterns.tile_wise_2d import prune_tile_wise_2d
+from tests.naive import prune as naive
+from tests.patterns.matrices import as_lists, assert_masks, groups, sparsities
 
 
 @given(

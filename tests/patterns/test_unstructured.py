@@ -1,10 +1,10 @@
 import numpy as np
 from hypothesis import given
-from tests.naive import prune as naive
-from tests.patterns.matrices import as_lists, assert_masks, groups, pruned_elements, sparsities
 
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.unstructured import prune_unstructured
+from tests.naive import prune as naive
+from tests.patterns.matrices import as_lists, assert_masks, groups, pruned_elements, sparsities
 
 
 @given(group=groups(), sparsity=sparsities)

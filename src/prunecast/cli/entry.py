@@ -5,15 +5,10 @@ import os
 import sys
 from collections.abc import Sequence
 
+from prunecast.cli.exits import BAD_INPUT, DONE, FAULT, INTERRUPTED
 from prunecast.errors import BadInput
 
-__all__ = ["BAD_INPUT", "DONE", "FAULT", "INTERRUPTED", "MISSED", "main"]
-
-DONE = 0
-MISSED = 1
-BAD_INPUT = 2
-FAULT = 3
-INTERRUPTED = 130
+__all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,7 +61,7 @@ def _report(error: Exception) -> int:
 def _say(message: str, code: int) -> int:
     """One line on stderr, whatever characters the message holds."""
     line = " ".join(message.split())
-    sys.stderr.write(f"prunecast: {''.join(c if c.isprintable() else '?' for c in line)}\n")
+    sys.stderr.write(f"prunecast: {''.join(c if c.isprintable() else ascii(c)[1:-1] for c in line)}\n")
     return code
 
 

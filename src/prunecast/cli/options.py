@@ -35,7 +35,10 @@ Gpu = Annotated[
     str, typer.Option(metavar="NAME", help="GPU name, see `prunecast gpus`, or path of a spec file.")
 ]
 Tokens = Annotated[int, typer.Option("--tokens", "-n", metavar="N", help="Tokens: columns of B and C.")]
-Sparsity = Annotated[float, typer.Option(metavar="SHARE", help="Share of weights to remove, 0 to below 1.")]
+Sparsity = Annotated[
+    float | None,
+    typer.Option(metavar="SHARE", show_default="0.75, 2:4 always 0.5", help="Share of weights to remove."),
+]
 Pattern = Annotated[
     str | None,
     typer.Option(

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-__all__ = ["Column", "console", "grid", "microseconds", "percent", "safe", "significant"]
+__all__ = ["Column", "aligned", "console", "grid", "microseconds", "percent", "safe", "significant"]
 
 WIDTH = 100
 
@@ -31,11 +31,34 @@ def grid(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, to: Consol
     # Without a terminal there is nobody to please with drawn lines, and columns are easier to cut.
     table = Table(box=box.SIMPLE_HEAD if to.is_terminal else None, pad_edge=False, header_style="bold")
     for column in columns:
-        justify = "right" if column.number else "left"
-        table.add_column(column.heading, justify=justify, overflow="fold", no_wrap=column.number)
+        place = len(table.columns)
+        longest = max((len(row[place]) for row in rows), default=0)
+        table.add_column(
+            safe(column.heading),
+            justify="right" if column.number else "left",
+            overflow="fold",
+            # Headings may be folded, numbers may not.
+            min_width=longest if column.number else None,
+        )
     for row in rows:
         table.add_row(*(safe(cell) for cell in row))
     return table
+
+
+def aligned(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Plain lines, the headings first, with equally wide cells: for tables with lines of text in between."""
+    widths = [
+        max(len(cell) for cell in cells) for cells in zip([c.heading for c in columns], *rows, strict=True)
+    ]
+    lines = [[column.heading for column in columns], *rows]
+    return [
+        "  ".join(_padded(*cell) for cell in zip(line, columns, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+
+
+def _padded(cell: str, column: Column, width: int) -> str:
+    return cell.rjust(width) if column.number else cell.ljust(width)
 
 
 def safe(text: str) -> str:
@@ -44,9 +67,9 @@ def safe(text: str) -> str:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """`digits` significant digits without an exponent: 1234.5 -> 1234, 0.012345 -> 0.0123."""
-    if value == 0:
-        return "0"
+    """`digits` significant digits: 1234.5 -> 1234, 0.012345 -> 0.0123; whole numbers as they are."""
+    if isinstance(value, int) or value == 0:
+        return f"{value:.0f}"
     whole = len(str(int(abs(value)))) if abs(value) >= 1 else 0
     if whole:
         return f"{value:.{max(0, digits - whole)}f}"

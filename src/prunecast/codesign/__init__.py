@@ -1,0 +1,60 @@
+"""Co-design: the pattern, the kernel and the GPU of a whole model, seen together.
+
+Floor: above both engines, below `validation` and the command line. It prunes layers, hands the maps to every
+kernel that can run them, asks the simulator or the closed-form model how long each takes, and puts the
+answers side by side. It decides nothing about patterns (`patterns`), launches (`kernels`) or time
+(`simulator`, `models`), and it never touches a GPU.
+
+Read first: `predict.py` and `layer_job.py` (one layer, all kernels), `candidates.py` (which kernel runs which
+pattern), `explain.py`.
+"""
+
+from prunecast.codesign.advice import Advice
+from prunecast.codesign.candidates import (
+    KERNELS_OF_FAMILY,
+    NATURAL_PATTERN,
+    Candidate,
+    candidates,
+    kernels_of,
+)
+from prunecast.codesign.compare import Comparison, ComparisonRow, compare, compare_gpus
+from prunecast.codesign.crossover import Crossover
+from prunecast.codesign.engines import ENGINES, Engine
+from prunecast.codesign.explain import Explanation, explain
+from prunecast.codesign.explain_sections import Fact, Section
+from prunecast.codesign.interval import INTERVAL_KIND
+from prunecast.codesign.predict import predict
+from prunecast.codesign.prediction import Prediction
+from prunecast.codesign.provenance import Provenance
+from prunecast.codesign.prune import PrunedLayer, Recipe, prune
+from prunecast.codesign.skipped import Skipped
+from prunecast.codesign.table import PredictionTable
+
+__all__ = [
+    "ENGINES",
+    "INTERVAL_KIND",
+    "KERNELS_OF_FAMILY",
+    "NATURAL_PATTERN",
+    "Advice",
+    "Candidate",
+    "Comparison",
+    "ComparisonRow",
+    "Crossover",
+    "Engine",
+    "Explanation",
+    "Fact",
+    "Prediction",
+    "PredictionTable",
+    "Provenance",
+    "PrunedLayer",
+    "Recipe",
+    "Section",
+    "Skipped",
+    "candidates",
+    "compare",
+    "compare_gpus",
+    "explain",
+    "kernels_of",
+    "predict",
+    "prune",
+]

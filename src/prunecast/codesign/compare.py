@@ -93,7 +93,7 @@ def compare(first: str | Path, second: str | Path) -> Comparison:
 
 def compare_gpus(weights: Source, *, gpus: Sequence[str], **options: Any) -> Comparison:
     """Predict the same layers on several GPUs; `options` are those of `predict`."""
-    tables = [predict(weights, gpu=gpu, **options) for gpu in gpus]
+    tables = [predict(weights, gpu=gpu, crossovers=False, **options) for gpu in gpus]
     return _side_by_side(
         [table.provenance.gpu for table in tables], [_rows_of_table(table) for table in tables]
     )

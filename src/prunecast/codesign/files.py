@@ -42,10 +42,10 @@ def read_document(path: str | Path, *, key: str) -> dict[str, Any]:
     BadInput : the file is missing, is no JSON, or is no such object of a schema that this version reads
     """
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        document = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse)
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{path} must be JSON: {error}") from None
     if not isinstance(document, dict) or key not in document:
         raise BadInput(f"{path} must be a JSON object with {key!r}, as `prunecast --json` writes it")
@@ -54,3 +54,7 @@ def read_document(path: str | Path, *, key: str) -> dict[str, Any]:
             f"{path}: schema_version must be {SCHEMA_VERSION}, got {document.get('schema_version')!r}"
         )
     return document
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")

@@ -9,15 +9,20 @@ from prunecast.codesign.candidates import Candidate
 from prunecast.codesign.crossover import Crossover, crossing
 from prunecast.codesign.engines import Engine, Outcome
 from prunecast.codesign.interval import interval_s
-from prunecast.codesign.plans import plan_pruned
+from prunecast.codesign.plans import PrunedMap, plan_pruned
 from prunecast.codesign.prediction import Prediction
-from prunecast.codesign.pruned_maps import MapMaker, sparsity_for
-from prunecast.codesign.table import Skipped
+from prunecast.codesign.pruned_maps import DEFAULT_SPARSITY, MapMaker, sparsity_for
+from prunecast.codesign.skipped import Skipped
 from prunecast.errors import BadInput
 from prunecast.kernels import PLANNERS, KernelPlan, PlanDoesNotFit
+from prunecast.patterns import parse_pattern
 from prunecast.patterns.sources import Layer
 
 __all__ = ["LayerJob", "LayerRows", "kernel_dtype"]
+
+
+FAR_FROM_WANTED = 0.05
+"""Difference between wanted and achieved sparsity that deserves a note."""
 
 
 class LayerRows(NamedTuple):
@@ -107,9 +112,21 @@ class LayerJob:
             plan = self._dense_plan(layer)
         else:
             fitted = self.maker.map_of(layer.name, candidate.pattern, self.sparsity, natural=self.natural)
-            notes.append(fitted.note)
+            notes += [fitted.note, self._sparsity_note(fitted.kept)]
             plan = plan_pruned(candidate.kernel, fitted.kept, n=self.n, dtype=dtype, gpu=self.engine.gpu)
         return _Run(plan, self.engine.run(plan), "; ".join(note for note in notes if note))
+
+    def _sparsity_note(self, kept: PrunedMap) -> str:
+        """Says where a pattern is too coarse for a layer. Raises BadInput where nothing is left of it."""
+        removed = 1.0 - kept.density
+        if removed == 1.0:
+            raise BadInput(f"{kept.pattern} at this sparsity removes all of a matrix of {kept.m}x{kept.k}")
+        wanted = sparsity_for(parse_pattern(kept.pattern), self.sparsity, natural=False)
+        if wanted is None and self.natural:
+            wanted = DEFAULT_SPARSITY
+        if wanted is None or abs(removed - wanted) <= FAR_FROM_WANTED:
+            return ""
+        return f"{kept.pattern} removes {removed:.0%}, not {wanted:.0%}"
 
     def _dense_plan(self, layer: Layer) -> KernelPlan:
         dtype = kernel_dtype(layer, self.dtype)

@@ -1,21 +1,23 @@
 """Layers from whatever a caller has: a file, one matrix, or named matrices."""
 
-import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.codesign.table import Skipped
+from prunecast.codesign.skipped import Skipped
 from prunecast.errors import BadInput
 from prunecast.patterns.sources import Layer, read_weights
 from prunecast.patterns.sources.selection import select_names
 
-__all__ = ["LoadedLayers", "Source", "load_layers"]
+__all__ = ["ONLY_LAYER", "LoadedLayers", "Source", "load_layers"]
 
-Source = str | os.PathLike[str] | Mapping[str, npt.NDArray[Any]] | npt.NDArray[Any]
+Source = str | Path | Mapping[str, npt.NDArray[Any]] | npt.NDArray[Any]
 """Path of a weight file, a mapping of names to matrices (M, K), or one matrix, which is named `weights`."""
+
+ONLY_LAYER = "weights"
 
 _DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp32"}
 
@@ -34,11 +36,11 @@ def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence
     ------
     BadInput : unreadable file, a selector without a match, or an array that is no finite matrix of floats
     """
-    if isinstance(weights, str | os.PathLike):
+    if isinstance(weights, str | Path):
         found = read_weights(weights, target, ignore)
         skipped = [Skipped(layer=name, kernel=None, reason=reason) for name, reason in found.skipped.items()]
         return LoadedLayers(dict(found.layers), tuple(skipped))
-    named = weights if isinstance(weights, Mapping) else {"weights": weights}
+    named = weights if isinstance(weights, Mapping) else {ONLY_LAYER: weights}
     chosen = select_names(named, target, ignore)
     if not chosen:
         raise BadInput(f"wanted at least one matrix, got none of {len(named)} after target and ignore")

@@ -3,20 +3,13 @@
 import itertools
 from collections.abc import Sequence
 
-from prunecast.codesign.candidates import candidates
-from prunecast.codesign.choice import check_choice
 from prunecast.codesign.crossover import Crossover
-from prunecast.codesign.engines import Engine, Progress, silent
+from prunecast.codesign.engines import Progress, silent
 from prunecast.codesign.layer_job import LayerJob, LayerRows
-from prunecast.codesign.layers import Source, load_layers
-from prunecast.codesign.provenance import Provenance, WeightsDigest
-from prunecast.codesign.pruned_maps import MapMaker, sparsity_for
+from prunecast.codesign.layers import Source
+from prunecast.codesign.settings import Settings, prepare, provenance_of
 from prunecast.codesign.table import PredictionTable
-from prunecast.errors import BadInput
-from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.kernels import DTYPE_BYTES
-from prunecast.patterns import SCOPES, parse_pattern
-from prunecast.patterns.pattern import check_sparsity
+from prunecast.hardware import GpuSpec
 
 __all__ = ["predict"]
 
@@ -63,41 +56,28 @@ def predict(
     ------
     BadInput : any of these cannot be used. With `all`, a kernel that cannot run a layer is skipped instead
     """
-    _check(tokens, sparsity, scope, dtype)
-    wanted = None if pattern is None else parse_pattern(pattern)
-    if wanted is not None:
-        wanted.sparsity_to_prune(sparsity_for(wanted, sparsity, natural=False))
-    chosen = candidates(kernels, None if wanted is None else wanted.canonical)
-    spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
-    runner = Engine(name=engine, gpu=spec, state=state, launch=launch, progress=progress)
-    loaded = load_layers(weights, target=target, ignore=ignore)
-    job = LayerJob(
-        engine=runner,
-        n=tokens,
-        dtype=dtype,
-        candidates=chosen,
+    settings = Settings(
+        gpu=gpu,
+        tokens=tokens,
         sparsity=sparsity,
-        natural=pattern is None,
-        strict=kernels != "all",
-        maker=MapMaker(loaded.layers, scope),
+        pattern=pattern,
+        kernels=kernels,
+        engine=engine,
+        state=state,
+        launch=launch,
+        dtype=dtype,
+        scope=scope,
+        target=target,
+        ignore=ignore,
     )
+    job, skipped = prepare(weights, settings, progress)
     rows = _predict_layers(job, progress)
     return PredictionTable(
         predictions=tuple(row for part in rows for row in part.predictions),
         crossovers=_find_crossovers(job, progress) if crossovers else (),
-        skipped=(*loaded.skipped, *(row for part in rows for row in part.skipped)),
-        provenance=_provenance(job),
+        skipped=(*skipped, *(row for part in rows for row in part.skipped)),
+        provenance=provenance_of(job, settings),
     )
-
-
-def _check(tokens: int, sparsity: float | None, scope: str, dtype: str | None) -> None:
-    if tokens < 1:
-        raise BadInput(f"tokens must be at least 1, got {tokens}")
-    if sparsity is not None:
-        check_sparsity(sparsity)
-    check_choice("scope", scope, SCOPES)
-    if dtype is not None:
-        check_choice("dtype", dtype, DTYPE_BYTES)
 
 
 def _predict_layers(job: LayerJob, progress: Progress) -> list[LayerRows]:
@@ -117,16 +97,3 @@ def _find_crossovers(job: LayerJob, progress: Progress) -> tuple[Crossover, ...]
         progress("finding crossovers", done, len(job.maker.layers))
         found.extend(job.crossovers(layer))
     return tuple(found)
-
-
-def _provenance(job: LayerJob) -> Provenance:
-    digest = WeightsDigest()
-    for layer in job.maker.layers.values():
-        digest.add(layer.name, layer.weights)
-    return Provenance(
-        gpu=job.engine.gpu.name,
-        spec_hash=job.engine.gpu.fingerprint,
-        weights_hash=digest.hexdigest(),
-        tokens=job.n,
-        launch=job.engine.launch,
-    )

@@ -24,6 +24,7 @@ class Provenance:
     weights_hash : fingerprint of the weights that were read
     tokens : N
     launch : `graph` or `stream`
+    pattern, sparsity, scope : as asked for; None where the defaults were taken
     """
 
     gpu: str
@@ -31,6 +32,9 @@ class Provenance:
     weights_hash: str
     tokens: int
     launch: str
+    pattern: str | None
+    sparsity: float | None
+    scope: str
 
     def document(self) -> dict[str, Any]:
         """The head of a JSON object."""
@@ -43,6 +47,7 @@ class Provenance:
             "seed": None,
             "tokens": self.tokens,
             "launch": self.launch,
+            "asked": {"pattern": self.pattern, "sparsity": self.sparsity, "scope": self.scope},
             "interval": INTERVAL_KIND,
         }
 

@@ -9,21 +9,9 @@ from prunecast.codesign.crossover import Crossover
 from prunecast.codesign.files import json_text, write_text_aside
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance
+from prunecast.codesign.skipped import Skipped
 
-__all__ = ["PredictionTable", "Skipped"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped:
-    """A layer, or a kernel on one layer, that was left out of `all`, and why."""
-
-    layer: str
-    kernel: str | None
-    reason: str
-
-    def row(self) -> dict[str, Any]:
-        """The fields as JSON holds them."""
-        return {"layer": self.layer, "kernel": self.kernel, "reason": self.reason}
+__all__ = ["PredictionTable", "fastest"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,6 +55,15 @@ class PredictionTable(Sequence[Prediction]):
     def best_seconds(self) -> float:
         """Time of all layers with the fastest kernel for each."""
         return sum(fastest(rows).seconds for rows in self.layers())
+
+    @property
+    def speedup(self) -> float:
+        """Time of all layers, dense over fastest."""
+        return self.dense_seconds / self.best_seconds
+
+    def fastest_kernels(self) -> list[str]:
+        """Name of the fastest kernel of each layer."""
+        return [fastest(rows).kernel for rows in self.layers()]
 
     def document(self) -> dict[str, Any]:
         """The JSON object of `prunecast predict --json`."""

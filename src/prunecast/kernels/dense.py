@@ -4,12 +4,11 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.choose import ITEM_OVERHEAD_CYCLES, Candidate, Demand, best, candidates
+from prunecast.kernels.choose import Candidate, Demand, best, candidates
 from prunecast.kernels.items import split_items
 from prunecast.kernels.order import Assigned, assign_hardware, assign_longest_first
 from prunecast.kernels.plan import KernelPlan, WorkList
-from prunecast.kernels.splitting import ItemCost, item_cycles
-from prunecast.kernels.step_cost import fix_up_cycles
+from prunecast.kernels.splitting import item_cost, item_cycles
 from prunecast.kernels.tile_plan import check_tokens, items_of, resident_blocks, tile_plan
 from prunecast.kernels.tile_shapes import dense_variants
 from prunecast.patterns.tiling import dense_tile_map
@@ -34,9 +33,7 @@ def plan_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> KernelPlan:
     variant = chosen.variant
     tiles = dense_tile_map(m, k, variant.shape.block_m)
     items = items_of(tiles, variant, n, gpu)
-    steps = -(-k // variant.shape.block_k)
-    pieces = np.full(items.tile.size, min(chosen.pieces, max(steps, 1)))
-    parts = split_items(items, pieces, variant.shape.block_k)
+    parts = split_items(items, np.full(items.tile.size, chosen.pieces), variant.shape.block_k)
     assigned = _assign(parts, chosen, gpu)
     multicast = 2 if gpu.has_wgmma and tiles.tile_count > 1 else 1
     return tile_plan("dense", tiles, n, variant, assigned, k_order="box", multicast=multicast)
@@ -56,6 +53,5 @@ def _assign(parts: WorkList, chosen: Candidate, gpu: GpuSpec) -> Assigned:
     variant = chosen.variant
     if variant.style != "wgmma":
         return assign_hardware(parts)
-    cost = ItemCost(chosen.step_cycles, ITEM_OVERHEAD_CYCLES, fix_up_cycles(variant, gpu))
-    blocks = resident_blocks(variant, gpu, parts.tile.size)
-    return assign_longest_first(parts, item_cycles(parts, variant.shape.block_k, cost), blocks)
+    cycles = item_cycles(parts, variant.shape.block_k, item_cost(chosen, gpu))
+    return assign_longest_first(parts, cycles, resident_blocks(variant, gpu, parts.tile.size))

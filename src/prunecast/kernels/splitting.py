@@ -10,12 +10,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.choose import FEWEST_STEPS_PER_PIECE
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.choose import FEWEST_STEPS_PER_PIECE, ITEM_OVERHEAD_CYCLES, Candidate
 from prunecast.kernels.items import Sizes, split_items
 from prunecast.kernels.order import block_loads, longest_first
 from prunecast.kernels.plan import WorkList
+from prunecast.kernels.step_cost import fix_up_cycles
 
-__all__ = ["ItemCost", "even_pieces", "item_cycles"]
+__all__ = ["ItemCost", "even_pieces", "item_cost", "item_cycles"]
 
 WORTHWHILE_STEPS = 5
 """Gap between the fullest block and the mean below which cutting cannot pay."""
@@ -34,6 +36,12 @@ class ItemCost(NamedTuple):
     """Writing, or reading, the sums of one part."""
 
 
+def item_cost(chosen: Candidate, gpu: GpuSpec) -> ItemCost:
+    """What items of the chosen variant cost; blocks that share an SM slow each other's steps down."""
+    step = chosen.step_cycles * chosen.blocks_per_sm
+    return ItemCost(step, ITEM_OVERHEAD_CYCLES, fix_up_cycles(chosen.variant, gpu))
+
+
 def item_cycles(items: WorkList, block_k: int, cost: ItemCost) -> npt.NDArray[np.int64]:
     """(items,) int64 SM cycles; an owner reads the sums of all other parts, which each write theirs."""
     steps = -(-(items.k_stop - items.k_start) // block_k)
@@ -47,6 +55,7 @@ def even_pieces(items: WorkList, blocks: int, block_k: int, cost: ItemCost) -> S
     No piece is shorter than 8 k-steps, and nothing is cut where the fullest block is within 5 k-steps of
     the mean. Tried: cutting what exceeds a share of the mean load, cutting the last wave of the longest-first
     order into equal pieces, and both together; judged by the fullest block of a longest-first assignment.
+    More cuts must gain more than a k-step.
     """
     steps = -(-items.k_stop // block_k)
     most = np.maximum(steps // FEWEST_STEPS_PER_PIECE, 1)
@@ -58,7 +67,7 @@ def even_pieces(items: WorkList, blocks: int, block_k: int, cost: ItemCost) -> S
         return best
     for pieces in _choices(steps, most, mean / cost.step, blocks):
         found = _finish(items, pieces, blocks, block_k, cost)
-        if found < finish:
+        if found < finish - cost.step:
             finish, best = found, pieces
     return best
 

@@ -4,12 +4,11 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.choose import ITEM_OVERHEAD_CYCLES, Candidate, best, candidates
+from prunecast.kernels.choose import Candidate, best, candidates
 from prunecast.kernels.items import split_items
 from prunecast.kernels.order import Assigned, assign_dynamic, assign_longest_first, assign_stream_k
 from prunecast.kernels.plan import KernelPlan, WorkList
-from prunecast.kernels.splitting import ItemCost, even_pieces, item_cycles
-from prunecast.kernels.step_cost import fix_up_cycles
+from prunecast.kernels.splitting import even_pieces, item_cost, item_cycles
 from prunecast.kernels.tile_plan import (
     check_tokens,
     demand_of,
@@ -56,8 +55,7 @@ def plan_stspmm(
     variant = chosen.variant
     tiles = cut_rows(tiles, variant.shape.block_m)
     items = items_of(tiles, variant, n, gpu)
-    cost = ItemCost(chosen.step_cycles, ITEM_OVERHEAD_CYCLES, fix_up_cycles(variant, gpu))
-    assigned = _assign(items, chosen, gpu, cost, assignment, split)
+    assigned = _assign(items, chosen, gpu, assignment, split)
     return tile_plan("stspmm", tiles, n, variant, assigned, k_order="gather")
 
 
@@ -80,9 +78,9 @@ def _check(assignment: str, split: str | int | None) -> None:
 
 
 def _assign(
-    items: WorkList, chosen: Candidate, gpu: GpuSpec, cost: ItemCost, assignment: str, split: str | int | None
+    items: WorkList, chosen: Candidate, gpu: GpuSpec, assignment: str, split: str | int | None
 ) -> Assigned:
-    variant, block_k = chosen.variant, chosen.variant.shape.block_k
+    variant, block_k, cost = chosen.variant, chosen.variant.shape.block_k, item_cost(chosen, gpu)
     steps = np.maximum(-(-items.k_stop // block_k), 1)
     everywhere = resident_blocks(variant, gpu, int(steps.sum()))
     if assignment == "stream-k":

@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from prunecast.models.terms import FloatArray
 
-__all__ = ["balance_of", "stretch", "work_per_sm"]
+__all__ = ["balance_of", "drain_cycles", "stretch", "work_per_sm"]
 
 
 def work_per_sm(sm_count: int, sm: npt.NDArray[np.int64], work: FloatArray) -> FloatArray:
@@ -39,5 +39,23 @@ def stretch(sm_finish: FloatArray, chip_cycles: tuple[float, ...], quiet_cycles:
     if spent <= 0.0:
         return quiet + most
     lasting = np.diff(ends, prepend=0.0)
-    active = np.arange(ends.size, 0, -1)
-    return quiet + float(lasting @ np.maximum(1.0, active * (most / spent)))
+    share_of_work = lasting * np.arange(ends.size, 0, -1) / spent
+    return quiet + float(np.maximum(lasting, most * share_of_work).sum())
+
+
+def drain_cycles(finish: FloatArray, burst_cycles: float) -> float:
+    """Cycles from the last of `finish` until bursts that arrive at these times are served.
+
+    Parameters
+    ----------
+    finish : (slots,) cycle in which each slot ends and leaves a burst of stores behind
+    burst_cycles : cycles that one burst takes
+
+    A queue that is never empty between burst s and the end still holds, at the last of `finish`, all bursts
+    from s on less what was served since s came; the queue is the largest of these.
+    """
+    if not finish.size:
+        return 0.0
+    latest_first = np.sort(finish)[::-1]
+    waited = latest_first[0] - latest_first
+    return float(np.max(np.arange(1, finish.size + 1) * burst_cycles - waited))

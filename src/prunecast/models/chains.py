@@ -33,6 +33,7 @@ class Chain(NamedTuple):
     programs: tuple[WarpProgram, ...]
     shape: BlockShape
     stages: int
+    sub_partitions: int
     tensor_fma_per_clk: float
     """Of one sub-partition."""
     fp32_cycles: float
@@ -63,6 +64,8 @@ class _Warp:
     """One warp on its walk."""
 
     program: WarpProgram
+    abreast: int
+    """Warps of its sub-partition that a barrier in every k-step keeps abreast: the last one issues last."""
     now: float = 0.0
     loaded: float = 0.0
     tensor_free: float = 0.0
@@ -86,6 +89,7 @@ def plan_chain(plan: KernelPlan, gpu: GpuSpec, rates: SmRates, memory_latency_cy
         programs=plan.programs,
         shape=plan.shape,
         stages=plan.resources.stages,
+        sub_partitions=rates.sub_partitions,
         tensor_fma_per_clk=rates.tensor_fma_per_clk / rates.sub_partitions,
         fp32_cycles=rates.fp32_cycles,
         shared_bytes_per_clk=rates.shared_bytes_per_clk,
@@ -108,7 +112,7 @@ def walk_block(chain: Chain) -> Pace:
     """Walk one block through its prologue and some k-steps."""
     ring = _Ring()
     # Warps that fetch first: those that multiply wait for what they bring.
-    warps = [_Warp(program) for program in sorted(chain.programs, key=_multiplies)]
+    warps = [_warp(program, chain) for program in sorted(chain.programs, key=_multiplies)]
     for warp in warps:
         _run(warp, warp.program.start, chain, ring, 0)
         _run(warp, warp.program.begin, chain, ring, 0)
@@ -135,12 +139,18 @@ def edge_cycles(chain: Chain, sections: tuple[str, ...], kind: str) -> float:
     longest = 0.0
     for program in chain.programs:
         if _multiplies(program) or not runs_ahead(chain.programs):
+            warp = _warp(program, chain)
             # The last step's products are still on their way when the sections after it begin.
-            warp = _Warp(program, tensor_done=chain.tensor_latency)
+            warp.tensor_done = chain.tensor_latency
             for section in sections:
                 _run(warp, getattr(program, section), chain, _Ring(), 0, _KINDS[kind])
             longest = max(longest, warp.now)
     return longest
+
+
+def _warp(program: WarpProgram, chain: Chain) -> _Warp:
+    abreast = any(instruction.op is Op.SYNC for instruction in program.step)
+    return _Warp(program, -(-program.warps // chain.sub_partitions) if abreast else 1)
 
 
 def _fetches(program: WarpProgram) -> bool:
@@ -172,6 +182,9 @@ def _wait(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, step
         warp.now = max(warp.now, warp.loaded)
     elif instruction.op is Op.WAIT_MMA:
         warp.now = max(warp.now, warp.tensor_done_before if instruction.amount else warp.tensor_done)
+    elif instruction.op is Op.WAIT_PARTS:
+        # Parts of one tile end about together: what is waited for is their signal on its way.
+        _sleep(warp, warp.now + chain.memory_latency, chain)
     elif instruction.op is Op.WAIT_FULL:
         _sleep(warp, ring.landed.get(target, 0.0), chain)
         if ring.first_full < 0.0:
@@ -188,8 +201,8 @@ def _sleep(warp: _Warp, until: float, chain: Chain) -> None:
 def _work(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, step: int, groups: int) -> None:
     """Issue the instruction; its effects and when the warp goes on."""
     op, amount = instruction.op, instruction.amount * groups
-    sib = 1 if instruction.leader or not any(i.op is Op.SYNC for i in warp.program.step) else -(-warp.program.warps//4)
-    issued = warp.now + sib*max(instruction.issue * groups, 1)
+    together = 1 if instruction.leader else warp.abreast
+    issued = warp.now + max(instruction.issue * groups, 1) * together
     if op in _COPIES or op in _LOADS:
         arrival = _read(warp, instruction, chain, ring, amount)
         if op in _COPIES:
@@ -205,11 +218,11 @@ def _work(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, step
         warp.tensor_done = warp.tensor_free + chain.tensor_latency
         issued = max(issued, warp.tensor_free) if op is Op.MMA_SYNC else issued
     elif op is Op.FMA:
-        issued = warp.now + max(instruction.issue * groups, 1) * chain.fp32_cycles
+        issued = warp.now + max(instruction.issue * groups, 1) * chain.fp32_cycles * together
     elif op is Op.SHARED:
         # The warps of a role come to shared memory together; the last one has waited for all.
-        together = 1 if instruction.leader else warp.program.warps
-        issued += together * amount / chain.shared_bytes_per_clk + chain.shared_latency
+        warps = 1 if instruction.leader else warp.program.warps
+        issued += warps * amount / chain.shared_bytes_per_clk + chain.shared_latency
     elif op is Op.SYNC:
         issued = warp.now + max(chain.barrier_latency, 1)
     warp.now = issued

@@ -48,14 +48,15 @@ class Costs(NamedTuple):
     """Of a unit that has an SM to itself."""
     demand: FloatArray
     """That its busiest pipe of the SM works for it."""
-    drain: float
+    port_drain: float
     """From the last instruction of the last item until its stores are through the L2 port."""
 
 
 def item_costs(case: Case) -> Costs:
     """Cycles of every item whose data keep coming, without the lead-in of its block."""
     amounts, rates, programs = case.amounts, case.rates, case.plan.programs
-    chain = plan_chain(case.plan, case.gpu, rates, _mean_latency(case))
+    # Once the ring is full, what comes late is DRAM's share, which the chip's levels count.
+    chain = plan_chain(case.plan, case.gpu, rates, case.gpu.l2_latency_cycles)
     steps, edges = sm_level_cycles(amounts.steps, rates), sm_level_cycles(amounts.edges, rates)
     edge = np.maximum(_edge_chain(case, chain), np.maximum(edges["issue"], edges["shared"]))
     partitions = min(float(rates.sub_partitions), amounts.tensor_warps)
@@ -77,12 +78,6 @@ def item_costs(case: Case) -> Costs:
     return Costs(alone, demand, float(np.max(multiply + stores - alone, initial=0.0)))
 
 
-def _mean_latency(case: Case) -> float:
-    """Of reads: the DRAM's for those that miss L2, that of L2 for the others."""
-    near, far = case.gpu.l2_latency_cycles, case.gpu.dram_latency_cycles
-    return near + case.traffic.miss_share * (far - near)
-
-
 def _edge_chain(case: Case, chain: Chain) -> FloatArray:
     """(items,): the multiplying warps' own cycles before and after the steps, by kind of item."""
     work, sections = case.plan.work, ("begin", "end")
@@ -99,19 +94,18 @@ def unit_costs(case: Case, items: Costs) -> Costs:
     """Cycles of what is placed as one: items with their lead-in, added up over the list of a static block.
 
     Where warps run ahead only the first item of a block waits for its first stage; elsewhere every item
-    does. Of the items that run first the data come from DRAM.
+    does. That stage comes from DRAM: items that run together begin where none has read before.
     """
-    cold = plan_chain(case.plan, case.gpu, case.rates, case.gpu.dram_latency_cycles)
-    warm = plan_chain(case.plan, case.gpu, case.rates, _mean_latency(case))
-    first, at_start = _first_items(case)
+    chain = plan_chain(case.plan, case.gpu, case.rates, case.gpu.dram_latency_cycles)
+    first = _first_items(case)
     waits = (first | (not runs_ahead(case.plan.programs))) & (case.amounts.step_count > 0)
-    block = case.gpu.block_start_cycles + edge_cycles(cold, ("start", "finish"), "unsplit")
-    alone = items.alone + np.where(waits, np.where(at_start, _lead_in(cold), _lead_in(warm)), 0.0)
+    block = case.gpu.block_start_cycles + edge_cycles(chain, ("start", "finish"), "unsplit")
+    alone = items.alone + np.where(waits, _lead_in(chain), 0.0)
     block_demand = max(float(cycles) for cycles in sm_level_cycles(case.amounts.block, case.rates).values())
     return Costs(
         alone=units_of(case.plan, alone + np.where(first, block, 0.0)),
         demand=units_of(case.plan, items.demand + np.where(first, block_demand, 0.0)),
-        drain=items.drain,
+        port_drain=items.port_drain,
     )
 
 
@@ -121,20 +115,9 @@ def _lead_in(chain: Chain) -> float:
     return max(0.0, walk_block(chain).lead - before)
 
 
-class _FirstItems(NamedTuple):
-    """Which items come first, each (items,) bool."""
-
-    in_block: MaskArray
-    at_start: MaskArray
-    """Among the items that run when the kernel starts."""
-
-
-def _first_items(case: Case) -> _FirstItems:
+def _first_items(case: Case) -> MaskArray:
+    """(items,) bool: whether an item is the first one of its block."""
     place = np.arange(case.plan.item_count)
-    at_start = place < case.blocks_in_flight
     if case.plan.schedule is Schedule.DYNAMIC:
-        return _FirstItems(at_start, at_start)
-    if case.plan.schedule is Schedule.HARDWARE:
-        return _FirstItems(np.ones_like(at_start), at_start)
-    first = np.isin(place, case.plan.work.block_start[:-1])
-    return _FirstItems(first, first)
+        return np.asarray(place < case.blocks_in_flight)
+    return np.isin(place, case.plan.work.block_start[:-1])

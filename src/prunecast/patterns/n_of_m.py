@@ -85,7 +85,7 @@ class NOfMPattern(Pattern):
     @classmethod
     def from_argument(cls, argument: str) -> Self:
         """From `2:4`; n may not exceed m."""
-        n, m = parse_sizes(argument, count=2, example=cls.example)
+        n, m = parse_sizes(argument, ("n", "m"), cls.example)
         if n > m:
             raise BadInput(f"pattern N:M keeps N of M: wanted N <= M, got {n}:{m}")
         return cls(n=n, m=m)

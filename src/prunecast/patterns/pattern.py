@@ -2,7 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar, NamedTuple, Self
 
@@ -62,7 +62,7 @@ class Pattern(ABC):
     def from_argument(cls, argument: str) -> Self:
         """Pattern from the text behind the colon, empty if there is none. Raises BadInput."""
         names = [field.name for field in fields(cls)]
-        sizes = parse_sizes(argument, count=len(names), example=cls.example)
+        sizes = parse_sizes(argument, names, cls.example)
         return cls(**dict(zip(names, sizes, strict=True)))
 
     @property
@@ -148,12 +148,10 @@ def check_sparsity(sparsity: float) -> float:
     return float(sparsity)
 
 
-def parse_sizes(argument: str, *, count: int, example: str) -> list[int]:
-    """`count` whole numbers from 1, joined by `x` or `:`, from the argument of a pattern string."""
+def parse_sizes(argument: str, names: Sequence[str], example: str) -> list[int]:
+    """One whole number from 1 for each name, joined by `x` or `:`, from the argument of a pattern string."""
     sizes = re.split("[x:]", argument) if argument else []
-    if len(sizes) != count or not all(re.fullmatch("[0-9]{1,9}", size) and int(size) > 0 for size in sizes):
-        wanted = f"{count} whole number{'s' * (count > 1)} from 1" if count else "nothing after its name"
-        raise BadInput(
-            f"pattern {example.partition(':')[0]}: wanted {wanted}, as in {example}, got {argument!r}"
-        )
+    if len(sizes) != len(names) or not all(re.fullmatch("0*[1-9][0-9]{0,8}", size) for size in sizes):
+        wanted = f"{' and '.join(names)} from 1" if names else "nothing after the name"
+        raise BadInput(f"pattern like {example}: wanted {wanted}, got {argument!r}")
     return [int(size) for size in sizes]

@@ -790,24 +790,22 @@ def _release(mem, warp, ins, t):
 
 @inlined
 def _move_results(mem, warp, ins, t):
-    """Write C or partial sums, or read the others' sums; the cycle in which port and L2 are done."""
+    """Write C or partial sums, or read the others' sums."""
     item, op = mem[warp + W_ITEM_ROW], mem[ins + I_OP]
     size = (
         mem[ins + I_AMOUNT] * mem[item + T_ROWS] * mem[item + T_TOKENS] // (mem[N_BLOCK_M] * mem[N_BLOCK_N])
     )
     if op == LOAD_PARTIALS:
         size *= mem[item + T_PARTS] - 1
-    elif op == STORE_C:
-        mem[G_DRAM_BYTES] += size
-        _serve(mem, G_DRAM_FREE, G_DRAM_BUSY, t, _cost(size, mem[M_DRAM_TICKS]))
     done = _move(mem, mem[warp + W_SM], t, size, 1)
-    if op == LOAD_PARTIALS:
-        mem[warp + W_LOADED] = max(mem[warp + W_LOADED], done + mem[M_L2_LATENCY])
-    else:
-        mem[G_END] = max(mem[G_END], done)
-    if op == STORE_PARTIAL:
+    if op == STORE_C:
+        mem[G_DRAM_BYTES] += size
+        dram = _serve(mem, G_DRAM_FREE, G_DRAM_BUSY, t, _cost(size, mem[M_DRAM_TICKS]))
+        mem[G_END] = max(mem[G_END], done, _cycle(dram))
+    elif op == STORE_PARTIAL:
         _signal_group(mem, item, max(done + mem[M_L2_LATENCY], t + 1))
-    return done
+    else:
+        mem[warp + W_LOADED] = max(mem[warp + W_LOADED], done + mem[M_L2_LATENCY])
 
 
 @inlined

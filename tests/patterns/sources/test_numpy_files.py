@@ -50,12 +50,38 @@ def test_convolutions_are_reshaped_and_odd_shapes_left_out(tmp_path):
     }
 
 
-def test_sparse_npz_of_scipy_states_its_own_mask(tmp_path):
-    matrix = sparse.csr_array((np.array([0.0, 2.5]), np.array([1, 0]), np.array([0, 1, 2])), shape=(2, 3))
-    sparse.save_npz(tmp_path / "fc.npz", matrix)
+CSR = sparse.csr_array((np.array([0.0, 2.5]), np.array([1, 0]), np.array([0, 1, 2])), shape=(2, 3))
+
+
+@pytest.mark.parametrize("layout", ["csr", "csc", "coo"])
+def test_sparse_npz_of_scipy_states_its_own_mask(tmp_path, layout):
+    sparse.save_npz(tmp_path / "fc.npz", CSR.asformat(layout))
     layer = read_weights(tmp_path / "fc.npz").layers["fc"]
     np.testing.assert_array_equal(layer.kept, [[False, True, False], [True, False, False]])
     np.testing.assert_array_equal(layer.weights, [[0, 0, 0], [2.5, 0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"indptr": [0, 10**9, 2]}, "offsets must rise from 0 to 2"),
+        ({"indptr": [0, 1, 9]}, "offsets must rise from 0 to 2"),
+        ({"indptr": [0, 2]}, "wanted 3 offsets, got 2"),
+        ({"indices": [3, 0]}, r"columns must lie in \[0, 3\), got 0 to 3"),
+        ({"indices": [-1, 0]}, r"columns must lie in \[0, 3\), got -1 to 0"),
+        ({"indices": [0.5, 0]}, "rows, columns and values of the entries do not belong together"),
+        ({"indices": [0]}, "rows, columns and values of the entries do not belong together"),
+        ({"shape": [2**40, 2**40]}, "wanted a matrix of 1 to 2147483647 elements"),
+        ({"shape": [2, 3, 4]}, "cannot be read: too many values"),
+        ({"data": [1j, 2]}, "wanted real values as csr, csc or coo, got complex128 as 'csr'"),
+        ({"format": "dia"}, "wanted real values as csr, csc or coo, got float64 as 'dia'"),
+    ],
+)
+def test_sparse_npz_that_does_not_hold_together(tmp_path, change, message):
+    parts = {"format": "csr", "shape": [2, 3], "data": [0.0, 2.5], "indices": [1, 0], "indptr": [0, 1, 2]}
+    np.savez(tmp_path / "fc.npz", **(parts | change))
+    with pytest.raises(BadInput, match=f"fc.npz: .*({message})"):
+        read_weights(tmp_path / "fc.npz")
 
 
 def test_fp64_beyond_fp32_is_infinite_weight(tmp_path):

@@ -104,7 +104,8 @@ def test_truncated_files(tmp_path, size):
 
 def test_nan_and_inf_are_counted(tmp_path):
     weights = np.ones((3, 3)).astype(ml_dtypes.bfloat16)
-    weights[0, 1], weights[2, 2] = np.nan, -np.inf
+    weights.view(np.uint16)[0, 1] = 0x7F81  # a signalling NaN
+    weights[2, 2] = -np.inf
     save_file({"fc": weights}, tmp_path / "a.safetensors")
     with pytest.raises(BadInput, match=r"a.safetensors: tensor 'fc' holds 2 NaN or Inf among 9 weights"):
         read_weights(tmp_path / "a.safetensors")

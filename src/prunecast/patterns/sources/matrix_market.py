@@ -1,11 +1,15 @@
 """`.mtx` (Matrix Market): sparse files state their own mask, array files are plain matrices.
 
-Format: R. Boisvert, R. Pozo, K. Remington, "The Matrix Market Exchange Formats", NISTIR 5935, 1996.
+Format: R. Boisvert, R. Pozo, K. Remington, "The Matrix Market Exchange Formats", NISTIR 5935, 1996. Read
+here and not by `scipy.io.mmread`, whose parser (1.17) writes past its buffer where an array file holds more
+values than its header says.
 """
 
 from pathlib import Path
+from typing import IO, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.patterns.sources.sparse_matrix import check_size, sparse_tensor
@@ -13,8 +17,20 @@ from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_name
 
 __all__ = ["read_matrix_market"]
 
-SHORTEST_ENTRY = {"coordinate": 4, "array": 1}
-"""Fewest bytes per entry: `1 1` and a line end, or half of `0` and a line end (a symmetric array)."""
+WORDS = (
+    ("coordinate", "array"),
+    ("real", "double", "integer", "unsigned-integer", "pattern"),
+    ("general", "symmetric", "skew-symmetric"),
+)
+"""What the banner may say: layout, field, symmetry."""
+
+
+class Kind(NamedTuple):
+    """What the banner says."""
+
+    layout: str
+    field: str
+    symmetry: str
 
 
 def read_matrix_market(path: Path) -> dict[str, StoredTensor]:
@@ -22,22 +38,85 @@ def read_matrix_market(path: Path) -> dict[str, StoredTensor]:
 
     Raises
     ------
-    BadInput : no Matrix Market file, complex values, cut off, or more entries than the file can hold
+    BadInput : no Matrix Market file, complex values, cut off, or places outside the matrix
 
     """
-    from scipy import io, sparse
-
-    with failures_named(path):
-        rows, columns, entries, layout, field, _ = io.mminfo(path)
+    with failures_named(path), path.open("rb") as file:
+        kind = _kind(path, file.readline(1000))
+        sizes = _sizes(path, file, 3 if kind.layout == "coordinate" else 2)
+        rows, columns = sizes[:2]
         check_size(path, rows, columns)
-        if field == "complex":
-            raise BadInput(f"{path}: wanted real values, got a complex matrix")
-        if (entries - 1) * SHORTEST_ENTRY[layout] > path.stat().st_size:
-            raise BadInput(
-                f"{path}: cut off: its header asks for {entries} entries, more than the file can hold"
-            )
-        matrix = io.mmread(path)
-        if layout == "coordinate":
-            return {path.stem: sparse_tensor(sparse.coo_array(matrix))}
-        dense = np.asarray(matrix, dtype=np.float64)
-        return {path.stem: StoredTensor(shape=dense.shape, dtype="float64", load=lambda: dense)}
+        if kind.symmetry != "general" and rows != columns:
+            raise BadInput(f"{path}: a {kind.symmetry} matrix must be square, got {rows}x{columns}")
+        numbers = np.array(file.read().split(), dtype=np.bytes_).astype(np.float64)
+    if kind.layout == "coordinate":
+        return {path.stem: _coordinates(path, kind, numbers, *sizes)}
+    return {path.stem: _array(path, kind, numbers, rows, columns)}
+
+
+def _kind(path: Path, banner: bytes) -> Kind:
+    words = banner.decode("latin-1").lower().split()
+    if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"]:
+        raise BadInput(f"{path}: wanted a first line `%%MatrixMarket matrix ...`, got {banner[:40]!r}")
+    for word, known in zip(words[2:], WORDS, strict=True):
+        if word not in known:
+            raise BadInput(f"{path}: wanted {' or '.join(known)}, got {word!r} in the first line")
+    if words[2:4] == ["array", "pattern"]:
+        raise BadInput(f"{path}: an array file has values, got 'pattern' in the first line")
+    return Kind(*words[2:])
+
+
+def _sizes(path: Path, file: IO[bytes], count: int) -> list[int]:
+    """The first line that is neither empty nor a comment."""
+    for line in file:
+        if line.strip() and not line.startswith(b"%"):
+            sizes = line.split()
+            if len(sizes) != count or not all(size.isdigit() and len(size) < 19 for size in sizes):
+                raise BadInput(f"{path}: wanted {count} sizes, got {line[:40]!r}")
+            return [int(size) for size in sizes]
+    raise BadInput(f"{path}: cut off: no line of sizes")
+
+
+def _coordinates(
+    path: Path, kind: Kind, numbers: npt.NDArray[np.float64], m: int, k: int, entries: int
+) -> StoredTensor:
+    """An entry is row and column, counted from 1, and a value unless the file is a pattern."""
+    per_entry = 2 if kind.field == "pattern" else 3
+    table = _counted(path, numbers, entries * per_entry).reshape(entries, per_entry)
+    rows = _places(path, "row", table[:, 0], m)
+    columns = _places(path, "column", table[:, 1], k)
+    values = np.ones(entries) if kind.field == "pattern" else table[:, 2]
+    if kind.symmetry != "general":
+        off = rows != columns
+        mirrored = values[off] if kind.symmetry == "symmetric" else -values[off]
+        rows, columns = np.append(rows, columns[off]), np.append(columns, rows[off])
+        values = np.append(values, mirrored)
+    return sparse_tensor(rows, columns, values, (m, k))
+
+
+def _array(path: Path, kind: Kind, numbers: npt.NDArray[np.float64], m: int, k: int) -> StoredTensor:
+    """Column by column; of symmetric matrices the lower triangle only, of skew ones without the diagonal."""
+    if kind.symmetry == "general":
+        dense = _counted(path, numbers, m * k).reshape(k, m).T
+    else:
+        skew = kind.symmetry == "skew-symmetric"
+        _counted(path, numbers, m * (m - 1) // 2 if skew else m * (m + 1) // 2)
+        columns, rows = np.triu_indices(m, int(skew))
+        dense = np.zeros((m, m))
+        dense[columns, rows] = -numbers if skew else numbers
+        dense[rows, columns] = numbers
+    return StoredTensor(shape=(m, k), dtype="float64", load=lambda: dense)
+
+
+def _counted(path: Path, numbers: npt.NDArray[np.float64], wanted: int) -> npt.NDArray[np.float64]:
+    if numbers.size != wanted:
+        raise BadInput(f"{path}: cut off or too long: wanted {wanted} numbers, got {numbers.size}")
+    return numbers
+
+
+def _places(path: Path, what: str, places: npt.NDArray[np.float64], size: int) -> npt.NDArray[np.int64]:
+    """Places counted from 1 as indices."""
+    good = (places >= 1) & (places <= size) & (places == np.floor(places))
+    if not good.all():
+        raise BadInput(f"{path}: wanted a {what} in 1 to {size}, got {places[~good][0]:g}")
+    return places.astype(np.int64) - 1

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.patterns.sources.scipy_npz import read_scipy_npz
+from prunecast.patterns.sources.scipy_npz import is_scipy_npz, scipy_matrix
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
 
 __all__ = ["read_npy", "read_npz"]
@@ -34,9 +34,8 @@ def read_npz(path: Path) -> dict[str, StoredTensor]:
     """The arrays of a `.npz` file by name, or the one matrix that scipy saved in it. Raises BadInput."""
     with failures_named(path), zipfile.ZipFile(path) as archive:
         members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
-        if {"format.npy", "shape.npy", "data.npy"} <= {info.filename for info in members}:
-            return read_scipy_npz(path)
-        return {info.filename.removesuffix(".npy"): _npz_tensor(path, archive, info) for info in members}
+        tensors = {info.filename.removesuffix(".npy"): _npz_tensor(path, archive, info) for info in members}
+    return {path.stem: scipy_matrix(path, tensors)} if is_scipy_npz(tensors) else tensors
 
 
 def _npz_tensor(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredTensor:

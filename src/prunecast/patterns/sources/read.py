@@ -137,7 +137,8 @@ def _native(weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _check_finite(path: Path, name: str, weights: npt.NDArray[Any]) -> None:
-    bad = weights.size - np.count_nonzero(np.isfinite(weights))
+    with np.errstate(invalid="ignore"):  # a signalling NaN would warn before it is counted
+        bad = weights.size - np.count_nonzero(np.isfinite(weights))
     if bad:
         raise BadInput(f"{path}: tensor {name!r} holds {bad} NaN or Inf among {weights.size} weights")
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.patterns.sources.sparse_matrix import check_size
+from prunecast.patterns.sources.sparse_matrix import check_places, check_size, rows_of_entries
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
 
 __all__ = ["read_smtx"]
@@ -30,12 +30,10 @@ def read_smtx(path: Path) -> dict[str, StoredTensor]:
         check_size(path, rows, columns)
         offsets = _numbers(path, "row offsets", file.readline(), rows + 1)
         places = _numbers(path, "columns", file.readline(), entries)
-    if offsets[0] != 0 or offsets[-1] != entries or np.any(np.diff(offsets) < 0):
-        raise BadInput(f"{path}: row offsets must rise from 0 to {entries}")
-    if places.size and not 0 <= places.min() <= places.max() < columns:
-        raise BadInput(f"{path}: columns must lie in [0, {columns}), got {places.min()} to {places.max()}")
+    check_places(path, "columns", places, columns)
+    row_of_entry = rows_of_entries(path, offsets, rows, entries)
     stored = np.zeros((rows, columns), dtype=np.bool_)
-    stored[np.repeat(np.arange(rows), np.diff(offsets)), places] = True
+    stored[row_of_entry, places] = True
     ones = stored.astype(np.float32)
     return {path.stem: StoredTensor(shape=ones.shape, dtype="float32", load=lambda: ones, stored=stored)}
 

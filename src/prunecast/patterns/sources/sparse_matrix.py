@@ -1,17 +1,14 @@
 """From the stored entries of a sparse matrix to its values and the mask of what is stored."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.patterns.sources.stored_tensor import StoredTensor
 
-if TYPE_CHECKING:
-    from scipy import sparse
-
-__all__ = ["LARGEST_MATRIX", "check_size", "sparse_tensor"]
+__all__ = ["LARGEST_MATRIX", "check_places", "check_size", "rows_of_entries", "sparse_tensor"]
 
 LARGEST_MATRIX = 2**31 - 1
 """Elements of a matrix that the int32 offsets of the maps can count."""
@@ -23,10 +20,33 @@ def check_size(path: Path, rows: int, columns: int) -> None:
         raise BadInput(f"{path}: wanted a matrix of 1 to {LARGEST_MATRIX} elements, got {rows}x{columns}")
 
 
-def sparse_tensor(matrix: "sparse.coo_array[Any]") -> StoredTensor:
-    """fp32 matrix of the stored values, added up where repeated; stored zeros stay stored."""
-    stored = np.zeros(matrix.shape, dtype=np.bool_)
-    stored[matrix.row, matrix.col] = True
+def rows_of_entries(
+    path: Path, offsets: npt.NDArray[np.integer], rows: int, entries: int
+) -> npt.NDArray[np.int64]:
+    """(entries,): the row of each entry, from the (rows + 1,) offsets of compressed rows; or of columns."""
+    if offsets.shape != (rows + 1,):
+        raise BadInput(f"{path}: wanted {rows + 1} offsets, got {offsets.size}")
+    if offsets[0] != 0 or offsets[-1] != entries or np.any(offsets[1:] < offsets[:-1]):
+        raise BadInput(f"{path}: offsets must rise from 0 to {entries}")
+    return np.repeat(np.arange(rows), np.diff(offsets))
+
+
+def check_places(path: Path, what: str, places: npt.NDArray[np.integer], size: int) -> None:
+    """Refuse rows or columns outside [0, size)."""
+    if places.size and not 0 <= places.min() <= places.max() < size:
+        raise BadInput(f"{path}: {what} must lie in [0, {size}), got {places.min()} to {places.max()}")
+
+
+def sparse_tensor(
+    rows: npt.NDArray[np.integer],
+    columns: npt.NDArray[np.integer],
+    values: npt.NDArray[np.number],
+    shape: tuple[int, int],
+) -> StoredTensor:
+    """fp32 matrix with the values at (rows, columns), added up where repeated; stored zeros stay stored."""
+    stored = np.zeros(shape, dtype=np.bool_)
+    stored[rows, columns] = True
+    weights = np.zeros(shape, dtype=np.float32)
     with np.errstate(over="ignore"):
-        weights = matrix.toarray().astype(np.float32)
-    return StoredTensor(shape=matrix.shape, dtype="float32", load=lambda: weights, stored=stored)
+        np.add.at(weights, (rows, columns), values.astype(np.float32))
+    return StoredTensor(shape=shape, dtype="float32", load=lambda: weights, stored=stored)

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -15,6 +16,12 @@ from prunecast.errors import BadInput
 from prunecast.patterns.tile_map import MaskArray
 
 __all__ = ["StoredTensor", "failures_named", "shape_text"]
+
+DAMAGE = (
+    *(OSError, ValueError, EOFError, RuntimeError, MemoryError, OverflowError),
+    *(KeyError, TypeError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
+"""What numpy, zipfile and the standard library raise on damaged files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,14 +63,6 @@ def failures_named(path: Path, tensor: str | None = None) -> Iterator[None]:
         yield
     except BadInput:
         raise
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        RuntimeError,
-        MemoryError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except DAMAGE as error:
         cause = " ".join(str(error).split()) or type(error).__name__
         raise BadInput(f"{where}: cannot be read: {cause}") from error

@@ -1,0 +1,12 @@
+"""Exit codes of the command line."""
+
+__all__ = ["BAD_INPUT", "DONE", "FAULT", "INTERRUPTED", "MISSED"]
+
+DONE = 0
+MISSED = 1
+"""A constraint that was asked for does not hold."""
+BAD_INPUT = 2
+FAULT = 3
+"""An error of ours."""
+INTERRUPTED = 130
+"""Ctrl-C; 128 and the number of the signal, as shells count."""

@@ -1,0 +1,124 @@
+"""`prunecast gpus`: the GPUs that are known, or every number of one with its source."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from prunecast.cli import options as opt
+from prunecast.cli.output import Report, Row, deliver, destination
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from prunecast.hardware import GpuSpec
+
+__all__ = ["gpus"]
+
+
+def gpus(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", show_default=False, help="GPU name or path of a spec file."),
+    ] = None,
+    as_json: opt.Json = False,
+    as_csv: opt.Csv = False,
+    output: opt.Output = None,
+) -> None:
+    """GPUs that are known. With NAME: every number of one, with unit, kind and source."""
+    to = destination(as_json, as_csv, output)
+    from prunecast.hardware import gpu_names, load_gpu
+
+    if name is None:
+        specs = [load_gpu(known) for known in gpu_names()]
+        rows = [_summary(spec) for spec in specs]
+        deliver(to, Report(_document(gpus=rows), rows, lambda console: _show_list(rows, console)))
+    else:
+        spec = load_gpu(name)
+        rows = _quantities(spec)
+        document = _document(gpu=spec.name, title=spec.title, spec_hash=spec.fingerprint, quantities=rows)
+        deliver(to, Report(document, [_flat(row) for row in rows], lambda c: _show_one(spec, rows, c)))
+
+
+def _document(**content: Any) -> dict[str, Any]:
+    from prunecast.version import tool_version
+
+    return {"schema_version": 1, "version": tool_version(), **content}
+
+
+def _summary(spec: "GpuSpec") -> Row:
+    fma_per_clk = spec.sm_count * spec.tensor_fp16_fma_per_clk_per_sm
+    return {
+        "name": spec.name,
+        "title": spec.title,
+        "compute_capability": spec.compute_capability / 10,
+        "sm_count": spec.sm_count,
+        "max_clock_hz": spec.max_clock_hz,
+        "dram_peak_bytes_per_s": spec.dram_peak_bytes_per_s,
+        "l2_bytes": spec.l2_bytes,
+        "tensor_fp16_peak_flop_per_s": 2.0 * fma_per_clk * spec.max_clock_hz,
+        "spec_hash": spec.fingerprint,
+    }
+
+
+def _quantities(spec: "GpuSpec") -> list[Row]:
+    return [
+        {
+            "quantity": name,
+            "value": getattr(spec, name),
+            "unit": provenance.unit,
+            "kind": provenance.kind,
+            "source": provenance.source,
+        }
+        for name, provenance in spec.provenance.items()
+    ]
+
+
+def _flat(row: Row) -> Row:
+    """Lists of points as one text."""
+    return {**row, "value": _text(row["value"])}
+
+
+def _text(value: Any) -> str:
+    return " ".join(f"{point:g}" for point in value) if isinstance(value, tuple) else f"{value:.10g}"
+
+
+def _show_list(rows: list[Row], console: "Console") -> None:
+    from prunecast.cli.tables import Column, grid
+
+    columns = [
+        Column("name"),
+        Column("cc", number=True),
+        Column("SMs", number=True),
+        Column("clock MHz", number=True),
+        Column("DRAM GB/s", number=True),
+        Column("L2 MiB", number=True),
+        Column("fp16 tensor TFLOP/s", number=True),
+        Column("title"),
+    ]
+    cells = [
+        [
+            row["name"],
+            f"{row['compute_capability']:.1f}",
+            str(row["sm_count"]),
+            f"{row['max_clock_hz'] / 1e6:.0f}",
+            f"{row['dram_peak_bytes_per_s'] / 1e9:.0f}",
+            f"{row['l2_bytes'] / 2**20:.0f}",
+            f"{row['tensor_fp16_peak_flop_per_s'] / 1e12:.0f}",
+            row["title"],
+        ]
+        for row in rows
+    ]
+    console.print(grid(columns, cells, to=console))
+    console.print(
+        "\nPeaks are at the highest clock. `prunecast gpus NAME` shows every number and its source."
+    )
+
+
+def _show_one(spec: "GpuSpec", rows: list[Row], console: "Console") -> None:
+    from prunecast.cli.tables import Column, grid, safe
+
+    console.print(safe(f"{spec.title} ({spec.name}), spec {spec.fingerprint}"))
+    console.print()
+    columns = [Column("quantity"), Column("value"), Column("unit"), Column("kind"), Column("source")]
+    cells = [[row["quantity"], _text(row["value"]), row["unit"], row["kind"], row["source"]] for row in rows]
+    console.print(grid(columns, cells, to=console))

@@ -1,0 +1,139 @@
+"""What would help, and by how much: the changed case is really planned and predicted."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from prunecast.codesign.engines import Engine
+from prunecast.codesign.other_maps import evened, rounded
+from prunecast.codesign.plans import PrunedMap, plan_pruned
+from prunecast.errors import BadInput
+from prunecast.kernels import PLANNERS, KernelPlan
+from prunecast.patterns import TileMap, parse_pattern
+
+__all__ = ["Advice", "Case", "advise"]
+
+LEAST_GAIN = 0.01
+"""A change that saves less is not worth a line."""
+MOST_LINES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """One change and what it is predicted to bring.
+
+    Parameters
+    ----------
+    change : what is different
+    seconds : predicted time with the change, of all its work
+    gain : share of the time that it saves, for the same work
+    """
+
+    change: str
+    seconds: float
+    gain: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Case:
+    """Everything that decides the time of one layer.
+
+    Parameters
+    ----------
+    kernel : its name
+    m, k, n, dtype : the product
+    kept : what is kept; None for dense
+    engine : predicts, on its GPU
+    work : tokens per token of the case that is compared with
+    """
+
+    kernel: str
+    m: int
+    k: int
+    n: int
+    dtype: str
+    kept: PrunedMap | None
+    engine: Engine
+    work: float = 1.0
+
+    def plan(self) -> KernelPlan:
+        """The plan of the case."""
+        if self.kept is None:
+            return PLANNERS["dense"](self.m, self.k, self.n, self.dtype, self.engine.gpu)
+        return plan_pruned(self.kernel, self.kept, n=self.n, dtype=self.dtype, gpu=self.engine.gpu)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Change:
+    change: str
+    case: Case
+
+
+def advise(case: Case, seconds: float, tiled: TileMap | None = None) -> tuple[Advice, ...]:
+    """Predict every change that the case allows and keep those that save more than 1 %, most first.
+
+    Parameters
+    ----------
+    case : as it is
+    seconds : its predicted time
+    tiled : the layer pruned in tiles at the same sparsity, for cases that are not
+    """
+    found = []
+    for change in _changes(case, tiled):
+        try:
+            changed_s = change.case.engine.run(change.case.plan()).seconds
+        except BadInput:  # the GPU or the kernel cannot do this one
+            continue
+        gain = 1.0 - changed_s / change.case.work / seconds
+        if gain > LEAST_GAIN:
+            found.append(Advice(change=change.change, seconds=changed_s, gain=gain))
+    return tuple(sorted(found, key=lambda advice: -advice.gain)[:MOST_LINES])
+
+
+def _changes(case: Case, tiled: TileMap | None) -> Iterator[_Change]:
+    if isinstance(case.kept, TileMap):
+        yield from _changed_tiles(case, case.kept)
+    elif tiled is not None:
+        yield _Change(
+            change=f"{tiled.pattern} with {1 - tiled.density:.0%} removed, run by stspmm",
+            case=replace(case, kernel="stspmm", kept=tiled),
+        )
+    yield _Change(change="twice the tokens, time per token", case=replace(case, n=2 * case.n, work=2.0))
+    yield from _changed_gpu(case)
+
+
+def _changed_tiles(case: Case, tiles: TileMap) -> Iterator[_Change]:
+    width = parse_pattern(tiles.pattern).parameters.get("width", 1)
+    block_k = case.plan().shape.block_k
+    if tiles.tile_count > 1:
+        even = replace(case, kept=evened(tiles, width))
+        yield _Change(change="the same number of kept columns in every tile", case=even)
+    if width == 1 and case.kernel != "csr":
+        whole = replace(case, kept=rounded(tiles, block_k))
+        yield _Change(change=f"kept columns rounded to multiples of {block_k}, the k-step", case=whole)
+    if case.kernel != "stspmm":
+        change = "stspmm: split heavy tiles and spread the parts over the SMs"
+        yield _Change(change=change, case=replace(case, kernel="stspmm"))
+
+
+def _changed_gpu(case: Case) -> Iterator[_Change]:
+    gpu, engine = case.engine.gpu, case.engine
+    if engine.launch != "graph":
+        yield _Change(
+            change="launched in a CUDA graph", case=replace(case, engine=replace(engine, launch="graph"))
+        )
+    dram = replace(
+        gpu,
+        dram_bytes_per_s=2 * gpu.dram_bytes_per_s,
+        dram_peak_bytes_per_s=2 * gpu.dram_peak_bytes_per_s,
+    )
+    yield _Change(
+        change="a GPU with twice the DRAM bandwidth", case=replace(case, engine=replace(engine, gpu=dram))
+    )
+    l2 = replace(
+        gpu,
+        l2_bytes_per_s=2 * gpu.l2_bytes_per_s,
+        l2_port_bytes_per_clk_per_sm=2 * gpu.l2_port_bytes_per_clk_per_sm,
+    )
+    yield _Change(
+        change="a GPU with twice the L2 bandwidth", case=replace(case, engine=replace(engine, gpu=l2))
+    )

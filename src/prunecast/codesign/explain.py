@@ -1,0 +1,137 @@
+"""`explain`: where the time of one layer goes and what would help, in the order of a GPU profiler."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from prunecast.codesign.advice import Advice, Case, advise
+from prunecast.codesign.candidates import NATURAL_PATTERN
+from prunecast.codesign.engines import Progress, silent
+from prunecast.codesign.explain_sections import Section, sections_of
+from prunecast.codesign.layer_job import LayerJob
+from prunecast.codesign.layers import Source
+from prunecast.codesign.prediction import Prediction
+from prunecast.codesign.provenance import Provenance
+from prunecast.codesign.pruned_maps import MapMaker
+from prunecast.codesign.settings import Settings, prepare, provenance_of
+from prunecast.errors import BadInput
+from prunecast.hardware import GpuSpec
+from prunecast.patterns import TileMap
+from prunecast.patterns.sources import Layer
+
+__all__ = ["Explanation", "explain"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Explanation:
+    """One prediction, taken apart.
+
+    Parameters
+    ----------
+    prediction : what is explained
+    sections : speed of light, roofline, occupancy, and, from the simulator, work over SMs, stalls, time
+    advice : changes that save more than 1 %, the best first, each predicted
+    provenance : tool, GPU, weights and settings
+    """
+
+    prediction: Prediction
+    sections: tuple[Section, ...]
+    advice: tuple[Advice, ...]
+    provenance: Provenance
+
+    def document(self) -> dict[str, Any]:
+        """The JSON object of `prunecast explain --json`."""
+        return {
+            **self.provenance.document(),
+            "predictions": [self.prediction.row()],
+            "sections": [
+                {"title": section.title, "facts": [fact._asdict() for fact in section.facts]}
+                for section in self.sections
+            ],
+            "advice": [
+                {"change": line.change, "seconds": line.seconds, "gain": line.gain} for line in self.advice
+            ],
+        }
+
+
+def explain(
+    weights: Source,
+    *,
+    gpu: str | GpuSpec,
+    tokens: int,
+    kernel: str = "tile-wise",
+    sparsity: float | None = None,
+    pattern: str | None = None,
+    engine: str = "simulator",
+    state: str = "burst",
+    launch: str = "graph",
+    dtype: str | None = None,
+    target: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    progress: Progress = silent,
+) -> Explanation:
+    """Explain the predicted time of one layer and kernel; the arguments are those of `predict`.
+
+    Raises
+    ------
+    BadInput : as `predict`, or the weights hold more than one layer after `target` and `ignore`
+    """
+    settings = Settings(
+        gpu=gpu,
+        tokens=tokens,
+        sparsity=sparsity,
+        pattern=pattern,
+        kernels=(kernel,),
+        engine=engine,
+        state=state,
+        launch=launch,
+        dtype=dtype,
+        target=target,
+        ignore=ignore,
+    )
+    job = prepare(weights, settings, progress).job
+    layer = _only_layer(job)
+    progress("predicting", 0, 1)
+    prediction = job.predict(layer, tick=lambda: None).predictions[-1]
+    progress("trying changes", 0, 1)
+    case = _case(job, layer, prediction)
+    return Explanation(
+        prediction=prediction,
+        sections=sections_of(prediction, job.engine.gpu),
+        advice=advise(case, prediction.seconds, _tiled(layer, prediction)),
+        provenance=provenance_of(job, settings),
+    )
+
+
+def _only_layer(job: LayerJob) -> Layer:
+    layers = list(job.maker.layers.values())
+    if len(layers) > 1:
+        names = ", ".join(layer.name for layer in layers[:3])
+        raise BadInput(f"explain takes one layer, got {len(layers)} ({names}, ...): name one with target")
+    return layers[0]
+
+
+def _case(job: LayerJob, layer: Layer, prediction: Prediction) -> Case:
+    kept = None
+    if prediction.kernel != "dense":
+        wanted = job.candidates[-1].pattern
+        kept = job.maker.map_of(layer.name, wanted, job.sparsity, natural=job.natural).kept
+    return Case(
+        kernel=prediction.kernel,
+        m=prediction.m,
+        k=prediction.k,
+        n=prediction.n,
+        dtype=prediction.dtype,
+        kept=kept,
+        engine=job.engine,
+    )
+
+
+def _tiled(layer: Layer, prediction: Prediction) -> TileMap | None:
+    """The layer in tiles, for kernels that run none: at the same sparsity, for dense at the default."""
+    if prediction.kernel not in ("dense", "csr", "2:4"):
+        return None
+    sparsity = None if prediction.kernel == "dense" else prediction.sparsity
+    maker = MapMaker({layer.name: layer}, "layer")
+    kept = maker.map_of(layer.name, NATURAL_PATTERN["stspmm"], sparsity, natural=True).kept
+    return kept if isinstance(kept, TileMap) else None

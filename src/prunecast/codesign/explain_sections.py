@@ -1,0 +1,162 @@
+"""The sections of an explanation: named numbers with units, in a profiler's order and words."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.codesign.prediction import Prediction
+from prunecast.hardware import GpuSpec, Occupancy
+from prunecast.kernels import KernelPlan
+from prunecast.kernels.tensor_rate import tensor_fma_per_clk
+from prunecast.models import Estimate
+from prunecast.simulator import PIPES, SimResult
+
+__all__ = ["Fact", "Section", "sections_of"]
+
+COMPUTE_PIPES = ("tensor", "issue")
+MEMORY_PIPES = ("shared", "l2 port", "l2", "dram")
+HISTOGRAM_BINS = 8
+
+
+class Fact(NamedTuple):
+    """One number of a section."""
+
+    name: str
+    value: float | int | str
+    unit: str
+
+
+class Section(NamedTuple):
+    """Facts under a title."""
+
+    title: str
+    facts: tuple[Fact, ...]
+
+
+def sections_of(prediction: Prediction, gpu: GpuSpec) -> tuple[Section, ...]:
+    """All sections that the engine's result can fill."""
+    plan, result = prediction.plan, prediction.result
+    use = _use(result)
+    sections = [
+        _speed_of_light(prediction, use),
+        _roofline(prediction, gpu, use),
+        _occupancy(plan, result.occupancy),
+    ]
+    if isinstance(result, SimResult):
+        sections += [_work_distribution(result), _stalls(result), _attribution(result)]
+    else:
+        sections.append(_balance(result))
+    return tuple(sections)
+
+
+def _use(result: SimResult | Estimate) -> dict[str, float]:
+    """Share of the time that each unit works: simulated, or at least, by the closed-form bounds."""
+    if isinstance(result, SimResult):
+        return result.utilisation
+    return {pipe: result.bound_cycles[pipe] / result.cycles for pipe in PIPES}
+
+
+def _speed_of_light(prediction: Prediction, use: dict[str, float]) -> Section:
+    result = prediction.result
+    return Section(
+        "Speed of light",
+        (
+            Fact("compute throughput", 100 * max(use[pipe] for pipe in COMPUTE_PIPES), "%"),
+            Fact("memory throughput", 100 * max(use[pipe] for pipe in MEMORY_PIPES), "%"),
+            Fact("duration", 1e6 * prediction.seconds, "us"),
+            Fact("SM cycles", round(result.cycles), "cycle"),
+            Fact("SM clock", result.clock_hz / 1e6, "MHz"),
+            Fact("launch floor", 1e6 * result.launch_s, "us"),
+        ),
+    )
+
+
+def _roofline(prediction: Prediction, gpu: GpuSpec, use: dict[str, float]) -> Section:
+    plan, result = prediction.plan, prediction.result
+    operations = 2.0 * plan.m * plan.k * plan.density * plan.n
+    peak = 2.0 * gpu.sm_count * _fma_per_clk(plan, gpu) * result.clock_hz
+    facts = [
+        Fact("useful work", operations / 1e9, "GFLOP"),
+        Fact("attained", operations / prediction.seconds / 1e12, "TFLOP/s"),
+        Fact("compute ceiling", peak / 1e12, "TFLOP/s"),
+    ]
+    if isinstance(result, SimResult):
+        for level, moved, rate in (
+            ("L2", result.l2_bytes, gpu.l2_bytes_per_s * result.clock_hz / gpu.max_clock_hz),
+            ("DRAM", result.dram_bytes, gpu.dram_bytes_per_s),
+        ):
+            intensity = operations / max(moved, 1)
+            facts.append(Fact(f"{level} traffic", moved / 1e6, "MB"))
+            facts.append(Fact(f"{level} arithmetic intensity", intensity, "FLOP/byte"))
+            facts.append(Fact(f"{level} ceiling", intensity * rate / 1e12, "TFLOP/s"))
+        facts.append(Fact("L2 hit rate", 100 * result.l2_hit_rate, "%"))
+    facts += [Fact(f"{pipe} busy", 100 * use[pipe], "%") for pipe in PIPES]
+    facts.append(Fact("bound", prediction.bound, ""))
+    return Section("Roofline", tuple(facts))
+
+
+def _fma_per_clk(plan: KernelPlan, gpu: GpuSpec) -> float:
+    if plan.tensor == "none":
+        return float(gpu.fp32_fma_per_clk_per_sm)
+    return tensor_fma_per_clk(gpu, plan.dtype, plan.tensor)
+
+
+def _occupancy(plan: KernelPlan, occupancy: Occupancy) -> Section:
+    facts = [
+        Fact("blocks per SM", occupancy.blocks_per_sm, "count"),
+        Fact("warps per SM", occupancy.warps_per_sm, "count"),
+        Fact("occupancy", 100 * occupancy.share, "%"),
+        Fact("limiter", occupancy.limiter, ""),
+    ]
+    facts += [Fact(f"block limit, {name}", limit, "count") for name, limit in occupancy.limits.items()]
+    facts += [
+        Fact("registers per thread", plan.resources.registers_per_thread, "count"),
+        Fact("shared memory per block", plan.resources.shared_bytes / 1024, "KiB"),
+        Fact("blocks launched", plan.blocks, "count"),
+        Fact("work items", plan.item_count, "count"),
+    ]
+    return Section("Occupancy", tuple(facts))
+
+
+def _work_distribution(result: SimResult) -> Section:
+    items, tensor = result.sm_items, result.sm_tensor_cycles
+    work = tensor if tensor.any() else result.sm_busy_cycles
+    name = "tensor cycles" if tensor.any() else "busy cycles"
+    facts = [*_spread("items per SM", items, "count"), *_spread(f"{name} per SM", work, "cycle")]
+    mean = float(work.mean())
+    facts.append(Fact("imbalance, most over mean", float(work.max()) / mean if mean else 1.0, "ratio"))
+    counts, edges = np.histogram(work, bins=HISTOGRAM_BINS, range=(0, max(int(work.max()), 1)))
+    facts += [
+        Fact(f"SMs with {edges[i]:.0f} to {edges[i + 1]:.0f} {name}", int(count), "count")
+        for i, count in enumerate(counts)
+    ]
+    return Section("Work distribution over SMs", tuple(facts))
+
+
+def _spread(name: str, values: npt.NDArray[np.int64], unit: str) -> list[Fact]:
+    return [
+        Fact(f"{name}, least", int(values.min()), unit),
+        Fact(f"{name}, mean", float(values.mean()), unit),
+        Fact(f"{name}, most", int(values.max()), unit),
+    ]
+
+
+def _stalls(result: SimResult) -> Section:
+    ordered = sorted(result.stalls.items(), key=lambda stall: -stall[1])
+    return Section(
+        "Warp stalls", tuple(Fact(name, 100 * share, "% of warp cycles") for name, share in ordered)
+    )
+
+
+def _attribution(result: SimResult) -> Section:
+    facts = [Fact(name, 1e6 * seconds, "us") for name, seconds in result.attribution_s.items()]
+    return Section("Where the time goes", tuple(facts))
+
+
+def _balance(result: Estimate) -> Section:
+    facts = (
+        Fact("waves", result.waves, "count"),
+        Fact("balance, mean over most work per SM", result.balance, "ratio"),
+    )
+    return Section("Work distribution over SMs", facts)

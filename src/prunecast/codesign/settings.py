@@ -1,0 +1,113 @@
+"""`Settings`: what is asked of a prediction, checked; and the job that it makes of a set of weights."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from prunecast.codesign.candidates import candidates
+from prunecast.codesign.choice import check_choice
+from prunecast.codesign.engines import Engine, Progress
+from prunecast.codesign.layer_job import LayerJob
+from prunecast.codesign.layers import Source, load_layers
+from prunecast.codesign.provenance import Provenance, WeightsDigest
+from prunecast.codesign.pruned_maps import MapMaker, sparsity_for
+from prunecast.codesign.skipped import Skipped
+from prunecast.errors import BadInput
+from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.kernels import DTYPE_BYTES
+from prunecast.patterns import SCOPES, parse_pattern
+from prunecast.patterns.pattern import check_sparsity
+
+__all__ = ["Prepared", "Settings", "prepare", "provenance_of"]
+
+
+MOST_TOKENS = 2**24
+"""Far above any batch; a plan lists every token range."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The arguments of `predict`, which explains them.
+
+    Raises
+    ------
+    BadInput : a value that cannot be used, whatever the weights are
+    """
+
+    gpu: str | GpuSpec
+    tokens: int
+    sparsity: float | None = None
+    pattern: str | None = None
+    kernels: str | Sequence[str] = "all"
+    engine: str = "simulator"
+    state: str = "burst"
+    launch: str = "graph"
+    dtype: str | None = None
+    scope: str = "layer"
+    target: Sequence[str] = ()
+    ignore: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1:
+            raise BadInput(f"tokens must be at least 1, got {self.tokens}")
+        if self.tokens > MOST_TOKENS:
+            raise BadInput(f"tokens must be at most {MOST_TOKENS}, got {self.tokens}")
+        if self.sparsity is not None:
+            check_sparsity(self.sparsity)
+        if self.pattern is not None:
+            pattern = parse_pattern(self.pattern)
+            pattern.sparsity_to_prune(sparsity_for(pattern, self.sparsity, natural=False))
+        check_choice("scope", self.scope, SCOPES)
+        if self.dtype is not None:
+            check_choice("dtype", self.dtype, DTYPE_BYTES)
+
+
+class Prepared(NamedTuple):
+    """A job, its layers inside, and what the source left out."""
+
+    job: LayerJob
+    skipped: tuple[Skipped, ...]
+
+
+def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared:
+    """Find the GPU, the kernels and the layers.
+
+    Raises
+    ------
+    BadInput : an unknown name, unreadable weights, or a kernel that cannot run the pattern
+    """
+    pattern = None if settings.pattern is None else parse_pattern(settings.pattern).canonical
+    chosen = candidates(settings.kernels, pattern)
+    gpu = load_gpu(settings.gpu) if isinstance(settings.gpu, str) else settings.gpu
+    engine = Engine(
+        name=settings.engine, gpu=gpu, state=settings.state, launch=settings.launch, progress=progress
+    )
+    loaded = load_layers(weights, target=settings.target, ignore=settings.ignore)
+    job = LayerJob(
+        engine=engine,
+        n=settings.tokens,
+        dtype=settings.dtype,
+        candidates=chosen,
+        sparsity=settings.sparsity,
+        natural=pattern is None,
+        strict=settings.kernels != "all",
+        maker=MapMaker(loaded.layers, settings.scope),
+    )
+    return Prepared(job, loaded.skipped)
+
+
+def provenance_of(job: LayerJob, settings: Settings) -> Provenance:
+    """What a file of this job's results must say about its origin."""
+    digest = WeightsDigest()
+    for layer in job.maker.layers.values():
+        digest.add(layer.name, layer.weights)
+    return Provenance(
+        gpu=job.engine.gpu.name,
+        spec_hash=job.engine.gpu.fingerprint,
+        weights_hash=digest.hexdigest(),
+        tokens=job.n,
+        launch=job.engine.launch,
+        pattern=settings.pattern,
+        sparsity=settings.sparsity,
+        scope=settings.scope,
+    )

@@ -1,0 +1,106 @@
+"""The choice of a variant is plain arithmetic that can be redone by hand."""
+
+import numpy as np
+import pytest
+
+from prunecast.hardware.load import load_gpu
+from prunecast.kernels.choose import Demand, best, candidates
+from prunecast.kernels.dense import choose_dense
+from prunecast.kernels.plan import PlanDoesNotFit
+from prunecast.kernels.step_cost import fix_up_cycles, step_cost
+from prunecast.kernels.stspmm import choose_stspmm
+from prunecast.kernels.tile_shapes import tile_variants
+from prunecast.kernels.tile_wise import choose_tile_wise
+from tests.kernels.layouts import tiles_keeping
+from tests.toy_gpu import toy_gpu
+
+
+def demand(tiles: int, rows: int, kept: int, n: int) -> Demand:
+    return Demand(np.full(tiles, rows, np.int32), np.full(tiles, kept, np.int32), n)
+
+
+def test_the_cost_of_a_step_by_level():
+    """128 x 256 x 64 in fp16: 2 MiFMA; 80 KB of operands and 48 KB of copies; 48 KB through port and L2."""
+    gpu = toy_gpu(l2_bytes_per_s=64e9, clock_burst_hz=(1e9, 0.5e9))
+    cost = step_cost(tile_variants(gpu, "fp16", 128)[0], 4096, gpu)
+    assert cost == (2048, 1024, 768, 48 * 1024 / (128 / 4))
+    assert cost.cycles == 2048
+
+
+def test_few_tokens_few_busy_sms_and_clusters_read_less():
+    gpu = toy_gpu(l2_bytes_per_s=64e9)
+    variant = tile_variants(gpu, "fp16", 128)[0]
+    assert step_cost(variant, 64, gpu).l2_port == (16 + 8) * 1024 / 64
+    assert step_cost(variant, 4096, gpu, multicast=2).l2_port == (16 + 16) * 1024 / 64
+    assert step_cost(variant, 4096, gpu, busy_sms=1).l2 == 48 * 1024 / 64
+
+
+def test_the_sums_of_a_part_pass_the_l2_port():
+    gpu = toy_gpu()
+    assert fix_up_cycles(tile_variants(gpu, "fp16", 128)[0], gpu) == 128 * 256 * 4 / 64 + 200
+
+
+def test_a_candidate_by_hand():
+    """8 tiles x 2 token ranges on 4 SMs, one block each: 4 waves of 10 steps of 2048 cycles and 2500."""
+    gpu = toy_gpu()
+    found = candidates(tile_variants(gpu, "fp16", 128)[:1], demand(8, 128, 640, 512), gpu)
+    assert len(found) == 1
+    assert (found[0].items, found[0].waves, found[0].blocks_per_sm) == (16, 4.0, 1)
+    assert found[0].cycles == 4 * (10 * 2048 + 2500)
+
+
+def test_a_partial_wave_counts_whole_unless_work_is_divisible():
+    gpu = toy_gpu()
+    variants = tile_variants(gpu, "fp16", 128)[:1]
+    whole = candidates(variants, demand(5, 128, 6400, 256), gpu)[0]
+    divisible = candidates(variants, demand(5, 128, 6400, 256), gpu, divisible=True)[0]
+    assert whole.cycles == 2 * (100 * 2048 + 2500)
+    assert divisible.cycles == 1.25 * (100 * 2048 + 2500) + 2 * (128 * 256 * 4 / 64 + 200)
+
+
+def test_one_heavy_tile_is_waited_for():
+    gpu = toy_gpu()
+    uneven = Demand(np.full(4, 128, np.int32), np.array([6400, 64, 64, 64], np.int32), 256)
+    assert candidates(tile_variants(gpu, "fp16", 128)[:1], uneven, gpu)[0].cycles == 100 * 2048 + 2500
+
+
+def test_small_products_are_cut_along_k_only_if_that_is_allowed():
+    gpu = toy_gpu(sm_count=64)
+    variants = tile_variants(gpu, "fp16", 64)
+    small = demand(1, 64, 8192, 64)
+    assert {c.pieces for c in candidates(variants, small, gpu)} == {1}
+    split = candidates(variants, small, gpu, may_split=True)
+    assert {c.pieces for c in split} == {1, 2, 4, 8, 16}
+    assert split[0].pieces > 1
+
+
+def test_candidates_come_fastest_first():
+    cycles = [c.cycles for c in choose_dense(4096, 4096, 4096, "fp16", toy_gpu())]
+    assert cycles == sorted(cycles)
+    assert len(cycles) >= 5
+
+
+def test_192_token_blocks_win_where_256_leave_sms_idle():
+    """768 x 3072 x 4096, H200: 132 tiles of 128 x 192 took 31.1 us, 96 of 128 x 256 33.9 (2026-11-20)."""
+    tiles = tiles_keeping([3072] * 6, height=128, k=3072)
+    assert choose_tile_wise(tiles, 4096, "fp16", load_gpu("h200-sxm"))[0].variant.shape[:2] == (128, 192)
+
+
+def test_large_products_take_the_largest_blocks():
+    """128 x 128 blocks were 6 to 19 % slower on an H200 (2026-11-20)."""
+    tiles = tiles_keeping([1024] * 32, height=128, k=4096)
+    h200 = load_gpu("h200-sxm")
+    assert choose_stspmm(tiles, 4096, "fp16", h200)[0].variant.shape[:2] == (128, 256)
+    assert choose_dense(8192, 8192, 8192, "fp16", h200)[0].variant.shape[:2] == (128, 256)
+
+
+def test_of_equally_fast_forms_the_one_that_gathers_fewer_tokens_is_taken():
+    tiles = tiles_keeping([1024] * 16, height=256, k=4096)
+    assert choose_stspmm(tiles, 4096, "fp16", load_gpu("h200-sxm"))[0].variant.shape[:2] == (256, 128)
+
+
+def test_a_gpu_that_no_form_fits_is_refused():
+    gpu = toy_gpu(shared_bytes_per_block=4096)
+    assert choose_dense(64, 64, 64, "fp16", gpu) == []
+    with pytest.raises(PlanDoesNotFit, match="dense: no form of the kernel fits on an SM of toy"):
+        best([], "dense", gpu)

@@ -1,0 +1,148 @@
+"""Warp programs move and multiply exactly what a k-step and an item consist of."""
+
+import pytest
+
+from prunecast.errors import BadInput
+from prunecast.kernels.program import Instruction, Op, WarpProgram, When
+from prunecast.kernels.programs_csr import csr_programs
+from prunecast.kernels.tile_shapes import dense_variants, sparse_variants, tile_variants
+from prunecast.kernels.tile_variant import TileVariant
+from prunecast.kernels.warp_programs import warp_programs
+from tests.toy_gpu import toy_gpu
+
+CAPABILITIES = (70, 75, 80, 86, 89, 90, 100, 120)
+COPY_OPS = (Op.COPY_A, Op.COPY_B, Op.GATHER_B, Op.LOAD_A, Op.LOAD_B)
+
+
+def all_variants() -> list[TileVariant]:
+    found = []
+    for capability in CAPABILITIES:
+        gpu = toy_gpu(compute_capability=capability)
+        for dtype in ("fp16", "fp32") if capability >= 80 else ("fp16",):
+            found += [*tile_variants(gpu, dtype, 999), *dense_variants(gpu, dtype, 999)]
+            found += sparse_variants(gpu, dtype, 999) if capability >= 80 else []
+    return found
+
+
+VARIANTS = all_variants()
+K_ORDERS = ("gather", "box")
+CASES = [(v, order) for v in VARIANTS for order in K_ORDERS if v.pair == 1 or order == "box"]
+
+
+def total(programs: tuple[WarpProgram, ...], part: str, ops: tuple[Op, ...], columns: int) -> int:
+    """Amount of `ops` over all warps of the block in one pass through `part`, for a step of `columns`."""
+    return sum(
+        amount_of(ins, columns) * (1 if ins.leader or ins.op in (Op.GATHER_B, Op.LOAD_B) else program.warps)
+        for program in programs
+        for ins in getattr(program, part)
+        if ins.op in ops
+    )
+
+
+def amount_of(ins: Instruction, columns: int) -> int:
+    if ins.op in (Op.GATHER_B, Op.LOAD_B, Op.COPY_B):
+        return ins.amount * columns  # all warps of the role together
+    return ins.amount * (columns // 16 if ins.per_k16 else 1)
+
+
+@pytest.mark.parametrize("columns", [16, 32])
+def test_a_step_copies_its_weights_and_tokens_once(columns):
+    for v, order in CASES:
+        if columns > v.shape.block_k:
+            continue
+        step = v.share_bytes_per_k16 * columns // 16
+        assert total(warp_programs(v, order), "step", COPY_OPS, columns) == step
+
+
+def test_the_fill_copies_what_a_step_copies():
+    for v, order in CASES:
+        programs = warp_programs(v, order)
+        fill = total(programs, "fill", COPY_OPS, 16)
+        assert fill == (0 if v.style == "wgmma" else total(programs, "step", COPY_OPS, 16))
+
+
+def test_a_step_multiplies_the_whole_tile_and_only_kept_weights():
+    for v, order in CASES:
+        fma = v.shape.block_m * v.shape.block_n * 16 // (2 if v.is_sparse else 1)
+        assert total(warp_programs(v, order), "step", (Op.MMA, Op.MMA_SYNC), 16) == fma
+
+
+def test_an_item_writes_its_tile_or_its_sums_once():
+    for v, order in CASES:
+        programs = warp_programs(v, order)
+        elements = v.shape.block_m * v.shape.block_n
+        assert total(programs, "end", (Op.STORE_C,), 16) == elements * v.element_bytes
+        assert total(programs, "end", (Op.STORE_PARTIAL,), 16) == elements * 4
+        assert total(programs, "end", (Op.LOAD_PARTIALS,), 16) == elements * 4
+
+
+def test_the_warps_add_up_to_the_block():
+    for v, order in CASES:
+        assert 32 * sum(p.warps for p in warp_programs(v, order)) == v.resources.threads
+
+
+def test_only_gathering_kernels_load_indices():
+    for v, order in CASES:
+        loads = [
+            ins for p in warp_programs(v, order) for ins in (*p.begin, *p.step) if ins.op is Op.LOAD_INDEX
+        ]
+        assert bool(loads) == (order == "gather")
+
+
+def test_every_instruction_issues_at_least_once():
+    for v, order in CASES:
+        for program in warp_programs(v, order):
+            for code in (program.start, program.begin, program.fill, program.step, program.end):
+                assert all(ins.issue >= 1 and ins.amount >= 0 for ins in code)
+
+
+def test_a_slot_is_released_once_per_consumer_warp_and_step():
+    """In steps for the step before, at the end for the last one: s releases for s steps."""
+    for v, order in CASES:
+        for program in warp_programs(v, order):
+            in_step = [ins.amount for ins in program.step if ins.op is Op.RELEASE]
+            at_end = [ins.amount for ins in program.end if ins.op is Op.RELEASE]
+            expected = ([1], [0]) if program.role == "consumer" else ([], [])
+            assert (in_step, at_end) == expected
+
+
+def test_who_waits_for_parts_owns_them_and_who_hands_over_does_not_write():
+    for v, order in CASES:
+        for program in warp_programs(v, order):
+            when = {ins.op: ins.when for ins in program.end}
+            if program.role != "producer":
+                assert when[Op.STORE_PARTIAL] is When.PARTIAL
+                assert when[Op.WAIT_PARTS] is when[Op.LOAD_PARTIALS] is When.OWNER
+                assert when[Op.STORE_C] is When.FINAL
+
+
+def test_clusters_share_token_boxes():
+    v = dense_variants(toy_gpu(), "fp16", 128)[0]
+    boxes = [ins for p in warp_programs(v, "box", multicast=2) for ins in p.step if ins.op is Op.COPY_B]
+    assert [(ins.multicast, ins.leader) for ins in boxes] == [(2, True)]
+
+
+@pytest.mark.parametrize(
+    ("capability", "order", "multicast", "message"),
+    [
+        (90, "spiral", 1, "k order must be one of gather, box, got 'spiral'"),
+        (90, "gather", 2, "multicast 2 needs a wgmma kernel that reads boxes, got wgmma gather"),
+        (80, "box", 2, "multicast 2 needs a wgmma kernel that reads boxes, got mma box"),
+    ],
+)
+def test_what_no_kernel_does_is_refused(capability, order, multicast, message):
+    v = tile_variants(toy_gpu(compute_capability=capability), "fp16", 128)[0]
+    with pytest.raises(BadInput, match=message):
+        warp_programs(v, order, multicast=multicast)
+
+
+@pytest.mark.parametrize("block_n", [128, 256])
+@pytest.mark.parametrize("element_bytes", [2, 4])
+def test_the_csr_kernel_multiplies_every_token_once(block_n, element_bytes):
+    programs = csr_programs(block_n, element_bytes)
+    assert sum(p.warps for p in programs) == 4
+    fma = sum(ins.issue * p.warps for p in programs for ins in p.step if ins.op is Op.FMA)
+    assert fma * 32 == 16 * block_n
+    assert total(programs, "step", (Op.LOAD_B,), 16) == 16 * block_n * element_bytes
+    assert total(programs, "step", (Op.LOAD_INDEX,), 16) == 16 * 8
+    assert total(programs, "end", (Op.STORE_C,), 16) == block_n * element_bytes

@@ -1,0 +1,53 @@
+"""Balance, and what a shared L2 and DRAM do to SMs that end at different times."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prunecast.models.balance import balance_of, stretch, work_per_sm
+
+ENDS = st.lists(st.floats(0, 1e6), min_size=1, max_size=20).map(np.array)
+CYCLES = st.floats(0, 1e7)
+
+
+def test_balance_is_mean_over_maximum():
+    assert balance_of(np.array([4.0, 2.0, 2.0, 0.0])) == 0.5
+    assert balance_of(np.ones(7)) == 1.0
+    assert balance_of(np.zeros(4)) == 1.0
+
+
+def test_work_is_added_up_where_it_was_done():
+    work = work_per_sm(3, np.array([0, 2, 0]), np.array([1.0, 5.0, 2.0]))
+    assert work.tolist() == [3.0, 0.0, 5.0]
+
+
+def test_endless_bandwidth_leaves_the_last_sm():
+    assert stretch(np.array([100.0, 300.0]), (0.0,)) == 300.0
+
+
+def test_equal_sms_are_slowed_down_to_the_chip():
+    assert stretch(np.full(4, 100.0), (250.0, 130.0)) == pytest.approx(250.0)
+
+
+def test_tail_gets_the_whole_bandwidth():
+    # 400 SM-cycles ask for 320 cycles of the chip: 0.8 each. While both run they ask for 1.6: 100 cycles take
+    # 160. Alone the second asks for 0.8: 200 cycles take 200.
+    assert stretch(np.array([100.0, 300.0]), (320.0,)) == pytest.approx(160 + 200)
+
+
+def test_nothing_is_asked_while_it_is_quiet():
+    # 100 quiet cycles, then two SMs of 100 that would need 250 of the chip
+    assert stretch(np.full(2, 200.0), (250.0,), 100.0) == pytest.approx(100 + 250)
+
+
+@given(ends=ENDS, cycles=CYCLES, quiet=st.floats(0, 1e6))
+def test_never_below_the_sms_nor_the_chip(ends, cycles, quiet):
+    total = stretch(ends, (cycles,), quiet)
+    assert total >= ends.max() * (1 - 1e-12)
+    assert total >= cycles * (1 - 1e-9)
+
+
+@given(ends=ENDS, cycles=CYCLES, more=CYCLES)
+def test_more_work_for_the_chip_is_never_faster(ends, cycles, more):
+    assert stretch(ends, (cycles + more,)) >= stretch(ends, (cycles,)) * (1 - 1e-12)

@@ -1,0 +1,90 @@
+"""Walks of one block, against times reckoned by hand on the toy GPU.
+
+Toy GPU: 256 tensor FMA per clk and sub-partition, shared memory 128 bytes/clk, L2 port 64 bytes/clk, latencies
+barrier 20, shared 30, tensor 30.
+"""
+
+import pytest
+
+from prunecast.kernels.program import Instruction, Op, WarpProgram
+from prunecast.models.chains import edge_cycles, plan_chain, runs_ahead, walk_block
+from prunecast.models.rates import sm_rates
+from tests.models.hand_plans import hand_plan, one_role_programs, two_role_programs
+from tests.toy_gpu import toy_gpu
+
+
+def chain_of(latency=500, stages=4, programs=None, **overrides):
+    plan, gpu = hand_plan([256], 64, stages=stages, programs=programs), toy_gpu(**overrides)
+    return plan_chain(plan, gpu, sm_rates(plan, gpu), latency)
+
+
+def test_lead_in_of_two_roles():
+    # WAIT_EMPTY passes in cycle 0. COPY_A issues in cycle 1 and holds the port for 8192 / 64 = 128 cycles; the
+    # gather, issued in cycle 5 (COPY_A is four instructions), has it for 128 more: 257. Then the latency of
+    # 500 and the barrier's 20.
+    assert walk_block(chain_of()).lead == 1 + 128 + 128 + 500 + 20
+
+
+def test_pace_is_the_port_when_the_ring_is_deep():
+    # 16384 bytes per step at 64 bytes/clk: 256, as long as eight stages hide latencies and barriers
+    assert walk_block(chain_of(stages=8)).step == 256
+
+
+def test_pace_is_the_turn_of_the_ring_when_memory_is_far():
+    # Two slots, the older one released only when the younger one has come: one step is on its way at a time.
+    # Consumer: WAIT_FULL 1, MMA 4, WAIT_MMA 1, RELEASE 1. Producer: woken after 20, WAIT_EMPTY 1, then 256 of
+    # port, 5000 of latency and 20 to wake the consumer.
+    assert walk_block(chain_of(latency=5000, stages=2)).step == 7 + 20 + 1 + 256 + 5000 + 20
+
+
+def test_pace_with_data_there_is_the_tensor_pipe():
+    # 16384 FMA x 4 groups per warp at 256 per clk
+    assert walk_block(chain_of(programs=two_role_programs()).with_data_there()).step == 256
+
+
+def test_pace_of_one_role_in_lock_step():
+    # Data there. Each step: WAIT_FULL 1, SYNC 20, four COPY_A, one GATHER_B, MMA_SYNC 4 * 16384 / 256 = 256.
+    chain = chain_of(programs=one_role_programs(4)).with_data_there()
+    assert walk_block(chain).step == 1 + 20 + 4 + 1 + 256
+
+
+def test_neighbours_in_a_sub_partition_issue_in_turn_where_a_barrier_keeps_them_abreast():
+    step = (Instruction(Op.SYNC), Instruction(Op.ISSUE, issue=50), Instruction(Op.FMA, issue=10))
+    alone = chain_of(programs=(WarpProgram(role="w", warps=4, step=step),))
+    twins = chain_of(programs=(WarpProgram(role="w", warps=8, step=step),))
+    assert walk_block(alone).step == 20 + 50 + 10
+    assert walk_block(twins).step == 20 + 2 * (50 + 10)
+
+
+def test_load_is_met_after_its_latency_unless_asked_for_a_step_ahead():
+    def pace(ahead):
+        load = Instruction(Op.LOAD_INDEX, 64, ahead=ahead)
+        work = Instruction(Op.FMA, issue=400)
+        code = (Instruction(Op.WAIT_LOAD), load, work) if ahead else (load, Instruction(Op.WAIT_LOAD), work)
+        return walk_block(chain_of(programs=(WarpProgram(role="w", warps=1, step=code),))).step
+
+    # Bytes through the port: 1 cycle. In turn: 1 + 500 + 1 (WAIT_LOAD) + 400. A step ahead: the wait ends 501
+    # cycles after the load was issued, 401 of which the other instructions take; plus the wait's own cycle.
+    assert pace(0) == 501 + 1 + 400
+    assert pace(1) == 501 + 1
+
+
+def test_edges_by_kind_of_item():
+    # WAIT_MMA waits for the tensor latency: 30 + 1, RELEASE 1. FINAL: STORE_C 1. OWNER: WAIT_PARTS waits for a
+    # signal on its way, 500 + 20 + 1, LOAD_PARTIALS 1, WAIT_LOAD until 500 after that was issued, + 1. PARTIAL: 1.
+    chain, sections = chain_of(), ("begin", "end")
+    assert edge_cycles(chain, sections, "unsplit") == 31 + 1 + 1
+    assert edge_cycles(chain, sections, "owner") == 31 + 1 + 521 + 500 + 1 + 1
+    assert edge_cycles(chain, sections, "part") == 31 + 1 + 1
+
+
+def test_all_warps_of_a_role_share_the_shared_memory_port():
+    turn = (Instruction(Op.SHARED, 1280),)
+    program = WarpProgram(role="w", warps=4, step=(Instruction(Op.FMA),), end=turn)
+    # 4 warps x 1280 bytes at 128 bytes/clk, the instruction's own cycle and the latency
+    assert edge_cycles(chain_of(programs=(program,)), ("end",), "unsplit") == 1 + 40 + 30
+
+
+@pytest.mark.parametrize(("programs", "ahead"), [(two_role_programs(), True), (one_role_programs(4), False)])
+def test_runs_ahead_if_a_role_only_fetches(programs, ahead):
+    assert runs_ahead(programs) is ahead

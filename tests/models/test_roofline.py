@@ -1,0 +1,215 @@
+"""The whole estimate: cases reckoned by hand, and laws.
+
+Toy GPU: 4 SMs, 1 GHz whatever the load, 1024 tensor FMA/clk, L2 port 64 bytes/clk, L2 200 bytes/clk, DRAM 100
+bytes/clk, latencies DRAM 500, L2 200, barrier 20, tensor 30, block start 500; launch 1 us in a graph.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prunecast.errors import BadInput
+from prunecast.kernels.plan import PlanDoesNotFit, Schedule
+from prunecast.models.estimate import LEVELS
+from prunecast.models.roofline import estimate
+from tests.models.hand_plans import hand_plan, one_role_programs
+from tests.toy_gpu import toy_gpu
+
+# Room for one block on an SM
+LARGE = 200_000
+ENDLESS = {"l2_bytes_per_s": 1e18, "dram_bytes_per_s": 1e18}
+
+
+def test_one_dense_tile_bound_by_the_tensor_pipe():
+    # No latency, endless bandwidth: ten steps of 262144 FMA at 1024 = 256 cycles. Around them, one cycle per
+    # instruction: WAIT_EMPTY and COPY_A (four k16 of one) before the gather issues, 5 cycles, with data there
+    # at once; WAIT_MMA, RELEASE and STORE_C at the end, 3.
+    gpu = toy_gpu(
+        **ENDLESS,
+        l2_port_bytes_per_clk_per_sm=1e18,
+        shared_bytes_per_clk_per_sm=1 << 60,
+        l2_latency_cycles=0,
+        dram_latency_cycles=0,
+        shared_latency_cycles=0,
+        tensor_latency_cycles=0,
+        barrier_latency_cycles=0,
+        block_start_cycles=0,
+    )
+    found = estimate(hand_plan([640], 64, shared_bytes=LARGE), gpu)
+    assert found.cycles == pytest.approx(5 + 10 * 256 + 3)
+    assert found.seconds == pytest.approx(1e-6 + found.cycles / 1e9)
+    assert found.bound == "tensor"
+
+
+def test_one_tile_with_all_latencies():
+    # 500 start; 1 + 256 cycles of port + 500 + 20 until the first stage is there; 4 steps of 16384 bytes and
+    # 8192 bytes of C through the port at 64 bytes/clk, 1152 cycles, bind: tensor 1024 and 33 at the end fit in.
+    found = estimate(hand_plan([256], 64, shared_bytes=LARGE), toy_gpu(**ENDLESS))
+    assert found.cycles == 500 + 777 + 1152
+
+
+def test_last_stores_drain_where_the_port_has_nothing_else_to_wait_for():
+    # As before with a port of 128 bytes/clk: the lead-in is 1 + 128 + 520, tensor binds (1024 + 33), the
+    # port's 576 cycles fit in, and the last 8192 bytes of C take 64 cycles more.
+    gpu = toy_gpu(**ENDLESS, l2_port_bytes_per_clk_per_sm=128.0)
+    found = estimate(hand_plan([256], 64, shared_bytes=LARGE), gpu)
+    assert found.cycles == 500 + 649 + 1057 + 64
+
+
+def test_dram_binds_a_chip_full_of_blocks():
+    # Four tiles of 32768 bytes of A each, 32768 of B in common, 4 * 8192 of C: 196608 bytes at 100 bytes/clk,
+    # after the start (500) and the latency of the first read (500).
+    found = estimate(hand_plan([256] * 4, 64, shared_bytes=LARGE), toy_gpu())
+    assert found.cycles == pytest.approx(1000 + 1966.08)
+    assert found.bound == "dram"
+
+
+def test_step_cycles_of_a_block_that_shares_its_sm():
+    found = estimate(hand_plan([256] * 8, 64, shared_bytes=70_000), toy_gpu())
+    assert set(found.step_cycles) == set(LEVELS)
+    # Eight blocks on four SMs: two on each. 262144 FMA at 1024, 16384 bytes at 64, both twice
+    assert found.step_cycles["tensor"] == 512
+    assert found.step_cycles["l2 port"] == 512
+    # eight blocks' 16384 bytes at 200 bytes/clk
+    assert found.step_cycles["l2"] == pytest.approx(655.36)
+
+
+@pytest.mark.parametrize("items", [1, 3, 4, 5, 8, 9, 17])
+def test_equal_items_make_whole_waves(items):
+    plan = hand_plan([640] * items, 64, shared_bytes=LARGE)
+    found = estimate(plan, toy_gpu(**ENDLESS))
+    assert found.waves == pytest.approx(-(-items // 4))
+    assert found.balance == pytest.approx(items / 4 / -(-items // 4))
+
+
+def test_one_full_tile_among_light_ones():
+    # A tile of 16 steps and three of one step on four SMs: the mean is little more than a quarter of the maximum
+    found = estimate(hand_plan([1024, 64, 64, 64], 64, k=1024, shared_bytes=LARGE), toy_gpu(**ENDLESS))
+    one, full = 1 * 256 + 128, 16 * 256 + 128  # port cycles of steps and C
+    assert found.balance == pytest.approx((full + 3 * one) / 4 / full)
+
+
+def test_a_static_list_hides_starts_that_hardware_dispatch_pays():
+    # Four items on one SM. Dispatched: start and lead-in four times. In one list: once.
+    gpu = toy_gpu(**ENDLESS, sm_count=1)
+    dispatched = estimate(hand_plan([256] * 4, 64, shared_bytes=LARGE), gpu)
+    listed = estimate(
+        hand_plan([256] * 4, 64, schedule=Schedule.STATIC, block_start=[0, 4], shared_bytes=LARGE), gpu
+    )
+    assert listed.cycles == 500 + 777 + 4 * 1152
+    assert dispatched.cycles > listed.cycles + 3 * 500
+
+
+def test_resident_blocks_hide_each_others_latency():
+    gpu = toy_gpu(**ENDLESS, sm_count=1)
+    alone = estimate(hand_plan([256] * 3, 64, shared_bytes=LARGE), gpu)
+    together = estimate(hand_plan([256] * 3, 64, shared_bytes=70_000), gpu)
+    assert together.occupancy.blocks_per_sm == 3
+    # Their 1152 cycles of port each are in turn, start and lead-in are not.
+    assert 3 * 1152 <= together.cycles < alone.cycles - 500
+
+
+def test_clock_follows_the_load():
+    slowing = {"clock_activity": (0.0, 1.0), "clock_burst_hz": (1e9, 5e8), "clock_sustained_hz": (1e9, 4e8)}
+    plan = hand_plan([6400] * 4, 64, shared_bytes=LARGE)
+    gpu = toy_gpu(**ENDLESS, l2_port_bytes_per_clk_per_sm=1e6, **slowing)
+    burst, sustained = estimate(plan, gpu), estimate(plan, gpu, state="sustained")
+    duty = 25600 / burst.cycles
+    assert duty > 0.9
+    assert burst.clock_hz == pytest.approx(1e9 - 5e8 * duty)
+    assert sustained.clock_hz == pytest.approx(1e9 - 6e8 * duty)
+    assert sustained.seconds > burst.seconds
+
+
+def test_launch_floor_is_added():
+    plan, gpu = hand_plan([64], 64), toy_gpu()
+    in_graph, in_stream = estimate(plan, gpu), estimate(plan, gpu, launch="stream")
+    assert in_graph.launch_s == 1e-6
+    assert in_stream.seconds - in_graph.seconds == pytest.approx(1e-6)
+
+
+def test_same_input_same_numbers():
+    plan, gpu = hand_plan([100, 640, 300], 200), toy_gpu()
+    first, second = estimate(plan, gpu), estimate(plan, gpu)
+    assert (first.seconds, first.bound_cycles, first.waves) == (
+        second.seconds,
+        second.bound_cycles,
+        second.waves,
+    )
+
+
+@settings(deadline=None)
+@given(steps=st.integers(1, 30), more=st.integers(1, 30), tiles=st.integers(1, 9), one_role=st.booleans())
+def test_more_density_is_never_faster(steps, more, tiles, one_role):
+    def seconds(count):
+        programs = one_role_programs(4) if one_role else None
+        return estimate(hand_plan([16 * count] * tiles, 128, k=960, programs=programs), toy_gpu()).seconds
+
+    assert seconds(steps + more) >= seconds(steps) * (1 - 1e-12)
+
+
+@settings(deadline=None)
+@given(ranges=st.integers(1, 20), more=st.integers(1, 20), tiles=st.integers(1, 5))
+def test_more_tokens_are_never_faster(ranges, more, tiles):
+    def seconds(count):
+        return estimate(hand_plan([256] * tiles, 64 * count, shared_bytes=LARGE), toy_gpu()).seconds
+
+    assert seconds(ranges + more) >= seconds(ranges) * (1 - 1e-12)
+
+
+BANDWIDTHS = (
+    "l2_bytes_per_s",
+    "dram_bytes_per_s",
+    "l2_port_bytes_per_clk_per_sm",
+    "shared_bytes_per_clk_per_sm",
+)
+
+
+@settings(deadline=None)
+@given(
+    field=st.sampled_from(BANDWIDTHS),
+    factor=st.floats(1, 100),
+    kept=st.lists(st.integers(1, 400), min_size=1, max_size=8),
+    one_role=st.booleans(),
+)
+def test_more_bandwidth_is_never_slower(field, factor, kept, one_role):
+    programs = one_role_programs(4) if one_role else None
+    plan = hand_plan(kept, 128, programs=programs, shared_bytes=LARGE)
+    base = toy_gpu()
+    wider = toy_gpu(**{field: getattr(base, field) * factor})
+    assert estimate(plan, wider).seconds <= estimate(plan, base).seconds * (1 + 1e-9)
+
+
+@settings(deadline=None)
+@given(kept=st.lists(st.integers(0, 300), min_size=1, max_size=20).filter(any), one_role=st.booleans())
+def test_every_record_is_sound(kept, one_role):
+    programs = one_role_programs(4) if one_role else None
+    found = estimate(hand_plan(kept, 64, programs=programs), toy_gpu())
+    assert np.isfinite(found.seconds)
+    assert found.seconds > found.launch_s
+    assert 0.25 - 1e-9 <= found.balance <= 1 + 1e-9
+    assert found.waves > 0
+    assert found.bound in (*LEVELS, "latency")
+
+
+def test_refuses_what_does_not_fit():
+    with pytest.raises(
+        PlanDoesNotFit, match="by-hand: no block fits on an SM of toy, limit is shared memory"
+    ):
+        estimate(hand_plan([64], 64, shared_bytes=300_000), toy_gpu())
+
+
+def test_refuses_a_persistent_grid_that_is_too_large():
+    plan = hand_plan(
+        [64] * 5, 64, schedule=Schedule.STATIC, block_start=[0, 1, 2, 3, 4, 5], shared_bytes=LARGE
+    )
+    with pytest.raises(PlanDoesNotFit, match="5 persistent blocks, toy holds 4 at once"):
+        estimate(plan, toy_gpu())
+
+
+def test_refuses_an_unknown_launch_and_state():
+    with pytest.raises(BadInput, match="launch must be one of graph, stream, got 'lazy'"):
+        estimate(hand_plan([64], 64), toy_gpu(), launch="lazy")
+    with pytest.raises(BadInput, match="state must be one of"):
+        estimate(hand_plan([64], 64), toy_gpu(), state="hot")

@@ -1,0 +1,65 @@
+"""Bytes of hand-made plans."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prunecast.models.amounts import plan_amounts
+from prunecast.models.terms import Quantity
+from prunecast.models.traffic import plan_traffic
+from tests.models.hand_plans import hand_plan
+from tests.toy_gpu import toy_gpu
+
+KIB = 1024
+
+
+def traffic_of(plan, resident_blocks=4, **overrides):
+    return plan_traffic(plan, plan_amounts(plan), toy_gpu(**overrides), resident_blocks)
+
+
+def test_dense_bytes_and_flops():
+    traffic = traffic_of(hand_plan([256] * 2, 192))
+    assert traffic.flops == 2 * 128 * 256 * 192
+    assert traffic.a_bytes == 128 * 256 * 2
+    assert traffic.b_bytes == 256 * 192 * 2
+    assert traffic.c_bytes == 128 * 192 * 2
+    # six items, each with its own read of a tile and of a token range
+    assert traffic.l2_bytes == 6 * (2 * 256 * 64 * 2 + 64 * 64 * 2)
+    assert traffic.read_again_bytes == 0
+    assert traffic.dram_bytes == traffic.compulsory_bytes
+
+
+def test_rows_of_b_that_no_tile_keeps_are_not_read():
+    assert traffic_of(hand_plan([10, 30], 64, k=1000)).b_bytes == 30 * 64 * 2
+
+
+def test_l2_that_holds_a_wave_but_not_all_reads_weights_again():
+    # One block at a time walks 2 tiles for each of 3 token ranges. A tile is 32 KiB of A, a range 32 KiB of B,
+    # a tile of C 8 KiB. Between two uses of a tile lie: the other tile, 2 ranges of B at most, 2 tiles of C:
+    # 32 + 64 + 16 = 112 KiB. With room for 60 KiB every later use of both tiles is a miss: 4 x 32 KiB. A range
+    # of B is used twice in a row, with one tile of A and one of C between: it stays.
+    plan = hand_plan([256] * 2, 192)
+    assert traffic_of(plan, resident_blocks=1, l2_usable_bytes=60 * KIB).read_again_bytes == 4 * 32 * KIB
+
+
+def test_blocks_of_a_wave_share_what_they_read():
+    # All six items at once: each tile and range is read by all that need it before it is lost
+    plan = hand_plan([256] * 2, 192)
+    assert traffic_of(plan, resident_blocks=6, l2_usable_bytes=60 * KIB).read_again_bytes == 0
+
+
+@settings(deadline=None)  # the first example may compile
+@given(
+    kept=st.lists(st.integers(1, 300), min_size=1, max_size=6),
+    tokens=st.integers(1, 400),
+    room=st.integers(1, 300),
+    resident=st.integers(1, 8),
+)
+def test_dram_reads_lie_between_once_and_every_time(kept, tokens, room, resident):
+    plan = hand_plan(kept, tokens)
+    amounts = plan_amounts(plan)
+    traffic = traffic_of(plan, resident, l2_usable_bytes=room * KIB)
+    read = traffic.a_bytes + traffic.b_bytes + traffic.read_again_bytes
+    assert traffic.read_again_bytes >= 0
+    assert read <= (amounts.total(plan.blocks)[Quantity.L2] - traffic.c_bytes) * (1 + 1e-9) + 1
+    endless = traffic_of(plan, resident, l2_usable_bytes=1 << 40)
+    assert endless.read_again_bytes == 0

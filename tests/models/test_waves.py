@@ -1,0 +1,110 @@
+"""List scheduling over SMs, against a slow twin and cases reckoned by hand."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prunecast.kernels.plan import Schedule
+from prunecast.models.waves import place_units, units_of
+from tests.models.hand_plans import hand_plan
+from tests.toy_gpu import toy_gpu
+
+
+def place(alone, demand=None, *, sms=4, slots=1):
+    alone = np.array(alone, dtype=np.float64)
+    demand = np.zeros_like(alone) if demand is None else np.array(demand, dtype=np.float64)
+    plan = hand_plan([64] * alone.size, 64)
+    return place_units(plan, toy_gpu(sm_count=sms), slots, alone, demand)
+
+
+def naive_finish(alone, demand, sms, slots):
+    """Every event in turn, every resident looked at every time: (SMs,) cycle in which each runs dry."""
+    waiting = list(range(len(alone)))
+    residents = [[] for _ in range(sms)]
+    for place in range(sms * slots):
+        if waiting:
+            residents[place % sms].append([waiting.pop(0), 1.0])
+    finish, now = [0.0] * sms, 0.0
+    while any(residents):
+        left = {}
+        for sm, units in enumerate(residents):
+            for unit, share in units:
+                left[unit, sm] = share * max(alone[unit], len(units) * demand[unit])
+        # The lowest SM, then the lowest slot, goes first on a tie.
+        (unit, sm), step = min(left.items(), key=lambda item: (round(item[1], 9), item[0][1]))
+        now += step
+        for units in residents:
+            count = len(units)
+            for entry in units:
+                rate = max(alone[entry[0]], count * demand[entry[0]])
+                entry[1] = max(entry[1] - step / rate, 0.0) if rate else 0.0
+        units = residents[sm]
+        slot = [entry[0] for entry in units].index(unit)
+        finish[sm] = now
+        if waiting:
+            units[slot] = [waiting.pop(0), 1.0]
+        else:
+            units.pop(slot)
+    return np.array(finish)
+
+
+def test_equal_units_make_whole_waves():
+    # 9 units of 100 cycles on 4 SMs: three waves
+    placement = place([100] * 9)
+    assert placement.cycles == 300
+    assert np.bincount(placement.sm).tolist() == [3, 2, 2, 2]
+
+
+def test_free_sm_takes_the_next_unit():
+    # 2 SMs. 0: 30 ends at 30, takes 40 until 70. 1: 50 until 50, takes 5 until 55, takes 5 until 60.
+    placement = place([30, 50, 40, 5, 5], sms=2)
+    assert placement.sm.tolist() == [0, 1, 0, 1, 1]
+    assert placement.sm_finish.tolist() == [70, 60]
+
+
+def test_residents_share_the_sm_only_as_far_as_they_need_it():
+    # Two blocks on one SM. Each alone takes 100 cycles, of which its busiest pipe works 30: both end at 100.
+    assert place([100, 100], [30, 30], sms=1, slots=2).cycles == 100
+    # With 80 of 100 both together take 160.
+    assert place([100, 100], [80, 80], sms=1, slots=2).cycles == 160
+
+
+def test_the_one_that_stays_goes_on_at_its_own_pace():
+    # Together until the first has done its 100 at half speed, at 200; the second has 1/2 left, 100 alone.
+    placement = place([100, 200], [100, 200], sms=1, slots=2)
+    assert sorted(placement.slot_finish[0].tolist()) == [200, 300]
+
+
+def test_first_blocks_go_to_empty_sms_before_they_share():
+    assert place([100] * 4, [100] * 4, sms=4, slots=2).cycles == 100
+
+
+def test_static_lists_are_added_up():
+    plan = hand_plan([64] * 4, 64, schedule=Schedule.STATIC, block_start=[0, 3, 3, 4])
+    assert units_of(plan, np.array([1.0, 2.0, 3.0, 10.0])).tolist() == [6, 0, 10]
+
+
+@settings(deadline=None)  # the first example may compile
+@given(
+    alone=st.lists(st.integers(1, 1000), min_size=1, max_size=40),
+    share=st.floats(0, 1),
+    sms=st.integers(1, 5),
+    slots=st.integers(1, 3),
+)
+def test_agrees_with_the_slow_twin(alone, share, sms, slots):
+    # Distinct costs: a tie would be broken by rounding, in the twin as in the loop.
+    alone = [cost + i / 64 for i, cost in enumerate(alone)]
+    demand = [share * cost for cost in alone]
+    fast = place(alone, demand, sms=sms, slots=slots)
+    slow = naive_finish(alone, demand, sms, slots)
+    assert fast.cycles == pytest.approx(slow.max(), rel=1e-6)
+
+
+@settings(deadline=None)
+@given(alone=st.lists(st.integers(0, 1000), min_size=1, max_size=40), sms=st.integers(1, 6))
+def test_list_scheduling_is_within_grahams_bound(alone, sms):
+    # Graham 1966: at most total / SMs + (1 - 1 / SMs) * the longest
+    cycles = place(alone, sms=sms).cycles
+    assert cycles >= max(sum(alone) / sms, max(alone)) * (1 - 1e-12)
+    assert cycles <= sum(alone) / sms + (1 - 1 / sms) * max(alone) + 1e-9

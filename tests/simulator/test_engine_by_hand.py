@@ -1,0 +1,327 @@
+"""Small runs whose cycles are reckoned in the comments, for the engine and for its slow twin.
+
+Unless a test says otherwise there is one SM with four sub-partitions, latencies and costs are zero, and the
+scheduler is greedy-then-oldest. `t: X` reads: X is issued in cycle t.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from prunecast.kernels.plan import Schedule
+from prunecast.kernels.program import Instruction, Op, WarpProgram, When
+from tests.naive.cases import KIB, SIMULATORS, cycles_per_kib, listed, one_role
+from tests.naive.records import Item, Kernel, Machine, NaiveResult, Work
+
+Simulate = Callable[[Machine, Kernel, Work], NaiveResult]
+EMPTY = Item(k_count=0)
+"""An item without steps, for kernels that do all in `start` or `begin`."""
+
+
+@pytest.fixture(params=SIMULATORS)
+def simulate(request: pytest.FixtureRequest) -> Simulate:
+    return SIMULATORS[request.param]
+
+
+def spent(result: NaiveResult) -> dict[str, int]:
+    """The stalls that are not zero."""
+    return {reason: cycles for reason, cycles in result.stalls.items() if cycles}
+
+
+def test_one_warp_two_instructions(simulate: Simulate) -> None:
+    kernel = one_role(start=(Instruction(Op.ISSUE, issue=3), Instruction(Op.ISSUE)))
+    result = simulate(Machine(block_start=10), kernel, listed(EMPTY))
+    # 10..12: three instructions; 13: one; 14: EXIT; the block retires at 15.
+    assert result.cycles == 15
+    assert spent(result) == {"fetch": 10, "issuing": 5}
+    assert (result.instructions, result.operations) == (5, 3)
+
+
+def test_nothing_to_do(simulate: Simulate) -> None:
+    work = Work(blocks=0, block_start=(0,), items=(), columns=())
+    assert simulate(Machine(), one_role(), work).cycles == 0
+
+
+def test_copy_and_wait(simulate: Simulate) -> None:
+    machine = Machine(
+        port_ticks_per_kib=cycles_per_kib(4),
+        l2_ticks_per_kib=cycles_per_kib(2),
+        dram_ticks_per_kib=cycles_per_kib(8),
+        shared_ticks_per_kib=cycles_per_kib(1),
+        l2_latency=10,
+        dram_latency=20,
+        barrier_latency=3,
+    )
+    kernel = one_role(stages=1, step=(Instruction(Op.COPY_A, KIB), Instruction(Op.WAIT_FULL)))
+    result = simulate(machine, kernel, listed(Item()))
+    # 0: COPY_A; port until 4, L2 until 2, so 14 by L2; DRAM until 8, so 28 by DRAM; shared until 1.
+    # 1: the wait is found closed until 28 and sleeps until 28 + 3. 31: it passes. 32: EXIT.
+    assert result.cycles == 33
+    assert spent(result) == {"issuing": 3, "wait data": 30}
+    assert (result.l2_bytes, result.dram_bytes, result.l2_miss_bytes) == (KIB, KIB, KIB)
+
+
+def test_copy_that_is_bound_by_shared_memory(simulate: Simulate) -> None:
+    machine = Machine(shared_ticks_per_kib=cycles_per_kib(50), l2_latency=10)
+    kernel = one_role(stages=1, step=(Instruction(Op.COPY_A, KIB), Instruction(Op.WAIT_FULL)))
+    # 0: COPY_A, in shared memory at 50, by L2 at 10. 50: WAIT_FULL. 51: EXIT.
+    assert simulate(machine, kernel, listed(Item())).cycles == 52
+
+
+def test_segment_on_its_way_is_waited_for_and_not_fetched_twice(simulate: Simulate) -> None:
+    machine = Machine(sms=2, dram_ticks_per_kib=cycles_per_kib(8), dram_latency=20, l2_latency=10)
+    kernel = one_role(step=(Instruction(Op.LOAD_A, KIB), Instruction(Op.WAIT_LOAD)))
+    result = simulate(machine, kernel, listed(Item(), Item(token_start=16)))
+    # Both SMs load the same weights at 0; the one fetch is there at 8 + 20. 28: WAIT_LOAD. 29: EXIT.
+    assert result.cycles == 30
+    assert (result.l2_hit_bytes, result.l2_miss_bytes, result.dram_bytes) == (KIB, KIB, KIB)
+    assert spent(result) == {"issuing": 6, "wait load": 2 * 27}
+
+
+def test_sync_of_two_warps(simulate: Simulate) -> None:
+    kernel = one_role(warps=2, begin=(Instruction(Op.ISSUE, issue=5, leader=True), Instruction(Op.SYNC)))
+    result = simulate(Machine(barrier_latency=7), kernel, listed(EMPTY))
+    # Warp 1 waits at the barrier from 1 on. Warp 0 issues SYNC at 5; both are ready at 12, where they EXIT.
+    assert result.cycles == 13
+    assert spent(result) == {"issuing": 5 + 2 + 2, "barrier": (12 - 1) + (12 - 6)}
+
+
+def test_sync_of_several_instructions_is_issued_to_its_end(simulate: Simulate) -> None:
+    kernel = one_role(warps=2, begin=(Instruction(Op.ISSUE, leader=True), Instruction(Op.SYNC, issue=3)))
+    result = simulate(Machine(), kernel, listed(EMPTY))
+    # Warp 1: SYNC in 0..2, EXIT at 3. Warp 0: ISSUE at 0, SYNC in 1..3, EXIT at 4. Nobody waits.
+    assert result.cycles == 5
+    assert spent(result) == {"issuing": 9}
+
+
+def test_two_sms_share_the_l2(simulate: Simulate) -> None:
+    machine = Machine(
+        sms=2, port_ticks_per_kib=cycles_per_kib(4), l2_ticks_per_kib=cycles_per_kib(6), l2_latency=10
+    )
+    kernel = one_role(step=(Instruction(Op.LOAD_INDEX, KIB), Instruction(Op.WAIT_LOAD)))
+    result = simulate(machine, kernel, listed(Item(), Item()))
+    # 0: both load; L2 serves SM 0 until 6 and SM 1 until 12. Waits pass at 16 and 22, EXIT at 17 and 23.
+    assert result.cycles == 24
+    assert result.sm_busy == [18, 24]
+
+
+def test_multicast_divides_what_l2_is_charged(simulate: Simulate) -> None:
+    machine = Machine(port_ticks_per_kib=cycles_per_kib(3), l2_ticks_per_kib=cycles_per_kib(6))
+    load = Instruction(Op.LOAD_INDEX, KIB, multicast=3)
+    result = simulate(machine, one_role(step=(load, Instruction(Op.WAIT_LOAD))), listed(Item()))
+    # L2: ceil(1024 / 3) = 342 bytes, ceil(342 * 24576 / 1024) = 8208 ticks, done at 3 (2.004); port at 3.
+    # 3: WAIT_LOAD. 4: EXIT.
+    assert (result.cycles, result.l2_bytes) == (5, 342)
+
+
+def test_two_warps_queue_at_the_tensor_pipe(simulate: Simulate) -> None:
+    machine = Machine(partitions=1, tensor_ticks_per_kfma=8 * 4096, tensor_latency=5)
+    kernel = one_role(warps=2, begin=(Instruction(Op.MMA, 1024), Instruction(Op.WAIT_MMA)))
+    result = simulate(machine, kernel, listed(EMPTY))
+    # 0: warp 0 MMA, done at 8 + 5. 1: warp 0 is found waiting until 13, so in the same cycle warp 1 MMA,
+    # through the pipe at 16, done at 21. 13: warp 0 WAIT_MMA, 14: EXIT. 21: warp 1 WAIT_MMA, 22: EXIT.
+    assert result.cycles == 23
+    assert spent(result) == {"issuing": 6, "not selected": 1, "wait tensor": (13 - 1) + (21 - 2)}
+    assert result.sm_tensor_ticks == [16 * 4096]
+
+
+def test_wait_for_the_previous_mma(simulate: Simulate) -> None:
+    machine = Machine(tensor_ticks_per_kfma=8 * 4096, tensor_latency=5)
+    mma = Instruction(Op.MMA, 1024)
+    kernel = one_role(begin=(mma, mma, Instruction(Op.WAIT_MMA, 1), Instruction(Op.ISSUE)))
+    # 0: MMA, done at 13. 1: MMA, done at 21. 13: WAIT_MMA 1. 14: ISSUE. 15: EXIT.
+    assert simulate(machine, kernel, listed(EMPTY)).cycles == 16
+
+
+def test_mma_sync_waits_for_the_pipe_and_not_for_the_result(simulate: Simulate) -> None:
+    machine = Machine(
+        tensor_ticks_per_kfma=8 * 4096, tensor_latency=5, shared_ticks_per_kib=cycles_per_kib(10)
+    )
+    by_pipe = one_role(begin=(Instruction(Op.MMA_SYNC, 1024, operand_bytes=512),))
+    by_operands = one_role(begin=(Instruction(Op.MMA_SYNC, 1024, operand_bytes=KIB),))
+    # 0: MMA_SYNC; ready when pipe (8) and operands (5 or 10) are through; then EXIT.
+    assert simulate(machine, by_pipe, listed(EMPTY)).cycles == 9
+    assert simulate(machine, by_operands, listed(EMPTY)).cycles == 11
+
+
+def test_costs_below_a_cycle_add_up(simulate: Simulate) -> None:
+    machine = Machine(partitions=1, fma_ticks=5000)
+    result = simulate(machine, one_role(warps=2, begin=(Instruction(Op.FMA),)), listed(EMPTY))
+    # 0: warp 0, pipe until 5000 ticks, ready at 2. 1: warp 1 from 5000 to 10000 ticks, ready at 3 (2.44).
+    assert result.cycles == 4
+    assert spent(result) == {"issuing": 4, "not selected": 1, "wait tensor": (2 - 1) + (3 - 2)}
+
+
+def test_amounts_per_k16(simulate: Simulate) -> None:
+    machine = Machine(fma_ticks=2 * 4096)
+    kernel = one_role(step=(Instruction(Op.FMA, issue=3, per_k16=True),))
+    result = simulate(machine, kernel, listed(Item(k_count=20)))
+    # Steps of 16 and of 4 columns, k16 = 1 in both: 0..2, pipe until 6; 6..8, pipe until 12. 12: EXIT.
+    assert (result.cycles, result.operations, result.instructions) == (13, 3, 7)
+    result = simulate(machine, replace(kernel, block_k=32), listed(Item(k_count=20)))
+    # One step of 20 columns, k16 = 2: 0..5, pipe until 12. 12: EXIT.
+    assert (result.cycles, result.operations, result.instructions) == (13, 2, 7)
+
+
+def test_ring_of_one_slot(simulate: Simulate) -> None:
+    machine = Machine(port_ticks_per_kib=cycles_per_kib(4), l2_latency=10)
+    producer = WarpProgram(
+        role="producer", warps=1, step=(Instruction(Op.WAIT_EMPTY), Instruction(Op.COPY_A, KIB))
+    )
+    consumer = WarpProgram(
+        role="consumer",
+        warps=1,
+        step=(Instruction(Op.WAIT_FULL), Instruction(Op.ISSUE, issue=5), Instruction(Op.RELEASE)),
+    )
+    result = simulate(machine, Kernel(programs=(producer, consumer), stages=1), listed(Item(k_count=32)))
+    # Step 0. Producer 0: WAIT_EMPTY passes, 1: COPY_A, landed at 1 + 4 + 10.
+    # Consumer 15: WAIT_FULL, 16..20: ISSUE, 21: RELEASE, which arrives at 22.
+    # Step 1. Producer 22: WAIT_EMPTY, 23: COPY_A, landed at 37, 24: EXIT.
+    # Consumer 37: WAIT_FULL, 38..42: ISSUE, 43: RELEASE, 44: EXIT.
+    assert result.cycles == 45
+    assert spent(result) == {"issuing": 5 + 15, "wait slot": 22 - 2, "wait data": 15 + (37 - 22)}
+
+
+def test_barrier_latency_is_paid_by_sleepers_only(simulate: Simulate) -> None:
+    copy, wait = Instruction(Op.COPY_A, KIB), Instruction(Op.WAIT_FULL)
+    early = one_role(stages=1, step=(copy, Instruction(Op.ISSUE, issue=8), wait))
+    late = one_role(stages=1, step=(copy, Instruction(Op.ISSUE, issue=9), wait))
+    machine = Machine(l2_latency=10, barrier_latency=4)
+    # The copy lands at 10. A wait tried at 9 sleeps until 14, EXIT at 15; one tried at 10 passes at once.
+    assert simulate(machine, early, listed(Item())).cycles == 16
+    assert simulate(machine, late, listed(Item())).cycles == 12
+
+
+def test_split_with_fix_up(simulate: Simulate) -> None:
+    machine = Machine(sms=2, port_ticks_per_kib=cycles_per_kib(4), l2_latency=10, barrier_latency=3)
+    kernel = one_role(
+        end=(
+            Instruction(Op.ISSUE, issue=6, when=When.PARTIAL),
+            Instruction(Op.STORE_PARTIAL, 512, when=When.PARTIAL),
+            Instruction(Op.WAIT_PARTS, when=When.OWNER),
+            Instruction(Op.LOAD_PARTIALS, 512, when=When.OWNER),
+            Instruction(Op.WAIT_LOAD, when=When.OWNER),
+            Instruction(Op.STORE_C, KIB, when=When.FINAL),
+        )
+    )
+    part, owner = (Item(k_count=0, group=0, parts=2, owner=is_owner) for is_owner in (False, True))
+    result = simulate(machine, kernel, listed(part, owner))
+    # Part: 0..5 ISSUE, 6: STORE_PARTIAL, past the port at 8, signals at 18, 7: EXIT.
+    # Owner: waits at 0, wakes at 18 + 3. 21: WAIT_PARTS, 22: LOAD_PARTIALS, past the port at 24, there at 34,
+    # 34: WAIT_LOAD, 35: STORE_C, past the port at 39, 36: EXIT. The store ends last.
+    assert result.cycles == 39
+    assert result.sm_busy == [8, 37]
+    assert spent(result) == {"issuing": 8 + 5, "fix-up": 21, "wait load": 34 - 23}
+    assert (result.l2_bytes, result.dram_bytes) == (512 + 512 + KIB, KIB)
+
+
+def test_stores_are_clipped_to_rows_and_tokens(simulate: Simulate) -> None:
+    kernel = one_role(end=(Instruction(Op.STORE_C, 512),))
+    # A tile of C is 16 x 16; 512 * 5 * 7 div 256 = 70.
+    assert simulate(Machine(), kernel, listed(Item(k_count=0, rows=5, tokens=7))).dram_bytes == 70
+
+
+def test_kernel_ends_when_dram_has_taken_the_stores(simulate: Simulate) -> None:
+    machine = Machine(dram_ticks_per_kib=cycles_per_kib(30), l2_ticks_per_kib=cycles_per_kib(4))
+    kernel = one_role(end=(Instruction(Op.STORE_C, KIB),))
+    result = simulate(machine, kernel, listed(EMPTY))
+    # 0: STORE_C, past L2 at 4 and DRAM at 30. 1: EXIT; the warp waits for neither.
+    assert (result.cycles, result.sm_busy) == (30, [2])
+
+
+def test_owner_without_its_part_waits_for_ever(simulate: Simulate) -> None:
+    end = (Instruction(Op.STORE_PARTIAL, 1, when=When.PARTIAL), Instruction(Op.WAIT_PARTS, when=When.OWNER))
+    with pytest.raises(RuntimeError):
+        simulate(Machine(), one_role(end=end), listed(Item(k_count=0, group=0, parts=2)))
+
+
+def test_block_start_and_second_wave(simulate: Simulate) -> None:
+    kernel = one_role(start=(Instruction(Op.ISSUE, issue=4),))
+    result = simulate(Machine(sms=2, block_start=5), kernel, listed(EMPTY, EMPTY, EMPTY))
+    # 5..8: ISSUE, 9: EXIT, 10: both retire and block 2 takes the slot of SM 0, whose turn came first.
+    assert result.cycles == 20
+    assert (result.sm_busy, result.sm_items) == ([20, 10], [2, 1])
+    assert spent(result) == {"fetch": 15, "issuing": 15}
+
+
+def test_slot_0_of_every_sm_is_filled_before_slot_1(simulate: Simulate) -> None:
+    kernel = one_role(start=(Instruction(Op.ISSUE, issue=4),))
+    result = simulate(Machine(sms=3, slots=2), kernel, listed(EMPTY, EMPTY, EMPTY, EMPTY))
+    assert result.sm_items == [2, 1, 1]
+    # Warp 0 of both blocks of SM 0 sits on sub-partition 0: 0..3 and 4 EXIT, then 5..8 and 9 EXIT.
+    assert result.sm_busy == [10, 5, 5]
+
+
+def test_item_without_steps(simulate: Simulate) -> None:
+    producer = WarpProgram(
+        role="producer", warps=1, step=(Instruction(Op.WAIT_EMPTY), Instruction(Op.COPY_A, KIB))
+    )
+    consumer = WarpProgram(
+        role="consumer",
+        warps=1,
+        begin=(Instruction(Op.ISSUE, issue=2), Instruction(Op.LOAD_INDEX, 64)),
+        step=(Instruction(Op.WAIT_FULL), Instruction(Op.RELEASE, 1)),
+        end=(
+            Instruction(Op.WAIT_MMA),
+            Instruction(Op.RELEASE),
+            Instruction(Op.ISSUE, issue=9, per_k16=True),
+            Instruction(Op.STORE_C, 64),
+        ),
+    )
+    result = simulate(Machine(), Kernel(programs=(producer, consumer), stages=2), listed(EMPTY))
+    # Producer 0: EXIT. Consumer 0..1: ISSUE, 2: WAIT_MMA, 3: STORE_C, 4: EXIT; the rest acts on steps.
+    assert (result.cycles, result.operations) == (5, 5)
+
+
+def test_static_lists_and_dynamic_draws(simulate: Simulate) -> None:
+    items = (Item(k_count=48), Item(k_count=16), Item(k_count=16))
+    kernel = one_role(step=(Instruction(Op.ISSUE, issue=10),))
+    static = simulate(Machine(sms=2), kernel, listed(*items, block_start=(0, 2, 3)))
+    # SM 0: four steps, EXIT at 40. SM 1: one step, EXIT at 10.
+    assert (static.cycles, static.sm_busy, static.sm_items) == (41, [41, 11], [2, 1])
+    drawn = Work(
+        schedule=Schedule.DYNAMIC,
+        blocks=2,
+        block_start=(0, 3),
+        items=items,
+        columns=(tuple(range(48)),),
+    )
+    dynamic = simulate(Machine(sms=2), kernel, drawn)
+    # SM 0 draws the long item and SM 1 both short ones: EXIT at 30 and 20.
+    assert (dynamic.cycles, dynamic.sm_busy, dynamic.sm_items) == (31, [31, 21], [1, 2])
+
+
+def test_next_item_is_drawn_with_the_last_instruction_of_the_one_before(simulate: Simulate) -> None:
+    items = (Item(k_count=16), Item(k_count=16), Item(k_count=16))
+    columns = (tuple(range(16)),)
+    work = Work(schedule=Schedule.DYNAMIC, blocks=2, block_start=(0, 3), items=items, columns=columns)
+    result = simulate(Machine(sms=2), one_role(step=(Instruction(Op.ISSUE, issue=10),)), work)
+    # Both SMs issue their only step at 0; SM 0 takes its turn first and draws the third item there and then.
+    assert result.sm_items == [2, 1]
+
+
+def test_gather_touches_panels_and_shares_columns_among_warps(simulate: Simulate) -> None:
+    kernel = one_role(warps=2, step=(Instruction(Op.LOAD_B, 32), Instruction(Op.WAIT_LOAD)))
+    work = listed(Item(k_count=5, tokens=8), columns=((0, 1, 4, 5, 9),))
+    result = simulate(Machine(panel=4), kernel, work)
+    # 32 bytes for 16 tokens are 16 for 8. Warp 0 takes columns 0 1 (panel 0), warp 1 takes 4 5 9 (panels 1
+    # and 2): five rows pass L2, three panels of 4 rows come from DRAM.
+    assert result.l2_bytes == 5 * 16
+    assert (result.l2_miss_bytes, result.l2_hit_bytes, result.dram_bytes) == (3 * 64, 0, 3 * 64)
+
+
+def test_box_of_b_is_one_segment(simulate: Simulate) -> None:
+    kernel = one_role(stages=2, step=(Instruction(Op.COPY_B, 32), Instruction(Op.WAIT_FULL)))
+    result = simulate(Machine(), kernel, listed(Item(k_count=24), Item(tile=1, k_count=24)))
+    # Per item a box of 16 and one of 8 columns, 32 bytes each; the second item finds both.
+    assert (result.l2_miss_bytes, result.l2_hit_bytes) == (24 * 32, 24 * 32)
+
+
+def test_least_recently_used_segment_is_dropped(simulate: Simulate) -> None:
+    items = [Item(tile=tile) for tile in (0, 1, 0, 2, 0, 1)]
+    work = listed(*items, block_start=(0, 6))
+    machine = Machine(l2_capacity=2 * KIB)
+    result = simulate(machine, one_role(step=(Instruction(Op.LOAD_A, KIB),)), work)
+    # 0 and 1 miss, 0 hits, 2 misses and drops 1, 0 hits, 1 misses.
+    assert (result.l2_miss_bytes, result.l2_hit_bytes) == (4 * KIB, 2 * KIB)

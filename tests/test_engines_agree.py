@@ -1,0 +1,133 @@
+"""The simulator and the closed-form model see the same plan: laws that tie them together."""
+
+import numpy as np
+import pytest
+
+from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.kernels import PLANNERS, KernelPlan, Schedule, plan_stspmm
+from prunecast.models import bound_cycles, estimate
+from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
+from prunecast.simulator import ATTRIBUTION, PIPES, STALLS, simulate
+
+GPUS = ("h200-sxm", "a100-sxm4-80gb", "t4", "v100-sxm2-16gb", "rtx-4090", "b200")
+M, K, N = 640, 512, 1000
+
+
+def tile_map(m: int, k: int, height: int, keep: float, *, ramp: bool = False) -> TileMap:
+    """Tiles of `height` rows with random columns; with `ramp`, more of them from tile to tile."""
+    rng = np.random.default_rng(7)
+    tiles = m // height
+    share = np.linspace(0.0, 2.0, tiles) if ramp else np.ones(tiles)
+    kept = np.clip(np.rint(share * keep * k), 0, k).astype(int)
+    return TileMap(
+        m=m,
+        k=k,
+        row_start=np.arange(tiles + 1) * height,
+        row_index=np.arange(m),
+        column_start=np.concatenate(([0], np.cumsum(kept))),
+        column_index=np.concatenate([np.sort(rng.choice(k, count, replace=False)) for count in kept]),
+        pattern=f"tile-wise:{height}",
+    )
+
+
+def element_map(*, two_of_four: bool) -> ElementMap:
+    """A random quarter of the elements, or the first and third of every four."""
+    if two_of_four:
+        return element_map_from_mask(np.tile([True, False, True, False], (M, K // 4)), "2:4")
+    mask = np.random.default_rng(3).random((M, K)) < 0.25
+    return element_map_from_mask(mask, "unstructured")
+
+
+def plan_for(kernel: str, gpu: GpuSpec) -> KernelPlan:
+    """A small plan of the kernel, uneven where the kernel allows it."""
+    if kernel == "dense":
+        return PLANNERS[kernel](M, K, N, "fp16", gpu)
+    if kernel in ("2:4", "csr"):
+        return PLANNERS[kernel](element_map(two_of_four=kernel == "2:4"), N, "fp16", gpu)
+    height = 64 if kernel == "block-sparse" else 128
+    return PLANNERS[kernel](tile_map(M, K, height, 0.4, ramp=kernel != "block-sparse"), N, "fp16", gpu)
+
+
+def cases() -> list[tuple[str, str]]:
+    """Every kernel on every GPU that can run it."""
+    pairs = [(kernel, gpu) for kernel in PLANNERS for gpu in GPUS]
+    return [
+        (kernel, gpu) for kernel, gpu in pairs if kernel != "2:4" or load_gpu(gpu).sparse_tensor_factor > 0
+    ]
+
+
+@pytest.mark.parametrize(("kernel", "gpu_name"), cases())
+def test_no_simulated_time_lies_below_a_bound(kernel: str, gpu_name: str) -> None:
+    gpu = load_gpu(gpu_name)
+    plan = plan_for(kernel, gpu)
+    result = simulate(plan, gpu)
+    # The run was made at a clock within 2 % of the one reported; a bound in bytes per second follows it.
+    for level, cycles in bound_cycles(plan, gpu, result.clock_hz).items():
+        slack = 1.02 if level in ("l2", "dram") else 1.0
+        assert result.cycles * slack >= cycles, level
+
+
+@pytest.mark.parametrize(("kernel", "gpu_name"), cases())
+def test_a_result_is_consistent_in_itself(kernel: str, gpu_name: str) -> None:
+    gpu = load_gpu(gpu_name)
+    plan = plan_for(kernel, gpu)
+    result = simulate(plan, gpu)
+    assert list(result.attribution_s) == list(ATTRIBUTION)
+    assert sum(result.attribution_s.values()) == pytest.approx(result.seconds, rel=1e-12)
+    assert min(result.attribution_s.values()) >= 0.0
+    assert list(result.stalls) == list(STALLS)
+    assert sum(result.stalls.values()) == pytest.approx(1.0, abs=1e-12)
+    assert list(result.utilisation) == list(PIPES)
+    assert max(result.utilisation.values()) <= 1.0
+    assert result.sm_items.sum() == plan.item_count
+    assert np.all(result.sm_busy_cycles <= result.cycles)
+    assert np.all(result.sm_tensor_cycles <= result.cycles)
+
+
+@pytest.mark.parametrize("kernel", PLANNERS)
+def test_both_engines_are_of_one_mind(kernel: str) -> None:
+    """Within a factor of two: they share amounts and differ in what overlaps."""
+    gpu = load_gpu("h200-sxm")
+    plan = plan_for(kernel, gpu)
+    ratio = estimate(plan, gpu).seconds / simulate(plan, gpu).seconds
+    assert 0.5 < ratio < 2.0
+
+
+@pytest.mark.parametrize("assignment", ["longest-first", "stream-k", "dynamic"])
+def test_stspmm_runs_under_every_assignment(assignment: str) -> None:
+    gpu = load_gpu("h200-sxm")
+    tiles = tile_map(2048, 2048, 128, 0.25, ramp=True)
+    plan = plan_stspmm(tiles, 4096, "fp16", gpu, assignment=assignment)
+    assert plan.schedule is (Schedule.DYNAMIC if assignment == "dynamic" else Schedule.STATIC)
+    result = simulate(plan, gpu)
+    assert result.sm_items.sum() == plan.item_count
+    assert estimate(plan, gpu).seconds == pytest.approx(result.seconds, rel=0.3)
+
+
+def test_balance_beats_one_long_tile() -> None:
+    """The point of STSpMM: with one full tile among light ones, splitting saves most of what can be saved."""
+    gpu = load_gpu("h200-sxm")
+    kept = np.full(32, 100)
+    kept[0] = 4096
+    rng = np.random.default_rng(0)
+    tiles = TileMap(
+        m=4096,
+        k=4096,
+        row_start=np.arange(33) * 128,
+        row_index=np.arange(4096),
+        column_start=np.concatenate(([0], np.cumsum(kept))),
+        column_index=np.concatenate([np.sort(rng.choice(4096, count, replace=False)) for count in kept]),
+        pattern="tile-wise:128",
+    )
+    whole = simulate(PLANNERS["tile-wise"](tiles, 2048, "fp16", gpu), gpu)
+    split = simulate(PLANNERS["stspmm"](tiles, 2048, "fp16", gpu), gpu)
+    # Reading B and writing C take 8 of the 18 us that are left: no schedule can shorten those.
+    assert split.seconds < 0.65 * whole.seconds
+    assert split.attribution_s["split fix-up"] > 0.0 or split.attribution_s["imbalance"] < whole.seconds / 10
+
+
+def test_the_same_input_gives_the_same_bytes() -> None:
+    gpu = load_gpu("a100-sxm4-80gb")
+    first, second = (simulate(plan_for("stspmm", gpu), gpu) for _ in range(2))
+    assert (first.seconds, first.cycles, first.stalls) == (second.seconds, second.cycles, second.stalls)
+    assert np.array_equal(first.sm_busy_cycles, second.sm_busy_cycles)
