@@ -1,4 +1,7 @@
-"""Lower bounds by level, reckoned by hand on the toy GPU (4 SMs, 1024 tensor FMA/clk, 64 bytes/clk of L2 port)."""
+"""Lower bounds by level, reckoned by hand on the toy GPU.
+
+Toy GPU: 4 SMs, 1024 tensor FMA/clk; L2 port 64, shared memory 128, L2 200, DRAM 100 bytes/clk.
+"""
 
 import pytest
 from hypothesis import given, settings
@@ -29,7 +32,7 @@ def test_one_item_has_one_sm():
     assert bounds["dram"] == 73728 / 100
     # operands 4 * 1024 * 16, copies 65536, at 128 bytes/clk
     assert bounds["shared"] == 131072 / 128
-    # 7 instructions of each consumer and step, a release less in the first step, 3 at the end, 6 of the producer
+    # 7 instructions of each consumer and step, a release less in the first, 3 at the end; 6 of the producer
     assert bounds["issue"] == (4 * 6 + 4 * (4 * 7 - 1 + 3)) / 4
 
 

@@ -1,7 +1,7 @@
 """Walks of one block, against times reckoned by hand on the toy GPU.
 
-Toy GPU: 256 tensor FMA per clk and sub-partition, shared memory 128 bytes/clk, L2 port 64 bytes/clk, latencies
-barrier 20, shared 30, tensor 30.
+Toy GPU: 256 tensor FMA per clk and sub-partition, shared memory 128 bytes/clk, L2 port 64 bytes/clk;
+latency of a barrier 20, of shared memory 30, of the tensor pipe 30.
 """
 
 import pytest
@@ -19,9 +19,9 @@ def chain_of(latency=500, stages=4, programs=None, **overrides):
 
 
 def test_lead_in_of_two_roles():
-    # WAIT_EMPTY passes in cycle 0. COPY_A issues in cycle 1 and holds the port for 8192 / 64 = 128 cycles; the
-    # gather, issued in cycle 5 (COPY_A is four instructions), has it for 128 more: 257. Then the latency of
-    # 500 and the barrier's 20.
+    # WAIT_EMPTY passes in cycle 0. COPY_A issues in cycle 1 and holds the port for 8192 / 64 = 128 cycles;
+    # the gather, issued in cycle 5 (COPY_A is four instructions), has it for 128 more: 257. Then the latency
+    # of 500 and the barrier's 20.
     assert walk_block(chain_of()).lead == 1 + 128 + 128 + 500 + 20
 
 
@@ -70,8 +70,8 @@ def test_load_is_met_after_its_latency_unless_asked_for_a_step_ahead():
 
 
 def test_edges_by_kind_of_item():
-    # WAIT_MMA waits for the tensor latency: 30 + 1, RELEASE 1. FINAL: STORE_C 1. OWNER: WAIT_PARTS waits for a
-    # signal on its way, 500 + 20 + 1, LOAD_PARTIALS 1, WAIT_LOAD until 500 after that was issued, + 1. PARTIAL: 1.
+    # WAIT_MMA waits for the tensor latency: 30 + 1, RELEASE 1. Then STORE_C or STORE_PARTIAL 1. Before that
+    # the owner waits for a signal on its way, 500 + 20 + 1, and for its loads, 500 from their issue + 1.
     chain, sections = chain_of(), ("begin", "end")
     assert edge_cycles(chain, sections, "unsplit") == 31 + 1 + 1
     assert edge_cycles(chain, sections, "owner") == 31 + 1 + 521 + 500 + 1 + 1

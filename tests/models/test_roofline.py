@@ -4,6 +4,8 @@ Toy GPU: 4 SMs, 1 GHz whatever the load, 1024 tensor FMA/clk, L2 port 64 bytes/c
 bytes/clk, latencies DRAM 500, L2 200, barrier 20, tensor 30, block start 500; launch 1 us in a graph.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from prunecast.errors import BadInput
 from prunecast.kernels.plan import PlanDoesNotFit, Schedule
 from prunecast.models.estimate import LEVELS
 from prunecast.models.roofline import estimate
+from prunecast.patterns.tile_map import TileMap
 from tests.models.hand_plans import hand_plan, one_role_programs
 from tests.toy_gpu import toy_gpu
 
@@ -43,23 +46,29 @@ def test_one_dense_tile_bound_by_the_tensor_pipe():
 
 
 def test_one_tile_with_all_latencies():
-    # 500 start; 1 + 256 cycles of port + 500 + 20 until the first stage is there; 4 steps of 16384 bytes and
-    # 8192 bytes of C through the port at 64 bytes/clk, 1152 cycles, bind: tensor 1024 and 33 at the end fit in.
+    # 500 start; 1 + 256 cycles of port + 500 + 20 until the first stage is there; 4 tensor steps of 256, 33
+    # cycles at the end (30 of them the last product's latency), and 8192 bytes of C at 64 bytes/clk.
     found = estimate(hand_plan([256], 64, shared_bytes=LARGE), toy_gpu(**ENDLESS))
-    assert found.cycles == 500 + 777 + 1152
+    assert found.cycles == 500 + 777 + 1024 + 33 + 128
 
 
-def test_last_stores_drain_where_the_port_has_nothing_else_to_wait_for():
-    # As before with a port of 128 bytes/clk: the lead-in is 1 + 128 + 520, tensor binds (1024 + 33), the
-    # port's 576 cycles fit in, and the last 8192 bytes of C take 64 cycles more.
-    gpu = toy_gpu(**ENDLESS, l2_port_bytes_per_clk_per_sm=128.0)
-    found = estimate(hand_plan([256], 64, shared_bytes=LARGE), gpu)
-    assert found.cycles == 500 + 649 + 1057 + 64
+def test_the_port_binds_where_loads_and_stores_of_a_list_are_more():
+    # Four items in a list on one SM: 16384 bytes a step and 8192 of C are 1152 cycles of port, more than the
+    # 1057 of tensor and edge. Start and lead-in come once; after the last item 1057 + 128 - 1152 are left.
+    plan = hand_plan([256] * 4, 64, schedule=Schedule.STATIC, block_start=[0, 4], shared_bytes=LARGE)
+    found = estimate(plan, toy_gpu(**ENDLESS, sm_count=1))
+    assert found.cycles == 500 + 777 + 4 * 1152 + 33
+
+
+def test_hardware_dispatch_pays_start_and_lead_in_for_every_item():
+    plan = hand_plan([256] * 4, 64, shared_bytes=LARGE)
+    found = estimate(plan, toy_gpu(**ENDLESS, sm_count=1))
+    assert found.cycles == 4 * (500 + 777 + 1152) + 33
 
 
 def test_dram_binds_a_chip_full_of_blocks():
     # Four tiles of 32768 bytes of A each, 32768 of B in common, 4 * 8192 of C: 196608 bytes at 100 bytes/clk,
-    # after the start (500) and the latency of the first read (500).
+    # after the start (500) and the latency of the first read (500). C comes last, behind all that was read.
     found = estimate(hand_plan([256] * 4, 64, shared_bytes=LARGE), toy_gpu())
     assert found.cycles == pytest.approx(1000 + 1966.08)
     assert found.bound == "dram"
@@ -84,21 +93,10 @@ def test_equal_items_make_whole_waves(items):
 
 
 def test_one_full_tile_among_light_ones():
-    # A tile of 16 steps and three of one step on four SMs: the mean is little more than a quarter of the maximum
+    # A tile of 16 steps and three of one step on four SMs: the mean is little above a quarter of the maximum
     found = estimate(hand_plan([1024, 64, 64, 64], 64, k=1024, shared_bytes=LARGE), toy_gpu(**ENDLESS))
     one, full = 1 * 256 + 128, 16 * 256 + 128  # port cycles of steps and C
     assert found.balance == pytest.approx((full + 3 * one) / 4 / full)
-
-
-def test_a_static_list_hides_starts_that_hardware_dispatch_pays():
-    # Four items on one SM. Dispatched: start and lead-in four times. In one list: once.
-    gpu = toy_gpu(**ENDLESS, sm_count=1)
-    dispatched = estimate(hand_plan([256] * 4, 64, shared_bytes=LARGE), gpu)
-    listed = estimate(
-        hand_plan([256] * 4, 64, schedule=Schedule.STATIC, block_start=[0, 4], shared_bytes=LARGE), gpu
-    )
-    assert listed.cycles == 500 + 777 + 4 * 1152
-    assert dispatched.cycles > listed.cycles + 3 * 500
 
 
 def test_resident_blocks_hide_each_others_latency():
@@ -150,12 +148,28 @@ def test_more_density_is_never_faster(steps, more, tiles, one_role):
 
 
 @settings(deadline=None)
-@given(ranges=st.integers(1, 20), more=st.integers(1, 20), tiles=st.integers(1, 5))
-def test_more_tokens_are_never_faster(ranges, more, tiles):
+@given(
+    ranges=st.integers(1, 20),
+    more=st.integers(1, 20),
+    tiles=st.integers(1, 5),
+    shared=st.sampled_from([LARGE, 70_000]),
+)
+def test_more_tokens_are_never_faster_on_an_sm(ranges, more, tiles, shared):
     def seconds(count):
-        return estimate(hand_plan([256] * tiles, 64 * count, shared_bytes=LARGE), toy_gpu()).seconds
+        plan = hand_plan([256] * tiles, 64 * count, shared_bytes=shared)
+        return estimate(plan, toy_gpu(**ENDLESS)).seconds
 
     assert seconds(ranges + more) >= seconds(ranges) * (1 - 1e-12)
+
+
+@settings(deadline=None)
+@given(waves=st.integers(1, 9), more=st.integers(1, 9), dram_bytes_per_s=st.sampled_from([1e9, 100e9, 1e12]))
+def test_more_waves_are_never_faster(waves, more, dram_bytes_per_s):
+    def seconds(count):
+        plan = hand_plan([256], 4 * 64 * count, shared_bytes=LARGE)
+        return estimate(plan, toy_gpu(dram_bytes_per_s=dram_bytes_per_s)).seconds
+
+    assert seconds(waves + more) >= seconds(waves) * (1 - 1e-12)
 
 
 BANDWIDTHS = (
@@ -193,10 +207,27 @@ def test_every_record_is_sound(kept, one_role):
     assert found.bound in (*LEVELS, "latency")
 
 
+def test_nothing_to_do_takes_the_launch_floor():
+    none = np.zeros(0)
+    tiles = TileMap(
+        m=64,
+        k=64,
+        row_start=np.zeros(1),
+        row_index=none,
+        column_start=np.zeros(1),
+        column_index=none,
+        pattern="none",
+    )
+    plan = hand_plan([64], 64)
+    work = plan.work._replace(block_start=np.zeros(1), **dict.fromkeys(plan.work._fields[1:], none))
+    found = estimate(replace(plan, tiles=tiles, work=work, blocks=0), toy_gpu())
+    assert found.seconds == pytest.approx(found.launch_s, rel=0.01)
+    assert found.waves == 0.0
+    assert found.balance == 1.0
+
+
 def test_refuses_what_does_not_fit():
-    with pytest.raises(
-        PlanDoesNotFit, match="by-hand: no block fits on an SM of toy, limit is shared memory"
-    ):
+    with pytest.raises(PlanDoesNotFit, match="by-hand: no block fits on an SM of toy, limit: shared memory"):
         estimate(hand_plan([64], 64, shared_bytes=300_000), toy_gpu())
 
 

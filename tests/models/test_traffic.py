@@ -32,13 +32,18 @@ def test_rows_of_b_that_no_tile_keeps_are_not_read():
     assert traffic_of(hand_plan([10, 30], 64, k=1000)).b_bytes == 30 * 64 * 2
 
 
-def test_l2_that_holds_a_wave_but_not_all_reads_weights_again():
-    # One block at a time walks 2 tiles for each of 3 token ranges. A tile is 32 KiB of A, a range 32 KiB of B,
-    # a tile of C 8 KiB. Between two uses of a tile lie: the other tile, 2 ranges of B at most, 2 tiles of C:
-    # 32 + 64 + 16 = 112 KiB. With room for 60 KiB every later use of both tiles is a miss: 4 x 32 KiB. A range
-    # of B is used twice in a row, with one tile of A and one of C between: it stays.
+def test_l2_that_holds_one_item_but_not_two_reads_weights_again():
+    # One block at a time walks 2 tiles for each of 3 token ranges; an item touches 32 KiB of A and 32 KiB of B.
+    # A tile comes back after two items, 128 KiB; with room for 100 KiB all four later uses miss. A range of B
+    # comes back after one item, 64 KiB, and is still there.
     plan = hand_plan([256] * 2, 192)
-    assert traffic_of(plan, resident_blocks=1, l2_usable_bytes=60 * KIB).read_again_bytes == 4 * 32 * KIB
+    assert traffic_of(plan, resident_blocks=1, l2_usable_bytes=100 * KIB).read_again_bytes == 4 * 32 * KIB
+
+
+def test_l2_that_holds_less_than_an_item_reads_everything_again():
+    plan = hand_plan([256] * 2, 192)
+    again = traffic_of(plan, resident_blocks=1, l2_usable_bytes=60 * KIB).read_again_bytes
+    assert again == 4 * 32 * KIB + 3 * 32 * KIB
 
 
 def test_blocks_of_a_wave_share_what_they_read():

@@ -12,7 +12,7 @@ from prunecast.simulator import engine
 from prunecast.simulator.result import STALLS
 from tests.naive.records import POLICIES, Kernel, Machine, NaiveResult, Work
 
-__all__ = ["simulate_fast"]
+__all__ = ["launch_engine", "simulate_fast"]
 
 LONGEST_RUN_CYCLES = 10_000_000
 COPIES = (Op.COPY_A, Op.COPY_B, Op.GATHER_B)
@@ -20,9 +20,13 @@ SEGMENTS = ("start", "begin", "fill", "step", "end", "finish")
 
 
 def simulate_fast(machine: Machine, kernel: Kernel, work: Work) -> NaiveResult:
-    """The engine's account of the launch. Raises RuntimeError where blocks wait for ever."""
-    given = (_machine(machine, kernel), _program(machine, kernel), _work(machine, kernel, work))
-    state = engine.new_state(*given)
+    """The engine's account of the launch. Raises RuntimeError where warps wait for ever."""
+    return launch_engine(_machine(machine, kernel), _program(machine, kernel), _work(machine, kernel, work))
+
+
+def launch_engine(machine: engine.Machine, program: engine.Program, work: engine.Work) -> NaiveResult:
+    """The same for what is lowered already."""
+    state = engine.new_state(machine, program, work)
     status = engine.run_engine(state)
     if status != engine.Status.DONE:
         raise RuntimeError(engine.Status(status).name)
@@ -161,7 +165,7 @@ def _next_items(work: Work) -> npt.NDArray[np.int64]:
     return np.array(following, np.int64)
 
 
-def _result(machine: Machine, state: engine.State) -> NaiveResult:
+def _result(machine: engine.Machine, state: engine.State) -> NaiveResult:
     chip, sm = state.mem, state.sm
     tensor = state.part[:, engine.P_TENSOR_BUSY].reshape(machine.sms, machine.partitions)
     stalls = Counter(dict(zip(STALLS, state.stall.sum(axis=0).tolist(), strict=True)))

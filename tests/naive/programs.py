@@ -48,6 +48,10 @@ _OUTSIDE = (
 )
 
 
+# Bytes of a full row of a tile of B; the first ones leave nothing of it in a ragged tile of five tokens.
+_row_bytes = st.sampled_from((1, 3, 20, 64))
+
+
 def _fillers(most: int) -> st.SearchStrategy[Code]:
     return st.lists(st.sampled_from(_FILLERS), max_size=most).map(tuple)
 
@@ -88,7 +92,7 @@ def _copies(draw: DrawFn, ahead: int = 0, leader: bool = False) -> Code:
     )
     activations = Instruction(
         Op.COPY_B if box else Op.GATHER_B,
-        amount=draw(st.integers(1, 64)),
+        amount=draw(_row_bytes),
         issue=draw(st.integers(0, 3)),
         per_k16=draw(st.booleans()),
         leader=box,
@@ -181,7 +185,7 @@ def register_kernels(draw: DrawFn, most_warps: int = 4) -> Kernel:
             Instruction(Op.LOAD_INDEX, amount=draw(st.integers(1, 99)), leader=draw(st.booleans())),
             Instruction(Op.LOAD_A, amount=draw(st.integers(1, 300))),
             Instruction(Op.WAIT_LOAD),
-            Instruction(Op.LOAD_B, amount=draw(st.integers(1, 64)), issue=2, per_k16=draw(st.booleans())),
+            Instruction(Op.LOAD_B, amount=draw(_row_bytes), issue=2, per_k16=draw(st.booleans())),
             Instruction(Op.WAIT_LOAD),
             Instruction(Op.FMA, issue=draw(st.integers(1, 4)), per_k16=draw(st.booleans())),
             *draw(_fillers(2)),

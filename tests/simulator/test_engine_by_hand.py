@@ -318,6 +318,13 @@ def test_box_of_b_is_one_segment(simulate: Simulate) -> None:
     assert (result.l2_miss_bytes, result.l2_hit_bytes) == (24 * 32, 24 * 32)
 
 
+def test_segment_of_no_bytes_is_not_fetched(simulate: Simulate) -> None:
+    kernel = one_role(step=(Instruction(Op.LOAD_B, 3), Instruction(Op.WAIT_LOAD)))
+    result = simulate(Machine(dram_latency=50), kernel, listed(Item(tokens=5)))
+    # 3 bytes for 16 tokens are none for 5. 0: LOAD_B, 1: WAIT_LOAD, 2: EXIT.
+    assert (result.cycles, result.l2_bytes, result.dram_bytes) == (3, 0, 0)
+
+
 def test_least_recently_used_segment_is_dropped(simulate: Simulate) -> None:
     items = [Item(tile=tile) for tile in (0, 1, 0, 2, 0, 1)]
     work = listed(*items, block_start=(0, 6))

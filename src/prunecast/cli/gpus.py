@@ -1,5 +1,6 @@
 """`prunecast gpus`: the GPUs that are known, or every number of one with its source."""
 
+import textwrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -115,10 +116,13 @@ def _show_list(rows: list[Row], console: "Console") -> None:
 
 
 def _show_one(spec: "GpuSpec", rows: list[Row], console: "Console") -> None:
-    from prunecast.cli.tables import Column, grid, safe
+    """Two lines for each number: what it is, and where it comes from."""
+    from prunecast.cli.tables import WIDTH, safe
 
-    console.print(safe(f"{spec.title} ({spec.name}), spec {spec.fingerprint}"))
-    console.print()
-    columns = [Column("quantity"), Column("value"), Column("unit"), Column("kind"), Column("source")]
-    cells = [[row["quantity"], _text(row["value"]), row["unit"], row["kind"], row["source"]] for row in rows]
-    console.print(grid(columns, cells, to=console))
+    console.print(safe(f"{spec.title} ({spec.name}), spec {spec.fingerprint}"), soft_wrap=True)
+    longest = max(len(row["quantity"]) for row in rows)
+    for row in rows:
+        value = f"{_text(row['value'])} {row['unit']}, {row['kind']}"
+        console.print(f"{row['quantity']:<{longest}}  {value}", markup=False, soft_wrap=True)
+        source = textwrap.fill(row["source"], WIDTH, initial_indent="    ", subsequent_indent="    ")
+        console.print(source, style="dim", markup=False, soft_wrap=True)

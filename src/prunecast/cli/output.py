@@ -50,9 +50,9 @@ def destination(as_json: bool, as_csv: bool, output: str | None) -> Destination:
 
 def deliver(to: Destination, report: Report) -> None:
     """Write the file, then print; an error on the way leaves an older file as it was."""
-    from prunecast.codesign.files import write_text_aside
-
     if to.path is not None:
+        from prunecast.codesign.files import write_text_aside
+
         write_text_aside(to.path, _render(to.path.suffix[1:], report))
     if to.form == "table":
         from prunecast.cli.tables import console

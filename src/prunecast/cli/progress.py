@@ -42,9 +42,9 @@ class ProgressLines:
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         """Say that `done` of `total` parts of `stage` are finished."""
+        self._text = f"{stage}: {done} of {total}" if total > 1 else stage
         if stage != self._stage:
             self._begin(stage)
-        self._text = f"{stage}: {done} of {total}" if total > 1 else stage
         if time.monotonic() - self._stage_start_s >= DELAY_S:
             self._print()
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-__all__ = ["Column", "aligned", "console", "grid", "microseconds", "percent", "safe", "significant"]
+__all__ = ["WIDTH", "Column", "aligned", "console", "grid", "microseconds", "percent", "safe", "significant"]
 
 WIDTH = 100
 

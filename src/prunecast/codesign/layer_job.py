@@ -14,7 +14,7 @@ from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.pruned_maps import DEFAULT_SPARSITY, MapMaker, sparsity_for
 from prunecast.codesign.skipped import Skipped
 from prunecast.errors import BadInput
-from prunecast.kernels import PLANNERS, KernelPlan, PlanDoesNotFit
+from prunecast.kernels import PLANNERS, KernelPlan
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.sources import Layer
 
@@ -97,7 +97,7 @@ class LayerJob:
             pattern = self.maker.fit(layer.name, candidate.pattern, natural=self.natural).pattern
             if sparsity_for(pattern, None, natural=self.natural) is None:
                 continue
-            with contextlib.suppress(PlanDoesNotFit):
+            with contextlib.suppress(BadInput):
                 sparsity = crossing(self._seconds_at(alone, candidate, engine), dense_seconds)
                 name = pattern.canonical
                 found.append(

@@ -15,8 +15,9 @@ from prunecast.codesign.skipped import Skipped
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import DTYPE_BYTES
-from prunecast.patterns import SCOPES, parse_pattern
+from prunecast.patterns import SCOPES, Pattern, parse_pattern
 from prunecast.patterns.pattern import check_sparsity
+from prunecast.patterns.sources import Layer
 
 __all__ = ["Prepared", "Settings", "prepare", "provenance_of"]
 
@@ -76,13 +77,16 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
     ------
     BadInput : an unknown name, unreadable weights, or a kernel that cannot run the pattern
     """
-    pattern = None if settings.pattern is None else parse_pattern(settings.pattern).canonical
-    chosen = candidates(settings.kernels, pattern)
+    pattern = None if settings.pattern is None else parse_pattern(settings.pattern)
+    chosen = candidates(settings.kernels, None if pattern is None else pattern.canonical)
     gpu = load_gpu(settings.gpu) if isinstance(settings.gpu, str) else settings.gpu
     engine = Engine(
         name=settings.engine, gpu=gpu, state=settings.state, launch=settings.launch, progress=progress
     )
     loaded = load_layers(weights, target=settings.target, ignore=settings.ignore)
+    if pattern is not None:
+        for layer in loaded.layers.values():
+            _check_fits(pattern, layer)
     job = LayerJob(
         engine=engine,
         n=settings.tokens,
@@ -94,6 +98,16 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
         maker=MapMaker(loaded.layers, settings.scope),
     )
     return Prepared(job, loaded.skipped)
+
+
+def _check_fits(pattern: Pattern, layer: Layer) -> None:
+    """A pattern that was asked for is not changed behind the user's back, and no layer silently left out."""
+    (m, k), least = layer.weights.shape, pattern.smallest
+    if m < least.rows or k < least.columns:
+        raise BadInput(
+            f"{pattern.canonical} needs a matrix of {least} or more, got {m}x{k} in {layer.name!r}; "
+            "leave it out with ignore"
+        )
 
 
 def provenance_of(job: LayerJob, settings: Settings) -> Provenance:

@@ -30,16 +30,16 @@ def stretch(sm_finish: FloatArray, chip_cycles: tuple[float, ...], quiet_cycles:
 
     An SM asks at an even rate while it works: of a level that works c cycles for a launch of S = sum of
     `sm_finish` SM-cycles, a SMs ask a * c / S of each cycle. Where that is above 1 the time runs that much
-    longer, so a tail in which few SMs work gets its full share of bandwidth. The result is never below the
-    last `sm_finish` nor below any of `chip_cycles`.
+    longer, so a tail in which few SMs work gets its full share of bandwidth. The quiet start only delays. The
+    result is never below the last `sm_finish` nor below any of `chip_cycles`.
     """
-    quiet = min(quiet_cycles, float(sm_finish.max(initial=0.0)))
-    ends = np.sort(np.maximum(sm_finish - quiet, 0.0))
+    ends = np.sort(sm_finish)
     most, spent = max(chip_cycles, default=0.0), float(ends.sum())
     if spent <= 0.0:
-        return quiet + most
-    lasting = np.diff(ends, prepend=0.0)
-    share_of_work = lasting * np.arange(ends.size, 0, -1) / spent
+        return most
+    share_of_work = np.diff(ends, prepend=0.0) * np.arange(ends.size, 0, -1) / spent
+    quiet = min(quiet_cycles, float(ends[-1]))
+    lasting = np.diff(np.maximum(ends, quiet), prepend=quiet)
     return quiet + float(np.maximum(lasting, most * share_of_work).sum())
 
 

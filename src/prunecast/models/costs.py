@@ -3,7 +3,7 @@
 An item's time is steps * pace + edges. The pace of the k-steps is the slowest of tensor, issue, shared memory
 and the warps' own chain of waits; edges are what the multiplying warps do around the steps. Warps that only
 fetch go on during the edges as far as the ring of stages lets them, so memory binds as
-max(port, chain of the ring) + max(0, edges - what the ring holds).
+max(port, chain of the ring) + max(partial sums read in the edges, edges - what the ring holds).
 """
 
 from typing import NamedTuple
@@ -68,7 +68,8 @@ def item_costs(case: Case) -> Costs:
         multiply = np.maximum(pipes, amounts.step_count * walk_block(chain.with_data_there()).step) + edge
         port_pace = float(sm_level_cycles(amounts.step, rates)["l2 port"])
         in_ring = case.plan.resources.stages * max(port_pace, pace)
-        fetch = np.maximum(port, amounts.step_count * pace) + np.maximum(0.0, edge - in_ring)
+        sums = amounts.edges[:, Quantity.PARTIALS_IN] / rates.port_bytes_per_clk
+        fetch = np.maximum(port - sums, amounts.step_count * pace) + np.maximum(sums, edge - in_ring)
     else:
         multiply = np.maximum(np.maximum(pipes, steps["l2 port"]), amounts.step_count * pace) + edge
         fetch = port

@@ -106,40 +106,45 @@ def run_down(alone, demand, places, out_finish, out_sm):
 
 
 @njit(cache=True)
-def fetch_again(order, wave, a_key, b_key, a_bytes, b_bytes, b_share, c_bytes, capacity, a_keys, b_keys):
+def fetch_again(order, wave, a_key, b_key, a_bytes, b_bytes, b_share, capacity, a_keys, b_keys):
     """Bytes of A and B that must be read from DRAM more than once; see `traffic.py` for the model.
 
-    order, wave : (items,) int64, items in the order they run, and the wave each runs in
+    order, wave : (items,) int64, items in the order they run, and the wave each runs in, ascending
     a_key, b_key : (items,) int64, 0 <= key < a_keys or b_keys: the piece of A and the token range of B
     a_bytes : (items,) float64, size of the piece of A
     b_bytes : (items,) float64, size of the token range of B, all columns
     b_share : (items,) float64, share of the columns that the item reads
-    c_bytes : (items,) float64, written
     """
     a_wave, b_wave = np.full(a_keys, -1, np.int64), np.full(b_keys, -1, np.int64)
+    # What had been touched when the wave of the last use began: two uses lie that far apart, as every item
+    # of a wave uses its pieces from the wave's begin to its end.
     a_mark, b_mark = np.zeros(a_keys), np.zeros(b_keys)
     in_wave, in_cache, ever = np.zeros(b_keys), np.zeros(b_keys), np.zeros(b_keys)
-    touched, again = 0.0, 0.0
+    touched, at_begin, again = 0.0, 0.0, 0.0
+    this_wave = np.int64(-1)
     for i in order:
         a, b, w = a_key[i], b_key[i], wave[i]
+        if w != this_wave:
+            this_wave = w
+            at_begin = touched
         if a_wave[a] != w:
-            if a_wave[a] >= 0 and touched - a_mark[a] > capacity:
+            if a_wave[a] >= 0 and at_begin - a_mark[a] > capacity:
                 again += a_bytes[i]
             a_wave[a] = w
+            a_mark[a] = at_begin
             touched += a_bytes[i]
-        a_mark[a] = touched
         if b_wave[b] != w:
-            if touched - b_mark[b] > capacity:
+            if at_begin - b_mark[b] > capacity:
                 in_cache[b] = 0.0
             b_wave[b] = w
+            b_mark[b] = at_begin
             in_wave[b] = 0.0
         fetched = (1.0 - in_cache[b]) * b_share[i]
         first = (1.0 - ever[b]) * b_share[i]
         new_in_wave = (1.0 - in_wave[b]) * b_share[i]
         again += (fetched - first) * b_bytes[i]
-        touched += new_in_wave * b_bytes[i] + c_bytes[i]
+        touched += new_in_wave * b_bytes[i]
         in_cache[b] += fetched
         ever[b] += first
         in_wave[b] += new_in_wave
-        b_mark[b] = touched
     return again

@@ -11,7 +11,9 @@ All in SM cycles until the last line:
             that of back-to-back empty kernels, which start and drain too: it is added in full.
 
 Left out: warps that get in each other's way inside an SM, blocks that drift apart or ask in bursts, and
-waiting for the other parts of a split tile. All of these take time, so the estimate tends to be low.
+waiting for the other parts of a split tile. All of these take time, so the estimate tends to be low. DRAM
+reads are spread evenly over the launch although most come early, so that in a wave that is not full a few
+tokens more can come out about one percent faster.
 """
 
 from typing import NamedTuple
@@ -38,8 +40,9 @@ __all__ = ["LAUNCHES", "estimate"]
 LAUNCHES = ("graph", "stream")
 """How the kernel is launched: inside a CUDA graph or into a stream, back to back."""
 
-_CLOCK_ROUNDS = 3
-"""Rounds of cycles -> duty -> clock -> cycles; the clock moves by under 0.1 % after the second."""
+_CLOCK_ROUNDS = 6
+"""Rounds of cycles -> duty -> clock -> cycles, each about a third as far from the end as the one before: the
+clock of tile products on an H200 is within 2.3 % after two, 0.9 % after three and 0.03 % after six."""
 
 
 class _Settled(NamedTuple):
@@ -50,7 +53,7 @@ class _Settled(NamedTuple):
 
 
 def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: str = "graph") -> Estimate:
-    """Time of one launch in closed form, below a millisecond for most plans.
+    """Time of one launch in closed form; takes about a millisecond for a plan of hundreds of items.
 
     Parameters
     ----------
@@ -64,11 +67,6 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
     """
     if launch not in LAUNCHES:
         raise BadInput(f"launch must be one of {', '.join(LAUNCHES)}, got {launch!r}")
-    fit = occupancy(plan.resources, gpu)
-    if fit.blocks_per_sm == 0:
-        raise PlanDoesNotFit(
-            f"{plan.kernel}: no block fits on an SM of {gpu.name}, the limit is {fit.limiter}"
-        )
     case = _look_up(plan, gpu)
     items = item_costs(case)
     units = unit_costs(case, items)
@@ -96,7 +94,7 @@ def _look_up(plan: KernelPlan, gpu: GpuSpec) -> Case:
     """Occupancy, amounts, rates and bytes; raises what `estimate` raises."""
     fit = occupancy(plan.resources, gpu)
     if fit.blocks_per_sm == 0:
-        raise PlanDoesNotFit(f"{plan.kernel}: no block fits on an SM of {gpu.name}, limit is {fit.limiter}")
+        raise PlanDoesNotFit(f"{plan.kernel}: no block fits on an SM of {gpu.name}, limit: {fit.limiter}")
     held = fit.blocks_per_sm * gpu.sm_count
     if plan.schedule is not Schedule.HARDWARE and plan.blocks > held:
         raise PlanDoesNotFit(

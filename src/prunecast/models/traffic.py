@@ -62,14 +62,15 @@ def plan_traffic(plan: KernelPlan, amounts: Amounts, gpu: GpuSpec, resident_bloc
     that any tile keeps. Partial sums stay in L2.
     """
     total = amounts.total(plan.blocks)
+    used_columns = _used_columns(plan)
     weight = amounts.tokens / plan.n
     return Traffic(
         flops=2.0 * plan.density * plan.m * plan.k * plan.n,
         a_bytes=float(amounts.items[:, Quantity.A] @ weight),
-        b_bytes=float(_used_columns(plan) * plan.n * DTYPE_BYTES[plan.dtype]),
+        b_bytes=float(used_columns * plan.n * DTYPE_BYTES[plan.dtype]),
         index_bytes=float(amounts.items[:, Quantity.INDEX] @ weight),
         c_bytes=float(total[Quantity.C]),
-        read_again_bytes=_read_again_bytes(plan, amounts, gpu, resident_blocks),
+        read_again_bytes=_read_again_bytes(plan, amounts, gpu, max(used_columns, 1), resident_blocks),
         l2_bytes=float(total[Quantity.L2]),
     )
 
@@ -83,21 +84,23 @@ def _used_columns(plan: KernelPlan) -> int:
     return int(np.count_nonzero(used))
 
 
-def _read_again_bytes(plan: KernelPlan, amounts: Amounts, gpu: GpuSpec, resident_blocks: int) -> float:
+def _read_again_bytes(
+    plan: KernelPlan, amounts: Amounts, gpu: GpuSpec, used: int, resident_blocks: int
+) -> float:
     """Bytes of A and B that fall out of L2 between two uses.
 
     The items that run at once (a wave) walk their columns abreast, so what several of them read comes from
     DRAM once. Between waves the cache is least-recently-used at the grain of whole pieces: the weights of
-    one tile (or part of a tile), and the kept rows of B for one range of tokens. A piece is lost if the
-    pieces touched since its last use, C included, exceed `l2_usable_bytes`. Tiles that keep the share s of
-    the columns are taken as independent: of a range of B of which the share c is there, each new tile
-    brings in s * (1 - c). Left out: blocks of a wave that drift apart, and lines kept by luck.
+    one tile (or part of a tile), and the kept rows of B for one range of tokens. Two uses lie as far apart
+    as what all waves from the first to before the second touch; a piece is lost if that is more than
+    `l2_usable_bytes`. Tiles that keep the share s of the columns are taken as independent: of a range of B
+    of which the share c is there, each new tile brings in s * (1 - c). Left out: blocks of a wave that
+    drift apart, lines kept by luck, and C, which passes through.
     """
     items, work = amounts.items, plan.work
-    used = max(_used_columns(plan), 1)
     weight = amounts.tokens / plan.n
     footprint = items[:, Quantity.A] @ weight + used * plan.n * DTYPE_BYTES[plan.dtype]
-    if footprint + items[:, Quantity.C].sum() <= gpu.l2_usable_bytes or not plan.item_count:
+    if footprint <= gpu.l2_usable_bytes or not plan.item_count:
         return 0.0
     order = _order_of(plan, resident_blocks)
     a_key = _pieces_of_a(plan)
@@ -110,7 +113,6 @@ def _read_again_bytes(plan: KernelPlan, amounts: Amounts, gpu: GpuSpec, resident
         items[:, Quantity.A],
         used * amounts.tokens * DTYPE_BYTES[plan.dtype],
         (work.k_stop - work.k_start) / used,
-        items[:, Quantity.C],
         float(gpu.l2_usable_bytes),
         int(a_key.max()) + 1,
         int(b_key.max()) + 1,

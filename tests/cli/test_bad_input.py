@@ -1,0 +1,163 @@
+"""Every bad input: exit code 2, exactly one line on stderr, nothing on stdout, nothing written."""
+
+import pickle
+from importlib import resources
+
+import numpy as np
+import pytest
+
+FAST = ("--engine", "model", "--tokens", "64")
+
+
+@pytest.fixture
+def refused(run, tmp_path):
+    """Runs a command that must be refused and returns its one line."""
+
+    def refused(*arguments):
+        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        code, out, err = run(*arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+        assert err.startswith("prunecast: error: ")
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+        return err.removeprefix("prunecast: error: ").rstrip("\n")
+
+    return refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--tokens", "0"], "tokens must be at least 1, got 0"),
+        (["-n", "-5"], "tokens must be at least 1, got -5"),
+        (["-n", "many"], "--tokens"),
+        (["--sparsity", "1"], "sparsity must be in [0, 1), got 1.0"),
+        (["--sparsity", "-0.1"], "sparsity must be in [0, 1), got -0.1"),
+        (["--sparsity", "nan"], "sparsity must be in [0, 1), got nan"),
+        (["--pattern", "tile-wise:0"], "got '0'"),
+        (["--pattern", "tile-wise:256"], "tile-wise:256 needs a matrix of 256x1 or more, got 128x128"),
+        (["--pattern", "tile-wize:128"], "did you mean tile-wise:128"),
+        (["--gpu", "h200sxm"], "unknown GPU 'h200sxm'; nearest: h200-sxm"),
+        (["--kernel", "stspm"], "got 'stspm'; nearest: stspmm"),
+        (["--pattern", "2:4", "--kernel", "stspmm"], "kernel stspmm cannot run pattern 2:4"),
+        (["--engine", "modell"], "nearest: model"),
+        (["--state", "cold"], "state must be one of burst, sustained, got 'cold'"),
+        (["--launch", "fast"], "launch must be one of graph, stream, got 'fast'"),
+        (["--dtype", "int8"], "dtype must be one of fp16, bf16, fp32, got 'int8'"),
+        (["--scope", "all"], "scope must be one of layer, global, got 'all'"),
+        (["--target", "c.weight"], "target 'c.weight' matches no tensor"),
+        (["--target", "re:["], "invalid regular expression"),
+        (["--json", "--csv"], "--json and --csv exclude each other"),
+        (["-o", "out.txt"], "-o must name a .json or .csv file, got out.txt"),
+        (["-o", "no/out.json"], "-o must lie in a folder that exists, got no/out.json"),
+        (["--min-speedup", "0"], "min-speedup must be above 0, got 0.0"),
+        (["--no-such-option"], "No such option"),
+        (["one", "more"], "unexpected extra argument"),
+    ],
+)
+def test_options(refused, model, arguments, line):
+    assert line in refused("predict", model, *FAST, *arguments)
+
+
+def test_commands_without_what_they_need(refused):
+    assert "WEIGHTS" in refused("predict")
+    assert "No such command 'predikt'" in refused("predikt")
+    assert "--output" in refused("prune", "model.safetensors")
+
+
+def test_a_file_that_is_not_there(refused, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert refused("predict", "no.safetensors", *FAST) == "no.safetensors: no such file"
+
+
+def test_a_truncated_file(refused, model, tmp_path):
+    whole = (tmp_path / model).read_bytes()
+    (tmp_path / "cut.safetensors").write_bytes(whole[:-100])
+    assert "cut off" in refused("predict", "cut.safetensors", *FAST)
+    (tmp_path / "cut.safetensors").write_bytes(whole[:20])
+    assert "cut off" in refused("predict", "cut.safetensors", *FAST)
+
+
+def test_a_pickle(refused, tmp_path):
+    for name in ("model.pt", "model.pkl"):
+        (tmp_path / name).write_bytes(pickle.dumps({"a": [1.0]}))
+        assert "pickles can run code" in refused("predict", tmp_path / name, *FAST)
+    np.save(tmp_path / "object.npy", np.array([{}], dtype=object), allow_pickle=True)
+    assert "pickled data is refused" in refused("predict", tmp_path / "object.npy", *FAST)
+
+
+@pytest.mark.parametrize(
+    ("array", "line"),
+    [
+        (np.ones(8, np.float32), "not 2-D (shape 8)"),
+        (np.ones((2, 2, 2), np.float32), "not 2-D (shape 2x2x2)"),
+        (np.array([[1.0, np.nan]], np.float32), "1 NaN or Inf among 2 weights"),
+        (np.ones((8, 8), np.int64), "dtype int64"),
+        (np.ones((0, 8), np.float32), "0 elements"),
+    ],
+)
+def test_arrays_that_are_no_weights(refused, tmp_path, array, line):
+    np.save(tmp_path / "w.npy", array)
+    assert line in refused("predict", tmp_path / "w.npy", *FAST)
+
+
+def test_a_line_names_the_tensor_and_stays_one_line(refused, tmp_path):
+    np.savez(tmp_path / "w.npz", **{"two\nlines \x1b[31m": np.array([[np.inf]], np.float32)})
+    line = refused("predict", tmp_path / "w.npz", *FAST)
+    assert "two" in line
+    assert "\x1b" not in line
+
+
+def spec_text():
+    return (resources.files("prunecast.hardware") / "data" / "h200-sxm.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ('value = 132\nunit = "count"\n', "value = 132\n", "sm_count: unit is missing"),
+        ('unit = "count"', 'unit = "pieces"', "sm_count: unit must be 'count', got 'pieces'"),
+        ('kind = "measured"\nsource', 'kind = "measured"\nsauce', "sm_count: source is missing"),
+        ("[sm_count]", "[sm_counts]", "did you mean sm_count?"),
+        ("schema = 1", "schema = [", "in TOML, but"),
+    ],
+)
+def test_a_spec_file_that_leaves_something_out(refused, model, tmp_path, old, new, line):
+    text = spec_text()
+    assert old in text
+    (tmp_path / "gpu.toml").write_text(text.replace(old, new, 1))
+    assert line in refused("predict", model, *FAST, "--gpu", "gpu.toml")
+    assert line in refused("gpus", "gpu.toml")
+
+
+def test_a_gpu_whose_sm_holds_no_block(refused, model, tmp_path):
+    start = spec_text().index("[shared_bytes_per_block]")
+    section = spec_text()[start : spec_text().index("\n\n", start)]
+    value = section.split("value = ")[1].split("\n")[0]
+    small = section.replace(f"value = {value}", "value = 2048")
+    (tmp_path / "gpu.toml").write_text(spec_text().replace(section, small))
+    line = refused("predict", model, *FAST, "--gpu", "./gpu.toml")
+    assert "no form of the kernel fits on an SM" in line
+    assert "[bold]a[/].weight" in line or "b" in line
+
+
+def test_compare(refused, model, tmp_path):
+    assert "compare takes two files" in refused("compare", "a.json")
+    assert "compare takes two files" in refused("compare", model, "--gpu", "t4")
+    assert "cannot read a.json: No such file" in refused("compare", "a.json", "b.json")
+    (tmp_path / "a.json").write_text("{}")
+    assert "JSON object with 'predictions'" in refused("compare", "a.json", "a.json")
+
+
+def test_explain_and_prune(refused, model, tmp_path):
+    assert "explain takes one layer, got 2" in refused("explain", model, *FAST)
+    assert "kernel must be one of" in refused("explain", model, *FAST, "--kernel", "cublas")
+    assert "must lie in a folder that exists" in refused("prune", model, "-o", "no/such")
+    assert "out must be a folder" in refused("prune", model, "-o", model)
+    assert "2:4 only has sparsity 0.5" in refused(
+        "prune", model, "-o", "out", "--pattern", "2:4", "--sparsity", "0.9"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_gpus(refused):
+    assert "nearest: a100" in refused("gpus", "a100")

@@ -1,0 +1,122 @@
+import csv
+import io
+import json
+
+from prunecast.cli.patterns import MEANING
+from prunecast.hardware import gpu_names, load_gpu
+from prunecast.hardware.spec import quantity_units
+from prunecast.patterns import PATTERNS
+
+FAST = ("--engine", "model", "--tokens", "256")
+A = ("--target", "[bold]a[/].weight")
+
+
+def test_alone_it_shows_where_to_start(run):
+    code, out, _ = run()
+    assert code == 0
+    for command in ("prunecast gpus", "prunecast predict", "prunecast explain"):
+        assert command in out
+
+
+def test_help_lists_every_command(run):
+    code, out, _ = run("--help")
+    assert code == 0
+    for command in ("predict", "prune", "compare", "explain", "gpus", "patterns"):
+        assert f"\n  {command} " in out
+        assert run(command, "--help")[0] == 0
+
+
+def test_version(run):
+    from importlib.metadata import version
+
+    assert run("--version")[:2] == (0, f"{version('prunecast')}\n")
+
+
+def test_prune_writes_a_folder_that_predict_reads(run, model, tmp_path):
+    code, out, _ = run("prune", model, "-o", "pruned", "--pattern", "tile-wise:64", "--sparsity", "0.5")
+    assert code == 0
+    assert "[bold]a[/].weight" in out
+    assert sorted(path.name for path in (tmp_path / "pruned").iterdir()) == [
+        "recipe.json",
+        "weights.safetensors",
+    ]
+    code, out, _ = run("predict", "pruned/weights.safetensors", "--pattern", "zeros", *FAST, "--json")
+    assert code == 0
+    assert [row["sparsity"] for row in json.loads(out)["predictions"]] == [0.0, 0.5, 0.0, 0.5]
+
+
+def test_prune_prints_its_recipe(run, model, tmp_path):
+    _, out, _ = run("prune", model, "-o", "pruned", "--json")
+    assert json.loads(out) == json.loads((tmp_path / "pruned" / "recipe.json").read_text())
+
+
+def test_compare_files(run, model):
+    run("predict", model, *FAST, "-o", "a.json", "--no-crossovers")
+    run("predict", model, *FAST, "-o", "b.json", "--no-crossovers", "--gpu", "t4", "--kernel", "csr")
+    code, out, _ = run("compare", "a.json", "b.json")
+    assert code == 0
+    assert "[bold]a[/]" in out
+    assert "and 2 more" in out
+    rows = list(csv.DictReader(io.StringIO(run("compare", "a.json", "b.json", "--csv")[1])))
+    assert [row["kernel"] for row in rows] == ["dense", "csr"] * 2
+    assert rows[0]["ratio a.json (h200-sxm)"] == "1.0"
+    run("compare", "a.json", "b.json", "-o", "c.json")
+    code, out, _ = run("compare", "a.json", "a.json", "--json")
+    assert {tuple(row["ratio"]) for row in json.loads(out)["rows"]} == {(1.0, 1.0)}
+
+
+def test_compare_gpus(run, model):
+    code, out, _ = run("compare", model, "--gpu", "t4", "--gpu", "l4", "--kernel", "stspmm", *FAST, "--json")
+    assert code == 0
+    document = json.loads(out)
+    assert document["columns"] == ["t4", "l4"]
+    assert len(document["rows"]) == 4
+
+
+def test_explain_prints_sections_and_advice(run, model):
+    code, out, _ = run("explain", model, *A, "--tokens", "256")
+    assert code == 0
+    places = [out.index(title) for title in ("Speed of light", "Roofline", "Occupancy", "Work distribution")]
+    assert places == sorted(places)
+    assert out.index("Where the time goes") < out.index("What would help")
+    assert "#" in out
+    document = json.loads(run("explain", model, *A, *FAST, "--kernel", "csr", "--json")[1])
+    assert document["predictions"][0]["kernel"] == "csr"
+    rows = list(csv.DictReader(io.StringIO(run("explain", model, *A, *FAST, "--csv")[1])))
+    assert list(rows[0]) == ["section", "name", "value", "unit"]
+
+
+def test_an_explanation_can_be_compared(run, model):
+    run("explain", model, *A, *FAST, "-o", "a.json")
+    run("predict", model, *FAST, "-o", "b.json", "--no-crossovers")
+    assert run("compare", "a.json", "b.json")[0] == 0
+
+
+def test_gpus_lists_all(run):
+    code, out, _ = run("gpus")
+    assert code == 0
+    assert [
+        line.split()[0] for line in out.splitlines() if line.startswith(tuple(gpu_names()))
+    ] == gpu_names()
+    assert [row["name"] for row in json.loads(run("gpus", "--json")[1])["gpus"]] == gpu_names()
+
+
+def test_one_gpu_shows_every_number_with_its_source(run):
+    document = json.loads(run("gpus", "h200-sxm", "--json")[1])
+    assert {row["quantity"] for row in document["quantities"]} == set(quantity_units())
+    assert all(row["kind"] and row["source"] and row["unit"] for row in document["quantities"])
+    assert document["spec_hash"] == load_gpu("h200-sxm").fingerprint
+    _, out, _ = run("gpus", "h200-sxm")
+    assert all(name in out for name in quantity_units())
+    assert (
+        len(list(csv.reader(io.StringIO(run("gpus", "h200-sxm", "--csv")[1])))) == len(quantity_units()) + 1
+    )
+
+
+def test_patterns_lists_all_and_says_what_each_means(run):
+    code, out, _ = run("patterns")
+    assert code == 0
+    assert all(pattern.example in out for pattern in PATTERNS.values())
+    assert set(MEANING) == set(PATTERNS)
+    rows = {row["family"]: row for row in json.loads(run("patterns", "--json")[1])["patterns"]}
+    assert rows["tile-wise"]["kernels"] == ["tile-wise", "stspmm", "csr"]

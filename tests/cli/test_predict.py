@@ -1,0 +1,85 @@
+import csv
+import io
+import json
+
+import pytest
+
+FAST = ("--engine", "model", "--tokens", "256")
+FIELDS = ["layer", "m", "k", "n", "dtype", "pattern", "sparsity", "kernel", "engine", "state"]
+FIELDS += ["seconds", "seconds_low", "seconds_high", "speedup_over_dense", "bound"]
+
+
+def test_json_is_one_object_with_the_promised_fields(run, model):
+    code, out, err = run("predict", model, *FAST, "--json")
+    assert (code, err) == (0, "")
+    document = json.loads(out, parse_constant=pytest.fail)
+    assert document["schema_version"] == 1
+    assert {"version", "gpu", "spec_hash", "weights_hash", "crossovers"} <= set(document)
+    assert len(document["predictions"]) == 12
+    for row in document["predictions"]:
+        assert list(row)[: len(FIELDS)] == FIELDS
+    assert {row["layer"] for row in document["predictions"]} == {"[bold]a[/].weight", "b\x1b[31m.weight"}
+    for row in document["crossovers"]:
+        assert {"layer", "kernel", "sparsity", "density"} <= set(row)
+
+
+def test_the_same_command_prints_the_same_bytes(run, model):
+    assert run("predict", model, *FAST, "--json") == run("predict", model, *FAST, "--json")
+
+
+def test_csv_has_a_row_for_each_prediction(run, model):
+    _, out, _ = run("predict", model, *FAST, "--csv", "--no-crossovers")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert len(rows) == 12
+    assert list(rows[0])[: len(FIELDS)] == FIELDS
+    assert float(rows[0]["seconds"]) > 0
+
+
+def test_the_table_is_for_people(run, model):
+    code, out, _ = run("predict", model, *FAST)
+    assert code == 0
+    assert "[bold]a[/].weight (256 x 128)" in out
+    assert "b\\x1b[31m.weight (128 x 128)" in out
+    assert "\x1b" not in out
+    assert "prior, not validated" in out
+    assert "Density below which a kernel beats dense" in out
+    assert out.splitlines()[-1].startswith("Fastest per layer:")
+    rows = [line.split() for line in out.splitlines() if line.startswith("  ")][1:13]
+    assert [row[0] for row in rows[:6]] == ["dense", "tile-wise", "stspmm", "block-sparse", "2:4", "csr"]
+    assert all(len(line) <= 100 for line in out.splitlines() if not line.startswith(("note", "skipped")))
+
+
+def test_a_file_gets_the_form_of_its_ending_and_the_terminal_the_table(run, model, tmp_path):
+    _, shown, _ = run("predict", model, *FAST, "-o", "out.json")
+    assert shown.startswith("h200-sxm, 256 tokens")
+    _, printed, _ = run("predict", model, *FAST, "--json", "--output", "out.csv")
+    assert (tmp_path / "out.json").read_text() == printed
+    assert (tmp_path / "out.csv").read_text().startswith("layer,m,k,n")
+
+
+def test_options_reach_the_prediction(run, model):
+    arguments = ("--gpu", "l4", "-n", "64", "--sparsity", "0.5", "--pattern", "tw:64", "--kernel", "stspmm")
+    arguments += ("--kernel", "csr", "--engine", "model", "--state", "sustained", "--launch", "stream")
+    arguments += ("--dtype", "bf16", "--target", "re:a", "--ignore", "re:b.31m", "--scope", "global")
+    document = json.loads(run("predict", model, *arguments, "--json")[1])
+    assert (document["gpu"], document["launch"], document["tokens"]) == ("l4", "stream", 64)
+    assert document["asked"] == {"pattern": "tw:64", "sparsity": 0.5, "scope": "global"}
+    rows = document["predictions"]
+    assert [row["kernel"] for row in rows] == ["dense", "stspmm", "csr"]
+    assert {row["layer"] for row in rows} == {"[bold]a[/].weight"}
+    assert {(row["dtype"], row["state"], row["n"]) for row in rows} == {("bf16", "sustained", 64)}
+    assert {row["pattern"] for row in rows} == {"dense", "tile-wise:64"}
+
+
+def test_a_missed_speedup_is_exit_one_with_the_report(run, model):
+    code, out, err = run("predict", model, *FAST, "--json", "--min-speedup", "1000")
+    assert code == 1
+    assert json.loads(out)["predictions"]
+    assert err.count("\n") == 1
+    assert "below the 1000 asked for" in err
+    assert run("predict", model, *FAST, "--json", "--min-speedup", "0.001")[0] == 0
+
+
+def test_the_simulator_is_the_default(run, model):
+    _, out, _ = run("predict", model, "-n", "64", "--json", "--kernel", "tile-wise", "--no-crossovers")
+    assert {row["engine"] for row in json.loads(out)["predictions"]} == {"simulator"}

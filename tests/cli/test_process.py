@@ -1,0 +1,82 @@
+"""The command as a process: exit codes, streams, pipes and signals."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+PRUNECAST = [sys.executable, "-m", "prunecast"]
+FAST = ["--engine", "model", "-n", "64", "--no-crossovers"]
+
+
+def process(*arguments, **options):
+    return subprocess.run([*PRUNECAST, *arguments], capture_output=True, text=True, timeout=120, **options)
+
+
+def test_done_missed_and_bad_input(model):
+    done = process("predict", model, *FAST, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["schema_version"] == 1
+    missed = process("predict", model, *FAST, "--min-speedup", "1e9")
+    assert (missed.returncode, missed.stderr.count("\n")) == (1, 1)
+    bad = process("predict", model, *FAST, "--gpu", "h300")
+    assert (bad.returncode, bad.stdout, bad.stderr.count("\n")) == (2, "", 1)
+    assert bad.stderr.startswith("prunecast: error: unknown GPU 'h300'")
+
+
+def test_two_processes_print_the_same_bytes(model):
+    first, second = (process("predict", model, *FAST, "--json").stdout for _ in range(2))
+    assert first
+    assert first == second
+
+
+def test_debug_shows_where_an_error_comes_from(model):
+    shown = process("predict", model, "--gpu", "h300", "--debug")
+    assert "Traceback" in shown.stderr
+    assert "BadInput" in shown.stderr
+    assert shown.returncode == 1  # Python's own, for an exception that nobody catches
+
+
+def test_the_installed_command_is_the_module(tmp_path):
+    script = os.path.join(os.path.dirname(sys.executable), "prunecast")
+    if not os.path.exists(script):
+        pytest.skip("prunecast is not installed as a command")
+    installed = subprocess.run([script, "gpus"], capture_output=True, text=True, timeout=60)
+    assert installed.stdout == process("gpus").stdout
+
+
+@pytest.mark.parametrize("arguments", [["gpus", "h200-sxm"], ["gpus", "--json"], ["--help"]])
+def test_a_reader_that_leaves_is_no_error(arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as out:
+        left = subprocess.run(
+            [*PRUNECAST, *arguments], stdout=out, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    assert (left.returncode, left.stderr) == (0, "")
+
+
+def test_a_terminal_without_unicode_is_no_error(model):
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    shown = process("predict", model, *FAST, env=environment)
+    assert (shown.returncode, shown.stderr) == (0, "")
+
+
+def test_ctrl_c_ends_quietly(model, tmp_path):
+    started = subprocess.Popen(
+        [*PRUNECAST, "predict", model, "-n", str(2**24), "-o", "out.json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert started.stderr.readline().startswith("prunecast: ")  # the first sign that it takes long
+    started.send_signal(signal.SIGINT)
+    out, err = started.communicate(timeout=120)
+    assert started.returncode == 130
+    assert out == ""
+    assert err.splitlines()[-1] == "prunecast: interrupted"
+    assert "Traceback" not in err
+    assert not (tmp_path / "out.json").exists()

@@ -1,0 +1,55 @@
+import pytest
+
+from prunecast.codesign.candidates import KERNELS_OF_FAMILY, NATURAL_PATTERN, candidates, kernels_of
+from prunecast.errors import BadInput
+from prunecast.kernels import PLANNERS
+from prunecast.patterns import PATTERNS, parse_pattern
+
+
+def test_every_kernel_that_can_be_planned_has_a_pattern_of_its_own():
+    assert set(NATURAL_PATTERN) == set(PLANNERS)
+    for kernel, pattern in NATURAL_PATTERN.items():
+        assert kernel in kernels_of(pattern)
+        assert parse_pattern(pattern).canonical == pattern
+
+
+def test_every_pattern_runs_somewhere():
+    for pattern in PATTERNS.values():
+        assert set(kernels_of(pattern.example)) <= set(PLANNERS)
+        assert kernels_of(pattern.example)
+    assert set(KERNELS_OF_FAMILY) <= {*PATTERNS, "2:4"}
+
+
+def test_without_a_pattern_all_kernels_run_on_their_own():
+    assert [(c.kernel, c.pattern) for c in candidates()] == list(NATURAL_PATTERN.items())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "kernels"),
+    [
+        ("tile-wise:64", ["dense", "tile-wise", "stspmm", "csr"]),
+        ("block:32x32", ["dense", "block-sparse", "stspmm", "csr"]),
+        ("2:4", ["dense", "2:4", "csr"]),
+        ("1:4", ["dense", "csr"]),
+        ("unstructured", ["dense", "csr"]),
+        ("zeros", ["dense", "csr"]),
+        ("dense", ["dense"]),
+    ],
+)
+def test_a_pattern_goes_to_the_kernels_that_can_run_it(pattern, kernels):
+    chosen = candidates("all", pattern)
+    assert [c.kernel for c in chosen] == kernels
+    assert {c.pattern for c in chosen[1:]} <= {pattern}
+
+
+def test_dense_is_always_there_and_first():
+    assert [c.kernel for c in candidates(["csr"])] == ["dense", "csr"]
+    assert [c.kernel for c in candidates(["csr", "dense", "csr"])] == ["dense", "csr"]
+    assert [c.kernel for c in candidates("stspmm")] == ["dense", "stspmm"]
+
+
+def test_refusals_name_what_would_work():
+    with pytest.raises(BadInput, match="got 'tilewise'; nearest: tile-wise"):
+        candidates(["tilewise"])
+    with pytest.raises(BadInput, match="2:4, csr can"):
+        candidates(["stspmm"], "2:4")

@@ -1,0 +1,68 @@
+import json
+
+import pytest
+
+from prunecast.codesign import compare, compare_gpus, predict
+from prunecast.errors import BadInput
+from tests.codesign.weights import uneven
+
+W = {"a": uneven(128, 128), "b": uneven(256, 128)}
+OPTIONS = {"tokens": 256, "engine": "model", "kernels": ["tile-wise"]}
+
+
+def saved(path, **options):
+    table = predict(W, **{"gpu": "h200-sxm", **OPTIONS, "crossovers": False, **options})
+    table.save(path)
+    return table
+
+
+def test_rows_are_matched_by_layer_and_kernel(tmp_path):
+    first = saved(tmp_path / "a.json")
+    second = saved(tmp_path / "b.json", gpu="l4", kernels=["tile-wise", "csr"], ignore=["b"])
+    comparison = compare(tmp_path / "a.json", tmp_path / "b.json")
+    assert comparison.columns == ("a.json (h200-sxm)", "b.json (l4)")
+    assert [(row.layer, row.kernel) for row in comparison.rows] == [("a", "dense"), ("a", "tile-wise")]
+    assert comparison.rows[1].seconds == (first[1].seconds, second[1].seconds)
+    assert comparison.rows[1].ratio == (1.0, second[1].seconds / first[1].seconds)
+    assert comparison.unmatched == ("b, dense, n=256", "b, tile-wise, n=256", "a, csr, n=256")
+
+
+def test_a_file_with_itself_has_ratio_one(tmp_path):
+    saved(tmp_path / "a.json")
+    comparison = compare(tmp_path / "a.json", tmp_path / "a.json")
+    assert {row.ratio for row in comparison.rows} == {(1.0, 1.0)}
+    assert comparison.unmatched == ()
+
+
+def test_one_model_on_several_gpus():
+    comparison = compare_gpus(W, gpus=["h200-sxm", "l4", "t4"], **OPTIONS)
+    assert comparison.columns == ("h200-sxm", "l4", "t4")
+    on_l4 = predict(W, gpu="l4", **OPTIONS, crossovers=False)
+    assert [row.seconds[1] for row in comparison.rows] == [row.seconds for row in on_l4]
+    assert all(row.ratio[1] == row.seconds[1] / row.seconds[0] for row in comparison.rows)
+    assert comparison.document()["columns"] == ["h200-sxm", "l4", "t4"]
+
+
+def test_nothing_in_common(tmp_path):
+    saved(tmp_path / "a.json")
+    saved(tmp_path / "b.json", tokens=512)
+    with pytest.raises(BadInput, match="share no layer, kernel and number of tokens"):
+        compare(tmp_path / "a.json", tmp_path / "b.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"seconds": -1.0}, "seconds must be above 0, got -1.0"),
+        ({"seconds": "fast"}, r"predictions\[0\] must have seconds as float"),
+        ({"layer": None}, r"predictions\[0\] must have layer as str"),
+    ],
+)
+def test_rows_that_are_none(tmp_path, change, complaint):
+    path = tmp_path / "a.json"
+    saved(path)
+    document = json.loads(path.read_text())
+    document["predictions"][0].update(change)
+    path.write_text(json.dumps(document))
+    with pytest.raises(BadInput, match=complaint):
+        compare(path, path)

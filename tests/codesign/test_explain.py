@@ -1,0 +1,130 @@
+import numpy as np
+import pytest
+
+from prunecast.codesign import explain, predict
+from prunecast.codesign.files import json_text
+from prunecast.errors import BadInput
+from prunecast.simulator import STALLS
+from tests.codesign.weights import uneven
+
+W = np.repeat(np.logspace(-1, 0, 8), 128)[:, None] * uneven(1024, 512)
+TOKENS = 4096
+EVEN = "the same number of kept columns in every tile"
+ORDER = [
+    "Speed of light",
+    "Roofline",
+    "Occupancy",
+    "Work distribution over SMs",
+    "Warp stalls",
+    "Where the time goes",
+]
+
+
+def explained(weights=W, **options):
+    return explain(weights, **{"gpu": "h200-sxm", "tokens": TOKENS, **options})
+
+
+def facts(explanation, title):
+    (section,) = (section for section in explanation.sections if section.title == title)
+    return {fact.name: fact.value for fact in section.facts}
+
+
+@pytest.fixture(scope="module")
+def simulated():
+    return explained()
+
+
+def test_sections_stand_in_a_profilers_order(simulated):
+    assert [section.title for section in simulated.sections] == ORDER
+
+
+def test_it_explains_the_very_prediction(simulated):
+    row = predict(W, gpu="h200-sxm", tokens=TOKENS, kernels=["tile-wise"], crossovers=False)[-1]
+    assert simulated.prediction.seconds == row.seconds
+    assert facts(simulated, "Speed of light")["duration"] == pytest.approx(row.latency_us)
+
+
+def test_the_parts_of_the_time_add_up_to_it(simulated):
+    parts = facts(simulated, "Where the time goes")
+    assert sum(parts.values()) == pytest.approx(simulated.prediction.latency_us)
+
+
+def test_stalls_are_sorted_and_add_up_to_all_warp_cycles(simulated):
+    stalls = facts(simulated, "Warp stalls")
+    assert set(stalls) == set(STALLS)
+    assert list(stalls.values()) == sorted(stalls.values(), reverse=True)
+    assert sum(stalls.values()) == pytest.approx(100)
+
+
+def test_work_over_sms_counts_every_item_and_sm(simulated):
+    work = facts(simulated, "Work distribution over SMs")
+    assert work["items per SM, mean"] * 132 == pytest.approx(simulated.prediction.plan.item_count)
+    assert sum(value for name, value in work.items() if name.startswith("SMs with")) == 132
+
+
+def test_nothing_is_attained_above_its_ceiling(simulated):
+    roofline = facts(simulated, "Roofline")
+    for level in ("compute", "L2", "DRAM"):
+        assert roofline["attained"] <= roofline[f"{level} ceiling"]
+    # 2 FLOP for each kept weight and token
+    kept = simulated.prediction.plan.density * W.size
+    assert roofline["useful work"] == pytest.approx(2 * kept * TOKENS / 1e9)
+
+
+def test_uneven_tiles_are_told_to_be_even_and_even_ones_are_not():
+    rows = np.random.default_rng(0).standard_normal((128, 4096))
+    uneven_tiles = np.concatenate([rows * size for size in np.logspace(-2, 0, 8)]).astype(np.float16)
+    even_tiles = np.concatenate([rows] * 8).astype(np.float16)
+    options = {"engine": "model", "tokens": 8192, "sparsity": 0.75}
+    gain = {line.change: line.gain for line in explained(uneven_tiles, **options).advice}
+    # A quarter of the tiles has all the work, for 64 of 132 SMs.
+    assert gain[EVEN] > 0.1
+    assert EVEN not in {line.change for line in explained(even_tiles, **options).advice}
+
+
+def test_advice_is_sorted_and_its_gain_is_what_it_saves(simulated):
+    gains = [line.gain for line in simulated.advice]
+    assert gains == sorted(gains, reverse=True)
+    assert all(gain > 0.01 for gain in gains)
+    assert len(gains) <= 5
+    for line in simulated.advice:
+        work = 2 if line.change.startswith("twice the tokens") else 1
+        assert line.gain == pytest.approx(1 - line.seconds / work / simulated.prediction.seconds)
+
+
+def test_stspmm_advice_is_the_prediction_of_stspmm(simulated):
+    (line,) = (line for line in simulated.advice if line.change.startswith("stspmm"))
+    row = predict(W, gpu="h200-sxm", tokens=TOKENS, kernels=["stspmm"], crossovers=False)[-1]
+    assert line.seconds == row.seconds
+
+
+def test_a_slow_launch_is_noticed():
+    changes = [
+        line.change for line in explained(uneven(128, 128), engine="model", launch="stream", tokens=64).advice
+    ]
+    assert "launched in a CUDA graph" in changes
+
+
+@pytest.mark.parametrize("kernel", ["dense", "csr", "2:4"])
+def test_kernels_without_tiles_are_shown_what_tiles_would_bring(kernel):
+    explanation = explained(uneven(1024, 1024), kernel=kernel, engine="model", tokens=2048)
+    assert explanation.prediction.kernel == kernel
+    assert any("run by stspmm" in line.change for line in explanation.advice) or kernel == "2:4"
+
+
+def test_the_closed_form_model_explains_less():
+    explanation = explained(engine="model")
+    assert [section.title for section in explanation.sections] == ORDER[:4]
+    assert facts(explanation, "Speed of light")["compute throughput"] <= 100
+
+
+def test_the_document_is_json_and_holds_the_prediction(simulated):
+    document = simulated.document()
+    assert document["predictions"][0]["kernel"] == "tile-wise"
+    assert json_text(document) == json_text(explained().document())
+
+
+def test_one_layer_at_a_time():
+    with pytest.raises(BadInput, match=r"explain takes one layer, got 2 \(a, b, ...\)"):
+        explained({"a": W, "b": W})
+    assert explained({"a": W, "b": W}, target=["b"], engine="model").prediction.layer == "b"

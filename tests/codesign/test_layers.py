@@ -1,0 +1,53 @@
+import ml_dtypes
+import numpy as np
+import pytest
+
+from prunecast.codesign.layers import load_layers
+from prunecast.errors import BadInput
+
+ONE = np.ones((2, 3), np.float32)
+
+
+def test_one_matrix_is_one_layer():
+    (layer,) = load_layers(ONE).layers.values()
+    assert (layer.name, layer.dtype, layer.weights.shape) == ("weights", "fp32", (2, 3))
+
+
+def test_named_matrices_keep_their_order_and_can_be_selected():
+    named = {"b": ONE, "a": ONE.astype(np.float16), "c": ONE.astype(ml_dtypes.bfloat16)}
+    assert [layer.dtype for layer in load_layers(named).layers.values()] == ["fp32", "fp16", "bf16"]
+    assert list(load_layers(named, target=["re:[ab]"], ignore=["a"]).layers) == ["b"]
+
+
+def test_a_file_is_read_as_the_matrices_in_it(tmp_path):
+    np.savez(tmp_path / "w.npz", a=ONE, cube=np.ones((2, 2, 2), np.float32))
+    for path in (tmp_path / "w.npz", str(tmp_path / "w.npz")):
+        loaded = load_layers(path)
+        assert list(loaded.layers) == ["a"]
+        assert [(skipped.layer, skipped.kernel) for skipped in loaded.skipped] == [("cube", None)]
+
+
+def test_double_precision_becomes_single():
+    assert load_layers(ONE.astype(np.float64)).layers["weights"].weights.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("array", "complaint"),
+    [
+        (np.ones(3, np.float32), r"must be a matrix \(M, K\), got shape \(3,\)"),
+        (np.ones((0, 3), np.float32), "must be a matrix"),
+        (np.ones((2, 2), np.int32), "must be one of float16, bfloat16, float32, float64, got int32"),
+        (np.array([[1.0, np.nan]], np.float32), "must be finite"),
+        (np.array([[1.0, np.inf]], np.float16), "must be finite"),
+    ],
+)
+def test_other_arrays_are_refused_by_name(array, complaint):
+    with pytest.raises(BadInput, match=complaint):
+        load_layers({"bad": array})
+
+
+def test_no_layer_at_all():
+    with pytest.raises(BadInput, match="wanted at least one matrix, got none of 1"):
+        load_layers({"a": ONE}, ignore=["a"])
+    with pytest.raises(BadInput, match="matches no tensor"):
+        load_layers({"a": ONE}, target=["b"])

@@ -1,0 +1,235 @@
+import ml_dtypes
+import numpy as np
+import pytest
+
+import prunecast.codesign.engines as engines
+from prunecast.codesign import PredictionTable, predict
+from prunecast.codesign.files import json_text
+from prunecast.errors import BadInput
+from prunecast.hardware import load_gpu
+from prunecast.kernels import PLANNERS
+from prunecast.models import estimate
+from prunecast.simulator import simulate
+from tests.codesign.weights import uneven
+
+W = uneven(256, 256)
+
+
+def quick(weights=W, **options) -> PredictionTable:
+    return predict(
+        weights, **{"gpu": "h200-sxm", "tokens": 512, "engine": "model", "crossovers": False, **options}
+    )
+
+
+def by_kernel(table):
+    return {row.kernel: row for row in table}
+
+
+def test_all_kernels_in_order_each_against_dense():
+    table = quick()
+    assert [row.kernel for row in table] == list(PLANNERS)
+    dense = table[0]
+    assert dense.speedup_over_dense == 1.0
+    for row in table:
+        assert row.speedup_over_dense == pytest.approx(dense.seconds / row.seconds)
+        assert row.seconds_low < row.seconds < row.seconds_high
+        assert (row.m, row.k, row.n, row.dtype) == (256, 256, 512, "fp16")
+
+
+def test_a_prediction_is_what_the_engine_says_of_its_plan():
+    gpu = load_gpu("h200-sxm")
+    for row in quick():
+        assert row.seconds == estimate(row.plan, gpu).seconds
+        assert row.bound == estimate(row.plan, gpu).bound
+    for row in quick(engine="simulator", kernels=["stspmm"], state="sustained", launch="stream"):
+        assert row.seconds == simulate(row.plan, gpu, state="sustained", launch="stream").seconds
+        assert (row.engine, row.state) == ("simulator", "sustained")
+
+
+def test_sparsity_is_the_one_asked_for_but_for_patterns_with_their_own():
+    table = by_kernel(quick(sparsity=0.5))
+    assert table["dense"].sparsity == 0.0
+    assert {kernel: table[kernel].sparsity for kernel in ("tile-wise", "csr", "2:4")} == {
+        "tile-wise": 0.5,
+        "csr": 0.5,
+        "2:4": 0.5,
+    }
+    table = by_kernel(quick(sparsity=0.9))
+    assert table["2:4"].sparsity == 0.5
+    assert table["2:4"].note == "2:4 removes 50%, not 90%"
+    assert table["tile-wise"].sparsity == pytest.approx(0.9, abs=0.01)
+
+
+def test_three_quarters_is_the_default():
+    assert by_kernel(quick())["csr"].sparsity == 0.75
+
+
+def test_one_pattern_for_all_kernels_that_run_it():
+    table = by_kernel(quick(pattern="TW:64", sparsity=0.5))
+    assert list(table) == ["dense", "tile-wise", "stspmm", "csr"]
+    assert {row.pattern for row in table.values()} == {"dense", "tile-wise:64"}
+    assert len({row.sparsity for row in list(table.values())[1:]}) == 1
+
+
+def test_a_small_layer_gets_a_smaller_tile_and_a_note():
+    table = by_kernel(quick(uneven(100, 256)))
+    assert table["tile-wise"].pattern == "tile-wise:64"
+    assert "tile-wise:128 does not fit a matrix of 100x256: tile-wise:64 instead" in table["tile-wise"].note
+    assert table["block-sparse"].pattern == "block:64x64"
+    assert by_kernel(quick(uneven(256, 48)))["block-sparse"].pattern == "block:64x32"
+
+
+def test_a_pattern_that_was_asked_for_is_never_changed():
+    with pytest.raises(
+        BadInput, match="tile-wise:512 needs a matrix of 512x1 or more, got 256x256 in 'weights'"
+    ):
+        quick(pattern="tile-wise:512")
+
+
+def test_a_pattern_that_leaves_nothing_is_no_candidate():
+    table = quick(uneven(64, 64))
+    assert "block-sparse" not in by_kernel(table)
+    (skipped,) = table.skipped
+    assert (skipped.layer, skipped.kernel) == ("weights", "block-sparse")
+    assert "removes all" in skipped.reason
+    with pytest.raises(BadInput, match="weights: block:64x64 at this sparsity removes all"):
+        quick(uneven(64, 64), kernels=["block-sparse"])
+
+
+def test_what_the_gpu_cannot_run_is_skipped_unless_asked_for():
+    table = quick(gpu="t4")
+    assert [(s.kernel, "sparse tensor cores" in s.reason) for s in table.skipped] == [("2:4", True)]
+    with pytest.raises(BadInput, match="weights: 2:4 needs sparse tensor cores"):
+        quick(gpu="t4", kernels=["2:4"])
+
+
+def test_a_layer_of_zeros_has_a_dense_time_only():
+    table = quick(np.zeros((128, 128), np.float16))
+    assert {row.kernel for row in table} == {"dense", "2:4"} - {skipped.kernel for skipped in table.skipped}
+    assert "dense" in by_kernel(table)
+
+
+@pytest.mark.parametrize(
+    ("stored", "asked", "used", "note"),
+    [
+        (np.float16, None, "fp16", ""),
+        (ml_dtypes.bfloat16, None, "bf16", ""),
+        (np.float32, None, "fp16", "fp32 weights run as fp16"),
+        (np.float32, "fp32", "fp32", ""),
+        (np.float16, "bf16", "bf16", "fp16 weights run as bf16"),
+    ],
+)
+def test_the_number_format(stored, asked, used, note):
+    row = quick(uneven(128, 128, dtype=stored), dtype=asked, kernels=["tile-wise"])[-1]
+    assert (row.dtype, row.note) == (used, note)
+
+
+def test_zeros_of_a_pruned_file_are_its_pattern():
+    pruned = np.where(np.arange(256)[:, None] % 4 == 0, W, np.float16(0))
+    row = quick(pruned, pattern="zeros")[-1]
+    assert (row.kernel, row.pattern, row.sparsity, row.note) == ("csr", "zeros", 0.75, "")
+
+
+def test_global_scope_takes_the_least_important_of_all():
+    named = {"small": (W * 0.1).astype(np.float16), "large": W}
+    layer = {row.layer: row.sparsity for row in quick(named, kernels=["csr"]) if row.kernel == "csr"}
+    together = {
+        row.layer: row.sparsity
+        for row in quick(named, kernels=["csr"], scope="global")
+        if row.kernel == "csr"
+    }
+    assert layer == {"small": 0.75, "large": 0.75}
+    assert together["small"] > 0.75 > together["large"]
+    assert sum(together.values()) == pytest.approx(1.5)
+
+
+def test_global_scope_ranks_layers_of_one_pattern_together():
+    named = {"a": uneven(256, 128), "b": uneven(100, 128, seed=1), "c": uneven(128, 128, seed=2)}
+    rows = [
+        row
+        for row in quick(named, kernels=["tile-wise"], scope="global", sparsity=0.5)
+        if row.kernel != "dense"
+    ]
+    assert [row.pattern for row in rows] == ["tile-wise:128", "tile-wise:64", "tile-wise:128"]
+    pruned = sum(row.sparsity * row.m * row.k for row in rows if row.pattern == "tile-wise:128")
+    assert pruned == pytest.approx(0.5 * (256 + 128) * 128, abs=128)
+
+
+def test_layers_of_one_shape_share_their_dense_time(monkeypatch):
+    calls = []
+
+    def counted(plan, gpu, **settings):
+        calls.append(plan.kernel)
+        return estimate(plan, gpu, **settings)
+
+    monkeypatch.setattr(engines, "estimate", counted)
+    table = quick({"a": W, "b": uneven(256, 256, seed=1), "c": uneven(128, 256)}, kernels=["tile-wise"])
+    assert [row.kernel for row in table] == ["dense", "tile-wise"] * 3
+    assert calls.count("dense") == 2
+    assert calls.count("tile-wise") == 3
+
+
+def test_crossovers_are_where_the_kernel_meets_dense():
+    table = quick(crossovers=True, sparsity=0.9)
+    found = {crossover.kernel: crossover for crossover in table.crossovers}
+    assert list(found) == ["tile-wise", "stspmm", "block-sparse", "csr"]  # 2:4 has no choice of sparsity
+    for kernel, crossover in found.items():
+        if crossover.sparsity:
+            after = by_kernel(quick(kernels=[kernel], sparsity=crossover.sparsity))[kernel]
+            assert after.speedup_over_dense >= 1.0
+
+
+def test_the_same_input_gives_the_same_bytes():
+    first, second = (json_text(quick(crossovers=True).document()) for _ in range(2))
+    assert first == second
+
+
+def test_a_table_says_where_it_comes_from():
+    document = quick(sparsity=0.5, scope="global").document()
+    assert document["schema_version"] == 1
+    assert document["spec_hash"] == load_gpu("h200-sxm").fingerprint
+    assert document["interval"] == "prior, not validated"
+    assert document["asked"] == {"pattern": None, "sparsity": 0.5, "scope": "global"}
+    changed = W.copy()
+    changed[0, 0] += 1
+    assert document["weights_hash"] == quick().document()["weights_hash"]
+    assert document["weights_hash"] != quick(changed).document()["weights_hash"]
+
+
+def test_sums_over_layers():
+    table = quick({"a": W, "b": uneven(128, 256)}, kernels=["csr", "tile-wise"])
+    dense = [row.seconds for row in table if row.kernel == "dense"]
+    best = [min(row.seconds for row in layer) for layer in table.layers()]
+    assert table.dense_seconds == pytest.approx(sum(dense))
+    assert table.best_seconds == pytest.approx(sum(best))
+    assert table.speedup == pytest.approx(sum(dense) / sum(best))
+    assert len(table.fastest_kernels()) == 2
+
+
+def test_progress_counts_every_kernel_of_every_layer():
+    seen = []
+    quick({"a": W, "b": W}, kernels=["csr"], progress=lambda *step: seen.append(step))
+    assert seen == [("predicting", done, 4) for done in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"tokens": 0}, "tokens must be at least 1, got 0"),
+        ({"tokens": 2**40}, "tokens must be at most"),
+        ({"sparsity": 1.0}, r"sparsity must be in \[0, 1\), got 1.0"),
+        ({"sparsity": -0.1}, "sparsity must be in"),
+        ({"sparsity": float("nan")}, "sparsity must be in"),
+        ({"pattern": "2:4", "sparsity": 0.75}, "2:4 only has sparsity 0.5"),
+        ({"pattern": "dense", "sparsity": 0.5}, "dense only has sparsity 0"),
+        ({"gpu": "h20"}, "unknown GPU"),
+        ({"engine": "simulatr"}, "nearest: simulator"),
+        ({"state": "bursts"}, "nearest: burst"),
+        ({"launch": "graf"}, "nearest: graph"),
+        ({"dtype": "fp8"}, "dtype must be one of"),
+        ({"scope": "model"}, "scope must be one of layer, global"),
+    ],
+)
+def test_bad_settings_are_refused_before_anything_is_read(options, complaint):
+    with pytest.raises(BadInput, match=complaint):
+        quick("no such file.npz", **options)

@@ -1,0 +1,134 @@
+import json
+import os
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from prunecast.codesign import predict, prune
+from prunecast.errors import BadInput
+from prunecast.patterns import parse_pattern, weigh
+from tests.codesign.weights import uneven
+
+PATTERN = "tile-wise:64"
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "model.safetensors"
+    tensors = {
+        "a.weight": uneven(256, 128),
+        "b.weight": uneven(128, 128, seed=1, dtype=ml_dtypes.bfloat16),
+        "conv": uneven(64, 64, seed=2, dtype=np.float32).reshape(64, 16, 2, 2),
+        "a.bias": np.ones(256, np.float16),
+    }
+    save_file(tensors, path, metadata={"format": "pt"})
+    return path, tensors
+
+
+def test_what_is_written_is_the_input_with_zeros_where_the_mask_says(model, tmp_path):
+    path, tensors = model
+    recipe = prune(path, pattern=PATTERN, sparsity=0.5, out=tmp_path / "out")
+    written = load_file(tmp_path / "out" / "weights.safetensors")
+    assert set(written) == set(tensors)
+    np.testing.assert_array_equal(written["a.bias"], tensors["a.bias"])
+    for name in ("a.weight", "b.weight", "conv"):
+        before = tensors[name].reshape(tensors[name].shape[0], -1)
+        mask = parse_pattern(PATTERN).prune({name: weigh(name, before)}, 0.5)[name]
+        assert written[name].dtype == tensors[name].dtype
+        expected = np.where(mask, before, before.dtype.type(0)).reshape(tensors[name].shape)
+        np.testing.assert_array_equal(written[name], expected)
+    assert [layer.layer for layer in recipe.layers] == list(json_layers(tmp_path / "out"))
+
+
+def json_layers(folder):
+    return {layer["layer"]: layer for layer in json.loads((folder / "recipe.json").read_text())["layers"]}
+
+
+def test_the_recipe_says_how_it_was_made(model, tmp_path):
+    prune(model[0], pattern="TW:64", sparsity=0.5, out=tmp_path / "out", target=["a.weight"])
+    recipe = json.loads((tmp_path / "out" / "recipe.json").read_text())
+    assert recipe["schema_version"] == 1
+    assert (recipe["pattern"], recipe["sparsity"], recipe["scope"]) == (PATTERN, 0.5, "layer")
+    (layer,) = recipe["layers"]
+    assert (layer["layer"], layer["m"], layer["k"], layer["sparsity"]) == ("a.weight", 256, 128, 0.5)
+    assert 0.5 < layer["retained_importance"] < 1.0
+    hashed = predict(
+        model[0], gpu="t4", tokens=8, engine="model", crossovers=False, target=["a.weight"], kernels="csr"
+    )
+    assert recipe["weights_hash"] == hashed.provenance.weights_hash
+
+
+def test_layers_that_are_not_selected_go_through_unchanged(model, tmp_path):
+    prune(model[0], pattern=PATTERN, out=tmp_path / "out", ignore=["re:b"])
+    written = load_file(tmp_path / "out" / "weights.safetensors")
+    np.testing.assert_array_equal(written["b.weight"], model[1]["b.weight"])
+
+
+def test_the_outcome_is_an_input(model, tmp_path):
+    prune(model[0], pattern=PATTERN, sparsity=0.75, out=tmp_path / "out")
+    out = tmp_path / "out" / "weights.safetensors"
+    options = {"gpu": "h200-sxm", "tokens": 128, "engine": "model", "crossovers": False}
+    zeros = [row.sparsity for row in predict(out, pattern="zeros", **options) if row.kernel == "csr"]
+    assert zeros == [0.75, 0.75, 0.75]
+    before, after = (
+        {
+            row.layer: row.plan
+            for row in predict(source, pattern=PATTERN, sparsity=0.75, kernels="stspmm", **options)
+        }
+        for source in (model[0], out)
+    )
+    assert {name: plan.fingerprint() for name, plan in before.items()} == {
+        name: plan.fingerprint() for name, plan in after.items()
+    }
+
+
+def test_arrays_need_no_file(tmp_path):
+    prune({"w": uneven(64, 64)}, pattern="2:4", out=tmp_path / "out")
+    assert np.count_nonzero(load_file(tmp_path / "out" / "weights.safetensors")["w"]) == 64 * 64 // 2
+
+
+def test_an_older_outcome_is_replaced_whole_or_left_alone(model, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    prune(model[0], pattern=PATTERN, sparsity=0.5, out=out)
+    old = {file.name: file.read_bytes() for file in out.iterdir()}
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", fail)
+        with pytest.raises(BadInput, match="No space left on device"):
+            prune(model[0], pattern="2:4", out=out)
+    assert {file.name: file.read_bytes() for file in out.iterdir()} == old
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.safetensors", "out"]
+    prune(model[0], pattern="2:4", out=out)
+    assert json.loads((out / "recipe.json").read_text())["pattern"] == "2:4"
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"pattern": "tilewise"}, "unknown pattern"),
+        ({"pattern": "tile-wise:4096"}, "needs a matrix of 4096x1 or more"),
+        ({"pattern": PATTERN, "sparsity": 1.0}, "sparsity must be in"),
+        ({"pattern": "2:4", "sparsity": 0.9}, "only has sparsity 0.5"),
+        ({"pattern": PATTERN, "scope": "all"}, "scope: wanted"),
+        ({"pattern": PATTERN, "target": ["nothing"]}, "matches no tensor"),
+    ],
+)
+def test_bad_input_writes_nothing(model, tmp_path, options, complaint):
+    with pytest.raises(BadInput, match=complaint):
+        prune(model[0], out=tmp_path / "out", **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_folders_that_cannot_be_used(model, tmp_path):
+    with pytest.raises(BadInput, match="must lie in a folder that exists"):
+        prune(model[0], pattern=PATTERN, out=tmp_path / "no" / "out")
+    with pytest.raises(BadInput, match="out must be a folder, got the file"):
+        prune(model[0], pattern=PATTERN, out=model[0])
+    prune(model[0], pattern=PATTERN, out=tmp_path / "out")
+    with pytest.raises(BadInput, match="would overwrite the weights"):
+        prune(tmp_path / "out" / "weights.safetensors", pattern=PATTERN, out=tmp_path / "out")

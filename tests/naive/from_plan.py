@@ -1,0 +1,82 @@
+"""Reads a `KernelPlan` for the slow simulator, without the lowering that the engine needs."""
+
+from itertools import pairwise
+
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.plan import KernelPlan
+from prunecast.kernels.tensor_rate import tensor_fma_per_clk
+from prunecast.simulator import engine
+from tests.naive.records import POLICIES, Item, Kernel, Machine, Work
+
+__all__ = ["kernel_of", "machine_of", "work_of"]
+
+TICKS = 4096
+FMA_OF_A_WARP = 32
+
+
+def kernel_of(plan: KernelPlan) -> Kernel:
+    """The plan's programs and shapes."""
+    return Kernel(programs=plan.programs, stages=plan.resources.stages, **plan.shape._asdict())
+
+
+def machine_of(plan: KernelPlan, gpu: GpuSpec, lowered: engine.Machine, panel: int) -> Machine:
+    """The engine's numbers of the GPU, and the plan's rates of arithmetic per sub-partition."""
+    tensor_fma_per_clk_per_sm = (
+        0.0 if plan.tensor == "none" else tensor_fma_per_clk(gpu, plan.dtype, plan.tensor)
+    )
+    return Machine(
+        sms=lowered.sms,
+        partitions=lowered.partitions,
+        slots=lowered.slots,
+        policy=POLICIES[lowered.policy],
+        block_start=lowered.block_start,
+        barrier_latency=lowered.barrier_latency,
+        l2_latency=lowered.l2_latency,
+        dram_latency=lowered.dram_latency,
+        shared_latency=lowered.shared_latency,
+        tensor_latency=lowered.tensor_latency,
+        port_ticks_per_kib=lowered.port_ticks,
+        l2_ticks_per_kib=lowered.l2_ticks,
+        dram_ticks_per_kib=lowered.dram_ticks,
+        shared_ticks_per_kib=lowered.shared_ticks,
+        tensor_ticks_per_kfma=_whole_ticks(1024, tensor_fma_per_clk_per_sm / lowered.partitions),
+        fma_ticks=_whole_ticks(FMA_OF_A_WARP, gpu.fp32_fma_per_clk_per_sm / lowered.partitions),
+        l2_capacity=lowered.l2_capacity,
+        panel=panel,
+    )
+
+
+def _whole_ticks(amount: int, per_clk: float) -> int:
+    """Ticks for an amount; the twin takes only GPUs where they are whole numbers."""
+    ticks = amount * TICKS / per_clk if per_clk else 0.0
+    if not ticks.is_integer():
+        raise ValueError(f"{per_clk} per clock is no whole number of ticks for {amount}")
+    return int(ticks)
+
+
+def work_of(plan: KernelPlan) -> Work:
+    """The plan's work list as records."""
+    tiles, work = plan.tiles, plan.work
+    columns = [tuple(tiles.column_index[start:stop].tolist()) for start, stop in pairwise(tiles.column_start)]
+    rows = [int(stop - start) for start, stop in pairwise(tiles.row_start)]
+    items = [
+        Item(
+            tile=int(work.tile[i]),
+            k_start=int(work.k_start[i]),
+            k_count=int(work.k_stop[i] - work.k_start[i]),
+            rows=rows[work.tile[i]],
+            tokens=int(work.token_stop[i] - work.token_start[i]),
+            token_start=int(work.token_start[i]),
+            group=int(work.group[i]),
+            parts=int(work.parts[i]),
+            owner=bool(work.owner[i]),
+        )
+        for i in range(plan.item_count)
+    ]
+    return Work(
+        schedule=plan.schedule,
+        blocks=plan.blocks,
+        block_start=tuple(work.block_start.tolist()),
+        items=tuple(items),
+        columns=tuple(columns),
+    )

@@ -1,0 +1,51 @@
+"""Real kernels: the engine runs the lowered plan, its slow twin reads the plan itself, and they agree."""
+
+import pytest
+
+from prunecast.hardware.occupancy import occupancy
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels import PLANNERS, KernelPlan, plan_stspmm
+from prunecast.kernels.stspmm import ASSIGNMENTS
+from prunecast.simulator import POLICIES
+from prunecast.simulator.lower import lower
+from tests.kernels.layouts import elements_of_density, tiles_keeping, two_of_four
+from tests.naive.engine_adapter import launch_engine
+from tests.naive.from_plan import kernel_of, machine_of, work_of
+from tests.naive.simulator import simulate_naively
+from tests.toy_gpu import toy_gpu
+
+M, K, N = 200, 320, 150
+"""Ragged on purpose: no block is full at the edges."""
+TILES = tiles_keeping([300, 40, 0, 170], height=64, m=M, k=K)
+LAYOUTS = {
+    "dense": (M, K),
+    "tile-wise": (TILES,),
+    "stspmm": (TILES,),
+    "block-sparse": (TILES,),
+    "2:4": (two_of_four(M, K),),
+    "csr": (elements_of_density(M, K, 0.1),),
+}
+
+
+def assert_agree(plan: KernelPlan, gpu: GpuSpec, policy: str = "gty") -> None:
+    slots = occupancy(plan.resources, gpu).blocks_per_sm
+    lowered = lower(plan, gpu, slots=slots, policy=POLICIES[policy], clock_hz=gpu.max_clock_hz)
+    fast = launch_engine(lowered.machine, lowered.program, lowered.work)
+    machine = machine_of(plan, gpu, lowered.machine, lowered.work.panel)
+    assert fast == simulate_naively(machine, kernel_of(plan), work_of(plan))
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("kernel", PLANNERS)
+def test_every_kernel(kernel: str, capability: int) -> None:
+    gpu = toy_gpu(compute_capability=capability)
+    assert_agree(PLANNERS[kernel](*LAYOUTS[kernel], N, "fp16", gpu), gpu)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("assignment", ASSIGNMENTS)
+def test_split_tiles_under_every_assignment_and_policy(assignment: str, policy: str) -> None:
+    gpu = toy_gpu(sm_count=3)
+    plan = plan_stspmm(TILES, N, "fp16", gpu, assignment=assignment, split=2)
+    assert plan.work.parts.max() > 1
+    assert_agree(plan, gpu, policy)
