@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.kernels.plan import PlanDoesNotFit, Schedule
+from prunecast.kernels.program import Instruction, Op
 from prunecast.models.estimate import LEVELS
 from prunecast.models.roofline import estimate
 from prunecast.patterns.tile_map import TileMap
-from tests.models.hand_plans import hand_plan, one_role_programs
+from tests.models.hand_plans import hand_plan, one_role_programs, two_role_programs
 from tests.toy_gpu import toy_gpu
 
 # Room for one block on an SM
@@ -58,6 +59,34 @@ def test_the_port_binds_where_loads_and_stores_of_a_list_are_more():
     plan = hand_plan([256] * 4, 64, schedule=Schedule.STATIC, block_start=[0, 4], shared_bytes=LARGE)
     found = estimate(plan, toy_gpu(**ENDLESS, sm_count=1))
     assert found.cycles == 500 + 777 + 4 * 1152 + 33
+
+
+def test_long_ends_stop_the_copies_when_the_ring_is_full():
+    # Port 16 bytes/clk, two stages, 5000 more cycles at the end of an item: 5033. One step is on its way at a
+    # time: 7 + 20 + 1 + 1024 of port + 200 of latency + 20 = 1272 a step. Four steps, 5088, and during the
+    # end two more: 5033 - 2 * 1272 = 2489 in which nothing is copied.
+    producer, consumer = two_role_programs()
+    slow_end = replace(consumer, end=(*consumer.end, Instruction(Op.ISSUE, issue=5000)))
+    plan = hand_plan(
+        [256] * 2,
+        64,
+        programs=(producer, slow_end),
+        stages=2,
+        schedule=Schedule.STATIC,
+        block_start=[0, 2],
+        shared_bytes=LARGE,
+    )
+    found = estimate(plan, toy_gpu(**ENDLESS, sm_count=1, l2_port_bytes_per_clk_per_sm=16.0))
+    lead_in = 1 + 2 * 512 + 500 + 20
+    assert found.cycles == pytest.approx(500 + lead_in + 2 * (5088 + 2489))
+
+
+def test_last_stores_of_all_sms_queue_for_dram():
+    # DRAM 400 bytes/clk has time enough for the reads. The port binds each item, 10 * 256 + 128; then four
+    # times 8192 bytes of C wait for DRAM at once, 81.92 cycles, longer than the 33 that the port takes.
+    gpu = toy_gpu(l2_bytes_per_s=1e18, dram_bytes_per_s=400e9)
+    found = estimate(hand_plan([640] * 4, 64, shared_bytes=LARGE), gpu)
+    assert found.cycles == pytest.approx(500 + 777 + 2688 + 81.92)
 
 
 def test_hardware_dispatch_pays_start_and_lead_in_for_every_item():
@@ -172,17 +201,15 @@ def test_more_waves_are_never_faster(waves, more, dram_bytes_per_s):
     assert seconds(waves + more) >= seconds(waves) * (1 - 1e-12)
 
 
-BANDWIDTHS = (
-    "l2_bytes_per_s",
-    "dram_bytes_per_s",
-    "l2_port_bytes_per_clk_per_sm",
-    "shared_bytes_per_clk_per_sm",
-)
+# What an SM has for itself is tried with an endless chip: DRAM reads are spread over the SMs' time, so that
+# a faster port moves them too.
+ON_SM = {"l2_port_bytes_per_clk_per_sm": 64.0, "shared_bytes_per_clk_per_sm": 128.0}
+ON_CHIP = {"l2_bytes_per_s": 200e9, "dram_bytes_per_s": 100e9}
 
 
 @settings(deadline=None)
 @given(
-    field=st.sampled_from(BANDWIDTHS),
+    field=st.sampled_from([*ON_SM, *ON_CHIP]),
     factor=st.floats(1, 100),
     kept=st.lists(st.integers(1, 400), min_size=1, max_size=8),
     one_role=st.booleans(),
@@ -190,9 +217,10 @@ BANDWIDTHS = (
 def test_more_bandwidth_is_never_slower(field, factor, kept, one_role):
     programs = one_role_programs(4) if one_role else None
     plan = hand_plan(kept, 128, programs=programs, shared_bytes=LARGE)
-    base = toy_gpu()
-    wider = toy_gpu(**{field: getattr(base, field) * factor})
-    assert estimate(plan, wider).seconds <= estimate(plan, base).seconds * (1 + 1e-9)
+    chip = ENDLESS if field in ON_SM else ON_CHIP
+    base = {**chip, **ON_SM}
+    wider = {**base, field: base[field] * factor}
+    assert estimate(plan, toy_gpu(**wider)).seconds <= estimate(plan, toy_gpu(**base)).seconds * (1 + 1e-9)
 
 
 @settings(deadline=None)

@@ -33,9 +33,9 @@ def test_rows_of_b_that_no_tile_keeps_are_not_read():
 
 
 def test_l2_that_holds_one_item_but_not_two_reads_weights_again():
-    # One block at a time walks 2 tiles for each of 3 token ranges; an item touches 32 KiB of A and 32 KiB of B.
-    # A tile comes back after two items, 128 KiB; with room for 100 KiB all four later uses miss. A range of B
-    # comes back after one item, 64 KiB, and is still there.
+    # One block at a time walks 2 tiles for each of 3 token ranges; an item touches 32 KiB of A and 32 KiB of
+    # B. A tile comes back after two items, 128 KiB; with room for 100 KiB all four later uses miss. A range
+    # of B comes back after one item, 64 KiB, and is still there.
     plan = hand_plan([256] * 2, 192)
     assert traffic_of(plan, resident_blocks=1, l2_usable_bytes=100 * KIB).read_again_bytes == 4 * 32 * KIB
 

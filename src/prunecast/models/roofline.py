@@ -12,8 +12,8 @@ All in SM cycles until the last line:
 
 Left out: warps that get in each other's way inside an SM, blocks that drift apart or ask in bursts, and
 waiting for the other parts of a split tile. All of these take time, so the estimate tends to be low. DRAM
-reads are spread evenly over the launch although most come early, so that in a wave that is not full a few
-tokens more can come out about one percent faster.
+reads are spread evenly over the launch although most come early, so that where waves are not full a few
+tokens more, or a slower port, can come out faster by as much as a percent.
 """
 
 from typing import NamedTuple

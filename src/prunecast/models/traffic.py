@@ -95,7 +95,7 @@ def _read_again_bytes(
     as what all waves from the first to before the second touch; a piece is lost if that is more than
     `l2_usable_bytes`. Tiles that keep the share s of the columns are taken as independent: of a range of B
     of which the share c is there, each new tile brings in s * (1 - c). Left out: blocks of a wave that
-    drift apart, lines kept by luck, and C, which passes through.
+    drift apart, lines kept by luck (near the limit it is all or nothing), and C, which passes through.
     """
     items, work = amounts.items, plan.work
     weight = amounts.tokens / plan.n

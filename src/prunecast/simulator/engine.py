@@ -988,7 +988,7 @@ def _take_turns(mem, column, sm, t):
     _set_wake(mem, sm, soonest)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", nogil=True)
 def _run(mem, column):
     _build_queue(mem)
     for slot in range(mem[M_SLOTS]):

@@ -1,0 +1,51 @@
+// The records that the host hands to the tile kernel. `work_image.py` and `launch.py` build the same bytes.
+//
+// Item (int4): x first stage of the packed image; y k-steps | 16-column groups of the last step << 24;
+//   z tile; w first token. An item has at least two steps: shorter ones are filled up with the null stage.
+// Split (int4): x workspace slot (of this part, or of the owner's part 1); y other parts that an owner waits
+//   for; z reduction group; w 0 whole, 1 part that hands its sums over, 2 owner.
+#pragma once
+#include "ptx.cuh"
+
+constexpr int MOST_BLOCKS_IN_ARGS = 160;
+
+struct TileArgs {
+  const unsigned char* weights;  // [stage][BLOCK_M][64] elements, 16-byte chunk c of row r at c xor (r mod 8)
+  const int4* index;             // [stage][16] of 4: columns of rows t, t + 16, t + 32, t + 48; -1 for none
+  const int4* items;
+  const int4* splits;
+  const int* rows;               // [tile][BLOCK_M]: row of C, or -1
+  const unsigned char* b;        // (K, tokens) elements
+  unsigned char* c;              // (M, tokens) elements
+  const float* bias;             // (M,), read only with BIAS=1
+  float4* partials;              // [slot][warp][quad of registers][lane]
+  u32* counters;                 // [group][half][warp], zero before and after every launch
+  u64* clock;                    // 4 numbers: cycles and nanoseconds at start and end; or null
+  i64 b_row_bytes;
+  i64 c_row_bytes;
+  int tokens;                    // a multiple of 8
+  int null_stage;                // a stage of zeros without columns
+  int blocks_in_args;            // 0: one item per block, and `start` and `first` are not filled
+  int reserved;
+  int4 first[MOST_BLOCKS_IN_ARGS];     // first item of every block, so that it needs no load
+  int start[MOST_BLOCKS_IN_ARGS + 4];  // items of block i: start[i] to start[i + 1]
+};
+
+struct ItemRange {
+  int begin;
+  int end;
+};
+
+__device__ __forceinline__ ItemRange items_of_block(const TileArgs& args) {
+  const int block = blockIdx.x;
+  if (args.blocks_in_args == 0) return {block, block + 1};
+  return {args.start[block], args.start[block + 1]};
+}
+
+__device__ __forceinline__ int4 first_item(const TileArgs& args) {
+  return args.blocks_in_args == 0 ? load_early(args.items + blockIdx.x) : args.first[blockIdx.x];
+}
+
+__device__ __forceinline__ int real_steps(int4 item) { return item.y & 0xffffff; }
+__device__ __forceinline__ int steps_of(int4 item) { return max(real_steps(item), 2); }
+__device__ __forceinline__ int last_k16(int4 item) { return item.y >> 24; }

@@ -1,0 +1,40 @@
+"""Ceilings of an SM for the instructions of a plan, on the toy GPU (1024 fp16, 512 tf32 FMA/clk)."""
+
+from dataclasses import replace
+
+import pytest
+
+from prunecast.models.rates import sm_rates
+from tests.models.hand_plans import hand_plan
+from tests.toy_gpu import toy_gpu
+
+
+def rates_of(gpu, **changes):
+    return sm_rates(replace(hand_plan([64], 64), **changes), gpu)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "dtype", "fma_per_clk"),
+    [
+        ("wgmma", "fp16", 1024),
+        ("wgmma", "bf16", 1024),
+        ("wgmma", "fp32", 512),
+        ("mma", "fp16", 1024 * 0.63),
+        # Twice as fast over all elements, of which half are kept: as many kept ones
+        ("sparse-wgmma", "fp16", 1024),
+        ("sparse-mma", "fp32", 512 * 0.63),
+        ("none", "fp16", 0),
+    ],
+)
+def test_tensor_rate(tensor, dtype, fma_per_clk):
+    rates = rates_of(toy_gpu(mma_sync_share=0.63), tensor=tensor, dtype=dtype)
+    assert rates.tensor_fma_per_clk == pytest.approx(fma_per_clk)
+
+
+def test_sparse_instructions_that_gain_less_do_fewer_kept_products():
+    assert rates_of(toy_gpu(sparse_tensor_factor=1.5), tensor="sparse-wgmma").tensor_fma_per_clk == 768
+
+
+@pytest.mark.parametrize(("lanes", "cycles"), [(128, 1), (64, 2), (256, 1)])
+def test_a_warp_of_fp32_products_takes_at_least_its_issue_slot(lanes, cycles):
+    assert rates_of(toy_gpu(fp32_fma_per_clk_per_sm=lanes)).fp32_cycles == cycles
