@@ -49,6 +49,7 @@ def write_weights(
     unfinished = final.with_name(f".{final.name}.{uuid.uuid4().hex}")
     try:
         save_file(whole, unfinished, metadata=texts or None)
+        unfinished.chmod(0o644)  # save_file leaves 0600, which others could not read
         os.replace(unfinished, final)
     except (OSError, safetensors.SafetensorError) as error:
         raise BadInput(f"{final}: cannot be written: {' '.join(str(error).split())}") from error

@@ -1,0 +1,52 @@
+// Sizes of one compiled form of the tile kernel, all from the defines BLOCK_M, BLOCK_N and STAGES.
+//
+// Two consumer warpgroups share the block's tile of C: 64 rows each with 128 rows of weights, half of the
+// tokens each with 64. The registers of a warpgroup are cut into a first and a second part of its tokens, LOW
+// and HIGH, that can be multiplied and stored apart.
+#pragma once
+
+#ifndef SKEW
+#define SKEW 1
+#endif
+#ifndef BIAS
+#define BIAS 0
+#endif
+#ifndef ACTIVATION
+#define ACTIVATION 0  // 1 ReLU, 2 GELU
+#endif
+#ifndef FENCE
+#define FENCE 1
+#endif
+
+constexpr int WARPGROUP = 128;
+constexpr int THREADS = 3 * WARPGROUP;
+constexpr int PRODUCER_REGISTERS = 56;
+constexpr int CONSUMER_REGISTERS = 224;
+constexpr int CONSUMER_WARPS = 8;
+
+constexpr int WEIGHT_BYTES = BLOCK_M * 128;
+constexpr int TOKEN_BYTES = BLOCK_N * 128;
+constexpr int TOKEN_BLOCK_BYTES = 64 * 128;
+constexpr int STAGE_BYTES = WEIGHT_BYTES + TOKEN_BYTES;
+constexpr int HALF_TILE_BYTES = BLOCK_M * BLOCK_N;
+constexpr int STAGING_BYTES = HALF_TILE_BYTES < 32768 ? HALF_TILE_BYTES : 32768;
+constexpr int STAGING_AT = STAGES * STAGE_BYTES;
+constexpr int BARRIERS_AT = STAGING_AT + STAGING_BYTES;
+constexpr int SHARED_BYTES = BARRIERS_AT + 1024;
+
+constexpr bool SPLIT_ROWS = BLOCK_M == 128;
+constexpr int PART_TOKENS = SPLIT_ROWS ? BLOCK_N : BLOCK_N / 2;
+constexpr int LOW_TOKENS = PART_TOKENS == 192 ? 128 : PART_TOKENS / 2;
+constexpr int HIGH_TOKENS = PART_TOKENS - LOW_TOKENS;
+
+// Tokens of one trip through the staging buffer, and how many trips a warp's share of it holds
+constexpr int WARP_STAGING_BYTES = STAGING_BYTES / CONSUMER_WARPS;
+constexpr int CHUNK_TOKENS = WARP_STAGING_BYTES >= 2048 ? 64 : 32;
+constexpr int CHUNK_BYTES = 16 * CHUNK_TOKENS * 2;
+constexpr int CHUNKS_STAGED = WARP_STAGING_BYTES / CHUNK_BYTES;
+
+static_assert(BLOCK_M == 128 || BLOCK_M == 64, "weights are the 64-row operand");
+static_assert(BLOCK_N % 64 == 0 && PART_TOKENS >= 64 && PART_TOKENS <= 256, "tokens come in blocks of 64");
+static_assert(!SKEW || LOW_TOKENS % 64 == 0, "halves must start at a block of 64 tokens");
+static_assert(STAGE_BYTES % 1024 == 0 && STAGING_AT % 1024 == 0, "the swizzle repeats every 1024 bytes");
+static_assert(SHARED_BYTES <= 232448, "more shared memory than a block may have");
