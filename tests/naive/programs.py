@@ -48,6 +48,7 @@ _OUTSIDE = (
 )
 
 
+_block_k = st.sampled_from((8, 16, 24, 40))
 # Bytes of a full row of a tile of B; the first ones leave nothing of it in a ragged tile of five tokens.
 _row_bytes = st.sampled_from((1, 3, 20, 64))
 
@@ -149,7 +150,7 @@ def ring_kernels(draw: DrawFn) -> Kernel:
     consumers = [draw(_consumer(f"consumer {i}", lag)) for i in range(draw(st.integers(1, 2)))]
     programs = tuple(draw(st.permutations([draw(_producer()), *consumers])))
     stages = draw(st.integers(1 + lag, 4))
-    return Kernel(programs=programs, stages=stages, block_k=draw(st.sampled_from((8, 16, 24))))
+    return Kernel(programs=programs, stages=stages, block_k=draw(_block_k))
 
 
 @st.composite
@@ -171,7 +172,7 @@ def shared_kernels(draw: DrawFn, most_warps: int = 4) -> Kernel:
         else (*wait, *copies, *draw(_fillers(1)), mma),
         end=(Instruction(Op.SYNC), *draw(_epilogue())),
     )
-    return Kernel(programs=(program,), stages=stages, block_k=draw(st.sampled_from((8, 16, 24))))
+    return Kernel(programs=(program,), stages=stages, block_k=draw(_block_k))
 
 
 @st.composite
@@ -192,7 +193,7 @@ def register_kernels(draw: DrawFn, most_warps: int = 4) -> Kernel:
         ),
         end=draw(_epilogue()),
     )
-    return Kernel(programs=(program,), block_k=draw(st.sampled_from((8, 16, 24))))
+    return Kernel(programs=(program,), block_k=draw(_block_k))
 
 
 def kernels() -> st.SearchStrategy[Kernel]:

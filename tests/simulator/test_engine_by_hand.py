@@ -193,6 +193,26 @@ def test_barrier_latency_is_paid_by_sleepers_only(simulate: Simulate) -> None:
     assert simulate(machine, late, listed(Item())).cycles == 12
 
 
+def test_what_one_warp_does_reaches_another_in_the_next_cycle(simulate: Simulate) -> None:
+    copier = WarpProgram(role="copier", warps=1, step=(Instruction(Op.COPY_A, KIB),))
+    waiter = WarpProgram(role="waiter", warps=1, step=(Instruction(Op.WAIT_FULL),))
+    kernel = Kernel(programs=(copier, waiter), stages=1)
+    # 0: COPY_A, done at once; on the next sub-partition the wait is tried at 0 too and sleeps until 1 + 3.
+    # 4: WAIT_FULL, 5: EXIT.
+    result = simulate(Machine(barrier_latency=3), kernel, listed(Item()))
+    assert result.cycles == 6
+    assert spent(result) == {"issuing": 4, "wait data": 4}
+
+
+def test_tensor_pipe_works_for_all_columns_of_a_step(simulate: Simulate) -> None:
+    machine = Machine(tensor_ticks_per_kfma=8 * 4096, shared_ticks_per_kib=cycles_per_kib(10))
+    mma = Instruction(Op.MMA_SYNC, 1024, per_k16=True, operand_bytes=512)
+    kernel = replace(one_role(step=(mma,)), block_k=48)
+    result = simulate(machine, kernel, listed(Item(k_count=40)))
+    # 40 columns, k16 = 3. 0..2: MMA_SYNC; pipe until 24, operands until 15. 24: EXIT.
+    assert (result.cycles, result.sm_tensor_ticks) == (25, [24 * 4096])
+
+
 def test_split_with_fix_up(simulate: Simulate) -> None:
     machine = Machine(sms=2, port_ticks_per_kib=cycles_per_kib(4), l2_latency=10, barrier_latency=3)
     kernel = one_role(
