@@ -145,3 +145,14 @@ def tile_wise_2d(group, sparsity, height, divide_by_width=False, count_dead_rows
     for layer, i in gone:
         masks[layer][i] = [False] * len(masks[layer][i])
     return masks
+
+
+def balanced(matrix, sparsity, width):
+    mask = [[True] * len(row) for row in matrix]
+    for i, row in enumerate(matrix):
+        for first in range(0, len(row), width):
+            segment = list(range(first, min(first + width, len(row))))
+            lowest = sorted(segment, key=lambda j: (row[j], -j))
+            for j in lowest[: target(sparsity, len(segment))]:
+                mask[i][j] = False
+    return mask

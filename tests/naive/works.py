@@ -19,7 +19,7 @@ FEATURES = 64
 def machines(draw: DrawFn) -> Machine:
     """GPUs of one to four SMs, with latencies from nothing and costs far below to far above a cycle."""
     latency = st.integers(0, 12)
-    cost = st.sampled_from((0, 100, 4096, 20_000, 60_001))
+    cost = st.sampled_from((4096, 0, 100, 20_000, 60_001))
     return Machine(
         sms=draw(st.integers(1, 4)),
         partitions=draw(st.sampled_from((1, 2, 4))),
@@ -37,7 +37,7 @@ def machines(draw: DrawFn) -> Machine:
         shared_ticks_per_kib=draw(cost),
         tensor_ticks_per_kfma=draw(cost),
         fma_ticks=draw(st.sampled_from((0, 1, 4096, 9000))),
-        l2_capacity=draw(st.sampled_from((1, 300, 2000, 1 << 20))),
+        l2_capacity=draw(st.sampled_from((2000, 1 << 20, 300, 1))),
         panel=draw(st.sampled_from((1, 1, 4, 7))),
     )
 

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
-from prunecast.patterns.n_of_m import SMALL_GROUP, kept_in_tail, prune_n_of_m
+from prunecast.patterns.n_of_m import kept_in_tail, prune_n_of_m
+from prunecast.patterns.windows import SMALL_WINDOW
 from tests.naive import prune as naive
 from tests.patterns.matrices import importances
 
@@ -18,7 +19,7 @@ def test_same_as_sorting_each_group(matrix, m, data):
 
 @given(seed=st.integers(0, 99), n=st.integers(1, 20))
 def test_large_groups_are_ranked_alike(seed, n):
-    m = SMALL_GROUP + 4
+    m = SMALL_WINDOW + 4
     matrix = np.random.default_rng(seed).integers(0, 9, (70, 3 * m + 18)).astype(np.float64)
     np.testing.assert_array_equal(prune_n_of_m(matrix, n=n, m=m), naive.n_of_m(matrix.tolist(), n, m))
 

@@ -1,9 +1,12 @@
 """The two engines behind one call: the simulator, and the closed-form model."""
 
+import os
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from prunecast.codesign.choice import check_choice
+from prunecast.errors import BadInput
 from prunecast.hardware import STATES, GpuSpec
 from prunecast.kernels import PLANNERS, KernelPlan
 from prunecast.models import Estimate, estimate
@@ -28,6 +31,8 @@ def silent(stage: str, done: int, total: int) -> None:
 class Engine:
     """An engine on one GPU. Equal plans are run once: layers of one shape share their dense time.
 
+    Simulations run beside each other in threads, one per processor: the jitted loop holds no lock.
+
     Parameters
     ----------
     name : one of `ENGINES`
@@ -46,7 +51,10 @@ class Engine:
     state: str = "burst"
     launch: str = "graph"
     progress: Progress = silent
-    _known: dict[str, Outcome] = field(default_factory=dict, init=False, repr=False)
+    _known: dict[str, Future[Outcome]] = field(default_factory=dict, init=False, repr=False)
+    _threads: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(os.cpu_count() or 1), init=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         check_choice("engine", self.name, ENGINES)
@@ -55,18 +63,41 @@ class Engine:
 
     def run(self, plan: KernelPlan) -> Outcome:
         """Predict the run of a plan. Raises PlanDoesNotFit if no block of it fits on an SM."""
+        return self.start(plan).result()
+
+    def start(self, plan: KernelPlan) -> Future[Outcome]:
+        """Begin to predict the run of a plan; asking for the result raises what `run` raises."""
         key = plan.fingerprint()
         if key not in self._known:
             if self.name == "simulator":
-                self._known[key] = self._simulate(plan)
+                self._compile()
+                self._known[key] = self._threads.submit(self._simulate, plan)
             else:
-                self._known[key] = estimate(plan, self.gpu, state=self.state, launch=self.launch)
+                self._known[key] = _finished(lambda: self._estimate(plan))
         return self._known[key]
 
-    def _simulate(self, plan: KernelPlan) -> SimResult:
+    def stop(self) -> None:
+        """Give up what was started and not yet begun."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _compile(self) -> None:
+        """Before anything else a tiny run, so that a wait for the compiler is called what it is."""
         if not self._known:
-            # A tiny run first, so that a wait for the compiler is called what it is.
             self.progress("compiling the simulator (first run only)", 0, 1)
-            tiny = PLANNERS["dense"](64, 64, 64, "fp16", self.gpu)
-            simulate(tiny, self.gpu, state=self.state, launch=self.launch)
+            self._simulate(PLANNERS["dense"](64, 64, 64, "fp16", self.gpu))
+
+    def _simulate(self, plan: KernelPlan) -> SimResult:
         return simulate(plan, self.gpu, state=self.state, launch=self.launch)
+
+    def _estimate(self, plan: KernelPlan) -> Estimate:
+        return estimate(plan, self.gpu, state=self.state, launch=self.launch)
+
+
+def _finished(call: Callable[[], Outcome]) -> Future[Outcome]:
+    """A future that has run in this thread."""
+    future: Future[Outcome] = Future()
+    try:
+        future.set_result(call())
+    except BadInput as error:
+        future.set_exception(error)
+    return future

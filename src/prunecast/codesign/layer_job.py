@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -34,7 +35,7 @@ class LayerRows(NamedTuple):
 
 class _Run(NamedTuple):
     plan: KernelPlan
-    outcome: Outcome
+    outcome: Future[Outcome]
     note: str
 
 
@@ -69,18 +70,20 @@ class LayerJob:
     maker: MapMaker
 
     def predict(self, layer: Layer, tick: Callable[[], None]) -> LayerRows:
-        """Run all kernels on one layer; `tick` is called after each."""
+        """Run all kernels on one layer, beside each other; `tick` is called after each."""
         rows = LayerRows([], [])
-        for candidate in self.candidates:
+        for candidate, started in [(each, self._start(layer, each)) for each in self.candidates]:
             try:
-                run = self._run(layer, candidate)
+                if isinstance(started, BadInput):
+                    raise started
+                outcome = started.outcome.result()
             except BadInput as error:
                 if self.strict or candidate.kernel == "dense":
                     raise _named(layer, error) from error
                 rows.skipped.append(Skipped(layer=layer.name, kernel=candidate.kernel, reason=str(error)))
             else:
-                dense = rows.predictions[0].seconds if rows.predictions else run.outcome.seconds
-                rows.predictions.append(self._prediction(layer, run, dense))
+                dense = rows.predictions[0].seconds if rows.predictions else outcome.seconds
+                rows.predictions.append(self._prediction(layer, started, outcome, dense))
             tick()
         return rows
 
@@ -105,7 +108,14 @@ class LayerJob:
                 )
         return found
 
-    def _run(self, layer: Layer, candidate: Candidate) -> _Run:
+    def _start(self, layer: Layer, candidate: Candidate) -> _Run | BadInput:
+        """Plan one kernel and begin its run, or say why it cannot run this layer."""
+        try:
+            return self._begin(layer, candidate)
+        except BadInput as error:
+            return error
+
+    def _begin(self, layer: Layer, candidate: Candidate) -> _Run:
         dtype = kernel_dtype(layer, self.dtype)
         notes = [layer.note, f"{layer.dtype} weights run as {dtype}" if dtype != layer.dtype else None]
         if candidate.kernel == "dense":
@@ -114,7 +124,7 @@ class LayerJob:
             fitted = self.maker.map_of(layer.name, candidate.pattern, self.sparsity, natural=self.natural)
             notes += [fitted.note, self._sparsity_note(fitted.kept)]
             plan = plan_pruned(candidate.kernel, fitted.kept, n=self.n, dtype=dtype, gpu=self.engine.gpu)
-        return _Run(plan, self.engine.run(plan), "; ".join(note for note in notes if note))
+        return _Run(plan, self.engine.start(plan), "; ".join(note for note in notes if note))
 
     def _sparsity_note(self, kept: PrunedMap) -> str:
         """Says where a pattern is too coarse for a layer. Raises BadInput where nothing is left of it."""
@@ -132,8 +142,8 @@ class LayerJob:
         dtype = kernel_dtype(layer, self.dtype)
         return PLANNERS["dense"](*layer.weights.shape, self.n, dtype, self.engine.gpu)
 
-    def _prediction(self, layer: Layer, run: _Run, dense_seconds: float) -> Prediction:
-        plan, outcome = run.plan, run.outcome
+    def _prediction(self, layer: Layer, run: _Run, outcome: Outcome, dense_seconds: float) -> Prediction:
+        plan = run.plan
         interval = interval_s(plan.kernel, outcome.seconds)
         return Prediction(
             layer=layer.name,

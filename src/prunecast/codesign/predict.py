@@ -88,7 +88,10 @@ def _predict_layers(job: LayerJob, progress: Progress) -> list[LayerRows]:
     def tick() -> None:
         progress("predicting", next(ticks), total)
 
-    return [job.predict(layer, tick) for layer in layers]
+    try:
+        return [job.predict(layer, tick) for layer in layers]
+    finally:
+        job.engine.stop()
 
 
 def _find_crossovers(job: LayerJob, progress: Progress) -> tuple[Crossover, ...]:

@@ -5,22 +5,15 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import MatrixShape, Pattern, check_sparsity, parse_sizes
 from prunecast.patterns.tile_map import MaskArray, check_mask
+from prunecast.patterns.windows import keep_in_windows, kept_in_windows
 
 __all__ = ["NOfMPattern", "kept_in_tail", "prune_n_of_m"]
-
-SMALL_GROUP = 16
-"""Up to this group size, ranking by comparing all pairs beats a selection in each group."""
-
-ROWS_AT_ONCE = 64
-"""Rows ranked together: their temporaries stay in the caches."""
-
 
 def kept_in_tail(tail: int, *, n: int, m: int) -> int:
     """Elements kept in a last group of only `tail` elements: tail * n / m, halves rounded up."""
@@ -33,43 +26,8 @@ def prune_n_of_m(scores: ImportanceArray, *, n: int, m: int) -> MaskArray:
     Of equal scores the lower column is kept. Where K is no multiple of `m`, the last group keeps
     `kept_in_tail`.
     """
-    mask = np.empty(scores.shape, dtype=np.bool_)
-    full = scores.shape[1] // m * m
-    tail = scores.shape[1] - full
-    for start in range(0, scores.shape[0], ROWS_AT_ONCE):
-        rows = slice(start, start + ROWS_AT_ONCE)
-        if full:
-            mask[rows, :full] = _keep_highest(scores[rows, :full].reshape(-1, m), n).reshape(-1, full)
-        if tail:
-            mask[rows, full:] = _keep_highest(scores[rows, full:], kept_in_tail(tail, n=n, m=m))
-    return mask
-
-
-def _keep_highest(groups: ImportanceArray, count: int) -> MaskArray:
-    """(groups, size) flags of the `count` highest of each group, the lower place first among equals."""
-    if count in (0, groups.shape[1]):
-        return np.full(groups.shape, count > 0)
-    if groups.shape[1] <= SMALL_GROUP:
-        ranked: MaskArray = _rank(groups) < count
-        return ranked
-    threshold = np.partition(groups, -count, axis=1)[:, -count, None]
-    kept: MaskArray = groups > threshold
-    tied = groups == threshold
-    missing = count - kept.sum(axis=1, keepdims=True)
-    kept |= tied & (np.cumsum(tied, axis=1) <= missing)
-    return kept
-
-
-def _rank(groups: ImportanceArray) -> npt.NDArray[np.uint8]:
-    """(groups, size): how many members of the group beat each member."""
-    places = np.ascontiguousarray(groups.T)
-    rank: npt.NDArray[np.uint8] = np.zeros(places.shape, dtype=np.uint8)
-    for low in range(places.shape[0]):
-        for high in range(low + 1, places.shape[0]):
-            low_wins = places[low] >= places[high]
-            rank[high] += low_wins
-            rank[low] += ~low_wins
-    return rank.T
+    tail = kept_in_tail(scores.shape[1] % m, n=n, m=m)
+    return keep_in_windows(scores, width=m, keep=n, keep_in_tail=tail)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,15 +78,14 @@ class NOfMPattern(Pattern):
     def map(self, mask: MaskArray) -> ElementMap:
         """Kept elements in compressed rows; a group may keep fewer than it could, never more."""
         check_mask(mask, self.canonical)
-        starts = np.arange(0, mask.shape[1], self.m)
-        allowed = np.full(starts.size, self.n)
+        kept = kept_in_windows(mask, self.m)
+        allowed = np.full(kept.shape[1], self.n)
         if tail := mask.shape[1] % self.m:
             allowed[-1] = kept_in_tail(tail, n=self.n, m=self.m)
-        kept = np.add.reduceat(mask, starts, axis=1, dtype=np.int32)
         if (over := kept > allowed).any():
             row, group = (int(index[0]) for index in np.nonzero(over))
             raise BadInput(
                 f"mask is not {self.canonical}: row {row} keeps {kept[row, group]} of the {self.m} columns "
-                f"from {starts[group]}"
+                f"from {group * self.m}"
             )
         return element_map_from_mask(mask, self.canonical)

@@ -12,6 +12,7 @@ constexpr int PART_QUADS = PART_TOKENS / 8;  // groups of 4 registers of a threa
 constexpr int LANES_PER_ROW = CHUNK_TOKENS / 8;
 constexpr int ROWS_AT_ONCE = 32 / LANES_PER_ROW;
 constexpr int ROW_LOADS = 16 / ROWS_AT_ONCE;
+constexpr int LOADS_AT_ONCE = 4;           // of partial sums, 4 registers each
 
 // What a thread knows about the item it is going to finish.
 struct Ending {
@@ -122,6 +123,7 @@ __device__ __forceinline__ void hand_over(float4* to, const float (&sums)[4 * QU
   if (lane == 0) signal_add(counter);
 }
 
+// Adds the other parts. A few loads at a time: all at once would need more registers than there are.
 template <int QUADS>
 __device__ __forceinline__ void take_over(const float4* from, float (&sums)[4 * QUADS], int parts, u32* counter,
                                           int lane) {
@@ -130,15 +132,12 @@ __device__ __forceinline__ void take_over(const float4* from, float (&sums)[4 * 
     while (load_acquire(counter) != static_cast<u32>(parts)) patience.spend();
     *counter = 0;
   }
-  __syncwarp();
+#pragma unroll 1
   for (int part = 0; part < parts; ++part) {
 #pragma unroll
     for (int q = 0; q < QUADS; ++q) {
-      const float4 other = load_past_l1(from + q * 32);
-      sums[4 * q] += other.x;
-      sums[4 * q + 1] += other.y;
-      sums[4 * q + 2] += other.z;
-      sums[4 * q + 3] += other.w;
+      if (q % LOADS_AT_ONCE == 0) __syncwarp();
+      add_past_l1(sums + 4 * q, from + q * 32);
     }
     from += CONSUMER_WARPS * PART_QUADS * 32;
   }

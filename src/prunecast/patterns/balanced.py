@@ -1,0 +1,81 @@
+"""`balanced:64`: every segment of `width` neighbours in a row keeps equally many elements.
+
+The pattern of Yao et al., "Balanced Sparsity for Efficient DNN Inference on GPU" (AAAI'19): thresholds are
+local to a segment, so all lanes of a warp get equal work. Our own choices, where the paper is silent: a
+segment prunes as few elements as reach the sparsity (0.9 of 64 are 58), and so does a shorter last segment
+where the width does not divide K; of equal scores the lower column is kept.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from prunecast.errors import BadInput
+from prunecast.patterns.cut import elements_to_prune
+from prunecast.patterns.element_map import ElementMap, element_map_from_mask
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.pattern import MatrixShape, Pattern
+from prunecast.patterns.tile_map import MaskArray, check_mask
+from prunecast.patterns.windows import keep_in_windows, kept_in_windows
+
+__all__ = ["BalancedPattern", "prune_balanced"]
+
+
+def prune_balanced(scores: ImportanceArray, sparsity: float, *, width: int) -> MaskArray:
+    """Mask (M, K) without the lowest elements of each segment of `width` columns of a row."""
+    tail = scores.shape[1] % width
+    return keep_in_windows(
+        scores,
+        width=width,
+        keep=width - elements_to_prune(sparsity, width),
+        keep_in_tail=tail - elements_to_prune(sparsity, tail),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BalancedPattern(Pattern):
+    """Segments of `width` columns, the last one of a row possibly shorter."""
+
+    family: ClassVar[str] = "balanced"
+    example: ClassVar[str] = "balanced:64"
+
+    width: int
+
+    @property
+    def smallest(self) -> MatrixShape:
+        """One whole segment."""
+        return MatrixShape(1, self.width)
+
+    def sparsity_to_prune(self, sparsity: float | None) -> float:
+        """As given, refused where no element of a segment would be left."""
+        wanted = Pattern.sparsity_to_prune(self, sparsity)
+        if elements_to_prune(wanted, self.width) == self.width:
+            most = 1.0 - 1.0 / self.width
+            raise BadInput(
+                f"{self.canonical} keeps at least 1 of {self.width}: wanted a sparsity up to {most:.4g}, "
+                f"got {sparsity}"
+            )
+        return wanted
+
+    def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
+        """See `prune_balanced`; layers do not compete."""
+        return {
+            name: prune_balanced(scores, sparsity, width=self.width) for name, scores in importances.items()
+        }
+
+    def map(self, mask: MaskArray) -> ElementMap:
+        """Kept elements in compressed rows; whole segments keep equally many, and so do the short last ones."""
+        check_mask(mask, self.canonical)
+        kept = kept_in_windows(mask, self.width)
+        wanted = np.full(kept.shape[1], kept[0, 0])
+        if mask.shape[1] % self.width:
+            wanted[-1] = kept[0, -1]
+        if (other := kept != wanted).any():
+            row, segment = (int(index[0]) for index in np.nonzero(other))
+            raise BadInput(
+                f"mask is not {self.canonical}: row {row} keeps {kept[row, segment]} of the columns from "
+                f"{segment * self.width}, row 0 keeps {wanted[segment]} of a segment"
+            )
+        return element_map_from_mask(mask, self.canonical)
