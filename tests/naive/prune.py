@@ -4,6 +4,7 @@ Matrices are lists of rows of plain numbers; masks are lists of rows of bool. A 
 that share one sparsity.
 """
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -156,3 +157,51 @@ def balanced(matrix, sparsity, width):
             for j in lowest[: target(sparsity, len(segment))]:
                 mask[i][j] = False
     return mask
+
+
+def in_groups(matrix, sparsity, groups):
+    """Every group of rows keeps the columns of highest sum, the same number in all."""
+    k = len(matrix[0])
+    mask = [[False] * k for _ in matrix]
+    for rows in groups:
+        sums = [sum(matrix[i][j] for i in rows) for j in range(k)]
+        for j in sorted(range(k), key=lambda j: (-sums[j], j))[: k - target(sparsity, k)]:
+            for i in rows:
+                mask[i][j] = True
+    return mask
+
+
+def vector_wise(matrix, sparsity, height):
+    rows = list(range(len(matrix)))
+    return in_groups(matrix, sparsity, [rows[top : top + height] for top in range(0, len(rows), height)])
+
+
+def retained(matrix, mask):
+    return sum(
+        value
+        for row, kept in zip(matrix, mask, strict=True)
+        for value, keep in zip(row, kept, strict=True)
+        if keep
+    )
+
+
+def groupings(rows, height):
+    """All ways to cut rows into groups of `height`; what does not fill one is the last group of each."""
+    if len(rows) <= height:
+        yield [rows] if rows else []
+        return
+    if len(rows) % height:
+        for left in itertools.combinations(rows, len(rows) % height):
+            for rest in groupings([row for row in rows if row not in left], height):
+                yield [*rest, list(left)]
+        return
+    first, *others = rows
+    for mates in itertools.combinations(others, height - 1):
+        for rest in groupings([row for row in others if row not in mates], height):
+            yield [[first, *mates], *rest]
+
+
+def best_grouping(matrix, sparsity, height):
+    """Most importance that any grouping of the rows retains."""
+    every = groupings(list(range(len(matrix))), height)
+    return max(retained(matrix, in_groups(matrix, sparsity, groups)) for groups in every)

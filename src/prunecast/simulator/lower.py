@@ -100,7 +100,7 @@ def _program(plan: KernelPlan, gpu: GpuSpec, coarse: int) -> engine.Program:
         rank=np.concatenate([np.arange(count) for count in warps]),
         role_warps=np.array(warps, np.int64),
         full_arrivals=sum(_executions(program, program.step, COPIES) for program in plan.programs),
-        empty_arrivals=sum(_executions(program, program.end, (Op.RELEASE,)) for program in plan.programs),
+        empty_arrivals=sum(_releasing_warps(program) for program in plan.programs),
         part_signals=sum(_executions(program, program.end, (Op.STORE_PARTIAL,)) for program in plan.programs),
         block_m=plan.shape.block_m,
         block_n=plan.shape.block_n,
@@ -111,6 +111,12 @@ def _program(plan: KernelPlan, gpu: GpuSpec, coarse: int) -> engine.Program:
 def _executions(program: WarpProgram, code: Code, ops: tuple[Op, ...]) -> int:
     """How often the warps of a role run instructions of `ops` in one pass through `code`."""
     return sum(1 if ins.leader else program.warps for ins in code if ins.op in ops)
+
+
+def _releasing_warps(program: WarpProgram) -> int:
+    """Warps of a role that release every slot: in the step itself, or a step later and the last one in `end`."""
+    releases = [ins for ins in (*program.step, *program.end) if ins.op is Op.RELEASE]
+    return _executions(program, tuple(releases[:1]), (Op.RELEASE,))
 
 
 def _row(instruction: Instruction, plan: KernelPlan, gpu: GpuSpec, scale: int) -> list[int]:
