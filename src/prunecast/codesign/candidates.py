@@ -22,6 +22,8 @@ KERNELS_OF_FAMILY = {
     "dense": ("dense",),
     "tile-wise": ("tile-wise", "stspmm", "csr"),
     "tile-wise-2d": ("tile-wise", "stspmm", "csr"),
+    "vector-wise": ("tile-wise", "stspmm", "csr"),
+    "shuffled-block": ("tile-wise", "stspmm", "csr"),
     "block": ("block-sparse", "stspmm", "csr"),
     "2:4": ("2:4", "csr"),
 }

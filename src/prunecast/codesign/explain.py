@@ -92,7 +92,7 @@ def explain(
     job = prepare(weights, settings, progress).job
     layer = _only_layer(job)
     progress("predicting", 0, 1)
-    prediction = job.predict(layer, tick=lambda: None).predictions[-1]
+    prediction = job.collect(job.start(layer), tick=lambda: None).predictions[-1]
     progress("trying changes", 0, 1)
     case = _case(job, layer, prediction)
     return Explanation(

@@ -19,7 +19,7 @@ from prunecast.kernels import PLANNERS, KernelPlan
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.sources import Layer
 
-__all__ = ["LayerJob", "LayerRows", "kernel_dtype"]
+__all__ = ["LayerJob", "LayerRows", "StartedLayer", "kernel_dtype"]
 
 
 FAR_FROM_WANTED = 0.05
@@ -37,6 +37,14 @@ class _Run(NamedTuple):
     plan: KernelPlan
     outcome: Future[Outcome]
     note: str
+
+
+class StartedLayer(NamedTuple):
+    """A layer whose kernels are being run."""
+
+    layer: Layer
+    runs: list[_Run | BadInput]
+    """One per candidate; BadInput says why it cannot run this layer."""
 
 
 def kernel_dtype(layer: Layer, asked: str | None) -> str:
@@ -69,21 +77,29 @@ class LayerJob:
     strict: bool
     maker: MapMaker
 
-    def predict(self, layer: Layer, tick: Callable[[], None]) -> LayerRows:
-        """Run all kernels on one layer, beside each other; `tick` is called after each."""
-        rows = LayerRows([], [])
-        for candidate, started in [(each, self._start(layer, each)) for each in self.candidates]:
+    def start(self, layer: Layer) -> StartedLayer:
+        """Plan all kernels of one layer and begin their runs. Raises BadInput if one that must run cannot."""
+        runs = [self._start(layer, candidate) for candidate in self.candidates]
+        for candidate, run in zip(self.candidates, runs, strict=True):
+            if isinstance(run, BadInput) and self._must_run(candidate):
+                raise _named(layer, run) from run
+        return StartedLayer(layer, runs)
+
+    def collect(self, started: StartedLayer, tick: Callable[[], None]) -> LayerRows:
+        """Wait for the runs of one layer; `tick` is called after each."""
+        layer, rows = started.layer, LayerRows([], [])
+        for candidate, run in zip(self.candidates, started.runs, strict=True):
             try:
-                if isinstance(started, BadInput):
-                    raise started
-                outcome = started.outcome.result()
+                if isinstance(run, BadInput):
+                    raise run
+                outcome = run.outcome.result()
             except BadInput as error:
-                if self.strict or candidate.kernel == "dense":
+                if self._must_run(candidate):
                     raise _named(layer, error) from error
                 rows.skipped.append(Skipped(layer=layer.name, kernel=candidate.kernel, reason=str(error)))
             else:
                 dense = rows.predictions[0].seconds if rows.predictions else outcome.seconds
-                rows.predictions.append(self._prediction(layer, started, outcome, dense))
+                rows.predictions.append(self._prediction(layer, run, outcome, dense))
             tick()
         return rows
 
@@ -107,6 +123,9 @@ class LayerJob:
                     Crossover(layer=layer.name, kernel=candidate.kernel, pattern=name, sparsity=sparsity)
                 )
         return found
+
+    def _must_run(self, candidate: Candidate) -> bool:
+        return self.strict or candidate.kernel == "dense"
 
     def _start(self, layer: Layer, candidate: Candidate) -> _Run | BadInput:
         """Plan one kernel and begin its run, or say why it cannot run this layer."""

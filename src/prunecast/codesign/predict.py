@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from prunecast.codesign.crossover import Crossover
 from prunecast.codesign.engines import Progress, silent
-from prunecast.codesign.layer_job import LayerJob, LayerRows
+from prunecast.codesign.layer_job import LayerJob, LayerRows, StartedLayer
 from prunecast.codesign.layers import Source
 from prunecast.codesign.settings import Settings, prepare, provenance_of
 from prunecast.codesign.table import PredictionTable
@@ -71,27 +71,29 @@ def predict(
         ignore=ignore,
     )
     job, skipped = prepare(weights, settings, progress)
-    rows = _predict_layers(job, progress)
+    try:
+        # The simulations run in threads of their own while this one looks for crossovers.
+        started = [job.start(layer) for layer in job.maker.layers.values()]
+        found = _find_crossovers(job, progress) if crossovers else ()
+        rows = _collect(job, started, progress)
+    finally:
+        job.engine.stop()
     return PredictionTable(
         predictions=tuple(row for part in rows for row in part.predictions),
-        crossovers=_find_crossovers(job, progress) if crossovers else (),
+        crossovers=found,
         skipped=(*skipped, *(row for part in rows for row in part.skipped)),
         provenance=provenance_of(job, settings),
     )
 
 
-def _predict_layers(job: LayerJob, progress: Progress) -> list[LayerRows]:
-    layers = job.maker.layers.values()
+def _collect(job: LayerJob, started: Sequence[StartedLayer], progress: Progress) -> list[LayerRows]:
     ticks = itertools.count(1)
-    total = len(layers) * len(job.candidates)
+    total = len(started) * len(job.candidates)
 
     def tick() -> None:
         progress("predicting", next(ticks), total)
 
-    try:
-        return [job.predict(layer, tick) for layer in layers]
-    finally:
-        job.engine.stop()
+    return [job.collect(layer, tick) for layer in started]
 
 
 def _find_crossovers(job: LayerJob, progress: Progress) -> tuple[Crossover, ...]:

@@ -97,8 +97,8 @@ class Instruction(NamedTuple):
     amount: int = 0
     issue: int = 1
     per_k16: bool = False
-    """`amount`, `issue` and `operand_bytes` are for 16 kept columns, and scale with those of the step; amounts
-    in bytes per column (COPY_B, GATHER_B, LOAD_B) stay what they are."""
+    """`amount`, `issue` and `operand_bytes` are for 16 kept columns, and scale with those of the step;
+    amounts in bytes per column (COPY_B, GATHER_B, LOAD_B) stay what they are."""
     ahead: int = 0
     """Acts on the step this many steps later (a copy that runs ahead); skipped where there is none."""
     when: When = When.ALWAYS

@@ -114,7 +114,7 @@ def _executions(program: WarpProgram, code: Code, ops: tuple[Op, ...]) -> int:
 
 
 def _releasing_warps(program: WarpProgram) -> int:
-    """Warps of a role that release every slot: in the step itself, or a step later and the last one in `end`."""
+    """Warps of a role that release every slot: in its step, or a step later and the last one in `end`."""
     releases = [ins for ins in (*program.step, *program.end) if ins.op is Op.RELEASE]
     return _executions(program, tuple(releases[:1]), (Op.RELEASE,))
 
