@@ -1,8 +1,15 @@
-"""The closed room for CUDA C++ and CuPy launches: empty until the first kernel lands.
+"""The closed room for CUDA C++ and CuPy: a plan made to run on a GPU.
 
-Kernels will lie here as `.cu` files, compiled by NVRTC and launched by CuPy, each reading the columns of a
-`KernelPlan` as they are. Nothing outside this room may import CuPy except `prunecast.validation.measure`, and
-nothing here is needed to predict. Same floor as `prunecast.kernels`; read `prunecast/kernels/plan.py` first.
+    from prunecast.kernels.cuda.operator import compile
+    op = compile(plan, weights)
+    c = op(b)
+
+`build` compiles without a GPU, `pack` and `work_image` lay out bytes with NumPy alone; only `images`,
+`launch` and `operator` touch a device. Nothing here predicts, and nothing outside this room may import CuPy
+except `prunecast.validation.measure`. Same floor as `prunecast.kernels`.
+
+Read first: `prunecast/kernels/plan.py`, then `tile_sm90.cu` and, in this order, `tile_args.cuh`,
+`tile_shape.cuh`, `tile_ring.cuh`, `tile_producer.cuh`, `tile_consumer.cuh` and `tile_epilogue.cuh`.
 """
 
 __all__: list[str] = []

@@ -11,7 +11,7 @@ constexpr int MOST_BLOCKS_IN_ARGS = 160;
 
 struct TileArgs {
   const unsigned char* weights;  // [stage][BLOCK_M][64] elements, 16-byte chunk c of row r at c xor (r mod 8)
-  const int4* index;             // [stage][16] of 4: columns of rows t, t + 16, t + 32, t + 48; -1 for none
+  const int4* columns;           // [stage][16] of 4: columns of rows t, t + 16, t + 32, t + 48; -1 for none
   const int4* items;
   const int4* splits;
   const int* rows;               // [tile][BLOCK_M]: row of C, or -1
@@ -26,10 +26,12 @@ struct TileArgs {
   int tokens;                    // a multiple of 8
   int null_stage;                // a stage of zeros without columns
   int blocks_in_args;            // 0: one item per block, and `start` and `first` are not filled
-  int reserved;
+  int reserved[3];
   int4 first[MOST_BLOCKS_IN_ARGS];     // first item of every block, so that it needs no load
   int start[MOST_BLOCKS_IN_ARGS + 4];  // items of block i: start[i] to start[i + 1]
 };
+
+static_assert(sizeof(TileArgs) == 3344, "TILE_ARGS in launch.py has the same bytes");
 
 struct ItemRange {
   int begin;

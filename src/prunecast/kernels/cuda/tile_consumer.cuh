@@ -121,11 +121,10 @@ __device__ __forceinline__ void multiply_rest(Consumer& me, int4 item, Low& low,
   multiply_wait<1>();
 }
 
-__device__ __forceinline__ void consume(const TileArgs& args, u32 base, int thread) {
+__device__ __forceinline__ void consume(const TileArgs& args, ItemRange range, u32 base, int thread) {
   Consumer me(args, base, thread);
   Low low;
   High high;
-  const ItemRange range = items_of_block(args);
   int4 item = first_item(args);
   Ending ending = prepare_ending(args, range.begin, item, me.warp, me.lane);
   me.wait_full();
@@ -154,11 +153,10 @@ __device__ __forceinline__ void consume(const TileArgs& args, u32 base, int thre
 
 #else
 
-__device__ __forceinline__ void consume(const TileArgs& args, u32 base, int thread) {
+__device__ __forceinline__ void consume(const TileArgs& args, ItemRange range, u32 base, int thread) {
   Consumer me(args, base, thread);
   Low low;
   High high;
-  const ItemRange range = items_of_block(args);
   int4 item = first_item(args);
   for (int i = range.begin; i < range.end; ++i) {
     const int4 next = i + 1 < range.end ? load_early(args.items + i + 1) : item;

@@ -5,6 +5,7 @@
 // the owner adds them in the order of the parts, so that a result is the same in every run. The owner is part
 // 0. Rows of C are written where the row list says, 16 bytes a lane, at least 64 contiguous bytes a row.
 #pragma once
+#include "activation.cuh"
 #include "tile_args.cuh"
 #include "tile_shape.cuh"
 
@@ -12,7 +13,7 @@ constexpr int PART_QUADS = PART_TOKENS / 8;  // groups of 4 registers of a threa
 constexpr int LANES_PER_ROW = CHUNK_TOKENS / 8;
 constexpr int ROWS_AT_ONCE = 32 / LANES_PER_ROW;
 constexpr int ROW_LOADS = 16 / ROWS_AT_ONCE;
-constexpr int LOADS_AT_ONCE = 4;           // of partial sums, 4 registers each
+constexpr int LOADS_AT_ONCE = 8;           // of partial sums, 4 registers each
 
 // What a thread knows about the item it is going to finish.
 struct Ending {
@@ -37,30 +38,6 @@ __device__ __forceinline__ Ending prepare_ending(const TileArgs& args, int place
   ending.bias[0] = ending.bias[1] = 0.0f;
 #endif
   return ending;
-}
-
-__device__ __forceinline__ float activate(float x) {
-#if ACTIVATION == 1
-  return fmaxf(x, 0.0f);
-#elif ACTIVATION == 2
-  return 0.5f * x * (1.0f + erff(x * 0.70710678f));
-#else
-  return x;
-#endif
-}
-
-__device__ __forceinline__ u32 pack(float even, float odd, float bias) {
-#if BIAS
-  even += bias;
-  odd += bias;
-#endif
-  u32 both;
-#ifdef BF16
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(activate(odd)), "f"(activate(even)));
-#else
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(activate(odd)), "f"(activate(even)));
-#endif
-  return both;
 }
 
 // Chunk of 16 bytes at which chunk `chunk` of row `row` is staged, so that 8 rows meet 8 different banks.

@@ -13,7 +13,7 @@ struct Gather {
   int tokens_left;            // from this thread's chunk to the end of the row
 
   __device__ __forceinline__ void row(u32 to, int column) const {
-    if (column >= 0 && tokens_left >= BLOCK_N) {
+    if (column >= 0 && tokens_left > BLOCK_N - 64) {
       const unsigned char* source = from + column * row_bytes;
 #pragma unroll
       for (int block = 0; block < BLOCK_N / 64; ++block) {
@@ -53,13 +53,12 @@ __device__ __forceinline__ void fetch_stage(const TileArgs& args, const Gather& 
   barrier_arrive_after_copies(ring.full());
 }
 
-__device__ __forceinline__ void produce(const TileArgs& args, u32 base) {
+__device__ __forceinline__ void produce(const TileArgs& args, ItemRange range, u32 base) {
   Ring ring(base);
   const int row = threadIdx.x / 8, chunk = threadIdx.x % 8;
   const u32 offset = row * 128 + ((chunk ^ (row % 8)) * 16);
-  const ItemRange range = items_of_block(args);
   int4 item = first_item(args);
-  int4 columns = load_early(args.index + item.x * 16 + row);
+  int4 columns = load_early(args.columns + item.x * 16 + row);
   if (real_steps(item) == 0) columns = make_int4(-1, -1, -1, -1);
   bool first = true;
   for (int i = range.begin; i < range.end; ++i) {
@@ -69,7 +68,7 @@ __device__ __forceinline__ void produce(const TileArgs& args, u32 base) {
     for (int step = 0; step < steps; ++step) {
       const int stage = stage_of(args, item, step);
       const int after = step + 1 < steps ? stage_of(args, item, step + 1) : stage_of(args, next, 0);
-      const int4 columns_after = load_early(args.index + after * 16 + row);
+      const int4 columns_after = load_early(args.columns + after * 16 + row);
 #if PDL
       if (first) wait_for_last_launch();
 #endif

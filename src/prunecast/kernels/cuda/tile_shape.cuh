@@ -6,13 +6,10 @@
 #pragma once
 
 #ifndef SKEW
-#define SKEW 1
+#define SKEW 0
 #endif
-#ifndef BIAS
-#define BIAS 0
-#endif
-#ifndef ACTIVATION
-#define ACTIVATION 0  // 1 ReLU, 2 GELU
+#ifndef PDL
+#define PDL 1
 #endif
 #ifndef FENCE
 #define FENCE 1
@@ -20,8 +17,8 @@
 
 constexpr int WARPGROUP = 128;
 constexpr int THREADS = 3 * WARPGROUP;
-constexpr int PRODUCER_REGISTERS = 56;
-constexpr int CONSUMER_REGISTERS = 224;
+constexpr int PRODUCER_REGISTERS = 40;
+constexpr int CONSUMER_REGISTERS = 232;
 constexpr int CONSUMER_WARPS = 8;
 
 constexpr int WEIGHT_BYTES = BLOCK_M * 128;
@@ -50,3 +47,7 @@ static_assert(BLOCK_N % 64 == 0 && PART_TOKENS >= 64 && PART_TOKENS <= 256, "tok
 static_assert(!SKEW || LOW_TOKENS % 64 == 0, "halves must start at a block of 64 tokens");
 static_assert(STAGE_BYTES % 1024 == 0 && STAGING_AT % 1024 == 0, "the swizzle repeats every 1024 bytes");
 static_assert(SHARED_BYTES <= 232448, "more shared memory than a block may have");
+#ifdef PLAN_SHARED_BYTES
+static_assert(SHARED_BYTES == PLAN_SHARED_BYTES, "the plan gives a block another amount of shared memory");
+static_assert(THREADS == PLAN_THREADS, "the plan gives a block another number of threads");
+#endif

@@ -5,10 +5,8 @@
 // C are row-major with rows of `tokens` elements, 16-byte aligned. Sums are fp32. C is written exactly once at
 // every row of the row lists and nowhere else.
 //
-// Defines: BLOCK_M, BLOCK_N, STAGES; BF16; SKEW, BIAS, ACTIVATION, PDL, FENCE, GUARD (see the headers).
-#ifndef PDL
-#define PDL 0
-#endif
+// Defines: BLOCK_M, BLOCK_N, STAGES; BF16; SKEW, BIAS, ACTIVATION, PDL, FENCE, GUARD (see the headers);
+// PLAN_THREADS, PLAN_SHARED_BYTES: what the plan says, checked.
 #include "tile_consumer.cuh"
 #include "tile_producer.cuh"
 
@@ -20,6 +18,8 @@ __device__ __forceinline__ void read_clock(u64* clock) {
 extern "C" __global__ void __launch_bounds__(THREADS, 1) tile_sm90(const __grid_constant__ TileArgs args) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const u32 base = shared_address(shared);
+  const ItemRange range = items_of_block(args);
+  if (range.begin == range.end) return;
   if (threadIdx.x == 0) {
     if (base & 1023) __trap();
     start_ring(base);
@@ -33,10 +33,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) tile_sm90(const __grid_
     registers_give<PRODUCER_REGISTERS>();
     const bool timed = args.clock != nullptr && blockIdx.x == 0 && threadIdx.x == 0;
     if (timed) read_clock(args.clock);
-    produce(args, base);
+    produce(args, range, base);
     if (timed) read_clock(args.clock + 2);
   } else {
     registers_take<CONSUMER_REGISTERS>();
-    consume(args, base, threadIdx.x - WARPGROUP);
+    consume(args, range, base, threadIdx.x - WARPGROUP);
   }
 }

@@ -1,0 +1,323 @@
+"""The tile kernel on an H200 against cuBLAS: checked first, then timed, beside its goals.
+
+    python -m benchmarks.gpu_prepare build/gpu          # anywhere: plans and cubins
+    PRUNECAST_CACHE=build/gpu/cubin python -m benchmarks.gpu --plans build/gpu/plans.npz --out DIR [--quick]
+
+Protocol: fp16, fp32 accumulation, random normal data, burst (CUDA graphs of at most 4 ms, rests of 30 ms),
+inputs, weights and outputs rotated over more than twice the L2, cuBLAS and all variants in turn,
+median of 15. Writes DIR/gpu.json: every sample, clocks read in the kernel, device, driver, versions.
+"""
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from benchmarks.goals import Goal, print_goal
+from benchmarks.gpu_cases import LARGE, LAYERS, Case, full_cases, plans_of, quick_cases
+from benchmarks.gpu_check import Verdict, check, check_endings, check_forms, random_inputs
+from benchmarks.gpu_time import (
+    Contestant,
+    Sample,
+    contestant,
+    cublas_contestant,
+    rotations,
+    take_turns,
+    torch_contestant,
+)
+from prunecast.kernels import KernelPlan
+from prunecast.kernels.cuda.operator import compile
+
+VARIANTS: dict[str, dict[str, int]] = {"tile": {}, "tile no-skew": {"SKEW": 0}, "tile no-fence": {"FENCE": 0}}
+"""Contestants by the preprocessor names in which they differ from the plan's form."""
+
+
+def main() -> int:
+    """Check, time, print, write."""
+    options = _options()
+    out = Path(options.out)
+    out.mkdir(parents=True, exist_ok=True)
+    record: dict[str, Any] = {
+        "device": _device(),
+        "arguments": {k: str(v) for k, v in vars(options).items()},
+        "checks": [],
+        "cases": [],
+    }
+    try:
+        right = _check_all(options, record)
+        _save(record, out)
+        if right or options.time_anyway:
+            _time_all(options, record, out)
+    except Exception:
+        record["stopped"] = traceback.format_exc()
+        traceback.print_exc()
+    _save(record, out)
+    _print_tables(record)
+    return 1 if "stopped" in record else 0
+
+
+def _save(record: dict[str, Any], out: Path) -> None:
+    (out / "gpu.json").write_text(json.dumps(record, indent=1))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--plans", type=Path, default=None)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=460.0, help="start no case after this long")
+    parser.add_argument("--time-anyway", action="store_true", help="time even if a check fails")
+    parser.add_argument("--variants", default="tile,tile no-skew,tile no-fence")
+    return parser.parse_args()
+
+
+def _device() -> dict[str, str]:
+    query = "name,driver_version,clocks.sm,clocks.mem,power.draw,power.limit,temperature.gpu"
+    answer = subprocess.run(
+        ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return {
+        "nvidia-smi": answer.stdout.strip(),
+        "commit": commit.stdout.strip(),
+        "cupy": cp.__version__,
+        "numpy": np.__version__,
+        "python": sys.version.split()[0],
+        "cuda": str(cp.cuda.runtime.runtimeGetVersion()),
+    }
+
+
+def _check_all(options: argparse.Namespace, record: dict[str, Any]) -> bool:
+    """The guarded build first: it traps where the plain one would hang."""
+    verdicts: list[Verdict] = []
+    steps: list[Callable[[], list[Verdict]]] = [
+        lambda: check_forms(quick=True, changes={"GUARD": 1}),
+        lambda: check_forms(quick=options.quick, changes={}),
+        lambda: check_endings(quick=options.quick),
+    ]
+    for step in steps:
+        began = time.perf_counter()
+        found = step()
+        verdicts += found
+        wrong = [v for v in found if not v.passes]
+        print(f"checked {len(found)}, wrong {len(wrong)}, {time.perf_counter() - began:.1f} s", flush=True)
+        for v in wrong[:12]:
+            what = f"excess {v.excess:.3g}, {v.wrong_tiles} tiles, repeats {v.repeats}"
+            print(f"  WRONG {v.name}: {what}; {v.detail}")
+    record["checks"] = [{**v._asdict(), "passes": v.passes} for v in verdicts]
+    return all(v.passes for v in verdicts)
+
+
+def _time_all(options: argparse.Namespace, record: dict[str, Any], out: Path) -> None:
+    began = time.perf_counter()
+    cases = quick_cases() if options.quick else full_cases()
+    plans = plans_of(cases, options.plans)
+    stream = cp.cuda.Stream(non_blocking=True)
+    for layer in dict.fromkeys(case.layer for case in cases):
+        if time.perf_counter() - began > options.seconds:
+            print(f"out of time before {layer}")
+            break
+        own = [case for case in cases if case.layer == layer]
+        with stream:
+            record["cases"] += _time_layer(own, plans, stream, options)
+        stream.synchronize()
+        cp.get_default_memory_pool().free_all_blocks()
+        _save(record, out)
+
+
+def _time_layer(
+    cases: list[Case], plans: dict[str, KernelPlan], stream: Any, options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """All cases of one layer with its dense products, in turn."""
+    sets = _input_sets(cases[0])
+    contestants = _dense_contestants(stream, sets)
+    entries: dict[str, dict[str, Any]] = {}
+    for case in cases:
+        plan = plans[case.name]
+        for name in options.variants.split(","):
+            if VARIANTS[name] and case.density not in (0.25, 1.0):
+                continue
+            own = f"{case.name} | {name}"
+            entries[own] = _entry(case, plan, name)
+            contestants += _tile_contestants(own, plan, sets, stream, VARIANTS[name], entries)
+    samples = take_turns(stream, contestants, options.turns)
+    dense = [s for n, s in samples.items() if "|" not in n]
+    best = min(dense, key=lambda s: s.median)
+    for own, entry in entries.items():
+        _complete(entry, own, samples, best)
+        entry["dense"] = {s.name: s.seconds for s in dense}
+        print(_line(entry), flush=True)
+    return list(entries.values())
+
+
+def _input_sets(case: Case) -> list[tuple[Any, Any, Any]]:
+    """Rotating A (M, K), B (K, N) and C (M, N), fp16."""
+    random = cp.random.RandomState(1)
+    elements = case.m * case.k + case.k * case.n + case.m * case.n
+    shapes = ((case.m, case.k), (case.k, case.n))
+    return [
+        (
+            *(random.standard_normal(shape, dtype=cp.float32).astype(cp.float16) for shape in shapes),
+            cp.empty((case.m, case.n), cp.float16),
+        )
+        for _ in range(rotations(2 * elements))
+    ]
+
+
+def _dense_contestants(stream: Any, sets: list[tuple[Any, Any, Any]]) -> list[Contestant]:
+    found = [cublas_contestant(stream, sets, token_major=major) for major in (False, True)]
+    try:
+        found.append(torch_contestant(stream, sets))
+    except Exception as reason:
+        print(f"torch baseline left out: {reason}")
+    return found
+
+
+def _tile_contestants(
+    own: str,
+    plan: KernelPlan,
+    sets: list[tuple[Any, Any, Any]],
+    stream: Any,
+    changes: dict[str, int],
+    entries: dict[str, dict[str, Any]],
+) -> list[Contestant]:
+    """With and without overlapping launches, once the result has been found right."""
+    inputs = random_inputs(plan, seed=11)
+    operator = compile(plan, inputs.a, changes=changes)
+    verdict = check(own, operator, inputs, runs=3)
+    entries[own]["check"] = {**verdict._asdict(), "passes": verdict.passes}
+    if not verdict.passes:
+        print(f"  WRONG {verdict}", flush=True)
+        return []
+    del inputs
+    set_bytes = 2 * (plan.m * plan.k * plan.density + plan.k * plan.n + plan.m * plan.n)
+    count = max(rotations(set_bytes), 1)
+    operators = [operator, *(operator.copy() for _ in range(count - 1))]
+    bs, cs = _more(sets, count)
+
+    def launcher(overlap: bool) -> Callable[[int], object]:
+        def run(i: int) -> object:
+            operators[i].overlap = overlap
+            return operators[i](bs[i], out=cs[i])
+
+        return run
+
+    with_overlap = contestant(own, stream, launcher(True), sets=count, clock=operator.clock)
+    if changes:
+        return [with_overlap]
+    plain = contestant(f"{own} | no-pdl", stream, launcher(False), sets=count, clock=operator.clock)
+    return [with_overlap, plain]
+
+
+def _more(sets: list[tuple[Any, Any, Any]], count: int) -> tuple[list[Any], list[Any]]:
+    """B and C of `count` sets; sparse weights are smaller, so that more sets are needed to fill the L2."""
+    bs, cs = [s[1] for s in sets], [s[2] for s in sets]
+    while len(bs) < count:
+        bs.append(bs[len(bs) - len(sets)].copy())
+        cs.append(cp.empty_like(cs[0]))
+    return bs, cs
+
+
+def _entry(case: Case, plan: KernelPlan, variant: str) -> dict[str, Any]:
+    return {
+        "case": case._asdict(),
+        "name": case.name,
+        "layer": case.layer,
+        "variant": variant,
+        "block": list(plan.shape),
+        "blocks": plan.blocks,
+        "items": plan.item_count,
+        "split_items": int((plan.work.parts > 1).sum()),
+        "density": plan.density,
+        "fingerprint": plan.fingerprint(),
+    }
+
+
+def _complete(entry: dict[str, Any], own: str, samples: dict[str, Sample], best: Sample) -> None:
+    entry["dense_us"], entry["dense_name"] = best.median * 1e6, best.name
+    for key, name in (("burst", own), ("burst_no_pdl", f"{own} | no-pdl")):
+        if name not in samples:
+            continue
+        sample = samples[name]
+        entry[key] = {
+            "us": sample.median * 1e6,
+            "speedup": best.median / sample.median,
+            "clock_mhz": float(np.median(sample.clock_mhz)) if sample.clock_mhz else None,
+            "seconds": sample.seconds,
+        }
+
+
+def _line(entry: dict[str, Any]) -> str:
+    if "burst" not in entry:
+        return f"{entry['name']:<40} {entry['variant']:<14} WRONG"
+    burst, plain = entry["burst"], entry.get("burst_no_pdl")
+    case = entry["case"]
+    useful = 2 * case["m"] * case["k"] * case["n"] * entry["density"] / burst["us"] * 1e-6
+    without = f" no-pdl {plain['us']:8.1f} ({plain['speedup']:.2f}x)" if plain else ""
+    return (
+        f"{entry['name']:<38} {entry['variant']:<13} {entry['block'][0]}x{entry['block'][1]:<4}"
+        f"{entry['dense_us']:8.1f} us dense {burst['us']:8.1f} us {burst['speedup']:5.2f}x {useful:4.0f} TF"
+        f" {burst['clock_mhz'] or 0:5.0f} MHz{without}"
+    )
+
+
+def _geometric_mean(values: list[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
+
+
+def _print_tables(record: dict[str, Any]) -> None:
+    checks = record["checks"]
+    print(f"\n{record['device']['nvidia-smi']}")
+    print(f"checks: {sum(c['passes'] for c in checks)} of {len(checks)} right")
+    done = [e for e in record["cases"] if e["variant"] == "tile" and "burst" in e]
+    for entry in record["cases"]:
+        print(_line(entry))
+    goals = {0.25: (3.6, 3.0), 0.5: (1.9, 1.75), 0.1: (7.5, 5.2)}
+    for density, (large, every) in goals.items():
+        equal = [e for e in done if e["case"]["density"] == density and e["case"]["kept"] == "equal"]
+        equal = [e for e in equal if e["case"]["n"] > 64]
+        for title, layers, goal in (("five large", LARGE, large), ("twelve", LAYERS, every)):
+            names = {"x".join(map(str, layer)) for layer in layers}
+            speedups = [e["burst"]["speedup"] for e in equal if e["layer"] in names]
+            if speedups:
+                name = f"STSpMM {1 - density:.0%} sparse, {title} ({len(speedups)} measured), x"
+                print_goal(Goal(name=name, limit=goal, unit="x", at_least=True), _geometric_mean(speedups))
+    _print_other_goals(done)
+
+
+def _print_other_goals(done: list[dict[str, Any]]) -> None:
+    by_name = {e["name"]: e["burst"] for e in done}
+    dense = [e["burst"]["speedup"] for e in done if e["case"]["density"] == 1.0]
+    if dense:
+        share = Goal(name="dense identity map, share of cuBLAS speed", limit=97.0, unit="%", at_least=True)
+        print_goal(share, 100 * _geometric_mean(dense))
+    equal = by_name.get("4096x4096x4096 d=0.25 equal")
+    skewed = [e["burst"]["us"] for e in done if e["case"]["kept"] != "equal"]
+    if equal and skewed:
+        print_goal(
+            Goal(name="skewed maps against equal tiles, worst", limit=1.06, unit="x"),
+            max(skewed) / equal["us"],
+        )
+    for name, title, limit in (
+        ("4096x4096x4096 d=0.92 equal", "8 % sparse against dense", 1.0),
+        ("11008x4096x16 d=0.25 equal", "N = 16, 11008x4096, 75 % sparse", 2.5),
+    ):
+        if name in by_name:
+            print_goal(Goal(name=title, limit=limit, unit="x", at_least=True), by_name[name]["speedup"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""Cases of the GPU benchmark: layers, tile maps, and their plans, which may have been made elsewhere.
+
+The planner needs Numba, which a GPU machine may lack. From the file that `gpu_prepare` writes, a plan is put
+together again with the very work list, schedule and form that the planner chose.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from prunecast.errors import BadInput
+from prunecast.hardware import load_gpu
+from prunecast.kernels import KernelPlan, Schedule, WorkList, plan_stspmm
+from prunecast.kernels.order import Assigned
+from prunecast.kernels.shapes_wgmma import wgmma_variants
+from prunecast.kernels.tile_plan import tile_plan
+from prunecast.patterns import TileMap
+
+__all__ = [
+    "GPU",
+    "LARGE",
+    "LAYERS",
+    "Case",
+    "full_cases",
+    "plans_of",
+    "quick_cases",
+    "tile_map",
+    "write_plans",
+]
+
+GPU = load_gpu("h200-sxm")
+TILE_ROWS = 128
+
+
+class Case(NamedTuple):
+    """One product to be timed against dense."""
+
+    m: int
+    k: int
+    n: int
+    density: float
+    kept: str = "equal"
+    """How kept columns are spread over tiles: `equal`, `lognormal`, `one-full`, `ramp`."""
+
+    @property
+    def layer(self) -> str:
+        """M x K x N."""
+        return f"{self.m}x{self.k}x{self.n}"
+
+    @property
+    def name(self) -> str:
+        """Unique among the cases."""
+        return f"{self.layer} d={self.density:g} {self.kept}"
+
+
+LAYERS = (
+    (4096, 4096, 2048),
+    (11008, 4096, 2048),
+    (4096, 11008, 2048),
+    (4096, 4096, 4096),
+    (8192, 8192, 8192),
+    (4096, 1024, 8192),
+    (1024, 4096, 8192),
+    (3072, 768, 4096),
+    (768, 3072, 4096),
+    (512, 2048, 4096),
+    (256, 2304, 12544),
+    (512, 4608, 3136),
+)
+LARGE = tuple(layer for layer in LAYERS if layer[0] >= 4096 and layer[1] >= 4096)
+SKEWED = ("lognormal", "one-full", "ramp")
+
+
+def quick_cases() -> list[Case]:
+    """Four layers that stand for the rest."""
+    layers = (LAYERS[3], LAYERS[1], LAYERS[7], LAYERS[8])
+    return [Case(*layer, density) for layer in layers for density in (0.25, 1.0)]
+
+
+def full_cases() -> list[Case]:
+    """Every case that a goal speaks of."""
+    cases = [Case(*layer, density) for layer in LAYERS for density in (0.5, 0.25, 0.1)]
+    cases += [Case(*layer, 1.0) for layer in LARGE]
+    cases += [Case(4096, 4096, 4096, 0.25, kept) for kept in SKEWED]
+    return [*cases, Case(4096, 4096, 4096, 0.92), Case(11008, 4096, 16, 0.25)]
+
+
+def tile_map(case: Case) -> TileMap:
+    """Tiles of 128 rows with random kept columns; the same case gives the same map everywhere."""
+    rng = np.random.default_rng([case.m, case.k, round(1000 * case.density)])
+    row_start = np.minimum(np.arange(-(-case.m // TILE_ROWS) + 1) * TILE_ROWS, case.m)
+    counts = _kept_counts(case, row_start.size - 1, rng)
+    columns = [np.sort(rng.permutation(case.k)[:kept]) for kept in counts]
+    return TileMap(
+        m=case.m,
+        k=case.k,
+        row_start=row_start,
+        row_index=np.arange(case.m),
+        column_start=np.concatenate(([0], np.cumsum(counts))),
+        column_index=np.concatenate(columns),
+        pattern=f"tile-wise:{TILE_ROWS}",
+    )
+
+
+def _kept_counts(case: Case, tiles: int, rng: np.random.Generator) -> np.ndarray:
+    """Kept columns of each tile; the totals of all kinds are those of `equal`."""
+    equal = round(case.k * case.density)
+    if case.kept == "lognormal":
+        weight = rng.lognormal(0.0, 0.8, tiles)
+    elif case.kept == "ramp":
+        weight = np.arange(1, tiles + 1, dtype=float)
+    elif case.kept == "one-full":
+        weight = np.full(tiles, (equal * tiles - case.k) / (tiles - 1))
+        weight[0] = case.k
+    else:
+        return np.full(tiles, equal)
+    return _scaled(weight, equal * tiles, case.k)
+
+
+def _scaled(weight: np.ndarray, total: int, most: int) -> np.ndarray:
+    """Integers in proportion to `weight`, none above `most`, that add up to `total`."""
+    low, high = 0.0, total / weight.min()
+    for _ in range(200):
+        middle = (low + high) / 2
+        enough = np.minimum(np.floor(weight * middle), most).sum() >= total
+        low, high = (low, middle) if enough else (middle, high)
+    counts = np.minimum(np.floor(weight * high), most).astype(np.int64)
+    partial = np.flatnonzero(counts < most)  # a full tile stays full
+    heaviest = partial[np.argsort(-counts[partial], kind="stable")]
+    counts[heaviest[: counts.sum() - total]] -= 1
+    return counts
+
+
+def plans_of(cases: list[Case], file: Path | None) -> dict[str, KernelPlan]:
+    """Plans by name of the case, from the file or from the planner."""
+    if file is None:
+        return {case.name: plan_stspmm(tile_map(case), case.n, "fp16", GPU) for case in cases}
+    with np.load(file, allow_pickle=False) as stored:
+        return {case.name: _restore(case, stored) for case in cases}
+
+
+def _restore(case: Case, stored: np.lib.npyio.NpzFile) -> KernelPlan:
+    if f"{case.name}/form" not in stored:
+        raise BadInput(f"the file of plans has no case {case.name!r}")
+    block_m, block_n, schedule, blocks = (int(x) for x in stored[f"{case.name}/form"])
+    variants = wgmma_variants(GPU, "fp16", "wgmma")
+    variant = next(v for v in variants if v.shape[:2] == (block_m, block_n))
+    work = WorkList(*(stored[f"{case.name}/{column}"] for column in WorkList._fields))
+    assigned = Assigned(work, Schedule(schedule), blocks)
+    return tile_plan("stspmm", tile_map(case), case.n, variant, assigned, k_order="gather")
+
+
+def write_plans(file: Path) -> None:
+    """Plan all cases and keep their work lists and forms in `file`."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    columns = {}
+    for name, plan in plans_of([*full_cases(), *quick_cases()], None).items():
+        form = [plan.shape.block_m, plan.shape.block_n, int(plan.schedule), plan.blocks]
+        columns[f"{name}/form"] = np.array(form)
+        columns.update({f"{name}/{field}": getattr(plan.work, field) for field in WorkList._fields})
+    np.savez_compressed(file, **columns)

@@ -1,0 +1,70 @@
+"""Make on any machine what the GPU benchmark then only loads: plans and cubins.
+
+    python -m benchmarks.gpu_prepare build/gpu
+
+writes build/gpu/plans.npz and build/gpu/cubin; on the GPU machine set PRUNECAST_CACHE=build/gpu/cubin.
+"""
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from benchmarks.gpu_cases import GPU, write_plans
+from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, compile_cubin
+from prunecast.kernels.cuda.forms import ARCH
+from prunecast.kernels.shapes_wgmma import wgmma_variants
+
+__all__ = ["jobs"]
+
+CHANGES = ({}, {"GUARD": 1}, {"SKEW": 0}, {"FENCE": 0})
+FORMS = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128))
+
+
+def jobs() -> list[tuple[str, dict[str, int], bool]]:
+    """Source, defines and whether spills are allowed, of every build that the benchmark asks for."""
+    found: list[tuple[str, dict[str, int], bool]] = []
+    for dtype in ("fp16", "bf16"):
+        element = {"BF16": 1} if dtype == "bf16" else {}
+        found.append(("fill_rows.cu", {"BIAS": 0, "ACTIVATION": 0, **element}, False))
+        for activation in (0, 1, 2):
+            ending = {"BIAS": 1, "ACTIVATION": activation, **element}
+            found.append(("fill_rows.cu", ending, False))
+            found.append(("tile_sm90.cu", {**_form((128, 256), dtype), **ending}, False))
+        for form in FORMS:
+            for changes in CHANGES if dtype == "fp16" else CHANGES[:2]:
+                defines = {**_form(form, dtype), "BIAS": 0, "ACTIVATION": 0, **element, **changes}
+                found.append(("tile_sm90.cu", defines, "GUARD" in changes))
+    return found
+
+
+def _form(form: tuple[int, int], dtype: str) -> dict[str, int]:
+    variant = next(v for v in wgmma_variants(GPU, dtype, "wgmma") if v.shape[:2] == form)
+    part_tokens = form[1] if form[0] == 128 else form[1] // 2
+    return {
+        "BLOCK_M": form[0],
+        "BLOCK_N": form[1],
+        "STAGES": variant.resources.stages,
+        "PLAN_SHARED_BYTES": variant.resources.shared_bytes,
+        "PLAN_THREADS": variant.resources.threads,
+        "SKEW": int(part_tokens >= 128),
+    }
+
+
+def main() -> None:
+    """Write plans and cubins into the folder named on the command line."""
+    folder = Path(sys.argv[1])
+    write_plans(folder / "plans.npz")
+
+    def build(job: tuple[str, dict[str, int], bool]) -> CompiledKernel:
+        source, defines, allow_spills = job
+        return compile_cubin(
+            SOURCES / source, ARCH, defines, allow_spills=allow_spills, folder=folder / "cubin"
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        built = list(pool.map(build, jobs()))
+    print(f"{len(built)} cubins, {sum(k.cubin.stat().st_size for k in built) / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Which compiled form of the tile kernel a plan runs: the defines, checked against what the plan says."""
+
+from collections.abc import Mapping
+
+from prunecast.errors import BadInput
+from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, KernelBuildError, compile_cubin
+from prunecast.kernels.plan import KernelPlan
+
+__all__ = ["ACTIVATIONS", "ARCH", "build_fill", "build_tile_kernel", "check_form", "tile_defines"]
+
+ARCH = "sm_90a"
+ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2}
+_FORMS = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128))
+_SKEW_FROM_TOKENS = 128
+"""A warpgroup's tokens from which both halves of its part are whole 64-token blocks."""
+
+
+def check_form(plan: KernelPlan) -> None:
+    """Refuse plans that this kernel does not run, with `BadInput`."""
+    shape = plan.shape
+    if plan.tensor != "wgmma" or plan.inner is not None or plan.kernel == "dense":
+        raise BadInput(f"{plan.kernel}: the tile kernel runs tile maps on wgmma, the plan has {plan.tensor}")
+    if plan.dtype not in ("fp16", "bf16"):
+        raise BadInput(f"{plan.kernel}: the tile kernel takes fp16 or bf16, the plan has {plan.dtype}")
+    if (shape.block_m, shape.block_n) not in _FORMS or shape.block_k != 64:
+        known = ", ".join(f"{m} x {n}" for m, n in _FORMS)
+        raise BadInput(f"{plan.kernel}: block shapes are {known}; the plan has {tuple(shape)}")
+
+
+def tile_defines(
+    plan: KernelPlan,
+    *,
+    activation: str = "none",
+    bias: bool = False,
+    changes: Mapping[str, int] | None = None,
+) -> dict[str, int]:
+    """Preprocessor names of the form; `changes` override them, for experiments and debugging."""
+    check_form(plan)
+    if activation not in ACTIVATIONS:
+        raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+    shape, resources = plan.shape, plan.resources
+    part_tokens = shape.block_n if shape.block_m == 128 else shape.block_n // 2
+    defines = {
+        "BLOCK_M": shape.block_m,
+        "BLOCK_N": shape.block_n,
+        "STAGES": resources.stages,
+        "PLAN_SHARED_BYTES": resources.shared_bytes,
+        "PLAN_THREADS": resources.threads,
+        "SKEW": int(part_tokens >= _SKEW_FROM_TOKENS),
+        **_end_defines(plan.dtype, activation, bias=bias),
+    }
+    return {**defines, **(changes or {})}
+
+
+def build_tile_kernel(plan: KernelPlan, defines: Mapping[str, int]) -> CompiledKernel:
+    """Compile the form.
+
+    Raises
+    ------
+    KernelBuildError : as `compile_cubin`, or the registers differ from the plan's
+    """
+    kernel = compile_cubin(
+        SOURCES / "tile_sm90.cu", ARCH, defines, allow_spills=bool(defines.get("GUARD", 0))
+    )
+    if kernel.registers != plan.resources.registers_per_thread:
+        wanted = plan.resources.registers_per_thread
+        raise KernelBuildError(f"tile_sm90.cu uses {kernel.registers} registers, the plan says {wanted}")
+    return kernel
+
+
+def build_fill(dtype: str, activation: str, *, bias: bool) -> CompiledKernel:
+    """Compile the kernel that writes rows of C that lie in no tile."""
+    return compile_cubin(SOURCES / "fill_rows.cu", ARCH, _end_defines(dtype, activation, bias=bias))
+
+
+def _end_defines(dtype: str, activation: str, *, bias: bool) -> dict[str, int]:
+    defines = {"BIAS": int(bias), "ACTIVATION": ACTIVATIONS[activation]}
+    return {**defines, "BF16": 1} if dtype == "bf16" else defines

@@ -1,0 +1,67 @@
+"""The tile kernel in numpy, item by item, from the images that the device gets."""
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.kernels.cuda.pack import PackedWeights
+from prunecast.kernels.cuda.work_image import OWNER, PART, WorkImage
+from prunecast.kernels.plan import KernelPlan
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def run_images(plan: KernelPlan, packed: PackedWeights, work: WorkImage, b: FloatArray) -> FloatArray:
+    """C (M, N); elements that no item writes stay NaN. Weights are the bits of fp16."""
+    c = np.full((plan.m, plan.n), np.nan)
+    partials = np.full((max(work.slots, 1), *plan.shape[:2]), np.nan)
+    arrived = np.zeros(max(work.groups, 1), np.int64)
+    order = np.argsort(work.splits[:, 3] == OWNER, kind="stable")  # owners wait for the rest
+    for i in order:
+        sums = _multiply(packed, work.items[i], b, plan.shape.block_n)
+        slot, parts, group, action = work.splits[i]
+        if action == PART:
+            partials[slot] = sums
+            arrived[group] += 1
+            continue
+        if action == OWNER:
+            assert arrived[group] == parts
+            sums = sums + partials[slot : slot + parts].sum(axis=0)
+        _store(c, sums, packed.rows[work.items[i, 2]], int(work.items[i, 3]))
+    return c
+
+
+def _multiply(packed: PackedWeights, item: npt.NDArray[np.int32], b: FloatArray, block_n: int) -> FloatArray:
+    first, word, _, token = (int(x) for x in item)
+    real, last_k16 = word & 0xFFFFFF, word >> 24
+    steps = max(real, 2)
+    sums = np.zeros((packed.rows.shape[1], block_n))
+    for step in range(steps):
+        stage = first + step if step < real else packed.null_stage
+        k = 16 * (last_k16 if step + 1 == steps else 4)
+        sums += (_weights(packed, stage) @ _tokens(packed, stage, b, token, block_n, k))[:, :block_n]
+    return sums
+
+
+def _weights(packed: PackedWeights, stage: int) -> FloatArray:
+    swizzled = packed.weights[stage].view(np.float16).reshape(-1, 8, 8)
+    row, chunk = np.ogrid[: swizzled.shape[0], :8]
+    return swizzled[row, chunk ^ (row % 8)].reshape(-1, 64).astype(np.float64)
+
+
+def _tokens(packed: PackedWeights, stage: int, b: FloatArray, token: int, block_n: int, k: int) -> FloatArray:
+    """(64, block_n): zeros where no row of B is named, and beyond the last multiplied group."""
+    gathered = np.zeros((64, block_n))
+    for place in range(k):
+        column = packed.columns[stage, place % 16, place // 16]
+        if column >= 0:
+            row = b[column, token : token + block_n]
+            gathered[place, : row.size] = row
+    return gathered
+
+
+def _store(c: FloatArray, sums: FloatArray, rows: npt.NDArray[np.int32], token: int) -> None:
+    width = min(sums.shape[1], c.shape[1] - token)
+    for place, row in enumerate(rows):
+        if row >= 0:
+            assert np.isnan(c[row, token]), "an element of C is written twice"
+            c[row, token : token + width] = sums[place, :width]

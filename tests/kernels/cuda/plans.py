@@ -1,0 +1,42 @@
+"""Plans of the tile kernel with a given form, for tests of its images."""
+
+import numpy as np
+
+from prunecast.hardware import load_gpu
+from prunecast.kernels import KernelPlan
+from prunecast.kernels.order import Assigned, assign_hardware, assign_stream_k
+from prunecast.kernels.shapes_wgmma import wgmma_variants
+from prunecast.kernels.tile_plan import items_of, tile_plan
+from prunecast.patterns import TileMap
+
+GPU = load_gpu("h200-sxm")
+KEPT = (0, 1, 15, 16, 17, 63, 64, 65, 300)
+
+
+def ragged_map(block_m: int, k: int = 300, seed: int = 0) -> TileMap:
+    """A tile for every count of `KEPT`, rows shuffled, the last tile shorter, three rows in no tile."""
+    rng = np.random.default_rng(seed)
+    heights = np.full(len(KEPT), block_m)
+    heights[-1] = block_m // 2 + 3
+    m = int(heights.sum()) + 3
+    columns = [np.sort(rng.choice(k, min(kept, k), replace=False)) for kept in KEPT]
+    return TileMap(
+        m=m,
+        k=k,
+        row_start=np.concatenate(([0], np.cumsum(heights))),
+        row_index=rng.permutation(m)[: m - 3],
+        column_start=np.concatenate(([0], np.cumsum([c.size for c in columns]))),
+        column_index=np.concatenate(columns),
+        pattern=f"tile-wise:{block_m}",
+    )
+
+
+def plan_of(
+    tiles: TileMap, n: int, block_m: int, block_n: int, *, dtype: str = "fp16", blocks: int = 0
+) -> KernelPlan:
+    """One item per block, or equal shares of all k-steps for a persistent grid of `blocks` blocks."""
+    variants = wgmma_variants(GPU, dtype, "wgmma")
+    variant = next(v for v in variants if v.shape[:2] == (block_m, block_n))
+    items = items_of(tiles, variant, n, GPU)
+    assigned: Assigned = assign_stream_k(items, blocks, 64) if blocks else assign_hardware(items)
+    return tile_plan("stspmm", tiles, n, variant, assigned, k_order="gather")

@@ -1,0 +1,120 @@
+"""The gate: every form compiles without a GPU to what the plan says, with nothing serialised or spilled."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from prunecast.errors import BadInput
+from prunecast.kernels.cuda.build import SOURCES, KernelBuildError, compile_cubin
+from prunecast.kernels.cuda.forms import ARCH, build_fill, build_tile_kernel, tile_defines
+from prunecast.kernels.plan import KernelPlan
+from tests.kernels.cuda.plans import plan_of, ragged_map
+from tests.kernels.cuda.sass import opcodes
+
+pytest.importorskip("cuda.bindings.nvrtc")
+pytestmark = pytest.mark.compile
+
+FORMS = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128))
+SKEWED = (*FORMS[:3], (64, 256))
+
+
+def plan(form: tuple[int, int], dtype: str = "fp16") -> KernelPlan:
+    return plan_of(ragged_map(form[0]), 200, *form, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_has_the_resources_of_its_plan(form: tuple[int, int], dtype: str) -> None:
+    p = plan(form, dtype)
+    kernel = build_tile_kernel(p, tile_defines(p))  # threads and shared memory are checked by the source
+    assert kernel.registers == p.resources.registers_per_thread == 168
+    assert kernel.spill_bytes == 0
+    assert kernel.shared_bytes == 0
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_bias_and_activation_do_not_spill(activation: str) -> None:
+    p = plan((128, 256), "bf16")
+    assert build_tile_kernel(p, tile_defines(p, activation=activation, bias=True)).spill_bytes == 0
+
+
+@pytest.mark.parametrize("form", SKEWED)
+def test_whole_steps_multiply_all_tokens_at_once_and_ends_their_halves(form: tuple[int, int]) -> None:
+    """4 groups of 16 columns in a step, a tail is a loop and one more; see consume() for the places."""
+    p = plan(form)
+    part = form[1] if form[0] == 128 else form[1] // 2
+    found = opcodes(build_tile_kernel(p, tile_defines(p)).cubin)
+    wide = found[f"HGMMA.64x{part}x16.F32"]
+    halves = sum(n for name, n in found.items() if name.startswith("HGMMA")) - wide
+    assert wide == 2 * 4
+    assert halves == 2 * (4 + 4) + 2 * (2 + 2)
+    assert found["LDL"] == found["STL"] == 0
+
+
+@pytest.mark.parametrize("form", [(128, 64), (64, 128)])
+def test_narrow_parts_are_not_halved(form: tuple[int, int]) -> None:
+    p = plan(form)
+    found = opcodes(build_tile_kernel(p, tile_defines(p)).cubin)
+    assert {name for name in found if name.startswith("HGMMA")} == {"HGMMA.64x64x16.F32"}
+
+
+def test_the_producer_copies_16_bytes_at_a_time() -> None:
+    p = plan((128, 256))
+    found = opcodes(build_tile_kernel(p, tile_defines(p)).cubin)
+    copies = {name: n for name, n in found.items() if name.startswith("LDGSTS")}
+    assert copies
+    assert all(".128" in name for name in copies)
+
+
+def test_another_amount_of_shared_memory_than_the_plans_does_not_compile() -> None:
+    p = plan((128, 128))
+    wrong = {**tile_defines(p), "PLAN_SHARED_BYTES": p.resources.shared_bytes + 16}
+    with pytest.raises(KernelBuildError, match="another amount of shared memory"):
+        build_tile_kernel(p, wrong)
+
+
+def test_fill_compiles_for_every_element_type() -> None:
+    for dtype in ("fp16", "bf16"):
+        assert build_fill(dtype, "gelu", bias=True).spill_bytes == 0
+
+
+def test_a_serialised_kernel_is_refused(tmp_path: Path, cubins: Path) -> None:
+    """Two widths on the same registers, without `retie`, is what ptxas serialises."""
+    source = tmp_path / "mixed.cu"
+    for header in SOURCES.glob("*.cuh"):
+        (tmp_path / header.name).write_bytes(header.read_bytes())
+    source.write_text(
+        '#include "wgmma.cuh"\n'
+        'extern "C" __global__ void mixed(float* out, u64 w, u64 t) {\n'
+        "  float low[64], high[64];\n"
+        "  multiply_fence(); multiply(low, high, w, t, 0); multiply_commit();\n"
+        "  multiply_fence(); multiply(low, w, t, 1); multiply_commit(); multiply_wait<0>();\n"
+        "  for (int i = 0; i < 64; ++i) { out[i] = low[i]; out[64 + i] = high[i]; }\n}\n"
+    )
+    with pytest.raises(KernelBuildError, match="serialised"):
+        compile_cubin(source, ARCH, {}, folder=cubins)
+
+
+def test_the_cache_answers_a_second_call_and_keys_headers_too(tmp_path: Path) -> None:
+    header, source = tmp_path / "a.cuh", tmp_path / "k.cu"
+    header.write_text("#define VALUE 1\n")
+    source.write_text('#include "a.cuh"\nextern "C" __global__ void k(int* x) { *x = VALUE; }\n')
+    first = compile_cubin(source, ARCH, {}, folder=tmp_path)
+    record = first.cubin.with_suffix(".json")
+    record.write_text(json.dumps({**json.loads(record.read_text()), "registers": 99}))
+    assert compile_cubin(source, ARCH, {}, folder=tmp_path).registers == 99
+    header.write_text("#define VALUE 2\n")
+    assert compile_cubin(source, ARCH, {}, folder=tmp_path).registers != 99
+
+
+def test_what_does_not_compile_says_why(tmp_path: Path) -> None:
+    source = tmp_path / "k.cu"
+    source.write_text("this is no C++;")
+    with pytest.raises(KernelBuildError, match=r"k\.cu"):
+        compile_cubin(source, ARCH, {}, folder=tmp_path)
+
+
+def test_an_unknown_activation_is_refused() -> None:
+    with pytest.raises(BadInput, match="activation must be one of none, relu, gelu"):
+        tile_defines(plan((128, 256)), activation="tanh")
