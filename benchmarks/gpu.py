@@ -23,7 +23,7 @@ import cupy as cp
 import numpy as np
 
 from benchmarks.goals import Goal, print_goal
-from benchmarks.gpu_cases import LARGE, LAYERS, Case, full_cases, plans_of, quick_cases
+from benchmarks.gpu_cases import LARGE, LAYERS, Case, full_cases, plans_of, quick_cases, split_cases
 from benchmarks.gpu_check import Verdict, check, check_endings, check_forms, random_inputs
 from benchmarks.gpu_time import (
     Contestant,
@@ -74,6 +74,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", required=True)
     parser.add_argument("--plans", type=Path, default=None)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--splits", action="store_true", help="time split plans beside whole ones")
     parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=460.0, help="start no case after this long")
     parser.add_argument("--time-anyway", action="store_true", help="time even if a check fails")
@@ -123,7 +124,7 @@ def _check_all(options: argparse.Namespace, record: dict[str, Any]) -> bool:
 
 def _time_all(options: argparse.Namespace, record: dict[str, Any], out: Path) -> None:
     began = time.perf_counter()
-    cases = quick_cases() if options.quick else full_cases()
+    cases = split_cases() if options.splits else quick_cases() if options.quick else full_cases()
     plans = plans_of(cases, options.plans)
     stream = cp.cuda.Stream(non_blocking=True)
     for layer in dict.fromkeys(case.layer for case in cases):

@@ -25,6 +25,7 @@ __all__ = [
     "full_cases",
     "plans_of",
     "quick_cases",
+    "split_cases",
     "tile_map",
     "write_plans",
 ]
@@ -42,6 +43,8 @@ class Case(NamedTuple):
     density: float
     kept: str = "equal"
     """How kept columns are spread over tiles: `equal`, `lognormal`, `one-full`, `ramp`."""
+    whole: bool = False
+    """Whether the planner may not split tiles."""
 
     @property
     def layer(self) -> str:
@@ -51,7 +54,7 @@ class Case(NamedTuple):
     @property
     def name(self) -> str:
         """Unique among the cases."""
-        return f"{self.layer} d={self.density:g} {self.kept}"
+        return f"{self.layer} d={self.density:g} {self.kept}{' whole' if self.whole else ''}"
 
 
 LAYERS = (
@@ -76,6 +79,19 @@ def quick_cases() -> list[Case]:
     """Four layers that stand for the rest."""
     layers = (LAYERS[3], LAYERS[1], LAYERS[7], LAYERS[8])
     return [Case(*layer, density) for layer in layers for density in (0.25, 1.0)]
+
+
+def split_cases() -> list[Case]:
+    """Plans that split tiles beside plans that may not: what splitting costs and gains."""
+    split = [
+        *(Case(11008, 4096, 2048, density) for density in (0.5, 0.25, 0.1)),
+        *(Case(8192, 8192, 8192, density) for density in (0.25, 0.1)),
+        *(Case(512, 4608, 3136, density) for density in (0.5, 0.25)),
+        Case(512, 2048, 4096, 0.25),
+        Case(256, 2304, 12544, 0.25),
+        *(Case(4096, 4096, 4096, 0.25, kept) for kept in ("equal", "lognormal", "one-full")),
+    ]
+    return [case._replace(whole=whole) for case in split for whole in (False, True)]
 
 
 def full_cases() -> list[Case]:
@@ -135,9 +151,13 @@ def _scaled(weight: np.ndarray, total: int, most: int) -> np.ndarray:
 def plans_of(cases: list[Case], file: Path | None) -> dict[str, KernelPlan]:
     """Plans by name of the case, from the file or from the planner."""
     if file is None:
-        return {case.name: plan_stspmm(tile_map(case), case.n, "fp16", GPU) for case in cases}
+        return {case.name: _plan(case) for case in cases}
     with np.load(file, allow_pickle=False) as stored:
         return {case.name: _restore(case, stored) for case in cases}
+
+
+def _plan(case: Case) -> KernelPlan:
+    return plan_stspmm(tile_map(case), case.n, "fp16", GPU, split=None if case.whole else "auto")
 
 
 def _restore(case: Case, stored: np.lib.npyio.NpzFile) -> KernelPlan:
@@ -155,7 +175,7 @@ def write_plans(file: Path) -> None:
     """Plan all cases and keep their work lists and forms in `file`."""
     file.parent.mkdir(parents=True, exist_ok=True)
     columns = {}
-    for name, plan in plans_of([*full_cases(), *quick_cases()], None).items():
+    for name, plan in plans_of([*full_cases(), *quick_cases(), *split_cases()], None).items():
         form = [plan.shape.block_m, plan.shape.block_n, int(plan.schedule), plan.blocks]
         columns[f"{name}/form"] = np.array(form)
         columns.update({f"{name}/{field}": getattr(plan.work, field) for field in WorkList._fields})

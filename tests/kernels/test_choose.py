@@ -7,7 +7,7 @@ from prunecast.hardware.load import load_gpu
 from prunecast.kernels.choose import Demand, best, candidates
 from prunecast.kernels.dense import choose_dense
 from prunecast.kernels.plan import PlanDoesNotFit
-from prunecast.kernels.step_cost import fix_up_cycles, step_cost
+from prunecast.kernels.step_cost import FIX_UP_OVER_TRANSFER, fix_up_cycles, step_cost
 from prunecast.kernels.stspmm import choose_stspmm
 from prunecast.kernels.tile_shapes import tile_variants
 from prunecast.kernels.tile_wise import choose_tile_wise
@@ -37,7 +37,8 @@ def test_few_tokens_few_busy_sms_and_clusters_read_less():
 
 def test_the_sums_of_a_part_pass_the_l2_port():
     gpu = toy_gpu()
-    assert fix_up_cycles(tile_variants(gpu, "fp16", 128)[0], gpu) == 128 * 256 * 4 / 64 + 200
+    transfer_cycles = 128 * 256 * 4 / 64 + 200
+    assert fix_up_cycles(tile_variants(gpu, "fp16", 128)[0], gpu) == FIX_UP_OVER_TRANSFER * transfer_cycles
 
 
 def test_a_candidate_by_hand():

@@ -134,15 +134,14 @@ __device__ __forceinline__ float load_early(const float* from) {
   return v;
 }
 
-// Adds four sums that another block has written; past the L1.
-__device__ __forceinline__ void add_past_l1(float* sums, const float4* from) {
-  asm volatile(
-      "{\n.reg .f32 a, b, c, d;\n"
-      "ld.global.cg.v4.f32 {a, b, c, d}, [%4];\n"
-      "add.f32 %0, %0, a;\nadd.f32 %1, %1, b;\nadd.f32 %2, %2, c;\nadd.f32 %3, %3, d;\n}"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "l"(from)
-      : "memory");
+// Four sums that another block has written; past the L1.
+__device__ __forceinline__ float4 load_past_l1(const float4* from) {
+  float4 v;
+  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "l"(from)
+               : "memory");
+  return v;
 }
 
 __device__ __forceinline__ void store_16(void* to, uint4 v) {

@@ -100,10 +100,28 @@ __device__ __forceinline__ void hand_over(float4* to, const float (&sums)[4 * QU
   if (lane == 0) signal_add(counter);
 }
 
-// Adds the other parts. A few loads at a time: all at once would need more registers than there are.
+// Adds QUADS groups of four sums. All loads are on their way before the first is added: one at a time, each waits
+// for the L2 by itself, 32 times per part.
+template <int QUADS>
+__device__ __forceinline__ void add_quads(float* sums, const float4* from) {
+  float4 other[QUADS];
+#pragma unroll
+  for (int q = 0; q < QUADS; ++q) other[q] = load_past_l1(from + q * 32);
+#pragma unroll
+  for (int q = 0; q < QUADS; ++q) {
+    sums[4 * q] += other[q].x;
+    sums[4 * q + 1] += other[q].y;
+    sums[4 * q + 2] += other[q].z;
+    sums[4 * q + 3] += other[q].w;
+  }
+}
+
+// Adds the other parts, LOADS_AT_ONCE at a time: all at once would need more registers than there are.
 template <int QUADS>
 __device__ __forceinline__ void take_over(const float4* from, float (&sums)[4 * QUADS], int parts, u32* counter,
                                           int lane) {
+  constexpr int BATCH = QUADS < LOADS_AT_ONCE ? QUADS : LOADS_AT_ONCE;
+  static_assert(QUADS % BATCH == 0);
   if (lane == 0) {
     Patience patience;
     while (load_acquire(counter) != static_cast<u32>(parts)) patience.spend();
@@ -112,9 +130,9 @@ __device__ __forceinline__ void take_over(const float4* from, float (&sums)[4 * 
 #pragma unroll 1
   for (int part = 0; part < parts; ++part) {
 #pragma unroll
-    for (int q = 0; q < QUADS; ++q) {
-      if (q % LOADS_AT_ONCE == 0) __syncwarp();
-      add_past_l1(sums + 4 * q, from + q * 32);
+    for (int q = 0; q < QUADS; q += BATCH) {
+      __syncwarp();
+      add_quads<BATCH>(sums + 4 * q, from + q * 32);
     }
     from += CONSUMER_WARPS * PART_QUADS * 32;
   }
