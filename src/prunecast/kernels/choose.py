@@ -13,7 +13,7 @@ import numpy as np
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import PlanDoesNotFit
-from prunecast.kernels.step_cost import fix_up_cycles, step_cost
+from prunecast.kernels.step_cost import fix_up_cycles, step_cost, transfer_cycles
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.patterns.tile_map import IntArray
 
@@ -122,7 +122,8 @@ def _candidate(
     together = max(min(blocks_per_sm, -(-items // gpu.sm_count)), 1)
     waves = items / (gpu.sm_count * together)
     mean, longest = (steps / pieces * step * together for steps in (load.mean_steps, load.longest_steps))
-    fix_up = pieces * fix_up_cycles(variant, gpu) if pieces > 1 else 0.0
+    # Cut along K at launch, as libraries do it; what the tile kernel's own hand-over costs counts below.
+    fix_up = pieces * transfer_cycles(variant, gpu) if pieces > 1 else 0.0
     whole = max(math.ceil(waves) * (mean + ITEM_OVERHEAD_CYCLES + fix_up), longest + ITEM_OVERHEAD_CYCLES)
     evened = max(waves * mean, min(longest, FEWEST_STEPS_PER_PIECE * step * together))
     evened += max(waves, 1.0) * ITEM_OVERHEAD_CYCLES + 2 * fix_up_cycles(variant, gpu)

@@ -6,7 +6,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
 from prunecast.kernels.tile_variant import TileVariant
 
-__all__ = ["StepCost", "fix_up_cycles", "step_cost"]
+__all__ = ["StepCost", "fix_up_cycles", "step_cost", "transfer_cycles"]
 
 
 class StepCost(NamedTuple):
@@ -52,12 +52,18 @@ def step_cost(
 
 
 FIX_UP_OVER_TRANSFER = 4
-"""A hand-over takes this many times the bare transfer: waits for the L2 that nothing hides. Own measurement,
-H200, 2026-11-20 (`benchmarks/measured/h200-sxm-tile-kernel-2026-11-20-splits.json`): two parts of a 128 x 256
-tile cost 10,000 SM cycles, three 18,000, where a transfer takes 2,300."""
+"""A hand-over between blocks of the project's tile kernel takes this many times the bare transfer: waits for
+the L2 that nothing hides. Own measurement, H200, 2026-11-20: two parts of a 128 x 256 tile cost 10,000 SM
+cycles, three 18,000, where a transfer takes 2,300
+(`benchmarks/measured/h200-sxm-tile-kernel-2026-11-20-splits.json`)."""
+
+
+def transfer_cycles(variant: TileVariant, gpu: GpuSpec) -> float:
+    """SM cycles in which the fp32 sums of one part of a full tile pass the L2 port, one way."""
+    size = variant.shape.block_m * variant.shape.block_n * 4
+    return size / gpu.l2_port_bytes_per_clk_per_sm + gpu.l2_latency_cycles
 
 
 def fix_up_cycles(variant: TileVariant, gpu: GpuSpec) -> float:
-    """SM cycles to write, or to read, the fp32 sums of one part of a full tile."""
-    size = variant.shape.block_m * variant.shape.block_n * 4
-    return FIX_UP_OVER_TRANSFER * (size / gpu.l2_port_bytes_per_clk_per_sm + gpu.l2_latency_cycles)
+    """SM cycles to write, or to read and add, the sums of one part of a full tile in the tile kernel."""
+    return FIX_UP_OVER_TRANSFER * transfer_cycles(variant, gpu)
