@@ -4,8 +4,10 @@ Matrices are lists of rows of plain numbers; masks are lists of rows of bool. A 
 that share one sparsity.
 """
 
+import functools
 import itertools
 import math
+import operator
 from fractions import Fraction
 
 
@@ -205,3 +207,173 @@ def best_grouping(matrix, sparsity, height):
     """Most importance that any grouping of the rows retains."""
     every = groupings(list(range(len(matrix))), height)
     return max(retained(matrix, in_groups(matrix, sparsity, groups)) for groups in every)
+
+
+def adaptive_range(kept_elements, rows, k, quantum, low, high):
+    """All multiples of the quantum up to K, and K: those in the interval, and the two next to the mean."""
+    mean = Fraction(kept_elements, rows)
+    levels = sorted({*range(0, k + 1, quantum), k})
+    inside = [n for n in levels if low * mean <= 100 * n <= high * mean and n % quantum == 0]
+    below = max(n for n in range(0, k + 1, quantum) if n <= mean)
+    above = min(n for n in levels if n >= mean)
+    if high * mean >= 100 * (k + -k % quantum):
+        inside.append(k)
+    allowed = [*inside, below, above]
+    return min(allowed), max(allowed)
+
+
+def steps_of(scores, low, high, quantum):
+    """Mean score and width of each step of one tile, from `low` columns to `high`."""
+    ranked = sorted(scores, reverse=True)
+    steps = []
+    for first in range(low, high, quantum):
+        step = ranked[first : min(first + quantum, high)]
+        mean = functools.reduce(operator.add, step) / len(step)
+        steps.append((min(mean, steps[-1][0]) if steps else mean, len(step)))
+    return steps
+
+
+def adaptive_counts(scores, heights, to_prune, low, high, quantum):
+    """From the most columns everywhere, take away the worst step, the later one first, until it is enough."""
+    k = len(scores[0])
+    steps = [
+        (mean, t, place, width)
+        for t, tile in enumerate(scores)
+        for place, (mean, width) in enumerate(steps_of(tile, low, high, quantum))
+    ]
+    counts = [high] * len(heights)
+    pruned = sum(heights) * (k - high)
+    for _, t, _, width in sorted(steps, key=lambda step: (step[0], -step[1], -step[2])):
+        if pruned >= to_prune:
+            break
+        counts[t] -= width
+        pruned += width * heights[t]
+    return counts
+
+
+def adaptive_tile(matrix, sparsity, height, quantum, low, high):
+    m, k = len(matrix), len(matrix[0])
+    tiles = [list(range(top, min(top + height, m))) for top in range(0, m, height)]
+    scores = [
+        [segment_score([matrix[i][j] for i in rows], len(rows), False) for j in range(k)] for rows in tiles
+    ]
+    to_prune = target(sparsity, m * k)
+    fewest, most = adaptive_range(m * k - to_prune, m, k, quantum, low, high)
+    counts = adaptive_counts(scores, [len(rows) for rows in tiles], to_prune, fewest, most, quantum)
+    mask = [[False] * k for _ in matrix]
+    for rows, tile, count in zip(tiles, scores, counts, strict=True):
+        for j in sorted(range(k), key=lambda j: (-tile[j], j))[:count]:
+            for i in rows:
+                mask[i][j] = True
+    return mask
+
+
+def retained_by_counts(scores, heights, counts):
+    return sum(
+        height * sum(sorted(tile, reverse=True)[:count])
+        for tile, height, count in zip(scores, heights, counts, strict=True)
+    )
+
+
+def best_counts(scores, heights, levels, affordable):
+    """Most that any choice of counts retains among those that are affordable: all are tried."""
+    every = itertools.product(levels, repeat=len(heights))
+    return max(retained_by_counts(scores, heights, counts) for counts in every if affordable(counts))
+
+
+def tiles_of(m, height):
+    return [list(range(top, min(top + height, m))) for top in range(0, m, height)]
+
+
+def inside_tiles(matrix, columns, height, keep=2):
+    """The best of every four in each tile's list of columns, row by row."""
+    mask = [[False] * len(row) for row in matrix]
+    for rows, listed in zip(tiles_of(len(matrix), height), columns, strict=True):
+        for i in rows:
+            compact = [[matrix[i][j] for j in listed]]
+            for j, kept in zip(listed, n_of_m(compact, keep, 4)[0], strict=True):
+                mask[i][j] = kept
+    return mask
+
+
+def tile_two_of_four(group, sparsity, height):
+    """Tile-wise at 1 - 2 (1 - s), then 2 of 4 survivors."""
+    half = float(1 - 2 * (1 - Fraction(str(sparsity))))
+    masks = []
+    for matrix, tiles in zip(group, tile_wise(group, half, height), strict=True):
+        firsts = [rows[0] for rows in tiles_of(len(matrix), height)]
+        lists = [[j for j, kept in enumerate(tiles[first]) if kept] for first in firsts]
+        masks.append(inside_tiles(matrix, lists, height))
+    return masks
+
+
+def vector_n_of_m(matrix, height, m):
+    k = len(matrix[0])
+    lists = []
+    for rows in tiles_of(len(matrix), height):
+        sums = [[sum(matrix[i][j] for i in rows) for j in range(k)]]
+        lists.append([j for j, kept in enumerate(n_of_m(sums, 4, m)[0]) if kept])
+    return inside_tiles(matrix, lists, height)
+
+
+def two_of_four_fits(rows, listed):
+    return all(
+        sum(row[j] for j in listed[first : first + 4]) <= 2
+        for row in rows
+        for first in range(0, len(listed), 4)
+    )
+
+
+def fewest_columns(rows):
+    """Length of the shortest list with all kept columns and at most 2 of 4 in each row; None if none."""
+    k = len(rows[0])
+    kept = {j for j in range(k) if any(row[j] for row in rows)}
+    for length in range(len(kept), k + 1):
+        for extra in itertools.combinations(sorted(set(range(k)) - kept), length - len(kept)):
+            if two_of_four_fits(rows, sorted(kept | set(extra))):
+                return length
+    return None
+
+
+def tile_element(group, sparsity, height, percent):
+    """Tile-wise at s + d; of what it took, all come back but the lowest that the sparsity wants gone."""
+    masks = tile_wise(group, float(Fraction(str(sparsity)) + Fraction(percent, 100)), height)
+    lost = [
+        (layer, i, j)
+        for layer, mask in enumerate(masks)
+        for i, row in enumerate(mask)
+        for j, kept in enumerate(row)
+        if not kept
+    ]
+    gone = cut([(group[layer][i][j], 1) for layer, i, j in lost], target(sparsity, size(group)))
+    for index, (layer, i, j) in enumerate(lost):
+        masks[layer][i][j] = index not in gone
+    return masks
+
+
+def grown_columns(mask, rows):
+    """Columns of a block: the most shared ones, until they exceed 1.5 times what any row leaves over."""
+    order = sorted(range(len(mask[0])), key=lambda j: (-sum(mask[i][j] for i in rows), j))
+    for width in range(1, len(order) + 1):
+        if all(2 * width > 3 * sum(mask[i][j] for j in order[width:]) for i in rows):
+            return set(order[:width])
+    raise AssertionError("the whole width leaves nothing over")
+
+
+def dense_blocks(matrix, sparsity, blocks, grown):
+    """Columns that did not grow go first, then lower means; later ones first among equals."""
+    m, k = len(matrix), len(matrix[0])
+    pieces = [
+        (j in columns, sum(matrix[i][j] for i in rows) / len(rows), -block, -j)
+        for block, (rows, columns) in enumerate(zip(blocks, grown, strict=True))
+        for j in range(k)
+    ]
+    mask = [[any(i in rows for rows in blocks)] * k for i in range(m)]
+    pruned = sum(not kept for row in mask for kept in row)
+    for *_, block, j in sorted(pieces):
+        if pruned >= target(sparsity, m * k):
+            break
+        for i in blocks[-block]:
+            mask[i][-j] = False
+            pruned += 1
+    return mask

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
@@ -14,7 +14,16 @@ from prunecast.patterns import SCOPES, parse_pattern
 from tests.naive import prune as naive
 from tests.patterns.matrices import groups, pruned_elements, sparsities
 
-FREE = ["unstructured", "block:2x3", "tile-wise:3", "tile-wise-2d:3"]
+FREE = [
+    "unstructured",
+    "block:2x3",
+    "vector-wise:3",
+    "shuffled-block:3",
+    "tile-wise:3",
+    "tile-wise-2d:3",
+    "atp:3x2",
+    "atp-2d:3x2",
+]
 NESTED = ["unstructured", "block:2x3", "tile-wise:3"]
 LARGEST_PIECE = {"unstructured": 1, "block:2x3": 6, "tile-wise:3": 3}
 
@@ -54,6 +63,7 @@ def test_a_higher_sparsity_only_takes_away(group, levels, text, scope):
             assert not (higher[name] & ~lower[name]).any()
 
 
+@settings(deadline=None)
 @given(group=groups(min_rows=3, min_columns=4), sparsity=sparsities, text=st.sampled_from(FREE))
 def test_map_and_mask_say_the_same(group, sparsity, text):
     pattern = parse_pattern(text)
@@ -113,6 +123,14 @@ def test_sparsities_that_a_pattern_does_not_have(text, sparsity, message):
     [
         ("tile-wise:5", "5x1"),
         ("tile-wise-2d:5", "5x1"),
+        ("vector-wise:5", "5x1"),
+        ("shuffled-block:5", "5x1"),
+        ("atp:4", "4x16"),
+        ("tvw:5", "5x4"),
+        ("dense-block:8", "17x1"),
+        ("tile-element:5", "5x1"),
+        ("vnm:2:2:5", "2x5"),
+        ("atp-2d:5x2", "5x2"),
         ("block:4x5", "4x5"),
         ("block:5x4", "5x4"),
         ("2:5", "1x5"),
@@ -141,7 +159,25 @@ def test_unknown_scope_and_no_layers_are_refused():
 
 
 @pytest.mark.parametrize(
-    "text", ["dense", "unstructured", "2:4", "tile-wise:2", "tile-wise-2d:2", "2x2", "zeros"]
+    "text",
+    [
+        "dense",
+        "unstructured",
+        "2:4",
+        "balanced:2",
+        "vector-wise:2",
+        "shuffled-block:2",
+        "tile-wise:2",
+        "tile-wise-2d:2",
+        "tile-element:2",
+        "dense-block:2",
+        "atp:2x2",
+        "atp-2d:2x2",
+        "tvw:2",
+        "vnm:2:2:4",
+        "2x2",
+        "zeros",
+    ],
 )
 @pytest.mark.parametrize("mask", [np.ones((4, 4)), np.ones(4, dtype=bool), np.ones((0, 4), dtype=bool)])
 def test_maps_want_bool_matrices(text, mask):

@@ -15,8 +15,17 @@ MEANING = {
     "unstructured": "single weights, wherever they stand",
     "block": "rectangles of HEIGHTxWIDTH stay or go as a whole",
     "n-of-m": "of every M neighbours in a row, N stay",
+    "balanced": "every segment of WIDTH columns of a row keeps equally many",
+    "vector-wise": "HEIGHT consecutive rows share their kept columns, equally many in every group",
+    "shuffled-block": "as vector-wise, on groups of rows from anywhere in the matrix",
     "tile-wise": "HEIGHT consecutive rows share their kept columns",
     "tile-wise-2d": "whole rows go first, then as tile-wise on the rest",
+    "tile-element": "as tile-wise, then the best PERCENT of all weights come back (HEIGHTxPERCENT)",
+    "atp": "as tile-wise, with about equally many columns in all tiles; see HEIGHTxQUANTUMxLOW-HIGH",
+    "atp-2d": "whole rows go first, then as atp on the rest",
+    "dense-block": "at most CLUSTERS dense blocks of rows and columns from anywhere",
+    "tvw": "as tile-wise, then 2:4 on the columns that are left in each tile",
+    "vnm": "V:2:M: V rows share 4 of every M columns, and each of them keeps 2 of the 4",
     "zeros": "the weights are pruned already: what is not zero stays",
 }
 """Family -> one line for people."""

@@ -22,10 +22,15 @@ KERNELS_OF_FAMILY = {
     "dense": ("dense",),
     "tile-wise": ("tile-wise", "stspmm", "csr"),
     "tile-wise-2d": ("tile-wise", "stspmm", "csr"),
+    "atp": ("tile-wise", "stspmm", "csr"),
+    "atp-2d": ("tile-wise", "stspmm", "csr"),
+    "dense-block": ("tile-wise", "stspmm", "csr"),
     "vector-wise": ("tile-wise", "stspmm", "csr"),
     "shuffled-block": ("tile-wise", "stspmm", "csr"),
     "block": ("block-sparse", "stspmm", "csr"),
     "2:4": ("2:4", "csr"),
+    "tvw": ("2:4", "csr"),
+    "vnm": ("2:4", "csr"),
 }
 """Family of a pattern -> kernels that can run it. The others keep single elements, which only csr runs."""
 

@@ -2,11 +2,12 @@
 
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import PLANNERS, KernelPlan
-from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
+from prunecast.kernels.n_of_m import plan_sparse_tensor
+from prunecast.patterns import ElementMap, NestedMap, TileMap, element_map_from_mask
 
 __all__ = ["PrunedMap", "plan_pruned"]
 
-PrunedMap = TileMap | ElementMap
+PrunedMap = TileMap | ElementMap | NestedMap
 
 
 def plan_pruned(kernel: str, kept: PrunedMap, *, n: int, dtype: str, gpu: GpuSpec) -> KernelPlan:
@@ -16,6 +17,10 @@ def plan_pruned(kernel: str, kept: PrunedMap, *, n: int, dtype: str, gpu: GpuSpe
     ------
     BadInput : the kernel cannot run the map, format or GPU; PlanDoesNotFit if no block fits on an SM
     """
+    if isinstance(kept, NestedMap):
+        if kernel == "2:4":
+            return plan_sparse_tensor(kept.inner, n, dtype, gpu, tiles=kept.tiles)
+        kept = kept.inner
     if kernel == "csr" and isinstance(kept, TileMap):
         kept = element_map_from_mask(kept.mask(), kept.pattern)
     return PLANNERS[kernel](kept, n, dtype, gpu)

@@ -1,6 +1,7 @@
 """Which weights stay: from weights to importance, to a mask, to the map that a kernel walks.
 
-    weights (M, K) --importance--> importance --Pattern.prune--> mask --Pattern.map--> TileMap | ElementMap
+    weights (M, K) --importance--> importance --Pattern.prune--> mask
+        --Pattern.map--> TileMap | ElementMap | NestedMap
 
 The mask is the truth: a kept zero is still work, and a map that a mask does not bear out is refused.
 
@@ -15,9 +16,11 @@ Read first: `tile_map` (the words), `pattern` (what a pattern can do), `tile_wis
 
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.importance import CRITERIA, weigh
+from prunecast.patterns.nested_map import NestedMap
 from prunecast.patterns.pattern import SCOPES, Pattern
 from prunecast.patterns.pattern_names import PATTERNS, parse_pattern
 from prunecast.patterns.statistics import density, imbalance, retained_importance, row_spread
+from prunecast.patterns.tile_cost import TileCost, prune_to_cost
 from prunecast.patterns.tile_map import TileMap
 from prunecast.patterns.tiling import dense_tile_map, row_tile_map, tile_map_from_mask
 
@@ -26,13 +29,16 @@ __all__ = [
     "PATTERNS",
     "SCOPES",
     "ElementMap",
+    "NestedMap",
     "Pattern",
+    "TileCost",
     "TileMap",
     "dense_tile_map",
     "density",
     "element_map_from_mask",
     "imbalance",
     "parse_pattern",
+    "prune_to_cost",
     "retained_importance",
     "row_spread",
     "row_tile_map",

@@ -66,7 +66,7 @@ class BalancedPattern(Pattern):
         }
 
     def map(self, mask: MaskArray) -> ElementMap:
-        """Kept elements in compressed rows; whole segments keep equally many, and so do the short last ones."""
+        """Kept elements in compressed rows; whole segments keep equally many, so do short last ones."""
         check_mask(mask, self.canonical)
         kept = kept_in_windows(mask, self.width)
         wanted = np.full(kept.shape[1], kept[0, 0])

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.importance import ImportanceArray, checked_importance
+from prunecast.patterns.nested_map import NestedMap
 from prunecast.patterns.tile_map import MaskArray, TileMap
 
 __all__ = ["SCOPES", "MatrixShape", "Pattern", "check_sparsity", "parse_sizes"]
@@ -49,8 +50,8 @@ class Pattern(ABC):
         """Masks of one group of layers that share a sparsity; input has been checked."""
 
     @abstractmethod
-    def map(self, mask: MaskArray) -> TileMap | ElementMap:
-        """Tiles or elements that `mask` (M, K) keeps.
+    def map(self, mask: MaskArray) -> TileMap | ElementMap | NestedMap:
+        """Tiles, elements, or elements in tiles that `mask` (M, K) keeps.
 
         Raises
         ------

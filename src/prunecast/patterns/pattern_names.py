@@ -7,13 +7,21 @@ import re
 from difflib import get_close_matches
 
 from prunecast.errors import BadInput
+from prunecast.patterns.adaptive_tile import AdaptiveTile2DPattern, AdaptiveTilePattern
+from prunecast.patterns.balanced import BalancedPattern
 from prunecast.patterns.block import BlockSparsePattern
 from prunecast.patterns.dense import DensePattern
+from prunecast.patterns.dense_block import DenseBlockPattern
 from prunecast.patterns.n_of_m import NOfMPattern
 from prunecast.patterns.pattern import Pattern
+from prunecast.patterns.shuffled_block import ShuffledBlockPattern
+from prunecast.patterns.tile_element import TileElementPattern
+from prunecast.patterns.tile_two_of_four import TileTwoOfFourPattern
 from prunecast.patterns.tile_wise import TileWisePattern
 from prunecast.patterns.tile_wise_2d import TileWise2DPattern
 from prunecast.patterns.unstructured import UnstructuredPattern
+from prunecast.patterns.vector_n_of_m import VectorNOfMPattern
+from prunecast.patterns.vector_wise import VectorWisePattern
 from prunecast.patterns.zeros import ZerosPattern
 
 __all__ = ["ALIASES", "PATTERNS", "parse_pattern"]
@@ -23,13 +31,28 @@ PATTERNS: dict[str, type[Pattern]] = {
     "unstructured": UnstructuredPattern,
     "block": BlockSparsePattern,
     "n-of-m": NOfMPattern,
+    "balanced": BalancedPattern,
+    "vector-wise": VectorWisePattern,
+    "shuffled-block": ShuffledBlockPattern,
     "tile-wise": TileWisePattern,
     "tile-wise-2d": TileWise2DPattern,
+    "tile-element": TileElementPattern,
+    "atp": AdaptiveTilePattern,
+    "atp-2d": AdaptiveTile2DPattern,
+    "dense-block": DenseBlockPattern,
+    "tvw": TileTwoOfFourPattern,
+    "vnm": VectorNOfMPattern,
     "zeros": ZerosPattern,
 }
 """Family -> pattern class, in the order of help texts."""
 
-ALIASES = {"tw": "tile-wise", "tw-2d": "tile-wise-2d", "tw2d": "tile-wise-2d"}
+ALIASES = {
+    "tw": "tile-wise",
+    "tw-2d": "tile-wise-2d",
+    "tw2d": "tile-wise-2d",
+    "shfl-bw": "shuffled-block",
+    "tew": "tile-element",
+}
 """Other name -> family."""
 
 

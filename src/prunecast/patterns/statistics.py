@@ -4,6 +4,7 @@ import numpy as np
 
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.nested_map import NestedMap
 from prunecast.patterns.tile_map import MaskArray, TileMap
 
 __all__ = ["density", "imbalance", "retained_importance", "row_spread"]
@@ -21,11 +22,14 @@ def density(mask: MaskArray) -> float:
     return np.count_nonzero(mask) / mask.size
 
 
-def imbalance(tiles: TileMap | ElementMap) -> float:
+def imbalance(tiles: TileMap | ElementMap | NestedMap) -> float:
     """Most over mean of the elements kept per tile (per row of an element map); 1 is even.
 
+    Of elements in tiles, the tiles count: they are what a block works through.
     It bounds how much longer the heaviest tile takes than its fair share. A map that keeps nothing is even.
     """
+    if isinstance(tiles, NestedMap):
+        tiles = tiles.tiles
     kept = tiles.kept_per_row if isinstance(tiles, ElementMap) else tiles.rows_per_tile * tiles.kept_per_tile
     if kept.size == 0 or not kept.any():
         return 1.0

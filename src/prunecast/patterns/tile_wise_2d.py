@@ -18,7 +18,14 @@ from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tile_wise import SANE, TileWiseQuirks, segment_scores
 from prunecast.patterns.tiling import tile_map_from_mask
 
-__all__ = ["TileWise2DPattern", "prune_tile_wise_2d"]
+__all__ = [
+    "Survivors",
+    "TileWise2DPattern",
+    "keep_rows",
+    "prune_tile_wise_2d",
+    "spread_tiles",
+    "survivors_of",
+]
 
 
 class Survivors(NamedTuple):
@@ -47,8 +54,8 @@ def prune_tile_wise_2d(
     sparsity: s' of the survivors, but for rounding to whole rows. Thresholds run over all layers.
     """
     total = sum(scores.size for scores in importances.values())
-    row_kept = _keep_rows(importances, elements_to_prune(1.0 - math.sqrt(1.0 - sparsity), total), quirks)
-    layers = {name: _survivors(row_kept[name], height, quirks) for name in importances}
+    row_kept = keep_rows(importances, elements_to_prune(1.0 - math.sqrt(1.0 - sparsity), total), quirks)
+    layers = {name: survivors_of(row_kept[name], height, quirks) for name in importances}
     scored = {
         name: segment_scores(
             importances[name][layer.rows],
@@ -63,12 +70,13 @@ def prune_tile_wise_2d(
     )
     elements = {name: layer.heights[:, None] for name, layer in layers.items()}
     kept = keep_highest(scored, elements, elements_to_prune(sparsity, total) - dead)
-    return {name: _spread(kept[name], layers[name], importances[name]) for name in importances}
+    return {name: spread_tiles(kept[name], layers[name], importances[name]) for name in importances}
 
 
-def _keep_rows(
+def keep_rows(
     importances: Mapping[str, ImportanceArray], target: int, quirks: TileWiseQuirks
 ) -> dict[str, MaskArray]:
+    """(M,) flags of the rows that stay when the lowest of all layers go until `target` elements have."""
     scored = {name: _row_scores(scores, quirks) for name, scores in importances.items()}
     elements = {name: np.array([scores.shape[1]], dtype=np.int64) for name, scores in importances.items()}
     return keep_highest(scored, elements, target)
@@ -80,7 +88,8 @@ def _row_scores(scores: ImportanceArray, quirks: TileWiseQuirks) -> ImportanceAr
     return norms / (scores.shape[1] if quirks.divide_by_width else math.sqrt(scores.shape[1]))
 
 
-def _survivors(row_kept: MaskArray, height: int, quirks: TileWiseQuirks) -> Survivors:
+def survivors_of(row_kept: MaskArray, height: int, quirks: TileWiseQuirks) -> Survivors:
+    """Tiles of `height` surviving rows, or what the quirk makes of them."""
     rows = np.flatnonzero(row_kept)
     if quirks.retile_on_survivors:
         starts = np.arange(0, rows.size, height)
@@ -100,7 +109,8 @@ def _spans(rows: CountArray, starts: CountArray, m: int, height: int, quirks: Ti
     return np.diff(stops, prepend=0)
 
 
-def _spread(kept: MaskArray, layer: Survivors, scores: ImportanceArray) -> MaskArray:
+def spread_tiles(kept: MaskArray, layer: Survivors, scores: ImportanceArray) -> MaskArray:
+    """Mask (M, K) from the columns that each tile keeps (tiles, K)."""
     mask = np.zeros(scores.shape, dtype=np.bool_)
     mask[layer.rows] = np.repeat(kept, layer.heights, axis=0)
     return mask

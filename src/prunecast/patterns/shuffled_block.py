@@ -1,0 +1,113 @@
+"""`shuffled-block:64` (Shfl-BW): groups of any rows that share kept columns, equally many in each.
+
+The pattern of Huang et al., "Shfl-BW: Accelerating Deep Neural Network Inference with Tensor-Core Aware
+Weight Pruning" (DAC'22): vector-wise after a permutation of the rows, which the kernel undoes as it writes.
+Rows are clustered (`row_groups`), improved by exchange (`row_exchange`), and every group then prunes its
+lowest columns as in `vector_wise`. Our own choices: groups keep equally many columns, so that their work is
+even; where `height` does not divide M, one group has the rows that are left; where clusters start below
+consecutive rows, the exchange starts from these, so shuffling never retains less than vector-wise.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from prunecast.errors import BadInput
+from prunecast.patterns.cut import CountArray, elements_to_prune
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.pattern import MatrixShape, Pattern
+from prunecast.patterns.row_exchange import exchange_rows, retained_by_groups
+from prunecast.patterns.row_groups import alike_rows, cluster_rows, consecutive, group_sums
+from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
+from prunecast.patterns.tiling import tile_map_from_rows
+from prunecast.patterns.vector_wise import check_equal_counts, highest_columns
+
+__all__ = ["ShuffledBlockPattern", "group_rows", "prune_in_groups", "prune_shuffled_block"]
+
+
+def prune_shuffled_block(
+    scores: ImportanceArray, sparsity: float, *, height: int, seed: int = 0
+) -> MaskArray:
+    """Mask (M, K): rows grouped by `group_rows`, then `prune_in_groups`."""
+    groups = group_rows(scores, sparsity, height=height, seed=seed)
+    return prune_in_groups(scores, sparsity, groups)
+
+
+def group_rows(scores: ImportanceArray, sparsity: float, *, height: int, seed: int = 0) -> CountArray:
+    """(M,) int64: group of each row, for masks that retain much at this sparsity.
+
+    A schedule that prunes in steps groups once and hands the groups to `prune_in_groups` at every step:
+    the masks are then nested.
+    """
+    count = _kept_columns(scores, sparsity)
+    starts = (
+        consecutive(scores.shape[0], height),
+        cluster_rows(scores, sparsity, height=height),
+    )
+    best = max(starts, key=lambda groups: retained_by_groups(group_sums(scores, groups), count).sum())
+    return exchange_rows(scores, best, count, seed=seed)
+
+
+def prune_in_groups(scores: ImportanceArray, sparsity: float, group_of_row: CountArray) -> MaskArray:
+    """Mask (M, K) without the lowest columns of each group; of equal sums the lower column is kept."""
+    kept = highest_columns(group_sums(scores, group_of_row), _kept_columns(scores, sparsity))
+    mask: MaskArray = kept[group_of_row]
+    return mask
+
+
+def _kept_columns(scores: ImportanceArray, sparsity: float) -> int:
+    k: int = scores.shape[1]
+    return k - elements_to_prune(sparsity, k)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShuffledBlockPattern(Pattern):
+    """Groups of `height` rows from anywhere in the matrix."""
+
+    family: ClassVar[str] = "shuffled-block"
+    example: ClassVar[str] = "shuffled-block:64"
+
+    height: int
+
+    @property
+    def smallest(self) -> MatrixShape:
+        """One whole group."""
+        return MatrixShape(self.height, 1)
+
+    def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
+        """See `prune_shuffled_block`; layers do not compete."""
+        return {
+            name: prune_shuffled_block(scores, sparsity, height=self.height)
+            for name, scores in importances.items()
+        }
+
+    def map(self, mask: MaskArray) -> TileMap:
+        """Tiles of `height` rows that keep the same columns, in the order of their first rows.
+
+        Of more rows than `height` that keep the same, the first form the first tile.
+        """
+        check_mask(mask, self.canonical)
+        tiles = sorted(self._tiles(mask), key=lambda rows: int(rows[0]))
+        row_start = np.cumsum([0, *(rows.size for rows in tiles)])
+        found = tile_map_from_rows(
+            mask, row_index=np.concatenate(tiles), row_start=row_start, pattern=self.canonical
+        )
+        check_equal_counts(found)
+        return found
+
+    def _tiles(self, mask: MaskArray) -> list[CountArray]:
+        """Rows of each tile; refused if more than the last M % `height` rows are left over."""
+        tiles = []
+        left = mask.shape[0] % self.height
+        for rows in alike_rows(mask):
+            over = rows.size % self.height
+            if over not in (0, left):
+                raise BadInput(
+                    f"mask is not {self.canonical}: {rows.size} rows keep the columns of row {rows[0]}, "
+                    f"which makes no tiles of {self.height}"
+                )
+            left -= over
+            tiles += np.split(rows, np.arange(self.height, rows.size, self.height))
+        return tiles

@@ -1,0 +1,121 @@
+"""`tile-element:128` (TEW): tiles as in tile-wise, and the best single elements that tiles would lose.
+
+The mix of Guo et al. (SC'20): prune tiles at s + d, then bring back the most important d of all elements,
+wherever they stand. The tiles run on tensor cores, the rest as a sparse remainder; d is 5 % as in the
+authors' released code for TW-1D. Our own choices: the sparsity is met to the element, elements compete by
+their importance (tiles by its root mean square), and of equal elements the earlier one is brought back.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from prunecast.errors import BadInput
+from prunecast.patterns.cut import elements_to_prune, keep_highest
+from prunecast.patterns.element_map import ElementMap, element_map_from_mask
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.pattern import MatrixShape, Pattern, parse_sizes
+from prunecast.patterns.segments import piece_sizes, piece_starts
+from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
+from prunecast.patterns.tile_wise import prune_tile_wise
+from prunecast.patterns.tiling import tile_map_from_mask
+
+__all__ = ["TileElementParts", "TileElementPattern", "prune_tile_element"]
+
+PERCENT = 5
+"""Elements that are brought back, in percent of all."""
+
+
+class TileElementParts(NamedTuple):
+    """A mask in two parts without a common element."""
+
+    tiles: TileMap
+    """Columns that all rows of a tile keep."""
+    rest: ElementMap
+    """Every other kept element."""
+
+
+def prune_tile_element(
+    importances: Mapping[str, ImportanceArray], sparsity: float, *, height: int, percent: int = PERCENT
+) -> dict[str, MaskArray]:
+    """Masks (M, K): `prune_tile_wise` at `sparsity` + `percent`, then the best of what it took come back.
+
+    Parameters
+    ----------
+    importances : layer -> importance (M, K)
+    sparsity : of the outcome, over the whole group, exact to the element
+    height : rows of a tile
+    percent : elements brought back, of all elements; sparsity and percent together stay below 1
+
+    """
+    total = sum(scores.size for scores in importances.values())
+    masks = prune_tile_wise(importances, sparsity + percent / 100, height=height)
+    lost = {name: scores[~masks[name]] for name, scores in importances.items()}
+    one_each = {name: np.ones(1, dtype=np.int64) for name in importances}
+    back = keep_highest(lost, one_each, elements_to_prune(sparsity, total))
+    for name, mask in masks.items():
+        mask[~mask] = back[name]
+    return masks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TileElementPattern(Pattern):
+    """Tiles of `height` consecutive rows, and `percent` of all elements besides.
+
+    Spelled `tile-element:HEIGHT` or `tile-element:HEIGHTxPERCENT`.
+    """
+
+    family: ClassVar[str] = "tile-element"
+    example: ClassVar[str] = "tile-element:128"
+
+    height: int
+    percent: int = PERCENT
+
+    @classmethod
+    def from_argument(cls, argument: str) -> Self:
+        """From `128` or `128x5`."""
+        names = ("height", "percent") if "x" in argument else ("height",)
+        return cls(**dict(zip(names, parse_sizes(argument, names, cls.example), strict=True)))
+
+    @property
+    def canonical(self) -> str:
+        """Without the percentage where it is the default."""
+        text = f"{self.family}:{self.height}"
+        return text if self.percent == PERCENT else f"{text}x{self.percent}"
+
+    @property
+    def smallest(self) -> MatrixShape:
+        """One whole tile."""
+        return MatrixShape(self.height, 1)
+
+    def sparsity_to_prune(self, sparsity: float | None) -> float:
+        """As given, refused where tiles would have to prune everything."""
+        wanted = Pattern.sparsity_to_prune(self, sparsity)
+        most = 1.0 - self.percent / 100
+        if wanted >= most:
+            raise BadInput(
+                f"{self.canonical} brings {self.percent} % back: wanted a sparsity below {most:.4g}, "
+                f"got {sparsity}"
+            )
+        return wanted
+
+    def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
+        """See `prune_tile_element`."""
+        return prune_tile_element(importances, sparsity, height=self.height, percent=self.percent)
+
+    def map(self, mask: MaskArray) -> ElementMap:
+        """All kept elements in compressed rows. Any mask will do: its tiles may be empty."""
+        return element_map_from_mask(mask, self.canonical)
+
+    def parts(self, mask: MaskArray) -> TileElementParts:
+        """The same elements in two parts, for a tile kernel and a sparse one. Raises BadInput."""
+        check_mask(mask, self.canonical)
+        m = mask.shape[0]
+        whole = np.logical_and.reduceat(mask, piece_starts(m, self.height), axis=0)
+        tiled = np.repeat(whole, piece_sizes(m, self.height), axis=0)
+        return TileElementParts(
+            tiles=tile_map_from_mask(tiled, height=self.height, pattern=self.canonical),
+            rest=element_map_from_mask(mask & ~tiled, self.canonical),
+        )

@@ -1,0 +1,98 @@
+"""Kept counts of tiles on a quantum: the importance of a tile's columns, best first, in steps.
+
+With the columns of a tile sorted, every further step is worth no more than the one before: the gain is
+concave, so that taking the best steps of all tiles together is optimal, up to the last step.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from prunecast.patterns.cut import CountArray, keep_highest
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.tile_map import MaskArray
+
+__all__ = ["CountRange", "best_columns", "best_counts", "count_range", "step_edges", "step_scores"]
+
+
+class CountRange(NamedTuple):
+    """Fewest and most columns that a tile may keep."""
+
+    low: int
+    high: int
+
+
+def count_range(kept_elements: int, rows: int, k: int, *, quantum: int, low: int, high: int) -> CountRange:
+    """Multiples of `quantum` within `low` to `high` percent of the mean, in whole numbers only.
+
+    The multiples next to the mean are always allowed, or the mean itself could not be met; so is K in place
+    of the first multiple above it.
+
+    Parameters
+    ----------
+    kept_elements : elements that all tiles keep together
+    rows : rows of all tiles together; the mean is kept_elements / rows columns
+    k : columns of A
+    quantum : step of the counts
+    low, high : percent, low <= 100 <= high
+
+    """
+    per_quantum = rows * quantum
+    lowest = min(-(-low * kept_elements // (100 * per_quantum)), kept_elements // per_quantum)
+    highest = max(high * kept_elements // (100 * per_quantum), -(-kept_elements // per_quantum))
+    return CountRange(lowest * quantum, min(highest * quantum, k))
+
+
+def step_edges(allowed: CountRange, quantum: int) -> CountArray:
+    """(steps + 1,): counts from `low` up to `high` in steps of the quantum, the last one maybe shorter."""
+    return np.append(np.arange(allowed.low, allowed.high, quantum), allowed.high)
+
+
+def step_scores(ranked: ImportanceArray, edges: CountArray) -> ImportanceArray:
+    """(tiles, steps) float64: mean score of the columns of each step; never rises along a tile.
+
+    Parameters
+    ----------
+    ranked : (tiles, K) scores of the columns of each tile, highest first
+    edges : see `step_edges`, at least two
+
+    """
+    inside = np.asarray(ranked[:, edges[0] : edges[-1]], dtype=np.float64)
+    means = np.add.reduceat(inside, edges[:-1] - edges[0], axis=1) / np.diff(edges)
+    # A shorter last step may round up above the step before it
+    return np.minimum.accumulate(means, axis=1)
+
+
+def best_counts(
+    scores: ImportanceArray, heights: CountArray, to_prune: int, allowed: CountRange, quantum: int
+) -> CountArray:
+    """(tiles,): kept columns of each tile, so that at least `to_prune` elements go and most score stays.
+
+    Parameters
+    ----------
+    scores : (tiles, K) score of each column of a tile, per element
+    heights : (tiles,) rows of each tile
+    to_prune : elements; as few more as steps permit are pruned
+    allowed : fewest and most columns of a tile
+    quantum : step of the counts
+
+    """
+    edges = step_edges(allowed, quantum)
+    if edges.size == 1:
+        return np.full(heights.size, allowed.low)
+    ranked = -np.sort(-scores, axis=1)
+    sizes = np.diff(edges)
+    above = int(heights.sum()) * (scores.shape[1] - allowed.high)
+    kept = keep_highest({"": step_scores(ranked, edges)}, {"": np.outer(heights, sizes)}, to_prune - above)[
+        ""
+    ]
+    counts: CountArray = allowed.low + kept @ sizes
+    return counts
+
+
+def best_columns(scores: ImportanceArray, counts: CountArray) -> MaskArray:
+    """(tiles, K) flags of the counts[t] highest columns of each tile, the lower column first among equals."""
+    order = np.argsort(-scores, axis=1, kind="stable")
+    kept = np.empty(scores.shape, dtype=np.bool_)
+    np.put_along_axis(kept, order, np.arange(scores.shape[1]) < counts[:, None], axis=1)
+    return kept

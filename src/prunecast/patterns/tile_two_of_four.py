@@ -1,0 +1,102 @@
+"""`tvw:128`: tile-wise, then 2 of every 4 surviving neighbours in each row: tiles for sparse tensor cores.
+
+TVW (Guo et al., "Accelerating Sparse DNNs Based on Tiled GEMM", IEEE TC 2024) prunes tiles at
+s_TW = 1 - 2 (1 - s) and lets 2:4 halve what survives. The groups of four lie on each tile's own list of
+columns, which is what the hardware sees once the tile has been compacted. Below 50 % the released code skips
+the tile step and keeps 3 of 4, whatever the sparsity, which no sparse tensor core can run; here a sparsity
+below 0.5 is refused, and `prune_tile_two_of_four` offers the published rule as a switch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from prunecast.errors import BadInput
+from prunecast.patterns.column_padding import padded_columns
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.n_of_m import prune_n_of_m
+from prunecast.patterns.nested_map import NestedMap, columns_of_tiles, nested_map
+from prunecast.patterns.pattern import MatrixShape, Pattern
+from prunecast.patterns.segments import piece_starts
+from prunecast.patterns.tile_map import MaskArray, check_mask
+from prunecast.patterns.tile_wise import prune_tile_wise
+
+__all__ = ["TileTwoOfFourPattern", "prune_inside_tiles", "prune_tile_two_of_four"]
+
+
+def prune_tile_two_of_four(
+    importances: Mapping[str, ImportanceArray],
+    sparsity: float,
+    *,
+    height: int,
+    three_of_four_below_half: bool = False,
+) -> dict[str, MaskArray]:
+    """Masks (M, K): `prune_tile_wise` at 1 - 2 (1 - sparsity), then the best 2 of 4 survivors of every row.
+
+    A last group of fewer than four keeps its share, halves rounded up, as in `n_of_m`: a row may keep half an
+    element more than the sparsity says.
+
+    Parameters
+    ----------
+    importances : layer -> importance (M, K)
+    sparsity : from 0.5; below it only with the switch
+    height : rows of a tile
+    three_of_four_below_half : as the released code: below 0.5 no tile is pruned and 3 of 4 stay
+
+    """
+    keep = 3 if sparsity < 0.5 and three_of_four_below_half else 2
+    tiles = prune_tile_wise(importances, max(1.0 - 2.0 * (1.0 - sparsity), 0.0), height=height)
+    return {
+        name: prune_inside_tiles(scores, columns_of_tiles(tiles[name], height), height=height, keep=keep)
+        for name, scores in importances.items()
+    }
+
+
+def prune_inside_tiles(
+    scores: ImportanceArray, columns: MaskArray, *, height: int, keep: int = 2
+) -> MaskArray:
+    """Mask (M, K) that keeps the best `keep` of 4 neighbours in the list `columns` of a tile (tiles, K)."""
+    mask = np.zeros(scores.shape, dtype=np.bool_)
+    for tile, first in enumerate(piece_starts(scores.shape[0], height)):
+        rows, listed = slice(first, first + height), np.flatnonzero(columns[tile])
+        if listed.size:
+            mask[rows, listed] = prune_n_of_m(scores[rows, listed], n=keep, m=4)
+    return mask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TileTwoOfFourPattern(Pattern):
+    """Tiles of `height` consecutive rows with 2:4 inside."""
+
+    family: ClassVar[str] = "tvw"
+    example: ClassVar[str] = "tvw:128"
+
+    height: int
+
+    @property
+    def smallest(self) -> MatrixShape:
+        """One whole tile, one group wide."""
+        return MatrixShape(self.height, 4)
+
+    def sparsity_to_prune(self, sparsity: float | None) -> float:
+        """As given, refused below what 2:4 alone prunes."""
+        wanted = Pattern.sparsity_to_prune(self, sparsity)
+        if wanted < 0.5:
+            raise BadInput(
+                f"{self.canonical} keeps 2 of 4 at most: wanted a sparsity from 0.5, got {sparsity}; "
+                f"tile-wise:{self.height} can keep more"
+            )
+        return wanted
+
+    def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
+        """See `prune_tile_two_of_four`."""
+        return prune_tile_two_of_four(importances, sparsity, height=self.height)
+
+    def map(self, mask: MaskArray) -> NestedMap:
+        """Tiles of `height` rows and the elements inside; see `column_padding` for what no mask can tell."""
+        check_mask(mask, self.canonical)
+        starts = piece_starts(mask.shape[0], self.height)
+        columns = np.array([padded_columns(mask[first : first + self.height]) for first in starts])
+        return nested_map(mask, columns, height=self.height, pattern=self.canonical)

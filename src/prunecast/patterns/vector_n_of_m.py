@@ -1,0 +1,103 @@
+"""`vnm:64:2:8` (V:N:M): V rows share 4 of every M columns, and inside these every row keeps 2.
+
+The format of VENOM (Castro et al., SC'23, arXiv 2310.02065), which brings any sparsity 1 - 2 / M to sparse
+tensor cores. N is always 2: the hardware knows no other. Our own choices: a column scores the sum of its
+importance over the V rows (VENOM's pruner is second-order), of equal scores the lower column is kept, and a
+last window of fewer than M columns keeps its share of 4, halves rounded up.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+
+from prunecast.errors import BadInput
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.n_of_m import kept_in_tail
+from prunecast.patterns.nested_map import NestedMap, columns_of_tiles, nested_map
+from prunecast.patterns.pattern import MatrixShape, Pattern, check_sparsity, parse_sizes
+from prunecast.patterns.segments import piece_starts, row_sums
+from prunecast.patterns.tile_map import MaskArray, check_mask
+from prunecast.patterns.tile_two_of_four import prune_inside_tiles
+from prunecast.patterns.windows import keep_in_windows, kept_in_windows
+
+__all__ = ["VectorNOfMPattern", "prune_vector_n_of_m"]
+
+COLUMNS = 4
+"""Columns of a window that a group of rows keeps: one group of the 2:4 inside."""
+
+
+def prune_vector_n_of_m(scores: ImportanceArray, *, height: int, m: int) -> MaskArray:
+    """Mask (M, K): of every `m` columns the best 4 for `height` rows together, of these 2 for each row."""
+    sums = row_sums(scores, piece_starts(scores.shape[0], height), power=1)
+    return prune_inside_tiles(scores, _keep_columns(sums, m), height=height)
+
+
+def _keep_columns(scores: ImportanceArray, m: int) -> MaskArray:
+    """(groups, K) flags of the highest columns of each window."""
+    tail = kept_in_tail(scores.shape[1] % m, n=COLUMNS, m=m)
+    return keep_in_windows(scores, width=m, keep=COLUMNS, keep_in_tail=tail)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorNOfMPattern(Pattern):
+    """Groups of `height` rows that share 4 of every `m` columns, of which each row keeps `n` = 2."""
+
+    family: ClassVar[str] = "vnm"
+    example: ClassVar[str] = "vnm:64:2:8"
+
+    height: int
+    n: int
+    m: int
+
+    @classmethod
+    def from_argument(cls, argument: str) -> Self:
+        """From `64:2:8`; n is 2, m at least 4."""
+        height, n, m = parse_sizes(argument, ("height", "n", "m"), cls.example)
+        if n != 2 or m < COLUMNS:
+            raise BadInput(f"pattern V:N:M: wanted N = 2 and M from {COLUMNS}, got {n}:{m}")
+        return cls(height=height, n=n, m=m)
+
+    @property
+    def canonical(self) -> str:
+        """`vnm:64:2:8`."""
+        return f"{self.family}:{self.height}:{self.n}:{self.m}"
+
+    @property
+    def smallest(self) -> MatrixShape:
+        """One whole window of one group."""
+        return MatrixShape(self.height, self.m)
+
+    def sparsity_to_prune(self, sparsity: float | None) -> float:
+        """1 - 2 / m, which may be left out."""
+        own = 1.0 - self.n / self.m
+        if sparsity is not None and abs(check_sparsity(sparsity) - own) > 1e-9:
+            m = max(COLUMNS, round(self.n / (1.0 - sparsity)))
+            raise BadInput(
+                f"{self.canonical} only has sparsity {own:.4g}, got {sparsity}; the nearest is "
+                f"{self.family}:{self.height}:{self.n}:{m} with {1.0 - self.n / m:.4g}"
+            )
+        return own
+
+    def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
+        """See `prune_vector_n_of_m`; layers do not compete."""
+        return {
+            name: prune_vector_n_of_m(scores, height=self.height, m=self.m)
+            for name, scores in importances.items()
+        }
+
+    def map(self, mask: MaskArray) -> NestedMap:
+        """Tiles that list 4 columns of every window; where rows keep fewer, the lowest others fill it."""
+        check_mask(mask, self.canonical)
+        used = columns_of_tiles(mask, self.height)
+        columns = _keep_columns(used.astype(np.float32), self.m)
+        if (more := used & ~columns).any():
+            tile, column = (int(index[0]) for index in np.nonzero(more))
+            window = column // self.m
+            count = kept_in_windows(used, self.m)[tile, window]
+            raise BadInput(
+                f"mask is not {self.canonical}: tile {tile} keeps {count} of the columns from "
+                f"{window * self.m}"
+            )
+        return nested_map(mask, columns, height=self.height, pattern=self.canonical)

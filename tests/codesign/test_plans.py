@@ -1,0 +1,49 @@
+"""From the map of every pattern to a plan that multiplies just what the mask keeps."""
+
+import numpy as np
+import pytest
+
+from prunecast.codesign.candidates import kernels_of
+from prunecast.codesign.plans import plan_pruned
+from prunecast.kernels import run_reference
+from prunecast.patterns import NestedMap, parse_pattern
+from tests.kernels.layouts import whole_numbers
+from tests.toy_gpu import toy_gpu
+
+TEXTS = [
+    "balanced:16",
+    "vector-wise:32",
+    "shuffled-block:32",
+    "atp:32",
+    "atp-2d:32",
+    "tvw:32",
+    "dense-block:3",
+    "tile-element:32",
+    "vnm:32:2:8",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_every_kernel_of_a_pattern_multiplies_what_the_mask_keeps(text):
+    m, k, n = 96, 144, 40
+    importance = np.abs(np.random.default_rng(0).standard_normal((m, k)))
+    pattern = parse_pattern(text)
+    mask = pattern.prune({"w": importance}, 0.75)["w"]
+    kept = pattern.map(mask)
+    a, b = whole_numbers(m, k, 0), whole_numbers(k, n, 1)
+    wanted = np.where(mask, a, 0.0) @ b
+    a[~mask] = np.nan  # what is pruned must not be touched
+    for kernel in kernels_of(text):
+        plan = plan_pruned(kernel, kept, n=n, dtype="fp16", gpu=toy_gpu())
+        assert (plan.kernel, plan.pattern) == (kernel, text)
+        assert plan.density == np.count_nonzero(mask) / mask.size
+        np.testing.assert_array_equal(run_reference(plan, a, b), wanted)
+
+
+def test_sparse_tensor_cores_fetch_the_columns_of_the_tiles():
+    pattern = parse_pattern("vnm:32:2:8")
+    kept = pattern.map(pattern.prune({"w": np.ones((64, 128))})["w"])
+    assert isinstance(kept, NestedMap)
+    plan = plan_pruned("2:4", kept, n=40, dtype="fp16", gpu=toy_gpu())
+    assert plan.k_order == "gather"
+    assert set(plan.tiles.kept_per_tile) == {64}

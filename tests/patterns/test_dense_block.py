@@ -1,0 +1,115 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from prunecast.errors import BadInput
+from prunecast.patterns import parse_pattern, retained_importance
+from prunecast.patterns.dense_block import FEWEST_ROWS, cheaper_parts, grow_blocks, prune_dense_block
+from prunecast.patterns.unstructured import prune_unstructured
+from tests.naive import prune as naive
+from tests.patterns.matrices import importances, sparsities
+
+masks = hnp.arrays(np.bool_, st.tuples(st.integers(1, 12), st.integers(1, 8)))
+
+
+def rows_of(blocks):
+    count = blocks.columns.shape[0]
+    return [np.flatnonzero(blocks.block_of_row == block).tolist() for block in range(count)]
+
+
+@given(mask=masks, clusters=st.integers(1, 4), fewest_rows=st.integers(1, 3))
+def test_blocks_grow_as_by_hand(mask, clusters, fewest_rows):
+    blocks = grow_blocks(mask, clusters=clusters, fewest_rows=fewest_rows)
+    for rows, columns in zip(rows_of(blocks), blocks.columns, strict=True):
+        assert set(np.flatnonzero(columns)) == naive.grown_columns(mask.tolist(), rows)
+
+
+@given(mask=masks, clusters=st.integers(1, 4), fewest_rows=st.integers(1, 3))
+def test_blocks_hold_all_rows_that_keep_anything_and_are_tall_enough(mask, clusters, fewest_rows):
+    blocks = grow_blocks(mask, clusters=clusters, fewest_rows=fewest_rows)
+    heights = [len(rows) for rows in rows_of(blocks)]
+    keeping = mask.any(axis=1)
+    if keeping.sum() >= fewest_rows:
+        np.testing.assert_array_equal(blocks.block_of_row >= 0, keeping)
+        assert len(heights) <= clusters
+        assert min(heights) >= fewest_rows
+        assert max(heights) - min(heights) <= 1
+    else:
+        assert not heights
+
+
+@given(matrix=importances(min_rows=2, most=12), sparsity=sparsities, clusters=st.integers(1, 4))
+def test_same_as_sorting_the_columns_of_all_blocks(matrix, sparsity, clusters):
+    blocks = grow_blocks(prune_unstructured({"w": matrix}, sparsity)["w"], clusters=clusters, fewest_rows=2)
+    mask = prune_dense_block(matrix, sparsity, clusters=clusters, fewest_rows=2)
+    grown = [set(np.flatnonzero(columns)) for columns in blocks.columns]
+    np.testing.assert_array_equal(mask, naive.dense_blocks(matrix.tolist(), sparsity, rows_of(blocks), grown))
+
+
+@given(matrix=importances(min_rows=2, most=12), sparsity=sparsities)
+def test_the_sparsity_is_reached(matrix, sparsity):
+    mask = prune_dense_block(matrix, sparsity, clusters=2, fewest_rows=2)
+    assert mask.size - np.count_nonzero(mask) >= naive.target(sparsity, mask.size)
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 99), sparsity=st.integers(0, 95).map(lambda percent: percent / 100))
+def test_map_and_mask_say_the_same(seed, sparsity):
+    matrix = np.random.default_rng(seed).integers(0, 6, (3 * FEWEST_ROWS, 20)).astype(np.float64)
+    pattern = parse_pattern("dense-block:3")
+    mask = pattern.prune({"w": matrix}, sparsity)["w"]
+    tiles = pattern.map(mask)
+    np.testing.assert_array_equal(tiles.mask(), mask)
+    assert tiles.tile_count <= 3
+
+
+def test_planted_blocks_are_found_again():
+    """Four kinds of rows, each with columns of its own, in any order: four blocks retain everything."""
+    random = np.random.default_rng(0)
+    kind = random.permutation(np.repeat(np.arange(4), 20))
+    importance = np.where(kind[:, None] == np.arange(80) // 20, random.uniform(1, 2, (80, 80)), 0.0)
+    mask = parse_pattern("dense-block:4").prune({"w": importance}, 0.75)["w"]
+    np.testing.assert_array_equal(mask, importance > 0)
+    np.testing.assert_array_equal(parse_pattern("dense-block:4").map(mask).rows_per_tile, [20] * 4)
+
+
+def test_the_cost_decides_how_much_is_left_over():
+    matrix = np.abs(np.random.default_rng(0).standard_normal((80, 60)))
+    dear_rest = cheaper_parts(matrix, 0.75, lambda parts: 1.0 + 100 * parts.rest.density, clusters=4)
+    np.testing.assert_array_equal(dear_rest.tiles.mask(), prune_dense_block(matrix, 0.75, clusters=4))
+    assert dear_rest.rest.density == 0
+    free_rest = cheaper_parts(matrix, 0.75, lambda parts: 1.0, clusters=4)
+    np.testing.assert_array_equal(free_rest.rest.mask(), prune_unstructured({"w": matrix}, 0.75)["w"])
+    assert free_rest.tiles.density == 0
+
+
+@given(matrix=importances(min_rows=2, most=12), sparsity=sparsities, price=st.integers(0, 9))
+def test_parts_do_not_overlap_and_have_the_sparsity(matrix, sparsity, price):
+    calls = []
+
+    def cost(parts):
+        calls.append(parts)
+        return 1.0 + price * parts.rest.density
+
+    best = cheaper_parts(matrix, sparsity, cost, clusters=2, fewest_rows=2)
+    worth = []
+    for parts in calls:
+        tiled, rest = parts.tiles.mask(), parts.rest.mask()
+        assert not (tiled & rest).any()
+        assert (~(tiled | rest)).sum() >= naive.target(sparsity, matrix.size)
+        worth.append(retained_importance(matrix, tiled | rest) / (1.0 + price * parts.rest.density))
+    assert best is calls[int(np.argmax(worth))]
+
+
+def test_map_refuses_more_blocks_than_clusters():
+    with pytest.raises(
+        BadInput, match="mask is not dense-block:2: its rows keep 3 different sets of columns"
+    ):
+        parse_pattern("dense-block:2").map(np.eye(3, dtype=bool))
+
+
+def test_a_mask_without_any_block_gives_an_empty_map():
+    tiles = parse_pattern("dense-block").map(np.zeros((20, 4), dtype=bool))
+    assert (tiles.tile_count, tiles.density) == (0, 0)
