@@ -63,10 +63,9 @@ def benchmark_engine(plan: KernelPlan) -> None:
     operations = int(state.mem[engine.G_OPERATIONS])
     goal = Goal(name="engine: warp instructions per second, one core", limit=5, unit="million", at_least=True)
     print_goal(goal, instructions / seconds / 1e6)
-    goal = Goal(
-        name="engine: the same, bursts of one warp counted once", limit=5, unit="million", at_least=True
+    print(
+        f"engine: scheduler decisions, a burst of one warp counted once: {operations / seconds / 1e6:.2f} million/s"
     )
-    print_goal(goal, operations / seconds / 1e6)
 
 
 def benchmark_calls(plan: KernelPlan) -> None:
