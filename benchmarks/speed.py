@@ -63,9 +63,8 @@ def benchmark_engine(plan: KernelPlan) -> None:
     operations = int(state.mem[engine.G_OPERATIONS])
     goal = Goal(name="engine: warp instructions per second, one core", limit=5, unit="million", at_least=True)
     print_goal(goal, instructions / seconds / 1e6)
-    print(
-        f"engine: scheduler decisions, a burst of one warp counted once: {operations / seconds / 1e6:.2f} million/s"
-    )
+    decisions = operations / seconds / 1e6
+    print(f"engine: scheduler decisions, a burst of one warp counted once: {decisions:.2f} million/s")
 
 
 def benchmark_calls(plan: KernelPlan) -> None:
