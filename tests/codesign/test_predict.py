@@ -130,6 +130,13 @@ def test_zeros_of_a_pruned_file_are_its_pattern():
     assert (row.kernel, row.pattern, row.sparsity, row.note) == ("csr", "zeros", 0.75, "")
 
 
+def test_zeros_of_a_pruned_file_in_tiles_run_on_tile_kernels():
+    pruned = np.where(np.arange(256)[None, :] % 4 == 0, W, np.float16(0))
+    rows = {row.kernel: row for row in quick(pruned, pattern="zero-tiles:128")}
+    assert set(rows) == {"dense", "tile-wise", "stspmm", "csr"}
+    assert (rows["tile-wise"].pattern, rows["tile-wise"].sparsity) == ("zero-tiles:128", 0.75)
+
+
 def test_global_scope_takes_the_least_important_of_all():
     named = {"small": (W * 0.1).astype(np.float16), "large": W}
     layer = {row.layer: row.sparsity for row in quick(named, kernels=["csr"]) if row.kernel == "csr"}

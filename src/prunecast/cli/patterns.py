@@ -27,6 +27,7 @@ MEANING = {
     "tvw": "as tile-wise, then 2:4 on the columns that are left in each tile",
     "vnm": "V:2:M: V rows share 4 of every M columns, and each of them keeps 2 of the 4",
     "zeros": "the weights are pruned already: what is not zero stays",
+    "zero-tiles": "as zeros, seen in tiles: HEIGHT rows keep a column where any of them does",
 }
 """Family -> one line for people."""
 

@@ -27,6 +27,7 @@ KERNELS_OF_FAMILY = {
     "dense-block": ("tile-wise", "stspmm", "csr"),
     "vector-wise": ("tile-wise", "stspmm", "csr"),
     "shuffled-block": ("tile-wise", "stspmm", "csr"),
+    "zero-tiles": ("tile-wise", "stspmm", "csr"),
     "block": ("block-sparse", "stspmm", "csr"),
     "2:4": ("2:4", "csr"),
     "tvw": ("2:4", "csr"),

@@ -109,8 +109,8 @@ def prune(
     """Prune layers by magnitude and write `out/weights.safetensors` and `out/recipe.json`.
 
     Tensors keep their shape and format; what is pruned is zero, everything else goes through unchanged.
-    `predict` reads the outcome with the pattern `zeros`, or with the same pattern and sparsity, which
-    finds the same mask.
+    `predict` reads the outcome with the pattern `zeros` or `zero-tiles:HEIGHT`, or with the same pattern and
+    sparsity, which finds the same mask.
 
     Parameters
     ----------

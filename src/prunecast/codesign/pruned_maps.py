@@ -66,8 +66,8 @@ def sparsity_for(pattern: Pattern, asked: float | None, *, natural: bool) -> flo
 
 
 def importance_of(layer: Layer, pattern: Pattern) -> ImportanceArray:
-    """Magnitude of the weights; for `zeros`, what the source says is kept."""
-    if pattern.family == "zeros":
+    """Magnitude of the weights; for patterns that rank nothing, what the source says is kept."""
+    if not pattern.ranks:
         return layer.kept.astype("float32")
     return weigh(layer.name, layer.weights)
 
@@ -139,7 +139,7 @@ class MapMaker:
         return self._ranked_together[pattern]
 
     def _importance_of(self, name: str, pattern: Pattern) -> ImportanceArray:
-        key = (name, pattern.family == "zeros")
+        key = (name, pattern.ranks)
         if key not in self._importance:
             self._importance.clear()
             self._importance[key] = importance_of(self.layers[name], pattern)

@@ -22,6 +22,7 @@ from prunecast.patterns.tile_wise_2d import TileWise2DPattern
 from prunecast.patterns.unstructured import UnstructuredPattern
 from prunecast.patterns.vector_n_of_m import VectorNOfMPattern
 from prunecast.patterns.vector_wise import VectorWisePattern
+from prunecast.patterns.zero_tiles import ZeroTilesPattern
 from prunecast.patterns.zeros import ZerosPattern
 
 __all__ = ["ALIASES", "PATTERNS", "parse_pattern"]
@@ -43,6 +44,7 @@ PATTERNS: dict[str, type[Pattern]] = {
     "tvw": TileTwoOfFourPattern,
     "vnm": VectorNOfMPattern,
     "zeros": ZerosPattern,
+    "zero-tiles": ZeroTilesPattern,
 }
 """Family -> pattern class, in the order of help texts."""
 

@@ -8,7 +8,7 @@ from prunecast.errors import BadInput
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Pattern
-from prunecast.patterns.tile_map import MaskArray
+from prunecast.patterns.tile_map import MaskArray, TileMap
 
 __all__ = ["ZerosPattern"]
 
@@ -24,13 +24,13 @@ class ZerosPattern(Pattern):
     def sparsity_to_prune(self, sparsity: float | None) -> float:
         """Not a choice: the file has the sparsity it has."""
         if sparsity is not None:
-            raise BadInput(f"zeros takes its sparsity from the file: wanted none, got {sparsity}")
+            raise BadInput(f"{self.family} takes its sparsity from the file: wanted none, got {sparsity}")
         return 0.0
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
         """True where the importance is not zero."""
         return {name: scores != 0 for name, scores in importances.items()}
 
-    def map(self, mask: MaskArray) -> ElementMap:
+    def map(self, mask: MaskArray) -> TileMap | ElementMap:
         """Kept elements in compressed rows."""
         return element_map_from_mask(mask, self.canonical)
