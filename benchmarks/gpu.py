@@ -10,7 +10,6 @@ median of 15. Writes DIR/gpu.json: every sample, clocks read in the kernel, devi
 
 import argparse
 import json
-import math
 import subprocess
 import sys
 import time
@@ -22,9 +21,9 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from benchmarks.goals import Goal, print_goal
-from benchmarks.gpu_cases import LARGE, LAYERS, Case, full_cases, plans_of, quick_cases, split_cases
+from benchmarks.gpu_cases import Case, full_cases, plans_of, quick_cases, split_cases
 from benchmarks.gpu_check import Verdict, check, check_endings, check_forms, random_inputs
+from benchmarks.gpu_report import line, print_tables
 from benchmarks.gpu_time import (
     Contestant,
     Sample,
@@ -61,7 +60,7 @@ def main() -> int:
         record["stopped"] = traceback.format_exc()
         traceback.print_exc()
     _save(record, out)
-    _print_tables(record)
+    print_tables(record)
     return 1 if "stopped" in record else 0
 
 
@@ -160,7 +159,7 @@ def _time_layer(
     for own, entry in entries.items():
         _complete(entry, own, samples, best)
         entry["dense"] = {s.name: s.seconds for s in dense}
-        print(_line(entry), flush=True)
+        print(line(entry), flush=True)
     return list(entries.values())
 
 
@@ -259,65 +258,6 @@ def _complete(entry: dict[str, Any], own: str, samples: dict[str, Sample], best:
             "clock_mhz": float(np.median(sample.clock_mhz)) if sample.clock_mhz else None,
             "seconds": sample.seconds,
         }
-
-
-def _line(entry: dict[str, Any]) -> str:
-    if "burst" not in entry:
-        return f"{entry['name']:<40} {entry['variant']:<14} WRONG"
-    burst, plain = entry["burst"], entry.get("burst_no_pdl")
-    case = entry["case"]
-    useful = 2 * case["m"] * case["k"] * case["n"] * entry["density"] / burst["us"] * 1e-6
-    without = f" no-pdl {plain['us']:8.1f} ({plain['speedup']:.2f}x)" if plain else ""
-    return (
-        f"{entry['name']:<38} {entry['variant']:<13} {entry['block'][0]}x{entry['block'][1]:<4}"
-        f"{entry['dense_us']:8.1f} us dense {burst['us']:8.1f} us {burst['speedup']:5.2f}x {useful:4.0f} TF"
-        f" {burst['clock_mhz'] or 0:5.0f} MHz{without}"
-    )
-
-
-def _geometric_mean(values: list[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
-
-
-def _print_tables(record: dict[str, Any]) -> None:
-    checks = record["checks"]
-    print(f"\n{record['device']['nvidia-smi']}")
-    print(f"checks: {sum(c['passes'] for c in checks)} of {len(checks)} right")
-    done = [e for e in record["cases"] if e["variant"] == "tile" and "burst" in e]
-    for entry in record["cases"]:
-        print(_line(entry))
-    goals = {0.25: (3.6, 3.0), 0.5: (1.9, 1.75), 0.1: (7.5, 5.2)}
-    for density, (large, every) in goals.items():
-        equal = [e for e in done if e["case"]["density"] == density and e["case"]["kept"] == "equal"]
-        equal = [e for e in equal if e["case"]["n"] > 64]
-        for title, layers, goal in (("five large", LARGE, large), ("twelve", LAYERS, every)):
-            names = {"x".join(map(str, layer)) for layer in layers}
-            speedups = [e["burst"]["speedup"] for e in equal if e["layer"] in names]
-            if speedups:
-                name = f"STSpMM {1 - density:.0%} sparse, {title} ({len(speedups)} measured), x"
-                print_goal(Goal(name=name, limit=goal, unit="x", at_least=True), _geometric_mean(speedups))
-    _print_other_goals(done)
-
-
-def _print_other_goals(done: list[dict[str, Any]]) -> None:
-    by_name = {e["name"]: e["burst"] for e in done}
-    dense = [e["burst"]["speedup"] for e in done if e["case"]["density"] == 1.0]
-    if dense:
-        share = Goal(name="dense identity map, share of cuBLAS speed", limit=97.0, unit="%", at_least=True)
-        print_goal(share, 100 * _geometric_mean(dense))
-    equal = by_name.get("4096x4096x4096 d=0.25 equal")
-    skewed = [e["burst"]["us"] for e in done if e["case"]["kept"] != "equal"]
-    if equal and skewed:
-        print_goal(
-            Goal(name="skewed maps against equal tiles, worst", limit=1.06, unit="x"),
-            max(skewed) / equal["us"],
-        )
-    for name, title, limit in (
-        ("4096x4096x4096 d=0.92 equal", "8 % sparse against dense", 1.0),
-        ("11008x4096x16 d=0.25 equal", "N = 16, 11008x4096, 75 % sparse", 2.5),
-    ):
-        if name in by_name:
-            print_goal(Goal(name=title, limit=limit, unit="x", at_least=True), by_name[name]["speedup"])
 
 
 if __name__ == "__main__":
