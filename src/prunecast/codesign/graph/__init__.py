@@ -1,0 +1,30 @@
+"""Whole models as graphs of operators: what runs, on how much data, after what.
+
+Floor: inside `codesign`. It knows the shapes of standard architectures and the time of everything that is not
+a product with a weight matrix (attention, norms, element-wise work, transposes); it prunes nothing and plans
+no kernel: the time of a weight's product is handed in by its caller.
+
+Read first: `operation.py` (the records), `model_graph.py` (the graph), `workloads.py` (the models by name),
+`model_time.py` (the end-to-end time).
+"""
+
+from prunecast.codesign.graph.layouts import LayoutChoice, choose_layouts
+from prunecast.codesign.graph.model_graph import ModelGraph
+from prunecast.codesign.graph.model_time import ModelTime, model_time
+from prunecast.codesign.graph.operation import KINDS, Convolution, Operation
+from prunecast.codesign.graph.permutations import absorbable_rows
+from prunecast.codesign.graph.workloads import WORKLOADS, load_workload
+
+__all__ = [
+    "KINDS",
+    "WORKLOADS",
+    "Convolution",
+    "LayoutChoice",
+    "ModelGraph",
+    "ModelTime",
+    "Operation",
+    "absorbable_rows",
+    "choose_layouts",
+    "load_workload",
+    "model_time",
+]

@@ -1,0 +1,64 @@
+"""`ModelGraph`: the operations of a model and who waits for whom."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import networkx as nx
+
+from prunecast.codesign.graph.operation import Operation
+from prunecast.errors import BadInput
+
+__all__ = ["ModelGraph"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ModelGraph:
+    """A model for one number of tokens or images.
+
+    Parameters
+    ----------
+    name : e.g. `bert-base`
+    graph : a `networkx.DiGraph` of operation names; each node holds its `operation`, each edge the `elements`
+        of the tensor that goes along it
+    """
+
+    name: str
+    graph: "nx.DiGraph[str]" = field(default_factory=nx.DiGraph)
+
+    def add(self, operation: Operation, after: Sequence[str] = ()) -> str:
+        """Append an operation that reads what `after` write; its name comes back.
+
+        Raises
+        ------
+        BadInput : a name that is taken, or one in `after` that is not there
+        """
+        if operation.name in self.graph:
+            raise BadInput(f"{self.name}: two operations are called {operation.name!r}")
+        self.graph.add_node(operation.name, operation=operation)
+        for source in after:
+            if source not in self.graph:
+                raise BadInput(f"{self.name}: {operation.name!r} comes after {source!r}, which is not there")
+            self.graph.add_edge(source, operation.name, elements=self[source].elements_out)
+        return operation.name
+
+    def __getitem__(self, name: str) -> Operation:
+        operation: Operation = self.graph.nodes[name]["operation"]
+        return operation
+
+    def __iter__(self) -> Iterator[Operation]:
+        """Operations in an order in which they can run."""
+        place = {name: place for place, name in enumerate(self.graph)}
+        return (self[name] for name in nx.lexicographical_topological_sort(self.graph, key=place.__getitem__))
+
+    def __len__(self) -> int:
+        return len(self.graph)
+
+    @property
+    def products(self) -> dict[str, Operation]:
+        """The operations with weights, by name, in order."""
+        return {operation.name: operation for operation in self if operation.kind == "gemm"}
+
+    @property
+    def weights(self) -> int:
+        """Elements of all weight matrices."""
+        return sum(operation.weights for operation in self.products.values())

@@ -1,0 +1,118 @@
+"""`model_time`: the end-to-end time of a graph, and what pruning can touch of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import networkx as nx
+
+from prunecast.codesign.graph.layouts import Transpose, choose_layouts
+from prunecast.codesign.graph.model_graph import ModelGraph
+from prunecast.codesign.graph.other_times import other_seconds, transpose_seconds
+from prunecast.errors import BadInput
+from prunecast.hardware import GpuSpec
+
+__all__ = ["ModelTime", "model_time"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTime:
+    """One forward pass in one stream, operation after operation.
+
+    Parameters
+    ----------
+    seconds_of : operation -> seconds, in order
+    kind_of : operation -> its kind
+    transposes : tensors whose layout changes, and what that costs together
+    transpose_seconds : see above
+    critical_path : the longest chain of operations that wait for each other
+    critical_seconds : its time, the least that any number of streams could reach
+    """
+
+    seconds_of: dict[str, float]
+    kind_of: dict[str, str]
+    transposes: tuple[Transpose, ...]
+    transpose_seconds: float
+    critical_path: tuple[str, ...]
+    critical_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """End to end."""
+        return sum(self.seconds_of.values()) + self.transpose_seconds
+
+    @property
+    def product_seconds(self) -> float:
+        """What products with weights take: all that pruning can touch."""
+        return sum(s for name, s in self.seconds_of.items() if self.kind_of[name] == "gemm")
+
+    @property
+    def prunable_share(self) -> float:
+        """Share of the time that pruning can touch."""
+        return self.product_seconds / self.seconds
+
+    @property
+    def seconds_by_kind(self) -> dict[str, float]:
+        """Kind -> seconds, transposes apart."""
+        total: dict[str, float] = {}
+        for name, seconds in self.seconds_of.items():
+            total[self.kind_of[name]] = total.get(self.kind_of[name], 0.0) + seconds
+        return {**total, "transpose": self.transpose_seconds}
+
+
+def model_time(
+    model: ModelGraph,
+    gpu: GpuSpec,
+    product_seconds: Mapping[str, float],
+    *,
+    sparse: frozenset[str] = frozenset(),
+    element_bytes: int = 2,
+    launch: str = "graph",
+) -> ModelTime:
+    """Add up a forward pass.
+
+    Parameters
+    ----------
+    product_seconds : seconds of every product of the graph, launch included
+    sparse : products that run a sparse kernel and want feature-major tensors
+    launch : `graph` or `stream`, which launch floor the other operations pay
+
+    Raises
+    ------
+    BadInput : a product without a time
+    """
+    missing = sorted(set(model.products) - set(product_seconds))
+    if missing:
+        raise BadInput(f"{model.name}: no time was given for {', '.join(missing[:3])}")
+    launch_s = gpu.graph_launch_s if launch == "graph" else gpu.stream_launch_s
+    seconds = {
+        o.name: product_seconds[o.name]
+        if o.kind == "gemm"
+        else other_seconds(o, gpu, element_bytes=element_bytes, launch_s=launch_s)
+        for o in model
+    }
+    changed = choose_layouts(model, dict.fromkeys(sparse, "features")).transposes
+    path = _longest_path(model, seconds)
+    return ModelTime(
+        seconds_of=seconds,
+        kind_of={o.name: o.kind for o in model},
+        transposes=changed,
+        transpose_seconds=_transposing(changed, gpu, element_bytes, launch_s),
+        critical_path=path,
+        critical_seconds=sum(seconds[name] for name in path),
+    )
+
+
+def _transposing(changed: tuple[Transpose, ...], gpu: GpuSpec, element_bytes: int, launch_s: float) -> float:
+    """A tensor with several readers is transposed once."""
+    once = {change.source: change.elements for change in changed}
+    return sum(
+        transpose_seconds(elements, gpu, element_bytes=element_bytes, launch_s=launch_s)
+        for elements in once.values()
+    )
+
+
+def _longest_path(model: ModelGraph, seconds: Mapping[str, float]) -> tuple[str, ...]:
+    weighted = nx.DiGraph()
+    for source, target in model.graph.edges:
+        weighted.add_edge(source, target, weight=seconds[target])
+    return tuple(nx.dag_longest_path(weighted)) if weighted else tuple(model.graph)

@@ -1,0 +1,88 @@
+"""`Operation`: one node of a model's graph."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from prunecast.errors import BadInput
+
+__all__ = ["KINDS", "LAYOUTS", "Convolution", "Operation"]
+
+KINDS = ("input", "gemm", "attention", "normalise", "elementwise", "pool", "unknown")
+"""What an operation is; `gemm` multiplies with a weight matrix, `unknown` is costed as memory traffic."""
+
+LAYOUTS = ("features", "tokens")
+"""features: the tokens of one feature are contiguous, (K, N) row-major, as the sparse kernels want it.
+tokens: the features of one token are contiguous, as attention wants it."""
+
+
+class Convolution(NamedTuple):
+    """The convolution behind a product; K is in_channels * kernel**2, N is batch * height_out * width_out."""
+
+    in_channels: int
+    height: int
+    """Of the input."""
+    width: int
+    kernel: int
+    stride: int
+    padding: int
+
+    @property
+    def height_out(self) -> int:
+        """Rows of the output."""
+        return (self.height + 2 * self.padding - self.kernel) // self.stride + 1
+
+    @property
+    def width_out(self) -> int:
+        """Columns of the output."""
+        return (self.width + 2 * self.padding - self.kernel) // self.stride + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One operator.
+
+    Parameters
+    ----------
+    name : unique in its graph, e.g. `encoder.0.query`
+    kind : one of `KINDS`
+    m, k, n : of C (M, N) = A (M, K) @ B (K, N) for `gemm`; else 0
+    convolution : what the product computes, or None for a linear layer
+    flops : floating-point operations on the tensor cores for other kinds; a product's follow from m, k, n
+    elements_in, elements_out : numbers read and written, weights apart
+    layout : one of `LAYOUTS`, or None where both will do
+
+    Raises
+    ------
+    BadInput : an unknown kind or layout, or a product without a size
+    """
+
+    name: str
+    kind: str
+    m: int = 0
+    k: int = 0
+    n: int = 0
+    convolution: Convolution | None = None
+    flops: float = 0.0
+    elements_in: int = 0
+    elements_out: int = 0
+    layout: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise BadInput(f"{self.name}: kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
+        if self.layout not in (None, *LAYOUTS):
+            raise BadInput(f"{self.name}: layout must be one of {', '.join(LAYOUTS)}, got {self.layout!r}")
+        if self.kind == "gemm" and min(self.m, self.k, self.n) < 1:
+            raise BadInput(
+                f"{self.name}: a product needs m, k, n of at least 1, got {self.m}, {self.k}, {self.n}"
+            )
+
+    @property
+    def weights(self) -> int:
+        """Elements of A."""
+        return self.m * self.k
+
+    @property
+    def multiplications(self) -> int:
+        """Multiply-add pairs of a product."""
+        return self.m * self.k * self.n

@@ -1,0 +1,80 @@
+"""The standard models against the totals that their papers and configurations give."""
+
+import pytest
+
+from prunecast.codesign.graph import WORKLOADS, Convolution, absorbable_rows, load_workload
+from prunecast.errors import BadInput
+
+TOTALS = {
+    # millions of weights in products, GMAC per image; resnets and VGG-16 without batch norms and biases
+    "resnet34": (21.78, 3.66),
+    "resnet50": (25.50, 4.09),
+    "vgg16": (138.34, 15.47),
+}
+ENCODER_WEIGHTS = {"bert-small": 12.6, "bert-base": 84.9, "bert-large": 302.0}
+
+
+@pytest.mark.parametrize("name", TOTALS)
+def test_conv_nets_have_the_published_totals(name: str) -> None:
+    model = load_workload(name, batch=1)
+    weights, gmac = TOTALS[name]
+    assert model.weights / 1e6 == pytest.approx(weights, abs=0.01)
+    assert sum(p.multiplications for p in model.products.values()) / 1e9 == pytest.approx(gmac, abs=0.01)
+
+
+@pytest.mark.parametrize("name", ENCODER_WEIGHTS)
+def test_encoders_have_the_published_weights(name: str) -> None:
+    assert load_workload(name).weights / 1e6 == pytest.approx(ENCODER_WEIGHTS[name], abs=0.06)
+
+
+def test_llama_2_7b_has_224_matrices_beside_its_head() -> None:
+    products = load_workload("llama-2-7b", batch=1).products
+    assert len(products) == 224 + 1
+    assert sum(p.weights for p in products.values()) == pytest.approx(6.607e9, rel=1e-3)
+
+
+def test_llama_3_shares_keys_among_heads() -> None:
+    products = load_workload("llama-3-8b", batch=1, sequence=16).products
+    assert (products["layer.0.key"].m, products["layer.0.query"].m) == (1024, 4096)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_product_reads_what_is_written_before_it(name: str) -> None:
+    model = load_workload(name, batch=2, sequence=32)
+    seen: set[str] = set()
+    for operation in model:
+        assert set(model.graph.predecessors(operation.name)) <= seen
+        seen.add(operation.name)
+        if operation.kind == "gemm" and operation.convolution is not None:
+            conv = operation.convolution
+            assert operation.k == conv.in_channels * conv.kernel**2
+            assert operation.n == 2 * conv.height_out * conv.width_out
+
+
+@pytest.mark.parametrize(
+    ("side", "kernel", "stride", "out"), [(224, 7, 2, 112), (56, 3, 1, 56), (56, 1, 2, 28)]
+)
+def test_output_sides_of_convolutions(side: int, kernel: int, stride: int, out: int) -> None:
+    conv = Convolution(3, side, side, kernel, stride, kernel // 2)
+    assert (conv.height_out, conv.width_out) == (out, out)
+
+
+def test_rows_of_up_can_be_absorbed_by_down_and_rows_of_query_cannot() -> None:
+    model = load_workload("bert-small")
+    assert absorbable_rows(model, "layer.0.up") == ("layer.0.down",)
+    assert absorbable_rows(model, "layer.0.query") == ()
+    assert absorbable_rows(model, "layer.0.down") == ()
+
+
+def test_rows_inside_a_bottleneck_can_be_absorbed() -> None:
+    model = load_workload("resnet50", batch=1)
+    assert absorbable_rows(model, "stage1.0.conv1") == ("stage1.0.conv2",)
+    assert absorbable_rows(model, "stage1.0.conv3") == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"), [("bert-huge", {}), ("gpt2", {"batch": 0}), ("gpt2", {"sequence": 0})]
+)
+def test_bad_input(name: str, changed: dict[str, int]) -> None:
+    with pytest.raises(BadInput):
+        load_workload(name, **changed)
