@@ -74,13 +74,9 @@ class _Net:
         self.move_to(self.convolve(name, channels, kernel, stride), channels, -(-self.side // stride))
 
     def pool(self, name: str, side: int) -> None:
-        sizes = {
-            "elements_in": self._elements(self.channels, self.side),
-            "elements_out": self._elements(self.channels, side),
-        }
-        self.move_to(
-            self.model.add(Operation(name=name, kind="pool", **sizes), [self.last]), self.channels, side
-        )
+        before, after = self._elements(self.channels, self.side), self._elements(self.channels, side)
+        pool = Operation(name=name, kind="pool", elements_in=before, elements_out=after)
+        self.move_to(self.model.add(pool, [self.last]), self.channels, side)
 
     def add_residual(self, name: str, shortcut: str) -> None:
         elements = self._elements(self.channels, self.side)
