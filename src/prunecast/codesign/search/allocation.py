@@ -1,0 +1,202 @@
+"""Choosing one option per layer: most retained importance within a time and, if asked, a number of weights.
+
+A multiple-choice knapsack. With many layers the greedy walk along the concave hulls is near exact, because
+one layer's step is small beside the whole; with few layers it is not, and a dynamic program over a grid of
+times takes its place. Both are run where that is cheap, both keep the budget, and the better one is polished.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+
+__all__ = ["Menu", "allocate", "floor_seconds", "totals"]
+
+FloatArray = npt.NDArray[np.float64]
+ChoiceArray = npt.NDArray[np.int64]
+
+GRID = 8192
+"""Steps of time of the dynamic program; rounding up loses half a step per layer."""
+MOST_GRID_LAYERS = 48
+"""Layers up to which the dynamic program is run: 0.3 % of the time is lost to rounding there, at most."""
+PRICE_ROUNDS = 40
+"""Halvings of the price of a kept weight."""
+
+
+class Menu(NamedTuple):
+    """What can be done with one layer, option by option."""
+
+    seconds: FloatArray
+    importance: FloatArray
+    """Retained, on one scale for all layers."""
+    kept: FloatArray
+    """Weights kept."""
+
+
+class Totals(NamedTuple):
+    """What a choice amounts to."""
+
+    seconds: float
+    importance: float
+    kept: float
+
+
+def totals(menus: Sequence[Menu], choice: ChoiceArray) -> Totals:
+    """Sums over the chosen options."""
+    picked = [(m.seconds[c], m.importance[c], m.kept[c]) for m, c in zip(menus, choice, strict=True)]
+    seconds, importance, kept = (float(sum(column)) for column in zip(*picked, strict=True))
+    return Totals(seconds, importance, kept)
+
+
+def floor_seconds(menus: Sequence[Menu]) -> float:
+    """The least time that any choice takes."""
+    return float(sum(menu.seconds.min() for menu in menus))
+
+
+def allocate(menus: Sequence[Menu], budget_s: float, most_kept: float = np.inf) -> ChoiceArray:
+    """One option per layer, (layers,) int64.
+
+    Parameters
+    ----------
+    menus : one per layer, each with at least one option
+    budget_s : most seconds of all layers together
+    most_kept : most weights of all layers together
+
+    Raises
+    ------
+    BadInput : no choice keeps the budgets; says the floor
+    """
+    floor = floor_seconds(menus)
+    if floor > budget_s:
+        raise BadInput(
+            f"wanted {budget_s * 1e6:.1f} us or less, the fastest options take {floor * 1e6:.1f} us together"
+        )
+    free = _within_time(menus, menus, budget_s)
+    if totals(menus, free).kept <= most_kept:
+        return free
+    return _within_both(menus, budget_s, most_kept)
+
+
+def _within_both(menus: Sequence[Menu], budget_s: float, most_kept: float) -> ChoiceArray:
+    """A price on every kept weight, just high enough."""
+    low, high = 0.0, _highest_price(menus)
+    best = _within_time(_priced(menus, high), menus, budget_s)
+    if totals(menus, best).kept > most_kept:
+        least = sum(float(menu.kept.min()) for menu in menus)
+        raise BadInput(
+            f"no choice meets both targets: {most_kept:.0f} weights may stay, {least:.0f} at least do"
+        )
+    for _ in range(PRICE_ROUNDS):
+        price = 0.5 * (low + high)
+        choice = _within_time(_priced(menus, price), menus, budget_s)
+        if totals(menus, choice).kept <= most_kept:
+            best, high = choice, price
+        else:
+            low = price
+    return _polish(menus, best, budget_s, most_kept)
+
+
+def _highest_price(menus: Sequence[Menu]) -> float:
+    """Above all that a weight can be worth in any layer."""
+    steps = [np.ptp(m.importance) / max(np.diff(np.unique(m.kept)).min(initial=np.inf), 1.0) for m in menus]
+    return 1.0 + 2.0 * float(max(steps))
+
+
+def _priced(menus: Sequence[Menu], price: float) -> list[Menu]:
+    return [menu._replace(importance=menu.importance - price * menu.kept) for menu in menus]
+
+
+def _within_time(priced: Sequence[Menu], menus: Sequence[Menu], budget_s: float) -> ChoiceArray:
+    """The most importance of `priced` in the time of `menus`, which they share."""
+    found = [_along_hulls(priced, budget_s)]
+    if len(menus) <= MOST_GRID_LAYERS:
+        found.append(_on_grid(priced, budget_s))
+    polished = [_polish(priced, choice, budget_s, np.inf) for choice in found]
+    return max(polished, key=lambda choice: totals(priced, choice).importance)
+
+
+def _along_hulls(menus: Sequence[Menu], budget_s: float) -> ChoiceArray:
+    """Start from the fastest options and take the steps that retain most per second while they fit."""
+    hulls = [_hull(menu) for menu in menus]
+    choice = np.array([hull[0] for hull in hulls], dtype=np.int64)
+    steps = [
+        (_rate(menu, a, b), layer, b)
+        for layer, (menu, hull) in enumerate(zip(menus, hulls, strict=True))
+        for a, b in itertools.pairwise(hull)
+    ]
+    spent, closed = totals(menus, choice).seconds, set()
+    for _, layer, option in sorted(steps, key=lambda step: (-step[0], step[1])):
+        more = float(menus[layer].seconds[option] - menus[layer].seconds[choice[layer]])
+        if layer in closed or spent + more > budget_s:
+            closed.add(layer)
+            continue
+        choice[layer] = option
+        spent += more
+    return choice
+
+
+def _rate(menu: Menu, a: int, b: int) -> float:
+    return float((menu.importance[b] - menu.importance[a]) / (menu.seconds[b] - menu.seconds[a]))
+
+
+def _hull(menu: Menu) -> list[int]:
+    """Options on the upper concave hull, from the fastest to the one that retains most."""
+    hull: list[int] = []
+    for option in np.lexsort((-menu.importance, menu.seconds)).tolist():
+        if hull and menu.importance[option] <= menu.importance[hull[-1]]:
+            continue
+        while len(hull) > 1 and _rate(menu, hull[-2], hull[-1]) <= _rate(menu, hull[-1], option):
+            hull.pop()
+        hull.append(option)
+    return hull
+
+
+def _on_grid(menus: Sequence[Menu], budget_s: float) -> ChoiceArray:
+    """Exact up to rounding times up to the grid."""
+    spare = budget_s - floor_seconds(menus)
+    step = max(spare, 1e-15) / GRID
+    value = np.zeros(GRID + 1)
+    taken = np.zeros((len(menus), GRID + 1), dtype=np.int32)
+    cells = [np.ceil((menu.seconds - menu.seconds.min()) / step).astype(np.int64) for menu in menus]
+    for layer, (menu, cell) in enumerate(zip(menus, cells, strict=True)):
+        best = np.full(GRID + 1, -np.inf)
+        for option in np.flatnonzero(cell <= GRID).tolist():
+            shift = int(cell[option])
+            candidate = np.full(GRID + 1, -np.inf)
+            candidate[shift:] = value[: GRID + 1 - shift] + menu.importance[option]
+            better = candidate > best
+            best[better], taken[layer, better] = candidate[better], option
+        value = best
+    return _walk_back(taken, cells)
+
+
+def _walk_back(taken: npt.NDArray[np.int32], cells: Sequence[ChoiceArray]) -> ChoiceArray:
+    place = GRID
+    choice = np.zeros(len(cells), dtype=np.int64)
+    for layer in reversed(range(len(cells))):
+        choice[layer] = taken[layer, place]
+        place -= int(cells[layer][choice[layer]])
+    return choice
+
+
+def _polish(menus: Sequence[Menu], choice: ChoiceArray, budget_s: float, most_kept: float) -> ChoiceArray:
+    """Better options of single layers, as long as one fits."""
+    choice = choice.copy()
+    moved = True
+    while moved:
+        moved = False
+        now = totals(menus, choice)
+        for layer, menu in enumerate(menus):
+            current = choice[layer]
+            seconds = now.seconds - menu.seconds[current] + menu.seconds
+            kept = now.kept - menu.kept[current] + menu.kept
+            gain = np.where((seconds <= budget_s) & (kept <= most_kept), menu.importance, -np.inf)
+            option = int(gain.argmax())
+            if gain[option] > menu.importance[current]:
+                choice[layer], moved = option, True
+                now = totals(menus, choice)
+    return choice

@@ -1,0 +1,119 @@
+"""Allocation against an exact solver and against trying everything."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ortools.sat.python import cp_model
+
+from prunecast.codesign.search.allocation import Menu, allocate, floor_seconds, totals
+from prunecast.errors import BadInput
+
+SCALE = 10**6
+
+
+def random_menus(rng: np.random.Generator, layers: int, options: int) -> list[Menu]:
+    """Times rise with what is kept, with diminishing returns and noise, as the options of real layers do."""
+    menus = []
+    for _ in range(layers):
+        kept = np.sort(rng.uniform(0.05, 1.0, options))
+        size = float(rng.choice([1.0, 2.0, 4.0]))
+        seconds = size * (0.1 + kept * rng.uniform(0.8, 1.2, options))
+        importance = size * kept ** rng.uniform(0.2, 0.8) * rng.uniform(0.97, 1.0, options)
+        menus.append(Menu(seconds * 1e-5, importance, size * kept * 1e6))
+    return menus
+
+
+def exact_importance(menus: list[Menu], budget_s: float, most_kept: float = np.inf) -> float:
+    model = cp_model.CpModel()
+    pick = [[model.new_bool_var(f"{i}.{j}") for j in range(m.seconds.size)] for i, m in enumerate(menus)]
+    for options in pick:
+        model.add_exactly_one(options)
+
+    def weighted(column: str, scale: float, up: bool) -> cp_model.LinearExpr:
+        rounded = np.ceil if up else np.floor
+        values = [rounded(getattr(m, column) * scale).astype(int).tolist() for m in menus]
+        return sum(v * x for vs, xs in zip(values, pick, strict=True) for v, x in zip(vs, xs, strict=True))
+
+    model.add(weighted("seconds", SCALE * 1e5, up=True) <= int(budget_s * SCALE * 1e5))
+    if np.isfinite(most_kept):
+        model.add(weighted("kept", 1.0, up=True) <= int(most_kept))
+    model.maximize(weighted("importance", SCALE, up=False))
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = 20
+    assert solver.solve(model) == cp_model.OPTIMAL
+    return solver.objective_value / SCALE
+
+
+def test_close_to_the_exact_optimum_on_random_instances() -> None:
+    rng = np.random.default_rng(1)
+    shares = []
+    for _ in range(40):
+        menus = random_menus(rng, int(rng.integers(2, 9)), int(rng.integers(2, 12)))
+        slowest = sum(m.seconds.max() for m in menus)
+        budget = floor_seconds(menus) + rng.uniform(0.05, 0.9) * (slowest - floor_seconds(menus))
+        choice = totals(menus, allocate(menus, budget))
+        assert choice.seconds <= budget
+        shares.append(choice.importance / exact_importance(menus, budget))
+    assert np.mean(shares) >= 0.995
+    assert np.min(shares) >= 0.98
+
+
+def test_close_to_the_optimum_with_two_constraints() -> None:
+    rng = np.random.default_rng(2)
+    shares = []
+    for _ in range(15):
+        menus = random_menus(rng, 6, 8)
+        budget = 0.6 * sum(m.seconds.max() for m in menus)
+        most_kept = 0.45 * sum(m.kept.max() for m in menus)
+        choice = totals(menus, allocate(menus, budget, most_kept))
+        assert choice.seconds <= budget
+        assert choice.kept <= most_kept
+        shares.append(choice.importance / exact_importance(menus, budget, most_kept))
+    assert np.mean(shares) >= 0.99
+
+
+def test_many_layers_by_the_hulls_alone() -> None:
+    menus = random_menus(np.random.default_rng(3), 120, 6)
+    budget = 0.5 * sum(m.seconds.max() for m in menus)
+    choice = totals(menus, allocate(menus, budget))
+    assert choice.seconds <= budget
+    assert choice.importance >= 0.998 * exact_importance(menus, budget)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32 - 1), st.floats(0.0, 1.0))
+def test_never_worse_than_any_of_few_choices_by_much(seed: int, share: float) -> None:
+    menus = random_menus(np.random.default_rng(seed), 3, 4)
+    slowest = sum(m.seconds.max() for m in menus)
+    budget = floor_seconds(menus) + share * (slowest - floor_seconds(menus))
+    found = totals(menus, allocate(menus, budget))
+    everything = [totals(menus, np.array(c)) for c in itertools.product(range(4), repeat=3)]
+    best = max(t.importance for t in everything if t.seconds <= budget)
+    assert found.seconds <= budget
+    assert found.importance >= 0.99 * best
+
+
+def test_more_time_never_retains_less() -> None:
+    menus = random_menus(np.random.default_rng(4), 5, 6)
+    slowest = sum(m.seconds.max() for m in menus)
+    retained = [
+        totals(menus, allocate(menus, budget)).importance
+        for budget in np.linspace(floor_seconds(menus), slowest, 12)
+    ]
+    assert np.all(np.diff(retained) >= -1e-3 * retained[-1])
+    assert retained[-1] == pytest.approx(sum(m.importance.max() for m in menus))
+
+
+def test_a_target_below_the_floor_says_the_floor() -> None:
+    menus = random_menus(np.random.default_rng(5), 2, 3)
+    with pytest.raises(BadInput, match=f"{floor_seconds(menus) * 1e6:.1f} us"):
+        allocate(menus, 0.5 * floor_seconds(menus))
+
+
+def test_targets_that_exclude_each_other_are_refused() -> None:
+    menus = random_menus(np.random.default_rng(6), 2, 3)
+    with pytest.raises(BadInput, match="no choice meets both"):
+        allocate(menus, 1.0, most_kept=1.0)
