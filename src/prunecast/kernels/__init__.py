@@ -7,6 +7,8 @@ by which a kernel picks its form. Only `prunecast.kernels.cuda` needs a GPU.
 
 Floor: above `prunecast.patterns` and `prunecast.hardware`, below everything that predicts.
 
+`compile` brings a plan to the GPU; what it needs is loaded when it is called.
+
 Read first: `plan.py` (the contract) and `program.py` (what warps do), then `tile_shapes.py` and one planner,
 for instance `stspmm.py` with `items.py`, `splitting.py` and `order.py`. A new kernel is one file and one line
 in `planners.py`.
@@ -14,6 +16,7 @@ in `planners.py`.
 
 from prunecast.kernels.block_sparse import plan_block_sparse
 from prunecast.kernels.choose import Candidate
+from prunecast.kernels.compile import Operator, compile
 from prunecast.kernels.csr import plan_csr
 from prunecast.kernels.dense import plan_dense
 from prunecast.kernels.n_of_m import plan_sparse_tensor
@@ -29,9 +32,11 @@ __all__ = [
     "BlockShape",
     "Candidate",
     "KernelPlan",
+    "Operator",
     "PlanDoesNotFit",
     "Schedule",
     "WorkList",
+    "compile",
     "plan_block_sparse",
     "plan_csr",
     "plan_dense",

@@ -1,0 +1,166 @@
+"""Arrays of a call: every operator takes and refuses the same, with the same words, before it launches.
+
+Another operator hands `multiply` what it wants and a function that launches; rows that are not aligned are
+copied here, and nowhere else.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.kernels.cuda.frameworks import Framework, Given, framework_of
+from prunecast.kernels.plan import KernelPlan
+
+__all__ = ["Wanted", "check_device", "check_given", "check_weights", "multiply"]
+
+_NAMES = {"fp16": ("float16",), "bf16": ("bfloat16", "uint16"), "fp32": ("float32",)}
+"""A plan's dtype -> names of array dtypes that are taken; uint16 carries the bits of bf16."""
+_ITEM_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
+
+Run = Callable[[Any, Any, int], None]
+"""Enqueues the product of a CuPy B into a CuPy C on the stream of a handle."""
+
+
+class Wanted(NamedTuple):
+    """The arrays of one operator: C (m, n) = A (m, k) @ B (k, n)."""
+
+    m: int
+    k: int
+    n: int
+    dtype: str
+    """The plan's."""
+    device: int
+    align_bytes: int = 16
+    """Rows begin at multiples of this and hold whole groups of as many bytes; 1 if the kernel takes any."""
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of an element of B and C."""
+        return _ITEM_BYTES[self.dtype]
+
+    @property
+    def padded_n(self) -> int:
+        """Tokens of a row of whole groups."""
+        group = max(self.align_bytes // self.item_bytes, 1)
+        return -(-self.n // group) * group
+
+
+def multiply(wanted: Wanted, b: Any, out: Any, run: Run) -> Any:
+    """Check B and `out`, bring both to aligned rows where they are not, `run`, and give C back.
+
+    Parameters
+    ----------
+    b : (K, N), row-major, of the plan's dtype, on the operator's device; a CuPy array or a torch tensor
+    out : None, or C (M, N) of the same framework
+
+    Returns
+    -------
+    `out`, or a new array of the framework of `b`, whose rows are aligned and may be padded
+
+    Raises
+    ------
+    BadInput : a dtype, shape, layout or device is not as wanted; nothing was launched
+    """
+    framework = framework_of("B", b)
+    given = framework.describe("B", b)
+    check_given("B", given, wanted, wanted.k)
+    written_in_place = out is not None and _is_aligned(_describe_out(framework, out, wanted), wanted)
+    with framework.stream(b):
+        if not _is_aligned(given, wanted):
+            b = _copied(framework, b, wanted)
+        c = out if written_in_place else framework.empty(b, wanted.m, wanted.padded_n)[:, : wanted.n]
+        run(framework.view(b), framework.view(c), _current_stream())
+        if out is None or written_in_place:
+            return c
+        framework.view(out)[...] = framework.view(c)
+        return out
+
+
+def check_given(name: str, given: Given, wanted: Wanted, rows: int) -> None:
+    """Refuse an array that is not (rows, n), row-major, of the wanted dtype on the wanted device."""
+    names, shape, item = _NAMES[wanted.dtype], (rows, wanted.n), wanted.item_bytes
+    if given.dtype not in names:
+        raise BadInput(f"{name} must be {' or '.join(names)}, got {given.dtype}")
+    if given.shape != shape:
+        raise BadInput(f"{name} must have shape {shape}, got {given.shape}")
+    if given.device != wanted.device:
+        where = "the host" if given.device < 0 else f"device {given.device}"
+        raise BadInput(f"{name} must lie on device {wanted.device}, where the weights are, got {where}")
+    in_order = wanted.n == 1 or given.strides[1] == item
+    apart = rows == 1 or given.strides[0] >= wanted.n * item
+    if not (in_order and apart):
+        raise BadInput(f"{name} must be row-major without overlaps, got strides of {given.strides} bytes")
+
+
+def check_weights(
+    plan: KernelPlan, weights: npt.NDArray[np.floating[Any]], bias: npt.NDArray[np.floating[Any]] | None
+) -> None:
+    """Refuse weights that are not (M, K) and a bias that is not (M,), with `BadInput`."""
+    for name, array, shape in (("weights", weights, (plan.m, plan.k)), ("bias", bias, (plan.m,))):
+        if array is None:
+            continue
+        if not isinstance(array, np.ndarray):
+            raise BadInput(f"{name} must be a NumPy array, got {type(array).__name__}")
+        if array.shape != shape:
+            raise BadInput(f"{name} must have shape {shape}, got {array.shape}")
+        if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
+            raise BadInput(f"{name} must be floating-point, got {array.dtype.name}")
+
+
+def check_device(kernel: str, runs_on: Callable[[int], bool], wanted: str) -> int:
+    """Number of the current device, refused where `kernel` does not run.
+
+    Parameters
+    ----------
+    runs_on : of a compute capability times ten, such as 90
+    wanted : the same in words, for the message
+
+    Raises
+    ------
+    BadInput : no CuPy, no GPU, or another one
+    """
+    try:
+        import cupy as cp
+    except ImportError as missing:
+        raise BadInput(f"{kernel} needs CuPy: install the extra cuda13 or cuda12") from missing
+    if not cp.cuda.is_available():
+        raise BadInput(f"{kernel} needs an NVIDIA GPU, none is available")
+    device = cp.cuda.Device()
+    capability = int(device.compute_capability)
+    if not runs_on(capability):
+        raise BadInput(f"{kernel} needs {wanted}, device {device.id} has {capability / 10}")
+    return int(device.id)
+
+
+def _describe_out(framework: Framework, out: Any, wanted: Wanted) -> Given:
+    other = framework_of("C", out)
+    if other.name != framework.name:
+        raise BadInput(f"C must be of {framework.name} like B, got an array of {other.name}")
+    given = other.describe("C", out)
+    check_given("C", given, wanted, wanted.m)
+    return given
+
+
+def _is_aligned(given: Given, wanted: Wanted) -> bool:
+    """Whether the kernel reads or writes it where it lies."""
+    step = wanted.align_bytes
+    in_step = given.strides[0] % step == 0 and given.pointer % step == 0
+    return in_step and wanted.n == wanted.padded_n
+
+
+def _copied(framework: Framework, b: Any, wanted: Wanted) -> Any:
+    """B in padded rows; the padding is multiplied too, so it must hold numbers."""
+    copy = framework.empty(b, wanted.k, wanted.padded_n)
+    view = framework.view(copy)
+    view[:, wanted.n :] = 0
+    view[:, : wanted.n] = framework.view(b)
+    return copy[:, : wanted.n]
+
+
+def _current_stream() -> int:
+    import cupy as cp
+
+    return int(cp.cuda.get_current_stream().ptr)

@@ -1,0 +1,84 @@
+"""What operators refuse, in numbers and words; none of it needs a GPU."""
+
+import numpy as np
+import pytest
+
+from prunecast.errors import BadInput
+from prunecast.kernels.cuda.arrays import Wanted, check_given, check_weights, multiply
+from prunecast.kernels.cuda.frameworks import Given
+from tests.kernels.cuda.plans import plan_of, ragged_map
+
+WANTED = Wanted(m=48, k=32, n=24, dtype="fp16", device=0)
+GIVEN = Given(dtype="float16", shape=(32, 24), strides=(48, 2), device=0, pointer=256)
+
+
+def test_what_is_wanted_is_taken():
+    check_given("B", GIVEN, WANTED, 32)
+    check_given("B", GIVEN._replace(strides=(64, 2)), WANTED, 32)  # a part of wider rows
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dtype": "float32"}, "B must be float16, got float32"),
+        ({"shape": (32, 16)}, r"B must have shape \(32, 24\), got \(32, 16\)"),
+        ({"shape": (32,)}, r"B must have shape \(32, 24\), got \(32,\)"),
+        ({"device": 1}, "B must lie on device 0, where the weights are, got device 1"),
+        ({"device": -1}, "got the host"),
+        ({"strides": (2, 64)}, "row-major without overlaps, got strides of"),
+        ({"strides": (0, 2)}, "row-major without overlaps"),
+        ({"strides": (48, -2)}, "row-major without overlaps"),
+    ],
+)
+def test_what_is_refused_before_a_launch(change, message):
+    with pytest.raises(BadInput, match=message):
+        check_given("B", GIVEN._replace(**change), WANTED, 32)
+
+
+def test_a_single_token_may_have_any_step_between_tokens():
+    one = GIVEN._replace(shape=(32, 1), strides=(2, 2))
+    check_given("B", one, WANTED._replace(n=1), 32)
+    check_given("B", one._replace(strides=(2, 0)), WANTED._replace(n=1), 32)
+
+
+def test_bf16_is_taken_as_such_and_as_bits():
+    wanted = WANTED._replace(dtype="bf16")
+    for name in ("bfloat16", "uint16"):
+        check_given("B", GIVEN._replace(dtype=name), wanted, 32)
+    with pytest.raises(BadInput, match="must be bfloat16 or uint16, got float16"):
+        check_given("B", GIVEN, wanted, 32)
+
+
+@pytest.mark.parametrize(("dtype", "align", "padded"), [("fp16", 16, 32), ("fp32", 16, 28), ("fp32", 1, 25)])
+def test_rows_are_padded_to_whole_groups(dtype, align, padded):
+    assert Wanted(m=1, k=1, n=25, dtype=dtype, device=0, align_bytes=align).padded_n == padded
+
+
+def test_an_array_of_the_host_is_refused_by_name():
+    with pytest.raises(BadInput, match=r"B must be a CuPy array or a torch tensor, got numpy\.ndarray"):
+        multiply(WANTED, np.zeros((32, 24), np.float16), None, lambda b, c, stream: None)
+
+
+def test_weights_and_bias_are_checked():
+    plan = plan_of(ragged_map(128), 64, 128, 128)
+    good = np.zeros((plan.m, plan.k), np.float32)
+    check_weights(plan, good, None)
+    with pytest.raises(BadInput, match="weights must have shape"):
+        check_weights(plan, good[1:], None)
+    with pytest.raises(BadInput, match="bias must have shape"):
+        check_weights(plan, good, np.zeros(plan.m + 1, np.float32))
+    with pytest.raises(BadInput, match="weights must be floating-point, got int32"):
+        check_weights(plan, good.astype(np.int32), None)
+    with pytest.raises(BadInput, match="weights must be a NumPy array, got list"):
+        check_weights(plan, good.tolist(), None)
+
+
+def test_tensors_of_the_host_and_of_autograd_are_refused():
+    torch = pytest.importorskip("torch")
+    b = torch.zeros((32, 24), dtype=torch.float16)
+    with pytest.raises(BadInput, match="B must lie on device 0"):
+        multiply(WANTED, b, None, lambda b, c, stream: None)
+    with pytest.raises(BadInput, match="requires a gradient"):
+        multiply(WANTED, b.requires_grad_(), None, lambda b, c, stream: None)
+    with pytest.raises(BadInput, match="must be a dense tensor"):
+        multiply(WANTED, b.detach().to_sparse(), None, lambda b, c, stream: None)

@@ -1,0 +1,50 @@
+"""`compile` finds the kernel of a plan, and says why where it cannot."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import prunecast.kernels
+from prunecast.errors import BadInput
+from prunecast.hardware import load_gpu
+from prunecast.kernels import compile, plan_csr, plan_dense, plan_tile_wise
+from prunecast.kernels.compile import COMPILERS
+from prunecast.patterns.element_map import element_map_from_mask
+from prunecast.patterns.tiling import dense_tile_map
+
+H200 = load_gpu("h200-sxm")
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        plan_dense(256, 256, 64, "fp16", H200),
+        plan_csr(element_map_from_mask(np.eye(64, dtype=bool), "unstructured"), 64, "fp32", H200),
+    ],
+    ids=lambda plan: plan.kernel,
+)
+def test_library_kernels_are_predicted_only(plan):
+    with pytest.raises(BadInput, match=f"no kernel runs plans of {plan.kernel}"):
+        compile(plan, np.zeros((plan.m, plan.k), np.float32))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy is installed")
+def test_without_cupy_the_extra_is_named():
+    plan = plan_tile_wise(dense_tile_map(256, 256, 128), 64, "fp16", H200)
+    with pytest.raises(BadInput, match="needs CuPy: install the extra cuda13 or cuda12"):
+        compile(plan, np.zeros((256, 256), np.float32))
+
+
+def test_every_compiler_lies_where_the_table_says():
+    """Read as text: importing them needs CuPy."""
+    for home in COMPILERS.values():
+        spec = importlib.util.find_spec(home.module)
+        assert spec is not None
+        assert spec.origin is not None
+        assert f"def {home.name}(" in Path(spec.origin).read_text()
+
+
+def test_compile_is_public():
+    assert prunecast.kernels.compile is compile
