@@ -1,0 +1,175 @@
+"""When how much is pruned: at once, gradually, or in stages that must hold an accuracy. Knows no tensors."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from prunecast.errors import BadInput
+from prunecast.patterns.pattern import check_sparsity
+
+__all__ = ["Schedule", "Stage", "cubic_sparsities", "gradual", "one_shot", "staged"]
+
+CUBIC = 3
+"""Power of the gradual curve (Zhu and Gupta, "To prune, or not to prune", 2017)."""
+
+
+class Stage(NamedTuple):
+    """Prune to a sparsity, then train."""
+
+    sparsity: float
+    """Of the layers pruned, in [0, 1)."""
+    steps: int
+    """Training steps before the metric is asked for and the next stage begins."""
+    floor: float | None = None
+    """The metric must reach this after the steps, or pruning ends for the group; None asks for no metric."""
+    tries: int = 1
+    """How many times the group may train for `steps` to reach the floor."""
+
+    def row(self) -> dict[str, Any]:
+        """The fields as JSON holds them."""
+        return self._asdict()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Stages of sparsity that never falls.
+
+    Parameters
+    ----------
+    name : `one-shot`, `gradual` or `staged`
+    stages : at least one, in order
+    delay_steps : training steps before the first stage
+
+    Raises
+    ------
+    BadInput : no stage, a sparsity that falls, or counts that cannot be
+    """
+
+    name: str
+    stages: tuple[Stage, ...]
+    delay_steps: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.stages:
+            raise BadInput(f"schedule {self.name}: wanted at least one stage, got none")
+        if self.delay_steps < 0:
+            raise BadInput(f"schedule {self.name}: delay_steps must be at least 0, got {self.delay_steps}")
+        for stage in self.stages:
+            _check_stage(self.name, stage)
+        for before, after in pairwise(self.stages):
+            _check_pair(self.name, before, after)
+
+    @property
+    def sparsity(self) -> float:
+        """Of the last stage."""
+        return self.stages[-1].sparsity
+
+    @property
+    def has_floor(self) -> bool:
+        """Whether a metric will be asked for."""
+        return any(stage.floor is not None for stage in self.stages)
+
+    def sparsity_at(self, step: int) -> float:
+        """Sparsity after `step` training steps, if no floor is missed and none has to be tried twice."""
+        reached, begins = 0.0, self.delay_steps
+        for stage in self.stages:
+            if step < begins:
+                break
+            reached = stage.sparsity
+            begins += stage.steps
+        return reached
+
+    def document(self) -> dict[str, Any]:
+        """The JSON object that a recipe holds."""
+        return {
+            "name": self.name,
+            "delay_steps": self.delay_steps,
+            "stages": [stage.row() for stage in self.stages],
+        }
+
+
+def one_shot(sparsity: float, *, delay_steps: int = 0) -> Schedule:
+    """All at once, after `delay_steps` training steps. Raises BadInput."""
+    return Schedule(name="one-shot", stages=(Stage(sparsity, 0),), delay_steps=delay_steps)
+
+
+def gradual(
+    sparsity: float, *, updates: int, every: int, start: float = 0.0, delay_steps: int = 0
+) -> Schedule:
+    """Many small stages on a cubic curve: fast where much is superfluous, slow near the end.
+
+    Parameters
+    ----------
+    sparsity : of the last update
+    updates : how many stages; the last one comes `(updates - 1) * every` steps after the first
+    every : training steps from one update to the next
+    start : sparsity on which the curve begins, one update before the first
+    delay_steps : training steps before the first update
+
+    Raises
+    ------
+    BadInput : counts below 1, or a start above the sparsity
+    """
+    if min(updates, every) < 1:
+        raise BadInput(f"schedule gradual: wanted updates and every from 1, got {updates} and {every}")
+    levels = cubic_sparsities(sparsity, updates, start)
+    waits = [every] * (updates - 1) + [0]
+    stages = tuple(Stage(level, wait) for level, wait in zip(levels, waits, strict=True))
+    return Schedule(name="gradual", stages=stages, delay_steps=delay_steps)
+
+
+def cubic_sparsities(sparsity: float, updates: int, start: float = 0.0) -> tuple[float, ...]:
+    """`updates` sparsities that rise to the last one along 1 - (1 - t)^3; the last is exact."""
+    remaining = ((1.0 - (i + 1) / updates) ** CUBIC for i in range(updates))
+    return tuple(sparsity + (start - sparsity) * left for left in remaining)
+
+
+def staged(
+    sparsities: Sequence[float],
+    *,
+    steps: int,
+    floors: float | Sequence[float | None] | None = None,
+    tries: int = 1,
+    delay_steps: int = 0,
+) -> Schedule:
+    """A list of sparsities, each trained for; where a floor is missed, the layer group stays as it is.
+
+    Parameters
+    ----------
+    sparsities : of the stages, never falling
+    steps : training steps of one try of one stage
+    floors : least metric after each stage; one number for all, or one per stage (None where any will do)
+    tries : how often a stage may train for `steps` to reach its floor
+    delay_steps : training steps before the first stage
+
+    Raises
+    ------
+    BadInput : as many floors as stages are wanted, and what `Schedule` refuses
+    """
+    wanted = [floors] * len(sparsities) if isinstance(floors, float | int | None) else list(floors)
+    if len(wanted) != len(sparsities):
+        raise BadInput(f"schedule staged: wanted {len(sparsities)} floors, one per stage, got {len(wanted)}")
+    stages = tuple(
+        Stage(sparsity, steps, floor, tries) for sparsity, floor in zip(sparsities, wanted, strict=True)
+    )
+    return Schedule(name="staged", stages=stages, delay_steps=delay_steps)
+
+
+def _check_stage(name: str, stage: Stage) -> None:
+    check_sparsity(stage.sparsity)
+    if stage.steps < 0 or stage.tries < 1:
+        raise BadInput(
+            f"schedule {name}: wanted steps from 0 and tries from 1, got {stage.steps} and {stage.tries}"
+        )
+    if stage.floor is not None and stage.steps < 1:
+        raise BadInput(f"schedule {name}: a stage with a floor must train for at least 1 step, got 0")
+
+
+def _check_pair(name: str, before: Stage, after: Stage) -> None:
+    if after.sparsity < before.sparsity:
+        raise BadInput(
+            f"schedule {name}: sparsity must not fall, got {after.sparsity} after {before.sparsity}"
+        )
+    if before.steps < 1:
+        raise BadInput(f"schedule {name}: wanted at least 1 step between stages, got {before.steps}")

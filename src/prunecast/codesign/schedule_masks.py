@@ -1,0 +1,147 @@
+"""Masks on the way to a sparsity, so that what was pruned does not return.
+
+Two ways lead there:
+
+* `stepwise`: every stage has the pattern. Pruned weights score nothing, so a pattern that takes the lowest
+  pieces of a fixed division of the matrix never brings one back. These are `NESTED_FAMILIES`. Other families
+  divide the matrix anew at every stage and may bring weights back.
+* `towards`: the final mask is found at the first stage, and the other elements go on the way, the least
+  important first. Nothing returns, whatever the pattern; masks before the last do not have it.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from prunecast.codesign.choice import check_choice
+from prunecast.errors import BadInput
+from prunecast.patterns.cut import elements_to_prune, keep_highest
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.pattern import Pattern
+from prunecast.patterns.shuffled_block import ShuffledBlockPattern, group_rows, prune_in_groups
+from prunecast.patterns.tile_map import MaskArray
+
+__all__ = ["NESTED_FAMILIES", "WAYS", "MaskPath", "natural_way", "without_pruned"]
+
+WAYS = ("stepwise", "towards")
+
+NESTED_FAMILIES = frozenset(
+    {"unstructured", "block", "balanced", "vector-wise", "shuffled-block", "tile-wise", "atp", "dense"}
+)
+"""Families whose masks are nested stage by stage. Shuffled-block groups its rows once, at the first stage."""
+
+
+def natural_way(pattern: Pattern) -> str:
+    """`stepwise` where that is nested, else `towards`."""
+    return "stepwise" if pattern.family in NESTED_FAMILIES else "towards"
+
+
+class MaskPath:
+    """The masks of all layers, from dense to the pattern.
+
+    Parameters
+    ----------
+    pattern : what the last masks have
+    sparsity : of the last masks; None for patterns with one of their own
+    scope : `layer` or `global`: which layers compete, of those that are pruned together
+    way : one of `WAYS`; None for `natural_way`
+
+    Raises
+    ------
+    BadInput : a sparsity that the pattern cannot have, an unknown way
+    """
+
+    def __init__(
+        self, pattern: Pattern, sparsity: float | None, *, scope: str = "layer", way: str | None = None
+    ) -> None:
+        self.pattern = pattern
+        self.sparsity = pattern.sparsity_to_prune(sparsity)
+        self.way = natural_way(pattern) if way is None else check_choice("way", way, WAYS)
+        self.masks: dict[str, MaskArray] = {}
+        """Layer -> the mask it has now."""
+        self._told = sparsity
+        self._scope = scope
+        self._groups: dict[str, np.ndarray] = {}
+        self._final: dict[str, MaskArray] = {}
+
+    def advance(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
+        """Prune some or all layers to `sparsity`; their masks.
+
+        Parameters
+        ----------
+        importances : layer -> importance (M, K), not negative
+        sparsity : at most that of the last masks
+
+        Raises
+        ------
+        BadInput : a sparsity above the last one, or importance that the pattern cannot rank
+        """
+        if sparsity > self.sparsity + 1e-12:
+            raise BadInput(f"sparsity: wanted at most the final {self.sparsity}, got {sparsity}")
+        last = sparsity >= self.sparsity - 1e-12
+        alive = {name: without_pruned(scores, self.masks.get(name)) for name, scores in importances.items()}
+        if self.way == "towards":
+            found = {name: self._nearer(name, alive, sparsity, last=last) for name in alive}
+        else:
+            found = self._stepwise(alive, self._told if last else sparsity)
+        self.masks.update(found)
+        return {name: self.masks[name] for name in importances}
+
+    def _is_empty(self, name: str) -> bool:
+        """Nothing is left to rank; a coarse pattern may take all of a small layer before the last stage."""
+        return name in self.masks and not self.masks[name].any()
+
+    def _stepwise(self, alive: Mapping[str, ImportanceArray], sparsity: float | None) -> dict[str, MaskArray]:
+        going = {name: scores for name, scores in alive.items() if not self._is_empty(name)}
+        if self._scope == "layer" or not going:
+            return {name: self._alone(name, scores, sparsity) for name, scores in going.items()}
+        wanted = self._at_least(sparsity, alive)
+        if wanted is not None:
+            share = _size(alive) / _size(going)
+            wanted = max(1.0 - (1.0 - wanted) * share, 0.0)
+        return self.pattern.prune(going, wanted, self._scope)
+
+    def _alone(self, name: str, scores: ImportanceArray, sparsity: float | None) -> MaskArray:
+        wanted = self._at_least(sparsity, (name,))
+        if isinstance(self.pattern, ShuffledBlockPattern) and wanted is not None:
+            return self._in_groups(name, scores, wanted)
+        return self.pattern.prune({name: scores}, wanted)[name]
+
+    def _at_least(self, sparsity: float | None, layers: Iterable[str]) -> float | None:
+        """Steps of a pattern may overshoot; asking for less at the next stage would bring weights back."""
+        known = [self.masks[name] for name in layers if name in self.masks]
+        total = sum(mask.size for mask in known)
+        if sparsity is None or total == 0:
+            return sparsity
+        return max(sparsity, 1.0 - sum(int(mask.sum()) for mask in known) / total)
+
+    def _in_groups(self, name: str, scores: ImportanceArray, sparsity: float) -> MaskArray:
+        if name not in self._groups:
+            height = self.pattern.parameters["height"]
+            self._groups[name] = group_rows(scores, self.sparsity, height=height)
+        return prune_in_groups(scores, sparsity, self._groups[name])
+
+    def _nearer(
+        self, name: str, alive: Mapping[str, ImportanceArray], sparsity: float, *, last: bool
+    ) -> MaskArray:
+        if name not in self._final:
+            self._final |= self.pattern.prune(alive, self._told, self._scope)
+        final = self._final[name]
+        if last:
+            return final
+        scores = alive[name].astype(np.float64)
+        above_all = 2.0 * float(scores.max())
+        target = min(elements_to_prune(sparsity, final.size), final.size - int(final.sum()))
+        ranked = {name: np.where(final, above_all, scores)}
+        return keep_highest(ranked, {name: np.ones(1, np.int64)}, target)[name]
+
+
+def without_pruned(scores: ImportanceArray, mask: MaskArray | None) -> ImportanceArray:
+    """`scores` (M, K) with 0 where the mask is False, and more than 0 where it is True."""
+    if mask is None:
+        return scores
+    return np.where(mask, np.maximum(scores, np.finfo(scores.dtype).tiny), scores.dtype.type(0))
+
+
+def _size(layers: Mapping[str, ImportanceArray]) -> int:
+    return sum(scores.size for scores in layers.values())

@@ -1,0 +1,142 @@
+"""A schedule as it runs: counts training steps, asks for the metric, says which groups to prune how far."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from prunecast.codesign.schedule import Schedule, Stage
+from prunecast.errors import BadInput
+
+__all__ = ["EVERYTHING", "Measured", "ScheduleRun", "Update"]
+
+EVERYTHING = "all"
+"""Name of the one group where layers were not grouped."""
+
+Metric = Callable[[], float]
+"""A measure of the model as it is now; more is better."""
+
+
+class Update(NamedTuple):
+    """Masks are due."""
+
+    sparsity: float
+    groups: tuple[str, ...]
+
+
+class Measured(NamedTuple):
+    """The metric at the end of a try."""
+
+    step: int
+    sparsity: float
+    groups: tuple[str, ...]
+    metric: float
+    passed: bool
+
+    def row(self) -> dict[str, Any]:
+        """The fields as JSON holds them."""
+        return {**self._asdict(), "groups": list(self.groups)}
+
+
+class _Visit(NamedTuple):
+    stage: Stage
+    groups: tuple[str, ...]
+
+
+class ScheduleRun:
+    """Stages in order. Where a stage has a floor, its groups are pruned one after another, else together.
+
+    A group that misses a floor after all tries stays at the sparsity that it has (early stop); the others
+    go on.
+
+    Parameters
+    ----------
+    schedule : what to run
+    groups : names of layer groups
+
+    Raises
+    ------
+    BadInput : no group, or a name twice
+    """
+
+    def __init__(self, schedule: Schedule, groups: Sequence[str] = (EVERYTHING,)) -> None:
+        if not groups or len(set(groups)) != len(groups):
+            raise BadInput(f"groups: wanted different names, at least one, got {list(groups)}")
+        self.schedule = schedule
+        self.step = 0
+        self.stopped: dict[str, float] = {}
+        """Group -> sparsity at which it missed a floor."""
+        self.measured: list[Measured] = []
+        self._visits = deque(_visits(schedule, tuple(groups)))
+        self._current: _Visit | None = None
+        self._wait = schedule.delay_steps
+        self._tries_left = 0
+        self._begun = False
+
+    @property
+    def finished(self) -> bool:
+        """No update will come any more, and no metric will be asked for."""
+        return self._begun and self._current is None and not self._visits
+
+    def begin(self) -> Update | None:
+        """The first update, if the schedule has no delay. Raises BadInput when called twice."""
+        if self._begun:
+            raise BadInput("a schedule begins once")
+        self._begun = True
+        return self._next() if self._wait == 0 else None
+
+    def advance(self, metric: Metric | None = None) -> Update | None:
+        """Count one training step; the update that it brings, if any.
+
+        Raises
+        ------
+        BadInput : not begun, or a metric is due and none was given or it is no number
+        """
+        if not self._begun:
+            raise BadInput("a schedule must begin before it advances")
+        self.step += 1
+        if self.finished:
+            return None
+        self._wait -= 1
+        return None if self._wait > 0 else self._decide(metric)
+
+    def _decide(self, metric: Metric | None) -> Update | None:
+        current = self._current
+        if current is not None and current.stage.floor is not None and not self._passes(current, metric):
+            self._tries_left -= 1
+            if self._tries_left > 0:
+                self._wait = current.stage.steps
+                return None
+            self.stopped.update(dict.fromkeys(current.groups, current.stage.sparsity))
+        return self._next()
+
+    def _passes(self, visit: _Visit, metric: Metric | None) -> bool:
+        if metric is None:
+            raise BadInput(f"schedule {self.schedule.name} has a floor: wanted a metric, got none")
+        value, floor = float(metric()), visit.stage.floor
+        if value != value or floor is None:
+            raise BadInput(f"metric: wanted a number, got {value}")
+        passed = value >= floor
+        self.measured.append(Measured(self.step, visit.stage.sparsity, visit.groups, value, passed))
+        return passed
+
+    def _next(self) -> Update | None:
+        self._current = None
+        while self._visits and self._current is None:
+            stage, groups = self._visits.popleft()
+            going = tuple(group for group in groups if group not in self.stopped)
+            self._current = _Visit(stage, going) if going else None
+        if self._current is None:
+            return None
+        stage, groups = self._current
+        self._wait, self._tries_left = stage.steps, stage.tries
+        if not self._visits and stage.floor is None:
+            self._current = None
+        return Update(stage.sparsity, groups)
+
+
+def _visits(schedule: Schedule, groups: tuple[str, ...]) -> list[_Visit]:
+    visits = []
+    for stage in schedule.stages:
+        together = [groups] if stage.floor is None else [(group,) for group in groups]
+        visits += [_Visit(stage, part) for part in together]
+    return visits
