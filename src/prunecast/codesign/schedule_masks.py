@@ -60,7 +60,7 @@ class MaskPath:
         self.masks: dict[str, MaskArray] = {}
         """Layer -> the mask it has now."""
         self._told = sparsity
-        self._scope = scope
+        self.scope = scope
         self._groups: dict[str, np.ndarray] = {}
         self._final: dict[str, MaskArray] = {}
 
@@ -93,13 +93,13 @@ class MaskPath:
 
     def _stepwise(self, alive: Mapping[str, ImportanceArray], sparsity: float | None) -> dict[str, MaskArray]:
         going = {name: scores for name, scores in alive.items() if not self._is_empty(name)}
-        if self._scope == "layer" or not going:
+        if self.scope == "layer" or not going:
             return {name: self._alone(name, scores, sparsity) for name, scores in going.items()}
         wanted = self._at_least(sparsity, alive)
         if wanted is not None:
             share = _size(alive) / _size(going)
             wanted = max(1.0 - (1.0 - wanted) * share, 0.0)
-        return self.pattern.prune(going, wanted, self._scope)
+        return self.pattern.prune(going, wanted, self.scope)
 
     def _alone(self, name: str, scores: ImportanceArray, sparsity: float | None) -> MaskArray:
         wanted = self._at_least(sparsity, (name,))
@@ -125,7 +125,7 @@ class MaskPath:
         self, name: str, alive: Mapping[str, ImportanceArray], sparsity: float, *, last: bool
     ) -> MaskArray:
         if name not in self._final:
-            self._final |= self.pattern.prune(alive, self._told, self._scope)
+            self._final |= self.pattern.prune(alive, self._told, self.scope)
         final = self._final[name]
         if last:
             return final

@@ -1,0 +1,34 @@
+"""PyTorch: prune a model while it trains.
+
+Floor: beside `validation`, above `codesign`. What is pruned when and to which masks is decided below, without
+tensors (`codesign/schedule*.py`, `patterns`); here masks meet parameters, gradients and optimizer steps. It
+trains nothing itself and predicts nothing. Importing this package does not import PyTorch: every name below
+is loaded when it is first used, and needs PyTorch then.
+
+Read first: `pruner.py`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prunecast.torch.pruner import Pruner
+
+__all__ = ["Pruner"]
+
+_HOME = {
+    "Pruner": "prunecast.torch.pruner",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from its file (PEP 562)."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'prunecast.torch' has no attribute {name!r}")
+    value: object = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

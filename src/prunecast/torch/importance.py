@@ -1,0 +1,80 @@
+"""Importance of a model's weights while it trains: from the weights, from gradients, or from outside."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from prunecast.codesign.choice import check_choice
+from prunecast.errors import BadInput
+from prunecast.patterns import CRITERIA, weigh
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.torch.layers import as_matrix
+
+__all__ = ["TAYLOR", "Importance", "Scores"]
+
+TAYLOR = "taylor"
+"""Sum over backward passes of (weight * gradient) squared, since the last masks (Molchanov et al., 2019)."""
+
+Scores = str | Callable[[str, ImportanceArray], npt.ArrayLike] | Mapping[str, npt.ArrayLike]
+"""A criterion's name, a function of a layer's name and weights (M, K), or the scores of each layer."""
+
+
+class Importance:
+    """Scores the weights of `parameters` whenever masks are due.
+
+    Raises
+    ------
+    BadInput : an unknown criterion, or a given mapping that lacks a layer
+    """
+
+    def __init__(self, scores: Scores, parameters: Mapping[str, nn.Parameter]) -> None:
+        if isinstance(scores, str):
+            check_choice("importance", scores, (*CRITERIA, TAYLOR))
+        elif isinstance(scores, Mapping):
+            missing = [name for name in parameters if name not in scores]
+            if missing:
+                raise BadInput(f"importance: wanted scores of every layer, got none of {missing[0]!r}")
+        self._scores = scores
+        self._parameters = parameters
+        self._gathered: dict[str, torch.Tensor] = {}
+
+    @property
+    def name(self) -> str:
+        """What a recipe calls it."""
+        if isinstance(self._scores, str):
+            return self._scores
+        return "given" if isinstance(self._scores, Mapping) else "function"
+
+    @property
+    def needs_gradients(self) -> bool:
+        """Whether `gather` must see backward passes before anything can be scored."""
+        return self._scores == TAYLOR
+
+    def gather(self, name: str, gradient: torch.Tensor) -> None:
+        """Take the gradient of one backward pass into account."""
+        if not self.needs_gradients:
+            return
+        product = (self._parameters[name].detach() * gradient.detach()).float().square_()
+        known = self._gathered.get(name)
+        self._gathered[name] = product if known is None else known.add_(product)
+
+    def of(self, name: str) -> ImportanceArray:
+        """Importance (M, K) of a layer as it is now. Raises BadInput."""
+        weights = as_matrix(self._parameters[name])
+        if self.needs_gradients:
+            return weigh(name, weights, self._taylor(name))
+        if isinstance(self._scores, str):
+            return weigh(name, weights, self._scores)
+        given = self._scores[name] if isinstance(self._scores, Mapping) else self._scores(name, weights)
+        return weigh(name, weights, np.asarray(given).reshape(weights.shape[0], -1))
+
+    def _taylor(self, name: str) -> ImportanceArray:
+        if name not in self._gathered:
+            raise BadInput(
+                f"importance {TAYLOR} of {name!r} needs gradients: wanted at least one backward pass before "
+                "masks are due; give the schedule a delay"
+            )
+        return as_matrix(self._gathered.pop(name))

@@ -1,0 +1,219 @@
+"""`Pruner`: prunes a PyTorch model while it trains, and writes what `prunecast predict` reads.
+
+pruner = Pruner(model, "atp:128", schedule=gradual(0.75, updates=8, every=100))
+pruner.prepare()
+for batch in batches:
+    ...  # forward, backward
+    optimizer.step()
+    pruner.step()
+pruner.finalize("pruned")
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from prunecast.codesign.schedule import Schedule, one_shot
+from prunecast.codesign.schedule_masks import MaskPath
+from prunecast.codesign.schedule_run import EVERYTHING, ScheduleRun, Update
+from prunecast.errors import BadInput
+from prunecast.patterns import Pattern, parse_pattern
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.sources.selection import select_names
+from prunecast.patterns.tile_map import MaskArray
+from prunecast.torch.importance import Importance, Scores
+from prunecast.torch.layers import as_mask_tensor, prunable
+from prunecast.torch.save import save
+
+__all__ = ["Pruner"]
+
+REST = "rest"
+"""The group of layers that no named group takes."""
+
+
+class Pruner:
+    """Keeps a model's weights in masks that follow a schedule.
+
+    Gradients of pruned weights are zeroed as they arise, so that they count in no norm and feed no momentum,
+    and the masks are applied again after every optimizer step.
+
+    Parameters
+    ----------
+    model : pruned in place: the weights of its linear and convolution layers, seen as (M, K)
+    pattern : pattern string
+    sparsity : final sparsity where no schedule is given; None for patterns with one of their own
+    schedule : None for one shot at `prepare`
+    target, ignore : weights to take and to leave out, by state-dict name or `re:` and a regular expression
+    importance : `magnitude`, `squared`, `taylor`, a function of a layer's name and weights (M, K), or
+        a mapping of layers to scores
+    scope : `layer`, or `global`: layers that are pruned together compete
+    way : `stepwise`, `towards` or None, see `codesign.schedule_masks`
+    groups : name -> selectors; layers that a schedule with floors prunes one group after another
+    metric : measures the model, more is better; wanted by schedules with floors
+
+    Raises
+    ------
+    BadInput : any of these cannot be used
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        pattern: str,
+        sparsity: float | None = None,
+        *,
+        schedule: Schedule | None = None,
+        target: Sequence[str] = (),
+        ignore: Sequence[str] = (),
+        importance: Scores = "magnitude",
+        scope: str = "layer",
+        way: str | None = None,
+        groups: Mapping[str, Sequence[str]] | None = None,
+        metric: Callable[[], float] | None = None,
+    ) -> None:
+        rule = parse_pattern(pattern)
+        self.model = model
+        self.schedule = _schedule(rule, sparsity, schedule)
+        if self.schedule.has_floor and metric is None:
+            raise BadInput("a schedule with a floor needs a metric, got none")
+        self.parameters = prunable(model, target, ignore)
+        self.groups = _groups(self.parameters, groups)
+        self.path = MaskPath(rule, self.schedule.sparsity, scope=scope, way=way)
+        self.run = ScheduleRun(self.schedule, tuple(self.groups))
+        self.importance = Importance(importance, self.parameters)
+        self.first: dict[str, ImportanceArray] = {}
+        """Layer -> importance when it was first pruned."""
+        self._metric = metric
+        self._masks: dict[str, torch.Tensor] = {}
+        self._hooks = [
+            parameter.register_hook(self._hook(name)) for name, parameter in self.parameters.items()
+        ]
+
+    @property
+    def masks(self) -> dict[str, MaskArray]:
+        """Layer -> bool mask (M, K), of the layers that are pruned by now."""
+        return dict(self.path.masks)
+
+    @property
+    def finished(self) -> bool:
+        """The schedule will change no mask any more."""
+        return self.run.finished
+
+    def prepare(self, masks: Mapping[str, MaskArray] | None = None) -> None:
+        """Begin the schedule; one without a delay prunes now. Call once, before the first training step.
+
+        Parameters
+        ----------
+        masks : the outcome of the first stage, where it has been found before; else None
+
+        Raises
+        ------
+        BadInput : called twice, masks that do not fit, or importance that cannot rank
+        """
+        update = self.run.begin()
+        if masks is not None:
+            self._take(masks, update)
+        elif update is not None:
+            self._prune(update)
+
+    def step(self) -> bool:
+        """Count a training step, after `optimizer.step()`; whether masks changed. Raises BadInput."""
+        self.apply()
+        update = self.run.advance(self._metric)
+        if update is not None:
+            self._prune(update)
+        return update is not None
+
+    def apply(self) -> None:
+        """Set pruned weights to zero again."""
+        with torch.no_grad():
+            for name, mask in self._masks.items():
+                self.parameters[name].mul_(mask)
+
+    def finalize(self, out: str | Path) -> Path:
+        """Write the folder `out` with weights, recipe and tile maps; the model is no longer watched.
+
+        Raises
+        ------
+        BadInput : nothing is pruned yet, or the folder cannot be written
+        """
+        if not self._masks:
+            raise BadInput("finalize: wanted a model with pruned layers, got none; call prepare first")
+        self.apply()
+        self.close()
+        return save(out, self.model, self.path.pattern, self.masks, self.first, self._facts())
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "sparsity": self.schedule.sparsity,
+            "scope": self.path.scope,
+            "criterion": self.importance.name,
+            "seed": None,
+            "way": self.path.way,
+            "schedule": self.schedule.document(),
+            "steps": self.run.step,
+            "groups": self.groups,
+            "stopped": self.run.stopped,
+            "measured": [measured.row() for measured in self.run.measured],
+        }
+
+    def close(self) -> None:
+        """Take the hooks off the model; masks are not kept any more."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+
+    def _hook(self, name: str) -> Callable[[torch.Tensor], torch.Tensor | None]:
+        def mask_gradient(gradient: torch.Tensor) -> torch.Tensor | None:
+            self.importance.gather(name, gradient)
+            mask = self._masks.get(name)
+            return None if mask is None else gradient * mask
+
+        return mask_gradient
+
+    def _prune(self, update: Update) -> None:
+        layers = [name for group in update.groups for name in self.groups[group]]
+        scores = {name: self.importance.of(name) for name in layers}
+        self._use(scores, self.path.advance(scores, update.sparsity))
+
+    def _take(self, masks: Mapping[str, MaskArray], update: Update | None) -> None:
+        if update is None or set(masks) != set(self.parameters):
+            raise BadInput("prepare: masks must be of every layer, for a schedule without a delay")
+        for name, mask in masks.items():
+            wanted = (self.parameters[name].shape[0], self.parameters[name][0].numel())
+            if mask.shape != wanted:
+                raise BadInput(f"prepare: mask of {name!r} must have shape {wanted}, got {mask.shape}")
+            self.path.pattern.map(mask)
+        self.path.masks.update(masks)
+        self._use({name: self.importance.of(name) for name in masks}, masks)
+
+    def _use(self, scores: Mapping[str, ImportanceArray], masks: Mapping[str, MaskArray]) -> None:
+        for name, mask in masks.items():
+            self.first.setdefault(name, scores[name])
+            self._masks[name] = as_mask_tensor(mask, self.parameters[name])
+        self.apply()
+
+
+def _schedule(rule: Pattern, sparsity: float | None, schedule: Schedule | None) -> Schedule:
+    if schedule is None:
+        return one_shot(rule.sparsity_to_prune(sparsity))
+    if sparsity is not None and sparsity != schedule.sparsity:
+        raise BadInput(f"sparsity must be that of the schedule, {schedule.sparsity}, or None, got {sparsity}")
+    return schedule
+
+
+def _groups(
+    parameters: Mapping[str, nn.Parameter], groups: Mapping[str, Sequence[str]] | None
+) -> dict[str, list[str]]:
+    if groups is None:
+        return {EVERYTHING: list(parameters)}
+    found = {group: select_names(parameters, selectors) for group, selectors in groups.items()}
+    taken = [name for names in found.values() for name in names]
+    twice = next((name for name in taken if taken.count(name) > 1), None)
+    if twice is not None:
+        raise BadInput(f"groups: {twice!r} must be in one group, got two")
+    rest = [name for name in parameters if name not in taken]
+    return {**found, REST: rest} if rest else found

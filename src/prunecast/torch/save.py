@@ -1,0 +1,91 @@
+"""A model's state with zeros where it is pruned, what was done to it, and the tiles that it keeps."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import nn
+
+from prunecast.codesign.files import SCHEMA_VERSION
+from prunecast.codesign.plans import PrunedMap
+from prunecast.codesign.provenance import WeightsDigest
+from prunecast.codesign.prune import PrunedLayer
+from prunecast.codesign.schedule_files import write_pruned
+from prunecast.errors import BadInput
+from prunecast.patterns import Pattern, density, retained_importance
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.tile_map import MaskArray
+from prunecast.torch.layers import as_array
+from prunecast.version import tool_version
+
+__all__ = ["save"]
+
+
+def save(
+    out: str | Path,
+    model: nn.Module,
+    pattern: Pattern,
+    masks: Mapping[str, MaskArray],
+    first: Mapping[str, ImportanceArray],
+    facts: Mapping[str, Any],
+) -> Path:
+    """Write weights, recipe and tile maps to the folder `out`.
+
+    Parameters
+    ----------
+    masks : layer -> (M, K)
+    first : layer -> importance (M, K) before anything was pruned
+    facts : further entries of the recipe
+
+    Raises
+    ------
+    BadInput : the folder cannot be written
+    """
+    arrays = {name: as_array(tensor) for name, tensor in model.state_dict().items()}
+    for name, mask in masks.items():
+        # A product with a mask leaves -0 behind
+        arrays[name] = np.where(mask.reshape(arrays[name].shape), arrays[name], arrays[name].dtype.type(0))
+    maps = _maps(pattern, masks)
+    recipe = {
+        "schema_version": SCHEMA_VERSION,
+        "version": tool_version(),
+        "pattern": pattern.canonical,
+        **facts,
+        "weights_hash": _digest({name: arrays[name] for name in masks}),
+        "layers": [_row(name, mask, first[name]) for name, mask in masks.items()],
+        "not_in_pattern": [name for name in masks if name not in maps],
+        "skipped": [],
+    }
+    return write_pruned(out, arrays, maps, recipe)
+
+
+def _maps(pattern: Pattern, masks: Mapping[str, MaskArray]) -> dict[str, PrunedMap]:
+    """Maps of the layers whose masks have the pattern; on the way there, some do not yet."""
+    maps = {}
+    for name, mask in masks.items():
+        try:
+            maps[name] = pattern.map(mask)
+        except BadInput:
+            continue
+    return maps
+
+
+def _row(name: str, mask: MaskArray, first: ImportanceArray) -> dict[str, Any]:
+    layer = PrunedLayer(
+        layer=name,
+        m=mask.shape[0],
+        k=mask.shape[1],
+        sparsity=1.0 - density(mask),
+        retained_importance=retained_importance(first, mask),
+    )
+    return layer.row()
+
+
+def _digest(arrays: Mapping[str, npt.NDArray[np.generic]]) -> str:
+    """Of the pruned layers as they are written."""
+    digest = WeightsDigest()
+    for name, array in arrays.items():
+        digest.add(name, array)
+    return digest.hexdigest()
