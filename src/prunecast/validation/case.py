@@ -1,0 +1,106 @@
+"""`Case`: one product to be predicted and measured, and whether it may be used for fitting."""
+
+import hashlib
+import re
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from prunecast.errors import BadInput
+from prunecast.hardware import STATES
+from prunecast.kernels import DTYPE_BYTES
+
+__all__ = ["DISTRIBUTIONS", "USES", "Case", "Distribution", "check_case", "parse_distribution", "use_by_rule"]
+
+DISTRIBUTIONS = ("equal", "random", "lognormal", "ramp", "one-full")
+"""How kept columns are spread over tiles, at the same total: all alike; every column by itself; skewed by
+exp(s * normal), `lognormal:0.8`; proportional to the number of the tile; one tile keeps all columns."""
+
+USES = ("fit", "judge")
+DEFAULT_SPREAD = 0.8
+
+
+class Distribution(NamedTuple):
+    """A distribution as it was asked for."""
+
+    family: str
+    """One of `DISTRIBUTIONS`."""
+    spread: float
+    """Standard deviation of the logarithm; 0 unless lognormal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One product C (M, N) = A (M, K) B (K, N) of a suite.
+
+    Parameters
+    ----------
+    name : unique in its suite together with `state`
+    m, k, n : rows and columns of A, tokens
+    dtype : `fp16` or `bf16`, of A, B and C
+    pattern : pattern string of what is kept
+    sparsity : share of A that is removed
+    distribution : one of `DISTRIBUTIONS`; `lognormal:0.8` names its spread
+    seed : of the map
+    kernels : what runs it
+    state : `burst` or `sustained`
+    use : `fit` if constants may be fitted to it, `judge` if only errors are quoted from it
+    """
+
+    name: str
+    m: int
+    k: int
+    n: int
+    dtype: str
+    pattern: str
+    sparsity: float
+    distribution: str = "equal"
+    seed: int = 1
+    kernels: tuple[str, ...]
+    state: str = "burst"
+    use: str
+
+    @property
+    def layer(self) -> str:
+        """M x K x N and the format."""
+        return f"{self.m}x{self.k}x{self.n} {self.dtype}"
+
+    def document(self) -> dict[str, Any]:
+        """The fields as plain values."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+def check_case(case: Case, where: str) -> Case:
+    """`case`, refused with BadInput if a value makes no sense."""
+    for name in ("m", "k", "n"):
+        if getattr(case, name) < 1:
+            raise BadInput(f"{where}: {name} must be at least 1, got {getattr(case, name)}")
+    if not 0.0 <= case.sparsity < 1.0:
+        raise BadInput(f"{where}: sparsity must be in [0, 1), got {case.sparsity}")
+    for name, known in (("dtype", tuple(DTYPE_BYTES)), ("state", STATES), ("use", USES)):
+        if getattr(case, name) not in known:
+            raise BadInput(f"{where}: {name} must be one of {', '.join(known)}, got {getattr(case, name)!r}")
+    if not case.kernels:
+        raise BadInput(f"{where}: kernels must name at least one")
+    parse_distribution(case.distribution, where)
+    return case
+
+
+def parse_distribution(text: str, where: str = "distribution") -> Distribution:
+    """Read `equal`, `lognormal:0.8` and the like."""
+    family, _, spread = text.partition(":")
+    if family not in DISTRIBUTIONS or (spread and family != "lognormal"):
+        raise BadInput(f"{where}: distribution must be one of {', '.join(DISTRIBUTIONS)}, got {text!r}")
+    if spread and not re.fullmatch(r"[0-9]+(\.[0-9]+)?", spread):
+        raise BadInput(f"{where}: lognormal:SPREAD needs a number, got {text!r}")
+    if family != "lognormal":
+        return Distribution(family, 0.0)
+    return Distribution(family, float(spread) if spread else DEFAULT_SPREAD)
+
+
+def use_by_rule(m: int, k: int, n: int, what: str) -> str:
+    """`fit` or `judge`, by one bit of the SHA-256 of the product's sizes and what is kept of it.
+
+    Kernels and state do not count: what was fitted in one of them is not judged in another.
+    """
+    digest = hashlib.sha256(f"{m}x{k}x{n} {what}".encode()).digest()
+    return USES[digest[0] & 1]

@@ -1,0 +1,154 @@
+"""From a case to what it keeps, the same everywhere: tile maps, element maps and 2:4 inside tiles.
+
+Tiles with a chosen distribution of kept columns are made here; patterns that are not made of tiles of equal
+height prune a random matrix.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.codesign.plans import PrunedMap
+from prunecast.errors import BadInput
+from prunecast.patterns import ElementMap, TileMap, element_map_from_mask, parse_pattern
+from prunecast.patterns.nested_map import NestedMap, nested_map
+from prunecast.patterns.tile_map import MaskArray, frozen_int32
+from prunecast.validation.case import Case, parse_distribution
+
+__all__ = ["kept_counts", "map_of"]
+
+Counts = npt.NDArray[np.int64]
+TILE_FAMILIES = ("tile-wise", "vector-wise", "shuffled-block", "block", "tvw", "dense-block")
+SHUFFLED = ("shuffled-block", "dense-block")
+
+
+def map_of(case: Case) -> PrunedMap | None:
+    """What the case keeps; None for `dense`.
+
+    Raises
+    ------
+    BadInput : the pattern is unknown or cannot have the sparsity or the distribution
+    """
+    pattern = parse_pattern(case.pattern)
+    if pattern.family == "dense":
+        return None
+    rng = np.random.default_rng([case.m, case.k, round(1000 * case.sparsity), case.seed])
+    sizes = pattern.parameters
+    if pattern.family == "dense-block":
+        return _tiles(case, -(-case.m // sizes["clusters"]), 1, rng)
+    if pattern.family == "block":
+        return _tiles(case, sizes["height"], sizes["width"], rng)
+    if pattern.family == "tvw":
+        return _nested(case, sizes["height"], rng)
+    if pattern.family in TILE_FAMILIES:
+        return _tiles(case, sizes["height"], 1, rng)
+    if pattern.family == "unstructured":
+        return _elements(case, rng)
+    if case.distribution != "equal":
+        raise BadInput(f"{case.name}: distribution {case.distribution} needs tiles, got {case.pattern}")
+    importance = {"w": rng.random((case.m, case.k), dtype=np.float32) + np.float32(1e-3)}
+    return pattern.map(pattern.prune(importance, _sparsity_told(case))["w"])
+
+
+def _sparsity_told(case: Case) -> float | None:
+    """None for patterns that have a sparsity of their own."""
+    try:
+        parse_pattern(case.pattern).sparsity_to_prune(None)
+    except BadInput:
+        return case.sparsity
+    return None
+
+
+def kept_counts(case: Case, tiles: int, most: int, density: float, rng: np.random.Generator) -> Counts:
+    """(tiles,) kept columns (or blocks of columns) of each of `tiles` tiles, none above `most`.
+
+    All distributions but `random` have the total of `equal`.
+    """
+    family, spread = parse_distribution(case.distribution, case.name)
+    equal = max(round(most * density), 0)
+    if family == "random":
+        return np.asarray(rng.binomial(most, density, tiles), np.int64)
+    if family == "equal" or tiles == 1:
+        return np.full(tiles, equal, np.int64)
+    weight = np.ones(tiles)
+    if family == "lognormal":
+        weight = rng.lognormal(0.0, spread, tiles)
+    elif family == "ramp":
+        weight = np.arange(1, tiles + 1, dtype=np.float64)
+    elif family == "one-full":
+        weight = np.full(tiles, max((equal * tiles - most) / (tiles - 1), 1e-9))
+        weight[0] = most
+    return _scaled(weight, equal * tiles, most)
+
+
+def _scaled(weight: npt.NDArray[np.float64], total: int, most: int) -> Counts:
+    """Integers in proportion to `weight`, none above `most`, that add up to `total`."""
+    low, high = 0.0, (total + 1) / float(weight.min())
+    for _ in range(200):
+        middle = (low + high) / 2
+        enough = np.minimum(np.floor(weight * middle), most).sum() >= total
+        low, high = (low, middle) if enough else (middle, high)
+    counts = np.minimum(np.floor(weight * high), most).astype(np.int64)
+    surplus = int(counts.sum()) - total
+    partial = np.flatnonzero((counts < most) & (counts > 0))
+    heaviest = partial[np.argsort(-counts[partial], kind="stable")]
+    counts[heaviest[: max(surplus, 0)]] -= 1
+    return counts
+
+
+def _starts(m: int, height: int) -> Counts:
+    return np.minimum(np.arange(-(-m // height) + 1) * height, m).astype(np.int64)
+
+
+def _tiles(case: Case, height: int, width: int, rng: np.random.Generator) -> TileMap:
+    """Tiles of `height` rows that keep random blocks of `width` columns."""
+    starts = _starts(case.m, height)
+    blocks = -(-case.k // width)
+    counts = kept_counts(case, starts.size - 1, blocks, 1.0 - case.sparsity, rng)
+    columns = [_columns(np.sort(rng.permutation(blocks)[:count]), width, case.k) for count in counts]
+    shuffled = parse_pattern(case.pattern).family in SHUFFLED
+    rows = rng.permutation(case.m) if shuffled else np.arange(case.m)
+    return TileMap(
+        m=case.m,
+        k=case.k,
+        row_start=frozen_int32(starts),
+        row_index=frozen_int32(rows),
+        column_start=np.concatenate(([0], np.cumsum([c.size for c in columns]))),
+        column_index=np.concatenate(columns),
+        pattern=parse_pattern(case.pattern).canonical,
+    )
+
+
+def _columns(blocks: Counts, width: int, k: int) -> Counts:
+    columns = (blocks[:, None] * width + np.arange(width)).ravel()
+    return columns[columns < k]
+
+
+def _elements(case: Case, rng: np.random.Generator) -> ElementMap:
+    """Single elements; a row is a tile of its own to the distribution."""
+    counts = kept_counts(case, case.m, case.k, 1.0 - case.sparsity, rng)
+    chosen = rng.random((case.m, case.k), dtype=np.float32) < (counts / case.k)[:, None]
+    return element_map_from_mask(chosen, "unstructured")
+
+
+def _nested(case: Case, height: int, rng: np.random.Generator) -> NestedMap:
+    """Tiles whose columns come in whole groups of four, 2 of each group kept in every row."""
+    if case.sparsity < 0.5:
+        raise BadInput(f"{case.name}: {case.pattern} keeps 2 of 4 at most, got sparsity {case.sparsity}")
+    starts = _starts(case.m, height)
+    groups = case.k // 4
+    counts = kept_counts(case, starts.size - 1, groups, 2.0 * (1.0 - case.sparsity), rng)
+    columns = np.zeros((starts.size - 1, case.k), np.bool_)
+    mask = np.zeros((case.m, case.k), np.bool_)
+    for tile, count in enumerate(counts):
+        listed = _columns(np.sort(rng.permutation(groups)[:count]), 4, case.k)
+        columns[tile, listed] = True
+        rows = slice(starts[tile], starts[tile + 1])
+        mask[rows, listed] = _two_of_four(int(starts[tile + 1] - starts[tile]), listed.size, rng)
+    return nested_map(mask, columns, height=height, pattern=parse_pattern(case.pattern).canonical)
+
+
+def _two_of_four(rows: int, columns: int, rng: np.random.Generator) -> MaskArray:
+    """(rows, columns) bool with two of every four neighbours."""
+    choices = np.array([[1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 1], [0, 1, 1, 0], [0, 1, 0, 1], [0, 0, 1, 1]])
+    drawn = choices[rng.integers(0, 6, (rows, columns // 4))]
+    return np.asarray(drawn.reshape(rows, columns), np.bool_)

@@ -1,0 +1,140 @@
+"""`Judged`: a measurement beside what the engines say; and the tables of errors over many of them."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from prunecast.codesign.engines import ENGINES, Progress, silent
+from prunecast.errors import BadInput
+from prunecast.hardware import GpuSpec
+from prunecast.kernels import KernelPlan
+from prunecast.models import estimate
+from prunecast.simulator import simulate
+from prunecast.validation.case import Case
+from prunecast.validation.case_maps import map_of
+from prunecast.validation.case_plans import case_plan
+from prunecast.validation.errors import ErrorSummary, summarise_errors
+from prunecast.validation.records import Measurement
+
+__all__ = ["Judged", "Predicted", "judge_rows", "summarise"]
+
+
+class Predicted(NamedTuple):
+    """What one engine says."""
+
+    seconds: float
+    cycles: float
+    clock_mhz: float
+    bound: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One row of a record and its predictions.
+
+    Parameters
+    ----------
+    measured : the row
+    predicted : by engine; empty if the plan cannot be made any more
+    imbalance : work of the heaviest tile over the mean tile, 1 where there are no tiles
+    same_plan : whether this version plans what was measured; True for libraries
+    note : why there is no prediction, or empty
+    """
+
+    measured: Measurement
+    predicted: Mapping[str, Predicted]
+    imbalance: float
+    same_plan: bool
+    note: str = ""
+
+    @property
+    def case(self) -> Case:
+        """The case."""
+        return self.measured.case
+
+    @property
+    def family(self) -> str:
+        """What errors are grouped by: the kernel."""
+        return self.measured.kernel
+
+    @property
+    def counts(self) -> bool:
+        """Measured, right, predicted, and of the same plan."""
+        return self.measured.usable and bool(self.predicted) and self.same_plan
+
+    def error(self, engine: str) -> float:
+        """Predicted over measured, less 1."""
+        return self.predicted[engine].seconds / float(self.measured.seconds or 1.0) - 1.0
+
+
+def judge_rows(
+    rows: Sequence[Measurement],
+    gpu: GpuSpec,
+    *,
+    engines: Iterable[str] = ENGINES,
+    progress: Progress = silent,
+) -> list[Judged]:
+    """Predict every measured row; rows of one map follow one another, so that it is made once."""
+    maps: dict[tuple[Any, ...], Any] = {}
+    judged: list[Judged] = []
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        waiting = []
+        for row in rows:
+            waiting.append((row, *_planned(row, gpu, maps)))
+        futures = [
+            None if plan is None else pool.submit(_predict, plan, gpu, row.case.state, tuple(engines))
+            for row, plan, _ in waiting
+        ]
+        for done, ((row, plan, note), future) in enumerate(zip(waiting, futures, strict=True), 1):
+            judged.append(_judged(row, plan, note, future.result() if future else {}))
+            progress("predicting", done, len(rows))
+    return judged
+
+
+def _planned(
+    row: Measurement, gpu: GpuSpec, maps: dict[tuple[Any, ...], Any]
+) -> tuple[KernelPlan | None, str]:
+    case = row.case
+    key = (case.m, case.k, case.pattern, case.sparsity, case.distribution, case.seed)
+    try:
+        if key not in maps:
+            maps.clear()
+            maps[key] = map_of(case)
+        return case_plan(case, row.kernel, maps[key], gpu), ""
+    except BadInput as reason:
+        return None, str(reason)
+
+
+def _predict(plan: KernelPlan, gpu: GpuSpec, state: str, engines: Sequence[str]) -> dict[str, Predicted]:
+    run: dict[str, Callable[..., Any]] = {"simulator": simulate, "model": estimate}
+    found = {}
+    for engine in engines:
+        result = run[engine](plan, gpu, state=state)
+        mhz = result.clock_hz * 1e-6
+        found[engine] = Predicted(result.seconds, float(result.cycles), mhz, result.bound)
+    return found
+
+
+def _judged(
+    row: Measurement, plan: KernelPlan | None, note: str, predicted: Mapping[str, Predicted]
+) -> Judged:
+    if plan is None:
+        return Judged(measured=row, predicted={}, imbalance=1.0, same_plan=False, note=note)
+    kept = plan.tiles.kept_per_tile
+    imbalance = float(kept.max() / kept.mean()) if kept.size and kept.any() else 1.0
+    same = not row.plan or row.plan == plan.fingerprint()
+    return Judged(measured=row, predicted=predicted, imbalance=imbalance, same_plan=same)
+
+
+def summarise(judged: Iterable[Judged], engine: str) -> ErrorSummary | None:
+    """Errors of those that count; None if none do."""
+    rows = [row for row in judged if row.counts]
+    if not rows:
+        return None
+    return summarise_errors(
+        [row.predicted[engine].seconds for row in rows],
+        [float(row.measured.seconds or 0.0) for row in rows],
+        [f"{row.case.name} {row.measured.kernel}" for row in rows],
+    )

@@ -1,0 +1,59 @@
+"""Is C right? Every element of a sample of tokens against float64, within its rounding bound."""
+
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from prunecast.patterns.tile_map import MaskArray
+from prunecast.validation.measure.contestants import Runner
+from prunecast.validation.measure.inputs import Inputs, exact, rounded
+from prunecast.validation.tolerance import error_bound
+
+__all__ = ["largest_excess"]
+
+MOST_MULTIPLY_ADDS = 4e10
+"""Beyond it tokens are sampled: first and last ones, which are special to kernels, and random ones."""
+EDGE_TOKENS = 64
+
+
+def largest_excess(runner: Runner, mask: MaskArray | None, kept: int, inputs: Inputs) -> float:
+    """Largest |error| over its bound, infinite where C is not finite; at most 1 is right.
+
+    Parameters
+    ----------
+    mask : (M, K) of what the product keeps of `inputs.weights`; None for dense random weights of the pool
+    kept : products in one sum at most
+    """
+    c = inputs.c(0)
+    c.fill(cp.nan if inputs.dtype == "fp16" else 0x7FC0)
+    runner.launch(0)
+    tokens = _tokens(inputs)
+    a = _weights(mask, inputs)
+    b = inputs.b(0)
+    if runner.variant == "NK":
+        b = b.reshape(inputs.n, inputs.k).T
+    b = exact(cp.ascontiguousarray(b[:, tokens]), inputs.dtype)
+    got = exact(cp.ascontiguousarray(c[:, tokens]), inputs.dtype)
+    reference = a @ b
+    absolute = cp.abs(a) @ cp.abs(b)
+    excess = cp.abs(got - reference) / error_bound(reference, absolute, max(kept, 1), inputs.dtype)
+    excess[~cp.isfinite(got)] = cp.inf
+    return float(excess.max())
+
+
+def _weights(mask: MaskArray | None, inputs: Inputs) -> Any:
+    if mask is None:
+        return exact(inputs.a(0), inputs.dtype)
+    a = exact(rounded(cp.asarray(inputs.weights), inputs.dtype), inputs.dtype)
+    a *= cp.asarray(mask)
+    return a
+
+
+def _tokens(inputs: Inputs) -> Any:
+    most = int(MOST_MULTIPLY_ADDS / (inputs.m * inputs.k))
+    if inputs.n <= max(most, 2 * EDGE_TOKENS):
+        return cp.arange(inputs.n)
+    middle = np.random.default_rng(3).choice(inputs.n, max(most - 2 * EDGE_TOKENS, 1), replace=False)
+    edges = np.concatenate((np.arange(EDGE_TOKENS), np.arange(inputs.n - EDGE_TOKENS, inputs.n)))
+    return cp.asarray(np.unique(np.concatenate((edges, middle))))

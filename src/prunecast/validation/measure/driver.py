@@ -1,0 +1,155 @@
+"""What the driver says about the GPU: name, power, temperature, throttling, and who else works on it."""
+
+import ctypes
+import os
+from typing import Any, NamedTuple
+
+from prunecast.errors import BadInput
+from prunecast.hardware import GpuSpec
+
+__all__ = ["HOT_REASONS", "Driver", "DriverFacts"]
+
+_REASONS = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "thermal, software",
+    0x40: "thermal, hardware",
+    0x80: "power brake",
+}
+"""Bits of nvmlDeviceGetCurrentClocksEventReasons that slow a working GPU (NVML API reference)."""
+HOT_REASONS = ("hardware slowdown", "thermal, software", "thermal, hardware", "power brake")
+"""Those that make a measurement useless; the power cap is what `sustained` means."""
+_SM_CLOCK, _GPU_TEMPERATURE = 1, 0
+_BUSY_SHARE = 5
+
+
+class DriverFacts(NamedTuple):
+    """One reading."""
+
+    power_w: float | None
+    temperature_c: float | None
+    throttle: str
+
+
+class Driver:
+    """NVML through its C interface, of CUDA device 0 of this process.
+
+    Where there is no NVML every answer is None or `unknown`.
+    """
+
+    def __init__(self) -> None:
+        self._library, self._device = _open()
+
+    def facts(self) -> DriverFacts:
+        """Power, temperature and throttle reasons now."""
+        power = self._number("nvmlDeviceGetPowerUsage", ctypes.c_uint)
+        celsius = self._temperature()
+        bits = self._number("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong)
+        return DriverFacts(None if power is None else power * 1e-3, celsius, _reasons(bits))
+
+    def energy_mj(self) -> float | None:
+        """Millijoules since the driver was loaded."""
+        return self._number("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong)
+
+    def describe(self) -> dict[str, Any]:
+        """Name, driver, power limit and clocks, for the head of a record."""
+        limit = self._number("nvmlDeviceGetEnforcedPowerLimit", ctypes.c_uint)
+        return {
+            "driver": self._text("nvmlSystemGetDriverVersion", device=False),
+            "name": self._text("nvmlDeviceGetName"),
+            "power_limit_w": None if limit is None else limit * 1e-3,
+            "memory_clock_mhz": self._clock(2),
+        }
+
+    def check_idle(self) -> None:
+        """Raise BadInput if another process computes on the GPU or it is busy."""
+        others = [pid for pid in self._processes() if pid != os.getpid()]
+        if others:
+            raise BadInput(f"the GPU must be idle to be measured, process {others[0]} computes on it")
+        share = self._utilisation()
+        if share is not None and share > _BUSY_SHARE:
+            raise BadInput(f"the GPU must be idle to be measured, it was busy {share} % of the last second")
+
+    def _number(self, name: str, kind: Any) -> float | None:
+        if self._library is None:
+            return None
+        value = kind()
+        status = getattr(self._library, name)(self._device, ctypes.byref(value))
+        return float(value.value) if status == 0 else None
+
+    def _temperature(self) -> float | None:
+        if self._library is None:
+            return None
+        value = ctypes.c_uint()
+        status = self._library.nvmlDeviceGetTemperature(self._device, _GPU_TEMPERATURE, ctypes.byref(value))
+        return float(value.value) if status == 0 else None
+
+    def _clock(self, which: int) -> float | None:
+        if self._library is None:
+            return None
+        value = ctypes.c_uint()
+        status = self._library.nvmlDeviceGetClockInfo(self._device, which, ctypes.byref(value))
+        return float(value.value) if status == 0 else None
+
+    def _text(self, name: str, *, device: bool = True) -> str:
+        if self._library is None:
+            return "unknown"
+        text = ctypes.create_string_buffer(96)
+        first = (self._device,) if device else ()
+        status = getattr(self._library, name)(*first, text, ctypes.c_uint(96))
+        return text.value.decode() if status == 0 else "unknown"
+
+    def _utilisation(self) -> int | None:
+        if self._library is None:
+            return None
+        shares = (ctypes.c_uint * 2)()
+        status = self._library.nvmlDeviceGetUtilizationRates(self._device, ctypes.byref(shares))
+        return int(shares[0]) if status == 0 else None
+
+    def _processes(self) -> list[int]:
+        if self._library is None:
+            return []
+        count, entries = ctypes.c_uint(64), (_Process * 64)()
+        ask = getattr(self._library, "nvmlDeviceGetComputeRunningProcesses_v3", None)
+        if ask is None or ask(self._device, ctypes.byref(count), entries) != 0:
+            return []
+        return [entries[i].pid for i in range(count.value)]
+
+
+class _Process(ctypes.Structure):
+    """nvmlProcessInfo_t."""
+
+    _fields_ = [
+        ("pid", ctypes.c_uint),
+        ("memory", ctypes.c_ulonglong),
+        ("instance", ctypes.c_uint),
+        ("compute", ctypes.c_uint),
+    ]
+
+
+def check_same_gpu(gpu: GpuSpec, name: str, sm_count: int, capability: str) -> None:
+    """Raise BadInput unless the spec can be of the device: equal SMs and compute capability."""
+    wanted = (gpu.sm_count, str(gpu.compute_capability))
+    if (sm_count, capability) != wanted:
+        raise BadInput(
+            f"spec {gpu.name} has {wanted[0]} SMs of compute capability {wanted[1]}, the device is {name!r} "
+            f"with {sm_count} of {capability}"
+        )
+
+
+def _reasons(bits: float | None) -> str:
+    if bits is None:
+        return "unknown"
+    found = [name for bit, name in _REASONS.items() if int(bits) & bit]
+    return ", ".join(found) or "none"
+
+
+def _open() -> tuple[Any, Any]:
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None, None
+    device = ctypes.c_void_p()
+    if library.nvmlInit_v2() != 0 or library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) != 0:
+        return None, None
+    return library, device

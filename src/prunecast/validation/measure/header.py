@@ -1,0 +1,62 @@
+"""The head of a record: what the run was made with, and whether the spec can be of this GPU."""
+
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from prunecast.hardware import GpuSpec
+from prunecast.validation.measure.driver import Driver, check_same_gpu
+from prunecast.validation.measure.suite_run import PROTOCOL
+from prunecast.validation.records import RunHeader
+from prunecast.validation.suite import Suite
+from prunecast.version import tool_version
+
+__all__ = ["device_facts", "run_header"]
+
+
+def device_facts() -> dict[str, Any]:
+    """What CuPy and the driver say about the current device."""
+    device = cp.cuda.Device()
+    attributes = device.attributes
+    found = {
+        "sm_count": attributes["MultiProcessorCount"],
+        "compute_capability": device.compute_capability,
+        "l2_bytes": attributes["L2CacheSize"],
+    }
+    return Driver().describe() | found
+
+
+def run_header(suite: Suite, gpu: GpuSpec, *, commit: str) -> RunHeader:
+    """The header of a run that begins now.
+
+    Raises
+    ------
+    BadInput : the spec is of another GPU
+    """
+    device = device_facts()
+    check_same_gpu(gpu, device["name"], device["sm_count"], device["compute_capability"])
+    return RunHeader(
+        gpu=gpu.name,
+        suite=suite.name,
+        suite_fingerprint=suite.fingerprint,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        device=device,
+        versions=versions(commit),
+        protocol=dict(PROTOCOL),
+    )
+
+
+def versions(commit: str) -> dict[str, str]:
+    """Of everything that a time may depend on."""
+    return {
+        "prunecast": tool_version(),
+        "commit": commit,
+        "cupy": cp.__version__,
+        "cuda": str(cp.cuda.runtime.runtimeGetVersion()),
+        "cublas": str(cp.cuda.cublas.getVersion(cp.cuda.device.get_cublas_handle())),
+        "python": sys.version.split()[0],
+        "numpy": np.__version__,
+    }

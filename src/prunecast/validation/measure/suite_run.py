@@ -1,0 +1,220 @@
+"""Measure a suite: for every layer build and check what runs it, then time all in turn."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import cupy as cp
+import numpy as np
+
+from prunecast.codesign.plans import PrunedMap
+from prunecast.errors import BadInput
+from prunecast.hardware import GpuSpec
+from prunecast.kernels.cuda.build import KernelBuildError
+from prunecast.validation.case import Case
+from prunecast.validation.case_maps import map_of
+from prunecast.validation.case_plans import case_plan
+from prunecast.validation.measure.clock_probe import ClockProbe
+from prunecast.validation.measure.contestants import Runner, csr_runner, dense_runners, own_runner
+from prunecast.validation.measure.correct import largest_excess
+from prunecast.validation.measure.driver import HOT_REASONS, Driver
+from prunecast.validation.measure.inputs import Inputs, layer_inputs, random_pool
+from prunecast.validation.measure.libraries import DenseProduct
+from prunecast.validation.measure.timing import (
+    BURST_GRAPH_S,
+    Contestant,
+    Sample,
+    capture,
+    sustain,
+    take_turns,
+)
+from prunecast.validation.records import Measurement
+from prunecast.validation.suite import Suite
+
+__all__ = ["PROTOCOL", "measure_suite"]
+
+MOST_SPREAD = 0.03
+TURNS = 7
+POOL_ELEMENTS = 320_000_000
+OUTPUT_ELEMENTS = 400_000_000
+PROTOCOL = {
+    "burst_graph_s": BURST_GRAPH_S,
+    "turns": TURNS,
+    "most_spread": MOST_SPREAD,
+    "rest": "nine times the work, at least 8 ms",
+    "sustained": "0.5 s of warming up, 0.25 s of samples",
+}
+
+Log = Callable[[str], None]
+
+
+class _Entry(NamedTuple):
+    """One case and kernel on its way."""
+
+    row: Measurement
+    contestants: list[Contestant]
+
+
+class _Bench:
+    """What all layers share on the device."""
+
+    def __init__(self, gpu: GpuSpec) -> None:
+        self.gpu = gpu
+        self.stream = cp.cuda.Stream(non_blocking=True)
+        self.driver, self.probe = Driver(), ClockProbe()
+        self._outputs = cp.empty(OUTPUT_ELEMENTS, cp.uint16)
+        self._pool: tuple[str, Any] = ("", None)
+        self._products: dict[str, DenseProduct] = {}
+
+    def inputs(self, case: Case) -> Inputs:
+        """Inputs of the case's layer."""
+        if self._pool[0] != case.dtype:
+            self._pool = ("", None)
+            self._pool = (case.dtype, random_pool(POOL_ELEMENTS, case.dtype))
+        outputs = self._outputs.view(cp.float16) if case.dtype == "fp16" else self._outputs
+        return layer_inputs(case.m, case.k, case.n, case.dtype, self._pool[1], outputs)
+
+    def dense(self, dtype: str) -> DenseProduct:
+        """The cuBLAS handle of a format."""
+        if dtype not in self._products:
+            self._products[dtype] = DenseProduct(self.stream, dtype)
+        return self._products[dtype]
+
+
+def measure_suite(
+    suite: Suite, gpu: GpuSpec, *, skip: set[tuple[str, str, str]], seconds: float, log: Log
+) -> Iterator[Measurement]:
+    """Measure every case, kernel and state that is not in `skip`; no layer is begun after `seconds`.
+
+    Raises
+    ------
+    BadInput : the GPU is busy
+    """
+    began = time.perf_counter()
+    bench = _Bench(gpu)
+    bench.driver.check_idle()
+    layers = sorted({case.layer: case for case in suite.cases}.values(), key=lambda case: case.dtype)
+    for number, first in enumerate(layers, 1):
+        if time.perf_counter() - began > seconds:
+            log(f"out of time before {first.layer}")
+            return
+        own = [case for case in suite.cases if case.layer == first.layer]
+        with bench.stream:
+            yield from _measure_layer(bench, own, skip)
+        bench.stream.synchronize()
+        cp.get_default_memory_pool().free_all_blocks()
+        log(f"{number} of {len(layers)} layers, {time.perf_counter() - began:.0f} s: {first.layer}")
+
+
+def _measure_layer(
+    bench: _Bench, cases: list[Case], skip: set[tuple[str, str, str]]
+) -> Iterator[Measurement]:
+    inputs = bench.inputs(cases[0])
+    entries: list[_Entry] = []
+    for case in cases:
+        wanted = [kernel for kernel in case.kernels if (case.name, kernel, case.state) not in skip]
+        kept = map_of(case) if wanted else None
+        for kernel in wanted:
+            entries.append(_prepare(bench, replace(case, kernels=(kernel,)), kernel, kept, inputs))
+    burst = [entry for entry in entries if entry.row.case.state == "burst"]
+    samples = _burst_samples(bench, [c for entry in burst for c in entry.contestants])
+    for entry in burst:
+        yield _finished(bench, entry, samples)
+    for entry in entries:
+        if entry.row.case.state == "sustained":
+            yield _sustained(bench, entry)
+
+
+def _prepare(bench: _Bench, case: Case, kernel: str, kept: PrunedMap | None, inputs: Inputs) -> _Entry:
+    """Build, check and capture; a kernel that cannot run leaves a row that says why."""
+    row = Measurement(case=case, kernel=kernel)
+    try:
+        runners, plan = _runners(bench, case, kernel, kept, inputs)
+    except (BadInput, KernelBuildError) as reason:
+        return _Entry(replace(row, marks=(f"skipped: {_one_line(reason)}",)), [])
+    mask = None if kept is None or kernel == "dense" else kept.mask()
+    most = case.k if mask is None else int(mask.sum(axis=1).max(initial=1))
+    excess = max(largest_excess(runner, mask, most, inputs) for runner in runners)
+    wrong = () if excess <= 1.0 else ("wrong",)
+    row = replace(row, excess=excess, plan=plan, marks=wrong)
+    if wrong:
+        return _Entry(row, [])
+    captured = [capture(_key(row, runner), bench.stream, runner.launch, runner.sets) for runner in runners]
+    return _Entry(row, captured)
+
+
+def _runners(
+    bench: _Bench, case: Case, kernel: str, kept: PrunedMap | None, inputs: Inputs
+) -> tuple[list[Runner], str]:
+    if kernel == "dense":
+        return dense_runners(inputs, bench.dense(case.dtype)), ""
+    if kept is None:
+        raise BadInput(f"{kernel} needs a pattern")
+    if kernel == "csr":
+        return [csr_runner(kept, inputs, bench.stream)], ""
+    plan = case_plan(case, kernel, kept, bench.gpu)
+    return [own_runner(plan, inputs)], plan.fingerprint()
+
+
+def _key(row: Measurement, runner: Runner) -> str:
+    return f"{row.case.name}|{row.kernel}|{row.case.state}|{runner.variant}"
+
+
+def _one_line(reason: Exception) -> str:
+    return " ".join(str(reason).split())[:120]
+
+
+def _burst_samples(bench: _Bench, contestants: list[Contestant]) -> dict[str, Sample]:
+    """All in turn; those that spread are timed again, twice as often."""
+    samples = take_turns(bench.stream, contestants, TURNS, bench.probe)
+    restless = [c for c in contestants if _spread(samples[c.name].seconds) > MOST_SPREAD]
+    return samples | take_turns(bench.stream, restless, 2 * TURNS, bench.probe)
+
+
+def _spread(seconds: list[float]) -> float:
+    low, middle, high = np.quantile(seconds, (0.1, 0.5, 0.9))
+    return float((high - low) / middle)
+
+
+def _finished(bench: _Bench, entry: _Entry, samples: dict[str, Sample]) -> Measurement:
+    if not entry.contestants:
+        return entry.row
+    best = min(entry.contestants, key=lambda c: float(np.median(samples[c.name].seconds)))
+    return _with_sample(bench, entry.row, best, samples[best.name], None)
+
+
+def _sustained(bench: _Bench, entry: _Entry) -> Measurement:
+    """The layout that is faster when sustained, of cuBLAS."""
+    found = [(c, *sustain(bench.stream, c, bench.probe, bench.driver.energy_mj)) for c in entry.contestants]
+    if not found:
+        return entry.row
+    best, sample, power_w = min(found, key=lambda one: float(np.median(one[1].seconds)))
+    time.sleep(0.2)
+    return _with_sample(bench, entry.row, best, sample, power_w)
+
+
+def _with_sample(
+    bench: _Bench, row: Measurement, c: Contestant, sample: Sample, power_w: float | None
+) -> Measurement:
+    low, middle, high = (float(x) for x in np.quantile(sample.seconds, (0.1, 0.5, 0.9)))
+    facts = bench.driver.facts()
+    marks = list(row.marks)
+    if (high - low) / middle > MOST_SPREAD:
+        marks.append("spread")
+    if any(reason in facts.throttle for reason in HOT_REASONS):
+        marks.append("throttled")
+    return replace(
+        row,
+        seconds=middle,
+        low_s=low,
+        high_s=high,
+        spread=(high - low) / middle,
+        samples=len(sample.seconds),
+        clock_mhz=float(np.median(sample.clock_mhz)),
+        power_w=power_w,
+        temperature_c=facts.temperature_c,
+        throttle=facts.throttle,
+        variant=c.name.rsplit("|", 1)[1],
+        marks=tuple(marks),
+    )

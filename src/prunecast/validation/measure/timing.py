@@ -1,0 +1,123 @@
+"""Timing on the GPU: graphs of a few milliseconds, rests between them, all contestants in turn.
+
+Burst: a graph works for at most 1.5 ms (or two launches), then rests nine times as long and 8 ms at
+least, so that the GPU works for a tenth of the time. Sustained: replays without a pause, half a second of
+warming up before any counts.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import cupy as cp
+import numpy as np
+
+from prunecast.validation.measure.clock_probe import ClockProbe
+
+__all__ = ["BURST_GRAPH_S", "Contestant", "Sample", "capture", "sustain", "take_turns"]
+
+BURST_GRAPH_S = 1.5e-3
+MOST_LAUNCHES = 240
+REST_TIMES_WORK = 9.0
+SHORTEST_REST_S = 8e-3
+WARM_UP_S = 0.5
+SUSTAINED_S = 0.25
+
+
+class Contestant(NamedTuple):
+    """A graph of launches over rotating inputs."""
+
+    name: str
+    replay: Callable[[], object]
+    launches: int
+    holds: Any
+    """What the graph needs to stay alive."""
+
+
+class Sample(NamedTuple):
+    """What one contestant gave, one entry per turn."""
+
+    seconds: list[float]
+    clock_mhz: list[float]
+
+
+def capture(name: str, stream: Any, launch: Callable[[int], object], sets: int) -> Contestant:
+    """Record `launch(set)` for sets in turn; as many as fit into a burst, and every set at least once.
+
+    Launches are enqueued on `stream`, which must be the current one.
+    """
+    for i in range(min(sets, 3)):
+        launch(i)
+    stream.synchronize()
+    seconds = _rough_seconds(stream, launch, sets)
+    launches = min(max(int(BURST_GRAPH_S / seconds), 2, min(sets, MOST_LAUNCHES)), MOST_LAUNCHES)
+    stream.begin_capture()
+    for i in range(launches):
+        launch(i % sets)
+    graph = stream.end_capture()
+    if hasattr(graph, "upload"):
+        graph.upload(stream)
+    return Contestant(name, lambda: graph.launch(stream), launches, (graph, launch))
+
+
+def _rough_seconds(stream: Any, launch: Callable[[int], object], sets: int) -> float:
+    start, stop = cp.cuda.Event(), cp.cuda.Event()
+    start.record(stream)
+    for i in range(4):
+        launch(i % sets)
+    stop.record(stream)
+    stop.synchronize()
+    return max(float(cp.cuda.get_elapsed_time(start, stop)) / 4 * 1e-3, 1e-6)
+
+
+def take_turns(
+    stream: Any, contestants: list[Contestant], turns: int, probe: ClockProbe
+) -> dict[str, Sample]:
+    """Time all contestants `turns` times in bursts, one after the other."""
+    samples = {c.name: Sample([], []) for c in contestants}
+    worked_s = 0.0
+    for turn in range(turns + 1):  # the first turn warms up
+        for c in contestants:
+            time.sleep(max(REST_TIMES_WORK * worked_s, SHORTEST_REST_S))
+            seconds, clock_mhz = _time_once(stream, c, probe)
+            worked_s = seconds * c.launches
+            if turn:
+                samples[c.name].seconds.append(seconds)
+                samples[c.name].clock_mhz.append(clock_mhz)
+    return samples
+
+
+def sustain(stream: Any, c: Contestant, probe: ClockProbe, energy_mj: Callable[[], float | None]) -> Any:
+    """Samples and mean power of back-to-back replays at the power limit."""
+    _replay_for(stream, c, WARM_UP_S)
+    sample, began, energy = Sample([], []), time.perf_counter(), energy_mj()
+    while time.perf_counter() - began < SUSTAINED_S:
+        seconds, clock_mhz = _time_once(stream, c, probe, replays=8)
+        sample.seconds.append(seconds)
+        sample.clock_mhz.append(clock_mhz)
+    spent, after = time.perf_counter() - began, energy_mj()
+    power_w = None if energy is None or after is None else (after - energy) * 1e-3 / spent
+    return sample, power_w
+
+
+def _replay_for(stream: Any, c: Contestant, seconds: float) -> None:
+    began = time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        for _ in range(8):
+            c.replay()
+        stream.synchronize()
+
+
+def _time_once(stream: Any, c: Contestant, probe: ClockProbe, replays: int = 1) -> tuple[float, float]:
+    start, stop = cp.cuda.Event(), cp.cuda.Event()
+    probe.hold(stream)
+    probe.read(stream, 0)
+    start.record(stream)
+    for _ in range(replays):
+        c.replay()
+    stop.record(stream)
+    probe.read(stream, 1)
+    stop.synchronize()
+    stream.synchronize()
+    seconds = cp.cuda.get_elapsed_time(start, stop) * 1e-3 / (c.launches * replays)
+    return float(seconds), float(np.median(probe.mhz()))

@@ -1,0 +1,190 @@
+"""`Suite`: the cases of a validation, read from TOML.
+
+schema = 1
+[[case]]                  # one case
+name = "o"; m = 4096; k = 4096; n = 2048; pattern = "tile-wise:128"; sparsity = 0.75; ...
+[[product]]               # every combination of its lists
+shapes = [[4096, 4096]]; n = [16, 2048]; pattern = ["tile-wise:128"]; sparsity = [0.5, 0.9]; ...
+keep_one_in = 2           # of the combinations, drawn by a hash of the case
+"""
+
+import hashlib
+import itertools
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from prunecast.errors import BadInput
+from prunecast.kernels import PLANNERS
+from prunecast.validation.case import Case, check_case, use_by_rule
+
+__all__ = ["SCHEMA", "Suite", "load_suite", "suite_names"]
+
+SCHEMA = 1
+_ALLOWED = ("schema", "name", "title", "case", "product")
+_TYPES: dict[str, tuple[type, ...]] = {
+    "name": (str,),
+    "m": (int,),
+    "k": (int,),
+    "n": (int,),
+    "dtype": (str,),
+    "pattern": (str,),
+    "sparsity": (int, float),
+    "distribution": (str,),
+    "seed": (int,),
+    "kernels": (list,),
+    "state": (str,),
+    "use": (str,),
+}
+_DEFAULTS: dict[str, Any] = {
+    "dtype": "fp16",
+    "sparsity": 0.0,
+    "distribution": "equal",
+    "seed": 1,
+    "state": "burst",
+}
+_LISTS = ("n", "dtype", "pattern", "sparsity", "distribution", "seed", "state")
+_PRODUCT = ("shapes", "kernels", "use", "keep_one_in", *_LISTS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """Cases with unique names, in order.
+
+    Parameters
+    ----------
+    name : of the suite
+    cases : its cases
+    fingerprint : first 16 hex digits of the SHA-256 of all cases
+    """
+
+    name: str
+    cases: tuple[Case, ...]
+    fingerprint: str
+
+    def part(self, number: int, parts: int) -> "Suite":
+        """Part `number` of `parts` (from 1); products of one layer stay together."""
+        if not 1 <= number <= parts:
+            raise BadInput(f"part must be I/N with 1 <= I <= N, got {number}/{parts}")
+        layers = list(dict.fromkeys(case.layer for case in self.cases))
+        own = set(layers[number - 1 :: parts])
+        cases = tuple(case for case in self.cases if case.layer in own)
+        return Suite(name=self.name, cases=cases, fingerprint=self.fingerprint)
+
+
+def suite_names() -> list[str]:
+    """Names of the suites that come with the package, sorted."""
+    files = (resources.files("prunecast.validation") / "suites").iterdir()
+    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+
+
+def load_suite(name_or_path: str) -> Suite:
+    """Read a suite by name or, if it ends in `.toml`, from a file.
+
+    Raises
+    ------
+    BadInput : unreadable, another schema, an unknown or missing key, a value without sense, a name twice
+    """
+    where, text = _read(name_or_path)
+    try:
+        document = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{where}: wanted a suite in TOML, but: {error}") from None
+    if document.get("schema") != SCHEMA:
+        raise BadInput(f"{where}: schema must be {SCHEMA}, got {document.get('schema')!r}")
+    _check_keys(document, _ALLOWED, where)
+    cases = [*_single_cases(document, where), *_products(document, where)]
+    if not cases:
+        raise BadInput(f"{where}: wanted [[case]] or [[product]] tables, found none")
+    _check_unique(cases, where)
+    listed = json.dumps([case.document() for case in cases])
+    digest = hashlib.sha256(listed.encode()).hexdigest()[:16]
+    return Suite(name=str(document.get("name", where)), cases=tuple(cases), fingerprint=digest)
+
+
+def _read(name_or_path: str) -> tuple[str, str]:
+    if name_or_path.endswith(".toml"):
+        try:
+            return name_or_path, Path(name_or_path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"{name_or_path}: wanted a suite, cannot read it: {error}") from None
+    if name_or_path not in suite_names():
+        known = ", ".join(suite_names())
+        raise BadInput(f"unknown suite {name_or_path!r}; known: {known}; or give the path of a .toml file")
+    file = resources.files("prunecast.validation") / "suites" / f"{name_or_path}.toml"
+    return file.name, file.read_text(encoding="utf-8")
+
+
+def _check_keys(table: Mapping[str, Any], allowed: tuple[str, ...], where: str) -> None:
+    for key in table:
+        if key not in allowed:
+            raise BadInput(f"{where}: unknown key {key!r}; known: {', '.join(allowed)}")
+
+
+def _single_cases(document: Mapping[str, Any], where: str) -> Iterator[Case]:
+    for number, table in enumerate(document.get("case", []), 1):
+        place = f"{where}: case {table.get('name', number)}"
+        _check_keys(table, tuple(_TYPES), place)
+        yield _case({**_DEFAULTS, **table}, place)
+
+
+def _products(document: Mapping[str, Any], where: str) -> Iterator[Case]:
+    for number, table in enumerate(document.get("product", []), 1):
+        place = f"{where}: product {number}"
+        _check_keys(table, _PRODUCT, place)
+        full = {name: [default] for name, default in _DEFAULTS.items()} | table
+        for name in ("shapes", *_LISTS):
+            if not isinstance(full.get(name), list) or not full[name]:
+                raise BadInput(f"{place}: {name} must be a list with at least one value")
+        rare = int(table.get("keep_one_in", 1))
+        for shape in full["shapes"]:
+            if not isinstance(shape, list) or len(shape) != 2:
+                raise BadInput(f"{place}: shapes must be pairs [m, k], got {shape!r}")
+            for values in itertools.product(*(full[name] for name in _LISTS)):
+                case = dict(zip(_LISTS, values, strict=True)) | {"m": shape[0], "k": shape[1]}
+                extra = {name: table[name] for name in ("kernels", "use") if name in table}
+                found = _case(case | extra, place)
+                if rare <= 1 or _hash(found) % rare == 0:
+                    yield found
+
+
+def _case(values: dict[str, Any], where: str) -> Case:
+    for name in ("m", "k", "n", "pattern", "kernels"):
+        if name not in values:
+            raise BadInput(f"{where}: {name} is missing")
+    for name, value in values.items():
+        if not isinstance(value, _TYPES[name]) or isinstance(value, bool):
+            raise BadInput(f"{where}: {name} must be a {_TYPES[name][-1].__name__}, got {value!r}")
+    if not all(isinstance(kernel, str) for kernel in values["kernels"]):
+        raise BadInput(f"{where}: kernels must be names, got {values['kernels']!r}")
+    unknown = [kernel for kernel in values["kernels"] if kernel not in PLANNERS and kernel not in FUTURE]
+    if unknown:
+        raise BadInput(f"{where}: unknown kernel {unknown[0]!r}; known: {', '.join(PLANNERS)}")
+    kept = f"{values['dtype']} {values['pattern']} {values['sparsity']:g} {values['distribution']}"
+    what = f"{kept} #{values['seed']}"
+    name = values.get("name") or f"{values['m']}x{values['k']}x{values['n']} {what}"
+    use = values.get("use") or use_by_rule(values["m"], values["k"], values["n"], what)
+    clean = {**values, "sparsity": float(values["sparsity"]), "kernels": tuple(values["kernels"])}
+    return check_case(Case(**{**clean, "name": name, "use": use}), where)
+
+
+FUTURE = ("balanced",)
+"""Kernels that a suite may name although this version cannot plan them; their rows are marked as skipped."""
+
+
+def _hash(case: Case) -> int:
+    text = f"{case.layer} {case.pattern} {case.sparsity:g} {case.distribution} {case.seed} {case.state}"
+    return int.from_bytes(hashlib.sha256(f"draw {text}".encode()).digest()[:4], "big")
+
+
+def _check_unique(cases: list[Case], where: str) -> None:
+    seen = set()
+    for case in cases:
+        key = (case.name, case.state)
+        if key in seen:
+            raise BadInput(f"{where}: case {case.name!r} ({case.state}) is there twice")
+        seen.add(key)

@@ -1,0 +1,174 @@
+"""`validate`: a suite measured, or recorded runs read, and set beside the predictions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prunecast.codesign.engines import ENGINES, Progress, silent
+from prunecast.errors import BadInput
+from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.validation.errors import ErrorSummary
+from prunecast.validation.judged import Judged, judge_rows, summarise
+from prunecast.validation.records import Measurement, RunWriter, merge_rows, read_run
+from prunecast.validation.suite import Suite, load_suite
+
+__all__ = ["SCHEMA_VERSION", "Validation", "measure", "replay"]
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """Measured beside predicted.
+
+    Parameters
+    ----------
+    gpu : the spec that was predicted with
+    engines : which engines predicted
+    rows : all rows of the records, measured or not
+    records : names of the files
+    """
+
+    gpu: GpuSpec
+    engines: tuple[str, ...]
+    rows: tuple[Judged, ...] = field(repr=False)
+    records: tuple[str, ...]
+
+    def families(self, use: str = "judge") -> dict[tuple[str, str, str], ErrorSummary]:
+        """Errors by (kernel, state, engine) of cases of one use."""
+        found = {}
+        keys = sorted({(row.family, row.case.state) for row in self.rows})
+        for family, state in keys:
+            own = [r for r in self.rows if (r.family, r.case.state, r.case.use) == (family, state, use)]
+            for engine in self.engines:
+                summary = summarise(own, engine)
+                if summary:
+                    found[family, state, engine] = summary
+        return found
+
+    def row_documents(self) -> list[dict[str, Any]]:
+        """One flat record per row and engine."""
+        return [_row_document(row, engine) for row in self.rows for engine in self.engines]
+
+    def document(self) -> dict[str, Any]:
+        """What `--json` holds."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "gpu": self.gpu.name,
+            "spec_hash": self.gpu.fingerprint,
+            "records": list(self.records),
+            "rows": self.row_documents(),
+            "families": [
+                {"kernel": kernel, "state": state, "engine": engine, "use": use}
+                | {name: getattr(summary, name) for name in _SUMMARY}
+                for use in ("judge", "fit")
+                for (kernel, state, engine), summary in self.families(use).items()
+            ],
+        }
+
+
+_SUMMARY = ("cases", "mape", "p90", "bias", "worst", "worst_case", "spearman")
+
+
+def replay(
+    paths: Sequence[str],
+    *,
+    gpu: str | GpuSpec | None = None,
+    engines: Sequence[str] = ENGINES,
+    progress: Progress = silent,
+) -> Validation:
+    """Predict what recorded runs measured; needs no GPU.
+
+    Parameters
+    ----------
+    paths : record files; of a case in several of them the last counts
+    gpu : name or spec to predict with; None for the one that the records name
+
+    Raises
+    ------
+    BadInput : a record cannot be read, or was measured on another GPU
+    """
+    runs = [read_run(path) for path in paths]
+    if not runs:
+        raise BadInput("replay needs at least one record")
+    names = sorted({run.header.gpu for run in runs})
+    spec = load_gpu(names[0]) if gpu is None else load_gpu(gpu) if isinstance(gpu, str) else gpu
+    if names != [spec.name]:
+        raise BadInput(f"records are of {', '.join(names)}, the spec is of {spec.name}")
+    rows = judge_rows(merge_rows(runs), spec, engines=engines, progress=progress)
+    return Validation(gpu=spec, engines=tuple(engines), rows=tuple(rows), records=tuple(map(str, paths)))
+
+
+def measure(
+    suite: str | Suite,
+    *,
+    gpu: str = "h200-sxm",
+    out: Path,
+    part: tuple[int, int] = (1, 1),
+    resume: Sequence[str] = (),
+    seconds: float = 480.0,
+    commit: str = "unknown",
+    log: Any = print,
+) -> Path:
+    """Measure a suite on the GPU at hand into the new record `out`.
+
+    Parameters
+    ----------
+    part : number of the part and count of parts; layers are dealt out among parts
+    resume : records whose measured rows need not be measured again
+    seconds : no layer is begun after this long
+    commit : of the tree that runs, for the record
+
+    Raises
+    ------
+    BadInput : no GPU or no CuPy, another GPU than the spec's, a busy GPU, or `out` is there already
+    """
+    chosen = (load_suite(suite) if isinstance(suite, str) else suite).part(*part)
+    known: list[Measurement] = [row for path in resume for row in read_run(path).rows]
+    skip = {(row.case.name, row.kernel, row.case.state) for row in known if row.seconds is not None}
+    spec = load_gpu(gpu)
+    try:
+        from prunecast.validation.measure.contestants import refuse_other_devices
+        from prunecast.validation.measure.header import run_header
+        from prunecast.validation.measure.suite_run import measure_suite
+    except ImportError as missing:
+        raise BadInput(f"measuring needs CuPy (extra cuda13): {missing}; --replay needs none") from None
+    refuse_other_devices()
+    writer = RunWriter(out, run_header(chosen, spec, commit=commit))
+    for row in measure_suite(chosen, spec, skip=skip, seconds=seconds, log=log):
+        writer.add(row)
+    writer.close()
+    return out
+
+
+def _row_document(row: Judged, engine: str) -> dict[str, Any]:
+    measured, case = row.measured, row.case
+    predicted = row.predicted.get(engine)
+    return {
+        "case": case.name,
+        "m": case.m,
+        "k": case.k,
+        "n": case.n,
+        "dtype": case.dtype,
+        "pattern": case.pattern,
+        "sparsity": case.sparsity,
+        "distribution": case.distribution,
+        "kernel": measured.kernel,
+        "engine": engine,
+        "state": case.state,
+        "use": case.use,
+        "measured_seconds": measured.seconds,
+        "predicted_seconds": predicted.seconds if predicted else None,
+        "error": row.error(engine) if predicted and measured.seconds else None,
+        "spread": measured.spread,
+        "clock_mhz": measured.clock_mhz,
+        "predicted_clock_mhz": predicted.clock_mhz if predicted else None,
+        "predicted_cycles": predicted.cycles if predicted else None,
+        "power_w": measured.power_w,
+        "throttle": measured.throttle,
+        "bound": predicted.bound if predicted else None,
+        "counts": row.counts,
+        "marks": "; ".join((*measured.marks, *(() if row.same_plan else ("another plan",)))),
+        "note": row.note,
+    }
