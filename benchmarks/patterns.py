@@ -1,23 +1,29 @@
-"""What shuffling rows gains: retained importance of `shuffled-block:64` over `vector-wise:64` at 75 %.
+"""What shuffled rows and evened tiles retain at 75 %, against the patterns that they start from.
 
-Run from the repository root: `python -m benchmarks.patterns`. The goal is set on the trained weights; the
-random matrix shows what is there to gain without any structure.
+Run from the repository root: `python -m benchmarks.patterns`. Goals are set on the trained weights; the
+random matrices show what is there to gain without any structure, and how long it takes.
 """
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from benchmarks.goals import Goal, print_goal
-from prunecast.patterns import parse_pattern, retained_importance, weigh
+from prunecast.patterns import imbalance, parse_pattern, retained_importance, weigh
+from prunecast.patterns.adaptive_tile import UNBOUNDED, AdaptiveRule, prune_adaptive_tile
 from prunecast.patterns.sources import read_weights
 
 WEIGHTS = Path(__file__).parent.parent / "examples" / "stdlib_lm" / "weights.safetensors"
 SPARSITY = 0.75
 FEWEST_ROWS = 128
 """Below two groups of 64 rows there is nothing to shuffle."""
+
+SHUFFLED = ("vector-wise:64", "shuffled-block:64")
+EVENED = ("tile-wise:64", "atp:64", "atp:64:shuffled", "atp:64:rms")
+HIGHER = ("tile-wise:128", "atp:128", "atp:128:shuffled", "atp:128:rms")
 
 RETAINED = Goal(
     name="shuffled-block:64 over vector-wise:64, 75 %, trained layers",
@@ -26,39 +32,82 @@ RETAINED = Goal(
     at_least=True,
 )
 SECONDS = Goal(name="shuffled-block:64 on 4096x11008, random", limit=20.0, unit="s")
+ATP_SECONDS = Goal(name="atp:64 on 4096x11008, random", limit=3.0, unit="s")
+ATP_SHUFFLED_SECONDS = Goal(name="atp:64:shuffled on 4096x11008, random", limit=20.0, unit="s")
 
 Importance = npt.NDArray[np.floating]
+Sums = npt.NDArray[np.float64]
 
 
-def both(name: str, importance: Importance) -> npt.NDArray[np.float64]:
-    """Retained importance of vector-wise and of shuffled-block, printed on one line; returns the sums."""
-    kept = []
-    for text in ("vector-wise:64", "shuffled-block:64"):
-        mask = parse_pattern(text).prune({name: importance}, SPARSITY)[name]
+def table(patterns: Sequence[str]) -> Sums:
+    """Retained importance of each pattern on all trained layers together, printed layer by layer."""
+    print(f"\n{'layer':<28} {'shape':<12}" + "".join(f" {text:>18}" for text in patterns) + "  imbalance")
+    sums = np.zeros(len(patterns))
+    for layer in read_weights(WEIGHTS).layers.values():
+        if layer.weights.shape[0] >= FEWEST_ROWS:
+            sums += row(layer.name, weigh(layer.name, layer.weights), patterns)
+    print(f"{'all, against the first':<41}" + "".join(f" {share:18.4f}" for share in sums / sums[0]))
+    return sums
+
+
+def row(name: str, importance: Importance, patterns: Sequence[str]) -> Sums:
+    """Retained importance of each pattern, as printed times the importance of the layer."""
+    kept, uneven = [], []
+    for text in patterns:
+        pattern = parse_pattern(text)
+        mask = pattern.prune({name: importance}, SPARSITY)[name]
         kept.append(retained_importance(importance, mask))
-    gain = 100 * (kept[1] / kept[0] - 1)
-    print(f"{name:<40} {importance.shape!s:<14} {kept[0]:8.4f} {kept[1]:8.4f} {gain:+7.2f} %")
+        uneven.append(imbalance(pattern.map(mask)))
+    shares = "".join(f" {share:18.4f}" for share in kept)
+    print(f"{name:<28} {importance.shape!s:<12}{shares}  {' '.join(f'{value:.3f}' for value in uneven)}")
     return np.array(kept) * float(importance.sum(dtype=np.float64))
 
 
-def trained() -> None:
-    total = np.zeros(2)
+def tile_wise_shuffled(height: int) -> float:
+    """Retained importance of tile-wise on shuffled rows; for comparison, it is no pattern of its own."""
+    rule = AdaptiveRule(height=height, quantum=1, low=0, high=UNBOUNDED, shuffled=True, score="rms")
+    kept = 0.0
     for layer in read_weights(WEIGHTS).layers.values():
         if layer.weights.shape[0] >= FEWEST_ROWS:
-            total += both(layer.name, weigh(layer.name, layer.weights))
-    print_goal(RETAINED, 100 * (total[1] / total[0] - 1))
+            importance = weigh(layer.name, layer.weights)
+            mask = prune_adaptive_tile({"w": importance}, SPARSITY, rule)["w"]
+            kept += float(np.sum(importance, where=mask, dtype=np.float64))
+    return kept
+
+
+def evened(patterns: Sequence[str], height: int) -> None:
+    """ATP against tile-wise, whose tiles are as uneven as the weights."""
+    sums = table(patterns)
+    for text, share in zip(patterns[1:3], sums[1:3] / sums[0], strict=True):
+        goal = Goal(
+            name=f"{text} over {patterns[0]}, 75 %, trained layers", limit=99, unit="%", at_least=True
+        )
+        print_goal(goal, 100 * share)
+    both = tile_wise_shuffled(height)
+    print(
+        f"{patterns[0]} on shuffled rows: {both / sums[0]:.4f}; {patterns[2]} over it: {sums[2] / both:.4f}"
+    )
+
+
+def seconds(text: str, importance: Importance) -> float:
+    start = time.perf_counter()
+    parse_pattern(text).prune({"w": importance}, SPARSITY)
+    return time.perf_counter() - start
 
 
 def random_matrices() -> None:
+    print()
     random = np.random.default_rng(0)
-    both("random normal", np.abs(random.standard_normal((1024, 1024), dtype=np.float32)))
+    row("random normal", np.abs(random.standard_normal((1024, 1024), dtype=np.float32)), SHUFFLED)
     large = np.abs(random.standard_normal((4096, 11008), dtype=np.float32))
-    start = time.perf_counter()
-    parse_pattern("shuffled-block:64").prune({"w": large}, SPARSITY)
-    print_goal(SECONDS, time.perf_counter() - start)
+    print_goal(SECONDS, seconds("shuffled-block:64", large))
+    print_goal(ATP_SECONDS, seconds("atp:64", large))
+    print_goal(ATP_SHUFFLED_SECONDS, seconds("atp:64:shuffled", large))
 
 
 if __name__ == "__main__":
-    print(f"{'layer':<40} {'shape':<14} {'vector':>8} {'shuffled':>8} {'gain':>9}")
-    trained()
+    shuffled = table(SHUFFLED)
+    print_goal(RETAINED, 100 * (shuffled[1] / shuffled[0] - 1))
+    evened(EVENED, 64)
+    evened(HIGHER, 128)
     random_matrices()

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from prunecast.errors import BadInput
-from prunecast.patterns import imbalance, parse_pattern
-from prunecast.patterns.adaptive_tile import UNBOUNDED, prune_adaptive_tile
+from prunecast.patterns import imbalance, parse_pattern, retained_importance
+from prunecast.patterns.adaptive_tile import UNBOUNDED, AdaptiveRule, prune_adaptive_tile
 from prunecast.patterns.tile_quanta import CountRange, best_counts, count_range
 from prunecast.patterns.tile_wise import prune_tile_wise
 from prunecast.patterns.tile_wise_2d import prune_tile_wise_2d
@@ -25,16 +25,16 @@ intervals = st.tuples(st.integers(0, 100), st.one_of(st.integers(100, 300), st.j
 )
 def test_same_as_taking_away_the_worst_step_again_and_again(matrix, sparsity, height, quantum, interval):
     low, high = interval
-    mask = prune_adaptive_tile({"w": matrix}, sparsity, height=height, quantum=quantum, low=low, high=high)[
-        "w"
-    ]
+    rule = AdaptiveRule(height=height, quantum=quantum, low=low, high=high)
+    mask = prune_adaptive_tile({"w": matrix}, sparsity, rule)["w"]
     wanted = naive.adaptive_tile(matrix.tolist(), sparsity, height, quantum, low, high)
     np.testing.assert_array_equal(mask, wanted)
 
 
 @given(group=groups(min_rows=4), sparsity=sparsities, height=st.integers(1, 4))
 def test_without_an_interval_and_a_quantum_it_is_tile_wise(group, sparsity, height):
-    masks = prune_adaptive_tile(group, sparsity, height=height, quantum=1, low=0, high=UNBOUNDED)
+    rule = AdaptiveRule(height=height, quantum=1, low=0, high=UNBOUNDED, score="rms")
+    masks = prune_adaptive_tile(group, sparsity, rule)
     wanted = prune_tile_wise(group, sparsity, height=height)
     for name in group:
         np.testing.assert_array_equal(masks[name], wanted[name])
@@ -42,12 +42,59 @@ def test_without_an_interval_and_a_quantum_it_is_tile_wise(group, sparsity, heig
 
 @given(group=groups(min_rows=4), sparsity=sparsities, height=st.integers(1, 4))
 def test_with_rows_first_it_is_tile_wise_2d(group, sparsity, height):
-    masks = prune_adaptive_tile(
-        group, sparsity, height=height, quantum=1, low=0, high=UNBOUNDED, rows_first=True
-    )
+    rule = AdaptiveRule(height=height, quantum=1, low=0, high=UNBOUNDED, rows_first=True, score="rms")
+    masks = prune_adaptive_tile(group, sparsity, rule)
     wanted = prune_tile_wise_2d(group, sparsity, height=height)
     for name in group:
         np.testing.assert_array_equal(masks[name], wanted[name])
+
+
+@given(matrix=importances(min_rows=4, most=12), sparsity=sparsities, height=st.integers(1, 4))
+def test_by_the_mean_no_choice_of_tile_wise_retains_more(matrix, sparsity, height):
+    """Of tiles of equal height; the interval lets it choose what tile-wise would."""
+    matrix = matrix[: matrix.shape[0] // height * height]
+    assume(matrix.any())
+    kept = [
+        retained_importance(matrix, parse_pattern(text).prune({"w": matrix}, sparsity)["w"])
+        for text in (f"atp:{height}x1x0-inf", f"tile-wise:{height}")
+    ]
+    assert kept[0] >= kept[1] - 1e-12
+
+
+@settings(deadline=None)
+@given(matrix=importances(min_rows=4, most=12), height=st.integers(2, 4))
+def test_shuffled_strictly_balanced_tiles_retain_no_less(matrix, height):
+    """Equal heights and equal counts: shuffling starts from the neighbours and never loses."""
+    matrix = matrix[: matrix.shape[0] // height * height, : matrix.shape[1] // 2 * 2]
+    assume(matrix.any() and matrix.shape[1] > 0)
+    kept = []
+    for text in (f"atp:{height}x1x100-100", f"atp:{height}x1x100-100:shuffled"):
+        pattern = parse_pattern(text)
+        mask = pattern.prune({"w": matrix}, 0.5)["w"]
+        assert len(set(pattern.map(mask).kept_per_tile)) == 1
+        kept.append(retained_importance(matrix, mask))
+    assert kept[1] >= kept[0] - 1e-12
+
+
+def test_shuffling_finds_rows_that_keep_alike():
+    """Rows of two kinds in turn: neighbours share nothing, shuffled tiles lose nothing."""
+    importance = np.tile([[1.0] * 4 + [0.0] * 4, [0.0] * 4 + [1.0] * 4], (4, 1))
+    kept = {}
+    for text in ("atp:4x4", "atp:4x4:shuffled"):
+        pattern = parse_pattern(text)
+        mask = pattern.prune({"w": importance}, 0.5)["w"]
+        kept[text] = retained_importance(importance, mask)
+    assert kept == {"atp:4x4": 0.5, "atp:4x4:shuffled": 1.0}
+    assert pattern.map(mask).row_index.tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
+
+
+def test_rows_that_die_first_are_in_no_shuffled_tile():
+    importance = np.tile([[4.0, 0.0], [0.0, 0.0], [0.0, 4.0], [0.5, 0.0]], (2, 1))
+    pattern = parse_pattern("atp-2d:2x1:shuffled")
+    mask = pattern.prune({"w": importance}, 0.75)["w"]
+    tiles = pattern.map(mask)
+    assert tiles.row_index.tolist() == [0, 4, 2, 6]
+    assert tiles.column_index.tolist() == [0, 1]
 
 
 tile_scores = hnp.arrays(
@@ -108,7 +155,8 @@ def test_equal_bounds_balance_to_one_quantum(matrix, sparsity, quantum):
 @given(matrix=importances(min_rows=3, most=12), sparsity=sparsities, interval=intervals)
 def test_at_least_the_sparsity_and_less_than_a_step_more(matrix, sparsity, interval):
     low, high = interval
-    mask = prune_adaptive_tile({"w": matrix}, sparsity, height=3, quantum=2, low=low, high=high)["w"]
+    rule = AdaptiveRule(height=3, quantum=2, low=low, high=high)
+    mask = prune_adaptive_tile({"w": matrix}, sparsity, rule)["w"]
     excess = mask.size - np.count_nonzero(mask) - naive.target(sparsity, mask.size)
     assert 0 <= excess < 3 * 2
 

@@ -23,6 +23,8 @@ FREE = [
     "tile-wise-2d:3",
     "atp:3x2",
     "atp-2d:3x2",
+    "atp:3x2:shuffled",
+    "atp-2d:3x2:shuffled:rms",
 ]
 NESTED = ["unstructured", "block:2x3", "tile-wise:3"]
 LARGEST_PIECE = {"unstructured": 1, "block:2x3": 6, "tile-wise:3": 3}

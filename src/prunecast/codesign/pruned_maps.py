@@ -1,6 +1,7 @@
 """The map of each layer under each pattern: weights -> importance -> mask -> map, each made once."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from prunecast.codesign.plans import PrunedMap
@@ -39,16 +40,17 @@ class FittedMap(NamedTuple):
 
 
 def fit_pattern(text: str, m: int, k: int) -> FittedPattern:
-    """The pattern, with heights above M and widths above K cut to the largest power of two that fits."""
+    """The pattern, heights above M, widths and quanta above K cut to the largest power of two that fits."""
     pattern = parse_pattern(text)
-    sides = {"height": m, "width": k}
-    sizes = {
-        name: _power_of_two_in(sides[name]) if size > sides.get(name, size) else size
+    sides = {"height": m, "width": k, "quantum": k}
+    cut = {
+        name: _power_of_two_in(sides[name])
         for name, size in pattern.parameters.items()
+        if size > sides.get(name, size)
     }
-    if sizes == pattern.parameters:
+    if not cut:
         return FittedPattern(pattern, "")
-    fitted = parse_pattern(f"{pattern.family}:{'x'.join(str(size) for size in sizes.values())}")
+    fitted = replace(pattern, **cut)
     return FittedPattern(
         fitted, f"{pattern.canonical} does not fit a matrix of {m}x{k}: {fitted.canonical} instead"
     )

@@ -73,8 +73,9 @@ class Pattern(ABC):
 
     @property
     def parameters(self) -> dict[str, int]:
-        """The sizes, by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """The sizes, by name; switches and words are no sizes."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if type(value) is int}
 
     @property
     def canonical(self) -> str:

@@ -7,7 +7,7 @@ import re
 from difflib import get_close_matches
 
 from prunecast.errors import BadInput
-from prunecast.patterns.adaptive_tile import AdaptiveTile2DPattern, AdaptiveTilePattern
+from prunecast.patterns.adaptive_tile_pattern import AdaptiveTile2DPattern, AdaptiveTilePattern
 from prunecast.patterns.balanced import BalancedPattern
 from prunecast.patterns.block import BlockSparsePattern
 from prunecast.patterns.dense import DensePattern

@@ -9,11 +9,20 @@ row and group in order of similarity) and the density of the signatures.
 import numpy as np
 import numpy.typing as npt
 
+from prunecast.errors import BadInput
 from prunecast.patterns.cut import CountArray
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
 
-__all__ = ["alike_rows", "cluster_rows", "cluster_signatures", "consecutive", "group_sums", "signatures"]
+__all__ = [
+    "alike_rows",
+    "cluster_rows",
+    "cluster_signatures",
+    "consecutive",
+    "group_sums",
+    "signatures",
+    "tiles_of_alike_rows",
+]
 
 SIGNATURE_DENSITY = 1.5
 """A signature keeps half as many elements again as the pattern will, at most all."""
@@ -112,8 +121,35 @@ def _assign(similarity: SignatureArray, sizes: CountArray) -> CountArray:
 
 def alike_rows(mask: MaskArray) -> list[CountArray]:
     """Rows that keep the same columns, ascending, class by class."""
+    if mask.shape[0] == 0:
+        return []
     packed = np.packbits(mask, axis=1)
     whole_rows = packed.view(np.dtype((np.void, packed.shape[1]))).ravel()
     inverse = np.unique(whole_rows, return_inverse=True)[1]
     order = np.argsort(inverse, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(inverse[order])) + 1)
+
+
+def tiles_of_alike_rows(mask: MaskArray, height: int, pattern: str) -> list[CountArray]:
+    """Rows of each tile: `height` that keep the same columns, one tile with the M % `height` left over.
+
+    Tiles come in the order of their first rows. Of more rows than `height` that keep the same, the first form
+    the first tile.
+
+    Raises
+    ------
+    BadInput : rows that keep the same columns make no tiles
+
+    """
+    tiles: list[CountArray] = []
+    left = mask.shape[0] % height
+    for rows in alike_rows(mask):
+        over = rows.size % height
+        if over not in (0, left):
+            raise BadInput(
+                f"mask is not {pattern}: {rows.size} rows keep the columns of row {rows[0]}, which makes no "
+                f"tiles of {height}"
+            )
+        left -= over
+        tiles += np.split(rows, np.arange(height, rows.size, height))
+    return sorted(tiles, key=lambda rows: int(rows[0]))

@@ -14,12 +14,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from prunecast.errors import BadInput
 from prunecast.patterns.cut import CountArray, elements_to_prune
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import MatrixShape, Pattern
 from prunecast.patterns.row_exchange import exchange_rows, retained_by_groups
-from prunecast.patterns.row_groups import alike_rows, cluster_rows, consecutive, group_sums
+from prunecast.patterns.row_groups import cluster_rows, consecutive, group_sums, tiles_of_alike_rows
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tiling import tile_map_from_rows
 from prunecast.patterns.vector_wise import check_equal_counts, highest_columns
@@ -84,30 +83,14 @@ class ShuffledBlockPattern(Pattern):
         }
 
     def map(self, mask: MaskArray) -> TileMap:
-        """Tiles of `height` rows that keep the same columns, in the order of their first rows.
-
-        Of more rows than `height` that keep the same, the first form the first tile.
-        """
+        """Tiles of `height` rows that keep the same columns, see `tiles_of_alike_rows`."""
         check_mask(mask, self.canonical)
-        tiles = sorted(self._tiles(mask), key=lambda rows: int(rows[0]))
-        row_start = np.cumsum([0, *(rows.size for rows in tiles)])
+        tiles = tiles_of_alike_rows(mask, self.height, self.canonical)
         found = tile_map_from_rows(
-            mask, row_index=np.concatenate(tiles), row_start=row_start, pattern=self.canonical
+            mask,
+            row_index=np.concatenate(tiles),
+            row_start=np.cumsum([0, *(rows.size for rows in tiles)]),
+            pattern=self.canonical,
         )
         check_equal_counts(found)
         return found
-
-    def _tiles(self, mask: MaskArray) -> list[CountArray]:
-        """Rows of each tile; refused if more than the last M % `height` rows are left over."""
-        tiles = []
-        left = mask.shape[0] % self.height
-        for rows in alike_rows(mask):
-            over = rows.size % self.height
-            if over not in (0, left):
-                raise BadInput(
-                    f"mask is not {self.canonical}: {rows.size} rows keep the columns of row {rows[0]}, "
-                    f"which makes no tiles of {self.height}"
-                )
-            left -= over
-            tiles += np.split(rows, np.arange(self.height, rows.size, self.height))
-        return tiles

@@ -1,0 +1,159 @@
+"""`atp:128`: tiles that keep about equally much (`adaptive_tile`). `atp-2d:128` prunes rows first."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+
+from prunecast.errors import BadInput
+from prunecast.patterns.adaptive_tile import (
+    HIGH,
+    LOW,
+    QUANTUM,
+    UNBOUNDED,
+    AdaptiveRule,
+    ColumnScore,
+    prune_adaptive_tile,
+)
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.pattern import MatrixShape, Pattern
+from prunecast.patterns.row_groups import tiles_of_alike_rows
+from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
+from prunecast.patterns.tile_quanta import count_range
+from prunecast.patterns.tiling import tile_map_from_mask, tile_map_from_rows
+
+__all__ = ["AdaptiveTile2DPattern", "AdaptiveTilePattern"]
+
+GRAMMAR = re.compile(r"(\d{1,9})(?:x(\d{1,9})(?:x(\d{1,3})-(\d{1,9}|inf))?)?(:shuffled)?(:rms)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptiveTilePattern(Pattern):
+    """Tiles of `height` rows that keep counts on a quantum, close to each other.
+
+    Spelled `atp:HEIGHT`, `atp:HEIGHTxQUANTUM` or `atp:HEIGHTxQUANTUMxLOW-HIGH`, the interval in percent of
+    the mean, its upper end possibly `inf`. Behind it `:shuffled` lets a tile have rows from anywhere, which
+    retains more and takes longer to prune; `:rms` ranks columns as `tile-wise` does.
+    """
+
+    family: ClassVar[str] = "atp"
+    example: ClassVar[str] = "atp:128"
+    rows_first: ClassVar[bool] = False
+
+    height: int
+    quantum: int = QUANTUM
+    low: int = LOW
+    high: int = HIGH
+    shuffled: bool = False
+    score: ColumnScore = "mean"
+
+    @classmethod
+    def from_argument(cls, argument: str) -> Self:
+        """From `128`, `128x16`, `128x16x90-110` or `128:shuffled`."""
+        match = GRAMMAR.fullmatch(argument)
+        sizes = [int(part) for part in match.groups()[:2] if part] if match else [0]
+        if match is None or min(sizes) < 1:
+            raise BadInput(
+                f"pattern like {cls.example} or {cls.example}x16x97-103:shuffled: wanted height and quantum "
+                f"from 1 and an interval in percent, got {argument!r}"
+            )
+        low, high = LOW, HIGH
+        if match[3]:
+            low, high = int(match[3]), UNBOUNDED if match[4] == "inf" else int(match[4])
+        if not low <= 100 <= high:
+            raise BadInput(
+                f"pattern {cls.family}: wanted an interval around 100 %, got {match[3]}-{match[4]}"
+            )
+        return cls(
+            height=sizes[0],
+            quantum=sizes[1] if len(sizes) > 1 else QUANTUM,
+            low=low,
+            high=min(high, UNBOUNDED),
+            shuffled=bool(match[5]),
+            score="rms" if match[6] else "mean",
+        )
+
+    @property
+    def canonical(self) -> str:
+        """Without what has its default."""
+        text = f"{self.family}:{self.height}"
+        if (self.low, self.high) != (LOW, HIGH):
+            high = "inf" if self.high == UNBOUNDED else self.high
+            text += f"x{self.quantum}x{self.low}-{high}"
+        elif self.quantum != QUANTUM:
+            text += f"x{self.quantum}"
+        return text + ":shuffled" * self.shuffled + ":rms" * (self.score == "rms")
+
+    @property
+    def smallest(self) -> MatrixShape:
+        """One whole tile, one quantum wide."""
+        return MatrixShape(self.height, self.quantum)
+
+    @property
+    def rule(self) -> AdaptiveRule:
+        """The pattern as its pruner reads it."""
+        return AdaptiveRule(
+            height=self.height,
+            quantum=self.quantum,
+            low=self.low,
+            high=self.high,
+            rows_first=self.rows_first,
+            shuffled=self.shuffled,
+            score=self.score,
+        )
+
+    def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
+        """See `prune_adaptive_tile`."""
+        return prune_adaptive_tile(importances, sparsity, self.rule)
+
+    def map(self, mask: MaskArray) -> TileMap:
+        """Tiles of `height` rows; refused off the quantum, and where one keeps more than the interval."""
+        check_mask(mask, self.canonical)
+        tiles = self._tiles(mask)
+        kept = tiles.kept_per_tile
+        off = np.flatnonzero((kept % self.quantum > 0) & (kept < tiles.k))
+        if off.size:
+            raise BadInput(
+                f"mask is not {self.canonical}: tile {off[0]} keeps {kept[off[0]]} columns, no multiple of "
+                f"{self.quantum}"
+            )
+        most = self._most(tiles)
+        if kept.max(initial=0) > most:
+            raise BadInput(
+                f"mask is not {self.canonical}: tile {kept.argmax()} keeps {kept.max()} columns, more than "
+                f"the {most} that {self.high} % of the mean allows"
+            )
+        return tiles
+
+    def _tiles(self, mask: MaskArray) -> TileMap:
+        """Tiles of neighbours, or of rows that keep the same; `atp-2d` leaves out rows that keep nothing."""
+        rows = np.flatnonzero(mask.any(axis=1)) if self.rows_first else np.arange(mask.shape[0])
+        if not self.shuffled:
+            return tile_map_from_mask(mask, height=self.height, pattern=self.canonical, rows=rows)
+        tiles = [rows[tile] for tile in tiles_of_alike_rows(mask[rows], self.height, self.canonical)]
+        return tile_map_from_rows(
+            mask,
+            row_index=np.concatenate([rows[:0], *tiles]),
+            row_start=np.cumsum([0, *(tile.size for tile in tiles)]),
+            pattern=self.canonical,
+        )
+
+    def _most(self, tiles: TileMap) -> int:
+        """Most columns of a tile, if the pruner was to keep up to one step more than it could."""
+        elements = int(np.dot(tiles.rows_per_tile.astype(np.int64), tiles.kept_per_tile.astype(np.int64)))
+        wanted = elements + self.height * self.quantum - 1
+        rows = max(int(tiles.row_index.size), 1)
+        return count_range(
+            min(wanted, rows * tiles.k), rows, tiles.k, quantum=self.quantum, low=self.low, high=self.high
+        ).high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptiveTile2DPattern(AdaptiveTilePattern):
+    """As `atp`, on tiles of `height` surviving rows."""
+
+    family: ClassVar[str] = "atp-2d"
+    example: ClassVar[str] = "atp-2d:128"
+    rows_first: ClassVar[bool] = True
