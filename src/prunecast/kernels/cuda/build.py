@@ -101,7 +101,8 @@ def _options(arch: str, defines: Mapping[str, int]) -> list[str]:
 
 def _key(source: Path, options: list[str]) -> str:
     digest = hashlib.sha256("\n".join([NVRTC_VERSION, *options]).encode())
-    for file in [source, *sorted(source.parent.glob("*.cuh"))]:
+    headers = {*source.parent.glob("*.cuh"), *SOURCES.glob("*.cuh")}
+    for file in [source, *sorted(headers)]:
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:20]
 
@@ -150,7 +151,7 @@ def _run_nvrtc(source: Path, options: list[str]) -> tuple[bytes, str]:
             f"{source.name} is not in the cache, and compiling it needs {wanted}"
         ) from missing
     _check_version(nvrtc)
-    all_options = [*options, f"--include-path={source.parent}"]
+    all_options = [*options, f"--include-path={source.parent}", f"--include-path={SOURCES}"]
     program = _ask(nvrtc.nvrtcCreateProgram(source.read_bytes(), source.name.encode(), 0, [], []), source)
     encoded = [option.encode() for option in all_options]
     (status,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
