@@ -6,6 +6,8 @@ import typer
 
 from prunecast.cli import options as opt
 from prunecast.cli.output import Report, deliver, destination
+from prunecast.cli.prune_target import TargetOptions, prune_to_target, read_caps
+from prunecast.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,21 +22,74 @@ def prune(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FOLDER", show_default=False, help="Folder to write.")
     ],
-    pattern: Annotated[str, typer.Option(metavar="TEXT", help="See `prunecast patterns`.")] = "tile-wise:128",
+    pattern: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT", show_default="tile-wise:128", help="See `prunecast patterns`; not with a time."
+        ),
+    ] = "",
     sparsity: opt.Sparsity = None,
+    latency: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            show_default=False,
+            help="60% of the dense time, 850us or 1.2ms: each layer gets what the time leaves it.",
+        ),
+    ] = None,
+    speedup: Annotated[
+        float | None,
+        typer.Option(metavar="FACTOR", show_default=False, help="Dense time over pruned time, at least."),
+    ] = None,
+    cap: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LAYER=SHARE",
+            show_default="0.95 everywhere",
+            help="Most sparsity of a layer, with a time; can be repeated.",
+        ),
+    ] = None,
+    gpu: opt.Gpu = "h200-sxm",
+    tokens: opt.Tokens = 4096,
+    batch: Annotated[
+        int, typer.Option(metavar="N", help="Images or sequences, where WEIGHTS names a standard model.")
+    ] = 8,
+    engine: opt.Engine = "simulator",
     scope: opt.Scope = "layer",
     target: opt.Target = None,
     ignore: opt.Ignore = None,
     as_json: opt.Json = False,
     as_csv: opt.Csv = False,
 ) -> None:
-    """Write pruned weights and their recipe. By magnitude; FOLDER/weights.safetensors is dense with zeros."""
+    """Write pruned weights and their recipe. By magnitude; FOLDER/weights.safetensors is dense with zeros.
+
+    With --latency or --speedup, WEIGHTS may also name a standard model: resnet18, resnet34, resnet50, vgg16,
+    bert-small, bert-base, bert-large, gpt2, llama-2-7b or llama-3-8b. It gets random weights, its time counts
+    every operator, and FOLDER gets the recipe alone.
+    """
     to = destination(as_json, as_csv, None)
+    if latency is not None or speedup is not None:
+        if pattern:
+            raise BadInput(f"--pattern {pattern} and a time exclude each other: the search chooses patterns")
+        options = TargetOptions(
+            gpu=gpu,
+            tokens=tokens,
+            batch=batch,
+            engine=engine,
+            latency=latency,
+            speedup=speedup,
+            sparsity=sparsity,
+            caps=read_caps(cap or ()),
+            target=target or (),
+            ignore=ignore or (),
+        )
+        prune_to_target(weights, output, options, to)
+        return
     from prunecast.codesign import prune as prune_layers
 
     recipe = prune_layers(
         weights,
-        pattern=pattern,
+        pattern=pattern or "tile-wise:128",
         sparsity=sparsity,
         scope=scope,
         out=output,

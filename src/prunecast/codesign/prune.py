@@ -1,30 +1,20 @@
 """`prune`: write a checkpoint with zeros where the pattern removes weights, and the recipe beside it."""
 
-import os
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from prunecast.codesign.files import SCHEMA_VERSION, json_text
-from prunecast.codesign.layers import ONLY_LAYER, LoadedLayers, Source, load_layers
+from prunecast.codesign.files import SCHEMA_VERSION
+from prunecast.codesign.layers import LoadedLayers, Source, load_layers
 from prunecast.codesign.provenance import WeightsDigest
 from prunecast.codesign.pruned_maps import importance_of, sparsity_for
 from prunecast.codesign.skipped import Skipped
-from prunecast.errors import BadInput
+from prunecast.codesign.write_pruned import WEIGHTS, checked_folder, write_folder
 from prunecast.patterns import density, parse_pattern, retained_importance
-from prunecast.patterns.sources import Checkpoint, masked_checkpoint, write_weights
-from prunecast.patterns.tile_map import MaskArray
 from prunecast.version import tool_version
 
 __all__ = ["PrunedLayer", "Recipe", "prune"]
-
-WEIGHTS = "weights.safetensors"
-RECIPE = "recipe.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +117,7 @@ def prune(
     rule = parse_pattern(pattern)
     told = sparsity_for(rule, sparsity, natural=False)
     rule.sparsity_to_prune(told)
-    folder = _checked_folder(Path(out), weights)
+    folder = checked_folder(Path(out), weights)
     loaded = load_layers(weights, target=target, ignore=ignore)
     importances = {name: importance_of(layer, rule) for name, layer in loaded.layers.items()}
     masks = rule.prune(importances, told, scope)
@@ -149,19 +139,8 @@ def prune(
         ),
         skipped=loaded.skipped,
     )
-    _write(recipe, _pruned(weights, masks))
+    write_folder(folder, weights, masks, recipe.document())
     return recipe
-
-
-def _checked_folder(folder: Path, weights: Source) -> Path:
-    if folder.exists() and not folder.is_dir():
-        raise BadInput(f"out must be a folder, got the file {folder}")
-    if not folder.absolute().parent.is_dir():
-        raise BadInput(f"out must lie in a folder that exists, got {folder}")
-    target = folder / WEIGHTS
-    if isinstance(weights, str | Path) and target.exists() and target.samefile(weights):
-        raise BadInput(f"out would overwrite the weights that it is made from: {target}")
-    return folder
 
 
 def _digest(loaded: LoadedLayers) -> str:
@@ -169,32 +148,3 @@ def _digest(loaded: LoadedLayers) -> str:
     for layer in loaded.layers.values():
         digest.add(layer.name, layer.weights)
     return digest.hexdigest()
-
-
-def _pruned(weights: Source, masks: Mapping[str, MaskArray]) -> Checkpoint:
-    if isinstance(weights, str | Path):
-        return masked_checkpoint(weights, masks)
-    named = weights if isinstance(weights, Mapping) else {ONLY_LAYER: weights}
-    arrays = {name: _masked(np.asarray(array), masks.get(name)) for name, array in named.items()}
-    return Checkpoint(arrays=arrays, metadata={})
-
-
-def _masked(array: npt.NDArray[Any], mask: MaskArray | None) -> npt.NDArray[Any]:
-    return array if mask is None else np.where(mask, array, array.dtype.type(0))
-
-
-def _write(recipe: Recipe, pruned: Checkpoint) -> None:
-    """Both files are finished in a folder of their own before either takes its place."""
-    folder = recipe.folder
-    aside = folder.absolute().with_name(f".{folder.name}.{os.getpid()}")
-    try:
-        aside.mkdir()
-        write_weights(aside / WEIGHTS, pruned.arrays, pruned.metadata)
-        (aside / RECIPE).write_text(json_text(recipe.document()), encoding="utf-8")
-        folder.mkdir(exist_ok=True)
-        for name in (WEIGHTS, RECIPE):
-            os.replace(aside / name, folder / name)
-    except OSError as error:
-        raise BadInput(f"cannot write {folder}: {error.strerror}") from None
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)

@@ -5,3 +5,20 @@ between options; it knows nothing about how a time is predicted or a mask is mad
 
 Read first: `allocation.py` (the choice), `menus.py` (what there is to choose from), `target.py` (the loop).
 """
+
+from prunecast.codesign.search.allocation import Menu, allocate
+from prunecast.codesign.search.prune_model import PrunedModel, prune_model
+from prunecast.codesign.search.target import ChosenLayer, FrontPoint, TargetResult
+from prunecast.codesign.search.targets import Targets, parse_latency
+
+__all__ = [
+    "ChosenLayer",
+    "FrontPoint",
+    "Menu",
+    "PrunedModel",
+    "TargetResult",
+    "Targets",
+    "allocate",
+    "parse_latency",
+    "prune_model",
+]

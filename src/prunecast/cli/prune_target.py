@@ -1,0 +1,146 @@
+"""`prunecast prune` with a latency or a speedup: every layer gets what the target leaves it."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from prunecast.cli.output import Destination, Report, deliver
+from prunecast.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from prunecast.codesign.search import PrunedModel
+
+__all__ = ["TargetOptions", "prune_to_target", "read_caps"]
+
+
+class TargetOptions(NamedTuple):
+    """What the command line says beside the weights and the folder."""
+
+    gpu: str
+    tokens: int
+    batch: int
+    engine: str
+    latency: str | None
+    speedup: float | None
+    sparsity: float | None
+    caps: Mapping[str, float]
+    target: Sequence[str]
+    ignore: Sequence[str]
+
+
+def read_caps(texts: Sequence[str]) -> dict[str, float]:
+    """Layer -> most sparsity, from `LAYER=SHARE`.
+
+    Raises
+    ------
+    BadInput : a text of another form
+    """
+    caps = {}
+    for text in texts:
+        name, _, share = text.rpartition("=")
+        try:
+            caps[name] = float(share)
+        except ValueError:
+            raise BadInput(f"--cap must be like LAYER=0.8, got {text!r}") from None
+        if not name or not 0.0 <= caps[name] < 1.0:
+            raise BadInput(f"--cap must be like LAYER=0.8, from 0 to below 1, got {text!r}")
+    return caps
+
+
+def prune_to_target(weights: str, folder: str, options: TargetOptions, to: Destination) -> None:
+    """Search, write and show."""
+    from prunecast.cli.progress import ProgressLines
+    from prunecast.codesign.search import Targets, parse_latency, prune_model
+
+    latency = None if options.latency is None else parse_latency(options.latency)
+    targets = Targets(
+        latency_share=latency and latency.share,
+        latency_s=latency and latency.seconds,
+        speedup=options.speedup,
+        sparsity=options.sparsity,
+    )
+    with ProgressLines() as progress:
+        pruned = prune_model(
+            weights,
+            targets,
+            gpu=options.gpu,
+            tokens=options.tokens,
+            batch=options.batch,
+            engine=options.engine,
+            out=folder,
+            caps=options.caps,
+            target=options.target,
+            ignore=options.ignore,
+            progress=progress,
+        )
+    rows = [layer.row() for layer in pruned.result.layers]
+    deliver(to, Report(pruned.document(), rows, lambda console: _show(pruned, console)))
+
+
+def _show(pruned: "PrunedModel", console: "Console") -> None:
+    from prunecast.cli.tables import Column, grid, microseconds, percent, safe
+
+    result = pruned.result
+    columns = [
+        Column("layer"),
+        Column("M x K"),
+        Column("pattern"),
+        Column("kernel"),
+        Column("sparsity %", number=True),
+        Column("kept %", number=True),
+        Column("time us", number=True),
+        Column("speedup", number=True),
+    ]
+    cells = [
+        [
+            layer.layer,
+            f"{layer.m} x {layer.k}",
+            layer.pattern,
+            layer.kernel,
+            percent(layer.removed),
+            percent(layer.retained_importance),
+            microseconds(layer.seconds),
+            f"{layer.speedup:.2f}x",
+        ]
+        for layer in result.layers
+    ]
+    console.print(grid(columns, cells, to=console))
+    console.print()
+    dense = sum(layer.pattern == "dense" for layer in result.layers)
+    if dense:
+        console.print(f"{dense} of {len(result.layers)} layers stay dense: nothing gains enough there.")
+    if result.time is not None:
+        outside = result.seconds - result.time.product_seconds
+        console.print(f"{microseconds(outside)} us of the model lie outside of products with weights.")
+    _show_front(pruned, console)
+    console.print(
+        f"{microseconds(result.seconds)} us, {result.seconds / result.dense_seconds:.1%} of dense "
+        f"({result.speedup:.2f}x), keeps {result.retained_importance:.1%} of the importance "
+        f"at {result.sparsity:.1%} sparsity."
+    )
+    console.print(safe(f"Wrote {pruned.folder}."), soft_wrap=True)
+
+
+def _show_front(pruned: "PrunedModel", console: "Console") -> None:
+    """What other times would retain."""
+    from prunecast.cli.tables import Column, grid, microseconds, percent
+
+    columns = [
+        Column("time us", number=True),
+        Column("of dense %", number=True),
+        Column("importance kept %", number=True),
+        Column("sparsity %", number=True),
+    ]
+    dense_s = pruned.result.dense_seconds
+    cells = [
+        [
+            microseconds(point.seconds),
+            percent(point.seconds / dense_s),
+            percent(point.retained_importance),
+            percent(point.sparsity),
+        ]
+        for point in pruned.result.front
+    ]
+    console.print(grid(columns, cells, to=console))
+    console.print()

@@ -1,0 +1,80 @@
+"""`LayerSet`: the layers to prune, one at a time, whether they lie in a file or are drawn at random."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from prunecast.codesign.graph import ModelGraph
+from prunecast.codesign.layers import Source, load_layers
+from prunecast.patterns import weigh
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.sources.selection import select_names
+
+__all__ = ["KEPT_DENSE", "LayerSet", "fixed_names", "layers_of_file", "layers_of_workload"]
+
+KEPT_DENSE = ("stem", "classifier", "head", "fc8")
+"""First and last layers of the standard models: they are customarily not pruned."""
+
+
+class LayerSet(NamedTuple):
+    """Layers by name; `importance` is called when a layer's turn has come: one at a time is in memory."""
+
+    shapes: dict[str, tuple[int, int]]
+    tokens: dict[str, int]
+    importance: Callable[[str], ImportanceArray]
+    graph: ModelGraph | None
+    """The model around the layers, or None for layers alone."""
+
+
+def layers_of_file(
+    weights: Source, tokens: int, *, target: Sequence[str] = (), ignore: Sequence[str] = ()
+) -> LayerSet:
+    """The matrices of a file or mapping; all multiply the same number of tokens.
+
+    Raises
+    ------
+    BadInput : as `load_layers`
+    """
+    layers = load_layers(weights, target=target, ignore=ignore).layers
+    shapes = {name: (layer.weights.shape[0], layer.weights.shape[1]) for name, layer in layers.items()}
+
+    def importance(name: str) -> ImportanceArray:
+        return weigh(name, layers[name].weights)
+
+    return LayerSet(shapes, dict.fromkeys(shapes, tokens), importance, None)
+
+
+def layers_of_workload(
+    graph: ModelGraph, *, seed: int = 0, target: Sequence[str] = (), ignore: Sequence[str] = ()
+) -> LayerSet:
+    """The products of a standard model, with heavy-tailed random weights that depend on the seed alone.
+
+    Rows and columns of trained matrices differ in scale by factors (outlier features); a lognormal factor per
+    column and row stands for that. Without it all columns would be alike and every pattern equally good.
+    """
+    offered = {name: p for name, p in graph.products.items() if name in target or name not in KEPT_DENSE}
+    products = {name: offered[name] for name in select_names(offered, target, ignore)}
+    shapes = {name: (p.m, p.k) for name, p in products.items()}
+    places = {name: place for place, name in enumerate(products)}
+
+    def importance(name: str) -> ImportanceArray:
+        return _heavy_tailed(shapes[name], (seed, places[name]))
+
+    return LayerSet(shapes, {name: p.n for name, p in products.items()}, importance, graph)
+
+
+def _heavy_tailed(shape: tuple[int, int], seed: Sequence[int]) -> ImportanceArray:
+    rng = np.random.default_rng(seed)
+    weights = rng.standard_normal(shape, np.float32)
+    weights *= np.exp(0.5 * rng.standard_normal(shape[1], np.float32))
+    weights *= np.exp(0.3 * rng.standard_normal((shape[0], 1), np.float32))
+    return np.abs(weights, out=weights)
+
+
+def fixed_names(layers: LayerSet) -> Mapping[str, tuple[int, int, int]]:
+    """Products of the graph that are not pruned: name -> m, k, n."""
+    if layers.graph is None:
+        return {}
+    others = {name: p for name, p in layers.graph.products.items() if name not in layers.shapes}
+    return {name: (p.m, p.k, p.n) for name, p in others.items()}

@@ -1,0 +1,163 @@
+"""`ModelSearch`: the menus of a model's layers, and what came of the options that were really tried."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from prunecast.codesign.engines import Engine, Progress, silent
+from prunecast.codesign.graph import ModelTime, model_time
+from prunecast.codesign.plans import plan_pruned
+from prunecast.codesign.search.allocation import Menu
+from prunecast.codesign.search.layer_sets import LayerSet, fixed_names
+from prunecast.codesign.search.menus import layer_options
+from prunecast.codesign.search.option_times import OptionTimes
+from prunecast.codesign.search.options import Option, menu_of
+from prunecast.errors import BadInput
+from prunecast.patterns import parse_pattern
+from prunecast.patterns.tile_map import MaskArray
+
+__all__ = ["FAMILIES", "ModelSearch", "Tried"]
+
+FAMILIES = ("atp", "2:4", "tvw")
+
+MOST_SPARSITY = 0.95
+"""Of a layer without a cap of its own: the sum of magnitudes alone would empty layers that are slow for their
+size, and a network does not survive that."""
+
+_Result = TypeVar("_Result")
+
+
+class Tried(NamedTuple):
+    """An option after pruning and prediction."""
+
+    seconds: float
+    importance: float
+    kept: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ModelSearch:
+    """The menus of a model and what has been tried on them.
+
+    Parameters
+    ----------
+    layers : what is to be pruned
+    engine : predicts the layers that are really pruned
+    quick : predicts the options of the menus; the closed-form model
+    dtype : of A, B and C
+    families : what the menus offer
+    caps : layer -> most sparsity that it may have
+    most_sparsity : the same for all other layers
+    progress : told how far it is
+    """
+
+    layers: LayerSet
+    engine: Engine
+    quick: Engine
+    dtype: str
+    families: Sequence[str] = FAMILIES
+    caps: Mapping[str, float] = field(default_factory=dict)
+    most_sparsity: float = MOST_SPARSITY
+    progress: Progress = silent
+    options: dict[str, tuple[Option, ...]] = field(default_factory=dict, init=False)
+    _tried: dict[tuple[str, int], Tried] = field(default_factory=dict, init=False)
+    _fixed: dict[str, float] = field(default_factory=dict, init=False)
+
+    def prepare(self) -> None:
+        """Make the menus.
+
+        Raises
+        ------
+        BadInput : a cap for a layer that is not there
+        """
+        unknown = sorted(set(self.caps) - set(self.layers.shapes))
+        if unknown:
+            raise BadInput(
+                f"a cap names {unknown[0]!r}, which is not among the {len(self.layers.shapes)} layers"
+            )
+        times = OptionTimes(engine=self.quick, dtype=self.dtype)
+
+        def make(name: str) -> tuple[Option, ...]:
+            importance = self.layers.importance(name)
+            offered = layer_options(importance, self.layers.tokens[name], times, families=self.families)
+            most = self.caps.get(name, self.most_sparsity) + 1e-9
+            return tuple(option for option in offered if 1.0 - option.kept / importance.size <= most)
+
+        self.options.update(self._for_all("menus", make, self.layers.shapes))
+        exact = OptionTimes(engine=self.engine, dtype=self.dtype)
+        for name, (m, k, n) in fixed_names(self.layers).items():
+            self._fixed[name] = exact.dense(m, k, n)
+        for name, (m, k) in self.layers.shapes.items():
+            self._fixed[name] = exact.dense(m, k, self.layers.tokens[name])
+
+    def menus(self, scales: Mapping[str, float]) -> list[Menu]:
+        """Menus with the engine's dense times, and closed-form ones times layer -> `scales`, where seen."""
+        found = []
+        for name, options in self.options.items():
+            menu = menu_of(options, scales.get(name, 1.0))
+            menu.seconds[0] = self._fixed[name]
+            found.append(menu)
+        return found
+
+    def realise(self, choice: dict[str, int]) -> dict[str, Tried]:
+        """Prune, plan and predict the chosen options."""
+        missing = [name for name, place in choice.items() if (name, place) not in self._tried]
+        found = self._for_all("pruning", lambda name: self._try(name, choice[name]), missing)
+        self._tried.update({(name, choice[name]): tried for name, tried in found.items()})
+        return {name: self._tried[name, option] for name, option in choice.items()}
+
+    def mask(self, name: str, pattern: str, sparsity: float | None) -> MaskArray:
+        """What a layer keeps under a pattern of the menu."""
+        importance = self.layers.importance(name)
+        return parse_pattern(pattern).prune({name: importance}, sparsity)[name]
+
+    def time(self, seconds: dict[str, float], sparse: frozenset[str]) -> ModelTime | None:
+        """End to end, or None for layers alone."""
+        graph = self.layers.graph
+        if graph is None:
+            return None
+        return model_time(
+            graph, self.engine.gpu, {**self._fixed, **seconds}, sparse=sparse, launch=self.engine.launch
+        )
+
+    def total(self, seconds: dict[str, float], sparse: frozenset[str]) -> float:
+        """Seconds of the model."""
+        time = self.time(seconds, sparse)
+        return sum(seconds.values()) if time is None else time.seconds
+
+    def dense_seconds(self) -> dict[str, float]:
+        """Of the layers that may be pruned."""
+        return {name: self._fixed[name] for name in self.options}
+
+    def _try(self, name: str, place: int) -> Tried:
+        option = self.options[name][place]
+        if option.pattern == "dense":
+            return Tried(self._fixed[name], option.importance, option.kept)
+        importance = self.layers.importance(name)
+        pattern = parse_pattern(option.pattern)
+        mask = pattern.prune({name: importance}, option.sparsity)[name]
+        plan = plan_pruned(
+            option.kernel,
+            pattern.map(mask),
+            n=self.layers.tokens[name],
+            dtype=self.dtype,
+            gpu=self.engine.gpu,
+        )
+        retained = float(importance.sum(where=mask, dtype=np.float64))
+        return Tried(self.engine.run(plan).seconds, retained, int(np.count_nonzero(mask)))
+
+    def _for_all(
+        self, stage: str, work: Callable[[str], _Result], names: Iterable[str]
+    ) -> dict[str, _Result]:
+        """Run `work` for every layer, as many at a time as there are processors."""
+        todo = list(names)
+        done: dict[str, _Result] = {}
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            for name, result in zip(todo, pool.map(work, todo), strict=True):
+                done[name] = result
+                self.progress(stage, len(done), len(todo))
+        return done

@@ -1,0 +1,42 @@
+"""`Option`: one way to run a layer; `menu_of` makes the numbers that allocation works on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from prunecast.codesign.search.allocation import Menu
+
+__all__ = ["Option", "menu_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One way to run a layer.
+
+    Parameters
+    ----------
+    pattern : pattern string that the layer is pruned to; `dense` for none
+    sparsity : what the pattern is told; None for patterns with a sparsity of their own
+    kernel : what runs it
+    seconds : predicted time
+    importance : what is retained
+    kept : weights kept
+    """
+
+    pattern: str
+    sparsity: float | None
+    kernel: str
+    seconds: float
+    importance: float
+    kept: int
+
+
+def menu_of(options: Sequence[Option], scale: float = 1.0) -> Menu:
+    """The options as arrays; times of pruned ones are multiplied with `scale`."""
+    factors = np.array([1.0 if option.pattern == "dense" else scale for option in options])
+    return Menu(
+        np.array([option.seconds for option in options]) * factors,
+        np.array([option.importance for option in options], dtype=np.float64),
+        np.array([option.kept for option in options], dtype=np.float64),
+    )

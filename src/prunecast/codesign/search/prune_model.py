@@ -1,0 +1,157 @@
+"""`prune_model`: from a file or the name of a standard model to pruned weights that meet targets."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prunecast.codesign.engines import Engine, Progress, silent
+from prunecast.codesign.files import SCHEMA_VERSION
+from prunecast.codesign.graph import WORKLOADS, load_workload
+from prunecast.codesign.layers import Source
+from prunecast.codesign.search.layer_sets import LayerSet, layers_of_file, layers_of_workload
+from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch
+from prunecast.codesign.search.target import TargetResult, prune_to_targets
+from prunecast.codesign.search.targets import Targets
+from prunecast.codesign.write_pruned import WEIGHTS, checked_folder, write_folder
+from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.patterns.tile_map import MaskArray
+from prunecast.version import tool_version
+
+__all__ = ["PrunedModel", "prune_model"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PrunedModel:
+    """What came of it, and where it lies.
+
+    Parameters
+    ----------
+    result : layers, times and front
+    gpu, spec_hash, engine, dtype : of the predictions
+    source : path or name that was pruned
+    targets : what was asked for
+    folder : holds `recipe.json`, and `weights.safetensors` if real weights were pruned
+    """
+
+    result: TargetResult
+    gpu: str
+    spec_hash: str
+    engine: str
+    dtype: str
+    source: str
+    targets: Targets
+    folder: Path | None
+    has_weights: bool
+
+    def document(self) -> dict[str, Any]:
+        """The JSON object of `recipe.json`."""
+        result = self.result
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "version": tool_version(),
+            "source": self.source,
+            "weights": WEIGHTS if self.has_weights else None,
+            "gpu": self.gpu,
+            "spec_hash": self.spec_hash,
+            "engine": self.engine,
+            "dtype": self.dtype,
+            "criterion": "magnitude",
+            "targets": {name: getattr(self.targets, name) for name in Targets.__slots__},
+            "seconds": result.seconds,
+            "dense_seconds": result.dense_seconds,
+            "retained_importance": result.retained_importance,
+            "sparsity": result.sparsity,
+            "layers": [layer.row() for layer in result.layers],
+            "front": [point._asdict() for point in result.front],
+        }
+
+
+def prune_model(
+    weights: Source,
+    targets: Targets,
+    *,
+    gpu: str | GpuSpec,
+    tokens: int,
+    out: str | Path | None = None,
+    engine: str = "simulator",
+    state: str = "burst",
+    launch: str = "graph",
+    dtype: str = "fp16",
+    families: Sequence[str] = FAMILIES,
+    caps: Mapping[str, float] | None = None,
+    most_sparsity: float = MOST_SPARSITY,
+    batch: int = 8,
+    target: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    progress: Progress = silent,
+) -> PrunedModel:
+    """Give every layer the pattern, density and kernel with which the model meets its targets.
+
+    Retained importance (the kept sum of magnitudes over all layers) is maximised. A layer that no sparse
+    kernel makes faster stays dense.
+
+    Parameters
+    ----------
+    weights : a file, matrices by name, or one of `graph.WORKLOADS`, with heavy-tailed random weights;
+        then the whole graph is counted
+    targets : what the model must meet
+    tokens : N of every layer; for a standard transformer, tokens per sequence
+    out : a folder, made if there is none; None writes nothing
+    engine : predicts the layers in the end; the search itself uses the closed-form model
+    families : what layers are offered beside dense: `atp`, `2:4`, `tvw`
+    caps, most_sparsity : most sparsity by layer, and of layers that `caps` does not name
+    batch : images or sequences of a standard model
+    target, ignore : layers to take and to leave out
+
+    Raises
+    ------
+    BadInput : input that cannot be used, a target below the floor, or a folder that cannot be written; then
+        nothing is written
+    """
+    folder = None if out is None else checked_folder(Path(out), weights)
+    spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
+    layers = _layers(weights, tokens, batch, target, ignore)
+    search = ModelSearch(
+        layers=layers,
+        engine=Engine(name=engine, gpu=spec, state=state, launch=launch, progress=progress),
+        quick=Engine(name="model", gpu=spec, state=state, launch=launch),
+        dtype=dtype,
+        families=families,
+        caps=caps or {},
+        most_sparsity=most_sparsity,
+        progress=progress,
+    )
+    search.prepare()
+    pruned = PrunedModel(
+        result=prune_to_targets(search, targets),
+        gpu=spec.name,
+        spec_hash=spec.fingerprint,
+        engine=engine,
+        dtype=dtype,
+        source=str(weights) if isinstance(weights, str | Path) else "arrays",
+        targets=targets,
+        folder=folder,
+        has_weights=layers.graph is None,
+    )
+    if folder is not None:
+        masks = _masks(search, pruned.result) if pruned.has_weights else None
+        write_folder(folder, weights, masks, pruned.document())
+    return pruned
+
+
+def _layers(
+    weights: Source, tokens: int, batch: int, target: Sequence[str], ignore: Sequence[str]
+) -> LayerSet:
+    if isinstance(weights, str) and weights in WORKLOADS:
+        graph = load_workload(weights, batch=batch, sequence=tokens)
+        return layers_of_workload(graph, target=target, ignore=ignore)
+    return layers_of_file(weights, tokens, target=target, ignore=ignore)
+
+
+def _masks(search: ModelSearch, result: TargetResult) -> dict[str, MaskArray]:
+    return {
+        layer.layer: search.mask(layer.layer, layer.pattern, layer.sparsity)
+        for layer in result.layers
+        if layer.pattern != "dense"
+    }

@@ -1,0 +1,251 @@
+"""`prune_to_targets`: the pattern, density and kernel of every layer, so that the model meets its targets.
+
+1. Every layer gets a menu of options with closed-form times and exact retained importance.
+2. The time budget is allocated over the layers (`allocation.py`).
+3. The chosen layers are really pruned, planned and predicted by the engine that was asked for.
+4. Where that differs from the menu, the menus are scaled by the difference and 2 is repeated, until the model
+   lies within 2 % below its target. The best result that meets all targets is kept.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from prunecast.codesign.graph import ModelTime
+from prunecast.codesign.search.allocation import allocate, totals
+from prunecast.codesign.search.model_search import ModelSearch, Tried
+from prunecast.codesign.search.targets import Targets
+from prunecast.errors import BadInput
+
+__all__ = ["ChosenLayer", "FrontPoint", "TargetResult", "prune_to_targets"]
+
+CLOSE_ENOUGH = 0.02
+"""A result this far below the target, or less, ends the rounds."""
+ROUNDS = 6
+FRONT_SHARES = np.round(np.arange(0.25, 1.0001, 0.05), 2)
+"""Times of the Pareto front, as shares of the dense model's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChosenLayer:
+    """One layer of the result.
+
+    Parameters
+    ----------
+    layer, m, k, n : name and sizes
+    pattern, kernel : what it gets; `dense` for a layer that nothing on the menu makes worth pruning
+    sparsity : what the pattern was told
+    removed : share of weights removed
+    retained_importance : share
+    seconds, dense_seconds : predicted
+    """
+
+    layer: str
+    m: int
+    k: int
+    n: int
+    pattern: str
+    kernel: str
+    sparsity: float | None
+    removed: float
+    retained_importance: float
+    seconds: float
+    dense_seconds: float
+
+    @property
+    def speedup(self) -> float:
+        """Dense time over this."""
+        return self.dense_seconds / self.seconds
+
+    def row(self) -> dict[str, Any]:
+        """The fields as files hold them."""
+        return {name: getattr(self, name) for name in ChosenLayer.__slots__}
+
+
+class FrontPoint(NamedTuple):
+    """The most importance that closed-form times allow at one time of the whole model."""
+
+    seconds: float
+    retained_importance: float
+    sparsity: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TargetResult:
+    """A model that meets its targets.
+
+    Parameters
+    ----------
+    layers : what was chosen
+    time, dense_time : end to end; for layers without a model around them, their sums
+    retained_importance, sparsity : over all layers that may be pruned
+    front : points of the Pareto front
+    """
+
+    layers: tuple[ChosenLayer, ...]
+    time: ModelTime | None
+    seconds: float
+    dense_seconds: float
+    retained_importance: float
+    sparsity: float
+    front: tuple[FrontPoint, ...]
+
+    @property
+    def speedup(self) -> float:
+        """Dense time over pruned time, end to end."""
+        return self.dense_seconds / self.seconds
+
+
+class _Round(NamedTuple):
+    """A choice and what came of it."""
+
+    choice: dict[str, int]
+    tried: dict[str, Tried]
+    seconds: float
+    importance: float
+    kept: float
+
+
+def prune_to_targets(search: ModelSearch, targets: Targets) -> TargetResult:
+    """Find the layers' options; `search` must have been prepared.
+
+    Raises
+    ------
+    BadInput : a target below the floor (says the floor and what sets it), or targets that exclude each
+        other
+    """
+    dense_s = search.total(search.dense_seconds(), frozenset())
+    most_s = targets.most_seconds(dense_s)
+    most_kept = targets.most_kept(sum(m * k for m, k in search.layers.shapes.values()))
+    best = _search(search, most_s, most_kept)
+    return _result(search, best, dense_s)
+
+
+def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
+    scales: dict[str, float] = {}
+    aim, found = most_s, []
+    for _ in range(ROUNDS):
+        choice = _choose(search, scales, aim, most_kept)
+        round_ = _tried(search, choice)
+        found.append(round_)
+        if (1.0 - CLOSE_ENOUGH) * most_s <= round_.seconds <= most_s or _all_dense(search, choice):
+            break
+        scales.update(_seen_scales(search, round_))
+        aim *= min(most_s / round_.seconds, 1.0) if round_.seconds > most_s and len(found) > 2 else 1.0
+    fitting = [r for r in found if r.seconds <= most_s and r.kept <= most_kept * (1.0 + 1e-9)]
+    if not fitting:
+        least = min(found, key=lambda r: r.seconds)
+        raise BadInput(
+            f"wanted {most_s * 1e6:.1f} us or less, the best of {len(found)} rounds takes "
+            f"{least.seconds * 1e6:.1f} us"
+        )
+    return max(fitting, key=lambda r: r.importance)
+
+
+def _choose(
+    search: ModelSearch,
+    scales: Mapping[str, float],
+    aim_s: float,
+    most_kept: float,
+) -> dict[str, int]:
+    """Allocate what is left of the time when everything that is no option of a layer has been paid.
+
+    What transposes cost depends on which layers stay dense, so it is first supposed that none does.
+    """
+    menus = search.menus(scales)
+    if math.isinf(aim_s):
+        return dict(zip(search.options, allocate(menus, math.inf, most_kept).tolist(), strict=True))
+    sparse = frozenset(search.options)
+    for _ in range(2):
+        others = search.total(dict.fromkeys(search.options, 0.0), sparse)
+        _check_floor(others + sum(float(menu.seconds.min()) for menu in menus), others, aim_s)
+        choice = dict(zip(search.options, allocate(menus, aim_s - others, most_kept).tolist(), strict=True))
+        sparse = _sparse(search, choice)
+    return choice
+
+
+def _check_floor(floor_s: float, others_s: float, aim_s: float) -> None:
+    if floor_s > aim_s:
+        rest = f", {others_s * 1e6:.1f} us of it outside the layers that are pruned" if others_s else ""
+        raise BadInput(f"wanted {aim_s * 1e6:.1f} us or less, the floor is {floor_s * 1e6:.1f} us{rest}")
+
+
+def _tried(search: ModelSearch, choice: dict[str, int]) -> _Round:
+    tried = search.realise(choice)
+    seconds = search.total({name: t.seconds for name, t in tried.items()}, _sparse(search, choice))
+    importance = sum(t.importance for t in tried.values())
+    return _Round(choice, tried, seconds, importance, sum(t.kept for t in tried.values()))
+
+
+def _sparse(search: ModelSearch, choice: Mapping[str, int]) -> frozenset[str]:
+    return frozenset(name for name, place in choice.items() if search.options[name][place].pattern != "dense")
+
+
+def _all_dense(search: ModelSearch, choice: Mapping[str, int]) -> bool:
+    return not _sparse(search, choice)
+
+
+def _seen_scales(search: ModelSearch, round_: _Round) -> dict[str, float]:
+    """Seconds seen over those of the menu, for the layers that were pruned."""
+    return {
+        name: round_.tried[name].seconds / search.options[name][round_.choice[name]].seconds
+        for name in _sparse(search, round_.choice)
+    }
+
+
+def _result(search: ModelSearch, best: _Round, dense_s: float) -> TargetResult:
+    layers = tuple(_chosen(search, name, best) for name in search.options)
+    time = search.time({name: t.seconds for name, t in best.tried.items()}, _sparse(search, best.choice))
+    total = sum(options[0].importance for options in search.options.values())
+    weights = sum(options[0].kept for options in search.options.values())
+    return TargetResult(
+        layers=layers,
+        time=time,
+        seconds=best.seconds,
+        dense_seconds=dense_s,
+        retained_importance=best.importance / total,
+        sparsity=1.0 - best.kept / weights,
+        front=_front(search, _seen_scales(search, best), dense_s),
+    )
+
+
+def _chosen(search: ModelSearch, name: str, best: _Round) -> ChosenLayer:
+    option, tried = search.options[name][best.choice[name]], best.tried[name]
+    m, k = search.layers.shapes[name]
+    return ChosenLayer(
+        layer=name,
+        m=m,
+        k=k,
+        n=search.layers.tokens[name],
+        pattern=option.pattern,
+        kernel=option.kernel,
+        sparsity=option.sparsity,
+        removed=1.0 - tried.kept / (m * k),
+        retained_importance=tried.importance / search.options[name][0].importance,
+        seconds=tried.seconds,
+        dense_seconds=search.dense_seconds()[name],
+    )
+
+
+def _front(search: ModelSearch, scales: Mapping[str, float], dense_s: float) -> tuple[FrontPoint, ...]:
+    """Allocations for a row of times; those below the floor are left out."""
+    menus = search.menus(scales)
+    others = search.total(dict.fromkeys(search.options, 0.0), frozenset(search.options))
+    total = totals(menus, np.zeros(len(menus), dtype=np.int64))
+    points = []
+    for share in FRONT_SHARES:
+        budget = share * dense_s - others
+        if budget < sum(float(menu.seconds.min()) for menu in menus):
+            continue
+        reached = totals(menus, allocate(menus, budget))
+        points.append(
+            FrontPoint(
+                reached.seconds + others,
+                reached.importance / total.importance,
+                1.0 - reached.kept / total.kept,
+            )
+        )
+    return tuple(points)

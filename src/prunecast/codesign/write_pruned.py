@@ -1,0 +1,81 @@
+"""Writing pruned weights and their recipe: both files or none."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.codesign.files import json_text
+from prunecast.codesign.layers import ONLY_LAYER, Source
+from prunecast.errors import BadInput
+from prunecast.patterns.sources import Checkpoint, masked_checkpoint, write_weights
+from prunecast.patterns.tile_map import MaskArray
+
+__all__ = ["RECIPE", "WEIGHTS", "checked_folder", "write_folder"]
+
+WEIGHTS = "weights.safetensors"
+RECIPE = "recipe.json"
+
+
+def checked_folder(folder: Path, weights: Source) -> Path:
+    """`folder`, refused before any work is done for it.
+
+    Raises
+    ------
+    BadInput : it is a file, its parent does not exist, or it holds the very weights that are to be pruned
+    """
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"out must be a folder, got the file {folder}")
+    if not folder.absolute().parent.is_dir():
+        raise BadInput(f"out must lie in a folder that exists, got {folder}")
+    target = folder / WEIGHTS
+    if _is_file(weights) and target.exists() and target.samefile(weights):
+        raise BadInput(f"out would overwrite the weights that it is made from: {target}")
+    return folder
+
+
+def _is_file(weights: Source) -> TypeGuard[str | Path]:
+    return isinstance(weights, str | Path) and Path(weights).exists()
+
+
+def write_folder(
+    folder: Path, weights: Source, masks: Mapping[str, MaskArray] | None, recipe: dict[str, Any]
+) -> None:
+    """Write the recipe and, with masks, the weights with zeros where a mask removes them.
+
+    Both are finished in a folder of their own before either takes its place.
+
+    Raises
+    ------
+    BadInput : the folder cannot be written; what was there is still there
+    """
+    aside = folder.absolute().with_name(f".{folder.name}.{os.getpid()}")
+    try:
+        aside.mkdir()
+        if masks is not None:
+            pruned = _pruned(weights, masks)
+            write_weights(aside / WEIGHTS, pruned.arrays, pruned.metadata)
+        (aside / RECIPE).write_text(json_text(recipe), encoding="utf-8")
+        folder.mkdir(exist_ok=True)
+        for name in sorted(os.listdir(aside), reverse=True):
+            os.replace(aside / name, folder / name)
+    except OSError as error:
+        raise BadInput(f"cannot write {folder}: {error.strerror}") from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _pruned(weights: Source, masks: Mapping[str, MaskArray]) -> Checkpoint:
+    if isinstance(weights, str | Path):
+        return masked_checkpoint(weights, masks)
+    named = weights if isinstance(weights, Mapping) else {ONLY_LAYER: weights}
+    arrays = {name: _masked(np.asarray(array), masks.get(name)) for name, array in named.items()}
+    return Checkpoint(arrays=arrays, metadata={})
+
+
+def _masked(array: npt.NDArray[Any], mask: MaskArray | None) -> npt.NDArray[Any]:
+    return array if mask is None else np.where(mask, array, array.dtype.type(0))

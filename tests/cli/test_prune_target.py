@@ -1,0 +1,44 @@
+"""`prunecast prune` with a time to meet."""
+
+import json
+
+import pytest
+
+TIME = ("--engine", "model", "--tokens", "65536")
+
+
+def test_it_meets_the_time_and_writes_weights_that_predict_reads(run, model, tmp_path):
+    code, out, _ = run("prune", model, "-o", "pruned", "--latency", "90%", *TIME)
+    assert code == 0
+    assert "of dense" in out
+    recipe = json.loads((tmp_path / "pruned" / "recipe.json").read_text())
+    assert recipe["seconds"] <= 0.9 * recipe["dense_seconds"]
+    assert {layer["kernel"] for layer in recipe["layers"]} <= {"dense", "stspmm", "2:4"}
+    assert run("predict", "pruned/weights.safetensors", "--pattern", "zeros", *TIME)[0] == 0
+
+
+def test_a_standard_model_gets_a_recipe_alone(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run("prune", "bert-small", "-o", "pruned", "--speedup", "1.2", "--engine", "model")
+    assert code == 0
+    assert "outside of products" in out
+    assert [path.name for path in (tmp_path / "pruned").iterdir()] == ["recipe.json"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--latency", "5%"), "the floor is"),
+        (("--latency", "soon"), "60%, 850us or 1.2ms"),
+        (("--latency", "90%", "--cap", "a"), "LAYER=0.8"),
+        (("--latency", "90%", "--cap", "nobody=0.5"), "nobody"),
+        (("--latency", "90%", "--pattern", "2:4"), "exclude each other"),
+        (("--speedup", "-1"), "speedup"),
+    ],
+)
+def test_bad_input_writes_nothing(run, model, tmp_path, options, told):
+    code, _, err = run("prune", model, "-o", "pruned", *options, *TIME)
+    assert code == 2
+    assert told in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "pruned").exists()

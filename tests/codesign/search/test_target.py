@@ -1,0 +1,140 @@
+"""A model pruned to its targets: the targets hold, the numbers add up, and bad targets are refused."""
+
+import numpy as np
+import pytest
+
+from prunecast.codesign import Engine
+from prunecast.codesign.graph import load_workload
+from prunecast.codesign.search.layer_sets import LayerSet, layers_of_file, layers_of_workload
+from prunecast.codesign.search.model_search import ModelSearch
+from prunecast.codesign.search.option_times import equal_tile_map
+from prunecast.codesign.search.target import prune_to_targets
+from prunecast.codesign.search.targets import Targets, parse_latency
+from prunecast.errors import BadInput
+from prunecast.hardware import load_gpu
+
+GPU = load_gpu("h200-sxm")
+TOKENS = 8192
+
+
+def two_layers() -> LayerSet:
+    rng = np.random.default_rng(7)
+    scales = np.exp(rng.standard_normal(1024))
+    weights = {
+        "wide": (rng.standard_normal((1024, 1024)) * scales).astype(np.float16),
+        "flat": rng.standard_normal((512, 1024)).astype(np.float16),
+    }
+    return layers_of_file(weights, TOKENS)
+
+
+def prepared(layers: LayerSet, **changes: object) -> ModelSearch:
+    model = Engine(name="model", gpu=GPU)
+    search = ModelSearch(layers=layers, engine=model, quick=model, dtype="fp16", **changes)  # type: ignore[arg-type]
+    search.prepare()
+    return search
+
+
+@pytest.fixture(scope="module")
+def search() -> ModelSearch:
+    return prepared(two_layers())
+
+
+def test_the_latency_is_met_and_nearly_used_up(search: ModelSearch) -> None:
+    result = prune_to_targets(search, Targets(latency_share=0.7))
+    assert 0.98 * 0.7 <= result.seconds / result.dense_seconds <= 0.7
+    assert result.seconds == pytest.approx(sum(layer.seconds for layer in result.layers))
+
+
+def test_the_layer_with_unlike_columns_is_pruned_more(search: ModelSearch) -> None:
+    wide, flat = prune_to_targets(search, Targets(speedup=1.3)).layers
+    assert wide.layer == "wide"
+    assert wide.removed > 0.3
+    assert flat.pattern == "dense"
+
+
+def test_what_is_reported_is_what_the_masks_hold(search: ModelSearch) -> None:
+    result = prune_to_targets(search, Targets(latency_share=0.8))
+    for chosen in (layer for layer in result.layers if layer.pattern != "dense"):
+        importance = search.layers.importance(chosen.layer)
+        mask = search.mask(chosen.layer, chosen.pattern, chosen.sparsity)
+        assert chosen.removed == pytest.approx(1.0 - mask.mean())
+        kept = importance.sum(where=mask, dtype=np.float64) / importance.sum(dtype=np.float64)
+        assert chosen.retained_importance == pytest.approx(kept)
+
+
+def test_all_targets_hold_together(search: ModelSearch) -> None:
+    result = prune_to_targets(search, Targets(latency_share=0.9, sparsity=0.6))
+    assert result.sparsity >= 0.6
+    assert result.seconds <= 0.9 * result.dense_seconds
+
+
+def test_a_cap_is_kept() -> None:
+    result = prune_to_targets(prepared(two_layers(), caps={"wide": 0.25}), Targets(latency_share=0.85))
+    assert result.layers[0].removed <= 0.25 + 1e-9
+
+
+def test_a_target_that_dense_meets_leaves_everything_dense(search: ModelSearch) -> None:
+    result = prune_to_targets(search, Targets(latency_share=1.2))
+    assert {layer.pattern for layer in result.layers} == {"dense"}
+    assert result.retained_importance == 1.0
+
+
+def test_the_front_rises_with_time(search: ModelSearch) -> None:
+    front = prune_to_targets(search, Targets(latency_share=0.8)).front
+    assert len(front) > 5
+    retained = [point.retained_importance for point in front]
+    assert np.all(np.diff(retained) >= 0.0)
+
+
+def test_a_whole_model_counts_what_cannot_be_pruned() -> None:
+    graph = load_workload("bert-small", batch=16)
+    search = prepared(layers_of_workload(graph), families=("atp",))
+    result = prune_to_targets(search, Targets(latency_share=0.8))
+    assert result.seconds <= 0.8 * result.dense_seconds
+    assert result.time is not None
+    assert result.time.product_seconds == pytest.approx(sum(layer.seconds for layer in result.layers))
+    assert result.seconds > result.time.product_seconds
+
+
+def test_random_weights_depend_on_the_seed_alone() -> None:
+    graph = load_workload("bert-small")
+    one, same, other = (layers_of_workload(graph, seed=seed) for seed in (0, 0, 1))
+    name = "layer.1.up"
+    assert np.array_equal(one.importance(name), same.importance(name))
+    assert not np.array_equal(one.importance(name), other.importance(name))
+
+
+def test_a_target_below_the_floor_says_what_sets_it(search: ModelSearch) -> None:
+    with pytest.raises(BadInput, match="the floor is"):
+        prune_to_targets(search, Targets(latency_share=0.05))
+
+
+def test_a_cap_for_nothing_is_refused() -> None:
+    with pytest.raises(BadInput, match="nobody"):
+        prepared(two_layers(), caps={"nobody": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("text", "share", "seconds"), [("60%", 0.6, None), ("850us", None, 850e-6), ("1.2ms", None, 1.2e-3)]
+)
+def test_latencies_as_people_write_them(text: str, share: float | None, seconds: float | None) -> None:
+    latency = parse_latency(text)
+    assert latency.share == pytest.approx(share)
+    assert latency.seconds == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["60", "fast", "-5%", "0%", "1e3us"])
+def test_other_latencies_are_refused(text: str) -> None:
+    with pytest.raises(BadInput, match="latency"):
+        parse_latency(text)
+
+
+def test_no_target_at_all_is_refused() -> None:
+    with pytest.raises(BadInput, match="none of them"):
+        Targets()
+
+
+def test_equal_tiles_keep_what_they_say() -> None:
+    tiles = equal_tile_map(300, 512, kept=96, height=128)
+    assert tiles.kept_per_tile.tolist() == [96, 96, 96]
+    assert tiles.rows_per_tile.tolist() == [128, 128, 44]
