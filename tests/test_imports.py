@@ -7,13 +7,13 @@ import sys
 
 import prunecast
 
-# The only places that may know CuPy, and the command's own entry, which runs when imported as a script.
-NEED_A_GPU = ("prunecast.kernels.cuda", "prunecast.validation.measure")
+# The only places that may know CuPy; the files of `prunecast.torch`, not the package, need PyTorch.
+NEED_MORE = ("prunecast.kernels.cuda", "prunecast.validation.measure", "prunecast.torch.")
 
 
 def submodules():
     found = pkgutil.walk_packages(prunecast.__path__, "prunecast.", onerror=lambda name: None)
-    return [module.name for module in found if not module.name.startswith(NEED_A_GPU)]
+    return [module.name for module in found if not module.name.startswith(NEED_MORE)]
 
 
 def modules_after(code):

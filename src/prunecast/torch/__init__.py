@@ -1,23 +1,25 @@
-"""PyTorch: prune a model while it trains.
+"""PyTorch: prune a model while it trains, and run its pruned layers on the project's kernels.
 
 Floor: beside `validation`, above `codesign`. What is pruned when and to which masks is decided below, without
 tensors (`codesign/schedule*.py`, `patterns`); here masks meet parameters, gradients and optimizer steps. It
 trains nothing itself and predicts nothing. Importing this package does not import PyTorch: every name below
 is loaded when it is first used, and needs PyTorch then.
 
-Read first: `pruner.py`.
+Read first: `pruner.py`; for inference `linear.py`.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from prunecast.torch.linear import TileSparseLinear
     from prunecast.torch.pruner import Pruner
 
-__all__ = ["Pruner"]
+__all__ = ["Pruner", "TileSparseLinear"]
 
 _HOME = {
     "Pruner": "prunecast.torch.pruner",
+    "TileSparseLinear": "prunecast.torch.linear",
 }
 
 

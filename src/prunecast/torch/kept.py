@@ -1,0 +1,70 @@
+"""What a layer keeps, as it is written down in a module: tiles, and the values that lie in them."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.patterns import TileMap, parse_pattern
+
+__all__ = ["TILE_COLUMNS", "place_values", "take_values", "tiles_of"]
+
+TILE_COLUMNS = ("row_start", "row_index", "column_start", "column_index")
+
+Floats = npt.NDArray[np.floating[Any]]
+
+
+def tiles_of(weights: Floats, kept: TileMap | npt.NDArray[np.bool_] | None, pattern: str | None) -> TileMap:
+    """The tiles of a layer.
+
+    Parameters
+    ----------
+    weights : (M, K)
+    kept : tiles; or a mask (M, K), whose `pattern` must then be given; or None for all that is not zero
+    pattern : pattern string, e.g. `tile-wise:128`
+
+    Raises
+    ------
+    BadInput : a shape differs, no pattern is given, the mask does not bear it out, or it has no tiles
+    """
+    if isinstance(kept, TileMap):
+        return _of_shape(kept, weights)
+    if pattern is None:
+        raise BadInput("a mask needs the pattern that it follows, e.g. tile-wise:128")
+    mask = weights != 0 if kept is None else kept
+    if mask.shape != weights.shape:
+        raise BadInput(f"the mask must have the weights' shape {weights.shape}, got {mask.shape}")
+    tiles = parse_pattern(pattern).map(mask)
+    if not isinstance(tiles, TileMap):
+        raise BadInput(f"TileSparseLinear runs patterns of tiles, {pattern} has none")
+    return tiles
+
+
+def _of_shape(tiles: TileMap, weights: Floats) -> TileMap:
+    if (tiles.m, tiles.k) != weights.shape:
+        raise BadInput(f"the tiles are of {tiles.m} x {tiles.k}, the weights of {weights.shape}")
+    return tiles
+
+
+def take_values(tiles: TileMap, weights: Floats) -> Floats:
+    """(kept elements,): tile by tile, row by row."""
+    parts = [weights[np.ix_(*_tile(tiles, t))].ravel() for t in range(tiles.tile_count)]
+    return np.concatenate(parts) if parts else weights[:0, 0]
+
+
+def place_values(tiles: TileMap, values: Floats) -> Floats:
+    """(M, K): the reverse; zero where nothing is kept."""
+    weights = np.zeros((tiles.m, tiles.k), values.dtype)
+    first = 0
+    for t in range(tiles.tile_count):
+        rows, columns = _tile(tiles, t)
+        last = first + rows.size * columns.size
+        weights[np.ix_(rows, columns)] = values[first:last].reshape(rows.size, columns.size)
+        first = last
+    return weights
+
+
+def _tile(tiles: TileMap, t: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    rows = tiles.row_index[tiles.row_start[t] : tiles.row_start[t + 1]]
+    return rows, tiles.column_index[tiles.column_start[t] : tiles.column_start[t + 1]]

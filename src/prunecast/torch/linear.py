@@ -1,0 +1,216 @@
+"""`TileSparseLinear`: `torch.nn.Linear` with pruned weights, for inference.
+
+The kernel multiplies B (in_features, tokens), with the tokens of one feature side by side, and gives C
+(out_features, tokens). Where the module transposes:
+
+* `layout="tokens_first"`, the default, takes and gives (..., features) like `nn.Linear`. What it gives is C
+  seen transposed: nothing is moved. What it takes is transposed by one copy, unless it is such a view itself:
+  chains of these layers, with elementwise functions between them, copy once at the start.
+* `layout="features_first"` takes (in_features, tokens) and gives (out_features, tokens): no copy at all.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from prunecast.errors import BadInput
+from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.kernels import KernelPlan, Operator, compile, plan_stspmm
+from prunecast.patterns import TileMap
+from prunecast.torch.kept import TILE_COLUMNS, place_values, take_values, tiles_of
+
+__all__ = ["LAYOUTS", "TileSparseLinear", "token_bucket"]
+
+LAYOUTS = ("tokens_first", "features_first")
+_DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
+_FEWEST_TOKENS = 8
+
+
+def token_bucket(tokens: int) -> int:
+    """Tokens to plan for: 8, 16, 24, 32, 48, 64, 96 ...: powers of two and the numbers half-way between."""
+    bucket = _FEWEST_TOKENS
+    while bucket < tokens:
+        halfway = bucket + bucket // 2
+        if bucket > _FEWEST_TOKENS and tokens <= halfway:
+            return halfway
+        bucket *= 2
+    return bucket
+
+
+class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
+    """y = x A^T + bias with tile-sparse A (out_features, in_features). Made by `from_linear`; no gradients.
+
+    The state holds the kept values and the tiles, and goes through `state_dict`; a module takes the tiles of
+    the state that it loads. For every bucket of token counts that is met, the weights are packed once more on
+    the device and stay there until the module is moved or loaded.
+    """
+
+    def __init__(
+        self,
+        tiles: TileMap,
+        values: torch.Tensor,
+        bias: torch.Tensor | None,
+        *,
+        gpu: GpuSpec,
+        max_tokens: int,
+        layout: str,
+    ) -> None:
+        super().__init__()
+        self.in_features, self.out_features = tiles.k, tiles.m
+        self.pattern, self.gpu, self.max_tokens, self.layout = tiles.pattern, gpu, max_tokens, layout
+        self.register_buffer("values", values)
+        self.register_buffer("bias", bias)
+        for name in TILE_COLUMNS:
+            self.register_buffer(f"tile_{name}", torch.from_numpy(getattr(tiles, name).copy()))
+        self._operators: dict[int, Operator] = {}
+
+    @classmethod
+    def from_linear(
+        cls,
+        linear: torch.nn.Linear,
+        kept: "TileMap | torch.Tensor | np.ndarray[Any, Any] | None" = None,
+        *,
+        pattern: str | None = None,
+        gpu: str | GpuSpec,
+        max_tokens: int,
+        layout: str = "tokens_first",
+    ) -> "TileSparseLinear":
+        """Take over what `linear` keeps, in its dtype and on its device.
+
+        Parameters
+        ----------
+        linear : fp16 or bf16
+        kept : `TileMap`; or a mask (out_features, in_features) that follows `pattern`; None for the weights
+            that are not zero
+        pattern : pattern string, e.g. `tile-wise:128`; not needed with a `TileMap`
+        gpu : name of the GPU to plan for, or its spec
+        max_tokens : most tokens of one call
+        layout : `tokens_first` or `features_first`
+
+        Raises
+        ------
+        BadInput : another dtype, a shape that differs, an unknown layout or GPU, or a mask that does not bear
+            its pattern out
+        """
+        _check(linear, layout, max_tokens)
+        weights = linear.weight.detach().float().cpu().numpy()
+        if isinstance(kept, torch.Tensor):
+            kept = kept.detach().cpu().numpy()
+        tiles = tiles_of(weights, None if kept is None else kept, pattern)
+        values = torch.from_numpy(take_values(tiles, weights)).to(linear.weight)
+        bias = None if linear.bias is None else linear.bias.detach().clone()
+        spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
+        module = cls(tiles, values, bias, gpu=spec, max_tokens=max_tokens, layout=layout)
+        module.train(linear.training)
+        return module
+
+    def tiles(self) -> TileMap:
+        """The tiles as they stand in the state."""
+        columns = {name: getattr(self, f"tile_{name}").cpu().numpy() for name in TILE_COLUMNS}
+        return TileMap(m=self.out_features, k=self.in_features, pattern=self.pattern, **columns)
+
+    def dense_weight(self) -> torch.Tensor:
+        """A (out_features, in_features), zero where nothing is kept; a new tensor of the module's dtype."""
+        weights = place_values(self.tiles(), self.values.float().cpu().numpy())
+        return torch.from_numpy(weights).to(self.values)
+
+    def plan(self, tokens: int) -> KernelPlan:
+        """The plan that a call with `tokens` tokens runs.
+
+        Raises
+        ------
+        BadInput : more than `max_tokens`, none, or a dtype without a kernel
+        """
+        if not 1 <= tokens <= self.max_tokens:
+            raise BadInput(f"TileSparseLinear takes 1 to {self.max_tokens} tokens, got {tokens}")
+        return plan_stspmm(self.tiles(), token_bucket(tokens), _dtype(self.values), self.gpu)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Y of x, laid out as `layout` says; see the top of this file for where it copies.
+
+        Raises
+        ------
+        BadInput : in training or for an x with a gradient while gradients are enabled; another number of
+            features, dtype or device; more tokens than `max_tokens`
+        """
+        self._check_input(x)
+        if self.layout == "features_first":
+            return self._multiply(x)
+        y = self._multiply(x.reshape(-1, self.in_features).t())
+        return y.t().reshape(*x.shape[:-1], self.out_features)
+
+    def _multiply(self, b: torch.Tensor) -> torch.Tensor:
+        """C (out_features, tokens) of B (in_features, tokens)."""
+        tokens = b.shape[1]
+        operator = self._operator(tokens)
+        bucket = operator.plan.n
+        if tokens != bucket:
+            padded = b.new_zeros((self.in_features, bucket))
+            padded[:, :tokens] = b
+            b = padded
+        c: torch.Tensor = operator(b if b.stride(1) == 1 else b.contiguous())
+        return c[:, :tokens]
+
+    def _operator(self, tokens: int) -> Operator:
+        bucket = token_bucket(tokens)
+        if bucket not in self._operators:
+            bias = None if self.bias is None else self.bias.float().cpu().numpy()
+            weights = self.dense_weight().float().cpu().numpy()
+            with torch.cuda.device(self.values.device):
+                self._operators[bucket] = compile(self.plan(tokens), weights, bias=bias)
+        return self._operators[bucket]
+
+    def _check_input(self, x: torch.Tensor) -> None:
+        if torch.is_grad_enabled() and (self.training or x.requires_grad):
+            raise BadInput("TileSparseLinear has no gradients: call eval() and use torch.no_grad()")
+        features_at = 0 if self.layout == "features_first" else -1
+        if x.dim() < 1 or x.shape[features_at] != self.in_features or (features_at == 0 and x.dim() != 2):
+            wanted = "(in_features, tokens)" if features_at == 0 else "(..., in_features)"
+            got = tuple(x.shape)
+            raise BadInput(f"x must be {wanted} with {self.in_features} features, got {got}")
+        if x.dtype != self.values.dtype or x.device != self.values.device:
+            module = f"{self.values.dtype} on {self.values.device}"
+            raise BadInput(f"x must be {module} like the module, got {x.dtype} on {x.device}")
+        if not x.is_cuda:
+            raise BadInput(f"TileSparseLinear needs an NVIDIA GPU, the module is on {x.device}")
+        tokens = x.numel() // self.in_features
+        if not 1 <= tokens <= self.max_tokens:
+            raise BadInput(f"TileSparseLinear takes 1 to {self.max_tokens} tokens, got {tokens}")
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "TileSparseLinear":
+        """Moved or cast: what is packed on the device no longer fits."""
+        self._operators = {}
+        super()._apply(fn, recurse)
+        return self
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Tiles of the state may differ from these in number; torch compares shapes before it copies."""
+        self._operators = {}
+        for name in ("values", *(f"tile_{column}" for column in TILE_COLUMNS)):
+            if (loaded := state_dict.get(prefix + name)) is not None:
+                own = getattr(self, name)
+                setattr(self, name, own.new_empty(loaded.shape))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def extra_repr(self) -> str:
+        """For printing a model."""
+        kept = self.values.numel() / (self.in_features * self.out_features)
+        features = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{features}, bias={self.bias is not None}, pattern={self.pattern}, density={kept:.3f}"
+
+
+def _check(linear: torch.nn.Linear, layout: str, max_tokens: int) -> None:
+    if layout not in LAYOUTS:
+        raise BadInput(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
+    if max_tokens < 1:
+        raise BadInput(f"max_tokens must be at least 1, got {max_tokens}")
+    _dtype(linear.weight)
+
+
+def _dtype(values: torch.Tensor) -> str:
+    if values.dtype not in _DTYPES:
+        raise BadInput(
+            f"TileSparseLinear takes fp16 or bf16 weights, got {values.dtype}: cast the layer first"
+        )
+    return _DTYPES[values.dtype]
