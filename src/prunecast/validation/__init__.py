@@ -1,14 +1,36 @@
 """Validation: run a predicted plan on a GPU, compare the result and the time, report the error.
 
-Floor: just below the command line; may import everything beneath it. What is here so far judges numbers
-that were measured elsewhere; measuring itself is not there yet.
+Floor: just below the command line; may import everything beneath it. Only `validation.measure` needs a GPU
+and CuPy: everything else works on records of runs.
 
 It is not a benchmark of our own code (`benchmarks/`) and not a test of it (`tests/`).
 
-Read first: `tolerance.py` (is the result right?), then `errors.py` (is the predicted time right?).
+Read first: `case.py` and `suite.py` (what is measured), `records.py` (what is kept of it), `validate.py` (the
+two ways in), then `tolerance.py` (is the result right?) and `errors.py` (is the predicted time right?).
 """
 
+from prunecast.validation.case import Case
 from prunecast.validation.errors import ErrorSummary, log_error, summarise_errors
+from prunecast.validation.records import Measurement, Run, read_run
+from prunecast.validation.suite import Suite, load_suite, suite_names
 from prunecast.validation.tolerance import WorstTile, error_bound, worst_tile
+from prunecast.validation.validate import Validation, record_suite, replay
 
-__all__ = ["ErrorSummary", "WorstTile", "error_bound", "log_error", "summarise_errors", "worst_tile"]
+__all__ = [
+    "Case",
+    "ErrorSummary",
+    "Measurement",
+    "Run",
+    "Suite",
+    "Validation",
+    "WorstTile",
+    "error_bound",
+    "load_suite",
+    "log_error",
+    "read_run",
+    "record_suite",
+    "replay",
+    "suite_names",
+    "summarise_errors",
+    "worst_tile",
+]

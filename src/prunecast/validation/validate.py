@@ -13,7 +13,7 @@ from prunecast.validation.judged import Judged, judge_rows, summarise
 from prunecast.validation.records import Measurement, RunWriter, merge_rows, read_run
 from prunecast.validation.suite import Suite, load_suite
 
-__all__ = ["SCHEMA_VERSION", "Validation", "measure", "replay"]
+__all__ = ["SCHEMA_VERSION", "Validation", "bundled_records", "record_suite", "replay"]
 
 SCHEMA_VERSION = 1
 
@@ -71,6 +71,11 @@ class Validation:
 _SUMMARY = ("cases", "mape", "p90", "bias", "worst", "worst_case", "spearman")
 
 
+def bundled_records() -> list[str]:
+    """Paths of the records that come with the package, oldest first."""
+    return sorted(str(path) for path in (Path(__file__).parent / "recorded").glob("*.jsonl"))
+
+
 def replay(
     paths: Sequence[str],
     *,
@@ -100,7 +105,7 @@ def replay(
     return Validation(gpu=spec, engines=tuple(engines), rows=tuple(rows), records=tuple(map(str, paths)))
 
 
-def measure(
+def record_suite(
     suite: str | Suite,
     *,
     gpu: str = "h200-sxm",

@@ -21,7 +21,7 @@ MOST_LAUNCHES = 240
 REST_TIMES_WORK = 9.0
 SHORTEST_REST_S = 8e-3
 WARM_UP_S = 0.5
-SUSTAINED_S = 0.25
+SUSTAINED_S = 0.4
 
 
 class Contestant(NamedTuple):
@@ -88,16 +88,25 @@ def take_turns(
 
 
 def sustain(stream: Any, c: Contestant, probe: ClockProbe, energy_mj: Callable[[], float | None]) -> Any:
-    """Samples and mean power of back-to-back replays at the power limit."""
+    """Samples and mean power of back-to-back replays at the power limit.
+
+    Power is taken between ticks of the driver's energy counter, which come about every tenth of a second.
+    """
     _replay_for(stream, c, WARM_UP_S)
-    sample, began, energy = Sample([], []), time.perf_counter(), energy_mj()
+    sample, began = Sample([], []), time.perf_counter()
+    ticks: list[tuple[float, float]] = []
     while time.perf_counter() - began < SUSTAINED_S:
         seconds, clock_mhz = _time_once(stream, c, probe, replays=8)
         sample.seconds.append(seconds)
         sample.clock_mhz.append(clock_mhz)
-    spent, after = time.perf_counter() - began, energy_mj()
-    power_w = None if energy is None or after is None else (after - energy) * 1e-3 / spent
-    return sample, power_w
+        energy = energy_mj()
+        if energy is not None and (not ticks or energy != ticks[-1][1]):
+            ticks.append((time.perf_counter(), energy))
+    if len(ticks) < 3:
+        return sample, None
+    # The first reading need not be at a tick.
+    (start_s, start_mj), (stop_s, stop_mj) = ticks[1], ticks[-1]
+    return sample, (stop_mj - start_mj) * 1e-3 / (stop_s - start_s)
 
 
 def _replay_for(stream: Any, c: Contestant, seconds: float) -> None:

@@ -1,0 +1,144 @@
+"""`prunecast validate`: predicted against measured, on this GPU or from recorded runs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from prunecast.cli import options as opt
+from prunecast.cli.output import Report, deliver, destination
+from prunecast.cli.progress import ProgressLines
+from prunecast.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from prunecast.validation import Validation
+
+__all__ = ["validate"]
+
+
+def validate(
+    suite: Annotated[
+        str, typer.Option(metavar="NAME", help="Suite to measure: `standard` or the path of a TOML file.")
+    ] = "standard",
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", show_default="h200-sxm, or the records'", help="GPU spec to predict with."
+        ),
+    ] = None,
+    replay: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            show_default="none",
+            help="Record to predict instead of measuring, or `bundled`; can be repeated.",
+        ),
+    ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", show_default=False, help="New file (.jsonl) for what is measured."),
+    ] = None,
+    part: Annotated[str, typer.Option(metavar="I/N", help="Measure part I of N.")] = "1/1",
+    resume: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", show_default="none", help="Record whose cases are not measured again."),
+    ] = None,
+    seconds: Annotated[float, typer.Option(metavar="S", help="Begin no layer after so long.")] = 480.0,
+    engine: Annotated[str, typer.Option(metavar="TEXT", help="simulator, model, or both.")] = "both",
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", show_default=False, help="Also write the report (.md).")
+    ] = None,
+    as_json: opt.Json = False,
+    as_csv: opt.Csv = False,
+    output: opt.Output = None,
+) -> None:
+    """Measure a suite and set it beside the predictions. With --replay nothing is measured."""
+    to = destination(as_json, as_csv, output)
+    engines = _engines(engine)
+    numbers = _part(part)
+    if replay and record:
+        raise BadInput("--record keeps what is measured, and --replay measures nothing")
+    from prunecast.validation.validate import bundled_records, record_suite
+    from prunecast.validation.validate import replay as predict_again
+
+    with ProgressLines() as progress:
+        if replay:
+            paths = [path for one in replay for path in (bundled_records() if one == "bundled" else [one])]
+        else:
+            out = _record_path(record)
+            record_suite(
+                suite,
+                gpu=gpu or "h200-sxm",
+                out=out,
+                part=numbers,
+                resume=resume or (),
+                seconds=seconds,
+                log=lambda line: progress(f"measuring: {line}", 0, 1),
+            )
+            paths = [*(resume or ()), str(out)]
+        validation = predict_again(paths, gpu=gpu, engines=engines, progress=progress)
+    if report is not None:
+        from prunecast.validation.report import write_report
+
+        write_report(validation, report)
+    rows = validation.row_documents()
+    deliver(to, Report(validation.document(), rows, lambda console: _show(validation, console)))
+
+
+def _engines(text: str) -> tuple[str, ...]:
+    from prunecast.codesign.engines import ENGINES
+
+    if text != "both" and text not in ENGINES:
+        raise BadInput(f"engine must be both, {' or '.join(ENGINES)}, got {text!r}")
+    return ENGINES if text == "both" else (text,)
+
+
+def _part(text: str) -> tuple[int, int]:
+    try:
+        number, parts = (int(side) for side in text.split("/"))
+    except ValueError:
+        raise BadInput(f"part must be I/N, like 1/4, got {text!r}") from None
+    return number, parts
+
+
+def _record_path(asked: Path | None) -> Path:
+    from datetime import UTC, datetime
+
+    return asked or Path(f"validation-{datetime.now(UTC):%Y-%m-%d-%H%M%S}.jsonl")
+
+
+def _show(validation: "Validation", console: "Console") -> None:
+    from prunecast.cli.tables import Column, grid, safe
+
+    columns = [Column(name) for name in ("kernel", "state", "engine", "use")]
+    columns += [Column(name, number=True) for name in ("cases", "MAPE", "p90", "bias", "Spearman")]
+    cells = [
+        [
+            kernel,
+            state,
+            engine,
+            use,
+            str(found.cases),
+            f"{100 * found.mape:.1f} %",
+            f"{100 * found.p90:.1f} %",
+            f"{100 * found.bias:+.1f} %",
+            "-" if found.spearman is None else f"{found.spearman:.3f}",
+        ]
+        for use in ("judge", "fit")
+        for (kernel, state, engine), found in validation.families(use).items()
+    ]
+    console.print(grid(columns, cells, to=console))
+    unmeasured = [row for row in validation.rows if row.measured.seconds is None]
+    other = [row for row in validation.rows if row.measured.usable and not row.same_plan]
+    wrong = [row for row in validation.rows if "wrong" in row.measured.marks]
+    console.print()
+    for rows, what in (
+        (unmeasured, "not measured"),
+        (other, "measured with another plan than this version makes: not counted"),
+        (wrong, "wrong results: not counted"),
+    ):
+        if rows:
+            first = "; ".join(rows[0].measured.marks) or rows[0].case.name
+            console.print(safe(f"{len(rows)} rows {what}, the first: {first}"), soft_wrap=True)

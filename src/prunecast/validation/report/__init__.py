@@ -1,0 +1,8 @@
+"""The report: `docs/validation.md` and its figures, made from recorded runs and nothing else.
+
+Floor: inside validation. Read first: `write.py` (the page), then `groups.py`, `choices.py` and `causes.py`.
+"""
+
+from prunecast.validation.report.write import write_report
+
+__all__ = ["write_report"]

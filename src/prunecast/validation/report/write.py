@@ -1,0 +1,199 @@
+"""The page itself."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from prunecast.validation.errors import ErrorSummary
+from prunecast.validation.judged import Judged
+from prunecast.validation.records import Run, read_run
+from prunecast.validation.report.causes import cause_of
+from prunecast.validation.report.choices import choices, crossings
+from prunecast.validation.report.figures import draw_scatter
+from prunecast.validation.report.groups import GROUPINGS, grouped
+from prunecast.validation.validate import Validation
+
+__all__ = ["write_report"]
+
+OWN = ("tile-wise", "stspmm", "block-sparse")
+WORST = 10
+
+
+def write_report(validation: Validation, path: Path) -> None:
+    """Write the page to `path` and its figures into a folder of the same name beside it."""
+    folder = path.with_suffix("")
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = [
+        _head(validation),
+        _families(validation),
+        _figures(validation, folder),
+        *(_grouping(validation, name) for name in GROUPINGS),
+        _worst(validation),
+        _crossings(validation),
+        _choices(validation),
+        _left_out(validation),
+    ]
+    path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
+
+
+def _head(validation: Validation) -> str:
+    runs = [read_run(record) for record in validation.records]
+    return "\n".join(
+        [
+            "# Predicted against measured",
+            "",
+            "Made by `prunecast validate --replay RECORDS --report docs/validation.md` from the records named"
+            " here; nobody needs a GPU to repeat it. Error is predicted over measured, less 1: below 0 the"
+            " prediction was too fast. MAPE is the mean of its size, p90 bounds nine cases of ten, bias is"
+            " the mean of its logarithm. A case was marked *fit* or *judge* by a hash of it before anything"
+            " was fitted; unless said otherwise, tables are of *judge* cases only. Right results only, and"
+            " only where this version makes the very plan that was measured.",
+            "",
+            *(
+                _run_line(run, Path(record).name)
+                for run, record in zip(runs, validation.records, strict=True)
+            ),
+        ]
+    )
+
+
+def _run_line(run: Run, name: str) -> str:
+    device, versions = run.header.device, run.header.versions
+    measured = sum(row.seconds is not None for row in run.rows)
+    return (
+        f"* `{name}`: {device.get('name')}, driver {device.get('driver')}, {run.header.date},"
+        f" CUDA {versions.get('cuda')}, cuBLAS {versions.get('cublas')}, commit {versions.get('commit')};"
+        f" suite `{run.header.suite}`, {measured} of {len(run.rows)} rows measured"
+    )
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [" | ".join(head), " | ".join("---" for _ in head), *(" | ".join(row) for row in rows)]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def _errors(summary: ErrorSummary) -> list[str]:
+    rank = "-" if summary.spearman is None else f"{summary.spearman:.3f}"
+    return [
+        str(summary.cases),
+        _percent(summary.mape),
+        _percent(summary.p90),
+        f"{100 * summary.bias:+.1f} %",
+        f"{100 * summary.worst:+.0f} %",
+        rank,
+    ]
+
+
+_ERROR_HEAD = ("cases", "MAPE", "p90", "bias", "worst", "Spearman")
+
+
+def _families(validation: Validation) -> str:
+    rows = [[*key, *_errors(summary)] for key, summary in validation.families("judge").items()]
+    fit = [[*key, *_errors(summary)] for key, summary in validation.families("fit").items()]
+    head = ("kernel", "state", "engine", *_ERROR_HEAD)
+    return f"## By kernel\n\n{_table(head, rows)}\n\nThe *fit* cases, for comparison:\n\n{_table(head, fit)}"
+
+
+def _figures(validation: Validation, folder: Path) -> str:
+    links = []
+    for family in sorted({row.family for row in validation.rows}):
+        own = [row for row in validation.rows if row.family == family and row.case.state == "burst"]
+        file = folder / f"{family.replace(':', '-')}.png"
+        if draw_scatter(own, f"{family}, burst", validation.engines, file):
+            links.append(f"![{family}]({folder.name}/{file.name})")
+    return "## Scatter\n\n" + " ".join(links) if links else ""
+
+
+def _judging(validation: Validation, families: Sequence[str] | None = None) -> list[Judged]:
+    return [
+        row
+        for row in validation.rows
+        if row.case.use == "judge" and (families is None or row.family in families)
+    ]
+
+
+def _grouping(validation: Validation, name: str) -> str:
+    blocks = []
+    for families, title in ((OWN, "own tile kernels"), (("dense",), "dense")):
+        if families == ("dense",) and not name.startswith(("measured", "tokens")):
+            continue
+        rows = []
+        for engine in validation.engines:
+            for group in grouped(_judging(validation, families), name, engine):
+                rows.append([title, engine, group.label, *_errors(group.summary)])
+        blocks += rows
+    return f"## By {name}\n\n{_table(('', 'engine', name, *_ERROR_HEAD), blocks)}" if blocks else ""
+
+
+def _worst(validation: Validation) -> str:
+    engine = validation.engines[0]
+    rows = [row for row in _judging(validation) if row.counts]
+    rows.sort(key=lambda row: -abs(row.error(engine)))
+    cells = [
+        [
+            row.case.name,
+            row.family,
+            row.case.state,
+            f"{1e6 * (row.measured.seconds or 0):.1f}",
+            f"{100 * row.error(engine):+.0f} %",
+            cause_of(row, engine),
+        ]
+        for row in rows[:WORST]
+    ]
+    head = ("case", "kernel", "state", "measured us", "error", "where it lies")
+    return f"## The worst ten ({engine})\n\n{_table(head, cells)}"
+
+
+def _crossings(validation: Validation) -> str:
+    rows = []
+    for engine in validation.engines:
+        for found in crossings(validation.rows, engine):
+            points = 100 * (found.predicted - found.measured)
+            rows.append(
+                [found.layer, engine, f"{found.measured:.3f}", f"{found.predicted:.3f}", f"{points:+.1f}"]
+            )
+    if not rows:
+        return ""
+    head = ("layer", "engine", "measured", "predicted", "points")
+    return (
+        "## Crossover densities\n\nDensity below which STSpMM on equal tiles of 128 rows beats dense, by"
+        f" straight lines between measured densities (all cases, fit and judge).\n\n{_table(head, rows)}"
+    )
+
+
+def _choices(validation: Validation) -> str:
+    rows, worst = [], []
+    for engine in validation.engines:
+        found = choices(_judging(validation), engine)
+        if not found:
+            continue
+        mean = sum(choice.regret for choice in found) / len(found)
+        right = sum(choice.regret == 0.0 for choice in found)
+        rows.append([engine, str(len(found)), str(right), _percent(mean)])
+        bad = max(found, key=lambda choice: choice.regret)
+        worst.append(
+            f"Worst with the {engine}: {bad.what}: took {bad.chosen}, {bad.fastest} was faster,"
+            f" {_percent(bad.regret)}."
+        )
+    if not rows:
+        return ""
+    head = ("engine", "decisions", "right", "mean regret")
+    return (
+        "## Choosing by prediction\n\nAmong kernels and tile heights measured on the same product at the same"
+        f" sparsity and skew, dense included.\n\n{_table(head, rows)}\n\n" + "\n".join(worst)
+    )
+
+
+def _left_out(validation: Validation) -> str:
+    reasons: dict[str, int] = {}
+    for row in validation.rows:
+        if row.counts:
+            continue
+        mark = "; ".join(row.measured.marks) or row.note or "measured with another plan than this version's"
+        mark = mark if row.measured.seconds is None or "wrong" in mark else f"not counted: {mark}"
+        reasons[mark] = reasons.get(mark, 0) + 1
+    rows = sorted(([reason, str(count)] for reason, count in reasons.items()), key=lambda r: -int(r[1]))
+    return f"## Left out\n\n{_table(('why', 'rows'), rows)}" if rows else ""
