@@ -21,12 +21,14 @@ STEPWISE = (
     "tile-wise:16",
     "atp:16x8",
     "atp:16x8x80-120",
+    "atp:16x8:rms",
 )
 TOWARDS = (
     ("tile-wise-2d:16", 0.75),
     ("tile-element:16", 0.75),
     ("atp-2d:16", 0.75),
     ("dense-block:4", 0.75),
+    ("atp:16:shuffled", 0.75),
     ("tvw:16", 0.75),
     ("vnm:16:2:8", 0.75),
     ("2:4", 0.5),

@@ -12,14 +12,13 @@ import numpy.typing as npt
 
 from prunecast.codesign.files import json_text
 from prunecast.codesign.plans import PrunedMap
-from prunecast.codesign.prune import RECIPE, WEIGHTS
 from prunecast.errors import BadInput
 from prunecast.patterns import NestedMap, TileMap
 from prunecast.patterns.sources import write_weights
 
 __all__ = ["TILES", "read_tile_maps", "tiles_of", "write_pruned", "write_tile_maps"]
 
-TILES = "tiles.npz"
+WEIGHTS, RECIPE, TILES = "weights.safetensors", "recipe.json", "tiles.npz"
 
 _COLUMNS = ("row_start", "row_index", "column_start", "column_index")
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from prunecast.codesign.choice import check_choice
 from prunecast.errors import BadInput
+from prunecast.patterns.adaptive_tile_pattern import AdaptiveTilePattern
 from prunecast.patterns.cut import elements_to_prune, keep_highest
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Pattern
@@ -33,7 +34,8 @@ NESTED_FAMILIES = frozenset(
 
 def natural_way(pattern: Pattern) -> str:
     """`stepwise` where that is nested, else `towards`."""
-    return "stepwise" if pattern.family in NESTED_FAMILIES else "towards"
+    shuffles = isinstance(pattern, AdaptiveTilePattern) and pattern.shuffled
+    return "stepwise" if pattern.family in NESTED_FAMILIES and not shuffles else "towards"
 
 
 class MaskPath:
