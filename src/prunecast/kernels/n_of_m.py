@@ -5,10 +5,18 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.choose import best, candidates
-from prunecast.kernels.order import assign_hardware
-from prunecast.kernels.plan import KernelPlan
-from prunecast.kernels.tile_plan import check_tokens, demand_of, height_of, items_of, tile_plan
+from prunecast.kernels.choose import Candidate, best, candidates
+from prunecast.kernels.order import Assigned, assign_hardware, assign_longest_first
+from prunecast.kernels.plan import KernelPlan, WorkList
+from prunecast.kernels.splitting import item_cost, item_cycles
+from prunecast.kernels.tile_plan import (
+    check_tokens,
+    demand_of,
+    height_of,
+    items_of,
+    resident_blocks,
+    tile_plan,
+)
 from prunecast.kernels.tile_rows import cut_rows
 from prunecast.kernels.tile_shapes import sparse_variants
 from prunecast.patterns.element_map import ElementMap
@@ -38,11 +46,21 @@ def plan_sparse_tensor(
     whole = dense_tile_map(elements.m, elements.k, elements.m) if tiles is None else tiles
     variants = sparse_variants(gpu, dtype, height_of(whole))
     _check_two_of_four(elements, tiles)
-    variant = best(candidates(variants, demand_of(whole, n), gpu), "2:4", gpu).variant
+    chosen = best(candidates(variants, demand_of(whole, n), gpu), "2:4", gpu)
+    variant = chosen.variant
     whole = cut_rows(whole, variant.shape.block_m)
-    assigned = assign_hardware(items_of(whole, variant, n, gpu))
+    assigned = _assign(items_of(whole, variant, n, gpu), chosen, gpu)
     k_order = "box" if tiles is None else "gather"
     return tile_plan("2:4", whole, n, variant, assigned, k_order=k_order, inner=elements)
+
+
+def _assign(items: WorkList, chosen: Candidate, gpu: GpuSpec) -> Assigned:
+    """The wgmma kernel is persistent, so that writing C hides behind the next item."""
+    variant = chosen.variant
+    if variant.style != "wgmma":
+        return assign_hardware(items)
+    cycles = item_cycles(items, variant.shape.block_k, item_cost(chosen, gpu))
+    return assign_longest_first(items, cycles, resident_blocks(variant, gpu, items.tile.size))
 
 
 def _check_two_of_four(elements: ElementMap, tiles: TileMap | None) -> None:

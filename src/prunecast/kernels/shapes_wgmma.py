@@ -19,6 +19,8 @@ BARRIER_BYTES = 1024
 """Barriers and alignment beside the ring."""
 MOST_STAGING_BYTES = 32 * 1024
 """For the stores of C; half of the tile of C where that is less."""
+SPARSE_STAGING_BYTES = 16 * 1024
+"""The sparse kernel: 16 rows of 64 tokens for each of eight warps."""
 MOST_STAGES = 8
 STEP_ROW_BYTES = 128
 """One row of weights in a k-step: the widest swizzle."""
@@ -35,12 +37,14 @@ _WGMMA_SHAPES = (
     (64, 64),
     (32, 256),
 )
+# The sparse kernel gives each consumer warpgroup 64 or 128 rows, all tokens
+_SPARSE_SHAPES = ((256, 128), (128, 256), (256, 64), (128, 128), (128, 64))
 _PAIR_SHAPES = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128))
 
 
 def wgmma_variants(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileVariant]:
     """sm_90: each consumer warpgroup owns half of the tile of C and multiplies by wgmma."""
-    for block_m, block_n in _WGMMA_SHAPES:
+    for block_m, block_n in _SPARSE_SHAPES if tensor.startswith("sparse-") else _WGMMA_SHAPES:
         shape = BlockShape(block_m, block_n, STEP_ROW_BYTES // DTYPE_BYTES[dtype])
         part = _part(shape, DTYPE_BYTES[dtype], sparse=tensor.startswith("sparse-"))
         resources = _resources(gpu, shape, dtype, tensor, pair=1)
@@ -102,6 +106,7 @@ def _resources(gpu: GpuSpec, shape: BlockShape, dtype: str, tensor: str, *, pair
     element = DTYPE_BYTES[dtype]
     weights = weight_bytes(shape.block_m, shape.block_k, element, sparse=tensor.startswith("sparse-"))
     stage = weights + shape.block_n // pair * shape.block_k * element
-    other = BARRIER_BYTES + min(shape.block_m * shape.block_n * element // 2, MOST_STAGING_BYTES)
+    staging = min(shape.block_m * shape.block_n * element // 2, MOST_STAGING_BYTES)
+    other = BARRIER_BYTES + (SPARSE_STAGING_BYTES if tensor.startswith("sparse-") else staging)
     stages = max(min((gpu.shared_bytes_per_block - other) // stage, MOST_STAGES), 0)
     return BlockResources(THREADS, REGISTERS_AT_ENTRY, other + stages * stage, stages)

@@ -1,0 +1,15 @@
+"""2:4 weights on the sparse tensor cores of sm_90a: whole matrices, or inside the tiles of a map (TVW).
+
+    from prunecast.kernels.cuda.sparse.operator import compile_sparse
+    op = compile_sparse(plan, weights)      # a plan of `plan_sparse_tensor`
+    c = op(b)
+
+Not here: choosing what to prune, or the plan. `two_of_four` and `pack` lay out bytes with NumPy alone; only
+`images` and `operator` touch a device. Same floor as `prunecast.kernels.cuda`, of which it is a part.
+
+Read first: `prunecast/kernels/cuda/__init__.py`, then `sparse_sm90.cu` and, in this order, `sparse_args.cuh`,
+`sparse_shape.cuh`, `sparse_ring.cuh`, `sparse_producer.cuh`, `sparse_multiply.cuh`, `sparse_consumer.cuh` and
+`sparse_epilogue.cuh`.
+"""
+
+__all__: list[str] = []
