@@ -375,3 +375,23 @@ def dense_blocks(matrix, sparsity, blocks, grown):
             mask[i][-j] = False
             pruned += 1
     return mask
+
+
+def apriori(group, sparsity, height, percent):
+    """Segments decided by what unstructured pruning leaves of them, the others by their norm."""
+    single = unstructured(group, sparsity)
+    cells, scores, shares = [], [], []
+    for layer, matrix in enumerate(group):
+        for rows in tiles_of(len(matrix), height):
+            for j in range(len(matrix[0])):
+                cells.append((layer, [(i, j) for i in rows]))
+                scores.append(segment_score([matrix[i][j] for i in rows], len(rows), False))
+                shares.append(Fraction(sum(single[layer][i][j] for i in rows), len(rows)))
+    order = sorted(range(len(cells)), key=lambda index: (shares[index], scores[index], -index))
+    ends = len(cells) * percent // 100
+    first, last = set(order[:ends]), set(order[len(order) - ends :])
+    decided = [
+        (0 if index in first or scores[index] == 0 else 2 if index in last else 1, scores[index])
+        for index in range(len(cells))
+    ]
+    return prune_cells(group, cells, decided, target(sparsity, size(group)))

@@ -21,19 +21,20 @@ FREE = [
     "shuffled-block:3",
     "tile-wise:3",
     "tile-wise-2d:3",
+    "apriori:3x20",
     "atp:3x2",
     "atp-2d:3x2",
     "atp:3x2:shuffled",
     "atp-2d:3x2:shuffled:rms",
 ]
 NESTED = ["unstructured", "block:2x3", "tile-wise:3"]
-LARGEST_PIECE = {"unstructured": 1, "block:2x3": 6, "tile-wise:3": 3}
+LARGEST_PIECE = {"unstructured": 1, "block:2x3": 6, "tile-wise:3": 3, "apriori:3x20": 3}
 
 
 @given(
     group=groups(min_rows=3, min_columns=4),
     sparsity=sparsities,
-    text=st.sampled_from(NESTED),
+    text=st.sampled_from(list(LARGEST_PIECE)),
     scope=st.sampled_from(SCOPES),
 )
 def test_sparsity_is_reached_with_less_than_one_piece_in_excess(group, sparsity, text, scope):

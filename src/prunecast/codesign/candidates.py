@@ -22,6 +22,7 @@ KERNELS_OF_FAMILY = {
     "dense": ("dense",),
     "tile-wise": ("tile-wise", "stspmm", "csr"),
     "tile-wise-2d": ("tile-wise", "stspmm", "csr"),
+    "apriori": ("tile-wise", "stspmm", "csr"),
     "atp": ("tile-wise", "stspmm", "csr"),
     "atp-2d": ("tile-wise", "stspmm", "csr"),
     "dense-block": ("tile-wise", "stspmm", "csr"),

@@ -25,12 +25,21 @@ import numpy as np
 
 from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest
 from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.row_groups import tiles_of_alike_rows
 from prunecast.patterns.segments import row_sums
 from prunecast.patterns.shuffled_block import group_rows
 from prunecast.patterns.tile_map import MaskArray
-from prunecast.patterns.tile_quanta import best_columns, best_counts, count_range
+from prunecast.patterns.tile_quanta import CountRange, best_columns, best_counts, caps_of, count_range
 from prunecast.patterns.tile_wise import SANE, segment_scores
-from prunecast.patterns.tile_wise_2d import Survivors, keep_rows, spread_tiles, survivors_of
+from prunecast.patterns.tile_wise_2d import (
+    Survivors,
+    keep_rows,
+    rows_left,
+    spread_tiles,
+    survivors_of,
+    whole_of_tiles,
+)
+from prunecast.patterns.within import importance_within
 
 __all__ = ["HIGH", "LOW", "QUANTUM", "UNBOUNDED", "AdaptiveRule", "ColumnScore", "prune_adaptive_tile"]
 
@@ -62,7 +71,10 @@ class AdaptiveRule(NamedTuple):
 
 
 def prune_adaptive_tile(
-    importances: Mapping[str, ImportanceArray], sparsity: float, rule: AdaptiveRule
+    importances: Mapping[str, ImportanceArray],
+    sparsity: float,
+    rule: AdaptiveRule,
+    within: Mapping[str, MaskArray] | None = None,
 ) -> dict[str, MaskArray]:
     """Masks (M, K) whose tiles keep counts of columns on a quantum, within an interval around the mean.
 
@@ -71,29 +83,44 @@ def prune_adaptive_tile(
     importances : layer -> importance (M, K)
     sparsity : of the group; at least that is reached
     rule : see `AdaptiveRule`
+    within : layer -> mask of what may be kept, of all layers or of none. Tiles are then those of the mask,
+        rows do not die first, and a tile that may keep too little for the interval keeps what it may
 
     """
     total = sum(scores.size for scores in importances.values())
-    layers = _tiles(importances, sparsity, total, rule)
+    layers = _tiles(importances, sparsity, rule) if within is None else _tiles_within(within, rule)
+    if within is not None and rule.shuffled:
+        layers = {
+            name: _shuffled(layer, importances[name], sparsity, rule.height) if within[name].all() else layer
+            for name, layer in layers.items()
+        }
     scored = {name: _column_scores(importances[name], layer, rule) for name, layer in layers.items()}
+    room = {name: np.ones(scores.shape, dtype=np.bool_) for name, scores in scored.items()}
+    if within is not None:
+        room = {name: whole_of_tiles(within[name], layer) for name, layer in layers.items()}
+        scored = {name: importance_within(scores, room[name]) for name, scores in scored.items()}
     dead = sum(
         (scores.shape[0] - layers[name].rows.size) * scores.shape[1] for name, scores in importances.items()
     )
     shares = _shares(scored, layers, elements_to_prune(sparsity, total) - dead)
-    kept = {name: _even_out(scored[name], layers[name].heights, shares[name], rule) for name in importances}
+    kept = {
+        name: _even_out(scored[name], room[name], layers[name].heights, shares[name], rule)
+        for name in importances
+    }
     return {name: spread_tiles(kept[name], layers[name], importances[name]) for name in importances}
 
 
 def _tiles(
-    importances: Mapping[str, ImportanceArray], sparsity: float, total: int, rule: AdaptiveRule
+    importances: Mapping[str, ImportanceArray], sparsity: float, rule: AdaptiveRule
 ) -> dict[str, Survivors]:
     """Layer -> its rows in the order of tiles."""
-    target = elements_to_prune(1.0 - math.sqrt(1.0 - sparsity), total) if rule.rows_first else 0
-    alive = keep_rows(importances, target, SANE)
+    step = 1.0 - math.sqrt(1.0 - sparsity) if rule.rows_first else 0.0
+    total = sum(scores.size for scores in importances.values())
+    alive = keep_rows(importances, elements_to_prune(step, total), SANE)
     layers = {name: survivors_of(alive[name], rule.height, SANE) for name in importances}
     if not rule.shuffled:
         return layers
-    left = 1.0 - math.sqrt(1.0 - sparsity) if rule.rows_first else sparsity
+    left = 1.0 - (1.0 - sparsity) / (1.0 - step)
     return {name: _shuffled(layers[name], importances[name], left, rule.height) for name in importances}
 
 
@@ -103,6 +130,22 @@ def _shuffled(layer: Survivors, scores: ImportanceArray, sparsity: float, height
         return layer
     groups = group_rows(scores[layer.rows], sparsity, height=height)
     return layer._replace(rows=layer.rows[np.argsort(groups, kind="stable")])
+
+
+def _tiles_within(within: Mapping[str, MaskArray], rule: AdaptiveRule) -> dict[str, Survivors]:
+    """Layer -> the tiles that its mask shows."""
+    return {name: _tiles_of(mask, rule) for name, mask in within.items()}
+
+
+def _tiles_of(mask: MaskArray, rule: AdaptiveRule) -> Survivors:
+    alive = rows_left(mask) if rule.rows_first else np.ones(mask.shape[0], dtype=np.bool_)
+    layer = survivors_of(alive, rule.height, SANE)
+    if not rule.shuffled:
+        return layer
+    tiles = tiles_of_alike_rows(mask[layer.rows], rule.height, "within: as shuffled tiles")
+    heights = np.array([tile.size for tile in tiles], dtype=np.int64)
+    rows = layer.rows[np.concatenate([np.zeros(0, dtype=np.int64), *tiles])]
+    return Survivors(rows, np.cumsum(heights) - heights, heights, heights)
 
 
 def _column_scores(scores: ImportanceArray, layer: Survivors, rule: AdaptiveRule) -> ImportanceArray:
@@ -124,10 +167,33 @@ def _shares(
     return {name: int((~kept[name] * elements[name]).sum()) for name in scored}
 
 
-def _even_out(scores: ImportanceArray, heights: CountArray, to_prune: int, rule: AdaptiveRule) -> MaskArray:
-    """(tiles, K) flags of the kept columns of one layer's tiles."""
+def _even_out(
+    scores: ImportanceArray, room: MaskArray, heights: CountArray, to_prune: int, rule: AdaptiveRule
+) -> MaskArray:
+    """(tiles, K) flags of the kept columns of one layer's tiles; those that it may keep score highest."""
     rows, k = int(heights.sum()), scores.shape[1]
     if rows == 0:
         return np.zeros(scores.shape, dtype=np.bool_)
-    allowed = count_range(rows * k - to_prune, rows, k, quantum=rule.quantum, low=rule.low, high=rule.high)
-    return best_columns(scores, best_counts(scores, heights, to_prune, allowed, rule.quantum))
+    counts = _counts(scores, caps_of(room, rule.quantum), heights, rows * k - to_prune, rule)
+    return best_columns(scores, counts)
+
+
+def _counts(
+    scores: ImportanceArray, caps: CountArray, heights: CountArray, wanted: int, rule: AdaptiveRule
+) -> CountArray:
+    """(tiles,): columns that each tile keeps, at most `caps`, so that `wanted` elements are left or fewer."""
+    rows, k = int(heights.sum()), scores.shape[1]
+    step = rule.height * rule.quantum
+    left = int(heights @ caps)
+    if left <= wanted and caps.max() <= _range(min(left + step - 1, rows * k), rows, k, rule).high:
+        return caps
+    allowed = _range(wanted, rows, k, rule)
+    # Where a mask leaves less than is wanted, by a step or more, the mean and its interval fall
+    while (possible := int(heights @ np.minimum(caps, allowed.high))) + step <= wanted:
+        wanted = possible + step - 1
+        allowed = _range(wanted, rows, k, rule)
+    return best_counts(scores, heights, rows * k - wanted, allowed, rule.quantum, caps)
+
+
+def _range(kept_elements: int, rows: int, k: int, rule: AdaptiveRule) -> CountRange:
+    return count_range(kept_elements, rows, k, quantum=rule.quantum, low=rule.low, high=rule.high)

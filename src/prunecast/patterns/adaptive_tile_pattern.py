@@ -108,6 +108,12 @@ class AdaptiveTilePattern(Pattern):
         """See `prune_adaptive_tile`."""
         return prune_adaptive_tile(importances, sparsity, self.rule)
 
+    def masks_within(
+        self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
+    ) -> dict[str, MaskArray]:
+        """See `prune_adaptive_tile`."""
+        return prune_adaptive_tile(importances, sparsity, self.rule, within)
+
     def map(self, mask: MaskArray) -> TileMap:
         """Tiles of `height` rows; refused off the quantum, and where one keeps more than the interval."""
         check_mask(mask, self.canonical)

@@ -19,18 +19,30 @@ from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import MatrixShape, Pattern
 from prunecast.patterns.tile_map import MaskArray, check_mask
 from prunecast.patterns.windows import keep_in_windows, kept_in_windows
+from prunecast.patterns.within import importance_within
 
 __all__ = ["BalancedPattern", "prune_balanced"]
 
 
-def prune_balanced(scores: ImportanceArray, sparsity: float, *, width: int) -> MaskArray:
-    """Mask (M, K) without the lowest elements of each segment of `width` columns of a row."""
+def prune_balanced(
+    scores: ImportanceArray,
+    sparsity: float,
+    *,
+    width: int,
+    most: int | None = None,
+    most_in_tail: int | None = None,
+) -> MaskArray:
+    """Mask (M, K) without the lowest elements of each segment of `width` columns of a row.
+
+    No segment keeps more than `most`, no shorter last one more than `most_in_tail`, where these are given.
+    """
     tail = scores.shape[1] % width
+    keep, keep_in_tail = (size - elements_to_prune(sparsity, size) for size in (width, tail))
     return keep_in_windows(
         scores,
         width=width,
-        keep=width - elements_to_prune(sparsity, width),
-        keep_in_tail=tail - elements_to_prune(sparsity, tail),
+        keep=keep if most is None else min(keep, most),
+        keep_in_tail=keep_in_tail if most_in_tail is None else min(keep_in_tail, most_in_tail),
     )
 
 
@@ -64,6 +76,24 @@ class BalancedPattern(Pattern):
         return {
             name: prune_balanced(scores, sparsity, width=self.width) for name, scores in importances.items()
         }
+
+    def masks_within(
+        self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
+    ) -> dict[str, MaskArray]:
+        """The same; where a segment may keep fewer than that, all segments keep as few as it."""
+        masks = {}
+        for name, scores in importances.items():
+            left = importance_within(scores, within[name])
+            most = kept_in_windows(within[name], self.width)
+            full = most[:, : scores.shape[1] // self.width]
+            masks[name] = prune_balanced(
+                left,
+                sparsity,
+                width=self.width,
+                most=int(full.min(initial=self.width)),
+                most_in_tail=int(most[:, -1].min()),
+            )
+        return masks
 
     def map(self, mask: MaskArray) -> ElementMap:
         """Kept elements in compressed rows; whole segments keep equally many, so do short last ones."""

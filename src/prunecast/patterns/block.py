@@ -38,7 +38,7 @@ def prune_block_sparse(
     }
     total = sum(scores.size for scores in importances.values())
     kept = keep_highest(scored, elements, elements_to_prune(sparsity, total))
-    return {name: _spread(kept[name], scores, height, width) for name, scores in importances.items()}
+    return {name: _spread(kept[name], scores.shape, height, width) for name, scores in importances.items()}
 
 
 def _elements(shape: tuple[int, ...], height: int, width: int) -> CountArray:
@@ -56,9 +56,9 @@ def _scores(
     return means if score == "mean" else np.sqrt(means, out=means)
 
 
-def _spread(kept: MaskArray, scores: ImportanceArray, height: int, width: int) -> MaskArray:
-    wide = np.repeat(kept, piece_sizes(scores.shape[1], width), axis=1)
-    return np.repeat(wide, piece_sizes(scores.shape[0], height), axis=0)
+def _spread(kept: MaskArray, shape: tuple[int, ...], height: int, width: int) -> MaskArray:
+    wide = np.repeat(kept, piece_sizes(shape[1], width), axis=1)
+    return np.repeat(wide, piece_sizes(shape[0], height), axis=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +79,12 @@ class BlockSparsePattern(Pattern):
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
         """See `prune_block_sparse`."""
         return prune_block_sparse(importances, sparsity, height=self.height, width=self.width)
+
+    def room(self, within: MaskArray) -> MaskArray:
+        """Rectangles that may be kept as a whole."""
+        inside = row_sums(within, piece_starts(within.shape[0], self.height), power=1)
+        whole = column_sums(inside, self.width) == _elements(within.shape, self.height, self.width)
+        return _spread(whole, within.shape, self.height, self.width)
 
     def map(self, mask: MaskArray) -> TileMap:
         """One tile per row of rectangles; its columns come in whole rectangles."""

@@ -36,6 +36,13 @@ class DensePattern(Pattern):
         """All True."""
         return {name: np.ones(scores.shape, dtype=np.bool_) for name, scores in importances.items()}
 
+    def room(self, within: MaskArray) -> MaskArray:
+        """All; what is pruned already is not dense."""
+        if not within.all():
+            pruned = within.size - np.count_nonzero(within)
+            raise BadInput(f"within: dense keeps everything, wanted all True, got {pruned} False")
+        return within
+
     def map(self, mask: MaskArray) -> TileMap:
         """Tiles of `DENSE_TILE_HEIGHT` rows with all columns."""
         check_mask(mask, self.canonical)

@@ -230,6 +230,23 @@ class DenseBlockPattern(Pattern):
             for name, scores in importances.items()
         }
 
+    def masks_within(
+        self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
+    ) -> dict[str, MaskArray]:
+        """Blocks as they were lose columns; a layer of which nothing is pruned yet gets blocks."""
+        return {name: self._narrowed(name, importances[name], sparsity, within[name]) for name in within}
+
+    def _narrowed(self, name: str, scores: ImportanceArray, sparsity: float, within: MaskArray) -> MaskArray:
+        if within.all():
+            return self.masks({name: scores}, sparsity)[name]
+        tiles = self.map(within)
+        block_of_row = np.full(tiles.m, -1, dtype=np.int64)
+        block_of_row[tiles.row_index] = np.repeat(np.arange(tiles.tile_count), tiles.rows_per_tile)
+        columns = within[tiles.row_index[tiles.row_start[:-1]]]
+        blocks = DenseBlocks(block_of_row, columns)
+        narrower = _within(scores, blocks, elements_to_prune(sparsity, scores.size))
+        return _spread(blocks, narrower & columns)
+
     def map(self, mask: MaskArray) -> TileMap:
         """One tile for all rows that keep the same columns; rows that keep nothing are in none."""
         check_mask(mask, self.canonical)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar, NamedTuple, Self
 
+import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
@@ -13,6 +14,7 @@ from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.importance import ImportanceArray, checked_importance
 from prunecast.patterns.nested_map import NestedMap
 from prunecast.patterns.tile_map import MaskArray, TileMap
+from prunecast.patterns.within import checked_within, importance_within, is_everything
 
 __all__ = ["SCOPES", "MatrixShape", "Pattern", "check_sparsity", "parse_sizes"]
 
@@ -48,6 +50,19 @@ class Pattern(ABC):
     @abstractmethod
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
         """Masks of one group of layers that share a sparsity; input has been checked."""
+
+    def masks_within(
+        self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
+    ) -> dict[str, MaskArray]:
+        """The same, of what a mask of each layer leaves; for pieces that always stand at the same places."""
+        room = {name: self.room(mask) for name, mask in within.items()}
+        left = {name: importance_within(scores, room[name]) for name, scores in importances.items()}
+        masks = self.masks(left, sparsity)
+        return {name: masks[name] & room[name] for name in importances}
+
+    def room(self, within: MaskArray) -> MaskArray:
+        """(M, K): the pieces that lie inside `within` as a whole; single elements, unless overridden."""
+        return within
 
     @abstractmethod
     def map(self, mask: MaskArray) -> TileMap | ElementMap | NestedMap:
@@ -105,6 +120,8 @@ class Pattern(ABC):
         importances: Mapping[str, npt.ArrayLike],
         sparsity: float | None = None,
         scope: str = "layer",
+        *,
+        within: Mapping[str, MaskArray] | None = None,
     ) -> dict[str, MaskArray]:
         """Masks that keep the most important pieces.
 
@@ -113,6 +130,9 @@ class Pattern(ABC):
         importances : layer name -> importance (M, K), not negative
         sparsity : fraction of elements to remove, in [0, 1); None for patterns with one of their own
         scope : one of `SCOPES`
+        within : layer name -> bool mask (M, K) of what may be kept, such as the mask of a lower sparsity; a
+            layer that is not named may keep everything. What is out counts as pruned: the outcome is nested,
+            and reaches the sparsity with it
 
         Returns
         -------
@@ -120,7 +140,7 @@ class Pattern(ABC):
 
         Raises
         ------
-        BadInput : sparsity, scope or an importance array that the pattern cannot use, by tensor name
+        BadInput : sparsity, scope, importance or a mask that the pattern cannot use, by tensor name
 
         """
         if scope not in SCOPES:
@@ -128,17 +148,32 @@ class Pattern(ABC):
         if not importances:
             raise BadInput(f"{self.canonical}: no layer to prune")
         fraction = self.sparsity_to_prune(sparsity)
-        checked = {name: self._checked(name, array) for name, array in importances.items()}
+        room = {} if within is None else dict(within)
+        checked = {name: self._checked(name, array, room.get(name)) for name, array in importances.items()}
+        checked_within(room, checked)
         if scope == "global":
-            return self.masks(checked, fraction)
-        return {name: self.masks({name: array}, fraction)[name] for name, array in checked.items()}
+            return self._masks(checked, fraction, room)
+        return {name: self._masks({name: array}, fraction, room)[name] for name, array in checked.items()}
 
-    def _checked(self, name: str, array: npt.ArrayLike) -> ImportanceArray:
+    def _masks(
+        self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
+    ) -> dict[str, MaskArray]:
+        """Of one group of layers, with a mask of what may be kept for each where there is one for any."""
+        known = {name: within[name] for name in importances if name in within}
+        if is_everything(known):
+            return self.masks(importances, sparsity)
+        room = {
+            name: known.get(name, np.ones(scores.shape, dtype=np.bool_))
+            for name, scores in importances.items()
+        }
+        return self.masks_within(importances, sparsity, room)
+
+    def _checked(self, name: str, array: npt.ArrayLike, within: MaskArray | None) -> ImportanceArray:
         scores = checked_importance(name, array)
         least, shape = self.smallest, MatrixShape(*scores.shape)
         if shape.rows < least.rows or shape.columns < least.columns:
             raise BadInput(f"{self.canonical} needs a matrix of {least} or more, got {shape} in {name!r}")
-        if self.ranks and not scores.any():
+        if self.ranks and not scores.any() and (within is None or within.any()):
             raise BadInput(f"importance of {name!r} is zero everywhere: nothing to rank")
         return scores
 

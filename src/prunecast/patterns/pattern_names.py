@@ -8,6 +8,7 @@ from difflib import get_close_matches
 
 from prunecast.errors import BadInput
 from prunecast.patterns.adaptive_tile_pattern import AdaptiveTile2DPattern, AdaptiveTilePattern
+from prunecast.patterns.apriori import AprioriPattern
 from prunecast.patterns.balanced import BalancedPattern
 from prunecast.patterns.block import BlockSparsePattern
 from prunecast.patterns.dense import DensePattern
@@ -37,6 +38,7 @@ PATTERNS: dict[str, type[Pattern]] = {
     "shuffled-block": ShuffledBlockPattern,
     "tile-wise": TileWisePattern,
     "tile-wise-2d": TileWise2DPattern,
+    "apriori": AprioriPattern,
     "tile-element": TileElementPattern,
     "atp": AdaptiveTilePattern,
     "atp-2d": AdaptiveTile2DPattern,

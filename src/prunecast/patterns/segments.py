@@ -4,6 +4,7 @@ import numpy as np
 
 from prunecast.patterns.cut import CountArray
 from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.tile_map import MaskArray
 
 __all__ = ["broadcast_sizes", "column_sums", "piece_sizes", "piece_starts", "row_sums"]
 
@@ -23,7 +24,7 @@ def broadcast_sizes(sizes: CountArray) -> CountArray:
     return sizes[:1] if (sizes == sizes[0]).all() else sizes
 
 
-def row_sums(scores: ImportanceArray, starts: CountArray, *, power: int) -> ImportanceArray:
+def row_sums(scores: ImportanceArray | MaskArray, starts: CountArray, *, power: int) -> ImportanceArray:
     """(pieces, K) float64: sums over the rows of each piece of scores (M, K) to the power of 1 or 2."""
     sums = np.empty((starts.size, scores.shape[1]), dtype=np.float64)
     bounds = np.append(starts, scores.shape[0])

@@ -22,6 +22,7 @@ from prunecast.patterns.row_groups import cluster_rows, consecutive, group_sums,
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tiling import tile_map_from_rows
 from prunecast.patterns.vector_wise import check_equal_counts, highest_columns
+from prunecast.patterns.within import importance_within
 
 __all__ = ["ShuffledBlockPattern", "group_rows", "prune_in_groups", "prune_shuffled_block"]
 
@@ -81,6 +82,26 @@ class ShuffledBlockPattern(Pattern):
             name: prune_shuffled_block(scores, sparsity, height=self.height)
             for name, scores in importances.items()
         }
+
+    def masks_within(
+        self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
+    ) -> dict[str, MaskArray]:
+        """The same, with groups as they were; a layer of which nothing is pruned yet is grouped.
+
+        Where a group may keep fewer columns than the sparsity says, all groups keep as few as it.
+        """
+        return {name: self._regrouped(name, importances[name], sparsity, within[name]) for name in within}
+
+    def _regrouped(self, name: str, scores: ImportanceArray, sparsity: float, within: MaskArray) -> MaskArray:
+        if within.all():
+            return self.masks({name: scores}, sparsity)[name]
+        tiles = tiles_of_alike_rows(within, self.height, self.canonical)
+        groups = np.empty(scores.shape[0], dtype=np.int64)
+        for group, rows in enumerate(tiles):
+            groups[rows] = group
+        most = min(int(np.count_nonzero(within[rows[0]])) for rows in tiles)
+        least_sparsity = 1.0 - most / scores.shape[1]
+        return prune_in_groups(importance_within(scores, within), max(sparsity, least_sparsity), groups)
 
     def map(self, mask: MaskArray) -> TileMap:
         """Tiles of `height` rows that keep the same columns, see `tiles_of_alike_rows`."""

@@ -21,8 +21,9 @@ from prunecast.patterns.segments import piece_sizes, piece_starts
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tile_wise import prune_tile_wise
 from prunecast.patterns.tiling import tile_map_from_mask
+from prunecast.patterns.within import importance_within, whole_columns
 
-__all__ = ["TileElementParts", "TileElementPattern", "prune_tile_element"]
+__all__ = ["TileElementParts", "TileElementPattern", "bring_back", "prune_tile_element"]
 
 PERCENT = 5
 """Elements that are brought back, in percent of all."""
@@ -50,11 +51,19 @@ def prune_tile_element(
     percent : elements brought back, of all elements; sparsity and percent together stay below 1
 
     """
+    tiled = prune_tile_wise(importances, sparsity + percent / 100, height=height)
+    return bring_back(importances, tiled, sparsity)
+
+
+def bring_back(
+    importances: Mapping[str, ImportanceArray], tiled: Mapping[str, MaskArray], sparsity: float
+) -> dict[str, MaskArray]:
+    """`tiled` and, of all elements outside, the most important ones that the sparsity allows."""
     total = sum(scores.size for scores in importances.values())
-    masks = prune_tile_wise(importances, sparsity + percent / 100, height=height)
-    lost = {name: scores[~masks[name]] for name, scores in importances.items()}
+    lost = {name: scores[~tiled[name]] for name, scores in importances.items()}
     one_each = {name: np.ones(1, dtype=np.int64) for name in importances}
     back = keep_highest(lost, one_each, elements_to_prune(sparsity, total))
+    masks = {name: mask.copy() for name, mask in tiled.items()}
     for name, mask in masks.items():
         mask[~mask] = back[name]
     return masks
@@ -104,6 +113,21 @@ class TileElementPattern(Pattern):
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
         """See `prune_tile_element`."""
         return prune_tile_element(importances, sparsity, height=self.height, percent=self.percent)
+
+    def masks_within(
+        self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
+    ) -> dict[str, MaskArray]:
+        """Tiles of whole segments that are left, then the best single elements that are left."""
+        left = {name: importance_within(scores, within[name]) for name, scores in importances.items()}
+        whole = {name: whole_columns(mask, self.height) for name, mask in within.items()}
+        tiled = prune_tile_wise(
+            {name: np.where(whole[name], scores, 0) for name, scores in left.items()},
+            sparsity + self.percent / 100,
+            height=self.height,
+        )
+        kept = {name: tiled[name] & whole[name] for name in within}
+        masks = bring_back(left, kept, sparsity)
+        return {name: masks[name] & within[name] for name in importances}
 
     def map(self, mask: MaskArray) -> ElementMap:
         """All kept elements in compressed rows. Any mask will do: its tiles may be empty."""

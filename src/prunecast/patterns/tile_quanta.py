@@ -12,7 +12,15 @@ from prunecast.patterns.cut import CountArray, keep_highest
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
 
-__all__ = ["CountRange", "best_columns", "best_counts", "count_range", "step_edges", "step_scores"]
+__all__ = [
+    "CountRange",
+    "best_columns",
+    "best_counts",
+    "caps_of",
+    "count_range",
+    "step_edges",
+    "step_scores",
+]
 
 
 class CountRange(NamedTuple):
@@ -43,6 +51,13 @@ def count_range(kept_elements: int, rows: int, k: int, *, quantum: int, low: int
     return CountRange(lowest * quantum, min(highest * quantum, k))
 
 
+def caps_of(room: MaskArray, quantum: int) -> CountArray:
+    """(tiles,): most columns on the quantum, or K, of those that a tile may keep (tiles, K)."""
+    free = np.count_nonzero(room, axis=1)
+    caps: CountArray = np.where(free == room.shape[1], free, free // quantum * quantum)
+    return caps
+
+
 def step_edges(allowed: CountRange, quantum: int) -> CountArray:
     """(steps + 1,): counts from `low` up to `high` in steps of the quantum, the last one maybe shorter."""
     return np.append(np.arange(allowed.low, allowed.high, quantum), allowed.high)
@@ -64,7 +79,12 @@ def step_scores(ranked: ImportanceArray, edges: CountArray) -> ImportanceArray:
 
 
 def best_counts(
-    scores: ImportanceArray, heights: CountArray, to_prune: int, allowed: CountRange, quantum: int
+    scores: ImportanceArray,
+    heights: CountArray,
+    to_prune: int,
+    allowed: CountRange,
+    quantum: int,
+    caps: CountArray | None = None,
 ) -> CountArray:
     """(tiles,): kept columns of each tile, so that at least `to_prune` elements go and most score stays.
 
@@ -75,18 +95,25 @@ def best_counts(
     to_prune : elements; as few more as steps permit are pruned
     allowed : fewest and most columns of a tile
     quantum : step of the counts
+    caps : (tiles,) most columns of each tile, multiples of the quantum or K, even where the range asks for
+        more; None for no such limit
 
     """
     edges = step_edges(allowed, quantum)
-    if edges.size == 1:
-        return np.full(heights.size, allowed.low)
-    ranked = -np.sort(-scores, axis=1)
+    most = np.full(heights.size, scores.shape[1]) if caps is None else caps
+    counts: CountArray = np.minimum(allowed.low, most)
+    possible = edges[1:] <= most[:, None]
+    if not possible.any():
+        return counts
     sizes = np.diff(edges)
-    above = int(heights.sum()) * (scores.shape[1] - allowed.high)
-    kept = keep_highest({"": step_scores(ranked, edges)}, {"": np.outer(heights, sizes)}, to_prune - above)[
-        ""
-    ]
-    counts: CountArray = allowed.low + kept @ sizes
+    ranked = -np.sort(-scores, axis=1)
+    above = int(heights @ (scores.shape[1] - counts - possible @ sizes))
+    elements = np.outer(heights, sizes)[possible]
+    kept = np.zeros(possible.shape, dtype=np.bool_)
+    kept[possible] = keep_highest(
+        {"": step_scores(ranked, edges)[possible]}, {"": elements}, to_prune - above
+    )[""]
+    counts += kept @ sizes
     return counts
 
 

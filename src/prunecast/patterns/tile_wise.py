@@ -17,6 +17,7 @@ from prunecast.patterns.pattern import MatrixShape, Pattern
 from prunecast.patterns.segments import broadcast_sizes, piece_sizes, piece_starts, row_sums
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tiling import tile_map_from_mask
+from prunecast.patterns.within import whole_columns
 
 __all__ = ["SANE", "TileWisePattern", "TileWiseQuirks", "prune_tile_wise", "segment_scores"]
 
@@ -91,6 +92,10 @@ class TileWisePattern(Pattern):
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
         """See `prune_tile_wise`."""
         return prune_tile_wise(importances, sparsity, height=self.height)
+
+    def room(self, within: MaskArray) -> MaskArray:
+        """Segments that may be kept as a whole."""
+        return whole_columns(within, self.height)
 
     def map(self, mask: MaskArray) -> TileMap:
         """Tiles of `height` consecutive rows."""

@@ -17,14 +17,17 @@ from prunecast.patterns.pattern import MatrixShape, Pattern
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tile_wise import SANE, TileWiseQuirks, segment_scores
 from prunecast.patterns.tiling import tile_map_from_mask
+from prunecast.patterns.within import importance_within
 
 __all__ = [
     "Survivors",
     "TileWise2DPattern",
     "keep_rows",
     "prune_tile_wise_2d",
+    "rows_left",
     "spread_tiles",
     "survivors_of",
+    "whole_of_tiles",
 ]
 
 
@@ -56,6 +59,17 @@ def prune_tile_wise_2d(
     total = sum(scores.size for scores in importances.values())
     row_kept = keep_rows(importances, elements_to_prune(1.0 - math.sqrt(1.0 - sparsity), total), quirks)
     layers = {name: survivors_of(row_kept[name], height, quirks) for name in importances}
+    return _prune_segments(importances, sparsity, layers, quirks)
+
+
+def _prune_segments(
+    importances: Mapping[str, ImportanceArray],
+    sparsity: float,
+    layers: Mapping[str, Survivors],
+    quirks: TileWiseQuirks,
+) -> dict[str, MaskArray]:
+    """Masks (M, K) without dead rows, and without the lowest segments of the tiles of the others."""
+    total = sum(scores.size for scores in importances.values())
     scored = {
         name: segment_scores(
             importances[name][layer.rows],
@@ -109,6 +123,20 @@ def _spans(rows: CountArray, starts: CountArray, m: int, height: int, quirks: Ti
     return np.diff(stops, prepend=0)
 
 
+def rows_left(within: MaskArray) -> MaskArray:
+    """(M,) flags of the rows that may keep something."""
+    left: MaskArray = np.logical_or.reduce(within, axis=1)
+    return left
+
+
+def whole_of_tiles(within: MaskArray, layer: Survivors) -> MaskArray:
+    """(tiles, K): columns that all rows of a tile may keep."""
+    if layer.starts.size == 0:
+        return np.zeros((0, within.shape[1]), dtype=np.bool_)
+    whole: MaskArray = np.logical_and.reduceat(within[layer.rows], layer.starts, axis=0)
+    return whole
+
+
 def spread_tiles(kept: MaskArray, layer: Survivors, scores: ImportanceArray) -> MaskArray:
     """Mask (M, K) from the columns that each tile keeps (tiles, K)."""
     mask = np.zeros(scores.shape, dtype=np.bool_)
@@ -133,6 +161,19 @@ class TileWise2DPattern(Pattern):
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
         """See `prune_tile_wise_2d`."""
         return prune_tile_wise_2d(importances, sparsity, height=self.height)
+
+    def masks_within(
+        self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
+    ) -> dict[str, MaskArray]:
+        """The same without the row step: rows that died before shape the tiles, and no more die alone."""
+        layers = {name: survivors_of(rows_left(mask), self.height, SANE) for name, mask in within.items()}
+        room = {
+            name: spread_tiles(whole_of_tiles(mask, layers[name]), layers[name], importances[name])
+            for name, mask in within.items()
+        }
+        left = {name: importance_within(scores, room[name]) for name, scores in importances.items()}
+        masks = _prune_segments(left, sparsity, layers, SANE)
+        return {name: masks[name] & room[name] for name in importances}
 
     def map(self, mask: MaskArray) -> TileMap:
         """Tiles of `height` surviving rows; a row that keeps nothing is in no tile."""

@@ -20,14 +20,21 @@ from prunecast.patterns.segments import piece_sizes, piece_starts, row_sums
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tiling import tile_map_from_mask
 from prunecast.patterns.windows import keep_in_windows
+from prunecast.patterns.within import importance_within, whole_columns
 
 __all__ = ["VectorWisePattern", "check_equal_counts", "highest_columns", "prune_vector_wise"]
 
 
-def prune_vector_wise(scores: ImportanceArray, sparsity: float, *, height: int) -> MaskArray:
-    """Mask (M, K) without the lowest columns of each group of `height` consecutive rows."""
+def prune_vector_wise(
+    scores: ImportanceArray, sparsity: float, *, height: int, most: int | None = None
+) -> MaskArray:
+    """Mask (M, K) without the lowest columns of each group of `height` consecutive rows.
+
+    No group keeps more than `most` columns, where that is given.
+    """
     sums = row_sums(scores, piece_starts(scores.shape[0], height), power=1)
     count = scores.shape[1] - elements_to_prune(sparsity, scores.shape[1])
+    count = count if most is None else min(count, most)
     return np.repeat(highest_columns(sums, count), piece_sizes(scores.shape[0], height), axis=0)
 
 
@@ -66,6 +73,18 @@ class VectorWisePattern(Pattern):
             name: prune_vector_wise(scores, sparsity, height=self.height)
             for name, scores in importances.items()
         }
+
+    def masks_within(
+        self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
+    ) -> dict[str, MaskArray]:
+        """The same; where a group may keep fewer columns than that, all groups keep as few as it."""
+        masks = {}
+        for name, scores in importances.items():
+            room = whole_columns(within[name], self.height)
+            most = int(np.count_nonzero(room[:: self.height], axis=1).min())
+            left = importance_within(scores, room)
+            masks[name] = prune_vector_wise(left, sparsity, height=self.height, most=most)
+        return masks
 
     def map(self, mask: MaskArray) -> TileMap:
         """Tiles of `height` consecutive rows that keep equally many columns."""

@@ -11,6 +11,7 @@ from prunecast.patterns.pattern import MatrixShape
 from prunecast.patterns.segments import piece_sizes, piece_starts
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tiling import tile_map_from_mask
+from prunecast.patterns.within import whole_columns
 from prunecast.patterns.zeros import ZerosPattern
 
 __all__ = ["ZeroTilesPattern"]
@@ -37,6 +38,10 @@ class ZeroTilesPattern(ZerosPattern):
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
         """True in every row of a tile where the importance of any of them is not zero."""
         return {name: self._whole_segments(scores != 0) for name, scores in importances.items()}
+
+    def room(self, within: MaskArray) -> MaskArray:
+        """Segments that may be kept as a whole."""
+        return whole_columns(within, self.height)
 
     def map(self, mask: MaskArray) -> TileMap:
         """Tiles; a mask that differs inside one is refused."""

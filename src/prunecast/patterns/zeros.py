@@ -31,6 +31,13 @@ class ZerosPattern(Pattern):
         """True where the importance is not zero."""
         return {name: scores != 0 for name, scores in importances.items()}
 
+    def masks_within(
+        self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
+    ) -> dict[str, MaskArray]:
+        """What is in the matrix and may be kept."""
+        masks = self.masks(importances, sparsity)
+        return {name: masks[name] & self.room(within[name]) for name in importances}
+
     def map(self, mask: MaskArray) -> TileMap | ElementMap:
         """Kept elements in compressed rows."""
         return element_map_from_mask(mask, self.canonical)

@@ -1,0 +1,49 @@
+"""Pruning what is pruned already: importance where only some elements may be kept.
+
+What is out scores nothing and what is in scores more than that, however little: whatever takes the lowest
+pieces first then takes the pruned ones before any other.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from prunecast.errors import BadInput
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.segments import piece_sizes, piece_starts
+from prunecast.patterns.tile_map import MaskArray
+
+__all__ = ["checked_within", "importance_within", "is_everything", "whole_columns"]
+
+LEAST = {"float32": 1e-37, "float64": 1e-150}
+"""Importance of what may be kept is raised to this: its square is no zero in float64."""
+
+
+def checked_within(within: Mapping[str, MaskArray], importances: Mapping[str, ImportanceArray]) -> None:
+    """Refuse what is no bool mask of a layer's shape. Raises BadInput that names the layer."""
+    for name, mask in within.items():
+        if name not in importances:
+            raise BadInput(f"within: wanted masks of {', '.join(importances)}, got one of {name!r}")
+        shape = importances[name].shape
+        if mask.dtype != np.bool_ or mask.shape != shape:
+            raise BadInput(
+                f"within of {name!r}: wanted a bool mask of shape {shape}, got {mask.dtype} of {mask.shape}"
+            )
+
+
+def importance_within(scores: ImportanceArray, room: MaskArray) -> ImportanceArray:
+    """`scores` (M, K) where `room` is True, but more than 0; 0 elsewhere."""
+    least = scores.dtype.type(LEAST[scores.dtype.name])
+    return np.where(room, np.maximum(scores, least), scores.dtype.type(0))
+
+
+def is_everything(within: Mapping[str, MaskArray]) -> bool:
+    """Whether nothing is pruned yet."""
+    return all(mask.all() for mask in within.values())
+
+
+def whole_columns(mask: MaskArray, height: int) -> MaskArray:
+    """`mask` without the columns of a tile of `height` consecutive rows that only some of its rows keep."""
+    m = mask.shape[0]
+    whole = np.logical_and.reduceat(mask, piece_starts(m, height), axis=0)
+    return np.repeat(whole, piece_sizes(m, height), axis=0)
