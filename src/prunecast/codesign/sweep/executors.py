@@ -1,0 +1,52 @@
+"""Where the cases of a sweep run: processes on this machine, or the workers of a Dask scheduler."""
+
+import multiprocessing
+import os
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+
+from prunecast.errors import BadInput
+
+__all__ = ["open_executor"]
+
+_CONNECT_S = 10
+
+
+@contextmanager
+def open_executor(address: str = "processes", workers: int | None = None) -> Iterator[Executor]:
+    """An executor by name.
+
+    Parameters
+    ----------
+    address : `processes`, or `dask://host:port` of a running scheduler
+    workers : processes; None for one per processor
+
+    Raises
+    ------
+    BadInput : an unknown form, no `distributed` installed, or a scheduler that does not answer
+    """
+    if address == "processes":
+        # A child of a process with threads must not be forked: JIT and BLAS threads hold locks.
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(workers or os.cpu_count() or 1, mp_context=context) as pool:
+            yield pool
+    elif address.startswith("dask://"):
+        with _dask_executor(address) as executor:
+            yield executor
+    else:
+        raise BadInput(f"executor must be processes or dask://host:port, got {address!r}")
+
+
+@contextmanager
+def _dask_executor(address: str) -> Iterator[Executor]:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise BadInput("dask:// needs the package `distributed`: pip install 'prunecast[sweep]'") from None
+    try:
+        client = Client("tcp://" + address.removeprefix("dask://"), timeout=_CONNECT_S)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"no Dask scheduler answers at {address}: {str(error).splitlines()[0]}") from None
+    with client:
+        yield client.get_executor()

@@ -1,0 +1,70 @@
+"""`run_sweep`: predict what is missing, store every group as soon as it is there."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from typing import Any, NamedTuple
+
+from prunecast.codesign.engines import Progress, silent
+from prunecast.codesign.sweep.cases import SweepCase, groups_of
+from prunecast.codesign.sweep.predict_cases import predict_group
+from prunecast.codesign.sweep.store import SweepStore
+
+__all__ = ["SweepSummary", "run_sweep"]
+
+IN_FLIGHT = 64
+"""Groups handed to the executor at a time: enough to keep workers busy, few enough to stop soon."""
+MOST_CASES = 32
+"""Cases of one hand-over; a larger group is cut, and its matrix pruned again for each part."""
+
+
+class SweepSummary(NamedTuple):
+    """What a run did."""
+
+    asked: int
+    known: int
+    computed: int
+    refused: int
+    """Of the computed: cases that no kernel can run; the store says why."""
+
+
+def run_sweep(
+    cases: Sequence[SweepCase], store: SweepStore, executor: Executor, progress: Progress = silent
+) -> SweepSummary:
+    """Compute the cases that the store lacks.
+
+    A worker that dies loses at most what it was working on: Dask gives it to another worker; with
+    processes the error comes out here, all that was finished is stored, and a rerun goes on from there.
+    """
+    todo = store.missing(dict.fromkeys(cases))
+    known = len(dict.fromkeys(cases)) - len(todo)
+    done = refused = 0
+    for part, rows in _results(todo, executor):
+        store.add(part, rows)
+        done += len(part)
+        refused += sum(row["error"] is not None for row in rows)
+        progress("predicting", done, len(todo))
+    return SweepSummary(len(cases), known, done, refused)
+
+
+def _results(
+    todo: Sequence[SweepCase], executor: Executor
+) -> Iterator[tuple[list[SweepCase], list[dict[str, Any]]]]:
+    """Groups with their rows, in the order in which they are finished."""
+    waiting = iter(_parts(todo))
+    running: dict[Future[list[dict[str, Any]]], list[SweepCase]] = {}
+    while True:
+        for part in itertools.islice(waiting, IN_FLIGHT - len(running)):
+            running[executor.submit(predict_group, part)] = part
+        if not running:
+            return
+        finished, _ = wait(running, return_when=FIRST_COMPLETED)
+        # What was finished beside a failure is stored before the failure comes out.
+        for future in sorted(finished, key=lambda done: done.exception() is not None):
+            yield running.pop(future), future.result()
+
+
+def _parts(todo: Sequence[SweepCase]) -> Iterator[list[SweepCase]]:
+    for group in groups_of(todo).values():
+        for start in range(0, len(group), MOST_CASES):
+            yield group[start : start + MOST_CASES]

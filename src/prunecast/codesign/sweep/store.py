@@ -1,0 +1,89 @@
+"""`SweepStore`: results in one SQLite file, so that a rerun computes only what is missing."""
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from prunecast.codesign.sweep.cases import SweepCase
+from prunecast.errors import BadInput
+
+__all__ = ["SCHEMA", "SweepStore"]
+
+SCHEMA = 1
+_CASE = tuple(field.name for field in fields(SweepCase))
+_RESULT = ("seconds", "sparsity_reached", "bound", "error")
+COLUMNS = ("key", *_CASE, *_RESULT)
+_TYPES = {"m": "INTEGER", "k": "INTEGER", "n": "INTEGER", "seed": "INTEGER"} | dict.fromkeys(
+    ("sparsity", "seconds", "sparsity_reached"), "REAL"
+)
+
+
+class SweepStore:
+    """A table `results` with one row per case; a context manager.
+
+    Parameters
+    ----------
+    path : made if it is not there
+
+    Raises
+    ------
+    BadInput : the file is no database of this schema; it is left as it was
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        if not self._path.absolute().parent.is_dir():
+            raise BadInput(f"results must lie in a folder that exists, got {path}")
+        fresh = not self._path.exists() or self._path.stat().st_size == 0
+        try:
+            self._connection = sqlite3.connect(self._path)
+            if fresh:
+                self._create()
+            found = self._connection.execute("PRAGMA user_version").fetchone()[0]
+            columns = [row[1] for row in self._connection.execute("PRAGMA table_info(results)")]
+        except sqlite3.Error as error:
+            raise BadInput(f"{path} must be an SQLite file of results: {error}") from None
+        if found != SCHEMA or tuple(columns) != COLUMNS:
+            self._connection.close()
+            raise BadInput(f"{path} must be a file of sweep results of schema {SCHEMA}, got schema {found}")
+
+    def __enter__(self) -> "SweepStore":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def missing(self, cases: Iterable[SweepCase]) -> list[SweepCase]:
+        """Cases without a row, in order."""
+        known = {row[0] for row in self._connection.execute("SELECT key FROM results")}
+        return [case for case in cases if case.key() not in known]
+
+    def add(self, cases: Sequence[SweepCase], rows: Sequence[dict[str, Any]]) -> None:
+        """Store the results of cases in one transaction; what is stored survives a kill."""
+        marks = ", ".join("?" for _ in COLUMNS)
+        values = [
+            [{**asdict(case), **row}[column] for column in COLUMNS]
+            for case, row in zip(cases, rows, strict=True)
+        ]
+        try:
+            with self._connection:
+                self._connection.executemany(f"INSERT OR REPLACE INTO results VALUES ({marks})", values)
+        except sqlite3.Error as error:
+            raise BadInput(f"cannot write {self._path}: {error}") from None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All results, ordered by case."""
+        order = ", ".join(_CASE)
+        found = self._connection.execute(f"SELECT {', '.join(COLUMNS)} FROM results ORDER BY {order}")
+        return [dict(zip(COLUMNS, row, strict=True)) for row in found]
+
+    def _create(self) -> None:
+        columns = ", ".join(f"{name} {_TYPES.get(name, 'TEXT')}" for name in COLUMNS[1:])
+        with self._connection:
+            self._connection.execute(f"CREATE TABLE results (key TEXT PRIMARY KEY, {columns})")
+            self._connection.execute(f"PRAGMA user_version = {SCHEMA}")

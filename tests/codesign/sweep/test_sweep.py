@@ -1,0 +1,218 @@
+"""Sweeps: all cases once, kept through reruns and dying workers, the same on every executor."""
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from prunecast.codesign import predict
+from prunecast.codesign.sweep import SweepStore, expand, open_executor, predict_group, run_sweep
+from prunecast.errors import BadInput
+
+SMALL = {
+    "gpus": ["h200-sxm", "a100-sxm4-80gb"],
+    "shapes": [(256, 256, 128), (512, 256, 256)],
+    "patterns": ["tile-wise:64", "2:4", "unstructured"],
+    "sparsities": [0.5, 0.75],
+}
+
+
+SCHEDULER = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard")
+
+
+class Counting(Executor):
+    """Runs at once and counts what it was given."""
+
+    def __init__(self) -> None:
+        self.groups = 0
+
+    def submit(self, function, /, *arguments):  # type: ignore[no-untyped-def]
+        self.groups += 1
+        future = Future()  # type: ignore[var-annotated]
+        future.set_result(function(*arguments))
+        return future
+
+
+def test_every_combination_is_there_once() -> None:
+    cases = expand(**SMALL)
+    # per GPU and shape: dense, tile-wise by 3 kernels and csr at 2 sparsities, 2:4 by 2 kernels
+    assert len(cases) == len(set(cases)) == 2 * 2 * (1 + 2 * 3 + 2 + 2)
+    assert len({case.key() for case in cases}) == len(cases)
+
+
+def test_a_result_is_what_predict_says(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    cases = expand(gpus=["h200-sxm"], shapes=[(512, 256, 128)], patterns=["tile-wise:64"], sparsities=[0.75])
+    weights = np.random.default_rng(0).standard_normal((512, 256), np.float32)
+    table = predict(weights, gpu="h200-sxm", tokens=128, pattern="tile-wise:64", engine="model", dtype="fp16")
+    expected = {p.kernel: p.seconds for p in table.predictions}
+    rows = [row for group in (cases[:1], cases[1:]) for row in predict_group(group)]
+    for case, row in zip(cases, rows, strict=True):
+        assert row["seconds"] == pytest.approx(expected[case.kernel], rel=1e-12)
+
+
+def test_a_rerun_computes_only_what_is_missing(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    cases = expand(**SMALL)
+    with SweepStore(tmp_path / "r.sqlite") as store:
+        first = run_sweep(cases[: len(cases) // 2], store, Counting())
+    executor = Counting()
+    with SweepStore(tmp_path / "r.sqlite") as store:
+        second = run_sweep(cases, store, executor)
+        third = run_sweep(cases, store, Counting())
+        rows = store.rows()
+    assert (first.computed, second.known, second.computed) == (22, 22, 22)
+    assert (third.known, third.computed) == (44, 0)
+    assert len(rows) == len(cases)
+    assert all((row["seconds"] is None) == (row["error"] is not None) for row in rows)
+
+
+def test_what_cannot_be_run_is_stored_with_its_reason(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    cases = expand(gpus=["t4"], shapes=[(64, 64, 64)], patterns=["2:4"], sparsities=[0.5])
+    with SweepStore(tmp_path / "r.sqlite") as store:
+        summary = run_sweep(cases, store, Counting())
+        errors = {row["kernel"]: row["error"] for row in store.rows()}
+    assert summary.refused == 1
+    assert errors["2:4"]
+    assert errors["csr"] is None
+
+
+def test_processes_give_what_one_thread_gives(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    cases = expand(**SMALL)
+    with SweepStore(tmp_path / "a.sqlite") as store, open_executor(workers=2) as executor:
+        run_sweep(cases, store, executor)
+        found = store.rows()
+    with SweepStore(tmp_path / "b.sqlite") as store:
+        run_sweep(cases, store, Counting())
+        assert store.rows() == found
+
+
+def test_results_of_a_killed_sweep_are_kept(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """A worker fails after three groups; what came before is there, and the rerun does the rest."""
+    cases = expand(**SMALL)
+
+    class Dying(Counting):
+        def submit(self, function, /, *arguments):  # type: ignore[no-untyped-def]
+            if self.groups == 3:
+                future = Future()  # type: ignore[var-annotated]
+                future.set_exception(RuntimeError("worker died"))
+                return future
+            return super().submit(function, *arguments)
+
+    with SweepStore(tmp_path / "r.sqlite") as store, contextlib.suppress(RuntimeError):
+        run_sweep(cases, store, Dying())
+    with SweepStore(tmp_path / "r.sqlite") as store:
+        kept = len(store.rows())
+        summary = run_sweep(cases, store, Counting())
+    assert 0 < kept < len(cases)
+    assert summary.known == kept
+    assert summary.computed == len(cases) - kept
+
+
+@pytest.mark.slow
+def test_a_dask_worker_that_is_killed_loses_nothing(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """A real scheduler and two workers as processes of their own; one is killed in the middle."""
+    pytest.importorskip("distributed")
+    port_file = tmp_path / "scheduler.json"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
+    command = "from distributed.cli.dask_{0} import main; main()".format
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", command("scheduler"), *SCHEDULER, "--scheduler-file", str(port_file)],
+            **quiet,
+        )
+    ]
+    try:
+        for _ in range(200):
+            if port_file.exists() and port_file.read_text().strip():
+                break
+            time.sleep(0.1)
+
+        address = json.loads(port_file.read_text())["address"].removeprefix("tcp://")
+        for _ in range(2):
+            arguments = [
+                f"tcp://{address}",
+                "--nworkers",
+                "1",
+                "--nthreads",
+                "1",
+                "--no-dashboard",
+                "--no-nanny",
+            ]
+            processes.append(subprocess.Popen([sys.executable, "-c", command("worker"), *arguments], **quiet))
+        cases = expand(**{**SMALL, "sparsities": [0.5, 0.6, 0.7, 0.75, 0.8, 0.9]})
+        victim = processes[1]
+
+        def kill_midway(stage: str, done: int, total: int) -> None:
+            if done * 4 > total and victim.poll() is None:
+                os.kill(victim.pid, signal.SIGKILL)
+
+        with SweepStore(tmp_path / "d.sqlite") as store, open_executor(f"dask://{address}") as executor:
+            summary = run_sweep(cases, store, executor, kill_midway)
+            found = store.rows()
+        assert victim.wait(10) == -signal.SIGKILL
+        assert summary.computed == len(set(cases))
+        with SweepStore(tmp_path / "one.sqlite") as store:
+            run_sweep(cases, store, Counting())
+            assert store.rows() == found
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def test_two_processes_may_write_one_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    cases = expand(**SMALL)
+    halves = [cases[::2], cases[1::2]]
+
+    def run(part):  # type: ignore[no-untyped-def]
+        with SweepStore(tmp_path / "r.sqlite") as store:
+            run_sweep(part, store, Counting())
+
+    SweepStore(tmp_path / "r.sqlite").__exit__(None, None, None)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(run, halves))
+    with SweepStore(tmp_path / "r.sqlite") as store:
+        assert len(store.rows()) == len(cases)
+
+
+def test_other_files_are_refused_and_left_alone(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    text = tmp_path / "text"
+    text.write_text("no database" * 100)
+    other = tmp_path / "other.sqlite"
+    with sqlite3.connect(other) as connection:
+        connection.execute("CREATE TABLE results (key TEXT)")
+    connection.close()
+    for path in (text, other, tmp_path / "nowhere" / "r.sqlite"):
+        before = path.read_bytes() if path.exists() else None
+        with pytest.raises(BadInput, match=r"results|SQLite"):
+            SweepStore(path)
+        assert (path.read_bytes() if path.exists() else None) == before
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"shapes": [(0, 1, 1)]}, "shape"),
+        ({"gpus": ["h900"]}, "h900"),
+        ({"patterns": ["tiles"]}, "tiles"),
+        ({"sparsities": [1.5]}, "sparsity"),
+        ({"engine": "oracle"}, "engine"),
+    ],
+)
+def test_bad_input(changed, told) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(BadInput, match=told):
+        expand(**{**SMALL, **changed})
+
+
+def test_an_executor_that_is_not_there_is_an_error_in_one_line() -> None:
+    pytest.importorskip("distributed")
+    for address in ("dask://127.0.0.1:9", "cluster"):
+        with pytest.raises(BadInput), open_executor(address):
+            pass
