@@ -122,12 +122,19 @@ def test_clusters_share_token_boxes():
     assert [(ins.multicast, ins.leader) for ins in boxes] == [(2, True)]
 
 
+def test_clusters_that_gather_share_the_weights_and_not_the_rows():
+    v = tile_variants(toy_gpu(compute_capability=90), "fp16", 256)[0]
+    step = [ins for p in warp_programs(v, "gather", multicast=2) for ins in p.step]
+    assert [ins.multicast for ins in step if ins.op is Op.COPY_A] == [2]
+    assert [ins.multicast for ins in step if ins.op is Op.GATHER_B] == [1]
+
+
 @pytest.mark.parametrize(
     ("capability", "order", "multicast", "message"),
     [
         (90, "spiral", 1, "k order must be one of gather, box, got 'spiral'"),
-        (90, "gather", 2, "multicast 2 needs a wgmma kernel that reads boxes, got wgmma gather"),
-        (80, "box", 2, "multicast 2 needs a wgmma kernel that reads boxes, got mma box"),
+        (80, "gather", 2, "multicast 2 needs a wgmma kernel, got mma gather"),
+        (80, "box", 2, "multicast 2 needs a wgmma kernel, got mma box"),
     ],
 )
 def test_what_no_kernel_does_is_refused(capability, order, multicast, message):

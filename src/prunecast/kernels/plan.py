@@ -94,6 +94,8 @@ class KernelPlan:
     programs : what its warps do, one entry per role; their warps add up to the block's threads
     tensor : `wgmma`, `mma`, `sparse-wgmma`, `sparse-mma`, or `none` for CUDA cores
     k_order : `gather` if kept columns are fetched row by row of B, `box` if B is read in contiguous slabs
+    cluster : neighbouring blocks that fetch their weights together, each an equal share that all of them get:
+        item j of the lists of blocks cluster * i to cluster * i + cluster - 1 has the same tile and k range
 
     Raises
     ------
@@ -113,6 +115,7 @@ class KernelPlan:
     programs: tuple[WarpProgram, ...]
     tensor: str
     k_order: str = "gather"
+    cluster: int = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "work", WorkList(*(frozen_int32(column) for column in self.work)))
@@ -156,6 +159,7 @@ class KernelPlan:
     def fingerprint(self) -> str:
         """First 16 hex digits of the SHA-256 of shape, map, work list, schedule and resources."""
         text = f"{self.kernel} {self.n} {self.dtype} {self.tensor} {self.schedule} {self.blocks} {self.shape}"
+        text += f" {self.cluster}" if self.cluster > 1 else ""
         digest = hashlib.sha256(f"{text} {self.resources} {self.tiles.fingerprint()}".encode())
         if self.inner is not None:
             digest.update(self.inner.fingerprint().encode())
@@ -184,6 +188,24 @@ def _check_work(plan: KernelPlan) -> None:
             f"{plan.kernel}: programs use {threads} threads, resources say {plan.resources.threads}"
         )
     _check_groups(plan)
+    _check_cluster(plan)
+
+
+def _check_cluster(plan: KernelPlan) -> None:
+    """The lists of a cluster's blocks differ in nothing but tokens and reduction groups."""
+    cluster, work, start = plan.cluster, plan.work, plan.work.block_start
+    if cluster == 1:
+        return
+    if cluster < 1 or plan.blocks % cluster or plan.schedule is Schedule.DYNAMIC:
+        schedule = plan.schedule.name.lower()
+        raise PlanDoesNotFit(f"{plan.kernel}: {plan.blocks} {schedule} blocks make no clusters of {cluster}")
+    lengths = np.diff(start)
+    block = np.repeat(np.arange(plan.blocks), lengths)
+    leader = start[block // cluster * cluster] + np.arange(work.tile.size) - start[block]
+    columns = (work.tile, work.k_start, work.k_stop, work.part, work.parts, work.owner)
+    same_lengths = np.all(lengths == np.repeat(lengths[::cluster], cluster))
+    if not same_lengths or any(np.any(column != column[leader]) for column in columns):
+        raise PlanDoesNotFit(f"{plan.kernel}: blocks of a cluster have different tiles or k ranges")
 
 
 def _check_items(plan: KernelPlan) -> None:

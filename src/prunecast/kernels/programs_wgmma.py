@@ -15,13 +15,16 @@ INDEX_BYTES = 4
 
 
 def wgmma_programs(variant: TileVariant, k_order: str, *, multicast: int = 1) -> tuple[WarpProgram, ...]:
-    """Producer and consumer. `multicast` blocks of a cluster share the token boxes of a `box` kernel."""
-    producer = _gatherer(variant) if k_order == "gather" else _boxer(variant, multicast)
+    """Producer and consumer. `multicast` blocks share boxes of tokens, or weights where rows are gathered."""
+    producer = _gatherer(variant, multicast) if k_order == "gather" else _boxer(variant, multicast)
     return (producer, _consumer(variant))
 
 
-def _gatherer(variant: TileVariant) -> WarpProgram:
-    """Gathers rows of B. A step's indices are loaded one step ahead, before the wait for the slot."""
+def _gatherer(variant: TileVariant, multicast: int) -> WarpProgram:
+    """Gathers rows of B. A step's indices are loaded one step ahead, before the wait for the slot.
+
+    Blocks of a cluster read a share of the weights each and pass it to all: every slot receives all of them.
+    """
     row_bytes = variant.shape.block_n * variant.element_bytes
     index_bytes = 16 * INDEX_BYTES // PRODUCER_WARPS
     gathers = copies(16 * row_bytes // PRODUCER_WARPS)
@@ -36,7 +39,9 @@ def _gatherer(variant: TileVariant) -> WarpProgram:
             # Four addresses of rows for each lane in a step of 64, and an offset for every copy
             Instruction(Op.ISSUE, issue=4 + gathers, per_k16=True),
             Instruction(Op.WAIT_EMPTY),
-            Instruction(Op.COPY_A, variant.weight_bytes_per_k16, per_k16=True, leader=True),
+            Instruction(
+                Op.COPY_A, variant.weight_bytes_per_k16, per_k16=True, leader=True, multicast=multicast
+            ),
             Instruction(Op.GATHER_B, row_bytes, gathers, per_k16=True),
         ),
     )

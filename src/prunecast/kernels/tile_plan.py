@@ -33,13 +33,16 @@ def demand_of(tiles: TileMap, n: int) -> Demand:
     return Demand(rows=tiles.rows_per_tile, kept=tiles.kept_per_tile, n=n)
 
 
-def items_of(tiles: TileMap, variant: TileVariant, n: int, gpu: GpuSpec) -> WorkList:
-    """One whole item per tile and token range, M fastest inside groups of token ranges."""
+def items_of(tiles: TileMap, variant: TileVariant, n: int, gpu: GpuSpec, *, cluster: int = 1) -> WorkList:
+    """One whole item per tile and token range, M fastest inside groups of token ranges.
+
+    With a cluster above 1 an item is that of all its blocks, for `prunecast.kernels.clusters` to spread.
+    """
     k16 = -(-tiles.kept_per_tile.astype(np.int64) // 16)
     packed = int(k16.sum()) * variant.weight_bytes_per_k16
-    range_count = -(-n // variant.shape.block_n)
-    order = raster(tiles.tile_count, range_count, ranges_together(packed, gpu))
-    return whole_items(tiles.kept_per_tile, order, n=n, block_n=variant.shape.block_n)
+    block_n = variant.shape.block_n * cluster
+    order = raster(tiles.tile_count, -(-n // block_n), ranges_together(packed, gpu))
+    return whole_items(tiles.kept_per_tile, order, n=n, block_n=block_n)
 
 
 def resident_blocks(variant: TileVariant, gpu: GpuSpec, items: int) -> int:
@@ -57,9 +60,16 @@ def tile_plan(
     *,
     k_order: str,
     multicast: int = 1,
+    cluster: int = 1,
     inner: ElementMap | None = None,
 ) -> KernelPlan:
-    """The plan of a tile kernel."""
+    """The plan of a tile kernel.
+
+    Parameters
+    ----------
+    multicast : blocks that share the boxes of B that a `box` kernel reads
+    cluster : blocks that share the weights of a `gather` kernel; the items are already spread over them
+    """
     return KernelPlan(
         kernel=kernel,
         n=n,
@@ -71,7 +81,8 @@ def tile_plan(
         blocks=assigned.blocks,
         shape=variant.shape,
         resources=variant.resources,
-        programs=warp_programs(variant, k_order, multicast=multicast),
+        programs=warp_programs(variant, k_order, multicast=max(multicast, cluster)),
         tensor=variant.tensor,
         k_order=k_order,
+        cluster=cluster,
     )

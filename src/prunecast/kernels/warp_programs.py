@@ -18,14 +18,13 @@ def warp_programs(variant: TileVariant, k_order: str, *, multicast: int = 1) -> 
     Parameters
     ----------
     k_order : one of `K_ORDERS`
-    multicast : blocks of a cluster that share token boxes; only wgmma kernels that read boxes have it
+    multicast : blocks of a cluster that share what all of them need, boxes of tokens or, in a kernel that
+        gathers, the weights; only wgmma kernels have it
     """
     if k_order not in K_ORDERS:
         raise BadInput(f"k order must be one of {', '.join(K_ORDERS)}, got {k_order!r}")
-    if multicast != 1 and (variant.style != "wgmma" or k_order != "box"):
-        raise BadInput(
-            f"multicast {multicast} needs a wgmma kernel that reads boxes, got {variant.style} {k_order}"
-        )
+    if multicast != 1 and variant.style != "wgmma":
+        raise BadInput(f"multicast {multicast} needs a wgmma kernel, got {variant.style} {k_order}")
     if variant.style == "wgmma":
         return wgmma_programs(variant, k_order, multicast=multicast)
     if variant.style == "mma":

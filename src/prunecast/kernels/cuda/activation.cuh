@@ -10,10 +10,13 @@
 #ifndef ACTIVATION
 #define ACTIVATION 0
 #endif
+#ifndef ACTIVATE_INLINE  // or __noinline__
+#define ACTIVATE_INLINE __forceinline__
+#endif
 
 using u32 = unsigned int;
 
-__device__ __forceinline__ float activate(float x) {
+__device__ ACTIVATE_INLINE float activate(float x) {
 #if ACTIVATION == 1
   return fmaxf(x, 0.0f);
 #elif ACTIVATION == 2
@@ -23,10 +26,10 @@ __device__ __forceinline__ float activate(float x) {
 #endif
 }
 
-__device__ __forceinline__ u32 pack(float even, float odd, float bias) {
+__device__ __forceinline__ u32 pack(float even, float odd, float bias_even, float bias_odd) {
 #if BIAS
-  even += bias;
-  odd += bias;
+  even += bias_even;
+  odd += bias_odd;
 #endif
   u32 both;
 #ifdef BF16
@@ -36,3 +39,5 @@ __device__ __forceinline__ u32 pack(float even, float odd, float bias) {
 #endif
   return both;
 }
+
+__device__ __forceinline__ u32 pack(float even, float odd, float bias) { return pack(even, odd, bias, bias); }

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 
 from prunecast.errors import BadInput
 from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, KernelBuildError, compile_cubin
+from prunecast.kernels.cuda.token_form import TOKEN_SHAPES, TOKEN_SOURCE, check_cluster, token_defines
 from prunecast.kernels.plan import KernelPlan
 
 __all__ = ["ACTIVATIONS", "ARCH", "build_fill", "build_tile_kernel", "check_form", "tile_defines"]
 
 ARCH = "sm_90a"
 ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2}
-_FORMS = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128))
+_FORMS = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128), *TOKEN_SHAPES)
 _SKEW_FROM_TOKENS = 128
 """A warpgroup's tokens from which both halves of its part are whole 64-token blocks."""
 
@@ -25,6 +26,7 @@ def check_form(plan: KernelPlan) -> None:
     if (shape.block_m, shape.block_n) not in _FORMS or shape.block_k != 64:
         known = ", ".join(f"{m} x {n}" for m, n in _FORMS)
         raise BadInput(f"{plan.kernel}: block shapes are {known}; the plan has {tuple(shape)}")
+    check_cluster(plan)
 
 
 def tile_defines(
@@ -48,6 +50,7 @@ def tile_defines(
         "PLAN_THREADS": resources.threads,
         "SKEW": int(part_tokens >= _SKEW_FROM_TOKENS),
         **_end_defines(plan.dtype, activation, bias=bias),
+        **(token_defines(plan) if _is_token_form(plan) else {}),
     }
     return {**defines, **(changes or {})}
 
@@ -59,18 +62,21 @@ def build_tile_kernel(plan: KernelPlan, defines: Mapping[str, int]) -> CompiledK
     ------
     KernelBuildError : as `compile_cubin`, or the registers differ from the plan's
     """
-    kernel = compile_cubin(
-        SOURCES / "tile_sm90.cu", ARCH, defines, allow_spills=bool(defines.get("GUARD", 0))
-    )
+    source = TOKEN_SOURCE if _is_token_form(plan) else "tile_sm90.cu"
+    kernel = compile_cubin(SOURCES / source, ARCH, defines, allow_spills=bool(defines.get("GUARD", 0)))
     if kernel.registers != plan.resources.registers_per_thread:
         wanted = plan.resources.registers_per_thread
-        raise KernelBuildError(f"tile_sm90.cu uses {kernel.registers} registers, the plan says {wanted}")
+        raise KernelBuildError(f"{source} uses {kernel.registers} registers, the plan says {wanted}")
     return kernel
 
 
 def build_fill(dtype: str, activation: str, *, bias: bool) -> CompiledKernel:
     """Compile the kernel that writes rows of C that lie in no tile."""
     return compile_cubin(SOURCES / "fill_rows.cu", ARCH, _end_defines(dtype, activation, bias=bias))
+
+
+def _is_token_form(plan: KernelPlan) -> bool:
+    return plan.shape[:2] in TOKEN_SHAPES
 
 
 def _end_defines(dtype: str, activation: str, *, bias: bool) -> dict[str, int]:

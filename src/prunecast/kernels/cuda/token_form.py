@@ -1,0 +1,29 @@
+"""The token form of the tile kernel: which plans run it, and with which defines.
+
+256 rows of weights by 128 tokens a block, tokens as the 64-row operand of wgmma (`tile_tokens_sm90.cu`),
+alone or in clusters of two blocks that share their weights.
+"""
+
+from prunecast.errors import BadInput
+from prunecast.kernels.plan import KernelPlan
+
+__all__ = ["CLUSTERS", "TOKEN_SHAPES", "TOKEN_SOURCE", "check_cluster", "token_defines"]
+
+TOKEN_SOURCE = "tile_tokens_sm90.cu"
+TOKEN_SHAPES = ((256, 128),)
+CLUSTERS = (1, 2)
+
+
+def check_cluster(plan: KernelPlan) -> None:
+    """Refuse clusters that no form of the kernel has, with `BadInput`."""
+    if plan.cluster != 1 and plan.shape[:2] not in TOKEN_SHAPES:
+        raise BadInput(
+            f"{plan.kernel}: blocks of {tuple(plan.shape)} run alone, the plan has {plan.cluster} together"
+        )
+    if plan.cluster not in CLUSTERS:
+        raise BadInput(f"{plan.kernel}: clusters have 1 or 2 blocks, the plan's have {plan.cluster}")
+
+
+def token_defines(plan: KernelPlan) -> dict[str, int]:
+    """Preprocessor names that this form has besides those of every form."""
+    return {"SKEW": 3, "CLUSTER": plan.cluster}
