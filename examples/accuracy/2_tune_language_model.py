@@ -14,10 +14,10 @@ from language import batches, build, losses, next_byte_loss, read_corpus, text_o
 from pruning import prune, statistics
 from safetensors.torch import load_file
 from settings import SEEDS, Case, Language
+from stored_maps import store
 from tuning import rate_at, train
 from workers import Work, run_cases
 
-from prunecast.codesign.schedule_files import tiles_of, write_tile_maps
 from prunecast.torch import Pruner
 from prunecast.torch.layers import as_matrix, prunable
 
@@ -63,9 +63,7 @@ def make_work(options: argparse.Namespace) -> Work:
     def work(case: Case) -> dict[str, Any]:
         start = time.perf_counter()
         pruned = prune(weights, case)
-        tiles = tiles_of(pruned.maps)
-        if tiles:
-            write_tile_maps(options.out / f"{case.name.replace(':', '_')}.tiles.npz", tiles)
+        store(options.out, case, pruned)
         found = {"mask_seconds": round(time.perf_counter() - start, 2), **statistics(weights, pruned)}
         return {**found, "runs": [tune(case, pruned.masks, seed) for seed in SEEDS[: options.seeds]]}
 

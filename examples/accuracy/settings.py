@@ -44,6 +44,7 @@ def cases(height: int, group: int, block: int) -> list[Case]:
         f"shuffled-block:{group}",
         f"tile-wise:{height}",
         f"tile-wise-2d:{height}",
+        f"apriori:{height}",
         f"tile-element:{height}",
         f"atp:{height}",
         f"atp-2d:{height}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,8 +32,8 @@ def make_optimizer(model: nn.Module, device: torch.device) -> torch.optim.AdamW:
 
 def train(
     model: nn.Module,
-    loss_of: Callable[[nn.Module, Tensor], Tensor],
-    batches: Iterable[Tensor],
+    loss_of: Callable[[nn.Module, Any], Tensor],
+    batches: Iterable[Any],
     rates: list[float],
     pruner: Pruner | None = None,
     watch: Callable[[int], None] | None = None,

@@ -268,3 +268,12 @@ def test_importing_the_package_does_not_import_torch():
     code = "import prunecast.torch, sys; sys.exit('torch' in sys.modules)"
     root = Path(__file__).resolve().parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, timeout=60).returncode == 0
+
+
+def test_matrices_are_copies():
+    from prunecast.torch.layers import as_matrix
+
+    weight = torch.ones(2, 2)
+    matrix = as_matrix(weight)
+    weight.zero_()
+    assert matrix.all()

@@ -41,10 +41,10 @@ def prunable(
 
 
 def as_matrix(tensor: torch.Tensor) -> ImportanceArray:
-    """The tensor (M, ...) as a float32 array (M, K) on the host; float64 stays float64."""
+    """A copy of the tensor (M, ...) as a float32 array (M, K) on the host; float64 stays float64."""
     matrix = tensor.detach().flatten(1)
     wide = matrix if matrix.dtype == torch.float64 else matrix.float()
-    array: ImportanceArray = wide.cpu().numpy()
+    array: ImportanceArray = wide.cpu().numpy().copy()
     return array
 
 

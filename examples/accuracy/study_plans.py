@@ -1,0 +1,85 @@
+"""Plans of a case: every way in which all its layers can be run, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from settings import Case, Digits, Language
+from stored_maps import Kept, restore
+
+from prunecast.codesign.candidates import kernels_of
+from prunecast.codesign.plans import plan_pruned
+from prunecast.errors import BadInput
+from prunecast.hardware import GpuSpec
+from prunecast.kernels import PLANNERS, KernelPlan
+from prunecast.patterns import parse_pattern
+
+DTYPE = "fp16"
+PIXELS = (64, 16, 4)
+"""Of an image in each stage of the residual network."""
+
+
+class Study(NamedTuple):
+    """One of the two models."""
+
+    name: str
+    cases: list[Case]
+
+
+STUDIES = {
+    "language": Study("language", Language.cases),
+    "digits": Study("digits", Digits.cases),
+}
+
+
+def tokens_of(study: str, layer: str) -> int:
+    """N of a layer: tokens, or images times the pixels of its output."""
+    if study == "language":
+        return Language.tokens
+    return Digits.images * PIXELS[int(layer.split(".")[1])]
+
+
+def ways(study: str, case: Case, folder: Path, gpu: GpuSpec) -> Iterator[tuple[str, list[KernelPlan]]]:
+    """A name and the plans of all layers, for each kernel that can run the case.
+
+    Elements beside tiles run after the tiles, in a launch of their own.
+    """
+    layers = restore(folder, case)
+    if not layers:
+        return
+    if case.pattern == "dense":
+        yield "dense", [_dense(study, name, kept, gpu) for name, kept in layers.items()]
+        return
+    for kernel in _kernels(case):
+        try:
+            yield (
+                kernel,
+                [plan for name, kept in layers.items() for plan in _plans(study, name, kept, kernel, gpu)],
+            )
+        except BadInput as error:
+            print(f"{case.name} on {kernel}: {error}")
+
+
+def _kernels(case: Case) -> list[str]:
+    """CSR only where nothing better runs the case."""
+    if case.pattern.startswith("tile-element"):
+        return ["tile-wise", "stspmm"]
+    able = kernels_of(parse_pattern(case.pattern).canonical)
+    return [kernel for kernel in able if kernel != "csr"] or ["csr"]
+
+
+def _dense(study: str, name: str, kept: Kept, gpu: GpuSpec) -> KernelPlan:
+    if kept.tiles is None:
+        raise BadInput(f"dense {name}: wanted a tile map, got none")
+    return PLANNERS["dense"](kept.tiles.m, kept.tiles.k, tokens_of(study, name), DTYPE, gpu)
+
+
+def _plans(study: str, name: str, kept: Kept, kernel: str, gpu: GpuSpec) -> list[KernelPlan]:
+    n = tokens_of(study, name)
+    if kept.tiles is not None and kept.elements is not None:
+        tiles = plan_pruned(kernel, kept.tiles, n=n, dtype=DTYPE, gpu=gpu)
+        return [tiles, plan_pruned("csr", kept.elements, n=n, dtype=DTYPE, gpu=gpu)]
+    whole = next(part for part in kept if part is not None)
+    return [plan_pruned(kernel, whole, n=n, dtype=DTYPE, gpu=gpu)]
