@@ -17,6 +17,8 @@ in `planners.py`.
 from prunecast.kernels.block_sparse import plan_block_sparse
 from prunecast.kernels.choose import Candidate
 from prunecast.kernels.compile import Operator, compile
+from prunecast.kernels.conv import im2col_bytes, implicit_plan
+from prunecast.kernels.conv_shape import ConvShape
 from prunecast.kernels.csr import plan_csr
 from prunecast.kernels.dense import plan_dense
 from prunecast.kernels.n_of_m import plan_sparse_tensor
@@ -31,12 +33,15 @@ __all__ = [
     "PLANNERS",
     "BlockShape",
     "Candidate",
+    "ConvShape",
     "KernelPlan",
     "Operator",
     "PlanDoesNotFit",
     "Schedule",
     "WorkList",
     "compile",
+    "im2col_bytes",
+    "implicit_plan",
     "plan_block_sparse",
     "plan_csr",
     "plan_dense",

@@ -75,6 +75,8 @@ def compile(
     home = COMPILERS.get(plan.kernel) or COMPILERS.get(plan.tensor)
     if home is None or plan.kernel in ("dense", "csr"):
         raise BadInput(f"no kernel runs plans of {plan.kernel} on {plan.tensor}; those are predicted only")
+    if plan.source is not None:
+        raise BadInput(f"{plan.kernel}: no kernel reads the input of a convolution; it is predicted only")
     try:
         found = getattr(import_module(home.module), home.name)
     except ImportError as missing:

@@ -13,6 +13,7 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import BlockResources
+from prunecast.kernels.conv_shape import ConvShape
 from prunecast.kernels.program import WarpProgram
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import IntArray, TileMap, frozen_int32
@@ -78,7 +79,7 @@ class WorkList(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KernelPlan:
-    """One launch of one kernel: C (M, N) = (A * mask) (M, K) @ B (K, N).
+    """One launch of one kernel: C (M, N) = (A * mask) (M, K) @ B (K, N), or a convolution with A as filters.
 
     Parameters
     ----------
@@ -94,6 +95,7 @@ class KernelPlan:
     programs : what its warps do, one entry per role; their warps add up to the block's threads
     tensor : `wgmma`, `mma`, `sparse-wgmma`, `sparse-mma`, or `none` for CUDA cores
     k_order : `gather` if kept columns are fetched row by row of B, `box` if B is read in contiguous slabs
+    source : the convolution whose input is read in place of B, or None where B is a matrix
     cluster : neighbouring blocks that fetch their weights together, each an equal share that all of them get:
         item j of the lists of blocks cluster * i to cluster * i + cluster - 1 has the same tile and k range
 
@@ -115,6 +117,7 @@ class KernelPlan:
     programs: tuple[WarpProgram, ...]
     tensor: str
     k_order: str = "gather"
+    source: ConvShape | None = None
     cluster: int = 1
 
     def __post_init__(self) -> None:
@@ -160,6 +163,7 @@ class KernelPlan:
         """First 16 hex digits of the SHA-256 of shape, map, work list, schedule and resources."""
         text = f"{self.kernel} {self.n} {self.dtype} {self.tensor} {self.schedule} {self.blocks} {self.shape}"
         text += f" {self.cluster}" if self.cluster > 1 else ""
+        text += f" {self.source}" if self.source is not None else ""
         digest = hashlib.sha256(f"{text} {self.resources} {self.tiles.fingerprint()}".encode())
         if self.inner is not None:
             digest.update(self.inner.fingerprint().encode())
@@ -189,6 +193,8 @@ def _check_work(plan: KernelPlan) -> None:
         )
     _check_groups(plan)
     _check_cluster(plan)
+    if plan.source is not None and (plan.source.k, plan.source.n) != (plan.k, plan.n):
+        raise PlanDoesNotFit(f"{plan.kernel}: K and N of a convolution differ from the plan's")
 
 
 def _check_cluster(plan: KernelPlan) -> None:

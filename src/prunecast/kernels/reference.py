@@ -23,13 +23,14 @@ def run_reference(plan: KernelPlan, a: Matrix, b: Matrix) -> npt.NDArray[np.floa
     Parameters
     ----------
     a : (M, K) weights
-    b : (K, N) activations
+    b : (K, N) activations; of a convolution its input, see `ConvShape.rows_of_input`
 
     Raises
     ------
     BadInput : a shape differs from the plan's
     """
     _check("A", a, (plan.m, plan.k))
+    b = b if plan.source is None else plan.source.rows_of_input(b)
     _check("B", b, (plan.k, plan.n))
     from prunecast.kernels.reference_loops import Items, multiply_items, sum_groups  # numba is slow to import
 

@@ -10,7 +10,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import DTYPE_BYTES, KernelPlan, Schedule
 from prunecast.models.amounts import Amounts
 from prunecast.models.loops import fetch_again
-from prunecast.models.terms import Quantity
+from prunecast.models.terms import FloatArray, Quantity
 
 __all__ = ["Traffic", "plan_traffic"]
 
@@ -24,7 +24,8 @@ class Traffic:
     Parameters
     ----------
     flops : 2 * kept elements of A * tokens
-    a_bytes, b_bytes, index_bytes : packed weights, used rows of B and column indices, each read once
+    a_bytes, b_bytes, index_bytes : packed weights, used rows of B and column indices, each read once; of a
+        convolution without B, the used channels of the input
     c_bytes : C, written once
     read_again_bytes : A and B that DRAM delivers again because L2 has lost them
     l2_bytes : through L2, reads and writes, a multicast counted once
@@ -59,33 +60,58 @@ def plan_traffic(plan: KernelPlan, amounts: Amounts, gpu: GpuSpec, resident_bloc
 
     A valid plan covers every tile for every token once, so the pieces of A that the items of one token
     range read, weighted with the range's share of the tokens, add up to A read once; of B the rows count
-    that any tile keeps. Partial sums stay in L2.
+    that any tile keeps, of a convolution's input the channels. Partial sums stay in L2.
     """
     total = amounts.total(plan.blocks)
-    used_columns = _used_columns(plan)
+    read = _rows_read(plan)
     weight = amounts.tokens / plan.n
     return Traffic(
         flops=2.0 * plan.density * plan.m * plan.k * plan.n,
         a_bytes=float(amounts.items[:, Quantity.A] @ weight),
-        b_bytes=float(used_columns * plan.n * DTYPE_BYTES[plan.dtype]),
+        b_bytes=read.rows * read.bytes_per_token * plan.n,
         index_bytes=float(amounts.items[:, Quantity.INDEX] @ weight),
         c_bytes=float(total[Quantity.C]),
-        read_again_bytes=_read_again_bytes(plan, amounts, gpu, max(used_columns, 1), resident_blocks),
+        read_again_bytes=_read_again_bytes(plan, amounts, gpu, read, resident_blocks),
         l2_bytes=float(total[Quantity.L2]),
     )
 
 
-def _used_columns(plan: KernelPlan) -> int:
-    """Columns of A that any tile keeps: the rows of B that are read."""
+class _RowsRead(NamedTuple):
+    """Rows of B, or channels of the input of a convolution, that any tile reads."""
+
+    rows: int
+    bytes_per_token: float
+    """Of one row or channel, for one column of C."""
+    columns_per_row: int
+    """Columns of A that read the same row or channel."""
+
+    def share(self, columns: npt.NDArray[np.int32]) -> FloatArray:
+        """(items,): share of the rows that an item reads; its columns are taken as drawn at random."""
+        if self.columns_per_row == 1:
+            return columns / max(self.rows, 1)
+        return np.asarray(1.0 - (1.0 - 1.0 / max(self.rows, 1)) ** columns)
+
+
+def _rows_read(plan: KernelPlan) -> _RowsRead:
+    element_bytes = DTYPE_BYTES[plan.dtype]
+    if plan.source is None:
+        return _RowsRead(_used(plan.tiles.column_index, plan.k, plan), float(element_bytes), 1)
+    taps, channels = plan.source.taps, plan.source.channels
+    used = _used(plan.tiles.column_index // taps, channels, plan)
+    return _RowsRead(used, element_bytes * plan.source.source_ratio, taps)
+
+
+def _used(index: npt.NDArray[np.integer], size: int, plan: KernelPlan) -> int:
+    """Different numbers below `size` in `index`."""
     if int(plan.tiles.kept_per_tile.max(initial=0)) == plan.k:
-        return plan.k
-    used = np.zeros(plan.k, np.bool_)
-    used[plan.tiles.column_index] = True
+        return size
+    used = np.zeros(size, np.bool_)
+    used[index] = True
     return int(np.count_nonzero(used))
 
 
 def _read_again_bytes(
-    plan: KernelPlan, amounts: Amounts, gpu: GpuSpec, used: int, resident_blocks: int
+    plan: KernelPlan, amounts: Amounts, gpu: GpuSpec, read: _RowsRead, resident_blocks: int
 ) -> float:
     """Bytes of A and B that fall out of L2 between two uses.
 
@@ -99,7 +125,8 @@ def _read_again_bytes(
     """
     items, work = amounts.items, plan.work
     weight = amounts.tokens / plan.n
-    footprint = items[:, Quantity.A] @ weight + used * plan.n * DTYPE_BYTES[plan.dtype]
+    bytes_per_token = max(read.rows, 1) * read.bytes_per_token
+    footprint = items[:, Quantity.A] @ weight + plan.n * bytes_per_token
     if footprint <= gpu.l2_usable_bytes or not plan.item_count:
         return 0.0
     order = _order_of(plan, resident_blocks)
@@ -111,8 +138,8 @@ def _read_again_bytes(
         a_key,
         b_key,
         items[:, Quantity.A],
-        used * amounts.tokens * DTYPE_BYTES[plan.dtype],
-        (work.k_stop - work.k_start) / used,
+        bytes_per_token * amounts.tokens,
+        read.share(work.k_stop - work.k_start),
         float(gpu.l2_usable_bytes),
         int(a_key.max()) + 1,
         int(b_key.max()) + 1,

@@ -10,6 +10,7 @@ from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import engine
+from prunecast.simulator.source_rows import pixels_per_output, rows_of_source
 
 __all__ = ["Lowered", "lower"]
 
@@ -154,7 +155,7 @@ def _work(plan: KernelPlan, coarse: int) -> engine.Work:
     tile_steps = -(-tiles.kept_per_tile // block_k)
     step_base = np.concatenate(([0], np.cumsum(tile_steps, dtype=np.int64)))
     a_ways = _a_ways(plan)
-    panel = 1 if plan.tensor != "none" else ROWS_PER_PANEL
+    panel = (1 if plan.tensor != "none" else ROWS_PER_PANEL) * pixels_per_output(plan)
     token_blocks = -(-plan.n // shape.block_n)
     gather_base = int(step_base[-1]) * a_ways
     box_base = gather_base + -(-plan.k // panel) * token_blocks
@@ -164,7 +165,7 @@ def _work(plan: KernelPlan, coarse: int) -> engine.Work:
         item=_items(plan, step_base, block_k),
         first_item=_first_items(plan),
         next_item=_next_items(plan),
-        column=tiles.column_index,
+        column=rows_of_source(plan, block_k),
         panel=panel,
         token_blocks=token_blocks,
         gather_base=gather_base,
