@@ -1,0 +1,203 @@
+"""Joins what a study has found into one record, one table and one plot."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from settings import SPARSITIES
+from study_plans import STUDIES
+
+STYLE = {"svg.hashsalt": "accuracy", "svg.fonttype": "none", "font.size": 9}
+SCORE = {"language": "validation_loss", "digits": "loss"}
+LABEL = {"language": "validation loss (nats/byte)", "digits": "held-out loss (nats)"}
+COLOURS = {0.0: "black", 0.5: "tab:blue", 0.75: "tab:orange", 0.9: "tab:green"}
+
+
+class Row(NamedTuple):
+    """One case as tables show it; None where there is nothing to show."""
+
+    case: str
+    target: float
+    score: float
+    """Mean over the seeds."""
+    spread: float
+    """Highest minus lowest of the seeds."""
+    accuracy: float | None
+    before: float
+    """Score before any tuning."""
+    retained: float
+    worst_imbalance: float | None
+    kernel: str | None
+    predicted_us: float | None
+    """On the H200, by the kernel that is predicted to be fastest."""
+    predicted_a100_us: float | None
+    measured_kernel: str | None
+    measured_us: float | None
+    """On the H200, by the kernel that was fastest."""
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--study", choices=STUDIES, required=True)
+    parser.add_argument("--record", type=Path, required=True, help="a JSON file, read and written again")
+    parser.add_argument("--add", type=Path, nargs="*", default=[], help="JSON files of the other scripts")
+    parser.add_argument("--docs", type=Path, required=True, help="folder of STUDY.md and STUDY.svg")
+    return parser.parse_args()
+
+
+def joined(record: dict[str, Any], parts: list[Path]) -> dict[str, Any]:
+    """The record with the outcome of other scripts under `train`, `tuned`, `predicted` and `measured`."""
+    for path in parts:
+        part = json.loads(path.read_text(encoding="utf-8"))
+        marks = {"curve": "train", "gpus": "predicted", "turns": "measured"}
+        kind = next((kind for mark, kind in marks.items() if mark in part), "tuned")
+        record[kind] = part
+    return record
+
+
+def rows_of(study: str, record: dict[str, Any]) -> list[Row]:
+    """One row per case that was tuned, in the order of the settings."""
+    tuned = {case["case"]: case for case in record["tuned"]["cases"] if "failed" not in case}
+    return [
+        _row(study, case.name, case.target, tuned[case.name], record)
+        for case in STUDIES[study].cases
+        if case.name in tuned
+    ]
+
+
+def _row(study: str, name: str, target: float, tuned: dict[str, Any], record: dict[str, Any]) -> Row:
+    runs = tuned["runs"]
+    scores = [run[SCORE[study]] for run in runs]
+    facts = tuned if "retained_importance" in tuned else _mean_facts(runs)
+    predicted = record.get("predicted", {}).get("gpus", {})
+    fastest = _fastest(predicted.get("h200-sxm", {}).get(name, {}))
+    measured = record.get("measured", {}).get("cases", {}).get(name, {})
+    seen = _fastest({kernel: one["us"] for kernel, one in measured.items()})
+    return Row(
+        case=name.split("@")[0],
+        target=target,
+        score=float(np.mean(scores)),
+        spread=max(scores) - min(scores),
+        accuracy=float(np.mean([run["accuracy"] for run in runs])) if "accuracy" in runs[0] else None,
+        before=float(np.mean([run.get("before", run.get("loss_before")) for run in runs])),
+        retained=facts["retained_importance"],
+        worst_imbalance=facts["worst_imbalance"],
+        kernel=fastest[0],
+        predicted_us=fastest[1],
+        predicted_a100_us=_fastest(predicted.get("a100-sxm4-80gb", {}).get(name, {}))[1],
+        measured_kernel=seen[0],
+        measured_us=seen[1],
+    )
+
+
+def _mean_facts(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    uneven = [run["worst_imbalance"] for run in runs if run["worst_imbalance"] is not None]
+    return {
+        "retained_importance": float(np.mean([run["retained_importance"] for run in runs])),
+        "worst_imbalance": max(uneven) if uneven else None,
+    }
+
+
+def _fastest(times: dict[str, float]) -> tuple[str | None, float | None]:
+    return min(times.items(), key=lambda item: item[1]) if times else (None, None)
+
+
+def table(study: str, rows: list[Row]) -> str:
+    """Markdown, one block of lines per sparsity; the dense model on top of each."""
+    digits = study == "digits"
+    head = ["pattern", "loss after", "spread", *(["accuracy %"] if digits else []), "loss before"]
+    head += ["kept importance %", "worst imbalance", "H200 us", "kernel", "A100 us", "measured H200 us"]
+    lines = []
+    for sparsity in SPARSITIES:
+        lines += [f"### {sparsity:.0%} pruned", "", _line(head), _line(["---"] * len(head))]
+        chosen = [row for row in rows if row.target in (0.0, sparsity)]
+        chosen.sort(key=lambda row: (row.target > 0, row.score))
+        lines += [_line(_cells(row, digits=digits)) for row in chosen] + [""]
+    return "\n".join(lines)
+
+
+def _cells(row: Row, *, digits: bool) -> list[str]:
+    measured = "" if row.measured_us is None else f"{row.measured_us:.1f} ({row.measured_kernel})"
+    return [
+        row.case,
+        f"{row.score:.4f}",
+        f"{row.spread:.4f}",
+        *([f"{100 * (row.accuracy or 0):.2f}"] if digits else []),
+        f"{row.before:.3f}",
+        f"{100 * row.retained:.1f}",
+        "" if row.worst_imbalance is None else f"{row.worst_imbalance:.3f}",
+        "" if row.predicted_us is None else f"{row.predicted_us:.1f}",
+        row.kernel or "",
+        "" if row.predicted_a100_us is None else f"{row.predicted_a100_us:.1f}",
+        measured,
+    ]
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def draw(study: str, rows: list[Row]) -> Figure:
+    """Loss against time: predictions as dots, measurements as crosses, the best of all on a line."""
+    figure = Figure(figsize=(8.0, 5.2), layout="constrained")
+    axes = figure.add_subplot(xlabel="all pruned layers on an H200 (us)", ylabel=LABEL[study], xscale="log")
+    for row in rows:
+        colour = COLOURS[row.target]
+        if row.predicted_us is not None:
+            axes.plot(row.predicted_us, row.score, "o", color=colour, markersize=4)
+            axes.annotate(
+                row.case,
+                (row.predicted_us, row.score),
+                fontsize=5.5,
+                xytext=(3, 2),
+                textcoords="offset points",
+            )
+        if row.measured_us is not None:
+            axes.plot(row.measured_us, row.score, "x", color=colour, markersize=5)
+    front = _front(rows)
+    axes.plot(
+        [row.predicted_us for row in front],
+        [row.score for row in front],
+        color="grey",
+        linewidth=0.8,
+        zorder=0,
+    )
+    for sparsity, colour in COLOURS.items():
+        axes.plot([], [], "o", color=colour, label=f"{sparsity:.0%} pruned" if sparsity else "dense")
+    axes.plot([], [], "x", color="grey", label="measured")
+    axes.legend(frameon=False)
+    axes.grid(alpha=0.3)
+    return figure
+
+
+def _front(rows: list[Row]) -> list[Row]:
+    """Rows with a prediction that no other row beats in both time and score."""
+    timed = sorted((row for row in rows if row.predicted_us), key=lambda row: row.predicted_us or 0.0)
+    front: list[Row] = []
+    for row in timed:
+        if not front or row.score < front[-1].score:
+            front.append(row)
+    return front
+
+
+def main() -> None:
+    options = parse_options()
+    known = json.loads(options.record.read_text(encoding="utf-8")) if options.record.exists() else {}
+    record = joined(known, options.add)
+    options.record.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    rows = rows_of(options.study, record)
+    (options.docs / f"{options.study}_table.md").write_text(table(options.study, rows), encoding="utf-8")
+    with matplotlib.rc_context(STYLE):
+        canvas = FigureCanvasSVG(draw(options.study, rows))
+        canvas.print_svg(options.docs / f"{options.study}.svg", metadata={"Date": None, "Creator": None})
+
+
+if __name__ == "__main__":
+    main()
