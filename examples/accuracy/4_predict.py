@@ -27,13 +27,10 @@ def parse_options() -> argparse.Namespace:
 def predict_on(gpu: str, options: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Case -> kernel -> microseconds of all layers."""
     engine = Engine(name=options.engine, gpu=load_gpu(gpu))
-    started = {
-        case.name: {
-            kernel: [engine.start(plan) for plan in plans]
-            for kernel, plans in ways(options.study, case, options.maps, engine.gpu)
-        }
-        for case in STUDIES[options.study].cases
-    }
+    started: dict[str, dict[str, list[Future[Outcome]]]] = {}
+    for case in STUDIES[options.study].cases:
+        for kernel, plans in ways(options.study, case, options.maps, engine.gpu):
+            started.setdefault(case.name, {})[kernel] = [engine.start(plan) for plan in plans]
     return {
         case: {kernel: _us(runs) for kernel, runs in kernels.items()} for case, kernels in started.items()
     }

@@ -1,0 +1,80 @@
+"""The folder of a pruned model: what is written is read back, and bad input leaves nothing behind."""
+
+import json
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from safetensors.numpy import load_file
+
+from prunecast.codesign.schedule_files import read_tile_maps, tiles_of, write_pruned, write_tile_maps
+from prunecast.errors import BadInput
+from prunecast.patterns import parse_pattern
+
+
+def pruned(pattern, seed=0, shape=(48, 64), sparsity=0.75):
+    rule = parse_pattern(pattern)
+    scores = np.random.default_rng(seed).random(shape).astype(np.float32)
+    mask = rule.prune({"": scores}, sparsity)[""]
+    return np.where(mask, scores, np.float32(0)), rule.map(mask)
+
+
+@given(seed=st.integers(0, 10**6), sparsity=st.floats(0.1, 0.9))
+@settings(max_examples=15, deadline=None)
+@pytest.mark.parametrize("pattern", ["tile-wise:16", "tile-wise-2d:16", "shuffled-block:16", "dense-block:4"])
+def test_tile_maps_come_back_as_they_were(pattern, seed, sparsity, tmp_path_factory):
+    _, kept = pruned(pattern, seed, sparsity=sparsity)
+    path = tmp_path_factory.mktemp("maps") / "tiles.npz"
+    write_tile_maps(path, {"a.weight": kept, "b/c": kept})
+    found = read_tile_maps(path)
+    assert list(found) == ["a.weight", "b/c"]
+    assert found["b/c"].fingerprint() == kept.fingerprint()
+    assert found["b/c"].pattern == kept.pattern
+
+
+def test_the_folder_holds_weights_recipe_and_tiles(tmp_path):
+    weights, kept = pruned("tile-wise:16")
+    folder = write_pruned(tmp_path / "out", {"w": weights}, {"w": kept}, {"pattern": "tile-wise:16"})
+    assert sorted(file.name for file in folder.iterdir()) == [
+        "recipe.json",
+        "tiles.npz",
+        "weights.safetensors",
+    ]
+    assert np.array_equal(load_file(folder / "weights.safetensors")["w"], weights)
+    recipe = json.loads((folder / "recipe.json").read_text())
+    assert recipe == {"pattern": "tile-wise:16", "weights": "weights.safetensors", "tiles": "tiles.npz"}
+
+
+def test_without_tiles_there_is_no_tile_file(tmp_path):
+    weights, kept = pruned("unstructured")
+    folder = write_pruned(tmp_path / "out", {"w": weights}, {"w": kept}, {})
+    assert not (folder / "tiles.npz").exists()
+    assert json.loads((folder / "recipe.json").read_text())["tiles"] is None
+
+
+def test_nested_maps_give_their_tiles():
+    _, nested = pruned("tvw:16")
+    _, elements = pruned("unstructured")
+    assert tiles_of({"nested": nested, "elements": elements}) == {"nested": nested.tiles}
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+    weights, kept = pruned("tile-wise:16")
+    with pytest.raises(BadInput, match="cannot write"):
+        write_pruned(tmp_path / "no" / "out", {"w": weights}, {"w": kept}, {})
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match="cannot write"):
+        write_pruned(tmp_path / "file", {"w": weights}, {"w": kept}, {})
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_files_that_are_no_tile_maps_are_refused(tmp_path):
+    with pytest.raises(BadInput, match="cannot read tile maps"):
+        read_tile_maps(tmp_path / "missing.npz")
+    (tmp_path / "text.npz").write_text("no archive")
+    with pytest.raises(BadInput, match="cannot read tile maps"):
+        read_tile_maps(tmp_path / "text.npz")
+    np.savez(tmp_path / "half.npz", **{"w/shape": np.array([2, 2])})
+    with pytest.raises(BadInput, match="cannot read tile maps"):
+        read_tile_maps(tmp_path / "half.npz")

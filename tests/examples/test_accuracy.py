@@ -1,0 +1,128 @@
+"""The accuracy studies: maps that travel mean what they did, and the scripts run from end to end in small."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "examples" / "accuracy"
+RECORDS = ROOT / "benchmarks" / "measured"
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    """The folder of the scripts as they see it themselves."""
+    monkeypatch.syspath_prepend(SCRIPTS)
+    monkeypatch.setenv("ACCURACY_TINY", "")
+    for name in ("settings", "pruning", "stored_maps", "study_plans"):
+        sys.modules.pop(name, None)
+    yield
+    for name in ("settings", "pruning", "stored_maps", "study_plans"):
+        sys.modules.pop(name, None)
+
+
+def weights():
+    rng = np.random.default_rng(0)
+    return {
+        "up": rng.normal(size=(128, 64)).astype(np.float32),
+        "down": rng.normal(size=(64, 128)).astype(np.float32),
+    }
+
+
+@pytest.mark.parametrize("pattern", ["tile-wise:32", "shuffled-block:32", "atp-2d:32", "dense-block:4"])
+def test_tile_maps_are_stored_whole(scripts, pattern, tmp_path):
+    from pruning import prune
+    from settings import Case
+    from stored_maps import restore, store
+
+    case = Case(pattern, 0.75, 0.75)
+    pruned = prune(weights(), case)
+    store(tmp_path, case, pruned)
+    for name, kept in restore(tmp_path, case).items():
+        assert kept.tiles.fingerprint() == pruned.maps[name].fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "sparsity"), [("unstructured", 0.75), ("balanced:16", 0.75), ("2:4", None)]
+)
+def test_single_elements_are_drawn_anew_with_the_counts_of_every_row(scripts, pattern, sparsity, tmp_path):
+    from pruning import prune
+    from settings import Case
+    from stored_maps import restore, store
+
+    case = Case(pattern, sparsity, 0.75)
+    pruned = prune(weights(), case)
+    store(tmp_path, case, pruned)
+    for name, kept in restore(tmp_path, case).items():
+        assert np.array_equal(kept.elements.kept_per_row, pruned.maps[name].kept_per_row)
+
+
+def test_tiles_with_two_of_four_inside_come_back_as_such(scripts, tmp_path):
+    from pruning import prune
+    from settings import Case
+    from stored_maps import restore, store
+
+    case = Case("tvw:32", 0.75, 0.75)
+    pruned = prune(weights(), case)
+    store(tmp_path, case, pruned)
+    for name, kept in restore(tmp_path, case).items():
+        assert kept.nested.tiles.fingerprint() == pruned.maps[name].tiles.fingerprint()
+        assert kept.nested.density == pytest.approx(pruned.maps[name].density, abs=0.02)
+
+
+def test_the_statistics_are_those_of_all_layers_together(scripts):
+    from pruning import prune, statistics
+    from settings import Case
+
+    found = statistics(weights(), prune(weights(), Case("tile-wise:32", 0.75, 0.75)))
+    assert found["sparsity"] == pytest.approx(0.75, abs=0.01)
+    assert 0.25 < found["retained_importance"] < 0.5
+    assert found["worst_imbalance"] >= found["mean_imbalance"] >= 1.0
+
+
+@pytest.mark.slow
+def test_the_scripts_run_from_end_to_end(tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("sklearn")
+    environment = {**os.environ, "ACCURACY_TINY": "1", "PYTHONPATH": str(ROOT / "src")}
+
+    def run(script, *arguments):
+        command = [sys.executable, str(SCRIPTS / script), *map(str, arguments)]
+        subprocess.run(command, env=environment, check=True, timeout=600, capture_output=True)
+
+    cpu = ("--device", "cpu", "--processes", "1", "--only", "dense@,atp:,tile-wise:")
+    run("1_train_language_model.py", "--out", tmp_path, "--device", "cpu")
+    run(
+        "2_tune_language_model.py",
+        "--weights",
+        tmp_path / "weights.safetensors",
+        "--out",
+        tmp_path / "lm",
+        *cpu,
+    )
+    run("3_digits.py", "--out", tmp_path / "digits", *cpu)
+    for study, folder in (("language", "lm"), ("digits", "digits")):
+        predicted = tmp_path / f"{study}_predicted.json"
+        run(
+            "4_predict.py",
+            "--study",
+            study,
+            "--maps",
+            tmp_path / folder,
+            "--out",
+            predicted,
+            "--engine",
+            "model",
+        )
+        record = tmp_path / f"{study}.json"
+        added = ("--add", tmp_path / folder / "tuned.json", predicted)
+        run("6_report.py", "--study", study, "--record", record, "--docs", tmp_path, *added)
+        found = json.loads(record.read_text())
+        assert not any("failed" in case for case in found["tuned"]["cases"])
+        assert (tmp_path / f"{study}.svg").exists()
+        assert "| atp:" in (tmp_path / f"{study}_table.md").read_text()
