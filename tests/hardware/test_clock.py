@@ -43,15 +43,22 @@ class TestMeasuredH200:
     def test_line_between_two_points(self):
         assert clock_mhz(self.gpu, 0.85, 0.0, "burst") == pytest.approx((1755 + 1675) / 2)
 
-    @pytest.mark.parametrize("duty", [0.83, 0.855, 0.88])
-    def test_tile_kernel(self, duty):
-        # 48 B/clk/SM from L2 at full duty; read: 1470 to 1580 MHz in burst, 1230 to 1350 MHz sustained.
-        assert 1470 < clock_mhz(self.gpu, duty, 48 * duty, "burst") < 1580
-        assert 1230 < clock_mhz(self.gpu, duty, 48 * duty, "sustained") < 1350
-
-    @pytest.mark.parametrize(("duty", "read", "within"), [(0.58, 1680, 0.01), (0.69, 1560, 0.03)])
-    def test_first_forms_of_the_tile_kernel(self, duty, read, within):
-        assert clock_mhz(self.gpu, duty, 48 * duty, "burst") == pytest.approx(read, rel=within)
+    @pytest.mark.parametrize(
+        ("duty", "l2", "dram", "read"),
+        [
+            (0.85, 41.3, 5.0, 1523),
+            (0.83, 40.8, 5.9, 1474),
+            (0.80, 40.1, 3.4, 1502),
+            (0.55, 30.8, 6.6, 1683),
+            (0.29, 23.6, 13.1, 1783),
+            (0.88, 29.2, 5.5, 1504),
+        ],
+    )
+    def test_products_in_bursts(self, duty, l2, dram, read):
+        # Tile kernel, the last one cuBLAS; the rule's mean error over 235 such products is 1.8 %, nine of ten lie within 4 %.
+        traffic = {"l2_bytes_per_clk_per_sm": l2, "dram_bytes_per_clk_per_sm": dram}
+        found_hz = sm_clock_hz(self.gpu, tensor_duty=duty, state="burst", **traffic)
+        assert found_hz / 1e6 == pytest.approx(read, rel=0.04)
 
     def test_sparse_product(self):
         # 10 % density, tensor duty about 0.55; read: 1650 to 1800 MHz.
@@ -106,7 +113,7 @@ def test_past_the_table_it_goes_on_with_the_last_slope():
     gpu = GPUS["h200-sxm"]
     last, before = gpu.clock_activity[-1], gpu.clock_activity[-2]
     beyond = clock_mhz(gpu, 2 * last - before, 0.0, "burst")
-    assert beyond == pytest.approx(2 * 1525 - 1622)
+    assert beyond == pytest.approx(2 * 1410 - 1622)
 
 
 def test_unknown_state():

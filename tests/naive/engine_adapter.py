@@ -43,13 +43,18 @@ def _machine(machine: Machine, kernel: Kernel) -> engine.Machine:
         policy=POLICIES.index(machine.policy),
         block_start=machine.block_start,
         barrier_latency=machine.barrier_latency,
+        sync_latency=machine.sync_latency,
+        signal_latency=machine.signal_latency,
         tensor_latency=machine.tensor_latency,
         shared_latency=machine.shared_latency,
         l2_latency=machine.l2_latency,
+        store_latency=machine.store_latency,
         dram_latency=machine.dram_latency,
         port_ticks=machine.port_ticks_per_kib,
+        store_ticks=machine.store_ticks_per_kib,
         shared_ticks=machine.shared_ticks_per_kib,
         l2_ticks=machine.l2_ticks_per_kib,
+        l2_store_ticks=machine.l2_store_ticks_per_kib,
         dram_ticks=machine.dram_ticks_per_kib,
         l2_capacity=machine.l2_capacity,
         max_cycles=LONGEST_RUN_CYCLES,
@@ -116,6 +121,7 @@ def _work(machine: Machine, kernel: Kernel, work: Work) -> engine.Work:
     features = 1 + max((column for columns in work.columns for column in columns), default=0)
     gather_base = sum(steps) * ways
     box_base = gather_base + math.ceil(features / machine.panel) * token_blocks
+    index_base = box_base + math.ceil(features / kernel.block_k) * token_blocks
     return engine.Work(
         schedule=int(work.schedule),
         blocks=work.blocks,
@@ -127,8 +133,9 @@ def _work(machine: Machine, kernel: Kernel, work: Work) -> engine.Work:
         token_blocks=token_blocks,
         gather_base=gather_base,
         box_base=box_base,
+        index_base=index_base,
         a_ways=ways,
-        segments=box_base + math.ceil(features / kernel.block_k) * token_blocks,
+        segments=index_base + gather_base,
         groups=1 + max((item.group for item in work.items), default=-1),
     )
 

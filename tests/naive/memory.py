@@ -40,6 +40,14 @@ class Memory:
             self.l2.charge(cycle, byte_cost(l2_size, self.machine.l2_ticks_per_kib)),
         )
 
+    def take_stores(self, sm: Sm, cycle: int, size: int) -> int:
+        """The cycle in which store port and L2 have taken so many bytes."""
+        self.l2_bytes += size
+        return max(
+            sm.store.charge(cycle, byte_cost(size, self.machine.store_ticks_per_kib)),
+            self.l2.charge(cycle, byte_cost(size, self.machine.l2_store_ticks_per_kib)),
+        )
+
     def through_dram(self, cycle: int, size: int) -> int:
         """The cycle in which DRAM has passed so many bytes."""
         self.dram_bytes += size
@@ -68,11 +76,10 @@ class Memory:
     def segments_of(self, todo: Todo, warp: Warp) -> list[tuple[Key, int]]:
         """The segments that a copy or load touches, with their sizes."""
         item, op = todo.run.item, todo.code.op
-        if op == Op.LOAD_INDEX:
-            return []
-        if op in (Op.COPY_A, Op.LOAD_A):
+        if op in (Op.COPY_A, Op.LOAD_A, Op.LOAD_INDEX):
             step = item.k_start // self.kernel.block_k + todo.step
-            return [(("A", item.tile, step, warp.rank), todo.amount)]
+            name = "index" if op == Op.LOAD_INDEX else "A"
+            return [((name, item.tile, step, warp.rank), todo.amount)]
         if op == Op.COPY_B:
             box = todo.columns[0] // self.kernel.block_k
             return [(("box of B", box, item.token_start, 0), self.bytes_of(todo, warp))]

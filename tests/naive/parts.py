@@ -56,7 +56,7 @@ class Sm:
 
     def __init__(self, number: int, partitions: int) -> None:
         self.number = number
-        self.port, self.shared = Server(), Server()
+        self.port, self.store, self.shared = Server(), Server(), Server()
         self.parts = [SubPartition(number * partitions + p) for p in range(partitions)]
         self.blocks = self.items = 0
         self.busy_since = 0
@@ -72,6 +72,7 @@ class Block:
         self.empty: dict[int, Barrier] = {}
         self.met: dict[str, list[Warp]] = defaultdict(list)
         self.alive = 0
+        self.stored = 0
 
 
 class Warp:

@@ -22,12 +22,17 @@ class Machine:
     policy: str = "gto"
     block_start: int = 0
     barrier_latency: int = 0
+    sync_latency: int = 0
+    signal_latency: int = 0
     l2_latency: int = 0
+    store_latency: int = 0
     dram_latency: int = 0
     shared_latency: int = 0
     tensor_latency: int = 0
     port_ticks_per_kib: int = 0
+    store_ticks_per_kib: int = 0
     l2_ticks_per_kib: int = 0
+    l2_store_ticks_per_kib: int = 0
     dram_ticks_per_kib: int = 0
     shared_ticks_per_kib: int = 0
     tensor_ticks_per_kfma: int = 0

@@ -191,6 +191,16 @@ class Simulation:
             for warp in barrier.sleepers:
                 self.wake(warp, cycle + self.machine.barrier_latency)
 
+    def signal_later(self, barrier: Barrier, done: int, now: int) -> None:
+        self.at(max(done, now + 1), lambda cycle: self.signal(barrier, cycle))
+
+    def signal(self, barrier: Barrier, cycle: int) -> None:
+        """A part of a group has delivered; its latency has been counted already."""
+        barrier.missing -= 1
+        if barrier.missing == 0:
+            for warp in barrier.sleepers:
+                self.wake(warp, cycle)
+
     def meet(self, warp: Warp, cycle: int) -> None:
         """SYNC."""
         met = warp.block.met[warp.program.role]
@@ -198,7 +208,7 @@ class Simulation:
         warp.reason, warp.ready = "barrier", None
         if len(met) == warp.program.warps:
             for other in met:
-                self.wake(other, max(other.slept, cycle + max(1, self.machine.barrier_latency)))
+                self.wake(other, max(other.slept, cycle + max(1, self.machine.sync_latency)))
             met.clear()
 
     # Instructions
@@ -224,7 +234,7 @@ class Simulation:
         self.result.resident_warp_cycles += cycle + 1 - warp.placed
         warp.block.alive -= 1
         if warp.block.alive == 0:
-            self.at(cycle + 1, lambda now: self.retire(warp.block, now))
+            self.retire(warp.block, max(cycle + 1, warp.block.stored))
 
     def take_effect(self, warp: Warp, todo: Todo, cycle: int) -> None:
         """What the instruction does beyond taking the issue port."""
@@ -270,13 +280,15 @@ class Simulation:
         """Store C or partial sums, or load the others' partial sums."""
         item, op, sm = todo.run.item, todo.code.op, warp.block.sm
         clipped = todo.amount * item.rows * item.tokens // (self.kernel.block_m * self.kernel.block_n)
-        if op == Op.STORE_C:
-            written = self.memory.through_dram(cycle, clipped)
-            done = self.memory.through_l2(sm, cycle, clipped)
-            self.result.cycles = max(self.result.cycles, done, written)
-        elif op == Op.STORE_PARTIAL:
-            done = self.memory.through_l2(sm, cycle, clipped) + self.machine.l2_latency
-            self.arrive_later(self.barriers.group(item), done, cycle)
-        else:
+        if op == Op.LOAD_PARTIALS:
             done = self.memory.through_l2(sm, cycle, clipped * (item.parts - 1)) + self.machine.l2_latency
             warp.load_done = max(warp.load_done, done)
+            return
+        done = self.memory.take_stores(sm, cycle, clipped)
+        self.sleep_after(warp, "wait store", done)
+        warp.block.stored = max(warp.block.stored, done + self.machine.store_latency)
+        if op == Op.STORE_C:
+            written = self.memory.through_dram(cycle, clipped)
+            self.result.cycles = max(self.result.cycles, written)
+        else:
+            self.signal_later(self.barriers.group(item), done + self.machine.signal_latency, cycle)

@@ -81,7 +81,7 @@ def test_segment_on_its_way_is_waited_for_and_not_fetched_twice(simulate: Simula
 
 def test_sync_of_two_warps(simulate: Simulate) -> None:
     kernel = one_role(warps=2, begin=(Instruction(Op.ISSUE, issue=5, leader=True), Instruction(Op.SYNC)))
-    result = simulate(Machine(barrier_latency=7), kernel, listed(EMPTY))
+    result = simulate(Machine(sync_latency=7), kernel, listed(EMPTY))
     # Warp 1 waits at the barrier from 1 on. Warp 0 issues SYNC at 5; both are ready at 12, where they EXIT.
     assert result.cycles == 13
     assert spent(result) == {"issuing": 5 + 2 + 2, "barrier": (12 - 1) + (12 - 6)}
@@ -214,7 +214,8 @@ def test_tensor_pipe_works_for_all_columns_of_a_step(simulate: Simulate) -> None
 
 
 def test_split_with_fix_up(simulate: Simulate) -> None:
-    machine = Machine(sms=2, port_ticks_per_kib=cycles_per_kib(4), l2_latency=10, barrier_latency=3)
+    per_kib = {"port_ticks_per_kib": cycles_per_kib(4), "store_ticks_per_kib": cycles_per_kib(6)}
+    machine = Machine(sms=2, l2_latency=10, signal_latency=13, store_latency=5, **per_kib)
     kernel = one_role(
         end=(
             Instruction(Op.ISSUE, issue=6, when=When.PARTIAL),
@@ -227,12 +228,13 @@ def test_split_with_fix_up(simulate: Simulate) -> None:
     )
     part, owner = (Item(k_count=0, group=0, parts=2, owner=is_owner) for is_owner in (False, True))
     result = simulate(machine, kernel, listed(part, owner))
-    # Part: 0..5 ISSUE, 6: STORE_PARTIAL, past the port at 8, signals at 18, 7: EXIT.
-    # Owner: waits at 0, wakes at 18 + 3. 21: WAIT_PARTS, 22: LOAD_PARTIALS, past the port at 24, there at 34,
-    # 34: WAIT_LOAD, 35: STORE_C, past the port at 39, 36: EXIT. The store ends last.
-    assert result.cycles == 39
-    assert result.sm_busy == [8, 37]
-    assert spent(result) == {"issuing": 8 + 5, "fix-up": 21, "wait load": 34 - 23}
+    # Part: 0..5 ISSUE, 6: STORE_PARTIAL, taken at 9, signals at 9 + 13, 9: EXIT; gone at 9 + 5.
+    # Owner: waits at 0, wakes at 22. 22: WAIT_PARTS, 23: LOAD_PARTIALS, past the port at 25, there at 35,
+    # 35: WAIT_LOAD, 36: STORE_C, taken at 42, 42: EXIT; gone at 42 + 5.
+    assert result.cycles == 47
+    assert result.sm_busy == [14, 47]
+    stored = (9 - 7) + (42 - 37)
+    assert spent(result) == {"issuing": 8 + 5, "fix-up": 22, "wait load": 35 - 24, "wait store": stored}
     assert (result.l2_bytes, result.dram_bytes) == (512 + 512 + KIB, KIB)
 
 
@@ -246,8 +248,17 @@ def test_kernel_ends_when_dram_has_taken_the_stores(simulate: Simulate) -> None:
     machine = Machine(dram_ticks_per_kib=cycles_per_kib(30), l2_ticks_per_kib=cycles_per_kib(4))
     kernel = one_role(end=(Instruction(Op.STORE_C, KIB),))
     result = simulate(machine, kernel, listed(EMPTY))
-    # 0: STORE_C, past L2 at 4 and DRAM at 30. 1: EXIT; the warp waits for neither.
+    # 0: STORE_C; DRAM has taken it at 30. 1: EXIT; the warp does not wait for DRAM.
     assert (result.cycles, result.sm_busy) == (30, [2])
+
+
+def test_a_block_keeps_its_slot_until_its_stores_are_through(simulate: Simulate) -> None:
+    machine = Machine(store_ticks_per_kib=cycles_per_kib(8), l2_store_ticks_per_kib=cycles_per_kib(3))
+    kernel = one_role(end=(Instruction(Op.STORE_C, KIB),))
+    result = simulate(replace(machine, store_latency=20), kernel, listed(EMPTY, EMPTY))
+    # 0: STORE_C, taken by the port at 8 and by L2 at 3. 8: EXIT. 28: gone, and the second block begins.
+    assert result.cycles == 56
+    assert spent(result) == {"issuing": 4, "wait store": 14}
 
 
 def test_owner_without_its_part_waits_for_ever(simulate: Simulate) -> None:

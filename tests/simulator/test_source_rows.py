@@ -23,7 +23,8 @@ def runs(gpu, kernel, stride):
         kept = pattern.map(pattern.prune({"w": importance}, 0.5)["w"])
         plan = PLANNERS[kernel](kept, conv.n, "fp16", gpu)
     weights = plan.density * 128 * conv.k * 2
-    fixed = weights + 128 * conv.n * 2
+    indices = 0 if kernel == "dense" else 4 * plan.tiles.column_index.size
+    fixed = weights + indices + 128 * conv.n * 2
     return simulate(plan, gpu), simulate(implicit_plan(plan, conv), gpu), fixed
 
 

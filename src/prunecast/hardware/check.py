@@ -23,6 +23,7 @@ MAY_BE_ZERO = frozenset(
         "tensor_tf32_fma_per_clk_per_sm",
         "sparse_tensor_factor",
         "clock_activity_per_l2_byte_per_clk",
+        "clock_activity_per_dram_byte_per_clk",
     }
 )
 """Quantities whose 0 means that the GPU has none of it; all others are positive."""

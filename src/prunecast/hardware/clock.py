@@ -17,16 +17,25 @@ STATES = ("burst", "sustained")
 sustained: back to back at the power limit."""
 
 
-def sm_clock_hz(gpu: GpuSpec, *, tensor_duty: float, l2_bytes_per_clk_per_sm: float, state: str) -> float:
+def sm_clock_hz(
+    gpu: GpuSpec,
+    *,
+    tensor_duty: float,
+    l2_bytes_per_clk_per_sm: float,
+    dram_bytes_per_clk_per_sm: float = 0.0,
+    state: str,
+) -> float:
     """SM clock in Hz while a kernel runs.
 
     Parameters
     ----------
     tensor_duty : share of cycles in which the tensor pipes work, 0 to 1
-    l2_bytes_per_clk_per_sm : mean traffic from L2 into each SM; moving data draws power too
+    l2_bytes_per_clk_per_sm : mean traffic of L2 over the number of SMs, a multicast counted once; moving data
+        draws power too
+    dram_bytes_per_clk_per_sm : the same for DRAM
     state : `burst` or `sustained`
 
-    Activity is the tensor duty plus `clock_activity_per_l2_byte_per_clk` times the traffic. Between the
+    Activity is the tensor duty plus the traffic of L2 and DRAM, each times its weight. Between the
     measured points the clock is linear in activity, below the first one it is flat, and past the last one
     it goes on with the last slope. Without tensor work the clock is the GPU's highest.
     """
@@ -34,7 +43,11 @@ def sm_clock_hz(gpu: GpuSpec, *, tensor_duty: float, l2_bytes_per_clk_per_sm: fl
         raise BadInput(f"state must be one of {', '.join(STATES)}, got {state!r}")
     if tensor_duty <= 0.0:
         return gpu.max_clock_hz
-    activity = tensor_duty + gpu.clock_activity_per_l2_byte_per_clk * l2_bytes_per_clk_per_sm
+    activity = (
+        tensor_duty
+        + gpu.clock_activity_per_l2_byte_per_clk * l2_bytes_per_clk_per_sm
+        + gpu.clock_activity_per_dram_byte_per_clk * dram_bytes_per_clk_per_sm
+    )
     clocks = gpu.clock_burst_hz if state == "burst" else gpu.clock_sustained_hz
     return _on_line(activity, gpu.clock_activity, clocks)
 

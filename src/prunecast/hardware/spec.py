@@ -78,17 +78,26 @@ class GpuSpec:
     """Rate of 2:4 sparse tensor instructions over dense ones; 0 where there are none."""
     tensor_latency_cycles: int = _quantity("cycle")
     """From the end of an instruction's time in the tensor pipe to its result being readable."""
+    warpgroup_latency_cycles: int = _quantity("cycle")
+    """The same for warpgroup instructions, the wait for them and the issue of the next included; equal to the
+    other where there are none."""
 
     # Memory, from the SM outward
     shared_bytes_per_clk_per_sm: int = _quantity("byte/clk")
     shared_latency_cycles: int = _quantity("cycle")
     l1_latency_cycles: int = _quantity("cycle")
     l2_port_bytes_per_clk_per_sm: float = _quantity("byte/clk")
+    store_bytes_per_clk_per_sm: float = _quantity("byte/clk")
+    """Rate at which the warps of an SM can hand stores to L2."""
     l2_bytes: int = _quantity("byte")
     l2_usable_bytes: int = _quantity("byte")
     """Footprint up to which reads keep close to full L2 bandwidth."""
     l2_bytes_per_s: float = _quantity("byte/s")
     """Achieved read bandwidth of the whole L2 at `max_clock_hz`."""
+    l2_store_bytes_per_s: float = _quantity("byte/s")
+    """The same for stores of all SMs."""
+    store_latency_cycles: int = _quantity("cycle")
+    """From L2 having taken a block's last store to its SM knowing: a block keeps its place until then."""
     l2_latency_cycles: int = _quantity("cycle")
     dram_bytes: int = _quantity("byte")
     dram_peak_bytes_per_s: float = _quantity("byte/s")
@@ -100,6 +109,10 @@ class GpuSpec:
     # Waiting and starting
     barrier_latency_cycles: int = _quantity("cycle")
     """From the last arrival at a barrier to the first issue of a warp that slept on it."""
+    sync_latency_cycles: int = _quantity("cycle")
+    """The same for the barrier of all warps of a block or role."""
+    signal_latency_cycles: int = _quantity("cycle")
+    """From a block's stores being in L2 to a waiting block on another SM seeing the flag behind them."""
     block_start_cycles: int = _quantity("cycle")
     """From a free slot on an SM to the first instruction of the block that takes it."""
     stream_launch_s: float = _quantity("s")
@@ -113,6 +126,8 @@ class GpuSpec:
     clock_sustained_hz: tuple[float, ...] = _quantity("Hz")
     clock_activity_per_l2_byte_per_clk: float = _quantity("clk/byte")
     """Activity that moving one byte per clk and SM from L2 adds to the tensor duty."""
+    clock_activity_per_dram_byte_per_clk: float = _quantity("clk/byte")
+    """The same for DRAM, bytes per clk shared evenly by the SMs."""
 
     @property
     def has_wgmma(self) -> bool:

@@ -116,7 +116,8 @@ def _settle(case: Case, slot_finish: FloatArray, port_drain: float, state: str) 
         clock_hz = sm_clock_hz(
             gpu,
             tensor_duty=tensor / sm_cycles,
-            l2_bytes_per_clk_per_sm=float(total[Quantity.PORT]) / sm_cycles,
+            l2_bytes_per_clk_per_sm=float(total[Quantity.L2]) / sm_cycles,
+            dram_bytes_per_clk_per_sm=case.traffic.dram_bytes / sm_cycles,
             state=state,
         )
         settled = _Settled(_chip_cycles(case, slot_finish, port_drain, clock_hz), clock_hz)

@@ -31,18 +31,19 @@ NO_ITEM = -1
 
 # Scalars at the head of `mem`: the machine, the block, the work, the chip's state, addresses of the tables
 M_SMS, M_PARTITIONS, M_SLOTS, M_WARPS, M_STAGES, M_POLICY, M_BLOCK_START, M_BARRIER_LATENCY = range(8)
-M_TENSOR_LATENCY, M_SHARED_LATENCY, M_L2_LATENCY, M_DRAM_LATENCY = range(8, 12)
-M_PORT_TICKS, M_SHARED_TICKS, M_L2_TICKS, M_DRAM_TICKS, M_L2_CAPACITY, M_MAX_CYCLES = range(12, 18)
-N_FULL_ARRIVALS, N_EMPTY_ARRIVALS, N_PART_SIGNALS, N_BLOCK_M, N_BLOCK_N, N_BLOCK_K, N_ROLES = range(18, 25)
-N_SCHEDULE, N_BLOCKS, N_ITEMS, N_PANEL, N_TOKEN_BLOCKS, N_GATHER_BASE, N_BOX_BASE = range(25, 32)
-N_A_WAYS, N_SEGMENTS, N_LEAVES = range(32, 35)
-G_L2_FREE, G_DRAM_FREE, G_L2_BUSY, G_DRAM_BUSY, G_NEXT_BLOCK, G_NEXT_ITEM, G_PLACED, G_END = range(35, 43)
-G_OPERATIONS, G_INSTRUCTIONS, G_L2_BYTES, G_HIT_BYTES, G_MISS_BYTES, G_DRAM_BYTES = range(43, 49)
-G_L2_USED, G_RETIRED = range(49, 51)
-AT_CODE, AT_BOUNDS, AT_ROLE_WARPS, AT_ITEM, AT_FIRST_ITEM, AT_NEXT_ITEM, AT_WARP, AT_BLOCK = range(51, 59)
-AT_FULL, AT_EMPTY, AT_SYNC, AT_PART, AT_SM, AT_SEGMENT, AT_GROUP, AT_STALL, AT_WAKE, AT_WINNER = range(59, 69)
-AT_ROLE, AT_RANK = range(69, 71)
-SCALARS = 71
+M_SYNC_LATENCY, M_SIGNAL_LATENCY, M_TENSOR_LATENCY, M_SHARED_LATENCY, M_L2_LATENCY = range(8, 13)
+M_STORE_LATENCY, M_DRAM_LATENCY, M_PORT_TICKS, M_STORE_TICKS, M_SHARED_TICKS, M_L2_TICKS = range(13, 19)
+M_L2_STORE_TICKS, M_DRAM_TICKS, M_L2_CAPACITY, M_MAX_CYCLES = range(19, 23)
+N_FULL_ARRIVALS, N_EMPTY_ARRIVALS, N_PART_SIGNALS, N_BLOCK_M, N_BLOCK_N, N_BLOCK_K, N_ROLES = range(23, 30)
+N_SCHEDULE, N_BLOCKS, N_ITEMS, N_PANEL, N_TOKEN_BLOCKS, N_GATHER_BASE, N_BOX_BASE = range(30, 37)
+N_INDEX_BASE, N_A_WAYS, N_SEGMENTS, N_LEAVES = range(37, 41)
+G_L2_FREE, G_DRAM_FREE, G_L2_BUSY, G_DRAM_BUSY, G_NEXT_BLOCK, G_NEXT_ITEM, G_PLACED, G_END = range(41, 49)
+G_OPERATIONS, G_INSTRUCTIONS, G_L2_BYTES, G_HIT_BYTES, G_MISS_BYTES, G_DRAM_BYTES = range(49, 55)
+G_L2_USED, G_RETIRED = range(55, 57)
+AT_CODE, AT_BOUNDS, AT_ROLE_WARPS, AT_ITEM, AT_FIRST_ITEM, AT_NEXT_ITEM, AT_WARP, AT_BLOCK = range(57, 65)
+AT_FULL, AT_EMPTY, AT_SYNC, AT_PART, AT_SM, AT_SEGMENT, AT_GROUP, AT_STALL, AT_WAKE, AT_WINNER = range(65, 75)
+AT_ROLE, AT_RANK = range(75, 77)
+SCALARS = 77
 
 # Instruction columns
 I_OP, I_ISSUE, I_AMOUNT, I_PER_K16, I_AHEAD, I_WHEN, I_LEADER, I_TICKS, I_OPERAND, I_MULTICAST = range(10)
@@ -57,8 +58,8 @@ W_MMA_LAST, W_MMA_PREVIOUS, W_WAIT, W_WAIT_RING, W_WAIT_PHASE, W_AGE, W_INDEX = 
 W_SLOT, W_SM, W_PART, W_ROLE, W_RANK, W_ITEM_ROW = range(16, 22)
 W_FIELDS = 22
 # Block slot columns
-B_LIVE, B_FIRST_ITEM = range(2)
-B_FIELDS = 2
+B_LIVE, B_FIRST_ITEM, B_STORED = range(3)
+B_FIELDS = 3
 # Barrier columns
 R_PENDING, R_LATEST, R_DONE, R_DONE_TIME, R_EXPECTED = range(5)
 R_FIELDS = 5
@@ -68,8 +69,8 @@ P_LANE, P_SM, P_SM_WARPS, P_STALL, P_WAKE = range(7, 12)
 P_FIELDS = 12
 # SM columns
 S_PORT_FREE, S_SHARED_FREE, S_BLOCKS, S_BUSY_SINCE, S_BUSY, S_ITEMS, S_PORT_BUSY = range(7)
-S_SHARED_BUSY, S_FIRST_MMA, S_LAST_MMA = range(7, 10)
-S_FIELDS = 10
+S_SHARED_BUSY, S_FIRST_MMA, S_LAST_MMA, S_STORE_FREE, S_STORE_BUSY = range(7, 12)
+S_FIELDS = 12
 # Segment columns of the L2 model; the last row is the list's anchor. Neighbours are row addresses.
 L_PREVIOUS, L_NEXT, L_SIZE, L_FILL = range(4)
 L_FIELDS = 4
@@ -79,8 +80,8 @@ START, BEGIN, FILL, STEP, END, FINISH, EXITING = range(7)
 SEGMENTS = 6
 
 # Reasons of a sleep, in the order of result.STALLS
-ISSUING, NOT_SELECTED, DATA, SLOT, TENSOR, LOAD, SHARED, BARRIER, FIXUP, FETCH = range(10)
-REASONS = 10
+ISSUING, NOT_SELECTED, DATA, SLOT, TENSOR, LOAD, SHARED, BARRIER, FIXUP, FETCH, STORE = range(11)
+REASONS = 11
 
 # What a warp sleeps on; NOTHING means that its ready time is known
 NOTHING, ON_FULL, ON_EMPTY, ON_SYNC, ON_GROUP = range(5)
@@ -117,13 +118,18 @@ class Machine(NamedTuple):
     policy: int
     block_start: int
     barrier_latency: int
+    sync_latency: int
+    signal_latency: int
     tensor_latency: int
     shared_latency: int
     l2_latency: int
+    store_latency: int
     dram_latency: int
     port_ticks: int
+    store_ticks: int
     shared_ticks: int
     l2_ticks: int
+    l2_store_ticks: int
     dram_ticks: int
     l2_capacity: int
     max_cycles: int
@@ -167,8 +173,10 @@ class Work(NamedTuple):
     """Rows of B in one gathered segment."""
     token_blocks: int
     gather_base: int
-    """First segment id of gathered rows of B; boxes of B come at `box_base`, weights at 0."""
+    """First segment id of gathered rows of B; boxes of B come at `box_base`, indices at `index_base`, one for
+    every step of a tile and warp, weights at 0."""
     box_base: int
+    index_base: int
     a_ways: int
     segments: int
     groups: int
@@ -226,7 +234,8 @@ def new_state(machine: Machine, program: Program, work: Work) -> State:
     mem[: len(machine)] = machine
     mem[N_FULL_ARRIVALS : N_ROLES + 1] = (*program[-6:], program.role_warps.size)
     mem[N_SCHEDULE : N_ITEMS + 1] = work.schedule, work.blocks, work.item.shape[0]
-    mem[N_PANEL : N_A_WAYS + 1] = work.panel, work.token_blocks, work.gather_base, work.box_base, work.a_ways
+    mem[N_PANEL : N_BOX_BASE + 1] = work.panel, work.token_blocks, work.gather_base, work.box_base
+    mem[N_INDEX_BASE : N_A_WAYS + 1] = work.index_base, work.a_ways
     mem[N_SEGMENTS : N_LEAVES + 1] = work.segments, leaves
     _fill_tables(mem, views, machine, program, work)
     anchor = mem[AT_SEGMENT] + work.segments * L_FIELDS
@@ -561,6 +570,7 @@ def _place_block(mem, slot, t):
     mem[G_NEXT_BLOCK] += 1
     mem[mem[AT_BLOCK] + slot * B_FIELDS + B_FIRST_ITEM] = _first_item(mem, block)
     mem[mem[AT_BLOCK] + slot * B_FIELDS + B_LIVE] = mem[M_WARPS]
+    mem[mem[AT_BLOCK] + slot * B_FIELDS + B_STORED] = 0
     sm_index = slot // mem[M_SLOTS]
     sm = mem[AT_SM] + sm_index * S_FIELDS
     if mem[sm + S_BLOCKS] == 0:
@@ -583,12 +593,13 @@ def _exit(mem, warp, t):
     mem[mem[AT_BLOCK] + slot * B_FIELDS + B_LIVE] -= 1
     if mem[mem[AT_BLOCK] + slot * B_FIELDS + B_LIVE] > 0:
         return
-    mem[G_END] = max(mem[G_END], t + 1)
+    freed = max(t + 1, mem[mem[AT_BLOCK] + slot * B_FIELDS + B_STORED])
+    mem[G_END] = max(mem[G_END], freed)
     mem[G_RETIRED] += 1
     mem[sm + S_BLOCKS] -= 1
     if mem[sm + S_BLOCKS] == 0:
-        mem[sm + S_BUSY] += t + 1 - mem[sm + S_BUSY_SINCE]
-    _place_block(mem, slot, t + 1)
+        mem[sm + S_BUSY] += freed - mem[sm + S_BUSY_SINCE]
+    _place_block(mem, slot, freed)
 
 
 # ---- barriers
@@ -630,7 +641,7 @@ def _signal_group(mem, item, time):
     mem[barrier + R_DONE] += 1
     owner_slot = mem[barrier + R_PENDING] - 1
     if owner_slot >= 0 and mem[barrier + R_DONE] == (mem[item + T_PARTS] - 1) * mem[N_PART_SIGNALS]:
-        time = mem[barrier + R_LATEST] + mem[M_BARRIER_LATENCY]
+        time = mem[barrier + R_LATEST]
         _wake_block(mem, owner_slot, ON_GROUP, mem[item + T_GROUP], 1, time)
 
 
@@ -680,7 +691,7 @@ def _wait_for_parts(mem, warp, t):
         return FIXUP
     if mem[barrier + R_LATEST] <= t:
         return ISSUING
-    mem[warp + W_READY] = mem[barrier + R_LATEST] + mem[M_BARRIER_LATENCY]
+    mem[warp + W_READY] = mem[barrier + R_LATEST]
     return FIXUP
 
 
@@ -752,16 +763,18 @@ def _read(mem, column, warp, ins, t, k16, columns, step):
     first = mem[item + T_KFIRST] + step * mem[N_BLOCK_K]
     if op == GATHER_B or op == LOAD_B:  # noqa: SIM109
         return _read_rows(mem, column, warp, ins, t, columns, first)
-    size, segment = mem[ins + I_AMOUNT] * k16, -1
+    size = mem[ins + I_AMOUNT] * k16
     if op == COPY_B:
         size = columns * _row_bytes(mem, ins, item)
         box = np.int64(column[first]) // mem[N_BLOCK_K]
         segment = mem[N_BOX_BASE] + box * mem[N_TOKEN_BLOCKS] + mem[item + T_TOKENBLOCK]
-    elif op != LOAD_INDEX:
+    else:
         way = 0 if mem[ins + I_LEADER] == 1 else mem[warp + W_RANK]
         segment = (mem[item + T_STEPFIRST] + step) * mem[N_A_WAYS] + way
+        if op == LOAD_INDEX:
+            segment += mem[N_INDEX_BASE]
     done = _move(mem, mem[warp + W_SM], t, size, mem[ins + I_MULTICAST]) + mem[M_L2_LATENCY]
-    return done if segment < 0 else max(done, _touch(mem, t, segment, size))
+    return max(done, _touch(mem, t, segment, size))
 
 
 @inlined
@@ -789,23 +802,35 @@ def _release(mem, warp, ins, t):
 
 
 @inlined
+def _store(mem, sm, t, size):
+    """Charge store port and L2 with `size` bytes; the cycle in which both have taken them."""
+    mem[G_L2_BYTES] += size
+    port = _serve(mem, sm + S_STORE_FREE, sm + S_STORE_BUSY, t, _cost(size, mem[M_STORE_TICKS]))
+    l2 = _serve(mem, G_L2_FREE, G_L2_BUSY, t, _cost(size, mem[M_L2_STORE_TICKS]))
+    return _cycle(max(port, l2))
+
+
+@inlined
 def _move_results(mem, warp, ins, t):
-    """Write C or partial sums, or read the others' sums."""
-    item, op = mem[warp + W_ITEM_ROW], mem[ins + I_OP]
+    """Write C or partial sums, or read the others' sums; the cycle until which the warp is held up."""
+    item, op, sm = mem[warp + W_ITEM_ROW], mem[ins + I_OP], mem[warp + W_SM]
     size = (
         mem[ins + I_AMOUNT] * mem[item + T_ROWS] * mem[item + T_TOKENS] // (mem[N_BLOCK_M] * mem[N_BLOCK_N])
     )
     if op == LOAD_PARTIALS:
-        size *= mem[item + T_PARTS] - 1
-    done = _move(mem, mem[warp + W_SM], t, size, 1)
+        done = _move(mem, sm, t, size * (mem[item + T_PARTS] - 1), 1) + mem[M_L2_LATENCY]
+        mem[warp + W_LOADED] = max(mem[warp + W_LOADED], done)
+        return t
+    done = _store(mem, sm, t, size)
+    stored = mem[AT_BLOCK] + mem[warp + W_SLOT] * B_FIELDS + B_STORED
+    mem[stored] = max(mem[stored], done + mem[M_STORE_LATENCY])
     if op == STORE_C:
         mem[G_DRAM_BYTES] += size
         dram = _serve(mem, G_DRAM_FREE, G_DRAM_BUSY, t, _cost(size, mem[M_DRAM_TICKS]))
-        mem[G_END] = max(mem[G_END], done, _cycle(dram))
-    elif op == STORE_PARTIAL:
-        _signal_group(mem, item, max(done + mem[M_L2_LATENCY], t + 1))
+        mem[G_END] = max(mem[G_END], _cycle(dram))
     else:
-        mem[warp + W_LOADED] = max(mem[warp + W_LOADED], done + mem[M_L2_LATENCY])
+        _signal_group(mem, item, max(done + mem[M_SIGNAL_LATENCY], t + 1))
+    return done
 
 
 @inlined
@@ -840,7 +865,7 @@ def _synchronise(mem, warp, t):
         _sleep(mem, warp, ON_SYNC, role, 0)
         return FOREVER
     mem[barrier + R_PENDING] = mem[barrier + R_EXPECTED]
-    ready = t + max(mem[M_BARRIER_LATENCY], 1)
+    ready = t + max(mem[M_SYNC_LATENCY], 1)
     _wake_block(mem, slot, ON_SYNC, role, 1, ready)
     return ready
 
@@ -877,7 +902,7 @@ def _execute(mem, column, warp, t):
         done = _cycle(_through_shared(mem, mem[warp + W_SM], t, mem[ins + I_AMOUNT] * k16))
         ready, reason = max(ready, done + mem[M_SHARED_LATENCY]), SHARED
     elif op == STORE_C or op == STORE_PARTIAL or op == LOAD_PARTIALS:  # noqa: SIM109
-        _move_results(mem, warp, ins, t)
+        ready, reason = max(ready, _move_results(mem, warp, ins, t)), STORE
     elif op == SYNC:
         ready, reason = max(ready, _synchronise(mem, warp, t)), BARRIER
     mem[warp + W_PC] += 1

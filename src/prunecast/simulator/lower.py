@@ -66,17 +66,27 @@ def _machine(plan: KernelPlan, gpu: GpuSpec, slots: int, policy: int, clock_hz: 
         policy=policy,
         block_start=gpu.block_start_cycles,
         barrier_latency=gpu.barrier_latency_cycles,
-        tensor_latency=gpu.tensor_latency_cycles,
+        sync_latency=gpu.sync_latency_cycles,
+        signal_latency=gpu.signal_latency_cycles,
+        tensor_latency=_tensor_latency(plan, gpu),
         shared_latency=gpu.shared_latency_cycles,
         l2_latency=gpu.l2_latency_cycles,
+        store_latency=gpu.store_latency_cycles,
         dram_latency=gpu.dram_latency_cycles,
         port_ticks=_ticks_per_kib(gpu.l2_port_bytes_per_clk_per_sm),
+        store_ticks=_ticks_per_kib(gpu.store_bytes_per_clk_per_sm),
         shared_ticks=_ticks_per_kib(gpu.shared_bytes_per_clk_per_sm),
         l2_ticks=_ticks_per_kib(gpu.l2_bytes_per_s / clock_hz),
+        l2_store_ticks=_ticks_per_kib(gpu.l2_store_bytes_per_s / clock_hz),
         dram_ticks=_ticks_per_kib(gpu.dram_bytes_per_s / clock_hz),
         l2_capacity=gpu.l2_usable_bytes,
         max_cycles=LONGEST_RUN_CYCLES,
     )
+
+
+def _tensor_latency(plan: KernelPlan, gpu: GpuSpec) -> int:
+    """Warpgroup instructions answer later than those of a warp."""
+    return gpu.warpgroup_latency_cycles if plan.tensor.endswith("wgmma") else gpu.tensor_latency_cycles
 
 
 def _ticks_per_kib(bytes_per_clk: float) -> int:
@@ -159,6 +169,7 @@ def _work(plan: KernelPlan, coarse: int) -> engine.Work:
     token_blocks = -(-plan.n // shape.block_n)
     gather_base = int(step_base[-1]) * a_ways
     box_base = gather_base + -(-plan.k // panel) * token_blocks
+    index_base = box_base + -(-plan.k // block_k) * token_blocks
     return engine.Work(
         schedule=int(plan.schedule),
         blocks=plan.blocks,
@@ -170,20 +181,22 @@ def _work(plan: KernelPlan, coarse: int) -> engine.Work:
         token_blocks=token_blocks,
         gather_base=gather_base,
         box_base=box_base,
+        index_base=index_base,
         a_ways=a_ways,
-        segments=box_base + -(-plan.k // block_k) * token_blocks,
+        segments=index_base + gather_base,
         groups=int(work.group.max(initial=-1)) + 1,
     )
 
 
 def _a_ways(plan: KernelPlan) -> int:
-    """Warps that each bring their own share of a step's weights."""
+    """Warps that each bring their own share of a step's weights or indices."""
+    own = (Op.COPY_A, Op.LOAD_A, Op.LOAD_INDEX)
     return max(
         (
-            p.warps
-            for p in plan.programs
-            for ins in p.step
-            if ins.op in (Op.COPY_A, Op.LOAD_A) and not ins.leader
+            program.warps
+            for program in plan.programs
+            for ins in (*program.begin, *program.fill, *program.step, *program.end)
+            if ins.op in own and not ins.leader
         ),
         default=1,
     )

@@ -23,6 +23,7 @@ STALLS = (
     "barrier",
     "fix-up",
     "fetch",
+    "wait store",
 )
 """Where a resident warp's cycles go; `issuing` is not a stall."""
 

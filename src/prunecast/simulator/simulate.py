@@ -129,11 +129,12 @@ def _first_clock(plan: KernelPlan, gpu: GpuSpec, state: str) -> float:
 
 def _caused_clock(gpu: GpuSpec, lowered: Lowered, run: engine.State, state: str) -> float:
     cycles = _cycles(run)
-    port_bytes = run.sm[:, engine.S_PORT_BUSY].sum() / lowered.machine.port_ticks * 1024
+    sm_cycles = cycles * gpu.sm_count
     return sm_clock_hz(
         gpu,
         tensor_duty=float(_tensor_cycles(lowered, run).mean()) / cycles,
-        l2_bytes_per_clk_per_sm=float(port_bytes) / cycles / gpu.sm_count,
+        l2_bytes_per_clk_per_sm=float(run.mem[engine.G_L2_BYTES]) / sm_cycles,
+        dram_bytes_per_clk_per_sm=float(run.mem[engine.G_DRAM_BYTES]) / sm_cycles,
         state=state,
     )
 
