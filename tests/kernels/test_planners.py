@@ -29,6 +29,7 @@ from tests.kernels.plan_laws import check_plan
 from tests.toy_gpu import toy_gpu
 
 M, K, N = 256, 192, 100
+ON_CUDA_CORES = ("csr", "balanced")
 
 
 def plan_by_name(kernel: str, gpu, *, n: int = N, dtype: str = "fp16") -> KernelPlan:
@@ -37,6 +38,7 @@ def plan_by_name(kernel: str, gpu, *, n: int = N, dtype: str = "fp16") -> Kernel
     layout = {
         "2:4": two_of_four(M, K),
         "csr": elements_of_density(M, K, 0.2),
+        "balanced": elements_of_density(M, K, 0.2),
     }.get(kernel, tiles_of_density(M, K, 64, 0.4))
     return PLANNERS[kernel](layout, n, dtype, gpu)
 
@@ -47,7 +49,9 @@ def plan_by_name(kernel: str, gpu, *, n: int = N, dtype: str = "fp16") -> Kernel
 def test_every_gpu_gets_plans_that_fit_or_a_refusal_with_a_reason(name, kernel, dtype):
     gpu = load_gpu(name)
     old = gpu.compute_capability < 80
-    refused = old and (kernel == "2:4" or dtype == "bf16" or (dtype == "fp32" and kernel != "csr"))
+    refused = old and (
+        kernel == "2:4" or dtype == "bf16" or (dtype == "fp32" and kernel not in ON_CUDA_CORES)
+    )
     if refused:
         with pytest.raises(BadInput, match="needs"):
             plan_by_name(kernel, gpu, dtype=dtype)

@@ -14,6 +14,7 @@ for instance `stspmm.py` with `items.py`, `splitting.py` and `order.py`. A new k
 in `planners.py`.
 """
 
+from prunecast.kernels.balanced import plan_balanced
 from prunecast.kernels.block_sparse import plan_block_sparse
 from prunecast.kernels.choose import Candidate
 from prunecast.kernels.compile import Operator, compile
@@ -42,6 +43,7 @@ __all__ = [
     "compile",
     "im2col_bytes",
     "implicit_plan",
+    "plan_balanced",
     "plan_block_sparse",
     "plan_csr",
     "plan_dense",

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from prunecast.kernels.balanced import plan_balanced
 from prunecast.kernels.block_sparse import plan_block_sparse
 from prunecast.kernels.csr import plan_csr
 from prunecast.kernels.dense import plan_dense
@@ -19,6 +20,8 @@ PLANNERS: dict[str, Callable[..., KernelPlan]] = {
     "block-sparse": plan_block_sparse,
     "2:4": plan_sparse_tensor,
     "csr": plan_csr,
+    "balanced": plan_balanced,
 }
 """Kernel name -> planner. All end in (n, dtype, gpu); before that stands what the kernel multiplies: m, k for
-`dense`, a `TileMap` for `tile-wise`, `stspmm` and `block-sparse`, an `ElementMap` for `2:4` and `csr`."""
+`dense`, a `TileMap` for `tile-wise`, `stspmm` and `block-sparse`, an `ElementMap` for `2:4`,
+`csr` and `balanced`."""

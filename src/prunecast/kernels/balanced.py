@@ -1,0 +1,150 @@
+"""`balanced`: Balanced Sparsity on CUDA cores, windows of B in shared memory.
+
+After Yao et al., "Balanced Sparsity for Efficient DNN Inference on GPU" (AAAI'19), where equal counts per
+segment give every lane equal work. The layout, with dense columns beside the equal rest, is our own.
+"""
+
+from typing import NamedTuple
+
+from prunecast.errors import BadInput
+from prunecast.hardware.occupancy import BlockResources, occupancy
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.balanced_layout import (
+    GROUP_ROWS,
+    BalancedLayout,
+    VectorLayout,
+    balanced_layout,
+    choose_rest,
+    vector_layout,
+)
+from prunecast.kernels.items import raster, whole_items
+from prunecast.kernels.order import assign_hardware
+from prunecast.kernels.plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit
+from prunecast.kernels.program import WarpProgram
+from prunecast.kernels.programs_balanced import matrix_programs, vector_programs
+from prunecast.kernels.tensor_rate import check_dtype
+from prunecast.kernels.tile_plan import check_tokens
+from prunecast.patterns.element_map import ElementMap
+from prunecast.patterns.tiling import dense_tile_map
+
+__all__ = ["MatrixForm", "matrix_form", "plan_balanced", "vector_form"]
+
+WARPS = 16
+TOKENS = 64
+STAGES = 2
+MATRIX_REGISTERS = 128
+VECTOR_ROWS = 4
+VECTOR_WARPS = 4
+VECTOR_REGISTERS = 64
+SPLITS = (1, 2, 4, 8, 16)
+WINDOWS = (64, 32, 16)
+
+
+class MatrixForm(NamedTuple):
+    """How a plan of more than one token is run."""
+
+    splits: int
+    """Warps of a block that share a group of rows; each takes a part of the windows."""
+    layout: BalancedLayout
+    slot_words: int
+    """Words of 16 bytes of the longest record."""
+
+
+def plan_balanced(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> KernelPlan:
+    """Plan the product of a balanced matrix with `n` tokens.
+
+    Any element map is right; it is fast where every segment of a row keeps equally many.
+
+    Raises
+    ------
+    BadInput : n below 1, a dtype that the GPU does not compute in, or no elements but tiles
+    PlanDoesNotFit : no block fits
+    """
+    check_tokens(n)
+    check_dtype(dtype)
+    if not isinstance(elements, ElementMap):
+        raise BadInput(f"balanced: wanted an ElementMap, got {type(elements).__name__}")
+    if dtype == "bf16" and gpu.compute_capability < 80:
+        needed = f"{gpu.name} has {gpu.compute_capability / 10}"
+        raise BadInput(f"dtype bf16 needs compute capability 8.0, {needed}")
+    if n == 1:
+        vector = vector_layout(elements)
+        shape = BlockShape(VECTOR_ROWS * VECTOR_WARPS, 1, 128)
+        resources = BlockResources(32 * VECTOR_WARPS, VECTOR_REGISTERS, 128 * (vector.places + 1))
+        _check_fits(resources, gpu)
+        return _plan(elements, n, dtype, shape, resources, vector_programs(vector, elements.k, dtype))
+    form = matrix_form(elements, n, dtype, gpu)
+    shape = BlockShape(GROUP_ROWS * WARPS // form.splits, TOKENS, form.layout.window * form.splits)
+    programs = matrix_programs(form.layout, form.splits, TOKENS * DTYPE_BYTES[dtype])
+    return _plan(elements, n, dtype, shape, _matrix_resources(form, dtype), programs)
+
+
+def matrix_form(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> MatrixForm:
+    """The form with the fewest waves of work that fits; of equals fewest splits, then longest windows."""
+    for splits in sorted(SPLITS, key=lambda s: _waves(elements.m, n, s, gpu) / s):
+        for window in WINDOWS:
+            if ring_bytes(window, splits, dtype) > gpu.shared_bytes_per_block:
+                continue
+            form = _form(elements, splits, window)
+            if occupancy(_matrix_resources(form, dtype), gpu).blocks_per_sm:
+                return form
+    raise PlanDoesNotFit(f"balanced: no block of {32 * WARPS} threads fits on an SM of {gpu.name}")
+
+
+def vector_form(elements: ElementMap) -> VectorLayout:
+    """How a plan of one token is run."""
+    return vector_layout(elements)
+
+
+def ring_bytes(window: int, splits: int, dtype: str) -> int:
+    """Shared memory of the windows of B; each ends in a column of zeros."""
+    return STAGES * splits * (window + 1) * TOKENS * DTYPE_BYTES[dtype]
+
+
+def _form(elements: ElementMap, splits: int, window: int) -> MatrixForm:
+    layout = balanced_layout(elements, window, choose_rest(elements, window))
+    return MatrixForm(splits, layout, int(layout.words.max(initial=1)))
+
+
+def _matrix_resources(form: MatrixForm, dtype: str) -> BlockResources:
+    records = STAGES * WARPS * form.slot_words * 16
+    shared = ring_bytes(form.layout.window, form.splits, dtype) + records
+    return BlockResources(32 * WARPS, MATRIX_REGISTERS, shared, STAGES)
+
+
+def _waves(m: int, n: int, splits: int, gpu: GpuSpec) -> int:
+    blocks = -(-m * splits // (GROUP_ROWS * WARPS)) * -(-n // TOKENS)
+    return -(-blocks // gpu.sm_count)
+
+
+def _check_fits(resources: BlockResources, gpu: GpuSpec) -> None:
+    if occupancy(resources, gpu).blocks_per_sm == 0:
+        raise PlanDoesNotFit(f"balanced: a block of {resources} does not fit on an SM of {gpu.name}")
+
+
+def _plan(
+    elements: ElementMap,
+    n: int,
+    dtype: str,
+    shape: BlockShape,
+    resources: BlockResources,
+    programs: tuple[WarpProgram, ...],
+) -> KernelPlan:
+    tiles = dense_tile_map(elements.m, elements.k, shape.block_m)
+    order = raster(tiles.tile_count, -(-n // shape.block_n), 1)
+    assigned = assign_hardware(whole_items(tiles.kept_per_tile, order, n=n, block_n=shape.block_n))
+    return KernelPlan(
+        kernel="balanced",
+        n=n,
+        dtype=dtype,
+        tiles=tiles,
+        inner=elements,
+        work=assigned.work,
+        schedule=assigned.schedule,
+        blocks=assigned.blocks,
+        shape=shape,
+        resources=resources,
+        programs=programs,
+        tensor="none",
+        k_order="box",
+    )

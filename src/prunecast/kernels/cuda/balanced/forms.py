@@ -1,0 +1,89 @@
+"""Which compiled form of the balanced kernels a plan runs, read from the plan and checked against it."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from prunecast.errors import BadInput
+from prunecast.kernels.balanced import ring_bytes
+from prunecast.kernels.balanced_layout import GROUP_ROWS, VectorLayout, choose_rest, vector_layout
+from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, KernelBuildError, compile_cubin
+from prunecast.kernels.cuda.forms import ACTIVATIONS
+from prunecast.kernels.plan import KernelPlan
+
+__all__ = ["BalancedForm", "balanced_defines", "build_balanced", "form_of"]
+
+_WARPS = 16
+_HALF = {"fp32": 0, "fp16": 1, "bf16": 2}
+
+
+class BalancedForm(NamedTuple):
+    """What a plan says beyond the contract."""
+
+    source: str
+    entry: str
+    """Name of the kernel in the source."""
+    window: int = 0
+    splits: int = 0
+    rest: int = 0
+    vector: VectorLayout | None = None
+
+
+def form_of(plan: KernelPlan) -> BalancedForm:
+    """The form of a balanced plan; the same plan gives the same form everywhere."""
+    if plan.inner is None:
+        raise BadInput("the balanced kernel needs a plan with elements")
+    if plan.n == 1:
+        return BalancedForm("vector.cu", "balanced_vector", vector=vector_layout(plan.inner))
+    splits = GROUP_ROWS * _WARPS // plan.shape.block_m
+    window = plan.shape.block_k // splits
+    rest = choose_rest(plan.inner, window)
+    return BalancedForm("matrix.cu", "balanced_matrix", window=window, splits=splits, rest=rest)
+
+
+def balanced_defines(plan: KernelPlan, *, activation: str = "none", bias: bool = False) -> dict[str, int]:
+    """Preprocessor names of the form."""
+    if activation not in ACTIVATIONS:
+        raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+    end = {"BIAS": int(bias), "ACTIVATION": ACTIVATIONS[activation], "HALF": _HALF[plan.dtype]}
+    form = form_of(plan)
+    if form.vector is not None:
+        index_bytes = 1 if form.vector.places < 256 else 2
+        return {
+            "ROWS": plan.shape.block_m // 4,
+            "SEGMENT": form.vector.segment,
+            "INDEX_BYTES": index_bytes,
+            **end,
+        }
+    return {
+        "WINDOW": form.window,
+        "SPLITS": form.splits,
+        "REST_PAIRS": form.rest // 2,
+        "PLAN_THREADS": plan.resources.threads,
+        "PLAN_SHARED_BYTES": ring_bytes(form.window, form.splits, plan.dtype),
+        **end,
+    }
+
+
+def build_balanced(
+    plan: KernelPlan,
+    arch: str,
+    *,
+    activation: str = "none",
+    bias: bool = False,
+    changes: Mapping[str, int] | None = None,
+) -> CompiledKernel:
+    """Compile the form for an architecture.
+
+    Raises
+    ------
+    KernelBuildError : as `compile_cubin`, or more registers than the plan's
+    """
+    form = form_of(plan)
+    defines = {**balanced_defines(plan, activation=activation, bias=bias), **(changes or {})}
+    kernel = compile_cubin(SOURCES / "balanced" / form.source, arch, defines)
+    most = plan.resources.registers_per_thread
+    if kernel.registers > most:
+        raise KernelBuildError(
+            f"{form.source} uses {kernel.registers} registers, the plan says at most {most}"
+        )
+    return kernel

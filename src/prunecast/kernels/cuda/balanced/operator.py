@@ -1,0 +1,145 @@
+"""`compile_balanced(plan, weights)`: a balanced plan as a callable on the GPU."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import cupy as cp
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.kernels.balanced_layout import balanced_layout
+from prunecast.kernels.cuda.arrays import Wanted, check_device, check_weights, multiply
+from prunecast.kernels.cuda.balanced.forms import build_balanced, form_of
+from prunecast.kernels.cuda.balanced.pack import pack_matrix, pack_vector, rounded
+from prunecast.kernels.cuda.launch import launch
+from prunecast.kernels.plan import KernelPlan
+
+__all__ = ["BalancedOperator", "compile_balanced"]
+
+MATRIX_ARGS = np.dtype(
+    [(name, "u8") for name in ("records", "windows", "b", "c", "bias", "clock")]
+    + [(name, "i8") for name in ("b_row_bytes", "c_row_bytes")]
+    + [(name, "i4") for name in ("m", "k", "tokens", "window_count", "split_windows", "slot_words")]
+)
+"""The bytes of `MatrixArgs` in matrix.cu."""
+VECTOR_ARGS = np.dtype(
+    [(name, "u8") for name in ("values", "indices", "b", "c", "bias", "clock")]
+    + [(name, "i8") for name in ("b_step", "c_step")]
+    + [(name, "i4") for name in ("m", "k", "chunks", "places")]
+)
+"""The bytes of `VectorArgs` in vector.cu."""
+
+
+def compile_balanced(
+    plan: KernelPlan,
+    weights: npt.NDArray[np.floating[Any]],
+    *,
+    bias: npt.NDArray[np.floating[Any]] | None = None,
+    activation: str = "none",
+    overlap: bool = True,
+    changes: Mapping[str, int] | None = None,
+) -> "BalancedOperator":
+    """Compile the kernel of `plan`, pack `weights` (M, K) and bring both to the current device.
+
+    Parameters
+    ----------
+    weights : rounded to the plan's dtype; what the plan does not keep is not read
+    bias : (M,), added to every column of C, in fp32
+    activation : `none`, `relu` or `gelu`
+    overlap : let a launch start while the kernel before it in the stream drains (compute capability 9.0)
+    changes : preprocessor names that differ from the plan's form, for experiments
+
+    Raises
+    ------
+    BadInput : the plan is for another kernel, a shape is wrong, or the device cannot run it
+    KernelBuildError : the kernel cannot be built
+    """
+    check_device("the balanced kernel", lambda capability: capability >= 75, "compute capability 7.5")
+    if plan.kernel != "balanced" or plan.inner is None:
+        raise BadInput(f"the balanced kernel runs balanced plans, got {plan.kernel}")
+    check_weights(plan, weights, bias)
+    capability = int(cp.cuda.Device().compute_capability)
+    built = build_balanced(
+        plan, f"sm_{capability}", activation=activation, bias=bias is not None, changes=changes
+    )
+    kernel = cp.RawModule(path=str(built.cubin)).get_function(form_of(plan).entry)
+    kernel.max_dynamic_shared_size_bytes = plan.resources.shared_bytes
+    arrays, args = _upload(plan, rounded(weights, plan.dtype))
+    arrays["bias"] = cp.zeros(1, cp.float32) if bias is None else cp.asarray(bias, cp.float32)
+    return BalancedOperator(plan, arrays, args, kernel, overlap=overlap and capability >= 90)
+
+
+class BalancedOperator:
+    """One pruned layer on one device: `c = op(b)` with B (K, N) and C (M, N), both row-major.
+
+    `clock` is an array of four uint64, written by every launch: cycles and nanoseconds at its start and end
+    on one SM.
+    """
+
+    def __init__(
+        self, plan: KernelPlan, arrays: dict[str, Any], args: npt.NDArray[Any], kernel: Any, *, overlap: bool
+    ) -> None:
+        self.plan, self.overlap = plan, overlap
+        self.clock = cp.zeros(4, cp.uint64)
+        self._arrays, self._kernel, self._args = arrays, kernel, args.copy()
+        for name, array in arrays.items():
+            self._args[name] = array.data.ptr
+        self._args["clock"] = self.clock.data.ptr
+        align = 1 if plan.n == 1 else 16
+        self._wanted = Wanted(plan.m, plan.k, plan.n, plan.dtype, cp.cuda.Device().id, align)
+
+    def copy(self) -> "BalancedOperator":
+        """The same with device arrays of its own."""
+        arrays = {name: array.copy() for name, array in self._arrays.items()}
+        return BalancedOperator(self.plan, arrays, self._args, self._kernel, overlap=self.overlap)
+
+    def __call__(self, b: Any, out: Any = None) -> Any:
+        """C (M, N) of B (K, N), enqueued on the current stream of the framework of `b`.
+
+        Raises
+        ------
+        BadInput : a dtype, shape, device or layout differs from the plan's; nothing was launched
+        """
+        return multiply(self._wanted, b, out, self._run)
+
+    def _run(self, b: Any, c: Any, stream: int) -> None:
+        args, resources = self._args, self.plan.resources
+        args["b"], args["c"] = b.data.ptr, c.data.ptr
+        if self.plan.n == 1:
+            args["b_step"], args["c_step"] = b.strides[0] // b.itemsize, c.strides[0] // c.itemsize
+        else:
+            args["b_row_bytes"], args["c_row_bytes"] = b.strides[0], c.strides[0]
+        launch(
+            self._kernel.kernel.ptr,
+            [args.ctypes.data],
+            blocks=self.plan.blocks,
+            threads=resources.threads,
+            shared_bytes=resources.shared_bytes,
+            stream=stream,
+            overlap=self.overlap,
+        )
+
+
+def _upload(plan: KernelPlan, weights: npt.NDArray[np.float32]) -> tuple[dict[str, Any], npt.NDArray[Any]]:
+    """Device arrays by the name of their argument, and the arguments, complete but for the addresses."""
+    assert plan.inner is not None
+    form = form_of(plan)
+    if form.vector is not None:
+        packed = pack_vector(plan.inner, form.vector, weights, plan.dtype)
+        args = np.zeros(1, VECTOR_ARGS)
+        args["m"], args["k"] = plan.m, plan.k
+        args["chunks"], args["places"] = form.vector.chunks, form.vector.places
+        return {"values": cp.asarray(packed.values), "indices": cp.asarray(packed.indices)}, args
+    layout = balanced_layout(plan.inner, form.window, form.rest)
+    records, windows = pack_matrix(plan.inner, layout, weights, plan.dtype)
+    args = np.zeros(1, MATRIX_ARGS)
+    args["m"], args["k"], args["tokens"] = plan.m, plan.k, _padded(plan)
+    args["window_count"] = windows.shape[1]
+    args["split_windows"] = -(-windows.shape[1] // form.splits)
+    args["slot_words"] = int(layout.words.max())
+    return {"records": cp.asarray(records), "windows": cp.asarray(windows)}, args
+
+
+def _padded(plan: KernelPlan) -> int:
+    return Wanted(plan.m, plan.k, plan.n, plan.dtype, 0).padded_n

@@ -1,0 +1,93 @@
+"""Weights as the balanced kernels read them."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.kernels.balanced import TOKENS, VECTOR_ROWS
+from prunecast.kernels.balanced_layout import LANES, BalancedLayout, VectorLayout
+from prunecast.kernels.plan import DTYPE_BYTES
+from prunecast.patterns.element_map import ElementMap
+from prunecast.patterns.tile_map import IntArray
+
+__all__ = ["PackedMatrix", "PackedVector", "pack_matrix", "pack_vector", "rounded"]
+
+Floats = npt.NDArray[np.float32]
+
+
+class PackedMatrix(NamedTuple):
+    """Records of `matrix.cu`, one for each group of 16 rows and window.
+
+    A record has, in words of 16 bytes: for each pair of dense columns 8 words of values, rows ascending; for
+    each row of a quarter of the warp and pair of its rest one word for each quarter (value, place, value,
+    place); the places of the dense columns, 16 bits each. Places are bytes from the start of the window in
+    shared memory; padding has the value 0 and the place of the zeros behind the window.
+    """
+
+    records: npt.NDArray[np.uint32]
+    """(words, 4)."""
+    windows: IntArray
+    """(groups, windows, 2): first word, pairs of dense columns."""
+
+
+class PackedVector(NamedTuple):
+    """Chunks of `vector.cu`: [group of 4 rows][chunk][row][lane][4]; padding is 0 and reads zeros."""
+
+    values: npt.NDArray[Any]
+    indices: npt.NDArray[Any]
+    """uint8 or uint16: place in the lane's bank."""
+
+
+def rounded(weights: npt.NDArray[np.floating[Any]], dtype: str) -> Floats:
+    """`weights` rounded to the plan's dtype, in fp32."""
+    if dtype == "fp32":
+        return np.ascontiguousarray(weights, np.float32)
+    if dtype == "fp16":
+        return weights.astype(np.float16).astype(np.float32)
+    import ml_dtypes
+
+    return weights.astype(ml_dtypes.bfloat16).astype(np.float32)
+
+
+def pack_matrix(elements: ElementMap, layout: BalancedLayout, weights: Floats, dtype: str) -> PackedMatrix:
+    """Records of `weights` (M, K), already rounded; what `elements` does not keep is not read."""
+    from prunecast.kernels.balanced_loops import write_records
+
+    words = layout.words.astype(np.int64)
+    start = (np.cumsum(words) - words.ravel()).reshape(words.shape)
+    records = np.zeros((int(words.sum()), 4), np.uint32)
+    column_bytes = TOKENS * DTYPE_BYTES[dtype]
+    columns = (elements.row_start, elements.column_index)
+    write_records(*columns, weights, layout.window, words.shape[1], layout.rest, column_bytes, start, records)
+    windows = np.stack((start, (layout.dense + 1) // 2), axis=2).astype(np.int32)
+    return PackedMatrix(records, np.ascontiguousarray(windows))
+
+
+def pack_vector(elements: ElementMap, layout: VectorLayout, weights: Floats, dtype: str) -> PackedVector:
+    """Chunks of `weights` (M, K), already rounded."""
+    column = elements.column_index.astype(np.int64)
+    row = np.repeat(np.arange(elements.m), elements.kept_per_row)
+    lane = column // layout.segment % LANES
+    place = column // (LANES * layout.segment) * layout.segment + column % layout.segment
+    order = np.lexsort((place, lane, row))
+    row, lane, place, column = row[order], lane[order], place[order], column[order]
+    slot = row * LANES + lane
+    counts = np.bincount(slot, minlength=elements.m * LANES)
+    in_slot = np.arange(slot.size) - (np.cumsum(counts) - counts)[slot]
+    groups = -(-elements.m // VECTOR_ROWS)
+    shape = (groups, layout.chunks, VECTOR_ROWS, LANES, 4)
+    values = np.zeros(shape, np.float32)
+    indices = np.full(shape, layout.places, np.uint8 if layout.places < 256 else np.uint16)
+    at = (row // VECTOR_ROWS, in_slot // 4, row % VECTOR_ROWS, lane, in_slot % 4)
+    values[at] = weights[row, column]
+    indices[at] = place
+    return PackedVector(_stored(values, dtype), indices)
+
+
+def _stored(values: Floats, dtype: str) -> npt.NDArray[Any]:
+    if dtype == "fp16":
+        return values.astype(np.float16)
+    if dtype == "bf16":
+        return (values.view(np.uint32) >> 16).astype(np.uint16)
+    return values
