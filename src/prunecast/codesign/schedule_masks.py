@@ -10,13 +10,14 @@ Two ways lead there:
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from prunecast.codesign.choice import check_choice
 from prunecast.errors import BadInput
 from prunecast.patterns.adaptive_tile_pattern import AdaptiveTilePattern
-from prunecast.patterns.cut import elements_to_prune, keep_highest
+from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Pattern
 from prunecast.patterns.shuffled_block import ShuffledBlockPattern, group_rows, prune_in_groups
@@ -29,13 +30,13 @@ WAYS = ("stepwise", "towards")
 NESTED_FAMILIES = frozenset(
     {"unstructured", "block", "balanced", "vector-wise", "shuffled-block", "tile-wise", "atp", "dense"}
 )
-"""Families whose masks are nested stage by stage. Shuffled-block groups its rows once, at the first stage."""
+"""Families whose masks are nested stage by stage. Those that shuffle rows group them once, at the first."""
 
 
-def natural_way(pattern: Pattern) -> str:
-    """`stepwise` where that is nested, else `towards`."""
-    shuffles = isinstance(pattern, AdaptiveTilePattern) and pattern.shuffled
-    return "stepwise" if pattern.family in NESTED_FAMILIES and not shuffles else "towards"
+def natural_way(pattern: Pattern, scope: str = "layer") -> str:
+    """`stepwise` where that is nested, else `towards`, as for shuffled rows of layers that compete."""
+    anew = pattern.family not in NESTED_FAMILIES or (scope == "global" and _shuffles(pattern))
+    return "towards" if anew else "stepwise"
 
 
 class MaskPath:
@@ -58,12 +59,12 @@ class MaskPath:
     ) -> None:
         self.pattern = pattern
         self.sparsity = pattern.sparsity_to_prune(sparsity)
-        self.way = natural_way(pattern) if way is None else check_choice("way", way, WAYS)
+        self.way = natural_way(pattern, scope) if way is None else check_choice("way", way, WAYS)
         self.masks: dict[str, MaskArray] = {}
         """Layer -> the mask it has now."""
         self._told = sparsity
         self.scope = scope
-        self._groups: dict[str, np.ndarray] = {}
+        self._groups: dict[str, CountArray] = {}
         self._final: dict[str, MaskArray] = {}
 
     def advance(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
@@ -105,9 +106,14 @@ class MaskPath:
 
     def _alone(self, name: str, scores: ImportanceArray, sparsity: float | None) -> MaskArray:
         wanted = self._at_least(sparsity, (name,))
-        if isinstance(self.pattern, ShuffledBlockPattern) and wanted is not None:
-            return self._in_groups(name, scores, wanted)
-        return self.pattern.prune({name: scores}, wanted)[name]
+        if wanted is None or not _shuffles(self.pattern):
+            return self.pattern.prune({name: scores}, wanted)[name]
+        if name not in self._groups:
+            height = self.pattern.parameters["height"]
+            self._groups[name] = group_rows(scores, self.sparsity, height=height)
+        if isinstance(self.pattern, AdaptiveTilePattern):
+            return _evened_groups(self.pattern, scores, wanted, self._groups[name])
+        return prune_in_groups(scores, wanted, self._groups[name])
 
     def _at_least(self, sparsity: float | None, layers: Iterable[str]) -> float | None:
         """Steps of a pattern may overshoot; asking for less at the next stage would bring weights back."""
@@ -116,12 +122,6 @@ class MaskPath:
         if sparsity is None or total == 0:
             return sparsity
         return max(sparsity, 1.0 - sum(int(mask.sum()) for mask in known) / total)
-
-    def _in_groups(self, name: str, scores: ImportanceArray, sparsity: float) -> MaskArray:
-        if name not in self._groups:
-            height = self.pattern.parameters["height"]
-            self._groups[name] = group_rows(scores, self.sparsity, height=height)
-        return prune_in_groups(scores, sparsity, self._groups[name])
 
     def _nearer(
         self, name: str, alive: Mapping[str, ImportanceArray], sparsity: float, *, last: bool
@@ -147,3 +147,19 @@ def without_pruned(scores: ImportanceArray, mask: MaskArray | None) -> Importanc
 
 def _size(layers: Mapping[str, ImportanceArray]) -> int:
     return sum(scores.size for scores in layers.values())
+
+
+def _shuffles(pattern: Pattern) -> bool:
+    adaptive = isinstance(pattern, AdaptiveTilePattern) and pattern.shuffled and not pattern.rows_first
+    return adaptive or isinstance(pattern, ShuffledBlockPattern)
+
+
+def _evened_groups(
+    pattern: AdaptiveTilePattern, scores: ImportanceArray, sparsity: float, groups: CountArray
+) -> MaskArray:
+    """Adaptive tiles of given rows: as if these were neighbours, a short group last."""
+    sizes = np.bincount(groups)
+    order = np.lexsort((groups, -sizes[groups]))
+    mask: MaskArray = np.empty(scores.shape, dtype=np.bool_)
+    mask[order] = replace(pattern, shuffled=False).prune({"": scores[order]}, sparsity)[""]
+    return mask
