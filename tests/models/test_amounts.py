@@ -28,7 +28,8 @@ def test_one_item_of_four_full_steps():
     assert of_item(plan, Quantity.A) == 4 * 8192
     assert of_item(plan, Quantity.B) == 4 * 8192
     assert of_item(plan, Quantity.C) == 64 * 64 * 2
-    assert of_item(plan, Quantity.PORT) == 4 * 16384 + 8192
+    assert of_item(plan, Quantity.PORT) == 4 * 16384
+    assert of_item(plan, Quantity.L2) == 4 * 16384 + 8192
     # operands: 4 warps x 1024 bytes per k16, 16 groups; the copies write the same port
     assert of_item(plan, Quantity.SHARED) == 4 * 1024 * 16 + 4 * 16384
     # producer: 1 + 4 (per k16) + 1 in a step; consumers: 4 x (1 + 4 + 1) in a step, a release less in the

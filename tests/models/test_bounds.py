@@ -25,9 +25,9 @@ def test_one_item_has_one_sm():
     assert set(bounds) == set(LEVELS)
     # 64 * 64 * 256 FMA at 1024
     assert bounds["tensor"] == 1024
-    # A and B 32768 bytes each, C 8192, at 64 bytes/clk; through L2 at 200 bytes/clk
-    assert bounds["l2 port"] == 73728 / 64
-    assert bounds["l2"] == 73728 / 200
+    # A and B 32768 bytes each at 64 bytes/clk; they and 8192 of C through L2 at 200 bytes/clk
+    assert bounds["l2 port"] == 65536 / 64
+    assert bounds["l2"] == pytest.approx(73728 / 200)
     # the same bytes, each once, at 100 bytes/clk
     assert bounds["dram"] == 73728 / 100
     # operands 4 * 1024 * 16, copies 65536, at 128 bytes/clk

@@ -70,12 +70,13 @@ def test_load_is_met_after_its_latency_unless_asked_for_a_step_ahead():
 
 
 def test_edges_by_kind_of_item():
-    # WAIT_MMA waits for the tensor latency: 30 + 1, RELEASE 1. Then STORE_C or STORE_PARTIAL 1. Before that
-    # the owner waits for a signal on its way, 500 + 20 + 1, and for its loads, 500 from their issue + 1.
+    # WAIT_MMA waits for the tensor latency: 30 + 1, RELEASE 1. Then STORE_C or STORE_PARTIAL, 1 and 8192 or
+    # 16384 bytes at the 50 bytes/clk that L2 has for one of four SMs. Before that the owner waits for a
+    # signal on its way, 200 + 1, and for its loads, 500 from their issue + 1.
     chain, sections = chain_of(), ("begin", "end")
-    assert edge_cycles(chain, sections, "unsplit") == 31 + 1 + 1
-    assert edge_cycles(chain, sections, "owner") == 31 + 1 + 521 + 500 + 1 + 1
-    assert edge_cycles(chain, sections, "part") == 31 + 1 + 1
+    assert edge_cycles(chain, sections, "unsplit") == pytest.approx(31 + 1 + 1 + 8192 / 50)
+    assert edge_cycles(chain, sections, "owner") == pytest.approx(31 + 1 + 201 + 500 + 1 + 1 + 8192 / 50)
+    assert edge_cycles(chain, sections, "part") == pytest.approx(31 + 1 + 1 + 16384 / 50)
 
 
 def test_all_warps_of_a_role_share_the_shared_memory_port():

@@ -1,7 +1,8 @@
 """The whole estimate: cases reckoned by hand, and laws.
 
 Toy GPU: 4 SMs, 1 GHz whatever the load, 1024 tensor FMA/clk, L2 port 64 bytes/clk, L2 200 bytes/clk, DRAM 100
-bytes/clk, latencies DRAM 500, L2 200, barrier 20, tensor 30, block start 500; launch 1 us in a graph.
+bytes/clk, stores 64 bytes/clk and SM, latencies DRAM 500, L2 200, barrier 20, tensor 30, stores 100, block
+start 500; launch 1 us in a graph.
 """
 
 from dataclasses import replace
@@ -22,7 +23,7 @@ from tests.toy_gpu import toy_gpu
 
 # Room for one block on an SM
 LARGE = 200_000
-ENDLESS = {"l2_bytes_per_s": 1e18, "dram_bytes_per_s": 1e18}
+ENDLESS = {"l2_bytes_per_s": 1e18, "l2_store_bytes_per_s": 1e18, "dram_bytes_per_s": 1e18}
 
 
 def test_one_dense_tile_bound_by_the_tensor_pipe():
@@ -36,7 +37,9 @@ def test_one_dense_tile_bound_by_the_tensor_pipe():
         l2_latency_cycles=0,
         dram_latency_cycles=0,
         shared_latency_cycles=0,
-        tensor_latency_cycles=0,
+        warpgroup_latency_cycles=0,
+        store_bytes_per_clk_per_sm=1e18,
+        store_latency_cycles=0,
         barrier_latency_cycles=0,
         block_start_cycles=0,
     )
@@ -48,23 +51,30 @@ def test_one_dense_tile_bound_by_the_tensor_pipe():
 
 def test_one_tile_with_all_latencies():
     # 500 start; 1 + 256 cycles of port + 500 + 20 until the first stage is there; 4 tensor steps of 256, 33
-    # cycles at the end (30 of them the last product's latency), and 8192 bytes of C at 64 bytes/clk.
+    # cycles at the end (30 of them the last product's latency), 8192 bytes of C at 64 bytes/clk, and 100
+    # until they are known to be through.
     found = estimate(hand_plan([256], 64, shared_bytes=LARGE), toy_gpu(**ENDLESS))
-    assert found.cycles == 500 + 777 + 1024 + 33 + 128
+    assert found.cycles == pytest.approx(500 + 777 + 1024 + 33 + 128 + 100)
 
 
-def test_the_port_binds_where_loads_and_stores_of_a_list_are_more():
-    # Four items in a list on one SM: 16384 bytes a step and 8192 of C are 1152 cycles of port, more than the
-    # 1057 of tensor and edge. Start and lead-in come once; after the last item 1057 + 128 - 1152 are left.
+def test_the_port_binds_where_loads_of_a_list_are_more():
+    # Four items in a list on one SM: 16384 bytes a step at 32 bytes/clk are 2048 cycles of port, more than
+    # the 1024 + 33 + 128 of tensor, edge and stores. Start and lead-in come once, and so do the last stores.
+    plan = hand_plan([256] * 4, 64, schedule=Schedule.STATIC, block_start=[0, 4], shared_bytes=LARGE)
+    found = estimate(plan, toy_gpu(**ENDLESS, sm_count=1, l2_port_bytes_per_clk_per_sm=32.0))
+    assert found.cycles == 500 + (1 + 512 + 500 + 20) + 4 * 2048 + 100
+
+
+def test_stores_at_the_end_of_an_item_hold_its_warps_up():
     plan = hand_plan([256] * 4, 64, schedule=Schedule.STATIC, block_start=[0, 4], shared_bytes=LARGE)
     found = estimate(plan, toy_gpu(**ENDLESS, sm_count=1))
-    assert found.cycles == 500 + 777 + 4 * 1152 + 33
+    assert found.cycles == 500 + 777 + 4 * (1024 + 33 + 128) + 100
 
 
 def test_long_ends_stop_the_copies_when_the_ring_is_full():
-    # Port 16 bytes/clk, two stages, 5000 more cycles at the end of an item: 5033. One step is on its way at a
-    # time: 7 + 20 + 1 + 1024 of port + 200 of latency + 20 = 1272 a step. Four steps, 5088, and during the
-    # end two more: 5033 - 2 * 1272 = 2489 in which nothing is copied.
+    # Port 16 bytes/clk, two stages, 5000 more cycles at the end of an item: 5161 with stores. One step is on
+    # its way at a time: 7 + 20 + 1 + 1024 of port + 200 of latency + 20 = 1272 a step. Four steps, 5088, and
+    # during the end two more: 5161 - 2 * 1272 = 2617 in which nothing is copied.
     producer, consumer = two_role_programs()
     slow_end = replace(consumer, end=(*consumer.end, Instruction(Op.ISSUE, issue=5000)))
     plan = hand_plan(
@@ -78,21 +88,21 @@ def test_long_ends_stop_the_copies_when_the_ring_is_full():
     )
     found = estimate(plan, toy_gpu(**ENDLESS, sm_count=1, l2_port_bytes_per_clk_per_sm=16.0))
     lead_in = 1 + 2 * 512 + 500 + 20
-    assert found.cycles == pytest.approx(500 + lead_in + 2 * (5088 + 2489))
+    assert found.cycles == pytest.approx(500 + lead_in + 2 * (5088 + 2617) + 100)
 
 
 def test_last_stores_of_all_sms_queue_for_dram():
-    # DRAM 400 bytes/clk has time enough for the reads. The port binds each item, 10 * 256 + 128; then four
-    # times 8192 bytes of C wait for DRAM at once, 81.92 cycles, longer than the 33 that the port takes.
-    gpu = toy_gpu(l2_bytes_per_s=1e18, dram_bytes_per_s=400e9)
+    # DRAM 400 bytes/clk has time enough for the reads. Each item takes 10 * 256 + 33 + 128; then four times
+    # 8192 bytes of C wait for DRAM at once, 81.92 cycles.
+    gpu = toy_gpu(**{**ENDLESS, "dram_bytes_per_s": 400e9})
     found = estimate(hand_plan([640] * 4, 64, shared_bytes=LARGE), gpu)
-    assert found.cycles == pytest.approx(500 + 777 + 2688 + 81.92)
+    assert found.cycles == pytest.approx(500 + 777 + 2721 + 100 + 81.92)
 
 
 def test_hardware_dispatch_pays_start_and_lead_in_for_every_item():
     plan = hand_plan([256] * 4, 64, shared_bytes=LARGE)
     found = estimate(plan, toy_gpu(**ENDLESS, sm_count=1))
-    assert found.cycles == 4 * (500 + 777 + 1152) + 33
+    assert found.cycles == pytest.approx(4 * (500 + 777 + 1024 + 33 + 128 + 100))
 
 
 def test_dram_binds_a_chip_full_of_blocks():
@@ -124,7 +134,7 @@ def test_equal_items_make_whole_waves(items):
 def test_one_full_tile_among_light_ones():
     # A tile of 16 steps and three of one step on four SMs: the mean is little above a quarter of the maximum
     found = estimate(hand_plan([1024, 64, 64, 64], 64, k=1024, shared_bytes=LARGE), toy_gpu(**ENDLESS))
-    one, full = 1 * 256 + 128, 16 * 256 + 128  # port cycles of steps and C
+    one, full = 1 * 256 + 161, 16 * 256 + 161  # cycles of steps and ends
     assert found.balance == pytest.approx((full + 3 * one) / 4 / full)
 
 
@@ -133,8 +143,8 @@ def test_resident_blocks_hide_each_others_latency():
     alone = estimate(hand_plan([256] * 3, 64, shared_bytes=LARGE), gpu)
     together = estimate(hand_plan([256] * 3, 64, shared_bytes=70_000), gpu)
     assert together.occupancy.blocks_per_sm == 3
-    # Their 1152 cycles of port each are in turn, start and lead-in are not.
-    assert 3 * 1152 <= together.cycles < alone.cycles - 500
+    # Their 1024 cycles of port each are in turn, start and lead-in are not.
+    assert 3 * 1024 <= together.cycles < alone.cycles - 500
 
 
 def test_clock_follows_the_load():

@@ -11,7 +11,7 @@ from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import Traffic, plan_traffic
 from prunecast.models.waves import units_of
 
-__all__ = ["bound_cycles", "bounds_of", "sm_level_cycles"]
+__all__ = ["bound_cycles", "bounds_of", "l2_seconds", "sm_level_cycles"]
 
 SM_LEVELS = LEVELS[:4]
 """Levels that every SM has for itself."""
@@ -53,9 +53,15 @@ def bounds_of(
     bounds["tensor"] = max(
         bounds["tensor"], float(levels["tensor"].max(initial=0.0)) * rates.sub_partitions / partitions
     )
-    bounds["l2"] = traffic.l2_bytes / (gpu.l2_bytes_per_s / clock_hz)
+    bounds["l2"] = l2_seconds(amounts, traffic, gpu) * clock_hz
     bounds["dram"] = traffic.compulsory_bytes / (gpu.dram_bytes_per_s / clock_hz)
     return bounds
+
+
+def l2_seconds(amounts: Amounts, traffic: Traffic, gpu: GpuSpec) -> float:
+    """Time that L2 works, reads and stores each at their own rate."""
+    stores = traffic.c_bytes + float(amounts.edges[:, Quantity.PARTIALS_OUT].sum())
+    return (traffic.l2_bytes - stores) / gpu.l2_bytes_per_s + stores / gpu.l2_store_bytes_per_s
 
 
 def sm_level_cycles(amounts: FloatArray, rates: SmRates) -> dict[str, FloatArray]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import BlockShape, KernelPlan
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram, When
@@ -39,9 +41,15 @@ class Chain(NamedTuple):
     fp32_cycles: float
     shared_bytes_per_clk: float
     port_bytes_per_clk: float
+    store_bytes_per_clk: float
+    """That an SM can hand to L2 while all others do the same."""
+    store_share: float
+    """Mean size of an item's tile of C over a full one."""
     tensor_latency: int
     shared_latency: int
     barrier_latency: int
+    sync_latency: int
+    signal_latency: int
     memory_latency: int
     """From the issue of a read to its use; 0 with an endless port for data that are there already."""
 
@@ -94,11 +102,35 @@ def plan_chain(plan: KernelPlan, gpu: GpuSpec, rates: SmRates, memory_latency_cy
         fp32_cycles=rates.fp32_cycles,
         shared_bytes_per_clk=rates.shared_bytes_per_clk,
         port_bytes_per_clk=rates.port_bytes_per_clk,
-        tensor_latency=gpu.tensor_latency_cycles,
+        store_bytes_per_clk=_store_rate(gpu),
+        store_share=_store_share(plan),
+        tensor_latency=_tensor_latency(plan, gpu),
         shared_latency=gpu.shared_latency_cycles,
         barrier_latency=gpu.barrier_latency_cycles,
+        sync_latency=gpu.sync_latency_cycles,
+        signal_latency=gpu.signal_latency_cycles,
         memory_latency=round(memory_latency_cycles),
     )
+
+
+def _store_rate(gpu: GpuSpec) -> float:
+    share_of_l2 = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / gpu.sm_count
+    return min(gpu.store_bytes_per_clk_per_sm, share_of_l2)
+
+
+def _store_share(plan: KernelPlan) -> float:
+    """Rounded, so that walks are found again."""
+    work, shape = plan.work, plan.shape
+    if not plan.item_count:
+        return 1.0
+    rows = plan.tiles.rows_per_tile[work.tile].astype(np.float64)
+    area = float(np.mean(rows * (work.token_stop - work.token_start)))
+    return round(area / (shape.block_m * shape.block_n), 2)
+
+
+def _tensor_latency(plan: KernelPlan, gpu: GpuSpec) -> int:
+    """Warpgroup instructions answer later than those of a warp."""
+    return gpu.warpgroup_latency_cycles if plan.tensor.endswith("wgmma") else gpu.tensor_latency_cycles
 
 
 @lru_cache(maxsize=64)
@@ -184,7 +216,7 @@ def _wait(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, step
         warp.now = max(warp.now, warp.tensor_done_before if instruction.amount else warp.tensor_done)
     elif instruction.op is Op.WAIT_PARTS:
         # Parts of one tile end about together: what is waited for is their signal on its way.
-        _sleep(warp, warp.now + chain.memory_latency, chain)
+        warp.now += chain.signal_latency
     elif instruction.op is Op.WAIT_FULL:
         _sleep(warp, ring.landed.get(target, 0.0), chain)
         if ring.first_full < 0.0:
@@ -223,8 +255,11 @@ def _work(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, step
         # The warps of a role come to shared memory together; the last one has waited for all.
         warps = 1 if instruction.leader else warp.program.warps
         issued += warps * amount / chain.shared_bytes_per_clk + chain.shared_latency
+    elif op in (Op.STORE_C, Op.STORE_PARTIAL):
+        warps = 1 if instruction.leader else warp.program.warps
+        issued += warps * amount * chain.store_share / chain.store_bytes_per_clk
     elif op is Op.SYNC:
-        issued = warp.now + max(chain.barrier_latency, 1)
+        issued = warp.now + max(chain.sync_latency, 1)
     warp.now = issued
 
 

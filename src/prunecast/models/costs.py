@@ -48,8 +48,8 @@ class Costs(NamedTuple):
     """Of a unit that has an SM to itself."""
     demand: FloatArray
     """That its busiest pipe of the SM works for it."""
-    port_drain: float
-    """From the last instruction of the last item until its stores are through the L2 port."""
+    store_drain: float
+    """From the last instruction of the last block until its stores are known to be through."""
 
 
 def item_costs(case: Case) -> Costs:
@@ -75,8 +75,7 @@ def item_costs(case: Case) -> Costs:
         fetch = port
     demand = np.max([steps[level] + edges[level] for level in steps], axis=0, initial=0.0)
     alone = np.maximum(np.maximum(multiply, fetch), demand)
-    stores = amounts.edges[:, [Quantity.C, Quantity.PARTIALS_OUT]].sum(axis=1) / rates.port_bytes_per_clk
-    return Costs(alone, demand, float(np.max(multiply + stores - alone, initial=0.0)))
+    return Costs(alone, demand, float(case.gpu.store_latency_cycles))
 
 
 def _edge_chain(case: Case, chain: Chain) -> FloatArray:
@@ -101,12 +100,15 @@ def unit_costs(case: Case, items: Costs) -> Costs:
     first = _first_items(case)
     waits = (first | (not runs_ahead(case.plan.programs))) & (case.amounts.step_count > 0)
     block = case.gpu.block_start_cycles + edge_cycles(chain, ("start", "finish"), "unsplit")
+    if case.plan.schedule is Schedule.HARDWARE:
+        # A block leaves room for the next one when its stores are through.
+        block += case.gpu.store_latency_cycles
     alone = items.alone + np.where(waits, _lead_in(chain), 0.0)
     block_demand = max(float(cycles) for cycles in sm_level_cycles(case.amounts.block, case.rates).values())
     return Costs(
         alone=units_of(case.plan, alone + np.where(first, block, 0.0)),
         demand=units_of(case.plan, items.demand + np.where(first, block_demand, 0.0)),
-        port_drain=items.port_drain,
+        store_drain=0.0 if case.plan.schedule is Schedule.HARDWARE else items.store_drain,
     )
 
 

@@ -27,7 +27,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.models.amounts import plan_amounts
 from prunecast.models.balance import balance_of, drain_cycles, stretch, work_per_sm
-from prunecast.models.bounds import bounds_of, sm_level_cycles
+from prunecast.models.bounds import bounds_of, l2_seconds, sm_level_cycles
 from prunecast.models.costs import Case, item_costs, unit_costs
 from prunecast.models.estimate import LEVELS, Estimate
 from prunecast.models.rates import sm_rates
@@ -72,7 +72,7 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
     units = unit_costs(case, items)
     slots = case.fit.blocks_per_sm
     placement = place_units(plan, gpu, slots, units.alone, units.demand)
-    settled = _settle(case, placement.slot_finish, units.port_drain, state)
+    settled = _settle(case, placement.slot_finish, units.store_drain, state)
     item_work = np.maximum(items.alone / slots, items.demand)
     work = work_per_sm(gpu.sm_count, placement.sm, units_of(plan, item_work))
     launch_s = gpu.graph_launch_s if launch == "graph" else gpu.stream_launch_s
@@ -105,12 +105,12 @@ def _look_up(plan: KernelPlan, gpu: GpuSpec) -> Case:
     return Case(plan, gpu, fit, amounts, sm_rates(plan, gpu), traffic)
 
 
-def _settle(case: Case, slot_finish: FloatArray, port_drain: float, state: str) -> _Settled:
+def _settle(case: Case, slot_finish: FloatArray, store_drain: float, state: str) -> _Settled:
     """Find cycles and clock together: L2 and DRAM have fixed bytes per second, the clock follows the duty."""
     gpu = case.gpu
     total = case.amounts.total(case.plan.blocks)
     tensor = float(sm_level_cycles(total, case.rates)["tensor"])
-    settled = _Settled(_chip_cycles(case, slot_finish, port_drain, gpu.max_clock_hz), gpu.max_clock_hz)
+    settled = _Settled(_chip_cycles(case, slot_finish, store_drain, gpu.max_clock_hz), gpu.max_clock_hz)
     for _ in range(_CLOCK_ROUNDS):
         sm_cycles = settled.cycles * gpu.sm_count
         clock_hz = sm_clock_hz(
@@ -120,18 +120,18 @@ def _settle(case: Case, slot_finish: FloatArray, port_drain: float, state: str) 
             dram_bytes_per_clk_per_sm=case.traffic.dram_bytes / sm_cycles,
             state=state,
         )
-        settled = _Settled(_chip_cycles(case, slot_finish, port_drain, clock_hz), clock_hz)
+        settled = _Settled(_chip_cycles(case, slot_finish, store_drain, clock_hz), clock_hz)
     return settled
 
 
-def _chip_cycles(case: Case, slot_finish: FloatArray, port_drain: float, clock_hz: float) -> float:
+def _chip_cycles(case: Case, slot_finish: FloatArray, store_drain: float, clock_hz: float) -> float:
     """Until the last SM is done and its stores are out, the chip shared by all.
 
-    Stores leave through the SM's port and through DRAM: when launches repeat, L2 is full of earlier results
-    and takes new ones only as fast as it writes old ones back.
+    Stores leave through the SM's store port and through DRAM: when launches repeat, L2 is full of earlier
+    results and takes new ones only as fast as it writes old ones back.
     """
     gpu, traffic, sm_finish = case.gpu, case.traffic, slot_finish.max(axis=1)
-    l2_cycles = traffic.l2_bytes / (gpu.l2_bytes_per_s / clock_hz)
+    l2_cycles = l2_seconds(case.amounts, traffic, gpu) * clock_hz
     dram_bytes_per_clk = gpu.dram_bytes_per_s / clock_hz
     # Nothing comes before the first block has started and its first read has gone to DRAM and back.
     quiet = gpu.block_start_cycles + gpu.dram_latency_cycles
@@ -140,7 +140,7 @@ def _chip_cycles(case: Case, slot_finish: FloatArray, port_drain: float, clock_h
     c_of_item = traffic.c_bytes / max(int(case.plan.work.owner.sum()), 1)
     queue = drain_cycles(slot_finish[slot_finish > 0.0], c_of_item / dram_bytes_per_clk)
     all_traffic = stretch(sm_finish, (l2_cycles, traffic.dram_bytes / dram_bytes_per_clk), quiet)
-    return max(until_last_item + max(port_drain, queue), all_traffic, 1.0)
+    return max(until_last_item + max(store_drain, queue), all_traffic, 1.0)
 
 
 def _step_cycles(case: Case, clock_hz: float) -> dict[str, float]:

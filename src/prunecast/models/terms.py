@@ -30,9 +30,9 @@ class Quantity(IntEnum):
     SHARED = 3
     """Bytes through the port of shared memory, async copies into it included."""
     PORT = 4
-    """Bytes between the SM and L2, reads and writes."""
+    """Bytes from L2 into the SM; stores leave by a port of their own."""
     L2 = 5
-    """The same at L2, where a multicast to several blocks is one read."""
+    """Bytes through L2, reads and writes, where a multicast to several blocks is one read."""
     A = 6
     """Bytes of packed weights that arrive in the SM."""
     B = 7
@@ -139,7 +139,8 @@ def _contributions(section: Section, instruction: Instruction, warps: int) -> li
 
     def move(quantity: Quantity, value: float, unit: Unit = unit, clip: Clip = Clip.FULL) -> None:
         add(quantity, value, unit, clip)
-        add(Quantity.PORT, value, unit, clip)
+        if op not in (Op.STORE_C, Op.STORE_PARTIAL):
+            add(Quantity.PORT, value, unit, clip)
         add(Quantity.L2, value / instruction.multicast, unit, clip)
         if op in (Op.COPY_A, Op.COPY_B, Op.GATHER_B):
             add(Quantity.SHARED, value, unit, clip)
