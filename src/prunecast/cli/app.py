@@ -10,6 +10,7 @@ from prunecast.cli.gpus import gpus
 from prunecast.cli.patterns import patterns
 from prunecast.cli.predict import predict
 from prunecast.cli.prune import prune
+from prunecast.cli.sweep import sweep
 from prunecast.cli.validate import validate
 from prunecast.version import tool_version
 
@@ -50,5 +51,5 @@ def _start(
         typer.echo(START)
 
 
-for command in (predict, prune, compare, explain, gpus, patterns, validate):
+for command in (predict, prune, compare, explain, sweep, gpus, patterns, validate):
     app.command()(command)

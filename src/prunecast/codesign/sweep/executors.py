@@ -1,5 +1,6 @@
 """Where the cases of a sweep run: processes on this machine, or the workers of a Dask scheduler."""
 
+import importlib
 import multiprocessing
 import os
 from collections.abc import Iterator
@@ -41,11 +42,11 @@ def open_executor(address: str = "processes", workers: int | None = None) -> Ite
 @contextmanager
 def _dask_executor(address: str) -> Iterator[Executor]:
     try:
-        from distributed import Client
+        distributed = importlib.import_module("distributed")
     except ImportError:
         raise BadInput("dask:// needs the package `distributed`: pip install 'prunecast[sweep]'") from None
     try:
-        client = Client("tcp://" + address.removeprefix("dask://"), timeout=_CONNECT_S)
+        client = distributed.Client("tcp://" + address.removeprefix("dask://"), timeout=_CONNECT_S)
     except (OSError, ValueError) as error:
         raise BadInput(f"no Dask scheduler answers at {address}: {str(error).splitlines()[0]}") from None
     with client:

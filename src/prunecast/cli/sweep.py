@@ -1,0 +1,112 @@
+"""`prunecast sweep`: many predictions, kept in one file."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from prunecast.cli import options as opt
+from prunecast.errors import BadInput
+
+if TYPE_CHECKING:
+    from prunecast.codesign.sweep import SweepCase, SweepSummary
+
+__all__ = ["sweep"]
+
+
+def sweep(
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", metavar="FILE", show_default=False, help="SQLite file of results; added to."
+        ),
+    ],
+    gpu: Annotated[list[str], typer.Option(metavar="NAME", help="GPU; can be repeated.")] = ["h200-sxm"],  # noqa: B006
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MxKxN", show_default=False, help="A (M, K), N tokens; can be repeated."),
+    ] = None,
+    workload: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", show_default=False, help="All shapes of a standard model; repeatable."),
+    ] = None,
+    pattern: Annotated[
+        list[str], typer.Option(metavar="TEXT", help="Pattern, see `prunecast patterns`; can be repeated.")
+    ] = ["tile-wise:128"],  # noqa: B006
+    sparsity: Annotated[
+        list[float], typer.Option(metavar="SHARE", help="Share of weights removed; can be repeated.")
+    ] = [0.5, 0.75, 0.9],  # noqa: B006
+    engine: opt.Engine = "model",
+    state: opt.State = "burst",
+    launch: opt.Launch = "graph",
+    dtype: Annotated[str, typer.Option(metavar="TEXT", help="fp16, bf16 or fp32.")] = "fp16",
+    executor: Annotated[
+        str, typer.Option(metavar="WHERE", help="processes, or dask://host:port of a running scheduler.")
+    ] = "processes",
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", show_default="one per processor", help="Processes.")
+    ] = None,
+    parquet: Annotated[
+        str | None, typer.Option(metavar="FILE", show_default=False, help="Also write all results there.")
+    ] = None,
+    pictures: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", show_default=False, help="Also draw heat maps with crossovers."),
+    ] = None,
+) -> None:
+    """Predict GPUs x patterns x sparsities x shapes. What FILE already holds is not computed again."""
+    from prunecast.cli.progress import ProgressLines
+    from prunecast.codesign.sweep import (
+        SweepStore,
+        expand,
+        open_executor,
+        run_sweep,
+        write_parquet,
+        write_pictures,
+    )
+
+    cases = expand(
+        gpus=gpu,
+        shapes=[*map(_sizes, shape or ()), *_shapes_of(workload or ())],
+        patterns=pattern,
+        sparsities=sparsity,
+        dtype=dtype,
+        engine=engine,
+        state=state,
+        launch=launch,
+    )
+    if not cases:
+        raise BadInput("wanted a --shape like 4096x4096x2048 or a --workload, got neither")
+    with SweepStore(output) as store, open_executor(executor, workers) as where, ProgressLines() as progress:
+        summary = run_sweep(cases, store, where, progress)
+        rows = store.rows() if parquet or pictures else []
+    typer.echo(_told(cases, summary, output))
+    if parquet:
+        write_parquet(rows, Path(parquet))
+    if pictures:
+        drawn = write_pictures(rows, Path(pictures))
+        typer.echo(f"Drew {len(drawn)} pictures in {pictures}.")
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    try:
+        sizes = tuple(int(part) for part in text.split("x"))
+    except ValueError:
+        sizes = ()
+    if len(sizes) != 3:
+        raise BadInput(f"--shape must be like 4096x4096x2048, got {text!r}")
+    return sizes
+
+
+def _shapes_of(workloads: list[str] | tuple[str, ...]) -> list[tuple[int, ...]]:
+    if not workloads:
+        return []
+    from prunecast.codesign.graph import load_workload
+
+    found = {(p.m, p.k, p.n): None for name in workloads for p in load_workload(name).products.values()}
+    return list(found)
+
+
+def _told(cases: "list[SweepCase]", summary: "SweepSummary", output: str) -> str:
+    refused = f", {summary.refused} of them cannot be run (the file says why)" if summary.refused else ""
+    return f"{len(cases)} cases: {summary.known} known, {summary.computed} computed{refused}; {output}"
