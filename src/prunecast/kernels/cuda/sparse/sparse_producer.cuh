@@ -1,15 +1,23 @@
 // The producer warpgroup: packed weights by one bulk copy a stage, rows of B by cp.async, 16 bytes a thread.
 //
 // Contract: thread t fetches chunk t mod 8 of every 64-token block of rows t/8 + 16 q, q = 0 to 3. Columns of -1
-// and tokens beyond the row leave zeros, since every step multiplies all of its 64 columns. Indices are loaded one stage ahead, the next item one item ahead.
+// and tokens beyond the row leave zeros, since every step multiplies all of its 64 columns. Indices are loaded
+// three stages ahead: a stage passes in less time than such a load takes. The next item is loaded one item ahead.
 #pragma once
 #include "sparse_args.cuh"
 #include "sparse_ring.cuh"
+
+constexpr int STAGES_AHEAD = 3;
 
 struct Gather {
   const unsigned char* from;  // B at this thread's token chunk of the item
   i64 row_bytes;
   int tokens_left;            // from this thread's chunk to the end of the row
+
+  __device__ __forceinline__ Gather(const SparseArgs& args, int4 item, int chunk)
+      : from(args.b + 2ll * min(item.w + 8 * chunk, args.tokens - 8)),
+        row_bytes(args.b_row_bytes),
+        tokens_left(args.tokens - item.w - 8 * chunk) {}
 
   __device__ __forceinline__ void row(u32 to, int column) const {
     if (column >= 0 && tokens_left > BLOCK_N - 64) {
@@ -48,29 +56,59 @@ __device__ __forceinline__ void fetch_stage(const SparseArgs& args, const Gather
   barrier_arrive_after_copies(ring.full());
 }
 
+// The stages of a block's items, one after another. The item after the one at hand is already on its way.
+struct Walk {
+  const SparseArgs& args;
+  int4 item, next;
+  int place, end;
+  int step = 0;
+
+  __device__ __forceinline__ Walk(const SparseArgs& sparse_args, ItemRange range)
+      : args(sparse_args), item(first_item(sparse_args)), next(item), place(range.begin), end(range.end) {
+    if (place + 1 < end) next = load_early(args.items + place + 1);
+  }
+
+  __device__ __forceinline__ bool at_end() const { return place >= end; }
+  __device__ __forceinline__ int stage() const { return stage_of(args, item, step); }
+
+  // Whether another item begins; beyond the last one it stays at its stages.
+  __device__ __forceinline__ bool advance() {
+    step += 1;
+    if (step < steps_of(item)) return false;
+    step = 0;
+    place += 1;
+    item = next;
+    if (place + 1 < end) next = load_early(args.items + place + 1);
+    return true;
+  }
+};
+
 __device__ __forceinline__ void produce(const SparseArgs& args, ItemRange range, u32 base) {
   Ring ring(base);
   const int row = threadIdx.x / 8, chunk = threadIdx.x % 8;
   const u32 offset = row * 128 + ((chunk ^ (row % 8)) * 16);
-  int4 item = first_item(args);
-  int4 columns = load_early(args.columns + stage_of(args, item, 0) * 16 + row);
-  bool first = true;
-  for (int i = range.begin; i < range.end; ++i) {
-    const int4 next = i + 1 < range.end ? load_early(args.items + i + 1) : item;
-    const int token = item.w + 8 * chunk, steps = steps_of(item);
-    const Gather gather{args.b + 2ll * min(token, args.tokens - 8), args.b_row_bytes, args.tokens - token};
-    for (int step = 0; step < steps; ++step) {
-      const int stage = stage_of(args, item, step);
-      const int after = step + 1 < steps ? stage_of(args, item, step + 1) : stage_of(args, next, 0);
-      const int4 columns_after = load_early(args.columns + after * 16 + row);
+  Walk ahead(args, range), now(args, range);
+  int4 columns[STAGES_AHEAD];
+#pragma unroll
+  for (int i = 0; i < STAGES_AHEAD; ++i) {
+    columns[i] = load_early(args.columns + ahead.stage() * 16 + row);
+    ahead.advance();
+  }
+  Gather gather(args, now.item, chunk);
 #if PDL
-      if (first) wait_for_last_launch();
+  wait_for_last_launch();
 #endif
-      first = false;
-      fetch_stage(args, gather, ring, stage, columns, offset);
-      columns = columns_after;
+  while (true) {
+#pragma unroll
+    for (int i = 0; i < STAGES_AHEAD; ++i) {
+      fetch_stage(args, gather, ring, now.stage(), columns[i], offset);
+      columns[i] = load_early(args.columns + ahead.stage() * 16 + row);
+      ahead.advance();
       ring.advance();
+      if (now.advance()) {
+        if (now.at_end()) return;
+        gather = Gather(args, now.item, chunk);
+      }
     }
-    item = next;
   }
 }

@@ -13,8 +13,8 @@
 
 constexpr int WARPGROUP = 128;
 constexpr int THREADS = 3 * WARPGROUP;
-constexpr int PRODUCER_REGISTERS = 40;
-constexpr int CONSUMER_REGISTERS = 232;
+constexpr int PRODUCER_REGISTERS = 56;
+constexpr int CONSUMER_REGISTERS = 224;
 constexpr int CONSUMER_WARPS = 8;
 
 constexpr int GROUPS = BLOCK_M / 128;
@@ -29,6 +29,7 @@ constexpr int TOKEN_BYTES = BLOCK_N * 128;
 constexpr int TOKEN_BLOCK_BYTES = 64 * 128;
 constexpr int STAGE_BYTES = TOKEN_BYTES + WEIGHT_BYTES;
 
+// Tokens of one trip of a warp through its staging slot
 constexpr int CHUNK_TOKENS = 64;
 constexpr int CHUNK_BYTES = 16 * CHUNK_TOKENS * 2;
 constexpr int STAGING_AT = STAGES * STAGE_BYTES;
