@@ -8,7 +8,17 @@ import time
 from pathlib import Path
 
 import torch
-from language import LanguageModel, Text, batches, build, losses, next_byte_loss, read_corpus, text_of
+from language import (
+    LanguageModel,
+    Text,
+    batches,
+    build,
+    next_byte_loss,
+    read_corpus,
+    text_of,
+    training_loss,
+    validation_loss,
+)
 from safetensors.torch import save_file
 from settings import Language
 from tuning import rate_at, train
@@ -24,6 +34,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=Language.train_batch)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--compile", action="store_true", help="train through torch.compile")
     return parser.parse_args()
 
 
@@ -38,10 +49,15 @@ def train_and_watch(model: LanguageModel, text: Text, options: argparse.Namespac
     def watch(step: int) -> None:
         if step % (options.steps // PIECES) == 0 or step == options.steps:
             seconds = round(time.perf_counter() - start, 2)
-            rows.append({"step": step, "seconds": seconds, **losses(model, text)})
+            found = {
+                "train_loss": training_loss(model, text),
+                "validation_loss": validation_loss(model, text),
+            }
+            rows.append({"step": step, "seconds": seconds, **found})
             print(rows[-1], flush=True)
 
-    train(model, next_byte_loss, batches(text, options.batch, options.seed), rates, watch=watch)
+    trained = torch.compile(model) if options.compile else model
+    train(trained, next_byte_loss, batches(text, options.batch, options.seed), rates, watch=watch)
     return rows
 
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from digits import Images, ResidualNetwork, batches, images, judge, loss_of
-from pruning import Weights, prune, statistics
+from pruning import Weights, importance_of, prune, statistics
 from settings import SEEDS, Case, Digits
 from stored_maps import store
 from tuning import rate_at, train
@@ -65,7 +64,6 @@ def make_work(options: argparse.Namespace, states: dict[int, dict[str, torch.Ten
     data = {seed: images(seed, device) for seed in SEEDS}
 
     def tune(case: Case, seed: int) -> dict[str, Any]:
-        start = time.perf_counter()
         torch.manual_seed(seed)
         model.load_state_dict(states[seed])
         weights = {name: as_matrix(weight) for name, weight in prunable(model, ignore=Digits.ignore).items()}
@@ -79,14 +77,12 @@ def make_work(options: argparse.Namespace, states: dict[int, dict[str, torch.Ten
         train(model, loss_of, source, rates(Digits.tune_steps, Digits.tune_rate), pruner)
         pruner.close()
         return {
-            "seed": seed,
             **{f"{name}_before": value for name, value in before.items()},
             **judge(model, data[seed]),
-            **statistics(weights, pruned),
-            "seconds": round(time.perf_counter() - start, 2),
+            **statistics(importance_of(weights), pruned),
         }
 
-    return lambda case: {"runs": [tune(case, seed) for seed in SEEDS]}
+    return tune
 
 
 def main() -> None:
@@ -98,7 +94,8 @@ def main() -> None:
     states = {seed: one.state for seed, one in trained.items()}
     wanted = options.only.split(",")
     cases = [case for case in Digits.cases if any(part in case.name for part in wanted)]
-    results = run_cases(make_work, (options, states), cases, options.processes)
+    todo = [(case, seed) for case in cases for seed in SEEDS]
+    results = run_cases(make_work, (options, states), todo, processes=options.processes, seconds=1e9)
     record = {
         "train_images": Digits.train_images,
         "train_steps": Digits.train_steps,

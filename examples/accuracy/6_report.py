@@ -31,7 +31,7 @@ class Row(NamedTuple):
     """Highest minus lowest of the seeds."""
     accuracy: float | None
     before: float
-    """Score before any tuning."""
+    """Score of the model pruned at once by magnitude, without tuning."""
     retained: float
     worst_imbalance: float | None
     kernel: str | None
@@ -63,32 +63,31 @@ def joined(record: dict[str, Any], parts: list[Path]) -> dict[str, Any]:
 
 
 def rows_of(study: str, record: dict[str, Any]) -> list[Row]:
-    """One row per case that was tuned, in the order of the settings."""
-    tuned = {case["case"]: case for case in record["tuned"]["cases"] if "failed" not in case}
-    return [
-        _row(study, case.name, case.target, tuned[case.name], record)
-        for case in STUDIES[study].cases
-        if case.name in tuned
-    ]
+    """One row per case with a run that did not fail, in the order of the settings."""
+    runs = {
+        case["case"]: [run for run in case["runs"] if "failed" not in run]
+        for case in record["tuned"]["cases"]
+    }
+    known = [case for case in STUDIES[study].cases if runs.get(case.name)]
+    return [_row(study, case.name, case.sparsity, runs[case.name], record) for case in known]
 
 
-def _row(study: str, name: str, target: float, tuned: dict[str, Any], record: dict[str, Any]) -> Row:
-    runs = tuned["runs"]
+def _row(study: str, name: str, sparsity: float, runs: list[dict[str, Any]], record: dict[str, Any]) -> Row:
     scores = [run[SCORE[study]] for run in runs]
-    facts = tuned if "retained_importance" in tuned else _mean_facts(runs)
+    uneven = [run["worst_imbalance"] for run in runs if run["worst_imbalance"] is not None]
     predicted = record.get("predicted", {}).get("gpus", {})
     fastest = _fastest(predicted.get("h200-sxm", {}).get(name, {}))
     measured = record.get("measured", {}).get("cases", {}).get(name, {})
     seen = _fastest({kernel: one["us"] for kernel, one in measured.items()})
     return Row(
         case=name.split("@")[0],
-        target=target,
+        target=sparsity,
         score=float(np.mean(scores)),
         spread=max(scores) - min(scores),
         accuracy=float(np.mean([run["accuracy"] for run in runs])) if "accuracy" in runs[0] else None,
-        before=float(np.mean([run.get("before", run.get("loss_before")) for run in runs])),
-        retained=facts["retained_importance"],
-        worst_imbalance=facts["worst_imbalance"],
+        before=_before(runs),
+        retained=float(np.mean([run["retained_importance"] for run in runs])),
+        worst_imbalance=max(uneven) if uneven else None,
         kernel=fastest[0],
         predicted_us=fastest[1],
         predicted_a100_us=_fastest(predicted.get("a100-sxm4-80gb", {}).get(name, {}))[1],
@@ -97,12 +96,11 @@ def _row(study: str, name: str, target: float, tuned: dict[str, Any], record: di
     )
 
 
-def _mean_facts(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    uneven = [run["worst_imbalance"] for run in runs if run["worst_imbalance"] is not None]
-    return {
-        "retained_importance": float(np.mean([run["retained_importance"] for run in runs])),
-        "worst_imbalance": max(uneven) if uneven else None,
-    }
+def _before(runs: list[dict[str, Any]]) -> float:
+    """Pruned at once by magnitude and not tuned."""
+    if "at_once" in runs[0]:
+        return float(runs[0]["at_once"]["validation_loss"])
+    return float(np.mean([run["loss_before"] for run in runs]))
 
 
 def _fastest(times: dict[str, float]) -> tuple[str | None, float | None]:
@@ -112,7 +110,7 @@ def _fastest(times: dict[str, float]) -> tuple[str | None, float | None]:
 def table(study: str, rows: list[Row]) -> str:
     """Markdown, one block of lines per sparsity; the dense model on top of each."""
     digits = study == "digits"
-    head = ["pattern", "loss after", "spread", *(["accuracy %"] if digits else []), "loss before"]
+    head = ["pattern", "loss after", "spread", *(["accuracy %"] if digits else []), "loss untuned"]
     head += ["kept importance %", "worst imbalance", "H200 us", "kernel", "A100 us", "measured H200 us"]
     lines = []
     for sparsity in SPARSITIES:

@@ -27,10 +27,11 @@ __all__ = [
     "Text",
     "batches",
     "build",
-    "losses",
     "next_byte_loss",
     "read_corpus",
     "text_of",
+    "training_loss",
+    "validation_loss",
 ]
 
 
@@ -64,7 +65,7 @@ def text_of(corpus: Corpus, device: torch.device) -> Text:
     length_bytes = shape().context_bytes + 1
     return Text(
         training,
-        even_windows(training, Language.evaluation_windows, length_bytes),
+        even_windows(training, Language.evaluation_windows // 2, length_bytes),
         even_windows(validation, Language.evaluation_windows, length_bytes),
     )
 
@@ -76,9 +77,11 @@ def batches(text: Text, batch: int, seed: int) -> Iterator[Tensor]:
         yield random_windows(text.training, batch, shape().context_bytes + 1, generator)
 
 
-def losses(model: LanguageModel, text: Text) -> dict[str, float]:
-    """Nats per byte on the fixed windows of both splits, in float32 without dropout."""
-    return {
-        "train_loss": round(evaluation_loss_nats_per_byte(model, text.training_windows), 6),
-        "validation_loss": round(evaluation_loss_nats_per_byte(model, text.validation_windows), 6),
-    }
+def validation_loss(model: LanguageModel, text: Text) -> float:
+    """Nats per byte on the fixed held-out windows, in float32 without dropout."""
+    return round(evaluation_loss_nats_per_byte(model, text.validation_windows), 6)
+
+
+def training_loss(model: LanguageModel, text: Text) -> float:
+    """The same on the fixed windows of the training files."""
+    return round(evaluation_loss_nats_per_byte(model, text.training_windows), 6)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from settings import Case
 
 from prunecast.codesign.schedule_files import tiles_of
-from prunecast.patterns import ElementMap, NestedMap, TileMap, imbalance, parse_pattern, retained_importance
+from prunecast.patterns import ElementMap, NestedMap, TileMap, imbalance, parse_pattern
 from prunecast.patterns.importance import magnitude
 
 Weights = Mapping[str, npt.NDArray[np.float32]]
@@ -26,23 +26,28 @@ class Pruned(NamedTuple):
 def prune(weights: Weights, case: Case) -> Pruned:
     """Masks by magnitude, each layer at the sparsity."""
     pattern = parse_pattern(case.pattern)
-    masks = pattern.prune({name: magnitude(matrix) for name, matrix in weights.items()}, case.sparsity)
+    masks = pattern.prune(importance_of(weights), case.sparsity)
     return Pruned(masks, {name: pattern.map(mask) for name, mask in masks.items()})
 
 
-def statistics(weights: Weights, pruned: Pruned) -> dict[str, Any]:
-    """Of all layers together: sparsity and kept share of the magnitude; imbalance of the worst and the mean.
+def importance_of(weights: Weights) -> dict[str, npt.NDArray[np.float32]]:
+    """Magnitude."""
+    return {name: magnitude(matrix) for name, matrix in weights.items()}
+
+
+def statistics(importance: Weights, pruned: Pruned) -> dict[str, Any]:
+    """Of all layers together: sparsity and kept share of the importance; imbalance of the worst and the mean.
 
     Imbalance is told of patterns with tiles: the most elements of a tile over the mean of its layer's tiles.
     """
-    total = sum(matrix.size for matrix in weights.values())
-    importance = {name: magnitude(matrix) for name, matrix in weights.items()}
-    share = {name: float(scores.sum(dtype=np.float64)) for name, scores in importance.items()}
-    retained = sum(retained_importance(importance[n], pruned.masks[n]) * share[n] for n in weights)
+    masks = pruned.masks
+    kept = sum(float(scores.sum(where=masks[n], dtype=np.float64)) for n, scores in importance.items())
+    total = sum(float(scores.sum(dtype=np.float64)) for scores in importance.values())
+    density = sum(int(mask.sum()) for mask in masks.values()) / sum(mask.size for mask in masks.values())
     uneven = [imbalance(tiles) for tiles in tiles_of(pruned.maps).values()]
     return {
-        "sparsity": round(1.0 - sum(int(mask.sum()) for mask in pruned.masks.values()) / total, 5),
-        "retained_importance": round(retained / sum(share.values()), 5),
+        "sparsity": round(1.0 - density, 5),
+        "retained_importance": round(kept / total, 5),
         "worst_imbalance": round(max(uneven), 4) if uneven else None,
         "mean_imbalance": round(float(np.mean(uneven)), 4) if uneven else None,
     }

@@ -16,15 +16,12 @@ class Case(NamedTuple):
     """One way to prune the model."""
 
     pattern: str
-    sparsity: float | None
-    """None for patterns with a sparsity of their own."""
-    target: float
-    """The sparsity that the case is listed under."""
+    sparsity: float
 
     @property
     def name(self) -> str:
         """As results and files call it."""
-        return f"{self.pattern}@{self.target:g}"
+        return f"{self.pattern}@{self.sparsity:g}"
 
 
 def cases(height: int, group: int, block: int) -> list[Case]:
@@ -51,19 +48,22 @@ def cases(height: int, group: int, block: int) -> list[Case]:
         f"atp:{height}:shuffled",
         "dense-block:8",
     )
-    found = [Case("dense", None, 0.0), Case("2:4", None, 0.5)]
-    found += [Case(f"tvw:{height}", sparsity, sparsity) for sparsity in SPARSITIES[1:]]
-    found += [Case(f"vnm:{group}:2:8", None, 0.75), Case(f"vnm:{group}:2:20", None, 0.9)]
-    return found + [Case(pattern, sparsity, sparsity) for pattern in anywhere for sparsity in SPARSITIES]
+    found = [Case("dense", 0.0), Case("2:4", 0.5)]
+    found += [Case(f"tvw:{height}", sparsity) for sparsity in SPARSITIES[1:]]
+    found += [Case(f"vnm:{group}:2:8", 0.75), Case(f"vnm:{group}:2:20", 0.9)]
+    return found + [Case(pattern, sparsity) for pattern in anywhere for sparsity in SPARSITIES]
 
 
 class Language:
     """The language model: BERT-Small's size, trained on Python's standard library by `stdlib_lm`."""
 
     layers, hidden, heads, feed_forward = 4, 512, 8, 2048
-    train_steps, train_batch, train_rate, train_dropout = 6000, 128, 1e-3, 0.1
-    tune_steps, tune_batch, tune_rate, tune_dropout = 250, 32, 3e-4, 0.1
+    train_steps, train_batch, train_rate, train_dropout = 2500, 128, 1e-3, 0.1
+    tune_steps, tune_batch, tune_rate, tune_dropout = 250, 32, 2e-3, 0.1
     warmup_steps = 20
+    updates, update_share = 8, 0.6
+    """Masks change so often, in this share of the tuning steps, on a cubic curve."""
+    importance = "taylor"
     target = ("re:^blocks",)
     evaluation_windows = 256
     tokens = 8192
@@ -77,6 +77,7 @@ class Digits:
     widths, blocks = (64, 128, 256), 2
     train_steps, train_batch, train_rate = 300, 128, 3e-3
     tune_steps, tune_rate = 150, 1e-3
+    """One shot by magnitude comes before them."""
     warmup_steps = 20
     train_images = 600
     """Of 1797; the others judge."""
@@ -89,6 +90,6 @@ class Digits:
 if TINY:
     Language.layers, Language.hidden, Language.feed_forward = 1, 128, 256
     Language.train_steps, Language.train_batch, Language.evaluation_windows = 12, 2, 2
-    Language.tune_steps, Language.tune_batch, Language.tokens = 3, 2, 256
+    Language.tune_steps, Language.tune_batch, Language.tokens = 40, 2, 256
     Digits.widths, Digits.blocks = (64, 64), 1
     Digits.train_steps, Digits.tune_steps, Digits.train_images, Digits.images = 5, 3, 200, 16

@@ -11,42 +11,54 @@ import torch
 from settings import Case
 from torch import multiprocessing
 
-Work = Callable[[Case], dict[str, Any]]
+Work = Callable[[Case, int], dict[str, Any]]
+"""From a case and a seed to the outcome."""
 
 
 def run_cases(
-    make_work: Callable[..., Work], arguments: tuple[Any, ...], cases: Sequence[Case], processes: int
+    make_work: Callable[..., Work],
+    arguments: tuple[Any, ...],
+    todo: Sequence[tuple[Case, int]],
+    *,
+    processes: int,
+    seconds: float,
 ) -> list[dict[str, Any]]:
-    """Results in the order in which they came; each process makes its own `work = make_work(*arguments)`."""
+    """Outcomes by case: `{"case": name, "runs": [...]}`, in the order in which cases were first done.
+
+    Each process makes its own `work = make_work(*arguments)`. None begins another run after `seconds`.
+    """
     context = multiprocessing.get_context("spawn")
-    todo, done = context.Queue(), context.Queue()
-    for case in [*cases, *[None] * processes]:
-        todo.put(case)
+    waiting, done = context.Queue(), context.Queue()
+    for one in [*todo, *[None] * processes]:
+        waiting.put(one)
+    stop = time.time() + seconds
     running = [
-        context.Process(target=_serve, args=(make_work, arguments, todo, done)) for _ in range(processes)
+        context.Process(target=_serve, args=(make_work, arguments, stop, waiting, done))
+        for _ in range(processes)
     ]
     for process in running:
         process.start()
-    results = [done.get() for _ in cases]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for _ in todo:
+        name, result = done.get()
+        found.setdefault(name, []).append(result)
     for process in running:
         process.join()
-    return results
+    return [{"case": name, "runs": sorted(runs, key=lambda run: run["seed"])} for name, runs in found.items()]
 
 
-def _serve(make_work: Callable[..., Work], arguments: tuple[Any, ...], todo: Any, done: Any) -> None:
+def _serve(
+    make_work: Callable[..., Work], arguments: tuple[Any, ...], stop: float, waiting: Any, done: Any
+) -> None:
     torch.set_num_threads(2)
     work = make_work(*arguments)
-    while (case := todo.get()) is not None:
+    while (one := waiting.get()) is not None:
+        case, seed = one
         start = time.perf_counter()
         try:
-            result = work(case)
+            result = {"failed": "no time left"} if time.time() > stop else work(case, seed)
         except Exception:
             result = {"failed": traceback.format_exc(limit=3)}
-        result = {"case": case.name, "seconds": round(time.perf_counter() - start, 2), **result}
-        print(_line(result), flush=True)
-        done.put(result)
-
-
-def _line(result: dict[str, Any]) -> str:
-    runs = " ".join(str(list(run.values())) for run in result.get("runs", []))
-    return f"{result['case']} {result['seconds']} s {runs} {result.get('failed', '')}"
+        result = {"seed": seed, **result, "seconds": round(time.perf_counter() - start, 2)}
+        print(case.name, list(result.values()), flush=True)
+        done.put((case.name, result))

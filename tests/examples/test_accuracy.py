@@ -40,7 +40,7 @@ def test_tile_maps_are_stored_whole(scripts, pattern, tmp_path):
     from settings import Case
     from stored_maps import restore, store
 
-    case = Case(pattern, 0.75, 0.75)
+    case = Case(pattern, 0.75)
     pruned = prune(weights(), case)
     store(tmp_path, case, pruned)
     for name, kept in restore(tmp_path, case).items():
@@ -48,14 +48,14 @@ def test_tile_maps_are_stored_whole(scripts, pattern, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "sparsity"), [("unstructured", 0.75), ("balanced:16", 0.75), ("2:4", None)]
+    ("pattern", "sparsity"), [("unstructured", 0.75), ("balanced:16", 0.75), ("2:4", 0.5)]
 )
 def test_single_elements_are_drawn_anew_with_the_counts_of_every_row(scripts, pattern, sparsity, tmp_path):
     from pruning import prune
     from settings import Case
     from stored_maps import restore, store
 
-    case = Case(pattern, sparsity, 0.75)
+    case = Case(pattern, sparsity)
     pruned = prune(weights(), case)
     store(tmp_path, case, pruned)
     for name, kept in restore(tmp_path, case).items():
@@ -67,7 +67,7 @@ def test_tiles_with_two_of_four_inside_come_back_as_such(scripts, tmp_path):
     from settings import Case
     from stored_maps import restore, store
 
-    case = Case("tvw:32", 0.75, 0.75)
+    case = Case("tvw:32", 0.75)
     pruned = prune(weights(), case)
     store(tmp_path, case, pruned)
     for name, kept in restore(tmp_path, case).items():
@@ -76,10 +76,10 @@ def test_tiles_with_two_of_four_inside_come_back_as_such(scripts, tmp_path):
 
 
 def test_the_statistics_are_those_of_all_layers_together(scripts):
-    from pruning import prune, statistics
+    from pruning import importance_of, prune, statistics
     from settings import Case
 
-    found = statistics(weights(), prune(weights(), Case("tile-wise:32", 0.75, 0.75)))
+    found = statistics(importance_of(weights()), prune(weights(), Case("tile-wise:32", 0.75)))
     assert found["sparsity"] == pytest.approx(0.75, abs=0.01)
     assert 0.25 < found["retained_importance"] < 0.5
     assert found["worst_imbalance"] >= found["mean_imbalance"] >= 1.0
