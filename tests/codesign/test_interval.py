@@ -1,13 +1,14 @@
 import pytest
 
-from prunecast.codesign.interval import INTERVAL_KIND, interval_s
+from prunecast.codesign.interval import interval_s
 from prunecast.kernels import PLANNERS
 
 
 @pytest.mark.parametrize("kernel", PLANNERS)
-def test_the_interval_holds_the_prediction(kernel):
-    low, high = interval_s(kernel, 2.0)
-    assert low < 2.0 < high
+def test_a_guess_holds_the_prediction(kernel):
+    found = interval_s(kernel, 2.0)
+    assert found.low_s < 2.0 < found.high_s
+    assert (found.kind, found.warning) == ("guess", "")
 
 
 def test_csr_is_trusted_least_and_dense_most():
@@ -16,5 +17,20 @@ def test_csr_is_trusted_least_and_dense_most():
     assert min(width, key=width.get) == "dense"
 
 
-def test_it_says_that_nothing_was_validated():
-    assert INTERVAL_KIND == "prior, not validated"
+@pytest.mark.parametrize("engine", ["simulator", "model"])
+@pytest.mark.parametrize("kernel", ["dense", "stspmm", "tile-wise"])
+def test_what_was_validated_says_so(kernel, engine):
+    found = interval_s(kernel, 20e-6, gpu="h200-sxm", engine=engine, tokens=2048)
+    assert (found.kind, found.warning) == ("validated", "")
+    assert found.low_s < found.high_s
+
+
+def test_it_warns_outside_of_the_validated_range():
+    long = interval_s("stspmm", 1.0, gpu="h200-sxm", tokens=2048)
+    assert "outside of what was validated" in long.warning
+    many = interval_s("stspmm", 20e-6, gpu="h200-sxm", tokens=1 << 20)
+    assert "tokens" in many.warning
+
+
+def test_other_gpus_are_guesses():
+    assert interval_s("stspmm", 20e-6, gpu="a100-sxm4-80gb").kind == "guess"

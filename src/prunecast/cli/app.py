@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from prunecast.cli.calibrate import calibrate
 from prunecast.cli.compare import compare
 from prunecast.cli.explain import explain
 from prunecast.cli.gpus import gpus
@@ -51,5 +52,5 @@ def _start(
         typer.echo(START)
 
 
-for command in (predict, prune, compare, explain, sweep, gpus, patterns, validate):
+for command in (predict, prune, compare, explain, sweep, gpus, patterns, validate, calibrate):
     app.command()(command)

@@ -50,6 +50,10 @@ def validate(
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", show_default=False, help="Also write the report (.md).")
     ] = None,
+    intervals: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", show_default=False, help="Also write the table of intervals (.toml)."),
+    ] = None,
     as_json: opt.Json = False,
     as_csv: opt.Csv = False,
     output: opt.Output = None,
@@ -83,6 +87,11 @@ def validate(
         from prunecast.validation.report import write_report
 
         write_report(validation, report)
+    if intervals is not None:
+        from prunecast.codesign.files import write_text_aside
+        from prunecast.validation.intervals import interval_table
+
+        write_text_aside(intervals, interval_table(validation))
     rows = validation.row_documents()
     deliver(to, Report(validation.document(), rows, lambda console: _show(validation, console)))
 

@@ -1,22 +1,30 @@
-"""How far a prediction may be off: an interval for each kernel family.
+"""How far a prediction may be off: a 90 % interval for each kernel, from validated error where there is any.
 
-Until predictions of a family have been compared with measurements on cases that were not used for fitting,
-the interval is a guess made beforehand, and every table and file that carries one says so.
+`validated.toml` is made from recorded runs (`prunecast validate --replay bundled --intervals FILE`):
+quantiles of measured over predicted time of the cases that were used for fitting, with the share of the other
+cases that lie inside. What was never validated gets a guess, and says so.
 """
 
-from typing import NamedTuple
+import tomllib
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
 
 __all__ = ["INTERVAL_KIND", "Interval", "interval_s"]
 
-INTERVAL_KIND = "prior, not validated"
-"""What the bounds of every prediction of this version are."""
+INTERVAL_KIND = "90 % of validated cases where there are any, else a guess"
+"""What the bounds of every prediction of this version are; `Interval.kind` says which of the two."""
 
 
 class Interval(NamedTuple):
-    """Bounds in seconds."""
+    """Bounds in seconds, and what they rest on."""
 
     low_s: float
     high_s: float
+    kind: str
+    """`validated`, or `guess`."""
+    warning: str
+    """Why the case lies outside of what was validated; empty inside, and for guesses."""
 
 
 class _Band(NamedTuple):
@@ -34,14 +42,49 @@ _PRIOR = {
         0.85, 1.15, "guess: the library picks its own tile shape, which moves large products little"
     ),
     "csr": _Band(0.5, 2.0, "guess: the library's kernel is closed, and its time depends on the row lengths"),
-    "tile-wise": _OWN_KERNEL,
-    "stspmm": _OWN_KERNEL,
-    "block-sparse": _OWN_KERNEL,
-    "2:4": _OWN_KERNEL,
 }
+_SLACK = 1.25
+"""Factor beyond the range of validated times and tokens that still counts as inside."""
 
 
-def interval_s(kernel: str, seconds: float) -> Interval:
-    """Interval around a predicted time."""
-    band = _PRIOR.get(kernel, _OWN_KERNEL)
-    return Interval(seconds * band.low, seconds * band.high)
+def interval_s(
+    kernel: str,
+    seconds: float,
+    *,
+    gpu: str = "",
+    engine: str = "simulator",
+    state: str = "burst",
+    tokens: int | None = None,
+) -> Interval:
+    """Interval around a predicted time.
+
+    Parameters
+    ----------
+    kernel : name of the kernel
+    seconds : predicted time
+    gpu : name of the spec; without it nothing is validated
+    engine, state : as in `prunecast.codesign.engines`
+    tokens : N, to tell whether the case lies inside the validated range
+    """
+    row = _validated().get((gpu, kernel, state, engine))
+    if row is None:
+        band = _PRIOR.get(kernel, _OWN_KERNEL)
+        return Interval(seconds * band.low, seconds * band.high, "guess", "")
+    warning = _outside(row, "seconds", seconds)
+    if not warning and tokens is not None:
+        warning = _outside(row, "tokens", tokens)
+    return Interval(seconds * row["low"], seconds * row["high"], "validated", warning)
+
+
+def _outside(row: dict[str, Any], name: str, value: float) -> str:
+    low, high = row[name]
+    if low / _SLACK <= value <= high * _SLACK:
+        return ""
+    return f"{name} {value:.3g} lie outside of what was validated, {low:.3g} to {high:.3g}"
+
+
+@cache
+def _validated() -> dict[tuple[str, str, str, str], dict[str, Any]]:
+    text = (resources.files("prunecast.codesign") / "validated.toml").read_text(encoding="utf-8")
+    rows = tomllib.loads(text).get("validated", [])
+    return {(row["gpu"], row["kernel"], row["state"], row["engine"]): row for row in rows}

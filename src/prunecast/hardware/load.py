@@ -16,7 +16,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware.check import check_together, read_quantity
 from prunecast.hardware.spec import GpuSpec, quantity_units
 
-__all__ = ["gpu_names", "load_gpu"]
+__all__ = ["gpu_names", "load_gpu", "spec_text"]
 
 SCHEMA = 1
 HEADER = ("schema", "name", "title", "compute_capability")
@@ -57,6 +57,12 @@ def load_gpu(name_or_path: str) -> GpuSpec:
         fingerprint=_fingerprint({"compute_capability": capability} | values),
         **values,
     )
+
+
+def spec_text(name_or_path: str) -> str:
+    """The text of a spec file, found as `load_gpu` finds it; raises BadInput where there is none."""
+    file = _find(name_or_path)
+    return _read(file, name_or_path if _is_path(name_or_path) else file.name).decode()
 
 
 def _data() -> Traversable:

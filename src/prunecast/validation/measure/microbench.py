@@ -77,11 +77,16 @@ def latency() -> Raw:
     _function("latency.cu", "chase_l1")((1,), (1,), (chain, np.uint32(steps), out))
     found["l1_cycles"] = int(out[0]) / steps
     chase = _function("latency.cu", "chase_global")
-    for mib in (1, 8, 24, 48, 256, 1024):
-        chain = _chain(mib * MIB, 512 if mib < 100 else 4096)
+    for mib in (1, 8, 24, 48):
+        chain = _chain(mib * MIB, 512)
         for _ in range(2):
-            chase((1,), (1,), (chain, np.uint32(20_000 if mib < 100 else 4000), out))
-        found[f"global_cycles_{mib}_mib"] = int(out[0]) / (20_000 if mib < 100 else 4000)
+            chase((1,), (1,), (chain, np.uint32(20_000), out))
+        found[f"l2_cycles_{mib}_mib"] = int(out[0]) / 20_000
+    # The first walk through a chain that is larger than the L2: nothing is there yet.
+    chain = _chain(512 * MIB, 4096)
+    cp.zeros(64 * MIB, cp.uint32).fill(1)
+    chase((1,), (1,), (chain, np.uint32(4000), out))
+    found["dram_cycles"] = int(out[0]) / 4000
     lines = 4096
     cycles = cp.zeros(lines, cp.uint32)
     _function("latency.cu", "probe_lines")(
@@ -100,7 +105,7 @@ def bandwidth() -> Raw:
     sink = cp.zeros(4, cp.uint32)
     read = _function("bandwidth.cu", "read_all", DEPTH=8)
     for mib in FOOTPRINTS_MIB:
-        vectors, repeats = np.uint64(mib * MIB // 16), max(512 // mib, 2)
+        vectors, repeats = np.uint64(mib * MIB // 16), max(4096 // mib, 4)
         args = (pool, vectors, np.uint32(repeats), sink)
         seconds = _seconds(partial(read, (2 * sms,), (1024,), args))
         found[f"read_{mib}_mib"] = mib * MIB * repeats / seconds
@@ -124,11 +129,10 @@ def bandwidth() -> Raw:
         args = (pool, np.uint64(out_bytes // 16), np.uint32(64), sink)
         seconds = _seconds(partial(read, (blocks,), (1024,), args))
         found[f"l2_read_{blocks}_sms_2_mib"] = out_bytes * 64 / seconds
-    steps, out = 4096, cp.zeros(2 * sms, cp.uint64)
+    steps, out = 1024, cp.zeros(2 * sms, cp.uint64)
     shared = _function("bandwidth.cu", "read_shared", DEPTH=8)
-    shared.max_dynamic_shared_size_bytes = 65536
-    shared((sms,), (256,), (np.uint32(steps), out), shared_mem=65536)
-    found["shared_bytes_per_clk"] = 256 * 16 * steps / float(out[0])
+    shared((sms,), (1024,), (np.uint32(steps), out), shared_mem=16 * 1024)
+    found["shared_bytes_per_clk"] = 1024 * 16 * 4 * steps / float(out[0])
     return found
 
 
@@ -148,7 +152,7 @@ def copies() -> Raw:
             kernel = _function("copies.cu", name, ROW_BYTES=width)
             kernel.max_dynamic_shared_size_bytes = 4 * stage
             for blocks in (1, sms):
-                args = (pool, rows, np.uint32(rows_in_pool), np.uint64(pitch), np.uint32(steps), out)
+                args = (pool, rows, np.uint64(pitch), np.uint32(steps), out)
                 for _ in range(2):
                     kernel((blocks,), (128,), args, shared_mem=4 * stage)
                 cycles = float(np.median(out.get()[:blocks]))

@@ -53,21 +53,24 @@ extern "C" __global__ void copy_all(uint4* data, u64 vectors, u32 repeats, uint4
     }
 }
 
-// Cycles in which 8 warps of a block read 16 bytes a lane from shared memory `steps` times.
+// Cycles in which the warps of a block read 16 bytes a lane from shared memory 4 times `steps`.
 extern "C" __global__ void read_shared(u32 steps, u64* out) {
   extern __shared__ uint4 data[];
   const u32 base = shared_address(data) + 16 * threadIdx.x;
-  uint4 v;
+  data[threadIdx.x] = {threadIdx.x, 1, 2, 3};
   u32 sum = 0;
   __syncthreads();
   const long long start = clock64();
-#pragma unroll 8
   for (u32 i = 0; i < steps; ++i) {
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(base + (i & 3) * 4096)
-                 : "memory");
-    sum += v.x ^ v.y ^ v.z ^ v.w;
+    uint4 v[4];
+#pragma unroll
+    for (int d = 0; d < 4; ++d)
+      asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(v[d].x), "=r"(v[d].y), "=r"(v[d].z), "=r"(v[d].w)
+                   : "r"(base)
+                   : "memory");
+#pragma unroll
+    for (int d = 0; d < 4; ++d) asm volatile("xor.b32 %0, %0, %1;" : "+r"(sum) : "r"(v[d].x ^ v[d].y ^ v[d].z ^ v[d].w));
   }
   __syncthreads();
   const long long stop = clock64();

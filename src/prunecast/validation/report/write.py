@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from prunecast.validation.errors import ErrorSummary
+from prunecast.validation.intervals import coverages
 from prunecast.validation.judged import Judged
 from prunecast.validation.records import Run, read_run
 from prunecast.validation.report.causes import cause_of
@@ -25,6 +26,7 @@ def write_report(validation: Validation, path: Path) -> None:
     parts = [
         _head(validation),
         _families(validation),
+        _intervals(validation),
         _figures(validation, folder),
         *(_grouping(validation, name) for name in GROUPINGS),
         _worst(validation),
@@ -95,6 +97,28 @@ def _families(validation: Validation) -> str:
     fit = [[*key, *_errors(summary)] for key, summary in validation.families("fit").items()]
     head = ("kernel", "state", "engine", *_ERROR_HEAD)
     return f"## By kernel\n\n{_table(head, rows)}\n\nThe *fit* cases, for comparison:\n\n{_table(head, fit)}"
+
+
+def _intervals(validation: Validation) -> str:
+    rows = [
+        [
+            row.kernel,
+            row.state,
+            row.engine,
+            f"{row.low:.2f} to {row.high:.2f}",
+            str(row.fit_cases),
+            str(row.judge_cases),
+            "-" if row.judge_cases == 0 else _percent(row.coverage),
+        ]
+        for row in coverages(validation)
+    ]
+    if not rows:
+        return ""
+    head = ("kernel", "state", "engine", "measured over predicted", "fit cases", "judge cases", "inside")
+    return (
+        "## Intervals\n\nBounds from the *fit* cases that 90 % of new cases should keep, and how many *judge*"
+        f" cases did.\n\n{_table(head, rows)}"
+    )
 
 
 def _figures(validation: Validation, folder: Path) -> str:

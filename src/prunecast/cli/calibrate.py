@@ -1,0 +1,73 @@
+"""`prunecast calibrate`: the numbers of the GPU at hand, as a spec file."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from prunecast.cli import options as opt
+from prunecast.cli.output import Report, deliver, destination
+from prunecast.cli.progress import ProgressLines
+from prunecast.errors import BadInput
+
+__all__ = ["calibrate"]
+
+
+def calibrate(
+    spec: Annotated[
+        Path, typer.Argument(metavar="SPEC.toml", show_default=False, help="New spec file to write.")
+    ],
+    gpu: Annotated[
+        str, typer.Option(metavar="NAME", help="Spec that what cannot be measured is taken from.")
+    ] = "h200-sxm",
+    raw: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", show_default="none", help="Raw numbers of an earlier run; needs no GPU."
+        ),
+    ] = None,
+    as_json: opt.Json = False,
+    as_csv: opt.Csv = False,
+    output: opt.Output = None,
+) -> None:
+    """Measure the GPU at hand, in at most three minutes, and write a complete spec, raw numbers beside it."""
+    to = destination(as_json, as_csv, output)
+    if spec.suffix != ".toml" or spec.exists():
+        raise BadInput(f"SPEC must be a new .toml file, got {spec}{' which exists' if spec.exists() else ''}")
+    from prunecast.codesign.files import write_text_aside
+    from prunecast.validation.calibration import derive, read_raw, spec_file
+
+    document = _measured(gpu, spec.with_suffix(".raw.json")) if raw is None else read_raw(raw)
+    write_text_aside(spec, spec_file(gpu, document, name=spec.stem))
+    rows: list[dict[str, Any]] = [
+        {"quantity": name, "value": found.value, "how": found.how}
+        for name, found in derive(document["raw"]).items()
+    ]
+    report = {"schema_version": 1, "base": gpu, "spec": str(spec), "quantities": rows}
+    deliver(to, Report(report, rows, lambda console: _show(rows, spec, console)))
+
+
+def _measured(gpu: str, path: Path) -> dict[str, Any]:
+    import json
+
+    from prunecast.codesign.files import write_text_aside
+    from prunecast.hardware import load_gpu
+
+    base = load_gpu(gpu)
+    try:
+        from prunecast.validation.measure.calibrate import measure_raw
+    except ImportError as missing:
+        raise BadInput(f"measuring needs CuPy (extra cuda13): {missing}; --raw needs none") from None
+    with ProgressLines() as progress:
+        document = measure_raw(base, progress)
+    write_text_aside(path, json.dumps(document, indent=1) + "\n")
+    return document
+
+
+def _show(rows: list[dict[str, Any]], spec: Path, console: Any) -> None:
+    from prunecast.cli.tables import Column, grid
+
+    columns = [Column("quantity"), Column("value", number=True), Column("how")]
+    cells = [[row["quantity"], f"{row['value']:.4g}", row["how"]] for row in rows]
+    console.print(grid(columns, cells, to=console))
+    console.print(f"\nWritten: {spec}", markup=False)

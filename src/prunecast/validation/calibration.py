@@ -1,0 +1,168 @@
+"""From raw microbenchmarks to the numbers of a spec, and to a complete spec file.
+
+Which raw number gives which quantity stands in `derive` and nowhere else; what is not measured keeps the
+base spec's value and source.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from prunecast.errors import BadInput
+from prunecast.hardware.load import spec_text
+
+__all__ = ["RAW_SCHEMA", "Derived", "derive", "read_raw", "spec_file"]
+
+RAW_SCHEMA = 1
+Raw = Mapping[str, Mapping[str, Any]]
+
+
+class Derived(NamedTuple):
+    """One measured quantity."""
+
+    value: float | int
+    how: str
+    """What was done, for the source."""
+
+
+def derive(raw: Raw) -> dict[str, Derived]:
+    """Quantities of a spec from raw numbers, those whose group did not run left out."""
+    found: dict[str, Derived] = {}
+    for group, rules in (
+        ("latency", _latency),
+        ("bandwidth", _bandwidth),
+        ("tensor", _tensor),
+        ("waiting", _waiting),
+    ):
+        if group in raw and "failed" not in raw[group]:
+            found |= rules(raw[group])
+    return found
+
+
+def _latency(r: Mapping[str, Any]) -> dict[str, Derived]:
+    chain = "dependent reads by one thread"
+    found = {
+        "shared_latency_cycles": Derived(round(r["shared_cycles"]), chain),
+        "l1_latency_cycles": Derived(round(r["l1_cycles"]), chain),
+    }
+    if "l2_cycles_8_mib" in r:
+        found["l2_latency_cycles"] = Derived(round(r["l2_cycles_8_mib"]), f"{chain} past the L1, 8 MiB")
+        found["dram_latency_cycles"] = Derived(
+            round(r["dram_cycles"]), f"{chain}, first walk through 512 MiB in steps of 4 KiB"
+        )
+    return found
+
+
+def _bandwidth(r: Mapping[str, Any]) -> dict[str, Derived]:
+    reads = {
+        int(m.group(1)): float(value)
+        for key, value in r.items()
+        if (m := re.fullmatch(r"read_(\d+)_mib", key))
+    }
+    fastest = max(reads.values())
+    usable = max(mib for mib, rate in reads.items() if rate >= 0.95 * fastest)
+    moves = [r["read_512_mib"], r["write_all_512_mib"], r["copy_all_512_mib"]]
+    return {
+        "l2_bytes_per_s": Derived(
+            fastest, "all SMs read a footprint that fits, 16 bytes a lane, the best of sizes"
+        ),
+        "l2_usable_bytes": Derived(usable << 20, "largest footprint that is read within 5 % of the best"),
+        "dram_bytes_per_s": Derived(sum(moves) / 3, "mean of reading, writing and copying 512 MiB"),
+    }
+
+
+def _tensor(r: Mapping[str, Any]) -> dict[str, Derived]:
+    found: dict[str, Derived] = {}
+    wide, latency = r.get("wgmma_n256_1_groups_batch_64_cycles"), r.get("wgmma_n256_1_groups_batch_1_cycles")
+    if wide and latency:
+        found["warpgroup_latency_cycles"] = Derived(
+            round(latency - 128 - 20),
+            "one m64n256k16 with a wait behind it, less its 128 cycles and 20 of issue",
+        )
+    cycles = r.get("mma_dense_8_chains_8_warps_cycles")
+    if cycles:
+        share = 2048 / (cycles / 2) / 512
+        found["mma_sync_share"] = Derived(
+            round(min(share, 1.0), 3), "m16n8k16, 8 independent sums, two warps a sub-partition"
+        )
+    return found
+
+
+def _waiting(r: Mapping[str, Any]) -> dict[str, Derived]:
+    store = "store_128_rows_1_blocks_pitch_512"
+    everyone = [
+        value for key, value in r.items() if re.fullmatch(r"store_128_rows_\d\d+_blocks.*issue_cycles", key)
+    ]
+    found = {
+        "barrier_latency_cycles": Derived(
+            round(r["barrier_round_trip_cycles"] / 2),
+            "half of a round trip of two warps through two barriers",
+        ),
+        "sync_latency_cycles": Derived(
+            round(r["sync_8_warps_cycles"]), "__syncthreads of 8 warps, back to back"
+        ),
+        "signal_latency_cycles": Derived(
+            round(r["flag_round_trip_cycles"] / 2),
+            "half of a round trip of release and acquire between two SMs",
+        ),
+        "block_start_cycles": Derived(
+            round(r["blocks_8_waves_work_0_turnover_cycles"]),
+            "from one block of 384 threads to the next on its SM",
+        ),
+        "store_bytes_per_clk_per_sm": Derived(
+            round(65536 / r[f"{store}_issue_cycles"], 1), "eight warps of one SM hand 64 KB to L2"
+        ),
+        "store_latency_cycles": Derived(
+            round(r[f"{store}_done_cycles"] - r[f"{store}_issue_cycles"]),
+            "from the issue of 64 KB to their end",
+        ),
+        "graph_launch_s": Derived(
+            r["graph_stamp_all_sms_200_kb_s"],
+            "kernel of a block of 200 KB on every SM in a graph, back to back",
+        ),
+    }
+    if everyone:
+        found["l2_store_bytes_per_s"] = Derived(
+            65536 * r.get("sm_count", 132) / min(everyone) * r.get("max_clock_hz", 1.98e9),
+            "all SMs hand 64 KB each to L2",
+        )
+    return found
+
+
+def read_raw(path: str | Path) -> dict[str, Any]:
+    """A file that `calibrate` wrote.
+
+    Raises
+    ------
+    BadInput : unreadable, or of another schema
+    """
+    try:
+        document: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path}: wanted raw numbers of a calibration, but: {error}") from None
+    if document.get("schema") != RAW_SCHEMA or "raw" not in document:
+        raise BadInput(f"{path}: raw numbers must be of schema {RAW_SCHEMA}, got {document.get('schema')!r}")
+    return document
+
+
+def spec_file(base: str, document: Mapping[str, Any], *, name: str) -> str:
+    """The text of a complete spec: the base's, with every derived quantity replaced, kind and source too.
+
+    Parameters
+    ----------
+    base : name or path of the spec that the rest is taken from
+    document : what `read_raw` gives
+    name : of the new spec
+    """
+    text = re.sub(r'(?m)^name = ".*"$', f'name = "{name}"', spec_text(base), count=1)
+    by = f"own measurement {document['date']}, driver {document['driver']}, commit {document['commit']}"
+    for quantity, (value, how) in derive(document["raw"]).items():
+        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+        lines = f'value = {shown}\n\\g<unit>\nkind = "measured"\nsource = "{by}: {how}"\n'
+        block = rf'(?ms)^(?P<head>\[{quantity}\]\n)value = .*?\n(?P<unit>unit = "[^"]*")\n.*?(?=\n\[|\n# |\Z)'
+        text, count = re.subn(block, rf"\g<head>{lines}", text)
+        if count != 1:
+            raise BadInput(f"{base}: has no quantity {quantity} to replace")
+    return text.rstrip("\n") + "\n"
