@@ -17,6 +17,7 @@ from study_plans import STUDIES
 STYLE = {"svg.hashsalt": "accuracy", "svg.fonttype": "none", "font.size": 9}
 SCORE = {"language": "validation_loss", "digits": "loss"}
 LABEL = {"language": "validation loss (nats/byte)", "digits": "held-out loss (nats)"}
+BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 COLOURS = {0.0: "black", 0.5: "tab:blue", 0.75: "tab:orange", 0.9: "tab:green"}
 
 
@@ -27,8 +28,9 @@ class Row(NamedTuple):
     target: float
     score: float
     """Mean over the seeds."""
-    spread: float
-    """Highest minus lowest of the seeds."""
+    least_over_dense: float
+    """Lowest difference to the dense model that was tuned with the same seed."""
+    most_over_dense: float
     accuracy: float | None
     before: float
     """Score of the model pruned at once by magnitude, without tuning."""
@@ -74,6 +76,8 @@ def rows_of(study: str, record: dict[str, Any]) -> list[Row]:
 
 def _row(study: str, name: str, sparsity: float, runs: list[dict[str, Any]], record: dict[str, Any]) -> Row:
     scores = [run[SCORE[study]] for run in runs]
+    dense = _dense_scores(study, record)
+    over = [run[SCORE[study]] - dense[run["seed"]] for run in runs]
     uneven = [run["worst_imbalance"] for run in runs if run["worst_imbalance"] is not None]
     predicted = record.get("predicted", {}).get("gpus", {})
     fastest = _fastest(predicted.get("h200-sxm", {}).get(name, {}))
@@ -83,7 +87,8 @@ def _row(study: str, name: str, sparsity: float, runs: list[dict[str, Any]], rec
         case=name.split("@")[0],
         target=sparsity,
         score=float(np.mean(scores)),
-        spread=max(scores) - min(scores),
+        least_over_dense=min(over),
+        most_over_dense=max(over),
         accuracy=float(np.mean([run["accuracy"] for run in runs])) if "accuracy" in runs[0] else None,
         before=_before(runs),
         retained=float(np.mean([run["retained_importance"] for run in runs])),
@@ -94,6 +99,11 @@ def _row(study: str, name: str, sparsity: float, runs: list[dict[str, Any]], rec
         measured_kernel=seen[0],
         measured_us=seen[1],
     )
+
+
+def _dense_scores(study: str, record: dict[str, Any]) -> dict[int, float]:
+    dense = next(case for case in record["tuned"]["cases"] if case["case"].startswith("dense@"))
+    return {run["seed"]: float(run[SCORE[study]]) for run in dense["runs"]}
 
 
 def _before(runs: list[dict[str, Any]]) -> float:
@@ -110,7 +120,7 @@ def _fastest(times: dict[str, float]) -> tuple[str | None, float | None]:
 def table(study: str, rows: list[Row]) -> str:
     """Markdown, one block of lines per sparsity; the dense model on top of each."""
     digits = study == "digits"
-    head = ["pattern", "loss after", "spread", *(["accuracy %"] if digits else []), "loss untuned"]
+    head = ["pattern", "loss", "over dense", *(["accuracy %"] if digits else []), "loss untuned"]
     head += ["kept importance %", "worst imbalance", "H200 us", "kernel", "A100 us", "measured H200 us"]
     lines = []
     for sparsity in SPARSITIES:
@@ -121,12 +131,20 @@ def table(study: str, rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def write_table(page: Path, text: str) -> None:
+    """Put the table between its marks on the page, which is made if there is none."""
+    known = page.read_text(encoding="utf-8") if page.exists() else f"{BEGIN}\n{END}\n"
+    before, rest = known.split(BEGIN)
+    after = rest.split(END)[1]
+    page.write_text(f"{before}{BEGIN}\n{text}{END}{after}", encoding="utf-8")
+
+
 def _cells(row: Row, *, digits: bool) -> list[str]:
     measured = "" if row.measured_us is None else f"{row.measured_us:.1f} ({row.measured_kernel})"
     return [
         row.case,
         f"{row.score:.4f}",
-        f"{row.spread:.4f}",
+        f"{row.least_over_dense:+.4f} to {row.most_over_dense:+.4f}" if row.target else "",
         *([f"{100 * (row.accuracy or 0):.2f}"] if digits else []),
         f"{row.before:.3f}",
         f"{100 * row.retained:.1f}",
@@ -191,7 +209,7 @@ def main() -> None:
     record = joined(known, options.add)
     options.record.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     rows = rows_of(options.study, record)
-    (options.docs / f"{options.study}_table.md").write_text(table(options.study, rows), encoding="utf-8")
+    write_table(options.docs / f"{options.study}.md", table(options.study, rows))
     with matplotlib.rc_context(STYLE):
         canvas = FigureCanvasSVG(draw(options.study, rows))
         canvas.print_svg(options.docs / f"{options.study}.svg", metadata={"Date": None, "Creator": None})

@@ -125,4 +125,4 @@ def test_the_scripts_run_from_end_to_end(tmp_path):
         found = json.loads(record.read_text())
         assert not any("failed" in case for case in found["tuned"]["cases"])
         assert (tmp_path / f"{study}.svg").exists()
-        assert "| atp:" in (tmp_path / f"{study}_table.md").read_text()
+        assert "| atp:" in (tmp_path / f"{study}.md").read_text()
