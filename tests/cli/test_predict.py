@@ -2,7 +2,11 @@ import csv
 import io
 import json
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
+
+from prunecast.codesign import INTERVAL_KIND
 
 FAST = ("--engine", "model", "--tokens", "256")
 FIELDS = ["layer", "m", "k", "n", "dtype", "pattern", "sparsity", "kernel", "engine", "state"]
@@ -41,7 +45,7 @@ def test_the_table_is_for_people(run, model):
     assert "[bold]a[/].weight (256 x 128)" in out
     assert "b\\x1b[31m.weight (128 x 128)" in out
     assert "\x1b" not in out
-    assert "prior, not validated" in out
+    assert INTERVAL_KIND in out
     assert "Density below which a kernel beats dense" in out
     assert out.splitlines()[-1].startswith("Fastest per layer:")
     rows = [line.split() for line in out.splitlines() if line.startswith("  ")][1:13]
@@ -83,3 +87,20 @@ def test_a_missed_speedup_is_exit_one_with_the_report(run, model):
 def test_the_simulator_is_the_default(run, model):
     _, out, _ = run("predict", model, "-n", "64", "--json", "--kernel", "tile-wise", "--no-crossovers")
     assert {row["engine"] for row in json.loads(out)["predictions"]} == {"simulator"}
+
+
+def test_convolutions_are_named_by_their_input(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    filters = {"a": rng.standard_normal((64, 64, 3, 3)), "b": rng.standard_normal((64, 64, 1, 1))}
+    save_file({name: array.astype(np.float16) for name, array in filters.items()}, "net.safetensors")
+    options = ("--input", "14x14", "--input", "b=7x7", "--stride", "a=2", "--batch", "8", "--no-crossovers")
+    code, out, _ = run("predict", "net.safetensors", *FAST, *options, "--json")
+    assert code == 0
+    rows = json.loads(out)["predictions"]
+    assert {row["layer"]: row["n"] for row in rows} == {"a": 7 * 7 * 8, "b": 7 * 7 * 8}
+    _, shown, _ = run("predict", "net.safetensors", *FAST, *options, "--conv", "im2col")
+    assert "a (64 x 576, N 392)" in shown
+    assert "convolution with im2col, its time included" in shown
+    code, _, err = run("predict", "net.safetensors", *FAST, "--input", "14")
+    assert (code, err) == (2, "prunecast: error: input: wanted HxW or SELECTOR=HxW, got '14'\n")

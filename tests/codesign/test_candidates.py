@@ -1,13 +1,19 @@
 import pytest
 
-from prunecast.codesign.candidates import KERNELS_OF_FAMILY, NATURAL_PATTERN, candidates, kernels_of
+from prunecast.codesign.candidates import (
+    KERNELS_OF_FAMILY,
+    NATURAL_PATTERN,
+    ON_REQUEST,
+    candidates,
+    kernels_of,
+)
 from prunecast.errors import BadInput
 from prunecast.kernels import PLANNERS
 from prunecast.patterns import PATTERNS, parse_pattern
 
 
 def test_every_kernel_that_can_be_planned_has_a_pattern_of_its_own():
-    assert set(NATURAL_PATTERN) == set(PLANNERS)
+    assert set(NATURAL_PATTERN) == {*PLANNERS, "two-part"}
     for kernel, pattern in NATURAL_PATTERN.items():
         assert kernel in kernels_of(pattern)
         assert parse_pattern(pattern).canonical == pattern
@@ -15,13 +21,16 @@ def test_every_kernel_that_can_be_planned_has_a_pattern_of_its_own():
 
 def test_every_pattern_runs_somewhere():
     for pattern in PATTERNS.values():
-        assert set(kernels_of(pattern.example)) <= set(PLANNERS)
+        assert set(kernels_of(pattern.example)) <= set(NATURAL_PATTERN)
         assert kernels_of(pattern.example)
     assert set(KERNELS_OF_FAMILY) <= {*PATTERNS, "2:4"}
 
 
-def test_without_a_pattern_all_kernels_run_on_their_own():
-    assert [(c.kernel, c.pattern) for c in candidates()] == list(NATURAL_PATTERN.items())
+def test_without_a_pattern_all_kernels_run_on_their_own_but_for_those_that_must_be_named():
+    usual = [(kernel, pattern) for kernel, pattern in NATURAL_PATTERN.items() if kernel not in ON_REQUEST]
+    assert [(c.kernel, c.pattern) for c in candidates()] == usual
+    for kernel in ON_REQUEST:
+        assert candidates([kernel])[1:] == ((kernel, NATURAL_PATTERN[kernel]),)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +40,8 @@ def test_without_a_pattern_all_kernels_run_on_their_own():
         ("block:32x32", ["dense", "block-sparse", "stspmm", "csr"]),
         ("2:4", ["dense", "2:4", "csr"]),
         ("1:4", ["dense", "csr"]),
+        ("balanced:32", ["dense", "balanced", "csr"]),
+        ("tile-element:64", ["dense", "two-part", "csr"]),
         ("unstructured", ["dense", "csr"]),
         ("zeros", ["dense", "csr"]),
         ("dense", ["dense"]),

@@ -57,3 +57,13 @@ def test_density_is_the_rest():
     point = Crossover(layer="a", kernel="csr", pattern="unstructured", sparsity=0.75)
     assert point.row()["density"] == 0.25
     assert Crossover(layer="a", kernel="csr", pattern="unstructured", sparsity=None).density is None
+
+
+def test_the_search_stays_inside_what_the_pattern_can_have():
+    def seconds(sparsity):
+        assert 0.5 <= sparsity <= 0.94
+        return 2.0 - 1.5 * sparsity
+
+    assert crossing(seconds, 1.0, lowest=0.5, highest=0.94) == pytest.approx(2 / 3, abs=RESOLUTION)
+    assert crossing(seconds, 1.3, lowest=0.5, highest=0.94) == 0.5
+    assert crossing(seconds, 0.5, lowest=0.5, highest=0.94) is None

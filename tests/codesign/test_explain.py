@@ -128,3 +128,12 @@ def test_one_layer_at_a_time():
     with pytest.raises(BadInput, match=r"explain takes one layer, got 2 \(a, b, ...\)"):
         explained({"a": W, "b": W})
     assert explained({"a": W, "b": W}, target=["b"], engine="model").prediction.layer == "b"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "kernel"),
+    [(None, "tile-wise"), ("block:64x64", "block-sparse"), ("2:4", "2:4"), ("unstructured", "csr")],
+)
+def test_without_a_kernel_it_is_one_that_runs_the_pattern(pattern, kernel):
+    told = explain(uneven(256, 256), gpu="h200-sxm", tokens=256, engine="model", pattern=pattern)
+    assert told.prediction.kernel == kernel

@@ -34,7 +34,7 @@ def test_double_precision_becomes_single():
 @pytest.mark.parametrize(
     ("array", "complaint"),
     [
-        (np.ones(3, np.float32), r"must be a matrix \(M, K\), got shape \(3,\)"),
+        (np.ones(3, np.float32), r"must be a matrix \(M, K\) or filters \(out, in, kh, kw\), got shape"),
         (np.ones((0, 3), np.float32), "must be a matrix"),
         (np.ones((2, 2), np.int32), "must be one of float16, bfloat16, float32, float64, got int32"),
         (np.array([[1.0, np.nan]], np.float32), "must be finite"),

@@ -132,3 +132,10 @@ def test_folders_that_cannot_be_used(model, tmp_path):
     prune(model[0], pattern=PATTERN, out=tmp_path / "out")
     with pytest.raises(BadInput, match="would overwrite the weights"):
         prune(tmp_path / "out" / "weights.safetensors", pattern=PATTERN, out=tmp_path / "out")
+
+
+def test_the_seed_of_a_recipe_is_that_of_its_pattern(tmp_path):
+    weights = uneven(128, 128)
+    for pattern, seed in (("shuffled-block:64", 0), ("tile-wise:64", None)):
+        recipe = prune(weights, pattern=pattern, out=tmp_path / pattern.split(":")[0])
+        assert recipe.document()["seed"] == seed

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prunecast.patterns import cut
 from prunecast.patterns.cut import elements_to_prune, keep_highest
 from tests.naive import prune as naive
 
@@ -51,3 +52,30 @@ def test_of_equal_scores_the_later_layer_and_place_goes_first():
     kept = keep_highest(scores, elements, 4)
     np.testing.assert_array_equal(kept["second"], [[False, False, False]])
     np.testing.assert_array_equal(kept["first"], [[True, True], [True, False]])
+
+
+@pytest.mark.parametrize("values", ["spread", "few", "ramp", "zeros"])
+@pytest.mark.parametrize("share", [0.001, 0.3, 0.75, 0.999])
+def test_a_selection_among_many_looks_where_a_sample_says_and_finds_the_same(values, share):
+    random = np.random.default_rng(0)
+    size = cut.SAMPLE * cut.SAMPLED + 7
+    scores = {
+        "spread": random.random(size, dtype=np.float32),
+        "few": random.integers(0, 3, size).astype(np.float32),
+        "ramp": np.arange(size, dtype=np.float32),
+        "zeros": np.where(random.random(size) < 0.9, 0, 1).astype(np.float32),
+    }[values]
+    count = int(share * size)
+    kept = cut.keep_highest({"": scores}, {"": np.ones(1, np.int64)}, count)[""]
+    assert np.count_nonzero(kept) == size - count
+    assert scores[kept].min() >= scores[~kept].max()
+
+
+def test_a_sample_that_misleads_costs_time_only(monkeypatch):
+    monkeypatch.setattr(cut, "SAMPLE", 4)
+    monkeypatch.setattr(cut, "SAMPLED", 1)
+    monkeypatch.setattr(cut, "MARGIN", 0)
+    scores = np.array([5.0, 1.0, 4.0, 9.0, 2.0, 6.0, 8.0, 3.0, 7.0])
+    for count in range(1, 10):
+        kept = cut.keep_highest({"": scores}, {"": np.ones(1, np.int64)}, count)[""]
+        assert sorted(scores[~kept]) == list(range(1, count + 1))

@@ -40,6 +40,11 @@ def compare(
     scope: opt.Scope = "layer",
     target: opt.Target = None,
     ignore: opt.Ignore = None,
+    input_size: opt.InputSize = None,
+    stride: opt.Stride = None,
+    padding: opt.Padding = None,
+    batch: opt.Batch = 1,
+    conv: opt.Conv = "best",
     as_json: opt.Json = False,
     as_csv: opt.Csv = False,
     output: opt.Output = None,
@@ -52,7 +57,7 @@ def compare(
 
         comparison = compare_files(*paths)
     elif len(paths) == 1 and len(gpus) >= 2:
-        from prunecast.codesign import compare_gpus
+        from prunecast.codesign import ConvSettings, compare_gpus
 
         with ProgressLines() as progress:
             comparison = compare_gpus(
@@ -69,6 +74,13 @@ def compare(
                 scope=scope,
                 target=target or (),
                 ignore=ignore or (),
+                convolutions=ConvSettings(
+                    input_size=input_size or (),
+                    stride=stride or (),
+                    padding=padding or (),
+                    batch=batch,
+                    product=conv,
+                ),
                 progress=progress,
             )
     else:

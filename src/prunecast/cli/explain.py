@@ -22,7 +22,12 @@ def explain(
     weights: opt.Weights,
     gpu: opt.Gpu = "h200-sxm",
     tokens: opt.Tokens = 4096,
-    kernel: Annotated[str, typer.Option(metavar="NAME", help="Kernel to explain.")] = "tile-wise",
+    kernel: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", show_default="the first that runs the pattern", help="Kernel to explain."
+        ),
+    ] = None,
     sparsity: opt.Sparsity = None,
     pattern: opt.Pattern = None,
     engine: opt.Engine = "simulator",
@@ -31,12 +36,18 @@ def explain(
     dtype: opt.Dtype = None,
     target: opt.Target = None,
     ignore: opt.Ignore = None,
+    input_size: opt.InputSize = None,
+    stride: opt.Stride = None,
+    padding: opt.Padding = None,
+    batch: opt.Batch = 1,
+    conv: opt.Conv = "best",
     as_json: opt.Json = False,
     as_csv: opt.Csv = False,
     output: opt.Output = None,
 ) -> None:
     """Where the time of one layer goes. Name it with --target; also says what would help, and by how much."""
     to = destination(as_json, as_csv, output)
+    from prunecast.codesign import ConvSettings
     from prunecast.codesign import explain as explain_layer
 
     with ProgressLines() as progress:
@@ -53,6 +64,13 @@ def explain(
             dtype=dtype,
             target=target or (),
             ignore=ignore or (),
+            convolutions=ConvSettings(
+                input_size=input_size or (),
+                stride=stride or (),
+                padding=padding or (),
+                batch=batch,
+                product=conv,
+            ),
             progress=progress,
         )
     rows = [

@@ -5,19 +5,24 @@ from typing import Annotated
 import typer
 
 __all__ = [
+    "Batch",
+    "Conv",
     "Csv",
     "Dtype",
     "Engine",
     "Gpu",
     "Ignore",
+    "InputSize",
     "Json",
     "Kernels",
     "Launch",
     "Output",
+    "Padding",
     "Pattern",
     "Scope",
     "Sparsity",
     "State",
+    "Stride",
     "Target",
     "Tokens",
     "Weights",
@@ -28,7 +33,7 @@ Weights = Annotated[
     typer.Argument(
         metavar="WEIGHTS",
         show_default=False,
-        help="File with weight matrices (M, K), e.g. .safetensors or .npz.",
+        help="File with weight matrices (M, K) or filters (out, in, kh, kw), e.g. .safetensors or .npz.",
     ),
 ]
 Gpu = Annotated[
@@ -76,6 +81,31 @@ Ignore = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME", show_default="none", help="Layer to leave out, or re:REGEX; can be repeated."
+    ),
+]
+InputSize = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="HxW",
+        show_default="none: filters count as matrices",
+        help="Input size of convolutions, or NAME=HxW, re:REGEX=HxW; can be repeated, the last one counts.",
+    ),
+]
+Stride = Annotated[
+    list[str] | None,
+    typer.Option(metavar="S", show_default="1", help="Stride of convolutions, or NAME=S; can be repeated."),
+]
+Padding = Annotated[
+    list[str] | None,
+    typer.Option(metavar="P", show_default="half the filter", help="Padding, or NAME=P; can be repeated."),
+]
+Batch = Annotated[int, typer.Option(metavar="N", help="Images that a convolution gets.")]
+Conv = Annotated[
+    str,
+    typer.Option(
+        metavar="TEXT",
+        help="implicit: B is never written; im2col: it is, first; best: the faster one.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

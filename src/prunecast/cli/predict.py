@@ -32,6 +32,11 @@ def predict(
     scope: opt.Scope = "layer",
     target: opt.Target = None,
     ignore: opt.Ignore = None,
+    input_size: opt.InputSize = None,
+    stride: opt.Stride = None,
+    padding: opt.Padding = None,
+    batch: opt.Batch = 1,
+    conv: opt.Conv = "best",
     crossovers: Annotated[
         bool, typer.Option(help="Also find the density below which each kernel wins.")
     ] = True,
@@ -47,6 +52,7 @@ def predict(
     to = destination(as_json, as_csv, output)
     if min_speedup is not None and not 0 < min_speedup < float("inf"):
         raise BadInput(f"min-speedup must be above 0, got {min_speedup}")
+    from prunecast.codesign import ConvSettings
     from prunecast.codesign import predict as predict_layers
 
     with ProgressLines() as progress:
@@ -64,6 +70,13 @@ def predict(
             scope=scope,
             target=target or (),
             ignore=ignore or (),
+            convolutions=ConvSettings(
+                input_size=input_size or (),
+                stride=stride or (),
+                padding=padding or (),
+                batch=batch,
+                product=conv,
+            ),
             crossovers=crossovers,
             progress=progress,
         )

@@ -42,7 +42,9 @@ def _show_rows(table: PredictionTable, console: Console) -> None:
     rest = iter(lines)
     for layer in table.layers():
         first = layer[0]
-        console.print(safe(f"{first.layer} ({first.m} x {first.k})"), style="bold", soft_wrap=True)
+        pixels = f", N {first.n}" if first.n != table.provenance.tokens else ""
+        title = f"{first.layer} ({first.m} x {first.k}{pixels})"
+        console.print(safe(title), style="bold", soft_wrap=True)
         for _ in layer:
             console.print(f"  {next(rest)}", markup=False, soft_wrap=True)
 

@@ -18,6 +18,7 @@ from prunecast.codesign.candidates import (
     kernels_of,
 )
 from prunecast.codesign.compare import Comparison, ComparisonRow, compare, compare_gpus
+from prunecast.codesign.convolutions import ConvSettings
 from prunecast.codesign.crossover import Crossover
 from prunecast.codesign.engines import ENGINES, Engine
 from prunecast.codesign.explain import Explanation, explain
@@ -39,6 +40,7 @@ __all__ = [
     "Candidate",
     "Comparison",
     "ComparisonRow",
+    "ConvSettings",
     "Crossover",
     "Engine",
     "Explanation",

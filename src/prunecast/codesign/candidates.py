@@ -6,7 +6,7 @@ from typing import NamedTuple
 from prunecast.codesign.choice import check_choice
 from prunecast.errors import BadInput
 
-__all__ = ["KERNELS_OF_FAMILY", "NATURAL_PATTERN", "Candidate", "candidates", "kernels_of"]
+__all__ = ["KERNELS_OF_FAMILY", "NATURAL_PATTERN", "ON_REQUEST", "Candidate", "candidates", "kernels_of"]
 
 NATURAL_PATTERN = {
     "dense": "dense",
@@ -15,8 +15,13 @@ NATURAL_PATTERN = {
     "block-sparse": "block:64x64",
     "2:4": "2:4",
     "csr": "unstructured",
+    "balanced": "balanced:64",
+    "two-part": "tile-element:128",
 }
 """Kernel -> the pattern it is made for, used where no pattern is asked for."""
+
+ON_REQUEST = ("balanced", "two-part")
+"""Kernels that are predicted only where they, or a pattern that they run, are named."""
 
 KERNELS_OF_FAMILY = {
     "dense": ("dense",),
@@ -25,11 +30,13 @@ KERNELS_OF_FAMILY = {
     "apriori": ("tile-wise", "stspmm", "csr"),
     "atp": ("tile-wise", "stspmm", "csr"),
     "atp-2d": ("tile-wise", "stspmm", "csr"),
-    "dense-block": ("tile-wise", "stspmm", "csr"),
+    "dense-block": ("tile-wise", "stspmm", "two-part", "csr"),
+    "tile-element": ("two-part", "csr"),
     "vector-wise": ("tile-wise", "stspmm", "csr"),
     "shuffled-block": ("tile-wise", "stspmm", "csr"),
     "zero-tiles": ("tile-wise", "stspmm", "csr"),
     "block": ("block-sparse", "stspmm", "csr"),
+    "balanced": ("balanced", "csr"),
     "2:4": ("2:4", "csr"),
     "tvw": ("2:4", "csr"),
     "vnm": ("2:4", "csr"),
@@ -63,7 +70,8 @@ def candidates(kernels: Sequence[str] | str = "all", pattern: str | None = None)
     BadInput : a kernel is unknown, or cannot run the pattern
     """
     able = tuple(dict.fromkeys(("dense", *kernels_of(pattern)) if pattern else NATURAL_PATTERN))
-    asked = able if isinstance(kernels, str) and kernels == "all" else _asked(kernels)
+    everything = able if pattern else tuple(kernel for kernel in able if kernel not in ON_REQUEST)
+    asked = everything if isinstance(kernels, str) and kernels == "all" else _asked(kernels)
     for kernel in asked:
         if kernel not in able and kernel != "dense":
             raise BadInput(

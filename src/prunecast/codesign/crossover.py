@@ -11,6 +11,8 @@ HIGHEST = 0.99
 """Sparsities above this are not looked at."""
 RESOLUTION = 0.01
 """Width of the range of sparsity that the search ends with."""
+TRIED_EARLY = 0.1
+"""Density that is looked at first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +22,8 @@ class Crossover:
     Parameters
     ----------
     layer, kernel, pattern : what was pruned and run
-    sparsity : the kernel is no slower than dense from here on, to 1 %; None if not even at 0.99
+    sparsity : the kernel is no slower than dense from here on, to 1 %; None if not even at the highest
+        sparsity that the pattern has, 0.99 at most
     """
 
     layer: str
@@ -44,26 +47,37 @@ class Crossover:
         }
 
 
-def crossing(seconds_at: Callable[[float], float], dense_seconds: float) -> float | None:
+def crossing(
+    seconds_at: Callable[[float], float],
+    dense_seconds: float,
+    *,
+    lowest: float = 0.0,
+    highest: float = HIGHEST,
+) -> float | None:
     """Sparsity at which a time that falls with sparsity reaches that of the dense kernel.
 
     Parameters
     ----------
-    seconds_at : time of the sparse kernel at a sparsity, 0 to 0.99
+    seconds_at : time of the sparse kernel at a sparsity, `lowest` to `highest`
     dense_seconds : time to reach
+    lowest, highest : sparsities that the pattern can have
 
     Returns
     -------
-    0 if the sparse kernel is as fast without pruning; None if it is slower at 0.99; else the upper end of
-    a range of at most `RESOLUTION` that holds the crossing, so that the kernel is fast enough there
+    `lowest` if the sparse kernel is as fast there; None if it is slower at `highest`; else the upper end of a
+    range of at most `RESOLUTION` that holds the crossing, so that the kernel is fast enough there
     """
-    sparsest_s = seconds_at(HIGHEST)
-    if sparsest_s > dense_seconds:
-        return None
-    unpruned_s = seconds_at(0.0)
-    if unpruned_s <= dense_seconds:
-        return 0.0
-    slower, faster = _Point(0.0, unpruned_s), _Point(HIGHEST, sparsest_s)
+    # A nearly dense matrix costs the most to prune and plan, so the range is cut first
+    early = min(max(1.0 - TRIED_EARLY, lowest), highest)
+    middle = _Point(early, seconds_at(early))
+    if middle.seconds <= dense_seconds:
+        faster, slower = middle, _Point(lowest, seconds_at(lowest))
+        if slower.seconds <= dense_seconds:
+            return lowest
+    else:
+        faster, slower = _Point(highest, seconds_at(highest)), middle
+        if faster.seconds > dense_seconds:
+            return None
     # Times are nearly linear in density: aim just beyond and just before the interpolated crossing, so that
     # both ends close in on it. Every third step halves the range, whatever the times are.
     for aside in itertools.cycle((0.4 * RESOLUTION, -0.4 * RESOLUTION, None)):

@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from prunecast.codesign.choice import check_choice
+from prunecast.codesign.workers import Workers
 from prunecast.errors import BadInput
 from prunecast.hardware import STATES, GpuSpec
 from prunecast.kernels import PLANNERS, KernelPlan
@@ -52,9 +53,7 @@ class Engine:
     launch: str = "graph"
     progress: Progress = silent
     _known: dict[str, Future[Outcome]] = field(default_factory=dict, init=False, repr=False)
-    _threads: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(os.cpu_count() or 1), init=False, repr=False
-    )
+    _threads: Workers = field(default_factory=lambda: Workers(os.cpu_count() or 1), init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_choice("engine", self.name, ENGINES)
@@ -71,14 +70,18 @@ class Engine:
         if key not in self._known:
             if self.name == "simulator":
                 self._compile()
-                self._known[key] = self._threads.submit(self._simulate, plan)
+                self._known[key] = self._threads.submit(lambda: self._simulate(plan))
             else:
                 self._known[key] = _finished(lambda: self._estimate(plan))
         return self._known[key]
 
+    def once(self, plan: KernelPlan) -> Outcome:
+        """The same without a look at what is known, for plans that come but once: a search by the model."""
+        return self._simulate(plan) if self.name == "simulator" else self._estimate(plan)
+
     def stop(self) -> None:
         """Give up what was started and not yet begun."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.cancel()
 
     def _compile(self) -> None:
         """Before anything else a tiny run, so that a wait for the compiler is called what it is."""

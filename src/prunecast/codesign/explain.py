@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from prunecast.codesign.advice import Advice, Case, advise
-from prunecast.codesign.candidates import NATURAL_PATTERN
+from prunecast.codesign.candidates import NATURAL_PATTERN, kernels_of
+from prunecast.codesign.convolutions import ConvSettings
 from prunecast.codesign.engines import Progress, silent
 from prunecast.codesign.explain_sections import Section, sections_of
 from prunecast.codesign.layer_job import LayerJob
@@ -16,7 +17,7 @@ from prunecast.codesign.pruned_maps import MapMaker
 from prunecast.codesign.settings import Settings, prepare, provenance_of
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
-from prunecast.patterns import TileMap
+from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.sources import Layer
 
 __all__ = ["Explanation", "explain"]
@@ -59,7 +60,7 @@ def explain(
     *,
     gpu: str | GpuSpec,
     tokens: int,
-    kernel: str = "tile-wise",
+    kernel: str | None = None,
     sparsity: float | None = None,
     pattern: str | None = None,
     engine: str = "simulator",
@@ -68,9 +69,12 @@ def explain(
     dtype: str | None = None,
     target: Sequence[str] = (),
     ignore: Sequence[str] = (),
+    convolutions: ConvSettings | None = None,
     progress: Progress = silent,
 ) -> Explanation:
     """Explain the predicted time of one layer and kernel; the arguments are those of `predict`.
+
+    Without a kernel it is the first that runs the pattern, or tile-wise.
 
     Raises
     ------
@@ -81,26 +85,44 @@ def explain(
         tokens=tokens,
         sparsity=sparsity,
         pattern=pattern,
-        kernels=(kernel,),
+        kernels=(kernel or _first_kernel(pattern),),
         engine=engine,
         state=state,
         launch=launch,
         dtype=dtype,
         target=target,
         ignore=ignore,
+        convolutions=convolutions or ConvSettings(),
     )
     job = prepare(weights, settings, progress).job
     layer = _only_layer(job)
     progress("predicting", 0, 1)
     prediction = job.collect(job.start(layer), tick=lambda: None).predictions[-1]
     progress("trying changes", 0, 1)
-    case = _case(job, layer, prediction)
+    # What is planned and changed there is a product
+    advice = () if prediction.plan.source else advise(*_advised(job, layer, prediction))
     return Explanation(
         prediction=prediction,
         sections=sections_of(prediction, job.engine.gpu),
-        advice=advise(case, prediction.seconds, _tiled(layer, prediction)),
+        advice=advice,
         provenance=provenance_of(job, settings),
     )
+
+
+def _first_kernel(pattern: str | None) -> str:
+    return "tile-wise" if pattern is None else kernels_of(parse_pattern(pattern).canonical)[0]
+
+
+class _Advised(NamedTuple):
+    """The arguments of `advise`."""
+
+    case: Case
+    seconds: float
+    tiled: TileMap | None
+
+
+def _advised(job: LayerJob, layer: Layer, prediction: Prediction) -> _Advised:
+    return _Advised(_case(job, layer, prediction), prediction.seconds, _tiled(layer, prediction))
 
 
 def _only_layer(job: LayerJob) -> Layer:
@@ -129,7 +151,7 @@ def _case(job: LayerJob, layer: Layer, prediction: Prediction) -> Case:
 
 def _tiled(layer: Layer, prediction: Prediction) -> TileMap | None:
     """The layer in tiles, for kernels that run none: at the same sparsity, for dense at the default."""
-    if prediction.kernel not in ("dense", "csr", "2:4"):
+    if prediction.kernel not in ("dense", "csr", "2:4", "balanced", "two-part"):
         return None
     sparsity = None if prediction.kernel == "dense" else prediction.sparsity
     maker = MapMaker({layer.name: layer}, "layer")

@@ -1,22 +1,25 @@
 """One layer, all its kernels: prune, plan, run, and find where each kernel overtakes dense."""
 
 import contextlib
-from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from prunecast.codesign.candidates import Candidate
 from prunecast.codesign.crossover import Crossover, crossing
-from prunecast.codesign.engines import Engine, Outcome
+from prunecast.codesign.engines import Engine
 from prunecast.codesign.interval import interval_s
 from prunecast.codesign.plans import PrunedMap, plan_pruned
 from prunecast.codesign.prediction import Prediction
-from prunecast.codesign.pruned_maps import DEFAULT_SPARSITY, MapMaker, sparsity_for
+from prunecast.codesign.pruned_maps import DEFAULT_SPARSITY, MapMaker, sparsity_for, sparsity_range
 from prunecast.codesign.skipped import Skipped
+from prunecast.codesign.two_parts import blocks_in_two, launches_in_two
+from prunecast.codesign.ways import RunningWay, Way, conv_ways, fastest, seconds_of, start_way
 from prunecast.errors import BadInput
-from prunecast.kernels import PLANNERS, KernelPlan
+from prunecast.kernels import PLANNERS, ConvShape, KernelPlan
+from prunecast.kernels.two_part import TwoParts
 from prunecast.patterns import parse_pattern
+from prunecast.patterns.dense_block import DenseBlockPattern
 from prunecast.patterns.sources import Layer
 
 __all__ = ["LayerJob", "LayerRows", "StartedLayer", "kernel_dtype"]
@@ -34,8 +37,13 @@ class LayerRows(NamedTuple):
 
 
 class _Run(NamedTuple):
-    plan: KernelPlan
-    outcome: Future[Outcome]
+    """One kernel of one layer."""
+
+    kernel: str
+    pattern: str
+    density: float
+    ways: list[RunningWay]
+    """The fastest one counts."""
     note: str
 
 
@@ -59,13 +67,15 @@ class LayerJob:
     Parameters
     ----------
     engine : what predicts
-    n : tokens
+    n : tokens of layers that are no convolution
     dtype : as asked for, or None
     candidates : kernels and patterns, dense first
     sparsity : as asked for, or None
     natural : the patterns came with the kernels: cut them to fit, and leave 2:4 its own sparsity
     strict : a kernel that cannot run a layer is an error; else it is skipped
     maker : makes the maps
+    convolutions : layer -> the convolution that it is, where that is known
+    product : one of `convolutions.PRODUCTS`
     """
 
     engine: Engine
@@ -76,6 +86,8 @@ class LayerJob:
     natural: bool
     strict: bool
     maker: MapMaker
+    convolutions: Mapping[str, ConvShape] = field(default_factory=dict)
+    product: str = "best"
 
     def start(self, layer: Layer) -> StartedLayer:
         """Plan all kernels of one layer and begin their runs. Raises BadInput if one that must run cannot."""
@@ -92,14 +104,15 @@ class LayerJob:
             try:
                 if isinstance(run, BadInput):
                     raise run
-                outcome = run.outcome.result()
+                way = fastest(run.ways)
+                seconds = way.seconds
             except BadInput as error:
                 if self._must_run(candidate):
                     raise _named(layer, error) from error
                 rows.skipped.append(Skipped(layer=layer.name, kernel=candidate.kernel, reason=str(error)))
             else:
-                dense = rows.predictions[0].seconds if rows.predictions else outcome.seconds
-                rows.predictions.append(self._prediction(layer, run, outcome, dense))
+                dense = rows.predictions[0].seconds if rows.predictions else seconds
+                rows.predictions.append(self._prediction(layer, run, way, dense))
             tick()
         return rows
 
@@ -109,15 +122,21 @@ class LayerJob:
         A kernel that cannot run the layer has no crossover.
         """
         engine = replace(self.engine, name="model")
-        alone = MapMaker({layer.name: layer}, "layer")
-        dense_seconds = engine.run(self._dense_plan(layer)).seconds
+        alone = MapMaker({layer.name: layer}, "layer", remember=True)
+        dense_seconds = seconds_of(self._ways(layer, (self._dense_plan(layer),)), engine)
         found = []
         for candidate in self.candidates[1:]:
             pattern = self.maker.fit(layer.name, candidate.pattern, natural=self.natural).pattern
             if sparsity_for(pattern, None, natural=self.natural) is None:
                 continue
             with contextlib.suppress(BadInput):
-                sparsity = crossing(self._seconds_at(alone, candidate, engine), dense_seconds)
+                allowed = sparsity_range(pattern)
+                sparsity = crossing(
+                    self._seconds_at(alone, candidate, engine),
+                    dense_seconds,
+                    lowest=allowed.low,
+                    highest=allowed.high,
+                )
                 name = pattern.canonical
                 found.append(
                     Crossover(layer=layer.name, kernel=candidate.kernel, pattern=name, sparsity=sparsity)
@@ -138,14 +157,54 @@ class LayerJob:
         dtype = kernel_dtype(layer, self.dtype)
         notes = [layer.note, f"{layer.dtype} weights run as {dtype}" if dtype != layer.dtype else None]
         if candidate.kernel == "dense":
-            plan = self._dense_plan(layer)
+            launches: tuple[KernelPlan, ...] = (self._dense_plan(layer),)
+            pattern, density = "dense", 1.0
         else:
-            fitted = self.maker.map_of(layer.name, candidate.pattern, self.sparsity, natural=self.natural)
-            notes += [fitted.note, self._sparsity_note(fitted.kept)]
-            plan = plan_pruned(candidate.kernel, fitted.kept, n=self.n, dtype=dtype, gpu=self.engine.gpu)
-        return _Run(plan, self.engine.start(plan), "; ".join(note for note in notes if note))
+            fitted = self.maker.fit(layer.name, candidate.pattern, natural=self.natural)
+            kept = self._kept(self.maker, layer, candidate, self.sparsity)
+            pattern, density = kept.pattern, kept.density
+            notes += [fitted.note, self._sparsity_note(kept)]
+            launches = self._launches(layer, candidate.kernel, kept, self.engine)
+        if layer.filters is not None and layer.name not in self.convolutions:
+            notes.append(f"product with {self.n} tokens: no input size given")
+        ways = [start_way(way, self.engine) for way in self._ways(layer, launches)]
+        note = "; ".join(note for note in notes if note)
+        return _Run(candidate.kernel, pattern, density, ways, note)
 
-    def _sparsity_note(self, kept: PrunedMap) -> str:
+    def _kept(
+        self, maker: MapMaker, layer: Layer, candidate: Candidate, sparsity: float | None
+    ) -> PrunedMap | TwoParts:
+        """What is kept of a layer for one kernel; dense blocks in two parts are pruned by predicted time."""
+        pattern = maker.fit(layer.name, candidate.pattern, natural=self.natural).pattern
+        if candidate.kernel != "two-part" or not isinstance(pattern, DenseBlockPattern):
+            return maker.map_of(layer.name, candidate.pattern, sparsity, natural=self.natural).kept
+        told = sparsity_for(pattern, sparsity, natural=self.natural)
+        return blocks_in_two(
+            maker.importance(layer.name, pattern),
+            pattern.sparsity_to_prune(told),
+            pattern.clusters,
+            self._tokens(layer),
+            kernel_dtype(layer, self.dtype),
+            replace(self.engine, name="model"),
+        )
+
+    def _launches(
+        self, layer: Layer, kernel: str, kept: PrunedMap | TwoParts, engine: Engine
+    ) -> tuple[KernelPlan, ...]:
+        """What `kernel` launches for what is kept of a layer, B being a matrix."""
+        n, dtype = self._tokens(layer), kernel_dtype(layer, self.dtype)
+        if kernel == "two-part" or isinstance(kept, TwoParts):
+            return launches_in_two(kept, n, dtype, replace(engine, name="model"))
+        return (plan_pruned(kernel, kept, n=n, dtype=dtype, gpu=engine.gpu),)
+
+    def _ways(self, layer: Layer, launches: tuple[KernelPlan, ...]) -> list[Way]:
+        return conv_ways(launches, self.convolutions.get(layer.name), self.product, self.engine)
+
+    def _tokens(self, layer: Layer) -> int:
+        conv = self.convolutions.get(layer.name)
+        return self.n if conv is None else conv.n
+
+    def _sparsity_note(self, kept: PrunedMap | TwoParts) -> str:
         """Says where a pattern is too coarse for a layer. Raises BadInput where nothing is left of it."""
         removed = 1.0 - kept.density
         if removed == 1.0:
@@ -159,41 +218,44 @@ class LayerJob:
 
     def _dense_plan(self, layer: Layer) -> KernelPlan:
         dtype = kernel_dtype(layer, self.dtype)
-        return PLANNERS["dense"](*layer.weights.shape, self.n, dtype, self.engine.gpu)
+        return PLANNERS["dense"](*layer.weights.shape, self._tokens(layer), dtype, self.engine.gpu)
 
-    def _prediction(self, layer: Layer, run: _Run, outcome: Outcome, dense_seconds: float) -> Prediction:
-        plan = run.plan
-        interval = interval_s(plan.kernel, outcome.seconds)
+    def _prediction(self, layer: Layer, run: _Run, way: RunningWay, dense_seconds: float) -> Prediction:
+        plan, seconds = way.way.launches[0], way.seconds
+        engine = self.engine
+        interval = interval_s(
+            run.kernel, seconds, gpu=engine.gpu.name, engine=engine.name, state=engine.state, tokens=plan.n
+        )
         return Prediction(
             layer=layer.name,
             m=plan.m,
             k=plan.k,
             n=plan.n,
             dtype=plan.dtype,
-            pattern=plan.pattern,
-            sparsity=plan.sparsity,
-            kernel=plan.kernel,
+            pattern=run.pattern,
+            sparsity=1.0 - run.density,
+            kernel=run.kernel,
             engine=self.engine.name,
             state=self.engine.state,
-            seconds=outcome.seconds,
+            seconds=seconds,
             seconds_low=interval.low_s,
             seconds_high=interval.high_s,
-            speedup_over_dense=dense_seconds / outcome.seconds,
-            bound=outcome.bound,
-            note=run.note,
+            speedup_over_dense=dense_seconds / seconds,
+            bound=way.longest.bound,
+            note="; ".join(note for note in (run.note, way.way.note, interval.warning) if note),
             plan=plan,
-            result=outcome,
+            result=way.outcomes[0].result(),
         )
 
     def _seconds_at(self, alone: MapMaker, candidate: Candidate, engine: Engine) -> Callable[[float], float]:
         """Time of a kernel on the one layer of `alone`, as a function of sparsity."""
         (layer,) = alone.layers.values()
-        dtype = kernel_dtype(layer, self.dtype)
 
         def seconds(sparsity: float) -> float:
-            kept = alone.map_of(layer.name, candidate.pattern, sparsity, natural=self.natural).kept
-            plan = plan_pruned(candidate.kernel, kept, n=self.n, dtype=dtype, gpu=engine.gpu)
-            return engine.run(plan).seconds
+            kept = self._kept(alone, layer, candidate, sparsity)
+            return seconds_of(
+                self._ways(layer, self._launches(layer, candidate.kernel, kept, engine)), engine
+            )
 
         return seconds
 

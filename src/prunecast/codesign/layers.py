@@ -9,13 +9,15 @@ import numpy.typing as npt
 
 from prunecast.codesign.skipped import Skipped
 from prunecast.errors import BadInput
-from prunecast.patterns.sources import Layer, read_weights
+from prunecast.patterns.sources import FilterShape, Layer, read_weights
 from prunecast.patterns.sources.selection import select_names
+from prunecast.patterns.sources.stored_tensor import shape_text
 
 __all__ = ["ONLY_LAYER", "LoadedLayers", "Source", "load_layers"]
 
 Source = str | Path | Mapping[str, npt.NDArray[Any]] | npt.NDArray[Any]
-"""Path of a weight file, a mapping of names to matrices (M, K), or one matrix, which is named `weights`."""
+"""Path of a weight file, a mapping of names to matrices (M, K) or filters (out, in, kh, kw), or one of these,
+which is named `weights`."""
 
 ONLY_LAYER = "weights"
 
@@ -50,9 +52,17 @@ def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence
 def _layer(name: str, array: npt.NDArray[Any]) -> Layer:
     if array.dtype.name not in _DTYPES:
         raise BadInput(f"{name!r} must be one of {', '.join(_DTYPES)}, got {array.dtype.name}")
-    if array.ndim != 2 or array.size == 0:
-        raise BadInput(f"{name!r} must be a matrix (M, K), got shape {array.shape}")
+    if array.ndim not in (2, 4) or array.size == 0:
+        raise BadInput(
+            f"{name!r} must be a matrix (M, K) or filters (out, in, kh, kw), got shape {array.shape}"
+        )
+    filters, note = None, None
+    if array.ndim == 4:
+        filters = FilterShape(*array.shape[1:])
+        matrix = array.reshape(array.shape[0], -1)
+        note = f"conv {shape_text(array.shape)} reshaped to {shape_text(matrix.shape)}"
+        array = matrix
     stored = np.ascontiguousarray(array, np.float32 if array.dtype == np.float64 else array.dtype)
     if not np.isfinite(stored).all():
         raise BadInput(f"{name!r} must be finite, got NaN or Inf among its {array.size} weights")
-    return Layer(name=name, weights=stored, dtype=_DTYPES[array.dtype.name])
+    return Layer(name=name, weights=stored, dtype=_DTYPES[array.dtype.name], note=note, filters=filters)

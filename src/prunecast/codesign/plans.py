@@ -1,5 +1,6 @@
 """From what a layer keeps to the plan of a kernel."""
 
+from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import PLANNERS, KernelPlan
 from prunecast.kernels.n_of_m import plan_sparse_tensor
@@ -17,6 +18,8 @@ def plan_pruned(kernel: str, kept: PrunedMap, *, n: int, dtype: str, gpu: GpuSpe
     ------
     BadInput : the kernel cannot run the map, format or GPU; PlanDoesNotFit if no block fits on an SM
     """
+    if kernel not in PLANNERS:
+        raise BadInput(f"{kernel} takes more than one launch, wanted one of {', '.join(PLANNERS)}")
     if isinstance(kept, NestedMap):
         if kernel == "2:4":
             return plan_sparse_tensor(kept.inner, n, dtype, gpu, tiles=kept.tiles)

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Sequence
 
+from prunecast.codesign.convolutions import ConvSettings
 from prunecast.codesign.crossover import Crossover
 from prunecast.codesign.engines import Progress, silent
 from prunecast.codesign.layer_job import LayerJob, LayerRows, StartedLayer
@@ -29,6 +30,7 @@ def predict(
     scope: str = "layer",
     target: Sequence[str] = (),
     ignore: Sequence[str] = (),
+    convolutions: ConvSettings | None = None,
     crossovers: bool = True,
     progress: Progress = silent,
 ) -> PredictionTable:
@@ -49,6 +51,8 @@ def predict(
     dtype : `fp16`, `bf16` or `fp32`; None for bf16 where the weights are bf16, else fp16
     scope : `layer`, the same sparsity in each, or `global`, the least important weights of all
     target, ignore : layers to take and to leave out, by name or `re:` and a regular expression
+    convolutions : sizes of inputs, strides, padding and batch, for weights that are filters; without, their
+        products have `tokens` columns
     crossovers : also find the sparsity from which each kernel beats dense; costs more than the prediction
     progress : told how far it is
 
@@ -69,6 +73,7 @@ def predict(
         scope=scope,
         target=target,
         ignore=ignore,
+        convolutions=convolutions or ConvSettings(),
     )
     job, skipped = prepare(weights, settings, progress)
     try:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from prunecast.codesign.files import SCHEMA_VERSION
 from prunecast.codesign.interval import INTERVAL_KIND
+from prunecast.patterns import parse_pattern
 from prunecast.version import tool_version
 
 __all__ = ["Provenance", "WeightsDigest"]
@@ -16,7 +17,7 @@ __all__ = ["Provenance", "WeightsDigest"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Tool, GPU, weights and settings of a prediction. Nothing in it is random, so the seed is None.
+    """Tool, GPU, weights and settings of a prediction. The seed is that of the pattern, if it has one.
 
     Parameters
     ----------
@@ -44,7 +45,7 @@ class Provenance:
             "gpu": self.gpu,
             "spec_hash": self.spec_hash,
             "weights_hash": self.weights_hash,
-            "seed": None,
+            "seed": None if self.pattern is None else parse_pattern(self.pattern).seed,
             "tokens": self.tokens,
             "launch": self.launch,
             "asked": {"pattern": self.pattern, "sparsity": self.sparsity, "scope": self.scope},

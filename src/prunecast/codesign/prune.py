@@ -78,7 +78,7 @@ class Recipe:
             "sparsity": self.sparsity,
             "scope": self.scope,
             "criterion": "magnitude",
-            "seed": None,
+            "seed": parse_pattern(self.pattern).seed,
             "weights_hash": self.weights_hash,
             "weights": WEIGHTS,
             "layers": [layer.row() for layer in self.layers],

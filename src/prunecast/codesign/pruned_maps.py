@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from prunecast.codesign.plans import PrunedMap
 from prunecast.errors import BadInput
-from prunecast.patterns import Pattern, parse_pattern, weigh
+from prunecast.patterns import Pattern, TileMap, parse_pattern, weigh
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.tile_map import MaskArray
@@ -16,9 +16,11 @@ __all__ = [
     "FittedMap",
     "FittedPattern",
     "MapMaker",
+    "SparsityRange",
     "fit_pattern",
     "importance_of",
     "sparsity_for",
+    "sparsity_range",
 ]
 
 DEFAULT_SPARSITY = 0.75
@@ -67,6 +69,19 @@ def sparsity_for(pattern: Pattern, asked: float | None, *, natural: bool) -> flo
     return DEFAULT_SPARSITY if asked is None else asked
 
 
+class SparsityRange(NamedTuple):
+    """From which and up to which sparsity a pattern can prune, in whole percent."""
+
+    low: float
+    high: float
+
+
+def sparsity_range(pattern: Pattern) -> SparsityRange:
+    """The sparsities in 0 to 0.99 that a pattern with a choice of them accepts."""
+    accepted = [percent / 100 for percent in range(100) if _accepts(pattern, percent / 100)]
+    return SparsityRange(accepted[0], accepted[-1])
+
+
 def importance_of(layer: Layer, pattern: Pattern) -> ImportanceArray:
     """Magnitude of the weights; for patterns that rank nothing, what the source says is kept."""
     if not pattern.ranks:
@@ -74,13 +89,12 @@ def importance_of(layer: Layer, pattern: Pattern) -> ImportanceArray:
     return weigh(layer.name, layer.weights)
 
 
-class _Made(NamedTuple):
-    """A map and what it was made from."""
+class _Key(NamedTuple):
+    """What a map was made from."""
 
     name: str
     pattern: Pattern
     sparsity: float | None
-    kept: PrunedMap
 
 
 class MapMaker:
@@ -90,13 +104,15 @@ class MapMaker:
     ----------
     layers : all layers, by name
     scope : `layer` or `global`, which ranks all layers of a pattern together
+    remember : also keep all tile maps, which are small
     """
 
-    def __init__(self, layers: Mapping[str, Layer], scope: str) -> None:
+    def __init__(self, layers: Mapping[str, Layer], scope: str, *, remember: bool = False) -> None:
         self.layers = layers
         self._scope = scope
+        self._remember = remember
         self._importance: dict[tuple[str, bool], ImportanceArray] = {}
-        self._last: _Made | None = None
+        self._made: dict[_Key, PrunedMap] = {}
         self._ranked_together: dict[Pattern, dict[str, MaskArray]] = {}
 
     def map_of(self, name: str, wanted: str, sparsity: float | None, *, natural: bool) -> FittedMap:
@@ -115,11 +131,16 @@ class MapMaker:
         """
         fitted = self.fit(name, wanted, natural=natural)
         told = sparsity_for(fitted.pattern, sparsity, natural=natural)
-        last = self._last
-        if last is None or (last.name, last.pattern, last.sparsity) != (name, fitted.pattern, told):
+        key = _Key(name, fitted.pattern, told)
+        if key not in self._made:
             masks = self._masks(name, wanted, fitted.pattern, told, natural=natural)
-            last = self._last = _Made(name, fitted.pattern, told, fitted.pattern.map(masks[name]))
-        return FittedMap(last.kept, fitted.note)
+            self._made = {
+                other: kept
+                for other, kept in self._made.items()
+                if self._remember and isinstance(kept, TileMap)
+            }
+            self._made[key] = fitted.pattern.map(masks[name])
+        return FittedMap(self._made[key], fitted.note)
 
     def fit(self, name: str, wanted: str, *, natural: bool) -> FittedPattern:
         """The pattern that a layer is pruned to."""
@@ -130,7 +151,7 @@ class MapMaker:
         self, name: str, wanted: str, pattern: Pattern, sparsity: float | None, *, natural: bool
     ) -> dict[str, MaskArray]:
         if self._scope == "layer":
-            return pattern.prune({name: self._importance_of(name, pattern)}, sparsity)
+            return pattern.prune({name: self.importance(name, pattern)}, sparsity)
         if pattern not in self._ranked_together:
             alike = {
                 other: importance_of(layer, pattern)
@@ -140,7 +161,8 @@ class MapMaker:
             self._ranked_together[pattern] = pattern.prune(alike, sparsity, self._scope)
         return self._ranked_together[pattern]
 
-    def _importance_of(self, name: str, pattern: Pattern) -> ImportanceArray:
+    def importance(self, name: str, pattern: Pattern) -> ImportanceArray:
+        """(M, K): what decides which weights of a layer go under a pattern."""
         key = (name, pattern.ranks)
         if key not in self._importance:
             self._importance.clear()
@@ -149,8 +171,12 @@ class MapMaker:
 
 
 def _has_own_sparsity(pattern: Pattern) -> bool:
+    return _accepts(pattern, None)
+
+
+def _accepts(pattern: Pattern, sparsity: float | None) -> bool:
     try:
-        pattern.sparsity_to_prune(None)
+        pattern.sparsity_to_prune(sparsity)
     except BadInput:
         return False
     return True

@@ -1,11 +1,12 @@
 """`Settings`: what is asked of a prediction, checked; and the job that it makes of a set of weights."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from prunecast.codesign.candidates import candidates
 from prunecast.codesign.choice import check_choice
+from prunecast.codesign.convolutions import ConvSettings, conv_shapes
 from prunecast.codesign.engines import Engine, Progress
 from prunecast.codesign.layer_job import LayerJob
 from prunecast.codesign.layers import Source, load_layers
@@ -47,6 +48,7 @@ class Settings:
     scope: str = "layer"
     target: Sequence[str] = ()
     ignore: Sequence[str] = ()
+    convolutions: ConvSettings = field(default_factory=ConvSettings)
 
     def __post_init__(self) -> None:
         if self.tokens < 1:
@@ -96,6 +98,8 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
         natural=pattern is None,
         strict=settings.kernels != "all",
         maker=MapMaker(loaded.layers, settings.scope),
+        convolutions=conv_shapes(tuple(loaded.layers.values()), settings.convolutions),
+        product=settings.convolutions.product,
     )
     return Prepared(job, loaded.skipped)
 

@@ -25,6 +25,10 @@ ADDRESSES_PER_COPY = 2
 LEAST_ASYNC_BYTES = 4
 """Shorter copies go through registers: a load and a store."""
 
+SLOTS_OF_SHORT_COPY = 4
+"""Issue slots of a copy that no longer fills the bandwidth of shared memory: an SM has load and store units
+for 32 lanes (NVIDIA A100 whitepaper, figure of the SM), its sub-partitions issue for four times as many."""
+
 
 def implicit_plan(plan: KernelPlan, conv: ConvShape) -> KernelPlan:
     """`plan`, of the same layer as a product, reading the input of a convolution.
@@ -78,7 +82,9 @@ def _computed(code: Code, warps: int, grain: int) -> Code:
                     ahead=instruction.ahead,
                 )
             )
-            through_registers = instruction.op is Op.GATHER_B and grain < LEAST_ASYNC_BYTES
-            instruction = instruction._replace(issue=copies * (2 if through_registers else 1))
+            slots = 1 if copies == instruction.issue else SLOTS_OF_SHORT_COPY
+            if instruction.op is Op.GATHER_B and grain < LEAST_ASYNC_BYTES:
+                slots *= 2
+            instruction = instruction._replace(issue=copies * slots)
         found.append(instruction)
     return tuple(found)

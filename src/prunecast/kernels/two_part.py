@@ -37,6 +37,26 @@ class TwoParts(NamedTuple):
     """May hold elements that are not kept; their weights are zeros."""
     rest: ElementMap
 
+    @property
+    def m(self) -> int:
+        """Rows of A."""
+        return self.tiles.m
+
+    @property
+    def k(self) -> int:
+        """Columns of A."""
+        return self.tiles.k
+
+    @property
+    def pattern(self) -> str:
+        """Canonical pattern string of what is kept."""
+        return self.tiles.pattern
+
+    @property
+    def density(self) -> float:
+        """Elements of both parts over M * K."""
+        return self.tiles.density + self.rest.density
+
 
 class TwoPartPlan(NamedTuple):
     """One or two launches, in order."""

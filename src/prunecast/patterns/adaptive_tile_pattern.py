@@ -20,6 +20,7 @@ from prunecast.patterns.adaptive_tile import (
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import MatrixShape, Pattern
 from prunecast.patterns.row_groups import tiles_of_alike_rows
+from prunecast.patterns.shuffled_block import SEED
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tile_quanta import count_range
 from prunecast.patterns.tiling import tile_map_from_mask, tile_map_from_rows
@@ -90,6 +91,11 @@ class AdaptiveTilePattern(Pattern):
     def smallest(self) -> MatrixShape:
         """One whole tile, one quantum wide."""
         return MatrixShape(self.height, self.quantum)
+
+    @property
+    def seed(self) -> int | None:
+        """Of the order in which rows are exchanged between tiles, if they are."""
+        return SEED if self.shuffled else None
 
     @property
     def rule(self) -> AdaptiveRule:

@@ -24,7 +24,10 @@ LARGEST = 1e150
 
 def magnitude(weights: WeightArray) -> ImportanceArray:
     """|w|, as float32 (exact for fp16, bf16 and fp32); float64 stays float64."""
-    return np.abs(weights if weights.dtype == np.float64 else weights.astype(np.float32))
+    if weights.dtype == np.float64:
+        return np.abs(weights)
+    single = weights.astype(np.float32)
+    return np.abs(single, out=single)
 
 
 def squared(weights: WeightArray) -> ImportanceArray:
@@ -72,14 +75,27 @@ def checked_importance(name: str, array: npt.ArrayLike) -> ImportanceArray:
     scores = _as_float(name, np.asarray(array))
     if scores.ndim != 2 or scores.size == 0:
         raise BadInput(f"importance of {name!r}: wanted a matrix (M, K), got shape {scores.shape}")
-    finite = np.isfinite(scores)
-    if not finite.all():
-        bad = scores.size - np.count_nonzero(finite)
+    if _surely_good(scores):
+        return scores
+    with np.errstate(invalid="ignore"):
+        low, high = float(scores.min()), float(scores.max())  # NaN where there is any
+    if not (np.isfinite(low) and np.isfinite(high)):
+        bad = scores.size - np.count_nonzero(np.isfinite(scores))
         raise BadInput(f"importance of {name!r}: wanted finite values, got {bad} NaN or Inf")
-    low, high = float(scores.min()), float(scores.max())
     if low < 0 or high > LARGEST:
         raise BadInput(f"importance of {name!r}: wanted values in [0, {LARGEST:g}], got {low:g} to {high:g}")
     return scores
+
+
+def _surely_good(scores: ImportanceArray) -> bool:
+    """Whether all are finite, not negative and not too large, in one look at their bits.
+
+    Read as whole numbers, floats from 0 on keep their order, and infinities, NaN and all with a sign lie
+    above them. -0 is a good importance that this does not see.
+    """
+    bits = scores.view(np.uint32 if scores.dtype == np.float32 else np.uint64)
+    most = np.array(min(LARGEST, float(np.finfo(scores.dtype).max)), scores.dtype).view(bits.dtype)
+    return bool(bits.max() <= most)
 
 
 def _as_float(name: str, array: npt.NDArray[np.generic]) -> ImportanceArray:

@@ -47,6 +47,11 @@ class Pattern(ABC):
     ranks: ClassVar[bool] = True
     """Whether importance decides what goes; if so, a layer of zeros is an error."""
 
+    @property
+    def seed(self) -> int | None:
+        """Seed of what pruning draws at random; None where it draws nothing."""
+        return None
+
     @abstractmethod
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
         """Masks of one group of layers that share a sparsity; input has been checked."""
@@ -173,7 +178,9 @@ class Pattern(ABC):
         least, shape = self.smallest, MatrixShape(*scores.shape)
         if shape.rows < least.rows or shape.columns < least.columns:
             raise BadInput(f"{self.canonical} needs a matrix of {least} or more, got {shape} in {name!r}")
-        if self.ranks and not scores.any() and (within is None or within.any()):
+        # The first row says it, as a rule: the whole of a large layer is slow to look through
+        is_zero = not scores[0].any() and not scores.any()
+        if self.ranks and is_zero and (within is None or within.any()):
             raise BadInput(f"importance of {name!r} is zero everywhere: nothing to rank")
         return scores
 

@@ -24,18 +24,21 @@ from prunecast.patterns.tiling import tile_map_from_rows
 from prunecast.patterns.vector_wise import check_equal_counts, highest_columns
 from prunecast.patterns.within import importance_within
 
-__all__ = ["ShuffledBlockPattern", "group_rows", "prune_in_groups", "prune_shuffled_block"]
+__all__ = ["SEED", "ShuffledBlockPattern", "group_rows", "prune_in_groups", "prune_shuffled_block"]
+
+SEED = 0
+"""Where nothing else is asked for."""
 
 
 def prune_shuffled_block(
-    scores: ImportanceArray, sparsity: float, *, height: int, seed: int = 0
+    scores: ImportanceArray, sparsity: float, *, height: int, seed: int = SEED
 ) -> MaskArray:
     """Mask (M, K): rows grouped by `group_rows`, then `prune_in_groups`."""
     groups = group_rows(scores, sparsity, height=height, seed=seed)
     return prune_in_groups(scores, sparsity, groups)
 
 
-def group_rows(scores: ImportanceArray, sparsity: float, *, height: int, seed: int = 0) -> CountArray:
+def group_rows(scores: ImportanceArray, sparsity: float, *, height: int, seed: int = SEED) -> CountArray:
     """(M,) int64: group of each row, for masks that retain much at this sparsity.
 
     A schedule that prunes in steps groups once and hands the groups to `prune_in_groups` at every step:
@@ -75,6 +78,11 @@ class ShuffledBlockPattern(Pattern):
     def smallest(self) -> MatrixShape:
         """One whole group."""
         return MatrixShape(self.height, 1)
+
+    @property
+    def seed(self) -> int:
+        """Of the order in which rows are exchanged between groups."""
+        return SEED
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
         """See `prune_shuffled_block`; layers do not compete."""

@@ -95,16 +95,18 @@ def row_tile_map(elements: ElementMap) -> TileMap:
 
 def _kept_by_all(tiled: MaskArray, row_index: Indices, row_start: Indices, pattern: str) -> MaskArray:
     """(tiles, K): columns that all rows of the tile keep; refused if only some do."""
-    keeping = np.add.reduceat(tiled, row_start[:-1], axis=0, dtype=np.int32)
-    mixed = (keeping > 0) & (keeping < np.diff(row_start)[:, None])
-    if mixed.any():
-        tile, column = (int(index[0]) for index in np.nonzero(mixed))
-        rows = row_index[row_start[tile] : row_start[tile + 1]]
-        raise BadInput(
-            f"mask is not {pattern}: tile {tile} (rows {rows[0]} to {rows[-1]}) keeps column {column} "
-            f"in {keeping[tile, column]} of its {rows.size} rows"
-        )
-    return keeping > 0
+    kept = tiled[row_start[:-1]]
+    for tile, first in enumerate(kept):
+        rows = tiled[row_start[tile] : row_start[tile + 1]]
+        if (rows != first).any():
+            keeping = np.count_nonzero(rows, axis=0)
+            column = int(np.flatnonzero((keeping > 0) & (keeping < rows.shape[0]))[0])
+            names = row_index[row_start[tile] : row_start[tile + 1]]
+            raise BadInput(
+                f"mask is not {pattern}: tile {tile} (rows {names[0]} to {names[-1]}) keeps column {column} "
+                f"in {keeping[column]} of its {names.size} rows"
+            )
+    return kept
 
 
 def _check_outside(mask: MaskArray, row_index: Indices, pattern: str) -> None:

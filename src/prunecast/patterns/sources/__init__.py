@@ -11,7 +11,15 @@ Read first: `read` (what counts as a weight matrix), `weight_set`, `stored_tenso
 
 from prunecast.patterns.sources.checkpoint import Checkpoint, masked_checkpoint
 from prunecast.patterns.sources.read import read_weights
-from prunecast.patterns.sources.weight_set import Layer, WeightSet
+from prunecast.patterns.sources.weight_set import FilterShape, Layer, WeightSet
 from prunecast.patterns.sources.write import write_weights
 
-__all__ = ["Checkpoint", "Layer", "WeightSet", "masked_checkpoint", "read_weights", "write_weights"]
+__all__ = [
+    "Checkpoint",
+    "FilterShape",
+    "Layer",
+    "WeightSet",
+    "masked_checkpoint",
+    "read_weights",
+    "write_weights",
+]

@@ -15,7 +15,7 @@ from prunecast.patterns.sources.selection import select_names
 from prunecast.patterns.sources.smtx import read_smtx
 from prunecast.patterns.sources.sparse_matrix import LARGEST_MATRIX
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named, shape_text
-from prunecast.patterns.sources.weight_set import Layer, WeightSet
+from prunecast.patterns.sources.weight_set import FilterShape, Layer, WeightSet
 
 __all__ = ["READERS", "open_tensors", "read_weights"]
 
@@ -112,6 +112,7 @@ def _unusable(tensor: StoredTensor) -> str | None:
 def _layer(path: Path, name: str, tensor: StoredTensor) -> Layer:
     weights = tensor.load()
     notes = [tensor.note] if tensor.note else []
+    filters = FilterShape(*weights.shape[1:]) if weights.ndim == 4 else None
     if weights.ndim == 4:
         matrix = weights.reshape(weights.shape[0], -1)
         notes.append(f"conv {shape_text(weights.shape)} reshaped to {shape_text(matrix.shape)}")
@@ -126,6 +127,7 @@ def _layer(path: Path, name: str, tensor: StoredTensor) -> Layer:
         dtype=DTYPE_NAMES[tensor.dtype],
         note="; ".join(notes) or None,
         stored=tensor.stored,
+        filters=filters,
     )
 
 

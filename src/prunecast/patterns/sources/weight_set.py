@@ -3,10 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from prunecast.patterns.tile_map import MaskArray, WeightArray
 
-__all__ = ["Layer", "WeightSet"]
+__all__ = ["FilterShape", "Layer", "WeightSet"]
+
+
+class FilterShape(NamedTuple):
+    """What a row of a convolution's weights is: a filter, flattened in this order."""
+
+    channels: int
+    height: int
+    width: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -19,6 +28,7 @@ class Layer:
     weights : (M, K) float16, bfloat16 (of ml_dtypes) or float32; finite
     dtype : `fp16`, `bf16` or `fp32`, the type of `weights`
     note : what was done to the tensor on the way, e.g. `conv 64x3x7x7 reshaped to 64x147`, or None
+    filters : of a convolution, K = channels * height * width; None for plain matrices
     stored : (M, K) bool, the elements that a sparse file stores, zeros among them; None for dense files
 
     """
@@ -28,6 +38,7 @@ class Layer:
     dtype: str
     note: str | None = None
     stored: MaskArray | None = None
+    filters: FilterShape | None = None
 
     @property
     def kept(self) -> MaskArray:

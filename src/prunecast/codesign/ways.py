@@ -1,0 +1,69 @@
+"""Ways to run a layer with one kernel: the launches of each, and what has to happen before them."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from prunecast.codesign.engines import Engine, Outcome
+from prunecast.kernels import ConvShape, KernelPlan, implicit_plan
+from prunecast.models.im2col import im2col_seconds
+
+__all__ = ["RunningWay", "Way", "conv_ways", "fastest", "seconds_of", "start_way"]
+
+
+class Way(NamedTuple):
+    """Launches that follow each other."""
+
+    launches: tuple[KernelPlan, ...]
+    before_s: float = 0.0
+    """Seconds of what must be done first: writing B for a convolution."""
+    note: str = ""
+
+
+class RunningWay(NamedTuple):
+    """A way whose launches an engine is predicting."""
+
+    way: Way
+    outcomes: tuple[Future[Outcome], ...]
+
+    @property
+    def seconds(self) -> float:
+        """Of everything together; waits for the engine. Raises what it raises."""
+        return self.way.before_s + sum(outcome.result().seconds for outcome in self.outcomes)
+
+    @property
+    def longest(self) -> Outcome:
+        """The outcome of the launch that takes the most time."""
+        return max((outcome.result() for outcome in self.outcomes), key=lambda result: result.seconds)
+
+
+def conv_ways(
+    launches: tuple[KernelPlan, ...], conv: ConvShape | None, product: str, engine: Engine
+) -> list[Way]:
+    """The launches as they are for a matrix B; for a convolution without B, or with B written first."""
+    if conv is None or conv.is_matrix:
+        return [Way(launches)]
+    ways = []
+    if product in ("best", "implicit"):
+        ways.append(
+            Way(tuple(implicit_plan(plan, conv) for plan in launches), note="convolution without im2col")
+        )
+    if product in ("best", "im2col"):
+        before_s = im2col_seconds(conv, launches[0].dtype, engine.gpu, launch=engine.launch)
+        ways.append(Way(launches, before_s, "convolution with im2col, its time included"))
+    return ways
+
+
+def start_way(way: Way, engine: Engine) -> RunningWay:
+    """Begin to predict all launches of a way."""
+    return RunningWay(way, tuple(engine.start(plan) for plan in way.launches))
+
+
+def fastest(ways: Sequence[RunningWay]) -> RunningWay:
+    """The way that takes the least time, the first one of equals; waits for the engine."""
+    return min(ways, key=lambda way: way.seconds)
+
+
+def seconds_of(ways: Sequence[Way], engine: Engine) -> float:
+    """Time of the fastest way, by an engine whose answers are not kept."""
+    return min(way.before_s + sum(engine.once(plan).seconds for plan in way.launches) for way in ways)
