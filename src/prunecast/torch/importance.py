@@ -10,7 +10,7 @@ from torch import nn
 from prunecast.codesign.choice import check_choice
 from prunecast.errors import BadInput
 from prunecast.patterns import CRITERIA, weigh
-from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.importance import ImportanceArray, checked_importance
 from prunecast.torch.layers import as_matrix
 
 __all__ = ["TAYLOR", "Importance", "Scores"]
@@ -63,9 +63,9 @@ class Importance:
 
     def of(self, name: str) -> ImportanceArray:
         """Importance (M, K) of a layer as it is now. Raises BadInput."""
-        weights = as_matrix(self._parameters[name])
         if self.needs_gradients:
-            return weigh(name, weights, self._taylor(name))
+            return checked_importance(name, self._taylor(name))
+        weights = as_matrix(self._parameters[name])
         if isinstance(self._scores, str):
             return weigh(name, weights, self._scores)
         given = self._scores[name] if isinstance(self._scores, Mapping) else self._scores(name, weights)
