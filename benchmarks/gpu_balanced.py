@@ -1,6 +1,6 @@
 """The balanced kernel on a GPU against cuBLAS fp32 (no TF32): checked first, then timed, beside its goals.
 
-    PRUNECAST_CACHE=build/gpu/cubin python -m benchmarks.gpu_balanced --out DIR [--quick] [--rests 0,2,4]
+    PRUNECAST_CACHE=build/gpu/cubin python -m benchmarks.gpu_balanced --out DIR [--cases 3] [--rests 0,2,4]
 
 Protocol as in `gpu.py`: random normal data, bursts, rotation over twice the L2, all contestants in turn. One
 token is timed from a warm L2 as well. Writes DIR/balanced.json.
@@ -264,14 +264,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--turns", type=int, default=15)
-    parser.add_argument("--quick", action="store_true", help="the three cases with goals only")
+    parser.add_argument("--cases", type=int, default=len(CASES), help="how many; the first three have goals")
     parser.add_argument("--rests", default="", help="rests to time besides the planner's, e.g. 0,2,4")
     options = parser.parse_args()
     rests: list[int | None] = [None, *(int(r) for r in options.rests.split(",") if r)]
     record: dict[str, Any] = {"checks": [], "cases": []}
-    right = _check_all(record, rests[:1] if options.quick else rests)
+    right = _check_all(record, rests)
     stream = cp.cuda.Stream(non_blocking=True)
-    for case in CASES[:3] if options.quick else CASES:
+    for case in CASES[: options.cases]:
         if not right:
             break
         with stream:

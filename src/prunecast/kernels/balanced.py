@@ -12,7 +12,6 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.balanced_layout import (
     GROUP_ROWS,
     BalancedLayout,
-    VectorLayout,
     balanced_layout,
     choose_rest,
     vector_layout,
@@ -27,17 +26,17 @@ from prunecast.kernels.tile_plan import check_tokens
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tiling import dense_tile_map
 
-__all__ = ["MatrixForm", "matrix_form", "plan_balanced", "vector_form"]
+__all__ = ["TOKENS", "WARPS", "MatrixForm", "matrix_form", "plan_balanced", "ring_bytes"]
 
 WARPS = 16
 TOKENS = 64
 STAGES = 2
 MATRIX_REGISTERS = 128
-VECTOR_ROWS = 4
-VECTOR_WARPS = 4
-VECTOR_REGISTERS = 64
+MOST_VECTOR_ROWS = 4
+"""Rows of a warp for one token."""
+VECTOR_REGISTERS = 96
 SPLITS = (1, 2, 4, 8, 16)
-WINDOWS = (64, 32, 16)
+WINDOWS = (128, 64, 32, 16)
 
 
 class MatrixForm(NamedTuple):
@@ -68,20 +67,32 @@ def plan_balanced(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> Ker
         needed = f"{gpu.name} has {gpu.compute_capability / 10}"
         raise BadInput(f"dtype bf16 needs compute capability 8.0, {needed}")
     if n == 1:
-        vector = vector_layout(elements)
-        shape = BlockShape(VECTOR_ROWS * VECTOR_WARPS, 1, 128)
-        resources = BlockResources(32 * VECTOR_WARPS, VECTOR_REGISTERS, 128 * (vector.places + 1))
-        _check_fits(resources, gpu)
-        return _plan(elements, n, dtype, shape, resources, vector_programs(vector, elements.k, dtype))
+        return _vector_plan(elements, dtype, gpu)
     form = matrix_form(elements, n, dtype, gpu)
     shape = BlockShape(GROUP_ROWS * WARPS // form.splits, TOKENS, form.layout.window * form.splits)
     programs = matrix_programs(form.layout, form.splits, TOKENS * DTYPE_BYTES[dtype])
     return _plan(elements, n, dtype, shape, _matrix_resources(form, dtype), programs)
 
 
+def _vector_plan(elements: ElementMap, dtype: str, gpu: GpuSpec) -> KernelPlan:
+    """One wave of blocks if four rows a warp are enough for it."""
+    vector = vector_layout(elements)
+    rows = min(max(-(-elements.m // (gpu.sm_count * WARPS)), 1), MOST_VECTOR_ROWS)
+    shape = BlockShape(rows * WARPS, 1, 128)
+    resources = BlockResources(32 * WARPS, VECTOR_REGISTERS, 128 * (vector.places + 1))
+    if occupancy(resources, gpu).blocks_per_sm == 0:
+        raise PlanDoesNotFit(f"balanced: a block of {resources} does not fit on an SM of {gpu.name}")
+    return _plan(elements, 1, dtype, shape, resources, vector_programs(vector, elements.k, rows, dtype))
+
+
 def matrix_form(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> MatrixForm:
-    """The form with the fewest waves of work that fits; of equals fewest splits, then longest windows."""
-    for splits in sorted(SPLITS, key=lambda s: _waves(elements.m, n, s, gpu) / s):
+    """The form with the fewest splits whose waves are near the least, then the longest windows, that fits.
+
+    More splits mean fewer rows that share a read of B from L2: fuller waves must gain a tenth to be worth it.
+    """
+    work = {splits: _waves(elements.m, n, splits, gpu) / splits for splits in SPLITS}
+    enough = 1.1 * min(work.values())
+    for splits in sorted(SPLITS, key=lambda s: (work[s] > enough, s if work[s] <= enough else work[s])):
         for window in WINDOWS:
             if ring_bytes(window, splits, dtype) > gpu.shared_bytes_per_block:
                 continue
@@ -89,11 +100,6 @@ def matrix_form(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> Matri
             if occupancy(_matrix_resources(form, dtype), gpu).blocks_per_sm:
                 return form
     raise PlanDoesNotFit(f"balanced: no block of {32 * WARPS} threads fits on an SM of {gpu.name}")
-
-
-def vector_form(elements: ElementMap) -> VectorLayout:
-    """How a plan of one token is run."""
-    return vector_layout(elements)
 
 
 def ring_bytes(window: int, splits: int, dtype: str) -> int:
@@ -115,11 +121,6 @@ def _matrix_resources(form: MatrixForm, dtype: str) -> BlockResources:
 def _waves(m: int, n: int, splits: int, gpu: GpuSpec) -> int:
     blocks = -(-m * splits // (GROUP_ROWS * WARPS)) * -(-n // TOKENS)
     return -(-blocks // gpu.sm_count)
-
-
-def _check_fits(resources: BlockResources, gpu: GpuSpec) -> None:
-    if occupancy(resources, gpu).blocks_per_sm == 0:
-        raise PlanDoesNotFit(f"balanced: a block of {resources} does not fit on an SM of {gpu.name}")
 
 
 def _plan(

@@ -12,12 +12,27 @@ import numpy as np
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import IntArray
 
-__all__ = ["GROUP_ROWS", "BalancedLayout", "VectorLayout", "balanced_layout", "choose_rest", "vector_layout"]
+__all__ = [
+    "DENSE_CLOCKS",
+    "GROUP_ROWS",
+    "REST_CLOCKS",
+    "BalancedLayout",
+    "VectorLayout",
+    "balanced_layout",
+    "choose_rest",
+    "vector_layout",
+]
 
 GROUP_ROWS = 16
 LANES = 32
-RESTS = (0, 2, 4, 6, 8, 10, 12)
+RESTS = (0, 2, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32)
 """Elements of a row in a window that may lie outside the dense columns; an even number."""
+DENSE_CLOCKS = 12.5
+"""Of shared memory, for a dense column of 16 rows and 64 tokens: 8 words of B, 4 values and half a place for
+each lane. It hands out 32 words a clock even where lanes ask for the same: 13.2 clocks were measured on an
+H200, where equal words of different quarters of a warp were hoped to be free (2026-11-20)."""
+REST_CLOCKS = 9.5
+"""For four elements of the rest, one for each quarter: 8 words of B, a value and half a place."""
 _SAMPLE_GROUPS = 16
 
 
@@ -35,7 +50,7 @@ class BalancedLayout(NamedTuple):
     def words(self) -> IntArray:
         """(groups, windows): words of 16 bytes of each record."""
         pairs = (self.dense + 1) // 2
-        return (8 * pairs + 8 * self.rest + (pairs + 3) // 4).astype(np.int32)
+        return (8 * pairs + 6 * self.rest + (pairs + 3) // 4).astype(np.int32)
 
 
 class VectorLayout(NamedTuple):
@@ -66,13 +81,8 @@ def choose_rest(elements: ElementMap, window: int) -> int:
 
 
 def _clocks(layout: BalancedLayout) -> float:
-    """SM clocks of a mean window of 16 rows and 64 tokens: the larger of shared memory and issue.
-
-    Counted in the kernel. A dense column reads 3.25 times 128 bytes and issues 38 instructions; of the rest,
-    four elements, one for each quarter of the warp, read 8.5 times 128 bytes and issue 11.5 instructions.
-    """
-    dense, rest = float(layout.dense.mean()), 4 * layout.rest
-    return max(3.25 * dense + 8.5 * rest, (38 * dense + 11.5 * rest) / 4)
+    """SM clocks of a mean window of 16 rows and 64 tokens, which shared memory takes to hand out words."""
+    return float(layout.dense.mean()) * DENSE_CLOCKS + 4 * layout.rest * REST_CLOCKS
 
 
 def _sampled(elements: ElementMap) -> ElementMap:

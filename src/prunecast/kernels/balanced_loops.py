@@ -37,13 +37,14 @@ def write_records(row_start, column_index, weights, window, window_count, rest, 
             pairs = (count + 1) // 2
             first = start[group, w]
             rest_at = first + 8 * pairs
-            columns_at = rest_at + 8 * rest
+            places_at = rest_at + 4 * rest
+            columns_at = rest_at + 6 * rest
             padding = np.uint32(window * column_bytes)
             for i in range((pairs + 3) // 4 * 8):
                 _write_column(words, columns_at, i, padding)
             for i in range(GROUP_ROWS * rest):
-                words[rest_at + i // 2, 2 * (i % 2)] = 0
-                words[rest_at + i // 2, 2 * (i % 2) + 1] = padding
+                words[rest_at + i // 4, i % 4] = 0
+                _write_column(words, places_at, i, padding)
             place[:] = 0
             i = 0
             for j in range(window):
@@ -61,10 +62,10 @@ def write_records(row_start, column_index, weights, window, window_count, rest, 
                 for r in range(GROUP_ROWS):
                     if (own[j] >> r) & 1:
                         e = place[r]
-                        # [row of the quarter][pair][quarter] of two elements
-                        at = rest_at + 4 * ((r % 4) * (rest // 2) + e // 2) + r // 4
-                        floats[at, 2 * (e % 2)] = weights[group * GROUP_ROWS + r, column]
-                        words[at, 2 * (e % 2) + 1] = j * column_bytes
+                        # [row of the quarter][pair][quarter][element of the pair]
+                        at = 8 * ((r % 4) * (rest // 2) + e // 2) + 2 * (r // 4) + e % 2
+                        floats[rest_at + at // 4, at % 4] = weights[group * GROUP_ROWS + r, column]
+                        _write_column(words, places_at, at, np.uint32(j * column_bytes))
                         place[r] = e + 1
             if count % 2:
                 for r in range(GROUP_ROWS):

@@ -1,13 +1,12 @@
 """Warp programs of the balanced kernel: what its warps read, multiply and wait for, from its layout."""
 
-from prunecast.kernels.balanced_layout import BalancedLayout, VectorLayout
+from prunecast.kernels.balanced_layout import DENSE_CLOCKS, REST_CLOCKS, BalancedLayout, VectorLayout
 from prunecast.kernels.plan import DTYPE_BYTES
 from prunecast.kernels.program import Instruction, Op, WarpProgram
 
 __all__ = ["matrix_programs", "vector_programs"]
 
 WARPS = 16
-VECTOR_WARPS = 4
 READ_BYTES = 128
 """Shared memory moves this many bytes a clock."""
 
@@ -21,8 +20,8 @@ def matrix_programs(layout: BalancedLayout, splits: int, row_bytes: int) -> tupl
     """
     per_k16 = 16 / (layout.window * splits)
     dense, rest = float(layout.dense.mean()), 4 * layout.rest
-    reads = round((3.25 * dense + 8.5 * rest) * READ_BYTES * per_k16)
-    others = round((6 * dense + 3.5 * rest) * per_k16)
+    reads = round((DENSE_CLOCKS * dense + REST_CLOCKS * rest) * READ_BYTES * per_k16)
+    others = round((6 * dense + 4 * rest) * per_k16)
     fma = round((32 * dense + 8 * rest) * per_k16)
     record = max(round(16 * float(layout.words.mean()) * per_k16), 1)
     copies = (
@@ -56,23 +55,23 @@ def matrix_programs(layout: BalancedLayout, splits: int, row_bytes: int) -> tupl
     return (worker,)
 
 
-def vector_programs(layout: VectorLayout, k: int, dtype: str) -> tuple[WarpProgram, ...]:
-    """Four warps of four rows each; B is spread over the banks once, weights come straight to registers.
+def vector_programs(layout: VectorLayout, k: int, rows: int, dtype: str) -> tuple[WarpProgram, ...]:
+    """Sixteen warps of `rows` rows each; B is spread over the banks once, weights come straight to registers.
 
-    A step is 128 columns of A, of which the four rows of a warp keep their share.
+    A step is 128 columns of A, of which the rows of a warp keep their share.
     """
     element, index = DTYPE_BYTES[dtype], 1 if layout.places < 256 else 2
     steps = max(-(-k // 128), 1)
-    per_step = 4 * 4 * layout.chunks / steps  # elements of a lane for four rows
+    per_step = 4 * rows * layout.chunks / steps  # elements of a lane
     weights = max(round(32 * per_step * (element + index)), 1)
     worker = WarpProgram(
         role="worker",
-        warps=VECTOR_WARPS,
+        warps=WARPS,
         start=(Instruction(Op.ISSUE, issue=20),),
         begin=(
             Instruction(Op.LOAD_B, element, leader=True),
             Instruction(Op.WAIT_LOAD),
-            Instruction(Op.SHARED, 4 * k // VECTOR_WARPS, -(-k // 128)),
+            Instruction(Op.SHARED, max(4 * k // WARPS, 1), -(-k // (32 * WARPS))),
             Instruction(Op.SYNC),
         ),
         step=(
@@ -81,6 +80,6 @@ def vector_programs(layout: VectorLayout, k: int, dtype: str) -> tuple[WarpProgr
             Instruction(Op.SHARED, max(round(128 * per_step), 1), max(round(3 * per_step), 1)),
             Instruction(Op.FMA, issue=max(round(per_step), 1)),
         ),
-        end=(Instruction(Op.ISSUE, issue=40), Instruction(Op.STORE_C, 4 * element, 1)),
+        end=(Instruction(Op.ISSUE, issue=40), Instruction(Op.STORE_C, rows * element, 1)),
     )
     return (worker,)

@@ -26,18 +26,16 @@ def run_matrix(packed: PackedMatrix, layout: BalancedLayout, m: int, b: Floats, 
 
 
 def _add_record(sums, words, pairs, layout, own, column_bytes):
-    places = words[8 * pairs + 8 * layout.rest :].reshape(-1).view(np.uint16)
+    places = words[8 * pairs + 6 * layout.rest :].reshape(-1).view(np.uint16)
     for i in range(2 * pairs):
         values = words[4 * i : 4 * i + 4].reshape(-1).view(np.float32)
         sums += np.outer(values, own[places[i] // column_bytes])
-    rest = words[8 * pairs : 8 * pairs + 8 * layout.rest].reshape(4, layout.rest // 2, 4, 4)
-    for r in range(4):
-        for j in range(layout.rest // 2):
-            for quarter in range(4):
-                two = rest[r, j, quarter]
-                values = two.view(np.float32)
-                for e in (0, 2):
-                    sums[4 * quarter + r] += values[e] * own[two[e + 1] // column_bytes]
+    rest = words[8 * pairs : 8 * pairs + 6 * layout.rest].reshape(-1)
+    shape = (4, layout.rest // 2, 4, 2)  # row of the quarter, pair, quarter, element of the pair
+    values = rest[: 16 * layout.rest].view(np.float32).reshape(shape)
+    places = rest[16 * layout.rest :].view(np.uint16).reshape(shape)
+    for r, j, quarter, e in np.ndindex(shape):
+        sums[4 * quarter + r] += values[r, j, quarter, e] * own[places[r, j, quarter, e] // column_bytes]
 
 
 def run_vector(packed: PackedVector, layout: VectorLayout, m: int, b: Floats) -> Floats:

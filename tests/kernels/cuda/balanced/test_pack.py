@@ -56,7 +56,7 @@ def test_records_mean_a(elements, dtype, window, rest):
 def test_chunks_mean_a(elements, dtype):
     a, b, wanted = operands(elements, 1)
     layout = vector_layout(elements)
-    packed = pack_vector(elements, layout, a, "fp32")
+    packed = pack_vector(elements, layout, 3, a, "fp32")
     np.testing.assert_allclose(run_vector(packed, layout, elements.m, b), wanted, rtol=1e-6, atol=1e-5)
 
 

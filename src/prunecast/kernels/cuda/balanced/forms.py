@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from prunecast.errors import BadInput
-from prunecast.kernels.balanced import ring_bytes
+from prunecast.kernels.balanced import WARPS, ring_bytes
 from prunecast.kernels.balanced_layout import GROUP_ROWS, VectorLayout, choose_rest, vector_layout
 from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, KernelBuildError, compile_cubin
 from prunecast.kernels.cuda.forms import ACTIVATIONS
@@ -12,7 +12,6 @@ from prunecast.kernels.plan import KernelPlan
 
 __all__ = ["BalancedForm", "balanced_defines", "build_balanced", "form_of"]
 
-_WARPS = 16
 _HALF = {"fp32": 0, "fp16": 1, "bf16": 2}
 
 
@@ -34,7 +33,7 @@ def form_of(plan: KernelPlan) -> BalancedForm:
         raise BadInput("the balanced kernel needs a plan with elements")
     if plan.n == 1:
         return BalancedForm("vector.cu", "balanced_vector", vector=vector_layout(plan.inner))
-    splits = GROUP_ROWS * _WARPS // plan.shape.block_m
+    splits = GROUP_ROWS * WARPS // plan.shape.block_m
     window = plan.shape.block_k // splits
     rest = choose_rest(plan.inner, window)
     return BalancedForm("matrix.cu", "balanced_matrix", window=window, splits=splits, rest=rest)
@@ -49,7 +48,7 @@ def balanced_defines(plan: KernelPlan, *, activation: str = "none", bias: bool =
     if form.vector is not None:
         index_bytes = 1 if form.vector.places < 256 else 2
         return {
-            "ROWS": plan.shape.block_m // 4,
+            "ROWS": plan.shape.block_m // WARPS,
             "SEGMENT": form.vector.segment,
             "INDEX_BYTES": index_bytes,
             **end,

@@ -18,7 +18,7 @@ constexpr int WINDOW_BYTES = (WINDOW + 1) * COLUMN_BYTES;  // one column of zero
 constexpr int STAGES = 2;
 constexpr int STAGE_BYTES = SPLITS * WINDOW_BYTES;
 constexpr int COLUMN_WORDS = COLUMN_BYTES / 16;
-constexpr int REST_WORDS = 4 * REST_PAIRS * 4;
+constexpr int REST_WORDS = 4 * REST_PAIRS * 3;  // 2 of values, 1 of places
 static_assert(PLAN_THREADS == 32 * WARPS, "another number of threads than the plan's");
 static_assert(PLAN_SHARED_BYTES == STAGES * STAGE_BYTES, "another amount of shared memory than the plan's");
 
@@ -85,14 +85,16 @@ __device__ __forceinline__ void multiply_window(float (&sums)[4][8], const uint4
     multiply_dense(sums, values[8 * p], even);
     multiply_dense(sums, values[8 * p + 4], odd);
   }
-  const uint4* rest = record + 8 * pairs + quarter;
+  const float2* rest = reinterpret_cast<const float2*>(record + 8 * pairs) + quarter;
+  const u32* places = reinterpret_cast<const u32*>(record + 8 * pairs + 8 * REST_PAIRS) + quarter;
 #pragma unroll
   for (int r = 0; r < 4; ++r) {
 #pragma unroll
     for (int j = 0; j < REST_PAIRS; ++j) {
-      const uint4 two = rest[4 * (r * REST_PAIRS + j)];
-      add_product(sums[r], __uint_as_float(two.x), tokens_at(b + two.y));
-      add_product(sums[r], __uint_as_float(two.z), tokens_at(b + two.w));
+      const float2 two = rest[4 * (r * REST_PAIRS + j)];
+      const u32 both = places[4 * (r * REST_PAIRS + j)];
+      add_product(sums[r], two.x, tokens_at(b + (both & 0xffff)));
+      add_product(sums[r], two.y, tokens_at(b + (both >> 16)));
     }
   }
 }
@@ -100,13 +102,18 @@ __device__ __forceinline__ void multiply_window(float (&sums)[4][8], const uint4
 // All threads: the windows of all splits at step `i` into slot `i` mod STAGES.
 __device__ __forceinline__ void copy_tokens(const MatrixArgs& args, unsigned char* ring, int i, int token) {
   unsigned char* stage = ring + (i % STAGES) * STAGE_BYTES;
-  for (int at = threadIdx.x; at < SPLITS * WINDOW * COLUMN_WORDS; at += 32 * WARPS) {
-    const int word = at % COLUMN_WORDS, column = at / COLUMN_WORDS % WINDOW, split = at / (COLUMN_WORDS * WINDOW);
+  const int word = threadIdx.x % COLUMN_WORDS, first = token + word * static_cast<int>(16 / sizeof(Element));
+  const bool inside = first < args.tokens;
+  const unsigned char* row = args.b + (inside ? first : 0) * sizeof(Element);
+  constexpr int AT_ONCE = 32 * WARPS / COLUMN_WORDS;
+#pragma unroll
+  for (int from = 0; from < SPLITS * WINDOW; from += AT_ONCE) {
+    const int place = from + threadIdx.x / COLUMN_WORDS, split = place / WINDOW, column = place % WINDOW;
+    if (SPLITS * WINDOW % AT_ONCE != 0 && place >= SPLITS * WINDOW) break;
     const int k = (split * args.split_windows + i) * WINDOW + column;
-    const int first = token + word * static_cast<int>(16 / sizeof(Element));
-    const bool there = k < args.k && first < args.tokens;
-    const unsigned char* from = args.b + (there ? k : 0) * args.b_row_bytes + (there ? first : 0) * sizeof(Element);
-    fetch_16(stage + split * WINDOW_BYTES + column * COLUMN_BYTES + word * 16, from, there);
+    const bool there = inside && k < args.k;
+    fetch_16(stage + split * WINDOW_BYTES + column * COLUMN_BYTES + word * 16,
+             row + (there ? k : 0) * args.b_row_bytes, there);
   }
 }
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
+from prunecast.kernels.balanced import WARPS
 from prunecast.kernels.balanced_layout import balanced_layout
 from prunecast.kernels.cuda.arrays import Wanted, check_device, check_weights, multiply
 from prunecast.kernels.cuda.balanced.forms import build_balanced, form_of
@@ -37,7 +38,7 @@ def compile_balanced(
     *,
     bias: npt.NDArray[np.floating[Any]] | None = None,
     activation: str = "none",
-    overlap: bool = True,
+    overlap: bool | None = None,
     changes: Mapping[str, int] | None = None,
 ) -> "BalancedOperator":
     """Compile the kernel of `plan`, pack `weights` (M, K) and bring both to the current device.
@@ -47,7 +48,8 @@ def compile_balanced(
     weights : rounded to the plan's dtype; what the plan does not keep is not read
     bias : (M,), added to every column of C, in fp32
     activation : `none`, `relu` or `gelu`
-    overlap : let a launch start while the kernel before it in the stream drains (compute capability 9.0)
+    overlap : let a launch start while the kernel before it in the stream drains (compute capability 9.0);
+        None for where it was measured to gain: not with one token, which took twice as long on an H200
     changes : preprocessor names that differ from the plan's form, for experiments
 
     Raises
@@ -65,9 +67,10 @@ def compile_balanced(
     )
     kernel = cp.RawModule(path=str(built.cubin)).get_function(form_of(plan).entry)
     kernel.max_dynamic_shared_size_bytes = plan.resources.shared_bytes
+    overlaps = plan.n > 1 if overlap is None else overlap
     arrays, args = _upload(plan, rounded(weights, plan.dtype))
     arrays["bias"] = cp.zeros(1, cp.float32) if bias is None else cp.asarray(bias, cp.float32)
-    return BalancedOperator(plan, arrays, args, kernel, overlap=overlap and capability >= 90)
+    return BalancedOperator(plan, arrays, args, kernel, overlap=overlaps and capability >= 90)
 
 
 class BalancedOperator:
@@ -126,7 +129,8 @@ def _upload(plan: KernelPlan, weights: npt.NDArray[np.float32]) -> tuple[dict[st
     assert plan.inner is not None
     form = form_of(plan)
     if form.vector is not None:
-        packed = pack_vector(plan.inner, form.vector, weights, plan.dtype)
+        rows = plan.shape.block_m // WARPS
+        packed = pack_vector(plan.inner, form.vector, rows, weights, plan.dtype)
         args = np.zeros(1, VECTOR_ARGS)
         args["m"], args["k"] = plan.m, plan.k
         args["chunks"], args["places"] = form.vector.chunks, form.vector.places

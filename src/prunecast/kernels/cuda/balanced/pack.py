@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.balanced import TOKENS, VECTOR_ROWS
+from prunecast.kernels.balanced import TOKENS
 from prunecast.kernels.balanced_layout import LANES, BalancedLayout, VectorLayout
 from prunecast.kernels.plan import DTYPE_BYTES
 from prunecast.patterns.element_map import ElementMap
@@ -20,9 +20,10 @@ class PackedMatrix(NamedTuple):
     """Records of `matrix.cu`, one for each group of 16 rows and window.
 
     A record has, in words of 16 bytes: for each pair of dense columns 8 words of values, rows ascending; for
-    each row of a quarter of the warp and pair of its rest one word for each quarter (value, place, value,
-    place); the places of the dense columns, 16 bits each. Places are bytes from the start of the window in
-    shared memory; padding has the value 0 and the place of the zeros behind the window.
+    each row of a quarter of the warp and pair of its rest the pair's values, quarter by quarter; in the same
+    order the places of the rest, 16 bits each; the places of the dense columns, likewise. Places are bytes
+    from the start of the window in shared memory; padding has the value 0 and the place of the zeros behind
+    the window.
     """
 
     records: npt.NDArray[np.uint32]
@@ -32,7 +33,7 @@ class PackedMatrix(NamedTuple):
 
 
 class PackedVector(NamedTuple):
-    """Chunks of `vector.cu`: [group of 4 rows][chunk][row][lane][4]; padding is 0 and reads zeros."""
+    """Chunks of `vector.cu`: [rows of a warp][chunk][row][lane][4]; padding is 0 and reads zeros."""
 
     values: npt.NDArray[Any]
     indices: npt.NDArray[Any]
@@ -64,8 +65,10 @@ def pack_matrix(elements: ElementMap, layout: BalancedLayout, weights: Floats, d
     return PackedMatrix(records, np.ascontiguousarray(windows))
 
 
-def pack_vector(elements: ElementMap, layout: VectorLayout, weights: Floats, dtype: str) -> PackedVector:
-    """Chunks of `weights` (M, K), already rounded."""
+def pack_vector(
+    elements: ElementMap, layout: VectorLayout, rows: int, weights: Floats, dtype: str
+) -> PackedVector:
+    """Chunks of `weights` (M, K), already rounded, for warps of `rows` rows."""
     column = elements.column_index.astype(np.int64)
     row = np.repeat(np.arange(elements.m), elements.kept_per_row)
     lane = column // layout.segment % LANES
@@ -75,11 +78,11 @@ def pack_vector(elements: ElementMap, layout: VectorLayout, weights: Floats, dty
     slot = row * LANES + lane
     counts = np.bincount(slot, minlength=elements.m * LANES)
     in_slot = np.arange(slot.size) - (np.cumsum(counts) - counts)[slot]
-    groups = -(-elements.m // VECTOR_ROWS)
-    shape = (groups, layout.chunks, VECTOR_ROWS, LANES, 4)
+    groups = -(-elements.m // rows)
+    shape = (groups, layout.chunks, rows, LANES, 4)
     values = np.zeros(shape, np.float32)
     indices = np.full(shape, layout.places, np.uint8 if layout.places < 256 else np.uint16)
-    at = (row // VECTOR_ROWS, in_slot // 4, row % VECTOR_ROWS, lane, in_slot % 4)
+    at = (row // rows, in_slot // 4, row % rows, lane, in_slot % 4)
     values[at] = weights[row, column]
     indices[at] = place
     return PackedVector(_stored(values, dtype), indices)

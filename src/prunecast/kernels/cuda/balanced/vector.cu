@@ -8,7 +8,8 @@
 // Defines: ROWS, SEGMENT, INDEX_BYTES 1 or 2, HALF, BIAS, ACTIVATION.
 #include "element.cuh"
 
-constexpr int WARPS = 4;
+constexpr int WARPS = 16;
+constexpr int AHEAD = ROWS * (3 + INDEX_BYTES) > 14 ? 2 : 3;  // chunks under way for every row
 
 struct VectorArgs {
   const unsigned char* values;   // [row group][chunk][row of ROWS][lane] of 4 elements of A
@@ -64,16 +65,22 @@ __device__ __forceinline__ u32 place(const Chunk& chunk, int i) {
 }
 
 // Column c is element c mod SEGMENT of segment c / SEGMENT; words that no column fills are zero, those at the
-// end of every bank are what padding reads.
+// end of every bank are what padding reads. A warp takes 4 elements of 8 segments at once, so that neither
+// sectors of B nor banks are spent on one word.
 __device__ __forceinline__ void spread(const VectorArgs& args, float* banks) {
-  for (int word = threadIdx.x; word < 32 * (args.places + 1); word += 32 * WARPS) {
-    const int round = word / (32 * SEGMENT), lane = word & 31;
-    const int column = (32 * round + lane) * SEGMENT + (word / 32) % SEGMENT;
-    banks[word] = column < args.k ? to_float(args.b[column * args.b_step]) : 0.0f;
+  const int lane = threadIdx.x & 31, inside = lane % 4, beside = lane / 4;
+#pragma unroll 4
+  for (int piece = threadIdx.x / 32; piece < args.places; piece += WARPS) {
+    const int round = piece / SEGMENT, rest = piece % SEGMENT;  // SEGMENT pieces of 8 x 4 make a round
+    const int bank = rest % 4 * 8 + beside, element = rest / 4 * 4 + inside;
+    const int column = (32 * round + bank) * SEGMENT + element;
+    const float x = column < args.k ? to_float(args.b[column * args.b_step]) : 0.0f;
+    banks[32 * (round * SEGMENT + element) + bank] = x;
   }
+  if (threadIdx.x < 32) banks[32 * args.places + lane] = 0.0f;
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS) balanced_vector(const __grid_constant__ VectorArgs args) {
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) balanced_vector(const __grid_constant__ VectorArgs args) {
   extern __shared__ float banks[];
   const bool timed = blockIdx.x == 0 && threadIdx.x == 0;
   if (timed) args.clock[0] = clock64(), args.clock[1] = global_nanoseconds();
@@ -82,26 +89,28 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) balanced_vector(const _
   const int group = blockIdx.x * WARPS + threadIdx.x / 32;
   const bool works = group * ROWS < args.m;
   const i64 first = static_cast<i64>(works ? group : 0) * args.chunks * ROWS * 32 + lane;
-  Chunk next[ROWS];
+  Chunk ahead[AHEAD][ROWS];
 #pragma unroll
-  for (int r = 0; r < ROWS; ++r) next[r] = load(args, first + 32 * r);
+  for (int c = 0; c < AHEAD; ++c) {
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) ahead[c][r] = load(args, first + 32 * (min(c, args.chunks - 1) * ROWS + r));
+  }
   wait_for_previous();
   spread(args, banks);
   __syncthreads();
   float sums[ROWS] = {};
-#pragma unroll 2
-  for (int c = 0; c < args.chunks; ++c) {
-    Chunk chunk[ROWS];
+  for (int begin = 0; begin < args.chunks; begin += AHEAD) {
 #pragma unroll
-    for (int r = 0; r < ROWS; ++r) chunk[r] = next[r];
-    if (c + 1 < args.chunks) {
+    for (int d = 0; d < AHEAD; ++d) {
+      if (begin + d >= args.chunks) break;
+      const int later = begin + d + AHEAD;
 #pragma unroll
-      for (int r = 0; r < ROWS; ++r) next[r] = load(args, first + 32 * ((c + 1) * ROWS + r));
-    }
+      for (int r = 0; r < ROWS; ++r) {
+        const Chunk chunk = ahead[d][r];
+        if (later < args.chunks) ahead[d][r] = load(args, first + 32 * (later * ROWS + r));
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-#pragma unroll
-      for (int r = 0; r < ROWS; ++r) sums[r] = fmaf(value(chunk[r], i), banks[32 * place(chunk[r], i) + lane], sums[r]);
+        for (int i = 0; i < 4; ++i) sums[r] = fmaf(value(chunk, i), banks[32 * place(chunk, i) + lane], sums[r]);
+      }
     }
   }
 #pragma unroll
