@@ -1,0 +1,69 @@
+import json
+
+import pytest
+
+from prunecast.errors import BadInput
+from prunecast.hardware import load_gpu
+from prunecast.validation.calibration import derive, read_raw, spec_file
+
+RAW = {
+    "latency": {"shared_cycles": 23.1, "l1_cycles": 41.2, "l2_cycles_8_mib": 281.7, "dram_cycles": 811.0},
+    "bandwidth": {
+        "read_2_mib": 3e12,
+        "read_16_mib": 8e12,
+        "read_56_mib": 7.7e12,
+        "read_96_mib": 5e12,
+        "read_512_mib": 4.2e12,
+        "write_all_512_mib": 4.0e12,
+        "copy_all_512_mib": 3.8e12,
+    },
+    "tensor": {
+        "wgmma_n256_1_groups_batch_64_cycles": 128.5,
+        "wgmma_n256_1_groups_batch_1_cycles": 348.0,
+        "mma_dense_8_chains_8_warps_cycles": 12.0,
+    },
+    "power": {"failed": "no driver"},
+}
+
+
+def document(raw=RAW):
+    return {"schema": 1, "date": "2026-11-20", "driver": "580", "commit": "abc", "raw": raw}
+
+
+def test_quantities_come_from_their_raw_numbers():
+    found = derive(RAW)
+    assert found["l2_latency_cycles"].value == 282
+    assert found["l2_bytes_per_s"].value == 8e12
+    assert found["l2_usable_bytes"].value == 56 << 20  # 7.7 is within 5 % of 8, 5 is not
+    assert found["dram_bytes_per_s"].value == pytest.approx(4e12)
+    assert found["warpgroup_latency_cycles"].value == 348 - 128 - 20
+    # Two warps of a sub-partition: 2048 FMA in 6 cycles are 341 of 512
+    assert found["mma_sync_share"].value == pytest.approx(341.3 / 512, abs=1e-3)
+
+
+def test_groups_that_failed_or_did_not_run_are_left_out():
+    assert "barrier_latency_cycles" not in derive(RAW)
+    assert derive({"latency": {"failed": "trap"}}) == {}
+
+
+def test_a_spec_file_is_complete_and_says_what_was_measured(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(spec_file("h200-sxm", document(), name="mine"))
+    mine, base = load_gpu(str(path)), load_gpu("h200-sxm")
+    assert (mine.name, mine.l2_bytes_per_s, mine.l2_latency_cycles) == ("mine", 8e12, 282)
+    assert mine.provenance["l2_bytes_per_s"].kind == "measured"
+    assert "2026-11-20, driver 580, commit abc" in mine.provenance["l2_bytes_per_s"].source
+    assert mine.sm_count == base.sm_count
+    assert mine.provenance["sm_count"] == base.provenance["sm_count"]
+
+
+def test_raw_files_are_read_and_others_refused(tmp_path):
+    path = tmp_path / "raw.json"
+    path.write_text(json.dumps(document()))
+    assert read_raw(path)["raw"] == RAW
+    path.write_text('{"schema": 2}')
+    with pytest.raises(BadInput, match="schema 1, got 2"):
+        read_raw(path)
+    path.write_text("none")
+    with pytest.raises(BadInput, match="wanted raw numbers"):
+        read_raw(path)
