@@ -54,30 +54,51 @@ def parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def joined(record: dict[str, Any], parts: list[Path]) -> dict[str, Any]:
-    """The record with the outcome of other scripts under `train`, `tuned`, `predicted` and `measured`."""
-    for path in parts:
+def joined(record: dict[str, Any], files: list[Path]) -> dict[str, Any]:
+    """The record with the outcome of other scripts.
+
+    Lists under `train` and `tuned`, since a study may be done in parts, each with a dense model of its own;
+    `predicted` and `measured` are one each, cases of later files over those of earlier ones.
+    """
+    for path in files:
         part = json.loads(path.read_text(encoding="utf-8"))
-        marks = {"curve": "train", "gpus": "predicted", "turns": "measured"}
-        kind = next((kind for mark, kind in marks.items() if mark in part), "tuned")
-        record[kind] = part
+        if "gpus" in part:
+            known = record.setdefault("predicted", part)
+            for gpu, cases in part["gpus"].items():
+                known["gpus"][gpu] = {**known["gpus"].get(gpu, {}), **cases}
+        elif "turns" in part:
+            known = record.setdefault("measured", part)
+            known["cases"] = {**known["cases"], **part["cases"]}
+        else:
+            record.setdefault("train" if "curve" in part else "tuned", []).append(part)
     return record
 
 
 def rows_of(study: str, record: dict[str, Any]) -> list[Row]:
-    """One row per case with a run that did not fail, in the order of the settings."""
-    runs = {
-        case["case"]: [run for run in case["runs"] if "failed" not in run]
-        for case in record["tuned"]["cases"]
-    }
-    known = [case for case in STUDIES[study].cases if runs.get(case.name)]
-    return [_row(study, case.name, case.sparsity, runs[case.name], record) for case in known]
+    """One row per case with a run that did not fail, in the order of the settings.
+
+    A case that several parts have is taken from the one with most runs.
+    """
+    best: dict[str, list[dict[str, Any]]] = {}
+    for part in record["tuned"]:
+        for name, runs in _runs(study, part).items():
+            best[name] = max(best.get(name, []), runs, key=len)
+    known = [case for case in STUDIES[study].cases if best.get(case.name)]
+    return [_row(study, case.name, case.sparsity, best[case.name], record) for case in known]
+
+
+def _runs(study: str, part: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Case -> runs that did not fail, each with `score` and its difference to the dense run of its seed."""
+    good = {case["case"]: [run for run in case["runs"] if "failed" not in run] for case in part["cases"]}
+    dense = {run["seed"]: run[SCORE[study]] for run in good["dense@0"]}
+    return {name: [_scored(run, run[SCORE[study]], dense) for run in runs] for name, runs in good.items()}
+
+
+def _scored(run: dict[str, Any], score: float, dense: dict[int, float]) -> dict[str, Any]:
+    return {**run, "score": score, "over": score - dense[run["seed"]]}
 
 
 def _row(study: str, name: str, sparsity: float, runs: list[dict[str, Any]], record: dict[str, Any]) -> Row:
-    scores = [run[SCORE[study]] for run in runs]
-    dense = _dense_scores(study, record)
-    over = [run[SCORE[study]] - dense[run["seed"]] for run in runs]
     uneven = [run["worst_imbalance"] for run in runs if run["worst_imbalance"] is not None]
     predicted = record.get("predicted", {}).get("gpus", {})
     fastest = _fastest(predicted.get("h200-sxm", {}).get(name, {}))
@@ -86,9 +107,9 @@ def _row(study: str, name: str, sparsity: float, runs: list[dict[str, Any]], rec
     return Row(
         case=name.split("@")[0],
         target=sparsity,
-        score=float(np.mean(scores)),
-        least_over_dense=min(over),
-        most_over_dense=max(over),
+        score=float(np.mean([run["score"] for run in runs])),
+        least_over_dense=min(run["over"] for run in runs),
+        most_over_dense=max(run["over"] for run in runs),
         accuracy=float(np.mean([run["accuracy"] for run in runs])) if "accuracy" in runs[0] else None,
         before=_before(runs),
         retained=float(np.mean([run["retained_importance"] for run in runs])),
@@ -99,11 +120,6 @@ def _row(study: str, name: str, sparsity: float, runs: list[dict[str, Any]], rec
         measured_kernel=seen[0],
         measured_us=seen[1],
     )
-
-
-def _dense_scores(study: str, record: dict[str, Any]) -> dict[int, float]:
-    dense = next(case for case in record["tuned"]["cases"] if case["case"].startswith("dense@"))
-    return {run["seed"]: float(run[SCORE[study]]) for run in dense["runs"]}
 
 
 def _before(runs: list[dict[str, Any]]) -> float:
