@@ -3,9 +3,11 @@
     python -m benchmarks.gpu_prepare build/gpu          # anywhere: plans and cubins
     PRUNECAST_CACHE=build/gpu/cubin python -m benchmarks.gpu --plans build/gpu/plans.npz --out DIR [--quick]
 
-Protocol: fp16, fp32 accumulation, random normal data, burst (CUDA graphs of at most 4 ms, rests of 30 ms),
-inputs, weights and outputs rotated over more than twice the L2, cuBLAS and all variants in turn,
-median of 15. Writes DIR/gpu.json: every sample, clocks read in the kernel, device, driver, versions.
+Protocol: fp16, fp32 accumulation, random normal data, cuBLAS and all variants in turn, with launches that
+overlap and without. `--state burst` (CUDA graphs of at most 4 ms, rests of 30 ms; median of 15) and
+`sustained` (back to back at the power limit); `--l2 cold` (inputs, weights and outputs rotated over more than
+twice the L2) and `warm` (one set). Each may name both, e.g. `--state burst,sustained`. Writes DIR/gpu.json:
+every sample, clocks read in the kernel, device, driver, versions.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +28,13 @@ from benchmarks.gpu_cases import Case, full_cases, plans_of, quick_cases, split_
 from benchmarks.gpu_check import Verdict, check, check_endings, check_forms, random_inputs
 from benchmarks.gpu_report import line, print_tables
 from benchmarks.gpu_time import (
+    L2,
+    STATES,
     Contestant,
     Sample,
     contestant,
     cublas_contestant,
-    rotations,
+    sets_for,
     take_turns,
     torch_contestant,
 )
@@ -76,9 +81,23 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--splits", action="store_true", help="time split plans beside whole ones")
     parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=460.0, help="start no case after this long")
+    parser.add_argument("--state", type=_words(STATES), default=["burst"], help="burst, sustained or both")
+    parser.add_argument("--l2", type=_words(L2), default=["cold"], help="cold, warm or both")
     parser.add_argument("--time-anyway", action="store_true", help="time even if a check fails")
     parser.add_argument("--variants", default="tile,tile no-skew,tile no-fence")
     return parser.parse_args()
+
+
+def _words(known: tuple[str, ...]) -> Callable[[str], list[str]]:
+    """Parser of some of `known`, between commas."""
+
+    def parse(text: str) -> list[str]:
+        words = text.split(",")
+        if unknown := [word for word in words if word not in known]:
+            raise argparse.ArgumentTypeError(f"wanted {' or '.join(known)}, got {unknown[0]}")
+        return words
+
+    return parse
 
 
 def _device() -> dict[str, str]:
@@ -142,28 +161,60 @@ def _time_layer(
     cases: list[Case], plans: dict[str, KernelPlan], stream: Any, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
     """All cases of one layer with its dense products, in turn."""
-    sets = _input_sets(cases[0])
-    contestants = _dense_contestants(stream, sets)
     entries: dict[str, dict[str, Any]] = {}
+    for l2 in options.l2:
+        contestants = _contestants(cases, plans, stream, options, l2, entries)
+        for state in options.state:
+            samples = take_turns(stream, contestants, options.turns, state)
+            _complete(entries, samples, _key(state, l2))
+    for entry in entries.values():
+        if "burst" in entry or not entry["check"]["passes"]:
+            print(line(entry), flush=True)
+        _print_other_states(entry)
+    return list(entries.values())
+
+
+def _print_other_states(entry: dict[str, Any]) -> None:
+    """What the line of the burst does not say."""
+    for key in (_key(state, l2) for state, l2 in product(STATES, L2)):
+        if key == "burst":
+            continue
+        for name in (key, f"{key}_no_pdl"):
+            if name in entry:
+                of = entry[name]
+                clock = f"{of['clock_mhz'] or 0:5.0f} MHz"
+                times = f"{of['dense_us']:8.1f} us dense {of['us']:8.1f} us {of['speedup']:5.2f}x"
+                print(f"  {name:<24} {times} {clock}", flush=True)
+
+
+def _contestants(
+    cases: list[Case],
+    plans: dict[str, KernelPlan],
+    stream: Any,
+    options: argparse.Namespace,
+    l2: str,
+    entries: dict[str, dict[str, Any]],
+) -> list[Contestant]:
+    """Dense products and all variants of all cases; adds what is to be known of each to `entries`."""
+    sets = _input_sets(cases[0], l2)
+    contestants = _dense_contestants(stream, sets)
     for case in cases:
         plan = plans[case.name]
         for name in options.variants.split(","):
             if VARIANTS[name] and case.density not in (0.25, 1.0):
                 continue
             own = f"{case.name} | {name}"
-            entries[own] = _entry(case, plan, name)
-            contestants += _tile_contestants(own, plan, sets, stream, VARIANTS[name], entries)
-    samples = take_turns(stream, contestants, options.turns)
-    dense = [s for n, s in samples.items() if "|" not in n]
-    best = min(dense, key=lambda s: s.median)
-    for own, entry in entries.items():
-        _complete(entry, own, samples, best)
-        entry["dense"] = {s.name: s.seconds for s in dense}
-        print(line(entry), flush=True)
-    return list(entries.values())
+            entries.setdefault(own, _entry(case, plan, name))
+            contestants += _tile_contestants(own, plan, sets, stream, VARIANTS[name], entries, l2)
+    return contestants
 
 
-def _input_sets(case: Case) -> list[tuple[Any, Any, Any]]:
+def _key(state: str, l2: str) -> str:
+    """Name of a state's results in a record: `burst`, `sustained`, `burst_warm`, `sustained_warm`."""
+    return state if l2 == "cold" else f"{state}_{l2}"
+
+
+def _input_sets(case: Case, l2: str = "cold") -> list[tuple[Any, Any, Any]]:
     """Rotating A (M, K), B (K, N) and C (M, N), fp16."""
     random = cp.random.RandomState(1)
     elements = case.m * case.k + case.k * case.n + case.m * case.n
@@ -173,7 +224,7 @@ def _input_sets(case: Case) -> list[tuple[Any, Any, Any]]:
             *(random.standard_normal(shape, dtype=cp.float32).astype(cp.float16) for shape in shapes),
             cp.empty((case.m, case.n), cp.float16),
         )
-        for _ in range(rotations(2 * elements))
+        for _ in range(sets_for(2 * elements, l2))
     ]
 
 
@@ -193,6 +244,7 @@ def _tile_contestants(
     stream: Any,
     changes: dict[str, int],
     entries: dict[str, dict[str, Any]],
+    l2: str,
 ) -> list[Contestant]:
     """With and without overlapping launches, once the result has been found right."""
     inputs = random_inputs(plan, seed=11)
@@ -204,7 +256,7 @@ def _tile_contestants(
         return []
     del inputs
     set_bytes = 2 * (plan.m * plan.k * plan.density + plan.k * plan.n + plan.m * plan.n)
-    count = max(rotations(set_bytes), 1)
+    count = sets_for(set_bytes, l2)
     operators = [operator, *(operator.copy() for _ in range(count - 1))]
     bs, cs = _more(sets, count)
 
@@ -246,18 +298,28 @@ def _entry(case: Case, plan: KernelPlan, variant: str) -> dict[str, Any]:
     }
 
 
-def _complete(entry: dict[str, Any], own: str, samples: dict[str, Sample], best: Sample) -> None:
-    entry["dense_us"], entry["dense_name"] = best.median * 1e6, best.name
-    for key, name in (("burst", own), ("burst_no_pdl", f"{own} | no-pdl")):
-        if name not in samples:
-            continue
-        sample = samples[name]
-        entry[key] = {
-            "us": sample.median * 1e6,
-            "speedup": best.median / sample.median,
-            "clock_mhz": float(np.median(sample.clock_mhz)) if sample.clock_mhz else None,
-            "seconds": sample.seconds,
-        }
+def _complete(entries: dict[str, dict[str, Any]], samples: dict[str, Sample], key: str) -> None:
+    """Put the samples of one state into the entries, beside the dense product of the same state."""
+    dense = [s for name, s in samples.items() if "|" not in name]
+    best = min(dense, key=lambda s: s.median)
+    for own, entry in entries.items():
+        entry.setdefault("dense_us", best.median * 1e6)
+        entry.setdefault("dense_name", best.name)
+        entry.setdefault("dense", {s.name: s.seconds for s in dense})
+        for suffix, name in (("", own), ("_no_pdl", f"{own} | no-pdl")):
+            if name in samples:
+                entry[f"{key}{suffix}"] = _result(samples[name], best)
+
+
+def _result(sample: Sample, best: Sample) -> dict[str, Any]:
+    return {
+        "us": sample.median * 1e6,
+        "speedup": best.median / sample.median,
+        "dense_us": best.median * 1e6,
+        "dense_name": best.name,
+        "clock_mhz": float(np.median(sample.clock_mhz)) if sample.clock_mhz else None,
+        "seconds": sample.seconds,
+    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,9 @@
-"""Timing on the GPU: CUDA graphs of at most 4 ms, rests between them, all contestants in turn."""
+"""Timing on the GPU: CUDA graphs of at most 4 ms, all contestants in turn, in two states.
+
+`burst`: one graph, then a rest; the card never reaches its power limit. `sustained`: a contestant's graph
+back to back for long enough that power and clock settle, and timed while it goes on. L2 is `cold` where
+inputs rotate over more than twice its size, `warm` where one set stays in it.
+"""
 
 import ctypes
 import math
@@ -10,11 +15,14 @@ import cupy as cp
 import numpy as np
 
 __all__ = [
+    "L2",
+    "STATES",
     "Contestant",
     "Sample",
     "contestant",
     "cublas_contestant",
     "rotations",
+    "sets_for",
     "take_turns",
     "torch_contestant",
 ]
@@ -22,6 +30,12 @@ __all__ = [
 GRAPH_SECONDS = 4e-3
 MOST_LAUNCHES = 200
 REST_SECONDS = 0.03
+SETTLE_SECONDS = 0.25
+"""Back-to-back work before a sustained sample; the clock of an H200 settles within 0.1 s."""
+SUSTAINED_SECONDS = 0.05
+MOST_SUSTAINED_TURNS = 5
+STATES = ("burst", "sustained")
+L2 = ("cold", "warm")
 L2_BYTES = 60e6
 MOST_SETS = 64
 WORKSPACE_BYTES = 64 * 1024 * 1024
@@ -58,6 +72,11 @@ def rotations(set_bytes: float) -> int:
     return min(max(math.ceil(2.2 * L2_BYTES / set_bytes), 2), MOST_SETS)
 
 
+def sets_for(set_bytes: float, l2: str) -> int:
+    """Input sets for a cold or a warm L2."""
+    return 1 if l2 == "warm" else rotations(set_bytes)
+
+
 def contestant(
     name: str, stream: Any, launch: Callable[[int], object], *, sets: int, clock: Any = None
 ) -> Contestant:
@@ -84,14 +103,16 @@ def _rough_seconds(stream: Any, launch: Callable[[int], object], sets: int) -> f
     return cp.cuda.get_elapsed_time(start, stop) / 10 * 1e-3
 
 
-def take_turns(stream: Any, contestants: list[Contestant], turns: int) -> dict[str, Sample]:
-    """Time all contestants `turns` times, one after the other, with rests."""
+def take_turns(
+    stream: Any, contestants: list[Contestant], turns: int, state: str = "burst"
+) -> dict[str, Sample]:
+    """Time all contestants `turns` times, one after the other; sustained samples are few, each is long."""
     samples = {c.name: Sample(c.name, [], []) for c in contestants}
-    for turn in range(turns + 1):  # the first turn warms up
+    first = 1 if state == "burst" else 0  # settling warms up too
+    for turn in range(first + (turns if state == "burst" else min(turns, MOST_SUSTAINED_TURNS))):
         for c in contestants:
-            time.sleep(REST_SECONDS)
-            seconds = _time_once(stream, c)
-            if turn == 0:
+            seconds = _time_burst(stream, c) if state == "burst" else _time_sustained(stream, c)
+            if turn < first:
                 continue
             samples[c.name].seconds.append(seconds)
             if c.clock is not None:
@@ -99,13 +120,29 @@ def take_turns(stream: Any, contestants: list[Contestant], turns: int) -> dict[s
     return samples
 
 
-def _time_once(stream: Any, c: Contestant) -> float:
+def _time_burst(stream: Any, c: Contestant) -> float:
+    time.sleep(REST_SECONDS)
+    return _time_replays(stream, c, 1) / c.launches
+
+
+def _time_sustained(stream: Any, c: Contestant) -> float:
+    """The card must not rest between settling and the sample, so the sample's graphs queue up behind it."""
+    once = max(_time_replays(stream, c, 1), 1e-6)
+    for _ in range(math.ceil(SETTLE_SECONDS / once)):
+        c.replay()
+    replays = math.ceil(SUSTAINED_SECONDS / once)
+    return _time_replays(stream, c, replays) / (replays * c.launches)
+
+
+def _time_replays(stream: Any, c: Contestant, replays: int) -> float:
+    """Seconds of all of them together."""
     start, stop = cp.cuda.Event(), cp.cuda.Event()
     start.record(stream)
-    c.replay()
+    for _ in range(replays):
+        c.replay()
     stop.record(stream)
     stop.synchronize()
-    return cp.cuda.get_elapsed_time(start, stop) * 1e-3 / c.launches
+    return cp.cuda.get_elapsed_time(start, stop) * 1e-3
 
 
 def _clock_mhz(clock: Any) -> float:
@@ -123,8 +160,12 @@ def _cublas() -> Any:
         return ctypes.CDLL("libcublas.so.13")
 
 
+_CUDA_TYPES = {"float16": 2, "float32": 0}
+"""CUDA_R_16F and CUDA_R_32F, library_types.h."""
+
+
 class _Gemm:
-    """cublasGemmEx with fp32 accumulation and a workspace of its own."""
+    """cublasGemmEx with fp32 arithmetic (no TF32) or accumulation, and a workspace of its own."""
 
     def __init__(self, stream: Any) -> None:
         self._lib = _cublas()
@@ -140,10 +181,11 @@ class _Gemm:
             raise RuntimeError(f"cuBLAS answers {status}")
 
     def __call__(self, a: Any, b: Any, c: Any, *, b_is_token_major: bool) -> None:
-        """C (M, N) = A (M, K) B; B is (K, N), or (N, K) if token-major. All row-major fp16."""
+        """C (M, N) = A (M, K) B; B is (K, N), or (N, K) if token-major. All row-major, fp16 or fp32."""
         (m, k), n = a.shape, c.shape[1]
         one, zero = ctypes.c_float(1.0), ctypes.c_float(0.0)
-        half, fp32_compute, default = 2, 68, -1  # CUDA_R_16F, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT
+        element = _CUDA_TYPES[a.dtype.name]
+        fp32_compute, default = 68, -1  # CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT
         self._ask(
             self._lib.cublasGemmEx(
                 self._handle,
@@ -154,14 +196,14 @@ class _Gemm:
                 k,
                 ctypes.byref(one),
                 ctypes.c_void_p(b.data.ptr),
-                half,
+                element,
                 k if b_is_token_major else n,
                 ctypes.c_void_p(a.data.ptr),
-                half,
+                element,
                 k,
                 ctypes.byref(zero),
                 ctypes.c_void_p(c.data.ptr),
-                half,
+                element,
                 n,
                 fp32_compute,
                 default,

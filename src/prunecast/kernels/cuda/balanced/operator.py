@@ -38,7 +38,7 @@ def compile_balanced(
     *,
     bias: npt.NDArray[np.floating[Any]] | None = None,
     activation: str = "none",
-    overlap: bool | None = None,
+    overlap: bool = True,
     changes: Mapping[str, int] | None = None,
 ) -> "BalancedOperator":
     """Compile the kernel of `plan`, pack `weights` (M, K) and bring both to the current device.
@@ -48,8 +48,7 @@ def compile_balanced(
     weights : rounded to the plan's dtype; what the plan does not keep is not read
     bias : (M,), added to every column of C, in fp32
     activation : `none`, `relu` or `gelu`
-    overlap : let a launch start while the kernel before it in the stream drains (compute capability 9.0);
-        None for where it was measured to gain: not with one token, which took twice as long on an H200
+    overlap : let a launch start while the kernel before it in the stream drains (compute capability 9.0)
     changes : preprocessor names that differ from the plan's form, for experiments
 
     Raises
@@ -67,10 +66,9 @@ def compile_balanced(
     )
     kernel = cp.RawModule(path=str(built.cubin)).get_function(form_of(plan).entry)
     kernel.max_dynamic_shared_size_bytes = plan.resources.shared_bytes
-    overlaps = plan.n > 1 if overlap is None else overlap
     arrays, args = _upload(plan, rounded(weights, plan.dtype))
     arrays["bias"] = cp.zeros(1, cp.float32) if bias is None else cp.asarray(bias, cp.float32)
-    return BalancedOperator(plan, arrays, args, kernel, overlap=overlaps and capability >= 90)
+    return BalancedOperator(plan, arrays, args, kernel, overlap=overlap and capability >= 90)
 
 
 class BalancedOperator:
