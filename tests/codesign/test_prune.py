@@ -139,3 +139,11 @@ def test_the_seed_of_a_recipe_is_that_of_its_pattern(tmp_path):
     for pattern, seed in (("shuffled-block:64", 0), ("tile-wise:64", None)):
         recipe = prune(weights, pattern=pattern, out=tmp_path / pattern.split(":")[0])
         assert recipe.document()["seed"] == seed
+
+
+def test_filters_that_are_arrays_keep_their_shape(tmp_path):
+    filters = uneven(64, 64).reshape(64, 16, 2, 2)
+    prune({"conv": filters}, pattern="tile-wise:64", sparsity=0.5, out=tmp_path / "out")
+    written = load_file(tmp_path / "out" / "weights.safetensors")["conv"]
+    assert written.shape == filters.shape
+    assert np.count_nonzero(written) == filters.size // 2

@@ -39,6 +39,7 @@ def test_two_parts_are_predicted_beside_the_others():
     both = table["two-part"]
     assert (both.pattern, both.sparsity) == ("tile-element:128", table["csr"].sparsity)
     assert both.seconds < table["csr"].seconds
+    assert "of the kept weights in the sparse remainder" in both.note
     assert "two-part" not in {row.kernel for row in quick()}
     assert [row.kernel for row in quick(kernels=["two-part"])] == ["dense", "two-part"]
 

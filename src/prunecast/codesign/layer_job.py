@@ -13,7 +13,7 @@ from prunecast.codesign.plans import PrunedMap, plan_pruned
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.pruned_maps import DEFAULT_SPARSITY, MapMaker, sparsity_for, sparsity_range
 from prunecast.codesign.skipped import Skipped
-from prunecast.codesign.two_parts import blocks_in_two, launches_in_two
+from prunecast.codesign.two_parts import blocks_in_two, launches_in_two, remainder_note
 from prunecast.codesign.ways import RunningWay, Way, conv_ways, fastest, seconds_of, start_way
 from prunecast.errors import BadInput
 from prunecast.kernels import PLANNERS, ConvShape, KernelPlan
@@ -165,6 +165,7 @@ class LayerJob:
             pattern, density = kept.pattern, kept.density
             notes += [fitted.note, self._sparsity_note(kept)]
             launches = self._launches(layer, candidate.kernel, kept, self.engine)
+            notes.append(remainder_note(launches, kept) if candidate.kernel == "two-part" else None)
         if layer.filters is not None and layer.name not in self.convolutions:
             notes.append(f"product with {self.n} tokens: no input size given")
         ways = [start_way(way, self.engine) for way in self._ways(layer, launches)]

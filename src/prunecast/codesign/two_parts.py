@@ -18,7 +18,7 @@ from prunecast.patterns.dense_block import BlockParts, cheaper_parts
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
 
-__all__ = ["HEIGHT", "LEAST_SHARES", "blocks_in_two", "launches_in_two"]
+__all__ = ["HEIGHT", "LEAST_SHARES", "blocks_in_two", "launches_in_two", "remainder_note"]
 
 HEIGHT = 128
 """Rows of a tile where the pattern has no height."""
@@ -76,3 +76,9 @@ def blocks_in_two(
         return sum(engine.once(plan).seconds for plan in launches)
 
     return TwoParts(*cheaper_parts(importance, sparsity, seconds, clusters=clusters))
+
+
+def remainder_note(launches: tuple[KernelPlan, ...], kept: PrunedMap | TwoParts) -> str:
+    """How much of what is kept the tiles leave to the sparse kernel."""
+    rest = sum(plan.density for plan in launches if plan.kernel == "csr")
+    return f"two-part: {rest / kept.density:.1%} of the kept weights in the sparse remainder"

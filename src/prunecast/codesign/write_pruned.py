@@ -78,4 +78,4 @@ def _pruned(weights: Source, masks: Mapping[str, MaskArray]) -> Checkpoint:
 
 
 def _masked(array: npt.NDArray[Any], mask: MaskArray | None) -> npt.NDArray[Any]:
-    return array if mask is None else np.where(mask, array, array.dtype.type(0))
+    return array if mask is None else np.where(mask.reshape(array.shape), array, array.dtype.type(0))
