@@ -53,6 +53,7 @@ _VALUES: dict[str, Any] = {
     "shared_latency_cycles": 30,
     "l1_latency_cycles": 40,
     "l2_port_bytes_per_clk_per_sm": 64.0,
+    "gather_bytes_per_clk_per_sm": 1024.0,
     "store_bytes_per_clk_per_sm": 64.0,
     "l2_bytes": 8 * KIB * KIB,
     "l2_usable_bytes": 4 * KIB * KIB,

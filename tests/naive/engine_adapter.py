@@ -51,6 +51,7 @@ def _machine(machine: Machine, kernel: Kernel) -> engine.Machine:
         store_latency=machine.store_latency,
         dram_latency=machine.dram_latency,
         port_ticks=machine.port_ticks_per_kib,
+        gather_ticks=machine.gather_ticks_per_kib,
         store_ticks=machine.store_ticks_per_kib,
         shared_ticks=machine.shared_ticks_per_kib,
         l2_ticks=machine.l2_ticks_per_kib,

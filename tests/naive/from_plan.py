@@ -39,6 +39,7 @@ def machine_of(plan: KernelPlan, gpu: GpuSpec, lowered: engine.Machine, panel: i
         shared_latency=lowered.shared_latency,
         tensor_latency=lowered.tensor_latency,
         port_ticks_per_kib=lowered.port_ticks,
+        gather_ticks_per_kib=lowered.gather_ticks,
         store_ticks_per_kib=lowered.store_ticks,
         l2_ticks_per_kib=lowered.l2_ticks,
         l2_store_ticks_per_kib=lowered.l2_store_ticks,

@@ -26,6 +26,9 @@ class Memory:
         """The page's mem(bytes, segments): the cycle in which the data are there."""
         size = self.bytes_of(todo, warp)
         done = self.through_l2(sm, cycle, size, todo.code.multicast) + self.machine.l2_latency
+        if todo.code.op == Op.GATHER_B:
+            gathered = sm.gather.charge(cycle, byte_cost(size, self.machine.gather_ticks_per_kib))
+            done = max(done, gathered + self.machine.l2_latency)
         for key, segment_size in self.segments_of(todo, warp):
             if segment_size > 0:
                 done = max(done, self.touch(key, segment_size, cycle))

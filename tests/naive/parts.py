@@ -56,7 +56,8 @@ class Sm:
 
     def __init__(self, number: int, partitions: int) -> None:
         self.number = number
-        self.port, self.store, self.shared = Server(), Server(), Server()
+        self.port, self.gather = Server(), Server()
+        self.store, self.shared = Server(), Server()
         self.parts = [SubPartition(number * partitions + p) for p in range(partitions)]
         self.blocks = self.items = 0
         self.busy_since = 0

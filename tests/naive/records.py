@@ -30,6 +30,7 @@ class Machine:
     shared_latency: int = 0
     tensor_latency: int = 0
     port_ticks_per_kib: int = 0
+    gather_ticks_per_kib: int = 0
     store_ticks_per_kib: int = 0
     l2_ticks_per_kib: int = 0
     l2_store_ticks_per_kib: int = 0

@@ -35,6 +35,7 @@ def machines(draw: DrawFn) -> Machine:
         shared_latency=draw(st.integers(0, 5)),
         tensor_latency=draw(latency),
         port_ticks_per_kib=draw(cost),
+        gather_ticks_per_kib=draw(cost),
         store_ticks_per_kib=draw(cost),
         l2_ticks_per_kib=draw(cost),
         l2_store_ticks_per_kib=draw(cost),

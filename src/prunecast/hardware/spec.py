@@ -87,6 +87,8 @@ class GpuSpec:
     shared_latency_cycles: int = _quantity("cycle")
     l1_latency_cycles: int = _quantity("cycle")
     l2_port_bytes_per_clk_per_sm: float = _quantity("byte/clk")
+    gather_bytes_per_clk_per_sm: float = _quantity("byte/clk")
+    """Rate at which the warps of an SM can copy into shared memory by cp.async, 16 bytes a lane."""
     store_bytes_per_clk_per_sm: float = _quantity("byte/clk")
     """Rate at which the warps of an SM can hand stores to L2."""
     l2_bytes: int = _quantity("byte")

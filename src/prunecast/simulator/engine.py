@@ -32,18 +32,18 @@ NO_ITEM = -1
 # Scalars at the head of `mem`: the machine, the block, the work, the chip's state, addresses of the tables
 M_SMS, M_PARTITIONS, M_SLOTS, M_WARPS, M_STAGES, M_POLICY, M_BLOCK_START, M_BARRIER_LATENCY = range(8)
 M_SYNC_LATENCY, M_SIGNAL_LATENCY, M_TENSOR_LATENCY, M_SHARED_LATENCY, M_L2_LATENCY = range(8, 13)
-M_STORE_LATENCY, M_DRAM_LATENCY, M_PORT_TICKS, M_STORE_TICKS, M_SHARED_TICKS, M_L2_TICKS = range(13, 19)
-M_L2_STORE_TICKS, M_DRAM_TICKS, M_L2_CAPACITY, M_MAX_CYCLES = range(19, 23)
-N_FULL_ARRIVALS, N_EMPTY_ARRIVALS, N_PART_SIGNALS, N_BLOCK_M, N_BLOCK_N, N_BLOCK_K, N_ROLES = range(23, 30)
-N_SCHEDULE, N_BLOCKS, N_ITEMS, N_PANEL, N_TOKEN_BLOCKS, N_GATHER_BASE, N_BOX_BASE = range(30, 37)
-N_INDEX_BASE, N_A_WAYS, N_SEGMENTS, N_LEAVES = range(37, 41)
-G_L2_FREE, G_DRAM_FREE, G_L2_BUSY, G_DRAM_BUSY, G_NEXT_BLOCK, G_NEXT_ITEM, G_PLACED, G_END = range(41, 49)
-G_OPERATIONS, G_INSTRUCTIONS, G_L2_BYTES, G_HIT_BYTES, G_MISS_BYTES, G_DRAM_BYTES = range(49, 55)
-G_L2_USED, G_RETIRED = range(55, 57)
-AT_CODE, AT_BOUNDS, AT_ROLE_WARPS, AT_ITEM, AT_FIRST_ITEM, AT_NEXT_ITEM, AT_WARP, AT_BLOCK = range(57, 65)
-AT_FULL, AT_EMPTY, AT_SYNC, AT_PART, AT_SM, AT_SEGMENT, AT_GROUP, AT_STALL, AT_WAKE, AT_WINNER = range(65, 75)
-AT_ROLE, AT_RANK = range(75, 77)
-SCALARS = 77
+M_STORE_LATENCY, M_DRAM_LATENCY, M_PORT_TICKS, M_GATHER_TICKS, M_STORE_TICKS, M_SHARED_TICKS = range(13, 19)
+M_L2_TICKS, M_L2_STORE_TICKS, M_DRAM_TICKS, M_L2_CAPACITY, M_MAX_CYCLES = range(19, 24)
+N_FULL_ARRIVALS, N_EMPTY_ARRIVALS, N_PART_SIGNALS, N_BLOCK_M, N_BLOCK_N, N_BLOCK_K, N_ROLES = range(24, 31)
+N_SCHEDULE, N_BLOCKS, N_ITEMS, N_PANEL, N_TOKEN_BLOCKS, N_GATHER_BASE, N_BOX_BASE = range(31, 38)
+N_INDEX_BASE, N_A_WAYS, N_SEGMENTS, N_LEAVES = range(38, 42)
+G_L2_FREE, G_DRAM_FREE, G_L2_BUSY, G_DRAM_BUSY, G_NEXT_BLOCK, G_NEXT_ITEM, G_PLACED, G_END = range(42, 50)
+G_OPERATIONS, G_INSTRUCTIONS, G_L2_BYTES, G_HIT_BYTES, G_MISS_BYTES, G_DRAM_BYTES = range(50, 56)
+G_L2_USED, G_RETIRED = range(56, 58)
+AT_CODE, AT_BOUNDS, AT_ROLE_WARPS, AT_ITEM, AT_FIRST_ITEM, AT_NEXT_ITEM, AT_WARP, AT_BLOCK = range(58, 66)
+AT_FULL, AT_EMPTY, AT_SYNC, AT_PART, AT_SM, AT_SEGMENT, AT_GROUP, AT_STALL, AT_WAKE, AT_WINNER = range(66, 76)
+AT_ROLE, AT_RANK = range(76, 78)
+SCALARS = 78
 
 # Instruction columns
 I_OP, I_ISSUE, I_AMOUNT, I_PER_K16, I_AHEAD, I_WHEN, I_LEADER, I_TICKS, I_OPERAND, I_MULTICAST = range(10)
@@ -70,7 +70,8 @@ P_FIELDS = 12
 # SM columns
 S_PORT_FREE, S_SHARED_FREE, S_BLOCKS, S_BUSY_SINCE, S_BUSY, S_ITEMS, S_PORT_BUSY = range(7)
 S_SHARED_BUSY, S_FIRST_MMA, S_LAST_MMA, S_STORE_FREE, S_STORE_BUSY = range(7, 12)
-S_FIELDS = 12
+S_GATHER_FREE, S_GATHER_BUSY = range(12, 14)
+S_FIELDS = 14
 # Segment columns of the L2 model; the last row is the list's anchor. Neighbours are row addresses.
 L_PREVIOUS, L_NEXT, L_SIZE, L_FILL = range(4)
 L_FIELDS = 4
@@ -126,6 +127,7 @@ class Machine(NamedTuple):
     store_latency: int
     dram_latency: int
     port_ticks: int
+    gather_ticks: int
     store_ticks: int
     shared_ticks: int
     l2_ticks: int
@@ -742,6 +744,12 @@ def _read_rows(mem, column, warp, ins, t, columns, first):
     row_bytes = _row_bytes(mem, ins, item)
     size = (stop - begin) * row_bytes
     done = _move(mem, mem[warp + W_SM], t, size, mem[ins + I_MULTICAST]) + mem[M_L2_LATENCY]
+    if mem[ins + I_OP] == GATHER_B:
+        sm = mem[warp + W_SM]
+        cost = _cost(size, mem[M_GATHER_TICKS])
+        done = max(
+            done, _cycle(_serve(mem, sm + S_GATHER_FREE, sm + S_GATHER_BUSY, t, cost)) + mem[M_L2_LATENCY]
+        )
     base = mem[N_GATHER_BASE] + mem[item + T_TOKENBLOCK]
     panel_rows, token_blocks = mem[N_PANEL], mem[N_TOKEN_BLOCKS]
     last = -1

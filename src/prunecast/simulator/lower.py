@@ -74,6 +74,7 @@ def _machine(plan: KernelPlan, gpu: GpuSpec, slots: int, policy: int, clock_hz: 
         store_latency=gpu.store_latency_cycles,
         dram_latency=gpu.dram_latency_cycles,
         port_ticks=_ticks_per_kib(gpu.l2_port_bytes_per_clk_per_sm),
+        gather_ticks=_ticks_per_kib(gpu.gather_bytes_per_clk_per_sm),
         store_ticks=_ticks_per_kib(gpu.store_bytes_per_clk_per_sm),
         shared_ticks=_ticks_per_kib(gpu.shared_bytes_per_clk_per_sm),
         l2_ticks=_ticks_per_kib(gpu.l2_bytes_per_s / clock_hz),
