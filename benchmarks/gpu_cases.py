@@ -4,6 +4,7 @@ The planner needs Numba, which a GPU machine may lack. From the file that `gpu_p
 together again with the very work list, schedule and form that the planner chose.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,12 +16,14 @@ from prunecast.kernels import KernelPlan, Schedule, WorkList, plan_stspmm
 from prunecast.kernels.order import Assigned
 from prunecast.kernels.shapes_wgmma import wgmma_variants
 from prunecast.kernels.tile_plan import tile_plan
+from prunecast.kernels.tile_rows import cut_rows
 from prunecast.patterns import TileMap
 
 __all__ = [
     "GPU",
     "LARGE",
     "LAYERS",
+    "TILE_ROWS",
     "Case",
     "full_cases",
     "plans_of",
@@ -31,7 +34,8 @@ __all__ = [
 ]
 
 GPU = load_gpu("h200-sxm")
-TILE_ROWS = 128
+TILE_ROWS = (128, 256)
+"""Heights of tiles; the pruner may choose, so that the faster one of a layer counts."""
 
 
 class Case(NamedTuple):
@@ -45,6 +49,8 @@ class Case(NamedTuple):
     """How kept columns are spread over tiles: `equal`, `lognormal`, `one-full`, `ramp`."""
     whole: bool = False
     """Whether the planner may not split tiles."""
+    rows: int = TILE_ROWS[0]
+    """Height of the tiles."""
 
     @property
     def layer(self) -> str:
@@ -54,7 +60,8 @@ class Case(NamedTuple):
     @property
     def name(self) -> str:
         """Unique among the cases."""
-        return f"{self.layer} d={self.density:g} {self.kept}{' whole' if self.whole else ''}"
+        rows = "" if self.rows == TILE_ROWS[0] else f" rows={self.rows}"
+        return f"{self.layer} d={self.density:g} {self.kept}{rows}{' whole' if self.whole else ''}"
 
 
 LAYERS = (
@@ -78,7 +85,7 @@ SKEWED = ("lognormal", "one-full", "ramp")
 def quick_cases() -> list[Case]:
     """Four layers that stand for the rest."""
     layers = (LAYERS[3], LAYERS[1], LAYERS[7], LAYERS[8])
-    return [Case(*layer, density) for layer in layers for density in (0.25, 1.0)]
+    return _both_heights(Case(*layer, density) for layer in layers for density in (0.25, 1.0))
 
 
 def split_cases() -> list[Case]:
@@ -99,13 +106,18 @@ def full_cases() -> list[Case]:
     cases = [Case(*layer, density) for layer in LAYERS for density in (0.5, 0.25, 0.1)]
     cases += [Case(*layer, 1.0) for layer in LARGE]
     cases += [Case(4096, 4096, 4096, 0.25, kept) for kept in SKEWED]
-    return [*cases, Case(4096, 4096, 4096, 0.92), Case(11008, 4096, 16, 0.25)]
+    return [*_both_heights(cases), Case(4096, 4096, 4096, 0.92), Case(11008, 4096, 16, 0.25)]
+
+
+def _both_heights(cases: Iterable[Case]) -> list[Case]:
+    return [case._replace(rows=rows) for case in cases for rows in TILE_ROWS]
 
 
 def tile_map(case: Case) -> TileMap:
-    """Tiles of 128 rows with random kept columns; the same case gives the same map everywhere."""
-    rng = np.random.default_rng([case.m, case.k, round(1000 * case.density)])
-    row_start = np.minimum(np.arange(-(-case.m // TILE_ROWS) + 1) * TILE_ROWS, case.m)
+    """Tiles of `case.rows` rows with random kept columns; the same case gives the same map everywhere."""
+    seed = [case.m, case.k, round(1000 * case.density)]
+    rng = np.random.default_rng(seed if case.rows == TILE_ROWS[0] else [*seed, case.rows])
+    row_start = np.minimum(np.arange(-(-case.m // case.rows) + 1) * case.rows, case.m)
     counts = _kept_counts(case, row_start.size - 1, rng)
     columns = [np.sort(rng.permutation(case.k)[:kept]) for kept in counts]
     return TileMap(
@@ -115,7 +127,7 @@ def tile_map(case: Case) -> TileMap:
         row_index=np.arange(case.m),
         column_start=np.concatenate(([0], np.cumsum(counts))),
         column_index=np.concatenate(columns),
-        pattern=f"tile-wise:{TILE_ROWS}",
+        pattern=f"tile-wise:{case.rows}",
     )
 
 
@@ -163,12 +175,13 @@ def _plan(case: Case) -> KernelPlan:
 def _restore(case: Case, stored: np.lib.npyio.NpzFile) -> KernelPlan:
     if f"{case.name}/form" not in stored:
         raise BadInput(f"the file of plans has no case {case.name!r}")
-    block_m, block_n, schedule, blocks = (int(x) for x in stored[f"{case.name}/form"])
+    block_m, block_n, schedule, blocks, cluster = (int(x) for x in stored[f"{case.name}/form"])
     variants = wgmma_variants(GPU, "fp16", "wgmma")
     variant = next(v for v in variants if v.shape[:2] == (block_m, block_n))
     work = WorkList(*(stored[f"{case.name}/{column}"] for column in WorkList._fields))
     assigned = Assigned(work, Schedule(schedule), blocks)
-    return tile_plan("stspmm", tile_map(case), case.n, variant, assigned, k_order="gather")
+    tiles = cut_rows(tile_map(case), block_m)
+    return tile_plan("stspmm", tiles, case.n, variant, assigned, k_order="gather", cluster=cluster)
 
 
 def write_plans(file: Path) -> None:
@@ -176,7 +189,7 @@ def write_plans(file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     columns = {}
     for name, plan in plans_of([*full_cases(), *quick_cases(), *split_cases()], None).items():
-        form = [plan.shape.block_m, plan.shape.block_n, int(plan.schedule), plan.blocks]
+        form = [plan.shape.block_m, plan.shape.block_n, int(plan.schedule), plan.blocks, plan.cluster]
         columns[f"{name}/form"] = np.array(form)
         columns.update({f"{name}/{field}": getattr(plan.work, field) for field in WorkList._fields})
     np.savez_compressed(file, **columns)

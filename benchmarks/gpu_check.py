@@ -11,7 +11,9 @@ import numpy as np
 
 from benchmarks.gpu_cases import GPU
 from prunecast.kernels import KernelPlan
+from prunecast.kernels.clusters import spread_over_clusters
 from prunecast.kernels.cuda.operator import TileOperator, compile
+from prunecast.kernels.cuda.token_form import CLUSTERS, TOKEN_SHAPES
 from prunecast.kernels.order import assign_hardware, assign_stream_k
 from prunecast.kernels.shapes_wgmma import wgmma_variants
 from prunecast.kernels.tile_plan import items_of, tile_plan
@@ -21,7 +23,8 @@ from prunecast.validation.tolerance import error_bound
 __all__ = ["Inputs", "Verdict", "check", "check_endings", "check_forms", "random_inputs"]
 
 KEPT = (0, 1, 15, 16, 17, 63, 64, 65, 700, 300)
-FORMS = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128))
+FORMS = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128), *TOKEN_SHAPES)
+ENDING_FORMS = ((128, 256), *TOKEN_SHAPES)
 TILE = 128
 
 
@@ -157,37 +160,53 @@ def ragged_map(block_m: int, k: int, seed: int) -> TileMap:
     )
 
 
-def plan_of(tiles: TileMap, n: int, form: tuple[int, int], dtype: str, blocks: int) -> KernelPlan:
+def plan_of(
+    tiles: TileMap, n: int, form: tuple[int, int], dtype: str, blocks: int, cluster: int = 1
+) -> KernelPlan:
     """One item per block (blocks 0), or equal shares of all k-steps, cut where they end."""
     variant = next(v for v in wgmma_variants(GPU, dtype, "wgmma") if v.shape[:2] == form)
-    items = items_of(tiles, variant, n, GPU)
-    assigned = assign_stream_k(items, blocks, 64) if blocks else assign_hardware(items)
-    return tile_plan("stspmm", tiles, n, variant, assigned, k_order="gather")
+    items = items_of(tiles, variant, n, GPU, cluster=cluster)
+    clusters = max(blocks // cluster, 1)
+    assigned = assign_stream_k(items, clusters, 64) if blocks else assign_hardware(items)
+    spread = spread_over_clusters(assigned, cluster, form[1])
+    return tile_plan("stspmm", tiles, n, variant, spread, k_order="gather", cluster=cluster)
 
 
 def check_forms(*, quick: bool, changes: dict[str, int]) -> list[Verdict]:
     """Every form, dtype, N and schedule on ragged maps; fewer of them if `quick`."""
     verdicts = []
-    for form in FORMS:
+    for form, cluster in _forms_and_clusters():
+        tokens = [n for n in ((200,) if quick else (8, 64, 200, 203, 2048)) if n > (cluster - 1) * form[1]]
         for dtype in ("fp16", "bf16"):
-            for n in (200,) if quick else (8, 64, 200, 203, 2048):
+            for n in tokens:
                 for blocks in (0, 13) if quick else (0, 1, 13, 132):
-                    plan = plan_of(ragged_map(form[0], 708, seed=n), n, form, dtype, blocks)
+                    plan = plan_of(ragged_map(form[0], 708, seed=n), n, form, dtype, blocks, cluster)
                     inputs = random_inputs(plan, seed=n + blocks)
                     operator = compile(plan, inputs.a, changes=changes)
-                    name = f"{form[0]}x{form[1]} {dtype} N={n} blocks={blocks} {changes or ''}"
+                    name = f"{_form_name(plan)} N={n} blocks={blocks} {changes or ''}"
                     verdicts.append(check(name, operator, inputs, runs=20 if blocks else 2))
                     del inputs, operator
     return verdicts
 
 
+def _form_name(plan: KernelPlan) -> str:
+    together = f" cluster={plan.cluster}" if plan.cluster > 1 else ""
+    return f"{plan.shape.block_m}x{plan.shape.block_n}{together} {plan.dtype}"
+
+
+def _forms_and_clusters() -> list[tuple[tuple[int, int], int]]:
+    return [(form, cluster) for form in FORMS for cluster in (CLUSTERS if form in TOKEN_SHAPES else (1,))]
+
+
 def check_endings(*, quick: bool) -> list[Verdict]:
     """Bias and activation, against the same in float64."""
     verdicts = []
+    forms = [(form, cluster) for form, cluster in _forms_and_clusters() if form in ENDING_FORMS]
     for activation in ("relu",) if quick else ("none", "relu", "gelu"):
         for dtype in ("fp16", "bf16"):
-            plan = plan_of(ragged_map(128, 708, seed=3), 200, (128, 256), dtype, 13)
-            verdicts.append(_check_ending(plan, activation))
+            for form, cluster in forms:
+                plan = plan_of(ragged_map(form[0], 708, seed=3), 200, form, dtype, 13, cluster)
+                verdicts.append(_check_ending(plan, activation))
     return verdicts
 
 
@@ -205,7 +224,8 @@ def _check_ending(plan: KernelPlan, activation: str) -> Verdict:
     bound = 1.13 * error_bound(before, cp.abs(a) @ cp.abs(b) + abs(bias).max(), 702, plan.dtype) + 1e-6
     excess = cp.abs(_exact(c, plan.dtype) - _activated(before, activation)) / bound
     excess[~cp.isfinite(excess)] = cp.inf
-    return Verdict(f"{plan.dtype} bias {activation}", float(excess.max()), _wrong_tiles(excess), True)
+    name = f"{_form_name(plan)} bias {activation}"
+    return Verdict(name, float(excess.max()), _wrong_tiles(excess), True)
 
 
 def _activated(x: Any, activation: str) -> Any:

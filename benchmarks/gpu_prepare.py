@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks.gpu_cases import GPU, write_plans
 from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, compile_cubin
 from prunecast.kernels.cuda.forms import ARCH
+from prunecast.kernels.cuda.token_form import CLUSTERS, TOKEN_SHAPES, TOKEN_SOURCE, token_defines
 from prunecast.kernels.shapes_wgmma import wgmma_variants
 
 __all__ = ["jobs"]
@@ -30,11 +31,17 @@ def jobs() -> list[tuple[str, dict[str, int], bool]]:
             ending = {"BIAS": 1, "ACTIVATION": activation, **element}
             found.append(("fill_rows.cu", ending, False))
             found.append(("tile_sm90.cu", {**_form((128, 256), dtype), **ending}, False))
-        for form in FORMS:
-            for changes in CHANGES if dtype == "fp16" else CHANGES[:2]:
-                defines = {**_form(form, dtype), "BIAS": 0, "ACTIVATION": 0, **element, **changes}
-                found.append(("tile_sm90.cu", defines, "GUARD" in changes))
+            found += [(TOKEN_SOURCE, {**form, **ending}, False) for form in _token_forms(dtype)]
+        plain = {"BIAS": 0, "ACTIVATION": 0, **element}
+        for changes in CHANGES if dtype == "fp16" else CHANGES[:2]:
+            spills = "GUARD" in changes
+            found += [("tile_sm90.cu", {**_form(form, dtype), **plain, **changes}, spills) for form in FORMS]
+            found += [(TOKEN_SOURCE, {**form, **plain, **changes}, spills) for form in _token_forms(dtype)]
     return found
+
+
+def _token_forms(dtype: str) -> list[dict[str, int]]:
+    return [{**_form(shape, dtype), **token_defines(n)} for shape in TOKEN_SHAPES for n in CLUSTERS]
 
 
 def _form(form: tuple[int, int], dtype: str) -> dict[str, int]:

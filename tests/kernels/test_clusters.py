@@ -7,8 +7,8 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.kernels import KernelPlan, PlanDoesNotFit, Schedule, run_reference
-from prunecast.kernels.clusters import spread_over_clusters
+from prunecast.kernels import KernelPlan, PlanDoesNotFit, Schedule, plan_stspmm, run_reference
+from prunecast.kernels.clusters import cluster_size, spread_over_clusters
 from prunecast.kernels.order import assign_dynamic, assign_hardware, assign_longest_first, assign_stream_k
 from prunecast.kernels.program import Op
 from prunecast.kernels.shapes_wgmma import wgmma_variants
@@ -34,6 +34,20 @@ def uneven_map() -> TileMap:
         row_index=rng.permutation(612),
         column_start=np.concatenate(([0], np.cumsum(counts))),
         column_index=np.concatenate(columns),
+        pattern="tile-wise:256",
+    )
+
+
+def equal_tiles(m: int, kept: int) -> TileMap:
+    """Tiles of 256 rows that all keep the first columns of 4096."""
+    tiles = m // 256
+    return TileMap(
+        m=m,
+        k=4096,
+        row_start=np.arange(tiles + 1) * 256,
+        row_index=np.arange(m),
+        column_start=np.arange(tiles + 1) * kept,
+        column_index=np.tile(np.arange(kept), tiles),
         pattern="tile-wise:256",
     )
 
@@ -133,3 +147,25 @@ def test_weights_are_read_once_for_a_cluster_by_both_predictors() -> None:
     assert modelled[0] - modelled[1] == pytest.approx(saved)
     simulated = [simulate(p, GPU).l2_bytes for p in (alone, plan)]
     assert simulated[0] - simulated[1] == saved
+
+
+@pytest.mark.parametrize(
+    ("kept", "n", "cluster"), [(2048, 4096, 2), (256, 4096, 1), (2048, 4000, 2), (2048, 3968, 1)]
+)
+def test_stspmm_clusters_long_tiles_with_tokens_for_every_block(kept: int, n: int, cluster: int) -> None:
+    """4000 tokens are 32 ranges of 128, the last one short; 3968 are 31."""
+    plan = plan_stspmm(equal_tiles(4096, kept), n, "fp16", GPU)
+    assert plan.shape[:2] == (256, 128)
+    assert plan.cluster == cluster
+    assert plan.blocks == 132
+
+
+def test_a_drawn_list_has_no_clusters() -> None:
+    plan = plan_stspmm(equal_tiles(4096, 2048), 4096, "fp16", GPU, assignment="dynamic")
+    assert plan.cluster == 1
+
+
+def test_other_forms_and_empty_maps_have_no_clusters() -> None:
+    narrow = next(v for v in wgmma_variants(GPU, "fp16", "wgmma") if v.shape[:2] == (128, 256))
+    assert cluster_size(narrow, equal_tiles(4096, 4096), 4096) == 1
+    assert cluster_size(VARIANT, equal_tiles(256, 0), 4096) == 1

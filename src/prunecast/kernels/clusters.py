@@ -12,9 +12,31 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.kernels.order import Assigned
 from prunecast.kernels.plan import WorkList
-from prunecast.patterns.tile_map import IntArray
+from prunecast.kernels.tile_variant import TileVariant
+from prunecast.patterns.tile_map import IntArray, TileMap
 
-__all__ = ["spread_over_clusters"]
+__all__ = ["cluster_size", "spread_over_clusters"]
+
+CLUSTERED_SHAPE = (256, 128)
+"""The form of the tile kernel that runs in clusters."""
+FEWEST_STEPS = 12
+"""Mean k-steps of a tile from which a cluster pays: 1 to 5 % from there on, a loss of up to 6 % below: its
+blocks wait for each other at every end of an item. Measured on an H200, 2026-11-20
+(`docs/decisions/0003-token-form-notebook.md`)."""
+
+
+def cluster_size(variant: TileVariant, tiles: TileMap, n: int) -> int:
+    """Blocks that should share their weights: 2 where tiles are long and every block has tokens, else 1.
+
+    Any GPU with wgmma can hold as many clusters of two as it has pairs of SMs, since SMs come in pairs.
+    """
+    shape = variant.shape
+    if variant.tensor != "wgmma" or (shape.block_m, shape.block_n) != CLUSTERED_SHAPE:
+        return 1
+    steps = -(-tiles.kept_per_tile // shape.block_k)
+    long_enough = steps.size > 0 and float(steps.mean()) >= FEWEST_STEPS
+    in_pairs = -(-n // shape.block_n) % 2 == 0
+    return 2 if long_enough and in_pairs else 1
 
 
 def spread_over_clusters(assigned: Assigned, cluster: int, block_n: int) -> Assigned:
@@ -29,6 +51,8 @@ def spread_over_clusters(assigned: Assigned, cluster: int, block_n: int) -> Assi
     ------
     BadInput : an item leaves a block of its cluster without tokens
     """
+    if cluster == 1:
+        return assigned
     work = assigned.work
     if np.any(work.token_stop - work.token_start <= (cluster - 1) * block_n):
         raise BadInput(f"clusters of {cluster} blocks of {block_n} tokens need tokens for every block")

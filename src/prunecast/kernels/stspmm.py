@@ -5,6 +5,7 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.choose import Candidate, best, candidates
+from prunecast.kernels.clusters import cluster_size, spread_over_clusters
 from prunecast.kernels.items import split_items
 from prunecast.kernels.order import Assigned, assign_dynamic, assign_longest_first, assign_stream_k
 from prunecast.kernels.plan import KernelPlan, WorkList
@@ -54,9 +55,11 @@ def plan_stspmm(
     chosen = best(choose_stspmm(tiles, n, dtype, gpu, divisible=divisible), "stspmm", gpu)
     variant = chosen.variant
     tiles = cut_rows(tiles, variant.shape.block_m)
-    items = items_of(tiles, variant, n, gpu)
-    assigned = _assign(items, chosen, gpu, assignment, split)
-    return tile_plan("stspmm", tiles, n, variant, assigned, k_order="gather")
+    cluster = cluster_size(variant, tiles, n) if assignment != "dynamic" else 1
+    items = items_of(tiles, variant, n, gpu, cluster=cluster)
+    assigned = _assign(items, chosen, gpu, assignment, split, cluster)
+    spread = spread_over_clusters(assigned, cluster, variant.shape.block_n)
+    return tile_plan("stspmm", tiles, n, variant, spread, k_order="gather", cluster=cluster)
 
 
 def choose_stspmm(
@@ -78,18 +81,19 @@ def _check(assignment: str, split: str | int | None) -> None:
 
 
 def _assign(
-    items: WorkList, chosen: Candidate, gpu: GpuSpec, assignment: str, split: str | int | None
+    items: WorkList, chosen: Candidate, gpu: GpuSpec, assignment: str, split: str | int | None, cluster: int
 ) -> Assigned:
+    """Items of clusters, and lists of clusters, where blocks share their weights."""
     variant, block_k, cost = chosen.variant, chosen.variant.shape.block_k, item_cost(chosen, gpu)
     steps = np.maximum(-(-items.k_stop // block_k), 1)
-    everywhere = resident_blocks(variant, gpu, int(steps.sum()))
+    everywhere = resident_blocks(variant, gpu, int(steps.sum()), cluster=cluster)
     if assignment == "stream-k":
         return assign_stream_k(items, everywhere, block_k)
     if split is not None:
         cut = even_pieces(items, everywhere, block_k, cost) if split == "auto" else -(-steps // int(split))
         items = split_items(items, cut, block_k)
     cycles = item_cycles(items, block_k, cost)
-    blocks = resident_blocks(variant, gpu, items.tile.size)
+    blocks = resident_blocks(variant, gpu, items.tile.size, cluster=cluster)
     if assignment == "dynamic":
         return assign_dynamic(items, cycles, blocks)
     return assign_longest_first(items, cycles, blocks)

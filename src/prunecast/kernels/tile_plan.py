@@ -45,9 +45,9 @@ def items_of(tiles: TileMap, variant: TileVariant, n: int, gpu: GpuSpec, *, clus
     return whole_items(tiles.kept_per_tile, order, n=n, block_n=block_n)
 
 
-def resident_blocks(variant: TileVariant, gpu: GpuSpec, items: int) -> int:
-    """Blocks of a persistent grid: all that fit at once, at most one per item, at least one."""
-    fit = gpu.sm_count * occupancy(variant.resources, gpu).blocks_per_sm
+def resident_blocks(variant: TileVariant, gpu: GpuSpec, items: int, *, cluster: int = 1) -> int:
+    """Blocks, or clusters, of a persistent grid: all that fit at once, at most one per item, at least one."""
+    fit = gpu.sm_count * occupancy(variant.resources, gpu).blocks_per_sm // cluster
     return max(min(fit, items), 1)
 
 

@@ -69,13 +69,16 @@ def test_bias_and_activation_do_not_spill(cluster: int, activation: str) -> None
 
 @pytest.mark.compile
 @pytest.mark.parametrize("cluster", [1, 2])
-def test_whole_steps_multiply_all_rows_at_once_and_ends_their_halves(cluster: int) -> None:
-    """4 groups of 16 columns in a step, a tail is a loop and one more; see consume() for the places."""
+def test_whole_steps_multiply_all_rows_at_once_and_last_ones_their_halves(cluster: int) -> None:
+    """4 groups of 16 columns in a step; a last step of fewer is a loop and one more.
+
+    All of it stands twice, in the loop over items and for the last item; see consume() for the places.
+    """
     pytest.importorskip("cuda.bindings.nvrtc")
     p = plan(cluster)
     found = opcodes(build_tile_kernel(p, tile_defines(p)).cubin)
-    assert found["HGMMA.64x256x16.F32"] == 2 * 4
-    assert found["HGMMA.64x128x16.F32"] == 2 * (4 + 4) + 2 * (2 + 2)
+    assert found["HGMMA.64x256x16.F32"] == 2 * (4 + 4)
+    assert found["HGMMA.64x128x16.F32"] == 2 * 2 * (4 + 1 + 1)
     assert found["LDL"] == found["STL"] == 0
     assert found["STG.E.128"] == 2 * 2 * (8 + 16)  # rows of C, and sums that are handed over
 
@@ -85,7 +88,7 @@ def test_only_a_cluster_copies_to_its_neighbour_and_without_a_fence_on_the_way()
     pytest.importorskip("cuda.bindings.nvrtc")
     alone, together = (opcodes(build_tile_kernel(plan(c), tile_defines(plan(c))).cubin) for c in (1, 2))
     assert alone["UBLKCP.S.G.MULTICAST"] == 0
-    assert together["UBLKCP.S.G.MULTICAST"] == 1
+    assert together["UBLKCP.S.G.MULTICAST"] > 0
     # One for each of the two meetings of the cluster, none where slots are given back
     assert together["MEMBAR.ALL.GPU"] - alone["MEMBAR.ALL.GPU"] == 2
 

@@ -50,7 +50,7 @@ def tile_defines(
         "PLAN_THREADS": resources.threads,
         "SKEW": int(part_tokens >= _SKEW_FROM_TOKENS),
         **_end_defines(plan.dtype, activation, bias=bias),
-        **(token_defines(plan) if _is_token_form(plan) else {}),
+        **(token_defines(plan.cluster) if _is_token_form(plan) else {}),
     }
     return {**defines, **(changes or {})}
 

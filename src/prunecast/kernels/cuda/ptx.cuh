@@ -98,6 +98,17 @@ __device__ __forceinline__ void copy_16(u32 to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
+// 16 bytes of row `row` of a matrix through L2; 16 zeros, and nothing read, where the row is negative.
+__device__ __forceinline__ void copy_16_of_row(u32 to, const void* column, int row, int row_bytes) {
+  asm volatile(
+      "{\n.reg .pred none;\n.reg .b64 from;\n"
+      "setp.lt.s32 none, %2, 0;\n"
+      "mad.wide.s32 from, %2, %3, %1;\n"
+      "cp.async.cg.shared.global [%0], [from], 16, none;\n}\n" ::"r"(to),
+      "l"(column), "r"(row), "r"(row_bytes)
+      : "memory");
+}
+
 // A contiguous run, a multiple of 16 bytes, by the copy engine; counts as bytes on `barrier`.
 __device__ __forceinline__ void copy_bulk(u32 to, const void* from, u32 bytes, u32 barrier) {
   asm volatile(
@@ -147,6 +158,27 @@ __device__ __forceinline__ float4 load_past_l1(const float4* from) {
 __device__ __forceinline__ void store_16(void* to, uint4 v) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                : "memory");
+}
+
+// 16 bytes into row `row` of a matrix; nothing where the row is negative or `inside` is false.
+__device__ __forceinline__ void store_16_of_row(void* column, int row, int row_bytes, uint4 v, bool inside) {
+  asm volatile(
+      "{\n.reg .pred some;\n.reg .b64 to;\n"
+      "setp.ge.s32 some, %1, 0;\n"
+      "setp.ne.and.b32 some, %7, 0, some;\n"
+      "mad.wide.s32 to, %1, %2, %0;\n"
+      "@some st.global.v4.b32 [to], {%3, %4, %5, %6};\n}\n" ::"l"(column),
+      "r"(row), "r"(row_bytes), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(static_cast<u32>(inside))
+      : "memory");
+}
+
+__device__ __forceinline__ uint4 load_shared_16(u32 from) {
+  uint4 v;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(from)
+               : "memory");
+  return v;
 }
 
 __device__ __forceinline__ void signal_add(u32* counter) {

@@ -1,9 +1,13 @@
 // The two consumer warpgroups of the token form: wait for a stage, multiply, give the stage before it back,
 // write C.
 //
-// Contract: one step is in the tensor pipe while the next is issued. With SKEW 3 the last step of an item and the
-// first of the next are multiplied in two halves of the rows, so that each half of C is written while the
-// tensor cores work on the other. Items have at least two steps. `retie` as in `tile_consumer.cuh`.
+// Contract: one step is in the tensor pipe while the next is issued. The last step of an item is multiplied in two
+// halves of the rows: the low half of C is written while the tensor cores work on the high one, the high half
+// while they work on the next item. Items have at least two steps.
+//
+// The compiler serialises multiplications, which the build refuses, when instructions of different widths share
+// registers. `change_width` makes them different variables, which it then keeps in the same registers without a
+// move; that needs all multiplications finished, while the other warpgroup keeps the tensor cores at work.
 #pragma once
 #include "tile_tokens_epilogue.cuh"
 #include "tile_tokens_ring.cuh"
@@ -44,6 +48,7 @@ struct Consumer {
 #endif
   }
 
+  // Finishes all multiplications, and gives back what they read.
   __device__ __forceinline__ void change_width(Half& low, Half& high) {
     multiply_wait<0>();
     release();
@@ -89,17 +94,21 @@ __device__ __forceinline__ void multiply_step(u64 tokens, u64 weights, u32 keep,
   multiply_commit();
 }
 
-// A step of 1 to 4 groups of 16 columns, added to the sums. The last group shares its block with the commit.
-template <class... Sums>
-__device__ __forceinline__ void multiply_tail(u64 tokens, u64 weights, int k16, Sums&... sums) {
+// A step of 1 to 4 groups of 16 columns, added to the sums. In the loop every group has a fence of its own, and the last
+// one shares its block with the commit: otherwise the compiler adds fences itself.
+__device__ __forceinline__ void multiply_last_step(u64 tokens, u64 weights, int k16, Half& sums) {
+  if (k16 == 4) {
+    multiply_step(tokens, weights, 1, sums);
+    return;
+  }
   int k = 0;
 #pragma unroll 1
   for (; k < k16 - 1; ++k) {
     multiply_fence();
-    multiply_tokens(sums..., tokens + k * TOKENS_NEXT_K16, weights + k * WEIGHTS_NEXT_K16, 1);
+    multiply_tokens(sums, tokens + k * TOKENS_NEXT_K16, weights + k * WEIGHTS_NEXT_K16, 1);
   }
   multiply_fence();
-  multiply_tokens(sums..., tokens + k * TOKENS_NEXT_K16, weights + k * WEIGHTS_NEXT_K16, 1);
+  multiply_tokens(sums, tokens + k * TOKENS_NEXT_K16, weights + k * WEIGHTS_NEXT_K16, 1);
   multiply_commit();
 }
 
@@ -115,26 +124,21 @@ __device__ __forceinline__ void middle_steps(Consumer& me, int steps, Half& low,
   }
 }
 
-constexpr bool FIRST_IN_HALVES = SKEW & 1, LAST_IN_HALVES = SKEW & 2;
-
-// All steps but the first; afterwards the low sums are complete and the high ones may be under way.
+// All steps but the first; afterwards the low sums are complete and the high ones under way.
 __device__ __forceinline__ void multiply_rest(Consumer& me, int4 item, Half& low, Half& high) {
-  if (FIRST_IN_HALVES) me.change_width(low, high);
   middle_steps(me, steps_of(item), low, high);
   me.wait_full();
-  if (LAST_IN_HALVES) {
-    me.change_width(low, high);
-    multiply_tail(me.tokens(), me.weights(), last_k16(item), low);
-    multiply_tail(me.tokens(), me.weights() + HIGH_OFFSET, last_k16(item), high);
-    me.hold();
-    multiply_wait<1>();
-  } else {
-    multiply_tail(me.tokens(), me.weights(), last_k16(item), low, high);
-    multiply_wait<1>();
-    me.release();
-    me.hold();
-    me.change_width(low, high);
-  }
+  me.change_width(low, high);
+  multiply_last_step(me.tokens(), me.weights(), last_k16(item), low);
+  multiply_last_step(me.tokens(), me.weights() + HIGH_OFFSET, last_k16(item), high);
+  me.hold();
+  multiply_wait<1>();
+}
+
+__device__ __forceinline__ void multiply_first(Consumer& me, Half& low, Half& high) {
+  me.wait_full();
+  multiply_step(me.tokens(), me.weights(), 0, low, high);
+  me.hold();
 }
 
 __device__ __forceinline__ void consume(const TileArgs& args, ItemRange range, u32 base, int thread) {
@@ -142,34 +146,15 @@ __device__ __forceinline__ void consume(const TileArgs& args, ItemRange range, u
   Half low, high;
   int4 item = first_item(args);
   Ending ending = prepare_ending(args, range.begin, item, me.group, me.warp, me.lane);
-  me.wait_full();
-  if (FIRST_IN_HALVES) {
-    multiply_step(me.tokens(), me.weights(), 0, low);
-    multiply_step(me.tokens(), me.weights() + HIGH_OFFSET, 0, high);
-  } else {
-    multiply_step(me.tokens(), me.weights(), 0, low, high);
-  }
-  me.hold();
+  multiply_first(me, low, high);
   for (int i = range.begin + 1; i < range.end; ++i) {
     const int4 next = load_early(args.items + i);
     multiply_rest(me, item, low, high);
     me.settle_half<0>(low, ending);
-    if (FIRST_IN_HALVES) {
-      me.wait_full();
-      multiply_step(me.tokens(), me.weights(), 0, low);
-      me.store_half<0>(ending);
-      if (LAST_IN_HALVES) multiply_wait<1>();
-      me.release();
-      me.settle_half<1>(high, ending);
-      multiply_step(me.tokens(), me.weights() + HIGH_OFFSET, 0, high);
-    } else {
-      me.store_half<0>(ending);
-      if (LAST_IN_HALVES) me.change_width(low, high);
-      me.settle_half<1>(high, ending);
-      me.wait_full();
-      multiply_step(me.tokens(), me.weights(), 0, low, high);
-    }
-    me.hold();
+    me.store_half<0>(ending);
+    me.change_width(low, high);
+    me.settle_half<1>(high, ending);
+    multiply_first(me, low, high);
     me.store_half<1>(ending);
     item = next;
     ending = prepare_ending(args, i, item, me.group, me.warp, me.lane);

@@ -16,6 +16,7 @@
 
 constexpr int PART_QUADS = BLOCK_M / 8;  // groups of 4 registers of a thread
 constexpr int LOADS_AT_ONCE = 8;         // of partial sums, 4 registers each
+constexpr int ROWS_AT_ONCE = 4;          // that a lane takes out of the staging buffer, 4 registers each
 using Half = float[HALF_SUMS];
 
 // What a thread knows about the item it is going to finish.
@@ -77,22 +78,25 @@ __device__ __forceinline__ void stage_rows(u32 staging, const Half& sums, const 
   }
 }
 
-// The rows of this warp in what is staged of half HALF.
+// The rows of this warp in what is staged of half HALF. Loads and stores go in groups without branches: one after
+// the other, each pair waits for shared memory by itself.
 template <int HALF>
 __device__ __forceinline__ void store_rows(const TileArgs& args, u32 staging, const Ending& ending, int warp, int lane) {
   if (ending.action == 1) return;
   const bool inside = ending.token < args.tokens;
   unsigned char* c = args.c + 2ll * ending.token;
+  const u32 from = staging + (warp * 32 + lane / 8) * 128;
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const int place = 4 * i + lane / 8, staged = warp * 32 + place;
-    const int row = __shfl_sync(0xffffffff, ending.rows[HALF], place);
-    uint4 v;
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(staging + staged * 128 + ((lane % 8) ^ (staged % 8)) * 16)
-                 : "memory");
-    if (inside && row >= 0) store_16(c + row * args.c_row_bytes, v);
+  for (int first = 0; first < 32; first += 4 * ROWS_AT_ONCE) {
+    int row[ROWS_AT_ONCE];
+    uint4 v[ROWS_AT_ONCE];
+#pragma unroll
+    for (int i = 0; i < ROWS_AT_ONCE; ++i) {
+      row[i] = __shfl_sync(0xffffffff, ending.rows[HALF], first + 4 * i + lane / 8);
+      v[i] = load_shared_16(from + (first + 4 * i) * 128 + ((lane % 8) ^ ((4 * i + lane / 8) % 8)) * 16);
+    }
+#pragma unroll
+    for (int i = 0; i < ROWS_AT_ONCE; ++i) store_16_of_row(c, row[i], static_cast<int>(args.c_row_bytes), v[i], inside);
   }
 }
 

@@ -5,9 +5,6 @@
 // 2 blocks with the same weights and neighbouring tokens, of which each copies half of the weights for both.
 #pragma once
 
-#ifndef SKEW
-#define SKEW 3  // 1: first step of an item in halves, 2: last step, 3: both
-#endif
 #ifndef PDL
 #define PDL 1
 #endif
@@ -20,8 +17,8 @@
 
 constexpr int WARPGROUP = 128;
 constexpr int THREADS = 3 * WARPGROUP;
-constexpr int PRODUCER_REGISTERS = 40;
-constexpr int CONSUMER_REGISTERS = 232;
+constexpr int PRODUCER_REGISTERS = 56;
+constexpr int CONSUMER_REGISTERS = 224;
 constexpr int CONSUMER_WARPS = 8;
 
 constexpr int WEIGHT_BYTES = BLOCK_M * 128;

@@ -4,7 +4,7 @@
 // walk lists of the same length whose items have the same tile and columns; they share the weights, of which
 // each copies one half for both.
 //
-// Defines: BLOCK_M, BLOCK_N, STAGES; CLUSTER; BF16; SKEW, BIAS, ACTIVATION, PDL, FENCE, GUARD (see the headers);
+// Defines: BLOCK_M, BLOCK_N, STAGES; CLUSTER; BF16; BIAS, ACTIVATION, PDL, FENCE, GUARD (see the headers);
 // PLAN_THREADS, PLAN_SHARED_BYTES: what the plan says, checked.
 #include "tile_tokens_consumer.cuh"
 #include "tile_tokens_producer.cuh"

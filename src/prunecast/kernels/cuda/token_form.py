@@ -24,6 +24,6 @@ def check_cluster(plan: KernelPlan) -> None:
         raise BadInput(f"{plan.kernel}: clusters have 1 or 2 blocks, the plan's have {plan.cluster}")
 
 
-def token_defines(plan: KernelPlan) -> dict[str, int]:
+def token_defines(cluster: int) -> dict[str, int]:
     """Preprocessor names that this form has besides those of every form."""
-    return {"SKEW": 3, "CLUSTER": plan.cluster}
+    return {"CLUSTER": cluster}
