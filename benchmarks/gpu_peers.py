@@ -190,12 +190,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--layers", type=int, default=len(LAYERS), help="how many")
     parser.add_argument("--state", default="burst", help=f"of {', '.join(STATES)}")
     parser.add_argument("--l2", default="cold", help=f"of {', '.join(L2)}")
     options = parser.parse_args()
     entries: list[dict[str, Any]] = []
     stream = cp.cuda.Stream(non_blocking=True)
-    for layer in LAYERS:
+    for layer in LAYERS[: options.layers]:
         with stream:
             entries += _time_layer(layer, stream, options)
         stream.synchronize()

@@ -3,9 +3,9 @@
 import numpy as np
 from numba import njit
 
+__all__ = ["count_dense", "write_records"]
+
 GROUP_ROWS = 16
-VALUES_PER_COLUMN = 16
-"""Values of a dense column: one for each row of the group."""
 
 
 @njit(cache=True)
