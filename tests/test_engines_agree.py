@@ -42,7 +42,7 @@ def plan_for(kernel: str, gpu: GpuSpec) -> KernelPlan:
     """A small plan of the kernel, uneven where the kernel allows it."""
     if kernel == "dense":
         return PLANNERS[kernel](M, K, N, "fp16", gpu)
-    if kernel in ("2:4", "csr"):
+    if kernel in ("2:4", "csr", "balanced"):
         return PLANNERS[kernel](element_map(two_of_four=kernel == "2:4"), N, "fp16", gpu)
     height = 64 if kernel == "block-sparse" else 128
     return PLANNERS[kernel](tile_map(M, K, height, 0.4, ramp=kernel != "block-sparse"), N, "fp16", gpu)

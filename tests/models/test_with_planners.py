@@ -36,7 +36,7 @@ def tiles_of(kept, k=K, height=128):
 def plan_of(kernel, gpu, n=N, density=0.25):
     if kernel == "dense":
         return PLANNERS[kernel](M, K, n, "fp16", gpu)
-    if kernel == "csr":
+    if kernel in ("csr", "balanced"):
         mask = np.random.default_rng(3).random((M, K)) < density
         return PLANNERS[kernel](element_map_from_mask(mask, "unstructured"), n, "fp16", gpu)
     if kernel == "2:4":

@@ -24,6 +24,7 @@ LAYOUTS = {
     "block-sparse": (TILES,),
     "2:4": (two_of_four(M, K),),
     "csr": (elements_of_density(M, K, 0.1),),
+    "balanced": (elements_of_density(M, K, 0.1),),
 }
 
 

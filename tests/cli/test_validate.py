@@ -1,0 +1,102 @@
+import json
+
+import pytest
+
+from prunecast.validation.case import Case
+from prunecast.validation.records import Measurement, RunHeader, RunWriter
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def record(tmp_path):
+    header = RunHeader(
+        gpu="h200-sxm",
+        suite="tiny",
+        suite_fingerprint="0" * 16,
+        date="2026-11-20T00:00:00+00:00",
+        device={"name": "x"},
+        versions={"commit": "c"},
+        protocol={},
+    )
+    case = Case(
+        name="c",
+        m=256,
+        k=256,
+        n=128,
+        dtype="fp16",
+        pattern="tile-wise:128",
+        sparsity=0.5,
+        kernels=("stspmm",),
+        use="judge",
+    )
+    writer = RunWriter(tmp_path / "run.jsonl", header)
+    writer.add(Measurement(case=case, kernel="stspmm", seconds=3e-6, spread=0.01, clock_mhz=1800.0))
+    writer.close()
+    return str(tmp_path / "run.jsonl")
+
+
+def test_replay_prints_errors_by_family(run, record):
+    code, out, _ = run("validate", "--replay", record, "--engine", "model")
+    assert code == 0
+    assert "stspmm  burst  model   judge" in out
+
+
+def test_json_holds_rows_and_families(run, record):
+    code, out, _ = run("validate", "--replay", record, "--engine", "model", "--json")
+    assert code == 0
+    document = json.loads(out)
+    (row,) = document["rows"]
+    assert {"measured_seconds", "predicted_seconds", "spread", "clock_mhz"} <= set(row)
+    assert row["measured_seconds"] == 3e-6
+    (family,) = document["families"]
+    assert {"kernel", "mape", "p90", "bias", "spearman"} <= set(family)
+
+
+def test_report_and_intervals_are_written(run, record, tmp_path):
+    code, _, _ = run(
+        "validate",
+        "--replay",
+        record,
+        "--engine",
+        "model",
+        "--report",
+        "page.md",
+        "--intervals",
+        "table.toml",
+    )
+    assert code == 0
+    assert "# Predicted against measured" in (tmp_path / "page.md").read_text()
+    assert "schema = 1" in (tmp_path / "table.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--replay", "none.jsonl"), "none.jsonl: wanted a record"),
+        (("--engine", "guess"), "engine must be both"),
+        (("--part", "two"), "part must be I/N"),
+        (("--replay", "a", "--record", "b"), "measures nothing"),
+    ],
+)
+def test_bad_input_is_one_line(run, arguments, named):
+    code, _, error = run("validate", *arguments)
+    assert code == 2
+    assert named in error
+    assert error.count("\n") == 1
+
+
+def test_calibrate_writes_a_spec_from_raw_numbers(run, tmp_path):
+    raw = {"latency": {"shared_cycles": 24.0, "l1_cycles": 40.0}}
+    document = {"schema": 1, "date": "2026-11-20", "driver": "580", "commit": "c", "raw": raw}
+    (tmp_path / "raw.json").write_text(json.dumps(document))
+    code, out, _ = run("calibrate", "mine.toml", "--raw", "raw.json", "--json")
+    assert code == 0
+    assert {row["quantity"]: row["value"] for row in json.loads(out)["quantities"]}["l1_latency_cycles"] == 40
+    assert run("gpus", "mine.toml")[0] == 0
+    code, _, error = run("calibrate", "mine.toml", "--raw", "raw.json")
+    assert code == 2
+    assert "exists" in error
