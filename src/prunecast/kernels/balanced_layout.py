@@ -75,7 +75,7 @@ def balanced_layout(elements: ElementMap, window: int, rest: int) -> BalancedLay
 
 
 def choose_rest(elements: ElementMap, window: int) -> int:
-    """The largest rest, which packs tightest, that costs hardly more than the cheapest on a sample of groups."""
+    """The largest of the rests that cost about the least on a sample of groups: it packs tightest."""
     sample = _sampled(elements)
     clocks = {rest: _clocks(balanced_layout(sample, window, rest)) for rest in RESTS}
     return max(rest for rest in RESTS if clocks[rest] <= 1.02 * min(clocks.values()))
