@@ -47,7 +47,7 @@ def test_all_multiplications_are_sparse_and_take_all_tokens(form: tuple[int, int
     multiplications = {name: count for name, count in found.items() if "GMMA" in name}
     expected = {256: 2 * (2 * (3 + 1 + 1)) * 2, 128: 2 * (3 + 2)}[form[0]]
     assert multiplications == {f"HGMMA.SP.64x{form[1]}x32.F32": expected}
-    assert found["LDL"] == found["STL"] == 0
+    assert not [name for name in found if name.startswith(("LDL", "STL"))]
 
 
 def test_the_plan_of_a_tile_map_with_2_of_4_inside_runs_on_it() -> None:
