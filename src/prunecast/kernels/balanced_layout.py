@@ -25,7 +25,7 @@ __all__ = [
 
 GROUP_ROWS = 16
 LANES = 32
-RESTS = (0, 2, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32)
+RESTS = (0, 2, 4, 6, 8, 10, 12, 16)
 """Elements of a row in a window that may lie outside the dense columns; an even number."""
 DENSE_CLOCKS = 13.2
 """Of shared memory, for a dense column of 16 rows and 64 tokens, measured on an H200 (2026-11-20). It reads 8

@@ -147,22 +147,34 @@ def test_the_module_is_the_linear_layer(layout):
     torch = pytest.importorskip("torch")
     from prunecast.torch import TileSparseLinear
 
-    linear = torch.nn.Linear(K, M, dtype=torch.float16, device="cuda").eval()
-    kept = dense_tile_map(M, K, 128)
+    linear = torch.nn.Linear(4096, 4096, dtype=torch.float16, device="cuda").eval()
+    kept = dense_tile_map(4096, 4096, 128)
     module = TileSparseLinear.from_linear(linear, kept, gpu=H200, max_tokens=300, layout=layout)
     with torch.no_grad():
-        for shape in ((1, K), (2, 33, K), (300, K)):
+        for shape in ((1, 4096), (2, 33, 4096), (300, 4096)):
             x = torch.randn(shape, dtype=torch.float16, device="cuda")
             wanted = linear(x)
             if layout == "tokens_first":
                 y = module(x)
             else:
-                y = module(x.reshape(-1, K).t().contiguous()).t().reshape(wanted.shape)
+                y = module(x.reshape(-1, 4096).t().contiguous()).t().reshape(wanted.shape)
             assert y.shape == wanted.shape
             assert (y - wanted).abs().max() < 4e-3 * wanted.abs().max()
-        chain = (
-            module(torch.relu(torch.randn(K, 64, dtype=torch.float16, device="cuda").t()))
-            if layout == "tokens_first"
-            else None
-        )
-        assert chain is None or chain.stride() == (1, 64)
+
+
+def test_a_chain_of_modules_copies_nothing():
+    """What one gives is a view of features-first memory, which relu keeps and the next takes as it is."""
+    torch = pytest.importorskip("torch")
+    from prunecast.torch import TileSparseLinear
+
+    linear = torch.nn.Linear(4096, 4096, dtype=torch.float16, device="cuda").eval()
+    module = TileSparseLinear.from_linear(linear, dense_tile_map(4096, 4096, 128), gpu=H200, max_tokens=64)
+    with torch.no_grad():
+        hidden = torch.relu(module(torch.randn(64, 4096, dtype=torch.float16, device="cuda")))
+        assert hidden.stride() == (1, 64)
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_stats()["allocation.all.allocated"]
+        y = module(hidden)
+        assert torch.cuda.memory_stats()["allocation.all.allocated"] - before == 1  # C alone
+        wanted = linear(hidden)
+        assert (y - wanted).abs().max() < 4e-3 * wanted.abs().max()
