@@ -20,9 +20,9 @@ __all__ = ["cluster_size", "spread_over_clusters"]
 CLUSTERED_SHAPE = (256, 128)
 """The form of the tile kernel that runs in clusters."""
 FEWEST_STEPS = 12
-"""Mean k-steps of a tile from which a cluster pays: 1 to 5 % from there on, a loss of up to 6 % below: its
+"""Mean k-steps of a tile from which a cluster pays: 0 to 4 % from there on; below it loses up to 6 %, for its
 blocks wait for each other at every end of an item. Measured on an H200, 2026-11-20
-(`docs/decisions/0003-token-form-notebook.md`)."""
+(`benchmarks/measured/h200-sxm-token-form-2026-11-20.json`)."""
 
 
 def cluster_size(variant: TileVariant, tiles: TileMap, n: int) -> int:
