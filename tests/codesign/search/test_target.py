@@ -135,6 +135,6 @@ def test_no_target_at_all_is_refused() -> None:
 
 
 def test_equal_tiles_keep_what_they_say() -> None:
-    tiles = equal_tile_map(300, 512, kept=96, height=128)
+    tiles = equal_tile_map(np.random.default_rng(0).random((3, 512)), 300, kept=96, height=128)
     assert tiles.kept_per_tile.tolist() == [96, 96, 96]
     assert tiles.rows_per_tile.tolist() == [128, 128, 44]

@@ -1,13 +1,16 @@
 """What there is to choose from for one layer: densities of ATP in three tile heights, 2:4, TVW, and dense.
 
-Tiles are offered with equal counts: their retained importance at every count follows from one sort of column
-sums, and their time from shape and count alone. The pruner that is run in the end moves columns between tiles
-and so retains a little more in about the same time.
+Tiles are offered in three degrees of balance, from counts within 3 % of their mean to counts of any size.
+What they retain at every count follows from one sort of column sums. Their time is first taken from shape and
+mean count alone, as if they were even, since splitting evens them out; what a layer has really been planned
+to take then corrects it.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from prunecast.codesign.plans import plan_pruned
 from prunecast.codesign.search.option_times import OptionTimes
@@ -18,11 +21,29 @@ from prunecast.patterns.importance import ImportanceArray
 
 __all__ = ["HEIGHTS", "layer_options"]
 
+FloatArray = npt.NDArray[np.float64]
+
 HEIGHTS = (64, 128, 256)
 QUANTUM = 16
 COUNTS = 48
 """Counts of columns on a menu, about; a step is then 2 % of K."""
-NESTED_SPARSITIES = (0.5, 0.625, 0.75, 0.8125, 0.875, 0.9375)
+NESTED_SPARSITIES = (0.625, 0.75, 0.875)
+
+
+class Interval(NamedTuple):
+    """How far the counts of tiles may lie from their mean."""
+
+    suffix: str
+    """Of the pattern string."""
+    low: float
+    high: float
+
+
+UNEVEN = (
+    Interval("", 1.0, 1.0),
+    Interval("x16x75-125", 0.75, 1.25),
+    Interval("x16x0-inf", 0.0, float("inf")),
+)
 MOST_NESTED_WEIGHTS = 2**23
 """Layers above this are not offered TVW, whose retained importance needs a pruning for every sparsity."""
 
@@ -62,20 +83,37 @@ def _tile_options(importance: ImportanceArray, tokens: int, times: OptionTimes) 
     m, k = importance.shape
     step = max(QUANTUM, round(k / COUNTS / QUANTUM) * QUANTUM)
     lowest = np.add.reduceat(importance, np.arange(0, m, HEIGHTS[0]), axis=0, dtype=np.float64)
-    for height in HEIGHTS:
-        if height > m:
-            continue
+    for height in (height for height in HEIGHTS if height <= m):
         sums = np.add.reduceat(lowest, np.arange(0, lowest.shape[0], height // HEIGHTS[0]), axis=0)
-        retained = np.cumsum(-np.sort(-sums, axis=1), axis=1).sum(axis=0)
-        for kept in range(step, k, step):
-            yield Option(
-                pattern=f"atp:{height}",
-                sparsity=1.0 - kept / k,
-                kernel="stspmm",
-                seconds=times.tiles(m, k, tokens, kept=kept, height=height),
-                importance=float(retained[kept - 1]),
-                kept=m * kept,
-            )
+        ranked = -np.sort(-sums, axis=1)
+        counts = range(step, k, step)
+        equal_s = [times.tiles(m, k, tokens, kept=kept, height=height) for kept in counts]
+        for interval in UNEVEN:
+            for kept in counts if interval.high == 1.0 else _finer(counts, k):
+                yield Option(
+                    pattern=f"atp:{height}{interval.suffix}",
+                    sparsity=1.0 - kept / k,
+                    kernel="stspmm",
+                    seconds=float(np.interp(kept, counts, equal_s)),
+                    importance=_retained(ranked, kept, interval),
+                    kept=m * kept,
+                )
+
+
+def _finer(counts: range, k: int) -> list[int]:
+    """Mean counts of uneven tiles lie between quanta too; where few columns stay, a quantum is much."""
+    between = [kept - counts.step + part * counts.step // 4 for kept in counts for part in (1, 2, 3)]
+    return sorted([*counts, *(kept for kept in between if counts[0] < kept < k // 4)])
+
+
+def _retained(ranked: FloatArray, kept: int, interval: Interval) -> float:
+    """Of column sums (tiles, K), highest first: the best `kept` a tile on average, within the interval."""
+    tiles, k = ranked.shape
+    low, high = int(interval.low * kept), int(min(interval.high * kept, k))
+    free = tiles * (kept - low)
+    between = ranked[:, low:high].ravel()
+    best = between if free >= between.size else -np.partition(-between, free)[:free]
+    return float(ranked[:, :low].sum() + best.sum())
 
 
 def _pruned_options(

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from prunecast.codesign.search.option_times import OptionTimes
 from prunecast.codesign.search.options import Option, menu_of
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
+from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
 
 __all__ = ["FAMILIES", "ModelSearch", "Tried"]
@@ -79,7 +81,7 @@ class ModelSearch:
             raise BadInput(
                 f"a cap names {unknown[0]!r}, which is not among the {len(self.layers.shapes)} layers"
             )
-        times = OptionTimes(engine=self.quick, dtype=self.dtype)
+        times = OptionTimes(engine=self.quick, dtype=self.dtype, typical=self._typical())
 
         def make(name: str) -> tuple[Option, ...]:
             importance = self.layers.importance(name)
@@ -94,11 +96,11 @@ class ModelSearch:
         for name, (m, k) in self.layers.shapes.items():
             self._fixed[name] = exact.dense(m, k, self.layers.tokens[name])
 
-    def menus(self, scales: Mapping[str, float]) -> list[Menu]:
-        """Menus with the engine's dense times, and closed-form ones times layer -> `scales`, where seen."""
+    def menus(self, scales: Mapping[str, Mapping[str, float]]) -> list[Menu]:
+        """Menus with the engine's dense times; others times layer -> pattern -> `scales`, where seen."""
         found = []
         for name, options in self.options.items():
-            menu = menu_of(options, scales.get(name, 1.0))
+            menu = menu_of(options, scales.get(name, {}))
             menu.seconds[0] = self._fixed[name]
             found.append(menu)
         return found
@@ -149,6 +151,13 @@ class ModelSearch:
         )
         retained = float(importance.sum(where=mask, dtype=np.float64))
         return Tried(self.engine.run(plan).seconds, retained, int(np.count_nonzero(mask)))
+
+    def _typical(self) -> dict[tuple[int, int], Callable[[], ImportanceArray]]:
+        """The first layer of each shape."""
+        first: dict[tuple[int, int], str] = {}
+        for name, shape in self.layers.shapes.items():
+            first.setdefault(shape, name)
+        return {shape: partial(self.layers.importance, name) for shape, name in first.items()}
 
     def _for_all(
         self, stage: str, work: Callable[[str], _Result], names: Iterable[str]

@@ -1,41 +1,57 @@
 """The times of options that depend on shape and kept columns alone, computed once for all layers alike."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from prunecast.codesign.engines import Engine
 from prunecast.kernels import PLANNERS
 from prunecast.patterns import TileMap
+from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import frozen_int32
 
 __all__ = ["OptionTimes", "equal_tile_map"]
 
+FloatArray = npt.NDArray[np.float64]
 
-def equal_tile_map(m: int, k: int, *, kept: int, height: int) -> TileMap:
-    """Tiles of `height` rows that keep `kept` columns each, drawn with a fixed seed."""
-    rng = np.random.default_rng(0)
+
+def equal_tile_map(sums: FloatArray, m: int, *, kept: int, height: int) -> TileMap:
+    """Tiles of `height` of m rows that keep their best `kept` columns each, by column sums (tiles, K)."""
     row_start = np.append(np.arange(0, m, height), m)
-    tiles = row_start.size - 1
-    ranked = np.argpartition(rng.random((tiles, k), np.float32), min(kept, k - 1), axis=1)[:, :kept]
+    tiles, k = sums.shape
+    best = np.argsort(-sums, axis=1, kind="stable")[:, :kept]
     return TileMap(
         m=m,
         k=k,
         row_start=frozen_int32(row_start),
         row_index=np.arange(m, dtype=np.int32),
         column_start=frozen_int32(np.arange(tiles + 1) * kept),
-        column_index=frozen_int32(np.sort(ranked, axis=1).ravel()),
+        column_index=frozen_int32(np.sort(best, axis=1).ravel()),
         pattern=f"atp:{height}",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OptionTimes:
-    """Seconds of dense layers and of tiles with equal counts, for one engine, dtype and number of tokens."""
+    """Seconds of dense layers and of tiles with equal counts, for one engine and dtype.
+
+    Layers of one shape are supposed to take what the first of them takes: which columns their tiles have in
+    common, which decides how often rows of B are read, is alike in the layers of a model.
+
+    Parameters
+    ----------
+    engine : predicts
+    dtype : of A, B and C
+    typical : (M, K) -> importance (M, K) of the layer that stands for all of that shape
+    """
 
     engine: Engine
     dtype: str
+    typical: Mapping[tuple[int, int], Callable[[], ImportanceArray]] = field(default_factory=dict)
     _known: dict[tuple[int, ...], float] = field(default_factory=dict, init=False, repr=False)
+    _sums_of: dict[tuple[int, int, int], FloatArray] = field(default_factory=dict, init=False, repr=False)
 
     def dense(self, m: int, k: int, n: int) -> float:
         """Seconds of the dense kernel."""
@@ -50,7 +66,14 @@ class OptionTimes:
         """Seconds of `stspmm` on equal tiles."""
         key = (m, k, n, kept, height)
         if key not in self._known:
-            equal = equal_tile_map(m, k, kept=kept, height=height)
+            equal = equal_tile_map(self._sums(m, k, height), m, kept=kept, height=height)
             plan = PLANNERS["stspmm"](equal, n, self.dtype, self.engine.gpu)
             self._known[key] = self.engine.run(plan).seconds
         return self._known[key]
+
+    def _sums(self, m: int, k: int, height: int) -> FloatArray:
+        key = (m, k, height)
+        if key not in self._sums_of:
+            starts = np.arange(0, m, height)
+            self._sums_of[key] = np.add.reduceat(self.typical[m, k](), starts, axis=0, dtype=np.float64)
+        return self._sums_of[key]

@@ -1,6 +1,6 @@
 """`Option`: one way to run a layer; `menu_of` makes the numbers that allocation works on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,9 +32,9 @@ class Option:
     kept: int
 
 
-def menu_of(options: Sequence[Option], scale: float = 1.0) -> Menu:
-    """The options as arrays; times of pruned ones are multiplied with `scale`."""
-    factors = np.array([1.0 if option.pattern == "dense" else scale for option in options])
+def menu_of(options: Sequence[Option], scales: Mapping[str, float]) -> Menu:
+    """The options as arrays; times are multiplied with pattern -> `scales`, 1 where there is none."""
+    factors = np.array([scales.get(option.pattern, 1.0) for option in options])
     return Menu(
         np.array([option.seconds for option in options]) * factors,
         np.array([option.importance for option in options], dtype=np.float64),

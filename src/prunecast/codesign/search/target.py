@@ -22,9 +22,11 @@ from prunecast.errors import BadInput
 
 __all__ = ["ChosenLayer", "FrontPoint", "TargetResult", "prune_to_targets"]
 
-CLOSE_ENOUGH = 0.02
+CLOSE_ENOUGH = 0.004
 """A result this far below the target, or less, ends the rounds."""
 ROUNDS = 6
+FEWEST_ROUNDS = 3
+"""The first choice rests on typical times, later ones on those of the layers themselves."""
 FRONT_SHARES = np.round(np.arange(0.25, 1.0001, 0.05), 2)
 """Times of the Pareto front, as shares of the dense model's."""
 
@@ -125,16 +127,19 @@ def prune_to_targets(search: ModelSearch, targets: Targets) -> TargetResult:
 
 
 def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
-    scales: dict[str, float] = {}
+    scales: dict[str, dict[str, float]] = {name: {} for name in search.options}
     aim, found = most_s, []
     for _ in range(ROUNDS):
         choice = _choose(search, scales, aim, most_kept)
         round_ = _tried(search, choice)
         found.append(round_)
-        if (1.0 - CLOSE_ENOUGH) * most_s <= round_.seconds <= most_s or _all_dense(search, choice):
+        close = (1.0 - CLOSE_ENOUGH) * most_s <= round_.seconds <= most_s
+        if _all_dense(search, choice) or (close and len(found) >= FEWEST_ROUNDS) or math.isinf(most_s):
             break
-        scales.update(_seen_scales(search, round_))
-        aim *= min(most_s / round_.seconds, 1.0) if round_.seconds > most_s and len(found) > 2 else 1.0
+        for name, seen in _seen_scales(search, round_).items():
+            scales[name].update(seen)
+        if len(found) > 2 and round_.seconds > most_s:
+            aim *= most_s / round_.seconds
     fitting = [r for r in found if r.seconds <= most_s and r.kept <= most_kept * (1.0 + 1e-9)]
     if not fitting:
         least = min(found, key=lambda r: r.seconds)
@@ -147,7 +152,7 @@ def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
 
 def _choose(
     search: ModelSearch,
-    scales: Mapping[str, float],
+    scales: Mapping[str, Mapping[str, float]],
     aim_s: float,
     most_kept: float,
 ) -> dict[str, int]:
@@ -188,12 +193,13 @@ def _all_dense(search: ModelSearch, choice: Mapping[str, int]) -> bool:
     return not _sparse(search, choice)
 
 
-def _seen_scales(search: ModelSearch, round_: _Round) -> dict[str, float]:
-    """Seconds seen over those of the menu, for the layers that were pruned."""
-    return {
-        name: round_.tried[name].seconds / search.options[name][round_.choice[name]].seconds
-        for name in _sparse(search, round_.choice)
-    }
+def _seen_scales(search: ModelSearch, round_: _Round) -> dict[str, dict[str, float]]:
+    """Layer -> pattern -> seconds seen over those of the menu, for the layers that were pruned."""
+    found = {}
+    for name in _sparse(search, round_.choice):
+        option = search.options[name][round_.choice[name]]
+        found[name] = {option.pattern: round_.tried[name].seconds / option.seconds}
+    return found
 
 
 def _result(search: ModelSearch, best: _Round, dense_s: float) -> TargetResult:
@@ -230,7 +236,9 @@ def _chosen(search: ModelSearch, name: str, best: _Round) -> ChosenLayer:
     )
 
 
-def _front(search: ModelSearch, scales: Mapping[str, float], dense_s: float) -> tuple[FrontPoint, ...]:
+def _front(
+    search: ModelSearch, scales: Mapping[str, Mapping[str, float]], dense_s: float
+) -> tuple[FrontPoint, ...]:
     """Allocations for a row of times; those below the floor are left out."""
     menus = search.menus(scales)
     others = search.total(dict.fromkeys(search.options, 0.0), frozenset(search.options))
