@@ -6,12 +6,14 @@ import pytest
 from prunecast.codesign import Engine
 from prunecast.codesign.graph import load_workload
 from prunecast.codesign.search.layer_sets import LayerSet, layers_of_file, layers_of_workload
+from prunecast.codesign.search.menus import layer_options
 from prunecast.codesign.search.model_search import ModelSearch
-from prunecast.codesign.search.option_times import equal_tile_map
+from prunecast.codesign.search.option_times import OptionTimes, equal_tile_map
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.codesign.search.targets import Targets, parse_latency
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
+from prunecast.patterns import parse_pattern
 
 GPU = load_gpu("h200-sxm")
 TOKENS = 8192
@@ -138,3 +140,16 @@ def test_equal_tiles_keep_what_they_say() -> None:
     tiles = equal_tile_map(np.random.default_rng(0).random((3, 512)), 300, kept=96, height=128)
     assert tiles.kept_per_tile.tolist() == [96, 96, 96]
     assert tiles.rows_per_tile.tolist() == [128, 128, 44]
+
+
+def test_two_of_four_retains_what_the_pattern_keeps() -> None:
+    importance = np.random.default_rng(1).random((16, 30)).astype(np.float32)
+    mask = parse_pattern("2:4").prune({"layer": importance})["layer"]
+    options = layer_options(importance, 256, times_of(importance), families=("2:4",))
+    assert options[1].importance == pytest.approx(float(importance.sum(where=mask)), rel=1e-6)
+    assert options[1].kept == mask.sum()
+
+
+def times_of(importance: np.ndarray) -> OptionTimes:
+    model = Engine(name="model", gpu=GPU)
+    return OptionTimes(engine=model, dtype="fp16", typical={importance.shape: lambda: importance})

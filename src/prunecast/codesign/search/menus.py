@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.codesign.plans import plan_pruned
-from prunecast.codesign.search.option_times import OptionTimes
+from prunecast.codesign.search.option_times import OptionTimes, row_group_sums
 from prunecast.codesign.search.options import Option
 from prunecast.errors import BadInput
 from prunecast.patterns import density, parse_pattern
@@ -73,7 +73,7 @@ def layer_options(
     if "atp" in families:
         found += _tile_options(importance, tokens, times)
     if "2:4" in families:
-        found += _pruned_options(importance, tokens, times, "2:4", [None])
+        found += _two_of_four(importance, tokens, times)
     if "tvw" in families and importance.size <= MOST_NESTED_WEIGHTS:
         found += _pruned_options(importance, tokens, times, "tvw:128", NESTED_SPARSITIES)
     return tuple(found)
@@ -82,7 +82,7 @@ def layer_options(
 def _tile_options(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Option]:
     m, k = importance.shape
     step = max(QUANTUM, round(k / COUNTS / QUANTUM) * QUANTUM)
-    lowest = np.add.reduceat(importance, np.arange(0, m, HEIGHTS[0]), axis=0, dtype=np.float64)
+    lowest = row_group_sums(importance, HEIGHTS[0])
     for height in (height for height in HEIGHTS if height <= m):
         sums = np.add.reduceat(lowest, np.arange(0, lowest.shape[0], height // HEIGHTS[0]), axis=0)
         ranked = -np.sort(-sums, axis=1)
@@ -98,6 +98,37 @@ def _tile_options(importance: ImportanceArray, tokens: int, times: OptionTimes) 
                     importance=_retained(ranked, kept, interval),
                     kept=m * kept,
                 )
+
+
+def _two_of_four(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Option]:
+    m, k = importance.shape
+    seconds = times.two_of_four(m, k, tokens)
+    if seconds is not None:
+        yield Option(
+            pattern="2:4",
+            sparsity=None,
+            kernel="2:4",
+            seconds=seconds,
+            importance=_best_two_of_four(importance),
+            kept=m * (2 * (k // 4) + _half(k % 4)),
+        )
+
+
+def _best_two_of_four(importance: ImportanceArray) -> float:
+    """What 2:4 retains, by comparisons of whole columns: a tenth of the time of sorting every four."""
+    whole = importance.shape[1] // 4 * 4
+    a, b, c, d = (importance[:, place:whole:4] for place in range(4))
+    high, low = np.maximum(a, b), np.minimum(a, b)
+    high2, low2 = np.maximum(c, d), np.minimum(c, d)
+    second = np.maximum(np.minimum(high, high2), np.where(high >= high2, low, low2))
+    rest = -np.sort(-importance[:, whole:], axis=1)[:, : _half(importance.shape[1] % 4)]
+    parts = (np.maximum(high, high2), second, rest)
+    return float(sum(part.sum(dtype=np.float64) for part in parts))
+
+
+def _half(columns: int) -> int:
+    """What a last group of fewer than four keeps: its share, rounded up."""
+    return -(-columns // 2)
 
 
 def _finer(counts: range, k: int) -> list[int]:

@@ -89,6 +89,8 @@ class ModelSearch:
             most = self.caps.get(name, self.most_sparsity) + 1e-9
             return tuple(option for option in offered if 1.0 - option.kept / importance.size <= most)
 
+        for name in {self.layers.shapes[name]: name for name in reversed(self.layers.shapes)}.values():
+            make(name)  # fills the times of the shape, which two threads would otherwise both compute
         self.options.update(self._for_all("menus", make, self.layers.shapes))
         exact = OptionTimes(engine=self.engine, dtype=self.dtype)
         for name, (m, k, n) in fixed_names(self.layers).items():

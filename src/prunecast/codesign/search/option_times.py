@@ -1,5 +1,6 @@
 """The times of options that depend on shape and kept columns alone, computed once for all layers alike."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -7,12 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.codesign.engines import Engine
+from prunecast.codesign.plans import plan_pruned
+from prunecast.errors import BadInput
 from prunecast.kernels import PLANNERS
-from prunecast.patterns import TileMap
+from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import frozen_int32
 
-__all__ = ["OptionTimes", "equal_tile_map"]
+__all__ = ["OptionTimes", "equal_tile_map", "row_group_sums"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -71,9 +74,38 @@ class OptionTimes:
             self._known[key] = self.engine.run(plan).seconds
         return self._known[key]
 
+    def two_of_four(self, m: int, k: int, n: int) -> float | None:
+        """Seconds of the whole matrix as 2:4; None where the GPU or the shape cannot have it."""
+        key = (m, k, n, 2, 4)
+        if key not in self._known:
+            self._known[key] = self._two_of_four(m, k, n)
+        seconds = self._known[key]
+        return None if math.isinf(seconds) else seconds
+
+    def _two_of_four(self, m: int, k: int, n: int) -> float:
+        pattern = parse_pattern("2:4")
+        try:
+            kept = pattern.map(pattern.prune({"layer": self.typical[m, k]()}, None)["layer"])
+            plan = plan_pruned("2:4", kept, n=n, dtype=self.dtype, gpu=self.engine.gpu)
+            return self.engine.run(plan).seconds
+        except BadInput:
+            return math.inf
+
     def _sums(self, m: int, k: int, height: int) -> FloatArray:
         key = (m, k, height)
         if key not in self._sums_of:
-            starts = np.arange(0, m, height)
-            self._sums_of[key] = np.add.reduceat(self.typical[m, k](), starts, axis=0, dtype=np.float64)
+            self._sums_of[key] = row_group_sums(self.typical[m, k](), height)
         return self._sums_of[key]
+
+
+def row_group_sums(importance: ImportanceArray, height: int) -> FloatArray:
+    """(groups, K) float64: sums over each `height` rows, the last group possibly fewer.
+
+    Added up in the type of the importance: 64 numbers of float32 lose nothing that decides anything here.
+    """
+    m, k = importance.shape
+    whole = m // height
+    sums = np.empty((-(-m // height), k))
+    sums[:whole] = importance[: whole * height].reshape(whole, height, k).sum(axis=1)
+    sums[whole:] = importance[whole * height :].sum(axis=0)
+    return sums

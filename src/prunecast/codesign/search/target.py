@@ -27,6 +27,8 @@ CLOSE_ENOUGH = 0.004
 ROUNDS = 6
 FEWEST_ROUNDS = 3
 """The first choice rests on typical times, later ones on those of the layers themselves."""
+MOST_REFINED_WEIGHTS = 2**29
+"""Larger models are done with the first choice that meets the target: a round prunes billions of weights."""
 FRONT_SHARES = np.round(np.arange(0.25, 1.0001, 0.05), 2)
 """Times of the Pareto front, as shares of the dense model's."""
 
@@ -128,13 +130,15 @@ def prune_to_targets(search: ModelSearch, targets: Targets) -> TargetResult:
 
 def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
     scales: dict[str, dict[str, float]] = {name: {} for name in search.options}
+    weights = sum(m * k for m, k in search.layers.shapes.values())
+    fewest = FEWEST_ROUNDS if weights <= MOST_REFINED_WEIGHTS else 1
     aim, found = most_s, []
     for _ in range(ROUNDS):
         choice = _choose(search, scales, aim, most_kept)
         round_ = _tried(search, choice)
         found.append(round_)
         close = (1.0 - CLOSE_ENOUGH) * most_s <= round_.seconds <= most_s
-        if _all_dense(search, choice) or (close and len(found) >= FEWEST_ROUNDS) or math.isinf(most_s):
+        if _all_dense(search, choice) or (close and len(found) >= fewest) or math.isinf(most_s):
             break
         for name, seen in _seen_scales(search, round_).items():
             scales[name].update(seen)
