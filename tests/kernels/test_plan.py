@@ -13,7 +13,7 @@ from tests.toy_gpu import toy_gpu
 
 
 def plan(split: int | None = 2, assignment: str = "dynamic") -> KernelPlan:
-    """Two low tiles, which only the 32 x 256 block suits; the list begins with part 1 of the first tile."""
+    """Two low tiles, which the lowest block suits; the list begins with part 1 of the first tile."""
     tiles = tiles_keeping([256, 100], height=16, k=300)
     return plan_stspmm(tiles, 70, "fp16", toy_gpu(), split=split, assignment=assignment)
 
@@ -63,7 +63,7 @@ def test_a_part_behind_an_owner_is_refused():
 
 def test_a_tile_taller_than_the_block_is_refused():
     good = plan()
-    with pytest.raises(PlanDoesNotFit, match="an item of 16 x 70 exceeds the block's 8 x 256"):
+    with pytest.raises(PlanDoesNotFit, match="an item of 16 x 70 exceeds the block's 8 x 128"):
         replace(good, shape=good.shape._replace(block_m=8))
 
 

@@ -139,7 +139,8 @@ def test_stspmm_evens_out_what_tile_wise_does_not():
         split: block_steps(plan_stspmm(tiles, 256, "fp16", gpu, split=split)) for split in ("auto", None)
     }
     assert max(steps[None]) == 125
-    assert max(steps["auto"]) < 0.5 * max(steps[None])
+    assert max(steps["auto"]) < 0.8 * max(steps[None])
+    assert max(steps["auto"]) <= 1.02 * np.mean(steps["auto"])
 
 
 def block_steps(plan: KernelPlan) -> list[int]:

@@ -9,6 +9,8 @@ One tile of C per block, kept columns in k-steps through a ring of slots in shar
 Our own kernels have wgmma on sm_90 alone; later GPUs dropped it and run them as `mma`.
 """
 
+from collections.abc import Sequence
+
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
@@ -17,7 +19,10 @@ from prunecast.kernels.shapes_wgmma import pair_variants, wgmma_variants
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
 from prunecast.kernels.tile_variant import TileVariant
 
-__all__ = ["dense_variants", "sparse_variants", "tile_variants"]
+__all__ = ["OWN_WGMMA_SHAPES", "dense_variants", "sparse_variants", "tile_variants"]
+
+OWN_WGMMA_SHAPES = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128), (256, 128))
+"""block_m x block_n of which a compiled kernel exists (`kernels/cuda`); the vendor's library has more."""
 
 
 def tile_variants(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileVariant, ...]:
@@ -29,8 +34,9 @@ def tile_variants(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileVariant, .
     ------
     BadInput : unknown dtype, or the GPU has no tensor cores for it
     """
-    native = gpu.has_wgmma and dtype != "fp32"
-    return _fitting(gpu, dtype, "wgmma" if native else "mma", height)
+    if gpu.has_wgmma and dtype != "fp32":
+        return _fitting(gpu, dtype, "wgmma", height, OWN_WGMMA_SHAPES)
+    return _fitting(gpu, dtype, "mma", height)
 
 
 def dense_variants(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileVariant, ...]:
@@ -46,12 +52,15 @@ def sparse_variants(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileVariant,
     return _fitting(gpu, dtype, "sparse-wgmma" if native else "sparse-mma", height)
 
 
-def _fitting(gpu: GpuSpec, dtype: str, tensor: str, height: int) -> tuple[TileVariant, ...]:
+def _fitting(
+    gpu: GpuSpec, dtype: str, tensor: str, height: int, shapes: Sequence[tuple[int, int]] | None = None
+) -> tuple[TileVariant, ...]:
     """Variants of which a block fits on an SM, up to the lowest that takes a tile of `height` rows whole."""
     if height <= 0:
         raise BadInput(f"tile height must be at least 1, got {height}")
     tensor_fma_per_clk(gpu, dtype, tensor)  # refuses what the GPU cannot run
-    found = [v for v in _all(gpu, dtype, tensor) if occupancy(v.resources, gpu).blocks_per_sm > 0]
+    offered = [v for v in _all(gpu, dtype, tensor) if shapes is None or v.shape[:2] in shapes]
+    found = [v for v in offered if occupancy(v.resources, gpu).blocks_per_sm > 0]
     heights = [v.shape.block_m for v in found]
     tallest = min((h for h in heights if h >= height), default=max(heights, default=0))
     return tuple(v for v in found if v.shape.block_m <= tallest)

@@ -6,12 +6,12 @@ from prunecast.errors import BadInput
 from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, KernelBuildError, compile_cubin
 from prunecast.kernels.cuda.token_form import TOKEN_SHAPES, TOKEN_SOURCE, check_cluster, token_defines
 from prunecast.kernels.plan import KernelPlan
+from prunecast.kernels.tile_shapes import OWN_WGMMA_SHAPES
 
 __all__ = ["ACTIVATIONS", "ARCH", "build_fill", "build_tile_kernel", "check_form", "tile_defines"]
 
 ARCH = "sm_90a"
 ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2}
-_FORMS = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128), *TOKEN_SHAPES)
 _SKEW_FROM_TOKENS = 128
 """A warpgroup's tokens from which both halves of its part are whole 64-token blocks."""
 
@@ -23,8 +23,8 @@ def check_form(plan: KernelPlan) -> None:
         raise BadInput(f"{plan.kernel}: the tile kernel runs tile maps on wgmma, the plan has {plan.tensor}")
     if plan.dtype not in ("fp16", "bf16"):
         raise BadInput(f"{plan.kernel}: the tile kernel takes fp16 or bf16, the plan has {plan.dtype}")
-    if (shape.block_m, shape.block_n) not in _FORMS or shape.block_k != 64:
-        known = ", ".join(f"{m} x {n}" for m, n in _FORMS)
+    if (shape.block_m, shape.block_n) not in OWN_WGMMA_SHAPES or shape.block_k != 64:
+        known = ", ".join(f"{m} x {n}" for m, n in OWN_WGMMA_SHAPES)
         raise BadInput(f"{plan.kernel}: block shapes are {known}; the plan has {tuple(shape)}")
     check_cluster(plan)
 
