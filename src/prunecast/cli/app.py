@@ -27,7 +27,7 @@ prunecast tells how fast a pruned layer runs on an NVIDIA GPU that you do not ha
 prunecast --help lists every command, prunecast COMMAND --help its options."""
 
 app = typer.Typer(
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Tells how fast a pruned layer runs on an NVIDIA GPU that you do not have.",
