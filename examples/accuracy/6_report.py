@@ -11,7 +11,7 @@ import matplotlib
 import numpy as np
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from settings import SPARSITIES
+from settings import SEEDS, SPARSITIES
 from study_plans import STUDIES
 
 STYLE = {"svg.hashsalt": "accuracy", "svg.fonttype": "none", "font.size": 9}
@@ -28,6 +28,7 @@ class Row(NamedTuple):
     target: float
     score: float
     """Mean over the seeds."""
+    seeds: int
     least_over_dense: float
     """Lowest difference to the dense model that was tuned with the same seed."""
     most_over_dense: float
@@ -108,6 +109,7 @@ def _row(study: str, name: str, sparsity: float, runs: list[dict[str, Any]], rec
         case=name.split("@")[0],
         target=sparsity,
         score=float(np.mean([run["score"] for run in runs])),
+        seeds=len(runs),
         least_over_dense=min(run["over"] for run in runs),
         most_over_dense=max(run["over"] for run in runs),
         accuracy=float(np.mean([run["accuracy"] for run in runs])) if "accuracy" in runs[0] else None,
@@ -140,6 +142,8 @@ def table(study: str, rows: list[Row]) -> str:
     head += ["kept importance %", "worst imbalance", "H200 us", "kernel", "A100 us", "measured H200 us"]
     lines = []
     for sparsity in SPARSITIES:
+        if not any(row.target == sparsity for row in rows):
+            continue
         lines += [f"### {sparsity:.0%} pruned", "", _line(head), _line(["---"] * len(head))]
         chosen = [row for row in rows if row.target in (0.0, sparsity)]
         chosen.sort(key=lambda row: (row.target > 0, row.score))
@@ -159,7 +163,7 @@ def _cells(row: Row, *, digits: bool) -> list[str]:
     measured = "" if row.measured_us is None else f"{row.measured_us:.1f} ({row.measured_kernel})"
     return [
         row.case,
-        f"{row.score:.4f}",
+        f"{row.score:.4f}" + (f" ({row.seeds} of {len(SEEDS)} seeds)" if row.seeds < len(SEEDS) else ""),
         f"{row.least_over_dense:+.4f} to {row.most_over_dense:+.4f}" if row.target else "",
         *([f"{100 * (row.accuracy or 0):.2f}"] if digits else []),
         f"{row.before:.3f}",
