@@ -34,10 +34,11 @@ def test_a_standard_model_gets_a_recipe_alone(run, tmp_path, monkeypatch):
         (("--latency", "90%", "--cap", "nobody=0.5"), "nobody"),
         (("--latency", "90%", "--pattern", "2:4"), "exclude each other"),
         (("--speedup", "-1"), "speedup"),
+        (("--latency", "90%", "--tokens", "0"), "tokens"),
     ],
 )
 def test_bad_input_writes_nothing(run, model, tmp_path, options, told):
-    code, _, err = run("prune", model, "-o", "pruned", *options, *TIME)
+    code, _, err = run("prune", model, "-o", "pruned", *TIME, *options)
     assert code == 2
     assert told in err
     assert err.count("\n") == 1

@@ -50,7 +50,16 @@ def prune(
         ),
     ] = None,
     gpu: opt.Gpu = "h200-sxm",
-    tokens: opt.Tokens = 4096,
+    tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--tokens",
+            "-n",
+            metavar="N",
+            show_default="4096; 512 a sequence of a standard model",
+            help="Tokens, with a time.",
+        ),
+    ] = None,
     batch: Annotated[
         int, typer.Option(metavar="N", help="Images or sequences, where WEIGHTS names a standard model.")
     ] = 8,

@@ -18,7 +18,7 @@ class TargetOptions(NamedTuple):
     """What the command line says beside the weights and the folder."""
 
     gpu: str
-    tokens: int
+    tokens: int | None
     batch: int
     engine: str
     latency: str | None

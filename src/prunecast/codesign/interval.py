@@ -80,7 +80,11 @@ def _outside(row: dict[str, Any], name: str, value: float) -> str:
     low, high = row[name]
     if low / _SLACK <= value <= high * _SLACK:
         return ""
-    return f"{name} {value:.3g} lie outside of what was validated, {low:.3g} to {high:.3g}"
+    return f"{_told(name, value)} is outside of what was validated, {_told(name, low)} to {_told(name, high)}"
+
+
+def _told(name: str, value: float) -> str:
+    return f"{value * 1e6:.3g} us" if name == "seconds" else f"{value:.0f} tokens"
 
 
 @cache

@@ -7,6 +7,7 @@ import numpy as np
 
 from prunecast.codesign.graph import ModelGraph
 from prunecast.codesign.layers import Source, load_layers
+from prunecast.errors import BadInput
 from prunecast.patterns import weigh
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.sources.selection import select_names
@@ -34,8 +35,10 @@ def layers_of_file(
 
     Raises
     ------
-    BadInput : as `load_layers`
+    BadInput : as `load_layers`, or no tokens
     """
+    if tokens < 1:
+        raise BadInput(f"tokens must be at least 1, got {tokens}")
     layers = load_layers(weights, target=target, ignore=ignore).layers
     shapes = {name: (layer.weights.shape[0], layer.weights.shape[1]) for name, layer in layers.items()}
 

@@ -20,6 +20,9 @@ from prunecast.version import tool_version
 
 __all__ = ["PrunedModel", "prune_model"]
 
+TOKENS = 4096
+SEQUENCE = 512
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PrunedModel:
@@ -72,7 +75,7 @@ def prune_model(
     targets: Targets,
     *,
     gpu: str | GpuSpec,
-    tokens: int,
+    tokens: int | None = None,
     out: str | Path | None = None,
     engine: str = "simulator",
     state: str = "burst",
@@ -96,7 +99,7 @@ def prune_model(
     weights : a file, matrices by name, or one of `graph.WORKLOADS`, with heavy-tailed random weights;
         then the whole graph is counted
     targets : what the model must meet
-    tokens : N of every layer; for a standard transformer, tokens per sequence
+    tokens : N of every layer, None for 4096; for a standard transformer tokens per sequence, None for 512
     out : a folder, made if there is none; None writes nothing
     engine : predicts the layers in the end; the search itself uses the closed-form model
     families : what layers are offered beside dense: `atp`, `2:4`, `tvw`
@@ -141,12 +144,12 @@ def prune_model(
 
 
 def _layers(
-    weights: Source, tokens: int, batch: int, target: Sequence[str], ignore: Sequence[str]
+    weights: Source, tokens: int | None, batch: int, target: Sequence[str], ignore: Sequence[str]
 ) -> LayerSet:
     if isinstance(weights, str) and weights in WORKLOADS:
-        graph = load_workload(weights, batch=batch, sequence=tokens)
+        graph = load_workload(weights, batch=batch, sequence=SEQUENCE if tokens is None else tokens)
         return layers_of_workload(graph, target=target, ignore=ignore)
-    return layers_of_file(weights, tokens, target=target, ignore=ignore)
+    return layers_of_file(weights, TOKENS if tokens is None else tokens, target=target, ignore=ignore)
 
 
 def _masks(search: ModelSearch, result: TargetResult) -> dict[str, MaskArray]:
