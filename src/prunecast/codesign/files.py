@@ -2,12 +2,16 @@
 
 import json
 import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from prunecast.errors import BadInput
 
-__all__ = ["SCHEMA_VERSION", "json_text", "read_document", "write_text_aside"]
+__all__ = ["SCHEMA_VERSION", "folder_aside", "json_text", "read_document", "write_text_aside"]
 
 SCHEMA_VERSION = 1
 
@@ -26,12 +30,41 @@ def write_text_aside(path: Path, text: str) -> None:
     """
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        aside.write_text(text, encoding="utf-8")
+        # a name of a tensor may hold half of a character, which UTF-8 cannot
+        aside.write_text(text, encoding="utf-8", errors="backslashreplace")
         os.replace(aside, path)
     except OSError as error:
         raise BadInput(f"cannot write {path}: {error.strerror}") from None
     finally:
         aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def folder_aside(folder: Path, *, last: str) -> Iterator[Path]:
+    """A new folder whose files become those of `folder` when the block ends without an error.
+
+    A folder that is not there yet appears with all its files at once. In one that is there, `last` goes
+    first and comes last: whoever finds it finds the files that belong to it, whenever this was killed.
+
+    Raises
+    ------
+    BadInput : the folder cannot be written; an error inside the block leaves what was there
+    """
+    final = folder.absolute()
+    aside = final.with_name(f".{final.name}.{uuid.uuid4().hex}")
+    try:
+        aside.mkdir()
+        yield aside
+        if not final.exists():
+            os.replace(aside, final)
+            return
+        (final / last).unlink(missing_ok=True)
+        for name in sorted(os.listdir(aside), key=lambda name: (name == last, name)):
+            os.replace(aside / name, final / name)
+    except OSError as error:
+        raise BadInput(f"cannot write {folder}: {error.strerror}") from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def read_document(path: str | Path, *, key: str) -> dict[str, Any]:

@@ -1,8 +1,5 @@
 """The folder of a model that was pruned while it trained: dense weights with zeros, recipe, tile maps."""
 
-import os
-import shutil
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,11 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.codesign.files import json_text
+from prunecast.codesign.files import folder_aside, json_text
 from prunecast.codesign.plans import PrunedMap
 from prunecast.errors import BadInput
 from prunecast.patterns import NestedMap, TileMap
 from prunecast.patterns.sources import write_weights
+from prunecast.patterns.sources.numpy_files import read_npz
+from prunecast.patterns.sources.sparse_matrix import LARGEST_MATRIX
+from prunecast.patterns.sources.stored_tensor import StoredTensor
 
 __all__ = ["TILES", "read_tile_maps", "tiles_of", "write_pruned", "write_tile_maps"]
 
@@ -45,22 +45,13 @@ def write_pruned(
     BadInput : a folder that cannot be written; then nothing is
     """
     final = Path(folder)
-    aside = final.absolute().with_name(f".{final.name}.{os.getpid()}")
     tiles = tiles_of(maps)
     document = {**recipe, "weights": WEIGHTS, "tiles": TILES if tiles else None}
-    try:
-        aside.mkdir()
+    with folder_aside(final, last=RECIPE) as aside:
         write_weights(aside / WEIGHTS, arrays)
         if tiles:
             write_tile_maps(aside / TILES, tiles)
         (aside / RECIPE).write_text(json_text(document), encoding="utf-8")
-        final.mkdir(exist_ok=True)
-        for file in sorted(aside.iterdir()):
-            os.replace(file, final / file.name)
-    except OSError as error:
-        raise BadInput(f"cannot write {folder}: {error.strerror}") from None
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
     return final
 
 
@@ -88,14 +79,23 @@ def read_tile_maps(path: str | Path) -> dict[str, TileMap]:
     BadInput : the file cannot be read, or does not hold tile maps
     """
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            names = [key.removesuffix("/shape") for key in stored.files if key.endswith("/shape")]
-            return {name: _tile_map(name, stored) for name in names}
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        stored = read_npz(Path(path))
+        names = [key.removesuffix("/shape") for key in stored if key.endswith("/shape")]
+        return {name: _tile_map(name, stored) for name in names}
+    except (KeyError, ValueError, TypeError) as error:
         raise BadInput(f"cannot read tile maps of {path}: {' '.join(str(error).split())}") from None
 
 
-def _tile_map(name: str, stored: np.lib.npyio.NpzFile) -> TileMap:
-    m, k = (int(size) for size in stored[f"{name}/shape"])
-    columns = {column: stored[f"{name}/{column}"] for column in _COLUMNS}
-    return TileMap(m=m, k=k, pattern=str(stored[f"{name}/pattern"]), **columns)
+def _tile_map(name: str, stored: Mapping[str, StoredTensor]) -> TileMap:
+    m, k = (int(size) for size in _int32(name, "shape", stored))
+    if m < 1 or k < 1 or m * k > LARGEST_MATRIX:
+        raise ValueError(f"{name}: wanted a matrix of 1 to {LARGEST_MATRIX} elements, got {m}x{k}")
+    columns = {column: _int32(name, column, stored) for column in _COLUMNS}
+    return TileMap(m=m, k=k, pattern=str(stored[f"{name}/pattern"].load()), **columns)
+
+
+def _int32(name: str, column: str, stored: Mapping[str, StoredTensor]) -> npt.NDArray[np.int32]:
+    array = stored[f"{name}/{column}"].load()
+    if array.dtype != np.int32 or array.ndim != 1:
+        raise ValueError(f"{name}/{column} must be a list of int32, got {array.dtype} {array.shape}")
+    return array

@@ -1,7 +1,5 @@
 """Writing pruned weights and their recipe: both files or none."""
 
-import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -9,7 +7,7 @@ from typing import Any, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.codesign.files import json_text
+from prunecast.codesign.files import folder_aside, json_text
 from prunecast.codesign.layers import ONLY_LAYER, Source
 from prunecast.errors import BadInput
 from prunecast.patterns.sources import Checkpoint, masked_checkpoint, write_weights
@@ -53,20 +51,11 @@ def write_folder(
     ------
     BadInput : the folder cannot be written; what was there is still there
     """
-    aside = folder.absolute().with_name(f".{folder.name}.{os.getpid()}")
-    try:
-        aside.mkdir()
+    with folder_aside(folder, last=RECIPE) as aside:
         if masks is not None:
             pruned = _pruned(weights, masks)
             write_weights(aside / WEIGHTS, pruned.arrays, pruned.metadata)
         (aside / RECIPE).write_text(json_text(recipe), encoding="utf-8")
-        folder.mkdir(exist_ok=True)
-        for name in sorted(os.listdir(aside), reverse=True):
-            os.replace(aside / name, folder / name)
-    except OSError as error:
-        raise BadInput(f"cannot write {folder}: {error.strerror}") from None
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _pruned(weights: Source, masks: Mapping[str, MaskArray]) -> Checkpoint:

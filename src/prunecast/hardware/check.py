@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import KINDS, GpuSpec, Provenance, quantity_units
 
-__all__ = ["Quantity", "check_together", "read_quantity"]
+__all__ = ["Quantity", "check_together", "read_quantity", "short_text"]
 
 KEYS = ("value", "unit", "kind", "source")
 
@@ -67,7 +67,7 @@ def read_quantity(entry: object, quantity: str, where: str) -> Quantity:
     """
     at = f"{where}: {quantity}"
     if not isinstance(entry, dict):
-        raise BadInput(f"{at}: wanted a table with {', '.join(KEYS)}, got {_short(entry)}")
+        raise BadInput(f"{at}: wanted a table with {', '.join(KEYS)}, got {short_text(entry)}")
     for key in KEYS:
         if key not in entry:
             raise BadInput(f"{at}: {key} is missing")
@@ -88,12 +88,12 @@ def check_together(values: Mapping[str, Any], where: str) -> None:
 def _read_provenance(entry: Mapping[str, Any], quantity: str, at: str) -> Provenance:
     unit = quantity_units()[quantity]
     if entry["unit"] != unit:
-        raise BadInput(f"{at}: unit must be {unit!r}, got {_short(entry['unit'])}")
+        raise BadInput(f"{at}: unit must be {unit!r}, got {short_text(entry['unit'])}")
     if entry["kind"] not in KINDS:
-        raise BadInput(f"{at}: kind must be one of {', '.join(KINDS)}, got {_short(entry['kind'])}")
+        raise BadInput(f"{at}: kind must be one of {', '.join(KINDS)}, got {short_text(entry['kind'])}")
     source = entry["source"]
     if not isinstance(source, str) or not source.strip():
-        raise BadInput(f"{at}: source must name a document or a measurement, got {_short(source)}")
+        raise BadInput(f"{at}: source must name a document or a measurement, got {short_text(source)}")
     return Provenance(unit=unit, kind=entry["kind"], source=source)
 
 
@@ -102,23 +102,23 @@ def _read_value(value: object, quantity: str, at: str) -> int | float | tuple[fl
     if wanted is int:
         number = _read_number(value, quantity, at)
         if number != int(number):
-            raise BadInput(f"{at}: value must be a whole number, got {_short(value)}")
+            raise BadInput(f"{at}: value must be a whole number, got {short_text(value)}")
         return int(number)
     if wanted is float:
         return float(_read_number(value, quantity, at))
     if not isinstance(value, list) or len(value) < 2:
-        raise BadInput(f"{at}: value must be a list of two or more numbers, got {_short(value)}")
+        raise BadInput(f"{at}: value must be a list of two or more numbers, got {short_text(value)}")
     return tuple(float(_read_number(point, quantity, at)) for point in value)
 
 
 def _read_number(value: object, quantity: str, at: str) -> int | float:
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise BadInput(f"{at}: value must be a number, got {_short(value)}")
+        raise BadInput(f"{at}: value must be a number, got {short_text(value)}")
     if not abs(value) < LARGEST:
-        raise BadInput(f"{at}: value must be finite and below {LARGEST:g}, got {_short(value)}")
+        raise BadInput(f"{at}: value must be finite and below {LARGEST:g}, got {short_text(value)}")
     if value < 0 or (value == 0 and quantity not in MAY_BE_ZERO):
         allowed = "0 or more" if quantity in MAY_BE_ZERO else "above 0"
-        raise BadInput(f"{at}: value must be {allowed}, got {_short(value)}")
+        raise BadInput(f"{at}: value must be {allowed}, got {short_text(value)}")
     return value
 
 
@@ -152,8 +152,12 @@ def _clock_complaints(values: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: {clocks[0]:g} exceeds max_clock_hz, {values['max_clock_hz']:g}"
 
 
-def _short(value: object) -> str:
-    return reprlib.repr(value)
+def short_text(value: object) -> str:
+    """At most some 40 characters; Python refuses to write integers of thousands of digits."""
+    try:
+        return reprlib.repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
 
 
 _TYPES = {f.name: f.type for f in fields(GpuSpec) if f.name in quantity_units()}

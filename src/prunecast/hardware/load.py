@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from prunecast.errors import BadInput
-from prunecast.hardware.check import check_together, read_quantity
+from prunecast.hardware.check import check_together, read_quantity, short_text
 from prunecast.hardware.spec import GpuSpec, quantity_units
 
 __all__ = ["gpu_names", "load_gpu", "spec_text"]
@@ -62,7 +62,11 @@ def load_gpu(name_or_path: str) -> GpuSpec:
 def spec_text(name_or_path: str) -> str:
     """The text of a spec file, found as `load_gpu` finds it; raises BadInput where there is none."""
     file = _find(name_or_path)
-    return _read(file, name_or_path if _is_path(name_or_path) else file.name).decode()
+    where = name_or_path if _is_path(name_or_path) else file.name
+    try:
+        return _read(file, where).decode()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{where}: wanted a GPU file in TOML, but: {error}") from None
 
 
 def _data() -> Traversable:
@@ -107,14 +111,14 @@ def _parse(content: bytes, where: str) -> dict[str, Any]:
 
 
 def _check_header(document: Mapping[str, Any], where: str) -> None:
-    if repr(document.get("schema")) != repr(SCHEMA):
-        raise BadInput(f"{where}: schema must be {SCHEMA}, got {document.get('schema')!r}")
+    if type(document.get("schema")) is not int or document["schema"] != SCHEMA:
+        raise BadInput(f"{where}: schema must be {SCHEMA}, got {short_text(document.get('schema'))}")
     for key in ("name", "title"):
         if not isinstance(document.get(key), str) or not document[key].strip():
-            raise BadInput(f"{where}: {key} must be a text, got {document.get(key)!r}")
+            raise BadInput(f"{where}: {key} must be a text, got {short_text(document.get(key))}")
     capability = document.get("compute_capability")
     if not isinstance(capability, str) or not re.fullmatch(r"[1-9][0-9]?\.[0-9]", capability):
-        raise BadInput(f"{where}: compute_capability must be a text like '9.0', got {capability!r}")
+        raise BadInput(f"{where}: compute_capability must be a text like '9.0', got {short_text(capability)}")
     _check_names(document, where)
 
 

@@ -140,8 +140,10 @@ def read_raw(path: str | Path) -> dict[str, Any]:
     """
     try:
         document: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: wanted raw numbers of a calibration, but: {error}") from None
+    if not isinstance(document, dict):
+        raise BadInput(f"{path}: wanted raw numbers of a calibration as a JSON object")
     if document.get("schema") != RAW_SCHEMA or "raw" not in document:
         raise BadInput(f"{path}: raw numbers must be of schema {RAW_SCHEMA}, got {document.get('schema')!r}")
     return document

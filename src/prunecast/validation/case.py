@@ -18,6 +18,9 @@ exp(s * normal), `lognormal:0.8`; proportional to the number of the tile; one ti
 USES = ("fit", "judge")
 DEFAULT_SPREAD = 0.8
 
+LARGEST = 2**31 - 1
+"""Elements of A, and tokens: what int32 offsets count."""
+
 
 class Distribution(NamedTuple):
     """A distribution as it was asked for."""
@@ -74,6 +77,8 @@ def check_case(case: Case, where: str) -> Case:
     for name in ("m", "k", "n"):
         if getattr(case, name) < 1:
             raise BadInput(f"{where}: {name} must be at least 1, got {getattr(case, name)}")
+    if case.m * case.k > LARGEST or case.n > LARGEST or case.seed < 0:
+        raise BadInput(f"{where}: m * k and n must be at most {LARGEST} and seed 0 or more, got {case.layer}")
     if not 0.0 <= case.sparsity < 1.0:
         raise BadInput(f"{where}: sparsity must be in [0, 1), got {case.sparsity}")
     for name, known in (("dtype", tuple(DTYPE_BYTES)), ("state", STATES), ("use", USES)):

@@ -9,14 +9,16 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from prunecast.errors import BadInput
-from prunecast.validation.case import Case
+from prunecast.validation.case import Case, check_case
 
 __all__ = ["RECORD_SCHEMA", "Measurement", "Run", "RunHeader", "RunWriter", "merge_rows", "read_run"]
 
 RECORD_SCHEMA = 1
+LARGEST = 2**63
+"""Above every number of a record; refuses infinity and NaN too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,17 +138,20 @@ def read_run(path: str | Path) -> Run:
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
         documents = [json.loads(line) for line in lines if line.strip()]
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{where}: wanted a record of a validation, but: {error}") from None
+    if not all(isinstance(document, dict) for document in documents):
+        raise BadInput(f"{where}: wanted a record of a validation, one JSON object per line")
     if not documents or documents[0].get("kind") != "prunecast validation":
         raise BadInput(f"{where}: wanted a record of a validation, its first line is no header")
     if documents[0].get("schema") != RECORD_SCHEMA:
         raise BadInput(
-            f"{where}: records must be of schema {RECORD_SCHEMA}, got {documents[0].get('schema')!r}"
+            f"{where}: records must be of schema {RECORD_SCHEMA}, got {documents[0].get('schema')!r:.80}"
         )
     try:
         header = RunHeader(**{f.name: documents[0][f.name] for f in fields(RunHeader)})
-        return Run(header=header, rows=tuple(_row(document) for document in documents[1:]))
+        _check_types(header, where)
+        return Run(header=header, rows=tuple(_row(document, where) for document in documents[1:]))
     except (KeyError, TypeError) as error:
         raise BadInput(f"{where}: a line of the record lacks or has too much of: {error}") from None
 
@@ -179,8 +184,28 @@ def _compact(row: Measurement) -> dict[str, Any]:
     return found
 
 
-def _row(document: dict[str, Any]) -> Measurement:
+def _row(document: dict[str, Any], where: str) -> Measurement:
     case = Case(**document["case"], kernels=(document["kernel"],))
+    _check_types(case, where)
     rest = {name: value for name, value in document.items() if name != "case"}
     rest["marks"] = tuple(rest.get("marks", ()))
-    return Measurement(case=case, **rest)
+    row = Measurement(case=check_case(case, where), **rest)
+    _check_types(row, where)
+    return row
+
+
+def _check_types(record: RunHeader | Case | Measurement, where: str) -> None:
+    """Refuse values of another type than their field's, infinite numbers and times of 0 or less."""
+    for name, wanted in get_type_hints(type(record)).items():
+        value = getattr(record, name)
+        kinds = tuple(get_origin(kind) or kind for kind in get_args(wanted) or (wanted,))
+        kinds = (get_origin(wanted),) if get_origin(wanted) in (tuple, dict) else kinds
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (isinstance(value, kinds) or (number and float in kinds)) or isinstance(value, bool):
+            raise BadInput(f"{where}: {name} of a line must be {wanted}, got {value!r:.80}")
+        if (number and not abs(value) < LARGEST) or (
+            name.endswith(("seconds", "_s")) and number and value <= 0
+        ):
+            raise BadInput(f"{where}: {name} of a line must be a sensible number, got {value!r:.80}")
+        if isinstance(value, tuple) and not all(isinstance(text, str) for text in value):
+            raise BadInput(f"{where}: {name} of a line must be texts, got {value!r:.80}")

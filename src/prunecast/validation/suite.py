@@ -11,6 +11,7 @@ keep_one_in = 2           # of the combinations, drawn by a hash of the case
 import hashlib
 import itertools
 import json
+import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,12 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from prunecast.errors import BadInput
+from prunecast.hardware.check import short_text
 from prunecast.kernels import PLANNERS
 from prunecast.validation.case import Case, check_case, use_by_rule
 
 __all__ = ["SCHEMA", "Suite", "load_suite", "suite_names"]
 
 SCHEMA = 1
+MOST_COMBINATIONS = 1_000_000
+LARGEST = 2**63
+"""Above every number of a suite; refuses infinity and NaN too."""
 _ALLOWED = ("schema", "name", "title", "case", "product")
 _TYPES: dict[str, tuple[type, ...]] = {
     "name": (str,),
@@ -95,7 +100,7 @@ def load_suite(name_or_path: str) -> Suite:
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{where}: wanted a suite in TOML, but: {error}") from None
     if document.get("schema") != SCHEMA:
-        raise BadInput(f"{where}: schema must be {SCHEMA}, got {document.get('schema')!r}")
+        raise BadInput(f"{where}: schema must be {SCHEMA}, got {short_text(document.get('schema'))}")
     _check_keys(document, _ALLOWED, where)
     cases = [*_single_cases(document, where), *_products(document, where)]
     if not cases:
@@ -110,7 +115,7 @@ def _read(name_or_path: str) -> tuple[str, str]:
     if name_or_path.endswith(".toml"):
         try:
             return name_or_path, Path(name_or_path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise BadInput(f"{name_or_path}: wanted a suite, cannot read it: {error}") from None
     if name_or_path not in suite_names():
         known = ", ".join(suite_names())
@@ -125,30 +130,42 @@ def _check_keys(table: Mapping[str, Any], allowed: tuple[str, ...], where: str) 
             raise BadInput(f"{where}: unknown key {key!r}; known: {', '.join(allowed)}")
 
 
+def _tables(document: Mapping[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+    tables = document.get(key, [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise BadInput(f"{where}: {key} must be tables, written [[{key}]]")
+    return tables
+
+
 def _single_cases(document: Mapping[str, Any], where: str) -> Iterator[Case]:
-    for number, table in enumerate(document.get("case", []), 1):
-        place = f"{where}: case {table.get('name', number)}"
+    for number, table in enumerate(_tables(document, "case", where), 1):
+        place = f"{where}: case {short_text(table.get('name', number))}"
         _check_keys(table, tuple(_TYPES), place)
         yield _case({**_DEFAULTS, **table}, place)
 
 
 def _products(document: Mapping[str, Any], where: str) -> Iterator[Case]:
-    for number, table in enumerate(document.get("product", []), 1):
+    for number, table in enumerate(_tables(document, "product", where), 1):
         place = f"{where}: product {number}"
         _check_keys(table, _PRODUCT, place)
         full = {name: [default] for name, default in _DEFAULTS.items()} | table
         for name in ("shapes", *_LISTS):
             if not isinstance(full.get(name), list) or not full[name]:
                 raise BadInput(f"{place}: {name} must be a list with at least one value")
-        rare = int(table.get("keep_one_in", 1))
+        rare = table.get("keep_one_in", 1)
+        if type(rare) is not int or not 1 <= rare < LARGEST:
+            raise BadInput(f"{place}: keep_one_in must be a whole number from 1, got {short_text(rare)}")
+        combinations = math.prod(len(full[name]) for name in ("shapes", *_LISTS))
+        if combinations > MOST_COMBINATIONS:
+            raise BadInput(f"{place}: at most {MOST_COMBINATIONS} combinations, got {combinations}")
         for shape in full["shapes"]:
             if not isinstance(shape, list) or len(shape) != 2:
-                raise BadInput(f"{place}: shapes must be pairs [m, k], got {shape!r}")
+                raise BadInput(f"{place}: shapes must be pairs [m, k], got {short_text(shape)}")
             for values in itertools.product(*(full[name] for name in _LISTS)):
                 case = dict(zip(_LISTS, values, strict=True)) | {"m": shape[0], "k": shape[1]}
                 extra = {name: table[name] for name in ("kernels", "use") if name in table}
                 found = _case(case | extra, place)
-                if rare <= 1 or _hash(found) % rare == 0:
+                if rare == 1 or _hash(found) % rare == 0:
                     yield found
 
 
@@ -158,9 +175,11 @@ def _case(values: dict[str, Any], where: str) -> Case:
             raise BadInput(f"{where}: {name} is missing")
     for name, value in values.items():
         if not isinstance(value, _TYPES[name]) or isinstance(value, bool):
-            raise BadInput(f"{where}: {name} must be a {_TYPES[name][-1].__name__}, got {value!r}")
+            raise BadInput(f"{where}: {name} must be a {_TYPES[name][-1].__name__}, got {short_text(value)}")
+        if isinstance(value, int | float) and not abs(value) < LARGEST:
+            raise BadInput(f"{where}: {name} must be a sensible number, got {short_text(value)}")
     if not all(isinstance(kernel, str) for kernel in values["kernels"]):
-        raise BadInput(f"{where}: kernels must be names, got {values['kernels']!r}")
+        raise BadInput(f"{where}: kernels must be names, got {short_text(values['kernels'])}")
     unknown = [kernel for kernel in values["kernels"] if kernel not in PLANNERS and kernel not in FUTURE]
     if unknown:
         raise BadInput(f"{where}: unknown kernel {unknown[0]!r}; known: {', '.join(PLANNERS)}")

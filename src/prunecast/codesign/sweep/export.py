@@ -28,6 +28,6 @@ def write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
         parquet.write_table(arrow.Table.from_pylist(list(rows)), aside)
         os.replace(aside, path)
     except OSError as error:
-        raise BadInput(f"cannot write {path}: {error.strerror}") from None
+        raise BadInput(f"cannot write {path}: {error.strerror or error}") from None
     finally:
         aside.unlink(missing_ok=True)

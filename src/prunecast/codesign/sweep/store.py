@@ -19,6 +19,9 @@ COLUMNS = ("key", *_CASE, *_RESULT)
 _TYPES = {"m": "INTEGER", "k": "INTEGER", "n": "INTEGER", "seed": "INTEGER"} | dict.fromkeys(
     ("sparsity", "seconds", "sparsity_reached"), "REAL"
 )
+_KINDS: dict[str, type | tuple[type, ...]] = {"TEXT": str, "INTEGER": int, "REAL": (int, float)}
+_MAY_LACK = ("sparsity", *_RESULT)
+_OBJECTS = {("table", "results"), ("index", "sqlite_autoindex_results_1")}
 
 
 class SweepStore:
@@ -37,16 +40,19 @@ class SweepStore:
         self._path = Path(path)
         if not self._path.absolute().parent.is_dir():
             raise BadInput(f"results must lie in a folder that exists, got {path}")
-        fresh = not self._path.exists() or self._path.stat().st_size == 0
         try:
             self._connection = sqlite3.connect(self._path)
-            if fresh:
+            self._connection.execute("PRAGMA trusted_schema = OFF")
+            # asked of SQLite and not of the file's size: a run killed in here leaves a journal to roll back
+            if not self._objects():
                 self._create()
             found = self._connection.execute("PRAGMA user_version").fetchone()[0]
             columns = [row[1] for row in self._connection.execute("PRAGMA table_info(results)")]
-        except sqlite3.Error as error:
+            # views and triggers would run what a stranger wrote
+            foreign = [name for kind, name in self._objects() if (kind, name) not in _OBJECTS]
+        except (sqlite3.Error, ValueError) as error:
             raise BadInput(f"{path} must be an SQLite file of results: {error}") from None
-        if found != SCHEMA or tuple(columns) != COLUMNS:
+        if found != SCHEMA or tuple(columns) != COLUMNS or foreign:
             self._connection.close()
             raise BadInput(f"{path} must be a file of sweep results of schema {SCHEMA}, got schema {found}")
 
@@ -60,7 +66,7 @@ class SweepStore:
 
     def missing(self, cases: Iterable[SweepCase]) -> list[SweepCase]:
         """Cases without a row, in order."""
-        known = {row[0] for row in self._connection.execute("SELECT key FROM results")}
+        known = {row[0] for row in self._read("SELECT key FROM results")}
         return [case for case in cases if case.key() not in known]
 
     def add(self, cases: Sequence[SweepCase], rows: Sequence[dict[str, Any]]) -> None:
@@ -79,11 +85,31 @@ class SweepStore:
     def rows(self) -> list[dict[str, Any]]:
         """All results, ordered by case."""
         order = ", ".join(_CASE)
-        found = self._connection.execute(f"SELECT {', '.join(COLUMNS)} FROM results ORDER BY {order}")
-        return [dict(zip(COLUMNS, row, strict=True)) for row in found]
+        found = self._read(f"SELECT {', '.join(COLUMNS)} FROM results ORDER BY {order}")
+        rows = [dict(zip(COLUMNS, row, strict=True)) for row in found]
+        for row in rows:
+            self._check(row)
+        return rows
+
+    def _read(self, query: str) -> list[Any]:
+        try:
+            return self._connection.execute(query).fetchall()
+        except sqlite3.Error as error:
+            raise BadInput(f"cannot read {self._path}: {error}") from None
+
+    def _check(self, row: dict[str, Any]) -> None:
+        """Refuse values of another type than their column's; SQLite stores any."""
+        for name, value in row.items():
+            kinds = _KINDS[_TYPES.get(name, "TEXT")]
+            if not isinstance(value, kinds) and not (value is None and name in _MAY_LACK):
+                raise BadInput(f"{self._path}: {name} of a result must be of {kinds}, got {value!r:.80}")
+
+    def _objects(self) -> list[tuple[str, str]]:
+        return self._connection.execute("SELECT type, name FROM sqlite_master").fetchall()
 
     def _create(self) -> None:
         columns = ", ".join(f"{name} {_TYPES.get(name, 'TEXT')}" for name in COLUMNS[1:])
         with self._connection:
+            self._connection.execute("BEGIN IMMEDIATE")  # Python begins none for what is no INSERT
             self._connection.execute(f"CREATE TABLE results (key TEXT PRIMARY KEY, {columns})")
             self._connection.execute(f"PRAGMA user_version = {SCHEMA}")

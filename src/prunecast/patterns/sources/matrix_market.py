@@ -45,10 +45,11 @@ def read_matrix_market(path: Path) -> dict[str, StoredTensor]:
         kind = _kind(path, file.readline(1000))
         sizes = _sizes(path, file, 3 if kind.layout == "coordinate" else 2)
         rows, columns = sizes[:2]
-        check_size(path, rows, columns)
+        check_size(path, rows, columns, sizes[2] if len(sizes) == 3 else rows * columns)
         if kind.symmetry != "general" and rows != columns:
             raise BadInput(f"{path}: a {kind.symmetry} matrix must be square, got {rows}x{columns}")
-        numbers = np.array(file.read().split(), dtype=np.bytes_).astype(np.float64)
+        # one by one: an array of texts would give every word the room of the longest
+        numbers = np.fromiter(map(float, file.read().split()), dtype=np.float64)
     if kind.layout == "coordinate":
         return {path.stem: _coordinates(path, kind, numbers, *sizes)}
     return {path.stem: _array(path, kind, numbers, rows, columns)}

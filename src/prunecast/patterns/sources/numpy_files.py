@@ -14,6 +14,12 @@ from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_name
 
 __all__ = ["read_npy", "read_npz"]
 
+SMALL_ARCHIVE_BYTES = 2**26
+"""What the members of an archive may unpack to whatever its size."""
+
+MOST_EXPANSION = 200
+"""Unpacked over packed size of a larger archive; weights of which 99 % are zeros pack to a fiftieth."""
+
 
 class Header(NamedTuple):
     """What a `.npy` header says, and where the data begin."""
@@ -34,8 +40,18 @@ def read_npz(path: Path) -> dict[str, StoredTensor]:
     """The arrays of a `.npz` file by name, or the one matrix that scipy saved in it. Raises BadInput."""
     with failures_named(path), zipfile.ZipFile(path) as archive:
         members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+        _check_expansion(path, members)
         tensors = {info.filename.removesuffix(".npy"): _npz_tensor(path, archive, info) for info in members}
     return {path.stem: scipy_matrix(path, tensors)} if is_scipy_npz(tensors) else tensors
+
+
+def _check_expansion(path: Path, members: list[zipfile.ZipInfo]) -> None:
+    """Refuse archives whose few bytes unpack to gigabytes, before any of them is unpacked."""
+    unpacked, packed = sum(info.file_size for info in members), path.stat().st_size
+    if unpacked > max(SMALL_ARCHIVE_BYTES, MOST_EXPANSION * packed):
+        raise BadInput(
+            f"{path}: {packed} bytes that unpack to {unpacked}: wanted at most {MOST_EXPANSION} times as many"
+        )
 
 
 def _npz_tensor(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredTensor:

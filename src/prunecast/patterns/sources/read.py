@@ -30,6 +30,9 @@ READERS: dict[str, Callable[[Path], dict[str, StoredTensor]]] = {
 
 PICKLES = {".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt", ".joblib"}
 
+LARGEST_COUNT = 2**63
+"""Above it a number of elements is not written out."""
+
 DTYPE_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp32"}
 
 
@@ -100,9 +103,11 @@ def _unusable(tensor: StoredTensor) -> str | None:
     """Why a tensor is no weight matrix, or None."""
     shape = shape_text(tensor.shape)
     if len(tensor.shape) not in (2, 4):
-        return f"tensor that is not 2-D (shape {shape})"
+        return f"tensor that is not 2-D (shape {shape:.80})"
     if not 0 < tensor.elements <= LARGEST_MATRIX:
-        return f"tensor of {tensor.elements} elements, wanted 1 to {LARGEST_MATRIX}"
+        # Python refuses to write numbers of thousands of digits, which a header may hold
+        count = "far too many" if tensor.elements > LARGEST_COUNT else tensor.elements
+        return f"tensor of {count} elements, wanted 1 to {LARGEST_MATRIX}"
     if tensor.dtype not in DTYPE_NAMES:
         hint = f": {tensor.note}" if tensor.note else ""
         return f"tensor of dtype {tensor.dtype}, wanted fp16, bf16 or fp32{hint}"

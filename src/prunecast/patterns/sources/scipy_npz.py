@@ -33,7 +33,7 @@ def scipy_matrix(path: Path, tensors: Mapping[str, StoredTensor]) -> StoredTenso
         layout = layout.decode("latin-1") if isinstance(layout, bytes) else str(layout)
         m, k = (int(size) for size in tensors["shape"].load())
         values = tensors["data"].load()
-    check_size(path, m, k)
+    check_size(path, m, k, values.size)
     if layout not in ("csr", "csc", "coo") or values.dtype.kind not in "fiub" or values.ndim != 1:
         raise BadInput(f"{path}: wanted real values as csr, csc or coo, got {values.dtype} as {layout!r:.20}")
     with failures_named(path):

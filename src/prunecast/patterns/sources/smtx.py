@@ -27,7 +27,7 @@ def read_smtx(path: Path) -> dict[str, StoredTensor]:
     with failures_named(path), path.open("rb") as file:
         header = _numbers(path, "header", file.readline().replace(b",", b" "), 3)
         rows, columns, entries = (int(number) for number in header)
-        check_size(path, rows, columns)
+        check_size(path, rows, columns, entries)
         offsets = _numbers(path, "row offsets", file.readline(), rows + 1)
         places = _numbers(path, "columns", file.readline(), entries)
     check_places(path, "columns", places, columns)

@@ -14,10 +14,22 @@ LARGEST_MATRIX = 2**31 - 1
 """Elements of a matrix that the int32 offsets of the maps can count."""
 
 
-def check_size(path: Path, rows: int, columns: int) -> None:
-    """Refuse, before it is allocated, a matrix that no map could describe."""
+SMALL_MATRIX = 2**24
+"""Elements that may be allocated whatever the file holds."""
+
+MOST_PER_ENTRY = 10_000
+"""Elements of a larger matrix per entry that the file stores: a few bytes must not ask for gigabytes."""
+
+
+def check_size(path: Path, rows: int, columns: int, entries: int) -> None:
+    """Refuse, before it is allocated, a matrix that no map can describe or its file does not justify."""
     if rows < 1 or columns < 1 or rows * columns > LARGEST_MATRIX:
         raise BadInput(f"{path}: wanted a matrix of 1 to {LARGEST_MATRIX} elements, got {rows}x{columns}")
+    if rows * columns > max(SMALL_MATRIX, MOST_PER_ENTRY * entries):
+        raise BadInput(
+            f"{path}: {entries} entries are too few for a matrix of {rows}x{columns}:"
+            f" wanted one in {MOST_PER_ENTRY} or more"
+        )
 
 
 def rows_of_entries(

@@ -1,7 +1,9 @@
 """`StoredTensor`: one tensor in a file, known from the file's header and not loaded yet."""
 
 import contextlib
+import lzma
 import math
+import struct
 import tokenize
 import zipfile
 import zlib
@@ -19,7 +21,8 @@ __all__ = ["StoredTensor", "failures_named", "shape_text"]
 
 DAMAGE = (
     *(OSError, ValueError, EOFError, RuntimeError, MemoryError, OverflowError),
-    *(KeyError, TypeError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+    *(LookupError, TypeError, SyntaxError, tokenize.TokenError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
 )
 """What numpy, zipfile and the standard library raise on damaged files."""
 
@@ -65,4 +68,4 @@ def failures_named(path: Path, tensor: str | None = None) -> Iterator[None]:
         raise
     except DAMAGE as error:
         cause = " ".join(str(error).split()) or type(error).__name__
-        raise BadInput(f"{where}: cannot be read: {cause}") from error
+        raise BadInput(f"{where}: cannot be read: {cause:.300}") from error

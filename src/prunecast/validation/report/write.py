@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from prunecast.codesign.files import write_text_aside
+from prunecast.errors import BadInput
 from prunecast.validation.errors import ErrorSummary
 from prunecast.validation.intervals import coverages
 from prunecast.validation.judged import Judged
@@ -22,7 +24,10 @@ WORST = 10
 def write_report(validation: Validation, path: Path) -> None:
     """Write the page to `path` and its figures into a folder of the same name beside it."""
     folder = path.with_suffix("")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"cannot write {folder}: {error.strerror}") from None
     parts = [
         _head(validation),
         _families(validation),
@@ -34,7 +39,7 @@ def write_report(validation: Validation, path: Path) -> None:
         _choices(validation),
         _left_out(validation),
     ]
-    path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
+    write_text_aside(path, "\n\n".join(part for part in parts if part) + "\n")
 
 
 def _head(validation: Validation) -> str:
