@@ -1,0 +1,61 @@
+"""The main job in little memory, and names from files on a terminal.
+
+The limit is on the resident set and not on the address space: LLVM, OpenBLAS and Numba reserve far more
+addresses than they touch, and how many depends on the number of processors.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+WEIGHTS = Path(__file__).resolve().parents[2] / "examples" / "stdlib_lm" / "weights.safetensors"
+MOST_KB = 2**20
+
+MEASURED = """
+import resource, sys
+from prunecast.cli import main
+code = main(sys.argv[1:])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def test_the_main_job_needs_less_than_a_gigabyte(tmp_path):
+    arguments = ["predict", str(WEIGHTS), "--ignore", "re:embed", "-o", "p.csv"]
+    ended = subprocess.run(
+        [sys.executable, "-c", MEASURED, *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert int(ended.stderr.split()[-1]) < MOST_KB
+
+
+def test_names_from_files_cannot_steer_a_terminal(tmp_path):
+    names = ["\x1b]0;title\x07a", "b\r\nprunecast: fine", "\x9b31mc", "[red]d[/]"]
+    array = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float16)
+    odd = {f"{name}.odd": np.zeros((2, 2, 2), np.float16) for name in names}
+    save_file(dict.fromkeys(names, array) | odd, tmp_path / "w.safetensors")
+    for command in (
+        ["predict", "w.safetensors", "-n", "64", "--engine", "model"],
+        ["prune", "w.safetensors", "-o", "out"],
+        ["explain", "w.safetensors", "-n", "64", "--target", names[0]],
+        ["predict", "w.safetensors", "--target", f"{names[0]}.odd"],
+    ):
+        ended = subprocess.run(
+            [sys.executable, "-m", "prunecast", *command],
+            cwd=tmp_path,
+            capture_output=True,
+            timeout=120,
+            env=os.environ | {"PYTHONUTF8": "1"},
+        )
+        shown = (ended.stdout + ended.stderr).decode()
+        assert ended.returncode in (0, 2)
+        assert shown
+        assert all(sign == "\n" or sign.isprintable() for sign in shown), shown
