@@ -1,8 +1,4 @@
-"""The main job in little memory, and names from files on a terminal.
-
-The limit is on the resident set and not on the address space: LLVM, OpenBLAS and Numba reserve far more
-addresses than they touch, and how many depends on the number of processors.
-"""
+"""The main job in a gigabyte of addresses, and names from files on a terminal."""
 
 import os
 import subprocess
@@ -13,10 +9,12 @@ import numpy as np
 from safetensors.numpy import save_file
 
 WEIGHTS = Path(__file__).resolve().parents[2] / "examples" / "stdlib_lm" / "weights.safetensors"
-MOST_KB = 2**20
+MOST_KB = 2**19
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")  # each reserves a stack
 
 MEASURED = """
 import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
 from prunecast.cli import main
 code = main(sys.argv[1:])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
