@@ -106,3 +106,9 @@ def test_a_gpu_that_no_form_fits_is_refused():
     assert choose_dense(64, 64, 64, "fp16", gpu) == []
     with pytest.raises(PlanDoesNotFit, match="dense: no form of the kernel fits on an SM of toy"):
         best([], "dense", gpu)
+
+
+def test_tiles_on_half_of_the_sms_are_cut_in_two():
+    """768 x 3072 with 2048 tokens is 66 tiles of 128 x 192: two parts of each fill the 132 SMs of an H200."""
+    chosen = choose_dense(768, 3072, 2048, "fp16", load_gpu("h200-sxm"))[0]
+    assert (chosen.variant.shape[:2], chosen.pieces, chosen.items) == ((128, 192), 2, 132)

@@ -79,7 +79,7 @@ def candidates(
 
     Parameters
     ----------
-    may_split : also try cutting all tiles into equal pieces where tiles fill less than half of the SMs
+    may_split : also try cutting all tiles into equal pieces where two parts of each fit on the SMs at once
     divisible : the kernel cuts heavy tiles and evens out the waves by itself
     multicast : blocks that share one read of the tokens
     """
@@ -158,7 +158,7 @@ def _pieces(variant: TileVariant, demand: Demand, gpu: GpuSpec) -> list[int]:
     """1, and powers of two while tiles leave SMs idle and the parts stay long enough."""
     load = _load(variant, demand)
     found = [1]
-    if 2 * load.items >= gpu.sm_count:
+    if 2 * load.items > gpu.sm_count:
         return found
     while 2 * found[-1] <= min(MOST_PIECES, load.longest_steps // FEWEST_STEPS_PER_PIECE):
         found.append(2 * found[-1])

@@ -21,8 +21,8 @@ def plan_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> KernelPlan:
 
     With native asynchronous tensor instructions the grid is persistent, and two neighbouring blocks share
     the tokens: on sm_90 a cluster reads them from L2 once, on sm_100 each block of a pair holds half.
-    Elsewhere the hardware dispatches one block per tile of C. Where tiles fill less than half of the SMs, the
-    k range may be split.
+    Elsewhere the hardware dispatches one block per tile of C. Where two parts of every tile fit on
+    the SMs at once, the k range may be split.
 
     Raises
     ------

@@ -98,6 +98,7 @@ class KernelPlan:
     source : the convolution whose input is read in place of B, or None where B is a matrix
     cluster : neighbouring blocks that fetch their weights together, each an equal share that all of them get:
         item j of the lists of blocks cluster * i to cluster * i + cluster - 1 has the same tile and k range
+    other_launches_s : seconds of what a library launches besides this kernel; part of the launch floor
 
     Raises
     ------
@@ -119,6 +120,7 @@ class KernelPlan:
     k_order: str = "gather"
     source: ConvShape | None = None
     cluster: int = 1
+    other_launches_s: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "work", WorkList(*(frozen_int32(column) for column in self.work)))

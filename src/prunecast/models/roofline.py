@@ -76,6 +76,7 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
     item_work = np.maximum(items.alone / slots, items.demand)
     work = work_per_sm(gpu.sm_count, placement.sm, units_of(plan, item_work))
     launch_s = gpu.graph_launch_s if launch == "graph" else gpu.stream_launch_s
+    launch_s += plan.other_launches_s
     return Estimate(
         seconds=launch_s + settled.cycles / settled.clock_hz,
         cycles=settled.cycles,

@@ -75,6 +75,7 @@ def simulate(
         if settled:
             break
     launch_s = gpu.graph_launch_s if launch == "graph" else gpu.stream_launch_s
+    launch_s += plan.other_launches_s
     return _result(plan, gpu, lowered, run, fit, clock_hz, launch_s, state)
 
 
