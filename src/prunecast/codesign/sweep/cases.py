@@ -48,9 +48,17 @@ class SweepCase:
     launch: str
     seed: int
 
-    def key(self) -> str:
-        """First 32 hex digits of the SHA-256 of the case, the GPU's numbers and the version of the tool."""
-        numbers = {**asdict(self), "gpu": load_gpu(self.gpu).fingerprint, "version": tool_version()}
+    def key(self, fingerprint: str | None = None) -> str:
+        """First 32 hex digits of the SHA-256 of the case, the GPU's numbers and the version of the tool.
+
+        `fingerprint` is that of the GPU where the caller has read its file already: reading takes longer than
+        most predictions.
+        """
+        numbers = {
+            **asdict(self),
+            "gpu": fingerprint or load_gpu(self.gpu).fingerprint,
+            "version": tool_version(),
+        }
         return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -9,7 +9,7 @@ from prunecast.codesign.engines import Outcome
 from prunecast.codesign.plans import PrunedMap, plan_pruned
 from prunecast.codesign.sweep.cases import SweepCase
 from prunecast.errors import BadInput
-from prunecast.hardware import load_gpu
+from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import PLANNERS, KernelPlan
 from prunecast.models import estimate
 from prunecast.patterns import parse_pattern, weigh
@@ -29,7 +29,8 @@ def predict_group(cases: Sequence[SweepCase]) -> list[dict[str, Any]]:
             kept = _pruned(first)
         except BadInput as error:
             kept = error
-    return [_row(case, kept) for case in cases]
+    gpus = {name: load_gpu(name) for name in {case.gpu for case in cases}}
+    return [_row(case, kept, gpus[case.gpu]) for case in cases]
 
 
 def _pruned(case: SweepCase) -> PrunedMap:
@@ -39,22 +40,21 @@ def _pruned(case: SweepCase) -> PrunedMap:
     return pattern.map(mask)
 
 
-def _row(case: SweepCase, kept: PrunedMap | BadInput | None) -> dict[str, Any]:
-    row: dict[str, Any] = {"key": case.key(), "seconds": None, "bound": None, "error": None}
+def _row(case: SweepCase, kept: PrunedMap | BadInput | None, gpu: GpuSpec) -> dict[str, Any]:
+    row: dict[str, Any] = {"key": case.key(gpu.fingerprint), "seconds": None, "bound": None, "error": None}
     row["sparsity_reached"] = None
     try:
         if isinstance(kept, BadInput):
             raise kept
-        plan = _plan(case, kept)
+        plan = _plan(case, kept, gpu)
         run = _ENGINES[case.engine]
-        outcome = run(plan, load_gpu(case.gpu), state=case.state, launch=case.launch)
+        outcome = run(plan, gpu, state=case.state, launch=case.launch)
     except BadInput as error:
         return {**row, "error": str(error)}
     return {**row, "seconds": outcome.seconds, "bound": outcome.bound, "sparsity_reached": plan.sparsity}
 
 
-def _plan(case: SweepCase, kept: PrunedMap | None) -> KernelPlan:
-    gpu = load_gpu(case.gpu)
+def _plan(case: SweepCase, kept: PrunedMap | None, gpu: GpuSpec) -> KernelPlan:
     if kept is None:
         return PLANNERS["dense"](case.m, case.k, case.n, case.dtype, gpu)
     return plan_pruned(case.kernel, kept, n=case.n, dtype=case.dtype, gpu=gpu)

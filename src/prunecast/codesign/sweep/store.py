@@ -9,6 +9,7 @@ from typing import Any
 
 from prunecast.codesign.sweep.cases import SweepCase
 from prunecast.errors import BadInput
+from prunecast.hardware import load_gpu
 
 __all__ = ["SCHEMA", "SweepStore"]
 
@@ -67,7 +68,9 @@ class SweepStore:
     def missing(self, cases: Iterable[SweepCase]) -> list[SweepCase]:
         """Cases without a row, in order."""
         known = {row[0] for row in self._read("SELECT key FROM results")}
-        return [case for case in cases if case.key() not in known]
+        wanted = list(cases)
+        prints = {name: load_gpu(name).fingerprint for name in {case.gpu for case in wanted}}
+        return [case for case in wanted if case.key(prints[case.gpu]) not in known]
 
     def add(self, cases: Sequence[SweepCase], rows: Sequence[dict[str, Any]]) -> None:
         """Store the results of cases in one transaction; what is stored survives a kill."""
