@@ -1,0 +1,39 @@
+"""How the documentation is built: MyST pages, the reference from docstrings, nothing from the network."""
+
+from prunecast import __version__
+
+project = "prunecast"
+author = "The prunecast maintainers"
+copyright = "The prunecast maintainers, Apache-2.0"
+version = release = __version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 3
+html_theme = "furo"
+html_title = f"prunecast {__version__}"
+# Links to files outside of this folder; tests/test_documents.py checks that every link's target exists.
+suppress_warnings = ["myst.xref_missing"]
+
+# The reference is built where there is neither a GPU nor the optional extras.
+autodoc_mock_imports = ["cupy", "cupyx", "torch", "distributed", "optuna", "pynvml"]
+autodoc_typehints = "signature"
+autodoc_member_order = "bysource"
+
+
+def prose(paragraph: list[str]) -> list[str]:
+    """A paragraph of a docstring as reStructuredText: indented ones stay as they were typed."""
+    if any(line.startswith(" ") for line in paragraph):
+        return ["::", "", *(f"    {line}" for line in paragraph), ""]
+    return [*(line.replace("|", r"\|").replace("*", r"\*") for line in paragraph), ""]
+
+
+def plain_docstring(app, what, name, obj, options, lines):
+    """Docstrings here are plain text with aligned columns, so each paragraph is judged by its shape."""
+    paragraphs = "\n".join(lines).split("\n\n")
+    lines[:] = [line for text in paragraphs for line in prose(text.strip("\n").split("\n"))]
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", plain_docstring)
