@@ -55,7 +55,8 @@ class TestMeasuredH200:
         ],
     )
     def test_products_in_bursts(self, duty, l2, dram, read):
-        # Tile kernel, the last one cuBLAS; the rule's mean error over 235 such products is 1.8 %, nine of ten lie within 4 %.
+        # Tile kernel, the last one cuBLAS; over 235 such products the rule's mean error is 1.8 %, nine of ten
+        # lie within 4 %.
         traffic = {"l2_bytes_per_clk_per_sm": l2, "dram_bytes_per_clk_per_sm": dram}
         found_hz = sm_clock_hz(self.gpu, tensor_duty=duty, state="burst", **traffic)
         assert found_hz / 1e6 == pytest.approx(read, rel=0.04)

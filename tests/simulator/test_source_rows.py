@@ -20,7 +20,9 @@ def runs(gpu, kernel, stride):
     else:
         pattern = parse_pattern("tile-wise:128" if kernel == "tile-wise" else "unstructured")
         importance = np.random.default_rng(0).random((128, conv.k))
-        kept = pattern.map(pattern.prune({"w": importance}, 0.5)["w"])
+        # Rows of CSR short enough not to be cut: parts would bring their sums as well.
+        sparsity = 0.85 if kernel == "csr" else 0.5
+        kept = pattern.map(pattern.prune({"w": importance}, sparsity)["w"])
         plan = PLANNERS[kernel](kept, conv.n, "fp16", gpu)
     weights = plan.density * 128 * conv.k * 2
     indices = 0 if kernel == "dense" else 4 * plan.tiles.column_index.size
