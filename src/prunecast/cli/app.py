@@ -11,6 +11,7 @@ from prunecast.cli.gpus import gpus
 from prunecast.cli.patterns import patterns
 from prunecast.cli.predict import predict
 from prunecast.cli.prune import prune
+from prunecast.cli.report import report
 from prunecast.cli.sweep import sweep
 from prunecast.cli.validate import validate
 from prunecast.version import tool_version
@@ -52,5 +53,5 @@ def _start(
         typer.echo(START)
 
 
-for command in (predict, prune, compare, explain, sweep, gpus, patterns, validate, calibrate):
+for command in (predict, prune, compare, explain, report, sweep, gpus, patterns, validate, calibrate):
     app.command()(command)

@@ -1,0 +1,84 @@
+"""Time and retained importance of one layer over sparsity, by the closed-form model."""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from prunecast.codesign.engines import Engine
+from prunecast.codesign.plans import PrunedMap, plan_pruned
+from prunecast.codesign.prediction import Prediction
+from prunecast.codesign.pruned_maps import MapMaker
+from prunecast.errors import BadInput
+from prunecast.kernels import PLANNERS
+from prunecast.patterns import NestedMap, parse_pattern
+from prunecast.patterns.sources import Layer
+
+__all__ = ["SPARSITIES", "Curve", "CurvePoint", "curves_of"]
+
+SPARSITIES = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+
+
+class CurvePoint(NamedTuple):
+    """One sparsity of a curve."""
+
+    density: float
+    """As achieved."""
+    seconds: float
+    retained: float
+    """Importance (magnitude) of what is kept over that of the whole layer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """One kernel on one layer; a single point where the pattern has a sparsity of its own."""
+
+    kernel: str
+    pattern: str
+    points: tuple[CurvePoint, ...]
+
+
+def curves_of(layer: Layer, rows: Sequence[Prediction], engine: Engine) -> tuple[Curve, ...]:
+    """Curves of all kernels in the rows of one layer, the dense one as a single point first.
+
+    Parameters
+    ----------
+    layer : its weights
+    rows : its predictions; their patterns are pruned to again
+    engine : of the closed-form model
+    """
+    maker = MapMaker({layer.name: layer}, "layer", remember=True)
+    dense = rows[0]
+    plan = PLANNERS["dense"](dense.m, dense.k, dense.n, dense.dtype, engine.gpu)
+    curves = [
+        Curve(kernel="dense", pattern="dense", points=(CurvePoint(1.0, engine.once(plan).seconds, 1.0),))
+    ]
+    for row in rows[1:]:
+        points = [point for wanted in SPARSITIES for point in _points(maker, layer, row, wanted, engine)]
+        if points:
+            distinct = tuple(dict.fromkeys(points))
+            curves.append(Curve(kernel=row.kernel, pattern=row.pattern, points=distinct))
+    return tuple(curves)
+
+
+def _points(
+    maker: MapMaker, layer: Layer, row: Prediction, wanted: float, engine: Engine
+) -> list[CurvePoint]:
+    """The point at one sparsity; none where the pattern or the kernel cannot have it."""
+    with contextlib.suppress(BadInput):
+        kept = maker.map_of(layer.name, row.pattern, wanted, natural=True).kept
+        if kept.density == 0.0:
+            return []
+        plan = plan_pruned(row.kernel, kept, n=row.n, dtype=row.dtype, gpu=engine.gpu)
+        share = _retained(maker, layer, row.pattern, kept)
+        return [CurvePoint(kept.density, engine.once(plan).seconds, share)]
+    return []
+
+
+def _retained(maker: MapMaker, layer: Layer, pattern: str, kept: PrunedMap) -> float:
+    importance = maker.importance(layer.name, parse_pattern(pattern))
+    mask = (kept.inner if isinstance(kept, NestedMap) else kept).mask()
+    whole = float(importance.sum(dtype=np.float64))
+    return float(importance.sum(dtype=np.float64, where=mask)) / whole if whole else 1.0

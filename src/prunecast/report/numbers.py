@@ -1,0 +1,39 @@
+"""Numbers as the page shows them."""
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["FILTERS", "microseconds", "significant"]
+
+
+def significant(value: Any) -> str:
+    """Three significant digits, whole numbers in full, text as it is."""
+    if not isinstance(value, float):
+        return str(value)
+    if value == 0:
+        return "0"
+    digits = max(0, 3 - len(str(int(abs(value))))) if abs(value) >= 1 else 0
+    return f"{value:.{digits}f}" if abs(value) >= 1 else f"{value:.3g}"
+
+
+def microseconds(seconds: float) -> str:
+    """Seconds as microseconds."""
+    return significant(1e6 * seconds)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def _printable(text: str) -> str:
+    """Control characters spelled out: a name may hold any."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+FILTERS: dict[str, Callable[..., str]] = {
+    "number": significant,
+    "us": microseconds,
+    "percent": _percent,
+    "printable": _printable,
+}
+"""Filters of the template."""

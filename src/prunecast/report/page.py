@@ -1,0 +1,122 @@
+"""The page: a table of predictions, its weights and GPU become one HTML file."""
+
+import platform
+from collections.abc import Sequence
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any
+
+from prunecast.codesign.engines import Engine, Progress, silent
+from prunecast.codesign.files import write_text_aside
+from prunecast.codesign.interval import INTERVAL_KIND
+from prunecast.codesign.layers import Source, load_layers
+from prunecast.codesign.table import PredictionTable
+from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.report import pictures
+from prunecast.report.measured import MeasuredPoint
+from prunecast.report.numbers import FILTERS
+from prunecast.report.pictures.canvas import drawing
+from prunecast.report.study import LayerStudy, chosen_layers, study
+from prunecast.report.summary import summary_of
+
+__all__ = ["render_page", "write_page"]
+
+LIBRARIES = ("numpy", "numba", "matplotlib", "jinja2")
+
+
+def write_page(path: str | Path, page: str) -> None:
+    """Write a page aside and rename it. Raises BadInput if the file cannot be written."""
+    write_text_aside(Path(path), page)
+
+
+def render_page(
+    table: PredictionTable,
+    weights: Source,
+    *,
+    gpu: str | GpuSpec,
+    measured: Sequence[MeasuredPoint] = (),
+    progress: Progress = silent,
+) -> str:
+    """HTML of one prediction; equal input gives equal text with the same libraries.
+
+    Parameters
+    ----------
+    table : what `predict` returned
+    weights : what it was given
+    gpu : the same, by name or spec
+    measured : measured cases beside their predictions; none leave that section out
+
+    Raises
+    ------
+    BadInput : the weights or the GPU cannot be read any more
+    """
+    spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
+    first, origin = table[0], table.provenance
+    engine = Engine(name=first.engine, gpu=spec, state=first.state, launch=origin.launch)
+    chosen = chosen_layers(table)
+    layers = load_layers(weights, target=[rows[0].layer for rows in chosen]).layers
+    shown = []
+    for done, rows in enumerate(chosen):
+        progress("looking into layers", done, len(chosen))
+        one = study(rows, table, layers[rows[0].layer], engine)
+        shown.append({"study": one, "pictures": _pictures(one, spec, salt=f"layer-{done}")})
+    with drawing():
+        scatter = pictures.draw_measured(measured, salt="measured") if measured else None
+    return _fill(
+        table=table,
+        gpu=spec,
+        summary=summary_of(table),
+        layers=shown,
+        measured=measured,
+        scatter=scatter,
+        interval_kind=INTERVAL_KIND,
+        provenance=_provenance(table),
+    )
+
+
+def _pictures(one: LayerStudy, gpu: GpuSpec, *, salt: str) -> dict[str, str]:
+    """SVG by section; empty where the engine or the pattern has nothing to draw."""
+    with drawing():
+        drawn = dict.fromkeys(("tiles", "work", "crossover", "pareto"), "")
+        drawn["roofline"] = pictures.draw_roofline(one.rows, gpu, salt=f"{salt}-roofline")
+        if one.tiles is not None:
+            drawn["tiles"] = pictures.draw_tile_maps(one.tiles, one.adaptive, salt=f"{salt}-tiles")
+        if one.simulated is not None:
+            drawn["work"] = pictures.draw_sm_work(one.simulated, one.subject.kernel, salt=f"{salt}-work")
+        if len(one.curves) > 1:
+            drawn["crossover"] = pictures.draw_crossover(one.curves, salt=f"{salt}-crossover")
+            drawn["pareto"] = pictures.draw_pareto(one.curves, salt=f"{salt}-pareto")
+    return drawn
+
+
+def _provenance(table: PredictionTable) -> dict[str, Any]:
+    """What the page must say so that it can be made again."""
+    head = table.provenance.document()
+    asked = head.pop("asked")
+    libraries = {name: metadata.version(name) for name in LIBRARIES}
+    return (
+        head
+        | {f"asked {name}": value for name, value in asked.items()}
+        | {
+            "engine": table[0].engine,
+            "state": table[0].state,
+            "Python": platform.python_version(),
+            **libraries,
+        }
+    )
+
+
+def _fill(**values: Any) -> str:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    room = resources.files("prunecast.report")
+    environment = Environment(
+        loader=PackageLoader("prunecast.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(FILTERS)
+    style, script = ((room / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
+    return environment.get_template("report.html.j2").render(style=style, script=script, **values)

@@ -1,0 +1,36 @@
+"use strict";
+// Sorting: a click on a heading sorts by it, a second one the other way round.
+for (const button of document.querySelectorAll("th button")) {
+  button.addEventListener("click", () => {
+    const head = button.closest("th"), body = head.closest("table").tBodies[0];
+    const place = [...head.parentNode.children].indexOf(head);
+    const way = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
+    const key = row => {
+      const cell = row.cells[place], value = cell.dataset.value ?? cell.textContent.trim();
+      return value !== "" && isFinite(value) ? Number(value) : value;
+    };
+    const order = (a, b) => typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b));
+    const rows = [...body.rows].sort((a, b) => way * order(key(a), key(b)));
+    for (const other of head.parentNode.children) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", way === 1 ? "ascending" : "descending");
+    body.append(...rows);
+  });
+}
+// Tooltips: under the pointer, by touch, and by keyboard.
+const box = document.getElementById("tip");
+function show(target, x, y) {
+  box.textContent = target.dataset.tip;
+  box.hidden = false;
+  const left = Math.min(x + 12, innerWidth - box.offsetWidth - 4);
+  const top = y + 18 + box.offsetHeight > innerHeight ? y - box.offsetHeight - 12 : y + 18;
+  box.style.left = Math.max(4, left) + "px";
+  box.style.top = Math.max(4, top) + "px";
+}
+function follow(event) {
+  const target = event.target.closest("[data-tip]");
+  if (target) show(target, event.clientX, event.clientY); else box.hidden = true;
+}
+document.addEventListener("pointermove", follow);
+document.addEventListener("click", follow);
+document.addEventListener("scroll", () => { box.hidden = true; }, { passive: true });
+document.addEventListener("keydown", event => { if (event.key === "Escape") box.hidden = true; });

@@ -1,0 +1,189 @@
+"""The page as a whole: its sections, its safety, its size and that it is the same twice."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from prunecast.codesign import predict
+from prunecast.errors import BadInput
+from prunecast.report import MeasuredPoint, render_page, write_page
+from prunecast.report.study import MOST_STUDIED, chosen_layers
+
+BUNDLED = Path(__file__).parents[2] / "examples/stdlib_lm/weights.safetensors"
+SECTIONS = (
+    "summary",
+    "speed-of-light",
+    "roofline",
+    "occupancy",
+    "tiles",
+    "work",
+    "stalls",
+    "attribution",
+    "crossover",
+    "pareto",
+    "advice",
+    "provenance",
+)
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+EVIL = "<script>alert(1)</script>\"'\x1b"
+
+
+class Outline(HTMLParser):
+    """Fails on tags that do not nest; keeps sections, ids, links and texts of tags that load something."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.sections, self.ids, self.loads, self.tags = [], [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        self.tags.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+        if "data-section" in found:
+            self.sections.append(found["data-section"])
+        if "id" in found:
+            self.ids.append(found["id"])
+        self.loads += [found[name] for name in ("src", "href", "xlink:href", "action") if name in found]
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def outline(page):
+    parser = Outline()
+    parser.feed(page)
+    parser.close()
+    assert parser.open == []
+    return parser
+
+
+@pytest.fixture(scope="module")
+def weights():
+    rng = np.random.default_rng(0)
+    return {
+        EVIL: rng.standard_normal((256, 128)).astype(np.float16),
+        "plain": rng.standard_normal((128, 256)).astype(np.float16),
+    }
+
+
+@pytest.fixture(scope="module")
+def table(weights):
+    return predict(weights, gpu="h200-sxm", tokens=256)
+
+
+@pytest.fixture(scope="module")
+def page(weights, table):
+    return render_page(table, weights, gpu="h200-sxm")
+
+
+def test_every_section_is_there_in_order(page):
+    sections = outline(page).sections
+    first_layer = sections[: len(SECTIONS) - 1]
+    assert tuple(first_layer) == SECTIONS[:-1]
+    assert sections[-1] == "provenance"
+    assert sections.count("roofline") == 2
+
+
+def test_ids_are_unique_and_links_lead_to_them(page):
+    found = outline(page)
+    assert len(set(found.ids)) == len(found.ids)
+    inner = {link[1:] for link in found.loads if link.startswith("#")}
+    inner |= set(re.findall(r"url\(#([^)]*)\)", page))
+    assert inner
+    assert inner <= set(found.ids)
+
+
+def test_nothing_comes_from_elsewhere(page):
+    assert "http:" not in page
+    assert "https:" not in page
+    assert "@import" not in page
+    assert all(link.startswith(("#", "data:image/png;base64,")) for link in outline(page).loads)
+
+
+def test_names_are_text(page):
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "\x1b" not in page
+    assert outline(page).tags.count("script") == 1
+
+
+def test_the_same_input_gives_the_same_bytes(weights, table, page):
+    assert render_page(table, weights, gpu="h200-sxm") == page
+    assert "dc:date" not in page
+
+
+def test_pictures_follow_the_colours_of_the_page(page):
+    assert "currentColor" in page
+    assert "var(--series-2)" in page
+    assert not re.search("#0a0a0[1-8]|#01010[1]|#020202|#000000|#ffffff[^;]", page.split("</style>", 1)[1])
+
+
+def test_bars_of_the_attribution_add_up(page, table):
+    part = page.split('data-section="attribution"')[1].split("</section>")[0]
+    widths = [float(width) for width in re.findall(r"width:([\d.]+)%", part)]
+    assert sum(widths) == pytest.approx(100, abs=0.05 * len(widths))
+
+
+def test_the_closed_form_model_leaves_out_what_it_does_not_know(weights):
+    page = render_page(predict(weights, gpu="h200-sxm", tokens=256, engine="model"), weights, gpu="h200-sxm")
+    found = outline(page).sections
+    assert "stalls" not in found
+    assert {"roofline", "work", "crossover", "advice"} <= set(found)
+
+
+def test_dense_alone_still_makes_a_page(weights):
+    table = predict(weights, gpu="h200-sxm", tokens=256, kernels="dense", engine="model", crossovers=False)
+    found = outline(render_page(table, weights, gpu="h200-sxm")).sections
+    assert "tiles" not in found
+    assert "roofline" in found
+
+
+@pytest.mark.parametrize("pattern", ["atp:128", "tile-element:128", "balanced:64", "tvw:64"])
+def test_other_patterns_make_a_page(weights, pattern):
+    table = predict(weights, gpu="h200-sxm", tokens=256, pattern=pattern, engine="model")
+    assert "provenance" in outline(render_page(table, weights, gpu="h200-sxm")).sections
+
+
+def test_measured_cases_are_shown_with_their_intervals(weights, table):
+    points = [
+        MeasuredPoint("inside <case>", "stspmm", 1e-5, 1.1e-5, 0.9e-5, 1.2e-5),
+        MeasuredPoint("outside", "dense", 1e-5, 2e-5, 1.8e-5, 2.2e-5),
+    ]
+    page = render_page(table, weights, gpu="h200-sxm", measured=points)
+    part = page.split('data-section="measured"')[1]
+    assert "2 measured cases of recorded runs; 1 lie inside" in part
+    assert 'data-tip="inside &lt;case&gt;, stspmm: measured 10 us, predicted 11 us"' in part
+    assert 'data-section="measured"' not in render_page(table, weights, gpu="h200-sxm")
+
+
+def test_full_sections_are_for_the_slowest_layer_of_each_shape():
+    rng = np.random.default_rng(1)
+    shapes = [(128 * (1 + i), 128) for i in range(MOST_STUDIED + 2)]
+    weights = {f"{m}.{copy}": rng.standard_normal((m, k)) for m, k in shapes for copy in "ab"}
+    table = predict(weights, gpu="h200-sxm", tokens=4096, engine="model", kernels="dense", crossovers=False)
+    chosen = chosen_layers(table)
+    assert len(chosen) == MOST_STUDIED
+    assert len({rows[0].m for rows in chosen}) == MOST_STUDIED
+    assert chosen[0][0].seconds == max(row.seconds for row in table)
+
+
+def test_the_bundled_model_stays_below_two_megabytes():
+    table = predict(BUNDLED, gpu="h200-sxm", tokens=4096, engine="model", ignore=("re:embed",))
+    page = render_page(table, BUNDLED, gpu="h200-sxm")
+    assert len(page.encode()) < 2_000_000
+
+
+def test_a_file_that_cannot_be_written_is_bad_input(tmp_path):
+    (tmp_path / "page.html").mkdir()
+    with pytest.raises(BadInput, match="cannot write"):
+        write_page(tmp_path / "page.html", "text")
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]

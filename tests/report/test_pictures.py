@@ -1,0 +1,59 @@
+"""Numbers behind the pictures."""
+
+import numpy as np
+import pytest
+
+from prunecast.codesign import predict
+from prunecast.codesign.engines import Engine
+from prunecast.codesign.layers import load_layers
+from prunecast.hardware import load_gpu
+from prunecast.patterns import TileMap
+from prunecast.report.curves import curves_of
+from prunecast.report.numbers import significant
+from prunecast.report.pictures.kernel_curves import pareto_front
+from prunecast.report.pictures.tile_map import kept_in_bins
+
+
+def test_bins_hold_the_share_of_kept_columns():
+    tiles = TileMap(
+        m=4, k=4, row_start=[0, 2, 4], row_index=[0, 1, 2, 3], column_start=[0, 1, 4],
+        column_index=[2, 0, 1, 3], pattern="tile-wise:2",
+    )  # fmt: skip
+    np.testing.assert_array_equal(kept_in_bins(tiles), [[0, 0, 1, 0], [1, 1, 0, 1]])
+
+
+def test_many_tiles_and_columns_share_bins_without_losing_any():
+    t, k = 130, 1000
+    tiles = TileMap(
+        m=t, k=k, row_start=np.arange(t + 1), row_index=np.arange(t),
+        column_start=np.arange(t + 1) * k, column_index=np.tile(np.arange(k), t), pattern="tile-wise:1",
+    )  # fmt: skip
+    shown = kept_in_bins(tiles)
+    assert shown.shape == (64, 96)
+    np.testing.assert_array_equal(shown, 1.0)
+
+
+def test_the_front_holds_what_nothing_beats():
+    points = [(1.0, 0.2), (2.0, 0.1), (2.0, 0.5), (3.0, 0.5), (4.0, 1.0)]
+    assert pareto_front(points) == [(1.0, 0.2), (2.0, 0.5), (4.0, 1.0)]
+
+
+def test_curves_retain_what_single_weights_show():
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.standard_normal((128, 128)).astype(np.float16)}
+    table = predict(weights, gpu="h200-sxm", tokens=128, engine="model", crossovers=False)
+    engine = Engine(name="model", gpu=load_gpu("h200-sxm"))
+    curves = {curve.kernel: curve for curve in curves_of(load_layers(weights).layers["w"], table[:], engine)}
+    magnitude = np.sort(np.abs(weights["w"]).astype(np.float64), axis=None)
+    point = next(p for p in curves["csr"].points if abs(p.density - 0.5) < 0.01)
+    assert point.retained == pytest.approx(magnitude[magnitude.size // 2 :].sum() / magnitude.sum(), rel=1e-4)
+    assert curves["dense"].points[0].retained == 1.0
+    assert len(curves["2:4"].points) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (1234.5, "1234"), (12.345, "12.3"), (0.012345, "0.0123"), (7, "7"), ("a", "a")],
+)
+def test_three_digits(value, text):
+    assert significant(value) == text
