@@ -13,6 +13,7 @@ from prunecast.cli.predict import predict
 from prunecast.cli.prune import prune
 from prunecast.cli.report import report
 from prunecast.cli.sweep import sweep
+from prunecast.cli.timeline import timeline
 from prunecast.cli.validate import validate
 from prunecast.version import tool_version
 
@@ -53,5 +54,17 @@ def _start(
         typer.echo(START)
 
 
-for command in (predict, prune, compare, explain, report, sweep, gpus, patterns, validate, calibrate):
+for command in (
+    predict,
+    prune,
+    compare,
+    explain,
+    report,
+    timeline,
+    sweep,
+    gpus,
+    patterns,
+    validate,
+    calibrate,
+):
     app.command()(command)
