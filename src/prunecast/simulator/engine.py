@@ -18,7 +18,19 @@ from numba import njit
 
 from prunecast.kernels.program import Op, When
 
-__all__ = ["REASONS", "Machine", "Program", "State", "Status", "Work", "new_state", "run_engine"]
+__all__ = [
+    "REASONS",
+    "Events",
+    "Machine",
+    "Program",
+    "State",
+    "Status",
+    "Work",
+    "new_events",
+    "new_state",
+    "run_engine",
+    "run_recorded",
+]
 
 inlined = njit(cache=True, error_model="numpy", forceinline=True)
 """Left to itself the compiler calls each of these small functions, 1.35 times as slow in all."""
@@ -75,6 +87,18 @@ S_FIELDS = 14
 # Segment columns of the L2 model; the last row is the list's anchor. Neighbours are row addresses.
 L_PREVIOUS, L_NEXT, L_SIZE, L_FILL = range(4)
 L_FIELDS = 4
+
+# Event columns; E_START and E_STOP in cycles, of tensor events in ticks
+E_KIND, E_START, E_STOP, E_WHAT, E_SM, E_SLOT, E_WARP, E_BLOCK, E_ITEM, E_SEGMENT, E_STEP = range(11)
+E_FIELDS = 11
+STALL_EVENT, ISSUE_EVENT, TENSOR_EVENT, BLOCK_EVENT = range(4)
+EXIT_OP = -1
+# Where a recording stands: rows written, rows that found no room, samples taken
+K_WRITTEN, K_DROPPED, K_SAMPLED = range(3)
+K_FIELDS = 3
+# Sample columns, in ticks of work done
+Q_DRAM, Q_TENSOR = range(2)
+Q_FIELDS = 2
 
 # Program segments
 START, BEGIN, FILL, STEP, END, FINISH, EXITING = range(7)
@@ -199,6 +223,31 @@ class State(NamedTuple):
     """(SMs, REASONS) int64."""
 
 
+class Events(NamedTuple):
+    """What a recorded run leaves behind."""
+
+    waves: np.ndarray
+    """(SMs,) int64: of how many items of each block slot to record the events; 0 records nothing."""
+    rows: np.ndarray
+    """(capacity, E_FIELDS) int64, the first `counts[K_WRITTEN]` of them written."""
+    counts: np.ndarray
+    """(K_FIELDS,) int64."""
+    begun: np.ndarray
+    """(warps of all SMs, 2) int64: the last item that a warp began, and how many it has begun."""
+    samples: np.ndarray
+    """(samples, Q_FIELDS) int64: work done by the multiples of `every` cycles, from 0 on."""
+    every: int
+
+
+def new_events(machine: Machine, waves: np.ndarray, *, capacity: int, samples: int, every: int) -> Events:
+    """Room for what `run_recorded` writes; `capacity` bounds it, whatever the run does."""
+    begun = np.zeros((machine.sms * machine.slots * machine.warps, 2), np.int64)
+    begun[:, 0] = NO_ITEM
+    rows = np.zeros((capacity, E_FIELDS), np.int64)
+    counts, taken = np.zeros(K_FIELDS, np.int64), np.zeros((samples, Q_FIELDS), np.int64)
+    return Events(waves.astype(np.int64), rows, counts, begun, taken, every)
+
+
 def new_state(machine: Machine, program: Program, work: Work) -> State:
     """Lay out the memory of a run, all idle."""
     slots, parts = machine.sms * machine.slots, machine.sms * machine.partitions
@@ -275,6 +324,11 @@ def _fill_tables(
 def run_engine(state: State) -> int:
     """Run all blocks to the end; a `Status` number. The state is changed in place."""
     return int(_run(state.mem, state.column))
+
+
+def run_recorded(state: State, events: Events) -> int:
+    """`run_engine` that also writes events: the same cycles, a few times slower."""
+    return int(_run_recorded(state.mem, state.column, events))
 
 
 # ---- the queue of SMs: a winner tree, ties to the lower number. Queueing SMs instead of sub-partitions keeps
@@ -1035,4 +1089,128 @@ def _run(mem, column):
         if t > mem[M_MAX_CYCLES]:
             return 2
         _take_turns(mem, column, sm, t)
+    return 0
+
+
+# ---- the same loop with a recorder, apart from the one above so that plain runs pay nothing for it
+
+
+@inlined
+def _note(mem, events, warp, kind, start, stop, what, block, item, segment, step):
+    """Write one event, or count it as dropped."""
+    sm_index = (mem[warp + W_SM] - mem[AT_SM]) // S_FIELDS
+    index = mem[warp + W_SLOT] * mem[M_WARPS] + mem[warp + W_INDEX]
+    if stop <= start or events.begun[index, 1] > events.waves[sm_index]:
+        return
+    n = events.counts[K_WRITTEN]
+    if n >= events.rows.shape[0]:
+        events.counts[K_DROPPED] += 1
+        return
+    events.counts[K_WRITTEN] = n + 1
+    events.rows[n, E_KIND] = kind
+    events.rows[n, E_START] = start
+    events.rows[n, E_STOP] = stop
+    events.rows[n, E_WHAT] = what
+    events.rows[n, E_SM] = sm_index
+    events.rows[n, E_SLOT] = mem[warp + W_SLOT] - sm_index * mem[M_SLOTS]
+    events.rows[n, E_WARP] = mem[warp + W_INDEX]
+    events.rows[n, E_BLOCK] = block
+    events.rows[n, E_ITEM] = item
+    events.rows[n, E_SEGMENT] = segment
+    events.rows[n, E_STEP] = step
+
+
+@inlined
+def _count_item(mem, events, warp):
+    index = mem[warp + W_SLOT] * mem[M_WARPS] + mem[warp + W_INDEX]
+    item = mem[warp + W_ITEM]
+    if item != NO_ITEM and item != events.begun[index, 0]:
+        events.begun[index, 0] = item
+        events.begun[index, 1] += 1
+
+
+@inlined
+def _take_turn_recorded(mem, column, part, t, events):
+    """`_take_turn` with notes of what it found. What a warp was at is read before its issue moves it on."""
+    stall = mem[part + P_STALL]
+    watched = events.waves[mem[part + P_SM]] > 0
+    while True:
+        warp = _pick_warp(mem, part, t)
+        if warp < 0:
+            break
+        since, ready, slept = mem[warp + W_SINCE], mem[warp + W_READY], mem[warp + W_REASON]
+        mem[stall + slept] += ready - since
+        mem[stall + NOT_SELECTED] += t - ready
+        mem[warp + W_SINCE] = t
+        block, item = mem[warp + W_AGE] // mem[M_WARPS], mem[warp + W_ITEM]
+        segment, step = mem[warp + W_SEGMENT], mem[warp + W_STEP]
+        if watched:
+            _count_item(mem, events, warp)
+            for kind in range(2):
+                start, stop = (since, ready) if kind == 0 else (ready, t)
+                what = slept if kind == 0 else NOT_SELECTED
+                _note(mem, events, warp, STALL_EVENT, start, stop, what, block, item, segment, step)
+        reason = _must_wait(mem, warp, t)
+        if reason == ISSUING:
+            op = EXIT_OP if segment == EXITING else mem[mem[AT_CODE] + mem[warp + W_PC] * I_FIELDS + I_OP]
+            row = mem[AT_BLOCK] + mem[warp + W_SLOT] * B_FIELDS
+            freed = max(t + 1, mem[row + B_STORED]) if op == EXIT_OP and mem[row + B_LIVE] == 1 else t
+            busy = mem[part + P_TENSOR_BUSY]
+            _issue(mem, column, part, warp, t)
+            if watched:
+                done = mem[part + P_TENSOR_FREE]
+                worked = done - (mem[part + P_TENSOR_BUSY] - busy)
+                for kind in range(ISSUE_EVENT, BLOCK_EVENT + 1):
+                    start, stop = t, freed
+                    if kind == ISSUE_EVENT:
+                        stop = mem[part + P_FREE]
+                    elif kind == TENSOR_EVENT:
+                        start, stop = worked, done
+                    _note(mem, events, warp, kind, start, stop, op, block, item, segment, step)
+            break
+        mem[warp + W_REASON] = reason
+    mem[part + P_WAKE] = _next_wake(mem, part)
+
+
+@inlined
+def _sample(mem, events, t):
+    """Take the samples that are due before cycle t: busy time so far, less what is still queued."""
+    while events.counts[K_SAMPLED] < events.samples.shape[0]:
+        n = events.counts[K_SAMPLED]
+        due = n * events.every
+        if due > t:
+            return
+        now = due << TICK_BITS
+        events.samples[n, Q_DRAM] = mem[G_DRAM_BUSY] - max(mem[G_DRAM_FREE] - now, 0)
+        for i in range(mem[M_SMS] * mem[M_PARTITIONS]):
+            part = mem[AT_PART] + i * P_FIELDS
+            left = max(mem[part + P_TENSOR_FREE] - now, 0)
+            events.samples[n, Q_TENSOR] += mem[part + P_TENSOR_BUSY] - left
+        events.counts[K_SAMPLED] += 1
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _run_recorded(mem, column, events):
+    _build_queue(mem)
+    for slot in range(mem[M_SLOTS]):
+        for sm in range(mem[M_SMS]):
+            _place_block(mem, sm * mem[M_SLOTS] + slot, 0)
+    while mem[G_RETIRED] < mem[N_BLOCKS]:
+        sm = mem[mem[AT_WINNER] + 1]
+        t = mem[mem[AT_WAKE] + sm]
+        if t >= FOREVER:
+            return 1
+        if t > mem[M_MAX_CYCLES]:
+            return 2
+        _sample(mem, events, t)
+        first = mem[AT_PART] + sm * mem[M_PARTITIONS] * P_FIELDS
+        stop = first + mem[M_PARTITIONS] * P_FIELDS
+        soonest = np.int64(FOREVER)
+        for part in range(first, stop, P_FIELDS):
+            if mem[part + P_WAKE] <= t:
+                _take_turn_recorded(mem, column, part, t, events)
+        for part in range(first, stop, P_FIELDS):
+            soonest = min(soonest, mem[part + P_WAKE])
+        _set_wake(mem, sm, soonest)
+    _sample(mem, events, FOREVER >> TICK_BITS)
     return 0

@@ -1,5 +1,6 @@
 """`simulate`: predict the run of a plan on a GPU, warp by warp."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from prunecast.simulator.attribution import Account, attribute_cycles
 from prunecast.simulator.lower import Lowered, lower
 from prunecast.simulator.result import ATTRIBUTION, STALLS, SimResult
 
-__all__ = ["LAUNCHES", "POLICIES", "SimulationStopped", "simulate"]
+__all__ = ["LAUNCHES", "POLICIES", "Settled", "SimulationStopped", "settle", "simulate"]
 
 POLICIES = {
     "gto": engine.GREEDY_OLDEST,
@@ -62,6 +63,33 @@ def simulate(
     """
     _check_choice("launch", launch, LAUNCHES)
     _check_choice("policy", policy, tuple(POLICIES))
+    settled = settle(plan, gpu, state=state, policy=policy)
+    launch_s = gpu.graph_launch_s if launch == "graph" else gpu.stream_launch_s
+    launch_s += plan.other_launches_s
+    fit, clock_hz = settled.fit, settled.clock_hz
+    return _result(plan, gpu, settled.lowered, settled.run, fit, clock_hz, launch_s, state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Settled:
+    """The last run of a plan, at whose clock the clock that it caused agrees.
+
+    Parameters
+    ----------
+    fit : blocks per SM
+    lowered : what the engine ran
+    run : its memory when it was over
+    clock_hz : SM clock that the run caused
+    """
+
+    fit: Occupancy
+    lowered: Lowered
+    run: engine.State
+    clock_hz: float
+
+
+def settle(plan: KernelPlan, gpu: GpuSpec, *, state: str, policy: str) -> Settled:
+    """Run `plan` until clock and activity agree; arguments and errors are those of `simulate`."""
     fit = _fit(plan, gpu)
     clock_hz = sm_clock_hz(
         gpu, tensor_duty=float(plan.tensor != "none"), l2_bytes_per_clk_per_sm=0.0, state=state
@@ -70,13 +98,11 @@ def simulate(
         lowered = lower(plan, gpu, slots=fit.blocks_per_sm, policy=POLICIES[policy], clock_hz=clock_hz)
         run = _run(plan, gpu, lowered)
         caused_hz = _caused_clock(gpu, lowered, run, state)
-        settled = abs(caused_hz / clock_hz - 1.0) <= CLOCK_TOLERANCE
+        agreed = abs(caused_hz / clock_hz - 1.0) <= CLOCK_TOLERANCE
         clock_hz = caused_hz
-        if settled:
+        if agreed:
             break
-    launch_s = gpu.graph_launch_s if launch == "graph" else gpu.stream_launch_s
-    launch_s += plan.other_launches_s
-    return _result(plan, gpu, lowered, run, fit, clock_hz, launch_s, state)
+    return Settled(fit=fit, lowered=lowered, run=run, clock_hz=clock_hz)
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

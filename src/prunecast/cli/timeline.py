@@ -1,0 +1,83 @@
+"""`prunecast timeline`: what the warps of one layer do at which moment, as a trace file."""
+
+from typing import Annotated
+
+import typer
+
+from prunecast.cli import options as opt
+from prunecast.cli.progress import ProgressLines
+from prunecast.errors import BadInput
+
+__all__ = ["timeline"]
+
+
+def timeline(
+    weights: opt.Weights,
+    gpu: opt.Gpu = "h200-sxm",
+    tokens: opt.Tokens = 4096,
+    kernel: Annotated[str, typer.Option(metavar="NAME", help="Kernel to show.")] = "stspmm",
+    sparsity: opt.Sparsity = None,
+    pattern: opt.Pattern = None,
+    state: opt.State = "burst",
+    dtype: opt.Dtype = None,
+    target: opt.Target = None,
+    ignore: opt.Ignore = None,
+    sm: Annotated[str, typer.Option(metavar="LIST", help="SMs to show, such as 0-3 or 0,5,7.")] = "0-3",
+    first_waves: Annotated[
+        int, typer.Option(metavar="COUNT", help="Items of each block slot to show; 0 shows all.")
+    ] = 2,
+    max_slices: Annotated[int, typer.Option(metavar="COUNT", help="Refuse a larger trace.")] = 200_000,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="The gzipped trace.")
+    ] = "trace.json.gz",
+) -> None:
+    """Trace of one layer's warps, for ui.perfetto.dev or chrome://tracing. Name the layer with --target."""
+    sms = _numbers(sm)
+    if first_waves < 0:
+        raise BadInput(f"first-waves must be 0 or more, got {first_waves}")
+    from prunecast.codesign import predict
+    from prunecast.codesign.timeline import write_timeline
+    from prunecast.hardware import load_gpu
+
+    with ProgressLines() as progress:
+        table = predict(
+            weights,
+            gpu=gpu,
+            tokens=tokens,
+            kernels=(kernel,),
+            sparsity=sparsity,
+            pattern=pattern,
+            engine="model",
+            state=state,
+            dtype=dtype,
+            target=target or (),
+            ignore=ignore or (),
+            crossovers=False,
+            progress=progress,
+        )
+    layers = list(dict.fromkeys(row.layer for row in table))
+    rows = [row for row in table if row.kernel == kernel]
+    if len(layers) != 1 or not rows:
+        found = f"{len(layers)} layers" if len(layers) != 1 else f"no {kernel} plan of {layers[0]}"
+        raise BadInput(f"timeline takes one layer and a kernel that runs it, got {found}: see --target")
+    written = write_timeline(
+        rows[0].plan,
+        load_gpu(gpu),
+        output,
+        sms=sms,
+        first_waves=first_waves or None,
+        state=state,
+        most_slices=max_slices,
+    )
+    typer.echo(f"{written.path}: {written.slices} slices, {written.file_bytes / 1e6:.2f} MB")
+
+
+def _numbers(text: str) -> list[int]:
+    """The SMs that a list of numbers and ranges names."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not (first.isdecimal() and (last.isdecimal() if dash else True)) or len(first + last) > 8:
+            raise BadInput(f"sm must be numbers and ranges such as 0-3 or 0,5,7, got {text!r}")
+        numbers.extend(range(int(first), int(last or first) + 1))
+    return sorted(set(numbers))

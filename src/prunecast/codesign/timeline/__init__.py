@@ -1,0 +1,21 @@
+"""Timelines: what the warps of a predicted run do at which moment, as a trace that Perfetto opens.
+
+Floor: inside `codesign`, above the simulator, which records the events. It predicts nothing: the run is the
+one that `simulate` times.
+
+Read first: `slices.py` (events become nested slices), `chrome_trace.py` (the file), `write_timeline.py`.
+"""
+
+from prunecast.codesign.timeline.chrome_trace import trace_bytes
+from prunecast.codesign.timeline.slices import Slices, Track, slices_of
+from prunecast.codesign.timeline.write_timeline import MOST_SLICES, TimelineSummary, write_timeline
+
+__all__ = [
+    "MOST_SLICES",
+    "Slices",
+    "TimelineSummary",
+    "Track",
+    "slices_of",
+    "trace_bytes",
+    "write_timeline",
+]
