@@ -1,26 +1,18 @@
-"""`compile(plan, weights)`: a plan as a callable on the GPU, `c = op(b)`.
-
-Everything that can be refused is refused before the launch. The operator works on the current stream of the
-caller's framework and may be captured in a CUDA graph after its first call. It owns a workspace: one operator
-must not run on two streams at once.
-"""
+"""`compile(plan, weights)`: a plan of tiles as a callable on the GPU, `c = op(b)`."""
 
 from collections.abc import Mapping
 from typing import Any
 
-import cupy as cp
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.cuda.arrays import Wanted, check_device, check_weights, multiply
-from prunecast.kernels.cuda.forms import build_fill, build_tile_kernel, tile_defines
-from prunecast.kernels.cuda.images import DeviceImages, upload
-from prunecast.kernels.cuda.launch import launch
+from prunecast.kernels.cuda.arrays import check_device, check_weights
+from prunecast.kernels.cuda.forms import build_tile_kernel, tile_defines
+from prunecast.kernels.cuda.images import upload
+from prunecast.kernels.cuda.layer_operator import LayerOperator, load_fill, load_kernel
 from prunecast.kernels.plan import KernelPlan
 
 __all__ = ["TileOperator", "compile"]
-
-_FILL_THREADS = 256
 
 
 def compile(
@@ -50,66 +42,11 @@ def compile(
     check_device("the wgmma tile kernel", lambda capability: capability == 90, "compute capability 9.0")
     check_weights(plan, weights, bias)
     defines = tile_defines(plan, activation=activation, bias=bias is not None, changes=changes)
-    kernel = cp.RawModule(path=str(build_tile_kernel(plan, defines).cubin)).get_function("tile_sm90")
-    kernel.max_dynamic_shared_size_bytes = plan.resources.shared_bytes
-    fill_cubin = build_fill(plan.dtype, activation, bias=bias is not None).cubin
-    fill = cp.RawModule(path=str(fill_cubin)).get_function("fill_rows")
+    cubin = build_tile_kernel(plan, defines).cubin
+    kernel = load_kernel(cubin, "tile_sm90", plan.resources.shared_bytes)
+    fill = load_fill(plan, activation, bias=bias is not None)
     return TileOperator(plan, upload(plan, weights, bias), kernel, fill, overlap=overlap)
 
 
-class TileOperator:
-    """One pruned layer on one device: `c = op(b)` with B (K, N) and C (M, N), both row-major.
-
-    `clock` is an array of four uint64, written by every launch: cycles and nanoseconds at its start and end
-    on one SM.
-    """
-
-    def __init__(
-        self, plan: KernelPlan, images: DeviceImages, kernel: Any, fill: Any, *, overlap: bool
-    ) -> None:
-        self.plan = plan
-        self.overlap = overlap
-        self.clock = cp.zeros(4, cp.uint64)
-        self._images = images
-        self._kernel, self._fill = kernel, fill
-        self._wanted = Wanted(plan.m, plan.k, plan.n, plan.dtype, cp.cuda.Device().id)
-        self._args = images.arguments(plan)
-        self._args["clock"] = self.clock.data.ptr
-
-    def copy(self) -> "TileOperator":
-        """The same with images of its own, to be used on another stream."""
-        return TileOperator(self.plan, self._images.copy(), self._kernel, self._fill, overlap=self.overlap)
-
-    def __call__(self, b: Any, out: Any = None) -> Any:
-        """C (M, N) of B (K, N), enqueued on the current stream of the framework of `b`.
-
-        Both are CuPy arrays or both torch tensors on the operator's device. N that is no multiple of 8, and
-        rows that are not 16-byte aligned, are copied to padded rows first.
-
-        Raises
-        ------
-        BadInput : a dtype, shape, device or layout differs from the plan's; nothing was launched
-        """
-        return multiply(self._wanted, b, out, self._run)
-
-    def _run(self, b: Any, c: Any, stream: int) -> None:
-        args = self._args
-        args["b"], args["c"] = b.data.ptr, c.data.ptr
-        args["b_row_bytes"], args["c_row_bytes"] = b.strides[0], c.strides[0]
-        resources = self.plan.resources
-        if self.plan.item_count:
-            launch(
-                self._kernel.kernel.ptr,
-                [args.ctypes.data],
-                blocks=self.plan.blocks,
-                threads=resources.threads,
-                shared_bytes=resources.shared_bytes,
-                stream=stream,
-                overlap=self.overlap,
-            )
-        rows = self._images.uncovered
-        if rows.size:
-            tokens = np.int32(self._wanted.padded_n)
-            self._fill(
-                (rows.size,), (_FILL_THREADS,), (rows, self._images.bias, c, np.int64(c.strides[0]), tokens)
-            )
+class TileOperator(LayerOperator):
+    """A plan of the wgmma tile kernel on one device."""

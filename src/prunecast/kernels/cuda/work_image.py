@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.kernels.cuda.pack import stage_starts
@@ -30,6 +31,15 @@ class WorkImage(NamedTuple):
     """Partial tiles of C in the workspace."""
     groups: int
     """Split tiles of C."""
+
+    def into(self, args: npt.NDArray[np.void]) -> None:
+        """Write list bounds and first items into launch arguments, for plans that walk lists."""
+        if not self.start.size:
+            return
+        args["blocks_in_args"] = self.start.size - 1
+        args["start"][0, : self.start.size] = self.start
+        has_items = np.flatnonzero(np.diff(self.start))
+        args["first"][0, has_items] = self.items[self.start[has_items]]
 
 
 def work_image(plan: KernelPlan) -> WorkImage:

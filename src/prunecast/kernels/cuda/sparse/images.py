@@ -61,12 +61,7 @@ class SparseImages(NamedTuple):
             args[name] = getattr(self, name).data.ptr
         args["tokens"] = -(-plan.n // 8) * 8
         args["null_stage"] = self.null_stage
-        start = self.work.start
-        if start.size:
-            args["blocks_in_args"] = plan.blocks
-            args["start"][0, : start.size] = start
-            has_items = np.flatnonzero(np.diff(start))
-            args["first"][0, has_items] = self.work.items[start[has_items]]
+        self.work.into(args)
         return args
 
 
