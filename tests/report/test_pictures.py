@@ -11,7 +11,7 @@ from prunecast.patterns import TileMap
 from prunecast.report.curves import curves_of
 from prunecast.report.numbers import significant
 from prunecast.report.pictures.kernel_curves import pareto_front
-from prunecast.report.pictures.tile_map import kept_in_bins
+from prunecast.patterns.tile_picture import kept_in_bins
 
 
 def test_bins_hold_the_share_of_kept_columns():

@@ -246,6 +246,7 @@ class LayerJob:
             note="; ".join(note for note in (run.note, way.way.note, interval.warning) if note),
             plan=plan,
             result=way.outcomes[0].result(),
+            gpu=engine.gpu,
         )
 
     def _seconds_at(self, alone: MapMaker, candidate: Candidate, engine: Engine) -> Callable[[float], float]:

@@ -1,10 +1,17 @@
 """`Prediction`: one layer run by one kernel."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prunecast.codesign.engines import Outcome
+from prunecast.codesign.html_table import predictions_html
+from prunecast.errors import BadInput
+from prunecast.hardware import GpuSpec
 from prunecast.kernels import KernelPlan
+from prunecast.simulator import SimResult
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["Prediction"]
 
@@ -29,7 +36,8 @@ class Prediction:
     bound : the busiest unit, or `latency`
     note : what a reader should know about this row, or empty
     plan : what was predicted
-    result : what the engine found; neither is part of files
+    result : what the engine found
+    gpu : what it was predicted for; none of the three is part of files
     """
 
     layer: str
@@ -50,6 +58,7 @@ class Prediction:
     note: str = ""
     plan: KernelPlan = field(repr=False)
     result: Outcome = field(repr=False)
+    gpu: GpuSpec = field(repr=False)
 
     @property
     def latency_us(self) -> float:
@@ -60,5 +69,51 @@ class Prediction:
         """The fields that files hold, in order."""
         return {name: getattr(self, name) for name in _ROW_FIELDS}
 
+    def plot_roofline(self, axes: "Axes | None" = None) -> "Axes":
+        """Attained rate over FLOP per byte, under the GPU's ceilings; on `axes` or on a new figure."""
+        from prunecast.codesign.pictures import draw_roofline, new_axes
 
-_ROW_FIELDS = tuple(name for name in Prediction.__slots__ if name not in ("plan", "result"))
+        axes = new_axes() if axes is None else axes
+        draw_roofline([self], self.gpu, axes)
+        return axes
+
+    def plot_work(self, axes: "Axes | None" = None) -> "Axes":
+        """Work of each SM, most first; on `axes` or on a new figure.
+
+        Raises
+        ------
+        BadInput : the closed-form model predicted, which knows no single SM
+        """
+        if not isinstance(self.result, SimResult):
+            raise BadInput(f"plot_work shows single SMs: predict with engine='simulator', got {self.engine}")
+        from prunecast.codesign.pictures import draw_sm_work, new_axes
+
+        axes = new_axes(height=2.6) if axes is None else axes
+        draw_sm_work(self.result, self.kernel, axes)
+        return axes
+
+    def plot_timeline(self, axes: "Axes | None" = None, *, sm: int = 0, first_waves: int = 1) -> "Axes":
+        """What each warp of one SM does at which moment; on `axes` or on a new figure.
+
+        Simulates the plan again to watch it, also where the closed-form model predicted.
+
+        Parameters
+        ----------
+        sm : number of the SM
+        first_waves : the first so many items of each block slot
+
+        Raises
+        ------
+        BadInput : an SM that the GPU lacks, or no wave
+        """
+        from prunecast.codesign.pictures import draw_timeline, new_axes
+
+        axes = new_axes(8.0, 4.0) if axes is None else axes
+        draw_timeline(self.plan, self.gpu, axes, sm=sm, first_waves=first_waves, state=self.state)
+        return axes
+
+    def _repr_html_(self) -> str:
+        return predictions_html([self.row()])
+
+
+_ROW_FIELDS = tuple(name for name in Prediction.__slots__ if name not in ("plan", "result", "gpu"))

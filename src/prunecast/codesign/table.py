@@ -7,6 +7,7 @@ from typing import Any, overload
 
 from prunecast.codesign.crossover import Crossover
 from prunecast.codesign.files import json_text, write_text_aside
+from prunecast.codesign.html_table import predictions_html
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance
 from prunecast.codesign.skipped import Skipped
@@ -73,6 +74,9 @@ class PredictionTable(Sequence[Prediction]):
             "crossovers": [crossover.row() for crossover in self.crossovers],
             "skipped": [skipped.row() for skipped in self.skipped],
         }
+
+    def _repr_html_(self) -> str:
+        return predictions_html([row.row() for row in self.predictions])
 
     def save(self, path: str | Path) -> None:
         """Write the JSON object; `compare` reads it."""

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
+from prunecast.patterns.tile_picture import Pictured
 
 __all__ = [
     "IntArray",
@@ -25,7 +26,7 @@ WeightArray = npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TileMap:
+class TileMap(Pictured):
     """Tiles of A (M, K): each a set of rows that share one set of kept columns.
 
     A tile keeps every element at its rows x its columns, zeros included: the map says what work is

@@ -10,12 +10,13 @@ from prunecast.codesign.engines import Engine, Progress, silent
 from prunecast.codesign.files import write_text_aside
 from prunecast.codesign.interval import INTERVAL_KIND
 from prunecast.codesign.layers import Source, load_layers
+from prunecast.codesign.pictures import draw_roofline, draw_sm_work, new_axes
 from prunecast.codesign.table import PredictionTable
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.report import pictures
 from prunecast.report.measured import MeasuredPoint
 from prunecast.report.numbers import FILTERS
-from prunecast.report.pictures.canvas import drawing
+from prunecast.report.pictures.canvas import PAGE, drawing, svg_text
 from prunecast.report.study import LayerStudy, chosen_layers, study
 from prunecast.report.summary import summary_of
 
@@ -78,11 +79,15 @@ def _pictures(one: LayerStudy, gpu: GpuSpec, *, salt: str) -> dict[str, str]:
     """SVG by section; empty where the engine or the pattern has nothing to draw."""
     with drawing():
         drawn = dict.fromkeys(("tiles", "work", "crossover", "pareto"), "")
-        drawn["roofline"] = pictures.draw_roofline(one.rows, gpu, salt=f"{salt}-roofline")
+        roofline = new_axes()
+        draw_roofline(one.rows, gpu, roofline, PAGE)
+        drawn["roofline"] = svg_text(roofline, "Roofline", salt=f"{salt}-roofline")
         if one.tiles is not None:
             drawn["tiles"] = pictures.draw_tile_maps(one.tiles, one.adaptive, salt=f"{salt}-tiles")
         if one.simulated is not None:
-            drawn["work"] = pictures.draw_sm_work(one.simulated, one.subject.kernel, salt=f"{salt}-work")
+            work = new_axes(height=2.6)
+            draw_sm_work(one.simulated, one.subject.kernel, work, PAGE)
+            drawn["work"] = svg_text(work, "Work of each SM", salt=f"{salt}-work")
         if len(one.curves) > 1:
             drawn["crossover"] = pictures.draw_crossover(one.curves, salt=f"{salt}-crossover")
             drawn["pareto"] = pictures.draw_pareto(one.curves, salt=f"{salt}-pareto")

@@ -14,13 +14,14 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-__all__ = ["FAINT", "INK", "colour_of", "drawing", "new_axes", "svg_text", "tip"]
+from prunecast.codesign.pictures.palette import KERNELS, Palette
 
-INK = "#010101"
-FAINT = "#020202"
-KERNELS = ("dense", "tile-wise", "stspmm", "block-sparse", "2:4", "csr", "balanced", "two-part")
+__all__ = ["PAGE", "drawing", "svg_text"]
+
 _SERIES = {kernel: f"#0a0a{place + 1:02x}" for place, kernel in enumerate(KERNELS)}
-_CSS = {INK: "currentColor", FAINT: "var(--faint)"} | {
+PAGE = Palette(ink="#010101", faint="#020202", series=_SERIES)
+"""Colours that stand for those of the page."""
+_CSS = {PAGE.ink: "currentColor", PAGE.faint: "var(--faint)"} | {
     colour: f"var(--series-{place + 1})" for place, colour in enumerate(_SERIES.values())
 }
 _SETTINGS: dict[str, Any] = {
@@ -35,17 +36,14 @@ _SETTINGS: dict[str, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 9,
     "grid.linewidth": 0.5,
-    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
-    "grid.color": FAINT,
+    **dict.fromkeys(
+        ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), PAGE.ink
+    ),
+    "grid.color": PAGE.faint,
     "axes.facecolor": "none",
     "figure.facecolor": "none",
     "savefig.facecolor": "none",
 }
-
-
-def colour_of(kernel: str) -> str:
-    """The colour that stands for a kernel in every picture."""
-    return _SERIES.get(kernel, INK)
 
 
 @contextmanager
@@ -55,16 +53,6 @@ def drawing() -> Iterator[None]:
         mpl.rcdefaults()
         mpl.rcParams.update(_SETTINGS)  # type: ignore[arg-type]
         yield
-
-
-def new_axes(width: float = 5.0, height: float = 3.2) -> Axes:
-    """Axes of a new figure, sizes in inches."""
-    return Figure(figsize=(width, height), layout="constrained").add_subplot()
-
-
-def tip(text: str) -> str:
-    """A group id that the page shows as a tooltip."""
-    return f"tip:{text}"
 
 
 def svg_text(axes: Axes, label: str, *, salt: str) -> str:

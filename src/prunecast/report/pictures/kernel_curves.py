@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from prunecast.codesign.pictures import new_axes, tip
 from prunecast.report.curves import Curve
-from prunecast.report.pictures.canvas import INK, colour_of, new_axes, svg_text, tip
+from prunecast.report.pictures.canvas import PAGE, svg_text
 
 __all__ = ["draw_crossover", "draw_pareto", "pareto_front"]
 
@@ -12,11 +13,11 @@ def draw_crossover(curves: Sequence[Curve], *, salt: str) -> str:
     """Time over that of dense against density."""
     dense_s = curves[0].points[0].seconds
     axes = new_axes()
-    axes.axhline(1.0, color=INK, lw=1, gid=tip(f"dense: {1e6 * dense_s:.3g} us"))
+    axes.axhline(1.0, color=PAGE.ink, lw=1, gid=tip(f"dense: {1e6 * dense_s:.3g} us"))
     for curve in curves[1:]:
         points = sorted(curve.points)
         xs, ys = [100 * p.density for p in points], [p.seconds / dense_s for p in points]
-        colour = colour_of(curve.kernel)
+        colour = PAGE.of(curve.kernel)
         axes.plot(xs, ys, "-", color=colour, lw=1.5)
         for x, y in zip(xs, ys, strict=True):
             told = tip(f"{curve.kernel}, {curve.pattern}: density {x:.0f} %, {1 / y:.2f}x over dense")
@@ -32,7 +33,7 @@ def draw_pareto(curves: Sequence[Curve], *, salt: str) -> str:
     """Retained importance against time, the undominated points joined."""
     axes = new_axes()
     for curve in curves:
-        colour = colour_of(curve.kernel)
+        colour = PAGE.of(curve.kernel)
         for point in curve.points:
             us, share = 1e6 * point.seconds, 100 * point.retained
             told = tip(
@@ -42,7 +43,7 @@ def draw_pareto(curves: Sequence[Curve], *, salt: str) -> str:
             axes.plot([us], [share], "o", color=colour, ms=5, gid=told)
         axes.plot([], [], "o", color=colour, label=curve.kernel)
     front = pareto_front([(p.seconds, p.retained) for curve in curves for p in curve.points])
-    axes.plot([1e6 * s for s, _ in front], [100 * r for _, r in front], "-", color=INK, lw=1, zorder=0)
+    axes.plot([1e6 * s for s, _ in front], [100 * r for _, r in front], "-", color=PAGE.ink, lw=1, zorder=0)
     axes.set(xscale="log", xlabel="time, us", ylabel="retained importance, %")
     axes.grid(visible=True)
     axes.figure.legend(loc="outside lower center", ncols=3)

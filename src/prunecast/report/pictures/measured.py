@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from prunecast.codesign.pictures import new_axes, tip
 from prunecast.report.measured import MeasuredPoint
-from prunecast.report.pictures.canvas import INK, colour_of, new_axes, svg_text, tip
+from prunecast.report.pictures.canvas import PAGE, svg_text
 
 __all__ = ["draw_measured"]
 
@@ -13,15 +14,15 @@ def draw_measured(points: Sequence[MeasuredPoint], *, salt: str) -> str:
     axes = new_axes(height=4.0)
     for point in points:
         x, y = 1e6 * point.measured_s, 1e6 * point.predicted_s
-        colour = colour_of(point.kernel)
+        colour = PAGE.of(point.kernel)
         axes.plot([x, x], [1e6 * point.low_s, 1e6 * point.high_s], color=colour, lw=0.6)
         told = tip(f"{point.case}, {point.kernel}: measured {x:.3g} us, predicted {y:.3g} us")
         axes.plot([x], [y], "o", color=colour, ms=4, gid=told)
     for kernel in dict.fromkeys(point.kernel for point in points):
-        axes.plot([], [], "o", color=colour_of(kernel), label=kernel)
+        axes.plot([], [], "o", color=PAGE.of(kernel), label=kernel)
     times = [1e6 * point.measured_s for point in points]
     ends = [min(times) / 1.5, 1.5 * max(times)]
-    axes.plot(ends, ends, color=INK, lw=1)
+    axes.plot(ends, ends, color=PAGE.ink, lw=1)
     axes.set(xscale="log", yscale="log", xlabel="measured, us", ylabel="predicted, us")
     axes.figure.legend(loc="outside lower center", ncols=3)
     return svg_text(axes, "Predicted against measured", salt=salt)

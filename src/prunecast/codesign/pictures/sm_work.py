@@ -1,25 +1,25 @@
 """Work of each SM as bars, the mean marked: what stands out above it is imbalance and tail."""
 
-from prunecast.report.pictures.canvas import INK, colour_of, new_axes, svg_text, tip
+from matplotlib.axes import Axes
+
+from prunecast.codesign.pictures.palette import SCREEN, Palette, tip
 from prunecast.simulator import SimResult
 
 __all__ = ["draw_sm_work"]
 
 
-def draw_sm_work(result: SimResult, kernel: str, *, salt: str) -> str:
+def draw_sm_work(result: SimResult, kernel: str, axes: Axes, palette: Palette = SCREEN) -> None:
     """Cycles of useful work per SM, most first."""
     tensor = result.sm_tensor_cycles.any()
     work = result.sm_tensor_cycles if tensor else result.sm_busy_cycles
     order = work.argsort(kind="stable")[::-1]
-    axes = new_axes(height=2.6)
-    bars = axes.bar(range(work.size), work[order], width=0.9, color=colour_of(kernel))
+    bars = axes.bar(range(work.size), work[order], width=0.9, color=palette.of(kernel))
     for bar, sm in zip(bars, order, strict=True):
         bar.set_gid(tip(f"SM {sm}: {work[sm]} cycles, {result.sm_items[sm]} items"))
     mean, most = float(work.mean()), float(work.max())
-    axes.axhline(mean, color=INK, lw=1, gid=tip(f"mean {mean:.0f} cycles: evenly spread work"))
-    axes.axhline(most, color=INK, lw=1, ls="--", gid=tip(f"most {most:.0f} cycles"))
+    axes.axhline(mean, color=palette.ink, lw=1, gid=tip(f"mean {mean:.0f} cycles: evenly spread work"))
+    axes.axhline(most, color=palette.ink, lw=1, ls="--", gid=tip(f"most {most:.0f} cycles"))
     lost = {name: 1e6 * result.attribution_s[name] for name in ("imbalance", "tail")}
     title = f"imbalance {lost['imbalance']:.2f} us, tail {lost['tail']:.2f} us between the lines"
     unit = "tensor cycles" if tensor else "busy cycles"
     axes.set(title=title, xlabel="SMs, busiest first", ylabel=unit, ylim=(0, 1.08 * max(most, 1.0)))
-    return svg_text(axes, "Work of each SM", salt=salt)

@@ -1,0 +1,24 @@
+"""Pictures of predictions on matplotlib axes: the report and notebooks draw the same ones.
+
+Floor: inside codesign, below `Prediction`, whose `plot_*` methods call them. They predict nothing. Sizes,
+files and pages are the caller's; colours come from a `Palette`. Matplotlib is loaded with this room, so the
+rooms above import it inside functions.
+
+Read first: `palette.py`, then any picture.
+"""
+
+from prunecast.codesign.pictures.palette import SCREEN, Palette, new_axes, tip
+from prunecast.codesign.pictures.roofline import RooflinePoint, draw_roofline
+from prunecast.codesign.pictures.sm_work import draw_sm_work
+from prunecast.codesign.pictures.timeline import draw_timeline
+
+__all__ = [
+    "SCREEN",
+    "Palette",
+    "RooflinePoint",
+    "draw_roofline",
+    "draw_sm_work",
+    "draw_timeline",
+    "new_axes",
+    "tip",
+]

@@ -1,0 +1,86 @@
+"""Timeline of one SM on axes: what each warp does at which moment, and when the tensor pipes work."""
+
+from collections import defaultdict
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+
+from prunecast.codesign.pictures.palette import SCREEN, Palette
+from prunecast.codesign.timeline.slices import Slices, Track, slices_of
+from prunecast.hardware import GpuSpec
+from prunecast.kernels import KernelPlan
+from prunecast.simulator import STALLS, engine
+from prunecast.simulator.record import record
+
+__all__ = ["draw_timeline"]
+
+TENSOR, ISSUING = "tensor", "issuing"
+_COLOURS = dict(
+    zip(
+        (TENSOR, ISSUING, *STALLS[1:]),
+        ("#d55e00", "#0072b2", "#dddddd", "#e69f00", "#f0e442", "#8c6d31",
+         "#cc79a7", "#009e73", "#000000", "#56b4e9", "#999999", "#6a3d9a"),
+        strict=True,
+    )
+)  # fmt: skip
+"""By what a warp does; stalls in the order of `STALLS`."""
+
+
+def draw_timeline(
+    plan: KernelPlan,
+    gpu: GpuSpec,
+    axes: Axes,
+    *,
+    sm: int = 0,
+    first_waves: int = 1,
+    state: str = "burst",
+    palette: Palette = SCREEN,
+) -> None:
+    """One line for each tensor pipe and each warp of one SM, time in us from left to right.
+
+    Parameters
+    ----------
+    sm : number of the SM
+    first_waves : the first so many items of each block slot
+
+    Raises
+    ------
+    BadInput : an SM that the GPU lacks, or no wave
+    PlanDoesNotFit, SimulationStopped : as `simulate`
+    """
+    recording = record(plan, gpu, sms=(sm,), waves=first_waves, state=state)
+    roles = [plan.programs[role].role for role in recording.roles.tolist()]
+    us_per_tick = 1e6 / recording.clock_hz / engine.TICKS
+    lines: dict[str, int] = {}
+    shown: set[str] = set()
+    for group in slices_of(recording):
+        if group.category not in ("tensor", "stall", "issue") or group.track.kind == "issue":
+            continue
+        place = lines.setdefault(_label(group.track, roles), len(lines))
+        for kind, spans in _spans(group, us_per_tick).items():
+            shown.add(kind)
+            axes.broken_barh(spans, (place - 0.4, 0.8), color=_COLOURS[kind], linewidth=0)
+    axes.set_yticks(range(len(lines)), list(lines), fontsize=7)
+    axes.set(xlabel="us", ylim=(len(lines) - 0.5, -0.5), title=f"SM {sm}, {plan.kernel}")
+    handles = [Patch(color=colour, label=kind) for kind, colour in _COLOURS.items() if kind in shown]
+    axes.figure.legend(
+        handles=handles, loc="outside lower center", ncols=5, fontsize=7, labelcolor=palette.ink
+    )
+
+
+def _spans(group: Slices, us_per_tick: float) -> dict[str, list[tuple[float, float]]]:
+    """Start and length of the slices, by what is done."""
+    spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    starts = (group.start * us_per_tick).tolist()
+    lengths = (np.subtract(group.stop, group.start) * us_per_tick).tolist()
+    for name, start, length in zip(group.names, starts, lengths, strict=True):
+        kind = name if group.category == "stall" else {"issue": ISSUING}.get(group.category, TENSOR)
+        spans[kind].append((start, length))
+    return spans
+
+
+def _label(track: Track, roles: list[str]) -> str:
+    if track.kind == "tensor":
+        return f"tensor {track.lane}"
+    return f"block {track.slot} warp {track.lane} {roles[track.lane]}"

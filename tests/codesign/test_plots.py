@@ -1,0 +1,90 @@
+"""Pictures from the library: what they show is what was predicted."""
+
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from prunecast.codesign import predict
+from prunecast.errors import BadInput
+from prunecast.patterns import parse_pattern
+
+
+@pytest.fixture(scope="module")
+def table():
+    weights = {"<w&>": np.random.default_rng(0).standard_normal((256, 256)).astype(np.float16)}
+    return predict(weights, gpu="h200-sxm", tokens=256, kernels=("dense", "stspmm"), crossovers=False)
+
+
+def saved(axes):
+    file = io.BytesIO()
+    axes.figure.savefig(file, format="png")
+    return file.getvalue()
+
+
+def test_the_roofline_has_the_rate_of_the_prediction(table):
+    row = table[1]
+    axes = row.plot_roofline()
+    rates = [float(y) for line in axes.lines if line.get_marker() == "o" for y in line.get_ydata()]
+    useful = 2.0 * row.plan.m * row.plan.k * row.plan.n * row.plan.density
+    assert rates == pytest.approx([useful / row.seconds / 1e12] * 2)  # DRAM and L2
+    assert saved(axes)
+
+
+def test_the_bars_are_the_work_of_all_sms(table):
+    row = table[1]
+    axes = row.plot_work()
+    heights = sorted(bar.get_height() for bar in axes.patches)
+    assert heights == sorted(row.result.sm_tensor_cycles.tolist())
+
+
+def test_the_timeline_shows_each_warp_of_the_sm(table):
+    axes = table[1].plot_timeline()
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    warps = table[1].plan.resources.threads // 32
+    assert sum(label.startswith("block 0 warp") for label in labels) == warps
+    assert any(label.startswith("tensor") for label in labels)
+    latest = max(path.get_extents().x1 for bars in axes.collections for path in bars.get_paths())
+    assert 0 < latest <= table[1].latency_us
+
+
+def test_axes_that_are_given_are_drawn_on(table):
+    from matplotlib.figure import Figure
+
+    axes = Figure().add_subplot()
+    assert table[0].plot_work(axes) is axes
+    assert len(axes.patches) == 132  # SMs of the H200
+
+
+def test_the_model_knows_no_single_sm(table):
+    weights = {"w": np.ones((256, 256), np.float16)}
+    row = predict(weights, gpu="a100-sxm4-80gb", tokens=64, engine="model", crossovers=False)[0]
+    with pytest.raises(BadInput, match="engine='simulator', got model"):
+        row.plot_work()
+    with pytest.raises(BadInput, match="sm must lie in 0 to"):
+        row.plot_timeline(sm=10_000)
+
+
+def test_a_tile_map_shows_what_it_keeps():
+    weights = np.random.default_rng(0).standard_normal((64, 128)).astype(np.float32)
+    pattern = parse_pattern("tile-wise:16")
+    tiles = pattern.map(pattern.prune({"w": np.abs(weights)}, 0.5)["w"])
+    axes = tiles.plot()
+    shown = np.asarray(axes.images[0].get_array())
+    assert shown.shape == (4, 96)
+    assert axes.get_title() == tiles.pattern
+    assert "4 tiles" in tiles._repr_html_()
+
+
+def test_notebooks_escape_names(table):
+    for text in (table._repr_html_(), table[0]._repr_html_()):
+        assert "&lt;w&amp;&gt;" in text
+        assert "<w&>" not in text
+    assert table._repr_html_().count("<tr>") == 1 + len(table)
+
+
+def test_predicting_loads_no_pictures():
+    code = "import sys, prunecast.codesign, prunecast.patterns; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
