@@ -83,7 +83,7 @@ def _roofline(prediction: Prediction, gpu: GpuSpec, use: dict[str, float]) -> Se
     ]
     if isinstance(result, SimResult):
         for level, moved, rate in (
-            ("L2", result.l2_bytes, gpu.l2_bytes_per_s * result.clock_hz / gpu.max_clock_hz),
+            ("L2", result.l2_bytes, gpu.l2_bytes_per_s),
             ("DRAM", result.dram_bytes, gpu.dram_bytes_per_s),
         ):
             intensity = operations / max(moved, 1)

@@ -39,15 +39,15 @@ class RooflinePoint(Protocol):
 def draw_roofline(rows: Sequence[RooflinePoint], gpu: GpuSpec, axes: Axes, palette: Palette = SCREEN) -> None:
     """Points of dense and sparse kernels under the ceilings of DRAM, L2 and arithmetic.
 
-    Filled points count bytes of DRAM, empty ones bytes of L2.
+    Filled points count bytes of DRAM, empty ones bytes of L2. The L2 has a clock of its own: its ceiling does
+    not follow that of the SMs.
     """
     intensities = [x for row in rows for x in _draw_points(row, axes, palette)]
     clock_hz = rows[0].result.clock_hz
     across = np.geomspace(min(intensities) / 3, max(*intensities, 1000.0) * 3, 50)
     peaks = _peaks(rows, gpu, clock_hz)
     highest = max(peaks.values())
-    l2_bytes_per_s = gpu.l2_bytes_per_s * clock_hz / gpu.max_clock_hz
-    for rate, style in ((gpu.dram_bytes_per_s, "-"), (l2_bytes_per_s, "--")):
+    for rate, style in ((gpu.dram_bytes_per_s, "-"), (gpu.l2_bytes_per_s, "--")):
         axes.plot(across, np.minimum(across * rate / 1e12, highest), style, color=palette.ink, lw=1)
     for peak in sorted(set(peaks.values())):
         name = ", ".join(name for name in peaks if peaks[name] == peak)
