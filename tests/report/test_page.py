@@ -7,10 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prunecast.codesign import predict
+from prunecast.codesign import ConvSettings, predict
+from prunecast.codesign.engines import Engine
+from prunecast.codesign.layers import load_layers
 from prunecast.errors import BadInput
+from prunecast.hardware import load_gpu
 from prunecast.report import MeasuredPoint, render_page, write_page
-from prunecast.report.study import MOST_STUDIED, chosen_layers
+from prunecast.report.study import MOST_STUDIED, chosen_layers, study
 
 BUNDLED = Path(__file__).parents[2] / "examples/stdlib_lm/weights.safetensors"
 SECTIONS = (
@@ -187,3 +190,15 @@ def test_a_file_that_cannot_be_written_is_bad_input(tmp_path):
     with pytest.raises(BadInput, match="cannot write"):
         write_page(tmp_path / "page.html", "text")
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_curves_of_a_convolution_pay_for_its_input():
+    weights = {"c": np.random.default_rng(0).standard_normal((64, 64, 3, 3)).astype(np.float16)}
+    settings = ConvSettings(input_size=("28x28",), batch=8)
+    asked = {"gpu": "h200-sxm", "tokens": 1, "engine": "model", "kernels": ("dense", "stspmm")}
+    table = predict(weights, convolutions=settings, **asked)
+    engine = Engine(name="model", gpu=load_gpu("h200-sxm"))
+    one = study(next(iter(table.layers())), table, load_layers(weights).layers["c"], engine)
+    assert one.curves[0].points[0].seconds == pytest.approx(table[0].seconds, rel=1e-12)
+    assert one.advice is None
+    assert "Time over density" in render_page(table, weights, gpu="h200-sxm")

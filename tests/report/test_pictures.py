@@ -8,10 +8,10 @@ from prunecast.codesign.engines import Engine
 from prunecast.codesign.layers import load_layers
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileMap
+from prunecast.patterns.tile_picture import kept_in_bins
 from prunecast.report.curves import curves_of
 from prunecast.report.numbers import significant
 from prunecast.report.pictures.kernel_curves import pareto_front
-from prunecast.patterns.tile_picture import kept_in_bins
 
 
 def test_bins_hold_the_share_of_kept_columns():

@@ -33,6 +33,11 @@ def report(
     scope: opt.Scope = "layer",
     target: opt.Target = None,
     ignore: opt.Ignore = None,
+    input_size: opt.InputSize = None,
+    stride: opt.Stride = None,
+    padding: opt.Padding = None,
+    batch: opt.Batch = 1,
+    conv: opt.Conv = "best",
     measured: Annotated[
         list[str] | None,
         typer.Option(
@@ -44,7 +49,7 @@ def report(
 ) -> None:
     """Predict as `predict` does, and write one HTML file with pictures. It needs no network."""
     path = _html_path(output)
-    from prunecast.codesign import predict
+    from prunecast.codesign import ConvSettings, predict
     from prunecast.report import render_page, write_page
 
     with ProgressLines() as progress:
@@ -62,6 +67,13 @@ def report(
             scope=scope,
             target=target or (),
             ignore=ignore or (),
+            convolutions=ConvSettings(
+                input_size=input_size or (),
+                stride=stride or (),
+                padding=padding or (),
+                batch=batch,
+                product=conv,
+            ),
             progress=progress,
         )
         points = _measured(measured or [], gpu, engine, progress)

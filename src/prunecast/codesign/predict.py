@@ -88,6 +88,7 @@ def predict(
         crossovers=found,
         skipped=(*skipped, *(row for part in rows for row in part.skipped)),
         provenance=provenance_of(job, settings),
+        convolutions=job.convolutions,
     )
 
 

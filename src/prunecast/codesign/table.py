@@ -1,7 +1,7 @@
 """`PredictionTable`: all predictions of one run, with what was skipped and where they come from."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, overload
 
@@ -11,6 +11,7 @@ from prunecast.codesign.html_table import predictions_html
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance
 from prunecast.codesign.skipped import Skipped
+from prunecast.kernels import ConvShape
 
 __all__ = ["PredictionTable", "fastest"]
 
@@ -25,12 +26,14 @@ class PredictionTable(Sequence[Prediction]):
     crossovers : sparsity from which a sparse kernel beats dense, per layer and sparse kernel
     skipped : layers and kernels that could not be run
     provenance : tool, GPU, weights and settings
+    convolutions : layer -> the convolution that it is, where its input size was said
     """
 
     predictions: tuple[Prediction, ...]
     crossovers: tuple[Crossover, ...]
     skipped: tuple[Skipped, ...]
     provenance: Provenance
+    convolutions: Mapping[str, ConvShape] = field(default_factory=dict)
 
     @overload
     def __getitem__(self, index: int) -> Prediction: ...

@@ -11,8 +11,9 @@ from prunecast.codesign.engines import Engine
 from prunecast.codesign.plans import PrunedMap, plan_pruned
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.pruned_maps import MapMaker
+from prunecast.codesign.ways import conv_ways, seconds_of
 from prunecast.errors import BadInput
-from prunecast.kernels import PLANNERS
+from prunecast.kernels import PLANNERS, ConvShape, KernelPlan
 from prunecast.patterns import NestedMap, parse_pattern
 from prunecast.patterns.sources import Layer
 
@@ -40,7 +41,9 @@ class Curve:
     points: tuple[CurvePoint, ...]
 
 
-def curves_of(layer: Layer, rows: Sequence[Prediction], engine: Engine) -> tuple[Curve, ...]:
+def curves_of(
+    layer: Layer, rows: Sequence[Prediction], engine: Engine, conv: ConvShape | None = None
+) -> tuple[Curve, ...]:
     """Curves of all kernels in the rows of one layer, the dense one as a single point first.
 
     Parameters
@@ -48,15 +51,17 @@ def curves_of(layer: Layer, rows: Sequence[Prediction], engine: Engine) -> tuple
     layer : its weights
     rows : its predictions; their patterns are pruned to again
     engine : of the closed-form model
+    conv : the convolution that the layer is; its product then runs the faster of both ways
     """
     maker = MapMaker({layer.name: layer}, "layer", remember=True)
     dense = rows[0]
     plan = PLANNERS["dense"](dense.m, dense.k, dense.n, dense.dtype, engine.gpu)
-    curves = [
-        Curve(kernel="dense", pattern="dense", points=(CurvePoint(1.0, engine.once(plan).seconds, 1.0),))
-    ]
+    point = CurvePoint(1.0, _seconds(plan, engine, conv), 1.0)
+    curves = [Curve(kernel="dense", pattern="dense", points=(point,))]
     for row in rows[1:]:
-        points = [point for wanted in SPARSITIES for point in _points(maker, layer, row, wanted, engine)]
+        points = [
+            point for wanted in SPARSITIES for point in _points(maker, layer, row, wanted, engine, conv)
+        ]
         if points:
             distinct = tuple(dict.fromkeys(points))
             curves.append(Curve(kernel=row.kernel, pattern=row.pattern, points=distinct))
@@ -64,7 +69,7 @@ def curves_of(layer: Layer, rows: Sequence[Prediction], engine: Engine) -> tuple
 
 
 def _points(
-    maker: MapMaker, layer: Layer, row: Prediction, wanted: float, engine: Engine
+    maker: MapMaker, layer: Layer, row: Prediction, wanted: float, engine: Engine, conv: ConvShape | None
 ) -> list[CurvePoint]:
     """The point at one sparsity; none where the pattern or the kernel cannot have it."""
     with contextlib.suppress(BadInput):
@@ -73,8 +78,12 @@ def _points(
             return []
         plan = plan_pruned(row.kernel, kept, n=row.n, dtype=row.dtype, gpu=engine.gpu)
         share = _retained(maker, layer, row.pattern, kept)
-        return [CurvePoint(kept.density, engine.once(plan).seconds, share)]
+        return [CurvePoint(kept.density, _seconds(plan, engine, conv), share)]
     return []
+
+
+def _seconds(plan: KernelPlan, engine: Engine, conv: ConvShape | None) -> float:
+    return seconds_of(conv_ways((plan,), conv, "best", engine), engine)
 
 
 def _retained(maker: MapMaker, layer: Layer, pattern: str, kept: PrunedMap) -> float:

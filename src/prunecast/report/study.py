@@ -36,7 +36,8 @@ class LayerStudy:
     alike : number of layers of the same shape and format, this one included
     subject : the row that is explained: the fastest sparse one, or dense where there is no other
     sections : the explanation of the subject
-    advice : what would help it, best first; None where its plan cannot be made again from its columns
+    advice : what would help it, best first; None where its plan cannot be made again from its columns,
+        or where it is a convolution
     tiles : what the fastest kernel of tiles keeps, or None
     adaptive : the same layer pruned by ATP to the same sparsity, or None
     curves : time and retained importance over sparsity
@@ -81,6 +82,7 @@ def study(rows: Rows, table: PredictionTable, layer: Layer, engine: Engine) -> L
     engine : the one that predicted, for advice
     """
     subject = fastest(rows[1:] or rows)
+    conv = table.convolutions.get(layer.name)
     tiled = [row for row in rows if row.kernel in ("tile-wise", "stspmm")]
     tiles = fastest(tiled).plan.tiles if tiled else None
     return LayerStudy(
@@ -88,10 +90,10 @@ def study(rows: Rows, table: PredictionTable, layer: Layer, engine: Engine) -> L
         alike=sum(_shape(other) == _shape(rows) for other in table.layers()),
         subject=subject,
         sections=sections_of(subject, engine.gpu),
-        advice=_advice(subject, engine, tiles),
+        advice=_advice(subject, engine, tiles) if conv is None else None,
         tiles=tiles,
         adaptive=None if tiles is None else _adaptive(tiles, layer),
-        curves=curves_of(layer, rows, replace(engine, name="model")),
+        curves=curves_of(layer, rows, replace(engine, name="model"), conv),
     )
 
 
