@@ -1,6 +1,7 @@
 """What the pages show runs: each page's commands and snippets, in order, in a folder of its own."""
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -8,8 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from prunecast.validation.suite import load_suite
+
 ROOT = Path(__file__).parents[2]
-PAGES = ["tutorial.md", "howto/prune_to_a_time.md"]
+PAGES = [
+    "tutorial.md",
+    "howto/prune_to_a_time.md",
+    "howto/predict_without_a_gpu.md",
+    "howto/validate_on_your_gpu.md",
+]
 BLOCK = re.compile(r"```(console|python)\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 
 
@@ -40,3 +48,39 @@ def test_what_a_page_shows_runs(page: str, tmp_path: Path) -> None:
     for language, text, shown in blocks:
         printed = output_of(language, text, tmp_path)
         assert not shown or printed == shown
+
+
+def test_every_page_with_blocks_is_run() -> None:
+    pages = (ROOT / "docs").rglob("*.md")
+    assert sorted(PAGES) == sorted(
+        str(page.relative_to(ROOT / "docs"))
+        for page in pages
+        if BLOCK.search(page.read_text(encoding="utf-8"))
+    )
+
+
+def commands_that_need_more() -> list[list[str]]:
+    """What pages show as `sh`: it needs a GPU, or a reader's own files."""
+    blocks = (
+        block
+        for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+        for block in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    )
+    lines = (line for block in blocks for line in block.replace("\\\n", " ").splitlines())
+    return [shlex.split(line, comments=True) for line in lines if line.startswith("prunecast ")]
+
+
+@pytest.mark.parametrize("command", {words[1]: words for words in commands_that_need_more()}.values())
+def test_what_needs_more_names_options_that_exist(command: list[str], tmp_path: Path) -> None:
+    shown = run(["-m", "prunecast", command[1], "--help"], tmp_path)
+    for words in commands_that_need_more():
+        if words[1] == command[1]:
+            options = {word for word in words if word.startswith("-")}
+            assert options <= set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", shown)), words
+
+
+def test_a_suite_that_a_page_shows_is_a_suite(tmp_path: Path) -> None:
+    page = (ROOT / "docs/howto/validate_on_your_gpu.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "suite.toml").write_text(text, encoding="utf-8")
+    assert len(load_suite(str(tmp_path / "suite.toml")).cases) == 1
