@@ -1,34 +1,16 @@
-"""What the README shows is what its commands and its snippet print."""
+"""What the README shows is what its command and its snippet print."""
 
-import re
-import shlex
-import subprocess
-import sys
-from pathlib import Path
+import pytest
 
-ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "README.md").read_text(encoding="utf-8")
+from tests.shown import README, ROOT, Shown, printed, shown_in
+
+BLOCKS = shown_in(README)
 
 
-def shown_after(language: str, beginning: str) -> list[tuple[str, str]]:
-    """Code blocks of a language that hold `beginning`, each with the text block that follows."""
-    pattern = rf"```{language}\n((?:(?!```).)*?{beginning}.*?)```\n\n```text\n(.*?)```"
-    return re.findall(pattern, PAGE, re.DOTALL)
+def test_a_command_and_a_snippet_are_shown() -> None:
+    assert [block.language for block in BLOCKS] == ["sh", "python"]
 
 
-def run(*arguments: str) -> str:
-    """Standard output of a command that must succeed, run in the repository root."""
-    done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return "\n".join(line.rstrip() for line in done.stdout.splitlines()) + "\n"
-
-
-def test_the_command_prints_what_is_shown() -> None:
-    ((commands, shown),) = shown_after("sh", "prunecast predict")
-    (line,) = (line for line in commands.splitlines() if line.startswith("prunecast predict"))
-    assert run("-m", "prunecast", *shlex.split(line)[1:]) == shown
-
-
-def test_the_snippet_prints_what_is_shown() -> None:
-    ((snippet, shown),) = shown_after("python", "prunecast.predict")
-    assert run("-c", snippet) == shown
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.language)
+def test_a_block_prints_what_is_shown(block: Shown) -> None:
+    assert printed(block, ROOT) == block.output

@@ -1,0 +1,100 @@
+"""What documents show and what running it prints; as a program, it pastes the one into the other.
+
+A shown block is a `console`, `python` or, in the README, `sh` block; a `text` block behind it holds its
+output. Pages run their blocks in order in a folder of their own, the README and the numbered examples in the root.
+"""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+BLOCK = re.compile(r"```(console|python)\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
+README_BLOCK = re.compile(r"```(sh|python)\n((?:(?!```).)*?)```\n\n```text\n(.*?)```", re.DOTALL)
+COMPUTED = {"README.md": README_BLOCK}
+
+
+class Shown(NamedTuple):
+    """A block, and what is to stand behind it."""
+
+    language: str
+    code: str
+    output: str
+    """As shown now; empty where no output is shown."""
+
+
+def shown_in(page: Path) -> list[Shown]:
+    """The blocks of a page, in order."""
+    found = COMPUTED.get(page.name, BLOCK).findall(page.read_text(encoding="utf-8"))
+    return [Shown(*block) for block in found]
+
+
+def printed(block: Shown, folder: Path) -> str:
+    """What a block prints when it is run; spaces at the ends of lines do not count."""
+    if block.language == "python":
+        text = run(["-c", block.code], folder)
+    else:
+        lines = [line.removeprefix("$ ") for line in block.code.splitlines()]
+        commands = [line for line in lines if line.startswith("prunecast ")]
+        text = "".join(run(["-m", "prunecast", *shlex.split(line)[1:]], folder) for line in commands)
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+
+
+def run(arguments: list[str], folder: Path) -> str:
+    """Standard output of what must succeed."""
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{arguments}: {done.stderr}"
+    return done.stdout
+
+
+def with_weights(folder: Path) -> Path:
+    """A folder in which pages may write, with the bundled weights where pages look for them."""
+    (folder / "examples" / "stdlib_lm").mkdir(parents=True)
+    shutil.copy(ROOT / "examples/stdlib_lm/weights.safetensors", folder / "examples/stdlib_lm")
+    return folder
+
+
+def pages() -> list[Path]:
+    """The pages of docs that show blocks."""
+    return sorted(page for page in (ROOT / "docs").rglob("*.md") if shown_in(page))
+
+
+def examples() -> list[Path]:
+    """The numbered examples."""
+    return sorted((ROOT / "examples").glob("[0-9]_*.py"))
+
+
+def expected(example: Path) -> Path:
+    """Where the output of an example is kept."""
+    return example.parent / "expected" / f"{example.stem}.txt"
+
+
+def renewed() -> Iterator[tuple[Path, str]]:
+    """Every file that shows an output, with its text as it should be."""
+    for page in [README, *pages()]:
+        text = page.read_text(encoding="utf-8")
+        with tempfile.TemporaryDirectory() as folder:
+            where = ROOT if page == README else with_weights(Path(folder))
+            for block in shown_in(page):
+                now = printed(block, where)
+                if block.output:
+                    text = text.replace(f"```text\n{block.output}```", f"```text\n{now}```")
+        yield page, text
+    for example in examples():
+        yield expected(example), run([str(example)], ROOT)
+
+
+if __name__ == "__main__":
+    for file, text in renewed():
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            file.write_text(text, encoding="utf-8")
+            print(f"renewed {file.relative_to(ROOT)}")
