@@ -1,7 +1,7 @@
 """What documents show and what running it prints; as a program, it pastes the one into the other.
 
 A shown block is a `console`, `python` or, in the README, `sh` block; a `text` block behind it holds its
-output. Pages run their blocks in order in a folder of their own, the README and the numbered examples in the root.
+output. Pages run their blocks in order in a folder of their own, README and numbered examples in the root.
 """
 
 import re

@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
+from tests import onnx_files
+
 FUZZ = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 
 WEIGHTS = np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32)
@@ -42,6 +44,7 @@ GOOD = {
     "s.npz": sparse_npz,
     "a.mtx": mtx,
     "a.smtx": smtx,
+    "a.onnx": lambda path: path.write_bytes(onnx_files.attention(8).SerializeToString()),
 }
 
 

@@ -74,7 +74,7 @@ def prune(
 
     With --latency or --speedup, WEIGHTS may also name a standard model: resnet18, resnet34, resnet50, vgg16,
     bert-small, bert-base, bert-large, gpt2, llama-2-7b or llama-3-8b. It gets random weights, its time counts
-    every operator, and FOLDER gets the recipe alone.
+    every operator, and FOLDER gets the recipe alone. The time of an .onnx file counts every operator too.
     """
     to = destination(as_json, as_csv, None)
     if latency is not None or speedup is not None:

@@ -113,6 +113,10 @@ def _show(pruned: "PrunedModel", console: "Console") -> None:
     if result.time is not None:
         outside = result.seconds - result.time.product_seconds
         console.print(f"{microseconds(outside)} us of the model lie outside of products with weights.")
+        unknown = [name for name, kind in result.time.kind_of.items() if kind == "unknown"]
+        if unknown:
+            listed = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
+            console.print(safe(f"{len(unknown)} unknown operators count as the memory they move: {listed}."))
     _show_front(pruned, console)
     console.print(
         f"{microseconds(result.seconds)} us, {result.seconds / result.dense_seconds:.1%} of dense "

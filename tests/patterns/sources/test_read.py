@@ -59,7 +59,7 @@ def test_files_that_are_not_there_or_no_files(tmp_path):
 @pytest.mark.parametrize(("name", "got"), [("m.onnx2", "'.onnx2'"), ("model", "'no suffix'")])
 def test_unknown_suffixes_list_the_known_ones(tmp_path, name, got):
     with pytest.raises(
-        BadInput, match=f"wanted a file ending in .safetensors, .npz, .npy, .mtx, .smtx, got {got}"
+        BadInput, match=f"wanted a file ending in .safetensors, .npz, .npy, .mtx, .smtx, .onnx, got {got}"
     ):
         read_weights(tmp_path / name)
 

@@ -1,18 +1,20 @@
 """`LayerSet`: the layers to prune, one at a time, whether they lie in a file or are drawn at random."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from prunecast.codesign.graph import ModelGraph
 from prunecast.codesign.layers import Source, load_layers
+from prunecast.codesign.onnx_model import read_onnx_model
 from prunecast.errors import BadInput
 from prunecast.patterns import weigh
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.sources.selection import select_names
 
-__all__ = ["KEPT_DENSE", "LayerSet", "fixed_names", "layers_of_file", "layers_of_workload"]
+__all__ = ["KEPT_DENSE", "LayerSet", "fixed_names", "layers_of_file", "layers_of_onnx", "layers_of_workload"]
 
 KEPT_DENSE = ("stem", "classifier", "head", "fc8")
 """First and last layers of the standard models: they are customarily not pruned."""
@@ -46,6 +48,31 @@ def layers_of_file(
         return weigh(name, layers[name].weights)
 
     return LayerSet(shapes, dict.fromkeys(shapes, tokens), importance, None)
+
+
+def layers_of_onnx(
+    path: str | Path, *, batch: int, tokens: int, target: Sequence[str] = (), ignore: Sequence[str] = ()
+) -> LayerSet:
+    """The products of an ONNX file with the weights that it holds, and the graph around them.
+
+    Raises
+    ------
+    BadInput : as `read_onnx_model` and `load_layers`
+    """
+    graph = read_onnx_model(path, batch=batch, tokens=tokens).graph
+    layers = {
+        name: layer
+        for name, layer in load_layers(path, target=target, ignore=ignore).layers.items()
+        if name in graph.products
+    }
+    if not layers:
+        raise BadInput(f"{path}: none of the selected weights belongs to a product, wanted at least one")
+    shapes = {name: (graph[name].m, graph[name].k) for name in layers}
+
+    def importance(name: str) -> ImportanceArray:
+        return weigh(name, layers[name].weights)
+
+    return LayerSet(shapes, {name: graph[name].n for name in layers}, importance, graph)
 
 
 def layers_of_workload(

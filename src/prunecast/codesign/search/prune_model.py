@@ -9,7 +9,7 @@ from prunecast.codesign.engines import Engine, Progress, silent
 from prunecast.codesign.files import SCHEMA_VERSION
 from prunecast.codesign.graph import WORKLOADS, load_workload
 from prunecast.codesign.layers import Source
-from prunecast.codesign.search.layer_sets import LayerSet, layers_of_file, layers_of_workload
+from prunecast.codesign.search.layer_sets import LayerSet, layers_of_file, layers_of_onnx, layers_of_workload
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch
 from prunecast.codesign.search.target import TargetResult, prune_to_targets
 from prunecast.codesign.search.targets import Targets
@@ -96,15 +96,16 @@ def prune_model(
 
     Parameters
     ----------
-    weights : a file, matrices by name, or one of `graph.WORKLOADS`, with heavy-tailed random weights;
-        then the whole graph is counted
+    weights : a file, matrices by name, or one of `graph.WORKLOADS`, with heavy-tailed random weights. For
+        these and for `.onnx` the whole graph is counted
     targets : what the model must meet
-    tokens : N of every layer, None for 4096; for a standard transformer tokens per sequence, None for 512
+    tokens : N of every layer, None for 4096; for a standard transformer tokens per sequence and for `.onnx`
+        the free sizes of inputs but the first, None for 512
     out : a folder, made if there is none; None writes nothing
     engine : predicts the layers in the end; the search itself uses the closed-form model
     families : what layers are offered beside dense: `atp`, `2:4`, `tvw`
     caps, most_sparsity : most sparsity by layer, and of layers that `caps` does not name
-    batch : images or sequences of a standard model
+    batch : images or sequences of a standard model; the free first size of inputs of `.onnx`
     target, ignore : layers to take and to leave out
 
     Raises
@@ -135,7 +136,7 @@ def prune_model(
         source=str(weights) if isinstance(weights, str | Path) else "arrays",
         targets=targets,
         folder=folder,
-        has_weights=layers.graph is None,
+        has_weights=not (isinstance(weights, str) and weights in WORKLOADS),
     )
     if folder is not None:
         masks = _masks(search, pruned.result) if pruned.has_weights else None
@@ -149,6 +150,9 @@ def _layers(
     if isinstance(weights, str) and weights in WORKLOADS:
         graph = load_workload(weights, batch=batch, sequence=SEQUENCE if tokens is None else tokens)
         return layers_of_workload(graph, target=target, ignore=ignore)
+    if isinstance(weights, str | Path) and Path(weights).suffix.lower() == ".onnx":
+        sequence = SEQUENCE if tokens is None else tokens
+        return layers_of_onnx(weights, batch=batch, tokens=sequence, target=target, ignore=ignore)
     return layers_of_file(weights, TOKENS if tokens is None else tokens, target=target, ignore=ignore)
 
 

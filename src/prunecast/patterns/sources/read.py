@@ -10,6 +10,7 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.patterns.sources.matrix_market import read_matrix_market
 from prunecast.patterns.sources.numpy_files import read_npy, read_npz
+from prunecast.patterns.sources.onnx_file import read_onnx
 from prunecast.patterns.sources.safetensors import read_safetensors
 from prunecast.patterns.sources.selection import select_names
 from prunecast.patterns.sources.smtx import read_smtx
@@ -25,6 +26,7 @@ READERS: dict[str, Callable[[Path], dict[str, StoredTensor]]] = {
     ".npy": read_npy,
     ".mtx": read_matrix_market,
     ".smtx": read_smtx,
+    ".onnx": read_onnx,
 }
 """Suffix -> reader of the headers."""
 
@@ -47,7 +49,7 @@ def read_weights(
 
     Parameters
     ----------
-    path : `.safetensors`, `.npz`, `.npy`, `.mtx` or `.smtx`
+    path : `.safetensors`, `.npz`, `.npy`, `.mtx`, `.smtx` or `.onnx`
     target : selectors of the tensors to read, all without; see `select_names`
     ignore : selectors of tensors to leave out
 

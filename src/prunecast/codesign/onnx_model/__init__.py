@@ -1,0 +1,12 @@
+"""ONNX files as whole models: the graph of operators that `codesign.graph` costs.
+
+Floor: inside `codesign`, above `graph`. It reads sizes and operators and runs nothing; weights are read by
+`patterns.sources.onnx_file`. What an operator means to the time is decided here, how long it takes is not.
+
+Read first: `read_model.py` (the whole way), then `sizes.py` (shapes), `operators.py` (one node) and
+`fusion.py` (what runs as one kernel).
+"""
+
+from prunecast.codesign.onnx_model.read_model import OnnxModel, read_onnx_model
+
+__all__ = ["OnnxModel", "read_onnx_model"]

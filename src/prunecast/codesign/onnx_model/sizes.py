@@ -1,0 +1,102 @@
+"""The shape of every tensor of a model, once its free sizes are given."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prunecast.errors import BadInput
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["Shapes", "shapes_of"]
+
+Shapes = dict[str, tuple[int, ...]]
+"""Tensor -> sizes, for tensors whose sizes are all known."""
+MOST_ELEMENTS = 2**40
+SMALL_BYTES = 4096
+"""Constants up to here may hold sizes; larger ones are left out while shapes are inferred."""
+
+
+def shapes_of(path: Path, model: "onnx.ModelProto", *, batch: int, tokens: int) -> Shapes:
+    """Infer shapes with free sizes set: the first one of an input is `batch`, others are `tokens`.
+
+    Raises
+    ------
+    BadInput : an image of free height or width, or sizes that do not fit together
+    """
+    import onnx
+
+    sized = onnx.ModelProto()
+    sized.CopyFrom(_without_values(model))
+    constants = {constant.name for constant in sized.graph.initializer}
+    for value in sized.graph.input:
+        if value.name not in constants:
+            _set_sizes(path, value, batch, tokens)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(sized, strict_mode=False, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, TypeError) as error:
+        cause = " ".join(str(error).split())
+        raise BadInput(f"{path}: sizes do not fit together: {cause:.200}") from error
+    found = {constant.name: tuple(constant.dims) for constant in inferred.graph.initializer}
+    for value in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
+        sizes = _sizes(value)
+        if sizes is not None:
+            found[value.name] = sizes
+    return {name: sizes for name, sizes in found.items() if _is_sane(sizes)}
+
+
+def _without_values(model: "onnx.ModelProto") -> "onnx.ModelProto":
+    """The model with empty tensors in place of large constants, of which only the sizes matter here."""
+    import onnx
+
+    light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    light.functions.extend(model.functions)
+    graph = model.graph
+    light.graph.CopyFrom(
+        onnx.GraphProto(
+            name=graph.name,
+            node=graph.node,
+            input=graph.input,
+            output=graph.output,
+            value_info=graph.value_info,
+        )
+    )
+    for constant in graph.initializer:
+        if constant.ByteSize() <= SMALL_BYTES:
+            light.graph.initializer.append(constant)
+        else:
+            light.graph.initializer.append(
+                onnx.TensorProto(name=constant.name, data_type=constant.data_type, dims=constant.dims)
+            )
+    return light
+
+
+def _set_sizes(path: Path, value: "onnx.ValueInfoProto", batch: int, tokens: int) -> None:
+    sizes = value.type.tensor_type.shape.dim
+    for place, size in enumerate(sizes):
+        if size.HasField("dim_value") and size.dim_value > 0:
+            continue
+        if place > 0 and len(sizes) == 4:
+            raise BadInput(f"{path}: input {value.name!r} has no fixed height and width: export it with them")
+        size.ClearField("dim_param")
+        size.dim_value = batch if place == 0 else tokens
+
+
+def _sizes(value: "onnx.ValueInfoProto") -> tuple[int, ...] | None:
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    if not all(size.HasField("dim_value") for size in tensor.shape.dim):
+        return None
+    return tuple(int(size.dim_value) for size in tensor.shape.dim)
+
+
+def _is_sane(sizes: tuple[int, ...]) -> bool:
+    elements = 1
+    for size in sizes:
+        if size < 0:
+            return False
+        elements *= size
+        if elements > MOST_ELEMENTS:
+            return False
+    return True

@@ -1,0 +1,189 @@
+"""`.onnx`: the weights of MatMul, Gemm and Conv as matrices (M, K) or filters.
+
+Only the file's own bytes and, for external data, files in its own folder are read. Nothing in it is run.
+"""
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["PRODUCTS", "WeightUse", "open_onnx", "read_onnx", "weight_uses"]
+
+PRODUCTS = ("MatMul", "Gemm", "Conv")
+"""Operators that may multiply with a weight."""
+LARGEST_FILE = 2**31
+"""Bytes that the format allows in one file; more lies in external data."""
+MADE_UP = "onnx::"
+"""How exporters begin names of weights that have lost their own."""
+
+
+class WeightUse(NamedTuple):
+    """A constant that a product multiplies with."""
+
+    name: str
+    """Its own, or that of the node where an exporter has made one up."""
+    constant: str
+    """Name in the file."""
+    is_transposed: bool
+    """Whether the file holds (K, M)."""
+
+
+def read_onnx(path: Path) -> dict[str, StoredTensor]:
+    """The constants of a model, weights of products under `WeightUse.name` and as (M, K).
+
+    Raises
+    ------
+    BadInput : no ONNX file, one cut off, external data outside of its folder, or onnx is not installed
+    """
+    model = open_onnx(path)
+    uses = {use.constant: use for use in weight_uses(model)}
+    found = {}
+    for constant in _constants(model):
+        use = uses.get(constant.name)
+        name = constant.name if use is None else use.name
+        found[name] = _stored(path, name, constant, is_transposed=use is not None and use.is_transposed)
+    return found
+
+
+def open_onnx(path: Path) -> "onnx.ModelProto":
+    """The model as it is in the file, external data not read.
+
+    Raises
+    ------
+    BadInput : no ONNX file, one cut off, or onnx is not installed
+    """
+    try:
+        import onnx
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    except ImportError as missing:
+        raise BadInput(f"{path}: reading it needs the package onnx: install the extra onnx") from missing
+    if path.stat().st_size > LARGEST_FILE:
+        raise BadInput(f"{path}: wanted at most {LARGEST_FILE} bytes, got {path.stat().st_size}")
+    model = onnx.ModelProto()
+    with failures_named(path):
+        try:
+            model.ParseFromString(path.read_bytes())
+        except DecodeError as error:
+            raise BadInput(f"{path}: not an ONNX file, or cut off") from error
+    if not model.graph.node:
+        raise BadInput(f"{path}: wanted a model with at least one node, got none")
+    if not all(isinstance(name, str) for name in _names(model)):
+        raise BadInput(f"{path}: not an ONNX file: names are no text")
+    return model
+
+
+def _names(model: "onnx.ModelProto") -> Iterator[str | bytes]:
+    """All names that matter; the parser leaves as bytes what is no UTF-8."""
+    graph = model.graph
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
+    yield from (each.name for each in (*graph.initializer, *graph.input, *graph.output, *graph.value_info))
+    yield from (entry.value for tensor in graph.initializer for entry in tensor.external_data)
+
+
+def weight_uses(model: "onnx.ModelProto") -> list[WeightUse]:
+    """The weights of products, in the order of the nodes; a constant that two products share, once."""
+    shapes = {constant.name: len(constant.dims) for constant in _constants(model)}
+    found: dict[str, WeightUse] = {}
+    taken: set[str] = set(shapes)
+    for node in model.graph.node:
+        use = _use(node, shapes)
+        if use is None or use.constant in found:
+            continue
+        name = use.constant if not use.constant.startswith(MADE_UP) else _readable(node, taken)
+        taken.add(name)
+        found[use.constant] = use._replace(name=name or use.constant)
+    return list(found.values())
+
+
+def _use(node: "onnx.NodeProto", ranks: dict[str, int]) -> WeightUse | None:
+    """What the node multiplies with; None where it multiplies no constant matrix."""
+    if node.op_type not in PRODUCTS or node.domain not in ("", "ai.onnx") or len(node.input) < 2:
+        return None
+    left, right = node.input[0], node.input[1]
+    turned = {attribute.name: attribute.i != 0 for attribute in node.attribute}
+    by_right, by_left = ranks.get(right) == 2, ranks.get(left) == 2
+    if node.op_type == "Conv" and ranks.get(right) == 4:
+        return WeightUse("", right, is_transposed=False)
+    if node.op_type == "MatMul" and by_right != by_left:
+        return WeightUse("", right if by_right else left, is_transposed=by_right)
+    if node.op_type == "Gemm" and by_right:
+        return WeightUse("", right, is_transposed=not turned.get("transB", False))
+    if node.op_type == "Gemm" and by_left:
+        return WeightUse("", left, is_transposed=turned.get("transA", False))
+    return None
+
+
+def _readable(node: "onnx.NodeProto", taken: set[str]) -> str:
+    name = node.name.strip("/").replace("/", ".")
+    return name if name and name not in taken else ""
+
+
+def _constants(model: "onnx.ModelProto") -> Iterator["onnx.TensorProto"]:
+    """Initialisers, and nodes that are nothing but a tensor."""
+    yield from model.graph.initializer
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.output:
+            for attribute in node.attribute:
+                if attribute.name == "value" and attribute.HasField("t"):
+                    attribute.t.name = node.output[0]
+                    yield attribute.t
+
+
+def _stored(path: Path, name: str, tensor: "onnx.TensorProto", *, is_transposed: bool) -> StoredTensor:
+    shape = tuple(int(size) for size in tensor.dims)
+    if min(shape, default=0) < 0:
+        raise BadInput(f"{path}: tensor {name!r}: sizes must not be negative, got {shape}")
+    return StoredTensor(
+        shape=shape[::-1] if is_transposed else shape,
+        dtype=_dtype_name(tensor.data_type),
+        load=partial(_load, path, name, tensor, is_transposed=is_transposed),
+        note="stored as (K, M)" if is_transposed else None,
+    )
+
+
+def _dtype_name(data_type: int) -> str:
+    import onnx
+
+    try:
+        return str(onnx.helper.tensor_dtype_to_np_dtype(data_type).name)
+    except (KeyError, ValueError, TypeError):
+        return f"onnx type {data_type}"
+
+
+def _load(path: Path, name: str, tensor: "onnx.TensorProto", *, is_transposed: bool) -> npt.NDArray[Any]:
+    import onnx
+
+    with failures_named(path, name):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            array = _external(path, name, tensor)
+        else:
+            array = np.asarray(onnx.numpy_helper.to_array(tensor))
+        return array.T if is_transposed else array
+
+
+def _external(path: Path, name: str, tensor: "onnx.TensorProto") -> npt.NDArray[Any]:
+    """Values out of a file beside the model."""
+    import onnx
+
+    said = {entry.key: entry.value for entry in tensor.external_data}
+    file = (path.parent / said.get("location", "")).resolve()
+    if not file.is_relative_to(path.parent.resolve()):
+        raise BadInput(f"{path}: tensor {name!r}: external data must lie in the model's folder, got {file}")
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    count, offset = math.prod(tensor.dims), int(said.get("offset", 0))
+    if not file.is_file() or offset < 0 or offset + count * dtype.itemsize > file.stat().st_size:
+        raise BadInput(f"{path}: tensor {name!r}: cut off: {file} is missing or too short")
+    return np.fromfile(file, dtype, count, offset=offset).reshape(tuple(tensor.dims))
