@@ -5,6 +5,8 @@ import pytest
 
 from prunecast.codesign.candidates import kernels_of
 from prunecast.codesign.plans import plan_pruned
+from prunecast.errors import BadInput
+from prunecast.hardware import load_gpu
 from prunecast.kernels import run_reference
 from prunecast.patterns import NestedMap, parse_pattern
 from tests.kernels.layouts import whole_numbers
@@ -49,3 +51,18 @@ def test_sparse_tensor_cores_fetch_the_columns_of_the_tiles():
     plan = plan_pruned("2:4", kept, n=40, dtype="fp16", gpu=toy_gpu())
     assert plan.k_order == "gather"
     assert set(plan.tiles.kept_per_tile) == {64}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "pattern", "said"),
+    [
+        ("stspmm", "2:4", "stspmm runs TileMap, got ElementMap of 2:4"),
+        ("balanced", "tile-wise:64", "balanced runs ElementMap, got TileMap of tile-wise:64"),
+        ("dense", "tile-wise:64", "dense runs no map, got TileMap"),
+    ],
+)
+def test_a_map_of_another_kind_is_refused(kernel, pattern, said):
+    parsed = parse_pattern(pattern)
+    mask = parsed.prune({"w": np.random.default_rng(0).random((128, 128))}, 0.5)["w"]
+    with pytest.raises(BadInput, match=said):
+        plan_pruned(kernel, parsed.map(mask), n=64, dtype="fp16", gpu=load_gpu("h200-sxm"))

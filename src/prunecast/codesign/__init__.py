@@ -10,6 +10,7 @@ pattern), `explain.py`.
 """
 
 from prunecast.codesign.advice import Advice
+from prunecast.codesign.batch import estimate_many, predict_seconds
 from prunecast.codesign.candidates import (
     KERNELS_OF_FAMILY,
     NATURAL_PATTERN,
@@ -55,8 +56,10 @@ __all__ = [
     "candidates",
     "compare",
     "compare_gpus",
+    "estimate_many",
     "explain",
     "kernels_of",
     "predict",
+    "predict_seconds",
     "prune",
 ]
