@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prunecast.kernels.plan import Schedule
+from prunecast.models import waves
 from prunecast.models.waves import place_units, units_of
 from tests.models.hand_plans import hand_plan
 from tests.toy_gpu import toy_gpu
@@ -108,3 +109,18 @@ def test_list_scheduling_is_within_grahams_bound(alone, sms):
     cycles = place(alone, sms=sms).cycles
     assert cycles >= max(sum(alone) / sms, max(alone)) * (1 - 1e-12)
     assert cycles <= sum(alone) / sms + (1 - 1 / sms) * max(alone) + 1e-9
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_many_waves_end_where_they_would_unit_by_unit(slots, monkeypatch):
+    rng = np.random.default_rng(slots)
+    alone, sms = rng.uniform(50, 150, 4 * slots * 200 + 3), 4
+    demand = alone / 2
+    together = place(alone, demand, sms=sms, slots=slots)
+    monkeypatch.setattr(waves, "EXACT_WAVES", 10**9)
+    exact = place(alone, demand, sms=sms, slots=slots)
+    longest = float(np.maximum(alone, slots * demand).max())
+    assert together.cycles == pytest.approx(exact.cycles, abs=longest)
+    assert np.bincount(together.sm).sum() == alone.size
+    work = [np.bincount(one.sm, weights=alone, minlength=sms) for one in (together, exact)]
+    np.testing.assert_allclose(work[0], work[1], rtol=0.1)

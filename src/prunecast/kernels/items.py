@@ -87,6 +87,8 @@ def split_items(items: WorkList, pieces: Sizes, block_k: int) -> WorkList:
     steps = -(-items.k_stop // block_k)
     if np.any(pieces < 1) or np.any(pieces > np.maximum(steps, 1)):
         raise BadInput("pieces of an item must lie between 1 and its number of k-steps")
+    if not np.any(pieces > 1):
+        return items
     source = np.repeat(np.arange(pieces.size), pieces)
     place = np.arange(source.size) - (np.cumsum(pieces) - pieces)[source]
     begin, end = (place * steps[source] // pieces[source], (place + 1) * steps[source] // pieces[source])

@@ -79,24 +79,27 @@ def _assign(items: WorkList, chosen: Candidate, gpu: GpuSpec) -> Assigned:
 
 
 def _check_two_of_four(elements: ElementMap, tiles: TileMap | None) -> None:
-    row_of_element = np.repeat(np.arange(elements.m), elements.kept_per_row)
     # Without tiles a column is its own place; looking it up took 1 to 2 s on 4096 x 4096.
-    place = elements.column_index if tiles is None else _checked_places(elements, tiles, row_of_element)
-    groups = -(-elements.k // 4)
-    kept = np.bincount(row_of_element * groups + place // 4, minlength=1)
-    if kept.max() > 2:
-        row, group = divmod(int(kept.argmax()), groups)
+    place = elements.column_index if tiles is None else _checked_places(elements, tiles)
+    group = place // 4
+    # Places ascend in a row, so a third of a group stands two behind the first one
+    third = 2 + np.flatnonzero(group[2:] == group[:-2])
+    row_of = np.searchsorted(elements.row_start, (third - 2, third), side="right") - 1
+    third = third[row_of[0] == row_of[1]]
+    if third.size:
+        row = int(np.searchsorted(elements.row_start, third[0], side="right")) - 1
+        of_row = group[elements.row_start[row] : elements.row_start[row + 1]]
+        kept = int(np.count_nonzero(of_row == group[third[0]]))
         raise BadInput(
-            f"2:4: row {row} keeps {kept.max()} of the four columns from {4 * group}, at most 2 fit"
+            f"2:4: row {row} keeps {kept} of the four columns from {4 * int(group[third[0]])}, at most 2 fit"
         )
 
 
-def _checked_places(
-    elements: ElementMap, tiles: TileMap, row_of_element: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
+def _checked_places(elements: ElementMap, tiles: TileMap) -> npt.NDArray[np.int64]:
     """`_place_in_tile`, refusing elements outside of the tiles."""
     if (elements.m, elements.k) != (tiles.m, tiles.k):
         raise BadInput(f"2:4: elements are of {elements.m} x {elements.k}, tiles of {tiles.m} x {tiles.k}")
+    row_of_element = np.repeat(np.arange(elements.m), elements.kept_per_row)
     place = _place_in_tile(elements, tiles, row_of_element)
     outside = np.flatnonzero(place < 0)
     if outside.size:

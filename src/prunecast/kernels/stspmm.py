@@ -35,6 +35,7 @@ def plan_stspmm(
     *,
     assignment: str = "longest-first",
     split: str | int | None = "auto",
+    form: Candidate | None = None,
 ) -> KernelPlan:
     """Plan the product of a tile map with `n` tokens so that all blocks finish together.
 
@@ -44,6 +45,7 @@ def plan_stspmm(
         of all k-steps, cut wherever they end)
     split : `auto` cuts what keeps blocks from finishing together, a number is the most k-steps of one part,
         None cuts nothing; stream-k cuts by itself and ignores it
+    form : one of `choose_stspmm`, or None for the first of them
 
     Raises
     ------
@@ -52,7 +54,7 @@ def plan_stspmm(
     """
     _check(assignment, split)
     divisible = split is not None or assignment == "stream-k"
-    chosen = best(choose_stspmm(tiles, n, dtype, gpu, divisible=divisible), "stspmm", gpu)
+    chosen = form or best(choose_stspmm(tiles, n, dtype, gpu, divisible=divisible), "stspmm", gpu)
     variant = chosen.variant
     tiles = cut_rows(tiles, variant.shape.block_m)
     cluster = cluster_size(variant, tiles, n) if assignment != "dynamic" else 1

@@ -12,17 +12,23 @@ from prunecast.patterns.tile_map import TileMap
 __all__ = ["choose_tile_wise", "plan_tile_wise"]
 
 
-def plan_tile_wise(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> KernelPlan:
+def plan_tile_wise(
+    tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, *, form: Candidate | None = None
+) -> KernelPlan:
     """Plan the product of a tile map with `n` tokens; heavy tiles simply run longer.
 
     Tiles taller than the chosen block are cut along their rows.
+
+    Parameters
+    ----------
+    form : one of `choose_tile_wise`, or None for the first of them
 
     Raises
     ------
     BadInput : n below 1, or a dtype that the GPU has no tensor cores for
     PlanDoesNotFit : no form of the kernel fits
     """
-    variant = best(choose_tile_wise(tiles, n, dtype, gpu), "tile-wise", gpu).variant
+    variant = (form or best(choose_tile_wise(tiles, n, dtype, gpu), "tile-wise", gpu)).variant
     tiles = cut_rows(tiles, variant.shape.block_m)
     assigned = assign_hardware(items_of(tiles, variant, n, gpu))
     return tile_plan("tile-wise", tiles, n, variant, assigned, k_order="gather")

@@ -7,6 +7,7 @@ import numpy as np
 
 from prunecast.kernels.plan import KernelPlan
 from prunecast.kernels.program import When
+from prunecast.models.kinds import ItemKinds, item_kinds
 from prunecast.models.terms import Clip, FloatArray, Section, Table, Term, Unit, table_of
 
 __all__ = ["Amounts", "plan_amounts"]
@@ -16,13 +17,17 @@ __all__ = ["Amounts", "plan_amounts"]
 class Amounts:
     """Amounts of one plan; every matrix has one column per `Quantity`.
 
+    Items of the same size are alike, and each kind of item stands here once: a million items of a CSR plan
+    are some hundred kinds.
+
     Parameters
     ----------
-    steps : (items, quantities) float64, the k-steps of each item (`fill` and `step`)
+    steps : (kinds, quantities) float64, the k-steps of an item (`fill` and `step`)
     edges : the same for what stands around them (`begin` and `end`)
     block : (quantities,) once per block (`start` and `finish`)
     step : (quantities,) one full k-step of a full tile in the middle of an item
-    step_count, tokens : (items,) float64
+    step_count, tokens : (kinds,) float64
+    kinds : which item is of which kind
     tensor_warps : warps of a block among which its tensor work is spread
     """
 
@@ -32,20 +37,27 @@ class Amounts:
     step: FloatArray
     step_count: FloatArray
     tokens: FloatArray
+    kinds: ItemKinds
     tensor_warps: float
 
     @property
-    def items(self) -> FloatArray:
-        """(items, quantities): steps and edges together."""
+    def whole(self) -> FloatArray:
+        """(kinds, quantities): steps and edges together."""
         return self.steps + self.edges
+
+    @property
+    def items(self) -> FloatArray:
+        """(items, quantities): the same by item."""
+        return np.asarray(self.whole[self.kinds.of_item])
 
     def total(self, blocks: int) -> FloatArray:
         """(quantities,) of the whole launch with so many blocks."""
-        return np.asarray(self.steps.sum(axis=0) + self.edges.sum(axis=0) + blocks * self.block)
+        members = self.kinds.members
+        return np.asarray(members @ self.steps + members @ self.edges + blocks * self.block)
 
 
-class _Items(NamedTuple):
-    """Properties of the items that terms are made of, each (items,) float64."""
+class _Sizes(NamedTuple):
+    """Properties of the kinds of items that terms are made of, each (kinds,) float64."""
 
     steps: FloatArray
     columns: FloatArray
@@ -56,17 +68,17 @@ class _Items(NamedTuple):
 
 
 def plan_amounts(plan: KernelPlan) -> Amounts:
-    """Amounts of every item of a plan, clipped to its rows, tokens and kept columns as the programs say.
+    """Amounts of every kind of item of a plan, clipped to rows, tokens and kept columns as the programs say.
 
     Packed weights and indices move whole steps (16 kept columns at a time where the program says so);
     rows of B are clipped to the item's tokens, C and partial sums to its rows and tokens.
     """
-    table = table_of(plan.programs)
-    items = _items_of(plan)
-    parts = np.zeros((len(table.terms), plan.item_count))
+    table, kinds = table_of(plan.programs), item_kinds(plan)
+    sizes = _sizes_of(plan, kinds)
+    parts = np.zeros((len(table.terms), kinds.members.size))
     for row, term in zip(parts, table.terms, strict=True):
         if term.section not in (Section.START, Section.FINISH):
-            row[:] = _measure(term, items, plan)
+            row[:] = _measure(term, sizes, plan)
     in_steps = np.array(
         [term.section in (Section.FILL, Section.STEP) for term in table.terms], dtype=np.bool_
     )
@@ -78,45 +90,47 @@ def plan_amounts(plan: KernelPlan) -> Amounts:
         edges=parts[~in_steps].T @ table.weights[~in_steps],
         block=table.weights[in_block].sum(axis=0),
         step=_full_step(table, plan),
-        step_count=items.steps,
-        tokens=items.tokens_share * plan.shape.block_n,
+        step_count=sizes.steps,
+        tokens=sizes.tokens_share * plan.shape.block_n,
+        kinds=kinds,
         tensor_warps=table.tensor_warps,
     )
 
 
-def _items_of(plan: KernelPlan) -> _Items:
-    work, shape = plan.work, plan.shape
-    return _Items(
-        steps=plan.steps_per_item.astype(np.float64),
-        columns=(work.k_stop - work.k_start).astype(np.float64),
-        rows_share=plan.tiles.rows_per_tile[work.tile] / shape.block_m,
-        tokens_share=(work.token_stop - work.token_start) / shape.block_n,
-        parts=work.parts.astype(np.float64),
-        owner=work.owner.astype(np.float64),
+def _sizes_of(plan: KernelPlan, kinds: ItemKinds) -> _Sizes:
+    work, shape, item = plan.work, plan.shape, kinds.example
+    columns = (work.k_stop[item] - work.k_start[item]).astype(np.float64)
+    return _Sizes(
+        steps=np.ceil(columns / shape.block_k),
+        columns=columns,
+        rows_share=plan.tiles.rows_per_tile[work.tile[item]] / shape.block_m,
+        tokens_share=(work.token_stop[item] - work.token_start[item]) / shape.block_n,
+        parts=work.parts[item].astype(np.float64),
+        owner=work.owner[item].astype(np.float64),
     )
 
 
-def _measure(term: Term, items: _Items, plan: KernelPlan) -> FloatArray:
-    """(items,): what the term's coefficients are multiplied with."""
-    measure = _executions(term, items, plan)
+def _measure(term: Term, sizes: _Sizes, plan: KernelPlan) -> FloatArray:
+    """(kinds,): what the term's coefficients are multiplied with."""
+    measure = _executions(term, sizes, plan)
     if term.clip is Clip.TOKENS:
-        measure = measure * items.tokens_share
+        measure = measure * sizes.tokens_share
     elif term.clip in (Clip.AREA, Clip.AREA_OF_PARTS):
-        measure = measure * items.tokens_share * items.rows_share
+        measure = measure * sizes.tokens_share * sizes.rows_share
     if term.clip is Clip.AREA_OF_PARTS:
-        measure = measure * (items.parts - 1.0)
+        measure = measure * (sizes.parts - 1.0)
     if term.when is When.PARTIAL:
-        measure = measure * (1.0 - items.owner)
+        measure = measure * (1.0 - sizes.owner)
     elif term.when is When.OWNER:
-        measure = measure * items.owner * (items.parts > 1)
+        measure = measure * sizes.owner * (sizes.parts > 1)
     elif term.when is When.FINAL:
-        measure = measure * items.owner
+        measure = measure * sizes.owner
     return measure
 
 
-def _executions(term: Term, items: _Items, plan: KernelPlan) -> FloatArray:
-    """(items,): executions, k16 groups or kept columns of the steps that the term acts on."""
-    steps = items.steps
+def _executions(term: Term, sizes: _Sizes, plan: KernelPlan) -> FloatArray:
+    """(kinds,): executions, k16 groups or kept columns of the steps that the term acts on."""
+    steps = sizes.steps
     first, stop = np.zeros_like(steps), steps
     if term.section is Section.BEGIN:
         stop = np.ones_like(steps)
@@ -127,18 +141,18 @@ def _executions(term: Term, items: _Items, plan: KernelPlan) -> FloatArray:
     if not term.on_step:
         return np.ones_like(steps) if term.section is Section.END else stop
     first, stop = np.clip(first + term.shift, 0.0, steps), np.minimum(stop + term.shift, steps)
-    return np.maximum(_up_to(stop, term.unit, items, plan) - _up_to(first, term.unit, items, plan), 0.0)
+    return np.maximum(_up_to(stop, term.unit, sizes, plan) - _up_to(first, term.unit, sizes, plan), 0.0)
 
 
-def _up_to(step: FloatArray, unit: Unit, items: _Items, plan: KernelPlan) -> FloatArray:
-    """(items,): units in the first `step` steps of each item."""
+def _up_to(step: FloatArray, unit: Unit, sizes: _Sizes, plan: KernelPlan) -> FloatArray:
+    """(kinds,): units in the first `step` steps of an item."""
     block_k = plan.shape.block_k
     if unit is Unit.ONCE:
         return step
     if unit is Unit.COLUMNS:
-        return np.minimum(step * block_k, items.columns)
-    before_last = np.maximum(items.steps - 1.0, 0.0)
-    groups = before_last * -(-block_k // 16) + np.ceil((items.columns - before_last * block_k) / 16.0)
+        return np.minimum(step * block_k, sizes.columns)
+    before_last = np.maximum(sizes.steps - 1.0, 0.0)
+    groups = before_last * -(-block_k // 16) + np.ceil((sizes.columns - before_last * block_k) / 16.0)
     return np.asarray(np.minimum(step * -(-block_k // 16), groups))
 
 

@@ -1,9 +1,11 @@
 """Lower bounds of a plan's cycles, level by level: no order of events can beat any of them."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.plan import KernelPlan
+from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.models.amounts import Amounts, plan_amounts
 from prunecast.models.estimate import LEVELS
 from prunecast.models.rates import SmRates, sm_rates
@@ -45,10 +47,10 @@ def bounds_of(
 ) -> dict[str, float]:
     """`bound_cycles` from amounts and traffic that are known already."""
     rates = sm_rates(plan, gpu)
-    units = units_of(plan, amounts.items) + _block_share(plan, amounts)
+    units = _units(plan, amounts)
     sms = min(gpu.sm_count, plan.blocks)
-    levels = sm_level_cycles(units, rates)
-    bounds = {level: _busiest_sm(cycles, sms) for level, cycles in levels.items()}
+    levels = sm_level_cycles(units.amounts, rates)
+    bounds = {level: _busiest_sm(cycles, units.members, sms) for level, cycles in levels.items()}
     partitions = min(float(rates.sub_partitions), amounts.tensor_warps)
     bounds["tensor"] = max(
         bounds["tensor"], float(levels["tensor"].max(initial=0.0)) * rates.sub_partitions / partitions
@@ -60,7 +62,7 @@ def bounds_of(
 
 def l2_seconds(amounts: Amounts, traffic: Traffic, gpu: GpuSpec) -> float:
     """Time that L2 works, reads and stores each at their own rate."""
-    stores = traffic.c_bytes + float(amounts.edges[:, Quantity.PARTIALS_OUT].sum())
+    stores = traffic.c_bytes + float(amounts.kinds.members @ amounts.edges[:, Quantity.PARTIALS_OUT])
     return (traffic.l2_bytes - stores) / gpu.l2_bytes_per_s + stores / gpu.l2_store_bytes_per_s
 
 
@@ -76,16 +78,31 @@ def sm_level_cycles(amounts: FloatArray, rates: SmRates) -> dict[str, FloatArray
     }
 
 
-def _block_share(plan: KernelPlan, amounts: Amounts) -> FloatArray:
-    """What a block adds to its unit; the units of a dynamic list share their blocks, so it is left out."""
-    units = plan.work.block_start.size - 1
-    return amounts.block if units == plan.blocks else np.zeros_like(amounts.block)
+class _Units(NamedTuple):
+    """What is placed as one: amounts (kinds, quantities), and how many there are of each."""
+
+    amounts: FloatArray
+    members: FloatArray
 
 
-def _busiest_sm(unit_cycles: FloatArray, sms: int) -> float:
-    """At least what the busiest of so many SMs has to do."""
-    if not unit_cycles.size or sms < 1:
+def _units(plan: KernelPlan, amounts: Amounts) -> _Units:
+    """Blocks of a static list, else kinds of items. The blocks of a dynamic list are shared: left out."""
+    if plan.schedule is Schedule.STATIC:
+        blocks = units_of(plan, amounts.items)
+        return _Units(blocks + amounts.block, np.ones(len(blocks)))
+    share = amounts.block if plan.schedule is Schedule.HARDWARE else np.zeros_like(amounts.block)
+    return _Units(amounts.whole + share, amounts.kinds.members)
+
+
+def _busiest_sm(cycles: FloatArray, members: FloatArray, sms: int) -> float:
+    """At least what the busiest of so many SMs has to do for `members` units of each of these cycles."""
+    if not cycles.size or sms < 1:
         return 0.0
-    falling = np.sort(unit_cycles)[::-1]
-    every = np.arange(0, falling.size, sms)
-    return float(max(falling.sum() / sms, np.max((np.arange(every.size) + 1) * falling[every])))
+    falling = np.argsort(-cycles, kind="stable")
+    value, of_value = cycles[falling], members[falling]
+    before_next = np.cumsum(of_value)
+    # of all j whose unit j * SMs has this value, the last one counts most
+    last = np.floor((before_next - 1.0) / sms)
+    reached = last * sms >= before_next - of_value
+    most = float(np.max((last + 1.0) * value, where=reached, initial=0.0))
+    return max(float(cycles @ members) / sms, most)

@@ -42,7 +42,7 @@ class Case(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """Cycles of units of work, each (units,) float64."""
+    """Cycles of kinds of items, or of units of work, each (kinds,) or (units,) float64."""
 
     alone: FloatArray
     """Of a unit that has an SM to itself."""
@@ -53,7 +53,7 @@ class Costs(NamedTuple):
 
 
 def item_costs(case: Case) -> Costs:
-    """Cycles of every item whose data keep coming, without the lead-in of its block."""
+    """Cycles of every kind of item whose data keep coming, without the lead-in of its block."""
     amounts, rates, programs = case.amounts, case.rates, case.plan.programs
     # Once the ring is full, what comes late is DRAM's share, which the chip's levels count.
     chain = plan_chain(case.plan, case.gpu, rates, case.gpu.l2_latency_cycles)
@@ -79,13 +79,14 @@ def item_costs(case: Case) -> Costs:
 
 
 def _edge_chain(case: Case, chain: Chain) -> FloatArray:
-    """(items,): the multiplying warps' own cycles before and after the steps, by kind of item."""
-    work, sections = case.plan.work, ("begin", "end")
-    edge = np.full(case.plan.item_count, edge_cycles(chain, sections, "unsplit"))
-    split = work.parts > 1
+    """(kinds,): the multiplying warps' own cycles before and after the steps."""
+    sections, example = ("begin", "end"), case.amounts.kinds.example
+    parts, owner = case.plan.work.parts[example], case.plan.work.owner[example]
+    edge = np.full(example.size, edge_cycles(chain, sections, "unsplit"))
+    split = parts > 1
     if split.any():
-        edge[split & (work.owner == 1)] = edge_cycles(chain, sections, "owner")
-        edge[split & (work.owner == 0)] = edge_cycles(chain, sections, "part")
+        edge[split & (owner == 1)] = edge_cycles(chain, sections, "owner")
+        edge[split & (owner == 0)] = edge_cycles(chain, sections, "part")
         edge += case.amounts.edges[:, Quantity.PARTIALS_IN] / case.rates.port_bytes_per_clk
     return edge
 
@@ -97,17 +98,17 @@ def unit_costs(case: Case, items: Costs) -> Costs:
     does. That stage comes from DRAM: items that run together begin where none has read before.
     """
     chain = plan_chain(case.plan, case.gpu, case.rates, case.gpu.dram_latency_cycles)
-    first = _first_items(case)
-    waits = (first | (not runs_ahead(case.plan.programs))) & (case.amounts.step_count > 0)
+    first, of_item = _first_items(case), case.amounts.kinds.of_item
+    waits = (first | (not runs_ahead(case.plan.programs))) & (case.amounts.step_count > 0)[of_item]
     block = case.gpu.block_start_cycles + edge_cycles(chain, ("start", "finish"), "unsplit")
     if case.plan.schedule is Schedule.HARDWARE:
         # A block leaves room for the next one when its stores are through.
         block += case.gpu.store_latency_cycles
-    alone = items.alone + np.where(waits, _lead_in(chain), 0.0)
+    alone = items.alone[of_item] + np.where(waits, _lead_in(chain), 0.0)
     block_demand = max(float(cycles) for cycles in sm_level_cycles(case.amounts.block, case.rates).values())
     return Costs(
         alone=units_of(case.plan, alone + np.where(first, block, 0.0)),
-        demand=units_of(case.plan, items.demand + np.where(first, block_demand, 0.0)),
+        demand=units_of(case.plan, items.demand[of_item] + np.where(first, block_demand, 0.0)),
         store_drain=0.0 if case.plan.schedule is Schedule.HARDWARE else items.store_drain,
     )
 
@@ -123,4 +124,7 @@ def _first_items(case: Case) -> MaskArray:
     place = np.arange(case.plan.item_count)
     if case.plan.schedule is Schedule.DYNAMIC:
         return np.asarray(place < case.blocks_in_flight)
-    return np.isin(place, case.plan.work.block_start[:-1])
+    start = case.plan.work.block_start
+    is_first = np.zeros(place.size, np.bool_)
+    is_first[start[:-1][np.diff(start) > 0]] = True
+    return is_first

@@ -73,7 +73,7 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
     slots = case.fit.blocks_per_sm
     placement = place_units(plan, gpu, slots, units.alone, units.demand)
     settled = _settle(case, placement.slot_finish, units.store_drain, state)
-    item_work = np.maximum(items.alone / slots, items.demand)
+    item_work = np.maximum(items.alone / slots, items.demand)[case.amounts.kinds.of_item]
     work = work_per_sm(gpu.sm_count, placement.sm, units_of(plan, item_work))
     launch_s = gpu.graph_launch_s if launch == "graph" else gpu.stream_launch_s
     launch_s += plan.other_launches_s

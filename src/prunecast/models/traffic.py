@@ -64,12 +64,12 @@ def plan_traffic(plan: KernelPlan, amounts: Amounts, gpu: GpuSpec, resident_bloc
     """
     total = amounts.total(plan.blocks)
     read = _rows_read(plan)
-    weight = amounts.tokens / plan.n
+    whole, weight = amounts.whole, amounts.kinds.members * amounts.tokens / plan.n
     return Traffic(
         flops=2.0 * plan.density * plan.m * plan.k * plan.n,
-        a_bytes=float(amounts.items[:, Quantity.A] @ weight),
+        a_bytes=float(whole[:, Quantity.A] @ weight),
         b_bytes=read.rows * read.bytes_per_token * plan.n,
-        index_bytes=float(amounts.items[:, Quantity.INDEX] @ weight),
+        index_bytes=float(whole[:, Quantity.INDEX] @ weight),
         c_bytes=float(total[Quantity.C]),
         read_again_bytes=_read_again_bytes(plan, amounts, gpu, read, resident_blocks),
         l2_bytes=float(total[Quantity.L2]),
@@ -123,10 +123,10 @@ def _read_again_bytes(
     of which the share c is there, each new tile brings in s * (1 - c). Left out: blocks of a wave that
     drift apart, lines kept by luck (near the limit it is all or nothing), and C, which passes through.
     """
-    items, work = amounts.items, plan.work
-    weight = amounts.tokens / plan.n
+    whole, kinds, work = amounts.whole, amounts.kinds, plan.work
+    weight = kinds.members * amounts.tokens / plan.n
     bytes_per_token = max(read.rows, 1) * read.bytes_per_token
-    footprint = items[:, Quantity.A] @ weight + plan.n * bytes_per_token
+    footprint = whole[:, Quantity.A] @ weight + plan.n * bytes_per_token
     if footprint <= gpu.l2_usable_bytes or not plan.item_count:
         return 0.0
     order = _order_of(plan, resident_blocks)
@@ -137,8 +137,8 @@ def _read_again_bytes(
         order.wave,
         a_key,
         b_key,
-        items[:, Quantity.A],
-        bytes_per_token * amounts.tokens,
+        whole[kinds.of_item, Quantity.A],
+        bytes_per_token * amounts.tokens[kinds.of_item],
         read.share(work.k_stop - work.k_start),
         float(gpu.l2_usable_bytes),
         int(a_key.max()) + 1,

@@ -13,6 +13,11 @@ from prunecast.models.terms import FloatArray
 __all__ = ["Placement", "place_units", "units_of"]
 
 
+EXACT_WAVES = 64
+"""Of more waves than this only the last ones are placed unit by unit: those before fill all slots evenly, to
+less than one unit."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Placement:
     """Units of work on the SMs of a GPU.
@@ -60,9 +65,14 @@ def place_units(
     """
     slots = blocks_per_sm
     in_flight = min(plan.blocks, gpu.sm_count * slots, alone.size)
-    places = np.full(alone.size, -1, np.int64)
+    early = max(alone.size - EXACT_WAVES * in_flight, 0) // max(in_flight, 1) * in_flight
+    late = slice(early, alone.size)
+    places = np.full(alone.size - early, -1, np.int64)
     places[:in_flight] = np.arange(in_flight) % gpu.sm_count
     finish = np.zeros((gpu.sm_count, slots))
-    sm = np.full(alone.size, -1, np.int64)
-    run_down(alone.astype(np.float64), demand.astype(np.float64), places, finish, sm)
+    sm = np.arange(alone.size) % gpu.sm_count
+    run_down(alone[late].astype(np.float64), demand[late].astype(np.float64), places, finish, sm[late])
+    if early:
+        shared = np.maximum(alone[:early], in_flight / gpu.sm_count * demand[:early])
+        finish[finish > 0.0] += float(shared.sum()) / in_flight
     return Placement(slot_finish=finish, sm=sm)

@@ -12,7 +12,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import PLANNERS, KernelPlan
 from prunecast.models import estimate
-from prunecast.patterns import parse_pattern, weigh
+from prunecast.patterns import TileMap, element_map_from_mask, parse_pattern, weigh
 from prunecast.simulator import simulate
 
 __all__ = ["predict_group"]
@@ -30,7 +30,13 @@ def predict_group(cases: Sequence[SweepCase]) -> list[dict[str, Any]]:
         except BadInput as error:
             kept = error
     gpus = {name: load_gpu(name) for name in {case.gpu for case in cases}}
-    return [_row(case, kept, gpus[case.gpu]) for case in cases]
+    maps = {"csr": _by_elements(kept) if any(case.kernel == "csr" for case in cases) else kept}
+    return [_row(case, maps.get(case.kernel, kept), gpus[case.gpu]) for case in cases]
+
+
+def _by_elements(kept: PrunedMap | BadInput | None) -> PrunedMap | BadInput | None:
+    """What CSR runs, made once for all cases: from a map of tiles it takes longer than a prediction."""
+    return element_map_from_mask(kept.mask(), kept.pattern) if isinstance(kept, TileMap) else kept
 
 
 def _pruned(case: SweepCase) -> PrunedMap:
