@@ -2,7 +2,7 @@
 
 Goals, on two cores: 20,000 closed-form predictions in 3 minutes (111/s), 2,000 simulated ones in 5 minutes
 (6.7/s), both near twice as fast on two workers as on one. Shapes are those of BERT-Base and of layers up to
-4096 x 4096; a third of the predictions is CSR, the slowest to plan.
+4096 x 4096.
 """
 
 import argparse

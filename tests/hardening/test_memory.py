@@ -12,12 +12,13 @@ WEIGHTS = Path(__file__).resolve().parents[2] / "examples" / "stdlib_lm" / "weig
 MOST_KB = 2**19  # of a run that finds compiled loops in the cache
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")  # each reserves a stack
 
+# VmHWM, not ru_maxrss: Linux carries the latter over from the process that started this one.
 MEASURED = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
 from prunecast.cli import main
 code = main(sys.argv[1:])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+print(open("/proc/self/status").read().split("VmHWM:")[1].split()[0], file=sys.stderr)
 sys.exit(code)
 """
 

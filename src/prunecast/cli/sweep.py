@@ -36,6 +36,14 @@ def sweep(
     sparsity: Annotated[
         list[float], typer.Option(metavar="SHARE", help="Share of weights removed; can be repeated.")
     ] = [0.5, 0.75, 0.9],  # noqa: B006
+    kernel: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            show_default="all that run the pattern; csr where no other does",
+            help="Kernel to predict; can be repeated.",
+        ),
+    ] = None,
     engine: opt.Engine = "model",
     state: opt.State = "burst",
     launch: opt.Launch = "graph",
@@ -70,6 +78,7 @@ def sweep(
         shapes=[*map(_sizes, shape or ()), *_shapes_of(workload or ())],
         patterns=pattern,
         sparsities=sparsity,
+        kernels=kernel or (),
         dtype=dtype,
         engine=engine,
         state=state,

@@ -22,6 +22,7 @@ SMALL = {
     "shapes": [(256, 256, 128), (512, 256, 256)],
     "patterns": ["tile-wise:64", "2:4", "unstructured"],
     "sparsities": [0.5, 0.75],
+    "kernels": ["tile-wise", "stspmm", "2:4", "csr"],
 }
 
 
@@ -46,6 +47,17 @@ def test_every_combination_is_there_once() -> None:
     # per GPU and shape: dense, tile-wise by 3 kernels and csr at 2 sparsities, 2:4 by 2 kernels
     assert len(cases) == len(set(cases)) == 2 * 2 * (1 + 2 * 3 + 2 + 2)
     assert len({case.key() for case in cases}) == len(cases)
+
+
+def test_csr_runs_where_nothing_else_does_unless_it_is_asked_for() -> None:
+    texts = {**SMALL, "patterns": ["tile-wise:64", "unstructured", "2:4"]}
+    found = {(case.pattern, case.kernel) for case in expand(**texts | {"kernels": ()})}
+    assert ("unstructured", "csr") in found
+    assert not found & {("tile-wise:64", "csr"), ("2:4", "csr")}
+    asked = {(case.pattern, case.kernel) for case in expand(**texts | {"kernels": ("csr",)})}
+    assert asked == {("dense", "dense"), *((pattern, "csr") for pattern in texts["patterns"])}
+    with pytest.raises(BadInput, match="kernel"):
+        expand(**texts | {"kernels": ("cusparse",)})
 
 
 def test_a_result_is_what_predict_says(tmp_path) -> None:  # type: ignore[no-untyped-def]
@@ -74,7 +86,9 @@ def test_a_rerun_computes_only_what_is_missing(tmp_path) -> None:  # type: ignor
 
 
 def test_what_cannot_be_run_is_stored_with_its_reason(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    cases = expand(gpus=["t4"], shapes=[(64, 64, 64)], patterns=["2:4"], sparsities=[0.5])
+    cases = expand(
+        gpus=["t4"], shapes=[(64, 64, 64)], patterns=["2:4"], sparsities=[0.5], kernels=["2:4", "csr"]
+    )
     with SweepStore(tmp_path / "r.sqlite") as store:
         summary = run_sweep(cases, store, Counting())
         errors = {row["kernel"]: row["error"] for row in store.rows()}

@@ -12,7 +12,7 @@ from prunecast.codesign.choice import check_choice
 from prunecast.codesign.engines import ENGINES
 from prunecast.errors import BadInput
 from prunecast.hardware import STATES, load_gpu
-from prunecast.kernels import DTYPE_BYTES
+from prunecast.kernels import DTYPE_BYTES, PLANNERS
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.pattern import check_sparsity
 from prunecast.version import tool_version
@@ -86,17 +86,20 @@ def expand(
     shapes: Iterable[Sequence[int]],
     patterns: Sequence[str],
     sparsities: Sequence[float],
+    kernels: Sequence[str] = (),
     dtype: str = "fp16",
     engine: str = "model",
     state: str = "burst",
     launch: str = "graph",
     seed: int = 0,
 ) -> list[SweepCase]:
-    """All combinations, with every kernel that can run a pattern; dense once per GPU and shape.
+    """All combinations of what can be run; dense once per GPU and shape.
 
     Parameters
     ----------
     shapes : (M, K, N) each
+    kernels : those that run the patterns. Without, all that can, but CSR only where no other can: on tiles it is
+        tens of times slower, and takes longest to predict
 
     Raises
     ------
@@ -107,8 +110,10 @@ def expand(
     check_choice("engine", engine, ENGINES)
     check_choice("state", state, STATES)
     check_choice("dtype", dtype, DTYPE_BYTES)
+    for kernel in kernels:
+        check_choice("kernel", kernel, tuple(PLANNERS))
     sizes = [_shape(shape) for shape in shapes]
-    kinds = list(dict.fromkeys(_kinds(patterns, sparsities)))
+    kinds = list(dict.fromkeys(_kinds(patterns, sparsities, kernels)))
     common = {"dtype": dtype, "engine": engine, "state": state, "launch": launch, "seed": seed}
     return [
         SweepCase(gpu=gpu, **shape._asdict(), **kind._asdict(), **common)  # type: ignore[arg-type]
@@ -131,7 +136,7 @@ class _Kind(NamedTuple):
     kernel: str
 
 
-def _kinds(patterns: Sequence[str], sparsities: Sequence[float]) -> Iterable[_Kind]:
+def _kinds(patterns: Sequence[str], sparsities: Sequence[float], kernels: Sequence[str]) -> Iterable[_Kind]:
     yield _Kind("dense", None, "dense")
     for sparsity in sparsities:
         check_sparsity(sparsity)
@@ -140,8 +145,15 @@ def _kinds(patterns: Sequence[str], sparsities: Sequence[float]) -> Iterable[_Ki
         if pattern.canonical == "dense":
             continue
         for sparsity in sparsities:
-            for kernel in kernels_of(pattern.canonical):
+            for kernel in _kernels(pattern.canonical, kernels):
                 yield _Kind(pattern.canonical, _told(text, sparsity), kernel)
+
+
+def _kernels(pattern: str, asked: Sequence[str]) -> list[str]:
+    able = [kernel for kernel in kernels_of(pattern) if kernel in PLANNERS]
+    if asked:
+        return [kernel for kernel in able if kernel in asked]
+    return [kernel for kernel in able if kernel != "csr"] or able
 
 
 def _told(text: str, sparsity: float) -> float | None:
