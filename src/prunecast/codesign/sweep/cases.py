@@ -98,8 +98,8 @@ def expand(
     Parameters
     ----------
     shapes : (M, K, N) each
-    kernels : those that run the patterns. Without, all that can, but CSR only where no other can: on tiles it is
-        tens of times slower, and takes longest to predict
+    kernels : those that run the patterns. Without, all that can, but CSR only where no other can: on tiles it
+        is tens of times slower, and takes longest to predict
 
     Raises
     ------
