@@ -1,0 +1,152 @@
+// The machine: blocks, their threads as fibers, and what is on its way for each of them.
+//
+// Contract: one launch at a time, in one thread of the process. A fiber runs until it waits. `Fiber::ready` says
+// whether it can go on. What is asynchronous lands when its wait is made, or, where a barrier is waited for, when
+// nobody can go on without it.
+#pragma once
+#include <setjmp.h>
+#include <ucontext.h>
+
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "machine_calls.hpp"
+
+namespace machine {
+
+struct Copy {
+  u32 to;
+  u64 from;
+  u32 bytes, valid;
+};
+
+struct BoxStore {
+  u64 map;
+  u32 x, y, from;
+};
+
+// Things of a thread that are waited for in groups, oldest first.
+template <class T>
+struct Groups {
+  std::vector<T> open;
+  std::deque<std::vector<T>> closed;
+  u64 finished = 0;
+
+  u64 committed() const { return finished + closed.size(); }
+  void commit() {
+    closed.push_back(std::move(open));
+    open.clear();
+  }
+  bool empty() const { return open.empty() && closed.empty(); }
+};
+
+struct Block;
+
+struct Fiber {
+  Block* block = nullptr;
+  u32 thread = 0;
+  bool started = false, done = false, spinning = false;
+  bool (*ready)(void*) = nullptr;
+  void* ready_of = nullptr;
+  const char* waits_for = "";
+  jmp_buf context;
+  ucontext_t first;
+  char* stack = nullptr;
+  Groups<Copy> copies;
+  Groups<BoxStore> stores;
+  Groups<Product> products;
+  u32 arrivals_to_come = 0;  // by copies that have not landed
+};
+
+struct Meeting {
+  const char* what = nullptr;
+  u32 arrived = 0;
+  u32 turn = 0;
+  void* parts[32] = {};
+};
+
+struct Barrier {
+  u32 arrivals = 0;
+  int pending = 0;
+  long long bytes = 0;  // announced and not landed; below zero where they land first
+  u32 phase = 0;
+};
+
+struct Cluster;
+
+struct Block {
+  Cluster* cluster = nullptr;
+  u32 index = 0, rank = 0;
+  u32 live = 0;  // threads that have not ended
+  std::vector<Fiber> fibers;
+  std::vector<Meeting> warps;
+  Meeting barriers[16];
+  std::unordered_map<u32, Barrier> shared_barriers;
+  unsigned char* shared = nullptr;
+  std::vector<bool> unfenced;  // 16-byte pieces that the generic proxy wrote last
+};
+
+struct Cluster {
+  std::vector<std::unique_ptr<Block>> blocks;
+  Meeting meeting;
+  bool done() const;
+};
+
+// An arrival behind copies, or bytes of the copy engine
+struct Landing {
+  Block* block;
+  u32 barrier;
+  Fiber* fiber;  // null for the copy engine
+  std::vector<Copy> copies;
+};
+
+struct Range {
+  u64 begin, end;
+};
+
+// When copies happen: as late as they may, those of the copy engine last or first, or as soon as they may
+constexpr u32 OLDEST_FIRST = 0, NEWEST_FIRST = 1, AT_ONCE = 2;
+
+struct Launch {
+  u32 blocks, threads, shared_bytes, cluster, resident;
+  u32 landing;         // one of the three below
+  u32 backwards;       // threads take their turns from the last to the first
+  u32 range_count;
+  const Range* ranges; // of global memory that the kernel may touch
+};
+
+struct Machine {
+  Launch launch;
+  void (*kernel)(void**);
+  void** arguments;
+  std::vector<std::unique_ptr<Cluster>> clusters;
+  std::vector<Landing> on_their_way;
+  u32 next_block = 0;
+  u64 clock = 0;
+};
+
+extern Machine* the;
+extern Fiber* current;
+
+void leave();  // gives the processor back
+bool land_something();
+void land(Block& block, const Copy& copy);
+void poison(Block& block);
+
+// Until `ready()`; what it needs must stay alive.
+template <class Ready>
+void wait_until(const char* what, Ready ready) {
+  if (ready()) return;
+  current->waits_for = what;
+  current->ready_of = &ready;
+  current->ready = [](void* of) { return (*static_cast<Ready*>(of))(); };
+  leave();
+}
+
+// Everybody who is expected meets here; true for the last to come, who must then call `end_meeting`.
+bool arrive(Meeting& meeting, u32 expected, const char* what);
+void end_meeting(Meeting& meeting);
+
+}  // namespace machine

@@ -1,0 +1,224 @@
+// Threads of a kernel as fibers, and who runs next.
+//
+// Contract: fibers are entered in the order of their numbers, or the other way round, until nobody can go on; then
+// something that is on its way lands, and if nothing is, the launch ends as a deadlock. The answer of
+// `run_launch` is null or one line that says what went wrong.
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <map>
+#include <stdexcept>
+#include <string>
+
+#include "machine.hpp"
+
+namespace machine {
+
+Machine* the = nullptr;
+Fiber* current = nullptr;
+
+namespace {
+
+constexpr size_t STACK_BYTES = 128 * 1024;
+constexpr size_t SHARED_ALIGN = 1024;
+jmp_buf scheduler;
+std::string message;
+std::vector<char*> free_stacks;
+std::vector<unsigned char*> free_shared;
+
+char* take_stack() {
+  if (!free_stacks.empty()) {
+    char* stack = free_stacks.back();
+    free_stacks.pop_back();
+    return stack;
+  }
+  void* stack = mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (stack == MAP_FAILED) fail("no memory for stacks");
+  return static_cast<char*>(stack);
+}
+
+void body() {
+  the->kernel(the->arguments);
+  Fiber& me = *current;
+  if (!me.stores.empty()) fail("a thread ends before its bulk stores have been read");
+  if (!me.products.empty()) fail("a thread ends before its products are complete");
+  me.done = true;
+  me.block->live -= 1;
+  leave();
+}
+
+void enter(Fiber& fiber) {
+  current = &fiber;
+  fiber.ready = nullptr;
+  if (_setjmp(scheduler) == 0) {
+    if (fiber.started) _longjmp(fiber.context, 1);
+    fiber.started = true;
+    fiber.stack = take_stack();
+    getcontext(&fiber.first);
+    fiber.first.uc_stack.ss_sp = fiber.stack;
+    fiber.first.uc_stack.ss_size = STACK_BYTES;
+    fiber.first.uc_link = nullptr;
+    makecontext(&fiber.first, body, 0);
+    setcontext(&fiber.first);
+  }
+  if (fiber.done && fiber.stack) {
+    free_stacks.push_back(fiber.stack);
+    fiber.stack = nullptr;
+  }
+  current = nullptr;
+}
+
+unsigned char* take_shared(size_t bytes) {
+  if (free_shared.empty()) return static_cast<unsigned char*>(aligned_alloc(SHARED_ALIGN, bytes));
+  unsigned char* shared = free_shared.back();
+  free_shared.pop_back();
+  return shared;
+}
+
+size_t shared_room() { return (the->launch.shared_bytes / SHARED_ALIGN + 1) * SHARED_ALIGN; }
+
+void start_cluster() {
+  auto cluster = std::make_unique<Cluster>();
+  for (u32 rank = 0; rank < the->launch.cluster; ++rank) {
+    auto block = std::make_unique<Block>();
+    block->cluster = cluster.get();
+    block->index = the->next_block++;
+    block->rank = rank;
+    block->live = the->launch.threads;
+    block->warps.resize(the->launch.threads / 32);
+    block->shared = take_shared(shared_room());
+    poison(*block);
+    block->fibers.resize(the->launch.threads);
+    for (u32 thread = 0; thread < the->launch.threads; ++thread) {
+      block->fibers[thread].block = block.get();
+      block->fibers[thread].thread = thread;
+    }
+    cluster->blocks.push_back(std::move(block));
+  }
+  the->clusters.push_back(std::move(cluster));
+}
+
+void fill_up() {
+  auto& clusters = the->clusters;
+  for (size_t i = 0; i < clusters.size();) {
+    if (!clusters[i]->done()) {
+      ++i;
+      continue;
+    }
+    for (auto& block : clusters[i]->blocks) free_shared.push_back(block->shared);
+    clusters.erase(clusters.begin() + i);
+  }
+  while (the->next_block < the->launch.blocks && clusters.size() * the->launch.cluster < the->launch.resident) {
+    start_cluster();
+  }
+}
+
+bool run_block(Block& block) {
+  bool moved = false;
+  const u32 count = block.live ? the->launch.threads : 0;
+  for (u32 i = 0; i < count; ++i) {
+    Fiber& fiber = block.fibers[the->launch.backwards ? count - 1 - i : i];
+    if (fiber.done || (fiber.ready && !fiber.ready(fiber.ready_of))) continue;
+    const bool polled = fiber.spinning;
+    fiber.spinning = false;
+    enter(fiber);
+    moved |= !(polled && fiber.spinning);
+  }
+  return moved;
+}
+
+void tell_deadlock() {
+  std::map<std::string, u32> waiting;
+  for (auto& cluster : the->clusters) {
+    for (auto& block : cluster->blocks) {
+      for (Fiber& fiber : block->fibers) {
+        if (!fiber.done) waiting[fiber.spinning ? "a value in memory" : fiber.waits_for] += 1;
+      }
+    }
+  }
+  message = "deadlock:";
+  for (auto& [what, count] : waiting) message += " " + std::to_string(count) + " threads wait for " + what + ";";
+}
+
+void run() {
+  while (true) {
+    fill_up();
+    if (the->clusters.empty()) return;
+    bool moved = false;
+    for (auto& cluster : the->clusters) {
+      for (auto& block : cluster->blocks) {
+        moved |= run_block(*block);
+        if (!message.empty()) return;
+      }
+    }
+    if (!moved && !land_something()) return tell_deadlock();
+  }
+}
+
+void give_back_all() {
+  for (auto& cluster : the->clusters) {
+    for (auto& block : cluster->blocks) {
+      free_shared.push_back(block->shared);
+      for (Fiber& fiber : block->fibers) {
+        if (fiber.stack) free_stacks.push_back(fiber.stack);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+bool Cluster::done() const {
+  for (auto& block : blocks) {
+    if (block->live) return false;
+  }
+  return true;
+}
+
+void leave() {
+  if (_setjmp(current->context) == 0) _longjmp(scheduler, 1);
+}
+
+void spin() {
+  current->spinning = true;
+  leave();
+}
+
+[[noreturn]] void fail(const char* what, u64 value) {
+  char line[256];
+  if (current) {
+    snprintf(line, sizeof line, "block %u, thread %u: %s (%llu)", current->block->index, current->thread, what, value);
+  } else {
+    snprintf(line, sizeof line, "%s (%llu)", what, value);
+  }
+  if (message.empty()) message = line;
+  if (current) _longjmp(scheduler, 1);
+  throw std::runtime_error(line);
+}
+
+u32 thread_index() { return current->thread; }
+u32 block_index() { return current->block->index; }
+u32 thread_count() { return the->launch.threads; }
+u32 block_count() { return the->launch.blocks; }
+u32 cluster_rank() { return current->block->rank; }
+u64 now() { return ++the->clock; }
+
+}  // namespace machine
+
+extern "C" const char* run_launch(const machine::Launch* launch, void (*kernel)(void**), void** arguments) {
+  using namespace machine;
+  Machine machine{*launch, kernel, arguments, {}, {}, 0, 0};
+  the = &machine;
+  message.clear();
+  try {
+    if (launch->threads % 32 || launch->blocks % launch->cluster) fail("threads must fill warps and blocks clusters");
+    run();
+  } catch (const std::exception&) {
+  }
+  give_back_all();
+  the = nullptr;
+  for (unsigned char* shared : free_shared) free(shared);  // the next launch may want another size
+  free_shared.clear();
+  return message.empty() ? nullptr : message.c_str();
+}
