@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def run(
     tmp_path: Path, folder: Path, body: str, *, threads: int = 32, blocks: int = 1, **choices
 ) -> np.ndarray:
-    """A kernel of `body`, with `out` (uint32, 64) in global memory, `base` of 1 KB of shared memory, and `t`."""
+    """A kernel of `body`, with `out` (uint32, 64) in global memory, `base` of 1 KB shared memory, and `t`."""
     source = tmp_path / "k.cu"
     source.write_text(
         'extern "C" __global__ void k(unsigned* out) {\n'
@@ -132,7 +132,8 @@ def test_blocks_that_wait_for_others_need_them_on_the_machine(tmp_path: Path, cu
     """Block 0 waits for block 1; the same with one block at a time never ends."""
     body = (
         "unsigned v = 0; if (blockIdx.x == 0) { while (v != 7) "
-        'asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(out + 32 + t) : "memory"); } else out[32 + t] = 7;'
+        'asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(out + 32 + t) : "memory"); }'
+        "else out[32 + t] = 7;"
     )
     assert (run(tmp_path, cubins, body, blocks=2)[32:] == 7).all()
     with pytest.raises(EmulationError, match="deadlock: 32 threads wait for a value in memory"):

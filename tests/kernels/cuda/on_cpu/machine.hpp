@@ -50,6 +50,7 @@ struct Fiber {
   bool started = false, done = false, spinning = false;
   bool (*ready)(void*) = nullptr;
   void* ready_of = nullptr;
+  u32 asleep = 0;  // rounds to come without it
   const char* waits_for = "";
   jmp_buf context;
   ucontext_t first;
@@ -113,6 +114,7 @@ struct Launch {
   u32 blocks, threads, shared_bytes, cluster, resident;
   u32 landing;         // one of the three below
   u32 backwards;       // threads take their turns from the last to the first
+  u32 seed;            // of random turns and interruptions, 0 for none; block `seed` is the slowest
   u32 range_count;
   const Range* ranges; // of global memory that the kernel may touch
 };
@@ -125,13 +127,16 @@ struct Machine {
   std::vector<Landing> on_their_way;
   u32 next_block = 0;
   u64 clock = 0;
+  u32 random = 0;
 };
 
 extern Machine* the;
 extern Fiber* current;
 
+u32 draw(u32 below);  // a random number
 void leave();  // gives the processor back
-bool land_something();
+bool is_slow(const Block& block);
+bool land_something(bool slow_ones);  // of blocks that are slow or not; false where nothing is on its way
 void land(Block& block, const Copy& copy);
 void poison(Block& block);
 

@@ -32,6 +32,9 @@ void* global_at(u64 address, u32 bytes);
 void wrote_shared(u32 address, u32 bytes);  // through the generic proxy
 void fence_async_proxy();
 
+// A place at which this thread may be interrupted
+void step();
+
 // A poll of memory that another thread is going to change
 void spin();
 

@@ -64,6 +64,24 @@ void land_one(Landing& landing) {
   }
 }
 
+// What is next of every thread of the block, if it is behind this barrier
+void land_behind(const Block* block, u32 barrier) {
+  auto& way = the->on_their_way;
+  std::vector<const Fiber*> seen;
+  for (size_t i = 0; i < way.size();) {
+    const bool of_thread = way[i].fiber && way[i].block == block;
+    const bool next = of_thread && std::find(seen.begin(), seen.end(), way[i].fiber) == seen.end();
+    if (of_thread) seen.push_back(way[i].fiber);
+    if (!next || way[i].barrier != barrier) {
+      ++i;
+      continue;
+    }
+    Landing landing = std::move(way[i]);
+    way.erase(way.begin() + i);
+    land_one(landing);
+  }
+}
+
 void send(Landing landing) {
   if (the->launch.landing == AT_ONCE) {
     land_one(landing);
@@ -118,6 +136,7 @@ void land(Block& block, const Copy& copy) {
 }
 
 void copy_later(u32 to, u64 from, u32 bytes, u32 valid) {
+  step();
   shared_at(to, bytes);
   if (from % bytes) fail("cp.async from an address that is not aligned", from);
   if (valid) global_at(from, valid == bytes ? bytes : 1), global_at(from + valid - 1, 1);
@@ -148,7 +167,10 @@ void barrier_init(u32 barrier, u32 arrivals) {
   current->block->shared_barriers[barrier] = {arrivals, static_cast<int>(arrivals), 0, 0};
 }
 
-void barrier_arrive(u32 barrier) { arrive_at(barrier_at(block_of(barrier), barrier)); }
+void barrier_arrive(u32 barrier) {
+  step();
+  arrive_at(barrier_at(block_of(barrier), barrier));
+}
 
 void barrier_expect(u32 barrier, u32 bytes) { barrier_at(block_of(barrier), barrier).bytes += bytes; }
 
@@ -169,6 +191,7 @@ void barrier_wait(u32 barrier, u32 parity) {
 // ---- the copy engine
 
 void bulk_load(u32 to, u64 from, u32 bytes, u32 barrier, u32 mask) {
+  step();
   if (to % 16 || from % 16 || bytes % 16 || bytes == 0) fail("a bulk copy that is not of 16 bytes each", bytes);
   global_at(from, 16), global_at(from + bytes - 16, 16);
   Block& own = *current->block;
@@ -182,12 +205,12 @@ void bulk_load(u32 to, u64 from, u32 bytes, u32 barrier, u32 mask) {
 
 // The copies of threads behind one barrier together, those of the copy engine one by one: these come last, or, with
 // NEWEST_FIRST, first and from the newest on. The copies of a thread land in their order.
-bool land_something() {
+bool land_something(bool slow_ones) {
   auto& way = the->on_their_way;
-  if (way.empty()) return false;
   const bool newest_first = the->launch.landing == NEWEST_FIRST;
-  const auto is_bulk = [](const Landing& landing) { return landing.fiber == nullptr; };
-  const auto of_thread = std::find_if_not(way.begin(), way.end(), is_bulk);
+  const auto is_bulk = [=](const Landing& l) { return !l.fiber && is_slow(*l.block) == slow_ones; };
+  const auto is_of_thread = [=](const Landing& l) { return l.fiber && is_slow(*l.block) == slow_ones; };
+  const auto of_thread = std::find_if(way.begin(), way.end(), is_of_thread);
   auto bulk = std::find_if(way.begin(), way.end(), is_bulk);
   if (newest_first && bulk != way.end()) bulk = std::find_if(way.rbegin(), way.rend(), is_bulk).base() - 1;
   if (bulk != way.end() && (newest_first || of_thread == way.end())) {
@@ -196,21 +219,8 @@ bool land_something() {
     land_one(landing);
     return true;
   }
-  const Block* block = of_thread->block;
-  const u32 barrier = of_thread->barrier;
-  std::vector<Fiber*> seen;
-  for (size_t i = 0; i < way.size();) {
-    const bool due = way[i].fiber && way[i].block == block && way[i].barrier == barrier &&
-                     std::find(seen.begin(), seen.end(), way[i].fiber) == seen.end();
-    if (way[i].fiber && way[i].block == block) seen.push_back(way[i].fiber);
-    if (!due) {
-      ++i;
-      continue;
-    }
-    Landing landing = std::move(way[i]);
-    way.erase(way.begin() + i);
-    land_one(landing);
-  }
+  if (of_thread == way.end()) return false;
+  land_behind(of_thread->block, of_thread->barrier);
   return true;
 }
 

@@ -1,7 +1,7 @@
 // Threads of a kernel as fibers, and who runs next.
 //
-// Contract: fibers are entered in the order of their numbers, or the other way round, until nobody can go on; then
-// something that is on its way lands, and if nothing is, the launch ends as a deadlock. The answer of
+// Contract: fibers are entered in the order of their numbers, the other way round, or from a random one on, until
+// nobody can go on; then something that is on its way lands, and if nothing is, the launch ends as a deadlock. The answer of
 // `run_launch` is null or one line that says what went wrong.
 #include <stdio.h>
 #include <string.h>
@@ -117,8 +117,16 @@ void fill_up() {
 bool run_block(Block& block) {
   bool moved = false;
   const u32 count = block.live ? the->launch.threads : 0;
+  const u32 first = the->launch.seed && count ? draw(count) : 0;
+  const bool backwards = the->launch.seed ? draw(2) : the->launch.backwards;
   for (u32 i = 0; i < count; ++i) {
-    Fiber& fiber = block.fibers[the->launch.backwards ? count - 1 - i : i];
+    const u32 place = (i + first) % count;
+    Fiber& fiber = block.fibers[backwards ? count - 1 - place : place];
+    if (fiber.asleep) {
+      fiber.asleep -= 1;
+      moved = true;
+      continue;
+    }
     if (fiber.done || (fiber.ready && !fiber.ready(fiber.ready_of))) continue;
     const bool polled = fiber.spinning;
     fiber.spinning = false;
@@ -141,18 +149,22 @@ void tell_deadlock() {
   for (auto& [what, count] : waiting) message += " " + std::to_string(count) + " threads wait for " + what + ";";
 }
 
+bool run_round(bool slow_ones) {
+  bool moved = false;
+  for (auto& cluster : the->clusters) {
+    for (auto& block : cluster->blocks) {
+      if (is_slow(*block) == slow_ones && message.empty()) moved |= run_block(*block);
+    }
+  }
+  return moved || !message.empty();
+}
+
+// The slow block has its turn, and what it copies lands, when the others cannot go on without it.
 void run() {
-  while (true) {
+  while (message.empty()) {
     fill_up();
     if (the->clusters.empty()) return;
-    bool moved = false;
-    for (auto& cluster : the->clusters) {
-      for (auto& block : cluster->blocks) {
-        moved |= run_block(*block);
-        if (!message.empty()) return;
-      }
-    }
-    if (!moved && !land_something()) return tell_deadlock();
+    if (!run_round(false) && !land_something(false) && !run_round(true) && !land_something(true)) tell_deadlock();
   }
 }
 
@@ -178,6 +190,19 @@ bool Cluster::done() const {
 
 void leave() {
   if (_setjmp(current->context) == 0) _longjmp(scheduler, 1);
+}
+
+bool is_slow(const Block& block) { return the->launch.seed && block.index == the->launch.seed % the->launch.blocks; }
+
+u32 draw(u32 below) {
+  the->random = the->random * 1664525 + 1013904223;
+  return (the->random >> 8) % below;
+}
+
+void step() {
+  if (!the->launch.seed || draw(8)) return;
+  current->asleep = draw(10);
+  leave();
 }
 
 void spin() {
@@ -208,7 +233,7 @@ u64 now() { return ++the->clock; }
 
 extern "C" const char* run_launch(const machine::Launch* launch, void (*kernel)(void**), void** arguments) {
   using namespace machine;
-  Machine machine{*launch, kernel, arguments, {}, {}, 0, 0};
+  Machine machine{*launch, kernel, arguments, {}, {}, 0, 0, launch->seed};
   the = &machine;
   message.clear();
   try {

@@ -91,6 +91,7 @@ void store_now(const BoxStore& store) {
 }  // namespace
 
 void box_store(u64 map, u32 x, u32 y, u32 from) {
+  step();
   const BoxStore store{map, x, y, from};
   if (the->launch.landing == AT_ONCE) {
     store_now(store);
@@ -180,7 +181,10 @@ void finish_group(Fiber* fibers) {
 
 }  // namespace
 
-void multiply_later(const Product& product) { current->products.open.push_back(product); }
+void multiply_later(const Product& product) {
+  step();
+  current->products.open.push_back(product);
+}
 
 void commit_products() { current->products.commit(); }
 

@@ -18,11 +18,12 @@ What is emulated, since a kernel can be wrong by it:
 * The asynchronous proxy: wgmma and TMA stores must not read what threads wrote with no fence since.
 * Operands of tensor instructions are read by the fragment layouts and matrix descriptors of the PTX ISA.
 * Threads that wait for ever are counted by what they wait for, as an error.
+* Turns: a thread runs until it waits, and then the next, from the first to the last or backwards. Or turns
+  are drawn at random, threads are held up between memory instructions, and one block is slower than all.
 
-What is not: time; registers; the order in which warps really run (threads take turns, from the first to the
-last or backwards), so that most races are not seen; the memory model beyond what is said above, a plain store
-is seen at once by everybody; which thread must make a fence; bounds of plain C++ loads and stores; bank
-conflicts; launches that overlap; sparse wgmma; meetings of less than a warp.
+What is not: time; registers; every order in which warps may run, so that a race can stay unseen; the memory
+model beyond what is said above, a store is seen at once by everybody; which thread must make a fence; bounds
+of plain C++ loads and stores; bank conflicts; launches that overlap; sparse wgmma; meetings of half a warp.
 """
 
 import ctypes
@@ -88,7 +89,9 @@ class Grid(NamedTuple):
     """What lands first of the copies that barriers count, all as late as they may: `oldest`, or `newest` with
     the copy engine's before all others. With `at-once` all copies happen where they are written."""
     backwards: bool = False
-    """Threads take turns from the last to the first."""
+    """Threads take turns from the last to the first, each until it waits."""
+    seed: int = 0
+    """Of turns that are drawn at random, in which block `seed` mod `blocks` is the slowest; 0 for none."""
 
 
 class KernelOnCpu(NamedTuple):
@@ -101,7 +104,7 @@ class KernelOnCpu(NamedTuple):
 class _Launch(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_uint) for name in ("blocks", "threads", "shared_bytes", "cluster", "resident")),
-        *((name, ctypes.c_uint) for name in ("landing", "backwards", "range_count")),
+        *((name, ctypes.c_uint) for name in ("landing", "backwards", "seed", "range_count")),
         ("ranges", ctypes.POINTER(ctypes.c_uint64)),
     )
 
@@ -190,6 +193,7 @@ def run_on_cpu(
         grid.resident or grid.blocks,
         _LANDINGS.index(grid.landing),
         grid.backwards,
+        grid.seed,
         len(arrays),
         ranges.ctypes.data_as(ctypes.POINTER(ctypes.c_uint64)),
     )

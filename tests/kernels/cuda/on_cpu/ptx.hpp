@@ -4,6 +4,8 @@
 // left out. An opcode that is not here does not compile, which is how a new one is noticed. Meanings are those of
 // the PTX ISA; fragment layouts are those of mma.m16n8k16, wgmma.m64nNk16 and stmatrix.m8n8 there.
 #pragma once
+#include <type_traits>
+
 #include "cuda_words.hpp"
 
 namespace ptx {
@@ -43,6 +45,7 @@ inline void griddepcontrol_wait() {}
 
 // ---- memory
 
+// From the place that AT checks; `from` is a shared or a global address.
 template <class T>
 void get(const void* from, T& a) {
   memcpy(&a, from, sizeof a);
@@ -54,13 +57,20 @@ void get(const void* from, T& a, Rest&... rest) {
   get(static_cast<const char*>(from) + sizeof a, rest...);
 }
 
-#define LOADS(NAME, TYPE, AT, ADDRESS)                                                     \
-  inline void NAME(TYPE& a, ADDRESS from) { get(AT(from, sizeof a), a); }
-#define LOADS_2(NAME, TYPE, AT, ADDRESS)                                                   \
-  inline void NAME(TYPE& a, TYPE& b, ADDRESS from) { get(AT(from, 2 * sizeof a), a, b); }
-#define LOADS_4(NAME, TYPE, AT, ADDRESS)                                                   \
-  inline void NAME(TYPE& a, TYPE& b, TYPE& c, TYPE& d, ADDRESS from) {                     \
-    get(AT(from, 4 * sizeof a), a, b, c, d);                                               \
+#define LOADS(NAME, TYPE, AT, ADDRESS)      \
+  inline void NAME(TYPE& a, ADDRESS from) { \
+    machine::step();                        \
+    get(AT(from, sizeof a), a);             \
+  }
+#define LOADS_2(NAME, TYPE, AT, ADDRESS)             \
+  inline void NAME(TYPE& a, TYPE& b, ADDRESS from) { \
+    machine::step();                                 \
+    get(AT(from, 2 * sizeof a), a, b);               \
+  }
+#define LOADS_4(NAME, TYPE, AT, ADDRESS)                               \
+  inline void NAME(TYPE& a, TYPE& b, TYPE& c, TYPE& d, ADDRESS from) { \
+    machine::step();                                                   \
+    get(AT(from, 4 * sizeof a), a, b, c, d);                           \
   }
 
 LOADS(ld_shared_b32, u32, machine::shared_at, u32)
@@ -84,23 +94,26 @@ inline void put(u32 to, const void* from, u32 bytes) {
   machine::wrote_shared(to, bytes);
 }
 
-inline void st_shared_b32(u32 to, u32 a) { put(to, &a, 4); }
-inline void st_shared_f32(u32 to, float a) { put(to, &a, 4); }
-inline void st_shared_v4_f32(u32 to, float a, float b, float c, float d) {
-  const float all[4] = {a, b, c, d};
-  put(to, all, 16);
+template <class... T>
+void store(u32 to, T... values) {
+  const std::common_type_t<T...> all[] = {values...};
+  machine::step();
+  put(to, all, sizeof all);
 }
-inline void st_shared_v4_b32(u32 to, u32 a, u32 b, u32 c, u32 d) {
-  const u32 all[4] = {a, b, c, d};
-  put(to, all, 16);
-}
+
+inline void st_shared_b32(u32 to, u32 a) { store(to, a); }
+inline void st_shared_f32(u32 to, float a) { store(to, a); }
+inline void st_shared_v4_f32(u32 to, float a, float b, float c, float d) { store(to, a, b, c, d); }
+inline void st_shared_v4_b32(u32 to, u32 a, u32 b, u32 c, u32 d) { store(to, a, b, c, d); }
 inline void st_global_v4_b32(u64 to, u32 a, u32 b, u32 c, u32 d) {
+  machine::step();
   const u32 all[4] = {a, b, c, d};
   memcpy(machine::global_at(to, 16), all, 16);
 }
 
 inline void red_release_gpu_global_add_u32(u64 to, u32 more) {
   *static_cast<u32*>(machine::global_at(to, 4)) += more;
+  machine::step();
 }
 inline void ld_acquire_gpu_global_u32(u32& to, u64 from) {
   machine::spin();
@@ -233,10 +246,12 @@ void store_together(void** parts) {
 }
 
 inline void stmatrix_sync_aligned_m8n8_x4_shared_b16(u32 to, u32 a, u32 b, u32 c, u32 d) {
+  machine::step();
   Stored mine{to, {a, b, c, d}};
   machine::meet_warp(~0u, "stmatrix", &mine, store_together<false>);
 }
 inline void stmatrix_sync_aligned_m8n8_x4_trans_shared_b16(u32 to, u32 a, u32 b, u32 c, u32 d) {
+  machine::step();
   Stored mine{to, {a, b, c, d}};
   machine::meet_warp(~0u, "stmatrix.trans", &mine, store_together<true>);
 }

@@ -1,0 +1,107 @@
+"""The tile kernel for sm_90a on the CPU, from a plan: blocks alone or in clusters, and rows in no tile."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from prunecast.kernels import KernelPlan
+from prunecast.kernels.cuda.build import SOURCES
+from prunecast.kernels.cuda.forms import tile_defines
+from prunecast.kernels.cuda.launch import TILE_ARGS
+from prunecast.kernels.cuda.pack import pack_weights, to_bits, uncovered_rows
+from prunecast.kernels.cuda.token_form import TOKEN_SHAPES, TOKEN_SOURCE
+from prunecast.kernels.cuda.work_image import work_image
+from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
+from tests.kernels.cuda.on_cpu.operands import Operands
+
+__all__ = ["run_fill", "run_tiles"]
+
+_COUNTERS_PER_GROUP = 16
+
+
+def run_tiles(
+    plan: KernelPlan,
+    operands: Operands,
+    folder: Path,
+    *,
+    activation: str = "none",
+    defines: Mapping[str, int] | None = None,
+    changes: Mapping[str, str] | None = None,
+    landing: str = "oldest",
+    backwards: bool = False,
+    seed: int = 0,
+) -> None:
+    """Fill the rows of C that lie in tiles; all blocks run at once.
+
+    Parameters
+    ----------
+    operands : rows aligned to 8 elements
+    defines : preprocessor names that differ from the plan's form
+    changes : as `build_on_cpu`; the rest as `Grid`
+    """
+    form = tile_defines(plan, activation=activation, bias=operands.bias is not None, changes=defines)
+    source = TOKEN_SOURCE if plan.shape[:2] in TOKEN_SHAPES else "tile_sm90.cu"
+    kernel = build_on_cpu(SOURCES / source, "tile_sm90", form, folder, changes=changes)
+    packed = pack_weights(plan.tiles, to_bits(operands.a, plan.dtype), plan.shape.block_m)
+    work = work_image(plan)
+    sums = plan.shape.block_m * plan.shape.block_n
+    arrays = {
+        "weights": packed.weights,
+        "columns": packed.columns,
+        "items": work.items,
+        "splits": work.splits,
+        "rows": packed.rows,
+        "bias": np.zeros(1, np.float32) if operands.bias is None else operands.bias,
+        "partials": np.full(max(work.slots, 1) * sums, np.nan, np.float32),
+        "counters": np.zeros(max(work.groups, 1) * _COUNTERS_PER_GROUP, np.uint32),
+        "clock": np.zeros(4, np.uint64),
+    }
+    args = np.zeros(1, TILE_ARGS)
+    arrays = {name: _at_128(array) for name, array in arrays.items()}
+    for name, array in arrays.items():
+        args[name] = array.ctypes.data
+    args["b"], args["b_row_bytes"] = operands.b.address, operands.b.row_bytes
+    args["c"], args["c_row_bytes"] = operands.c.address, operands.c.row_bytes
+    args["tokens"], args["null_stage"] = -(-plan.n // 8) * 8, packed.null_stage
+    work.into(args)
+    resources = plan.resources
+    grid = Grid(
+        plan.blocks,
+        resources.threads,
+        resources.shared_bytes,
+        cluster=plan.cluster,
+        landing=landing,
+        backwards=backwards,
+        seed=seed,
+    )
+    run_on_cpu(kernel, grid, [args], [*arrays.values(), operands.b.whole, operands.c.whole])
+    assert not arrays["counters"].any(), "counters of split tiles must be zero again"
+
+
+def run_fill(plan: KernelPlan, operands: Operands, folder: Path, *, activation: str = "none") -> None:
+    """Fill the rows of C that lie in no tile."""
+    form = tile_defines(plan, activation=activation, bias=operands.bias is not None)
+    form = {name: form[name] for name in ("BIAS", "ACTIVATION", "BF16") if name in form}
+    kernel = build_on_cpu(SOURCES / "fill_rows.cu", "fill_rows", form, folder)
+    rows = uncovered_rows(plan.tiles)
+    if not rows.size:
+        return
+    bias = np.zeros(1, np.float32) if operands.bias is None else operands.bias
+    arguments = [
+        np.array([rows.ctypes.data]),
+        np.array([bias.ctypes.data]),
+        np.array([operands.c.address]),
+        np.array([operands.c.row_bytes]),
+        np.array([-(-plan.n // 8) * 8], np.int32),
+    ]
+    run_on_cpu(kernel, Grid(rows.size, 256, 0), arguments, [])
+
+
+def _at_128(array: np.ndarray) -> np.ndarray:
+    """The same at a multiple of 128 bytes, as device arrays lie."""
+    whole = np.zeros(array.nbytes + 128, np.uint8)
+    first = -whole.ctypes.data % 128
+    found = whole[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
+    found[...] = array
+    return found

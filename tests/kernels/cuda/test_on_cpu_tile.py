@@ -1,0 +1,138 @@
+"""The tile kernel for sm_90a computes the right product, run as it is on an emulated machine."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from prunecast.kernels import KernelPlan
+from tests.kernels.cuda.on_cpu.on_cpu import EmulationError
+from tests.kernels.cuda.on_cpu.operands import check_around, check_c, make_operands
+from tests.kernels.cuda.on_cpu.tile_run import run_fill, run_tiles
+from tests.kernels.cuda.plans import plan_of, ragged_map
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+
+
+def check(plan: KernelPlan, folder: Path, *, activation: str = "none", bias: bool = False, **choices) -> None:
+    operands = make_operands(plan, bias=bias, align=8)
+    run_tiles(plan, operands, folder, activation=activation, **choices)
+    run_fill(plan, operands, folder, activation=activation)
+    check_c(plan, operands, activation)
+    check_around(operands.c, -(-plan.n // 8) * 8)
+
+
+@pytest.mark.parametrize("landing", ["oldest", "newest", "at-once"])
+def test_every_tile_is_right_whenever_copies_land(landing: str, cubins: Path) -> None:
+    plan = plan_of(ragged_map(128, k=700), 520, 128, 256, blocks=5)
+    assert plan.work.parts.max() == 2
+    check(plan, cubins, landing=landing)
+
+
+@pytest.mark.parametrize(
+    ("form", "n", "dtype"),
+    [((128, 192), 203, "bf16"), ((128, 128), 72, "fp16"), ((128, 64), 64, "fp16"), ((64, 256), 8, "bf16")],
+)
+def test_every_form_one_item_per_block(form: tuple[int, int], n: int, dtype: str, cubins: Path) -> None:
+    check(plan_of(ragged_map(form[0]), n, *form, dtype=dtype), cubins, backwards=True)
+
+
+@pytest.mark.parametrize("seed", [1, 4, 6])
+def test_a_tile_split_into_many_parts_in_any_order(seed: int, cubins: Path) -> None:
+    plan = plan_of(ragged_map(64, k=2000), 64, 64, 128, blocks=12)
+    assert plan.work.parts.max() >= 3
+    check(plan, cubins, seed=seed)
+
+
+@pytest.mark.parametrize(("activation", "dtype"), [("relu", "bf16"), ("gelu", "fp16")])
+def test_bias_and_activation(activation: str, dtype: str, cubins: Path) -> None:
+    plan = plan_of(ragged_map(128), 200, 128, 128, dtype=dtype, blocks=7)
+    check(plan, cubins, activation=activation, bias=True)
+
+
+def test_halves_multiplied_together(cubins: Path) -> None:
+    check(plan_of(ragged_map(128), 200, 128, 256, blocks=3), cubins, defines={"SKEW": 0})
+
+
+WRONG = {
+    "the producer does not wait for an empty slot": (
+        {},
+        {"barrier_wait(ring.empty(), ring.parity ^ 1);": ""},
+        "more arrivals",
+    ),
+    "consumers do not wait for a full slot": (
+        {},
+        {"barrier_wait(ring.full(), ring.parity);": ""},
+        "wrong; tile",
+    ),
+    "copies are not counted": (
+        {},
+        {"barrier_arrive_after_copies(ring.full());": "barrier_arrive(ring.full());"},
+        "wrong; tile",
+    ),
+    "the bytes of the weights are not counted": (
+        {},
+        {"barrier_arrive_expect(ring.full(), WEIGHT_BYTES);": "barrier_arrive(ring.full());"},
+        "deadlock|wrong; tile",
+    ),
+    "a slot is given back before it was multiplied": (
+        {"landing": "at-once", "seed": 2},
+        {
+            "multiply_wait<1>();\n    me.release();\n    me.hold();": "me.release();\n"
+            "    multiply_wait<1>();\n    me.hold();"
+        },
+        "wrong; tile",
+    ),
+    "sums are read before they are complete": (
+        {},
+        {"me.hold();\n  multiply_wait<1>();\n}": "me.hold();\n}"},
+        "wrong; tile",
+    ),
+    "a part signals before all lanes have written": (
+        {"seed": 3},
+        {"__syncwarp();\n  if (lane == 0) signal_add(counter);": "if (lane == 0) signal_add(counter);"},
+        "wrong; tile",
+    ),
+    "an owner does not wait for the other parts": (
+        {"seed": 3},
+        {"while (load_acquire(counter) != static_cast<u32>(parts)) patience.spend();": ""},
+        "counters of split tiles|wrong; tile",
+    ),
+    "barriers are used before they are ready": (
+        {"backwards": True},
+        {"start_ring(base);\n  }\n  __syncthreads();": "start_ring(base);\n  }"},
+        "never initialised",
+    ),
+    "the next 16 columns are somewhere else": (
+        {},
+        {"WEIGHTS_NEXT_K16 = 2": "WEIGHTS_NEXT_K16 = 4"},
+        "wrong; tile",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_kernel_that_was_made_wrong_is_found_out(wrong: str, cubins: Path) -> None:
+    choices, changes, message = WRONG[wrong]
+    plan = plan_of(ragged_map(128, k=700), 520, 128, 256, blocks=5)
+    with pytest.raises((AssertionError, EmulationError), match=message):
+        check(plan, cubins, changes=changes, **choices)
+
+
+def test_reading_through_the_other_proxy_needs_a_fence(cubins: Path) -> None:
+    plan = plan_of(ragged_map(128), 64, 128, 64)
+    with pytest.raises(EmulationError, match="asynchronous proxy without a fence"):
+        check(plan, cubins, defines={"FENCE": 0})
+
+
+def test_a_wrong_element_is_not_forgiven() -> None:
+    plan = plan_of(ragged_map(64), 8, 64, 128)
+    operands = make_operands(plan, align=8)
+    a, b = operands.a * plan.tiles.mask(), operands.b.matrix.astype(np.float32)
+    operands.c.matrix[...] = a @ np.where(np.isfinite(b), b, 0)
+    check_c(plan, operands)
+    row = plan.tiles.row_index[plan.tiles.row_start[5]]
+    operands.c.matrix[row, 3] *= np.float16(1.01)
+    with pytest.raises(AssertionError, match="1 of .* wrong; tile 5, 63 kept: 1, rows 0 to 0, tokens 3 to 3"):
+        check_c(plan, operands)
