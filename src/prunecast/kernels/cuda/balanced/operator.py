@@ -8,28 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.balanced import WARPS
-from prunecast.kernels.balanced_layout import balanced_layout
 from prunecast.kernels.cuda.arrays import Wanted, check_device, check_weights, multiply
 from prunecast.kernels.cuda.balanced.forms import build_balanced, form_of
-from prunecast.kernels.cuda.balanced.pack import pack_matrix, pack_vector, rounded
+from prunecast.kernels.cuda.balanced.images import balanced_images
 from prunecast.kernels.cuda.launch import launch
 from prunecast.kernels.plan import KernelPlan
 
 __all__ = ["BalancedOperator", "compile_balanced"]
-
-MATRIX_ARGS = np.dtype(
-    [(name, "u8") for name in ("records", "windows", "b", "c", "bias", "clock")]
-    + [(name, "i8") for name in ("b_row_bytes", "c_row_bytes")]
-    + [(name, "i4") for name in ("m", "k", "tokens", "window_count", "split_windows", "slot_words")]
-)
-"""The bytes of `MatrixArgs` in matrix.cu."""
-VECTOR_ARGS = np.dtype(
-    [(name, "u8") for name in ("values", "indices", "b", "c", "bias", "clock")]
-    + [(name, "i8") for name in ("b_step", "c_step")]
-    + [(name, "i4") for name in ("m", "k", "chunks", "places")]
-)
-"""The bytes of `VectorArgs` in vector.cu."""
 
 
 def compile_balanced(
@@ -66,9 +51,10 @@ def compile_balanced(
     )
     kernel = cp.RawModule(path=str(built.cubin)).get_function(form_of(plan).entry)
     kernel.max_dynamic_shared_size_bytes = plan.resources.shared_bytes
-    arrays, args = _upload(plan, rounded(weights, plan.dtype))
+    images = balanced_images(plan, weights)
+    arrays = {name: cp.asarray(array) for name, array in images.arrays.items()}
     arrays["bias"] = cp.zeros(1, cp.float32) if bias is None else cp.asarray(bias, cp.float32)
-    return BalancedOperator(plan, arrays, args, kernel, overlap=overlap and capability >= 90)
+    return BalancedOperator(plan, arrays, images.args, kernel, overlap=overlap and capability >= 90)
 
 
 class BalancedOperator:
@@ -120,28 +106,3 @@ class BalancedOperator:
             stream=stream,
             overlap=self.overlap,
         )
-
-
-def _upload(plan: KernelPlan, weights: npt.NDArray[np.float32]) -> tuple[dict[str, Any], npt.NDArray[Any]]:
-    """Device arrays by the name of their argument, and the arguments, complete but for the addresses."""
-    assert plan.inner is not None
-    form = form_of(plan)
-    if form.vector is not None:
-        rows = plan.shape.block_m // WARPS
-        packed = pack_vector(plan.inner, form.vector, rows, weights, plan.dtype)
-        args = np.zeros(1, VECTOR_ARGS)
-        args["m"], args["k"] = plan.m, plan.k
-        args["chunks"], args["places"] = form.vector.chunks, form.vector.places
-        return {"values": cp.asarray(packed.values), "indices": cp.asarray(packed.indices)}, args
-    layout = balanced_layout(plan.inner, form.window, form.rest)
-    records, windows = pack_matrix(plan.inner, layout, weights, plan.dtype)
-    args = np.zeros(1, MATRIX_ARGS)
-    args["m"], args["k"], args["tokens"] = plan.m, plan.k, _padded(plan)
-    args["window_count"] = windows.shape[1]
-    args["split_windows"] = -(-windows.shape[1] // form.splits)
-    args["slot_words"] = int(layout.words.max())
-    return {"records": cp.asarray(records), "windows": cp.asarray(windows)}, args
-
-
-def _padded(plan: KernelPlan) -> int:
-    return Wanted(plan.m, plan.k, plan.n, plan.dtype, 0).padded_n
