@@ -140,6 +140,10 @@ bool land_something(bool slow_ones);  // of blocks that are slow or not; false w
 void land(Block& block, const Copy& copy);
 void poison(Block& block);
 
+// Shared memory as the asynchronous proxy sees it
+void check_fenced(const Block& block, u32 address, u32 bytes);
+u32 swizzled(u32 address, u32 row_bytes);
+
 // Until `ready()`; what it needs must stay alive.
 template <class Ready>
 void wait_until(const char* what, Ready ready) {

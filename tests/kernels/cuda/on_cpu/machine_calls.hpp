@@ -67,6 +67,8 @@ struct Product {
   u64 a, b;
   u32 n;
   bool bf16, keep, a_transposed, b_transposed;
+  bool sparse;
+  u32 places, half;  // of kept values, where sparse: this thread's word, and which two lanes of four have them
   float* sums[128];
 };
 void multiply_later(const Product& product);

@@ -23,7 +23,7 @@ What is emulated, since a kernel can be wrong by it:
 
 What is not: time; registers; every order in which warps may run, so that a race can stay unseen; the memory
 model beyond what is said above, a store is seen at once by everybody; which thread must make a fence; bounds
-of plain C++ loads and stores; bank conflicts; launches that overlap; sparse wgmma; meetings of half a warp.
+of plain C++ loads and stores; bank conflicts; launches that overlap; meetings of half a warp.
 """
 
 import ctypes
@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 HERE = Path(__file__).parent
-_MACHINE = ("machine_run", "machine_memory", "machine_together")
+_MACHINE = ("machine_run", "machine_memory", "machine_together", "machine_products", "machine_numbers")
 _OPTIONS = ("-std=c++17", "-O1", "-fPIC", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE", "-ffp-contract=off")
 
 _LANDINGS = ("oldest", "newest", "at-once")

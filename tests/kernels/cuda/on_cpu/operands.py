@@ -87,7 +87,8 @@ def make_operands(
     rng = np.random.default_rng(seed)
     a = rng.standard_normal((plan.m, plan.k)).astype(dtype).astype(np.float32)
     b = rng.standard_normal((plan.k, plan.n)).astype(dtype)
-    b[~plan.tiles.mask().any(axis=0) if plan.inner is None else ~plan.inner.mask().any(axis=0)] = np.inf
+    read = plan.inner if plan.kernel == "balanced" and plan.inner is not None else plan.tiles
+    b[~read.mask().any(axis=0)] = np.inf
     step = -(-plan.n // align) * align + apart
     return Operands(
         a=a,

@@ -269,27 +269,34 @@ struct Operand {
   Operand(bool value) : number(value) {}
 };
 
+// Operands behind the sums: both descriptors, where sparse the places and their half, then keep, signs, transposed.
 template <class... All>
-void multiply(u32 n, bool bf16, All&&... all) {
+void multiply(u32 n, bool bf16, bool sparse, All&&... all) {
   const Operand given[] = {Operand(all)...};
-  const Operand* rest = given + n / 2;
-  if (sizeof...(All) != n / 2 + 7) machine::fail("wgmma has another number of operands", sizeof...(All));
-  if (rest[3].number != 1 || rest[4].number != 1) machine::fail("wgmma with negated operands is not emulated");
-  machine::Product product{rest[0].number, rest[1].number, n, bf16, rest[2].number != 0,
-                           rest[5].number != 0, rest[6].number != 0, {}};
+  if (sizeof...(All) != n / 2 + (sparse ? 9 : 7)) machine::fail("wgmma has another number of operands", n);
+  const Operand* matrix = given + n / 2;
+  const Operand* rest = matrix + (sparse ? 4 : 2);
+  if (rest[1].number != 1 || rest[2].number != 1) machine::fail("wgmma with negated operands is not emulated");
+  machine::Product product{};
+  product.a = matrix[0].number, product.b = matrix[1].number, product.n = n, product.bf16 = bf16;
+  product.keep = rest[0].number != 0;
+  product.a_transposed = rest[3].number != 0, product.b_transposed = rest[4].number != 0;
+  product.sparse = sparse;
+  if (sparse) product.places = static_cast<u32>(matrix[2].number), product.half = static_cast<u32>(matrix[3].number);
   for (u32 i = 0; i < n / 2; ++i) product.sums[i] = given[i].sum;
   machine::multiply_later(product);
 }
 
-#define WARPGROUP_MULTIPLIES(N)                                                  \
-  template <class... All>                                                        \
-  void wgmma_mma_async_sync_aligned_m64n##N##k16_f32_f16_f16(All&&... all) {     \
-    multiply(N, false, all...);                                                  \
-  }                                                                              \
-  template <class... All>                                                        \
-  void wgmma_mma_async_sync_aligned_m64n##N##k16_f32_bf16_bf16(All&&... all) {   \
-    multiply(N, true, all...);                                                   \
+#define WARPGROUP_MULTIPLIES_AS(NAME, N, BF16, SPARSE) \
+  template <class... All>                              \
+  void NAME(All&&... all) {                            \
+    multiply(N, BF16, SPARSE, all...);                 \
   }
+#define WARPGROUP_MULTIPLIES(N)                                                                               \
+  WARPGROUP_MULTIPLIES_AS(wgmma_mma_async_sync_aligned_m64n##N##k16_f32_f16_f16, N, false, false)             \
+  WARPGROUP_MULTIPLIES_AS(wgmma_mma_async_sync_aligned_m64n##N##k16_f32_bf16_bf16, N, true, false)            \
+  WARPGROUP_MULTIPLIES_AS(wgmma_mma_async_sp_sync_aligned_m64n##N##k32_f32_f16_f16, N, false, true)           \
+  WARPGROUP_MULTIPLIES_AS(wgmma_mma_async_sp_sync_aligned_m64n##N##k32_f32_bf16_bf16, N, true, true)
 
 WARPGROUP_MULTIPLIES(32)
 WARPGROUP_MULTIPLIES(64)

@@ -7,7 +7,7 @@ import numpy as np
 
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.cuda.build import SOURCES
-from prunecast.kernels.cuda.forms import tile_defines
+from prunecast.kernels.cuda.forms import ACTIVATIONS, tile_defines
 from prunecast.kernels.cuda.launch import TILE_ARGS
 from prunecast.kernels.cuda.pack import pack_weights, to_bits, uncovered_rows
 from prunecast.kernels.cuda.token_form import TOKEN_SHAPES, TOKEN_SOURCE
@@ -81,8 +81,8 @@ def run_tiles(
 
 def run_fill(plan: KernelPlan, operands: Operands, folder: Path, *, activation: str = "none") -> None:
     """Fill the rows of C that lie in no tile."""
-    form = tile_defines(plan, activation=activation, bias=operands.bias is not None)
-    form = {name: form[name] for name in ("BIAS", "ACTIVATION", "BF16") if name in form}
+    form = {"BIAS": int(operands.bias is not None), "ACTIVATION": ACTIVATIONS[activation]}
+    form |= {"BF16": 1} if plan.dtype == "bf16" else {}
     kernel = build_on_cpu(SOURCES / "fill_rows.cu", "fill_rows", form, folder)
     rows = uncovered_rows(plan.tiles)
     if not rows.size:

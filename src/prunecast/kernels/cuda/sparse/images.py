@@ -7,33 +7,12 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.kernels.cuda.pack import to_bits, uncovered_rows
+from prunecast.kernels.cuda.sparse.arguments import SPARSE_ARGS
 from prunecast.kernels.cuda.sparse.pack import pack_sparse
-from prunecast.kernels.cuda.work_image import MOST_BLOCKS_IN_ARGS, WorkImage, work_image
+from prunecast.kernels.cuda.work_image import WorkImage, work_image
 from prunecast.kernels.plan import KernelPlan
 
-__all__ = ["SPARSE_ARGS", "SparseImages", "upload"]
-
-SPARSE_ARGS = np.dtype(
-    [
-        ("weights", "u8"),
-        ("columns", "u8"),
-        ("items", "u8"),
-        ("rows", "u8"),
-        ("b", "u8"),
-        ("c", "u8"),
-        ("bias", "u8"),
-        ("clock", "u8"),
-        ("b_row_bytes", "i8"),
-        ("c_row_bytes", "i8"),
-        ("tokens", "i4"),
-        ("null_stage", "i4"),
-        ("blocks_in_args", "i4"),
-        ("reserved", "i4"),
-        ("first", "i4", (MOST_BLOCKS_IN_ARGS, 4)),
-        ("start", "i4", (MOST_BLOCKS_IN_ARGS + 4,)),
-    ]
-)
-"""The bytes of `SparseArgs` in sparse_args.cuh."""
+__all__ = ["SparseImages", "upload"]
 
 
 class SparseImages(NamedTuple):

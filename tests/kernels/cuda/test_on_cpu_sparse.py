@@ -1,0 +1,63 @@
+"""The sparse kernel for sm_90a computes the right product, run as it is on an emulated machine."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from prunecast.kernels import KernelPlan
+from tests.kernels.cuda.on_cpu.mistakes import assert_noticed
+from tests.kernels.cuda.on_cpu.operands import check_around, check_c, make_operands
+from tests.kernels.cuda.on_cpu.sparse_run import run_sparse
+from tests.kernels.cuda.on_cpu.tile_run import run_fill
+from tests.kernels.cuda.sparse.layouts import FORMS, plan_of
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+
+
+def check(plan: KernelPlan, folder: Path, *, activation: str = "none", bias: bool = False, **choices) -> None:
+    operands = make_operands(plan, bias=bias, align=8)
+    run_sparse(plan, operands, folder, activation=activation, **choices)
+    run_fill(plan, operands, folder, activation=activation)
+    check_c(plan, operands, activation)
+    check_around(operands.c, -(-plan.n // 8) * 8)
+
+
+@pytest.mark.parametrize("landing", ["oldest", "newest", "at-once"])
+def test_every_tile_is_right_whenever_copies_land(landing: str, cubins: Path) -> None:
+    check(plan_of(200, (256, 128), blocks=3, k=600), cubins, landing=landing)
+
+
+@pytest.mark.parametrize("form", FORMS[1:])
+def test_every_form_one_item_per_block(form: tuple[int, int], cubins: Path) -> None:
+    check(plan_of(72, form, dtype="bf16"), cubins, seed=1)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_bias_and_activation(activation: str, cubins: Path) -> None:
+    check(plan_of(72, (128, 64), blocks=2), cubins, activation=activation, bias=True)
+
+
+WRONG = {
+    "consumers do not wait for a full slot": ({}, {"barrier_wait(ring.full(), ring.parity);": ""}),
+    "places are taken from the wrong lanes": ({}, {"multiply_sparse<1>(sums,": "multiply_sparse<0>(sums,"}),
+    "a slot is given back before it was multiplied": (
+        {"landing": "at-once"},
+        {
+            "multiply_wait<1>();\n  me.release();\n  me.hold();": "me.release();\n  me.hold();\n"
+            "  multiply_wait<1>();"
+        },
+    ),
+    "sums are read before they are complete": ({}, {"me.hold();\n  multiply_wait<1>();": "me.hold();"}),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_kernel_that_was_made_wrong_is_found_out(wrong: str, cubins: Path) -> None:
+    choices, changes = WRONG[wrong]
+    plan = plan_of(200, (256, 128), blocks=3, k=600)
+    assert_noticed(
+        lambda seed: check(plan, cubins, changes=changes, seed=seed, **choices),
+        "wrong; tile|proxy|ascend",
+        range(6),
+    )
