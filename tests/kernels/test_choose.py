@@ -93,7 +93,6 @@ def test_large_products_take_the_largest_blocks():
     tiles = tiles_keeping([1024] * 32, height=128, k=4096)
     h200 = load_gpu("h200-sxm")
     assert choose_stspmm(tiles, 4096, "fp16", h200)[0].variant.shape[:2] == (128, 256)
-    assert choose_dense(8192, 8192, 8192, "fp16", h200)[0].variant.shape[:2] == (128, 256)
 
 
 def test_of_equally_fast_forms_the_one_that_gathers_fewer_tokens_is_taken():
@@ -106,9 +105,3 @@ def test_a_gpu_that_no_form_fits_is_refused():
     assert choose_dense(64, 64, 64, "fp16", gpu) == []
     with pytest.raises(PlanDoesNotFit, match="dense: no form of the kernel fits on an SM of toy"):
         best([], "dense", gpu)
-
-
-def test_tiles_on_half_of_the_sms_are_cut_in_two():
-    """768 x 3072 with 2048 tokens is 66 tiles of 128 x 192: two parts of each fill the 132 SMs of an H200."""
-    chosen = choose_dense(768, 3072, 2048, "fp16", load_gpu("h200-sxm"))[0]
-    assert (chosen.variant.shape[:2], chosen.pieces, chosen.items) == ((128, 192), 2, 132)

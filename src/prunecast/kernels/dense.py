@@ -1,16 +1,20 @@
-"""`dense`: the vendor's dense product (cuBLAS), whose choices are not public, by the rule of `choose`."""
+"""`dense`: the vendor's dense product (cuBLAS). Its choices are not public: the fastest form is taken."""
 
 import numpy as np
 
 from prunecast.errors import BadInput
+from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.choose import Candidate, Demand, best, candidates
+from prunecast.kernels.choose import Candidate, best, reads_per_element
+from prunecast.kernels.dense_forms import dense_forms
+from prunecast.kernels.dense_programs import dense_programs
+from prunecast.kernels.dense_time import form_times, reduction_seconds
 from prunecast.kernels.items import split_items
 from prunecast.kernels.order import Assigned, assign_hardware, assign_longest_first
 from prunecast.kernels.plan import KernelPlan, WorkList
 from prunecast.kernels.splitting import item_cost, item_cycles
-from prunecast.kernels.tile_plan import check_tokens, items_of, resident_blocks, tile_plan
-from prunecast.kernels.tile_shapes import dense_variants
+from prunecast.kernels.tile_plan import check_tokens, items_of, resident_blocks
+from prunecast.kernels.tile_variant import TileVariant
 from prunecast.patterns.tiling import dense_tile_map
 
 __all__ = ["choose_dense", "plan_dense"]
@@ -20,9 +24,9 @@ def plan_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> KernelPlan:
     """Plan C (m, n) = A (m, k) @ B (k, n) without any pruning.
 
     With native asynchronous tensor instructions the grid is persistent, and two neighbouring blocks share
-    the tokens: on sm_90 a cluster reads them from L2 once, on sm_100 each block of a pair holds half.
-    Elsewhere the hardware dispatches one block per tile of C. Where two parts of every tile fit on
-    the SMs at once, the k range may be split.
+    the longer side of their tiles: on sm_90 a cluster reads it from L2 once, on sm_100 each block of a pair
+    holds half. Elsewhere the hardware dispatches one block per tile of C. Where tiles leave SMs idle the k
+    range may be split; a second kernel then adds the parts up.
 
     Raises
     ------
@@ -35,18 +39,69 @@ def plan_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> KernelPlan:
     items = items_of(tiles, variant, n, gpu)
     parts = split_items(items, np.full(items.tile.size, chosen.pieces), variant.shape.block_k)
     assigned = _assign(parts, chosen, gpu)
-    multicast = 2 if gpu.has_wgmma and tiles.tile_count > 1 else 1
-    return tile_plan("dense", tiles, n, variant, assigned, k_order="box", multicast=multicast)
+    return KernelPlan(
+        kernel="dense",
+        n=n,
+        dtype=dtype,
+        tiles=tiles,
+        work=assigned.work,
+        schedule=assigned.schedule,
+        blocks=assigned.blocks,
+        shape=variant.shape,
+        resources=variant.resources,
+        programs=dense_programs(variant, multicast=_multicast(variant, m, n, gpu)),
+        tensor=variant.tensor,
+        k_order="box",
+        other_launches_s=reduction_seconds(gpu) if chosen.pieces > 1 else 0.0,
+    )
 
 
 def choose_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> list[Candidate]:
-    """All forms that fit, fastest first; errors as `plan_dense`."""
+    """All forms that fit, each with its best number of parts, fastest first; errors as `plan_dense`.
+
+    Of equally fast ones the form that reads less comes first.
+    """
     if m <= 0 or k <= 0:
         raise BadInput(f"A must have at least one row and one column, got {m} x {k}")
     check_tokens(n)
-    variants = dense_variants(gpu, dtype, m)
-    demand = Demand(rows=np.array([m], np.int32), kept=np.array([k], np.int32), n=n)
-    return candidates(variants, demand, gpu, may_split=True, multicast=2 if gpu.has_wgmma else 1)
+    forms = dense_forms(gpu, dtype)
+    if not forms:
+        return []
+    times = form_times(forms, m, k, n, gpu)
+    column = np.argmin(times.seconds, axis=1)
+    seconds = times.seconds[np.arange(len(forms)), column]
+    found = [
+        _candidate(
+            form, int(times.parts[column[i]]), float(times.step_cycles[i]), float(seconds[i]), m, n, gpu
+        )
+        for i, form in enumerate(forms)
+    ]
+    return sorted(found, key=lambda c: (c.cycles, reads_per_element(c.variant), c.variant.shape.block_n))
+
+
+def _candidate(
+    form: TileVariant, pieces: int, step_cycles: float, seconds: float, m: int, n: int, gpu: GpuSpec
+) -> Candidate:
+    items = -(-m // form.shape.block_m) * -(-n // form.shape.block_n) * pieces
+    blocks_per_sm = occupancy(form.resources, gpu).blocks_per_sm
+    return Candidate(
+        variant=form,
+        pieces=pieces,
+        blocks_per_sm=blocks_per_sm,
+        items=items,
+        waves=items / (gpu.sm_count * blocks_per_sm),
+        step_cycles=step_cycles,
+        cycles=seconds * gpu.max_clock_hz,
+    )
+
+
+def _multicast(variant: TileVariant, m: int, n: int, gpu: GpuSpec) -> int:
+    """Two blocks share what neighbouring tiles of C have in common, where there is a neighbour."""
+    if not gpu.has_wgmma:
+        return 1
+    shape = variant.shape
+    neighbours = -(-n // shape.block_n) if shape.block_m > shape.block_n else -(-m // shape.block_m)
+    return 2 if neighbours > 1 else 1
 
 
 def _assign(parts: WorkList, chosen: Candidate, gpu: GpuSpec) -> Assigned:

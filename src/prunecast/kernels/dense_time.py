@@ -1,0 +1,210 @@
+"""How long each form of the dense kernel takes, by arithmetic on arrays of forms: for choosing between them.
+
+The physics of the performance model on equal items: a step takes as long as the slowest of tensor cores,
+shared memory, the SM's port and the warps' own waits; the end of an item hides only behind what the copies
+run ahead; the busiest SM counts; L2 and DRAM bound the launch. A second kernel adds parts along K up.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.hardware.occupancy import occupancy
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.dense_programs import operand_bytes
+from prunecast.kernels.tensor_rate import tensor_fma_per_clk
+from prunecast.kernels.tile_variant import TileVariant
+
+__all__ = ["FormTimes", "form_times", "reduction_seconds"]
+
+FloatArray = npt.NDArray[np.float64]
+
+MOST_PARTS = 32
+FEWEST_STEPS_PER_PART = 16
+"""Of a part along K on sm_90 and sm_100. Fitted (H100 table, own H200 records): with 4 to 8, small products
+err more."""
+FEWEST_WARP_STEPS_PER_PART = 4
+"""The same for warp-level kernels, fitted to the A100 table."""
+MOST_FULL = 1.0
+"""Tiles over SMs above which nothing is cut."""
+NARROWEST_TILE = 64
+"""Rows of one of the two operands in a tensor instruction of a warpgroup."""
+ISSUES_PER_PAIR = {"wgmma": 1.25, "mma": 5.0, "registers": 5.0}
+"""Issue cycles in which a lane converts two sums and turns them in shared memory."""
+EDGE_ISSUES = 100
+"""Start and end of an item beside that: addresses, barriers, fences."""
+
+
+UNHIDDEN = 0.5
+"""Share of the shorter of SM time and chip time that the longer one does not hide. A guess; it decides
+between forms that L2 or DRAM binds alike."""
+
+
+class FormTimes(NamedTuple):
+    """Seconds of forms (rows) cut into parts along K (columns), infinite where there are too few k-steps."""
+
+    seconds: FloatArray
+    """(forms, parts)"""
+    parts: npt.NDArray[np.int64]
+    """(parts,)"""
+    step_cycles: FloatArray
+    """(forms,): of one block that has its SM to itself."""
+
+
+class _Table(NamedTuple):
+    """What does not depend on the product, one entry per form."""
+
+    block_m: FloatArray
+    block_n: FloatArray
+    block_k: FloatArray
+    row_bytes: FloatArray
+    element_bytes: FloatArray
+    pair: FloatArray
+    slots: FloatArray
+    stages: FloatArray
+    tensor: FloatArray
+    """SM cycles of a step in the tensor pipes."""
+    shared: FloatArray
+    """The same of shared memory."""
+    chain: FloatArray
+    """SM cycles from a step to the next that the warps' own waits take."""
+    edge: FloatArray
+    """SM cycles around the steps, stores of C aside."""
+    turn: FloatArray
+    """SM cycles in which C passes shared memory."""
+    ahead: FloatArray
+    """1 where warps of their own copy and so run ahead of the item's end, else 0."""
+
+
+def form_times(forms: tuple[TileVariant, ...], m: int, k: int, n: int, gpu: GpuSpec) -> FormTimes:
+    """Time of every form with every sensible number of parts, launch floor left out."""
+    table = _table(forms, gpu)
+    parts = _parts(k, table)
+    steps_in_all = np.ceil(k / table.block_k)
+    steps = np.ceil(steps_in_all[:, None] / parts)
+    tiles = np.ceil(m / table.block_m) * np.ceil(n / table.block_n)
+    items = tiles[:, None] * parts
+    sm_cycles = _sm_cycles(table, m, n, steps, items.astype(np.float64), gpu)
+    fewest = np.where(table.ahead > 0, FEWEST_STEPS_PER_PART, FEWEST_WARP_STEPS_PER_PART)
+    clock_hz = gpu.clock_burst_hz[0]
+    chip_s = _chip_seconds(table, m, k, n, tiles, gpu)
+    quiet_s = (gpu.block_start_cycles + gpu.dram_latency_cycles) / clock_hz
+    sm_s, chip_s = sm_cycles / clock_hz, chip_s[:, None] + quiet_s
+    seconds = np.maximum(sm_s, chip_s) + UNHIDDEN * np.minimum(sm_s, chip_s)
+    seconds = seconds + np.where(parts > 1, reduction_seconds(gpu), 0.0)
+    sums_s = (4.0 * m * n / gpu.l2_store_bytes_per_s + 4.0 * m * n / gpu.l2_bytes_per_s) * (parts - 1.0)
+    refused = (parts > 1) & ((steps < fewest[:, None]) | (tiles[:, None] > gpu.sm_count * MOST_FULL))
+    refused |= ~_not_too_large(table, m, n)[:, None]
+    step_cycles = np.maximum(np.maximum(table.tensor, table.shared), table.chain)
+    return FormTimes(np.where(refused, np.inf, seconds + sums_s), parts, step_cycles)
+
+
+def reduction_seconds(gpu: GpuSpec) -> float:
+    """What a second kernel that adds parts up costs beside its traffic: one more launch."""
+    return gpu.graph_launch_s
+
+
+def _parts(k: int, table: _Table) -> npt.NDArray[np.int64]:
+    most = int(max(k // float(table.block_k.min()) // FEWEST_WARP_STEPS_PER_PART, 1))
+    choices = np.array([1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 40, 48, 64])
+    return choices[choices <= min(most, MOST_PARTS)]
+
+
+def _not_too_large(table: _Table, m: int, n: int) -> npt.NDArray[np.bool_]:
+    """(forms,): tiles within the product, if need be within 64 rows or 64 tokens, or all where none are."""
+    rows, tokens = -(-m // 8) * 8, -(-n // 8) * 8
+    wide_rows, wide_tokens = max(rows, NARROWEST_TILE), max(tokens, NARROWEST_TILE)
+    for most_rows, most_tokens in ((rows, tokens), (wide_rows, tokens), (wide_rows, wide_tokens)):
+        fit = (table.block_m <= most_rows) & (table.block_n <= most_tokens)
+        if fit.any():
+            return np.asarray(fit)
+    return np.ones(table.block_m.size, np.bool_)
+
+
+def _sm_cycles(
+    table: _Table, m: int, n: int, steps: FloatArray, items: FloatArray, gpu: GpuSpec
+) -> FloatArray:
+    """(forms, parts): until the busiest SM is done."""
+    rows, tokens = np.minimum(table.block_m, m), np.minimum(table.block_n, n)
+    port = (rows + tokens / table.pair) * table.row_bytes / gpu.l2_port_bytes_per_clk_per_sm
+    pace = np.maximum(np.maximum(table.tensor, table.shared), table.chain)
+    store_rate = min(
+        gpu.store_bytes_per_clk_per_sm, gpu.l2_store_bytes_per_s / gpu.max_clock_hz / gpu.sm_count
+    )
+    edge = table.edge + table.turn + rows * tokens * table.element_bytes / store_rate
+    ring = table.ahead * table.stages * port
+    fetch = steps * port[:, None] + np.maximum(edge - ring, 0.0)[:, None]
+    alone = np.maximum(steps * pace[:, None] + edge[:, None], fetch)
+    alone += ((1.0 - table.ahead) * (gpu.l2_latency_cycles + 3 * gpu.sync_latency_cycles))[:, None]
+    busy = np.maximum(np.maximum(table.tensor, table.shared), port)
+    demand = steps * busy[:, None] + table.turn[:, None]
+    lead = gpu.block_start_cycles + gpu.dram_latency_cycles + gpu.barrier_latency_cycles + port
+    per_item = np.where(table.ahead > 0, 0.0, lead + gpu.store_latency_cycles)
+    once = np.where(table.ahead > 0, lead + gpu.store_latency_cycles, 0.0)
+    each = np.ceil(items / gpu.sm_count)
+    rounds, rest = np.divmod(each, table.slots[:, None])
+    whole = np.maximum(alone + per_item[:, None], table.slots[:, None] * demand)
+    last = np.where(rest > 0, np.maximum(alone + per_item[:, None], rest * demand), 0.0)
+    return np.asarray(rounds * whole + last + once[:, None])
+
+
+def _chip_seconds(table: _Table, m: int, k: int, n: int, tiles: FloatArray, gpu: GpuSpec) -> FloatArray:
+    """(forms,): that L2 or DRAM work."""
+    element = float(table.element_bytes[0])
+    shared_reads = np.where(table.ahead > 0, np.maximum(table.block_m, table.block_n) / 2.0, 0.0)
+    per_column = np.minimum(table.block_m, m) + np.minimum(table.block_n, n) - shared_reads
+    reads = tiles * per_column * k * element
+    l2_s = reads / gpu.l2_bytes_per_s + m * n * element / gpu.l2_store_bytes_per_s
+    dram_s = element * (m * k + k * n + m * n) / gpu.dram_bytes_per_s
+    return np.asarray(np.maximum(l2_s, dram_s))
+
+
+@lru_cache(maxsize=16)
+def _table(forms: tuple[TileVariant, ...], gpu: GpuSpec) -> _Table:
+    rows = [_entry(form, gpu) for form in forms]
+    return _Table(*(np.array(column, dtype=np.float64) for column in zip(*rows, strict=True)))
+
+
+def _entry(form: TileVariant, gpu: GpuSpec) -> tuple[float, ...]:
+    shape, element = form.shape, form.element_bytes
+    k16, warps = shape.block_k / 16, form.consumer_warps
+    area = shape.block_m * shape.block_n
+    tensor = area * shape.block_k / tensor_fma_per_clk(gpu, form.dtype, form.tensor)
+    written = form.share_bytes_per_k16
+    shared = k16 * (operand_bytes(form) * warps + written) / gpu.shared_bytes_per_clk_per_sm
+    latency = gpu.warpgroup_latency_cycles if form.style == "wgmma" else gpu.tensor_latency_cycles
+    pairs = area / (64 * warps)
+    edge = ISSUES_PER_PAIR[form.style] * pairs + EDGE_ISSUES + 2 * gpu.shared_latency_cycles + latency
+    return (
+        shape.block_m,
+        shape.block_n,
+        shape.block_k,
+        shape.block_k * element,
+        element,
+        form.pair,
+        occupancy(form.resources, gpu).blocks_per_sm,
+        form.resources.stages,
+        tensor,
+        shared,
+        _chain(form, tensor, gpu),
+        edge,
+        2 * area * element / gpu.shared_bytes_per_clk_per_sm,
+        float(form.style == "wgmma"),
+    )
+
+
+def _chain(form: TileVariant, tensor: float, gpu: GpuSpec) -> float:
+    """A warpgroup keeps one step's products under way beside the last ones; eight warps copy and multiply."""
+    if form.style == "wgmma":
+        return (gpu.warpgroup_latency_cycles + tensor) / 2
+    groups, warps = form.shape.block_k / 16, form.consumer_warps
+    abreast = -(-warps // gpu.sub_partitions_per_sm)
+    operands, copied = form.operand_bytes_per_warp_per_k16, form.share_bytes_per_k16
+    issues = form.instructions_per_k16 + (operands + 2 * copied / warps) / 512 + 3
+    wait = gpu.shared_latency_cycles + warps * operands / gpu.shared_bytes_per_clk_per_sm
+    if form.style == "registers":
+        wait += gpu.shared_latency_cycles + copied / gpu.shared_bytes_per_clk_per_sm
+    pace = groups * (wait + abreast * issues) + gpu.sync_latency_cycles
+    return max(pace, tensor / abreast)

@@ -1,0 +1,127 @@
+"""The vendor's dense product: which forms there are, which is chosen, and what its plan says."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prunecast.hardware import load_gpu
+from prunecast.hardware.occupancy import occupancy
+from prunecast.kernels.dense import choose_dense, plan_dense
+from prunecast.kernels.dense_forms import MOST_TILE, dense_forms
+from prunecast.kernels.dense_programs import operand_bytes
+from prunecast.kernels.dense_time import form_times
+from prunecast.kernels.program import Op
+from tests.toy_gpu import toy_gpu
+
+GPUS = ("v100-sxm2-16gb", "t4", "rtx-3090", "a100-sxm4-80gb", "h100-sxm", "h200-sxm", "b200")
+H200 = load_gpu("h200-sxm")
+sizes = st.integers(1, 20_000)
+
+
+def shapes(name: str) -> set[tuple[int, int]]:
+    return {(f.shape.block_m, f.shape.block_n) for f in dense_forms(load_gpu(name), "fp16")}
+
+
+def chosen(m: int, k: int, n: int, gpu=H200):
+    return choose_dense(m, k, n, "fp16", gpu)[0]
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_a_block_of_every_form_fits(name):
+    gpu = load_gpu(name)
+    assert all(occupancy(f.resources, gpu).blocks_per_sm > 0 for f in dense_forms(gpu, "fp16"))
+
+
+def test_tiles_that_profilers_name_are_among_the_forms():
+    """Names of cuBLAS kernels on sm_90: nvjet_hsh_64x16, _128x8, _64x64, _128x256, _192x192, _320x128."""
+    named = {(64, 16), (128, 8), (64, 64), (128, 256), (192, 192), (320, 128)}
+    assert named <= shapes("h200-sxm")
+    assert {(n, m) for m, n in named} <= shapes("h200-sxm")
+
+
+def test_sums_fit_into_registers():
+    """168 registers at entry; 160 sums in each of 256 threads is what 320 x 128 takes."""
+    assert max(m * n for m, n in shapes("h200-sxm")) == MOST_TILE
+
+
+@pytest.mark.parametrize("name", ["a100-sxm4-80gb", "rtx-3090"])
+def test_warp_level_forms_have_three_stages_or_more(name):
+    stages = [f.resources.stages for f in dense_forms(load_gpu(name), "fp16")]
+    assert min(stages) >= 3
+    assert len(stages) >= 8
+
+
+def test_short_k_steps_where_shared_memory_is_small():
+    steps = {f.shape[:2]: f.shape.block_k for f in dense_forms(load_gpu("rtx-3090"), "fp16")}
+    assert (steps[256, 128], steps[64, 64]) == (32, 64)
+
+
+@given(m=sizes, k=sizes, n=sizes, name=st.sampled_from(GPUS))
+def test_the_fastest_form_comes_first(m, k, n, name):
+    found = choose_dense(m, k, n, "fp16", load_gpu(name))
+    assert [c.cycles for c in found] == sorted(c.cycles for c in found)
+    assert found[0].pieces <= max(k // 64, 1)
+
+
+@given(m=sizes, n=sizes)
+def test_tiles_are_no_larger_than_the_product_needs(m, n):
+    shape = chosen(m, 512, n).variant.shape
+    assert shape.block_m <= max(m + 7, 64)
+    assert shape.block_n <= max(n + 7, 64)
+
+
+@given(m=sizes, k=sizes, n=sizes)
+def test_no_form_takes_less_time_for_more_work(m, k, n):
+    forms = dense_forms(H200, "fp16")
+    less, more = (form_times(forms, m, k, tokens, H200).seconds[:, 0] for tokens in (20_000, 40_000))
+    assert (more >= less).all()
+
+
+def test_large_products_take_large_tiles():
+    """4096 x 4096 x 4096 and larger run kernels named nvjet with 128x256 or 256x128 on an H100."""
+    shape = chosen(8192, 8192, 8192).variant.shape
+    assert shape.block_m * shape.block_n >= 128 * 256
+
+
+def test_a_tile_is_chosen_that_fills_the_last_wave():
+    """2560 x 2048 with K = 16384 reaches 864 TFLOP/s on an H100 (published table): no half empty wave."""
+    found = chosen(2560, 16384, 2048)
+    assert found.pieces == 1
+    assert found.items / H200.sm_count > 0.9
+    assert found.items <= H200.sm_count
+
+
+def test_a_wide_product_of_few_rows_is_not_cut_and_a_long_one_is():
+    assert chosen(64, 512, 64).pieces == 1
+    assert chosen(64, 32_768, 64).pieces > 4
+
+
+def test_tiles_that_fill_the_gpu_are_never_cut():
+    for k in (4096, 65_536):
+        assert chosen(4096, k, 4096).pieces == 1
+
+
+def test_parts_are_added_up_by_a_second_launch():
+    cut, whole = plan_dense(64, 32_768, 64, "fp16", H200), plan_dense(4096, 4096, 4096, "fp16", H200)
+    assert cut.work.parts.max() > 1
+    assert cut.other_launches_s == H200.graph_launch_s
+    assert whole.other_launches_s == 0.0
+
+
+def test_the_longer_side_of_the_tile_is_shared():
+    for m, n in ((640, 20_000), (20_000, 640)):
+        plan = plan_dense(m, 4096, n, "fp16", H200)
+        steps = [i for p in plan.programs for i in p.step]
+        copies = {i.op: i.multicast for i in steps if i.op in (Op.COPY_A, Op.COPY_B)}
+        longer = Op.COPY_A if plan.shape.block_m > plan.shape.block_n else Op.COPY_B
+        assert copies[longer] == 2
+        assert sum(copies.values()) == 3
+
+
+def test_two_thirds_of_what_bulk_copies_write_cost_nothing():
+    """256 x 128 and 16 columns: two warpgroups read 12 KB each, copies write 12 KB."""
+    form = next(f for f in dense_forms(H200, "fp16") if f.shape[:2] == (256, 128))
+    reads = form.operand_bytes_per_warp_per_k16 * form.consumer_warps
+    assert operand_bytes(form) * form.consumer_warps == pytest.approx(reads - 2 / 3 * 12_288, abs=8)
+    ampere = dense_forms(toy_gpu(compute_capability=80), "fp16")[0]
+    assert operand_bytes(ampere) == ampere.operand_bytes_per_warp_per_k16
