@@ -28,7 +28,22 @@ def dense_programs(variant: TileVariant, *, multicast: int) -> tuple[WarpProgram
     programs = warp_programs(variant, "box", multicast=multicast)
     if variant.style != "wgmma":
         return programs
-    return tuple(replace(p, step=tuple(_changed(i, variant, multicast) for i in p.step)) for p in programs)
+    return tuple(_as_measured(program, variant, multicast) for program in programs)
+
+
+def _as_measured(program: WarpProgram, variant: TileVariant, multicast: int) -> WarpProgram:
+    """Both warpgroups write C through the same memory and so wait for one another before they do."""
+    step = tuple(_changed(i, variant, multicast) for i in program.step)
+    if not program.end:
+        return replace(program, step=step)
+    wait = next(i for i, instruction in enumerate(program.end) if instruction.op is Op.WAIT_MMA)
+    together = (
+        *program.end[: wait + 1],
+        Instruction(Op.SYNC),
+        *program.end[wait + 1 :],
+        Instruction(Op.SYNC),
+    )
+    return replace(program, step=step, end=together)
 
 
 def _changed(instruction: Instruction, variant: TileVariant, multicast: int) -> Instruction:

@@ -22,11 +22,9 @@ __all__ = ["FormTimes", "form_times", "reduction_seconds"]
 FloatArray = npt.NDArray[np.float64]
 
 MOST_PARTS = 32
-FEWEST_STEPS_PER_PART = 16
-"""Of a part along K on sm_90 and sm_100. Fitted (H100 table, own H200 records): with 4 to 8, small products
-err more."""
-FEWEST_WARP_STEPS_PER_PART = 4
-"""The same for warp-level kernels, fitted to the A100 table."""
+FEWEST_STEPS_PER_PART = {"wgmma": 16, "mma": 4, "registers": 64}
+"""Of a part along K. Fitted, one for each generation: H100 table and own H200 records, A100 table, V100 table
+(products of K up to 2816 are not cut there)."""
 MOST_FULL = 1.0
 """Tiles over SMs above which nothing is cut."""
 NARROWEST_TILE = 64
@@ -37,9 +35,10 @@ EDGE_ISSUES = 100
 """Start and end of an item beside that: addresses, barriers, fences."""
 
 
-UNHIDDEN = 0.5
-"""Share of the shorter of SM time and chip time that the longer one does not hide. A guess; it decides
-between forms that L2 or DRAM binds alike."""
+UNHIDDEN = {"wgmma": 0.5, "mma": 1.0, "registers": 1.0}
+"""Share of the shorter of SM time and chip time that the longer one is taken not to hide when forms are
+compared: libraries prefer tiles that read less to tiles that fill SMs a little better. Fitted (RTX 3090: 768
+rows run in tiles of 128 x 128, not 128 x 64, as they do from 0.9 on; H200 records: 0.3 to 0.6)."""
 
 
 class FormTimes(NamedTuple):
@@ -74,6 +73,9 @@ class _Table(NamedTuple):
     """SM cycles around the steps, stores of C aside."""
     turn: FloatArray
     """SM cycles in which C passes shared memory."""
+    unhidden: FloatArray
+    fewest: FloatArray
+    """K-steps of a part."""
     ahead: FloatArray
     """1 where warps of their own copy and so run ahead of the item's end, else 0."""
 
@@ -87,15 +89,14 @@ def form_times(forms: tuple[TileVariant, ...], m: int, k: int, n: int, gpu: GpuS
     tiles = np.ceil(m / table.block_m) * np.ceil(n / table.block_n)
     items = tiles[:, None] * parts
     sm_cycles = _sm_cycles(table, m, n, steps, items.astype(np.float64), gpu)
-    fewest = np.where(table.ahead > 0, FEWEST_STEPS_PER_PART, FEWEST_WARP_STEPS_PER_PART)
     clock_hz = gpu.clock_burst_hz[0]
     chip_s = _chip_seconds(table, m, k, n, tiles, gpu)
     quiet_s = (gpu.block_start_cycles + gpu.dram_latency_cycles) / clock_hz
     sm_s, chip_s = sm_cycles / clock_hz, chip_s[:, None] + quiet_s
-    seconds = np.maximum(sm_s, chip_s) + UNHIDDEN * np.minimum(sm_s, chip_s)
+    seconds = np.maximum(sm_s, chip_s) + table.unhidden[:, None] * np.minimum(sm_s, chip_s)
     seconds = seconds + np.where(parts > 1, reduction_seconds(gpu), 0.0)
     sums_s = (4.0 * m * n / gpu.l2_store_bytes_per_s + 4.0 * m * n / gpu.l2_bytes_per_s) * (parts - 1.0)
-    refused = (parts > 1) & ((steps < fewest[:, None]) | (tiles[:, None] > gpu.sm_count * MOST_FULL))
+    refused = (parts > 1) & ((steps < table.fewest[:, None]) | (tiles[:, None] > gpu.sm_count * MOST_FULL))
     refused |= ~_not_too_large(table, m, n)[:, None]
     step_cycles = np.maximum(np.maximum(table.tensor, table.shared), table.chain)
     return FormTimes(np.where(refused, np.inf, seconds + sums_s), parts, step_cycles)
@@ -107,7 +108,7 @@ def reduction_seconds(gpu: GpuSpec) -> float:
 
 
 def _parts(k: int, table: _Table) -> npt.NDArray[np.int64]:
-    most = int(max(k // float(table.block_k.min()) // FEWEST_WARP_STEPS_PER_PART, 1))
+    most = int(max(float((k / table.block_k / table.fewest).max()), 1))
     choices = np.array([1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 40, 48, 64])
     return choices[choices <= min(most, MOST_PARTS)]
 
@@ -191,6 +192,8 @@ def _entry(form: TileVariant, gpu: GpuSpec) -> tuple[float, ...]:
         _chain(form, tensor, gpu),
         edge,
         2 * area * element / gpu.shared_bytes_per_clk_per_sm,
+        UNHIDDEN[form.style],
+        FEWEST_STEPS_PER_PART[form.style],
         float(form.style == "wgmma"),
     )
 
