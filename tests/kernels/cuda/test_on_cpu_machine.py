@@ -140,6 +140,56 @@ def test_blocks_that_wait_for_others_need_them_on_the_machine(tmp_path: Path, cu
         run(tmp_path, cubins, body, blocks=2, resident=1)
 
 
+WRITE = 'if (t == 0) asm volatile("st.shared.b32 [%0], %1;" ::"r"(base), "r"(7) : "memory");\n'
+LOAD = 'unsigned v; asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(base)); out[t] = v;\n'
+
+
+def test_warps_that_nothing_orders_are_a_race(tmp_path: Path, cubins: Path) -> None:
+    """In whatever order they run; and not within a warp."""
+    for backwards in (False, True):
+        with pytest.raises(EmulationError, match="a race: shared memory is"):
+            run(tmp_path, cubins, WRITE + LOAD, threads=64, backwards=backwards)
+    assert (run(tmp_path, cubins, WRITE + "__syncwarp();" + LOAD)[:32] == 7).all()
+
+
+@pytest.mark.parametrize("order", ["__syncthreads();\n", BARRIER.format(count=64) + ARRIVE + WAIT_FULL])
+def test_barriers_order_warps(order: str, tmp_path: Path, cubins: Path) -> None:
+    assert (run(tmp_path, cubins, WRITE + order + LOAD, threads=64) == 7).all()
+
+
+def test_a_barrier_orders_only_who_has_waited_for_it(tmp_path: Path, cubins: Path) -> None:
+    order = BARRIER.format(count=64) + ARRIVE + "if (t < 32) " + "{" + WAIT_FULL + "}"
+    with pytest.raises(EmulationError, match="a race"):
+        run(tmp_path, cubins, order.join(("", WRITE)) + LOAD, threads=64)
+
+
+def test_boxes_are_stored_when_they_must_be_and_cut_at_the_edge(tmp_path: Path, cubins: Path) -> None:
+    """A box of 2 rows x 64 elements at row 1 of a matrix of 2 rows x 32, swizzled by 128 bytes."""
+    fill = (
+        "for (unsigned i = t; i < 64; i += 32) {\n"
+        "  const unsigned to = base + (i * 4 ^ (i / 32 & 7) * 16);\n"
+        '  asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(i) : "memory");\n}\n'
+    )
+    send = (
+        'asm volatile("fence.proxy.async.shared::cta;" ::: "memory");\n'
+        "__syncwarp();\n"
+        "unsigned long long map[16] = {(unsigned long long)out, 32, 2, 64, 64, 2};\n"
+        "if (t == 0) "
+        'asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" '
+        '::"l"(map), "r"(0), "r"(1), "r"(base) : "memory");\n'
+        'asm volatile("cp.async.bulk.commit_group;" ::: "memory");\n'
+    )
+    wait = 'asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");\n'
+    out = run(tmp_path, cubins, fill + send + wait)
+    assert (out[:16] == np.arange(100, 116)).all()
+    assert (out[16:32] == np.arange(16)).all()
+    assert (out[32:] == np.arange(132, 164)).all()
+    with pytest.raises(EmulationError, match="ends before its bulk stores have been read"):
+        run(tmp_path, cubins, fill + send)
+    with pytest.raises(EmulationError, match="without a fence"):
+        run(tmp_path, cubins, fill + send.split("\n", 1)[1] + wait)
+
+
 def test_an_unknown_instruction_does_not_compile(tmp_path: Path, cubins: Path) -> None:
     with pytest.raises(SourceError, match="red_async"):
         run(tmp_path, cubins, 'asm volatile("red.async.u32 [%0], 1;" ::"r"(base));')

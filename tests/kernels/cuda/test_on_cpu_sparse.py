@@ -42,7 +42,7 @@ WRONG = {
     "consumers do not wait for a full slot": ({}, {"barrier_wait(ring.full(), ring.parity);": ""}),
     "places are taken from the wrong lanes": ({}, {"multiply_sparse<1>(sums,": "multiply_sparse<0>(sums,"}),
     "a slot is given back before it was multiplied": (
-        {"landing": "at-once"},
+        {},
         {
             "multiply_wait<1>();\n  me.release();\n  me.hold();": "me.release();\n  me.hold();\n"
             "  multiply_wait<1>();"
@@ -58,6 +58,6 @@ def test_a_kernel_that_was_made_wrong_is_found_out(wrong: str, cubins: Path) -> 
     plan = plan_of(200, (256, 128), blocks=3, k=600)
     assert_noticed(
         lambda seed: check(plan, cubins, changes=changes, seed=seed, **choices),
-        "wrong; tile|proxy|ascend",
+        "wrong; tile|a race|ascend",
         range(6),
     )

@@ -79,12 +79,12 @@ WRONG = {
         "deadlock|wrong; tile",
     ),
     "a slot is given back before it was multiplied": (
-        {"landing": "at-once"},
+        {},
         {
             "multiply_wait<1>();\n    me.release();\n    me.hold();": "me.release();\n"
             "    multiply_wait<1>();\n    me.hold();"
         },
-        "wrong; tile",
+        "a race",
     ),
     "sums are read before they are complete": (
         {},

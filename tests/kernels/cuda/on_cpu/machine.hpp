@@ -16,6 +16,27 @@
 
 namespace machine {
 
+constexpr u32 MOST_WARPS = 32, MOST_GROUPS = 4;  // of a cluster; warpgroups of a block
+
+// How much a warp knows of each warp of the cluster
+struct Clock {
+  u32 of[MOST_WARPS] = {};
+  void join(const Clock& other);
+};
+
+// A warp and its clock at one time
+struct Moment {
+  u32 warp;
+  Clock clock;
+};
+
+// Who touched a word of shared memory last; 0 is nobody
+struct Word {
+  u32 writer, written;
+  u32 reads[MOST_WARPS / 2];   // by warp of the block
+  u32 products[MOST_GROUPS];   // by warpgroup: which of the block's product reads
+};
+
 struct Copy {
   u32 to;
   u64 from;
@@ -25,6 +46,12 @@ struct Copy {
 struct BoxStore {
   u64 map;
   u32 x, y, from;
+  Moment moment;
+};
+
+struct Issued {
+  Product product;
+  Moment moment;
 };
 
 // Things of a thread that are waited for in groups, oldest first.
@@ -57,7 +84,7 @@ struct Fiber {
   char* stack = nullptr;
   Groups<Copy> copies;
   Groups<BoxStore> stores;
-  Groups<Product> products;
+  Groups<Issued> products;
   u32 arrivals_to_come = 0;  // by copies that have not landed
 };
 
@@ -66,6 +93,7 @@ struct Meeting {
   u32 arrived = 0;
   u32 turn = 0;
   void* parts[32] = {};
+  Clock come, gone;  // left by those who came, taken by those who go
 };
 
 struct Barrier {
@@ -73,6 +101,7 @@ struct Barrier {
   int pending = 0;
   long long bytes = 0;  // announced and not landed; below zero where they land first
   u32 phase = 0;
+  Clock come, gone;
 };
 
 struct Cluster;
@@ -86,12 +115,16 @@ struct Block {
   Meeting barriers[16];
   std::unordered_map<u32, Barrier> shared_barriers;
   unsigned char* shared = nullptr;
+  Word* words = nullptr;
+  std::vector<Clock> product_reads;
+  Clock products_finished[MOST_GROUPS];
   std::vector<bool> unfenced;  // 16-byte pieces that the generic proxy wrote last
 };
 
 struct Cluster {
   std::vector<std::unique_ptr<Block>> blocks;
   Meeting meeting;
+  std::vector<Clock> clocks;  // of its warps
   bool done() const;
 };
 
@@ -100,6 +133,7 @@ struct Landing {
   Block* block;
   u32 barrier;
   Fiber* fiber;  // null for the copy engine
+  Moment moment;
   std::vector<Copy> copies;
 };
 
@@ -137,8 +171,19 @@ u32 draw(u32 below);  // a random number
 void leave();  // gives the processor back
 bool is_slow(const Block& block);
 bool land_something(bool slow_ones);  // of blocks that are slow or not; false where nothing is on its way
-void land(Block& block, const Copy& copy);
+void land(Block& block, const Copy& copy, const Moment& moment);
 void poison(Block& block);
+
+// Races between warps
+u32 warp_number(const Block& block, u32 thread);
+Moment now_of_warp();
+void leave_clock(Clock& at);
+void take_clock(const Clock& at);
+void note_write(Block& block, u32 address, u32 bytes, const Moment& moment);
+void note_read(Block& block, u32 address, u32 bytes, const Moment& moment);
+u32 begin_product_read(Block& block);
+void note_product_read(Block& block, u32 address, u32 group, u32 product, const Moment& issued);
+Word* new_words();
 
 // Shared memory as the asynchronous proxy sees it
 void check_fenced(const Block& block, u32 address, u32 bytes);

@@ -29,6 +29,7 @@ u32 shared_address(const void* pointer);
 // Checked host addresses of `bytes` bytes, aligned to them
 void* shared_at(u32 address, u32 bytes);
 void* global_at(u64 address, u32 bytes);
+void read_shared(u32 address, u32 bytes);
 void wrote_shared(u32 address, u32 bytes);  // through the generic proxy
 void fence_async_proxy();
 
@@ -55,6 +56,7 @@ void barrier_arrive(u32 barrier);
 void barrier_arrive_after_copies(u32 barrier);
 void barrier_expect(u32 barrier, u32 bytes);
 void barrier_wait(u32 barrier, u32 parity);
+bool barrier_done(u32 barrier, u32 parity);
 
 // Copies by the copy engine
 void bulk_load(u32 to, u64 from, u32 bytes, u32 barrier, u32 mask);  // mask 0: this block

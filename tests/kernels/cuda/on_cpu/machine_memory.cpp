@@ -43,6 +43,8 @@ Barrier& barrier_at(Block& block, u32 address) {
 void complete_if_due(Barrier& barrier) {
   if (barrier.pending < 0) fail("more arrivals at a barrier than it waits for");
   if (barrier.pending != 0 || barrier.bytes != 0) return;
+  barrier.gone.join(barrier.come);
+  barrier.come = {};
   barrier.pending = static_cast<int>(barrier.arrivals);
   barrier.phase += 1;
 }
@@ -53,8 +55,9 @@ void arrive_at(Barrier& barrier) {
 }
 
 void land_one(Landing& landing) {
-  for (const Copy& copy : landing.copies) land(*landing.block, copy);
+  for (const Copy& copy : landing.copies) land(*landing.block, copy, landing.moment);
   Barrier& barrier = barrier_at(*landing.block, landing.barrier);
+  barrier.come.join(landing.moment.clock);
   if (landing.fiber) {
     landing.fiber->arrivals_to_come -= 1;
     arrive_at(barrier);
@@ -120,7 +123,12 @@ void* global_at(u64 address, u32 bytes) {
   fail("a global address outside of all arrays", address);
 }
 
-void wrote_shared(u32 address, u32 bytes) { mark(block_of(address), address, bytes, true); }
+void read_shared(u32 address, u32 bytes) { note_read(block_of(address), address, bytes, now_of_warp()); }
+
+void wrote_shared(u32 address, u32 bytes) {
+  mark(block_of(address), address, bytes, true);
+  note_write(block_of(address), address, bytes, now_of_warp());
+}
 
 void fence_async_proxy() {
   std::fill(current->block->unfenced.begin(), current->block->unfenced.end(), false);
@@ -128,11 +136,12 @@ void fence_async_proxy() {
 
 // ---- copies of a thread
 
-void land(Block& block, const Copy& copy) {
+void land(Block& block, const Copy& copy, const Moment& moment) {
   unsigned char* to = at(block, copy.to, copy.bytes);
   std::memcpy(to, reinterpret_cast<const void*>(copy.from), copy.valid);
   std::memset(to + copy.valid, 0, copy.bytes - copy.valid);
   mark(block, copy.to, copy.bytes, copy.bytes <= 16);
+  note_write(block, copy.to, copy.bytes, moment);
 }
 
 void copy_later(u32 to, u64 from, u32 bytes, u32 valid) {
@@ -142,7 +151,7 @@ void copy_later(u32 to, u64 from, u32 bytes, u32 valid) {
   if (valid) global_at(from, valid == bytes ? bytes : 1), global_at(from + valid - 1, 1);
   const Copy copy{to, from, bytes, valid};
   if (the->launch.landing == AT_ONCE) {
-    land(*current->block, copy);
+    land(*current->block, copy, now_of_warp());
   } else {
     current->copies.open.push_back(copy);
   }
@@ -154,7 +163,7 @@ void wait_copies(u32 unfinished) {
   auto& copies = current->copies;
   if (current->arrivals_to_come) fail("a wait for groups besides arrivals behind copies is not emulated");
   while (copies.closed.size() > unfinished) {
-    for (const Copy& copy : copies.closed.front()) land(*current->block, copy);
+    for (const Copy& copy : copies.closed.front()) land(*current->block, copy, now_of_warp());
     copies.closed.pop_front();
     copies.finished += 1;
   }
@@ -164,12 +173,14 @@ void wait_copies(u32 unfinished) {
 
 void barrier_init(u32 barrier, u32 arrivals) {
   shared_at(barrier, 8);
-  current->block->shared_barriers[barrier] = {arrivals, static_cast<int>(arrivals), 0, 0};
+  current->block->shared_barriers[barrier] = {arrivals, static_cast<int>(arrivals), 0, 0, {}, {}};
 }
 
 void barrier_arrive(u32 barrier) {
   step();
-  arrive_at(barrier_at(block_of(barrier), barrier));
+  Barrier& at = barrier_at(block_of(barrier), barrier);
+  leave_clock(at.come);
+  arrive_at(at);
 }
 
 void barrier_expect(u32 barrier, u32 bytes) { barrier_at(block_of(barrier), barrier).bytes += bytes; }
@@ -179,13 +190,24 @@ void barrier_arrive_after_copies(u32 barrier) {
   if (!copies.closed.empty()) fail("an arrival behind groups of copies is not emulated");
   barrier_at(*current->block, barrier);
   current->arrivals_to_come += 1;
-  send({current->block, barrier, current, std::move(copies.open)});
+  const Moment moment = now_of_warp();
+  Clock left;
+  leave_clock(left);
+  send({current->block, barrier, current, moment, std::move(copies.open)});
   copies.open.clear();
+}
+
+bool barrier_done(u32 barrier, u32 parity) {
+  const Barrier& at = barrier_at(*current->block, barrier);
+  if ((at.phase & 1) == parity) return false;
+  take_clock(at.gone);
+  return true;
 }
 
 void barrier_wait(u32 barrier, u32 parity) {
   const Barrier& at = barrier_at(*current->block, barrier);
   wait_until("a barrier in shared memory", [&] { return (at.phase & 1) != parity; });
+  take_clock(at.gone);
 }
 
 // ---- the copy engine
@@ -195,11 +217,12 @@ void bulk_load(u32 to, u64 from, u32 bytes, u32 barrier, u32 mask) {
   if (to % 16 || from % 16 || bytes % 16 || bytes == 0) fail("a bulk copy that is not of 16 bytes each", bytes);
   global_at(from, 16), global_at(from + bytes - 16, 16);
   Block& own = *current->block;
+  const Moment moment = now_of_warp();
   for (u32 rank = 0; rank < own.cluster->blocks.size(); ++rank) {
     if (mask ? !(mask >> rank & 1) : rank != own.rank) continue;
     Block& block = *own.cluster->blocks[rank];
     at(block, to, bytes);
-    send({&block, barrier & 0xffffff, nullptr, {{to & 0xffffff, from, bytes, bytes}}});
+    send({&block, barrier & 0xffffff, nullptr, moment, {{to & 0xffffff, from, bytes, bytes}}});
   }
 }
 

@@ -18,7 +18,9 @@ using Places = bool[ROWS][MOST_DEPTH];
 
 // Rows x depth elements in swizzled shared memory, as fp32: rows of 128 or 64 bytes along the depth or, transposed,
 // blocks of 64 rows.
-void read_operand(u64 descriptor, bool transposed, u32 rows, u32 depth, bool bf16, Operand& to) {
+// `reading` is called with every 16 bytes.
+template <class Reading>
+void read_operand(u64 descriptor, bool transposed, u32 rows, u32 depth, bool bf16, Operand& to, Reading reading) {
   const u32 pitch = descriptor >> 62 == 1 ? 128 : descriptor >> 62 == 2 ? 64 : 0;
   if (!pitch || (transposed && pitch != 128) || (descriptor >> 49 & 7)) {
     fail("a matrix descriptor that is not emulated", descriptor);
@@ -31,7 +33,7 @@ void read_operand(u64 descriptor, bool transposed, u32 rows, u32 depth, bool bf1
       const u32 linear = transposed ? start + row / 64 * leading + k / 8 * stride + k % 8 * pitch + row % 64 * 2
                                     : start + row / 8 * stride + row % 8 * pitch + k * 2;
       const u32 address = swizzled(linear, pitch);
-      if (row % 8 == 0 || !transposed) check_fenced(*current->block, address, 2);
+      if (address % 16 == 0) reading(address);
       const u16 bits = *static_cast<const u16*>(shared_at(address, 2));
       to[row][k] = bf16 ? from_bf16(bits) : from_half(bits);
     }
@@ -40,15 +42,15 @@ void read_operand(u64 descriptor, bool transposed, u32 rows, u32 depth, bool bf1
 
 // 16 kept values of every row -> 32 columns. Thread 4 q + j of warp w has a word for rows 16 w + q, in its lower half,
 // and 8 more; two bits for each of 8 kept values; values 0 to 7 are in j = 0 or 2, the rest in j = 1 or 3.
-void spread(Operand& a, Places& multiplied, const Product* const (&all)[WARPGROUP]) {
+void spread(Operand& a, Places& multiplied, const Issued* const (&all)[WARPGROUP]) {
   for (u32 row = 0; row < ROWS; ++row) {
     float kept[16];
     std::memcpy(kept, a[row], sizeof kept);
     std::memset(a[row], 0, sizeof a[row]);
     std::memset(multiplied[row], 0, sizeof multiplied[row]);
     for (u32 i = 0, last = 0; i < 16; ++i) {
-      const u32 thread = row / 16 * 32 + row % 8 * 4 + 2 * all[0]->half + i / 8;
-      const u32 place = all[thread]->places >> (row / 8 % 2 * 16 + i % 8 * 2) & 3;
+      const u32 thread = row / 16 * 32 + row % 8 * 4 + 2 * all[0]->product.half + i / 8;
+      const u32 place = all[thread]->product.places >> (row / 8 % 2 * 16 + i % 8 * 2) & 3;
       if (i % 2 && place <= last) fail("the places of two kept values must ascend", row);
       a[row][i / 2 * 4 + place] = kept[i];
       multiplied[row][i / 2 * 4 + place] = true;
@@ -63,14 +65,20 @@ void check_equal(const Product& product, const Product& one) {
   }
 }
 
-void multiply_now(const Product* const (&all)[WARPGROUP]) {
+void multiply_now(const Issued* const (&all)[WARPGROUP]) {
   static Operand a, b;
   static Places multiplied;
   static float by_k[MOST_DEPTH][MOST_COLUMNS], sums[ROWS][MOST_COLUMNS];
-  const Product& one = *all[0];
+  const Product& one = all[0]->product;
   const u32 depth = one.sparse ? 32 : 16;
-  read_operand(one.a, one.a_transposed, ROWS, 16, one.bf16, a);
-  read_operand(one.b, one.b_transposed, one.n, depth, one.bf16, b);
+  Block& block = *current->block;
+  const u32 group = current->thread / WARPGROUP, read = begin_product_read(block);
+  const auto reading = [&](u32 address) {
+    check_fenced(block, address, 16);
+    for (u32 warp = 0; warp < 4; ++warp) note_product_read(block, address, group, read, all[32 * warp]->moment);
+  };
+  read_operand(one.a, one.a_transposed, ROWS, 16, one.bf16, a, reading);
+  read_operand(one.b, one.b_transposed, one.n, depth, one.bf16, b, reading);
   std::memset(multiplied, true, sizeof multiplied);
   if (one.sparse) spread(a, multiplied, all);
   for (u32 k = 0; k < depth; ++k) {
@@ -84,7 +92,7 @@ void multiply_now(const Product* const (&all)[WARPGROUP]) {
     }
   }
   for (u32 thread = 0; thread < WARPGROUP; ++thread) {
-    const Product& product = *all[thread];
+    const Product& product = all[thread]->product;
     check_equal(product, one);
     for (u32 i = 0; i < product.n / 2; ++i) {
       const u32 row = thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8;
@@ -94,16 +102,17 @@ void multiply_now(const Product* const (&all)[WARPGROUP]) {
   }
 }
 
-void finish_group(Fiber* fibers) {
+void finish_group(Fiber* fibers, Clock& finished) {
   const size_t count = fibers[0].products.closed.front().size();
   for (size_t i = 0; i < count; ++i) {
-    const Product* all[WARPGROUP];
+    const Issued* all[WARPGROUP];
     for (u32 thread = 0; thread < WARPGROUP; ++thread) {
       const auto& group = fibers[thread].products.closed.front();
       if (group.size() != count) fail("threads of a warpgroup commit different numbers of products");
       all[thread] = &group[i];
     }
     multiply_now(all);
+    for (const Issued* issued : all) finished.join(issued->moment.clock);
   }
   for (u32 thread = 0; thread < WARPGROUP; ++thread) {
     fibers[thread].products.closed.pop_front();
@@ -115,7 +124,9 @@ void finish_group(Fiber* fibers) {
 
 void multiply_later(const Product& product) {
   step();
-  current->products.open.push_back(product);
+  current->products.open.push_back({product, now_of_warp()});
+  Clock left;
+  leave_clock(left);  // what is read for this product is later than what is known of this warp by it
 }
 
 void commit_products() { current->products.commit(); }
@@ -131,7 +142,9 @@ void wait_products(u32 unfinished) {
     }
     return true;
   });
-  while (current->products.finished < wanted) finish_group(fibers);
+  Clock& finished = current->block->products_finished[current->thread / WARPGROUP];
+  while (current->products.finished < wanted) finish_group(fibers, finished);
+  take_clock(finished);
 }
 
 }  // namespace machine

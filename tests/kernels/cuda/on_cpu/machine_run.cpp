@@ -80,6 +80,8 @@ size_t shared_room() { return (the->launch.shared_bytes / SHARED_ALIGN + 1) * SH
 
 void start_cluster() {
   auto cluster = std::make_unique<Cluster>();
+  cluster->clocks.resize(the->launch.cluster * the->launch.threads / 32);
+  for (size_t warp = 0; warp < cluster->clocks.size(); ++warp) cluster->clocks[warp].of[warp] = 1;
   for (u32 rank = 0; rank < the->launch.cluster; ++rank) {
     auto block = std::make_unique<Block>();
     block->cluster = cluster.get();
@@ -88,6 +90,7 @@ void start_cluster() {
     block->live = the->launch.threads;
     block->warps.resize(the->launch.threads / 32);
     block->shared = take_shared(shared_room());
+    block->words = new_words();
     poison(*block);
     block->fibers.resize(the->launch.threads);
     for (u32 thread = 0; thread < the->launch.threads; ++thread) {
@@ -99,6 +102,11 @@ void start_cluster() {
   the->clusters.push_back(std::move(cluster));
 }
 
+void give_back(Block& block) {
+  free_shared.push_back(block.shared);
+  free(block.words);
+}
+
 void fill_up() {
   auto& clusters = the->clusters;
   for (size_t i = 0; i < clusters.size();) {
@@ -106,7 +114,7 @@ void fill_up() {
       ++i;
       continue;
     }
-    for (auto& block : clusters[i]->blocks) free_shared.push_back(block->shared);
+    for (auto& block : clusters[i]->blocks) give_back(*block);
     clusters.erase(clusters.begin() + i);
   }
   while (the->next_block < the->launch.blocks && clusters.size() * the->launch.cluster < the->launch.resident) {
@@ -171,7 +179,7 @@ void run() {
 void give_back_all() {
   for (auto& cluster : the->clusters) {
     for (auto& block : cluster->blocks) {
-      free_shared.push_back(block->shared);
+      give_back(*block);
       for (Fiber& fiber : block->fibers) {
         if (fiber.stack) free_stacks.push_back(fiber.stack);
       }
@@ -238,6 +246,7 @@ extern "C" const char* run_launch(const machine::Launch* launch, void (*kernel)(
   message.clear();
   try {
     if (launch->threads % 32 || launch->blocks % launch->cluster) fail("threads must fill warps and blocks clusters");
+    if (launch->threads > 512 || launch->threads * launch->cluster > 1024) fail("too many threads", launch->threads);
     run();
   } catch (const std::exception&) {
   }

@@ -12,11 +12,14 @@ bool arrive(Meeting& meeting, u32 expected, const char* what) {
     fail("threads of a warp meet at different instructions");
   }
   meeting.what = what;
+  leave_clock(meeting.come);
   return ++meeting.arrived == expected;
 }
 
 void end_meeting(Meeting& meeting) {
   meeting.arrived = 0;
+  meeting.gone = meeting.come;
+  meeting.come = {};
   meeting.turn += 1;
 }
 
@@ -39,6 +42,7 @@ void meet_block(u32 barrier, u32 threads) {
   const u32 turn = meeting.turn;
   if (arrive(meeting, threads ? threads : block.live, "a barrier of the block")) end_meeting(meeting);
   wait_until("a barrier of the block", [&] { return meeting.turn != turn; });
+  take_clock(meeting.gone);
 }
 
 void meet_cluster() {
@@ -48,6 +52,7 @@ void meet_cluster() {
   const u32 threads = static_cast<u32>(cluster.blocks.size()) * the->launch.threads;
   if (arrive(meeting, threads, "a barrier of the cluster")) end_meeting(meeting);
   wait_until("a barrier of the cluster", [&] { return meeting.turn != turn; });
+  take_clock(meeting.gone);
 }
 
 // ---- shared memory as the asynchronous proxy sees it
@@ -84,6 +89,7 @@ void store_now(const BoxStore& store) {
       const u64 x = store.x + byte / 2, y = store.y + row;
       if (x >= map.tokens || y >= map.rows) continue;
       check_fenced(*current->block, from, 16);
+      note_read(*current->block, from, 16, store.moment);
       std::memcpy(global_at(map.base + y * map.row_bytes + 2 * x, 16), shared_at(from, 16), 16);
     }
   }
@@ -93,7 +99,7 @@ void store_now(const BoxStore& store) {
 
 void box_store(u64 map, u32 x, u32 y, u32 from) {
   step();
-  const BoxStore store{map, x, y, from};
+  const BoxStore store{map, x, y, from, now_of_warp()};
   if (the->launch.landing == AT_ONCE) {
     store_now(store);
   } else {

@@ -20,10 +20,13 @@ What is emulated, since a kernel can be wrong by it:
 * Threads that wait for ever are counted by what they wait for, as an error.
 * Turns: a thread runs until it waits, and then the next, from the first to the last or backwards. Or turns
   are drawn at random, threads are held up between memory instructions, and one block is slower than all.
+* Races: warps that touch the same word of shared memory, one of them writing, with no barrier or product that
+  orders them, are an error in whatever order they run (`machine_races.cpp`).
 
-What is not: time; registers; every order in which warps may run, so that a race can stay unseen; the memory
-model beyond what is said above, a store is seen at once by everybody; which thread must make a fence; bounds
-of plain C++ loads and stores; bank conflicts; launches that overlap; meetings of half a warp.
+What is not: time; registers; races in global memory, between lanes of a warp and by plain C++ loads and
+stores, beyond what an order of turns shows, and the bounds of these; a store is seen at once by everybody, so
+that fences between threads are not missed, and the one for the other proxy may be anybody's; bank conflicts;
+launches that overlap; meetings of half a warp.
 """
 
 import ctypes
@@ -51,7 +54,14 @@ __all__ = [
 ]
 
 HERE = Path(__file__).parent
-_MACHINE = ("machine_run", "machine_memory", "machine_together", "machine_products", "machine_numbers")
+_MACHINE = (
+    "machine_run",
+    "machine_memory",
+    "machine_together",
+    "machine_products",
+    "machine_races",
+    "machine_numbers",
+)
 _OPTIONS = ("-std=c++17", "-O1", "-fPIC", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE", "-ffp-contract=off")
 
 _LANDINGS = ("oldest", "newest", "at-once")

@@ -57,37 +57,42 @@ void get(const void* from, T& a, Rest&... rest) {
   get(static_cast<const char*>(from) + sizeof a, rest...);
 }
 
-#define LOADS(NAME, TYPE, AT, ADDRESS)      \
-  inline void NAME(TYPE& a, ADDRESS from) { \
-    machine::step();                        \
-    get(AT(from, sizeof a), a);             \
-  }
-#define LOADS_2(NAME, TYPE, AT, ADDRESS)             \
-  inline void NAME(TYPE& a, TYPE& b, ADDRESS from) { \
-    machine::step();                                 \
-    get(AT(from, 2 * sizeof a), a, b);               \
-  }
+inline const void* shared_to_read(u32 from, u32 bytes) {
+  machine::step();
+  const void* at = machine::shared_at(from, bytes);
+  machine::read_shared(from, bytes);
+  return at;
+}
+inline const void* global_to_read(u64 from, u32 bytes) {
+  machine::step();
+  return machine::global_at(from, bytes);
+}
+
+#define LOADS(NAME, TYPE, AT, ADDRESS) \
+  inline void NAME(TYPE& a, ADDRESS from) { get(AT(from, sizeof a), a); }
+#define LOADS_2(NAME, TYPE, AT, ADDRESS) \
+  inline void NAME(TYPE& a, TYPE& b, ADDRESS from) { get(AT(from, 2 * sizeof a), a, b); }
 #define LOADS_4(NAME, TYPE, AT, ADDRESS)                               \
   inline void NAME(TYPE& a, TYPE& b, TYPE& c, TYPE& d, ADDRESS from) { \
-    machine::step();                                                   \
     get(AT(from, 4 * sizeof a), a, b, c, d);                           \
   }
 
-LOADS(ld_shared_b32, u32, machine::shared_at, u32)
-LOADS(ld_shared_f32, float, machine::shared_at, u32)
-LOADS_2(ld_shared_v2_b32, u32, machine::shared_at, u32)
-LOADS_2(ld_shared_v2_f32, float, machine::shared_at, u32)
-LOADS_4(ld_shared_v4_b32, u32, machine::shared_at, u32)
-LOADS_4(ld_shared_v4_s32, u32, machine::shared_at, u32)
-LOADS_4(ld_shared_v4_f32, float, machine::shared_at, u32)
-LOADS(ld_global_nc_f32, float, machine::global_at, u64)
-LOADS(ld_global_nc_s32, u32, machine::global_at, u64)
-LOADS(ld_global_nc_u32, u32, machine::global_at, u64)
-LOADS_2(ld_global_nc_v2_s32, u32, machine::global_at, u64)
-LOADS_2(ld_global_nc_v2_u32, u32, machine::global_at, u64)
-LOADS_4(ld_global_nc_v4_s32, u32, machine::global_at, u64)
-LOADS_4(ld_global_nc_v4_u32, u32, machine::global_at, u64)
-LOADS_4(ld_global_cg_v4_f32, float, machine::global_at, u64)
+LOADS(ld_shared_b32, u32, shared_to_read, u32)
+LOADS(ld_shared_s32, u32, shared_to_read, u32)
+LOADS(ld_shared_f32, float, shared_to_read, u32)
+LOADS_2(ld_shared_v2_b32, u32, shared_to_read, u32)
+LOADS_2(ld_shared_v2_f32, float, shared_to_read, u32)
+LOADS_4(ld_shared_v4_b32, u32, shared_to_read, u32)
+LOADS_4(ld_shared_v4_s32, u32, shared_to_read, u32)
+LOADS_4(ld_shared_v4_f32, float, shared_to_read, u32)
+LOADS(ld_global_nc_f32, float, global_to_read, u64)
+LOADS(ld_global_nc_s32, u32, global_to_read, u64)
+LOADS(ld_global_nc_u32, u32, global_to_read, u64)
+LOADS_2(ld_global_nc_v2_s32, u32, global_to_read, u64)
+LOADS_2(ld_global_nc_v2_u32, u32, global_to_read, u64)
+LOADS_4(ld_global_nc_v4_s32, u32, global_to_read, u64)
+LOADS_4(ld_global_nc_v4_u32, u32, global_to_read, u64)
+LOADS_4(ld_global_cg_v4_f32, float, global_to_read, u64)
 
 inline void put(u32 to, const void* from, u32 bytes) {
   memcpy(machine::shared_at(to, bytes), from, bytes);
@@ -102,6 +107,7 @@ void store(u32 to, T... values) {
 }
 
 inline void st_shared_b32(u32 to, u32 a) { store(to, a); }
+inline void st_shared_s32(u32 to, u32 a) { store(to, a); }
 inline void st_shared_f32(u32 to, float a) { store(to, a); }
 inline void st_shared_v4_f32(u32 to, float a, float b, float c, float d) { store(to, a, b, c, d); }
 inline void st_shared_v4_b32(u32 to, u32 a, u32 b, u32 c, u32 d) { store(to, a, b, c, d); }
@@ -162,6 +168,10 @@ inline void cp_async_mbarrier_arrive_noinc_shared_cta_b64(u32 barrier) {
 inline void mbarrier_try_wait_parity_shared_cta_b64(bool& done, u32 barrier, u32 parity) {
   machine::barrier_wait(barrier, parity);
   done = true;
+}
+inline void mbarrier_test_wait_parity_shared_cta_b64(bool& done, u32 barrier, u32 parity) {
+  machine::step();
+  done = machine::barrier_done(barrier, parity);
 }
 inline void bar_sync(u32 barrier, u32 threads) { machine::meet_block(barrier, threads); }
 inline void barrier_cluster_arrive_release_aligned() {}  // always followed by the wait
