@@ -190,6 +190,16 @@ def test_boxes_are_stored_when_they_must_be_and_cut_at_the_edge(tmp_path: Path, 
         run(tmp_path, cubins, fill + send.split("\n", 1)[1] + wait)
 
 
+def test_another_number_of_arguments_is_refused(tmp_path: Path, cubins: Path) -> None:
+    source = tmp_path / "two.cu"
+    source.write_text('extern "C" __global__ void two(int a, const __grid_constant__ int b) {}')
+    kernel = build_on_cpu(source, "two", {}, cubins)
+    one = np.zeros(1, np.int32)
+    with pytest.raises(EmulationError, match="takes 2 arguments, got 1"):
+        run_on_cpu(kernel, Grid(1, 32, 0), [one], [])
+    run_on_cpu(kernel, Grid(1, 32, 0), [one, one], [])
+
+
 def test_an_unknown_instruction_does_not_compile(tmp_path: Path, cubins: Path) -> None:
     with pytest.raises(SourceError, match="red_async"):
         run(tmp_path, cubins, 'asm volatile("red.async.u32 [%0], 1;" ::"r"(base));')

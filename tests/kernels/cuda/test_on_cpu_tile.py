@@ -52,6 +52,10 @@ def test_bias_and_activation(activation: str, dtype: str, cubins: Path) -> None:
     check(plan, cubins, activation=activation, bias=True)
 
 
+def test_the_build_that_traps_where_it_would_hang(cubins: Path) -> None:
+    check(plan_of(ragged_map(64), 136, 64, 128, blocks=3), cubins, defines={"GUARD": 1})
+
+
 def test_halves_multiplied_together(cubins: Path) -> None:
     check(plan_of(ragged_map(128), 200, 128, 256, blocks=3), cubins, defines={"SKEW": 0})
 

@@ -74,7 +74,12 @@ template <class... P>
 void call_kernel(void (*kernel)(P...), void** arguments) {
   call_kernel(kernel, arguments, std::make_integer_sequence<int, sizeof...(P)>());
 }
+template <class... P>
+constexpr int count_of(void (*)(P...)) {
+  return sizeof...(P);
+}
 extern "C" void entry(void** arguments) { call_kernel(KERNEL, arguments); }
+extern "C" int argument_count() { return count_of(KERNEL); }
 """
 
 
@@ -108,7 +113,9 @@ class KernelOnCpu(NamedTuple):
     """A compiled kernel."""
 
     entry: Any
-    library: ctypes.CDLL
+    machine: ctypes.CDLL
+    arguments: int
+    """How many it takes."""
 
 
 class _Launch(ctypes.Structure):
@@ -151,7 +158,9 @@ def build_on_cpu(
         if text.count(old) != 1:
             raise SourceError(f"{source.name} has {old!r} {text.count(old)} times, not once")
         text = text.replace(old, new)
-    whole = '#include <utility>\n#include "ptx.hpp"\n' + translate(text) + _ENTRY.replace("KERNEL", entry)
+    whole = (
+        '#include <utility>\n#include "ptx_tensor.hpp"\n' + translate(text) + _ENTRY.replace("KERNEL", entry)
+    )
     machine = machine_library(folder)
     key = hashlib.sha256((whole + machine.name).encode()).hexdigest()[:20]
     built = folder / f"{source.stem}-{key}.so"
@@ -159,8 +168,9 @@ def build_on_cpu(
         written = folder / f"{source.stem}-{key}.cpp"
         written.write_text(whole)
         _run(["g++", *_OPTIONS, "-w", "-shared", f"-I{HERE}", str(written), "-o", str(built), str(machine)])
-    library = ctypes.CDLL(str(machine), mode=ctypes.RTLD_GLOBAL)
-    return KernelOnCpu(ctypes.CDLL(str(built)).entry, library)
+    loaded = ctypes.CDLL(str(machine), mode=ctypes.RTLD_GLOBAL)
+    kernel = ctypes.CDLL(str(built))
+    return KernelOnCpu(kernel.entry, loaded, kernel.argument_count())
 
 
 @cache
@@ -194,6 +204,8 @@ def run_on_cpu(
     ------
     EmulationError : where it went wrong and how
     """
+    if len(arguments) != kernel.arguments:
+        raise EmulationError(f"the kernel takes {kernel.arguments} arguments, got {len(arguments)}")
     ranges = np.array([[a.ctypes.data, a.ctypes.data + a.nbytes] for a in arrays], np.uint64)
     launch = _Launch(
         grid.blocks,
@@ -208,7 +220,7 @@ def run_on_cpu(
         ranges.ctypes.data_as(ctypes.POINTER(ctypes.c_uint64)),
     )
     addresses = (ctypes.c_void_p * len(arguments))(*(a.ctypes.data for a in arguments))
-    launched = kernel.library.run_launch
+    launched = kernel.machine.run_launch
     launched.restype = ctypes.c_char_p
     wrong = launched(ctypes.byref(launch), kernel.entry, addresses)
     if wrong is not None:
