@@ -38,7 +38,7 @@ EDGE_ISSUES = 100
 UNHIDDEN = {"wgmma": 0.5, "mma": 1.0, "registers": 4.0}
 """Share of the shorter of SM time and chip time that the longer one is taken not to hide when forms are
 compared: libraries prefer tiles that read less to tiles that fill SMs a little better. Fitted (RTX 3090: 768
-rows run in tiles of 128 x 128, not 128 x 64, as they do from 0.9 on; H200 records: 0.3 to 0.6; V100: 4 up)."""
+rows run in tiles of 128 x 128, not 128 x 64, as they do from 0.9 on; H200 records: 0.3 to 0.6; V100: 4)."""
 
 
 class FormTimes(NamedTuple):
