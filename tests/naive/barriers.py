@@ -38,9 +38,17 @@ class Barriers:
     def group(self, item: Item) -> Barrier:
         """The reduction group's signals."""
         if item.group not in self.groups:
-            signals = (item.parts - 1) * self.warps_that_run(Op.STORE_PARTIAL)
+            signals = (item.parts - 1) * self.executions_at_the_end(Op.STORE_PARTIAL)
             self.groups[item.group] = Barrier(signals)
         return self.groups[item.group]
+
+    def executions_at_the_end(self, op: Op) -> int:
+        return sum(
+            1 if code.leader else program.warps
+            for program in self.kernel.programs
+            for code in program.end
+            if code.op == op
+        )
 
     def warps_that_run(self, op: Op) -> int:
         return sum(

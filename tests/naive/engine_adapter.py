@@ -59,6 +59,8 @@ def _machine(machine: Machine, kernel: Kernel) -> engine.Machine:
         dram_ticks=machine.dram_ticks_per_kib,
         l2_capacity=machine.l2_capacity,
         max_cycles=LONGEST_RUN_CYCLES,
+        gather_latency=machine.gather_latency,
+        dram_write_ticks=machine.dram_write_ticks_per_kib,
     )
 
 
@@ -116,7 +118,7 @@ def _row(machine: Machine, code: Instruction) -> list[int]:
 
 
 def _work(machine: Machine, kernel: Kernel, work: Work) -> engine.Work:
-    steps = [math.ceil(len(columns) / kernel.block_k) for columns in work.columns]
+    steps = [math.ceil(len(columns) / kernel.block_k) + kernel.fewest_steps for columns in work.columns]
     ways = max(program.warps for program in kernel.programs)
     token_blocks = 1 + max((item.token_start // kernel.block_n for item in work.items), default=0)
     features = 1 + max((column for columns in work.columns for column in columns), default=0)
@@ -145,7 +147,8 @@ def _items(kernel: Kernel, work: Work, steps: list[int]) -> npt.NDArray[np.int64
     rows = np.zeros((len(work.items), engine.T_FIELDS), np.int64)
     for row, item in zip(rows, work.items, strict=True):
         row[engine.T_TILE], row[engine.T_KCOUNT] = item.tile, item.k_count
-        row[engine.T_STEPS] = math.ceil(item.k_count / kernel.block_k)
+        row[engine.T_MULTIPLIED] = kernel.multiplied(item.k_count)
+        row[engine.T_STEPS] = math.ceil(kernel.multiplied(item.k_count) / kernel.block_k)
         row[engine.T_KFIRST] = sum(len(columns) for columns in work.columns[: item.tile]) + item.k_start
         row[engine.T_STEPFIRST] = sum(steps[: item.tile]) + item.k_start // kernel.block_k
         row[engine.T_ROWS], row[engine.T_TOKENS] = item.rows, item.tokens

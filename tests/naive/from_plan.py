@@ -16,7 +16,12 @@ FMA_OF_A_WARP = 32
 
 def kernel_of(plan: KernelPlan) -> Kernel:
     """The plan's programs and shapes."""
-    return Kernel(programs=plan.programs, stages=plan.resources.stages, **plan.shape._asdict())
+    return Kernel(
+        programs=plan.programs,
+        stages=plan.resources.stages,
+        fewest_steps=plan.fewest_steps,
+        **plan.shape._asdict(),
+    )
 
 
 def machine_of(plan: KernelPlan, gpu: GpuSpec, lowered: engine.Machine, panel: int) -> Machine:
@@ -34,6 +39,7 @@ def machine_of(plan: KernelPlan, gpu: GpuSpec, lowered: engine.Machine, panel: i
         sync_latency=lowered.sync_latency,
         signal_latency=lowered.signal_latency,
         l2_latency=lowered.l2_latency,
+        gather_latency=lowered.gather_latency,
         store_latency=lowered.store_latency,
         dram_latency=lowered.dram_latency,
         shared_latency=lowered.shared_latency,
@@ -44,6 +50,7 @@ def machine_of(plan: KernelPlan, gpu: GpuSpec, lowered: engine.Machine, panel: i
         l2_ticks_per_kib=lowered.l2_ticks,
         l2_store_ticks_per_kib=lowered.l2_store_ticks,
         dram_ticks_per_kib=lowered.dram_ticks,
+        dram_write_ticks_per_kib=lowered.dram_write_ticks,
         shared_ticks_per_kib=lowered.shared_ticks,
         tensor_ticks_per_kfma=_whole_ticks(1024, tensor_fma_per_clk_per_sm / lowered.partitions),
         fma_ticks=_whole_ticks(FMA_OF_A_WARP, gpu.fp32_fma_per_clk_per_sm / lowered.partitions),

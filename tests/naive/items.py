@@ -26,7 +26,9 @@ class Items:
             return None
         item = self.work.items[number]
         base = block.runs[-1].base + block.runs[-1].steps if block.runs else 0
-        block.runs.append(Run(item, base, math.ceil(item.k_count / self.kernel.block_k)))
+        block.runs.append(
+            Run(item, base, math.ceil(self.kernel.multiplied(item.k_count) / self.kernel.block_k))
+        )
         block.sm.items += 1
         return block.runs[-1]
 

@@ -1,10 +1,11 @@
 """L2 and DRAM of the slow simulator, and which segments an instruction touches."""
 
+import math
 from collections import OrderedDict
 from itertools import groupby
 
 from prunecast.kernels.program import Op
-from tests.naive.parts import Server, Sm, Warp, byte_cost
+from tests.naive.parts import TICKS, Server, Sm, Warp, byte_cost
 from tests.naive.records import Kernel, Machine
 from tests.naive.walk import Todo
 
@@ -27,12 +28,25 @@ class Memory:
         size = self.bytes_of(todo, warp)
         done = self.through_l2(sm, cycle, size, todo.code.multicast) + self.machine.l2_latency
         if todo.code.op == Op.GATHER_B:
-            gathered = sm.gather.charge(cycle, byte_cost(size, self.machine.gather_ticks_per_kib))
-            done = max(done, gathered + self.machine.l2_latency)
+            done = max(done, self.gather(sm, cycle, self.gathered_bytes(todo, warp)))
+        latency = self.machine.gather_latency
+        if todo.code.op == Op.LOAD_INDEX and sm.gather.free > 0:
+            done = max(done, math.ceil(sm.gather.free / TICKS) + latency, cycle + latency)
         for key, segment_size in self.segments_of(todo, warp):
             if segment_size > 0:
                 done = max(done, self.touch(key, segment_size, cycle))
         return done
+
+    def gather(self, sm: Sm, cycle: int, size: int) -> int:
+        """The cycle in which so many bytes have come through the gather port."""
+        return sm.gather.charge(cycle, byte_cost(size, self.machine.gather_ticks_per_kib)) + (
+            self.machine.gather_latency
+        )
+
+    def gathered_bytes(self, todo: Todo, warp: Warp) -> int:
+        """What a warp copies: its share of whole groups of 16 columns, kept or zeros."""
+        groups = math.ceil(todo.multiplied / 16)
+        return 16 * groups * self.row_bytes(todo) // warp.program.warps
 
     def through_l2(self, sm: Sm, cycle: int, size: int, multicast: int = 1) -> int:
         """The cycle in which port and L2 have passed so many bytes."""
@@ -51,10 +65,15 @@ class Memory:
             self.l2.charge(cycle, byte_cost(size, self.machine.l2_store_ticks_per_kib)),
         )
 
-    def through_dram(self, cycle: int, size: int) -> int:
+    def from_dram(self, cycle: int, size: int) -> int:
         """The cycle in which DRAM has passed so many bytes."""
         self.dram_bytes += size
         return self.dram.charge(cycle, byte_cost(size, self.machine.dram_ticks_per_kib))
+
+    def to_dram(self, cycle: int, size: int) -> int:
+        """The same for what is written."""
+        self.dram_bytes += size
+        return self.dram.charge(cycle, byte_cost(size, self.machine.dram_write_ticks_per_kib))
 
     def touch(self, key: Key, size: int, cycle: int) -> int:
         """Make the segment the most recent one, fetching it if it is absent; its fill time."""
@@ -63,7 +82,7 @@ class Memory:
             self.held.move_to_end(key)
             return self.held[key][1]
         self.miss_bytes += size
-        filled = self.through_dram(cycle, size) + self.machine.dram_latency
+        filled = self.from_dram(cycle, size) + self.machine.dram_latency
         self.held[key] = (size, filled)
         while sum(size for size, _ in self.held.values()) > self.machine.l2_capacity:
             self.held.popitem(last=False)

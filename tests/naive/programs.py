@@ -4,6 +4,8 @@ Such a kernel never reads a slot before it is full, never fills one that is stil
 for what nobody will do; the simulator's rules say nothing about kernels that break it.
 """
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
@@ -199,8 +201,16 @@ def register_kernels(draw: DrawFn, most_warps: int = 4) -> Kernel:
 
 
 def kernels() -> st.SearchStrategy[Kernel]:
-    """Any of the three kinds."""
-    return st.one_of(ring_kernels(), shared_kernels(), register_kernels())
+    """Any of the three kinds, and those that want some steps of every item."""
+    return st.one_of(ring_kernels(), shared_kernels(), register_kernels(), _with_fewest_steps())
+
+
+@st.composite
+def _with_fewest_steps(draw: DrawFn) -> Kernel:
+    """Boxes are left out: where there are no columns there is no box."""
+    kernel = draw(st.one_of(ring_kernels(), shared_kernels(), register_kernels()))
+    boxes = any(code.op == Op.COPY_B for program in kernel.programs for code in program.step)
+    return replace(kernel, fewest_steps=0 if boxes else draw(st.integers(1, 3)))
 
 
 def one_warp_kernels() -> st.SearchStrategy[Kernel]:

@@ -25,6 +25,7 @@ class Machine:
     sync_latency: int = 0
     signal_latency: int = 0
     l2_latency: int = 0
+    gather_latency: int = 0
     store_latency: int = 0
     dram_latency: int = 0
     shared_latency: int = 0
@@ -35,6 +36,7 @@ class Machine:
     l2_ticks_per_kib: int = 0
     l2_store_ticks_per_kib: int = 0
     dram_ticks_per_kib: int = 0
+    dram_write_ticks_per_kib: int = 0
     shared_ticks_per_kib: int = 0
     tensor_ticks_per_kfma: int = 0
     """Ticks for 1024 FMA."""
@@ -55,6 +57,11 @@ class Kernel:
     block_m: int = 16
     block_n: int = 16
     block_k: int = 16
+    fewest_steps: int = 0
+
+    def multiplied(self, k_count: int) -> int:
+        """Columns that an item multiplies, which keeps so many."""
+        return max(k_count, (self.fewest_steps - 1) * self.block_k + 16) if self.fewest_steps else k_count
 
 
 @dataclass(frozen=True, kw_only=True)

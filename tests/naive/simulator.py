@@ -281,14 +281,17 @@ class Simulation:
         item, op, sm = todo.run.item, todo.code.op, warp.block.sm
         clipped = todo.amount * item.rows * item.tokens // (self.kernel.block_m * self.kernel.block_n)
         if op == Op.LOAD_PARTIALS:
-            done = self.memory.through_l2(sm, cycle, clipped * (item.parts - 1)) + self.machine.l2_latency
+            size = clipped * (item.parts - 1)
+            done = self.memory.through_l2(sm, cycle, size) + self.machine.l2_latency
+            done = max(done, self.memory.gather(sm, cycle, size))
             warp.load_done = max(warp.load_done, done)
             return
         done = self.memory.take_stores(sm, cycle, clipped)
-        self.sleep_after(warp, "wait store", done)
-        warp.block.stored = max(warp.block.stored, done + self.machine.store_latency)
+        performed = done + self.machine.store_latency
+        self.sleep_after(warp, "wait store", done if op == Op.STORE_C else performed)
+        warp.block.stored = max(warp.block.stored, performed)
         if op == Op.STORE_C:
-            written = self.memory.through_dram(cycle, clipped)
+            written = self.memory.to_dram(cycle, clipped)
             self.result.cycles = max(self.result.cycles, written)
         else:
-            self.signal_later(self.barriers.group(item), done + self.machine.signal_latency, cycle)
+            self.signal_later(self.barriers.group(item), performed + self.machine.signal_latency, cycle)

@@ -31,6 +31,8 @@ class Todo:
     current: int = 0
     columns: tuple[int, ...] = ()
     """Kept columns of the step it acts on."""
+    multiplied: int = 0
+    """Columns that the step multiplies, kept or not."""
 
     @property
     def step(self) -> int:
@@ -45,7 +47,7 @@ class Todo:
     @property
     def times(self) -> int:
         """What amounts are multiplied with."""
-        return math.ceil(len(self.columns) / 16) if self.code.per_k16 else 1
+        return math.ceil(self.multiplied / 16) if self.code.per_k16 else 1
 
     @property
     def length(self) -> int:
@@ -77,7 +79,9 @@ def applicable(kernel: Kernel, program: WarpProgram, work: Work, rank: int, run:
     """What a warp of this rank in its role issues for an item."""
     for code, current in passes(program, run.steps, kernel.stages):
         if applies(code, rank, run, current):
-            yield Todo(code, run, current, step_columns(kernel, work, code, run, current))
+            columns = step_columns(kernel, work, code, run, current)
+            left = kernel.multiplied(run.item.k_count) - (current + code.ahead) * kernel.block_k
+            yield Todo(code, run, current, columns, min(kernel.block_k, left))
 
 
 def applicable_outside(codes: Code, rank: int) -> Iterator[Todo]:

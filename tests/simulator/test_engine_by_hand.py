@@ -228,13 +228,13 @@ def test_split_with_fix_up(simulate: Simulate) -> None:
     )
     part, owner = (Item(k_count=0, group=0, parts=2, owner=is_owner) for is_owner in (False, True))
     result = simulate(machine, kernel, listed(part, owner))
-    # Part: 0..5 ISSUE, 6: STORE_PARTIAL, taken at 9, signals at 9 + 13, 9: EXIT; gone at 9 + 5.
-    # Owner: waits at 0, wakes at 22. 22: WAIT_PARTS, 23: LOAD_PARTIALS, past the port at 25, there at 35,
-    # 35: WAIT_LOAD, 36: STORE_C, taken at 42, 42: EXIT; gone at 42 + 5.
-    assert result.cycles == 47
-    assert result.sm_busy == [14, 47]
-    stored = (9 - 7) + (42 - 37)
-    assert spent(result) == {"issuing": 8 + 5, "fix-up": 22, "wait load": 35 - 24, "wait store": stored}
+    # Part: 0..5 ISSUE, 6: STORE_PARTIAL, taken at 9, performed at 9 + 5, signals at 14 + 13, 14: EXIT.
+    # Owner: waits at 0, wakes at 27. 27: WAIT_PARTS, 28: LOAD_PARTIALS, past the port at 30, there at 40,
+    # 40: WAIT_LOAD, 41: STORE_C, taken at 47, 47: EXIT; gone at 47 + 5.
+    assert result.cycles == 52
+    assert result.sm_busy == [15, 52]
+    stored = (14 - 7) + (47 - 42)
+    assert spent(result) == {"issuing": 8 + 5, "fix-up": 27, "wait load": 40 - 29, "wait store": stored}
     assert (result.l2_bytes, result.dram_bytes) == (512 + 512 + KIB, KIB)
 
 
@@ -245,7 +245,7 @@ def test_stores_are_clipped_to_rows_and_tokens(simulate: Simulate) -> None:
 
 
 def test_kernel_ends_when_dram_has_taken_the_stores(simulate: Simulate) -> None:
-    machine = Machine(dram_ticks_per_kib=cycles_per_kib(30), l2_ticks_per_kib=cycles_per_kib(4))
+    machine = Machine(dram_write_ticks_per_kib=cycles_per_kib(30), l2_ticks_per_kib=cycles_per_kib(4))
     kernel = one_role(end=(Instruction(Op.STORE_C, KIB),))
     result = simulate(machine, kernel, listed(EMPTY))
     # 0: STORE_C; DRAM has taken it at 30. 1: EXIT; the warp does not wait for DRAM.

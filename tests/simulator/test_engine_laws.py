@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.naive.cases import equal_blocks
 from tests.naive.engine_adapter import simulate_fast
 from tests.naive.programs import kernels, one_warp_kernels
-from tests.naive.records import Kernel, Machine, Work
+from tests.naive.records import Item, Kernel, Machine, Work
 from tests.naive.walk import Run, applicable, applicable_outside
 from tests.naive.works import machines, works
 
@@ -145,6 +145,10 @@ def test_one_warp_per_sm_accounts_for_every_busy_cycle(
     assert result.stalls["not selected"] == 0
 
 
+def steps_of(kernel: Kernel, item: Item) -> int:
+    return -(-kernel.multiplied(item.k_count) // kernel.block_k)
+
+
 @LAW
 @given(data=st.data())
 def test_no_operation_is_lost(data: st.DataObject) -> None:
@@ -155,7 +159,7 @@ def test_no_operation_is_lost(data: st.DataObject) -> None:
         for program in kernel.programs
         for rank in range(program.warps)
         for item in work.items
-        for todo in applicable(kernel, program, work, rank, Run(item, 0, -(-item.k_count // kernel.block_k)))
+        for todo in applicable(kernel, program, work, rank, Run(item, 0, steps_of(kernel, item)))
     ] + [
         todo
         for program in kernel.programs

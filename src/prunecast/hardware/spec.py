@@ -89,6 +89,8 @@ class GpuSpec:
     l2_port_bytes_per_clk_per_sm: float = _quantity("byte/clk")
     gather_bytes_per_clk_per_sm: float = _quantity("byte/clk")
     """Rate at which the warps of an SM can copy into shared memory by cp.async, 16 bytes a lane."""
+    gather_latency_cycles: int = _quantity("cycle")
+    """From such a copy's turn to its end, L2 having the data, while all SMs copy."""
     store_bytes_per_clk_per_sm: float = _quantity("byte/clk")
     """Rate at which the warps of an SM can hand stores to L2."""
     l2_bytes: int = _quantity("byte")
@@ -105,6 +107,8 @@ class GpuSpec:
     dram_peak_bytes_per_s: float = _quantity("byte/s")
     dram_bytes_per_s: float = _quantity("byte/s")
     """Achieved bandwidth, reads and writes together."""
+    dram_write_bytes_per_s: float = _quantity("byte/s")
+    """Achieved while reads go on."""
     dram_latency_cycles: int = _quantity("cycle")
     """Of a read that misses L2, from issue to use."""
 
@@ -121,6 +125,8 @@ class GpuSpec:
     """Time per kernel of back-to-back empty kernels in a stream."""
     graph_launch_s: float = _quantity("s")
     """The same inside a CUDA graph."""
+    overlapped_launch_s: float = _quantity("s")
+    """What a launch adds in a CUDA graph that may begin while the one before it ends."""
 
     # The SM clock against activity, see hardware/clock.py
     clock_activity: tuple[float, ...] = _quantity("ratio")

@@ -17,7 +17,8 @@ __all__ = ["plan_block_sparse", "steps_are_slabs"]
 def plan_block_sparse(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> KernelPlan:
     """Plan a block-sparse product with `n` tokens: one block per tile and token range, no balancing.
 
-    Where sparse blocks are narrower than a k-step, or lie askew to it, rows of B are gathered one by one.
+    Where sparse blocks are narrower than a k-step, or lie askew to it, rows of B are gathered one by one; on
+    sm_90 always, by the project's own kernel.
 
     Raises
     ------
@@ -26,9 +27,9 @@ def plan_block_sparse(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> Kerne
     """
     variant = best(choose_tile_wise(tiles, n, dtype, gpu), "block-sparse", gpu).variant
     tiles = cut_rows(tiles, variant.shape.block_m)
-    k_order = "box" if steps_are_slabs(tiles, variant.shape.block_k) else "gather"
+    boxes = variant.style != "wgmma" and steps_are_slabs(tiles, variant.shape.block_k)
     assigned = assign_hardware(items_of(tiles, variant, n, gpu))
-    return tile_plan("block-sparse", tiles, n, variant, assigned, k_order=k_order)
+    return tile_plan("block-sparse", tiles, n, variant, assigned, k_order="box" if boxes else "gather")
 
 
 def steps_are_slabs(tiles: TileMap, block_k: int) -> bool:

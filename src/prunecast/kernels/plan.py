@@ -98,6 +98,9 @@ class KernelPlan:
     source : the convolution whose input is read in place of B, or None where B is a matrix
     cluster : neighbouring blocks that fetch their weights together, each an equal share that all of them get:
         item j of the lists of blocks cluster * i to cluster * i + cluster - 1 has the same tile and k range
+    fewest_steps : k-steps that every item has, however little it keeps; those beyond its columns multiply 16
+        columns of zeros
+    overlaps : a launch may begin while the one before it in its stream ends
     other_launches_s : seconds of what a library launches besides this kernel; part of the launch floor
 
     Raises
@@ -120,6 +123,8 @@ class KernelPlan:
     k_order: str = "gather"
     source: ConvShape | None = None
     cluster: int = 1
+    fewest_steps: int = 0
+    overlaps: bool = False
     other_launches_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -144,7 +149,18 @@ class KernelPlan:
     @property
     def steps_per_item(self) -> IntArray:
         """(items,) int32: k-steps of each item, the last one possibly partial."""
-        return (-(-(self.work.k_stop - self.work.k_start) // self.shape.block_k)).astype(np.int32)
+        return (-(-self.multiplied_columns // self.shape.block_k)).astype(np.int32)
+
+    @property
+    def multiplied_columns(self) -> IntArray:
+        """(items,) int32: columns that an item multiplies: its kept ones, and zeros up to `fewest_steps`."""
+        return self.at_least_fewest_steps(self.work.k_stop - self.work.k_start)
+
+    def at_least_fewest_steps(self, columns: IntArray) -> IntArray:
+        """Columns, or as many as make up `fewest_steps` steps, the last of them of 16."""
+        if self.fewest_steps == 0:
+            return columns
+        return np.maximum(columns, (self.fewest_steps - 1) * self.shape.block_k + 16).astype(np.int32)
 
     @property
     def pattern(self) -> str:

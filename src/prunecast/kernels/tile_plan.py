@@ -8,7 +8,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.choose import Demand
 from prunecast.kernels.items import ranges_together, raster, whole_items
 from prunecast.kernels.order import Assigned
-from prunecast.kernels.plan import KernelPlan, WorkList
+from prunecast.kernels.plan import KernelPlan, Schedule, WorkList
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.kernels.warp_programs import warp_programs
 from prunecast.patterns.element_map import ElementMap
@@ -70,6 +70,14 @@ def tile_plan(
     multicast : blocks that share the boxes of B that a `box` kernel reads
     cluster : blocks that share the weights of a `gather` kernel; the items are already spread over them
     """
+    # The kernel for sm_90a, `kernels/cuda/tile_sm90.cu`
+    own = variant.style == "wgmma" and k_order == "gather"
+    programs = warp_programs(
+        variant,
+        k_order,
+        multicast=max(multicast, cluster),
+        item_in_memory=assigned.schedule is Schedule.HARDWARE,
+    )
     return KernelPlan(
         kernel=kernel,
         n=n,
@@ -81,8 +89,10 @@ def tile_plan(
         blocks=assigned.blocks,
         shape=variant.shape,
         resources=variant.resources,
-        programs=warp_programs(variant, k_order, multicast=max(multicast, cluster)),
+        programs=programs,
         tensor=variant.tensor,
         k_order=k_order,
         cluster=cluster,
+        fewest_steps=2 if own else 0,
+        overlaps=own,
     )

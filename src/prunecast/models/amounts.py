@@ -61,6 +61,8 @@ class _Sizes(NamedTuple):
 
     steps: FloatArray
     columns: FloatArray
+    multiplied: FloatArray
+    """Columns, and zeros beside them that make up the fewest steps."""
     rows_share: FloatArray
     tokens_share: FloatArray
     parts: FloatArray
@@ -100,9 +102,11 @@ def plan_amounts(plan: KernelPlan) -> Amounts:
 def _sizes_of(plan: KernelPlan, kinds: ItemKinds) -> _Sizes:
     work, shape, item = plan.work, plan.shape, kinds.example
     columns = (work.k_stop[item] - work.k_start[item]).astype(np.float64)
+    multiplied = plan.multiplied_columns[item].astype(np.float64)
     return _Sizes(
-        steps=np.ceil(columns / shape.block_k),
+        steps=np.ceil(multiplied / shape.block_k),
         columns=columns,
+        multiplied=multiplied,
         rows_share=plan.tiles.rows_per_tile[work.tile[item]] / shape.block_m,
         tokens_share=(work.token_stop[item] - work.token_start[item]) / shape.block_n,
         parts=work.parts[item].astype(np.float64),
@@ -152,7 +156,7 @@ def _up_to(step: FloatArray, unit: Unit, sizes: _Sizes, plan: KernelPlan) -> Flo
     if unit is Unit.COLUMNS:
         return np.minimum(step * block_k, sizes.columns)
     before_last = np.maximum(sizes.steps - 1.0, 0.0)
-    groups = before_last * -(-block_k // 16) + np.ceil((sizes.columns - before_last * block_k) / 16.0)
+    groups = before_last * -(-block_k // 16) + np.ceil((sizes.multiplied - before_last * block_k) / 16.0)
     return np.asarray(np.minimum(step * -(-block_k // 16), groups))
 
 

@@ -24,6 +24,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware.clock import sm_clock_hz
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.launch_floor import LAUNCHES, launch_floor_s
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.models.amounts import plan_amounts
 from prunecast.models.balance import balance_of, drain_cycles, stretch, work_per_sm
@@ -36,9 +37,6 @@ from prunecast.models.traffic import plan_traffic
 from prunecast.models.waves import place_units, units_of
 
 __all__ = ["LAUNCHES", "estimate"]
-
-LAUNCHES = ("graph", "stream")
-"""How the kernel is launched: inside a CUDA graph or into a stream, back to back."""
 
 _CLOCK_ROUNDS = 6
 """Rounds of cycles -> duty -> clock -> cycles, each about a third as far from the end as the one before: the
@@ -75,8 +73,7 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
     settled = _settle(case, placement.slot_finish, units.store_drain, state)
     item_work = np.maximum(items.alone / slots, items.demand)[case.amounts.kinds.of_item]
     work = work_per_sm(gpu.sm_count, placement.sm, units_of(plan, item_work))
-    launch_s = gpu.graph_launch_s if launch == "graph" else gpu.stream_launch_s
-    launch_s += plan.other_launches_s
+    launch_s = launch_floor_s(plan, gpu, launch)
     return Estimate(
         seconds=launch_s + settled.cycles / settled.clock_hz,
         cycles=settled.cycles,

@@ -46,24 +46,25 @@ M_SMS, M_PARTITIONS, M_SLOTS, M_WARPS, M_STAGES, M_POLICY, M_BLOCK_START, M_BARR
 M_SYNC_LATENCY, M_SIGNAL_LATENCY, M_TENSOR_LATENCY, M_SHARED_LATENCY, M_L2_LATENCY = range(8, 13)
 M_STORE_LATENCY, M_DRAM_LATENCY, M_PORT_TICKS, M_GATHER_TICKS, M_STORE_TICKS, M_SHARED_TICKS = range(13, 19)
 M_L2_TICKS, M_L2_STORE_TICKS, M_DRAM_TICKS, M_L2_CAPACITY, M_MAX_CYCLES = range(19, 24)
-N_FULL_ARRIVALS, N_EMPTY_ARRIVALS, N_PART_SIGNALS, N_BLOCK_M, N_BLOCK_N, N_BLOCK_K, N_ROLES = range(24, 31)
-N_SCHEDULE, N_BLOCKS, N_ITEMS, N_PANEL, N_TOKEN_BLOCKS, N_GATHER_BASE, N_BOX_BASE = range(31, 38)
-N_INDEX_BASE, N_A_WAYS, N_SEGMENTS, N_LEAVES = range(38, 42)
-G_L2_FREE, G_DRAM_FREE, G_L2_BUSY, G_DRAM_BUSY, G_NEXT_BLOCK, G_NEXT_ITEM, G_PLACED, G_END = range(42, 50)
-G_OPERATIONS, G_INSTRUCTIONS, G_L2_BYTES, G_HIT_BYTES, G_MISS_BYTES, G_DRAM_BYTES = range(50, 56)
-G_L2_USED, G_RETIRED = range(56, 58)
-AT_CODE, AT_BOUNDS, AT_ROLE_WARPS, AT_ITEM, AT_FIRST_ITEM, AT_NEXT_ITEM, AT_WARP, AT_BLOCK = range(58, 66)
-AT_FULL, AT_EMPTY, AT_SYNC, AT_PART, AT_SM, AT_SEGMENT, AT_GROUP, AT_STALL, AT_WAKE, AT_WINNER = range(66, 76)
-AT_ROLE, AT_RANK = range(76, 78)
-SCALARS = 78
+M_GATHER_LATENCY, M_DRAM_WRITE_TICKS = range(24, 26)
+N_FULL_ARRIVALS, N_EMPTY_ARRIVALS, N_PART_SIGNALS, N_BLOCK_M, N_BLOCK_N, N_BLOCK_K, N_ROLES = range(26, 33)
+N_SCHEDULE, N_BLOCKS, N_ITEMS, N_PANEL, N_TOKEN_BLOCKS, N_GATHER_BASE, N_BOX_BASE = range(33, 40)
+N_INDEX_BASE, N_A_WAYS, N_SEGMENTS, N_LEAVES = range(40, 44)
+G_L2_FREE, G_DRAM_FREE, G_L2_BUSY, G_DRAM_BUSY, G_NEXT_BLOCK, G_NEXT_ITEM, G_PLACED, G_END = range(44, 52)
+G_OPERATIONS, G_INSTRUCTIONS, G_L2_BYTES, G_HIT_BYTES, G_MISS_BYTES, G_DRAM_BYTES = range(52, 58)
+G_L2_USED, G_RETIRED = range(58, 60)
+AT_CODE, AT_BOUNDS, AT_ROLE_WARPS, AT_ITEM, AT_FIRST_ITEM, AT_NEXT_ITEM, AT_WARP, AT_BLOCK = range(60, 68)
+AT_FULL, AT_EMPTY, AT_SYNC, AT_PART, AT_SM, AT_SEGMENT, AT_GROUP, AT_STALL, AT_WAKE, AT_WINNER = range(68, 78)
+AT_ROLE, AT_RANK = range(78, 80)
+SCALARS = 80
 
 # Instruction columns
 I_OP, I_ISSUE, I_AMOUNT, I_PER_K16, I_AHEAD, I_WHEN, I_LEADER, I_TICKS, I_OPERAND, I_MULTICAST = range(10)
 I_FIELDS = 10
 # Item columns
 T_TILE, T_STEPS, T_KCOUNT, T_KFIRST, T_STEPFIRST, T_ROWS, T_TOKENS, T_TOKENBLOCK = range(8)
-T_GROUP, T_PARTS, T_OWNER = range(8, 11)
-T_FIELDS = 11
+T_GROUP, T_PARTS, T_OWNER, T_MULTIPLIED = range(8, 12)
+T_FIELDS = 12
 # Warp columns
 W_READY, W_SINCE, W_REASON, W_SEGMENT, W_PC, W_ITEM, W_STEP, W_BASE, W_LOADED = range(9)
 W_MMA_LAST, W_MMA_PREVIOUS, W_WAIT, W_WAIT_RING, W_WAIT_PHASE, W_AGE, W_INDEX = range(9, 16)
@@ -159,6 +160,8 @@ class Machine(NamedTuple):
     dram_ticks: int
     l2_capacity: int
     max_cycles: int
+    gather_latency: int
+    dram_write_ticks: int
 
 
 class Program(NamedTuple):
@@ -451,6 +454,13 @@ def _move(mem, sm, t, size, multicast):
 def _through_shared(mem, sm, t, size):
     """Charge the shared-memory port; when it is done, in ticks."""
     return _serve(mem, sm + S_SHARED_FREE, sm + S_SHARED_BUSY, t, _cost(size, mem[M_SHARED_TICKS]))
+
+
+@inlined
+def _gather(mem, sm, t, size):
+    """Charge the gather port, which loads of partial sums take too; the cycle in which the data are there."""
+    done = _serve(mem, sm + S_GATHER_FREE, sm + S_GATHER_BUSY, t, _cost(size, mem[M_GATHER_TICKS]))
+    return _cycle(done) + mem[M_GATHER_LATENCY]
 
 
 # ---- what an instruction acts on
@@ -785,6 +795,12 @@ def _share_start(mem, warp, columns, place):
 
 
 @inlined
+def _multiplied(mem, warp, before):
+    """Columns that a step multiplies, kept or not, with so many in the steps before it."""
+    return min(mem[N_BLOCK_K], mem[mem[warp + W_ITEM_ROW] + T_MULTIPLIED] - before)
+
+
+@inlined
 def _row_bytes(mem, ins, item):
     """Bytes of one row of B in the item's token range."""
     return mem[ins + I_AMOUNT] * mem[item + T_TOKENS] // mem[N_BLOCK_N]
@@ -799,11 +815,9 @@ def _read_rows(mem, column, warp, ins, t, columns, first):
     size = (stop - begin) * row_bytes
     done = _move(mem, mem[warp + W_SM], t, size, mem[ins + I_MULTICAST]) + mem[M_L2_LATENCY]
     if mem[ins + I_OP] == GATHER_B:
-        sm = mem[warp + W_SM]
-        cost = _cost(size, mem[M_GATHER_TICKS])
-        done = max(
-            done, _cycle(_serve(mem, sm + S_GATHER_FREE, sm + S_GATHER_BUSY, t, cost)) + mem[M_L2_LATENCY]
-        )
+        wide = (_multiplied(mem, warp, first - mem[item + T_KFIRST]) + 15) >> 4 << 4
+        warps = mem[mem[AT_ROLE_WARPS] + mem[warp + W_ROLE]]
+        done = max(done, _gather(mem, mem[warp + W_SM], t, wide * row_bytes // warps))
     base = mem[N_GATHER_BASE] + mem[item + T_TOKENBLOCK]
     panel_rows, token_blocks = mem[N_PANEL], mem[N_TOKEN_BLOCKS]
     last = -1
@@ -836,6 +850,10 @@ def _read(mem, column, warp, ins, t, k16, columns, step):
         if op == LOAD_INDEX:
             segment += mem[N_INDEX_BASE]
     done = _move(mem, mem[warp + W_SM], t, size, mem[ins + I_MULTICAST]) + mem[M_L2_LATENCY]
+    if op == LOAD_INDEX:
+        # It comes back behind the gathers that are on their way
+        free = _cycle(mem[mem[warp + W_SM] + S_GATHER_FREE])
+        done = max(done, max(free, t) + mem[M_GATHER_LATENCY] if free > 0 else 0)
     return max(done, _touch(mem, t, segment, size))
 
 
@@ -880,7 +898,8 @@ def _move_results(mem, warp, ins, t):
         mem[ins + I_AMOUNT] * mem[item + T_ROWS] * mem[item + T_TOKENS] // (mem[N_BLOCK_M] * mem[N_BLOCK_N])
     )
     if op == LOAD_PARTIALS:
-        done = _move(mem, sm, t, size * (mem[item + T_PARTS] - 1), 1) + mem[M_L2_LATENCY]
+        size *= mem[item + T_PARTS] - 1
+        done = max(_move(mem, sm, t, size, 1) + mem[M_L2_LATENCY], _gather(mem, sm, t, size))
         mem[warp + W_LOADED] = max(mem[warp + W_LOADED], done)
         return t
     done = _store(mem, sm, t, size)
@@ -888,9 +907,10 @@ def _move_results(mem, warp, ins, t):
     mem[stored] = max(mem[stored], done + mem[M_STORE_LATENCY])
     if op == STORE_C:
         mem[G_DRAM_BYTES] += size
-        dram = _serve(mem, G_DRAM_FREE, G_DRAM_BUSY, t, _cost(size, mem[M_DRAM_TICKS]))
+        dram = _serve(mem, G_DRAM_FREE, G_DRAM_BUSY, t, _cost(size, mem[M_DRAM_WRITE_TICKS]))
         mem[G_END] = max(mem[G_END], _cycle(dram))
     else:
+        done += mem[M_STORE_LATENCY]
         _signal_group(mem, item, max(done + mem[M_SIGNAL_LATENCY], t + 1))
     return done
 
@@ -940,10 +960,10 @@ def _execute(mem, column, warp, t):
     step = mem[warp + W_STEP] + mem[ins + I_AHEAD]
     columns, k16 = np.int64(0), np.int64(1)
     if mem[warp + W_ITEM_ROW] >= 0 and _acts_on_step(mem, ins):
-        left = mem[mem[warp + W_ITEM_ROW] + T_KCOUNT] - step * mem[N_BLOCK_K]
-        columns = min(mem[N_BLOCK_K], left)
+        before = step * mem[N_BLOCK_K]
+        columns = min(mem[N_BLOCK_K], max(mem[mem[warp + W_ITEM_ROW] + T_KCOUNT] - before, 0))
         if mem[ins + I_PER_K16] == 1:
-            k16 = (columns + 15) >> 4
+            k16 = (_multiplied(mem, warp, before) + 15) >> 4
     length = max(mem[ins + I_ISSUE] * k16, 1)
     ready, reason = t + length, ISSUING
     if op == FMA:

@@ -73,6 +73,7 @@ def _machine(plan: KernelPlan, gpu: GpuSpec, slots: int, policy: int, clock_hz: 
         l2_latency=gpu.l2_latency_cycles,
         store_latency=gpu.store_latency_cycles,
         dram_latency=gpu.dram_latency_cycles,
+        gather_latency=gpu.gather_latency_cycles,
         port_ticks=_ticks_per_kib(gpu.l2_port_bytes_per_clk_per_sm),
         gather_ticks=_ticks_per_kib(gpu.gather_bytes_per_clk_per_sm),
         store_ticks=_ticks_per_kib(gpu.store_bytes_per_clk_per_sm),
@@ -80,6 +81,7 @@ def _machine(plan: KernelPlan, gpu: GpuSpec, slots: int, policy: int, clock_hz: 
         l2_ticks=_ticks_per_kib(gpu.l2_bytes_per_s / clock_hz),
         l2_store_ticks=_ticks_per_kib(gpu.l2_store_bytes_per_s / clock_hz),
         dram_ticks=_ticks_per_kib(gpu.dram_bytes_per_s / clock_hz),
+        dram_write_ticks=_ticks_per_kib(gpu.dram_write_bytes_per_s / clock_hz),
         l2_capacity=gpu.l2_usable_bytes,
         max_cycles=LONGEST_RUN_CYCLES,
     )
@@ -163,7 +165,8 @@ def _pipe_ticks(instruction: Instruction, plan: KernelPlan, gpu: GpuSpec) -> int
 def _work(plan: KernelPlan, coarse: int) -> engine.Work:
     work, tiles, shape = plan.work, plan.tiles, plan.shape
     block_k = shape.block_k * coarse
-    tile_steps = -(-tiles.kept_per_tile // block_k)
+    # Room for steps behind a tile's last columns, so that no two steps share a segment
+    tile_steps = -(-tiles.kept_per_tile // block_k) + plan.fewest_steps
     step_base = np.concatenate(([0], np.cumsum(tile_steps, dtype=np.int64)))
     a_ways = _a_ways(plan)
     panel = (1 if plan.tensor != "none" else ROWS_PER_PANEL) * pixels_per_output(plan)
@@ -206,9 +209,11 @@ def _a_ways(plan: KernelPlan) -> int:
 def _items(plan: KernelPlan, step_base: np.ndarray, block_k: int) -> np.ndarray:
     work, tiles = plan.work, plan.tiles
     k_count = work.k_stop.astype(np.int64) - work.k_start
-    columns = {
+    multiplied = plan.multiplied_columns.astype(np.int64)
+    columns: dict[int, np.ndarray] = {
         engine.T_TILE: work.tile,
-        engine.T_STEPS: -(-k_count // block_k),
+        engine.T_STEPS: -(-multiplied // block_k),
+        engine.T_MULTIPLIED: multiplied,
         engine.T_KCOUNT: k_count,
         engine.T_KFIRST: tiles.column_start[work.tile] + work.k_start,
         engine.T_STEPFIRST: step_base[work.tile] + work.k_start // block_k,

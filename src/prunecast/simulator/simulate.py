@@ -9,8 +9,8 @@ from prunecast.errors import BadInput
 from prunecast.hardware.clock import sm_clock_hz
 from prunecast.hardware.occupancy import Occupancy, occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.plan import DTYPE_BYTES, KernelPlan, PlanDoesNotFit, Schedule
-from prunecast.kernels.tensor_rate import tensor_fma_per_clk
+from prunecast.kernels.launch_floor import LAUNCHES, launch_floor_s
+from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.simulator import engine
 from prunecast.simulator.attribution import Account, attribute_cycles
 from prunecast.simulator.lower import Lowered, lower
@@ -25,8 +25,6 @@ POLICIES = {
     "oldest": engine.OLDEST,
 }
 """Warp schedulers: greedy then oldest, greedy then youngest, loose round robin, oldest first."""
-
-LAUNCHES = ("graph", "stream")
 
 CLOCK_TOLERANCE = 0.02
 MOST_RUNS = 4
@@ -64,8 +62,7 @@ def simulate(
     _check_choice("launch", launch, LAUNCHES)
     _check_choice("policy", policy, tuple(POLICIES))
     settled = settle(plan, gpu, state=state, policy=policy)
-    launch_s = gpu.graph_launch_s if launch == "graph" else gpu.stream_launch_s
-    launch_s += plan.other_launches_s
+    launch_s = launch_floor_s(plan, gpu, launch)
     fit, clock_hz = settled.fit, settled.clock_hz
     return _result(plan, gpu, settled.lowered, settled.run, fit, clock_hz, launch_s, state)
 
@@ -140,18 +137,6 @@ def _tensor_cycles(lowered: Lowered, run: engine.State) -> np.ndarray:
     """(SMs,) cycles in which the tensor pipes of each SM worked, the mean of its sub-partitions."""
     busy = run.part[:, engine.P_TENSOR_BUSY].reshape(-1, lowered.machine.partitions)
     return np.asarray(busy.mean(axis=1) / engine.TICKS)
-
-
-def _first_clock(plan: KernelPlan, gpu: GpuSpec, state: str) -> float:
-    """The clock of a kernel that multiplies without a pause: where the search for the real one begins."""
-    if plan.tensor == "none":
-        return gpu.max_clock_hz
-    shape = plan.shape
-    rate = tensor_fma_per_clk(gpu, plan.dtype, plan.tensor)
-    step_bytes = (shape.block_m + shape.block_n) * shape.block_k * DTYPE_BYTES[plan.dtype]
-    step_cycles = shape.block_m * shape.block_n * shape.block_k / rate
-    traffic = step_bytes / step_cycles
-    return sm_clock_hz(gpu, tensor_duty=0.9, l2_bytes_per_clk_per_sm=0.9 * traffic, state=state)
 
 
 def _caused_clock(gpu: GpuSpec, lowered: Lowered, run: engine.State, state: str) -> float:
