@@ -35,6 +35,8 @@ def test_one_dense_tile_bound_by_the_tensor_pipe():
         l2_port_bytes_per_clk_per_sm=1e18,
         shared_bytes_per_clk_per_sm=1 << 60,
         l2_latency_cycles=0,
+        gather_latency_cycles=0,
+        gather_bytes_per_clk_per_sm=1e18,
         dram_latency_cycles=0,
         shared_latency_cycles=0,
         warpgroup_latency_cycles=0,

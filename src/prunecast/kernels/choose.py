@@ -23,6 +23,7 @@ __all__ = [
     "Demand",
     "best",
     "candidates",
+    "reads_per_element",
 ]
 
 ITEM_OVERHEAD_CYCLES = 2500
@@ -89,7 +90,9 @@ def candidates(
             continue
         for pieces in _pieces(variant, demand, gpu) if may_split else [1]:
             found.append(_candidate(variant, demand, gpu, pieces, multicast, divisible=divisible))
-    return sorted(found, key=lambda c: (c.cycles, _reads(c.variant, multicast), c.variant.shape.block_n))
+    return sorted(
+        found, key=lambda c: (c.cycles, reads_per_element(c.variant, multicast), c.variant.shape.block_n)
+    )
 
 
 def best(found: list[Candidate], kernel: str, gpu: GpuSpec) -> Candidate:
@@ -104,7 +107,7 @@ def best(found: list[Candidate], kernel: str, gpu: GpuSpec) -> Candidate:
     return found[0]
 
 
-def _reads(variant: TileVariant, multicast: int) -> float:
+def reads_per_element(variant: TileVariant, multicast: int = 1) -> float:
     """Bytes read through the L2 port for each element of C and 16 columns."""
     tokens = 16 * variant.shape.block_n * variant.element_bytes / multicast / variant.pair
     return (variant.weight_bytes_per_k16 + tokens) / (variant.shape.block_m * variant.shape.block_n)

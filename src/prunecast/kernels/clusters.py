@@ -15,7 +15,7 @@ from prunecast.kernels.plan import WorkList
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.patterns.tile_map import IntArray, TileMap
 
-__all__ = ["cluster_size", "spread_over_clusters"]
+__all__ = ["CLUSTERED_SHAPE", "cluster_size", "spread_over_clusters"]
 
 CLUSTERED_SHAPE = (256, 128)
 """The form of the tile kernel that runs in clusters."""

@@ -42,7 +42,7 @@ def gather_programs(
 
 
 def _producer(variant: TileVariant, multicast: int, item: Code) -> WarpProgram:
-    """A step's indices are loaded a step ahead, before the wait for its slot; weights come in whole stages."""
+    """Indices are loaded a step ahead, before the wait for the slot; weights come in whole stages."""
     row_bytes = variant.shape.block_n * variant.element_bytes
     stage_bytes = variant.weight_bytes_per_k16 * variant.shape.block_k // 16
     index_bytes = 16 * INDEX_BYTES // PRODUCER_WARPS

@@ -4,7 +4,8 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.choose import Candidate, best, candidates
+from prunecast.kernels.choose import Candidate, best
+from prunecast.kernels.choose_tiles import tile_candidates
 from prunecast.kernels.clusters import cluster_size, spread_over_clusters
 from prunecast.kernels.items import split_items
 from prunecast.kernels.order import Assigned, assign_dynamic, assign_longest_first, assign_stream_k
@@ -12,7 +13,6 @@ from prunecast.kernels.plan import KernelPlan, WorkList
 from prunecast.kernels.splitting import even_pieces, item_cost, item_cycles
 from prunecast.kernels.tile_plan import (
     check_tokens,
-    demand_of,
     height_of,
     items_of,
     resident_blocks,
@@ -70,7 +70,7 @@ def choose_stspmm(
     """All forms that fit, fastest first; `divisible` says whether tiles may be split."""
     check_tokens(n)
     variants = tile_variants(gpu, dtype, height_of(tiles))
-    return candidates(variants, demand_of(tiles, n), gpu, divisible=divisible)
+    return tile_candidates(variants, tiles, n, gpu, persistent=True, divisible=divisible)
 
 
 def _check(assignment: str, split: str | int | None) -> None:

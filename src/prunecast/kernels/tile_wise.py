@@ -1,10 +1,11 @@
 """`tile-wise`: all tiles in one batched launch, one block per tile and token range, no balancing."""
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.choose import Candidate, best, candidates
+from prunecast.kernels.choose import Candidate, best
+from prunecast.kernels.choose_tiles import tile_candidates
 from prunecast.kernels.order import assign_hardware
 from prunecast.kernels.plan import KernelPlan
-from prunecast.kernels.tile_plan import check_tokens, demand_of, height_of, items_of, tile_plan
+from prunecast.kernels.tile_plan import check_tokens, height_of, items_of, tile_plan
 from prunecast.kernels.tile_rows import cut_rows
 from prunecast.kernels.tile_shapes import tile_variants
 from prunecast.patterns.tile_map import TileMap
@@ -37,4 +38,4 @@ def plan_tile_wise(
 def choose_tile_wise(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> list[Candidate]:
     """All forms that fit, fastest first; errors as `plan_tile_wise`."""
     check_tokens(n)
-    return candidates(tile_variants(gpu, dtype, height_of(tiles)), demand_of(tiles, n), gpu)
+    return tile_candidates(tile_variants(gpu, dtype, height_of(tiles)), tiles, n, gpu)

@@ -41,6 +41,7 @@ class Chain(NamedTuple):
     fp32_cycles: float
     shared_bytes_per_clk: float
     port_bytes_per_clk: float
+    gather_bytes_per_clk: float
     store_bytes_per_clk: float
     """That an SM can hand to L2 while all others do the same."""
     store_share: float
@@ -51,11 +52,19 @@ class Chain(NamedTuple):
     sync_latency: int
     signal_latency: int
     memory_latency: int
-    """From the issue of a read to its use; 0 with an endless port for data that are there already."""
+    """From the issue of a read to its use; 0 with endless ports for data that are there already."""
+    gather_latency: int
+    """From a gather's turn to its use, at least; loads come back behind gathers."""
 
     def with_data_there(self) -> "Chain":
         """The same block reading memory that answers at once."""
-        return self._replace(memory_latency=0, port_bytes_per_clk=float("inf"))
+        endless = float("inf")
+        return self._replace(
+            memory_latency=0,
+            gather_latency=0,
+            port_bytes_per_clk=endless,
+            gather_bytes_per_clk=endless,
+        )
 
 
 class Pace(NamedTuple):
@@ -79,6 +88,14 @@ class _Warp:
     tensor_free: float = 0.0
     tensor_done: float = 0.0
     tensor_done_before: float = 0.0
+    others_shared: float = 0.0
+    others_stores: float = 0.0
+    """What the other warps of its role want of a port meanwhile; the last warp has waited for it."""
+
+    def let_others_pass(self) -> None:
+        """The ports work side by side."""
+        self.now += max(self.others_shared, self.others_stores)
+        self.others_shared = self.others_stores = 0.0
 
 
 @dataclass
@@ -86,6 +103,7 @@ class _Ring:
     """What the warps of the block share."""
 
     port_free: float = 0.0
+    gather_free: float = 0.0
     landed: dict[int, float] = field(default_factory=dict)
     released: dict[int, float] = field(default_factory=dict)
     first_full: float = -1.0
@@ -102,6 +120,7 @@ def plan_chain(plan: KernelPlan, gpu: GpuSpec, rates: SmRates, memory_latency_cy
         fp32_cycles=rates.fp32_cycles,
         shared_bytes_per_clk=rates.shared_bytes_per_clk,
         port_bytes_per_clk=rates.port_bytes_per_clk,
+        gather_bytes_per_clk=float(gpu.gather_bytes_per_clk_per_sm),
         store_bytes_per_clk=_store_rate(gpu),
         store_share=_store_share(plan),
         tensor_latency=_tensor_latency(plan, gpu),
@@ -110,6 +129,7 @@ def plan_chain(plan: KernelPlan, gpu: GpuSpec, rates: SmRates, memory_latency_cy
         sync_latency=gpu.sync_latency_cycles,
         signal_latency=gpu.signal_latency_cycles,
         memory_latency=round(memory_latency_cycles),
+        gather_latency=gpu.gather_latency_cycles,
     )
 
 
@@ -176,6 +196,7 @@ def edge_cycles(chain: Chain, sections: tuple[str, ...], kind: str) -> float:
             warp.tensor_done = chain.tensor_latency
             for section in sections:
                 _run(warp, getattr(program, section), chain, _Ring(), 0, _KINDS[kind])
+            warp.let_others_pass()
             longest = max(longest, warp.now)
     return longest
 
@@ -252,15 +273,21 @@ def _work(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, step
     elif op is Op.FMA:
         issued = warp.now + max(instruction.issue * groups, 1) * chain.fp32_cycles * together
     elif op is Op.SHARED:
-        # The warps of a role come to shared memory together; the last one has waited for all.
-        warps = 1 if instruction.leader else warp.program.warps
-        issued += warps * amount / chain.shared_bytes_per_clk + chain.shared_latency
+        cost = amount / chain.shared_bytes_per_clk
+        issued += cost + chain.shared_latency
+        warp.others_shared += _others(warp, instruction) * cost
     elif op in (Op.STORE_C, Op.STORE_PARTIAL):
-        warps = 1 if instruction.leader else warp.program.warps
-        issued += warps * amount * chain.store_share / chain.store_bytes_per_clk
+        cost = amount * chain.store_share / chain.store_bytes_per_clk
+        issued += cost
+        warp.others_stores += _others(warp, instruction) * cost
     elif op is Op.SYNC:
+        warp.let_others_pass()
         issued = warp.now + max(chain.sync_latency, 1)
     warp.now = issued
+
+
+def _others(warp: _Warp, instruction: Instruction) -> int:
+    return 0 if instruction.leader else warp.program.warps - 1
 
 
 def _read(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, amount: float) -> float:
@@ -271,4 +298,9 @@ def _read(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, amou
     elif instruction.op is Op.LOAD_PARTIALS:
         size = 0
     ring.port_free = max(ring.port_free, warp.now) + size / chain.port_bytes_per_clk
-    return ring.port_free + chain.memory_latency
+    arrival = ring.port_free + chain.memory_latency
+    if instruction.op is Op.GATHER_B:
+        ring.gather_free = max(ring.gather_free, warp.now) + size / chain.gather_bytes_per_clk
+    if instruction.op is Op.GATHER_B or (instruction.op is Op.LOAD_INDEX and ring.gather_free > 0.0):
+        arrival = max(arrival, max(ring.gather_free, warp.now) + chain.gather_latency)
+    return arrival

@@ -92,7 +92,7 @@ def test_never_worse_than_any_of_few_choices_by_much(seed: int, share: float) ->
     found = totals(menus, allocate(menus, budget))
     everything = [totals(menus, np.array(c)) for c in itertools.product(range(4), repeat=3)]
     best = max(t.importance for t in everything if t.seconds <= budget)
-    assert found.seconds <= budget
+    assert found.seconds <= budget * (1 + 1e-12)  # added up in another order
     assert found.importance >= 0.99 * best
 
 

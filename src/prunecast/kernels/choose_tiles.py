@@ -1,0 +1,50 @@
+"""Which form of the project's tile kernel to run on a tile map: the fastest by `form_time`."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.choose import Candidate, candidates, reads_per_element
+from prunecast.kernels.clusters import CLUSTERED_SHAPE, cluster_size
+from prunecast.kernels.form_time import form_time
+from prunecast.kernels.tile_plan import demand_of
+from prunecast.kernels.tile_rows import cut_rows
+from prunecast.kernels.tile_variant import TileVariant
+from prunecast.patterns.tile_map import TileMap
+
+__all__ = ["tile_candidates"]
+
+
+def tile_candidates(
+    variants: Iterable[TileVariant],
+    tiles: TileMap,
+    n: int,
+    gpu: GpuSpec,
+    *,
+    persistent: bool = False,
+    divisible: bool = False,
+) -> list[Candidate]:
+    """One candidate for each variant that fits on the GPU, fastest first; of equals the one that reads less.
+
+    Parameters
+    ----------
+    persistent : blocks stay and walk a list of items; else each item is a block of its own
+    divisible : the kernel cuts heavy tiles and evens out the waves by itself
+
+    `Candidate.cycles` is the launch at the GPU's highest clock, whatever clock it will run at.
+    """
+    found = []
+    for candidate in candidates(variants, demand_of(tiles, n), gpu, divisible=divisible):
+        variant = candidate.variant
+        multicast = _cluster(variant, tiles, n) if persistent else 1
+        seconds = form_time(
+            variant, tiles, n, gpu, persistent=persistent, divisible=divisible, multicast=multicast
+        )
+        found.append(replace(candidate, cycles=seconds * gpu.max_clock_hz))
+    return sorted(found, key=lambda c: (c.cycles, reads_per_element(c.variant), c.variant.shape.block_n))
+
+
+def _cluster(variant: TileVariant, tiles: TileMap, n: int) -> int:
+    if (variant.shape.block_m, variant.shape.block_n) != CLUSTERED_SHAPE:
+        return 1
+    return cluster_size(variant, cut_rows(tiles, variant.shape.block_m), n)

@@ -1,0 +1,113 @@
+"""What one item of a form of the tile kernel costs, in simple arithmetic: waits, pipes, and its end."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.step_cost import StepCost
+from prunecast.kernels.tile_variant import TileVariant
+from prunecast.patterns.tile_map import TileMap
+
+__all__ = ["FormItem", "FormLoad", "form_item", "form_load", "lead_cycles"]
+
+ISSUES_PER_PAIR = {"wgmma": 1.25, "mma": 5.0, "registers": 5.0}
+"""Issue cycles in which a lane converts two sums and turns them in shared memory; where all warps do it
+together, two of them share a scheduler."""
+FIXED_EDGE_ISSUES = 100
+
+
+class FormLoad(NamedTuple):
+    """Items of a form, by their means."""
+
+    items: int
+    steps: float
+    """K-steps of an item, the last one whole."""
+    full_steps: float
+    """The same in sixteenths of columns."""
+    longest_kept: int
+    """Columns of the longest item."""
+    tokens: int
+    """Of an item, rounded up."""
+    c_bytes: float
+    """An item's part of C."""
+    packed_bytes: float
+    """Weights of all tiles."""
+
+    def longest(self, block_k: int) -> "FormLoad":
+        """The same if all items were like the longest one."""
+        full_steps = -(-self.longest_kept // 16) * 16 / block_k
+        return self._replace(steps=float(-(-self.longest_kept // block_k)), full_steps=full_steps)
+
+
+class FormItem(NamedTuple):
+    """SM cycles of an item."""
+
+    alone: float
+    """Of a block that has its SM to itself."""
+    demand: float
+    """That the busiest pipe of the SM works for it."""
+
+
+def form_load(variant: TileVariant, tiles: TileMap, n: int) -> FormLoad:
+    """Items of a variant on a tile map, from counts alone."""
+    shape = variant.shape
+    high = -(-tiles.rows_per_tile.astype(np.int64) // shape.block_m)
+    kept = tiles.kept_per_tile
+    steps = -(-kept // shape.block_k)
+    ranges, count = -(-n // shape.block_n), max(int(high.sum()), 1)
+    k16 = float(np.dot(high, -(-kept // 16)))
+    return FormLoad(
+        items=int(high.sum()) * ranges,
+        steps=float(np.dot(high, steps)) / count,
+        full_steps=k16 * 16 / shape.block_k / count,
+        longest_kept=int(kept.max(initial=0)),
+        tokens=-(-n // ranges),
+        c_bytes=float(tiles.rows_per_tile.sum()) * n * variant.element_bytes / (count * ranges),
+        packed_bytes=k16 * variant.weight_bytes_per_k16,
+    )
+
+
+def form_item(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec) -> FormItem:
+    """Cycles of a mean item whose data keep coming."""
+    size = variant.shape.block_m * variant.shape.block_n * variant.element_bytes
+    turn = 2 * size / gpu.shared_bytes_per_clk_per_sm
+    edge = _edge(variant, load, gpu) + turn
+    pipes = load.full_steps * max(step.tensor, step.shared)
+    demand = max(pipes, load.full_steps * step.shared + turn, load.full_steps * step.l2_port)
+    if variant.style == "wgmma":
+        # A step's indices are asked for one step ahead, so a step takes no less than their way
+        pace = max(step.l2_port + 4, gpu.l2_latency_cycles + 8)
+        fetch = load.steps * pace + max(edge - variant.resources.stages * pace, 0.0)
+        return FormItem(max(pipes + edge, fetch, demand), demand)
+    edge += gpu.l2_latency_cycles + 3 * gpu.sync_latency_cycles
+    alone = max(pipes, load.steps * _pace_of_mma(variant, step, gpu)) + edge
+    return FormItem(max(alone, demand), demand)
+
+
+def lead_cycles(variant: TileVariant, step: StepCost, gpu: GpuSpec) -> float:
+    """Until a block's first stage is there; a producer of its own waits for its indices first."""
+    reads = 2 if variant.style == "wgmma" else 1
+    return reads * gpu.dram_latency_cycles + step.l2_port + gpu.barrier_latency_cycles
+
+
+def _edge(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> float:
+    """Converting and storing C."""
+    share_of_l2 = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / gpu.sm_count
+    pairs = variant.shape.block_m * variant.shape.block_n / (64 * variant.consumer_warps)
+    issues = ISSUES_PER_PAIR[variant.style] * pairs + FIXED_EDGE_ISSUES
+    latency = 2 * gpu.shared_latency_cycles + gpu.tensor_latency_cycles
+    return load.c_bytes / min(gpu.store_bytes_per_clk_per_sm, share_of_l2) + issues + latency
+
+
+def _pace_of_mma(variant: TileVariant, step: StepCost, gpu: GpuSpec) -> float:
+    """Cycles per k-step of warps that copy and multiply, some to a scheduler and kept abreast."""
+    groups, warps = variant.shape.block_k / 16, variant.consumer_warps
+    abreast = -(-warps // gpu.sub_partitions_per_sm)
+    operands, copied = variant.operand_bytes_per_warp_per_k16, variant.share_bytes_per_k16
+    issues = variant.instructions_per_k16 + (operands + 2 * copied / warps) / 512 + 3
+    wait = gpu.shared_latency_cycles + warps * operands / gpu.shared_bytes_per_clk_per_sm
+    if variant.style == "registers":
+        wait += gpu.shared_latency_cycles + copied / gpu.shared_bytes_per_clk_per_sm
+    pace = groups * (wait + abreast * issues) + gpu.sync_latency_cycles
+    return max(pace, step.tensor / abreast)

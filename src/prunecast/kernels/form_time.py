@@ -1,0 +1,160 @@
+"""How long a form of the tile kernel takes on a tile map, by arithmetic on means: for choosing between forms.
+
+The physics of the performance model without its work list: items are taken as equal, and the busiest SM
+counts. A block alone on its SM goes at the pace of its own waits; blocks that share an SM hide them from each
+other until a pipe is full. L2 and DRAM bound the launch, and the last items' C leaves when all else is done.
+Left out: what a small L2 must fetch again, which on a T4 makes narrow forms look a quarter too fast.
+"""
+
+import math
+from typing import NamedTuple
+
+from prunecast.hardware.clock import sm_clock_hz
+from prunecast.hardware.occupancy import occupancy
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.choose import FEWEST_STEPS_PER_PIECE
+from prunecast.kernels.form_items import FormItem, FormLoad, form_item, form_load, lead_cycles
+from prunecast.kernels.step_cost import fix_up_cycles, step_cost
+from prunecast.kernels.tile_variant import TileVariant
+from prunecast.patterns.tile_map import TileMap
+
+__all__ = ["form_time"]
+
+CLOCK_ROUNDS = 3
+"""Cycles give the clock and the clock cycles; the forms' order stands after three."""
+
+
+class _End(NamedTuple):
+    """When the last SM is done, if L2 and DRAM were endless."""
+
+    cycles: float
+    full_time: float
+    """Share of the cycles in which every SM works."""
+    full_work: float
+    """Share of what SMs ask of L2 and DRAM, meanwhile."""
+
+
+class _Chip(NamedTuple):
+    """Seconds that what all SMs share works for the launch."""
+
+    l2: float
+    dram_reads: float
+    dram: float
+    queue: float
+    """Of DRAM for the C of the last items."""
+
+
+def form_time(
+    variant: TileVariant,
+    tiles: TileMap,
+    n: int,
+    gpu: GpuSpec,
+    *,
+    persistent: bool = False,
+    divisible: bool = False,
+    multicast: int = 1,
+) -> float:
+    """Seconds of one form of the tile kernel without the launch, mostly within 3 % of the performance model.
+
+    Parameters
+    ----------
+    tiles : sets of rows that share kept columns; only counts matter
+    n : tokens
+    persistent : blocks stay and walk a list of items; else each item is a block of its own
+    divisible : the kernel cuts heavy tiles and evens out the waves by itself
+    multicast : blocks that share one read of the weights
+    """
+    load = form_load(variant, tiles, n)
+    step = step_cost(variant, load.tokens, gpu)
+    lead = lead_cycles(variant, step, gpu)
+    each, once = 0.0, float(gpu.block_start_cycles)
+    if not persistent:
+        each, once = lead + gpu.block_start_cycles + gpu.store_latency_cycles, 0.0
+    elif variant.style == "wgmma":
+        once += lead
+    else:
+        each = lead
+    longest = load.longest(variant.shape.block_k)
+    mean, most = form_item(variant, load, step, gpu), form_item(variant, longest, step, gpu)
+    mean, most = mean._replace(alone=mean.alone + each), most._replace(alone=most.alone + each)
+    held = gpu.sm_count * max(occupancy(variant.resources, gpu).blocks_per_sm, 1)
+    ends = [_whole(mean, most, load, gpu, held)]
+    if divisible:
+        ends.append(_evened(variant, mean, load, longest.steps, gpu, held))
+    end = min(ends)
+    chip = _chip(variant, load, tiles, n, gpu, multicast, held)
+    drain_cycles = gpu.store_latency_cycles if persistent else 0
+    tensor = load.items * load.full_steps * step.tensor / gpu.sm_count
+    return _seconds(end._replace(cycles=end.cycles + once), chip, drain_cycles, tensor, gpu)
+
+
+def _whole(mean: FormItem, most: FormItem, load: FormLoad, gpu: GpuSpec, held: int) -> _End:
+    """SMs with one uncut item more than the others end last; at least the longest item."""
+    fewer, with_more = divmod(load.items, gpu.sm_count)
+    slots = held // gpu.sm_count
+    early = _sm_cycles(mean, fewer, slots)
+    if not with_more:
+        return _End(max(early, most.alone), 1.0, 1.0)
+    late = _sm_cycles(mean, fewer + 1, slots)
+    busy = early * (gpu.sm_count - with_more) + late * with_more
+    return _End(max(late, most.alone), early / late, early * gpu.sm_count / busy)
+
+
+def _sm_cycles(mean: FormItem, items: int, slots: int) -> float:
+    """An SM with so many items, `slots` at a time."""
+    rounds, rest = divmod(items, slots)
+    last = max(mean.alone, rest * mean.demand) if rest else 0.0
+    return rounds * max(mean.alone, slots * mean.demand) + last
+
+
+def _evened(
+    variant: TileVariant, mean: FormItem, load: FormLoad, longest_steps: float, gpu: GpuSpec, held: int
+) -> _End:
+    """Cuts let all blocks end together, which costs two hand-overs of sums."""
+    shortest = mean.alone * min(FEWEST_STEPS_PER_PIECE / max(longest_steps, 1.0), 1.0)
+    cycles = max(load.items / held * mean.alone, load.items / gpu.sm_count * mean.demand, shortest)
+    return _End(cycles + 2 * fix_up_cycles(variant, gpu), 1.0, 1.0)
+
+
+def _chip(
+    variant: TileVariant, load: FormLoad, tiles: TileMap, n: int, gpu: GpuSpec, multicast: int, held: int
+) -> _Chip:
+    element, k16 = variant.element_bytes, load.full_steps * variant.shape.block_k / 16
+    reads = load.items * k16 * (variant.weight_bytes_per_k16 / multicast + 16 * load.tokens * element)
+    c_bytes = load.items * load.c_bytes
+    # Tiles keep columns independently: what no tile keeps is never read
+    unused = math.prod((1.0 - tiles.kept_per_tile / tiles.k).tolist())
+    dram_reads = load.packed_bytes + (1.0 - unused) * tiles.k * n * element
+    in_last_wave = load.items - (max(load.items, 1) - 1) // held * held
+    return _Chip(
+        l2=reads / gpu.l2_bytes_per_s + c_bytes / gpu.l2_store_bytes_per_s,
+        dram_reads=dram_reads / gpu.dram_bytes_per_s,
+        dram=(dram_reads + c_bytes) / gpu.dram_bytes_per_s,
+        queue=in_last_wave * load.c_bytes / gpu.dram_bytes_per_s,
+    )
+
+
+def _seconds(end: _End, chip: _Chip, drain_cycles: int, tensor_cycles: float, gpu: GpuSpec) -> float:
+    """The SMs' cycles at the clock that goes with them, and what all share at its own pace."""
+    clock_hz, seconds = gpu.max_clock_hz, 0.0
+    for _ in range(CLOCK_ROUNDS):
+        quiet_s = (gpu.block_start_cycles + gpu.dram_latency_cycles) / clock_hz
+        busy_s = max(end.cycles / clock_hz - quiet_s, 0.0)
+        last_item_s = quiet_s + _together(busy_s, end, max(chip.l2, chip.dram_reads))
+        all_s = quiet_s + _together(busy_s, end, max(chip.l2, chip.dram))
+        seconds = max(last_item_s + max(drain_cycles / clock_hz, chip.queue), all_s)
+        sm_cycles = seconds * clock_hz * gpu.sm_count
+        clock_hz = sm_clock_hz(
+            gpu,
+            tensor_duty=tensor_cycles * gpu.sm_count / sm_cycles,
+            l2_bytes_per_clk_per_sm=chip.l2 * gpu.l2_bytes_per_s / sm_cycles,
+            dram_bytes_per_clk_per_sm=chip.dram * gpu.dram_bytes_per_s / sm_cycles,
+            state="burst",
+        )
+    return seconds
+
+
+def _together(busy_s: float, end: _End, shared_s: float) -> float:
+    """SMs against what they share, first while all work and then while the last items do."""
+    full = max(busy_s * end.full_time, shared_s * end.full_work)
+    return full + max(busy_s * (1.0 - end.full_time), shared_s * (1.0 - end.full_work))

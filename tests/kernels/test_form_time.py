@@ -1,0 +1,114 @@
+"""The time of a form by arithmetic: one case by hand, a law, and the choices that follow."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prunecast.hardware.load import load_gpu
+from prunecast.kernels.form_items import form_item, form_load, lead_cycles
+from prunecast.kernels.form_time import form_time
+from prunecast.kernels.plan import Schedule
+from prunecast.kernels.step_cost import step_cost
+from prunecast.kernels.stspmm import choose_stspmm, plan_stspmm
+from prunecast.kernels.tile_shapes import tile_variants
+from prunecast.kernels.tile_wise import choose_tile_wise, plan_tile_wise
+from prunecast.models import estimate
+from tests.kernels.layouts import tiles_keeping
+from tests.toy_gpu import toy_gpu
+
+ENDLESS = {"l2_bytes_per_s": 1e18, "l2_store_bytes_per_s": 1e18, "dram_bytes_per_s": 1e18}
+
+
+def test_means_of_items_by_hand():
+    """A tile of 200 rows is two blocks of 128; 100 columns are 2 steps of 64, or 7 quarters of one."""
+    variant = tile_variants(toy_gpu(), "fp16", 128)[0]
+    assert variant.shape == (128, 256, 64)
+    load = form_load(variant, tiles_keeping([100], height=200, k=640), 300)
+    assert (load.items, load.steps, load.full_steps, load.longest_kept) == (4, 2.0, 7 / 4, 100)
+    assert (load.tokens, load.c_bytes) == (150, 200 * 300 * 2 / 4)
+    assert load.packed_bytes == 2 * 7 * 128 * 16 * 2
+
+
+def test_one_wave_of_equal_items_by_hand():
+    """4 items on 4 SMs: the block's start, its lead, one item, then the stores, at 1 GHz."""
+    gpu = toy_gpu(**ENDLESS)
+    variant = tile_variants(gpu, "fp16", 128)[0]
+    tiles = tiles_keeping([640] * 4, height=128, k=640)
+    step = step_cost(variant, 256, gpu)
+    item = form_item(variant, form_load(variant, tiles, 256), step, gpu)
+    # 10 steps of 2048 cycles of tensor work, and 64 KB of C at 64 bytes a cycle
+    assert item.demand == 10 * 2048
+    assert 20480 + 1024 < item.alone < 20480 + 1024 + 1500
+    lead = lead_cycles(variant, step, gpu)
+    assert lead == 2 * 500 + 48 * 1024 / 64 + 20
+    nanoseconds = 500 + lead + item.alone + 100
+    assert form_time(variant, tiles, 256, gpu, persistent=True) == pytest.approx(nanoseconds * 1e-9, rel=1e-9)
+
+
+def test_a_fifth_item_waits_for_an_sm_unless_it_can_be_cut():
+    gpu = toy_gpu(**ENDLESS)
+    variant = tile_variants(gpu, "fp16", 128)[0]
+    four, five = (tiles_keeping([6400] * count, height=128, k=6400) for count in (4, 5))
+    one, two = (form_time(variant, tiles, 256, gpu, persistent=True) for tiles in (four, five))
+    assert two / one == pytest.approx(2.0, rel=0.02)
+    assert form_time(variant, five, 256, gpu, persistent=True, divisible=True) < 1.5 * one
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    kept=st.lists(st.integers(16, 500), min_size=1, max_size=12),
+    more=st.integers(0, 140),
+    n=st.integers(1, 1000),
+    form=st.integers(0, 6),
+    persistent=st.booleans(),
+)
+def test_more_columns_never_take_less_time(kept, more, n, form, persistent):
+    gpu = toy_gpu()
+    variant = tile_variants(gpu, "fp16", 128)[form % len(tile_variants(gpu, "fp16", 128))]
+    few, many = (tiles_keeping([c + d for c in kept], height=128, k=640) for d in (0, more))
+    times = [form_time(variant, tiles, n, gpu, persistent=persistent) for tiles in (few, many)]
+    assert times[0] <= times[1] * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("gpu_name", ["h200-sxm", "a100-sxm4-80gb", "l4"])
+@pytest.mark.parametrize(("m", "kept", "k", "n"), [(768, 192, 768, 4096), (2048, 1024, 4096, 2048)])
+def test_forms_take_what_the_model_says_within_a_tenth(gpu_name, m, kept, k, n):
+    """Whole tiles, so that what a cut costs, which is measured here and modelled there, stays outside."""
+    gpu = load_gpu(gpu_name)
+    tiles = tiles_keeping([kept] * (m // 128), height=128, k=k)
+    for form in choose_stspmm(tiles, n, "fp16", gpu, divisible=False):
+        result = estimate(plan_stspmm(tiles, n, "fp16", gpu, split=None, form=form), gpu)
+        seconds = result.seconds - result.launch_s
+        assert form.cycles / gpu.max_clock_hz == pytest.approx(seconds, rel=0.1), form.variant.shape
+
+
+@pytest.mark.parametrize("gpu_name", ["h200-sxm", "a100-sxm4-80gb"])
+@pytest.mark.parametrize(
+    ("m", "kept", "k", "n"),
+    [(768, 80, 768, 4096), (3072, 192, 768, 4096), (768, 1536, 3072, 4096), (4096, 1024, 4096, 4096)],
+)
+def test_the_chosen_form_is_the_models_best_within_two_per_cent(gpu_name, m, kept, k, n):
+    gpu = load_gpu(gpu_name)
+    tiles = tiles_keeping([kept] * (m // 128), height=128, k=k)
+    seconds = [
+        estimate(plan_stspmm(tiles, n, "fp16", gpu, form=form), gpu).seconds
+        for form in choose_stspmm(tiles, n, "fp16", gpu)
+    ]
+    assert seconds[0] <= 1.02 * min(seconds)
+
+
+def test_short_tiles_get_two_blocks_to_an_sm_where_one_would_wait_for_its_own_stores():
+    """A100, 6 k-steps: one block of 128 x 256 to an SM leaves it idle while C is written."""
+    tiles = tiles_keeping([192] * 24, height=128, k=768)
+    first = choose_stspmm(tiles, 4096, "fp16", load_gpu("a100-sxm4-80gb"))[0]
+    assert (first.variant.shape[:2], first.blocks_per_sm) == ((128, 128), 2)
+
+
+def test_a_form_can_be_asked_for():
+    gpu = load_gpu("h200-sxm")
+    tiles = tiles_keeping([192] * 6, height=128, k=768)
+    for form in choose_stspmm(tiles, 512, "fp16", gpu):
+        assert plan_stspmm(tiles, 512, "fp16", gpu, form=form).shape == form.variant.shape
+    for form in choose_tile_wise(tiles, 512, "fp16", gpu):
+        plan = plan_tile_wise(tiles, 512, "fp16", gpu, form=form)
+        assert (plan.shape, plan.schedule) == (form.variant.shape, Schedule.HARDWARE)
