@@ -8,11 +8,11 @@ TIME = ("--engine", "model", "--tokens", "65536")
 
 
 def test_it_meets_the_time_and_writes_weights_that_predict_reads(run, model, tmp_path):
-    code, out, _ = run("prune", model, "-o", "pruned", "--latency", "90%", *TIME)
+    code, out, _ = run("prune", model, "-o", "pruned", "--latency", "95%", *TIME)
     assert code == 0
     assert "of dense" in out
     recipe = json.loads((tmp_path / "pruned" / "recipe.json").read_text())
-    assert recipe["seconds"] <= 0.9 * recipe["dense_seconds"]
+    assert recipe["seconds"] <= 0.95 * recipe["dense_seconds"]
     assert {layer["kernel"] for layer in recipe["layers"]} <= {"dense", "stspmm", "2:4"}
     assert run("predict", "pruned/weights.safetensors", "--pattern", "zeros", *TIME)[0] == 0
 

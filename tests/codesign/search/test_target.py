@@ -51,7 +51,7 @@ def test_the_layer_with_unlike_columns_is_pruned_more(search: ModelSearch) -> No
     wide, flat = prune_to_targets(search, Targets(speedup=1.3)).layers
     assert wide.layer == "wide"
     assert wide.removed > 0.3
-    assert flat.pattern == "dense"
+    assert flat.removed < 0.5 * wide.removed
 
 
 def test_what_is_reported_is_what_the_masks_hold(search: ModelSearch) -> None:
