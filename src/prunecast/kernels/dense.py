@@ -52,7 +52,7 @@ def plan_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> KernelPlan:
         programs=dense_programs(variant, multicast=_multicast(variant, m, n, gpu)),
         tensor=variant.tensor,
         k_order="box",
-        other_launches_s=reduction_seconds(gpu) if chosen.pieces > 1 else 0.0,
+        other_launches_s=reduction_seconds(m, n, chosen.pieces, gpu),
     )
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from prunecast.kernels.program import Instruction, Op, WarpProgram
+from prunecast.kernels.program import Code, Instruction, Op, WarpProgram, When
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.kernels.warp_programs import warp_programs
 
@@ -26,9 +26,15 @@ def operand_bytes(variant: TileVariant) -> int:
 def dense_programs(variant: TileVariant, *, multicast: int) -> tuple[WarpProgram, ...]:
     """What the warps of a block do; `multicast` blocks share one read of the longer side of their tiles."""
     programs = warp_programs(variant, "box", multicast=multicast)
+    programs = tuple(replace(program, end=_alone(program.end)) for program in programs)
     if variant.style != "wgmma":
         return programs
     return tuple(_as_measured(program, variant, multicast) for program in programs)
+
+
+def _alone(end: Code) -> Code:
+    """Parts along K write their sums and are done: a second kernel adds them up."""
+    return tuple(instruction for instruction in end if instruction.when is not When.OWNER)
 
 
 def _as_measured(program: WarpProgram, variant: TileVariant, multicast: int) -> WarpProgram:

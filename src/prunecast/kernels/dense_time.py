@@ -94,17 +94,24 @@ def form_times(forms: tuple[TileVariant, ...], m: int, k: int, n: int, gpu: GpuS
     quiet_s = (gpu.block_start_cycles + gpu.dram_latency_cycles) / clock_hz
     sm_s, chip_s = sm_cycles / clock_hz, chip_s[:, None] + quiet_s
     seconds = np.maximum(sm_s, chip_s) + table.unhidden[:, None] * np.minimum(sm_s, chip_s)
-    seconds = seconds + np.where(parts > 1, reduction_seconds(gpu), 0.0)
-    sums_s = (4.0 * m * n / gpu.l2_store_bytes_per_s + 4.0 * m * n / gpu.l2_bytes_per_s) * (parts - 1.0)
+    seconds = seconds + np.array([reduction_seconds(m, n, int(count), gpu) for count in parts])
+    seconds = seconds + np.where(parts > 1, 4.0 * m * n * parts / gpu.l2_store_bytes_per_s, 0.0)
     refused = (parts > 1) & ((steps < table.fewest[:, None]) | (tiles[:, None] > gpu.sm_count * MOST_FULL))
     refused |= ~_not_too_large(table, m, n)[:, None]
     step_cycles = np.maximum(np.maximum(table.tensor, table.shared), table.chain)
-    return FormTimes(np.where(refused, np.inf, seconds + sums_s), parts, step_cycles)
+    return FormTimes(np.where(refused, np.inf, seconds), parts, step_cycles)
 
 
-def reduction_seconds(gpu: GpuSpec) -> float:
-    """What a second kernel that adds parts up costs beside its traffic: one more launch."""
-    return gpu.graph_launch_s
+def reduction_seconds(m: int, n: int, parts: int, gpu: GpuSpec) -> float:
+    """What a second kernel costs that adds up the fp32 sums of so many parts; 0 where there is but one.
+
+    A launch, a block's start, a read of L2 for its place and one for its sums, the stores' way out, and the
+    traffic of the sums.
+    """
+    if parts == 1:
+        return 0.0
+    cycles = gpu.block_start_cycles + 2 * gpu.l2_latency_cycles + gpu.store_latency_cycles
+    return gpu.graph_launch_s + cycles / gpu.max_clock_hz + 4.0 * m * n * parts / gpu.l2_bytes_per_s
 
 
 def _parts(k: int, table: _Table) -> npt.NDArray[np.int64]:
