@@ -33,3 +33,19 @@ def test_a_stage_that_says_nothing_more_is_told_by_itself(capsys, monkeypatch):
             time.sleep(0.01)
             err = capsys.readouterr().err
     assert err == "prunecast: compiling the simulator (first run only)\n"
+
+
+def test_the_time_left_is_told_where_it_is_asked_for(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "DELAY_S", 0.0)
+    monkeypatch.setattr(progress, "SECONDS_PER_LINE", 0.0)
+    seconds = iter(float(second) for second in range(1000))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(seconds))
+    with ProgressLines(time_left=True) as tell:
+        tell._cancel = lambda: None
+        for done in (20, 30):
+            tell("trials", done, 50)
+    lines = capsys.readouterr().err.splitlines()
+    assert "prunecast: trials: 20 of 50" in lines
+    assert any(
+        line.startswith("prunecast: trials: 30 of 50, ") and line.endswith(" s left") for line in lines
+    )

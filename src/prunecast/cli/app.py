@@ -12,6 +12,7 @@ from prunecast.cli.patterns import patterns
 from prunecast.cli.predict import predict
 from prunecast.cli.prune import prune
 from prunecast.cli.report import report
+from prunecast.cli.search import search
 from prunecast.cli.sweep import sweep
 from prunecast.cli.timeline import timeline
 from prunecast.cli.validate import validate
@@ -57,6 +58,7 @@ def _start(
 for command in (
     predict,
     prune,
+    search,
     compare,
     explain,
     report,

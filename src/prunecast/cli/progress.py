@@ -18,9 +18,15 @@ class ProgressLines:
 
     A stage that does not report for two seconds is printed from a timer, so that a long compilation does
     not look like a hang.
+
+    Parameters
+    ----------
+    time_left : also say how long the rest will take at the pace since the stage began
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, time_left: bool = False) -> None:
+        self._tells_left = time_left
+        self._first_done = 0
         self._rewrites = sys.stderr.isatty()
         self._stage = ""
         self._line = ""
@@ -45,8 +51,16 @@ class ProgressLines:
         self._text = f"{stage}: {done} of {total}" if total > 1 else stage
         if stage != self._stage:
             self._begin(stage)
+            self._first_done = done
+        self._text += self._left(done, total)
         if time.monotonic() - self._stage_start_s >= DELAY_S:
             self._print()
+
+    def _left(self, done: int, total: int) -> str:
+        if not self._tells_left or done <= self._first_done or done >= total:
+            return ""
+        pace_s = (time.monotonic() - self._stage_start_s) / (done - self._first_done)
+        return f", {_duration(pace_s * (total - done))} left"
 
     def _begin(self, stage: str) -> None:
         self._cancel()
@@ -68,3 +82,10 @@ class ProgressLines:
             sys.stderr.write(f"\r\x1b[K{self._line}" if self._rewrites else f"prunecast: {self._line}\n")
             sys.stderr.flush()
             self._last_print_s = time.monotonic()
+
+
+def _duration(seconds: float) -> str:
+    """Whole seconds up to two minutes, then minutes, then hours."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

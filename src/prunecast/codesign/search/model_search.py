@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -11,13 +11,15 @@ import numpy as np
 
 from prunecast.codesign.engines import Engine, Progress, silent
 from prunecast.codesign.graph import ModelTime, model_time
-from prunecast.codesign.plans import plan_pruned
+from prunecast.codesign.plans import PrunedMap, plan_pruned
 from prunecast.codesign.search.allocation import Menu
 from prunecast.codesign.search.layer_sets import LayerSet, fixed_names
 from prunecast.codesign.search.menus import layer_options
 from prunecast.codesign.search.option_times import OptionTimes
 from prunecast.codesign.search.options import Option, menu_of
+from prunecast.codesign.two_parts import launches_in_two
 from prunecast.errors import BadInput
+from prunecast.kernels import KernelPlan
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
@@ -55,6 +57,7 @@ class ModelSearch:
     caps : layer -> most sparsity that it may have
     most_sparsity : the same for all other layers
     progress : told how far it is
+    options : layer -> menu, made by `prepare`
     """
 
     layers: LayerSet
@@ -65,9 +68,9 @@ class ModelSearch:
     caps: Mapping[str, float] = field(default_factory=dict)
     most_sparsity: float = MOST_SPARSITY
     progress: Progress = silent
-    options: dict[str, tuple[Option, ...]] = field(default_factory=dict, init=False)
-    _tried: dict[tuple[str, int], Tried] = field(default_factory=dict, init=False)
-    _fixed: dict[str, float] = field(default_factory=dict, init=False)
+    options: dict[str, tuple[Option, ...]] = field(default_factory=dict)
+    _tried: dict[tuple[str, Option], Tried] = field(default_factory=dict)
+    _fixed: dict[str, float] = field(default_factory=dict)
 
     def prepare(self) -> None:
         """Make the menus.
@@ -98,6 +101,11 @@ class ModelSearch:
         for name, (m, k) in self.layers.shapes.items():
             self._fixed[name] = exact.dense(m, k, self.layers.tokens[name])
 
+    def with_more(self, more: Mapping[str, Sequence[Option]]) -> "ModelSearch":
+        """The same model with longer menus; both know what either has tried."""
+        longer = {name: (*options, *more.get(name, ())) for name, options in self.options.items()}
+        return replace(self, options=longer)
+
     def menus(self, scales: Mapping[str, Mapping[str, float]]) -> list[Menu]:
         """Menus with the engine's dense times; others times layer -> pattern -> `scales`, where seen."""
         found = []
@@ -109,10 +117,11 @@ class ModelSearch:
 
     def realise(self, choice: dict[str, int]) -> dict[str, Tried]:
         """Prune, plan and predict the chosen options."""
-        missing = [name for name, place in choice.items() if (name, place) not in self._tried]
-        found = self._for_all("pruning", lambda name: self._try(name, choice[name]), missing)
-        self._tried.update({(name, choice[name]): tried for name, tried in found.items()})
-        return {name: self._tried[name, option] for name, option in choice.items()}
+        chosen = {name: self.options[name][place] for name, place in choice.items()}
+        missing = [name for name, option in chosen.items() if (name, option) not in self._tried]
+        found = self._for_all("pruning", lambda name: self._try(name, chosen[name]), missing)
+        self._tried.update({(name, chosen[name]): tried for name, tried in found.items()})
+        return {name: self._tried[name, option] for name, option in chosen.items()}
 
     def mask(self, name: str, pattern: str, sparsity: float | None) -> MaskArray:
         """What a layer keeps under a pattern of the menu."""
@@ -137,22 +146,23 @@ class ModelSearch:
         """Of the layers that may be pruned."""
         return {name: self._fixed[name] for name in self.options}
 
-    def _try(self, name: str, place: int) -> Tried:
-        option = self.options[name][place]
+    def launches(self, name: str, kernel: str, kept: PrunedMap) -> tuple[KernelPlan, ...]:
+        """What a kernel launches for what is kept of a layer."""
+        n, gpu = self.layers.tokens[name], self.engine.gpu
+        if kernel == "two-part":
+            return launches_in_two(kept, n, self.dtype, self.quick)
+        return (plan_pruned(kernel, kept, n=n, dtype=self.dtype, gpu=gpu),)
+
+    def _try(self, name: str, option: Option) -> Tried:
         if option.pattern == "dense":
             return Tried(self._fixed[name], option.importance, option.kept)
         importance = self.layers.importance(name)
         pattern = parse_pattern(option.pattern)
         mask = pattern.prune({name: importance}, option.sparsity)[name]
-        plan = plan_pruned(
-            option.kernel,
-            pattern.map(mask),
-            n=self.layers.tokens[name],
-            dtype=self.dtype,
-            gpu=self.engine.gpu,
-        )
+        launches = self.launches(name, option.kernel, pattern.map(mask))
+        seconds = sum(self.engine.run(plan).seconds for plan in launches)
         retained = float(importance.sum(where=mask, dtype=np.float64))
-        return Tried(self.engine.run(plan).seconds, retained, int(np.count_nonzero(mask)))
+        return Tried(seconds, retained, int(np.count_nonzero(mask)))
 
     def _typical(self) -> dict[tuple[int, int], Callable[[], ImportanceArray]]:
         """The first layer of each shape."""

@@ -18,7 +18,7 @@ from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.version import tool_version
 
-__all__ = ["PrunedModel", "prune_model"]
+__all__ = ["PrunedModel", "layers_to_prune", "masks_of", "prune_model"]
 
 TOKENS = 4096
 SEQUENCE = 512
@@ -115,7 +115,7 @@ def prune_model(
     """
     folder = None if out is None else checked_folder(Path(out), weights)
     spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
-    layers = _layers(weights, tokens, batch, target, ignore)
+    layers = layers_to_prune(weights, tokens, batch, target, ignore)
     search = ModelSearch(
         layers=layers,
         engine=Engine(name=engine, gpu=spec, state=state, launch=launch, progress=progress),
@@ -139,14 +139,15 @@ def prune_model(
         has_weights=not (isinstance(weights, str) and weights in WORKLOADS),
     )
     if folder is not None:
-        masks = _masks(search, pruned.result) if pruned.has_weights else None
+        masks = masks_of(search, pruned.result) if pruned.has_weights else None
         write_folder(folder, weights, masks, pruned.document())
     return pruned
 
 
-def _layers(
+def layers_to_prune(
     weights: Source, tokens: int | None, batch: int, target: Sequence[str], ignore: Sequence[str]
 ) -> LayerSet:
+    """The layers of a file, of matrices by name, of an ONNX file or of a standard model. Raises BadInput."""
     if isinstance(weights, str) and weights in WORKLOADS:
         graph = load_workload(weights, batch=batch, sequence=SEQUENCE if tokens is None else tokens)
         return layers_of_workload(graph, target=target, ignore=ignore)
@@ -156,7 +157,8 @@ def _layers(
     return layers_of_file(weights, TOKENS if tokens is None else tokens, target=target, ignore=ignore)
 
 
-def _masks(search: ModelSearch, result: TargetResult) -> dict[str, MaskArray]:
+def masks_of(search: ModelSearch, result: TargetResult) -> dict[str, MaskArray]:
+    """What the layers of a result keep, those that stay dense left out."""
     return {
         layer.layer: search.mask(layer.layer, layer.pattern, layer.sparsity)
         for layer in result.layers

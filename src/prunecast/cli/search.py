@@ -1,0 +1,180 @@
+"""`prunecast search`: a study of patterns beside the plain allocation, kept in a database."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from prunecast.cli import options as opt
+from prunecast.cli.output import Report, deliver, destination
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from prunecast.codesign.study import StudyResult
+
+__all__ = ["search"]
+
+SHOWN = 10
+"""Trials in the table; JSON and CSV hold all."""
+
+
+def search(
+    weights: opt.Weights,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", show_default=False, help="Folder to write the best to."
+        ),
+    ] = None,
+    latency: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", show_default=False, help="60% of the dense time, 850us or 1.2ms."),
+    ] = None,
+    speedup: Annotated[
+        float | None,
+        typer.Option(metavar="FACTOR", show_default=False, help="Dense time over pruned time, at least."),
+    ] = None,
+    sparsity: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", show_default=False, help="Least share of weights removed, in all."),
+    ] = None,
+    cap: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LAYER=SHARE",
+            show_default="0.95 everywhere",
+            help="Most sparsity of a layer; can be repeated.",
+        ),
+    ] = None,
+    trials: Annotated[
+        int, typer.Option(metavar="N", help="Trials that the study has in the end, earlier ones included.")
+    ] = 50,
+    storage: Annotated[
+        str, typer.Option(metavar="FILE|URL", help="SQLite file, or postgresql+psycopg://user@host/name.")
+    ] = "study.sqlite",
+    seed: Annotated[int, typer.Option(metavar="N", help="Of the order in which patterns are tried.")] = 0,
+    gpu: opt.Gpu = "h200-sxm",
+    tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--tokens",
+            "-n",
+            metavar="N",
+            show_default="4096; 512 a sequence of a standard model",
+            help="Tokens.",
+        ),
+    ] = None,
+    batch: Annotated[
+        int, typer.Option(metavar="N", help="Images or sequences, where WEIGHTS names a standard model.")
+    ] = 8,
+    engine: opt.Engine = "simulator",
+    target: opt.Target = None,
+    ignore: opt.Ignore = None,
+    as_json: opt.Json = False,
+    as_csv: opt.Csv = False,
+) -> None:
+    """Try patterns that `prune --latency` does not choose from: quanta, intervals, shuffled rows, two parts.
+
+    Every trial offers groups of layers one pattern more and is worth the importance that the model retains in
+    the time. Stopped or killed, the same command goes on; run beside itself, it shares the work.
+    """
+    from prunecast.cli.progress import ProgressLines
+    from prunecast.cli.prune_target import read_caps
+    from prunecast.codesign.search import Targets, parse_latency
+    from prunecast.codesign.study import search_model
+
+    to = destination(as_json, as_csv, None)
+    time = None if latency is None else parse_latency(latency)
+    targets = Targets(
+        latency_share=time and time.share,
+        latency_s=time and time.seconds,
+        speedup=speedup,
+        sparsity=sparsity,
+    )
+    with ProgressLines(time_left=True) as progress:
+        found = search_model(
+            weights,
+            targets,
+            gpu=gpu,
+            trials=trials,
+            storage=storage,
+            seed=seed,
+            tokens=tokens,
+            out=output,
+            engine=engine,
+            caps=read_caps(cap or ()),
+            batch=batch,
+            target=target or (),
+            ignore=ignore or (),
+            progress=progress,
+        )
+    rows = [trial.row() for trial in found.trials]
+    deliver(to, Report(found.document(), rows, lambda console: _show(found, console)))
+
+
+def _show(found: "StudyResult", console: "Console") -> None:
+    from prunecast.cli.tables import microseconds, safe
+
+    _show_trials(found, console)
+    _show_pareto(found, console)
+    best, plain = found.best.result, found.plain.result
+    console.print(
+        f"{len(found.trials)} trials, {found.computed} computed now. Trial {found.best_trial} keeps "
+        f"{best.retained_importance:.2%} of the importance in {microseconds(best.seconds)} us, the plain "
+        f"allocation {plain.retained_importance:.2%} in {microseconds(plain.seconds)} us.",
+        soft_wrap=True,
+    )
+    console.print(safe(f"Study {found.study} in {found.storage}."), soft_wrap=True)
+    if found.best.folder is not None:
+        console.print(safe(f"Wrote {found.best.folder}."), soft_wrap=True)
+
+
+def _show_trials(found: "StudyResult", console: "Console") -> None:
+    from prunecast.cli.tables import Column, grid, microseconds, percent
+
+    columns = [
+        Column("trial", number=True),
+        Column("patterns beside the menu"),
+        Column("time us", number=True),
+        Column("sparsity %", number=True),
+        Column("kept %", number=True),
+    ]
+    ranked = sorted(
+        (t for t in found.trials if t.retained_importance is not None and t.same_as is None),
+        key=lambda t: (-(t.retained_importance or 0.0), t.trial),
+    )
+    shown = ranked[:SHOWN] + [t for t in ranked[SHOWN:] if t.trial == 0]
+    cells = [
+        [
+            str(t.trial),
+            t.patterns_text(),
+            microseconds(t.seconds or 0.0),
+            percent(t.sparsity or 0.0),
+            f"{100 * (t.retained_importance or 0.0):.2f}",
+        ]
+        for t in shown
+    ]
+    console.print(grid(columns, cells, to=console))
+    console.print()
+
+
+def _show_pareto(found: "StudyResult", console: "Console") -> None:
+    from prunecast.cli.tables import Column, grid, percent
+
+    columns = [
+        Column("time, % of dense", number=True),
+        Column("plain kept %", number=True),
+        Column("kept %", number=True),
+        Column("trial", number=True),
+    ]
+    cells = [
+        [
+            percent(point.time_share),
+            "-" if point.plain_importance is None else f"{100 * point.plain_importance:.2f}",
+            f"{100 * point.retained_importance:.2f}",
+            str(point.trial),
+        ]
+        for point in found.pareto
+    ]
+    console.print(grid(columns, cells, to=console))
+    console.print()

@@ -1,0 +1,74 @@
+"""Options of a layer under a pattern beside its menu: really pruned, near where the layer would end up."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from prunecast.codesign.candidates import kernels_of
+from prunecast.codesign.search.model_search import ModelSearch
+from prunecast.codesign.search.options import Option
+from prunecast.errors import BadInput
+from prunecast.patterns import Pattern, parse_pattern
+
+__all__ = ["OptionMaker"]
+
+STEPS = (-0.08, -0.03, 0.0, 0.03, 0.08)
+"""Away from the sparsity that the layer has without the pattern: a better pattern shifts it, but not far."""
+FROM_DENSE = (0.5, 0.6, 0.7, 0.8, 0.9)
+"""For layers that stay dense without it."""
+
+
+class OptionMaker:
+    """Makes options and remembers them: most patterns come back in later trials.
+
+    Parameters
+    ----------
+    search : its menus must have been prepared
+    removed : layer -> share of weights that go without any further pattern
+    """
+
+    def __init__(self, search: ModelSearch, removed: dict[str, float]) -> None:
+        self._search = search
+        self._removed = removed
+        self._made: dict[tuple[str, str], tuple[Option, ...]] = {}
+
+    def options(self, layer: str, pattern: str) -> tuple[Option, ...]:
+        """Empty where the layer or the GPU cannot have the pattern."""
+        key = (layer, pattern)
+        if key not in self._made:
+            self._made[key] = tuple(self._make(layer, parse_pattern(pattern)))
+        return self._made[key]
+
+    def _make(self, layer: str, pattern: Pattern) -> Iterator[Option]:
+        for sparsity in self._sparsities(layer):
+            try:
+                yield self._option(layer, pattern, sparsity)
+            except BadInput:
+                continue
+
+    def _sparsities(self, layer: str) -> list[float]:
+        removed = self._removed[layer]
+        around = [removed + step for step in STEPS] if removed else FROM_DENSE
+        most = self._search.caps.get(layer, self._search.most_sparsity)
+        return sorted({round(min(sparsity, most), 3) for sparsity in around if sparsity > 0.0})
+
+    def _option(self, layer: str, pattern: Pattern, sparsity: float) -> Option:
+        search = self._search
+        importance = search.layers.importance(layer)
+        mask = pattern.prune({layer: importance}, sparsity)[layer]
+        kernel = _kernel(pattern.canonical)
+        launches = search.launches(layer, kernel, pattern.map(mask))
+        return Option(
+            pattern=pattern.canonical,
+            sparsity=sparsity,
+            kernel=kernel,
+            seconds=sum(search.quick.once(plan).seconds for plan in launches),
+            importance=float(importance.sum(where=mask, dtype=np.float64)),
+            kept=int(np.count_nonzero(mask)),
+        )
+
+
+def _kernel(pattern: str) -> str:
+    """The fastest kind of kernel that runs a pattern: split tiles where it has tiles."""
+    able = kernels_of(pattern)
+    return "stspmm" if "stspmm" in able else able[0]

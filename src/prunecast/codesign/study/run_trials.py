@@ -1,0 +1,137 @@
+"""The loop of a study: go on with what a killed process left, look up what is known, try what is not.
+
+A trial that fails is one whose process died, or one more than was asked for. If its settings are complete
+and no other trial has them, it is owed and is enqueued again; a kill at any point leaves it owed.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from prunecast.codesign.search import TargetResult
+from prunecast.codesign.study.optuna_library import optuna_library
+from prunecast.codesign.study.owners import is_dead, owner
+from prunecast.codesign.study.seeded_sampler import standing
+from prunecast.codesign.study.space import patterns_from
+from prunecast.codesign.study.storage import GRACE_S
+from prunecast.codesign.study.stored_result import stored_result
+from prunecast.errors import BadInput
+
+__all__ = ["RESULT", "finished_trials", "patterns_of", "run_trials"]
+
+RESULT = "result"
+OWNER = "process"
+REASON = "reason"
+SAME_AS = "same as trial"
+SURPLUS = "surplus"
+"""Marks a trial that two processes began for the last free place."""
+POLL_S = 0.5
+
+Evaluate = Callable[[Mapping[str, str]], TargetResult]
+Told = Callable[[int], None]
+
+
+class _SurplusTrial(Exception):
+    """All trials that were asked for are taken."""
+
+
+def run_trials(study: Any, groups: Sequence[str], evaluate: Evaluate, trials: int, told: Told) -> int:
+    """Bring a study to `trials` finished trials, with other processes or alone; returns how many it computed.
+
+    Parameters
+    ----------
+    groups : of layers
+    evaluate : patterns by group -> what they are worth; BadInput where nothing meets the targets
+    told : called with the number of finished trials
+    """
+    computed = 0
+
+    def objective(trial: Any) -> float:
+        nonlocal computed
+        if standing(study, trial.number) >= trials:
+            trial.set_user_attr(REASON, SURPLUS)
+            raise _SurplusTrial
+        trial.set_user_attr(OWNER, owner())
+        patterns = patterns_from(trial.suggest_categorical, groups)
+        known = _known(study, patterns, groups)
+        if known is not None:
+            trial.set_user_attr(SAME_AS, known.number)
+            trial.set_user_attr(RESULT, known.user_attrs[RESULT])
+            return float(known.value)
+        computed += 1
+        return _tried(trial, evaluate, patterns)
+
+    while True:
+        _take_back(study, groups)
+        done = len(finished_trials(study))
+        told(done)
+        if done >= trials:
+            return computed
+        if _taken(study) < trials:
+            study.optimize(objective, n_trials=1, catch=(_SurplusTrial,))
+        else:
+            time.sleep(POLL_S)
+
+
+def _tried(trial: Any, evaluate: Evaluate, patterns: Mapping[str, str]) -> float:
+    try:
+        result = evaluate(patterns)
+    except BadInput as error:
+        trial.set_user_attr(REASON, str(error))
+        raise optuna_library().TrialPruned from None
+    trial.set_user_attr("seconds", result.seconds)
+    trial.set_user_attr(RESULT, stored_result(result))
+    return result.retained_importance
+
+
+def finished_trials(study: Any) -> list[Any]:
+    """Trials with a result or the reason why there is none, in order."""
+    return [t for t in study.get_trials(deepcopy=False) if t.state.name in ("COMPLETE", "PRUNED")]
+
+
+def _taken(study: Any) -> int:
+    """Trials that are finished, or that someone is working on."""
+    waiting_too = ("COMPLETE", "PRUNED", "RUNNING")
+    return sum(t.state.name in waiting_too for t in study.get_trials(deepcopy=False))
+
+
+def patterns_of(trial: Any, groups: Sequence[str]) -> dict[str, str] | None:
+    """Patterns by group from stored settings; None if the process died before all were drawn."""
+    params = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
+    try:
+        return patterns_from(lambda name, _: params[name], groups)
+    except KeyError:
+        return None
+
+
+def _known(study: Any, patterns: Mapping[str, str], groups: Sequence[str]) -> Any:
+    complete = (t for t in finished_trials(study) if RESULT in t.user_attrs)
+    return next((t for t in complete if patterns_of(t, groups) == patterns), None)
+
+
+def _is_abandoned(trial: Any) -> bool:
+    if OWNER in trial.user_attrs:
+        return is_dead(trial.user_attrs[OWNER])
+    silent_s: float = (datetime.now() - trial.datetime_start).total_seconds()
+    return silent_s > GRACE_S  # died before its first word
+
+
+def _take_back(study: Any, groups: Sequence[str]) -> None:
+    """Fail the trials of dead processes of this host, and enqueue all that is owed."""
+    optuna = optuna_library()
+    for trial in study.get_trials(deepcopy=False):
+        if trial.state.name == "RUNNING" and _is_abandoned(trial):
+            try:
+                study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+            except (ValueError, optuna.exceptions.UpdateFinishedTrialError):
+                continue  # another process was faster
+    everything = study.get_trials(deepcopy=False)
+    alive = [patterns_of(t, groups) for t in everything if t.state.name != "FAIL"]
+    for trial in everything:
+        if trial.state.name != "FAIL" or trial.user_attrs.get(REASON) == SURPLUS:
+            continue
+        owed = patterns_of(trial, groups)
+        if owed is not None and owed not in alive:
+            study.enqueue_trial({**trial.system_attrs.get("fixed_params", {}), **trial.params})
+            alive.append(owed)

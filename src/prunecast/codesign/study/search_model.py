@@ -1,0 +1,233 @@
+"""`search_model`: a study from a file or the name of a standard model to pruned weights that meet targets."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from prunecast.codesign.engines import Engine, Progress, silent
+from prunecast.codesign.graph import WORKLOADS
+from prunecast.codesign.layers import Source
+from prunecast.codesign.search import PrunedModel, TargetResult, Targets
+from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch
+from prunecast.codesign.search.prune_model import layers_to_prune, masks_of
+from prunecast.codesign.study.evaluator import Evaluator
+from prunecast.codesign.study.optuna_library import optuna_library
+from prunecast.codesign.study.pareto import pareto
+from prunecast.codesign.study.run_trials import (
+    REASON,
+    RESULT,
+    SAME_AS,
+    finished_trials,
+    patterns_of,
+    run_trials,
+)
+from prunecast.codesign.study.seeded_sampler import seeded_sampler
+from prunecast.codesign.study.space import FAMILIES as SPACE_FAMILIES
+from prunecast.codesign.study.space import SPACE_VERSION, plain_params
+from prunecast.codesign.study.storage import StudyStorage
+from prunecast.codesign.study.stored_result import read_result, stored_result
+from prunecast.codesign.study.study_name import study_name
+from prunecast.codesign.study.study_result import FinishedTrial, StudyResult
+from prunecast.codesign.write_pruned import checked_folder, write_folder
+from prunecast.errors import BadInput
+from prunecast.hardware import GpuSpec, load_gpu
+
+__all__ = ["search_model"]
+
+STAGE = "trials"
+
+
+class _Opened(NamedTuple):
+    """A study of ours."""
+
+    study: Any
+    trial: int
+    """Number of the plain one."""
+    plain: TargetResult
+
+
+def search_model(
+    weights: Source,
+    targets: Targets,
+    *,
+    gpu: str | GpuSpec,
+    trials: int = 50,
+    storage: str = "study.sqlite",
+    seed: int = 0,
+    tokens: int | None = None,
+    out: str | Path | None = None,
+    engine: str = "simulator",
+    state: str = "burst",
+    launch: str = "graph",
+    dtype: str = "fp16",
+    families: Sequence[str] = FAMILIES,
+    caps: Mapping[str, float] | None = None,
+    most_sparsity: float = MOST_SPARSITY,
+    batch: int = 8,
+    target: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    progress: Progress = silent,
+) -> StudyResult:
+    """Bring the study of this model, GPU and settings to `trials` finished trials, and give the best of them.
+
+    What the database holds is not computed again, by whichever process it was. Trial 0 is what `prune_model`
+    finds; every other offers groups of layers one pattern more.
+
+    Parameters
+    ----------
+    weights, targets, gpu, tokens, out, engine, families, caps, most_sparsity, batch, target, ignore : as in
+        `prune_model`
+    trials : finished ones that the study has in the end, those of earlier runs and other processes included
+    storage : path of an SQLite file, or the URL of a database
+    seed : of the sampler; one process alone finds the same with the same seed, interrupted or not
+
+    Raises
+    ------
+    BadInput : as `prune_model`, no trials, Optuna is not installed, or the database cannot be used; if it was
+        not used before, nothing is written to it
+    """
+    _check(trials, seed)
+    folder = None if out is None else checked_folder(Path(out), weights)
+    kept_in = StudyStorage(storage)
+    spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
+    search = ModelSearch(
+        layers=layers_to_prune(weights, tokens, batch, target, ignore),
+        engine=Engine(name=engine, gpu=spec, state=state, launch=launch, progress=progress),
+        quick=Engine(name="model", gpu=spec, state=state, launch=launch),
+        dtype=dtype,
+        families=families,
+        caps=caps or {},
+        most_sparsity=most_sparsity,
+    )
+    evaluator = Evaluator(search, targets)
+    with kept_in.errors():
+        run = _run(kept_in, evaluator, trials, seed, progress)
+
+    def model(result: TargetResult) -> PrunedModel:
+        return PrunedModel(
+            result=result,
+            gpu=spec.name,
+            spec_hash=spec.fingerprint,
+            engine=engine,
+            dtype=dtype,
+            source=str(weights) if isinstance(weights, str | Path) else "arrays",
+            targets=targets,
+            folder=folder,
+            has_weights=not (isinstance(weights, str) and weights in WORKLOADS),
+        )
+
+    found = StudyResult(
+        study=run.name,
+        storage=kept_in.shown,
+        space_version=SPACE_VERSION,
+        seed=seed,
+        trials=run.finished,
+        computed=run.computed,
+        plain=model(run.results[run.plain]),
+        best=model(run.results[run.best]),
+        best_trial=run.best,
+        pareto=pareto(
+            run.results[run.plain].front,
+            {number: result.front for number, result in run.results.items()},
+            run.dense_s,
+        ),
+    )
+    if folder is not None:
+        masks = masks_of(search, found.best.result) if found.best.has_weights else None
+        write_folder(folder, weights, masks, found.document())
+    return found
+
+
+def _check(trials: int, seed: int) -> None:
+    if trials < 1:
+        raise BadInput(f"trials must be at least 1, got {trials}")
+    if not 0 <= seed < 2**32:
+        raise BadInput(f"seed must be from 0 to 2^32 - 1, got {seed}")
+
+
+class _Run(NamedTuple):
+    """A study after its trials."""
+
+    name: str
+    computed: int
+    plain: int
+    """Number of the trial without further patterns."""
+    finished: tuple[FinishedTrial, ...]
+    results: dict[int, TargetResult]
+
+    @property
+    def best(self) -> int:
+        """Number of the trial that retains most."""
+        return max(self.results, key=lambda number: (self.results[number].retained_importance, -number))
+
+    @property
+    def dense_s(self) -> float:
+        """Of the whole model."""
+        return self.results[self.plain].dense_seconds
+
+
+def _run(kept_in: StudyStorage, evaluator: Evaluator, trials: int, seed: int, progress: Progress) -> _Run:
+    name = study_name(evaluator.search, evaluator.targets)
+    groups = tuple(sorted(set(evaluator.groups.values())))
+    progress("plain allocation", 0, 1)
+    opened = _open(kept_in, name, seed, evaluator, groups)
+    computed = run_trials(
+        opened.study,
+        groups,
+        lambda patterns: evaluator.result(patterns, opened.plain),
+        trials,
+        lambda done: progress(STAGE, min(done, trials), trials),
+    )
+    finished = finished_trials(opened.study)
+    results = {t.number: _result(t) for t in finished if RESULT in t.user_attrs}
+    rows = tuple(_finished(t, groups, results.get(t.number)) for t in finished)
+    return _Run(name, computed, opened.trial, rows, results)
+
+
+def _open(
+    kept_in: StudyStorage, name: str, seed: int, evaluator: Evaluator, groups: Sequence[str]
+) -> _Opened:
+    """The study, with the plain result as its first trial; that is computed before anything is written."""
+    optuna = optuna_library()
+    known = kept_in.exists and name in optuna.get_all_study_names(kept_in.open())
+    plain = None if known else evaluator.plain()
+    study = optuna.create_study(
+        storage=kept_in.open(),
+        study_name=name,
+        direction="maximize",
+        sampler=seeded_sampler(seed),
+        load_if_exists=True,
+    )
+    if not finished_trials(study):
+        _add_plain(study, plain or evaluator.plain(), groups)  # a kill may leave a study without trials
+    first = finished_trials(study)[0]
+    return _Opened(study, first.number, _result(first))
+
+
+def _add_plain(study: Any, plain: TargetResult, groups: Sequence[str]) -> None:
+    optuna = optuna_library()
+    params = plain_params(groups)
+    study.add_trial(
+        optuna.trial.create_trial(
+            value=plain.retained_importance,
+            params=params,
+            distributions=dict.fromkeys(params, optuna.distributions.CategoricalDistribution(SPACE_FAMILIES)),
+            user_attrs={"seconds": plain.seconds, RESULT: stored_result(plain)},
+        )
+    )
+
+
+def _result(trial: Any) -> TargetResult:
+    return read_result(trial.user_attrs.get(RESULT), f"trial {trial.number}")
+
+
+def _finished(trial: Any, groups: Sequence[str], result: TargetResult | None) -> FinishedTrial:
+    return FinishedTrial(
+        trial=trial.number,
+        patterns=patterns_of(trial, groups) or {},
+        seconds=None if result is None else result.seconds,
+        retained_importance=None if result is None else result.retained_importance,
+        sparsity=None if result is None else result.sparsity,
+        same_as=trial.user_attrs.get(SAME_AS),
+        reason=trial.user_attrs.get(REASON, ""),
+    )

@@ -1,0 +1,154 @@
+"""The database of studies: an SQLite file, or a server by its URL; refused before anything is written."""
+
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from prunecast.codesign.study.optuna_library import optuna_library
+from prunecast.errors import BadInput
+
+__all__ = ["GRACE_S", "StudyStorage"]
+
+HEARTBEAT_S = 10
+GRACE_S = 60
+"""A process of another machine that has said nothing for so long is taken for dead."""
+LOCKED_S = 60
+"""SQLite lets one process write at a time; the others wait."""
+CREATION_TRIES = 20
+CREATION_WAIT_S = 0.25
+OPTUNA_TABLES = {"alembic_version", "studies", "trials", "version_info"}
+"""Some of those that every database of Optuna has."""
+
+
+class StudyStorage:
+    """Where studies are kept.
+
+    Parameters
+    ----------
+    place : path of an SQLite file, or a URL such as `postgresql+psycopg://user@host/studies`
+
+    Raises
+    ------
+    BadInput : Optuna or the database's driver is not installed, the database cannot be reached, or it belongs
+        to something else
+    """
+
+    def __init__(self, place: str) -> None:
+        optuna_library()
+        self._url, self.shown = _url(place)
+        with self.errors():
+            self.exists = self._look()
+        """Whether it holds studies already."""
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turn what databases raise into one line."""
+        from optuna.exceptions import StorageInternalError
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            yield
+        except StorageInternalError as error:
+            raise BadInput(f"{self.shown}: {_first_line(error.__cause__ or error)}") from None
+        except SQLAlchemyError as error:
+            raise BadInput(f"{self.shown}: {_first_line(error)}") from None
+
+    def open(self) -> Any:
+        """An Optuna `RDBStorage`; its tables are made if the database has none. Raises BadInput as above."""
+        for left in reversed(range(CREATION_TRIES)):
+            ready = self._look()
+            try:
+                with self.errors():
+                    return self._open(ready)
+            except BadInput:
+                # another process may have made the tables at the same moment
+                if ready or not left:
+                    raise
+                time.sleep(CREATION_WAIT_S)
+        raise AssertionError("the last try returns or raises")
+
+    def _open(self, ready: bool) -> Any:
+        optuna = optuna_library()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            try:
+                return optuna.storages.RDBStorage(
+                    self._url.replace("{", "{{").replace("}", "}}"),
+                    engine_kwargs={"connect_args": self._connect_args()},
+                    heartbeat_interval=HEARTBEAT_S,
+                    grace_period=GRACE_S,
+                    skip_table_creation=ready,
+                )
+            except RuntimeError as error:
+                raise BadInput(f"{self.shown} is of another Optuna: {_first_line(error)}") from None
+
+    def _look(self) -> bool:
+        """Whether Optuna's tables are there, or nothing is. Raises BadInput for anything else."""
+        for left in reversed(range(CREATION_TRIES)):
+            tables = self._tables()
+            if not tables or tables >= OPTUNA_TABLES:
+                break
+            if not left or not tables & OPTUNA_TABLES:
+                raise BadInput(
+                    f"{self.shown} must be a database of Optuna or an empty one, got one with the table "
+                    f"{min(tables)!r}"
+                )
+            time.sleep(CREATION_WAIT_S)  # they are being made at this moment, or never were
+        return bool(tables)
+
+    def _tables(self) -> set[str]:
+        """Of a database that has a version, all; without one, those but the version's."""
+        from sqlalchemy import create_engine, inspect, make_url, text
+
+        url = make_url(self._url)
+        if url.get_backend_name() == "sqlite" and not _sqlite_exists(url.database or "", self.shown):
+            return set()
+        try:
+            engine = create_engine(self._url, connect_args=self._connect_args())
+        except ImportError as error:
+            raise BadInput(f"{self.shown} needs the driver of its database: {_first_line(error)}") from None
+        try:
+            tables = set(inspect(engine).get_table_names())
+            if tables >= OPTUNA_TABLES:
+                with engine.connect() as connection:
+                    if connection.execute(text("SELECT version_num FROM alembic_version")).first() is None:
+                        tables.remove("alembic_version")
+            return tables
+        finally:
+            engine.dispose()
+
+    def _connect_args(self) -> dict[str, Any]:
+        return {"timeout": LOCKED_S} if self._url.startswith("sqlite") else {}
+
+
+def _url(place: str) -> tuple[str, str]:
+    """The URL, and what may be shown of it."""
+    from sqlalchemy import URL, make_url
+    from sqlalchemy.exc import ArgumentError
+
+    if "://" not in place:
+        return URL.create("sqlite", database=str(Path(place).absolute())).render_as_string(), place
+    try:
+        url = make_url(place)
+        return url.render_as_string(hide_password=False), url.render_as_string(hide_password=True)
+    except (ArgumentError, ValueError):
+        raise BadInput(
+            "storage must be a file or a URL like postgresql+psycopg://user@host/name, got neither"
+        ) from None
+
+
+def _sqlite_exists(path: str, shown: str) -> bool:
+    """Whether the file holds anything; SQLite would make one where there is none."""
+    file = Path(path)
+    if not path or file.is_dir() or not file.parent.is_dir():
+        raise BadInput(f"storage must be a file in a folder that exists, got {shown}")
+    return file.exists() and file.stat().st_size > 0
+
+
+def _first_line(error: BaseException) -> str:
+    """Without the statement and the link that SQLAlchemy adds."""
+    origin = getattr(error, "orig", None) or error
+    return next(iter(str(origin).splitlines()), type(origin).__name__)

@@ -1,0 +1,106 @@
+"""Databases that cannot be used are refused before anything is written to them."""
+
+import io
+import json
+import sqlite3
+
+import pytest
+
+pytest.importorskip("optuna")
+
+import optuna
+
+from prunecast.codesign.study import optuna_library as library
+from prunecast.codesign.study.storage import StudyStorage
+from prunecast.errors import BadInput
+
+
+def refused(place):
+    with pytest.raises(BadInput) as caught:
+        StudyStorage(str(place)).open()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def sqlite_file(path, *statements):
+    connection = sqlite3.connect(path)
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+    return path
+
+
+def test_a_look_writes_nothing(tmp_path):
+    assert not StudyStorage(str(tmp_path / "new.sqlite")).exists
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_of_another_kind(tmp_path):
+    path = sqlite_file(tmp_path / "s.sqlite", "CREATE TABLE results (key TEXT)")
+    before = path.read_bytes()
+    assert "must be a database of Optuna or an empty one, got one with the table 'results'" in refused(path)
+    assert path.read_bytes() == before
+
+
+def test_a_database_of_another_optuna(tmp_path):
+    path = tmp_path / "s.sqlite"
+    StudyStorage(str(path)).open().remove_session()
+    sqlite_file(path, "UPDATE alembic_version SET version_num = 'v9.9'")
+    before = path.read_bytes()
+    assert "is of another Optuna" in refused(path)
+    assert path.read_bytes() == before
+
+
+def test_what_is_no_database(tmp_path):
+    path = tmp_path / "s.sqlite"
+    path.write_bytes(b"no database at all" * 100)
+    assert "file is not a database" in refused(path)
+    assert "folder that exists" in refused(tmp_path)
+    assert "folder that exists" in refused(tmp_path / "no" / "s.sqlite")
+    assert "neither" in refused("://")
+
+
+def test_a_server_without_its_driver_and_an_unknown_one():
+    line = refused("postgresql+pg8000://nobody:secret@localhost:1/none")
+    assert "needs the driver of its database" in line
+    assert "secret" not in line
+    assert "nosuch" in refused("nosuch://localhost/none")
+
+
+def test_optuna_is_named_where_it_is_missing(monkeypatch):
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(library.importlib, "import_module", missing)
+    assert "pip install 'prunecast[search]'" in refused("s.sqlite")
+
+
+def test_a_file_with_a_strange_name(tmp_path):
+    path = tmp_path / "a {b} c%20.sqlite"
+    optuna.create_study(storage=StudyStorage(str(path)).open(), study_name="x")
+    assert path.exists()
+    assert StudyStorage(str(path)).exists
+
+
+def test_the_dashboard_reads_it(tmp_path):
+    dashboard = pytest.importorskip("optuna_dashboard")
+    from tests.codesign.study.toy_study import open_study, run_toy
+
+    run_toy(tmp_path, 3, seed=0)
+    app = dashboard.wsgi(f"sqlite:///{tmp_path}/study.sqlite")
+    study = open_study(tmp_path, 0)
+    answered = []
+    environment = {
+        "REQUEST_METHOD": "GET",
+        "PATH_INFO": f"/api/studies/{study._study_id}",
+        "QUERY_STRING": "after=0",
+        "SERVER_NAME": "localhost",
+        "SERVER_PORT": "80",
+        "wsgi.url_scheme": "http",
+        "wsgi.input": io.BytesIO(),
+        "wsgi.errors": None,
+    }
+    body = b"".join(app(environment, lambda status, headers, _=None: answered.append(status)))
+    assert answered == ["200 OK"]
+    assert len(json.loads(body)["trials"]) == 3
