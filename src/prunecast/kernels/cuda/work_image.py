@@ -78,8 +78,8 @@ def _check(plan: KernelPlan) -> None:
 
 def _items(plan: KernelPlan) -> IntArray:
     work, block_k = plan.work, plan.shape.block_k
-    steps = plan.steps_per_item.astype(np.int64)
-    columns = work.k_stop - work.k_start
+    columns = work.k_stop.astype(np.int64) - work.k_start
+    steps = -(-columns // block_k)  # those that are filled up not counted
     groups_of_last = -(-(columns - (steps - 1) * block_k) // 16)
     # Items that are filled up end in the null stage, of which one group is enough
     groups_of_last = np.where(steps >= FEWEST_STEPS, groups_of_last, 1)
