@@ -145,11 +145,20 @@ LOAD = 'unsigned v; asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(base)
 
 
 def test_warps_that_nothing_orders_are_a_race(tmp_path: Path, cubins: Path) -> None:
-    """In whatever order they run; and not within a warp."""
+    """In whatever order they run."""
     for backwards in (False, True):
         with pytest.raises(EmulationError, match="a race: shared memory is"):
             run(tmp_path, cubins, WRITE + LOAD, threads=64, backwards=backwards)
+
+
+def test_so_are_lanes_of_a_warp(tmp_path: Path, cubins: Path) -> None:
+    """A shuffle brings them together, but orders no memory."""
     assert (run(tmp_path, cubins, WRITE + "__syncwarp();" + LOAD)[:32] == 7).all()
+    for between in ("", "__shfl_sync(~0u, t, 0);"):
+        with pytest.raises(EmulationError, match="another lane is writing"):
+            run(tmp_path, cubins, WRITE + between + LOAD)
+    with pytest.raises(EmulationError, match="another lane is reading"):
+        run(tmp_path, cubins, LOAD + "__shfl_sync(~0u, t, 0);" + WRITE)
 
 
 @pytest.mark.parametrize("order", ["__syncthreads();\n", BARRIER.format(count=64) + ARRIVE + WAIT_FULL])

@@ -70,7 +70,7 @@ WRONG = {
     "consumers do not wait for a full slot": (
         {},
         {"barrier_wait(ring.full(), ring.parity);": ""},
-        "wrong; tile",
+        "a block ends while copies",
     ),
     "copies are not counted": (
         {},
@@ -80,7 +80,7 @@ WRONG = {
     "the bytes of the weights are not counted": (
         {},
         {"barrier_arrive_expect(ring.full(), WEIGHT_BYTES);": "barrier_arrive(ring.full());"},
-        "deadlock|wrong; tile",
+        "a block ends while copies",
     ),
     "a slot is given back before it was multiplied": (
         {},
@@ -94,6 +94,11 @@ WRONG = {
         {},
         {"me.hold();\n  multiply_wait<1>();\n}": "me.hold();\n}"},
         "wrong; tile",
+    ),
+    "rows are read before all lanes have staged": (
+        {},
+        {"ending, lane);\n    __syncwarp();": "ending, lane);"},
+        "a race: shared memory is used that another lane",
     ),
     "a part signals before all lanes have written": (
         {},

@@ -24,15 +24,23 @@ struct Clock {
   void join(const Clock& other);
 };
 
-// A warp and its clock at one time
+constexpr u32 ALL_LANES = 32;  // an instruction of the whole warp
+
+// A warp and its clock at one time; who in the warp, and how often its lanes have been brought together
 struct Moment {
-  u32 warp;
+  u32 warp, lane, together;
   Clock clock;
+};
+
+// The last of one kind of access
+struct Access {
+  u32 warp, lane, together;
 };
 
 // Who touched a word of shared memory last; 0 is nobody
 struct Word {
-  u32 writer, written;
+  u32 written;
+  Access writer, reader;
   u32 reads[MOST_WARPS / 2];   // by warp of the block
   u32 products[MOST_GROUPS];   // by warpgroup: which of the block's product reads
 };
@@ -124,7 +132,8 @@ struct Block {
 struct Cluster {
   std::vector<std::unique_ptr<Block>> blocks;
   Meeting meeting;
-  std::vector<Clock> clocks;  // of its warps
+  std::vector<Clock> clocks;   // of its warps
+  std::vector<u32> together;  // how often the lanes of each have been brought together
   bool done() const;
 };
 
@@ -166,6 +175,7 @@ struct Machine {
 
 extern Machine* the;
 extern Fiber* current;
+extern bool whole_warp;  // an instruction of all lanes is under way
 
 u32 draw(u32 below);  // a random number
 void leave();  // gives the processor back
@@ -177,9 +187,10 @@ void poison(Block& block);
 // Races between warps
 u32 warp_number(const Block& block, u32 thread);
 Moment now_of_warp();
+void bring_lanes_together();
 void leave_clock(Clock& at);
 void take_clock(const Clock& at);
-void note_write(Block& block, u32 address, u32 bytes, const Moment& moment);
+void note_write(Block& block, u32 address, u32 bytes, const Moment& moment, bool same);
 void note_read(Block& block, u32 address, u32 bytes, const Moment& moment);
 u32 begin_product_read(Block& block);
 void note_product_read(Block& block, u32 address, u32 group, u32 product, const Moment& issued);

@@ -30,7 +30,7 @@ u32 shared_address(const void* pointer);
 void* shared_at(u32 address, u32 bytes);
 void* global_at(u64 address, u32 bytes);
 void read_shared(u32 address, u32 bytes);
-void wrote_shared(u32 address, u32 bytes);  // through the generic proxy
+void write_shared(u32 address, const void* from, u32 bytes);
 void fence_async_proxy();
 
 // A place at which this thread may be interrupted

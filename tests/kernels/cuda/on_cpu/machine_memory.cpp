@@ -125,9 +125,12 @@ void* global_at(u64 address, u32 bytes) {
 
 void read_shared(u32 address, u32 bytes) { note_read(block_of(address), address, bytes, now_of_warp()); }
 
-void wrote_shared(u32 address, u32 bytes) {
+void write_shared(u32 address, const void* from, u32 bytes) {
+  void* to = shared_at(address, bytes);
+  const bool same = std::memcmp(to, from, bytes) == 0;  // so that lanes may write it together
+  std::memcpy(to, from, bytes);
   mark(block_of(address), address, bytes, true);
-  note_write(block_of(address), address, bytes, now_of_warp());
+  note_write(block_of(address), address, bytes, now_of_warp(), same);
 }
 
 void fence_async_proxy() {
@@ -141,7 +144,7 @@ void land(Block& block, const Copy& copy, const Moment& moment) {
   std::memcpy(to, reinterpret_cast<const void*>(copy.from), copy.valid);
   std::memset(to + copy.valid, 0, copy.bytes - copy.valid);
   mark(block, copy.to, copy.bytes, copy.bytes <= 16);
-  note_write(block, copy.to, copy.bytes, moment);
+  note_write(block, copy.to, copy.bytes, moment, false);
 }
 
 void copy_later(u32 to, u64 from, u32 bytes, u32 valid) {

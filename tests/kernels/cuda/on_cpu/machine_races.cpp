@@ -2,9 +2,10 @@
 //
 // Contract: every warp of a cluster has a clock with what it knows of every other; who arrives somewhere leaves its
 // clock there, who waits takes what was left. An access that the other's clock does not know of is a race, whatever
-// the order in which the threads took their turns. Lanes of a warp are one here. What a copy writes, its thread wrote
-// when it asked for it; a product of a warpgroup reads until any of its warps has waited for it, and who waits for it
-// knows what all four warps did before they issued it.
+// the order in which the threads took their turns. What a copy writes, its thread wrote when it asked for it; a product
+// of a warpgroup reads until any of its warps has waited for it, and who waits for it knows what all four warps did
+// before they issued it. Lanes of a warp share a clock; between an access of one and that of another there must be a
+// __syncwarp or any wait of one of them, instructions of the whole warp are nobody's own.
 #include <algorithm>
 #include <cstdlib>
 
@@ -25,9 +26,21 @@ bool knows(const Clock& clock, const Clock& reader, u32 first, u32 count) {
   return false;
 }
 
+bool apart(const Access& access, const Moment& moment) {
+  const bool other = access.lane != moment.lane || access.lane == ALL_LANES;
+  return other && access.warp == moment.warp && access.together == moment.together;
+}
+
 void check_written(const Word& word, const Moment& moment, u32 address) {
-  if (moment.clock.of[word.writer] < word.written) {
+  if (!word.written) return;
+  if (moment.clock.of[word.writer.warp] < word.written) {
     fail("a race: shared memory is used that another warp is writing, at", address);
+  }
+}
+
+void check_lanes(const Word& word, const Moment& moment, u32 address) {
+  if (word.written && apart(word.writer, moment)) {
+    fail("a race: shared memory is used that another lane is writing, at", address);
   }
 }
 
@@ -39,8 +52,11 @@ void Clock::join(const Clock& other) {
 
 Moment now_of_warp() {
   const u32 warp = warp_number(*current->block, current->thread);
-  return {warp, current->block->cluster->clocks[warp]};
+  const Cluster& cluster = *current->block->cluster;
+  return {warp, whole_warp ? ALL_LANES : current->thread % 32, cluster.together[warp], cluster.clocks[warp]};
 }
+
+void bring_lanes_together() { current->block->cluster->together[warp_number(*current->block, current->thread)] += 1; }
 
 u32 warp_number(const Block& block, u32 thread) { return block.rank * (the->launch.threads / 32) + thread / 32; }
 
@@ -52,13 +68,15 @@ void leave_clock(Clock& at) {
 
 void take_clock(const Clock& at) {
   current->block->cluster->clocks[warp_number(*current->block, current->thread)].join(at);
+  bring_lanes_together();
 }
 
-void note_write(Block& block, u32 address, u32 bytes, const Moment& moment) {
+void note_write(Block& block, u32 address, u32 bytes, const Moment& moment, bool same) {
   const u32 per_block = the->launch.threads / 32;
   for (u32 i = first_word(address); i <= first_word(address + bytes - 1); ++i) {
     Word& word = block.words[i];
     check_written(word, moment, address);
+    if (!same) check_lanes(word, moment, address);
     for (u32 warp = 0; warp < per_block; ++warp) {
       if (moment.clock.of[block.rank * per_block + warp] < word.reads[warp]) {
         fail("a race: shared memory is written that another warp is reading, at", address);
@@ -70,7 +88,10 @@ void note_write(Block& block, u32 address, u32 bytes, const Moment& moment) {
         fail("a race: shared memory is written that a product is reading, at", address);
       }
     }
-    word.writer = moment.warp;
+    if (word.reader.together && apart(word.reader, moment)) {
+      fail("a race: shared memory is written that another lane is reading, at", address);
+    }
+    word.writer = {moment.warp, moment.lane, moment.together};
     word.written = moment.clock.of[moment.warp];
   }
 }
@@ -78,8 +99,12 @@ void note_write(Block& block, u32 address, u32 bytes, const Moment& moment) {
 void note_read(Block& block, u32 address, u32 bytes, const Moment& moment) {
   const u32 own = moment.warp - block.rank * (the->launch.threads / 32);
   for (u32 i = first_word(address); i <= first_word(address + bytes - 1); ++i) {
-    check_written(block.words[i], moment, address);
-    block.words[i].reads[own] = moment.clock.of[moment.warp];
+    Word& word = block.words[i];
+    check_written(word, moment, address);
+    check_lanes(word, moment, address);
+    const bool more = apart(word.reader, moment);
+    word.reader = {moment.warp, more ? ALL_LANES : moment.lane, moment.together};
+    word.reads[own] = moment.clock.of[moment.warp];
   }
 }
 
@@ -97,6 +122,7 @@ u32 begin_product_read(Block& block) {
 void note_product_read(Block& block, u32 address, u32 group, u32 product, const Moment& issued) {
   for (u32 i = first_word(address); i < first_word(address) + 16 / WORD; ++i) {
     check_written(block.words[i], issued, address);
+    check_lanes(block.words[i], issued, address);
     block.words[i].products[group] = product;
   }
 }

@@ -17,6 +17,7 @@ namespace machine {
 
 Machine* the = nullptr;
 Fiber* current = nullptr;
+bool whole_warp = false;
 
 namespace {
 
@@ -45,6 +46,11 @@ void body() {
   if (!me.products.empty()) fail("a thread ends before its products are complete");
   me.done = true;
   me.block->live -= 1;
+  if (me.block->live == 0) {
+    for (const Landing& landing : the->on_their_way) {
+      if (landing.block == me.block) fail("a block ends while copies into its shared memory are on their way");
+    }
+  }
   leave();
 }
 
@@ -80,6 +86,7 @@ size_t shared_room() { return (the->launch.shared_bytes / SHARED_ALIGN + 1) * SH
 
 void start_cluster() {
   auto cluster = std::make_unique<Cluster>();
+  cluster->together.assign(the->launch.cluster * the->launch.threads / 32, 1);
   cluster->clocks.resize(the->launch.cluster * the->launch.threads / 32);
   for (size_t warp = 0; warp < cluster->clocks.size(); ++warp) cluster->clocks[warp].of[warp] = 1;
   for (u32 rank = 0; rank < the->launch.cluster; ++rank) {
@@ -244,6 +251,7 @@ extern "C" const char* run_launch(const machine::Launch* launch, void (*kernel)(
   Machine machine{*launch, kernel, arguments, {}, {}, 0, 0, launch->seed};
   the = &machine;
   message.clear();
+  whole_warp = false;
   try {
     if (launch->threads % 32 || launch->blocks % launch->cluster) fail("threads must fill warps and blocks clusters");
     if (launch->threads > 512 || launch->threads * launch->cluster > 1024) fail("too many threads", launch->threads);

@@ -29,7 +29,10 @@ void meet_warp(u32 mask, const char* what, void* mine, Together together) {
   meeting.parts[current->thread % 32] = mine;
   const u32 turn = meeting.turn;
   if (arrive(meeting, 32, what)) {
+    whole_warp = true;
     together(meeting.parts);
+    whole_warp = false;
+    if (mine == nullptr) bring_lanes_together();  // nothing is handed over: this is __syncwarp
     end_meeting(meeting);
   }
   wait_until(what, [&] { return meeting.turn != turn; });

@@ -21,12 +21,13 @@ What is emulated, since a kernel can be wrong by it:
 * Turns: a thread runs until it waits, and then the next, from the first to the last or backwards. Or turns
   are drawn at random, threads are held up between memory instructions, and one block is slower than all.
 * Races: warps that touch the same word of shared memory, one of them writing, with no barrier or product that
-  orders them, are an error in whatever order they run (`machine_races.cpp`).
+  orders them, and lanes of a warp with no `__syncwarp` between, are errors in whatever order they run
+  (`machine_races.cpp`).
 
-What is not: time; registers; races in global memory, between lanes of a warp and by plain C++ loads and
-stores, beyond what an order of turns shows, and the bounds of these; a store is seen at once by everybody, so
-that fences between threads are not missed, and the one for the other proxy may be anybody's; bank conflicts;
-launches that overlap; meetings of half a warp.
+What is not: time; registers; races in global memory and by plain C++ loads and stores, beyond what an order
+of turns shows, and the bounds of these; a store is seen at once by everybody, so that fences between threads
+are not missed, and the one for the other proxy may be anybody's; bank conflicts; launches that overlap;
+meetings of half a warp.
 """
 
 import ctypes

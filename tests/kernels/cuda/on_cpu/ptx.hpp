@@ -94,16 +94,11 @@ LOADS_4(ld_global_nc_v4_s32, u32, global_to_read, u64)
 LOADS_4(ld_global_nc_v4_u32, u32, global_to_read, u64)
 LOADS_4(ld_global_cg_v4_f32, float, global_to_read, u64)
 
-inline void put(u32 to, const void* from, u32 bytes) {
-  memcpy(machine::shared_at(to, bytes), from, bytes);
-  machine::wrote_shared(to, bytes);
-}
-
 template <class... T>
 void store(u32 to, T... values) {
   const std::common_type_t<T...> all[] = {values...};
   machine::step();
-  put(to, all, sizeof all);
+  machine::write_shared(to, all, sizeof all);
 }
 
 inline void st_shared_b32(u32 to, u32 a) { store(to, a); }

@@ -62,7 +62,9 @@ void store_together(void** parts) {
         (TRANSPOSED ? matrix[column][row] : matrix[row][column]) = element;
       }
     }
-    for (int row = 0; row < 8; ++row) put(static_cast<Stored*>(parts[8 * m + row])->to, matrix[row], 16);
+    for (int row = 0; row < 8; ++row) {
+      machine::write_shared(static_cast<Stored*>(parts[8 * m + row])->to, matrix[row], 16);
+    }
   }
 }
 
