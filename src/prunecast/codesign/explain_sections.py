@@ -9,6 +9,7 @@ from prunecast.codesign.prediction import Prediction
 from prunecast.hardware import GpuSpec, Occupancy
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
+from prunecast.kernels.zero_rows import zero_row_seconds
 from prunecast.models import Estimate
 from prunecast.simulator import PIPES, SimResult
 
@@ -39,12 +40,12 @@ def sections_of(prediction: Prediction, gpu: GpuSpec) -> tuple[Section, ...]:
     plan, result = prediction.plan, prediction.result
     use = _use(result)
     sections = [
-        _speed_of_light(prediction, use),
+        _speed_of_light(prediction, gpu, use),
         _roofline(prediction, gpu, use),
         _occupancy(plan, result.occupancy),
     ]
     if isinstance(result, SimResult):
-        sections += [_work_distribution(result), _stalls(result), _attribution(result)]
+        sections += [_work_distribution(result), _stalls(result), _attribution(result, plan, gpu)]
     else:
         sections.append(_balance(result))
     return tuple(sections)
@@ -57,8 +58,9 @@ def _use(result: SimResult | Estimate) -> dict[str, float]:
     return {pipe: result.bound_cycles[pipe] / result.cycles for pipe in PIPES}
 
 
-def _speed_of_light(prediction: Prediction, use: dict[str, float]) -> Section:
+def _speed_of_light(prediction: Prediction, gpu: GpuSpec, use: dict[str, float]) -> Section:
     result = prediction.result
+    zeros_s = zero_row_seconds(prediction.plan, gpu)
     return Section(
         "Speed of light",
         (
@@ -68,6 +70,7 @@ def _speed_of_light(prediction: Prediction, use: dict[str, float]) -> Section:
             Fact("SM cycles", round(result.cycles), "cycle"),
             Fact("SM clock", result.clock_hz / 1e6, "MHz"),
             Fact("launch floor", 1e6 * result.launch_s, "us"),
+            *([Fact("of it, rows of zeros (second launch)", 1e6 * zeros_s, "us")] if zeros_s else []),
         ),
     )
 
@@ -149,8 +152,13 @@ def _stalls(result: SimResult) -> Section:
     )
 
 
-def _attribution(result: SimResult) -> Section:
-    facts = [Fact(name, 1e6 * seconds, "us") for name, seconds in result.attribution_s.items()]
+def _attribution(result: SimResult, plan: KernelPlan, gpu: GpuSpec) -> Section:
+    """Parts of the whole; what writes rows of zeros is told apart from the launches, its own among them."""
+    zeros_s = zero_row_seconds(plan, gpu)
+    parts = dict(result.attribution_s)
+    if zeros_s:
+        parts |= {"launch": parts["launch"] - zeros_s, "rows of zeros (second launch)": zeros_s}
+    facts = [Fact(name, 1e6 * seconds, "us") for name, seconds in parts.items()]
     return Section("Where the time goes", tuple(facts))
 
 

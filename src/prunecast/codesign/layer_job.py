@@ -18,6 +18,7 @@ from prunecast.codesign.ways import RunningWay, Way, conv_ways, fastest, seconds
 from prunecast.errors import BadInput
 from prunecast.kernels import PLANNERS, ConvShape, KernelPlan
 from prunecast.kernels.two_part import TwoParts
+from prunecast.kernels.zero_rows import zero_row_count
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.dense_block import DenseBlockPattern
 from prunecast.patterns.sources import Layer
@@ -166,6 +167,7 @@ class LayerJob:
             notes += [fitted.note, self._sparsity_note(kept)]
             launches = self._launches(layer, candidate.kernel, kept, self.engine)
             notes.append(remainder_note(launches, kept) if candidate.kernel == "two-part" else None)
+            notes.append(_zero_rows_note(launches[0]))
         if layer.filters is not None and layer.name not in self.convolutions:
             notes.append(f"product with {self.n} tokens: no input size given")
         ways = [start_way(way, self.engine) for way in self._ways(layer, launches)]
@@ -260,6 +262,11 @@ class LayerJob:
             )
 
         return seconds
+
+
+def _zero_rows_note(plan: KernelPlan) -> str:
+    rows = zero_row_count(plan)
+    return f"a second launch writes {rows} rows of zeros, its time included" if rows else ""
 
 
 def _named(layer: Layer, error: BadInput) -> BadInput:
