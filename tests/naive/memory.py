@@ -31,7 +31,7 @@ class Memory:
             done = max(done, self.gather(sm, cycle, self.gathered_bytes(todo, warp)))
         latency = self.machine.gather_latency
         if todo.code.op == Op.LOAD_INDEX and sm.gather.free > 0:
-            done = max(done, math.ceil(sm.gather.free / TICKS) + latency, cycle + latency)
+            done = max(done, math.ceil(sm.gather.free / TICKS) + latency, cycle + latency // 2)
         for key, segment_size in self.segments_of(todo, warp):
             if segment_size > 0:
                 done = max(done, self.touch(key, segment_size, cycle))

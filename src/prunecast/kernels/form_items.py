@@ -76,13 +76,19 @@ def form_item(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec
     pipes = load.full_steps * max(step.tensor, step.shared)
     demand = max(pipes, load.full_steps * step.shared + turn, load.full_steps * step.l2_port)
     if variant.style == "wgmma":
-        # A step's indices are asked for one step ahead, so a step takes no less than their way
-        pace = max(step.l2_port + 4, gpu.l2_latency_cycles + 8)
+        pace = max(step.l2_port + 4, _pace_of_gathers(variant, load, gpu))
         fetch = load.steps * pace + max(edge - variant.resources.stages * pace, 0.0)
         return FormItem(max(pipes + edge, fetch, demand), demand)
     edge += gpu.l2_latency_cycles + 3 * gpu.sync_latency_cycles
     alone = max(pipes, load.steps * _pace_of_mma(variant, step, gpu)) + edge
     return FormItem(max(alone, demand), demand)
+
+
+def _pace_of_gathers(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> float:
+    """Indices are asked for a step ahead and come behind the gathers before them: two steps are on the way."""
+    row_bytes = load.tokens * variant.element_bytes
+    gathered = variant.shape.block_k * row_bytes / gpu.gather_bytes_per_clk_per_sm
+    return max(gathered, (gathered + gpu.gather_latency_cycles) / 2)
 
 
 def lead_cycles(variant: TileVariant, step: StepCost, gpu: GpuSpec) -> float:

@@ -18,6 +18,8 @@ ITEM_BYTES = 16
 ROWS_BYTES = 16 * INDEX_BYTES + ITEM_BYTES
 """The list of a warp's rows of C, and what the item's part in a split is."""
 FLAG_BYTES = 4
+STAGES_AHEAD = 3
+"""Of the indices of the 2:4 kernel: long enough that it never waits for them."""
 CHUNK_BYTES = 2048
 """Of C, 16 rows x 64 tokens: what a warp turns in shared memory at a time."""
 STORE_ISSUES = 6
@@ -42,11 +44,15 @@ def gather_programs(
 
 
 def _producer(variant: TileVariant, multicast: int, item: Code) -> WarpProgram:
-    """Indices are loaded a step ahead, before the wait for the slot; weights come in whole stages."""
+    """Weights come in whole stages. Indices are loaded a step ahead, before the wait for a slot, and met there.
+
+    In `kernels/cuda/sparse` they are loaded early enough to be there.
+    """
     row_bytes = variant.shape.block_n * variant.element_bytes
     stage_bytes = variant.weight_bytes_per_k16 * variant.shape.block_k // 16
     index_bytes = 16 * INDEX_BYTES // PRODUCER_WARPS
     gathers = copies(16 * row_bytes // PRODUCER_WARPS)
+    meet = Instruction(Op.WAIT_LOAD)
     return WarpProgram(
         role="producer",
         warps=PRODUCER_WARPS,
@@ -55,10 +61,13 @@ def _producer(variant: TileVariant, multicast: int, item: Code) -> WarpProgram:
             *item,
             Instruction(Op.ISSUE, issue=10),
             Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True),
+            *((meet,) if variant.is_sparse else ()),
         ),
         step=(
-            Instruction(Op.WAIT_LOAD),
-            Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True, ahead=1),
+            *(() if variant.is_sparse else (meet,)),
+            Instruction(
+                Op.LOAD_INDEX, index_bytes, per_k16=True, ahead=STAGES_AHEAD if variant.is_sparse else 1
+            ),
             # Four addresses of rows for each lane in a step of 64, and an offset for every copy
             Instruction(Op.ISSUE, issue=4 + gathers, per_k16=True),
             Instruction(Op.WAIT_EMPTY),

@@ -301,6 +301,8 @@ def _read(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, amou
     arrival = ring.port_free + chain.memory_latency
     if instruction.op is Op.GATHER_B:
         ring.gather_free = max(ring.gather_free, warp.now) + size / chain.gather_bytes_per_clk
-    if instruction.op is Op.GATHER_B or (instruction.op is Op.LOAD_INDEX and ring.gather_free > 0.0):
-        arrival = max(arrival, max(ring.gather_free, warp.now) + chain.gather_latency)
+        arrival = max(arrival, ring.gather_free + chain.gather_latency)
+    elif instruction.op is Op.LOAD_INDEX and ring.gather_free > 0.0:
+        # It comes back behind the gathers that are on their way; alone it takes half as long as they do
+        arrival = max(arrival, ring.gather_free + chain.gather_latency, warp.now + chain.gather_latency / 2)
     return arrival

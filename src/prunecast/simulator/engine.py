@@ -851,9 +851,11 @@ def _read(mem, column, warp, ins, t, k16, columns, step):
             segment += mem[N_INDEX_BASE]
     done = _move(mem, mem[warp + W_SM], t, size, mem[ins + I_MULTICAST]) + mem[M_L2_LATENCY]
     if op == LOAD_INDEX:
-        # It comes back behind the gathers that are on their way
+        # It comes back behind the gathers that are on their way; alone it takes half as long as they do
         free = _cycle(mem[mem[warp + W_SM] + S_GATHER_FREE])
-        done = max(done, max(free, t) + mem[M_GATHER_LATENCY] if free > 0 else 0)
+        if free > 0:
+            latency = mem[M_GATHER_LATENCY]
+            done = max(done, free + latency, t + (latency >> 1))
     return max(done, _touch(mem, t, segment, size))
 
 
