@@ -1,6 +1,5 @@
 """The balanced kernels compute the right product, run as they are on an emulated machine."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +11,10 @@ from prunecast.patterns import ElementMap, element_map_from_mask
 from prunecast.patterns.balanced import prune_balanced
 from tests.kernels.cuda.on_cpu.balanced_run import run_balanced
 from tests.kernels.cuda.on_cpu.mistakes import assert_noticed
+from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE
 from tests.kernels.cuda.on_cpu.operands import check_around, check_c, make_operands
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+pytestmark = pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")
 
 GPU = load_gpu("h200-sxm")
 ITEM_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}

@@ -1,7 +1,6 @@
 """The emulated machine itself: rounding, asm statements as calls, and what no kernel may do."""
 
 import ctypes
-import shutil
 from pathlib import Path
 
 import ml_dtypes
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.cuda.on_cpu.on_cpu import (
+    UNAVAILABLE,
     EmulationError,
     Grid,
     SourceError,
@@ -18,7 +18,7 @@ from tests.kernels.cuda.on_cpu.on_cpu import (
 )
 from tests.kernels.cuda.on_cpu.translate import TranslationError, translate
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+pytestmark = pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")
 
 
 def run(

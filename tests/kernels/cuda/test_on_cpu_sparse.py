@@ -1,18 +1,18 @@
 """The sparse kernel for sm_90a computes the right product, run as it is on an emulated machine."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from prunecast.kernels import KernelPlan
 from tests.kernels.cuda.on_cpu.mistakes import assert_noticed
+from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE
 from tests.kernels.cuda.on_cpu.operands import check_around, check_c, make_operands
 from tests.kernels.cuda.on_cpu.sparse_run import run_sparse
 from tests.kernels.cuda.on_cpu.tile_run import run_fill
 from tests.kernels.cuda.sparse.layouts import FORMS, plan_of
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+pytestmark = pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")
 
 
 def check(plan: KernelPlan, folder: Path, *, activation: str = "none", bias: bool = False, **choices) -> None:

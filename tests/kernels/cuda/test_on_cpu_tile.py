@@ -1,6 +1,5 @@
 """The tile kernel for sm_90a computes the right product, run as it is on an emulated machine."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +7,12 @@ import pytest
 
 from prunecast.kernels import KernelPlan
 from tests.kernels.cuda.on_cpu.mistakes import assert_noticed
-from tests.kernels.cuda.on_cpu.on_cpu import EmulationError
+from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, EmulationError
 from tests.kernels.cuda.on_cpu.operands import check_around, check_c, make_operands
 from tests.kernels.cuda.on_cpu.tile_run import run_fill, run_tiles
 from tests.kernels.cuda.plans import plan_of, ragged_map
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+pytestmark = pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")
 
 
 def check(plan: KernelPlan, folder: Path, *, activation: str = "none", bias: bool = False, **choices) -> None:

@@ -1,6 +1,5 @@
 """The token form of the tile kernel, alone and in clusters, on an emulated machine."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,12 @@ from prunecast.kernels.order import assign_hardware, assign_stream_k
 from prunecast.kernels.shapes_wgmma import wgmma_variants
 from prunecast.kernels.tile_plan import items_of, tile_plan
 from tests.kernels.cuda.on_cpu.mistakes import assert_noticed
+from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE
 from tests.kernels.cuda.on_cpu.operands import check_around, check_c, make_operands
 from tests.kernels.cuda.on_cpu.tile_run import run_fill, run_tiles
 from tests.kernels.cuda.plans import GPU, ragged_map
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+pytestmark = pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")
 
 
 def plan_of(n: int, *, k: int = 300, dtype: str = "fp16", clusters: int = 0, cluster: int = 1) -> KernelPlan:

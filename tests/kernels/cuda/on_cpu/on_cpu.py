@@ -32,7 +32,9 @@ meetings of half a warp.
 
 import ctypes
 import hashlib
+import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -45,6 +47,7 @@ from prunecast.kernels.cuda.build import SOURCES
 from tests.kernels.cuda.on_cpu.translate import translate
 
 __all__ = [
+    "UNAVAILABLE",
     "EmulationError",
     "Grid",
     "KernelOnCpu",
@@ -54,6 +57,8 @@ __all__ = [
     "run_on_cpu",
 ]
 
+UNAVAILABLE = sys.platform != "linux" or shutil.which("g++") is None
+"""Whether kernels cannot be run here."""
 HERE = Path(__file__).parent
 _MACHINE = (
     "machine_run",
@@ -183,8 +188,7 @@ def machine_library(folder: Path) -> Path:
         digest.update(file.read_bytes())
     built = folder / f"libmachine-{digest.hexdigest()[:20]}.so"
     if not built.exists():
-        warnings = ["-Wall", "-Wextra", "-Werror"]
-        _run(["g++", *_OPTIONS, "-O2", *warnings, "-shared", *map(str, sources), "-o", str(built)])
+        _run(["g++", *_OPTIONS, "-O2", "-shared", *map(str, sources), "-o", str(built)])
     return built
 
 
