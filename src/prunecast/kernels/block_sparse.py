@@ -3,7 +3,7 @@
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.choose import best
+from prunecast.kernels.choose import Candidate, best
 from prunecast.kernels.order import assign_hardware
 from prunecast.kernels.plan import KernelPlan
 from prunecast.kernels.tile_plan import items_of, tile_plan
@@ -14,18 +14,25 @@ from prunecast.patterns.tile_map import TileMap
 __all__ = ["plan_block_sparse", "steps_are_slabs"]
 
 
-def plan_block_sparse(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> KernelPlan:
+def plan_block_sparse(
+    tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, *, form: Candidate | None = None
+) -> KernelPlan:
     """Plan a block-sparse product with `n` tokens: one block per tile and token range, no balancing.
 
     Where sparse blocks are narrower than a k-step, or lie askew to it, rows of B are gathered one by one; on
     sm_90 always, by the project's own kernel.
+
+    Parameters
+    ----------
+    form : one of `choose_tile_wise`, or None for the first of them
 
     Raises
     ------
     BadInput : n below 1, or a dtype that the GPU has no tensor cores for
     PlanDoesNotFit : no form of the kernel fits
     """
-    variant = best(choose_tile_wise(tiles, n, dtype, gpu), "block-sparse", gpu).variant
+    chosen = form or best(choose_tile_wise(tiles, n, dtype, gpu), "block-sparse", gpu)
+    variant = chosen.variant
     tiles = cut_rows(tiles, variant.shape.block_m)
     boxes = variant.style != "wgmma" and steps_are_slabs(tiles, variant.shape.block_k)
     assigned = assign_hardware(items_of(tiles, variant, n, gpu))

@@ -85,7 +85,7 @@ def form_item(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec
 
 
 def _pace_of_gathers(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> float:
-    """Indices are asked for a step ahead and come behind the gathers before them: two steps are on the way."""
+    """Indices are asked for a step ahead and come behind the gathers before them: two are on their way."""
     row_bytes = load.tokens * variant.element_bytes
     gathered = variant.shape.block_k * row_bytes / gpu.gather_bytes_per_clk_per_sm
     return max(gathered, (gathered + gpu.gather_latency_cycles) / 2)

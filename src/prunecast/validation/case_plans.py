@@ -1,12 +1,18 @@
 """From a case and a kernel to the plan that is predicted and run."""
 
+from collections.abc import Iterator
+
 from prunecast.codesign.plans import PrunedMap, plan_pruned
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import PLANNERS, KernelPlan
+from prunecast.kernels.block_sparse import plan_block_sparse
+from prunecast.kernels.stspmm import choose_stspmm, plan_stspmm
+from prunecast.kernels.tile_wise import choose_tile_wise, plan_tile_wise
+from prunecast.patterns import TileMap
 from prunecast.validation.case import Case
 
-__all__ = ["NoSuchKernel", "case_plan"]
+__all__ = ["NoSuchKernel", "case_plan", "measured_plan"]
 
 
 class NoSuchKernel(BadInput):
@@ -28,3 +34,34 @@ def case_plan(case: Case, kernel: str, kept: PrunedMap | None, gpu: GpuSpec) -> 
     if kept is None:
         raise BadInput(f"{case.name}: kernel {kernel} needs a pattern, got dense")
     return plan_pruned(kernel, kept, n=case.n, dtype=case.dtype, gpu=gpu)
+
+
+def measured_plan(
+    case: Case, kernel: str, kept: PrunedMap | None, gpu: GpuSpec, fingerprint: str
+) -> KernelPlan:
+    """The plan of `case_plan`, in the form that was measured if this version would choose another one.
+
+    Parameters
+    ----------
+    fingerprint : of the plan that was measured, or empty where none was recorded
+
+    Raises
+    ------
+    BadInput : as `case_plan`
+    """
+    plan = case_plan(case, kernel, kept, gpu)
+    if fingerprint in ("", plan.fingerprint()) or not isinstance(kept, TileMap):
+        return plan
+    others = _other_forms(case, kernel, kept, gpu)
+    return next((other for other in others if other.fingerprint() == fingerprint), plan)
+
+
+def _other_forms(case: Case, kernel: str, tiles: TileMap, gpu: GpuSpec) -> Iterator[KernelPlan]:
+    n, dtype = case.n, case.dtype
+    if kernel == "stspmm":
+        for form in choose_stspmm(tiles, n, dtype, gpu):
+            yield plan_stspmm(tiles, n, dtype, gpu, form=form)
+    elif kernel in ("tile-wise", "block-sparse"):
+        plan_form = plan_tile_wise if kernel == "tile-wise" else plan_block_sparse
+        for form in choose_tile_wise(tiles, n, dtype, gpu):
+            yield plan_form(tiles, n, dtype, gpu, form=form)

@@ -14,7 +14,7 @@ from prunecast.models import estimate
 from prunecast.simulator import simulate
 from prunecast.validation.case import Case
 from prunecast.validation.case_maps import map_of
-from prunecast.validation.case_plans import case_plan
+from prunecast.validation.case_plans import measured_plan
 from prunecast.validation.errors import ErrorSummary, summarise_errors
 from prunecast.validation.records import Measurement
 
@@ -102,7 +102,7 @@ def _planned(
         if key not in maps:
             maps.clear()
             maps[key] = map_of(case)
-        return case_plan(case, row.kernel, maps[key], gpu), ""
+        return measured_plan(case, row.kernel, maps[key], gpu, row.plan or ""), ""
     except BadInput as reason:
         return None, str(reason)
 
