@@ -199,6 +199,40 @@ def test_boxes_are_stored_when_they_must_be_and_cut_at_the_edge(tmp_path: Path, 
         run(tmp_path, cubins, fill + send.split("\n", 1)[1] + wait)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "right"),
+    [
+        ("", "", False),
+        ("t < 32", "", False),
+        ("t > 31", "", True),
+        ("", "t < 32", True),
+        ("", "t > 31", False),
+    ],
+)
+def test_a_fence_is_the_writers_or_the_readers_who_knows(
+    before: str, after: str, right: bool, tmp_path: Path, cubins: Path
+) -> None:
+    """Warp 1 writes, warp 0 stores it as a box; who makes a fence before and after both meet."""
+    fence = 'asm volatile("fence.proxy.async.shared::cta;" ::: "memory");\n'
+    body = (
+        'if (t > 31) asm volatile("st.shared.b32 [%0], %1;" ::"r"(base + 4 * (t - 32)), "r"(t) : "memory");\n'
+        + (f"if ({before}) {fence}" if before else "")
+        + "__syncthreads();\n"
+        + (f"if ({after}) {fence}" if after else "")
+        + "unsigned long long map[16] = {(unsigned long long)out, 64, 1, 128, 64, 1};\n"
+        "if (t == 0) "
+        'asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" '
+        '::"l"(map), "r"(0), "r"(0), "r"(base) : "memory");\n'
+        'asm volatile("cp.async.bulk.commit_group;" ::: "memory");\n'
+        'asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");\n'
+    )
+    if right:
+        assert (run(tmp_path, cubins, body, threads=64)[:32] == np.arange(32, 64)).all()
+    else:
+        with pytest.raises(EmulationError, match="without a fence"):
+            run(tmp_path, cubins, body, threads=64)
+
+
 def test_another_number_of_arguments_is_refused(tmp_path: Path, cubins: Path) -> None:
     source = tmp_path / "two.cu"
     source.write_text('extern "C" __global__ void two(int a, const __grid_constant__ int b) {}')

@@ -40,6 +40,7 @@ struct Access {
 // Who touched a word of shared memory last; 0 is nobody
 struct Word {
   u32 written;
+  bool generic;  // through the generic proxy
   Access writer, reader;
   u32 reads[MOST_WARPS / 2];   // by warp of the block
   u32 products[MOST_GROUPS];   // by warpgroup: which of the block's product reads
@@ -55,11 +56,13 @@ struct BoxStore {
   u64 map;
   u32 x, y, from;
   Moment moment;
+  Clock fenced;
 };
 
 struct Issued {
   Product product;
   Moment moment;
+  Clock fenced;
 };
 
 // Things of a thread that are waited for in groups, oldest first.
@@ -126,13 +129,14 @@ struct Block {
   Word* words = nullptr;
   std::vector<Clock> product_reads;
   Clock products_finished[MOST_GROUPS];
-  std::vector<bool> unfenced;  // 16-byte pieces that the generic proxy wrote last
 };
 
 struct Cluster {
   std::vector<std::unique_ptr<Block>> blocks;
   Meeting meeting;
   std::vector<Clock> clocks;   // of its warps
+  std::vector<Clock> fenced;  // what each knew at its last fence for the asynchronous proxy
+  std::vector<std::vector<u32>> fences;  // when it made them
   std::vector<u32> together;  // how often the lanes of each have been brought together
   bool done() const;
 };
@@ -190,14 +194,19 @@ Moment now_of_warp();
 void bring_lanes_together();
 void leave_clock(Clock& at);
 void take_clock(const Clock& at);
-void note_write(Block& block, u32 address, u32 bytes, const Moment& moment, bool same);
+struct Written {
+  bool same;  // the bytes were there before
+  bool generic;
+};
+void note_write(Block& block, u32 address, u32 bytes, const Moment& moment, Written how);
 void note_read(Block& block, u32 address, u32 bytes, const Moment& moment);
 u32 begin_product_read(Block& block);
 void note_product_read(Block& block, u32 address, u32 group, u32 product, const Moment& issued);
 Word* new_words();
 
 // Shared memory as the asynchronous proxy sees it
-void check_fenced(const Block& block, u32 address, u32 bytes);
+Clock fenced_by_warp();
+void check_fenced(const Block& block, u32 address, u32 bytes, const Moment& reader, const Clock& fenced);
 u32 swizzled(u32 address, u32 row_bytes);
 
 // Until `ready()`; what it needs must stay alive.

@@ -29,11 +29,6 @@ unsigned char* at(Block& block, u32 address, u32 bytes) {
   return block.shared + offset;
 }
 
-void mark(Block& block, u32 address, u32 bytes, bool unfenced) {
-  const u32 offset = (address & 0xffffff) - SHARED_BASE;
-  for (u32 piece = offset / 16; piece <= (offset + bytes - 1) / 16; ++piece) block.unfenced[piece] = unfenced;
-}
-
 Barrier& barrier_at(Block& block, u32 address) {
   const auto found = block.shared_barriers.find(address & 0xffffff);
   if (found == block.shared_barriers.end()) fail("a barrier that was never initialised", address);
@@ -98,7 +93,6 @@ void send(Landing landing) {
 void poison(Block& block) {
   u16* words = reinterpret_cast<u16*>(block.shared);
   std::fill(words, words + the->launch.shared_bytes / 2, POISON);
-  block.unfenced.assign(the->launch.shared_bytes / 16 + 1, false);
 }
 
 void* dynamic_shared() { return current->block->shared; }
@@ -129,12 +123,7 @@ void write_shared(u32 address, const void* from, u32 bytes) {
   void* to = shared_at(address, bytes);
   const bool same = std::memcmp(to, from, bytes) == 0;  // so that lanes may write it together
   std::memcpy(to, from, bytes);
-  mark(block_of(address), address, bytes, true);
-  note_write(block_of(address), address, bytes, now_of_warp(), same);
-}
-
-void fence_async_proxy() {
-  std::fill(current->block->unfenced.begin(), current->block->unfenced.end(), false);
+  note_write(block_of(address), address, bytes, now_of_warp(), {same, true});
 }
 
 // ---- copies of a thread
@@ -143,8 +132,7 @@ void land(Block& block, const Copy& copy, const Moment& moment) {
   unsigned char* to = at(block, copy.to, copy.bytes);
   std::memcpy(to, reinterpret_cast<const void*>(copy.from), copy.valid);
   std::memset(to + copy.valid, 0, copy.bytes - copy.valid);
-  mark(block, copy.to, copy.bytes, copy.bytes <= 16);
-  note_write(block, copy.to, copy.bytes, moment, false);
+  note_write(block, copy.to, copy.bytes, moment, {false, copy.bytes <= 16});  // the copy engine is the other proxy
 }
 
 void copy_later(u32 to, u64 from, u32 bytes, u32 valid) {

@@ -74,8 +74,11 @@ void multiply_now(const Issued* const (&all)[WARPGROUP]) {
   Block& block = *current->block;
   const u32 group = current->thread / WARPGROUP, read = begin_product_read(block);
   const auto reading = [&](u32 address) {
-    check_fenced(block, address, 16);
-    for (u32 warp = 0; warp < 4; ++warp) note_product_read(block, address, group, read, all[32 * warp]->moment);
+    for (u32 warp = 0; warp < 4; ++warp) {
+      const Issued& issued = *all[32 * warp];
+      check_fenced(block, address, 16, issued.moment, issued.fenced);
+      note_product_read(block, address, group, read, issued.moment);
+    }
   };
   read_operand(one.a, one.a_transposed, ROWS, 16, one.bf16, a, reading);
   read_operand(one.b, one.b_transposed, one.n, depth, one.bf16, b, reading);
@@ -124,7 +127,7 @@ void finish_group(Fiber* fibers, Clock& finished) {
 
 void multiply_later(const Product& product) {
   step();
-  current->products.open.push_back({product, now_of_warp()});
+  current->products.open.push_back({product, now_of_warp(), fenced_by_warp()});
   Clock left;
   leave_clock(left);  // what is read for this product is later than what is known of this warp by it
 }

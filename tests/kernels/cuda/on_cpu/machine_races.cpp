@@ -71,12 +71,12 @@ void take_clock(const Clock& at) {
   bring_lanes_together();
 }
 
-void note_write(Block& block, u32 address, u32 bytes, const Moment& moment, bool same) {
+void note_write(Block& block, u32 address, u32 bytes, const Moment& moment, Written how) {
   const u32 per_block = the->launch.threads / 32;
   for (u32 i = first_word(address); i <= first_word(address + bytes - 1); ++i) {
     Word& word = block.words[i];
     check_written(word, moment, address);
-    if (!same) check_lanes(word, moment, address);
+    if (!how.same) check_lanes(word, moment, address);
     for (u32 warp = 0; warp < per_block; ++warp) {
       if (moment.clock.of[block.rank * per_block + warp] < word.reads[warp]) {
         fail("a race: shared memory is written that another warp is reading, at", address);
@@ -93,6 +93,7 @@ void note_write(Block& block, u32 address, u32 bytes, const Moment& moment, bool
     }
     word.writer = {moment.warp, moment.lane, moment.together};
     word.written = moment.clock.of[moment.warp];
+    word.generic = how.generic;
   }
 }
 
@@ -124,6 +125,32 @@ void note_product_read(Block& block, u32 address, u32 group, u32 product, const 
     check_written(block.words[i], issued, address);
     check_lanes(block.words[i], issued, address);
     block.words[i].products[group] = product;
+  }
+}
+
+// ---- what the generic proxy wrote is seen through the other one behind a fence: of the reader, who knew of the write,
+// or of the writer, which the reader knows of
+
+void fence_async_proxy() {
+  Cluster& cluster = *current->block->cluster;
+  const u32 warp = warp_number(*current->block, current->thread);
+  cluster.fenced[warp].join(cluster.clocks[warp]);
+  cluster.fences[warp].push_back(cluster.clocks[warp].of[warp]);
+  cluster.clocks[warp].of[warp] += 1;
+}
+
+Clock fenced_by_warp() { return current->block->cluster->fenced[warp_number(*current->block, current->thread)]; }
+
+void check_fenced(const Block& block, u32 address, u32 bytes, const Moment& reader, const Clock& fenced) {
+  for (u32 i = first_word(address); i <= first_word(address + bytes - 1); ++i) {
+    const Word& word = block.words[i];
+    const u32 writer = word.writer.warp;
+    if (!word.generic || fenced.of[writer] >= word.written) continue;
+    const auto& fences = block.cluster->fences[writer];
+    const auto own = std::lower_bound(fences.begin(), fences.end(), word.written);
+    if (own == fences.end() || *own >= reader.clock.of[writer]) {
+      fail("shared memory is read through the asynchronous proxy without a fence", address);
+    }
   }
 }
 

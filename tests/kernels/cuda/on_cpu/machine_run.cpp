@@ -86,6 +86,8 @@ size_t shared_room() { return (the->launch.shared_bytes / SHARED_ALIGN + 1) * SH
 
 void start_cluster() {
   auto cluster = std::make_unique<Cluster>();
+  cluster->fenced.resize(the->launch.cluster * the->launch.threads / 32);
+  cluster->fences.resize(cluster->fenced.size());
   cluster->together.assign(the->launch.cluster * the->launch.threads / 32, 1);
   cluster->clocks.resize(the->launch.cluster * the->launch.threads / 32);
   for (size_t warp = 0; warp < cluster->clocks.size(); ++warp) cluster->clocks[warp].of[warp] = 1;

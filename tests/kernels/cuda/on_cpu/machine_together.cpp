@@ -60,13 +60,6 @@ void meet_cluster() {
 
 // ---- shared memory as the asynchronous proxy sees it
 
-void check_fenced(const Block& block, u32 address, u32 bytes) {
-  const u32 offset = address - SHARED_BASE;
-  for (u32 piece = offset / 16; piece <= (offset + bytes - 1) / 16; ++piece) {
-    if (block.unfenced[piece]) fail("shared memory is read through the asynchronous proxy without a fence", address);
-  }
-}
-
 u32 swizzled(u32 address, u32 row_bytes) {
   if (row_bytes == 128) return address ^ (address >> 7 & 7) << 4;
   if (row_bytes == 64) return address ^ (address >> 7 & 3) << 4;
@@ -91,7 +84,7 @@ void store_now(const BoxStore& store) {
       const u32 from = swizzled(store.from + row * width + byte, width);
       const u64 x = store.x + byte / 2, y = store.y + row;
       if (x >= map.tokens || y >= map.rows) continue;
-      check_fenced(*current->block, from, 16);
+      check_fenced(*current->block, from, 16, store.moment, store.fenced);
       note_read(*current->block, from, 16, store.moment);
       std::memcpy(global_at(map.base + y * map.row_bytes + 2 * x, 16), shared_at(from, 16), 16);
     }
@@ -102,7 +95,7 @@ void store_now(const BoxStore& store) {
 
 void box_store(u64 map, u32 x, u32 y, u32 from) {
   step();
-  const BoxStore store{map, x, y, from, now_of_warp()};
+  const BoxStore store{map, x, y, from, now_of_warp(), fenced_by_warp()};
   if (the->launch.landing == AT_ONCE) {
     store_now(store);
   } else {

@@ -15,7 +15,8 @@ What is emulated, since a kernel can be wrong by it:
 * Shared memory is poisoned: not a number in fp16, bf16 and fp32, and far out of every array as an index.
 * Addresses of PTX instructions must be aligned, and lie in the arrays of the launch or the block's memory.
 * mbarriers count arrivals and bytes by phase; too many arrivals and use without initialisation are errors.
-* The asynchronous proxy: wgmma and TMA stores must not read what threads wrote with no fence since.
+* The asynchronous proxy: wgmma and TMA stores must not read what threads wrote unless the writer has made a
+  fence since, or the reader has once it knew of the write.
 * Operands of tensor instructions are read by the fragment layouts and matrix descriptors of the PTX ISA.
 * Threads that wait for ever are counted by what they wait for, as an error.
 * Turns: a thread runs until it waits, and then the next, from the first to the last or backwards. Or turns
@@ -26,8 +27,8 @@ What is emulated, since a kernel can be wrong by it:
 
 What is not: time; registers; races in global memory and by plain C++ loads and stores, beyond what an order
 of turns shows, and the bounds of these; a store is seen at once by everybody, so that fences between threads
-are not missed, and the one for the other proxy may be anybody's; bank conflicts; launches that overlap;
-meetings of half a warp.
+are not missed, nor those before the copy engine overwrites what threads have read; bank conflicts; launches
+that overlap; meetings of half a warp.
 """
 
 import ctypes
