@@ -47,6 +47,7 @@ _TILES = Home("prunecast.kernels.cuda.operator", "compile")
 COMPILERS: dict[str, Home] = {
     "wgmma": _TILES,
     "sparse-wgmma": Home("prunecast.kernels.cuda.sparse.operator", "compile_sparse"),
+    "small-n": Home("prunecast.kernels.cuda.small.operator", "compile_small"),
     "balanced": Home("prunecast.kernels.cuda.balanced.operator", "compile_balanced"),
 }
 """A plan's kernel, or else its tensor instruction -> what compiles it. A new kernel is a line here."""

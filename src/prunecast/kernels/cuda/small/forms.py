@@ -1,0 +1,68 @@
+"""Which compiled form of the small-n kernel a plan runs: the defines, checked against what the plan says."""
+
+from collections.abc import Mapping
+
+from prunecast.errors import BadInput
+from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, KernelBuildError, compile_cubin
+from prunecast.kernels.cuda.forms import ACTIVATIONS
+from prunecast.kernels.plan import KernelPlan, Schedule
+from prunecast.kernels.small_n_forms import form_of_shape, row_unit
+
+__all__ = ["SMALL_SOURCE", "build_small", "small_defines"]
+
+SMALL_SOURCE = SOURCES / "small" / "small_n.cu"
+_REGISTERS_PER_SM = 65536
+"""On every architecture from 8.0 on; CUDA C++ Programming Guide, technical specifications."""
+
+
+def small_defines(
+    plan: KernelPlan,
+    *,
+    activation: str = "none",
+    bias: bool = False,
+    changes: Mapping[str, int] | None = None,
+) -> dict[str, int]:
+    """Preprocessor names of the form; `changes` override them, for experiments.
+
+    Raises
+    ------
+    BadInput : the plan is for another kernel, or the activation is unknown
+    """
+    if (
+        plan.kernel != "small-n"
+        or plan.schedule is not Schedule.HARDWARE
+        or plan.work.parts.max(initial=1) > 1
+    ):
+        raise BadInput(f"the small-n kernel runs its own plans of whole tiles, got {plan.kernel}")
+    if activation not in ACTIVATIONS:
+        raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+    form, resources = form_of_shape(plan.shape, plan.resources), plan.resources
+    defines = {
+        "BLOCK_M": form.block_m,
+        "BLOCK_N": form.block_n,
+        "WARPS": form.warps,
+        "DEPTH": form.depth,
+        "UNIT": row_unit(plan.n),
+        "BLOCKS_PER_SM": max(_REGISTERS_PER_SM // (resources.registers_per_thread * resources.threads), 1),
+        "PLAN_SHARED_BYTES": resources.shared_bytes,
+        "PLAN_THREADS": resources.threads,
+        "BIAS": int(bias),
+        "ACTIVATION": ACTIVATIONS[activation],
+        **({"BF16": 1} if plan.dtype == "bf16" else {}),
+    }
+    return {**defines, **(changes or {})}
+
+
+def build_small(plan: KernelPlan, arch: str, defines: Mapping[str, int]) -> CompiledKernel:
+    """Compile the form for an architecture.
+
+    Raises
+    ------
+    KernelBuildError : as `compile_cubin`, or more registers than the plan's
+    """
+    kernel = compile_cubin(SMALL_SOURCE, arch, defines)
+    most = plan.resources.registers_per_thread
+    if kernel.registers > most:
+        used = kernel.registers
+        raise KernelBuildError(f"small_n.cu uses {used} registers on {arch}, the plan says at most {most}")
+    return kernel

@@ -1,0 +1,60 @@
+"""The kernel for few tokens on the CPU, from a plan."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from prunecast.kernels import KernelPlan
+from prunecast.kernels.cuda.pack import to_bits
+from prunecast.kernels.cuda.small.forms import SMALL_SOURCE, small_defines
+from prunecast.kernels.cuda.small.pack import pack_small
+from prunecast.kernels.cuda.small.records import place_b, small_records
+from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
+from tests.kernels.cuda.on_cpu.operands import Operands
+
+__all__ = ["run_small"]
+
+
+def run_small(
+    plan: KernelPlan,
+    operands: Operands,
+    folder: Path,
+    *,
+    activation: str = "none",
+    changes: Mapping[str, str] | None = None,
+    landing: str = "oldest",
+    backwards: bool = False,
+    seed: int = 0,
+) -> None:
+    """Fill C of `operands`; blocks run two at a time. `changes` as `build_on_cpu`, the rest as `Grid`."""
+    defines = small_defines(plan, activation=activation, bias=operands.bias is not None)
+    kernel = build_on_cpu(SMALL_SOURCE, "small_n", defines, folder, changes=changes)
+    packed = pack_small(plan.tiles, to_bits(operands.a, plan.dtype), plan.shape.block_m)
+    records = small_records(plan, packed)
+    args = records.arguments(plan)
+    arrays = {
+        "weights": packed.weights,
+        "columns": packed.columns,
+        "ranges": records.ranges,
+        "places": records.places,
+        "rows": records.rows,
+        "bias": np.zeros(1, np.float32) if operands.bias is None else operands.bias,
+        "clock": np.zeros(4, np.uint64),
+    }
+    for name, array in arrays.items():
+        args[name] = array.ctypes.data
+    place_b(args, plan, operands.b.address, operands.b.row_bytes)
+    args["c"], args["c_row_bytes"] = operands.c.address, operands.c.row_bytes
+    resources = plan.resources
+    grid = Grid(
+        records.blocks,
+        resources.threads,
+        resources.shared_bytes,
+        resident=2,
+        landing=landing,
+        backwards=backwards,
+        seed=seed,
+    )
+    run_on_cpu(kernel, grid, [args], [*arrays.values(), operands.b.whole, operands.c.whole])
+    assert (arrays["clock"] > 0).all(), "the clock was not written"

@@ -1,0 +1,64 @@
+"""The gate of the kernel for few tokens: it compiles everywhere to what its plan says, without spills."""
+
+import pytest
+
+from prunecast.errors import BadInput
+from prunecast.hardware import load_gpu
+from prunecast.kernels.cuda.build import KernelBuildError
+from prunecast.kernels.cuda.small.forms import build_small, small_defines
+from prunecast.kernels.plan import KernelPlan
+from prunecast.kernels.small_n import plan_small_n
+from prunecast.kernels.small_n_forms import HEIGHTS, WIDTHS, SmallForm, block_width
+from prunecast.kernels.stspmm import plan_stspmm
+from tests.kernels.cuda.plans import ragged_map
+from tests.kernels.cuda.sass import opcodes
+
+pytest.importorskip("cuda.bindings.nvrtc")
+pytestmark = pytest.mark.compile
+
+GPU = load_gpu("h200-sxm")
+ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
+
+
+def plan_of(block_m: int, n: int, dtype: str = "fp16") -> KernelPlan:
+    return plan_small_n(ragged_map(64), n, dtype, GPU, form=SmallForm(block_m, block_width(n), 4))
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("block_m", HEIGHTS)
+def test_every_architecture_takes_the_widest_form(arch: str, block_m: int) -> None:
+    plan = plan_of(block_m, 64)
+    kernel = build_small(
+        plan, arch, small_defines(plan)
+    )  # shared memory and threads are checked by the source
+    assert kernel.registers <= plan.resources.registers_per_thread
+    assert kernel.spill_bytes == kernel.shared_bytes == 0
+
+
+@pytest.mark.parametrize("n", [1, 7, *WIDTHS])
+@pytest.mark.parametrize(("dtype", "activation"), [("fp16", "none"), ("bf16", "gelu")])
+def test_every_width_multiplies_and_copies_as_its_plan_says(n: int, dtype: str, activation: str) -> None:
+    """16 x 8 x 16 products: block_m / 16 of them for every 8 tokens of a k16, in a loop."""
+    plan = plan_of(64, n, dtype)
+    kernel = build_small(plan, "sm_90a", small_defines(plan, activation=activation, bias=True))
+    assert kernel.spill_bytes == 0
+    found = opcodes(kernel.cubin)
+    products = sum(count for name, count in found.items() if name.startswith("HMMA.16816"))
+    assert products == 64 // 16 * plan.shape.block_n // 8
+    copies = {name for name in found if name.startswith("LDGSTS")}
+    assert copies
+    assert all(".128" in name for name in copies) == (n % 8 == 0 and n >= 64)
+
+
+def test_a_plan_with_fewer_registers_is_refused() -> None:
+    from dataclasses import replace
+
+    plan = plan_of(64, 64)
+    small = replace(plan, resources=plan.resources._replace(registers_per_thread=64))
+    with pytest.raises(KernelBuildError, match="registers on sm_90a"):
+        build_small(small, "sm_90a", {**small_defines(plan)})
+
+
+def test_other_plans_are_refused() -> None:
+    with pytest.raises(BadInput, match="its own plans"):
+        small_defines(plan_stspmm(ragged_map(64), 16, "fp16", GPU))
