@@ -44,7 +44,7 @@ def gather_programs(
 
 
 def _producer(variant: TileVariant, multicast: int, item: Code) -> WarpProgram:
-    """Weights come in whole stages. Indices are loaded a step ahead, before the wait for a slot, and met there.
+    """Weights come in whole stages. Indices are loaded a step ahead, before the wait for a slot.
 
     In `kernels/cuda/sparse` they are loaded early enough to be there.
     """

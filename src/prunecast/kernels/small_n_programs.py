@@ -1,7 +1,7 @@
 """Warp program of the kernel for few tokens: every warp copies, multiplies and never waits for another.
 
-A step is one k16 for each warp. Copies run `depth` k16s ahead: those of the next step but `depth` are asked for
-as soon as a step has been multiplied, which is before the next one is waited for.
+A step is one k16 for each warp. Copies run `depth` k16s ahead: those of the next step but `depth` are asked
+for as soon as a step has been multiplied, which is before the next one is waited for.
 """
 
 from prunecast.kernels.plan import DTYPE_BYTES
@@ -15,8 +15,8 @@ COLUMN_BYTES = 2
 FMA = 16 * 8 * 16
 """Of one mma.m16n8k16."""
 ISSUE_PER_STEP = 48
-"""Addresses, loop and permutes of a k16 beside its copies, reads and products: the loop of a 64 x 16 block has
-about 100 instructions (compiled for sm_90a)."""
+"""Addresses, loop and permutes of a k16 beside its copies, reads and products: the loop of a 64 x 16 block
+has about 100 instructions (compiled for sm_90a)."""
 
 
 def small_programs(form: SmallForm, n: int, dtype: str) -> tuple[WarpProgram, ...]:

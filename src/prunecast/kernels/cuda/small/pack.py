@@ -1,4 +1,4 @@
-"""Weights of a tile map as the small-n kernel reads them: in the order of the registers of its tensor instruction."""
+"""Weights of a tile map as the small-n kernel reads them: in the order of its fragments."""
 
 from typing import NamedTuple
 
@@ -16,11 +16,11 @@ NO_COLUMN = 0xFFFF
 
 
 class PackedSmall(NamedTuple):
-    """The images of one layer. Tile t has k16s group_start[t] to group_start[t + 1], its kept columns in order."""
+    """The images of one layer. Tile t has k16s group_start[t] to group_start[t + 1], in order."""
 
     weights: Bits
-    """(k16s, block_m / 16, 32, 8): what lane 4 g + q of a warp holds of 16 rows. Two columns 4 q, 4 q + 1 of row
-    g, of row g + 8, then 4 q + 2, 4 q + 3 of both; columns are places in the k16."""
+    """(k16s, block_m / 16, 32, 8): what lane 4 g + q holds of 16 rows. Columns 4 q, 4 q + 1 of row g,
+    of row g + 8, then 4 q + 2, 4 q + 3 of both; columns are places in the k16."""
     columns: Bits
     """(k16s, 16): columns of A, `NO_COLUMN` for none."""
     rows: IntArray
