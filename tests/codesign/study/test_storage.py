@@ -3,6 +3,8 @@
 import io
 import json
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 
@@ -74,6 +76,48 @@ def test_optuna_is_named_where_it_is_missing(monkeypatch):
 
     monkeypatch.setattr(library.importlib, "import_module", missing)
     assert "pip install 'prunecast[search]'" in refused("s.sqlite")
+
+
+def test_a_full_disk_leaves_nothing(tmp_path):
+    """Files of this process may not grow beyond what some of the tables take."""
+    script = (
+        "import resource, signal, sys\n"
+        "from prunecast.codesign.study.storage import StudyStorage\n"
+        "from prunecast.errors import BadInput\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))\n"
+        "try:\n"
+        "    StudyStorage(sys.argv[1]).open()\n"
+        "except BadInput as error:\n"
+        "    print(error)\n"
+    )
+    place = str(tmp_path / "s.sqlite")
+    told = subprocess.run([sys.executable, "-c", script, place], capture_output=True, text=True, timeout=60)
+    assert told.stdout.startswith(place), told.stderr
+    assert list(tmp_path.iterdir()) == []
+    StudyStorage(place).open()
+
+
+def test_an_empty_file_becomes_a_database(tmp_path):
+    (tmp_path / "s.sqlite").touch()
+    StudyStorage(str(tmp_path / "s.sqlite")).open()
+    assert [path.name for path in tmp_path.iterdir()] == ["s.sqlite"]
+    assert StudyStorage(str(tmp_path / "s.sqlite")).exists
+
+
+def test_a_database_that_goes_away_is_one_line(tmp_path):
+    from tests.codesign.study.toy_study import GROUPS, open_study, run_trials, toy_result
+
+    study = open_study(tmp_path, 0)
+
+    def evaluate(patterns):
+        (tmp_path / "study.sqlite").write_bytes(b"something else" * 1000)
+        return toy_result({"worth": "something"})
+
+    kept_in = StudyStorage(str(tmp_path / "study.sqlite"))
+    with pytest.raises(BadInput, match=r"study\.sqlite: ") as caught, kept_in.errors():
+        run_trials(study, GROUPS, evaluate, 3, lambda done: None)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_file_with_a_strange_name(tmp_path):

@@ -1,6 +1,8 @@
 """The database of studies: an SQLite file, or a server by its URL; refused before anything is written."""
 
+import os
 import time
+import uuid
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,15 +48,15 @@ class StudyStorage:
     @contextmanager
     def errors(self) -> Iterator[None]:
         """Turn what databases raise into one line."""
-        from optuna.exceptions import StorageInternalError
-        from sqlalchemy.exc import SQLAlchemyError
-
         try:
             yield
-        except StorageInternalError as error:
-            raise BadInput(f"{self.shown}: {_first_line(error.__cause__ or error)}") from None
-        except SQLAlchemyError as error:
-            raise BadInput(f"{self.shown}: {_first_line(error)}") from None
+        except BadInput:
+            raise
+        except Exception as error:
+            cause = _of_the_database(error)
+            if cause is None:
+                raise
+            raise BadInput(f"{self.shown}: {_first_line(cause)}") from None
 
     def open(self) -> Any:
         """An Optuna `RDBStorage`; its tables are made if the database has none. Raises BadInput as above."""
@@ -62,7 +64,10 @@ class StudyStorage:
             ready = self._look()
             try:
                 with self.errors():
-                    return self._open(ready)
+                    if not ready and self._url.startswith("sqlite"):
+                        self._make_file()
+                        ready = True
+                    return self._open(self._url, ready)
             except BadInput:
                 # another process may have made the tables at the same moment
                 if ready or not left:
@@ -70,13 +75,35 @@ class StudyStorage:
                 time.sleep(CREATION_WAIT_S)
         raise AssertionError("the last try returns or raises")
 
-    def _open(self, ready: bool) -> Any:
+    def _make_file(self) -> None:
+        """An SQLite file with empty tables, made aside: it appears with all of them or not at all."""
+        from sqlalchemy import URL, make_url
+
+        path = Path(make_url(self._url).database or "")
+        aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        try:
+            made = self._open(URL.create("sqlite", database=str(aside)).render_as_string(), False)
+            made.remove_session()
+            made.engine.dispose()
+            if path.exists() and path.stat().st_size == 0:
+                os.replace(aside, path)
+            else:
+                os.link(aside, path)
+        except FileExistsError:
+            pass  # another process was faster
+        except OSError as error:
+            raise BadInput(f"cannot write {self.shown}: {error.strerror}") from None
+        finally:
+            for suffix in ("", "-journal"):
+                aside.with_name(aside.name + suffix).unlink(missing_ok=True)
+
+    def _open(self, url: str, ready: bool) -> Any:
         optuna = optuna_library()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             try:
                 return optuna.storages.RDBStorage(
-                    self._url.replace("{", "{{").replace("}", "}}"),
+                    url.replace("{", "{{").replace("}", "}}"),
                     engine_kwargs={"connect_args": self._connect_args()},
                     heartbeat_interval=HEARTBEAT_S,
                     grace_period=GRACE_S,
@@ -152,3 +179,17 @@ def _first_line(error: BaseException) -> str:
     """Without the statement and the link that SQLAlchemy adds."""
     origin = getattr(error, "orig", None) or error
     return next(iter(str(origin).splitlines()), type(origin).__name__)
+
+
+def _of_the_database(error: BaseException | None) -> BaseException | None:
+    """What a database raised, however deep below an error; Optuna stumbles over some of them itself."""
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    while error is not None:
+        if isinstance(error, SQLAlchemyError):
+            return error
+        if isinstance(error, StorageInternalError):
+            return error.__cause__ or error
+        error = error.__cause__ or error.__context__
+    return None
