@@ -2,8 +2,8 @@
 
 `small_n.cu` is the kernel, with PTX in `small_ptx.cuh` alone; `pack` and `records` lay out bytes with NumPy,
 only `operator` touches a device. Which blocks there are is decided in `kernels/small_n.py`. Not here:
-products with many tokens, which `tile_sm90.cu` does. Compiled for every architecture and run on the CPU in the tests;
-on a GPU it has not run yet, so no table offers it.
+products with many tokens, which `tile_sm90.cu` does. It is compiled for every architecture and run on the CPU
+in the tests; on a GPU it has not run yet, so no table offers it.
 
 Read first: `small_shape.cuh`, then `small_n.cu`.
 """
