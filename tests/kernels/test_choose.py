@@ -66,16 +66,6 @@ def test_one_heavy_tile_is_waited_for():
     assert candidates(tile_variants(gpu, "fp16", 128)[:1], uneven, gpu)[0].cycles == 100 * 2048 + 2500
 
 
-def test_small_products_are_cut_along_k_only_if_that_is_allowed():
-    gpu = toy_gpu(sm_count=64)
-    variants = tile_variants(gpu, "fp16", 64)
-    small = demand(1, 64, 8192, 64)
-    assert {c.pieces for c in candidates(variants, small, gpu)} == {1}
-    split = candidates(variants, small, gpu, may_split=True)
-    assert {c.pieces for c in split} == {1, 2, 4, 8, 16}
-    assert split[0].pieces > 1
-
-
 def test_candidates_come_fastest_first():
     cycles = [c.cycles for c in choose_dense(4096, 4096, 4096, "fp16", toy_gpu())]
     assert cycles == sorted(cycles)

@@ -26,10 +26,22 @@ def chosen(m: int, k: int, n: int, gpu=H200):
     return choose_dense(m, k, n, "fp16", gpu)[0]
 
 
-@pytest.mark.parametrize("name", GPUS)
-def test_a_block_of_every_form_fits(name):
-    gpu = load_gpu(name)
-    assert all(occupancy(f.resources, gpu).blocks_per_sm > 0 for f in dense_forms(gpu, "fp16"))
+@pytest.mark.parametrize("capability", [70, 75, 80, 86, 89, 90, 100, 120])
+def test_a_block_of_every_form_fits_and_its_parts_tile_it(capability):
+    gpu = toy_gpu(compute_capability=capability)
+    for dtype in ("fp16", "bf16", "fp32") if capability >= 80 else ("fp16",):
+        for form in dense_forms(gpu, dtype):
+            assert occupancy(form.resources, gpu).blocks_per_sm > 0
+            parts = form.consumer_warps // form.warps_per_part
+            assert form.part_m * form.part_n * parts == form.shape.block_m * form.shape.block_n
+
+
+@pytest.mark.parametrize(
+    ("capability", "tensor", "pair"), [(80, "mma", 1), (90, "wgmma", 1), (100, "wgmma", 2), (120, "mma", 1)]
+)
+def test_the_dense_product_uses_native_instructions(capability, tensor, pair):
+    found = dense_forms(toy_gpu(compute_capability=capability), "fp16")
+    assert {(v.tensor, v.pair) for v in found} == {(tensor, pair)}
 
 
 def test_tiles_that_profilers_name_are_among_the_forms():

@@ -4,7 +4,7 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import occupancy
-from prunecast.kernels.tile_shapes import dense_variants, sparse_variants, tile_variants
+from prunecast.kernels.tile_shapes import sparse_variants, tile_variants
 from prunecast.kernels.tile_variant import TileVariant, weight_bytes, wgmma_use
 from tests.toy_gpu import toy_gpu
 
@@ -53,7 +53,7 @@ def test_registers_of_a_64_x_32_warp_part_allow_two_blocks_where_nothing_is_stag
 @pytest.mark.parametrize(
     ("make", "capability"),
     [
-        *((make, capability) for make in (tile_variants, dense_variants) for capability in CAPABILITIES),
+        *((tile_variants, capability) for capability in CAPABILITIES),
         *((sparse_variants, capability) for capability in CAPABILITIES if capability >= 80),
     ],
 )
@@ -87,14 +87,6 @@ def test_every_variant_fits_and_its_parts_tile_the_block(make, capability):
 def test_each_architecture_has_its_style(capability, dtype, style):
     found = tile_variants(toy_gpu(compute_capability=capability), dtype, 128)
     assert {v.style for v in found} == {style}
-
-
-@pytest.mark.parametrize(
-    ("capability", "tensor", "pair"), [(80, "mma", 1), (90, "wgmma", 1), (100, "wgmma", 2), (120, "mma", 1)]
-)
-def test_the_dense_product_uses_native_instructions(capability, tensor, pair):
-    found = dense_variants(toy_gpu(compute_capability=capability), "fp16", 128)
-    assert {(v.tensor, v.pair) for v in found} == {(tensor, pair)}
 
 
 @pytest.mark.parametrize(("height", "tallest"), [(1, 64), (65, 128), (128, 128), (129, 256), (1000, 256)])

@@ -3,9 +3,10 @@
 import pytest
 
 from prunecast.errors import BadInput
+from prunecast.kernels.dense_forms import dense_forms
 from prunecast.kernels.program import Instruction, Op, WarpProgram, When
 from prunecast.kernels.programs_csr import csr_programs
-from prunecast.kernels.tile_shapes import dense_variants, sparse_variants, tile_variants
+from prunecast.kernels.tile_shapes import sparse_variants, tile_variants
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.kernels.warp_programs import warp_programs
 from tests.toy_gpu import toy_gpu
@@ -19,7 +20,7 @@ def all_variants() -> list[TileVariant]:
     for capability in CAPABILITIES:
         gpu = toy_gpu(compute_capability=capability)
         for dtype in ("fp16", "fp32") if capability >= 80 else ("fp16",):
-            found += [*tile_variants(gpu, dtype, 999), *dense_variants(gpu, dtype, 999)]
+            found += [*tile_variants(gpu, dtype, 999), *dense_forms(gpu, dtype)[::12]]
             found += sparse_variants(gpu, dtype, 999) if capability >= 80 else []
     return found
 
@@ -120,7 +121,7 @@ def test_who_waits_for_parts_owns_them_and_who_hands_over_does_not_write():
 
 
 def test_clusters_share_token_boxes():
-    v = dense_variants(toy_gpu(), "fp16", 128)[0]
+    v = dense_forms(toy_gpu(), "fp16")[0]
     boxes = [ins for p in warp_programs(v, "box", multicast=2) for ins in p.step if ins.op is Op.COPY_B]
     assert [(ins.multicast, ins.leader) for ins in boxes] == [(2, True)]
 

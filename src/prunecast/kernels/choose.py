@@ -13,7 +13,7 @@ import numpy as np
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import PlanDoesNotFit
-from prunecast.kernels.step_cost import fix_up_cycles, step_cost, transfer_cycles
+from prunecast.kernels.step_cost import fix_up_cycles, step_cost
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.patterns.tile_map import IntArray
 
@@ -28,7 +28,6 @@ __all__ = [
 
 ITEM_OVERHEAD_CYCLES = 2500
 """Start and end of an item that its k-steps do not hide; 2600 measured on an H200 (2026-11-20)."""
-MOST_PIECES = 16
 FEWEST_STEPS_PER_PIECE = 8
 """A shorter part does not repay the 4 to 5 steps that writing and reading its sums takes."""
 
@@ -72,27 +71,20 @@ def candidates(
     demand: Demand,
     gpu: GpuSpec,
     *,
-    may_split: bool = False,
     divisible: bool = False,
-    multicast: int = 1,
 ) -> list[Candidate]:
     """One candidate for each variant that fits on the GPU, fastest first; of equals the one that reads less.
 
     Parameters
     ----------
-    may_split : also try cutting all tiles into equal pieces where two parts of each fit on the SMs at once
     divisible : the kernel cuts heavy tiles and evens out the waves by itself
-    multicast : blocks that share one read of the tokens
     """
     found = []
     for variant in variants:
         if occupancy(variant.resources, gpu).blocks_per_sm == 0:
             continue
-        for pieces in _pieces(variant, demand, gpu) if may_split else [1]:
-            found.append(_candidate(variant, demand, gpu, pieces, multicast, divisible=divisible))
-    return sorted(
-        found, key=lambda c: (c.cycles, reads_per_element(c.variant, multicast), c.variant.shape.block_n)
-    )
+        found.append(_candidate(variant, demand, gpu, divisible=divisible))
+    return sorted(found, key=lambda c: (c.cycles, reads_per_element(c.variant), c.variant.shape.block_n))
 
 
 def best(found: list[Candidate], kernel: str, gpu: GpuSpec) -> Candidate:
@@ -107,32 +99,28 @@ def best(found: list[Candidate], kernel: str, gpu: GpuSpec) -> Candidate:
     return found[0]
 
 
-def reads_per_element(variant: TileVariant, multicast: int = 1) -> float:
+def reads_per_element(variant: TileVariant) -> float:
     """Bytes read through the L2 port for each element of C and 16 columns."""
-    tokens = 16 * variant.shape.block_n * variant.element_bytes / multicast / variant.pair
+    tokens = 16 * variant.shape.block_n * variant.element_bytes / variant.pair
     return (variant.weight_bytes_per_k16 + tokens) / (variant.shape.block_m * variant.shape.block_n)
 
 
-def _candidate(
-    variant: TileVariant, demand: Demand, gpu: GpuSpec, pieces: int, multicast: int, *, divisible: bool
-) -> Candidate:
+def _candidate(variant: TileVariant, demand: Demand, gpu: GpuSpec, *, divisible: bool) -> Candidate:
     load = _load(variant, demand)
-    items = load.items * pieces
+    items = load.items
     blocks_per_sm = occupancy(variant.resources, gpu).blocks_per_sm
     busy = max(min(items, gpu.sm_count), 1)
-    step = step_cost(variant, demand.n, gpu, multicast=multicast, busy_sms=busy).cycles
+    step = step_cost(variant, demand.n, gpu, busy_sms=busy).cycles
     # Blocks on one SM share it; with few items, fewer blocks meet
     together = max(min(blocks_per_sm, -(-items // gpu.sm_count)), 1)
     waves = items / (gpu.sm_count * together)
-    mean, longest = (steps / pieces * step * together for steps in (load.mean_steps, load.longest_steps))
-    # Cut along K at launch, as libraries do it; what the tile kernel's own hand-over costs counts below.
-    fix_up = pieces * transfer_cycles(variant, gpu) if pieces > 1 else 0.0
-    whole = max(math.ceil(waves) * (mean + ITEM_OVERHEAD_CYCLES + fix_up), longest + ITEM_OVERHEAD_CYCLES)
+    mean, longest = (steps * step * together for steps in (load.mean_steps, load.longest_steps))
+    whole = max(math.ceil(waves) * (mean + ITEM_OVERHEAD_CYCLES), longest + ITEM_OVERHEAD_CYCLES)
     evened = max(waves * mean, min(longest, FEWEST_STEPS_PER_PIECE * step * together))
     evened += max(waves, 1.0) * ITEM_OVERHEAD_CYCLES + 2 * fix_up_cycles(variant, gpu)
     return Candidate(
         variant=variant,
-        pieces=pieces,
+        pieces=1,
         blocks_per_sm=blocks_per_sm,
         items=items,
         waves=waves,
@@ -155,14 +143,3 @@ def _load(variant: TileVariant, demand: Demand) -> _Load:
     tile_count = int(tiles.sum())
     mean = float(np.dot(tiles.astype(np.int64), steps)) / max(tile_count, 1)
     return _Load(tile_count * ranges, mean, int(steps.max(initial=0)))
-
-
-def _pieces(variant: TileVariant, demand: Demand, gpu: GpuSpec) -> list[int]:
-    """1, and powers of two while tiles leave SMs idle and the parts stay long enough."""
-    load = _load(variant, demand)
-    found = [1]
-    if 2 * load.items > gpu.sm_count:
-        return found
-    while 2 * found[-1] <= min(MOST_PIECES, load.longest_steps // FEWEST_STEPS_PER_PIECE):
-        found.append(2 * found[-1])
-    return found

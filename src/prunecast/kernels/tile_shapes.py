@@ -2,7 +2,7 @@
 
 One tile of C per block, kept columns in k-steps through a ring of slots in shared memory. Three styles:
 
-    wgmma      sm_90, and the dense product on sm_100: a warpgroup copies, two warpgroups multiply
+    wgmma      sm_90: a warpgroup copies, two warpgroups multiply
     mma        sm_80 and later: eight warps copy (cp.async) and multiply (mma.sync)
     registers  sm_70, sm_75: eight warps; copies go through registers, two slots
 
@@ -15,11 +15,11 @@ from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.shapes_mma import mma_variants, register_variants
-from prunecast.kernels.shapes_wgmma import pair_variants, wgmma_variants
+from prunecast.kernels.shapes_wgmma import wgmma_variants
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
 from prunecast.kernels.tile_variant import TileVariant
 
-__all__ = ["OWN_WGMMA_SHAPES", "dense_variants", "sparse_variants", "tile_variants"]
+__all__ = ["OWN_WGMMA_SHAPES", "sparse_variants", "tile_variants"]
 
 OWN_WGMMA_SHAPES = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128), (256, 128))
 """block_m x block_n of which a compiled kernel exists (`kernels/cuda`); the vendor's library has more."""
@@ -37,13 +37,6 @@ def tile_variants(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileVariant, .
     if gpu.has_wgmma and dtype != "fp32":
         return _fitting(gpu, dtype, "wgmma", height, OWN_WGMMA_SHAPES)
     return _fitting(gpu, dtype, "mma", height)
-
-
-def dense_variants(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileVariant, ...]:
-    """The same for the vendor's dense product, which uses the native tensor instructions."""
-    # 9.0 has wgmma, 10.0 and 10.3 have tcgen05; 12.0 has warp-level tensor instructions only
-    native = 90 <= gpu.compute_capability < 120
-    return _fitting(gpu, dtype, "wgmma" if native else "mma", height)
 
 
 def sparse_variants(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileVariant, ...]:
@@ -68,8 +61,7 @@ def _fitting(
 
 def _all(gpu: GpuSpec, dtype: str, tensor: str) -> list[TileVariant]:
     if tensor.endswith("wgmma"):
-        make = wgmma_variants if gpu.has_wgmma else pair_variants
-        return list(make(gpu, dtype, tensor))
+        return list(wgmma_variants(gpu, dtype, tensor))
     if gpu.has_async_copy:
         return list(mma_variants(gpu, dtype, tensor))
     return list(register_variants(gpu, dtype, tensor))
