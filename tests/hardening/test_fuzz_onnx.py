@@ -30,3 +30,11 @@ def test_damage(tmp_path, name, changes, usable_or_refused):
 @given(changes=damage())
 def test_much_damage(tmp_path, name, changes, usable_or_refused):
     check_damaged(tmp_path, name, changes, usable_or_refused)
+
+
+def test_text_that_is_none_is_one_line(tmp_path, usable_or_refused):
+    """Wherever it stands: the parser takes it, and refuses only to show it."""
+    content = MADE["attention"].SerializeToString()
+    for name in {node.op_type.encode() for node in MADE["attention"].graph.node} | {b"batch", b"ai.onnx"}:
+        (tmp_path / "m.onnx").write_bytes(content.replace(name, b"\xff" * len(name)))
+        usable_or_refused(lambda: read_onnx_model(tmp_path / "m.onnx", batch=2, tokens=16))

@@ -10,7 +10,7 @@ from prunecast.codesign.onnx_model.fusion import fuse
 from prunecast.codesign.onnx_model.operators import kinds, operation_of, product_of
 from prunecast.codesign.onnx_model.sizes import Shapes, shapes_of
 from prunecast.errors import BadInput
-from prunecast.patterns.sources.onnx_file import PRODUCTS, WeightUse, open_onnx, weight_uses
+from prunecast.patterns.sources.onnx_file import PRODUCTS, WeightUse, open_onnx, text_only, weight_uses
 
 if TYPE_CHECKING:
     import onnx
@@ -50,6 +50,11 @@ def read_onnx_model(path: str | Path, *, batch: int, tokens: int) -> OnnxModel:
     file = Path(path)
     if batch < 1 or tokens < 1:
         raise BadInput(f"batch and tokens must be at least 1, got {batch} and {tokens}")
+    with text_only(file):
+        return _read(file, batch, tokens)
+
+
+def _read(file: Path, batch: int, tokens: int) -> OnnxModel:
     model = open_onnx(file)
     builder = _Builder(file, model, shapes_of(file, model, batch=batch, tokens=tokens))
     for value in model.graph.input:

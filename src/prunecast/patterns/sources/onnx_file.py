@@ -5,6 +5,7 @@ Only the file's own bytes and, for external data, files in its own folder are re
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +19,7 @@ from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_name
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["PRODUCTS", "WeightUse", "open_onnx", "read_onnx", "weight_uses"]
+__all__ = ["PRODUCTS", "WeightUse", "open_onnx", "read_onnx", "text_only", "weight_uses"]
 
 PRODUCTS = ("MatMul", "Gemm", "Conv")
 """Operators that may multiply with a weight."""
@@ -78,13 +79,23 @@ def open_onnx(path: Path) -> "onnx.ModelProto":
             raise BadInput(f"{path}: not an ONNX file, or cut off") from error
     if not model.graph.node:
         raise BadInput(f"{path}: wanted a model with at least one node, got none")
-    if not all(isinstance(name, str) for name in _names(model)):
-        raise BadInput(f"{path}: not an ONNX file: names are no text")
+    with text_only(path):
+        if not all(isinstance(name, str) for name in _names(model)):
+            raise BadInput(f"{path}: not an ONNX file: names are no text")
     return model
 
 
+@contextmanager
+def text_only(path: Path) -> Iterator[None]:
+    """One line where text of the file is no UTF-8, which shows only when it is looked at."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: not an ONNX file: names are no text") from error
+
+
 def _names(model: "onnx.ModelProto") -> Iterator[str | bytes]:
-    """All names that matter; the parser leaves as bytes what is no UTF-8."""
+    """All names that matter; the parser leaves as bytes, or refuses to show, what is no UTF-8."""
     graph = model.graph
     for node in graph.node:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
