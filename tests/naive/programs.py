@@ -78,7 +78,9 @@ def _epilogue(draw: DrawFn) -> Code:
         Instruction(Op.LOAD_PARTIALS, amount=amount, when=When.OWNER),
         Instruction(Op.WAIT_LOAD, when=When.OWNER),
         *draw(_fillers(1)),
-        Instruction(Op.STORE_C, amount=draw(st.integers(1, 600)), when=When.FINAL),
+        Instruction(
+            Op.STORE_C, amount=draw(st.integers(1, 600)), when=When.FINAL, posted=draw(st.booleans())
+        ),
     )
 
 

@@ -288,7 +288,10 @@ class Simulation:
             return
         done = self.memory.take_stores(sm, cycle, clipped)
         performed = done + self.machine.store_latency
-        self.sleep_after(warp, "wait store", done if op == Op.STORE_C else performed)
+        if not todo.code.posted:
+            self.sleep_after(warp, "wait store", done if op == Op.STORE_C else performed)
+        else:
+            warp.reason = "wait store"
         warp.block.stored = max(warp.block.stored, performed)
         if op == Op.STORE_C:
             written = self.memory.to_dram(cycle, clipped)

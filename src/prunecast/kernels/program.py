@@ -107,6 +107,8 @@ class Instruction(NamedTuple):
     operand_bytes: int = 0
     multicast: int = 1
     """Blocks of a cluster that share one read of L2."""
+    posted: bool = False
+    """A store that does not hold its warp up: nothing of the warp stands behind it in the queue."""
 
 
 Code = tuple[Instruction, ...]

@@ -105,7 +105,7 @@ def _consumer(variant: TileVariant, item: Code) -> WarpProgram:
             *_half_end(variant),
             Instruction(Op.WAIT_MMA, 0),
             Instruction(Op.RELEASE, 0),
-            *_half_end(variant),
+            *_posted(_half_end(variant)),
         ),
     )
 
@@ -124,6 +124,11 @@ def _half_end(variant: TileVariant) -> Code:
         Instruction(Op.ISSUE, issue=sums // 32, when=When.OWNER),
         *_store_c(sums, variant.element_bytes),
     )
+
+
+def _posted(code: Code) -> Code:
+    """The last store of an item stands in the queue while the warp goes on to multiply."""
+    return (*code[:-1], code[-1]._replace(posted=True))
 
 
 def _store_c(sums: int, element_bytes: int) -> Code:

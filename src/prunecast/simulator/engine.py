@@ -59,8 +59,10 @@ AT_ROLE, AT_RANK = range(78, 80)
 SCALARS = 80
 
 # Instruction columns
-I_OP, I_ISSUE, I_AMOUNT, I_PER_K16, I_AHEAD, I_WHEN, I_LEADER, I_TICKS, I_OPERAND, I_MULTICAST = range(10)
-I_FIELDS = 10
+I_OP, I_ISSUE, I_AMOUNT, I_PER_K16, I_AHEAD, I_WHEN, I_LEADER, I_TICKS, I_OPERAND, I_MULTICAST, I_POSTED = (
+    range(11)
+)
+I_FIELDS = 11
 # Item columns
 T_TILE, T_STEPS, T_KCOUNT, T_KFIRST, T_STEPFIRST, T_ROWS, T_TOKENS, T_TOKENBLOCK = range(8)
 T_GROUP, T_PARTS, T_OWNER, T_MULTIPLIED = range(8, 12)
@@ -914,7 +916,7 @@ def _move_results(mem, warp, ins, t):
     else:
         done += mem[M_STORE_LATENCY]
         _signal_group(mem, item, max(done + mem[M_SIGNAL_LATENCY], t + 1))
-    return done
+    return t if mem[ins + I_POSTED] == 1 else done
 
 
 @inlined

@@ -148,6 +148,7 @@ def _row(instruction: Instruction, plan: KernelPlan, gpu: GpuSpec, scale: int) -
         _pipe_ticks(instruction, plan, gpu),
         instruction.operand_bytes,
         instruction.multicast,
+        int(instruction.posted),
     ]
 
 
