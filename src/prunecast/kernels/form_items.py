@@ -33,11 +33,13 @@ class FormLoad(NamedTuple):
     """An item's part of C."""
     packed_bytes: float
     """Weights of all tiles."""
+    fewest_columns: int
+    """That an item multiplies, whatever it keeps; as `KernelPlan.fewest_steps` has it."""
 
     def longest(self, block_k: int) -> "FormLoad":
         """The same if all items were like the longest one."""
-        full_steps = -(-self.longest_kept // 16) * 16 / block_k
-        return self._replace(steps=float(-(-self.longest_kept // block_k)), full_steps=full_steps)
+        multiplied = max(-(-self.longest_kept // 16) * 16, self.fewest_columns)
+        return self._replace(steps=float(-(-multiplied // block_k)), full_steps=multiplied / block_k)
 
 
 class FormItem(NamedTuple):
@@ -53,18 +55,20 @@ def form_load(variant: TileVariant, tiles: TileMap, n: int) -> FormLoad:
     """Items of a variant on a tile map, from counts alone."""
     shape = variant.shape
     high = -(-tiles.rows_per_tile.astype(np.int64) // shape.block_m)
-    kept = tiles.kept_per_tile
-    steps = -(-kept // shape.block_k)
+    fewest = shape.block_k + 16 if variant.style == "wgmma" else 0
+    multiplied = np.maximum(tiles.kept_per_tile, fewest)
+    steps = -(-multiplied // shape.block_k)
     ranges, count = -(-n // shape.block_n), max(int(high.sum()), 1)
-    k16 = float(np.dot(high, -(-kept // 16)))
+    k16 = float(np.dot(high, -(-multiplied // 16)))
     return FormLoad(
         items=int(high.sum()) * ranges,
         steps=float(np.dot(high, steps)) / count,
         full_steps=k16 * 16 / shape.block_k / count,
-        longest_kept=int(kept.max(initial=0)),
+        longest_kept=int(tiles.kept_per_tile.max(initial=0)),
         tokens=-(-n // ranges),
         c_bytes=float(tiles.rows_per_tile.sum()) * n * variant.element_bytes / (count * ranges),
         packed_bytes=k16 * variant.weight_bytes_per_k16,
+        fewest_columns=fewest,
     )
 
 
