@@ -112,3 +112,13 @@ def test_a_form_can_be_asked_for():
     for form in choose_tile_wise(tiles, 512, "fp16", gpu):
         plan = plan_tile_wise(tiles, 512, "fp16", gpu, form=form)
         assert (plan.shape, plan.schedule) == (form.variant.shape, Schedule.HARDWARE)
+
+
+def test_items_that_have_an_sm_each_are_not_cut_for_a_second_slot():
+    """A100, 104 items of 64 x 128 on 108 SMs: two halves on the same SM would take as long as the whole."""
+    gpu = load_gpu("a100-sxm4-80gb")
+    tiles = tiles_keeping([512] * 8, height=64, k=1024)
+    form = next(f for f in choose_stspmm(tiles, 1568, "fp16", gpu) if f.variant.shape[:2] == (64, 128))
+    assert form.blocks_per_sm == 2
+    plan = plan_stspmm(tiles, 1568, "fp16", gpu, form=form)
+    assert (plan.item_count, plan.work.parts.max()) == (104, 1)

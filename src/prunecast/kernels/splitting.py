@@ -34,12 +34,19 @@ class ItemCost(NamedTuple):
     """Start and end of any item."""
     fix_up: float
     """Writing, or reading, the sums of one part."""
+    slots: int = 1
+    """Blocks that an SM holds, all of which `step` counts as being there."""
+
+    def shared_by(self, items: int, blocks: int) -> "ItemCost":
+        """The same where there are not enough items for all blocks, so that fewer share an SM."""
+        there = min(max(items / blocks, 1.0 / self.slots), 1.0)
+        return self._replace(step=self.step * there)
 
 
 def item_cost(chosen: Candidate, gpu: GpuSpec) -> ItemCost:
     """What items of the chosen variant cost; blocks that share an SM slow each other's steps down."""
     step = chosen.step_cycles * chosen.blocks_per_sm
-    return ItemCost(step, ITEM_OVERHEAD_CYCLES, fix_up_cycles(chosen.variant, gpu))
+    return ItemCost(step, ITEM_OVERHEAD_CYCLES, fix_up_cycles(chosen.variant, gpu), chosen.blocks_per_sm)
 
 
 def item_cycles(items: WorkList, block_k: int, cost: ItemCost) -> npt.NDArray[np.int64]:
@@ -61,7 +68,7 @@ def even_pieces(items: WorkList, blocks: int, block_k: int, cost: ItemCost) -> S
     most = np.maximum(steps // FEWEST_STEPS_PER_PIECE, 1)
     whole = np.ones(steps.size, np.int64)
     finish = _finish(items, whole, blocks, block_k, cost)
-    mean = float(item_cycles(items, block_k, cost).sum()) / blocks
+    mean = float(item_cycles(items, block_k, cost.shared_by(steps.size, blocks)).sum()) / blocks
     best: Sizes = whole
     if finish - mean <= WORTHWHILE_STEPS * cost.step:
         return best
@@ -94,5 +101,6 @@ def _last_wave(steps: Sizes, blocks: int) -> npt.NDArray[np.intp]:
 
 def _finish(items: WorkList, pieces: Sizes, blocks: int, block_k: int, cost: ItemCost) -> int:
     """Cycles of the fullest block."""
-    cycles = item_cycles(split_items(items, pieces, block_k), block_k, cost)
+    parts = split_items(items, pieces, block_k)
+    cycles = item_cycles(parts, block_k, cost.shared_by(parts.tile.size, blocks))
     return int(block_loads(cycles, longest_first(cycles, blocks), blocks).max(initial=0))
