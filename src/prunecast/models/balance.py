@@ -1,11 +1,13 @@
 """How evenly the work lies on the SMs, and what that does to a shared L2 and DRAM."""
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
 from prunecast.models.terms import FloatArray
 
-__all__ = ["balance_of", "drain_cycles", "stretch", "work_per_sm"]
+__all__ = ["SmEnds", "balance_of", "drain_cycles", "sm_ends", "waits_of", "work_per_sm"]
 
 
 def work_per_sm(sm_count: int, sm: npt.NDArray[np.int64], work: FloatArray) -> FloatArray:
@@ -19,43 +21,64 @@ def balance_of(work: FloatArray) -> float:
     return float(work.mean()) / most if most > 0.0 else 1.0
 
 
-def stretch(sm_finish: FloatArray, chip_cycles: tuple[float, ...], quiet_cycles: float = 0.0) -> float:
-    """Cycles until the last SM is done, when together they may ask more of L2 or DRAM than it gives.
+class SmEnds(NamedTuple):
+    """The time between the ends of one SM and the next, if L2 and DRAM were endless.
+
+    An SM asks at an even rate while it works: of a level that works c cycles for S SM-cycles in all, a SMs
+    ask a * c / S of each cycle. Where that is above 1 the time runs that much longer, so a tail in which few
+    SMs work gets its full share of bandwidth. A quiet start, in which nothing moves yet, only delays.
+    """
+
+    lasting: FloatArray
+    """(SMs,) cycles of each."""
+    share_of_work: FloatArray
+    """(SMs,) of all that is asked of the chip."""
+    quiet: float
+
+    def stretched(self, most: float) -> float:
+        """Cycles until the last SM is done, where the busiest level of the chip works `most` for all of them.
+
+        Never below the last end nor below `most`.
+        """
+        if not self.lasting.size:
+            return most
+        return self.quiet + float(np.maximum(self.lasting, most * self.share_of_work).sum())
+
+
+def sm_ends(sm_finish: FloatArray, quiet_cycles: float = 0.0) -> SmEnds:
+    """Sort the ends.
 
     Parameters
     ----------
     sm_finish : (SMs,) cycle in which each SM would run dry if L2 and DRAM were endless
-    chip_cycles : cycles that each level of the chip works for all of them
     quiet_cycles : cycles at the start, in `sm_finish`, in which nothing moves yet
-
-    An SM asks at an even rate while it works: of a level that works c cycles for a launch of S = sum of
-    `sm_finish` SM-cycles, a SMs ask a * c / S of each cycle. Where that is above 1 the time runs that much
-    longer, so a tail in which few SMs work gets its full share of bandwidth. The quiet start only delays. The
-    result is never below the last `sm_finish` nor below any of `chip_cycles`.
     """
     ends = np.sort(sm_finish)
-    most, spent = max(chip_cycles, default=0.0), float(ends.sum())
+    spent = float(ends.sum())
     if spent <= 0.0:
-        return most
+        return SmEnds(np.zeros(0), np.zeros(0), 0.0)
     share_of_work = np.diff(ends, prepend=0.0) * np.arange(ends.size, 0, -1) / spent
     quiet = min(quiet_cycles, float(ends[-1]))
-    lasting = np.diff(np.maximum(ends, quiet), prepend=quiet)
-    return quiet + float(np.maximum(lasting, most * share_of_work).sum())
+    return SmEnds(np.diff(np.maximum(ends, quiet), prepend=quiet), share_of_work, quiet)
 
 
-def drain_cycles(finish: FloatArray, burst_cycles: float) -> float:
-    """Cycles from the last of `finish` until bursts that arrive at these times are served.
+def waits_of(finish: FloatArray) -> FloatArray:
+    """(slots,) cycles from each of `finish`, the last one first, to the last one."""
+    latest_first = np.sort(finish)[::-1]
+    return np.asarray(latest_first[:1] - latest_first)
+
+
+def drain_cycles(waits: FloatArray, burst_cycles: float) -> float:
+    """Cycles from the last end until the bursts of stores that every slot leaves behind are served.
 
     Parameters
     ----------
-    finish : (slots,) cycle in which each slot ends and leaves a burst of stores behind
+    waits : (slots,) of `waits_of`
     burst_cycles : cycles that one burst takes
 
-    A queue that is never empty between burst s and the end still holds, at the last of `finish`, all bursts
-    from s on less what was served since s came; the queue is the largest of these.
+    A queue that is never empty between burst s and the end still holds, at the last end, all bursts from s on
+    less what was served since s came; the queue is the largest of these.
     """
-    if not finish.size:
+    if not waits.size:
         return 0.0
-    latest_first = np.sort(finish)[::-1]
-    waited = latest_first[0] - latest_first
-    return float(np.max(np.arange(1, finish.size + 1) * burst_cycles - waited))
+    return float(np.max(np.arange(1, waits.size + 1) * burst_cycles - waits))

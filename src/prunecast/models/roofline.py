@@ -6,7 +6,7 @@ All in SM cycles until the last line:
 - block   = start of the block + its prologue + latency and transfer of the first stage + its items;
 - SM      = list scheduling of the units over the slots, resident blocks sharing the SM (`waves.py`);
 - chip    = last SM to end + its last stores, SMs slowed down where together they ask too much of L2 or DRAM
-            (`balance.stretch`);
+            (`balance.SmEnds`);
 - seconds = launch floor + cycles / clock, the clock depending on tensor duty and L2 traffic. The floor is
             that of back-to-back empty kernels, which start and drain too: it is added in full.
 
@@ -27,7 +27,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launch_floor import LAUNCHES, launch_floor_s
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.models.amounts import plan_amounts
-from prunecast.models.balance import balance_of, drain_cycles, stretch, work_per_sm
+from prunecast.models.balance import SmEnds, balance_of, drain_cycles, sm_ends, waits_of, work_per_sm
 from prunecast.models.bounds import bounds_of, l2_seconds, sm_level_cycles
 from prunecast.models.costs import Case, item_costs, unit_costs
 from prunecast.models.estimate import LEVELS, Estimate
@@ -108,7 +108,8 @@ def _settle(case: Case, slot_finish: FloatArray, store_drain: float, state: str)
     gpu = case.gpu
     total = case.amounts.total(case.plan.blocks)
     tensor = float(sm_level_cycles(total, case.rates)["tensor"])
-    settled = _Settled(_chip_cycles(case, slot_finish, store_drain, gpu.max_clock_hz), gpu.max_clock_hz)
+    ends = _ends(case, slot_finish, store_drain)
+    settled = _Settled(_chip_cycles(case, ends, gpu.max_clock_hz), gpu.max_clock_hz)
     for _ in range(_CLOCK_ROUNDS):
         sm_cycles = settled.cycles * gpu.sm_count
         clock_hz = sm_clock_hz(
@@ -118,27 +119,45 @@ def _settle(case: Case, slot_finish: FloatArray, store_drain: float, state: str)
             dram_bytes_per_clk_per_sm=case.traffic.dram_bytes / sm_cycles,
             state=state,
         )
-        settled = _Settled(_chip_cycles(case, slot_finish, store_drain, clock_hz), clock_hz)
+        settled = _Settled(_chip_cycles(case, ends, clock_hz), clock_hz)
     return settled
 
 
-def _chip_cycles(case: Case, slot_finish: FloatArray, store_drain: float, clock_hz: float) -> float:
+class _Ends(NamedTuple):
+    """What the ends of all slots mean for the chip, whatever the clock."""
+
+    sms: SmEnds
+    waits: FloatArray
+    store_drain: float
+    l2_s: float
+    """Time that L2 works."""
+
+
+def _ends(case: Case, slot_finish: FloatArray, store_drain: float) -> _Ends:
+    # Nothing comes before the first block has started and its first read has gone to DRAM and back.
+    quiet = case.gpu.block_start_cycles + case.gpu.dram_latency_cycles
+    return _Ends(
+        sms=sm_ends(slot_finish.max(axis=1), quiet),
+        waits=waits_of(slot_finish[slot_finish > 0.0]),
+        store_drain=store_drain,
+        l2_s=l2_seconds(case.amounts, case.traffic, case.gpu),
+    )
+
+
+def _chip_cycles(case: Case, ends: _Ends, clock_hz: float) -> float:
     """Until the last SM is done and its stores are out, the chip shared by all.
 
     Stores leave through the SM's store port and through DRAM: when launches repeat, L2 is full of earlier
     results and takes new ones only as fast as it writes old ones back.
     """
-    gpu, traffic, sm_finish = case.gpu, case.traffic, slot_finish.max(axis=1)
-    l2_cycles = l2_seconds(case.amounts, traffic, gpu) * clock_hz
-    dram_bytes_per_clk = gpu.dram_bytes_per_s / clock_hz
-    # Nothing comes before the first block has started and its first read has gone to DRAM and back.
-    quiet = gpu.block_start_cycles + gpu.dram_latency_cycles
+    traffic, l2_cycles = case.traffic, ends.l2_s * clock_hz
+    dram_bytes_per_clk = case.gpu.dram_bytes_per_s / clock_hz
     reads = (traffic.dram_bytes - traffic.c_bytes) / dram_bytes_per_clk
-    until_last_item = stretch(sm_finish, (l2_cycles, reads), quiet)
+    until_last_item = ends.sms.stretched(max(l2_cycles, reads))
     c_of_item = traffic.c_bytes / max(int(case.plan.work.owner.sum()), 1)
-    queue = drain_cycles(slot_finish[slot_finish > 0.0], c_of_item / dram_bytes_per_clk)
-    all_traffic = stretch(sm_finish, (l2_cycles, traffic.dram_bytes / dram_bytes_per_clk), quiet)
-    return max(until_last_item + max(store_drain, queue), all_traffic, 1.0)
+    queue = drain_cycles(ends.waits, c_of_item / dram_bytes_per_clk)
+    all_traffic = ends.sms.stretched(max(l2_cycles, traffic.dram_bytes / dram_bytes_per_clk))
+    return max(until_last_item + max(ends.store_drain, queue), all_traffic, 1.0)
 
 
 def _step_cycles(case: Case, clock_hz: float) -> dict[str, float]:
