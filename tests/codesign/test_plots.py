@@ -1,6 +1,7 @@
 """Pictures from the library: what they show is what was predicted."""
 
 import io
+import itertools
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from prunecast.codesign import predict
+from prunecast.codesign.pictures import in_thousands, log_axis, new_axes
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
 
@@ -28,6 +30,7 @@ def test_the_roofline_has_the_rate_of_the_prediction(table):
     row = table[1]
     axes = row.plot_roofline()
     rates = [float(y) for line in axes.lines if line.get_marker() == "o" for y in line.get_ydata()]
+    assert axes.get_ylim()[0] < min(rates) <= max(rates) < axes.get_ylim()[1]
     useful = 2.0 * row.plan.m * row.plan.k * row.plan.n * row.plan.density
     assert rates == pytest.approx([useful / row.seconds / 1e12] * 2)  # DRAM and L2
     assert saved(axes)
@@ -48,6 +51,40 @@ def test_the_timeline_shows_each_warp_of_the_sm(table):
     assert any(label.startswith("tensor") for label in labels)
     latest = max(path.get_extents().x1 for bars in axes.collections for path in bars.get_paths())
     assert 0 < latest <= table[1].latency_us
+
+
+def test_a_timeline_of_many_warps_has_room_for_their_names():
+    weights = {"w": np.random.default_rng(0).standard_normal((1024, 256)).astype(np.float16)}
+    row = predict(weights, gpu="h200-sxm", tokens=512, kernels=("dense", "csr"), crossovers=False)[1]
+    axes = row.plot_timeline()
+    saved(axes)
+    boxes = [label.get_window_extent() for label in axes.get_yticklabels()]
+    assert len(boxes) > 20
+    assert all(upper.y0 >= lower.y1 for upper, lower in itertools.pairwise(boxes))
+
+
+@pytest.mark.parametrize("ends", [(0.4, 1.3), (3.1, 72.0), (0.2, 3000.0), (1e-3, 1e6), (0.98, 1.01)])
+def test_logarithmic_axes_have_a_few_plain_numbers(ends):
+    axes = new_axes()
+    log_axis(axes, "y", *ends)
+    saved(axes)
+    shown = [label.get_text() for label in axes.get_yticklabels()]
+    assert 1 <= len(shown) <= 7
+    values = [float(text.replace(",", "")) for text in shown]
+    assert values == sorted(set(values))
+    assert all(ends[0] <= value <= ends[1] for value in values)
+
+
+@pytest.mark.parametrize(
+    ("highest", "label", "shown"), [(9_000, "cycles", "8000"), (80_000, "cycles, thousands", "80")]
+)
+def test_large_counts_are_shown_in_thousands(highest, label, shown):
+    axes = new_axes()
+    axes.set_ylim(0, highest)
+    in_thousands(axes, "cycles")
+    saved(axes)
+    assert axes.get_ylabel() == label
+    assert shown in [text.get_text() for text in axes.get_yticklabels()]
 
 
 def test_axes_that_are_given_are_drawn_on(table):

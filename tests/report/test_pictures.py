@@ -9,9 +9,9 @@ from prunecast.codesign.layers import load_layers
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileMap
 from prunecast.patterns.tile_picture import kept_in_bins
-from prunecast.report.curves import curves_of
+from prunecast.report.curves import Curve, CurvePoint, curves_of
 from prunecast.report.numbers import significant
-from prunecast.report.pictures.kernel_curves import pareto_front
+from prunecast.report.pictures.kernel_curves import draw_crossover, pareto_front, speedup_range
 
 
 def test_bins_hold_the_share_of_kept_columns():
@@ -57,3 +57,24 @@ def test_curves_retain_what_single_weights_show():
 )
 def test_three_digits(value, text):
     assert significant(value) == text
+
+
+def curve(kernel, *seconds):
+    points = tuple(CurvePoint(0.1 * place, each, 0.5) for place, each in enumerate(seconds, start=1))
+    return Curve(kernel=kernel, pattern=kernel, points=points)
+
+
+def test_a_kernel_that_is_far_slower_does_not_flatten_the_others():
+    curves = [curve("dense", 1.0), curve("stspmm", 0.5, 0.8), curve("csr", 30.0, 90.0)]
+    low, high = speedup_range(curves)
+    assert low == pytest.approx(1 / 1.15)
+    assert high == pytest.approx(1.15 * 2)
+    picture = draw_crossover(curves, salt="a")
+    assert "csr (below 0.4x)" in picture
+    assert "csr, csr:" not in picture
+    assert "stspmm, stspmm: density 10 %, 2.00x over dense" in picture
+
+
+def test_dense_alone_and_slower_kernels_have_a_range():
+    low, high = speedup_range([curve("dense", 1.0), curve("csr", 30.0)])
+    assert low < 1 < high

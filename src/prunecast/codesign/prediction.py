@@ -1,7 +1,7 @@
 """`Prediction`: one layer run by one kernel."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from prunecast.codesign.engines import Outcome
 from prunecast.codesign.html_table import predictions_html
@@ -12,6 +12,7 @@ from prunecast.simulator import SimResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["Prediction"]
 
@@ -73,7 +74,7 @@ class Prediction:
         """Attained rate over FLOP per byte, under the GPU's ceilings; on `axes` or on a new figure."""
         from prunecast.codesign.pictures import draw_roofline, new_axes
 
-        axes = new_axes() if axes is None else axes
+        axes = new_axes(5.0, 3.4) if axes is None else axes
         draw_roofline([self], self.gpu, axes)
         return axes
 
@@ -88,7 +89,7 @@ class Prediction:
             raise BadInput(f"plot_work shows single SMs: predict with engine='simulator', got {self.engine}")
         from prunecast.codesign.pictures import draw_sm_work, new_axes
 
-        axes = new_axes(height=2.6) if axes is None else axes
+        axes = new_axes(5.0, 2.6) if axes is None else axes
         draw_sm_work(self.result, self.kernel, axes)
         return axes
 
@@ -108,9 +109,11 @@ class Prediction:
         """
         from prunecast.codesign.pictures import draw_timeline, new_axes
 
-        axes = new_axes(8.0, 4.0) if axes is None else axes
-        draw_timeline(self.plan, self.gpu, axes, sm=sm, first_waves=first_waves, state=self.state)
-        return axes
+        drawn = new_axes(8.0, 4.0) if axes is None else axes
+        draw_timeline(self.plan, self.gpu, drawn, sm=sm, first_waves=first_waves, state=self.state)
+        if axes is None:  # every warp has a name that can be read, however many there are
+            cast("Figure", drawn.figure).set_figheight(max(4.0, 1.2 + 0.16 * len(drawn.get_yticks())))
+        return drawn
 
     def _repr_html_(self) -> str:
         return predictions_html([self.row()])

@@ -2,13 +2,14 @@
 
 import base64
 import io
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["Pictured", "draw_heat", "kept_in_bins"]
 
@@ -82,19 +83,16 @@ class Pictured:
         if axes is None:
             from matplotlib.figure import Figure
 
-            axes = Figure(figsize=(5.0, 2.4), layout="constrained").add_subplot()
+            axes = Figure(figsize=(6.0, 2.4), layout="constrained").add_subplot()
         draw_heat(self, axes)
+        axes.figure.colorbar(axes.images[-1], ax=axes, label="share kept")
         return axes
 
     def _repr_html_(self: Tiled) -> str:
         from html import escape
 
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(5.0, 2.4), layout="constrained")
-        draw_heat(self, figure.add_subplot())
         image = io.BytesIO()
-        figure.savefig(image, format="png", dpi=100)
+        cast("Figure", Pictured.plot(self).figure).savefig(image, format="png", dpi=100)
         text = (
             f"{escape(self.pattern)}: {self.m}x{self.k}, {self.tile_count} tiles, density {self.density:.3f}"
         )

@@ -1,7 +1,10 @@
 """Numbers as the page shows them."""
 
+import re
 from collections.abc import Callable
 from typing import Any
+
+from markupsafe import Markup, escape
 
 __all__ = ["FILTERS", "microseconds", "significant"]
 
@@ -30,10 +33,17 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def _breakable(text: str) -> Markup:
+    """A name that a narrow column may break behind its dots and slashes, or where it goes on for long."""
+    parts = re.findall(r"[^./]{1,24}[./]?|[./]", _printable(text))
+    return Markup("<wbr>").join(escape(part) for part in parts)
+
+
 FILTERS: dict[str, Callable[..., str]] = {
     "number": significant,
     "us": microseconds,
     "percent": _percent,
     "printable": _printable,
+    "breakable": _breakable,
 }
 """Filters of the template."""

@@ -19,6 +19,7 @@ from prunecast.report.numbers import FILTERS
 from prunecast.report.pictures.canvas import PAGE, drawing, svg_text
 from prunecast.report.study import LayerStudy, chosen_layers, study
 from prunecast.report.summary import summary_of
+from prunecast.report.words import MEANINGS, words_of
 
 __all__ = ["render_page", "write_page"]
 
@@ -70,6 +71,8 @@ def render_page(
         layers=shown,
         measured=measured,
         scatter=scatter,
+        meanings=MEANINGS,
+        words=words_of(table),
         interval_kind=INTERVAL_KIND,
         provenance=_provenance(table),
     )
@@ -85,7 +88,7 @@ def _pictures(one: LayerStudy, gpu: GpuSpec, *, salt: str) -> dict[str, str]:
         if one.tiles is not None:
             drawn["tiles"] = pictures.draw_tile_maps(one.tiles, one.adaptive, salt=f"{salt}-tiles")
         if one.simulated is not None:
-            work = new_axes(height=2.6)
+            work = new_axes(height=2.5)
             draw_sm_work(one.simulated, one.subject.kernel, work, PAGE)
             drawn["work"] = svg_text(work, "Work of each SM", salt=f"{salt}-work")
         if len(one.curves) > 1:

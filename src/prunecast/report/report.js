@@ -16,7 +16,7 @@ for (const button of document.querySelectorAll("th button")) {
     body.append(...rows);
   });
 }
-// Tooltips: under the pointer, by touch, and by keyboard.
+// Tooltips: under the pointer and by touch. In a picture the nearest mark counts: a finger is no needle.
 const box = document.getElementById("tip");
 function show(target, x, y) {
   box.textContent = target.dataset.tip;
@@ -26,8 +26,22 @@ function show(target, x, y) {
   box.style.left = Math.max(4, left) + "px";
   box.style.top = Math.max(4, top) + "px";
 }
+const REACH = 14;
+function away(mark, x, y) {
+  const place = mark.getBoundingClientRect();
+  return Math.hypot(Math.max(place.left - x, 0, x - place.right), Math.max(place.top - y, 0, y - place.bottom));
+}
+function nearest(picture, x, y) {
+  let found = null, least = REACH;
+  for (const mark of picture.querySelectorAll("[data-tip]")) {
+    const distance = away(mark, x, y);
+    if (distance < least) [found, least] = [mark, distance];
+  }
+  return found;
+}
 function follow(event) {
-  const target = event.target.closest("[data-tip]");
+  const picture = event.target.closest("svg");
+  const target = event.target.closest("[data-tip]") ?? (picture && nearest(picture, event.clientX, event.clientY));
   if (target) show(target, event.clientX, event.clientY); else box.hidden = true;
 }
 document.addEventListener("pointermove", follow);

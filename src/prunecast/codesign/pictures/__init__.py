@@ -4,10 +4,11 @@ Floor: inside codesign, below `Prediction`, whose `plot_*` methods call them. Th
 files and pages are the caller's; colours come from a `Palette`. Matplotlib is loaded with this room, so the
 rooms above import it inside functions.
 
-Read first: `palette.py`, then any picture.
+Read first: `palette.py` and `axes.py`, then any picture.
 """
 
-from prunecast.codesign.pictures.palette import SCREEN, Palette, new_axes, tip
+from prunecast.codesign.pictures.axes import in_thousands, log_axis, new_axes
+from prunecast.codesign.pictures.palette import SCREEN, Palette, tip
 from prunecast.codesign.pictures.roofline import RooflinePoint, draw_roofline
 from prunecast.codesign.pictures.sm_work import draw_sm_work
 from prunecast.codesign.pictures.timeline import draw_timeline
@@ -19,6 +20,8 @@ __all__ = [
     "draw_roofline",
     "draw_sm_work",
     "draw_timeline",
+    "in_thousands",
+    "log_axis",
     "new_axes",
     "tip",
 ]

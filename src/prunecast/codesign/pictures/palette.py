@@ -3,10 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
-__all__ = ["KERNELS", "SCREEN", "Palette", "new_axes", "tip"]
+__all__ = ["KERNELS", "SCREEN", "Palette", "tip"]
 
 KERNELS = ("dense", "tile-wise", "stspmm", "block-sparse", "2:4", "csr", "balanced", "two-part")
 """Kernels with a colour of their own, in the order of every legend."""
@@ -34,11 +31,6 @@ class Palette:
 _HUES = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31")
 SCREEN = Palette(ink="#404040", faint="#b0b0b0", series=dict(zip(KERNELS, _HUES, strict=True)))
 """For notebooks and files. Hues that colour-blind readers tell apart (Okabe and Ito, 2008)."""
-
-
-def new_axes(width: float = 5.0, height: float = 3.2) -> Axes:
-    """Axes of a new figure, sizes in inches."""
-    return Figure(figsize=(width, height), layout="constrained").add_subplot()
 
 
 def tip(text: str) -> str:

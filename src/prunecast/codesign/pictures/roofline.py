@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-import numpy as np
 from matplotlib.axes import Axes
 
 from prunecast.codesign.engines import Outcome
+from prunecast.codesign.pictures.axes import log_axis
 from prunecast.codesign.pictures.palette import SCREEN, Palette, tip
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import DTYPE_BYTES, KernelPlan
@@ -44,30 +44,47 @@ def draw_roofline(rows: Sequence[RooflinePoint], gpu: GpuSpec, axes: Axes, palet
     """
     intensities = [x for row in rows for x in _draw_points(row, axes, palette)]
     clock_hz = rows[0].result.clock_hz
-    across = np.geomspace(min(intensities) / 3, max(*intensities, 1000.0) * 3, 50)
+    left, right = min(intensities) / 3, max(*intensities, 1000.0) * 3
     peaks = _peaks(rows, gpu, clock_hz)
     highest = max(peaks.values())
-    for rate, style in ((gpu.dram_bytes_per_s, "-"), (gpu.l2_bytes_per_s, "--")):
-        axes.plot(across, np.minimum(across * rate / 1e12, highest), style, color=palette.ink, lw=1)
+    lowest = min(min(_tflops(row) for row in rows) / 3, highest / 30)
+    log_axis(axes, "x", left, right)
+    log_axis(axes, "y", lowest, 4 * highest)
+    _draw_slopes(gpu, axes, palette, top=highest)
     for peak in sorted(set(peaks.values())):
         name = ", ".join(name for name in peaks if peaks[name] == peak)
         colour = palette.ink if peak == highest else palette.faint
         axes.axhline(peak, color=colour, lw=1, gid=tip(f"{name}: {peak:.3g} TFLOP/s"))
-        axes.annotate(name, (across[-1], peak), ha="right", va="bottom", fontsize=8)
-    axes.set(xscale="log", yscale="log", xlabel="useful FLOP per byte", ylabel="TFLOP/s")
-    axes.set_ylim(top=3 * highest)
-    axes.grid(visible=True)
+        axes.annotate(
+            name,
+            (right, peak),
+            (-2, 3),
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            fontsize="small",
+        )
+    axes.set(xlabel="useful FLOP per byte", ylabel="TFLOP/s")
+    axes.grid(visible=True, alpha=0.5)
     axes.figure.legend(loc="outside lower center", ncols=3)
+
+
+def _draw_slopes(gpu: GpuSpec, axes: Axes, palette: Palette, *, top: float) -> None:
+    """What DRAM and L2 allow, up to the highest arithmetic ceiling."""
+    for name, rate, style in (("DRAM", gpu.dram_bytes_per_s, "-"), ("L2", gpu.l2_bytes_per_s, "--")):
+        per_byte = rate / 1e12
+        xs = [axes.get_ylim()[0] / per_byte, top / per_byte]
+        told = tip(f"{name}: {per_byte:.3g} TB/s")
+        ys = [x * per_byte for x in xs]
+        axes.plot(xs, ys, style, color=palette.ink, lw=1, gid=told, zorder=1, label=name)
 
 
 def _draw_points(row: RooflinePoint, axes: Axes, palette: Palette) -> list[float]:
     """Draw one kernel; the FLOP per byte of each of its points."""
-    plan = row.plan
-    operations = 2.0 * plan.m * plan.k * plan.n * plan.density
-    rate, colour = operations / row.seconds / 1e12, palette.of(row.kernel)
+    rate, colour = _tflops(row), palette.of(row.kernel)
     drawn = []
     for level, moved in _bytes(row).items():
-        drawn.append(operations / max(moved, 1))
+        drawn.append(1e12 * rate * row.seconds / max(moved, 1))
         told = tip(f"{row.kernel}, {level}: {drawn[-1]:.3g} FLOP/byte, {rate:.3g} TFLOP/s")
         dram = level == "DRAM"
         axes.plot(
@@ -75,6 +92,12 @@ def _draw_points(row: RooflinePoint, axes: Axes, palette: Palette) -> list[float
             label=row.kernel if dram else None, gid=told, ms=6,
         )  # fmt: skip
     return drawn
+
+
+def _tflops(row: RooflinePoint) -> float:
+    """Attained rate; only kept weights count as work."""
+    plan = row.plan
+    return 2.0 * plan.m * plan.k * plan.n * plan.density / row.seconds / 1e12
 
 
 def _bytes(row: RooflinePoint) -> dict[str, float]:

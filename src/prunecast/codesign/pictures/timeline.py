@@ -62,7 +62,7 @@ def draw_timeline(
             shown.add(kind)
             axes.broken_barh(spans, (place - 0.4, 0.8), color=_COLOURS[kind], linewidth=0)
     axes.set_yticks(range(len(lines)), list(lines), fontsize=7)
-    axes.set(xlabel="us", ylim=(len(lines) - 0.5, -0.5), title=f"SM {sm}, {plan.kernel}")
+    axes.set(xlabel="time, us", ylim=(len(lines) - 0.5, -0.5), title=f"{plan.kernel} on SM {sm}")
     handles = [Patch(color=colour, label=kind) for kind, colour in _COLOURS.items() if kind in shown]
     axes.figure.legend(
         handles=handles, loc="outside lower center", ncols=5, fontsize=7, labelcolor=palette.ink

@@ -28,13 +28,15 @@ _SETTINGS: dict[str, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "prunecast",
     "font.family": ["sans-serif"],
-    "font.size": 10,
-    "axes.titlesize": 10,
+    "font.size": 11,
+    "axes.titlesize": 11,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.formatter.use_mathtext": False,
     "legend.frameon": False,
-    "legend.fontsize": 9,
+    "legend.fontsize": 10,
+    "legend.columnspacing": 1.2,
+    "legend.handletextpad": 0.3,
     "grid.linewidth": 0.5,
     **dict.fromkeys(
         ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), PAGE.ink

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from prunecast.codesign.pictures import new_axes, tip
+from prunecast.codesign.pictures import log_axis, new_axes, tip
 from prunecast.report.measured import MeasuredPoint
 from prunecast.report.pictures.canvas import PAGE, svg_text
 
@@ -11,7 +11,7 @@ __all__ = ["draw_measured"]
 
 def draw_measured(points: Sequence[MeasuredPoint], *, salt: str) -> str:
     """Both axes logarithmic; on the line they agree."""
-    axes = new_axes(height=4.0)
+    axes = new_axes(height=4.2)
     for point in points:
         x, y = 1e6 * point.measured_s, 1e6 * point.predicted_s
         colour = PAGE.of(point.kernel)
@@ -21,8 +21,11 @@ def draw_measured(points: Sequence[MeasuredPoint], *, salt: str) -> str:
     for kernel in dict.fromkeys(point.kernel for point in points):
         axes.plot([], [], "o", color=PAGE.of(kernel), label=kernel)
     times = [1e6 * point.measured_s for point in points]
-    ends = [min(times) / 1.5, 1.5 * max(times)]
+    ends = (min(times) / 1.5, 1.5 * max(times))
     axes.plot(ends, ends, color=PAGE.ink, lw=1)
-    axes.set(xscale="log", yscale="log", xlabel="measured, us", ylabel="predicted, us")
+    for which in ("x", "y"):
+        log_axis(axes, which, *ends)
+    axes.set(xlabel="measured, us", ylabel="predicted, us")
+    axes.grid(visible=True)
     axes.figure.legend(loc="outside lower center", ncols=3)
     return svg_text(axes, "Predicted against measured", salt=salt)

@@ -2,6 +2,7 @@
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from prunecast.codesign.pictures import tip
 from prunecast.patterns import TileMap
@@ -14,7 +15,7 @@ __all__ = ["draw_tile_maps"]
 def draw_tile_maps(before: TileMap, after: TileMap | None, *, salt: str) -> str:
     """One row of pictures for each map: kept share by tile and columns, and kept columns by tile."""
     maps = [tiles for tiles in (before, after) if tiles is not None]
-    figure = Figure(figsize=(5.0, 2.1 * len(maps)), layout="constrained")
+    figure = Figure(figsize=(4.4, 2.0 * len(maps)), layout="constrained")
     most = max(max(int(tiles.kept_per_tile.max(initial=1)) for tiles in maps), 1)
     for place, tiles in enumerate(maps):
         heat = figure.add_subplot(len(maps), 4, (4 * place + 1, 4 * place + 3))
@@ -22,6 +23,7 @@ def draw_tile_maps(before: TileMap, after: TileMap | None, *, salt: str) -> str:
         draw_heat(tiles, heat)
         _draw_counts(bars, tiles)
         bars.set(xlim=(0, 1.1 * most), xlabel="kept")
+        bars.xaxis.set_major_locator(MaxNLocator(2, integer=True))
     return svg_text(figure.axes[0], "Kept columns by tile", salt=salt)
 
 

@@ -1,0 +1,69 @@
+"""The words of the page are explained, and its colours can be read."""
+
+import re
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from prunecast.codesign import predict
+from prunecast.kernels import PLANNERS
+from prunecast.report.numbers import FILTERS
+from prunecast.report.summary import summary_of
+from prunecast.report.words import MEANINGS, VERDICTS, words_of
+from prunecast.simulator import PIPES, STALLS
+from prunecast.simulator.result import ATTRIBUTION
+
+BUNDLED = Path(__file__).parents[2] / "examples/stdlib_lm/weights.safetensors"
+CSS = (resources.files("prunecast.report") / "report.css").read_text(encoding="utf-8")
+
+
+def test_every_unit_wait_part_and_kernel_has_a_meaning():
+    assert {*PIPES, *STALLS, *ATTRIBUTION, *PLANNERS, "latency"} <= set(MEANINGS)
+
+
+def test_a_page_explains_what_it_shows():
+    table = predict(BUNDLED, gpu="h200-sxm", tokens=64, engine="model",
+                    sparsity=0.5, target="re:blocks.0.ffn", crossovers=False)  # fmt: skip
+    explained = {word.word for word in words_of(table)}
+    shown = {row.kernel for row in table} | {row.bound for row in table} | {"model", "burst", "graph"}
+    assert shown <= explained
+    assert {line.verdict for line in summary_of(table)} <= set(VERDICTS) <= explained
+
+
+def luminance(colour):
+    """Relative luminance of WCAG 2.1."""
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one, other):
+    dark, bright = sorted((luminance(one), luminance(other)))
+    return (bright + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_text_and_marks_stand_out(scheme):
+    block = re.findall(r":root \{(.*?)\}", CSS, re.S)[scheme]
+    colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", block))
+    for ground in (colours["paper"], colours["soft"]):
+        for text in ("ink", "quiet", "link", "good", "bad", "open"):
+            assert contrast(colours[text], ground) >= 4.5, (text, ground)
+        series = [colours[f"series-{place}"] for place in range(1, 9)]
+        assert all(contrast(mark, ground) >= 3.0 for mark in series), ground
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("blocks.0.ffn", ["blocks.", "0.", "ffn"]),
+        ("a/b", ["a/", "b"]),
+        ("..x", [".", ".", "x"]),
+        ("m" * 50, ["m" * 24, "m" * 24, "mm"]),
+        ("<b>.x", ["&lt;b&gt;.", "x"]),
+        ("\x1b", ["\\x1b"]),
+    ],
+)
+def test_names_break_behind_dots_and_slashes(name, parts):
+    assert str(FILTERS["breakable"](name)) == "<wbr>".join(parts)
