@@ -1,20 +1,25 @@
-"""Pictures of a sweep: a heat map of speed-ups per kernel, and where each kernel overtakes dense."""
+"""Pictures of a sweep: a heat map of speedups per kernel, and where each kernel overtakes dense."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from prunecast.errors import BadInput
 
-__all__ = ["speedup_grids", "write_pictures"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["SpeedupGrid", "draw_grid", "speedup_grids", "write_pictures"]
 
 Row = dict[str, Any]
+MOST_NUMBERED = 12
+"""Columns up to which a cell has room for its number."""
 
 
 class SpeedupGrid(NamedTuple):
-    """Speed-ups over dense of one GPU, kernel and pattern: one row per shape, one column per sparsity."""
+    """Speedups over dense of one GPU, kernel and pattern: one row per shape, one column per sparsity."""
 
     gpu: str
     kernel: str
@@ -32,7 +37,7 @@ def speedup_grids(rows: Sequence[Row]) -> list[SpeedupGrid]:
     grids = []
     for gpu, kernel, pattern in sorted(kinds):
         mine = [r for r in rows if (r["gpu"], r["kernel"], r["pattern"]) == (gpu, kernel, pattern)]
-        shapes = tuple(sorted({_shape(r) for r in mine}, key=_size))
+        shapes = tuple(sorted({_shape(r) for r in mine}, key=_by_size))
         sparsities = tuple(sorted({r["sparsity"] for r in mine}))
         speedups = np.full((len(shapes), len(sparsities)), np.nan)
         for r in mine:
@@ -45,7 +50,7 @@ def speedup_grids(rows: Sequence[Row]) -> list[SpeedupGrid]:
 
 
 def write_pictures(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """One SVG per grid: colours for the speed-up, a line where it passes 1; returns the files.
+    """One SVG per grid: colours for the speedup, a line where it passes 1; returns the files.
 
     Raises
     ------
@@ -63,38 +68,58 @@ def write_pictures(rows: Sequence[Row], folder: Path) -> list[Path]:
 
 def _draw(grid: SpeedupGrid, folder: Path) -> Path:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.colors import TwoSlopeNorm
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 1.6 + 0.3 * len(grid.shapes)), layout="constrained")
     FigureCanvasSVG(figure)
-    axes = figure.add_subplot()
-    most = max(float(np.nanmax(grid.speedups, initial=1.0)), 1.1)
-    image = axes.imshow(
-        grid.speedups, aspect="auto", cmap="RdBu", norm=TwoSlopeNorm(1.0, vmin=0.0, vmax=most)
-    )
-    _mark_crossovers(axes, grid)
-    axes.set_xticks(range(len(grid.sparsities)), [f"{100 * s:.0f}" for s in grid.sparsities])
-    axes.set_yticks(range(len(grid.shapes)), grid.shapes, fontsize="small")
-    axes.set_xlabel("sparsity, %")
-    axes.set_title(f"{grid.kernel} on {grid.pattern}, {grid.gpu}: speed-up over dense", fontsize="medium")
-    figure.colorbar(image, ax=axes, label="dense time / time")
+    draw_grid(grid, figure.add_subplot())
     path = folder / f"{grid.gpu}-{grid.kernel}-{grid.pattern}.svg".replace(":", "_").replace("/", "_")
     figure.savefig(path, metadata={"Date": None})
     return path
 
 
-def _mark_crossovers(axes: Any, grid: SpeedupGrid) -> None:
+def draw_grid(grid: SpeedupGrid, axes: "Axes") -> None:
+    """One cell for each case with its speedup, grey where it cannot be run; sparse wins right of the line."""
+    from matplotlib.colors import TwoSlopeNorm
+
+    most = max(float(np.nanmax(grid.speedups, initial=1.0)), 1.1)
+    norm = TwoSlopeNorm(1.0, vmin=0.0, vmax=most)
+    axes.set_facecolor("0.85")
+    image = axes.imshow(grid.speedups, aspect="auto", cmap="RdBu", norm=norm)
+    _mark_crossovers(axes, grid)
+    if len(grid.sparsities) <= MOST_NUMBERED:
+        _write_numbers(axes, grid, norm)
+    axes.set_xticks(range(len(grid.sparsities)), [f"{100 * s:.4g}" for s in grid.sparsities])
+    axes.set_yticks(range(len(grid.shapes)), grid.shapes, fontsize="small")
+    axes.set(xlabel="sparsity, %; black line: beats dense from here on", ylabel="M x K x N (tokens)")
+    axes.set_title(f"{grid.kernel} on {grid.pattern}, {grid.gpu}", fontsize="medium")
+    axes.figure.colorbar(image, ax=axes, label="speedup over dense")
+
+
+def _mark_crossovers(axes: "Axes", grid: SpeedupGrid) -> None:
     """A black step left of the first sparsity at which the kernel wins."""
     for place, row in enumerate(grid.speedups):
         wins = np.flatnonzero(row > 1.0)
         if wins.size:
-            axes.plot([wins[0] - 0.5] * 2, [place - 0.5, place + 0.5], color="black", linewidth=2.0)
+            ends = [place - 0.5, place + 0.5]
+            axes.plot([wins[0] - 0.5] * 2, ends, color="black", linewidth=3.0, clip_on=False)
+
+
+def _write_numbers(axes: "Axes", grid: SpeedupGrid, norm: Callable[[float], float]) -> None:
+    """The speedup in each cell, white on the darkest colours; why a cell is grey stands in the results."""
+    for (row, column), speedup in np.ndenumerate(grid.speedups):
+        dark = bool(abs(norm(speedup) - 0.5) > 0.35)
+        text, colour = (
+            ("no", "0.35") if np.isnan(speedup) else (f"{speedup:.2f}", "white" if dark else "black")
+        )
+        axes.text(column, row, text, ha="center", va="center", fontsize="small", color=colour)
 
 
 def _shape(row: Row) -> str:
     return f"{row['m']}x{row['k']}x{row['n']}"
 
 
-def _size(shape: str) -> int:
-    return int(np.prod([int(part) for part in shape.split("x")]))
+def _by_size(shape: str) -> tuple[int, list[int]]:
+    """Multiplications first; shapes with as many stand in the same order in every run."""
+    parts = [int(part) for part in shape.split("x")]
+    return int(np.prod(parts)), parts

@@ -1,0 +1,58 @@
+"""Heat maps of a sweep."""
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from prunecast.codesign.sweep.pictures import draw_grid, speedup_grids, write_pictures
+from prunecast.errors import BadInput
+
+
+def row(kernel, m, sparsity, seconds):
+    pattern = "dense" if kernel == "dense" else "tile-wise:128"
+    return {
+        "gpu": "h200-sxm", "kernel": kernel, "pattern": pattern, "m": m, "k": 256, "n": 512,
+        "sparsity": sparsity, "seconds": seconds,
+    }  # fmt: skip
+
+
+ROWS = [
+    row("dense", 128, None, 4.0),
+    row("dense", 64, None, 2.0),
+    row("stspmm", 128, 0.5, 8.0),
+    row("stspmm", 128, 0.875, 1.0),
+    row("stspmm", 64, 0.5, 1.0),
+    row("stspmm", 64, 0.875, None),
+]
+
+
+def test_grids_hold_speedups_small_shapes_first():
+    (grid,) = speedup_grids(ROWS)
+    assert grid.shapes == ("64x256x512", "128x256x512")
+    assert grid.sparsities == (0.5, 0.875)
+    np.testing.assert_array_equal(grid.speedups, [[2.0, np.nan], [0.5, 4.0]])
+
+
+def test_shapes_of_one_size_have_one_order():
+    rows = [
+        row(kernel, m, 0.5, 1.0) | {"k": 2**14 // m} for kernel in ("dense", "stspmm") for m in (8, 32, 4, 16)
+    ]
+    assert [shape.split("x")[0] for shape in speedup_grids(rows)[0].shapes] == ["4", "8", "16", "32"]
+
+
+def test_the_picture_says_what_each_cell_and_axis_is():
+    axes = Figure().add_subplot()
+    draw_grid(speedup_grids(ROWS)[0], axes)
+    assert [text.get_text() for text in axes.texts] == ["2.00", "no", "0.50", "4.00"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["50", "87.5"]
+    assert "M x K x N" in axes.get_ylabel()
+    crossovers = [tuple(map(float, line.get_xdata())) for line in axes.lines]
+    assert crossovers == [(-0.5, -0.5), (0.5, 0.5)]
+
+
+def test_a_file_for_each_kernel(tmp_path):
+    (file,) = write_pictures(ROWS, tmp_path / "pictures")
+    assert file.name == "h200-sxm-stspmm-tile-wise_128.svg"
+    assert "<svg" in file.read_text(encoding="utf-8")
+    with pytest.raises(BadInput, match="there is none"):
+        write_pictures(ROWS[:2], tmp_path)
