@@ -41,7 +41,7 @@ from benchmarks.gpu_time import (
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.cuda.operator import compile
 
-VARIANTS: dict[str, dict[str, int]] = {"tile": {}, "tile no-skew": {"SKEW": 0}, "tile no-fence": {"FENCE": 0}}
+VARIANTS: dict[str, dict[str, int]] = {"tile": {}, "tile no-fence": {"FENCE": 0}}
 """Contestants by the preprocessor names in which they differ from the plan's form."""
 
 
@@ -84,7 +84,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--state", type=_words(STATES), default=["burst"], help="burst, sustained or both")
     parser.add_argument("--l2", type=_words(L2), default=["cold"], help="cold, warm or both")
     parser.add_argument("--time-anyway", action="store_true", help="time even if a check fails")
-    parser.add_argument("--variants", default="tile,tile no-skew,tile no-fence")
+    parser.add_argument("--variants", default="tile,tile no-fence")
     return parser.parse_args()
 
 

@@ -17,7 +17,7 @@ from prunecast.kernels.shapes_wgmma import wgmma_variants
 
 __all__ = ["jobs"]
 
-CHANGES = ({}, {"GUARD": 1}, {"SKEW": 0}, {"FENCE": 0})
+CHANGES = ({}, {"GUARD": 1}, {"FENCE": 0})
 FORMS = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128))
 
 
@@ -46,14 +46,12 @@ def _token_forms(dtype: str) -> list[dict[str, int]]:
 
 def _form(form: tuple[int, int], dtype: str) -> dict[str, int]:
     variant = next(v for v in wgmma_variants(GPU, dtype, "wgmma") if v.shape[:2] == form)
-    part_tokens = form[1] if form[0] == 128 else form[1] // 2
     return {
         "BLOCK_M": form[0],
         "BLOCK_N": form[1],
         "STAGES": variant.resources.stages,
         "PLAN_SHARED_BYTES": variant.resources.shared_bytes,
         "PLAN_THREADS": variant.resources.threads,
-        "SKEW": int(part_tokens >= 128),
     }
 
 

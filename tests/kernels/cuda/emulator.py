@@ -32,7 +32,7 @@ def run_images(plan: KernelPlan, packed: PackedWeights, work: WorkImage, b: Floa
 
 def _multiply(packed: PackedWeights, item: npt.NDArray[np.int32], b: FloatArray, block_n: int) -> FloatArray:
     first, word, _, token = (int(x) for x in item)
-    real, last_k16 = word & 0xFFFFFF, word >> 24
+    real, last_k16 = word & 0xFFFFFF, word >> 24 & 7
     steps = max(real, 2)
     sums = np.zeros((packed.rows.shape[1], block_n))
     for step in range(steps):

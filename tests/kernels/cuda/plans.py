@@ -13,8 +13,8 @@ GPU = load_gpu("h200-sxm")
 KEPT = (0, 1, 15, 16, 17, 63, 64, 65, 300)
 
 
-def ragged_map(block_m: int, k: int = 300, seed: int = 0) -> TileMap:
-    """A tile for every count of `KEPT`, rows shuffled, the last tile shorter, three rows in no tile."""
+def ragged_map(block_m: int, k: int = 300, seed: int = 0, *, shuffled: bool = True) -> TileMap:
+    """A tile for every count of `KEPT`, rows shuffled or not, the last tile shorter, three rows in no tile."""
     rng = np.random.default_rng(seed)
     heights = np.full(len(KEPT), block_m)
     heights[-1] = block_m // 2 + 3
@@ -24,7 +24,7 @@ def ragged_map(block_m: int, k: int = 300, seed: int = 0) -> TileMap:
         m=m,
         k=k,
         row_start=np.concatenate(([0], np.cumsum(heights))),
-        row_index=rng.permutation(m)[: m - 3],
+        row_index=(rng.permutation(m) if shuffled else np.arange(m))[: m - 3],
         column_start=np.concatenate(([0], np.cumsum([c.size for c in columns]))),
         column_index=np.concatenate(columns),
         pattern=f"tile-wise:{block_m}",

@@ -55,21 +55,25 @@ def test_the_build_that_traps_where_it_would_hang(cubins: Path) -> None:
     check(plan_of(ragged_map(64), 136, 64, 128, blocks=3), cubins, defines={"GUARD": 1})
 
 
-def test_halves_multiplied_together(cubins: Path) -> None:
-    check(plan_of(ragged_map(128), 200, 128, 256, blocks=3), cubins, defines={"SKEW": 0})
+@pytest.mark.parametrize("landing", ["oldest", "newest", "at-once"])
+@pytest.mark.parametrize(("form", "n"), [((128, 256), 520), ((128, 64), 72), ((64, 128), 136)])
+def test_rows_that_follow_one_another_are_stored_in_boxes(
+    form: tuple[int, int], n: int, landing: str, cubins: Path
+) -> None:
+    check(plan_of(ragged_map(form[0], k=700, shuffled=False), n, *form, blocks=5), cubins, landing=landing)
 
 
 SEEDS = range(6)
 WRONG = {
     "the producer does not wait for an empty slot": (
         {},
-        {"barrier_wait(ring.empty(), ring.parity ^ 1);": ""},
+        {"steps_of(item);\n    barrier_wait(ring.empty(), ring.parity ^ 1);": "steps_of(item);"},
         "more arrivals",
     ),
     "consumers do not wait for a full slot": (
         {},
         {"barrier_wait(ring.full(), ring.parity);": ""},
-        "a block ends while copies",
+        "a race",
     ),
     "copies are not counted": (
         {},
@@ -91,27 +95,45 @@ WRONG = {
     ),
     "sums are read before they are complete": (
         {},
-        {"me.hold();\n  multiply_wait<1>();\n}": "me.hold();\n}"},
-        "wrong; tile",
+        {"me.hold();\n  multiply_wait<0>();\n": "me.hold();\n"},
+        "wrong; tile|asynchronous proxy",
     ),
     "rows are read before all lanes have staged": (
         {},
-        {"ending, lane);\n    __syncwarp();": "ending, lane);"},
+        {"fence_async_proxy();\n    __syncwarp();": "fence_async_proxy();"},
         "a race: shared memory is used that another lane",
     ),
-    "a part signals before all lanes have written": (
+    "rows are staged before they have been stored": (
+        {"landing": "oldest"},
+        {"void empty_staging() const {\n    bulk_stores_read();": "void empty_staging() const {"},
+        "asynchronous proxy|wrong; tile",
+    ),
+    "the copy engine reads C without a fence": (
         {},
-        {"__syncwarp();\n  if (lane == 0) signal_add(counter);": "if (lane == 0) signal_add(counter);"},
-        "wrong; tile",
+        {"void fill_staging() const {\n    fence_async_proxy();": "void fill_staging() const {"},
+        "asynchronous proxy without a fence",
+    ),
+    "an owner waits for one warp only": (
+        {},
+        {
+            "while (load_acquire(counter) != static_cast<u32>(split.y * CONSUMER_WARPS))": "while "
+            "(load_acquire(counter) < static_cast<u32>(split.y))"
+        },
+        "counters of split tiles|wrong; tile",
     ),
     "an owner does not wait for the other parts": (
         {},
-        {"while (load_acquire(counter) != static_cast<u32>(parts)) patience.spend();": ""},
+        {"while (load_acquire(counter) != static_cast<u32>(split.y * CONSUMER_WARPS)) patience.spend();": ""},
         "counters of split tiles|wrong; tile",
+    ),
+    "an owner adds a slot before it has arrived": (
+        {},
+        {"barrier_wait(me.ring.full(), me.ring.parity);": ""},
+        "more arrivals",
     ),
     "barriers are used before they are ready": (
         {"backwards": True},
-        {"start_ring(base);\n  }\n  __syncthreads();": "start_ring(base);\n  }"},
+        {"range.end - range.begin);\n  }\n  __syncthreads();": "range.end - range.begin);\n  }"},
         "never initialised",
     ),
     "the next 16 columns are somewhere else": (
@@ -125,7 +147,8 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_kernel_that_was_made_wrong_is_found_out(wrong: str, cubins: Path) -> None:
     choices, changes, message = WRONG[wrong]
-    plan = plan_of(ragged_map(128, k=700), 520, 128, 256, blocks=5)
+    plan = plan_of(ragged_map(128, k=700, shuffled=False), 520, 128, 256, blocks=5)
+    assert plan.work.parts.max() == 2
     assert_noticed(lambda seed: check(plan, cubins, changes=changes, seed=seed, **choices), message, SEEDS)
 
 

@@ -18,9 +18,17 @@ from tests.kernels.cuda.plans import GPU, ragged_map
 pytestmark = pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")
 
 
-def plan_of(n: int, *, k: int = 300, dtype: str = "fp16", clusters: int = 0, cluster: int = 1) -> KernelPlan:
+def plan_of(
+    n: int,
+    *,
+    k: int = 300,
+    dtype: str = "fp16",
+    clusters: int = 0,
+    cluster: int = 1,
+    shuffled: bool = True,
+) -> KernelPlan:
     """One item per block, or equal shares for `clusters` clusters."""
-    tiles = ragged_map(256, k=k)
+    tiles = ragged_map(256, k=k, shuffled=shuffled)
     variant = next(v for v in wgmma_variants(GPU, dtype, "wgmma") if v.shape[:2] == (256, 128))
     items = items_of(tiles, variant, n, GPU, cluster=cluster)
     assigned = assign_stream_k(items, clusters, 64) if clusters else assign_hardware(items)
@@ -52,6 +60,11 @@ def test_clusters_that_share_their_weights(landing: str, seed: int, cubins: Path
     check(plan, cubins, landing=landing, seed=seed)
 
 
+@pytest.mark.parametrize("landing", ["oldest", "newest", "at-once"])
+def test_rows_that_follow_one_another_are_stored_in_boxes(landing: str, cubins: Path) -> None:
+    check(plan_of(392, k=700, clusters=2, cluster=2, shuffled=False), cubins, landing=landing)
+
+
 def test_one_item_per_block_of_a_cluster(cubins: Path) -> None:
     check(plan_of(200, cluster=2), cubins, backwards=True)
 
@@ -69,7 +82,10 @@ WRONG = {
     ),
     "a block starts before its neighbour is ready": (
         {"landing": "at-once"},
-        {"start_ring(base);\n  }\n  start_together();": "start_ring(base); }\n__syncthreads();"},
+        {
+            "range.end - range.begin);\n  }\n  start_together();": "range.end - range.begin); }\n"
+            "__syncthreads();"
+        },
         "never initialised",
     ),
     "weights go to one block only": (
@@ -79,12 +95,12 @@ WRONG = {
     ),
     "rows are staged while they are being stored": (
         {},
-        {"sync_warpgroup(group);\n  stage_rows": "stage_rows"},
+        {"warpgroup_sync(group + 1);\n  stage_rows": "stage_rows"},
         "a race",
     ),
     "rows are stored before all warps have staged": (
         {},
-        {"warp, lane);\n  sync_warpgroup(group);": "warp, lane);"},
+        {"fence_async_proxy();\n  warpgroup_sync(group + 1);\n}": "fence_async_proxy();\n}"},
         "a race",
     ),
 }

@@ -1,6 +1,7 @@
 """Which compiled form of the tile kernel a plan runs: the defines, checked against what the plan says."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from prunecast.errors import BadInput
 from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, KernelBuildError, compile_cubin
@@ -8,12 +9,26 @@ from prunecast.kernels.cuda.token_form import TOKEN_SHAPES, TOKEN_SOURCE, check_
 from prunecast.kernels.plan import KernelPlan
 from prunecast.kernels.tile_shapes import OWN_WGMMA_SHAPES
 
-__all__ = ["ACTIVATIONS", "ARCH", "build_fill", "build_tile_kernel", "check_form", "tile_defines"]
+__all__ = [
+    "ACTIVATIONS",
+    "ARCH",
+    "Box",
+    "box_of",
+    "build_fill",
+    "build_tile_kernel",
+    "check_form",
+    "tile_defines",
+]
 
 ARCH = "sm_90a"
 ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2}
-_SKEW_FROM_TOKENS = 128
-"""A warpgroup's tokens from which both halves of its part are whole 64-token blocks."""
+
+
+class Box(NamedTuple):
+    """A part of C, in rows and tokens."""
+
+    rows: int
+    tokens: int
 
 
 def check_form(plan: KernelPlan) -> None:
@@ -41,14 +56,12 @@ def tile_defines(
     if activation not in ACTIVATIONS:
         raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
     shape, resources = plan.shape, plan.resources
-    part_tokens = shape.block_n if shape.block_m == 128 else shape.block_n // 2
     defines = {
         "BLOCK_M": shape.block_m,
         "BLOCK_N": shape.block_n,
         "STAGES": resources.stages,
         "PLAN_SHARED_BYTES": resources.shared_bytes,
         "PLAN_THREADS": resources.threads,
-        "SKEW": int(part_tokens >= _SKEW_FROM_TOKENS),
         **_end_defines(plan.dtype, activation, bias=bias),
         **(token_defines(plan.cluster) if _is_token_form(plan) else {}),
     }
@@ -68,6 +81,14 @@ def build_tile_kernel(plan: KernelPlan, defines: Mapping[str, int]) -> CompiledK
         wanted = plan.resources.registers_per_thread
         raise KernelBuildError(f"{source} uses {kernel.registers} registers, the plan says {wanted}")
     return kernel
+
+
+def box_of(plan: KernelPlan) -> Box:
+    """What a warp stores of C with one instruction, where its rows follow one another."""
+    if _is_token_form(plan):
+        return Box(rows=32, tokens=64)
+    staging_of_warp = min(plan.shape.block_m * plan.shape.block_n, 32768) // 8
+    return Box(rows=16, tokens=64 if staging_of_warp >= 2048 else 32)
 
 
 def build_fill(dtype: str, activation: str, *, bias: bool) -> CompiledKernel:

@@ -14,7 +14,7 @@ from prunecast.kernels.plan import KernelPlan
 __all__ = ["DeviceImages", "upload"]
 
 _COUNTERS_PER_GROUP = 16
-"""Two halves of the tokens of eight warps."""
+"""Two halves of the tokens of eight warps; the 128 x 256 form and its like use the first."""
 
 
 class DeviceImages(NamedTuple):

@@ -8,10 +8,12 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from prunecast.kernels.cuda.forms import Box
 from prunecast.kernels.cuda.work_image import MOST_BLOCKS_IN_ARGS
 
-__all__ = ["TILE_ARGS", "LaunchError", "launch"]
+__all__ = ["TILE_ARGS", "LaunchError", "encode_boxes", "launch"]
 
 TILE_ARGS = np.dtype(
     [
@@ -40,6 +42,10 @@ TILE_ARGS = np.dtype(
 
 _PROGRAMMATIC_SERIALIZATION = 6
 """CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, CUDA driver API."""
+_UINT16 = 1
+"""CU_TENSOR_MAP_DATA_TYPE_UINT16."""
+_SWIZZLE_BY_TOKENS = {32: 2, 64: 3}
+"""CU_TENSOR_MAP_SWIZZLE_64B and _128B, by the elements in a row of a box."""
 
 
 class LaunchError(RuntimeError):
@@ -64,6 +70,47 @@ class _Config(ctypes.Structure):
 @cache
 def _driver() -> Any:
     return ctypes.CDLL("libcuda.so.1")
+
+
+def encode_boxes(pointer: int, *, rows: int, tokens: int, row_bytes: int, box: Box) -> npt.NDArray[np.uint8]:
+    """The tensor map of a row-major matrix of 16-bit elements, cut into boxes.
+
+    Parameters
+    ----------
+    pointer : device address, 16-byte aligned
+    row_bytes : from a row to the next, a multiple of 16
+    box : of 64 or 32 tokens; swizzled as wide as its rows
+
+    Returns
+    -------
+    (128,) uint8, 64-byte aligned
+
+    Raises
+    ------
+    LaunchError : the driver's error number
+    """
+    room = np.zeros(192, np.uint8)
+    first = -room.ctypes.data % 64
+    found = room[first : first + 128]
+    status = _driver().cuTensorMapEncodeTiled(
+        ctypes.c_void_p(found.ctypes.data),
+        _UINT16,
+        2,
+        ctypes.c_void_p(pointer),
+        (ctypes.c_uint64 * 2)(tokens, rows),
+        (ctypes.c_uint64 * 1)(row_bytes),
+        (ctypes.c_uint32 * 2)(box.tokens, box.rows),
+        (ctypes.c_uint32 * 2)(1, 1),
+        0,
+        _SWIZZLE_BY_TOKENS[box.tokens],
+        0,
+        0,
+    )
+    if status != 0:
+        raise LaunchError(
+            f"cuTensorMapEncodeTiled answers {status} for {rows} x {tokens}, rows {row_bytes} bytes apart"
+        )
+    return found
 
 
 def launch(

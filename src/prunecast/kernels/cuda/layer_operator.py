@@ -80,13 +80,20 @@ class LayerOperator:
         if self.plan.item_count:
             launch(
                 self._kernel.kernel.ptr,
-                [args.ctypes.data],
+                self._arguments(c),
                 blocks=self.plan.blocks,
                 threads=resources.threads,
                 shared_bytes=resources.shared_bytes,
                 stream=stream,
                 overlap=self.overlap,
             )
+        self._fill_uncovered(c)
+
+    def _arguments(self, c: Any) -> list[int]:
+        """Addresses of what the kernel is launched with."""
+        return [self._args.ctypes.data]
+
+    def _fill_uncovered(self, c: Any) -> None:
         rows = self._images.uncovered
         if rows.size:
             tokens = np.int32(self._wanted.padded_n)

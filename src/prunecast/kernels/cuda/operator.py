@@ -7,8 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.kernels.cuda.arrays import check_device, check_weights
-from prunecast.kernels.cuda.forms import build_tile_kernel, tile_defines
+from prunecast.kernels.cuda.forms import box_of, build_tile_kernel, tile_defines
 from prunecast.kernels.cuda.images import upload
+from prunecast.kernels.cuda.launch import encode_boxes
 from prunecast.kernels.cuda.layer_operator import LayerOperator, load_fill, load_kernel
 from prunecast.kernels.plan import KernelPlan
 
@@ -50,3 +51,15 @@ def compile(
 
 class TileOperator(LayerOperator):
     """A plan of the wgmma tile kernel on one device."""
+
+    _mapped = (0, 0)
+    _map = np.zeros(0, np.uint8)
+
+    def _arguments(self, c: Any) -> list[int]:
+        """The arguments, and C as the copy engine sees it; that is encoded once for each C."""
+        key = (c.data.ptr, c.strides[0])
+        if key != self._mapped:
+            plan, tokens = self.plan, self._wanted.padded_n
+            self._map = encode_boxes(key[0], rows=plan.m, tokens=tokens, row_bytes=key[1], box=box_of(plan))
+            self._mapped = key
+        return [*super()._arguments(c), self._map.ctypes.data]

@@ -34,6 +34,13 @@ struct Patience {
 #endif
 };
 
+// The value of lane 0, which the compiler then knows to be the same in all lanes.
+__device__ __forceinline__ int uniform(int v) { return __shfl_sync(0xffffffff, v, 0); }
+
+__device__ __forceinline__ int4 uniform(int4 v) {
+  return make_int4(uniform(v.x), uniform(v.y), uniform(v.z), uniform(v.w));
+}
+
 // ---- barriers in shared memory
 
 __device__ __forceinline__ void barrier_init(u32 barrier, u32 arrivals) {
@@ -109,6 +116,15 @@ __device__ __forceinline__ void copy_16_of_row(u32 to, const void* column, int r
       : "memory");
 }
 
+// 16 bytes through L2, or 16 zeros without reading if `none`.
+__device__ __forceinline__ void copy_16_unless(u32 to, const void* from, bool none) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n"
+      "cp.async.cg.shared.global [%0], [%1], 16, p;\n}\n" ::"r"(to),
+      "l"(from), "r"(static_cast<u32>(none))
+      : "memory");
+}
+
 // A contiguous run, a multiple of 16 bytes, by the copy engine; counts as bytes on `barrier`.
 __device__ __forceinline__ void copy_bulk(u32 to, const void* from, u32 bytes, u32 barrier) {
   asm volatile(
@@ -120,6 +136,35 @@ __device__ __forceinline__ void copy_bulk(u32 to, const void* from, u32 bytes, u
 // Makes what cp.async wrote visible to the tensor cores, which read through the asynchronous proxy.
 __device__ __forceinline__ void fence_async_proxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// A matrix as the copy engine sees it; the host encodes it.
+struct alignas(64) TensorMap {
+  u64 words[16];
+};
+
+// The box of the map from element `x` of row `y` on, out of shared memory; part of the thread's open group.
+__device__ __forceinline__ void store_box(const TensorMap* map, int x, int y, u32 from) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map), "r"(x), "r"(y),
+               "r"(from)
+               : "memory");
+}
+
+__device__ __forceinline__ void bulk_stores_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// Shared memory under this thread's bulk stores may be written again.
+__device__ __forceinline__ void bulk_stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+
+// Makes what other threads wrote to global memory, and this one has acquired, visible to its bulk copies.
+__device__ __forceinline__ void fence_async_proxy_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
+// Barrier `id` of the 128 threads of a warpgroup.
+__device__ __forceinline__ void warpgroup_sync(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }
+
+__device__ __forceinline__ int4 load_shared(u32 from) {
+  int4 v;
+  asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(from));
+  return v;
 }
 
 // ---- global memory

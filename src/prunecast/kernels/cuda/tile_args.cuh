@@ -1,6 +1,6 @@
 // The records that the host hands to the tile kernel. `work_image.py` and `launch.py` build the same bytes.
 //
-// Item (int4): x first stage of the packed image; y k-steps | 16-column groups of the last step << 24;
+// Item (int4): x first stage of the packed image; y k-steps | 16-column groups of the last step << 24 | owner of a split tile << 27;
 //   z tile; w first token. An item has at least two steps: shorter ones are filled up with the null stage.
 // Split (int4): x workspace slot (of this part, or of the owner's part 1); y other parts that an owner waits
 //   for; z reduction group; w 0 whole, 1 part that hands its sums over, 2 owner.
@@ -8,6 +8,8 @@
 #include "ptx.cuh"
 
 constexpr int MOST_BLOCKS_IN_ARGS = 160;
+constexpr int COUNTERS_PER_GROUP = 16;
+constexpr int WHOLE = 0, PART = 1, OWNER = 2;
 
 struct TileArgs {
   const unsigned char* weights;  // [stage][BLOCK_M][64] elements, 16-byte chunk c of row r at c xor (r mod 8)
@@ -39,7 +41,8 @@ struct ItemRange {
 };
 
 __device__ __forceinline__ ItemRange items_of_block(const TileArgs& args) {
-  const int block = blockIdx.x;
+  int block;  // volatile, so that every role reads its range itself instead of all of them holding it
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
   if (args.blocks_in_args == 0) return {block, block + 1};
   return {args.start[block], args.start[block + 1]};
 }
@@ -50,4 +53,5 @@ __device__ __forceinline__ int4 first_item(const TileArgs& args) {
 
 __device__ __forceinline__ int real_steps(int4 item) { return item.y & 0xffffff; }
 __device__ __forceinline__ int steps_of(int4 item) { return max(real_steps(item), 2); }
-__device__ __forceinline__ int last_k16(int4 item) { return item.y >> 24; }
+__device__ __forceinline__ int last_k16(int4 item) { return item.y >> 24 & 7; }
+__device__ __forceinline__ bool is_owner(int4 item) { return (item.y >> 27 & 1) != 0; }

@@ -1,82 +1,191 @@
 // The producer warpgroup: packed weights by one bulk copy a stage, rows of B by cp.async, 16 bytes a thread.
 //
 // Contract: thread t fetches chunk t mod 8 of every 64-token block of rows t/8 + 16 q, q = 0 to 3, so that q
-// counts the 16-column groups of a stage and the last stage copies only those that are multiplied. Columns of
-// -1 and tokens beyond the row leave zeros. Indices are loaded one stage ahead, the next item one item ahead.
+// counts the 16-column groups of a stage. Columns of -1 and tokens beyond the row leave zeros and read nothing.
+//
+// What a load brings comes behind the copies that are on their way, and a move waits for it. So indices are loaded
+// four stages ahead, each into the variable from which it will be used, and items lie in shared memory. Every warp
+// issues its copies alone: a stage has no branches that depend on columns, and the warps take turns with weights.
 #pragma once
 #include "tile_args.cuh"
 #include "tile_ring.cuh"
 
+constexpr int PRODUCER_WARPS = WARPGROUP / 32;
+constexpr int STAGES_AHEAD = 4;
+
 struct Gather {
   const unsigned char* from;  // B at this thread's token chunk of the item
-  i64 row_bytes;
+  u32 row_bytes;
   int tokens_left;            // from this thread's chunk to the end of the row
 
-  __device__ __forceinline__ void row(u32 to, int column) const {
-    if (column >= 0 && tokens_left > BLOCK_N - 64) {
-      const unsigned char* source = from + column * row_bytes;
-#pragma unroll
-      for (int block = 0; block < BLOCK_N / 64; ++block) {
-        copy_16(to + block * TOKEN_BLOCK_BYTES, source + block * 128);
-      }
-    } else {
-      edge_row(to, column);
-    }
+  // Four rows, 16 apart, of one 64-token block
+  __device__ __forceinline__ void block(u32 to, int4 columns, int block) const {
+    copy_row(to, columns.x, block);
+    copy_row(to + 2048, columns.y, block);
+    copy_row(to + 4096, columns.z, block);
+    copy_row(to + 6144, columns.w, block);
   }
 
-  __device__ __forceinline__ void edge_row(u32 to, int column) const {
+  __device__ __forceinline__ void copy_row(u32 to, int column, int block) const {
+    const unsigned char* row = from + static_cast<u64>(static_cast<u32>(column)) * row_bytes;
+    copy_16_unless(to + block * TOKEN_BLOCK_BYTES, row + block * 128, column < 0);
+  }
+
+  __device__ __forceinline__ void whole(u32 to, int4 columns) const {
 #pragma unroll
-    for (int block = 0; block < BLOCK_N / 64; ++block) {
-      const bool inside = column >= 0 && tokens_left > block * 64;
-      copy_16(to + block * TOKEN_BLOCK_BYTES, inside ? from + column * row_bytes + block * 128 : from,
-              inside ? 16 : 0);
+    for (int b = 0; b < BLOCK_N / 64; ++b) block(to, columns, b);
+  }
+
+  __device__ __forceinline__ void edge(u32 to, int4 columns) const {
+#pragma unroll 1
+    for (int b = 0; b < BLOCK_N / 64; ++b) {
+      const int beyond = tokens_left > b * 64 ? 0 : -1;
+      block(to, make_int4(columns.x | beyond, columns.y | beyond, columns.z | beyond, columns.w | beyond), b);
     }
   }
 };
+
+__device__ __forceinline__ int4 load_columns(const TileArgs& args, int stage, int row) {
+  return load_early(args.columns + stage * 16 + row);
+}
 
 __device__ __forceinline__ int stage_of(const TileArgs& args, int4 item, int step) {
   return step < real_steps(item) ? item.x + step : args.null_stage;
 }
 
-__device__ __forceinline__ void fetch_stage(const TileArgs& args, const Gather& gather, const Ring& ring, int stage,
-                                            int4 columns, int k16, u32 offset) {
-  barrier_wait(ring.empty(), ring.parity ^ 1);
-  if (threadIdx.x == 0) {
-    barrier_arrive_expect(ring.full(), WEIGHT_BYTES);
-    copy_bulk(ring.weights(), args.weights + static_cast<i64>(stage) * WEIGHT_BYTES, WEIGHT_BYTES, ring.full());
-  }
-  const u32 to = ring.tokens() + offset;
-  gather.row(to, columns.x);
-  if (k16 > 1) gather.row(to + 2048, columns.y);
-  if (k16 > 2) gather.row(to + 4096, columns.z);
-  if (k16 > 3) gather.row(to + 6144, columns.w);
-  barrier_arrive_after_copies(ring.full());
+__device__ __forceinline__ void fetch_weights(const TileArgs& args, const Ring& ring, int stage) {
+  const unsigned char* from = args.weights + static_cast<i64>(stage) * WEIGHT_BYTES;
+  barrier_arrive_expect(ring.full(), WEIGHT_BYTES);
+  copy_bulk(ring.weights(), from, WEIGHT_BYTES, ring.full());
 }
 
-__device__ __forceinline__ void produce(const TileArgs& args, ItemRange range, u32 base) {
-  Ring ring(base);
-  const int row = threadIdx.x / 8, chunk = threadIdx.x % 8;
-  const u32 offset = row * 128 + ((chunk ^ (row % 8)) * 16);
-  int4 item = first_item(args);
-  int4 columns = load_early(args.columns + item.x * 16 + row);
-  if (real_steps(item) == 0) columns = make_int4(-1, -1, -1, -1);
-  bool first = true;
-  for (int i = range.begin; i < range.end; ++i) {
-    const int4 next = i + 1 < range.end ? load_early(args.items + i + 1) : item;
-    const int token = item.w + 8 * chunk, steps = steps_of(item);
-    const Gather gather{args.b + 2ll * min(token, args.tokens - 8), args.b_row_bytes, args.tokens - token};
-    for (int step = 0; step < steps; ++step) {
-      const int stage = stage_of(args, item, step);
-      const int after = step + 1 < steps ? stage_of(args, item, step + 1) : stage_of(args, next, 0);
-      const int4 columns_after = load_early(args.columns + after * 16 + row);
-#if PDL
-      if (first) wait_for_last_launch();
-#endif
-      first = false;
-      fetch_stage(args, gather, ring, stage, columns, step + 1 < steps ? 4 : last_k16(item), offset);
-      columns = columns_after;
-      ring.advance();
+// The sums of the other parts of a split tile, after the steps of its owner.
+__device__ __forceinline__ void fetch_sums(const TileArgs& args, Ring& ring, int place) {
+  const int4 split = load_early(args.splits + place);
+  if (threadIdx.x == 0) {
+    u32* counter = args.counters + split.z * COUNTERS_PER_GROUP;
+    Patience patience;
+    while (load_acquire(counter) != static_cast<u32>(split.y * CONSUMER_WARPS)) patience.spend();
+    *counter = 0;
+    fence_async_proxy_global();
+  }
+  const unsigned char* from =
+      reinterpret_cast<const unsigned char*>(args.partials) + static_cast<i64>(split.x) * SUM_STAGES * SUM_STAGE_BYTES;
+  const int stages = uniform(split.y) * SUM_STAGES;
+#pragma unroll 1
+  for (int stage = 0; stage < stages; ++stage) {
+    barrier_wait(ring.empty(), ring.parity ^ 1);
+    if (threadIdx.x == 0) {
+      barrier_arrive_expect(ring.full(), SUM_STAGE_BYTES);
+      copy_bulk(ring.weights(), from + static_cast<i64>(stage) * SUM_STAGE_BYTES, SUM_STAGE_BYTES, ring.full());
     }
-    item = next;
+    barrier_arrive(ring.full());
+    ring.advance();
+  }
+}
+
+// Where the producer is in its block's list.
+struct Progress {
+  const TileArgs& args;
+  Ring ring;
+  int place, end;             // of the item at hand, and of the list
+  int4 item;
+  int step = 0;
+  int early;                  // stages to come whose weights were fetched ahead
+  int warp, row, chunk;
+  u32 offset;
+  Gather gather;
+
+  __device__ __forceinline__ Progress(const TileArgs& tile_args, ItemRange range, u32 base)
+      : args(tile_args), ring(base), place(range.begin), end(range.end) {
+    warp = uniform(threadIdx.x / 32);
+    row = threadIdx.x / 8;
+    chunk = threadIdx.x % 8;
+    offset = row * 128 + ((chunk ^ (row % 8)) * 16);
+    item = uniform(first_item(args));
+    begin_rows();
+  }
+
+  __device__ __forceinline__ void wait_for_list() const { barrier_wait(ring.base + LIST_BARRIER_AT, 0); }
+
+  __device__ __forceinline__ int4 item_at(int at) const {
+    return listed_item(args, ring.base, items_of_block(args).begin, at);
+  }
+
+  __device__ __forceinline__ void begin_item() {
+    item = uniform(item_at(place));
+    step = 0;
+    begin_rows();
+  }
+
+  __device__ __forceinline__ void begin_rows() {
+    const int token = item.w + 8 * chunk;
+    gather = {args.b + 2ll * min(token, args.tokens - 8), static_cast<u32>(args.b_row_bytes), args.tokens - token};
+  }
+
+  // Weights of the first stages, which no other launch writes.
+  __device__ __forceinline__ void fetch_early() {
+    early = min(steps_of(item), STAGES);
+    Ring ahead = ring;
+#pragma unroll 1
+    for (int s = 0; s < early; ++s) {
+      if (threadIdx.x % 32 == 0 && s % PRODUCER_WARPS == warp) fetch_weights(args, ahead, stage_of(args, item, s));
+      ahead.advance();
+    }
+  }
+
+  // Columns of the stage `ahead` steps from here, which may be one of a later item.
+  __device__ __forceinline__ int4 columns_after(int ahead) const {
+    int at = step + ahead;
+    int4 of = item;
+#pragma unroll 1
+    for (int p = place + 1; at >= steps_of(of) && p < end; ++p) {
+      at -= steps_of(of);
+      of = item_at(p);
+    }
+    return load_columns(args, stage_of(args, of, at), row);
+  }
+
+  // One stage, whose columns are given and replaced by those of the stage STAGES_AHEAD after it; false after the last.
+  __device__ __forceinline__ bool fetch_stage(int4& columns) {
+    const int steps = steps_of(item);
+    barrier_wait(ring.empty(), ring.parity ^ 1);
+    if (early <= 0 && threadIdx.x % 32 == 0 && ring.slot % PRODUCER_WARPS == warp) {
+      fetch_weights(args, ring, stage_of(args, item, step));
+    }
+    early -= 1;
+    if (item.w + BLOCK_N <= args.tokens) {
+      gather.whole(ring.tokens() + offset, columns);
+    } else {
+      gather.edge(ring.tokens() + offset, columns);
+    }
+    columns = columns_after(STAGES_AHEAD);
+    barrier_arrive_after_copies(ring.full());
+    ring.advance();
+    step += 1;
+    if (step < steps) return true;
+    if (is_owner(item)) fetch_sums(args, ring, place);
+    place += 1;
+    if (place == end) return false;
+    begin_item();
+    return true;
+  }
+};
+
+__device__ __forceinline__ void produce(const TileArgs& args, ItemRange range, u32 base) {
+  Progress at(args, range, base);
+  int4 columns_0 = at.columns_after(0), columns_1 = at.columns_after(1);  // an item has at least two steps
+  at.fetch_early();
+  at.wait_for_list();
+  int4 columns_2 = at.columns_after(2);
+  int4 columns_3 = at.columns_after(3);
+#if PDL
+  wait_for_last_launch();
+#endif
+  while (true) {
+    if (!at.fetch_stage(columns_0)) return;
+    if (!at.fetch_stage(columns_1)) return;
+    if (!at.fetch_stage(columns_2)) return;
+    if (!at.fetch_stage(columns_3)) return;
   }
 }

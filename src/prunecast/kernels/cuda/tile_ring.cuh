@@ -3,8 +3,8 @@
 // Barrier `full` of a slot: 128 arrivals of the producer's gathers and one with the bytes of the weights.
 // Barrier `empty`: one arrival per consumer warpgroup. The k-th visit of a slot waits for parity k mod 2.
 #pragma once
-#include "ptx.cuh"
-#include "tile_shape.cuh"
+#include "tile_shape.cuh"  // before the list, whose place it gives
+#include "tile_list.cuh"
 
 struct Ring {
   u32 base;

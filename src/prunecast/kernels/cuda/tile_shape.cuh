@@ -1,13 +1,9 @@
 // Sizes of one compiled form of the tile kernel, all from the defines BLOCK_M, BLOCK_N and STAGES.
 //
 // Two consumer warpgroups share the block's tile of C: 64 rows each with 128 rows of weights, half of the
-// tokens each with 64. The registers of a warpgroup are cut into a first and a second part of its tokens, LOW
-// and HIGH, that can be multiplied and stored apart.
+// tokens each with 64.
 #pragma once
 
-#ifndef SKEW
-#define SKEW 0
-#endif
 #ifndef PDL
 #define PDL 1
 #endif
@@ -17,8 +13,8 @@
 
 constexpr int WARPGROUP = 128;
 constexpr int THREADS = 3 * WARPGROUP;
-constexpr int PRODUCER_REGISTERS = 40;
-constexpr int CONSUMER_REGISTERS = 232;
+constexpr int PRODUCER_REGISTERS = 56;
+constexpr int CONSUMER_REGISTERS = 224;
 constexpr int CONSUMER_WARPS = 8;
 
 constexpr int WEIGHT_BYTES = BLOCK_M * 128;
@@ -33,18 +29,28 @@ constexpr int SHARED_BYTES = BARRIERS_AT + 1024;
 
 constexpr bool SPLIT_ROWS = BLOCK_M == 128;
 constexpr int PART_TOKENS = SPLIT_ROWS ? BLOCK_N : BLOCK_N / 2;
-constexpr int LOW_TOKENS = PART_TOKENS == 192 ? 128 : PART_TOKENS / 2;
-constexpr int HIGH_TOKENS = PART_TOKENS - LOW_TOKENS;
+constexpr int PART_SUMS = PART_TOKENS / 2;  // registers of a thread
 
-// Tokens of one trip through the staging buffer, and how many trips a warp's share of it holds
+// Finished C leaves in chunks of a warp's 16 rows; some fit into its share of the staging buffer, the rest waits
+// in registers.
 constexpr int WARP_STAGING_BYTES = STAGING_BYTES / CONSUMER_WARPS;
 constexpr int CHUNK_TOKENS = WARP_STAGING_BYTES >= 2048 ? 64 : 32;
 constexpr int CHUNK_BYTES = 16 * CHUNK_TOKENS * 2;
+constexpr int CHUNK_SUMS = CHUNK_TOKENS / 2;
+constexpr int CHUNKS = PART_TOKENS / CHUNK_TOKENS;
 constexpr int CHUNKS_STAGED = WARP_STAGING_BYTES / CHUNK_BYTES;
+constexpr int CHUNKS_KEPT = CHUNKS - CHUNKS_STAGED;
+constexpr int KEPT_WORDS = CHUNKS_KEPT * CHUNK_SUMS / 2;
+
+// The sums of a part of a split tile travel through the ring in this many stages.
+constexpr int SUM_STAGES = 8;
+constexpr int SUM_STAGE_QUADS = PART_SUMS / 4 / SUM_STAGES;  // float4 of a thread
+constexpr int SUM_STAGE_BYTES = CONSUMER_WARPS * 32 * 16 * SUM_STAGE_QUADS;
 
 static_assert(BLOCK_M == 128 || BLOCK_M == 64, "weights are the 64-row operand");
 static_assert(BLOCK_N % 64 == 0 && PART_TOKENS >= 64 && PART_TOKENS <= 256, "tokens come in blocks of 64");
-static_assert(!SKEW || LOW_TOKENS % 64 == 0, "halves must start at a block of 64 tokens");
+static_assert(CHUNKS % CHUNKS_STAGED == 0, "chunks leave the staging buffer together");
+static_assert(SUM_STAGE_BYTES <= STAGE_BYTES, "sums of a part must fit into a stage");
 static_assert(STAGE_BYTES % 1024 == 0 && STAGING_AT % 1024 == 0, "the swizzle repeats every 1024 bytes");
 static_assert(SHARED_BYTES <= 232448, "more shared memory than a block may have");
 #ifdef PLAN_SHARED_BYTES

@@ -26,13 +26,14 @@ __device__ __forceinline__ void retie(Half& sums) {
 
 struct Consumer {
   const TileArgs& args;
+  const TensorMap& map;
   Ring ring;
   u32 held = 0;  // empty barrier of the slot that is to be given back next; 0 for none
   u32 staging;
   int group, warp, lane;
 
-  __device__ __forceinline__ Consumer(const TileArgs& tile_args, u32 base, int thread)
-      : args(tile_args), ring(base), group(thread / WARPGROUP), warp(thread / 32 % 4), lane(thread % 32) {
+  __device__ __forceinline__ Consumer(const TileArgs& tile_args, const TensorMap& c_map, u32 base, int thread)
+      : args(tile_args), map(c_map), ring(base), group(thread / WARPGROUP), warp(thread / 32 % 4), lane(thread % 32) {
     staging = base + STAGING_AT + group * HALF_BYTES;
   }
 
@@ -57,13 +58,13 @@ struct Consumer {
   }
 
   template <int HALF>
-  __device__ __forceinline__ void settle_half(Half& sums, const Ending& ending) const {
+  __device__ __forceinline__ void settle_sums(Half& sums, const Ending& ending) const {
     settle<HALF>(args, sums, ending, staging, group, warp, lane);
   }
 
   template <int HALF>
-  __device__ __forceinline__ void store_half(const Ending& ending) const {
-    store_rows<HALF>(args, staging, ending, warp, lane);
+  __device__ __forceinline__ void store(const Ending& ending) const {
+    store_half<HALF>(args, map, staging, ending, warp, lane);
   }
 
   // One thread arrives at this block's barrier, in a cluster another one at the neighbour's.
@@ -141,8 +142,9 @@ __device__ __forceinline__ void multiply_first(Consumer& me, Half& low, Half& hi
   me.hold();
 }
 
-__device__ __forceinline__ void consume(const TileArgs& args, ItemRange range, u32 base, int thread) {
-  Consumer me(args, base, thread);
+__device__ __forceinline__ void consume(const TileArgs& args, const TensorMap& c_map, ItemRange range, u32 base,
+                                        int thread) {
+  Consumer me(args, c_map, base, thread);
   Half low, high;
   int4 item = first_item(args);
   Ending ending = prepare_ending(args, range.begin, item, me.group, me.warp, me.lane);
@@ -150,19 +152,20 @@ __device__ __forceinline__ void consume(const TileArgs& args, ItemRange range, u
   for (int i = range.begin + 1; i < range.end; ++i) {
     const int4 next = load_early(args.items + i);
     multiply_rest(me, item, low, high);
-    me.settle_half<0>(low, ending);
-    me.store_half<0>(ending);
+    me.settle_sums<0>(low, ending);
+    me.store<0>(ending);
     me.change_width(low, high);
-    me.settle_half<1>(high, ending);
+    me.settle_sums<1>(high, ending);
     multiply_first(me, low, high);
-    me.store_half<1>(ending);
+    me.store<1>(ending);
     item = next;
     ending = prepare_ending(args, i, item, me.group, me.warp, me.lane);
   }
   multiply_rest(me, item, low, high);
-  me.settle_half<0>(low, ending);
-  me.store_half<0>(ending);
+  me.settle_sums<0>(low, ending);
+  me.store<0>(ending);
   multiply_wait<0>();
-  me.settle_half<1>(high, ending);
-  me.store_half<1>(ending);
+  me.settle_sums<1>(high, ending);
+  me.store<1>(ending);
+  bulk_stores_read();
 }

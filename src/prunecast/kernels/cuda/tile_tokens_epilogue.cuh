@@ -3,7 +3,8 @@
 // Contract: the sums of a thread are those of two tokens, 8 apart, and of every row of the tile. A half of the
 // rows is first settled: its registers are free afterwards, so that the next item may begin in them. What is
 // then in shared memory is stored. The four warps of a warpgroup turn 128 rows x 64 tokens together, then each
-// stores 32 of the rows, 128 contiguous bytes each, where the row list says. Parts of a split tile lie in the
+// stores 32 of the rows: with one instruction of the copy engine where they follow one another in C, which keeps off
+// the path of the gathers, or else 128 contiguous bytes each, where the row list says. Parts of a split tile lie in the
 // workspace in the order of the registers; one counter per warp and half says how many have arrived, and the
 // owner, part 0, adds them in the order of the parts, so that a result is the same in every run.
 #pragma once
@@ -57,10 +58,6 @@ __device__ __forceinline__ float bias_of(const Ending& ending, int row, int odd,
 #endif
 }
 
-__device__ __forceinline__ void sync_warpgroup(int group) {
-  asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
-}
-
 // Half of the rows x 64 tokens from registers to shared memory; chunk c of 16 bytes of row r lies at c xor (r mod 8).
 template <int HALF>
 __device__ __forceinline__ void stage_rows(u32 staging, const Half& sums, const Ending& ending, int warp, int lane) {
@@ -78,11 +75,10 @@ __device__ __forceinline__ void stage_rows(u32 staging, const Half& sums, const 
   }
 }
 
-// The rows of this warp in what is staged of half HALF. Loads and stores go in groups without branches: one after
+// The rows of this warp in what is staged of half HALF, wherever they lie in C. Loads and stores go in groups without branches: one after
 // the other, each pair waits for shared memory by itself.
 template <int HALF>
 __device__ __forceinline__ void store_rows(const TileArgs& args, u32 staging, const Ending& ending, int warp, int lane) {
-  if (ending.action == 1) return;
   const bool inside = ending.token < args.tokens;
   unsigned char* c = args.c + 2ll * ending.token;
   const u32 from = staging + (warp * 32 + lane / 8) * 128;
@@ -98,6 +94,20 @@ __device__ __forceinline__ void store_rows(const TileArgs& args, u32 staging, co
 #pragma unroll
     for (int i = 0; i < ROWS_AT_ONCE; ++i) store_16_of_row(c, row[i], static_cast<int>(args.c_row_bytes), v[i], inside);
   }
+}
+
+// What is staged of half HALF, on its way to C.
+template <int HALF>
+__device__ __forceinline__ void store_half(const TileArgs& args, const TensorMap& map, u32 staging, const Ending& ending,
+                                           int warp, int lane) {
+  if (ending.action == PART) return;
+  const int first = __shfl_sync(0xffffffff, ending.rows[HALF], 0);
+  if (!__all_sync(0xffffffff, first >= 0 && ending.rows[HALF] == first + lane)) {
+    store_rows<HALF>(args, staging, ending, warp, lane);
+    return;
+  }
+  if (lane == 0 && ending.token < args.tokens) store_box(&map, ending.token, first, staging + warp * 4096);
+  bulk_stores_commit();
 }
 
 template <int QUADS>
@@ -151,19 +161,21 @@ template <int HALF>
 __device__ __forceinline__ void settle(const TileArgs& args, Half& sums, const Ending& ending, u32 staging, int group,
                                        int warp, int lane) {
   constexpr int QUADS = HALF_SUMS / 4;
-  if (ending.action != 0) {
+  if (ending.action != WHOLE) {
     const int4 split = load_early(args.splits + ending.place);
     const int warp_of_block = group * 4 + warp;
     const i64 slot_warp = static_cast<i64>(split.x) * CONSUMER_WARPS + warp_of_block;
     float4* place = args.partials + (slot_warp * PART_QUADS + HALF * QUADS) * 32 + lane;
     u32* counter = args.counters + (split.z * 2 + HALF) * CONSUMER_WARPS + warp_of_block;
-    if (ending.action == 1) {
+    if (ending.action == PART) {
       hand_over<QUADS>(place, sums, counter, lane);
       return;
     }
     take_over<QUADS>(place, sums, split.y, counter, lane);
   }
-  sync_warpgroup(group);  // what was staged before has been stored
+  bulk_stores_read();
+  warpgroup_sync(group + 1);  // what was staged before has been stored
   stage_rows<HALF>(staging, sums, ending, warp, lane);
-  sync_warpgroup(group);
+  fence_async_proxy();
+  warpgroup_sync(group + 1);
 }

@@ -1,15 +1,18 @@
 // The producer warpgroup of the token form: packed weights by bulk copies, rows of B by cp.async, 16 bytes a thread.
 //
 // Contract: thread t fetches chunk t mod 8 of both 64-token blocks of rows t/8 + 16 q, q = 0 to 3. Columns of -1
-// leave zeros; tokens beyond the row leave what the row ends with, which nobody stores. Indices are loaded one
-// stage ahead, the next item one item ahead. In a cluster block r copies rows 128 r to 128 r + 127 of the weights
-// to both blocks.
+// leave zeros; tokens beyond the row leave what the row ends with, which nobody stores. In a cluster block r copies
+// rows 128 r to 128 r + 127 of the weights to both blocks.
 //
-// The warps take turns with the weights. What a warp does for a stage has to fit into the time of a step, or the
-// tensor cores wait however deep the ring is; so there are no branches, and one multiplication for each address.
+// What a load brings comes behind the copies that are on their way, and a move waits for it. So indices are loaded
+// four stages ahead, each into the variable from which it will be used, and items lie in shared memory. The warps take
+// turns with the weights. What a warp does for a stage has to fit into the time of a step, or the tensor cores wait
+// however deep the ring is; so there are no branches, and one multiplication for each address.
 #pragma once
 #include "tile_args.cuh"
 #include "tile_tokens_ring.cuh"
+
+constexpr int STAGES_AHEAD = 4;
 
 static_assert(STAGES <= WARPGROUP / 32, "every slot has a warp that copies its weights");
 
@@ -29,6 +32,10 @@ struct Gather {
   }
 };
 
+__device__ __forceinline__ int4 load_columns(const TileArgs& args, int stage, int row) {
+  return load_early(args.columns + stage * 16 + row);
+}
+
 __device__ __forceinline__ int stage_of(const TileArgs& args, int4 item, int step) {
   return step < real_steps(item) ? item.x + step : args.null_stage;
 }
@@ -44,44 +51,97 @@ __device__ __forceinline__ void copy_weights(const TileArgs& args, const Ring& r
 #endif
 }
 
-__device__ __forceinline__ void fetch_stage(const TileArgs& args, const Gather& gather, const Ring& ring, int stage,
-                                            int4 columns, u32 offset, bool with_weights) {
-  barrier_wait(ring.empty(), ring.parity ^ 1);
-  if (with_weights) copy_weights(args, ring, stage);
-  const u32 to = ring.tokens() + offset;
-  gather.row(to, columns.x);
-  gather.row(to + 2048, columns.y);
-  gather.row(to + 4096, columns.z);
-  gather.row(to + 6144, columns.w);
-  barrier_arrive_after_copies(ring.full());
-}
+// Where the producer is in its block's list.
+struct Progress {
+  const TileArgs& args;
+  Ring ring;
+  int place, end;  // of the item at hand, and of the list
+  int4 item;
+  int step = 0;
+  int early;       // stages to come whose weights were copied ahead
+  int turn, row, chunk;
+  u32 offset;
+  Gather gather;
+
+  __device__ __forceinline__ Progress(const TileArgs& tile_args, ItemRange range, u32 base)
+      : args(tile_args), ring(base), place(range.begin), end(range.end), gather(tile_args, 0) {
+    turn = uniform(threadIdx.x / 32);
+    row = threadIdx.x / 8;
+    chunk = threadIdx.x % 8;
+    offset = row * 128 + ((chunk ^ (row % 8)) * 16);
+    item = uniform(first_item(args));
+    gather = Gather(args, item.w + 8 * chunk);
+  }
+
+  __device__ __forceinline__ void wait_for_list() const { barrier_wait(ring.base + LIST_BARRIER_AT, 0); }
+
+  __device__ __forceinline__ int4 item_at(int at) const {
+    return listed_item(args, ring.base, items_of_block(args).begin, at);
+  }
+
+  __device__ __forceinline__ bool leads(const Ring& at) const { return threadIdx.x % 32 == 0 && at.slot == turn; }
+
+  // Weights of the first stages, which no other launch writes.
+  __device__ __forceinline__ void copy_early() {
+    early = min(steps_of(item), STAGES);
+    Ring ahead = ring;
+#pragma unroll 1
+    for (int s = 0; s < early; ++s) {
+      if (leads(ahead)) copy_weights(args, ahead, stage_of(args, item, s));
+      ahead.advance();
+    }
+  }
+
+  // Columns of the stage `ahead` steps from here, which may be one of a later item.
+  __device__ __forceinline__ int4 columns_after(int ahead) const {
+    int at = step + ahead;
+    int4 of = item;
+#pragma unroll 1
+    for (int p = place + 1; at >= steps_of(of) && p < end; ++p) {
+      at -= steps_of(of);
+      of = item_at(p);
+    }
+    return load_columns(args, stage_of(args, of, at), row);
+  }
+
+  // One stage, whose columns are given and replaced by those of the stage STAGES_AHEAD after it; false after the last.
+  __device__ __forceinline__ bool fetch_stage(int4& columns) {
+    barrier_wait(ring.empty(), ring.parity ^ 1);
+    if (early <= 0 && leads(ring)) copy_weights(args, ring, stage_of(args, item, step));
+    early -= 1;
+    const u32 to = ring.tokens() + offset;
+    gather.row(to, columns.x);
+    gather.row(to + 2048, columns.y);
+    gather.row(to + 4096, columns.z);
+    gather.row(to + 6144, columns.w);
+    columns = columns_after(STAGES_AHEAD);
+    barrier_arrive_after_copies(ring.full());
+    ring.advance();
+    step += 1;
+    if (step < steps_of(item)) return true;
+    place += 1;
+    if (place == end) return false;
+    item = uniform(item_at(place));
+    step = 0;
+    gather = Gather(args, item.w + 8 * chunk);
+    return true;
+  }
+};
 
 __device__ __forceinline__ void produce(const TileArgs& args, ItemRange range, u32 base) {
-  Ring ring(base);
-  const int row = threadIdx.x / 8, chunk = threadIdx.x % 8;
-  const bool leads = threadIdx.x % 32 == 0;
-  const int turn = threadIdx.x / 32;
-  const u32 offset = row * 128 + ((chunk ^ (row % 8)) * 16);
-  int4 item = first_item(args);
-  int4 columns = load_early(args.columns + item.x * 16 + row);
-  if (real_steps(item) == 0) columns = make_int4(-1, -1, -1, -1);
-  bool first = true;
-  for (int i = range.begin; i < range.end; ++i) {
-    const int4 next = i + 1 < range.end ? load_early(args.items + i + 1) : item;
-    const int steps = steps_of(item);
-    const Gather gather(args, item.w + 8 * chunk);
-    for (int step = 0; step < steps; ++step) {
-      const int stage = stage_of(args, item, step);
-      const int after = step + 1 < steps ? stage_of(args, item, step + 1) : stage_of(args, next, 0);
-      const int4 columns_after = load_early(args.columns + after * 16 + row);
+  Progress at(args, range, base);
+  int4 columns_0 = at.columns_after(0), columns_1 = at.columns_after(1);  // an item has at least two steps
+  at.copy_early();
+  at.wait_for_list();
+  int4 columns_2 = at.columns_after(2);
+  int4 columns_3 = at.columns_after(3);
 #if PDL
-      if (first) wait_for_last_launch();
+  wait_for_last_launch();
 #endif
-      first = false;
-      fetch_stage(args, gather, ring, stage, columns, offset, leads && turn == ring.slot);
-      columns = columns_after;
-      ring.advance();
-    }
-    item = next;
+  while (true) {
+    if (!at.fetch_stage(columns_0)) return;
+    if (!at.fetch_stage(columns_1)) return;
+    if (!at.fetch_stage(columns_2)) return;
+    if (!at.fetch_stage(columns_3)) return;
   }
 }

@@ -5,7 +5,8 @@
 // block copies into the slots of all. The k-th visit of a slot waits for parity k mod 2.
 #pragma once
 #include "cluster.cuh"
-#include "tile_tokens_shape.cuh"
+#include "tile_tokens_shape.cuh"  // before the list, whose place it gives
+#include "tile_list.cuh"
 
 struct Ring {
   u32 base;

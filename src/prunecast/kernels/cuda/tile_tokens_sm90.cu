@@ -1,6 +1,6 @@
 // The token form of the tile kernel for sm_90a: 256 rows of packed weights x 128 gathered tokens per block.
 //
-// Contract: as `tile_sm90.cu`, with tokens as the 64-row operand of wgmma. With CLUSTER=2 blocks 2 i and 2 i + 1
+// Contract: as `tile_sm90.cu`, boxes of C of 32 rows x 64 tokens, with tokens as the 64-row operand of wgmma. With CLUSTER=2 blocks 2 i and 2 i + 1
 // walk lists of the same length whose items have the same tile and columns; they share the weights, of which
 // each copies one half for both.
 //
@@ -34,7 +34,7 @@ extern "C" __global__ void
 #if CLUSTER > 1
 __cluster_dims__(CLUSTER, 1, 1)
 #endif
-__launch_bounds__(THREADS, 1) tile_sm90(const __grid_constant__ TileArgs args) {
+__launch_bounds__(THREADS, 1) tile_sm90(const __grid_constant__ TileArgs args, const __grid_constant__ TensorMap c_map) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const u32 base = shared_address(shared);
   const ItemRange range = items_of_block(args);
@@ -42,6 +42,7 @@ __launch_bounds__(THREADS, 1) tile_sm90(const __grid_constant__ TileArgs args) {
   if (threadIdx.x == 0) {
     if (base & 1023) __trap();
     start_ring(base);
+    start_list(base, args.items + range.begin, range.end - range.begin);
   }
   start_together();
 #if PDL
@@ -56,7 +57,7 @@ __launch_bounds__(THREADS, 1) tile_sm90(const __grid_constant__ TileArgs args) {
     if (timed) read_clock(args.clock + 2);
   } else {
     registers_take<CONSUMER_REGISTERS>();
-    consume(args, range, base, threadIdx.x - WARPGROUP);
+    consume(args, c_map, range, base, threadIdx.x - WARPGROUP);
   }
   end_together();
 }

@@ -1,8 +1,7 @@
-// wgmma: 64 rows of weights times N tokens, 16 columns at a time, into two arrays of fp32 registers.
+// wgmma: 64 rows of weights times N tokens, 16 columns at a time, into fp32 registers.
 //
-// Contract: `lo` holds the first part of the tokens and `hi` the rest, in the hardware's own order, so that one
-// instruction over all tokens and two over the parts fill the same registers. Weights are K-major and tokens
-// token-major in shared memory, both with the 128-byte swizzle. `keep` 0 overwrites the sums. Between
+// Contract: sums lie in the hardware's own order. Weights are K-major and tokens token-major in shared memory,
+// both with the 128-byte swizzle. `keep` 0 overwrites the sums. Between
 // `multiply_fence` and `multiply_wait` nothing else may touch the registers of an unfinished instruction.
 #pragma once
 #include "ptx.cuh"
@@ -43,20 +42,16 @@
   ", p, 1, 1, 0, 1;\n}\n"
 #define IN3(weights, tokens, keep) "l"(weights), "l"(tokens), "r"(keep)
 
-__device__ __forceinline__ void multiply(float (&lo)[64], float (&hi)[64], u64 weights, u64 tokens, u32 keep) {
-  asm volatile(WGMMA("256", R128, "%128", "%129", "%130") : OUT64(lo), OUT64(hi) : IN3(weights, tokens, keep));
+__device__ __forceinline__ void multiply(float (&sums)[128], u64 weights, u64 tokens, u32 keep) {
+  asm volatile(WGMMA("256", R128, "%128", "%129", "%130")
+               : OUT32(sums, 0), OUT32(sums, 32), OUT32(sums, 64), OUT32(sums, 96)
+               : IN3(weights, tokens, keep));
 }
 
-__device__ __forceinline__ void multiply(float (&lo)[64], float (&hi)[32], u64 weights, u64 tokens, u32 keep) {
-  asm volatile(WGMMA("192", R96, "%96", "%97", "%98") : OUT64(lo), OUT32(hi, 0) : IN3(weights, tokens, keep));
-}
-
-__device__ __forceinline__ void multiply(float (&lo)[32], float (&hi)[32], u64 weights, u64 tokens, u32 keep) {
-  asm volatile(WGMMA("128", R64, "%64", "%65", "%66") : OUT32(lo, 0), OUT32(hi, 0) : IN3(weights, tokens, keep));
-}
-
-__device__ __forceinline__ void multiply(float (&lo)[16], float (&hi)[16], u64 weights, u64 tokens, u32 keep) {
-  asm volatile(WGMMA("64", R32, "%32", "%33", "%34") : OUT16(lo, 0), OUT16(hi, 0) : IN3(weights, tokens, keep));
+__device__ __forceinline__ void multiply(float (&sums)[96], u64 weights, u64 tokens, u32 keep) {
+  asm volatile(WGMMA("192", R96, "%96", "%97", "%98")
+               : OUT32(sums, 0), OUT32(sums, 32), OUT32(sums, 64)
+               : IN3(weights, tokens, keep));
 }
 
 __device__ __forceinline__ void multiply(float (&sums)[64], u64 weights, u64 tokens, u32 keep) {
@@ -65,10 +60,6 @@ __device__ __forceinline__ void multiply(float (&sums)[64], u64 weights, u64 tok
 
 __device__ __forceinline__ void multiply(float (&sums)[32], u64 weights, u64 tokens, u32 keep) {
   asm volatile(WGMMA("64", R32, "%32", "%33", "%34") : OUT32(sums, 0) : IN3(weights, tokens, keep));
-}
-
-__device__ __forceinline__ void multiply(float (&sums)[16], u64 weights, u64 tokens, u32 keep) {
-  asm volatile(WGMMA("32", R16, "%16", "%17", "%18") : OUT16(sums, 0) : IN3(weights, tokens, keep));
 }
 
 __device__ __forceinline__ void multiply_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }

@@ -22,7 +22,7 @@ class WorkImage(NamedTuple):
     """Records of all items, in the order of the plan; the fields are those of `tile_args.cuh`."""
 
     items: IntArray
-    """(items, 4): first stage, k-steps and 16-column groups of the last, tile, first token."""
+    """(items, 4): first stage; k-steps, 16-column groups of the last, owner or not; tile; first token."""
     splits: IntArray
     """(items, 4): workspace slot, parts to wait for, reduction group, what to do."""
     start: IntArray
@@ -84,7 +84,8 @@ def _items(plan: KernelPlan) -> IntArray:
     # Items that are filled up end in the null stage, of which one group is enough
     groups_of_last = np.where(steps >= FEWEST_STEPS, groups_of_last, 1)
     first = stage_starts(plan.tiles)[work.tile] + work.k_start // block_k
-    record = (first, steps | groups_of_last << 24, work.tile, work.token_start)
+    is_owner = ((work.owner == 1) & (work.parts > 1)).astype(np.int64)
+    record = (first, steps | groups_of_last << 24 | is_owner << 27, work.tile, work.token_start)
     return np.ascontiguousarray(np.stack(record, axis=1).astype(np.int32))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.cuda.build import SOURCES
-from prunecast.kernels.cuda.forms import ACTIVATIONS, tile_defines
+from prunecast.kernels.cuda.forms import ACTIVATIONS, box_of, tile_defines
 from prunecast.kernels.cuda.launch import TILE_ARGS
 from prunecast.kernels.cuda.pack import pack_weights, to_bits, uncovered_rows
 from prunecast.kernels.cuda.token_form import TOKEN_SHAPES, TOKEN_SOURCE
@@ -75,8 +75,20 @@ def run_tiles(
         backwards=backwards,
         seed=seed,
     )
-    run_on_cpu(kernel, grid, [args], [*arrays.values(), operands.b.whole, operands.c.whole])
+    run_on_cpu(
+        kernel,
+        grid,
+        [args, _map_of_c(plan, operands)],
+        [*arrays.values(), operands.b.whole, operands.c.whole],
+    )
     assert not arrays["counters"].any(), "counters of split tiles must be zero again"
+
+
+def _map_of_c(plan: KernelPlan, operands: Operands) -> np.ndarray:
+    """C as `machine_memory.cpp` reads a tensor map: address, tokens, rows, bytes of a row, box."""
+    box, c = box_of(plan), operands.c
+    facts = [c.address, -(-plan.n // 8) * 8, plan.m, c.row_bytes, box.tokens, box.rows]
+    return np.array(facts + [0] * (16 - len(facts)), np.uint64)
 
 
 def run_fill(plan: KernelPlan, operands: Operands, folder: Path, *, activation: str = "none") -> None:
