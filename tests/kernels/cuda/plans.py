@@ -14,7 +14,7 @@ KEPT = (0, 1, 15, 16, 17, 63, 64, 65, 300)
 
 
 def ragged_map(block_m: int, k: int = 300, seed: int = 0, *, shuffled: bool = True) -> TileMap:
-    """A tile for every count of `KEPT`, rows shuffled or not, the last tile shorter, three rows in no tile."""
+    """A tile for every count of `KEPT`, rows shuffled or not, the last one shorter, three rows in no tile."""
     rng = np.random.default_rng(seed)
     heights = np.full(len(KEPT), block_m)
     heights[-1] = block_m // 2 + 3
