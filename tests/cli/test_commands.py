@@ -2,7 +2,6 @@ import csv
 import io
 import json
 
-from prunecast.cli.patterns import MEANING
 from prunecast.hardware import gpu_names, load_gpu
 from prunecast.hardware.spec import quantity_units
 from prunecast.patterns import PATTERNS
@@ -117,6 +116,6 @@ def test_patterns_lists_all_and_says_what_each_means(run):
     code, out, _ = run("patterns")
     assert code == 0
     assert all(pattern.example in out for pattern in PATTERNS.values())
-    assert set(MEANING) == set(PATTERNS)
     rows = {row["family"]: row for row in json.loads(run("patterns", "--json")[1])["patterns"]}
+    assert all(len(rows[family]["meaning"].split()) > 2 for family in PATTERNS)
     assert rows["tile-wise"]["kernels"] == ["tile-wise", "stspmm", "csr"]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
-from prunecast.patterns import SCOPES, parse_pattern
+from prunecast.patterns import SCOPES, ElementMap, NestedMap, TileMap, parse_pattern
 from tests.naive import prune as naive
 from tests.patterns.matrices import groups, pruned_elements, sparsities
 
@@ -27,6 +27,7 @@ FREE = [
     "atp:3x2:shuffled",
     "atp-2d:3x2:shuffled:rms",
 ]
+MADE = {"elements": ElementMap, "tiles": TileMap, "elements in tiles": NestedMap}
 NESTED = ["unstructured", "block:2x3", "tile-wise:3"]
 LARGEST_PIECE = {"unstructured": 1, "block:2x3": 6, "tile-wise:3": 3, "apriori:3x20": 3}
 
@@ -73,6 +74,7 @@ def test_map_and_mask_say_the_same(group, sparsity, text):
     for mask in pattern.prune(group, sparsity).values():
         described = pattern.map(mask)
         assert described.pattern == text
+        assert isinstance(described, MADE[pattern.keeps])
         assert described.density == np.count_nonzero(mask) / mask.size
         np.testing.assert_array_equal(described.mask(), mask)
 

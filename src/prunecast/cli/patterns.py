@@ -8,29 +8,7 @@ from prunecast.cli.output import Report, Row, deliver, destination
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["MEANING", "patterns"]
-
-MEANING = {
-    "dense": "nothing is removed",
-    "unstructured": "single weights, wherever they stand",
-    "block": "rectangles of HEIGHTxWIDTH stay or go as a whole",
-    "n-of-m": "of every M neighbours in a row, N stay",
-    "balanced": "every segment of WIDTH columns of a row keeps equally many",
-    "vector-wise": "HEIGHT consecutive rows share their kept columns, equally many in every group",
-    "shuffled-block": "as vector-wise, on groups of rows from anywhere in the matrix",
-    "tile-wise": "HEIGHT consecutive rows share their kept columns",
-    "tile-wise-2d": "whole rows go first, then as tile-wise on the rest",
-    "tile-element": "as tile-wise, then the best PERCENT of all weights come back (HEIGHTxPERCENT)",
-    "apriori": "as tile-wise; unstructured pruning decides about the clearest PERCENT of segments first",
-    "atp": "as tile-wise, with about equally many columns in all tiles; see HEIGHTxQUANTUMxLOW-HIGH:shuffled",
-    "atp-2d": "whole rows go first, then as atp on the rest",
-    "dense-block": "at most CLUSTERS dense blocks of rows and columns from anywhere",
-    "tvw": "as tile-wise, then 2:4 on the columns that are left in each tile",
-    "vnm": "V:2:M: V rows share 4 of every M columns, and each of them keeps 2 of the 4",
-    "zeros": "the weights are pruned already: what is not zero stays",
-    "zero-tiles": "as zeros, seen in tiles: HEIGHT rows keep a column where any of them does",
-}
-"""Family -> one line for people."""
+__all__ = ["patterns"]
 
 
 def patterns(as_json: opt.Json = False, as_csv: opt.Csv = False, output: opt.Output = None) -> None:
@@ -53,7 +31,7 @@ def _rows() -> list[Row]:
             "family": family,
             "example": pattern.example,
             "kernels": list(kernels_of(pattern.example)),
-            "meaning": MEANING.get(family, ""),
+            "meaning": pattern.meaning,
         }
         for family, pattern in PATTERNS.items()
     ]

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 from prunecast.codesign.choice import check_choice
 from prunecast.errors import BadInput
+from prunecast.patterns import PATTERNS
+from prunecast.patterns.pattern import Kept
 
 __all__ = ["KERNELS_OF_FAMILY", "NATURAL_PATTERN", "ON_REQUEST", "Candidate", "candidates", "kernels_of"]
 
@@ -23,25 +25,22 @@ NATURAL_PATTERN = {
 ON_REQUEST = ("balanced", "two-part")
 """Kernels that are predicted only where they, or a pattern that they run, are named."""
 
+KERNELS_OF_KEPT: dict[Kept, tuple[str, ...]] = {
+    "tiles": ("tile-wise", "stspmm", "csr"),
+    "elements": ("csr",),
+    "elements in tiles": ("2:4", "csr"),
+}
+"""What a pattern keeps -> kernels that run it."""
+
 KERNELS_OF_FAMILY = {
     "dense": ("dense",),
-    "tile-wise": ("tile-wise", "stspmm", "csr"),
-    "tile-wise-2d": ("tile-wise", "stspmm", "csr"),
-    "apriori": ("tile-wise", "stspmm", "csr"),
-    "atp": ("tile-wise", "stspmm", "csr"),
-    "atp-2d": ("tile-wise", "stspmm", "csr"),
     "dense-block": ("tile-wise", "stspmm", "two-part", "csr"),
     "tile-element": ("two-part", "csr"),
-    "vector-wise": ("tile-wise", "stspmm", "csr"),
-    "shuffled-block": ("tile-wise", "stspmm", "csr"),
-    "zero-tiles": ("tile-wise", "stspmm", "csr"),
     "block": ("block-sparse", "stspmm", "csr"),
     "balanced": ("balanced", "csr"),
     "2:4": ("2:4", "csr"),
-    "tvw": ("2:4", "csr"),
-    "vnm": ("2:4", "csr"),
 }
-"""Family of a pattern -> kernels that can run it. The others keep single elements, which only csr runs."""
+"""Family of a pattern -> kernels that can run it, where what it keeps does not say so."""
 
 
 class Candidate(NamedTuple):
@@ -54,7 +53,9 @@ class Candidate(NamedTuple):
 def kernels_of(pattern: str) -> tuple[str, ...]:
     """Kernels that can run a canonical pattern string."""
     family = pattern if pattern in KERNELS_OF_FAMILY else pattern.split(":")[0]
-    return KERNELS_OF_FAMILY.get(family, ("csr",))
+    if family in KERNELS_OF_FAMILY:
+        return KERNELS_OF_FAMILY[family]
+    return KERNELS_OF_KEPT[PATTERNS[family].keeps if family in PATTERNS else "elements"]
 
 
 def candidates(kernels: Sequence[str] | str = "all", pattern: str | None = None) -> tuple[Candidate, ...]:

@@ -18,7 +18,7 @@ from prunecast.patterns.adaptive_tile import (
     prune_adaptive_tile,
 )
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import MatrixShape, Pattern
+from prunecast.patterns.pattern import Kept, MatrixShape, Pattern
 from prunecast.patterns.row_groups import tiles_of_alike_rows
 from prunecast.patterns.shuffled_block import SEED
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
@@ -41,6 +41,10 @@ class AdaptiveTilePattern(Pattern):
 
     family: ClassVar[str] = "atp"
     example: ClassVar[str] = "atp:128"
+    meaning: ClassVar[str] = (
+        "as tile-wise, with about equally many columns in all tiles; see HEIGHTxQUANTUMxLOW-HIGH:shuffled"
+    )
+    keeps: ClassVar[Kept] = "tiles"
     rows_first: ClassVar[bool] = False
 
     height: int
@@ -168,4 +172,6 @@ class AdaptiveTile2DPattern(AdaptiveTilePattern):
 
     family: ClassVar[str] = "atp-2d"
     example: ClassVar[str] = "atp-2d:128"
+    meaning: ClassVar[str] = "whole rows go first, then as atp on the rest"
+    keeps: ClassVar[Kept] = "tiles"
     rows_first: ClassVar[bool] = True

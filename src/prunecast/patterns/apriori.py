@@ -16,7 +16,7 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.patterns.cut import elements_to_prune, keep_highest
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import parse_sizes
+from prunecast.patterns.pattern import Kept, parse_sizes
 from prunecast.patterns.segments import broadcast_sizes, piece_sizes, piece_starts, row_sums
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.patterns.tile_wise import SANE, TileWisePattern, segment_scores
@@ -87,6 +87,10 @@ class AprioriPattern(TileWisePattern):
 
     family: ClassVar[str] = "apriori"
     example: ClassVar[str] = "apriori:128"
+    meaning: ClassVar[str] = (
+        "as tile-wise; unstructured pruning decides about the clearest PERCENT of segments first"
+    )
+    keeps: ClassVar[Kept] = "tiles"
 
     percent: int = PERCENT
 

@@ -52,6 +52,7 @@ class BalancedPattern(Pattern):
 
     family: ClassVar[str] = "balanced"
     example: ClassVar[str] = "balanced:64"
+    meaning: ClassVar[str] = "every segment of WIDTH columns of a row keeps equally many"
 
     width: int
 

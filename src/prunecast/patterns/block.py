@@ -9,7 +9,7 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import MatrixShape, Pattern
+from prunecast.patterns.pattern import Kept, MatrixShape, Pattern
 from prunecast.patterns.segments import broadcast_sizes, column_sums, piece_sizes, piece_starts, row_sums
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tiling import tile_map_from_mask
@@ -67,6 +67,8 @@ class BlockSparsePattern(Pattern):
 
     family: ClassVar[str] = "block"
     example: ClassVar[str] = "block:64x64"
+    meaning: ClassVar[str] = "rectangles of HEIGHTxWIDTH stay or go as a whole"
+    keeps: ClassVar[Kept] = "tiles"
 
     height: int
     width: int

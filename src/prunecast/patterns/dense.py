@@ -8,7 +8,7 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import Pattern
+from prunecast.patterns.pattern import Kept, Pattern
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tiling import tile_map_from_mask
 
@@ -24,6 +24,8 @@ class DensePattern(Pattern):
 
     family: ClassVar[str] = "dense"
     example: ClassVar[str] = "dense"
+    meaning: ClassVar[str] = "nothing is removed"
+    keeps: ClassVar[Kept] = "tiles"
     ranks: ClassVar[bool] = False
 
     def sparsity_to_prune(self, sparsity: float | None) -> float:

@@ -22,7 +22,7 @@ from prunecast.errors import BadInput
 from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import MatrixShape, Pattern, parse_sizes
+from prunecast.patterns.pattern import Kept, MatrixShape, Pattern, parse_sizes
 from prunecast.patterns.row_groups import alike_rows, cluster_signatures, group_sums
 from prunecast.patterns.statistics import retained_importance
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
@@ -210,6 +210,8 @@ class DenseBlockPattern(Pattern):
 
     family: ClassVar[str] = "dense-block"
     example: ClassVar[str] = "dense-block:8"
+    meaning: ClassVar[str] = "at most CLUSTERS dense blocks of rows and columns from anywhere"
+    keeps: ClassVar[Kept] = "tiles"
 
     clusters: int = CLUSTERS
 

@@ -37,6 +37,7 @@ class NOfMPattern(Pattern):
 
     family: ClassVar[str] = "n-of-m"
     example: ClassVar[str] = "2:4"
+    meaning: ClassVar[str] = "of every M neighbours in a row, N stay"
 
     n: int
     m: int

@@ -4,7 +4,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,14 @@ from prunecast.patterns.nested_map import NestedMap
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.within import checked_within, importance_within, is_everything
 
-__all__ = ["SCOPES", "MatrixShape", "Pattern", "check_sparsity", "parse_sizes"]
+__all__ = ["SCOPES", "Kept", "MatrixShape", "Pattern", "check_sparsity", "parse_sizes"]
 
 SCOPES = ("layer", "global")
 """`layer` cuts every layer at the sparsity; `global` ranks the pieces of all layers against each other."""
+
+
+Kept = Literal["elements", "tiles", "elements in tiles"]
+"""Elements: any, in rows. Tiles: rows that share their kept columns. Elements in tiles: 2:4 inside them."""
 
 
 class MatrixShape(NamedTuple):
@@ -44,6 +48,10 @@ class Pattern(ABC):
     """Name of the family: the part of the pattern string before the colon."""
     example: ClassVar[str]
     """A pattern string of the family, for help texts and errors."""
+    meaning: ClassVar[str]
+    """One line for people: what stays."""
+    keeps: ClassVar[Kept] = "elements"
+    """What `map` makes; kernels run one kind or the other."""
     ranks: ClassVar[bool] = True
     """Whether importance decides what goes; if so, a layer of zeros is an error."""
 

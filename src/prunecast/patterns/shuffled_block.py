@@ -16,7 +16,7 @@ import numpy as np
 
 from prunecast.patterns.cut import CountArray, elements_to_prune
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import MatrixShape, Pattern
+from prunecast.patterns.pattern import Kept, MatrixShape, Pattern
 from prunecast.patterns.row_exchange import exchange_rows, retained_by_groups
 from prunecast.patterns.row_groups import cluster_rows, consecutive, group_sums, tiles_of_alike_rows
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
@@ -71,6 +71,8 @@ class ShuffledBlockPattern(Pattern):
 
     family: ClassVar[str] = "shuffled-block"
     example: ClassVar[str] = "shuffled-block:64"
+    meaning: ClassVar[str] = "as vector-wise, on groups of rows from anywhere in the matrix"
+    keeps: ClassVar[Kept] = "tiles"
 
     height: int
 

@@ -78,6 +78,7 @@ class TileElementPattern(Pattern):
 
     family: ClassVar[str] = "tile-element"
     example: ClassVar[str] = "tile-element:128"
+    meaning: ClassVar[str] = "as tile-wise, then the best PERCENT of all weights come back (HEIGHTxPERCENT)"
 
     height: int
     percent: int = PERCENT

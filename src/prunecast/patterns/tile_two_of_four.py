@@ -19,7 +19,7 @@ from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.n_of_m import prune_n_of_m
 from prunecast.patterns.nested_map import NestedMap, columns_of_tiles, nested_map
-from prunecast.patterns.pattern import MatrixShape, Pattern
+from prunecast.patterns.pattern import Kept, MatrixShape, Pattern
 from prunecast.patterns.segments import piece_starts
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tile_wise import prune_tile_wise
@@ -121,6 +121,8 @@ class TileTwoOfFourPattern(Pattern):
 
     family: ClassVar[str] = "tvw"
     example: ClassVar[str] = "tvw:128"
+    meaning: ClassVar[str] = "as tile-wise, then 2:4 on the columns that are left in each tile"
+    keeps: ClassVar[Kept] = "elements in tiles"
 
     height: int
 

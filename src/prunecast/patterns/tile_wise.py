@@ -13,7 +13,7 @@ import numpy as np
 
 from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import MatrixShape, Pattern
+from prunecast.patterns.pattern import Kept, MatrixShape, Pattern
 from prunecast.patterns.segments import broadcast_sizes, piece_sizes, piece_starts, row_sums
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tiling import tile_map_from_mask
@@ -81,6 +81,8 @@ class TileWisePattern(Pattern):
 
     family: ClassVar[str] = "tile-wise"
     example: ClassVar[str] = "tile-wise:128"
+    meaning: ClassVar[str] = "HEIGHT consecutive rows share their kept columns"
+    keeps: ClassVar[Kept] = "tiles"
 
     height: int
 

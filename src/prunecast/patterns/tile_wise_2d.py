@@ -13,7 +13,7 @@ import numpy as np
 
 from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import MatrixShape, Pattern
+from prunecast.patterns.pattern import Kept, MatrixShape, Pattern
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tile_wise import SANE, TileWiseQuirks, segment_scores
 from prunecast.patterns.tiling import tile_map_from_mask
@@ -150,6 +150,8 @@ class TileWise2DPattern(Pattern):
 
     family: ClassVar[str] = "tile-wise-2d"
     example: ClassVar[str] = "tile-wise-2d:128"
+    meaning: ClassVar[str] = "whole rows go first, then as tile-wise on the rest"
+    keeps: ClassVar[Kept] = "tiles"
 
     height: int
 

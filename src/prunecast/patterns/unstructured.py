@@ -28,6 +28,7 @@ class UnstructuredPattern(Pattern):
 
     family: ClassVar[str] = "unstructured"
     example: ClassVar[str] = "unstructured"
+    meaning: ClassVar[str] = "single weights, wherever they stand"
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
         """See `prune_unstructured`."""

@@ -16,7 +16,7 @@ from prunecast.errors import BadInput
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.n_of_m import kept_in_tail
 from prunecast.patterns.nested_map import NestedMap, columns_of_tiles, nested_map
-from prunecast.patterns.pattern import MatrixShape, Pattern, check_sparsity, parse_sizes
+from prunecast.patterns.pattern import Kept, MatrixShape, Pattern, check_sparsity, parse_sizes
 from prunecast.patterns.segments import piece_starts, row_sums
 from prunecast.patterns.tile_map import MaskArray, check_mask
 from prunecast.patterns.tile_two_of_four import prune_inside_tiles
@@ -46,6 +46,8 @@ class VectorNOfMPattern(Pattern):
 
     family: ClassVar[str] = "vnm"
     example: ClassVar[str] = "vnm:64:2:8"
+    meaning: ClassVar[str] = "V:2:M: V rows share 4 of every M columns, and each of them keeps 2 of the 4"
+    keeps: ClassVar[Kept] = "elements in tiles"
 
     height: int
     n: int

@@ -15,7 +15,7 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.patterns.cut import elements_to_prune
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import MatrixShape, Pattern
+from prunecast.patterns.pattern import Kept, MatrixShape, Pattern
 from prunecast.patterns.segments import piece_sizes, piece_starts, row_sums
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tiling import tile_map_from_mask
@@ -59,6 +59,8 @@ class VectorWisePattern(Pattern):
 
     family: ClassVar[str] = "vector-wise"
     example: ClassVar[str] = "vector-wise:64"
+    meaning: ClassVar[str] = "HEIGHT consecutive rows share their kept columns, equally many in every group"
+    keeps: ClassVar[Kept] = "tiles"
 
     height: int
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import MatrixShape
+from prunecast.patterns.pattern import Kept, MatrixShape
 from prunecast.patterns.segments import piece_sizes, piece_starts
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tiling import tile_map_from_mask
@@ -27,6 +27,8 @@ class ZeroTilesPattern(ZerosPattern):
 
     family: ClassVar[str] = "zero-tiles"
     example: ClassVar[str] = "zero-tiles:128"
+    meaning: ClassVar[str] = "as zeros, seen in tiles: HEIGHT rows keep a column where any of them does"
+    keeps: ClassVar[Kept] = "tiles"
 
     height: int
 

@@ -19,6 +19,7 @@ class ZerosPattern(Pattern):
 
     family: ClassVar[str] = "zeros"
     example: ClassVar[str] = "zeros"
+    meaning: ClassVar[str] = "the weights are pruned already: what is not zero stays"
     ranks: ClassVar[bool] = False
 
     def sparsity_to_prune(self, sparsity: float | None) -> float:
