@@ -69,6 +69,16 @@ def test_a_file_that_is_not_there(refused, tmp_path, monkeypatch):
     assert refused("predict", "no.safetensors", *FAST) == "no.safetensors: no such file"
 
 
+def test_a_standard_model_and_a_folder_are_told_where_to_go(refused, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = refused("predict", "bert-base", *FAST)
+    assert "`prunecast sweep --workload bert-base`" in line
+    (tmp_path / "pruned").mkdir()
+    assert refused("predict", "pruned", *FAST) == "pruned: wanted a file of weights, got a directory"
+    (tmp_path / "pruned" / "weights.safetensors").touch()
+    assert refused("predict", "pruned", *FAST).endswith("got a directory; it has weights.safetensors")
+
+
 def test_a_truncated_file(refused, model, tmp_path):
     whole = (tmp_path / model).read_bytes()
     (tmp_path / "cut.safetensors").write_bytes(whole[:-100])

@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+import re
 
 import numpy as np
 import pytest
@@ -104,3 +105,12 @@ def test_convolutions_are_named_by_their_input(run, tmp_path, monkeypatch):
     assert "convolution with im2col, its time included" in shown
     code, _, err = run("predict", "net.safetensors", *FAST, "--input", "14")
     assert (code, err) == (2, "prunecast: error: input: wanted HxW or SELECTOR=HxW, got '14'\n")
+
+
+def test_notes_name_the_kernel_that_they_are_about(run, model):
+    code, out, _ = run("predict", model, "--tokens", 65536, "--engine", "model", "--no-crossovers")
+    assert code == 0
+    assert re.search(
+        r"^note: csr: 65536 tokens is outside of what was validated, \d+ to \d+ tokens \(", out, re.M
+    )
+    assert "note: 2:4 removes 50%, not 75% (2 layers)" in out

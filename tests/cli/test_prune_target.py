@@ -28,7 +28,7 @@ def test_a_standard_model_gets_a_recipe_alone(run, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--latency", "5%"), "the floor is"),
+        (("--latency", "5%"), "% of dense"),
         (("--latency", "soon"), "60%, 850us or 1.2ms"),
         (("--latency", "90%", "--cap", "a"), "LAYER=0.8"),
         (("--latency", "90%", "--cap", "nobody=0.5"), "nobody"),

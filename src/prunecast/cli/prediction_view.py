@@ -1,7 +1,7 @@
 """A table of predictions for people: rows, crossovers, notes and a verdict."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 
@@ -85,12 +85,13 @@ def _density(density: float | None) -> str:
 
 
 def _notes(table: PredictionTable) -> Iterator[str]:
-    """Each note once, with the number of layers it is about; then what was skipped."""
-    layers_of_note: dict[str, set[str]] = {}
+    """Each note once, with its kernels and the number of layers it is about; then what was skipped."""
+    rows_of_note: dict[str, list[Prediction]] = {}
     for row in table:
         for note in filter(None, row.note.split("; ")):
-            layers_of_note.setdefault(note, set()).add(row.layer)
-    lines = [f"note: {note}{_where(layers)}" for note, layers in layers_of_note.items()]
+            rows_of_note.setdefault(note, []).append(row)
+    everything = {row.kernel for row in table}
+    lines = [f"note: {_about(note, rows, everything)}" for note, rows in rows_of_note.items()]
     reasons = Counter((skipped.kernel, skipped.reason) for skipped in table.skipped)
     first = {(skipped.kernel, skipped.reason): skipped.layer for skipped in reversed(table.skipped)}
     for (kernel, reason), count in reasons.items():
@@ -102,8 +103,13 @@ def _notes(table: PredictionTable) -> Iterator[str]:
         yield f"... and {len(lines) - MOST_NOTES} more notes, see --json"
 
 
-def _where(layers: set[str]) -> str:
-    return f" ({len(layers)} layers)" if len(layers) > 1 else f" ({next(iter(layers))})"
+def _about(note: str, rows: Sequence[Prediction], everything: set[str]) -> str:
+    """The note with the kernels that it is about, unless it is about all or names its own."""
+    kernels = list(dict.fromkeys(row.kernel for row in rows))
+    layers = list(dict.fromkeys(row.layer for row in rows))
+    named = set(kernels) == everything or note.startswith(kernels[0])
+    where = layers[0] if len(layers) == 1 else f"{len(layers)} layers"
+    return f"{'' if named else ', '.join(kernels) + ': '}{note} ({where})"
 
 
 def _verdict(table: PredictionTable) -> str:

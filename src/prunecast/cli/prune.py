@@ -126,4 +126,7 @@ def _show(recipe: "Recipe", console: "Console") -> None:
     console.print()
     for skipped in recipe.skipped:
         console.print(safe(f"unchanged: {skipped.layer}: {skipped.reason}"), soft_wrap=True)
-    console.print(safe(f"Wrote {recipe.folder} ({recipe.pattern})."), soft_wrap=True)
+    console.print(
+        safe(f"Wrote weights.safetensors ({recipe.pattern}) and recipe.json in {recipe.folder}."),
+        soft_wrap=True,
+    )

@@ -80,11 +80,10 @@ def _outside(row: dict[str, Any], name: str, value: float) -> str:
     low, high = row[name]
     if low / _SLACK <= value <= high * _SLACK:
         return ""
-    return f"{_told(name, value)} is outside of what was validated, {_told(name, low)} to {_told(name, high)}"
-
-
-def _told(name: str, value: float) -> str:
-    return f"{value * 1e6:.3g} us" if name == "seconds" else f"{value:.0f} tokens"
+    if name == "seconds":
+        times = (f"{1e6 * each:.3g}" for each in (value, low, high))
+        return "{} us is outside of what was validated, {} to {} us".format(*times)
+    return f"{value:.0f} tokens is outside of what was validated, {low:.0f} to {high:.0f} tokens"
 
 
 @cache

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from prunecast.codesign.graph import WORKLOADS
 from prunecast.codesign.skipped import Skipped
 from prunecast.errors import BadInput
 from prunecast.patterns.sources import FilterShape, Layer, read_weights
@@ -39,6 +40,11 @@ def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence
     BadInput : unreadable file, a selector without a match, or an array that is no finite matrix of floats
     """
     if isinstance(weights, str | Path):
+        if str(weights) in WORKLOADS and not Path(weights).exists():
+            raise BadInput(
+                f"wanted a file of weights, got the standard model {weights}: `prunecast prune {weights} "
+                f"--latency 75%` and `prunecast sweep --workload {weights}` take its name"
+            )
         found = read_weights(weights, target, ignore)
         skipped = [Skipped(layer=name, kernel=None, reason=reason) for name, reason in found.skipped.items()]
         return LoadedLayers(dict(found.layers), tuple(skipped))

@@ -170,16 +170,20 @@ def _choose(
     sparse = frozenset(search.options)
     for _ in range(2):
         others = search.total(dict.fromkeys(search.options, 0.0), sparse)
-        _check_floor(others + sum(float(menu.seconds.min()) for menu in menus), others, aim_s)
+        _check_floor(search, others + sum(float(menu.seconds.min()) for menu in menus), others, aim_s)
         choice = dict(zip(search.options, allocate(menus, aim_s - others, most_kept).tolist(), strict=True))
         sparse = _sparse(search, choice)
     return choice
 
 
-def _check_floor(floor_s: float, others_s: float, aim_s: float) -> None:
+def _check_floor(search: ModelSearch, floor_s: float, others_s: float, aim_s: float) -> None:
     if floor_s > aim_s:
+        share = floor_s / search.total(search.dense_seconds(), frozenset())
         rest = f", {others_s * 1e6:.1f} us of it outside the layers that are pruned" if others_s else ""
-        raise BadInput(f"wanted {aim_s * 1e6:.1f} us or less, the floor is {floor_s * 1e6:.1f} us{rest}")
+        raise BadInput(
+            f"wanted {aim_s * 1e6:.1f} us or less, the floor is {floor_s * 1e6:.1f} us, "
+            f"{share:.1%} of dense{rest}"
+        )
 
 
 def _tried(search: ModelSearch, choice: dict[str, int]) -> _Round:

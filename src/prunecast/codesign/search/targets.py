@@ -42,7 +42,9 @@ class Targets:
             check_sparsity(self.sparsity)
         wanted = (self.latency_share, self.latency_s, self.speedup, self.sparsity)
         if all(target is None for target in wanted):
-            raise BadInput("wanted a latency, a speedup or a sparsity to prune to, got none of them")
+            raise BadInput(
+                "wanted a latency (like 60% or 850us), a speedup or a sparsity to prune to, got none of them"
+            )
 
     def most_seconds(self, dense_s: float) -> float:
         """The tightest of the times, given the dense model's."""

@@ -86,7 +86,8 @@ def open_tensors(path: Path) -> dict[str, StoredTensor]:
     if path.suffix.lower() in PICKLES:
         raise BadInput(f"{path}: pickles can run code and are refused; convert the file to .safetensors")
     if path.is_dir():
-        raise BadInput(f"{path}: wanted a file of weights, got a directory")
+        inside = next((f"; it has {file.name}" for file in sorted(path.glob("*.safetensors"))), "")
+        raise BadInput(f"{path}: wanted a file of weights, got a directory{inside}")
     if path.suffix.lower() not in READERS:
         raise BadInput(
             f"{path}: wanted a file ending in {', '.join(READERS)}, got {path.suffix or 'no suffix'!r}"
