@@ -9,8 +9,9 @@ from prunecast.kernels.plan import KernelPlan
 from prunecast.kernels.program import When
 from prunecast.models.kinds import ItemKinds, item_kinds
 from prunecast.models.terms import Clip, FloatArray, Section, Table, Term, Unit, table_of
+from prunecast.patterns.tile_map import IntArray
 
-__all__ = ["Amounts", "plan_amounts"]
+__all__ = ["Amounts", "amounts_of_kinds", "plan_amounts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,8 +76,14 @@ def plan_amounts(plan: KernelPlan) -> Amounts:
     Packed weights and indices move whole steps (16 kept columns at a time where the program says so);
     rows of B are clipped to the item's tokens, C and partial sums to its rows and tokens.
     """
-    table, kinds = table_of(plan.programs), item_kinds(plan)
-    sizes = _sizes_of(plan, kinds)
+    kinds = item_kinds(plan)
+    return amounts_of_kinds(plan, kinds, plan.work.k_stop[kinds.example] - plan.work.k_start[kinds.example])
+
+
+def amounts_of_kinds(plan: KernelPlan, kinds: ItemKinds, columns: IntArray) -> Amounts:
+    """Amounts of kinds whose items keep `columns` (kinds,) int32, whatever their examples keep."""
+    table = table_of(plan.programs)
+    sizes = _sizes_of(plan, kinds, columns)
     parts = np.zeros((len(table.terms), kinds.members.size))
     for row, term in zip(parts, table.terms, strict=True):
         if term.section not in (Section.START, Section.FINISH):
@@ -99,13 +106,12 @@ def plan_amounts(plan: KernelPlan) -> Amounts:
     )
 
 
-def _sizes_of(plan: KernelPlan, kinds: ItemKinds) -> _Sizes:
+def _sizes_of(plan: KernelPlan, kinds: ItemKinds, columns: IntArray) -> _Sizes:
     work, shape, item = plan.work, plan.shape, kinds.example
-    columns = (work.k_stop[item] - work.k_start[item]).astype(np.float64)
-    multiplied = plan.multiplied_columns[item].astype(np.float64)
+    multiplied = plan.at_least_fewest_steps(columns).astype(np.float64)
     return _Sizes(
         steps=np.ceil(multiplied / shape.block_k),
-        columns=columns,
+        columns=columns.astype(np.float64),
         multiplied=multiplied,
         rows_share=plan.tiles.rows_per_tile[work.tile[item]] / shape.block_m,
         tokens_share=(work.token_stop[item] - work.token_start[item]) / shape.block_n,

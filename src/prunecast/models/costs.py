@@ -22,7 +22,7 @@ from prunecast.models.traffic import Traffic
 from prunecast.models.waves import units_of
 from prunecast.patterns.tile_map import MaskArray
 
-__all__ = ["Case", "Costs", "item_costs", "unit_costs"]
+__all__ = ["Case", "Costs", "Starts", "item_costs", "starts_of", "unit_costs"]
 
 
 class Case(NamedTuple):
@@ -91,24 +91,49 @@ def _edge_chain(case: Case, chain: Chain) -> FloatArray:
     return edge
 
 
-def unit_costs(case: Case, items: Costs) -> Costs:
-    """Cycles of what is placed as one: items with their lead-in, added up over the list of a static block.
+class Starts(NamedTuple):
+    """What blocks and items begin with, in cycles; none of it depends on how many columns are kept."""
 
-    Where warps run ahead only the first item of a block waits for its first stage; elsewhere every item
+    first: MaskArray
+    """(items,): whether an item is the first one of its block."""
+    waits: MaskArray
+    """(items,): whether it waits for its first stage, if it has any k-step."""
+    lead_in: float
+    """Of that wait."""
+    block: float
+    """Start and end of a block."""
+    block_demand: float
+    """That the busiest pipe of the SM works for them."""
+
+
+def starts_of(case: Case) -> Starts:
+    """Where warps run ahead only the first item of a block waits for its first stage; elsewhere every item
     does. That stage comes from DRAM: items that run together begin where none has read before.
     """
     chain = plan_chain(case.plan, case.gpu, case.rates, case.gpu.dram_latency_cycles)
-    first, of_item = _first_items(case), case.amounts.kinds.of_item
-    waits = (first | (not runs_ahead(case.plan.programs))) & (case.amounts.step_count > 0)[of_item]
+    first = _first_items(case)
     block = case.gpu.block_start_cycles + edge_cycles(chain, ("start", "finish"), "unsplit")
     if case.plan.schedule is Schedule.HARDWARE:
         # A block leaves room for the next one when its stores are through.
         block += case.gpu.store_latency_cycles
-    alone = items.alone[of_item] + np.where(waits, _lead_in(chain), 0.0)
-    block_demand = max(float(cycles) for cycles in sm_level_cycles(case.amounts.block, case.rates).values())
+    return Starts(
+        first=first,
+        waits=first | (not runs_ahead(case.plan.programs)),
+        lead_in=_lead_in(chain),
+        block=block,
+        block_demand=max(float(c) for c in sm_level_cycles(case.amounts.block, case.rates).values()),
+    )
+
+
+def unit_costs(case: Case, items: Costs) -> Costs:
+    """Cycles of what is placed as one: items with their lead-in, added up over the list of a static block."""
+    starts, of_item = starts_of(case), case.amounts.kinds.of_item
+    waits = starts.waits & (case.amounts.step_count > 0)[of_item]
+    alone = items.alone[of_item] + np.where(waits, starts.lead_in, 0.0)
+    demand = items.demand[of_item] + np.where(starts.first, starts.block_demand, 0.0)
     return Costs(
-        alone=units_of(case.plan, alone + np.where(first, block, 0.0)),
-        demand=units_of(case.plan, items.demand[of_item] + np.where(first, block_demand, 0.0)),
+        alone=units_of(case.plan, alone + np.where(starts.first, starts.block, 0.0)),
+        demand=units_of(case.plan, demand),
         store_drain=0.0 if case.plan.schedule is Schedule.HARDWARE else items.store_drain,
     )
 

@@ -10,25 +10,39 @@ __all__ = ["fetch_again", "run_down"]
 
 
 @njit(cache=True)
-def _sift_down(key, heap, root):
-    """Restore the heap below `root`; the lowest (key, number) stands first."""
-    size = heap.size
-    while True:
-        child = 2 * root + 1
-        if child >= size:
-            return
-        right = child + 1
-        if right < size and _before(key, heap[right], heap[child]):
-            child = right
-        if not _before(key, heap[child], heap[root]):
-            return
-        heap[root], heap[child] = heap[child], heap[root]
-        root = child
+def _new_queue(keys):
+    """A winner tree over SMs: the leaves are its second half, the lowest key stands at 1, and on a tie the
+    lower SM wins. Returns keys, none below 0, the same as integers, and the SM of each node.
+    """
+    leaves = 1
+    while leaves < keys.size:
+        leaves *= 2
+    key, who = np.full(2 * leaves, np.inf), np.zeros(2 * leaves, np.int64)
+    who[leaves:] = np.arange(leaves)
+    bits = key.view(np.int64)
+    for sm in range(keys.size):
+        _requeue(key, bits, who, sm, keys[sm])
+    return key, bits, who
 
 
 @njit(cache=True)
-def _before(key, a, b):
-    return key[a] < key[b] or (key[a] == key[b] and a < b)
+def _requeue(key, bits, who, sm, new_key):
+    """Give an SM another key.
+
+    In integers, which keep the order, and without branches: which of two wins cannot be foreseen, and a heap
+    of floats took twice as long.
+    """
+    node, winner = key.size // 2 + sm, np.int64(sm)
+    key[node] = new_key
+    best = bits[node]
+    while node > 1:
+        rival, rival_who = bits[node ^ 1], who[node ^ 1]
+        lost = -np.int64((rival < best) | ((rival == best) & (node & 1 == 1)))
+        best ^= (best ^ rival) & lost
+        winner ^= (winner ^ rival_who) & lost
+        node >>= 1
+        bits[node] = best
+        who[node] = winner
 
 
 @njit(cache=True)
@@ -50,6 +64,24 @@ def _next_end(sm, now, unit, left, alone, demand, ending):
 
 
 @njit(cache=True)
+def _run_down_alone(alone, demand, following, first, out_finish, out_sm):
+    """`run_down` of SMs with one slot each, which nobody shares; `first` (SMs,) is the unit of each or -1."""
+    ends = np.full(first.size, np.inf)
+    for sm in range(first.size):
+        if first[sm] >= 0:
+            ends[sm] = max(alone[first[sm]], demand[first[sm]])
+    key, bits, who = _new_queue(ends)
+    while key[1] < np.inf:
+        sm, now, end = who[1], key[1], np.inf
+        out_finish[sm, 0] = now
+        if following < alone.size:
+            out_sm[following] = sm
+            end = now + max(alone[following], demand[following])
+            following += 1
+        _requeue(key, bits, who, sm, end)
+
+
+@njit(cache=True)
 def run_down(alone, demand, places, out_finish, out_sm):
     """Run units in order over SMs; the slots of an SM share it.
 
@@ -64,8 +96,6 @@ def run_down(alone, demand, places, out_finish, out_sm):
     left = np.ones((sms, slots))
     since = np.zeros(sms)
     ending = np.zeros(sms, np.int64)
-    key = np.empty(sms)
-    heap = np.arange(sms)
     following = 0
     for u in range(alone.size):
         if places[u] < 0:
@@ -76,13 +106,15 @@ def run_down(alone, demand, places, out_finish, out_sm):
                 out_sm[u] = places[u]
                 break
         following = u + 1
+    if slots == 1:
+        _run_down_alone(alone, demand, following, unit[:, 0], out_finish, out_sm)
+        return
+    ends = np.empty(sms)
     for sm in range(sms):
-        key[sm] = _next_end(sm, 0.0, unit, left, alone, demand, ending)
-    for root in range(sms // 2 - 1, -1, -1):
-        _sift_down(key, heap, root)
-    while key[heap[0]] < np.inf:
-        sm = heap[0]
-        now = key[sm]
+        ends[sm] = _next_end(sm, 0.0, unit, left, alone, demand, ending)
+    key, bits, who = _new_queue(ends)
+    while key[1] < np.inf:
+        sm, now = who[1], key[1]
         residents = 0
         for slot in range(slots):
             if unit[sm, slot] >= 0:
@@ -101,8 +133,7 @@ def run_down(alone, demand, places, out_finish, out_sm):
             out_sm[following] = sm
             following += 1
         since[sm] = now
-        key[sm] = _next_end(sm, now, unit, left, alone, demand, ending)
-        _sift_down(key, heap, 0)
+        _requeue(key, bits, who, sm, _next_end(sm, now, unit, left, alone, demand, ending))
 
 
 @njit(cache=True)

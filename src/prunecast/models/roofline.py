@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.hardware.clock import sm_clock_hz
+from prunecast.hardware.clock import STATES, sm_clock_hz
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launch_floor import LAUNCHES, launch_floor_s
@@ -36,9 +36,9 @@ from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import plan_traffic
 from prunecast.models.waves import place_units, units_of
 
-__all__ = ["LAUNCHES", "estimate"]
+__all__ = ["CLOCK_ROUNDS", "LAUNCHES", "check_names", "estimate", "look_up"]
 
-_CLOCK_ROUNDS = 6
+CLOCK_ROUNDS = 6
 """Rounds of cycles -> duty -> clock -> cycles, each about a third as far from the end as the one before: the
 clock of tile products on an H200 is within 2.3 % after two, 0.9 % after three and 0.03 % after six."""
 
@@ -63,9 +63,8 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
     PlanDoesNotFit : no block fits on an SM, or a persistent grid is larger than the GPU holds at once
     BadInput : an unknown state or launch, or instructions that the GPU does not have
     """
-    if launch not in LAUNCHES:
-        raise BadInput(f"launch must be one of {', '.join(LAUNCHES)}, got {launch!r}")
-    case = _look_up(plan, gpu)
+    check_names(state, launch)
+    case = look_up(plan, gpu)
     items = item_costs(case)
     units = unit_costs(case, items)
     slots = case.fit.blocks_per_sm
@@ -88,7 +87,15 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
     )
 
 
-def _look_up(plan: KernelPlan, gpu: GpuSpec) -> Case:
+def check_names(state: str, launch: str) -> None:
+    """Refuse states and launches that are none, with `BadInput`."""
+    if state not in STATES:
+        raise BadInput(f"state must be one of {', '.join(STATES)}, got {state!r}")
+    if launch not in LAUNCHES:
+        raise BadInput(f"launch must be one of {', '.join(LAUNCHES)}, got {launch!r}")
+
+
+def look_up(plan: KernelPlan, gpu: GpuSpec) -> Case:
     """Occupancy, amounts, rates and bytes; raises what `estimate` raises."""
     fit = occupancy(plan.resources, gpu)
     if fit.blocks_per_sm == 0:
@@ -110,7 +117,7 @@ def _settle(case: Case, slot_finish: FloatArray, store_drain: float, state: str)
     tensor = float(sm_level_cycles(total, case.rates)["tensor"])
     ends = _ends(case, slot_finish, store_drain)
     settled = _Settled(_chip_cycles(case, ends, gpu.max_clock_hz), gpu.max_clock_hz)
-    for _ in range(_CLOCK_ROUNDS):
+    for _ in range(CLOCK_ROUNDS):
         sm_cycles = settled.cycles * gpu.sm_count
         clock_hz = sm_clock_hz(
             gpu,

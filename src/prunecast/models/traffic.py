@@ -12,7 +12,7 @@ from prunecast.models.amounts import Amounts
 from prunecast.models.loops import fetch_again
 from prunecast.models.terms import FloatArray, Quantity
 
-__all__ = ["Traffic", "plan_traffic"]
+__all__ = ["RowsRead", "RunOrder", "Traffic", "plan_traffic", "rows_read", "run_order"]
 
 _Int64Array = npt.NDArray[np.int64]
 
@@ -63,7 +63,7 @@ def plan_traffic(plan: KernelPlan, amounts: Amounts, gpu: GpuSpec, resident_bloc
     that any tile keeps, of a convolution's input the channels. Partial sums stay in L2.
     """
     total = amounts.total(plan.blocks)
-    read = _rows_read(plan)
+    read = rows_read(plan)
     whole, weight = amounts.whole, amounts.kinds.members * amounts.tokens / plan.n
     return Traffic(
         flops=2.0 * plan.density * plan.m * plan.k * plan.n,
@@ -76,7 +76,7 @@ def plan_traffic(plan: KernelPlan, amounts: Amounts, gpu: GpuSpec, resident_bloc
     )
 
 
-class _RowsRead(NamedTuple):
+class RowsRead(NamedTuple):
     """Rows of B, or channels of the input of a convolution, that any tile reads."""
 
     rows: int
@@ -92,13 +92,14 @@ class _RowsRead(NamedTuple):
         return np.asarray(1.0 - (1.0 - 1.0 / max(self.rows, 1)) ** columns)
 
 
-def _rows_read(plan: KernelPlan) -> _RowsRead:
+def rows_read(plan: KernelPlan) -> RowsRead:
+    """Count what the tiles of a plan read together."""
     element_bytes = DTYPE_BYTES[plan.dtype]
     if plan.source is None:
-        return _RowsRead(_used(plan.tiles.column_index, plan.k, plan), float(element_bytes), 1)
+        return RowsRead(_used(plan.tiles.column_index, plan.k, plan), float(element_bytes), 1)
     taps, channels = plan.source.taps, plan.source.channels
     used = _used(plan.tiles.column_index // taps, channels, plan)
-    return _RowsRead(used, element_bytes * plan.source.source_ratio, taps)
+    return RowsRead(used, element_bytes * plan.source.source_ratio, taps)
 
 
 def _used(index: npt.NDArray[np.integer], size: int, plan: KernelPlan) -> int:
@@ -111,7 +112,7 @@ def _used(index: npt.NDArray[np.integer], size: int, plan: KernelPlan) -> int:
 
 
 def _read_again_bytes(
-    plan: KernelPlan, amounts: Amounts, gpu: GpuSpec, read: _RowsRead, resident_blocks: int
+    plan: KernelPlan, amounts: Amounts, gpu: GpuSpec, read: RowsRead, resident_blocks: int
 ) -> float:
     """Bytes of A and B that fall out of L2 between two uses.
 
@@ -129,7 +130,7 @@ def _read_again_bytes(
     footprint = whole[:, Quantity.A] @ weight + plan.n * bytes_per_token
     if footprint <= gpu.l2_usable_bytes or not plan.item_count:
         return 0.0
-    order = _order_of(plan, resident_blocks)
+    order = run_order(plan, resident_blocks)
     a_key = _pieces_of_a(plan)
     b_key = work.token_start.astype(np.int64) // plan.shape.block_n
     again = fetch_again(
@@ -147,7 +148,7 @@ def _read_again_bytes(
     return float(again)
 
 
-class _Order(NamedTuple):
+class RunOrder(NamedTuple):
     """When items run."""
 
     order: _Int64Array
@@ -156,13 +157,14 @@ class _Order(NamedTuple):
     """(items,): the wave of each item, by item."""
 
 
-def _order_of(plan: KernelPlan, resident_blocks: int) -> _Order:
+def run_order(plan: KernelPlan, resident_blocks: int) -> RunOrder:
+    """Items in waves of `resident_blocks` at a time, or by their place in the lists of static blocks."""
     item = np.arange(plan.item_count, dtype=np.int64)
     if plan.schedule is not Schedule.STATIC:
-        return _Order(item, item // max(resident_blocks, 1))
+        return RunOrder(item, item // max(resident_blocks, 1))
     first_of_block = np.repeat(plan.work.block_start[:-1], np.diff(plan.work.block_start))
     wave = item - first_of_block
-    return _Order(np.argsort(wave, kind="stable"), wave)
+    return RunOrder(np.argsort(wave, kind="stable"), wave)
 
 
 def _pieces_of_a(plan: KernelPlan) -> _Int64Array:
@@ -170,5 +172,6 @@ def _pieces_of_a(plan: KernelPlan) -> _Int64Array:
     work = plan.work
     if not np.any(work.group >= 0):
         return work.tile.astype(np.int64)
-    piece = plan.tiles.column_start[work.tile].astype(np.int64) + work.k_start
+    # not by the place of its columns: an empty piece lies where the next tile's first one does
+    piece = work.tile.astype(np.int64) * (plan.k + 1) + work.k_start
     return np.asarray(np.unique(piece, return_inverse=True)[1], dtype=np.int64)

@@ -1,0 +1,265 @@
+"""Jitted loops of `tile_lengths.py`; plain arrays and numbers.
+
+The meaning of each is where the whole model has it: lengths and costs of items in `costs.py`, the ends of SMs
+and their stores in `balance.py`, clock and cycles in `roofline.py`, which is also the twin in the tests.
+Fields of `Now` and arrays named `out_*` are changed in place.
+"""
+
+# mypy: ignore-errors
+# Bodies of jitted functions are judged by Numba.
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+__all__ = [
+    "ALONE",
+    "A_BYTES",
+    "DEMAND",
+    "FIELDS",
+    "STEPS",
+    "TOTALS",
+    "Chip",
+    "Launch",
+    "Lists",
+    "Now",
+    "add_up",
+    "read_pieces",
+    "set_all",
+    "set_some",
+    "settled_seconds",
+]
+
+# Columns of `Lists.cost`, then those of `Now.totals`
+ALONE, DEMAND, STEPS, A_BYTES, TOTALS = 0, 1, 2, 3, 4
+FIELDS = TOTALS + 6
+
+
+class Lists(NamedTuple):
+    """What stays while lengths change; items are in the order of the plan unless said otherwise."""
+
+    item: np.ndarray
+    """(items,) int64: items by tile, those of a tile by k."""
+    item_start: np.ndarray
+    """(tiles + 1,) int64 into `item`."""
+    k_start: np.ndarray
+    k_stop: np.ndarray
+    """(items,) int64, of the plan."""
+    kept: np.ndarray
+    """(tiles,) int64, of the plan."""
+    cut_unit: int
+    """Cuts lie at multiples of so many columns."""
+    kind: np.ndarray
+    """(items,) int64: items of a kind differ in nothing but their columns."""
+    cost: np.ndarray
+    """(kinds, K + 1, FIELDS) float64 of an item with so many columns."""
+    waits: np.ndarray
+    first: np.ndarray
+    """(items,) bool, as in `costs.Starts`."""
+    lead_in: float
+    block: float
+    block_demand: float
+
+
+class Now(NamedTuple):
+    """What changes."""
+
+    kept: np.ndarray
+    """(tiles,) int64."""
+    columns: np.ndarray
+    """(items,) int64."""
+    piece: np.ndarray
+    """(items,) int64: the piece of A that an item reads, 0 <= piece < items."""
+    alone: np.ndarray
+    demand: np.ndarray
+    """(items,) float64 cycles, starts of blocks included."""
+    totals: np.ndarray
+    """(tiles, FIELDS - TOTALS) float64."""
+
+
+class Launch(NamedTuple):
+    """Work and bytes of the launch."""
+
+    tensor_cycles: float
+    """Of all SMs together."""
+    l2_bytes: float
+    stored_bytes: float
+    """Of `l2_bytes`, C and partial sums."""
+    c_bytes: float
+    c_bytes_of_item: float
+    dram_bytes: float
+
+
+class Chip(NamedTuple):
+    """Rates of the GPU."""
+
+    sm_count: int
+    quiet_cycles: float
+    store_drain: float
+    l2_bytes_per_s: float
+    l2_store_bytes_per_s: float
+    dram_bytes_per_s: float
+    max_clock_hz: float
+    activity_per_l2_byte: float
+    activity_per_dram_byte: float
+    activity: np.ndarray
+    clock_hz: np.ndarray
+    """(points,) float64: SM clock against activity."""
+
+
+@njit(cache=True)
+def _cut(place, kept_before, kept, unit):
+    """Where a cut goes that lay at `place`: in proportion, to the nearest multiple of `unit`."""
+    if place == 0 or kept == 0:
+        return 0
+    return min((2 * place * kept + kept_before * unit) // (2 * kept_before * unit) * unit, kept)
+
+
+@njit(cache=True)
+def _set_tile(tile, kept, lists, now):
+    """Give the items of a tile their share of `kept` columns."""
+    before, piece, last = lists.kept[tile], 0, -1
+    now.kept[tile] = kept
+    now.totals[tile, :] = 0.0
+    for place in range(lists.item_start[tile], lists.item_start[tile + 1]):
+        i = lists.item[place]
+        start, stop = lists.k_start[i], lists.k_stop[i]
+        start = _cut(start, before, kept, lists.cut_unit)
+        stop = kept if stop == before else _cut(stop, before, kept, lists.cut_unit)
+        if start != last:
+            piece, last = place, start
+        cost = lists.cost[lists.kind[i], stop - start]
+        now.columns[i] = stop - start
+        now.piece[i] = piece
+        alone, demand = cost[ALONE], cost[DEMAND]
+        if lists.waits[i] and cost[STEPS] > 0.0:
+            alone += lists.lead_in
+        if lists.first[i]:
+            alone += lists.block
+            demand += lists.block_demand
+        now.alone[i] = alone
+        now.demand[i] = demand
+        for field in range(TOTALS, FIELDS):
+            now.totals[tile, field - TOTALS] += cost[field]
+
+
+@njit(cache=True)
+def set_some(tiles, kept, lists, now):
+    """Let some tiles (some,) int64 all keep `kept` columns."""
+    for tile in tiles:
+        _set_tile(tile, kept, lists, now)
+
+
+@njit(cache=True)
+def set_all(kept, lists, now):
+    """Let each tile keep so many columns (tiles,) int64."""
+    for tile in range(kept.size):
+        if kept[tile] != now.kept[tile]:
+            _set_tile(tile, kept[tile], lists, now)
+
+
+@njit(cache=True)
+def add_up(block_start, now, out_alone, out_demand, out_total):
+    """Sums over the lists of static blocks (units,), unless there are none, and over all tiles (fields,).
+
+    Returns the most columns that a tile keeps.
+    """
+    for unit in range(block_start.size - 1):
+        alone, demand = 0.0, 0.0
+        for i in range(block_start[unit], block_start[unit + 1]):
+            alone += now.alone[i]
+            demand += now.demand[i]
+        out_alone[unit] = alone
+        out_demand[unit] = demand
+    out_total[:] = 0.0
+    most = np.int64(0)
+    for tile in range(now.kept.size):
+        most = max(most, now.kept[tile])
+        for field in range(out_total.size):
+            out_total[field] += now.totals[tile, field]
+    return most
+
+
+@njit(cache=True)
+def read_pieces(lists, now, rows, columns_per_row, out_bytes, out_share):
+    """Bytes of A, and share of the rows of B, that each item reads (items,)."""
+    for i in range(out_bytes.size):
+        columns = now.columns[i]
+        out_bytes[i] = lists.cost[lists.kind[i], columns, A_BYTES]
+        if columns_per_row == 1:
+            out_share[i] = columns / rows
+        else:
+            out_share[i] = 1.0 - (1.0 - 1.0 / rows) ** float(columns)
+
+
+@njit(cache=True)
+def _clock(activity, chip):
+    """Value at `activity` of the line through the points: flat before the first, going on past the last."""
+    xs, ys = chip.activity, chip.clock_hz
+    if activity <= xs[0]:
+        return ys[0]
+    right = 1
+    while right < xs.size - 1 and xs[right] <= activity:
+        right += 1
+    slope = (ys[right] - ys[right - 1]) / (xs[right] - xs[right - 1])
+    return ys[right - 1] + slope * (activity - xs[right - 1])
+
+
+@njit(cache=True)
+def _stretched(lasting, share, quiet, most):
+    cycles = 0.0
+    for i in range(lasting.size):
+        cycles += max(lasting[i], most * share[i])
+    return quiet + cycles
+
+
+@njit(cache=True)
+def _queue(ends, burst):
+    """Cycles from the last of `ends`, which rise, until the stores of all are served."""
+    queue = 0.0
+    for place in range(ends.size):
+        served = ends[ends.size - 1] - ends[ends.size - 1 - place]
+        queue = max(queue, (place + 1) * burst - served)
+    return queue
+
+
+@njit(cache=True)
+def settled_seconds(slot_finish, launch, chip, rounds):
+    """Seconds of the cycles that the ends of all slots (SMs, slots) make, clock and cycles found together."""
+    sms, slots = slot_finish.shape
+    sm_ends = np.zeros(sms)
+    used = 0
+    for sm in range(sms):
+        for slot in range(slots):
+            sm_ends[sm] = max(sm_ends[sm], slot_finish[sm, slot])
+            used += slot_finish[sm, slot] > 0.0
+    sm_ends.sort()
+    all_ends = sm_ends if slots == 1 else np.sort(slot_finish.ravel())
+    slot_ends = all_ends[slot_finish.size - used :]
+    spent, quiet = sm_ends.sum(), min(chip.quiet_cycles, sm_ends[sms - 1])
+    lasting, share = np.zeros(sms), np.zeros(sms)
+    before, quiet_before = 0.0, quiet
+    for place in range(sms):
+        if spent > 0.0:
+            share[place] = (sm_ends[place] - before) * (sms - place) / spent
+        before = sm_ends[place]
+        lasting[place] = max(before, quiet) - quiet_before
+        quiet_before = max(before, quiet)
+    l2_s = (launch.l2_bytes - launch.stored_bytes) / chip.l2_bytes_per_s
+    l2_s += launch.stored_bytes / chip.l2_store_bytes_per_s
+    clock_hz, cycles = chip.max_clock_hz, 1.0
+    for step in range(rounds + 1):
+        if step > 0 and launch.tensor_cycles > 0.0:
+            busy = launch.tensor_cycles + chip.activity_per_l2_byte * launch.l2_bytes
+            busy += chip.activity_per_dram_byte * launch.dram_bytes
+            clock_hz = _clock(busy / (cycles * chip.sm_count), chip)
+        dram_bytes_per_clk = chip.dram_bytes_per_s / clock_hz
+        reads = max(l2_s * clock_hz, (launch.dram_bytes - launch.c_bytes) / dram_bytes_per_clk)
+        everything = max(l2_s * clock_hz, launch.dram_bytes / dram_bytes_per_clk)
+        queue = _queue(slot_ends, launch.c_bytes_of_item / dram_bytes_per_clk)
+        if spent > 0.0:
+            reads = _stretched(lasting, share, quiet, reads)
+            everything = _stretched(lasting, share, quiet, everything)
+        cycles = max(reads + max(chip.store_drain, queue), everything, 1.0)
+    return cycles / clock_hz

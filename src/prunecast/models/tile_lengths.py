@@ -1,0 +1,217 @@
+"""`TileLengths`: a plan whose tiles may keep any number of columns, and its time in closed form.
+
+Nothing is remembered but lengths: costs of items are looked up by length, and all sums are made anew for each
+time, so that nothing drifts. `incremental.py` says what is promised.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.plan import KernelPlan, Schedule
+from prunecast.models.costs import Case, starts_of
+from prunecast.models.incremental_loops import (
+    FIELDS,
+    TOTALS,
+    Chip,
+    Launch,
+    Lists,
+    Now,
+    add_up,
+    read_pieces,
+    set_all,
+    set_some,
+    settled_seconds,
+)
+from prunecast.models.item_table import item_table
+from prunecast.models.loops import fetch_again
+from prunecast.models.roofline import CLOCK_ROUNDS, look_up
+from prunecast.models.strips import tile_of_strip
+from prunecast.models.terms import FloatArray, Quantity
+from prunecast.models.traffic import RowsRead, rows_read, run_order
+from prunecast.models.waves import place_units
+from prunecast.patterns.tile_map import TileMap
+
+__all__ = ["TileLengths"]
+
+
+class _Units(NamedTuple):
+    """What is placed, and room for its sums."""
+
+    block_start: npt.NDArray[np.int64]
+    """Lists of static blocks; of other schedules each item is a unit, and there are none."""
+    alone: FloatArray
+    demand: FloatArray
+    total: FloatArray
+
+
+class _Pieces(NamedTuple):
+    """What `fetch_again` wants, and room for what changes."""
+
+    order: npt.NDArray[np.int64]
+    wave: npt.NDArray[np.int64]
+    b_key: npt.NDArray[np.int64]
+    b_bytes: FloatArray
+    """(items,): bytes of the token range of one row of B."""
+    a_bytes: FloatArray
+    b_share: FloatArray
+
+
+class TileLengths:
+    """Starts with the lengths of the plan; raises what `estimate` raises.
+
+    `tiles` is the map that was planned, of whose tiles the plan's own are strips of some rows each.
+    """
+
+    def __init__(self, plan: KernelPlan, gpu: GpuSpec, state: str, tiles: TileMap) -> None:
+        self._case = look_up(plan, gpu)
+        self._lists = _lists(self._case)
+        self._now = _room(plan)
+        self._units, self._pieces = _units(plan), _pieces(self._case)
+        self._read, self._chip = rows_read(plan), _chip(plan, gpu, state)
+        self._owners = max(int(plan.work.owner.sum()), 1)
+        self._tile_of_strip = tile_of_strip(plan.tiles, tiles)
+        self._strips = [np.flatnonzero(self._tile_of_strip == tile) for tile in range(tiles.tile_count)]
+        self.kept = tiles.kept_per_tile.astype(np.int64)
+        """(tiles,) that each tile keeps now; not to be written to."""
+        set_all(self._lists.kept, self._lists, self._now)
+
+    def set_one(self, tile: int, kept: int) -> None:
+        """Give one tile another length."""
+        set_some(self._strips[tile], kept, self._lists, self._now)
+        self.kept[tile] = kept
+
+    def set_all(self, kept: npt.NDArray[np.int64]) -> None:
+        """Give all tiles these lengths (tiles,) int64."""
+        set_all(kept[self._tile_of_strip], self._lists, self._now)
+        self.kept[:] = kept
+
+    def kernel_seconds(self) -> float:
+        """Time of the kernel with the lengths of now, without the launch floor."""
+        case, units = self._case, self._units
+        longest = add_up(units.block_start, self._now, units.alone, units.demand, units.total)
+        launch = self._launch(int(longest))
+        static = units.block_start.size > 1
+        alone, demand = (units.alone, units.demand) if static else (self._now.alone, self._now.demand)
+        placement = place_units(case.plan, case.gpu, case.fit.blocks_per_sm, alone, demand)
+        return float(settled_seconds(placement.slot_finish, launch, self._chip, CLOCK_ROUNDS))
+
+    def _launch(self, longest: int) -> Launch:
+        plan, block = self._case.plan, self._case.amounts.block
+        fma, l2_bytes, c_bytes, partials, a_bytes, index_bytes = self._units.total.tolist()
+        fma += plan.blocks * float(block[Quantity.FMA])
+        l2_bytes += plan.blocks * float(block[Quantity.L2])
+        c_bytes += plan.blocks * float(block[Quantity.C])
+        read = self._rows_read(longest)
+        again = self._read_again_bytes(read, a_bytes)
+        rate = self._case.rates.tensor_fma_per_clk
+        return Launch(
+            tensor_cycles=fma / rate if rate else 0.0,
+            l2_bytes=l2_bytes,
+            stored_bytes=c_bytes + partials,
+            c_bytes=c_bytes,
+            c_bytes_of_item=c_bytes / self._owners,
+            dram_bytes=a_bytes + read.rows * read.bytes_per_token * plan.n + c_bytes + index_bytes + again,
+        )
+
+    def _rows_read(self, longest: int) -> RowsRead:
+        """All of them where a tile keeps all columns."""
+        least = -(-longest // self._read.columns_per_row)
+        return self._read if least <= self._read.rows else self._read._replace(rows=least)
+
+    def _read_again_bytes(self, read: RowsRead, a_bytes: float) -> float:
+        """As in `traffic.py`."""
+        plan, gpu, pieces = self._case.plan, self._case.gpu, self._pieces
+        bytes_per_token = max(read.rows, 1) * read.bytes_per_token
+        items = plan.item_count
+        if a_bytes + plan.n * bytes_per_token <= gpu.l2_usable_bytes or not items:
+            return 0.0
+        read_pieces(
+            self._lists, self._now, max(read.rows, 1), read.columns_per_row, pieces.a_bytes, pieces.b_share
+        )
+        again = fetch_again(
+            pieces.order,
+            pieces.wave,
+            self._now.piece,
+            pieces.b_key,
+            pieces.a_bytes,
+            pieces.b_bytes * max(read.rows, 1),
+            pieces.b_share,
+            float(gpu.l2_usable_bytes),
+            items,
+            int(pieces.b_key.max()) + 1,
+        )
+        return float(again)
+
+
+def _lists(case: Case) -> Lists:
+    work, tiles = case.plan.work, case.plan.tiles
+    table, starts = item_table(case), starts_of(case)
+    block_k = case.plan.shape.block_k
+    counts = np.bincount(work.tile, minlength=tiles.tile_count)
+    return Lists(
+        item=np.lexsort((work.k_start, work.tile)).astype(np.int64),
+        item_start=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        k_start=work.k_start.astype(np.int64),
+        k_stop=work.k_stop.astype(np.int64),
+        kept=tiles.kept_per_tile.astype(np.int64),
+        cut_unit=1 if np.any(work.k_start % block_k) else block_k,
+        kind=table.kind,
+        cost=table.cost,
+        waits=np.asarray(starts.waits, np.bool_),
+        first=np.asarray(starts.first, np.bool_),
+        lead_in=float(starts.lead_in),
+        block=float(starts.block),
+        block_demand=float(starts.block_demand),
+    )
+
+
+def _room(plan: KernelPlan) -> Now:
+    items, tiles = plan.item_count, plan.tiles.tile_count
+    return Now(
+        kept=np.full(tiles, -1, np.int64),
+        columns=np.zeros(items, np.int64),
+        piece=np.zeros(items, np.int64),
+        alone=np.zeros(items),
+        demand=np.zeros(items),
+        totals=np.zeros((tiles, FIELDS - TOTALS)),
+    )
+
+
+def _units(plan: KernelPlan) -> _Units:
+    static = plan.schedule is Schedule.STATIC
+    starts = plan.work.block_start.astype(np.int64) if static else np.zeros(1, np.int64)
+    blocks = starts.size - 1
+    return _Units(starts, np.zeros(blocks), np.zeros(blocks), np.zeros(FIELDS - TOTALS))
+
+
+def _pieces(case: Case) -> _Pieces:
+    plan, work = case.plan, case.plan.work
+    order = run_order(plan, case.blocks_in_flight)
+    tokens = (work.token_stop - work.token_start).astype(np.float64)
+    return _Pieces(
+        order=order.order.astype(np.int64),
+        wave=order.wave.astype(np.int64),
+        b_key=work.token_start.astype(np.int64) // plan.shape.block_n,
+        b_bytes=tokens * rows_read(plan).bytes_per_token,
+        a_bytes=np.zeros(plan.item_count),
+        b_share=np.zeros(plan.item_count),
+    )
+
+
+def _chip(plan: KernelPlan, gpu: GpuSpec, state: str) -> Chip:
+    return Chip(
+        sm_count=gpu.sm_count,
+        quiet_cycles=float(gpu.block_start_cycles + gpu.dram_latency_cycles),
+        store_drain=0.0 if plan.schedule is Schedule.HARDWARE else float(gpu.store_latency_cycles),
+        l2_bytes_per_s=float(gpu.l2_bytes_per_s),
+        l2_store_bytes_per_s=float(gpu.l2_store_bytes_per_s),
+        dram_bytes_per_s=float(gpu.dram_bytes_per_s),
+        max_clock_hz=float(gpu.max_clock_hz),
+        activity_per_l2_byte=float(gpu.clock_activity_per_l2_byte_per_clk),
+        activity_per_dram_byte=float(gpu.clock_activity_per_dram_byte_per_clk),
+        activity=np.array(gpu.clock_activity, np.float64),
+        clock_hz=np.array(gpu.clock_burst_hz if state == "burst" else gpu.clock_sustained_hz, np.float64),
+    )
