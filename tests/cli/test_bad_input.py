@@ -30,6 +30,8 @@ def refused(run, tmp_path):
         (["--tokens", "0"], "tokens must be at least 1, got 0"),
         (["-n", "-5"], "tokens must be at least 1, got -5"),
         (["-n", "many"], "--tokens"),
+        (["-n", "many"], "got 'many'"),
+        (["--sparsity=0.5,0.9"], "got '0.5,0.9'"),
         (["--sparsity", "1"], "sparsity must be in [0, 1), got 1.0"),
         (["--sparsity", "-0.1"], "sparsity must be in [0, 1), got -0.1"),
         (["--sparsity", "nan"], "sparsity must be in [0, 1), got nan"),
@@ -45,6 +47,7 @@ def refused(run, tmp_path):
         (["--dtype", "int8"], "dtype must be one of fp16, bf16, fp32, got 'int8'"),
         (["--scope", "all"], "scope must be one of layer, global, got 'all'"),
         (["--target", "c.weight"], "target 'c.weight' matches no tensor"),
+        (["--target", "weight"], "re:weight finds 2 with it in their names"),
         (["--target", "re:["], "invalid regular expression"),
         (["--json", "--csv"], "--json and --csv exclude each other"),
         (["-o", "out.txt"], "-o must name a .json or .csv file, got out.txt"),
@@ -73,6 +76,9 @@ def test_a_standard_model_and_a_folder_are_told_where_to_go(refused, tmp_path, m
     monkeypatch.chdir(tmp_path)
     line = refused("predict", "bert-base", *FAST)
     assert "`prunecast sweep --workload bert-base`" in line
+    assert (
+        refused("predict", "bert-bse", *FAST) == "bert-bse: no such file; nearest standard model: bert-base"
+    )
     (tmp_path / "pruned").mkdir()
     assert refused("predict", "pruned", *FAST) == "pruned: wanted a file of weights, got a directory"
     (tmp_path / "pruned" / "weights.safetensors").touch()
@@ -167,6 +173,25 @@ def test_explain_and_prune(refused, model, tmp_path):
         "prune", model, "-o", "out", "--pattern", "2:4", "--sparsity", "0.9"
     )
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], "wanted a --shape"),
+        (["--shape", "128x128"], "--shape must be like"),
+        (["--shape", "128x128x64", "--workers", "0"], "workers must be at least 1, got 0"),
+        (["--shape", "128x128x64", "--executor", "threads"], "executor must be processes or dask://"),
+        (
+            ["--shape", "128x128x64", "--parquet", "no/p.parquet"],
+            "--parquet must lie in a folder that exists",
+        ),
+        (["--shape", "128x128x64", "--pictures", "no/p"], "--pictures must lie in a folder that exists"),
+    ],
+)
+def test_sweep_begins_no_file_of_results(refused, tmp_path, monkeypatch, arguments, line):
+    monkeypatch.chdir(tmp_path)
+    assert line in refused("sweep", "-o", "s.sqlite", *arguments)
 
 
 def test_gpus(refused):

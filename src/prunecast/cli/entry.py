@@ -1,6 +1,7 @@
 """`main`: run one command and turn whatever happens into an exit code."""
 
 import io
+import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
-        return _report(error)
+        return _report(error, arguments)
 
 
 def _run(arguments: list[str]) -> int:
@@ -49,13 +50,26 @@ def _run(arguments: list[str]) -> int:
     return int(code or DONE)
 
 
-def _report(error: Exception) -> int:
+def _report(error: Exception, arguments: Sequence[str]) -> int:
     if isinstance(error, BadInput):
         return _say(f"error: {error}", BAD_INPUT)
     # Typer's usage errors; it carries its own copy of click or imports it, so the class has no one home.
     if hasattr(error, "format_message"):
-        return _say(f"error: {error.format_message()}", BAD_INPUT)
+        return _say(f"error: {error.format_message()}{_given(error, arguments)}", BAD_INPUT)
     return _say(f"internal error: {type(error).__name__}: {error} (--debug shows where)", FAULT)
+
+
+def _given(error: Exception, arguments: Sequence[str]) -> str:
+    """What the option of a usage error was given; Typer says only what it wanted."""
+    option = getattr(error, "param", None)
+    names = getattr(option, "opts", ())
+    values = [
+        argument.partition("=")[2] if "=" in argument else following
+        for argument, following in itertools.pairwise([*arguments, ""])
+        if argument.partition("=")[0] in names
+    ]
+    read = values if getattr(option, "multiple", False) else values[-1:]
+    return f", got {', '.join(map(repr, read))}" if read else ""
 
 
 def _say(message: str, code: int) -> int:

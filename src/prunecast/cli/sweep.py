@@ -86,7 +86,10 @@ def sweep(
     )
     if not cases:
         raise BadInput("wanted a --shape like 4096x4096x2048 or a --workload, got neither")
-    with SweepStore(output) as store, open_executor(executor, workers) as where, ProgressLines() as progress:
+    for option, path in (("--parquet", parquet), ("--pictures", pictures)):
+        if path and not Path(path).absolute().parent.is_dir():
+            raise BadInput(f"{option} must lie in a folder that exists, got {path}")
+    with open_executor(executor, workers) as where, SweepStore(output) as store, ProgressLines() as progress:
         summary = run_sweep(cases, store, where, progress)
         rows = store.rows() if parquet or pictures else []
     typer.echo(_told(cases, summary, output))

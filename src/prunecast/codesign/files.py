@@ -79,7 +79,7 @@ def read_document(path: str | Path, *, key: str) -> dict[str, Any]:
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path} must be JSON: {error}") from None
+        raise BadInput(f"{path} must be JSON, as `prunecast --json` writes it: {error}") from None
     if not isinstance(document, dict) or key not in document:
         raise BadInput(f"{path} must be a JSON object with {key!r}, as `prunecast --json` writes it")
     if document.get("schema_version") != SCHEMA_VERSION:

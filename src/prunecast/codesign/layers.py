@@ -1,6 +1,7 @@
 """Layers from whatever a caller has: a file, one matrix, or named matrices."""
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,11 +41,7 @@ def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence
     BadInput : unreadable file, a selector without a match, or an array that is no finite matrix of floats
     """
     if isinstance(weights, str | Path):
-        if str(weights) in WORKLOADS and not Path(weights).exists():
-            raise BadInput(
-                f"wanted a file of weights, got the standard model {weights}: `prunecast prune {weights} "
-                f"--latency 75%` and `prunecast sweep --workload {weights}` take its name"
-            )
+        _check_is_no_model_name(str(weights))
         found = read_weights(weights, target, ignore)
         skipped = [Skipped(layer=name, kernel=None, reason=reason) for name, reason in found.skipped.items()]
         return LoadedLayers(dict(found.layers), tuple(skipped))
@@ -53,6 +50,19 @@ def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence
     if not chosen:
         raise BadInput(f"wanted at least one matrix, got none of {len(named)} after target and ignore")
     return LoadedLayers({name: _layer(name, np.asarray(named[name])) for name in chosen}, ())
+
+
+def _check_is_no_model_name(weights: str) -> None:
+    """Standard models have no file; say what takes them, and what a misspelt one may mean."""
+    near = get_close_matches(weights, WORKLOADS, n=1, cutoff=0.8)
+    if not near or Path(weights).exists():
+        return
+    if weights in WORKLOADS:
+        raise BadInput(
+            f"wanted a file of weights, got the standard model {weights}: `prunecast prune {weights} "
+            f"--latency 75%` and `prunecast sweep --workload {weights}` take its name"
+        )
+    raise BadInput(f"{weights}: no such file; nearest standard model: {near[0]}")
 
 
 def _layer(name: str, array: npt.NDArray[Any]) -> Layer:

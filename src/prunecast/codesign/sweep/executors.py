@@ -25,8 +25,10 @@ def open_executor(address: str = "processes", workers: int | None = None) -> Ite
 
     Raises
     ------
-    BadInput : an unknown form, no `distributed` installed, or a scheduler that does not answer
+    BadInput : no worker, an unknown form, no `distributed` installed, or a scheduler that does not answer
     """
+    if workers is not None and workers < 1:
+        raise BadInput(f"workers must be at least 1, got {workers}")
     if address == "processes":
         # A child of a process with threads must not be forked: JIT and BLAS threads hold locks.
         context = multiprocessing.get_context("spawn")

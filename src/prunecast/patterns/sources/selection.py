@@ -40,5 +40,8 @@ def _matches(selector: str, name: str) -> bool:
 
 
 def _nearest(selector: str, names: list[str]) -> str:
+    parts = sum(selector in name for name in names)
+    if parts:
+        return f"re:{selector} finds {parts} with it in their names"
     near = get_close_matches(selector.removeprefix(REGEX), names, n=3, cutoff=0.4)
     return f"nearest: {', '.join(near)}" if near else f"the file has {', '.join(names[:5]) or 'none'}"
