@@ -49,6 +49,7 @@ COMPILERS: dict[str, Home] = {
     "sparse-wgmma": Home("prunecast.kernels.cuda.sparse.operator", "compile_sparse"),
     "small-n": Home("prunecast.kernels.cuda.small.operator", "compile_small"),
     "balanced": Home("prunecast.kernels.cuda.balanced.operator", "compile_balanced"),
+    "mma": Home("prunecast.kernels.cuda.mma.operator", "compile_mma"),
 }
 """A plan's kernel, or else its tensor instruction -> what compiles it. A new kernel is a line here."""
 

@@ -11,6 +11,7 @@
 #define __noinline__ __attribute__((noinline))
 #define __grid_constant__
 #define __launch_bounds__(...)
+#define __maxnreg__(...)
 #define __cluster_dims__(...)
 
 struct alignas(8) int2 { int x, y; };

@@ -1,6 +1,6 @@
-// Tensor instructions as functions, and stmatrix, which brings what they leave to shared memory; see ptx.hpp.
+// Tensor instructions as functions, with ldmatrix and stmatrix between them and shared memory; see ptx.hpp.
 //
-// Contract: fragment layouts are those of mma.m16n8k16, wgmma.m64nNk16 and stmatrix.m8n8 in the PTX ISA.
+// Contract: fragment layouts are those of mma.m16n8k16, wgmma.m64nNk16, ldmatrix.m8n8 and stmatrix.m8n8 in the PTX ISA.
 #pragma once
 #include "ptx.hpp"
 
@@ -44,6 +44,40 @@ void multiply_together(void** parts) {
 
 MULTIPLIES(mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32, machine::from_half)
 MULTIPLIES(mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32, machine::from_bf16)
+
+// The half-deep instruction: the upper 8 columns of a and rows of b are zeros.
+#define MULTIPLIES_HALF(NAME, FROM)                                                                          \
+  inline void NAME(float& d0, float& d1, float& d2, float& d3, u32 a0, u32 a1, u32 b0, float c0, float c1,     \
+                   float c2, float c3) {                                                                     \
+    Multiplied mine{{&d0, &d1, &d2, &d3}, {a0, a1, 0, 0}, {b0, 0}, {c0, c1, c2, c3}};                         \
+    machine::meet_warp(~0u, #NAME, &mine, multiply_together<FROM>);                                           \
+  }
+
+MULTIPLIES_HALF(mma_sync_aligned_m16n8k8_row_col_f32_f16_f16_f32, machine::from_half)
+
+struct Read {
+  u32 from;
+  u32 words[4];
+};
+
+// Lanes 8 m to 8 m + 7 give the addresses of the rows of matrix m; a lane gets row 2 q, 2 q + 1 of column g.
+inline void ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16(u32& a, u32& b, u32& c, u32& d, u32 from) {
+  Read mine{from, {}};
+  shared_to_read(from, 16);
+  machine::meet_warp(~0u, "ldmatrix.trans", &mine, [](void** parts) {
+    for (int m = 0; m < 4; ++m) {
+      const u16* rows[8];
+      for (int row = 0; row < 8; ++row) {
+        rows[row] = static_cast<const u16*>(machine::shared_at(static_cast<Read*>(parts[8 * m + row])->from, 16));
+      }
+      for (int lane = 0; lane < 32; ++lane) {
+        const int g = lane / 4, q = lane % 4;
+        static_cast<Read*>(parts[lane])->words[m] = static_cast<u32>(rows[2 * q + 1][g]) << 16 | rows[2 * q][g];
+      }
+    }
+  });
+  a = mine.words[0], b = mine.words[1], c = mine.words[2], d = mine.words[3];
+}
 
 struct Stored {
   u32 to;

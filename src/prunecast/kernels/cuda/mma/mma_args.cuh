@@ -1,0 +1,48 @@
+// The records that the host hands to the mma.sync tile kernel. `mma/records.py` builds the same bytes.
+//
+// Step (int4), one for each k-step of a block's items in their order; an item that keeps nothing has one step of
+// zeros: x stage of the packed image; y first token of the item; z tile; w FIRST_STEP, LAST_STEP, PART, OWNER and,
+//   from PLACE_SHIFT on, the place of a split item in `splits`.
+// Split (int4): x workspace slot (of this part, or of the owner's part 1); y other parts that an owner waits
+//   for; z reduction group.
+#pragma once
+#include "ptx.cuh"
+
+constexpr int MOST_BLOCKS_IN_ARGS = 900;
+
+struct MmaArgs {
+  const uint4* weights;    // [stage][k16][BLOCK_M / 16][lane]: the registers of one lane of mma.m16n8k16
+  const int* columns;      // [stage][ROWS_AT_ONCE][ROW_COPIES]: of rows r, r + ROWS_AT_ONCE, ...; -1 for none
+  const int4* steps;
+  const int4* splits;
+  const int* start;        // steps of block i: start[i] to start[i + 1]
+  const int* rows;         // [tile][BLOCK_M]: row of C, or -1
+  const float* bias;       // (M,), read only with BIAS=1
+  float4* partials;        // [slot][warp][quad of registers][lane]
+  u32* counters;           // [group][warp], zero before and after every launch
+  const unsigned char* b;  // (K, tokens) elements
+  unsigned char* c;        // (M, tokens) elements
+  u64* clock;              // 4 numbers: cycles and nanoseconds at start and end; or null
+  i64 b_row_bytes;
+  i64 c_row_bytes;
+  int tokens;              // a multiple of 8
+  int blocks_in_args;      // 0: `first` is not filled, read `start`
+  int first[MOST_BLOCKS_IN_ARGS + 4];  // the same as `start`, so that it needs no load
+};
+
+static_assert(sizeof(MmaArgs) == 3736, "MMA_ARGS in records.py has the same bytes");
+
+enum What { FIRST_STEP = 1, LAST_STEP = 2, PART = 4, OWNER = 8, PLACE_SHIFT = 4 };
+
+struct StepRange {
+  int begin;
+  int count;
+};
+
+__device__ __forceinline__ StepRange steps_of_block(const MmaArgs& args) {
+  const int block = blockIdx.x;
+  const bool here = args.blocks_in_args != 0;
+  const int begin = here ? args.first[block] : load_early(args.start + block);
+  const int end = here ? args.first[block + 1] : load_early(args.start + block + 1);
+  return {begin, end - begin};
+}

@@ -1,0 +1,141 @@
+// The end of an item: C out of registers, or the partial sums of a split tile out and in.
+//
+// Contract: every warp works alone on its part. Lanes of a quad, which hold two tokens each of four groups of
+// eight, exchange words so that each holds eight tokens of one group: 16-byte stores, 64 contiguous bytes a row,
+// without shared memory. Parts of a split tile lie in the workspace in the order of the registers; one counter
+// per warp says how many have arrived, and the owner adds them in the order of the parts, so that a result is the
+// same in every run.
+#pragma once
+#if ACTIVATION == 2
+#define ACTIVATE_INLINE __noinline__  // a hundred copies of an erf would spill
+#endif
+#include "activation.cuh"
+#include "mma_multiply.cuh"
+
+constexpr int QUADS = M16 * N8;
+constexpr int LOADS_AT_ONCE = QUADS % 8 == 0 ? 8 : 4;  // of partial sums, 4 registers each
+static_assert(QUADS % LOADS_AT_ONCE == 0);
+
+// Rows of C of a warp's part, two registers at most; -1 for none.
+struct Rows {
+  int held[(PART_M + 31) / 32];
+
+  __device__ __forceinline__ void load(const MmaArgs& args, int tile, const Place& me) {
+    const int* rows = args.rows + tile * BLOCK_M + me.row;
+#pragma unroll
+    for (int i = 0; i < (PART_M + 31) / 32; ++i) held[i] = load_early(rows + i * 32 + me.lane % PART_M);
+  }
+
+  __device__ __forceinline__ int of(int m, int half, int lane) const {
+    const int first = m * 16 + half * 8;
+    return __shfl_sync(0xffffffff, held[first / 32], first % 32 + lane / 4);
+  }
+};
+
+// Two neighbouring sums as a word of C; sm_75 rounds them one by one.
+__device__ __forceinline__ u32 word_of(float even, float odd, float bias) {
+#if ASYNC
+  return pack(even, odd, bias);
+#else
+  unsigned short low, high;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(low) : "f"(activate(even + bias)));
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(high) : "f"(activate(odd + bias)));
+  return static_cast<u32>(high) << 16 | low;
+#endif
+}
+
+// Lane q of every quad gets word q of its four lanes, in order.
+__device__ __forceinline__ void transpose_quads(u32 (&word)[4], int lane) {
+#pragma unroll
+  for (int bit = 1; bit < 4; bit *= 2) {
+    const bool upper = lane & bit;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i & bit) continue;
+      const u32 given = __shfl_xor_sync(0xffffffff, upper ? word[i] : word[i + bit], bit);
+      (upper ? word[i] : word[i + bit]) = given;
+    }
+  }
+}
+
+__device__ __forceinline__ void store_rows(const MmaArgs& args, const Sums& sums, const Rows& rows, int token_start,
+                                           const Place& me) {
+  const int first = token_start + me.token + me.lane % 4 * 8;
+#pragma unroll
+  for (int m = 0; m < M16; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      __syncwarp();  // or the compiler works on many rows at once and runs out of registers
+      const int row = rows.of(m, half, me.lane);
+#if BIAS
+      const float bias = load_early(args.bias + max(row, 0));
+#else
+      const float bias = 0.0f;
+#endif
+      unsigned char* to = args.c + row * args.c_row_bytes;
+#pragma unroll
+      for (int n = 0; n < N8; n += 4) {
+        u32 word[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          word[i] = word_of(sums[m][n + i][2 * half], sums[m][n + i][2 * half + 1], bias);
+        }
+        transpose_quads(word, me.lane);
+        const int token = first + n * 8;
+        if (row >= 0 && token < args.tokens) {
+          store_16(to + 2ll * token, make_uint4(word[0], word[1], word[2], word[3]));
+        }
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void hand_over(float4* to, const Sums& sums, u32* counter, int lane) {
+#pragma unroll
+  for (int q = 0; q < QUADS; ++q) {
+    const float(&s)[4] = sums[q / N8][q % N8];
+    to[q * 32] = make_float4(s[0], s[1], s[2], s[3]);
+  }
+  __syncwarp();
+  if (lane == 0) signal_add(counter);
+}
+
+// Adds the other parts in order, a few loads at a time: all at once would need more registers than there are.
+__device__ __forceinline__ void take_over(const float4* from, Sums& sums, int parts, u32* counter, int lane) {
+  if (lane == 0) {
+    Patience patience;
+    while (load_acquire(counter) != static_cast<u32>(parts)) patience.spend();
+    *counter = 0;
+  }
+#pragma unroll 1
+  for (int part = 0; part < parts; ++part) {
+#pragma unroll
+    for (int q = 0; q < QUADS; q += LOADS_AT_ONCE) {
+      __syncwarp();
+      float4 other[LOADS_AT_ONCE];
+#pragma unroll
+      for (int i = 0; i < LOADS_AT_ONCE; ++i) other[i] = load_past_l1(from + (q + i) * 32);
+#pragma unroll
+      for (int i = 0; i < LOADS_AT_ONCE; ++i) {
+        float(&s)[4] = sums[(q + i) / N8][(q + i) % N8];
+        s[0] += other[i].x, s[1] += other[i].y, s[2] += other[i].z, s[3] += other[i].w;
+      }
+    }
+    from += WARPS * QUADS * 32;
+  }
+}
+
+__device__ __forceinline__ void finish(const MmaArgs& args, Sums& sums, const Rows& rows, int token, int what,
+                                       const Place& me) {
+  if (what & (PART | OWNER)) {
+    const int4 split = load_early(args.splits + (what >> PLACE_SHIFT));
+    float4* partials = args.partials + (static_cast<i64>(split.x) * WARPS + me.warp) * (QUADS * 32) + me.lane;
+    u32* counter = args.counters + split.z * WARPS + me.warp;
+    if (what & PART) {
+      hand_over(partials, sums, counter, me.lane);
+      return;
+    }
+    take_over(partials, sums, split.y, counter, me.lane);
+  }
+  store_rows(args, sums, rows, token, me);
+}

@@ -1,0 +1,58 @@
+// Sizes of one compiled form of the mma.sync tile kernel, all from the defines BLOCK_M, BLOCK_N, PART_M, PART_N,
+// STAGES and ASYNC.
+//
+// Eight equal warps copy and multiply; each owns PART_M x PART_N of the block's tile of C. A stage holds 32 kept
+// columns: weights in the order of the instruction's registers, [k16][m16][lane] of 16 bytes, then 32 rows of
+// BLOCK_N tokens, whose 16-byte chunk c lies at c xor (row mod 8).
+#pragma once
+
+#ifndef ASYNC  // 1: copies by cp.async and m16n8k16 (sm_80); 0: through registers and m16n8k8 (sm_75)
+#define ASYNC 1
+#endif
+#ifndef PIPELINED  // 1: two sets of fragments, read half a step ahead of the products
+#define PIPELINED 0
+#endif
+#ifndef PDL
+#define PDL 1
+#endif
+
+constexpr int THREADS = 256;
+constexpr int WARPS = 8;
+constexpr int STEP_COLUMNS = 32;
+
+constexpr int WEIGHT_K16_BYTES = BLOCK_M * 32;
+constexpr int WEIGHT_BYTES = 2 * WEIGHT_K16_BYTES;
+constexpr int ROW_BYTES = BLOCK_N * 2;
+constexpr int STAGE_BYTES = WEIGHT_BYTES + STEP_COLUMNS * ROW_BYTES;
+// Behind the stages, with ASYNC: columns of the steps to be copied next, and records of steps
+constexpr int COLUMNS_AT = STAGES * STAGE_BYTES;
+constexpr int COLUMN_BYTES = STEP_COLUMNS * 4;
+constexpr int COLUMN_SLOTS = 4;
+constexpr int STEPS_AT = COLUMNS_AT + COLUMN_SLOTS * COLUMN_BYTES;
+constexpr int STEP_SLOTS = 16;
+constexpr int SHARED_BYTES = STAGES * STAGE_BYTES + (ASYNC ? 1024 : 0);
+
+constexpr int WARPS_N = BLOCK_N / PART_N;
+constexpr int M16 = PART_M / 16;
+constexpr int N16 = PART_N / 16;
+constexpr int N8 = PART_N / 8;
+
+// Copies of one thread in a stage
+constexpr int LANES_PER_ROW = BLOCK_N / 8;
+constexpr int ROWS_AT_ONCE = THREADS / LANES_PER_ROW;
+constexpr int ROW_COPIES = STEP_COLUMNS / ROWS_AT_ONCE;
+constexpr int WEIGHT_CHUNKS = WEIGHT_BYTES / 16;
+constexpr int WEIGHT_COPIES = (WEIGHT_CHUNKS + THREADS - 1) / THREADS;
+
+static_assert(BLOCK_M % PART_M == 0 && BLOCK_N % PART_N == 0, "parts fill the tile");
+static_assert(BLOCK_M / PART_M * WARPS_N == WARPS, "eight warps own a part each");
+static_assert(PART_M % 16 == 0 && PART_N % 32 == 0, "parts are whole instructions, and whole 64-byte stores");
+static_assert(BLOCK_N % 64 == 0 && BLOCK_N <= 256, "rows of eight chunks for the swizzle");
+static_assert(ROWS_AT_ONCE % 8 == 0, "rows of a thread share their place in the swizzle");
+static_assert(COLUMN_SLOTS * COLUMN_BYTES + STEP_SLOTS * 16 <= 1024, "columns and records lie behind the stages");
+static_assert(!ASYNC || (STAGES <= COLUMN_SLOTS && 3 * (STAGES - 1) < STEP_SLOTS), "slots of steps under way");
+static_assert(ASYNC || (STAGES == 2 && !PIPELINED), "registers hold one step between two slots");
+#ifdef PLAN_SHARED_BYTES
+static_assert(SHARED_BYTES == PLAN_SHARED_BYTES, "the plan gives a block another amount of shared memory");
+static_assert(THREADS == PLAN_THREADS, "the plan gives a block another number of threads");
+#endif

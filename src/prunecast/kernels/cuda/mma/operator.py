@@ -1,0 +1,133 @@
+"""`compile_mma(plan, weights)`: a plan of tiles for GPUs without wgmma as a callable on the GPU."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import cupy as cp
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.kernels.cuda.arrays import Wanted, check_device, check_weights, multiply
+from prunecast.kernels.cuda.launch import launch
+from prunecast.kernels.cuda.layer_operator import load_kernel
+from prunecast.kernels.cuda.mma.forms import build_mma, has_async_copies, mma_defines
+from prunecast.kernels.cuda.mma.pack import pack_mma
+from prunecast.kernels.cuda.mma.records import WARPS, MmaRecords, mma_records
+from prunecast.kernels.cuda.pack import to_bits
+from prunecast.kernels.plan import KernelPlan
+
+__all__ = ["MmaOperator", "compile_mma"]
+
+
+def compile_mma(
+    plan: KernelPlan,
+    weights: npt.NDArray[np.floating[Any]],
+    *,
+    bias: npt.NDArray[np.floating[Any]] | None = None,
+    activation: str = "none",
+    overlap: bool = True,
+    changes: Mapping[str, int] | None = None,
+) -> "MmaOperator":
+    """Compile the kernel of `plan`, pack `weights` (M, K) and bring both to the current device.
+
+    Parameters
+    ----------
+    weights : rounded to the plan's dtype; what the plan does not keep is not read
+    bias : (M,), added to every column of C, in fp32
+    activation : `none`, `relu` or `gelu`
+    overlap : let a launch start while the kernel before it in the stream drains (compute capability 9.0)
+    changes : preprocessor names that differ from the plan's form, for experiments
+
+    Raises
+    ------
+    BadInput : the plan is for another kernel, a shape is wrong, or the device cannot run it
+    KernelBuildError : the kernel cannot be built
+    """
+    defines = mma_defines(plan, activation=activation, bias=bias is not None, changes=changes)
+    least = 80 if has_async_copies(plan) else 75
+    check_device(
+        "the mma tile kernel", lambda capability: capability >= least, f"compute capability {least / 10}"
+    )
+    check_weights(plan, weights, bias)
+    capability = int(cp.cuda.Device().compute_capability)
+    arch = "sm_90a" if capability == 90 else f"sm_{capability}"
+    kernel = load_kernel(build_mma(plan, arch, defines).cubin, "tile_mma", plan.resources.shared_bytes)
+    packed = pack_mma(plan.tiles, to_bits(weights, plan.dtype), plan.shape)
+    records = mma_records(plan, packed)
+    _check_resident(plan, records, kernel)
+    arrays = {
+        "weights": cp.asarray(packed.weights),
+        "columns": cp.asarray(packed.columns),
+        "steps": cp.asarray(records.steps),
+        "splits": cp.asarray(records.splits),
+        "start": cp.asarray(records.start),
+        "rows": cp.asarray(records.rows),
+        "bias": cp.zeros(1, cp.float32) if bias is None else cp.asarray(bias, cp.float32),
+        "partials": cp.empty(max(records.slots * plan.shape.block_m * plan.shape.block_n, 4), cp.float32),
+        "counters": cp.zeros(max(records.groups, 1) * WARPS, cp.uint32),
+    }
+    return MmaOperator(plan, records, arrays, kernel, overlap=overlap and capability >= 90)
+
+
+def _check_resident(plan: KernelPlan, records: MmaRecords, kernel: Any) -> None:
+    """Blocks that wait for one another must all be there."""
+    if not records.groups:
+        return
+    resources = plan.resources
+    per_sm = cp.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
+        kernel.kernel.ptr, resources.threads, resources.shared_bytes
+    )
+    fit = per_sm * cp.cuda.Device().attributes["MultiProcessorCount"]
+    if fit < plan.blocks:
+        raise BadInput(f"{plan.kernel}: {plan.blocks} blocks wait for one another, this GPU holds {fit}")
+
+
+class MmaOperator:
+    """One pruned layer on one device: `c = op(b)` with B (K, N) and C (M, N), both row-major.
+
+    The operator owns a workspace: it must not run on two streams at once. `clock` is an array of four uint64,
+    written by every launch: cycles and nanoseconds at its start and end on one SM.
+    """
+
+    def __init__(
+        self, plan: KernelPlan, records: MmaRecords, arrays: dict[str, Any], kernel: Any, *, overlap: bool
+    ) -> None:
+        self.plan, self.overlap = plan, overlap
+        self.clock = cp.zeros(4, cp.uint64)
+        self._records, self._arrays, self._kernel = records, arrays, kernel
+        self._args = records.arguments(plan)
+        for name, array in arrays.items():
+            self._args[name] = array.data.ptr
+        self._args["clock"] = self.clock.data.ptr
+        self._wanted = Wanted(plan.m, plan.k, plan.n, plan.dtype, cp.cuda.Device().id)
+
+    def copy(self) -> "MmaOperator":
+        """The same with device arrays of its own, to be used on another stream."""
+        arrays = {name: array.copy() for name, array in self._arrays.items()}
+        return MmaOperator(self.plan, self._records, arrays, self._kernel, overlap=self.overlap)
+
+    def __call__(self, b: Any, out: Any = None) -> Any:
+        """C (M, N) of B (K, N), enqueued on the current stream of the framework of `b`.
+
+        N that is no multiple of 8, and rows that are not 16-byte aligned, are copied to padded rows first.
+
+        Raises
+        ------
+        BadInput : a dtype, shape, device or layout differs from the plan's; nothing was launched
+        """
+        return multiply(self._wanted, b, out, self._run)
+
+    def _run(self, b: Any, c: Any, stream: int) -> None:
+        args, resources = self._args, self.plan.resources
+        args["b"], args["c"] = b.data.ptr, c.data.ptr
+        args["b_row_bytes"], args["c_row_bytes"] = b.strides[0], c.strides[0]
+        launch(
+            self._kernel.kernel.ptr,
+            [args.ctypes.data],
+            blocks=self._records.blocks,
+            threads=resources.threads,
+            shared_bytes=resources.shared_bytes,
+            stream=stream,
+            overlap=self.overlap,
+        )

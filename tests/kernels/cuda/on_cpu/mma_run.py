@@ -1,0 +1,73 @@
+"""The tile kernel for GPUs without wgmma on the CPU, from a plan."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from prunecast.kernels import KernelPlan
+from prunecast.kernels.cuda.mma.forms import MMA_SOURCE, has_async_copies, mma_defines
+from prunecast.kernels.cuda.mma.pack import pack_mma
+from prunecast.kernels.cuda.mma.records import WARPS, mma_records
+from prunecast.kernels.cuda.pack import to_bits
+from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
+from tests.kernels.cuda.on_cpu.operands import Operands
+
+__all__ = ["run_mma"]
+
+
+def run_mma(
+    plan: KernelPlan,
+    operands: Operands,
+    folder: Path,
+    *,
+    activation: str = "none",
+    defines: Mapping[str, int] | None = None,
+    changes: Mapping[str, str] | None = None,
+    landing: str = "oldest",
+    backwards: bool = False,
+    seed: int = 0,
+) -> None:
+    """Fill C of `operands`; all blocks run at once.
+
+    Parameters
+    ----------
+    operands : rows aligned to 8 elements
+    defines : preprocessor names that differ from the plan's form
+    changes : as `build_on_cpu`; the rest as `Grid`
+    """
+    form = mma_defines(plan, activation=activation, bias=operands.bias is not None, changes=defines)
+    arch = 900 if has_async_copies(plan) else 750
+    kernel = build_on_cpu(MMA_SOURCE, "tile_mma", form, folder, arch=arch, changes=changes)
+    packed = pack_mma(plan.tiles, to_bits(operands.a, plan.dtype), plan.shape)
+    records = mma_records(plan, packed)
+    sums = plan.shape.block_m * plan.shape.block_n
+    arrays = {
+        "weights": packed.weights,
+        "columns": packed.columns,
+        "steps": records.steps,
+        "splits": records.splits,
+        "start": records.start,
+        "rows": records.rows,
+        "bias": np.zeros(1, np.float32) if operands.bias is None else operands.bias,
+        "partials": np.full(max(records.slots * sums, 4), np.nan, np.float32),
+        "counters": np.zeros(max(records.groups, 1) * WARPS, np.uint32),
+        "clock": np.zeros(4, np.uint64),
+    }
+    args = records.arguments(plan)
+    for name, array in arrays.items():
+        args[name] = array.ctypes.data
+    args["b"], args["b_row_bytes"] = operands.b.address, operands.b.row_bytes
+    args["c"], args["c_row_bytes"] = operands.c.address, operands.c.row_bytes
+    resources = plan.resources
+    grid = Grid(
+        records.blocks,
+        resources.threads,
+        resources.shared_bytes,
+        landing=landing,
+        backwards=backwards,
+        seed=seed,
+    )
+    run_on_cpu(kernel, grid, [args], [*arrays.values(), operands.b.whole, operands.c.whole])
+    assert not arrays["counters"].any(), "counters of split tiles must be zero again"
+    assert (arrays["clock"] > 0).all(), "the clock was not written"
