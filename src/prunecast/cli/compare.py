@@ -57,7 +57,7 @@ def compare(
 
         comparison = compare_files(*paths)
     elif len(paths) == 1 and len(gpus) >= 2:
-        from prunecast.codesign import ConvSettings, compare_gpus
+        from prunecast.codesign import compare_gpus
 
         with ProgressLines() as progress:
             comparison = compare_gpus(
@@ -74,13 +74,7 @@ def compare(
                 scope=scope,
                 target=target or (),
                 ignore=ignore or (),
-                convolutions=ConvSettings(
-                    input_size=input_size or (),
-                    stride=stride or (),
-                    padding=padding or (),
-                    batch=batch,
-                    product=conv,
-                ),
+                convolutions=opt.conv_settings(input_size, stride, padding, batch, conv),
                 progress=progress,
             )
     else:

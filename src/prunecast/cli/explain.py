@@ -47,7 +47,6 @@ def explain(
 ) -> None:
     """Where the time of one layer goes. Name it with --target; also says what would help, and by how much."""
     to = destination(as_json, as_csv, output)
-    from prunecast.codesign import ConvSettings
     from prunecast.codesign import explain as explain_layer
 
     with ProgressLines() as progress:
@@ -64,13 +63,7 @@ def explain(
             dtype=dtype,
             target=target or (),
             ignore=ignore or (),
-            convolutions=ConvSettings(
-                input_size=input_size or (),
-                stride=stride or (),
-                padding=padding or (),
-                batch=batch,
-                product=conv,
-            ),
+            convolutions=opt.conv_settings(input_size, stride, padding, batch, conv),
             progress=progress,
         )
     rows = [

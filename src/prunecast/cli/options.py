@@ -1,8 +1,11 @@
 """Options that several commands share, spelled like the fields they fill."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from prunecast.codesign import ConvSettings
 
 __all__ = [
     "Batch",
@@ -26,6 +29,7 @@ __all__ = [
     "Target",
     "Tokens",
     "Weights",
+    "conv_settings",
 ]
 
 Weights = Annotated[
@@ -116,3 +120,14 @@ Output = Annotated[
         "--output", "-o", metavar="FILE", show_default=False, help="Also write FILE, .json or .csv."
     ),
 ]
+
+
+def conv_settings(
+    input_size: list[str] | None, stride: list[str] | None, padding: list[str] | None, batch: int, conv: str
+) -> "ConvSettings":
+    """What the options for convolutions say together."""
+    from prunecast.codesign import ConvSettings
+
+    return ConvSettings(
+        input_size=input_size or (), stride=stride or (), padding=padding or (), batch=batch, product=conv
+    )

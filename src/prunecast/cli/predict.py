@@ -52,7 +52,6 @@ def predict(
     to = destination(as_json, as_csv, output)
     if min_speedup is not None and not 0 < min_speedup < float("inf"):
         raise BadInput(f"min-speedup must be above 0, got {min_speedup}")
-    from prunecast.codesign import ConvSettings
     from prunecast.codesign import predict as predict_layers
 
     with ProgressLines() as progress:
@@ -70,13 +69,7 @@ def predict(
             scope=scope,
             target=target or (),
             ignore=ignore or (),
-            convolutions=ConvSettings(
-                input_size=input_size or (),
-                stride=stride or (),
-                padding=padding or (),
-                batch=batch,
-                product=conv,
-            ),
+            convolutions=opt.conv_settings(input_size, stride, padding, batch, conv),
             crossovers=crossovers,
             progress=progress,
         )

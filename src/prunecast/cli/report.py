@@ -49,7 +49,7 @@ def report(
 ) -> None:
     """Predict as `predict` does, and write one HTML file with pictures. It needs no network."""
     path = _html_path(output)
-    from prunecast.codesign import ConvSettings, predict
+    from prunecast.codesign import predict
     from prunecast.report import render_page, write_page
 
     with ProgressLines() as progress:
@@ -67,13 +67,7 @@ def report(
             scope=scope,
             target=target or (),
             ignore=ignore or (),
-            convolutions=ConvSettings(
-                input_size=input_size or (),
-                stride=stride or (),
-                padding=padding or (),
-                batch=batch,
-                product=conv,
-            ),
+            convolutions=opt.conv_settings(input_size, stride, padding, batch, conv),
             progress=progress,
         )
         points = _measured(measured or [], gpu, engine, progress)

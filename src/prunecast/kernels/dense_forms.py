@@ -11,12 +11,11 @@ k-steps of 64 or 32, one block for each tile of C.
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
 
 from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import DTYPE_BYTES, BlockShape
-from prunecast.kernels.shapes_mma import register_variants
+from prunecast.kernels.shapes_mma import WarpTile, register_variants
 from prunecast.kernels.shapes_wgmma import pair_variants
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
 from prunecast.kernels.tile_variant import CONSUMER_WARPGROUPS, MMA_WARPS, TileVariant, wgmma_use
@@ -37,27 +36,17 @@ MOST_SIDE = 256
 SHORT_SIDES = (8, 16, 24, 48)
 MOST_TILE = 320 * 128
 """Elements of C: 160 sums in each of 256 threads, the most that leaves registers for anything else."""
-
-
-class _WarpTile(NamedTuple):
-    block_m: int
-    block_n: int
-    part_m: int
-    """Rows of the part of C that one of eight warps owns."""
-    part_n: int
-
-
 _WARP_TILES = (
-    _WarpTile(256, 128, 64, 64),
-    _WarpTile(128, 256, 64, 64),
-    _WarpTile(128, 128, 64, 32),
-    _WarpTile(64, 256, 32, 64),
-    _WarpTile(256, 64, 64, 32),
-    _WarpTile(64, 128, 32, 32),
-    _WarpTile(128, 64, 32, 32),
-    _WarpTile(64, 64, 16, 32),
-    _WarpTile(32, 64, 16, 16),
-    _WarpTile(32, 128, 16, 32),
+    WarpTile(256, 128, 64, 64),
+    WarpTile(128, 256, 64, 64),
+    WarpTile(128, 128, 64, 32),
+    WarpTile(64, 256, 32, 64),
+    WarpTile(256, 64, 64, 32),
+    WarpTile(64, 128, 32, 32),
+    WarpTile(128, 64, 32, 32),
+    WarpTile(64, 64, 16, 32),
+    WarpTile(32, 64, 16, 16),
+    WarpTile(32, 128, 16, 32),
 )
 WARP_ROW_BYTES = (128, 64)
 """One row of weights in a k-step; the shorter where fewer than three of the longer fit."""
@@ -145,7 +134,7 @@ def _warp_forms(gpu: GpuSpec, dtype: str) -> Iterator[TileVariant]:
         yield from [form for form in forms if form.resources.stages >= FEWEST_WARP_STAGES][:1]
 
 
-def _warp_form(gpu: GpuSpec, dtype: str, tile: _WarpTile, row_bytes: int) -> TileVariant:
+def _warp_form(gpu: GpuSpec, dtype: str, tile: WarpTile, row_bytes: int) -> TileVariant:
     element = DTYPE_BYTES[dtype]
     stage = (tile.block_m + tile.block_n) * row_bytes
     stages = max(min((gpu.shared_bytes_per_block - BARRIER_BYTES) // stage, MOST_WARP_STAGES), 0)

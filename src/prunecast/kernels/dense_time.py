@@ -14,6 +14,7 @@ import numpy.typing as npt
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.dense_programs import operand_bytes
+from prunecast.kernels.step_cost import pace_of_warps
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
 from prunecast.kernels.tile_variant import TileVariant
 
@@ -209,12 +210,4 @@ def _chain(form: TileVariant, tensor: float, gpu: GpuSpec) -> float:
     """A warpgroup keeps one step's products under way beside the last ones; eight warps copy and multiply."""
     if form.style == "wgmma":
         return (gpu.warpgroup_latency_cycles + tensor) / 2
-    groups, warps = form.shape.block_k / 16, form.consumer_warps
-    abreast = -(-warps // gpu.sub_partitions_per_sm)
-    operands, copied = form.operand_bytes_per_warp_per_k16, form.share_bytes_per_k16
-    issues = form.instructions_per_k16 + (operands + 2 * copied / warps) / 512 + 3
-    wait = gpu.shared_latency_cycles + warps * operands / gpu.shared_bytes_per_clk_per_sm
-    if form.style == "registers":
-        wait += gpu.shared_latency_cycles + copied / gpu.shared_bytes_per_clk_per_sm
-    pace = groups * (wait + abreast * issues) + gpu.sync_latency_cycles
-    return max(pace, tensor / abreast)
+    return pace_of_warps(form, tensor, gpu)

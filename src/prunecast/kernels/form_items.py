@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.step_cost import StepCost
+from prunecast.kernels.step_cost import StepCost, pace_of_warps
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.patterns.tile_map import TileMap
 
@@ -84,7 +84,7 @@ def form_item(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec
         fetch = load.steps * pace + max(edge - variant.resources.stages * pace, 0.0)
         return FormItem(max(pipes + edge, fetch, demand), demand)
     edge += gpu.l2_latency_cycles + 3 * gpu.sync_latency_cycles
-    alone = max(pipes, load.steps * _pace_of_mma(variant, step, gpu)) + edge
+    alone = max(pipes, load.steps * pace_of_warps(variant, step.tensor, gpu)) + edge
     return FormItem(max(alone, demand), demand)
 
 
@@ -108,16 +108,3 @@ def _edge(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> float:
     issues = ISSUES_PER_PAIR[variant.style] * pairs + FIXED_EDGE_ISSUES
     latency = 2 * gpu.shared_latency_cycles + gpu.tensor_latency_cycles
     return load.c_bytes / min(gpu.store_bytes_per_clk_per_sm, share_of_l2) + issues + latency
-
-
-def _pace_of_mma(variant: TileVariant, step: StepCost, gpu: GpuSpec) -> float:
-    """Cycles per k-step of warps that copy and multiply, some to a scheduler and kept abreast."""
-    groups, warps = variant.shape.block_k / 16, variant.consumer_warps
-    abreast = -(-warps // gpu.sub_partitions_per_sm)
-    operands, copied = variant.operand_bytes_per_warp_per_k16, variant.share_bytes_per_k16
-    issues = variant.instructions_per_k16 + (operands + 2 * copied / warps) / 512 + 3
-    wait = gpu.shared_latency_cycles + warps * operands / gpu.shared_bytes_per_clk_per_sm
-    if variant.style == "registers":
-        wait += gpu.shared_latency_cycles + copied / gpu.shared_bytes_per_clk_per_sm
-    pace = groups * (wait + abreast * issues) + gpu.sync_latency_cycles
-    return max(pace, step.tensor / abreast)

@@ -8,7 +8,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import DTYPE_BYTES, BlockShape
 from prunecast.kernels.tile_variant import TileVariant, weight_bytes
 
-__all__ = ["mma_variants", "register_variants"]
+__all__ = ["WarpTile", "mma_variants", "register_variants"]
 
 THREADS = 256
 BARRIER_BYTES = 1024
@@ -18,25 +18,26 @@ STEP_ROW_BYTES = 64
 STAGE_CHOICES = (4, 3)
 
 
-class _Form(NamedTuple):
+class WarpTile(NamedTuple):
+    """A tile of C, and the part of it that one of eight warps owns."""
+
     block_m: int
     block_n: int
     part_m: int
-    """Rows of the part of C that one warp owns."""
     part_n: int
 
 
 _MMA_FORMS = (
-    _Form(128, 256, 64, 64),
-    _Form(256, 128, 64, 64),
-    _Form(128, 128, 64, 32),
-    _Form(64, 256, 32, 64),
-    _Form(64, 128, 32, 32),
-    _Form(128, 64, 32, 32),
-    _Form(64, 64, 16, 32),
-    _Form(32, 256, 32, 32),
-    _Form(32, 128, 16, 32),
-    _Form(16, 256, 16, 32),
+    WarpTile(128, 256, 64, 64),
+    WarpTile(256, 128, 64, 64),
+    WarpTile(128, 128, 64, 32),
+    WarpTile(64, 256, 32, 64),
+    WarpTile(64, 128, 32, 32),
+    WarpTile(128, 64, 32, 32),
+    WarpTile(64, 64, 16, 32),
+    WarpTile(32, 256, 32, 32),
+    WarpTile(32, 128, 16, 32),
+    WarpTile(16, 256, 16, 32),
 )
 # Larger tiles of C leave no registers for the staged copies
 _REGISTER_FORMS = tuple(form for form in _MMA_FORMS if form.block_m * form.block_n <= 128 * 128)
@@ -61,7 +62,7 @@ def register_variants(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileVar
         yield _variant("registers", form, shape, dtype, tensor, fma, resources)
 
 
-def _mma_variant(form: _Form, dtype: str, tensor: str, stages: int) -> TileVariant:
+def _mma_variant(form: WarpTile, dtype: str, tensor: str, stages: int) -> TileVariant:
     shape = BlockShape(form.block_m, form.block_n, STEP_ROW_BYTES // DTYPE_BYTES[dtype])
     shared = BARRIER_BYTES + stages * _stage_bytes(shape, dtype, tensor)
     resources = BlockResources(THREADS, _registers(form, staged=0), shared, stages)
@@ -72,7 +73,7 @@ def _mma_variant(form: _Form, dtype: str, tensor: str, stages: int) -> TileVaria
 
 def _variant(
     style: str,
-    form: _Form,
+    form: WarpTile,
     shape: BlockShape,
     dtype: str,
     tensor: str,
@@ -91,7 +92,7 @@ def _variant(
     )
 
 
-def _registers(form: _Form, *, staged: int) -> int:
+def _registers(form: WarpTile, *, staged: int) -> int:
     """Sums, one k16 of fragments, staged copies and 40 for addresses, in units of eight.
 
     128 for a part of 64 x 32 and 200 for 64 x 64, in the range that kernels of this form have.

@@ -6,7 +6,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
 from prunecast.kernels.tile_variant import TileVariant
 
-__all__ = ["StepCost", "fix_up_cycles", "step_cost", "transfer_cycles"]
+__all__ = ["StepCost", "fix_up_cycles", "pace_of_warps", "step_cost", "transfer_cycles"]
 
 
 class StepCost(NamedTuple):
@@ -67,3 +67,21 @@ def transfer_cycles(variant: TileVariant, gpu: GpuSpec) -> float:
 def fix_up_cycles(variant: TileVariant, gpu: GpuSpec) -> float:
     """SM cycles to write, or to read and add, the sums of one part of a full tile in the tile kernel."""
     return FIX_UP_OVER_TRANSFER * transfer_cycles(variant, gpu)
+
+
+def pace_of_warps(variant: TileVariant, tensor: float, gpu: GpuSpec) -> float:
+    """SM cycles per k-step of warps that copy and multiply, some to a scheduler and kept abreast.
+
+    Parameters
+    ----------
+    tensor : cycles of the tensor pipes in a k-step
+    """
+    groups, warps = variant.shape.block_k / 16, variant.consumer_warps
+    abreast = -(-warps // gpu.sub_partitions_per_sm)
+    operands, copied = variant.operand_bytes_per_warp_per_k16, variant.share_bytes_per_k16
+    issues = variant.instructions_per_k16 + (operands + 2 * copied / warps) / 512 + 3
+    wait = gpu.shared_latency_cycles + warps * operands / gpu.shared_bytes_per_clk_per_sm
+    if variant.style == "registers":
+        wait += gpu.shared_latency_cycles + copied / gpu.shared_bytes_per_clk_per_sm
+    pace = groups * (wait + abreast * issues) + gpu.sync_latency_cycles
+    return max(pace, tensor / abreast)

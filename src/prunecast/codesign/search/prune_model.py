@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from prunecast.codesign.engines import Engine, Progress, silent
 from prunecast.codesign.files import SCHEMA_VERSION
@@ -46,6 +46,30 @@ class PrunedModel:
     targets: Targets
     folder: Path | None
     has_weights: bool
+
+    @classmethod
+    def of(
+        cls,
+        result: TargetResult,
+        targets: Targets,
+        *,
+        weights: Source,
+        engine: Engine,
+        dtype: str,
+        folder: Path | None,
+    ) -> Self:
+        """A result with what it was found for: `weights`, a file, matrices or a standard model, on a GPU."""
+        return cls(
+            result=result,
+            gpu=engine.gpu.name,
+            spec_hash=engine.gpu.fingerprint,
+            engine=engine.name,
+            dtype=dtype,
+            source=str(weights) if isinstance(weights, str | Path) else "arrays",
+            targets=targets,
+            folder=folder,
+            has_weights=not (isinstance(weights, str) and weights in WORKLOADS),
+        )
 
     def document(self) -> dict[str, Any]:
         """The JSON object of `recipe.json`."""
@@ -127,16 +151,9 @@ def prune_model(
         progress=progress,
     )
     search.prepare()
-    pruned = PrunedModel(
-        result=prune_to_targets(search, targets),
-        gpu=spec.name,
-        spec_hash=spec.fingerprint,
-        engine=engine,
-        dtype=dtype,
-        source=str(weights) if isinstance(weights, str | Path) else "arrays",
-        targets=targets,
-        folder=folder,
-        has_weights=not (isinstance(weights, str) and weights in WORKLOADS),
+    result = prune_to_targets(search, targets)
+    pruned = PrunedModel.of(
+        result, targets, weights=weights, engine=search.engine, dtype=dtype, folder=folder
     )
     if folder is not None:
         masks = masks_of(search, pruned.result) if pruned.has_weights else None

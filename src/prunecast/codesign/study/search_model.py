@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from prunecast.codesign.engines import Engine, Progress, silent
-from prunecast.codesign.graph import WORKLOADS
 from prunecast.codesign.layers import Source
 from prunecast.codesign.search import PrunedModel, TargetResult, Targets
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch
@@ -104,16 +103,8 @@ def search_model(
         run = _run(kept_in, evaluator, trials, seed, progress)
 
     def model(result: TargetResult) -> PrunedModel:
-        return PrunedModel(
-            result=result,
-            gpu=spec.name,
-            spec_hash=spec.fingerprint,
-            engine=engine,
-            dtype=dtype,
-            source=str(weights) if isinstance(weights, str | Path) else "arrays",
-            targets=targets,
-            folder=folder,
-            has_weights=not (isinstance(weights, str) and weights in WORKLOADS),
+        return PrunedModel.of(
+            result, targets, weights=weights, engine=search.engine, dtype=dtype, folder=folder
         )
 
     found = StudyResult(
