@@ -133,7 +133,7 @@ WRONG = {
     ),
     "barriers are used before they are ready": (
         {"backwards": True},
-        {"range.end - range.begin);\n  }\n  __syncthreads();": "range.end - range.begin);\n  }"},
+        {"range.end - range.begin);\n  }\n  start_together();": "range.end - range.begin);\n  }"},
         "never initialised",
     ),
     "the next 16 columns are somewhere else": (

@@ -1,13 +1,17 @@
 // The two consumer warpgroups: wait for a stage, multiply, give the stage before it back, send C out.
 //
-// Contract: one step is in the tensor pipe while the next is issued. After the last step of an item its C is
-// rounded and taken out of the accumulators at once; it is stored, a chunk a step, while the next item is
-// multiplied. Items have at least two steps. The ring brings an owner of a split tile the other parts' sums after
-// its steps.
+// Contract: include after `Ending` and `Outgoing` of the form. One step is in the tensor pipe while the next is issued.
+// After the last step of an item its C is rounded and taken out of the accumulators at once; it is stored, a piece a
+// step, while the next item is multiplied. Items have at least two steps. The ring brings an owner of a split tile the
+// other parts' sums after its steps. All multiplications have one width: different ones on the same registers are
+// serialised by the compiler.
 #pragma once
-#include "tile_epilogue.cuh"
-#include "tile_ring.cuh"
+#include "tile_sums.cuh"
+#if TOKENS_FIRST
+#include "wgmma_tokens.cuh"
+#else
 #include "wgmma.cuh"
+#endif
 
 using Sums = float[PART_SUMS];
 
@@ -15,17 +19,14 @@ struct Consumer {
   const TileArgs& args;
   Ring ring;
   u32 held = 0;  // empty barrier of the slot that is to be given back next; 0 for none
-  u32 staging;
   int warp, lane;
   u32 weights_offset, tokens_offset;
   Outgoing outgoing;
 
   __device__ __forceinline__ Consumer(const TileArgs& tile_args, const TensorMap& c_map, u32 base, int thread)
-      : args(tile_args), ring(base), warp(thread / 32), lane(thread % 32), outgoing(c_map) {
-    staging = base + STAGING_AT + warp * WARP_STAGING_BYTES;
-    const int group = thread / WARPGROUP;
-    weights_offset = SPLIT_ROWS ? group * 64 * 128 : 0;
-    tokens_offset = SPLIT_ROWS ? 0 : group * (PART_TOKENS / 64) * TOKEN_BLOCK_BYTES;
+      : args(tile_args), ring(base), warp(thread / 32), lane(thread % 32), outgoing(c_map, base, thread) {
+    weights_offset = thread / WARPGROUP * GROUP_WEIGHTS_AT;
+    tokens_offset = thread / WARPGROUP * GROUP_TOKENS_AT;
   }
 
   __device__ __forceinline__ u64 weights() const { return weights_descriptor(ring.weights() + weights_offset); }
@@ -38,10 +39,13 @@ struct Consumer {
 #endif
   }
 
+  // One thread arrives at this block's barrier, in a cluster another one at the neighbour's.
   __device__ __forceinline__ void release() {
-    if (threadIdx.x % WARPGROUP == 0 && held != 0) {
-      barrier_arrive(held);
-    }
+#if CLUSTER == 1
+    if (threadIdx.x % WARPGROUP == 0 && held != 0) barrier_arrive(held);
+#else
+    if (lane == 0 && warp % 4 < CLUSTER && held != 0) barrier_arrive_at(held, warp % 4);
+#endif
     held = 0;
   }
 
@@ -51,15 +55,23 @@ struct Consumer {
     ring.advance();
   }
 
-  __device__ __forceinline__ void send() { outgoing.store(args, staging, lane); }
+  __device__ __forceinline__ void send() { outgoing.store(args); }
 };
+
+__device__ __forceinline__ void multiply_16(u64 weights, u64 tokens, u32 keep, Sums& sums) {
+#if TOKENS_FIRST
+  multiply_tokens(sums, tokens, weights, keep);
+#else
+  multiply(sums, weights, tokens, keep);
+#endif
+}
 
 // One full step; `keep` 0 starts new sums.
 __device__ __forceinline__ void multiply_step(u64 weights, u64 tokens, u32 keep, Sums& sums) {
   multiply_fence();
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
-    multiply(sums, weights + k * WEIGHTS_NEXT_K16, tokens + k * TOKENS_NEXT_K16, k == 0 ? keep : 1);
+    multiply_16(weights + k * WEIGHTS_NEXT_K16, tokens + k * TOKENS_NEXT_K16, k == 0 ? keep : 1, sums);
   }
   multiply_commit();
 }
@@ -70,10 +82,10 @@ __device__ __forceinline__ void multiply_tail(u64 weights, u64 tokens, int k16, 
 #pragma unroll 1
   for (; k < k16 - 1; ++k) {
     multiply_fence();
-    multiply(sums, weights + k * WEIGHTS_NEXT_K16, tokens + k * TOKENS_NEXT_K16, 1);
+    multiply_16(weights + k * WEIGHTS_NEXT_K16, tokens + k * TOKENS_NEXT_K16, 1, sums);
   }
   multiply_fence();
-  multiply(sums, weights + k * WEIGHTS_NEXT_K16, tokens + k * TOKENS_NEXT_K16, 1);
+  multiply_16(weights + k * WEIGHTS_NEXT_K16, tokens + k * TOKENS_NEXT_K16, 1, sums);
   multiply_commit();
 }
 
@@ -145,11 +157,11 @@ __device__ __forceinline__ void consume(const TileArgs& args, const TensorMap& c
     if (ending.split.w == PART) {
       hand_over(args, sums, ending.split, me.warp, me.lane);
     } else {
-      me.outgoing.flush(args, me.staging, me.lane);
-      me.outgoing.take(sums, ending, me.staging, me.lane);
+      me.outgoing.flush(args);
+      me.outgoing.take(sums, ending);
     }
     item = next;
   }
-  me.outgoing.flush(args, me.staging, me.lane);
+  me.outgoing.flush(args);
   bulk_stores_read();
 }

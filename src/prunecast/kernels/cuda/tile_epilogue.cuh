@@ -1,10 +1,9 @@
-// The end of an item: C on its way out while the next item is multiplied, or the sums of a part handed over.
+// The end of an item: C on its way out while the next item is multiplied.
 //
 // Contract: every warp works alone on its 16 rows. `Outgoing` takes rounded C out of the accumulators at once,
 // a part of it to the staging buffer and the rest to other registers, and stores it chunk by chunk whenever it is
 // asked, so that the stores of all SMs do not meet. Rows of C are written where the row list says, 16 bytes a
-// lane, at least 64 contiguous bytes a row. Parts of a split tile lie in the workspace in the order in which the
-// owner's ring brings them back; the owner is part 0.
+// lane, at least 64 contiguous bytes a row, or by one instruction of the copy engine where they follow one another.
 #pragma once
 #if ACTIVATION == 2
 #define ACTIVATE_INLINE __noinline__  // 128 copies of an erf would spill
@@ -66,16 +65,19 @@ __device__ __forceinline__ void round_chunk(u32 (&words)[CHUNK_SUMS / 2], const 
 
 struct Outgoing {
   const TensorMap& map;
+  u32 staging;             // of the warp
+  int lane;
   int left = 0;            // chunks not stored yet
   int token;               // of the next chunk
   int row;                 // as in Ending
   bool together;           // the 16 rows of the warp follow one another in C
   u32 kept[KEPT_WORDS];    // chunks that found no place in the staging buffer
 
-  __device__ __forceinline__ explicit Outgoing(const TensorMap& c_map) : map(c_map) {}
+  __device__ __forceinline__ Outgoing(const TensorMap& c_map, u32 base, int thread)
+      : map(c_map), staging(base + STAGING_AT + thread / 32 * WARP_STAGING_BYTES), lane(thread % 32) {}
 
   // C of a finished item; nothing may be left of the one before.
-  __device__ __forceinline__ void take(const float (&sums)[PART_SUMS], const Ending& ending, u32 staging, int lane) {
+  __device__ __forceinline__ void take(const float (&sums)[PART_SUMS], const Ending& ending) {
     empty_staging();
 #pragma unroll
     for (int chunk = 0; chunk < CHUNKS; ++chunk) {
@@ -109,7 +111,7 @@ struct Outgoing {
   }
 
   // The staging buffer is empty: what was kept comes in.
-  __device__ __forceinline__ void restage(u32 staging, int lane) {
+  __device__ __forceinline__ void restage() {
     empty_staging();
 #pragma unroll
     for (int first = 0; first < CHUNKS_KEPT; first += CHUNKS_STAGED) {
@@ -123,21 +125,21 @@ struct Outgoing {
   }
 
   // Stores one chunk, if there is one.
-  __device__ __forceinline__ void store(const TileArgs& args, u32 staging, int lane) {
+  __device__ __forceinline__ void store(const TileArgs& args) {
     if (left == 0) return;
-    if (left != CHUNKS && left % CHUNKS_STAGED == 0) restage(staging, lane);
+    if (left != CHUNKS && left % CHUNKS_STAGED == 0) restage();
     const u32 slot = staging + (CHUNKS - left) % CHUNKS_STAGED * CHUNK_BYTES;
     if (together) {
       if (lane == 0) store_box(&map, token, row, slot);
       bulk_stores_commit();
     } else {
-      store_rows(args, slot, lane);
+      store_rows(args, slot);
     }
     token += CHUNK_TOKENS;
     left -= 1;
   }
 
-  __device__ __forceinline__ void store_rows(const TileArgs& args, u32 slot, int lane) const {
+  __device__ __forceinline__ void store_rows(const TileArgs& args, u32 slot) const {
     const int chunk = lane % LANES_PER_ROW;
     const bool inside = token + 8 * chunk < args.tokens;
 #pragma unroll
@@ -153,49 +155,8 @@ struct Outgoing {
     }
   }
 
-  __device__ __forceinline__ void flush(const TileArgs& args, u32 staging, int lane) {
+  __device__ __forceinline__ void flush(const TileArgs& args) {
 #pragma unroll 1
-    while (left > 0) store(args, staging, lane);
+    while (left > 0) store(args);
   }
 };
-
-// Where the sums of a part lie: [slot][stage][warp][quad][lane].
-__device__ __forceinline__ float4* place_of_sums(const TileArgs& args, int slot, int stage, int warp) {
-  const i64 block = (static_cast<i64>(slot) * SUM_STAGES + stage) * CONSUMER_WARPS + warp;
-  return args.partials + block * SUM_STAGE_QUADS * 32;
-}
-
-// The sums of a part to the workspace, and a signal to the owner.
-__device__ __forceinline__ void hand_over(const TileArgs& args, const float (&sums)[PART_SUMS], int4 split, int warp,
-                                          int lane) {
-#pragma unroll
-  for (int stage = 0; stage < SUM_STAGES; ++stage) {
-    float4* to = place_of_sums(args, split.x, stage, warp) + lane;
-#pragma unroll
-    for (int quad = 0; quad < SUM_STAGE_QUADS; ++quad) {
-      const float* s = sums + 4 * (stage * SUM_STAGE_QUADS + quad);
-      to[quad * 32] = make_float4(s[0], s[1], s[2], s[3]);
-    }
-  }
-  __syncwarp();
-  if (lane == 0) signal_add(args.counters + split.z * COUNTERS_PER_GROUP);
-}
-
-// Adds one stage of another part's sums, which the ring has brought.
-template <int STAGE>
-__device__ __forceinline__ void add_stage(float (&sums)[PART_SUMS], u32 stage, int warp, int lane) {
-  const u32 from = stage + (warp * SUM_STAGE_QUADS * 32 + lane) * 16;
-#pragma unroll
-  for (int quad = 0; quad < SUM_STAGE_QUADS; ++quad) {
-    float4 v;
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                 : "r"(from + quad * 512)
-                 : "memory");
-    float* s = sums + 4 * (STAGE * SUM_STAGE_QUADS + quad);
-    s[0] += v.x;
-    s[1] += v.y;
-    s[2] += v.z;
-    s[3] += v.w;
-  }
-}

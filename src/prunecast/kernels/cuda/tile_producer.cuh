@@ -1,49 +1,19 @@
-// The producer warpgroup: packed weights by one bulk copy a stage, rows of B by cp.async, 16 bytes a thread.
+// The producer warpgroup: packed weights by bulk copies, rows of B by cp.async.
 //
-// Contract: thread t fetches chunk t mod 8 of every 64-token block of rows t/8 + 16 q, q = 0 to 3, so that q
-// counts the 16-column groups of a stage. Columns of -1 and tokens beyond the row leave zeros and read nothing.
+// Contract: include after `Gather` of the form, in which q counts the 16-column groups of a stage. In a cluster block r
+// copies rows 128 r to 128 r + 127 of the weights to both blocks.
 //
 // What a load brings comes behind the copies that are on their way, and a move waits for it. So indices are loaded
 // four stages ahead, each into the variable from which it will be used, and items lie in shared memory. Every warp
 // issues its copies alone: a stage has no branches that depend on columns, and the warps take turns with weights.
 #pragma once
 #include "tile_args.cuh"
+#include "tile_list.cuh"
 #include "tile_ring.cuh"
+#include "tile_sums.cuh"
 
 constexpr int PRODUCER_WARPS = WARPGROUP / 32;
 constexpr int STAGES_AHEAD = 4;
-
-struct Gather {
-  const unsigned char* from;  // B at this thread's token chunk of the item
-  u32 row_bytes;
-  int tokens_left;            // from this thread's chunk to the end of the row
-
-  // Four rows, 16 apart, of one 64-token block
-  __device__ __forceinline__ void block(u32 to, int4 columns, int block) const {
-    copy_row(to, columns.x, block);
-    copy_row(to + 2048, columns.y, block);
-    copy_row(to + 4096, columns.z, block);
-    copy_row(to + 6144, columns.w, block);
-  }
-
-  __device__ __forceinline__ void copy_row(u32 to, int column, int block) const {
-    const unsigned char* row = from + static_cast<u64>(static_cast<u32>(column)) * row_bytes;
-    copy_16_unless(to + block * TOKEN_BLOCK_BYTES, row + block * 128, column < 0);
-  }
-
-  __device__ __forceinline__ void whole(u32 to, int4 columns) const {
-#pragma unroll
-    for (int b = 0; b < BLOCK_N / 64; ++b) block(to, columns, b);
-  }
-
-  __device__ __forceinline__ void edge(u32 to, int4 columns) const {
-#pragma unroll 1
-    for (int b = 0; b < BLOCK_N / 64; ++b) {
-      const int beyond = tokens_left > b * 64 ? 0 : -1;
-      block(to, make_int4(columns.x | beyond, columns.y | beyond, columns.z | beyond, columns.w | beyond), b);
-    }
-  }
-};
 
 __device__ __forceinline__ int4 load_columns(const TileArgs& args, int stage, int row) {
   return load_early(args.columns + stage * 16 + row);
@@ -56,32 +26,12 @@ __device__ __forceinline__ int stage_of(const TileArgs& args, int4 item, int ste
 __device__ __forceinline__ void fetch_weights(const TileArgs& args, const Ring& ring, int stage) {
   const unsigned char* from = args.weights + static_cast<i64>(stage) * WEIGHT_BYTES;
   barrier_arrive_expect(ring.full(), WEIGHT_BYTES);
+#if CLUSTER == 1
   copy_bulk(ring.weights(), from, WEIGHT_BYTES, ring.full());
-}
-
-// The sums of the other parts of a split tile, after the steps of its owner.
-__device__ __forceinline__ void fetch_sums(const TileArgs& args, Ring& ring, int place) {
-  const int4 split = load_early(args.splits + place);
-  if (threadIdx.x == 0) {
-    u32* counter = args.counters + split.z * COUNTERS_PER_GROUP;
-    Patience patience;
-    while (load_acquire(counter) != static_cast<u32>(split.y * CONSUMER_WARPS)) patience.spend();
-    *counter = 0;
-    fence_async_proxy_global();
-  }
-  const unsigned char* from =
-      reinterpret_cast<const unsigned char*>(args.partials) + static_cast<i64>(split.x) * SUM_STAGES * SUM_STAGE_BYTES;
-  const int stages = uniform(split.y) * SUM_STAGES;
-#pragma unroll 1
-  for (int stage = 0; stage < stages; ++stage) {
-    barrier_wait(ring.empty(), ring.parity ^ 1);
-    if (threadIdx.x == 0) {
-      barrier_arrive_expect(ring.full(), SUM_STAGE_BYTES);
-      copy_bulk(ring.weights(), from + static_cast<i64>(stage) * SUM_STAGE_BYTES, SUM_STAGE_BYTES, ring.full());
-    }
-    barrier_arrive(ring.full());
-    ring.advance();
-  }
+#else
+  const u32 offset = cluster_rank() * (WEIGHT_BYTES / CLUSTER);
+  copy_bulk_to(ring.weights() + offset, from + offset, WEIGHT_BYTES / CLUSTER, ring.full(), (1 << CLUSTER) - 1);
+#endif
 }
 
 // Where the producer is in its block's list.
@@ -97,13 +47,13 @@ struct Progress {
   Gather gather;
 
   __device__ __forceinline__ Progress(const TileArgs& tile_args, ItemRange range, u32 base)
-      : args(tile_args), ring(base), place(range.begin), end(range.end) {
+      : args(tile_args), ring(base), place(range.begin), end(range.end), gather(tile_args, 0, 0) {
     warp = uniform(threadIdx.x / 32);
     row = threadIdx.x / 8;
     chunk = threadIdx.x % 8;
     offset = row * 128 + ((chunk ^ (row % 8)) * 16);
     item = uniform(first_item(args));
-    begin_rows();
+    gather = Gather(args, item.w, chunk);
   }
 
   __device__ __forceinline__ void wait_for_list() const { barrier_wait(ring.base + LIST_BARRIER_AT, 0); }
@@ -115,12 +65,12 @@ struct Progress {
   __device__ __forceinline__ void begin_item() {
     item = uniform(item_at(place));
     step = 0;
-    begin_rows();
+    gather = Gather(args, item.w, chunk);
   }
 
-  __device__ __forceinline__ void begin_rows() {
-    const int token = item.w + 8 * chunk;
-    gather = {args.b + 2ll * min(token, args.tokens - 8), static_cast<u32>(args.b_row_bytes), args.tokens - token};
+  // Whether this thread copies the weights of that slot; the warps take turns.
+  __device__ __forceinline__ bool leads(const Ring& at) const {
+    return threadIdx.x % 32 == 0 && at.slot % PRODUCER_WARPS == warp;
   }
 
   // Weights of the first stages, which no other launch writes.
@@ -129,7 +79,7 @@ struct Progress {
     Ring ahead = ring;
 #pragma unroll 1
     for (int s = 0; s < early; ++s) {
-      if (threadIdx.x % 32 == 0 && s % PRODUCER_WARPS == warp) fetch_weights(args, ahead, stage_of(args, item, s));
+      if (leads(ahead)) fetch_weights(args, ahead, stage_of(args, item, s));
       ahead.advance();
     }
   }
@@ -150,15 +100,9 @@ struct Progress {
   __device__ __forceinline__ bool fetch_stage(int4& columns) {
     const int steps = steps_of(item);
     barrier_wait(ring.empty(), ring.parity ^ 1);
-    if (early <= 0 && threadIdx.x % 32 == 0 && ring.slot % PRODUCER_WARPS == warp) {
-      fetch_weights(args, ring, stage_of(args, item, step));
-    }
+    if (early <= 0 && leads(ring)) fetch_weights(args, ring, stage_of(args, item, step));
     early -= 1;
-    if (item.w + BLOCK_N <= args.tokens) {
-      gather.whole(ring.tokens() + offset, columns);
-    } else {
-      gather.edge(ring.tokens() + offset, columns);
-    }
+    gather.stage(ring.tokens() + offset, columns);
     columns = columns_after(STAGES_AHEAD);
     barrier_arrive_after_copies(ring.full());
     ring.advance();

@@ -1,10 +1,12 @@
 // The ring of stages in shared memory, shared by producer and consumers.
 //
-// Barrier `full` of a slot: 128 arrivals of the producer's gathers and one with the bytes of the weights.
-// Barrier `empty`: one arrival per consumer warpgroup. The k-th visit of a slot waits for parity k mod 2.
+// Contract: include after the sizes of the form. Barrier `full` of a slot: 128 arrivals of the producer's gathers and
+// one with the bytes of the weights,
+// wherever these come from. Barrier `empty`: one arrival per consumer warpgroup of the cluster, since every
+// block copies into the slots of all. The k-th visit of a slot waits for parity k mod 2.
 #pragma once
-#include "tile_shape.cuh"  // before the list, whose place it gives
-#include "tile_list.cuh"
+#include "cluster.cuh"
+#include "ptx.cuh"
 
 struct Ring {
   u32 base;
@@ -29,7 +31,7 @@ struct Ring {
 __device__ __forceinline__ void start_ring(u32 base) {
   for (int slot = 0; slot < STAGES; ++slot) {
     barrier_init(base + BARRIERS_AT + 8 * slot, WARPGROUP + 1);
-    barrier_init(base + BARRIERS_AT + 8 * (STAGES + slot), 2);
+    barrier_init(base + BARRIERS_AT + 8 * (STAGES + slot), 2 * CLUSTER);
   }
   barrier_init_fence();
 }

@@ -10,6 +10,8 @@
 #ifndef FENCE
 #define FENCE 1
 #endif
+#define CLUSTER 1
+#define TOKENS_FIRST 0  // which of the two is the 64-row operand
 
 constexpr int WARPGROUP = 128;
 constexpr int THREADS = 3 * WARPGROUP;
@@ -42,15 +44,13 @@ constexpr int CHUNKS_STAGED = WARP_STAGING_BYTES / CHUNK_BYTES;
 constexpr int CHUNKS_KEPT = CHUNKS - CHUNKS_STAGED;
 constexpr int KEPT_WORDS = CHUNKS_KEPT * CHUNK_SUMS / 2;
 
-// The sums of a part of a split tile travel through the ring in this many stages.
-constexpr int SUM_STAGES = 8;
-constexpr int SUM_STAGE_QUADS = PART_SUMS / 4 / SUM_STAGES;  // float4 of a thread
-constexpr int SUM_STAGE_BYTES = CONSUMER_WARPS * 32 * 16 * SUM_STAGE_QUADS;
+// What a consumer warpgroup reads of a stage begins here.
+constexpr int GROUP_WEIGHTS_AT = SPLIT_ROWS ? 64 * 128 : 0;
+constexpr int GROUP_TOKENS_AT = SPLIT_ROWS ? 0 : PART_TOKENS / 64 * TOKEN_BLOCK_BYTES;
 
 static_assert(BLOCK_M == 128 || BLOCK_M == 64, "weights are the 64-row operand");
 static_assert(BLOCK_N % 64 == 0 && PART_TOKENS >= 64 && PART_TOKENS <= 256, "tokens come in blocks of 64");
 static_assert(CHUNKS % CHUNKS_STAGED == 0, "chunks leave the staging buffer together");
-static_assert(SUM_STAGE_BYTES <= STAGE_BYTES, "sums of a part must fit into a stage");
 static_assert(STAGE_BYTES % 1024 == 0 && STAGING_AT % 1024 == 0, "the swizzle repeats every 1024 bytes");
 static_assert(SHARED_BYTES <= 232448, "more shared memory than a block may have");
 #ifdef PLAN_SHARED_BYTES

@@ -1,8 +1,7 @@
 // Sizes of the token form of the tile kernel: 256 rows of weights, 128 tokens, tokens as the 64-row operand.
 //
-// Each of the two consumer warpgroups multiplies 64 of the tokens with all rows. The registers of a warpgroup
-// are cut into two halves of the rows, LOW and HIGH, that can be multiplied and stored apart. CLUSTER is 1, or
-// 2 blocks with the same weights and neighbouring tokens, of which each copies half of the weights for both.
+// Each of the two consumer warpgroups multiplies 64 of the tokens with all rows. CLUSTER is 1, or 2 blocks with the
+// same weights and neighbouring tokens, of which each copies half of the weights for both.
 #pragma once
 
 #ifndef PDL
@@ -14,11 +13,17 @@
 #ifndef CLUSTER
 #define CLUSTER 1
 #endif
+#define TOKENS_FIRST 1  // which of the two is the 64-row operand
 
 constexpr int WARPGROUP = 128;
 constexpr int THREADS = 3 * WARPGROUP;
+#if ACTIVATION == 2 && BIAS  // calls of GELU beside 8 registers of bias
+constexpr int PRODUCER_REGISTERS = 40;
+constexpr int CONSUMER_REGISTERS = 232;
+#else
 constexpr int PRODUCER_REGISTERS = 56;
 constexpr int CONSUMER_REGISTERS = 224;
+#endif
 constexpr int CONSUMER_WARPS = 8;
 
 constexpr int WEIGHT_BYTES = BLOCK_M * 128;
@@ -30,11 +35,16 @@ constexpr int STAGING_AT = STAGES * STAGE_BYTES;
 constexpr int BARRIERS_AT = STAGING_AT + STAGING_BYTES;
 constexpr int SHARED_BYTES = BARRIERS_AT + 1024;
 
-constexpr int HALF_ROWS = BLOCK_M / 2;
-constexpr int HALF_SUMS = HALF_ROWS / 2;  // registers of a thread
+constexpr int PART_SUMS = BLOCK_M / 2;  // registers of a thread
 
-// A warpgroup turns one half of its part of C at a time in its own share of the staging buffer
+// A warpgroup turns its part of C in its own share of the staging buffer, one half of the rows at a time.
+constexpr int HALF_ROWS = BLOCK_M / 2;
 constexpr int HALF_BYTES = HALF_ROWS * 128;
+constexpr int KEPT_WORDS = PART_SUMS / 4;  // the other half, two sums a word
+
+// What a consumer warpgroup reads of a stage begins here.
+constexpr int GROUP_WEIGHTS_AT = 0;
+constexpr int GROUP_TOKENS_AT = TOKEN_BLOCK_BYTES;
 
 static_assert(BLOCK_M == 256 && BLOCK_N == 128, "128 registers of sums for 64 tokens x 256 rows");
 static_assert(CLUSTER == 1 || CLUSTER == 2, "weights are copied whole or in halves");

@@ -1,0 +1,56 @@
+// Rows of B into a stage, for the form whose blocks take up to 256 tokens: 16 bytes a thread and instruction.
+//
+// Contract: thread t fetches chunk t mod 8 of every 64-token block of rows t/8 + 16 q, q = 0 to 3. Columns of -1 and
+// tokens beyond the row leave zeros and read nothing.
+#pragma once
+#include "tile_args.cuh"
+#include "tile_shape.cuh"
+
+struct Gather {
+  const unsigned char* from;  // B at this thread's token chunk of the item
+  u32 row_bytes;
+  int tokens_left;            // from this thread's chunk to the end of the row
+  bool inside;                // all tokens of the item are there
+
+  __device__ __forceinline__ Gather(const TileArgs& args, int first_token, int chunk) {
+    const int token = first_token + 8 * chunk;
+    from = args.b + 2ll * min(token, args.tokens - 8);
+    row_bytes = static_cast<u32>(args.b_row_bytes);
+    tokens_left = args.tokens - token;
+    inside = first_token + BLOCK_N <= args.tokens;
+  }
+
+  __device__ __forceinline__ void stage(u32 to, int4 columns) const {
+    if (inside) {
+      whole(to, columns);
+    } else {
+      edge(to, columns);
+    }
+  }
+
+  // Four rows, 16 apart, of one 64-token block
+  __device__ __forceinline__ void block(u32 to, int4 columns, int block) const {
+    copy_row(to, columns.x, block);
+    copy_row(to + 2048, columns.y, block);
+    copy_row(to + 4096, columns.z, block);
+    copy_row(to + 6144, columns.w, block);
+  }
+
+  __device__ __forceinline__ void copy_row(u32 to, int column, int block) const {
+    const unsigned char* row = from + static_cast<u64>(static_cast<u32>(column)) * row_bytes;
+    copy_16_unless(to + block * TOKEN_BLOCK_BYTES, row + block * 128, column < 0);
+  }
+
+  __device__ __forceinline__ void whole(u32 to, int4 columns) const {
+#pragma unroll
+    for (int b = 0; b < BLOCK_N / 64; ++b) block(to, columns, b);
+  }
+
+  __device__ __forceinline__ void edge(u32 to, int4 columns) const {
+#pragma unroll 1
+    for (int b = 0; b < BLOCK_N / 64; ++b) {
+      const int beyond = tokens_left > b * 64 ? 0 : -1;
+      block(to, make_int4(columns.x | beyond, columns.y | beyond, columns.z | beyond, columns.w | beyond), b);
+    }
+  }
+};

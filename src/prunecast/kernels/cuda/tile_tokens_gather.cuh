@@ -1,0 +1,34 @@
+// Rows of B into a stage, for the token form: 16 bytes a thread and instruction.
+//
+// Contract: thread t fetches chunk t mod 8 of both 64-token blocks of rows t/8 + 16 q, q = 0 to 3. Columns of -1 leave
+// zeros; tokens beyond the row leave what the row ends with, which nobody stores. There are no branches, and one
+// multiplication for each address: what a warp does for a stage has to fit into the time of a step, or the tensor cores
+// wait however deep the ring is.
+#pragma once
+#include "tile_args.cuh"
+#include "tile_tokens_shape.cuh"
+
+// B at this thread's chunk of both blocks of 64 tokens, where tokens beyond the row are moved to its end.
+struct Gather {
+  const unsigned char* from[2];
+  int row_bytes;
+
+  __device__ __forceinline__ Gather(const TileArgs& args, int first_token, int chunk)
+      : row_bytes(static_cast<int>(args.b_row_bytes)) {
+    const int token = first_token + 8 * chunk;
+#pragma unroll
+    for (int block = 0; block < 2; ++block) from[block] = args.b + 2ll * min(token + 64 * block, args.tokens - 8);
+  }
+
+  __device__ __forceinline__ void stage(u32 to, int4 columns) const {
+    row(to, columns.x);
+    row(to + 2048, columns.y);
+    row(to + 4096, columns.z);
+    row(to + 6144, columns.w);
+  }
+
+  __device__ __forceinline__ void row(u32 to, int column) const {
+    copy_16_of_row(to, from[0], column, row_bytes);
+    copy_16_of_row(to + TOKEN_BLOCK_BYTES, from[1], column, row_bytes);
+  }
+};
