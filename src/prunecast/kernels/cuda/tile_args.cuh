@@ -1,7 +1,7 @@
 // The records that the host hands to the tile kernel. `work_image.py` and `launch.py` build the same bytes.
 //
-// Item (int4): x first stage of the packed image; y k-steps | 16-column groups of the last step << 24 | owner of a split tile << 27;
-//   z tile; w first token. An item has at least two steps: shorter ones are filled up with the null stage.
+// Item (int4): x first stage of the packed image; y k-steps | 16-column groups of the last step << 24 | owner of a split
+//   tile << 27; z tile; w first token. An item has at least two steps: shorter ones are filled up with the null stage.
 // Split (int4): x workspace slot (of this part, or of the owner's part 1); y other parts that an owner waits
 //   for; z reduction group; w 0 whole, 1 part that hands its sums over, 2 owner.
 #pragma once

@@ -1,8 +1,8 @@
 // The head of the block's list of items in shared memory, where one bulk copy brings it: a global load of the producer
 // would wait behind all its gathers.
 //
-// Contract: include after the sizes of the form, of which BARRIERS_AT is used; 896 bytes from BARRIERS_AT + 128 on are the
-// list's.
+// Contract: include after the sizes of the form, of which BARRIERS_AT is used; 896 bytes from BARRIERS_AT + 128 on are
+// the list's.
 #pragma once
 #include "tile_args.cuh"
 

@@ -1,9 +1,8 @@
 // The ring of stages in shared memory, shared by producer and consumers.
 //
 // Contract: include after the sizes of the form. Barrier `full` of a slot: 128 arrivals of the producer's gathers and
-// one with the bytes of the weights,
-// wherever these come from. Barrier `empty`: one arrival per consumer warpgroup of the cluster, since every
-// block copies into the slots of all. The k-th visit of a slot waits for parity k mod 2.
+// one with the bytes of the weights, wherever these come from. Barrier `empty`: one arrival per consumer warpgroup of
+// the cluster, since every block copies into the slots of all. The k-th visit of a slot waits for parity k mod 2.
 #pragma once
 #include "cluster.cuh"
 #include "ptx.cuh"
