@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import matplotlib
 import numpy as np
 from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
+from picture import draw
 from settings import SEEDS, SPARSITIES
 from study_plans import STUDIES
 
@@ -18,7 +18,6 @@ STYLE = {"svg.hashsalt": "accuracy", "svg.fonttype": "none", "font.size": 9}
 SCORE = {"language": "validation_loss", "digits": "loss"}
 LABEL = {"language": "validation loss (nats/byte)", "digits": "held-out loss (nats)"}
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"
-COLOURS = {0.0: "black", 0.5: "tab:blue", 0.75: "tab:orange", 0.9: "tab:green"}
 
 
 class Row(NamedTuple):
@@ -180,49 +179,6 @@ def _line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def draw(study: str, rows: list[Row]) -> Figure:
-    """Loss against time: predictions as dots, measurements as crosses, the best of all on a line."""
-    figure = Figure(figsize=(8.0, 5.2), layout="constrained")
-    axes = figure.add_subplot(xlabel="all pruned layers on an H200 (us)", ylabel=LABEL[study], xscale="log")
-    for row in rows:
-        colour = COLOURS[row.target]
-        if row.predicted_us is not None:
-            axes.plot(row.predicted_us, row.score, "o", color=colour, markersize=4)
-            axes.annotate(
-                row.case,
-                (row.predicted_us, row.score),
-                fontsize=5.5,
-                xytext=(3, 2),
-                textcoords="offset points",
-            )
-        if row.measured_us is not None:
-            axes.plot(row.measured_us, row.score, "x", color=colour, markersize=5)
-    front = _front(rows)
-    axes.plot(
-        [row.predicted_us for row in front],
-        [row.score for row in front],
-        color="grey",
-        linewidth=0.8,
-        zorder=0,
-    )
-    for sparsity, colour in COLOURS.items():
-        axes.plot([], [], "o", color=colour, label=f"{sparsity:.0%} pruned" if sparsity else "dense")
-    axes.plot([], [], "x", color="grey", label="measured")
-    axes.legend(frameon=False)
-    axes.grid(alpha=0.3)
-    return figure
-
-
-def _front(rows: list[Row]) -> list[Row]:
-    """Rows with a prediction that no other row beats in both time and score."""
-    timed = sorted((row for row in rows if row.predicted_us), key=lambda row: row.predicted_us or 0.0)
-    front: list[Row] = []
-    for row in timed:
-        if not front or row.score < front[-1].score:
-            front.append(row)
-    return front
-
-
 def main() -> None:
     options = parse_options()
     known = json.loads(options.record.read_text(encoding="utf-8")) if options.record.exists() else {}
@@ -231,7 +187,7 @@ def main() -> None:
     rows = rows_of(options.study, record)
     write_table(options.docs / f"{options.study}.md", table(options.study, rows))
     with matplotlib.rc_context(STYLE):
-        canvas = FigureCanvasSVG(draw(options.study, rows))
+        canvas = FigureCanvasSVG(draw(rows, SPARSITIES, LABEL[options.study]))
         canvas.print_svg(options.docs / f"{options.study}.svg", metadata={"Date": None, "Creator": None})
 
 

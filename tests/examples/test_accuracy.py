@@ -1,10 +1,12 @@
 """The accuracy studies: maps that travel mean what they did, and the scripts run from end to end in small."""
 
+import itertools
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -19,10 +21,10 @@ def scripts(monkeypatch):
     """The folder of the scripts as they see it themselves."""
     monkeypatch.syspath_prepend(SCRIPTS)
     monkeypatch.setenv("ACCURACY_TINY", "")
-    for name in ("settings", "pruning", "stored_maps", "study_plans"):
+    for name in ("settings", "pruning", "stored_maps", "study_plans", "picture"):
         sys.modules.pop(name, None)
     yield
-    for name in ("settings", "pruning", "stored_maps", "study_plans"):
+    for name in ("settings", "pruning", "stored_maps", "study_plans", "picture"):
         sys.modules.pop(name, None)
 
 
@@ -32,6 +34,28 @@ def weights():
         "up": rng.normal(size=(128, 64)).astype(np.float32),
         "down": rng.normal(size=(64, 128)).astype(np.float32),
     }
+
+
+class Drawn(NamedTuple):
+    case: str
+    target: float
+    score: float
+    predicted_us: float | None
+    measured_us: float | None
+
+
+def test_names_in_the_picture_do_not_lie_on_each_other(scripts):
+    from picture import draw
+
+    near = [Drawn(f"pattern:{place}", 0.5, 1 + 0.001 * place, 100 + place, None) for place in range(12)]
+    rows = [Drawn("dense", 0.0, 0.9, 200.0, 210.0), *near, Drawn("unstructured", 0.9, 1.0, 9000.0, 9500.0)]
+    figure = draw(rows, (0.5, 0.75, 0.9), "loss")
+    assert [axes.get_title() for axes in figure.axes] == ["50% pruned", "90% pruned"]
+    names = [text.get_text() for axes in figure.axes for text in axes.texts]
+    assert sorted(names) == sorted(["dense", *(row.case for row in near), "dense", "unstructured"])
+    for axes in figure.axes:
+        boxes = [text.get_window_extent() for text in axes.texts]
+        assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
 @pytest.mark.parametrize("pattern", ["tile-wise:32", "shuffled-block:32", "atp-2d:32", "dense-block:4"])
