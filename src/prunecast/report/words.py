@@ -45,6 +45,7 @@ MEANINGS = {
     "dense": "all weights, pruned or not, by the vendor's library: what the others are compared with",
     "tile-wise": "weights in tiles of rows that share their kept columns; one block does one tile",
     "stspmm": "the same tiles; heavy ones are split and spread over the SMs",
+    "small-n": "the same tiles for at most 64 tokens, where reading the weights is all the time there is",
     "block-sparse": "weights kept or removed in small dense rectangles",
     "2:4": "two of every four weights are kept, which sparse tensor cores do; always 50 %",
     "csr": "any weight may be removed; each kept one is stored with its column",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 __all__ = ["KERNELS", "SCREEN", "Palette", "tip"]
 
-KERNELS = ("dense", "tile-wise", "stspmm", "block-sparse", "2:4", "csr", "balanced", "two-part")
+KERNELS = ("dense", "tile-wise", "stspmm", "block-sparse", "2:4", "csr", "balanced", "two-part", "small-n")
 """Kernels with a colour of their own, in the order of every legend."""
 
 
@@ -28,7 +28,7 @@ class Palette:
         return self.series.get(kernel, self.ink)
 
 
-_HUES = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31")
+_HUES = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#332288")
 SCREEN = Palette(ink="#404040", faint="#b0b0b0", series=dict(zip(KERNELS, _HUES, strict=True)))
 """For notebooks and files. Hues that colour-blind readers tell apart (Okabe and Ito, 2008)."""
 
