@@ -53,7 +53,15 @@ def test_curves_retain_what_single_weights_show():
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.0, "0"), (1234.5, "1234"), (12.345, "12.3"), (0.012345, "0.0123"), (7, "7"), ("a", "a")],
+    [
+        (0.0, "0"),
+        (1234.5, "1234"),
+        (12.345, "12.3"),
+        (0.012345, "0.0123"),
+        (7, "7"),
+        ("a", "a"),
+        (4.7e-16, "0"),
+    ],
 )
 def test_three_digits(value, text):
     assert significant(value) == text

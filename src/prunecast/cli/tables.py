@@ -11,6 +11,7 @@ from rich.table import Table
 __all__ = ["WIDTH", "Column", "aligned", "console", "grid", "microseconds", "percent", "safe", "significant"]
 
 WIDTH = 100
+NOTHING = 1e-9
 
 
 class Column(NamedTuple):
@@ -67,8 +68,11 @@ def safe(text: str) -> str:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """`digits` significant digits: 1234.5 -> 1234, 0.012345 -> 0.0123; whole numbers as they are."""
-    if isinstance(value, int) or value == 0:
+    """`digits` significant digits: 1234.5 -> 1234, 0.012345 -> 0.0123; whole numbers as they are.
+
+    What rounding left of nothing, 4.7e-16, is 0.
+    """
+    if isinstance(value, int) or abs(value) < NOTHING:
         return f"{value:.0f}"
     whole = len(str(int(abs(value)))) if abs(value) >= 1 else 0
     if whole:

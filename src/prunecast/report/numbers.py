@@ -8,12 +8,15 @@ from markupsafe import Markup, escape
 
 __all__ = ["FILTERS", "microseconds", "significant"]
 
+NOTHING = 1e-9
+"""No unit of the page is so large that less than this says anything."""
+
 
 def significant(value: Any) -> str:
-    """Three significant digits, whole numbers in full, text as it is."""
+    """Three significant digits, whole numbers in full, text as it is; what rounding left of nothing is 0."""
     if not isinstance(value, float):
         return str(value)
-    if value == 0:
+    if abs(value) < NOTHING:
         return "0"
     digits = max(0, 3 - len(str(int(abs(value))))) if abs(value) >= 1 else 0
     return f"{value:.{digits}f}" if abs(value) >= 1 else f"{value:.3g}"
