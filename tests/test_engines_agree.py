@@ -45,14 +45,17 @@ def plan_for(kernel: str, gpu: GpuSpec) -> KernelPlan:
     if kernel in ("2:4", "csr", "balanced"):
         return PLANNERS[kernel](element_map(two_of_four=kernel == "2:4"), N, "fp16", gpu)
     height = 64 if kernel == "block-sparse" else 128
-    return PLANNERS[kernel](tile_map(M, K, height, 0.4, ramp=kernel != "block-sparse"), N, "fp16", gpu)
+    tokens = 48 if kernel == "small-n" else N
+    return PLANNERS[kernel](tile_map(M, K, height, 0.4, ramp=kernel != "block-sparse"), tokens, "fp16", gpu)
 
 
 def cases() -> list[tuple[str, str]]:
     """Every kernel on every GPU that can run it."""
     pairs = [(kernel, gpu) for kernel in PLANNERS for gpu in GPUS]
     return [
-        (kernel, gpu) for kernel, gpu in pairs if kernel != "2:4" or load_gpu(gpu).sparse_tensor_factor > 0
+        (kernel, gpu)
+        for kernel, gpu in pairs
+        if kernel not in ("2:4", "small-n") or load_gpu(gpu).sparse_tensor_factor > 0
     ]
 
 

@@ -36,8 +36,8 @@ def test_without_a_pattern_all_kernels_run_on_their_own_but_for_those_that_must_
 @pytest.mark.parametrize(
     ("pattern", "kernels"),
     [
-        ("tile-wise:64", ["dense", "tile-wise", "stspmm", "csr"]),
-        ("block:32x32", ["dense", "block-sparse", "stspmm", "csr"]),
+        ("tile-wise:64", ["dense", "tile-wise", "stspmm", "small-n", "csr"]),
+        ("block:32x32", ["dense", "block-sparse", "stspmm", "small-n", "csr"]),
         ("2:4", ["dense", "2:4", "csr"]),
         ("1:4", ["dense", "csr"]),
         ("balanced:32", ["dense", "balanced", "csr"]),
@@ -51,6 +51,12 @@ def test_a_pattern_goes_to_the_kernels_that_can_run_it(pattern, kernels):
     chosen = candidates("all", pattern)
     assert [c.kernel for c in chosen] == kernels
     assert {c.pattern for c in chosen[1:]} <= {pattern}
+
+
+def test_kernels_for_few_tokens_are_left_out_of_all_where_there_are_many():
+    assert "small-n" in [c.kernel for c in candidates(tokens=64)]
+    assert "small-n" not in [c.kernel for c in candidates(tokens=65)]
+    assert [c.kernel for c in candidates("small-n", tokens=65)] == ["dense", "small-n"]
 
 
 def test_dense_is_always_there_and_first():

@@ -30,6 +30,7 @@ from tests.toy_gpu import toy_gpu
 
 M, K, N = 256, 192, 100
 ON_CUDA_CORES = ("csr", "balanced")
+MOST_TOKENS = {"small-n": 64}
 
 
 def plan_by_name(kernel: str, gpu, *, n: int = N, dtype: str = "fp16") -> KernelPlan:
@@ -40,7 +41,7 @@ def plan_by_name(kernel: str, gpu, *, n: int = N, dtype: str = "fp16") -> Kernel
         "csr": elements_of_density(M, K, 0.2),
         "balanced": elements_of_density(M, K, 0.2),
     }.get(kernel, tiles_of_density(M, K, 64, 0.4))
-    return PLANNERS[kernel](layout, n, dtype, gpu)
+    return PLANNERS[kernel](layout, min(n, MOST_TOKENS.get(kernel, n)), dtype, gpu)
 
 
 @pytest.mark.parametrize("kernel", PLANNERS)
@@ -50,8 +51,9 @@ def test_every_gpu_gets_plans_that_fit_or_a_refusal_with_a_reason(name, kernel, 
     gpu = load_gpu(name)
     old = gpu.compute_capability < 80
     refused = old and (
-        kernel == "2:4" or dtype == "bf16" or (dtype == "fp32" and kernel not in ON_CUDA_CORES)
+        kernel in ("2:4", "small-n") or dtype == "bf16" or (dtype == "fp32" and kernel not in ON_CUDA_CORES)
     )
+    refused = refused or (kernel == "small-n" and dtype == "fp32")
     if refused:
         with pytest.raises(BadInput, match="needs"):
             plan_by_name(kernel, gpu, dtype=dtype)

@@ -7,7 +7,11 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels.reference import run_reference
 from prunecast.kernels.small_n import choose_small_n, plan_small_n
+from prunecast.kernels.small_n_forms import SmallForm
+from prunecast.kernels.stspmm import plan_stspmm
+from prunecast.kernels.zero_rows import zero_row_count
 from prunecast.models import estimate
+from prunecast.patterns import TileMap, parse_pattern
 from prunecast.simulator import simulate
 from tests.kernels.layouts import tiles_keeping
 from tests.toy_gpu import toy_gpu
@@ -15,10 +19,10 @@ from tests.toy_gpu import toy_gpu
 GPU = load_gpu("h200-sxm")
 
 
-@pytest.mark.parametrize("n", [1, 16, 64, 100])
-def test_every_tile_and_token_is_multiplied_once(n: int) -> None:
+@pytest.mark.parametrize(("n", "form"), [(1, None), (16, None), (64, None), (100, SmallForm(32, 32, 4))])
+def test_every_tile_and_token_is_multiplied_once(n: int, form: SmallForm | None) -> None:
     tiles = tiles_keeping([0, 1, 17, 300], height=70, k=320)
-    plan = plan_small_n(tiles, n, "fp16", toy_gpu())
+    plan = plan_small_n(tiles, n, "fp16", toy_gpu(), form=form)
     rng = np.random.default_rng(n)
     a = rng.integers(-4, 5, (tiles.m, tiles.k)).astype(np.float64)
     b = rng.integers(-4, 5, (tiles.k, n)).astype(np.float64)
@@ -41,6 +45,38 @@ def test_few_tokens_are_predicted_faster_than_by_the_kernel_for_many() -> None:
     plan = plan_small_n(tiles, 16, "fp16", GPU)
     for seconds in (simulate(plan, GPU).seconds, estimate(plan, GPU).seconds):
         assert 5.6e-6 < seconds < 11e-6
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "kept", "n", "fastest"),
+    [
+        (11008, 4096, 1024, 1, ((64, 8, 4, 8), (64, 8, 2, 16))),
+        (11008, 4096, 1024, 16, ((64, 16, 4, 8),)),
+        (11008, 4096, 1024, 64, ((64, 64, 4, 4),)),
+        (4096, 4096, 1024, 1, ((64, 8, 4, 16),)),
+        (4096, 4096, 1024, 16, ((64, 16, 2, 16), (16, 16, 2, 16))),
+        (4096, 4096, 1024, 64, ((32, 64, 2, 16),)),
+    ],
+)
+def test_the_form_chosen_is_one_that_was_fast(m: int, k: int, kept: int, n: int, fastest: tuple) -> None:
+    """Within 5 % of the fastest of 22 forms on an H200, 2026-11-21 (0008)."""
+    tiles = tiles_keeping([kept] * (m // 128), height=128, k=k)
+    assert tuple(choose_small_n(tiles, n, "fp16", GPU)[0].form) in fastest
+
+
+def test_more_tokens_are_left_to_other_kernels() -> None:
+    tiles = tiles_keeping([16], height=64, k=64)
+    with pytest.raises(BadInput, match="at most 64 tokens, got 65"):
+        plan_small_n(tiles, 65, "fp16", GPU)
+
+
+def test_rows_in_no_tile_cost_no_second_launch() -> None:
+    mask = np.zeros((128, 64), np.bool_)
+    mask[:64, :16] = True
+    tiles = parse_pattern("tile-wise-2d:64").map(mask)
+    assert isinstance(tiles, TileMap)
+    assert zero_row_count(plan_small_n(tiles, 16, "fp16", GPU)) == 0
+    assert zero_row_count(plan_stspmm(tiles, 16, "fp16", GPU)) == 64
 
 
 @pytest.mark.parametrize(

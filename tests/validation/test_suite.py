@@ -35,6 +35,7 @@ def test_the_bundled_suite_has_what_it_promises():
         "block-sparse",
         "2:4",
         "balanced",
+        "small-n",
     }
     assert {case.n for case in burst} >= {1, 16384}
     assert {case.sparsity for case in burst} >= {0.0, 0.98}

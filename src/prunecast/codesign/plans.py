@@ -10,7 +10,7 @@ __all__ = ["PrunedMap", "plan_pruned"]
 
 PrunedMap = TileMap | ElementMap | NestedMap
 _TAKES: dict[str, type[TileMap] | type[ElementMap]] = {
-    **dict.fromkeys(("tile-wise", "stspmm", "block-sparse"), TileMap),
+    **dict.fromkeys(("tile-wise", "stspmm", "small-n", "block-sparse"), TileMap),
     **dict.fromkeys(("2:4", "csr", "balanced"), ElementMap),
 }
 """Kernel -> what its planner multiplies; `dense` takes no map."""

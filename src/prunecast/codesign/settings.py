@@ -80,7 +80,7 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
     BadInput : an unknown name, unreadable weights, or a kernel that cannot run the pattern
     """
     pattern = None if settings.pattern is None else parse_pattern(settings.pattern)
-    chosen = candidates(settings.kernels, None if pattern is None else pattern.canonical)
+    chosen = candidates(settings.kernels, None if pattern is None else pattern.canonical, settings.tokens)
     gpu = load_gpu(settings.gpu) if isinstance(settings.gpu, str) else settings.gpu
     engine = Engine(
         name=settings.engine, gpu=gpu, state=settings.state, launch=settings.launch, progress=progress

@@ -8,6 +8,7 @@ from prunecast.kernels.csr import plan_csr
 from prunecast.kernels.dense import plan_dense
 from prunecast.kernels.n_of_m import plan_sparse_tensor
 from prunecast.kernels.plan import KernelPlan
+from prunecast.kernels.small_n import plan_small_n
 from prunecast.kernels.stspmm import plan_stspmm
 from prunecast.kernels.tile_wise import plan_tile_wise
 
@@ -17,11 +18,12 @@ PLANNERS: dict[str, Callable[..., KernelPlan]] = {
     "dense": plan_dense,
     "tile-wise": plan_tile_wise,
     "stspmm": plan_stspmm,
+    "small-n": plan_small_n,
     "block-sparse": plan_block_sparse,
     "2:4": plan_sparse_tensor,
     "csr": plan_csr,
     "balanced": plan_balanced,
 }
 """Kernel name -> planner. All end in (n, dtype, gpu); before that stands what the kernel multiplies: m, k for
-`dense`, a `TileMap` for `tile-wise`, `stspmm` and `block-sparse`, an `ElementMap` for `2:4`,
-`csr` and `balanced`."""
+`dense`, a `TileMap` for `tile-wise`, `stspmm`, `small-n` and `block-sparse`, an `ElementMap` for
+`2:4`, `csr` and `balanced`."""

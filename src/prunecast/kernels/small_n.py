@@ -12,20 +12,30 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.choose import ITEM_OVERHEAD_CYCLES
 from prunecast.kernels.items import raster, take_items, whole_items
 from prunecast.kernels.order import assign_hardware
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit
-from prunecast.kernels.small_n_forms import SmallForm, small_forms, small_resources
+from prunecast.kernels.small_n_forms import WIDTHS, SmallForm, k16_instructions, small_forms, small_resources
 from prunecast.kernels.small_n_programs import small_programs
-from prunecast.kernels.tensor_rate import tensor_fma_per_clk
+from prunecast.kernels.tensor_rate import check_dtype, tensor_fma_per_clk
 from prunecast.kernels.tile_plan import check_tokens
 from prunecast.kernels.tile_rows import cut_rows
 from prunecast.patterns.tile_map import TileMap
 
 __all__ = ["SmallCandidate", "choose_small_n", "plan_small_n"]
 
-SECTOR_BYTES = 32
+MOST_N = WIDTHS[-1]
+"""Above it the planner leaves the product to the kernels for many tokens."""
+
+# Fitted together to 390 times of forms on an H200, 1, 16 and 64 tokens (0008)
+ISSUE_CYCLES = 0.19
+"""Of an SM for an instruction of a warp; four warps issue at once."""
+STEP_CYCLES = 800
+"""Of a warp for a k16, whatever it multiplies: its rows of B are asked for, come and are read."""
+SUM_BYTES_PER_CYCLE = 40
+"""Of an SM, for the sums of all warps, written to and read from shared memory."""
+START_CYCLES = 55
+"""For each k16 of a ring that has to be filled before a warp begins."""
 
 
 class SmallCandidate(NamedTuple):
@@ -35,20 +45,23 @@ class SmallCandidate(NamedTuple):
     blocks: int
     blocks_per_sm: int
     seconds: float
+    """Without what a launch costs whatever its form is."""
 
 
 def plan_small_n(
     tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, *, form: SmallForm | None = None
 ) -> KernelPlan:
-    """Plan the product of a tile map with few tokens; more than 64 are taken 64 at a time.
+    """Plan the product of a tile map with few tokens.
 
     Parameters
     ----------
-    form : one of `choose_small_n` or any other form, or None for the first of them
+    form : one of `choose_small_n` or any other form, or None for the first of them; a form that is told takes
+        more than its tokens in turn
 
     Raises
     ------
-    BadInput : n below 1, a dtype other than fp16 and bf16, or a GPU without asynchronous copies
+    BadInput : n below 1, or above 64 without a form, a dtype other than fp16 and bf16, or a GPU without
+        asynchronous copies
     PlanDoesNotFit : no form of the kernel fits
     """
     found = choose_small_n(tiles, n, dtype, gpu) if form is None else []
@@ -77,44 +90,47 @@ def plan_small_n(
 
 
 def choose_small_n(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> list[SmallCandidate]:
-    """The deepest ring of each height that keeps all blocks on the GPU at once, fastest first."""
+    """Every form that fits on an SM, fastest first.
+
+    Raises
+    ------
+    BadInput : as `plan_small_n`
+    """
     _check(n, dtype, gpu)
-    best: dict[int, SmallCandidate] = {}
+    if n > MOST_N:
+        raise BadInput(f"small-n: takes at most {MOST_N} tokens, got {n}")
+    found = []
     for form in small_forms(n):
         fit = occupancy(small_resources(form, n), gpu).blocks_per_sm
-        if fit == 0:
-            continue
-        candidate = _candidate(form, tiles, n, gpu, fit)
-        if form.block_m not in best or candidate.seconds < best[form.block_m].seconds:
-            best[form.block_m] = candidate
-    return sorted(best.values(), key=lambda c: c.seconds)
+        if fit > 0:
+            found.append(_candidate(form, tiles, n, gpu, fit))
+    return sorted(found, key=lambda c: c.seconds)
 
 
 def _candidate(form: SmallForm, tiles: TileMap, n: int, gpu: GpuSpec, fit: int) -> SmallCandidate:
-    """The slowest of memory, L2, the fullest SM and the heaviest block; and what rounds of blocks add."""
+    """Memory, or the SM that has most: launches overlap, so their blocks pile up on it, as many as fit."""
     per_tile = -(-tiles.rows_per_tile.astype(np.int64) // form.block_m)
     ranges = -(-n // form.block_n)
-    blocks = max(int(per_tile.sum()) * ranges, 1)
     k16 = -(-tiles.kept_per_tile.astype(np.int64) // 16)
-    weights = k16 * form.block_m * 32
-    rows = tiles.kept_per_tile.astype(np.int64) * max(2 * min(n, form.block_n), SECTOR_BYTES)
-    block_bytes = weights + rows
-    all_bytes = float((per_tile * block_bytes).sum()) * ranges
-    memory = float((per_tile * weights).sum()) + 2.0 * n * (tiles.k + tiles.m)
-    clock = gpu.clock_burst_hz[0]
-    port = gpu.gather_bytes_per_clk_per_sm * clock
+    blocks = max(int(per_tile.sum()) * ranges, 1)
     waves = -(-blocks // (fit * gpu.sm_count))
-    seconds = max(
-        memory / gpu.dram_bytes_per_s,
-        all_bytes / gpu.l2_bytes_per_s,
-        -(-blocks // gpu.sm_count) * all_bytes / blocks / port,
-        float(block_bytes.max(initial=0)) / port,
+    on_sm = min(fit, blocks) * waves
+    mean_k16, most_k16 = float((per_tile * k16).sum()) * ranges / blocks, int(k16.max(initial=0))
+    memory = 32.0 * form.block_m * float((per_tile * k16).sum()) * ranges + 2.0 * n * (tiles.k + tiles.m)
+    sums = 2.0 * form.warps * form.block_m * form.block_n * 4
+    cycles = (
+        max(on_sm * mean_k16, most_k16) * k16_instructions(form, n) * ISSUE_CYCLES
+        + waves * -(-most_k16 // form.warps) * STEP_CYCLES
+        + on_sm * sums / SUM_BYTES_PER_CYCLE
     )
-    return SmallCandidate(form, blocks, fit, seconds + waves * ITEM_OVERHEAD_CYCLES / clock)
+    clock = gpu.clock_burst_hz[0]
+    slowest = max(memory / gpu.dram_bytes_per_s, cycles / clock)
+    return SmallCandidate(form, blocks, fit, slowest + form.depth * START_CYCLES / clock)
 
 
 def _check(n: int, dtype: str, gpu: GpuSpec) -> None:
     check_tokens(n)
+    check_dtype(dtype)
     if dtype not in ("fp16", "bf16"):
         raise BadInput(f"small-n: dtype must be fp16 or bf16, got {dtype!r}; fp32 needs another kernel")
     if gpu.compute_capability < 80:

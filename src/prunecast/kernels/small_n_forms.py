@@ -1,8 +1,8 @@
 """The forms of the kernel for few tokens, and what a block of each occupies on an SM.
 
-Eight warps share the kept columns of a tile, 16 (a k16) at a time; each copies ahead into a ring of its own
-and reads back what it copied itself. Sizes are those of `kernels/cuda/small/small_shape.cuh`, which checks
-them.
+The warps of a block share the kept columns of a tile, 16 (a k16) at a time; each copies ahead into a ring of
+its own and reads back what it copied itself. Sizes are those of `kernels/cuda/small/small_shape.cuh`, which
+checks them.
 """
 
 import math
@@ -19,8 +19,10 @@ __all__ = [
     "WIDTHS",
     "SmallForm",
     "block_width",
+    "by_words",
     "copies_per_row",
     "form_of_shape",
+    "k16_instructions",
     "row_unit",
     "small_forms",
     "small_resources",
@@ -30,10 +32,13 @@ HEIGHTS = (64, 32, 16)
 WIDTHS = (8, 16, 32, 64)
 MOST_TOKENS = WIDTHS[-1]
 """Of a block; more tokens are taken in several ranges."""
-DEPTHS = (6, 5, 4, 3)
+RINGS = {8: (4, 6), 16: (2, 4), 4: (4, 8)}
+"""Warps of a block -> k16s of each that may be on their way; 3 and 5 were slower wherever they were timed."""
 WARPS = 8
 _REGISTERS = {16: 64, 32: 80, 64: 128, 128: 200}
 """Sums of a thread -> registers that the compiler may use, in any form and on any architecture."""
+_REGISTERS_BY_WORDS = {16: 80, 32: 120, 64: 128, 128: 208}
+"""The same where rows of B are no whole words: every word of theirs has an address of its own."""
 
 
 class SmallForm(NamedTuple):
@@ -55,10 +60,10 @@ class SmallForm(NamedTuple):
         """Neighbouring tokens of a lane."""
         return self.block_n // 8
 
-    @property
-    def registers(self) -> int:
-        """Of a thread, at most."""
-        return _REGISTERS[max(self.block_m * self.block_n // 32, 16)]
+    def registers(self, n: int) -> int:
+        """Of a thread, at most, for `n` tokens in all."""
+        known = _REGISTERS_BY_WORDS if row_unit(n) == 2 and self.tokens > 1 else _REGISTERS
+        return known[max(self.block_m * self.block_n // 32, 16)]
 
 
 def block_width(n: int) -> int:
@@ -71,27 +76,42 @@ def row_unit(n: int) -> int:
     return math.gcd(2 * n, 16)
 
 
-def small_forms(n: int, *, warps: int = WARPS) -> Iterator[SmallForm]:
-    """Every form for `n` tokens."""
+def small_forms(n: int) -> Iterator[SmallForm]:
+    """Every form for `n` tokens that compiles to its registers without spills."""
+    width = block_width(n)
     for height in HEIGHTS:
-        for depth in DEPTHS:
-            yield SmallForm(height, block_width(n), depth, warps)
+        tight = width == MOST_TOKENS and (row_unit(n) < 16 or height == min(HEIGHTS))
+        for warps, depths in RINGS.items():
+            if not (tight and warps == max(RINGS)):
+                yield from (SmallForm(height, width, depth, warps) for depth in depths)
 
 
 def small_resources(form: SmallForm, n: int) -> BlockResources:
     """What a block occupies; rows of B that are not aligned take a little more."""
     weights = form.block_m * 32
-    slot = weights + 4 * _row_bytes(form, n) + (128 if _by_words(form, n) else 0)
+    slot = weights + 4 * _row_bytes(form, n) + (128 if by_words(form, n) else 0)
     ring = form.depth * slot + 2 * form.depth * 32
     sums = form.block_m * form.block_n * 4
-    return BlockResources(32 * form.warps, form.registers, form.warps * max(ring, sums), form.depth)
+    return BlockResources(32 * form.warps, form.registers(n), form.warps * max(ring, sums), form.depth)
+
+
+def by_words(form: SmallForm, n: int) -> bool:
+    """Whether rows of B come as the 4-byte words that hold them: they are aligned to less, or short."""
+    return row_unit(n) == 2 or form.tokens == 1
 
 
 def copies_per_row(form: SmallForm, n: int) -> int:
     """Copies that bring a lane's tokens of one row of B."""
-    if _by_words(form, n):
+    if by_words(form, n):
         return form.tokens // 2 + 1
     return 2 * form.tokens // min(row_unit(n), 2 * form.tokens)
+
+
+def k16_instructions(form: SmallForm, n: int) -> int:
+    """That a warp issues for a k16: counted in the loops compiled for sm_90a, within a tenth."""
+    fragments = form.block_m // 16
+    copies = copies_per_row(form, n) * (115 if by_words(form, n) else 12)
+    return 103 + fragments * (2 + form.tokens) + 2 * form.tokens + copies
 
 
 def form_of_shape(shape: BlockShape, resources: BlockResources) -> SmallForm:
@@ -107,11 +127,7 @@ def form_of_shape(shape: BlockShape, resources: BlockResources) -> SmallForm:
     return form
 
 
-def _by_words(form: SmallForm, n: int) -> bool:
-    return row_unit(n) == 2 or form.tokens == 1
-
-
 def _row_bytes(form: SmallForm, n: int) -> int:
     """Shared memory of one row of B for the 32 lanes."""
-    piece = 4 if _by_words(form, n) else min(row_unit(n), 2 * form.tokens)
+    piece = 4 if by_words(form, n) else min(row_unit(n), 2 * form.tokens)
     return 32 * piece * copies_per_row(form, n)

@@ -7,6 +7,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import PLANNERS, KernelPlan
 from prunecast.kernels.block_sparse import plan_block_sparse
+from prunecast.kernels.small_n import choose_small_n, plan_small_n
 from prunecast.kernels.stspmm import choose_stspmm, plan_stspmm
 from prunecast.kernels.tile_wise import choose_tile_wise, plan_tile_wise
 from prunecast.patterns import TileMap
@@ -61,6 +62,9 @@ def _other_forms(case: Case, kernel: str, tiles: TileMap, gpu: GpuSpec) -> Itera
     if kernel == "stspmm":
         for form in choose_stspmm(tiles, n, dtype, gpu):
             yield plan_stspmm(tiles, n, dtype, gpu, form=form)
+    elif kernel == "small-n":
+        for candidate in choose_small_n(tiles, n, dtype, gpu):
+            yield plan_small_n(tiles, n, dtype, gpu, form=candidate.form)
     elif kernel in ("tile-wise", "block-sparse"):
         plan_form = plan_tile_wise if kernel == "tile-wise" else plan_block_sparse
         for form in choose_tile_wise(tiles, n, dtype, gpu):

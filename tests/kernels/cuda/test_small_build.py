@@ -7,7 +7,7 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels.cuda.build import KernelBuildError
 from prunecast.kernels.cuda.small.forms import build_small, small_defines
 from prunecast.kernels.plan import KernelPlan
-from prunecast.kernels.small_n import plan_small_n
+from prunecast.kernels.small_n import choose_small_n, plan_small_n
 from prunecast.kernels.small_n_forms import HEIGHTS, WIDTHS, SmallForm, block_width
 from prunecast.kernels.stspmm import plan_stspmm
 from tests.kernels.cuda.plans import ragged_map
@@ -33,6 +33,16 @@ def test_every_architecture_takes_the_widest_form(arch: str, block_m: int) -> No
     )  # shared memory and threads are checked by the source
     assert kernel.registers <= plan.resources.registers_per_thread
     assert kernel.spill_bytes == kernel.shared_bytes == 0
+
+
+@pytest.mark.parametrize("n", [1, 13, 17, 33, 36, 64])
+def test_every_form_that_may_be_chosen_keeps_its_registers(n: int) -> None:
+    """Rows of an odd number of tokens need most registers, a bias and GELU some more."""
+    tiles = ragged_map(64)
+    for form in (candidate.form for candidate in choose_small_n(tiles, n, "bf16", GPU)):
+        plan = plan_small_n(tiles, n, "bf16", GPU, form=form)
+        kernel = build_small(plan, "sm_90a", small_defines(plan, activation="gelu", bias=True))
+        assert kernel.spill_bytes == 0, form
 
 
 @pytest.mark.parametrize("n", [1, 7, *WIDTHS])

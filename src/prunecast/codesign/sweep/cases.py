@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from prunecast.codesign.candidates import kernels_of
+from prunecast.codesign.candidates import kernels_of, takes
 from prunecast.codesign.choice import check_choice
 from prunecast.codesign.engines import ENGINES
 from prunecast.errors import BadInput
@@ -99,7 +99,7 @@ def expand(
     ----------
     shapes : (M, K, N) each
     kernels : those that run the patterns. Without, all that can, but CSR only where no other can: on tiles it
-        is tens of times slower, and takes longest to predict
+        is tens of times slower, and takes longest to predict; and kernels for few tokens only for few
 
     Raises
     ------
@@ -118,6 +118,7 @@ def expand(
     return [
         SweepCase(gpu=gpu, **shape._asdict(), **kind._asdict(), **common)  # type: ignore[arg-type]
         for shape, kind, gpu in itertools.product(sizes, kinds, gpus)
+        if kernels or takes(kind.kernel, shape.n)
     ]
 
 
