@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from prunecast.validation.case import Case
-from prunecast.validation.records import Measurement, RunHeader, RunWriter
+from prunecast.validation.records import Measurement, RunWriter
+from tests.validation.tiny_run import CASE, HEADER
 
 
 @pytest.fixture(autouse=True)
@@ -13,28 +13,8 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
 
 @pytest.fixture
 def record(tmp_path):
-    header = RunHeader(
-        gpu="h200-sxm",
-        suite="tiny",
-        suite_fingerprint="0" * 16,
-        date="2026-11-20T00:00:00+00:00",
-        device={"name": "x"},
-        versions={"commit": "c"},
-        protocol={},
-    )
-    case = Case(
-        name="c",
-        m=256,
-        k=256,
-        n=128,
-        dtype="fp16",
-        pattern="tile-wise:128",
-        sparsity=0.5,
-        kernels=("stspmm",),
-        use="judge",
-    )
-    writer = RunWriter(tmp_path / "run.jsonl", header)
-    writer.add(Measurement(case=case, kernel="stspmm", seconds=3e-6, spread=0.01, clock_mhz=1800.0))
+    writer = RunWriter(tmp_path / "run.jsonl", HEADER)
+    writer.add(Measurement(case=CASE, kernel="stspmm", seconds=3e-6, spread=0.01, clock_mhz=1800.0))
     writer.close()
     return str(tmp_path / "run.jsonl")
 

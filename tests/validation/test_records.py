@@ -4,30 +4,10 @@ import json
 import pytest
 
 from prunecast.errors import BadInput
-from prunecast.validation.case import Case
-from prunecast.validation.records import Measurement, RunHeader, RunWriter, merge_rows, read_run
+from prunecast.validation.records import Measurement, RunWriter, merge_rows, read_run
 from prunecast.validation.validate import replay
+from tests.validation.tiny_run import CASE, HEADER
 
-HEADER = RunHeader(
-    gpu="h200-sxm",
-    suite="tiny",
-    suite_fingerprint="0" * 16,
-    date="2026-11-20T00:00:00+00:00",
-    device={"name": "x"},
-    versions={"commit": "c"},
-    protocol={"turns": 7},
-)
-CASE = Case(
-    name="c",
-    m=256,
-    k=256,
-    n=128,
-    dtype="fp16",
-    pattern="tile-wise:128",
-    sparsity=0.5,
-    kernels=("stspmm",),
-    use="judge",
-)
 ROW = Measurement(
     case=CASE, kernel="stspmm", seconds=3.1e-6, low_s=3e-6, high_s=3.2e-6, spread=0.06, samples=7
 )
