@@ -2,7 +2,7 @@
 
     python -m benchmarks.suite_prepare build/suite [standard]
 
-writes them into that folder; with it as PRUNECAST_CACHE, `prunecast validate` then compiles nothing on the GPU
+writes them into that folder; with it as PRUNECAST_CACHE, `prunecast validate` compiles nothing on the GPU
 machine. A plan that no kernel runs, or that cannot be compiled, is told, as its row will be.
 """
 
