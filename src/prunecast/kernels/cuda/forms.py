@@ -97,7 +97,7 @@ def build_fill(dtype: str, activation: str, *, bias: bool) -> CompiledKernel:
 
 
 def _is_token_form(plan: KernelPlan) -> bool:
-    return plan.shape[:2] in TOKEN_SHAPES
+    return plan.tensor == "wgmma" and plan.shape[:2] in TOKEN_SHAPES
 
 
 def _end_defines(dtype: str, activation: str, *, bias: bool) -> dict[str, int]:

@@ -7,14 +7,15 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.kernels.cuda.launch import TILE_ARGS
-from prunecast.kernels.cuda.pack import pack_weights, to_bits, uncovered_rows
+from prunecast.kernels.cuda.pack import PackedWeights, pack_weights, to_bits, uncovered_rows
+from prunecast.kernels.cuda.sparse.pack import PackedSparse, pack_sparse
 from prunecast.kernels.cuda.work_image import WorkImage, work_image
 from prunecast.kernels.plan import KernelPlan
 
 __all__ = ["DeviceImages", "upload"]
 
 _COUNTERS_PER_GROUP = 16
-"""Two halves of the tokens of eight warps; the 128 x 256 form and its like use the first."""
+"""Its own 64 bytes, of which the first four count."""
 
 
 class DeviceImages(NamedTuple):
@@ -55,7 +56,7 @@ def upload(
     bias: npt.NDArray[np.floating[Any]] | None,
 ) -> DeviceImages:
     """Pack the weights, lay out the work list and bring both to the current device."""
-    packed = pack_weights(plan.tiles, to_bits(weights, plan.dtype), plan.shape.block_m)
+    packed = _pack(plan, weights)
     work = work_image(plan)
     tile_floats = plan.shape.block_m * plan.shape.block_n
     return DeviceImages(
@@ -71,3 +72,11 @@ def upload(
         work=work,
         null_stage=packed.null_stage,
     )
+
+
+def _pack(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> PackedWeights | PackedSparse:
+    """All that tiles keep, or of that two of every four neighbours."""
+    bits = to_bits(weights, plan.dtype)
+    if plan.inner is not None:
+        return pack_sparse(plan.tiles, plan.inner, bits, plan.shape.block_m)
+    return pack_weights(plan.tiles, bits, plan.shape.block_m)

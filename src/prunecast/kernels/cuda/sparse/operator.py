@@ -7,9 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.kernels.cuda.arrays import check_device, check_weights
-from prunecast.kernels.cuda.layer_operator import LayerOperator, load_fill, load_kernel
+from prunecast.kernels.cuda.images import upload
+from prunecast.kernels.cuda.layer_operator import load_fill, load_kernel
+from prunecast.kernels.cuda.operator import TileOperator
 from prunecast.kernels.cuda.sparse.forms import build_sparse_kernel, sparse_defines
-from prunecast.kernels.cuda.sparse.images import upload
 from prunecast.kernels.plan import KernelPlan
 
 __all__ = ["SparseOperator", "compile_sparse"]
@@ -44,12 +45,12 @@ def compile_sparse(
     check_weights(plan, weights, bias)
     defines = sparse_defines(plan, activation=activation, bias=bias is not None, changes=changes)
     cubin = build_sparse_kernel(plan, defines).cubin
-    kernel = load_kernel(cubin, "sparse_sm90", plan.resources.shared_bytes)
+    kernel = load_kernel(cubin, "tile_sm90", plan.resources.shared_bytes)
     fill = load_fill(plan, activation, bias=bias is not None)
     return SparseOperator(plan, upload(plan, weights, bias), kernel, fill, overlap=overlap)
 
 
-class SparseOperator(LayerOperator):
+class SparseOperator(TileOperator):
     """A plan of the sparse wgmma kernel on one device.
 
     B must be finite at every column that its tile keeps: where a row keeps fewer than two of four neighbours,
