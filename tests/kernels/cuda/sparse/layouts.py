@@ -42,7 +42,7 @@ def plan_of(
     split: bool = False,
     shuffled: bool = True,
 ) -> KernelPlan:
-    """Ragged tiles; one item per block, or a persistent grid of `blocks` blocks, with or without split tiles."""
+    """Ragged tiles; one item per block, or a persistent grid of `blocks` blocks, which may split tiles."""
     tiles = ragged_map(form[0], k=k, shuffled=shuffled)
     variants = wgmma_variants(GPU, dtype, "sparse-wgmma")
     variant = next(v for v in variants if v.shape[:2] == form)
