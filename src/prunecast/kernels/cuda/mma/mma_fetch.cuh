@@ -52,9 +52,6 @@ struct Fetcher {
     return make_int4(v.x, v.y, v.z, v.w);
   }
 
-  // First token of step i; read again, since a register a thread is more than there is.
-  __device__ __forceinline__ int token(int i, int4) const { return read_shared_4(record_at(i) + 4); }
-
  private:
   __device__ __forceinline__ u32 record_at(int i) const { return base + STEPS_AT + i % STEP_SLOTS * 16; }
   __device__ __forceinline__ u32 columns_at(int i) const { return base + COLUMNS_AT + i % COLUMN_SLOTS * COLUMN_BYTES; }
