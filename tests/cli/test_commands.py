@@ -118,4 +118,4 @@ def test_patterns_lists_all_and_says_what_each_means(run):
     assert all(pattern.example in out for pattern in PATTERNS.values())
     rows = {row["family"]: row for row in json.loads(run("patterns", "--json")[1])["patterns"]}
     assert all(len(rows[family]["meaning"].split()) > 2 for family in PATTERNS)
-    assert rows["tile-wise"]["kernels"] == ["tile-wise", "stspmm", "csr"]
+    assert rows["tile-wise"]["kernels"] == ["tile-wise", "stspmm", "small-n", "csr"]
