@@ -6,8 +6,9 @@ other files. Above it stand names and units (`lower.py`, `simulate.py`); here ar
 allocated inside the loop: `new_state` makes every array, and the arrays are changed in place.
 
 All integers of a run lie in one array, `mem`: scalars first, then tables row by row. A row is known by its
-address: `mem[warp + W_READY]` is the ready time of the warp whose row begins at `warp`. (Passing records of
-arrays between jitted functions, each access a view, ran at a seventh of the speed.)
+address: `mem[warp + W_STEP]` is the step of the warp whose row begins at `warp`. (Passing records of arrays
+between jitted functions, each access a view, ran at a seventh of the speed.) What is looked through in every
+cycle stands in lists of its own: ready times of a sub-partition's warps, and what its policy orders them by.
 """
 
 from enum import IntEnum
@@ -37,6 +38,8 @@ inlined = njit(cache=True, error_model="numpy", forceinline=True)
 
 TICK_BITS = 12
 TICKS = 1 << TICK_BITS
+PLACE_BITS = 10
+"""Of the place of a warp among those of its sub-partition, of which an SM of today has 16."""
 FOREVER = 1 << 60
 UNDRAWN = -2
 NO_ITEM = -1
@@ -55,8 +58,9 @@ G_OPERATIONS, G_INSTRUCTIONS, G_L2_BYTES, G_HIT_BYTES, G_MISS_BYTES, G_DRAM_BYTE
 G_L2_USED, G_RETIRED = range(58, 60)
 AT_CODE, AT_BOUNDS, AT_ROLE_WARPS, AT_ITEM, AT_FIRST_ITEM, AT_NEXT_ITEM, AT_WARP, AT_BLOCK = range(60, 68)
 AT_FULL, AT_EMPTY, AT_SYNC, AT_PART, AT_SM, AT_SEGMENT, AT_GROUP, AT_STALL, AT_WAKE, AT_WINNER = range(68, 78)
-AT_ROLE, AT_RANK = range(78, 80)
-SCALARS = 80
+AT_ROLE, AT_RANK, AT_READY, AT_ORDER, AT_ROW, AT_LOOK = range(78, 84)
+N_PANELS, N_PLACES = range(84, 86)
+SCALARS = 86
 
 # Instruction columns
 I_OP, I_ISSUE, I_AMOUNT, I_PER_K16, I_AHEAD, I_WHEN, I_LEADER, I_TICKS, I_OPERAND, I_MULTICAST, I_POSTED = (
@@ -68,7 +72,7 @@ T_TILE, T_STEPS, T_KCOUNT, T_KFIRST, T_STEPFIRST, T_ROWS, T_TOKENS, T_TOKENBLOCK
 T_GROUP, T_PARTS, T_OWNER, T_MULTIPLIED = range(8, 12)
 T_FIELDS = 12
 # Warp columns
-W_READY, W_SINCE, W_REASON, W_SEGMENT, W_PC, W_ITEM, W_STEP, W_BASE, W_LOADED = range(9)
+W_PLACE, W_SINCE, W_REASON, W_SEGMENT, W_PC, W_ITEM, W_STEP, W_BASE, W_LOADED = range(9)
 W_MMA_LAST, W_MMA_PREVIOUS, W_WAIT, W_WAIT_RING, W_WAIT_PHASE, W_AGE, W_INDEX = range(9, 16)
 W_SLOT, W_SM, W_PART, W_ROLE, W_RANK, W_ITEM_ROW = range(16, 22)
 W_FIELDS = 22
@@ -80,8 +84,8 @@ R_PENDING, R_LATEST, R_DONE, R_DONE_TIME, R_EXPECTED = range(5)
 R_FIELDS = 5
 # Sub-partition columns
 P_FREE, P_GREEDY, P_LAST, P_TENSOR_FREE, P_TENSOR_BUSY, P_FMA_FREE, P_ISSUED = range(7)
-P_LANE, P_SM, P_SM_WARPS, P_STALL, P_WAKE = range(7, 12)
-P_FIELDS = 12
+P_SM, P_STALL, P_LOOK, P_READY = range(7, 11)
+P_FIELDS = 11
 # SM columns
 S_PORT_FREE, S_SHARED_FREE, S_BLOCKS, S_BUSY_SINCE, S_BUSY, S_ITEMS, S_PORT_BUSY = range(7)
 S_SHARED_BUSY, S_FIRST_MMA, S_LAST_MMA, S_STORE_FREE, S_STORE_BUSY = range(7, 12)
@@ -258,6 +262,7 @@ def new_state(machine: Machine, program: Program, work: Work) -> State:
     slots, parts = machine.sms * machine.slots, machine.sms * machine.partitions
     rings = slots * max(machine.stages, 1)
     leaves = 1 << max(machine.sms - 1, 0).bit_length()
+    places = machine.slots * -(-machine.warps // machine.partitions)
     shapes = {
         AT_CODE: program.code.shape,
         AT_BOUNDS: program.bounds.shape,
@@ -277,7 +282,11 @@ def new_state(machine: Machine, program: Program, work: Work) -> State:
         AT_SEGMENT: (work.segments + 1, L_FIELDS),
         AT_GROUP: (max(work.groups, 1), R_FIELDS),
         AT_STALL: (machine.sms, REASONS),
-        AT_WAKE: (leaves,),
+        AT_READY: (parts, places),
+        AT_ORDER: (parts, places),
+        AT_ROW: (parts, places),
+        AT_LOOK: (parts,),
+        AT_WAKE: (2 * leaves,),
         AT_WINNER: (2 * leaves,),
     }
     sizes = {at: int(np.prod(shape)) for at, shape in shapes.items()}
@@ -293,6 +302,8 @@ def new_state(machine: Machine, program: Program, work: Work) -> State:
     mem[N_PANEL : N_BOX_BASE + 1] = work.panel, work.token_blocks, work.gather_base, work.box_base
     mem[N_INDEX_BASE : N_A_WAYS + 1] = work.index_base, work.a_ways
     mem[N_SEGMENTS : N_LEAVES + 1] = work.segments, leaves
+    mem[N_PANELS] = (work.box_base - work.gather_base) // max(work.token_blocks, 1)
+    mem[N_PLACES] = places
     _fill_tables(mem, views, machine, program, work)
     anchor = mem[AT_SEGMENT] + work.segments * L_FIELDS
     views[AT_SEGMENT][work.segments, : L_NEXT + 1] = anchor
@@ -310,19 +321,19 @@ def _fill_tables(
     views[AT_ITEM][:] = work.item
     views[AT_FIRST_ITEM][:] = work.first_item
     views[AT_NEXT_ITEM][:] = work.next_item
-    views[AT_WARP][:, W_READY] = FOREVER
+    views[AT_READY][:] = FOREVER
     views[AT_FULL][:, R_EXPECTED] = program.full_arrivals
     views[AT_EMPTY][:, R_EXPECTED] = program.empty_arrivals
     views[AT_SYNC][:, R_EXPECTED] = np.tile(program.role_warps, machine.sms * machine.slots)
     views[AT_PART][:, [P_GREEDY, P_LAST]] = -1
     number = np.arange(machine.sms * machine.partitions)
     sm = number // machine.partitions
-    views[AT_PART][:, P_LANE] = number % machine.partitions
     views[AT_PART][:, P_SM] = sm
-    views[AT_PART][:, P_WAKE] = FOREVER
-    views[AT_PART][:, P_SM_WARPS] = mem[AT_WARP] + sm * machine.slots * machine.warps * W_FIELDS
+    views[AT_PART][:, P_LOOK] = mem[AT_LOOK] + number
+    views[AT_PART][:, P_READY] = mem[AT_READY] + number * mem[N_PLACES]
     views[AT_PART][:, P_STALL] = mem[AT_STALL] + sm * REASONS
     views[AT_SM][:, S_FIRST_MMA] = FOREVER
+    views[AT_LOOK][:] = FOREVER
     views[AT_WAKE][:] = FOREVER
 
 
@@ -336,50 +347,46 @@ def run_recorded(state: State, events: Events) -> int:
     return int(_run_recorded(state.mem, state.column, events))
 
 
-# ---- the queue of SMs: a winner tree, ties to the lower number. Queueing SMs instead of sub-partitions keeps
-# the four together in the processor's cache and made the loop 1.15 times as fast.
-
-
-@inlined
-def _better(mem, i):
-    """The SM that wakes first among those below node i of the tree."""
-    left, right = mem[mem[AT_WINNER] + 2 * i], mem[mem[AT_WINNER] + 2 * i + 1]
-    return left if mem[mem[AT_WAKE] + left] <= mem[mem[AT_WAKE] + right] else right
+# ---- the queue of SMs: a winner tree of wake times and SMs, ties to the lower number; its leaves are the
+# second half of each list, the winner stands at 1. Queueing SMs instead of sub-partitions keeps the four
+# together in the processor's cache and made the loop 1.15 times as fast.
 
 
 @inlined
 def _build_queue(mem):
-    leaves = mem[N_LEAVES]
-    for i in range(leaves):
-        mem[mem[AT_WINNER] + leaves + i] = i
-    for i in range(leaves - 1, 0, -1):
-        mem[mem[AT_WINNER] + i] = _better(mem, i)
+    for sm in range(mem[N_LEAVES]):
+        mem[mem[AT_WINNER] + mem[N_LEAVES] + sm] = sm
+    for sm in range(mem[M_SMS]):
+        _set_wake(mem, sm, FOREVER)
 
 
 @inlined
 def _set_wake(mem, sm, time):
-    mem[mem[AT_WAKE] + sm] = time
-    i = (mem[N_LEAVES] + sm) >> 1
-    while i >= 1:
-        best = _better(mem, i)
-        # A node won by another one before and after is as it was, and so is all above it.
-        if best == mem[mem[AT_WINNER] + i] and best != sm:
-            return
-        mem[mem[AT_WINNER] + i] = best
-        i >>= 1
+    """Without branches on the way up: which of two wins cannot be foreseen."""
+    wake, winner = mem[AT_WAKE], mem[AT_WINNER]
+    node, best = mem[N_LEAVES] + sm, np.int64(sm)
+    mem[wake + node] = time
+    while node > 1:
+        rival, rival_sm = mem[wake + (node ^ 1)], mem[winner + (node ^ 1)]
+        lost = -np.int64((rival < time) | ((rival == time) & (node & 1 == 1)))
+        time ^= (time ^ rival) & lost
+        best ^= (best ^ rival_sm) & lost
+        node >>= 1
+        mem[wake + node] = time
+        mem[winner + node] = best
 
 
 @inlined
 def _make_ready(mem, warp, time):
     """Give a sleeping warp its ready time and see to it that its sub-partition looks then."""
     time = max(time, mem[warp + W_SINCE])  # a SYNC of several instructions may still be issuing
-    mem[warp + W_READY] = time
+    mem[mem[warp + W_PLACE]] = time
     mem[warp + W_WAIT] = NOTHING
     part = mem[warp + W_PART]
     time = max(time, mem[part + P_FREE])
-    if time < mem[part + P_WAKE]:
-        mem[part + P_WAKE] = time
-        if time < mem[mem[AT_WAKE] + mem[part + P_SM]]:
+    if time < mem[mem[part + P_LOOK]]:
+        mem[mem[part + P_LOOK]] = time
+        if time < mem[mem[AT_WAKE] + mem[N_LEAVES] + mem[part + P_SM]]:
             _set_wake(mem, mem[part + P_SM], time)
 
 
@@ -612,14 +619,21 @@ def _place_warp(mem, slot, sm_index, w, t):
     warp = mem[AT_WARP] + gw * W_FIELDS
     for field in range(W_FIELDS):
         mem[warp + field] = 0
+    part = mem[AT_PART] + (sm_index * mem[M_PARTITIONS] + w % mem[M_PARTITIONS]) * P_FIELDS
+    age = mem[G_PLACED] * mem[M_WARPS] + w
+    place = mem[N_PLACES] // mem[M_SLOTS] * (slot % mem[M_SLOTS]) + w // mem[M_PARTITIONS]
+    at = mem[part + P_READY] + place
+    order = -age if mem[M_POLICY] == GREEDY_YOUNGEST else age
+    mem[at - mem[AT_READY] + mem[AT_ORDER]] = (order << PLACE_BITS) + place
+    mem[at - mem[AT_READY] + mem[AT_ROW]] = warp
+    mem[warp + W_PLACE] = at
     mem[warp + W_SINCE] = t
     mem[warp + W_REASON] = FETCH
-    mem[warp + W_AGE] = mem[G_PLACED] * mem[M_WARPS] + w
+    mem[warp + W_AGE] = age
     mem[warp + W_INDEX] = w
     mem[warp + W_SLOT] = slot
     mem[warp + W_SM] = mem[AT_SM] + sm_index * S_FIELDS
-    number = sm_index * mem[M_PARTITIONS] + w % mem[M_PARTITIONS]
-    mem[warp + W_PART] = mem[AT_PART] + number * P_FIELDS
+    mem[warp + W_PART] = part
     mem[warp + W_ROLE] = mem[mem[AT_ROLE] + w]
     mem[warp + W_RANK] = mem[mem[AT_RANK] + w]
     mem[warp + W_ITEM] = NO_ITEM
@@ -657,7 +671,7 @@ def _place_block(mem, slot, t):
 @inlined
 def _exit(mem, warp, t):
     slot, sm = mem[warp + W_SLOT], mem[warp + W_SM]
-    mem[warp + W_READY] = FOREVER
+    mem[mem[warp + W_PLACE]] = FOREVER
     mem[mem[AT_BLOCK] + slot * B_FIELDS + B_LIVE] -= 1
     if mem[mem[AT_BLOCK] + slot * B_FIELDS + B_LIVE] > 0:
         return
@@ -715,7 +729,7 @@ def _signal_group(mem, item, time):
 
 @inlined
 def _sleep(mem, warp, kind, number, phase):
-    mem[warp + W_READY] = FOREVER
+    mem[mem[warp + W_PLACE]] = FOREVER
     mem[warp + W_WAIT] = kind
     mem[warp + W_WAIT_RING] = number
     mem[warp + W_WAIT_PHASE] = phase
@@ -728,7 +742,7 @@ def _wait_on_ring(mem, warp, barrier, phase, kind, ring, t):
     if ahead > 1 or (ahead == 1 and mem[barrier + R_DONE_TIME] <= t):
         return False
     if ahead == 1:
-        mem[warp + W_READY] = mem[barrier + R_DONE_TIME] + mem[M_BARRIER_LATENCY]
+        mem[mem[warp + W_PLACE]] = mem[barrier + R_DONE_TIME] + mem[M_BARRIER_LATENCY]
     else:
         _sleep(mem, warp, kind, ring, phase)
     return True
@@ -759,7 +773,7 @@ def _wait_for_parts(mem, warp, t):
         return FIXUP
     if mem[barrier + R_LATEST] <= t:
         return ISSUING
-    mem[warp + W_READY] = mem[barrier + R_LATEST]
+    mem[mem[warp + W_PLACE]] = mem[barrier + R_LATEST]
     return FIXUP
 
 
@@ -782,7 +796,7 @@ def _must_wait(mem, warp, t):
         reason = TENSOR
     if until <= t:
         return ISSUING
-    mem[warp + W_READY] = until
+    mem[mem[warp + W_PLACE]] = until
     return reason
 
 
@@ -820,16 +834,16 @@ def _read_rows(mem, column, warp, ins, t, columns, first):
         wide = (_multiplied(mem, warp, first - mem[item + T_KFIRST]) + 15) >> 4 << 4
         warps = mem[mem[AT_ROLE_WARPS] + mem[warp + W_ROLE]]
         done = max(done, _gather(mem, mem[warp + W_SM], t, wide * row_bytes // warps))
-    base = mem[N_GATHER_BASE] + mem[item + T_TOKENBLOCK]
-    panel_rows, token_blocks = mem[N_PANEL], mem[N_TOKEN_BLOCKS]
-    last = -1
+    # Panels of one token range side by side: most of those that are touched together lie together
+    base = mem[N_GATHER_BASE] + mem[item + T_TOKENBLOCK] * mem[N_PANELS]
+    panel_rows = mem[N_PANEL]
+    low, high = np.int64(-1), np.int64(-1)
     for i in range(first + begin, first + stop):
-        panel = np.int64(column[i])
-        if panel_rows > 1:
-            panel //= panel_rows
-        if panel != last:
-            last = panel
-            done = max(done, _touch(mem, t, base + panel * token_blocks, panel_rows * row_bytes))
+        row = np.int64(column[i])
+        if not low <= row < high:
+            panel = row // panel_rows
+            low, high = panel * panel_rows, (panel + 1) * panel_rows
+            done = max(done, _touch(mem, t, base + panel, panel_rows * row_bytes))
     return done
 
 
@@ -993,7 +1007,7 @@ def _execute(mem, column, warp, t):
         ready, reason = max(ready, _synchronise(mem, warp, t)), BARRIER
     mem[warp + W_PC] += 1
     _find_instruction(mem, warp)
-    mem[warp + W_READY] = ready
+    mem[mem[warp + W_PLACE]] = ready
     mem[warp + W_SINCE] = t + length
     mem[warp + W_REASON] = reason
     return length
@@ -1003,45 +1017,49 @@ def _execute(mem, column, warp, t):
 
 
 @inlined
-def _rank_of(mem, part, warp, index):
-    """Place of a candidate in the policy's order; the lowest goes first."""
-    policy = mem[M_POLICY]
-    if policy == ROUND_ROBIN:
-        total = mem[M_SLOTS] * mem[M_WARPS]
-        return (index - mem[part + P_LAST] - 1 + total) % total
-    age = mem[warp + W_AGE]
-    if policy == OLDEST:
-        return age
-    if mem[part + P_GREEDY] == index:
-        return -FOREVER
-    return age if policy == GREEDY_OLDEST else -age
+def _index_on_sm(mem, warp):
+    return mem[warp + W_SLOT] % mem[M_SLOTS] * mem[M_WARPS] + mem[warp + W_INDEX]
+
+
+@inlined
+def _pick_in_turn(mem, part, t):
+    """`_pick_warp` of round robin."""
+    total, last = mem[M_SLOTS] * mem[M_WARPS], np.int64(-1)
+    if mem[part + P_LAST] >= 0:
+        last = _index_on_sm(mem, mem[part + P_LAST])
+    best, best_rank = np.int64(-1), np.int64(FOREVER)
+    for place in range(mem[part + P_READY], mem[part + P_READY] + mem[N_PLACES]):
+        if mem[place] <= t:
+            warp = mem[place - mem[AT_READY] + mem[AT_ROW]]
+            rank = (_index_on_sm(mem, warp) - last - 1 + total) % total
+            if rank < best_rank:
+                best, best_rank = warp, rank
+    return best
 
 
 @inlined
 def _pick_warp(mem, part, t):
     """Row of the candidate that goes first at cycle t, -1 if there is none. Changes nothing."""
-    partitions, warps = mem[M_PARTITIONS], mem[M_WARPS]
-    first = mem[part + P_SM_WARPS]
-    best, best_rank = np.int64(-1), np.int64(FOREVER)
-    for slot in range(mem[M_SLOTS]):
-        for w in range(mem[part + P_LANE], warps, partitions):
-            index = slot * warps + w
-            warp = first + index * W_FIELDS
-            if mem[warp + W_READY] <= t:
-                rank = _rank_of(mem, part, warp, index)
-                if rank < best_rank:
-                    best, best_rank = warp, rank
-    return best
+    policy, greedy = mem[M_POLICY], mem[part + P_GREEDY]
+    if policy == ROUND_ROBIN:
+        return _pick_in_turn(mem, part, t)
+    if policy != OLDEST and greedy >= 0 and mem[mem[greedy + W_PLACE]] <= t:
+        return greedy
+    first, to_order = mem[part + P_READY], mem[AT_ORDER] - mem[AT_READY]
+    best = np.int64(FOREVER)
+    for place in range(first, first + mem[N_PLACES]):
+        best = min(best, mem[place + to_order] if mem[place] <= t else FOREVER)
+    if best == FOREVER:
+        return np.int64(-1)
+    return mem[first - mem[AT_READY] + mem[AT_ROW] + (best & ((1 << PLACE_BITS) - 1))]
 
 
 @inlined
 def _next_wake(mem, part):
     """When the sub-partition has something to look at again."""
     soonest = np.int64(FOREVER)
-    for slot in range(mem[M_SLOTS]):
-        first = mem[part + P_SM_WARPS] + slot * mem[M_WARPS] * W_FIELDS
-        for w in range(mem[part + P_LANE], mem[M_WARPS], mem[M_PARTITIONS]):
-            soonest = min(soonest, mem[first + w * W_FIELDS + W_READY])
+    for place in range(mem[part + P_READY], mem[part + P_READY] + mem[N_PLACES]):
+        soonest = min(soonest, mem[place])
     return max(soonest, mem[part + P_FREE]) if soonest < FOREVER else soonest
 
 
@@ -1049,9 +1067,8 @@ def _next_wake(mem, part):
 def _issue(mem, column, part, warp, t):
     """Issue the picked warp's instruction."""
     leaving = mem[warp + W_SEGMENT] == EXITING
-    index = (warp - mem[part + P_SM_WARPS]) // W_FIELDS
-    mem[part + P_LAST] = index
-    mem[part + P_GREEDY] = -1 if leaving else index
+    mem[part + P_LAST] = warp
+    mem[part + P_GREEDY] = -1 if leaving else warp
     # Busy from here on, so that a wake-up caused by this very instruction comes after it.
     mem[part + P_FREE] = t + 1
     length = np.int64(1)
@@ -1074,28 +1091,29 @@ def _take_turn(mem, column, part, t):
         warp = _pick_warp(mem, part, t)
         if warp < 0:
             break
-        mem[stall + mem[warp + W_REASON]] += mem[warp + W_READY] - mem[warp + W_SINCE]
-        mem[stall + NOT_SELECTED] += t - mem[warp + W_READY]
+        mem[stall + mem[warp + W_REASON]] += mem[mem[warp + W_PLACE]] - mem[warp + W_SINCE]
+        mem[stall + NOT_SELECTED] += t - mem[mem[warp + W_PLACE]]
         mem[warp + W_SINCE] = t
         reason = _must_wait(mem, warp, t)
         if reason == ISSUING:
             _issue(mem, column, part, warp, t)
             break
         mem[warp + W_REASON] = reason
-    mem[part + P_WAKE] = _next_wake(mem, part)
+    mem[mem[part + P_LOOK]] = _next_wake(mem, part)
 
 
 @inlined
 def _take_turns(mem, column, sm, t):
     """One cycle of those sub-partitions of an SM that have something to look at."""
-    first = mem[AT_PART] + sm * mem[M_PARTITIONS] * P_FIELDS
-    stop = first + mem[M_PARTITIONS] * P_FIELDS
-    for part in range(first, stop, P_FIELDS):
-        if mem[part + P_WAKE] <= t:
+    part = mem[AT_PART] + sm * mem[M_PARTITIONS] * P_FIELDS
+    first = mem[AT_LOOK] + sm * mem[M_PARTITIONS]
+    for look in range(first, first + mem[M_PARTITIONS]):
+        if mem[look] <= t:
             _take_turn(mem, column, part, t)
+        part += P_FIELDS
     soonest = np.int64(FOREVER)
-    for part in range(first, stop, P_FIELDS):
-        soonest = min(soonest, mem[part + P_WAKE])
+    for look in range(first, first + mem[M_PARTITIONS]):
+        soonest = min(soonest, mem[look])
     _set_wake(mem, sm, soonest)
 
 
@@ -1107,7 +1125,7 @@ def _run(mem, column):
             _place_block(mem, sm * mem[M_SLOTS] + slot, 0)
     while mem[G_RETIRED] < mem[N_BLOCKS]:
         sm = mem[mem[AT_WINNER] + 1]
-        t = mem[mem[AT_WAKE] + sm]
+        t = mem[mem[AT_WAKE] + 1]
         if t >= FOREVER:
             return 1
         if t > mem[M_MAX_CYCLES]:
@@ -1162,7 +1180,7 @@ def _take_turn_recorded(mem, column, part, t, events):
         warp = _pick_warp(mem, part, t)
         if warp < 0:
             break
-        since, ready, slept = mem[warp + W_SINCE], mem[warp + W_READY], mem[warp + W_REASON]
+        since, ready, slept = mem[warp + W_SINCE], mem[mem[warp + W_PLACE]], mem[warp + W_REASON]
         mem[stall + slept] += ready - since
         mem[stall + NOT_SELECTED] += t - ready
         mem[warp + W_SINCE] = t
@@ -1193,7 +1211,7 @@ def _take_turn_recorded(mem, column, part, t, events):
                     _note(mem, events, warp, kind, start, stop, op, block, item, segment, step)
             break
         mem[warp + W_REASON] = reason
-    mem[part + P_WAKE] = _next_wake(mem, part)
+    mem[mem[part + P_LOOK]] = _next_wake(mem, part)
 
 
 @inlined
@@ -1221,20 +1239,21 @@ def _run_recorded(mem, column, events):
             _place_block(mem, sm * mem[M_SLOTS] + slot, 0)
     while mem[G_RETIRED] < mem[N_BLOCKS]:
         sm = mem[mem[AT_WINNER] + 1]
-        t = mem[mem[AT_WAKE] + sm]
+        t = mem[mem[AT_WAKE] + 1]
         if t >= FOREVER:
             return 1
         if t > mem[M_MAX_CYCLES]:
             return 2
         _sample(mem, events, t)
-        first = mem[AT_PART] + sm * mem[M_PARTITIONS] * P_FIELDS
-        stop = first + mem[M_PARTITIONS] * P_FIELDS
-        soonest = np.int64(FOREVER)
-        for part in range(first, stop, P_FIELDS):
-            if mem[part + P_WAKE] <= t:
+        part = mem[AT_PART] + sm * mem[M_PARTITIONS] * P_FIELDS
+        first = mem[AT_LOOK] + sm * mem[M_PARTITIONS]
+        for look in range(first, first + mem[M_PARTITIONS]):
+            if mem[look] <= t:
                 _take_turn_recorded(mem, column, part, t, events)
-        for part in range(first, stop, P_FIELDS):
-            soonest = min(soonest, mem[part + P_WAKE])
+            part += P_FIELDS
+        soonest = np.int64(FOREVER)
+        for look in range(first, first + mem[M_PARTITIONS]):
+            soonest = min(soonest, mem[look])
         _set_wake(mem, sm, soonest)
     _sample(mem, events, FOREVER >> TICK_BITS)
     return 0
