@@ -52,6 +52,9 @@ struct Fetcher {
     return make_int4(v.x, v.y, v.z, v.w);
   }
 
+  // First token of step i, read again at its end: with a register more, blocks of 64 x 256 spill.
+  __device__ __forceinline__ int token(int i, int4) const { return read_shared_4(record_at(i) + 4); }
+
  private:
   __device__ __forceinline__ u32 record_at(int i) const { return base + STEPS_AT + i % STEP_SLOTS * 16; }
   __device__ __forceinline__ u32 columns_at(int i) const { return base + COLUMNS_AT + i % COLUMN_SLOTS * COLUMN_BYTES; }

@@ -53,6 +53,7 @@ struct Fetcher {
 
   // Of step i, before `issue` of that step.
   __device__ __forceinline__ int4 record(int) const { return now; }
+  __device__ __forceinline__ int token(int, int4 record) const { return record.y; }
 
  private:
   __device__ __forceinline__ int4 ask_record(int i) const {

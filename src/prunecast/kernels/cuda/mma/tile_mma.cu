@@ -39,7 +39,7 @@ __device__ __forceinline__ void work(const MmaArgs& args, StepRange range, u32 b
       rows.load(args, record.z, me);
     }
     multiplier.step(sums, reader, fetcher, i, slot);
-    if (record.w & LAST_STEP) finish(args, sums, rows, record.y, record.w, me);
+    if (record.w & LAST_STEP) finish(args, sums, rows, fetcher.token(i, record), record.w, me);
     slot = after(slot);
   }
 }
