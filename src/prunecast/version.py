@@ -1,8 +1,11 @@
 """The version of the installed package. Below every floor, so that any output can carry it."""
 
+from functools import cache
+
 __all__ = ["tool_version"]
 
 
+@cache
 def tool_version() -> str:
     """Version of the installed distribution, or `0+unknown` for a bare source tree."""
     # Not at module level: it costs a third of the time that `prunecast --help` takes.

@@ -1,6 +1,7 @@
 """Sweeps: all cases once, kept through reruns and dying workers, the same on every executor."""
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -14,8 +15,18 @@ import numpy as np
 import pytest
 
 from prunecast.codesign import predict
-from prunecast.codesign.sweep import SweepStore, expand, open_executor, predict_group, run_sweep
+from prunecast.codesign.sweep import (
+    SweepStore,
+    expand,
+    open_executor,
+    predict_cases,
+    predict_group,
+    run_sweep,
+)
+from prunecast.codesign.sweep.cases import groups_of
+from prunecast.codesign.sweep.run_sweep import MOST_CASES, _parts
 from prunecast.errors import BadInput
+from prunecast.hardware import gpu_names
 
 SMALL = {
     "gpus": ["h200-sxm", "a100-sxm4-80gb"],
@@ -68,6 +79,34 @@ def test_a_result_is_what_predict_says(tmp_path) -> None:  # type: ignore[no-unt
     rows = [row for group in (cases[:1], cases[1:]) for row in predict_group(group)]
     for case, row in zip(cases, rows, strict=True):
         assert row["seconds"] == pytest.approx(expected[case.kernel], rel=1e-12)
+
+
+@pytest.mark.parametrize("engine", ["model", "simulator"])
+def test_what_a_worker_keeps_changes_no_result(engine, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """Groups one after another in one worker, and each case in one that knows nothing."""
+    wanted = {**SMALL, "shapes": [(256, 128, 64), (128, 256, 64)], "sparsities": [0.75]}
+    cases = expand(**wanted, engine=engine)
+    kept = [row for group in groups_of(cases).values() for row in predict_group(group)]
+    alone = []
+    for case in itertools.chain(*groups_of(cases).values()):
+        for known in ("_pruned", "_by_elements", "_shared_importance", "_known_gpu"):
+            getattr(predict_cases, known).cache_clear()
+        alone += predict_group([case])
+    assert kept == alone
+    monkeypatch.setattr(predict_cases, "MOST_SHARED", 0)
+    predict_cases._pruned.cache_clear()
+    assert predict_group([cases[-1]])[0] in kept
+
+
+def test_large_groups_come_first_and_simulations_in_small_parts() -> None:
+    wanted = {**SMALL, "gpus": gpu_names()[:5]}
+    parts = {engine: list(_parts(expand(**wanted, engine=engine))) for engine in MOST_CASES}
+    for engine, most in MOST_CASES.items():
+        sizes = [part[0].m * part[0].k * part[0].n for part in parts[engine]]
+        assert sizes == sorted(sizes, reverse=True)
+        assert max(len(part) for part in parts[engine]) <= most
+        assert sum(len(part) for part in parts[engine]) == len(expand(**wanted))
+    assert len(parts["simulator"]) > len(parts["model"])
 
 
 def test_a_rerun_computes_only_what_is_missing(tmp_path) -> None:  # type: ignore[no-untyped-def]

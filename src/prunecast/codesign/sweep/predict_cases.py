@@ -1,49 +1,83 @@
-"""Predicting the cases that share one matrix; runs in a worker, so it takes and gives plain records."""
+"""Predicting the cases that share one matrix; runs in a worker, so it takes and gives plain records.
+
+A worker keeps what the next group may share: the importance, the last maps, the specs of known GPUs.
+"""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from prunecast.codesign.engines import Outcome
 from prunecast.codesign.plans import PrunedMap, plan_pruned
-from prunecast.codesign.sweep.cases import SweepCase
+from prunecast.codesign.sweep.cases import GroupKey, SweepCase, groups_of
 from prunecast.errors import BadInput
-from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.hardware import GpuSpec, gpu_names, load_gpu
 from prunecast.kernels import PLANNERS, KernelPlan
 from prunecast.models import estimate
 from prunecast.patterns import TileMap, element_map_from_mask, parse_pattern, weigh
+from prunecast.patterns.importance import ImportanceArray
 from prunecast.simulator import simulate
 
 __all__ = ["predict_group"]
+
+MOST_SHARED = 2**26
+"""Weights of which a worker keeps the importance: 256 MiB."""
 
 _ENGINES: dict[str, Callable[..., Outcome]] = {"simulator": simulate, "model": estimate}
 
 
 def predict_group(cases: Sequence[SweepCase]) -> list[dict[str, Any]]:
     """One row per case: `key`, `seconds`, `sparsity_reached`, `bound`, and `error` where it cannot be run."""
-    first = cases[0]
+    (key,) = groups_of(cases)
     kept: PrunedMap | BadInput | None = None
-    if first.pattern != "dense":
+    if key.pattern != "dense":
         try:
-            kept = _pruned(first)
+            kept = _pruned(key)
         except BadInput as error:
             kept = error
-    gpus = {name: load_gpu(name) for name in {case.gpu for case in cases}}
-    maps = {"csr": _by_elements(kept) if any(case.kernel == "csr" for case in cases) else kept}
-    return [_row(case, maps.get(case.kernel, kept), gpus[case.gpu]) for case in cases]
+    by_elements = isinstance(kept, TileMap) and any(case.kernel == "csr" for case in cases)
+    maps = {"csr": _by_elements(key) if by_elements else kept}
+    return [_row(case, maps.get(case.kernel, kept), _gpu(case.gpu)) for case in cases]
 
 
-def _by_elements(kept: PrunedMap | BadInput | None) -> PrunedMap | BadInput | None:
+@lru_cache(maxsize=2)
+def _by_elements(key: GroupKey) -> PrunedMap:
     """What CSR runs, made once for all cases: from a map of tiles it takes longer than a prediction."""
-    return element_map_from_mask(kept.mask(), kept.pattern) if isinstance(kept, TileMap) else kept
+    kept = _pruned(key)
+    return element_map_from_mask(kept.mask(), kept.pattern)
 
 
-def _pruned(case: SweepCase) -> PrunedMap:
-    pattern = parse_pattern(case.pattern)
-    weights = np.random.default_rng(case.seed).standard_normal((case.m, case.k), np.float32)
-    mask = pattern.prune({"weights": weigh("weights", weights)}, case.sparsity)["weights"]
+@lru_cache(maxsize=2)
+def _pruned(key: GroupKey) -> PrunedMap:
+    pattern = parse_pattern(key.pattern)
+    importance = _shared_importance if key.m * key.k <= MOST_SHARED else _importance
+    mask = pattern.prune({"weights": importance(key.m, key.k, key.seed)}, key.sparsity)["weights"]
     return pattern.map(mask)
+
+
+@lru_cache(maxsize=1)
+def _shared_importance(m: int, k: int, seed: int) -> ImportanceArray:
+    """Groups of one shape follow one another, and all start from it."""
+    importance = _importance(m, k, seed)
+    importance.flags.writeable = False
+    return importance
+
+
+def _importance(m: int, k: int, seed: int) -> ImportanceArray:
+    """Of random weights (M, K)."""
+    return weigh("weights", np.random.default_rng(seed).standard_normal((m, k), np.float32))
+
+
+def _gpu(name: str) -> GpuSpec:
+    """A file of the user's may change between two groups."""
+    return _known_gpu(name) if name in gpu_names() else load_gpu(name)
+
+
+@lru_cache(maxsize=64)
+def _known_gpu(name: str) -> GpuSpec:
+    return load_gpu(name)
 
 
 def _row(case: SweepCase, kept: PrunedMap | BadInput | None, gpu: GpuSpec) -> dict[str, Any]:

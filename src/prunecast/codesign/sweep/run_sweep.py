@@ -14,8 +14,9 @@ __all__ = ["SweepSummary", "run_sweep"]
 
 IN_FLIGHT = 64
 """Groups handed to the executor at a time: enough to keep workers busy, few enough to stop soon."""
-MOST_CASES = 32
-"""Cases of one hand-over; a larger group is cut, and its matrix pruned again for each part."""
+MOST_CASES = {"model": 32, "simulator": 6}
+"""Cases of one hand-over by engine; a larger group is cut, and its matrix mostly pruned again for each part:
+that takes as long as tens of estimates, but less than one simulation."""
 
 
 class SweepSummary(NamedTuple):
@@ -65,6 +66,13 @@ def _results(
 
 
 def _parts(todo: Sequence[SweepCase]) -> Iterator[list[SweepCase]]:
-    for group in groups_of(todo).values():
-        for start in range(0, len(group), MOST_CASES):
-            yield group[start : start + MOST_CASES]
+    """The largest first, so that at the end no worker is long alone."""
+    for group in sorted(groups_of(todo).values(), key=_size, reverse=True):
+        most = min(MOST_CASES[case.engine] for case in group)
+        for start in range(0, len(group), most):
+            yield group[start : start + most]
+
+
+def _size(group: Sequence[SweepCase]) -> int:
+    """Multiply-adds without any sparsity of its largest case; groups of one shape stay together."""
+    return max(case.m * case.k * case.n for case in group)
