@@ -9,4 +9,5 @@
 #include "tile_epilogue.cuh"
 #include "tile_gather.cuh"
 #include "tile_multiply.cuh"
+#include "tile_producer.cuh"
 #include "tile_kernel.cuh"

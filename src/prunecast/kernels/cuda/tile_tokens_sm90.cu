@@ -11,4 +11,5 @@
 #include "tile_multiply.cuh"
 #include "tile_tokens_epilogue.cuh"
 #include "tile_tokens_gather.cuh"
+#include "tile_producer.cuh"
 #include "tile_kernel.cuh"

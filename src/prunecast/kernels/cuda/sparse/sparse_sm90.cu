@@ -6,7 +6,7 @@
 // Defines: BLOCK_M, BLOCK_N, STAGES; BF16; BIAS, ACTIVATION, PDL, FENCE, GUARD (see the headers);
 // PLAN_THREADS, PLAN_SHARED_BYTES: what the plan says, checked.
 #include "sparse_shape.cuh"  // before everything that depends on sizes
+#include "sparse_producer.cuh"
 #include "sparse_step.cuh"
 #include "tile_epilogue.cuh"
-#include "tile_gather.cuh"
 #include "tile_kernel.cuh"
