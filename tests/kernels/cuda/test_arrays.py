@@ -1,10 +1,13 @@
 """What operators refuse, in numbers and words; none of it needs a GPU."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
 from prunecast.errors import BadInput
-from prunecast.kernels.cuda.arrays import Wanted, check_given, check_weights, multiply
+from prunecast.kernels.cuda import arrays
+from prunecast.kernels.cuda.arrays import Rooms, Wanted, check_given, check_weights, multiply
 from prunecast.kernels.cuda.frameworks import Given
 from tests.kernels.cuda.plans import plan_of, ragged_map
 
@@ -56,7 +59,7 @@ def test_rows_are_padded_to_whole_groups(dtype, align, padded):
 
 def test_an_array_of_the_host_is_refused_by_name():
     with pytest.raises(BadInput, match=r"B must be a CuPy array or a torch tensor, got numpy\.ndarray"):
-        multiply(WANTED, np.zeros((32, 24), np.float16), None, lambda b, c, stream: None)
+        multiply(WANTED, Rooms(), np.zeros((32, 24), np.float16), None, lambda b, c, stream: None)
 
 
 def test_weights_and_bias_are_checked():
@@ -77,8 +80,50 @@ def test_tensors_of_the_host_and_of_autograd_are_refused():
     torch = pytest.importorskip("torch")
     b = torch.zeros((32, 24), dtype=torch.float16)
     with pytest.raises(BadInput, match="B must lie on device 0"):
-        multiply(WANTED, b, None, lambda b, c, stream: None)
+        multiply(WANTED, Rooms(), b, None, lambda b, c, stream: None)
     with pytest.raises(BadInput, match="requires a gradient"):
-        multiply(WANTED, b.requires_grad_(), None, lambda b, c, stream: None)
+        multiply(WANTED, Rooms(), b.requires_grad_(), None, lambda b, c, stream: None)
     with pytest.raises(BadInput, match="must be a dense tensor"):
-        multiply(WANTED, b.detach().to_sparse(), None, lambda b, c, stream: None)
+        multiply(WANTED, Rooms(), b.detach().to_sparse(), None, lambda b, c, stream: None)
+
+
+class OnTheHost:
+    """A framework whose device is the host's memory."""
+
+    name = "host"
+
+    def describe(self, name, array):
+        return Given(array.dtype.name, array.shape, array.strides, 0, array.ctypes.data)
+
+    def view(self, array):
+        return array
+
+    def empty(self, like, rows, columns):
+        return np.full((rows, columns), np.nan, like.dtype)
+
+    def stream(self, array):
+        return nullcontext()
+
+
+def test_a_replay_finds_the_copies_where_they_were(monkeypatch):
+    """A graph keeps addresses: what it was captured with must not go back to an allocator."""
+    monkeypatch.setattr(arrays, "framework_of", lambda name, array: OnTheHost())
+    monkeypatch.setattr(arrays, "_current_stream", lambda: 0)
+    wanted, rooms = WANTED._replace(n=3), Rooms()
+    seen = []
+
+    def run(b, c, stream):
+        seen.append((b, c))
+        c[...] = b[0]
+
+    out = np.zeros((48, 3), np.float16)
+    for value in (1.0, 2.0):
+        b = np.full((32, 3), value, np.float16)
+        assert multiply(wanted, rooms, b, out, run) is out
+        assert (out == value).all()
+    (first_b, first_c), (second_b, second_c) = seen
+    assert first_b.ctypes.data == second_b.ctypes.data
+    assert first_c.ctypes.data == second_c.ctypes.data
+    assert not first_b.base[:, 3:].any()  # the padding holds numbers
+    fresh = [multiply(wanted, rooms, b, None, run) for _ in range(2)]
+    assert fresh[0].ctypes.data != fresh[1].ctypes.data  # the caller's own

@@ -14,7 +14,7 @@ from prunecast.errors import BadInput
 from prunecast.kernels.cuda.frameworks import Framework, Given, framework_of
 from prunecast.kernels.plan import KernelPlan
 
-__all__ = ["Wanted", "check_device", "check_given", "check_weights", "multiply"]
+__all__ = ["Rooms", "Wanted", "check_device", "check_given", "check_weights", "multiply"]
 
 _NAMES = {"fp16": ("float16",), "bf16": ("bfloat16", "uint16"), "fp32": ("float32",)}
 """A plan's dtype -> names of array dtypes that are taken; uint16 carries the bits of bf16."""
@@ -48,11 +48,30 @@ class Wanted(NamedTuple):
         return -(-self.n // group) * group
 
 
-def multiply(wanted: Wanted, b: Any, out: Any, run: Run) -> Any:
+class Rooms:
+    """Memory that an operator keeps for copies in padded rows.
+
+    A captured graph writes to the same addresses in every replay, so that they must stay the operator's.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str, str], Any] = {}
+
+    def room(self, name: str, framework: Framework, like: Any, rows: int, columns: int) -> Any:
+        """(rows, columns) of the framework and dtype of `like`, zeros at first, the same in every call."""
+        key = (name, framework.name, str(like.dtype))
+        if key not in self._kept:
+            self._kept[key] = framework.empty(like, rows, columns)
+            framework.view(self._kept[key])[...] = 0
+        return self._kept[key]
+
+
+def multiply(wanted: Wanted, rooms: Rooms, b: Any, out: Any, run: Run) -> Any:
     """Check B and `out`, bring both to aligned rows where they are not, `run`, and give C back.
 
     Parameters
     ----------
+    rooms : the operator's, for the copies
     b : (K, N), row-major, of the plan's dtype, on the operator's device; a CuPy array or a torch tensor
     out : None, or C (M, N) of the same framework
 
@@ -70,8 +89,8 @@ def multiply(wanted: Wanted, b: Any, out: Any, run: Run) -> Any:
     written_in_place = out is not None and _is_aligned(_describe_out(framework, out, wanted), wanted)
     with framework.stream(b):
         if not _is_aligned(given, wanted):
-            b = _copied(framework, b, wanted)
-        c = out if written_in_place else framework.empty(b, wanted.m, wanted.padded_n)[:, : wanted.n]
+            b = _copied(framework, b, wanted, rooms)
+        c = out if written_in_place else _new_c(framework, b, out, wanted, rooms)
         run(framework.view(b), framework.view(c), _current_stream())
         if out is None or written_in_place:
             return c
@@ -151,13 +170,18 @@ def _is_aligned(given: Given, wanted: Wanted) -> bool:
     return in_step and wanted.n == wanted.padded_n
 
 
-def _copied(framework: Framework, b: Any, wanted: Wanted) -> Any:
+def _copied(framework: Framework, b: Any, wanted: Wanted, rooms: Rooms) -> Any:
     """B in padded rows; the padding is multiplied too, so it must hold numbers."""
-    copy = framework.empty(b, wanted.k, wanted.padded_n)
-    view = framework.view(copy)
-    view[:, wanted.n :] = 0
-    view[:, : wanted.n] = framework.view(b)
-    return copy[:, : wanted.n]
+    copy = rooms.room("B", framework, b, wanted.k, wanted.padded_n)[:, : wanted.n]
+    framework.view(copy)[...] = framework.view(b)
+    return copy
+
+
+def _new_c(framework: Framework, b: Any, out: Any, wanted: Wanted, rooms: Rooms) -> Any:
+    """Aligned rows of C: the caller's own, or the operator's where they are copied to `out` afterwards."""
+    if out is None:
+        return framework.empty(b, wanted.m, wanted.padded_n)[:, : wanted.n]
+    return rooms.room("C", framework, out, wanted.m, wanted.padded_n)[:, : wanted.n]
 
 
 def _current_stream() -> int:

@@ -7,7 +7,7 @@ import cupy as cp
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.cuda.arrays import Wanted, multiply
+from prunecast.kernels.cuda.arrays import Rooms, Wanted, multiply
 from prunecast.kernels.cuda.forms import build_fill
 from prunecast.kernels.cuda.launch import launch
 from prunecast.kernels.plan import KernelPlan
@@ -53,6 +53,7 @@ class LayerOperator:
         self._images = images
         self._kernel, self._fill = kernel, fill
         self._wanted = Wanted(plan.m, plan.k, plan.n, plan.dtype, cp.cuda.Device().id)
+        self._rooms = Rooms()
         self._args = images.arguments(plan)
         self._args["clock"] = self.clock.data.ptr
 
@@ -70,7 +71,7 @@ class LayerOperator:
         ------
         BadInput : a dtype, shape, device or layout differs from the plan's; nothing was launched
         """
-        return multiply(self._wanted, b, out, self._run)
+        return multiply(self._wanted, self._rooms, b, out, self._run)
 
     def _run(self, b: Any, c: Any, stream: int) -> None:
         args = self._args

@@ -1,6 +1,5 @@
 """The gate: every sparse form compiles without a GPU to what the plan says, nothing serialised or spilled."""
 
-
 import numpy as np
 import pytest
 

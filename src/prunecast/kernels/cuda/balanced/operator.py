@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.cuda.arrays import Wanted, check_device, check_weights, multiply
+from prunecast.kernels.cuda.arrays import Rooms, Wanted, check_device, check_weights, multiply
 from prunecast.kernels.cuda.balanced.forms import build_balanced, form_of
 from prunecast.kernels.cuda.balanced.images import balanced_images
 from prunecast.kernels.cuda.launch import launch
@@ -75,6 +75,7 @@ class BalancedOperator:
         self._args["clock"] = self.clock.data.ptr
         align = 1 if plan.n == 1 else 16
         self._wanted = Wanted(plan.m, plan.k, plan.n, plan.dtype, cp.cuda.Device().id, align)
+        self._rooms = Rooms()
 
     def copy(self) -> "BalancedOperator":
         """The same with device arrays of its own."""
@@ -88,7 +89,7 @@ class BalancedOperator:
         ------
         BadInput : a dtype, shape, device or layout differs from the plan's; nothing was launched
         """
-        return multiply(self._wanted, b, out, self._run)
+        return multiply(self._wanted, self._rooms, b, out, self._run)
 
     def _run(self, b: Any, c: Any, stream: int) -> None:
         args, resources = self._args, self.plan.resources

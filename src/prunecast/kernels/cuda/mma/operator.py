@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.cuda.arrays import Wanted, check_device, check_weights, multiply
+from prunecast.kernels.cuda.arrays import Rooms, Wanted, check_device, check_weights, multiply
 from prunecast.kernels.cuda.launch import launch
 from prunecast.kernels.cuda.layer_operator import load_kernel
 from prunecast.kernels.cuda.mma.forms import build_mma, has_async_copies, mma_defines
@@ -101,6 +101,7 @@ class MmaOperator:
             self._args[name] = array.data.ptr
         self._args["clock"] = self.clock.data.ptr
         self._wanted = Wanted(plan.m, plan.k, plan.n, plan.dtype, cp.cuda.Device().id)
+        self._rooms = Rooms()
 
     def copy(self) -> "MmaOperator":
         """The same with device arrays of its own, to be used on another stream."""
@@ -116,7 +117,7 @@ class MmaOperator:
         ------
         BadInput : a dtype, shape, device or layout differs from the plan's; nothing was launched
         """
-        return multiply(self._wanted, b, out, self._run)
+        return multiply(self._wanted, self._rooms, b, out, self._run)
 
     def _run(self, b: Any, c: Any, stream: int) -> None:
         args, resources = self._args, self.plan.resources

@@ -7,7 +7,7 @@ import cupy as cp
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.cuda.arrays import Wanted, check_device, check_weights, multiply
+from prunecast.kernels.cuda.arrays import Rooms, Wanted, check_device, check_weights, multiply
 from prunecast.kernels.cuda.launch import launch
 from prunecast.kernels.cuda.layer_operator import load_kernel
 from prunecast.kernels.cuda.pack import to_bits
@@ -81,6 +81,7 @@ class SmallOperator:
             self._args[name] = array.data.ptr
         self._args["clock"] = self.clock.data.ptr
         self._wanted = Wanted(plan.m, plan.k, plan.n, plan.dtype, cp.cuda.Device().id, row_unit(plan.n))
+        self._rooms = Rooms()
 
     def copy(self) -> "SmallOperator":
         """The same with device arrays of its own."""
@@ -96,7 +97,7 @@ class SmallOperator:
         ------
         BadInput : a dtype, shape, device or layout differs from the plan's; nothing was launched
         """
-        return multiply(self._wanted, b, out, self._run)
+        return multiply(self._wanted, self._rooms, b, out, self._run)
 
     def _run(self, b: Any, c: Any, stream: int) -> None:
         args, resources = self._args, self.plan.resources

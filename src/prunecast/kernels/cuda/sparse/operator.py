@@ -10,7 +10,9 @@ from prunecast.kernels.cuda.arrays import check_device, check_weights
 from prunecast.kernels.cuda.images import upload
 from prunecast.kernels.cuda.layer_operator import load_fill, load_kernel
 from prunecast.kernels.cuda.operator import TileOperator
+from prunecast.kernels.cuda.pack import to_bits
 from prunecast.kernels.cuda.sparse.forms import build_sparse_kernel, sparse_defines
+from prunecast.kernels.cuda.sparse.pack import pack_sparse
 from prunecast.kernels.plan import KernelPlan
 
 __all__ = ["SparseOperator", "compile_sparse"]
@@ -47,7 +49,10 @@ def compile_sparse(
     cubin = build_sparse_kernel(plan, defines).cubin
     kernel = load_kernel(cubin, "tile_sm90", plan.resources.shared_bytes)
     fill = load_fill(plan, activation, bias=bias is not None)
-    return SparseOperator(plan, upload(plan, weights, bias), kernel, fill, overlap=overlap)
+    assert plan.inner is not None  # checked by the form
+    bits = to_bits(weights, plan.dtype)
+    packed = pack_sparse(plan.tiles, plan.inner, bits, plan.shape.block_m)
+    return SparseOperator(plan, upload(plan, packed, bias), kernel, fill, overlap=overlap)
 
 
 class SparseOperator(TileOperator):
