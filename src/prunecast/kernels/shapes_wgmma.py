@@ -19,6 +19,8 @@ BARRIER_BYTES = 1024
 """Barriers and alignment beside the ring."""
 MOST_STAGING_BYTES = 32 * 1024
 """For the stores of C; half of the tile of C where that is less."""
+SPARSE_STAGING_BYTES = 16 * 1024
+"""The sparse kernel: 16 rows of 64 tokens for each of eight warps."""
 MOST_STAGES = 8
 STEP_ROW_BYTES = 128
 """One row of weights in a k-step: the widest swizzle."""
@@ -105,6 +107,6 @@ def _resources(gpu: GpuSpec, shape: BlockShape, dtype: str, tensor: str, *, pair
     weights = weight_bytes(shape.block_m, shape.block_k, element, sparse=tensor.startswith("sparse-"))
     stage = weights + shape.block_n // pair * shape.block_k * element
     staging = min(shape.block_m * shape.block_n * element // 2, MOST_STAGING_BYTES)
-    other = BARRIER_BYTES + staging
+    other = BARRIER_BYTES + (SPARSE_STAGING_BYTES if tensor.startswith("sparse-") else staging)
     stages = max(min((gpu.shared_bytes_per_block - other) // stage, MOST_STAGES), 0)
     return BlockResources(THREADS, REGISTERS_AT_ENTRY, other + stages * stage, stages)

@@ -88,8 +88,8 @@ WRONG = {
     "a slot is given back before it was multiplied": (
         {},
         {
-            "1, sums);\n  me.send();\n  multiply_wait<1>();\n  me.release();\n  me.hold();": "1, sums);\n"
-            "  me.release();\n  me.hold();\n  multiply_wait<1>();"
+            "multiply_wait<1>();\n    me.release();\n    me.hold();": "me.release();\n"
+            "    multiply_wait<1>();\n    me.hold();"
         },
         "a race",
     ),

@@ -1,21 +1,20 @@
 """What an operator keeps on the device: packed weights, work records, workspace."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import cupy as cp
 import numpy as np
 import numpy.typing as npt
 
 from prunecast.kernels.cuda.launch import TILE_ARGS
-from prunecast.kernels.cuda.pack import uncovered_rows
+from prunecast.kernels.cuda.pack import pack_weights, to_bits, uncovered_rows
 from prunecast.kernels.cuda.work_image import WorkImage, work_image
 from prunecast.kernels.plan import KernelPlan
-from prunecast.patterns.tile_map import IntArray
 
-__all__ = ["DeviceImages", "Packed", "upload"]
+__all__ = ["DeviceImages", "upload"]
 
 _COUNTERS_PER_GROUP = 16
-"""Its own 64 bytes, of which the first four count."""
+"""A line of its own for each tile, of which the first word counts."""
 
 
 class DeviceImages(NamedTuple):
@@ -50,28 +49,13 @@ class DeviceImages(NamedTuple):
         return args
 
 
-class Packed(Protocol):
-    """Packed weights of a layer, of all elements that tiles keep or of two of every four."""
-
-    @property
-    def weights(self) -> npt.NDArray[Any]:
-        """(stages + 1, ...): what one bulk copy brings, the null stage last."""
-
-    @property
-    def columns(self) -> IntArray:
-        """(stages + 1, 16, 4)."""
-
-    @property
-    def rows(self) -> IntArray:
-        """(tiles, block_m): row of C; -1 for none."""
-
-    @property
-    def null_stage(self) -> int:
-        """Number of the stage of zeros."""
-
-
-def upload(plan: KernelPlan, packed: Packed, bias: npt.NDArray[np.floating[Any]] | None) -> DeviceImages:
-    """Lay out the work list and bring it and the packed weights to the current device."""
+def upload(
+    plan: KernelPlan,
+    weights: npt.NDArray[np.floating[Any]],
+    bias: npt.NDArray[np.floating[Any]] | None,
+) -> DeviceImages:
+    """Pack the weights, lay out the work list and bring both to the current device."""
+    packed = pack_weights(plan.tiles, to_bits(weights, plan.dtype), plan.shape.block_m)
     work = work_image(plan)
     tile_floats = plan.shape.block_m * plan.shape.block_n
     return DeviceImages(

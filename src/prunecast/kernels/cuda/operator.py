@@ -11,7 +11,6 @@ from prunecast.kernels.cuda.forms import box_of, build_tile_kernel, tile_defines
 from prunecast.kernels.cuda.images import upload
 from prunecast.kernels.cuda.launch import encode_boxes
 from prunecast.kernels.cuda.layer_operator import LayerOperator, load_fill, load_kernel
-from prunecast.kernels.cuda.pack import pack_weights, to_bits
 from prunecast.kernels.plan import KernelPlan
 
 __all__ = ["TileOperator", "compile"]
@@ -47,8 +46,7 @@ def compile(
     cubin = build_tile_kernel(plan, defines).cubin
     kernel = load_kernel(cubin, "tile_sm90", plan.resources.shared_bytes)
     fill = load_fill(plan, activation, bias=bias is not None)
-    packed = pack_weights(plan.tiles, to_bits(weights, plan.dtype), plan.shape.block_m)
-    return TileOperator(plan, upload(plan, packed, bias), kernel, fill, overlap=overlap)
+    return TileOperator(plan, upload(plan, weights, bias), kernel, fill, overlap=overlap)
 
 
 class TileOperator(LayerOperator):

@@ -1,19 +1,26 @@
 // The two consumer warpgroups: wait for a stage, multiply, give the stage before it back, send C out.
 //
-// Contract: include after `Ending`, `Outgoing` and `Step` of the form. One step is in the tensor pipe while the next is
-// issued. After the last step of an item its C is rounded and taken out of the accumulators at once; it is stored, a
-// piece a step, while the next item is multiplied. Items have at least two steps. The ring brings an owner of a split tile the
+// Contract: include after `Ending` and `Outgoing` of the form. One step is in the tensor pipe while the next is issued.
+// After the last step of an item its C is rounded and taken out of the accumulators at once; it is stored, a piece a
+// step, while the next item is multiplied. Items have at least two steps. The ring brings an owner of a split tile the
 // other parts' sums after its steps. All multiplications have one width: different ones on the same registers are
 // serialised by the compiler.
 #pragma once
 #include "tile_sums.cuh"
+#if TOKENS_FIRST
+#include "wgmma_tokens.cuh"
+#else
+#include "wgmma.cuh"
+#endif
+
+using Sums = float[PART_SUMS];
 
 struct Consumer {
   const TileArgs& args;
   Ring ring;
   u32 held = 0;  // empty barrier of the slot that is to be given back next; 0 for none
   int warp, lane;
-  u32 weights_offset, tokens_offset;  // of the warpgroup in a stage
+  u32 weights_offset, tokens_offset;
   Outgoing outgoing;
 
   __device__ __forceinline__ Consumer(const TileArgs& tile_args, const TensorMap& c_map, u32 base, int thread)
@@ -22,12 +29,14 @@ struct Consumer {
     tokens_offset = thread / WARPGROUP * GROUP_TOKENS_AT;
   }
 
-  __device__ __forceinline__ Step wait_full() const {
+  __device__ __forceinline__ u64 weights() const { return weights_descriptor(ring.weights() + weights_offset); }
+  __device__ __forceinline__ u64 tokens() const { return tokens_descriptor(ring.tokens() + tokens_offset); }
+
+  __device__ __forceinline__ void wait_full() const {
     barrier_wait(ring.full(), ring.parity);
 #if FENCE
     fence_async_proxy();
 #endif
-    return read_step(ring.weights(), weights_offset, ring.tokens() + tokens_offset, 32 * warp + lane);
   }
 
   // One thread arrives at this block's barrier, in a cluster another one at the neighbour's.
@@ -49,36 +58,59 @@ struct Consumer {
   __device__ __forceinline__ void send() { outgoing.store(args); }
 };
 
-__device__ __forceinline__ void middle_step(Consumer& me, Sums& sums) {
-  const Step step = me.wait_full();
-  multiply_step(step, 1, sums);
-  me.send();
-  multiply_wait<1>();
-  me.release();
-  me.hold();
+__device__ __forceinline__ void multiply_16(u64 weights, u64 tokens, u32 keep, Sums& sums) {
+#if TOKENS_FIRST
+  multiply_tokens(sums, tokens, weights, keep);
+#else
+  multiply(sums, weights, tokens, keep);
+#endif
+}
+
+// One full step; `keep` 0 starts new sums.
+__device__ __forceinline__ void multiply_step(u64 weights, u64 tokens, u32 keep, Sums& sums) {
+  multiply_fence();
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    multiply_16(weights + k * WEIGHTS_NEXT_K16, tokens + k * TOKENS_NEXT_K16, k == 0 ? keep : 1, sums);
+  }
+  multiply_commit();
+}
+
+// A step of 1 to 4 groups of 16 columns, added to the sums. The last group shares its block with the commit.
+__device__ __forceinline__ void multiply_tail(u64 weights, u64 tokens, int k16, Sums& sums) {
+  int k = 0;
+#pragma unroll 1
+  for (; k < k16 - 1; ++k) {
+    multiply_fence();
+    multiply_16(weights + k * WEIGHTS_NEXT_K16, tokens + k * TOKENS_NEXT_K16, 1, sums);
+  }
+  multiply_fence();
+  multiply_16(weights + k * WEIGHTS_NEXT_K16, tokens + k * TOKENS_NEXT_K16, 1, sums);
+  multiply_commit();
 }
 
 // All steps of an item but the last.
 __device__ __forceinline__ void multiply_most(Consumer& me, int4 item, Sums& sums) {
-  const Step first = me.wait_full();
-  multiply_step(first, 0, sums);
+  const int steps = steps_of(item);
+  me.wait_full();
+  multiply_step(me.weights(), me.tokens(), 0, sums);
   me.send();
   me.hold();
-  int left = steps_of(item) - 2;
 #pragma unroll 1
-  for (; left >= STEPS_APART; left -= STEPS_APART) {
-#pragma unroll
-    for (int i = 0; i < STEPS_APART; ++i) middle_step(me, sums);
+  for (int step = 1; step < steps - 1; ++step) {
+    me.wait_full();
+    multiply_step(me.weights(), me.tokens(), 1, sums);
+    me.send();
+    multiply_wait<1>();
+    me.release();
+    me.hold();
   }
-#if STEPS_APART == 2
-  if (left) middle_step(me, sums);
-#endif
 }
 
 // The last step; the sums are complete afterwards.
 __device__ __forceinline__ void multiply_last(Consumer& me, int4 item, Sums& sums) {
-  const Step last = me.wait_full();
-  multiply_tail(last, last_k16(item), sums);
+  me.wait_full();
+  multiply_tail(me.weights(), me.tokens(), last_k16(item), sums);
   me.send();
   multiply_wait<1>();
   me.release();

@@ -1,7 +1,6 @@
 // The end of an item: C on its way out while the next item is multiplied.
 //
-// Contract: include after the sizes of the form. Every warp works alone, on 16 rows of each of its ROW_GROUPS groups of
-// 64 rows, whose sums follow one another. `Outgoing` takes rounded C out of the accumulators at once,
+// Contract: every warp works alone on its 16 rows. `Outgoing` takes rounded C out of the accumulators at once,
 // a part of it to the staging buffer and the rest to other registers, and stores it chunk by chunk whenever it is
 // asked, so that the stores of all SMs do not meet. Rows of C are written where the row list says, 16 bytes a
 // lane, at least 64 contiguous bytes a row, or by one instruction of the copy engine where they follow one another.
@@ -11,19 +10,7 @@
 #endif
 #include "activation.cuh"
 #include "tile_args.cuh"
-
-// Finished C leaves in chunks of a warp's 16 rows; some fit into its share of the staging buffer, the rest waits
-// in registers.
-constexpr int WARP_STAGING_BYTES = STAGING_BYTES / CONSUMER_WARPS;
-constexpr int CHUNK_TOKENS = WARP_STAGING_BYTES >= 2048 ? 64 : 32;
-constexpr int CHUNK_BYTES = 16 * CHUNK_TOKENS * 2;
-constexpr int CHUNK_SUMS = CHUNK_TOKENS / 2;
-constexpr int CHUNKS_OF_GROUP = PART_TOKENS / CHUNK_TOKENS;
-constexpr int CHUNKS = ROW_GROUPS * CHUNKS_OF_GROUP;
-constexpr int CHUNKS_STAGED = WARP_STAGING_BYTES / CHUNK_BYTES;
-constexpr int CHUNKS_KEPT = CHUNKS - CHUNKS_STAGED;
-constexpr int KEPT_WORDS = CHUNKS_KEPT * CHUNK_SUMS / 2;
-static_assert(CHUNKS % CHUNKS_STAGED == 0, "chunks leave the staging buffer together");
+#include "tile_shape.cuh"
 
 constexpr int LANES_PER_ROW = CHUNK_TOKENS / 8;
 constexpr int ROWS_AT_ONCE = 32 / LANES_PER_ROW;
@@ -32,29 +19,24 @@ constexpr int ROW_LOADS = 16 / ROWS_AT_ONCE;
 // What a thread knows about the item it is going to finish.
 struct Ending {
   int4 split;
-  int token;                  // first token of the warpgroup
-  int row[ROW_GROUPS];        // row of C that is row `lane % 16` of the warp
-  float bias[ROW_GROUPS][2];  // of the two rows whose sums this lane holds
+  int token;               // first token of the warpgroup
+  int row;                 // row of C that is row `lane % 16` of the warp
+  float bias[2];           // of the two rows whose sums this lane holds
 };
 
 __device__ __forceinline__ Ending prepare_ending(const TileArgs& args, int place, int4 item, int warp, int lane) {
   Ending ending;
   const int group = warp / 4;
-  const int* rows = args.rows + item.z * BLOCK_M + (SPLIT_ROWS ? group * ROW_GROUPS * 64 : 0) + warp % 4 * 16;
+  const int* rows = args.rows + item.z * BLOCK_M + (SPLIT_ROWS ? group * 64 : 0) + warp % 4 * 16;
   ending.split = load_early(args.splits + place);
   ending.token = item.w + (SPLIT_ROWS ? 0 : group * PART_TOKENS);
-#pragma unroll
-  for (int g = 0; g < ROW_GROUPS; ++g) {
-    ending.row[g] = load_early(rows + g * 64 + lane % 16);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
+  ending.row = load_early(rows + lane % 16);
 #if BIAS
-      ending.bias[g][i] = load_early(args.bias + max(load_early(rows + g * 64 + i * 8 + lane / 4), 0));
+#pragma unroll
+  for (int i = 0; i < 2; ++i) ending.bias[i] = load_early(args.bias + max(load_early(rows + i * 8 + lane / 4), 0));
 #else
-      ending.bias[g][i] = 0.0f;
+  ending.bias[0] = ending.bias[1] = 0.0f;
 #endif
-    }
-  }
   return ending;
 }
 
@@ -76,9 +58,9 @@ __device__ __forceinline__ void stage_chunk(u32 slot, const u32* words, int lane
 }
 
 // Bias, activation and rounding of one chunk of sums; words in the order of stmatrix.
-__device__ __forceinline__ void round_chunk(u32 (&words)[CHUNK_SUMS / 2], const float* sums, const float (&bias)[2]) {
+__device__ __forceinline__ void round_chunk(u32 (&words)[CHUNK_SUMS / 2], const float* sums, const Ending& ending) {
 #pragma unroll
-  for (int i = 0; i < CHUNK_SUMS / 2; ++i) words[i] = pack(sums[2 * i], sums[2 * i + 1], bias[i % 2]);
+  for (int i = 0; i < CHUNK_SUMS / 2; ++i) words[i] = pack(sums[2 * i], sums[2 * i + 1], ending.bias[i % 2]);
 }
 
 struct Outgoing {
@@ -86,9 +68,9 @@ struct Outgoing {
   u32 staging;             // of the warp
   int lane;
   int left = 0;            // chunks not stored yet
-  int first_token;         // as in Ending
   int token;               // of the next chunk
-  int row[ROW_GROUPS];     // as in Ending
+  int row;                 // as in Ending
+  bool together;           // the 16 rows of the warp follow one another in C
   u32 kept[KEPT_WORDS];    // chunks that found no place in the staging buffer
 
   __device__ __forceinline__ Outgoing(const TensorMap& c_map, u32 base, int thread)
@@ -100,7 +82,7 @@ struct Outgoing {
 #pragma unroll
     for (int chunk = 0; chunk < CHUNKS; ++chunk) {
       u32 words[CHUNK_SUMS / 2];
-      round_chunk(words, sums + chunk * CHUNK_SUMS, ending.bias[chunk / CHUNKS_OF_GROUP]);
+      round_chunk(words, sums + chunk * CHUNK_SUMS, ending);
       if (chunk < CHUNKS_STAGED) {
         stage_chunk(staging + chunk * CHUNK_BYTES, words, lane);
       } else {
@@ -110,9 +92,10 @@ struct Outgoing {
     }
     fill_staging();
     left = CHUNKS;
-    first_token = token = ending.token;
-#pragma unroll
-    for (int g = 0; g < ROW_GROUPS; ++g) row[g] = ending.row[g];
+    token = ending.token;
+    row = ending.row;
+    const int first = __shfl_sync(0xffffffff, row, 0);
+    together = __all_sync(0xffffffff, first >= 0 && row == first + lane % 16);
   }
 
   // What was staged has been read.
@@ -146,19 +129,14 @@ struct Outgoing {
     if (left == 0) return;
     if (left != CHUNKS && left % CHUNKS_STAGED == 0) restage();
     const u32 slot = staging + (CHUNKS - left) % CHUNKS_STAGED * CHUNK_BYTES;
-    const int first = __shfl_sync(0xffffffff, row[0], 0);
-    if (__all_sync(0xffffffff, first >= 0 && row[0] == first + lane % 16)) {
-      if (lane == 0) store_box(&map, token, first, slot);
+    if (together) {
+      if (lane == 0) store_box(&map, token, row, slot);
       bulk_stores_commit();
     } else {
       store_rows(args, slot);
     }
     token += CHUNK_TOKENS;
     left -= 1;
-    if (ROW_GROUPS == 2 && left == CHUNKS_OF_GROUP) {
-      token = first_token;
-      row[0] = row[ROW_GROUPS - 1];
-    }
   }
 
   __device__ __forceinline__ void store_rows(const TileArgs& args, u32 slot) const {
@@ -167,7 +145,7 @@ struct Outgoing {
 #pragma unroll
     for (int i = 0; i < ROW_LOADS; ++i) {
       const int place = i * ROWS_AT_ONCE + lane / LANES_PER_ROW;
-      const int own = __shfl_sync(0xffffffff, row[0], place);
+      const int own = __shfl_sync(0xffffffff, row, place);
       uint4 v;
       asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                    : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)

@@ -1,9 +1,10 @@
 // Rows of B into a stage, for the form whose blocks take up to 256 tokens: 16 bytes a thread and instruction.
 //
-// Contract: include after the sizes of the form. Thread t fetches chunk t mod 8 of every 64-token block of rows t/8 + 16 q, q = 0 to 3. Columns of -1 and
+// Contract: thread t fetches chunk t mod 8 of every 64-token block of rows t/8 + 16 q, q = 0 to 3. Columns of -1 and
 // tokens beyond the row leave zeros and read nothing.
 #pragma once
 #include "tile_args.cuh"
+#include "tile_shape.cuh"
 
 struct Gather {
   const unsigned char* from;  // B at this thread's token chunk of the item

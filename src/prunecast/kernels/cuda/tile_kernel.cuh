@@ -1,12 +1,12 @@
 // The body of the tile kernel, the same for all forms.
 //
-// Contract: include after `Step`, `Ending`, `Outgoing` and `produce` of the form. Launch 384 threads and SHARED_BYTES of dynamic
+// Contract: include after `Gather`, `Ending` and `Outgoing` of the form. Launch 384 threads and SHARED_BYTES of dynamic
 // shared memory per block, as many blocks as the plan has. Warpgroup 0 copies, warpgroups 1 and 2 multiply. A block
 // walks its items in the order of the plan. B and C are row-major with rows of `tokens` elements, 16-byte aligned, those
 // of B less than 4 GB apart. Sums are fp32. C is written exactly once at every row of the row lists and nowhere else.
 #pragma once
 #include "tile_consumer.cuh"
-#include "tile_list.cuh"
+#include "tile_producer.cuh"
 
 __device__ __forceinline__ void read_clock(u64* clock) {
   clock[0] = clock64();

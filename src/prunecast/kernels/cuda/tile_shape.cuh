@@ -31,8 +31,18 @@ constexpr int SHARED_BYTES = BARRIERS_AT + 1024;
 
 constexpr bool SPLIT_ROWS = BLOCK_M == 128;
 constexpr int PART_TOKENS = SPLIT_ROWS ? BLOCK_N : BLOCK_N / 2;
-constexpr int ROW_GROUPS = 1;
 constexpr int PART_SUMS = PART_TOKENS / 2;  // registers of a thread
+
+// Finished C leaves in chunks of a warp's 16 rows; some fit into its share of the staging buffer, the rest waits
+// in registers.
+constexpr int WARP_STAGING_BYTES = STAGING_BYTES / CONSUMER_WARPS;
+constexpr int CHUNK_TOKENS = WARP_STAGING_BYTES >= 2048 ? 64 : 32;
+constexpr int CHUNK_BYTES = 16 * CHUNK_TOKENS * 2;
+constexpr int CHUNK_SUMS = CHUNK_TOKENS / 2;
+constexpr int CHUNKS = PART_TOKENS / CHUNK_TOKENS;
+constexpr int CHUNKS_STAGED = WARP_STAGING_BYTES / CHUNK_BYTES;
+constexpr int CHUNKS_KEPT = CHUNKS - CHUNKS_STAGED;
+constexpr int KEPT_WORDS = CHUNKS_KEPT * CHUNK_SUMS / 2;
 
 // What a consumer warpgroup reads of a stage begins here.
 constexpr int GROUP_WEIGHTS_AT = SPLIT_ROWS ? 64 * 128 : 0;
@@ -40,6 +50,7 @@ constexpr int GROUP_TOKENS_AT = SPLIT_ROWS ? 0 : PART_TOKENS / 64 * TOKEN_BLOCK_
 
 static_assert(BLOCK_M == 128 || BLOCK_M == 64, "weights are the 64-row operand");
 static_assert(BLOCK_N % 64 == 0 && PART_TOKENS >= 64 && PART_TOKENS <= 256, "tokens come in blocks of 64");
+static_assert(CHUNKS % CHUNKS_STAGED == 0, "chunks leave the staging buffer together");
 static_assert(STAGE_BYTES % 1024 == 0 && STAGING_AT % 1024 == 0, "the swizzle repeats every 1024 bytes");
 static_assert(SHARED_BYTES <= 232448, "more shared memory than a block may have");
 #ifdef PLAN_SHARED_BYTES

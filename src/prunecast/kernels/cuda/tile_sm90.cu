@@ -5,9 +5,6 @@
 //
 // Defines: BLOCK_M, BLOCK_N, STAGES; BF16; BIAS, ACTIVATION, PDL, FENCE, GUARD (see the headers);
 // PLAN_THREADS, PLAN_SHARED_BYTES: what the plan says, checked.
-#include "tile_shape.cuh"  // before everything that depends on sizes
 #include "tile_epilogue.cuh"
 #include "tile_gather.cuh"
-#include "tile_multiply.cuh"
-#include "tile_producer.cuh"
 #include "tile_kernel.cuh"

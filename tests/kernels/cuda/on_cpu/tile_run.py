@@ -10,8 +10,6 @@ from prunecast.kernels.cuda.build import SOURCES
 from prunecast.kernels.cuda.forms import ACTIVATIONS, box_of, tile_defines
 from prunecast.kernels.cuda.launch import TILE_ARGS
 from prunecast.kernels.cuda.pack import pack_weights, to_bits, uncovered_rows
-from prunecast.kernels.cuda.sparse.forms import sparse_defines
-from prunecast.kernels.cuda.sparse.pack import pack_sparse
 from prunecast.kernels.cuda.token_form import TOKEN_SHAPES, TOKEN_SOURCE
 from prunecast.kernels.cuda.work_image import work_image
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
@@ -42,14 +40,10 @@ def run_tiles(
     defines : preprocessor names that differ from the plan's form
     changes : as `build_on_cpu`; the rest as `Grid`
     """
-    defines_of = tile_defines if plan.inner is None else sparse_defines
-    form = defines_of(plan, activation=activation, bias=operands.bias is not None, changes=defines)
-    kernel = build_on_cpu(SOURCES / _source(plan), "tile_sm90", form, folder, changes=changes)
-    bits = to_bits(operands.a, plan.dtype)
-    if plan.inner is None:
-        packed = pack_weights(plan.tiles, bits, plan.shape.block_m)
-    else:
-        packed = pack_sparse(plan.tiles, plan.inner, bits, plan.shape.block_m)
+    form = tile_defines(plan, activation=activation, bias=operands.bias is not None, changes=defines)
+    source = TOKEN_SOURCE if plan.shape[:2] in TOKEN_SHAPES else "tile_sm90.cu"
+    kernel = build_on_cpu(SOURCES / source, "tile_sm90", form, folder, changes=changes)
+    packed = pack_weights(plan.tiles, to_bits(operands.a, plan.dtype), plan.shape.block_m)
     work = work_image(plan)
     sums = plan.shape.block_m * plan.shape.block_n
     arrays = {
@@ -88,12 +82,6 @@ def run_tiles(
         [*arrays.values(), operands.b.whole, operands.c.whole],
     )
     assert not arrays["counters"].any(), "counters of split tiles must be zero again"
-
-
-def _source(plan: KernelPlan) -> str:
-    if plan.inner is not None:
-        return "sparse/sparse_sm90.cu"
-    return TOKEN_SOURCE if plan.shape[:2] in TOKEN_SHAPES else "tile_sm90.cu"
 
 
 def _map_of_c(plan: KernelPlan, operands: Operands) -> np.ndarray:

@@ -7,7 +7,7 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.cuda.sparse.pack import PackedSparse
 from prunecast.kernels.cuda.work_image import WorkImage
-from prunecast.kernels.order import assign_hardware, assign_longest_first, assign_stream_k
+from prunecast.kernels.order import assign_hardware, assign_longest_first
 from prunecast.kernels.shapes_wgmma import wgmma_variants
 from prunecast.kernels.tile_plan import items_of, tile_plan
 from prunecast.patterns import ElementMap, TileMap
@@ -33,25 +33,15 @@ def elements_in(tiles: TileMap, seed: int = 0) -> ElementMap:
 
 
 def plan_of(
-    n: int,
-    form: tuple[int, int],
-    *,
-    dtype: str = "fp16",
-    blocks: int = 0,
-    k: int = 300,
-    split: bool = False,
-    shuffled: bool = True,
+    n: int, form: tuple[int, int], *, dtype: str = "fp16", blocks: int = 0, k: int = 300
 ) -> KernelPlan:
-    """Ragged tiles; one item per block, or a persistent grid of `blocks` blocks, which may split tiles."""
-    tiles = ragged_map(form[0], k=k, shuffled=shuffled)
+    """Ragged tiles; one item per block, or a persistent grid of `blocks` blocks."""
+    tiles = ragged_map(form[0], k=k)
     variants = wgmma_variants(GPU, dtype, "sparse-wgmma")
     variant = next(v for v in variants if v.shape[:2] == form)
     items = items_of(tiles, variant, n, GPU)
     cost = items.k_stop.astype(np.int64) + 64
-    if split:
-        assigned = assign_stream_k(items, blocks, 64)
-    else:
-        assigned = assign_longest_first(items, cost, blocks) if blocks else assign_hardware(items)
+    assigned = assign_longest_first(items, cost, blocks) if blocks else assign_hardware(items)
     return tile_plan("2:4", tiles, n, variant, assigned, k_order="gather", inner=elements_in(tiles))
 
 
@@ -72,7 +62,7 @@ def run_images(
                 if column >= 0:
                     row = b[column, token : token + block_n]
                     tokens[place, : row.size] = row
-            sums += stage_weights(packed.weights[stage], block_m) @ tokens
+            sums += stage_weights(packed.stages[stage], block_m) @ tokens
         width = min(block_n, plan.n - token)
         for place, row in enumerate(packed.rows[tile].tolist()):
             if row >= 0:

@@ -1,5 +1,7 @@
 """The gate: every sparse form compiles without a GPU to what the plan says, nothing serialised or spilled."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -35,11 +37,16 @@ def test_bias_and_activation_do_not_spill(form: tuple[int, int], activation: str
 
 @pytest.mark.parametrize("form", FORMS)
 def test_all_multiplications_are_sparse_and_take_all_tokens(form: tuple[int, int]) -> None:
-    """Two halves of a step for each group of rows: the first, three in the middle and the last step."""
+    """Two halves of a step each.
+
+    256 rows: three middle steps and the last step stand in the code twice, the first step too; all have two
+    groups of rows. 128 rows, one group: three middle steps, the first and the last once.
+    """
     p = plan_of(200, form)
     found = opcodes(build_sparse_kernel(p, sparse_defines(p)).cubin)
     multiplications = {name: count for name, count in found.items() if "GMMA" in name}
-    assert multiplications == {f"HGMMA.SP.64x{form[1]}x32.F32": 2 * (form[0] // 128) * (1 + 3 + 1)}
+    expected = {256: 2 * (2 * (3 + 1 + 1)) * 2, 128: 2 * (3 + 2)}[form[0]]
+    assert multiplications == {f"HGMMA.SP.64x{form[1]}x32.F32": expected}
     assert not [name for name in found if name.startswith(("LDL", "STL"))]
 
 
@@ -53,6 +60,13 @@ def test_the_plan_of_a_tile_map_with_2_of_4_inside_runs_on_it() -> None:
 def test_plans_of_other_kernels_are_refused() -> None:
     with pytest.raises(BadInput, match="the sparse kernel runs 2:4 on wgmma, the plan has wgmma"):
         sparse_defines(dense_plan_of(ragged_map(128), 64, 128, 256))
+
+
+def test_split_tiles_are_refused() -> None:
+    p = plan_of(64, (256, 128))
+    twice = p.work._replace(parts=np.full(p.item_count, 2), group=np.arange(p.item_count))
+    with pytest.raises(BadInput, match="does not split tiles"):
+        sparse_defines(replace(p, work=twice))
 
 
 def test_an_unknown_activation_is_refused() -> None:

@@ -5,11 +5,11 @@
     c = op(b)
 
 Not here: choosing what to prune, or the plan. `two_of_four` and `pack` lay out bytes with NumPy alone; only
-`operator` touches a device. Same floor as `prunecast.kernels.cuda`, of which it is a part: producer, ring,
-split tiles and the way of C are those of the tile kernel.
+`images` and `operator` touch a device. Same floor as `prunecast.kernels.cuda`, of which it is a part.
 
-Read first: `prunecast/kernels/cuda/__init__.py`, then `sparse_sm90.cu`, `sparse_shape.cuh`,
-`sparse_multiply.cuh` and `sparse_step.cuh`.
+Read first: `prunecast/kernels/cuda/__init__.py`, then `sparse_sm90.cu` and, in this order, `sparse_args.cuh`,
+`sparse_shape.cuh`, `sparse_ring.cuh`, `sparse_producer.cuh`, `sparse_multiply.cuh`, `sparse_consumer.cuh` and
+`sparse_epilogue.cuh`.
 """
 
 __all__: list[str] = []

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+
 from prunecast.errors import BadInput
 from prunecast.kernels.cuda.build import CompiledKernel, KernelBuildError, compile_cubin
 from prunecast.kernels.cuda.forms import ACTIVATIONS, ARCH
@@ -24,6 +26,8 @@ def check_sparse_form(plan: KernelPlan) -> None:
     if (shape.block_m, shape.block_n) not in _FORMS or shape.block_k != 64:
         known = ", ".join(f"{m} x {n}" for m, n in _FORMS)
         raise BadInput(f"{plan.kernel}: block shapes are {known}; the plan has {tuple(shape)}")
+    if np.any(plan.work.parts > 1):
+        raise BadInput(f"{plan.kernel}: the sparse kernel does not split tiles, the plan does")
 
 
 def sparse_defines(

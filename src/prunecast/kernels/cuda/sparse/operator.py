@@ -7,12 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.kernels.cuda.arrays import check_device, check_weights
-from prunecast.kernels.cuda.images import upload
-from prunecast.kernels.cuda.layer_operator import load_fill, load_kernel
-from prunecast.kernels.cuda.operator import TileOperator
-from prunecast.kernels.cuda.pack import to_bits
+from prunecast.kernels.cuda.layer_operator import LayerOperator, load_fill, load_kernel
 from prunecast.kernels.cuda.sparse.forms import build_sparse_kernel, sparse_defines
-from prunecast.kernels.cuda.sparse.pack import pack_sparse
+from prunecast.kernels.cuda.sparse.images import upload
 from prunecast.kernels.plan import KernelPlan
 
 __all__ = ["SparseOperator", "compile_sparse"]
@@ -47,15 +44,12 @@ def compile_sparse(
     check_weights(plan, weights, bias)
     defines = sparse_defines(plan, activation=activation, bias=bias is not None, changes=changes)
     cubin = build_sparse_kernel(plan, defines).cubin
-    kernel = load_kernel(cubin, "tile_sm90", plan.resources.shared_bytes)
+    kernel = load_kernel(cubin, "sparse_sm90", plan.resources.shared_bytes)
     fill = load_fill(plan, activation, bias=bias is not None)
-    assert plan.inner is not None  # checked by the form
-    bits = to_bits(weights, plan.dtype)
-    packed = pack_sparse(plan.tiles, plan.inner, bits, plan.shape.block_m)
-    return SparseOperator(plan, upload(plan, packed, bias), kernel, fill, overlap=overlap)
+    return SparseOperator(plan, upload(plan, weights, bias), kernel, fill, overlap=overlap)
 
 
-class SparseOperator(TileOperator):
+class SparseOperator(LayerOperator):
     """A plan of the sparse wgmma kernel on one device.
 
     B must be finite at every column that its tile keeps: where a row keeps fewer than two of four neighbours,

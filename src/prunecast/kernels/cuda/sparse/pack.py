@@ -31,7 +31,7 @@ class PackedSparse(NamedTuple):
     Tile t has stages stage_start[t] to stage_start[t + 1], each of 64 of its kept columns, in order.
     """
 
-    weights: Bytes
+    stages: Bytes
     """(stages + 1, stage_bytes(block_m)): 32 kept values of every row, then their places."""
     columns: IntArray
     """(stages + 1, 16, 4): [s, t, q] is the column of A at place t + 16 q of stage s; -1 for none."""

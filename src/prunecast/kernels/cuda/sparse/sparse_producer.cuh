@@ -2,12 +2,10 @@
 //
 // Contract: thread t fetches chunk t mod 8 of every 64-token block of rows t/8 + 16 q, q = 0 to 3. Columns of -1
 // and tokens beyond the row leave zeros, since every step multiplies all of its 64 columns. Indices are loaded
-// three stages ahead: a stage passes in less time than such a load takes. The next item is loaded one item ahead. A
-// step of this kernel is shorter than one of the tile kernel, whose producer needs twice the instructions a stage.
+// three stages ahead: a stage passes in less time than such a load takes. The next item is loaded one item ahead.
 #pragma once
-#include "tile_args.cuh"
-#include "tile_ring.cuh"
-#include "tile_sums.cuh"
+#include "sparse_args.cuh"
+#include "sparse_ring.cuh"
 
 constexpr int STAGES_AHEAD = 3;
 
@@ -16,7 +14,7 @@ struct Gather {
   i64 row_bytes;
   int tokens_left;            // from this thread's chunk to the end of the row
 
-  __device__ __forceinline__ Gather(const TileArgs& args, int4 item, int chunk)
+  __device__ __forceinline__ Gather(const SparseArgs& args, int4 item, int chunk)
       : from(args.b + 2ll * min(item.w + 8 * chunk, args.tokens - 8)),
         row_bytes(args.b_row_bytes),
         tokens_left(args.tokens - item.w - 8 * chunk) {}
@@ -43,7 +41,7 @@ struct Gather {
   }
 };
 
-__device__ __forceinline__ void fetch_stage(const TileArgs& args, const Gather& gather, const Ring& ring, int stage,
+__device__ __forceinline__ void fetch_stage(const SparseArgs& args, const Gather& gather, const Ring& ring, int stage,
                                             int4 columns, u32 offset) {
   barrier_wait(ring.empty(), ring.parity ^ 1);
   if (threadIdx.x == 0) {
@@ -60,20 +58,18 @@ __device__ __forceinline__ void fetch_stage(const TileArgs& args, const Gather& 
 
 // The stages of a block's items, one after another. The item after the one at hand is already on its way.
 struct Walk {
-  const TileArgs& args;
+  const SparseArgs& args;
   int4 item, next;
   int place, end;
   int step = 0;
 
-  __device__ __forceinline__ Walk(const TileArgs& tile_args, ItemRange range)
-      : args(tile_args), item(first_item(tile_args)), next(item), place(range.begin), end(range.end) {
+  __device__ __forceinline__ Walk(const SparseArgs& sparse_args, ItemRange range)
+      : args(sparse_args), item(first_item(sparse_args)), next(item), place(range.begin), end(range.end) {
     if (place + 1 < end) next = load_early(args.items + place + 1);
   }
 
   __device__ __forceinline__ bool at_end() const { return place >= end; }
-  __device__ __forceinline__ int stage() const {
-    return step < real_steps(item) ? item.x + step : args.null_stage;
-  }
+  __device__ __forceinline__ int stage() const { return stage_of(args, item, step); }
 
   // Whether another item begins; beyond the last one it stays at its stages.
   __device__ __forceinline__ bool advance() {
@@ -87,7 +83,7 @@ struct Walk {
   }
 };
 
-__device__ __forceinline__ void produce(const TileArgs& args, ItemRange range, u32 base) {
+__device__ __forceinline__ void produce(const SparseArgs& args, ItemRange range, u32 base) {
   Ring ring(base);
   const int row = threadIdx.x / 8, chunk = threadIdx.x % 8;
   const u32 offset = row * 128 + ((chunk ^ (row % 8)) * 16);
@@ -109,7 +105,6 @@ __device__ __forceinline__ void produce(const TileArgs& args, ItemRange range, u
       columns[i] = load_early(args.columns + ahead.stage() * 16 + row);
       ahead.advance();
       ring.advance();
-      if (now.step + 1 == steps_of(now.item) && is_owner(now.item)) fetch_sums(args, ring, now.place);
       if (now.advance()) {
         if (now.at_end()) return;
         gather = Gather(args, now.item, chunk);

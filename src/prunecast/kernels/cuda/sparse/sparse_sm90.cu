@@ -1,12 +1,42 @@
 // The sparse kernel for sm_90a: C rows of a tile = packed 2:4 weights x gathered rows of B, one block per SM.
 //
-// Contract: `tile_kernel.cuh`, but that weights are [stage]: values [BLOCK_M][32], 16-byte chunk c of row r at c xor
-// (r/2 mod 4), then places; `c_map` is C in boxes of 16 rows x CHUNK_TOKENS tokens, swizzled as wide as a row of a box.
+// Contract: launch 384 threads and SHARED_BYTES of dynamic shared memory per block, as many blocks as the plan
+// has. Warpgroup 0 copies, warpgroups 1 and 2 multiply. A block walks its items in the order of the plan. B and
+// C are row-major with rows of `tokens` elements, 16-byte aligned. Sums are fp32. C is written exactly once at
+// every row of the row lists and nowhere else.
 //
 // Defines: BLOCK_M, BLOCK_N, STAGES; BF16; BIAS, ACTIVATION, PDL, FENCE, GUARD (see the headers);
 // PLAN_THREADS, PLAN_SHARED_BYTES: what the plan says, checked.
-#include "sparse_shape.cuh"  // before everything that depends on sizes
+#include "sparse_consumer.cuh"
 #include "sparse_producer.cuh"
-#include "sparse_step.cuh"
-#include "tile_epilogue.cuh"
-#include "tile_kernel.cuh"
+
+__device__ __forceinline__ void read_clock(u64* clock) {
+  clock[0] = clock64();
+  clock[1] = global_nanoseconds();
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) sparse_sm90(const __grid_constant__ SparseArgs args) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  const u32 base = shared_address(shared);
+  const ItemRange range = items_of_block(args);
+  if (range.begin == range.end) return;
+  if (threadIdx.x == 0) {
+    if (base & 1023) __trap();
+    start_ring(base);
+  }
+  __syncthreads();
+#if PDL
+  let_next_launch_start();
+#endif
+  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / WARPGROUP, 0);
+  if (warpgroup == 0) {
+    registers_give<PRODUCER_REGISTERS>();
+    const bool timed = args.clock != nullptr && blockIdx.x == 0 && threadIdx.x == 0;
+    if (timed) read_clock(args.clock);
+    produce(args, range, base);
+    if (timed) read_clock(args.clock + 2);
+  } else {
+    registers_take<CONSUMER_REGISTERS>();
+    consume(args, range, base, threadIdx.x - WARPGROUP);
+  }
+}

@@ -1,0 +1,57 @@
+"""The sparse kernel for sm_90a on the CPU, from a plan; rows in no tile are left to `tile_run.run_fill`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from prunecast.kernels import KernelPlan
+from prunecast.kernels.cuda.build import SOURCES
+from prunecast.kernels.cuda.pack import to_bits
+from prunecast.kernels.cuda.sparse.arguments import SPARSE_ARGS
+from prunecast.kernels.cuda.sparse.forms import sparse_defines
+from prunecast.kernels.cuda.sparse.pack import pack_sparse
+from prunecast.kernels.cuda.work_image import work_image
+from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
+from tests.kernels.cuda.on_cpu.operands import Operands
+
+__all__ = ["run_sparse"]
+
+
+def run_sparse(
+    plan: KernelPlan,
+    operands: Operands,
+    folder: Path,
+    *,
+    activation: str = "none",
+    changes: Mapping[str, str] | None = None,
+    landing: str = "oldest",
+    seed: int = 0,
+) -> None:
+    """Fill the rows of C in tiles; blocks run two at a time. The rest as `build_on_cpu` and `Grid`."""
+    defines = sparse_defines(plan, activation=activation, bias=operands.bias is not None)
+    source = SOURCES / "sparse" / "sparse_sm90.cu"
+    kernel = build_on_cpu(source, "sparse_sm90", defines, folder, changes=changes)
+    assert plan.inner is not None
+    packed = pack_sparse(plan.tiles, plan.inner, to_bits(operands.a, plan.dtype), plan.shape.block_m)
+    work = work_image(plan)
+    arrays = {
+        "weights": packed.stages,
+        "columns": packed.columns,
+        "items": work.items,
+        "rows": packed.rows,
+        "bias": np.zeros(1, np.float32) if operands.bias is None else operands.bias,
+        "clock": np.zeros(4, np.uint64),
+    }
+    args = np.zeros(1, SPARSE_ARGS)
+    for name, array in arrays.items():
+        args[name] = array.ctypes.data
+    args["b"], args["b_row_bytes"] = operands.b.address, operands.b.row_bytes
+    args["c"], args["c_row_bytes"] = operands.c.address, operands.c.row_bytes
+    args["tokens"], args["null_stage"] = -(-plan.n // 8) * 8, packed.null_stage
+    work.into(args)
+    resources = plan.resources
+    grid = Grid(
+        plan.blocks, resources.threads, resources.shared_bytes, resident=2, landing=landing, seed=seed
+    )
+    run_on_cpu(kernel, grid, [args], [*arrays.values(), operands.b.whole, operands.c.whole])
