@@ -9,7 +9,7 @@ from typing import NamedTuple
 from settings import Case, Digits, Language
 from stored_maps import Kept, restore
 
-from prunecast.codesign.candidates import kernels_of
+from prunecast.codesign.candidates import kernels_of, takes
 from prunecast.codesign.plans import plan_pruned
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
@@ -19,6 +19,9 @@ from prunecast.patterns import parse_pattern
 DTYPE = "fp16"
 PIXELS = (64, 16, 4)
 """Of an image in each stage of the residual network."""
+
+LEAST_TOKENS = min(Language.tokens, Digits.images * min(PIXELS))
+"""N of the smallest layer."""
 
 
 class Study(NamedTuple):
@@ -63,10 +66,11 @@ def ways(study: str, case: Case, folder: Path, gpu: GpuSpec) -> Iterator[tuple[s
 
 
 def _kernels(case: Case) -> list[str]:
-    """CSR only where nothing better runs the case."""
+    """Those of one launch a layer that take many tokens; CSR only where nothing better runs the case."""
     if case.pattern.startswith("tile-element"):
         return ["tile-wise", "stspmm"]
-    able = kernels_of(parse_pattern(case.pattern).canonical)
+    known = kernels_of(parse_pattern(case.pattern).canonical)
+    able = [kernel for kernel in known if kernel in PLANNERS and takes(kernel, LEAST_TOKENS)]
     return [kernel for kernel in able if kernel != "csr"] or ["csr"]
 
 
