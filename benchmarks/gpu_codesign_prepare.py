@@ -1,0 +1,177 @@
+"""Make on any machine what `gpu_codesign` then measures: models pruned to a time, their plans, their cubins.
+
+    python -m benchmarks.gpu_codesign_prepare build/gpu_codesign
+
+writes into that folder cubin/, plans.npz and prepared.json. Every model is pruned to the lowest of `SHARES`
+of its dense time that is above its floor. Predictions are those of the search, made here, before the run.
+"""
+
+import json
+import os
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.gpu_cases import GPU
+from benchmarks.gpu_codesign_plans import arrays_of, described, restored
+from benchmarks.suite_prepare import build
+from prunecast.codesign.engines import Engine
+from prunecast.codesign.search import TargetResult, Targets
+from prunecast.codesign.search.layer_sets import fixed_names
+from prunecast.codesign.search.model_search import ModelSearch
+from prunecast.codesign.search.option_times import OptionTimes
+from prunecast.codesign.search.prune_model import layers_to_prune, masks_of
+from prunecast.codesign.search.target import prune_to_targets
+from prunecast.errors import BadInput
+from prunecast.kernels import KernelPlan
+from prunecast.kernels.cuda.forms import build_fill
+from prunecast.patterns import parse_pattern
+
+__all__ = ["MODELS", "Model", "prepared_model"]
+
+BATCH = 8
+"""As of `prunecast prune`."""
+SHARES = (0.6, 0.65, 0.7, 0.75, 0.8)
+BUNDLED = Path(__file__).parent.parent / "examples" / "stdlib_lm" / "weights.safetensors"
+
+
+class Model(NamedTuple):
+    """What is pruned, as on the command line."""
+
+    name: str
+    source: str
+    tokens: int | None = None
+    target: tuple[str, ...] = ()
+
+
+MODELS = (
+    Model("bert-base", "bert-base"),
+    Model("stdlib_lm feed-forward, 32768 tokens", str(BUNDLED), 32768, ("re:ffn",)),
+)
+
+
+class Reached(NamedTuple):
+    """The lowest share of the dense time that could be reached."""
+
+    share: float
+    result: TargetResult
+    refused: str
+    """What was said about the share below it, if anything."""
+
+
+def prepared_model(model: Model) -> tuple[dict[str, Any], list[KernelPlan]]:
+    """What the JSON file says of a model, and the distinct plans of its pruned layers."""
+    began = time.perf_counter()
+    search = _search(model)
+    reached = _reach(search)
+    result, masks = reached.result, masks_of(search, reached.result)
+    plans: dict[str, KernelPlan] = {}
+    layers = []
+    for layer in result.layers:
+        row = {**layer.row(), "plan": None}
+        if layer.pattern != "dense":
+            kept = parse_pattern(layer.pattern).map(masks[layer.layer])
+            (plan,) = search.launches(layer.layer, layer.kernel, kept)
+            _check_prediction(search, plan, layer.seconds)
+            plans[plan.fingerprint()] = plan
+            row["plan"] = plan.fingerprint()
+        layers.append(row)
+    entry = {
+        "name": model.name,
+        "source": Path(model.source).name,
+        "gpu": GPU.name,
+        "spec_hash": GPU.fingerprint,
+        "engine": search.engine.name,
+        "asked": reached.share,
+        "refused": reached.refused,
+        "seconds": result.seconds,
+        "dense_seconds": result.dense_seconds,
+        "retained_importance": result.retained_importance,
+        "sparsity": result.sparsity,
+        "layers": [*layers, *_others(search)],
+    }
+    print(
+        f"{model.name}: {result.seconds / result.dense_seconds:.1%} of dense, asked for {reached.share:.0%};"
+        f" {len(plans)} plans, {time.perf_counter() - began:.0f} s",
+        flush=True,
+    )
+    return entry, list(plans.values())
+
+
+def _search(model: Model) -> ModelSearch:
+    search = ModelSearch(
+        layers=layers_to_prune(model.source, model.tokens, BATCH, model.target, ()),
+        engine=Engine(name="simulator", gpu=GPU),
+        quick=Engine(name="model", gpu=GPU),
+        dtype="fp16",
+    )
+    search.prepare()
+    return search
+
+
+def _reach(search: ModelSearch) -> Reached:
+    refused = ""
+    for share in SHARES:
+        try:
+            return Reached(share, prune_to_targets(search, Targets(latency_share=share)), refused)
+        except BadInput as reason:
+            refused = f"{share:.0%}: {reason}"
+            print(f"refused: {refused}", flush=True)
+    raise BadInput(f"no share up to {SHARES[-1]:.0%} can be reached; {refused}")
+
+
+def _check_prediction(search: ModelSearch, plan: KernelPlan, seconds: float) -> None:
+    again = search.engine.run(plan).seconds
+    if abs(again / seconds - 1.0) > 1e-9:
+        raise BadInput(f"{plan.fingerprint()}: the search said {seconds:.3e} s, its plan takes {again:.3e} s")
+
+
+def _others(search: ModelSearch) -> list[dict[str, Any]]:
+    """Products of the model that are never pruned, as dense layers."""
+    times = OptionTimes(engine=search.engine, dtype="fp16")
+    found = []
+    for name, (m, k, n) in fixed_names(search.layers).items():
+        seconds = times.dense(m, k, n)
+        sizes = {"layer": name, "m": m, "k": k, "n": n, "pattern": "dense", "kernel": "dense"}
+        found.append({**sizes, "removed": 0.0, "seconds": seconds, "dense_seconds": seconds, "plan": None})
+    return found
+
+
+def _store(folder: Path, models: list[dict[str, Any]], plans: dict[str, KernelPlan]) -> None:
+    arrays = {name: array for plan in plans.values() for name, array in arrays_of(plan).items()}
+    about = {mark: described(plan) for mark, plan in plans.items()}
+    for one in about.values():
+        restored(one, arrays)  # refuses what the GPU machine would refuse
+    np.savez_compressed(folder / "plans.npz", **arrays)
+    (folder / "prepared.json").write_text(json.dumps({"models": models, "plans": about}, indent=1))
+
+
+def main() -> None:
+    """Write all of it into the folder named on the command line."""
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ["PRUNECAST_CACHE"] = str(folder / "cubin")  # the kernels' builders have no folder to be told
+    models: list[dict[str, Any]] = []
+    plans: dict[str, KernelPlan] = {}
+    for model in MODELS:
+        entry, own = prepared_model(model)
+        models.append(entry)
+        plans |= {plan.fingerprint(): plan for plan in own}
+    with ThreadPoolExecutor(2) as pool:
+        fill = pool.submit(build_fill, "fp16", "none", bias=False)
+        built = list(pool.map(build, plans.values()))
+    fill.result()
+    left_out = [plan.kernel for plan, kernel in zip(plans.values(), built, strict=True) if kernel is None]
+    if left_out:
+        raise BadInput(f"no kernel runs the plans of {', '.join(sorted(set(left_out)))}")
+    _store(folder, models, plans)
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    print(f"{len(plans)} plans, {len(list((folder / 'cubin').glob('*.cubin')))} cubins, {size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()
