@@ -6,7 +6,7 @@
 Every plan is checked against float64 before it is timed (`gpu_check`). Layers of one shape and the dense
 product in both layouts are then timed in turn as in `gpu_time`: graphs of at most 4 ms, rests, all arrays
 rotated over more than twice the L2. Last, all products of a model in one graph, one after the other, pruned
-and dense. Attention, norms and transposes are not run. Writes DIR/codesign.json.
+and dense, and what a transformer runs outside of products, by torch. Writes DIR/codesign.json.
 """
 
 import argparse
@@ -122,7 +122,8 @@ def _measured(
         plans = {mark: restored(about[mark], stored) for layer in own if (mark := layer["plan"])}
         record["checks"] += _prepare_operators(bench, plans)
         _time_shape(bench, shape, own, options.turns)
-    return {**model, "layers": layers, "together": _together(bench, layers, options.turns)}
+    together = _together(bench, layers, options.turns)
+    return {**model, "layers": layers, "together": together, "others": _others(bench, model, options.turns)}
 
 
 def _shape(layer: dict[str, Any]) -> Shape:
@@ -213,6 +214,19 @@ def _together(bench: Bench, layers: list[dict[str, Any]], turns: int) -> dict[st
     ]
     samples = take_turns(bench.stream, contestants, turns)
     return {name: {"measured": one.median, "samples": one.seconds} for name, one in samples.items()}
+
+
+def _others(bench: Bench, model: dict[str, Any], turns: int) -> dict[str, float]:
+    """Seconds of one operation of each kind outside of products; nothing where torch cannot say."""
+    if model["size"] is None:
+        return {}
+    try:
+        from benchmarks.gpu_codesign_others import measured_others
+
+        return measured_others(bench.stream, model["size"], turns)
+    except Exception as reason:
+        print(f"operations outside of products left out: {reason}", flush=True)
+        return {}
 
 
 def _launcher(bench: Bench, layer: dict[str, Any], *, pruned: bool) -> Callable[[int], object]:

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,11 +21,13 @@ from benchmarks.gpu_cases import GPU
 from benchmarks.gpu_codesign_plans import arrays_of, described, restored
 from benchmarks.suite_prepare import build
 from prunecast.codesign.engines import Engine
+from prunecast.codesign.graph import ModelTime
+from prunecast.codesign.graph.transformers import TRANSFORMERS
 from prunecast.codesign.search import TargetResult, Targets
 from prunecast.codesign.search.layer_sets import fixed_names
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.option_times import OptionTimes
-from prunecast.codesign.search.prune_model import layers_to_prune, masks_of
+from prunecast.codesign.search.prune_model import SEQUENCE, layers_to_prune, masks_of
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan
@@ -92,7 +95,9 @@ def prepared_model(model: Model) -> tuple[dict[str, Any], list[KernelPlan]]:
         "dense_seconds": result.dense_seconds,
         "retained_importance": result.retained_importance,
         "sparsity": result.sparsity,
-        "layers": [*layers, *_others(search)],
+        "layers": [*layers, *_unpruned(search)],
+        "outside": _outside(search, result),
+        "size": _size(model),
     }
     print(
         f"{model.name}: {result.seconds / result.dense_seconds:.1%} of dense, asked for {reached.share:.0%};"
@@ -130,7 +135,7 @@ def _check_prediction(search: ModelSearch, plan: KernelPlan, seconds: float) -> 
         raise BadInput(f"{plan.fingerprint()}: the search said {seconds:.3e} s, its plan takes {again:.3e} s")
 
 
-def _others(search: ModelSearch) -> list[dict[str, Any]]:
+def _unpruned(search: ModelSearch) -> list[dict[str, Any]]:
     """Products of the model that are never pruned, as dense layers."""
     times = OptionTimes(engine=search.engine, dtype="fp16")
     found = []
@@ -139,6 +144,30 @@ def _others(search: ModelSearch) -> list[dict[str, Any]]:
         sizes = {"layer": name, "m": m, "k": k, "n": n, "pattern": "dense", "kernel": "dense"}
         found.append({**sizes, "removed": 0.0, "seconds": seconds, "dense_seconds": seconds, "plan": None})
     return found
+
+
+def _outside(search: ModelSearch, result: TargetResult) -> dict[str, Any] | None:
+    """Kind of operation outside of products -> predicted seconds of all, and how many; pruned and dense."""
+    dense = search.time(search.dense_seconds(), frozenset())
+    if result.time is None or dense is None:
+        return None
+    return {name: _by_kind(time) for name, time in (("pruned", result.time), ("dense", dense))}
+
+
+def _by_kind(time: ModelTime) -> dict[str, dict[str, float]]:
+    counts = Counter(time.kind_of.values())
+    counts["transpose"] = len({change.source for change in time.transposes})
+    wanted = {kind: s for kind, s in time.seconds_by_kind.items() if kind not in ("gemm", "input")}
+    return {kind: {"seconds": seconds, "count": counts[kind]} for kind, seconds in wanted.items()}
+
+
+def _size(model: Model) -> dict[str, int] | None:
+    """Of a transformer by name."""
+    shape = TRANSFORMERS.get(model.source)
+    if shape is None:
+        return None
+    sequence = SEQUENCE if model.tokens is None else model.tokens
+    return {"batch": BATCH, "sequence": sequence, "hidden": shape.hidden, "heads": shape.heads}
 
 
 def _store(folder: Path, models: list[dict[str, Any]], plans: dict[str, KernelPlan]) -> None:

@@ -88,8 +88,10 @@ def _print_totals(model: dict[str, Any]) -> None:
             of_kernel = [layer for layer in own if layer["kernel"] == kernel]
             _print_group(f"{'x'.join(map(str, shape))} {kernel}", of_kernel)
     totals = totals_of(model)
+    whole_model_is_pruned = all(layer["plan"] for layer in layers)
     for name, total in totals.items():
-        _print_total(name, total)
+        if not (whole_model_is_pruned and name.startswith("all")):
+            _print_total(name, total)
     together = model.get("together", {})
     if "pruned" in together:
         _print_total("in one graph", Total(totals["all products"].predicted, together["pruned"]["measured"]))
@@ -105,6 +107,7 @@ def _print_totals(model: dict[str, Any]) -> None:
         )
         _print_total("whole model", whole)
         _print_total("whole model, dense", dense_whole)
+        _print_others(model, pruned, dense)
     right = abs(whole.ratio - 1.0) <= WANTED and all(layer.get("measured") for layer in layers)
     products = totals["pruned layers"].ratio - 1.0
     print(
@@ -112,6 +115,25 @@ def _print_totals(model: dict[str, Any]) -> None:
         f" pruned layers {products:+.1%}, model {whole.ratio - 1.0:+.1%} of the prediction:"
         f" {'within' if right and abs(products) <= WANTED else 'BEYOND'} {WANTED:.0%}"
     )
+
+
+def _print_others(model: dict[str, Any], pruned: Total, dense: Total) -> None:
+    """Each kind of operation outside of products beside torch's, and whole models with torch's."""
+    others = model.get("others")
+    if not others:
+        return
+    print("  the same with what torch takes outside of products (one of each, in a warm L2):")
+    for name, products in (("pruned", pruned), ("dense", dense)):
+        kinds = {kind: of for kind, of in model["outside"][name].items() if of["count"]}
+        measured = {kind: of["count"] * others[kind] for kind, of in kinds.items()}
+        each = ", ".join(
+            f"{of['count']} {kind} {of['seconds'] * 1e6:.0f} {measured[kind] * 1e6:.0f}"
+            for kind, of in kinds.items()
+        )
+        predicted = sum(of["seconds"] for of in kinds.values())
+        whole = Total(products.predicted + predicted, products.measured + sum(measured.values()))
+        _print_total(f"whole model, {name}", whole)
+        print(f"    predicted / torch us: {each}")
 
 
 def _print_group(name: str, layers: list[dict[str, Any]]) -> None:
