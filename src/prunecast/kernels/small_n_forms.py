@@ -23,6 +23,7 @@ __all__ = [
     "copies_per_row",
     "form_of_shape",
     "k16_instructions",
+    "row_slot_bytes",
     "row_unit",
     "small_forms",
     "small_resources",
@@ -89,7 +90,7 @@ def small_forms(n: int) -> Iterator[SmallForm]:
 def small_resources(form: SmallForm, n: int) -> BlockResources:
     """What a block occupies; rows of B that are not aligned take a little more."""
     weights = form.block_m * 32
-    slot = weights + 4 * _row_bytes(form, n) + (128 if by_words(form, n) else 0)
+    slot = weights + 4 * row_slot_bytes(form, n) + (128 if by_words(form, n) else 0)
     ring = form.depth * slot + 2 * form.depth * 32
     sums = form.block_m * form.block_n * 4
     return BlockResources(32 * form.warps, form.registers(n), form.warps * max(ring, sums), form.depth)
@@ -127,7 +128,7 @@ def form_of_shape(shape: BlockShape, resources: BlockResources) -> SmallForm:
     return form
 
 
-def _row_bytes(form: SmallForm, n: int) -> int:
+def row_slot_bytes(form: SmallForm, n: int) -> int:
     """Shared memory of one row of B for the 32 lanes."""
     piece = 4 if by_words(form, n) else min(row_unit(n), 2 * form.tokens)
     return 32 * piece * copies_per_row(form, n)

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from prunecast.errors import BadInput
 from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, KernelBuildError, compile_cubin
 from prunecast.kernels.cuda.forms import ACTIVATIONS
@@ -30,7 +32,8 @@ def small_defines(
     """
     if (
         plan.kernel != "small-n"
-        or plan.schedule is not Schedule.HARDWARE
+        or plan.schedule is Schedule.DYNAMIC
+        or np.any(np.diff(plan.work.block_start) > 1)
         or plan.work.parts.max(initial=1) > 1
     ):
         raise BadInput(f"the small-n kernel runs its own plans of whole tiles, got {plan.kernel}")
