@@ -1,5 +1,7 @@
 """A model pruned to its targets: the targets hold, the numbers add up, and bad targets are refused."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from prunecast.codesign.search.layer_sets import LayerSet, layers_of_file, layer
 from prunecast.codesign.search.menus import layer_options
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.option_times import OptionTimes, equal_tile_map
+from prunecast.codesign.search.prune_model import prune_model
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.codesign.search.targets import Targets, parse_latency
 from prunecast.errors import BadInput
@@ -45,6 +48,15 @@ def test_the_latency_is_met_and_nearly_used_up(search: ModelSearch) -> None:
     result = prune_to_targets(search, Targets(latency_share=0.7))
     assert 0.98 * 0.7 <= result.seconds / result.dense_seconds <= 0.7
     assert result.seconds == pytest.approx(sum(layer.seconds for layer in result.layers))
+
+
+@pytest.mark.parametrize("share", [0.56, 0.6])
+def test_the_time_of_real_layers_is_nearly_used_up(share: float) -> None:
+    weights = Path(__file__).parents[3] / "examples" / "stdlib_lm" / "weights.safetensors"
+    result = prune_model(
+        weights, Targets(latency_share=share), gpu=GPU, tokens=32768, target=["re:ffn"]
+    ).result
+    assert 0.98 * share <= result.seconds / result.dense_seconds <= share
 
 
 def test_the_layer_with_unlike_columns_is_pruned_more(search: ModelSearch) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from prunecast.codesign.graph import ModelTime
-from prunecast.codesign.search.allocation import allocate, totals
+from prunecast.codesign.search.allocation import allocate, floor_seconds, totals
 from prunecast.codesign.search.model_search import ModelSearch, Tried
 from prunecast.codesign.search.targets import Targets
 from prunecast.errors import BadInput
@@ -24,7 +24,7 @@ __all__ = ["ChosenLayer", "FrontPoint", "TargetResult", "prune_to_targets"]
 
 CLOSE_ENOUGH = 0.004
 """A result this far below the target, or less, ends the rounds."""
-ROUNDS = 6
+ROUNDS = 8
 FEWEST_ROUNDS = 3
 """The first choice rests on typical times, later ones on those of the layers themselves."""
 MOST_REFINED_WEIGHTS = 2**29
@@ -134,7 +134,7 @@ def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
     fewest = FEWEST_ROUNDS if weights <= MOST_REFINED_WEIGHTS else 1
     aim, found = most_s, []
     for _ in range(ROUNDS):
-        choice = _choose(search, scales, aim, most_kept)
+        choice = _choose(search, scales, aim, most_s, most_kept)
         round_ = _tried(search, choice)
         found.append(round_)
         close = (1.0 - CLOSE_ENOUGH) * most_s <= round_.seconds <= most_s
@@ -142,8 +142,8 @@ def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
             break
         for name, seen in _seen_scales(search, round_).items():
             scales[name].update(seen)
-        if len(found) > 2 and round_.seconds > most_s:
-            aim *= most_s / round_.seconds
+        if len(found) > 2:
+            aim = _next_aim(aim, round_.seconds, most_s)
     fitting = [r for r in found if r.seconds <= most_s and r.kept <= most_kept * (1.0 + 1e-9)]
     if not fitting:
         least = min(found, key=lambda r: r.seconds)
@@ -154,14 +154,22 @@ def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
     return max(fitting, key=lambda r: r.importance)
 
 
+def _next_aim(aim_s: float, seconds: float, most_s: float) -> float:
+    """Lower by what a round took too long, higher by half of what it left: menus promise too much."""
+    off = most_s / seconds
+    return min(aim_s * (off if off < 1.0 else math.sqrt(off)), most_s)
+
+
 def _choose(
     search: ModelSearch,
     scales: Mapping[str, Mapping[str, float]],
     aim_s: float,
+    most_s: float,
     most_kept: float,
 ) -> dict[str, int]:
-    """Allocate what is left of the time when everything that is no option of a layer has been paid.
+    """Allocate what `aim_s` leaves of the time when everything that is no option of a layer has been paid.
 
+    `aim_s` goes no further below the target `most_s` than half of the way to the floor.
     What transposes cost depends on which layers stay dense, so it is first supposed that none does.
     """
     menus = search.menus(scales)
@@ -170,18 +178,20 @@ def _choose(
     sparse = frozenset(search.options)
     for _ in range(2):
         others = search.total(dict.fromkeys(search.options, 0.0), sparse)
-        _check_floor(search, others + sum(float(menu.seconds.min()) for menu in menus), others, aim_s)
-        choice = dict(zip(search.options, allocate(menus, aim_s - others, most_kept).tolist(), strict=True))
+        floor = floor_seconds(menus)
+        _check_floor(search, others + floor, others, most_s)
+        budget = max(aim_s - others, 0.5 * (floor + most_s - others), floor)
+        choice = dict(zip(search.options, allocate(menus, budget, most_kept).tolist(), strict=True))
         sparse = _sparse(search, choice)
     return choice
 
 
-def _check_floor(search: ModelSearch, floor_s: float, others_s: float, aim_s: float) -> None:
-    if floor_s > aim_s:
+def _check_floor(search: ModelSearch, floor_s: float, others_s: float, most_s: float) -> None:
+    if floor_s > most_s:
         share = floor_s / search.total(search.dense_seconds(), frozenset())
         rest = f", {others_s * 1e6:.1f} us of it outside the layers that are pruned" if others_s else ""
         raise BadInput(
-            f"wanted {aim_s * 1e6:.1f} us or less, the floor is {floor_s * 1e6:.1f} us, "
+            f"wanted {most_s * 1e6:.1f} us or less, the floor is {floor_s * 1e6:.1f} us, "
             f"{share:.1%} of dense{rest}"
         )
 
@@ -254,7 +264,7 @@ def _front(
     points = []
     for share in FRONT_SHARES:
         budget = share * dense_s - others
-        if budget < sum(float(menu.seconds.min()) for menu in menus):
+        if budget < floor_seconds(menus):
             continue
         reached = totals(menus, allocate(menus, budget))
         points.append(
