@@ -1,8 +1,8 @@
 """`small-n`: tiles times few tokens, where reading the weights is all the time there is.
 
 One block for up to 64 rows of a tile and all that it keeps; no block is cut along K, none waits for another.
-Blocks are small so that all of them are on the GPU at once: then the memory is shared evenly by blocks, not
-by SMs, and what an SM has too many of does not matter until the last bytes. Rows of B are read once a block.
+Blocks are small so that all of them are on the GPU at once. Where launches overlap, an SM gets as many as fit
+before the next one gets any, so that the form decides how many SMs work. Rows of B are read once a block.
 """
 
 from typing import NamedTuple
