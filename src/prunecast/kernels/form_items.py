@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.programs_gather import producer_issues
 from prunecast.kernels.step_cost import StepCost, pace_of_warps
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.patterns.tile_map import TileMap
@@ -81,7 +82,10 @@ def form_item(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec
     demand = max(pipes, load.full_steps * step.shared + turn, load.full_steps * step.l2_port)
     if variant.style == "wgmma":
         pace = max(step.l2_port + 4, _pace_of_gathers(variant, load, gpu))
-        fetch = load.steps * pace + max(edge - variant.resources.stages * pace, 0.0)
+        # The indices of an item's first step come behind the gathers of the item before
+        fetch = (
+            load.steps * pace + max(edge - variant.resources.stages * pace, 0.0) + gpu.gather_latency_cycles
+        )
         return FormItem(max(pipes + edge, fetch, demand), demand)
     edge += gpu.l2_latency_cycles + 3 * gpu.sync_latency_cycles
     alone = max(pipes, load.steps * pace_of_warps(variant, step.tensor, gpu)) + edge
@@ -89,10 +93,11 @@ def form_item(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec
 
 
 def _pace_of_gathers(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> float:
-    """Indices are asked for a step ahead and come behind the gathers before them: two are on their way."""
+    """Whole rings are on their way; what a producer warp issues for a stage is a pace of its own."""
     row_bytes = load.tokens * variant.element_bytes
     gathered = variant.shape.block_k * row_bytes / gpu.gather_bytes_per_clk_per_sm
-    return max(gathered, (gathered + gpu.gather_latency_cycles) / 2)
+    on_their_way = (gathered + gpu.gather_latency_cycles) / variant.resources.stages
+    return max(gathered, on_their_way, variant.shape.block_k / 16 * producer_issues(variant))
 
 
 def lead_cycles(variant: TileVariant, step: StepCost, gpu: GpuSpec) -> float:
