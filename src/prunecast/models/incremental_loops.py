@@ -5,7 +5,6 @@ and their stores in `balance.py`, clock and cycles in `roofline.py`, which is al
 Fields of `Now` and arrays named `out_*` are changed in place.
 """
 
-# mypy: ignore-errors
 # Bodies of jitted functions are judged by Numba.
 
 from typing import NamedTuple

@@ -89,6 +89,15 @@ class _SameStream(NamedTuple):
         return self.tensor.__dlpack_device__()
 
 
+class _StreamOf(NamedTuple):
+    """A stream by its handle, in the words of the CUDA stream protocol."""
+
+    handle: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.handle
+
+
 class _Torch:
     """torch has been imported by whoever made the tensor."""
 
@@ -124,5 +133,12 @@ class _Torch:
         import cupy as cp
 
         handle = sys.modules["torch"].cuda.current_stream(array.device).cuda_stream
-        with cp.cuda.Device(array.device.index), cp.cuda.ExternalStream(handle):
+        with cp.cuda.Device(array.device.index), _stream_of(cp, handle):
             yield
+
+
+def _stream_of(cp: Any, handle: int) -> Any:
+    """CuPy before 14 knows streams of others by another name, which it warns of since."""
+    if hasattr(cp.cuda.Stream, "from_external"):
+        return cp.cuda.Stream.from_external(_StreamOf(handle))
+    return cp.cuda.ExternalStream(handle)
