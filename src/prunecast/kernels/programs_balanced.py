@@ -58,12 +58,14 @@ def matrix_programs(layout: BalancedLayout, splits: int, row_bytes: int) -> tupl
 def vector_programs(layout: VectorLayout, k: int, rows: int, dtype: str) -> tuple[WarpProgram, ...]:
     """Sixteen warps of `rows` rows each; B is spread over the banks once, weights come straight to registers.
 
-    A step is 128 columns of A, of which the rows of a warp keep their share.
+    A step is 128 columns of A, of which the rows of a warp keep their share. A warp waits for two or three
+    chunks of weights at a time; all these waits stand before the first step.
     """
     element, index = DTYPE_BYTES[dtype], 1 if layout.places < 256 else 2
     steps = max(-(-k // 128), 1)
     per_step = 4 * rows * layout.chunks / steps  # elements of a lane
-    weights = max(round(32 * per_step * (element + index)), 1)
+    weights = 32 * 4 * rows * layout.chunks * (element + index)
+    rounds = max(-(-layout.chunks // _chunks_ahead(rows, index)), 1)
     worker = WarpProgram(
         role="worker",
         warps=WARPS,
@@ -73,13 +75,17 @@ def vector_programs(layout: VectorLayout, k: int, rows: int, dtype: str) -> tupl
             Instruction(Op.WAIT_LOAD),
             Instruction(Op.SHARED, max(4 * k // WARPS, 1), -(-k // (32 * WARPS))),
             Instruction(Op.SYNC),
+            *((Instruction(Op.LOAD_A, max(weights // rounds, 1), 2), Instruction(Op.WAIT_LOAD)) * rounds),
         ),
         step=(
-            Instruction(Op.LOAD_A, weights, 2),
-            Instruction(Op.WAIT_LOAD),
             Instruction(Op.SHARED, max(round(128 * per_step), 1), max(round(3 * per_step), 1)),
             Instruction(Op.FMA, issue=max(round(per_step), 1)),
         ),
         end=(Instruction(Op.ISSUE, issue=40), Instruction(Op.STORE_C, rows * element, 1)),
     )
     return (worker,)
+
+
+def _chunks_ahead(rows: int, index_bytes: int) -> int:
+    """As `AHEAD` of `kernels/cuda/balanced/vector.cu`."""
+    return 2 if rows * (3 + index_bytes) > 14 else 3
