@@ -14,7 +14,7 @@ from tests.toy_gpu import toy_gpu
 
 def _map(sparsity, text="tile-wise:32"):
     pattern = parse_pattern(text)
-    importance = np.abs(np.random.default_rng(1).standard_normal((96, 144)))
+    importance = np.abs(np.random.default_rng(1).standard_normal((96, 576)))
     return pattern.map(pattern.prune({"w": importance}, sparsity)["w"])
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from prunecast.codesign.graph import ModelTime
-from prunecast.codesign.search.allocation import allocate, floor_seconds, totals
+from prunecast.codesign.search.allocation import Menu, allocate, floor_seconds, totals
 from prunecast.codesign.search.model_search import ModelSearch, Tried
 from prunecast.codesign.search.targets import Targets
 from prunecast.errors import BadInput
@@ -24,7 +24,7 @@ __all__ = ["ChosenLayer", "FrontPoint", "TargetResult", "prune_to_targets"]
 
 CLOSE_ENOUGH = 0.004
 """A result this far below the target, or less, ends the rounds."""
-ROUNDS = 8
+ROUNDS = 10
 FEWEST_ROUNDS = 3
 """The first choice rests on typical times, later ones on those of the layers themselves."""
 MOST_REFINED_WEIGHTS = 2**29
@@ -144,6 +144,8 @@ def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
             scales[name].update(seen)
         if len(found) > 2:
             aim = _next_aim(aim, round_.seconds, most_s)
+    if len(found) > 1:
+        found.append(_among_tried(search, found, most_s, most_kept))
     fitting = [r for r in found if r.seconds <= most_s and r.kept <= most_kept * (1.0 + 1e-9)]
     if not fitting:
         least = min(found, key=lambda r: r.seconds)
@@ -152,6 +154,22 @@ def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
             f"{least.seconds * 1e6:.1f} us"
         )
     return max(fitting, key=lambda r: r.importance)
+
+
+def _among_tried(search: ModelSearch, found: list[_Round], most_s: float, most_kept: float) -> _Round:
+    """Allocate once more, among what has been tried: its times are known, so that little is left over."""
+    pools = {name: sorted({r.choice[name] for r in found}) for name in search.options}
+    seen = {(name, r.choice[name]): r.tried[name] for r in found for name in search.options}
+    menus = []
+    for name, places in pools.items():
+        own = [seen[name, place] for place in places]
+        columns = ([t.seconds for t in own], [t.importance for t in own], [t.kept for t in own])
+        menus.append(Menu(*(np.array(column, dtype=float) for column in columns)))
+    others = search.total(dict.fromkeys(search.options, 0.0), _sparse(search, found[-1].choice))
+    budget = max(most_s - others, floor_seconds(menus))
+    picked = allocate(menus, budget, most_kept).tolist()
+    chosen = zip(pools.items(), picked, strict=True)
+    return _tried(search, {name: places[place] for (name, places), place in chosen})
 
 
 def _next_aim(aim_s: float, seconds: float, most_s: float) -> float:
