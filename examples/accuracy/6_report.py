@@ -43,6 +43,8 @@ class Row(NamedTuple):
     measured_kernel: str | None
     measured_us: float | None
     """On the H200, by the kernel that was fastest."""
+    ratio: float | None
+    """Predicted over measured, of the plans that ran."""
 
 
 def parse_options() -> argparse.Namespace:
@@ -63,12 +65,12 @@ def joined(record: dict[str, Any], files: list[Path]) -> dict[str, Any]:
     for path in files:
         part = json.loads(path.read_text(encoding="utf-8"))
         if "gpus" in part:
-            known = record.setdefault("predicted", part)
-            for gpu, cases in part["gpus"].items():
-                known["gpus"][gpu] = {**known["gpus"].get(gpu, {}), **cases}
+            known = record.get("predicted", {}).get("gpus", {})
+            gpus = {gpu: {**known.get(gpu, {}), **cases} for gpu, cases in part["gpus"].items()}
+            record["predicted"] = {**part, "gpus": {**known, **gpus}}
         elif "turns" in part:
-            known = record.setdefault("measured", part)
-            known["cases"] = {**known["cases"], **part["cases"]}
+            known = record.get("measured", {}).get("cases", {})
+            record["measured"] = {**part, "cases": {**known, **part["cases"]}}
         else:
             record.setdefault("train" if "curve" in part else "tuned", []).append(part)
     return record
@@ -104,6 +106,7 @@ def _row(study: str, name: str, sparsity: float, runs: list[dict[str, Any]], rec
     fastest = _fastest(predicted.get("h200-sxm", {}).get(name, {}))
     measured = record.get("measured", {}).get("cases", {}).get(name, {})
     seen = _fastest({kernel: one["us"] for kernel, one in measured.items()})
+    ratio = ratios(record).get(f"{name} {seen[0]}")
     return Row(
         case=name.split("@")[0],
         target=sparsity,
@@ -120,7 +123,24 @@ def _row(study: str, name: str, sparsity: float, runs: list[dict[str, Any]], rec
         predicted_a100_us=_fastest(predicted.get("a100-sxm4-80gb", {}).get(name, {}))[1],
         measured_kernel=seen[0],
         measured_us=seen[1],
+        ratio=ratio,
     )
+
+
+def ratios(record: dict[str, Any]) -> dict[str, float]:
+    """Case and kernel -> predicted over measured time on the H200, of everything that has both.
+
+    Plans change with their planner: `predicted_us` beside a measured time is of the very plans that ran,
+    where they are no longer those of the predictions.
+    """
+    predicted = record.get("predicted", {}).get("gpus", {}).get("h200-sxm", {})
+    found = {}
+    for case, kernels in record.get("measured", {}).get("cases", {}).items():
+        for kernel, one in kernels.items():
+            us = one.get("predicted_us", predicted.get(case, {}).get(kernel))
+            if us is not None:
+                found[f"{case} {kernel}"] = us / one["us"]
+    return found
 
 
 def _before(runs: list[dict[str, Any]]) -> float:
@@ -138,7 +158,15 @@ def table(study: str, rows: list[Row]) -> str:
     """Markdown, one block of lines per sparsity; the dense model on top of each."""
     digits = study == "digits"
     head = ["pattern", "loss", "over dense", *(["accuracy %"] if digits else []), "loss untuned"]
-    head += ["kept importance %", "worst imbalance", "H200 us", "kernel", "A100 us", "measured H200 us"]
+    head += [
+        "kept importance %",
+        "worst imbalance",
+        "H200 us",
+        "kernel",
+        "A100 us",
+        "measured H200 us",
+        "ratio",
+    ]
     lines = []
     for sparsity in SPARSITIES:
         if not any(row.target == sparsity for row in rows):
@@ -172,11 +200,21 @@ def _cells(row: Row, *, digits: bool) -> list[str]:
         row.kernel or "",
         "" if row.predicted_a100_us is None else f"{row.predicted_a100_us:.1f}",
         measured,
+        "" if row.ratio is None else f"{row.ratio:.2f}",
     ]
 
 
 def _line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _say_agreement(found: dict[str, float]) -> None:
+    if found:
+        values = np.array(sorted(found.values()))
+        print(
+            f"{values.size} cases on kernels: predicted / measured {np.median(values):.3f} in the median,"
+            f" {values[0]:.3f} to {values[-1]:.3f}, {100 * np.mean(np.abs(values - 1)):.1f} % off in the mean"
+        )
 
 
 def main() -> None:
@@ -186,6 +224,7 @@ def main() -> None:
     options.record.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     rows = rows_of(options.study, record)
     write_table(options.docs / f"{options.study}.md", table(options.study, rows))
+    _say_agreement(ratios(record))
     with matplotlib.rc_context(STYLE):
         canvas = FigureCanvasSVG(draw(rows, SPARSITIES, LABEL[options.study]))
         canvas.print_svg(options.docs / f"{options.study}.svg", metadata={"Date": None, "Creator": None})

@@ -1,5 +1,6 @@
 """The accuracy studies: maps that travel mean what they did, and the scripts run from end to end in small."""
 
+import importlib.util
 import itertools
 import json
 import os
@@ -109,6 +110,32 @@ def test_the_statistics_are_those_of_all_layers_together(scripts):
     assert found["worst_imbalance"] >= found["mean_imbalance"] >= 1.0
 
 
+def report():
+    """The module of script 6, whose name begins with a digit."""
+    spec = importlib.util.spec_from_file_location("report", SCRIPTS / "6_report.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_times_are_compared_with_the_prediction_of_the_plans_that_ran(scripts):
+    measured = {
+        "a@0.5": {"one": {"us": 100.0}, "two": {"us": 50.0, "predicted_us": 60.0}, "three": {"us": 9.0}}
+    }
+    predicted = {"h200-sxm": {"a@0.5": {"one": 90.0, "two": 40.0}}}
+    record = {"measured": {"cases": measured}, "predicted": {"gpus": predicted}}
+    assert report().ratios(record) == {"a@0.5 one": 0.9, "a@0.5 two": 1.2}
+
+
+@pytest.mark.parametrize("study", ["language", "digits"])
+def test_records_have_a_prediction_for_everything_measured(scripts, study):
+    record = json.loads((RECORDS / f"accuracy-{study}.json").read_text())
+    found = report().ratios(record)
+    measured = record["measured"]["cases"]
+    assert set(found) == {f"{case} {kernel}" for case, kernels in measured.items() for kernel in kernels}
+    assert all(0.3 < ratio < 3 for ratio in found.values())
+
+
 @pytest.mark.slow
 def test_the_scripts_run_from_end_to_end(tmp_path):
     pytest.importorskip("torch")
@@ -147,6 +174,8 @@ def test_the_scripts_run_from_end_to_end(tmp_path):
         added = ("--add", tmp_path / folder / "tuned.json", predicted)
         run("6_report.py", "--study", study, "--record", record, "--docs", tmp_path, *added)
         found = json.loads(record.read_text())
-        assert not any("failed" in case for case in found["tuned"]["cases"])
+        runs = [run for part in found["tuned"] for case in part["cases"] for run in case["runs"]]
+        assert runs
+        assert not any("failed" in run for run in runs)
         assert (tmp_path / f"{study}.svg").exists()
         assert "| atp:" in (tmp_path / f"{study}.md").read_text()
