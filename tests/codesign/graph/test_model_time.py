@@ -3,7 +3,7 @@
 import pytest
 
 from prunecast.codesign.graph import ModelGraph, Operation, load_workload, model_time
-from prunecast.codesign.graph.other_times import other_seconds, transpose_seconds
+from prunecast.codesign.graph.other_times import attention_seconds, other_seconds, transpose_seconds
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 
@@ -48,6 +48,30 @@ def test_long_attention_is_bound_by_arithmetic() -> None:
     seconds = other_seconds(mixing, GPU, element_bytes=2, launch_s=0.0)
     # 2 x 4096^3 operations, half of 989 TFLOP/s at most: at least 0.139 ms; FlashAttention-3 shows 0.2 to 0.3
     assert 0.139e-3 < seconds < 0.4e-3
+
+
+BEST_TFLOPS = {
+    # Head width -> fastest forward pass with 512, 1024, ... 16384 keys on an H100 SXM, no mask
+    # (J. Shah et al., FlashAttention-3, 2024, figure 5: Triton, cuDNN or FlashAttention-3)
+    64: (340, 392, 460, 476, 496, 497),
+    128: (497, 574, 625, 638, 646, 648),
+    256: (482, 639, 707, 736, 746, 756),
+}
+
+
+@pytest.mark.parametrize("width", BEST_TFLOPS)
+def test_attention_is_as_fast_as_the_fastest_published(width: int) -> None:
+    out = 16384 * 2048
+    for keys, best in zip((512, 1024, 2048, 4096, 8192, 16384), BEST_TFLOPS[width], strict=True):
+        flops = 4.0 * out * keys
+        assert flops / attention_seconds(flops, out, width, GPU) / 1e12 == pytest.approx(best, rel=0.125)
+
+
+def test_attention_of_bert_is_not_faster_than_a_library_and_not_much_slower() -> None:
+    """Torch took 24.5 us on an H200 (benchmarks/measured, 2026-11-21), with a kernel that others better."""
+    mixing = load_workload("bert-base")["layer.0.attention"]
+    seconds = other_seconds(mixing, GPU, element_bytes=2, launch_s=GPU.graph_launch_s)
+    assert 0.75 * 24.5e-6 < seconds < 24.5e-6
 
 
 def test_every_kind_is_in_the_sum() -> None:

@@ -33,6 +33,22 @@ def test_llama_2_7b_has_224_matrices_beside_its_head() -> None:
     assert sum(p.weights for p in products.values()) == pytest.approx(6.607e9, rel=1e-3)
 
 
+def test_bert_has_one_product_for_queries_keys_and_values() -> None:
+    model = load_workload("bert-base")
+    assert len(model.products) == 12 * 4
+    assert (model["layer.0.qkv"].m, model["layer.0.qkv"].k) == (3 * 768, 768)
+    assert model["layer.0.attention"].elements_in == model["layer.0.qkv"].elements_out
+
+
+@pytest.mark.parametrize(("name", "tensors"), [("bert-base", 1), ("gpt2", 2)])
+def test_the_sum_goes_on_beside_its_norm_only_where_norms_come_first(name: str, tensors: int) -> None:
+    model = load_workload(name, batch=1, sequence=64)
+    norm = model["layer.0.norm1"]
+    assert norm.elements_out == tensors * 768 * 64
+    for _, _, elements in model.graph.out_edges("layer.0.norm1", data="elements"):
+        assert elements == 768 * 64
+
+
 def test_llama_3_shares_keys_among_heads() -> None:
     products = load_workload("llama-3-8b", batch=1, sequence=16).products
     assert (products["layer.0.key"].m, products["layer.0.query"].m) == (1024, 4096)
@@ -59,10 +75,10 @@ def test_output_sides_of_convolutions(side: int, kernel: int, stride: int, out: 
     assert (conv.height_out, conv.width_out) == (out, out)
 
 
-def test_rows_of_up_can_be_absorbed_by_down_and_rows_of_query_cannot() -> None:
+def test_rows_of_up_can_be_absorbed_by_down_and_rows_of_qkv_cannot() -> None:
     model = load_workload("bert-small")
     assert absorbable_rows(model, "layer.0.up") == ("layer.0.down",)
-    assert absorbable_rows(model, "layer.0.query") == ()
+    assert absorbable_rows(model, "layer.0.qkv") == ()
     assert absorbable_rows(model, "layer.0.down") == ()
 
 

@@ -92,10 +92,10 @@ def test_a_layer_of_bert_takes_the_time_that_the_standard_model_says(read):
     by_kind = {kind: seconds / 12 for kind, seconds in theirs.seconds_by_kind.items()}
     assert ours.seconds_by_kind["normalise"] > by_kind["normalise"]  # softmax is a kernel of its own here
     sums = [ours.seconds_of[name] for name in ("r", "t")]
-    assert sum(sums) == pytest.approx(by_kind["normalise"], rel=0.3)  # the last sum is read by nobody else
-    assert sorted((p.m, p.k) for p in graph.products.values()) == sorted(
-        (p.m, p.k) for name, p in whole.products.items() if name.startswith("layer.0.")
-    )
+    assert sum(sums) == pytest.approx(by_kind["normalise"])
+    standard = [(p.m, p.k) for name, p in whole.products.items() if name.startswith("layer.0.")]
+    standard.remove((3 * width, width))  # a file's products stay those of its weights
+    assert sorted((p.m, p.k) for p in graph.products.values()) == sorted(standard + 3 * [(width, width)])
 
 
 def test_a_weight_that_two_products_share_is_pruned_for_the_first(read):

@@ -1,5 +1,6 @@
 """A model pruned to its targets: the targets hold, the numbers add up, and bad targets are refused."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +122,50 @@ def test_random_weights_depend_on_the_seed_alone() -> None:
 def test_a_target_below_the_floor_says_what_sets_it(search: ModelSearch) -> None:
     with pytest.raises(BadInput, match="the floor is"):
         prune_to_targets(search, Targets(latency_share=0.05))
+
+
+def test_the_refusal_of_a_model_lists_operators_and_layers_that_add_up_to_the_floor() -> None:
+    search = prepared(layers_of_workload(load_workload("bert-small")), families=("atp",))
+    with pytest.raises(BadInput, match="the floor is") as refused:
+        prune_to_targets(search, Targets(latency_share=0.2))
+    head, parts = str(refused.value).split(" of dense: ")
+    floor = float(re.search(r"floor is ([\d.]+) us", head)[1])  # type: ignore[index]
+    named = dict(reversed(part.split(" us ")) for part in parts.split(", "))
+    assert {"attention", "normalise", "transposes for sparse kernels"} < set(named)
+    assert "4 layers of 1536 x 512 at their fastest" in named
+    assert sum(map(float, named.values())) == pytest.approx(floor, abs=0.05 * len(named) + 0.05)
+
+
+def test_the_engine_has_the_last_word_on_what_is_too_fast() -> None:
+    """Menus that promise too little refuse nothing: here their launches cost 1.3 us more."""
+    layers, model = two_layers(), Engine(name="model", gpu=GPU)
+    slow = Engine(name="model", gpu=GPU, launch="stream")
+    search = ModelSearch(layers=layers, engine=model, quick=slow, dtype="fp16", families=("atp",))
+    search.prepare()
+    floor_s = sum(float(menu.seconds.min()) for menu in search.menus({}))
+    wanted = floor_s - 1.5e-6
+    assert prune_to_targets(search, Targets(latency_s=wanted)).seconds <= wanted
+
+
+def test_a_dense_layer_saves_the_transposes_that_its_sparse_kernel_needs() -> None:
+    """What the search adds up is the time of the model, whichever layers are sparse."""
+    search = prepared(layers_of_workload(load_workload("bert-small")), families=("atp",))
+    dense = [menu.seconds[0] for menu in search.menus({})]
+    names = list(search.options)
+    for every in (1, 2, 3, 5):
+        sparse = frozenset(name for place, name in enumerate(names) if place % every)
+        seconds = search.dense_seconds() | dict.fromkeys(sparse, 0.0)
+        added = sum(s for name, s in zip(names, dense, strict=True) if name not in sparse)
+        assert search.around(sparse) + added == pytest.approx(search.total(seconds, sparse))
+    assert sum(dense) < sum(search.dense_seconds().values())
+
+
+def test_bert_base_reaches_60_percent() -> None:
+    layers = layers_of_workload(load_workload("bert-base"))
+    result = prune_to_targets(prepared(layers), Targets(latency_share=0.6))
+    assert 0.98 * 0.6 <= result.seconds / result.dense_seconds <= 0.6
+    assert result.retained_importance > 0.35
+    assert {layer.kernel for layer in result.layers} <= {"stspmm", "2:4", "dense"}
 
 
 def test_a_cap_for_nothing_is_refused() -> None:

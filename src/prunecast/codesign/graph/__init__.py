@@ -8,7 +8,7 @@ Read first: `operation.py` (the records), `model_graph.py` (the graph), `workloa
 `model_time.py` (the end-to-end time).
 """
 
-from prunecast.codesign.graph.layouts import LayoutChoice, choose_layouts
+from prunecast.codesign.graph.layouts import LayoutChoice, choose_layouts, turned_by_dense
 from prunecast.codesign.graph.model_graph import ModelGraph
 from prunecast.codesign.graph.model_time import ModelTime, model_time
 from prunecast.codesign.graph.operation import KINDS, Convolution, Operation
@@ -27,4 +27,5 @@ __all__ = [
     "choose_layouts",
     "load_workload",
     "model_time",
+    "turned_by_dense",
 ]

@@ -2,6 +2,9 @@
 
 A sparse product wants feature-major tensors, attention token-major ones, everything else takes both. The
 cheapest set of transposes is a minimum cut between the two camps, which networkx finds exactly.
+
+A dense linear product reads in one layout and writes in the other as well as not: libraries take each operand
+transposed, and the transposed product gives the transposed result.
 """
 
 from collections.abc import Mapping
@@ -10,10 +13,12 @@ from typing import NamedTuple
 import networkx as nx
 
 from prunecast.codesign.graph.model_graph import ModelGraph
+from prunecast.codesign.graph.operation import Operation
 
-__all__ = ["LayoutChoice", "Transpose", "choose_layouts"]
+__all__ = ["LayoutChoice", "Transpose", "choose_layouts", "turned_by_dense", "turns"]
 
 _FEATURES, _TOKENS = ("camp", "features"), ("camp", "tokens")
+_READING = "reading"
 
 
 class Transpose(NamedTuple):
@@ -25,10 +30,17 @@ class Transpose(NamedTuple):
 
 
 class LayoutChoice(NamedTuple):
-    """The layout of every operation, and the transposes in between."""
+    """The layouts of what every operation reads and writes, and the transposes in between."""
 
-    layouts: dict[str, str]
+    reads: dict[str, str]
+    writes: dict[str, str]
     transposes: tuple[Transpose, ...]
+
+
+def turns(operation: Operation, wanted: Mapping[str, str]) -> bool:
+    """Whether an operation may write another layout than it reads: a dense linear product."""
+    is_linear = operation.kind == "gemm" and operation.convolution is None
+    return is_linear and operation.layout is None and operation.name not in wanted
 
 
 def choose_layouts(model: ModelGraph, wanted: Mapping[str, str]) -> LayoutChoice:
@@ -38,19 +50,43 @@ def choose_layouts(model: ModelGraph, wanted: Mapping[str, str]) -> LayoutChoice
     ----------
     wanted : layouts that operations must have beside their own, e.g. `features` for every pruned product
     """
-    cut = nx.DiGraph()
-    cut.add_nodes_from((_FEATURES, _TOKENS))
+    reading: dict[str, object] = {o.name: (_READING, o.name) if turns(o, wanted) else o.name for o in model}
+    cut: nx.DiGraph[object] = nx.DiGraph()
+    cut.add_nodes_from((_FEATURES, _TOKENS, *reading.values(), *reading))
     for operation in model:
         needed = wanted.get(operation.name, operation.layout)
         if needed is not None:
             cut.add_edge(*_tie(operation.name, needed))
     for source, target, elements in model.graph.edges(data="elements"):
-        _connect(cut, source, target, elements)
-    _, (feature_side, _) = nx.minimum_cut(cut, _FEATURES, _TOKENS)
-    layouts = {o.name: "features" if o.name in feature_side else "tokens" for o in model}
-    if not any(layout == "features" for layout in wanted.values()):
-        layouts = dict.fromkeys(layouts, "tokens")
-    return LayoutChoice(layouts, _transposes(model, layouts))
+        _connect(cut, source, reading[target], elements)
+    feature_side: set[object] = set()
+    if "features" in wanted.values():
+        _, (feature_side, _) = nx.minimum_cut(cut, _FEATURES, _TOKENS)
+    reads = {name: _layout(node, feature_side) for name, node in reading.items()}
+    writes = {name: _layout(name, feature_side) for name in reading}
+    return LayoutChoice(reads, writes, _transposes(model, reads, writes))
+
+
+def turned_by_dense(model: ModelGraph, transposes: tuple[Transpose, ...]) -> dict[str, tuple[str, ...]]:
+    """Sparse product -> writers of the tensors that need no transpose if it alone becomes dense.
+
+    Parameters
+    ----------
+    transposes : those of the model with these products sparse
+    """
+    readers: dict[str, set[str]] = {}
+    for change in transposes:
+        readers.setdefault(change.source, set()).add(change.target)
+    turned: dict[str, tuple[str, ...]] = {}
+    for source, targets in readers.items():
+        for name in (source, *(targets if len(targets) == 1 else ())):
+            if turns(model[name], {}):
+                turned[name] = (*turned.get(name, ()), source)
+    return turned
+
+
+def _layout(node: object, feature_side: set[object]) -> str:
+    return "features" if node in feature_side else "tokens"
 
 
 def _tie(name: str, needed: str) -> tuple[object, object]:
@@ -58,14 +94,16 @@ def _tie(name: str, needed: str) -> tuple[object, object]:
     return (_FEATURES, name) if needed == "features" else (name, _TOKENS)
 
 
-def _connect(cut: "nx.DiGraph[object]", source: str, target: str, elements: int) -> None:
+def _connect(cut: "nx.DiGraph[object]", source: object, target: object, elements: int) -> None:
     for one, other in ((source, target), (target, source)):
         cut.add_edge(one, other, capacity=elements)
 
 
-def _transposes(model: ModelGraph, layouts: Mapping[str, str]) -> tuple[Transpose, ...]:
+def _transposes(
+    model: ModelGraph, reads: Mapping[str, str], writes: Mapping[str, str]
+) -> tuple[Transpose, ...]:
     return tuple(
         Transpose(source, target, elements)
         for source, target, elements in model.graph.edges(data="elements")
-        if layouts[source] != layouts[target]
+        if writes[source] != reads[target]
     )

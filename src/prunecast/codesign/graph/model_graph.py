@@ -38,7 +38,8 @@ class ModelGraph:
         for source in after:
             if source not in self.graph:
                 raise BadInput(f"{self.name}: {operation.name!r} comes after {source!r}, which is not there")
-            self.graph.add_edge(source, operation.name, elements=self[source].elements_out)
+            read = self[source].elements_out // self[source].tensors_out
+            self.graph.add_edge(source, operation.name, elements=read)
         return operation.name
 
     def __getitem__(self, name: str) -> Operation:

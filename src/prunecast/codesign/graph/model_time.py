@@ -22,8 +22,8 @@ class ModelTime:
     ----------
     seconds_of : operation -> seconds, in order
     kind_of : operation -> its kind
-    transposes : tensors whose layout changes, and what that costs together
-    transpose_seconds : see above
+    transposes : tensors whose layout changes
+    turning_seconds : writer of such a tensor -> seconds of its transpose, which all readers share
     critical_path : the longest chain of operations that wait for each other
     critical_seconds : its time, the least that any number of streams could reach
     """
@@ -31,7 +31,7 @@ class ModelTime:
     seconds_of: dict[str, float]
     kind_of: dict[str, str]
     transposes: tuple[Transpose, ...]
-    transpose_seconds: float
+    turning_seconds: dict[str, float]
     critical_path: tuple[str, ...]
     critical_seconds: float
 
@@ -39,6 +39,11 @@ class ModelTime:
     def seconds(self) -> float:
         """End to end."""
         return sum(self.seconds_of.values()) + self.transpose_seconds
+
+    @property
+    def transpose_seconds(self) -> float:
+        """All changes of layout."""
+        return sum(self.turning_seconds.values())
 
     @property
     def product_seconds(self) -> float:
@@ -96,18 +101,14 @@ def model_time(
         seconds_of=seconds,
         kind_of={o.name: o.kind for o in model},
         transposes=changed,
-        transpose_seconds=_transposing(changed, gpu, element_bytes, launch_s),
+        turning_seconds={
+            change.source: transpose_seconds(
+                change.elements, gpu, element_bytes=element_bytes, launch_s=launch_s
+            )
+            for change in changed
+        },
         critical_path=path,
         critical_seconds=sum(seconds[name] for name in path),
-    )
-
-
-def _transposing(changed: tuple[Transpose, ...], gpu: GpuSpec, element_bytes: int, launch_s: float) -> float:
-    """A tensor with several readers is transposed once."""
-    once = {change.source: change.elements for change in changed}
-    return sum(
-        transpose_seconds(elements, gpu, element_bytes=element_bytes, launch_s=launch_s)
-        for elements in once.values()
     )
 
 

@@ -48,7 +48,9 @@ class Operation:
     m, k, n : of C (M, N) = A (M, K) @ B (K, N) for `gemm`; else 0
     convolution : what the product computes, or None for a linear layer
     flops : floating-point operations on the tensor cores for other kinds; a product's follow from m, k, n
+    head_width : features of a head of fused attention; 0 for a product of two activations that stands alone
     elements_in, elements_out : numbers read and written, weights apart
+    tensors_out : tensors that `elements_out` are, all of one size; a reader reads one of them
     layout : one of `LAYOUTS`, or None where both will do
 
     Raises
@@ -63,8 +65,10 @@ class Operation:
     n: int = 0
     convolution: Convolution | None = None
     flops: float = 0.0
+    head_width: int = 0
     elements_in: int = 0
     elements_out: int = 0
+    tensors_out: int = 1
     layout: str | None = None
 
     def __post_init__(self) -> None:

@@ -1,17 +1,24 @@
 """The time of everything that is not a product with a weight matrix: the larger of traffic and arithmetic.
 
 A tensor that fits into the usable L2 is still there when its reader comes, so it moves at L2 speed; a larger
-one goes through DRAM. Attention runs at the dense tensor rate times what good fused kernels reach of it.
+one goes through DRAM. Fused attention multiplies, and takes an exponential of every score: see
+`attention_seconds`.
 """
 
 from prunecast.codesign.graph.operation import Operation
 from prunecast.hardware import GpuSpec, sm_clock_hz
 
-__all__ = ["ATTENTION_SHARE", "other_seconds", "transpose_seconds"]
+__all__ = ["attention_seconds", "other_seconds", "transpose_seconds"]
 
-ATTENTION_SHARE = 0.6
-"""Share of the dense fp16 tensor rate that fused attention reaches at 512 to 2048 tokens: 0.5 to 0.75 on H100
-(J. Shah et al., FlashAttention-3, 2024, figure 5)."""
+PRODUCT_SHARE = 0.6
+"""Share of the dense tensor rate that a product of two activations reaches, of one head after the other."""
+
+EXPONENTIALS_PER_CLK_PER_SM = 16
+"""CUDA C++ Programming Guide, throughput of native arithmetic instructions: 7.5 to 9.0 alike."""
+
+START_KEYS = 250
+"""Keys in whose time a block of queries starts and ends: fitted to J. Shah et al., FlashAttention-3, 2024,
+figure 5, to the fastest kernel at each point."""
 
 
 def other_seconds(operation: Operation, gpu: GpuSpec, *, element_bytes: int, launch_s: float) -> float:
@@ -19,7 +26,7 @@ def other_seconds(operation: Operation, gpu: GpuSpec, *, element_bytes: int, lau
     if operation.kind == "input":
         return 0.0
     moved = _traffic_seconds(operation.elements_in, operation.elements_out, element_bytes, gpu)
-    return launch_s + max(moved, _tensor_seconds(operation.flops, gpu))
+    return launch_s + max(moved, _tensor_seconds(operation, gpu))
 
 
 def transpose_seconds(elements: int, gpu: GpuSpec, *, element_bytes: int, launch_s: float) -> float:
@@ -33,9 +40,35 @@ def _traffic_seconds(elements_in: int, elements_out: int, element_bytes: int, gp
     return bytes_moved / rate
 
 
-def _tensor_seconds(flops: float, gpu: GpuSpec) -> float:
-    if flops == 0.0:
+def _tensor_seconds(operation: Operation, gpu: GpuSpec) -> float:
+    if operation.flops == 0.0:
         return 0.0
-    clock_hz = sm_clock_hz(gpu, tensor_duty=ATTENTION_SHARE, l2_bytes_per_clk_per_sm=0.0, state="burst")
-    flops_per_s = 2.0 * gpu.tensor_fp16_fma_per_clk_per_sm * gpu.sm_count * clock_hz
-    return flops / (ATTENTION_SHARE * flops_per_s)
+    if operation.head_width:
+        return attention_seconds(operation.flops, operation.elements_out, operation.head_width, gpu)
+    return operation.flops / _flops_per_s(gpu, PRODUCT_SHARE)
+
+
+def attention_seconds(flops: float, elements_out: int, head_width: int, gpu: GpuSpec) -> float:
+    """Seconds of fused attention, launch apart.
+
+    A score takes 4 `head_width` operations of the tensor cores and one exponential; that neither hides the
+    other is what the best kernels reach with 16384 keys: 481, 640 and 748 TFLOP/s for heads of 64, 128 and
+    256 features, where an H100 reached 497, 648 and 756. With 512 keys 328, 437 and 510, measured 340, 497
+    and 482.
+
+    Parameters
+    ----------
+    flops : of both products
+    elements_out : what is written, queries times features
+    """
+    per_clk = 2.0 * gpu.tensor_fp16_fma_per_clk_per_sm
+    exponentials = per_clk / (4.0 * head_width * EXPONENTIALS_PER_CLK_PER_SM)
+    starting = 4.0 * START_KEYS * elements_out
+    share = 1.0 / (1.0 + exponentials)
+    return (flops + starting) / _flops_per_s(gpu, share)
+
+
+def _flops_per_s(gpu: GpuSpec, share: float) -> float:
+    """The dense tensor rate times the share of it that is reached, at the clock that goes with it."""
+    clock_hz = sm_clock_hz(gpu, tensor_duty=share, l2_bytes_per_clk_per_sm=0.0, state="burst")
+    return share * 2.0 * gpu.tensor_fp16_fma_per_clk_per_sm * gpu.sm_count * clock_hz

@@ -164,14 +164,24 @@ def _on_grid(menus: Sequence[Menu], budget_s: float) -> ChoiceArray:
     cells = [np.ceil((menu.seconds - menu.seconds.min()) / step).astype(np.int64) for menu in menus]
     for layer, (menu, cell) in enumerate(zip(menus, cells, strict=True)):
         best = np.full(GRID + 1, -np.inf)
-        for option in np.flatnonzero(cell <= GRID).tolist():
+        for option in _undominated(cell, menu.importance):
             shift = int(cell[option])
-            candidate = np.full(GRID + 1, -np.inf)
-            candidate[shift:] = value[: GRID + 1 - shift] + menu.importance[option]
-            better = candidate > best
-            best[better], taken[layer, better] = candidate[better], option
+            candidate = value[: GRID + 1 - shift] + menu.importance[option]
+            better = candidate > best[shift:]
+            best[shift:][better], taken[layer, shift:][better] = candidate[better], option
         value = best
     return _walk_back(taken, cells)
+
+
+def _undominated(cell: ChoiceArray, importance: FloatArray) -> list[int]:
+    """Options on the grid that retain more than all that take no longer."""
+    found: list[int] = []
+    for option in np.lexsort((-importance, cell)).tolist():
+        if cell[option] > GRID:
+            break
+        if not found or importance[option] > importance[found[-1]]:
+            found.append(option)
+    return found
 
 
 def _walk_back(taken: npt.NDArray[np.int32], cells: Sequence[ChoiceArray]) -> ChoiceArray:

@@ -1,6 +1,7 @@
 """`LayerSet`: the layers to prune, one at a time, whether they lie in a file or are drawn at random."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,10 @@ __all__ = ["KEPT_DENSE", "LayerSet", "fixed_names", "layers_of_file", "layers_of
 
 KEPT_DENSE = ("stem", "classifier", "head", "fc8")
 """First and last layers of the standard models: they are customarily not pruned."""
+
+
+MOST_REMEMBERED_WEIGHTS = 2**27
+"""Random weights of larger models are drawn again when they are wanted, rather than take half a gigabyte."""
 
 
 class LayerSet(NamedTuple):
@@ -91,6 +96,8 @@ def layers_of_workload(
     def importance(name: str) -> ImportanceArray:
         return _heavy_tailed(shapes[name], (seed, places[name]))
 
+    if sum(m * k for m, k in shapes.values()) <= MOST_REMEMBERED_WEIGHTS:
+        importance = cache(importance)
     return LayerSet(shapes, {name: p.n for name, p in products.items()}, importance, graph)
 
 

@@ -12,10 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.codesign.plans import plan_pruned
 from prunecast.codesign.search.option_times import OptionTimes, row_group_sums
 from prunecast.codesign.search.options import Option
-from prunecast.errors import BadInput
 from prunecast.patterns import density, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 
@@ -27,6 +25,7 @@ HEIGHTS = (64, 128, 256)
 QUANTUM = 16
 COUNTS = 48
 """Counts of columns on a menu, about; a step is then 2 % of K."""
+NESTED = "tvw:128"
 NESTED_SPARSITIES = (0.625, 0.75, 0.875)
 
 
@@ -75,7 +74,7 @@ def layer_options(
     if "2:4" in families:
         found += _two_of_four(importance, tokens, times)
     if "tvw" in families and importance.size <= MOST_NESTED_WEIGHTS:
-        found += _pruned_options(importance, tokens, times, "tvw:128", NESTED_SPARSITIES)
+        found += _nested_options(importance, tokens, times)
     return tuple(found)
 
 
@@ -102,7 +101,7 @@ def _tile_options(importance: ImportanceArray, tokens: int, times: OptionTimes) 
 
 def _two_of_four(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Option]:
     m, k = importance.shape
-    seconds = times.two_of_four(m, k, tokens)
+    seconds = times.two_of_four("2:4", None, m, k, tokens)
     if seconds is not None:
         yield Option(
             pattern="2:4",
@@ -147,28 +146,19 @@ def _retained(ranked: FloatArray, kept: int, interval: Interval) -> float:
     return float(ranked[:, :low].sum() + best.sum())
 
 
-def _pruned_options(
-    importance: ImportanceArray,
-    tokens: int,
-    times: OptionTimes,
-    text: str,
-    sparsities: Sequence[float | None],
-) -> Iterator[Option]:
-    """Options that only a pruning can tell the importance of; none where they cannot be had."""
-    pattern = parse_pattern(text)
-    for sparsity in sparsities:
-        try:
+def _nested_options(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Option]:
+    """TVW: only a pruning tells what it retains."""
+    m, k = importance.shape
+    pattern = parse_pattern(NESTED)
+    for sparsity in NESTED_SPARSITIES:
+        seconds = times.two_of_four(NESTED, sparsity, m, k, tokens)
+        if seconds is not None:
             mask = pattern.prune({"layer": importance}, sparsity)["layer"]
-            kept = pattern.map(mask)
-            plan = plan_pruned("2:4", kept, n=tokens, dtype=times.dtype, gpu=times.engine.gpu)
-            seconds = times.engine.run(plan).seconds
-        except BadInput:
-            return
-        yield Option(
-            pattern=text,
-            sparsity=sparsity,
-            kernel="2:4",
-            seconds=seconds,
-            importance=float(importance.sum(where=mask, dtype=np.float64)),
-            kept=round(density(mask) * mask.size),
-        )
+            yield Option(
+                pattern=NESTED,
+                sparsity=sparsity,
+                kernel="2:4",
+                seconds=seconds,
+                importance=float(importance.sum(where=mask, dtype=np.float64)),
+                kept=round(density(mask) * mask.size),
+            )

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from prunecast.codesign.engines import Engine, Progress, silent
-from prunecast.codesign.graph import ModelTime, model_time
+from prunecast.codesign.graph import ModelTime, model_time, turned_by_dense
 from prunecast.codesign.plans import PrunedMap, plan_pruned
 from prunecast.codesign.search.allocation import Menu
 from prunecast.codesign.search.layer_sets import LayerSet, fixed_names
@@ -71,6 +71,7 @@ class ModelSearch:
     options: dict[str, tuple[Option, ...]] = field(default_factory=dict)
     _tried: dict[tuple[str, Option], Tried] = field(default_factory=dict)
     _fixed: dict[str, float] = field(default_factory=dict)
+    _saved: dict[str, float] = field(default_factory=dict)
 
     def prepare(self) -> None:
         """Make the menus.
@@ -100,6 +101,7 @@ class ModelSearch:
             self._fixed[name] = exact.dense(m, k, n)
         for name, (m, k) in self.layers.shapes.items():
             self._fixed[name] = exact.dense(m, k, self.layers.tokens[name])
+        self._saved.update(self._savings_of_dense())
 
     def with_more(self, more: Mapping[str, Sequence[Option]]) -> "ModelSearch":
         """The same model with longer menus; both know what either has tried."""
@@ -107,13 +109,25 @@ class ModelSearch:
         return replace(self, options=longer)
 
     def menus(self, scales: Mapping[str, Mapping[str, float]]) -> list[Menu]:
-        """Menus with the engine's dense times; others times layer -> pattern -> `scales`, where seen."""
+        """Menus with the engine's dense times; others times layer -> pattern -> `scales`, where seen.
+
+        A dense product turns its tensors itself: what that saves is taken from its time, see `around`.
+        """
         found = []
         for name, options in self.options.items():
             menu = menu_of(options, scales.get(name, {}))
-            menu.seconds[0] = self._fixed[name]
+            menu.seconds[0] = self._fixed[name] - self.saved_by(name, 0)
             found.append(menu)
         return found
+
+    def saved_by(self, name: str, place: int) -> float:
+        """Seconds of transposes that an option makes needless: dense, the first one, turns its tensors."""
+        return self._saved.get(name, 0.0) if place == 0 else 0.0
+
+    def around(self, sparse: frozenset[str]) -> float:
+        """Seconds beside the menus' own: everything outside of these layers, where those of `sparse` are."""
+        saved = sum(self.saved_by(name, 0) for name in self.options if name not in sparse)
+        return self.total(dict.fromkeys(self.options, 0.0), sparse) + saved
 
     def realise(self, choice: dict[str, int]) -> dict[str, Tried]:
         """Prune, plan and predict the chosen options."""
@@ -163,6 +177,16 @@ class ModelSearch:
         seconds = sum(self.engine.run(plan).seconds for plan in launches)
         retained = float(importance.sum(where=mask, dtype=np.float64))
         return Tried(seconds, retained, int(np.count_nonzero(mask)))
+
+    def _savings_of_dense(self) -> dict[str, float]:
+        """Layer -> seconds of transposes that a sparse product there needs, all others sparse too."""
+        time = self.time(dict.fromkeys(self.options, 0.0), frozenset(self.options))
+        if time is None or self.layers.graph is None:
+            return {}
+        turned = turned_by_dense(self.layers.graph, time.transposes)
+        return {
+            name: sum(time.turning_seconds[writer] for writer in writers) for name, writers in turned.items()
+        }
 
     def _typical(self) -> dict[tuple[int, int], Callable[[], ImportanceArray]]:
         """The first layer of each shape."""

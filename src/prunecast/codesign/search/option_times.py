@@ -1,6 +1,5 @@
 """The times of options that depend on shape and kept columns alone, computed once for all layers alike."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -54,6 +53,9 @@ class OptionTimes:
     dtype: str
     typical: Mapping[tuple[int, int], Callable[[], ImportanceArray]] = field(default_factory=dict)
     _known: dict[tuple[int, ...], float] = field(default_factory=dict, init=False, repr=False)
+    _of_patterns: dict[tuple[str, float | None, int, int, int], float | None] = field(
+        default_factory=dict, init=False, repr=False
+    )
     _sums_of: dict[tuple[int, int, int], FloatArray] = field(default_factory=dict, init=False, repr=False)
 
     def dense(self, m: int, k: int, n: int) -> float:
@@ -74,22 +76,21 @@ class OptionTimes:
             self._known[key] = self.engine.run(plan).seconds
         return self._known[key]
 
-    def two_of_four(self, m: int, k: int, n: int) -> float | None:
-        """Seconds of the whole matrix as 2:4; None where the GPU or the shape cannot have it."""
-        key = (m, k, n, 2, 4)
-        if key not in self._known:
-            self._known[key] = self._two_of_four(m, k, n)
-        seconds = self._known[key]
-        return None if math.isinf(seconds) else seconds
+    def two_of_four(self, pattern: str, sparsity: float | None, m: int, k: int, n: int) -> float | None:
+        """Seconds of `2:4` on a pattern with 2:4 inside; None where the GPU or the shape cannot have it."""
+        key = (pattern, sparsity, m, k, n)
+        if key not in self._of_patterns:
+            self._of_patterns[key] = self._two_of_four(pattern, sparsity, m, k, n)
+        return self._of_patterns[key]
 
-    def _two_of_four(self, m: int, k: int, n: int) -> float:
-        pattern = parse_pattern("2:4")
+    def _two_of_four(self, text: str, sparsity: float | None, m: int, k: int, n: int) -> float | None:
+        pattern = parse_pattern(text)
         try:
-            kept = pattern.map(pattern.prune({"layer": self.typical[m, k]()}, None)["layer"])
+            kept = pattern.map(pattern.prune({"layer": self.typical[m, k]()}, sparsity)["layer"])
             plan = plan_pruned("2:4", kept, n=n, dtype=self.dtype, gpu=self.engine.gpu)
             return self.engine.run(plan).seconds
         except BadInput:
-            return math.inf
+            return None
 
     def _sums(self, m: int, k: int, height: int) -> FloatArray:
         key = (m, k, height)

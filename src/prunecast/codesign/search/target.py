@@ -16,6 +16,7 @@ import numpy as np
 
 from prunecast.codesign.graph import ModelTime
 from prunecast.codesign.search.allocation import Menu, allocate, floor_seconds, totals
+from prunecast.codesign.search.floor import check_floor
 from prunecast.codesign.search.model_search import ModelSearch, Tried
 from prunecast.codesign.search.targets import Targets
 from prunecast.errors import BadInput
@@ -133,6 +134,7 @@ def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
     weights = sum(m * k for m, k in search.layers.shapes.values())
     fewest = FEWEST_ROUNDS if weights <= MOST_REFINED_WEIGHTS else 1
     aim, found = most_s, []
+    _try_the_fastest(search, scales, most_s)
     for _ in range(ROUNDS):
         choice = _choose(search, scales, aim, most_s, most_kept)
         round_ = _tried(search, choice)
@@ -156,6 +158,15 @@ def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
     return max(fitting, key=lambda r: r.importance)
 
 
+def _try_the_fastest(search: ModelSearch, scales: dict[str, dict[str, float]], most_s: float) -> None:
+    """Where the menus say that not even these suffice, the engine has the last word on their times."""
+    menus = search.menus(scales)
+    if search.around(frozenset(search.options)) + floor_seconds(menus) > most_s:
+        fastest = {name: int(menu.seconds.argmin()) for name, menu in zip(search.options, menus, strict=True)}
+        for name, seen in _seen_scales(search, _tried(search, fastest)).items():
+            scales[name].update(seen)
+
+
 def _among_tried(search: ModelSearch, found: list[_Round], most_s: float, most_kept: float) -> _Round:
     """Allocate once more, among what has been tried: its times are known, so that little is left over."""
     pools = {name: sorted({r.choice[name] for r in found}) for name in search.options}
@@ -163,10 +174,11 @@ def _among_tried(search: ModelSearch, found: list[_Round], most_s: float, most_k
     menus = []
     for name, places in pools.items():
         own = [seen[name, place] for place in places]
-        columns = ([t.seconds for t in own], [t.importance for t in own], [t.kept for t in own])
+        seconds = [t.seconds - search.saved_by(name, place) for t, place in zip(own, places, strict=True)]
+        columns = (seconds, [t.importance for t in own], [t.kept for t in own])
         menus.append(Menu(*(np.array(column, dtype=float) for column in columns)))
-    others = search.total(dict.fromkeys(search.options, 0.0), _sparse(search, found[-1].choice))
-    budget = max(most_s - others, floor_seconds(menus))
+    around = search.around(_sparse(search, found[-1].choice))
+    budget = max(most_s - around, floor_seconds(menus))
     picked = allocate(menus, budget, most_kept).tolist()
     chosen = zip(pools.items(), picked, strict=True)
     return _tried(search, {name: places[place] for (name, places), place in chosen})
@@ -193,25 +205,15 @@ def _choose(
     menus = search.menus(scales)
     if math.isinf(aim_s):
         return dict(zip(search.options, allocate(menus, math.inf, most_kept).tolist(), strict=True))
+    floor = floor_seconds(menus)
     sparse = frozenset(search.options)
     for _ in range(2):
-        others = search.total(dict.fromkeys(search.options, 0.0), sparse)
-        floor = floor_seconds(menus)
-        _check_floor(search, others + floor, others, most_s)
-        budget = max(aim_s - others, 0.5 * (floor + most_s - others), floor)
+        around = search.around(sparse)
+        check_floor(search, menus, around, most_s)
+        budget = max(aim_s - around, 0.5 * (floor + most_s - around), floor)
         choice = dict(zip(search.options, allocate(menus, budget, most_kept).tolist(), strict=True))
         sparse = _sparse(search, choice)
     return choice
-
-
-def _check_floor(search: ModelSearch, floor_s: float, others_s: float, most_s: float) -> None:
-    if floor_s > most_s:
-        share = floor_s / search.total(search.dense_seconds(), frozenset())
-        rest = f", {others_s * 1e6:.1f} us of it outside the layers that are pruned" if others_s else ""
-        raise BadInput(
-            f"wanted {most_s * 1e6:.1f} us or less, the floor is {floor_s * 1e6:.1f} us, "
-            f"{share:.1%} of dense{rest}"
-        )
 
 
 def _tried(search: ModelSearch, choice: dict[str, int]) -> _Round:
@@ -277,7 +279,7 @@ def _front(
 ) -> tuple[FrontPoint, ...]:
     """Allocations for a row of times; those below the floor are left out."""
     menus = search.menus(scales)
-    others = search.total(dict.fromkeys(search.options, 0.0), frozenset(search.options))
+    others = search.around(frozenset(search.options))
     total = totals(menus, np.zeros(len(menus), dtype=np.int64))
     points = []
     for share in FRONT_SHARES:
