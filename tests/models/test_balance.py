@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prunecast.models.balance import balance_of, drain_cycles, sm_ends, waits_of, work_per_sm
+from prunecast.models.balance import balance_of, sm_ends, work_per_sm
 
 ENDS = st.lists(st.floats(0, 1e6), min_size=1, max_size=20).map(np.array)
 CYCLES = st.floats(0, 1e7)
@@ -55,20 +55,3 @@ def test_never_below_the_sms_nor_the_chip(ends, cycles, quiet):
 @given(ends=ENDS, cycles=CYCLES, more=CYCLES)
 def test_more_work_for_the_chip_is_never_faster(ends, cycles, more):
     assert stretch(ends, (cycles + more,)) >= stretch(ends, (cycles,)) * (1 - 1e-12)
-
-
-def test_bursts_that_come_together_are_served_in_turn():
-    assert drain_cycles(waits_of(np.full(4, 100.0)), 30.0) == 120.0
-
-
-def test_bursts_that_came_long_ago_are_gone():
-    assert drain_cycles(waits_of(np.array([100.0, 500.0, 500.0])), 30.0) == 60.0
-
-
-def test_a_queue_that_never_ran_empty_is_still_there():
-    # Three bursts of 30 at 0 are served until 90, one at 80 waits for 10 and ends at 120
-    assert drain_cycles(waits_of(np.array([0.0, 0.0, 0.0, 80.0])), 30.0) == 40.0
-
-
-def test_nothing_to_drain():
-    assert drain_cycles(waits_of(np.zeros(0)), 30.0) == 0.0

@@ -7,7 +7,14 @@ latency of a barrier 20, of shared memory 30, of the tensor pipe 30.
 import pytest
 
 from prunecast.kernels.program import Instruction, Op, WarpProgram
-from prunecast.models.chains import edge_cycles, plan_chain, runs_ahead, walk_block
+from prunecast.models.chains import (
+    after_parts_cycles,
+    edge_cycles,
+    plan_chain,
+    runs_ahead,
+    stores_behind_cycles,
+    walk_block,
+)
 from prunecast.models.rates import sm_rates
 from tests.models.hand_plans import hand_plan, one_role_programs, two_role_programs
 from tests.toy_gpu import toy_gpu
@@ -72,11 +79,38 @@ def test_load_is_met_after_its_latency_unless_asked_for_a_step_ahead():
 def test_edges_by_kind_of_item():
     # WAIT_MMA waits for the tensor latency: 30 + 1, RELEASE 1. Then STORE_C or STORE_PARTIAL, 1 and 8192 or
     # 16384 bytes at the 50 bytes/clk that L2 has for one of four SMs. Before that the owner waits for a
-    # signal on its way, 200 + 1, and for its loads, 500 from their issue + 1.
+    # signal on its way, 200 + 1, and for its loads, 500 from their issue + 1. Partial sums are signalled when
+    # they are performed, 100 later.
     chain, sections = chain_of(), ("begin", "end")
     assert edge_cycles(chain, sections, "unsplit") == pytest.approx(31 + 1 + 1 + 8192 / 50)
     assert edge_cycles(chain, sections, "owner") == pytest.approx(31 + 1 + 201 + 500 + 1 + 1 + 8192 / 50)
-    assert edge_cycles(chain, sections, "part") == pytest.approx(31 + 1 + 1 + 16384 / 50)
+    assert edge_cycles(chain, sections, "part") == pytest.approx(31 + 1 + 1 + 16384 / 50 + 100)
+
+
+def test_owner_after_the_signals():
+    # WAIT_PARTS 201 where no list says when parts end, loads 500 + 1, and STORE_C as above
+    assert after_parts_cycles(chain_of()) == pytest.approx(201 + 500 + 1 + 1 + 8192 / 50)
+
+
+def test_what_was_asked_for_before_the_steps_is_there_after_them():
+    begin, end = (Instruction(Op.LOAD_INDEX, 64),), (Instruction(Op.WAIT_LOAD),)
+    program = WarpProgram(role="w", warps=1, begin=begin, step=(Instruction(Op.FMA),), end=end)
+    chain = chain_of(programs=(program,))
+    assert edge_cycles(chain, ("begin", "end"), "unsplit") == 1 + 1
+
+
+def test_posted_stores_leave_behind_the_warps():
+    # Four warps post 2 x 1024 bytes each, a cycle apart: 8192 bytes at 50 bytes/clk from the first one on, of
+    # which the warps spend two cycles themselves.
+    posted = (Instruction(Op.STORE_C, 1024, posted=True),) * 2
+    program = WarpProgram(role="w", warps=4, step=(Instruction(Op.FMA),), end=posted)
+    chain = chain_of(programs=(program,))
+    assert edge_cycles(chain, ("end",), "unsplit") == 2
+    assert stores_behind_cycles(chain) == pytest.approx(8192 / 50 - 2)
+
+
+def test_stores_that_hold_their_warps_up_leave_nothing_behind():
+    assert stores_behind_cycles(chain_of()) == 0.0
 
 
 def test_all_warps_of_a_role_share_the_shared_memory_port():

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
-from prunecast.kernels.plan import PlanDoesNotFit, Schedule
+from prunecast.kernels.plan import PlanDoesNotFit, Schedule, WorkList
 from prunecast.kernels.program import Instruction, Op
 from prunecast.models.estimate import LEVELS
 from prunecast.models.roofline import estimate
@@ -93,12 +93,72 @@ def test_long_ends_stop_the_copies_when_the_ring_is_full():
     assert found.cycles == pytest.approx(500 + lead_in + 2 * (5088 + 2617) + 100)
 
 
-def test_last_stores_of_all_sms_queue_for_dram():
-    # DRAM 400 bytes/clk has time enough for the reads. Each item takes 10 * 256 + 33 + 128; then four times
-    # 8192 bytes of C wait for DRAM at once, 81.92 cycles.
-    gpu = toy_gpu(**{**ENDLESS, "dram_bytes_per_s": 400e9})
-    found = estimate(hand_plan([640] * 4, 64, shared_bytes=LARGE), gpu)
-    assert found.cycles == pytest.approx(500 + 777 + 2721 + 100 + 81.92)
+def test_l2_keeps_the_last_stores_for_dram():
+    # DRAM writes 40 bytes/clk: four times 8192 bytes of C take 819.2 cycles of the next launch, as long as
+    # they do not take all of this one. Each item takes 10 * 256 + 33 + 128.
+    slow_writes = toy_gpu(**{**ENDLESS, "dram_write_bytes_per_s": 40e9})
+    found = estimate(hand_plan([640] * 4, 64, shared_bytes=LARGE), slow_writes)
+    assert found.cycles == pytest.approx(500 + 777 + 2721 + 100)
+
+
+def test_dram_reads_and_writes_at_their_own_rates():
+    # As below, with C at 50 bytes/clk: 163840 / 100 + 32768 / 50
+    found = estimate(hand_plan([256] * 4, 64, shared_bytes=LARGE), toy_gpu(dram_write_bytes_per_s=50e9))
+    assert found.cycles == pytest.approx(1000 + 1638.4 + 655.36)
+
+
+def split_in_two(part_columns, owner_columns):
+    """One tile for two blocks: the first one hands its sums over."""
+    plan = hand_plan([part_columns + owner_columns], 64, shared_bytes=LARGE)
+    cut, whole = part_columns, part_columns + owner_columns
+    columns = (
+        [0, 1, 2],
+        [0, 0],
+        [0, 0],
+        [64, 64],
+        [0, cut],
+        [cut, whole],
+        [0, 0],
+        [0, 1],
+        [2, 2],
+        [0, 1],
+    )
+    work = WorkList(*(np.array(column) for column in columns))
+    return replace(plan, work=work, schedule=Schedule.STATIC, blocks=2)
+
+
+def test_an_owner_waits_for_the_other_part():
+    # The part: start and lead-in 1277, eight steps, 32 at the end, 16384 bytes of sums at 64 and 100 until
+    # they are performed; 200 for the signal. Then the owner, done with its two steps long ago: WAIT_PARTS 1,
+    # 16384 bytes at the 31.5 of gathers, 200 + 1 for their latency, and 8192 of C at 64 with 1 + 100.
+    gpu = toy_gpu(**ENDLESS, gather_bytes_per_clk_per_sm=31.5)
+    part = 1277 + 8 * 256 + 32 + 1 + 256 + 100 + 200
+    owner = 1 + 16384 / 31.5 + 200 + 1 + 1 + 128 + 100
+    assert estimate(split_in_two(512, 128), gpu).cycles == pytest.approx(part + owner)
+
+
+def test_an_owner_that_works_longer_does_not_wait():
+    # The other way round the sums are there when the owner has done its eight steps.
+    gpu = toy_gpu(**ENDLESS, gather_bytes_per_clk_per_sm=31.5)
+    owner = 1277 + 8 * 256 + 32 + 1 + 16384 / 31.5 + 200 + 1 + 1 + 128 + 100
+    assert estimate(split_in_two(128, 512), gpu).cycles == pytest.approx(owner)
+
+
+def test_posted_stores_only_delay_the_end():
+    # The tile of 1024 + 33 with nothing but the store's own cycle; 8192 bytes at 64 and 100 come last, once.
+    producer, consumer = two_role_programs()
+    end = tuple(i._replace(posted=True) if i.op is Op.STORE_C else i for i in consumer.end)
+    programs = (producer, replace(consumer, end=end))
+    plan = hand_plan(
+        [256] * 4,
+        64,
+        programs=programs,
+        schedule=Schedule.STATIC,
+        block_start=[0, 4],
+        shared_bytes=LARGE,
+    )
+    found = estimate(plan, toy_gpu(**ENDLESS, sm_count=1))
+    assert found.cycles == pytest.approx(500 + 777 + 4 * (1024 + 33) + 128 - 1 + 100)
 
 
 def test_hardware_dispatch_pays_start_and_lead_in_for_every_item():

@@ -10,7 +10,7 @@ from prunecast.kernels.step_cost import StepCost, pace_of_warps
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.patterns.tile_map import TileMap
 
-__all__ = ["FormItem", "FormLoad", "form_item", "form_load", "lead_cycles"]
+__all__ = ["FormItem", "FormLoad", "form_item", "form_load", "lead_cycles", "stores_behind"]
 
 ISSUES_PER_PAIR = {"wgmma": 1.25, "mma": 5.0, "registers": 5.0}
 """Issue cycles in which a lane converts two sums and turns them in shared memory; where all warps do it
@@ -107,9 +107,25 @@ def lead_cycles(variant: TileVariant, step: StepCost, gpu: GpuSpec) -> float:
 
 
 def _edge(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> float:
-    """Converting and storing C."""
-    share_of_l2 = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / gpu.sm_count
+    """Converting C, and storing it where that holds the warps up."""
     pairs = variant.shape.block_m * variant.shape.block_n / (64 * variant.consumer_warps)
     issues = ISSUES_PER_PAIR[variant.style] * pairs + FIXED_EDGE_ISSUES
     latency = 2 * gpu.shared_latency_cycles + gpu.tensor_latency_cycles
-    return load.c_bytes / min(gpu.store_bytes_per_clk_per_sm, share_of_l2) + issues + latency
+    stores = 0.0 if _posts_stores(variant) else _store_cycles(load, gpu)
+    return stores + issues + latency
+
+
+def _posts_stores(variant: TileVariant) -> bool:
+    """Whether C leaves while the warps go on; as `programs_gather` has it."""
+    return variant.style == "wgmma" and not variant.is_sparse
+
+
+def _store_cycles(load: FormLoad, gpu: GpuSpec) -> float:
+    """Of an item's C, while all SMs store."""
+    share_of_l2 = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / gpu.sm_count
+    return load.c_bytes / min(gpu.store_bytes_per_clk_per_sm, share_of_l2)
+
+
+def stores_behind(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> float:
+    """Cycles from the end of an item's warps until L2 has its C and they know."""
+    return gpu.store_latency_cycles + (_store_cycles(load, gpu) if _posts_stores(variant) else 0.0)

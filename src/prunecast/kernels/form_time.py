@@ -2,7 +2,7 @@
 
 The physics of the performance model without its work list: items are taken as equal, and the busiest SM
 counts. A block alone on its SM goes at the pace of its own waits; blocks that share an SM hide them from each
-other until a pipe is full. L2 and DRAM bound the launch, and the last items' C leaves when all else is done.
+other until a pipe is full. L2 and DRAM bound the launch, whose last items' C leaves when all else is done.
 Left out: what a small L2 must fetch again, which on a T4 makes narrow forms look a quarter too fast.
 """
 
@@ -13,7 +13,14 @@ from prunecast.hardware.clock import sm_clock_hz
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.choose import FEWEST_STEPS_PER_PIECE
-from prunecast.kernels.form_items import FormItem, FormLoad, form_item, form_load, lead_cycles
+from prunecast.kernels.form_items import (
+    FormItem,
+    FormLoad,
+    form_item,
+    form_load,
+    lead_cycles,
+    stores_behind,
+)
 from prunecast.kernels.step_cost import fix_up_cycles, step_cost
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.patterns.tile_map import TileMap
@@ -40,8 +47,6 @@ class _Chip(NamedTuple):
     l2: float
     dram_reads: float
     dram: float
-    queue: float
-    """Of DRAM for the C of the last items."""
 
 
 def form_time(
@@ -68,8 +73,9 @@ def form_time(
     step = step_cost(variant, load.tokens, gpu)
     lead = lead_cycles(variant, step, gpu)
     each, once = 0.0, float(gpu.block_start_cycles)
+    behind = stores_behind(variant, load, gpu)
     if not persistent:
-        each, once = lead + gpu.block_start_cycles + gpu.store_latency_cycles, 0.0
+        each, once, behind = lead + gpu.block_start_cycles + behind, 0.0, 0.0
     elif variant.style == "wgmma":
         once += lead
     else:
@@ -82,10 +88,9 @@ def form_time(
     if divisible:
         ends.append(_evened(variant, mean, load, longest.steps, gpu, held))
     end = min(ends)
-    chip = _chip(variant, load, tiles, n, gpu, multicast, held)
-    drain_cycles = gpu.store_latency_cycles if persistent else 0
+    chip = _chip(variant, load, tiles, n, gpu, multicast)
     tensor = load.items * load.full_steps * step.tensor / gpu.sm_count
-    return _seconds(end._replace(cycles=end.cycles + once), chip, drain_cycles, tensor, gpu)
+    return _seconds(end._replace(cycles=end.cycles + once), chip, behind, tensor, gpu)
 
 
 def _whole(mean: FormItem, most: FormItem, load: FormLoad, gpu: GpuSpec, held: int) -> _End:
@@ -117,7 +122,7 @@ def _evened(
 
 
 def _chip(
-    variant: TileVariant, load: FormLoad, tiles: TileMap, n: int, gpu: GpuSpec, multicast: int, held: int
+    variant: TileVariant, load: FormLoad, tiles: TileMap, n: int, gpu: GpuSpec, multicast: int
 ) -> _Chip:
     element, k16 = variant.element_bytes, load.full_steps * variant.shape.block_k / 16
     reads = load.items * k16 * (variant.weight_bytes_per_k16 / multicast + 16 * load.tokens * element)
@@ -125,16 +130,14 @@ def _chip(
     # Tiles keep columns independently: what no tile keeps is never read
     unused = math.prod((1.0 - tiles.kept_per_tile / tiles.k).tolist())
     dram_reads = load.packed_bytes + (1.0 - unused) * tiles.k * n * element
-    in_last_wave = load.items - (max(load.items, 1) - 1) // held * held
     return _Chip(
         l2=reads / gpu.l2_bytes_per_s + c_bytes / gpu.l2_store_bytes_per_s,
         dram_reads=dram_reads / gpu.dram_bytes_per_s,
-        dram=(dram_reads + c_bytes) / gpu.dram_bytes_per_s,
-        queue=in_last_wave * load.c_bytes / gpu.dram_bytes_per_s,
+        dram=dram_reads / gpu.dram_bytes_per_s + c_bytes / gpu.dram_write_bytes_per_s,
     )
 
 
-def _seconds(end: _End, chip: _Chip, drain_cycles: int, tensor_cycles: float, gpu: GpuSpec) -> float:
+def _seconds(end: _End, chip: _Chip, behind: float, tensor_cycles: float, gpu: GpuSpec) -> float:
     """The SMs' cycles at the clock that goes with them, and what all share at its own pace."""
     clock_hz, seconds = gpu.max_clock_hz, 0.0
     for _ in range(CLOCK_ROUNDS):
@@ -142,7 +145,7 @@ def _seconds(end: _End, chip: _Chip, drain_cycles: int, tensor_cycles: float, gp
         busy_s = max(end.cycles / clock_hz - quiet_s, 0.0)
         last_item_s = quiet_s + _together(busy_s, end, max(chip.l2, chip.dram_reads))
         all_s = quiet_s + _together(busy_s, end, max(chip.l2, chip.dram))
-        seconds = max(last_item_s + max(drain_cycles / clock_hz, chip.queue), all_s)
+        seconds = max(last_item_s + behind / clock_hz, all_s)
         sm_cycles = seconds * clock_hz * gpu.sm_count
         clock_hz = sm_clock_hz(
             gpu,

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from prunecast.models.terms import FloatArray
 
-__all__ = ["SmEnds", "balance_of", "drain_cycles", "sm_ends", "waits_of", "work_per_sm"]
+__all__ = ["SmEnds", "balance_of", "sm_ends", "work_per_sm"]
 
 
 def work_per_sm(sm_count: int, sm: npt.NDArray[np.int64], work: FloatArray) -> FloatArray:
@@ -60,25 +60,3 @@ def sm_ends(sm_finish: FloatArray, quiet_cycles: float = 0.0) -> SmEnds:
     share_of_work = np.diff(ends, prepend=0.0) * np.arange(ends.size, 0, -1) / spent
     quiet = min(quiet_cycles, float(ends[-1]))
     return SmEnds(np.diff(np.maximum(ends, quiet), prepend=quiet), share_of_work, quiet)
-
-
-def waits_of(finish: FloatArray) -> FloatArray:
-    """(slots,) cycles from each of `finish`, the last one first, to the last one."""
-    latest_first = np.sort(finish)[::-1]
-    return np.asarray(latest_first[:1] - latest_first)
-
-
-def drain_cycles(waits: FloatArray, burst_cycles: float) -> float:
-    """Cycles from the last end until the bursts of stores that every slot leaves behind are served.
-
-    Parameters
-    ----------
-    waits : (slots,) of `waits_of`
-    burst_cycles : cycles that one burst takes
-
-    A queue that is never empty between burst s and the end still holds, at the last end, all bursts from s on
-    less what was served since s came; the queue is the largest of these.
-    """
-    if not waits.size:
-        return 0.0
-    return float(np.max(np.arange(1, waits.size + 1) * burst_cycles - waits))

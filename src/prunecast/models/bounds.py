@@ -30,7 +30,7 @@ def bound_cycles(plan: KernelPlan, gpu: GpuSpec, clock_hz: float) -> dict[str, f
     l2
         Bytes through L2, reads and writes, over its achieved bandwidth.
     dram
-        Every used piece of A and row of B once, and C once, over the achieved bandwidth.
+        Every used piece of A and row of B once, and C once, over the bandwidths of reads and of writes.
 
     Raises
     ------
@@ -56,7 +56,8 @@ def bounds_of(
         bounds["tensor"], float(levels["tensor"].max(initial=0.0)) * rates.sub_partitions / partitions
     )
     bounds["l2"] = l2_seconds(amounts, traffic, gpu) * clock_hz
-    bounds["dram"] = traffic.compulsory_bytes / (gpu.dram_bytes_per_s / clock_hz)
+    reads = (traffic.compulsory_bytes - traffic.c_bytes) / gpu.dram_bytes_per_s
+    bounds["dram"] = (reads + traffic.c_bytes / gpu.dram_write_bytes_per_s) * clock_hz
     return bounds
 
 

@@ -7,18 +7,27 @@ again only when it has been released, loads, tensor work, shared memory and barr
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.plan import BlockShape, KernelPlan
+from prunecast.kernels.plan import BlockShape, KernelPlan, Schedule
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram, When
 from prunecast.models.rates import SmRates
 
-__all__ = ["Chain", "Pace", "edge_cycles", "plan_chain", "runs_ahead", "walk_block"]
+__all__ = [
+    "Chain",
+    "Pace",
+    "after_parts_cycles",
+    "edge_cycles",
+    "plan_chain",
+    "runs_ahead",
+    "stores_behind_cycles",
+    "walk_block",
+]
 
 _COPIES = (Op.COPY_A, Op.COPY_B, Op.GATHER_B)
 _LOADS = (Op.LOAD_A, Op.LOAD_B, Op.LOAD_INDEX, Op.LOAD_PARTIALS)
@@ -50,7 +59,9 @@ class Chain(NamedTuple):
     shared_latency: int
     barrier_latency: int
     sync_latency: int
-    signal_latency: int
+    store_latency: int
+    parts_wait: int
+    """That an owner waits for the other parts, where the walk must say so."""
     memory_latency: int
     """From the issue of a read to its use; 0 with endless ports for data that are there already."""
     gather_latency: int
@@ -91,6 +102,8 @@ class _Warp:
     others_shared: float = 0.0
     others_stores: float = 0.0
     """What the other warps of its role want of a port meanwhile; the last warp has waited for it."""
+    stores_free: float = 0.0
+    """When the port has taken the posted stores of the whole role."""
 
     def let_others_pass(self) -> None:
         """The ports work side by side."""
@@ -127,7 +140,8 @@ def plan_chain(plan: KernelPlan, gpu: GpuSpec, rates: SmRates, memory_latency_cy
         shared_latency=gpu.shared_latency_cycles,
         barrier_latency=gpu.barrier_latency_cycles,
         sync_latency=gpu.sync_latency_cycles,
-        signal_latency=gpu.signal_latency_cycles,
+        store_latency=gpu.store_latency_cycles,
+        parts_wait=_parts_wait(plan, gpu),
         memory_latency=round(memory_latency_cycles),
         gather_latency=gpu.gather_latency_cycles,
     )
@@ -146,6 +160,11 @@ def _store_share(plan: KernelPlan) -> float:
     rows = plan.tiles.rows_per_tile[work.tile].astype(np.float64)
     area = float(np.mean(rows * (work.token_stop - work.token_start)))
     return round(area / (shape.block_m * shape.block_n), 2)
+
+
+def _parts_wait(plan: KernelPlan, gpu: GpuSpec) -> int:
+    """None where lists say when parts end (`loops.run_lists`); else those of one tile end about together."""
+    return 0 if plan.schedule is Schedule.STATIC else gpu.signal_latency_cycles
 
 
 def _tensor_latency(plan: KernelPlan, gpu: GpuSpec) -> int:
@@ -188,7 +207,30 @@ def edge_cycles(chain: Chain, sections: tuple[str, ...], kind: str) -> float:
 
     kind : `unsplit`, `owner` or `part`
     """
-    longest = 0.0
+    return max((warp.now for warp in _walk_edges(chain, sections, kind)), default=0.0)
+
+
+@lru_cache(maxsize=256)
+def stores_behind_cycles(chain: Chain) -> float:
+    """Cycles from the end of an item's last warp until the store port has taken what it posted."""
+    warps = _walk_edges(chain, ("end",), "unsplit")
+    return max(0.0, max((warp.stores_free - warp.now for warp in warps), default=0.0))
+
+
+@lru_cache(maxsize=256)
+def after_parts_cycles(chain: Chain) -> float:
+    """What an owner's end takes once the signals of the other parts are there, their sums' bytes aside."""
+    programs = []
+    for program in chain.programs:
+        ops = [instruction.op for instruction in program.end]
+        first = ops.index(Op.WAIT_PARTS) if Op.WAIT_PARTS in ops else len(ops)
+        programs.append(replace(program, end=program.end[first:]))
+    return edge_cycles(chain._replace(programs=tuple(programs)), ("end",), "owner")
+
+
+def _walk_edges(chain: Chain, sections: tuple[str, ...], kind: str) -> list[_Warp]:
+    """The multiplying warps after these sections."""
+    walked = []
     for program in chain.programs:
         if _multiplies(program) or not runs_ahead(chain.programs):
             warp = _warp(program, chain)
@@ -196,9 +238,12 @@ def edge_cycles(chain: Chain, sections: tuple[str, ...], kind: str) -> float:
             warp.tensor_done = chain.tensor_latency
             for section in sections:
                 _run(warp, getattr(program, section), chain, _Ring(), 0, _KINDS[kind])
+                if section == "begin":
+                    # The steps lie between; what was asked for before them is there after them.
+                    warp.loaded = 0.0
             warp.let_others_pass()
-            longest = max(longest, warp.now)
-    return longest
+            walked.append(warp)
+    return walked
 
 
 def _warp(program: WarpProgram, chain: Chain) -> _Warp:
@@ -236,8 +281,7 @@ def _wait(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, step
     elif instruction.op is Op.WAIT_MMA:
         warp.now = max(warp.now, warp.tensor_done_before if instruction.amount else warp.tensor_done)
     elif instruction.op is Op.WAIT_PARTS:
-        # Parts of one tile end about together: what is waited for is their signal on its way.
-        warp.now += chain.signal_latency
+        warp.now += chain.parts_wait
     elif instruction.op is Op.WAIT_FULL:
         _sleep(warp, ring.landed.get(target, 0.0), chain)
         if ring.first_full < 0.0:
@@ -278,8 +322,12 @@ def _work(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, step
         warp.others_shared += _others(warp, instruction) * cost
     elif op in (Op.STORE_C, Op.STORE_PARTIAL):
         cost = amount * chain.store_share / chain.store_bytes_per_clk
-        issued += cost
-        warp.others_stores += _others(warp, instruction) * cost
+        if instruction.posted:
+            warp.stores_free = max(warp.stores_free, warp.now) + (1 + _others(warp, instruction)) * cost
+        else:
+            # Partial sums are signalled, which waits until the stores are performed
+            issued += cost + (chain.store_latency if op is Op.STORE_PARTIAL else 0)
+            warp.others_stores += _others(warp, instruction) * cost
     elif op is Op.SYNC:
         warp.let_others_pass()
         issued = warp.now + max(chain.sync_latency, 1)
@@ -302,6 +350,8 @@ def _read(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, amou
     if instruction.op is Op.GATHER_B:
         ring.gather_free = max(ring.gather_free, warp.now) + size / chain.gather_bytes_per_clk
         arrival = max(arrival, ring.gather_free + chain.gather_latency)
+    elif instruction.op is Op.LOAD_PARTIALS:
+        arrival = max(arrival, warp.now + chain.gather_latency)
     elif instruction.op is Op.LOAD_INDEX and ring.gather_free > 0.0:
         # It comes back behind the gathers that are on their way; alone it takes half as long as they do
         arrival = max(arrival, ring.gather_free + chain.gather_latency, warp.now + chain.gather_latency / 2)

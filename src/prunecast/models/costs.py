@@ -15,14 +15,22 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.models.amounts import Amounts
 from prunecast.models.bounds import sm_level_cycles
-from prunecast.models.chains import Chain, edge_cycles, plan_chain, runs_ahead, walk_block
+from prunecast.models.chains import (
+    Chain,
+    after_parts_cycles,
+    edge_cycles,
+    plan_chain,
+    runs_ahead,
+    stores_behind_cycles,
+    walk_block,
+)
+from prunecast.models.loops import run_lists
 from prunecast.models.rates import SmRates
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import Traffic
-from prunecast.models.waves import units_of
 from prunecast.patterns.tile_map import MaskArray
 
-__all__ = ["Case", "Costs", "Starts", "item_costs", "starts_of", "unit_costs"]
+__all__ = ["Case", "Costs", "Starts", "UnitCosts", "item_costs", "starts_of", "unit_costs"]
 
 
 class Case(NamedTuple):
@@ -42,12 +50,21 @@ class Case(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """Cycles of kinds of items, or of units of work, each (kinds,) or (units,) float64."""
+    """Cycles of kinds of items, each (kinds,) float64."""
 
     alone: FloatArray
-    """Of a unit that has an SM to itself."""
+    """Of an item that has an SM to itself."""
     demand: FloatArray
     """That its busiest pipe of the SM works for it."""
+    after_parts: FloatArray
+    """(kinds,): of `alone`, what an owner of a split tile does once it has the signals of the other parts."""
+
+
+class UnitCosts(NamedTuple):
+    """Cycles of units of work, each (units,) float64."""
+
+    alone: FloatArray
+    demand: FloatArray
     store_drain: float
     """From the last instruction of the last block until its stores are known to be through."""
 
@@ -68,14 +85,22 @@ def item_costs(case: Case) -> Costs:
         multiply = np.maximum(pipes, amounts.step_count * walk_block(chain.with_data_there()).step) + edge
         port_pace = float(sm_level_cycles(amounts.step, rates)["l2 port"])
         in_ring = case.plan.resources.stages * max(port_pace, pace)
-        sums = amounts.edges[:, Quantity.PARTIALS_IN] / rates.port_bytes_per_clk
+        sums = _sums_in(case)
         fetch = np.maximum(port - sums, amounts.step_count * pace) + np.maximum(sums, edge - in_ring)
     else:
         multiply = np.maximum(np.maximum(pipes, steps["l2 port"]), amounts.step_count * pace) + edge
         fetch = port
     demand = np.max([steps[level] + edges[level] for level in steps], axis=0, initial=0.0)
+    stored = amounts.edges[:, Quantity.C] + amounts.edges[:, Quantity.PARTIALS_OUT]
+    demand = np.maximum(demand, stored / case.gpu.store_bytes_per_clk_per_sm)
     alone = np.maximum(np.maximum(multiply, fetch), demand)
-    return Costs(alone, demand, float(case.gpu.store_latency_cycles))
+    return Costs(alone, demand, after_parts_cycles(chain) + _sums_in(case))
+
+
+def _sums_in(case: Case) -> FloatArray:
+    """(kinds,): cycles in which an owner reads the other parts' sums, which come by the way of gathers."""
+    rate = min(case.rates.port_bytes_per_clk, float(case.gpu.gather_bytes_per_clk_per_sm))
+    return np.asarray(case.amounts.edges[:, Quantity.PARTIALS_IN] / rate)
 
 
 def _edge_chain(case: Case, chain: Chain) -> FloatArray:
@@ -87,7 +112,7 @@ def _edge_chain(case: Case, chain: Chain) -> FloatArray:
     if split.any():
         edge[split & (owner == 1)] = edge_cycles(chain, sections, "owner")
         edge[split & (owner == 0)] = edge_cycles(chain, sections, "part")
-        edge += case.amounts.edges[:, Quantity.PARTIALS_IN] / case.rates.port_bytes_per_clk
+        edge += _sums_in(case)
     return edge
 
 
@@ -104,6 +129,9 @@ class Starts(NamedTuple):
     """Start and end of a block."""
     block_demand: float
     """That the busiest pipe of the SM works for them."""
+    store_drain: float
+    """From the last instruction of the last block until its stores are known to be through; of blocks that
+    the hardware starts it is part of `block`."""
 
 
 def starts_of(case: Case) -> Starts:
@@ -115,27 +143,44 @@ def starts_of(case: Case) -> Starts:
     block = case.gpu.block_start_cycles + edge_cycles(chain, ("start", "finish"), "unsplit")
     if case.plan.schedule is Schedule.HARDWARE:
         # A block leaves room for the next one when its stores are through.
-        block += case.gpu.store_latency_cycles
+        block += _store_drain(case, chain)
     return Starts(
         first=first,
         waits=first | (not runs_ahead(case.plan.programs)),
         lead_in=_lead_in(chain),
         block=block,
         block_demand=max(float(c) for c in sm_level_cycles(case.amounts.block, case.rates).values()),
+        store_drain=0.0 if case.plan.schedule is Schedule.HARDWARE else _store_drain(case, chain),
     )
 
 
-def unit_costs(case: Case, items: Costs) -> Costs:
+def _store_drain(case: Case, chain: Chain) -> float:
+    """From the last instruction of a block until its last item's stores are known to be through."""
+    return stores_behind_cycles(chain) + case.gpu.store_latency_cycles
+
+
+def unit_costs(case: Case, items: Costs) -> UnitCosts:
     """Cycles of what is placed as one: items with their lead-in, added up over the list of a static block."""
     starts, of_item = starts_of(case), case.amounts.kinds.of_item
     waits = starts.waits & (case.amounts.step_count > 0)[of_item]
     alone = items.alone[of_item] + np.where(waits, starts.lead_in, 0.0)
     demand = items.demand[of_item] + np.where(starts.first, starts.block_demand, 0.0)
-    return Costs(
-        alone=units_of(case.plan, alone + np.where(starts.first, starts.block, 0.0)),
-        demand=units_of(case.plan, demand),
-        store_drain=0.0 if case.plan.schedule is Schedule.HARDWARE else items.store_drain,
+    alone = alone + np.where(starts.first, starts.block, 0.0)
+    if case.plan.schedule is not Schedule.STATIC:
+        return UnitCosts(alone, demand, starts.store_drain)
+    lists = np.zeros((2, case.plan.blocks))
+    run_lists(
+        case.plan.work.block_start.astype(np.int64),
+        alone,
+        demand,
+        case.plan.work.group,
+        case.plan.work.owner,
+        items.after_parts[of_item],
+        float(case.gpu.signal_latency_cycles),
+        lists[0],
+        lists[1],
     )
+    return UnitCosts(lists[0], lists[1], starts.store_drain)
 
 
 def _lead_in(chain: Chain) -> float:

@@ -59,6 +59,13 @@ class Lists(NamedTuple):
     lead_in: float
     block: float
     block_demand: float
+    block_start: np.ndarray
+    """(blocks + 1,) int64: lists of static blocks; of other schedules each item is placed by itself: [0]."""
+    group: np.ndarray
+    owner: np.ndarray
+    """(items,) int32, as in the plan."""
+    after_parts: np.ndarray
+    """(items,) float64, as in `costs.Costs`."""
 
 
 class Now(NamedTuple):
@@ -86,7 +93,6 @@ class Launch(NamedTuple):
     stored_bytes: float
     """Of `l2_bytes`, C and partial sums."""
     c_bytes: float
-    c_bytes_of_item: float
     dram_bytes: float
 
 
@@ -99,6 +105,7 @@ class Chip(NamedTuple):
     l2_bytes_per_s: float
     l2_store_bytes_per_s: float
     dram_bytes_per_s: float
+    dram_write_bytes_per_s: float
     max_clock_hz: float
     activity_per_l2_byte: float
     activity_per_dram_byte: float
@@ -159,18 +166,8 @@ def set_all(kept, lists, now):
 
 
 @njit(cache=True)
-def add_up(block_start, now, out_alone, out_demand, out_total):
-    """Sums over the lists of static blocks (units,), unless there are none, and over all tiles (fields,).
-
-    Returns the most columns that a tile keeps.
-    """
-    for unit in range(block_start.size - 1):
-        alone, demand = 0.0, 0.0
-        for i in range(block_start[unit], block_start[unit + 1]):
-            alone += now.alone[i]
-            demand += now.demand[i]
-        out_alone[unit] = alone
-        out_demand[unit] = demand
+def add_up(now, out_total):
+    """Sums over all tiles (fields,); returns the most columns that a tile keeps."""
     out_total[:] = 0.0
     most = np.int64(0)
     for tile in range(now.kept.size):
@@ -214,28 +211,14 @@ def _stretched(lasting, share, quiet, most):
 
 
 @njit(cache=True)
-def _queue(ends, burst):
-    """Cycles from the last of `ends`, which rise, until the stores of all are served."""
-    queue = 0.0
-    for place in range(ends.size):
-        served = ends[ends.size - 1] - ends[ends.size - 1 - place]
-        queue = max(queue, (place + 1) * burst - served)
-    return queue
-
-
-@njit(cache=True)
 def settled_seconds(slot_finish, launch, chip, rounds):
     """Seconds of the cycles that the ends of all slots (SMs, slots) make, clock and cycles found together."""
     sms, slots = slot_finish.shape
     sm_ends = np.zeros(sms)
-    used = 0
     for sm in range(sms):
         for slot in range(slots):
             sm_ends[sm] = max(sm_ends[sm], slot_finish[sm, slot])
-            used += slot_finish[sm, slot] > 0.0
     sm_ends.sort()
-    all_ends = sm_ends if slots == 1 else np.sort(slot_finish.ravel())
-    slot_ends = all_ends[slot_finish.size - used :]
     spent, quiet = sm_ends.sum(), min(chip.quiet_cycles, sm_ends[sms - 1])
     lasting, share = np.zeros(sms), np.zeros(sms)
     before, quiet_before = 0.0, quiet
@@ -253,12 +236,11 @@ def settled_seconds(slot_finish, launch, chip, rounds):
             busy = launch.tensor_cycles + chip.activity_per_l2_byte * launch.l2_bytes
             busy += chip.activity_per_dram_byte * launch.dram_bytes
             clock_hz = _clock(busy / (cycles * chip.sm_count), chip)
-        dram_bytes_per_clk = chip.dram_bytes_per_s / clock_hz
-        reads = max(l2_s * clock_hz, (launch.dram_bytes - launch.c_bytes) / dram_bytes_per_clk)
-        everything = max(l2_s * clock_hz, launch.dram_bytes / dram_bytes_per_clk)
-        queue = _queue(slot_ends, launch.c_bytes_of_item / dram_bytes_per_clk)
+        read = (launch.dram_bytes - launch.c_bytes) / (chip.dram_bytes_per_s / clock_hz)
+        written = launch.c_bytes / (chip.dram_write_bytes_per_s / clock_hz)
+        reads, everything = max(l2_s * clock_hz, read), max(l2_s * clock_hz, read + written)
         if spent > 0.0:
             reads = _stretched(lasting, share, quiet, reads)
             everything = _stretched(lasting, share, quiet, everything)
-        cycles = max(reads + max(chip.store_drain, queue), everything, 1.0)
+        cycles = max(reads + chip.store_drain, everything, 1.0)
     return cycles / clock_hz

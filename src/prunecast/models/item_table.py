@@ -22,6 +22,8 @@ class ItemTable(NamedTuple):
     cost: FloatArray
     """(kinds, K + 1, FIELDS): columns as named in `incremental_loops`; the totals are multiply-adds, bytes
     through L2, of C and of partial sums, and those of A and of indices times the share of the tokens."""
+    after_parts: FloatArray
+    """(kinds,): as in `costs.Costs`, whatever the length."""
 
 
 def item_table(case: Case) -> ItemTable:
@@ -32,9 +34,10 @@ def item_table(case: Case) -> ItemTable:
     sizes = np.stack((tokens, rows[work.tile[example]], work.parts[example], work.owner[example]), axis=1)
     _, first, of_kind = np.unique(sizes, axis=0, return_index=True, return_inverse=True)
     cost = np.zeros((first.size, case.plan.k + 1, FIELDS))
+    items = item_costs(case)
     for row, item in zip(cost, example[first], strict=True):
         row[:] = _costs_by_length(case, int(item))
-    return ItemTable(of_kind.reshape(-1)[kinds.of_item].astype(np.int64), cost)
+    return ItemTable(of_kind.reshape(-1)[kinds.of_item].astype(np.int64), cost, items.after_parts[first])
 
 
 def _costs_by_length(case: Case, item: int) -> FloatArray:

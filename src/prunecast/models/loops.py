@@ -6,7 +6,7 @@ The wrappers are in `waves.py` and `traffic.py`. Arrays named `out_*` are change
 import numpy as np
 from numba import njit
 
-__all__ = ["fetch_again", "run_down"]
+__all__ = ["fetch_again", "run_down", "run_lists"]
 
 
 @njit(cache=True)
@@ -134,6 +134,40 @@ def run_down(alone, demand, places, out_finish, out_sm):
             following += 1
         since[sm] = now
         _requeue(key, bits, who, sm, _next_end(sm, now, unit, left, alone, demand, ending))
+
+
+@njit(cache=True)
+def run_lists(block_start, alone, demand, group, owner, after_parts, signal, out_alone, out_demand):
+    """Add items up over the lists of static blocks, of which owners wait for the other parts of their group.
+
+    In every list parts stand before owners, so that nothing that waits comes before a part.
+
+    block_start : (blocks + 1,) int64
+    alone, demand : (items,) float64, cycles without such waits
+    group, owner : (items,) int32, as in `kernels.plan.WorkList`
+    after_parts : (items,) float64, cycles of an owner once it has the signals of all parts
+    signal : cycles of a signal on its way
+    out_alone, out_demand : (blocks,) float64
+    """
+    groups = 0
+    for i in range(group.size):
+        groups = max(groups, group[i] + 1)
+    ready = np.zeros(groups)
+    for block in range(block_start.size - 1):
+        now = 0.0
+        for i in range(block_start[block], block_start[block + 1]):
+            now += alone[i]
+            if group[i] >= 0 and owner[i] == 0:
+                ready[group[i]] = max(ready[group[i]], now + signal)
+    for block in range(block_start.size - 1):
+        now, asked = 0.0, 0.0
+        for i in range(block_start[block], block_start[block + 1]):
+            now += alone[i]
+            asked += demand[i]
+            if group[i] >= 0 and owner[i] == 1:
+                now = max(now, ready[group[i]] + after_parts[i])
+        out_alone[block] = now
+        out_demand[block] = asked
 
 
 @njit(cache=True)

@@ -27,7 +27,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launch_floor import LAUNCHES, launch_floor_s
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.models.amounts import plan_amounts
-from prunecast.models.balance import SmEnds, balance_of, drain_cycles, sm_ends, waits_of, work_per_sm
+from prunecast.models.balance import SmEnds, balance_of, sm_ends, work_per_sm
 from prunecast.models.bounds import bounds_of, l2_seconds, sm_level_cycles
 from prunecast.models.costs import Case, item_costs, unit_costs
 from prunecast.models.estimate import LEVELS, Estimate
@@ -134,7 +134,6 @@ class _Ends(NamedTuple):
     """What the ends of all slots mean for the chip, whatever the clock."""
 
     sms: SmEnds
-    waits: FloatArray
     store_drain: float
     l2_s: float
     """Time that L2 works."""
@@ -145,26 +144,23 @@ def _ends(case: Case, slot_finish: FloatArray, store_drain: float) -> _Ends:
     quiet = case.gpu.block_start_cycles + case.gpu.dram_latency_cycles
     return _Ends(
         sms=sm_ends(slot_finish.max(axis=1), quiet),
-        waits=waits_of(slot_finish[slot_finish > 0.0]),
         store_drain=store_drain,
         l2_s=l2_seconds(case.amounts, case.traffic, case.gpu),
     )
 
 
 def _chip_cycles(case: Case, ends: _Ends, clock_hz: float) -> float:
-    """Until the last SM is done and its stores are out, the chip shared by all.
+    """Until the last SM is done and L2 has its stores, the chip shared by all.
 
-    Stores leave through the SM's store port and through DRAM: when launches repeat, L2 is full of earlier
-    results and takes new ones only as fast as it writes old ones back.
+    When launches repeat, DRAM must write all of C in the time of one, but L2 hands it over whenever DRAM has
+    time, also while the next launch begins: nothing waits for the last of it.
     """
     traffic, l2_cycles = case.traffic, ends.l2_s * clock_hz
-    dram_bytes_per_clk = case.gpu.dram_bytes_per_s / clock_hz
-    reads = (traffic.dram_bytes - traffic.c_bytes) / dram_bytes_per_clk
+    reads = (traffic.dram_bytes - traffic.c_bytes) / (case.gpu.dram_bytes_per_s / clock_hz)
+    writes = traffic.c_bytes / (case.gpu.dram_write_bytes_per_s / clock_hz)
     until_last_item = ends.sms.stretched(max(l2_cycles, reads))
-    c_of_item = traffic.c_bytes / max(int(case.plan.work.owner.sum()), 1)
-    queue = drain_cycles(ends.waits, c_of_item / dram_bytes_per_clk)
-    all_traffic = ends.sms.stretched(max(l2_cycles, traffic.dram_bytes / dram_bytes_per_clk))
-    return max(until_last_item + max(ends.store_drain, queue), all_traffic, 1.0)
+    all_traffic = ends.sms.stretched(max(l2_cycles, reads + writes))
+    return max(until_last_item + ends.store_drain, all_traffic, 1.0)
 
 
 def _step_cycles(case: Case, clock_hz: float) -> dict[str, float]:

@@ -26,7 +26,7 @@ from prunecast.models.incremental_loops import (
     settled_seconds,
 )
 from prunecast.models.item_table import item_table
-from prunecast.models.loops import fetch_again
+from prunecast.models.loops import fetch_again, run_lists
 from prunecast.models.roofline import CLOCK_ROUNDS, look_up
 from prunecast.models.strips import tile_of_strip
 from prunecast.models.terms import FloatArray, Quantity
@@ -37,11 +37,9 @@ from prunecast.patterns.tile_map import TileMap
 __all__ = ["TileLengths"]
 
 
-class _Units(NamedTuple):
-    """What is placed, and room for its sums."""
+class _Sums(NamedTuple):
+    """Room for sums: over the lists of static blocks (blocks,), and over all tiles (fields,)."""
 
-    block_start: npt.NDArray[np.int64]
-    """Lists of static blocks; of other schedules each item is a unit, and there are none."""
     alone: FloatArray
     demand: FloatArray
     total: FloatArray
@@ -69,9 +67,8 @@ class TileLengths:
         self._case = look_up(plan, gpu)
         self._lists = _lists(self._case)
         self._now = _room(plan)
-        self._units, self._pieces = _units(plan), _pieces(self._case)
-        self._read, self._chip = rows_read(plan), _chip(plan, gpu, state)
-        self._owners = max(int(plan.work.owner.sum()), 1)
+        self._sums, self._pieces = _sums(self._lists), _pieces(self._case)
+        self._read, self._chip = rows_read(plan), _chip(self._case, state)
         self._tile_of_strip = tile_of_strip(plan.tiles, tiles)
         self._strips = [np.flatnonzero(self._tile_of_strip == tile) for tile in range(tiles.tile_count)]
         self.kept = tiles.kept_per_tile.astype(np.int64)
@@ -90,17 +87,33 @@ class TileLengths:
 
     def kernel_seconds(self) -> float:
         """Time of the kernel with the lengths of now, without the launch floor."""
-        case, units = self._case, self._units
-        longest = add_up(units.block_start, self._now, units.alone, units.demand, units.total)
-        launch = self._launch(int(longest))
-        static = units.block_start.size > 1
-        alone, demand = (units.alone, units.demand) if static else (self._now.alone, self._now.demand)
-        placement = place_units(case.plan, case.gpu, case.fit.blocks_per_sm, alone, demand)
+        case = self._case
+        launch = self._launch(int(add_up(self._now, self._sums.total)))
+        units = self._units()
+        placement = place_units(case.plan, case.gpu, case.fit.blocks_per_sm, units.alone, units.demand)
         return float(settled_seconds(placement.slot_finish, launch, self._chip, CLOCK_ROUNDS))
+
+    def _units(self) -> _Sums | Now:
+        """What is placed: static blocks with their lists, else the items."""
+        lists, now, sums = self._lists, self._now, self._sums
+        if not sums.alone.size:
+            return now
+        run_lists(
+            lists.block_start,
+            now.alone,
+            now.demand,
+            lists.group,
+            lists.owner,
+            lists.after_parts,
+            float(self._case.gpu.signal_latency_cycles),
+            sums.alone,
+            sums.demand,
+        )
+        return sums
 
     def _launch(self, longest: int) -> Launch:
         plan, block = self._case.plan, self._case.amounts.block
-        fma, l2_bytes, c_bytes, partials, a_bytes, index_bytes = self._units.total.tolist()
+        fma, l2_bytes, c_bytes, partials, a_bytes, index_bytes = self._sums.total.tolist()
         fma += plan.blocks * float(block[Quantity.FMA])
         l2_bytes += plan.blocks * float(block[Quantity.L2])
         c_bytes += plan.blocks * float(block[Quantity.C])
@@ -112,7 +125,6 @@ class TileLengths:
             l2_bytes=l2_bytes,
             stored_bytes=c_bytes + partials,
             c_bytes=c_bytes,
-            c_bytes_of_item=c_bytes / self._owners,
             dram_bytes=a_bytes + read.rows * read.bytes_per_token * plan.n + c_bytes + index_bytes + again,
         )
 
@@ -147,7 +159,7 @@ class TileLengths:
 
 
 def _lists(case: Case) -> Lists:
-    work, tiles = case.plan.work, case.plan.tiles
+    work, tiles, static = case.plan.work, case.plan.tiles, case.plan.schedule is Schedule.STATIC
     table, starts = item_table(case), starts_of(case)
     block_k = case.plan.shape.block_k
     counts = np.bincount(work.tile, minlength=tiles.tile_count)
@@ -165,6 +177,10 @@ def _lists(case: Case) -> Lists:
         lead_in=float(starts.lead_in),
         block=float(starts.block),
         block_demand=float(starts.block_demand),
+        block_start=work.block_start.astype(np.int64) if static else np.zeros(1, np.int64),
+        group=work.group,
+        owner=work.owner,
+        after_parts=table.after_parts[table.kind],
     )
 
 
@@ -180,11 +196,9 @@ def _room(plan: KernelPlan) -> Now:
     )
 
 
-def _units(plan: KernelPlan) -> _Units:
-    static = plan.schedule is Schedule.STATIC
-    starts = plan.work.block_start.astype(np.int64) if static else np.zeros(1, np.int64)
-    blocks = starts.size - 1
-    return _Units(starts, np.zeros(blocks), np.zeros(blocks), np.zeros(FIELDS - TOTALS))
+def _sums(lists: Lists) -> _Sums:
+    blocks = lists.block_start.size - 1
+    return _Sums(np.zeros(blocks), np.zeros(blocks), np.zeros(FIELDS - TOTALS))
 
 
 def _pieces(case: Case) -> _Pieces:
@@ -201,14 +215,16 @@ def _pieces(case: Case) -> _Pieces:
     )
 
 
-def _chip(plan: KernelPlan, gpu: GpuSpec, state: str) -> Chip:
+def _chip(case: Case, state: str) -> Chip:
+    gpu = case.gpu
     return Chip(
         sm_count=gpu.sm_count,
         quiet_cycles=float(gpu.block_start_cycles + gpu.dram_latency_cycles),
-        store_drain=0.0 if plan.schedule is Schedule.HARDWARE else float(gpu.store_latency_cycles),
+        store_drain=starts_of(case).store_drain,
         l2_bytes_per_s=float(gpu.l2_bytes_per_s),
         l2_store_bytes_per_s=float(gpu.l2_store_bytes_per_s),
         dram_bytes_per_s=float(gpu.dram_bytes_per_s),
+        dram_write_bytes_per_s=float(gpu.dram_write_bytes_per_s),
         max_clock_hz=float(gpu.max_clock_hz),
         activity_per_l2_byte=float(gpu.clock_activity_per_l2_byte_per_clk),
         activity_per_dram_byte=float(gpu.clock_activity_per_dram_byte_per_clk),
