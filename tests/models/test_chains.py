@@ -4,12 +4,17 @@ Toy GPU: 256 tensor FMA per clk and sub-partition, shared memory 128 bytes/clk, 
 latency of a barrier 20, of shared memory 30, of the tensor pipe 30.
 """
 
+from dataclasses import replace
+
 import pytest
 
+from prunecast.kernels.plan import Schedule
 from prunecast.kernels.program import Instruction, Op, WarpProgram
 from prunecast.models.chains import (
     after_parts_cycles,
+    begun_early,
     edge_cycles,
+    multiply_pace,
     plan_chain,
     runs_ahead,
     stores_behind_cycles,
@@ -78,18 +83,42 @@ def test_load_is_met_after_its_latency_unless_asked_for_a_step_ahead():
 
 def test_edges_by_kind_of_item():
     # WAIT_MMA waits for the tensor latency: 30 + 1, RELEASE 1. Then STORE_C or STORE_PARTIAL, 1 and 8192 or
-    # 16384 bytes at the 50 bytes/clk that L2 has for one of four SMs. Before that the owner waits for a
-    # signal on its way, 200 + 1, and for its loads, 500 from their issue + 1. Partial sums are signalled when
-    # they are performed, 100 later.
+    # 16384 bytes at the 50 bytes/clk that L2 has for one of four SMs. Before that the owner asks for the
+    # other parts, 1, and waits for its loads, 500 from their issue + 1. Partial sums are signalled when they
+    # are performed, 100 later.
     chain, sections = chain_of(), ("begin", "end")
     assert edge_cycles(chain, sections, "unsplit") == pytest.approx(31 + 1 + 1 + 8192 / 50)
-    assert edge_cycles(chain, sections, "owner") == pytest.approx(31 + 1 + 201 + 500 + 1 + 1 + 8192 / 50)
+    assert edge_cycles(chain, sections, "owner") == pytest.approx(31 + 1 + 1 + 500 + 1 + 1 + 8192 / 50)
     assert edge_cycles(chain, sections, "part") == pytest.approx(31 + 1 + 1 + 16384 / 50 + 100)
 
 
 def test_owner_after_the_signals():
-    # WAIT_PARTS 201 where no list says when parts end, loads 500 + 1, and STORE_C as above
-    assert after_parts_cycles(chain_of()) == pytest.approx(201 + 500 + 1 + 1 + 8192 / 50)
+    # WAIT_PARTS 1, loads 500 + 1, and STORE_C as above
+    assert after_parts_cycles(chain_of()) == pytest.approx(1 + 500 + 1 + 1 + 8192 / 50)
+
+
+def test_an_owner_that_is_drawn_waits_for_a_signal_on_its_way():
+    plan, gpu = replace(hand_plan([256], 64), schedule=Schedule.DYNAMIC), toy_gpu()
+    chain = plan_chain(plan, gpu, sm_rates(plan, gpu), 500)
+    assert after_parts_cycles(chain) == pytest.approx(after_parts_cycles(chain_of()) + 200)
+
+
+def test_what_a_block_asks_for_early_is_there():
+    # The index takes 500 after its bytes' cycle, and the wait and barriers as in the lead-in of two roles
+    producer, consumer = two_role_programs()
+    begin = (Instruction(Op.LOAD_INDEX, 64), Instruction(Op.WAIT_LOAD))
+    chain = chain_of(programs=(replace(producer, begin=begin), consumer))
+    lead = 1 + 128 + 128 + 500 + 20
+    assert walk_block(chain).lead == 1 + 500 + 1 + lead
+    assert walk_block(begun_early(chain)).lead == 1 + lead
+
+
+def test_pace_of_the_warps_that_multiply():
+    # 16384 FMA x 4 groups at 256 per clk, whatever the producer does meanwhile
+    producer, consumer = two_role_programs()
+    slow = replace(producer, step=(*producer.step, Instruction(Op.ISSUE, issue=1000)))
+    assert walk_block(chain_of(programs=(slow, consumer))).step > 1000
+    assert multiply_pace(chain_of(programs=(slow, consumer))) == 256
 
 
 def test_what_was_asked_for_before_the_steps_is_there_after_them():

@@ -60,11 +60,12 @@ def test_one_tile_with_all_latencies():
 
 
 def test_the_port_binds_where_loads_of_a_list_are_more():
-    # Four items in a list on one SM: 16384 bytes a step at 32 bytes/clk are 2048 cycles of port, more than
-    # the 1024 + 33 + 128 of tensor, edge and stores. Start and lead-in come once, and so do the last stores.
+    # Four items in a list on one SM: 16384 bytes a step at 32 bytes/clk are 2048 cycles of port an item, more
+    # than the 1024 + 33 + 128 of tensor, edge and stores. Start and lead-in, in which the first step came,
+    # are once, and so is what follows the last copy: its step's 256 and the end of the item.
     plan = hand_plan([256] * 4, 64, schedule=Schedule.STATIC, block_start=[0, 4], shared_bytes=LARGE)
     found = estimate(plan, toy_gpu(**ENDLESS, sm_count=1, l2_port_bytes_per_clk_per_sm=32.0))
-    assert found.cycles == 500 + (1 + 512 + 500 + 20) + 4 * 2048 + 100
+    assert found.cycles == 500 + (1 + 512 + 500 + 20) + 4 * 2048 - 512 + 256 + 33 + 128 + 100
 
 
 def test_stores_at_the_end_of_an_item_hold_its_warps_up():
@@ -76,7 +77,8 @@ def test_stores_at_the_end_of_an_item_hold_its_warps_up():
 def test_long_ends_stop_the_copies_when_the_ring_is_full():
     # Port 16 bytes/clk, two stages, 5000 more cycles at the end of an item: 5161 with stores. One step is on
     # its way at a time: 7 + 20 + 1 + 1024 of port + 200 of latency + 20 = 1272 a step. Four steps, 5088, and
-    # during the end two more: 5161 - 2 * 1272 = 2617 in which nothing is copied.
+    # during the end two more. The first item: three steps after the one of the lead-in, then 256 and 5161.
+    # The second: two steps, then the same.
     producer, consumer = two_role_programs()
     slow_end = replace(consumer, end=(*consumer.end, Instruction(Op.ISSUE, issue=5000)))
     plan = hand_plan(
@@ -90,7 +92,7 @@ def test_long_ends_stop_the_copies_when_the_ring_is_full():
     )
     found = estimate(plan, toy_gpu(**ENDLESS, sm_count=1, l2_port_bytes_per_clk_per_sm=16.0))
     lead_in = 1 + 2 * 512 + 500 + 20
-    assert found.cycles == pytest.approx(500 + lead_in + 2 * (5088 + 2617) + 100)
+    assert found.cycles == pytest.approx(500 + lead_in + (3 + 2) * 1272 + 2 * (256 + 5161) + 100)
 
 
 def test_l2_keeps_the_last_stores_for_dram():
@@ -130,18 +132,40 @@ def split_in_two(part_columns, owner_columns):
 def test_an_owner_waits_for_the_other_part():
     # The part: start and lead-in 1277, eight steps, 32 at the end, 16384 bytes of sums at 64 and 100 until
     # they are performed; 200 for the signal. Then the owner, done with its two steps long ago: WAIT_PARTS 1,
-    # 16384 bytes at the 31.5 of gathers, 200 + 1 for their latency, and 8192 of C at 64 with 1 + 100.
-    gpu = toy_gpu(**ENDLESS, gather_bytes_per_clk_per_sm=31.5)
+    # 16384 bytes at the 32 of gathers, 200 + 1 for their latency, and 8192 of C at 64 with 1 + 100.
+    gpu = toy_gpu(**ENDLESS, gather_bytes_per_clk_per_sm=32.0)
     part = 1277 + 8 * 256 + 32 + 1 + 256 + 100 + 200
-    owner = 1 + 16384 / 31.5 + 200 + 1 + 1 + 128 + 100
+    owner = 1 + 16384 / 32 + 200 + 1 + 1 + 128 + 100
     assert estimate(split_in_two(512, 128), gpu).cycles == pytest.approx(part + owner)
 
 
 def test_an_owner_that_works_longer_does_not_wait():
     # The other way round the sums are there when the owner has done its eight steps.
-    gpu = toy_gpu(**ENDLESS, gather_bytes_per_clk_per_sm=31.5)
-    owner = 1277 + 8 * 256 + 32 + 1 + 16384 / 31.5 + 200 + 1 + 1 + 128 + 100
+    gpu = toy_gpu(**ENDLESS, gather_bytes_per_clk_per_sm=32.0)
+    owner = 1277 + 8 * 256 + 32 + 1 + 16384 / 32 + 200 + 1 + 1 + 128 + 100
     assert estimate(split_in_two(128, 512), gpu).cycles == pytest.approx(owner)
+
+
+def test_overlapping_launches_have_read_their_indices():
+    # The index: 500 from DRAM and the wait's cycle, less the cycle in which it is asked for. Of two waves by
+    # hardware the second one waits.
+    producer, consumer = two_role_programs()
+    begin = (Instruction(Op.LOAD_INDEX, 0), Instruction(Op.WAIT_LOAD))
+    plan = hand_plan([256] * 2, 64, programs=(replace(producer, begin=begin), consumer), shared_bytes=LARGE)
+    for sms in (2, 1):
+        gpu = toy_gpu(**ENDLESS, sm_count=sms)
+        apart, overlapping = (estimate(replace(plan, overlaps=o), gpu).cycles for o in (False, True))
+        assert apart - overlapping == pytest.approx(500)
+
+
+def test_a_launch_behind_another_one_of_its_own_reads_its_indices_itself():
+    # Rows without a tile are filled by a second launch
+    producer, consumer = two_role_programs()
+    begin = (Instruction(Op.LOAD_INDEX, 0), Instruction(Op.WAIT_LOAD))
+    plan = hand_plan([256], 64, programs=(replace(producer, begin=begin), consumer), shared_bytes=LARGE)
+    plan = replace(plan, tiles=replace(plan.tiles, m=plan.m + 8))
+    apart, together = (estimate(replace(plan, overlaps=o), toy_gpu()).cycles for o in (False, True))
+    assert apart == together
 
 
 def test_posted_stores_only_delay_the_end():

@@ -10,7 +10,7 @@ from prunecast.kernels.step_cost import StepCost, pace_of_warps
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.patterns.tile_map import TileMap
 
-__all__ = ["FormItem", "FormLoad", "form_item", "form_load", "lead_cycles", "stores_behind"]
+__all__ = ["FormItem", "FormLoad", "form_item", "form_load", "index_cycles", "lead_cycles", "stores_behind"]
 
 ISSUES_PER_PAIR = {"wgmma": 1.25, "mma": 5.0, "registers": 5.0}
 """Issue cycles in which a lane converts two sums and turns them in shared memory; where all warps do it
@@ -102,8 +102,12 @@ def _pace_of_gathers(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> floa
 
 def lead_cycles(variant: TileVariant, step: StepCost, gpu: GpuSpec) -> float:
     """Until a block's first stage is there; a producer of its own waits for its indices first."""
-    reads = 2 if variant.style == "wgmma" else 1
-    return reads * gpu.dram_latency_cycles + step.l2_port + gpu.barrier_latency_cycles
+    return index_cycles(variant, gpu) + gpu.dram_latency_cycles + step.l2_port + gpu.barrier_latency_cycles
+
+
+def index_cycles(variant: TileVariant, gpu: GpuSpec) -> float:
+    """Of that wait, what blocks have behind them that started while the launch before theirs ended."""
+    return float(gpu.dram_latency_cycles) if variant.style == "wgmma" else 0.0
 
 
 def _edge(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> float:

@@ -18,6 +18,7 @@ from prunecast.kernels.form_items import (
     FormLoad,
     form_item,
     form_load,
+    index_cycles,
     lead_cycles,
     stores_behind,
 )
@@ -72,10 +73,10 @@ def form_time(
     load = form_load(variant, tiles, n)
     step = step_cost(variant, load.tokens, gpu)
     lead = lead_cycles(variant, step, gpu)
-    each, once = 0.0, float(gpu.block_start_cycles)
+    each, once = 0.0, gpu.block_start_cycles - index_cycles(variant, gpu)
     behind = stores_behind(variant, load, gpu)
     if not persistent:
-        each, once, behind = lead + gpu.block_start_cycles + behind, 0.0, 0.0
+        each, once, behind = lead + gpu.block_start_cycles + behind, once - gpu.block_start_cycles, 0.0
     elif variant.style == "wgmma":
         once += lead
     else:

@@ -5,10 +5,15 @@ from prunecast.kernels.padded_copies import padded_copy_seconds
 from prunecast.kernels.plan import KernelPlan
 from prunecast.kernels.zero_rows import zero_row_count, zero_row_seconds
 
-__all__ = ["LAUNCHES", "launch_floor_s"]
+__all__ = ["LAUNCHES", "launch_floor_s", "launches_overlap"]
 
 LAUNCHES = ("graph", "stream")
 """In a CUDA graph, or one by one in a stream."""
+
+
+def launches_overlap(plan: KernelPlan, gpu: GpuSpec) -> bool:
+    """Whether the launch begins while the one before it ends: no other one stands between them."""
+    return plan.overlaps and zero_row_count(plan) == 0 and padded_copy_seconds(plan, gpu) == 0.0
 
 
 def launch_floor_s(plan: KernelPlan, gpu: GpuSpec, launch: str) -> float:
@@ -27,7 +32,5 @@ def launch_floor_s(plan: KernelPlan, gpu: GpuSpec, launch: str) -> float:
     if launch == "stream":
         floor_s = gpu.stream_launch_s
     else:
-        floor_s = (
-            gpu.overlapped_launch_s if plan.overlaps and not fills and not copies_s else gpu.graph_launch_s
-        )
+        floor_s = gpu.overlapped_launch_s if launches_overlap(plan, gpu) else gpu.graph_launch_s
     return launches * floor_s + copies_s + zero_row_seconds(plan, gpu) + plan.other_launches_s

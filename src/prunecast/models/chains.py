@@ -22,7 +22,9 @@ __all__ = [
     "Chain",
     "Pace",
     "after_parts_cycles",
+    "begun_early",
     "edge_cycles",
+    "multiply_pace",
     "plan_chain",
     "runs_ahead",
     "stores_behind_cycles",
@@ -163,8 +165,10 @@ def _store_share(plan: KernelPlan) -> float:
 
 
 def _parts_wait(plan: KernelPlan, gpu: GpuSpec) -> int:
-    """None where lists say when parts end (`loops.run_lists`); else those of one tile end about together."""
-    return 0 if plan.schedule is Schedule.STATIC else gpu.signal_latency_cycles
+    """None where lists say when parts end (`loops.run_lists`); of items that are drawn those of one tile end
+    about together, and what is waited for is their signal on its way.
+    """
+    return gpu.signal_latency_cycles if plan.schedule is Schedule.DYNAMIC else 0
 
 
 def _tensor_latency(plan: KernelPlan, gpu: GpuSpec) -> int:
@@ -199,6 +203,22 @@ def walk_block(chain: Chain) -> Pace:
         marks.append(warps[-1].now)
     lead = ring.first_full if ring.first_full >= 0.0 else before
     return Pace(lead=lead, step=(marks[-1] - marks[-1 - count]) / count)
+
+
+def begun_early(chain: Chain) -> Chain:
+    """The same block if what `begin` waits for has been there before the walk begins."""
+    programs = (
+        replace(program, begin=tuple(i for i in program.begin if i.op is not Op.WAIT_LOAD))
+        for program in chain.programs
+    )
+    return chain._replace(programs=tuple(programs))
+
+
+@lru_cache(maxsize=256)
+def multiply_pace(chain: Chain) -> float:
+    """From one k-step to the next of the warps that multiply, if all data are there already."""
+    programs = tuple(program for program in chain.programs if _multiplies(program))
+    return walk_block(chain._replace(programs=programs).with_data_there()).step
 
 
 @lru_cache(maxsize=256)

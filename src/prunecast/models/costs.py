@@ -1,9 +1,10 @@
 """What an item and a block cost, in SM cycles: pipes and chains of waits laid over one another.
 
-An item's time is steps * pace + edges. The pace of the k-steps is the slowest of tensor, issue, shared memory
-and the warps' own chain of waits; edges are what the multiplying warps do around the steps. Warps that only
-fetch go on during the edges as far as the ring of stages lets them, so memory binds as
-max(port, chain of the ring) + max(partial sums read in the edges, edges - what the ring holds).
+An item has three times. *Fetch*: its bytes through the SM's port, or its steps at the pace of the warps that
+fetch, whichever takes longer. *Multiply*: its tensor work, issue slots and reads of shared memory, or its
+steps at the pace of the warps that multiply. *Edge*: what these do around the steps. Where some warps only
+fetch, they are up to a ring of stages ahead, and a list of items takes what its slower side takes
+(`loops.run_lists`); else each item waits for its first stage, and nothing is fetched on the side.
 """
 
 from typing import NamedTuple
@@ -12,25 +13,38 @@ import numpy as np
 
 from prunecast.hardware.occupancy import Occupancy
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.launch_floor import launches_overlap
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.models.amounts import Amounts
 from prunecast.models.bounds import sm_level_cycles
 from prunecast.models.chains import (
     Chain,
     after_parts_cycles,
+    begun_early,
     edge_cycles,
+    multiply_pace,
     plan_chain,
     runs_ahead,
     stores_behind_cycles,
     walk_block,
 )
-from prunecast.models.loops import run_lists
+from prunecast.models.loops import BlockLists, run_lists
 from prunecast.models.rates import SmRates
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import Traffic
 from prunecast.patterns.tile_map import MaskArray
 
-__all__ = ["Case", "Costs", "Starts", "UnitCosts", "item_costs", "starts_of", "unit_costs"]
+__all__ = [
+    "Case",
+    "Costs",
+    "Starts",
+    "UnitCosts",
+    "item_costs",
+    "lists_of",
+    "starts_of",
+    "steady",
+    "unit_costs",
+]
 
 
 class Case(NamedTuple):
@@ -52,49 +66,57 @@ class Case(NamedTuple):
 class Costs(NamedTuple):
     """Cycles of kinds of items, each (kinds,) float64."""
 
-    alone: FloatArray
-    """Of an item that has an SM to itself."""
+    fetch: FloatArray
+    """0 where no warps only fetch, and without k-steps."""
+    multiply: FloatArray
+    edge: FloatArray
     demand: FloatArray
-    """That its busiest pipe of the SM works for it."""
+    """That the busiest pipe of the SM works for an item."""
     after_parts: FloatArray
-    """(kinds,): of `alone`, what an owner of a split tile does once it has the signals of the other parts."""
+    """Of `edge`, what an owner of a split tile does once it has the signals of the other parts."""
 
 
 class UnitCosts(NamedTuple):
-    """Cycles of units of work, each (units,) float64."""
+    """Cycles of what is placed as one, blocks with their lists or items that are drawn, (units,) float64."""
 
     alone: FloatArray
+    """Of a unit that has an SM to itself."""
     demand: FloatArray
-    store_drain: float
-    """From the last instruction of the last block until its stores are known to be through."""
 
 
 def item_costs(case: Case) -> Costs:
-    """Cycles of every kind of item whose data keep coming, without the lead-in of its block."""
-    amounts, rates, programs = case.amounts, case.rates, case.plan.programs
-    # Once the ring is full, what comes late is DRAM's share, which the chip's levels count.
-    chain = plan_chain(case.plan, case.gpu, rates, case.gpu.l2_latency_cycles)
+    """Cycles of every kind of item whose data keep coming."""
+    amounts, rates = case.amounts, case.rates
+    chain = _steady_chain(case)
     steps, edges = sm_level_cycles(amounts.steps, rates), sm_level_cycles(amounts.edges, rates)
     edge = np.maximum(_edge_chain(case, chain), np.maximum(edges["issue"], edges["shared"]))
     partitions = min(float(rates.sub_partitions), amounts.tensor_warps)
     tensor = steps["tensor"] * rates.sub_partitions / partitions
     pipes = np.maximum(tensor, np.maximum(steps["issue"], steps["shared"]))
-    port = steps["l2 port"] + edges["l2 port"]
     pace = walk_block(chain).step
-    if runs_ahead(programs):
-        multiply = np.maximum(pipes, amounts.step_count * walk_block(chain.with_data_there()).step) + edge
-        port_pace = float(sm_level_cycles(amounts.step, rates)["l2 port"])
-        in_ring = case.plan.resources.stages * max(port_pace, pace)
-        sums = _sums_in(case)
-        fetch = np.maximum(port - sums, amounts.step_count * pace) + np.maximum(sums, edge - in_ring)
+    if runs_ahead(case.plan.programs):
+        multiply = np.maximum(pipes, amounts.step_count * multiply_pace(chain))
+        fetch = np.maximum(steps["l2 port"], amounts.step_count * pace)
     else:
-        multiply = np.maximum(np.maximum(pipes, steps["l2 port"]), amounts.step_count * pace) + edge
-        fetch = port
+        multiply = np.maximum(np.maximum(pipes, steps["l2 port"]), amounts.step_count * pace)
+        fetch = np.zeros_like(multiply)
     demand = np.max([steps[level] + edges[level] for level in steps], axis=0, initial=0.0)
     stored = amounts.edges[:, Quantity.C] + amounts.edges[:, Quantity.PARTIALS_OUT]
     demand = np.maximum(demand, stored / case.gpu.store_bytes_per_clk_per_sm)
-    alone = np.maximum(np.maximum(multiply, fetch), demand)
-    return Costs(alone, demand, after_parts_cycles(chain) + _sums_in(case))
+    return Costs(fetch, multiply, edge, demand, after_parts_cycles(chain) + _sums_in(case))
+
+
+def steady(items: Costs | BlockLists, starts: "Starts") -> FloatArray:
+    """Cycles of each of `items` among others like it, the block's start aside."""
+    behind_ring = np.maximum(items.edge - starts.ring, 0.0)
+    return np.asarray(
+        np.maximum(np.maximum(items.multiply + items.edge, items.fetch + behind_ring), items.demand)
+    )
+
+
+def _steady_chain(case: Case) -> Chain:
+    """Once the ring is full, what comes late is DRAM's share, which the chip's levels count."""
+    return plan_chain(case.plan, case.gpu, case.rates, case.gpu.l2_latency_cycles)
 
 
 def _sums_in(case: Case) -> FloatArray:
@@ -117,14 +139,17 @@ def _edge_chain(case: Case, chain: Chain) -> FloatArray:
 
 
 class Starts(NamedTuple):
-    """What blocks and items begin with, in cycles; none of it depends on how many columns are kept."""
+    """What blocks and items begin and end with, in cycles, however many columns are kept."""
 
     first: MaskArray
     """(items,): whether an item is the first one of its block."""
-    waits: MaskArray
-    """(items,): whether it waits for its first stage, if it has any k-step."""
-    lead_in: float
-    """Of that wait."""
+    wait: FloatArray
+    """(items,): until its first stage is there, if it has any k-step; 0 where it comes behind another one."""
+    fetch_step: float
+    multiply_step: float
+    """Of one k-step, as in `Costs`; what comes last is multiplied after it has been fetched."""
+    ring: float
+    """Of steps that fill the ring."""
     block: float
     """Start and end of a block."""
     block_demand: float
@@ -138,55 +163,76 @@ def starts_of(case: Case) -> Starts:
     """Where warps run ahead only the first item of a block waits for its first stage; elsewhere every item
     does. That stage comes from DRAM: items that run together begin where none has read before.
     """
-    chain = plan_chain(case.plan, case.gpu, case.rates, case.gpu.dram_latency_cycles)
-    first = _first_items(case)
+    chain, ahead = _steady_chain(case), runs_ahead(case.plan.programs)
+    first, drain = _first_items(case), stores_behind_cycles(chain) + case.gpu.store_latency_cycles
     block = case.gpu.block_start_cycles + edge_cycles(chain, ("start", "finish"), "unsplit")
-    if case.plan.schedule is Schedule.HARDWARE:
-        # A block leaves room for the next one when its stores are through.
-        block += _store_drain(case, chain)
+    levels = sm_level_cycles(case.amounts.step, case.rates)
+    step = max(walk_block(chain).step, float(levels["l2 port"]))
+    # A block that the hardware starts leaves room for the next one when its stores are through.
+    hardware = case.plan.schedule is Schedule.HARDWARE
     return Starts(
         first=first,
-        waits=first | (not runs_ahead(case.plan.programs)),
-        lead_in=_lead_in(chain),
-        block=block,
+        wait=_waits(case, chain, first | (not ahead)),
+        fetch_step=step if ahead else 0.0,
+        multiply_step=max(multiply_pace(chain), float(levels["tensor"])) if ahead else 0.0,
+        ring=case.plan.resources.stages * step if ahead else 0.0,
+        block=block + drain if hardware else block,
         block_demand=max(float(c) for c in sm_level_cycles(case.amounts.block, case.rates).values()),
-        store_drain=0.0 if case.plan.schedule is Schedule.HARDWARE else _store_drain(case, chain),
+        store_drain=0.0 if hardware else drain,
     )
 
 
-def _store_drain(case: Case, chain: Chain) -> float:
-    """From the last instruction of a block until its last item's stores are known to be through."""
-    return stores_behind_cycles(chain) + case.gpu.store_latency_cycles
+def _waits(case: Case, steady: Chain, waits: MaskArray) -> FloatArray:
+    """(items,): until the first stage is there, of items that wait for it.
+
+    Blocks that start while the launch before theirs ends have read items and indices by then: no launch
+    writes them, and the kernel waits for that end only before it reads B.
+    """
+    cold = plan_chain(case.plan, case.gpu, case.rates, case.gpu.dram_latency_cycles)
+    wait = np.where(waits, _lead_in(cold, steady), 0.0)
+    if launches_overlap(case.plan, case.gpu):
+        hardware = case.plan.schedule is Schedule.HARDWARE
+        early = slice(case.blocks_in_flight) if hardware else slice(None)
+        wait[early] = np.where(waits[early], _lead_in(begun_early(cold), steady), 0.0)
+    return wait
 
 
-def unit_costs(case: Case, items: Costs) -> UnitCosts:
-    """Cycles of what is placed as one: items with their lead-in, added up over the list of a static block."""
-    starts, of_item = starts_of(case), case.amounts.kinds.of_item
-    waits = starts.waits & (case.amounts.step_count > 0)[of_item]
-    alone = items.alone[of_item] + np.where(waits, starts.lead_in, 0.0)
-    demand = items.demand[of_item] + np.where(starts.first, starts.block_demand, 0.0)
-    alone = alone + np.where(starts.first, starts.block, 0.0)
-    if case.plan.schedule is not Schedule.STATIC:
-        return UnitCosts(alone, demand, starts.store_drain)
-    lists = np.zeros((2, case.plan.blocks))
-    run_lists(
-        case.plan.work.block_start.astype(np.int64),
-        alone,
-        demand,
-        case.plan.work.group,
-        case.plan.work.owner,
-        items.after_parts[of_item],
-        float(case.gpu.signal_latency_cycles),
-        lists[0],
-        lists[1],
-    )
-    return UnitCosts(lists[0], lists[1], starts.store_drain)
-
-
-def _lead_in(chain: Chain) -> float:
+def _lead_in(first: Chain, steady: Chain) -> float:
     """Cycles until the first stage is there, past the block's `start`; the item's `begin` runs meanwhile."""
-    before = edge_cycles(chain, ("start",), "unsplit") + edge_cycles(chain, ("begin",), "unsplit")
-    return max(0.0, walk_block(chain).lead - before)
+    before = edge_cycles(steady, ("start",), "unsplit") + edge_cycles(steady, ("begin",), "unsplit")
+    return max(0.0, walk_block(first).lead - before)
+
+
+def lists_of(case: Case, items: Costs, starts: Starts) -> BlockLists:
+    """Items one by one, as `loops.run_lists` wants them."""
+    plan, of_item = case.plan, case.amounts.kinds.of_item
+    return BlockLists(
+        block_start=plan.work.block_start.astype(np.int64),
+        fetch=items.fetch[of_item],
+        multiply=items.multiply[of_item],
+        edge=items.edge[of_item],
+        demand=items.demand[of_item],
+        wait=np.where(case.amounts.step_count[of_item] > 0, starts.wait, 0.0),
+        after_parts=items.after_parts[of_item],
+        group=plan.work.group,
+        owner=plan.work.owner,
+        fetch_step=starts.fetch_step,
+        multiply_step=starts.multiply_step,
+        ring=starts.ring,
+        block=starts.block,
+        block_demand=starts.block_demand,
+        signal=float(case.gpu.signal_latency_cycles),
+    )
+
+
+def unit_costs(lists: BlockLists, starts: Starts, schedule: Schedule) -> UnitCosts:
+    """Cycles of lists, or of items where blocks draw them: of those, the first ones start a block."""
+    if schedule is Schedule.DYNAMIC:
+        alone = steady(lists, starts) + lists.wait + np.where(starts.first, starts.block, 0.0)
+        return UnitCosts(alone, lists.demand + np.where(starts.first, starts.block_demand, 0.0))
+    found = np.zeros((2, lists.block_start.size - 1))
+    run_lists(lists, found[0], found[1])
+    return UnitCosts(found[0], found[1])
 
 
 def _first_items(case: Case) -> MaskArray:

@@ -13,10 +13,12 @@ import numpy as np
 from numba import njit
 
 __all__ = [
-    "ALONE",
     "A_BYTES",
     "DEMAND",
+    "EDGE",
+    "FETCH",
     "FIELDS",
+    "MULTIPLY",
     "STEPS",
     "TOTALS",
     "Chip",
@@ -31,7 +33,7 @@ __all__ = [
 ]
 
 # Columns of `Lists.cost`, then those of `Now.totals`
-ALONE, DEMAND, STEPS, A_BYTES, TOTALS = 0, 1, 2, 3, 4
+FETCH, MULTIPLY, EDGE, DEMAND, STEPS, A_BYTES, TOTALS = 0, 1, 2, 3, 4, 5, 6
 FIELDS = TOTALS + 6
 
 
@@ -53,19 +55,8 @@ class Lists(NamedTuple):
     """(items,) int64: items of a kind differ in nothing but their columns."""
     cost: np.ndarray
     """(kinds, K + 1, FIELDS) float64 of an item with so many columns."""
-    waits: np.ndarray
-    first: np.ndarray
-    """(items,) bool, as in `costs.Starts`."""
-    lead_in: float
-    block: float
-    block_demand: float
-    block_start: np.ndarray
-    """(blocks + 1,) int64: lists of static blocks; of other schedules each item is placed by itself: [0]."""
-    group: np.ndarray
-    owner: np.ndarray
-    """(items,) int32, as in the plan."""
-    after_parts: np.ndarray
-    """(items,) float64, as in `costs.Costs`."""
+    wait: np.ndarray
+    """(items,) float64, as in `costs.Starts`."""
 
 
 class Now(NamedTuple):
@@ -77,9 +68,12 @@ class Now(NamedTuple):
     """(items,) int64."""
     piece: np.ndarray
     """(items,) int64: the piece of A that an item reads, 0 <= piece < items."""
-    alone: np.ndarray
+    fetch: np.ndarray
+    multiply: np.ndarray
+    edge: np.ndarray
     demand: np.ndarray
-    """(items,) float64 cycles, starts of blocks included."""
+    wait: np.ndarray
+    """(items,) float64 cycles, as in `loops.BlockLists`."""
     totals: np.ndarray
     """(tiles, FIELDS - TOTALS) float64."""
 
@@ -138,14 +132,11 @@ def _set_tile(tile, kept, lists, now):
         cost = lists.cost[lists.kind[i], stop - start]
         now.columns[i] = stop - start
         now.piece[i] = piece
-        alone, demand = cost[ALONE], cost[DEMAND]
-        if lists.waits[i] and cost[STEPS] > 0.0:
-            alone += lists.lead_in
-        if lists.first[i]:
-            alone += lists.block
-            demand += lists.block_demand
-        now.alone[i] = alone
-        now.demand[i] = demand
+        now.fetch[i] = cost[FETCH]
+        now.multiply[i] = cost[MULTIPLY]
+        now.edge[i] = cost[EDGE]
+        now.demand[i] = cost[DEMAND]
+        now.wait[i] = lists.wait[i] if cost[STEPS] > 0.0 else 0.0
         for field in range(TOTALS, FIELDS):
             now.totals[tile, field - TOTALS] += cost[field]
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from prunecast.models.amounts import amounts_of_kinds
 from prunecast.models.costs import Case, item_costs
-from prunecast.models.incremental_loops import A_BYTES, ALONE, DEMAND, FIELDS, STEPS, TOTALS
+from prunecast.models.incremental_loops import A_BYTES, DEMAND, EDGE, FETCH, FIELDS, MULTIPLY, STEPS, TOTALS
 from prunecast.models.kinds import ItemKinds
 from prunecast.models.terms import FloatArray, Quantity
 
@@ -22,8 +22,6 @@ class ItemTable(NamedTuple):
     cost: FloatArray
     """(kinds, K + 1, FIELDS): columns as named in `incremental_loops`; the totals are multiply-adds, bytes
     through L2, of C and of partial sums, and those of A and of indices times the share of the tokens."""
-    after_parts: FloatArray
-    """(kinds,): as in `costs.Costs`, whatever the length."""
 
 
 def item_table(case: Case) -> ItemTable:
@@ -34,10 +32,9 @@ def item_table(case: Case) -> ItemTable:
     sizes = np.stack((tokens, rows[work.tile[example]], work.parts[example], work.owner[example]), axis=1)
     _, first, of_kind = np.unique(sizes, axis=0, return_index=True, return_inverse=True)
     cost = np.zeros((first.size, case.plan.k + 1, FIELDS))
-    items = item_costs(case)
     for row, item in zip(cost, example[first], strict=True):
         row[:] = _costs_by_length(case, int(item))
-    return ItemTable(of_kind.reshape(-1)[kinds.of_item].astype(np.int64), cost, items.after_parts[first])
+    return ItemTable(of_kind.reshape(-1)[kinds.of_item].astype(np.int64), cost)
 
 
 def _costs_by_length(case: Case, item: int) -> FloatArray:
@@ -52,7 +49,8 @@ def _costs_by_length(case: Case, item: int) -> FloatArray:
     costs = item_costs(case._replace(amounts=amounts))
     whole, share = amounts.whole, amounts.tokens / case.plan.n
     rows = np.zeros((columns.size, FIELDS))
-    rows[:, ALONE], rows[:, DEMAND] = costs.alone, costs.demand
+    rows[:, FETCH], rows[:, MULTIPLY], rows[:, EDGE] = costs.fetch, costs.multiply, costs.edge
+    rows[:, DEMAND] = costs.demand
     rows[:, STEPS], rows[:, A_BYTES] = amounts.step_count, whole[:, Quantity.A]
     totals = (
         whole[:, Quantity.FMA],

@@ -3,10 +3,12 @@
 The wrappers are in `waves.py` and `traffic.py`. Arrays named `out_*` are changed in place.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
-__all__ = ["fetch_again", "run_down", "run_lists"]
+__all__ = ["BlockLists", "fetch_again", "run_down", "run_lists"]
 
 
 @njit(cache=True)
@@ -136,38 +138,78 @@ def run_down(alone, demand, places, out_finish, out_sm):
         _requeue(key, bits, who, sm, _next_end(sm, now, unit, left, alone, demand, ending))
 
 
+class BlockLists(NamedTuple):
+    """What `run_lists` runs; see `costs.py` for the meaning of each time, all in float64 cycles."""
+
+    block_start: np.ndarray
+    """(blocks + 1,) int64."""
+    fetch: np.ndarray
+    multiply: np.ndarray
+    edge: np.ndarray
+    demand: np.ndarray
+    """(items,)."""
+    wait: np.ndarray
+    """(items,): until the first stage is there, of items that wait for it; else 0."""
+    after_parts: np.ndarray
+    """(items,): of an owner's edge, what follows the signals of the other parts."""
+    group: np.ndarray
+    owner: np.ndarray
+    """(items,) int32, as in `kernels.plan.WorkList`."""
+    fetch_step: float
+    multiply_step: float
+    ring: float
+    block: float
+    block_demand: float
+    signal: float
+    """From the end of a part until its owner knows."""
+
+
 @njit(cache=True)
-def run_lists(block_start, alone, demand, group, owner, after_parts, signal, out_alone, out_demand):
-    """Add items up over the lists of static blocks, of which owners wait for the other parts of their group.
+def _run_list(lists, block, ready, parts_only):
+    """When the last item of a list ends; `ready` (groups,) is changed by parts and waited for by owners."""
+    first, stop = lists.block_start[block], lists.block_start[block + 1]
+    now, fetched = lists.block, lists.block
+    for i in range(first, stop):
+        group, wait, fetch = lists.group[i], lists.wait[i], lists.fetch[i]
+        if parts_only and group >= 0 and lists.owner[i] == 1:
+            break
+        if wait > 0.0:
+            fetched = now + wait + max(fetch - lists.fetch_step, 0.0)
+        else:
+            fetched = max(fetched + fetch, now + fetch - lists.ring)
+        now += wait + lists.multiply[i]
+        if fetch > 0.0:
+            now = max(now, fetched + lists.multiply_step)
+            # No more than the ring is fetched before it is multiplied
+            fetched = max(fetched, now - lists.ring)
+        now += lists.edge[i]
+        if group >= 0 and lists.owner[i] == 1:
+            now = max(now, ready[group] + lists.after_parts[i])
+        elif group >= 0:
+            ready[group] = max(ready[group], now + lists.signal)
+    return now
 
-    In every list parts stand before owners, so that nothing that waits comes before a part.
 
-    block_start : (blocks + 1,) int64
-    alone, demand : (items,) float64, cycles without such waits
-    group, owner : (items,) int32, as in `kernels.plan.WorkList`
-    after_parts : (items,) float64, cycles of an owner once it has the signals of all parts
-    signal : cycles of a signal on its way
-    out_alone, out_demand : (blocks,) float64
+@njit(cache=True)
+def run_lists(lists, out_alone, out_demand):
+    """Run the items of every list one by one, warps that only fetch being ahead as far as the ring goes.
+
+    In every list parts stand before owners, so that nothing that waits for parts comes before one.
+
+    out_alone, out_demand : (blocks,) float64, cycles of each list on an SM of its own, and that the busiest
+        pipe of its SM works for it
     """
     groups = 0
-    for i in range(group.size):
-        groups = max(groups, group[i] + 1)
+    for i in range(lists.group.size):
+        groups = max(groups, lists.group[i] + 1)
     ready = np.zeros(groups)
-    for block in range(block_start.size - 1):
-        now = 0.0
-        for i in range(block_start[block], block_start[block + 1]):
-            now += alone[i]
-            if group[i] >= 0 and owner[i] == 0:
-                ready[group[i]] = max(ready[group[i]], now + signal)
-    for block in range(block_start.size - 1):
-        now, asked = 0.0, 0.0
-        for i in range(block_start[block], block_start[block + 1]):
-            now += alone[i]
-            asked += demand[i]
-            if group[i] >= 0 and owner[i] == 1:
-                now = max(now, ready[group[i]] + after_parts[i])
-        out_alone[block] = now
-        out_demand[block] = asked
+    for block in range(out_alone.size if groups > 0 else 0):
+        _run_list(lists, block, ready, True)
+    for block in range(out_alone.size):
+        out_alone[block] = _run_list(lists, block, ready, False)
+        out_demand[block] = lists.block_demand
+        for i in range(lists.block_start[block], lists.block_start[block + 1]):
+            out_demand[block] += lists.demand[i]
 
 
 @njit(cache=True)

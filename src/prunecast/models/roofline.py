@@ -2,18 +2,19 @@
 
 All in SM cycles until the last line:
 
-- item    = steps * pace + edges, see `costs.py`;
-- block   = start of the block + its prologue + latency and transfer of the first stage + its items;
+- item    = what is fetched, what is multiplied, and the edges around it, see `costs.py`;
+- block   = its start, latency and transfer of the first stage, then its items, the warps that fetch ahead of
+            those that multiply, and owners of split tiles behind the other parts (`loops.run_lists`);
 - SM      = list scheduling of the units over the slots, resident blocks sharing the SM (`waves.py`);
 - chip    = last SM to end + its last stores, SMs slowed down where together they ask too much of L2 or DRAM
             (`balance.SmEnds`);
 - seconds = launch floor + cycles / clock, the clock depending on tensor duty and L2 traffic. The floor is
             that of back-to-back empty kernels, which start and drain too: it is added in full.
 
-Left out: warps that get in each other's way inside an SM, blocks that drift apart or ask in bursts, and
-waiting for the other parts of a split tile. All of these take time, so the estimate tends to be low. DRAM
-reads are spread evenly over the launch although most come early, so that where waves are not full a few
-tokens more, or a slower port, can come out faster by as much as a percent.
+Left out: warps that get in each other's way inside an SM, and blocks that drift apart or ask in bursts. Both
+take time, so the estimate tends to be low. DRAM reads are spread evenly over the launch although most come
+early, so that where waves are not full a few tokens more, or a slower port, can come out faster by as much
+as a percent.
 """
 
 from typing import NamedTuple
@@ -29,7 +30,7 @@ from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.models.amounts import plan_amounts
 from prunecast.models.balance import SmEnds, balance_of, sm_ends, work_per_sm
 from prunecast.models.bounds import bounds_of, l2_seconds, sm_level_cycles
-from prunecast.models.costs import Case, item_costs, unit_costs
+from prunecast.models.costs import Case, item_costs, lists_of, starts_of, steady, unit_costs
 from prunecast.models.estimate import LEVELS, Estimate
 from prunecast.models.rates import sm_rates
 from prunecast.models.terms import FloatArray, Quantity
@@ -65,12 +66,12 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
     """
     check_names(state, launch)
     case = look_up(plan, gpu)
-    items = item_costs(case)
-    units = unit_costs(case, items)
+    items, starts = item_costs(case), starts_of(case)
+    units = unit_costs(lists_of(case, items, starts), starts, plan.schedule)
     slots = case.fit.blocks_per_sm
     placement = place_units(plan, gpu, slots, units.alone, units.demand)
-    settled = _settle(case, placement.slot_finish, units.store_drain, state)
-    item_work = np.maximum(items.alone / slots, items.demand)[case.amounts.kinds.of_item]
+    settled = _settle(case, placement.slot_finish, starts.store_drain, state)
+    item_work = np.maximum(steady(items, starts) / slots, items.demand)[case.amounts.kinds.of_item]
     work = work_per_sm(gpu.sm_count, placement.sm, units_of(plan, item_work))
     launch_s = launch_floor_s(plan, gpu, launch)
     return Estimate(

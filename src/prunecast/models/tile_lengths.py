@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.plan import KernelPlan, Schedule
-from prunecast.models.costs import Case, starts_of
+from prunecast.kernels.plan import KernelPlan
+from prunecast.models.costs import Case, Starts, item_costs, lists_of, starts_of, unit_costs
 from prunecast.models.incremental_loops import (
     FIELDS,
     TOTALS,
@@ -26,7 +26,7 @@ from prunecast.models.incremental_loops import (
     settled_seconds,
 )
 from prunecast.models.item_table import item_table
-from prunecast.models.loops import fetch_again, run_lists
+from prunecast.models.loops import BlockLists, fetch_again
 from prunecast.models.roofline import CLOCK_ROUNDS, look_up
 from prunecast.models.strips import tile_of_strip
 from prunecast.models.terms import FloatArray, Quantity
@@ -35,14 +35,6 @@ from prunecast.models.waves import place_units
 from prunecast.patterns.tile_map import TileMap
 
 __all__ = ["TileLengths"]
-
-
-class _Sums(NamedTuple):
-    """Room for sums: over the lists of static blocks (blocks,), and over all tiles (fields,)."""
-
-    alone: FloatArray
-    demand: FloatArray
-    total: FloatArray
 
 
 class _Pieces(NamedTuple):
@@ -65,10 +57,12 @@ class TileLengths:
 
     def __init__(self, plan: KernelPlan, gpu: GpuSpec, state: str, tiles: TileMap) -> None:
         self._case = look_up(plan, gpu)
-        self._lists = _lists(self._case)
+        self._starts = starts_of(self._case)
+        self._lists = _lists(self._case, self._starts)
         self._now = _room(plan)
-        self._sums, self._pieces = _sums(self._lists), _pieces(self._case)
-        self._read, self._chip = rows_read(plan), _chip(self._case, state)
+        self._blocks = _blocks(self._case, self._starts, self._now)
+        self._total, self._pieces = np.zeros(FIELDS - TOTALS), _pieces(self._case)
+        self._read, self._chip = rows_read(plan), _chip(plan, gpu, state, self._starts.store_drain)
         self._tile_of_strip = tile_of_strip(plan.tiles, tiles)
         self._strips = [np.flatnonzero(self._tile_of_strip == tile) for tile in range(tiles.tile_count)]
         self.kept = tiles.kept_per_tile.astype(np.int64)
@@ -88,32 +82,14 @@ class TileLengths:
     def kernel_seconds(self) -> float:
         """Time of the kernel with the lengths of now, without the launch floor."""
         case = self._case
-        launch = self._launch(int(add_up(self._now, self._sums.total)))
-        units = self._units()
+        launch = self._launch(int(add_up(self._now, self._total)))
+        units = unit_costs(self._blocks, self._starts, case.plan.schedule)
         placement = place_units(case.plan, case.gpu, case.fit.blocks_per_sm, units.alone, units.demand)
         return float(settled_seconds(placement.slot_finish, launch, self._chip, CLOCK_ROUNDS))
 
-    def _units(self) -> _Sums | Now:
-        """What is placed: static blocks with their lists, else the items."""
-        lists, now, sums = self._lists, self._now, self._sums
-        if not sums.alone.size:
-            return now
-        run_lists(
-            lists.block_start,
-            now.alone,
-            now.demand,
-            lists.group,
-            lists.owner,
-            lists.after_parts,
-            float(self._case.gpu.signal_latency_cycles),
-            sums.alone,
-            sums.demand,
-        )
-        return sums
-
     def _launch(self, longest: int) -> Launch:
         plan, block = self._case.plan, self._case.amounts.block
-        fma, l2_bytes, c_bytes, partials, a_bytes, index_bytes = self._sums.total.tolist()
+        fma, l2_bytes, c_bytes, partials, a_bytes, index_bytes = self._total.tolist()
         fma += plan.blocks * float(block[Quantity.FMA])
         l2_bytes += plan.blocks * float(block[Quantity.L2])
         c_bytes += plan.blocks * float(block[Quantity.C])
@@ -158,9 +134,9 @@ class TileLengths:
         return float(again)
 
 
-def _lists(case: Case) -> Lists:
-    work, tiles, static = case.plan.work, case.plan.tiles, case.plan.schedule is Schedule.STATIC
-    table, starts = item_table(case), starts_of(case)
+def _lists(case: Case, starts: Starts) -> Lists:
+    work, tiles = case.plan.work, case.plan.tiles
+    table = item_table(case)
     block_k = case.plan.shape.block_k
     counts = np.bincount(work.tile, minlength=tiles.tile_count)
     return Lists(
@@ -172,15 +148,7 @@ def _lists(case: Case) -> Lists:
         cut_unit=1 if np.any(work.k_start % block_k) else block_k,
         kind=table.kind,
         cost=table.cost,
-        waits=np.asarray(starts.waits, np.bool_),
-        first=np.asarray(starts.first, np.bool_),
-        lead_in=float(starts.lead_in),
-        block=float(starts.block),
-        block_demand=float(starts.block_demand),
-        block_start=work.block_start.astype(np.int64) if static else np.zeros(1, np.int64),
-        group=work.group,
-        owner=work.owner,
-        after_parts=table.after_parts[table.kind],
+        wait=starts.wait,
     )
 
 
@@ -190,15 +158,21 @@ def _room(plan: KernelPlan) -> Now:
         kept=np.full(tiles, -1, np.int64),
         columns=np.zeros(items, np.int64),
         piece=np.zeros(items, np.int64),
-        alone=np.zeros(items),
+        fetch=np.zeros(items),
+        multiply=np.zeros(items),
+        edge=np.zeros(items),
         demand=np.zeros(items),
+        wait=np.zeros(items),
         totals=np.zeros((tiles, FIELDS - TOTALS)),
     )
 
 
-def _sums(lists: Lists) -> _Sums:
-    blocks = lists.block_start.size - 1
-    return _Sums(np.zeros(blocks), np.zeros(blocks), np.zeros(FIELDS - TOTALS))
+def _blocks(case: Case, starts: Starts, now: Now) -> BlockLists:
+    """The items of `now`, whose arrays they share."""
+    lists = lists_of(case, item_costs(case), starts)
+    return lists._replace(
+        fetch=now.fetch, multiply=now.multiply, edge=now.edge, demand=now.demand, wait=now.wait
+    )
 
 
 def _pieces(case: Case) -> _Pieces:
@@ -215,12 +189,11 @@ def _pieces(case: Case) -> _Pieces:
     )
 
 
-def _chip(case: Case, state: str) -> Chip:
-    gpu = case.gpu
+def _chip(plan: KernelPlan, gpu: GpuSpec, state: str, store_drain: float) -> Chip:
     return Chip(
         sm_count=gpu.sm_count,
         quiet_cycles=float(gpu.block_start_cycles + gpu.dram_latency_cycles),
-        store_drain=starts_of(case).store_drain,
+        store_drain=store_drain,
         l2_bytes_per_s=float(gpu.l2_bytes_per_s),
         l2_store_bytes_per_s=float(gpu.l2_store_bytes_per_s),
         dram_bytes_per_s=float(gpu.dram_bytes_per_s),
