@@ -104,9 +104,15 @@ def test_l2_keeps_the_last_stores_for_dram():
 
 
 def test_dram_reads_and_writes_at_their_own_rates():
-    # As below, with C at 50 bytes/clk: 163840 / 100 + 32768 / 50
-    found = estimate(hand_plan([256] * 4, 64, shared_bytes=LARGE), toy_gpu(dram_write_bytes_per_s=50e9))
-    assert found.cycles == pytest.approx(1000 + 1638.4 + 655.36)
+    # As below, with C at 25 bytes/clk, which takes longer than the end of an item: 163840 / 100 + 32768 / 25
+    found = estimate(hand_plan([256] * 4, 64, shared_bytes=LARGE), toy_gpu(dram_write_bytes_per_s=25e9))
+    assert found.cycles == pytest.approx(1000 + 1638.4 + 1310.72)
+
+
+def test_c_of_earlier_items_leaves_before_the_last_ones_end():
+    # Two waves of the tiles below: 294912 bytes read at 50, half of C's 65536 at 100, then the end as below
+    found = estimate(hand_plan([256] * 8, 64, shared_bytes=LARGE), toy_gpu(dram_bytes_per_s=50e9))
+    assert found.cycles == pytest.approx(1000 + 5898.24 + 327.68 + 256 + 33 + 163.84 + 100)
 
 
 def split_in_two(part_columns, owner_columns):
@@ -192,10 +198,11 @@ def test_hardware_dispatch_pays_start_and_lead_in_for_every_item():
 
 
 def test_dram_binds_a_chip_full_of_blocks():
-    # Four tiles of 32768 bytes of A each, 32768 of B in common, 4 * 8192 of C: 196608 bytes at 100 bytes/clk,
-    # after the start (500) and the latency of the first read (500). C comes last, behind all that was read.
+    # Four tiles of 32768 bytes of A each and 32768 of B in common at 100 bytes/clk, after the start (500) and
+    # the latency of the first read (500). Then the last step's 256, the end of the item with its 8192 bytes
+    # at the 50 bytes/clk that L2 has for each SM, and 100 until they are through.
     found = estimate(hand_plan([256] * 4, 64, shared_bytes=LARGE), toy_gpu())
-    assert found.cycles == pytest.approx(1000 + 1966.08)
+    assert found.cycles == pytest.approx(1000 + 1638.4 + 256 + 33 + 163.84 + 100)
     assert found.bound == "dram"
 
 

@@ -50,6 +50,10 @@ class FormItem(NamedTuple):
     """Of a block that has its SM to itself."""
     demand: float
     """That the busiest pipe of the SM works for it."""
+    at_end: float
+    """More than `alone` that the last one of a block takes, which nobody fetches beside."""
+    quiet: float
+    """At its end, when all that it reads is there."""
 
 
 def form_load(variant: TileVariant, tiles: TileMap, n: int) -> FormLoad:
@@ -82,14 +86,12 @@ def form_item(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec
     demand = max(pipes, load.full_steps * step.shared + turn, load.full_steps * step.l2_port)
     if variant.style == "wgmma":
         pace = max(step.l2_port + 4, _pace_of_gathers(variant, load, gpu))
-        # The indices of an item's first step come behind the gathers of the item before
-        fetch = (
-            load.steps * pace + max(edge - variant.resources.stages * pace, 0.0) + gpu.gather_latency_cycles
-        )
-        return FormItem(max(pipes + edge, fetch, demand), demand)
+        fetch = load.steps * pace + max(edge - variant.resources.stages * pace, 0.0)
+        alone, quiet = max(pipes + edge, fetch, demand), max(step.tensor, step.shared) + edge
+        return FormItem(alone, demand, max(load.steps * pace - pace + quiet - alone, 0.0), quiet)
     edge += gpu.l2_latency_cycles + 3 * gpu.sync_latency_cycles
     alone = max(pipes, load.steps * pace_of_warps(variant, step.tensor, gpu)) + edge
-    return FormItem(max(alone, demand), demand)
+    return FormItem(max(alone, demand), demand, 0.0, edge)
 
 
 def _pace_of_gathers(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> float:
@@ -101,13 +103,19 @@ def _pace_of_gathers(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> floa
 
 
 def lead_cycles(variant: TileVariant, step: StepCost, gpu: GpuSpec) -> float:
-    """Until a block's first stage is there; a producer of its own waits for its indices first."""
-    return index_cycles(variant, gpu) + gpu.dram_latency_cycles + step.l2_port + gpu.barrier_latency_cycles
+    """Until a block's first stage is there, its indices being there."""
+    latency = gpu.dram_latency_cycles
+    if variant.style == "wgmma":
+        latency = max(latency, gpu.gather_latency_cycles)
+    return latency + step.l2_port + gpu.barrier_latency_cycles
 
 
 def index_cycles(variant: TileVariant, gpu: GpuSpec) -> float:
-    """Of that wait, what blocks have behind them that started while the launch before theirs ended."""
-    return float(gpu.dram_latency_cycles) if variant.style == "wgmma" else 0.0
+    """Before that a producer of its own waits for the block's item and its indices.
+
+    Blocks that start while the launch before theirs ends have it behind them when that is over.
+    """
+    return 2.0 * gpu.dram_latency_cycles if variant.style == "wgmma" else 0.0
 
 
 def _edge(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> float:

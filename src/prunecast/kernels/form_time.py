@@ -45,9 +45,12 @@ class _End(NamedTuple):
 class _Chip(NamedTuple):
     """Seconds that what all SMs share works for the launch."""
 
-    l2: float
-    dram_reads: float
-    dram: float
+    all: float
+    """The busier of L2 and DRAM, for all that is read and stored."""
+    before_last: float
+    """The same for what is read, and for the C of all items but the last ones."""
+    l2_bytes: float
+    dram_bytes: float
 
 
 def form_time(
@@ -72,26 +75,29 @@ def form_time(
     """
     load = form_load(variant, tiles, n)
     step = step_cost(variant, load.tokens, gpu)
-    lead = lead_cycles(variant, step, gpu)
-    each, once = 0.0, gpu.block_start_cycles - index_cycles(variant, gpu)
-    behind = stores_behind(variant, load, gpu)
-    if not persistent:
-        each, once, behind = lead + gpu.block_start_cycles + behind, once - gpu.block_start_cycles, 0.0
-    elif variant.style == "wgmma":
-        once += lead
-    else:
-        each = lead
     longest = load.longest(variant.shape.block_k)
     mean, most = form_item(variant, load, step, gpu), form_item(variant, longest, step, gpu)
+    lead = lead_cycles(variant, step, gpu)
+    each, once = 0.0, float(gpu.block_start_cycles)
+    behind = stores_behind(variant, load, gpu)
+    if not persistent:
+        indices = index_cycles(variant, gpu)
+        each = lead + indices + gpu.block_start_cycles + behind + mean.at_end
+        once, behind = -indices, 0.0
+    elif variant.style == "wgmma":
+        once += lead + mean.at_end
+    else:
+        each = lead
     mean, most = mean._replace(alone=mean.alone + each), most._replace(alone=most.alone + each)
     held = gpu.sm_count * max(occupancy(variant.resources, gpu).blocks_per_sm, 1)
     ends = [_whole(mean, most, load, gpu, held)]
     if divisible:
         ends.append(_evened(variant, mean, load, longest.steps, gpu, held))
     end = min(ends)
-    chip = _chip(variant, load, tiles, n, gpu, multicast)
+    chip = _chip(variant, load, tiles, n, gpu, multicast, held)
     tensor = load.items * load.full_steps * step.tensor / gpu.sm_count
-    return _seconds(end._replace(cycles=end.cycles + once), chip, behind, tensor, gpu)
+    quiet = mean.quiet + (0.0 if persistent else stores_behind(variant, load, gpu))
+    return _seconds(end._replace(cycles=end.cycles + once), chip, quiet, behind, tensor, gpu)
 
 
 def _whole(mean: FormItem, most: FormItem, load: FormLoad, gpu: GpuSpec, held: int) -> _End:
@@ -123,7 +129,7 @@ def _evened(
 
 
 def _chip(
-    variant: TileVariant, load: FormLoad, tiles: TileMap, n: int, gpu: GpuSpec, multicast: int
+    variant: TileVariant, load: FormLoad, tiles: TileMap, n: int, gpu: GpuSpec, multicast: int, held: int
 ) -> _Chip:
     element, k16 = variant.element_bytes, load.full_steps * variant.shape.block_k / 16
     reads = load.items * k16 * (variant.weight_bytes_per_k16 / multicast + 16 * load.tokens * element)
@@ -131,28 +137,34 @@ def _chip(
     # Tiles keep columns independently: what no tile keeps is never read
     unused = math.prod((1.0 - tiles.kept_per_tile / tiles.k).tolist())
     dram_reads = load.packed_bytes + (1.0 - unused) * tiles.k * n * element
+    l2, l2_stores = reads / gpu.l2_bytes_per_s, c_bytes / gpu.l2_store_bytes_per_s
+    dram, dram_writes = dram_reads / gpu.dram_bytes_per_s, c_bytes / gpu.dram_write_bytes_per_s
+    earlier = max(0.0, 1.0 - held / max(load.items, 1))
     return _Chip(
-        l2=reads / gpu.l2_bytes_per_s + c_bytes / gpu.l2_store_bytes_per_s,
-        dram_reads=dram_reads / gpu.dram_bytes_per_s,
-        dram=dram_reads / gpu.dram_bytes_per_s + c_bytes / gpu.dram_write_bytes_per_s,
+        all=max(l2 + l2_stores, dram + dram_writes),
+        before_last=max(l2 + earlier * l2_stores, dram + earlier * dram_writes),
+        l2_bytes=reads + c_bytes,
+        dram_bytes=dram_reads + c_bytes,
     )
 
 
-def _seconds(end: _End, chip: _Chip, behind: float, tensor_cycles: float, gpu: GpuSpec) -> float:
+def _seconds(
+    end: _End, chip: _Chip, quiet_end: float, behind: float, tensor_cycles: float, gpu: GpuSpec
+) -> float:
     """The SMs' cycles at the clock that goes with them, and what all share at its own pace."""
     clock_hz, seconds = gpu.max_clock_hz, 0.0
     for _ in range(CLOCK_ROUNDS):
         quiet_s = (gpu.block_start_cycles + gpu.dram_latency_cycles) / clock_hz
         busy_s = max(end.cycles / clock_hz - quiet_s, 0.0)
-        last_item_s = quiet_s + _together(busy_s, end, max(chip.l2, chip.dram_reads))
-        all_s = quiet_s + _together(busy_s, end, max(chip.l2, chip.dram))
-        seconds = max(last_item_s + behind / clock_hz, all_s)
+        end_s = min(quiet_end / clock_hz, busy_s)
+        last_item_s = quiet_s + _together(busy_s - end_s, end, chip.before_last) + end_s
+        seconds = max(last_item_s + behind / clock_hz, quiet_s + _together(busy_s, end, chip.all))
         sm_cycles = seconds * clock_hz * gpu.sm_count
         clock_hz = sm_clock_hz(
             gpu,
             tensor_duty=tensor_cycles * gpu.sm_count / sm_cycles,
-            l2_bytes_per_clk_per_sm=chip.l2 * gpu.l2_bytes_per_s / sm_cycles,
-            dram_bytes_per_clk_per_sm=chip.dram * gpu.dram_bytes_per_s / sm_cycles,
+            l2_bytes_per_clk_per_sm=chip.l2_bytes / sm_cycles,
+            dram_bytes_per_clk_per_sm=chip.dram_bytes / sm_cycles,
             state="burst",
         )
     return seconds

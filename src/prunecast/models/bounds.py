@@ -13,7 +13,7 @@ from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import Traffic, plan_traffic
 from prunecast.models.waves import units_of
 
-__all__ = ["bound_cycles", "bounds_of", "l2_seconds", "sm_level_cycles"]
+__all__ = ["L2Seconds", "bound_cycles", "bounds_of", "l2_seconds", "sm_level_cycles"]
 
 SM_LEVELS = LEVELS[:4]
 """Levels that every SM has for itself."""
@@ -55,16 +55,23 @@ def bounds_of(
     bounds["tensor"] = max(
         bounds["tensor"], float(levels["tensor"].max(initial=0.0)) * rates.sub_partitions / partitions
     )
-    bounds["l2"] = l2_seconds(amounts, traffic, gpu) * clock_hz
+    bounds["l2"] = sum(l2_seconds(amounts, traffic, gpu)) * clock_hz
     reads = (traffic.compulsory_bytes - traffic.c_bytes) / gpu.dram_bytes_per_s
     bounds["dram"] = (reads + traffic.c_bytes / gpu.dram_write_bytes_per_s) * clock_hz
     return bounds
 
 
-def l2_seconds(amounts: Amounts, traffic: Traffic, gpu: GpuSpec) -> float:
-    """Time that L2 works, reads and stores each at their own rate."""
+class L2Seconds(NamedTuple):
+    """Time that L2 works."""
+
+    reads: float
+    stores: float
+
+
+def l2_seconds(amounts: Amounts, traffic: Traffic, gpu: GpuSpec) -> L2Seconds:
+    """Reads and stores each at their own rate."""
     stores = traffic.c_bytes + float(amounts.kinds.members @ amounts.edges[:, Quantity.PARTIALS_OUT])
-    return (traffic.l2_bytes - stores) / gpu.l2_bytes_per_s + stores / gpu.l2_store_bytes_per_s
+    return L2Seconds((traffic.l2_bytes - stores) / gpu.l2_bytes_per_s, stores / gpu.l2_store_bytes_per_s)
 
 
 def sm_level_cycles(amounts: FloatArray, rates: SmRates) -> dict[str, FloatArray]:

@@ -62,6 +62,11 @@ class Case(NamedTuple):
         """Blocks that run at once at the start."""
         return min(self.plan.blocks, self.gpu.sm_count * self.fit.blocks_per_sm)
 
+    @property
+    def earlier_share(self) -> float:
+        """Share of C that is stored before the last items of all blocks end."""
+        return max(0.0, 1.0 - self.blocks_in_flight / max(int(self.plan.work.owner.sum()), 1))
+
 
 class Costs(NamedTuple):
     """Cycles of kinds of items, each (kinds,) float64."""
@@ -69,6 +74,8 @@ class Costs(NamedTuple):
     fetch: FloatArray
     """0 where no warps only fetch, and without k-steps."""
     multiply: FloatArray
+    last: FloatArray
+    """Of `multiply`, its last k-step: it waits for the last of what is fetched."""
     edge: FloatArray
     demand: FloatArray
     """That the busiest pipe of the SM works for an item."""
@@ -82,6 +89,8 @@ class UnitCosts(NamedTuple):
     alone: FloatArray
     """Of a unit that has an SM to itself."""
     demand: FloatArray
+    quiet: float
+    """At the end of a unit, in which it has nothing more to fetch, in the mean."""
 
 
 def item_costs(case: Case) -> Costs:
@@ -103,7 +112,15 @@ def item_costs(case: Case) -> Costs:
     demand = np.max([steps[level] + edges[level] for level in steps], axis=0, initial=0.0)
     stored = amounts.edges[:, Quantity.C] + amounts.edges[:, Quantity.PARTIALS_OUT]
     demand = np.maximum(demand, stored / case.gpu.store_bytes_per_clk_per_sm)
-    return Costs(fetch, multiply, edge, demand, after_parts_cycles(chain) + _sums_in(case))
+    after_parts = after_parts_cycles(chain) + _sums_in(case)
+    return Costs(fetch, multiply, _last_step(case, steps), edge, demand, after_parts)
+
+
+def _last_step(case: Case, steps: dict[str, FloatArray]) -> FloatArray:
+    """(kinds,): what the other steps, which are whole, leave for tensor pipes and shared memory."""
+    whole, others = sm_level_cycles(case.amounts.step, case.rates), case.amounts.step_count - 1.0
+    left = (steps[level] - others * float(whole[level]) for level in ("tensor", "shared"))
+    return np.asarray(np.max([*left, np.zeros_like(others)], axis=0))
 
 
 def steady(items: Costs | BlockLists, starts: "Starts") -> FloatArray:
@@ -146,17 +163,18 @@ class Starts(NamedTuple):
     wait: FloatArray
     """(items,): until its first stage is there, if it has any k-step; 0 where it comes behind another one."""
     fetch_step: float
-    multiply_step: float
-    """Of one k-step, as in `Costs`; what comes last is multiplied after it has been fetched."""
+    """Of one k-step, as in `Costs`."""
     ring: float
     """Of steps that fill the ring."""
     block: float
     """Start and end of a block."""
+    leave: float
+    """From its end until the next one finds room."""
     block_demand: float
     """That the busiest pipe of the SM works for them."""
     store_drain: float
     """From the last instruction of the last block until its stores are known to be through; of blocks that
-    the hardware starts it is part of `block`."""
+    the hardware starts it is what they `leave` after."""
 
 
 def starts_of(case: Case) -> Starts:
@@ -174,9 +192,9 @@ def starts_of(case: Case) -> Starts:
         first=first,
         wait=_waits(case, chain, first | (not ahead)),
         fetch_step=step if ahead else 0.0,
-        multiply_step=max(multiply_pace(chain), float(levels["tensor"])) if ahead else 0.0,
         ring=case.plan.resources.stages * step if ahead else 0.0,
-        block=block + drain if hardware else block,
+        block=block,
+        leave=drain if hardware else 0.0,
         block_demand=max(float(c) for c in sm_level_cycles(case.amounts.block, case.rates).values()),
         store_drain=0.0 if hardware else drain,
     )
@@ -210,6 +228,7 @@ def lists_of(case: Case, items: Costs, starts: Starts) -> BlockLists:
         block_start=plan.work.block_start.astype(np.int64),
         fetch=items.fetch[of_item],
         multiply=items.multiply[of_item],
+        last=items.last[of_item],
         edge=items.edge[of_item],
         demand=items.demand[of_item],
         wait=np.where(case.amounts.step_count[of_item] > 0, starts.wait, 0.0),
@@ -217,9 +236,9 @@ def lists_of(case: Case, items: Costs, starts: Starts) -> BlockLists:
         group=plan.work.group,
         owner=plan.work.owner,
         fetch_step=starts.fetch_step,
-        multiply_step=starts.multiply_step,
         ring=starts.ring,
         block=starts.block,
+        leave=starts.leave,
         block_demand=starts.block_demand,
         signal=float(case.gpu.signal_latency_cycles),
     )
@@ -229,10 +248,10 @@ def unit_costs(lists: BlockLists, starts: Starts, schedule: Schedule) -> UnitCos
     """Cycles of lists, or of items where blocks draw them: of those, the first ones start a block."""
     if schedule is Schedule.DYNAMIC:
         alone = steady(lists, starts) + lists.wait + np.where(starts.first, starts.block, 0.0)
-        return UnitCosts(alone, lists.demand + np.where(starts.first, starts.block_demand, 0.0))
+        return UnitCosts(alone, lists.demand + np.where(starts.first, starts.block_demand, 0.0), 0.0)
     found = np.zeros((2, lists.block_start.size - 1))
-    run_lists(lists, found[0], found[1])
-    return UnitCosts(found[0], found[1])
+    quiet = run_lists(lists, found[0], found[1])
+    return UnitCosts(found[0], found[1], float(quiet))
 
 
 def _first_items(case: Case) -> MaskArray:

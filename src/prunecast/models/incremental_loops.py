@@ -18,6 +18,7 @@ __all__ = [
     "EDGE",
     "FETCH",
     "FIELDS",
+    "LAST",
     "MULTIPLY",
     "STEPS",
     "TOTALS",
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 # Columns of `Lists.cost`, then those of `Now.totals`
-FETCH, MULTIPLY, EDGE, DEMAND, STEPS, A_BYTES, TOTALS = 0, 1, 2, 3, 4, 5, 6
+FETCH, MULTIPLY, LAST, EDGE, DEMAND, STEPS, A_BYTES, TOTALS = 0, 1, 2, 3, 4, 5, 6, 7
 FIELDS = TOTALS + 6
 
 
@@ -70,6 +71,7 @@ class Now(NamedTuple):
     """(items,) int64: the piece of A that an item reads, 0 <= piece < items."""
     fetch: np.ndarray
     multiply: np.ndarray
+    last: np.ndarray
     edge: np.ndarray
     demand: np.ndarray
     wait: np.ndarray
@@ -94,6 +96,8 @@ class Chip(NamedTuple):
     """Rates of the GPU."""
 
     sm_count: int
+    earlier_share: float
+    """Of C, as in `costs.Case`."""
     quiet_cycles: float
     store_drain: float
     l2_bytes_per_s: float
@@ -134,6 +138,7 @@ def _set_tile(tile, kept, lists, now):
         now.piece[i] = piece
         now.fetch[i] = cost[FETCH]
         now.multiply[i] = cost[MULTIPLY]
+        now.last[i] = cost[LAST]
         now.edge[i] = cost[EDGE]
         now.demand[i] = cost[DEMAND]
         now.wait[i] = lists.wait[i] if cost[STEPS] > 0.0 else 0.0
@@ -194,44 +199,58 @@ def _clock(activity, chip):
 
 
 @njit(cache=True)
+def _shares(ends, quiet_cycles, behind, out_lasting, out_share):
+    """The time between ends of SMs, which rise, as `balance.sm_ends` has it; returns what is quiet."""
+    last = ends[ends.size - 1]
+    behind = min(behind, last)
+    quiet, spent = min(quiet_cycles, last - behind), 0.0
+    for end in ends:
+        spent += max(end - behind, 0.0)
+    before, quiet_before = 0.0, quiet
+    for place in range(ends.size):
+        end = max(ends[place] - behind, 0.0)
+        out_share[place] = (end - before) * (ends.size - place) / spent if spent > 0.0 else 0.0
+        out_lasting[place] = max(end, quiet) - quiet_before
+        before, quiet_before = end, max(end, quiet)
+    return quiet + behind
+
+
+@njit(cache=True)
 def _stretched(lasting, share, quiet, most):
     cycles = 0.0
     for i in range(lasting.size):
         cycles += max(lasting[i], most * share[i])
-    return quiet + cycles
+    return max(quiet + cycles, most)
 
 
 @njit(cache=True)
-def settled_seconds(slot_finish, launch, chip, rounds):
-    """Seconds of the cycles that the ends of all slots (SMs, slots) make, clock and cycles found together."""
+def settled_seconds(slot_finish, quiet_end, launch, chip, rounds):
+    """Seconds of the cycles that the ends of all slots (SMs, slots) make, clock and cycles found together.
+
+    quiet_end : cycles at the end of a unit in which it has nothing more to fetch
+    """
     sms, slots = slot_finish.shape
     sm_ends = np.zeros(sms)
     for sm in range(sms):
         for slot in range(slots):
             sm_ends[sm] = max(sm_ends[sm], slot_finish[sm, slot])
     sm_ends.sort()
-    spent, quiet = sm_ends.sum(), min(chip.quiet_cycles, sm_ends[sms - 1])
-    lasting, share = np.zeros(sms), np.zeros(sms)
-    before, quiet_before = 0.0, quiet
-    for place in range(sms):
-        if spent > 0.0:
-            share[place] = (sm_ends[place] - before) * (sms - place) / spent
-        before = sm_ends[place]
-        lasting[place] = max(before, quiet) - quiet_before
-        quiet_before = max(before, quiet)
-    l2_s = (launch.l2_bytes - launch.stored_bytes) / chip.l2_bytes_per_s
-    l2_s += launch.stored_bytes / chip.l2_store_bytes_per_s
+    lasting, share = np.zeros((2, sms)), np.zeros((2, sms))
+    quiet_fetching = _shares(sm_ends, chip.quiet_cycles, quiet_end, lasting[0], share[0])
+    quiet_working = _shares(sm_ends, chip.quiet_cycles, 0.0, lasting[1], share[1])
+    l2_reads_s = (launch.l2_bytes - launch.stored_bytes) / chip.l2_bytes_per_s
+    l2_stores_s = launch.stored_bytes / chip.l2_store_bytes_per_s
+    reads_s = (launch.dram_bytes - launch.c_bytes) / chip.dram_bytes_per_s
+    writes_s, earlier = launch.c_bytes / chip.dram_write_bytes_per_s, chip.earlier_share
+    before_last_s = max(l2_reads_s + earlier * l2_stores_s, reads_s + earlier * writes_s)
+    all_s = max(l2_reads_s + l2_stores_s, reads_s + writes_s)
     clock_hz, cycles = chip.max_clock_hz, 1.0
     for step in range(rounds + 1):
         if step > 0 and launch.tensor_cycles > 0.0:
             busy = launch.tensor_cycles + chip.activity_per_l2_byte * launch.l2_bytes
             busy += chip.activity_per_dram_byte * launch.dram_bytes
             clock_hz = _clock(busy / (cycles * chip.sm_count), chip)
-        read = (launch.dram_bytes - launch.c_bytes) / (chip.dram_bytes_per_s / clock_hz)
-        written = launch.c_bytes / (chip.dram_write_bytes_per_s / clock_hz)
-        reads, everything = max(l2_s * clock_hz, read), max(l2_s * clock_hz, read + written)
-        if spent > 0.0:
-            reads = _stretched(lasting, share, quiet, reads)
-            everything = _stretched(lasting, share, quiet, everything)
-        cycles = max(reads + chip.store_drain, everything, 1.0)
+        last_item = _stretched(lasting[0], share[0], quiet_fetching, clock_hz * before_last_s)
+        all_traffic = _stretched(lasting[1], share[1], quiet_working, clock_hz * all_s)
+        cycles = max(last_item + chip.store_drain, all_traffic, 1.0)
     return cycles / clock_hz

@@ -7,7 +7,17 @@ import numpy.typing as npt
 
 from prunecast.models.amounts import amounts_of_kinds
 from prunecast.models.costs import Case, item_costs
-from prunecast.models.incremental_loops import A_BYTES, DEMAND, EDGE, FETCH, FIELDS, MULTIPLY, STEPS, TOTALS
+from prunecast.models.incremental_loops import (
+    A_BYTES,
+    DEMAND,
+    EDGE,
+    FETCH,
+    FIELDS,
+    LAST,
+    MULTIPLY,
+    STEPS,
+    TOTALS,
+)
 from prunecast.models.kinds import ItemKinds
 from prunecast.models.terms import FloatArray, Quantity
 
@@ -50,7 +60,7 @@ def _costs_by_length(case: Case, item: int) -> FloatArray:
     whole, share = amounts.whole, amounts.tokens / case.plan.n
     rows = np.zeros((columns.size, FIELDS))
     rows[:, FETCH], rows[:, MULTIPLY], rows[:, EDGE] = costs.fetch, costs.multiply, costs.edge
-    rows[:, DEMAND] = costs.demand
+    rows[:, LAST], rows[:, DEMAND] = costs.last, costs.demand
     rows[:, STEPS], rows[:, A_BYTES] = amounts.step_count, whole[:, Quantity.A]
     totals = (
         whole[:, Quantity.FMA],

@@ -145,6 +145,7 @@ class BlockLists(NamedTuple):
     """(blocks + 1,) int64."""
     fetch: np.ndarray
     multiply: np.ndarray
+    last: np.ndarray
     edge: np.ndarray
     demand: np.ndarray
     """(items,)."""
@@ -156,9 +157,9 @@ class BlockLists(NamedTuple):
     owner: np.ndarray
     """(items,) int32, as in `kernels.plan.WorkList`."""
     fetch_step: float
-    multiply_step: float
     ring: float
     block: float
+    leave: float
     block_demand: float
     signal: float
     """From the end of a part until its owner knows."""
@@ -166,9 +167,12 @@ class BlockLists(NamedTuple):
 
 @njit(cache=True)
 def _run_list(lists, block, ready, parts_only):
-    """When the last item of a list ends; `ready` (groups,) is changed by parts and waited for by owners."""
+    """When a list ends, and of that the cycles after the last fetch; none if the last item is a part.
+
+    `ready` (groups,) is changed by parts and waited for by owners.
+    """
     first, stop = lists.block_start[block], lists.block_start[block + 1]
-    now, fetched = lists.block, lists.block
+    now, fetched, last_fetch = lists.block, lists.block, -1.0
     for i in range(first, stop):
         group, wait, fetch = lists.group[i], lists.wait[i], lists.fetch[i]
         if parts_only and group >= 0 and lists.owner[i] == 1:
@@ -179,15 +183,18 @@ def _run_list(lists, block, ready, parts_only):
             fetched = max(fetched + fetch, now + fetch - lists.ring)
         now += wait + lists.multiply[i]
         if fetch > 0.0:
-            now = max(now, fetched + lists.multiply_step)
+            now = max(now, fetched + lists.last[i])
             # No more than the ring is fetched before it is multiplied
             fetched = max(fetched, now - lists.ring)
+        last_fetch = now - lists.last[i]
         now += lists.edge[i]
         if group >= 0 and lists.owner[i] == 1:
             now = max(now, ready[group] + lists.after_parts[i])
         elif group >= 0:
             ready[group] = max(ready[group], now + lists.signal)
-    return now
+            last_fetch = -1.0
+    now += lists.leave
+    return now, now - last_fetch if last_fetch >= 0.0 else -1.0
 
 
 @njit(cache=True)
@@ -198,18 +205,24 @@ def run_lists(lists, out_alone, out_demand):
 
     out_alone, out_demand : (blocks,) float64, cycles of each list on an SM of its own, and that the busiest
         pipe of its SM works for it
+
+    Returns the mean of the cycles in which a list has nothing more to fetch.
     """
-    groups = 0
+    groups, quiet, count = 0, 0.0, 0
     for i in range(lists.group.size):
         groups = max(groups, lists.group[i] + 1)
     ready = np.zeros(groups)
     for block in range(out_alone.size if groups > 0 else 0):
         _run_list(lists, block, ready, True)
     for block in range(out_alone.size):
-        out_alone[block] = _run_list(lists, block, ready, False)
+        out_alone[block], after = _run_list(lists, block, ready, False)
+        if after >= 0.0:
+            quiet += after
+            count += 1
         out_demand[block] = lists.block_demand
         for i in range(lists.block_start[block], lists.block_start[block + 1]):
             out_demand[block] += lists.demand[i]
+    return quiet / max(count, 1)
 
 
 @njit(cache=True)

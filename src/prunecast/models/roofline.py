@@ -29,7 +29,7 @@ from prunecast.kernels.launch_floor import LAUNCHES, launch_floor_s
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.models.amounts import plan_amounts
 from prunecast.models.balance import SmEnds, balance_of, sm_ends, work_per_sm
-from prunecast.models.bounds import bounds_of, l2_seconds, sm_level_cycles
+from prunecast.models.bounds import L2Seconds, bounds_of, l2_seconds, sm_level_cycles
 from prunecast.models.costs import Case, item_costs, lists_of, starts_of, steady, unit_costs
 from prunecast.models.estimate import LEVELS, Estimate
 from prunecast.models.rates import sm_rates
@@ -70,7 +70,7 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
     units = unit_costs(lists_of(case, items, starts), starts, plan.schedule)
     slots = case.fit.blocks_per_sm
     placement = place_units(plan, gpu, slots, units.alone, units.demand)
-    settled = _settle(case, placement.slot_finish, starts.store_drain, state)
+    settled = _settle(case, _ends(case, placement.slot_finish, units.quiet, starts.store_drain), state)
     item_work = np.maximum(steady(items, starts) / slots, items.demand)[case.amounts.kinds.of_item]
     work = work_per_sm(gpu.sm_count, placement.sm, units_of(plan, item_work))
     launch_s = launch_floor_s(plan, gpu, launch)
@@ -111,12 +111,11 @@ def look_up(plan: KernelPlan, gpu: GpuSpec) -> Case:
     return Case(plan, gpu, fit, amounts, sm_rates(plan, gpu), traffic)
 
 
-def _settle(case: Case, slot_finish: FloatArray, store_drain: float, state: str) -> _Settled:
+def _settle(case: Case, ends: "_Ends", state: str) -> _Settled:
     """Find cycles and clock together: L2 and DRAM have fixed bytes per second, the clock follows the duty."""
     gpu = case.gpu
     total = case.amounts.total(case.plan.blocks)
     tensor = float(sm_level_cycles(total, case.rates)["tensor"])
-    ends = _ends(case, slot_finish, store_drain)
     settled = _Settled(_chip_cycles(case, ends, gpu.max_clock_hz), gpu.max_clock_hz)
     for _ in range(CLOCK_ROUNDS):
         sm_cycles = settled.cycles * gpu.sm_count
@@ -134,19 +133,22 @@ def _settle(case: Case, slot_finish: FloatArray, store_drain: float, state: str)
 class _Ends(NamedTuple):
     """What the ends of all slots mean for the chip, whatever the clock."""
 
-    sms: SmEnds
+    fetching: SmEnds
+    """Of what SMs read, and of the C of all items but the last ones."""
+    working: SmEnds
+    """Of all that they read and store."""
     store_drain: float
-    l2_s: float
-    """Time that L2 works."""
+    l2: L2Seconds
 
 
-def _ends(case: Case, slot_finish: FloatArray, store_drain: float) -> _Ends:
+def _ends(case: Case, slot_finish: FloatArray, quiet_end: float, store_drain: float) -> _Ends:
     # Nothing comes before the first block has started and its first read has gone to DRAM and back.
     quiet = case.gpu.block_start_cycles + case.gpu.dram_latency_cycles
     return _Ends(
-        sms=sm_ends(slot_finish.max(axis=1), quiet),
+        fetching=sm_ends(slot_finish.max(axis=1), quiet, quiet_end),
+        working=sm_ends(slot_finish.max(axis=1), quiet),
         store_drain=store_drain,
-        l2_s=l2_seconds(case.amounts, case.traffic, case.gpu),
+        l2=l2_seconds(case.amounts, case.traffic, case.gpu),
     )
 
 
@@ -156,12 +158,14 @@ def _chip_cycles(case: Case, ends: _Ends, clock_hz: float) -> float:
     When launches repeat, DRAM must write all of C in the time of one, but L2 hands it over whenever DRAM has
     time, also while the next launch begins: nothing waits for the last of it.
     """
-    traffic, l2_cycles = case.traffic, ends.l2_s * clock_hz
-    reads = (traffic.dram_bytes - traffic.c_bytes) / (case.gpu.dram_bytes_per_s / clock_hz)
-    writes = traffic.c_bytes / (case.gpu.dram_write_bytes_per_s / clock_hz)
-    until_last_item = ends.sms.stretched(max(l2_cycles, reads))
-    all_traffic = ends.sms.stretched(max(l2_cycles, reads + writes))
-    return max(until_last_item + ends.store_drain, all_traffic, 1.0)
+    traffic, gpu = case.traffic, case.gpu
+    reads_s = (traffic.dram_bytes - traffic.c_bytes) / gpu.dram_bytes_per_s
+    writes_s = traffic.c_bytes / gpu.dram_write_bytes_per_s
+    earlier = case.earlier_share
+    before_last = max(ends.l2.reads + earlier * ends.l2.stores, reads_s + earlier * writes_s)
+    last_item = ends.fetching.stretched(clock_hz * before_last)
+    all_traffic = ends.working.stretched(clock_hz * max(sum(ends.l2), reads_s + writes_s))
+    return max(last_item + ends.store_drain, all_traffic, 1.0)
 
 
 def _step_cycles(case: Case, clock_hz: float) -> dict[str, float]:

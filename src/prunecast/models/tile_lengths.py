@@ -62,7 +62,7 @@ class TileLengths:
         self._now = _room(plan)
         self._blocks = _blocks(self._case, self._starts, self._now)
         self._total, self._pieces = np.zeros(FIELDS - TOTALS), _pieces(self._case)
-        self._read, self._chip = rows_read(plan), _chip(plan, gpu, state, self._starts.store_drain)
+        self._read, self._chip = rows_read(plan), _chip(self._case, state, self._starts.store_drain)
         self._tile_of_strip = tile_of_strip(plan.tiles, tiles)
         self._strips = [np.flatnonzero(self._tile_of_strip == tile) for tile in range(tiles.tile_count)]
         self.kept = tiles.kept_per_tile.astype(np.int64)
@@ -85,7 +85,8 @@ class TileLengths:
         launch = self._launch(int(add_up(self._now, self._total)))
         units = unit_costs(self._blocks, self._starts, case.plan.schedule)
         placement = place_units(case.plan, case.gpu, case.fit.blocks_per_sm, units.alone, units.demand)
-        return float(settled_seconds(placement.slot_finish, launch, self._chip, CLOCK_ROUNDS))
+        finish = placement.slot_finish
+        return float(settled_seconds(finish, units.quiet, launch, self._chip, CLOCK_ROUNDS))
 
     def _launch(self, longest: int) -> Launch:
         plan, block = self._case.plan, self._case.amounts.block
@@ -160,6 +161,7 @@ def _room(plan: KernelPlan) -> Now:
         piece=np.zeros(items, np.int64),
         fetch=np.zeros(items),
         multiply=np.zeros(items),
+        last=np.zeros(items),
         edge=np.zeros(items),
         demand=np.zeros(items),
         wait=np.zeros(items),
@@ -171,7 +173,12 @@ def _blocks(case: Case, starts: Starts, now: Now) -> BlockLists:
     """The items of `now`, whose arrays they share."""
     lists = lists_of(case, item_costs(case), starts)
     return lists._replace(
-        fetch=now.fetch, multiply=now.multiply, edge=now.edge, demand=now.demand, wait=now.wait
+        fetch=now.fetch,
+        multiply=now.multiply,
+        last=now.last,
+        edge=now.edge,
+        demand=now.demand,
+        wait=now.wait,
     )
 
 
@@ -189,9 +196,11 @@ def _pieces(case: Case) -> _Pieces:
     )
 
 
-def _chip(plan: KernelPlan, gpu: GpuSpec, state: str, store_drain: float) -> Chip:
+def _chip(case: Case, state: str, store_drain: float) -> Chip:
+    gpu = case.gpu
     return Chip(
         sm_count=gpu.sm_count,
+        earlier_share=case.earlier_share,
         quiet_cycles=float(gpu.block_start_cycles + gpu.dram_latency_cycles),
         store_drain=store_drain,
         l2_bytes_per_s=float(gpu.l2_bytes_per_s),
