@@ -31,6 +31,10 @@ __all__ = [
 ]
 
 
+ROWS_AT_ONCE = 64
+"""Rows whose squares are in memory together."""
+
+
 class Survivors(NamedTuple):
     """The rows of one layer that outlive the row step, and their tiles."""
 
@@ -98,7 +102,9 @@ def keep_rows(
 
 def _row_scores(scores: ImportanceArray, quirks: TileWiseQuirks) -> ImportanceArray:
     """(M,) float64: L2 norm of each row over the root (or quirk: the whole) of K."""
-    norms = np.sqrt([np.square(row, dtype=np.float64).sum() for row in scores])
+    parts = (scores[first : first + ROWS_AT_ONCE] for first in range(0, scores.shape[0], ROWS_AT_ONCE))
+    sums = [np.square(rows, dtype=np.float64, order="C").sum(axis=1) for rows in parts]
+    norms: ImportanceArray = np.sqrt(np.concatenate(sums))
     return norms / (scores.shape[1] if quirks.divide_by_width else math.sqrt(scores.shape[1]))
 
 

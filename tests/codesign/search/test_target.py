@@ -136,17 +136,6 @@ def test_the_refusal_of_a_model_lists_operators_and_layers_that_add_up_to_the_fl
     assert sum(map(float, named.values())) == pytest.approx(floor, abs=0.05 * len(named) + 0.05)
 
 
-def test_the_engine_has_the_last_word_on_what_is_too_fast() -> None:
-    """Menus that promise too little refuse nothing: here their launches cost 1.3 us more."""
-    layers, model = two_layers(), Engine(name="model", gpu=GPU)
-    slow = Engine(name="model", gpu=GPU, launch="stream")
-    search = ModelSearch(layers=layers, engine=model, quick=slow, dtype="fp16", families=("atp",))
-    search.prepare()
-    floor_s = sum(float(menu.seconds.min()) for menu in search.menus({}))
-    wanted = floor_s - 1.5e-6
-    assert prune_to_targets(search, Targets(latency_s=wanted)).seconds <= wanted
-
-
 def test_a_dense_layer_saves_the_transposes_that_its_sparse_kernel_needs() -> None:
     """What the search adds up is the time of the model, whichever layers are sparse."""
     search = prepared(layers_of_workload(load_workload("bert-small")), families=("atp",))

@@ -86,7 +86,7 @@ def _tile_options(importance: ImportanceArray, tokens: int, times: OptionTimes) 
         sums = np.add.reduceat(lowest, np.arange(0, lowest.shape[0], height // HEIGHTS[0]), axis=0)
         ranked = -np.sort(-sums, axis=1)
         counts = range(step, k, step)
-        equal_s = [times.tiles(m, k, tokens, kept=kept, height=height) for kept in counts]
+        equal_s = times.tile_curve(m, k, tokens, counts=counts, height=height)
         for interval in UNEVEN:
             for kept in counts if interval.high == 1.0 else _finer(counts, k):
                 yield Option(

@@ -51,7 +51,7 @@ class ModelSearch:
     ----------
     layers : what is to be pruned
     engine : predicts the layers that are really pruned
-    quick : predicts the options of the menus; the closed-form model
+    quick : predicts the options of the menus where the engine does not; the closed-form model
     dtype : of A, B and C
     families : what the menus offer
     caps : layer -> most sparsity that it may have
@@ -85,7 +85,7 @@ class ModelSearch:
             raise BadInput(
                 f"a cap names {unknown[0]!r}, which is not among the {len(self.layers.shapes)} layers"
             )
-        times = OptionTimes(engine=self.quick, dtype=self.dtype, typical=self._typical())
+        times = OptionTimes(engine=self.engine, dtype=self.dtype, typical=self._typical(), quick=self.quick)
 
         def make(name: str) -> tuple[Option, ...]:
             importance = self.layers.importance(name)
@@ -93,14 +93,15 @@ class ModelSearch:
             most = self.caps.get(name, self.most_sparsity) + 1e-9
             return tuple(option for option in offered if 1.0 - option.kept / importance.size <= most)
 
-        for name in {self.layers.shapes[name]: name for name in reversed(self.layers.shapes)}.values():
-            make(name)  # fills the times of the shape, which two threads would otherwise both compute
-        self.options.update(self._for_all("menus", make, self.layers.shapes))
-        exact = OptionTimes(engine=self.engine, dtype=self.dtype)
+        # The first of a shape fills its times, which two threads would otherwise both compute.
+        first = list(self._first_of_shapes().values())
+        made = self._for_all("menus by shape", make, first)
+        made |= self._for_all("menus", make, (name for name in self.layers.shapes if name not in made))
+        self.options.update({name: made[name] for name in self.layers.shapes})
         for name, (m, k, n) in fixed_names(self.layers).items():
-            self._fixed[name] = exact.dense(m, k, n)
+            self._fixed[name] = times.dense(m, k, n)
         for name, (m, k) in self.layers.shapes.items():
-            self._fixed[name] = exact.dense(m, k, self.layers.tokens[name])
+            self._fixed[name] = times.dense(m, k, self.layers.tokens[name])
         self._saved.update(self._savings_of_dense())
 
     def with_more(self, more: Mapping[str, Sequence[Option]]) -> "ModelSearch":
@@ -109,14 +110,14 @@ class ModelSearch:
         return replace(self, options=longer)
 
     def menus(self, scales: Mapping[str, Mapping[str, float]]) -> list[Menu]:
-        """Menus with the engine's dense times; others times layer -> pattern -> `scales`, where seen.
+        """Menus as arrays, times times layer -> pattern -> `scales`, where seen.
 
         A dense product turns its tensors itself: what that saves is taken from its time, see `around`.
         """
         found = []
         for name, options in self.options.items():
             menu = menu_of(options, scales.get(name, {}))
-            menu.seconds[0] = self._fixed[name] - self.saved_by(name, 0)
+            menu.seconds[0] -= self.saved_by(name, 0)
             found.append(menu)
         return found
 
@@ -189,11 +190,16 @@ class ModelSearch:
         }
 
     def _typical(self) -> dict[tuple[int, int], Callable[[], ImportanceArray]]:
-        """The first layer of each shape."""
+        """The importance of the first layer of each shape."""
+        return {
+            shape: partial(self.layers.importance, name) for shape, name in self._first_of_shapes().items()
+        }
+
+    def _first_of_shapes(self) -> dict[tuple[int, int], str]:
         first: dict[tuple[int, int], str] = {}
         for name, shape in self.layers.shapes.items():
             first.setdefault(shape, name)
-        return {shape: partial(self.layers.importance, name) for shape, name in first.items()}
+        return first
 
     def _for_all(
         self, stage: str, work: Callable[[str], _Result], names: Iterable[str]

@@ -1,6 +1,6 @@
 """The times of options that depend on shape and kept columns alone, computed once for all layers alike."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy.typing as npt
 from prunecast.codesign.engines import Engine
 from prunecast.codesign.plans import plan_pruned
 from prunecast.errors import BadInput
-from prunecast.kernels import PLANNERS
+from prunecast.kernels import PLANNERS, KernelPlan
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import frozen_int32
@@ -17,6 +17,10 @@ from prunecast.patterns.tile_map import frozen_int32
 __all__ = ["OptionTimes", "equal_tile_map", "row_group_sums"]
 
 FloatArray = npt.NDArray[np.float64]
+CountArray = npt.NDArray[np.int64]
+
+EXACT_DENSITIES = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
+"""Where the engine that is asked for predicts a curve: closer where launches and stores bend it."""
 
 
 def equal_tile_map(sums: FloatArray, m: int, *, kept: int, height: int) -> TileMap:
@@ -47,15 +51,18 @@ class OptionTimes:
     engine : predicts
     dtype : of A, B and C
     typical : (M, K) -> importance (M, K) of the layer that stands for all of that shape
+    quick : predicts the counts of a curve of which `engine` predicts a few; None for `engine` alone
     """
 
     engine: Engine
     dtype: str
+    quick: Engine | None = None
     typical: Mapping[tuple[int, int], Callable[[], ImportanceArray]] = field(default_factory=dict)
     _known: dict[tuple[int, ...], float] = field(default_factory=dict, init=False, repr=False)
     _of_patterns: dict[tuple[str, float | None, int, int, int], float | None] = field(
         default_factory=dict, init=False, repr=False
     )
+    _curves: dict[tuple[int, ...], FloatArray] = field(default_factory=dict, init=False, repr=False)
     _sums_of: dict[tuple[int, int, int], FloatArray] = field(default_factory=dict, init=False, repr=False)
 
     def dense(self, m: int, k: int, n: int) -> float:
@@ -71,10 +78,29 @@ class OptionTimes:
         """Seconds of `stspmm` on equal tiles."""
         key = (m, k, n, kept, height)
         if key not in self._known:
-            equal = equal_tile_map(self._sums(m, k, height), m, kept=kept, height=height)
-            plan = PLANNERS["stspmm"](equal, n, self.dtype, self.engine.gpu)
-            self._known[key] = self.engine.run(plan).seconds
+            self._known[key] = self.engine.run(self._tile_plan(m, k, n, kept, height)).seconds
         return self._known[key]
+
+    def tile_curve(self, m: int, k: int, n: int, *, counts: Sequence[int], height: int) -> FloatArray:
+        """Seconds of `stspmm` on equal tiles of every count, ascending, (counts,) float64.
+
+        Between the counts of which `engine` has the last word its ratio to `quick` changes linearly.
+        """
+        if self.quick is None:
+            return np.array([self.tiles(m, k, n, kept=kept, height=height) for kept in counts])
+        key = (m, k, n, height, *counts)
+        if key not in self._curves:
+            plans = [self._tile_plan(m, k, n, kept, height) for kept in counts]
+            places = _few_places(np.array(counts), k)
+            exact = [self.engine.start(plans[place]) for place in places]
+            quick_s = np.array([self.quick.run(plan).seconds for plan in plans])
+            ratios = np.array([outcome.result().seconds for outcome in exact]) / quick_s[places]
+            self._curves[key] = quick_s * np.interp(counts, np.array(counts)[places], ratios)
+        return self._curves[key]
+
+    def _tile_plan(self, m: int, k: int, n: int, kept: int, height: int) -> KernelPlan:
+        equal = equal_tile_map(self._sums(m, k, height), m, kept=kept, height=height)
+        return PLANNERS["stspmm"](equal, n, self.dtype, self.engine.gpu)
 
     def two_of_four(self, pattern: str, sparsity: float | None, m: int, k: int, n: int) -> float | None:
         """Seconds of `2:4` on a pattern with 2:4 inside; None where the GPU or the shape cannot have it."""
@@ -97,6 +123,13 @@ class OptionTimes:
         if key not in self._sums_of:
             self._sums_of[key] = row_group_sums(self.typical[m, k](), height)
         return self._sums_of[key]
+
+
+def _few_places(counts: CountArray, k: int) -> list[int]:
+    """Places of the counts nearest to `EXACT_DENSITIES`."""
+    wanted = np.array(EXACT_DENSITIES) * k
+    places: list[int] = np.unique(np.abs(counts - wanted[:, None]).argmin(axis=1)).tolist()
+    return places
 
 
 def row_group_sums(importance: ImportanceArray, height: int) -> FloatArray:

@@ -1,6 +1,6 @@
 """`prune_to_targets`: the pattern, density and kernel of every layer, so that the model meets its targets.
 
-1. Every layer gets a menu of options with closed-form times and exact retained importance.
+1. Every layer gets a menu of options with times, mostly closed-form, and exact retained importance.
 2. The time budget is allocated over the layers (`allocation.py`).
 3. The chosen layers are really pruned, planned and predicted by the engine that was asked for.
 4. Where that differs from the menu, the menus are scaled by the difference and 2 is repeated, until the model
@@ -134,7 +134,6 @@ def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
     weights = sum(m * k for m, k in search.layers.shapes.values())
     fewest = FEWEST_ROUNDS if weights <= MOST_REFINED_WEIGHTS else 1
     aim, found = most_s, []
-    _try_the_fastest(search, scales, most_s)
     for _ in range(ROUNDS):
         choice = _choose(search, scales, aim, most_s, most_kept)
         round_ = _tried(search, choice)
@@ -156,15 +155,6 @@ def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
             f"{least.seconds * 1e6:.1f} us"
         )
     return max(fitting, key=lambda r: r.importance)
-
-
-def _try_the_fastest(search: ModelSearch, scales: dict[str, dict[str, float]], most_s: float) -> None:
-    """Where the menus say that not even these suffice, the engine has the last word on their times."""
-    menus = search.menus(scales)
-    if search.around(frozenset(search.options)) + floor_seconds(menus) > most_s:
-        fastest = {name: int(menu.seconds.argmin()) for name, menu in zip(search.options, menus, strict=True)}
-        for name, seen in _seen_scales(search, _tried(search, fastest)).items():
-            scales[name].update(seen)
 
 
 def _among_tried(search: ModelSearch, found: list[_Round], most_s: float, most_kept: float) -> _Round:
