@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.kernels.plan import PlanDoesNotFit, Schedule, WorkList
-from prunecast.kernels.program import Instruction, Op
+from prunecast.kernels.program import Instruction, Op, When
 from prunecast.models.estimate import LEVELS
 from prunecast.models.roofline import estimate
 from prunecast.patterns.tile_map import TileMap
@@ -143,6 +143,16 @@ def test_an_owner_waits_for_the_other_part():
     part = 1277 + 8 * 256 + 32 + 1 + 256 + 100 + 200
     owner = 1 + 16384 / 32 + 200 + 1 + 1 + 128 + 100
     assert estimate(split_in_two(512, 128), gpu).cycles == pytest.approx(part + owner)
+
+
+def test_an_owner_whose_sums_another_launch_adds_up_does_not_wait():
+    # Eight steps and the end of a part, 16384 bytes of sums at 64 and 100 until its block knows that they are
+    # through; the owner writes C after two steps
+    plan = split_in_two(512, 128)
+    producer, consumer = plan.programs
+    alone = replace(consumer, end=tuple(i for i in consumer.end if i.when is not When.OWNER))
+    found = estimate(replace(plan, programs=(producer, alone)), toy_gpu(**ENDLESS))
+    assert found.cycles == pytest.approx(1277 + 8 * 256 + 32 + 1 + 256 + 100)
 
 
 def test_an_owner_that_works_longer_does_not_wait():

@@ -28,6 +28,7 @@ __all__ = [
     "plan_chain",
     "runs_ahead",
     "stores_behind_cycles",
+    "waits_for_parts",
     "walk_block",
 ]
 
@@ -61,7 +62,8 @@ class Chain(NamedTuple):
     shared_latency: int
     barrier_latency: int
     sync_latency: int
-    store_latency: int
+    perform_latency: int
+    """From a part's last store until it may signal."""
     parts_wait: int
     """That an owner waits for the other parts, where the walk must say so."""
     memory_latency: int
@@ -142,7 +144,7 @@ def plan_chain(plan: KernelPlan, gpu: GpuSpec, rates: SmRates, memory_latency_cy
         shared_latency=gpu.shared_latency_cycles,
         barrier_latency=gpu.barrier_latency_cycles,
         sync_latency=gpu.sync_latency_cycles,
-        store_latency=gpu.store_latency_cycles,
+        perform_latency=gpu.store_latency_cycles if waits_for_parts(plan.programs) else 0,
         parts_wait=_parts_wait(plan, gpu),
         memory_latency=round(memory_latency_cycles),
         gather_latency=gpu.gather_latency_cycles,
@@ -180,6 +182,12 @@ def _tensor_latency(plan: KernelPlan, gpu: GpuSpec) -> int:
 def runs_ahead(programs: tuple[WarpProgram, ...]) -> bool:
     """Whether warps that only fetch go on to the next item while others still finish this one."""
     return any(_fetches(program) and not _multiplies(program) for program in programs)
+
+
+@lru_cache(maxsize=64)
+def waits_for_parts(programs: tuple[WarpProgram, ...]) -> bool:
+    """Whether owners of split tiles collect the sums themselves; else another launch adds them up."""
+    return any(i.op is Op.WAIT_PARTS for program in programs for i in program.end)
 
 
 @lru_cache(maxsize=256)
@@ -345,8 +353,7 @@ def _work(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, step
         if instruction.posted:
             warp.stores_free = max(warp.stores_free, warp.now) + (1 + _others(warp, instruction)) * cost
         else:
-            # Partial sums are signalled, which waits until the stores are performed
-            issued += cost + (chain.store_latency if op is Op.STORE_PARTIAL else 0)
+            issued += cost + (chain.perform_latency if op is Op.STORE_PARTIAL else 0)
             warp.others_stores += _others(warp, instruction) * cost
     elif op is Op.SYNC:
         warp.let_others_pass()

@@ -26,6 +26,7 @@ from prunecast.models.chains import (
     plan_chain,
     runs_ahead,
     stores_behind_cycles,
+    waits_for_parts,
     walk_block,
 )
 from prunecast.models.loops import BlockLists, run_lists
@@ -163,7 +164,8 @@ class Starts(NamedTuple):
     wait: FloatArray
     """(items,): until its first stage is there, if it has any k-step; 0 where it comes behind another one."""
     fetch_step: float
-    """Of one k-step, as in `Costs`."""
+    multiply_step: float
+    """Of one whole k-step, as in `Costs`."""
     ring: float
     """Of steps that fill the ring."""
     block: float
@@ -192,6 +194,7 @@ def starts_of(case: Case) -> Starts:
         first=first,
         wait=_waits(case, chain, first | (not ahead)),
         fetch_step=step if ahead else 0.0,
+        multiply_step=max(float(levels["tensor"]), float(levels["shared"])) if ahead else 0.0,
         ring=case.plan.resources.stages * step if ahead else 0.0,
         block=block,
         leave=drain if hardware else 0.0,
@@ -233,9 +236,10 @@ def lists_of(case: Case, items: Costs, starts: Starts) -> BlockLists:
         demand=items.demand[of_item],
         wait=np.where(case.amounts.step_count[of_item] > 0, starts.wait, 0.0),
         after_parts=items.after_parts[of_item],
-        group=plan.work.group,
+        group=plan.work.group if waits_for_parts(plan.programs) else np.full_like(plan.work.group, -1),
         owner=plan.work.owner,
         fetch_step=starts.fetch_step,
+        multiply_step=starts.multiply_step,
         ring=starts.ring,
         block=starts.block,
         leave=starts.leave,

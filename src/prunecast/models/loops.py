@@ -157,6 +157,7 @@ class BlockLists(NamedTuple):
     owner: np.ndarray
     """(items,) int32, as in `kernels.plan.WorkList`."""
     fetch_step: float
+    multiply_step: float
     ring: float
     block: float
     leave: float
@@ -186,7 +187,8 @@ def _run_list(lists, block, ready, parts_only):
             now = max(now, fetched + lists.last[i])
             # No more than the ring is fetched before it is multiplied
             fetched = max(fetched, now - lists.ring)
-        last_fetch = now - lists.last[i]
+        # A whole step before: what its size saves here the reads would lose where they are late
+        last_fetch = now - lists.multiply_step
         now += lists.edge[i]
         if group >= 0 and lists.owner[i] == 1:
             now = max(now, ready[group] + lists.after_parts[i])
