@@ -1,5 +1,6 @@
 """The vendor's dense product: which forms there are, which is chosen, and what its plan says."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +10,7 @@ from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.dense import choose_dense, plan_dense
 from prunecast.kernels.dense_forms import MOST_TILE, dense_forms
 from prunecast.kernels.dense_programs import operand_bytes
-from prunecast.kernels.dense_time import form_times, reduction_seconds
+from prunecast.kernels.dense_time import form_times, reduction_seconds, sharing_blocks
 from prunecast.kernels.program import Op, When
 from tests.toy_gpu import toy_gpu
 
@@ -141,8 +142,19 @@ def test_the_longer_side_of_the_tile_is_shared():
         steps = [i for p in plan.programs for i in p.step]
         copies = {i.op: i.multicast for i in steps if i.op in (Op.COPY_A, Op.COPY_B)}
         longer = Op.COPY_A if plan.shape.block_m > plan.shape.block_n else Op.COPY_B
-        assert copies[longer] == 2
-        assert sum(copies.values()) == 3
+        assert copies[longer] == 4
+        assert sum(copies.values()) == 5
+
+
+@pytest.mark.parametrize(("m", "blocks"), [(256, 1), (257, 2), (1024, 4), (768, 2), (9000, 4)])
+def test_as_many_blocks_share_a_side_as_there_are_neighbours(m, blocks):
+    """Tiles of 256 x 256 share the tokens with those of other rows, in clusters of 1, 2 or 4."""
+    assert sharing_blocks(np.array(256), np.array(256), m, 64) == blocks
+
+
+def test_parts_do_not_wait_until_their_sums_are_stored():
+    consumer = next(p for p in plan_dense(768, 4096, 16, "fp16", H200).programs if p.end)
+    assert [i.posted for i in consumer.end if i.op is Op.STORE_PARTIAL] == [True]
 
 
 def test_two_thirds_of_what_bulk_copies_write_cost_nothing():

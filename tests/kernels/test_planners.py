@@ -162,7 +162,7 @@ def test_a_split_number_bounds_the_steps_of_a_part():
     ("capability", "schedule", "tensor", "multicast"),
     [
         (80, Schedule.HARDWARE, "mma", set()),
-        (90, Schedule.STATIC, "wgmma", {2}),
+        (90, Schedule.STATIC, "wgmma", {4}),
         (100, Schedule.STATIC, "wgmma", {1}),
         (120, Schedule.HARDWARE, "mma", set()),
     ],

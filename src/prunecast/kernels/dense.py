@@ -8,7 +8,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.choose import Candidate, best, reads_per_element
 from prunecast.kernels.dense_forms import dense_forms
 from prunecast.kernels.dense_programs import dense_programs
-from prunecast.kernels.dense_time import form_times, reduction_seconds
+from prunecast.kernels.dense_time import form_times, reduction_seconds, sharing_blocks
 from prunecast.kernels.items import split_items
 from prunecast.kernels.order import Assigned, assign_hardware, assign_longest_first
 from prunecast.kernels.plan import KernelPlan, WorkList
@@ -23,10 +23,10 @@ __all__ = ["choose_dense", "plan_dense"]
 def plan_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> KernelPlan:
     """Plan C (m, n) = A (m, k) @ B (k, n) without any pruning.
 
-    With native asynchronous tensor instructions the grid is persistent, and two neighbouring blocks share
-    the longer side of their tiles: on sm_90 a cluster reads it from L2 once, on sm_100 each block of a pair
-    holds half. Elsewhere the hardware dispatches one block per tile of C. Where tiles leave SMs idle the k
-    range may be split; a second kernel then adds the parts up.
+    With native asynchronous tensor instructions the grid is persistent, and neighbouring blocks share the
+    longer side of their tiles: on sm_90 a cluster of up to four reads it from L2 once, on sm_100 each block
+    of a pair holds half. Elsewhere the hardware dispatches one block per tile of C. Where tiles leave SMs
+    idle the k range may be split; a second kernel then adds the parts up.
 
     Raises
     ------
@@ -96,12 +96,10 @@ def _candidate(
 
 
 def _multicast(variant: TileVariant, m: int, n: int, gpu: GpuSpec) -> int:
-    """Two blocks share what neighbouring tiles of C have in common, where there is a neighbour."""
     if not gpu.has_wgmma:
         return 1
     shape = variant.shape
-    neighbours = -(-n // shape.block_n) if shape.block_m > shape.block_n else -(-m // shape.block_m)
-    return 2 if neighbours > 1 else 1
+    return int(sharing_blocks(np.array(shape.block_m), np.array(shape.block_n), m, n))
 
 
 def _assign(parts: WorkList, chosen: Candidate, gpu: GpuSpec) -> Assigned:

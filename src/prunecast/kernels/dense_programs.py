@@ -33,8 +33,10 @@ def dense_programs(variant: TileVariant, *, multicast: int) -> tuple[WarpProgram
 
 
 def _alone(end: Code) -> Code:
-    """Parts along K write their sums and are done: a second kernel adds them up."""
-    return tuple(instruction for instruction in end if instruction.when is not When.OWNER)
+    """Parts along K write their sums and are done, without a signal: a second kernel adds them up."""
+    return tuple(
+        i._replace(posted=True) if i.op is Op.STORE_PARTIAL else i for i in end if i.when is not When.OWNER
+    )
 
 
 def _as_measured(program: WarpProgram, variant: TileVariant, multicast: int) -> WarpProgram:

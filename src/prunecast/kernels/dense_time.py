@@ -18,7 +18,7 @@ from prunecast.kernels.step_cost import pace_of_warps
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
 from prunecast.kernels.tile_variant import TileVariant
 
-__all__ = ["FormTimes", "form_times", "reduction_seconds"]
+__all__ = ["FormTimes", "form_times", "reduction_seconds", "sharing_blocks"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -28,6 +28,10 @@ FEWEST_STEPS_PER_PART = {"wgmma": 16, "mma": 4, "registers": 64}
 (products of K up to 2816 are not cut there)."""
 MOST_FULL = 1.0
 """Tiles over SMs above which nothing is cut."""
+MOST_SHARING = 4
+"""Blocks of a cluster, at most. Names of kernels say 4x1 and 2x2 for small tiles and 2x1 for large ones.
+Fitted to own H200 records: with two, products of 5 to 50 us are bound by L2 where none was, and large ones
+move so much that their clock comes out too low."""
 NARROWEST_TILE = 64
 """Rows of one of the two operands in a tensor instruction of a warpgroup."""
 ISSUES_PER_PAIR = {"wgmma": 1.25, "mma": 5.0, "registers": 5.0}
@@ -115,6 +119,12 @@ def reduction_seconds(m: int, n: int, parts: int, gpu: GpuSpec) -> float:
     return gpu.graph_launch_s + cycles / gpu.max_clock_hz + 4.0 * m * n * parts / gpu.l2_bytes_per_s
 
 
+def sharing_blocks(block_m: FloatArray, block_n: FloatArray, m: int, n: int) -> FloatArray:
+    """Blocks that read the longer side of their tiles from L2 once: 1, 2 or 4, as there are neighbours."""
+    neighbours = np.where(block_m > block_n, np.ceil(n / block_n), np.ceil(m / block_m))
+    return np.asarray(np.exp2(np.floor(np.log2(np.minimum(neighbours, MOST_SHARING)))))
+
+
 def _parts(k: int, table: _Table) -> npt.NDArray[np.int64]:
     most = int(max(float((k / table.block_k / table.fewest).max()), 1))
     choices = np.array([1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 40, 48, 64])
@@ -162,7 +172,8 @@ def _sm_cycles(
 def _chip_seconds(table: _Table, m: int, k: int, n: int, tiles: FloatArray, gpu: GpuSpec) -> FloatArray:
     """(forms,): that L2 or DRAM work."""
     element = float(table.element_bytes[0])
-    shared_reads = np.where(table.ahead > 0, np.maximum(table.block_m, table.block_n) / 2.0, 0.0)
+    saved = 1.0 - 1.0 / sharing_blocks(table.block_m, table.block_n, m, n)
+    shared_reads = np.where(table.ahead > 0, np.maximum(table.block_m, table.block_n) * saved, 0.0)
     per_column = np.minimum(table.block_m, m) + np.minimum(table.block_n, n) - shared_reads
     reads = tiles * per_column * k * element
     l2_s = reads / gpu.l2_bytes_per_s + m * n * element / gpu.l2_store_bytes_per_s
