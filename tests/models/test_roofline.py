@@ -162,19 +162,6 @@ def test_an_owner_that_works_longer_does_not_wait():
     assert estimate(split_in_two(128, 512), gpu).cycles == pytest.approx(owner)
 
 
-def test_nobody_waits_where_another_kernel_adds_the_parts_up():
-    # Without the owner's instructions the longer half ends as a product of its own does
-    plan = split_in_two(128, 512)
-    alone = tuple(
-        replace(program, end=tuple(i for i in program.end if i.when is not When.OWNER))
-        for program in plan.programs
-    )
-    gpu = toy_gpu(**ENDLESS, signal_latency_cycles=100_000)
-    assert estimate(replace(plan, programs=alone), gpu).cycles == pytest.approx(
-        1277 + 8 * 256 + 32 + 1 + 128 + 100
-    )
-
-
 def test_overlapping_launches_have_read_their_indices():
     # The index: 500 from DRAM and the wait's cycle, less the cycle in which it is asked for. Of two waves by
     # hardware the second one waits.

@@ -245,12 +245,6 @@ def stores_behind_cycles(chain: Chain) -> float:
     return max(0.0, max((warp.stores_free - warp.now for warp in warps), default=0.0))
 
 
-@lru_cache(maxsize=64)
-def waits_for_parts(programs: tuple[WarpProgram, ...]) -> bool:
-    """Whether owners of split tiles wait for the other parts; else a kernel of its own adds the sums up."""
-    return any(i.op is Op.WAIT_PARTS for program in programs for i in program.end)
-
-
 @lru_cache(maxsize=256)
 def after_parts_cycles(chain: Chain) -> float:
     """What an owner's end takes once the signals of the other parts are there, their sums' bytes aside."""
