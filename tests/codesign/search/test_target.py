@@ -132,8 +132,20 @@ def test_the_refusal_of_a_model_lists_operators_and_layers_that_add_up_to_the_fl
     floor = float(re.search(r"floor is ([\d.]+) us", head)[1])  # type: ignore[index]
     named = dict(reversed(part.split(" us ")) for part in parts.split(", "))
     assert {"attention", "normalise", "transposes for sparse kernels"} < set(named)
+    assert len(named) == 7
     assert "4 layers of 1536 x 512 at their fastest" in named
     assert sum(map(float, named.values())) == pytest.approx(floor, abs=0.05 * len(named) + 0.05)
+
+
+def test_the_refusal_of_many_shapes_names_the_largest_parts() -> None:
+    weights = {f"w{m}": np.random.default_rng(m).random((m, 256)) for m in range(64, 704, 64)}
+    with pytest.raises(BadInput, match="3 smaller parts") as refused:
+        prune_to_targets(
+            prepared(layers_of_file(weights, 512), families=("atp",)), Targets(latency_share=0.1)
+        )
+    seconds = [float(part.split(" us ")[0]) for part in str(refused.value).split(": ")[1].split(", ")]
+    assert seconds[:7] == sorted(seconds[:7], reverse=True)
+    assert len(seconds) == 8
 
 
 def test_a_dense_layer_saves_the_transposes_that_its_sparse_kernel_needs() -> None:

@@ -8,6 +8,9 @@ from prunecast.errors import BadInput
 
 __all__ = ["check_floor"]
 
+MOST_NAMED = 7
+"""Parts of the floor that a refusal names."""
+
 
 def check_floor(search: ModelSearch, menus: Sequence[Menu], around_s: float, most_s: float) -> None:
     """Refuse a time that not even the fastest options of all layers reach.
@@ -55,6 +58,8 @@ def _layers(count: int) -> str:
 
 
 def _listed(parts: Mapping[str, float]) -> str:
-    """Most seconds first."""
+    """Most seconds first; what is small together."""
     ranked = sorted(parts.items(), key=lambda part: -part[1])
-    return ", ".join(f"{seconds * 1e6:.1f} us {what}" for what, seconds in ranked)
+    named, rest = ranked[:MOST_NAMED], ranked[MOST_NAMED:]
+    others = [(f"in {len(rest)} smaller parts", sum(seconds for _, seconds in rest))] if rest else []
+    return ", ".join(f"{seconds * 1e6:.1f} us {what}" for what, seconds in (*named, *others))

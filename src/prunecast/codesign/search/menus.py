@@ -88,13 +88,14 @@ def _tile_options(importance: ImportanceArray, tokens: int, times: OptionTimes) 
         counts = range(step, k, step)
         equal_s = times.tile_curve(m, k, tokens, counts=counts, height=height)
         for interval in UNEVEN:
-            for kept in counts if interval.high == 1.0 else _finer(counts, k):
+            means = counts if interval.high == 1.0 else _finer(counts, k)
+            for kept, retained in zip(means, _retained(ranked, means, interval), strict=True):
                 yield Option(
                     pattern=f"atp:{height}{interval.suffix}",
                     sparsity=1.0 - kept / k,
                     kernel="stspmm",
                     seconds=float(np.interp(kept, counts, equal_s)),
-                    importance=_retained(ranked, kept, interval),
+                    importance=retained,
                     kept=m * kept,
                 )
 
@@ -136,14 +137,25 @@ def _finer(counts: range, k: int) -> list[int]:
     return sorted([*counts, *(kept for kept in between if counts[0] < kept < k // 4)])
 
 
-def _retained(ranked: FloatArray, kept: int, interval: Interval) -> float:
-    """Of column sums (tiles, K), highest first: the best `kept` a tile on average, within the interval."""
+def _retained(ranked: FloatArray, means: Sequence[int], interval: Interval) -> list[float]:
+    """Of column sums (tiles, K), highest first: the best `kept` a tile on average, for each of `means`."""
+    tiles, k = ranked.shape
+    of_first = np.append(0.0, np.cumsum(ranked.sum(axis=0)))
+    if interval.low == 0.0 and interval.high * min(means) >= k:
+        of_best = np.cumsum(-np.sort(-ranked, axis=None))
+        retained: list[float] = of_best[tiles * np.array(means) - 1].tolist()
+        return retained
+    return [_retained_within(ranked, kept, interval, of_first) for kept in means]
+
+
+def _retained_within(ranked: FloatArray, kept: int, interval: Interval, of_first: FloatArray) -> float:
+    """The first columns of all tiles up to the interval, and the best of those inside."""
     tiles, k = ranked.shape
     low, high = int(interval.low * kept), int(min(interval.high * kept, k))
     free = tiles * (kept - low)
     between = ranked[:, low:high].ravel()
     best = between if free >= between.size else -np.partition(-between, free)[:free]
-    return float(ranked[:, :low].sum() + best.sum())
+    return float(of_first[low] + best.sum())
 
 
 def _nested_options(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Option]:

@@ -1,0 +1,32 @@
+"""What the menu says that tiles retain is what a pruning to that pattern retains."""
+
+import numpy as np
+import pytest
+
+from prunecast.codesign import Engine
+from prunecast.codesign.search.menus import layer_options
+from prunecast.codesign.search.option_times import OptionTimes
+from prunecast.hardware import load_gpu
+from prunecast.patterns import parse_pattern
+
+GPU = load_gpu("h200-sxm")
+
+
+@pytest.mark.parametrize("suffix", ["", "x16x75-125", "x16x0-inf"])
+@pytest.mark.parametrize("height", [64, 128, 256])
+def test_a_menu_promises_what_a_pruning_keeps(height: int, suffix: str) -> None:
+    rng = np.random.default_rng(3)
+    importance = (rng.random((512, 512)) * np.exp(rng.standard_normal((512, 1)))).astype(np.float32)
+    engine = Engine(name="model", gpu=GPU)
+    times = OptionTimes(engine=engine, dtype="fp16", typical={importance.shape: lambda: importance})
+    own = [
+        option
+        for option in layer_options(importance, 1024, times, families=("atp",))
+        if option.pattern == f"atp:{height}{suffix}"
+    ]
+    for option in own[:: len(own) // 5]:
+        mask = parse_pattern(option.pattern).prune({"layer": importance}, option.sparsity)["layer"]
+        retained = float(importance.sum(where=mask, dtype=np.float64))
+        # Pruning deals in whole quanta of 16 of 512 columns, the menu in single ones: 2.5 % at most
+        assert option.importance == pytest.approx(retained, rel=0.03 if suffix else 1e-6)
+        assert option.kept == pytest.approx(mask.sum(), rel=0.02 if suffix else 0.0)
