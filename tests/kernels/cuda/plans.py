@@ -3,7 +3,7 @@
 import numpy as np
 
 from prunecast.hardware import load_gpu
-from prunecast.kernels import KernelPlan
+from prunecast.kernels import KernelPlan, WorkList
 from prunecast.kernels.order import Assigned, assign_hardware, assign_stream_k
 from prunecast.kernels.shapes_wgmma import wgmma_variants
 from prunecast.kernels.tile_plan import items_of, tile_plan
@@ -32,11 +32,30 @@ def ragged_map(block_m: int, k: int = 300, seed: int = 0, *, shuffled: bool = Tr
 
 
 def plan_of(
-    tiles: TileMap, n: int, block_m: int, block_n: int, *, dtype: str = "fp16", blocks: int = 0
+    tiles: TileMap,
+    n: int,
+    block_m: int,
+    block_n: int,
+    *,
+    dtype: str = "fp16",
+    blocks: int = 0,
+    owners_first: bool = False,
 ) -> KernelPlan:
-    """One item per block, or equal shares of all k-steps for a persistent grid of `blocks` blocks."""
+    """One item per block, or equal shares of all k-steps for a persistent grid of `blocks` blocks.
+
+    Owners of split tiles come last in a block's list, or before the whole tiles.
+    """
     variants = wgmma_variants(GPU, dtype, "wgmma")
     variant = next(v for v in variants if v.shape[:2] == (block_m, block_n))
     items = items_of(tiles, variant, n, GPU)
     assigned: Assigned = assign_stream_k(items, blocks, 64) if blocks else assign_hardware(items)
+    if owners_first:
+        assigned = assigned._replace(work=_owners_first(assigned.work))
     return tile_plan("stspmm", tiles, n, variant, assigned, k_order="gather")
+
+
+def _owners_first(work: WorkList) -> WorkList:
+    kind = np.where(work.parts == 1, 2, work.owner)
+    block = np.repeat(np.arange(work.block_start.size - 1), np.diff(work.block_start))
+    order = np.lexsort((kind, block))
+    return WorkList(work.block_start, *(column[order] for column in work[1:]))

@@ -23,6 +23,12 @@ def check(plan: KernelPlan, folder: Path, *, activation: str = "none", bias: boo
     check_around(operands.c, -(-plan.n // 8) * 8)
 
 
+def owners_before_the_end(plan: KernelPlan) -> int:
+    """Split tiles that a block owns and does not end with."""
+    owners = (plan.work.parts > 1) & (plan.work.owner == 1)
+    return int(np.delete(owners, plan.work.block_start[1:] - 1).sum())
+
+
 @pytest.mark.parametrize("landing", ["oldest", "newest", "at-once"])
 def test_every_tile_is_right_whenever_copies_land(landing: str, cubins: Path) -> None:
     plan = plan_of(ragged_map(128, k=700), 520, 128, 256, blocks=5)
@@ -43,6 +49,14 @@ def test_a_tile_split_into_many_parts_in_any_order(seed: int, cubins: Path) -> N
     plan = plan_of(ragged_map(64, k=2000), 64, 64, 128, blocks=12)
     assert plan.work.parts.max() >= 3
     check(plan, cubins, seed=seed)
+
+
+@pytest.mark.parametrize("landing", ["oldest", "newest", "at-once"])
+@pytest.mark.parametrize(("form", "n"), [((128, 256), 520), ((128, 64), 200)])
+def test_whole_tiles_behind_an_owner(form: tuple[int, int], n: int, landing: str, cubins: Path) -> None:
+    plan = plan_of(ragged_map(form[0], k=700), n, *form, blocks=5, owners_first=True)
+    assert owners_before_the_end(plan) > 0
+    check(plan, cubins, landing=landing)
 
 
 @pytest.mark.parametrize(("activation", "dtype"), [("relu", "bf16"), ("gelu", "fp16")])
@@ -67,8 +81,23 @@ SEEDS = range(6)
 WRONG = {
     "the producer does not wait for an empty slot": (
         {},
-        {"steps_of(item);\n    barrier_wait(ring.empty(), ring.parity ^ 1);": "steps_of(item);"},
-        "more arrivals",
+        {"fetch_stage() {\n    barrier_wait(ring.empty(), ring.parity ^ 1);": "fetch_stage() {"},
+        "a global address|more arrivals",
+    ),
+    "columns are those of the stage before": (
+        {},
+        {"load_shared(ring.columns() +": "load_shared(ring.columns_after() +"},
+        "a global address|a race|wrong; tile",
+    ),
+    "the first columns are read before all are there": (
+        {"backwards": True},
+        {"    warpgroup_sync(PRODUCERS_MEET);\n": ""},
+        "a global address|a race|wrong; tile",
+    ),
+    "nothing brings the columns behind an owner": (
+        {},
+        {"if (owner) keep_columns(load_columns());": ""},
+        "a global address|wrong; tile",
     ),
     "consumers do not wait for a full slot": (
         {},
@@ -82,8 +111,8 @@ WRONG = {
     ),
     "the bytes of the weights are not counted": (
         {},
-        {"barrier_arrive_expect(ring.full(), WEIGHT_BYTES);": "barrier_arrive(ring.full());"},
-        "a block ends while copies",
+        {"barrier_arrive_expect(ring.full(), WEIGHT_BYTES + COLUMN_BYTES);": "barrier_arrive(ring.full());"},
+        "a global address|a block ends while copies",
     ),
     "a slot is given back before it was multiplied": (
         {},
@@ -129,7 +158,7 @@ WRONG = {
     "an owner adds a slot before it has arrived": (
         {},
         {"barrier_wait(me.ring.full(), me.ring.parity);": ""},
-        "more arrivals",
+        "more arrivals|deadlock",
     ),
     "barriers are used before they are ready": (
         {"backwards": True},
@@ -147,8 +176,9 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_kernel_that_was_made_wrong_is_found_out(wrong: str, cubins: Path) -> None:
     choices, changes, message = WRONG[wrong]
-    plan = plan_of(ragged_map(128, k=700, shuffled=False), 520, 128, 256, blocks=5)
+    plan = plan_of(ragged_map(128, k=700, shuffled=False), 520, 128, 256, blocks=5, owners_first=True)
     assert plan.work.parts.max() == 2
+    assert owners_before_the_end(plan) > 0
     assert_noticed(lambda seed: check(plan, cubins, changes=changes, seed=seed, **choices), message, SEEDS)
 
 
