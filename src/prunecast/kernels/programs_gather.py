@@ -22,10 +22,10 @@ FLAG_BYTES = 4
 STAGES_AHEAD = 4
 SPARSE_STAGES_AHEAD = 3
 """Of the indices: long enough that nobody waits for them."""
-PRODUCER_ISSUES = 110
-"""Issue cycles of a producer warp after the copies of 16 columns: barriers, next indices, the list of items.
-About 90 dependent instructions a stage in the compiled loop; 440 cycles are fitted to 264 products of
-2026-11-21 that were marked fit (`docs/decisions/0007`)."""
+PRODUCER_ISSUES = 50
+"""Issue cycles of a producer warp after the copies of 16 columns: barriers, the bulk copies of weights and columns
+in turn with the other warps, the list of items. Narrow forms of version 11 take 130 to 190 cycles a stage less
+than those of version 10, to which 440 a stage were fitted (`docs/decisions/0002`, `0007`)."""
 CHUNK_BYTES = 2048
 """Of C, 16 rows x 64 tokens: what a warp turns in shared memory at a time."""
 STORE_ISSUES = 6
