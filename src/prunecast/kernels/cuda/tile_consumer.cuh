@@ -143,13 +143,14 @@ __device__ __forceinline__ void take_over(Consumer& me, Sums& sums, int parts) {
   }
 }
 
-__device__ __forceinline__ void consume(const TileArgs& args, const TensorMap& c_map, ItemRange range, u32 base,
-                                        int thread) {
+__device__ __forceinline__ void consume(const TileArgs& args, const TensorMap& c_map, u32 base, int thread) {
   Consumer me(args, c_map, base, thread);
   Sums sums;
   int4 item = first_item(args);
-  for (int i = range.begin; i < range.end; ++i) {
-    const int4 next = i + 1 < range.end ? load_early(args.items + i + 1) : item;
+  const ItemRange held = items_of_block(args);
+  const auto end = [&] { return HOLDS_RANGE ? held.end : items_of_block(args).end; };
+  for (int i = HOLDS_RANGE ? held.begin : items_of_block(args).begin; i < end(); ++i) {
+    const int4 next = i + 1 < end() ? load_early(args.items + i + 1) : item;
     multiply_most(me, item, sums);
     const Ending ending = prepare_ending(args, i, item, me.warp, me.lane);
     multiply_last(me, item, sums);

@@ -52,11 +52,11 @@ __launch_bounds__(THREADS, 1) tile_sm90(const __grid_constant__ TileArgs args, c
     registers_give<PRODUCER_REGISTERS>();
     const bool timed = args.clock != nullptr && blockIdx.x == 0 && threadIdx.x == 0;
     if (timed) read_clock(args.clock);
-    produce(args, items_of_block(args), base);
+    produce(args, base);
     if (timed) read_clock(args.clock + 2);
   } else {
     registers_take<CONSUMER_REGISTERS>();
-    consume(args, c_map, items_of_block(args), base, threadIdx.x - WARPGROUP);
+    consume(args, c_map, base, threadIdx.x - WARPGROUP);
   }
   end_together();
 }

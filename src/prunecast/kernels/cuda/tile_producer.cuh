@@ -38,38 +38,38 @@ __device__ __forceinline__ void bring(const TileArgs& args, const Ring& ring, in
 struct Progress {
   const TileArgs& args;
   Ring ring;
-  int first, place, end;  // of the list, of the item at hand
+  int place;      // of the item at hand in the lists
   int4 item;
   int step = 0;
-  int early = 0;          // stages to come that were brought ahead
-  int warp, chunk;
+  int early = 0;  // stages to come that were brought ahead
   u32 offset;
   Gather gather;
 
-  __device__ __forceinline__ Progress(const TileArgs& tile_args, ItemRange range, u32 base)
-      : args(tile_args), ring(base), first(range.begin), place(range.begin), end(range.end), gather(tile_args, 0, 0) {
+  __device__ __forceinline__ Progress(const TileArgs& tile_args, u32 base)
+      : args(tile_args), ring(base), place(items_of_block(tile_args).begin), gather(tile_args, 0, 0) {
     const int row = threadIdx.x / 8;
-    warp = uniform(threadIdx.x / 32);
-    chunk = threadIdx.x % 8;
-    offset = row * 128 + ((chunk ^ (row % 8)) * 16);
+    offset = row * 128 + ((threadIdx.x % 8 ^ row % 8) * 16);
     begin(uniform(first_item(args)));
   }
 
   __device__ __forceinline__ void begin(int4 next) {
     item = next;
     step = 0;
-    gather = Gather(args, item.w, chunk);
+    gather = Gather(args, item.w, threadIdx.x % 8);
   }
 
   __device__ __forceinline__ void wait_for_list() const { barrier_wait(ring.base + LIST_BARRIER_AT, 0); }
 
-  __device__ __forceinline__ int4 item_at(int at) const { return listed_item(args, ring.base, first, at); }
+  __device__ __forceinline__ int4 item_at(int at) const {
+    return listed_item(args, ring.base, items_of_block(args).begin, at);
+  }
 
   // The stage `ahead` steps from here, which may be one of a later item. The null stage beyond the end of the list and
   // beyond an owner, after whose steps the ring brings sums.
   __device__ __forceinline__ int stage_after(int ahead) const {
     int at = step + ahead;
     int4 of = item;
+    const int end = items_of_block(args).end;
 #pragma unroll 1
     for (int p = place + 1; at >= steps_of(of); ++p) {
       if (p == end || is_owner(of)) return args.null_stage;
@@ -94,13 +94,14 @@ struct Progress {
 
   // Whether this thread starts the bulk copies of that slot; the warps take turns.
   __device__ __forceinline__ bool leads(const Ring& at) const {
-    return threadIdx.x % 32 == 0 && at.slot % PRODUCER_WARPS == warp;
+    return threadIdx.x % 32 == 0 && static_cast<u32>(at.slot) % PRODUCER_WARPS == threadIdx.x / 32;
   }
 
   // Of the first stages what no other launch writes.
   __device__ __forceinline__ void bring_early() {
     early = min(steps_of(item), STAGES);
     if (threadIdx.x % 32 != 0) return;
+    const int warp = threadIdx.x / 32;
     Ring slot = ring;
     slot.advance(warp);
 #pragma unroll 1
@@ -126,15 +127,15 @@ struct Progress {
     const bool owner = is_owner(item);
     if (owner) fetch_sums(args, ring, place);
     place += 1;
-    if (place == end) return false;
+    if (place == items_of_block(args).end) return false;
     begin(uniform(item_at(place)));
     if (owner) keep_columns(load_columns());
     return true;
   }
 };
 
-__device__ __forceinline__ void produce(const TileArgs& args, ItemRange range, u32 base) {
-  Progress at(args, range, base);
+__device__ __forceinline__ void produce(const TileArgs& args, u32 base) {
+  Progress at(args, base);
   if (steps_of(at.item) < 2 * STAGES) at.wait_for_list();  // the stages ahead are those of later items
   const int4 columns = at.load_columns();
   at.bring_early();

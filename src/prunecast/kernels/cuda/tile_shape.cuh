@@ -17,6 +17,7 @@ constexpr int WARPGROUP = 128;
 constexpr int THREADS = 3 * WARPGROUP;
 constexpr int PRODUCER_REGISTERS = 56;
 constexpr int CONSUMER_REGISTERS = 224;
+constexpr bool HOLDS_RANGE = true;
 constexpr int CONSUMER_WARPS = 8;
 
 constexpr int WEIGHT_BYTES = BLOCK_M * 128;

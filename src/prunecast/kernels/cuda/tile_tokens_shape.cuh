@@ -20,9 +20,11 @@ constexpr int THREADS = 3 * WARPGROUP;
 #if ACTIVATION == 2 && BIAS  // calls of GELU beside 8 registers of bias
 constexpr int PRODUCER_REGISTERS = 40;
 constexpr int CONSUMER_REGISTERS = 232;
+constexpr bool HOLDS_RANGE = false;  // consumers ask again in every item where their list ends
 #else
 constexpr int PRODUCER_REGISTERS = 56;
 constexpr int CONSUMER_REGISTERS = 224;
+constexpr bool HOLDS_RANGE = true;
 #endif
 constexpr int CONSUMER_WARPS = 8;
 
