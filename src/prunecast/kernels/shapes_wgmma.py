@@ -17,8 +17,10 @@ __all__ = ["pair_variants", "wgmma_variants"]
 THREADS, REGISTERS_AT_ENTRY = 384, 168
 BARRIER_BYTES = 1024
 """Barriers and alignment beside the ring."""
-MOST_STAGING_BYTES = 32 * 1024
-"""For the stores of C; half of the tile of C where that is less."""
+STAGING_BYTES = (32 * 1024, 16 * 1024)
+"""For the stores of C: the most that half of the tile of C fills; that half itself where it is less."""
+COLUMN_BYTES = 2 * 64 * 4
+"""Columns of a stage and of the next one in its slot."""
 SPARSE_STAGING_BYTES = 16 * 1024
 """The sparse kernel: 16 rows of 64 tokens for each of eight warps."""
 MOST_STAGES = 8
@@ -106,7 +108,15 @@ def _resources(gpu: GpuSpec, shape: BlockShape, dtype: str, tensor: str, *, pair
     element = DTYPE_BYTES[dtype]
     weights = weight_bytes(shape.block_m, shape.block_k, element, sparse=tensor.startswith("sparse-"))
     stage = weights + shape.block_n // pair * shape.block_k * element
-    staging = min(shape.block_m * shape.block_n * element // 2, MOST_STAGING_BYTES)
-    other = BARRIER_BYTES + (SPARSE_STAGING_BYTES if tensor.startswith("sparse-") else staging)
+    if tensor.startswith("sparse-"):
+        other = BARRIER_BYTES + SPARSE_STAGING_BYTES
+    else:
+        other = BARRIER_BYTES + _staging_bytes(shape, element)
+        stage += COLUMN_BYTES
     stages = max(min((gpu.shared_bytes_per_block - other) // stage, MOST_STAGES), 0)
     return BlockResources(THREADS, REGISTERS_AT_ENTRY, other + stages * stage, stages)
+
+
+def _staging_bytes(shape: BlockShape, element_bytes: int) -> int:
+    half_tile = shape.block_m * shape.block_n * element_bytes // 2
+    return next((staging for staging in STAGING_BYTES if staging <= half_tile), half_tile)

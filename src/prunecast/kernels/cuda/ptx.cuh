@@ -167,6 +167,11 @@ __device__ __forceinline__ int4 load_shared(u32 from) {
   return v;
 }
 
+__device__ __forceinline__ void store_shared(u32 to, int4 v) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
+}
+
 // ---- global memory
 
 // Loads that stay where they are written, so that their latency hides behind what follows.

@@ -1,11 +1,11 @@
-// The producer warpgroup: packed weights by bulk copies, rows of B by cp.async.
+// The producer warpgroup: packed weights and columns by bulk copies, rows of B by cp.async.
 //
 // Contract: include after `Gather` of the form, in which q counts the 16-column groups of a stage. In a cluster block r
 // copies rows 128 r to 128 r + 127 of the weights to both blocks.
 //
-// What a load brings comes behind the copies that are on their way, and a move waits for it. So indices are loaded
-// four stages ahead, each into the variable from which it will be used, and items lie in shared memory. Every warp
-// issues its copies alone: a stage has no branches that depend on columns, and the warps take turns with weights.
+// What a global load brings comes behind the copies that are on their way, and in narrow forms what a warp does for a
+// stage takes as long as the stage's multiplications. So the producer loads nothing: items lie in shared memory, and with
+// the weights of every stage come the columns of the stage STAGES later. Who finds a slot free may read them there.
 #pragma once
 #include "tile_args.cuh"
 #include "tile_list.cuh"
@@ -13,123 +13,137 @@
 #include "tile_sums.cuh"
 
 constexpr int PRODUCER_WARPS = WARPGROUP / 32;
-constexpr int STAGES_AHEAD = 4;
+constexpr int COLUMN_QUADS = COLUMN_BYTES / 16;
 
-__device__ __forceinline__ int4 load_columns(const TileArgs& args, int stage, int row) {
-  return load_early(args.columns + stage * 16 + row);
-}
+static_assert(STAGES * COLUMN_QUADS <= WARPGROUP, "the first columns are loaded at once");
 
 __device__ __forceinline__ int stage_of(const TileArgs& args, int4 item, int step) {
   return step < real_steps(item) ? item.x + step : args.null_stage;
 }
 
-__device__ __forceinline__ void fetch_weights(const TileArgs& args, const Ring& ring, int stage) {
+// Weights of a stage, and the columns of that which will be the next in its slot.
+__device__ __forceinline__ void bring(const TileArgs& args, const Ring& ring, int stage, int stage_after) {
   const unsigned char* from = args.weights + static_cast<i64>(stage) * WEIGHT_BYTES;
-  barrier_arrive_expect(ring.full(), WEIGHT_BYTES);
+  barrier_arrive_expect(ring.full(), WEIGHT_BYTES + COLUMN_BYTES);
 #if CLUSTER == 1
   copy_bulk(ring.weights(), from, WEIGHT_BYTES, ring.full());
 #else
   const u32 offset = cluster_rank() * (WEIGHT_BYTES / CLUSTER);
   copy_bulk_to(ring.weights() + offset, from + offset, WEIGHT_BYTES / CLUSTER, ring.full(), (1 << CLUSTER) - 1);
 #endif
+  copy_bulk(ring.columns_after(), args.columns + stage_after * COLUMN_QUADS, COLUMN_BYTES, ring.full());
 }
 
 // Where the producer is in its block's list.
 struct Progress {
   const TileArgs& args;
   Ring ring;
-  int place, end;             // of the item at hand, and of the list
+  int first, place, end;  // of the list, of the item at hand
   int4 item;
   int step = 0;
-  int early;                  // stages to come whose weights were fetched ahead
-  int warp, row, chunk;
+  int early = 0;          // stages to come that were brought ahead
+  int warp, chunk;
   u32 offset;
   Gather gather;
 
   __device__ __forceinline__ Progress(const TileArgs& tile_args, ItemRange range, u32 base)
-      : args(tile_args), ring(base), place(range.begin), end(range.end), gather(tile_args, 0, 0) {
+      : args(tile_args), ring(base), first(range.begin), place(range.begin), end(range.end), gather(tile_args, 0, 0) {
+    const int row = threadIdx.x / 8;
     warp = uniform(threadIdx.x / 32);
-    row = threadIdx.x / 8;
     chunk = threadIdx.x % 8;
     offset = row * 128 + ((chunk ^ (row % 8)) * 16);
-    item = uniform(first_item(args));
+    begin(uniform(first_item(args)));
+  }
+
+  __device__ __forceinline__ void begin(int4 next) {
+    item = next;
+    step = 0;
     gather = Gather(args, item.w, chunk);
   }
 
   __device__ __forceinline__ void wait_for_list() const { barrier_wait(ring.base + LIST_BARRIER_AT, 0); }
 
-  __device__ __forceinline__ int4 item_at(int at) const {
-    return listed_item(args, ring.base, items_of_block(args).begin, at);
+  __device__ __forceinline__ int4 item_at(int at) const { return listed_item(args, ring.base, first, at); }
+
+  // The stage `ahead` steps from here, which may be one of a later item. The null stage beyond the end of the list and
+  // beyond an owner, after whose steps the ring brings sums.
+  __device__ __forceinline__ int stage_after(int ahead) const {
+    int at = step + ahead;
+    int4 of = item;
+#pragma unroll 1
+    for (int p = place + 1; at >= steps_of(of); ++p) {
+      if (p == end || is_owner(of)) return args.null_stage;
+      at -= steps_of(of);
+      of = item_at(p);
+    }
+    return stage_of(args, of, at);
   }
 
-  __device__ __forceinline__ void begin_item() {
-    item = uniform(item_at(place));
-    step = 0;
-    gather = Gather(args, item.w, chunk);
+  // Columns of the next STAGES stages, which nothing brings: a quad for each thread.
+  __device__ __forceinline__ int4 load_columns() const {
+    const int quad = min(static_cast<int>(threadIdx.x), STAGES * COLUMN_QUADS - 1);
+    return load_early(args.columns + stage_after(quad / COLUMN_QUADS) * COLUMN_QUADS + quad % COLUMN_QUADS);
   }
 
-  // Whether this thread copies the weights of that slot; the warps take turns.
+  __device__ __forceinline__ void keep_columns(int4 columns) const {
+    Ring slot = ring;
+    slot.advance(threadIdx.x / COLUMN_QUADS);
+    if (threadIdx.x < STAGES * COLUMN_QUADS) store_shared(slot.columns() + threadIdx.x % COLUMN_QUADS * 16, columns);
+    warpgroup_sync(PRODUCERS_MEET);
+  }
+
+  // Whether this thread starts the bulk copies of that slot; the warps take turns.
   __device__ __forceinline__ bool leads(const Ring& at) const {
     return threadIdx.x % 32 == 0 && at.slot % PRODUCER_WARPS == warp;
   }
 
-  // Weights of the first stages, which no other launch writes.
-  __device__ __forceinline__ void fetch_early() {
+  // Of the first stages what no other launch writes.
+  __device__ __forceinline__ void bring_early() {
     early = min(steps_of(item), STAGES);
-    Ring ahead = ring;
+    if (threadIdx.x % 32 != 0) return;
+    Ring slot = ring;
+    slot.advance(warp);
 #pragma unroll 1
-    for (int s = 0; s < early; ++s) {
-      if (leads(ahead)) fetch_weights(args, ahead, stage_of(args, item, s));
-      ahead.advance();
+    for (int s = warp; s < early; s += PRODUCER_WARPS) {
+      bring(args, slot, stage_of(args, item, s), stage_after(s + STAGES));
+      slot.advance(PRODUCER_WARPS);
     }
   }
 
-  // Columns of the stage `ahead` steps from here, which may be one of a later item.
-  __device__ __forceinline__ int4 columns_after(int ahead) const {
-    int at = step + ahead;
-    int4 of = item;
-#pragma unroll 1
-    for (int p = place + 1; at >= steps_of(of) && p < end; ++p) {
-      at -= steps_of(of);
-      of = item_at(p);
-    }
-    return load_columns(args, stage_of(args, of, at), row);
-  }
-
-  // One stage, whose columns are given and replaced by those of the stage STAGES_AHEAD after it; false after the last.
-  __device__ __forceinline__ bool fetch_stage(int4& columns) {
-    const int steps = steps_of(item);
+  // One stage; false after the last.
+  __device__ __forceinline__ bool fetch_stage() {
     barrier_wait(ring.empty(), ring.parity ^ 1);
-    if (early <= 0 && leads(ring)) fetch_weights(args, ring, stage_of(args, item, step));
+    gather.stage(ring.tokens() + offset, load_shared(ring.columns() + threadIdx.x / 8 * 16));
+    if (early <= 0 && leads(ring)) bring(args, ring, stage_of(args, item, step), stage_after(STAGES));
     early -= 1;
-    gather.stage(ring.tokens() + offset, columns);
-    columns = columns_after(STAGES_AHEAD);
     barrier_arrive_after_copies(ring.full());
     ring.advance();
     step += 1;
-    if (step < steps) return true;
-    if (is_owner(item)) fetch_sums(args, ring, place);
+    return step < steps_of(item) || next_item();
+  }
+
+  __device__ __forceinline__ bool next_item() {
+    const bool owner = is_owner(item);
+    if (owner) fetch_sums(args, ring, place);
     place += 1;
     if (place == end) return false;
-    begin_item();
+    begin(uniform(item_at(place)));
+    if (owner) keep_columns(load_columns());
     return true;
   }
 };
 
 __device__ __forceinline__ void produce(const TileArgs& args, ItemRange range, u32 base) {
   Progress at(args, range, base);
-  int4 columns_0 = at.columns_after(0), columns_1 = at.columns_after(1);  // an item has at least two steps
-  at.fetch_early();
+  if (steps_of(at.item) < 2 * STAGES) at.wait_for_list();  // the stages ahead are those of later items
+  const int4 columns = at.load_columns();
+  at.bring_early();
+  at.keep_columns(columns);
   at.wait_for_list();
-  int4 columns_2 = at.columns_after(2);
-  int4 columns_3 = at.columns_after(3);
 #if PDL
   wait_for_last_launch();
 #endif
-  while (true) {
-    if (!at.fetch_stage(columns_0)) return;
-    if (!at.fetch_stage(columns_1)) return;
-    if (!at.fetch_stage(columns_2)) return;
-    if (!at.fetch_stage(columns_3)) return;
+#pragma unroll 1
+  while (at.fetch_stage()) {
   }
 }

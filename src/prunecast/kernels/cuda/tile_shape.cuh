@@ -24,10 +24,12 @@ constexpr int TOKEN_BYTES = BLOCK_N * 128;
 constexpr int TOKEN_BLOCK_BYTES = 64 * 128;
 constexpr int STAGE_BYTES = WEIGHT_BYTES + TOKEN_BYTES;
 constexpr int HALF_TILE_BYTES = BLOCK_M * BLOCK_N;
-constexpr int STAGING_BYTES = HALF_TILE_BYTES < 32768 ? HALF_TILE_BYTES : 32768;
+constexpr int STAGING_BYTES = HALF_TILE_BYTES >= 32768 ? 32768 : HALF_TILE_BYTES >= 16384 ? 16384 : HALF_TILE_BYTES;
+constexpr int COLUMN_BYTES = 64 * 4;  // of a stage
 constexpr int STAGING_AT = STAGES * STAGE_BYTES;
 constexpr int BARRIERS_AT = STAGING_AT + STAGING_BYTES;
-constexpr int SHARED_BYTES = BARRIERS_AT + 1024;
+constexpr int COLUMNS_AT = BARRIERS_AT + 1024;
+constexpr int SHARED_BYTES = COLUMNS_AT + 2 * STAGES * COLUMN_BYTES;
 
 constexpr bool SPLIT_ROWS = BLOCK_M == 128;
 constexpr int PART_TOKENS = SPLIT_ROWS ? BLOCK_N : BLOCK_N / 2;

@@ -31,9 +31,11 @@ constexpr int TOKEN_BYTES = BLOCK_N * 128;
 constexpr int TOKEN_BLOCK_BYTES = 64 * 128;
 constexpr int STAGE_BYTES = WEIGHT_BYTES + TOKEN_BYTES;
 constexpr int STAGING_BYTES = 32768;
+constexpr int COLUMN_BYTES = 64 * 4;  // of a stage
 constexpr int STAGING_AT = STAGES * STAGE_BYTES;
 constexpr int BARRIERS_AT = STAGING_AT + STAGING_BYTES;
-constexpr int SHARED_BYTES = BARRIERS_AT + 1024;
+constexpr int COLUMNS_AT = BARRIERS_AT + 1024;
+constexpr int SHARED_BYTES = COLUMNS_AT + 2 * STAGES * COLUMN_BYTES;
 
 constexpr int PART_SUMS = BLOCK_M / 2;  // registers of a thread
 
