@@ -107,12 +107,9 @@ def _resources(gpu: GpuSpec, shape: BlockShape, dtype: str, tensor: str, *, pair
     """As many stages as shared memory holds."""
     element = DTYPE_BYTES[dtype]
     weights = weight_bytes(shape.block_m, shape.block_k, element, sparse=tensor.startswith("sparse-"))
-    stage = weights + shape.block_n // pair * shape.block_k * element
-    if tensor.startswith("sparse-"):
-        other = BARRIER_BYTES + SPARSE_STAGING_BYTES
-    else:
-        other = BARRIER_BYTES + _staging_bytes(shape, element)
-        stage += COLUMN_BYTES
+    stage = weights + shape.block_n // pair * shape.block_k * element + COLUMN_BYTES
+    staging = SPARSE_STAGING_BYTES if tensor.startswith("sparse-") else _staging_bytes(shape, element)
+    other = BARRIER_BYTES + staging
     stages = max(min((gpu.shared_bytes_per_block - other) // stage, MOST_STAGES), 0)
     return BlockResources(THREADS, REGISTERS_AT_ENTRY, other + stages * stage, stages)
 

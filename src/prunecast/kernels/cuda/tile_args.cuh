@@ -35,6 +35,8 @@ struct TileArgs {
 
 static_assert(sizeof(TileArgs) == 3344, "TILE_ARGS in launch.py has the same bytes");
 
+using Args = TileArgs;  // for the headers that the sparse kernel shares
+
 struct ItemRange {
   int begin;
   int end;

@@ -1,10 +1,9 @@
-// Rows of B into a stage, for the form whose blocks take up to 256 tokens: 16 bytes a thread and instruction.
+// Rows of B into a stage, for forms whose blocks take up to 256 tokens: 16 bytes a thread and instruction.
 //
-// Contract: thread t fetches chunk t mod 8 of every 64-token block of rows t/8 + 16 q, q = 0 to 3. Columns of -1 and
-// tokens beyond the row leave zeros and read nothing.
+// Contract: include after `Args` of the kernel and the sizes of the form. Thread t fetches chunk t mod 8 of every 64-token
+// block of rows t/8 + 16 q, q = 0 to 3. Columns of -1 and tokens beyond the row leave zeros and read nothing.
 #pragma once
-#include "tile_args.cuh"
-#include "tile_shape.cuh"
+#include "ptx.cuh"
 
 struct Gather {
   const unsigned char* from;  // B at this thread's token chunk of the item
@@ -12,7 +11,7 @@ struct Gather {
   int tokens_left;            // from this thread's chunk to the end of the row
   bool inside;                // all tokens of the item are there
 
-  __device__ __forceinline__ Gather(const TileArgs& args, int first_token, int chunk) {
+  __device__ __forceinline__ Gather(const Args& args, int first_token, int chunk) {
     const int token = first_token + 8 * chunk;
     from = args.b + 2ll * min(token, args.tokens - 8);
     row_bytes = static_cast<u32>(args.b_row_bytes);

@@ -1,28 +1,26 @@
 // The producer warpgroup: packed weights and columns by bulk copies, rows of B by cp.async.
 //
-// Contract: include after `Gather` of the form, in which q counts the 16-column groups of a stage. In a cluster block r
-// copies rows 128 r to 128 r + 127 of the weights to both blocks.
+// Contract: include after `Args`, `fetch_sums` of the kernel and `Gather` of the form, in which q counts the 16-column
+// groups of a stage. In a cluster block r copies rows 128 r to 128 r + 127 of the weights to both blocks.
 //
 // What a global load brings comes behind the copies that are on their way, and in narrow forms what a warp does for a
 // stage takes as long as the stage's multiplications. So the producer loads nothing: items lie in shared memory, and with
 // the weights of every stage come the columns of the stage STAGES later. Who finds a slot free may read them there.
 #pragma once
-#include "tile_args.cuh"
 #include "tile_list.cuh"
 #include "tile_ring.cuh"
-#include "tile_sums.cuh"
 
 constexpr int PRODUCER_WARPS = WARPGROUP / 32;
 constexpr int COLUMN_QUADS = COLUMN_BYTES / 16;
 
 static_assert(STAGES * COLUMN_QUADS <= WARPGROUP, "the first columns are loaded at once");
 
-__device__ __forceinline__ int stage_of(const TileArgs& args, int4 item, int step) {
+__device__ __forceinline__ int stage_of(const Args& args, int4 item, int step) {
   return step < real_steps(item) ? item.x + step : args.null_stage;
 }
 
 // Weights of a stage, and the columns of that which will be the next in its slot.
-__device__ __forceinline__ void bring(const TileArgs& args, const Ring& ring, int stage, int stage_after) {
+__device__ __forceinline__ void bring(const Args& args, const Ring& ring, int stage, int stage_after) {
   const unsigned char* from = args.weights + static_cast<i64>(stage) * WEIGHT_BYTES;
   barrier_arrive_expect(ring.full(), WEIGHT_BYTES + COLUMN_BYTES);
 #if CLUSTER == 1
@@ -36,7 +34,7 @@ __device__ __forceinline__ void bring(const TileArgs& args, const Ring& ring, in
 
 // Where the producer is in its block's list.
 struct Progress {
-  const TileArgs& args;
+  const Args& args;
   Ring ring;
   int place;      // of the item at hand in the lists
   int4 item;
@@ -45,7 +43,7 @@ struct Progress {
   u32 offset;
   Gather gather;
 
-  __device__ __forceinline__ Progress(const TileArgs& tile_args, u32 base)
+  __device__ __forceinline__ Progress(const Args& tile_args, u32 base)
       : args(tile_args), ring(base), place(items_of_block(tile_args).begin), gather(tile_args, 0, 0) {
     const int row = threadIdx.x / 8;
     offset = row * 128 + ((threadIdx.x % 8 ^ row % 8) * 16);
@@ -134,7 +132,7 @@ struct Progress {
   }
 };
 
-__device__ __forceinline__ void produce(const TileArgs& args, u32 base) {
+__device__ __forceinline__ void produce(const Args& args, u32 base) {
   Progress at(args, base);
   if (steps_of(at.item) < 2 * STAGES) at.wait_for_list();  // the stages ahead are those of later items
   const int4 columns = at.load_columns();

@@ -8,8 +8,8 @@ Not here: choosing what to prune, or the plan. `two_of_four` and `pack` lay out 
 `images` and `operator` touch a device. Same floor as `prunecast.kernels.cuda`, of which it is a part.
 
 Read first: `prunecast/kernels/cuda/__init__.py`, then `sparse_sm90.cu` and, in this order, `sparse_args.cuh`,
-`sparse_shape.cuh`, `sparse_ring.cuh`, `sparse_producer.cuh`, `sparse_multiply.cuh`, `sparse_consumer.cuh` and
-`sparse_epilogue.cuh`.
+`sparse_shape.cuh`, the tile kernel's `tile_ring.cuh`, `tile_gather.cuh` and `tile_producer.cuh`, and
+`sparse_multiply.cuh`, `sparse_consumer.cuh` and `sparse_epilogue.cuh`.
 """
 
 __all__: list[str] = []

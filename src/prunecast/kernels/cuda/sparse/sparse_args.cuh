@@ -29,6 +29,8 @@ struct SparseArgs {
 
 static_assert(sizeof(SparseArgs) == 3312, "SPARSE_ARGS in images.py has the same bytes");
 
+using Args = SparseArgs;  // for the headers of the tile kernel
+
 struct ItemRange {
   int begin;
   int end;
@@ -47,6 +49,7 @@ __device__ __forceinline__ int4 first_item(const SparseArgs& args) {
 __device__ __forceinline__ int real_steps(int4 item) { return item.y & 0xffffff; }
 __device__ __forceinline__ int steps_of(int4 item) { return max(real_steps(item), 2); }
 
-__device__ __forceinline__ int stage_of(const SparseArgs& args, int4 item, int step) {
-  return step < real_steps(item) ? item.x + step : args.null_stage;
-}
+// No tile is split, so that no item has sums of others to wait for.
+__device__ __forceinline__ constexpr bool is_owner(int4) { return false; }
+template <class Ring>
+__device__ __forceinline__ void fetch_sums(const SparseArgs&, Ring&, int) {}

@@ -9,7 +9,7 @@
 #pragma once
 #include "sparse_epilogue.cuh"
 #include "sparse_multiply.cuh"
-#include "sparse_ring.cuh"
+#include "tile_ring.cuh"
 
 struct Places {
   u32 of_group[GROUPS];
@@ -29,7 +29,7 @@ struct Consumer {
     const int warp = thread / 32, part = thread / WARPGROUP;
     staging = base + STAGING_AT + warp * CHUNK_BYTES;
     weights_offset = part * GROUPS * GROUP_BYTES;
-    places_offset = thread * GROUPS * 4;
+    places_offset = VALUE_BYTES + thread * GROUPS * 4;
     first_row = part * GROUPS * 64 + warp % 4 * 16;
   }
 
@@ -42,7 +42,7 @@ struct Consumer {
     fence_async_proxy();
 #endif
     Places places;
-    const u32 from = ring.places() + places_offset;
+    const u32 from = ring.weights() + places_offset;
     if constexpr (GROUPS == 2) {
       asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
                    : "=r"(places.of_group[0]), "=r"(places.of_group[GROUPS - 1])

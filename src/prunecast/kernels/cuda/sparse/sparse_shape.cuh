@@ -10,6 +10,7 @@
 #ifndef FENCE
 #define FENCE 1
 #endif
+#define CLUSTER 1
 
 constexpr int WARPGROUP = 128;
 constexpr int THREADS = 3 * WARPGROUP;
@@ -27,18 +28,20 @@ constexpr int PLACE_BYTES = BLOCK_M * 8;
 constexpr int WEIGHT_BYTES = VALUE_BYTES + PLACE_BYTES;
 constexpr int TOKEN_BYTES = BLOCK_N * 128;
 constexpr int TOKEN_BLOCK_BYTES = 64 * 128;
-constexpr int STAGE_BYTES = TOKEN_BYTES + WEIGHT_BYTES;
+constexpr int STAGE_BYTES = WEIGHT_BYTES + TOKEN_BYTES;
+constexpr int COLUMN_BYTES = 64 * 4;  // of a stage
 
 // Tokens of one trip of a warp through its staging slot
 constexpr int CHUNK_TOKENS = 64;
 constexpr int CHUNK_BYTES = 16 * CHUNK_TOKENS * 2;
 constexpr int STAGING_AT = STAGES * STAGE_BYTES;
 constexpr int BARRIERS_AT = STAGING_AT + CONSUMER_WARPS * CHUNK_BYTES;
-constexpr int SHARED_BYTES = BARRIERS_AT + 1024;
+constexpr int COLUMNS_AT = BARRIERS_AT + 1024;
+constexpr int SHARED_BYTES = COLUMNS_AT + 2 * STAGES * COLUMN_BYTES;
 
 static_assert(BLOCK_M == 128 || BLOCK_M == 256, "a warpgroup takes one or two groups of 64 rows");
 static_assert(BLOCK_N == 64 || BLOCK_N == 128 || (BLOCK_N == 256 && GROUPS == 1), "sums must fit into registers");
-static_assert(STAGE_BYTES % 1024 == 0, "the swizzle repeats every 1024 bytes");
+static_assert(WEIGHT_BYTES % 1024 == 0 && STAGE_BYTES % 1024 == 0, "the swizzle repeats every 1024 bytes");
 static_assert(SHARED_BYTES <= 232448, "more shared memory than a block may have");
 #ifdef PLAN_SHARED_BYTES
 static_assert(SHARED_BYTES == PLAN_SHARED_BYTES, "the plan gives a block another amount of shared memory");

@@ -2,13 +2,15 @@
 //
 // Contract: launch 384 threads and SHARED_BYTES of dynamic shared memory per block, as many blocks as the plan
 // has. Warpgroup 0 copies, warpgroups 1 and 2 multiply. A block walks its items in the order of the plan. B and
-// C are row-major with rows of `tokens` elements, 16-byte aligned. Sums are fp32. C is written exactly once at
-// every row of the row lists and nowhere else.
+// C are row-major with rows of `tokens` elements, 16-byte aligned, those of B less than 4 GB apart. Sums are fp32.
+// C is written exactly once at every row of the row lists and nowhere else. Ring, list and producer are the tile
+// kernel's.
 //
 // Defines: BLOCK_M, BLOCK_N, STAGES; BF16; BIAS, ACTIVATION, PDL, FENCE, GUARD (see the headers);
 // PLAN_THREADS, PLAN_SHARED_BYTES: what the plan says, checked.
 #include "sparse_consumer.cuh"
-#include "sparse_producer.cuh"
+#include "tile_gather.cuh"
+#include "tile_producer.cuh"
 
 __device__ __forceinline__ void read_clock(u64* clock) {
   clock[0] = clock64();
@@ -23,6 +25,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sparse_sm90(const __gri
   if (threadIdx.x == 0) {
     if (base & 1023) __trap();
     start_ring(base);
+    start_list(base, args.items + range.begin, range.end - range.begin);
   }
   __syncthreads();
 #if PDL
@@ -33,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sparse_sm90(const __gri
     registers_give<PRODUCER_REGISTERS>();
     const bool timed = args.clock != nullptr && blockIdx.x == 0 && threadIdx.x == 0;
     if (timed) read_clock(args.clock);
-    produce(args, range, base);
+    produce(args, base);
     if (timed) read_clock(args.clock + 2);
   } else {
     registers_take<CONSUMER_REGISTERS>();
