@@ -23,7 +23,7 @@ def measured_others(stream: Any, size: dict[str, int], turns: int) -> dict[str, 
 
     Parameters
     ----------
-    size : `batch`, `sequence`, `hidden` and `heads` of the transformer
+    size : `batch`, `sequence`, `hidden` and `heads` of the transformer, `transposed` rows of a tensor
     """
     runs = {
         "attention": _attention(size),
@@ -58,8 +58,8 @@ def _sum_and_norm(size: dict[str, int]) -> Callable[[], object]:
 
 
 def _transpose(size: dict[str, int]) -> Callable[[], object]:
-    tokens, hidden = size["batch"] * size["sequence"], size["hidden"]
-    features, turned = _random(hidden, tokens), _random(tokens, hidden)
+    tokens, rows = size["batch"] * size["sequence"], size["transposed"]
+    features, turned = _random(rows, tokens), _random(tokens, rows)
     return lambda: turned.copy_(features.t())
 
 

@@ -97,7 +97,7 @@ def prepared_model(model: Model) -> tuple[dict[str, Any], list[KernelPlan]]:
         "sparsity": result.sparsity,
         "layers": [*layers, *_unpruned(search)],
         "outside": _outside(search, result),
-        "size": _size(model),
+        "size": _size(model, result.time),
     }
     print(
         f"{model.name}: {result.seconds / result.dense_seconds:.1%} of dense, asked for {reached.share:.0%};"
@@ -161,13 +161,16 @@ def _by_kind(time: ModelTime) -> dict[str, dict[str, float]]:
     return {kind: {"seconds": seconds, "count": counts[kind]} for kind, seconds in wanted.items()}
 
 
-def _size(model: Model) -> dict[str, int] | None:
-    """Of a transformer by name."""
+def _size(model: Model, time: ModelTime | None) -> dict[str, int] | None:
+    """Of a transformer by name; `transposed` are the rows of its transposes, on average."""
     shape = TRANSFORMERS.get(model.source)
-    if shape is None:
+    if shape is None or time is None:
         return None
     sequence = SEQUENCE if model.tokens is None else model.tokens
-    return {"batch": BATCH, "sequence": sequence, "hidden": shape.hidden, "heads": shape.heads}
+    turned = {change.source: change.elements for change in time.transposes}
+    rows = round(sum(turned.values()) / len(turned) / (BATCH * sequence)) if turned else shape.hidden
+    sizes = {"batch": BATCH, "sequence": sequence, "hidden": shape.hidden, "heads": shape.heads}
+    return {**sizes, "transposed": rows}
 
 
 def _store(folder: Path, models: list[dict[str, Any]], plans: dict[str, KernelPlan]) -> None:

@@ -113,6 +113,32 @@ def test_what_a_block_asks_for_early_is_there():
     assert walk_block(begun_early(chain)).lead == 1 + lead
 
 
+def test_what_comes_from_the_launch_before_is_never_early():
+    producer, consumer = two_role_programs()
+    begin = (Instruction(Op.LOAD_B, 64), Instruction(Op.WAIT_LOAD))
+    chain = chain_of(programs=(replace(producer, begin=begin), consumer))
+    assert begun_early(chain) == chain
+
+
+def test_steps_of_sixteen_columns():
+    # A quarter of the bytes through the port, 4096 at 64 bytes/clk, with as many on their way
+    assert walk_block(chain_of(stages=8).with_short_steps()).step == 64
+
+
+def test_neighbours_issue_while_others_read_shared_memory():
+    # Eight warps, two to a sub-partition. Read first: all of 8 x 10 cycles of port and the latency of 30 pass
+    # before the last one multiplies, 1 + 80 + 30 + 5; its neighbour's 5 lie in between.
+    def pace(fma):
+        read = Instruction(Op.SHARED, 1280)
+        step = (Instruction(Op.SYNC), read, Instruction(Op.FMA, issue=fma))
+        return walk_block(chain_of(programs=(WarpProgram(role="w", warps=8, step=step),))).step
+
+    # SYNC 20, the read's own cycle for each of two, 10 + 30, then two times 5, and 70 - 5 for the other warps
+    assert pace(5) == 20 + 2 + 40 + 10 + 65
+    # With 200 to multiply the other warps' reads are hidden
+    assert pace(200) == 20 + 2 + 40 + 400
+
+
 def test_pace_of_the_warps_that_multiply():
     # 16384 FMA x 4 groups at 256 per clk, whatever the producer does meanwhile
     producer, consumer = two_role_programs()

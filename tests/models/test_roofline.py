@@ -68,6 +68,15 @@ def test_the_port_binds_where_loads_of_a_list_are_more():
     assert found.cycles == 500 + (1 + 512 + 500 + 20) + 4 * 2048 - 512 + 256 + 33 + 128 + 100
 
 
+def test_the_last_step_counts_with_its_own_columns():
+    # 208 columns: three steps of 256 and one of a quarter, 64 to multiply when the last data are there
+    whole, short = (
+        estimate(hand_plan([kept], 64, k=256, shared_bytes=LARGE), toy_gpu(**ENDLESS)).cycles
+        for kept in (256, 208)
+    )
+    assert whole - short == pytest.approx(256 - 64)
+
+
 def test_stores_at_the_end_of_an_item_hold_its_warps_up():
     plan = hand_plan([256] * 4, 64, schedule=Schedule.STATIC, block_start=[0, 4], shared_bytes=LARGE)
     found = estimate(plan, toy_gpu(**ENDLESS, sm_count=1))

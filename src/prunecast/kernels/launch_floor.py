@@ -32,5 +32,11 @@ def launch_floor_s(plan: KernelPlan, gpu: GpuSpec, launch: str) -> float:
     if launch == "stream":
         floor_s = gpu.stream_launch_s
     else:
-        floor_s = gpu.overlapped_launch_s if launches_overlap(plan, gpu) else gpu.graph_launch_s
+        floor_s = _overlapped_s(plan, gpu) if launches_overlap(plan, gpu) else gpu.graph_launch_s
     return launches * floor_s + copies_s + zero_row_seconds(plan, gpu) + plan.other_launches_s
+
+
+def _overlapped_s(plan: KernelPlan, gpu: GpuSpec) -> float:
+    """Less the start of blocks, which the plan's cycles have, where it lies under the launch before."""
+    start_s = gpu.block_start_cycles / gpu.clock_burst_hz[0] if plan.starts_early else 0.0
+    return max(gpu.overlapped_launch_s - start_s, 0.0)

@@ -101,6 +101,8 @@ class KernelPlan:
     fewest_steps : k-steps that every item has, however little it keeps; those beyond its columns multiply 16
         columns of zeros
     overlaps : a launch may begin while the one before it in its stream ends
+    starts_early : such a launch has started its blocks by then, each with one item; lists say where they lie,
+        and no block is launched for one without an item
     other_launches_s : seconds of what a library launches besides this kernel; part of the launch floor
 
     Raises
@@ -125,6 +127,7 @@ class KernelPlan:
     cluster: int = 1
     fewest_steps: int = 0
     overlaps: bool = False
+    starts_early: bool = False
     other_launches_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -179,15 +182,29 @@ class KernelPlan:
 
     def fingerprint(self) -> str:
         """First 16 hex digits of the SHA-256 of shape, map, work list, schedule and resources."""
-        text = f"{self.kernel} {self.n} {self.dtype} {self.tensor} {self.schedule} {self.blocks} {self.shape}"
+        schedule, blocks, work = self._launched()
+        text = f"{self.kernel} {self.n} {self.dtype} {self.tensor} {schedule} {blocks} {self.shape}"
         text += f" {self.cluster}" if self.cluster > 1 else ""
         text += f" {self.source}" if self.source is not None else ""
         digest = hashlib.sha256(f"{text} {self.resources} {self.tiles.fingerprint()}".encode())
         if self.inner is not None:
             digest.update(self.inner.fingerprint().encode())
-        for column in self.work:
+        for column in work:
             digest.update(column.tobytes())
         return digest.hexdigest()[:16]
+
+    def _launched(self) -> "_Launched":
+        """What the GPU is told, which is not where its blocks are expected: one block for each item."""
+        if not self.starts_early:
+            return _Launched(self.schedule, self.blocks, self.work)
+        start = np.arange(self.item_count + 1, dtype=np.int32)
+        return _Launched(Schedule.HARDWARE, self.item_count, self.work._replace(block_start=start))
+
+
+class _Launched(NamedTuple):
+    schedule: Schedule
+    blocks: int
+    work: WorkList
 
 
 def _check_work(plan: KernelPlan) -> None:

@@ -89,6 +89,7 @@ def plan_small_n(
         programs=small_programs(form, n, dtype, overlaps=overlaps),
         tensor="mma",
         overlaps=overlaps,
+        starts_early=overlaps,
     )
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "block_width",
     "by_words",
     "copies_per_row",
+    "copy_instructions",
     "form_of_shape",
     "k16_instructions",
     "row_slot_bytes",
@@ -111,8 +112,12 @@ def copies_per_row(form: SmallForm, n: int) -> int:
 def k16_instructions(form: SmallForm, n: int) -> int:
     """That a warp issues for a k16: counted in the loops compiled for sm_90a, within a tenth."""
     fragments = form.block_m // 16
-    copies = copies_per_row(form, n) * (115 if by_words(form, n) else 12)
-    return 103 + fragments * (2 + form.tokens) + 2 * form.tokens + copies
+    return 103 + fragments * (2 + form.tokens) + 2 * form.tokens + copy_instructions(form, n)
+
+
+def copy_instructions(form: SmallForm, n: int) -> int:
+    """Of these, those that bring rows of B."""
+    return copies_per_row(form, n) * (115 if by_words(form, n) else 12)
 
 
 def form_of_shape(shape: BlockShape, resources: BlockResources) -> SmallForm:

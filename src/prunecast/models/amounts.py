@@ -28,6 +28,7 @@ class Amounts:
     block : (quantities,) once per block (`start` and `finish`)
     step : (quantities,) one full k-step of a full tile in the middle of an item
     step_count, tokens : (kinds,) float64
+    last_k16 : (kinds,) float64, groups of 16 columns that the last step multiplies, 0 without steps
     kinds : which item is of which kind
     tensor_warps : warps of a block among which its tensor work is spread
     """
@@ -37,6 +38,7 @@ class Amounts:
     block: FloatArray
     step: FloatArray
     step_count: FloatArray
+    last_k16: FloatArray
     tokens: FloatArray
     kinds: ItemKinds
     tensor_warps: float
@@ -100,6 +102,7 @@ def amounts_of_kinds(plan: KernelPlan, kinds: ItemKinds, columns: IntArray) -> A
         block=table.weights[in_block].sum(axis=0),
         step=_full_step(table, plan),
         step_count=sizes.steps,
+        last_k16=np.ceil((sizes.multiplied - np.maximum(sizes.steps - 1.0, 0.0) * plan.shape.block_k) / 16.0),
         tokens=sizes.tokens_share * plan.shape.block_n,
         kinds=kinds,
         tensor_warps=table.tensor_warps,

@@ -81,6 +81,11 @@ class Chain(NamedTuple):
             gather_bytes_per_clk=endless,
         )
 
+    def with_short_steps(self) -> "Chain":
+        """The same block with k-steps of 16 columns, and a ring of as many columns."""
+        stages = self.stages * -(-self.shape.block_k // 16)
+        return self._replace(shape=self.shape._replace(block_k=16), stages=stages)
+
 
 class Pace(NamedTuple):
     """How a block goes that has its SM alone, in cycles."""
@@ -109,10 +114,13 @@ class _Warp:
     stores_free: float = 0.0
     """When the port has taken the posted stores of the whole role."""
 
+    others_issue: float = 0.0
+    """Cycles in which the neighbours that a barrier keeps abreast have issued, in `now` already."""
+
     def let_others_pass(self) -> None:
-        """The ports work side by side."""
-        self.now += max(self.others_shared, self.others_stores)
-        self.others_shared = self.others_stores = 0.0
+        """The ports work side by side, and while neighbours issue."""
+        self.now += max(self.others_shared - self.others_issue, self.others_stores, 0.0)
+        self.others_shared = self.others_stores = self.others_issue = 0.0
 
 
 @dataclass
@@ -214,12 +222,15 @@ def walk_block(chain: Chain) -> Pace:
 
 
 def begun_early(chain: Chain) -> Chain:
-    """The same block if what `begin` waits for has been there before the walk begins."""
-    programs = (
-        replace(program, begin=tuple(i for i in program.begin if i.op is not Op.WAIT_LOAD))
-        for program in chain.programs
-    )
+    """The same block if all that `begin` waits for before B has been there before the walk begins."""
+    programs = (replace(program, begin=_begun(program.begin)) for program in chain.programs)
     return chain._replace(programs=tuple(programs))
+
+
+def _begun(begin: Code) -> Code:
+    first_of_b = next((at for at, i in enumerate(begin) if i.op in (*_COPIES, Op.LOAD_B)), len(begin))
+    early = tuple(i for i in begin[:first_of_b] if i.op is not Op.WAIT_LOAD)
+    return (*early, *begin[first_of_b:])
 
 
 @lru_cache(maxsize=256)
@@ -344,6 +355,7 @@ def _work(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, step
         issued = max(issued, warp.tensor_free) if op is Op.MMA_SYNC else issued
     elif op is Op.FMA:
         issued = warp.now + max(instruction.issue * groups, 1) * chain.fp32_cycles * together
+        warp.others_issue += (issued - warp.now) * (1.0 - 1.0 / together)
     elif op is Op.SHARED:
         cost = amount / chain.shared_bytes_per_clk
         issued += cost + chain.shared_latency

@@ -74,9 +74,11 @@ class Costs(NamedTuple):
 
     fetch: FloatArray
     """0 where no warps only fetch, and without k-steps."""
+    fetch_last: FloatArray
+    """Of `fetch`, its last k-step."""
     multiply: FloatArray
     last: FloatArray
-    """Of `multiply`, its last k-step: it waits for the last of what is fetched."""
+    """Of the pipes' work, its last k-step: it waits for the last of what is fetched."""
     edge: FloatArray
     demand: FloatArray
     """That the busiest pipe of the SM works for an item."""
@@ -103,18 +105,27 @@ def item_costs(case: Case) -> Costs:
     partitions = min(float(rates.sub_partitions), amounts.tensor_warps)
     tensor = steps["tensor"] * rates.sub_partitions / partitions
     pipes = np.maximum(tensor, np.maximum(steps["issue"], steps["shared"]))
-    pace = walk_block(chain).step
+    short = chain.with_short_steps()
+    pace = _of_steps(case, walk_block(chain).step, walk_block(short).step)
     if runs_ahead(case.plan.programs):
-        multiply = np.maximum(pipes, amounts.step_count * multiply_pace(chain))
-        fetch = np.maximum(steps["l2 port"], amounts.step_count * pace)
+        multiply = np.maximum(pipes, _of_steps(case, multiply_pace(chain), multiply_pace(short)))
+        others = (amounts.step_count - 1.0) * walk_block(chain).step
+        fetch, fetch_last = np.maximum(steps["l2 port"], pace), np.maximum(pace - others, 0.0)
     else:
-        multiply = np.maximum(np.maximum(pipes, steps["l2 port"]), amounts.step_count * pace)
-        fetch = np.zeros_like(multiply)
+        multiply = np.maximum(np.maximum(pipes, steps["l2 port"]), pace)
+        fetch = fetch_last = np.zeros_like(multiply)
     demand = np.max([steps[level] + edges[level] for level in steps], axis=0, initial=0.0)
     stored = amounts.edges[:, Quantity.C] + amounts.edges[:, Quantity.PARTIALS_OUT]
     demand = np.maximum(demand, stored / case.gpu.store_bytes_per_clk_per_sm)
     after_parts = after_parts_cycles(chain) + _sums_in(case)
-    return Costs(fetch, multiply, _last_step(case, steps), edge, demand, after_parts)
+    return Costs(fetch, fetch_last, multiply, _last_step(case, steps), edge, demand, after_parts)
+
+
+def _of_steps(case: Case, whole: float, short: float) -> FloatArray:
+    """(kinds,): of all steps, which take so long if they are whole, or `short` with 16 columns."""
+    k16, steps = -(-case.plan.shape.block_k // 16), case.amounts.step_count
+    longer = (case.amounts.last_k16 - 1.0) / max(k16 - 1, 1) * (whole - short)
+    return np.asarray(np.where(steps > 0, (steps - 1.0) * whole + short + longer, 0.0))
 
 
 def _last_step(case: Case, steps: dict[str, FloatArray]) -> FloatArray:
@@ -163,7 +174,6 @@ class Starts(NamedTuple):
     """(items,): whether an item is the first one of its block."""
     wait: FloatArray
     """(items,): until its first stage is there, if it has any k-step; 0 where it comes behind another one."""
-    fetch_step: float
     multiply_step: float
     """Of one whole k-step, as in `Costs`."""
     ring: float
@@ -193,7 +203,6 @@ def starts_of(case: Case) -> Starts:
     return Starts(
         first=first,
         wait=_waits(case, chain, first | (not ahead)),
-        fetch_step=step if ahead else 0.0,
         multiply_step=max(float(levels["tensor"]), float(levels["shared"])) if ahead else 0.0,
         ring=case.plan.resources.stages * step if ahead else 0.0,
         block=block,
@@ -230,6 +239,7 @@ def lists_of(case: Case, items: Costs, starts: Starts) -> BlockLists:
     return BlockLists(
         block_start=plan.work.block_start.astype(np.int64),
         fetch=items.fetch[of_item],
+        fetch_last=items.fetch_last[of_item],
         multiply=items.multiply[of_item],
         last=items.last[of_item],
         edge=items.edge[of_item],
@@ -238,7 +248,6 @@ def lists_of(case: Case, items: Costs, starts: Starts) -> BlockLists:
         after_parts=items.after_parts[of_item],
         group=plan.work.group if waits_for_parts(plan.programs) else np.full_like(plan.work.group, -1),
         owner=plan.work.owner,
-        fetch_step=starts.fetch_step,
         multiply_step=starts.multiply_step,
         ring=starts.ring,
         block=starts.block,

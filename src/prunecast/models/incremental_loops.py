@@ -17,6 +17,7 @@ __all__ = [
     "DEMAND",
     "EDGE",
     "FETCH",
+    "FETCH_LAST",
     "FIELDS",
     "LAST",
     "MULTIPLY",
@@ -34,7 +35,7 @@ __all__ = [
 ]
 
 # Columns of `Lists.cost`, then those of `Now.totals`
-FETCH, MULTIPLY, LAST, EDGE, DEMAND, STEPS, A_BYTES, TOTALS = 0, 1, 2, 3, 4, 5, 6, 7
+FETCH, FETCH_LAST, MULTIPLY, LAST, EDGE, DEMAND, STEPS, A_BYTES, TOTALS = 0, 1, 2, 3, 4, 5, 6, 7, 8
 FIELDS = TOTALS + 6
 
 
@@ -70,6 +71,7 @@ class Now(NamedTuple):
     piece: np.ndarray
     """(items,) int64: the piece of A that an item reads, 0 <= piece < items."""
     fetch: np.ndarray
+    fetch_last: np.ndarray
     multiply: np.ndarray
     last: np.ndarray
     edge: np.ndarray
@@ -137,6 +139,7 @@ def _set_tile(tile, kept, lists, now):
         now.columns[i] = stop - start
         now.piece[i] = piece
         now.fetch[i] = cost[FETCH]
+        now.fetch_last[i] = cost[FETCH_LAST]
         now.multiply[i] = cost[MULTIPLY]
         now.last[i] = cost[LAST]
         now.edge[i] = cost[EDGE]

@@ -12,6 +12,7 @@ from prunecast.models.incremental_loops import (
     DEMAND,
     EDGE,
     FETCH,
+    FETCH_LAST,
     FIELDS,
     LAST,
     MULTIPLY,
@@ -59,8 +60,15 @@ def _costs_by_length(case: Case, item: int) -> FloatArray:
     costs = item_costs(case._replace(amounts=amounts))
     whole, share = amounts.whole, amounts.tokens / case.plan.n
     rows = np.zeros((columns.size, FIELDS))
-    rows[:, FETCH], rows[:, MULTIPLY], rows[:, EDGE] = costs.fetch, costs.multiply, costs.edge
-    rows[:, LAST], rows[:, DEMAND] = costs.last, costs.demand
+    for field, cycles in (
+        (FETCH, costs.fetch),
+        (FETCH_LAST, costs.fetch_last),
+        (MULTIPLY, costs.multiply),
+        (LAST, costs.last),
+        (EDGE, costs.edge),
+        (DEMAND, costs.demand),
+    ):
+        rows[:, field] = cycles
     rows[:, STEPS], rows[:, A_BYTES] = amounts.step_count, whole[:, Quantity.A]
     totals = (
         whole[:, Quantity.FMA],

@@ -144,6 +144,7 @@ class BlockLists(NamedTuple):
     block_start: np.ndarray
     """(blocks + 1,) int64."""
     fetch: np.ndarray
+    fetch_last: np.ndarray
     multiply: np.ndarray
     last: np.ndarray
     edge: np.ndarray
@@ -156,7 +157,6 @@ class BlockLists(NamedTuple):
     group: np.ndarray
     owner: np.ndarray
     """(items,) int32, as in `kernels.plan.WorkList`."""
-    fetch_step: float
     multiply_step: float
     ring: float
     block: float
@@ -179,7 +179,8 @@ def _run_list(lists, block, ready, parts_only):
         if parts_only and group >= 0 and lists.owner[i] == 1:
             break
         if wait > 0.0:
-            fetched = now + wait + max(fetch - lists.fetch_step, 0.0)
+            # Each step goes on its way when what its warps do for the one before is done
+            fetched = now + wait + fetch - lists.fetch_last[i]
         else:
             fetched = max(fetched + fetch, now + fetch - lists.ring)
         now += wait + lists.multiply[i]

@@ -160,6 +160,7 @@ def _room(plan: KernelPlan) -> Now:
         columns=np.zeros(items, np.int64),
         piece=np.zeros(items, np.int64),
         fetch=np.zeros(items),
+        fetch_last=np.zeros(items),
         multiply=np.zeros(items),
         last=np.zeros(items),
         edge=np.zeros(items),
@@ -174,6 +175,7 @@ def _blocks(case: Case, starts: Starts, now: Now) -> BlockLists:
     lists = lists_of(case, item_costs(case), starts)
     return lists._replace(
         fetch=now.fetch,
+        fetch_last=now.fetch_last,
         multiply=now.multiply,
         last=now.last,
         edge=now.edge,
