@@ -195,7 +195,9 @@ def test_no_target_at_all_is_refused() -> None:
 
 
 def test_equal_tiles_keep_what_they_say() -> None:
-    tiles = equal_tile_map(np.random.default_rng(0).random((3, 512)), 300, kept=96, height=128)
+    best_first = np.random.default_rng(0).permuted(np.tile(np.arange(512), (3, 1)), axis=1)
+    tiles = equal_tile_map(best_first, 300, kept=96, height=128)
+    assert np.array_equal(tiles.column_index[96:192], np.sort(best_first[1, :96]))
     assert tiles.kept_per_tile.tolist() == [96, 96, 96]
     assert tiles.rows_per_tile.tolist() == [128, 128, 44]
 
