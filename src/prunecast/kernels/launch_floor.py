@@ -21,9 +21,9 @@ def begins_early(plan: KernelPlan, gpu: GpuSpec) -> bool:
 
     They start, read their first indices and wait for its end with their first copy. With all of that counted,
     products of at most 66 blocks that were marked fit are 900 to 1,500 cycles too slow
-    (`docs/decisions/0007`). The plan of the small-N kernel says for itself what it does early.
+    (`docs/decisions/0007`). A plan that `starts_early` says for itself what it does early.
     """
-    one_each = plan.kernel != "small-n" and plan.item_count == plan.blocks
+    one_each = not plan.starts_early and plan.item_count == plan.blocks
     return one_each and 2 * plan.blocks <= gpu.sm_count and launches_overlap(plan, gpu)
 
 
