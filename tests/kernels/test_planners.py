@@ -221,11 +221,12 @@ def test_narrow_blocks_are_gathered():
 
 
 @pytest.mark.parametrize(
-    ("capability", "tensor"), [(80, "sparse-mma"), (90, "sparse-wgmma"), (100, "sparse-mma")]
+    ("capability", "tensor", "k_order"),
+    [(80, "sparse-mma", "box"), (90, "sparse-wgmma", "gather"), (100, "sparse-mma", "box")],
 )
-def test_2_of_4_uses_sparse_tensor_cores(capability, tensor):
+def test_2_of_4_uses_sparse_tensor_cores(capability, tensor, k_order):
     plan = plan_sparse_tensor(two_of_four(128, 128), 64, "fp16", toy_gpu(compute_capability=capability))
-    assert (plan.tensor, plan.k_order) == (tensor, "box")
+    assert (plan.tensor, plan.k_order) == (tensor, k_order)
     assert plan.density == 0.5
     assert plan.tiles.density == 1
     assert plan.pattern == "2:4"

@@ -68,8 +68,10 @@ def test_where_blocks_lie_is_no_part_of_what_is_launched() -> None:
 
 
 def test_the_start_of_blocks_lies_under_the_launch_before() -> None:
-    plan = plan_small_n(tiles_keeping([64], height=64, k=64), 1, "fp16", GPU)
+    """More blocks than half of the SMs: with fewer, any kernel whose launches overlap starts early."""
+    plan = plan_small_n(tiles_keeping([64] * 80, height=64, k=64), 1, "fp16", GPU)
     late = replace(plan, starts_early=False)
+    assert plan.item_count > GPU.sm_count / 2
     start_s = GPU.block_start_cycles / GPU.clock_burst_hz[0]
     assert launch_floor_s(late, GPU, "graph") - launch_floor_s(plan, GPU, "graph") == pytest.approx(start_s)
     assert launch_floor_s(late, GPU, "stream") == launch_floor_s(plan, GPU, "stream")

@@ -45,11 +45,6 @@ def test_nothing_is_asked_while_it_is_quiet():
     assert stretch(np.full(2, 200.0), (250.0,), 100.0) == pytest.approx(100 + 250)
 
 
-def test_nothing_is_asked_at_the_end():
-    # As above, with 50 more cycles at the end of both SMs
-    assert sm_ends(np.full(2, 250.0), 100.0, 50.0).stretched(250.0) == pytest.approx(100 + 250 + 50)
-
-
 @given(ends=ENDS, cycles=CYCLES, quiet=st.floats(0, 1e6))
 def test_never_below_the_sms_nor_the_chip(ends, cycles, quiet):
     total = stretch(ends, (cycles,), quiet)

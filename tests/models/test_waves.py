@@ -124,3 +124,11 @@ def test_many_waves_end_where_they_would_unit_by_unit(slots, monkeypatch):
     assert np.bincount(together.sm).sum() == alone.size
     work = [np.bincount(one.sm, weights=alone, minlength=sms) for one in (together, exact)]
     np.testing.assert_allclose(work[0], work[1], rtol=0.1)
+
+
+def test_what_an_sm_has_fetched_is_told_by_its_last_unit():
+    # SM 0 runs the first unit and then the third one, which is quiet for its last 20 cycles
+    plan, gpu = hand_plan([64] * 3, 64), toy_gpu(sm_count=2)
+    placement = place_units(plan, gpu, 1, np.array([100.0, 300.0, 50.0]), np.zeros(3))
+    assert placement.sm.tolist() == [0, 1, 0]
+    assert placement.fetched(np.array([70.0, 10.0, 20.0])).tolist() == [130.0, 290.0]

@@ -239,9 +239,12 @@ class Simulation:
     def take_effect(self, warp: Warp, todo: Todo, cycle: int) -> None:
         """What the instruction does beyond taking the issue port."""
         op, sm = todo.code.op, warp.block.sm
-        if op in COPIES:
+        if op == Op.ISSUE:
+            self.sleep_after(warp, "wait shared", warp.ready + todo.amount)
+        elif op in COPIES:
             done = self.memory.read(sm, cycle, todo, warp)
-            done = max(done, self.through_shared(sm, cycle, self.memory.bytes_of(todo, warp)))
+            passed = self.memory.bytes_of(todo, warp) + todo.code.operand_bytes * todo.times
+            done = max(done, self.through_shared(sm, cycle, passed))
             self.arrive_later(self.barriers.full(warp.block, todo.global_step), done, cycle)
         elif op in (Op.LOAD_A, Op.LOAD_B, Op.LOAD_INDEX):
             warp.load_done = max(warp.load_done, self.memory.read(sm, cycle, todo, warp))

@@ -78,7 +78,7 @@ def passes(program: WarpProgram, steps: int, stages: int) -> Iterator[tuple[Inst
 def applicable(kernel: Kernel, program: WarpProgram, work: Work, rank: int, run: Run) -> Iterator[Todo]:
     """What a warp of this rank in its role issues for an item."""
     for code, current in passes(program, run.steps, kernel.stages):
-        if applies(code, rank, run, current):
+        if applies(kernel, code, rank, run, current):
             columns = step_columns(kernel, work, code, run, current)
             left = kernel.multiplied(run.item.k_count) - (current + code.ahead) * kernel.block_k
             yield Todo(code, run, current, columns, min(kernel.block_k, left))
@@ -96,13 +96,14 @@ def acts_on_a_step(code: Instruction) -> bool:
     return code.op in ON_A_STEP or code.per_k16
 
 
-def applies(code: Instruction, rank: int, run: Run, current: int) -> bool:
+def applies(kernel: Kernel, code: Instruction, rank: int, run: Run, current: int) -> bool:
     item = run.item
     fits = {
         When.ALWAYS: True,
         When.PARTIAL: not item.owner,
         When.OWNER: item.owner and item.parts > 1,
         When.FINAL: item.owner,
+        When.EDGE: item.tokens < kernel.block_n,
     }
     if (code.leader and rank > 0) or not fits[code.when]:
         return False

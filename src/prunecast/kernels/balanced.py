@@ -70,8 +70,9 @@ def plan_balanced(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> Ker
         return _vector_plan(elements, dtype, gpu)
     form = matrix_form(elements, n, dtype, gpu)
     shape = BlockShape(GROUP_ROWS * WARPS // form.splits, TOKENS, form.layout.window * form.splits)
-    programs = matrix_programs(form.layout, form.splits, TOKENS * DTYPE_BYTES[dtype])
-    return _plan(elements, n, dtype, shape, _matrix_resources(form, dtype), programs)
+    overlaps = gpu.compute_capability >= 90
+    programs = matrix_programs(form.layout, form.splits, n, dtype, overlaps=overlaps)
+    return _plan(elements, n, dtype, shape, _matrix_resources(form, dtype), programs, overlaps=overlaps)
 
 
 def _vector_plan(elements: ElementMap, dtype: str, gpu: GpuSpec) -> KernelPlan:
@@ -82,7 +83,9 @@ def _vector_plan(elements: ElementMap, dtype: str, gpu: GpuSpec) -> KernelPlan:
     resources = BlockResources(32 * WARPS, VECTOR_REGISTERS, 128 * (vector.places + 1))
     if occupancy(resources, gpu).blocks_per_sm == 0:
         raise PlanDoesNotFit(f"balanced: a block of {resources} does not fit on an SM of {gpu.name}")
-    return _plan(elements, 1, dtype, shape, resources, vector_programs(vector, elements.k, rows, dtype))
+    overlaps = gpu.compute_capability >= 90
+    programs = vector_programs(vector, elements.k, rows, dtype, overlaps=overlaps)
+    return _plan(elements, 1, dtype, shape, resources, programs, overlaps=overlaps)
 
 
 def matrix_form(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> MatrixForm:
@@ -130,6 +133,8 @@ def _plan(
     shape: BlockShape,
     resources: BlockResources,
     programs: tuple[WarpProgram, ...],
+    *,
+    overlaps: bool,
 ) -> KernelPlan:
     tiles = dense_tile_map(elements.m, elements.k, shape.block_m)
     order = raster(tiles.tile_count, -(-n // shape.block_n), 1)
@@ -148,4 +153,6 @@ def _plan(
         programs=programs,
         tensor="none",
         k_order="box",
+        overlaps=overlaps,
+        starts_early=overlaps,
     )

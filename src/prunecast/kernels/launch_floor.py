@@ -5,7 +5,7 @@ from prunecast.kernels.padded_copies import padded_copy_seconds
 from prunecast.kernels.plan import KernelPlan
 from prunecast.kernels.zero_rows import zero_row_count, zero_row_seconds
 
-__all__ = ["LAUNCHES", "launch_floor_s", "launches_overlap"]
+__all__ = ["LAUNCHES", "begins_early", "launch_floor_s", "launches_overlap"]
 
 LAUNCHES = ("graph", "stream")
 """In a CUDA graph, or one by one in a stream."""
@@ -14,6 +14,17 @@ LAUNCHES = ("graph", "stream")
 def launches_overlap(plan: KernelPlan, gpu: GpuSpec) -> bool:
     """Whether the launch begins while the one before it ends: no other one stands between them."""
     return plan.overlaps and zero_row_count(plan) == 0 and padded_copy_seconds(plan, gpu) == 0.0
+
+
+def begins_early(plan: KernelPlan, gpu: GpuSpec) -> bool:
+    """Whether the launch before leaves SMs to all blocks, one of which fills an SM and has one item.
+
+    They start, read their first indices and wait for its end with their first copy. With all of that counted,
+    products of at most 66 blocks that were marked fit are 900 to 1,500 cycles too slow
+    (`docs/decisions/0007`). A plan that `starts_early` says for itself what it does early.
+    """
+    one_each = not plan.starts_early and plan.item_count == plan.blocks
+    return one_each and 2 * plan.blocks <= gpu.sm_count and launches_overlap(plan, gpu)
 
 
 def launch_floor_s(plan: KernelPlan, gpu: GpuSpec, launch: str) -> float:
@@ -38,5 +49,6 @@ def launch_floor_s(plan: KernelPlan, gpu: GpuSpec, launch: str) -> float:
 
 def _overlapped_s(plan: KernelPlan, gpu: GpuSpec) -> float:
     """Less the start of blocks, which the plan's cycles have, where it lies under the launch before."""
-    start_s = gpu.block_start_cycles / gpu.clock_burst_hz[0] if plan.starts_early else 0.0
+    early = plan.starts_early or begins_early(plan, gpu)
+    start_s = gpu.block_start_cycles / gpu.clock_burst_hz[0] if early else 0.0
     return max(gpu.overlapped_launch_s - start_s, 0.0)

@@ -25,7 +25,8 @@ class Op(IntEnum):
     """What one instruction does, and what its `amount` means."""
 
     ISSUE = 0
-    """Plain instructions: `issue` of them, nothing else."""
+    """Plain instructions: `issue` of them. The warp's next one waits `amount` cycles more, where one hangs on
+    the other."""
     FMA = 1
     """`issue` fp32 multiply-add instructions of a full warp."""
     COPY_A = 2
@@ -84,6 +85,8 @@ class When(IntEnum):
     """The part of a split tile that collects the sums and writes C."""
     FINAL = 3
     """Items that write C: unsplit ones and owners."""
+    EDGE = 4
+    """Items with fewer tokens than a block takes."""
 
 
 class Instruction(NamedTuple):
@@ -105,6 +108,7 @@ class Instruction(NamedTuple):
     leader: bool = False
     """Issued by the first warp of the role only."""
     operand_bytes: int = 0
+    """Shared memory read by tensor instructions; of a copy, what it takes of the port besides its bytes."""
     multicast: int = 1
     """Blocks of a cluster that share one read of L2."""
     posted: bool = False

@@ -3,9 +3,11 @@
 They follow `kernels/cuda/tile_kernel.cuh` in what costs time, with a variant for `kernels/cuda/sparse`.
 Stages of the ring pass from the producer to the consumers and back through mbarriers, across items, so that
 the producer is at work on the next item while the consumers round C. C of the tile kernel is taken out of the
-accumulators at once and leaves while the next item is multiplied; the 2:4 kernel ends in two halves, of which
-one leaves while the other is multiplied.
+accumulators at once and leaves while the next item is multiplied; the warps of the 2:4 kernel store it before
+they go on.
 """
+
+from typing import NamedTuple
 
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram, When
 from prunecast.kernels.programs_end import copies
@@ -22,10 +24,47 @@ FLAG_BYTES = 4
 STAGES_AHEAD = 4
 SPARSE_STAGES_AHEAD = 3
 """Of the indices: long enough that nobody waits for them."""
-PRODUCER_ISSUES = 50
-"""Issue cycles of a producer warp after the copies of 16 columns: barriers, the bulk copies of weights and columns
-in turn with the other warps, the list of items. Narrow forms of version 11 take 130 to 190 cycles a stage less
-than those of version 10, to which 440 a stage were fitted (`docs/decisions/0002`, `0007`)."""
+PRODUCER_ISSUES = 22
+"""Of a producer warp after the copies of 16 columns: barriers, next indices, the list of items. About 90
+instructions a stage in the compiled loop, each of which waits for the one before."""
+
+
+class Pace(NamedTuple):
+    """Cycles of a producer warp for 16 columns besides the issue of their copies, whatever the memory does.
+
+    Fitted to the steps of 230 products that were marked fit and of the plans of 2026-11-21
+    (`docs/decisions/0007`).
+    """
+
+    any: float
+    per_64_rows: float
+    per_64_tokens: float
+
+
+TILE_PACE = Pace(70.0, 14.0, 18.0)
+"""Steps of 128 x 64 tiles take 690 cycles, of 64 x 128 640, of 128 x 128 730, of 64 x 256 850, from 8 SMs to
+128."""
+SPARSE_PACE = Pace(100.0, 0.0, 10.0)
+CHOICE_CYCLES = 70
+"""The pace with which the other terms of the closed form of a launch were fitted."""
+EDGE_CYCLES_PER_64_TOKENS = 28
+"""More for 16 columns where tokens are missing: a loop over blocks of 64 tokens that asks for each whether it
+is there. Steps of 128 x 128 tiles take 930 cycles then, of 128 x 192 1200 to 1300, of 64 x 256 1300."""
+ITEM_CYCLES = 300
+"""Of a producer warp from one item to the next: its entry in the list, the addresses of its tokens."""
+COPY_OVERHEAD = 0.35
+"""Of the shared-memory port, for 16 bytes a lane in four rows at a time, besides the bytes. Fitted: steps of
+128 x 256 tiles take 1060 to 1110 cycles, of which the gathers cost 70 to 110."""
+SPARSE_OPERANDS = 0.75
+"""Of their bytes that operands of 2:4 instructions take of the port. Fitted: steps of 256 x 128 tiles take
+749 to 796 cycles; with all bytes the port would need 890."""
+RELEASE_CYCLES_PER_KIB = 100
+"""Of a warp's sums, until they are performed and the part may signal, besides their stores; fitted."""
+ACQUIRE_CYCLES = 1600
+"""Until the owner of a split tile may read what others wrote; 2,300 with the read of the flag were measured
+(`docs/decisions/0002`)."""
+SPARSE_TALL = 256
+"""Rows of the 2:4 form that ends in two halves."""
 CHUNK_BYTES = 2048
 """Of C, 16 rows x 64 tokens: what a warp turns in shared memory at a time."""
 STORE_ISSUES = 6
@@ -61,7 +100,7 @@ def _producer(variant: TileVariant, multicast: int, item: Code) -> WarpProgram:
         start=(Instruction(Op.ISSUE, issue=20),),
         begin=(
             *item,
-            Instruction(Op.ISSUE, issue=10),
+            Instruction(Op.ISSUE, amount=0 if variant.is_sparse else ITEM_CYCLES, issue=10),
             Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True),
             Instruction(Op.WAIT_LOAD),
         ),
@@ -71,16 +110,42 @@ def _producer(variant: TileVariant, multicast: int, item: Code) -> WarpProgram:
             Instruction(Op.ISSUE, issue=4 + gathers, per_k16=True),
             Instruction(Op.WAIT_EMPTY),
             Instruction(Op.COPY_A, stage_bytes, leader=True, multicast=multicast),
-            Instruction(Op.GATHER_B, row_bytes, gathers, per_k16=True),
-            *(() if variant.is_sparse else (Instruction(Op.ISSUE, issue=PRODUCER_ISSUES, per_k16=True),)),
+            Instruction(
+                Op.GATHER_B,
+                row_bytes,
+                gathers,
+                per_k16=True,
+                operand_bytes=_copy_overhead(variant, row_bytes),
+            ),
+            Instruction(Op.ISSUE, _pace(variant) - PRODUCER_ISSUES, PRODUCER_ISSUES, per_k16=True),
+            *_edge(variant),
         ),
     )
 
 
 def producer_issues(variant: TileVariant) -> int:
-    """Issue cycles of a producer warp for 16 columns, copies included."""
+    """Cycles of a producer warp for 16 columns, copies included, as forms are chosen by (`form_items`)."""
     gathers = copies(16 * variant.shape.block_n * variant.element_bytes // PRODUCER_WARPS)
-    return 4 + 2 * gathers + (0 if variant.is_sparse else PRODUCER_ISSUES)
+    return 4 + 2 * gathers + (0 if variant.is_sparse else CHOICE_CYCLES)
+
+
+def _pace(variant: TileVariant) -> int:
+    pace = SPARSE_PACE if variant.is_sparse else TILE_PACE
+    rows, tokens = variant.shape.block_m / 64, variant.shape.block_n / 64
+    return round(pace.any + pace.per_64_rows * rows + pace.per_64_tokens * tokens)
+
+
+def _edge(variant: TileVariant) -> Code:
+    """The 2:4 kernel asks for every copy, wherever the tile lies."""
+    if variant.is_sparse:
+        return ()
+    cycles = EDGE_CYCLES_PER_64_TOKENS * variant.shape.block_n // 64
+    return (Instruction(Op.ISSUE, cycles, per_k16=True, when=When.EDGE),)
+
+
+def _copy_overhead(variant: TileVariant, row_bytes: int) -> int:
+    """Of the shared-memory port for a warp's copies of 16 columns, besides their bytes."""
+    return 0 if variant.is_sparse else round(COPY_OVERHEAD * 16 * row_bytes / PRODUCER_WARPS)
 
 
 def _stages_ahead(variant: TileVariant) -> int:
@@ -125,8 +190,10 @@ def _end(variant: TileVariant) -> Code:
     size = sums * variant.element_bytes
     chunks = max(size // CHUNK_BYTES, 1)
     return (
+        Instruction(Op.ISSUE, RELEASE_CYCLES_PER_KIB * 4 * sums // 1024, when=When.PARTIAL),
         Instruction(Op.STORE_PARTIAL, 4 * sums, copies(4 * sums), when=When.PARTIAL),
         Instruction(Op.WAIT_PARTS, when=When.OWNER),
+        Instruction(Op.ISSUE, ACQUIRE_CYCLES, when=When.OWNER),
         Instruction(Op.LOAD_INDEX, FLAG_BYTES, when=When.OWNER),
         Instruction(Op.WAIT_LOAD, when=When.OWNER),
         Instruction(Op.LOAD_PARTIALS, 4 * sums, copies(4 * sums), when=When.OWNER),
@@ -148,14 +215,10 @@ def _chunk(size: int) -> Code:
 
 
 def _sparse_consumer(variant: TileVariant, item: Code) -> WarpProgram:
-    """The same, with the ends of items in two halves."""
-    half_step = Instruction(
-        Op.MMA,
-        variant.fma_per_warp_per_k16 // 2,
-        max(variant.instructions_per_k16 // 2, 1),
-        per_k16=True,
-        operand_bytes=variant.operand_bytes_per_warp_per_k16 // 2,
-    )
+    """The same with stores that hold it up; of tall tiles the upper rows leave before the lower ones."""
+    operands = round(SPARSE_OPERANDS * variant.operand_bytes_per_warp_per_k16)
+    groups = 2 if variant.shape.block_m == SPARSE_TALL else 1
+    leave = _sparse_end(variant, groups)
     return WarpProgram(
         role="consumer",
         warps=variant.consumer_warps,
@@ -164,25 +227,29 @@ def _sparse_consumer(variant: TileVariant, item: Code) -> WarpProgram:
         step=(
             Instruction(Op.WAIT_FULL),
             Instruction(Op.ISSUE, issue=6),  # proxy and wgmma fences, commit, loop
-            half_step,
-            half_step,
+            Instruction(
+                Op.MMA,
+                variant.fma_per_warp_per_k16,
+                variant.instructions_per_k16,
+                per_k16=True,
+                operand_bytes=operands,
+            ),
             Instruction(Op.WAIT_MMA, 1),
             Instruction(Op.RELEASE, 1),
         ),
         end=(
-            Instruction(Op.WAIT_MMA, 1),
-            Instruction(Op.WAIT_LOAD, when=When.FINAL),
-            *_half_end(variant),
             Instruction(Op.WAIT_MMA, 0),
             Instruction(Op.RELEASE, 0),
-            *_posted(_half_end(variant)),
+            Instruction(Op.WAIT_LOAD, when=When.FINAL),
+            *leave * (groups - 1),
+            *_posted(leave),
         ),
     )
 
 
-def _half_end(variant: TileVariant) -> Code:
-    """Half of the tokens: partial sums out, or those of the other parts in and C out."""
-    sums = variant.shape.block_m * variant.shape.block_n // (2 * variant.consumer_warps)
+def _sparse_end(variant: TileVariant, groups: int) -> Code:
+    """A group of rows: partial sums out, or those of the other parts in and C out."""
+    sums = variant.shape.block_m * variant.shape.block_n // (groups * variant.consumer_warps)
     return (
         Instruction(Op.STORE_PARTIAL, 4 * sums, copies(4 * sums), when=When.PARTIAL),
         Instruction(Op.WAIT_PARTS, when=When.OWNER),

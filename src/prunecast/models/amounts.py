@@ -138,6 +138,8 @@ def _measure(term: Term, sizes: _Sizes, plan: KernelPlan) -> FloatArray:
         measure = measure * sizes.owner * (sizes.parts > 1)
     elif term.when is When.FINAL:
         measure = measure * sizes.owner
+    elif term.when is When.EDGE:
+        measure = measure * (sizes.tokens_share < 1.0)
     return measure
 
 

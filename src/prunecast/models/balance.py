@@ -26,8 +26,7 @@ class SmEnds(NamedTuple):
 
     An SM asks at an even rate while it works: of a level that works c cycles for S SM-cycles in all, a SMs
     ask a * c / S of each cycle. Where that is above 1 the time runs that much longer, so a tail in which few
-    SMs work gets its full share of bandwidth. A quiet start, in which nothing moves yet, and the end of
-    an SM's work, for which all is there, only delay.
+    SMs work gets its full share of bandwidth. A quiet start, in which nothing moves yet, only delays.
     """
 
     lasting: FloatArray
@@ -35,7 +34,6 @@ class SmEnds(NamedTuple):
     share_of_work: FloatArray
     """(SMs,) of all that is asked of the chip."""
     quiet: float
-    """Start and end."""
 
     def stretched(self, most: float) -> float:
         """Cycles until the last SM is done, where the busiest level of the chip works `most` for all of them.
@@ -45,20 +43,18 @@ class SmEnds(NamedTuple):
         return max(most, self.quiet + float(np.maximum(self.lasting, most * self.share_of_work).sum()))
 
 
-def sm_ends(sm_finish: FloatArray, quiet_cycles: float = 0.0, quiet_end_cycles: float = 0.0) -> SmEnds:
+def sm_ends(sm_finish: FloatArray, quiet_cycles: float = 0.0) -> SmEnds:
     """Sort the ends.
 
     Parameters
     ----------
     sm_finish : (SMs,) cycle in which each SM would run dry if L2 and DRAM were endless
     quiet_cycles : cycles at the start, in `sm_finish`, in which nothing moves yet
-    quiet_end_cycles : cycles at the end of each SM in which it asks for nothing more
     """
-    behind = min(quiet_end_cycles, float(sm_finish.max(initial=0.0)))
-    ends = np.sort(np.maximum(sm_finish - behind, 0.0))
+    ends = np.sort(sm_finish)
     spent = float(ends.sum())
     if spent <= 0.0:
-        return SmEnds(np.zeros(0), np.zeros(0), behind)
+        return SmEnds(np.zeros(0), np.zeros(0), 0.0)
     share_of_work = np.diff(ends, prepend=0.0) * np.arange(ends.size, 0, -1) / spent
     quiet = min(quiet_cycles, float(ends[-1]))
-    return SmEnds(np.diff(np.maximum(ends, quiet), prepend=quiet), share_of_work, quiet + behind)
+    return SmEnds(np.diff(np.maximum(ends, quiet), prepend=quiet), share_of_work, quiet)

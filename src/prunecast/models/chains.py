@@ -55,7 +55,7 @@ class Chain(NamedTuple):
     port_bytes_per_clk: float
     gather_bytes_per_clk: float
     store_bytes_per_clk: float
-    """That an SM can hand to L2 while all others do the same."""
+    """That an SM can hand to L2 while all others with a block do the same."""
     store_share: float
     """Mean size of an item's tile of C over a full one."""
     tensor_latency: int
@@ -146,7 +146,7 @@ def plan_chain(plan: KernelPlan, gpu: GpuSpec, rates: SmRates, memory_latency_cy
         shared_bytes_per_clk=rates.shared_bytes_per_clk,
         port_bytes_per_clk=rates.port_bytes_per_clk,
         gather_bytes_per_clk=float(gpu.gather_bytes_per_clk_per_sm),
-        store_bytes_per_clk=_store_rate(gpu),
+        store_bytes_per_clk=_store_rate(plan, gpu),
         store_share=_store_share(plan),
         tensor_latency=_tensor_latency(plan, gpu),
         shared_latency=gpu.shared_latency_cycles,
@@ -159,8 +159,9 @@ def plan_chain(plan: KernelPlan, gpu: GpuSpec, rates: SmRates, memory_latency_cy
     )
 
 
-def _store_rate(gpu: GpuSpec) -> float:
-    share_of_l2 = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / gpu.sm_count
+def _store_rate(plan: KernelPlan, gpu: GpuSpec) -> float:
+    busy_sms = max(min(plan.blocks, gpu.sm_count), 1)
+    share_of_l2 = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / busy_sms
     return min(gpu.store_bytes_per_clk_per_sm, share_of_l2)
 
 

@@ -92,8 +92,8 @@ class UnitCosts(NamedTuple):
     alone: FloatArray
     """Of a unit that has an SM to itself."""
     demand: FloatArray
-    quiet: float
-    """At the end of a unit, in which it has nothing more to fetch, in the mean."""
+    quiet: FloatArray
+    """At its end, when it has nothing more to fetch."""
 
 
 def item_costs(case: Case) -> Costs:
@@ -261,10 +261,11 @@ def unit_costs(lists: BlockLists, starts: Starts, schedule: Schedule) -> UnitCos
     """Cycles of lists, or of items where blocks draw them: of those, the first ones start a block."""
     if schedule is Schedule.DYNAMIC:
         alone = steady(lists, starts) + lists.wait + np.where(starts.first, starts.block, 0.0)
-        return UnitCosts(alone, lists.demand + np.where(starts.first, starts.block_demand, 0.0), 0.0)
-    found = np.zeros((2, lists.block_start.size - 1))
-    quiet = run_lists(lists, found[0], found[1])
-    return UnitCosts(found[0], found[1], float(quiet))
+        demand = lists.demand + np.where(starts.first, starts.block_demand, 0.0)
+        return UnitCosts(alone, demand, lists.edge)
+    found = np.zeros((3, lists.block_start.size - 1))
+    run_lists(lists, *found)
+    return UnitCosts(*found)
 
 
 def _first_items(case: Case) -> MaskArray:

@@ -202,20 +202,18 @@ def _clock(activity, chip):
 
 
 @njit(cache=True)
-def _shares(ends, quiet_cycles, behind, out_lasting, out_share):
+def _shares(ends, quiet_cycles, out_lasting, out_share):
     """The time between ends of SMs, which rise, as `balance.sm_ends` has it; returns what is quiet."""
-    last = ends[ends.size - 1]
-    behind = min(behind, last)
-    quiet, spent = min(quiet_cycles, last - behind), 0.0
+    quiet, spent = min(quiet_cycles, ends[ends.size - 1]), 0.0
     for end in ends:
-        spent += max(end - behind, 0.0)
+        spent += end
     before, quiet_before = 0.0, quiet
     for place in range(ends.size):
-        end = max(ends[place] - behind, 0.0)
+        end = ends[place]
         out_share[place] = (end - before) * (ends.size - place) / spent if spent > 0.0 else 0.0
         out_lasting[place] = max(end, quiet) - quiet_before
         before, quiet_before = end, max(end, quiet)
-    return quiet + behind
+    return quiet
 
 
 @njit(cache=True)
@@ -227,20 +225,17 @@ def _stretched(lasting, share, quiet, most):
 
 
 @njit(cache=True)
-def settled_seconds(slot_finish, quiet_end, launch, chip, rounds):
-    """Seconds of the cycles that the ends of all slots (SMs, slots) make, clock and cycles found together.
+def settled_seconds(finish, fetched, launch, chip, rounds):
+    """Seconds of the cycles that the ends of all SMs (SMs,) make, clock and cycles found together.
 
-    quiet_end : cycles at the end of a unit in which it has nothing more to fetch
+    fetched : (SMs,) float64, when each has fetched all
     """
-    sms, slots = slot_finish.shape
-    sm_ends = np.zeros(sms)
-    for sm in range(sms):
-        for slot in range(slots):
-            sm_ends[sm] = max(sm_ends[sm], slot_finish[sm, slot])
-    sm_ends.sort()
+    sms = finish.size
+    finish, fetched = np.sort(finish), np.sort(fetched)
+    behind = finish[sms - 1] - fetched[sms - 1] + chip.store_drain
     lasting, share = np.zeros((2, sms)), np.zeros((2, sms))
-    quiet_fetching = _shares(sm_ends, chip.quiet_cycles, quiet_end, lasting[0], share[0])
-    quiet_working = _shares(sm_ends, chip.quiet_cycles, 0.0, lasting[1], share[1])
+    quiet_fetching = _shares(fetched, chip.quiet_cycles, lasting[0], share[0])
+    quiet_working = _shares(finish, chip.quiet_cycles, lasting[1], share[1])
     l2_reads_s = (launch.l2_bytes - launch.stored_bytes) / chip.l2_bytes_per_s
     l2_stores_s = launch.stored_bytes / chip.l2_store_bytes_per_s
     reads_s = (launch.dram_bytes - launch.c_bytes) / chip.dram_bytes_per_s
@@ -253,7 +248,7 @@ def settled_seconds(slot_finish, quiet_end, launch, chip, rounds):
             busy = launch.tensor_cycles + chip.activity_per_l2_byte * launch.l2_bytes
             busy += chip.activity_per_dram_byte * launch.dram_bytes
             clock_hz = _clock(busy / (cycles * chip.sm_count), chip)
-        last_item = _stretched(lasting[0], share[0], quiet_fetching, clock_hz * before_last_s)
+        last_fetch = _stretched(lasting[0], share[0], quiet_fetching, clock_hz * before_last_s)
         all_traffic = _stretched(lasting[1], share[1], quiet_working, clock_hz * all_s)
-        cycles = max(last_item + chip.store_drain, all_traffic, 1.0)
+        cycles = max(last_fetch + behind, all_traffic, 1.0)
     return cycles / clock_hz

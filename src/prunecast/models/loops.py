@@ -168,12 +168,12 @@ class BlockLists(NamedTuple):
 
 @njit(cache=True)
 def _run_list(lists, block, ready, parts_only):
-    """When a list ends, and of that the cycles after the last fetch; none if the last item is a part.
+    """When a list ends, and when it has fetched all.
 
     `ready` (groups,) is changed by parts and waited for by owners.
     """
     first, stop = lists.block_start[block], lists.block_start[block + 1]
-    now, fetched, last_fetch = lists.block, lists.block, -1.0
+    now, fetched, last_fetch = lists.block, lists.block, 0.0
     for i in range(first, stop):
         group, wait, fetch = lists.group[i], lists.wait[i], lists.fetch[i]
         if parts_only and group >= 0 and lists.owner[i] == 1:
@@ -195,37 +195,31 @@ def _run_list(lists, block, ready, parts_only):
             now = max(now, ready[group] + lists.after_parts[i])
         elif group >= 0:
             ready[group] = max(ready[group], now + lists.signal)
-            last_fetch = -1.0
-    now += lists.leave
-    return now, now - last_fetch if last_fetch >= 0.0 else -1.0
+    return now + lists.leave, last_fetch
 
 
 @njit(cache=True)
-def run_lists(lists, out_alone, out_demand):
+def run_lists(lists, out_alone, out_demand, out_quiet):
     """Run the items of every list one by one, warps that only fetch being ahead as far as the ring goes.
 
     In every list parts stand before owners, so that nothing that waits for parts comes before one.
 
     out_alone, out_demand : (blocks,) float64, cycles of each list on an SM of its own, and that the busiest
         pipe of its SM works for it
-
-    Returns the mean of the cycles in which a list has nothing more to fetch.
+    out_quiet : (blocks,) float64, cycles at its end in which it has nothing more to fetch
     """
-    groups, quiet, count = 0, 0.0, 0
+    groups = 0
     for i in range(lists.group.size):
         groups = max(groups, lists.group[i] + 1)
     ready = np.zeros(groups)
     for block in range(out_alone.size if groups > 0 else 0):
         _run_list(lists, block, ready, True)
     for block in range(out_alone.size):
-        out_alone[block], after = _run_list(lists, block, ready, False)
-        if after >= 0.0:
-            quiet += after
-            count += 1
+        out_alone[block], last_fetch = _run_list(lists, block, ready, False)
+        out_quiet[block] = out_alone[block] - last_fetch
         out_demand[block] = lists.block_demand
         for i in range(lists.block_start[block], lists.block_start[block + 1]):
             out_demand[block] += lists.demand[i]
-    return quiet / max(count, 1)
 
 
 @njit(cache=True)

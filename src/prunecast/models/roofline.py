@@ -35,7 +35,7 @@ from prunecast.models.estimate import LEVELS, Estimate
 from prunecast.models.rates import sm_rates
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import plan_traffic
-from prunecast.models.waves import place_units, units_of
+from prunecast.models.waves import Placement, place_units, units_of
 
 __all__ = ["CLOCK_ROUNDS", "LAUNCHES", "check_names", "estimate", "look_up"]
 
@@ -70,7 +70,7 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
     units = unit_costs(lists_of(case, items, starts), starts, plan.schedule)
     slots = case.fit.blocks_per_sm
     placement = place_units(plan, gpu, slots, units.alone, units.demand)
-    settled = _settle(case, _ends(case, placement.slot_finish, units.quiet, starts.store_drain), state)
+    settled = _settle(case, _ends(case, placement, units.quiet, starts.store_drain), state)
     item_work = np.maximum(steady(items, starts) / slots, items.demand)[case.amounts.kinds.of_item]
     work = work_per_sm(gpu.sm_count, placement.sm, units_of(plan, item_work))
     launch_s = launch_floor_s(plan, gpu, launch)
@@ -137,17 +137,19 @@ class _Ends(NamedTuple):
     """Of what SMs read, and of the C of all items but the last ones."""
     working: SmEnds
     """Of all that they read and store."""
-    store_drain: float
+    behind: float
+    """From the end of the last fetch to that of the last store."""
     l2: L2Seconds
 
 
-def _ends(case: Case, slot_finish: FloatArray, quiet_end: float, store_drain: float) -> _Ends:
+def _ends(case: Case, placement: Placement, quiet_end: FloatArray, store_drain: float) -> _Ends:
     # Nothing comes before the first block has started and its first read has gone to DRAM and back.
     quiet = case.gpu.block_start_cycles + case.gpu.dram_latency_cycles
+    fetched = placement.fetched(quiet_end)
     return _Ends(
-        fetching=sm_ends(slot_finish.max(axis=1), quiet, quiet_end),
-        working=sm_ends(slot_finish.max(axis=1), quiet),
-        store_drain=store_drain,
+        fetching=sm_ends(fetched, quiet),
+        working=sm_ends(placement.sm_finish, quiet),
+        behind=placement.cycles - float(fetched.max()) + store_drain,
         l2=l2_seconds(case.amounts, case.traffic, case.gpu),
     )
 
@@ -163,9 +165,9 @@ def _chip_cycles(case: Case, ends: _Ends, clock_hz: float) -> float:
     writes_s = traffic.c_bytes / gpu.dram_write_bytes_per_s
     earlier = case.earlier_share
     before_last = max(ends.l2.reads + earlier * ends.l2.stores, reads_s + earlier * writes_s)
-    last_item = ends.fetching.stretched(clock_hz * before_last)
+    last_fetch = ends.fetching.stretched(clock_hz * before_last)
     all_traffic = ends.working.stretched(clock_hz * max(sum(ends.l2), reads_s + writes_s))
-    return max(last_item + ends.store_drain, all_traffic, 1.0)
+    return max(last_fetch + ends.behind, all_traffic, 1.0)
 
 
 def _step_cycles(case: Case, clock_hz: float) -> dict[str, float]:

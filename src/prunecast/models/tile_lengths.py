@@ -85,8 +85,8 @@ class TileLengths:
         launch = self._launch(int(add_up(self._now, self._total)))
         units = unit_costs(self._blocks, self._starts, case.plan.schedule)
         placement = place_units(case.plan, case.gpu, case.fit.blocks_per_sm, units.alone, units.demand)
-        finish = placement.slot_finish
-        return float(settled_seconds(finish, units.quiet, launch, self._chip, CLOCK_ROUNDS))
+        finish, fetched = placement.sm_finish, placement.fetched(units.quiet)
+        return float(settled_seconds(finish, fetched, launch, self._chip, CLOCK_ROUNDS))
 
     def _launch(self, longest: int) -> Launch:
         plan, block = self._case.plan, self._case.amounts.block

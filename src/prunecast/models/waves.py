@@ -36,6 +36,14 @@ class Placement:
         """(SMs,) float64: cycle in which each SM runs dry."""
         return np.asarray(self.slot_finish.max(axis=1))
 
+    def fetched(self, quiet: FloatArray) -> FloatArray:
+        """(SMs,) float64: when each SM has fetched all, if units fetch nothing in their last `quiet` (units,)
+        cycles.
+        """
+        of_sm = np.zeros(self.slot_finish.shape[0])
+        of_sm[self.sm] = quiet  # that of an SM's last unit stays
+        return np.maximum(self.sm_finish - of_sm, 0.0)
+
     @property
     def cycles(self) -> float:
         """Until the last SM is done."""

@@ -121,14 +121,15 @@ NOTHING, ON_FULL, ON_EMPTY, ON_SYNC, ON_GROUP = range(5)
 GREEDY_OLDEST, GREEDY_YOUNGEST, ROUND_ROBIN, OLDEST = range(4)
 HARDWARE, STATIC, DYNAMIC = range(3)
 
-FMA, COPY_A, COPY_B, GATHER_B = int(Op.FMA), int(Op.COPY_A), int(Op.COPY_B), int(Op.GATHER_B)
+ISSUE, FMA = int(Op.ISSUE), int(Op.FMA)
+COPY_A, COPY_B, GATHER_B = int(Op.COPY_A), int(Op.COPY_B), int(Op.GATHER_B)
 LOAD_A, LOAD_B, LOAD_INDEX = int(Op.LOAD_A), int(Op.LOAD_B), int(Op.LOAD_INDEX)
 WAIT_LOAD, WAIT_EMPTY, WAIT_FULL = int(Op.WAIT_LOAD), int(Op.WAIT_EMPTY), int(Op.WAIT_FULL)
 RELEASE, SYNC, SHARED_OP = int(Op.RELEASE), int(Op.SYNC), int(Op.SHARED)
 MMA, MMA_SYNC, WAIT_MMA = int(Op.MMA), int(Op.MMA_SYNC), int(Op.WAIT_MMA)
 STORE_C, STORE_PARTIAL = int(Op.STORE_C), int(Op.STORE_PARTIAL)
 WAIT_PARTS, LOAD_PARTIALS = int(Op.WAIT_PARTS), int(Op.LOAD_PARTIALS)
-PARTIAL, OWNER, FINAL = int(When.PARTIAL), int(When.OWNER), int(When.FINAL)
+PARTIAL, OWNER, FINAL, EDGE = int(When.PARTIAL), int(When.OWNER), int(When.FINAL), int(When.EDGE)
 
 
 class Status(IntEnum):
@@ -490,6 +491,8 @@ def _fits_item(mem, ins, item):
         return mem[item + T_OWNER] == 0
     if when == OWNER:
         return mem[item + T_OWNER] == 1 and mem[item + T_PARTS] > 1
+    if when == EDGE:
+        return mem[item + T_TOKENS] < mem[N_BLOCK_N]
     return mem[item + T_OWNER] == 1
 
 
@@ -886,7 +889,7 @@ def _copy(mem, column, warp, ins, t, k16, columns, step, ring):
         if op == GATHER_B:
             columns = _share_start(mem, warp, columns, 1) - _share_start(mem, warp, columns, 0)
         size = columns * _row_bytes(mem, ins, mem[warp + W_ITEM_ROW])
-    shared = _through_shared(mem, mem[warp + W_SM], t, size)
+    shared = _through_shared(mem, mem[warp + W_SM], t, size + mem[ins + I_OPERAND] * k16)
     slot = mem[warp + W_SLOT]
     barrier = mem[AT_FULL] + (slot * mem[M_STAGES] + ring) * R_FIELDS
     _arrive(mem, barrier, ON_FULL, slot, ring, max(done, _cycle(shared), t + 1))
@@ -984,7 +987,9 @@ def _execute(mem, column, warp, t):
             k16 = (_multiplied(mem, warp, before) + 15) >> 4
     length = max(mem[ins + I_ISSUE] * k16, 1)
     ready, reason = t + length, ISSUING
-    if op == FMA:
+    if op == ISSUE:
+        ready, reason = ready + mem[ins + I_AMOUNT] * k16, SHARED
+    elif op == FMA:
         ready, reason = max(ready, _multiply_add(mem, warp, ins, t, length)), TENSOR
     elif op == COPY_A or op == COPY_B or op == GATHER_B:  # noqa: SIM109
         ring = (mem[warp + W_BASE] + step) % mem[M_STAGES]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.launch_floor import begins_early
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
@@ -99,11 +100,13 @@ def _ticks_per_kib(bytes_per_clk: float) -> int:
 def _program(plan: KernelPlan, gpu: GpuSpec, coarse: int) -> engine.Program:
     rows: list[list[int]] = []
     bounds = []
+    skipped = ("begin",) if begins_early(plan, gpu) else ()
     for program in plan.programs:
         bound = [len(rows)]
         for name in ("start", "begin", "fill", "step", "end", "finish"):
             scale = coarse if name == "step" else 1
-            rows += [_row(instruction, plan, gpu, scale) for instruction in getattr(program, name)]
+            code = getattr(program, name) if name not in skipped else ()
+            rows += [_row(instruction, plan, gpu, scale) for instruction in code]
             bound.append(len(rows))
         bounds.append(bound)
     warps = [program.warps for program in plan.programs]
@@ -140,7 +143,7 @@ def _row(instruction: Instruction, plan: KernelPlan, gpu: GpuSpec, scale: int) -
     return [
         int(instruction.op),
         instruction.issue * factor,
-        instruction.amount * (factor if instruction.op is not Op.ISSUE else 1),
+        instruction.amount * factor,
         int(instruction.per_k16),
         instruction.ahead,
         int(instruction.when),

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.codesign.search.option_times import OptionTimes, row_group_sums
-from prunecast.codesign.search.options import Option
+from prunecast.codesign.search.options import Option, retained
 from prunecast.patterns import density, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 
@@ -89,13 +89,13 @@ def _tile_options(importance: ImportanceArray, tokens: int, times: OptionTimes) 
         equal_s = times.tile_curve(m, k, tokens, counts=counts, height=height)
         for interval in UNEVEN:
             means = counts if interval.high == 1.0 else _finer(counts, k)
-            for kept, retained in zip(means, _retained(ranked, means, interval), strict=True):
+            for kept, best in zip(means, _retained(ranked, means, interval), strict=True):
                 yield Option(
                     pattern=f"atp:{height}{interval.suffix}",
                     sparsity=1.0 - kept / k,
                     kernel="stspmm",
                     seconds=float(np.interp(kept, counts, equal_s)),
-                    importance=retained,
+                    importance=best,
                     kept=m * kept,
                 )
 
@@ -143,8 +143,8 @@ def _retained(ranked: FloatArray, means: Sequence[int], interval: Interval) -> l
     of_first = np.append(0.0, np.cumsum(ranked.sum(axis=0)))
     if interval.low == 0.0 and interval.high * min(means) >= k:
         of_best = np.cumsum(-np.sort(-ranked, axis=None))
-        retained: list[float] = of_best[tiles * np.array(means) - 1].tolist()
-        return retained
+        found: list[float] = of_best[tiles * np.array(means) - 1].tolist()
+        return found
     return [_retained_within(ranked, kept, interval, of_first) for kept in means]
 
 
@@ -171,6 +171,6 @@ def _nested_options(importance: ImportanceArray, tokens: int, times: OptionTimes
                 sparsity=sparsity,
                 kernel="2:4",
                 seconds=seconds,
-                importance=float(importance.sum(where=mask, dtype=np.float64)),
+                importance=retained(importance, mask),
                 kept=round(density(mask) * mask.size),
             )

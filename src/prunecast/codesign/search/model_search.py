@@ -16,7 +16,7 @@ from prunecast.codesign.search.allocation import Menu
 from prunecast.codesign.search.layer_sets import LayerSet, fixed_names
 from prunecast.codesign.search.menus import layer_options
 from prunecast.codesign.search.option_times import OptionTimes
-from prunecast.codesign.search.options import Option, menu_of
+from prunecast.codesign.search.options import Option, menu_of, retained
 from prunecast.codesign.two_parts import launches_in_two
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan
@@ -176,8 +176,7 @@ class ModelSearch:
         mask = pattern.prune({name: importance}, option.sparsity)[name]
         launches = self.launches(name, option.kernel, pattern.map(mask))
         seconds = sum(self.engine.run(plan).seconds for plan in launches)
-        retained = float(importance.sum(where=mask, dtype=np.float64))
-        return Tried(seconds, retained, int(np.count_nonzero(mask)))
+        return Tried(seconds, retained(importance, mask), int(np.count_nonzero(mask)))
 
     def _savings_of_dense(self) -> dict[str, float]:
         """Layer -> seconds of transposes that a sparse product there needs, all others sparse too."""

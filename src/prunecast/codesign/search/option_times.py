@@ -23,18 +23,17 @@ EXACT_DENSITIES = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
 """Where the engine that is asked for predicts a curve: closer where launches and stores bend it."""
 
 
-def equal_tile_map(sums: FloatArray, m: int, *, kept: int, height: int) -> TileMap:
-    """Tiles of `height` of m rows that keep their best `kept` columns each, by column sums (tiles, K)."""
+def equal_tile_map(best_first: CountArray, m: int, *, kept: int, height: int) -> TileMap:
+    """Tiles of `height` of m rows that keep the first `kept` of their columns `best_first` (tiles, K)."""
     row_start = np.append(np.arange(0, m, height), m)
-    tiles, k = sums.shape
-    best = np.argsort(-sums, axis=1, kind="stable")[:, :kept]
+    tiles, k = best_first.shape
     return TileMap(
         m=m,
         k=k,
         row_start=frozen_int32(row_start),
         row_index=np.arange(m, dtype=np.int32),
         column_start=frozen_int32(np.arange(tiles + 1) * kept),
-        column_index=frozen_int32(np.sort(best, axis=1).ravel()),
+        column_index=frozen_int32(np.sort(best_first[:, :kept], axis=1).ravel()),
         pattern=f"atp:{height}",
     )
 
@@ -63,7 +62,7 @@ class OptionTimes:
         default_factory=dict, init=False, repr=False
     )
     _curves: dict[tuple[int, ...], FloatArray] = field(default_factory=dict, init=False, repr=False)
-    _sums_of: dict[tuple[int, int, int], FloatArray] = field(default_factory=dict, init=False, repr=False)
+    _best_first: dict[tuple[int, int, int], CountArray] = field(default_factory=dict, init=False, repr=False)
 
     def dense(self, m: int, k: int, n: int) -> float:
         """Seconds of the dense kernel."""
@@ -93,13 +92,13 @@ class OptionTimes:
             plans = [self._tile_plan(m, k, n, kept, height) for kept in counts]
             places = _few_places(np.array(counts), k)
             exact = [self.engine.start(plans[place]) for place in places]
-            quick_s = np.array([self.quick.run(plan).seconds for plan in plans])
+            quick_s = np.array([self.quick.once(plan).seconds for plan in plans])
             ratios = np.array([outcome.result().seconds for outcome in exact]) / quick_s[places]
             self._curves[key] = quick_s * np.interp(counts, np.array(counts)[places], ratios)
         return self._curves[key]
 
     def _tile_plan(self, m: int, k: int, n: int, kept: int, height: int) -> KernelPlan:
-        equal = equal_tile_map(self._sums(m, k, height), m, kept=kept, height=height)
+        equal = equal_tile_map(self._columns(m, k, height), m, kept=kept, height=height)
         return PLANNERS["stspmm"](equal, n, self.dtype, self.engine.gpu)
 
     def two_of_four(self, pattern: str, sparsity: float | None, m: int, k: int, n: int) -> float | None:
@@ -118,11 +117,13 @@ class OptionTimes:
         except BadInput:
             return None
 
-    def _sums(self, m: int, k: int, height: int) -> FloatArray:
+    def _columns(self, m: int, k: int, height: int) -> CountArray:
+        """(tiles, K): columns of each tile, those of most importance first."""
         key = (m, k, height)
-        if key not in self._sums_of:
-            self._sums_of[key] = row_group_sums(self.typical[m, k](), height)
-        return self._sums_of[key]
+        if key not in self._best_first:
+            sums = row_group_sums(self.typical[m, k](), height)
+            self._best_first[key] = np.argsort(-sums, axis=1, kind="stable")
+        return self._best_first[key]
 
 
 def _few_places(counts: CountArray, k: int) -> list[int]:

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from prunecast.codesign.search.allocation import Menu
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.tile_map import MaskArray
 
-__all__ = ["Option", "menu_of"]
+__all__ = ["Option", "menu_of", "retained"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,3 +42,8 @@ def menu_of(options: Sequence[Option], scales: Mapping[str, float]) -> Menu:
         np.array([option.importance for option in options], dtype=np.float64),
         np.array([option.kept for option in options], dtype=np.float64),
     )
+
+
+def retained(importance: ImportanceArray, mask: MaskArray) -> float:
+    """Sum over what a mask (M, K) keeps; a product is several times faster than a sum under a mask."""
+    return float((importance * mask).sum(dtype=np.float64))
