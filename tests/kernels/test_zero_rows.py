@@ -86,7 +86,7 @@ def test_blocks_that_find_room_beside_the_launch_before_have_started_when_it_end
     assert launch_floor_s(plan, H200, "graph") == pytest.approx(H200.overlapped_launch_s - start_s)
     alone = replace(plan, overlaps=False)
     waited = simulate(alone, H200).cycles - simulate(plan, H200).cycles
-    assert (waited > H200.dram_latency_cycles) == early
+    assert (waited > H200.l2_latency_cycles) == early
 
 
 def test_a_layer_of_zeros_is_written_by_one_launch():

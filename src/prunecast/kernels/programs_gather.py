@@ -50,9 +50,12 @@ CHOICE_CYCLES = 70
 EDGE_CYCLES_PER_64_TOKENS = 28
 """More for 16 columns where tokens are missing: a loop over blocks of 64 tokens that asks for each whether it
 is there. Steps of 128 x 128 tiles take 930 cycles then, of 128 x 192 1200 to 1300, of 64 x 256 1300."""
+START_CYCLES = 400
+"""Of a producer warp of the tile kernel before its first index: barriers, its list under way, registers
+handed over. Fitted."""
 ITEM_CYCLES = 300
 """Of a producer warp from one item to the next: its entry in the list, the addresses of its tokens."""
-COPY_OVERHEAD = 0.35
+COPY_OVERHEAD = 0.3
 """Of the shared-memory port, for 16 bytes a lane in four rows at a time, besides the bytes. Fitted: steps of
 128 x 256 tiles take 1060 to 1110 cycles, of which the gathers cost 70 to 110."""
 SPARSE_OPERANDS = 0.75
@@ -97,7 +100,7 @@ def _producer(variant: TileVariant, multicast: int, item: Code) -> WarpProgram:
     return WarpProgram(
         role="producer",
         warps=PRODUCER_WARPS,
-        start=(Instruction(Op.ISSUE, issue=20),),
+        start=(Instruction(Op.ISSUE, 0 if variant.is_sparse else START_CYCLES, 20),),
         begin=(
             *item,
             Instruction(Op.ISSUE, amount=0 if variant.is_sparse else ITEM_CYCLES, issue=10),
