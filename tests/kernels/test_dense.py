@@ -164,3 +164,10 @@ def test_two_thirds_of_what_bulk_copies_write_cost_nothing():
     assert operand_bytes(form) * form.consumer_warps == pytest.approx(reads - 2 / 3 * 12_288, abs=8)
     ampere = dense_forms(toy_gpu(compute_capability=80), "fp16")[0]
     assert operand_bytes(ampere) == ampere.operand_bytes_per_warp_per_k16
+
+
+def test_ampere_takes_tiles_narrower_than_64_for_few_tokens_only():
+    a100 = load_gpu("a100-sxm4-80gb")
+    assert min(chosen(768, 768, 16, a100).variant.shape[:2]) < 64
+    for n in (17, 64, 192):
+        assert min(chosen(768, 768, n, a100).variant.shape[:2]) >= 64

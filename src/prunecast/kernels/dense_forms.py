@@ -50,7 +50,7 @@ _WARP_TILES = (
 )
 WARP_ROW_BYTES = (128, 64)
 """One row of weights in a k-step; the shorter where fewer than three of the longer fit."""
-FEWEST_WARP_STAGES, MOST_WARP_STAGES = 3, 6
+FEWEST_WARP_STAGES, MOST_WARP_STAGES = 3, 5
 
 
 def dense_forms(gpu: GpuSpec, dtype: str) -> tuple[TileVariant, ...]:

@@ -34,6 +34,8 @@ Fitted to own H200 records: with two, products of 5 to 50 us are bound by L2 whe
 move so much that their clock comes out too low."""
 NARROWEST_TILE = 64
 """Rows of one of the two operands in a tensor instruction of a warpgroup."""
+NARROW_WARP_PRODUCT = 16
+"""Rows or tokens of a product above which no warp-level tile is narrower than 64 (A100 table)."""
 ISSUES_PER_PAIR = {"wgmma": 1.25, "mma": 5.0, "registers": 5.0}
 """Issue cycles in which a lane converts two sums and turns them in shared memory."""
 EDGE_ISSUES = 100
@@ -133,6 +135,14 @@ def _parts(k: int, table: _Table) -> npt.NDArray[np.int64]:
 
 def _not_too_large(table: _Table, m: int, n: int) -> npt.NDArray[np.bool_]:
     """(forms,): tiles within the product, if need be within 64 rows or 64 tokens, or all where none are."""
+    fit = _within(table, m, n)
+    if min(m, n) > NARROW_WARP_PRODUCT:
+        narrow = (table.ahead == 0.0) & (np.minimum(table.block_m, table.block_n) < NARROWEST_TILE)
+        fit = fit & ~narrow if (fit & ~narrow).any() else fit
+    return fit
+
+
+def _within(table: _Table, m: int, n: int) -> npt.NDArray[np.bool_]:
     rows, tokens = -(-m // 8) * 8, -(-n // 8) * 8
     wide_rows, wide_tokens = max(rows, NARROWEST_TILE), max(tokens, NARROWEST_TILE)
     for most_rows, most_tokens in ((rows, tokens), (wide_rows, tokens), (wide_rows, wide_tokens)):
