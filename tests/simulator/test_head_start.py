@@ -1,0 +1,58 @@
+"""Launches that overlap come closer where the blocks of one do not end together."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from prunecast.hardware import load_gpu
+from prunecast.kernels.launch_floor import launch_floor_s
+from prunecast.kernels.stspmm import plan_stspmm
+from prunecast.patterns import TileMap
+from prunecast.simulator import simulate
+from prunecast.simulator.simulate import head_start_cycles, settle
+
+H200 = load_gpu("h200-sxm")
+
+
+def plan_of(kept, *, n=512, k=4096, height=128):
+    """Tiles of 128 rows that keep so many columns each, on whole items."""
+    rng = np.random.default_rng(0)
+    columns = [np.sort(rng.permutation(k)[:count]) for count in kept]
+    tiles = TileMap(
+        m=height * len(kept),
+        k=k,
+        row_start=np.arange(len(kept) + 1) * height,
+        row_index=np.arange(height * len(kept)),
+        column_start=np.concatenate(([0], np.cumsum(kept))),
+        column_index=np.concatenate(columns),
+        pattern=f"tile-wise:{height}",
+    )
+    return plan_stspmm(tiles, n, "fp16", H200, split=None)
+
+
+def run_of(plan):
+    return settle(plan, H200, state="burst", policy="gty").run
+
+
+def test_blocks_that_end_together_gain_little_and_a_lone_long_one_all_that_is_read_first():
+    equal, uneven = plan_of([1024] * 32), plan_of([256] * 16 + [4096] + [256] * 15)
+    most = H200.block_start_cycles + H200.dram_latency_cycles
+    assert head_start_cycles(equal, H200, run_of(equal)) < 0.2 * most
+    assert head_start_cycles(uneven, H200, run_of(uneven)) == most
+
+
+def test_nothing_is_gained_in_a_stream_or_where_launches_do_not_overlap():
+    plan = plan_of([256] * 31 + [4096])
+    alone = replace(plan, overlaps=False)
+    assert head_start_cycles(alone, H200, run_of(alone)) == 0.0
+    assert simulate(plan, H200, launch="stream").launch_s == launch_floor_s(plan, H200, "stream")
+    floor_s = launch_floor_s(plan, H200, "graph")
+    gained_s = floor_s - simulate(plan, H200).launch_s
+    assert 0.0 < gained_s <= floor_s
+
+
+def test_a_launch_whose_blocks_all_begin_early_has_gained_it_already():
+    plan = plan_of([256, 1024], n=128)
+    assert head_start_cycles(plan, H200, run_of(plan)) == 0.0
+    assert simulate(plan, H200).launch_s == pytest.approx(launch_floor_s(plan, H200, "graph"))
