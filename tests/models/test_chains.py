@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from prunecast.kernels.plan import Schedule
-from prunecast.kernels.program import Instruction, Op, WarpProgram
+from prunecast.kernels.program import Instruction, Op, WarpProgram, When
 from prunecast.models.chains import (
     after_parts_cycles,
     begun_early,
@@ -19,6 +19,7 @@ from prunecast.models.chains import (
     runs_ahead,
     stores_behind_cycles,
     walk_block,
+    walk_pace,
 )
 from prunecast.models.rates import sm_rates
 from tests.models.hand_plans import hand_plan, one_role_programs, two_role_programs
@@ -138,6 +139,18 @@ def test_neighbours_issue_while_others_read_shared_memory():
     assert pace(5) == 20 + 2 + 40 + 10 + 65
     # With 200 to multiply the other warps' reads are hidden
     assert pace(200) == 20 + 2 + 40 + 400
+
+
+def test_instructions_that_hang_on_one_another_take_their_cycles():
+    step = (Instruction(Op.ISSUE, 90, 10), Instruction(Op.FMA))
+    assert walk_pace(chain_of(programs=(WarpProgram(role="w", warps=1, step=step),))) == 10 + 90 + 1
+
+
+def test_edges_of_the_tokens_take_longer():
+    step = (Instruction(Op.FMA), Instruction(Op.ISSUE, 50, when=When.EDGE))
+    chain = chain_of(programs=(WarpProgram(role="w", warps=1, step=step),))
+    assert walk_pace(chain) == 1
+    assert walk_pace(chain.where_tokens_lack()) == 1 + 1 + 50
 
 
 def test_pace_of_the_warps_that_multiply():

@@ -77,6 +77,20 @@ def test_the_last_step_counts_with_its_own_columns():
     assert whole - short == pytest.approx(256 - 64)
 
 
+def test_an_item_that_lacks_tokens_waits_for_those_who_ask_for_them():
+    # A step takes the warp that copies 6 cycles and now 1001 more, three times behind the lead-in, where 256 to
+    # multiply were more. C is rounded to 98 % of its 128 cycles.
+    producer, consumer = two_role_programs()
+    asks = replace(producer, step=(*producer.step, Instruction(Op.ISSUE, 1000, when=When.EDGE)))
+    full, lacking = (
+        estimate(
+            hand_plan([256], n, programs=(asks, consumer), shared_bytes=LARGE), toy_gpu(**ENDLESS)
+        ).cycles
+        for n in (64, 63)
+    )
+    assert lacking - full == pytest.approx(3 * (1007 - 256) - (1 - 0.98) * 128)
+
+
 def test_stores_at_the_end_of_an_item_hold_its_warps_up():
     plan = hand_plan([256] * 4, 64, schedule=Schedule.STATIC, block_start=[0, 4], shared_bytes=LARGE)
     found = estimate(plan, toy_gpu(**ENDLESS, sm_count=1))

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.programs_gather import producer_issues
+from prunecast.kernels.programs_gather import EDGE_CYCLES_PER_64_TOKENS, producer_issues
 from prunecast.kernels.step_cost import StepCost, pace_of_warps
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.patterns.tile_map import TileMap
@@ -34,13 +34,16 @@ class FormLoad(NamedTuple):
     """An item's part of C."""
     packed_bytes: float
     """Weights of all tiles."""
+    edge_share: float
+    """Of the items, those with fewer tokens than a block takes, for which a producer asks one by one."""
     fewest_columns: int
     """That an item multiplies, whatever it keeps; as `KernelPlan.fewest_steps` has it."""
 
     def longest(self, block_k: int) -> "FormLoad":
-        """The same if all items were like the longest one."""
+        """The same if all items were like the longest one, and lacked tokens if any does."""
         multiplied = max(-(-self.longest_kept // 16) * 16, self.fewest_columns)
-        return self._replace(steps=float(-(-multiplied // block_k)), full_steps=multiplied / block_k)
+        steps, edge_share = float(-(-multiplied // block_k)), float(self.edge_share > 0.0)
+        return self._replace(steps=steps, full_steps=multiplied / block_k, edge_share=edge_share)
 
 
 class FormItem(NamedTuple):
@@ -73,6 +76,7 @@ def form_load(variant: TileVariant, tiles: TileMap, n: int) -> FormLoad:
         tokens=-(-n // ranges),
         c_bytes=float(tiles.rows_per_tile.sum()) * n * variant.element_bytes / (count * ranges),
         packed_bytes=k16 * variant.weight_bytes_per_k16,
+        edge_share=1.0 / ranges if n % shape.block_n else 0.0,
         fewest_columns=fewest,
     )
 
@@ -87,8 +91,10 @@ def form_item(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec
     if variant.style == "wgmma":
         pace = max(step.l2_port + 4, _pace_of_gathers(variant, load, gpu))
         fetch = load.steps * pace + max(edge - variant.resources.stages * pace, 0.0)
-        alone, quiet = max(pipes + edge, fetch, demand), max(step.tensor, step.shared) + edge
-        return FormItem(alone, demand, max(load.steps * pace - pace + quiet - alone, 0.0), quiet)
+        alone, whole = max(pipes + edge, fetch, demand), max(step.tensor, step.shared)
+        last = max(load.full_steps - load.steps + 1.0, 0.0) * whole
+        at_end = max((load.steps - 1.0) * pace + last + edge - alone, 0.0)
+        return FormItem(alone, demand, at_end, whole + edge)
     edge += gpu.l2_latency_cycles + 3 * gpu.sync_latency_cycles
     alone = max(pipes, load.steps * pace_of_warps(variant, step.tensor, gpu)) + edge
     return FormItem(max(alone, demand), demand, 0.0, edge)
@@ -99,7 +105,9 @@ def _pace_of_gathers(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> floa
     row_bytes = load.tokens * variant.element_bytes
     gathered = variant.shape.block_k * row_bytes / gpu.gather_bytes_per_clk_per_sm
     on_their_way = (gathered + gpu.gather_latency_cycles) / variant.resources.stages
-    return max(gathered, on_their_way, variant.shape.block_k / 16 * producer_issues(variant))
+    edge = 0 if variant.is_sparse else EDGE_CYCLES_PER_64_TOKENS * variant.shape.block_n / 64
+    issues = variant.shape.block_k / 16 * (producer_issues(variant) + load.edge_share * edge)
+    return max(gathered, on_their_way, issues)
 
 
 def lead_cycles(variant: TileVariant, step: StepCost, gpu: GpuSpec) -> float:

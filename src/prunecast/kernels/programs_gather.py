@@ -45,8 +45,6 @@ TILE_PACE = Pace(70.0, 14.0, 18.0)
 """Steps of 128 x 64 tiles take 690 cycles, of 64 x 128 640, of 128 x 128 730, of 64 x 256 850, from 8 SMs to
 128."""
 SPARSE_PACE = Pace(100.0, 0.0, 10.0)
-CHOICE_CYCLES = 70
-"""The pace with which the other terms of the closed form of a launch were fitted."""
 EDGE_CYCLES_PER_64_TOKENS = 28
 """More for 16 columns where tokens are missing: a loop over blocks of 64 tokens that asks for each whether it
 is there. Steps of 128 x 128 tiles take 930 cycles then, of 128 x 192 1200 to 1300, of 64 x 256 1300."""
@@ -127,9 +125,9 @@ def _producer(variant: TileVariant, multicast: int, item: Code) -> WarpProgram:
 
 
 def producer_issues(variant: TileVariant) -> int:
-    """Cycles of a producer warp for 16 columns, copies included, as forms are chosen by (`form_items`)."""
+    """Cycles of a producer warp for 16 columns of a tile with all its tokens, copies included."""
     gathers = copies(16 * variant.shape.block_n * variant.element_bytes // PRODUCER_WARPS)
-    return 4 + 2 * gathers + (0 if variant.is_sparse else CHOICE_CYCLES)
+    return 4 + 2 * gathers + _pace(variant)
 
 
 def _pace(variant: TileVariant) -> int:

@@ -30,6 +30,7 @@ __all__ = [
     "stores_behind_cycles",
     "waits_for_parts",
     "walk_block",
+    "walk_pace",
 ]
 
 _COPIES = (Op.COPY_A, Op.COPY_B, Op.GATHER_B)
@@ -70,6 +71,8 @@ class Chain(NamedTuple):
     """From the issue of a read to its use; 0 with endless ports for data that are there already."""
     gather_latency: int
     """From a gather's turn to its use, at least; loads come back behind gathers."""
+    lacks_tokens: bool
+    """Whether the item has fewer tokens than a block takes."""
 
     def with_data_there(self) -> "Chain":
         """The same block reading memory that answers at once."""
@@ -80,6 +83,10 @@ class Chain(NamedTuple):
             port_bytes_per_clk=endless,
             gather_bytes_per_clk=endless,
         )
+
+    def where_tokens_lack(self) -> "Chain":
+        """The same block with an item of fewer tokens; what it moves stays that of a full one."""
+        return self._replace(lacks_tokens=True)
 
     def with_short_steps(self) -> "Chain":
         """The same block with k-steps of 16 columns, and a ring of as many columns."""
@@ -156,6 +163,7 @@ def plan_chain(plan: KernelPlan, gpu: GpuSpec, rates: SmRates, memory_latency_cy
         parts_wait=_parts_wait(plan, gpu),
         memory_latency=round(memory_latency_cycles),
         gather_latency=gpu.gather_latency_cycles,
+        lacks_tokens=False,
     )
 
 
@@ -234,6 +242,11 @@ def _begun(begin: Code) -> Code:
     return (*early, *begin[first_of_b:])
 
 
+def walk_pace(chain: Chain) -> float:
+    """From one k-step to the next."""
+    return walk_block(chain).step
+
+
 @lru_cache(maxsize=256)
 def multiply_pace(chain: Chain) -> float:
     """From one k-step to the next of the warps that multiply, if all data are there already."""
@@ -303,6 +316,8 @@ def _run(
     warp: _Warp, code: Code, chain: Chain, ring: _Ring, step: int, kinds: tuple[When, ...] = _KINDS["unsplit"]
 ) -> None:
     """Move the warp through a section; `ring` and `warp` are changed."""
+    if chain.lacks_tokens:
+        kinds = (*kinds, When.EDGE)
     for instruction in _chosen(code, kinds):
         groups = -(-chain.shape.block_k // 16) if instruction.per_k16 else 1
         _wait(warp, instruction, chain, ring, step)
@@ -354,6 +369,8 @@ def _work(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, step
         warp.tensor_done_before = warp.tensor_done
         warp.tensor_done = warp.tensor_free + chain.tensor_latency
         issued = max(issued, warp.tensor_free) if op is Op.MMA_SYNC else issued
+    elif op is Op.ISSUE:
+        issued += amount
     elif op is Op.FMA:
         issued = warp.now + max(instruction.issue * groups, 1) * chain.fp32_cycles * together
         warp.others_issue += (issued - warp.now) * (1.0 - 1.0 / together)

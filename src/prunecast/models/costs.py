@@ -7,6 +7,7 @@ fetch, they are up to a ring of stages ahead, and a list of items takes what its
 (`loops.run_lists`); else each item waits for its first stage, and nothing is fetched on the side.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ from prunecast.models.chains import (
     stores_behind_cycles,
     waits_for_parts,
     walk_block,
+    walk_pace,
 )
 from prunecast.models.loops import BlockLists, run_lists
 from prunecast.models.rates import SmRates
@@ -105,11 +107,10 @@ def item_costs(case: Case) -> Costs:
     partitions = min(float(rates.sub_partitions), amounts.tensor_warps)
     tensor = steps["tensor"] * rates.sub_partitions / partitions
     pipes = np.maximum(tensor, np.maximum(steps["issue"], steps["shared"]))
-    short = chain.with_short_steps()
-    pace = _of_steps(case, walk_block(chain).step, walk_block(short).step)
+    pace, whole = _pace_of_steps(case, chain, walk_pace)
     if runs_ahead(case.plan.programs):
-        multiply = np.maximum(pipes, _of_steps(case, multiply_pace(chain), multiply_pace(short)))
-        others = (amounts.step_count - 1.0) * walk_block(chain).step
+        multiply = np.maximum(pipes, _pace_of_steps(case, chain, multiply_pace).all)
+        others = (amounts.step_count - 1.0) * whole
         fetch, fetch_last = np.maximum(steps["l2 port"], pace), np.maximum(pace - others, 0.0)
     else:
         multiply = np.maximum(np.maximum(pipes, steps["l2 port"]), pace)
@@ -121,11 +122,29 @@ def item_costs(case: Case) -> Costs:
     return Costs(fetch, fetch_last, multiply, _last_step(case, steps), edge, demand, after_parts)
 
 
-def _of_steps(case: Case, whole: float, short: float) -> FloatArray:
-    """(kinds,): of all steps, which take so long if they are whole, or `short` with 16 columns."""
+class _Steps(NamedTuple):
+    """Cycles at a pace, each (kinds,) float64."""
+
+    all: FloatArray
+    """Of all steps."""
+    whole: FloatArray
+    """Of a step that is whole."""
+
+
+def _pace_of_steps(case: Case, chain: Chain, pace: Callable[[Chain], float]) -> _Steps:
+    """Whole steps and a last one between a step of 16 columns and a whole one; slower where tokens lack."""
     k16, steps = -(-case.plan.shape.block_k // 16), case.amounts.step_count
-    longer = (case.amounts.last_k16 - 1.0) / max(k16 - 1, 1) * (whole - short)
-    return np.asarray(np.where(steps > 0, (steps - 1.0) * whole + short + longer, 0.0))
+    lacks = case.amounts.tokens < case.plan.shape.block_n
+    whole, short = _by_tokens(chain, lacks, pace), _by_tokens(chain.with_short_steps(), lacks, pace)
+    last = short + (case.amounts.last_k16 - 1.0) / max(k16 - 1, 1) * (whole - short)
+    return _Steps(np.where(steps > 0, (steps - 1.0) * whole + last, 0.0), whole)
+
+
+def _by_tokens(chain: Chain, lacks: MaskArray, pace: Callable[[Chain], float]) -> FloatArray:
+    """(kinds,)."""
+    if not lacks.any():
+        return np.full(lacks.size, pace(chain))
+    return np.where(lacks, pace(chain.where_tokens_lack()), pace(chain))
 
 
 def _last_step(case: Case, steps: dict[str, FloatArray]) -> FloatArray:

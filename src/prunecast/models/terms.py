@@ -144,6 +144,7 @@ def _contributions(section: Section, instruction: Instruction, warps: int) -> li
         add(Quantity.L2, value / instruction.multicast, unit, clip)
         if op in (Op.COPY_A, Op.COPY_B, Op.GATHER_B):
             add(Quantity.SHARED, value, unit, clip)
+            add(Quantity.SHARED, float(warps * instruction.operand_bytes))
 
     found: list[_Contribution] = []
     # Every instruction takes at least one issue slot.
