@@ -78,8 +78,8 @@ def test_the_last_step_counts_with_its_own_columns():
 
 
 def test_an_item_that_lacks_tokens_waits_for_those_who_ask_for_them():
-    # A step takes the warp that copies 6 cycles and now 1001 more, three times behind the lead-in, where 256 to
-    # multiply were more. C is rounded to 98 % of its 128 cycles.
+    # A step takes the warp that copies 6 cycles and now 1001 more, three times behind the lead-in, where 256
+    # to multiply were more. C is rounded to 98 % of its 128 cycles.
     producer, consumer = two_role_programs()
     asks = replace(producer, step=(*producer.step, Instruction(Op.ISSUE, 1000, when=When.EDGE)))
     full, lacking = (

@@ -1,6 +1,7 @@
 """One layer, all its kernels: prune, plan, run, and find where each kernel overtakes dense."""
 
 import contextlib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -257,6 +258,8 @@ class LayerJob:
 
         def seconds(sparsity: float) -> float:
             kept = self._kept(alone, layer, candidate, sparsity)
+            if kept.density == 0.0:
+                return math.inf  # nothing is left of the layer, which `predict` refuses
             return seconds_of(
                 self._ways(layer, self._launches(layer, candidate.kernel, kept, engine)), engine
             )
