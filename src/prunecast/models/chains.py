@@ -231,8 +231,8 @@ def walk_block(chain: Chain) -> Pace:
 
 
 def begun_early(chain: Chain) -> Chain:
-    """The same block if all that `begin` waits for before B has been there before the walk begins."""
-    programs = (replace(program, begin=_begun(program.begin)) for program in chain.programs)
+    """The same block if it has started before the walk begins, and has there what it waits for before B."""
+    programs = (replace(program, start=(), begin=_begun(program.begin)) for program in chain.programs)
     return chain._replace(programs=tuple(programs))
 
 

@@ -51,7 +51,7 @@ def test_the_latency_is_met_and_nearly_used_up(search: ModelSearch) -> None:
     assert result.seconds == pytest.approx(sum(layer.seconds for layer in result.layers))
 
 
-@pytest.mark.parametrize("share", [0.56, 0.6])
+@pytest.mark.parametrize("share", [0.59, 0.62])
 def test_the_time_of_real_layers_is_nearly_used_up(share: float) -> None:
     weights = Path(__file__).parents[3] / "examples" / "stdlib_lm" / "weights.safetensors"
     result = prune_model(
@@ -60,8 +60,10 @@ def test_the_time_of_real_layers_is_nearly_used_up(share: float) -> None:
     assert 0.98 * share <= result.seconds / result.dense_seconds <= share
 
 
-def test_the_layer_with_unlike_columns_is_pruned_more(search: ModelSearch) -> None:
-    wide, flat = prune_to_targets(search, Targets(speedup=1.4)).layers
+def test_the_layer_with_unlike_columns_is_pruned_more() -> None:
+    """In tiles; 2:4 may take half of a flat layer, which costs it less."""
+    search = prepared(two_layers(), families=("atp",))
+    wide, flat = prune_to_targets(search, Targets(speedup=1.3)).layers
     assert wide.layer == "wide"
     assert wide.removed > 0.3
     assert flat.removed < 0.5 * wide.removed
