@@ -157,9 +157,7 @@ def _spread(layout: VectorLayout, steps: int, element: int) -> Code:
 
 
 def _later_chunks(layout: VectorLayout, rows: int, chunk: int, ahead: int) -> Code:
-    """Weights are asked for as others are used up, `ahead` at a time, and the first of these waited for at
-    once: compiled code keeps them apart from those in use, and moves them (sm_90, 0006).
-    """
+    """Weights are asked for as others are used up, `ahead` at a time, and waited for once (sm_90, 0006)."""
     multiply = Instruction(Op.SHARED, READ_BYTES * 4 * rows, (CHUNK_ISSUE - 4) * rows)
     code: list[Instruction] = []
     for begin in range(0, layout.chunks, ahead):

@@ -112,12 +112,12 @@ def copies_per_row(form: SmallForm, n: int) -> int:
 def k16_instructions(form: SmallForm, n: int) -> int:
     """That a warp issues for a k16: counted in the loops compiled for sm_90a, within a tenth."""
     fragments = form.block_m // 16
-    return 103 + fragments * (2 + form.tokens) + 2 * form.tokens + copy_instructions(form, n)
+    return 25 + fragments * (2 + form.tokens) + 2 * form.tokens + copy_instructions(form, n)
 
 
 def copy_instructions(form: SmallForm, n: int) -> int:
-    """Of these, those that bring rows of B."""
-    return copies_per_row(form, n) * (115 if by_words(form, n) else 12)
+    """Of these, those that ask for a later k16; the others multiply."""
+    return 78 + copies_per_row(form, n) * (115 if by_words(form, n) else 12)
 
 
 def form_of_shape(shape: BlockShape, resources: BlockResources) -> SmallForm:

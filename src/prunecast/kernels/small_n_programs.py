@@ -4,9 +4,9 @@ A step is one k16 for each warp. Copies run `depth` k16s ahead. They land in sha
 for its own alone, as it waits for loads: so they stand here as loads. What was asked for a step ago has to be
 there, which is stricter than `depth` is where a step takes less than memory's latency.
 
-A launch that overlaps has its first weights and columns, and the addresses of its first rows of B, before the
-launch before it ends: only those rows are left to be waited for. In turn it fetches the first weights of the
-next launch, which no warp of its own waits for: the copies of `fill`.
+A launch that overlaps has its first weights and columns before the launch before it ends: only rows of B are
+left to be asked for and waited for. In turn it fetches the first weights of the next launch, which no warp of
+its own waits for: the copies of `fill`.
 """
 
 from prunecast.kernels.plan import DTYPE_BYTES
@@ -24,11 +24,14 @@ port with it fills a quarter of the banks."""
 PIECES = 2
 """Of a k16's reads and instructions, which take turns: whole, all warps would read and then all compute."""
 
-# Fitted to times of forms for 11008 x 4096 on an H200, 2026-11-21; 4096 x 4096 judges (0008)
-ISSUED = 1.1
-"""Ratio, fitted: instructions of a k16 over `k16_instructions`, which is right within a tenth."""
+WEIGHTS_ISSUE = 25
+"""Of the instructions that ask for a k16, those for weights and columns, before the launch before has ended.
+Counted in code compiled for sm_90a: 57 to 85 are left after it at 16 tokens and more, at one 152 to 175.
+"""
 LANDING = 1.4
-"""Ratio, fitted: time of the port of shared memory for rows of B that land, over what the banks say."""
+"""Ratio, fitted: time of the port of shared memory for rows of B that land, over what the banks say. Times of
+forms for 11008 x 4096 on an H200, 2026-11-21; 4096 x 4096 judges (0008).
+"""
 
 
 def small_programs(form: SmallForm, n: int, dtype: str, *, overlaps: bool = False) -> tuple[WarpProgram, ...]:
@@ -58,8 +61,9 @@ def small_programs(form: SmallForm, n: int, dtype: str, *, overlaps: bool = Fals
 
 def _first_rows(form: SmallForm, n: int, element: int) -> Code:
     """All that is left to do once the launch before has ended."""
-    rows = tuple(_rows(form, element)._replace(ahead=ahead) for ahead in range(form.depth - 1))
-    return (*rows, Instruction(Op.WAIT_LOAD))
+    ask = (_asking(form, copy_instructions(form, n) - WEIGHTS_ISSUE), _rows(form, element))
+    first = [instruction._replace(ahead=ahead) for ahead in range(form.depth - 1) for instruction in ask]
+    return (*first, Instruction(Op.WAIT_LOAD))
 
 
 def _first_copies(form: SmallForm, n: int, element: int) -> Code:
@@ -72,9 +76,13 @@ def _first_copies(form: SmallForm, n: int, element: int) -> Code:
 
 def _copies(form: SmallForm, n: int, element: int, *, ahead: int) -> Code:
     """Weights with the columns of a later k16, and rows of B, of which most are the instructions."""
-    ask = Instruction(Op.ISSUE, issue=_of_a_warp(form, copy_instructions(form, n)), per_k16=True)
-    own = (ask, _weights(form, element), _rows(form, element))
+    own = (_asking(form, copy_instructions(form, n)), _weights(form, element), _rows(form, element))
     return tuple(instruction._replace(ahead=ahead) for instruction in own)
+
+
+def _asking(form: SmallForm, instructions: int) -> Instruction:
+    """Addresses, most of them of rows of B, which come behind the wait for the launch before."""
+    return Instruction(Op.ISSUE, issue=_of_a_warp(form, instructions), per_k16=True)
 
 
 def _weights(form: SmallForm, element: int) -> Instruction:
@@ -88,7 +96,7 @@ def _rows(form: SmallForm, element: int) -> Instruction:
 
 def _of_a_warp(form: SmallForm, instructions: int) -> int:
     """Of each warp for a k16, which one of them takes."""
-    return max(round(ISSUED * instructions / form.warps), 1)
+    return max(round(instructions / form.warps), 1)
 
 
 def _multiply(form: SmallForm, n: int) -> Code:
@@ -96,12 +104,16 @@ def _multiply(form: SmallForm, n: int) -> Code:
     weights, rows = form.block_m * 32, 4 * row_slot_bytes(form, n)
     shared = (2 * weights + rows + LANDING * BANKS_LEFT_OUT * rows) / (PIECES * form.warps)
     issue = _of_a_warp(form, k16_instructions(form, n) - copy_instructions(form, n))
-    piece = (
-        Instruction(Op.SHARED, int(shared), 0, per_k16=True),
-        Instruction(Op.ISSUE, issue=max(round(issue / PIECES), 1), per_k16=True),
-    )
+    pieces = [
+        (
+            Instruction(Op.SHARED, int(shared), 0, per_k16=True),
+            Instruction(Op.ISSUE, issue=issue * (i + 1) // PIECES - issue * i // PIECES, per_k16=True),
+        )
+        for i in range(PIECES)
+    ]
     fma = form.block_m * form.block_n * 16 // form.warps
-    return (*piece * PIECES, Instruction(Op.MMA_SYNC, fma, 0, per_k16=True))
+    multiply = (Instruction(Op.MMA, fma, 0, per_k16=True), Instruction(Op.WAIT_MMA, 1))
+    return (*(instruction for piece in pieces for instruction in piece), *multiply)
 
 
 def _end(form: SmallForm, element: int) -> Code:
