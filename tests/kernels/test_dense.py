@@ -9,7 +9,7 @@ from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.dense import choose_dense, plan_dense
 from prunecast.kernels.dense_forms import MOST_TILE, dense_forms
-from prunecast.kernels.dense_programs import operand_bytes
+from prunecast.kernels.dense_programs import START_CYCLES, operand_bytes
 from prunecast.kernels.dense_time import form_times, reduction_seconds, sharing_blocks
 from prunecast.kernels.program import Op, When
 from tests.toy_gpu import toy_gpu
@@ -171,3 +171,10 @@ def test_ampere_takes_tiles_narrower_than_64_for_few_tokens_only():
     assert min(chosen(768, 768, 16, a100).variant.shape[:2]) < 64
     for n in (17, 64, 192):
         assert min(chosen(768, 768, n, a100).variant.shape[:2]) >= 64
+
+
+def test_warps_that_copy_wait_for_the_cluster_first():
+    for gpu, waits in ((H200, [START_CYCLES]), (load_gpu("a100-sxm4-80gb"), [])):
+        programs = plan_dense(768, 768, 512, "fp16", gpu).programs
+        starts = [i.amount for p in programs for i in p.start if i.op is Op.ISSUE and i.amount]
+        assert starts == waits

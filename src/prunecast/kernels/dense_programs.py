@@ -6,12 +6,18 @@ from prunecast.kernels.program import Code, Instruction, Op, WarpProgram, When
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.kernels.warp_programs import warp_programs
 
-__all__ = ["dense_programs", "operand_bytes"]
+__all__ = ["START_CYCLES", "dense_programs", "operand_bytes"]
 
 HIDDEN_WRITES = 2 / 3
 """Share of what bulk copies write into shared memory that costs the tensor cores' reads nothing: an own
 measurement (H200, 2026-11-20), a step of 256 x 128 of the 2:4 kernel with 80 KB of reads and 34 KB of writes
 takes 736 cycles, where all of it would take 912 at 128 bytes a cycle."""
+
+
+START_CYCLES = 600
+"""Until the warp that copies issues its first copy, beside the block's start: blocks of a cluster wait for
+one another, and the descriptions of A and B are read. Fitted: own H200 records want 600 (closed form) to 1000
+(simulator), the H100 table, which may have read from L2, none."""
 
 
 def operand_bytes(variant: TileVariant) -> int:
@@ -43,7 +49,7 @@ def _as_measured(program: WarpProgram, variant: TileVariant, multicast: int) -> 
     """Both warpgroups write C through the same memory and so wait for one another before they do."""
     step = tuple(_changed(i, variant, multicast) for i in program.step)
     if not program.end:
-        return replace(program, step=step)
+        return replace(program, step=step, start=(Instruction(Op.ISSUE, START_CYCLES, 20),))
     wait = next(i for i, instruction in enumerate(program.end) if instruction.op is Op.WAIT_MMA)
     together = (
         *program.end[: wait + 1],
