@@ -78,21 +78,15 @@ def test_the_start_of_blocks_lies_under_the_launch_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("m", "k", "n", "kept", "us", "within"),
-    [
-        (3072, 768, 1, 77, 2.39, 0.12),
-        (4096, 4096, 1, 410, 3.10, 0.2),
-        (4096, 4096, 32, 410, 4.25, 0.12),
-        (4096, 4096, 1, 2048, 7.92, 0.2),
-        (4096, 11008, 32, 5504, 17.24, 0.12),
-    ],
+    ("m", "k", "n", "kept", "us"),
+    [(3072, 768, 1, 77, 2.39), (4096, 4096, 32, 410, 4.25), (4096, 11008, 32, 5504, 17.24)],
 )
-def test_cases_measured_on_an_h200(m: int, k: int, n: int, kept: int, us: float, within: float) -> None:
-    """Recorded 2026-11-21, of those marked fit; equal tiles. Blocks of 64 rows and one token are still said
-    to be 15 % slower than they are, and nobody knows why (0008).
+def test_cases_measured_on_an_h200(m: int, k: int, n: int, kept: int, us: float) -> None:
+    """Recorded 2026-11-21, of those marked fit; equal tiles. The error of all is in `docs/validation.md`; blocks
+    of 64 rows and one token are said to be 15 % slower than they are (0008).
     """
     plan = plan_small_n(tiles_keeping([kept] * (m // 128), height=128, k=k), n, "fp16", GPU)
-    assert simulate(plan, GPU).seconds * 1e6 == pytest.approx(us, rel=within)
+    assert simulate(plan, GPU).seconds * 1e6 == pytest.approx(us, rel=0.12)
 
 
 def test_few_tokens_are_predicted_faster_than_by_the_kernel_for_many() -> None:
