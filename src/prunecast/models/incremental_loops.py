@@ -225,14 +225,15 @@ def _stretched(lasting, share, quiet, most):
 
 
 @njit(cache=True)
-def settled_seconds(finish, fetched, launch, chip, rounds):
+def settled_seconds(finish, fetched, head_start, launch, chip, rounds):
     """Seconds of the cycles that the ends of all SMs (SMs,) make, clock and cycles found together.
 
     fetched : (SMs,) float64, when each has fetched all
+    head_start : cycles that the next launch does meanwhile
     """
     sms = finish.size
     finish, fetched = np.sort(finish), np.sort(fetched)
-    behind = finish[sms - 1] - fetched[sms - 1] + chip.store_drain
+    behind = finish[sms - 1] - fetched[sms - 1] + chip.store_drain - head_start
     lasting, share = np.zeros((2, sms)), np.zeros((2, sms))
     quiet_fetching = _shares(fetched, chip.quiet_cycles, lasting[0], share[0])
     quiet_working = _shares(finish, chip.quiet_cycles, lasting[1], share[1])

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import KernelPlan
+from prunecast.models.balance import head_start_cycles
 from prunecast.models.costs import Case, Starts, item_costs, lists_of, starts_of, unit_costs
 from prunecast.models.incremental_loops import (
     FIELDS,
@@ -86,7 +87,8 @@ class TileLengths:
         units = unit_costs(self._blocks, self._starts, case.plan.schedule)
         placement = place_units(case.plan, case.gpu, case.fit.blocks_per_sm, units.alone, units.demand)
         finish, fetched = placement.sm_finish, placement.fetched(units.quiet)
-        return float(settled_seconds(finish, fetched, launch, self._chip, CLOCK_ROUNDS))
+        head_start = head_start_cycles(finish, self._starts.before_b)
+        return float(settled_seconds(finish, fetched, head_start, launch, self._chip, CLOCK_ROUNDS))
 
     def _launch(self, longest: int) -> Launch:
         plan, block = self._case.plan, self._case.amounts.block
