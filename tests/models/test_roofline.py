@@ -186,8 +186,8 @@ def test_an_owner_that_works_longer_does_not_wait():
 
 
 def test_overlapping_launches_have_read_their_indices():
-    # The index: 500 from DRAM and the wait's cycle, less the cycle in which it is asked for; if there is an SM
-    # for each block of two launches.
+    # The index: 500 from DRAM and the wait's cycle, less the cycle in which it is asked for; if there is an
+    # SM for each block of two launches.
     producer, consumer = two_role_programs()
     begin = (Instruction(Op.LOAD_INDEX, 0), Instruction(Op.WAIT_LOAD))
     plan = hand_plan([256] * 2, 64, programs=(replace(producer, begin=begin), consumer), shared_bytes=LARGE)
