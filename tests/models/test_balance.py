@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prunecast.models.balance import balance_of, sm_ends, work_per_sm
+from prunecast.models.balance import balance_of, head_start_cycles, sm_ends, work_per_sm
 
 ENDS = st.lists(st.floats(0, 1e6), min_size=1, max_size=20).map(np.array)
 CYCLES = st.floats(0, 1e7)
@@ -55,3 +55,22 @@ def test_never_below_the_sms_nor_the_chip(ends, cycles, quiet):
 @given(ends=ENDS, cycles=CYCLES, more=CYCLES)
 def test_more_work_for_the_chip_is_never_faster(ends, cycles, more):
     assert stretch(ends, (cycles + more,)) >= stretch(ends, (cycles,)) * (1 - 1e-12)
+
+
+def test_nothing_is_gained_where_all_sms_end_together():
+    assert head_start_cycles(np.full(4, 700.0), 300.0) == 0.0
+    assert head_start_cycles(np.zeros(4), 300.0) == 0.0
+
+
+def test_blocks_start_early_on_the_sms_that_are_left_first():
+    # Left after 500, 600, 900 and 1000: the next blocks start 300 (of 500), 300, 100 and 0 cycles early. They
+    # take 900, 500, 1000 and 600, and the third one is last, at 900.
+    assert head_start_cycles(np.array([900.0, 500.0, 1000.0, 600.0]), 300.0) == pytest.approx(100)
+    # Only the first block has an SM that was idle
+    assert head_start_cycles(np.array([800.0, 800.0, 0.0]), 300.0) == 0.0
+    assert head_start_cycles(np.array([800.0, 0.0, 0.0]), 300.0) == 300.0
+
+
+@given(ends=ENDS, before_b=st.floats(0, 1e6))
+def test_a_head_start_is_no_longer_than_what_comes_before_b(ends, before_b):
+    assert -1e-9 <= head_start_cycles(ends, before_b) <= before_b + 1e-9

@@ -33,7 +33,7 @@ LONG_SIDES = (64, 128, 192, 256, 320)
 has all multiples of 8, but choosing among them all errs more (own H200 records, H100 table)."""
 SIDE_STEP = 32
 MOST_SIDE = 256
-SHORT_SIDES = (8, 16, 24, 48)
+SHORT_SIDES = (8, 16, 24)
 MOST_TILE = 320 * 128
 """Elements of C: 160 sums in each of 256 threads, the most that leaves registers for anything else."""
 _WARP_TILES = (

@@ -118,12 +118,13 @@ def lead_cycles(variant: TileVariant, step: StepCost, gpu: GpuSpec) -> float:
     return latency + step.l2_port + gpu.barrier_latency_cycles
 
 
-def index_cycles(variant: TileVariant, gpu: GpuSpec) -> float:
-    """Before that a producer of its own waits for the block's item and its indices.
+def index_cycles(variant: TileVariant, gpu: GpuSpec, *, persistent: bool) -> float:
+    """Before that a producer of its own waits for its indices, and for the item that a grid does not bring.
 
     Blocks that start while the launch before theirs ends have it behind them when that is over.
     """
-    return 2.0 * gpu.dram_latency_cycles if variant.style == "wgmma" else 0.0
+    reads = 1 if persistent else 2
+    return float(reads * gpu.dram_latency_cycles) if variant.style == "wgmma" else 0.0
 
 
 def _edge(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> float:

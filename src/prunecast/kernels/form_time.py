@@ -40,6 +40,8 @@ class _End(NamedTuple):
     """Share of the cycles in which every SM works."""
     full_work: float
     """Share of what SMs ask of L2 and DRAM, meanwhile."""
+    head_start: float
+    """Cycles by which the next launch may begin on SMs that end early, where its long blocks come first."""
 
 
 class _Chip(NamedTuple):
@@ -79,13 +81,12 @@ def form_time(
     mean, most = form_item(variant, load, step, gpu), form_item(variant, longest, step, gpu)
     lead = lead_cycles(variant, step, gpu)
     each, once = 0.0, float(gpu.block_start_cycles)
-    behind = stores_behind(variant, load, gpu)
+    behind, indices = stores_behind(variant, load, gpu), index_cycles(variant, gpu, persistent=persistent)
     if not persistent:
-        indices = index_cycles(variant, gpu)
         each = lead + indices + gpu.block_start_cycles + behind + mean.at_end
-        once, behind = -indices, 0.0
+        once, behind = 0.0, 0.0
     elif variant.style == "wgmma":
-        once += lead + mean.at_end
+        once += lead + indices + mean.at_end
     else:
         each = lead
     mean, most = mean._replace(alone=mean.alone + each), most._replace(alone=most.alone + each)
@@ -96,6 +97,10 @@ def form_time(
     end = min(ends)
     chip = _chip(variant, load, tiles, n, gpu, multicast, held)
     tensor = load.items * load.full_steps * step.tensor / gpu.sm_count
+    if 2 * load.items <= gpu.sm_count:
+        once -= indices
+    elif variant.style == "wgmma":
+        behind -= min(end.head_start, gpu.block_start_cycles + indices)
     quiet = mean.quiet + (0.0 if persistent else stores_behind(variant, load, gpu))
     return _seconds(end._replace(cycles=end.cycles + once), chip, quiet, behind, tensor, gpu)
 
@@ -106,10 +111,11 @@ def _whole(mean: FormItem, most: FormItem, load: FormLoad, gpu: GpuSpec, held: i
     slots = held // gpu.sm_count
     early = _sm_cycles(mean, fewer, slots)
     if not with_more:
-        return _End(max(early, most.alone), 1.0, 1.0)
+        return _End(max(early, most.alone), 1.0, 1.0, 0.0)
     late = _sm_cycles(mean, fewer + 1, slots)
     busy = early * (gpu.sm_count - with_more) + late * with_more
-    return _End(max(late, most.alone), early / late, early * gpu.sm_count / busy)
+    head_start = late - early if 2 * with_more <= gpu.sm_count else 0.0
+    return _End(max(late, most.alone), early / late, early * gpu.sm_count / busy, head_start)
 
 
 def _sm_cycles(mean: FormItem, items: int, slots: int) -> float:
@@ -125,7 +131,7 @@ def _evened(
     """Cuts let all blocks end together, which costs two hand-overs of sums."""
     shortest = mean.alone * min(FEWEST_STEPS_PER_PIECE / max(longest_steps, 1.0), 1.0)
     cycles = max(load.items / held * mean.alone, load.items / gpu.sm_count * mean.demand, shortest)
-    return _End(cycles + 2 * fix_up_cycles(variant, gpu), 1.0, 1.0)
+    return _End(cycles + 2 * fix_up_cycles(variant, gpu), 1.0, 1.0, 0.0)
 
 
 def _chip(

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from prunecast.models.terms import FloatArray
 
-__all__ = ["SmEnds", "balance_of", "sm_ends", "work_per_sm"]
+__all__ = ["SmEnds", "balance_of", "head_start_cycles", "sm_ends", "work_per_sm"]
 
 
 def work_per_sm(sm_count: int, sm: npt.NDArray[np.int64], work: FloatArray) -> FloatArray:
@@ -58,3 +58,19 @@ def sm_ends(sm_finish: FloatArray, quiet_cycles: float = 0.0) -> SmEnds:
     share_of_work = np.diff(ends, prepend=0.0) * np.arange(ends.size, 0, -1) / spent
     quiet = min(quiet_cycles, float(ends[-1]))
     return SmEnds(np.diff(np.maximum(ends, quiet), prepend=quiet), share_of_work, quiet)
+
+
+def head_start_cycles(sm_finish: FloatArray, before_b: float) -> float:
+    """Cycles by which launches that repeat come closer, for their first blocks start early.
+
+    A block takes the next SM that the launch before leaves, and does there what comes before it reads B, but
+    waits for the end of that launch with the rest. So nothing is gained where all SMs end together.
+
+    Parameters
+    ----------
+    sm_finish : (SMs,) cycle in which each SM runs dry, 0 if it has no block
+    before_b : cycles of a block before it reads B
+    """
+    last = float(sm_finish.max(initial=0.0))
+    early = np.minimum(last - np.sort(sm_finish), before_b)
+    return last - float(np.max(sm_finish - np.where(sm_finish > 0.0, early, 0.0), initial=0.0))

@@ -14,7 +14,7 @@ import numpy as np
 
 from prunecast.hardware.occupancy import Occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launch_floor import launches_overlap
+from prunecast.kernels.launch_floor import begins_early, launches_overlap
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.models.amounts import Amounts
 from prunecast.models.bounds import sm_level_cycles
@@ -203,6 +203,8 @@ class Starts(NamedTuple):
     """From its end until the next one finds room."""
     block_demand: float
     """That the busiest pipe of the SM works for them."""
+    before_b: float
+    """Of blocks of which some may start while the launch before ends: what they do before they read B."""
     store_drain: float
     """From the last instruction of the last block until its stores are known to be through; of blocks that
     the hardware starts it is what they `leave` after."""
@@ -227,8 +229,17 @@ def starts_of(case: Case) -> Starts:
         block=block,
         leave=drain if hardware else 0.0,
         block_demand=max(float(c) for c in sm_level_cycles(case.amounts.block, case.rates).values()),
+        before_b=_before_b(case.plan, case.gpu),
         store_drain=0.0 if hardware else drain,
     )
+
+
+def _before_b(plan: KernelPlan, gpu: GpuSpec) -> float:
+    """Start of a block, and reads of its indices, and of its item where it does not come with the launch."""
+    if begins_early(plan, gpu) or plan.starts_early or not launches_overlap(plan, gpu):
+        return 0.0
+    reads = 2 if plan.schedule is Schedule.HARDWARE else 1
+    return float(gpu.block_start_cycles + reads * gpu.dram_latency_cycles)
 
 
 def _waits(case: Case, steady: Chain, waits: MaskArray) -> FloatArray:
@@ -239,7 +250,7 @@ def _waits(case: Case, steady: Chain, waits: MaskArray) -> FloatArray:
     """
     cold = plan_chain(case.plan, case.gpu, case.rates, case.gpu.dram_latency_cycles)
     wait = np.where(waits, _lead_in(cold, steady), 0.0)
-    if launches_overlap(case.plan, case.gpu):
+    if begins_early(case.plan, case.gpu):
         hardware = case.plan.schedule is Schedule.HARDWARE
         early = slice(case.blocks_in_flight) if hardware else slice(None)
         wait[early] = np.where(waits[early], _lead_in(begun_early(cold), steady), 0.0)

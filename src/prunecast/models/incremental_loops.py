@@ -102,6 +102,8 @@ class Chip(NamedTuple):
     """Of C, as in `costs.Case`."""
     quiet_cycles: float
     store_drain: float
+    before_b: float
+    """As in `costs.Starts`."""
     l2_bytes_per_s: float
     l2_store_bytes_per_s: float
     dram_bytes_per_s: float
@@ -225,14 +227,35 @@ def _stretched(lasting, share, quiet, most):
 
 
 @njit(cache=True)
-def settled_seconds(finish, fetched, launch, chip, rounds):
-    """Seconds of the cycles that the ends of all SMs (SMs,) make, clock and cycles found together.
+def _head_start(by_sm, rising, before_b):
+    """As `balance.head_start_cycles`, of the ends of all SMs by SM and in order."""
+    last = rising[rising.size - 1]
+    latest = 0.0
+    for place in range(by_sm.size):
+        early = min(last - rising[place], before_b) if by_sm[place] > 0.0 else 0.0
+        latest = max(latest, by_sm[place] - early)
+    return last - latest
 
-    fetched : (SMs,) float64, when each has fetched all
+
+@njit(cache=True)
+def settled_seconds(slot_finish, sm_of_unit, quiet, launch, chip, rounds):
+    """Seconds of the cycles that the ends of all slots (SMs, slots) make, clock and cycles found together.
+
+    sm_of_unit, quiet : (units,), as in `waves.Placement` and `costs.UnitCosts`
     """
-    sms = finish.size
-    finish, fetched = np.sort(finish), np.sort(fetched)
+    sms, slots = slot_finish.shape
+    finish, fetched = np.zeros(sms), np.zeros(sms)
+    for unit in range(sm_of_unit.size):
+        fetched[sm_of_unit[unit]] = quiet[unit]
+    for sm in range(sms):
+        for slot in range(slots):
+            finish[sm] = max(finish[sm], slot_finish[sm, slot])
+        fetched[sm] = max(finish[sm] - fetched[sm], 0.0)
+    by_sm = finish.copy()
+    finish.sort()
+    fetched.sort()
     behind = finish[sms - 1] - fetched[sms - 1] + chip.store_drain
+    behind -= _head_start(by_sm, finish, chip.before_b)
     lasting, share = np.zeros((2, sms)), np.zeros((2, sms))
     quiet_fetching = _shares(fetched, chip.quiet_cycles, lasting[0], share[0])
     quiet_working = _shares(finish, chip.quiet_cycles, lasting[1], share[1])

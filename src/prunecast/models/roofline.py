@@ -28,9 +28,9 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launch_floor import LAUNCHES, launch_floor_s
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.models.amounts import plan_amounts
-from prunecast.models.balance import SmEnds, balance_of, sm_ends, work_per_sm
+from prunecast.models.balance import SmEnds, balance_of, head_start_cycles, sm_ends, work_per_sm
 from prunecast.models.bounds import L2Seconds, bounds_of, l2_seconds, sm_level_cycles
-from prunecast.models.costs import Case, item_costs, lists_of, starts_of, steady, unit_costs
+from prunecast.models.costs import Case, Starts, item_costs, lists_of, starts_of, steady, unit_costs
 from prunecast.models.estimate import LEVELS, Estimate
 from prunecast.models.rates import sm_rates
 from prunecast.models.terms import FloatArray, Quantity
@@ -70,7 +70,7 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
     units = unit_costs(lists_of(case, items, starts), starts, plan.schedule)
     slots = case.fit.blocks_per_sm
     placement = place_units(plan, gpu, slots, units.alone, units.demand)
-    settled = _settle(case, _ends(case, placement, units.quiet, starts.store_drain), state)
+    settled = _settle(case, _ends(case, placement, units.quiet, starts), state)
     item_work = np.maximum(steady(items, starts) / slots, items.demand)[case.amounts.kinds.of_item]
     work = work_per_sm(gpu.sm_count, placement.sm, units_of(plan, item_work))
     launch_s = launch_floor_s(plan, gpu, launch)
@@ -138,18 +138,19 @@ class _Ends(NamedTuple):
     working: SmEnds
     """Of all that they read and store."""
     behind: float
-    """From the end of the last fetch to that of the last store."""
+    """From the end of the last fetch to that of the last store, less what the next launch does meanwhile."""
     l2: L2Seconds
 
 
-def _ends(case: Case, placement: Placement, quiet_end: FloatArray, store_drain: float) -> _Ends:
+def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Starts) -> _Ends:
     # Nothing comes before the first block has started and its first read has gone to DRAM and back.
     quiet = case.gpu.block_start_cycles + case.gpu.dram_latency_cycles
     fetched = placement.fetched(quiet_end)
+    head_start = head_start_cycles(placement.sm_finish, starts.before_b)
     return _Ends(
         fetching=sm_ends(fetched, quiet),
         working=sm_ends(placement.sm_finish, quiet),
-        behind=placement.cycles - float(fetched.max()) + store_drain,
+        behind=placement.cycles - float(fetched.max()) + starts.store_drain - head_start,
         l2=l2_seconds(case.amounts, case.traffic, case.gpu),
     )
 

@@ -62,7 +62,7 @@ class TileLengths:
         self._now = _room(plan)
         self._blocks = _blocks(self._case, self._starts, self._now)
         self._total, self._pieces = np.zeros(FIELDS - TOTALS), _pieces(self._case)
-        self._read, self._chip = rows_read(plan), _chip(self._case, state, self._starts.store_drain)
+        self._read, self._chip = rows_read(plan), _chip(self._case, state, self._starts)
         self._tile_of_strip = tile_of_strip(plan.tiles, tiles)
         self._strips = [np.flatnonzero(self._tile_of_strip == tile) for tile in range(tiles.tile_count)]
         self.kept = tiles.kept_per_tile.astype(np.int64)
@@ -85,8 +85,8 @@ class TileLengths:
         launch = self._launch(int(add_up(self._now, self._total)))
         units = unit_costs(self._blocks, self._starts, case.plan.schedule)
         placement = place_units(case.plan, case.gpu, case.fit.blocks_per_sm, units.alone, units.demand)
-        finish, fetched = placement.sm_finish, placement.fetched(units.quiet)
-        return float(settled_seconds(finish, fetched, launch, self._chip, CLOCK_ROUNDS))
+        ends, sm = placement.slot_finish, placement.sm
+        return float(settled_seconds(ends, sm, units.quiet, launch, self._chip, CLOCK_ROUNDS))
 
     def _launch(self, longest: int) -> Launch:
         plan, block = self._case.plan, self._case.amounts.block
@@ -198,13 +198,14 @@ def _pieces(case: Case) -> _Pieces:
     )
 
 
-def _chip(case: Case, state: str, store_drain: float) -> Chip:
+def _chip(case: Case, state: str, starts: Starts) -> Chip:
     gpu = case.gpu
     return Chip(
         sm_count=gpu.sm_count,
         earlier_share=case.earlier_share,
         quiet_cycles=float(gpu.block_start_cycles + gpu.dram_latency_cycles),
-        store_drain=store_drain,
+        store_drain=starts.store_drain,
+        before_b=starts.before_b,
         l2_bytes_per_s=float(gpu.l2_bytes_per_s),
         l2_store_bytes_per_s=float(gpu.l2_store_bytes_per_s),
         dram_bytes_per_s=float(gpu.dram_bytes_per_s),
