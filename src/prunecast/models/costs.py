@@ -290,11 +290,42 @@ def lists_of(case: Case, items: Costs, starts: Starts) -> BlockLists:
 def unit_costs(lists: BlockLists, starts: Starts, schedule: Schedule) -> UnitCosts:
     """Cycles of lists, or of items where blocks draw them: of those, the first ones start a block."""
     if schedule is Schedule.DYNAMIC:
-        alone = steady(lists, starts) + lists.wait + np.where(starts.first, starts.block, 0.0)
-        demand = lists.demand + np.where(starts.first, starts.block_demand, 0.0)
-        return UnitCosts(alone, demand, lists.edge)
+        return _drawn(lists, starts)
     found = np.zeros((3, lists.block_start.size - 1))
     run_lists(lists, *found)
+    return UnitCosts(*found)
+
+
+def _drawn(lists: BlockLists, starts: Starts) -> UnitCosts:
+    """Items that start a block are lists of one; another one costs what it adds to a list of its like."""
+    once, twice = _alike(lists, 1), _alike(lists, 2)
+    return UnitCosts(
+        alone=np.where(starts.first, once.alone, twice.alone - once.alone + lists.wait),
+        demand=lists.demand + np.where(starts.first, starts.block_demand, 0.0),
+        quiet=once.quiet,
+    )
+
+
+def _alike(lists: BlockLists, count: int) -> UnitCosts:
+    """Of a list for every item, which has it `count` times. It waits for data once and for no other part."""
+    items = lists.multiply.size
+    again = {
+        name: np.repeat(column, count)
+        for name, column in lists._asdict().items()
+        if isinstance(column, np.ndarray) and column.size == items
+    }
+    wait = np.zeros((items, count))
+    wait[:, 0] = lists.wait
+    alike = lists._replace(
+        **again
+        | {
+            "block_start": np.arange(items + 1) * count,
+            "wait": wait.ravel(),
+            "group": np.full(items * count, -1, lists.group.dtype),
+        }
+    )
+    found = np.zeros((3, items))
+    run_lists(alike, *found)
     return UnitCosts(*found)
 
 
