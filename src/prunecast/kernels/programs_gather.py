@@ -42,13 +42,13 @@ class Pace(NamedTuple):
 
 
 TILE_PACE = Pace(70.0, 14.0, 18.0)
-"""Steps of 128 x 64 tiles take 690 cycles, of 64 x 128 640, of 128 x 128 730, of 64 x 256 850, from 8 SMs to
-128."""
+"""Steps of 128 x 64 tiles take 500 cycles with few blocks, of 128 x 128 600 on 96 SMs (version 11 of the
+kernel; with version 10 690 and 730, and 40 more here)."""
 SPARSE_PACE = Pace(100.0, 0.0, 10.0)
-EDGE_CYCLES_PER_64_TOKENS = 28
+EDGE_CYCLES_PER_64_TOKENS = 26
 """More for 16 columns where tokens are missing: a loop over blocks of 64 tokens that asks for each whether it
 is there. Steps of 128 x 128 tiles take 930 cycles then, of 128 x 192 1200 to 1300, of 64 x 256 1300."""
-START_CYCLES = 400
+START_CYCLES = 500
 """Of a producer warp of the tile kernel before its first index: barriers, its list under way, registers
 handed over. Fitted."""
 ITEM_CYCLES = 300
@@ -61,7 +61,7 @@ SPARSE_OPERANDS = 0.75
 749 to 796 cycles; with all bytes the port would need 890."""
 RELEASE_CYCLES_PER_KIB = 100
 """Of a warp's sums, until they are performed and the part may signal, besides their stores; fitted."""
-ACQUIRE_CYCLES = 1600
+ACQUIRE_CYCLES = 1300
 """Until the owner of a split tile may read what others wrote; 2,300 with the read of the flag were measured
 (`docs/decisions/0002`)."""
 SPARSE_TALL = 256

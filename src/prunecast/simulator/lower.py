@@ -100,7 +100,7 @@ def _ticks_per_kib(bytes_per_clk: float) -> int:
 def _program(plan: KernelPlan, gpu: GpuSpec, coarse: int) -> engine.Program:
     rows: list[list[int]] = []
     bounds = []
-    skipped = ("begin",) if begins_early(plan, gpu) else ()
+    skipped = ("start", "begin") if begins_early(plan, gpu) else ()
     for program in plan.programs:
         bound = [len(rows)]
         for name in ("start", "begin", "fill", "step", "end", "finish"):
