@@ -6,8 +6,9 @@ other until a pipe is full. L2 and DRAM bound the launch, whose last items' C le
 Left out: what a small L2 must fetch again, which on a T4 makes narrow forms look a quarter too fast.
 """
 
-import math
 from typing import NamedTuple
+
+import numpy as np
 
 from prunecast.hardware.clock import sm_clock_hz
 from prunecast.hardware.occupancy import occupancy
@@ -69,7 +70,7 @@ def form_time(
 
     Parameters
     ----------
-    tiles : sets of rows that share kept columns; only counts matter
+    tiles : sets of rows that share kept columns
     n : tokens
     persistent : blocks stay and walk a list of items; else each item is a block of its own
     divisible : the kernel cuts heavy tiles and evens out the waves by itself
@@ -140,9 +141,7 @@ def _chip(
     element, k16 = variant.element_bytes, load.full_steps * variant.shape.block_k / 16
     reads = load.items * k16 * (variant.weight_bytes_per_k16 / multicast + 16 * load.tokens * element)
     c_bytes = load.items * load.c_bytes
-    # Tiles keep columns independently: what no tile keeps is never read
-    unused = math.prod((1.0 - tiles.kept_per_tile / tiles.k).tolist())
-    dram_reads = load.packed_bytes + (1.0 - unused) * tiles.k * n * element
+    dram_reads = load.packed_bytes + _columns_of_any(tiles) * n * element
     l2, l2_stores = reads / gpu.l2_bytes_per_s, c_bytes / gpu.l2_store_bytes_per_s
     dram, dram_writes = dram_reads / gpu.dram_bytes_per_s, c_bytes / gpu.dram_write_bytes_per_s
     earlier = max(0.0, 1.0 - held / max(load.items, 1))
@@ -152,6 +151,13 @@ def _chip(
         l2_bytes=reads + c_bytes,
         dram_bytes=dram_reads + c_bytes,
     )
+
+
+def _columns_of_any(tiles: TileMap) -> int:
+    """That some tile keeps: tiles often keep the same ones, and what none keeps is never read."""
+    kept = np.zeros(tiles.k, np.bool_)
+    kept[tiles.column_index] = True
+    return int(kept.sum())
 
 
 def _seconds(
