@@ -1,6 +1,6 @@
 """Assignments against slow twins and the laws that scheduling theory gives."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -163,3 +163,13 @@ def test_a_grid_without_blocks_is_refused(blocks):
     ):
         with pytest.raises(BadInput, match="at least 1 block"):
             assign()
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 9))
+def test_blocks_with_the_most_to_do_come_first(cost: list[int], blocks: int) -> None:
+    items = items_keeping(cost)
+    work = assign_longest_first(items, np.array(cost), blocks).work
+    loads = [int(work.k_stop[a:b].sum()) for a, b in pairwise(work.block_start)]
+    assert loads == sorted(loads, reverse=True)
+    lists = longest_first(np.array(cost), blocks)
+    assert sorted(loads) == sorted(block_loads(np.array(cost), lists, blocks).tolist())

@@ -99,7 +99,7 @@ def form_time(
     chip = _chip(variant, load, tiles, n, gpu, multicast, held)
     tensor = load.items * load.full_steps * step.tensor / gpu.sm_count
     if 2 * load.items <= gpu.sm_count:
-        once -= indices
+        once -= indices + gpu.block_start_cycles  # both lie under the launch before
     elif variant.style == "wgmma":
         behind -= min(end.head_start, gpu.block_start_cycles + indices)
     quiet = mean.quiet + (0.0 if persistent else stores_behind(variant, load, gpu))

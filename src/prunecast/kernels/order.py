@@ -54,9 +54,10 @@ def assign_longest_first(items: WorkList, cost: Sizes, blocks: int) -> Assigned:
     """A persistent grid with fixed lists: items by falling cost, each to the block with the least so far.
 
     Ties go to the lower block and to the earlier item. A list has the non-owner parts of split tiles first
-    and the owners last, whose parts have then had the most time to arrive.
+    and the owners last, whose parts have then had the most time to arrive. The blocks with the most to do are
+    the first: where launches overlap, they get the SMs that the launch before leaves first.
     """
-    block_of_item = longest_first(cost, blocks)
+    block_of_item = _most_first(longest_first(cost, blocks), cost, blocks)
     order = np.lexsort((-np.asarray(cost, np.int64), _rank(items), block_of_item))
     work = take_items(items, order)
     counts = np.bincount(block_of_item, minlength=blocks)
@@ -101,6 +102,13 @@ def block_loads(cost: Sizes, block_of_item: IntArray, blocks: int) -> npt.NDArra
     loads = np.zeros(blocks, np.int64)
     np.add.at(loads, block_of_item, np.asarray(cost, np.int64))
     return loads
+
+
+def _most_first(block_of_item: IntArray, cost: Sizes, blocks: int) -> IntArray:
+    """The same lists, with blocks numbered by falling cost."""
+    place = np.empty(blocks, np.int32)
+    place[np.argsort(-block_loads(cost, block_of_item, blocks), kind="stable")] = np.arange(blocks)
+    return place[block_of_item]
 
 
 def _rank(items: WorkList) -> IntArray:

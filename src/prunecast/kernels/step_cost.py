@@ -65,8 +65,11 @@ def transfer_cycles(variant: TileVariant, gpu: GpuSpec) -> float:
 
 
 def fix_up_cycles(variant: TileVariant, gpu: GpuSpec) -> float:
-    """SM cycles to write, or to read and add, the sums of one part of a full tile in the tile kernel."""
-    return FIX_UP_OVER_TRANSFER * transfer_cycles(variant, gpu)
+    """SM cycles to write, or to read and add, the sums of one part of a full tile in the tile kernel.
+
+    The signal's way counts once for each side.
+    """
+    return FIX_UP_OVER_TRANSFER * transfer_cycles(variant, gpu) + gpu.signal_latency_cycles
 
 
 def pace_of_warps(variant: TileVariant, tensor: float, gpu: GpuSpec) -> float:

@@ -253,7 +253,7 @@ def _waits(case: Case, steady: Chain, waits: MaskArray) -> FloatArray:
     if begins_early(case.plan, case.gpu):
         hardware = case.plan.schedule is Schedule.HARDWARE
         early = slice(case.blocks_in_flight) if hardware else slice(None)
-        wait[early] = np.where(waits[early], _lead_in(begun_early(cold), steady), 0.0)
+        wait[early] = np.where(waits[early], _lead_in(begun_early(cold), begun_early(steady)), 0.0)
     return wait
 
 
