@@ -5,7 +5,13 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.programs_gather import EDGE_CYCLES_PER_64_TOKENS, producer_issues
+from prunecast.kernels.programs_gather import (
+    EDGE_CYCLES_PER_64_TOKENS,
+    PRODUCER_WARPS,
+    copy_overhead_bytes,
+    producer_issues,
+    start_cycles,
+)
 from prunecast.kernels.step_cost import StepCost, pace_of_warps
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.patterns.tile_map import TileMap
@@ -83,8 +89,8 @@ def form_load(variant: TileVariant, tiles: TileMap, n: int) -> FormLoad:
 
 def form_item(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec) -> FormItem:
     """Cycles of a mean item whose data keep coming."""
-    size = variant.shape.block_m * variant.shape.block_n * variant.element_bytes
-    turn = 2 * size / gpu.shared_bytes_per_clk_per_sm
+    step = step._replace(shared=step.shared + _copy_overhead(variant, gpu))
+    turn = _turn_cycles(variant, gpu)
     edge = _edge(variant, load, gpu) + turn
     pipes = load.full_steps * max(step.tensor, step.shared)
     demand = max(pipes, load.full_steps * step.shared + turn, load.full_steps * step.l2_port)
@@ -100,31 +106,50 @@ def form_item(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec
     return FormItem(max(alone, demand), demand, 0.0, edge)
 
 
+def _copy_overhead(variant: TileVariant, gpu: GpuSpec) -> float:
+    """Of the port of shared memory, in a step of a block whose producers gather."""
+    if variant.style != "wgmma":
+        return 0.0
+    per_k16 = PRODUCER_WARPS * copy_overhead_bytes(variant) / gpu.shared_bytes_per_clk_per_sm
+    return variant.shape.block_k / 16 * per_k16
+
+
+def _turn_cycles(variant: TileVariant, gpu: GpuSpec) -> float:
+    """C into shared memory and out of it."""
+    size = variant.shape.block_m * variant.shape.block_n * variant.element_bytes
+    return 2 * size / gpu.shared_bytes_per_clk_per_sm
+
+
+def _gather_cycles(variant: TileVariant, tokens: int, gpu: GpuSpec) -> float:
+    """Of the gather port, for a step's rows."""
+    return variant.shape.block_k * tokens * variant.element_bytes / gpu.gather_bytes_per_clk_per_sm
+
+
 def _pace_of_gathers(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> float:
     """Whole rings are on their way; what a producer warp issues for a stage is a pace of its own."""
-    row_bytes = load.tokens * variant.element_bytes
-    gathered = variant.shape.block_k * row_bytes / gpu.gather_bytes_per_clk_per_sm
+    gathered = _gather_cycles(variant, load.tokens, gpu)
     on_their_way = (gathered + gpu.gather_latency_cycles) / variant.resources.stages
     edge = 0 if variant.is_sparse else EDGE_CYCLES_PER_64_TOKENS * variant.shape.block_n / 64
     issues = variant.shape.block_k / 16 * (producer_issues(variant) + load.edge_share * edge)
     return max(gathered, on_their_way, issues)
 
 
-def lead_cycles(variant: TileVariant, step: StepCost, gpu: GpuSpec) -> float:
+def lead_cycles(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec) -> float:
     """Until a block's first stage is there, its indices being there."""
-    latency = gpu.dram_latency_cycles
+    arrival = gpu.dram_latency_cycles + step.l2_port
     if variant.style == "wgmma":
-        latency = max(latency, gpu.gather_latency_cycles)
-    return latency + step.l2_port + gpu.barrier_latency_cycles
+        arrival = max(arrival, gpu.gather_latency_cycles + _gather_cycles(variant, load.tokens, gpu))
+    return arrival + gpu.barrier_latency_cycles
 
 
 def index_cycles(variant: TileVariant, gpu: GpuSpec, *, persistent: bool) -> float:
-    """Before that a producer of its own waits for its indices, and for the item that a grid does not bring.
+    """Before that a producer of its own starts, and waits for its indices and the item no grid brings.
 
     Blocks that start while the launch before theirs ends have it behind them when that is over.
     """
-    reads = 1 if persistent else 2
-    return float(reads * gpu.dram_latency_cycles) if variant.style == "wgmma" else 0.0
+    if variant.style != "wgmma":
+        return 0.0
+    return float(start_cycles(variant, item_in_memory=not persistent) + gpu.dram_latency_cycles)
 
 
 def _edge(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> float:
@@ -142,11 +167,15 @@ def _posts_stores(variant: TileVariant) -> bool:
 
 
 def _store_cycles(load: FormLoad, gpu: GpuSpec) -> float:
-    """Of an item's C, while all SMs store."""
-    share_of_l2 = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / gpu.sm_count
+    """Of an item's C, while all SMs with an item store."""
+    share_of_l2 = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / max(min(load.items, gpu.sm_count), 1)
     return load.c_bytes / min(gpu.store_bytes_per_clk_per_sm, share_of_l2)
 
 
 def stores_behind(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> float:
-    """Cycles from the end of an item's warps until L2 has its C and they know."""
-    return gpu.store_latency_cycles + (_store_cycles(load, gpu) if _posts_stores(variant) else 0.0)
+    """Cycles from the end of an item's warps until L2 has its C and they know.
+
+    What is posted leaves from the first chunk on, while the warps turn the others.
+    """
+    left = max(_store_cycles(load, gpu) - _turn_cycles(variant, gpu), 0.0) if _posts_stores(variant) else 0.0
+    return gpu.store_latency_cycles + left

@@ -80,7 +80,7 @@ def form_time(
     step = step_cost(variant, load.tokens, gpu)
     longest = load.longest(variant.shape.block_k)
     mean, most = form_item(variant, load, step, gpu), form_item(variant, longest, step, gpu)
-    lead = lead_cycles(variant, step, gpu)
+    lead = lead_cycles(variant, load, step, gpu)
     each, once = 0.0, float(gpu.block_start_cycles)
     behind, indices = stores_behind(variant, load, gpu), index_cycles(variant, gpu, persistent=persistent)
     if not persistent:

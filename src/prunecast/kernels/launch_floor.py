@@ -3,9 +3,10 @@
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.padded_copies import padded_copy_seconds
 from prunecast.kernels.plan import KernelPlan
+from prunecast.kernels.program import Op, WarpProgram
 from prunecast.kernels.zero_rows import zero_row_count, zero_row_seconds
 
-__all__ = ["LAUNCHES", "begins_early", "launch_floor_s", "launches_overlap"]
+__all__ = ["LAUNCHES", "before_b_cycles", "begins_early", "launch_floor_s", "launches_overlap"]
 
 LAUNCHES = ("graph", "stream")
 """In a CUDA graph, or one by one in a stream."""
@@ -25,6 +26,23 @@ def begins_early(plan: KernelPlan, gpu: GpuSpec) -> bool:
     """
     one_each = not plan.starts_early and plan.item_count == plan.blocks
     return one_each and 2 * plan.blocks <= gpu.sm_count and launches_overlap(plan, gpu)
+
+
+def before_b_cycles(plan: KernelPlan, gpu: GpuSpec) -> float:
+    """What a block does before it reads B, where a block may do so while the launch before ends; else 0.
+
+    It starts, sets itself up, finds its item and reads its indices.
+    """
+    if begins_early(plan, gpu) or plan.starts_early or not launches_overlap(plan, gpu):
+        return 0.0
+    setting_up = max((_set_up_cycles(program) for program in plan.programs), default=0)
+    return float(gpu.block_start_cycles + setting_up + gpu.dram_latency_cycles)
+
+
+def _set_up_cycles(program: WarpProgram) -> int:
+    """Around its first item, in which it sleeps."""
+    code = (*program.start, *program.begin)
+    return sum(instruction.amount for instruction in code if instruction.op is Op.ISSUE)
 
 
 def launch_floor_s(plan: KernelPlan, gpu: GpuSpec, launch: str) -> float:

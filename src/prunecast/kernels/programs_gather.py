@@ -13,7 +13,7 @@ from prunecast.kernels.program import Code, Instruction, Op, WarpProgram, When
 from prunecast.kernels.programs_end import copies
 from prunecast.kernels.tile_variant import TileVariant
 
-__all__ = ["gather_programs", "producer_issues"]
+__all__ = ["copy_overhead_bytes", "gather_programs", "producer_issues", "start_cycles"]
 
 PRODUCER_WARPS = 4
 INDEX_BYTES = 4
@@ -48,11 +48,14 @@ SPARSE_PACE = Pace(100.0, 0.0, 10.0)
 EDGE_CYCLES_PER_64_TOKENS = 26
 """More for 16 columns where tokens are missing: a loop over blocks of 64 tokens that asks for each whether it
 is there. Steps of 128 x 128 tiles take 930 cycles then, of 128 x 192 1200 to 1300, of 64 x 256 1300."""
-START_CYCLES = 500
+START_CYCLES = 1000
 """Of a producer warp of the tile kernel before its first index: barriers, its list under way, registers
-handed over. Fitted."""
+handed over. Fitted to 240 products of version 11 that were marked fit."""
 ITEM_CYCLES = 300
 """Of a producer warp from one item to the next: its entry in the list, the addresses of its tokens."""
+ITEM_READ_CYCLES = 280
+"""Of a block that reads its item: it lies in L2, as eight of them are a line. Blocks that do so were seen to
+take 0 to 200 cycles more than such as find it in a list of their own."""
 COPY_OVERHEAD = 0.3
 """Of the shared-memory port, for 16 bytes a lane in four rows at a time, besides the bytes. Fitted: steps of
 128 x 256 tiles take 1060 to 1110 cycles, of which the gathers cost 70 to 110."""
@@ -85,7 +88,7 @@ def gather_programs(
     """
     item: Code = ()
     if item_in_memory:
-        item = (Instruction(Op.LOAD_INDEX, ITEM_BYTES), Instruction(Op.WAIT_LOAD))
+        item = (Instruction(Op.ISSUE, ITEM_READ_CYCLES, 1),)
     return (_producer(variant, multicast, item), _consumer(variant, item))
 
 
@@ -98,10 +101,10 @@ def _producer(variant: TileVariant, multicast: int, item: Code) -> WarpProgram:
     return WarpProgram(
         role="producer",
         warps=PRODUCER_WARPS,
-        start=(Instruction(Op.ISSUE, 0 if variant.is_sparse else START_CYCLES, 20),),
+        start=(Instruction(Op.ISSUE, _set_up(variant), 20),),
         begin=(
             *item,
-            Instruction(Op.ISSUE, amount=0 if variant.is_sparse else ITEM_CYCLES, issue=10),
+            Instruction(Op.ISSUE, amount=_to_item(variant), issue=10),
             Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True),
             Instruction(Op.WAIT_LOAD),
         ),
@@ -116,12 +119,25 @@ def _producer(variant: TileVariant, multicast: int, item: Code) -> WarpProgram:
                 row_bytes,
                 gathers,
                 per_k16=True,
-                operand_bytes=_copy_overhead(variant, row_bytes),
+                operand_bytes=copy_overhead_bytes(variant),
             ),
             Instruction(Op.ISSUE, _pace(variant) - PRODUCER_ISSUES, PRODUCER_ISSUES, per_k16=True),
             *_edge(variant),
         ),
     )
+
+
+def start_cycles(variant: TileVariant, *, item_in_memory: bool = False) -> int:
+    """Cycles of a block's producer warp before it asks for its first indices; then it waits for them."""
+    return _set_up(variant) + _to_item(variant) + (ITEM_READ_CYCLES if item_in_memory else 0)
+
+
+def _set_up(variant: TileVariant) -> int:
+    return 0 if variant.is_sparse else START_CYCLES
+
+
+def _to_item(variant: TileVariant) -> int:
+    return 0 if variant.is_sparse else ITEM_CYCLES
 
 
 def producer_issues(variant: TileVariant) -> int:
@@ -144,8 +160,9 @@ def _edge(variant: TileVariant) -> Code:
     return (Instruction(Op.ISSUE, cycles, per_k16=True, when=When.EDGE),)
 
 
-def _copy_overhead(variant: TileVariant, row_bytes: int) -> int:
+def copy_overhead_bytes(variant: TileVariant) -> int:
     """Of the shared-memory port for a warp's copies of 16 columns, besides their bytes."""
+    row_bytes = variant.shape.block_n * variant.element_bytes
     return 0 if variant.is_sparse else round(COPY_OVERHEAD * 16 * row_bytes / PRODUCER_WARPS)
 
 

@@ -238,7 +238,7 @@ def begun_early(chain: Chain) -> Chain:
 
 def _begun(begin: Code) -> Code:
     first_of_b = next((at for at, i in enumerate(begin) if i.op in (*_COPIES, Op.LOAD_B)), len(begin))
-    early = tuple(i for i in begin[:first_of_b] if i.op is not Op.WAIT_LOAD)
+    early = tuple(i for i in begin[:first_of_b] if i.op not in (Op.ISSUE, Op.WAIT_LOAD))
     return (*early, *begin[first_of_b:])
 
 

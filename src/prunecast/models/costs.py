@@ -14,7 +14,7 @@ import numpy as np
 
 from prunecast.hardware.occupancy import Occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launch_floor import begins_early, launches_overlap
+from prunecast.kernels.launch_floor import before_b_cycles, begins_early
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.models.amounts import Amounts
 from prunecast.models.bounds import sm_level_cycles
@@ -229,17 +229,9 @@ def starts_of(case: Case) -> Starts:
         block=block,
         leave=drain if hardware else 0.0,
         block_demand=max(float(c) for c in sm_level_cycles(case.amounts.block, case.rates).values()),
-        before_b=_before_b(case.plan, case.gpu),
+        before_b=before_b_cycles(case.plan, case.gpu),
         store_drain=0.0 if hardware else drain,
     )
-
-
-def _before_b(plan: KernelPlan, gpu: GpuSpec) -> float:
-    """Start of a block, and reads of its indices, and of its item where it does not come with the launch."""
-    if begins_early(plan, gpu) or plan.starts_early or not launches_overlap(plan, gpu):
-        return 0.0
-    reads = 2 if plan.schedule is Schedule.HARDWARE else 1
-    return float(gpu.block_start_cycles + reads * gpu.dram_latency_cycles)
 
 
 def _waits(case: Case, steady: Chain, waits: MaskArray) -> FloatArray:

@@ -9,7 +9,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware.clock import sm_clock_hz
 from prunecast.hardware.occupancy import Occupancy, occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launch_floor import LAUNCHES, begins_early, launch_floor_s, launches_overlap
+from prunecast.kernels.launch_floor import LAUNCHES, before_b_cycles, launch_floor_s
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.simulator import engine
 from prunecast.simulator.attribution import Account, attribute_cycles
@@ -123,10 +123,7 @@ def head_start_cycles(plan: KernelPlan, gpu: GpuSpec, run: engine.State) -> floa
     A block takes the next SM that the launch before leaves, starts and reads its indices, but waits for the
     end of that launch before it reads B. So nothing is gained where all blocks end together.
     """
-    if begins_early(plan, gpu) or plan.starts_early or not launches_overlap(plan, gpu):
-        return 0.0
-    reads = 2 if plan.schedule is Schedule.HARDWARE else 1
-    before_b = gpu.block_start_cycles + reads * gpu.dram_latency_cycles
+    before_b = before_b_cycles(plan, gpu)
     ends, last = run.sm[:, engine.S_BUSY].astype(np.float64), float(run.sm[:, engine.S_BUSY].max())
     early = np.minimum(last - np.sort(ends), before_b)
     return last - float((ends - np.where(ends > 0, early, 0.0)).max())
