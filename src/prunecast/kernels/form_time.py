@@ -23,6 +23,7 @@ from prunecast.kernels.form_items import (
     lead_cycles,
     stores_behind,
 )
+from prunecast.kernels.launch_floor import overlap_cycles
 from prunecast.kernels.step_cost import fix_up_cycles, step_cost
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.patterns.tile_map import TileMap
@@ -101,7 +102,7 @@ def form_time(
     if 2 * load.items <= gpu.sm_count:
         once -= indices + gpu.block_start_cycles  # both lie under the launch before
     elif variant.style == "wgmma":
-        behind -= min(end.head_start, gpu.block_start_cycles + indices)
+        behind -= min(end.head_start, gpu.block_start_cycles + indices, overlap_cycles(gpu))
     quiet = mean.quiet + (0.0 if persistent else stores_behind(variant, load, gpu))
     return _seconds(end._replace(cycles=end.cycles + once), chip, quiet, behind, tensor, gpu)
 

@@ -6,7 +6,14 @@ from prunecast.kernels.plan import KernelPlan
 from prunecast.kernels.program import Op, WarpProgram
 from prunecast.kernels.zero_rows import zero_row_count, zero_row_seconds
 
-__all__ = ["LAUNCHES", "before_b_cycles", "begins_early", "launch_floor_s", "launches_overlap"]
+__all__ = [
+    "LAUNCHES",
+    "before_b_cycles",
+    "begins_early",
+    "launch_floor_s",
+    "launches_overlap",
+    "overlap_cycles",
+]
 
 LAUNCHES = ("graph", "stream")
 """In a CUDA graph, or one by one in a stream."""
@@ -31,12 +38,19 @@ def begins_early(plan: KernelPlan, gpu: GpuSpec) -> bool:
 def before_b_cycles(plan: KernelPlan, gpu: GpuSpec) -> float:
     """What a block does before it reads B, where a block may do so while the launch before ends; else 0.
 
-    It starts, sets itself up, finds its item and reads its indices.
+    It starts, sets itself up, finds its item and reads its indices. More than the floor of a launch that
+    overlaps is not gained by it.
     """
     if begins_early(plan, gpu) or plan.starts_early or not launches_overlap(plan, gpu):
         return 0.0
     setting_up = max((_set_up_cycles(program) for program in plan.programs), default=0)
-    return float(gpu.block_start_cycles + setting_up + gpu.dram_latency_cycles)
+    before_b = float(gpu.block_start_cycles + setting_up + gpu.dram_latency_cycles)
+    return min(before_b, overlap_cycles(gpu))
+
+
+def overlap_cycles(gpu: GpuSpec) -> float:
+    """The floor of a launch that overlaps, at the clock of light tensor work."""
+    return gpu.overlapped_launch_s * gpu.clock_burst_hz[0]
 
 
 def _set_up_cycles(program: WarpProgram) -> int:

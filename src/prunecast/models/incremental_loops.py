@@ -255,7 +255,8 @@ def settled_seconds(slot_finish, sm_of_unit, quiet, launch, chip, rounds):
     finish.sort()
     fetched.sort()
     behind = finish[sms - 1] - fetched[sms - 1] + chip.store_drain
-    behind -= _head_start(by_sm, finish, chip.before_b)
+    head_start = _head_start(by_sm, finish, chip.before_b)
+    behind -= head_start
     lasting, share = np.zeros((2, sms)), np.zeros((2, sms))
     quiet_fetching = _shares(fetched, chip.quiet_cycles, lasting[0], share[0])
     quiet_working = _shares(finish, chip.quiet_cycles, lasting[1], share[1])
@@ -272,6 +273,6 @@ def settled_seconds(slot_finish, sm_of_unit, quiet, launch, chip, rounds):
             busy += chip.activity_per_dram_byte * launch.dram_bytes
             clock_hz = _clock(busy / (cycles * chip.sm_count), chip)
         last_fetch = _stretched(lasting[0], share[0], quiet_fetching, clock_hz * before_last_s)
-        all_traffic = _stretched(lasting[1], share[1], quiet_working, clock_hz * all_s)
-        cycles = max(last_fetch + behind, all_traffic, 1.0)
+        all_traffic = _stretched(lasting[1], share[1], quiet_working, clock_hz * all_s) - head_start
+        cycles = max(last_fetch + behind, all_traffic, clock_hz * all_s, 1.0)
     return cycles / clock_hz

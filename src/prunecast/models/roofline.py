@@ -139,6 +139,8 @@ class _Ends(NamedTuple):
     """Of all that they read and store."""
     behind: float
     """From the end of the last fetch to that of the last store, less what the next launch does meanwhile."""
+    head_start: float
+    """That the next launch has, in `behind` already."""
     l2: L2Seconds
 
 
@@ -151,6 +153,7 @@ def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Start
         fetching=sm_ends(fetched, quiet),
         working=sm_ends(placement.sm_finish, quiet),
         behind=placement.cycles - float(fetched.max()) + starts.store_drain - head_start,
+        head_start=head_start,
         l2=l2_seconds(case.amounts, case.traffic, case.gpu),
     )
 
@@ -167,7 +170,8 @@ def _chip_cycles(case: Case, ends: _Ends, clock_hz: float) -> float:
     earlier = case.earlier_share
     before_last = max(ends.l2.reads + earlier * ends.l2.stores, reads_s + earlier * writes_s)
     last_fetch = ends.fetching.stretched(clock_hz * before_last)
-    all_traffic = ends.working.stretched(clock_hz * max(sum(ends.l2), reads_s + writes_s))
+    busiest = clock_hz * max(sum(ends.l2), reads_s + writes_s)
+    all_traffic = max(ends.working.stretched(busiest) - ends.head_start, busiest)
     return max(last_fetch + ends.behind, all_traffic, 1.0)
 
 
