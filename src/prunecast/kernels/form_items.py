@@ -6,9 +6,9 @@ import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.programs_gather import (
-    EDGE_CYCLES_PER_64_TOKENS,
     PRODUCER_WARPS,
     copy_overhead_bytes,
+    edge_cycles,
     producer_issues,
     start_cycles,
 )
@@ -129,8 +129,7 @@ def _pace_of_gathers(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> floa
     """Whole rings are on their way; what a producer warp issues for a stage is a pace of its own."""
     gathered = _gather_cycles(variant, load.tokens, gpu)
     on_their_way = (gathered + gpu.gather_latency_cycles) / variant.resources.stages
-    edge = 0 if variant.is_sparse else EDGE_CYCLES_PER_64_TOKENS * variant.shape.block_n / 64
-    issues = variant.shape.block_k / 16 * (producer_issues(variant) + load.edge_share * edge)
+    issues = variant.shape.block_k / 16 * (producer_issues(variant) + load.edge_share * edge_cycles(variant))
     return max(gathered, on_their_way, issues)
 
 
