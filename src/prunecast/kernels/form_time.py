@@ -30,6 +30,8 @@ from prunecast.patterns.tile_map import TileMap
 
 __all__ = ["form_time"]
 
+MOST_PARTS = 8
+"""Of a tile, that are tried."""
 CLOCK_ROUNDS = 3
 """Cycles give the clock and the clock cycles; the forms' order stands after three."""
 
@@ -95,7 +97,7 @@ def form_time(
     held = gpu.sm_count * max(occupancy(variant.resources, gpu).blocks_per_sm, 1)
     ends = [_whole(mean, most, load, gpu, held)]
     if divisible:
-        ends.append(_evened(variant, mean, load, longest.steps, gpu, held))
+        ends.append(_evened(variant, mean, most, load, longest.steps, gpu, held))
     end = min(ends)
     chip = _chip(variant, load, tiles, n, gpu, multicast, held)
     tensor = load.items * load.full_steps * step.tensor / gpu.sm_count
@@ -128,12 +130,20 @@ def _sm_cycles(mean: FormItem, items: int, slots: int) -> float:
 
 
 def _evened(
-    variant: TileVariant, mean: FormItem, load: FormLoad, longest_steps: float, gpu: GpuSpec, held: int
+    variant: TileVariant,
+    mean: FormItem,
+    most: FormItem,
+    load: FormLoad,
+    longest_steps: float,
+    gpu: GpuSpec,
+    held: int,
 ) -> _End:
-    """Cuts let all blocks end together, which costs two hand-overs of sums."""
+    """Cuts let all blocks end together, which costs two hand-overs of sums; an owner takes part after part."""
+    fix_up = fix_up_cycles(variant, gpu)
+    cut = min(most.alone / parts + (parts - 1) * fix_up for parts in range(1, MOST_PARTS + 1))
     shortest = mean.alone * min(FEWEST_STEPS_PER_PIECE / max(longest_steps, 1.0), 1.0)
     cycles = max(load.items / held * mean.alone, load.items / gpu.sm_count * mean.demand, shortest)
-    return _End(cycles + 2 * fix_up_cycles(variant, gpu), 1.0, 1.0, 0.0)
+    return _End(max(cycles + 2 * fix_up, cut), 1.0, 1.0, 0.0)
 
 
 def _chip(

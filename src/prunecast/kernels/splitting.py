@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.choose import FEWEST_STEPS_PER_PIECE, ITEM_OVERHEAD_CYCLES, Candidate
+from prunecast.kernels.form_items import index_cycles
 from prunecast.kernels.items import Sizes, split_items
 from prunecast.kernels.order import block_loads, longest_first
 from prunecast.kernels.plan import WorkList
@@ -36,6 +37,8 @@ class ItemCost(NamedTuple):
     """Writing, or reading, the sums of one part."""
     slots: int = 1
     """Blocks that an SM holds, all of which `step` counts as being there."""
+    start: float = 0.0
+    """Before a block reads B; under the launch before, where the blocks of both fit on the SMs together."""
 
     def shared_by(self, items: int, blocks: int) -> "ItemCost":
         """The same where there are not enough items for all blocks, so that fewer share an SM."""
@@ -46,7 +49,10 @@ class ItemCost(NamedTuple):
 def item_cost(chosen: Candidate, gpu: GpuSpec) -> ItemCost:
     """What items of the chosen variant cost; blocks that share an SM slow each other's steps down."""
     step = chosen.step_cycles * chosen.blocks_per_sm
-    return ItemCost(step, ITEM_OVERHEAD_CYCLES, fix_up_cycles(chosen.variant, gpu), chosen.blocks_per_sm)
+    start = index_cycles(chosen.variant, gpu, persistent=True)
+    start += gpu.block_start_cycles if start else 0
+    fix_up = fix_up_cycles(chosen.variant, gpu)
+    return ItemCost(step, ITEM_OVERHEAD_CYCLES, fix_up, chosen.blocks_per_sm, start)
 
 
 def item_cycles(items: WorkList, block_k: int, cost: ItemCost) -> npt.NDArray[np.int64]:
@@ -100,7 +106,8 @@ def _last_wave(steps: Sizes, blocks: int) -> npt.NDArray[np.intp]:
 
 
 def _finish(items: WorkList, pieces: Sizes, blocks: int, block_k: int, cost: ItemCost) -> int:
-    """Cycles of the fullest block."""
+    """Cycles of the fullest block, and of a start that the launch before does not hide."""
     parts = split_items(items, pieces, block_k)
     cycles = item_cycles(parts, block_k, cost.shared_by(parts.tile.size, blocks))
-    return int(block_loads(cycles, longest_first(cycles, blocks), blocks).max(initial=0))
+    start = cost.start if 2 * parts.tile.size > blocks else 0.0
+    return int(block_loads(cycles, longest_first(cycles, blocks), blocks).max(initial=0) + start)

@@ -51,11 +51,11 @@ def step_cost(
     )
 
 
-FIX_UP_OVER_TRANSFER = 4
+FIX_UP_OVER_TRANSFER = 6
 """A hand-over between blocks of the project's tile kernel takes this many times the bare transfer: waits for
-the L2 that nothing hides. Own measurement, H200, 2026-11-20: two parts of a 128 x 256 tile cost 10,000 SM
-cycles, three 18,000, where a transfer takes 2,300
-(`benchmarks/measured/h200-sxm-tile-kernel-2026-11-20-splits.json`)."""
+the L2 that nothing hides. Own measurements, H200: two parts of a 128 x 256 tile cost 10,000 SM cycles, three
+18,000, where a transfer takes 1,700; a part of a 128 x 128 tile 6,000, of a 128 x 192 tile more than 8,000
+(`benchmarks/measured/h200-sxm-tile-kernel-2026-11-20-splits.json`, suite of 2026-11-21)."""
 
 
 def transfer_cycles(variant: TileVariant, gpu: GpuSpec) -> float:
@@ -65,11 +65,8 @@ def transfer_cycles(variant: TileVariant, gpu: GpuSpec) -> float:
 
 
 def fix_up_cycles(variant: TileVariant, gpu: GpuSpec) -> float:
-    """SM cycles to write, or to read and add, the sums of one part of a full tile in the tile kernel.
-
-    The signal's way counts once for each side.
-    """
-    return FIX_UP_OVER_TRANSFER * transfer_cycles(variant, gpu) + gpu.signal_latency_cycles
+    """SM cycles to write, or to read and add, the sums of one part of a full tile in the tile kernel."""
+    return FIX_UP_OVER_TRANSFER * transfer_cycles(variant, gpu)
 
 
 def pace_of_warps(variant: TileVariant, tensor: float, gpu: GpuSpec) -> float:
