@@ -138,7 +138,7 @@ def _evened(
     gpu: GpuSpec,
     held: int,
 ) -> _End:
-    """Cuts let all blocks end together, which costs two hand-overs of sums; an owner takes part after part."""
+    """Cuts let blocks end together, which costs two hand-overs of sums; an owner takes part after part."""
     fix_up = fix_up_cycles(variant, gpu)
     cut = min(most.alone / parts + (parts - 1) * fix_up for parts in range(1, MOST_PARTS + 1))
     shortest = mean.alone * min(FEWEST_STEPS_PER_PIECE / max(longest_steps, 1.0), 1.0)
