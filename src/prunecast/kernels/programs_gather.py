@@ -48,12 +48,12 @@ SPARSE_PACE = Pace(100.0, 0.0, 10.0)
 EDGE_CYCLES_PER_64_TOKENS = 26
 """More for 16 columns where tokens are missing: a loop over blocks of 64 tokens that asks for each whether it
 is there. Steps of 128 x 128 tiles take 930 cycles then, of 128 x 192 1200 to 1300, of 64 x 256 1300."""
-WIDE_EDGE_CYCLES_PER_64_TOKENS = 40
+WIDE_EDGE_CYCLES_PER_64_TOKENS = 33
 """The same of blocks of more than 128 tokens. Fitted: with 26, 132 items of 128 x 192 take 15 % less than
 measured, and their steps 960 cycles where 1150 to 1180 were seen."""
-START_CYCLES = 1000
+START_CYCLES = 500
 """Of a producer warp of the tile kernel before its first index: barriers, its list under way, registers
-handed over. Fitted to 240 products of version 11 that were marked fit."""
+handed over. Fitted; two boards say 500 and 1,000 (`docs/decisions/0007`)."""
 ITEM_CYCLES = 300
 """Of a producer warp from one item to the next: its entry in the list, the addresses of its tokens."""
 ITEM_READ_CYCLES = 280
