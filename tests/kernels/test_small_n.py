@@ -82,8 +82,8 @@ def test_the_start_of_blocks_lies_under_the_launch_before() -> None:
     [(3072, 768, 1, 77, 2.39), (4096, 4096, 32, 410, 4.25), (4096, 11008, 32, 5504, 17.24)],
 )
 def test_cases_measured_on_an_h200(m: int, k: int, n: int, kept: int, us: float) -> None:
-    """Recorded 2026-11-21, of those marked fit; equal tiles. Blocks of 64 rows and one token are said to be 15 %
-    slower than they are (0008).
+    """Recorded 2026-11-21, of those marked fit; equal tiles. Blocks of 64 rows and one token are said to be
+    15 % slower than they are (0008).
     """
     plan = plan_small_n(tiles_keeping([kept] * (m // 128), height=128, k=k), n, "fp16", GPU)
     assert simulate(plan, GPU).seconds * 1e6 == pytest.approx(us, rel=0.12)
