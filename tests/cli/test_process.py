@@ -67,7 +67,7 @@ def test_a_terminal_without_unicode_is_no_error(model):
 
 def test_ctrl_c_ends_quietly(model, tmp_path):
     started = subprocess.Popen(
-        [*PRUNECAST, "predict", model, "-n", str(2**21), "-o", "out.json"],
+        [*PRUNECAST, "predict", model, "-n", str(2**22), "-o", "out.json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
