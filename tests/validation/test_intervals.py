@@ -2,7 +2,7 @@ import tomllib
 
 import pytest
 
-from prunecast.validation.intervals import FEWEST_CASES, coverages, interval_table
+from prunecast.validation.intervals import FEWEST_CASES, Ratios, bounds_of_layers, coverages, interval_table
 from tests.validation.judged_rows import judged_row, validation_of
 
 
@@ -24,6 +24,29 @@ def test_many_cases_leave_the_outermost_out():
     (found,) = coverages(validation_of(*fit))
     # 100 cases: the 5th and the 96th
     assert (found.low, found.high) == pytest.approx((1.003, 1.094))
+
+
+def cases(layers):
+    return [Ratios(layer, (ratio,)) for layer, ratios in layers.items() for ratio in ratios]
+
+
+def test_layers_that_err_on_their_own_make_wide_bounds():
+    alike = bounds_of_layers(cases({f"layer {i}": [0.95, 1.0, 1.05] for i in range(10)}))
+    assert alike == pytest.approx((0.95, 1.05))
+    apart = cases({f"layer {i}": [0.8 + 0.04 * i] * 3 for i in range(10)})
+    low, high = bounds_of_layers(apart)
+    # The outermost layers are the quantiles of all cases; 9 of 10 layers must be held by the others', so one
+    # of the two must be inside what the other nine give
+    assert low < 0.8
+    assert high > 1.16
+
+
+def test_every_board_counts_and_a_case_counts_once():
+    quiet = [Ratios("a", (1.0,)) for _ in range(39)]
+    # 40 cases: the second one from either side is the bound; both boards of the odd case are one case
+    assert bounds_of_layers([*quiet, Ratios("a", (0.9, 0.95))]) == (1.0, 1.0)
+    low, high = bounds_of_layers([Ratios("a", (0.9, 1.1)) for _ in range(8)])
+    assert (low, high) == (0.9, 1.1)
 
 
 def test_too_few_cases_make_no_interval():

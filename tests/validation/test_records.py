@@ -4,7 +4,7 @@ import json
 import pytest
 
 from prunecast.errors import BadInput
-from prunecast.validation.records import Measurement, RunWriter, merge_rows, read_run
+from prunecast.validation.records import Measurement, RunWriter, read_run
 from prunecast.validation.validate import replay
 from tests.validation.tiny_run import CASE, HEADER
 
@@ -58,13 +58,6 @@ def test_other_files_are_refused(tmp_path, lines, named):
         read_run(path)
     assert named in str(refusal.value)
     assert "a.jsonl" in str(refusal.value)
-
-
-def test_a_later_measurement_counts_and_a_skip_does_not(tmp_path):
-    later = dataclasses.replace(ROW, seconds=3.3e-6)
-    skipped = dataclasses.replace(ROW, seconds=None, marks=("skipped: no kernel",))
-    runs = [read_run(write(tmp_path / f"{i}.jsonl", row)) for i, row in enumerate((ROW, later, skipped))]
-    assert merge_rows(runs) == (later,)
 
 
 def test_replay_predicts_and_summarises(tmp_path):

@@ -1,6 +1,9 @@
+import dataclasses
+
 import pytest
 
 from prunecast.validation.report import write_report
+from prunecast.validation.report.boards import board_spreads
 from prunecast.validation.report.causes import cause_of
 from prunecast.validation.report.choices import choices, crossings
 from prunecast.validation.report.groups import grouped
@@ -48,6 +51,18 @@ def test_a_clock_that_is_off_is_named_and_so_are_cycles():
     assert cause_of(slow_clock, "simulator").startswith("clock: clock 1600 for 1800 MHz")
     cycles = judged_row(100, 80, n=16)
     assert cause_of(cycles, "simulator") == "cycles -20 %, bound by tensor, few tokens"
+
+
+def test_boards_are_compared_only_where_several_ran_a_row():
+    row = judged_row(10, 10)
+    rows = [judged_row(20, 20)]
+    for boards in ((1.0, 1.1), (1.2, 1.0, 1.1), (1.0, 1.3)):
+        measured = dataclasses.replace(row.measured, board_seconds=boards)
+        rows.append(dataclasses.replace(row, measured=measured))
+    (found,) = board_spreads(rows)
+    assert (found.kernel, found.rows) == ("stspmm", 3)
+    assert found.runs == pytest.approx(7 / 3)
+    assert (found.middle, found.p90) == pytest.approx((0.2, 0.3))
 
 
 def test_the_page_is_written_with_its_figures(tmp_path):

@@ -4,6 +4,9 @@ Split conformal: the quantiles come from the cases used for fitting, how many of
 reported beside them. With n cases the interval reaches from the floor((n + 1) 0.05)-th to the
 ceil((n + 1) 0.95)-th of them, so that a new case of the same kind lies inside with 90 % (Vovk, Gammerman,
 Shafer, Algorithmic Learning in a Random World, 2005); with fewer than 19 the outermost ones are taken.
+
+Cases of one layer err alike, and a new case is of another one on a board of its own. So every board that ran
+a case counts, and the interval is widened until it holds layers that had no part in it.
 """
 
 import math
@@ -13,10 +16,34 @@ from typing import NamedTuple
 from prunecast.validation.judged import Judged
 from prunecast.validation.validate import Validation
 
-__all__ = ["FEWEST_CASES", "Coverage", "coverages", "interval_table"]
+__all__ = ["FEWEST_CASES", "Bounds", "Coverage", "Ratios", "bounds_of_layers", "coverages", "interval_table"]
 
 FEWEST_CASES = 8
 SHARE = 0.9
+
+
+_WIDTHS = tuple(1.0 + step / 20 for step in range(61))
+"""Factors by which bounds are made wider; four times is wide enough for anything."""
+
+
+class Ratios(NamedTuple):
+    """Measured over predicted time of one case, on each board that ran it."""
+
+    layer: str
+    boards: tuple[float, ...]
+
+
+class Bounds(NamedTuple):
+    """Measured over predicted time."""
+
+    low: float
+    high: float
+
+
+class _Quantiles(NamedTuple):
+    low: float
+    median: float
+    high: float
 
 
 class Coverage(NamedTuple):
@@ -54,34 +81,77 @@ def coverages(validation: Validation) -> list[Coverage]:
 def _coverage(
     gpu: str, kernel: str, state: str, engine: str, fit: Sequence[Judged], rows: Sequence[Judged]
 ) -> Coverage:
-    low, high = _bounds([_ratio(row, engine) for row in fit])
-    judge = [_ratio(row, engine) for row in rows if row.case.use == "judge"]
-    inside = sum(low <= ratio <= high for ratio in judge)
+    bounds = bounds_of_layers([_ratios(row, engine) for row in fit])
+    judge = [_ratios(row, engine) for row in rows if row.case.use == "judge"]
     times = [row.predicted[engine].seconds for row in rows]
     tokens = [row.case.n for row in rows]
-    share = inside / len(judge) if judge else math.nan
+    share = _inside(judge, bounds) / len(judge) if judge else math.nan
     span, count = (min(times), max(times)), (min(tokens), max(tokens))
-    return Coverage(gpu, kernel, state, engine, low, high, len(fit), len(judge), share, span, count)
+    return Coverage(gpu, kernel, state, engine, *bounds, len(fit), len(judge), share, span, count)
 
 
-def _ratio(row: Judged, engine: str) -> float:
-    return float(row.measured.seconds or 0.0) / row.predicted[engine].seconds
+def _ratios(row: Judged, engine: str) -> Ratios:
+    seconds = row.measured.board_seconds or (float(row.measured.seconds or 0.0),)
+    return Ratios(row.case.layer, tuple(each / row.predicted[engine].seconds for each in seconds))
 
 
-def _bounds(ratios: Iterable[float]) -> tuple[float, float]:
-    ordered = sorted(ratios)
-    n = len(ordered)
-    low = max(math.floor((n + 1) * (1 - SHARE) / 2), 1)
-    high = min(math.ceil((n + 1) * (1 + SHARE) / 2), n)
-    return ordered[low - 1], ordered[high - 1]
+def bounds_of_layers(cases: Sequence[Ratios]) -> Bounds:
+    """Bounds that 90 % of the cases of a new layer on a new board should keep.
+
+    Those of all cases, wider by the least factor (of their distance from the median) with which the bounds of
+    the other layers' cases, widened by it too, hold 90 % of all cases, each layer's by its others. Of one
+    layer the bounds stay as they are.
+    """
+    layers: dict[str, list[Ratios]] = {}
+    for case in cases:
+        layers.setdefault(case.layer, []).append(case)
+    if len(layers) < 2:
+        return _wider(_quantiles(cases), 1.0)
+    others = {layer: _quantiles([c for c in cases if c.layer != layer]) for layer in layers}
+    for width in _WIDTHS:
+        held = sum(_inside(own, _wider(others[layer], width)) for layer, own in layers.items())
+        if held >= SHARE * len(cases):
+            break
+    return _wider(_quantiles(cases), width)
+
+
+def _inside(cases: Iterable[Ratios], bounds: Bounds) -> float:
+    """Cases inside, one that boards see differently in part."""
+    return sum(
+        sum(bounds.low <= ratio <= bounds.high for ratio in case.boards) / len(case.boards) for case in cases
+    )
+
+
+def _wider(found: _Quantiles, width: float) -> Bounds:
+    return Bounds(*(found.median * (bound / found.median) ** width for bound in (found.low, found.high)))
+
+
+def _quantiles(cases: Sequence[Ratios]) -> _Quantiles:
+    """Of the ratios of all boards, where a case counts once however many boards it ran on."""
+    ordered = sorted((ratio, 1.0 / len(case.boards)) for case in cases for ratio in case.boards)
+    out = math.floor((len(cases) + 1) * (1 - SHARE) / 2)
+    median = _first_beyond(ordered, len(cases) / 2)
+    low = _first_beyond(ordered, out - 1) if out > 0 else ordered[0][0]
+    high = _first_beyond(ordered[::-1], out - 1) if out > 0 else ordered[-1][0]
+    return _Quantiles(low, median, high)
+
+
+def _first_beyond(ordered: Sequence[tuple[float, float]], cases: float) -> float:
+    """The first ratio behind which more than `cases` lie, itself included."""
+    count = 0.0
+    for ratio, weight in ordered:
+        count += weight
+        if count > cases + 1e-9:
+            return ratio
+    return ordered[-1][0]
 
 
 def interval_table(validation: Validation) -> str:
     """The text of `validated.toml`."""
     head = (
         "# Made by `prunecast validate --replay RECORDS --intervals FILE`; not written by hand.\n"
-        "# low, high: measured over predicted time that 90 % of the fitting cases keep; coverage: share of\n"
-        "# the judging cases inside.\nschema = 1\n"
+        "# low, high: measured over predicted time that 90 % of a new layer's cases keep, from the fitting\n"
+        "# cases; coverage: share of the judging cases inside.\nschema = 1\n"
     )
     return head + "".join(_entry(row) for row in coverages(validation))
 

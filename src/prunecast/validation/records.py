@@ -6,7 +6,6 @@ again from the case's seed. Files are never overwritten.
 
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -14,7 +13,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from prunecast.errors import BadInput
 from prunecast.validation.case import Case, check_case
 
-__all__ = ["RECORD_SCHEMA", "Measurement", "Run", "RunHeader", "RunWriter", "merge_rows", "read_run"]
+__all__ = ["RECORD_SCHEMA", "Measurement", "Run", "RunHeader", "RunWriter", "read_run"]
 
 RECORD_SCHEMA = 1
 LARGEST = 2**63
@@ -64,6 +63,7 @@ class Measurement:
     variant : which of several ways was the fastest (layout of cuBLAS), or the shape of the block
     plan : fingerprint of the plan that ran, or empty
     marks : what a reader must know: `spread`, `throttled`, `wrong`, `skipped: ...`
+    board_seconds : `seconds` of every run whose mean the row is (`merged`), oldest first; empty in a file
     """
 
     case: Case
@@ -81,6 +81,12 @@ class Measurement:
     variant: str = ""
     plan: str = ""
     marks: tuple[str, ...] = ()
+    board_seconds: tuple[float, ...] = ()
+
+    @property
+    def board_spread(self) -> float | None:
+        """Slowest run over the fastest, less 1; None where one run says it all."""
+        return max(self.board_seconds) / min(self.board_seconds) - 1.0 if self.board_seconds else None
 
     @property
     def usable(self) -> bool:
@@ -156,18 +162,7 @@ def read_run(path: str | Path) -> Run:
         raise BadInput(f"{where}: a line of the record lacks or has too much of: {error}") from None
 
 
-def merge_rows(runs: Sequence[Run]) -> tuple[Measurement, ...]:
-    """Rows of several runs; of a case measured twice the later one counts, unless it only says `skipped`."""
-    rows: dict[tuple[str, str, str], Measurement] = {}
-    for run in runs:
-        for row in run.rows:
-            key = (row.case.name, row.kernel, row.case.state)
-            if row.seconds is not None or key not in rows:
-                rows[key] = row
-    return tuple(rows.values())
-
-
-_DEFAULT = {"throttle": "none", "samples": 0, "variant": "", "plan": "", "marks": ()}
+_DEFAULT = {"throttle": "none", "samples": 0, "variant": "", "plan": "", "marks": (), "board_seconds": ()}
 
 
 def _compact(row: Measurement) -> dict[str, Any]:

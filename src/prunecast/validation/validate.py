@@ -10,7 +10,8 @@ from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.validation.errors import ErrorSummary
 from prunecast.validation.judged import Judged, judge_rows, summarise
-from prunecast.validation.records import Measurement, RunWriter, merge_rows, read_run
+from prunecast.validation.merged import merge_rows
+from prunecast.validation.records import Measurement, RunWriter, read_run
 from prunecast.validation.suite import Suite, load_suite
 
 __all__ = ["SCHEMA_VERSION", "Validation", "bundled_records", "record_suite", "replay"]
@@ -87,7 +88,7 @@ def replay(
 
     Parameters
     ----------
-    paths : record files; of a case in several of them the last counts
+    paths : record files, oldest first; `merge_rows` says what counts of a case in several of them
     gpu : name or spec to predict with; None for the one that the records name
 
     Raises
@@ -167,6 +168,8 @@ def _row_document(row: Judged, engine: str) -> dict[str, Any]:
         "predicted_seconds": predicted.seconds if predicted else None,
         "error": row.error(engine) if predicted and measured.seconds else None,
         "spread": measured.spread,
+        "boards": len(measured.board_seconds) or int(measured.seconds is not None),
+        "board_spread": measured.board_spread,
         "clock_mhz": measured.clock_mhz,
         "predicted_clock_mhz": predicted.clock_mhz if predicted else None,
         "predicted_cycles": predicted.cycles if predicted else None,

@@ -9,6 +9,7 @@ from prunecast.validation.errors import ErrorSummary
 from prunecast.validation.intervals import coverages
 from prunecast.validation.judged import Judged
 from prunecast.validation.records import Run, read_run
+from prunecast.validation.report.boards import board_spreads
 from prunecast.validation.report.causes import cause_of
 from prunecast.validation.report.choices import choices, crossings
 from prunecast.validation.report.figures import draw_scatter
@@ -32,6 +33,7 @@ def write_report(validation: Validation, path: Path) -> None:
         _head(validation),
         _families(validation),
         _intervals(validation),
+        _boards(validation),
         _figures(validation, folder),
         *(_grouping(validation, name) for name in GROUPINGS),
         _worst(validation),
@@ -121,8 +123,24 @@ def _intervals(validation: Validation) -> str:
         return ""
     head = ("kernel", "state", "engine", "measured over predicted", "fit cases", "judge cases", "inside")
     return (
-        "## Intervals\n\nBounds from the *fit* cases that 90 % of new cases should keep, and how many *judge*"
-        f" cases did.\n\n{_table(head, rows)}"
+        "## Intervals\n\nBounds from the *fit* cases that 90 % of the cases of a new layer on a new board"
+        " should keep, and how many *judge* cases did, each on every board that ran it."
+        f"\n\n{_table(head, rows)}"
+    )
+
+
+def _boards(validation: Validation) -> str:
+    rows = [
+        [row.kernel, row.state, str(row.rows), f"{row.runs:.1f}", _percent(row.middle), _percent(row.p90)]
+        for row in board_spreads(validation.rows)
+    ]
+    if not rows:
+        return ""
+    head = ("kernel", "state", "rows", "runs", "median", "p90")
+    return (
+        "## Boards\n\nA plan that several runs measured with the same sources of its kernel, or version of"
+        " its library, counts with the geometric mean of its times. Slowest run over the fastest, less 1, of such"
+        f" rows:\n\n{_table(head, rows)}"
     )
 
 

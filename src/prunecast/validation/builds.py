@@ -1,0 +1,73 @@
+"""What a recorded time is a time of: two runs measured the same kernel only if this says so.
+
+Own kernels are told by their CUDA sources, libraries by their versions; driver, toolkit and protocol count
+for both. Records of before 2026-11-21 13:45 name only the commit of their tree; what its sources were is in
+`recorded/kernel_sources.toml`.
+"""
+
+import hashlib
+import tomllib
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from prunecast.kernels.cuda.build import SOURCES
+from prunecast.validation.records import RunHeader
+
+__all__ = ["build_of", "source_digest", "source_digests"]
+
+_FOLDERS = {"tile": "", "sparse": "sparse", "small": "small", "balanced": "balanced"}
+"""Of the sources of each kind of kernel, beside those of the folder above, whose headers all may include."""
+_KINDS = {
+    "stspmm": "tile",
+    "tile-wise": "tile",
+    "block-sparse": "tile",
+    "2:4": "sparse",
+    "small-n": "small",
+    "balanced": "balanced",
+}
+
+
+def build_of(header: RunHeader, kernel: str) -> str:
+    """A text that is equal in two runs that measured the same code of `kernel` in the same way."""
+    versions = header.versions
+    kind = _KINDS.get(kernel)
+    code = versions.get("cublas", "") if kind is None else _sources(header, kind)
+    around = [
+        versions.get("cuda", ""),
+        str(header.device.get("driver", "")),
+        str(sorted(header.protocol.items())),
+    ]
+    return "; ".join([code, *around])
+
+
+def _sources(header: RunHeader, kind: str) -> str:
+    """Digest of the sources that ran; the commit, which no other run may share, where that is not known."""
+    commit = header.versions.get("commit", "")
+    known = header.versions.get(f"{kind}_sources") or _recorded().get(commit, {}).get(kind)
+    return known or f"commit {commit}"
+
+
+def source_digests(folder: Path = SOURCES) -> dict[str, str]:
+    """Digest of the CUDA sources of every kind of kernel, as a record's header names them."""
+    return {f"{kind}_sources": source_digest(kind, folder) for kind in _FOLDERS}
+
+
+def source_digest(kind: str, folder: Path = SOURCES) -> str:
+    """First 16 hex digits of the SHA-256 of names and texts of the sources of one kind of kernel."""
+    digest = hashlib.sha256()
+    for file in _files(folder, _FOLDERS[kind]):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _files(folder: Path, own: str) -> Iterable[Path]:
+    for place in dict.fromkeys((folder, folder / own)):
+        yield from sorted(path for path in place.glob("*.cu*") if path.suffix in (".cu", ".cuh"))
+
+
+@cache
+def _recorded() -> dict[str, dict[str, str]]:
+    text = (Path(__file__).parent / "recorded" / "kernel_sources.toml").read_text(encoding="utf-8")
+    found: dict[str, dict[str, str]] = tomllib.loads(text)
+    return found

@@ -1,0 +1,88 @@
+import dataclasses
+
+import pytest
+
+from prunecast.validation.builds import build_of, source_digest
+from prunecast.validation.merged import merge_rows
+from prunecast.validation.records import Measurement, Run
+from tests.validation.tiny_run import CASE, HEADER
+
+ROW = Measurement(case=CASE, kernel="stspmm", seconds=2e-6, clock_mhz=1600.0, samples=7, plan="p")
+
+
+def run(*rows, **versions):
+    return Run(header=dataclasses.replace(HEADER, versions={"commit": "c"} | versions), rows=rows)
+
+
+def timed(seconds, **changes):
+    return dataclasses.replace(ROW, seconds=seconds, **changes)
+
+
+def test_runs_of_one_plan_and_build_count_with_their_geometric_mean():
+    (row,) = merge_rows([run(timed(2e-6)), run(timed(8e-6, clock_mhz=1700.0))])
+    assert row.seconds == pytest.approx(4e-6)
+    assert row.clock_mhz == 1650.0
+    assert row.board_seconds == (2e-6, 8e-6)
+    assert row.board_spread == pytest.approx(3.0)
+    assert row.samples == 14
+
+
+@pytest.mark.parametrize(
+    "older",
+    [
+        run(timed(2e-6, plan="another")),
+        run(timed(2e-6, marks=("wrong",))),
+        run(timed(2e-6), tile_sources="other sources"),
+        run(timed(2e-6), cuda="12080"),
+    ],
+)
+def test_another_plan_build_or_a_wrong_result_does_not_count(older):
+    newest = timed(8e-6)
+    assert merge_rows([older, run(newest)]) == (newest,)
+
+
+def test_a_newest_row_that_is_wrong_stands_alone():
+    wrong = timed(8e-6, marks=("wrong",))
+    assert merge_rows([run(ROW), run(wrong)]) == (wrong,)
+
+
+def test_a_skip_does_not_count():
+    skipped = timed(None, marks=("skipped: no kernel",))
+    assert merge_rows([run(ROW), run(skipped)]) == (ROW,)
+    assert merge_rows([run(skipped), run(ROW)]) == (ROW,)
+
+
+def test_trees_of_the_same_sources_are_one_build_and_unknown_trees_are_not():
+    # Commits of 2026-11-21: the tile kernel changed between the first two, not between the last two
+    commits = (
+        "5a0769923f7046fac586d7e10bb8e45f13fec707",
+        "eb4e69eb0c289c875e6555f1a0777c0b625eb984",
+        "f857fe9a67919151fa14fe6435f83b8a6454909f",
+        "never seen",
+    )
+    builds = [build_of(run(commit=commit).header, "stspmm") for commit in commits]
+    assert builds[1] == builds[2]
+    assert len(set(builds)) == 3
+
+
+def test_libraries_are_told_by_their_version_and_not_by_the_tree():
+    old, same, new = (
+        build_of(run(commit=commit, cublas=cublas).header, "dense")
+        for commit, cublas in (("a", "1"), ("b", "1"), ("b", "2"))
+    )
+    assert old == same != new
+
+
+def test_a_digest_is_of_the_own_sources_and_of_the_shared_ones(tmp_path):
+    (tmp_path / "small").mkdir()
+    shared, own, other = tmp_path / "ptx.cuh", tmp_path / "small" / "small.cu", tmp_path / "note.py"
+    for file in (shared, own, other):
+        file.write_text("a")
+    before = {kind: source_digest(kind, tmp_path) for kind in ("tile", "small")}
+    other.write_text("b")
+    assert source_digest("small", tmp_path) == before["small"]
+    own.write_text("b")
+    assert source_digest("small", tmp_path) != before["small"]
+    assert source_digest("tile", tmp_path) == before["tile"]
+    shared.write_text("b")
+    assert source_digest("tile", tmp_path) != before["tile"]
