@@ -1,13 +1,20 @@
 """When tiles are cut: only if blocks would otherwise finish far apart, and never into crumbs."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prunecast.hardware import load_gpu
+from prunecast.kernels.form_items import form_item, form_load
 from prunecast.kernels.items import raster, split_items, whole_items
 from prunecast.kernels.order import block_loads, longest_first
 from prunecast.kernels.plan import WorkList
-from prunecast.kernels.splitting import ItemCost, even_pieces, item_cost, item_cycles
+from prunecast.kernels.splitting import ItemCost, even_pieces, item_cost, item_cycles, tile_item_cost
+from prunecast.kernels.step_cost import step_cost
+from prunecast.kernels.stspmm import choose_stspmm
+from prunecast.kernels.tile_plan import items_of
+from prunecast.kernels.tile_rows import cut_rows
 from prunecast.kernels.tile_wise import choose_tile_wise
 from tests.kernels.layouts import tiles_keeping
 from tests.toy_gpu import toy_gpu
@@ -29,6 +36,40 @@ def finish(items: WorkList, blocks: int) -> int:
 def test_the_cost_of_an_item_counts_steps_and_fix_up():
     items = split_items(items_of_steps([9, 4]), np.array([3, 1]), BLOCK_K)
     assert item_cycles(items, BLOCK_K, COST).tolist() == [9500, 7500, 7500, 6500]
+
+
+def test_the_longer_of_multiplying_and_fetching_counts():
+    """Multiplying goes by sixteenths of columns, fetching by k-steps, both by the fewest columns at least."""
+    cost = ItemCost(
+        step=1000.0, overhead=200.0, fix_up=0.0, fetch=900.0, fetch_overhead=50.0, fewest_columns=80
+    )
+    kept = np.array([0, 80, 100, 640], np.int32)
+    items = whole_items(kept, raster(4, 1, 1), n=1, block_n=1)
+    fetched, multiplied = 2 * 900 + 50, 10 * 1000 + 200
+    assert item_cycles(items, BLOCK_K, cost).tolist() == [fetched, fetched, 7 * 250 + 200, multiplied]
+
+
+def test_an_owner_that_waits_for_its_parts_counts():
+    """Halves that run at once end after 8 steps, an overhead, and sums both written and read."""
+    items = items_of_steps([16])
+    uncut, half = 16 * 1000 + 2500, 8 * 1000 + 2500
+    pays_up_to = (uncut - 1000 - half) / 2
+    for fix_up, pieces in ((pays_up_to - 100, 2), (pays_up_to + 100, 1)):
+        assert even_pieces(items, 2, BLOCK_K, COST._replace(fix_up=fix_up)).tolist() == [pieces]
+
+
+@pytest.mark.parametrize("kept", [80, 128, 100, 1024])
+def test_an_item_costs_what_the_choice_of_forms_says(kept):
+    gpu = load_gpu("h200-sxm")
+    tiles = tiles_keeping([kept] * 32, height=128, k=4096)
+    for chosen in choose_stspmm(tiles, 2048, "fp16", gpu):
+        variant, cut = chosen.variant, cut_rows(tiles, chosen.variant.shape.block_m)
+        load = form_load(variant, cut, 2048)
+        alone = form_item(variant, load, step_cost(variant, load.tokens, gpu), gpu).alone
+        cycles = item_cycles(
+            items_of(cut, variant, 2048, gpu), variant.shape.block_k, tile_item_cost(chosen, load, gpu)
+        )
+        assert cycles.tolist() == [pytest.approx(alone, abs=0.5)] * cycles.size
 
 
 def test_blocks_that_share_an_sm_slow_each_others_steps_down():

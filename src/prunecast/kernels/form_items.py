@@ -16,7 +16,17 @@ from prunecast.kernels.step_cost import StepCost, pace_of_warps
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.patterns.tile_map import TileMap
 
-__all__ = ["FormItem", "FormLoad", "form_item", "form_load", "index_cycles", "lead_cycles", "stores_behind"]
+__all__ = [
+    "FormItem",
+    "FormLoad",
+    "FormPace",
+    "form_item",
+    "form_load",
+    "form_pace",
+    "index_cycles",
+    "lead_cycles",
+    "stores_behind",
+]
 
 ISSUES_PER_PAIR = {"wgmma": 1.25, "mma": 5.0, "registers": 5.0}
 """Issue cycles in which a lane converts two sums and turns them in shared memory; where all warps do it
@@ -50,6 +60,19 @@ class FormLoad(NamedTuple):
         multiplied = max(-(-self.longest_kept // 16) * 16, self.fewest_columns)
         steps, edge_share = float(-(-multiplied // block_k)), float(self.edge_share > 0.0)
         return self._replace(steps=steps, full_steps=multiplied / block_k, edge_share=edge_share)
+
+
+class FormPace(NamedTuple):
+    """SM cycles of what goes on side by side in a block whose producers gather."""
+
+    step: float
+    """Of the warps that multiply, for a full k-step."""
+    edge: float
+    """Of the same, at the end of an item."""
+    fetch: float
+    """Of the warps that gather, for a k-step, full or not."""
+    fetch_edge: float
+    """Of the same, waiting at the end of an item until the ring has places again."""
 
 
 class FormItem(NamedTuple):
@@ -89,21 +112,30 @@ def form_load(variant: TileVariant, tiles: TileMap, n: int) -> FormLoad:
 
 def form_item(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec) -> FormItem:
     """Cycles of a mean item whose data keep coming."""
-    step = step._replace(shared=step.shared + _copy_overhead(variant, gpu))
-    turn = _turn_cycles(variant, gpu)
-    edge = _edge(variant, load, gpu) + turn
-    pipes = load.full_steps * max(step.tensor, step.shared)
-    demand = max(pipes, load.full_steps * step.shared + turn, load.full_steps * step.l2_port)
+    turn, shared = _turn_cycles(variant, gpu), step.shared + _copy_overhead(variant, gpu)
+    pipes = load.full_steps * max(step.tensor, shared)
+    demand = max(pipes, load.full_steps * shared + turn, load.full_steps * step.l2_port)
     if variant.style == "wgmma":
-        pace = max(step.l2_port + 4, _pace_of_gathers(variant, load, gpu))
-        fetch = load.steps * pace + max(edge - variant.resources.stages * pace, 0.0)
-        alone, whole = max(pipes + edge, fetch, demand), max(step.tensor, step.shared)
-        last = max(load.full_steps - load.steps + 1.0, 0.0) * whole
-        at_end = max((load.steps - 1.0) * pace + last + edge - alone, 0.0)
-        return FormItem(alone, demand, at_end, whole + edge)
-    edge += gpu.l2_latency_cycles + 3 * gpu.sync_latency_cycles
+        return _gathered_item(form_pace(variant, load, step, gpu), load, demand)
+    edge = _edge(variant, load, gpu) + turn + gpu.l2_latency_cycles + 3 * gpu.sync_latency_cycles
     alone = max(pipes, load.steps * pace_of_warps(variant, step.tensor, gpu)) + edge
     return FormItem(max(alone, demand), demand, 0.0, edge)
+
+
+def form_pace(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec) -> FormPace:
+    """Of a `wgmma` form that gathers."""
+    edge = _edge(variant, load, gpu) + _turn_cycles(variant, gpu)
+    fetch = max(step.l2_port + 4, _pace_of_gathers(variant, load, gpu))
+    held_up = max(edge - variant.resources.stages * fetch, 0.0)
+    return FormPace(max(step.tensor, step.shared + _copy_overhead(variant, gpu)), edge, fetch, held_up)
+
+
+def _gathered_item(pace: FormPace, load: FormLoad, demand: float) -> FormItem:
+    pipes = load.full_steps * pace.step
+    alone = max(pipes + pace.edge, load.steps * pace.fetch + pace.fetch_edge, demand)
+    last = max(load.full_steps - load.steps + 1.0, 0.0) * pace.step
+    at_end = max((load.steps - 1.0) * pace.fetch + last + pace.edge - alone, 0.0)
+    return FormItem(alone, demand, at_end, pace.step + pace.edge)
 
 
 def _copy_overhead(variant: TileVariant, gpu: GpuSpec) -> float:

@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.choose import FEWEST_STEPS_PER_PIECE, ITEM_OVERHEAD_CYCLES, Candidate
-from prunecast.kernels.form_items import index_cycles
+from prunecast.kernels.form_items import FormLoad, form_pace, index_cycles
 from prunecast.kernels.items import Sizes, split_items
 from prunecast.kernels.order import block_loads, longest_first
 from prunecast.kernels.plan import WorkList
-from prunecast.kernels.step_cost import fix_up_cycles
+from prunecast.kernels.step_cost import fix_up_cycles, step_cost
 
-__all__ = ["ItemCost", "even_pieces", "item_cost", "item_cycles"]
+__all__ = ["ItemCost", "even_pieces", "item_cost", "item_cycles", "tile_item_cost"]
 
 WORTHWHILE_STEPS = 5
 """Gap between the fullest block and the mean below which cutting cannot pay."""
@@ -30,13 +30,19 @@ class ItemCost(NamedTuple):
     """SM cycles of the pieces of an item's time."""
 
     step: float
-    """One k-step."""
+    """One full k-step."""
     overhead: float
     """Start and end of any item."""
     fix_up: float
     """Writing, or reading, the sums of one part."""
     slots: int = 1
     """Blocks that an SM holds, all of which `step` counts as being there."""
+    fetch: float = 0.0
+    """One k-step of warps that only copy, be it full or not."""
+    fetch_overhead: float = 0.0
+    """Of the same, for any item."""
+    fewest_columns: int = 0
+    """That an item multiplies, whatever it keeps."""
     start: float = 0.0
     """Before a block reads B; under the launch before, where the blocks of both fit on the SMs together."""
 
@@ -49,17 +55,40 @@ class ItemCost(NamedTuple):
 def item_cost(chosen: Candidate, gpu: GpuSpec) -> ItemCost:
     """What items of the chosen variant cost; blocks that share an SM slow each other's steps down."""
     step = chosen.step_cycles * chosen.blocks_per_sm
-    start = index_cycles(chosen.variant, gpu, persistent=True)
-    start += gpu.block_start_cycles if start else 0
     fix_up = fix_up_cycles(chosen.variant, gpu)
-    return ItemCost(step, ITEM_OVERHEAD_CYCLES, fix_up, chosen.blocks_per_sm, start)
+    return ItemCost(step, ITEM_OVERHEAD_CYCLES, fix_up, chosen.blocks_per_sm)
+
+
+def tile_item_cost(chosen: Candidate, load: FormLoad, gpu: GpuSpec) -> ItemCost:
+    """What items of the project's tile kernel cost, by the physics that its forms are chosen by.
+
+    Parameters
+    ----------
+    load : of the chosen variant
+    """
+    variant = chosen.variant
+    if variant.style != "wgmma":
+        return item_cost(chosen, gpu)
+    pace = form_pace(variant, load, step_cost(variant, load.tokens, gpu), gpu)
+    return ItemCost(
+        step=pace.step,
+        overhead=pace.edge,
+        fix_up=fix_up_cycles(variant, gpu),
+        fetch=pace.fetch,
+        fetch_overhead=pace.fetch_edge,
+        fewest_columns=load.fewest_columns,
+        start=index_cycles(variant, gpu, persistent=True) + gpu.block_start_cycles,
+    )
 
 
 def item_cycles(items: WorkList, block_k: int, cost: ItemCost) -> npt.NDArray[np.int64]:
     """(items,) int64 SM cycles; an owner reads the sums of all other parts, which each write theirs."""
-    steps = -(-(items.k_stop - items.k_start) // block_k)
+    columns = np.maximum(items.k_stop - items.k_start, cost.fewest_columns)
+    multiplied = -(-columns // 16) * 16 / block_k * cost.step + cost.overhead
+    fetched = -(-columns // block_k) * cost.fetch + cost.fetch_overhead
     fix_ups = np.where(items.owner == 1, items.parts - 1, 1)
-    return np.rint(steps * cost.step + cost.overhead + fix_ups * cost.fix_up).astype(np.int64)
+    cycles: npt.NDArray[np.float64] = np.maximum(multiplied, fetched) + fix_ups * cost.fix_up
+    return np.rint(cycles).astype(np.int64)
 
 
 def even_pieces(items: WorkList, blocks: int, block_k: int, cost: ItemCost) -> Sizes:
@@ -106,8 +135,10 @@ def _last_wave(steps: Sizes, blocks: int) -> npt.NDArray[np.intp]:
 
 
 def _finish(items: WorkList, pieces: Sizes, blocks: int, block_k: int, cost: ItemCost) -> int:
-    """Cycles of the fullest block, and of a start that the launch before does not hide."""
+    """Cycles of the fullest block, or of an owner that waits for its parts; and a start that nothing hides."""
     parts = split_items(items, pieces, block_k)
     cycles = item_cycles(parts, block_k, cost.shared_by(parts.tile.size, blocks))
     start = cost.start if 2 * parts.tile.size > blocks else 0.0
-    return int(block_loads(cycles, longest_first(cycles, blocks), blocks).max(initial=0) + start)
+    handed_over = np.where(parts.owner == 0, cycles + (parts.parts - 1) * cost.fix_up, 0)
+    loads = block_loads(cycles, longest_first(cycles, blocks), blocks)
+    return int(max(loads.max(initial=0), handed_over.max(initial=0)) + start)

@@ -7,10 +7,11 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.choose import Candidate, best
 from prunecast.kernels.choose_tiles import tile_candidates
 from prunecast.kernels.clusters import cluster_size, spread_over_clusters
+from prunecast.kernels.form_items import form_load
 from prunecast.kernels.items import split_items
 from prunecast.kernels.order import Assigned, assign_dynamic, assign_longest_first, assign_stream_k
 from prunecast.kernels.plan import KernelPlan, WorkList
-from prunecast.kernels.splitting import even_pieces, item_cost, item_cycles
+from prunecast.kernels.splitting import ItemCost, even_pieces, item_cycles, tile_item_cost
 from prunecast.kernels.tile_plan import (
     check_tokens,
     height_of,
@@ -59,7 +60,8 @@ def plan_stspmm(
     tiles = cut_rows(tiles, variant.shape.block_m)
     cluster = cluster_size(variant, tiles, n) if assignment != "dynamic" else 1
     items = items_of(tiles, variant, n, gpu, cluster=cluster)
-    assigned = _assign(items, chosen, gpu, assignment, split, cluster)
+    cost = tile_item_cost(chosen, form_load(variant, tiles, n), gpu)
+    assigned = _assign(items, chosen, cost, gpu, assignment, split, cluster)
     spread = spread_over_clusters(assigned, cluster, variant.shape.block_n)
     return tile_plan("stspmm", tiles, n, variant, spread, k_order="gather", cluster=cluster)
 
@@ -83,10 +85,16 @@ def _check(assignment: str, split: str | int | None) -> None:
 
 
 def _assign(
-    items: WorkList, chosen: Candidate, gpu: GpuSpec, assignment: str, split: str | int | None, cluster: int
+    items: WorkList,
+    chosen: Candidate,
+    cost: ItemCost,
+    gpu: GpuSpec,
+    assignment: str,
+    split: str | int | None,
+    cluster: int,
 ) -> Assigned:
     """Items of clusters, and lists of clusters, where blocks share their weights."""
-    variant, block_k, cost = chosen.variant, chosen.variant.shape.block_k, item_cost(chosen, gpu)
+    variant, block_k = chosen.variant, chosen.variant.shape.block_k
     steps = np.maximum(-(-items.k_stop // block_k), 1)
     everywhere = resident_blocks(variant, gpu, int(steps.sum()), cluster=cluster)
     if assignment == "stream-k":
