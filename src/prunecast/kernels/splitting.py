@@ -135,7 +135,7 @@ def _last_wave(steps: Sizes, blocks: int) -> npt.NDArray[np.intp]:
 
 
 def _finish(items: WorkList, pieces: Sizes, blocks: int, block_k: int, cost: ItemCost) -> int:
-    """Cycles of the fullest block, or of an owner that waits for its parts; and a start that nothing hides."""
+    """Cycles of the fullest block, or of an owner that waits for its parts; and a start nothing hides."""
     parts = split_items(items, pieces, block_k)
     cycles = item_cycles(parts, block_k, cost.shared_by(parts.tile.size, blocks))
     start = cost.start if 2 * parts.tile.size > blocks else 0.0

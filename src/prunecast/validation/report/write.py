@@ -139,8 +139,8 @@ def _boards(validation: Validation) -> str:
     head = ("kernel", "state", "rows", "runs", "median", "p90")
     return (
         "## Boards\n\nA plan that several runs measured with the same sources of its kernel, or version of"
-        " its library, counts with the geometric mean of its times. Slowest run over the fastest, less 1, of such"
-        f" rows:\n\n{_table(head, rows)}"
+        " its library, counts with the geometric mean of its times. Slowest run over the fastest, less 1, of"
+        f" such rows:\n\n{_table(head, rows)}"
     )
 
 
