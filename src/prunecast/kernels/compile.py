@@ -43,13 +43,15 @@ class Home(NamedTuple):
 
 
 _TILES = Home("prunecast.kernels.cuda.operator", "compile")
+_MMA = Home("prunecast.kernels.cuda.mma.operator", "compile_mma")
 
 COMPILERS: dict[str, Home] = {
     "wgmma": _TILES,
     "sparse-wgmma": Home("prunecast.kernels.cuda.sparse.operator", "compile_sparse"),
     "small-n": Home("prunecast.kernels.cuda.small.operator", "compile_small"),
     "balanced": Home("prunecast.kernels.cuda.balanced.operator", "compile_balanced"),
-    "mma": Home("prunecast.kernels.cuda.mma.operator", "compile_mma"),
+    "mma": _MMA,
+    "sparse-mma": _MMA,
 }
 """A plan's kernel, or else its tensor instruction -> what compiles it. A new kernel is a line here."""
 

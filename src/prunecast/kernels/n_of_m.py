@@ -54,9 +54,8 @@ def plan_sparse_tensor(
     variant = chosen.variant
     whole = cut_rows(whole, variant.shape.block_m)
     assigned = _assign(items_of(whole, variant, n, gpu), chosen, gpu)
-    # The kernel for sm_90a, `kernels/cuda/sparse`, gathers whatever it is given
-    k_order = "box" if tiles is None and variant.style != "wgmma" else "gather"
-    return tile_plan("2:4", whole, n, variant, assigned, k_order=k_order, inner=elements)
+    # Both kernels, `kernels/cuda/sparse` and `kernels/cuda/mma`, gather whatever they are given
+    return tile_plan("2:4", whole, n, variant, assigned, k_order="gather", inner=elements)
 
 
 def _forms(gpu: GpuSpec, dtype: str, height: int) -> list[TileVariant]:

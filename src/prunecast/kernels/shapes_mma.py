@@ -1,4 +1,7 @@
-"""The warp-level forms of the tile kernel: 256 threads, eight equal warps copy and multiply."""
+"""The warp-level forms of the tile kernel: 256 threads, eight equal warps copy and multiply.
+
+They are those of `kernels/cuda/mma`, whose source checks stages and shared memory.
+"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -11,11 +14,17 @@ from prunecast.kernels.tile_variant import TileVariant, weight_bytes
 __all__ = ["WarpTile", "mma_variants", "register_variants"]
 
 THREADS = 256
-BARRIER_BYTES = 1024
-"""Barriers, alignment and staged indices beside the ring."""
+BESIDE_BYTES = 1024
+"""Staged columns and records beside the ring, at least: of four steps and of 16."""
 STEP_ROW_BYTES = 64
 """One row of weights in a k-step."""
-STAGE_CHOICES = (4, 3)
+STEPS = ((STEP_ROW_BYTES, 4), (STEP_ROW_BYTES, 3))
+"""Bytes of a row of weights in a step, before 2:4, and slots."""
+SPARSE_STEPS = ((2 * STEP_ROW_BYTES, 3), *STEPS)
+"""With twice the columns a step has as many products as one of plain weights. Four such slots leave some
+forms too few registers for their addresses; on an H200 three and four of plain weights are the same."""
+LINE_BYTES = 128
+"""Of which weights of a stage fill a whole number, so that rows of tokens begin at one."""
 
 
 class WarpTile(NamedTuple):
@@ -44,9 +53,10 @@ _REGISTER_FORMS = tuple(form for form in _MMA_FORMS if form.block_m * form.block
 
 
 def mma_variants(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileVariant]:
-    """sm_80 and later; three or four slots, whichever keeps more blocks on an SM, on a tie four."""
+    """sm_80 and later; steps and slots that keep the most blocks on an SM, on a tie the first that do."""
+    steps = SPARSE_STEPS if tensor.startswith("sparse-") else STEPS
     for form in _MMA_FORMS:
-        choices = [_mma_variant(form, dtype, tensor, stages) for stages in STAGE_CHOICES]
+        choices = [_mma_variant(form, dtype, tensor, row, stages) for row, stages in steps]
         yield max(choices, key=lambda v: occupancy(v.resources, gpu).blocks_per_sm)
 
 
@@ -62,9 +72,9 @@ def register_variants(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileVar
         yield _variant("registers", form, shape, dtype, tensor, fma, resources)
 
 
-def _mma_variant(form: WarpTile, dtype: str, tensor: str, stages: int) -> TileVariant:
-    shape = BlockShape(form.block_m, form.block_n, STEP_ROW_BYTES // DTYPE_BYTES[dtype])
-    shared = BARRIER_BYTES + stages * _stage_bytes(shape, dtype, tensor)
+def _mma_variant(form: WarpTile, dtype: str, tensor: str, step_row_bytes: int, stages: int) -> TileVariant:
+    shape = BlockShape(form.block_m, form.block_n, step_row_bytes // DTYPE_BYTES[dtype])
+    shared = _beside_bytes(shape) + stages * _stage_bytes(shape, dtype, tensor)
     resources = BlockResources(THREADS, _registers(form, staged=0), shared, stages)
     # m16n8k16, and m16n8k8 for TF32; the sparse forms do as many kept FMA (PTX ISA, mma and mma.sp)
     fma = 16 * 8 * 32 // DTYPE_BYTES[dtype]
@@ -102,7 +112,12 @@ def _registers(form: WarpTile, *, staged: int) -> int:
     return -(-(sums + fragments + staged + 40) // 8) * 8
 
 
+def _beside_bytes(shape: BlockShape) -> int:
+    """Four steps' columns of four bytes, and 16 records of 16."""
+    return max(4 * 4 * shape.block_k + 16 * 16, BESIDE_BYTES)
+
+
 def _stage_bytes(shape: BlockShape, dtype: str, tensor: str) -> int:
     element = DTYPE_BYTES[dtype]
     weights = weight_bytes(shape.block_m, shape.block_k, element, sparse=tensor.startswith("sparse-"))
-    return weights + shape.block_n * shape.block_k * element
+    return -(-weights // LINE_BYTES) * LINE_BYTES + shape.block_n * shape.block_k * element

@@ -1,4 +1,4 @@
-"""Plans of the mma tile kernel with a given form, on ragged maps."""
+"""Plans of the mma tile kernel with a given form, on ragged maps, plain and with 2:4 inside."""
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from prunecast.kernels.shapes_mma import mma_variants, register_variants
 from prunecast.kernels.tile_plan import items_of, tile_plan
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.patterns import TileMap
+from tests.kernels.cuda.sparse.layouts import elements_in
 
 __all__ = ["KEPT", "plan_of", "ragged_map", "variants_of"]
 
@@ -36,11 +37,11 @@ def ragged_map(block_m: int, k: int = 701, seed: int = 0) -> TileMap:
     )
 
 
-def variants_of(gpu: str, dtype: str = "fp16") -> list[TileVariant]:
+def variants_of(gpu: str, dtype: str = "fp16", tensor: str = "mma") -> list[TileVariant]:
     """All forms of a GPU, those that do not fit it too."""
     spec = load_gpu(gpu)
     kinds = mma_variants if spec.has_async_copy else register_variants
-    return list(kinds(spec, dtype, "mma"))
+    return list(kinds(spec, dtype, tensor))
 
 
 def plan_of(
@@ -51,9 +52,17 @@ def plan_of(
     dtype: str = "fp16",
     blocks: int = 0,
     gpu: str = "a100-sxm4-80gb",
+    sparse: bool = False,
 ) -> KernelPlan:
-    """One item per block, or equal shares of all k-steps for a persistent grid of `blocks` blocks."""
-    variant = next(v for v in variants_of(gpu, dtype) if v.shape[:2] == form)
+    """One item per block, or equal shares of all k-steps for a persistent grid of `blocks` blocks.
+
+    `sparse`: with two, one or none of every four neighbours kept.
+    """
+    tensor = "sparse-mma" if sparse else "mma"
+    variant = next(v for v in variants_of(gpu, dtype, tensor) if v.shape[:2] == form)
     items = items_of(tiles, variant, n, load_gpu(gpu))
-    assigned: Assigned = assign_stream_k(items, blocks, 32) if blocks else assign_hardware(items)
-    return tile_plan("stspmm", tiles, n, variant, assigned, k_order="gather")
+    step = variant.shape.block_k
+    assigned: Assigned = assign_stream_k(items, blocks, step) if blocks else assign_hardware(items)
+    inner = elements_in(tiles) if sparse else None
+    kernel = "2:4" if sparse else "stspmm"
+    return tile_plan(kernel, tiles, n, variant, assigned, k_order="gather", inner=inner)

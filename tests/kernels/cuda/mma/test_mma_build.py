@@ -92,7 +92,7 @@ def test_another_amount_of_shared_memory_than_the_plans_does_not_compile() -> No
 
 def test_other_plans_are_refused() -> None:
     tiles = ragged_map(64)
-    with pytest.raises(BadInput, match="runs tile maps on mma"):
+    with pytest.raises(BadInput, match="runs tile maps on mma and 2:4 on sparse-mma, the plan has wgmma"):
         mma_defines(plan_stspmm(tiles, 64, "fp16", load_gpu("h200-sxm")))
     with pytest.raises(BadInput, match="takes fp16 or bf16"):
         mma_defines(plan_stspmm(tiles, 64, "fp32", load_gpu(A100)))

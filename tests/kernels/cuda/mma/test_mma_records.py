@@ -22,17 +22,18 @@ def test_every_kept_weight_lies_where_its_lane_reads_it(form: tuple[int, int]) -
     tiles = ragged_map(form[0])
     bits = np.random.default_rng(1).integers(1, 65535, (tiles.m, tiles.k)).astype(np.uint16)
     packed = pack_mma(tiles, bits, BlockShape(*form, 32))
+    by_lane = packed.weights.reshape(-1, 2, form[0] // 16, 32, 8)
     found = np.zeros_like(bits)
     at_once = rows_at_once(form[1])
     for t in range(tiles.tile_count):
         for stage in range(packed.stage_start[t], packed.stage_start[t + 1]):
-            for place in np.ndindex(packed.weights.shape[1:]):
+            for place in np.ndindex(by_lane.shape[1:]):
                 k16, fragment, lane, element = place
                 word, second = divmod(element, 2)
                 row = packed.rows[t, 16 * fragment + lane // 4 + 8 * (word % 2)]
                 k = 16 * k16 + 2 * (lane % 4) + 8 * (word // 2) + second
                 column = packed.columns[stage, k % at_once, k // at_once]
-                value = packed.weights[stage][place]
+                value = by_lane[stage][place]
                 if row >= 0 and column >= 0:
                     found[row, column] = value
                 else:

@@ -1,6 +1,7 @@
 // Tensor instructions as functions, with ldmatrix and stmatrix between them and shared memory; see ptx.hpp.
 //
-// Contract: fragment layouts are those of mma.m16n8k16, wgmma.m64nNk16, ldmatrix.m8n8 and stmatrix.m8n8 in the PTX ISA.
+// Contract: fragment layouts are those of mma.m16n8k16, mma.sp.m16n8k32, wgmma.m64nNk16, ldmatrix.m8n8 and
+// stmatrix.m8n8 in the PTX ISA.
 #pragma once
 #include "ptx.hpp"
 
@@ -54,6 +55,55 @@ MULTIPLIES(mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32, machine::from_bf
   }
 
 MULTIPLIES_HALF(mma_sync_aligned_m16n8k8_row_col_f32_f16_f16_f32, machine::from_half)
+
+struct SparselyMultiplied {
+  float* d[4];
+  u32 a[4], b[4];
+  float c[4];
+  u32 places, selector;
+};
+
+// Lane 4 g + q has kept values 2 q, 2 q + 1 and 8 more of rows g and g + 8; of four columns two are kept. The places
+// of eight kept values, two bits each, are in the words of lanes 2 s and 2 s + 1 of the quad, s being the selector:
+// those of row g in the lower half, of row g + 8 in the upper. What is not kept is not multiplied.
+template <float (*FROM)(u16)>
+void multiply_together_sparsely(void** parts) {
+  float a[16][16], b[32][8], c[16][8];
+  u32 place[16][16];
+  const u32 selector = static_cast<SparselyMultiplied*>(parts[0])->selector;
+  if (selector > 1) machine::fail("mma.sp of this depth has selectors 0 and 1", selector);
+  for (int lane = 0; lane < 32; ++lane) {
+    const SparselyMultiplied& part = *static_cast<SparselyMultiplied*>(parts[lane]);
+    const int g = lane / 4, q = lane % 4;
+    for (int i = 0; i < 8; ++i) a[g + i / 2 % 2 * 8][2 * q + i / 4 * 8 + i % 2] = FROM(part.a[i / 2] >> (i % 2 * 16));
+    for (int i = 0; i < 8; ++i) b[2 * q + i / 2 * 8 + i % 2][g] = FROM(part.b[i / 2] >> (i % 2 * 16));
+    for (int i = 0; i < 4; ++i) c[g + i / 2 * 8][2 * q + i % 2] = part.c[i];
+    if (q / 2 != static_cast<int>(selector)) continue;
+    for (int i = 0; i < 16; ++i) place[g + i / 8 * 8][q % 2 * 8 + i % 8] = part.places >> (2 * i) & 3;
+  }
+  for (int row = 0; row < 16; ++row) {
+    for (int i = 0; i < 16; ++i) {
+      if (i % 2 && place[row][i] <= place[row][i - 1]) machine::fail("the places of two kept values must ascend", row);
+      const float* of = b[i / 2 * 4 + place[row][i]];
+      for (int column = 0; column < 8; ++column) c[row][column] += a[row][i] * of[column];
+    }
+  }
+  for (int lane = 0; lane < 32; ++lane) {
+    const SparselyMultiplied& part = *static_cast<SparselyMultiplied*>(parts[lane]);
+    for (int i = 0; i < 4; ++i) *part.d[i] = c[lane / 4 + i / 2 * 8][2 * (lane % 4) + i % 2];
+  }
+}
+
+#define MULTIPLIES_SPARSELY(NAME, FROM)                                                                        \
+  inline void NAME(float& d0, float& d1, float& d2, float& d3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, \
+                   u32 b2, u32 b3, float c0, float c1, float c2, float c3, u32 places, u32 selector) {         \
+    SparselyMultiplied mine{{&d0, &d1, &d2, &d3}, {a0, a1, a2, a3}, {b0, b1, b2, b3}, {c0, c1, c2, c3}, places, \
+                            selector};                                                                         \
+    machine::meet_warp(~0u, #NAME, &mine, multiply_together_sparsely<FROM>);                                   \
+  }
+
+MULTIPLIES_SPARSELY(mma_sp_ordered_metadata_sync_aligned_m16n8k32_row_col_f32_f16_f16_f32, machine::from_half)
+MULTIPLIES_SPARSELY(mma_sp_ordered_metadata_sync_aligned_m16n8k32_row_col_f32_bf16_bf16_f32, machine::from_bf16)
 
 struct Read {
   u32 from;

@@ -6,7 +6,6 @@ from typing import NamedTuple
 from prunecast.errors import BadInput
 from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, compile_cubin
 from prunecast.kernels.cuda.forms import ACTIVATIONS
-from prunecast.kernels.cuda.mma.pack import STEP_COLUMNS
 from prunecast.kernels.plan import KernelPlan
 
 __all__ = ["MMA_SOURCE", "PARTS", "Part", "build_mma", "check_mma", "has_async_copies", "mma_defines"]
@@ -27,6 +26,9 @@ class Part(NamedTuple):
     two_sets: bool
     """Whether there are registers for two sets of fragments."""
 
+
+_STEPS = {"mma": (32,), "sparse-mma": (32, 64)}
+"""Tensor instruction -> kept columns of a k-step."""
 
 PARTS = {
     (128, 256): Part(64, 64, True),
@@ -51,17 +53,23 @@ def has_async_copies(plan: KernelPlan) -> bool:
 def check_mma(plan: KernelPlan) -> None:
     """Refuse plans that this kernel does not run, with `BadInput`."""
     shape = plan.shape
-    if plan.tensor != "mma" or plan.inner is not None or plan.kernel in ("dense", "small-n"):
-        raise BadInput(
-            f"{plan.kernel}: the mma tile kernel runs tile maps on mma, the plan has {plan.tensor}"
-        )
+    wanted = "mma" if plan.inner is None else "sparse-mma"
+    if plan.tensor != wanted or plan.kernel in ("dense", "small-n", "balanced"):
+        kept = "tile maps on mma and 2:4 on sparse-mma"
+        raise BadInput(f"{plan.kernel}: the mma tile kernel runs {kept}, the plan has {plan.tensor}")
     if plan.dtype not in ("fp16", "bf16"):
         raise BadInput(f"{plan.kernel}: the mma tile kernel takes fp16 or bf16, the plan has {plan.dtype}")
     if plan.dtype == "bf16" and not has_async_copies(plan):
         raise BadInput(f"{plan.kernel}: bf16 needs compute capability 8.0, the plan is for an older GPU")
-    if (shape.block_m, shape.block_n) not in PARTS or shape.block_k != STEP_COLUMNS or plan.cluster != 1:
+    if plan.inner is not None and not has_async_copies(plan):
+        raise BadInput(f"{plan.kernel}: 2:4 needs compute capability 8.0, the plan is for an older GPU")
+    steps = _STEPS[wanted]
+    if (shape.block_m, shape.block_n) not in PARTS or shape.block_k not in steps or plan.cluster != 1:
         known = ", ".join(f"{m} x {n}" for m, n in PARTS)
-        raise BadInput(f"{plan.kernel}: block shapes are {known}; the plan has {tuple(shape)}")
+        columns = " or ".join(map(str, steps))
+        raise BadInput(
+            f"{plan.kernel}: block shapes are {known}, by {columns} columns; the plan has {tuple(shape)}"
+        )
 
 
 def mma_defines(
@@ -86,10 +94,12 @@ def mma_defines(
     defines = {
         "BLOCK_M": shape.block_m,
         "BLOCK_N": shape.block_n,
+        "BLOCK_K": shape.block_k,
         "PART_M": part.rows,
         "PART_N": part.tokens,
         "STAGES": resources.stages,
         "ASYNC": int(is_async),
+        "SPARSE": int(plan.inner is not None),
         "PIPELINED": int(is_async and part.two_sets),
         "MOST_REGISTERS": _most_registers(plan),
         "PLAN_SHARED_BYTES": resources.shared_bytes,

@@ -11,6 +11,9 @@
 #include "mma_ptx.cuh"
 
 constexpr int AHEAD = STAGES - 1;
+constexpr int COLUMN_CHUNKS = COLUMN_BYTES / 16;
+constexpr int ROWS_A_PIECE = ROW_COPIES < 4 ? ROW_COPIES : 4;  // their column numbers are one read
+constexpr int PIECES = ROW_COPIES / ROWS_A_PIECE + 1;
 
 struct Fetcher {
   const MmaArgs& args;
@@ -40,7 +43,23 @@ struct Fetcher {
   __device__ __forceinline__ void issue(int i, int slot) const {
     copy_step(i + AHEAD, slot);
     copy_columns(i + 2 * AHEAD, threadIdx.x);
-    copy_record(i + 3 * AHEAD, threadIdx.x == 8);
+    copy_record(i + 3 * AHEAD, threadIdx.x == COLUMN_CHUNKS);
+    commit_copies();
+  }
+
+  // The same piece by piece, to stand between products: rows of tokens a few at a time, then all else.
+  __device__ __forceinline__ void issue_piece(int i, int slot, int piece) const {
+    const bool more = i + AHEAD < range.count;
+    const uint2 place = read_shared_8(record_at(i + AHEAD));
+    const u32 to = base + slot * STAGE_BYTES;
+    if (piece + 1 < PIECES) {
+      const int first_token = static_cast<int>(place.y);
+      copy_rows(more, to + WEIGHT_BYTES, columns_at(i + AHEAD), first_token, piece * ROWS_A_PIECE);
+      return;
+    }
+    copy_weights(more, to, static_cast<int>(place.x));
+    copy_columns(i + 2 * AHEAD, threadIdx.x);
+    copy_record(i + 3 * AHEAD, threadIdx.x == COLUMN_CHUNKS);
     commit_copies();
   }
 
@@ -69,10 +88,9 @@ struct Fetcher {
     copy_16_if(mine && i < range.count, record_at(i), args.steps + range.begin + i);
   }
 
-  // 32 columns are eight chunks.
   __device__ __forceinline__ void copy_columns(int i, u32 chunk) const {
     const i64 stage = static_cast<int>(read_shared_4(record_at(i)));
-    copy_16_if(chunk < 8 && i < range.count, columns_at(i) + chunk * 16,
+    copy_16_if(chunk < COLUMN_CHUNKS && i < range.count, columns_at(i) + chunk * 16,
                args.columns + stage * STEP_COLUMNS + chunk * 4);
   }
 
@@ -95,25 +113,31 @@ struct Fetcher {
   }
 
   __device__ __forceinline__ void copy_tokens(bool more, u32 to, u32 columns, int first_token) const {
+#pragma unroll
+    for (int q = 0; q < ROW_COPIES; q += ROWS_A_PIECE) copy_rows(more, to, columns, first_token, q);
+  }
+
+  // Those of this thread from the one of number `first` on.
+  __device__ __forceinline__ void copy_rows(bool more, u32 to, u32 columns, int first_token, int first) const {
     const int row = threadIdx.x / LANES_PER_ROW, chunk = threadIdx.x % LANES_PER_ROW;
     const int token = first_token + 8 * chunk;
     const bool inside = token < args.tokens;
     const unsigned char* from = args.b + 2ll * token;
-    int column[ROW_COPIES];
-    read_columns(column, columns + row * ROW_COPIES * 4);
+    int column[ROWS_A_PIECE];
+    read_columns(column, columns + (row * ROW_COPIES + first) * 4);
     to += row * ROW_BYTES + (chunk ^ row % 8) * 16;
 #pragma unroll
-    for (int q = 0; q < ROW_COPIES; ++q) {
-      copy_16_of_row_if(more, to + q * ROWS_AT_ONCE * ROW_BYTES, from, inside ? column[q] : -1,
+    for (int q = 0; q < ROWS_A_PIECE; ++q) {
+      copy_16_of_row_if(more, to + (first + q) * ROWS_AT_ONCE * ROW_BYTES, from, inside ? column[q] : -1,
                         static_cast<int>(args.b_row_bytes));
     }
   }
 
-  __device__ __forceinline__ static void read_columns(int (&column)[ROW_COPIES], u32 from) {
-    if constexpr (ROW_COPIES == 4) {
+  __device__ __forceinline__ static void read_columns(int (&column)[ROWS_A_PIECE], u32 from) {
+    if constexpr (ROWS_A_PIECE == 4) {
       const uint4 v = load_shared_16(from);
       column[0] = v.x, column[1] = v.y, column[2] = v.z, column[3] = v.w;
-    } else if constexpr (ROW_COPIES == 2) {
+    } else if constexpr (ROWS_A_PIECE == 2) {
       const uint2 v = read_shared_8(from);
       column[0] = v.x, column[1] = v.y;
     } else {

@@ -23,6 +23,13 @@ struct Place {  // of a warp in the tile of C
   }
 };
 
+__device__ __forceinline__ int after(int slot) { return slot + 1 == STAGES ? 0 : slot + 1; }
+__device__ __forceinline__ int before(int slot) { return slot == 0 ? STAGES - 1 : slot - 1; }
+
+#if SPARSE
+#include "mma_multiply_sparse.cuh"
+#else
+
 struct Fragments {  // of 16 columns of a part
   Weights weights[M16];
   Tokens tokens[N16];
@@ -42,7 +49,7 @@ struct Reader {
     const u32 stage = slot * STAGE_BYTES;
     static_assert(PART_N % 64 == 0 || PART_N == 32);
 #pragma unroll
-    for (int m = 0; m < M16; ++m) read(f.weights[m], weights_at + stage + k16 * WEIGHT_K16_BYTES + m * 512);
+    for (int m = 0; m < M16; ++m) read(f.weights[m], weights_at + stage + k16 * WEIGHT_DEPTH_BYTES + m * 512);
 #pragma unroll
     for (int j = 0; j < N16; ++j) read(f.tokens[j], (tokens_at + stage ^ j * 32) + k16 * 16 * ROW_BYTES);
   }
@@ -58,9 +65,6 @@ __device__ __forceinline__ void multiply(Sums& sums, const Fragments& f) {
     }
   }
 }
-
-__device__ __forceinline__ int after(int slot) { return slot + 1 == STAGES ? 0 : slot + 1; }
-__device__ __forceinline__ int before(int slot) { return slot == 0 ? STAGES - 1 : slot - 1; }
 
 struct Multiplier {
 #if PIPELINED
@@ -94,3 +98,4 @@ struct Multiplier {
   }
 #endif
 };
+#endif  // SPARSE

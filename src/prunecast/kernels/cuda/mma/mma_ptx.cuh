@@ -7,10 +7,10 @@
 #include "mma_shape.cuh"
 #include "ptx.cuh"
 
-struct Weights {  // 16 rows x 16 columns
+struct Weights {  // 16 rows x 16 columns, or what is kept of 32
   u32 r[4];
 };
-struct Tokens {  // 16 columns x 16 tokens: two operands of 8 tokens
+struct Tokens {  // 16 columns x 16 tokens, two operands of 8 tokens; with SPARSE 32 columns x 8 tokens, one operand
   u32 r[4];
 };
 
@@ -21,7 +21,7 @@ __device__ __forceinline__ void read(Weights& w, u32 from) {
                : "memory");
 }
 
-// Lane l names row l mod 16, chunk l / 16 of the two.
+// Lane l names row l mod 16, chunk l / 16 of the two; with SPARSE row l.
 __device__ __forceinline__ void read(Tokens& t, u32 from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(t.r[0]), "=r"(t.r[1]), "=r"(t.r[2]), "=r"(t.r[3])
@@ -52,6 +52,18 @@ __device__ __forceinline__ void multiply(float (&sums)[4], const Weights& w, u32
                : "r"(w.r[2]), "r"(w.r[3]), "r"(high));
 #endif
 }
+
+#if SPARSE
+// 16 of 32 columns of every row, at the places that lanes 2 HALF and 2 HALF + 1 of each quad hold.
+template <int HALF>
+__device__ __forceinline__ void multiply_sparse(float (&sums)[4], const Weights& w, const Tokens& t, u32 places) {
+  asm volatile("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col." MMA_TYPES
+               " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9, %10, %11}, {%0, %1, %2, %3}, %12, %13;"
+               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+               : "r"(w.r[0]), "r"(w.r[1]), "r"(w.r[2]), "r"(w.r[3]), "r"(t.r[0]), "r"(t.r[1]), "r"(t.r[2]),
+                 "r"(t.r[3]), "r"(places), "n"(HALF));
+}
+#endif
 
 // ---- copies
 

@@ -1,9 +1,11 @@
-// Sizes of one compiled form of the mma.sync tile kernel, all from the defines BLOCK_M, BLOCK_N, PART_M, PART_N,
-// STAGES and ASYNC.
+// Sizes of one compiled form of the mma.sync tile kernel, all from the defines BLOCK_M, BLOCK_N, BLOCK_K, PART_M,
+// PART_N, STAGES, ASYNC and SPARSE.
 //
-// Eight equal warps copy and multiply; each owns PART_M x PART_N of the block's tile of C. A stage holds 32 kept
-// columns: weights in the order of the instruction's registers, [k16][m16][lane] of 16 bytes, then 32 rows of
-// BLOCK_N tokens, whose 16-byte chunk c lies at c xor (row mod 8).
+// Eight equal warps copy and multiply; each owns PART_M x PART_N of the block's tile of C. A stage holds BLOCK_K kept
+// columns: weights in the order of the instruction's registers, [depth][m16][lane] of 16 bytes, then BLOCK_K rows of
+// BLOCK_N tokens, whose 16-byte chunk c lies at c xor (row mod 8). An instruction is 16 columns deep. With SPARSE it
+// is 32 deep, of which a row keeps 16, and the places of what is kept follow the weights: [m16][row of 8][16 columns]
+// of a word, rows 8 further on in its upper half.
 #pragma once
 
 #ifndef ASYNC  // 1: copies by cp.async and m16n8k16 (sm_80); 0: through registers and m16n8k8 (sm_75)
@@ -12,16 +14,26 @@
 #ifndef PIPELINED  // 1: two sets of fragments, read half a step ahead of the products
 #define PIPELINED 0
 #endif
+#ifndef SPARSE  // 1: of every four columns of a step a row keeps two (sm_80)
+#define SPARSE 0
+#endif
+#ifndef BLOCK_K  // 32; with SPARSE 32 or 64
+#define BLOCK_K 32
+#endif
 #ifndef PDL
 #define PDL 1
 #endif
 
 constexpr int THREADS = 256;
 constexpr int WARPS = 8;
-constexpr int STEP_COLUMNS = 32;
+constexpr int STEP_COLUMNS = BLOCK_K;
+constexpr int DEPTHS = STEP_COLUMNS / (SPARSE ? 32 : 16);  // instructions one behind the other in a step
 
-constexpr int WEIGHT_K16_BYTES = BLOCK_M * 32;
-constexpr int WEIGHT_BYTES = 2 * WEIGHT_K16_BYTES;
+constexpr int WEIGHT_DEPTH_BYTES = BLOCK_M * 32;
+constexpr int PLACES_AT = DEPTHS * WEIGHT_DEPTH_BYTES;
+constexpr int PLACES_M16_BYTES = 64 * DEPTHS;
+constexpr int PLACES_BYTES = SPARSE ? BLOCK_M / 16 * PLACES_M16_BYTES : 0;
+constexpr int WEIGHT_BYTES = (PLACES_AT + PLACES_BYTES + 127) / 128 * 128;  // rows of tokens begin at whole lines
 constexpr int ROW_BYTES = BLOCK_N * 2;
 constexpr int STAGE_BYTES = WEIGHT_BYTES + STEP_COLUMNS * ROW_BYTES;
 // Behind the stages, with ASYNC: columns of the steps to be copied next, and records of steps
@@ -30,7 +42,8 @@ constexpr int COLUMN_BYTES = STEP_COLUMNS * 4;
 constexpr int COLUMN_SLOTS = 4;
 constexpr int STEPS_AT = COLUMNS_AT + COLUMN_SLOTS * COLUMN_BYTES;
 constexpr int STEP_SLOTS = 16;
-constexpr int SHARED_BYTES = STAGES * STAGE_BYTES + (ASYNC ? 1024 : 0);
+constexpr int BESIDE_BYTES = COLUMN_SLOTS * COLUMN_BYTES + STEP_SLOTS * 16;
+constexpr int SHARED_BYTES = STAGES * STAGE_BYTES + (!ASYNC ? 0 : BESIDE_BYTES > 1024 ? BESIDE_BYTES : 1024);
 
 constexpr int WARPS_N = BLOCK_N / PART_N;
 constexpr int M16 = PART_M / 16;
@@ -49,7 +62,8 @@ static_assert(BLOCK_M / PART_M * WARPS_N == WARPS, "eight warps own a part each"
 static_assert(PART_M % 16 == 0 && PART_N % 32 == 0, "parts are whole instructions, and whole 64-byte stores");
 static_assert(BLOCK_N % 64 == 0 && BLOCK_N <= 256, "rows of eight chunks for the swizzle");
 static_assert(ROWS_AT_ONCE % 8 == 0, "rows of a thread share their place in the swizzle");
-static_assert(COLUMN_SLOTS * COLUMN_BYTES + STEP_SLOTS * 16 <= 1024, "columns and records lie behind the stages");
+static_assert(SPARSE ? ASYNC && STEP_COLUMNS % 32 == 0 : STEP_COLUMNS == 32, "whole instructions; plain ones, two");
+static_assert(DEPTHS <= 2, "a word of places serves two sparse instructions");
 static_assert(!ASYNC || (STAGES <= COLUMN_SLOTS && 3 * (STAGES - 1) < STEP_SLOTS), "slots of steps under way");
 static_assert(ASYNC || (STAGES == 2 && !PIPELINED), "registers hold one step between two slots");
 #ifdef PLAN_SHARED_BYTES

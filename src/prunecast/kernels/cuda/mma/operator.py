@@ -1,4 +1,4 @@
-"""`compile_mma(plan, weights)`: a plan of tiles for GPUs without wgmma as a callable on the GPU."""
+"""`compile_mma(plan, weights)`: a plan of tiles or 2:4 for GPUs without wgmma as a callable on the GPU."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from prunecast.kernels.cuda.arrays import Rooms, Wanted, check_device, check_wei
 from prunecast.kernels.cuda.launch import launch
 from prunecast.kernels.cuda.layer_operator import load_kernel
 from prunecast.kernels.cuda.mma.forms import build_mma, has_async_copies, mma_defines
-from prunecast.kernels.cuda.mma.pack import pack_mma
+from prunecast.kernels.cuda.mma.plan_pack import pack_plan
 from prunecast.kernels.cuda.mma.records import WARPS, MmaRecords, mma_records
 from prunecast.kernels.cuda.pack import to_bits
 from prunecast.kernels.plan import KernelPlan
@@ -53,7 +53,7 @@ def compile_mma(
     capability = int(cp.cuda.Device().compute_capability)
     arch = "sm_90a" if capability == 90 else f"sm_{capability}"
     kernel = load_kernel(build_mma(plan, arch, defines).cubin, "tile_mma", plan.resources.shared_bytes)
-    packed = pack_mma(plan.tiles, to_bits(weights, plan.dtype), plan.shape)
+    packed = pack_plan(plan, to_bits(weights, plan.dtype))
     records = mma_records(plan, packed)
     _check_resident(plan, records, kernel)
     arrays = {
@@ -86,6 +86,7 @@ def _check_resident(plan: KernelPlan, records: MmaRecords, kernel: Any) -> None:
 class MmaOperator:
     """One pruned layer on one device: `c = op(b)` with B (K, N) and C (M, N), both row-major.
 
+    B must be finite at every column that its tile keeps: zeros fill tiles, and groups of 2:4 weights.
     The operator owns a workspace: it must not run on two streams at once. `clock` is an array of four uint64,
     written by every launch: cycles and nanoseconds at its start and end on one SM.
     """

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.cuda.mma.pack import STEP_COLUMNS, PackedMma
+from prunecast.kernels.cuda.mma.pack import PackedMma
 from prunecast.kernels.cuda.pack import uncovered_rows
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.patterns.tile_map import IntArray
@@ -105,16 +105,14 @@ def mma_records(plan: KernelPlan, packed: PackedMma) -> MmaRecords:
 
 
 def _check(plan: KernelPlan) -> None:
-    work = plan.work
+    work, step = plan.work, plan.shape.block_k
     if plan.schedule is Schedule.DYNAMIC:
         raise BadInput(
             f"{plan.kernel}: the mma tile kernel walks fixed lists, the plan's schedule is dynamic"
         )
     whole_end = work.k_stop == plan.tiles.kept_per_tile[work.tile]
-    if np.any(work.k_start % STEP_COLUMNS) or np.any((work.k_stop % STEP_COLUMNS != 0) & ~whole_end):
-        raise BadInput(
-            f"{plan.kernel}: parts of a split tile must begin at multiples of {STEP_COLUMNS} columns"
-        )
+    if np.any(work.k_start % step) or np.any((work.k_stop % step != 0) & ~whole_end):
+        raise BadInput(f"{plan.kernel}: parts of a split tile must begin at multiples of {step} columns")
     if np.any(work.token_stop != np.minimum(work.token_start + plan.shape.block_n, plan.n)):
         raise BadInput(f"{plan.kernel}: items must take {plan.shape.block_n} tokens, or all that are left")
     if np.any((work.owner == 1) & (work.part != 0)):
@@ -123,9 +121,9 @@ def _check(plan: KernelPlan) -> None:
 
 def _items(plan: KernelPlan, packed: PackedMma) -> _Items:
     """Items without columns multiply the null stage."""
-    work = plan.work
-    count = -(-(work.k_stop.astype(np.int64) - work.k_start) // STEP_COLUMNS)
-    first = packed.stage_start[work.tile] + work.k_start // STEP_COLUMNS
+    work, step = plan.work, plan.shape.block_k
+    count = -(-(work.k_stop.astype(np.int64) - work.k_start) // step)
+    first = packed.stage_start[work.tile] + work.k_start // step
     split = work.parts > 1
     place: npt.NDArray[np.int64] = np.cumsum(split) - split
     action = np.where(work.owner == 1, OWNER, PART) | place << PLACE_SHIFT
