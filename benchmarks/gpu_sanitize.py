@@ -18,10 +18,13 @@ import numpy as np
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, plan_balanced
-from prunecast.kernels.order import assign_hardware, assign_stream_k
+from prunecast.kernels.clusters import spread_over_clusters
+from prunecast.kernels.order import assign_hardware, assign_longest_first, assign_stream_k
+from prunecast.kernels.shapes_mma import mma_variants
 from prunecast.kernels.shapes_wgmma import wgmma_variants
+from prunecast.kernels.small_n import plan_small_n
 from prunecast.kernels.tile_plan import items_of, tile_plan
-from prunecast.patterns import TileMap, element_map_from_mask
+from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
 from prunecast.patterns.balanced import prune_balanced
 
 __all__ = ["CASES"]
@@ -29,6 +32,9 @@ __all__ = ["CASES"]
 GPU = load_gpu("h200-sxm")
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 KEPT = (0, 1, 17, 64, 65, 150)
+OPTIONS = {"racecheck": ("--racecheck-indirect-barrier-dependency", "yes")}
+"""A warpgroup meets at a barrier before one thread of it gives a slot of the ring back for all; the tool
+follows the other 127 with this alone."""
 FAILED = 86
 """Exit code that the tools are told to use for findings."""
 
@@ -68,7 +74,61 @@ def _balanced_plans() -> Iterator[KernelPlan]:
             yield plan_balanced(elements, n, dtype, GPU)
 
 
-CASES: dict[str, Callable[[], Iterator[KernelPlan]]] = {"tile": _tile_plans, "balanced": _balanced_plans}
+def _token_plans() -> Iterator[KernelPlan]:
+    """The form of 256 x 128: blocks alone and in clusters of two, whole and split tiles."""
+    variant = next(v for v in wgmma_variants(GPU, "fp16", "wgmma") if v.shape[:2] == (256, 128))
+    for cluster in (1, 2):
+        items = items_of(_ragged(256), variant, 392, GPU, cluster=cluster)
+        for assigned in (assign_hardware(items), assign_stream_k(items, 3, 64)):
+            spread = spread_over_clusters(assigned, cluster, 128)
+            yield tile_plan("stspmm", _ragged(256), 392, variant, spread, k_order="gather", cluster=cluster)
+
+
+def _two_of_four(tiles: TileMap) -> ElementMap:
+    """The first two of every four columns of a tile, in all of its rows."""
+    mask = np.zeros((tiles.m, tiles.k), bool)
+    all_rows = np.split(tiles.row_index, tiles.row_start[1:-1])
+    all_columns = np.split(tiles.column_index, tiles.column_start[1:-1])
+    for rows, columns in zip(all_rows, all_columns, strict=True):
+        mask[np.ix_(rows, columns[np.arange(columns.size) % 4 < 2])] = True
+    return element_map_from_mask(mask, tiles.pattern)
+
+
+def _sparse_plans() -> Iterator[KernelPlan]:
+    """2:4 inside of tiles: one item per block, and a persistent grid."""
+    for form in ((256, 128), (128, 128)):
+        tiles = _ragged(form[0])
+        variant = next(v for v in wgmma_variants(GPU, "fp16", "sparse-wgmma") if v.shape[:2] == form)
+        items = items_of(tiles, variant, 200, GPU)
+        cost = items.k_stop.astype(np.int64) + 64
+        for assigned in (assign_hardware(items), assign_longest_first(items, cost, 3)):
+            inner = _two_of_four(tiles)
+            yield tile_plan("2:4", tiles, 200, variant, assigned, k_order="gather", inner=inner)
+
+
+def _small_plans() -> Iterator[KernelPlan]:
+    for n, dtype in ((1, "fp16"), (16, "bf16"), (33, "fp16")):
+        yield plan_small_n(_ragged(64), n, dtype, GPU)
+
+
+def _mma_plans() -> Iterator[KernelPlan]:
+    """Forms of an A100, whole and split."""
+    gpu = load_gpu("a100-sxm4-80gb")
+    for form in ((128, 128), (64, 64)):
+        variant = next(v for v in mma_variants(gpu, "fp16", "mma") if v.shape[:2] == form)
+        items = items_of(_ragged(form[0]), variant, 200, gpu)
+        for assigned in (assign_hardware(items), assign_stream_k(items, 7, 32)):
+            yield tile_plan("stspmm", _ragged(form[0]), 200, variant, assigned, k_order="gather")
+
+
+CASES: dict[str, Callable[[], Iterator[KernelPlan]]] = {
+    "tile": _tile_plans,
+    "tokens": _token_plans,
+    "sparse": _sparse_plans,
+    "small": _small_plans,
+    "mma": _mma_plans,
+    "balanced": _balanced_plans,
+}
 """Name -> small plans. A new kernel is a line here."""
 
 
@@ -93,6 +153,7 @@ def run_case(name: str) -> None:
 def sanitize(name: str, tool: str) -> bool:
     """Run a case under a tool; whether nothing was found."""
     command = [_sanitizer(), "--tool", tool, "--error-exitcode", str(FAILED), "--print-limit", "5"]
+    command += OPTIONS.get(tool, ())
     command += [sys.executable, "-m", "benchmarks.gpu_sanitize", "--run", name]
     environment = {**os.environ, "CUPY_CACHE_SAVE_CUDA_SOURCE": "0"}
     answer = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
