@@ -79,6 +79,8 @@ _VALUES: dict[str, Any] = {
     "clock_sustained_hz": (1e9, 1e9),
     "clock_activity_per_l2_byte_per_clk": 0.0,
     "clock_activity_per_dram_byte_per_clk": 0.0,
+    "clock_bf16_duty": 1.0,
+    "clock_follow_s": 1e-4,
 }
 
 

@@ -58,9 +58,9 @@ class TestLaws:
 
     def test_generation(self, gpu):
         before_ampere = gpu.compute_capability < 80
-        # Datasheets say twice the dense rate from Ampere on; what kernels reach is less, if anything
-        factor = gpu.sparse_tensor_factor
-        assert factor == 0.0 if before_ampere else 1.5 <= factor <= 2.0
+        # Datasheets say twice the dense rate from Ampere on; what kernels were seen to reach may be less
+        factor, fitted = gpu.sparse_tensor_factor, gpu.provenance["sparse_tensor_factor"].kind == "fitted"
+        assert (1.5 <= factor < 2.0) if fitted else factor == (0.0 if before_ampere else 2.0)
         assert gpu.shared_reserved_bytes_per_block == (0 if before_ampere else 1024)
         assert gpu.has_async_copy is not before_ampere
         assert gpu.has_wgmma is gpu.name.startswith(("h100", "h200"))

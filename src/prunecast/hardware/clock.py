@@ -1,11 +1,12 @@
 """The SM clock under load: seconds = cycles / clock, and the clock falls with activity.
 
-Any tensor work drops the clock of an H200 from 1980 to 1800 MHz within 20 us, and from a tensor duty of
-about 0.7 on the power limit lowers it further, in bursts too. NVML does not show it; the numbers in the
+Any tensor work drops the clock of an H200 from 1980 to 1800 MHz within 20 us, and the more is multiplied and
+moved, the further the power limit lowers it, in bursts too. NVML does not show it; the numbers in the
 specs were read inside kernels (clock64 over globaltimer).
 """
 
 from bisect import bisect_right
+from math import exp
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
@@ -24,32 +25,43 @@ def sm_clock_hz(
     l2_bytes_per_clk_per_sm: float,
     dram_bytes_per_clk_per_sm: float = 0.0,
     state: str,
+    dtype: str = "fp16",
+    busy_share: float = 1.0,
+    period_s: float = 0.0,
 ) -> float:
-    """SM clock in Hz while a kernel runs.
+    """SM clock in Hz while a kernel is launched again and again.
 
     Parameters
     ----------
-    tensor_duty : share of cycles in which the tensor pipes work, 0 to 1
+    tensor_duty : share of cycles in which the tensor pipes work, 0 to 1, launches included
     l2_bytes_per_clk_per_sm : mean traffic of L2 over the number of SMs, a multicast counted once; moving data
         draws power too
     dram_bytes_per_clk_per_sm : the same for DRAM
     state : `burst` or `sustained`
+    dtype : what is multiplied; bf16 has shorter mantissas than fp16 and draws less power
+    busy_share : of a launch, the mean over the SMs of the time until they are done, over the longest
+    period_s : of a launch
 
-    Activity is the tensor duty plus the traffic of L2 and DRAM, each times its weight. Between the
-    measured points the clock is linear in activity, below the first one it is flat, and past the last one
-    it goes on with the last slope. Without tensor work the clock is the GPU's highest.
+    Activity is the tensor duty plus the traffic of L2 and DRAM, each times its weight. Between the points of
+    the spec the clock is linear in activity, below the first one it is flat, and past the last one it goes on
+    with the last slope. Without tensor work the clock is the GPU's highest.
+
+    Where SMs are done at different times, activity is high first and low at the end. The clock of a short
+    launch goes with the mean; within a long one it follows, and is the mean of both times' clocks.
     """
     if state not in STATES:
         raise BadInput(f"state must be one of {', '.join(STATES)}, got {state!r}")
     if tensor_duty <= 0.0:
         return gpu.max_clock_hz
     activity = (
-        tensor_duty
+        tensor_duty * (gpu.clock_bf16_duty if dtype == "bf16" else 1.0)
         + gpu.clock_activity_per_l2_byte_per_clk * l2_bytes_per_clk_per_sm
         + gpu.clock_activity_per_dram_byte_per_clk * dram_bytes_per_clk_per_sm
     )
     clocks = gpu.clock_burst_hz if state == "burst" else gpu.clock_sustained_hz
-    return _on_line(activity, gpu.clock_activity, clocks)
+    followed = 1.0 - exp(-period_s / gpu.clock_follow_s)
+    busy = 1.0 - (1.0 - busy_share) * followed
+    return busy * _on_line(activity / busy, gpu.clock_activity, clocks) + (1.0 - busy) * clocks[0]
 
 
 def _on_line(x: float, xs: tuple[float, ...], ys: tuple[float, ...]) -> float:

@@ -136,6 +136,10 @@ class GpuSpec:
     """Activity that moving one byte per clk and SM from L2 adds to the tensor duty."""
     clock_activity_per_dram_byte_per_clk: float = _quantity("clk/byte")
     """The same for DRAM, bytes per clk shared evenly by the SMs."""
+    clock_bf16_duty: float = _quantity("ratio")
+    """Activity of tensor work on bf16 over that of as much on fp16."""
+    clock_follow_s: float = _quantity("s")
+    """Time constant with which the clock follows activity that changes within a launch."""
 
     @property
     def has_wgmma(self) -> bool:

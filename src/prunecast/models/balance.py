@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from prunecast.models.terms import FloatArray
 
-__all__ = ["SmEnds", "balance_of", "head_start_cycles", "sm_ends", "work_per_sm"]
+__all__ = ["SmEnds", "balance_of", "busy_share", "head_start_cycles", "sm_ends", "work_per_sm"]
 
 
 def work_per_sm(sm_count: int, sm: npt.NDArray[np.int64], work: FloatArray) -> FloatArray:
@@ -19,6 +19,12 @@ def balance_of(work: FloatArray) -> float:
     """Mean over maximum of the work per SM: 1 is perfect, 1 / SMs is everything on one; 1 without work."""
     most = float(work.max(initial=0.0))
     return float(work.mean()) / most if most > 0.0 else 1.0
+
+
+def busy_share(sm_finish: FloatArray) -> float:
+    """Mean over the SMs of the time until they are done, over the longest; 1 where nothing is done."""
+    most = float(sm_finish.max(initial=0.0))
+    return float(sm_finish.mean()) / most if most > 0.0 else 1.0
 
 
 class SmEnds(NamedTuple):

@@ -56,8 +56,8 @@ class Incremental:
         launch: str = "graph",
     ) -> None:
         check_names(state, launch)
-        self._tiles = TileLengths(plan, gpu, state, tiles or plan.tiles)
         self._k, self._launch_s = plan.k, launch_floor_s(plan, gpu, launch)
+        self._tiles = TileLengths(plan, gpu, state, tiles or plan.tiles, launch_s=self._launch_s)
         self._changes: list[_Change] = []
         self._seconds = self._now()
 

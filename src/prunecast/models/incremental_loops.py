@@ -7,6 +7,7 @@ Fields of `Now` and arrays named `out_*` are changed in place.
 
 # Bodies of jitted functions are judged by Numba.
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -108,7 +109,11 @@ class Chip(NamedTuple):
     l2_store_bytes_per_s: float
     dram_bytes_per_s: float
     dram_write_bytes_per_s: float
+    launch_s: float
     max_clock_hz: float
+    tensor_activity: float
+    """Of tensor work on the plan's numbers over that on fp16."""
+    follow_s: float
     activity_per_l2_byte: float
     activity_per_dram_byte: float
     activity: np.ndarray
@@ -267,11 +272,15 @@ def settled_seconds(slot_finish, sm_of_unit, quiet, launch, chip, rounds):
     before_last_s = max(l2_reads_s + earlier * l2_stores_s, reads_s + earlier * writes_s)
     all_s = max(l2_reads_s + l2_stores_s, reads_s + writes_s)
     clock_hz, cycles = chip.max_clock_hz, 1.0
+    busy = finish.mean() / finish[sms - 1] if finish[sms - 1] > 0.0 else 1.0
+    work = chip.tensor_activity * launch.tensor_cycles + chip.activity_per_l2_byte * launch.l2_bytes
+    work += chip.activity_per_dram_byte * launch.dram_bytes
     for step in range(rounds + 1):
         if step > 0 and launch.tensor_cycles > 0.0:
-            busy = launch.tensor_cycles + chip.activity_per_l2_byte * launch.l2_bytes
-            busy += chip.activity_per_dram_byte * launch.dram_bytes
-            clock_hz = _clock(busy / (cycles * chip.sm_count), chip)
+            period_s = cycles / clock_hz + chip.launch_s
+            followed = 1.0 - (1.0 - busy) * (1.0 - math.exp(-period_s / chip.follow_s))
+            activity = work / (period_s * clock_hz * chip.sm_count)
+            clock_hz = followed * _clock(activity / followed, chip) + (1.0 - followed) * chip.clock_hz[0]
         last_fetch = _stretched(lasting[0], share[0], quiet_fetching, clock_hz * before_last_s)
         all_traffic = _stretched(lasting[1], share[1], quiet_working, clock_hz * all_s) - head_start
         cycles = max(last_fetch + behind, all_traffic, clock_hz * all_s, 1.0)

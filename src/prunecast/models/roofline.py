@@ -28,7 +28,14 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launch_floor import LAUNCHES, launch_floor_s
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.models.amounts import plan_amounts
-from prunecast.models.balance import SmEnds, balance_of, head_start_cycles, sm_ends, work_per_sm
+from prunecast.models.balance import (
+    SmEnds,
+    balance_of,
+    busy_share,
+    head_start_cycles,
+    sm_ends,
+    work_per_sm,
+)
 from prunecast.models.bounds import L2Seconds, bounds_of, l2_seconds, sm_level_cycles
 from prunecast.models.costs import Case, Starts, item_costs, lists_of, starts_of, steady, unit_costs
 from prunecast.models.estimate import LEVELS, Estimate
@@ -70,10 +77,10 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
     units = unit_costs(lists_of(case, items, starts), starts, plan.schedule)
     slots = case.fit.blocks_per_sm
     placement = place_units(plan, gpu, slots, units.alone, units.demand)
-    settled = _settle(case, _ends(case, placement, units.quiet, starts), state)
+    launch_s = launch_floor_s(plan, gpu, launch)
+    settled = _settle(case, _ends(case, placement, units.quiet, starts), launch_s, state)
     item_work = np.maximum(steady(items, starts) / slots, items.demand)[case.amounts.kinds.of_item]
     work = work_per_sm(gpu.sm_count, placement.sm, units_of(plan, item_work))
-    launch_s = launch_floor_s(plan, gpu, launch)
     return Estimate(
         seconds=launch_s + settled.cycles / settled.clock_hz,
         cycles=settled.cycles,
@@ -111,20 +118,26 @@ def look_up(plan: KernelPlan, gpu: GpuSpec) -> Case:
     return Case(plan, gpu, fit, amounts, sm_rates(plan, gpu), traffic)
 
 
-def _settle(case: Case, ends: "_Ends", state: str) -> _Settled:
-    """Find cycles and clock together: L2 and DRAM have fixed bytes per second, the clock follows the duty."""
+def _settle(case: Case, ends: "_Ends", launch_s: float, state: str) -> _Settled:
+    """Find cycles and clock together: L2 and DRAM have fixed bytes per second, the clock follows the duty of
+    the whole time from one launch to the next.
+    """
     gpu = case.gpu
     total = case.amounts.total(case.plan.blocks)
     tensor = float(sm_level_cycles(total, case.rates)["tensor"])
     settled = _Settled(_chip_cycles(case, ends, gpu.max_clock_hz), gpu.max_clock_hz)
     for _ in range(CLOCK_ROUNDS):
-        sm_cycles = settled.cycles * gpu.sm_count
+        period_s = settled.cycles / settled.clock_hz + launch_s
+        sm_cycles = period_s * settled.clock_hz * gpu.sm_count
         clock_hz = sm_clock_hz(
             gpu,
             tensor_duty=tensor / sm_cycles,
             l2_bytes_per_clk_per_sm=float(total[Quantity.L2]) / sm_cycles,
             dram_bytes_per_clk_per_sm=case.traffic.dram_bytes / sm_cycles,
             state=state,
+            dtype=case.plan.dtype,
+            busy_share=ends.busy_share,
+            period_s=period_s,
         )
         settled = _Settled(_chip_cycles(case, ends, clock_hz), clock_hz)
     return settled
@@ -141,6 +154,8 @@ class _Ends(NamedTuple):
     """From the end of the last fetch to that of the last store, less what the next launch does meanwhile."""
     head_start: float
     """That the next launch has, in `behind` already."""
+    busy_share: float
+    """Mean time until an SM is done over the longest."""
     l2: L2Seconds
 
 
@@ -154,6 +169,7 @@ def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Start
         working=sm_ends(placement.sm_finish, quiet),
         behind=placement.cycles - float(fetched.max()) + starts.store_drain - head_start,
         head_start=head_start,
+        busy_share=busy_share(placement.sm_finish),
         l2=l2_seconds(case.amounts, case.traffic, case.gpu),
     )
 

@@ -55,14 +55,16 @@ class TileLengths:
     `tiles` is the map that was planned, of whose tiles the plan's own are strips of some rows each.
     """
 
-    def __init__(self, plan: KernelPlan, gpu: GpuSpec, state: str, tiles: TileMap) -> None:
+    def __init__(
+        self, plan: KernelPlan, gpu: GpuSpec, state: str, tiles: TileMap, *, launch_s: float
+    ) -> None:
         self._case = look_up(plan, gpu)
         self._starts = starts_of(self._case)
         self._lists = _lists(self._case, self._starts)
         self._now = _room(plan)
         self._blocks = _blocks(self._case, self._starts, self._now)
         self._total, self._pieces = np.zeros(FIELDS - TOTALS), _pieces(self._case)
-        self._read, self._chip = rows_read(plan), _chip(self._case, state, self._starts)
+        self._read, self._chip = rows_read(plan), _chip(self._case, state, self._starts, launch_s)
         self._tile_of_strip = tile_of_strip(plan.tiles, tiles)
         self._strips = [np.flatnonzero(self._tile_of_strip == tile) for tile in range(tiles.tile_count)]
         self.kept = tiles.kept_per_tile.astype(np.int64)
@@ -198,7 +200,7 @@ def _pieces(case: Case) -> _Pieces:
     )
 
 
-def _chip(case: Case, state: str, starts: Starts) -> Chip:
+def _chip(case: Case, state: str, starts: Starts, launch_s: float) -> Chip:
     gpu = case.gpu
     return Chip(
         sm_count=gpu.sm_count,
@@ -210,7 +212,10 @@ def _chip(case: Case, state: str, starts: Starts) -> Chip:
         l2_store_bytes_per_s=float(gpu.l2_store_bytes_per_s),
         dram_bytes_per_s=float(gpu.dram_bytes_per_s),
         dram_write_bytes_per_s=float(gpu.dram_write_bytes_per_s),
+        launch_s=launch_s,
         max_clock_hz=float(gpu.max_clock_hz),
+        tensor_activity=float(gpu.clock_bf16_duty) if case.plan.dtype == "bf16" else 1.0,
+        follow_s=float(gpu.clock_follow_s),
         activity_per_l2_byte=float(gpu.clock_activity_per_l2_byte_per_clk),
         activity_per_dram_byte=float(gpu.clock_activity_per_dram_byte_per_clk),
         activity=np.array(gpu.clock_activity, np.float64),

@@ -69,11 +69,9 @@ def simulate(
     """
     _check_choice("launch", launch, LAUNCHES)
     _check_choice("policy", policy, tuple(POLICIES))
-    settled = settle(plan, gpu, state=state, policy=policy)
+    settled = settle(plan, gpu, state=state, policy=policy, launch=launch)
     fit, clock_hz = settled.fit, settled.clock_hz
-    launch_s = launch_floor_s(plan, gpu, launch)
-    if launch == "graph":
-        launch_s = max(launch_s - head_start_cycles(plan, gpu, settled.run) / clock_hz, 0.0)
+    launch_s = _launch_s(plan, gpu, settled.run, clock_hz, launch)
     return _result(plan, gpu, settled.lowered, settled.run, fit, clock_hz, launch_s, state)
 
 
@@ -95,7 +93,7 @@ class Settled:
     clock_hz: float
 
 
-def settle(plan: KernelPlan, gpu: GpuSpec, *, state: str, policy: str) -> Settled:
+def settle(plan: KernelPlan, gpu: GpuSpec, *, state: str, policy: str, launch: str = "graph") -> Settled:
     """Run `plan` until clock and activity agree; arguments and errors are those of `simulate`."""
     fit = _fit(plan, gpu)
     clock_hz = sm_clock_hz(
@@ -104,12 +102,21 @@ def settle(plan: KernelPlan, gpu: GpuSpec, *, state: str, policy: str) -> Settle
     for _ in range(MOST_RUNS):
         lowered = lower(plan, gpu, slots=fit.blocks_per_sm, policy=POLICIES[policy], clock_hz=clock_hz)
         run = _run(plan, gpu, lowered)
-        caused_hz = _caused_clock(gpu, lowered, run, state)
+        period_s = _cycles(run) / clock_hz + _launch_s(plan, gpu, run, clock_hz, launch)
+        caused_hz = _caused_clock(plan, gpu, lowered, run, clock_hz, period_s, state)
         agreed = abs(caused_hz / clock_hz - 1.0) <= CLOCK_TOLERANCE
         clock_hz = caused_hz
         if agreed:
             break
     return Settled(fit=fit, lowered=lowered, run=run, clock_hz=clock_hz)
+
+
+def _launch_s(plan: KernelPlan, gpu: GpuSpec, run: engine.State, clock_hz: float, launch: str) -> float:
+    """What a launch costs besides its cycles; those of a graph come closer where blocks start early."""
+    launch_s = launch_floor_s(plan, gpu, launch)
+    if launch == "graph":
+        launch_s = max(launch_s - head_start_cycles(plan, gpu, run) / clock_hz, 0.0)
+    return launch_s
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -161,15 +168,29 @@ def _tensor_cycles(lowered: Lowered, run: engine.State) -> np.ndarray:
     return np.asarray(busy.mean(axis=1) / engine.TICKS)
 
 
-def _caused_clock(gpu: GpuSpec, lowered: Lowered, run: engine.State, state: str) -> float:
-    cycles = _cycles(run)
-    sm_cycles = cycles * gpu.sm_count
+def _caused_clock(
+    plan: KernelPlan,
+    gpu: GpuSpec,
+    lowered: Lowered,
+    run: engine.State,
+    clock_hz: float,
+    period_s: float,
+    state: str,
+) -> float:
+    """The clock that goes with what was done from one launch to the next, `period_s` at `clock_hz`."""
+    period = period_s * clock_hz
+    sm_cycles = period * gpu.sm_count
+    ends = run.sm[:, engine.S_BUSY]
+    most = float(ends.max())
     return sm_clock_hz(
         gpu,
-        tensor_duty=float(_tensor_cycles(lowered, run).mean()) / cycles,
+        tensor_duty=float(_tensor_cycles(lowered, run).mean()) / period,
         l2_bytes_per_clk_per_sm=float(run.mem[engine.G_L2_BYTES]) / sm_cycles,
         dram_bytes_per_clk_per_sm=float(run.mem[engine.G_DRAM_BYTES]) / sm_cycles,
         state=state,
+        dtype=plan.dtype,
+        busy_share=float(ends.mean()) / most if most > 0.0 else 1.0,
+        period_s=period_s,
     )
 
 

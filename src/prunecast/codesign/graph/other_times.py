@@ -16,7 +16,7 @@ PRODUCT_SHARE = 0.6
 EXPONENTIALS_PER_CLK_PER_SM = 16
 """CUDA C++ Programming Guide, throughput of native arithmetic instructions: 7.5 to 9.0 alike."""
 
-START_KEYS = 250
+START_KEYS = 230
 """Keys in whose time a block of queries starts and ends: fitted to J. Shah et al., FlashAttention-3, 2024,
 figure 5, to the fastest kernel at each point."""
 
@@ -52,8 +52,8 @@ def attention_seconds(flops: float, elements_out: int, head_width: int, gpu: Gpu
     """Seconds of fused attention, launch apart.
 
     A score takes 4 `head_width` operations of the tensor cores and one exponential; that neither hides the
-    other is what the best kernels reach with 16384 keys: 481, 640 and 748 TFLOP/s for heads of 64, 128 and
-    256 features, where an H100 reached 497, 648 and 756. With 512 keys 328, 437 and 510, measured 340, 497
+    other is what the best kernels reach with 16384 keys: 479, 629 and 746 TFLOP/s for heads of 64, 128 and
+    256 features, where an H100 reached 497, 648 and 756. With 512 keys 335, 440 and 522, measured 340, 497
     and 482.
 
     Parameters
