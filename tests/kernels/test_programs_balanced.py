@@ -5,10 +5,11 @@ import pytest
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels.balanced import plan_balanced
-from prunecast.kernels.balanced_layout import VectorLayout
+from prunecast.kernels.balanced_layout import BalancedLayout, VectorLayout, dense_columns
 from prunecast.kernels.padded_copies import padded_copy_seconds
 from prunecast.kernels.program import Code, Op
-from prunecast.kernels.programs_balanced import vector_programs
+from prunecast.kernels.programs_balanced import matrix_programs
+from prunecast.kernels.programs_balanced_vector import vector_programs
 from prunecast.models import estimate
 from prunecast.patterns import ElementMap, parse_pattern
 from prunecast.simulator import simulate
@@ -24,34 +25,87 @@ def balanced_map(m: int, k: int, kept_of_64: int) -> ElementMap:
     return elements
 
 
+SHORT = pytest.mark.xfail(strict=True, reason="launches of few blocks are said to be too slow, see 0006")
+
+
 @pytest.mark.parametrize(
     ("m", "k", "n", "kept_of_64", "us"),
     [
-        (512, 2048, 1, 6, 1.99),
-        (1024, 4096, 1, 6, 2.78),
-        (768, 768, 1, 32, 3.24),
-        (768, 768, 256, 16, 8.64),
-        (512, 2048, 2048, 32, 133.8),
+        pytest.param(512, 2048, 1, 6, 1.97, marks=SHORT),
+        (1024, 4096, 1, 6, 3.27),
+        (768, 768, 1, 6, 2.23),
+        (768, 768, 1, 32, 3.32),
+        (512, 2048, 16, 16, 16.4),
+        (1024, 4096, 16, 6, 19.8),
+        (1024, 4096, 16, 16, 29.9),
+        (768, 768, 256, 16, 8.69),
+        (4096, 4096, 256, 32, 284.3),
+        (512, 2048, 2048, 32, 134.7),
     ],
 )
 def test_cases_measured_on_an_h200(m: int, k: int, n: int, kept_of_64: int, us: float) -> None:
-    """Recorded 2026-11-21, fp16, of those marked fit. Before, 60, 29, 2, 38 and 2 % too slow (0006)."""
+    """Recorded 2026-11-20 and 21, fp16, of those marked fit; means of the boards."""
     plan = plan_balanced(balanced_map(m, k, kept_of_64), n, "fp16", H200)
     assert simulate(plan, H200).seconds * 1e6 == pytest.approx(us, rel=0.12)
 
 
-@pytest.mark.parametrize(("chunks", "waits"), [(1, 0), (3, 0), (4, 1), (6, 1), (7, 2), (16, 5)])
+@pytest.mark.parametrize(("chunks", "waits"), [(1, 1), (3, 1), (4, 3), (6, 3), (7, 5), (16, 11)])
 def test_weights_beyond_the_first_three_chunks_are_waited_for(chunks: int, waits: int) -> None:
-    """Of one row a warp three chunks are on their way when B comes."""
+    """Of one row a warp three chunks are on their way when B comes. A round of three waits for all that was
+    asked for, and once more for the chunk that it asks for first, where there is one.
+    """
     (worker,) = vector_programs(VectorLayout(32, 64, chunks), 2048, 1, "fp16", overlaps=True)
     assert _waits(worker.begin) == 1 + waits
+
+
+@pytest.mark.parametrize(
+    ("rows", "places", "dtype", "waits"),
+    [
+        (1, 64, "fp32", 3),
+        (1, 256, "fp16", 2),
+        (1, 256, "fp32", 5),
+        (2, 64, "fp16", 2),
+        (3, 64, "fp16", 5),
+        (3, 64, "fp32", 2),
+    ],
+)
+def test_which_chunks_are_waited_for_at_once(rows: int, places: int, dtype: str, waits: int) -> None:
+    """Six chunks, as in the loops compiled for sm_90: loads into other registers are waited for behind them."""
+    (worker,) = vector_programs(VectorLayout(8, places, 6), 32 * places, rows, dtype, overlaps=True)
+    spread = next(i for i, instruction in enumerate(worker.begin) if instruction.op is Op.SYNC)
+    assert _waits(worker.begin[spread:]) == waits
+
+
+def test_every_chunk_comes_from_dram() -> None:
+    """Each is the weights of a step of its own, none of which L2 has."""
+    (worker,) = vector_programs(VectorLayout(32, 64, 16), 2048, 1, "fp16", overlaps=True)
+    assert sorted(i.ahead for i in worker.begin if i.op is Op.LOAD_A) == list(range(16))
+
+
+def test_dense_columns_of_a_step() -> None:
+    """They go in pairs, and a block's warps wait for the one that has most; here two warps and two steps."""
+    layout = BalancedLayout(16, 4, np.array([[3, 1, 0, 4]] * 8, np.int32))
+    columns = dense_columns(layout, 2)
+    assert columns.mean == (4 + 2 + 0 + 4) / 4
+    # Windows 0 and 2 of the first step, 1 and 3 of the second
+    assert columns.most == (4 + 4) / 2
+
+
+def test_warps_that_wait_for_one_another_do_so_for_the_one_with_most() -> None:
+    even, uneven = (BalancedLayout(16, 4, np.array([columns] * 8, np.int32)) for columns in ([4, 4], [8, 0]))
+    waits = [
+        sum(i.amount for i in matrix_programs(layout, 2, 64, "fp16")[0].step if i.op is Op.ISSUE)
+        for layout in (even, uneven)
+    ]
+    assert waits[0] == 0 < waits[1]
 
 
 @pytest.mark.parametrize(("places", "rounds"), [(16, 1), (64, 1), (96, 3), (128, 2)])
 def test_b_is_read_four_pieces_at_a_time(places: int, rounds: int) -> None:
     """Of a warp; what is left over one by one."""
     (worker,) = vector_programs(VectorLayout(8, places, 1), 32 * places, 1, "fp16")
-    assert _waits(worker.begin) == rounds
+    spread = next(i for i, instruction in enumerate(worker.begin) if instruction.op is Op.SYNC)
+    assert _waits(worker.begin[:spread]) == rounds
 
 
 def _waits(code: Code) -> int:

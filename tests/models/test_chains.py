@@ -135,8 +135,8 @@ def test_neighbours_issue_while_others_read_shared_memory():
         step = (Instruction(Op.SYNC), read, Instruction(Op.FMA, issue=fma))
         return walk_block(chain_of(programs=(WarpProgram(role="w", warps=8, step=step),))).step
 
-    # SYNC 20, the read's own cycle for each of two, 10 + 30, then two times 5, and 70 - 5 for the other warps
-    assert pace(5) == 20 + 2 + 40 + 10 + 65
+    # SYNC 20, the read's own cycle for each of two, 10 + 30, then two times 5, and 70 - 10 for the others
+    assert pace(5) == 20 + 2 + 40 + 10 + 60
     # With 200 to multiply the other warps' reads are hidden
     assert pace(200) == 20 + 2 + 40 + 400
 

@@ -85,10 +85,20 @@ class Warp:
         self.ready: int | None = None
         self.reason = "fetch"
         self.load_done = self.last_mma = self.previous_mma = 0
+        self.arrivals: dict[tuple[int, int], int] = {}
         self.part: SubPartition
         self.index: int
         self.way: Iterator[Todo | None]
         self.todo: Todo | None
+
+    def note_arrival(self, todo: Todo, cycle: int) -> None:
+        """A load for the step that it acts on has come at that cycle."""
+        key = (id(todo.run), todo.step % 8)
+        self.arrivals[key] = max(self.arrivals.get(key, 0), cycle)
+
+    def arrived_for(self, todo: Todo) -> int:
+        """When the last load for the current step, or one that many times eight away, has come."""
+        return self.arrivals.get((id(todo.run), todo.current % 8), 0)
 
     @property
     def age(self) -> tuple[int, int]:

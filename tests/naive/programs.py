@@ -40,6 +40,8 @@ _FILLERS = (
     Instruction(Op.LOAD_A, amount=25, per_k16=True, leader=True),
     Instruction(Op.LOAD_B, amount=20, per_k16=True, issue=2),
     Instruction(Op.WAIT_LOAD),
+    Instruction(Op.WAIT_LOAD, amount=1),
+    Instruction(Op.LOAD_A, amount=60, ahead=3),
     Instruction(Op.STORE_C, amount=77, when=When.OWNER),
     Instruction(Op.SYNC),
     Instruction(Op.SYNC, issue=3),

@@ -153,7 +153,8 @@ class Simulation:
             return False
         op = todo.code.op
         if op == Op.WAIT_LOAD:
-            return self.sleep_until(warp, cycle, "wait load", warp.load_done)
+            done = warp.load_done if todo.code.amount == 0 else warp.arrived_for(todo)
+            return self.sleep_until(warp, cycle, "wait load", done)
         if op == Op.WAIT_MMA:
             done = warp.last_mma if todo.code.amount == 0 else warp.previous_mma
             return self.sleep_until(warp, cycle, "wait tensor", done)
@@ -247,7 +248,9 @@ class Simulation:
             done = max(done, self.through_shared(sm, cycle, passed))
             self.arrive_later(self.barriers.full(warp.block, todo.global_step), done, cycle)
         elif op in (Op.LOAD_A, Op.LOAD_B, Op.LOAD_INDEX):
-            warp.load_done = max(warp.load_done, self.memory.read(sm, cycle, todo, warp))
+            done = self.memory.read(sm, cycle, todo, warp)
+            warp.load_done = max(warp.load_done, done)
+            warp.note_arrival(todo, done)
         elif op == Op.RELEASE:
             released = todo.run.base + todo.current - todo.code.amount
             self.arrive_later(self.barriers.empty(warp.block, released), cycle + 1, cycle)

@@ -69,6 +69,18 @@ def test_copy_that_is_bound_by_shared_memory(simulate: Simulate) -> None:
     assert simulate(machine, kernel, listed(Item())).cycles == 52
 
 
+def test_loads_for_later_steps_are_not_waited_for(simulate: Simulate) -> None:
+    machine = Machine(dram_ticks_per_kib=cycles_per_kib(8), dram_latency=20)
+    load = Instruction(Op.LOAD_A, KIB)
+    kernel = one_role(begin=(load,), step=(load._replace(ahead=1), Instruction(Op.WAIT_LOAD, 1)))
+    result = simulate(machine, kernel, listed(Item(k_count=32)))
+    # 0: for step 0, there at 8 + 20. 1: for step 1, there at 16 + 20. 28 and 36: the waits pass.
+    assert result.cycles == 38
+    both = one_role(begin=(load,), step=(load._replace(ahead=1), Instruction(Op.WAIT_LOAD)))
+    assert spent(simulate(machine, both, listed(Item(k_count=32)))) == {"issuing": 5, "wait load": 34}
+    assert spent(result) == {"issuing": 5, "wait load": 26 + 7}
+
+
 def test_segment_on_its_way_is_waited_for_and_not_fetched_twice(simulate: Simulate) -> None:
     machine = Machine(sms=2, dram_ticks_per_kib=cycles_per_kib(8), dram_latency=20, l2_latency=10)
     kernel = one_role(step=(Instruction(Op.LOAD_A, KIB), Instruction(Op.WAIT_LOAD)))

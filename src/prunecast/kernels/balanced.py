@@ -11,6 +11,7 @@ from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.balanced_layout import (
     GROUP_ROWS,
+    WARPS,
     BalancedLayout,
     balanced_layout,
     choose_rest,
@@ -20,7 +21,8 @@ from prunecast.kernels.items import raster, whole_items
 from prunecast.kernels.order import assign_hardware
 from prunecast.kernels.plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit
 from prunecast.kernels.program import WarpProgram
-from prunecast.kernels.programs_balanced import matrix_programs, vector_programs
+from prunecast.kernels.programs_balanced import matrix_programs
+from prunecast.kernels.programs_balanced_vector import vector_programs
 from prunecast.kernels.tensor_rate import check_dtype
 from prunecast.kernels.tile_plan import check_tokens
 from prunecast.patterns.element_map import ElementMap
@@ -28,7 +30,6 @@ from prunecast.patterns.tiling import dense_tile_map
 
 __all__ = ["TOKENS", "WARPS", "MatrixForm", "matrix_form", "plan_balanced", "ring_bytes"]
 
-WARPS = 16
 TOKENS = 64
 STAGES = 2
 MATRIX_REGISTERS = 128

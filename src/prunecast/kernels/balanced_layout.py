@@ -16,14 +16,19 @@ __all__ = [
     "DENSE_CLOCKS",
     "GROUP_ROWS",
     "REST_CLOCKS",
+    "WARPS",
     "BalancedLayout",
+    "DenseColumns",
     "VectorLayout",
     "balanced_layout",
     "choose_rest",
+    "dense_columns",
     "vector_layout",
 ]
 
 GROUP_ROWS = 16
+WARPS = 16
+"""Of a block."""
 LANES = 32
 RESTS = (0, 2, 4, 6, 8, 10, 12, 16)
 """Elements of a row in a window that may lie outside the dense columns; an even number."""
@@ -53,6 +58,14 @@ class BalancedLayout(NamedTuple):
         return (8 * pairs + 6 * self.rest + (pairs + 3) // 4).astype(np.int32)
 
 
+class DenseColumns(NamedTuple):
+    """Dense columns of a window that a warp multiplies."""
+
+    mean: float
+    most: float
+    """Of the warps of a block that wait for one another, the mean over their steps."""
+
+
 class VectorLayout(NamedTuple):
     """Layout for one token: segment s of the columns belongs to lane s mod 32."""
 
@@ -72,6 +85,17 @@ def balanced_layout(elements: ElementMap, window: int, rest: int) -> BalancedLay
     dense = np.zeros((-(-elements.m // GROUP_ROWS), windows), np.int32)
     count_dense(elements.row_start, elements.column_index, elements.m, window, windows, rest, dense)
     return BalancedLayout(window, rest, dense)
+
+
+def dense_columns(layout: BalancedLayout, splits: int) -> DenseColumns:
+    """What the warps of a block multiply of a step, each one window; they do two columns at a time."""
+    groups, windows = layout.dense.shape
+    steps, in_block = -(-windows // splits), WARPS // splits
+    padded = np.zeros((-(-groups // in_block) * in_block, steps * splits), np.int64)
+    padded[:groups, :windows] = 2 * -(-layout.dense // 2)
+    of_warp = padded.reshape(-1, in_block, splits, steps)
+    mean = of_warp.sum() / max(layout.dense.size, 1)
+    return DenseColumns(float(mean), float(of_warp.max(axis=(1, 2)).mean()))
 
 
 def choose_rest(elements: ElementMap, window: int) -> int:

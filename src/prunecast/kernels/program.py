@@ -45,7 +45,8 @@ class Op(IntEnum):
     LOAD_INDEX = 7
     """Indices of the step's kept columns, into registers. Bytes by this warp."""
     WAIT_LOAD = 8
-    """Sleep until all loads of this warp have arrived."""
+    """Sleep until all loads of this warp have arrived; with an `amount` of 1 those for the current step, and
+    for steps a multiple of 8 away."""
     WAIT_EMPTY = 9
     """Sleep until the step's slot has been read by everyone since its last use."""
     WAIT_FULL = 10

@@ -1,21 +1,28 @@
-"""Warp programs of the balanced kernel: what its warps read, multiply and wait for, from its layout."""
+"""Warp program of the balanced kernel for several tokens: what its warps read, multiply and wait for."""
 
 from typing import NamedTuple
 
-from prunecast.kernels.balanced_layout import BalancedLayout, VectorLayout
+from prunecast.kernels.balanced_layout import WARPS, BalancedLayout, dense_columns
 from prunecast.kernels.plan import DTYPE_BYTES
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
 
-__all__ = ["matrix_programs", "vector_programs"]
+__all__ = ["READ_BYTES", "matrix_programs"]
 
-WARPS = 16
+PIECES = 4
+"""Of a step's reads and products, which take turns: whole, the last warp would multiply alone."""
+COPY_PASSES = 2
+"""Through the port, of an asynchronous copy of 16 bytes a lane: its addresses, those of four lines, then what
+lands. Steps of fp32 with 64 more of them take 8.6 clocks more for each (0006)."""
+LONE_COLUMN_CYCLES = 80
+"""Of a warp that multiplies a dense column while others wait for it: its 38 or 47 instructions, and two reads of
+shared memory for two columns, of which the second needs the first."""
 READ_BYTES = 128
 """Shared memory moves this many bytes a clock."""
 BLOCK_TOKENS = 64
 
 
 class Clocks(NamedTuple):
-    """Of an SM for 64 tokens, products included that nothing hides."""
+    """Of an SM for 64 tokens, the step's beginning and its copies left out."""
 
     dense: float
     """A column for all 16 rows of a group."""
@@ -24,26 +31,17 @@ class Clocks(NamedTuple):
 
 
 FP32 = Clocks(12.5, 9.5)
-"""Words that shared memory hands out. Measured, less what else a step does: 11.7 and 8.3 to 9.4 (0006)."""
-HALF = Clocks(13.7, 6.6)
-"""Measured likewise, H200, 2026-11-20, 4096 x 4096: 13.7 at 50 %, 6.8 at 75 and 5.9 at 90 %. Half of the
-words of B, 8.5 and 5.5 in all, but eight conversions for each: 46 and 20 instructions, four of which issue at
-once.
-"""
+"""Words that shared memory hands out. What 4096 x 4096 takes at 50 to 90 % leaves as much for them, within 4 %
+(H200, 2026-11-20, 0006)."""
+HALF = Clocks(14.3, 6.6)
+"""Measured: 14.2 to 15.4 and 5.0 to 7.3. Half of the words of B, 8.5 and 5.5 in all, but eight conversions for
+each: 47 and 20 instructions, four of which issue at once."""
 
 # Counted in code compiled for sm_90
 STEP_ISSUE = 120
 """Instructions of a warp at the top of a step and for its record."""
 COPY_ISSUE = 20
 """For 16 bytes of B a thread."""
-PIECE_ISSUE = 25
-"""For a piece of B that goes into the banks."""
-CHUNK_ISSUE = 50
-"""For four elements of a row of weights, those that load the next ones included."""
-SHUFFLES = 5
-"""Of a sum over 32 lanes; each waits as long as a read of shared memory."""
-ROUND_LOADS = 4
-"""Pieces of B that a warp of the kernel for one token reads before it waits for them."""
 
 
 def matrix_programs(
@@ -58,19 +56,25 @@ def matrix_programs(
     """
     per_k16 = 16 / (layout.window * splits)
     row_bytes = BLOCK_TOKENS * DTYPE_BYTES[dtype]
-    dense, rest = float(layout.dense.mean()), 4 * layout.rest
+    columns = dense_columns(layout, splits)
+    dense, rest = columns.mean, 4 * layout.rest
     clocks = FP32 if dtype == "fp32" else HALF
-    reads = round((clocks.dense * dense + clocks.rest * rest) * READ_BYTES * per_k16)
-    others = round((6 * dense + 4 * rest) * per_k16)
-    fma = round((32 * dense + 8 * rest) * per_k16)
+    reads = round((clocks.dense * dense + clocks.rest * rest) * READ_BYTES * per_k16 / PIECES)
+    others = round((6 * dense + 4 * rest) * per_k16 / PIECES)
+    fma = round((32 * dense + 8 * rest) * per_k16 / PIECES)
     copies = _window_copies(layout, row_bytes, n, per_k16)
     ahead = tuple(instruction._replace(ahead=1) for instruction in copies)
+    piece = (
+        Instruction(Op.SHARED, max(reads, 1), max(others, 1), per_k16=True),
+        Instruction(Op.FMA, issue=max(fma, 1), per_k16=True),
+    )
+    uneven = round((columns.most - columns.mean) * LONE_COLUMN_CYCLES)
     step = (
         Instruction(Op.WAIT_FULL),
         Instruction(Op.SYNC),
         *ahead,
-        Instruction(Op.SHARED, max(reads, 1), max(others, 1), per_k16=True),
-        Instruction(Op.FMA, issue=max(fma, 1), per_k16=True),
+        *piece * PIECES,
+        Instruction(Op.ISSUE, uneven),
     )
     sums = BLOCK_TOKENS * 16 * 4
     end = (
@@ -93,81 +97,13 @@ def matrix_programs(
 def _window_copies(layout: BalancedLayout, row_bytes: int, n: int, per_k16: float) -> Code:
     """Records, each by its warp, and windows of B, zeros included where tokens are missing."""
     record = max(round(16 * float(layout.words.mean()) * per_k16), 1)
+    again = (COPY_PASSES - 1) * record
     zeros = 16 * row_bytes * max(BLOCK_TOKENS - n, 0) // (BLOCK_TOKENS * WARPS)
+    passes = COPY_PASSES * zeros + (COPY_PASSES - 1) * (16 * row_bytes // WARPS - zeros)
     issue = COPY_ISSUE * 16 * row_bytes // (16 * 32 * WARPS)
     return (
         Instruction(Op.ISSUE, issue=STEP_ISSUE),
         Instruction(Op.ISSUE, issue=issue, per_k16=True),
-        Instruction(Op.COPY_A, record, 1, per_k16=True),
-        Instruction(Op.COPY_B, row_bytes, 1, per_k16=True, leader=True),
-        *((Instruction(Op.SHARED, zeros, 0, per_k16=True),) if zeros else ()),
+        Instruction(Op.COPY_A, record, 1, per_k16=True, operand_bytes=again),
+        Instruction(Op.COPY_B, row_bytes, 1, per_k16=True, leader=True, operand_bytes=WARPS * passes),
     )
-
-
-def vector_programs(
-    layout: VectorLayout, k: int, rows: int, dtype: str, *, overlaps: bool = False
-) -> tuple[WarpProgram, ...]:
-    """Sixteen warps of `rows` rows each; B is spread over the banks once, weights come straight to registers.
-
-    A step is 128 columns of A, of which the rows of a warp keep their share. All waits stand before the first
-    step: B, then weights beyond those that are on their way from the beginning.
-
-    Parameters
-    ----------
-    overlaps : a launch begins while the one before it ends: its first weights are there by then, and in turn
-        it fetches those of the next
-    """
-    element, index = DTYPE_BYTES[dtype], 1 if layout.places < 256 else 2
-    steps = max(-(-k // 128), 1)
-    chunk = 32 * 4 * rows * (element + index)
-    ahead = min(_chunks_ahead(rows, index), layout.chunks)
-    first = (Instruction(Op.LOAD_A, ahead * chunk, 2),)
-    fma = max(round(4 * rows * layout.chunks / steps), 1)
-    worker = WarpProgram(
-        role="worker",
-        warps=WARPS,
-        start=() if overlaps else (Instruction(Op.ISSUE, issue=20),),
-        begin=(
-            *(() if overlaps else first),
-            *_spread(layout, steps, element),
-            *_later_chunks(layout, rows, chunk, ahead),
-            *(first if overlaps else ()),
-        ),
-        step=(Instruction(Op.FMA, issue=fma),),
-        end=(
-            *(Instruction(Op.SHARED, 0, 2 * rows),) * SHUFFLES,
-            Instruction(Op.ISSUE, issue=40),
-            Instruction(Op.STORE_C, rows * element, 1),
-        ),
-    )
-    return (worker,)
-
-
-def _spread(layout: VectorLayout, steps: int, element: int) -> Code:
-    """B into the banks: a warp reads four pieces and waits, those that are no four one by one."""
-    pieces = -(-layout.places // WARPS)
-    rounds = pieces // ROUND_LOADS + pieces % ROUND_LOADS
-    spread = Instruction(Op.SHARED, READ_BYTES * pieces // rounds, PIECE_ISSUE * pieces // rounds)
-    code: list[Instruction] = []
-    for i in range(rounds):
-        part = range(steps * i // rounds, steps * (i + 1) // rounds)
-        code += [Instruction(Op.LOAD_B, element, 1, ahead=step) for step in part]
-        code += [Instruction(Op.WAIT_LOAD), spread]
-    return (*code, Instruction(Op.SYNC))
-
-
-def _later_chunks(layout: VectorLayout, rows: int, chunk: int, ahead: int) -> Code:
-    """Weights are asked for as others are used up, `ahead` at a time, and waited for once (sm_90, 0006)."""
-    multiply = Instruction(Op.SHARED, READ_BYTES * 4 * rows, (CHUNK_ISSUE - 4) * rows)
-    code: list[Instruction] = []
-    for begin in range(0, layout.chunks, ahead):
-        later = min(layout.chunks - begin - ahead, ahead)
-        if later > 0:
-            code += [Instruction(Op.LOAD_A, later * chunk, 2 * later), Instruction(Op.WAIT_LOAD)]
-        code += [multiply] * min(ahead, layout.chunks - begin)
-    return tuple(code)
-
-
-def _chunks_ahead(rows: int, index_bytes: int) -> int:
-    """As `AHEAD` of `kernels/cuda/balanced/vector.cu`."""
-    return 2 if rows * (3 + index_bytes) > 14 else 3

@@ -112,6 +112,8 @@ class _Warp:
     """Warps of its sub-partition that a barrier in every k-step keeps abreast: the last one issues last."""
     now: float = 0.0
     loaded: float = 0.0
+    arrived: dict[int, float] = field(default_factory=dict)
+    """When loads have come, by the step that they are for."""
     tensor_free: float = 0.0
     tensor_done: float = 0.0
     tensor_done_before: float = 0.0
@@ -121,13 +123,13 @@ class _Warp:
     stores_free: float = 0.0
     """When the port has taken the posted stores of the whole role."""
 
-    others_issue: float = 0.0
-    """Cycles in which the neighbours that a barrier keeps abreast have issued, in `now` already."""
+    issued_meanwhile: float = 0.0
+    """Cycles in which it and the neighbours that a barrier keeps abreast have multiplied, part of `now`."""
 
     def let_others_pass(self) -> None:
-        """The ports work side by side, and while neighbours issue."""
-        self.now += max(self.others_shared - self.others_issue, self.others_stores, 0.0)
-        self.others_shared = self.others_stores = self.others_issue = 0.0
+        """The ports work side by side, and while this sub-partition multiplies."""
+        self.now += max(self.others_shared - self.issued_meanwhile, self.others_stores, 0.0)
+        self.others_shared = self.others_stores = self.issued_meanwhile = 0.0
 
 
 @dataclass
@@ -294,6 +296,7 @@ def _walk_edges(chain: Chain, sections: tuple[str, ...], kind: str) -> list[_War
                 if section == "begin":
                     # The steps lie between; what was asked for before them is there after them.
                     warp.loaded = 0.0
+                    warp.arrived.clear()
             warp.let_others_pass()
             walked.append(warp)
     return walked
@@ -332,7 +335,7 @@ def _wait(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, step
     """Put the warp to sleep until the instruction may issue."""
     target = step + instruction.ahead
     if instruction.op is Op.WAIT_LOAD:
-        warp.now = max(warp.now, warp.loaded)
+        warp.now = max(warp.now, warp.arrived.get(step, 0.0) if instruction.amount else warp.loaded)
     elif instruction.op is Op.WAIT_MMA:
         warp.now = max(warp.now, warp.tensor_done_before if instruction.amount else warp.tensor_done)
     elif instruction.op is Op.WAIT_PARTS:
@@ -361,7 +364,9 @@ def _work(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, step
             target = step + instruction.ahead
             ring.landed[target] = max(ring.landed.get(target, 0.0), arrival)
         else:
+            target = step + instruction.ahead
             warp.loaded = max(warp.loaded, arrival)
+            warp.arrived[target] = max(warp.arrived.get(target, 0.0), arrival)
     elif op is Op.RELEASE:
         ring.released[step - instruction.amount] = issued
     elif op in (Op.MMA, Op.MMA_SYNC):
@@ -373,7 +378,7 @@ def _work(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, step
         issued += amount
     elif op is Op.FMA:
         issued = warp.now + max(instruction.issue * groups, 1) * chain.fp32_cycles * together
-        warp.others_issue += (issued - warp.now) * (1.0 - 1.0 / together)
+        warp.issued_meanwhile += issued - warp.now
     elif op is Op.SHARED:
         cost = amount / chain.shared_bytes_per_clk
         issued += cost + chain.shared_latency

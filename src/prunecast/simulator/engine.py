@@ -75,7 +75,10 @@ T_FIELDS = 12
 W_PLACE, W_SINCE, W_REASON, W_SEGMENT, W_PC, W_ITEM, W_STEP, W_BASE, W_LOADED = range(9)
 W_MMA_LAST, W_MMA_PREVIOUS, W_WAIT, W_WAIT_RING, W_WAIT_PHASE, W_AGE, W_INDEX = range(9, 16)
 W_SLOT, W_SM, W_PART, W_ROLE, W_RANK, W_ITEM_ROW = range(16, 22)
-W_FIELDS = 22
+W_ARRIVED = 22
+"""When an item's loads for a step have arrived: by the step's number modulo `STEPS_AHEAD`, 0 for none."""
+STEPS_AHEAD = 8
+W_FIELDS = W_ARRIVED + STEPS_AHEAD
 # Block slot columns
 B_LIVE, B_FIRST_ITEM, B_STORED = range(3)
 B_FIELDS = 3
@@ -524,6 +527,8 @@ def _enter_segment(mem, warp, segment):
 def _enter_item(mem, warp, item):
     mem[warp + W_ITEM] = item
     mem[warp + W_STEP] = 0
+    for place in range(W_ARRIVED, W_ARRIVED + STEPS_AHEAD):
+        mem[warp + place] = 0
     if item == NO_ITEM:
         mem[warp + W_ITEM_ROW] = -1
         _enter_segment(mem, warp, FINISH)
@@ -794,6 +799,8 @@ def _must_wait(mem, warp, t):
     until, reason = t, ISSUING
     if op == WAIT_LOAD:
         until, reason = mem[warp + W_LOADED], LOAD
+        if mem[ins + I_AMOUNT] == 1:
+            until = mem[warp + W_ARRIVED + mem[warp + W_STEP] % STEPS_AHEAD]
     elif op == WAIT_MMA:
         until = mem[warp + W_MMA_LAST] if mem[ins + I_AMOUNT] == 0 else mem[warp + W_MMA_PREVIOUS]
         reason = TENSOR
@@ -997,6 +1004,8 @@ def _execute(mem, column, warp, t):
     elif op == LOAD_A or op == LOAD_B or op == LOAD_INDEX:  # noqa: SIM109
         done = _read(mem, column, warp, ins, t, k16, columns, step)
         mem[warp + W_LOADED] = max(mem[warp + W_LOADED], done)
+        arrived = warp + W_ARRIVED + step % STEPS_AHEAD
+        mem[arrived] = max(mem[arrived], done)
     elif op == RELEASE:
         _release(mem, warp, ins, t)
     elif op == MMA:
