@@ -8,7 +8,7 @@ wgmma; predictions are made here, before the run.
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import product
@@ -36,6 +36,7 @@ __all__ = [
     "VARIANTS",
     "Check",
     "Timed",
+    "build_all",
     "cases",
     "changes_of",
     "check_plan",
@@ -240,24 +241,24 @@ def _prepared(case: Case) -> tuple[list[KernelPlan], dict[str, Any]]:
     return plans, _predicted(case, plans)
 
 
-def _builds(timed: dict[str, list[KernelPlan]]) -> list[tuple[KernelPlan, dict[str, int]]]:
-    """Plans and defines of all that the run asks for; the same form may come many times."""
-    found = [(plan, mma_defines(plan)) for plan in map(check_plan, checks())]
-    found += [(plan, mma_defines(plan, changes={"GUARD": 1})) for plan in map(check_plan, guarded_checks())]
+def _builds(timed: dict[str, list[KernelPlan]]) -> Iterator[dict[str, int]]:
+    """Defines of all that the run asks for; the same form may come many times."""
+    yield from map(mma_defines, map(check_plan, checks()))
+    yield from (mma_defines(plan, changes={"GUARD": 1}) for plan in map(check_plan, guarded_checks()))
     for plan, activation in product(map(check_plan, ending_checks()), ("none", "relu", "gelu")):
-        found.append((plan, mma_defines(plan, activation=activation, bias=True)))
+        yield mma_defines(plan, activation=activation, bias=True)
     for case in cases():
         for place, plan in enumerate(timed[case.name]):
             for variant, changed in timed_variants(case, plan, place).items():
-                found.append((changed, mma_defines(changed, changes=changes_of(changed, variant))))
-    return found
+                yield mma_defines(changed, changes=changes_of(changed, variant))
 
 
-def _build_all(builds: list[tuple[KernelPlan, dict[str, int]]], folder: Path) -> int:
+def build_all(builds: Iterable[dict[str, int]], folder: Path) -> int:
+    """Compile forms of the kernel by their defines, each once; how many there are."""
     from prunecast.kernels.cuda.build import KernelBuildError, compile_cubin
     from prunecast.kernels.cuda.mma.forms import MMA_SOURCE
 
-    forms = {json.dumps(defines, sort_keys=True): defines for _, defines in builds}
+    forms = {json.dumps(defines, sort_keys=True): defines for defines in builds}
 
     def build(defines: dict[str, int]) -> bool:
         try:
@@ -283,7 +284,7 @@ def main() -> None:
     np.savez_compressed(folder / "plans.npz", **columns)
     said = {"cases": {name: predicted for name, (_, predicted) in found.items()}}
     (folder / "prepared.json").write_text(json.dumps(said, indent=1))
-    built = _build_all(_builds({name: plans for name, (plans, _) in found.items()}), folder / "cubin")
+    built = build_all(_builds({name: plans for name, (plans, _) in found.items()}), folder / "cubin")
     print(f"{built} cubins, {len(found)} cases")
     assert all(has_async_copies(plan) for plans, _ in found.values() for plan in plans)
 

@@ -12,6 +12,7 @@ from prunecast.kernels.programs_gather import (
     producer_issues,
     start_cycles,
 )
+from prunecast.kernels.programs_mma import walk_of_step
 from prunecast.kernels.step_cost import StepCost, pace_of_warps
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.patterns.tile_map import TileMap
@@ -118,7 +119,8 @@ def form_item(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec
     if variant.style == "wgmma":
         return _gathered_item(form_pace(variant, load, step, gpu), load, demand)
     edge = _edge(variant, load, gpu) + turn + gpu.l2_latency_cycles + 3 * gpu.sync_latency_cycles
-    alone = max(pipes, load.steps * pace_of_warps(variant, step.tensor, gpu)) + edge
+    pace = pace_of_warps(variant, step.tensor, gpu) + _walk_cycles(variant, gpu)
+    alone = max(pipes, load.steps * pace) + edge
     return FormItem(max(alone, demand), demand, 0.0, edge)
 
 
@@ -136,6 +138,13 @@ def _gathered_item(pace: FormPace, load: FormLoad, demand: float) -> FormItem:
     last = max(load.full_steps - load.steps + 1.0, 0.0) * pace.step
     at_end = max((load.steps - 1.0) * pace.fetch + last + pace.edge - alone, 0.0)
     return FormItem(alone, demand, at_end, pace.step + pace.edge)
+
+
+def _walk_cycles(variant: TileVariant, gpu: GpuSpec) -> float:
+    if variant.style != "mma":
+        return 0.0
+    walk = walk_of_step(variant)
+    return walk.wait_cycles + walk.issues * variant.consumer_warps / gpu.sub_partitions_per_sm
 
 
 def _copy_overhead(variant: TileVariant, gpu: GpuSpec) -> float:

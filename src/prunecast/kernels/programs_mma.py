@@ -5,13 +5,23 @@ before, which is the one that the copies of this step fill. Slabs of B are copie
 without indices.
 """
 
+from typing import NamedTuple
+
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
 from prunecast.kernels.programs_end import copies, fix_up, write_c
 from prunecast.kernels.tile_variant import MMA_WARPS, TileVariant
 
-__all__ = ["mma_programs", "register_programs"]
+__all__ = ["Walk", "mma_programs", "register_programs", "walk_of_step"]
 
 INDEX_BYTES = 4
+WALK_ISSUES, WALK_ISSUES_PER_COPY = 60, 5
+"""Instructions of a warp of the project's kernel in a step besides products, reads and copies: records,
+columns, addresses. Counted in the code for sm_80: 54 to 134."""
+WIDE_PART, NARROW_PART = 64 * 64, 32 * 32
+WIDE_WAIT_CYCLES, NARROW_WAIT_CYCLES, SCARCE_WAIT_CYCLES = 125, 420, 700
+"""More cycles in which a warp waits for what it has read. Parts of 64 x 64 and 32 x 32 have registers for two
+sets of fragments; of these the narrow have too few products to wait under, and the others wait for one read
+after the other. Fitted to products of an H200 (`docs/decisions/0013`)."""
 
 
 def mma_programs(variant: TileVariant, k_order: str) -> tuple[WarpProgram, ...]:
@@ -21,10 +31,34 @@ def mma_programs(variant: TileVariant, k_order: str) -> tuple[WarpProgram, ...]:
         Instruction(Op.WAIT_FULL),
         Instruction(Op.SYNC),
         *_next_indices(variant, k_order, ahead=stages),
+        *_walk(variant, k_order),
         *_async_copies(variant, ahead=stages - 1),
         *_multiply(variant),
     )
     return (_worker(variant, k_order, fill=_async_copies(variant, ahead=0), step=step),)
+
+
+class Walk(NamedTuple):
+    """What a warp of the project's kernel does in a step besides copies, reads and products."""
+
+    issues: int
+    wait_cycles: int
+
+
+def walk_of_step(variant: TileVariant) -> Walk:
+    """Of a kernel through cp.async that gathers; the same for the last step of an item, however short."""
+    k16 = variant.shape.block_k // 16
+    made = copies(_weights_per_warp(variant) * k16) + _row_copies(variant) * k16
+    waits = {WIDE_PART: WIDE_WAIT_CYCLES, NARROW_PART: NARROW_WAIT_CYCLES}
+    wait = waits.get(variant.part_m * variant.part_n, SCARCE_WAIT_CYCLES)
+    return Walk(WALK_ISSUES + WALK_ISSUES_PER_COPY * made, wait)
+
+
+def _walk(variant: TileVariant, k_order: str) -> Code:
+    if k_order != "gather":
+        return ()
+    walk = walk_of_step(variant)
+    return (Instruction(Op.ISSUE, walk.wait_cycles, walk.issues),)
 
 
 def register_programs(variant: TileVariant, k_order: str) -> tuple[WarpProgram, ...]:

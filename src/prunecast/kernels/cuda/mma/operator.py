@@ -12,12 +12,13 @@ from prunecast.kernels.cuda.arrays import Rooms, Wanted, check_device, check_wei
 from prunecast.kernels.cuda.launch import launch
 from prunecast.kernels.cuda.layer_operator import load_kernel
 from prunecast.kernels.cuda.mma.forms import build_mma, has_async_copies, mma_defines
+from prunecast.kernels.cuda.mma.pack import PackedMma
 from prunecast.kernels.cuda.mma.plan_pack import pack_plan
 from prunecast.kernels.cuda.mma.records import WARPS, MmaRecords, mma_records
 from prunecast.kernels.cuda.pack import to_bits
 from prunecast.kernels.plan import KernelPlan
 
-__all__ = ["MmaOperator", "compile_mma"]
+__all__ = ["MmaOperator", "compile_mma", "mma_operator"]
 
 
 def compile_mma(
@@ -50,10 +51,22 @@ def compile_mma(
         "the mma tile kernel", lambda capability: capability >= least, f"compute capability {least / 10}"
     )
     check_weights(plan, weights, bias)
+    packed = pack_plan(plan, to_bits(weights, plan.dtype))
+    return mma_operator(plan, packed, defines, bias=bias, overlap=overlap)
+
+
+def mma_operator(
+    plan: KernelPlan,
+    packed: PackedMma,
+    defines: Mapping[str, int],
+    *,
+    bias: npt.NDArray[np.floating[Any]] | None = None,
+    overlap: bool = True,
+) -> "MmaOperator":
+    """The same of weights that are packed, and of `mma_defines`; neither is checked."""
     capability = int(cp.cuda.Device().compute_capability)
     arch = "sm_90a" if capability == 90 else f"sm_{capability}"
     kernel = load_kernel(build_mma(plan, arch, defines).cubin, "tile_mma", plan.resources.shared_bytes)
-    packed = pack_plan(plan, to_bits(weights, plan.dtype))
     records = mma_records(plan, packed)
     _check_resident(plan, records, kernel)
     arrays = {
