@@ -190,7 +190,7 @@ def _time_case(case: BalancedCase, rests: list[int | None], stream: Any, turns: 
         if excess > 1 or not same:
             print(f"WRONG {case.name} rest {rest}: excess {excess:.3g}")
             continue
-        own = sum(x.nbytes for x in operator._arrays.values()) + item * (case.k + case.m) * case.n
+        own = sum(x.nbytes for x in operator.arrays.values()) + item * (case.k + case.m) * case.n
         count = max(rotations(own), 1)
         operators = [operator, *(operator.copy() for _ in range(count - 1))]
         bs = [new(case.k, case.n) for _ in range(count)]

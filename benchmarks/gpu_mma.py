@@ -234,8 +234,7 @@ def _variant_of(first: MmaOperator, plan: KernelPlan, changes: dict[str, int]) -
         print(f"left out: {reason}")
         return None
     kernel = load_kernel(cubin, "tile_mma", plan.resources.shared_bytes)
-    arrays = {name: array.copy() for name, array in first._arrays.items()}
-    return MmaOperator(plan, first._records, arrays, kernel, overlap=True)
+    return first.with_kernel(kernel, plan)
 
 
 def _contestant(

@@ -88,7 +88,7 @@ def operators_of(plan: KernelPlan, image: Image, *, count: int | None = None) ->
     """One `SmallOperator` for each set of the image, or the first `count`."""
     import cupy as cp
 
-    from prunecast.kernels.cuda.small.operator import SmallOperator
+    from prunecast.kernels.cuda.small.operator import small_operator
 
     kernel = _loaded(tuple(small_defines(plan).items()), plan.resources.shared_bytes)
     records = small_records(plan, image.packed)
@@ -102,7 +102,7 @@ def operators_of(plan: KernelPlan, image: Image, *, count: int | None = None) ->
             "rows": cp.asarray(records.rows),
             "bias": cp.zeros(1, cp.float32),
         }
-        found.append(SmallOperator(plan, records, arrays, kernel, overlap=True))
+        found.append(small_operator(plan, records, arrays, kernel, overlap=True))
     return found
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.cuda.arrays import Rooms, Wanted, check_device, check_weights, multiply
-from prunecast.kernels.cuda.launch import launch
+from prunecast.kernels.cuda.array_operator import ArrayOperator, arch_of_device, bias_array
+from prunecast.kernels.cuda.arrays import check_device, check_weights
 from prunecast.kernels.cuda.layer_operator import load_kernel
 from prunecast.kernels.cuda.mma.forms import build_mma, has_async_copies, mma_defines
 from prunecast.kernels.cuda.mma.pack import PackedMma
@@ -64,9 +64,8 @@ def mma_operator(
     overlap: bool = True,
 ) -> "MmaOperator":
     """The same of weights that are packed, and of `mma_defines`; neither is checked."""
-    capability = int(cp.cuda.Device().compute_capability)
-    arch = "sm_90a" if capability == 90 else f"sm_{capability}"
-    kernel = load_kernel(build_mma(plan, arch, defines).cubin, "tile_mma", plan.resources.shared_bytes)
+    built = build_mma(plan, arch_of_device(), defines)
+    kernel = load_kernel(built.cubin, "tile_mma", plan.resources.shared_bytes)
     records = mma_records(plan, packed)
     _check_resident(plan, records, kernel)
     arrays = {
@@ -76,11 +75,13 @@ def mma_operator(
         "splits": cp.asarray(records.splits),
         "start": cp.asarray(records.start),
         "rows": cp.asarray(records.rows),
-        "bias": cp.zeros(1, cp.float32) if bias is None else cp.asarray(bias, cp.float32),
+        "bias": bias_array(bias),
         "partials": cp.empty(max(records.slots * plan.shape.block_m * plan.shape.block_n, 4), cp.float32),
         "counters": cp.zeros(max(records.groups, 1) * WARPS, cp.uint32),
     }
-    return MmaOperator(plan, records, arrays, kernel, overlap=overlap and capability >= 90)
+    overlap = overlap and int(cp.cuda.Device().compute_capability) >= 90
+    args = records.arguments(plan)
+    return MmaOperator(plan, arrays, args, kernel, blocks=records.blocks, overlap=overlap)
 
 
 def _check_resident(plan: KernelPlan, records: MmaRecords, kernel: Any) -> None:
@@ -96,53 +97,9 @@ def _check_resident(plan: KernelPlan, records: MmaRecords, kernel: Any) -> None:
         raise BadInput(f"{plan.kernel}: {plan.blocks} blocks wait for one another, this GPU holds {fit}")
 
 
-class MmaOperator:
+class MmaOperator(ArrayOperator):
     """One pruned layer on one device: `c = op(b)` with B (K, N) and C (M, N), both row-major.
 
     B must be finite at every column that its tile keeps: zeros fill tiles, and groups of 2:4 weights.
-    The operator owns a workspace: it must not run on two streams at once. `clock` is an array of four uint64,
-    written by every launch: cycles and nanoseconds at its start and end on one SM.
+    The operator owns a workspace: it must not run on two streams at once.
     """
-
-    def __init__(
-        self, plan: KernelPlan, records: MmaRecords, arrays: dict[str, Any], kernel: Any, *, overlap: bool
-    ) -> None:
-        self.plan, self.overlap = plan, overlap
-        self.clock = cp.zeros(4, cp.uint64)
-        self._records, self._arrays, self._kernel = records, arrays, kernel
-        self._args = records.arguments(plan)
-        for name, array in arrays.items():
-            self._args[name] = array.data.ptr
-        self._args["clock"] = self.clock.data.ptr
-        self._wanted = Wanted(plan.m, plan.k, plan.n, plan.dtype, cp.cuda.Device().id)
-        self._rooms = Rooms()
-
-    def copy(self) -> "MmaOperator":
-        """The same with device arrays of its own, to be used on another stream."""
-        arrays = {name: array.copy() for name, array in self._arrays.items()}
-        return MmaOperator(self.plan, self._records, arrays, self._kernel, overlap=self.overlap)
-
-    def __call__(self, b: Any, out: Any = None) -> Any:
-        """C (M, N) of B (K, N), enqueued on the current stream of the framework of `b`.
-
-        N that is no multiple of 8, and rows that are not 16-byte aligned, are copied to padded rows first.
-
-        Raises
-        ------
-        BadInput : a dtype, shape, device or layout differs from the plan's; nothing was launched
-        """
-        return multiply(self._wanted, self._rooms, b, out, self._run)
-
-    def _run(self, b: Any, c: Any, stream: int) -> None:
-        args, resources = self._args, self.plan.resources
-        args["b"], args["c"] = b.data.ptr, c.data.ptr
-        args["b_row_bytes"], args["c_row_bytes"] = b.strides[0], c.strides[0]
-        launch(
-            self._kernel.kernel.ptr,
-            [args.ctypes.data],
-            blocks=self._records.blocks,
-            threads=resources.threads,
-            shared_bytes=resources.shared_bytes,
-            stream=stream,
-            overlap=self.overlap,
-        )
