@@ -11,6 +11,7 @@ from prunecast.kernels.programs_gather import (
     edge_cycles,
     producer_issues,
     start_cycles,
+    to_item_cycles,
 )
 from prunecast.kernels.programs_mma import walk_of_step
 from prunecast.kernels.step_cost import StepCost, pace_of_warps
@@ -73,7 +74,7 @@ class FormPace(NamedTuple):
     fetch: float
     """Of the warps that gather, for a k-step, full or not."""
     fetch_edge: float
-    """Of the same, waiting at the end of an item until the ring has places again."""
+    """Of the same, on the way to the next item, and waiting until the ring has places again."""
 
 
 class FormItem(NamedTuple):
@@ -129,7 +130,8 @@ def form_pace(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec
     edge = _edge(variant, load, gpu) + _turn_cycles(variant, gpu)
     fetch = max(step.l2_port + 4, _pace_of_gathers(variant, load, gpu))
     held_up = max(edge - variant.resources.stages * fetch, 0.0)
-    return FormPace(max(step.tensor, step.shared + _copy_overhead(variant, gpu)), edge, fetch, held_up)
+    multiply = max(step.tensor, step.shared + _copy_overhead(variant, gpu))
+    return FormPace(multiply, edge, fetch, held_up + to_item_cycles(variant))
 
 
 def _gathered_item(pace: FormPace, load: FormLoad, demand: float) -> FormItem:

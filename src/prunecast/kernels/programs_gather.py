@@ -13,7 +13,14 @@ from prunecast.kernels.program import Code, Instruction, Op, WarpProgram, When
 from prunecast.kernels.programs_end import copies
 from prunecast.kernels.tile_variant import TileVariant
 
-__all__ = ["copy_overhead_bytes", "edge_cycles", "gather_programs", "producer_issues", "start_cycles"]
+__all__ = [
+    "copy_overhead_bytes",
+    "edge_cycles",
+    "gather_programs",
+    "producer_issues",
+    "start_cycles",
+    "to_item_cycles",
+]
 
 PRODUCER_WARPS = 4
 INDEX_BYTES = 4
@@ -107,7 +114,7 @@ def _producer(variant: TileVariant, multicast: int, item: Code) -> WarpProgram:
         start=(Instruction(Op.ISSUE, _set_up(variant), 20),),
         begin=(
             *item,
-            Instruction(Op.ISSUE, amount=_to_item(variant), issue=10),
+            Instruction(Op.ISSUE, amount=to_item_cycles(variant), issue=10),
             Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True),
             Instruction(Op.WAIT_LOAD),
         ),
@@ -132,14 +139,15 @@ def _producer(variant: TileVariant, multicast: int, item: Code) -> WarpProgram:
 
 def start_cycles(variant: TileVariant, *, item_in_memory: bool = False) -> int:
     """Cycles of a block's producer warp before it asks for its first indices; then it waits for them."""
-    return _set_up(variant) + _to_item(variant) + (ITEM_READ_CYCLES if item_in_memory else 0)
+    return _set_up(variant) + to_item_cycles(variant) + (ITEM_READ_CYCLES if item_in_memory else 0)
 
 
 def _set_up(variant: TileVariant) -> int:
     return 0 if variant.is_sparse else START_CYCLES
 
 
-def _to_item(variant: TileVariant) -> int:
+def to_item_cycles(variant: TileVariant) -> int:
+    """Of a producer warp between two items, in which it copies nothing."""
     return 0 if variant.is_sparse else ITEM_CYCLES
 
 
