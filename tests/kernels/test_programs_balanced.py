@@ -70,7 +70,7 @@ def test_weights_beyond_the_first_three_chunks_are_waited_for(chunks: int, waits
     ],
 )
 def test_which_chunks_are_waited_for_at_once(rows: int, places: int, dtype: str, waits: int) -> None:
-    """Six chunks, as in the loops compiled for sm_90: loads into other registers are waited for behind them."""
+    """Six chunks, as in loops compiled for sm_90: loads into other registers are waited for behind them."""
     (worker,) = vector_programs(VectorLayout(8, places, 6), 32 * places, rows, dtype, overlaps=True)
     spread = next(i for i, instruction in enumerate(worker.begin) if instruction.op is Op.SYNC)
     assert _waits(worker.begin[spread:]) == waits

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.plan import KernelPlan
+from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import engine
 from tests.naive.records import POLICIES, Item, Kernel, Machine, Work
@@ -67,8 +67,8 @@ def _whole_ticks(amount: int, per_clk: float) -> int:
     return int(ticks)
 
 
-def work_of(plan: KernelPlan) -> Work:
-    """The plan's work list as records."""
+def work_of(plan: KernelPlan, slots: int, sms: int) -> Work:
+    """The plan's work list as records, `slots` blocks to an SM."""
     tiles, work = plan.tiles, plan.work
     columns = [tuple(tiles.column_index[start:stop].tolist()) for start, stop in pairwise(tiles.column_start)]
     rows = [int(stop - start) for start, stop in pairwise(tiles.row_start)]
@@ -86,10 +86,28 @@ def work_of(plan: KernelPlan) -> Work:
         )
         for i in range(plan.item_count)
     ]
+    start = work.block_start.tolist()
+    if plan.starts_early and plan.schedule is Schedule.STATIC:
+        items, start = piled_up(items, plan.blocks, slots, sms)
     return Work(
         schedule=plan.schedule,
         blocks=plan.blocks,
-        block_start=tuple(work.block_start.tolist()),
+        block_start=tuple(start),
         items=tuple(items),
         columns=tuple(columns),
     )
+
+
+def piled_up(items: list[Item], blocks: int, slots: int, sms: int) -> tuple[list[Item], list[int]]:
+    """Items by the place of their block, slot by slot, where six SMs at a time are filled in turns."""
+    left = list(items)
+    at: dict[int, Item] = {}
+    for first in range(0, sms, 6):
+        for slot in range(slots):
+            for sm in range(first, min(first + 6, sms)):
+                if left:
+                    at[slot * sms + sm] = left.pop(0)
+    start = [0]
+    for place in range(blocks):
+        start.append(start[-1] + (place in at))
+    return [at[place] for place in sorted(at)], start

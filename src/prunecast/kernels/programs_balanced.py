@@ -11,11 +11,11 @@ __all__ = ["READ_BYTES", "matrix_programs"]
 PIECES = 4
 """Of a step's reads and products, which take turns: whole, the last warp would multiply alone."""
 COPY_PASSES = 2
-"""Through the port, of an asynchronous copy of 16 bytes a lane: its addresses, those of four lines, then what
-lands. Steps of fp32 with 64 more of them take 8.6 clocks more for each (0006)."""
+"""Through the port, of an asynchronous copy of 16 bytes a lane: its addresses, those of four lines, then
+what lands. Steps of fp32 with 64 more of them take 8.6 clocks more for each (0006)."""
 LONE_COLUMN_CYCLES = 80
-"""Of a warp that multiplies a dense column while others wait for it: its 38 or 47 instructions, and two reads of
-shared memory for two columns, of which the second needs the first."""
+"""Of a warp that multiplies a dense column while others wait for it: its 38 or 47 instructions, and two
+reads of shared memory for two columns, of which the second needs the first."""
 READ_BYTES = 128
 """Shared memory moves this many bytes a clock."""
 BLOCK_TOKENS = 64
@@ -31,11 +31,11 @@ class Clocks(NamedTuple):
 
 
 FP32 = Clocks(12.5, 9.5)
-"""Words that shared memory hands out. What 4096 x 4096 takes at 50 to 90 % leaves as much for them, within 4 %
-(H200, 2026-11-20, 0006)."""
+"""Words that shared memory hands out. What 4096 x 4096 takes at 50 to 90 % leaves as much for them, within
+4 % (H200, 2026-11-20, 0006)."""
 HALF = Clocks(14.3, 6.6)
-"""Measured: 14.2 to 15.4 and 5.0 to 7.3. Half of the words of B, 8.5 and 5.5 in all, but eight conversions for
-each: 47 and 20 instructions, four of which issue at once."""
+"""Measured: 14.2 to 15.4 and 5.0 to 7.3. Half of the words of B, 8.5 and 5.5 in all, but eight conversions
+for each: 47 and 20 instructions, four of which issue at once."""
 
 # Counted in code compiled for sm_90
 STEP_ISSUE = 120

@@ -13,8 +13,9 @@ from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.items import raster, take_items, whole_items
-from prunecast.kernels.order import Assigned, assign_hardware
-from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
+from prunecast.kernels.order import assign_hardware
+from prunecast.kernels.piled_up import piled_up
+from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit
 from prunecast.kernels.small_n_forms import WIDTHS, SmallForm, k16_instructions, small_forms, small_resources
 from prunecast.kernels.small_n_programs import small_programs
 from prunecast.kernels.tensor_rate import check_dtype, tensor_fma_per_clk
@@ -75,7 +76,7 @@ def plan_small_n(
     resources, overlaps = small_resources(form, n), gpu.compute_capability >= 90
     assigned = assign_hardware(take_items(items, np.argsort(-items.k_stop, kind="stable")))
     if overlaps:
-        assigned = _piled_up(assigned, occupancy(resources, gpu).blocks_per_sm, gpu.sm_count)
+        assigned = piled_up(assigned, occupancy(resources, gpu).blocks_per_sm, gpu.sm_count)
     return KernelPlan(
         kernel="small-n",
         n=n,
@@ -91,19 +92,6 @@ def plan_small_n(
         overlaps=overlaps,
         starts_early=overlaps,
     )
-
-
-def _piled_up(assigned: Assigned, fit: int, sms: int) -> Assigned:
-    """Blocks of overlapping launches fill an SM, as many as fit, before they come to the next (0008).
-
-    Lists without an item say which SMs get none: no block is launched for them.
-    """
-    place, used = np.arange(assigned.blocks), -(-assigned.blocks // max(fit, 1))
-    if fit < 2 or not 0 < used < sms:
-        return assigned
-    count = np.bincount(place // used * sms + place % used)
-    start = np.concatenate(([0], np.cumsum(count))).astype(np.int32)
-    return Assigned(assigned.work._replace(block_start=start), Schedule.STATIC, count.size)
 
 
 def choose_small_n(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> list[SmallCandidate]:

@@ -1,26 +1,43 @@
 """Warp program of the kernel for few tokens: every warp copies, multiplies and never waits for another.
 
 A step is one k16 for each warp. Copies run `depth` k16s ahead. They land in shared memory, but a warp waits
-for its own alone, as it waits for loads: so they stand here as loads. What was asked for a step ago has to be
-there, which is stricter than `depth` is where a step takes less than memory's latency.
+for its own alone, as it waits for loads: so they stand here as loads, of which a step waits for its own.
 
 A launch that overlaps has its first weights and columns before the launch before it ends: only rows of B are
 left to be asked for and waited for. In turn it fetches the first weights of the next launch, which no warp of
 its own waits for: the copies of `fill`.
+
+Nothing here is fitted: passes of shared memory's port are the layout's, instructions and waits those of code
+compiled for sm_90a.
 """
+
+import math
 
 from prunecast.kernels.plan import DTYPE_BYTES
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
 from prunecast.kernels.programs_end import copies
-from prunecast.kernels.small_n_forms import SmallForm, copy_instructions, k16_instructions, row_slot_bytes
+from prunecast.kernels.small_n_forms import (
+    SmallForm,
+    by_words,
+    copies_per_row,
+    copy_instructions,
+    k16_instructions,
+    row_slot_bytes,
+)
 
 __all__ = ["small_programs"]
 
 COLUMN_BYTES = 2
+SECTOR_BYTES = 32
+"""That L2 hands out, however little of it is read."""
 ROW_NUMBER_BYTES = 4
-BANKS_LEFT_OUT = 4
-"""Ratio; from the layout. A row of B comes as eight pieces of a lane each, four lanes apart: what passes the
+ROW_PASSES = 4
+"""Rows of B that a copy of a warp asks for: each is a line of its own and a pass of the port."""
+LANDING_BYTES = 32
+"""That land in a pass. A row of B comes as eight pieces of a lane each, four lanes apart: what passes the
 port with it fills a quarter of the banks."""
+PORT_BYTES = 128
+"""Of shared memory in a pass."""
 PIECES = 2
 """Of a k16's reads and instructions, which take turns: whole, all warps would read and then all compute."""
 
@@ -28,10 +45,17 @@ WEIGHTS_ISSUE = 25
 """Of the instructions that ask for a k16, those for weights and columns, before the launch before has ended.
 Counted in code compiled for sm_90a: 57 to 85 are left after it at 16 tokens and more, at one 152 to 175.
 """
-LANDING = 1.4
-"""Ratio, fitted: time of the port of shared memory for rows of B that land, over what the banks say. Times of
-forms for 11008 x 4096 on an H200, 2026-11-21; 4096 x 4096 judges (0008).
-"""
+ASK_WAIT = {True: 240, False: 100}
+"""Cycles that a lone warp takes for the instructions that ask for a k16 beside their issue, where rows of
+B come by words and where they do not: stalls, and 30 for each read of a constant or of shared memory that
+the next instruction needs."""
+MULTIPLY_WAIT = {True: 230, False: 80}
+"""The same of a k16 that is read and multiplied, divergent branches of single tokens included."""
+END_ISSUE, SUM_ISSUE = 45, 3
+"""Instructions of a thread for its place in a fragment, and for each token and warp of which it adds two
+sums."""
+END_WAIT = 80
+"""Cycles that a lone warp takes for them beside one and a half for each."""
 
 
 def small_programs(form: SmallForm, n: int, dtype: str, *, overlaps: bool = False) -> tuple[WarpProgram, ...]:
@@ -50,8 +74,8 @@ def small_programs(form: SmallForm, n: int, dtype: str, *, overlaps: bool = Fals
         begin=_first_rows(form, n, element) if overlaps else _first_copies(form, n, element),
         fill=(_weights(form, element)._replace(op=Op.COPY_A),) if overlaps else (),
         step=(
-            Instruction(Op.WAIT_LOAD),
             *_copies(form, n, element, ahead=form.depth - 1),
+            Instruction(Op.WAIT_LOAD, 1),
             *_multiply(form, n),
         ),
         end=_end(form, element),
@@ -60,29 +84,31 @@ def small_programs(form: SmallForm, n: int, dtype: str, *, overlaps: bool = Fals
 
 
 def _first_rows(form: SmallForm, n: int, element: int) -> Code:
-    """All that is left to do once the launch before has ended."""
-    ask = (_asking(form, copy_instructions(form, n) - WEIGHTS_ISSUE), _rows(form, element))
+    """All that is left to do once the launch before has ended, which the first read of B waits for: its
+    addresses are there by then.
+    """
+    ask = (_asking(form, n, copy_instructions(form, n) - WEIGHTS_ISSUE), _rows(form, n, element))
     first = [instruction._replace(ahead=ahead) for ahead in range(form.depth - 1) for instruction in ask]
-    return (*first, Instruction(Op.WAIT_LOAD))
+    return tuple(first[1:])
 
 
 def _first_copies(form: SmallForm, n: int, element: int) -> Code:
     """Columns, then what they name."""
     columns = Instruction(Op.LOAD_INDEX, form.depth * 16 * COLUMN_BYTES)
     first = [_copies(form, n, element, ahead=ahead) for ahead in range(form.depth - 1)]
-    wait = Instruction(Op.WAIT_LOAD)
-    return (columns, wait, *(instruction for code in first for instruction in code), wait)
+    return (columns, Instruction(Op.WAIT_LOAD), *(instruction for code in first for instruction in code))
 
 
 def _copies(form: SmallForm, n: int, element: int, *, ahead: int) -> Code:
     """Weights with the columns of a later k16, and rows of B, of which most are the instructions."""
-    own = (_asking(form, copy_instructions(form, n)), _weights(form, element), _rows(form, element))
+    own = (_asking(form, n, copy_instructions(form, n)), _weights(form, element), _rows(form, n, element))
     return tuple(instruction._replace(ahead=ahead) for instruction in own)
 
 
-def _asking(form: SmallForm, instructions: int) -> Instruction:
-    """Addresses, most of them of rows of B, which come behind the wait for the launch before."""
-    return Instruction(Op.ISSUE, issue=_of_a_warp(form, instructions), per_k16=True)
+def _asking(form: SmallForm, n: int, instructions: int) -> Instruction:
+    """Addresses, most of them of rows of B."""
+    wait = ASK_WAIT[by_words(form, n)] // form.warps
+    return Instruction(Op.ISSUE, wait, _of_a_warp(form, instructions), per_k16=True)
 
 
 def _weights(form: SmallForm, element: int) -> Instruction:
@@ -90,8 +116,11 @@ def _weights(form: SmallForm, element: int) -> Instruction:
     return Instruction(Op.LOAD_A, bytes_of_k16 // form.warps, 0, per_k16=True)
 
 
-def _rows(form: SmallForm, element: int) -> Instruction:
-    return Instruction(Op.LOAD_B, form.block_n * element, 0, per_k16=True)
+def _rows(form: SmallForm, n: int, element: int) -> Instruction:
+    """Whole sectors of every row."""
+    tokens = min(n, form.block_n)
+    sectors = -(-tokens * element // SECTOR_BYTES)
+    return Instruction(Op.LOAD_B, -(-sectors * SECTOR_BYTES * form.block_n // tokens), 0, per_k16=True)
 
 
 def _of_a_warp(form: SmallForm, instructions: int) -> int:
@@ -102,12 +131,15 @@ def _of_a_warp(form: SmallForm, instructions: int) -> int:
 def _multiply(form: SmallForm, n: int) -> Code:
     """A k16 of this warp: it lands, is read and multiplied."""
     weights, rows = form.block_m * 32, 4 * row_slot_bytes(form, n)
-    shared = (2 * weights + rows + LANDING * BANKS_LEFT_OUT * rows) / (PIECES * form.warps)
+    landing = 16 * max(rows // (16 * LANDING_BYTES), 1)
+    passes = 4 * ROW_PASSES * copies_per_row(form, n) + landing
+    shared = (2 * weights + rows + PORT_BYTES * passes) / (PIECES * form.warps)
     issue = _of_a_warp(form, k16_instructions(form, n) - copy_instructions(form, n))
+    wait = MULTIPLY_WAIT[by_words(form, n)] // (PIECES * form.warps)
     pieces = [
         (
             Instruction(Op.SHARED, int(shared), 0, per_k16=True),
-            Instruction(Op.ISSUE, issue=issue * (i + 1) // PIECES - issue * i // PIECES, per_k16=True),
+            Instruction(Op.ISSUE, wait, issue * (i + 1) // PIECES - issue * i // PIECES, per_k16=True),
         )
         for i in range(PIECES)
     ]
@@ -117,19 +149,25 @@ def _multiply(form: SmallForm, n: int) -> Code:
 
 
 def _end(form: SmallForm, element: int) -> Code:
-    """Sums of all warps through shared memory, each read once, half of the banks at a time, once a warp has
-    read where its rows of C are.
+    """Sums of all warps through shared memory, each read once, half of the banks at a time. A thread does
+    so for one place of a fragment after another, and reads first where its row of C is.
     """
     sums, warps = form.block_m * form.block_n * 4, form.warps
-    own = form.block_m * form.block_n * element // warps
-    per_lane = form.block_m * form.block_n // 32
+    busy = form.block_m / (8 * warps)
+    rounds = math.ceil(busy)
+    own = max(form.block_m * form.block_n * element // (warps * rounds), 1)
+    instructions = END_ISSUE + SUM_ISSUE * form.tokens * warps
+    issued = round(min(busy, 1.0) * instructions)
+    one = (
+        Instruction(Op.LOAD_A, form.block_m * ROW_NUMBER_BYTES // (warps * rounds)),
+        Instruction(Op.WAIT_LOAD),
+        Instruction(Op.SHARED, 2 * sums // rounds, 0),
+        Instruction(Op.ISSUE, END_WAIT + instructions * 3 // 2 - issued, issued),
+        Instruction(Op.STORE_C, own, copies(own)),
+    )
     return (
         Instruction(Op.WAIT_MMA, 0),
         Instruction(Op.SHARED, sums, copies(sums)),
         Instruction(Op.SYNC),
-        Instruction(Op.LOAD_A, form.block_m * ROW_NUMBER_BYTES // warps),
-        Instruction(Op.WAIT_LOAD),
-        Instruction(Op.SHARED, 2 * sums, 2 * copies(sums)),
-        Instruction(Op.ISSUE, issue=per_lane + 40),
-        Instruction(Op.STORE_C, max(own, 1), copies(own)),
+        *one * rounds,
     )

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.piled_up import places_of_lists
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.models.loops import run_down
 from prunecast.models.terms import FloatArray
@@ -76,7 +77,7 @@ def place_units(
     early = max(alone.size - EXACT_WAVES * in_flight, 0) // max(in_flight, 1) * in_flight
     late = slice(early, alone.size)
     places = np.full(alone.size - early, -1, np.int64)
-    places[:in_flight] = np.arange(in_flight) % gpu.sm_count
+    places[:in_flight] = places_of_lists(plan, slots, gpu.sm_count)[:in_flight] % gpu.sm_count
     finish = np.zeros((gpu.sm_count, slots))
     sm = np.arange(alone.size) % gpu.sm_count
     run_down(alone[late].astype(np.float64), demand[late].astype(np.float64), places, finish, sm[late])

@@ -7,6 +7,7 @@ import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launch_floor import begins_early
+from prunecast.kernels.piled_up import places_of_lists
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
@@ -40,7 +41,7 @@ def lower(plan: KernelPlan, gpu: GpuSpec, *, slots: int, policy: int, clock_hz: 
     return Lowered(
         machine=_machine(plan, gpu, slots, policy, clock_hz),
         program=_program(plan, gpu, coarse),
-        work=_work(plan, coarse),
+        work=_work(plan, coarse, slots, gpu.sm_count),
     )
 
 
@@ -166,7 +167,7 @@ def _pipe_ticks(instruction: Instruction, plan: KernelPlan, gpu: GpuSpec) -> int
     return 0
 
 
-def _work(plan: KernelPlan, coarse: int) -> engine.Work:
+def _work(plan: KernelPlan, coarse: int, slots: int, sms: int) -> engine.Work:
     work, tiles, shape = plan.work, plan.tiles, plan.shape
     block_k = shape.block_k * coarse
     # Room for steps behind a tile's last columns, so that no two steps share a segment
@@ -182,7 +183,7 @@ def _work(plan: KernelPlan, coarse: int) -> engine.Work:
         schedule=int(plan.schedule),
         blocks=plan.blocks,
         item=_items(plan, step_base, block_k),
-        first_item=_first_items(plan),
+        first_item=_first_items(plan, slots, sms),
         next_item=_next_items(plan),
         column=rows_of_source(plan, block_k),
         panel=panel,
@@ -231,11 +232,13 @@ def _items(plan: KernelPlan, step_base: np.ndarray, block_k: int) -> np.ndarray:
     return np.stack([columns[field] for field in range(engine.T_FIELDS)], axis=1).astype(np.int64)
 
 
-def _first_items(plan: KernelPlan) -> np.ndarray:
+def _first_items(plan: KernelPlan, slots: int, sms: int) -> np.ndarray:
     if plan.schedule is not Schedule.STATIC:
         return np.zeros(0, np.int64)
     start = plan.work.block_start.astype(np.int64)
-    return np.where(start[1:] > start[:-1], start[:-1], engine.NO_ITEM)
+    first = np.empty(plan.blocks, np.int64)
+    first[places_of_lists(plan, slots, sms)] = np.where(start[1:] > start[:-1], start[:-1], engine.NO_ITEM)
+    return first
 
 
 def _next_items(plan: KernelPlan) -> np.ndarray:
