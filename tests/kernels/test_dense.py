@@ -12,6 +12,7 @@ from prunecast.kernels.dense_forms import MOST_TILE, dense_forms
 from prunecast.kernels.dense_programs import START_CYCLES, operand_bytes
 from prunecast.kernels.dense_time import form_times, reduction_seconds, sharing_blocks
 from prunecast.kernels.program import Op, When
+from prunecast.models import estimate
 from tests.toy_gpu import toy_gpu
 
 GPUS = ("v100-sxm2-16gb", "t4", "rtx-3090", "a100-sxm4-80gb", "h100-sxm", "h200-sxm", "b200")
@@ -109,9 +110,13 @@ def test_a_wide_product_of_few_rows_is_not_cut_and_a_long_one_is():
     assert chosen(64, 32_768, 64).pieces > 4
 
 
-def test_tiles_that_fill_the_gpu_are_never_cut():
-    for k in (4096, 65_536):
-        assert chosen(4096, k, 4096).pieces == 1
+def test_long_products_are_cut_where_a_few_tiles_are_left_for_a_second_wave():
+    """An A100 has 108 SMs; published times are 226 TFLOP/s, of which two waves would allow 149 (0009)."""
+    a100 = load_gpu("a100-sxm4-80gb")
+    plan = plan_dense(1024, 16_384, 3584, "bf16", a100)
+    assert plan.item_count / plan.work.parts.max() > a100.sm_count
+    assert estimate(plan, a100).seconds * 1e6 == pytest.approx(536, rel=0.1)
+    assert plan_dense(4096, 4096, 4096, "fp16", H200).work.parts.max() == 1
 
 
 def test_parts_are_added_up_by_a_second_launch():

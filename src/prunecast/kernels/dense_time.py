@@ -26,8 +26,6 @@ MOST_PARTS = 32
 FEWEST_STEPS_PER_PART = {"wgmma": 16, "mma": 4, "registers": 64}
 """Of a part along K. Fitted, one for each generation: H100 table and own H200 records, A100 table, V100 table
 (products of K up to 2816 are not cut there)."""
-MOST_FULL = 1.0
-"""Tiles over SMs above which nothing is cut."""
 MOST_SHARING = 4
 """Blocks of a cluster, at most. Names of kernels say 4x1 and 2x2 for small tiles and 2x1 for large ones.
 Fitted to own H200 records: with two, products of 5 to 50 us are bound by L2 where none was, and large ones
@@ -103,7 +101,7 @@ def form_times(forms: tuple[TileVariant, ...], m: int, k: int, n: int, gpu: GpuS
     seconds = np.maximum(sm_s, chip_s) + table.unhidden[:, None] * np.minimum(sm_s, chip_s)
     seconds = seconds + np.array([reduction_seconds(m, n, int(count), gpu) for count in parts])
     seconds = seconds + np.where(parts > 1, 4.0 * m * n * parts / gpu.l2_store_bytes_per_s, 0.0)
-    refused = (parts > 1) & ((steps < table.fewest[:, None]) | (tiles[:, None] > gpu.sm_count * MOST_FULL))
+    refused = (parts > 1) & (steps < table.fewest[:, None])
     refused |= ~_not_too_large(table, m, n)[:, None]
     step_cycles = np.maximum(np.maximum(table.tensor, table.shared), table.chain)
     return FormTimes(np.where(refused, np.inf, seconds), parts, step_cycles)
