@@ -170,7 +170,7 @@ def _lists(case: Case, tiles: TileMap, form: Candidate) -> list[KernelPlan]:
     items = items_of(cut, variant, case.n, GPU)
     steps = np.maximum(-(-items.k_stop // step), 1)
     everywhere = resident_blocks(variant, GPU, int(steps.sum()))
-    pieces = [even_pieces(items, everywhere, step, cost)]
+    pieces = [even_pieces(items, everywhere, step, cost).pieces]
     if 2 * items.tile.size <= everywhere:
         pieces.append(np.full(items.tile.size, 2))
     found = []

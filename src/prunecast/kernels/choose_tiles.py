@@ -3,16 +3,23 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+import numpy as np
+
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.choose import Candidate, candidates, reads_per_element
 from prunecast.kernels.clusters import CLUSTERED_SHAPE, cluster_size
+from prunecast.kernels.form_items import form_load
 from prunecast.kernels.form_time import form_time
-from prunecast.kernels.tile_plan import demand_of
+from prunecast.kernels.splitting import even_pieces, tile_item_cost
+from prunecast.kernels.tile_plan import demand_of, items_of, resident_blocks
 from prunecast.kernels.tile_rows import cut_rows
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.patterns.tile_map import TileMap
 
 __all__ = ["tile_candidates"]
+
+UNEVEN = 1.1
+"""Longest tile over the mean one from which lists of items are made to choose a form."""
 
 
 def tile_candidates(
@@ -33,12 +40,20 @@ def tile_candidates(
 
     `Candidate.cycles` is the launch at the GPU's highest clock, whatever clock it will run at.
     """
+    lists = persistent and divisible and _uneven(tiles)
     found = []
     for candidate in candidates(variants, demand_of(tiles, n), gpu, divisible=divisible):
         variant = candidate.variant
         multicast = _cluster(variant, tiles, n) if persistent else 1
         seconds = form_time(
-            variant, tiles, n, gpu, persistent=persistent, divisible=divisible, multicast=multicast
+            variant,
+            tiles,
+            n,
+            gpu,
+            persistent=persistent,
+            divisible=divisible,
+            multicast=multicast,
+            fullest_block=_fullest_block(candidate, tiles, n, gpu, multicast) if lists else None,
         )
         found.append(replace(candidate, cycles=seconds * gpu.max_clock_hz))
     return sorted(found, key=lambda c: (c.cycles, reads_per_element(c.variant), c.variant.shape.block_n))
@@ -48,3 +63,21 @@ def _cluster(variant: TileVariant, tiles: TileMap, n: int) -> int:
     if (variant.shape.block_m, variant.shape.block_n) != CLUSTERED_SHAPE:
         return 1
     return cluster_size(variant, cut_rows(tiles, variant.shape.block_m), n)
+
+
+def _uneven(tiles: TileMap) -> bool:
+    kept = tiles.kept_per_tile
+    return kept.size > 0 and int(kept.max()) > UNEVEN * float(kept.mean())
+
+
+def _fullest_block(candidate: Candidate, tiles: TileMap, n: int, gpu: GpuSpec, cluster: int) -> float | None:
+    """Cycles of the block with the most to do, once the heaviest tiles are cut."""
+    variant = candidate.variant
+    if variant.style != "wgmma":
+        return None
+    cut = cut_rows(tiles, variant.shape.block_m)
+    items = items_of(cut, variant, n, gpu, cluster=cluster)
+    steps = int(np.maximum(-(-items.k_stop // variant.shape.block_k), 1).sum())
+    cost = tile_item_cost(candidate, form_load(variant, cut, n), gpu)
+    blocks = resident_blocks(variant, gpu, steps, cluster=cluster)
+    return even_pieces(items, blocks, variant.shape.block_k, cost).cycles

@@ -129,7 +129,9 @@ def form_pace(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec
     """Of a `wgmma` form that gathers."""
     edge = _edge(variant, load, gpu) + _turn_cycles(variant, gpu)
     fetch = max(step.l2_port + 4, _pace_of_gathers(variant, load, gpu))
-    held_up = max(edge - variant.resources.stages * fetch, 0.0)
+    held_up = max(
+        edge - variant.resources.stages * fetch, 0.0 if variant.is_sparse else gpu.gather_latency_cycles / 2
+    )
     multiply = max(step.tensor, step.shared + _copy_overhead(variant, gpu))
     return FormPace(multiply, edge, fetch, held_up + to_item_cycles(variant))
 

@@ -68,6 +68,7 @@ def form_time(
     persistent: bool = False,
     divisible: bool = False,
     multicast: int = 1,
+    fullest_block: float | None = None,
 ) -> float:
     """Seconds of one form of the tile kernel without the launch, mostly within 3 % of the performance model.
 
@@ -78,6 +79,8 @@ def form_time(
     persistent : blocks stay and walk a list of items; else each item is a block of its own
     divisible : the kernel cuts heavy tiles and evens out the waves by itself
     multicast : blocks that share one read of the weights
+    fullest_block : cycles of the block of a persistent grid that has the most to do, where tiles are so uneven
+        that their means say little; else the items are taken as equal
     """
     load = form_load(variant, tiles, n)
     step = step_cost(variant, load.tokens, gpu)
@@ -95,10 +98,13 @@ def form_time(
         each = lead
     mean, most = mean._replace(alone=mean.alone + each), most._replace(alone=most.alone + each)
     held = gpu.sm_count * max(occupancy(variant.resources, gpu).blocks_per_sm, 1)
-    ends = [_whole(mean, most, load, gpu, held)]
-    if divisible:
-        ends.append(_evened(variant, mean, most, load, longest.steps, gpu, held))
-    end = min(ends)
+    if fullest_block is not None:
+        end = _End(fullest_block, 1.0, 1.0, 0.0)
+    else:
+        ends = [_whole(mean, most, load, gpu, held)]
+        if divisible:
+            ends.append(_evened(variant, mean, most, load, longest.steps, gpu, held))
+        end = min(ends)
     chip = _chip(variant, load, tiles, n, gpu, multicast, held)
     tensor = load.items * load.full_steps * step.tensor / gpu.sm_count
     if 2 * load.items <= gpu.sm_count:

@@ -18,7 +18,7 @@ from prunecast.kernels.order import block_loads, longest_first
 from prunecast.kernels.plan import WorkList
 from prunecast.kernels.step_cost import fix_up_cycles, step_cost
 
-__all__ = ["ItemCost", "even_pieces", "item_cost", "item_cycles", "tile_item_cost"]
+__all__ = ["Evened", "ItemCost", "even_pieces", "item_cost", "item_cycles", "tile_item_cost"]
 
 WORTHWHILE_STEPS = 5
 """Gap between the fullest block and the mean below which cutting cannot pay."""
@@ -91,8 +91,19 @@ def item_cycles(items: WorkList, block_k: int, cost: ItemCost) -> npt.NDArray[np
     return np.rint(cycles).astype(np.int64)
 
 
-def even_pieces(items: WorkList, blocks: int, block_k: int, cost: ItemCost) -> Sizes:
-    """(items,) number of pieces of each whole item that lets `blocks` blocks finish soonest.
+class Evened(NamedTuple):
+    """How items are cut, and what it comes to."""
+
+    pieces: Sizes
+    """(items,) of each whole item."""
+    cycles: float
+    """Of the fullest block, from its first k-step on."""
+    start: float
+    """Before that, unless the launch before hides it."""
+
+
+def even_pieces(items: WorkList, blocks: int, block_k: int, cost: ItemCost) -> Evened:
+    """The number of pieces of each whole item that lets `blocks` blocks finish soonest.
 
     No piece is shorter than 8 k-steps, and nothing is cut where the fullest block is within 5 k-steps of
     the mean. Tried: cutting what exceeds a share of the mean load, cutting the last wave of the longest-first
@@ -101,16 +112,14 @@ def even_pieces(items: WorkList, blocks: int, block_k: int, cost: ItemCost) -> S
     """
     steps = -(-items.k_stop // block_k)
     most = np.maximum(steps // FEWEST_STEPS_PER_PIECE, 1)
-    whole = np.ones(steps.size, np.int64)
-    finish = _finish(items, whole, blocks, block_k, cost)
+    best = _finish(items, np.ones(steps.size, np.int64), blocks, block_k, cost)
     mean = float(item_cycles(items, block_k, cost.shared_by(steps.size, blocks)).sum()) / blocks
-    best: Sizes = whole
-    if finish - mean <= WORTHWHILE_STEPS * cost.step:
+    if best.cycles + best.start - mean <= WORTHWHILE_STEPS * cost.step:
         return best
     for pieces in _choices(steps, most, mean / cost.step, blocks):
         found = _finish(items, pieces, blocks, block_k, cost)
-        if found < finish - cost.step:
-            finish, best = found, pieces
+        if found.cycles + found.start < best.cycles + best.start - cost.step:
+            best = found
     return best
 
 
@@ -134,11 +143,11 @@ def _last_wave(steps: Sizes, blocks: int) -> npt.NDArray[np.intp]:
     return order[steps.size // blocks * blocks :]
 
 
-def _finish(items: WorkList, pieces: Sizes, blocks: int, block_k: int, cost: ItemCost) -> int:
-    """Cycles of the fullest block, or of an owner that waits for its parts; and a start nothing hides."""
+def _finish(items: WorkList, pieces: Sizes, blocks: int, block_k: int, cost: ItemCost) -> Evened:
+    """The fullest block, or an owner that waits for its parts."""
     parts = split_items(items, pieces, block_k)
     cycles = item_cycles(parts, block_k, cost.shared_by(parts.tile.size, blocks))
     start = cost.start if 2 * parts.tile.size > blocks else 0.0
     handed_over = np.where(parts.owner == 0, cycles + (parts.parts - 1) * cost.fix_up, 0)
     loads = block_loads(cycles, longest_first(cycles, blocks), blocks)
-    return int(max(loads.max(initial=0), handed_over.max(initial=0)) + start)
+    return Evened(pieces, float(max(loads.max(initial=0), handed_over.max(initial=0))), start)

@@ -51,7 +51,7 @@ def step_cost(
     )
 
 
-FIX_UP_OVER_TRANSFER = 6
+FIX_UP_OVER_TRANSFER = 4
 """A hand-over between blocks of the project's tile kernel takes this many times the bare transfer: waits for
 the L2 that nothing hides. Own measurements, H200: two parts of a 128 x 256 tile cost 10,000 SM cycles, three
 18,000, where a transfer takes 1,700; a part of a 128 x 128 tile 6,000, of a 128 x 192 tile more than 8,000

@@ -100,7 +100,8 @@ def _assign(
     if assignment == "stream-k":
         return assign_stream_k(items, everywhere, block_k)
     if split is not None:
-        cut = even_pieces(items, everywhere, block_k, cost) if split == "auto" else -(-steps // int(split))
+        auto = split == "auto"
+        cut = even_pieces(items, everywhere, block_k, cost).pieces if auto else -(-steps // int(split))
         items = split_items(items, cut, block_k)
     cycles = item_cycles(items, block_k, cost)
     blocks = resident_blocks(variant, gpu, items.tile.size, cluster=cluster)

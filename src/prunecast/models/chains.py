@@ -28,6 +28,7 @@ __all__ = [
     "plan_chain",
     "runs_ahead",
     "stores_behind_cycles",
+    "turn_cycles",
     "waits_for_parts",
     "walk_block",
     "walk_pace",
@@ -57,6 +58,8 @@ class Chain(NamedTuple):
     gather_bytes_per_clk: float
     store_bytes_per_clk: float
     """That an SM can hand to L2 while all others with a block do the same."""
+    port_store_bytes_per_clk: float
+    """The same while they do not: parts of tiles end when they end."""
     store_share: float
     """Mean size of an item's tile of C over a full one."""
     tensor_latency: int
@@ -156,6 +159,7 @@ def plan_chain(plan: KernelPlan, gpu: GpuSpec, rates: SmRates, memory_latency_cy
         port_bytes_per_clk=rates.port_bytes_per_clk,
         gather_bytes_per_clk=float(gpu.gather_bytes_per_clk_per_sm),
         store_bytes_per_clk=_store_rate(plan, gpu),
+        port_store_bytes_per_clk=float(gpu.store_bytes_per_clk_per_sm),
         store_share=_store_share(plan),
         tensor_latency=_tensor_latency(plan, gpu),
         shared_latency=gpu.shared_latency_cycles,
@@ -273,6 +277,22 @@ def stores_behind_cycles(chain: Chain) -> float:
 
 
 @lru_cache(maxsize=256)
+def turn_cycles(chain: Chain) -> float:
+    """From the last copy of an item to the first of the next one, of warps that only fetch.
+
+    What they load meanwhile comes half a gather's latency later, as behind gathers that are under way.
+    """
+    found = 0.0
+    for program in chain.programs:
+        if _fetches(program) and not _multiplies(program):
+            warp, ring = _warp(program, chain), _Ring(gather_free=chain.gather_latency / 2)
+            warp.now = float(chain.gather_latency)
+            _run(warp, program.begin, chain, ring, 0)
+            found = max(found, warp.now - chain.gather_latency)
+    return found
+
+
+@lru_cache(maxsize=256)
 def after_parts_cycles(chain: Chain) -> float:
     """What an owner's end takes once the signals of the other parts are there, their sums' bytes aside."""
     programs = []
@@ -384,7 +404,8 @@ def _work(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, step
         issued += cost + chain.shared_latency
         warp.others_shared += _others(warp, instruction) * cost
     elif op in (Op.STORE_C, Op.STORE_PARTIAL):
-        cost = amount * chain.store_share / chain.store_bytes_per_clk
+        rate = chain.store_bytes_per_clk if instruction.op is Op.STORE_C else chain.port_store_bytes_per_clk
+        cost = amount * chain.store_share / rate
         if instruction.posted:
             warp.stores_free = max(warp.stores_free, warp.now) + (1 + _others(warp, instruction)) * cost
         else:

@@ -27,6 +27,7 @@ from prunecast.models.chains import (
     plan_chain,
     runs_ahead,
     stores_behind_cycles,
+    turn_cycles,
     waits_for_parts,
     walk_block,
     walk_pace,
@@ -75,9 +76,10 @@ class Costs(NamedTuple):
     """Cycles of kinds of items, each (kinds,) float64."""
 
     fetch: FloatArray
-    """0 where no warps only fetch, and without k-steps."""
+    """0 where no warps only fetch, and without k-steps. Shared memory serves reads of operands meanwhile."""
     fetch_last: FloatArray
-    """Of `fetch`, its last k-step."""
+    """Of `fetch`, its last k-step, and what the port of shared memory spares an item of which a ring is copied
+    before anything is read."""
     multiply: FloatArray
     last: FloatArray
     """Of the pipes' work, its last k-step: it waits for the last of what is fetched."""
@@ -106,20 +108,34 @@ def item_costs(case: Case) -> Costs:
     edge = np.maximum(_edge_chain(case, chain), np.maximum(edges["issue"], edges["shared"]))
     partitions = min(float(rates.sub_partitions), amounts.tensor_warps)
     tensor = steps["tensor"] * rates.sub_partitions / partitions
-    pipes = np.maximum(tensor, np.maximum(steps["issue"], steps["shared"]))
-    pace, whole = _pace_of_steps(case, chain, walk_pace)
+    pipes = np.maximum(tensor, steps["issue"])
+    pace = _pace_of_steps(case, chain, walk_pace)
     if runs_ahead(case.plan.programs):
+        pipes = np.maximum(pipes, steps["shared"] - _copied(amounts.steps, rates))
         multiply = np.maximum(pipes, _pace_of_steps(case, chain, multiply_pace).all)
-        others = (amounts.step_count - 1.0) * whole
-        fetch, fetch_last = np.maximum(steps["l2 port"], pace), np.maximum(pace - others, 0.0)
+        fetch = np.maximum(np.maximum(steps["l2 port"], pace.all), steps["shared"])
+        fetch_last = fetch - _after_first_stage(case, pace)
     else:
-        multiply = np.maximum(np.maximum(pipes, steps["l2 port"]), pace)
+        multiply = np.max([pipes, steps["shared"], steps["l2 port"], pace.all], axis=0)
         fetch = fetch_last = np.zeros_like(multiply)
     demand = np.max([steps[level] + edges[level] for level in steps], axis=0, initial=0.0)
     stored = amounts.edges[:, Quantity.C] + amounts.edges[:, Quantity.PARTIALS_OUT]
     demand = np.maximum(demand, stored / case.gpu.store_bytes_per_clk_per_sm)
     after_parts = after_parts_cycles(chain) + _sums_in(case)
     return Costs(fetch, fetch_last, multiply, _last_step(case, steps), edge, demand, after_parts)
+
+
+def _copied(amounts: FloatArray, rates: SmRates) -> FloatArray:
+    """Cycles of the port of shared memory for what copies bring."""
+    return np.asarray(amounts[..., Quantity.COPIED] / rates.shared_bytes_per_clk)
+
+
+def _after_first_stage(case: Case, pace: "_Steps") -> FloatArray:
+    """(kinds,): from the first stage of a block to its last one; copies of a ring precede all reads."""
+    others = np.maximum(case.amounts.step_count - 1.0, 0.0)
+    filling = np.minimum(others, case.plan.resources.stages)
+    shared = float(sm_level_cycles(case.amounts.step, case.rates)["shared"])
+    return np.asarray(filling * pace.whole + (others - filling) * np.maximum(pace.whole, shared))
 
 
 class _Steps(NamedTuple):
@@ -148,17 +164,22 @@ def _by_tokens(chain: Chain, lacks: MaskArray, pace: Callable[[Chain], float]) -
 
 
 def _last_step(case: Case, steps: dict[str, FloatArray]) -> FloatArray:
-    """(kinds,): what the other steps, which are whole, leave for tensor pipes and shared memory."""
+    """(kinds,): what the other steps, which are whole, leave for tensor pipes and reads of shared memory."""
     whole, others = sm_level_cycles(case.amounts.step, case.rates), case.amounts.step_count - 1.0
-    left = (steps[level] - others * float(whole[level]) for level in ("tensor", "shared"))
-    return np.asarray(np.max([*left, np.zeros_like(others)], axis=0))
+    tensor = steps["tensor"] - others * float(whole["tensor"])
+    read = steps["shared"] - _copied(case.amounts.steps, case.rates)
+    read -= others * (float(whole["shared"]) - float(_copied(case.amounts.step, case.rates)))
+    return np.asarray(np.max([tensor, read, np.zeros_like(others)], axis=0))
 
 
 def steady(items: Costs | BlockLists, starts: "Starts") -> FloatArray:
     """Cycles of each of `items` among others like it, the block's start aside."""
     behind_ring = np.maximum(items.edge - starts.ring, 0.0)
     return np.asarray(
-        np.maximum(np.maximum(items.multiply + items.edge, items.fetch + behind_ring), items.demand)
+        np.maximum(
+            np.maximum(items.multiply + items.edge, items.fetch + np.maximum(behind_ring, starts.turn)),
+            items.demand,
+        )
     )
 
 
@@ -197,6 +218,8 @@ class Starts(NamedTuple):
     """Of one whole k-step, as in `Costs`."""
     ring: float
     """Of steps that fill the ring."""
+    turn: float
+    """Of warps that only fetch, from one item of a block to its next."""
     block: float
     """Start and end of a block."""
     leave: float
@@ -218,14 +241,16 @@ def starts_of(case: Case) -> Starts:
     first, drain = _first_items(case), stores_behind_cycles(chain) + case.gpu.store_latency_cycles
     block = case.gpu.block_start_cycles + edge_cycles(chain, ("start", "finish"), "unsplit")
     levels = sm_level_cycles(case.amounts.step, case.rates)
-    step = max(walk_block(chain).step, float(levels["l2 port"]))
+    step = max(walk_block(chain).step, float(levels["l2 port"]), float(levels["shared"]))
+    read = float(levels["shared"]) - float(_copied(case.amounts.step, case.rates))
     # A block that the hardware starts leaves room for the next one when its stores are through.
     hardware = case.plan.schedule is Schedule.HARDWARE
     return Starts(
         first=first,
         wait=_waits(case, chain, first | (not ahead)),
-        multiply_step=max(float(levels["tensor"]), float(levels["shared"])) if ahead else 0.0,
+        multiply_step=max(float(levels["tensor"]), read) if ahead else 0.0,
         ring=case.plan.resources.stages * step if ahead else 0.0,
+        turn=turn_cycles(chain),
         block=block,
         leave=drain if hardware else 0.0,
         block_demand=max(float(c) for c in sm_level_cycles(case.amounts.block, case.rates).values()),
@@ -272,6 +297,7 @@ def lists_of(case: Case, items: Costs, starts: Starts) -> BlockLists:
         owner=plan.work.owner,
         multiply_step=starts.multiply_step,
         ring=starts.ring,
+        turn=starts.turn,
         block=starts.block,
         leave=starts.leave,
         block_demand=starts.block_demand,

@@ -159,6 +159,7 @@ class BlockLists(NamedTuple):
     """(items,) int32, as in `kernels.plan.WorkList`."""
     multiply_step: float
     ring: float
+    turn: float
     block: float
     leave: float
     block_demand: float
@@ -182,7 +183,7 @@ def _run_list(lists, block, ready, parts_only):
             # Each step goes on its way when what its warps do for the one before is done
             fetched = now + wait + fetch - lists.fetch_last[i]
         else:
-            fetched = max(fetched + fetch, now + fetch - lists.ring)
+            fetched = max(fetched + lists.turn + fetch, now + fetch - lists.ring)
         now += wait + lists.multiply[i]
         if fetch > 0.0:
             now = max(now, fetched + lists.last[i])

@@ -45,6 +45,8 @@ class Quantity(IntEnum):
     """Bytes of partial sums written."""
     PARTIALS_IN = 11
     """Bytes of partial sums read back."""
+    COPIED = 12
+    """Bytes of `SHARED` that async copies take."""
 
 
 class Section(IntEnum):
@@ -143,8 +145,9 @@ def _contributions(section: Section, instruction: Instruction, warps: int) -> li
             add(Quantity.PORT, value, unit, clip)
         add(Quantity.L2, value / instruction.multicast, unit, clip)
         if op in (Op.COPY_A, Op.COPY_B, Op.GATHER_B):
-            add(Quantity.SHARED, value, unit, clip)
-            add(Quantity.SHARED, float(warps * instruction.operand_bytes))
+            for quantity in (Quantity.SHARED, Quantity.COPIED):
+                add(quantity, value, unit, clip)
+                add(quantity, float(warps * instruction.operand_bytes))
 
     found: list[_Contribution] = []
     # Every instruction takes at least one issue slot.
