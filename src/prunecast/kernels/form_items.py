@@ -72,9 +72,12 @@ class FormPace(NamedTuple):
     edge: float
     """Of the same, at the end of an item."""
     fetch: float
-    """Of the warps that gather, for a k-step, full or not."""
+    """Of the warps that gather, for a k-step, full or not, while shared memory serves all of the block."""
     fetch_edge: float
-    """Of the same, on the way to the next item, and waiting until the ring has places again."""
+    """Of the same, on the way to the next item, and waiting: for places in the ring, for shared memory that
+    turns C, for columns."""
+    fill: float
+    """As `fetch`, while a ring of stages is filled and nothing is multiplied."""
 
 
 class FormItem(NamedTuple):
@@ -85,7 +88,7 @@ class FormItem(NamedTuple):
     demand: float
     """That the busiest pipe of the SM works for it."""
     at_end: float
-    """More than `alone` that the last one of a block takes, which nobody fetches beside."""
+    """More than `alone`, or less, that a block's last one takes: nobody fetches beside it, or turns away."""
     quiet: float
     """At its end, when all that it reads is there."""
 
@@ -118,7 +121,7 @@ def form_item(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec
     pipes = load.full_steps * max(step.tensor, shared)
     demand = max(pipes, load.full_steps * shared + turn, load.full_steps * step.l2_port)
     if variant.style == "wgmma":
-        return _gathered_item(form_pace(variant, load, step, gpu), load, demand)
+        return _gathered_item(variant, form_pace(variant, load, step, gpu), load, demand)
     edge = _edge(variant, load, gpu) + turn + gpu.l2_latency_cycles + 3 * gpu.sync_latency_cycles
     pace = pace_of_warps(variant, step.tensor, gpu) + _walk_cycles(variant, gpu)
     alone = max(pipes, load.steps * pace) + edge
@@ -127,20 +130,24 @@ def form_item(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec
 
 def form_pace(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec) -> FormPace:
     """Of a `wgmma` form that gathers."""
-    edge = _edge(variant, load, gpu) + _turn_cycles(variant, gpu)
-    fetch = max(step.l2_port + 4, _pace_of_gathers(variant, load, gpu))
-    held_up = max(
-        edge - variant.resources.stages * fetch, 0.0 if variant.is_sparse else gpu.gather_latency_cycles / 2
-    )
-    multiply = max(step.tensor, step.shared + _copy_overhead(variant, gpu))
-    return FormPace(multiply, edge, fetch, held_up + to_item_cycles(variant))
+    turn, shared = _turn_cycles(variant, gpu), step.shared + _copy_overhead(variant, gpu)
+    edge = _edge(variant, load, gpu) + turn
+    fill = max(step.l2_port + 4, _pace_of_gathers(variant, load, gpu))
+    fetch = max(fill, shared)
+    between = [edge - variant.resources.stages * fetch, turn if fetch == shared else 0.0]
+    if not variant.is_sparse:
+        between.append(gpu.gather_latency_cycles / 2)  # its columns come behind gathers
+    waiting = max(*between, 0.0) + to_item_cycles(variant)
+    return FormPace(max(step.tensor, step.operands), edge, fetch, waiting, fill)
 
 
-def _gathered_item(pace: FormPace, load: FormLoad, demand: float) -> FormItem:
-    pipes = load.full_steps * pace.step
+def _gathered_item(variant: TileVariant, pace: FormPace, load: FormLoad, demand: float) -> FormItem:
+    pipes, others = load.full_steps * pace.step, load.steps - 1.0
     alone = max(pipes + pace.edge, load.steps * pace.fetch + pace.fetch_edge, demand)
-    last = max(load.full_steps - load.steps + 1.0, 0.0) * pace.step
-    at_end = max((load.steps - 1.0) * pace.fetch + last + pace.edge - alone, 0.0)
+    filling = min(others, variant.resources.stages)
+    fetched = filling * pace.fill + (others - filling) * pace.fetch
+    last = max(load.full_steps - others, 0.0) * pace.step
+    at_end = max(pipes, fetched + last) + pace.edge - alone
     return FormItem(alone, demand, at_end, pace.step + pace.edge)
 
 

@@ -79,8 +79,8 @@ def form_time(
     persistent : blocks stay and walk a list of items; else each item is a block of its own
     divisible : the kernel cuts heavy tiles and evens out the waves by itself
     multicast : blocks that share one read of the weights
-    fullest_block : cycles of the block of a persistent grid that has the most to do, where tiles are so uneven
-        that their means say little; else the items are taken as equal
+    fullest_block : cycles of the block of a persistent grid that has the most to do, where tiles are so
+        uneven that their means say little; else the items are taken as equal
     """
     load = form_load(variant, tiles, n)
     step = step_cost(variant, load.tokens, gpu)
@@ -90,16 +90,17 @@ def form_time(
     each, once = 0.0, float(gpu.block_start_cycles)
     behind, indices = stores_behind(variant, load, gpu), index_cycles(variant, gpu, persistent=persistent)
     if not persistent:
-        each = lead + indices + gpu.block_start_cycles + behind + mean.at_end
+        each = lead + indices + gpu.block_start_cycles + behind
+        mean, most = (item._replace(alone=item.alone + item.at_end, at_end=0.0) for item in (mean, most))
         once, behind = 0.0, 0.0
     elif variant.style == "wgmma":
-        once += lead + indices + mean.at_end
+        once += lead + indices
     else:
         each = lead
     mean, most = mean._replace(alone=mean.alone + each), most._replace(alone=most.alone + each)
     held = gpu.sm_count * max(occupancy(variant.resources, gpu).blocks_per_sm, 1)
     if fullest_block is not None:
-        end = _End(fullest_block, 1.0, 1.0, 0.0)
+        end = _End(fullest_block + mean.at_end, 1.0, 1.0, 0.0)
     else:
         ends = [_whole(mean, most, load, gpu, held)]
         if divisible:
@@ -118,14 +119,15 @@ def form_time(
 def _whole(mean: FormItem, most: FormItem, load: FormLoad, gpu: GpuSpec, held: int) -> _End:
     """SMs with one uncut item more than the others end last; at least the longest item."""
     fewer, with_more = divmod(load.items, gpu.sm_count)
-    slots = held // gpu.sm_count
-    early = _sm_cycles(mean, fewer, slots)
+    slots, longest = held // gpu.sm_count, most.alone + most.at_end
+    early = _sm_cycles(mean, fewer, slots) + mean.at_end
     if not with_more:
-        return _End(max(early, most.alone), 1.0, 1.0, 0.0)
-    late = _sm_cycles(mean, fewer + 1, slots)
+        return _End(max(early, longest), 1.0, 1.0, 0.0)
+    late = _sm_cycles(mean, fewer + 1, slots) + mean.at_end
+    early = max(early, 0.0) if fewer else 0.0
     busy = early * (gpu.sm_count - with_more) + late * with_more
     head_start = late - early if 2 * with_more <= gpu.sm_count else 0.0
-    return _End(max(late, most.alone), early / late, early * gpu.sm_count / busy, head_start)
+    return _End(max(late, longest), early / late, early * gpu.sm_count / busy, head_start)
 
 
 def _sm_cycles(mean: FormItem, items: int, slots: int) -> float:
@@ -149,7 +151,7 @@ def _evened(
     cut = min(most.alone / parts + (parts - 1) * fix_up for parts in range(1, MOST_PARTS + 1))
     shortest = mean.alone * min(FEWEST_STEPS_PER_PIECE / max(longest_steps, 1.0), 1.0)
     cycles = max(load.items / held * mean.alone, load.items / gpu.sm_count * mean.demand, shortest)
-    return _End(max(cycles + 2 * fix_up, cut), 1.0, 1.0, 0.0)
+    return _End(max(cycles + 2 * fix_up, cut) + mean.at_end, 1.0, 1.0, 0.0)
 
 
 def _chip(
