@@ -55,10 +55,10 @@ def step_cost(
 
 
 FIX_UP_OVER_TRANSFER = 4
-"""A hand-over between blocks of the project's tile kernel takes this many times the bare transfer: waits for
-the L2 that nothing hides. Own measurements, H200: two parts of a 128 x 256 tile cost 10,000 SM cycles, three
-18,000, where a transfer takes 1,700; a part of a 128 x 128 tile 6,000, of a 128 x 192 tile more than 8,000
-(`benchmarks/measured/h200-sxm-tile-kernel-2026-11-20-splits.json`, suite of 2026-11-21)."""
+"""Writing, or reading and adding, the sums of a part takes this many times the bare transfer: waits for the L2
+that nothing hides. Own measurements, H200: 32 plans against the same form uncut differ by 100 cycles more
+than they should in the mean, 4,700 rms; with 3 by 1,800 less and 3,900, with 6 by 4,400 more and 9,700
+(`benchmarks/measured/h200-sxm-tile-kernel-2026-11-21-cuts.csv`)."""
 
 
 def transfer_cycles(variant: TileVariant, gpu: GpuSpec) -> float:
