@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prunecast.models.balance import balance_of, head_start_cycles, sm_ends, work_per_sm
+from prunecast.models.balance import balance_of, busy_share, head_start_cycles, sm_ends, work_per_sm
 
 ENDS = st.lists(st.floats(0, 1e6), min_size=1, max_size=20).map(np.array)
 CYCLES = st.floats(0, 1e7)
@@ -19,6 +19,11 @@ def test_balance_is_mean_over_maximum():
     assert balance_of(np.array([4.0, 2.0, 2.0, 0.0])) == 0.5
     assert balance_of(np.ones(7)) == 1.0
     assert balance_of(np.zeros(4)) == 1.0
+
+
+def test_busy_share_is_the_mean_end_over_the_last():
+    assert busy_share(np.array([100.0, 300.0, 0.0, 400.0])) == 0.5
+    assert busy_share(np.zeros(3)) == 1.0
 
 
 def test_work_is_added_up_where_it_was_done():

@@ -120,7 +120,7 @@ def _row(machine: Machine, code: Instruction) -> list[int]:
 
 def _work(machine: Machine, kernel: Kernel, work: Work) -> engine.Work:
     steps = [math.ceil(len(columns) / kernel.block_k) + kernel.fewest_steps for columns in work.columns]
-    ways = max(program.warps for program in kernel.programs)
+    ways = sum(program.warps for program in kernel.programs)
     token_blocks = 1 + max((item.token_start // kernel.block_n for item in work.items), default=0)
     features = 1 + max((column for columns in work.columns for column in columns), default=0)
     gather_base = sum(steps) * ways

@@ -19,7 +19,7 @@ class Memory:
 
     def __init__(self, machine: Machine, kernel: Kernel) -> None:
         self.machine, self.kernel = machine, kernel
-        self.l2, self.dram = Server(), Server()
+        self.l2, self.l2_stores, self.dram = Server(), Server(), Server()
         self.held: OrderedDict[Key, tuple[int, int]] = OrderedDict()  # size and fill time, oldest use first
         self.l2_bytes = self.hit_bytes = self.miss_bytes = self.dram_bytes = 0
 
@@ -62,7 +62,7 @@ class Memory:
         self.l2_bytes += size
         return max(
             sm.store.charge(cycle, byte_cost(size, self.machine.store_ticks_per_kib)),
-            self.l2.charge(cycle, byte_cost(size, self.machine.l2_store_ticks_per_kib)),
+            self.l2_stores.charge(cycle, byte_cost(size, self.machine.l2_store_ticks_per_kib)),
         )
 
     def from_dram(self, cycle: int, size: int) -> int:
@@ -101,7 +101,8 @@ class Memory:
         if op in (Op.COPY_A, Op.LOAD_A, Op.LOAD_INDEX):
             step = item.k_start // self.kernel.block_k + todo.step
             name = "index" if op == Op.LOAD_INDEX else "A"
-            return [((name, item.tile, step, warp.rank), todo.amount)]
+            reader = warp.number if op == Op.LOAD_INDEX else warp.rank
+            return [((name, item.tile, step, reader), todo.amount)]
         if op == Op.COPY_B:
             box = todo.columns[0] // self.kernel.block_k
             return [(("box of B", box, item.token_start, 0), self.bytes_of(todo, warp))]

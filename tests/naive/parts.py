@@ -29,6 +29,11 @@ class Server:
         self.worked += cost
         return -(-self.free // TICKS)
 
+    def end_by(self, cycle: int, cost: int) -> None:
+        """A request that is done by that cycle, or as much later as the others keep the server."""
+        self.free = max(self.free + cost, cycle * TICKS)
+        self.worked += cost
+
 
 class Barrier:
     """One phase of one barrier: complete when none of the expected arrivals is missing."""
@@ -72,6 +77,7 @@ class Block:
         self.full: dict[int, Barrier] = {}
         self.empty: dict[int, Barrier] = {}
         self.met: dict[str, list[Warp]] = defaultdict(list)
+        self.written: dict[int, int] = defaultdict(int)
         self.alive = 0
         self.stored = 0
 

@@ -245,8 +245,11 @@ class Simulation:
         elif op in COPIES:
             done = self.memory.read(sm, cycle, todo, warp)
             passed = self.memory.bytes_of(todo, warp) + todo.code.operand_bytes * todo.times
-            done = max(done, self.through_shared(sm, cycle, passed))
+            written, ring = warp.block.written, todo.global_step % self.kernel.stages
+            written[ring] += byte_cost(passed, self.machine.shared_ticks_per_kib)
             self.arrive_later(self.barriers.full(warp.block, todo.global_step), done, cycle)
+        elif op == Op.WAIT_FULL:
+            self.find_full(warp.block, todo.global_step % self.kernel.stages, cycle)
         elif op in (Op.LOAD_A, Op.LOAD_B, Op.LOAD_INDEX):
             done = self.memory.read(sm, cycle, todo, warp)
             warp.load_done = max(warp.load_done, done)
@@ -273,6 +276,12 @@ class Simulation:
 
     def through_shared(self, sm: Sm, cycle: int, size: int) -> int:
         return sm.shared.charge(cycle, byte_cost(size, self.machine.shared_ticks_per_kib))
+
+    def find_full(self, block: Block, ring: int, cycle: int) -> None:
+        """What was written to the slot passes shared memory, by now if there was room."""
+        cost = block.written.pop(ring, 0)
+        if cost:
+            block.sm.shared.end_by(cycle, cost)
 
     def multiply(self, warp: Warp, todo: Todo, cycle: int) -> None:
         cost = math.ceil(todo.code.amount * self.machine.tensor_ticks_per_kfma / 1024) * todo.times

@@ -55,18 +55,27 @@ def test_copy_and_wait(simulate: Simulate) -> None:
     )
     kernel = one_role(stages=1, step=(Instruction(Op.COPY_A, KIB), Instruction(Op.WAIT_FULL)))
     result = simulate(machine, kernel, listed(Item()))
-    # 0: COPY_A; port until 4, L2 until 2, so 14 by L2; DRAM until 8, so 28 by DRAM; shared until 1.
+    # 0: COPY_A; port until 4, L2 until 2, so 14 by L2; DRAM until 8, so 28 by DRAM.
     # 1: the wait is found closed until 28 and sleeps until 28 + 3. 31: it passes. 32: EXIT.
     assert result.cycles == 33
     assert spent(result) == {"issuing": 3, "wait data": 30}
     assert (result.l2_bytes, result.dram_bytes, result.l2_miss_bytes) == (KIB, KIB, KIB)
 
 
-def test_copy_that_is_bound_by_shared_memory(simulate: Simulate) -> None:
-    machine = Machine(shared_ticks_per_kib=cycles_per_kib(50), l2_latency=10)
-    kernel = one_role(stages=1, step=(Instruction(Op.COPY_A, KIB), Instruction(Op.WAIT_FULL)))
-    # 0: COPY_A, in shared memory at 50, by L2 at 10. 50: WAIT_FULL. 51: EXIT.
-    assert simulate(machine, kernel, listed(Item())).cycles == 52
+def test_what_is_copied_passes_shared_memory_before_its_slot_is_found_full(simulate: Simulate) -> None:
+    machine = Machine(shared_ticks_per_kib=cycles_per_kib(50), l2_latency=60)
+    copy, read = Instruction(Op.COPY_A, KIB), Instruction(Op.SHARED, KIB)
+    kernel = one_role(stages=1, step=(copy, Instruction(Op.WAIT_FULL), read))
+    # 0: COPY_A. 60: WAIT_FULL; the writes end now. 61: SHARED until 111. 111: EXIT.
+    assert simulate(machine, kernel, listed(Item())).cycles == 112
+
+
+def test_writes_stand_behind_what_keeps_shared_memory_busy(simulate: Simulate) -> None:
+    machine = Machine(shared_ticks_per_kib=cycles_per_kib(50), l2_latency=10, tensor_latency=0)
+    copy, mma = Instruction(Op.COPY_A, KIB), Instruction(Op.MMA, 1, operand_bytes=KIB)
+    kernel = one_role(stages=1, step=(copy, mma, Instruction(Op.WAIT_FULL), Instruction(Op.SHARED, KIB)))
+    # 0: COPY_A. 1: MMA reads until 51. 10: WAIT_FULL; writes until 101. 11: SHARED until 151. 151: EXIT.
+    assert simulate(machine, kernel, listed(Item())).cycles == 152
 
 
 def test_loads_for_later_steps_are_not_waited_for(simulate: Simulate) -> None:

@@ -58,9 +58,9 @@ is there. Steps of 128 x 128 tiles take 930 cycles then, of 128 x 192 1200 to 13
 WIDE_EDGE_CYCLES_PER_64_TOKENS = 33
 """The same of blocks of more than 128 tokens. Fitted: with 26, 132 items of 128 x 192 take 15 % less than
 measured, and their steps 960 cycles where 1150 to 1180 were seen."""
-START_CYCLES = 500
+START_CYCLES = 300
 """Of a producer warp of the tile kernel before its first index: barriers, its list under way, registers
-handed over. Fitted; two boards say 500 and 1,000 (`docs/decisions/0007`)."""
+handed over. Fitted to the means of up to four boards, which differ by 500 (`docs/decisions/0007`)."""
 ITEM_CYCLES = 300
 """Of a producer warp from one item to the next: its entry in the list, the addresses of its tokens."""
 ITEM_READ_CYCLES = 280

@@ -59,8 +59,8 @@ G_L2_USED, G_RETIRED = range(58, 60)
 AT_CODE, AT_BOUNDS, AT_ROLE_WARPS, AT_ITEM, AT_FIRST_ITEM, AT_NEXT_ITEM, AT_WARP, AT_BLOCK = range(60, 68)
 AT_FULL, AT_EMPTY, AT_SYNC, AT_PART, AT_SM, AT_SEGMENT, AT_GROUP, AT_STALL, AT_WAKE, AT_WINNER = range(68, 78)
 AT_ROLE, AT_RANK, AT_READY, AT_ORDER, AT_ROW, AT_LOOK = range(78, 84)
-N_PANELS, N_PLACES = range(84, 86)
-SCALARS = 86
+N_PANELS, N_PLACES, G_L2_STORE_FREE, G_L2_STORE_BUSY = range(84, 88)
+SCALARS = 88
 
 # Instruction columns
 I_OP, I_ISSUE, I_AMOUNT, I_PER_K16, I_AHEAD, I_WHEN, I_LEADER, I_TICKS, I_OPERAND, I_MULTICAST, I_POSTED = (
@@ -83,8 +83,8 @@ W_FIELDS = W_ARRIVED + STEPS_AHEAD
 B_LIVE, B_FIRST_ITEM, B_STORED = range(3)
 B_FIELDS = 3
 # Barrier columns
-R_PENDING, R_LATEST, R_DONE, R_DONE_TIME, R_EXPECTED = range(5)
-R_FIELDS = 5
+R_PENDING, R_LATEST, R_DONE, R_DONE_TIME, R_EXPECTED, R_WRITTEN = range(6)
+R_FIELDS = 6
 # Sub-partition columns
 P_FREE, P_GREEDY, P_LAST, P_TENSOR_FREE, P_TENSOR_BUSY, P_FMA_FREE, P_ISSUED = range(7)
 P_SM, P_STALL, P_LOOK, P_READY = range(7, 11)
@@ -612,6 +612,7 @@ def _reset(mem, barrier):
     mem[barrier + R_LATEST] = 0
     mem[barrier + R_DONE] = 0
     mem[barrier + R_DONE_TIME] = 0
+    mem[barrier + R_WRITTEN] = 0
 
 
 @inlined
@@ -872,6 +873,8 @@ def _read(mem, column, warp, ins, t, k16, columns, step):
         segment = mem[N_BOX_BASE] + box * mem[N_TOKEN_BLOCKS] + mem[item + T_TOKENBLOCK]
     else:
         way = 0 if mem[ins + I_LEADER] == 1 else mem[warp + W_RANK]
+        if op == LOAD_INDEX:
+            way = mem[warp + W_INDEX]
         segment = (mem[item + T_STEPFIRST] + step) * mem[N_A_WAYS] + way
         if op == LOAD_INDEX:
             segment += mem[N_INDEX_BASE]
@@ -896,10 +899,25 @@ def _copy(mem, column, warp, ins, t, k16, columns, step, ring):
         if op == GATHER_B:
             columns = _share_start(mem, warp, columns, 1) - _share_start(mem, warp, columns, 0)
         size = columns * _row_bytes(mem, ins, mem[warp + W_ITEM_ROW])
-    shared = _through_shared(mem, mem[warp + W_SM], t, size + mem[ins + I_OPERAND] * k16)
     slot = mem[warp + W_SLOT]
     barrier = mem[AT_FULL] + (slot * mem[M_STAGES] + ring) * R_FIELDS
-    _arrive(mem, barrier, ON_FULL, slot, ring, max(done, _cycle(shared), t + 1))
+    mem[barrier + R_WRITTEN] += _cost(size + mem[ins + I_OPERAND] * k16, mem[M_SHARED_TICKS])
+    _arrive(mem, barrier, ON_FULL, slot, ring, max(done, t + 1))
+
+
+@inlined
+def _find_full(mem, warp, ring, t):
+    """Charge the shared-memory port with what was written to a slot since a warp last found it full.
+
+    The writes end now if the port had room for them; they are as long behind as others were in their way.
+    """
+    barrier = mem[AT_FULL] + (mem[warp + W_SLOT] * mem[M_STAGES] + ring) * R_FIELDS
+    cost, sm = mem[barrier + R_WRITTEN], mem[warp + W_SM]
+    if cost == 0:
+        return
+    mem[sm + S_SHARED_FREE] = max(mem[sm + S_SHARED_FREE] + cost, t << TICK_BITS)
+    mem[sm + S_SHARED_BUSY] += cost
+    mem[barrier + R_WRITTEN] = 0
 
 
 @inlined
@@ -914,7 +932,7 @@ def _store(mem, sm, t, size):
     """Charge store port and L2 with `size` bytes; the cycle in which both have taken them."""
     mem[G_L2_BYTES] += size
     port = _serve(mem, sm + S_STORE_FREE, sm + S_STORE_BUSY, t, _cost(size, mem[M_STORE_TICKS]))
-    l2 = _serve(mem, G_L2_FREE, G_L2_BUSY, t, _cost(size, mem[M_L2_STORE_TICKS]))
+    l2 = _serve(mem, G_L2_STORE_FREE, G_L2_STORE_BUSY, t, _cost(size, mem[M_L2_STORE_TICKS]))
     return _cycle(max(port, l2))
 
 
@@ -1001,6 +1019,8 @@ def _execute(mem, column, warp, t):
     elif op == COPY_A or op == COPY_B or op == GATHER_B:  # noqa: SIM109
         ring = (mem[warp + W_BASE] + step) % mem[M_STAGES]
         _copy(mem, column, warp, ins, t, k16, columns, step, ring)
+    elif op == WAIT_FULL:
+        _find_full(mem, warp, (mem[warp + W_BASE] + step) % mem[M_STAGES], t)
     elif op == LOAD_A or op == LOAD_B or op == LOAD_INDEX:  # noqa: SIM109
         done = _read(mem, column, warp, ins, t, k16, columns, step)
         mem[warp + W_LOADED] = max(mem[warp + W_LOADED], done)

@@ -198,14 +198,14 @@ def _work(plan: KernelPlan, coarse: int, slots: int, sms: int) -> engine.Work:
 
 
 def _a_ways(plan: KernelPlan) -> int:
-    """Warps that each bring their own share of a step's weights or indices."""
-    own = (Op.COPY_A, Op.LOAD_A, Op.LOAD_INDEX)
+    """Warps that each bring their own share of a step's weights; of indices all warps of a block."""
+    own = {Op.COPY_A: 0, Op.LOAD_A: 0, Op.LOAD_INDEX: sum(program.warps for program in plan.programs)}
     return max(
         (
-            program.warps
+            max(own[ins.op], 1 if ins.leader else program.warps)
             for program in plan.programs
             for ins in (*program.begin, *program.fill, *program.step, *program.end)
-            if ins.op in own and not ins.leader
+            if ins.op in own
         ),
         default=1,
     )
