@@ -42,10 +42,10 @@ def test_one_wave_of_equal_items_by_hand():
     assert 20480 + 1024 < item.alone < 20480 + 1024 + 1500
     lead = lead_cycles(variant, load, step, gpu)
     assert lead == 500 + 48 * 1024 / 64 + 20
-    # Before the lead a producer sets itself up (500), finds its item (300) and waits for its indices (500),
+    # Before the lead a producer sets itself up (300), finds its item (300) and waits for its indices (500),
     # where the launch before leaves no SM. 64 KB at 64 bytes a cycle are stored while C is turned in shared
     # memory, which takes as long; then the SM hears of it
-    nanoseconds = 500 + 500 + 300 + 500 + lead + item.alone + 100
+    nanoseconds = 500 + 300 + 300 + 500 + lead + item.alone + 100
     assert form_time(variant, tiles, 256, gpu, persistent=True) == pytest.approx(nanoseconds * 1e-9, rel=1e-9)
 
 

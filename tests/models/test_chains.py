@@ -85,9 +85,9 @@ def test_load_is_met_after_its_latency_unless_asked_for_a_step_ahead():
 
 def test_edges_by_kind_of_item():
     # WAIT_MMA waits for the tensor latency: 30 + 1, RELEASE 1. Then STORE_C or STORE_PARTIAL, 1 and 8192 or
-    # 16384 bytes at the 50 bytes/clk that L2 has for one of four SMs, parts at the port's own 64. Before that the owner asks for the
-    # other parts, 1, and waits for its loads, 500 from their issue + 1. Partial sums are signalled when they
-    # are performed, 100 later.
+    # 16384 bytes at the 50 bytes/clk that L2 has for one of four SMs, parts at the port's own 64. Before that
+    # the owner asks for the other parts, 1, and waits for its loads, 500 from their issue + 1. Partial sums are
+    # signalled when they are performed, 100 later.
     chain, sections = chain_of(), ("begin", "end")
     assert edge_cycles(chain, sections, "unsplit") == pytest.approx(31 + 1 + 1 + 8192 / 50)
     assert edge_cycles(chain, sections, "owner") == pytest.approx(31 + 1 + 1 + 500 + 1 + 1 + 8192 / 50)

@@ -37,9 +37,9 @@ def run_of(plan):
 
 def test_blocks_that_end_together_gain_little_and_a_lone_long_one_all_that_is_read_first():
     equal, uneven = plan_of([1024] * 32), plan_of([256] * 16 + [4096] + [256] * 15)
-    # The floor of a launch that overlaps: start, producer (500 and 300) and wait for indices take longer
+    # The floor of a launch that overlaps: start, producer (300 and 300) and wait for indices take longer
     most = 0.7e-6 * 1.816e9
-    assert most < H200.block_start_cycles + 500 + 300 + H200.dram_latency_cycles
+    assert most < H200.block_start_cycles + 300 + 300 + H200.dram_latency_cycles
     assert head_start_cycles(equal, H200, run_of(equal)) < 0.2 * most
     assert head_start_cycles(uneven, H200, run_of(uneven)) == pytest.approx(most)
 

@@ -76,10 +76,9 @@ class Costs(NamedTuple):
     """Cycles of kinds of items, each (kinds,) float64."""
 
     fetch: FloatArray
-    """0 where no warps only fetch, and without k-steps. Shared memory serves reads of operands meanwhile."""
+    """0 where no warps only fetch, and without k-steps."""
     fetch_last: FloatArray
-    """Of `fetch`, its last k-step, and what the port of shared memory spares an item of which a ring is copied
-    before anything is read."""
+    """Of `fetch`, its last k-step."""
     multiply: FloatArray
     last: FloatArray
     """Of the pipes' work, its last k-step: it waits for the last of what is fetched."""
@@ -108,15 +107,14 @@ def item_costs(case: Case) -> Costs:
     edge = np.maximum(_edge_chain(case, chain), np.maximum(edges["issue"], edges["shared"]))
     partitions = min(float(rates.sub_partitions), amounts.tensor_warps)
     tensor = steps["tensor"] * rates.sub_partitions / partitions
-    pipes = np.maximum(tensor, steps["issue"])
+    pipes = np.maximum(tensor, np.maximum(steps["issue"], steps["shared"]))
     pace = _pace_of_steps(case, chain, walk_pace)
     if runs_ahead(case.plan.programs):
-        pipes = np.maximum(pipes, steps["shared"] - _copied(amounts.steps, rates))
         multiply = np.maximum(pipes, _pace_of_steps(case, chain, multiply_pace).all)
-        fetch = np.maximum(np.maximum(steps["l2 port"], pace.all), steps["shared"])
-        fetch_last = fetch - _after_first_stage(case, pace)
+        fetch = np.maximum(steps["l2 port"], pace.all)
+        fetch_last = np.maximum(pace.all - (amounts.step_count - 1.0) * pace.whole, 0.0)
     else:
-        multiply = np.max([pipes, steps["shared"], steps["l2 port"], pace.all], axis=0)
+        multiply = np.maximum(np.maximum(pipes, steps["l2 port"]), pace.all)
         fetch = fetch_last = np.zeros_like(multiply)
     demand = np.max([steps[level] + edges[level] for level in steps], axis=0, initial=0.0)
     stored = amounts.edges[:, Quantity.C] + amounts.edges[:, Quantity.PARTIALS_OUT]
@@ -128,14 +126,6 @@ def item_costs(case: Case) -> Costs:
 def _copied(amounts: FloatArray, rates: SmRates) -> FloatArray:
     """Cycles of the port of shared memory for what copies bring."""
     return np.asarray(amounts[..., Quantity.COPIED] / rates.shared_bytes_per_clk)
-
-
-def _after_first_stage(case: Case, pace: "_Steps") -> FloatArray:
-    """(kinds,): from the first stage of a block to its last one; copies of a ring precede all reads."""
-    others = np.maximum(case.amounts.step_count - 1.0, 0.0)
-    filling = np.minimum(others, case.plan.resources.stages)
-    shared = float(sm_level_cycles(case.amounts.step, case.rates)["shared"])
-    return np.asarray(filling * pace.whole + (others - filling) * np.maximum(pace.whole, shared))
 
 
 class _Steps(NamedTuple):
@@ -241,14 +231,13 @@ def starts_of(case: Case) -> Starts:
     first, drain = _first_items(case), stores_behind_cycles(chain) + case.gpu.store_latency_cycles
     block = case.gpu.block_start_cycles + edge_cycles(chain, ("start", "finish"), "unsplit")
     levels = sm_level_cycles(case.amounts.step, case.rates)
-    step = max(walk_block(chain).step, float(levels["l2 port"]), float(levels["shared"]))
-    read = float(levels["shared"]) - float(_copied(case.amounts.step, case.rates))
+    step = max(walk_block(chain).step, float(levels["l2 port"]))
     # A block that the hardware starts leaves room for the next one when its stores are through.
     hardware = case.plan.schedule is Schedule.HARDWARE
     return Starts(
         first=first,
         wait=_waits(case, chain, first | (not ahead)),
-        multiply_step=max(float(levels["tensor"]), read) if ahead else 0.0,
+        multiply_step=max(float(levels["tensor"]), float(levels["shared"])) if ahead else 0.0,
         ring=case.plan.resources.stages * step if ahead else 0.0,
         turn=turn_cycles(chain),
         block=block,
