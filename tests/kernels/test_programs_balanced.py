@@ -25,13 +25,10 @@ def balanced_map(m: int, k: int, kept_of_64: int) -> ElementMap:
     return elements
 
 
-SHORT = pytest.mark.xfail(strict=True, reason="launches of few blocks are said to be too slow, see 0006")
-
-
 @pytest.mark.parametrize(
     ("m", "k", "n", "kept_of_64", "us"),
     [
-        pytest.param(512, 2048, 1, 6, 1.97, marks=SHORT),
+        (512, 2048, 1, 6, 1.97),
         (1024, 4096, 1, 6, 3.27),
         (768, 768, 1, 6, 2.23),
         (768, 768, 1, 32, 3.32),
@@ -80,6 +77,16 @@ def test_every_chunk_comes_from_dram() -> None:
     """Each is the weights of a step of its own, none of which L2 has."""
     (worker,) = vector_programs(VectorLayout(32, 64, 16), 2048, 1, "fp16", overlaps=True)
     assert sorted(i.ahead for i in worker.begin if i.op is Op.LOAD_A) == list(range(16))
+
+
+def test_sums_of_splits_are_handed_over() -> None:
+    """Of sixteen warps that share a group of rows fifteen do so, and one adds them up in turn."""
+    layout = BalancedLayout(16, 4, np.zeros((4, 16), np.int32))
+    alone, shared = (matrix_programs(layout, splits, 64, "fp16")[0].end for splits in (1, 16))
+    handed = [sum(i.amount for i in end if i.op is Op.SHARED) for end in (alone, shared)]
+    assert handed == [0, 2 * 64 * 16 * 4 * 15 // 16]
+    waits = [sum(i.amount for i in end if i.op is Op.ISSUE) for end in (alone, shared)]
+    assert waits[1] > 10 * 60 + waits[0]
 
 
 def test_dense_columns_of_a_step() -> None:

@@ -141,6 +141,17 @@ def test_neighbours_issue_while_others_read_shared_memory():
     assert pace(200) == 20 + 2 + 40 + 400
 
 
+def test_others_read_shared_memory_while_a_warp_waits_for_its_loads():
+    # Eight warps: 10 cycles of the port each, and a load that takes 500. Without it 70 are left at the end.
+    def edge(*loads):
+        begin = (Instruction(Op.SHARED, 1280), *loads, Instruction(Op.SYNC))
+        program = WarpProgram(role="w", warps=8, begin=begin, step=(Instruction(Op.FMA),))
+        return edge_cycles(chain_of(programs=(program,)), ("begin",), "unsplit")
+
+    assert edge() == 1 + 10 + 30 + 70 + 20
+    assert edge(Instruction(Op.LOAD_A, 0), Instruction(Op.WAIT_LOAD)) == 1 + 10 + 30 + 500 + 1 + 20
+
+
 def test_instructions_that_hang_on_one_another_take_their_cycles():
     step = (Instruction(Op.ISSUE, 90, 10), Instruction(Op.FMA))
     assert walk_pace(chain_of(programs=(WarpProgram(role="w", warps=1, step=step),))) == 10 + 90 + 1

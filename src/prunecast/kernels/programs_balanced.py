@@ -44,6 +44,12 @@ COPY_ISSUE = 20
 """For 16 bytes of B a thread."""
 
 
+ADD_ISSUE, ADD_CYCLES = 41, 66
+"""Instructions of a warp that adds the sums of one more split, and cycles that they take it alone."""
+STORE_ISSUE, STORE_WAIT = 112, 300
+"""Of a warp that rounds and stores its sums, and cycles that a lone warp takes beside."""
+
+
 def matrix_programs(
     layout: BalancedLayout, splits: int, n: int, dtype: str, *, overlaps: bool = False
 ) -> tuple[WarpProgram, ...]:
@@ -76,22 +82,32 @@ def matrix_programs(
         *piece * PIECES,
         Instruction(Op.ISSUE, uneven),
     )
-    sums = BLOCK_TOKENS * 16 * 4
-    end = (
-        Instruction(Op.SYNC),
-        Instruction(Op.SHARED, 2 * sums, 16),
-        Instruction(Op.SYNC),
-        Instruction(Op.STORE_C, 16 * row_bytes // splits, 8),
-    )
     worker = WarpProgram(
         role="worker",
         warps=WARPS,
         start=() if overlaps else (Instruction(Op.ISSUE, issue=40),),
         fill=copies,
         step=step,
-        end=end,
+        end=_end(splits, row_bytes),
     )
     return (worker,)
+
+
+def _end(splits: int, row_bytes: int) -> Code:
+    """Sums of the other splits go to the first one's warps through shared memory; these add them and
+    store C.
+    """
+    handed = BLOCK_TOKENS * 16 * 4 * (splits - 1) // splits
+    added = ADD_ISSUE * (splits - 1) // splits
+    return (
+        Instruction(Op.SYNC),
+        Instruction(Op.SHARED, handed, 8),
+        Instruction(Op.SYNC),
+        Instruction(Op.SHARED, handed, 0),
+        Instruction(Op.ISSUE, max(ADD_CYCLES * (splits - 1) - added, 0), max(added, 1)),
+        Instruction(Op.ISSUE, STORE_WAIT, STORE_ISSUE),
+        Instruction(Op.STORE_C, 16 * row_bytes // splits, 8),
+    )
 
 
 def _window_copies(layout: BalancedLayout, row_bytes: int, n: int, per_k16: float) -> Code:

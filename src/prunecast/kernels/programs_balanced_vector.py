@@ -11,6 +11,9 @@ __all__ = ["vector_programs"]
 
 SEGMENTS_AT_ONCE = 8
 """Of which a warp reads four elements of B each; from the source."""
+SECTOR_BYTES, ELEMENTS_AT_ONCE = 32, 4
+"""L2 hands out sectors, of which a warp reads so many elements at once; the warps that read the others
+ask too."""
 SAME_BANK = 4
 """Lanes that write to one bank, which they do in turn: the elements of a segment."""
 ROUND_LOADS = 4
@@ -91,15 +94,16 @@ def _spread(layout: VectorLayout, steps: int, element: int, *, overlaps: bool) -
     pieces = -(-layout.places // WARPS)
     rounds = pieces // ROUND_LOADS + pieces % ROUND_LOADS
     of_round = pieces // rounds
-    ask = Instruction(Op.SHARED, READ_BYTES * _lines(layout.segment, element) * of_round, 0)
-    spread = Instruction(Op.SHARED, READ_BYTES * SAME_BANK * of_round, PIECE_ISSUE * of_round)
+    lines = _lines(layout.segment, element)
+    ask = Instruction(Op.SHARED, READ_BYTES * lines * of_round, 0)
+    spread = Instruction(Op.SHARED, READ_BYTES * (lines + SAME_BANK) * of_round, PIECE_ISSUE * of_round)
     code: list[Instruction] = [] if overlaps else [_issue(SET_UP), _issue(ROUND)]
     for i in range(rounds):
         part = range(steps * i // rounds, steps * (i + 1) // rounds)
         code += [
             *((_issue(ROUND),) if i else ()),
             ask,
-            *(Instruction(Op.LOAD_B, element, 1, ahead=step) for step in part),
+            *(Instruction(Op.LOAD_B, SECTOR_BYTES // ELEMENTS_AT_ONCE, 1, ahead=step) for step in part),
         ]
         code += [Instruction(Op.WAIT_LOAD), spread]
     return (*code, Instruction(Op.SYNC))

@@ -75,8 +75,10 @@ def plan_small_n(
     items = whole_items(tiles.kept_per_tile, order, n=n, block_n=form.block_n)
     resources, overlaps = small_resources(form, n), gpu.compute_capability >= 90
     assigned = assign_hardware(take_items(items, np.argsort(-items.k_stop, kind="stable")))
+    fit = occupancy(resources, gpu).blocks_per_sm
+    early = overlaps and 2 * assigned.blocks <= fit * gpu.sm_count
     if overlaps:
-        assigned = piled_up(assigned, occupancy(resources, gpu).blocks_per_sm, gpu.sm_count)
+        assigned = piled_up(assigned, fit, gpu.sm_count)
     return KernelPlan(
         kernel="small-n",
         n=n,
@@ -87,7 +89,7 @@ def plan_small_n(
         blocks=assigned.blocks,
         shape=form.shape,
         resources=resources,
-        programs=small_programs(form, n, dtype, overlaps=overlaps),
+        programs=small_programs(form, n, dtype, early=early),
         tensor="mma",
         overlaps=overlaps,
         starts_early=overlaps,

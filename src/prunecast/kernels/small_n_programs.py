@@ -58,21 +58,21 @@ END_WAIT = 80
 """Cycles that a lone warp takes for them beside one and a half for each."""
 
 
-def small_programs(form: SmallForm, n: int, dtype: str, *, overlaps: bool = False) -> tuple[WarpProgram, ...]:
+def small_programs(form: SmallForm, n: int, dtype: str, *, early: bool = False) -> tuple[WarpProgram, ...]:
     """The program of all warps of a block.
 
     Parameters
     ----------
     n : tokens in all, on which the size of a copy depends
-    overlaps : a launch begins while the one before it ends
+    early : all blocks of a launch find room while the launch before runs
     """
     element = DTYPE_BYTES[dtype]
     worker = WarpProgram(
         role="worker",
         warps=form.warps,
-        start=() if overlaps else (Instruction(Op.ISSUE, issue=60),),
-        begin=_first_rows(form, n, element) if overlaps else _first_copies(form, n, element),
-        fill=(_weights(form, element)._replace(op=Op.COPY_A),) if overlaps else (),
+        start=() if early else (Instruction(Op.ISSUE, issue=60),),
+        begin=_first_rows(form, n, element) if early else _first_copies(form, n, element),
+        fill=(_weights(form, element)._replace(op=Op.COPY_A),) if early else (),
         step=(
             *_copies(form, n, element, ahead=form.depth - 1),
             Instruction(Op.WAIT_LOAD, 1),

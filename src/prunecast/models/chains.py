@@ -129,6 +129,11 @@ class _Warp:
     issued_meanwhile: float = 0.0
     """Cycles in which it and the neighbours that a barrier keeps abreast have multiplied, part of `now`."""
 
+    def sleep_until(self, cycle: float) -> None:
+        """The others pass the port meanwhile."""
+        self.others_shared = max(self.others_shared - max(cycle - self.now, 0.0), 0.0)
+        self.now = max(self.now, cycle)
+
     def let_others_pass(self) -> None:
         """The ports work side by side, and while this sub-partition multiplies."""
         self.now += max(self.others_shared - self.issued_meanwhile, self.others_stores, 0.0)
@@ -355,7 +360,7 @@ def _wait(warp: _Warp, instruction: Instruction, chain: Chain, ring: _Ring, step
     """Put the warp to sleep until the instruction may issue."""
     target = step + instruction.ahead
     if instruction.op is Op.WAIT_LOAD:
-        warp.now = max(warp.now, warp.arrived.get(step, 0.0) if instruction.amount else warp.loaded)
+        warp.sleep_until(warp.arrived.get(step, 0.0) if instruction.amount else warp.loaded)
     elif instruction.op is Op.WAIT_MMA:
         warp.now = max(warp.now, warp.tensor_done_before if instruction.amount else warp.tensor_done)
     elif instruction.op is Op.WAIT_PARTS:

@@ -16,6 +16,7 @@ from prunecast.hardware.occupancy import Occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launch_floor import before_b_cycles, begins_early
 from prunecast.kernels.plan import KernelPlan, Schedule
+from prunecast.kernels.store_latency import store_latency_cycles
 from prunecast.models.amounts import Amounts
 from prunecast.models.bounds import sm_level_cycles
 from prunecast.models.chains import (
@@ -228,7 +229,7 @@ def starts_of(case: Case) -> Starts:
     does. That stage comes from DRAM: items that run together begin where none has read before.
     """
     chain, ahead = _steady_chain(case), runs_ahead(case.plan.programs)
-    first, drain = _first_items(case), stores_behind_cycles(chain) + case.gpu.store_latency_cycles
+    first, drain = _first_items(case), stores_behind_cycles(chain) + store_latency_cycles(case.plan, case.gpu)
     block = case.gpu.block_start_cycles + edge_cycles(chain, ("start", "finish"), "unsplit")
     levels = sm_level_cycles(case.amounts.step, case.rates)
     step = max(walk_block(chain).step, float(levels["l2 port"]))

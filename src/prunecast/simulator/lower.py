@@ -10,6 +10,7 @@ from prunecast.kernels.launch_floor import begins_early
 from prunecast.kernels.piled_up import places_of_lists
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
+from prunecast.kernels.store_latency import store_latency_cycles
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import engine
 from prunecast.simulator.source_rows import pixels_per_output, rows_of_source
@@ -73,7 +74,7 @@ def _machine(plan: KernelPlan, gpu: GpuSpec, slots: int, policy: int, clock_hz: 
         tensor_latency=_tensor_latency(plan, gpu),
         shared_latency=gpu.shared_latency_cycles,
         l2_latency=gpu.l2_latency_cycles,
-        store_latency=gpu.store_latency_cycles,
+        store_latency=store_latency_cycles(plan, gpu),
         dram_latency=gpu.dram_latency_cycles,
         gather_latency=gpu.gather_latency_cycles,
         port_ticks=_ticks_per_kib(gpu.l2_port_bytes_per_clk_per_sm),
