@@ -117,7 +117,7 @@ def item_costs(case: Case) -> Costs:
     else:
         multiply = np.maximum(np.maximum(pipes, steps["l2 port"]), pace.all)
         fetch = fetch_last = np.zeros_like(multiply)
-    demand = np.max([steps[level] + edges[level] for level in steps], axis=0, initial=0.0)
+    demand = _demand(case, steps, edges, edge)
     stored = amounts.edges[:, Quantity.C] + amounts.edges[:, Quantity.PARTIALS_OUT]
     demand = np.maximum(demand, stored / case.gpu.store_bytes_per_clk_per_sm)
     after_parts = after_parts_cycles(chain) + _sums_in(case)
@@ -127,6 +127,21 @@ def item_costs(case: Case) -> Costs:
 def _copied(amounts: FloatArray, rates: SmRates) -> FloatArray:
     """Cycles of the port of shared memory for what copies bring."""
     return np.asarray(amounts[..., Quantity.COPIED] / rates.shared_bytes_per_clk)
+
+
+def _demand(
+    case: Case, steps: dict[str, FloatArray], edges: dict[str, FloatArray], edge: FloatArray
+) -> FloatArray:
+    """(kinds,): of the busiest pipe; where all blocks begin and end together, of each phase's busiest."""
+    if not case.plan.starts_early:
+        return np.asarray(np.max([steps[level] + edges[level] for level in steps], axis=0, initial=0.0))
+    in_steps, around = (np.max(list(phase.values()), axis=0, initial=0.0) for phase in (steps, edges))
+    return np.asarray(in_steps + np.maximum(around, edge / _blocks_together(case)))
+
+
+def _blocks_together(case: Case) -> int:
+    """On the SM that has most."""
+    return max(min(case.fit.blocks_per_sm, case.plan.item_count), 1)
 
 
 class _Steps(NamedTuple):
@@ -235,18 +250,27 @@ def starts_of(case: Case) -> Starts:
     step = max(walk_block(chain).step, float(levels["l2 port"]))
     # A block that the hardware starts leaves room for the next one when its stores are through.
     hardware = case.plan.schedule is Schedule.HARDWARE
+    wait = _waits(case, chain, first | (not ahead))
     return Starts(
         first=first,
-        wait=_waits(case, chain, first | (not ahead)),
+        wait=wait,
         multiply_step=max(float(levels["tensor"]), float(levels["shared"])) if ahead else 0.0,
         ring=case.plan.resources.stages * step if ahead else 0.0,
         turn=turn_cycles(chain),
         block=block,
         leave=drain if hardware else 0.0,
-        block_demand=max(float(c) for c in sm_level_cycles(case.amounts.block, case.rates).values()),
+        block_demand=max(float(c) for c in sm_level_cycles(case.amounts.block, case.rates).values())
+        + _begun_together(case, block + float(wait.max(initial=0.0))),
         before_b=before_b_cycles(case.plan, case.gpu),
         store_drain=0.0 if hardware else drain,
     )
+
+
+def _begun_together(case: Case, until_data: float) -> float:
+    """What its share of the others' wait costs a block of a launch whose blocks all wait for the launch
+    before: nobody on the SM works for the others meanwhile.
+    """
+    return until_data / _blocks_together(case) if case.plan.starts_early else 0.0
 
 
 def _waits(case: Case, steady: Chain, waits: MaskArray) -> FloatArray:
