@@ -18,6 +18,7 @@ from prunecast.models.chains import (
     plan_chain,
     runs_ahead,
     stores_behind_cycles,
+    turn_cycles,
     walk_block,
     walk_pace,
 )
@@ -62,6 +63,18 @@ def test_pace_of_one_role_in_lock_step():
     assert walk_block(chain).step == 1 + 20 + 4 + 1 + 256
 
 
+def test_who_only_fetches_turns_to_the_next_item_and_waits_for_its_index():
+    # ISSUE 10 + 300. LOAD_INDEX is there 400 after that, half of what a gather takes; WAIT_LOAD 1.
+    begin = (Instruction(Op.ISSUE, 300, 10), Instruction(Op.LOAD_INDEX, 64), Instruction(Op.WAIT_LOAD))
+    producer, consumer = two_role_programs()
+    chain = chain_of(
+        latency=100, programs=(replace(producer, begin=begin), consumer), gather_latency_cycles=800
+    )
+    assert turn_cycles(chain) == 310 + 400 + 1
+    # Warps that multiply too begin every item with their own wait
+    assert turn_cycles(chain_of(programs=one_role_programs(4))) == 0
+
+
 def test_neighbours_in_a_sub_partition_issue_in_turn_where_a_barrier_keeps_them_abreast():
     step = (Instruction(Op.SYNC), Instruction(Op.ISSUE, issue=50), Instruction(Op.FMA, issue=10))
     alone = chain_of(programs=(WarpProgram(role="w", warps=4, step=step),))
@@ -86,8 +99,8 @@ def test_load_is_met_after_its_latency_unless_asked_for_a_step_ahead():
 def test_edges_by_kind_of_item():
     # WAIT_MMA waits for the tensor latency: 30 + 1, RELEASE 1. Then STORE_C or STORE_PARTIAL, 1 and 8192 or
     # 16384 bytes at the 50 bytes/clk that L2 has for one of four SMs, parts at the port's own 64. Before that
-    # the owner asks for the other parts, 1, and waits for its loads, 500 from their issue + 1. Partial sums are
-    # signalled when they are performed, 100 later.
+    # the owner asks for the other parts, 1, and waits for its loads, 500 from their issue + 1. Partial sums
+    # are signalled when they are performed, 100 later.
     chain, sections = chain_of(), ("begin", "end")
     assert edge_cycles(chain, sections, "unsplit") == pytest.approx(31 + 1 + 1 + 8192 / 50)
     assert edge_cycles(chain, sections, "owner") == pytest.approx(31 + 1 + 1 + 500 + 1 + 1 + 8192 / 50)

@@ -55,7 +55,7 @@ def step_cost(
 
 
 FIX_UP_OVER_TRANSFER = 4
-"""Writing, or reading and adding, the sums of a part takes this many times the bare transfer: waits for the L2
+"""Writing, or reading and adding, a part's sums takes this many times the bare transfer: waits for the L2
 that nothing hides. Own measurements, H200: 32 plans against the same form uncut differ by 100 cycles more
 than they should in the mean, 4,700 rms; with 3 by 1,800 less and 3,900, with 6 by 4,400 more and 9,700
 (`benchmarks/measured/h200-sxm-tile-kernel-2026-11-21-cuts.csv`)."""
