@@ -72,12 +72,9 @@ class FormPace(NamedTuple):
     edge: float
     """Of the same, at the end of an item."""
     fetch: float
-    """Of the warps that gather, for a k-step, full or not, while shared memory serves all of the block."""
+    """Of the warps that gather, for a k-step, full or not."""
     fetch_edge: float
-    """Of the same, on the way to the next item, and waiting: for places in the ring, for shared memory that
-    turns C, for columns."""
-    fill: float
-    """As `fetch`, while a ring of stages is filled and nothing is multiplied."""
+    """Of the same, on the way to the next item, and waiting: for places in the ring, for columns."""
 
 
 class FormItem(NamedTuple):
@@ -121,7 +118,7 @@ def form_item(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec
     pipes = load.full_steps * max(step.tensor, shared)
     demand = max(pipes, load.full_steps * shared + turn, load.full_steps * step.l2_port)
     if variant.style == "wgmma":
-        return _gathered_item(variant, form_pace(variant, load, step, gpu), load, demand)
+        return _gathered_item(form_pace(variant, load, step, gpu), load, demand)
     edge = _edge(variant, load, gpu) + turn + gpu.l2_latency_cycles + 3 * gpu.sync_latency_cycles
     pace = pace_of_warps(variant, step.tensor, gpu) + _walk_cycles(variant, gpu)
     alone = max(pipes, load.steps * pace) + edge
@@ -130,22 +127,19 @@ def form_item(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec
 
 def form_pace(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec) -> FormPace:
     """Of a `wgmma` form that gathers."""
-    turn, shared = _turn_cycles(variant, gpu), step.shared + _copy_overhead(variant, gpu)
-    edge = _edge(variant, load, gpu) + turn
-    fill = max(step.l2_port + 4, _pace_of_gathers(variant, load, gpu))
-    fetch = max(fill, shared)
-    between = [edge - variant.resources.stages * fetch, turn if fetch == shared else 0.0]
+    edge = _edge(variant, load, gpu) + _turn_cycles(variant, gpu)
+    fetch = max(step.l2_port + 4, _pace_of_gathers(variant, load, gpu))
+    between = [edge - variant.resources.stages * fetch]
     if not variant.is_sparse:
         between.append(gpu.gather_latency_cycles / 2)  # its columns come behind gathers
     waiting = max(*between, 0.0) + to_item_cycles(variant)
-    return FormPace(max(step.tensor, step.operands), edge, fetch, waiting, fill)
+    return FormPace(max(step.tensor, step.shared + _copy_overhead(variant, gpu)), edge, fetch, waiting)
 
 
-def _gathered_item(variant: TileVariant, pace: FormPace, load: FormLoad, demand: float) -> FormItem:
+def _gathered_item(pace: FormPace, load: FormLoad, demand: float) -> FormItem:
     pipes, others = load.full_steps * pace.step, load.steps - 1.0
     alone = max(pipes + pace.edge, load.steps * pace.fetch + pace.fetch_edge, demand)
-    filling = min(others, variant.resources.stages)
-    fetched = filling * pace.fill + (others - filling) * pace.fetch
+    fetched = others * pace.fetch
     last = max(load.full_steps - others, 0.0) * pace.step
     at_end = max(pipes, fetched + last) + pace.edge - alone
     return FormItem(alone, demand, at_end, pace.step + pace.edge)

@@ -190,15 +190,7 @@ def _stages_ahead(variant: TileVariant) -> int:
 
 def _consumer(variant: TileVariant, item: Code) -> WarpProgram:
     """Keeps one step in the tensor pipe and releases the slot of the step before."""
-    if variant.is_sparse:
-        return _sparse_consumer(variant, item)
-    step = Instruction(
-        Op.MMA,
-        variant.fma_per_warp_per_k16,
-        variant.instructions_per_k16,
-        per_k16=True,
-        operand_bytes=variant.operand_bytes_per_warp_per_k16,
-    )
+    leave = _sparse_leave(variant) if variant.is_sparse else _end(variant)
     return WarpProgram(
         role="consumer",
         warps=variant.consumer_warps,
@@ -206,8 +198,15 @@ def _consumer(variant: TileVariant, item: Code) -> WarpProgram:
         begin=(*item, Instruction(Op.ISSUE, issue=30), Instruction(Op.LOAD_INDEX, ROWS_BYTES, 5)),
         step=(
             Instruction(Op.WAIT_FULL),
-            Instruction(Op.ISSUE, issue=12),
-            step,
+            # Proxy and wgmma fences, commit, loop; and what is stored of the item before
+            Instruction(Op.ISSUE, issue=6 if variant.is_sparse else 12),
+            Instruction(
+                Op.MMA,
+                variant.fma_per_warp_per_k16,
+                variant.instructions_per_k16,
+                per_k16=True,
+                operand_bytes=_operand_bytes(variant),
+            ),
             Instruction(Op.WAIT_MMA, 1),
             Instruction(Op.RELEASE, 1),
         ),
@@ -215,9 +214,14 @@ def _consumer(variant: TileVariant, item: Code) -> WarpProgram:
             Instruction(Op.WAIT_MMA, 0),
             Instruction(Op.RELEASE, 0),
             Instruction(Op.WAIT_LOAD, when=When.FINAL),
-            *_end(variant),
+            *leave,
         ),
     )
+
+
+def _operand_bytes(variant: TileVariant) -> int:
+    share = SPARSE_OPERANDS if variant.is_sparse else 1.0
+    return round(share * variant.operand_bytes_per_warp_per_k16)
 
 
 def _end(variant: TileVariant) -> Code:
@@ -250,37 +254,11 @@ def _chunk(size: int) -> Code:
     )
 
 
-def _sparse_consumer(variant: TileVariant, item: Code) -> WarpProgram:
-    """The same with stores that hold it up; of tall tiles the upper rows leave before the lower ones."""
-    operands = round(SPARSE_OPERANDS * variant.operand_bytes_per_warp_per_k16)
+def _sparse_leave(variant: TileVariant) -> Code:
+    """Stores that hold their warp up; of tall tiles the upper rows leave before the lower ones."""
     groups = 2 if variant.shape.block_m == SPARSE_TALL else 1
     leave = _sparse_end(variant, groups)
-    return WarpProgram(
-        role="consumer",
-        warps=variant.consumer_warps,
-        start=(Instruction(Op.ISSUE, issue=20),),
-        begin=(*item, Instruction(Op.ISSUE, issue=30), Instruction(Op.LOAD_INDEX, ROWS_BYTES, 5)),
-        step=(
-            Instruction(Op.WAIT_FULL),
-            Instruction(Op.ISSUE, issue=6),  # proxy and wgmma fences, commit, loop
-            Instruction(
-                Op.MMA,
-                variant.fma_per_warp_per_k16,
-                variant.instructions_per_k16,
-                per_k16=True,
-                operand_bytes=operands,
-            ),
-            Instruction(Op.WAIT_MMA, 1),
-            Instruction(Op.RELEASE, 1),
-        ),
-        end=(
-            Instruction(Op.WAIT_MMA, 0),
-            Instruction(Op.RELEASE, 0),
-            Instruction(Op.WAIT_LOAD, when=When.FINAL),
-            *leave * (groups - 1),
-            *_posted(leave),
-        ),
-    )
+    return (*leave * (groups - 1), *_posted(leave))
 
 
 def _sparse_end(variant: TileVariant, groups: int) -> Code:

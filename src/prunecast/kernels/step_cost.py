@@ -14,8 +14,6 @@ class StepCost(NamedTuple):
 
     tensor: float
     shared: float
-    operands: float
-    """Of `shared`, what is read to be multiplied."""
     l2_port: float
     l2: float
     """The chip's L2, shared evenly by the SMs at work."""
@@ -47,7 +45,6 @@ def step_cost(
     l2_rate = gpu.l2_bytes_per_s / gpu.clock_burst_hz[-1] / (busy_sms or gpu.sm_count)
     return StepCost(
         tensor=variant.fma_per_warp_per_k16 * warps * k16 / rate,
-        operands=operands / gpu.shared_bytes_per_clk_per_sm,
         shared=(operands + weights + tokens) / gpu.shared_bytes_per_clk_per_sm,
         l2_port=reads / gpu.l2_port_bytes_per_clk_per_sm,
         l2=reads / l2_rate,
