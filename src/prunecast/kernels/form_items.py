@@ -65,16 +65,16 @@ class FormLoad(NamedTuple):
 
 
 class FormPace(NamedTuple):
-    """SM cycles of what goes on side by side in a block whose producers gather."""
+    """SM cycles side by side in a block: the pipes' work, and fetching or a warp's own chain."""
 
     step: float
-    """Of the warps that multiply, for a full k-step."""
+    """Of the pipes that multiply, for a full k-step."""
     edge: float
-    """Of the same, at the end of an item."""
+    """At the end of an item."""
     fetch: float
-    """Of the warps that gather, for a k-step, full or not."""
+    """For a k-step, full or not, of warps that gather, or of warps that do one thing after another."""
     fetch_edge: float
-    """Of the same, on the way to the next item, and waiting: for places in the ring, for columns."""
+    """Of the same around an item: on the way to the next one, waiting for places in the ring or for columns."""
 
 
 class FormItem(NamedTuple):
@@ -117,23 +117,26 @@ def form_item(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec
     turn, shared = _turn_cycles(variant, gpu), step.shared + _copy_overhead(variant, gpu)
     pipes = load.full_steps * max(step.tensor, shared)
     demand = max(pipes, load.full_steps * shared + turn, load.full_steps * step.l2_port)
+    pace = form_pace(variant, load, step, gpu)
     if variant.style == "wgmma":
-        return _gathered_item(form_pace(variant, load, step, gpu), load, demand)
-    edge = _edge(variant, load, gpu) + turn + gpu.l2_latency_cycles + 3 * gpu.sync_latency_cycles
-    pace = pace_of_warps(variant, step.tensor, gpu) + _walk_cycles(variant, gpu)
-    alone = max(pipes, load.steps * pace) + edge
-    return FormItem(max(alone, demand), demand, 0.0, edge)
+        return _gathered_item(pace, load, demand)
+    alone = max(pipes, load.steps * pace.fetch) + pace.edge
+    return FormItem(max(alone, demand), demand, 0.0, pace.edge)
 
 
 def form_pace(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec) -> FormPace:
-    """Of a `wgmma` form that gathers."""
+    """Of a block that has its SM to itself."""
+    multiply = max(step.tensor, step.shared + _copy_overhead(variant, gpu))
     edge = _edge(variant, load, gpu) + _turn_cycles(variant, gpu)
+    if variant.style != "wgmma":
+        edge += gpu.l2_latency_cycles + 3 * gpu.sync_latency_cycles
+        own = pace_of_warps(variant, step.tensor, gpu) + _walk_cycles(variant, gpu)
+        return FormPace(multiply, edge, own, edge)
     fetch = max(step.l2_port + 4, _pace_of_gathers(variant, load, gpu))
     between = [edge - variant.resources.stages * fetch]
     if not variant.is_sparse:
         between.append(gpu.gather_latency_cycles / 2)  # its columns come behind gathers
-    waiting = max(*between, 0.0) + to_item_cycles(variant)
-    return FormPace(max(step.tensor, step.shared + _copy_overhead(variant, gpu)), edge, fetch, waiting)
+    return FormPace(multiply, edge, fetch, max(*between, 0.0) + to_item_cycles(variant))
 
 
 def _gathered_item(pace: FormPace, load: FormLoad, demand: float) -> FormItem:

@@ -38,7 +38,7 @@ class ItemCost(NamedTuple):
     slots: int = 1
     """Blocks that an SM holds, all of which `step` counts as being there."""
     fetch: float = 0.0
-    """One k-step of warps that only copy, be it full or not."""
+    """One k-step, full or not, of warps that only copy, or of a block's own waits, whoever shares its SM."""
     fetch_overhead: float = 0.0
     """Of the same, for any item."""
     fewest_columns: int = 0
@@ -66,18 +66,18 @@ def tile_item_cost(chosen: Candidate, load: FormLoad, gpu: GpuSpec) -> ItemCost:
     ----------
     load : of the chosen variant
     """
-    variant = chosen.variant
-    if variant.style != "wgmma":
-        return item_cost(chosen, gpu)
+    variant, slots = chosen.variant, chosen.blocks_per_sm
     pace = form_pace(variant, load, step_cost(variant, load.tokens, gpu), gpu)
+    start = index_cycles(variant, gpu, persistent=True)
     return ItemCost(
-        step=pace.step,
+        step=pace.step * slots,
         overhead=pace.edge,
         fix_up=fix_up_cycles(variant, gpu),
+        slots=slots,
         fetch=pace.fetch,
         fetch_overhead=pace.fetch_edge,
         fewest_columns=load.fewest_columns,
-        start=index_cycles(variant, gpu, persistent=True) + gpu.block_start_cycles,
+        start=start + gpu.block_start_cycles if start else 0.0,
     )
 
 
