@@ -119,7 +119,7 @@ def test_a_form_can_be_asked_for():
 
 
 def test_items_that_have_an_sm_each_are_cut_only_where_that_is_faster():
-    """A100, 104 items of 64 x 128 on 108 SMs of two slots: halves hide each other's waits, or take as long."""
+    """A100, 104 items of 64 x 128 on 108 SMs of two slots: halves hide each other's waits, or do not."""
     gpu = load_gpu("a100-sxm4-80gb")
     tiles = tiles_keeping([512] * 8, height=64, k=1024)
     form = next(f for f in choose_stspmm(tiles, 1568, "fp16", gpu) if f.variant.shape[:2] == (64, 128))

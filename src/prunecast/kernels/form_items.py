@@ -74,7 +74,7 @@ class FormPace(NamedTuple):
     fetch: float
     """For a k-step, full or not, of warps that gather, or of warps that do one thing after another."""
     fetch_edge: float
-    """Of the same around an item: on the way to the next one, waiting for places in the ring or for columns."""
+    """Of the same around an item: on the way to the next, waiting for places in the ring or for columns."""
 
 
 class FormItem(NamedTuple):
