@@ -10,19 +10,19 @@ import pytest
 
 from prunecast.kernels.plan import Schedule
 from prunecast.kernels.program import Instruction, Op, WarpProgram, When
+from prunecast.models.chain import plan_chain
 from prunecast.models.chains import (
     after_parts_cycles,
     begun_early,
     edge_cycles,
     multiply_pace,
-    plan_chain,
-    runs_ahead,
     stores_behind_cycles,
     turn_cycles,
     walk_block,
     walk_pace,
 )
 from prunecast.models.rates import sm_rates
+from prunecast.models.roles import runs_ahead
 from tests.models.hand_plans import hand_plan, one_role_programs, two_role_programs
 from tests.toy_gpu import toy_gpu
 

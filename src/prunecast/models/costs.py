@@ -19,22 +19,20 @@ from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.store_latency import store_latency_cycles
 from prunecast.models.amounts import Amounts
 from prunecast.models.bounds import sm_level_cycles
+from prunecast.models.chain import Chain, plan_chain
 from prunecast.models.chains import (
-    Chain,
     after_parts_cycles,
     begun_early,
     edge_cycles,
     multiply_pace,
-    plan_chain,
-    runs_ahead,
     stores_behind_cycles,
     turn_cycles,
-    waits_for_parts,
     walk_block,
     walk_pace,
 )
 from prunecast.models.loops import BlockLists, run_lists
 from prunecast.models.rates import SmRates
+from prunecast.models.roles import runs_ahead, waits_for_parts
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import Traffic
 from prunecast.patterns.tile_map import MaskArray

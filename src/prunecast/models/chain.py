@@ -1,0 +1,122 @@
+"""What the waits of a block depend on: its programs, and what the GPU's units cost it."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.plan import BlockShape, KernelPlan, Schedule
+from prunecast.kernels.program import WarpProgram
+from prunecast.models.rates import SmRates
+from prunecast.models.roles import waits_for_parts
+
+__all__ = ["Chain", "plan_chain"]
+
+
+class Chain(NamedTuple):
+    """A block's programs and what the GPU's units cost it, in cycles."""
+
+    programs: tuple[WarpProgram, ...]
+    shape: BlockShape
+    stages: int
+    sub_partitions: int
+    tensor_fma_per_clk: float
+    """Of one sub-partition."""
+    fp32_cycles: float
+    shared_bytes_per_clk: float
+    port_bytes_per_clk: float
+    gather_bytes_per_clk: float
+    store_bytes_per_clk: float
+    """That an SM can hand to L2 while all others with a block do the same."""
+    port_store_bytes_per_clk: float
+    """The same while they do not: parts of tiles end when they end."""
+    store_share: float
+    """Mean size of an item's tile of C over a full one."""
+    tensor_latency: int
+    shared_latency: int
+    barrier_latency: int
+    sync_latency: int
+    perform_latency: int
+    """From a part's last store until it may signal."""
+    parts_wait: int
+    """That an owner waits for the other parts, where the walk must say so."""
+    memory_latency: int
+    """From the issue of a read to its use; 0 with endless ports for data that are there already."""
+    gather_latency: int
+    """From a gather's turn to its use, at least; loads come back behind gathers."""
+    lacks_tokens: bool
+    """Whether the item has fewer tokens than a block takes."""
+
+    def with_data_there(self) -> "Chain":
+        """The same block reading memory that answers at once."""
+        endless = float("inf")
+        return self._replace(
+            memory_latency=0,
+            gather_latency=0,
+            port_bytes_per_clk=endless,
+            gather_bytes_per_clk=endless,
+        )
+
+    def where_tokens_lack(self) -> "Chain":
+        """The same block with an item of fewer tokens; what it moves stays that of a full one."""
+        return self._replace(lacks_tokens=True)
+
+    def with_short_steps(self) -> "Chain":
+        """The same block with k-steps of 16 columns, and a ring of as many columns."""
+        stages = self.stages * -(-self.shape.block_k // 16)
+        return self._replace(shape=self.shape._replace(block_k=16), stages=stages)
+
+
+def plan_chain(plan: KernelPlan, gpu: GpuSpec, rates: SmRates, memory_latency_cycles: float) -> Chain:
+    """Gather what the walk needs; the latency is rounded to whole cycles, so that walks are found again."""
+    return Chain(
+        programs=plan.programs,
+        shape=plan.shape,
+        stages=plan.resources.stages,
+        sub_partitions=rates.sub_partitions,
+        tensor_fma_per_clk=rates.tensor_fma_per_clk / rates.sub_partitions,
+        fp32_cycles=rates.fp32_cycles,
+        shared_bytes_per_clk=rates.shared_bytes_per_clk,
+        port_bytes_per_clk=rates.port_bytes_per_clk,
+        gather_bytes_per_clk=float(gpu.gather_bytes_per_clk_per_sm),
+        store_bytes_per_clk=_store_rate(plan, gpu),
+        port_store_bytes_per_clk=float(gpu.store_bytes_per_clk_per_sm),
+        store_share=_store_share(plan),
+        tensor_latency=_tensor_latency(plan, gpu),
+        shared_latency=gpu.shared_latency_cycles,
+        barrier_latency=gpu.barrier_latency_cycles,
+        sync_latency=gpu.sync_latency_cycles,
+        perform_latency=gpu.store_latency_cycles if waits_for_parts(plan.programs) else 0,
+        parts_wait=_parts_wait(plan, gpu),
+        memory_latency=round(memory_latency_cycles),
+        gather_latency=gpu.gather_latency_cycles,
+        lacks_tokens=False,
+    )
+
+
+def _store_rate(plan: KernelPlan, gpu: GpuSpec) -> float:
+    busy_sms = max(min(plan.blocks, gpu.sm_count), 1)
+    share_of_l2 = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / busy_sms
+    return min(gpu.store_bytes_per_clk_per_sm, share_of_l2)
+
+
+def _store_share(plan: KernelPlan) -> float:
+    """Rounded, so that walks are found again."""
+    work, shape = plan.work, plan.shape
+    if not plan.item_count:
+        return 1.0
+    rows = plan.tiles.rows_per_tile[work.tile].astype(np.float64)
+    area = float(np.mean(rows * (work.token_stop - work.token_start)))
+    return round(area / (shape.block_m * shape.block_n), 2)
+
+
+def _parts_wait(plan: KernelPlan, gpu: GpuSpec) -> int:
+    """None where lists say when parts end (`loops.run_lists`); of items that are drawn those of one tile end
+    about together, and what is waited for is their signal on its way.
+    """
+    return gpu.signal_latency_cycles if plan.schedule is Schedule.DYNAMIC else 0
+
+
+def _tensor_latency(plan: KernelPlan, gpu: GpuSpec) -> int:
+    """Warpgroup instructions answer later than those of a warp."""
+    return gpu.warpgroup_latency_cycles if plan.tensor.endswith("wgmma") else gpu.tensor_latency_cycles
