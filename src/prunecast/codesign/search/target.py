@@ -18,13 +18,14 @@ from prunecast.codesign.graph import ModelTime
 from prunecast.codesign.search.allocation import Menu, allocate, floor_seconds, totals
 from prunecast.codesign.search.floor import check_floor
 from prunecast.codesign.search.model_search import ModelSearch, Tried
+from prunecast.codesign.search.scales import Scales, probe, seen_scales, sparse_layers, with_likely
 from prunecast.codesign.search.targets import Targets
 from prunecast.errors import BadInput
 
 __all__ = ["ChosenLayer", "FrontPoint", "TargetResult", "prune_to_targets"]
 
-CLOSE_ENOUGH = 0.004
-"""A result this far below the target, or less, ends the rounds."""
+CLOSE_ENOUGH, CLOSE_ENOUGH_LARGE = 0.004, 0.01
+"""A result this far below the target, or less, ends the rounds; of large models, see below."""
 ROUNDS = 10
 FEWEST_ROUNDS = 3
 """The first choice rests on typical times, later ones on those of the layers themselves."""
@@ -130,18 +131,21 @@ def prune_to_targets(search: ModelSearch, targets: Targets) -> TargetResult:
 
 
 def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
-    scales: dict[str, dict[str, float]] = {name: {} for name in search.options}
+    scales: Scales = {name: {} for name in search.options}
     weights = sum(m * k for m, k in search.layers.shapes.values())
-    fewest = FEWEST_ROUNDS if weights <= MOST_REFINED_WEIGHTS else 1
+    large = weights > MOST_REFINED_WEIGHTS
+    fewest, near = (1, CLOSE_ENOUGH_LARGE) if large else (FEWEST_ROUNDS, CLOSE_ENOUGH)
     aim, found = most_s, []
+    if large and not math.isinf(most_s):
+        probe(search, lambda likely: _choose(search, likely, most_s, most_s, most_kept), scales)
     for _ in range(ROUNDS):
-        choice = _choose(search, scales, aim, most_s, most_kept)
+        choice = _choose(search, with_likely(search, scales), aim, most_s, most_kept)
         round_ = _tried(search, choice)
         found.append(round_)
-        close = (1.0 - CLOSE_ENOUGH) * most_s <= round_.seconds <= most_s
+        close = (1.0 - near) * most_s <= round_.seconds <= most_s
         if _all_dense(search, choice) or (close and len(found) >= fewest) or math.isinf(most_s):
             break
-        for name, seen in _seen_scales(search, round_).items():
+        for name, seen in seen_scales(search, round_.choice, round_.tried).items():
             scales[name].update(seen)
         if len(found) > 2:
             aim = _next_aim(aim, round_.seconds, most_s)
@@ -167,7 +171,7 @@ def _among_tried(search: ModelSearch, found: list[_Round], most_s: float, most_k
         seconds = [t.seconds - search.saved_by(name, place) for t, place in zip(own, places, strict=True)]
         columns = (seconds, [t.importance for t in own], [t.kept for t in own])
         menus.append(Menu(*(np.array(column, dtype=float) for column in columns)))
-    around = search.around(_sparse(search, found[-1].choice))
+    around = search.around(sparse_layers(search, found[-1].choice))
     budget = max(most_s - around, floor_seconds(menus))
     picked = allocate(menus, budget, most_kept).tolist()
     chosen = zip(pools.items(), picked, strict=True)
@@ -202,37 +206,26 @@ def _choose(
         check_floor(search, menus, around, most_s)
         budget = max(aim_s - around, 0.5 * (floor + most_s - around), floor)
         choice = dict(zip(search.options, allocate(menus, budget, most_kept).tolist(), strict=True))
-        sparse = _sparse(search, choice)
+        sparse = sparse_layers(search, choice)
     return choice
 
 
 def _tried(search: ModelSearch, choice: dict[str, int]) -> _Round:
     tried = search.realise(choice)
-    seconds = search.total({name: t.seconds for name, t in tried.items()}, _sparse(search, choice))
+    seconds = search.total({name: t.seconds for name, t in tried.items()}, sparse_layers(search, choice))
     importance = sum(t.importance for t in tried.values())
     return _Round(choice, tried, seconds, importance, sum(t.kept for t in tried.values()))
 
 
-def _sparse(search: ModelSearch, choice: Mapping[str, int]) -> frozenset[str]:
-    return frozenset(name for name, place in choice.items() if search.options[name][place].pattern != "dense")
-
-
 def _all_dense(search: ModelSearch, choice: Mapping[str, int]) -> bool:
-    return not _sparse(search, choice)
-
-
-def _seen_scales(search: ModelSearch, round_: _Round) -> dict[str, dict[str, float]]:
-    """Layer -> pattern -> seconds seen over those of the menu, for the layers that were pruned."""
-    found = {}
-    for name in _sparse(search, round_.choice):
-        option = search.options[name][round_.choice[name]]
-        found[name] = {option.pattern: round_.tried[name].seconds / option.seconds}
-    return found
+    return not sparse_layers(search, choice)
 
 
 def _result(search: ModelSearch, best: _Round, dense_s: float) -> TargetResult:
     layers = tuple(_chosen(search, name, best) for name in search.options)
-    time = search.time({name: t.seconds for name, t in best.tried.items()}, _sparse(search, best.choice))
+    time = search.time(
+        {name: t.seconds for name, t in best.tried.items()}, sparse_layers(search, best.choice)
+    )
     total = sum(options[0].importance for options in search.options.values())
     weights = sum(options[0].kept for options in search.options.values())
     return TargetResult(
@@ -242,7 +235,7 @@ def _result(search: ModelSearch, best: _Round, dense_s: float) -> TargetResult:
         dense_seconds=dense_s,
         retained_importance=best.importance / total,
         sparsity=1.0 - best.kept / weights,
-        front=_front(search, _seen_scales(search, best), dense_s),
+        front=_front(search, seen_scales(search, best.choice, best.tried), dense_s),
     )
 
 

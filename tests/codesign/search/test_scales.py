@@ -1,0 +1,45 @@
+"""What is seen of some layers is supposed of others of their shape; one layer of a kind is enough."""
+
+from types import SimpleNamespace
+
+from prunecast.codesign.search.scales import probe, with_likely
+
+SHAPES = {"a": (8, 4), "b": (8, 4), "c": (8, 4), "d": (4, 8)}
+
+
+class Search:
+    """Menus of two patterns beside dense; a pruned layer takes two or three times what its menu says."""
+
+    def __init__(self) -> None:
+        self.layers = SimpleNamespace(shapes=SHAPES, tokens=dict.fromkeys(SHAPES, 16))
+        menu = [SimpleNamespace(pattern=pattern, seconds=1.0) for pattern in ("dense", "x", "y")]
+        self.options = dict.fromkeys(SHAPES, menu)
+        self.pruned: list[str] = []
+
+    def realise(self, choice):
+        self.pruned += choice
+        return {name: SimpleNamespace(seconds=1.0 + place) for name, place in choice.items()}
+
+
+def test_own_scales_stay_and_others_are_the_mean_of_the_shape() -> None:
+    seen = {"a": {"x": 1.0}, "b": {"x": 3.0, "y": 5.0}, "c": {}, "d": {}}
+    likely = with_likely(Search(), seen)
+    assert likely["a"] == {"x": 1.0, "y": 5.0}
+    assert likely["b"] == {"x": 3.0, "y": 5.0}
+    assert likely["c"] == {"x": 2.0, "y": 5.0}
+    assert likely["d"] == {}
+
+
+def test_one_layer_of_each_shape_and_pattern_is_pruned() -> None:
+    search, scales = Search(), {name: {} for name in SHAPES}
+    first, later = {"a": 1, "b": 1, "c": 0, "d": 1}, {"a": 2, "b": 2, "c": 1, "d": 1}
+    choices = iter([first, later, later])
+    probe(search, lambda _: next(choices), scales)
+    assert search.pruned == ["a", "d", "a"]
+    assert scales == {"a": {"x": 2.0, "y": 3.0}, "b": {}, "c": {}, "d": {"x": 2.0}}
+
+
+def test_nothing_is_pruned_where_all_stays_dense() -> None:
+    search = Search()
+    probe(search, lambda _: dict.fromkeys(SHAPES, 0), {name: {} for name in SHAPES})
+    assert search.pruned == []
