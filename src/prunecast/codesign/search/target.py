@@ -139,7 +139,8 @@ def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
     if large and not math.isinf(most_s):
         probe(search, lambda likely: _choose(search, likely, most_s, most_s, most_kept), scales)
     for _ in range(ROUNDS):
-        choice = _choose(search, with_likely(search, scales), aim, most_s, most_kept)
+        likely = with_likely(search, scales) if large else scales
+        choice = _choose(search, likely, aim, most_s, most_kept)
         round_ = _tried(search, choice)
         found.append(round_)
         close = (1.0 - near) * most_s <= round_.seconds <= most_s
