@@ -22,6 +22,7 @@ from prunecast.patterns.pattern_names import PATTERNS, parse_pattern
 from prunecast.patterns.statistics import density, imbalance, retained_importance, row_spread
 from prunecast.patterns.tile_cost import TileCost, prune_to_cost
 from prunecast.patterns.tile_map import TileMap
+from prunecast.patterns.tile_sums import TileSums
 from prunecast.patterns.tiling import dense_tile_map, row_tile_map, tile_map_from_mask
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Pattern",
     "TileCost",
     "TileMap",
+    "TileSums",
     "dense_tile_map",
     "density",
     "element_map_from_mask",

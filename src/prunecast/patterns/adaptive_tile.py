@@ -30,6 +30,7 @@ from prunecast.patterns.segments import row_sums
 from prunecast.patterns.shuffled_block import group_rows
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.patterns.tile_quanta import CountRange, best_columns, best_counts, caps_of, count_range
+from prunecast.patterns.tile_sums import TileSums
 from prunecast.patterns.tile_wise import SANE, segment_scores
 from prunecast.patterns.tile_wise_2d import (
     Survivors,
@@ -41,7 +42,16 @@ from prunecast.patterns.tile_wise_2d import (
 )
 from prunecast.patterns.within import importance_within
 
-__all__ = ["HIGH", "LOW", "QUANTUM", "UNBOUNDED", "AdaptiveRule", "ColumnScore", "prune_adaptive_tile"]
+__all__ = [
+    "HIGH",
+    "LOW",
+    "QUANTUM",
+    "UNBOUNDED",
+    "AdaptiveRule",
+    "ColumnScore",
+    "kept_of_sums",
+    "prune_adaptive_tile",
+]
 
 QUANTUM = 16
 LOW = 97
@@ -108,6 +118,16 @@ def prune_adaptive_tile(
         for name in importances
     }
     return {name: spread_tiles(kept[name], layers[name], importances[name]) for name in importances}
+
+
+def kept_of_sums(sums: TileSums, sparsity: float, rule: AdaptiveRule) -> MaskArray:
+    """(tiles, K) flags of what `prune_adaptive_tile` keeps of a layer, from the sums of its tiles alone.
+
+    For tiles of neighbours whose columns rank by mean; `sums` are of tiles as high as the rule's.
+    """
+    scores, heights = sums.sums / sums.heights[:, None], sums.heights
+    to_prune = elements_to_prune(sparsity, sums.m * sums.k)
+    return _even_out(scores, np.ones(scores.shape, dtype=np.bool_), heights, to_prune, rule)
 
 
 def _tiles(

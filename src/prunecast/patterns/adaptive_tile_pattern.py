@@ -15,6 +15,7 @@ from prunecast.patterns.adaptive_tile import (
     UNBOUNDED,
     AdaptiveRule,
     ColumnScore,
+    kept_of_sums,
     prune_adaptive_tile,
 )
 from prunecast.patterns.importance import ImportanceArray
@@ -23,7 +24,8 @@ from prunecast.patterns.row_groups import tiles_of_alike_rows
 from prunecast.patterns.shuffled_block import SEED
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tile_quanta import count_range
-from prunecast.patterns.tiling import tile_map_from_mask, tile_map_from_rows
+from prunecast.patterns.tile_sums import TileSums
+from prunecast.patterns.tiling import tile_map_from_kept, tile_map_from_mask, tile_map_from_rows
 
 __all__ = ["AdaptiveTile2DPattern", "AdaptiveTilePattern"]
 
@@ -142,6 +144,29 @@ class AdaptiveTilePattern(Pattern):
                 f"the {most} that {self.high} % of the mean allows"
             )
         return tiles
+
+    @property
+    def needs_only_sums(self) -> bool:
+        """Whether the sums of columns over tiles of neighbours say all that pruning asks for."""
+        return not (self.rows_first or self.shuffled) and self.score == "mean"
+
+    def map_of_sums(self, sums: TileSums, sparsity: float) -> TileMap:
+        """The map of what `prune` keeps of one layer, without the layer: 1/64 of the numbers or less.
+
+        Parameters
+        ----------
+        sums : of tiles whose height divides this pattern's
+        sparsity : in [0, 1)
+
+        Raises
+        ------
+        BadInput : a pattern that ranks by more than these sums, tiles of another height, or the sparsity
+        """
+        if not self.needs_only_sums:
+            raise BadInput(f"{self.canonical} asks for more than sums over tiles, wanted atp:HEIGHT")
+        own = sums.taller(self.height)
+        kept = kept_of_sums(own, self.sparsity_to_prune(sparsity), self.rule)
+        return tile_map_from_kept(kept, own.m, height=self.height, pattern=self.canonical)
 
     def _tiles(self, mask: MaskArray) -> TileMap:
         """Tiles of neighbours, or of rows that keep the same; `atp-2d` leaves out rows that keep nothing."""

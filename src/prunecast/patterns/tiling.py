@@ -7,7 +7,13 @@ from prunecast.errors import BadInput
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask, frozen_int32, kept_columns
 
-__all__ = ["dense_tile_map", "row_tile_map", "tile_map_from_mask", "tile_map_from_rows"]
+__all__ = [
+    "dense_tile_map",
+    "row_tile_map",
+    "tile_map_from_kept",
+    "tile_map_from_mask",
+    "tile_map_from_rows",
+]
 
 Indices = npt.NDArray[np.integer]
 
@@ -51,9 +57,19 @@ def tile_map_from_rows(mask: MaskArray, *, row_index: Indices, row_start: Indice
         kept = _kept_by_all(tiled, row_index, row_start, pattern)
     if not identity:
         _check_outside(mask, row_index, pattern)
+    return _tile_map(kept, mask.shape[0], row_start=row_start, row_index=row_index, pattern=pattern)
+
+
+def tile_map_from_kept(kept: MaskArray, m: int, *, height: int, pattern: str) -> TileMap:
+    """Tiles of `height` neighbouring rows of m, the last one possibly fewer, of their columns (tiles, K)."""
+    row_start = np.append(np.arange(0, m, height), m)
+    return _tile_map(kept, m, row_start=row_start, row_index=np.arange(m), pattern=pattern)
+
+
+def _tile_map(kept: MaskArray, m: int, *, row_start: Indices, row_index: Indices, pattern: str) -> TileMap:
     return TileMap(
-        m=mask.shape[0],
-        k=mask.shape[1],
+        m=m,
+        k=kept.shape[1],
         row_start=frozen_int32(row_start),
         row_index=frozen_int32(row_index),
         column_start=np.append(0, np.cumsum(np.count_nonzero(kept, axis=1))),

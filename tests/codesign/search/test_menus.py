@@ -7,7 +7,7 @@ from prunecast.codesign import Engine
 from prunecast.codesign.search.menus import layer_options
 from prunecast.codesign.search.option_times import OptionTimes
 from prunecast.hardware import load_gpu
-from prunecast.patterns import parse_pattern
+from prunecast.patterns import TileSums, parse_pattern
 
 GPU = load_gpu("h200-sxm")
 
@@ -19,9 +19,10 @@ def test_a_menu_promises_what_a_pruning_keeps(height: int, suffix: str) -> None:
     importance = (rng.random((512, 512)) * np.exp(rng.standard_normal((512, 1)))).astype(np.float32)
     engine = Engine(name="model", gpu=GPU)
     times = OptionTimes(engine=engine, dtype="fp16", typical={importance.shape: lambda: importance})
+    sums = TileSums.of(importance, 64)
     own = [
         option
-        for option in layer_options(importance, 1024, times, families=("atp",))
+        for option in layer_options(importance, sums, 1024, times, families=("atp",))
         if option.pattern == f"atp:{height}{suffix}"
     ]
     for option in own[:: len(own) // 5]:

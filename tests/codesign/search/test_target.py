@@ -17,7 +17,7 @@ from prunecast.codesign.search.target import prune_to_targets
 from prunecast.codesign.search.targets import Targets, parse_latency
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.patterns import parse_pattern
+from prunecast.patterns import TileSums, parse_pattern
 
 GPU = load_gpu("h200-sxm")
 TOKENS = 8192
@@ -207,7 +207,8 @@ def test_equal_tiles_keep_what_they_say() -> None:
 def test_two_of_four_retains_what_the_pattern_keeps() -> None:
     importance = np.random.default_rng(1).random((16, 30)).astype(np.float32)
     mask = parse_pattern("2:4").prune({"layer": importance})["layer"]
-    options = layer_options(importance, 256, times_of(importance), families=("2:4",))
+    sums = TileSums.of(importance, 64)
+    options = layer_options(importance, sums, 256, times_of(importance), families=("2:4",))
     assert options[1].importance == pytest.approx(float(importance.sum(where=mask)), rel=1e-6)
     assert options[1].kept == mask.sum()
 
@@ -215,3 +216,18 @@ def test_two_of_four_retains_what_the_pattern_keeps() -> None:
 def times_of(importance: np.ndarray) -> OptionTimes:
     model = Engine(name="model", gpu=GPU)
     return OptionTimes(engine=model, dtype="fp16", typical={importance.shape: lambda: importance})
+
+
+@pytest.mark.parametrize("pattern", ["2:4", "atp:64", "atp:64x16x75-125"])
+def test_an_option_tried_is_what_its_pruned_weights_come_to(pattern: str) -> None:
+    """The slow twin prunes the weights, plans what their mask shows and predicts that."""
+    layers = two_layers()
+    search = prepared(layers)
+    name = next(iter(search.options))
+    place = next(i for i, o in enumerate(search.options[name]) if o.pattern == pattern)
+    option, tried = search.options[name][place], search.realise({name: place})[name]
+    mask = search.mask(name, pattern, option.sparsity)
+    launches = search.launches(name, option.kernel, parse_pattern(pattern).map(mask))
+    assert tried.seconds == sum(search.engine.run(plan).seconds for plan in launches)
+    assert tried.kept == mask.sum()
+    assert tried.importance == pytest.approx(layers.importance(name).sum(where=mask, dtype=float), rel=1e-6)

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.codesign.search.option_times import OptionTimes, row_group_sums
+from prunecast.codesign.search.option_times import OptionTimes
 from prunecast.codesign.search.options import Option, retained
-from prunecast.patterns import density, parse_pattern
+from prunecast.patterns import TileSums, density, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 
 __all__ = ["HEIGHTS", "layer_options"]
@@ -43,18 +43,25 @@ UNEVEN = (
     Interval("x16x75-125", 0.75, 1.25),
     Interval("x16x0-inf", 0.0, float("inf")),
 )
+ROWS_AT_A_TIME = 16
 MOST_NESTED_WEIGHTS = 2**23
 """Layers above this are not offered TVW, whose retained importance needs a pruning for every sparsity."""
 
 
 def layer_options(
-    importance: ImportanceArray, tokens: int, times: OptionTimes, *, families: Sequence[str]
+    importance: ImportanceArray,
+    sums: TileSums,
+    tokens: int,
+    times: OptionTimes,
+    *,
+    families: Sequence[str],
 ) -> tuple[Option, ...]:
     """All options of a layer; dense is always the first.
 
     Parameters
     ----------
     importance : (M, K)
+    sums : of the importance over tiles of the lowest height on offer, or a part of it
     tokens : N
     families : which of `atp`, `2:4` and `tvw` are offered; one that the GPU or layer cannot have is left out
     """
@@ -70,7 +77,7 @@ def layer_options(
     )
     found = [dense]
     if "atp" in families:
-        found += _tile_options(importance, tokens, times)
+        found += _tile_options(sums, tokens, times)
     if "2:4" in families:
         found += _two_of_four(importance, tokens, times)
     if "tvw" in families and importance.size <= MOST_NESTED_WEIGHTS:
@@ -78,13 +85,11 @@ def layer_options(
     return tuple(found)
 
 
-def _tile_options(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Option]:
-    m, k = importance.shape
+def _tile_options(sums: TileSums, tokens: int, times: OptionTimes) -> Iterator[Option]:
+    m, k = sums.m, sums.k
     step = max(QUANTUM, round(k / COUNTS / QUANTUM) * QUANTUM)
-    lowest = row_group_sums(importance, HEIGHTS[0])
     for height in (height for height in HEIGHTS if height <= m):
-        sums = np.add.reduceat(lowest, np.arange(0, lowest.shape[0], height // HEIGHTS[0]), axis=0)
-        ranked = -np.sort(-sums, axis=1)
+        ranked = -np.sort(-sums.taller(height).sums, axis=1)
         counts = range(step, k, step)
         equal_s = times.tile_curve(m, k, tokens, counts=counts, height=height)
         for interval in UNEVEN:
@@ -115,15 +120,24 @@ def _two_of_four(importance: ImportanceArray, tokens: int, times: OptionTimes) -
 
 
 def _best_two_of_four(importance: ImportanceArray) -> float:
-    """What 2:4 retains, by comparisons of whole columns: a tenth of the time of sorting every four."""
+    """What 2:4 retains: of all pairs of four, the one of most importance.
+
+    Rows are taken a few at a time, which keeps all of it in the L2 cache: a quarter of the time.
+    """
     whole = importance.shape[1] // 4 * 4
-    a, b, c, d = (importance[:, place:whole:4] for place in range(4))
-    high, low = np.maximum(a, b), np.minimum(a, b)
-    high2, low2 = np.maximum(c, d), np.minimum(c, d)
-    second = np.maximum(np.minimum(high, high2), np.where(high >= high2, low, low2))
     rest = -np.sort(-importance[:, whole:], axis=1)[:, : _half(importance.shape[1] % 4)]
-    parts = (np.maximum(high, high2), second, rest)
-    return float(sum(part.sum(dtype=np.float64) for part in parts))
+    chunks = (
+        importance[row : row + ROWS_AT_A_TIME, :whole] for row in range(0, len(importance), ROWS_AT_A_TIME)
+    )
+    return float(rest.sum(dtype=np.float64)) + sum(_best_pairs(rows) for rows in chunks)
+
+
+def _best_pairs(rows: ImportanceArray) -> float:
+    a, b, c, d = (np.ascontiguousarray(rows[:, place::4]) for place in range(4))
+    best = np.maximum(a, b) + np.maximum(c, d)
+    np.maximum(best, a + b, out=best)
+    np.maximum(best, c + d, out=best)
+    return float(best.sum(dtype=np.float64))
 
 
 def _half(columns: int) -> int:

@@ -7,20 +7,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-import numpy as np
-
 from prunecast.codesign.engines import Engine, Progress, silent
 from prunecast.codesign.graph import ModelTime, model_time, turned_by_dense
 from prunecast.codesign.plans import PrunedMap, plan_pruned
 from prunecast.codesign.search.allocation import Menu
 from prunecast.codesign.search.layer_sets import LayerSet, fixed_names
 from prunecast.codesign.search.menus import layer_options
-from prunecast.codesign.search.option_times import OptionTimes
-from prunecast.codesign.search.options import Option, menu_of, retained
+from prunecast.codesign.search.option_times import SUMMED_HEIGHT, OptionTimes
+from prunecast.codesign.search.options import Option, menu_of
+from prunecast.codesign.search.pruned_layer import PrunedLayer, sums_say_all
 from prunecast.codesign.two_parts import launches_in_two
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan
-from prunecast.patterns import parse_pattern
+from prunecast.patterns import Pattern, TileSums, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
 
@@ -72,6 +71,8 @@ class ModelSearch:
     _tried: dict[tuple[str, Option], Tried] = field(default_factory=dict)
     _fixed: dict[str, float] = field(default_factory=dict)
     _saved: dict[str, float] = field(default_factory=dict)
+    _sums: dict[str, TileSums] = field(default_factory=dict)
+    _two_of_four: dict[str, Tried] = field(default_factory=dict)
 
     def prepare(self) -> None:
         """Make the menus.
@@ -89,7 +90,9 @@ class ModelSearch:
 
         def make(name: str) -> tuple[Option, ...]:
             importance = self.layers.importance(name)
-            offered = layer_options(importance, self.layers.tokens[name], times, families=self.families)
+            sums = TileSums.of(importance, SUMMED_HEIGHT)
+            self._sums[name] = sums
+            offered = layer_options(importance, sums, self.layers.tokens[name], times, families=self.families)
             most = self.caps.get(name, self.most_sparsity) + 1e-9
             return tuple(option for option in offered if 1.0 - option.kept / importance.size <= most)
 
@@ -98,6 +101,12 @@ class ModelSearch:
         made = self._for_all("menus by shape", make, first)
         made |= self._for_all("menus", make, (name for name in self.layers.shapes if name not in made))
         self.options.update({name: made[name] for name in self.layers.shapes})
+        self._two_of_four.update(
+            (name, Tried(o.seconds, o.importance, o.kept))
+            for name, options in made.items()
+            for o in options
+            if o.pattern == "2:4"
+        )
         for name, (m, k, n) in fixed_names(self.layers).items():
             self._fixed[name] = times.dense(m, k, n)
         for name, (m, k) in self.layers.shapes.items():
@@ -169,14 +178,22 @@ class ModelSearch:
         return (plan_pruned(kernel, kept, n=n, dtype=self.dtype, gpu=gpu),)
 
     def _try(self, name: str, option: Option) -> Tried:
+        """Which two of four stay changes nothing that takes time: 2:4 takes what its menu says."""
         if option.pattern == "dense":
             return Tried(self._fixed[name], option.importance, option.kept)
-        importance = self.layers.importance(name)
-        pattern = parse_pattern(option.pattern)
-        mask = pattern.prune({name: importance}, option.sparsity)[name]
-        launches = self.launches(name, option.kernel, pattern.map(mask))
+        if option.pattern == "2:4" and name in self._two_of_four:
+            return self._two_of_four[name]
+        pruned = self._prune(name, parse_pattern(option.pattern), option.sparsity)
+        launches = self.launches(name, option.kernel, pruned.kept)
         seconds = sum(self.engine.run(plan).seconds for plan in launches)
-        return Tried(seconds, retained(importance, mask), int(np.count_nonzero(mask)))
+        return Tried(seconds, pruned.importance, pruned.weights)
+
+    def _prune(self, name: str, pattern: Pattern, sparsity: float | None) -> PrunedLayer:
+        """By sums over tiles where they say all: the weights may have to be read or drawn again."""
+        sums = self._sums[name]
+        if sums_say_all(pattern, sums):
+            return PrunedLayer.of_sums(pattern, sums, sparsity)
+        return PrunedLayer.of_weights(pattern, self.layers.importance(name), sparsity)
 
     def _savings_of_dense(self) -> dict[str, float]:
         """Layer -> seconds of transposes that a sparse product there needs, all others sparse too."""

@@ -10,14 +10,17 @@ from prunecast.codesign.engines import Engine
 from prunecast.codesign.plans import plan_pruned
 from prunecast.errors import BadInput
 from prunecast.kernels import PLANNERS, KernelPlan
-from prunecast.patterns import TileMap, parse_pattern
+from prunecast.patterns import TileMap, TileSums, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import frozen_int32
 
-__all__ = ["OptionTimes", "equal_tile_map", "row_group_sums"]
+__all__ = ["SUMMED_HEIGHT", "OptionTimes", "equal_tile_map"]
 
 FloatArray = npt.NDArray[np.float64]
 CountArray = npt.NDArray[np.int64]
+
+SUMMED_HEIGHT = 64
+"""Rows of the tiles whose sums stand for a layer: all heights on offer are multiples of it."""
 
 EXACT_DENSITIES = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
 """Where the engine that is asked for predicts a curve: closer where launches and stores bend it."""
@@ -62,6 +65,7 @@ class OptionTimes:
         default_factory=dict, init=False, repr=False
     )
     _curves: dict[tuple[int, ...], FloatArray] = field(default_factory=dict, init=False, repr=False)
+    _sums: dict[tuple[int, int], TileSums] = field(default_factory=dict, init=False, repr=False)
     _best_first: dict[tuple[int, int, int], CountArray] = field(default_factory=dict, init=False, repr=False)
 
     def dense(self, m: int, k: int, n: int) -> float:
@@ -121,7 +125,9 @@ class OptionTimes:
         """(tiles, K): columns of each tile, those of most importance first."""
         key = (m, k, height)
         if key not in self._best_first:
-            sums = row_group_sums(self.typical[m, k](), height)
+            if (m, k) not in self._sums:
+                self._sums[m, k] = TileSums.of(self.typical[m, k](), SUMMED_HEIGHT)
+            sums = self._sums[m, k].taller(height).sums
             self._best_first[key] = np.argsort(-sums, axis=1, kind="stable")
         return self._best_first[key]
 
@@ -131,16 +137,3 @@ def _few_places(counts: CountArray, k: int) -> list[int]:
     wanted = np.array(EXACT_DENSITIES) * k
     places: list[int] = np.unique(np.abs(counts - wanted[:, None]).argmin(axis=1)).tolist()
     return places
-
-
-def row_group_sums(importance: ImportanceArray, height: int) -> FloatArray:
-    """(groups, K) float64: sums over each `height` rows, the last group possibly fewer.
-
-    Added up in the type of the importance: 64 numbers of float32 lose nothing that decides anything here.
-    """
-    m, k = importance.shape
-    whole = m // height
-    sums = np.empty((-(-m // height), k))
-    sums[:whole] = importance[: whole * height].reshape(whole, height, k).sum(axis=1)
-    sums[whole:] = importance[whole * height :].sum(axis=0)
-    return sums

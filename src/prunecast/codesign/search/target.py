@@ -30,7 +30,7 @@ ROUNDS = 10
 FEWEST_ROUNDS = 3
 """The first choice rests on typical times, later ones on those of the layers themselves."""
 MOST_REFINED_WEIGHTS = 2**29
-"""Larger models are done with the first choice that meets the target: a round prunes billions of weights."""
+"""Larger models are done with the first choice that meets the target: a round predicts hundreds of layers."""
 FRONT_SHARES = np.round(np.arange(0.25, 1.0001, 0.05), 2)
 """Times of the Pareto front, as shares of the dense model's."""
 
@@ -135,9 +135,10 @@ def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
     weights = sum(m * k for m, k in search.layers.shapes.values())
     large = weights > MOST_REFINED_WEIGHTS
     fewest, near = (1, CLOSE_ENOUGH_LARGE) if large else (FEWEST_ROUNDS, CLOSE_ENOUGH)
-    aim, found = most_s, []
+    # A first choice just above its target would cost a large model another round
+    aim, found = most_s * (1.0 - 0.5 * near) if large else most_s, []
     if large and not math.isinf(most_s):
-        probe(search, lambda likely: _choose(search, likely, most_s, most_s, most_kept), scales)
+        probe(search, lambda likely: _choose(search, likely, aim, most_s, most_kept), scales)
     for _ in range(ROUNDS):
         likely = with_likely(search, scales) if large else scales
         choice = _choose(search, likely, aim, most_s, most_kept)
