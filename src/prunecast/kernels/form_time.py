@@ -44,6 +44,8 @@ class _End(NamedTuple):
     """Share of the cycles in which every SM works."""
     full_work: float
     """Share of what SMs ask of L2 and DRAM, meanwhile."""
+    busy_share: float
+    """Mean over the SMs of the time until they are done, over the longest."""
     head_start: float
     """Cycles by which the next launch may begin on SMs that end early, where its long blocks come first."""
 
@@ -100,7 +102,7 @@ def form_time(
     mean, most = mean._replace(alone=mean.alone + each), most._replace(alone=most.alone + each)
     held = gpu.sm_count * max(occupancy(variant.resources, gpu).blocks_per_sm, 1)
     if fullest_block is not None:
-        end = _End(fullest_block + mean.at_end, 1.0, 1.0, 0.0)
+        end = _End(fullest_block + mean.at_end, 1.0, 1.0, 1.0, 0.0)
     else:
         ends = [_whole(mean, most, load, gpu, held)]
         if divisible:
@@ -113,7 +115,7 @@ def form_time(
     elif variant.style == "wgmma":
         behind -= min(end.head_start, gpu.block_start_cycles + indices, overlap_cycles(gpu))
     quiet = mean.quiet + (0.0 if persistent else stores_behind(variant, load, gpu))
-    return _seconds(end._replace(cycles=end.cycles + once), chip, quiet, behind, tensor, gpu)
+    return _seconds(end._replace(cycles=end.cycles + once), chip, quiet, behind, tensor, variant.dtype, gpu)
 
 
 def _whole(mean: FormItem, most: FormItem, load: FormLoad, gpu: GpuSpec, held: int) -> _End:
@@ -122,12 +124,13 @@ def _whole(mean: FormItem, most: FormItem, load: FormLoad, gpu: GpuSpec, held: i
     slots, longest = held // gpu.sm_count, most.alone + most.at_end
     early = _sm_cycles(mean, fewer, slots) + mean.at_end
     if not with_more:
-        return _End(max(early, longest), 1.0, 1.0, 0.0)
+        return _End(max(early, longest), 1.0, 1.0, 1.0, 0.0)
     late = _sm_cycles(mean, fewer + 1, slots) + mean.at_end
     early = max(early, 0.0) if fewer else 0.0
     busy = early * (gpu.sm_count - with_more) + late * with_more
     head_start = late - early if 2 * with_more <= gpu.sm_count else 0.0
-    return _End(max(late, longest), early / late, early * gpu.sm_count / busy, head_start)
+    share = busy / (late * gpu.sm_count)
+    return _End(max(late, longest), early / late, early * gpu.sm_count / busy, share, head_start)
 
 
 def _sm_cycles(mean: FormItem, items: int, slots: int) -> float:
@@ -151,7 +154,7 @@ def _evened(
     cut = min(most.alone / parts + (parts - 1) * fix_up for parts in range(1, MOST_PARTS + 1))
     shortest = mean.alone * min(FEWEST_STEPS_PER_PIECE / max(longest_steps, 1.0), 1.0)
     cycles = max(load.items / held * mean.alone, load.items / gpu.sm_count * mean.demand, shortest)
-    return _End(max(cycles + 2 * fix_up, cut) + mean.at_end, 1.0, 1.0, 0.0)
+    return _End(max(cycles + 2 * fix_up, cut) + mean.at_end, 1.0, 1.0, 1.0, 0.0)
 
 
 def _chip(
@@ -180,7 +183,13 @@ def _columns_of_any(tiles: TileMap) -> int:
 
 
 def _seconds(
-    end: _End, chip: _Chip, quiet_end: float, behind: float, tensor_cycles: float, gpu: GpuSpec
+    end: _End,
+    chip: _Chip,
+    quiet_end: float,
+    behind: float,
+    tensor_cycles: float,
+    dtype: str,
+    gpu: GpuSpec,
 ) -> float:
     """The SMs' cycles at the clock that goes with them, and what all share at its own pace."""
     clock_hz, seconds = gpu.max_clock_hz, 0.0
@@ -197,6 +206,9 @@ def _seconds(
             l2_bytes_per_clk_per_sm=chip.l2_bytes / sm_cycles,
             dram_bytes_per_clk_per_sm=chip.dram_bytes / sm_cycles,
             state="burst",
+            dtype=dtype,
+            busy_share=end.busy_share,
+            period_s=seconds,
         )
     return seconds
 

@@ -27,6 +27,7 @@ from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launch_floor import LAUNCHES, launch_floor_s
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
+from prunecast.kernels.tensor_draw import tensor_draw
 from prunecast.models.amounts import plan_amounts
 from prunecast.models.balance import (
     SmEnds,
@@ -124,7 +125,7 @@ def _settle(case: Case, ends: "_Ends", launch_s: float, state: str) -> _Settled:
     """
     gpu = case.gpu
     total = case.amounts.total(case.plan.blocks)
-    tensor = float(sm_level_cycles(total, case.rates)["tensor"])
+    tensor = tensor_draw(case.plan) * float(sm_level_cycles(total, case.rates)["tensor"])
     settled = _Settled(_chip_cycles(case, ends, gpu.max_clock_hz), gpu.max_clock_hz)
     for _ in range(CLOCK_ROUNDS):
         period_s = settled.cycles / settled.clock_hz + launch_s

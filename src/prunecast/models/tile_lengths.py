@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import KernelPlan
+from prunecast.kernels.tensor_draw import tensor_draw
 from prunecast.models.costs import Case, Starts, item_costs, lists_of, starts_of, unit_costs
 from prunecast.models.incremental_loops import (
     FIELDS,
@@ -214,7 +215,7 @@ def _chip(case: Case, state: str, starts: Starts, launch_s: float) -> Chip:
         dram_write_bytes_per_s=float(gpu.dram_write_bytes_per_s),
         launch_s=launch_s,
         max_clock_hz=float(gpu.max_clock_hz),
-        tensor_activity=float(gpu.clock_bf16_duty) if case.plan.dtype == "bf16" else 1.0,
+        tensor_activity=tensor_draw(case.plan) * (gpu.clock_bf16_duty if case.plan.dtype == "bf16" else 1.0),
         follow_s=float(gpu.clock_follow_s),
         activity_per_l2_byte=float(gpu.clock_activity_per_l2_byte_per_clk),
         activity_per_dram_byte=float(gpu.clock_activity_per_dram_byte_per_clk),

@@ -11,6 +11,7 @@ from prunecast.hardware.occupancy import Occupancy, occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launch_floor import LAUNCHES, before_b_cycles, launch_floor_s
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
+from prunecast.kernels.tensor_draw import tensor_draw
 from prunecast.simulator import engine
 from prunecast.simulator.attribution import Account, attribute_cycles
 from prunecast.simulator.lower import Lowered, lower
@@ -184,7 +185,7 @@ def _caused_clock(
     most = float(ends.max())
     return sm_clock_hz(
         gpu,
-        tensor_duty=float(_tensor_cycles(lowered, run).mean()) / period,
+        tensor_duty=tensor_draw(plan) * float(_tensor_cycles(lowered, run).mean()) / period,
         l2_bytes_per_clk_per_sm=float(run.mem[engine.G_L2_BYTES]) / sm_cycles,
         dram_bytes_per_clk_per_sm=float(run.mem[engine.G_DRAM_BYTES]) / sm_cycles,
         state=state,
