@@ -25,6 +25,8 @@ _FILLERS = (
     Instruction(Op.ISSUE, amount=5, issue=2, per_k16=True),
     Instruction(Op.ISSUE, amount=40, when=When.EDGE),
     Instruction(Op.SHARED, amount=20, per_k16=True, when=When.EDGE),
+    Instruction(Op.ISSUE, amount=30, per_k16=True, when=When.REFILL),
+    Instruction(Op.ISSUE, issue=5, when=When.REFILL),
     Instruction(Op.FMA, issue=3, per_k16=True),
     Instruction(Op.FMA, issue=0, when=When.FINAL),
     Instruction(Op.SHARED, amount=100),

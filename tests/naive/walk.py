@@ -104,6 +104,7 @@ def applies(kernel: Kernel, code: Instruction, rank: int, run: Run, current: int
         When.OWNER: item.owner and item.parts > 1,
         When.FINAL: item.owner,
         When.EDGE: item.tokens < kernel.block_n,
+        When.REFILL: run.base + current + code.ahead >= kernel.stages,
     }
     if (code.leader and rank > 0) or not fits[code.when]:
         return False

@@ -88,6 +88,8 @@ class When(IntEnum):
     """Items that write C: unsplit ones and owners."""
     EDGE = 4
     """Items with fewer tokens than a block takes."""
+    REFILL = 5
+    """Steps of a block beyond its first ring of stages, whose slots have been filled before."""
 
 
 class Instruction(NamedTuple):

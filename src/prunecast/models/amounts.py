@@ -140,6 +140,8 @@ def _measure(term: Term, sizes: _Sizes, plan: KernelPlan) -> FloatArray:
         measure = measure * sizes.owner
     elif term.when is When.EDGE:
         measure = measure * (sizes.tokens_share < 1.0)
+    elif term.when is When.REFILL:
+        measure = measure * 0.0  # how many there are is a matter of the block; their waits are in the pace
     return measure
 
 

@@ -1,12 +1,13 @@
 """What the waits of a block depend on: its programs, and what the GPU's units cost it."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import BlockShape, KernelPlan, Schedule
-from prunecast.kernels.program import WarpProgram
+from prunecast.kernels.program import WarpProgram, When
 from prunecast.models.rates import SmRates
 from prunecast.models.roles import waits_for_parts
 
@@ -60,6 +61,14 @@ class Chain(NamedTuple):
     def where_tokens_lack(self) -> "Chain":
         """The same block with an item of fewer tokens; what it moves stays that of a full one."""
         return self._replace(lacks_tokens=True)
+
+    def of_first_ring(self) -> "Chain":
+        """The same block if all its steps were of its first ring."""
+        programs = tuple(
+            replace(program, step=tuple(i for i in program.step if i.when is not When.REFILL))
+            for program in self.programs
+        )
+        return self._replace(programs=programs)
 
     def with_short_steps(self) -> "Chain":
         """The same block with k-steps of 16 columns, and a ring of as many columns."""

@@ -222,6 +222,10 @@ class Starts(NamedTuple):
     """Of one whole k-step, as in `Costs`."""
     ring: float
     """Of steps that fill the ring."""
+    first_ring: float
+    """That a block's first ring of steps is fetched sooner than another one."""
+    first_share: float
+    """Of what a step is fetched in, by which one of the first ring is sooner."""
     turn: float
     """Of warps that only fetch, from one item of a block to its next."""
     block: float
@@ -242,18 +246,25 @@ def starts_of(case: Case) -> Starts:
     does. That stage comes from DRAM: items that run together begin where none has read before.
     """
     chain, ahead = _steady_chain(case), runs_ahead(case.plan.programs)
-    first, drain = _first_items(case), stores_behind_cycles(chain) + store_latency_cycles(case.plan, case.gpu)
+    first_items, drain = (
+        _first_items(case),
+        stores_behind_cycles(chain) + store_latency_cycles(case.plan, case.gpu),
+    )
     block = case.gpu.block_start_cycles + edge_cycles(chain, ("start", "finish"), "unsplit")
     levels = sm_level_cycles(case.amounts.step, case.rates)
     step = max(walk_block(chain).step, float(levels["l2 port"]))
+    first = max(walk_pace(chain.of_first_ring()), float(levels["l2 port"]))
+    sooner = max(step - first, 0.0) if ahead else 0.0
     # A block that the hardware starts leaves room for the next one when its stores are through.
     hardware = case.plan.schedule is Schedule.HARDWARE
-    wait = _waits(case, chain, first | (not ahead))
+    wait = _waits(case, chain, first_items | (not ahead))
     return Starts(
-        first=first,
+        first=first_items,
         wait=wait,
         multiply_step=max(float(levels["tensor"]), float(levels["shared"])) if ahead else 0.0,
         ring=case.plan.resources.stages * step if ahead else 0.0,
+        first_ring=case.plan.resources.stages * sooner,
+        first_share=sooner / step if step > 0.0 else 0.0,
         turn=turn_cycles(chain),
         block=block,
         leave=drain if hardware else 0.0,
@@ -309,6 +320,8 @@ def lists_of(case: Case, items: Costs, starts: Starts) -> BlockLists:
         owner=plan.work.owner,
         multiply_step=starts.multiply_step,
         ring=starts.ring,
+        first_ring=starts.first_ring,
+        first_share=starts.first_share,
         turn=starts.turn,
         block=starts.block,
         leave=starts.leave,

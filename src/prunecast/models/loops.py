@@ -159,6 +159,8 @@ class BlockLists(NamedTuple):
     """(items,) int32, as in `kernels.plan.WorkList`."""
     multiply_step: float
     ring: float
+    first_ring: float
+    first_share: float
     turn: float
     block: float
     leave: float
@@ -175,8 +177,12 @@ def _run_list(lists, block, ready, parts_only):
     """
     first, stop = lists.block_start[block], lists.block_start[block + 1]
     now, fetched, last_fetch = lists.block, lists.block, 0.0
+    sooner = lists.first_ring
     for i in range(first, stop):
         group, wait, fetch = lists.group[i], lists.wait[i], lists.fetch[i]
+        saved = min(sooner, fetch * lists.first_share)
+        sooner -= saved
+        fetch -= saved
         if parts_only and group >= 0 and lists.owner[i] == 1:
             break
         if wait > 0.0:

@@ -77,6 +77,8 @@ def run(
     """Move the warp through a section; `ring` and `warp` are changed."""
     if chain.lacks_tokens:
         kinds = (*kinds, When.EDGE)
+    if step >= chain.stages:
+        kinds = (*kinds, When.REFILL)
     for instruction in _chosen(code, kinds):
         groups = -(-chain.shape.block_k // 16) if instruction.per_k16 else 1
         _wait(warp, instruction, chain, ring, step)

@@ -133,6 +133,7 @@ MMA, MMA_SYNC, WAIT_MMA = int(Op.MMA), int(Op.MMA_SYNC), int(Op.WAIT_MMA)
 STORE_C, STORE_PARTIAL = int(Op.STORE_C), int(Op.STORE_PARTIAL)
 WAIT_PARTS, LOAD_PARTIALS = int(Op.WAIT_PARTS), int(Op.LOAD_PARTIALS)
 PARTIAL, OWNER, FINAL, EDGE = int(When.PARTIAL), int(When.OWNER), int(When.FINAL), int(When.EDGE)
+REFILL = int(When.REFILL)
 
 
 class Status(IntEnum):
@@ -506,9 +507,12 @@ def _applies(mem, warp, ins):
     item = mem[warp + W_ITEM_ROW]
     if item < 0:
         return mem[ins + I_WHEN] == 0 and not _acts_on_step(mem, ins) and mem[ins + I_OP] != RELEASE
-    if mem[ins + I_WHEN] != 0 and not _fits_item(mem, ins, item):
-        return False
     steps, step = mem[item + T_STEPS], mem[warp + W_STEP]
+    if mem[ins + I_WHEN] == REFILL:
+        if mem[warp + W_BASE] + step + mem[ins + I_AHEAD] < mem[M_STAGES]:
+            return False
+    elif mem[ins + I_WHEN] != 0 and not _fits_item(mem, ins, item):
+        return False
     if mem[ins + I_OP] == RELEASE:
         return steps > 0 and mem[ins + I_AMOUNT] <= step
     if _acts_on_step(mem, ins):
