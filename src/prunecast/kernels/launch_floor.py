@@ -80,7 +80,19 @@ def launch_floor_s(plan: KernelPlan, gpu: GpuSpec, launch: str) -> float:
 
 
 def _overlapped_s(plan: KernelPlan, gpu: GpuSpec) -> float:
-    """Less the start of blocks, which the plan's cycles have, where it lies under the launch before."""
+    """Less what the plan's cycles have of it: the start of blocks, where it lies under the launch before, and
+    what blocks of a plan that `starts_early` do before they wait for it, if they find room only when it ends.
+    """
     early = plan.starts_early or begins_early(plan, gpu)
-    start_s = gpu.block_start_cycles / gpu.clock_burst_hz[0] if early else 0.0
-    return max(gpu.overlapped_launch_s - start_s, 0.0)
+    hidden = gpu.block_start_cycles if early else 0
+    if plan.starts_early:
+        hidden += max((_before_wait_cycles(program) for program in plan.programs), default=0)
+    return max(gpu.overlapped_launch_s - hidden / gpu.clock_burst_hz[0], 0.0)
+
+
+def _before_wait_cycles(program: WarpProgram) -> int:
+    """What a block that finds room only when the launch before ends does before it waits for that end. The
+    program says so by its `start`: those that find room sooner have none.
+    """
+    code = (*program.start, *program.begin) if program.start else ()
+    return sum(i.amount + i.issue for i in code if i.op is Op.ISSUE and not i.per_k16)

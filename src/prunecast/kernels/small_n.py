@@ -76,7 +76,16 @@ def plan_small_n(
     resources, overlaps = small_resources(form, n), gpu.compute_capability >= 90
     assigned = assign_hardware(take_items(items, np.argsort(-items.k_stop, kind="stable")))
     fit = occupancy(resources, gpu).blocks_per_sm
-    early = overlaps and 2 * assigned.blocks <= fit * gpu.sm_count
+    early_share = min(-assigned.blocks % (fit * gpu.sm_count) / max(assigned.blocks, 1), 1.0)
+    k16 = -(-int(tiles.kept_per_tile.max(initial=0)) // 16)
+    programs = small_programs(
+        form,
+        n,
+        dtype,
+        steps=max(-(-k16 // form.warps), 1),
+        early_share=early_share if overlaps else 0.0,
+        column_cycles=gpu.dram_latency_cycles,
+    )
     if overlaps:
         assigned = piled_up(assigned, fit, gpu.sm_count)
     return KernelPlan(
@@ -89,7 +98,7 @@ def plan_small_n(
         blocks=assigned.blocks,
         shape=form.shape,
         resources=resources,
-        programs=small_programs(form, n, dtype, early=early),
+        programs=programs,
         tensor="mma",
         overlaps=overlaps,
         starts_early=overlaps,

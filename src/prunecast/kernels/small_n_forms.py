@@ -17,9 +17,11 @@ __all__ = [
     "HEIGHTS",
     "MOST_TOKENS",
     "WIDTHS",
+    "ColumnLoads",
     "SmallForm",
     "block_width",
     "by_words",
+    "column_loads",
     "copies_per_row",
     "copy_instructions",
     "form_of_shape",
@@ -41,6 +43,21 @@ _REGISTERS = {16: 64, 32: 80, 64: 128, 128: 200}
 """Sums of a thread -> registers that the compiler may use, in any form and on any architecture."""
 _REGISTERS_BY_WORDS = {16: 80, 32: 120, 64: 128, 128: 208}
 """The same where rows of B are no whole words: every word of theirs has an address of its own."""
+
+
+_AT_ONCE = {(32, 16): (5, 6, 8), (16, 16): (5, 6), (16, 32): (8,)}
+"""Rows and tokens of a block -> depths of which all columns but the first k16's are asked for at once."""
+_BEHIND = {(64, 16): (4, 5, 6), (64, 64): (4, 5, 6, 8), (64, 32): (5, 6), (32, 64): (5,), (16, 64): (5, 6)}
+"""The same of which the first k16's columns are behind the wait too."""
+
+
+class ColumnLoads(NamedTuple):
+    """How a block comes to the columns of its first k16s, which name the rows of B that it copies."""
+
+    before: int
+    """K16s of which they are asked for before the launch before has ended."""
+    at_once: bool
+    """The others' behind it in one go; else each behind the rows of the k16 before, and waited for."""
 
 
 class SmallForm(NamedTuple):
@@ -118,6 +135,17 @@ def k16_instructions(form: SmallForm, n: int) -> int:
 def copy_instructions(form: SmallForm, n: int) -> int:
     """Of these, those that ask for a later k16; the others multiply."""
     return 78 + copies_per_row(form, n) * (115 if by_words(form, n) else 12)
+
+
+def column_loads(form: SmallForm, n: int) -> ColumnLoads:
+    """Where the compiler put the loads that `start` asks for at its top: as compiled for sm_90a."""
+    if by_words(form, n):
+        return ColumnLoads(form.depth if form.depth <= 4 else 0, at_once=True)
+    key = (form.block_m, form.block_n)
+    if key == (16, 16) and form.depth == 3:
+        return ColumnLoads(form.depth, at_once=True)
+    at_once = form.depth in _AT_ONCE.get(key, ())
+    return ColumnLoads(0 if form.depth in _BEHIND.get(key, ()) else 1, at_once=at_once)
 
 
 def form_of_shape(shape: BlockShape, resources: BlockResources) -> SmallForm:

@@ -19,6 +19,7 @@ from prunecast.kernels.programs_end import copies
 from prunecast.kernels.small_n_forms import (
     SmallForm,
     by_words,
+    column_loads,
     copies_per_row,
     copy_instructions,
     k16_instructions,
@@ -58,45 +59,68 @@ END_WAIT = 80
 """Cycles that a lone warp takes for them beside one and a half for each."""
 
 
-def small_programs(form: SmallForm, n: int, dtype: str, *, early: bool = False) -> tuple[WarpProgram, ...]:
+def small_programs(
+    form: SmallForm, n: int, dtype: str, *, steps: int, early_share: float, column_cycles: int
+) -> tuple[WarpProgram, ...]:
     """The program of all warps of a block.
 
     Parameters
     ----------
     n : tokens in all, on which the size of a copy depends
-    early : all blocks of a launch find room while the launch before runs
+    steps : most k16s that a warp takes
+    early_share : of a launch's blocks, those that find room while the launch before runs, 0 to 1
+    column_cycles : until a number of a column comes from DRAM
     """
-    element = DTYPE_BYTES[dtype]
+    element, early = DTYPE_BYTES[dtype], early_share >= 1.0
+    rings = range(min(form.depth, steps))
+    hidden = not early and column_loads(form, n).before > 0
+    fetched = _first_weights(form, element, rings, early_share)
     worker = WarpProgram(
         role="worker",
         warps=form.warps,
         start=() if early else (Instruction(Op.ISSUE, issue=60),),
-        begin=_first_rows(form, n, element) if early else _first_copies(form, n, element),
-        fill=(_weights(form, element)._replace(op=Op.COPY_A),) if early else (),
+        begin=(
+            *_first_weights(form, element, rings, 1.0 - early_share),
+            *((Instruction(Op.ISSUE, column_cycles),) if hidden else ()),
+            *_first_rows(form, n, element, rings, column_cycles, early=early),
+            *(instruction._replace(op=Op.COPY_A) for instruction in fetched),
+        ),
         step=(
-            *_copies(form, n, element, ahead=form.depth - 1),
             Instruction(Op.WAIT_LOAD, 1),
             *_multiply(form, n),
+            *_copies(form, n, element, ahead=form.depth),
         ),
         end=_end(form, element),
     )
     return (worker,)
 
 
-def _first_rows(form: SmallForm, n: int, element: int) -> Code:
-    """All that is left to do once the launch before has ended, which the first read of B waits for: its
-    addresses are there by then.
+def _first_weights(form: SmallForm, element: int, rings: range, share: float) -> Code:
+    """A share of the first k16s, which need nothing of the launch before."""
+    weights = _weights(form, element)
+    amount = round(share * weights.amount)
+    return tuple(weights._replace(amount=amount, ahead=ahead) for ahead in rings if amount)
+
+
+def _first_rows(
+    form: SmallForm, n: int, element: int, rings: range, column_cycles: int, *, early: bool
+) -> Code:
+    """Rows of B of the first k16s, behind the wait for the launch before, and the columns that name them, as
+    far as the compiler has moved their loads there.
+
+    early : the addresses of the first rows are there by then, if their columns are
     """
-    ask = (_asking(form, n, copy_instructions(form, n) - WEIGHTS_ISSUE), _rows(form, n, element))
-    first = [instruction._replace(ahead=ahead) for ahead in range(form.depth - 1) for instruction in ask]
-    return tuple(first[1:])
-
-
-def _first_copies(form: SmallForm, n: int, element: int) -> Code:
-    """Columns, then what they name."""
-    columns = Instruction(Op.LOAD_INDEX, form.depth * 16 * COLUMN_BYTES)
-    first = [_copies(form, n, element, ahead=ahead) for ahead in range(form.depth - 1)]
-    return (columns, Instruction(Op.WAIT_LOAD), *(instruction for code in first for instruction in code))
+    loads = column_loads(form, n)
+    ask = _asking(form, n, copy_instructions(form, n) - WEIGHTS_ISSUE)
+    column = Instruction(Op.ISSUE, column_cycles // form.warps, 0, per_k16=True)
+    code: list[Instruction] = []
+    for ahead in rings:
+        if ahead == loads.before or (ahead > loads.before and not loads.at_once):
+            code.append(column._replace(ahead=ahead))
+        if ahead or not early or loads.before == 0:
+            code.append(ask._replace(ahead=ahead))
+        code.append(_rows(form, n, element)._replace(ahead=ahead))
+    return tuple(code)
 
 
 def _copies(form: SmallForm, n: int, element: int, *, ahead: int) -> Code:
