@@ -31,6 +31,8 @@ class Chain(NamedTuple):
     """That an SM can hand to L2 while all others with a block do the same."""
     port_store_bytes_per_clk: float
     """The same while they do not: parts of tiles end when they end."""
+    tokens_share: float
+    """Of a block's tokens, those that there are in all."""
     store_share: float
     """Mean size of an item's tile of C over a full one."""
     tensor_latency: int
@@ -90,6 +92,7 @@ def plan_chain(plan: KernelPlan, gpu: GpuSpec, rates: SmRates, memory_latency_cy
         gather_bytes_per_clk=float(gpu.gather_bytes_per_clk_per_sm),
         store_bytes_per_clk=_store_rate(plan, gpu),
         port_store_bytes_per_clk=float(gpu.store_bytes_per_clk_per_sm),
+        tokens_share=min(plan.n / plan.shape.block_n, 1.0),
         store_share=_store_share(plan),
         tensor_latency=_tensor_latency(plan, gpu),
         shared_latency=gpu.shared_latency_cycles,

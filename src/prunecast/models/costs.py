@@ -16,6 +16,7 @@ from prunecast.hardware.occupancy import Occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launch_floor import before_b_cycles, begins_early
 from prunecast.kernels.plan import KernelPlan, Schedule
+from prunecast.kernels.program import Op
 from prunecast.kernels.store_latency import store_latency_cycles
 from prunecast.models.amounts import Amounts
 from prunecast.models.bounds import sm_level_cycles
@@ -30,6 +31,7 @@ from prunecast.models.chains import (
     walk_block,
     walk_pace,
 )
+from prunecast.models.in_turns import in_turns_cycles
 from prunecast.models.loops import BlockLists, run_lists
 from prunecast.models.rates import SmRates
 from prunecast.models.roles import runs_ahead, waits_for_parts
@@ -115,7 +117,7 @@ def item_costs(case: Case) -> Costs:
     else:
         multiply = np.maximum(np.maximum(pipes, steps["l2 port"]), pace.all)
         fetch = fetch_last = np.zeros_like(multiply)
-    demand = _demand(case, steps, edges, edge)
+    demand = _demand(case, steps, edges, edge, pace.all)
     stored = amounts.edges[:, Quantity.C] + amounts.edges[:, Quantity.PARTIALS_OUT]
     demand = np.maximum(demand, stored / case.gpu.store_bytes_per_clk_per_sm)
     after_parts = after_parts_cycles(chain) + _sums_in(case)
@@ -128,13 +130,37 @@ def _copied(amounts: FloatArray, rates: SmRates) -> FloatArray:
 
 
 def _demand(
-    case: Case, steps: dict[str, FloatArray], edges: dict[str, FloatArray], edge: FloatArray
+    case: Case,
+    steps: dict[str, FloatArray],
+    edges: dict[str, FloatArray],
+    edge: FloatArray,
+    pace: FloatArray,
 ) -> FloatArray:
-    """(kinds,): of the busiest pipe; where all blocks begin and end together, of each phase's busiest."""
+    """(kinds,): of the busiest pipe; where all blocks begin and end together, of each phase's busiest, which
+    warps that no barrier holds together do not keep busy.
+
+    pace : (kinds,) cycles of the steps of a block that is alone
+    """
     if not case.plan.starts_early:
         return np.asarray(np.max([steps[level] + edges[level] for level in steps], axis=0, initial=0.0))
     in_steps, around = (np.max(list(phase.values()), axis=0, initial=0.0) for phase in (steps, edges))
+    if not any(i.op is Op.SYNC for program in case.plan.programs for i in program.step):
+        in_steps = np.maximum(in_steps, _steps_in_turns(case, steps, pace))
     return np.asarray(in_steps + np.maximum(around, edge / _blocks_together(case)))
+
+
+def _steps_in_turns(case: Case, steps: dict[str, FloatArray], pace: FloatArray) -> FloatArray:
+    """(kinds,): a block's share of the steps of all that are together."""
+    blocks, of_block = _blocks_together(case), sum(program.warps for program in case.plan.programs)
+    partitions = case.rates.sub_partitions
+    cycles = in_turns_cycles(
+        pace,
+        steps["issue"] * partitions / of_block,
+        steps["shared"] / of_block,
+        warps=blocks * of_block,
+        partitions=partitions,
+    )
+    return np.asarray(cycles / blocks)
 
 
 def _blocks_together(case: Case) -> int:

@@ -94,6 +94,8 @@ def _wait(warp: Warp, instruction: Instruction, chain: Chain, ring: Ring, step: 
     target = step + instruction.ahead
     if instruction.op is Op.WAIT_LOAD:
         warp.sleep_until(warp.arrived.get(step, 0.0) if instruction.amount else warp.loaded)
+        if instruction.amount and ring.first_full < 0.0:
+            ring.first_full = warp.now
     elif instruction.op is Op.WAIT_MMA:
         warp.now = max(warp.now, warp.tensor_done_before if instruction.amount else warp.tensor_done)
     elif instruction.op is Op.WAIT_PARTS:
@@ -164,6 +166,8 @@ def _read(warp: Warp, instruction: Instruction, chain: Chain, ring: Ring, amount
     size = amount * (1 if instruction.leader else warp.program.warps)
     if instruction.op in (Op.COPY_B, Op.GATHER_B, Op.LOAD_B):
         size = instruction.amount * chain.shape.block_k
+        if instruction.op is Op.LOAD_B:
+            size *= chain.tokens_share
     elif instruction.op is Op.LOAD_PARTIALS:
         size = 0
     ring.port_free = max(ring.port_free, warp.now) + size / chain.port_bytes_per_clk
