@@ -46,7 +46,7 @@ def test_more_warps_take_no_less(wait: float, issue: float, shared: float) -> No
 def test_forms_of_one_token() -> None:
     """4096 x 4096 at 75 and 50 %, 64x8 w16 d4, 64 blocks: 2.9 us for four k16s of a warp at 1.81 GHz (0008).
 
-    A warp issues 232 instructions for one, uses the port for 68 cycles, and waits for its own instructions for
-    470, for the port's answers and the tensor pipe's for 64.
+    A warp issues 232 instructions for one, uses the port for 68 cycles, and waits for its own instructions
+    for 470, for the port's answers and the tensor pipe's for 64.
     """
     assert _cycles(470.0 + 64.0 + 232.0 + 68.0, 232.0, 68.0) == pytest.approx(2.9e-6 * 1.81e9 / 4, rel=0.05)
