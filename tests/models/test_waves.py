@@ -64,6 +64,13 @@ def test_free_sm_takes_the_next_unit():
     assert placement.sm_finish.tolist() == [70, 60]
 
 
+def test_slots_that_come_free_together_are_spread_over_the_sms():
+    # Two blocks on each of three SMs all end at 100; of the three that are left every SM gets one.
+    found = place([100] * 9, [50] * 9, sms=3, slots=2)
+    assert sorted(found.sm[6:]) == [0, 1, 2]
+    assert found.cycles == pytest.approx(200.0)
+
+
 def test_residents_share_the_sm_only_as_far_as_they_need_it():
     # Two blocks on one SM. Each alone takes 100 cycles, of which its busiest pipe works 30: both end at 100.
     assert place([100, 100], [30, 30], sms=1, slots=2).cycles == 100

@@ -135,7 +135,11 @@ def run_down(alone, demand, places, out_finish, out_sm):
             out_sm[following] = sm
             following += 1
         since[sm] = now
-        _requeue(key, bits, who, sm, _next_end(sm, now, unit, left, alone, demand, ending))
+        end = _next_end(sm, now, unit, left, alone, demand, ending)
+        if end <= now and following < alone.size:
+            # Of slots that come free together one on every SM first: else one SM would take all that is left
+            end = np.nextafter(now, np.inf)
+        _requeue(key, bits, who, sm, end)
 
 
 class BlockLists(NamedTuple):
