@@ -76,6 +76,11 @@ def test_blocks_start_early_on_the_sms_that_are_left_first():
     assert head_start_cycles(np.array([800.0, 0.0, 0.0]), 300.0) == 300.0
 
 
+def test_ends_that_are_apart_leave_sms_for_all_blocks_before():
+    assert head_start_cycles(np.array([800.0, 800.0, 0.0]), 300.0, 100.0) == 100.0
+    assert head_start_cycles(np.array([800.0, 800.0, 0.0]), 50.0, 100.0) == 50.0
+
+
 @given(ends=ENDS, before_b=st.floats(0, 1e6))
 def test_a_head_start_is_no_longer_than_what_comes_before_b(ends, before_b):
     assert -1e-9 <= head_start_cycles(ends, before_b) <= before_b + 1e-9

@@ -177,6 +177,13 @@ def test_edges_of_the_tokens_take_longer():
     assert walk_pace(chain.where_tokens_lack()) == 1 + 1 + 50
 
 
+def test_the_first_ring_is_filled_faster():
+    step = (Instruction(Op.FMA), Instruction(Op.ISSUE, 50, when=When.REFILL))
+    chain = chain_of(programs=(WarpProgram(role="w", warps=1, step=step),))
+    assert walk_pace(chain) == 1 + 1 + 50
+    assert walk_pace(chain.of_first_ring()) == 1
+
+
 def test_pace_of_the_warps_that_multiply():
     # 16384 FMA x 4 groups at 256 per clk, whatever the producer does meanwhile
     producer, consumer = two_role_programs()

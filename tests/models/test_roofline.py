@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.kernels.plan import PlanDoesNotFit, Schedule, WorkList
-from prunecast.kernels.program import Instruction, Op, When
+from prunecast.kernels.program import Instruction, Op, WarpProgram, When
 from prunecast.models.estimate import LEVELS
 from prunecast.models.roofline import estimate
 from prunecast.patterns.tile_map import TileMap
@@ -89,6 +89,42 @@ def test_an_item_that_lacks_tokens_waits_for_those_who_ask_for_them():
         for n in (64, 63)
     )
     assert lacking - full == pytest.approx(3 * (1007 - 256) - (1 - 0.98) * 128)
+
+
+def test_a_blocks_first_ring_is_fetched_sooner():
+    # After the copies of the first three of five steps, a ring, nothing is asked for again: only what follows
+    # the fourth one delays the fifth. Behind a ring of one each of four steps is waited for.
+    producer, consumer = two_role_programs()
+    asks = replace(producer, step=(*producer.step, Instruction(Op.ISSUE, 3000, when=When.REFILL)))
+
+    def cycles(programs, stages):
+        plan = hand_plan([320], 64, k=320, stages=stages, programs=programs, shared_bytes=LARGE)
+        return estimate(plan, toy_gpu(**ENDLESS)).cycles
+
+    added = [cycles((asks, consumer), stages) - cycles((producer, consumer), stages) for stages in (4, 3)]
+    assert added[0] < 1.0
+    assert 3001 - 4 * 256 <= added[1] <= 3001
+
+
+def test_copies_do_not_hinder_the_first_two_steps():
+    # 16 KB of a step are read in 512 cycles and copied in as many: that others are copied meanwhile costs the
+    # third step and the fourth.
+    producer, _ = two_role_programs()
+    reads = Instruction(Op.MMA, 1, per_k16=True, operand_bytes=1024)
+    consumer = WarpProgram(
+        role="consumer",
+        warps=4,
+        step=(Instruction(Op.WAIT_FULL), reads, Instruction(Op.WAIT_MMA, 1), Instruction(Op.RELEASE, 1)),
+        end=(Instruction(Op.WAIT_MMA, 0), Instruction(Op.RELEASE, 0)),
+    )
+
+    def cycles(kept):
+        plan = hand_plan([kept], 64, k=256, programs=(producer, consumer), shared_bytes=LARGE)
+        return estimate(plan, toy_gpu(**ENDLESS, shared_bytes_per_clk_per_sm=32.0)).cycles
+
+    one, two, three, four = (cycles(64 * steps) for steps in (1, 2, 3, 4))
+    assert two - one == pytest.approx(512)
+    assert three - two == four - three == pytest.approx(512 + 512)
 
 
 def test_stores_at_the_end_of_an_item_hold_its_warps_up():

@@ -9,7 +9,7 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels.launch_floor import launch_floor_s
 from prunecast.kernels.stspmm import plan_stspmm
 from prunecast.patterns import TileMap
-from prunecast.simulator import simulate
+from prunecast.simulator import engine, simulate
 from prunecast.simulator.simulate import head_start_cycles, settle
 
 H200 = load_gpu("h200-sxm")
@@ -36,12 +36,29 @@ def run_of(plan):
 
 
 def test_blocks_that_end_together_gain_little_and_a_lone_long_one_all_that_is_read_first():
-    equal, uneven = plan_of([1024] * 32), plan_of([256] * 16 + [4096] + [256] * 15)
-    # The floor of a launch that overlaps: start, producer (300 and 300) and wait for indices take longer
-    most = 0.7e-6 * 1.816e9
-    assert most < H200.block_start_cycles + 300 + 300 + H200.dram_latency_cycles
-    assert head_start_cycles(equal, H200, run_of(equal)) < 0.2 * most
+    equal, uneven = plan_of([1024] * 32), plan_of([256] * 15 + [4096] + [256] * 15, n=256)
+    # Start, producer (300 and 300) and wait for indices
+    most = H200.block_start_cycles + 300 + 300 + H200.dram_latency_cycles
+    assert 300.0 <= head_start_cycles(equal, H200, run_of(equal)) < 0.2 * most
     assert head_start_cycles(uneven, H200, run_of(uneven)) == pytest.approx(most)
+
+
+def test_where_every_sm_has_a_block_none_is_gained_if_they_end_together_and_at_most_the_floor():
+    equal, uneven = plan_of([1024] * 33), plan_of([256] * 8 + [4096] + [256] * 24)
+    assert equal.blocks == uneven.blocks == 132
+    assert head_start_cycles(equal, H200, run_of(equal)) < 30.0
+    assert head_start_cycles(uneven, H200, run_of(uneven)) == pytest.approx(0.7e-6 * 1.816e9)
+
+
+def test_cycles_under_the_launch_before_are_taken_off():
+    plan = plan_of([256] * 15 + [4096] + [256] * 15, n=256)
+    result, run = simulate(plan, H200), run_of(plan)
+    gained = head_start_cycles(plan, H200, run)
+    floor = launch_floor_s(plan, H200, "graph") * result.clock_hz
+    assert gained > 1.4 * floor
+    assert result.launch_s == 0.0
+    assert result.cycles == int(run.mem[engine.G_END]) - round(gained - floor)
+    assert sum(result.attribution_s.values()) == pytest.approx(result.seconds)
 
 
 def test_nothing_is_gained_in_a_stream_or_where_launches_do_not_overlap():

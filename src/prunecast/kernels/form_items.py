@@ -178,7 +178,10 @@ def _pace_of_gathers(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> floa
     """Whole rings are on their way; what a producer warp issues for a stage is a pace of its own."""
     gathered = _gather_cycles(variant, load.tokens, gpu)
     on_their_way = (gathered + gpu.gather_latency_cycles) / variant.resources.stages
-    issues = variant.shape.block_k / 16 * (producer_issues(variant) + load.edge_share * edge_cycles(variant))
+    steps_of_block = load.steps * max(load.items / gpu.sm_count, 1.0)
+    refilled = max(1.0 - variant.resources.stages / max(steps_of_block, 1.0), 0.0)
+    issues = producer_issues(variant, refilled) + load.edge_share * edge_cycles(variant)
+    issues *= variant.shape.block_k / 16
     return max(gathered, on_their_way, issues)
 
 

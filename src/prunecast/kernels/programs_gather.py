@@ -155,12 +155,13 @@ def to_item_cycles(variant: TileVariant) -> int:
     return 0 if variant.is_sparse else ITEM_CYCLES
 
 
-def producer_issues(variant: TileVariant) -> int:
-    """Cycles of a producer warp for 16 columns of a tile with all its tokens, copies included, beyond its
-    first ring.
+def producer_issues(variant: TileVariant, refilled: float = 1.0) -> float:
+    """Cycles of a producer warp for 16 columns of a tile with all its tokens, copies included.
+
+    refilled : share of a block's steps that lie beyond its first ring of stages
     """
     gathers = copies(16 * variant.shape.block_n * variant.element_bytes // PRODUCER_WARPS)
-    return 4 + 2 * gathers + _pace(variant) + REFILL_CYCLES
+    return 4 + 2 * gathers + _pace(variant) + refilled * REFILL_CYCLES
 
 
 def _pace(variant: TileVariant) -> int:

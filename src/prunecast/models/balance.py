@@ -66,7 +66,7 @@ def sm_ends(sm_finish: FloatArray, quiet_cycles: float = 0.0) -> SmEnds:
     return SmEnds(np.diff(np.maximum(ends, quiet), prepend=quiet), share_of_work, quiet)
 
 
-def head_start_cycles(sm_finish: FloatArray, before_b: float) -> float:
+def head_start_cycles(sm_finish: FloatArray, before_b: float, ends_apart: float = 0.0) -> float:
     """Cycles by which launches that repeat come closer, for their first blocks start early.
 
     A block takes the next SM that the launch before leaves, and does there what comes before it reads B, but
@@ -76,7 +76,8 @@ def head_start_cycles(sm_finish: FloatArray, before_b: float) -> float:
     ----------
     sm_finish : (SMs,) cycle in which each SM runs dry, 0 if it has no block
     before_b : cycles of a block before it reads B
+    ends_apart : cycles that the last SM ends after those before it, where all have the same to do
     """
     last = float(sm_finish.max(initial=0.0))
-    early = np.minimum(last - np.sort(sm_finish), before_b)
+    early = np.minimum(last - np.sort(sm_finish) + ends_apart, before_b)
     return last - float(np.max(sm_finish - np.where(sm_finish > 0.0, early, 0.0), initial=0.0))

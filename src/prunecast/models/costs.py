@@ -14,7 +14,7 @@ import numpy as np
 
 from prunecast.hardware.occupancy import Occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launch_floor import before_b_cycles, begins_early
+from prunecast.kernels.launch_floor import before_b_cycles, begins_early, ends_apart_cycles
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.program import Op
 from prunecast.kernels.store_latency import store_latency_cycles
@@ -50,6 +50,11 @@ __all__ = [
     "steady",
     "unit_costs",
 ]
+
+
+UNHINDERED_STEPS = 2
+"""Of a block: the first one's copies are there before anything is multiplied, and those of the next find the
+port idle."""
 
 
 class Case(NamedTuple):
@@ -252,6 +257,10 @@ class Starts(NamedTuple):
     """That a block's first ring of steps is fetched sooner than another one."""
     first_share: float
     """Of what a step is fetched in, by which one of the first ring is sooner."""
+    first_reads: float
+    """That a block's first steps are multiplied sooner than others, during which copies come."""
+    first_reads_share: float
+    """Of what a step is multiplied in, by which one of these is sooner."""
     turn: float
     """Of warps that only fetch, from one item of a block to its next."""
     block: float
@@ -260,6 +269,8 @@ class Starts(NamedTuple):
     """From its end until the next one finds room."""
     block_demand: float
     """That the busiest pipe of the SM works for them."""
+    ends_apart: float
+    """Of SMs with the same work, where a launch leaves others free."""
     before_b: float
     """Of blocks of which some may start while the launch before ends: what they do before they read B."""
     store_drain: float
@@ -281,6 +292,7 @@ def starts_of(case: Case) -> Starts:
     step = max(walk_block(chain).step, float(levels["l2 port"]))
     first = max(walk_pace(chain.of_first_ring()), float(levels["l2 port"]))
     sooner = max(step - first, 0.0) if ahead else 0.0
+    multiply, hindered = _multiply_step(case, chain, levels) if ahead else (1.0, 0.0)
     # A block that the hardware starts leaves room for the next one when its stores are through.
     hardware = case.plan.schedule is Schedule.HARDWARE
     wait = _waits(case, chain, first_items | (not ahead))
@@ -291,14 +303,33 @@ def starts_of(case: Case) -> Starts:
         ring=case.plan.resources.stages * step if ahead else 0.0,
         first_ring=case.plan.resources.stages * sooner,
         first_share=sooner / step if step > 0.0 else 0.0,
+        first_reads=UNHINDERED_STEPS * hindered,
+        first_reads_share=hindered / multiply if multiply > 0.0 else 0.0,
         turn=turn_cycles(chain),
         block=block,
         leave=drain if hardware else 0.0,
         block_demand=max(float(c) for c in sm_level_cycles(case.amounts.block, case.rates).values())
         + _begun_together(case, block + float(wait.max(initial=0.0))),
         before_b=before_b_cycles(case.plan, case.gpu),
+        ends_apart=ends_apart_cycles(case.plan, case.gpu),
         store_drain=0.0 if hardware else drain,
     )
+
+
+class _MultiplyStep(NamedTuple):
+    """Cycles in which a whole step is multiplied, and those of them that copies cost it."""
+
+    cycles: float
+    hindered: float
+
+
+def _multiply_step(case: Case, chain: Chain, levels: dict[str, FloatArray]) -> _MultiplyStep:
+    """Of a block's first steps the copies have passed shared memory before they are multiplied."""
+    least = max(float(levels["tensor"]), multiply_pace(chain))
+    shared = float(levels["shared"])
+    reads = shared - float(_copied(case.amounts.step, case.rates))
+    cycles = max(least, shared)
+    return _MultiplyStep(cycles, cycles - max(least, reads))
 
 
 def _begun_together(case: Case, until_data: float) -> float:
@@ -348,6 +379,8 @@ def lists_of(case: Case, items: Costs, starts: Starts) -> BlockLists:
         ring=starts.ring,
         first_ring=starts.first_ring,
         first_share=starts.first_share,
+        first_reads=starts.first_reads,
+        first_reads_share=starts.first_reads_share,
         turn=starts.turn,
         block=starts.block,
         leave=starts.leave,

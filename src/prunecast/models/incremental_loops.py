@@ -104,6 +104,7 @@ class Chip(NamedTuple):
     quiet_cycles: float
     store_drain: float
     before_b: float
+    ends_apart: float
     """As in `costs.Starts`."""
     l2_bytes_per_s: float
     l2_store_bytes_per_s: float
@@ -232,12 +233,12 @@ def _stretched(lasting, share, quiet, most):
 
 
 @njit(cache=True)
-def _head_start(by_sm, rising, before_b):
+def _head_start(by_sm, rising, before_b, ends_apart):
     """As `balance.head_start_cycles`, of the ends of all SMs by SM and in order."""
     last = rising[rising.size - 1]
     latest = 0.0
     for place in range(by_sm.size):
-        early = min(last - rising[place], before_b) if by_sm[place] > 0.0 else 0.0
+        early = min(last - rising[place] + ends_apart, before_b) if by_sm[place] > 0.0 else 0.0
         latest = max(latest, by_sm[place] - early)
     return last - latest
 
@@ -260,7 +261,7 @@ def settled_seconds(slot_finish, sm_of_unit, quiet, launch, chip, rounds):
     finish.sort()
     fetched.sort()
     behind = finish[sms - 1] - fetched[sms - 1] + chip.store_drain
-    head_start = _head_start(by_sm, finish, chip.before_b)
+    head_start = _head_start(by_sm, finish, chip.before_b, chip.ends_apart)
     behind -= head_start
     lasting, share = np.zeros((2, sms)), np.zeros((2, sms))
     quiet_fetching = _shares(fetched, chip.quiet_cycles, lasting[0], share[0])

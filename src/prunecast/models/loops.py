@@ -165,6 +165,8 @@ class BlockLists(NamedTuple):
     ring: float
     first_ring: float
     first_share: float
+    first_reads: float
+    first_reads_share: float
     turn: float
     block: float
     leave: float
@@ -181,7 +183,7 @@ def _run_list(lists, block, ready, parts_only):
     """
     first, stop = lists.block_start[block], lists.block_start[block + 1]
     now, fetched, last_fetch = lists.block, lists.block, 0.0
-    sooner = lists.first_ring
+    sooner, unhindered = lists.first_ring, lists.first_reads
     for i in range(first, stop):
         group, wait, fetch = lists.group[i], lists.wait[i], lists.fetch[i]
         saved = min(sooner, fetch * lists.first_share)
@@ -194,7 +196,9 @@ def _run_list(lists, block, ready, parts_only):
             fetched = now + wait + fetch - lists.fetch_last[i]
         else:
             fetched = max(fetched + lists.turn + fetch, now + fetch - lists.ring)
-        now += wait + lists.multiply[i]
+        hindered = min(unhindered, lists.multiply[i] * lists.first_reads_share)
+        unhindered -= hindered
+        now += wait + lists.multiply[i] - hindered
         if fetch > 0.0:
             now = max(now, fetched + lists.last[i])
             # No more than the ring is fetched before it is multiplied

@@ -164,7 +164,7 @@ def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Start
     # Nothing comes before the first block has started and its first read has gone to DRAM and back.
     quiet = case.gpu.block_start_cycles + case.gpu.dram_latency_cycles
     fetched = placement.fetched(quiet_end)
-    head_start = head_start_cycles(placement.sm_finish, starts.before_b)
+    head_start = head_start_cycles(placement.sm_finish, starts.before_b, starts.ends_apart)
     return _Ends(
         fetching=sm_ends(fetched, quiet),
         working=sm_ends(placement.sm_finish, quiet),

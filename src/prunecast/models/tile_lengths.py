@@ -209,6 +209,7 @@ def _chip(case: Case, state: str, starts: Starts, launch_s: float) -> Chip:
         quiet_cycles=float(gpu.block_start_cycles + gpu.dram_latency_cycles),
         store_drain=starts.store_drain,
         before_b=starts.before_b,
+        ends_apart=starts.ends_apart,
         l2_bytes_per_s=float(gpu.l2_bytes_per_s),
         l2_store_bytes_per_s=float(gpu.l2_store_bytes_per_s),
         dram_bytes_per_s=float(gpu.dram_bytes_per_s),

@@ -1,7 +1,7 @@
 """`simulate`: predict the run of a plan on a GPU, warp by warp."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware.clock import sm_clock_hz
 from prunecast.hardware.occupancy import Occupancy, occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launch_floor import LAUNCHES, before_b_cycles, launch_floor_s
+from prunecast.kernels.launch_floor import LAUNCHES, before_b_cycles, ends_apart_cycles, launch_floor_s
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.kernels.tensor_draw import tensor_draw
 from prunecast.simulator import engine
@@ -72,8 +72,8 @@ def simulate(
     _check_choice("policy", policy, tuple(POLICIES))
     settled = settle(plan, gpu, state=state, policy=policy, launch=launch)
     fit, clock_hz = settled.fit, settled.clock_hz
-    launch_s = _launch_s(plan, gpu, settled.run, clock_hz, launch)
-    return _result(plan, gpu, settled.lowered, settled.run, fit, clock_hz, launch_s, state)
+    gap = _gap(plan, gpu, settled.run, clock_hz, launch)
+    return _result(plan, gpu, settled.lowered, settled.run, fit, clock_hz, gap, state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -103,7 +103,8 @@ def settle(plan: KernelPlan, gpu: GpuSpec, *, state: str, policy: str, launch: s
     for _ in range(MOST_RUNS):
         lowered = lower(plan, gpu, slots=fit.blocks_per_sm, policy=POLICIES[policy], clock_hz=clock_hz)
         run = _run(plan, gpu, lowered)
-        period_s = _cycles(run) / clock_hz + _launch_s(plan, gpu, run, clock_hz, launch)
+        gap = _gap(plan, gpu, run, clock_hz, launch)
+        period_s = _cycles(run, gap) / clock_hz + gap.launch_s
         caused_hz = _caused_clock(plan, gpu, lowered, run, clock_hz, period_s, state)
         agreed = abs(caused_hz / clock_hz - 1.0) <= CLOCK_TOLERANCE
         clock_hz = caused_hz
@@ -112,12 +113,20 @@ def settle(plan: KernelPlan, gpu: GpuSpec, *, state: str, policy: str, launch: s
     return Settled(fit=fit, lowered=lowered, run=run, clock_hz=clock_hz)
 
 
-def _launch_s(plan: KernelPlan, gpu: GpuSpec, run: engine.State, clock_hz: float, launch: str) -> float:
+class _Gap(NamedTuple):
+    """What lies between the cycles of a launch and those of the next one."""
+
+    launch_s: float
     """What a launch costs besides its cycles; those of a graph come closer where blocks start early."""
+    under: float
+    """Cycles of the run that pass before the launch before has ended, besides."""
+
+
+def _gap(plan: KernelPlan, gpu: GpuSpec, run: engine.State, clock_hz: float, launch: str) -> _Gap:
     launch_s = launch_floor_s(plan, gpu, launch)
-    if launch == "graph":
-        launch_s = max(launch_s - head_start_cycles(plan, gpu, run) / clock_hz, 0.0)
-    return launch_s
+    gained = head_start_cycles(plan, gpu, run) if launch == "graph" else 0.0
+    left = launch_s - gained / clock_hz
+    return _Gap(max(left, 0.0), max(-left, 0.0) * clock_hz)
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -133,7 +142,7 @@ def head_start_cycles(plan: KernelPlan, gpu: GpuSpec, run: engine.State) -> floa
     """
     before_b = before_b_cycles(plan, gpu)
     ends, last = run.sm[:, engine.S_BUSY].astype(np.float64), float(run.sm[:, engine.S_BUSY].max())
-    early = np.minimum(last - np.sort(ends), before_b)
+    early = np.minimum(last - np.sort(ends) + ends_apart_cycles(plan, gpu), before_b)
     return last - float((ends - np.where(ends > 0, early, 0.0)).max())
 
 
@@ -159,8 +168,8 @@ def _run(plan: KernelPlan, gpu: GpuSpec, lowered: Lowered) -> engine.State:
     return run
 
 
-def _cycles(run: engine.State) -> int:
-    return max(int(run.mem[engine.G_END]), 1)
+def _cycles(run: engine.State, gap: _Gap) -> int:
+    return max(int(run.mem[engine.G_END]) - round(gap.under), 1)
 
 
 def _tensor_cycles(lowered: Lowered, run: engine.State) -> np.ndarray:
@@ -202,13 +211,13 @@ def _result(
     run: engine.State,
     fit: Occupancy,
     clock_hz: float,
-    launch_s: float,
+    gap: _Gap,
     state: str,
 ) -> SimResult:
-    cycles = _cycles(run)
+    cycles, launch_s = _cycles(run, gap), gap.launch_s
     chip = run.mem
     touched = int(chip[engine.G_HIT_BYTES] + chip[engine.G_MISS_BYTES])
-    parts = attribute_cycles(_account(plan, lowered, run))
+    parts = attribute_cycles(_account(plan, lowered, run, cycles))
     attribution = {name: parts.get(name, 0.0) / clock_hz for name in ATTRIBUTION} | {"launch": launch_s}
     stall = run.stall.sum(axis=0)
     return SimResult(
@@ -218,10 +227,10 @@ def _result(
         launch_s=launch_s,
         state=state,
         occupancy=fit,
-        utilisation=_utilisation(lowered, run),
+        utilisation=_utilisation(lowered, run, cycles),
         stalls={name: float(stall[i]) / max(float(stall.sum()), 1.0) for i, name in enumerate(STALLS)},
         attribution_s=attribution,
-        sm_busy_cycles=run.sm[:, engine.S_BUSY].copy(),
+        sm_busy_cycles=np.minimum(run.sm[:, engine.S_BUSY], cycles),
         sm_tensor_cycles=np.rint(_tensor_cycles(lowered, run)).astype(np.int64),
         sm_items=run.sm[:, engine.S_ITEMS].copy(),
         l2_hit_rate=float(chip[engine.G_HIT_BYTES]) / touched if touched else 0.0,
@@ -232,8 +241,8 @@ def _result(
     )
 
 
-def _utilisation(lowered: Lowered, run: engine.State) -> dict[str, float]:
-    machine, span = lowered.machine, _cycles(run) * engine.TICKS
+def _utilisation(lowered: Lowered, run: engine.State, cycles: int) -> dict[str, float]:
+    machine, span = lowered.machine, cycles * engine.TICKS
     partitions = machine.sms * machine.partitions
     busy_ticks: dict[str, Any] = {
         "tensor": run.part[:, engine.P_TENSOR_BUSY].sum() / partitions,
@@ -246,8 +255,8 @@ def _utilisation(lowered: Lowered, run: engine.State) -> dict[str, float]:
     return {name: min(float(busy) / span, 1.0) for name, busy in busy_ticks.items()}
 
 
-def _account(plan: KernelPlan, lowered: Lowered, run: engine.State) -> Account:
-    machine, cycles = lowered.machine, _cycles(run)
+def _account(plan: KernelPlan, lowered: Lowered, run: engine.State, cycles: int) -> Account:
+    machine = lowered.machine
     critical = int(np.argmax(run.sm[:, engine.S_BUSY]))
     work = _tensor_cycles(lowered, run)
     first, last = float(run.sm[critical, engine.S_FIRST_MMA]), float(run.sm[critical, engine.S_LAST_MMA])
