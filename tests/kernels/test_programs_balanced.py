@@ -79,6 +79,23 @@ def test_every_chunk_comes_from_dram() -> None:
     assert sorted(i.ahead for i in worker.begin if i.op is Op.LOAD_A) == list(range(16))
 
 
+def test_what_stands_between_the_wait_and_the_first_read_of_b() -> None:
+    """69 instructions, compiled for sm_90a, of which the time of a launch has 34 of the tile kernel's."""
+    layout = VectorLayout(32, 64, 2)
+    late, early = (
+        vector_programs(layout, 2048, 1, "fp16", overlaps=overlaps)[0].begin for overlaps in (False, True)
+    )
+    before = [
+        [i for i in begin[: [j.op for j in begin].index(Op.LOAD_B)] if i.op is Op.ISSUE]
+        for begin in (late, early)
+    ]
+    issued, waited = (
+        [sum(getattr(i, name) for i in code) for code in before] for name in ("issue", "amount")
+    )
+    assert issued[0] - issued[1] == 34
+    assert waited[0] > waited[1] > 150
+
+
 def test_sums_of_splits_are_handed_over() -> None:
     """Of sixteen warps that share a group of rows fifteen do so, and one adds them up in turn."""
     layout = BalancedLayout(16, 4, np.zeros((4, 16), np.int32))

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from prunecast.kernels.balanced_layout import WARPS, VectorLayout
+from prunecast.kernels.launch_floor import WAIT_TO_COPY
 from prunecast.kernels.plan import DTYPE_BYTES
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
 from prunecast.kernels.programs_balanced import READ_BYTES
@@ -36,6 +37,8 @@ PIECE_ISSUE = 21
 """For a piece of B that goes into the banks."""
 SET_UP = Chained(43, 60)
 """Once before B is spread."""
+BEHIND_WAIT = Chained(SET_UP.issue - WAIT_TO_COPY, 13)
+"""Of these, where launches overlap: what the time of a launch does not have."""
 ROUND = Chained(0, 150)
 """Of a round of pieces: strides of B are read from constants, twice in a row."""
 CHUNK = Chained(34, 45)
@@ -89,7 +92,7 @@ def vector_programs(
 def _spread(layout: VectorLayout, steps: int, element: int, *, overlaps: bool) -> Code:
     """B into the banks: a warp reads four pieces and waits, those that are no four one by one.
 
-    Launches that overlap are held up at their first read of B: what stands before it has been issued by then.
+    Launches that overlap are held up before that: 69 instructions stand between the wait and the first read.
     """
     pieces = -(-layout.places // WARPS)
     rounds = pieces // ROUND_LOADS + pieces % ROUND_LOADS
@@ -97,7 +100,7 @@ def _spread(layout: VectorLayout, steps: int, element: int, *, overlaps: bool) -
     lines = _lines(layout.segment, element)
     ask = Instruction(Op.SHARED, READ_BYTES * lines * of_round, 0)
     spread = Instruction(Op.SHARED, READ_BYTES * (lines + SAME_BANK) * of_round, PIECE_ISSUE * of_round)
-    code: list[Instruction] = [] if overlaps else [_issue(SET_UP), _issue(ROUND)]
+    code: list[Instruction] = [_issue(BEHIND_WAIT if overlaps else SET_UP), _issue(ROUND)]
     for i in range(rounds):
         part = range(steps * i // rounds, steps * (i + 1) // rounds)
         code += [

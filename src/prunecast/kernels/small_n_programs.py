@@ -13,6 +13,7 @@ compiled for sm_90a.
 
 import math
 
+from prunecast.kernels.launch_floor import WAIT_TO_COPY
 from prunecast.kernels.plan import DTYPE_BYTES
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
 from prunecast.kernels.programs_end import copies
@@ -108,16 +109,20 @@ def _first_rows(
     """Rows of B of the first k16s, behind the wait for the launch before, and the columns that name them, as
     far as the compiler has moved their loads there.
 
-    early : the addresses of the first rows are there by then, if their columns are
+    early : what the launch's own time has of the first rows' addresses counts there
     """
     loads = column_loads(form, n)
-    ask = _asking(form, n, copy_instructions(form, n) - WEIGHTS_ISSUE)
+    instructions = copy_instructions(form, n) - WEIGHTS_ISSUE
+    ask = _asking(form, n, instructions)
     column = Instruction(Op.ISSUE, column_cycles // form.warps, 0, per_k16=True)
     code: list[Instruction] = []
     for ahead in rings:
         if ahead == loads.before or (ahead > loads.before and not loads.at_once):
             code.append(column._replace(ahead=ahead))
-        if ahead or not early or loads.before == 0:
+        if ahead == 0 and early:
+            rest = instructions - WAIT_TO_COPY
+            code.append(ask._replace(issue=_of_a_warp(form, rest), amount=ask.amount * rest // instructions))
+        else:
             code.append(ask._replace(ahead=ahead))
         code.append(_rows(form, n, element)._replace(ahead=ahead))
     return tuple(code)
