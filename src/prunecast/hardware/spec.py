@@ -106,7 +106,7 @@ class GpuSpec:
     dram_bytes: int = _quantity("byte")
     dram_peak_bytes_per_s: float = _quantity("byte/s")
     dram_bytes_per_s: float = _quantity("byte/s")
-    """Achieved bandwidth, reads and writes together."""
+    """Achieved bandwidth of reads, or of writes alone."""
     dram_write_bytes_per_s: float = _quantity("byte/s")
     """Achieved while reads go on."""
     dram_latency_cycles: int = _quantity("cycle")

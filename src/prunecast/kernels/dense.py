@@ -6,12 +6,14 @@ from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.choose import Candidate, best, reads_per_element
+from prunecast.kernels.dense_clusters import sharing_blocks
 from prunecast.kernels.dense_forms import dense_forms
 from prunecast.kernels.dense_programs import dense_programs
-from prunecast.kernels.dense_time import form_times, reduction_seconds, sharing_blocks
+from prunecast.kernels.dense_time import counter_seconds, form_times, reduction_seconds
 from prunecast.kernels.items import split_items
 from prunecast.kernels.order import Assigned, assign_hardware, assign_longest_first
 from prunecast.kernels.plan import KernelPlan, WorkList
+from prunecast.kernels.program import WarpProgram
 from prunecast.kernels.splitting import item_cost, item_cycles
 from prunecast.kernels.tile_plan import check_tokens, items_of, resident_blocks
 from prunecast.kernels.tile_variant import TileVariant
@@ -23,10 +25,10 @@ __all__ = ["choose_dense", "plan_dense"]
 def plan_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> KernelPlan:
     """Plan C (m, n) = A (m, k) @ B (k, n) without any pruning.
 
-    With native asynchronous tensor instructions the grid is persistent, and neighbouring blocks share the
-    longer side of their tiles: on sm_90 a cluster of up to four reads it from L2 once, on sm_100 each block
-    of a pair holds half. Elsewhere the hardware dispatches one block per tile of C. Where tiles leave SMs
-    idle the k range may be split; a second kernel then adds the parts up.
+    With native asynchronous tensor instructions the grid is persistent, and neighbouring blocks share what
+    they read: on sm_90 a cluster of up to eight reads it from L2 once, on sm_100 each block of a pair holds
+    half. Elsewhere the hardware dispatches one block per tile of C. Where it pays the k range is split; a
+    second kernel then adds the parts up.
 
     Raises
     ------
@@ -49,10 +51,11 @@ def plan_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> KernelPlan:
         blocks=assigned.blocks,
         shape=variant.shape,
         resources=variant.resources,
-        programs=dense_programs(variant, multicast=_multicast(variant, m, n, gpu)),
+        programs=_programs(variant, m, n, gpu),
         tensor=variant.tensor,
         k_order="box",
-        other_launches_s=reduction_seconds(m, n, chosen.pieces, gpu),
+        other_launches_s=reduction_seconds(m, n, chosen.pieces, gpu)
+        + float(counter_seconds(np.array(float(parts.tile.size)), gpu)),
     )
 
 
@@ -95,11 +98,12 @@ def _candidate(
     )
 
 
-def _multicast(variant: TileVariant, m: int, n: int, gpu: GpuSpec) -> int:
+def _programs(variant: TileVariant, m: int, n: int, gpu: GpuSpec) -> tuple[WarpProgram, ...]:
     if not gpu.has_wgmma:
-        return 1
-    shape = variant.shape
-    return int(sharing_blocks(np.array(shape.block_m), np.array(shape.block_n), m, n))
+        return dense_programs(variant, weights_shared=1, tokens_shared=1)
+    block_m, block_n, _ = variant.shape
+    shared = sharing_blocks(np.array(block_m), np.array(block_n), m, n)
+    return dense_programs(variant, weights_shared=int(shared.weights), tokens_shared=int(shared.tokens))
 
 
 def _assign(parts: WorkList, chosen: Candidate, gpu: GpuSpec) -> Assigned:

@@ -96,11 +96,12 @@ def _tiles() -> set[tuple[int, int]]:
 
 
 def _warpgroup_form(gpu: GpuSpec, dtype: str, block_m: int, block_n: int) -> TileVariant | None:
-    """Two warpgroups share rows or tokens of the tile, whichever reads less; None if neither can be."""
+    """Two warpgroups share rows or tokens of the tile, whichever reads less; where neither can be one has all
+    of it; None if not even that.
+    """
     element = DTYPE_BYTES[dtype]
     halves = ((block_m // CONSUMER_WARPGROUPS, block_n), (block_m, block_n // CONSUMER_WARPGROUPS))
-    parts = [(m, n, wgmma_use(m, n, element, sparse=False)) for m, n in halves if m % 8 == n % 8 == 0]
-    found = [(use.operand_bytes, m, n, use.instruction_rows) for m, n, use in parts if use is not None]
+    found = _uses(halves, element) or _uses(((block_m, block_n),), element)
     if not found:
         return None
     _, part_m, part_n, instruction_rows = min(found)
@@ -118,6 +119,12 @@ def _warpgroup_form(gpu: GpuSpec, dtype: str, block_m: int, block_n: int) -> Til
         fma_per_instruction=64 * instruction_rows * 32 // element,
         resources=resources,
     )
+
+
+def _uses(parts: tuple[tuple[int, int], ...], element: int) -> list[tuple[int, int, int, int]]:
+    """Bytes that a warpgroup reads, its part of the tile, and N of its instruction, of parts that can be."""
+    uses = [(m, n, wgmma_use(m, n, element, sparse=False)) for m, n in parts if m % 8 == n % 8 == 0]
+    return [(use.operand_bytes, m, n, use.instruction_rows) for m, n, use in uses if use is not None]
 
 
 def _resources(gpu: GpuSpec, shape: BlockShape, element: int) -> BlockResources:

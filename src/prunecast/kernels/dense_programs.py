@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram, When
-from prunecast.kernels.tile_variant import TileVariant
+from prunecast.kernels.tile_variant import TileVariant, wgmma_use
 from prunecast.kernels.warp_programs import warp_programs
 
-__all__ = ["START_CYCLES", "dense_programs", "operand_bytes"]
+__all__ = ["GROUP_CYCLES", "START_CYCLES", "dense_programs", "operand_bytes", "start_cycles"]
 
 HIDDEN_WRITES = 2 / 3
 """Share of what bulk copies write into shared memory that costs the tensor cores' reads nothing: an own
@@ -14,28 +14,64 @@ measurement (H200, 2026-11-20), a step of 256 x 128 of the 2:4 kernel with 80 KB
 takes 736 cycles, where all of it would take 912 at 128 bytes a cycle."""
 
 
-START_CYCLES = 600
+START_CYCLES = 700
 """Until the warp that copies issues its first copy, beside the block's start: blocks of a cluster wait for
-one another, and the descriptions of A and B are read. Fitted: own H200 records want 600 (closed form) to 1000
-(simulator), the H100 table, which may have read from L2, none."""
+one another, and the descriptions of A and B are read. Fitted: with the forms that cuBLAS was seen to launch,
+own H200 records want 600 to 700; the H100 table, which may have read from L2, none."""
+
+LARGE_CLUSTER, EIGHT_CYCLES = 8, 700
+"""More of it in clusters of eight, all of whose blocks must have room, have started and have freed a stage
+before it is filled. Fitted to own H200 records: products of 88 to 120 tiles take 650 cycles more than steps
+and the start of smaller clusters explain, 12 steps as well as 96."""
+
+GROUP_CYCLES = 80
+"""Between a warpgroup's products of one step and of the next, beside the latency of a single instruction: a
+group of four takes 64 to 120 cycles longer beyond the pipe than one or two (own measurement, H200,
+2026-11-20). Steps of 64 x 8 to 64 x 64 tiles take 150 to 177 cycles in own records, 155 to 180 so."""
+
+MOST_SUMS_OF_A_THREAD = 176
+"""Of a warpgroup that has a tile to itself while the other one has the next: kernels of up to 176 x 128 are
+named without `coop`, larger ones with it (H200, cuBLAS 13.1)."""
 
 
 def operand_bytes(variant: TileVariant) -> int:
-    """Shared memory that one multiplying warp reads for 16 columns, less the writes that cost nothing."""
+    """Shared memory that one multiplying warp reads for 16 columns, less the writes that cost nothing.
+
+    Where one warpgroup multiplies all of a tile it reads each operand once; two that share it read one twice.
+    """
     reads = variant.operand_bytes_per_warp_per_k16
     if variant.style != "wgmma":
         return reads
+    alone = _alone_bytes(variant)
+    reads = reads if alone is None else min(reads, alone)
     hidden = int(HIDDEN_WRITES * variant.share_bytes_per_k16 / variant.consumer_warps)
     return max(reads - hidden, 0)
 
 
-def dense_programs(variant: TileVariant, *, multicast: int) -> tuple[WarpProgram, ...]:
-    """What the warps of a block do; `multicast` blocks share one read of the longer side of their tiles."""
-    programs = warp_programs(variant, "box", multicast=multicast)
+def _alone_bytes(variant: TileVariant) -> int | None:
+    """The same for one warpgroup with all of the tile, spread over all that multiply; None if none can."""
+    block_m, block_n, _ = variant.shape
+    if block_m * block_n > 32 * variant.warps_per_part * MOST_SUMS_OF_A_THREAD:
+        return None
+    use = wgmma_use(block_m, block_n, variant.element_bytes, sparse=False)
+    return use.operand_bytes // variant.consumer_warps if use else None
+
+
+def dense_programs(
+    variant: TileVariant, *, weights_shared: int, tokens_shared: int
+) -> tuple[WarpProgram, ...]:
+    """What the warps of a block do; so many blocks share one read of the weights, and of the tokens."""
+    programs = warp_programs(variant, "box", multicast=tokens_shared)
     programs = tuple(replace(program, end=_alone(program.end)) for program in programs)
     if variant.style != "wgmma":
         return programs
-    return tuple(_as_measured(program, variant, multicast) for program in programs)
+    start = start_cycles(weights_shared * tokens_shared)
+    return tuple(_as_measured(program, variant, weights_shared, start) for program in programs)
+
+
+def start_cycles(cluster: int) -> int:
+    """Until a warp that copies issues its first copy, in a cluster of so many blocks."""
+    return START_CYCLES + (EIGHT_CYCLES if cluster >= LARGE_CLUSTER else 0)
 
 
 def _alone(end: Code) -> Code:
@@ -45,11 +81,11 @@ def _alone(end: Code) -> Code:
     )
 
 
-def _as_measured(program: WarpProgram, variant: TileVariant, multicast: int) -> WarpProgram:
+def _as_measured(program: WarpProgram, variant: TileVariant, weights_shared: int, start: int) -> WarpProgram:
     """Both warpgroups write C through the same memory and so wait for one another before they do."""
-    step = tuple(_changed(i, variant, multicast) for i in program.step)
+    step = tuple(_changed(i, variant, weights_shared) for i in program.step)
     if not program.end:
-        return replace(program, step=step, start=(Instruction(Op.ISSUE, START_CYCLES, 20),))
+        return replace(program, step=step, start=(Instruction(Op.ISSUE, start, 20),))
     wait = next(i for i, instruction in enumerate(program.end) if instruction.op is Op.WAIT_MMA)
     together = (
         *program.end[: wait + 1],
@@ -60,12 +96,11 @@ def _as_measured(program: WarpProgram, variant: TileVariant, multicast: int) -> 
     return replace(program, step=step, end=together)
 
 
-def _changed(instruction: Instruction, variant: TileVariant, multicast: int) -> Instruction:
+def _changed(instruction: Instruction, variant: TileVariant, weights_shared: int) -> Instruction:
     if instruction.op is Op.MMA:
         return instruction._replace(operand_bytes=operand_bytes(variant))
-    if variant.shape.block_m > variant.shape.block_n:
-        if instruction.op is Op.COPY_A:
-            return instruction._replace(multicast=multicast)
-        if instruction.op is Op.COPY_B:
-            return instruction._replace(multicast=1)
+    if instruction.op is Op.COPY_A:
+        return instruction._replace(multicast=weights_shared)
+    if instruction.op is Op.ISSUE and not instruction.leader:
+        return instruction._replace(amount=GROUP_CYCLES)
     return instruction

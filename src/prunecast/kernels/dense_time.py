@@ -13,23 +13,22 @@ import numpy.typing as npt
 
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.dense_programs import operand_bytes
+from prunecast.kernels.dense_clusters import sharing_blocks
+from prunecast.kernels.dense_programs import GROUP_CYCLES, operand_bytes, start_cycles
 from prunecast.kernels.step_cost import pace_of_warps
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
 from prunecast.kernels.tile_variant import TileVariant
 
-__all__ = ["FormTimes", "form_times", "reduction_seconds", "sharing_blocks"]
+__all__ = ["FormTimes", "counter_seconds", "form_times", "reduction_seconds"]
 
 FloatArray = npt.NDArray[np.float64]
 
 MOST_PARTS = 32
-FEWEST_STEPS_PER_PART = {"wgmma": 16, "mma": 4, "registers": 64}
+TILES_WITHOUT_COUNTER = 2
+"""Of an SM, see `counter_seconds`."""
+FEWEST_STEPS_PER_PART = {"wgmma": 20, "mma": 4, "registers": 64}
 """Of a part along K. Fitted, one for each generation: H100 table and own H200 records, A100 table, V100 table
 (products of K up to 2816 are not cut there)."""
-MOST_SHARING = 4
-"""Blocks of a cluster, at most. Names of kernels say 4x1 and 2x2 for small tiles and 2x1 for large ones.
-Fitted to own H200 records: with two, products of 5 to 50 us are bound by L2 where none was, and large ones
-move so much that their clock comes out too low."""
 NARROWEST_TILE = 64
 """Rows of one of the two operands in a tensor instruction of a warpgroup."""
 NARROW_WARP_PRODUCT = 16
@@ -101,6 +100,7 @@ def form_times(forms: tuple[TileVariant, ...], m: int, k: int, n: int, gpu: GpuS
     seconds = np.maximum(sm_s, chip_s) + table.unhidden[:, None] * np.minimum(sm_s, chip_s)
     seconds = seconds + np.array([reduction_seconds(m, n, int(count), gpu) for count in parts])
     seconds = seconds + np.where(parts > 1, 4.0 * m * n * parts / gpu.l2_store_bytes_per_s, 0.0)
+    seconds = seconds + counter_seconds(items.astype(np.float64), gpu)
     refused = (parts > 1) & (steps < table.fewest[:, None])
     refused |= ~_not_too_large(table, m, n)[:, None]
     step_cycles = np.maximum(np.maximum(table.tensor, table.shared), table.chain)
@@ -111,18 +111,24 @@ def reduction_seconds(m: int, n: int, parts: int, gpu: GpuSpec) -> float:
     """What a second kernel costs that adds up the fp32 sums of so many parts; 0 where there is but one.
 
     A launch, a block's start, a read of L2 for its place and one for its sums, the stores' way out, and the
-    traffic of the sums.
+    traffic of the sums. On sm_90 the launch begins while the first kernel ends: its edge in captured graphs
+    is a programmatic one (H200, cuBLAS 13.1).
     """
     if parts == 1:
         return 0.0
+    launch_s = gpu.overlapped_launch_s if gpu.has_wgmma else gpu.graph_launch_s
     cycles = gpu.block_start_cycles + 2 * gpu.l2_latency_cycles + gpu.store_latency_cycles
-    return gpu.graph_launch_s + cycles / gpu.max_clock_hz + 4.0 * m * n * parts / gpu.l2_bytes_per_s
+    return launch_s + cycles / gpu.max_clock_hz + 4.0 * m * n * parts / gpu.l2_bytes_per_s
 
 
-def sharing_blocks(block_m: FloatArray, block_n: FloatArray, m: int, n: int) -> FloatArray:
-    """Blocks that read the longer side of their tiles from L2 once: 1, 2 or 4, as there are neighbours."""
-    neighbours = np.where(block_m > block_n, np.ceil(n / block_n), np.ceil(m / block_m))
-    return np.asarray(np.exp2(np.floor(np.log2(np.minimum(neighbours, MOST_SHARING)))))
+def counter_seconds(tiles: FloatArray, gpu: GpuSpec) -> FloatArray:
+    """What it costs to set the counter to zero from which blocks of so many tiles take the next one.
+
+    A launch of its own before the kernel's, seen in captured graphs (H200, cuBLAS 13.1) where there are more
+    than two tiles for an SM; up to two follow from a block's number.
+    """
+    counted = gpu.has_wgmma & (tiles > TILES_WITHOUT_COUNTER * gpu.sm_count)
+    return np.asarray(np.where(counted, gpu.graph_launch_s, 0.0))
 
 
 def _parts(k: int, table: _Table) -> npt.NDArray[np.int64]:
@@ -168,6 +174,7 @@ def _sm_cycles(
     busy = np.maximum(np.maximum(table.tensor, table.shared), port)
     demand = steps * busy[:, None] + table.turn[:, None]
     lead = gpu.block_start_cycles + gpu.dram_latency_cycles + gpu.barrier_latency_cycles + port
+    lead = lead + table.ahead * _start(table, m, n)
     per_item = np.where(table.ahead > 0, 0.0, lead + gpu.store_latency_cycles)
     once = np.where(table.ahead > 0, lead + gpu.store_latency_cycles, 0.0)
     each = np.ceil(items / gpu.sm_count)
@@ -177,12 +184,18 @@ def _sm_cycles(
     return np.asarray(rounds * whole + last + once[:, None])
 
 
+def _start(table: _Table, m: int, n: int) -> FloatArray:
+    """(forms,): cycles until a warp that copies begins."""
+    shared = sharing_blocks(table.block_m, table.block_n, m, n)
+    return np.array([start_cycles(int(cluster)) for cluster in shared.weights * shared.tokens], np.float64)
+
+
 def _chip_seconds(table: _Table, m: int, k: int, n: int, tiles: FloatArray, gpu: GpuSpec) -> FloatArray:
     """(forms,): that L2 or DRAM work."""
     element = float(table.element_bytes[0])
-    saved = 1.0 - 1.0 / sharing_blocks(table.block_m, table.block_n, m, n)
-    shared_reads = np.where(table.ahead > 0, np.maximum(table.block_m, table.block_n) * saved, 0.0)
-    per_column = np.minimum(table.block_m, m) + np.minimum(table.block_n, n) - shared_reads
+    shared = sharing_blocks(table.block_m, table.block_n, m, n)
+    weights, tokens = (np.where(table.ahead > 0, count, 1.0) for count in shared)
+    per_column = np.minimum(table.block_m, m) / weights + np.minimum(table.block_n, n) / tokens
     reads = tiles * per_column * k * element
     l2_s = reads / gpu.l2_bytes_per_s + m * n * element / gpu.l2_store_bytes_per_s
     dram_s = element * (m * k + k * n + m * n) / gpu.dram_bytes_per_s
@@ -228,5 +241,6 @@ def _entry(form: TileVariant, gpu: GpuSpec) -> tuple[float, ...]:
 def _chain(form: TileVariant, tensor: float, gpu: GpuSpec) -> float:
     """A warpgroup keeps one step's products under way beside the last ones; eight warps copy and multiply."""
     if form.style == "wgmma":
-        return (gpu.warpgroup_latency_cycles + tensor) / 2
+        own = tensor * form.warps_per_part / form.consumer_warps
+        return (gpu.warpgroup_latency_cycles + GROUP_CYCLES + own) / 2
     return pace_of_warps(form, tensor, gpu)

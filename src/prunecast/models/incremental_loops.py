@@ -89,6 +89,8 @@ class Launch(NamedTuple):
     tensor_cycles: float
     """Of all SMs together."""
     l2_bytes: float
+    l2_draw: float
+    """Power over that of as many bytes that each block reads at another time."""
     stored_bytes: float
     """Of `l2_bytes`, C and partial sums."""
     c_bytes: float
@@ -274,7 +276,8 @@ def settled_seconds(slot_finish, sm_of_unit, quiet, launch, chip, rounds):
     all_s = max(l2_reads_s + l2_stores_s, reads_s + writes_s)
     clock_hz, cycles = chip.max_clock_hz, 1.0
     busy = finish.mean() / finish[sms - 1] if finish[sms - 1] > 0.0 else 1.0
-    work = chip.tensor_activity * launch.tensor_cycles + chip.activity_per_l2_byte * launch.l2_bytes
+    work = chip.tensor_activity * launch.tensor_cycles
+    work += chip.activity_per_l2_byte * launch.l2_draw * launch.l2_bytes
     work += chip.activity_per_dram_byte * launch.dram_bytes
     for step in range(rounds + 1):
         if step > 0 and launch.tensor_cycles > 0.0:

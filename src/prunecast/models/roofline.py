@@ -27,7 +27,7 @@ from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launch_floor import LAUNCHES, launch_floor_s
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
-from prunecast.kernels.tensor_draw import tensor_draw
+from prunecast.kernels.power_draw import l2_draw, tensor_draw
 from prunecast.models.amounts import plan_amounts
 from prunecast.models.balance import (
     SmEnds,
@@ -125,6 +125,7 @@ def _settle(case: Case, ends: "_Ends", launch_s: float, state: str) -> _Settled:
     """
     gpu = case.gpu
     total = case.amounts.total(case.plan.blocks)
+    l2_bytes = l2_draw(case.plan) * float(total[Quantity.L2])
     tensor = tensor_draw(case.plan) * float(sm_level_cycles(total, case.rates)["tensor"])
     settled = _Settled(_chip_cycles(case, ends, gpu.max_clock_hz), gpu.max_clock_hz)
     for _ in range(CLOCK_ROUNDS):
@@ -133,7 +134,7 @@ def _settle(case: Case, ends: "_Ends", launch_s: float, state: str) -> _Settled:
         clock_hz = sm_clock_hz(
             gpu,
             tensor_duty=tensor / sm_cycles,
-            l2_bytes_per_clk_per_sm=float(total[Quantity.L2]) / sm_cycles,
+            l2_bytes_per_clk_per_sm=l2_bytes / sm_cycles,
             dram_bytes_per_clk_per_sm=case.traffic.dram_bytes / sm_cycles,
             state=state,
             dtype=case.plan.dtype,

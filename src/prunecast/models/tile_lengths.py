@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import KernelPlan
-from prunecast.kernels.tensor_draw import tensor_draw
+from prunecast.kernels.power_draw import gathered_draw, l2_draw, tensor_draw
 from prunecast.models.costs import Case, Starts, item_costs, lists_of, starts_of, unit_costs
 from prunecast.models.incremental_loops import (
     FIELDS,
@@ -103,10 +103,19 @@ class TileLengths:
         return Launch(
             tensor_cycles=fma / rate if rate else 0.0,
             l2_bytes=l2_bytes,
+            l2_draw=self._l2_draw(),
             stored_bytes=c_bytes + partials,
             c_bytes=c_bytes,
             dram_bytes=a_bytes + read.rows * read.bytes_per_token * plan.n + c_bytes + index_bytes + again,
         )
+
+    def _l2_draw(self) -> float:
+        plan = self._case.plan
+        return l2_draw(plan) if plan.k_order == "box" else gathered_draw(self._kept(), plan.k)
+
+    def _kept(self) -> npt.NDArray[np.int64]:
+        """(tiles of the plan,)"""
+        return self.kept[self._tile_of_strip]
 
     def _rows_read(self, longest: int) -> RowsRead:
         """All of them where a tile keeps all columns."""

@@ -11,7 +11,7 @@ from prunecast.hardware.occupancy import Occupancy, occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launch_floor import LAUNCHES, before_b_cycles, ends_apart_cycles, launch_floor_s
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
-from prunecast.kernels.tensor_draw import tensor_draw
+from prunecast.kernels.power_draw import l2_draw, tensor_draw
 from prunecast.simulator import engine
 from prunecast.simulator.attribution import Account, attribute_cycles
 from prunecast.simulator.lower import Lowered, lower
@@ -195,7 +195,7 @@ def _caused_clock(
     return sm_clock_hz(
         gpu,
         tensor_duty=tensor_draw(plan) * float(_tensor_cycles(lowered, run).mean()) / period,
-        l2_bytes_per_clk_per_sm=float(run.mem[engine.G_L2_BYTES]) / sm_cycles,
+        l2_bytes_per_clk_per_sm=l2_draw(plan) * float(run.mem[engine.G_L2_BYTES]) / sm_cycles,
         dram_bytes_per_clk_per_sm=float(run.mem[engine.G_DRAM_BYTES]) / sm_cycles,
         state=state,
         dtype=plan.dtype,

@@ -1,0 +1,59 @@
+"""Which blocks of the vendor's dense kernel on sm_90 share a read of L2.
+
+Kernels captured on an H200 (cuBLAS 13.1, 240 products, 2026-11-21) say so by their names and launches: pairs
+where 121 tiles or more want an SM each, `128x128_64x6_2x1`; clusters of four, or of eight in both directions,
+where fewer do, `64x48_64x15_2x4`.
+
+Blocks of a pair and of the pair beside it work in step, and L2 serves what both ask for together: 2048 x 2048
+with 256 tokens in tiles of 64 x 64 would read 15 TB/s by pairs alone, and clocks of all large products go
+with 0.7 of such reads. So a pair is taken as four blocks that share.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Sharing", "in_large_clusters", "sharing_blocks"]
+
+FloatArray = npt.NDArray[np.float64]
+
+MOST_TILES_IN_LARGE_CLUSTERS = 120
+LONGER_SIDE, SHORTER_SIDE = 4, 2
+"""Blocks of a cluster of eight that share one read of the longer and of the shorter side of their tiles."""
+PAIRS, LONG_TILE = 2, 2.0
+"""Two pairs side by side share both sides, or all four the longer one where it is over twice the shorter."""
+
+
+class Sharing(NamedTuple):
+    """Blocks that share a read, one entry for each form: 1, 2 or 4."""
+
+    weights: FloatArray
+    """Of rows of A: neighbours along the tokens."""
+    tokens: FloatArray
+    """Of columns of B: neighbours along the rows."""
+
+
+def in_large_clusters(block_m: FloatArray, block_n: FloatArray, m: int, n: int) -> npt.NDArray[np.bool_]:
+    """Whether the tiles are so few that the library takes clusters of four and eight."""
+    return np.asarray(np.ceil(m / block_m) * np.ceil(n / block_n) <= MOST_TILES_IN_LARGE_CLUSTERS)
+
+
+def sharing_blocks(block_m: FloatArray, block_n: FloatArray, m: int, n: int) -> Sharing:
+    """Clusters of tiles of these sizes, no wider than there are neighbours."""
+    large = in_large_clusters(block_m, block_n, m, n)
+    long = np.maximum(block_m, block_n) > LONG_TILE * np.minimum(block_m, block_n)
+    longer = np.where(large | long, LONGER_SIDE, PAIRS)
+    shorter = np.where(large, SHORTER_SIDE, np.where(long, 1, PAIRS))
+    along_rows, along_tokens = np.ceil(m / block_m), np.ceil(n / block_n)
+    alone = np.where(large & (np.minimum(along_rows, along_tokens) == 1), LONGER_SIDE, 1)
+    weights = np.where(block_m > block_n, longer, shorter)
+    tokens = np.where(block_m > block_n, shorter, longer)
+    return Sharing(
+        _power_of_two(np.minimum(np.maximum(weights, alone), along_tokens)),
+        _power_of_two(np.minimum(np.maximum(tokens, alone), along_rows)),
+    )
+
+
+def _power_of_two(most: FloatArray) -> FloatArray:
+    return np.asarray(np.exp2(np.floor(np.log2(most))))

@@ -1,0 +1,47 @@
+"""Power of tensor work: a tile with fewer rows than its form multiplies zeros."""
+
+import numpy as np
+import pytest
+
+from prunecast.hardware import load_gpu
+from prunecast.kernels import plan_dense, plan_stspmm, power_draw
+from prunecast.models import estimate
+from prunecast.patterns.tiling import dense_tile_map
+from prunecast.simulator import simulate
+
+H200 = load_gpu("h200-sxm")
+
+
+def plan(rows):
+    return plan_stspmm(dense_tile_map(1024, 2048, rows), 4096, "fp16", H200)
+
+
+def test_full_tiles_draw_all():
+    full = plan(128)
+    assert full.shape.block_m == 128
+    assert power_draw.tensor_draw(full) == 1.0
+
+
+def test_half_of_the_rows_are_zeros():
+    half = plan(32)
+    assert half.shape.block_m == 64
+    assert power_draw.tensor_draw(half) == pytest.approx(0.5 + 0.5 * power_draw.ZERO_ROWS_DRAW)
+
+
+@pytest.mark.parametrize("predict", [simulate, estimate])
+def test_zeros_leave_a_higher_clock(predict, monkeypatch):
+    drawn = predict(plan(32), H200, state="burst").clock_hz
+    monkeypatch.setattr(power_draw, "ZERO_ROWS_DRAW", 1.0)
+    assert predict(plan(32), H200, state="burst").clock_hz < 0.99 * drawn
+
+
+def test_columns_of_all_tiles_are_read_in_step():
+    """Maps that keep all columns ran at 1485 MHz where random ones of the same traffic ran at 1400 (H200)."""
+    assert power_draw.l2_draw(plan(128)) == pytest.approx(power_draw.IN_STEP_DRAW)
+    half = np.full(8, 1024)
+    assert power_draw.gathered_draw(half, 2048) == pytest.approx(1 - (1 - power_draw.IN_STEP_DRAW) / 16)
+    assert power_draw.gathered_draw(np.zeros(8, np.int64), 2048) == 1.0
+
+
+def test_kernels_that_read_boxes_say_themselves_who_shares():
+    assert power_draw.l2_draw(plan_dense(1024, 1024, 1024, "fp16", H200)) == 1.0
