@@ -10,7 +10,7 @@ from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.launch_floor import WAIT_TO_COPY, launch_floor_s
 from prunecast.kernels.piled_up import block_places, places_of_lists
-from prunecast.kernels.plan import KernelPlan, Schedule
+from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.kernels.program import Op
 from prunecast.kernels.reference import run_reference
 from prunecast.kernels.small_n import choose_small_n, plan_small_n
@@ -251,6 +251,14 @@ def test_the_form_chosen_is_one_that_was_fast(m: int, k: int, kept: int, n: int,
     """Within 5 % of the fastest of 22 forms on an H200, 2026-11-21 (0008)."""
     tiles = tiles_keeping([kept] * (m // 128), height=128, k=k)
     assert tuple(choose_small_n(tiles, n, "fp16", GPU)[0].form) in fastest
+
+
+def test_a_form_that_fits_nowhere_is_planned_and_not_timed() -> None:
+    tiles = tiles_keeping([64] * 4, height=64, k=64)
+    plan = plan_small_n(tiles, 64, "fp16", GPU, form=SmallForm(64, 64, 8, 16))
+    for time in (simulate, estimate):
+        with pytest.raises(PlanDoesNotFit, match="small-n"):
+            time(plan, GPU)
 
 
 def test_more_tokens_are_left_to_other_kernels() -> None:

@@ -76,7 +76,8 @@ def plan_small_n(
     resources, overlaps = small_resources(form, n), gpu.compute_capability >= 90
     assigned = assign_hardware(take_items(items, np.argsort(-items.k_stop, kind="stable")))
     fit = occupancy(resources, gpu).blocks_per_sm
-    early_share = min(-assigned.blocks % (fit * gpu.sm_count) / max(assigned.blocks, 1), 1.0)
+    room = max(fit * gpu.sm_count, 1)
+    early_share = min(-assigned.blocks % room / max(assigned.blocks, 1), 1.0)
     k16 = -(-int(tiles.kept_per_tile.max(initial=0)) // 16)
     programs = small_programs(
         form,
