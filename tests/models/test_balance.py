@@ -21,8 +21,8 @@ def test_balance_is_mean_over_maximum():
     assert balance_of(np.zeros(4)) == 1.0
 
 
-def test_busy_share_is_the_mean_end_over_the_last():
-    assert busy_share(np.array([100.0, 300.0, 0.0, 400.0])) == 0.5
+def test_busy_share_is_the_mean_end_over_the_last_of_sms_that_work():
+    assert busy_share(np.array([100.0, 300.0, 0.0, 200.0, 400.0])) == 0.625
     assert busy_share(np.zeros(3)) == 1.0
 
 

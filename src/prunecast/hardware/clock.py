@@ -15,7 +15,8 @@ __all__ = ["STATES", "sm_clock_hz"]
 
 STATES = ("burst", "sustained")
 """burst: at most about 5 ms of work, then at least 30 ms of rest.
-sustained: back to back at the power limit."""
+sustained: back to back for about a second, which the heaviest work slows. What goes on for longer is slowed
+further, by up to 15 % (H200, 4096 x 4096 x 4096: 1260 to 1310 MHz after several seconds)."""
 
 
 def sm_clock_hz(
@@ -39,7 +40,7 @@ def sm_clock_hz(
     dram_bytes_per_clk_per_sm : the same for DRAM
     state : `burst` or `sustained`
     dtype : what is multiplied; bf16 has shorter mantissas than fp16 and draws less power
-    busy_share : of a launch, the mean over the SMs of the time until they are done, over the longest
+    busy_share : of a launch, the mean over SMs with work of the time until they are done, over the longest
     period_s : of a launch
 
     Activity is the tensor duty plus the traffic of L2 and DRAM, each times its weight. Between the points of

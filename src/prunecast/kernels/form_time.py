@@ -45,7 +45,7 @@ class _End(NamedTuple):
     full_work: float
     """Share of what SMs ask of L2 and DRAM, meanwhile."""
     busy_share: float
-    """Mean over the SMs of the time until they are done, over the longest."""
+    """Mean over the SMs that work of the time until they are done, over the longest."""
     head_start: float
     """Cycles by which the next launch may begin on SMs that end early, where its long blocks come first."""
 
@@ -129,7 +129,7 @@ def _whole(mean: FormItem, most: FormItem, load: FormLoad, gpu: GpuSpec, held: i
     early = max(early, 0.0) if fewer else 0.0
     busy = early * (gpu.sm_count - with_more) + late * with_more
     head_start = late - early if 2 * with_more <= gpu.sm_count else 0.0
-    share = busy / (late * gpu.sm_count)
+    share = busy / (late * gpu.sm_count) if fewer else 1.0
     return _End(max(late, longest), early / late, early * gpu.sm_count / busy, share, head_start)
 
 

@@ -22,9 +22,12 @@ def balance_of(work: FloatArray) -> float:
 
 
 def busy_share(sm_finish: FloatArray) -> float:
-    """Mean over the SMs of the time until they are done, over the longest; 1 where nothing is done."""
-    most = float(sm_finish.max(initial=0.0))
-    return float(sm_finish.mean()) / most if most > 0.0 else 1.0
+    """Mean time until an SM is done over the longest, of those that have anything to do; 1 where none has.
+
+    An SM without work is idle all the time, which the mean activity has already.
+    """
+    working = sm_finish[sm_finish > 0.0]
+    return float(working.mean() / working.max()) if working.size else 1.0
 
 
 class SmEnds(NamedTuple):

@@ -275,7 +275,8 @@ def settled_seconds(slot_finish, sm_of_unit, quiet, launch, chip, rounds):
     before_last_s = max(l2_reads_s + earlier * l2_stores_s, reads_s + earlier * writes_s)
     all_s = max(l2_reads_s + l2_stores_s, reads_s + writes_s)
     clock_hz, cycles = chip.max_clock_hz, 1.0
-    busy = finish.mean() / finish[sms - 1] if finish[sms - 1] > 0.0 else 1.0
+    working = (finish > 0.0).sum()
+    busy = finish.sum() / working / finish[sms - 1] if working else 1.0
     work = chip.tensor_activity * launch.tensor_cycles
     work += chip.activity_per_l2_byte * launch.l2_draw * launch.l2_bytes
     work += chip.activity_per_dram_byte * launch.dram_bytes

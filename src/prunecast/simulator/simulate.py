@@ -191,7 +191,7 @@ def _caused_clock(
     period = period_s * clock_hz
     sm_cycles = period * gpu.sm_count
     ends = run.sm[:, engine.S_BUSY]
-    most = float(ends.max())
+    working = ends[ends > 0]
     return sm_clock_hz(
         gpu,
         tensor_duty=tensor_draw(plan) * float(_tensor_cycles(lowered, run).mean()) / period,
@@ -199,7 +199,7 @@ def _caused_clock(
         dram_bytes_per_clk_per_sm=float(run.mem[engine.G_DRAM_BYTES]) / sm_cycles,
         state=state,
         dtype=plan.dtype,
-        busy_share=float(ends.mean()) / most if most > 0.0 else 1.0,
+        busy_share=float(working.mean() / working.max()) if working.size else 1.0,
         period_s=period_s,
     )
 
