@@ -34,8 +34,8 @@ FP32 = Clocks(12.5, 9.5)
 """Words that shared memory hands out. What 4096 x 4096 takes at 50 to 90 % leaves as much for them, within
 4 % (H200, 2026-11-20, 0006)."""
 HALF = Clocks(14.9, 6.6)
-"""Measured: 14.9 where records come from L2, 15.9 where from DRAM, and 6.2 to 6.8. Half of the words of B, 8.5 and 5.5 in all, but eight conversions
-for each: 47 and 20 instructions, four of which issue at once."""
+"""Measured: 14.9 where records come from L2, 15.9 where from DRAM, and 6.2 to 6.8. Half of the words of B,
+8.5 and 5.5 in all, but eight conversions for each: 47 and 20 instructions, four of which issue at once."""
 
 # Counted in code compiled for sm_90
 STEP_ISSUE = 120
