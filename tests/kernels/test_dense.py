@@ -9,7 +9,7 @@ from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.dense import choose_dense, plan_dense
 from prunecast.kernels.dense_clusters import sharing_blocks
-from prunecast.kernels.dense_forms import MOST_TILE, dense_forms
+from prunecast.kernels.dense_forms import MOST_TILE_ALONE, SHARED_TILES, dense_forms
 from prunecast.kernels.dense_programs import GROUP_CYCLES, START_CYCLES, operand_bytes, start_cycles
 from prunecast.kernels.dense_time import counter_seconds, form_times, reduction_seconds
 from prunecast.kernels.program import Op, When
@@ -55,9 +55,16 @@ def test_tiles_that_profilers_name_are_among_the_forms():
     assert {(n, m) for m, n in named} <= shapes("h200-sxm")
 
 
-def test_sums_fit_into_registers():
-    """168 registers at entry; 160 sums in each of 256 threads is what 320 x 128 takes."""
-    assert max(m * n for m, n in shapes("h200-sxm")) == MOST_TILE
+def test_large_tiles_are_those_that_were_seen():
+    """Of captured kernels: 256x128, 320x128, 192x192 and 192x128 with `coop`, up to 176x128 without."""
+    large = {
+        tuple(sorted(sides, reverse=True)) for sides in shapes("h200-sxm") if _area(sides) > MOST_TILE_ALONE
+    }
+    assert large == SHARED_TILES
+
+
+def _area(sides: tuple[int, int]) -> int:
+    return sides[0] * sides[1]
 
 
 @pytest.mark.parametrize("name", ["a100-sxm4-80gb", "rtx-3090"])

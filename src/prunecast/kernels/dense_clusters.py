@@ -1,6 +1,6 @@
 """Which blocks of the vendor's dense kernel on sm_90 share a read of L2.
 
-Kernels captured on an H200 (cuBLAS 13.1, 240 products, 2026-11-21) say so by their names and launches: pairs
+Kernels captured on an H200 (cuBLAS 13.1, 133 products, 2026-11-21) say so by their names and launches: pairs
 where 121 tiles or more want an SM each, `128x128_64x6_2x1`; clusters of four, or of eight in both directions,
 where fewer do, `64x48_64x15_2x4`.
 

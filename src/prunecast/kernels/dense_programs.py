@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from prunecast.kernels.dense_forms import MOST_TILE_ALONE
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram, When
 from prunecast.kernels.tile_variant import TileVariant, wgmma_use
 from prunecast.kernels.warp_programs import warp_programs
@@ -29,10 +30,6 @@ GROUP_CYCLES = 80
 group of four takes 64 to 120 cycles longer beyond the pipe than one or two (own measurement, H200,
 2026-11-20). Steps of 64 x 8 to 64 x 64 tiles take 150 to 177 cycles in own records, 155 to 180 so."""
 
-MOST_SUMS_OF_A_THREAD = 176
-"""Of a warpgroup that has a tile to itself while the other one has the next: kernels of up to 176 x 128 are
-named without `coop`, larger ones with it (H200, cuBLAS 13.1)."""
-
 
 def operand_bytes(variant: TileVariant) -> int:
     """Shared memory that one multiplying warp reads for 16 columns, less the writes that cost nothing.
@@ -51,7 +48,7 @@ def operand_bytes(variant: TileVariant) -> int:
 def _alone_bytes(variant: TileVariant) -> int | None:
     """The same for one warpgroup with all of the tile, spread over all that multiply; None if none can."""
     block_m, block_n, _ = variant.shape
-    if block_m * block_n > 32 * variant.warps_per_part * MOST_SUMS_OF_A_THREAD:
+    if block_m * block_n > MOST_TILE_ALONE:
         return None
     use = wgmma_use(block_m, block_n, variant.element_bytes, sparse=False)
     return use.operand_bytes // variant.consumer_warps if use else None
