@@ -32,10 +32,18 @@ class Memory:
         latency = self.machine.gather_latency
         if todo.code.op == Op.LOAD_INDEX and sm.gather.free > 0:
             done = max(done, math.ceil(sm.gather.free / TICKS) + latency, cycle + latency // 2)
-        for key, segment_size in self.segments_of(todo, warp):
-            if segment_size > 0:
-                done = max(done, self.touch(key, segment_size, cycle))
-        return done
+        fills = [self.touch(key, size, cycle) for key, size in self.segments_of(todo, warp) if size > 0]
+        filled = max(fills, default=0)
+        if todo.code.op == Op.GATHER_B and filled > cycle:
+            # What comes from DRAM passes the port after it
+            done = max(done, filled - self.machine.dram_latency + self.stage_cycles(todo))
+        return max(done, filled)
+
+    def stage_cycles(self, todo: Todo) -> int:
+        """Of the gather port for a step's rows, and the way to the SM."""
+        size = 16 * math.ceil(todo.multiplied / 16) * self.row_bytes(todo)
+        cycles = math.ceil(byte_cost(size, self.machine.gather_ticks_per_kib) / TICKS)
+        return cycles + self.machine.gather_latency
 
     def gather(self, sm: Sm, cycle: int, size: int) -> int:
         """The cycle in which so many bytes have come through the gather port."""

@@ -477,6 +477,12 @@ def _gather(mem, sm, t, size):
     return _cycle(done) + mem[M_GATHER_LATENCY]
 
 
+@inlined
+def _stage_cycles(mem, size):
+    """Of the gather port for a step's rows, and the way to the SM."""
+    return _cycle(_cost(size, mem[M_GATHER_TICKS])) + mem[M_GATHER_LATENCY]
+
+
 # ---- what an instruction acts on
 
 
@@ -845,21 +851,25 @@ def _read_rows(mem, column, warp, ins, t, columns, first):
     row_bytes = _row_bytes(mem, ins, item)
     size = (stop - begin) * row_bytes
     done = _move(mem, mem[warp + W_SM], t, size, mem[ins + I_MULTICAST]) + mem[M_L2_LATENCY]
-    if mem[ins + I_OP] == GATHER_B:
-        wide = (_multiplied(mem, warp, first - mem[item + T_KFIRST]) + 15) >> 4 << 4
+    stage, gathers = np.int64(0), mem[ins + I_OP] == GATHER_B
+    if gathers:
+        stage = ((_multiplied(mem, warp, first - mem[item + T_KFIRST]) + 15) >> 4 << 4) * row_bytes
         warps = mem[mem[AT_ROLE_WARPS] + mem[warp + W_ROLE]]
-        done = max(done, _gather(mem, mem[warp + W_SM], t, wide * row_bytes // warps))
+        done = max(done, _gather(mem, mem[warp + W_SM], t, stage // warps))
     # Panels of one token range side by side: most of those that are touched together lie together
     base = mem[N_GATHER_BASE] + mem[item + T_TOKENBLOCK] * mem[N_PANELS]
     panel_rows = mem[N_PANEL]
-    low, high = np.int64(-1), np.int64(-1)
+    low, high, filled = np.int64(-1), np.int64(-1), np.int64(0)
     for i in range(first + begin, first + stop):
         row = np.int64(column[i])
         if not low <= row < high:
             panel = row // panel_rows
             low, high = panel * panel_rows, (panel + 1) * panel_rows
-            done = max(done, _touch(mem, t, base + panel, panel_rows * row_bytes))
-    return done
+            filled = max(filled, _touch(mem, t, base + panel, panel_rows * row_bytes))
+    if gathers and filled > t:
+        # What comes from DRAM passes the port after it
+        done = max(done, filled - mem[M_DRAM_LATENCY] + _stage_cycles(mem, stage))
+    return max(done, filled)
 
 
 @inlined

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
 from prunecast.kernels.store_latency import store_latency_cycles
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
+from prunecast.kernels.written_share import written_share
 from prunecast.simulator import engine
 from prunecast.simulator.source_rows import pixels_per_output, rows_of_source
 
@@ -83,11 +85,26 @@ def _machine(plan: KernelPlan, gpu: GpuSpec, slots: int, policy: int, clock_hz: 
         shared_ticks=_ticks_per_kib(gpu.shared_bytes_per_clk_per_sm),
         l2_ticks=_ticks_per_kib(gpu.l2_bytes_per_s / clock_hz),
         l2_store_ticks=_ticks_per_kib(gpu.l2_store_bytes_per_s / clock_hz),
-        dram_ticks=_ticks_per_kib(gpu.dram_bytes_per_s / clock_hz),
-        dram_write_ticks=_ticks_per_kib(gpu.dram_write_bytes_per_s / clock_hz),
+        dram_ticks=_dram_ticks(plan, gpu, clock_hz).read,
+        dram_write_ticks=_dram_ticks(plan, gpu, clock_hz).write,
         l2_capacity=gpu.l2_usable_bytes,
         max_cycles=LONGEST_RUN_CYCLES,
     )
+
+
+class _DramTicks(NamedTuple):
+    """DRAM's work for a KiB."""
+
+    read: int
+    write: int
+
+
+def _dram_ticks(plan: KernelPlan, gpu: GpuSpec, clock_hz: float) -> _DramTicks:
+    """C that lies in L2 is written when what comes in needs its room: by reads too, if launches overlap."""
+    read = _ticks_per_kib(gpu.dram_bytes_per_s / clock_hz)
+    write = _ticks_per_kib(gpu.dram_write_bytes_per_s / clock_hz)
+    share = written_share(plan)
+    return _DramTicks(read + round(share * write), round(share * write)) if share else _DramTicks(read, write)
 
 
 def _tensor_latency(plan: KernelPlan, gpu: GpuSpec) -> int:

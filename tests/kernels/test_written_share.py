@@ -1,0 +1,38 @@
+"""C among all that comes into L2."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from prunecast.hardware import load_gpu
+from prunecast.kernels.stspmm import plan_stspmm
+from prunecast.kernels.written_share import written_share
+from prunecast.patterns import TileMap
+
+H200 = load_gpu("h200-sxm")
+
+
+def plan_of(columns):
+    tiles = TileMap(
+        m=128 * len(columns),
+        k=256,
+        row_start=np.arange(len(columns) + 1) * 128,
+        row_index=np.arange(128 * len(columns)),
+        column_start=np.cumsum([0, *(len(c) for c in columns)]),
+        column_index=np.concatenate(columns),
+        pattern="tile-wise:128",
+    )
+    return plan_stspmm(tiles, 512, "fp16", H200)
+
+
+def test_rows_that_two_tiles_use_come_in_once():
+    # 256 x 512 of C, 2 x 128 x 64 weights, 96 rows of 512 tokens: 131,072 of 196,608 elements
+    plan = plan_of([np.arange(64), np.arange(32, 96)])
+    assert written_share(plan) == pytest.approx(131_072 / (131_072 + 16_384 + 49_152))
+
+
+def test_there_is_none_where_launches_do_not_overlap():
+    plan = plan_of([np.arange(64)])
+    assert written_share(replace(plan, overlaps=False)) == 0.0
+    assert written_share(replace(plan, starts_early=True)) == 0.0
