@@ -39,7 +39,7 @@ class Case:
     ----------
     name : unique in its suite together with `state`
     m, k, n : rows and columns of A, tokens
-    dtype : `fp16` or `bf16`, of A, B and C
+    dtype : `fp16`, `bf16` or `fp32`, of A, B and C
     pattern : pattern string of what is kept
     sparsity : share of A that is removed
     distribution : one of `DISTRIBUTIONS`; `lognormal:0.8` names its spread

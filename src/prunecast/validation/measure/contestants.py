@@ -9,11 +9,14 @@ import numpy as np
 from prunecast.codesign.plans import PrunedMap
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan, compile
+from prunecast.kernels.plan import DTYPE_BYTES
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
 from prunecast.validation.measure.inputs import Inputs, rounded
 from prunecast.validation.measure.libraries import CsrProduct, DenseProduct
 
 __all__ = ["Runner", "csr_runner", "dense_runners", "own_runner"]
+
+INDEX_BYTES = 4.0
 
 
 class Runner(NamedTuple):
@@ -28,7 +31,7 @@ class Runner(NamedTuple):
 def dense_runners(inputs: Inputs, product: DenseProduct) -> list[Runner]:
     """The dense product with B feature-major (K, N) and token-major (N, K); the faster one counts."""
     runners = []
-    sets = inputs.sets(2.0 * inputs.m * inputs.k)
+    sets = inputs.sets(DTYPE_BYTES[inputs.dtype] * inputs.m * inputs.k)
     for token_major in (False, True):
 
         def launch(i: int, token_major: bool = token_major) -> Any:
@@ -47,7 +50,7 @@ def csr_runner(kept: PrunedMap, inputs: Inputs, stream: Any) -> Runner:
     elements = kept if isinstance(kept, ElementMap) else _elements(kept)
     row = np.repeat(np.arange(elements.m), elements.kept_per_row)
     values = rounded(cp.asarray(inputs.weights[row, elements.column_index]), inputs.dtype)
-    sets = inputs.sets(6.0 * elements.column_index.size)
+    sets = inputs.sets((DTYPE_BYTES[inputs.dtype] + INDEX_BYTES) * elements.column_index.size)
     own_sets = min(sets, 24)
     products = [
         CsrProduct(stream, elements, values if i == 0 else values.copy(), inputs.n, inputs.dtype)
@@ -78,7 +81,7 @@ def own_runner(plan: KernelPlan, inputs: Inputs) -> Runner:
     BadInput : no kernel of the project runs such a plan on this device
     """
     operator = compile(plan, inputs.weights)
-    sets = inputs.sets(2.0 * plan.density * plan.m * plan.k)
+    sets = inputs.sets(DTYPE_BYTES[plan.dtype] * plan.density * plan.m * plan.k)
     operators = [operator, *(operator.copy() for _ in range(sets - 1))]
 
     def launch(i: int) -> Any:

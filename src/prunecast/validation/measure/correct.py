@@ -7,7 +7,7 @@ import numpy as np
 
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.validation.measure.contestants import Runner
-from prunecast.validation.measure.inputs import Inputs, exact, rounded
+from prunecast.validation.measure.inputs import Inputs, exact, nothing, rounded
 from prunecast.validation.tolerance import OUTPUT_ROUNDOFF, error_bound
 
 __all__ = ["largest_excess"]
@@ -32,7 +32,7 @@ def largest_excess(
     library : whether the vendor's rules hold: partial sums may be rounded to the format of C
     """
     c = inputs.c(0)
-    c.fill(cp.nan if inputs.dtype == "fp16" else 0x7FC0)
+    c.fill(nothing(inputs.dtype))
     runner.launch(0)
     tokens = _tokens(inputs)
     a = _weights(mask, inputs)

@@ -7,7 +7,12 @@ import cupy as cp
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Inputs", "exact", "layer_inputs", "random_pool", "rounded"]
+from prunecast.kernels.plan import DTYPE_BYTES
+
+__all__ = ["Inputs", "exact", "layer_inputs", "nothing", "random_pool", "rounded"]
+
+FLOATS = {"fp16": cp.float16, "fp32": cp.float32}
+"""Formats that CuPy has; bf16 travels as its bits."""
 
 COLD_BYTES = 2.2 * 60e6
 """Inputs and outputs of all sets together: over twice the L2 of an H200."""
@@ -26,12 +31,12 @@ class Inputs(NamedTuple):
     n: int
     dtype: str
     pool: Any
-    """Random elements, as fp16 or as the bits of bf16."""
+    """Random elements: fp16, fp32, or the bits of bf16."""
     outputs: Any
 
     def sets(self, kept_bytes: float) -> int:
         """How many sets to rotate over where one reads `kept_bytes` of weights."""
-        one = kept_bytes + 2.0 * self.n * (self.k + self.m)
+        one = kept_bytes + DTYPE_BYTES[self.dtype] * self.n * (self.k + self.m)
         return min(max(math.ceil(COLD_BYTES / one), 2), MOST_SETS)
 
     def a(self, i: int) -> Any:
@@ -69,15 +74,20 @@ def random_pool(elements: int, dtype: str) -> Any:
 
 
 def rounded(x: Any, dtype: str) -> Any:
-    """fp16, or the bits of bf16 in uint16, rounded to nearest even."""
-    if dtype == "fp16":
-        return x.astype(cp.float16)
+    """fp16, fp32, or the bits of bf16 in uint16, rounded to nearest even."""
+    if dtype in FLOATS:
+        return x.astype(FLOATS[dtype])
     bits = x.view(cp.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(cp.uint16)
 
 
+def nothing(dtype: str) -> float | int:
+    """What an element of C is filled with before a product that must write it: not a number."""
+    return float("nan") if dtype in FLOATS else 0x7FC0
+
+
 def exact(x: Any, dtype: str) -> Any:
     """The values as float64."""
-    if dtype == "fp16":
+    if dtype in FLOATS:
         return x.astype(cp.float64)
     return (x.astype(cp.uint32) << 16).view(cp.float32).astype(cp.float64)
