@@ -28,7 +28,10 @@ def balanced_map(m: int, k: int, kept_of_64: int) -> ElementMap:
 @pytest.mark.parametrize(
     ("m", "k", "n", "kept_of_64", "us"),
     [
-        (512, 2048, 1, 6, 1.97),
+        pytest.param(
+            *(512, 2048, 1, 6, 1.97),
+            marks=pytest.mark.xfail(strict=True, reason="L2 keeps some of 240 sets of weights, see 0006"),
+        ),
         (1024, 4096, 1, 6, 3.27),
         (768, 768, 1, 6, 2.23),
         (768, 768, 1, 32, 3.32),
@@ -79,29 +82,32 @@ def test_every_chunk_comes_from_dram() -> None:
     assert sorted(i.ahead for i in worker.begin if i.op is Op.LOAD_A) == list(range(16))
 
 
-def test_what_stands_between_the_wait_and_the_first_read_of_b() -> None:
-    """69 instructions, compiled for sm_90a, of which the time of a launch has 34 of the tile kernel's."""
-    layout = VectorLayout(32, 64, 2)
-    late, early = (
-        vector_programs(layout, 2048, 1, "fp16", overlaps=overlaps)[0].begin for overlaps in (False, True)
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_what_stands_between_the_wait_and_the_first_read_of_b(overlaps: bool) -> None:
+    """55 instructions, compiled for sm_90; 40 of them are for the integer unit, which takes half a warp."""
+    begin = vector_programs(VectorLayout(32, 64, 2), 2048, 1, "fp16", overlaps=overlaps)[0].begin
+    before = begin[: [i.op for i in begin].index(Op.LOAD_B)]
+    assert sum(i.issue for i in before if i.op is Op.ISSUE) == 2 * 40
+
+
+def test_all_blocks_read_the_same_lines_of_b() -> None:
+    """L2 hands them out one after the other: of a line of 128 bytes four sectors to every block."""
+    few, many = (
+        vector_programs(VectorLayout(64, 64, 2), 2048, 1, "fp16", blocks=blocks, overlaps=True)[0].begin
+        for blocks in (24, 128)
     )
-    before = [
-        [i for i in begin[: [j.op for j in begin].index(Op.LOAD_B)] if i.op is Op.ISSUE]
-        for begin in (late, early)
-    ]
-    issued, waited = (
-        [sum(getattr(i, name) for i in code) for code in before] for name in ("issue", "amount")
-    )
-    assert issued[0] - issued[1] == 34
-    assert waited[0] > waited[1] > 150
+    waits = [sum(i.amount for i in begin if i.op is Op.ISSUE) for begin in (few, many)]
+    assert waits[1] - waits[0] == 4 * (128 - 24)
 
 
 def test_sums_of_splits_are_handed_over() -> None:
-    """Of sixteen warps that share a group of rows fifteen do so, and one adds them up in turn."""
+    """Of sixteen warps that share a group of rows fifteen do so, and one adds them up in turn. All go through
+    the eight stores of each of the fifteen, of which a warp's own take four passes of the port, others one.
+    """
     layout = BalancedLayout(16, 4, np.zeros((4, 16), np.int32))
     alone, shared = (matrix_programs(layout, splits, 64, "fp16")[0].end for splits in (1, 16))
     handed = [sum(i.amount for i in end if i.op is Op.SHARED) for end in (alone, shared)]
-    assert handed == [0, 2 * 64 * 16 * 4 * 15 // 16]
+    assert [16 * amount // 128 for amount in handed] == [0, 8 * 15 * (16 + 3) + 4 * 8 * 15]
     waits = [sum(i.amount for i in end if i.op is Op.ISSUE) for end in (alone, shared)]
     assert waits[1] > 10 * 60 + waits[0]
 

@@ -4,6 +4,7 @@ After Yao et al., "Balanced Sparsity for Efficient DNN Inference on GPU" (AAAI'1
 segment give every lane equal work. The layout, with dense columns beside the equal rest, is our own.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from prunecast.errors import BadInput
@@ -13,12 +14,14 @@ from prunecast.kernels.balanced_layout import (
     GROUP_ROWS,
     WARPS,
     BalancedLayout,
+    VectorLayout,
     balanced_layout,
     choose_rest,
     vector_layout,
 )
+from prunecast.kernels.balanced_places import MOST_REGISTERS, left_over, let_go_s, vector_registers
 from prunecast.kernels.items import raster, whole_items
-from prunecast.kernels.order import assign_hardware
+from prunecast.kernels.order import Assigned, assign_hardware
 from prunecast.kernels.plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit
 from prunecast.kernels.program import WarpProgram
 from prunecast.kernels.programs_balanced import matrix_programs
@@ -35,7 +38,6 @@ STAGES = 2
 MATRIX_REGISTERS = 128
 MOST_VECTOR_ROWS = 4
 """Rows of a warp for one token."""
-VECTOR_REGISTERS = 96
 SPLITS = (1, 2, 4, 8, 16)
 WINDOWS = (128, 64, 32, 16)
 
@@ -73,7 +75,9 @@ def plan_balanced(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> Ker
     shape = BlockShape(GROUP_ROWS * WARPS // form.splits, TOKENS, form.layout.window * form.splits)
     overlaps = gpu.compute_capability >= 90
     programs = matrix_programs(form.layout, form.splits, n, dtype, overlaps=overlaps)
-    return _plan(elements, n, dtype, shape, _matrix_resources(form, dtype), programs, overlaps=overlaps)
+    resources = _matrix_resources(form, dtype)
+    plan = _plan(elements, n, dtype, shape, resources, programs, overlaps=overlaps)
+    return replace(plan, let_go_s=let_go_s(plan.blocks, occupancy(resources, gpu).blocks_per_sm, gpu))
 
 
 def _vector_plan(elements: ElementMap, dtype: str, gpu: GpuSpec) -> KernelPlan:
@@ -81,12 +85,30 @@ def _vector_plan(elements: ElementMap, dtype: str, gpu: GpuSpec) -> KernelPlan:
     vector = vector_layout(elements)
     rows = min(max(-(-elements.m // (gpu.sm_count * WARPS)), 1), MOST_VECTOR_ROWS)
     shape = BlockShape(rows * WARPS, 1, 128)
-    resources = BlockResources(32 * WARPS, VECTOR_REGISTERS, 128 * (vector.places + 1))
+    resources = BlockResources(32 * WARPS, MOST_REGISTERS, 128 * (vector.places + 1))
     if occupancy(resources, gpu).blocks_per_sm == 0:
         raise PlanDoesNotFit(f"balanced: a block of {resources} does not fit on an SM of {gpu.name}")
     overlaps = gpu.compute_capability >= 90
-    programs = vector_programs(vector, elements.k, rows, dtype, overlaps=overlaps)
-    return _plan(elements, 1, dtype, shape, resources, programs, overlaps=overlaps)
+    blocks = -(-elements.m // (rows * WARPS))
+    programs = vector_programs(vector, elements.k, rows, dtype, blocks=blocks, overlaps=overlaps)
+    plan = _plan(elements, 1, dtype, shape, resources, programs, overlaps=overlaps)
+    return _with_places(plan, vector, gpu) if overlaps else plan
+
+
+def _with_places(plan: KernelPlan, vector: VectorLayout, gpu: GpuSpec) -> KernelPlan:
+    """The same launch, with where its blocks are expected beside those of others."""
+    rows, index_bytes = plan.shape.block_m // WARPS, 1 if vector.places < 256 else 2
+    registers = vector_registers(rows, vector.segment, index_bytes, plan.dtype)
+    fit = occupancy(plan.resources._replace(registers_per_thread=registers), gpu).blocks_per_sm
+    lists = left_over(Assigned(plan.work, plan.schedule, plan.blocks), fit, gpu.sm_count)
+    return replace(
+        plan,
+        work=lists.work,
+        schedule=lists.schedule,
+        blocks=lists.blocks,
+        let_go_s=let_go_s(plan.blocks, fit, gpu),
+        compiled_registers=registers,
+    )
 
 
 def matrix_form(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> MatrixForm:

@@ -4,6 +4,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.padded_copies import padded_copy_seconds
 from prunecast.kernels.plan import KernelPlan
 from prunecast.kernels.program import Op, WarpProgram
+from prunecast.kernels.store_latency import store_latency_cycles
 from prunecast.kernels.zero_rows import zero_row_count, zero_row_seconds
 
 __all__ = [
@@ -108,6 +109,9 @@ def _overlapped_s(plan: KernelPlan, gpu: GpuSpec) -> float:
     """
     early = plan.starts_early or begins_early(plan, gpu)
     hidden = gpu.block_start_cycles if early else 0
+    if plan.let_go_s > 0.0:
+        hidden += store_latency_cycles(plan, gpu)
+        return max(plan.let_go_s - hidden / gpu.max_clock_hz, 0.0)
     if plan.starts_early:
         hidden += max((_before_wait_cycles(program) for program in plan.programs), default=0)
     return max(gpu.overlapped_launch_s - hidden / gpu.clock_burst_hz[0], 0.0)

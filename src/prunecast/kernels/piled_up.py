@@ -39,12 +39,14 @@ def block_places(blocks: int, fit: int, sms: int) -> npt.NDArray[np.int64]:
 
 
 def places_of_lists(plan: KernelPlan, fit: int, sms: int) -> npt.NDArray[np.int64]:
-    """(blocks,) places of a plan's lists: one after the other, or piled up."""
+    """(blocks,) places of a plan's lists: piled up, or one after the other where lists say otherwise."""
     lists = np.arange(plan.blocks)
     if plan.schedule is not Schedule.STATIC or not plan.starts_early:
         return lists
     taken = np.diff(plan.work.block_start) > 0
     piled = block_places(int(taken.sum()), fit, sms)
+    if not np.array_equal(np.sort(piled), np.flatnonzero(taken)):
+        return lists
     places = np.empty_like(lists)
     places[taken] = piled
     places[~taken] = np.setdiff1d(lists, piled)

@@ -5,7 +5,7 @@ nobody rebuilds the work list.
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -91,7 +91,10 @@ class KernelPlan:
     work, schedule : the work list and how blocks come by it
     blocks : thread blocks launched
     shape : tile of C per block and k-step
-    resources : what one block occupies on an SM
+    resources : what one block occupies on an SM, or may occupy at most
+    let_go_s : seconds from a launch's last stores until the next one, which has started, may read B; 0 where
+        the GPU's overlapped launch says it
+    compiled_registers : of a thread, where `resources` only has the most; no part of the fingerprint
     programs : what its warps do, one entry per role; their warps add up to the block's threads
     tensor : `wgmma`, `mma`, `sparse-wgmma`, `sparse-mma`, or `none` for CUDA cores
     k_order : `gather` if kept columns are fetched row by row of B, `box` if B is read in contiguous slabs
@@ -129,10 +132,18 @@ class KernelPlan:
     overlaps: bool = False
     starts_early: bool = False
     other_launches_s: float = 0.0
+    let_go_s: float = 0.0
+    compiled_registers: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "work", WorkList(*(frozen_int32(column) for column in self.work)))
         _check_work(self)
+
+    @property
+    def occupied(self) -> BlockResources:
+        """What one block occupies on an SM."""
+        registers = self.compiled_registers or self.resources.registers_per_thread
+        return self.resources._replace(registers_per_thread=registers)
 
     @property
     def m(self) -> int:
@@ -192,6 +203,11 @@ class KernelPlan:
         for column in work:
             digest.update(column.tobytes())
         return digest.hexdigest()[:16]
+
+    def each_alone(self) -> "KernelPlan":
+        """The same launch, with no more blocks to an SM than `resources` let it have for certain."""
+        schedule, blocks, work = self._launched()
+        return replace(self, schedule=schedule, blocks=blocks, work=work, let_go_s=0.0, compiled_registers=0)
 
     def _launched(self) -> "_Launched":
         """What the GPU is told, which is not where its blocks are expected: one block for each item."""

@@ -44,8 +44,15 @@ COPY_ISSUE = 20
 """For 16 bytes of B a thread."""
 
 
-ADD_ISSUE, ADD_CYCLES = 41, 66
-"""Instructions of a warp that adds the sums of one more split, and cycles that they take it alone."""
+STORES_OF_SUMS, SUM_PASSES = 8, 4
+"""Stores of 16 bytes a lane with which a warp hands its sums over, and passes of each. Every warp goes
+through those of all splits; those that it leaves out pass the port once (2,530 and 1,550 cycles in all for
+16 and 8 splits, clock stamps of 2026-11-21)."""
+ADD_ISSUE, ADD_CYCLES = 41, 79
+"""Instructions of a warp that adds the sums of one more split, and cycles from one to the next (540 to 560
+for 8 splits)."""
+LOOPED_SPLITS, ADD_IN_LOOP = 16, 100
+"""Of so many splits two at a time are read and added before the next two are read (1,500 cycles)."""
 STORE_ISSUE, STORE_WAIT = 112, 300
 """Of a warp that rounds and stores its sums, and cycles that a lone warp takes beside."""
 
@@ -97,14 +104,19 @@ def _end(splits: int, row_bytes: int) -> Code:
     """Sums of the other splits go to the first one's warps through shared memory; these add them and
     store C.
     """
-    handed = BLOCK_TOKENS * 16 * 4 * (splits - 1) // splits
-    added = ADD_ISSUE * (splits - 1) // splits
+    others = splits - 1
+    handed = BLOCK_TOKENS * 16 * 4 * others // splits
+    asked = READ_BYTES * STORES_OF_SUMS * others
+    passed = asked + handed * (SUM_PASSES - 1) // SUM_PASSES
+    added = ADD_ISSUE * others // splits
+    alone = (ADD_IN_LOOP if splits == LOOPED_SPLITS else ADD_CYCLES) * others
+    waits = alone - WARPS * handed // READ_BYTES - added
     return (
         Instruction(Op.SYNC),
-        Instruction(Op.SHARED, handed, 8),
+        Instruction(Op.SHARED, passed, max(STORES_OF_SUMS * others, 1)),
         Instruction(Op.SYNC),
         Instruction(Op.SHARED, handed, 0),
-        Instruction(Op.ISSUE, max(ADD_CYCLES * (splits - 1) - added, 0), max(added, 1)),
+        Instruction(Op.ISSUE, max(waits, 0), max(added, 1)),
         Instruction(Op.ISSUE, STORE_WAIT, STORE_ISSUE),
         Instruction(Op.STORE_C, 16 * row_bytes // splits, 8),
     )

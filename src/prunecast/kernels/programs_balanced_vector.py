@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 from prunecast.kernels.balanced_layout import WARPS, VectorLayout
-from prunecast.kernels.launch_floor import WAIT_TO_COPY
 from prunecast.kernels.plan import DTYPE_BYTES
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
 from prunecast.kernels.programs_balanced import READ_BYTES
@@ -17,6 +16,8 @@ SECTOR_BYTES, ELEMENTS_AT_ONCE = 32, 4
 ask too."""
 SAME_BANK = 4
 """Lanes that write to one bank, which they do in turn: the elements of a segment."""
+PAIR = 2
+"""Pieces of a warp that follow one another read neighbouring sectors: DRAM hands out two."""
 ROUND_LOADS = 4
 """Pieces of B that a warp reads before it waits for them."""
 SHUFFLES = 5
@@ -33,12 +34,11 @@ class Chained(NamedTuple):
 
 
 # As compiled for sm_90. What other rows of a warp add is issued meanwhile
-PIECE_ISSUE = 21
-"""For a piece of B that goes into the banks."""
-SET_UP = Chained(43, 60)
-"""Once before B is spread."""
-BEHIND_WAIT = Chained(SET_UP.issue - WAIT_TO_COPY, 13)
-"""Of these, where launches overlap: what the time of a launch does not have."""
+ASK_ISSUE, PIECE_ISSUE = 11, 10
+"""For a piece of B that goes into the banks, before and after it has come."""
+SET_UP = Chained(80, 60)
+"""Once before B is spread, behind the wait for the launch before: 55 instructions, 40 of them integer ones,
+of which a sub-partition takes one in two cycles."""
 ROUND = Chained(0, 150)
 """Of a round of pieces: strides of B are read from constants, twice in a row."""
 CHUNK = Chained(34, 45)
@@ -50,7 +50,7 @@ ASK_MOVED = Chained(17, 110)
 
 
 def vector_programs(
-    layout: VectorLayout, k: int, rows: int, dtype: str, *, overlaps: bool = False
+    layout: VectorLayout, k: int, rows: int, dtype: str, *, blocks: int = 1, overlaps: bool = False
 ) -> tuple[WarpProgram, ...]:
     """Sixteen warps of `rows` rows each; B is spread over the banks once, weights come straight to registers.
 
@@ -59,6 +59,7 @@ def vector_programs(
 
     Parameters
     ----------
+    blocks : of the launch, all of which read the same B at once
     overlaps : a launch begins while the one before it ends: its first weights are there by then, and in turn
         it fetches those of the next
     """
@@ -75,7 +76,7 @@ def vector_programs(
         start=() if overlaps else (Instruction(Op.ISSUE, issue=20),),
         begin=(
             *(() if overlaps else first),
-            *_spread(layout, steps, element, overlaps=overlaps),
+            *_spread(layout, k, steps, element, blocks),
             *_chunks(layout, rows, chunk, ahead, moved, steps),
             *(first if overlaps else ()),
         ),
@@ -89,26 +90,31 @@ def vector_programs(
     return (worker,)
 
 
-def _spread(layout: VectorLayout, steps: int, element: int, *, overlaps: bool) -> Code:
+def _spread(layout: VectorLayout, k: int, steps: int, element: int, blocks: int) -> Code:
     """B into the banks: a warp reads four pieces and waits, those that are no four one by one.
 
-    Launches that overlap are held up before that: 69 instructions stand between the wait and the first read.
+    Of a matrix with fewer columns than the lanes have room for, some lanes read nothing. All blocks read the
+    same lines at once, of which L2 hands out a sector a cycle.
     """
     pieces = -(-layout.places // WARPS)
-    rounds = pieces // ROUND_LOADS + pieces % ROUND_LOADS
-    of_round = pieces // rounds
-    lines = _lines(layout.segment, element)
-    ask = Instruction(Op.SHARED, READ_BYTES * lines * of_round, 0)
-    spread = Instruction(Op.SHARED, READ_BYTES * (lines + SAME_BANK) * of_round, PIECE_ISSUE * of_round)
-    code: list[Instruction] = [_issue(BEHIND_WAIT if overlaps else SET_UP), _issue(ROUND)]
-    for i in range(rounds):
-        part = range(steps * i // rounds, steps * (i + 1) // rounds)
+    sizes = [1] * (pieces % ROUND_LOADS) + [ROUND_LOADS] * (pieces // ROUND_LOADS)
+    reading = k / (32 * layout.places)
+    lines = reading * _lines(layout.segment, element)
+    landing = round(reading * SEGMENTS_AT_ONCE * SECTOR_BYTES)
+    code: list[Instruction] = [_issue(SET_UP)]
+    first = 0
+    for size in sizes:
+        pairs = range(first // PAIR, -(-(first + size) // PAIR))
+        part = range(*(steps * pair // -(-pieces // PAIR) for pair in (pairs.start, pairs.stop)))
         code += [
-            *((_issue(ROUND),) if i else ()),
-            ask,
+            _issue(ROUND),
+            Instruction(Op.SHARED, round(READ_BYTES * lines * size), ASK_ISSUE * size),
             *(Instruction(Op.LOAD_B, SECTOR_BYTES // ELEMENTS_AT_ONCE, 1, ahead=step) for step in part),
+            Instruction(Op.WAIT_LOAD),
+            Instruction(Op.ISSUE, size * blocks, 0),
+            Instruction(Op.SHARED, (landing + READ_BYTES * SAME_BANK) * size, PIECE_ISSUE * size),
         ]
-        code += [Instruction(Op.WAIT_LOAD), spread]
+        first += size
     return (*code, Instruction(Op.SYNC))
 
 

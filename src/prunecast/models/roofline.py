@@ -73,6 +73,7 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
     BadInput : an unknown state or launch, or instructions that the GPU does not have
     """
     check_names(state, launch)
+    plan = plan.each_alone() if plan.compiled_registers else plan  # nearer to what was measured (0006)
     case = look_up(plan, gpu)
     items, starts = item_costs(case), starts_of(case)
     units = unit_costs(lists_of(case, items, starts), starts, plan.schedule)

@@ -168,7 +168,7 @@ def head_start_cycles(plan: KernelPlan, gpu: GpuSpec, run: engine.State) -> floa
 
 
 def _fit(plan: KernelPlan, gpu: GpuSpec) -> Occupancy:
-    fit = occupancy(plan.resources, gpu)
+    fit = occupancy(plan.occupied, gpu)
     if fit.blocks_per_sm == 0:
         raise PlanDoesNotFit(
             f"no block of {plan.kernel} fits on an SM of {gpu.name}: {fit.limiter} ({plan.resources})"

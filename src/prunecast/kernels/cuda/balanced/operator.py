@@ -59,7 +59,7 @@ def compile_balanced(
         arrays,
         images.args,
         kernel,
-        blocks=plan.blocks,
+        blocks=plan.item_count,
         overlap=overlap and capability >= 90,
         align_bytes=1 if plan.n == 1 else 16,
     )

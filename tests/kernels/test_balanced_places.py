@@ -1,0 +1,48 @@
+"""Where blocks of one-token launches lie when several of them are on the GPU at once."""
+
+import numpy as np
+import pytest
+
+from prunecast.hardware import load_gpu
+from prunecast.kernels.balanced import plan_balanced
+from prunecast.kernels.balanced_places import left_over
+from prunecast.kernels.items import raster, whole_items
+from prunecast.kernels.order import Assigned, assign_hardware
+from prunecast.kernels.piled_up import places_of_lists
+from prunecast.patterns import ElementMap
+
+H200 = load_gpu("h200-sxm")
+
+
+def launch_of(blocks: int) -> Assigned:
+    return assign_hardware(whole_items(np.full(blocks, 128), raster(blocks, 1, 1), n=1, block_n=1))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "fit", "shared_sms"),
+    [(64, 3, 4), (128, 3, 4), (64, 2, 4), (128, 2, 4), (120, 2, 12), (96, 2, 36), (24, 2, 0), (64, 1, 0)],
+)
+def test_what_whole_launches_leave_over_lies_together(blocks: int, fit: int, shared_sms: int) -> None:
+    """Seen by clock stamps on an H200, 2026-11-21, where they are 64, 120 and 128."""
+    lists = left_over(launch_of(blocks), fit, 132)
+    taken = np.flatnonzero(np.diff(lists.work.block_start))
+    on_sm = np.bincount(taken % 132, minlength=132)
+    assert on_sm.sum() == blocks
+    assert np.count_nonzero(on_sm == fit) == (shared_sms if fit > 1 else blocks)
+    assert np.count_nonzero(on_sm == 1) == blocks - (fit * shared_sms if fit > 1 else 0)
+
+
+def sparse_map(m: int, k: int) -> ElementMap:
+    columns = np.tile(np.arange(0, k, 8), m)
+    return ElementMap(
+        m=m, k=k, row_start=np.arange(m + 1) * (k // 8), column_index=columns, pattern="unstructured"
+    )
+
+
+def test_a_plan_says_where_blocks_lie_and_launches_one_for_each_item() -> None:
+    plan = plan_balanced(sparse_map(1024, 1024), 1, "fp16", H200)
+    alone = plan.each_alone()
+    assert plan.item_count == alone.blocks == 64 < plan.blocks
+    assert plan.fingerprint() == alone.fingerprint()
+    assert alone.occupied == alone.resources != plan.occupied
+    assert np.array_equal(places_of_lists(plan, 2, 132), np.arange(plan.blocks))
