@@ -87,7 +87,7 @@ def work_of(plan: KernelPlan, slots: int, sms: int) -> Work:
         for i in range(plan.item_count)
     ]
     start = work.block_start.tolist()
-    if plan.starts_early and plan.schedule is Schedule.STATIC:
+    if plan.starts_early and plan.schedule is Schedule.STATIC and not plan.compiled_registers:
         items, start = piled_up(items, plan.blocks, slots, sms)
     return Work(
         schedule=plan.schedule,

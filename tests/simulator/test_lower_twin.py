@@ -5,6 +5,7 @@ import pytest
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels import PLANNERS, KernelPlan, plan_stspmm
+from prunecast.kernels.plan import Schedule
 from prunecast.kernels.stspmm import ASSIGNMENTS
 from prunecast.simulator import POLICIES
 from prunecast.simulator.lower import lower
@@ -30,7 +31,7 @@ LAYOUTS = {
 
 
 def assert_agree(plan: KernelPlan, gpu: GpuSpec, policy: str = "gty") -> None:
-    slots = occupancy(plan.resources, gpu).blocks_per_sm
+    slots = occupancy(plan.occupied, gpu).blocks_per_sm
     lowered = lower(plan, gpu, slots=slots, policy=POLICIES[policy], clock_hz=gpu.max_clock_hz)
     fast = launch_engine(lowered.machine, lowered.program, lowered.work)
     machine = machine_of(plan, gpu, lowered.machine, lowered.work.panel)
@@ -43,6 +44,14 @@ def test_every_kernel(kernel: str, capability: int) -> None:
     gpu = toy_gpu(compute_capability=capability)
     tokens = 37 if kernel == "small-n" else N
     assert_agree(PLANNERS[kernel](*LAYOUTS[kernel], tokens, "fp16", gpu), gpu)
+
+
+def test_one_token_blocks_that_lie_together() -> None:
+    gpu = toy_gpu(compute_capability=90, sm_count=5)
+    plan = PLANNERS["balanced"](elements_of_density(128, 64, 0.1), 1, "fp16", gpu)
+    assert plan.schedule is Schedule.STATIC
+    assert plan.item_count < plan.blocks
+    assert_agree(plan, gpu)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
