@@ -6,12 +6,12 @@ import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.programs_gather import (
+    ITEM_CYCLES,
     PRODUCER_WARPS,
     copy_overhead_bytes,
     edge_cycles,
     producer_issues,
     start_cycles,
-    to_item_cycles,
 )
 from prunecast.kernels.programs_mma import walk_of_step
 from prunecast.kernels.step_cost import StepCost, pace_of_warps
@@ -136,7 +136,7 @@ def form_pace(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec
     between = [edge - variant.resources.stages * fetch]
     if not variant.is_sparse:
         between.append(gpu.gather_latency_cycles / 2)  # its columns come behind gathers
-    return FormPace(multiply, edge, fetch, max(*between, 0.0) + to_item_cycles(variant))
+    return FormPace(multiply, edge, fetch, max(*between, 0.0) + ITEM_CYCLES)
 
 
 def _gathered_item(pace: FormPace, load: FormLoad, demand: float) -> FormItem:

@@ -14,12 +14,12 @@ from prunecast.kernels.programs_end import copies
 from prunecast.kernels.tile_variant import TileVariant
 
 __all__ = [
+    "ITEM_CYCLES",
     "copy_overhead_bytes",
     "edge_cycles",
     "gather_programs",
     "producer_issues",
     "start_cycles",
-    "to_item_cycles",
 ]
 
 PRODUCER_WARPS = 4
@@ -65,7 +65,8 @@ START_CYCLES = 300
 """Of a producer warp of the tile kernel before its first index: barriers, its list under way, registers
 handed over. Fitted to the means of up to four boards, which differ by 500 (`docs/decisions/0007`)."""
 ITEM_CYCLES = 300
-"""Of a producer warp from one item to the next: its entry in the list, the addresses of its tokens."""
+"""Of a producer warp from one item to the next: its entry in the list, the addresses of its tokens. The 2:4
+kernel has the same producer."""
 ITEM_READ_CYCLES = 280
 """Of a block that reads its item: it lies in L2, as eight of them are a line. Blocks that do so were seen to
 take 0 to 200 cycles more than such as find it in a list of their own."""
@@ -117,7 +118,7 @@ def _producer(variant: TileVariant, multicast: int, item: Code) -> WarpProgram:
         start=(Instruction(Op.ISSUE, _set_up(variant), 20),),
         begin=(
             *item,
-            Instruction(Op.ISSUE, amount=to_item_cycles(variant), issue=10),
+            Instruction(Op.ISSUE, amount=ITEM_CYCLES, issue=10),
             Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True),
             Instruction(Op.WAIT_LOAD),
         ),
@@ -143,16 +144,11 @@ def _producer(variant: TileVariant, multicast: int, item: Code) -> WarpProgram:
 
 def start_cycles(variant: TileVariant, *, item_in_memory: bool = False) -> int:
     """Cycles of a block's producer warp before it asks for its first indices; then it waits for them."""
-    return _set_up(variant) + to_item_cycles(variant) + (ITEM_READ_CYCLES if item_in_memory else 0)
+    return _set_up(variant) + ITEM_CYCLES + (ITEM_READ_CYCLES if item_in_memory else 0)
 
 
 def _set_up(variant: TileVariant) -> int:
     return 0 if variant.is_sparse else START_CYCLES
-
-
-def to_item_cycles(variant: TileVariant) -> int:
-    """Of a producer warp between two items, in which it copies nothing."""
-    return 0 if variant.is_sparse else ITEM_CYCLES
 
 
 def producer_issues(variant: TileVariant, refilled: float = 1.0) -> float:
