@@ -205,7 +205,7 @@ def test_equal_tiles_keep_what_they_say() -> None:
 
 
 def test_two_of_four_retains_what_the_pattern_keeps() -> None:
-    importance = np.random.default_rng(1).random((16, 30)).astype(np.float32)
+    importance = np.random.default_rng(1).random((40, 30)).astype(np.float32)
     mask = parse_pattern("2:4").prune({"layer": importance})["layer"]
     sums = TileSums.of(importance, 64)
     options = layer_options(importance, sums, 256, times_of(importance), families=("2:4",))

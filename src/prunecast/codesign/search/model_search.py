@@ -181,7 +181,7 @@ class ModelSearch:
         """Which two of four stay changes nothing that takes time: 2:4 takes what its menu says."""
         if option.pattern == "dense":
             return Tried(self._fixed[name], option.importance, option.kept)
-        if option.pattern == "2:4" and name in self._two_of_four:
+        if option.pattern == option.kernel == "2:4" and name in self._two_of_four:
             return self._two_of_four[name]
         pruned = self._prune(name, parse_pattern(option.pattern), option.sparsity)
         launches = self.launches(name, option.kernel, pruned.kept)
