@@ -13,7 +13,7 @@ from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import Traffic, plan_traffic
 from prunecast.models.waves import units_of
 
-__all__ = ["L2Seconds", "bound_cycles", "bounds_of", "l2_seconds", "sm_level_cycles"]
+__all__ = ["L2Seconds", "bound_cycles", "bounds_of", "copied_cycles", "l2_seconds", "sm_level_cycles"]
 
 SM_LEVELS = LEVELS[:4]
 """Levels that every SM has for itself."""
@@ -91,6 +91,11 @@ class _Units(NamedTuple):
 
     amounts: FloatArray
     members: FloatArray
+
+
+def copied_cycles(amounts: FloatArray, rates: SmRates) -> FloatArray:
+    """Cycles of the port of shared memory for what copies bring, of amounts as in `sm_level_cycles`."""
+    return np.asarray(amounts[..., Quantity.COPIED] / rates.shared_bytes_per_clk)
 
 
 def _units(plan: KernelPlan, amounts: Amounts) -> _Units:

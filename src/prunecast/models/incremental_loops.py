@@ -1,7 +1,7 @@
 """Jitted loops of `tile_lengths.py`; plain arrays and numbers.
 
-The meaning of each is where the whole model has it: lengths and costs of items in `costs.py`, the ends of SMs
-and their stores in `balance.py`, clock and cycles in `roofline.py`, which is also the twin in the tests.
+The meaning of each is where the whole model has it: lengths and costs of items in `item_costs.py`, the ends
+of SMs and their stores in `balance.py`, clock and cycles in `roofline.py`, also the twin in the tests.
 Fields of `Now` and arrays named `out_*` are changed in place.
 """
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.models.amounts import amounts_of_kinds
-from prunecast.models.costs import Case, item_costs
+from prunecast.models.case import Case
 from prunecast.models.incremental_loops import (
     A_BYTES,
     DEMAND,
@@ -19,6 +19,7 @@ from prunecast.models.incremental_loops import (
     STEPS,
     TOTALS,
 )
+from prunecast.models.item_costs import item_costs
 from prunecast.models.kinds import ItemKinds
 from prunecast.models.terms import FloatArray, Quantity
 

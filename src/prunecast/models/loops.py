@@ -143,7 +143,7 @@ def run_down(alone, demand, places, out_finish, out_sm):
 
 
 class BlockLists(NamedTuple):
-    """What `run_lists` runs; see `costs.py` for the meaning of each time, all in float64 cycles."""
+    """What `run_lists` runs; `item_costs.py` and `starts.py` say what each time means, in float64 cycles."""
 
     block_start: np.ndarray
     """(blocks + 1,) int64."""

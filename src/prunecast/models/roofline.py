@@ -2,7 +2,7 @@
 
 All in SM cycles until the last line:
 
-- item    = what is fetched, what is multiplied, and the edges around it, see `costs.py`;
+- item    = what is fetched, what is multiplied, and the edges around it, see `item_costs.py`;
 - block   = its start, latency and transfer of the first stage, then its items, the warps that fetch ahead of
             those that multiply, and owners of split tiles behind the other parts (`loops.run_lists`);
 - SM      = list scheduling of the units over the slots, resident blocks sharing the SM (`waves.py`);
@@ -38,11 +38,14 @@ from prunecast.models.balance import (
     work_per_sm,
 )
 from prunecast.models.bounds import L2Seconds, bounds_of, l2_seconds, sm_level_cycles
-from prunecast.models.costs import Case, Starts, item_costs, lists_of, starts_of, steady, unit_costs
+from prunecast.models.case import Case
 from prunecast.models.estimate import LEVELS, Estimate
+from prunecast.models.item_costs import item_costs
 from prunecast.models.rates import sm_rates
+from prunecast.models.starts import Starts, starts_of
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import plan_traffic
+from prunecast.models.unit_costs import lists_of, steady, unit_costs
 from prunecast.models.waves import Placement, place_units, units_of
 
 __all__ = ["CLOCK_ROUNDS", "LAUNCHES", "check_names", "estimate", "look_up"]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import KernelPlan
 from prunecast.kernels.power_draw import gathered_draw, l2_draw, tensor_draw
-from prunecast.models.costs import Case, Starts, item_costs, lists_of, starts_of, unit_costs
+from prunecast.models.case import Case
 from prunecast.models.incremental_loops import (
     FIELDS,
     TOTALS,
@@ -26,12 +26,15 @@ from prunecast.models.incremental_loops import (
     set_some,
     settled_seconds,
 )
+from prunecast.models.item_costs import item_costs
 from prunecast.models.item_table import item_table
 from prunecast.models.loops import BlockLists, fetch_again
 from prunecast.models.roofline import CLOCK_ROUNDS, look_up
+from prunecast.models.starts import Starts, starts_of
 from prunecast.models.strips import tile_of_strip
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import RowsRead, rows_read, run_order
+from prunecast.models.unit_costs import lists_of, unit_costs
 from prunecast.models.waves import place_units
 from prunecast.patterns.tile_map import TileMap
 

@@ -1,0 +1,153 @@
+"""What an item costs, in SM cycles: pipes and chains of waits laid over one another.
+
+An item has three times. *Fetch*: its bytes through the SM's port, or its steps at the pace of the warps that
+fetch, whichever takes longer. *Multiply*: its tensor work, issue slots and reads of shared memory, or its
+steps at the pace of the warps that multiply. *Edge*: what these do around the steps. Where some warps only
+fetch, they are up to a ring of stages ahead, and a list of items takes what its slower side takes
+(`loops.run_lists`); else each item waits for its first stage, and nothing is fetched on the side.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from prunecast.kernels.program import Op
+from prunecast.models.bounds import copied_cycles, sm_level_cycles
+from prunecast.models.case import Case
+from prunecast.models.chain import Chain
+from prunecast.models.chains import after_parts_cycles, edge_cycles, multiply_pace, walk_pace
+from prunecast.models.in_turns import in_turns_cycles
+from prunecast.models.roles import runs_ahead
+from prunecast.models.terms import FloatArray, Quantity
+from prunecast.patterns.tile_map import MaskArray
+
+__all__ = ["Costs", "item_costs"]
+
+
+class Costs(NamedTuple):
+    """Cycles of kinds of items, each (kinds,) float64."""
+
+    fetch: FloatArray
+    """0 where no warps only fetch, and without k-steps."""
+    fetch_last: FloatArray
+    """Of `fetch`, its last k-step."""
+    multiply: FloatArray
+    last: FloatArray
+    """Of the pipes' work, its last k-step: it waits for the last of what is fetched."""
+    edge: FloatArray
+    demand: FloatArray
+    """That the busiest pipe of the SM works for an item."""
+    after_parts: FloatArray
+    """Of `edge`, what an owner of a split tile does once it has the signals of the other parts."""
+
+
+def item_costs(case: Case) -> Costs:
+    """Cycles of every kind of item whose data keep coming."""
+    amounts, rates = case.amounts, case.rates
+    chain = case.steady_chain
+    steps, edges = sm_level_cycles(amounts.steps, rates), sm_level_cycles(amounts.edges, rates)
+    edge = np.maximum(_edge_chain(case, chain), np.maximum(edges["issue"], edges["shared"]))
+    partitions = min(float(rates.sub_partitions), amounts.tensor_warps)
+    tensor = steps["tensor"] * rates.sub_partitions / partitions
+    pipes = np.maximum(tensor, np.maximum(steps["issue"], steps["shared"]))
+    pace = _pace_of_steps(case, chain, walk_pace)
+    if runs_ahead(case.plan.programs):
+        multiply = np.maximum(pipes, _pace_of_steps(case, chain, multiply_pace).all)
+        fetch = np.maximum(steps["l2 port"], pace.all)
+        fetch_last = np.maximum(pace.all - (amounts.step_count - 1.0) * pace.whole, 0.0)
+    else:
+        multiply = np.maximum(np.maximum(pipes, steps["l2 port"]), pace.all)
+        fetch = fetch_last = np.zeros_like(multiply)
+    demand = _demand(case, steps, edges, edge, pace.all)
+    stored = amounts.edges[:, Quantity.C] + amounts.edges[:, Quantity.PARTIALS_OUT]
+    demand = np.maximum(demand, stored / case.gpu.store_bytes_per_clk_per_sm)
+    after_parts = after_parts_cycles(chain) + _sums_in(case)
+    return Costs(fetch, fetch_last, multiply, _last_step(case, steps), edge, demand, after_parts)
+
+
+def _demand(
+    case: Case,
+    steps: dict[str, FloatArray],
+    edges: dict[str, FloatArray],
+    edge: FloatArray,
+    pace: FloatArray,
+) -> FloatArray:
+    """(kinds,): of the busiest pipe; where all blocks begin and end together, of each phase's busiest, which
+    warps that no barrier holds together do not keep busy.
+
+    pace : (kinds,) cycles of the steps of a block that is alone
+    """
+    if not case.plan.starts_early:
+        return np.asarray(np.max([steps[level] + edges[level] for level in steps], axis=0, initial=0.0))
+    in_steps, around = (np.max(list(phase.values()), axis=0, initial=0.0) for phase in (steps, edges))
+    if not any(i.op is Op.SYNC for program in case.plan.programs for i in program.step):
+        in_steps = np.maximum(in_steps, _steps_in_turns(case, steps, pace))
+    return np.asarray(in_steps + np.maximum(around, edge / case.blocks_together))
+
+
+def _steps_in_turns(case: Case, steps: dict[str, FloatArray], pace: FloatArray) -> FloatArray:
+    """(kinds,): a block's share of the steps of all that are together."""
+    blocks, of_block = case.blocks_together, sum(program.warps for program in case.plan.programs)
+    partitions = case.rates.sub_partitions
+    cycles = in_turns_cycles(
+        pace,
+        steps["issue"] * partitions / of_block,
+        steps["shared"] / of_block,
+        warps=blocks * of_block,
+        partitions=partitions,
+    )
+    return np.asarray(cycles / blocks)
+
+
+class _Steps(NamedTuple):
+    """Cycles at a pace, each (kinds,) float64."""
+
+    all: FloatArray
+    """Of all steps."""
+    whole: FloatArray
+    """Of a step that is whole."""
+
+
+def _pace_of_steps(case: Case, chain: Chain, pace: Callable[[Chain], float]) -> _Steps:
+    """Whole steps and a last one between a step of 16 columns and a whole one; slower where tokens lack."""
+    k16, steps = -(-case.plan.shape.block_k // 16), case.amounts.step_count
+    lacks = case.amounts.tokens < case.plan.shape.block_n
+    whole, short = _by_tokens(chain, lacks, pace), _by_tokens(chain.with_short_steps(), lacks, pace)
+    last = short + (case.amounts.last_k16 - 1.0) / max(k16 - 1, 1) * (whole - short)
+    return _Steps(np.where(steps > 0, (steps - 1.0) * whole + last, 0.0), whole)
+
+
+def _by_tokens(chain: Chain, lacks: MaskArray, pace: Callable[[Chain], float]) -> FloatArray:
+    """(kinds,)."""
+    if not lacks.any():
+        return np.full(lacks.size, pace(chain))
+    return np.where(lacks, pace(chain.where_tokens_lack()), pace(chain))
+
+
+def _last_step(case: Case, steps: dict[str, FloatArray]) -> FloatArray:
+    """(kinds,): what the other steps, which are whole, leave for tensor pipes and reads of shared memory."""
+    whole, others = sm_level_cycles(case.amounts.step, case.rates), case.amounts.step_count - 1.0
+    tensor = steps["tensor"] - others * float(whole["tensor"])
+    read = steps["shared"] - copied_cycles(case.amounts.steps, case.rates)
+    read -= others * (float(whole["shared"]) - float(copied_cycles(case.amounts.step, case.rates)))
+    return np.asarray(np.max([tensor, read, np.zeros_like(others)], axis=0))
+
+
+def _sums_in(case: Case) -> FloatArray:
+    """(kinds,): cycles in which an owner reads the other parts' sums, which come by the way of gathers."""
+    rate = min(case.rates.port_bytes_per_clk, float(case.gpu.gather_bytes_per_clk_per_sm))
+    return np.asarray(case.amounts.edges[:, Quantity.PARTIALS_IN] / rate)
+
+
+def _edge_chain(case: Case, chain: Chain) -> FloatArray:
+    """(kinds,): the multiplying warps' own cycles before and after the steps."""
+    sections, example = ("begin", "end"), case.amounts.kinds.example
+    parts, owner = case.plan.work.parts[example], case.plan.work.owner[example]
+    edge = np.full(example.size, edge_cycles(chain, sections, "unsplit"))
+    split = parts > 1
+    if split.any():
+        edge[split & (owner == 1)] = edge_cycles(chain, sections, "owner")
+        edge[split & (owner == 0)] = edge_cycles(chain, sections, "part")
+        edge += _sums_in(case)
+    return edge

@@ -1,0 +1,159 @@
+"""What blocks and items begin and end with: set-up, first stages, and what the next block waits for."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from prunecast.kernels.launch_floor import before_b_cycles, begins_early, ends_apart_cycles
+from prunecast.kernels.plan import Schedule
+from prunecast.kernels.store_latency import store_latency_cycles
+from prunecast.models.bounds import copied_cycles, sm_level_cycles
+from prunecast.models.case import Case
+from prunecast.models.chain import Chain, plan_chain
+from prunecast.models.chains import (
+    begun_early,
+    edge_cycles,
+    multiply_pace,
+    stores_behind_cycles,
+    turn_cycles,
+    walk_block,
+    walk_pace,
+)
+from prunecast.models.roles import runs_ahead
+from prunecast.models.terms import FloatArray
+from prunecast.patterns.tile_map import MaskArray
+
+__all__ = ["Starts", "starts_of"]
+
+UNHINDERED_STEPS = 2
+"""Of a block: the first one's copies are there before anything is multiplied, and those of the next find the
+port idle."""
+
+
+class Starts(NamedTuple):
+    """What blocks and items begin and end with, in cycles, however many columns are kept."""
+
+    first: MaskArray
+    """(items,): whether an item is the first one of its block."""
+    wait: FloatArray
+    """(items,): until its first stage is there, if it has any k-step; 0 where it comes behind another one."""
+    multiply_step: float
+    """Of one whole k-step, as in `Costs`."""
+    ring: float
+    """Of steps that fill the ring."""
+    first_ring: float
+    """That a block's first ring of steps is fetched sooner than another one."""
+    first_share: float
+    """Of what a step is fetched in, by which one of the first ring is sooner."""
+    first_reads: float
+    """That a block's first steps are multiplied sooner than others, during which copies come."""
+    first_reads_share: float
+    """Of what a step is multiplied in, by which one of these is sooner."""
+    turn: float
+    """Of warps that only fetch, from one item of a block to its next."""
+    block: float
+    """Start and end of a block."""
+    leave: float
+    """From its end until the next one finds room."""
+    block_demand: float
+    """That the busiest pipe of the SM works for them."""
+    ends_apart: float
+    """Of SMs with the same work, where a launch leaves others free."""
+    before_b: float
+    """Of blocks of which some may start while the launch before ends: what they do before they read B."""
+    store_drain: float
+    """From the last instruction of the last block until its stores are known to be through; of blocks that
+    the hardware starts it is what they `leave` after."""
+
+
+def starts_of(case: Case) -> Starts:
+    """Where warps run ahead only the first item of a block waits for its first stage; elsewhere every item
+    does. That stage comes from DRAM: items that run together begin where none has read before.
+    """
+    chain, ahead = case.steady_chain, runs_ahead(case.plan.programs)
+    first_items, drain = (
+        _first_items(case),
+        stores_behind_cycles(chain) + store_latency_cycles(case.plan, case.gpu),
+    )
+    block = case.gpu.block_start_cycles + edge_cycles(chain, ("start", "finish"), "unsplit")
+    levels = sm_level_cycles(case.amounts.step, case.rates)
+    step = max(walk_block(chain).step, float(levels["l2 port"]))
+    first = max(walk_pace(chain.of_first_ring()), float(levels["l2 port"]))
+    sooner = max(step - first, 0.0) if ahead else 0.0
+    multiply, hindered = _multiply_step(case, chain, levels) if ahead else (1.0, 0.0)
+    # A block that the hardware starts leaves room for the next one when its stores are through.
+    hardware = case.plan.schedule is Schedule.HARDWARE
+    wait = _waits(case, chain, first_items | (not ahead))
+    return Starts(
+        first=first_items,
+        wait=wait,
+        multiply_step=max(float(levels["tensor"]), float(levels["shared"])) if ahead else 0.0,
+        ring=case.plan.resources.stages * step if ahead else 0.0,
+        first_ring=case.plan.resources.stages * sooner,
+        first_share=sooner / step if step > 0.0 else 0.0,
+        first_reads=UNHINDERED_STEPS * hindered,
+        first_reads_share=hindered / multiply if multiply > 0.0 else 0.0,
+        turn=turn_cycles(chain),
+        block=block,
+        leave=drain if hardware else 0.0,
+        block_demand=max(float(c) for c in sm_level_cycles(case.amounts.block, case.rates).values())
+        + _begun_together(case, block + float(wait.max(initial=0.0))),
+        before_b=before_b_cycles(case.plan, case.gpu),
+        ends_apart=ends_apart_cycles(case.plan, case.gpu),
+        store_drain=0.0 if hardware else drain,
+    )
+
+
+class _MultiplyStep(NamedTuple):
+    """Cycles in which a whole step is multiplied, and those of them that copies cost it."""
+
+    cycles: float
+    hindered: float
+
+
+def _multiply_step(case: Case, chain: Chain, levels: dict[str, FloatArray]) -> _MultiplyStep:
+    """Of a block's first steps the copies have passed shared memory before they are multiplied."""
+    least = max(float(levels["tensor"]), multiply_pace(chain))
+    shared = float(levels["shared"])
+    reads = shared - float(copied_cycles(case.amounts.step, case.rates))
+    cycles = max(least, shared)
+    return _MultiplyStep(cycles, cycles - max(least, reads))
+
+
+def _begun_together(case: Case, until_data: float) -> float:
+    """What its share of the others' wait costs a block of a launch whose blocks all wait for the launch
+    before: nobody on the SM works for the others meanwhile.
+    """
+    return until_data / case.blocks_together if case.plan.starts_early else 0.0
+
+
+def _waits(case: Case, steady: Chain, waits: MaskArray) -> FloatArray:
+    """(items,): until the first stage is there, of items that wait for it.
+
+    Blocks that start while the launch before theirs ends have read items and indices by then: no launch
+    writes them, and the kernel waits for that end only before it reads B.
+    """
+    cold = plan_chain(case.plan, case.gpu, case.rates, case.gpu.dram_latency_cycles)
+    wait = np.where(waits, _lead_in(cold, steady), 0.0)
+    if begins_early(case.plan, case.gpu):
+        hardware = case.plan.schedule is Schedule.HARDWARE
+        early = slice(case.blocks_in_flight) if hardware else slice(None)
+        wait[early] = np.where(waits[early], _lead_in(begun_early(cold), begun_early(steady)), 0.0)
+    return wait
+
+
+def _lead_in(first: Chain, steady: Chain) -> float:
+    """Cycles until the first stage is there, past the block's `start`; the item's `begin` runs meanwhile."""
+    before = edge_cycles(steady, ("start",), "unsplit") + edge_cycles(steady, ("begin",), "unsplit")
+    return max(0.0, walk_block(first).lead - before)
+
+
+def _first_items(case: Case) -> MaskArray:
+    """(items,) bool: whether an item is the first one of its block."""
+    place = np.arange(case.plan.item_count)
+    if case.plan.schedule is Schedule.DYNAMIC:
+        return np.asarray(place < case.blocks_in_flight)
+    start = case.plan.work.block_start
+    is_first = np.zeros(place.size, np.bool_)
+    is_first[start[:-1][np.diff(start) > 0]] = True
+    return is_first
