@@ -66,6 +66,7 @@ _VALUES: dict[str, Any] = {
     "dram_peak_bytes_per_s": 120e9,
     "dram_bytes_per_s": 100e9,
     "dram_write_bytes_per_s": 100e9,
+    "dram_copy_bytes_per_s": 100e9,
     "dram_latency_cycles": 500,
     "barrier_latency_cycles": 20,
     "sync_latency_cycles": 20,

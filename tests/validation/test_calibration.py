@@ -38,6 +38,7 @@ def test_quantities_come_from_their_raw_numbers():
     assert found["l2_bytes_per_s"].value == 8e12
     assert found["l2_usable_bytes"].value == 56 << 20  # 7.7 is within 5 % of 8, 5 is not
     assert found["dram_bytes_per_s"].value == pytest.approx(4.3e12)
+    assert found["dram_copy_bytes_per_s"].value == 3.8e12
     assert found["warpgroup_latency_cycles"].value == 348 - 128 - 20
     # Two warps of a sub-partition: 2048 FMA in 6 cycles are 341 of 512
     assert found["mma_sync_share"].value == pytest.approx(341.3 / 512, abs=1e-3)

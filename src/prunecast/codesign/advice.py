@@ -124,6 +124,8 @@ def _changed_gpu(case: Case) -> Iterator[_Change]:
     dram = replace(
         gpu,
         dram_bytes_per_s=2 * gpu.dram_bytes_per_s,
+        dram_write_bytes_per_s=2 * gpu.dram_write_bytes_per_s,
+        dram_copy_bytes_per_s=2 * gpu.dram_copy_bytes_per_s,
         dram_peak_bytes_per_s=2 * gpu.dram_peak_bytes_per_s,
     )
     yield _Change(

@@ -39,6 +39,7 @@ NOT_ABOVE = (
     ("graph_launch_s", "stream_launch_s"),
     ("overlapped_launch_s", "graph_launch_s"),
     ("dram_write_bytes_per_s", "dram_peak_bytes_per_s"),
+    ("dram_copy_bytes_per_s", "dram_peak_bytes_per_s"),
     ("l2_latency_cycles", "gather_latency_cycles"),
 )
 """Pairs of quantities of which the first cannot exceed the second."""

@@ -109,6 +109,8 @@ class GpuSpec:
     """Achieved bandwidth of reads, or of writes alone."""
     dram_write_bytes_per_s: float = _quantity("byte/s")
     """Achieved while reads go on."""
+    dram_copy_bytes_per_s: float = _quantity("byte/s")
+    """Achieved by a copy, reads and writes counted."""
     dram_latency_cycles: int = _quantity("cycle")
     """Of a read that misses L2, from issue to use."""
 

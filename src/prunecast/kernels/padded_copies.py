@@ -27,4 +27,4 @@ def padded_copy_seconds(plan: KernelPlan, gpu: GpuSpec) -> float:
         return 0.0
     way_s = (gpu.dram_latency_cycles + gpu.store_latency_cycles) / gpu.max_clock_hz
     moved = 2 * (plan.m + plan.k) * -(-row_bytes // ROW_BYTES) * ROW_BYTES
-    return COPIES * (gpu.graph_launch_s + way_s) + moved / gpu.dram_bytes_per_s
+    return COPIES * (gpu.graph_launch_s + way_s) + moved / gpu.dram_copy_bytes_per_s

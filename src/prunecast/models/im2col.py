@@ -23,4 +23,4 @@ def im2col_seconds(conv: ConvShape, dtype: str, gpu: GpuSpec, *, launch: str) ->
         return 0.0
     through_l2 = 2 * conv.k * conv.n * DTYPE_BYTES[dtype]
     floor_s = gpu.graph_launch_s if launch == "graph" else gpu.stream_launch_s
-    return floor_s + max(moved / gpu.dram_bytes_per_s, through_l2 / gpu.l2_bytes_per_s)
+    return floor_s + max(moved / gpu.dram_copy_bytes_per_s, through_l2 / gpu.l2_bytes_per_s)

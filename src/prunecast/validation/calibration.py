@@ -69,6 +69,7 @@ def _bandwidth(r: Mapping[str, Any]) -> dict[str, Derived]:
         ),
         "l2_usable_bytes": Derived(usable << 20, "largest footprint that is read within 5 % of the best"),
         "dram_bytes_per_s": Derived(_dram_read(r), "reads of more than the L2, the best of bytes in flight"),
+        "dram_copy_bytes_per_s": Derived(r["copy_all_512_mib"], "a copy of 512 MiB, reads and writes"),
     }
 
 

@@ -39,7 +39,7 @@ def test_small_tensors_move_at_the_speed_of_l2_and_large_ones_of_dram() -> None:
     small, large = 1000, GPU.l2_usable_bytes
     norm = [Operation(name="n", kind="normalise", elements_in=e, elements_out=e) for e in (small, large)]
     assert other_seconds(norm[0], GPU, **cost) == pytest.approx(4 * small / GPU.l2_bytes_per_s)
-    assert other_seconds(norm[1], GPU, **cost) == pytest.approx(4 * large / GPU.dram_bytes_per_s)
+    assert other_seconds(norm[1], GPU, **cost) == pytest.approx(4 * large / GPU.dram_copy_bytes_per_s)
 
 
 def test_long_attention_is_bound_by_arithmetic() -> None:

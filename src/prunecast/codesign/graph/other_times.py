@@ -36,7 +36,7 @@ def transpose_seconds(elements: int, gpu: GpuSpec, *, element_bytes: int, launch
 
 def _traffic_seconds(elements_in: int, elements_out: int, element_bytes: int, gpu: GpuSpec) -> float:
     bytes_moved = (elements_in + elements_out) * element_bytes
-    rate = gpu.l2_bytes_per_s if bytes_moved <= gpu.l2_usable_bytes else gpu.dram_bytes_per_s
+    rate = gpu.l2_bytes_per_s if bytes_moved <= gpu.l2_usable_bytes else gpu.dram_copy_bytes_per_s
     return bytes_moved / rate
 
 
