@@ -3,6 +3,8 @@
     python -m benchmarks.gpu_trace build FOLDER          without a GPU: cubins with and without stamps
     python -m benchmarks.gpu_trace run FOLDER --out DIR  DIR/trace.npz, DIR/trace.json
 
+`--suite` takes *fit* cases of the suite instead of products of equal tiles.
+
 The sources are those of the package with stamps written in, so that the kernels themselves stay as they are.
 Every case is timed with and without them, launches overlapping, inputs rotated over twice the L2.
 """
@@ -29,6 +31,9 @@ from prunecast.kernels.shapes_wgmma import wgmma_variants
 from prunecast.kernels.tile_plan import items_of, tile_plan
 from prunecast.kernels.tile_rows import cut_rows
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
+from prunecast.validation.case_maps import map_of
+from prunecast.validation.case_plans import case_plan
+from prunecast.validation.suite import load_suite
 
 GPU = load_gpu("h200-sxm")
 WORDS = 64
@@ -176,10 +181,14 @@ class Traced(NamedTuple):
     """Tiles that keep four times as many."""
     layer: tuple[int, int, int] = (0, 0, 0)
     """With half of its columns in tiles as tall as the form, planned as always."""
+    suite: str = ""
+    """Name of a case of the suite, whose plan by `kernel` it is."""
 
     @property
     def name(self) -> str:
         """Unique."""
+        if self.suite:
+            return f"{self.kernel} {self.suite}"
         if self.layer[0]:
             return f"tile {self.form[0]} rows {'x'.join(map(str, self.layer))} planned"
         extra = f" parts{self.parts}" if self.parts > 1 else ""
@@ -223,6 +232,49 @@ def cases() -> list[Traced]:
     return sorted(found, key=_rank)
 
 
+SUITE = {
+    "stspmm": (
+        "4096x1024x512 fp16 tile-wise:128 0.5 equal #1",
+        "4096x1024x512 fp16 block:128x64 0.75 equal #1",
+        "4096x4096x512 fp16 dense-block:8 0.9 equal #1",
+        "1024x1024x2048 fp16 tile-wise:128 0.75 equal #1",
+        "768x768x2048 fp16 tile-wise:128 0.5 equal #1",
+        "768x3072x2048 fp16 tile-wise:128 0.9 equal #1",
+        "4096x4096x512 fp16 tile-wise:64 0.9 equal #1",
+        "1024x4096x512 fp16 shuffled-block:128 0.9 equal #1",
+        "4096x11008x64 fp16 tile-wise:128 0.9 equal #1",
+        "2048x512x512 fp16 tile-wise:32 0.9 equal #1",
+        "768x3072x4096 fp16 block:128x64 0.9 equal #1",
+        "768x3072x4096 fp16 block:128x64 0.75 random #1",
+        "4096x4096x512 fp16 block:64x64 0.9 random #1",
+        "128x1152x50176 fp16 tile-wise:128 0.9 equal #1",
+        "768x768x16384 fp16 tile-wise:128 0.9 equal #1",
+        "3072x768x4096 fp16 dense-block:8 0.75 equal #1",
+        "768x3072x512 fp16 tile-wise:128 0 equal #1",
+        "512x2048x128 fp16 tile-wise:128 0 equal #1",
+        "512x512x4096 fp16 tile-wise:128 0.75 equal #1",
+        "4096x1024x512 fp16 tile-wise-2d:128 0.75 equal #1",
+        "11008x4096x512 fp16 atp-2d:128 0.9 equal #1",
+    ),
+    "tile-wise": (
+        "768x3072x4096 fp16 tile-wise:128 0.98 equal #1",
+        "768x3072x2048 fp16 tile-wise:128 0.5 random #1",
+        "768x3072x4096 fp16 tile-wise:128 0.75 ramp #1",
+    ),
+    "block-sparse": (
+        "768x3072x4096 fp16 block:128x64 0.75 random #1",
+        "4096x1024x512 fp16 block:64x64 0.5 random #1",
+    ),
+    "2:4": ("2048x512x512 fp16 tvw:128 0.9 lognormal:0.6 #1", "768x3072x512 fp16 2:4 0.5 equal #1"),
+}
+"""Short products, most of which are predicted 5 to 20 % off."""
+
+
+def suite_cases() -> list[Traced]:
+    """Cases of the suite by the kernel that plans them."""
+    return [Traced(kernel, (0, 0), 0, 0, 0, suite=name) for kernel in SUITE for name in SUITE[kernel]]
+
+
 def _rank(case: Traced) -> int:
     """Of few columns and of many blocks first, should time run out."""
     return int(case.steps == 8) + 2 * int(case.form in ((64, 128), (128, 192)) or case.row_tiles in (6, 12))
@@ -230,6 +282,9 @@ def _rank(case: Traced) -> int:
 
 def plan_of(case: Traced) -> KernelPlan:
     """Lists of whole items, longest first."""
+    if case.suite:
+        found = next(c for c in load_suite("standard").cases if c.name == case.suite)
+        return case_plan(found, case.kernel, map_of(found), GPU)
     if case.layer[0]:
         layer = Case(*case.layer, 0.5, rows=case.form[0])
         return plan_stspmm(tile_map(layer), layer.n, "fp16", GPU)
@@ -284,7 +339,7 @@ def _traced_name(plan: KernelPlan) -> str:
     return f"traced-{kernel}-{plan.shape.block_m}x{plan.shape.block_n}-{plan.cluster}.cubin"
 
 
-def build_all(folder: Path) -> None:
+def build_all(folder: Path, traced: list[Traced]) -> None:
     """Compile every form with stamps into FOLDER, and without into its cache."""
     os.environ["PRUNECAST_CACHE"] = str(folder / "cache")
     patched = folder / "sources"
@@ -305,7 +360,7 @@ def build_all(folder: Path) -> None:
     from prunecast.kernels.cuda.sparse.forms import build_sparse_kernel
 
     build_fill("fp16", "none", bias=False)
-    for case in cases():
+    for case in traced:
         plan = plan_of(case)
         if _traced_name(plan) in done:
             continue
@@ -318,7 +373,7 @@ def build_all(folder: Path) -> None:
         print(_traced_name(plan), kernel.registers, kernel.spill_bytes)
 
 
-def run_all(folder: Path, out: Path, seconds: float, turns: int) -> None:
+def run_all(folder: Path, traced: list[Traced], out: Path, seconds: float, turns: int) -> None:
     """Time and trace every case."""
     os.environ["PRUNECAST_CACHE"] = str(folder / "cache")
     import cupy as cp
@@ -327,7 +382,7 @@ def run_all(folder: Path, out: Path, seconds: float, turns: int) -> None:
     stream = cp.cuda.Stream(non_blocking=True)
     records: list[dict[str, Any]] = []
     traces: dict[str, np.ndarray] = {}
-    for case in cases():
+    for case in traced:
         if time.perf_counter() - began > seconds:
             print("out of time at", case.name)
             break
@@ -386,6 +441,7 @@ def _run(case: Traced, folder: Path, stream: Any, turns: int) -> tuple[dict[str,
         "n": plan.n,
         "blocks": plan.blocks,
         "items": plan.item_count,
+        "steps": int(plan.steps_per_item.min()),
         "us": samples["plain"].median * 1e6,
         "traced_us": samples["traced"].median * 1e6,
         "mhz": float(np.median(samples["plain"].clock_mhz)),
@@ -403,7 +459,7 @@ def _line(record: dict[str, Any], trace: np.ndarray) -> str:
         d = t[:, at[name]] - t[:, at[base]]
         return f"{int(d.mean())}"
 
-    steps = record["case"]["steps"]
+    steps = record["steps"]
     ns = [int((t[:, at[n]] - last_end).mean()) for n in ("entry_ns", "may_read_ns")]
     ns.append(int(t[:, at["end_ns"]].max() - last_end))
     parts = [since("columns", "entry"), since("may_read", "entry"), since("full", "may_read")]
@@ -426,12 +482,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--seconds", type=float, default=70.0)
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--suite", action="store_true")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
+    traced = suite_cases() if options.suite else cases()
     if options.what == "build":
-        build_all(options.folder)
+        build_all(options.folder, traced)
     else:
-        run_all(options.folder, options.out, options.seconds, options.turns)
+        run_all(options.folder, traced, options.out, options.seconds, options.turns)
 
 
 if __name__ == "__main__":
