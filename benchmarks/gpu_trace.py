@@ -38,6 +38,8 @@ from prunecast.validation.suite import load_suite
 GPU = load_gpu("h200-sxm")
 WORDS = 64
 """Stamps of a block."""
+LAUNCHES = 12
+"""That follow one another at the end of a sample, all of whose stamps are kept."""
 STAMPS = {
     "entry_ns": 0,
     "entry": 1,
@@ -411,7 +413,7 @@ def _run(case: Traced, folder: Path, stream: Any, turns: int) -> tuple[dict[str,
     first = (compile_sparse if plan.inner is not None else compile)(plan, weights)
     entry = "sparse_sm90" if plan.inner is not None else "tile_sm90"
     traced = load_kernel(folder / _traced_name(plan), entry, plan.resources.shared_bytes)
-    count = max(rotations(2 * (plan.m * plan.k * plan.density + plan.k * plan.n + plan.m * plan.n)), 4)
+    count = max(rotations(2 * (plan.m * plan.k * plan.density + plan.k * plan.n + plan.m * plan.n)), LAUNCHES)
     random = cp.random.RandomState(1)
     bs = [random.standard_normal((plan.k, plan.n), dtype=cp.float32).astype(cp.float16) for _ in range(count)]
     cs = [cp.empty((plan.m, plan.n), cp.float16) for _ in range(count)]
@@ -431,7 +433,7 @@ def _run(case: Traced, folder: Path, stream: Any, turns: int) -> tuple[dict[str,
     launches = found[1].launches
     last = [
         stamped[(launches - back) % count].clock.get()[4:].reshape(plan.blocks, WORDS)
-        for back in (4, 3, 2, 1)
+        for back in range(LAUNCHES, 0, -1)
     ]
     record = {
         "case": case._asdict(),
