@@ -6,6 +6,7 @@
 memory and cluster, and whose edges say whether one launch may begin while the one before it ends.
 `rates` reads and writes at several ratios over much more than the L2. `rotation` times products over more and
 more sets of inputs: what is left of a set in L2 when its turn comes makes the fewest sets the fastest.
+`one_token` times products of one token, and names their kernels.
 Sizes are the suite's *fit* cases and others that are no case. Writes DIR/gpu_dense.json.
 """
 
@@ -35,6 +36,7 @@ MORE_SIZES = tuple(
     for n in (1, 2, 4, 8, 16, 24, 32, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, 4096)
 )
 ROTATED = ((4096, 4096, 1), (4096, 4096, 16), (11008, 4096, 1), (11008, 4096, 16), (2048, 2048, 1))
+ONE_TOKEN = tuple((m, k) for m in (512, 768, 896, 1024, 1152, 1536) for k in (512, 768, 1024, 1536))
 SETS_BYTES = (132e6, 270e6, 540e6, 1000e6)
 RATIOS = ((8, 0), (7, 1), (6, 2), (4, 4), (2, 6), (0, 8))
 """Bytes read to bytes written."""
@@ -263,7 +265,27 @@ def rotation(bench: Bench) -> list[dict[str, Any]]:
     return found
 
 
-PARTS = {"names": names, "rates": rates, "rotation": rotation}
+def one_token(bench: Bench) -> list[dict[str, Any]]:
+    """Microseconds and kernels of products of one token in both layouts of B."""
+    found = []
+    for m, k in ONE_TOKEN:
+        sets = _sets(bench, m, k, 1, max(int(np.ceil(SETS_BYTES[0] / (2.0 * m * k))), 2))
+        for token_major in (False, True):
+
+            def launch(i: int, sets: Any = sets, token_major: bool = token_major) -> None:
+                _multiply(bench.product, sets[i], token_major=token_major)
+
+            c = capture("product", bench.stream, launch, min(len(sets), 240))
+            sample = take_turns(bench.stream, [c], 5, bench.probe)["product"]
+            us, mhz = 1e6 * float(np.median(sample.seconds)), float(np.median(sample.clock_mhz))
+            entry = {"m": m, "k": k, "n": 1, "layout": "NK" if token_major else "KN", "us": us}
+            entry |= {"clock_mhz": mhz, "kernels": launched(bench.stream, partial(launch, 0))}
+            found.append(entry)
+            print(f"{_line(entry)} {us:.2f} us, {mhz:.0f} MHz", flush=True)
+    return found
+
+
+PARTS = {"names": names, "rates": rates, "rotation": rotation, "one_token": one_token}
 
 
 def main() -> int:
