@@ -30,8 +30,8 @@ ENGINES: dict[str, Callable[..., float]] = {
 }
 HEIGHT = 128
 """Rows of a tile in which a V:N:M kernel keeps the same columns."""
-MOST_SIMULATED_S = 300e-6
-"""Longer products are left to the closed form: a large one takes the simulator a second."""
+MOST_SIMULATED_S = 2e-3
+"""Longer products are left to the closed form: they take the simulator seconds."""
 
 
 class Product(NamedTuple):

@@ -62,7 +62,10 @@ def _walk(variant: TileVariant, k_order: str) -> Code:
 
 
 def register_programs(variant: TileVariant, k_order: str) -> tuple[WarpProgram, ...]:
-    """Copies through registers: loaded before this step's products, stored to the other slot behind them."""
+    """Copies through registers: loaded before this step's products, stored to the other slot behind them.
+
+    Rows of B first: blocks share them, and behind all blocks' weights they would keep blocks in step (0009).
+    """
     step = (
         Instruction(Op.SYNC),
         *_loads(variant, ahead=1),
@@ -126,8 +129,8 @@ def _loads(variant: TileVariant, *, ahead: int) -> Code:
     rows = _row_copies(variant)
     return (
         Instruction(Op.ISSUE, issue=2 + rows, per_k16=True, ahead=ahead),
-        Instruction(Op.LOAD_A, weights, copies(weights), per_k16=True, ahead=ahead),
         Instruction(Op.LOAD_B, row_bytes, rows, per_k16=True, ahead=ahead),
+        Instruction(Op.LOAD_A, weights, copies(weights), per_k16=True, ahead=ahead),
     )
 
 
