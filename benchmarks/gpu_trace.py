@@ -262,6 +262,8 @@ SUITE = {
         "768x3072x4096 fp16 tile-wise:128 0.98 equal #1",
         "768x3072x2048 fp16 tile-wise:128 0.5 random #1",
         "768x3072x4096 fp16 tile-wise:128 0.75 ramp #1",
+        "768x3072x512 fp16 tile-wise:128 0 equal #1",
+        "512x2048x128 fp16 tile-wise:128 0 equal #1",
     ),
     "block-sparse": (
         "768x3072x4096 fp16 block:128x64 0.75 random #1",
