@@ -15,7 +15,7 @@ from prunecast.kernels.cuda.build import KernelBuildError
 from prunecast.validation.case import Case
 from prunecast.validation.case_maps import map_of
 from prunecast.validation.case_plans import case_plan
-from prunecast.validation.measure.clock_probe import ClockProbe
+from prunecast.validation.measure.clock_probe import HOLD_NS, ClockProbe
 from prunecast.validation.measure.contestants import Runner, csr_runner, dense_runners, own_runner
 from prunecast.validation.measure.correct import largest_excess
 from prunecast.validation.measure.driver import HOT_REASONS, Driver
@@ -44,6 +44,7 @@ PROTOCOL = {
     "most_spread": MOST_SPREAD,
     "rest": "nine times the work, at least 8 ms",
     "sustained": "0.5 s of warming up, 0.4 s of samples",
+    "hold_s": 1e-9 * HOLD_NS,
 }
 
 Log = Callable[[str], None]
