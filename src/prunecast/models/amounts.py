@@ -1,14 +1,13 @@
 """How much of everything a plan does, read off its warp programs, whatever the GPU."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from prunecast.kernels.plan import KernelPlan
-from prunecast.kernels.program import When
+from prunecast.models.amount_loops import Sizes, measure_terms
 from prunecast.models.kinds import ItemKinds, item_kinds
-from prunecast.models.terms import Clip, FloatArray, Section, Table, Term, Unit, table_of
+from prunecast.models.terms import FloatArray, Section, Table, Unit, table_of
 from prunecast.patterns.tile_map import IntArray
 
 __all__ = ["Amounts", "amounts_of_kinds", "plan_amounts"]
@@ -59,19 +58,6 @@ class Amounts:
         return np.asarray(members @ self.steps + members @ self.edges + blocks * self.block)
 
 
-class _Sizes(NamedTuple):
-    """Properties of the kinds of items that terms are made of, each (kinds,) float64."""
-
-    steps: FloatArray
-    columns: FloatArray
-    multiplied: FloatArray
-    """Columns, and zeros beside them that make up the fewest steps."""
-    rows_share: FloatArray
-    tokens_share: FloatArray
-    parts: FloatArray
-    owner: FloatArray
-
-
 def plan_amounts(plan: KernelPlan) -> Amounts:
     """Amounts of every kind of item of a plan, clipped to rows, tokens and kept columns as the programs say.
 
@@ -86,20 +72,11 @@ def amounts_of_kinds(plan: KernelPlan, kinds: ItemKinds, columns: IntArray) -> A
     """Amounts of kinds whose items keep `columns` (kinds,) int32, whatever their examples keep."""
     table = table_of(plan.programs)
     sizes = _sizes_of(plan, kinds, columns)
-    parts = np.zeros((len(table.terms), kinds.members.size))
-    for row, term in zip(parts, table.terms, strict=True):
-        if term.section not in (Section.START, Section.FINISH):
-            row[:] = _measure(term, sizes, plan)
-    in_steps = np.array(
-        [term.section in (Section.FILL, Section.STEP) for term in table.terms], dtype=np.bool_
-    )
-    in_block = np.array(
-        [term.section in (Section.START, Section.FINISH) for term in table.terms], dtype=np.bool_
-    )
+    parts = measure_terms(table.places, sizes, float(plan.shape.block_k), float(plan.resources.stages))
     return Amounts(
-        steps=parts[in_steps].T @ table.weights[in_steps],
-        edges=parts[~in_steps].T @ table.weights[~in_steps],
-        block=table.weights[in_block].sum(axis=0),
+        steps=parts.T @ table.of_steps,
+        edges=parts.T @ table.of_edges,
+        block=table.of_block,
         step=_full_step(table, plan),
         step_count=sizes.steps,
         last_k16=np.ceil((sizes.multiplied - np.maximum(sizes.steps - 1.0, 0.0) * plan.shape.block_k) / 16.0),
@@ -109,10 +86,10 @@ def amounts_of_kinds(plan: KernelPlan, kinds: ItemKinds, columns: IntArray) -> A
     )
 
 
-def _sizes_of(plan: KernelPlan, kinds: ItemKinds, columns: IntArray) -> _Sizes:
+def _sizes_of(plan: KernelPlan, kinds: ItemKinds, columns: IntArray) -> Sizes:
     work, shape, item = plan.work, plan.shape, kinds.example
     multiplied = plan.at_least_fewest_steps(columns).astype(np.float64)
-    return _Sizes(
+    return Sizes(
         steps=np.ceil(multiplied / shape.block_k),
         columns=columns.astype(np.float64),
         multiplied=multiplied,
@@ -121,56 +98,6 @@ def _sizes_of(plan: KernelPlan, kinds: ItemKinds, columns: IntArray) -> _Sizes:
         parts=work.parts[item].astype(np.float64),
         owner=work.owner[item].astype(np.float64),
     )
-
-
-def _measure(term: Term, sizes: _Sizes, plan: KernelPlan) -> FloatArray:
-    """(kinds,): what the term's coefficients are multiplied with."""
-    measure = _executions(term, sizes, plan)
-    if term.clip is Clip.TOKENS:
-        measure = measure * sizes.tokens_share
-    elif term.clip in (Clip.AREA, Clip.AREA_OF_PARTS):
-        measure = measure * sizes.tokens_share * sizes.rows_share
-    if term.clip is Clip.AREA_OF_PARTS:
-        measure = measure * (sizes.parts - 1.0)
-    if term.when is When.PARTIAL:
-        measure = measure * (1.0 - sizes.owner)
-    elif term.when is When.OWNER:
-        measure = measure * sizes.owner * (sizes.parts > 1)
-    elif term.when is When.FINAL:
-        measure = measure * sizes.owner
-    elif term.when is When.EDGE:
-        measure = measure * (sizes.tokens_share < 1.0)
-    elif term.when is When.REFILL:
-        measure = measure * 0.0  # how many there are is a matter of the block; their waits are in the pace
-    return measure
-
-
-def _executions(term: Term, sizes: _Sizes, plan: KernelPlan) -> FloatArray:
-    """(kinds,): executions, k16 groups or kept columns of the steps that the term acts on."""
-    steps = sizes.steps
-    first, stop = np.zeros_like(steps), steps
-    if term.section is Section.BEGIN:
-        stop = np.ones_like(steps)
-    elif term.section is Section.FILL:
-        stop = np.minimum(max(plan.resources.stages - 1, 0), steps)
-    elif term.section is Section.END:
-        first = steps - 1.0
-    if not term.on_step:
-        return np.ones_like(steps) if term.section is Section.END else stop
-    first, stop = np.clip(first + term.shift, 0.0, steps), np.minimum(stop + term.shift, steps)
-    return np.maximum(_up_to(stop, term.unit, sizes, plan) - _up_to(first, term.unit, sizes, plan), 0.0)
-
-
-def _up_to(step: FloatArray, unit: Unit, sizes: _Sizes, plan: KernelPlan) -> FloatArray:
-    """(kinds,): units in the first `step` steps of an item."""
-    block_k = plan.shape.block_k
-    if unit is Unit.ONCE:
-        return step
-    if unit is Unit.COLUMNS:
-        return np.minimum(step * block_k, sizes.columns)
-    before_last = np.maximum(sizes.steps - 1.0, 0.0)
-    groups = before_last * -(-block_k // 16) + np.ceil((sizes.multiplied - before_last * block_k) / 16.0)
-    return np.asarray(np.minimum(step * -(-block_k // 16), groups))
 
 
 def _full_step(table: Table, plan: KernelPlan) -> FloatArray:

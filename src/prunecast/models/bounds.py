@@ -8,6 +8,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.models.amounts import Amounts, plan_amounts
 from prunecast.models.estimate import LEVELS
+from prunecast.models.loops import busiest_sm
 from prunecast.models.rates import SmRates, sm_rates
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import Traffic, plan_traffic
@@ -50,7 +51,7 @@ def bounds_of(
     units = _units(plan, amounts)
     sms = min(gpu.sm_count, plan.blocks)
     levels = sm_level_cycles(units.amounts, rates)
-    bounds = {level: _busiest_sm(cycles, units.members, sms) for level, cycles in levels.items()}
+    bounds = {level: busiest_sm(cycles, units.members, sms) for level, cycles in levels.items()}
     partitions = min(float(rates.sub_partitions), amounts.tensor_warps)
     bounds["tensor"] = max(
         bounds["tensor"], float(levels["tensor"].max(initial=0.0)) * rates.sub_partitions / partitions
@@ -105,17 +106,3 @@ def _units(plan: KernelPlan, amounts: Amounts) -> _Units:
         return _Units(blocks + amounts.block, np.ones(len(blocks)))
     share = amounts.block if plan.schedule is Schedule.HARDWARE else np.zeros_like(amounts.block)
     return _Units(amounts.whole + share, amounts.kinds.members)
-
-
-def _busiest_sm(cycles: FloatArray, members: FloatArray, sms: int) -> float:
-    """At least what the busiest of so many SMs has to do for `members` units of each of these cycles."""
-    if not cycles.size or sms < 1:
-        return 0.0
-    falling = np.argsort(-cycles, kind="stable")
-    value, of_value = cycles[falling], members[falling]
-    before_next = np.cumsum(of_value)
-    # of all j whose unit j * SMs has this value, the last one counts most
-    last = np.floor((before_next - 1.0) / sms)
-    reached = last * sms >= before_next - of_value
-    most = float(np.max((last + 1.0) * value, where=reached, initial=0.0))
-    return max(float(cycles @ members) / sms, most)

@@ -6,7 +6,7 @@ from prunecast.hardware.occupancy import Occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import KernelPlan
 from prunecast.models.amounts import Amounts
-from prunecast.models.chain import Chain, plan_chain
+from prunecast.models.chain import Chain
 from prunecast.models.rates import SmRates
 from prunecast.models.traffic import Traffic
 
@@ -22,6 +22,8 @@ class Case(NamedTuple):
     amounts: Amounts
     rates: SmRates
     traffic: Traffic
+    steady_chain: Chain
+    """Waits once the ring is full: what comes late is DRAM's share, which the chip's levels count."""
 
     @property
     def blocks_in_flight(self) -> int:
@@ -37,8 +39,3 @@ class Case(NamedTuple):
     def blocks_together(self) -> int:
         """Blocks on the SM that has most."""
         return max(min(self.fit.blocks_per_sm, self.plan.item_count), 1)
-
-    @property
-    def steady_chain(self) -> Chain:
-        """Once the ring is full, what comes late is DRAM's share, which the chip's levels count."""
-        return plan_chain(self.plan, self.gpu, self.rates, self.gpu.l2_latency_cycles)

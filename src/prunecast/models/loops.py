@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-__all__ = ["BlockLists", "fetch_again", "run_down", "run_lists"]
+__all__ = ["BlockLists", "busiest_sm", "fetch_again", "run_down", "run_lists"]
 
 
 @njit(cache=True)
@@ -280,3 +280,22 @@ def fetch_again(order, wave, a_key, b_key, a_bytes, b_bytes, b_share, capacity, 
         ever[b] += first
         in_wave[b] += new_in_wave
     return again
+
+
+@njit(cache=True)
+def busiest_sm(cycles, members, sms):
+    """At least what the busiest of so many SMs has to do for `members` units of each of these cycles: of all
+    j whose unit j * SMs, sorted from the longest, has a value, the last one counts most.
+    """
+    if cycles.size == 0 or sms < 1:
+        return 0.0
+    falling = np.argsort(-cycles, kind="mergesort")
+    most, total, before = 0.0, 0.0, 0.0
+    for place in falling:
+        before_next = before + members[place]
+        last = np.floor((before_next - 1.0) / sms)
+        if last * sms >= before:
+            most = max(most, (last + 1.0) * cycles[place])
+        total += cycles[place] * members[place]
+        before = before_next
+    return max(total / sms, most)

@@ -39,6 +39,7 @@ from prunecast.models.balance import (
 )
 from prunecast.models.bounds import L2Seconds, bounds_of, l2_seconds, sm_level_cycles
 from prunecast.models.case import Case
+from prunecast.models.chain import plan_chain
 from prunecast.models.estimate import LEVELS, Estimate
 from prunecast.models.item_costs import item_costs
 from prunecast.models.rates import sm_rates
@@ -120,7 +121,8 @@ def look_up(plan: KernelPlan, gpu: GpuSpec) -> Case:
         )
     amounts = plan_amounts(plan)
     traffic = plan_traffic(plan, amounts, gpu, min(plan.blocks, held))
-    return Case(plan, gpu, fit, amounts, sm_rates(plan, gpu), traffic)
+    rates = sm_rates(plan, gpu)
+    return Case(plan, gpu, fit, amounts, rates, traffic, plan_chain(plan, gpu, rates, gpu.l2_latency_cycles))
 
 
 def _settle(case: Case, ends: "_Ends", launch_s: float, state: str) -> _Settled:
@@ -162,6 +164,8 @@ class _Ends(NamedTuple):
     """That the next launch has, in `behind` already."""
     busy_share: float
     """Mean time until an SM is done over the longest."""
+    earlier_share: float
+    """Of C, as `Case` says."""
     l2: L2Seconds
 
 
@@ -176,6 +180,7 @@ def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Start
         behind=placement.cycles - float(fetched.max()) + starts.store_drain - head_start,
         head_start=head_start,
         busy_share=busy_share(placement.sm_finish),
+        earlier_share=case.earlier_share,
         l2=l2_seconds(case.amounts, case.traffic, case.gpu),
     )
 
@@ -189,7 +194,7 @@ def _chip_cycles(case: Case, ends: _Ends, clock_hz: float) -> float:
     traffic, gpu = case.traffic, case.gpu
     reads_s = (traffic.dram_bytes - traffic.c_bytes) / gpu.dram_bytes_per_s
     writes_s = traffic.c_bytes / gpu.dram_write_bytes_per_s
-    earlier = case.earlier_share
+    earlier = ends.earlier_share
     before_last = max(ends.l2.reads + earlier * ends.l2.stores, reads_s + earlier * writes_s)
     last_fetch = ends.fetching.stretched(clock_hz * before_last)
     busiest = clock_hz * max(sum(ends.l2), reads_s + writes_s)

@@ -93,8 +93,16 @@ class Table(NamedTuple):
     """Programs as terms."""
 
     terms: tuple[Term, ...]
+    places: npt.NDArray[np.int64]
+    """(terms, 6): the fields of `terms` as numbers."""
     weights: FloatArray
     """(terms, quantities) float64: coefficients, warps counted."""
+    of_steps: FloatArray
+    """`weights` of `fill` and `step`, else 0."""
+    of_edges: FloatArray
+    """`weights` of `begin` and `end`, else 0."""
+    of_block: FloatArray
+    """(quantities,): what `start` and `finish` add up to."""
     tensor_warps: float
     """Warps of a block among which its tensor work is spread."""
 
@@ -118,7 +126,16 @@ def table_of(programs: tuple[WarpProgram, ...]) -> Table:
     busiest = max(tensor_fma, default=0)
     spread = sum(fma * program.warps for fma, program in zip(tensor_fma, programs, strict=True))
     weights = np.array(list(sums.values())) if sums else np.zeros((0, len(Quantity)))
-    return Table(tuple(sums), weights, spread / busiest if busiest else 1.0)
+    return _table(tuple(sums), weights, spread / busiest if busiest else 1.0)
+
+
+def _table(terms: tuple[Term, ...], weights: FloatArray, tensor_warps: float) -> Table:
+    places = np.array(terms, np.int64).reshape(len(terms), len(Term._fields))
+    in_steps = np.isin(places[:, :1], (Section.FILL, Section.STEP))
+    in_edges = np.isin(places[:, :1], (Section.BEGIN, Section.END))
+    of_steps, of_edges = np.where(in_steps, weights, 0.0), np.where(in_edges, weights, 0.0)
+    of_block = (weights - of_steps - of_edges).sum(axis=0)
+    return Table(terms, places, weights, of_steps, of_edges, of_block, tensor_warps)
 
 
 class _Contribution(NamedTuple):

@@ -75,12 +75,12 @@ class TileMap(Pictured):
     @property
     def rows_per_tile(self) -> IntArray:
         """(tiles,) int32."""
-        return np.diff(self.row_start).astype(np.int32)
+        return self.row_start[1:] - self.row_start[:-1]
 
     @property
     def kept_per_tile(self) -> IntArray:
         """(tiles,) int32: kept columns of each tile."""
-        return np.diff(self.column_start).astype(np.int32)
+        return self.column_start[1:] - self.column_start[:-1]
 
     @property
     def density(self) -> float:
