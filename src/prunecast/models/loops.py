@@ -21,10 +21,11 @@ def _new_queue(keys):
         leaves *= 2
     key, who = np.full(2 * leaves, np.inf), np.zeros(2 * leaves, np.int64)
     who[leaves:] = np.arange(leaves)
-    bits = key.view(np.int64)
-    for sm in range(keys.size):
-        _requeue(key, bits, who, sm, keys[sm])
-    return key, bits, who
+    key[leaves : leaves + keys.size] = keys
+    for node in range(leaves - 1, 0, -1):
+        winner = 2 * node + (key[2 * node + 1] < key[2 * node])
+        key[node], who[node] = key[winner], who[winner]
+    return key, key.view(np.int64), who
 
 
 @njit(cache=True)
@@ -73,14 +74,13 @@ def _run_down_alone(alone, demand, following, first, out_finish, out_sm):
         if first[sm] >= 0:
             ends[sm] = max(alone[first[sm]], demand[first[sm]])
     key, bits, who = _new_queue(ends)
-    while key[1] < np.inf:
-        sm, now, end = who[1], key[1], np.inf
-        out_finish[sm, 0] = now
-        if following < alone.size:
-            out_sm[following] = sm
-            end = now + max(alone[following], demand[following])
-            following += 1
-        _requeue(key, bits, who, sm, end)
+    for unit in range(following, alone.size):
+        sm = who[1]
+        out_sm[unit] = sm
+        ends[sm] = key[1] + max(alone[unit], demand[unit])
+        _requeue(key, bits, who, sm, ends[sm])
+    for sm in range(first.size):
+        out_finish[sm, 0] = ends[sm] if ends[sm] < np.inf else 0.0
 
 
 @njit(cache=True)

@@ -47,7 +47,7 @@ from prunecast.models.starts import Starts, starts_of
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import plan_traffic
 from prunecast.models.unit_costs import lists_of, steady, unit_costs
-from prunecast.models.waves import Placement, place_units, units_of
+from prunecast.models.waves import Placement, place_units, seats_of, units_of
 
 __all__ = ["CLOCK_ROUNDS", "LAUNCHES", "check_names", "estimate", "look_up"]
 
@@ -82,7 +82,8 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
     items, starts = item_costs(case), starts_of(case)
     units = unit_costs(lists_of(case, items, starts), starts, plan.schedule)
     slots = case.fit.blocks_per_sm
-    placement = place_units(plan, gpu, slots, units.alone, units.demand)
+    seats = seats_of(plan, gpu, slots, units.alone.size)
+    placement = place_units(seats, units.alone, units.demand)
     launch_s = launch_floor_s(plan, gpu, launch)
     settled = _settle(case, _ends(case, placement, units.quiet, starts), launch_s, state)
     item_work = np.maximum(steady(items, starts) / slots, items.demand)[case.amounts.kinds.of_item]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.plan import KernelPlan
+from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.power_draw import gathered_draw, l2_draw, tensor_draw
 from prunecast.models.case import Case
 from prunecast.models.incremental_loops import (
@@ -35,7 +35,7 @@ from prunecast.models.strips import tile_of_strip
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import RowsRead, rows_read, run_order
 from prunecast.models.unit_costs import lists_of, unit_costs
-from prunecast.models.waves import place_units
+from prunecast.models.waves import place_units, seats_of
 from prunecast.patterns.tile_map import TileMap
 
 __all__ = ["TileLengths"]
@@ -67,6 +67,8 @@ class TileLengths:
         self._lists = _lists(self._case, self._starts)
         self._now = _room(plan)
         self._blocks = _blocks(self._case, self._starts, self._now)
+        units = plan.blocks if plan.schedule is Schedule.STATIC else plan.item_count
+        self._seats = seats_of(plan, gpu, self._case.fit.blocks_per_sm, units)
         self._total, self._pieces = np.zeros(FIELDS - TOTALS), _pieces(self._case)
         self._read, self._chip = rows_read(plan), _chip(self._case, state, self._starts, launch_s)
         self._tile_of_strip = tile_of_strip(plan.tiles, tiles)
@@ -90,7 +92,7 @@ class TileLengths:
         case = self._case
         launch = self._launch(int(add_up(self._now, self._total)))
         units = unit_costs(self._blocks, self._starts, case.plan.schedule)
-        placement = place_units(case.plan, case.gpu, case.fit.blocks_per_sm, units.alone, units.demand)
+        placement = place_units(self._seats, units.alone, units.demand)
         ends, sm = placement.slot_finish, placement.sm
         return float(settled_seconds(ends, sm, units.quiet, launch, self._chip, CLOCK_ROUNDS))
 

@@ -1,6 +1,7 @@
 """Where the work of a plan ends up: blocks on SMs, wave after wave, and when each SM runs dry."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.models.loops import run_down
 from prunecast.models.terms import FloatArray
 
-__all__ = ["Placement", "place_units", "units_of"]
+__all__ = ["Placement", "Seats", "place_units", "seats_of", "units_of"]
 
 
 EXACT_WAVES = 64
@@ -59,29 +60,47 @@ def units_of(plan: KernelPlan, item_values: FloatArray) -> FloatArray:
     return np.asarray(sums[plan.work.block_start[1:]] - sums[plan.work.block_start[:-1]])
 
 
-def place_units(
-    plan: KernelPlan, gpu: GpuSpec, blocks_per_sm: int, alone: FloatArray, demand: FloatArray
-) -> Placement:
+class Seats(NamedTuple):
+    """Where the units of a launch begin, however long they are."""
+
+    slots: int
+    """Of each SM."""
+    in_flight: int
+    """Units that start at once."""
+    early: int
+    """Units before the last `EXACT_WAVES` waves."""
+    places: npt.NDArray[np.int64]
+    """(units after the early ones,): the SM where a unit starts at once, else -1."""
+    in_turn: npt.NDArray[np.int64]
+    """(units,): an SM for each, in turn."""
+    sms: int
+
+
+def seats_of(plan: KernelPlan, gpu: GpuSpec, blocks_per_sm: int, units: int) -> Seats:
+    """Seats of so many units: the first ones go round robin over the SMs, or where they pile up."""
+    in_flight = min(plan.blocks, gpu.sm_count * blocks_per_sm, units)
+    early = max(units - EXACT_WAVES * in_flight, 0) // max(in_flight, 1) * in_flight
+    places = np.full(units - early, -1, np.int64)
+    places[:in_flight] = places_of_lists(plan, blocks_per_sm, gpu.sm_count)[:in_flight] % gpu.sm_count
+    in_turn = np.arange(units) % gpu.sm_count
+    return Seats(blocks_per_sm, in_flight, early, places, in_turn, gpu.sm_count)
+
+
+def place_units(seats: Seats, alone: FloatArray, demand: FloatArray) -> Placement:
     """Run units over the SMs as the plan's schedule does: list scheduling with shared SMs.
 
-    The first units go round robin over the SMs; a slot that comes free takes the next unit of the list.
-    Of r units on one SM each gets on at the rate 1 / max(alone, r * demand).
+    A slot that comes free takes the next unit of the list. Of r units on one SM each gets on at the rate
+    1 / max(alone, r * demand).
 
     Parameters
     ----------
-    alone : (units,) cycles of a unit that has an SM to itself
-    demand : (units,) cycles that its busiest pipe of the SM works for it
+    alone : (units,) cycles of a unit that has an SM to itself, float64
+    demand : (units,) cycles that its busiest pipe of the SM works for it, float64
     """
-    slots = blocks_per_sm
-    in_flight = min(plan.blocks, gpu.sm_count * slots, alone.size)
-    early = max(alone.size - EXACT_WAVES * in_flight, 0) // max(in_flight, 1) * in_flight
-    late = slice(early, alone.size)
-    places = np.full(alone.size - early, -1, np.int64)
-    places[:in_flight] = places_of_lists(plan, slots, gpu.sm_count)[:in_flight] % gpu.sm_count
-    finish = np.zeros((gpu.sm_count, slots))
-    sm = np.arange(alone.size) % gpu.sm_count
-    run_down(alone[late].astype(np.float64), demand[late].astype(np.float64), places, finish, sm[late])
+    early, in_flight = seats.early, seats.in_flight
+    finish, sm = np.zeros((seats.sms, seats.slots)), seats.in_turn.copy()
+    run_down(alone[early:], demand[early:], seats.places, finish, sm[early:])
     if early:
-        shared = np.maximum(alone[:early], in_flight / gpu.sm_count * demand[:early])
+        shared = np.maximum(alone[:early], in_flight / seats.sms * demand[:early])
         finish[finish > 0.0] += float(shared.sum()) / in_flight
     return Placement(slot_finish=finish, sm=sm)
