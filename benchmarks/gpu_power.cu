@@ -27,7 +27,8 @@ struct PowerArgs {
   u32 bursts, fetch_pace;  // rows a warp and round, cycles from round to round
   u32 together;            // 1: all blocks read the same rows at the same time
   u32 phase;               // cycles of work, then as many of rest; 0: no rest
-  u32 cycles;              // how long the run is
+  u32 rounds;              // of products: the same for all warps, which multiply together
+  u32 cycles;              // how long rows are copied
   u32 zeros;               // of 16: rows of weights that are zeros
 };
 
@@ -67,7 +68,8 @@ __device__ __forceinline__ void multiply_rounds(const PowerArgs& args, u32 share
   u32 done = 0;
   u32 stamp = 0;
   long long last_stamp = 0;
-  for (long long round = start; round - start < args.cycles;) {
+  long long round = start;
+  for (u32 r = 0; r < args.rounds; ++r) {
     wait_for(round);
     if (blockIdx.x == 0 && threadIdx.x == 0 && round - last_stamp > 4096 && stamp < 2000) {
       args.stamps[stamp++] = clock64();

@@ -65,6 +65,11 @@ class Case(NamedTuple):
         return 0 if self.duty >= 1 or self.duty <= 0 else round(1024 / self.duty)
 
     @property
+    def rounds(self) -> int:
+        """In a burst, half of them where every second phase is a rest."""
+        return BURST_CYCLES // max(self.pace, 1060) // (2 if self.phase else 1)
+
+    @property
     def fetch_pace(self) -> int:
         """Of a round of four warps."""
         return 0 if self.bytes_per_clk <= 0 else round(4 * ROWS * ROW_BYTES / self.bytes_per_clk)
@@ -127,6 +132,7 @@ ARGS = np.dtype(
         ("fetch_pace", "u4"),
         ("together", "u4"),
         ("phase", "u4"),
+        ("rounds", "u4"),
         ("cycles", "u4"),
         ("zeros", "u4"),
     ],
@@ -171,6 +177,7 @@ class Bench:
             case.fetch_pace,
             case.together,
             case.phase,
+            case.rounds,
             BURST_CYCLES,
             case.zeros,
         )

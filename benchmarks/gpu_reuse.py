@@ -24,10 +24,10 @@ BIN_CYCLES = 50
 WARPS = 4
 ROUNDS, COUNTED = 7, 3
 POOL_MIB, STREAM_MIB = 160, 1024
-FOOTPRINTS_MIB = (8, 16, 24, 28, 32, 36, 40, 44, 48, 52, 56, 64, 80, 96, 128)
-WRITTEN_MIB = (0, 4, 8, 16, 32)
+FOOTPRINTS_MIB = (8, 16, 24, 28, 32, 36, 40, 44, 48, 52, 56, 64)
+WRITTEN_MIB = (0, 8, 16)
 """Of a round."""
-SHARERS = (1, 2, 4, 12)
+SHARERS = (1, 4, 12, 22, 44, 132)
 
 
 def cubin() -> Path:
