@@ -76,6 +76,7 @@ __device__ __forceinline__ void multiply_rounds(const PowerArgs& args, u32 share
       args.stamps[stamp++] = global_nanoseconds();
       last_stamp = round;
     }
+    __syncwarp();
     multiply_fence();
     for (u32 i = 0; i < args.batch; ++i, ++done) {
       const u32 keep = done % args.keep != 0;

@@ -33,9 +33,9 @@ def test_rows_of_b_that_no_tile_keeps_are_not_read():
 
 
 def test_l2_that_holds_one_item_but_not_two_reads_weights_again():
-    # One block at a time walks 2 tiles for each of 3 token ranges; an item touches 32 KiB of A and 32 KiB of
-    # B. A tile comes back after two items, 128 KiB; with room for 100 KiB all four later uses miss. A range
-    # of B comes back after one item, 64 KiB, and is still there.
+    # One block at a time walks 2 tiles for each of 3 token ranges; an item touches 32 KiB of A, 32 KiB of B
+    # and 8 KiB of C. A tile comes back after two items, 144 KiB; with room for 100 KiB all four later uses
+    # miss. A range of B comes back after one item, 72 KiB, and is still there.
     plan = hand_plan([256] * 2, 192)
     assert traffic_of(plan, resident_blocks=1, l2_usable_bytes=100 * KIB).read_again_bytes == 4 * 32 * KIB
 
@@ -44,6 +44,16 @@ def test_l2_that_holds_less_than_an_item_reads_everything_again():
     plan = hand_plan([256] * 2, 192)
     again = traffic_of(plan, resident_blocks=1, l2_usable_bytes=60 * KIB).read_again_bytes
     assert again == 4 * 32 * KIB + 3 * 32 * KIB
+
+
+def test_what_is_written_takes_room_in_l2():
+    # As above: two items lie between two uses of a tile, with 16 KiB of C
+    plan = hand_plan([256] * 2, 192)
+    found = [
+        traffic_of(plan, resident_blocks=1, l2_usable_bytes=room * KIB).read_again_bytes
+        for room in (143, 144)
+    ]
+    assert found == [4 * 32 * KIB, 0]
 
 
 def test_blocks_of_a_wave_share_what_they_read():

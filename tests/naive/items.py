@@ -26,9 +26,8 @@ class Items:
             return None
         item = self.work.items[number]
         base = block.runs[-1].base + block.runs[-1].steps if block.runs else 0
-        block.runs.append(
-            Run(item, base, math.ceil(self.kernel.multiplied(item.k_count) / self.kernel.block_k))
-        )
+        steps = math.ceil(self.kernel.multiplied(item.k_count) / self.kernel.block_k)
+        block.runs.append(Run(number, item, base, steps))
         block.sm.items += 1
         return block.runs[-1]
 

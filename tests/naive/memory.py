@@ -92,9 +92,20 @@ class Memory:
         self.miss_bytes += size
         filled = self.from_dram(cycle, size) + self.machine.dram_latency
         self.held[key] = (size, filled)
+        self.drop_oldest()
+        return filled
+
+    def keep_written(self, item: int, size: int) -> None:
+        """What was written of an item's C lies in L2 together, last used now."""
+        if size > 0:
+            before, _ = self.held.pop(("C", item, 0, 0), (0, 0))
+            self.held["C", item, 0, 0] = (before + size, 0)
+            self.drop_oldest()
+
+    def drop_oldest(self) -> None:
+        """Until the others fit."""
         while sum(size for size, _ in self.held.values()) > self.machine.l2_capacity:
             self.held.popitem(last=False)
-        return filled
 
     def bytes_of(self, todo: Todo, warp: Warp) -> int:
         """Bytes that a copy or load moves."""

@@ -311,5 +311,6 @@ class Simulation:
         if op == Op.STORE_C:
             written = self.memory.to_dram(cycle, clipped)
             self.result.cycles = max(self.result.cycles, written)
+            self.memory.keep_written(todo.run.number, clipped)
         else:
             self.signal_later(self.barriers.group(item), performed + self.machine.signal_latency, cycle)

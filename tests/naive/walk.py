@@ -17,6 +17,7 @@ ON_A_STEP = (*COPIES, Op.LOAD_A, Op.LOAD_B, Op.LOAD_INDEX, Op.WAIT_EMPTY, Op.WAI
 class Run:
     """A work item as one block runs it: its steps have the global numbers base .. base + steps - 1."""
 
+    number: int
     item: Item
     base: int
     steps: int

@@ -384,3 +384,15 @@ def test_least_recently_used_segment_is_dropped(simulate: Simulate) -> None:
     result = simulate(machine, one_role(step=(Instruction(Op.LOAD_A, KIB),)), work)
     # 0 and 1 miss, 0 hits, 2 misses and drops 1, 0 hits, 1 misses.
     assert (result.l2_miss_bytes, result.l2_hit_bytes) == (4 * KIB, 2 * KIB)
+
+
+def test_what_is_written_of_an_item_drops_what_was_used_before(simulate: Simulate) -> None:
+    items = [Item(tile=tile) for tile in (0, 1, 0)]
+    work = listed(*items, block_start=(0, 3))
+    kernel = one_role(
+        step=(Instruction(Op.LOAD_A, KIB),), end=(Instruction(Op.STORE_C, KIB, when=When.FINAL),)
+    )
+    found = [simulate(Machine(l2_capacity=room), kernel, work) for room in (3 * KIB, 4 * KIB)]
+    # Tile 0 comes back after 1 KiB of its own C, 1 of tile 1 and 1 of its C.
+    assert [result.l2_miss_bytes for result in found] == [3 * KIB, 2 * KIB]
+    assert [result.dram_bytes for result in found] == [6 * KIB, 5 * KIB]

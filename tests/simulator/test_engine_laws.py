@@ -182,7 +182,7 @@ def test_no_operation_is_lost(data: st.DataObject) -> None:
         for program in kernel.programs
         for rank in range(program.warps)
         for item in work.items
-        for todo in applicable(kernel, program, work, rank, Run(item, 0, steps_of(kernel, item)))
+        for todo in applicable(kernel, program, work, rank, Run(0, item, 0, steps_of(kernel, item)))
     ] + [
         todo
         for program in kernel.programs

@@ -95,7 +95,7 @@ class GpuSpec:
     """Rate at which the warps of an SM can hand stores to L2."""
     l2_bytes: int = _quantity("byte")
     l2_usable_bytes: int = _quantity("byte")
-    """Footprint up to which reads keep close to full L2 bandwidth."""
+    """What L2 keeps of bytes that many SMs read and of bytes written; the longest unused leave first."""
     l2_bytes_per_s: float = _quantity("byte/s")
     """Achieved read bandwidth of the whole L2 at `max_clock_hz`."""
     l2_store_bytes_per_s: float = _quantity("byte/s")

@@ -55,7 +55,7 @@ def ranges_together(packed_bytes: int, gpu: GpuSpec) -> int:
     Measured on an H200 with packed weights of 34 to 134 MB: 3 % faster than 1 where they exceed 30 MB, 2 %
     slower where they do not; wider groups were slower throughout (2026-11-20).
     """
-    return 4 if packed_bytes > gpu.l2_usable_bytes else 1
+    return 4 if packed_bytes > gpu.l2_bytes else 1
 
 
 def whole_items(kept: IntArray, order: Raster, *, n: int, block_n: int) -> WorkList:

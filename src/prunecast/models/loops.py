@@ -238,13 +238,14 @@ def run_lists(lists, out_alone, out_demand, out_quiet):
 
 
 @njit(cache=True)
-def fetch_again(order, wave, a_key, b_key, a_bytes, b_bytes, b_share, capacity, a_keys, b_keys):
+def fetch_again(order, wave, a_key, b_key, a_bytes, b_bytes, c_bytes, b_share, capacity, a_keys, b_keys):
     """Bytes of A and B that must be read from DRAM more than once; see `traffic.py` for the model.
 
     order, wave : (items,) int64, items in the order they run, and the wave each runs in, ascending
     a_key, b_key : (items,) int64, 0 <= key < a_keys or b_keys: the piece of A and the token range of B
     a_bytes : (items,) float64, size of the piece of A
     b_bytes : (items,) float64, size of the token range of B, all columns
+    c_bytes : (items,) float64, what the item writes
     b_share : (items,) float64, share of the columns that the item reads
     """
     a_wave, b_wave = np.full(a_keys, -1, np.int64), np.full(b_keys, -1, np.int64)
@@ -275,7 +276,7 @@ def fetch_again(order, wave, a_key, b_key, a_bytes, b_bytes, b_share, capacity, 
         first = (1.0 - ever[b]) * b_share[i]
         new_in_wave = (1.0 - in_wave[b]) * b_share[i]
         again += (fetched - first) * b_bytes[i]
-        touched += new_in_wave * b_bytes[i]
+        touched += new_in_wave * b_bytes[i] + c_bytes[i]
         in_cache[b] += fetched
         ever[b] += first
         in_wave[b] += new_in_wave

@@ -33,7 +33,7 @@ from prunecast.models.roofline import CLOCK_ROUNDS, look_up
 from prunecast.models.starts import Starts, starts_of
 from prunecast.models.strips import tile_of_strip
 from prunecast.models.terms import FloatArray, Quantity
-from prunecast.models.traffic import RowsRead, rows_read, run_order
+from prunecast.models.traffic import RowsRead, rows_read, run_order, written_bytes
 from prunecast.models.unit_costs import lists_of, unit_costs
 from prunecast.models.waves import place_units, seats_of
 from prunecast.patterns.tile_map import TileMap
@@ -49,6 +49,7 @@ class _Pieces(NamedTuple):
     b_key: npt.NDArray[np.int64]
     b_bytes: FloatArray
     """(items,): bytes of the token range of one row of B."""
+    c_bytes: FloatArray
     a_bytes: FloatArray
     b_share: FloatArray
 
@@ -132,7 +133,8 @@ class TileLengths:
         plan, gpu, pieces = self._case.plan, self._case.gpu, self._pieces
         bytes_per_token = max(read.rows, 1) * read.bytes_per_token
         items = plan.item_count
-        if a_bytes + plan.n * bytes_per_token <= gpu.l2_usable_bytes or not items:
+        footprint = a_bytes + plan.n * bytes_per_token + float(pieces.c_bytes.sum())
+        if footprint <= gpu.l2_usable_bytes or not items:
             return 0.0
         read_pieces(
             self._lists, self._now, max(read.rows, 1), read.columns_per_row, pieces.a_bytes, pieces.b_share
@@ -144,6 +146,7 @@ class TileLengths:
             pieces.b_key,
             pieces.a_bytes,
             pieces.b_bytes * max(read.rows, 1),
+            pieces.c_bytes,
             pieces.b_share,
             float(gpu.l2_usable_bytes),
             items,
@@ -210,6 +213,7 @@ def _pieces(case: Case) -> _Pieces:
         wave=order.wave.astype(np.int64),
         b_key=work.token_start.astype(np.int64) // plan.shape.block_n,
         b_bytes=tokens * rows_read(plan).bytes_per_token,
+        c_bytes=written_bytes(plan),
         a_bytes=np.zeros(plan.item_count),
         b_share=np.zeros(plan.item_count),
     )

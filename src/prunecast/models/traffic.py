@@ -12,7 +12,7 @@ from prunecast.models.amounts import Amounts
 from prunecast.models.loops import fetch_again
 from prunecast.models.terms import FloatArray, Quantity
 
-__all__ = ["RowsRead", "RunOrder", "Traffic", "plan_traffic", "rows_read", "run_order"]
+__all__ = ["RowsRead", "RunOrder", "Traffic", "plan_traffic", "rows_read", "run_order", "written_bytes"]
 
 _Int64Array = npt.NDArray[np.int64]
 
@@ -119,15 +119,16 @@ def _read_again_bytes(
     The items that run at once (a wave) walk their columns abreast, so what several of them read comes from
     DRAM once. Between waves the cache is least-recently-used at the grain of whole pieces: the weights of
     one tile (or part of a tile), and the kept rows of B for one range of tokens. Two uses lie as far apart
-    as what all waves from the first to before the second touch; a piece is lost if that is more than
+    as what all waves from the first to before the second read and write; a piece is lost if that is more than
     `l2_usable_bytes`. Tiles that keep the share s of the columns are taken as independent: of a range of B
     of which the share c is there, each new tile brings in s * (1 - c). Left out: blocks of a wave that
-    drift apart, lines kept by luck (near the limit it is all or nothing), and C, which passes through.
+    drift apart, and lines kept by luck (near the limit it is all or nothing).
     """
     whole, kinds, work = amounts.whole, amounts.kinds, plan.work
     weight = kinds.members * amounts.tokens / plan.n
     bytes_per_token = max(read.rows, 1) * read.bytes_per_token
-    footprint = whole[:, Quantity.A] @ weight + plan.n * bytes_per_token
+    c_bytes = written_bytes(plan)
+    footprint = whole[:, Quantity.A] @ weight + plan.n * bytes_per_token + c_bytes.sum()
     if footprint <= gpu.l2_usable_bytes or not plan.item_count:
         return 0.0
     order = run_order(plan, resident_blocks)
@@ -140,12 +141,20 @@ def _read_again_bytes(
         b_key,
         whole[kinds.of_item, Quantity.A],
         bytes_per_token * amounts.tokens[kinds.of_item],
+        c_bytes,
         read.share(work.k_stop - work.k_start),
         float(gpu.l2_usable_bytes),
         int(a_key.max()) + 1,
         int(b_key.max()) + 1,
     )
     return float(again)
+
+
+def written_bytes(plan: KernelPlan) -> npt.NDArray[np.float64]:
+    """(items,): bytes of C that each item writes."""
+    work = plan.work
+    elements = plan.tiles.rows_per_tile[work.tile] * (work.token_stop - work.token_start).astype(np.float64)
+    return np.asarray(DTYPE_BYTES[plan.dtype] * elements * work.owner, np.float64)
 
 
 class RunOrder(NamedTuple):

@@ -219,6 +219,7 @@ class Work(NamedTuple):
     index_base: int
     a_ways: int
     segments: int
+    """That are read; behind them comes C, one for every item."""
     groups: int
 
 
@@ -268,6 +269,7 @@ def new_state(machine: Machine, program: Program, work: Work) -> State:
     rings = slots * max(machine.stages, 1)
     leaves = 1 << max(machine.sms - 1, 0).bit_length()
     places = machine.slots * -(-machine.warps // machine.partitions)
+    segments = work.segments + work.item.shape[0]
     shapes = {
         AT_CODE: program.code.shape,
         AT_BOUNDS: program.bounds.shape,
@@ -284,7 +286,7 @@ def new_state(machine: Machine, program: Program, work: Work) -> State:
         AT_SYNC: (slots * program.role_warps.size, R_FIELDS),
         AT_PART: (parts, P_FIELDS),
         AT_SM: (machine.sms, S_FIELDS),
-        AT_SEGMENT: (work.segments + 1, L_FIELDS),
+        AT_SEGMENT: (segments + 1, L_FIELDS),
         AT_GROUP: (max(work.groups, 1), R_FIELDS),
         AT_STALL: (machine.sms, REASONS),
         AT_READY: (parts, places),
@@ -306,12 +308,12 @@ def new_state(machine: Machine, program: Program, work: Work) -> State:
     mem[N_SCHEDULE : N_ITEMS + 1] = work.schedule, work.blocks, work.item.shape[0]
     mem[N_PANEL : N_BOX_BASE + 1] = work.panel, work.token_blocks, work.gather_base, work.box_base
     mem[N_INDEX_BASE : N_A_WAYS + 1] = work.index_base, work.a_ways
-    mem[N_SEGMENTS : N_LEAVES + 1] = work.segments, leaves
+    mem[N_SEGMENTS : N_LEAVES + 1] = segments, leaves
     mem[N_PANELS] = (work.box_base - work.gather_base) // max(work.token_blocks, 1)
     mem[N_PLACES] = places
     _fill_tables(mem, views, machine, program, work)
-    anchor = mem[AT_SEGMENT] + work.segments * L_FIELDS
-    views[AT_SEGMENT][work.segments, : L_NEXT + 1] = anchor
+    anchor = mem[AT_SEGMENT] + segments * L_FIELDS
+    views[AT_SEGMENT][segments, : L_NEXT + 1] = anchor
     return State(mem, work.column, views[AT_PART], views[AT_SM], views[AT_STALL])
 
 
@@ -425,11 +427,26 @@ def _unlink(mem, row):
 
 
 @inlined
+def _make_most_recent(mem, row):
+    """Put a segment that is in no list first, and drop the oldest while there are too many bytes."""
+    anchor = mem[AT_SEGMENT] + mem[N_SEGMENTS] * L_FIELDS
+    first = mem[anchor + L_NEXT]
+    mem[row + L_PREVIOUS] = anchor
+    mem[row + L_NEXT] = first
+    mem[first + L_PREVIOUS] = row
+    mem[anchor + L_NEXT] = row
+    while mem[G_L2_USED] > mem[M_L2_CAPACITY]:
+        last = mem[anchor + L_PREVIOUS]
+        mem[G_L2_USED] -= mem[last + L_SIZE]
+        mem[last + L_SIZE] = 0
+        _unlink(mem, last)
+
+
+@inlined
 def _touch(mem, t, segment, size):
     """Look a segment up in L2, fetch it if absent, make it the most recent; its fill time."""
     if size == 0:
         return 0
-    anchor = mem[AT_SEGMENT] + mem[N_SEGMENTS] * L_FIELDS
     row = mem[AT_SEGMENT] + segment * L_FIELDS
     if mem[row + L_SIZE] > 0:
         mem[G_HIT_BYTES] += size
@@ -441,17 +458,21 @@ def _touch(mem, t, segment, size):
         mem[row + L_FILL] = _cycle(done) + mem[M_DRAM_LATENCY]
         mem[row + L_SIZE] = size
         mem[G_L2_USED] += size
-    first = mem[anchor + L_NEXT]
-    mem[row + L_PREVIOUS] = anchor
-    mem[row + L_NEXT] = first
-    mem[first + L_PREVIOUS] = row
-    mem[anchor + L_NEXT] = row
-    while mem[G_L2_USED] > mem[M_L2_CAPACITY]:
-        last = mem[anchor + L_PREVIOUS]
-        mem[G_L2_USED] -= mem[last + L_SIZE]
-        mem[last + L_SIZE] = 0
-        _unlink(mem, last)
+    _make_most_recent(mem, row)
     return mem[row + L_FILL]
+
+
+@inlined
+def _keep_written(mem, item_number, size):
+    """C of an item lies in L2 too, as one segment that grows with every store."""
+    if size == 0:
+        return
+    row = mem[AT_SEGMENT] + (mem[N_SEGMENTS] - mem[N_ITEMS] + item_number) * L_FIELDS
+    if mem[row + L_SIZE] > 0:
+        _unlink(mem, row)
+    mem[row + L_SIZE] += size
+    mem[G_L2_USED] += size
+    _make_most_recent(mem, row)
 
 
 @inlined
@@ -969,6 +990,7 @@ def _move_results(mem, warp, ins, t):
         mem[G_DRAM_BYTES] += size
         dram = _serve(mem, G_DRAM_FREE, G_DRAM_BUSY, t, _cost(size, mem[M_DRAM_WRITE_TICKS]))
         mem[G_END] = max(mem[G_END], _cycle(dram))
+        _keep_written(mem, mem[warp + W_ITEM], size)
     else:
         done += mem[M_STORE_LATENCY]
         _signal_group(mem, item, max(done + mem[M_SIGNAL_LATENCY], t + 1))
