@@ -1,0 +1,148 @@
+"""Token ranges that the tile kernel walks together: 1, 2, 4 or 8, on an H200, beside what is predicted.
+
+    PRUNECAST_CACHE=build/walk python -m benchmarks.gpu_walk build    without a GPU: cubins, predictions
+    PRUNECAST_CACHE=build/walk python -m benchmarks.gpu_walk run --out DIR
+
+Weights that do not stay in L2 from one range to the next are read again; several ranges together read them
+less often, and more of B at a time. Bursts, inputs rotated over twice the L2, all walks of a layer in turn;
+outputs of all walks are compared bit by bit. Writes DIR/walk.json.
+"""
+
+import argparse
+import json
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from benchmarks.gpu_cases import Case, tile_map
+from prunecast.hardware import load_gpu
+from prunecast.kernels import KernelPlan, plan_stspmm, tile_plan
+from prunecast.simulator import simulate
+
+GPU = load_gpu("h200-sxm")
+WALKS = (1, 2, 4, 8)
+CASES = (
+    Case(11008, 4096, 4096, 0.5),
+    Case(11008, 4096, 4096, 0.25),
+    Case(11008, 4096, 4096, 0.1),
+    Case(4096, 11008, 4096, 0.5),
+    Case(4096, 11008, 4096, 0.25),
+    Case(4096, 4096, 4096, 0.5),
+    Case(11008, 4096, 2048, 0.5),
+    Case(4096, 11008, 2048, 0.5),
+    Case(8192, 8192, 4096, 0.25),
+    Case(8192, 8192, 4096, 0.5),
+    Case(5120, 5120, 4096, 0.5),
+)
+
+
+def plan_of(case: Case, together: int) -> KernelPlan:
+    """The planner's choice, walked so."""
+    with patch.object(tile_plan, "ranges_together", return_value=together):
+        return plan_stspmm(tile_map(case), case.n, "fp16", GPU)
+
+
+def build() -> None:
+    """Cubins of all forms, and what the simulator says."""
+    from prunecast.kernels.cuda.build import compile_cubin
+    from prunecast.kernels.cuda.forms import ARCH, build_fill, build_tile_kernel, tile_defines
+    from prunecast.validation.measure.sources import MICROBENCHMARKS
+
+    build_fill("fp16", "none", bias=False)
+    compile_cubin(MICROBENCHMARKS / "clock_probe.cu", ARCH, {})
+    for case in CASES:
+        for together in WALKS:
+            plan = plan_of(case, together)
+            build_tile_kernel(plan, tile_defines(plan))
+            found = simulate(plan, GPU)
+            print(_line(case, together, plan, found.seconds * 1e6, found.clock_hz * 1e-6), flush=True)
+
+
+def _line(case: Case, together: int, plan: KernelPlan, us: float, mhz: float) -> str:
+    form = f"{plan.shape.block_m}x{plan.shape.block_n} cluster {plan.cluster}"
+    return f"{case.name:36s} {form:20s} together {together} {us:7.2f} us {mhz:5.0f} MHz"
+
+
+def run(out: Path, seconds: float) -> None:
+    """Time every case while time is left."""
+    import cupy as cp
+
+    began, record = time.perf_counter(), []
+    stream = cp.cuda.Stream(non_blocking=True)
+    for case in CASES:
+        if time.perf_counter() - began > seconds:
+            print("out of time at", case.name)
+            break
+        with stream:
+            record.append(_time(case, stream))
+        stream.synchronize()
+        cp.get_default_memory_pool().free_all_blocks()
+    (out / "walk.json").write_text(json.dumps(record))
+    print(f"{time.perf_counter() - began:.0f} s")
+
+
+def _time(case: Case, stream: Any) -> dict[str, Any]:
+    import cupy as cp
+
+    from benchmarks.gpu_time import contestant, rotations, take_turns
+    from prunecast.kernels.cuda.operator import compile
+
+    weights = np.random.default_rng(11).standard_normal((case.m, case.k), dtype=np.float32)
+    count = rotations(2 * (case.m * case.k * case.density + case.k * case.n + case.m * case.n))
+    random = cp.random.RandomState(1)
+    bs = [random.standard_normal((case.k, case.n), dtype=cp.float32).astype(cp.float16) for _ in range(count)]
+    cs = [cp.zeros((case.m, case.n), cp.float16) for _ in range(count)]
+    found, first, plans = [], None, {}
+    for together in WALKS:
+        plan = plans[together] = plan_of(case, together)
+        one = compile(plan, weights)
+        operators = [one, *(one.copy() for _ in range(count - 1))]
+        operators[0](bs[0], out=cs[0])
+        got = cs[0].get()
+        first = got if first is None else first
+        if not np.array_equal(first, got):
+            raise RuntimeError(f"{case.name}: together {together} gives other results")
+        clock = cp.zeros(4, cp.uint64)
+        one.clock = clock
+        one._args["clock"] = clock.data.ptr
+        found.append(
+            contestant(
+                str(together),
+                stream,
+                partial(_multiply, operators, bs, cs),
+                sets=count,
+                clock=clock,
+            )
+        )
+    samples = take_turns(stream, found, 7)
+    rows = []
+    for together in WALKS:
+        sample = samples[str(together)]
+        mhz = float(np.median(sample.clock_mhz))
+        rows.append({"together": together, "us": sample.median * 1e6, "mhz": mhz})
+        print(_line(case, together, plans[together], sample.median * 1e6, mhz), flush=True)
+    return {**case._asdict(), "walks": rows}
+
+
+def _multiply(operators: list[Any], bs: list[Any], cs: list[Any], i: int) -> None:
+    operators[i](bs[i], out=cs[i])
+
+
+def main() -> None:
+    """Build or run."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("build", "run"))
+    parser.add_argument("--out", type=Path, default=Path())
+    parser.add_argument("--seconds", type=float, default=40.0)
+    options = parser.parse_args()
+    build() if options.what == "build" else run(options.out, options.seconds)
+
+
+if __name__ == "__main__":
+    main()
