@@ -124,7 +124,7 @@ def take_turns(
 
 
 def _time_burst(stream: Any, c: Contestant) -> float:
-    """The stream is held until the host has enqueued all: else the GPU waits for it, and the graph is longer."""
+    """The stream is held until the host has enqueued all: else the GPU waits for it, and all takes longer."""
     time.sleep(REST_SECONDS)
     _probe().hold(stream)
     return _time_replays(stream, c, 1) / c.launches
