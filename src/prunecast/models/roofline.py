@@ -25,7 +25,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware.clock import STATES, sm_clock_hz
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launch_floor import LAUNCHES, launch_floor_s
+from prunecast.kernels.launch_floor import LAUNCHES, beside_s, launch_floor_s
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.kernels.power_draw import l2_draw, tensor_draw
 from prunecast.models.amounts import plan_amounts
@@ -85,7 +85,9 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
     seats = seats_of(plan, gpu, slots, units.alone.size)
     placement = place_units(seats, units.alone, units.demand)
     launch_s = launch_floor_s(plan, gpu, launch)
-    settled = _settle(case, _ends(case, placement, units.quiet, starts), launch_s, state)
+    settled = _settle(
+        case, _ends(case, placement, units.quiet, starts), launch_s - beside_s(plan, gpu), state
+    )
     item_work = np.maximum(steady(items, starts) / slots, items.demand)[case.amounts.kinds.of_item]
     work = work_per_sm(gpu.sm_count, placement.sm, units_of(plan, item_work))
     return Estimate(
@@ -128,7 +130,7 @@ def look_up(plan: KernelPlan, gpu: GpuSpec) -> Case:
 
 def _settle(case: Case, ends: "_Ends", launch_s: float, state: str) -> _Settled:
     """Find cycles and clock together: L2 and DRAM have fixed bytes per second, the clock follows the duty of
-    the whole time from one launch to the next.
+    the whole time from one launch to the next but for other kernels' work.
     """
     gpu = case.gpu
     total = case.amounts.total(case.plan.blocks)

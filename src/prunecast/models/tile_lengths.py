@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.launch_floor import beside_s
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.power_draw import gathered_draw, l2_draw, tensor_draw
 from prunecast.models.case import Case
@@ -232,7 +233,7 @@ def _chip(case: Case, state: str, starts: Starts, launch_s: float) -> Chip:
         l2_store_bytes_per_s=float(gpu.l2_store_bytes_per_s),
         dram_bytes_per_s=float(gpu.dram_bytes_per_s),
         dram_write_bytes_per_s=float(gpu.dram_write_bytes_per_s),
-        launch_s=launch_s,
+        launch_s=launch_s - beside_s(case.plan, gpu),
         max_clock_hz=float(gpu.max_clock_hz),
         tensor_activity=tensor_draw(case.plan) * (gpu.clock_bf16_duty if case.plan.dtype == "bf16" else 1.0),
         follow_s=float(gpu.clock_follow_s),

@@ -12,6 +12,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launch_floor import (
     LAUNCHES,
     before_b_cycles,
+    beside_s,
     ends_apart_cycles,
     launch_floor_s,
     launches_overlap,
@@ -115,7 +116,7 @@ def settle(plan: KernelPlan, gpu: GpuSpec, *, state: str, policy: str, launch: s
         lowered = lower(plan, gpu, slots=fit.blocks_per_sm, policy=POLICIES[policy], clock_hz=clock_hz)
         run = _run(plan, gpu, lowered)
         gap = _gap(plan, gpu, run, clock_hz, launch)
-        period_s = _cycles(run, gap) / clock_hz + gap.launch_s
+        period_s = _cycles(run, gap) / clock_hz + max(gap.launch_s - beside_s(plan, gpu), 0.0)
         caused_hz = _caused_clock(plan, gpu, lowered, run, clock_hz, period_s, state)
         agreed = abs(caused_hz / clock_hz - 1.0) <= CLOCK_TOLERANCE
         clock_hz = caused_hz
@@ -208,7 +209,9 @@ def _caused_clock(
     period_s: float,
     state: str,
 ) -> float:
-    """The clock that goes with what was done from one launch to the next, `period_s` at `clock_hz`."""
+    """The clock that goes with what was done from one launch to the next, `period_s` at `clock_hz`, without
+    what other kernels do between them.
+    """
     period = period_s * clock_hz
     sm_cycles = period * gpu.sm_count
     ends = run.sm[:, engine.S_BUSY]
