@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import cupy as cp
@@ -10,6 +10,7 @@ import numpy as np
 
 from prunecast.kernels.cuda.build import compile_cubin
 from prunecast.kernels.cuda.forms import ARCH
+from prunecast.validation.measure.clock_probe import ClockProbe
 from prunecast.validation.measure.driver import Driver
 from prunecast.validation.measure.sources import MICROBENCHMARKS
 
@@ -37,15 +38,26 @@ def _function(source: str, name: str, **defines: int) -> Any:
     return cp.RawModule(path=str(cubin)).get_function(name)
 
 
-def _seconds(launch: Callable[[], object], repeats: int = 5) -> float:
-    """Median over repeats; the first launch does not count."""
+@cache
+def _probe() -> ClockProbe:
+    return ClockProbe()
+
+
+def _seconds(launch: Callable[[], object], repeats: int = 5, *, held: bool = True) -> float:
+    """Median over repeats on the current stream; the first launch does not count.
+
+    held : whether the stream waits until the host has enqueued all, so that nothing of the host is measured
+    """
+    stream = cp.cuda.get_current_stream()
     launch()
     found = []
     for _ in range(repeats):
         start, stop = cp.cuda.Event(), cp.cuda.Event()
-        start.record()
+        if held:
+            _probe().hold(stream)
+        start.record(stream)
         launch()
-        stop.record()
+        stop.record(stream)
         stop.synchronize()
         found.append(float(cp.cuda.get_elapsed_time(start, stop)) * 1e-3)
     return float(np.median(found))
@@ -245,8 +257,8 @@ def _starting(sms: int, out: Any) -> Raw:
             for _ in range(200):
                 launch()
             graph = stream.end_capture()
-            found[f"graph_{name}_s"] = _event_seconds(stream, partial(graph.launch, stream)) / 200
-            found[f"stream_{name}_s"] = _event_seconds(stream, partial(_many, launch)) / 200
+            found[f"graph_{name}_s"] = _seconds(partial(graph.launch, stream), 8) / 200
+            found[f"stream_{name}_s"] = _seconds(partial(_many, launch), 8, held=False) / 200
         for work, waves in ((0, 1), (0, 8), (2000, 1), (2000, 8)):
             for _ in range(3):
                 stamp((waves * sms,), (384,), (out, np.uint32(work)), shared_mem=200 * 1024)
@@ -264,18 +276,6 @@ def _starting(sms: int, out: Any) -> Raw:
 def _many(launch: Callable[[], object]) -> None:
     for _ in range(200):
         launch()
-
-
-def _event_seconds(stream: Any, launch: Callable[[], object]) -> float:
-    found = []
-    for _ in range(9):
-        start, stop = cp.cuda.Event(), cp.cuda.Event()
-        start.record(stream)
-        launch()
-        stop.record(stream)
-        stop.synchronize()
-        found.append(float(cp.cuda.get_elapsed_time(start, stop)) * 1e-3)
-    return float(np.median(found[1:]))
 
 
 def power() -> Raw:
