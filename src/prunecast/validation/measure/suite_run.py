@@ -45,6 +45,7 @@ PROTOCOL = {
     "rest": "nine times the work, at least 8 ms",
     "sustained": "0.5 s of warming up, 0.4 s of samples",
     "hold_s": 1e-9 * HOLD_NS,
+    "launches": "as many as fill the burst, 240 at most",
 }
 
 Log = Callable[[str], None]
