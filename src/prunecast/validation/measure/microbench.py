@@ -12,25 +12,13 @@ from prunecast.kernels.cuda.build import compile_cubin
 from prunecast.kernels.cuda.forms import ARCH
 from prunecast.validation.measure.clock_probe import ClockProbe
 from prunecast.validation.measure.driver import Driver
-from prunecast.validation.measure.sources import MICROBENCHMARKS
+from prunecast.validation.measure.sources import DEPTHS, MICROBENCHMARKS, ROW_BYTES, WIDTHS
 
-__all__ = ["GROUPS", "Raw", "jobs", "run_group"]
+__all__ = ["GROUPS", "Raw", "run_group"]
 
 Raw = dict[str, Any]
 MIB = 1 << 20
 FOOTPRINTS_MIB = (2, 8, 16, 24, 32, 40, 48, 56, 64, 96, 192, 512)
-DEPTHS = (1, 2, 4, 8, 16)
-ROW_BYTES = (32, 64, 128, 256, 512, 1024, 4096, 16384)
-WIDTHS = (64, 128, 192, 256)
-
-
-def jobs() -> list[tuple[str, dict[str, int]]]:
-    """Source and defines of every build, for a GPU machine that has no compiler."""
-    found: list[tuple[str, dict[str, int]]] = [("latency.cu", {}), ("waiting.cu", {}), ("clock_probe.cu", {})]
-    found += [("bandwidth.cu", {"DEPTH": depth}) for depth in DEPTHS]
-    found += [("copies.cu", {"ROW_BYTES": width}) for width in ROW_BYTES]
-    found += [("tensor.cu", {"SPARSE": s, "CHAINS": c}) for s in (0, 1) for c in (1, 8)]
-    return found + [("wgmma.cu", {"WIDTH": width}) for width in WIDTHS]
 
 
 def _function(source: str, name: str, **defines: int) -> Any:

@@ -6,8 +6,6 @@
 #ifndef WIDTH
 #define WIDTH 256
 #endif
-constexpr int LO = WIDTH == 256 || WIDTH == 192 ? 64 : WIDTH / 4;
-constexpr int HI = WIDTH / 2 - LO;
 
 extern "C" __global__ void __launch_bounds__(256) wgmma_rate(const uint4* data, u32 rounds, u32 batch,
                                                              u32 rest_cycles, u64* times, u64* clocks) {
@@ -16,17 +14,19 @@ extern "C" __global__ void __launch_bounds__(256) wgmma_rate(const uint4* data, 
   __syncthreads();
   fence_async_proxy();
   const u32 base = shared_address(shared) + (threadIdx.x / 128) * 8192;
-  const u64 weights = (1ull << 62) | (64ull << 32) | ((base & 0x3ffff) >> 4);
-  const u64 tokens = (1ull << 62) | (64ull << 32) | (512ull << 16) | (((shared_address(shared) + 32768) & 0x3ffff) >> 4);
-  float lo[LO] = {}, hi[HI] = {};
+  const u64 weights = weights_descriptor(base);
+  const u64 tokens = tokens_descriptor(shared_address(shared) + 32768);
+  float sums[WIDTH / 2] = {};
   __syncthreads();
   const u64 ns = global_nanoseconds();
   const long long start = clock64();
   for (u32 r = 0; r < rounds; ++r) {
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-    for (u32 i = 0; i < batch; ++i) multiply(lo, hi, weights + 2 * (i & 3), tokens + 128 * (i & 3), 1);
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    multiply_fence();
+    for (u32 i = 0; i < batch; ++i) {
+      multiply(sums, weights + WEIGHTS_NEXT_K16 * (i & 3), tokens + TOKENS_NEXT_K16 * (i & 3), 1);
+    }
+    multiply_commit();
+    multiply_wait<0>();
     if (rest_cycles) {
       const long long until = clock64() + rest_cycles;
       while (clock64() < until) {
@@ -35,8 +35,7 @@ extern "C" __global__ void __launch_bounds__(256) wgmma_rate(const uint4* data, 
   }
   const long long stop = clock64();
   float total = 0;
-  for (int i = 0; i < LO; ++i) total += lo[i];
-  for (int i = 0; i < HI; ++i) total += hi[i];
+  for (int i = 0; i < WIDTH / 2; ++i) total += sums[i];
   if (threadIdx.x % 128 == 0) times[2 * blockIdx.x + threadIdx.x / 128] = stop - start;
   if (threadIdx.x == 0) {
     clocks[2 * blockIdx.x] = stop - start;
