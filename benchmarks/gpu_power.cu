@@ -1,6 +1,6 @@
 // Tensor work at a set pace beside traffic of L2 or DRAM at a set pace, on random fp16: which clock it leaves.
 //
-// Contract: two warpgroups multiply `batch` instructions of 64 x WIDTH from shared memory in each round, a third
+// Contract: two warpgroups multiply `batch` instructions of 64 x WIDTH from shared memory in each round, one round in flight, a third
 // one copies `bursts` rows of 512 bytes a warp into shared memory in each round of its own. Rounds begin
 // `pace` cycles apart, never sooner. With `phase` cycles set, both rest in every second phase.
 // SPARSE: the weights are 2:4. stamps: cycles and nanoseconds of the first block every 4096 cycles; clocks: those of
@@ -92,11 +92,12 @@ __device__ __forceinline__ void multiply_rounds(const PowerArgs& args, u32 share
 #endif
     }
     multiply_commit();
-    multiply_wait<0>();
+    multiply_wait<1>();
     round = next_round(start, round, args.pace, args.phase);
     const long long now = clock64();
     if (round < now) round = now;
   }
+  multiply_wait<0>();
   float total = 0;
   for (int i = 0; i < WIDTH / 2; ++i) total += sums[i];
   if (total == 1.2345f) args.clocks[0] = 0;

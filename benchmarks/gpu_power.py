@@ -30,6 +30,8 @@ BURST_CYCLES = 2_600_000
 STAMPS = 2001
 TURNS = 5
 REST_S = 9e-3
+SETTLE_S = 0.4
+"""Before sustained work, so that all of it begins as warm."""
 POOL_MIB = 1024
 L2_MIB = 16
 READ = ("mhz", "late_mhz", "duty_reached", "bytes_reached")
@@ -77,39 +79,25 @@ class Case(NamedTuple):
 
 def cases() -> Iterator[Case]:
     """Tensor work alone, beside L2 and DRAM, in phases; then some of it sustained."""
-    duties = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+    duties = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
     for (sparse, width), duty in itertools.product(FORMS, duties):
         yield Case(sparse, width, duty)
-    for zeros, duty in itertools.product((8, 16), (0.6, 0.8)):
-        yield Case(0, 256, duty, zeros=zeros)
-    for rate, together, duty in itertools.product((12, 24, 36, 46), (0, 1), (0.05, 0.5, 0.7, 0.85)):
-        yield Case(0, 256, duty, rate, together=together)
-    for rate, duty in itertools.product((12, 24, 36, 46), (0.3, 0.45, 0.6)):
-        yield Case(1, 256, duty, rate)
-        yield Case(1, 128, duty, rate)
-    for rate, duty in itertools.product((4, 8, 12, 16), (0.05, 0.5, 0.7, 0.85)):
+    for zeros in (8, 16):
+        yield Case(0, 256, 1.0, zeros=zeros)
+    for rate, together in itertools.product((12, 24, 36, 46), (0, 1)):
+        for sparse, duty in ((0, 0.7), (0, 1.0), (1, 1.0)):
+            yield Case(sparse, 256, duty, rate, together=together)
+    for rate, duty in itertools.product((4, 8, 12, 16), (0.5, 0.7, 1.0)):
         yield Case(0, 256, duty, rate, POOL_MIB)
-    for us, rate in itertools.product((2, 5, 10, 20, 40, 80, 160, 320), (0, 36)):
-        yield Case(0, 256, 0.95, rate, phase=us * 1600)
     for us in (5, 20, 80, 320):
-        yield Case(1, 256, 0.85, 36, phase=us * 1600)
-    for sparse, duty, rate in (
-        (0, 0.7, 0),
-        (0, 1.0, 0),
-        (1, 0.6, 0),
-        (1, 1.0, 0),
-        (0, 0.7, 36),
-        (1, 0.6, 36),
-    ):
-        yield Case(sparse, 256, duty, rate, sustained=True)
-    for duty, rate, pool in (
-        (0.0, 36, L2_MIB),
-        (0.05, 36, L2_MIB),
-        (0.05, 16, POOL_MIB),
-        (0.7, 12, POOL_MIB),
-    ):
-        yield Case(0, 256, duty, rate, pool, sustained=True)
-    yield Case(0, 256, 0.7, 36, together=1, sustained=True)
+        yield Case(0, 256, 1.0, phase=us * 1600)
+    for _ in range(2):
+        for sparse, duty in ((0, 0.6), (1, 0.6), (0, 0.8), (1, 0.8), (0, 0.88), (1, 0.88), (0, 1.0)):
+            yield Case(sparse, 256, duty, sustained=True)
+        for sparse, width in ((0, 128), (1, 128), (0, 64)):
+            yield Case(sparse, width, 0.7, sustained=True)
+        for rate, together, pool in ((36, 0, L2_MIB), (36, 1, L2_MIB), (12, 0, POOL_MIB)):
+            yield Case(0, 256, 0.7, rate, pool, together, sustained=True)
 
 
 def cubin(sparse: int, width: int) -> Path:
@@ -263,6 +251,8 @@ def run(out: Path, seconds: float) -> None:
         if time.perf_counter() - began > seconds:
             print("out of time at", case)
             break
+        if case.sustained:
+            time.sleep(SETTLE_S)
         found = bench.sustain(case, driver) if case.sustained else bench.burst(case)
         if not case.sustained and not case.fetch_pace and case.duty in (0.7, 0.95, 1.0):
             found["trace"] = bench.trace()[:160].tolist()
