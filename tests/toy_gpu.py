@@ -81,6 +81,9 @@ _VALUES: dict[str, Any] = {
     "clock_activity_per_l2_byte_per_clk": 0.0,
     "clock_activity_per_dram_byte_per_clk": 0.0,
     "clock_bf16_duty": 1.0,
+    "clock_sparse_duty": 1.0,
+    "clock_zero_rows_duty": 1.0,
+    "clock_in_step_l2": 1.0,
     "clock_follow_s": 1e-4,
 }
 

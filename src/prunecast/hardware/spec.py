@@ -140,6 +140,14 @@ class GpuSpec:
     """The same for DRAM, bytes per clk shared evenly by the SMs."""
     clock_bf16_duty: float = _quantity("ratio")
     """Activity of tensor work on bf16 over that of as much on fp16."""
+    clock_sparse_duty: float = _quantity("ratio")
+    """Activity of a cycle of the sparse tensor cores over that of one of the dense ones."""
+    clock_zero_rows_duty: float = _quantity("ratio")
+    """Activity of rows of A that are zeros, which a block multiplies where its tile has fewer rows than its
+    form, over that of other rows: B still moves through the tensor cores, and all sums stay zero."""
+    clock_in_step_l2: float = _quantity("ratio")
+    """Activity of a byte of L2 that neighbouring blocks read at the same time over that of other bytes: L2
+    serves together what they ask for together."""
     clock_follow_s: float = _quantity("s")
     """Time constant with which the clock follows activity that changes within a launch."""
 

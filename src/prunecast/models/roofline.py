@@ -134,8 +134,8 @@ def _settle(case: Case, ends: "_Ends", launch_s: float, state: str) -> _Settled:
     """
     gpu = case.gpu
     total = case.amounts.total(case.plan.blocks)
-    l2_bytes = l2_draw(case.plan) * float(total[Quantity.L2])
-    tensor = tensor_draw(case.plan) * float(sm_level_cycles(total, case.rates)["tensor"])
+    l2_bytes = l2_draw(case.plan, gpu) * float(total[Quantity.L2])
+    tensor = tensor_draw(case.plan, gpu) * float(sm_level_cycles(total, case.rates)["tensor"])
     settled = _Settled(_chip_cycles(case, ends, gpu.max_clock_hz), gpu.max_clock_hz)
     for _ in range(CLOCK_ROUNDS):
         period_s = settled.cycles / settled.clock_hz + launch_s

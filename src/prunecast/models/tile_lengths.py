@@ -117,8 +117,8 @@ class TileLengths:
         )
 
     def _l2_draw(self) -> float:
-        plan = self._case.plan
-        return l2_draw(plan) if plan.k_order == "box" else gathered_draw(self._kept(), plan.k)
+        plan, gpu = self._case.plan, self._case.gpu
+        return l2_draw(plan, gpu) if plan.k_order == "box" else gathered_draw(self._kept(), plan.k, gpu)
 
     def _kept(self) -> npt.NDArray[np.int64]:
         """(tiles of the plan,)"""
@@ -222,6 +222,7 @@ def _pieces(case: Case) -> _Pieces:
 
 def _chip(case: Case, state: str, starts: Starts, launch_s: float) -> Chip:
     gpu = case.gpu
+    of_format = gpu.clock_bf16_duty if case.plan.dtype == "bf16" else 1.0
     return Chip(
         sm_count=gpu.sm_count,
         earlier_share=case.earlier_share,
@@ -235,7 +236,8 @@ def _chip(case: Case, state: str, starts: Starts, launch_s: float) -> Chip:
         dram_write_bytes_per_s=float(gpu.dram_write_bytes_per_s),
         launch_s=launch_s - beside_s(case.plan, gpu),
         max_clock_hz=float(gpu.max_clock_hz),
-        tensor_activity=tensor_draw(case.plan) * (gpu.clock_bf16_duty if case.plan.dtype == "bf16" else 1.0),
+        tensor_activity=tensor_draw(case.plan, gpu)
+        * (gpu.clock_bf16_duty if case.plan.dtype == "bf16" else 1.0),
         follow_s=float(gpu.clock_follow_s),
         activity_per_l2_byte=float(gpu.clock_activity_per_l2_byte_per_clk),
         activity_per_dram_byte=float(gpu.clock_activity_per_dram_byte_per_clk),

@@ -218,8 +218,8 @@ def _caused_clock(
     working = ends[ends > 0]
     return sm_clock_hz(
         gpu,
-        tensor_duty=tensor_draw(plan) * float(_tensor_cycles(lowered, run).mean()) / period,
-        l2_bytes_per_clk_per_sm=l2_draw(plan) * float(run.mem[engine.G_L2_BYTES]) / sm_cycles,
+        tensor_duty=tensor_draw(plan, gpu) * float(_tensor_cycles(lowered, run).mean()) / period,
+        l2_bytes_per_clk_per_sm=l2_draw(plan, gpu) * float(run.mem[engine.G_L2_BYTES]) / sm_cycles,
         dram_bytes_per_clk_per_sm=float(run.mem[engine.G_DRAM_BYTES]) / sm_cycles,
         state=state,
         dtype=plan.dtype,
