@@ -236,8 +236,7 @@ def _chip(case: Case, state: str, starts: Starts, launch_s: float) -> Chip:
         dram_write_bytes_per_s=float(gpu.dram_write_bytes_per_s),
         launch_s=launch_s - beside_s(case.plan, gpu),
         max_clock_hz=float(gpu.max_clock_hz),
-        tensor_activity=tensor_draw(case.plan, gpu)
-        * (gpu.clock_bf16_duty if case.plan.dtype == "bf16" else 1.0),
+        tensor_activity=tensor_draw(case.plan, gpu) * of_format,
         follow_s=float(gpu.clock_follow_s),
         activity_per_l2_byte=float(gpu.clock_activity_per_l2_byte_per_clk),
         activity_per_dram_byte=float(gpu.clock_activity_per_dram_byte_per_clk),
