@@ -3,8 +3,8 @@
     python -m benchmarks.gpu_items build FOLDER          without a GPU: cubins with and without stamps
     python -m benchmarks.gpu_items run FOLDER --out DIR  DIR/items.npz, DIR/items.json
 
-The sources are those of the package with stamps written in, as in `gpu_trace`. Rows of a tile follow one another
-in C, where the copy engine stores them, or are scattered, where warps do. Some builds store nothing.
+The sources are those of the package with stamps written in, as in `gpu_trace`. Rows of a tile follow one
+another in C, where the copy engine stores them, or are scattered, where warps do. Some builds store nothing.
 """
 
 import argparse
@@ -85,7 +85,8 @@ PRODUCER: list[Patch] = [
     (
         "    barrier_arrive_after_copies(ring.full());\n    ring.advance();\n    step += 1;\n",
         "    barrier_arrive_after_copies(ring.full());\n    if (step == 0) STAMP_ITEM(0, nth, 6);\n"
-        "    ring.advance();\n    step += 1;\n    if (step == steps_of(item)) STAMP_ITEM(0, nth++, 7);\n",
+        "    ring.advance();\n    step += 1;\n    if (step == steps_of(item)) STAMP_ITEM(0, nth, 7);\n"
+        "    if (step == steps_of(item)) ++nth;\n",
     ),
     (
         "  at.wait_for_list();\n#if PDL\n  wait_for_last_launch();\n#endif\n",
@@ -135,6 +136,24 @@ SPARSE_CONSUMER: list[Patch] = [
         "    finish(args, sums[0], upper, item.w, me.staging, me.lane);\n",
         "    multiply_rest(me, item, sums);\n    STAMP_ITEM(128, me.nth, 1);\n"
         "    finish(args, sums[0], upper, item.w, me.staging, me.lane);\n    STAMP_ITEM(128, me.nth, 2);\n",
+    ),
+    (
+        "    multiply_alone(me, 0, places, 0, sums[0]);\n    multiply_alone",
+        "    STAMP_ITEM(128, me.nth, 0);\n    multiply_alone(me, 0, places, 0, sums[0]);\n    multiply_alone",
+    ),
+    (
+        "    multiply_alone(me, 0, places, 0, sums[0]);\n    upper",
+        "    STAMP_ITEM(128, me.nth + 1, 0);\n    multiply_alone(me, 0, places, 0, sums[0]);\n    upper",
+    ),
+    (
+        "  multiply_rest(me, item, sums);\n  finish(args, sums[0], upper, item.w, me.staging, me.lane);\n",
+        "  multiply_rest(me, item, sums);\n  STAMP_ITEM(128, me.nth, 1);\n"
+        "  finish(args, sums[0], upper, item.w, me.staging, me.lane);\n  STAMP_ITEM(128, me.nth, 2);\n",
+    ),
+    (
+        "  multiply_wait<0>();\n  finish(args, sums[1], lower, item.w, me.staging, me.lane);\n",
+        "  multiply_wait<0>();\n  finish(args, sums[1], lower, item.w, me.staging, me.lane);\n"
+        "  STAMP_ITEM(128, me.nth, 3);\n",
     ),
     (
         "    finish(args, sums[1], lower, item.w, me.staging, me.lane);\n    multiply_alone",
