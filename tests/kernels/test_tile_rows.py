@@ -1,10 +1,13 @@
 """Tall tiles cut along their rows keep the same elements."""
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prunecast.kernels.tile_rows import cut_rows
+from prunecast.kernels.tile_rows import cut_rows, rows_are_scattered
+from prunecast.patterns import TileMap
 from tests.kernels.layouts import tiles_keeping
 
 
@@ -31,3 +34,40 @@ def test_cutting_changes_no_element(kept, height, limit, seed):
     cut = cut_rows(tiles, limit)
     assert cut.rows_per_tile.max() <= limit
     np.testing.assert_array_equal(cut.mask(), tiles.mask())
+
+
+@given(
+    heights=st.lists(st.integers(0, 40), min_size=1, max_size=5),
+    swaps=st.lists(st.tuples(st.integers(0, 199), st.integers(0, 199)), max_size=6),
+)
+def test_rows_are_scattered_where_most_warps_find_a_gap(heights, swaps):
+    """Counted group by group of 16 rows, the last of a tile being shorter."""
+    rows = np.arange(sum(heights))
+    for one, other in swaps:
+        if rows.size:
+            rows[[one % rows.size, other % rows.size]] = rows[[other % rows.size, one % rows.size]]
+    start = np.concatenate(([0], np.cumsum(heights)))
+    none = np.zeros(0, np.int64)
+    tiles = TileMap(
+        m=int(start[-1]),
+        k=8,
+        row_start=start,
+        row_index=rows,
+        column_start=np.zeros(start.size, np.int64),
+        column_index=none,
+        pattern="toy",
+    )
+    groups = [
+        rows[first : min(first + 16, stop)]
+        for begin, stop in pairwise(start)
+        for first in range(begin, stop, 16)
+    ]
+    apart = sum(list(group) != list(range(group[0], group[0] + group.size)) for group in groups)
+    assert rows_are_scattered(tiles) == (apart > len(groups) / 2)
+
+
+def test_rows_eight_by_eight_are_scattered():
+    """Blocks of 8 rows from two places in every 16."""
+    rows = np.arange(64).reshape(2, 4, 8).transpose(1, 0, 2).ravel()
+    assert rows_are_scattered(tiles_keeping([2, 2], height=32, k=9, rows=rows, m=64))
+    assert not rows_are_scattered(tiles_keeping([2, 2], height=32, k=9))

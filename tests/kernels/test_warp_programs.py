@@ -137,6 +137,41 @@ def test_who_waits_for_parts_owns_them_and_who_hands_over_does_not_write():
                 assert when[Op.STORE_C] is When.FINAL
 
 
+def stores_of(programs: tuple[WarpProgram, ...]) -> list[Instruction]:
+    return [ins for p in programs for ins in p.end if ins.op is Op.STORE_C]
+
+
+def test_c_leaves_by_way_of_the_staging_buffer_and_the_last_of_it_behind_the_next_item():
+    """128 x 256 fp16: 8 KB a warp, staged in 4 KB; 128 x 192 in thirds."""
+    variants = {
+        v.shape[:2]: v
+        for v in tile_variants(toy_gpu(compute_capability=90), "fp16", 128)
+        if v.tensor == "wgmma"
+    }
+    for form, sizes in (((128, 256), [4096, 4096]), ((128, 192), [2048] * 3)):
+        stores = stores_of(warp_programs(variants[form], "gather"))
+        assert [ins.amount for ins in stores] == sizes
+        assert [ins.posted for ins in stores] == [False] * (len(sizes) - 1) + [True]
+
+
+def test_warps_store_scattered_rows_themselves_and_wait():
+    for v, order in CASES:
+        if v.style == "wgmma" and order == "gather" and not v.is_sparse:
+            together = stores_of(warp_programs(v, order))
+            scattered = stores_of(warp_programs(v, order, scattered=True))
+            assert sum(ins.amount for ins in scattered) == sum(ins.amount for ins in together)
+            assert not any(ins.posted for ins in scattered)
+            # A lane stores 16 bytes at a time
+            assert all(ins.issue == -(-ins.amount // 512) for ins in scattered)
+
+
+def test_blocks_of_a_list_read_their_next_item_before_they_multiply():
+    v = next(v for v in VARIANTS if v.style == "wgmma" and v.pair == 1)
+    for in_memory, waits in ((False, 1), (True, 0)):
+        consumer = warp_programs(v, "gather", item_in_memory=in_memory)[1]
+        assert sum(ins.op is Op.WAIT_LOAD for ins in consumer.begin) == waits
+
+
 def test_clusters_share_token_boxes():
     v = dense_forms(toy_gpu(), "fp16")[0]
     boxes = [ins for p in warp_programs(v, "box", multicast=2) for ins in p.step if ins.op is Op.COPY_B]

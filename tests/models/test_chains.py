@@ -209,6 +209,25 @@ def test_posted_stores_leave_behind_the_warps():
     assert stores_behind_cycles(chain) == pytest.approx(8192 / 50 - 2)
 
 
+def test_posted_stores_leave_behind_those_that_hold_the_warps_up():
+    # Four warps hand over 1024 bytes each and wait, 4096 bytes in all; as much is posted after that.
+    stores = (Instruction(Op.STORE_C, 1024), Instruction(Op.STORE_C, 1024, posted=True))
+    program = WarpProgram(role="w", warps=4, step=(Instruction(Op.FMA),), end=stores)
+    chain = chain_of(programs=(program,))
+    assert edge_cycles(chain, ("end",), "unsplit") == pytest.approx(4096 / 50 + 2)
+    assert stores_behind_cycles(chain) == pytest.approx(4096 / 50 - 1)
+
+
+def test_warps_that_multiply_wait_for_what_they_load_before_an_item_behind_the_gathers():
+    begin = (Instruction(Op.LOAD_INDEX, 16), Instruction(Op.WAIT_LOAD))
+    consumer = WarpProgram(role="c", warps=1, begin=begin, step=(Instruction(Op.FMA),))
+    producer = WarpProgram(role="p", warps=1, step=(Instruction(Op.GATHER_B, 128),))
+    alone = edge_cycles(chain_of(programs=(consumer,)), ("begin",), "unsplit")
+    chain = chain_of(programs=(producer, consumer), gather_latency_cycles=3000)
+    assert alone < 3000 / 2
+    assert edge_cycles(chain, ("begin",), "unsplit") == 3000 / 2 + 1
+
+
 def test_stores_that_hold_their_warps_up_leave_nothing_behind():
     assert stores_behind_cycles(chain_of()) == 0.0
 

@@ -2,15 +2,14 @@
 
 They follow `kernels/cuda/tile_kernel.cuh` in what costs time, with a variant for `kernels/cuda/sparse`.
 Stages of the ring pass from the producer to the consumers and back through mbarriers, across items, so that
-the producer is at work on the next item while the consumers round C. C of the tile kernel is taken out of the
-accumulators at once and leaves while the next item is multiplied; the warps of the 2:4 kernel store it before
-they go on.
+the producer is at work on the next item while the consumers round C. `programs_gather_end` has how C leaves.
 """
 
 from typing import NamedTuple
 
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram, When
 from prunecast.kernels.programs_end import copies
+from prunecast.kernels.programs_gather_end import end_of_item, sparse_end_of_item
 from prunecast.kernels.tile_variant import TileVariant
 
 __all__ = [
@@ -27,7 +26,6 @@ INDEX_BYTES = 4
 ITEM_BYTES = 16
 ROWS_BYTES = 16 * INDEX_BYTES + ITEM_BYTES
 """The list of a warp's rows of C, and what the item's part in a split is."""
-FLAG_BYTES = 4
 STAGES_AHEAD = 4
 SPARSE_STAGES_AHEAD = 3
 """Of the indices: long enough that nobody waits for them."""
@@ -76,21 +74,10 @@ COPY_OVERHEAD = 0.3
 SPARSE_OPERANDS = 0.75
 """Of their bytes that operands of 2:4 instructions take of the port. Fitted: steps of 256 x 128 tiles take
 749 to 796 cycles; with all bytes the port would need 890."""
-RELEASE_CYCLES_PER_KIB = 100
-"""Of a warp's sums, until they are performed and the part may signal, besides their stores; fitted."""
-ACQUIRE_CYCLES = 1300
-"""Until the owner of a split tile may read what others wrote; 2,300 with the read of the flag were measured
-(`docs/decisions/0002`)."""
-SPARSE_TALL = 256
-"""Rows of the 2:4 form that ends in two halves."""
-CHUNK_BYTES = 2048
-"""Of C, 16 rows x 64 tokens: what a warp turns in shared memory at a time."""
-STORE_ISSUES = 6
-"""Instructions of a lane around each of its stores: address, test of row and token, read of shared memory."""
 
 
 def gather_programs(
-    variant: TileVariant, *, multicast: int = 1, item_in_memory: bool = False
+    variant: TileVariant, *, multicast: int = 1, item_in_memory: bool = False, scattered: bool = False
 ) -> tuple[WarpProgram, ...]:
     """Producer and consumer.
 
@@ -99,11 +86,21 @@ def gather_programs(
     multicast : blocks of a cluster that read a share of the weights each and pass it to all
     item_in_memory : a block reads its item before it knows what to do; first items of a persistent grid come
         with the launch
+    scattered : rows of a tile do not follow one another in C, and its warps store them themselves
     """
-    item: Code = ()
     if item_in_memory:
-        item = (Instruction(Op.ISSUE, ITEM_READ_CYCLES, 1),)
-    return (_producer(variant, multicast, item), _consumer(variant, item))
+        item: Code = (Instruction(Op.ISSUE, ITEM_READ_CYCLES, 1),)
+        return (_producer(variant, multicast, item), _consumer(variant, item, scattered))
+    return (_producer(variant, multicast, ()), _consumer(variant, _next_item(), scattered))
+
+
+def _next_item() -> Code:
+    """Warps that multiply read the entry of the item after this one, and wait for it: the fence between a
+    full stage and its multiplication waits for loads. From C in the staging buffer to the first
+    multiplication pass 580 to 650 cycles, also where nothing is stored and the stage was there long before
+    (clock stamps, 0007).
+    """
+    return (Instruction(Op.LOAD_INDEX, ITEM_BYTES, 1), Instruction(Op.WAIT_LOAD))
 
 
 def _producer(variant: TileVariant, multicast: int, item: Code) -> WarpProgram:
@@ -191,9 +188,9 @@ def _stages_ahead(variant: TileVariant) -> int:
     return SPARSE_STAGES_AHEAD if variant.is_sparse else STAGES_AHEAD
 
 
-def _consumer(variant: TileVariant, item: Code) -> WarpProgram:
+def _consumer(variant: TileVariant, item: Code, scattered: bool) -> WarpProgram:
     """Keeps one step in the tensor pipe and releases the slot of the step before."""
-    leave = _sparse_leave(variant) if variant.is_sparse else _end(variant)
+    leave = sparse_end_of_item(variant) if variant.is_sparse else end_of_item(variant, scattered)
     return WarpProgram(
         role="consumer",
         warps=variant.consumer_warps,
@@ -225,77 +222,3 @@ def _consumer(variant: TileVariant, item: Code) -> WarpProgram:
 def _operand_bytes(variant: TileVariant) -> int:
     share = SPARSE_OPERANDS if variant.is_sparse else 1.0
     return round(share * variant.operand_bytes_per_warp_per_k16)
-
-
-def _end(variant: TileVariant) -> Code:
-    """Partial sums out; or those of the other parts in, C rounded and turned, and out chunk by chunk."""
-    sums = variant.shape.block_m * variant.shape.block_n // variant.consumer_warps
-    size = sums * variant.element_bytes
-    chunks = max(size // CHUNK_BYTES, 1)
-    return (
-        Instruction(Op.ISSUE, RELEASE_CYCLES_PER_KIB * 4 * sums // 1024, when=When.PARTIAL),
-        Instruction(Op.STORE_PARTIAL, 4 * sums, copies(4 * sums), when=When.PARTIAL),
-        Instruction(Op.WAIT_PARTS, when=When.OWNER),
-        Instruction(Op.ISSUE, ACQUIRE_CYCLES, when=When.OWNER),
-        Instruction(Op.LOAD_INDEX, FLAG_BYTES, when=When.OWNER),
-        Instruction(Op.WAIT_LOAD, when=When.OWNER),
-        Instruction(Op.LOAD_PARTIALS, 4 * sums, copies(4 * sums), when=When.OWNER),
-        Instruction(Op.WAIT_LOAD, when=When.OWNER),
-        Instruction(Op.ISSUE, issue=sums // 32, when=When.OWNER),
-        Instruction(Op.ISSUE, issue=max(sums // 64, 1) + 20, when=When.FINAL),
-        Instruction(Op.SHARED, size, max(size // 512, 1), when=When.FINAL),
-        *(part for at in range(chunks) for part in _chunk(size * (at + 1) // chunks - size * at // chunks)),
-    )
-
-
-def _chunk(size: int) -> Code:
-    """The copy engine stores a chunk of a warp's rows from shared memory while the warp multiplies."""
-    return (
-        Instruction(Op.ISSUE, issue=10, when=When.FINAL),
-        Instruction(Op.SHARED, size, 1, when=When.FINAL),
-        Instruction(Op.STORE_C, size, 1, when=When.FINAL, posted=True),
-    )
-
-
-def _sparse_leave(variant: TileVariant) -> Code:
-    """Stores that hold their warp up; of tall tiles the upper rows leave before the lower ones."""
-    groups = 2 if variant.shape.block_m == SPARSE_TALL else 1
-    leave = _sparse_end(variant, groups)
-    return (*leave * (groups - 1), *_posted(leave))
-
-
-def _sparse_end(variant: TileVariant, groups: int) -> Code:
-    """A group of rows: partial sums out, or those of the other parts in and C out."""
-    sums = variant.shape.block_m * variant.shape.block_n // (groups * variant.consumer_warps)
-    return (
-        Instruction(Op.STORE_PARTIAL, 4 * sums, copies(4 * sums), when=When.PARTIAL),
-        Instruction(Op.WAIT_PARTS, when=When.OWNER),
-        # The flag is read even where all parts arrived long ago
-        Instruction(Op.LOAD_INDEX, FLAG_BYTES, when=When.OWNER),
-        Instruction(Op.WAIT_LOAD, when=When.OWNER),
-        Instruction(Op.LOAD_PARTIALS, 4 * sums, copies(4 * sums), when=When.OWNER),
-        Instruction(Op.WAIT_LOAD, when=When.OWNER),
-        Instruction(Op.ISSUE, issue=sums // 32, when=When.OWNER),
-        *_store_c(sums, variant.element_bytes),
-    )
-
-
-def _posted(code: Code) -> Code:
-    """The last store of an item stands in the queue while the warp goes on to multiply."""
-    return (*code[:-1], code[-1]._replace(posted=True))
-
-
-def _store_c(sums: int, element_bytes: int) -> Code:
-    """Chunk by chunk: convert and turn in shared memory, read back by rows, store 16 bytes a lane.
-
-    Reads and writes of shared memory stand behind the stores before them.
-    """
-    chunks = max(sums * element_bytes // CHUNK_BYTES, 1)
-    size, pairs = sums * element_bytes // chunks, max(sums // (64 * chunks), 1)
-    return (
-        Instruction(Op.ISSUE, issue=pairs + 14, when=When.FINAL),
-        Instruction(Op.SHARED, size, max(pairs // 4, 1), when=When.FINAL),
-        Instruction(Op.SHARED, size, copies(size), when=When.FINAL),
-        Instruction(Op.ISSUE, issue=STORE_ISSUES * copies(size), when=When.FINAL),
-        Instruction(Op.STORE_C, size, copies(size), when=When.FINAL),
-    ) * chunks

@@ -12,7 +12,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import DTYPE_BYTES, BlockShape
 from prunecast.kernels.tile_variant import TileVariant, WgmmaUse, weight_bytes, wgmma_use
 
-__all__ = ["pair_variants", "wgmma_variants"]
+__all__ = ["pair_variants", "staging_bytes", "wgmma_variants"]
 
 THREADS, REGISTERS_AT_ENTRY = 384, 168
 BARRIER_BYTES = 1024
@@ -108,12 +108,13 @@ def _resources(gpu: GpuSpec, shape: BlockShape, dtype: str, tensor: str, *, pair
     element = DTYPE_BYTES[dtype]
     weights = weight_bytes(shape.block_m, shape.block_k, element, sparse=tensor.startswith("sparse-"))
     stage = weights + shape.block_n // pair * shape.block_k * element + COLUMN_BYTES
-    staging = SPARSE_STAGING_BYTES if tensor.startswith("sparse-") else _staging_bytes(shape, element)
+    staging = SPARSE_STAGING_BYTES if tensor.startswith("sparse-") else staging_bytes(shape, element)
     other = BARRIER_BYTES + staging
     stages = max(min((gpu.shared_bytes_per_block - other) // stage, MOST_STAGES), 0)
     return BlockResources(THREADS, REGISTERS_AT_ENTRY, other + stages * stage, stages)
 
 
-def _staging_bytes(shape: BlockShape, element_bytes: int) -> int:
+def staging_bytes(shape: BlockShape, element_bytes: int) -> int:
+    """Of a block of the tile kernel, through which its C leaves."""
     half_tile = shape.block_m * shape.block_n * element_bytes // 2
     return next((staging for staging in STAGING_BYTES if staging <= half_tile), half_tile)

@@ -9,6 +9,7 @@ from prunecast.kernels.choose import Demand
 from prunecast.kernels.items import ranges_together, raster, whole_items
 from prunecast.kernels.order import Assigned
 from prunecast.kernels.plan import KernelPlan, Schedule, WorkList
+from prunecast.kernels.tile_rows import rows_are_scattered
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.kernels.warp_programs import warp_programs
 from prunecast.patterns.element_map import ElementMap
@@ -77,6 +78,7 @@ def tile_plan(
         k_order,
         multicast=max(multicast, cluster),
         item_in_memory=assigned.schedule is Schedule.HARDWARE,
+        scattered=own and rows_are_scattered(tiles),
     )
     return KernelPlan(
         kernel=kernel,

@@ -1,10 +1,13 @@
-"""Tiles that are taller than a block's tile of C, cut to its height."""
+"""Rows of tiles: cut to the height of a block's tile of C, and where they lie in C."""
 
 import numpy as np
 
 from prunecast.patterns.tile_map import TileMap
 
-__all__ = ["cut_rows"]
+__all__ = ["cut_rows", "rows_are_scattered"]
+
+ROWS_OF_WARP = 16
+"""Of C that a warp of the tile kernel stores at once."""
 
 
 def cut_rows(tiles: TileMap, height: int) -> TileMap:
@@ -27,3 +30,13 @@ def cut_rows(tiles: TileMap, height: int) -> TileMap:
         column_index=tiles.column_index[np.arange(column_start[-1]) + np.repeat(shift, counts)],
         pattern=tiles.pattern,
     )
+
+
+def rows_are_scattered(tiles: TileMap) -> bool:
+    """Whether most groups of `ROWS_OF_WARP` rows of a tile do not follow one another in C."""
+    rows, height = tiles.row_index.astype(np.int64), tiles.rows_per_tile.astype(np.int64)
+    groups = -(-height // ROWS_OF_WARP)
+    place = np.arange(rows.size) - np.repeat(tiles.row_start[:-1], height)
+    breaks = (np.diff(rows, prepend=rows[:1]) != 1) & (place % ROWS_OF_WARP > 0)
+    group = np.repeat(np.cumsum(groups) - groups, height) + place // ROWS_OF_WARP
+    return 2 * np.unique(group[breaks]).size > int(groups.sum())

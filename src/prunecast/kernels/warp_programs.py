@@ -14,7 +14,12 @@ K_ORDERS = ("gather", "box")
 
 
 def warp_programs(
-    variant: TileVariant, k_order: str, *, multicast: int = 1, item_in_memory: bool = False
+    variant: TileVariant,
+    k_order: str,
+    *,
+    multicast: int = 1,
+    item_in_memory: bool = False,
+    scattered: bool = False,
 ) -> tuple[WarpProgram, ...]:
     """What the warps of a block of `variant` do; their warps add up to the block's threads.
 
@@ -24,6 +29,7 @@ def warp_programs(
     multicast : blocks of a cluster that share what all of them need, boxes of tokens or, in a kernel that
         gathers, the weights; only wgmma kernels have it
     item_in_memory : blocks of a wgmma kernel that gathers read their item first
+    scattered : rows of its tiles do not follow one another in C
     """
     if k_order not in K_ORDERS:
         raise BadInput(f"k order must be one of {', '.join(K_ORDERS)}, got {k_order!r}")
@@ -31,7 +37,9 @@ def warp_programs(
         raise BadInput(f"multicast {multicast} needs a wgmma kernel, got {variant.style} {k_order}")
     if variant.style == "wgmma":
         if k_order == "gather":
-            return gather_programs(variant, multicast=multicast, item_in_memory=item_in_memory)
+            return gather_programs(
+                variant, multicast=multicast, item_in_memory=item_in_memory, scattered=scattered
+            )
         return wgmma_programs(variant, multicast=multicast)
     if variant.style == "mma":
         return mma_programs(variant, k_order)

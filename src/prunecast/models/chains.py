@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from prunecast.kernels.program import Code, Op
+from prunecast.kernels.program import Code, Op, WarpProgram
 from prunecast.models.chain import Chain
 from prunecast.models.roles import COPIES, fetches, multiplies, runs_ahead
 from prunecast.models.walk import KINDS, Ring, Warp, run, warp_of
@@ -101,18 +101,17 @@ def stores_behind_cycles(chain: Chain) -> float:
 
 @lru_cache(maxsize=256)
 def turn_cycles(chain: Chain) -> float:
-    """From the last copy of an item to the first of the next one, of warps that only fetch.
+    """From the last copy of an item to the first of the next one, of warps that only fetch."""
+    fetching = (p for p in chain.programs if fetches(p) and not multiplies(p))
+    return max((_begin_cycles(program, chain) for program in fetching), default=0.0)
 
-    What they load meanwhile comes half a gather's latency later, as behind gathers that are under way.
-    """
-    found = 0.0
-    for program in chain.programs:
-        if fetches(program) and not multiplies(program):
-            warp, ring = warp_of(program, chain), Ring(gather_free=chain.gather_latency / 2)
-            warp.now = float(chain.gather_latency)
-            run(warp, program.begin, chain, ring, 0)
-            found = max(found, warp.now - chain.gather_latency)
-    return found
+
+def _begin_cycles(program: WarpProgram, chain: Chain) -> float:
+    """What is loaded before an item comes half a gather's latency later, as behind gathers under way."""
+    warp, ring = warp_of(program, chain), Ring(gather_free=chain.gather_latency / 2)
+    warp.now = float(chain.gather_latency)
+    run(warp, program.begin, chain, ring, 0)
+    return warp.now - chain.gather_latency
 
 
 @lru_cache(maxsize=256)
@@ -135,6 +134,9 @@ def _walk_edges(chain: Chain, sections: tuple[str, ...], kind: str) -> list[Warp
             # The last step's products are still on their way when the sections after it begin.
             warp.tensor_done = chain.tensor_latency
             for section in sections:
+                if section == "begin" and any(i.op is Op.GATHER_B for p in chain.programs for i in p.step):
+                    warp.now += _begin_cycles(program, chain)
+                    continue
                 run(warp, getattr(program, section), chain, Ring(), 0, KINDS[kind])
                 if section == "begin":
                     # The steps lie between; what was asked for before them is there after them.

@@ -134,18 +134,18 @@ def _waits(case: Case, steady: Chain, waits: MaskArray) -> FloatArray:
     writes them, and the kernel waits for that end only before it reads B.
     """
     cold = plan_chain(case.plan, case.gpu, case.rates, case.gpu.dram_latency_cycles)
-    wait = np.where(waits, _lead_in(cold, steady), 0.0)
+    begin = edge_cycles(steady, ("begin",), "unsplit")
+    wait = np.where(waits, _lead_in(cold, steady, begin), 0.0)
     if begins_early(case.plan, case.gpu):
         hardware = case.plan.schedule is Schedule.HARDWARE
         early = slice(case.blocks_in_flight) if hardware else slice(None)
-        wait[early] = np.where(waits[early], _lead_in(begun_early(cold), begun_early(steady)), 0.0)
+        wait[early] = np.where(waits[early], _lead_in(begun_early(cold), begun_early(steady), begin), 0.0)
     return wait
 
 
-def _lead_in(first: Chain, steady: Chain) -> float:
+def _lead_in(first: Chain, steady: Chain, begin: float) -> float:
     """Cycles until the first stage is there, past the block's `start`; the item's `begin` runs meanwhile."""
-    before = edge_cycles(steady, ("start",), "unsplit") + edge_cycles(steady, ("begin",), "unsplit")
-    return max(0.0, walk_block(first).lead - before)
+    return max(0.0, walk_block(first).lead - edge_cycles(steady, ("start",), "unsplit") - begin)
 
 
 def _first_items(case: Case) -> MaskArray:

@@ -147,7 +147,8 @@ def _work(warp: Warp, instruction: Instruction, chain: Chain, ring: Ring, step: 
         rate = chain.store_bytes_per_clk if instruction.op is Op.STORE_C else chain.port_store_bytes_per_clk
         cost = amount * chain.store_share / rate
         if instruction.posted:
-            warp.stores_free = max(warp.stores_free, warp.now) + (1 + _others(warp, instruction)) * cost
+            free = max(warp.stores_free, warp.now + warp.others_stores)
+            warp.stores_free = free + (1 + _others(warp, instruction)) * cost
         else:
             issued += cost + (chain.perform_latency if op is Op.STORE_PARTIAL else 0)
             warp.others_stores += _others(warp, instruction) * cost
