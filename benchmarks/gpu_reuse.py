@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from prunecast.kernels.cuda.build import compile_cubin
+from prunecast.validation.measure.sources import MICROBENCHMARKS
 
-SOURCE = Path(__file__).parent / "gpu_reuse.cu"
+SOURCE = MICROBENCHMARKS / "reuse.cu"
 MIB = 1 << 20
 ROW_BYTES = 512
 BINS = 64

@@ -19,6 +19,12 @@ RAW = {
         "write_all_512_mib": 4.0e12,
         "copy_all_512_mib": 3.8e12,
     },
+    "kept": {
+        "kept_8000000_bytes_share": 1.0,
+        "kept_40000000_bytes_share": 0.9,
+        "kept_44000000_bytes_share": 0.1,
+        "kept_60000000_bytes_share": 0.0,
+    },
     "tensor": {
         "wgmma_n256_1_groups_batch_64_cycles": 128.5,
         "wgmma_n256_1_groups_batch_1_cycles": 348.0,
@@ -36,12 +42,17 @@ def test_quantities_come_from_their_raw_numbers():
     found = derive(RAW)
     assert found["l2_latency_cycles"].value == 282
     assert found["l2_bytes_per_s"].value == 8e12
-    assert found["l2_usable_bytes"].value == 56 << 20  # 7.7 is within 5 % of 8, 5 is not
+    assert found["l2_usable_bytes"].value == 42_000_000
     assert found["dram_bytes_per_s"].value == pytest.approx(4.3e12)
     assert found["dram_copy_bytes_per_s"].value == 3.8e12
     assert found["warpgroup_latency_cycles"].value == 348 - 128 - 20
     # Two warps of a sub-partition: 2048 FMA in 6 cycles are 341 of 512
     assert found["mma_sync_share"].value == pytest.approx(341.3 / 512, abs=1e-3)
+
+
+def test_an_l2_that_keeps_all_or_nothing_of_every_footprint_says_nothing():
+    assert derive({"kept": {"kept_8000000_bytes_share": 1.0, "kept_9000000_bytes_share": 1.0}}) == {}
+    assert derive({"kept": {}}) == {}
 
 
 def test_groups_that_failed_or_did_not_run_are_left_out():

@@ -7,6 +7,7 @@ base spec's value and source.
 import json
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ def derive(raw: Raw) -> dict[str, Derived]:
     for group, rules in (
         ("latency", _latency),
         ("bandwidth", _bandwidth),
+        ("kept", _kept),
         ("tensor", _tensor),
         ("waiting", _waiting),
     ):
@@ -62,15 +64,28 @@ def _bandwidth(r: Mapping[str, Any]) -> dict[str, Derived]:
         if (m := re.fullmatch(r"read_(\d+)_mib", key))
     }
     fastest = max(reads.values())
-    usable = max(mib for mib, rate in reads.items() if rate >= 0.95 * fastest)
     return {
         "l2_bytes_per_s": Derived(
             fastest, "all SMs read a footprint that fits, 16 bytes a lane, the best of sizes"
         ),
-        "l2_usable_bytes": Derived(usable << 20, "largest footprint that is read within 5 % of the best"),
         "dram_bytes_per_s": Derived(_dram_read(r), "reads of more than the L2, the best of bytes in flight"),
         "dram_copy_bytes_per_s": Derived(r["copy_all_512_mib"], "a copy of 512 MiB, reads and writes"),
     }
+
+
+def _kept(r: Mapping[str, Any]) -> dict[str, Derived]:
+    """Of ascending footprints, where the line through the shares that are still there crosses a half."""
+    shares = sorted(
+        (int(m.group(1)), float(value))
+        for key, value in r.items()
+        if (m := re.fullmatch(r"kept_(\d+)_bytes_share", key))
+    )
+    for (size, share), (larger, less) in pairwise(shares):
+        if share >= 0.5 > less:
+            half = size + (larger - size) * (share - 0.5) / (share - less)
+            how = "half of so much that twelve SMs read is still there when it comes round"
+            return {"l2_usable_bytes": Derived(round(half), how)}
+    return {}
 
 
 def _dram_read(r: Mapping[str, Any]) -> float:

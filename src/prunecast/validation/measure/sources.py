@@ -15,7 +15,8 @@ WIDTHS = (64, 128, 192, 256)
 
 def microbenchmark_builds() -> list[tuple[str, dict[str, int]]]:
     """Source and defines of every build, for a GPU machine that has no compiler."""
-    found: list[tuple[str, dict[str, int]]] = [("latency.cu", {}), ("waiting.cu", {}), ("clock_probe.cu", {})]
+    plain = ("latency.cu", "waiting.cu", "clock_probe.cu", "reuse.cu")
+    found: list[tuple[str, dict[str, int]]] = [(source, {}) for source in plain]
     found += [("bandwidth.cu", {"DEPTH": depth}) for depth in DEPTHS]
     found += [("copies.cu", {"ROW_BYTES": width}) for width in ROW_BYTES]
     found += [("tensor.cu", {"SPARSE": s, "CHAINS": c}) for s in (0, 1) for c in (1, 8)]
