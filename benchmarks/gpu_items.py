@@ -232,6 +232,41 @@ def cases() -> list[Waves]:
     return found
 
 
+def memory_cases() -> list[Waves]:
+    """Items of two steps and more that DRAM bounds: rows of C and B of 8 to 33 KB, few and many tiles."""
+    wide = (128, 256)
+    shapes = [
+        (86, 64, 2, 32),
+        (86, 65, 2, 32),
+        (86, 16, 2, 32),
+        (86, 17, 2, 32),
+        (16, 64, 2, 4),
+        (16, 65, 2, 4),
+    ]
+    shapes += [
+        (6, 64, 2, 4),
+        (32, 32, 2, 4),
+        (32, 33, 2, 4),
+        (32, 64, 2, 4),
+        (32, 16, 4, 43),
+        (32, 17, 4, 43),
+    ]
+    shapes += [
+        (86, 32, 2, 32),
+        (43, 64, 2, 32),
+        (86, 64, 2, 4),
+        (86, 64, 4, 16),
+        (6, 64, 12, 4),
+        (6, 65, 12, 4),
+    ]
+    found = [Waves(wide, *shape, stores=yes) for shape in shapes for yes in (True, False)]
+    narrow = [(172, 64, 2, 32), (172, 65, 2, 32), (64, 16, 2, 4)]
+    return [*found, *(Waves((64, 256), *shape, stores=yes) for shape in narrow for yes in (True, False))]
+
+
+CASES = {"items": cases, "memory": memory_cases}
+
+
 def plan_of(case: Waves) -> KernelPlan:
     """Lists of whole items, longest first, or a block for every item."""
     rng = np.random.default_rng(5)
@@ -280,7 +315,7 @@ def build_all(folder: Path) -> None:
 
     build_fill("fp16", "none", bias=False)
     sources = {stamped: _patched(folder, stamped) for stamped in (False, True)}
-    for case in cases():
+    for case in (*cases(), *memory_cases()):
         plan = plan_of(case)
         defines = _defines(plan)
         (build_sparse_kernel if plan.inner is not None else build_tile_kernel)(plan, defines)
@@ -321,7 +356,7 @@ def _patched(folder: Path, stamped: bool) -> Path:
     return to
 
 
-def run_all(folder: Path, out: Path, seconds: float, turns: int) -> None:
+def run_all(chosen: list[Waves], folder: Path, out: Path, seconds: float, turns: int) -> None:
     """Time and trace every case."""
     os.environ["PRUNECAST_CACHE"] = str(folder / "cache")
     import cupy as cp
@@ -330,7 +365,7 @@ def run_all(folder: Path, out: Path, seconds: float, turns: int) -> None:
     stream = cp.cuda.Stream(non_blocking=True)
     records: list[dict[str, Any]] = []
     stamps: dict[str, np.ndarray] = {}
-    for case in cases():
+    for case in chosen:
         if time.perf_counter() - began > seconds:
             print("out of time at", case.name)
             break
@@ -449,13 +484,14 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--seconds", type=float, default=80.0)
+    parser.add_argument("--cases", choices=tuple(CASES), default="items")
     parser.add_argument("--turns", type=int, default=3)
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     if options.what == "build":
         build_all(options.folder)
     else:
-        run_all(options.folder, options.out, options.seconds, options.turns)
+        run_all(CASES[options.cases](), options.folder, options.out, options.seconds, options.turns)
 
 
 if __name__ == "__main__":
