@@ -1,0 +1,373 @@
+"""Clock stamps inside the kernels for few tokens: where blocks lie, when they wait, read, multiply and end.
+
+    python -m benchmarks.gpu_trace_few build FOLDER          without a GPU: cubins with and without stamps
+    python -m benchmarks.gpu_trace_few run FOLDER --out DIR  DIR/few.npz, DIR/few.json
+
+The kernels of balanced for one token and of small-n, with stamps written in by the first and the last warp of
+every block. Stamped code is held to the registers of the plain one where that decides how many blocks
+fit on an SM. Cases are the suite's, with its inputs; each is timed plain, over four times as many sets, and
+stamped.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from prunecast.hardware import load_gpu
+from prunecast.hardware.occupancy import occupancy
+from prunecast.kernels import KernelPlan, compile
+from prunecast.kernels.cuda import build
+from prunecast.kernels.cuda.balanced.forms import balanced_defines
+from prunecast.kernels.cuda.small.forms import small_defines
+from prunecast.validation.case import Case
+from prunecast.validation.case_maps import map_of
+from prunecast.validation.case_plans import case_plan
+
+GPU = load_gpu("h200-sxm")
+WORDS, TRACED_LAUNCHES = 32, 24
+"""Stamps of a warp; launches whose stamps are kept."""
+COLD_GRAPHS = 4
+NAMES = {
+    "entry_ns": 0,
+    "entry": 1,
+    "sm": 2,
+    "told": 3,
+    "told_ns": 4,
+    "spread": 5,
+    "together": 6,
+    "end": 28,
+    "end_ns": 29,
+}
+"""Places among them; `told` is behind the wait for the launch before. From 8 on: rounds of chunks, k16s."""
+
+MACRO = """
+#define STAMP_TO(i, value) \\
+  do { \\
+    const unsigned w_ = threadIdx.x / 32; \\
+    if (threadIdx.x % 32 == 0 && (w_ == 0 || w_ == blockDim.x / 32 - 1)) \\
+      (args.clock + 4 + 64 * blockIdx.x + (w_ ? 32 : 0))[i] = (value); \\
+  } while (0)
+__device__ __forceinline__ unsigned stamp_clock() {
+  unsigned t;
+  asm volatile("mov.u32 %0, %%clock;" : "=r"(t) :: "memory");
+  return t;
+}
+__device__ __forceinline__ unsigned long long stamp_ns() {
+  unsigned long long t;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t) :: "memory");
+  return t;
+}
+__device__ __forceinline__ unsigned stamp_sm() {
+  unsigned t;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(t));
+  return t;
+}
+#define STAMP(i) STAMP_TO(i, stamp_clock())
+"""
+BEGIN = "  STAMP_TO(0, stamp_ns());\n  STAMP(1);\n  STAMP_TO(2, stamp_sm());\n"
+TOLD = "  STAMP(3);\n  STAMP_TO(4, stamp_ns());\n"
+END = "  STAMP(28);\n  STAMP_TO(29, stamp_ns());\n"
+SUMS = "#pragma unroll\n  for (int r = 0; r < ROWS; ++r) {\n#pragma unroll\n    for (int step"
+LANDED = "    wait_groups<DEPTH - 1>();\n    __syncwarp();\n"
+ASKED = "copy_rows(args, me, me.ring + s * SLOT_BYTES, four[s]);\n    commit_group();\n  }\n"
+VECTOR = [
+    ("  let_next_start();\n", "  let_next_start();\n" + BEGIN),
+    ("  wait_for_previous();\n", "  wait_for_previous();\n" + TOLD),
+    ("  __syncthreads();\n  float sums", "  STAMP(5);\n  __syncthreads();\n  STAMP(6);\n  float sums"),
+    ("begin += AHEAD) {\n", "begin += AHEAD) {\n    if (begin < 18 * AHEAD) STAMP(8 + begin / AHEAD);\n"),
+    (SUMS, "  STAMP(27);\n" + SUMS),
+    ("  if (timed) args.clock[2]", END + "  if (timed) args.clock[2]"),
+]
+SMALL = [
+    ("  const u32 base = small_shared", BEGIN + "  const u32 base = small_shared"),
+    (LANDED, LANDED + "    if (i < 18) STAMP(8 + i);\n"),
+    ("  wait_groups<0>();\n  __syncwarp();\n", "  STAMP(26);\n  wait_groups<0>();\n  __syncwarp();\n"),
+    ("  __syncthreads();\n", "  __syncthreads();\n  STAMP(27);\n"),
+    ("  if (timed) read_clock(args.clock + 2);", END + "  if (timed) read_clock(args.clock + 2);"),
+]
+RING = [
+    ("  small_wait_for_last();\n#endif\n", "  small_wait_for_last();\n#endif\n" + TOLD),
+    (ASKED, ASKED + "  STAMP(5);\n"),
+]
+PATCHES = {
+    "balanced/vector.cu": VECTOR,
+    "small/small_n.cu": SMALL,
+    "small/small_ring.cuh": RING,
+    "ptx.cuh": [("#pragma once\n", "#pragma once\n" + MACRO)],
+    "small/small_args.cuh": [("#pragma once\n", "#pragma once\n" + MACRO)],
+}
+
+
+def cases() -> list[tuple[str, Case]]:
+    """Kernel and case, the most telling first."""
+    found = []
+    for m, k, sparsity in (
+        (1024, 1024, 0.9),
+        (2048, 2048, 0.9),
+        (384, 1536, 0.9),
+        (1024, 6144, 0.9),
+        (4096, 1024, 0.9),
+        (8192, 2048, 0.75),
+        (512, 2048, 0.9),
+        (1536, 1536, 0.75),
+        (1024, 1024, 0.5),
+        (1024, 6144, 0.5),
+        (384, 1536, 0.5),
+        (3840, 3840, 0.9),
+        (768, 768, 0.9),
+        (2048, 2048, 0.5),
+        (4096, 1024, 0.5),
+    ):
+        found.append(("balanced", _case("balanced", (m, k, 1), "balanced:64", sparsity)))
+    small = []
+    for m, k, n, rows, sparsity in (
+        (11008, 4096, 16, 128, 0.5),
+        (11008, 4096, 1, 128, 0.5),
+        (1024, 4096, 1, 64, 0.75),
+        (1024, 4096, 16, 128, 0.75),
+        (768, 3072, 16, 128, 0.75),
+        (768, 768, 1, 64, 0.75),
+        (3072, 768, 1, 128, 0.9),
+        (4096, 4096, 32, 128, 0.9),
+        (11008, 4096, 32, 64, 0.75),
+        (11008, 4096, 16, 128, 0.75),
+        (4096, 4096, 1, 128, 0.75),
+        (768, 3072, 4, 128, 0.9),
+    ):
+        small.append(("small-n", _case("small-n", (m, k, n), f"tile-wise:{rows}", sparsity)))
+    return [one for pair in zip(found, small, strict=False) for one in pair] + found[len(small) :]
+
+
+def _case(kernel: str, layer: tuple[int, int, int], pattern: str, sparsity: float) -> Case:
+    m, k, n = layer
+    name = f"{m}x{k}x{n} {pattern} {sparsity:g}"
+    return Case(
+        name=name,
+        m=m,
+        k=k,
+        n=n,
+        dtype="fp16",
+        pattern=pattern,
+        sparsity=sparsity,
+        kernels=(kernel,),
+        use="fit",
+    )
+
+
+def patched_sources(folder: Path) -> Path:
+    """The package's CUDA sources with stamps."""
+    shutil.copytree(
+        build.SOURCES, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"), dirs_exist_ok=True
+    )
+    for name, changes in PATCHES.items():
+        text = (folder / name).read_text()
+        for old, new in changes:
+            if old not in text:
+                raise SystemExit(f"{name} has no {old!r}")
+            text = text.replace(old, new, 1)
+        (folder / name).write_text(text)
+    return folder
+
+
+class Built(NamedTuple):
+    """A stamped kernel beside the plain one."""
+
+    cubin: Path
+    entry: str
+    registers: int
+    fit: int
+    plain_registers: int
+    plain_fit: int
+
+
+def stamped(plan: KernelPlan, sources: Path, cache: Path) -> Built:
+    """Compile both; where the stamped one fits less often, again with its registers bound."""
+    vector = plan.kernel == "balanced"
+    name, entry, arch = (
+        ("balanced/vector.cu", "balanced_vector", "sm_90")
+        if vector
+        else ("small/small_n.cu", "small_n", "sm_90a")
+    )
+    defines = balanced_defines(plan) if vector else small_defines(plan)
+    plain = build.compile_cubin(build.SOURCES / name, arch, defines, folder=cache)
+    plain_fit = _fit(plan, plain.registers)
+    kernel = _compile(sources, name, arch, defines, cache)
+    if _fit(plan, kernel.registers) < plain_fit and vector:
+        bound = f"balanced/vector{plain_fit}.cu"
+        text = (sources / name).read_text()
+        (sources / bound).write_text(
+            text.replace("__launch_bounds__(32 * WARPS, 1)", f"__launch_bounds__(32 * WARPS, {plain_fit})")
+        )
+        kernel = _compile(sources, bound, arch, defines, cache)
+    if kernel.spill_bytes:
+        print("spills", kernel.spill_bytes)
+    return Built(
+        kernel.cubin, entry, kernel.registers, _fit(plan, kernel.registers), plain.registers, plain_fit
+    )
+
+
+def _compile(sources: Path, name: str, arch: str, defines: dict[str, int], cache: Path) -> Any:
+    own, build.SOURCES = build.SOURCES, sources
+    try:
+        return build.compile_cubin(sources / name, arch, defines, folder=cache, allow_spills=True)
+    finally:
+        build.SOURCES = own
+
+
+def _fit(plan: KernelPlan, registers: int) -> int:
+    return occupancy(plan.resources._replace(registers_per_thread=registers), GPU).blocks_per_sm
+
+
+class Bench(NamedTuple):
+    """What all cases share on the device."""
+
+    stream: Any
+    probe: Any
+    pool: Any
+    outputs: Any
+
+
+def trace(
+    kernel: str, case: Case, bench: Bench, sources: Path, cache: Path
+) -> tuple[dict[str, Any], np.ndarray]:
+    """Times of a case, and the stamps of its last launches: (launches, blocks, 2, WORDS)."""
+    import cupy as cp
+
+    from prunecast.kernels.cuda.layer_operator import load_kernel
+    from prunecast.validation.measure.inputs import layer_inputs
+    from prunecast.validation.measure.timing import capture, take_turns
+
+    stream, probe = bench.stream, bench.probe
+    plan = case_plan(case, kernel, map_of(case), GPU)
+    built = stamped(plan, sources, cache)
+    inputs = layer_inputs(case.m, case.k, case.n, case.dtype, bench.pool, bench.outputs)
+    sets = inputs.sets(2 * plan.density * plan.m * plan.k)
+    first = compile(plan, inputs.weights)
+    plain = [first, *(first.copy() for _ in range(COLD_GRAPHS * sets - 1))]
+    traced = [
+        first.with_kernel(load_kernel(built.cubin, built.entry, plan.resources.shared_bytes), plan)
+        for _ in range(sets)
+    ]
+    blocks = first.blocks
+    for operator in traced:
+        operator.clock = cp.zeros(4 + 2 * WORDS * blocks, cp.uint64)
+        operator._args["clock"] = operator.clock.data.ptr
+
+    def runs(operators: list[Any], from_set: int) -> Any:
+        return lambda i: operators[from_set + i](inputs.b(from_set + i), out=inputs.c(from_set + i))
+
+    found = [capture("plain", stream, runs(plain, 0), sets), capture("traced", stream, runs(traced, 0), sets)]
+    found += [capture(f"cold{g}", stream, runs(plain, g * sets), sets) for g in range(1, COLD_GRAPHS)]
+    samples = take_turns(stream, found, 5, probe)
+    alone = take_turns(stream, found[:1], 5, probe)
+    us = {name: 1e6 * float(np.median(s.seconds)) for name, s in samples.items()}
+    launches = found[1].launches
+    last = [(launches - back) % sets for back in range(min(TRACED_LAUNCHES, sets), 0, -1)]
+    found[1].replay()
+    stream.synchronize()
+    stamps = [traced[i].clock.get()[4:].reshape(blocks, 2, WORDS) for i in last]
+    record = {
+        "kernel": kernel,
+        "case": case.name,
+        "blocks": blocks,
+        "sets": sets,
+        "launches": launches,
+        "alone_us": 1e6 * float(np.median(alone["plain"].seconds)),
+        "mhz": float(np.median(samples["plain"].clock_mhz)),
+        **built._replace(cubin=built.cubin.name)._asdict(),
+        **us,
+    }
+    return record, np.stack(stamps).astype(np.int64)
+
+
+def line(record: dict[str, Any], stamps: np.ndarray) -> str:
+    """Blocks to an SM, and mean cycles between stamps."""
+    at = NAMES
+
+    def cycles(to: int, base: int) -> np.ndarray:
+        return np.asarray((stamps[..., to] - stamps[..., base]) % 2**32)
+
+    on_sm = np.bincount(stamps[-3, :, 0, at["sm"]], minlength=132)
+    last_end = stamps[:-1, :, :, at["end_ns"]].max(axis=(1, 2))
+    told_ns = np.median(stamps[1:, :, :, at["told_ns"]].min(axis=(1, 2)) - last_end)
+    parts = [int(cycles(to, at["told"]).mean()) for to in (at["spread"], 8, 27, at["end"])]
+    slowest = cycles(at["end"], at["told"]).max(axis=(1, 2)).mean()
+    times = " ".join(f"{record[name]:.2f}" for name in ("plain", "alone_us", "cold1", "traced"))
+    code = f"{record['plain_registers']}/{record['registers']} fit {record['plain_fit']}/{record['fit']}"
+    return (
+        f"{record['kernel']:8s} {record['case']:34s} plain, alone, cold, traced {times} registers {code}"
+        f" SMs by blocks {np.bincount(on_sm).tolist()} told {told_ns:.0f} ns after the last end;"
+        f" spread, first, sums, end {parts}, slowest {slowest:.0f}"
+    )
+
+
+def build_all(folder: Path) -> None:
+    """Fill the cache."""
+    from prunecast.kernels.cuda.forms import ARCH
+    from prunecast.validation.measure.sources import MICROBENCHMARKS
+
+    build.compile_cubin(MICROBENCHMARKS / "clock_probe.cu", ARCH, {}, folder=folder)
+    with tempfile.TemporaryDirectory() as other:
+        sources = patched_sources(Path(other))
+        for kernel, case in cases():
+            print(case.name, stamped(case_plan(case, kernel, map_of(case), GPU), sources, folder))
+
+
+def run_all(folder: Path, out: Path, seconds: float) -> None:
+    """Trace until time is up."""
+    import cupy as cp
+
+    from prunecast.validation.measure.clock_probe import ClockProbe
+    from prunecast.validation.measure.inputs import random_pool
+
+    began = time.perf_counter()
+    os.environ["PRUNECAST_CACHE"] = str(folder)
+    pool, outputs = random_pool(100_000_000, "fp16"), cp.empty(100_000_000, cp.float16)
+    bench = Bench(cp.cuda.Stream(non_blocking=True), ClockProbe(), pool, outputs)
+    records, traces = [], {}
+    with tempfile.TemporaryDirectory() as other:
+        sources = patched_sources(Path(other))
+        for kernel, case in cases():
+            if time.perf_counter() - began > seconds:
+                print("out of time at", case.name)
+                break
+            try:
+                with bench.stream:
+                    record, stamps = trace(kernel, case, bench, sources, folder)
+            except Exception as reason:  # the other cases still count
+                print("failed:", case.name, repr(reason))
+                continue
+            bench.stream.synchronize()
+            cp.get_default_memory_pool().free_all_blocks()
+            records.append(record)
+            traces[f"{kernel} {case.name}"] = stamps
+            print(line(record, stamps), flush=True)
+    (out / "few.json").write_text(json.dumps(records))
+    np.savez_compressed(out / "few.npz", **traces)
+    print(f"{time.perf_counter() - began:.0f} s")
+
+
+def main() -> None:
+    """Build or run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("what", choices=("build", "run"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--seconds", type=float, default=90.0)
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    if options.what == "build":
+        build_all(options.folder)
+    else:
+        run_all(options.folder, options.out, options.seconds)
+
+
+if __name__ == "__main__":
+    main()
