@@ -42,8 +42,8 @@ NAMES = {
     "spread": 5,
     "end": 28,
 }
-"""Places among them. `told` is behind the wait for the launch before, `spread` where B is spread or all first
-rows are asked for; 8 is behind the barrier, or where the first k16 has come; 26 behind the last k16 and 27 behind the
+"""Places among them. `told` is behind the wait for the launch before, `spread` where B is spread or rows are
+asked for; 8 is behind the barrier, or where the first k16 has come; 26 behind the last k16, 27 behind the
 barrier, or before the sums over lanes."""
 
 MACRO = """

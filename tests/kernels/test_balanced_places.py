@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from prunecast.hardware import load_gpu
+from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.balanced import plan_balanced
 from prunecast.kernels.balanced_places import left_over
 from prunecast.kernels.items import raster, whole_items
@@ -40,9 +41,15 @@ def sparse_map(m: int, k: int) -> ElementMap:
 
 
 def test_a_plan_says_where_blocks_lie_and_launches_one_for_each_item() -> None:
+    """With 40 registers a thread three blocks fit on an SM, of what `resources` allow one."""
     plan = plan_balanced(sparse_map(1024, 1024), 1, "fp16", H200)
-    alone = plan.each_alone()
-    assert plan.item_count == alone.blocks == 64 < plan.blocks
-    assert plan.fingerprint() == alone.fingerprint()
-    assert alone.occupied == alone.resources != plan.occupied
+    assert plan.item_count == 64 < plan.blocks
+    assert plan.occupied != plan.resources
+    fit = [occupancy(resources, H200).blocks_per_sm for resources in (plan.resources, plan.occupied)]
+    assert fit[0] == 1 < fit[1]
     assert np.array_equal(places_of_lists(plan, 2, 132), np.arange(plan.blocks))
+
+
+def test_blocks_of_many_launches_at_once_do_not_come_to_lie_together() -> None:
+    assert left_over(launch_of(32), 3, 132).blocks == 32
+    assert left_over(launch_of(48), 3, 132).blocks > 132

@@ -142,16 +142,37 @@ def test_steps_of_sixteen_columns():
 
 def test_neighbours_issue_while_others_read_shared_memory():
     # Eight warps, two to a sub-partition. Read first: all of 8 x 10 cycles of port and the latency of 30 pass
-    # before the last one multiplies, 1 + 80 + 30 + 5; its neighbour's 5 lie in between.
+    # before the last one multiplies, 1 + 80 + 30 + 5; its neighbour's read and 5 lie in between.
     def pace(fma):
         read = Instruction(Op.SHARED, 1280)
         step = (Instruction(Op.SYNC), read, Instruction(Op.FMA, issue=fma))
         return walk_block(chain_of(programs=(WarpProgram(role="w", warps=8, step=step),))).step
 
-    # SYNC 20, the read's own cycle for each of two, 10 + 30, then two times 5, and 70 - 10 for the others
-    assert pace(5) == 20 + 2 + 40 + 10 + 60
+    # SYNC 20, the read's own cycle for each of two, 10 + 30, then two times 5, and 70 - 11 for the others
+    assert pace(5) == 20 + 2 + 40 + 10 + 59
     # With 200 to multiply the other warps' reads are hidden
     assert pace(200) == 20 + 2 + 40 + 400
+
+
+def test_what_a_warp_issues_at_the_top_of_a_step_hides_its_neighbours_but_not_itself():
+    # Eight warps, two to a sub-partition, that read 10 cycles each
+    def pace(*top):
+        step = (Instruction(Op.SYNC), *top, Instruction(Op.SHARED, 1280, 1), Instruction(Op.FMA))
+        return walk_block(chain_of(programs=(WarpProgram(role="w", warps=8, step=step),))).step
+
+    assert pace(Instruction(Op.ISSUE, issue=50)) == pace() + 50
+    # 700 bytes a column of 64 land and pass the port of 128 a cycle beside the reads
+    copy = Instruction(Op.COPY_B, 700, leader=True, ahead=1)
+    assert pace(copy) - pace() == pytest.approx(700 * 64 / 128, abs=2)
+
+
+def test_steps_at_the_end_ask_for_nothing():
+    copy = Instruction(Op.COPY_B, 700, leader=True, ahead=1)
+    always = Instruction(Op.ISSUE, issue=7, ahead=1)
+    step = (Instruction(Op.SYNC), copy, always, Instruction(Op.FMA))
+    chain = chain_of(programs=(WarpProgram(role="w", warps=8, step=step),))
+    kept = chain.asking_no_more().programs[0].step
+    assert kept == (step[0], always, step[3])
 
 
 def test_others_read_shared_memory_while_a_warp_waits_for_its_loads():

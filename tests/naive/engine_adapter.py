@@ -141,6 +141,7 @@ def _work(machine: Machine, kernel: Kernel, work: Work) -> engine.Work:
         a_ways=ways,
         segments=index_base + gather_base,
         groups=1 + max((item.group for item in work.items), default=-1),
+        rows_in_l2=work.rows_in_l2,
     )
 
 

@@ -95,6 +95,7 @@ def work_of(plan: KernelPlan, slots: int, sms: int) -> Work:
         block_start=tuple(start),
         items=tuple(items),
         columns=tuple(columns),
+        rows_in_l2=plan.b_in_l2,
     )
 
 

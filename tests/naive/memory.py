@@ -17,8 +17,8 @@ Key = tuple[str, int, int, int]
 class Memory:
     """The chip's L2 port traffic, its L2 as an exact LRU of segments, and DRAM."""
 
-    def __init__(self, machine: Machine, kernel: Kernel) -> None:
-        self.machine, self.kernel = machine, kernel
+    def __init__(self, machine: Machine, kernel: Kernel, *, rows_in_l2: bool = False) -> None:
+        self.machine, self.kernel, self.rows_in_l2 = machine, kernel, rows_in_l2
         self.l2, self.l2_stores, self.dram = Server(), Server(), Server()
         self.held: OrderedDict[Key, tuple[int, int]] = OrderedDict()  # size and fill time, oldest use first
         self.l2_bytes = self.hit_bytes = self.miss_bytes = self.dram_bytes = 0
@@ -85,6 +85,9 @@ class Memory:
 
     def touch(self, key: Key, size: int, cycle: int) -> int:
         """Make the segment the most recent one, fetching it if it is absent; its fill time."""
+        if self.rows_in_l2 and key[0] == "rows of B":
+            self.hit_bytes += size
+            return 0
         if key in self.held:
             self.hit_bytes += size
             self.held.move_to_end(key)

@@ -88,6 +88,7 @@ class Work:
     block_start: tuple[int, ...]
     items: tuple[Item, ...]
     columns: tuple[tuple[int, ...], ...]
+    rows_in_l2: bool = False
 
 
 @dataclass(kw_only=True)

@@ -105,4 +105,11 @@ def _dealt(draw: DrawFn, items: list[Item], columns: tuple[tuple[int, ...], ...]
         start = tuple(sum(block < b for block in dealt) for b in range(blocks + 1))
         order = sorted(range(len(items)), key=lambda i: dealt[i])
         items = [items[i] for i in order]
-    return Work(schedule=schedule, blocks=blocks, block_start=start, items=tuple(items), columns=columns)
+    return Work(
+        schedule=schedule,
+        blocks=blocks,
+        block_start=start,
+        items=tuple(items),
+        columns=columns,
+        rows_in_l2=draw(st.booleans()),
+    )

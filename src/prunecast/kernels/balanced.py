@@ -92,6 +92,7 @@ def _vector_plan(elements: ElementMap, dtype: str, gpu: GpuSpec) -> KernelPlan:
     blocks = -(-elements.m // (rows * WARPS))
     programs = vector_programs(vector, elements.k, rows, dtype, blocks=blocks, overlaps=overlaps)
     plan = _plan(elements, 1, dtype, shape, resources, programs, overlaps=overlaps)
+    plan = replace(plan, b_in_l2=True)
     return _with_places(plan, vector, gpu) if overlaps else plan
 
 

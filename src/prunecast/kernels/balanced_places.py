@@ -16,9 +16,16 @@ MOST_REGISTERS = 96
 """Of a thread; what the plan allows."""
 
 
+FEWEST_REGISTERS = 40
+"""With which three blocks fit on an SM: fp16, one row a warp, segments of 64. The same in bf16 has 44."""
+DEEPEST = 12
+"""Launches on the GPU at once from which on blocks do not come to lie together. A burst begins with blocks
+that have an SM each; those of 24 and 32 blocks, 16 and 12 launches deep, still change places after 240
+launches, every other one of which has at most pairs. Of 48 to 128 blocks all lie as said here, of 64 blocks behind some 60
+launches (H200, clock stamps of 2026-11-21)."""
 LET_GO_S = 0.48e-6
 """From the last instruction of a launch to the first one behind the wait of the next, whose blocks are there:
-448 to 608 ns, 14 products of 24 to 128 blocks (H200, clock stamps of 2026-11-21)."""
+448 to 608 ns, 22 products of 16 to 128 blocks (H200, clock stamps of 2026-11-21)."""
 
 
 def let_go_s(blocks: int, fit: int, gpu: GpuSpec) -> float:
@@ -29,10 +36,12 @@ def let_go_s(blocks: int, fit: int, gpu: GpuSpec) -> float:
 def left_over(assigned: Assigned, fit: int, sms: int) -> Assigned:
     """Lists of one item for places with a block, empty ones for the others: place p is on SM p mod `sms`.
 
-    Of `fit * sms` places whole launches take all but a few, which lie together on as few SMs as hold them.
+    Of `fit * sms` places whole launches take all but a few, which lie together on as few SMs as hold them:
+    blocks that share an SM end last, and their places are given out last, to the first blocks of a launch
+    that finds no others.
     """
     blocks = assigned.blocks
-    together = fit * sms % max(blocks, 1) // fit * fit
+    together = 0 if fit * sms >= DEEPEST * blocks else fit * sms % blocks // fit * fit
     alone = blocks - together
     if fit < 2 or together == 0 or together // fit + alone > sms:
         return assigned
@@ -51,7 +60,9 @@ def vector_registers(rows: int, segment: int, index_bytes: int, dtype: str) -> i
         return _FP32[index_bytes][rows - 1]
     if rows > 1:
         return _HALF[index_bytes][rows - 2]
-    return (44 if segment == 64 else 48) if index_bytes == 1 else 52
+    if index_bytes == 1 and segment == 64 and dtype == "fp16":
+        return FEWEST_REGISTERS
+    return 48 if index_bytes == 1 else 52
 
 
 _FP32 = {1: (54, 70, 85, 80), 2: (56, 75, 75, 92)}

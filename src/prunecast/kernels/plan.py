@@ -5,7 +5,7 @@ nobody rebuilds the work list.
 """
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -94,6 +94,7 @@ class KernelPlan:
     resources : what one block occupies on an SM, or may occupy at most
     let_go_s : seconds from a launch's last stores until the next one, which has started, may read B; 0 where
         the GPU's overlapped launch says it
+    b_in_l2 : B lies in L2 when a launch begins, as it does where weights are read to be evicted first
     compiled_registers : of a thread, where `resources` only has the most; no part of the fingerprint
     programs : what its warps do, one entry per role; their warps add up to the block's threads
     tensor : `wgmma`, `mma`, `sparse-wgmma`, `sparse-mma`, or `none` for CUDA cores
@@ -133,6 +134,7 @@ class KernelPlan:
     starts_early: bool = False
     other_launches_s: float = 0.0
     let_go_s: float = 0.0
+    b_in_l2: bool = False
     compiled_registers: int = 0
 
     def __post_init__(self) -> None:
@@ -203,11 +205,6 @@ class KernelPlan:
         for column in work:
             digest.update(column.tobytes())
         return digest.hexdigest()[:16]
-
-    def each_alone(self) -> "KernelPlan":
-        """The same launch, with no more blocks to an SM than `resources` let it have for certain."""
-        schedule, blocks, work = self._launched()
-        return replace(self, schedule=schedule, blocks=blocks, work=work, let_go_s=0.0, compiled_registers=0)
 
     def _launched(self) -> "_Launched":
         """What the GPU is told, which is not where its blocks are expected: one block for each item."""

@@ -92,6 +92,13 @@ class When(IntEnum):
     """Steps of a block beyond its first ring of stages, whose slots have been filled before."""
 
 
+_ON_A_STEP = (
+    *(Op.COPY_A, Op.COPY_B, Op.GATHER_B),
+    *(Op.LOAD_A, Op.LOAD_B, Op.LOAD_INDEX),
+    *(Op.WAIT_EMPTY, Op.WAIT_FULL),
+)
+
+
 class Instruction(NamedTuple):
     """One instruction of a warp program.
 
@@ -116,6 +123,11 @@ class Instruction(NamedTuple):
     """Blocks of a cluster that share one read of L2."""
     posted: bool = False
     """A store that does not hold its warp up: nothing of the warp stands behind it in the queue."""
+
+    @property
+    def of_a_step(self) -> bool:
+        """Whether it is skipped where the step is not there that it acts on."""
+        return self.per_k16 or self.op in _ON_A_STEP
 
 
 Code = tuple[Instruction, ...]

@@ -49,6 +49,8 @@ class Chain(NamedTuple):
     """From a gather's turn to its use, at least; loads come back behind gathers."""
     lacks_tokens: bool
     """Whether the item has fewer tokens than a block takes."""
+    b_latency: float = float("inf")
+    """Of reads of B into registers at most, where B lies in L2."""
 
     def with_data_there(self) -> "Chain":
         """The same block reading memory that answers at once."""
@@ -68,6 +70,14 @@ class Chain(NamedTuple):
         """The same block if all its steps were of its first ring."""
         programs = tuple(
             replace(program, step=tuple(i for i in program.step if i.when is not When.REFILL))
+            for program in self.programs
+        )
+        return self._replace(programs=programs)
+
+    def asking_no_more(self) -> "Chain":
+        """The same block in its last steps: what acts on a step that is not there is skipped."""
+        programs = tuple(
+            replace(program, step=tuple(i for i in program.step if not i.ahead or not i.of_a_step))
             for program in self.programs
         )
         return self._replace(programs=programs)
@@ -103,6 +113,7 @@ def plan_chain(plan: KernelPlan, gpu: GpuSpec, rates: SmRates, memory_latency_cy
         memory_latency=round(memory_latency_cycles),
         gather_latency=gpu.gather_latency_cycles,
         lacks_tokens=False,
+        b_latency=float(gpu.l2_latency_cycles) if plan.b_in_l2 else float("inf"),
     )
 
 

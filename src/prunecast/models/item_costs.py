@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.kernels.program import Op
+from prunecast.kernels.program import Op, WarpProgram
 from prunecast.models.bounds import copied_cycles, sm_level_cycles
 from prunecast.models.case import Case
 from prunecast.models.chain import Chain
 from prunecast.models.chains import after_parts_cycles, edge_cycles, multiply_pace, walk_pace
 from prunecast.models.in_turns import in_turns_cycles
-from prunecast.models.roles import runs_ahead
+from prunecast.models.roles import reads_before_steps, runs_ahead
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.patterns.tile_map import MaskArray
 
@@ -48,6 +48,9 @@ def item_costs(case: Case) -> Costs:
     chain = case.steady_chain
     steps, edges = sm_level_cycles(amounts.steps, rates), sm_level_cycles(amounts.edges, rates)
     edge = np.maximum(_edge_chain(case, chain), np.maximum(edges["issue"], edges["shared"]))
+    lone_edge = edge
+    if reads_before_steps(case.plan.programs):
+        edge = np.maximum(edge, _in_turns(case, edges, lone_edge, blocks=1))
     partitions = min(float(rates.sub_partitions), amounts.tensor_warps)
     tensor = steps["tensor"] * rates.sub_partitions / partitions
     pipes = np.maximum(tensor, np.maximum(steps["issue"], steps["shared"]))
@@ -59,7 +62,7 @@ def item_costs(case: Case) -> Costs:
     else:
         multiply = np.maximum(np.maximum(pipes, steps["l2 port"]), pace.all)
         fetch = fetch_last = np.zeros_like(multiply)
-    demand = _demand(case, steps, edges, edge, pace.all)
+    demand = _demand(case, steps, edges, lone_edge, pace.all)
     stored = amounts.edges[:, Quantity.C] + amounts.edges[:, Quantity.PARTIALS_OUT]
     demand = np.maximum(demand, stored / case.gpu.store_bytes_per_clk_per_sm)
     after_parts = after_parts_cycles(chain) + _sums_in(case)
@@ -82,18 +85,23 @@ def _demand(
         return np.asarray(np.max([steps[level] + edges[level] for level in steps], axis=0, initial=0.0))
     in_steps, around = (np.max(list(phase.values()), axis=0, initial=0.0) for phase in (steps, edges))
     if not any(i.op is Op.SYNC for program in case.plan.programs for i in program.step):
-        in_steps = np.maximum(in_steps, _steps_in_turns(case, steps, pace))
+        in_steps = np.maximum(in_steps, _in_turns(case, steps, pace, blocks=case.blocks_together))
+    if reads_before_steps(case.plan.programs):
+        around = np.maximum(around, _in_turns(case, edges, edge, blocks=case.blocks_together))
     return np.asarray(in_steps + np.maximum(around, edge / case.blocks_together))
 
 
-def _steps_in_turns(case: Case, steps: dict[str, FloatArray], pace: FloatArray) -> FloatArray:
-    """(kinds,): a block's share of the steps of all that are together."""
-    blocks, of_block = case.blocks_together, sum(program.warps for program in case.plan.programs)
+def _in_turns(case: Case, levels: dict[str, FloatArray], alone: FloatArray, *, blocks: int) -> FloatArray:
+    """(kinds,): a block's share of what `blocks` that are together take for a phase.
+
+    alone : (kinds,) cycles of a warp that has the SM to itself
+    """
+    of_block = sum(program.warps for program in case.plan.programs)
     partitions = case.rates.sub_partitions
     cycles = in_turns_cycles(
-        pace,
-        steps["issue"] * partitions / of_block,
-        steps["shared"] / of_block,
+        alone,
+        levels["issue"] * partitions / of_block,
+        levels["shared"] / of_block,
         warps=blocks * of_block,
         partitions=partitions,
     )
@@ -113,9 +121,18 @@ def _pace_of_steps(case: Case, chain: Chain, pace: Callable[[Chain], float]) -> 
     """Whole steps and a last one between a step of 16 columns and a whole one; slower where tokens lack."""
     k16, steps = -(-case.plan.shape.block_k // 16), case.amounts.step_count
     lacks = case.amounts.tokens < case.plan.shape.block_n
-    whole, short = _by_tokens(chain, lacks, pace), _by_tokens(chain.with_short_steps(), lacks, pace)
-    last = short + (case.amounts.last_k16 - 1.0) / max(k16 - 1, 1) * (whole - short)
-    return _Steps(np.where(steps > 0, (steps - 1.0) * whole + last, 0.0), whole)
+    whole = _by_tokens(chain, lacks, pace)
+    ahead = 0 if runs_ahead(case.plan.programs) else _most_ahead(case.plan.programs)
+    ending = chain.asking_no_more() if ahead else chain
+    end, short = _by_tokens(ending, lacks, pace), _by_tokens(ending.with_short_steps(), lacks, pace)
+    last = short + (case.amounts.last_k16 - 1.0) / max(k16 - 1, 1) * (end - short)
+    ends = np.clip(steps, 1.0, max(ahead, 1)) - 1.0
+    return _Steps(np.where(steps > 0, (steps - 1.0 - ends) * whole + ends * end + last, 0.0), whole)
+
+
+def _most_ahead(programs: tuple[WarpProgram, ...]) -> int:
+    """Steps by which the warps ask ahead of what they multiply."""
+    return max((i.ahead for program in programs for i in program.step), default=0)
 
 
 def _by_tokens(chain: Chain, lacks: MaskArray, pace: Callable[[Chain], float]) -> FloatArray:

@@ -77,7 +77,6 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
     BadInput : an unknown state or launch, or instructions that the GPU does not have
     """
     check_names(state, launch)
-    plan = plan.each_alone() if plan.compiled_registers else plan  # nearer to what was measured (0006)
     case = look_up(plan, gpu)
     items, starts = item_costs(case), starts_of(case)
     units = unit_costs(lists_of(case, items, starts), starts, plan.schedule)
@@ -114,7 +113,7 @@ def check_names(state: str, launch: str) -> None:
 
 def look_up(plan: KernelPlan, gpu: GpuSpec) -> Case:
     """Occupancy, amounts, rates and bytes; raises what `estimate` raises."""
-    fit = occupancy(plan.resources, gpu)
+    fit = occupancy(plan.occupied, gpu)
     if fit.blocks_per_sm == 0:
         raise PlanDoesNotFit(f"{plan.kernel}: no block fits on an SM of {gpu.name}, limit: {fit.limiter}")
     held = fit.blocks_per_sm * gpu.sm_count

@@ -19,7 +19,7 @@ from prunecast.models.chains import (
     walk_block,
     walk_pace,
 )
-from prunecast.models.roles import runs_ahead
+from prunecast.models.roles import reads_before_steps, runs_ahead
 from prunecast.models.terms import FloatArray
 from prunecast.patterns.tile_map import MaskArray
 
@@ -61,6 +61,8 @@ class Starts(NamedTuple):
     """Of SMs with the same work, where a launch leaves others free."""
     before_b: float
     """Of blocks of which some may start while the launch before ends: what they do before they read B."""
+    quiet: float
+    """At the end of a block, in which it reads no more, at most."""
     store_drain: float
     """From the last instruction of the last block until its stores are known to be through; of blocks that
     the hardware starts it is what they `leave` after."""
@@ -100,6 +102,7 @@ def starts_of(case: Case) -> Starts:
         + _begun_together(case, block + float(wait.max(initial=0.0))),
         before_b=before_b_cycles(case.plan, case.gpu),
         ends_apart=ends_apart_cycles(case.plan, case.gpu),
+        quiet=_quiet(case, chain, drain),
         store_drain=0.0 if hardware else drain,
     )
 
@@ -118,6 +121,15 @@ def _multiply_step(case: Case, chain: Chain, levels: dict[str, FloatArray]) -> _
     reads = shared - float(copied_cycles(case.amounts.step, case.rates))
     cycles = max(least, shared)
     return _MultiplyStep(cycles, cycles - max(least, reads))
+
+
+def _quiet(case: Case, chain: Chain, drain: float) -> float:
+    """Blocks that read all before their steps read to the last of them; others do what precedes their steps
+    while nobody reads, which counts here.
+    """
+    if not reads_before_steps(case.plan.programs):
+        return float("inf")
+    return drain + edge_cycles(chain, ("end",), "unsplit") + walk_pace(chain)
 
 
 def _begun_together(case: Case, until_data: float) -> float:

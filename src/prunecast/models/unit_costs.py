@@ -71,7 +71,8 @@ def unit_costs(lists: BlockLists, starts: Starts, schedule: Schedule) -> UnitCos
         return _drawn(lists, starts)
     found = np.zeros((3, lists.block_start.size - 1))
     run_lists(lists, *found)
-    return UnitCosts(*found)
+    alone, demand, quiet = found
+    return UnitCosts(alone, demand, np.minimum(quiet, starts.quiet))
 
 
 def _drawn(lists: BlockLists, starts: Starts) -> UnitCosts:

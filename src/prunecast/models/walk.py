@@ -41,7 +41,8 @@ class Warp:
     """When the port has taken the posted stores of the whole role."""
 
     issued_meanwhile: float = 0.0
-    """Cycles in which it and the neighbours that a barrier keeps abreast have multiplied, part of `now`."""
+    """Cycles, part of `now`, in which the neighbours that a barrier keeps abreast have issued, or it itself
+    has multiplied or issued beside its reads: others use the port of shared memory then."""
 
     def sleep_until(self, cycle: float) -> None:
         """The others pass the port meanwhile."""
@@ -49,7 +50,7 @@ class Warp:
         self.now = max(self.now, cycle)
 
     def let_others_pass(self) -> None:
-        """The ports work side by side, and while this sub-partition multiplies."""
+        """The ports work side by side, and while this sub-partition issues for others."""
         self.now += max(self.others_shared - self.issued_meanwhile, self.others_stores, 0.0)
         self.others_shared = self.others_stores = self.issued_meanwhile = 0.0
 
@@ -117,9 +118,13 @@ def _work(warp: Warp, instruction: Instruction, chain: Chain, ring: Ring, step: 
     """Issue the instruction; its effects and when the warp goes on."""
     op, amount = instruction.op, instruction.amount * groups
     together = 1 if instruction.leader else warp.abreast
-    issued = warp.now + max(instruction.issue * groups, 1) * together
+    slots = max(instruction.issue * groups, 1)
+    issued = warp.now + slots * together
+    if op not in (Op.FMA, Op.SYNC):
+        # Of its own, what stands beside a read: at the top of a step nobody has read yet
+        warp.issued_meanwhile += slots * (together - 1) + (slots - 1 if op is Op.SHARED else 0)
     if op in COPIES or op in LOADS:
-        arrival = _read(warp, instruction, chain, ring, amount)
+        arrival = _read(warp, instruction, chain, ring, groups)
         if op in COPIES:
             target = step + instruction.ahead
             ring.landed[target] = max(ring.landed.get(target, 0.0), arrival)
@@ -137,7 +142,7 @@ def _work(warp: Warp, instruction: Instruction, chain: Chain, ring: Ring, step: 
     elif op is Op.ISSUE:
         issued += amount
     elif op is Op.FMA:
-        issued = warp.now + max(instruction.issue * groups, 1) * chain.fp32_cycles * together
+        issued = warp.now + slots * chain.fp32_cycles * together
         warp.issued_meanwhile += issued - warp.now
     elif op is Op.SHARED:
         cost = amount / chain.shared_bytes_per_clk
@@ -162,17 +167,24 @@ def _others(warp: Warp, instruction: Instruction) -> int:
     return 0 if instruction.leader else warp.program.warps - 1
 
 
-def _read(warp: Warp, instruction: Instruction, chain: Chain, ring: Ring, amount: float) -> float:
+def _read(warp: Warp, instruction: Instruction, chain: Chain, ring: Ring, groups: int) -> float:
     """When the data of the whole role are there, the block's reads going through the port in turn."""
-    size = amount * (1 if instruction.leader else warp.program.warps)
+    size: float = instruction.amount * groups * (1 if instruction.leader else warp.program.warps)
     if instruction.op in (Op.COPY_B, Op.GATHER_B, Op.LOAD_B):
         size = instruction.amount * chain.shape.block_k
         if instruction.op is Op.LOAD_B:
             size *= chain.tokens_share
     elif instruction.op is Op.LOAD_PARTIALS:
         size = 0
+    if warp.abreast > 1 and instruction.op in COPIES:
+        # Nobody waits for what lands and for its addresses, but they pass the port of shared memory too
+        passed = size + groups * instruction.operand_bytes * (_others(warp, instruction) + 1)
+        warp.others_shared += passed / chain.shared_bytes_per_clk
     ring.port_free = max(ring.port_free, warp.now) + size / chain.port_bytes_per_clk
-    arrival = ring.port_free + chain.memory_latency
+    latency = (
+        min(chain.memory_latency, chain.b_latency) if instruction.op is Op.LOAD_B else chain.memory_latency
+    )
+    arrival = ring.port_free + latency
     if instruction.op is Op.GATHER_B:
         ring.gather_free = max(ring.gather_free, warp.now) + size / chain.gather_bytes_per_clk
         arrival = max(arrival, ring.gather_free + chain.gather_latency)

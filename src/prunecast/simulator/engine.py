@@ -59,8 +59,8 @@ G_L2_USED, G_RETIRED = range(58, 60)
 AT_CODE, AT_BOUNDS, AT_ROLE_WARPS, AT_ITEM, AT_FIRST_ITEM, AT_NEXT_ITEM, AT_WARP, AT_BLOCK = range(60, 68)
 AT_FULL, AT_EMPTY, AT_SYNC, AT_PART, AT_SM, AT_SEGMENT, AT_GROUP, AT_STALL, AT_WAKE, AT_WINNER = range(68, 78)
 AT_ROLE, AT_RANK, AT_READY, AT_ORDER, AT_ROW, AT_LOOK = range(78, 84)
-N_PANELS, N_PLACES, G_L2_STORE_FREE, G_L2_STORE_BUSY = range(84, 88)
-SCALARS = 88
+N_PANELS, N_PLACES, G_L2_STORE_FREE, G_L2_STORE_BUSY, N_ROWS_IN_L2 = range(84, 89)
+SCALARS = 89
 
 # Instruction columns
 I_OP, I_ISSUE, I_AMOUNT, I_PER_K16, I_AHEAD, I_WHEN, I_LEADER, I_TICKS, I_OPERAND, I_MULTICAST, I_POSTED = (
@@ -221,6 +221,8 @@ class Work(NamedTuple):
     segments: int
     """That are read; behind them comes C, one for every item."""
     groups: int
+    rows_in_l2: bool = False
+    """Whether gathered rows of B lie in L2 from the beginning."""
 
 
 class State(NamedTuple):
@@ -311,6 +313,7 @@ def new_state(machine: Machine, program: Program, work: Work) -> State:
     mem[N_SEGMENTS : N_LEAVES + 1] = segments, leaves
     mem[N_PANELS] = (work.box_base - work.gather_base) // max(work.token_blocks, 1)
     mem[N_PLACES] = places
+    mem[N_ROWS_IN_L2] = int(work.rows_in_l2)
     _fill_tables(mem, views, machine, program, work)
     anchor = mem[AT_SEGMENT] + segments * L_FIELDS
     views[AT_SEGMENT][segments, : L_NEXT + 1] = anchor
@@ -886,7 +889,10 @@ def _read_rows(mem, column, warp, ins, t, columns, first):
         if not low <= row < high:
             panel = row // panel_rows
             low, high = panel * panel_rows, (panel + 1) * panel_rows
-            filled = max(filled, _touch(mem, t, base + panel, panel_rows * row_bytes))
+            if mem[N_ROWS_IN_L2]:
+                mem[G_HIT_BYTES] += panel_rows * row_bytes
+            else:
+                filled = max(filled, _touch(mem, t, base + panel, panel_rows * row_bytes))
     if gathers and filled > t:
         # What comes from DRAM passes the port after it
         done = max(done, filled - mem[M_DRAM_LATENCY] + _stage_cycles(mem, stage))

@@ -212,6 +212,7 @@ def _work(plan: KernelPlan, coarse: int, slots: int, sms: int) -> engine.Work:
         a_ways=a_ways,
         segments=index_base + gather_base,
         groups=int(work.group.max(initial=-1)) + 1,
+        rows_in_l2=plan.b_in_l2,
     )
 
 
