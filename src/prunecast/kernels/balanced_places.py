@@ -21,8 +21,8 @@ FEWEST_REGISTERS = 40
 DEEPEST = 12
 """Launches on the GPU at once from which on blocks do not come to lie together. A burst begins with blocks
 that have an SM each; those of 24 and 32 blocks, 16 and 12 launches deep, still change places after 240
-launches, every other one of which has at most pairs. Of 48 to 128 blocks all lie as said here, of 64 blocks behind some 60
-launches (H200, clock stamps of 2026-11-21)."""
+launches, of which every other one has at most pairs. Of 48 to 128 blocks all lie as said here, of 64 blocks
+behind some 60 launches (H200, clock stamps of 2026-11-21)."""
 LET_GO_S = 0.48e-6
 """From the last instruction of a launch to the first one behind the wait of the next, whose blocks are there:
 448 to 608 ns, 22 products of 16 to 128 blocks (H200, clock stamps of 2026-11-21)."""
