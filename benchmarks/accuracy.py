@@ -15,25 +15,24 @@ from prunecast.codesign.engines import ENGINES
 from prunecast.hardware import load_gpu
 from prunecast.validation.judged import Judged, judge_rows, summarise
 from prunecast.validation.merged import merge_rows
-from prunecast.validation.records import read_run
+from prunecast.validation.records import Run, read_run
 from prunecast.validation.validate import bundled_records
 
 MEASURED = Path(__file__).parent / "measured"
 RECORD = '"prunecast validation"'
 
 
-def all_records() -> list[str]:
+def all_runs() -> list[Run]:
     """The bundled runs and those that were measured for fitting only, oldest first."""
-    others = (str(path) for path in sorted(MEASURED.glob("*.jsonl")) if RECORD in path.read_text()[:4000])
-    return [*others, *bundled_records()]
+    others = [str(path) for path in MEASURED.glob("*.jsonl") if RECORD in path.read_text()[:4000]]
+    return sorted(map(read_run, [*others, *bundled_records()]), key=lambda run: run.header.date)
 
 
 def judged_rows(arguments: argparse.Namespace) -> list[Judged]:
     """Rows that were asked for, predicted; those that count."""
-    runs = [read_run(path) for path in all_records()]
     rows = [
         row
-        for row in merge_rows(runs)
+        for row in merge_rows(all_runs())
         if row.usable
         and (row.case.use, row.case.state) == (arguments.use, arguments.state)
         and (not arguments.families or row.kernel in arguments.families)
