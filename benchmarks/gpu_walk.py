@@ -5,7 +5,7 @@
 
 Weights that do not stay in L2 from one range to the next are read again; several ranges together read them
 less often, and more of B at a time. Bursts, inputs rotated over twice the L2, all walks of a layer in turn;
-outputs of all walks are compared bit by bit. Writes DIR/walk.json.
+outputs of all walks are compared. Writes DIR/walk.json.
 """
 
 import argparse
@@ -104,8 +104,10 @@ def _time(case: Case, stream: Any) -> dict[str, Any]:
         operators[0](bs[0], out=cs[0])
         got = cs[0].get()
         first = got if first is None else first
-        if not np.array_equal(first, got):
-            raise RuntimeError(f"{case.name}: together {together} gives other results")
+        # Not bit by bit: where tiles are split depends on the walk
+        apart = np.abs(got.astype(np.float32) - first.astype(np.float32)).max()
+        if not apart <= 4e-3 * np.abs(first.astype(np.float32)).max():
+            raise RuntimeError(f"{case.name}: together {together} is off by {apart}")
         clock = cp.zeros(4, cp.uint64)
         one.clock = clock
         one._args["clock"] = clock.data.ptr

@@ -20,10 +20,12 @@ RAW = {
         "copy_all_512_mib": 3.8e12,
     },
     "kept": {
-        "kept_8000000_bytes_share": 1.0,
-        "kept_40000000_bytes_share": 0.9,
-        "kept_44000000_bytes_share": 0.1,
-        "kept_60000000_bytes_share": 0.0,
+        "kept_8000000_bytes_of_one_share": 1.0,
+        "kept_48000000_bytes_of_one_share": 0.9,
+        "kept_56000000_bytes_of_one_share": 0.1,
+        "kept_60000000_bytes_of_one_share": 0.0,
+        "kept_30000000_bytes_of_all_share": 1.0,
+        "kept_34000000_bytes_of_all_share": 0.0,
     },
     "tensor": {
         "wgmma_n256_1_groups_batch_64_cycles": 128.5,
@@ -51,8 +53,9 @@ def test_quantities_come_from_their_raw_numbers():
 
 
 def test_an_l2_that_keeps_all_or_nothing_of_every_footprint_says_nothing():
-    assert derive({"kept": {"kept_8000000_bytes_share": 1.0, "kept_9000000_bytes_share": 1.0}}) == {}
-    assert derive({"kept": {}}) == {}
+    one = {key: value for key, value in RAW["kept"].items() if "_of_one_" in key}
+    assert derive({"kept": one}) == {}
+    assert derive({"kept": {"kept_8000000_bytes_of_one_share": 1.0}}) == {}
 
 
 def test_groups_that_failed_or_did_not_run_are_left_out():

@@ -74,18 +74,27 @@ def _bandwidth(r: Mapping[str, Any]) -> dict[str, Derived]:
 
 
 def _kept(r: Mapping[str, Any]) -> dict[str, Derived]:
-    """Of ascending footprints, where the line through the shares that are still there crosses a half."""
+    """Weights are read by few SMs and tokens by many, whose copies lie in L2 twice: the mean of both."""
+    halves = [half for readers in ("one", "all") if (half := _half_kept(r, readers))]
+    if len(halves) < 2:
+        return {}
+    how = (
+        "half of so much that one SM reads is still there when it comes round, and of what all read: the mean"
+    )
+    return {"l2_usable_bytes": Derived(round(sum(halves) / 2), how)}
+
+
+def _half_kept(r: Mapping[str, Any], readers: str) -> float:
+    """Of ascending footprints, where the line through the shares that are still there crosses a half, or 0."""
     shares = sorted(
         (int(m.group(1)), float(value))
         for key, value in r.items()
-        if (m := re.fullmatch(r"kept_(\d+)_bytes_share", key))
+        if (m := re.fullmatch(rf"kept_(\d+)_bytes_of_{readers}_share", key))
     )
     for (size, share), (larger, less) in pairwise(shares):
         if share >= 0.5 > less:
-            half = size + (larger - size) * (share - 0.5) / (share - less)
-            how = "half of so much that twelve SMs read is still there when it comes round"
-            return {"l2_usable_bytes": Derived(round(half), how)}
-    return {}
+            return size + (larger - size) * (share - 0.5) / (share - less)
+    return 0.0
 
 
 def _dram_read(r: Mapping[str, Any]) -> float:

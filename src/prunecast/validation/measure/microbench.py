@@ -19,8 +19,6 @@ __all__ = ["GROUPS", "Raw", "run_group"]
 Raw = dict[str, Any]
 MIB = 1 << 20
 FOOTPRINTS_MIB = (2, 8, 16, 24, 32, 40, 48, 56, 64, 96, 192, 512)
-READERS = 12
-"""SMs that read the same rows, as blocks of a product do."""
 KEPT_PERCENT = (20, *range(40, 101, 5))
 """Of L2, footprints that come round."""
 LATENCY_BINS = 64
@@ -166,21 +164,27 @@ def copies() -> Raw:
 
 
 def kept() -> Raw:
-    """Share of rows that L2 still has when they come round, by footprint; what is slow was not there."""
+    """Share of rows that L2 still has when they come round, by footprint, each read by one SM or by all."""
     found: Raw = {}
-    sms, l2_bytes = _sms(), int(cp.cuda.Device().attributes["L2CacheSize"])
+    l2_bytes = int(cp.cuda.Device().attributes["L2CacheSize"])
     pool = cp.random.RandomState(1).randint(0, (1 << 31) - 1, l2_bytes // 4, dtype=np.int32)
-    kernel, slow = _function("reuse.cu", "reuse"), 0
-    for percent in KEPT_PERCENT:
-        rows = l2_bytes * percent // 100 // 512
-        counts, arrived = cp.zeros(LATENCY_BINS, cp.uint32), cp.zeros(1, cp.uint32)
-        sizes = map(np.uint32, (rows, READERS, 0, 7, 3, 0))
-        kernel((sms,), (128,), (pool, pool, *sizes, counts, arrived))
-        shares = counts.get() / max(int(counts.sum()), 1)
-        if not slow:
-            slow = 1 + round(1.6 * float(np.searchsorted(np.cumsum(shares), 0.5)))
-        found[f"kept_{rows * 512}_bytes_share"] = float(shares[:slow].sum())
+    for name, readers in (("one", 1), ("all", _sms())):
+        slow = 0
+        for percent in KEPT_PERCENT:
+            rows = l2_bytes * percent // 100 // 512
+            shares = _latencies(pool, rows, readers)
+            # What takes longer than L2 in a footprint that surely fits was not there
+            slow = slow or 1 + round(1.6 * float(np.searchsorted(np.cumsum(shares), 0.5)))
+            found[f"kept_{rows * 512}_bytes_of_{name}_share"] = float(shares[:slow].sum())
     return found
+
+
+def _latencies(pool: Any, rows: int, readers: int) -> Any:
+    """(LATENCY_BINS,): shares of reads by latency."""
+    counts, arrived = cp.zeros(LATENCY_BINS, cp.uint32), cp.zeros(1, cp.uint32)
+    sizes = map(np.uint32, (rows, readers, 0, 7, 3, 0))
+    _function("reuse.cu", "reuse")((_sms(),), (128,), (pool, pool, *sizes, counts, arrived))
+    return counts.get() / max(int(counts.sum()), 1)
 
 
 def tensor() -> Raw:
