@@ -33,8 +33,9 @@ def l2_draw(plan: KernelPlan, gpu: GpuSpec) -> float:
 
 def gathered_draw(kept: npt.NDArray[np.integer], k: int, gpu: GpuSpec) -> float:
     """The same of tiles (tiles,) that keep so many of K columns each, as if they had been drawn."""
-    columns = float(kept.sum())
+    density = kept / k
+    columns = float(density.sum())
     if columns == 0.0:
         return 1.0
-    in_step = float((kept * (kept / k) ** OUT_OF_STEP).sum()) / columns
+    in_step = float(density @ density**OUT_OF_STEP) / columns
     return 1.0 - (1.0 - gpu.clock_in_step_l2) * in_step

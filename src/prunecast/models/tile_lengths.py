@@ -51,6 +51,10 @@ class _Pieces(NamedTuple):
     b_bytes: FloatArray
     """(items,): bytes of the token range of one row of B."""
     c_bytes: FloatArray
+    written_bytes: float
+    """Of all items."""
+    ranges: int
+    """Of tokens, at most."""
     a_bytes: FloatArray
     b_share: FloatArray
 
@@ -134,7 +138,7 @@ class TileLengths:
         plan, gpu, pieces = self._case.plan, self._case.gpu, self._pieces
         bytes_per_token = max(read.rows, 1) * read.bytes_per_token
         items = plan.item_count
-        footprint = a_bytes + plan.n * bytes_per_token + float(pieces.c_bytes.sum())
+        footprint = a_bytes + plan.n * bytes_per_token + pieces.written_bytes
         if footprint <= gpu.l2_usable_bytes or not items:
             return 0.0
         read_pieces(
@@ -151,7 +155,7 @@ class TileLengths:
             pieces.b_share,
             float(gpu.l2_usable_bytes),
             items,
-            int(pieces.b_key.max()) + 1,
+            pieces.ranges,
         )
         return float(again)
 
@@ -209,12 +213,15 @@ def _pieces(case: Case) -> _Pieces:
     plan, work = case.plan, case.plan.work
     order = run_order(plan, case.blocks_in_flight)
     tokens = (work.token_stop - work.token_start).astype(np.float64)
+    b_key, c_bytes = work.token_start.astype(np.int64) // plan.shape.block_n, written_bytes(plan)
     return _Pieces(
         order=order.order.astype(np.int64),
         wave=order.wave.astype(np.int64),
-        b_key=work.token_start.astype(np.int64) // plan.shape.block_n,
+        b_key=b_key,
         b_bytes=tokens * rows_read(plan).bytes_per_token,
-        c_bytes=written_bytes(plan),
+        c_bytes=c_bytes,
+        written_bytes=float(c_bytes.sum()),
+        ranges=int(b_key.max(initial=-1)) + 1,
         a_bytes=np.zeros(plan.item_count),
         b_share=np.zeros(plan.item_count),
     )
