@@ -3,6 +3,8 @@
 from itertools import pairwise
 
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.brought_ahead import brought_ahead
+from prunecast.kernels.launch_floor import weights_come_early
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import engine
@@ -14,10 +16,10 @@ TICKS = 4096
 FMA_OF_A_WARP = 32
 
 
-def kernel_of(plan: KernelPlan) -> Kernel:
+def kernel_of(plan: KernelPlan, gpu: GpuSpec) -> Kernel:
     """The plan's programs and shapes."""
     return Kernel(
-        programs=plan.programs,
+        programs=plan.programs if weights_come_early(plan, gpu) else brought_ahead(plan),
         stages=plan.resources.stages,
         fewest_steps=plan.fewest_steps,
         **plan.shape._asdict(),

@@ -106,6 +106,8 @@ def applies(kernel: Kernel, code: Instruction, rank: int, run: Run, current: int
         When.FINAL: item.owner,
         When.EDGE: item.tokens < kernel.block_n,
         When.REFILL: run.base + current + code.ahead >= kernel.stages,
+        When.AHEAD: run.base == 0 and current + code.ahead < kernel.stages,
+        When.IN_TURN: run.base > 0 or current + code.ahead >= kernel.stages,
     }
     if (code.leader and rank > 0) or not fits[code.when]:
         return False

@@ -165,7 +165,7 @@ def without_refills(kernel: Kernel) -> Kernel:
     """What is done again in a slot depends on the items that a block had before."""
     sections = ("begin", "fill", "step", "end")
     programs = tuple(
-        replace(p, **{s: tuple(i for i in getattr(p, s) if i.when != When.REFILL) for s in sections})
+        replace(p, **{s: tuple(i for i in getattr(p, s) if i.when < When.REFILL) for s in sections})
         for p in kernel.programs
     )
     return replace(kernel, programs=programs)

@@ -23,7 +23,7 @@ from prunecast.kernels.form_items import (
     lead_cycles,
     stores_behind,
 )
-from prunecast.kernels.launch_floor import overlap_cycles
+from prunecast.kernels.launch_floor import MOST_BEFORE_B_CYCLES
 from prunecast.kernels.step_cost import fix_up_cycles, step_cost
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.patterns.tile_map import TileMap
@@ -111,9 +111,9 @@ def form_time(
     chip = _chip(variant, load, tiles, n, gpu, multicast, held)
     tensor = load.items * load.full_steps * step.tensor / gpu.sm_count
     if 2 * load.items <= gpu.sm_count:
-        once -= indices + gpu.block_start_cycles  # both lie under the launch before
+        once -= indices  # read under the launch before
     elif variant.style == "wgmma":
-        behind -= min(end.head_start, gpu.block_start_cycles + indices, overlap_cycles(gpu))
+        behind -= min(end.head_start, gpu.block_start_cycles + indices, MOST_BEFORE_B_CYCLES)
     quiet = mean.quiet + (0.0 if persistent else stores_behind(variant, load, gpu))
     return _seconds(end._replace(cycles=end.cycles + once), chip, quiet, behind, tensor, variant.dtype, gpu)
 

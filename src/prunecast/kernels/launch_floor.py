@@ -9,6 +9,7 @@ from prunecast.kernels.zero_rows import zero_row_count, zero_row_seconds
 
 __all__ = [
     "LAUNCHES",
+    "MOST_BEFORE_B_CYCLES",
     "WAIT_TO_COPY",
     "before_b_cycles",
     "begins_early",
@@ -16,7 +17,7 @@ __all__ = [
     "ends_apart_cycles",
     "launch_floor_s",
     "launches_overlap",
-    "overlap_cycles",
+    "weights_come_early",
 ]
 
 WAIT_TO_COPY = 34
@@ -24,9 +25,14 @@ WAIT_TO_COPY = 34
 for sm_90a. The time of launches that overlap was fitted to it, and has as many of any kernel."""
 LAUNCHES = ("graph", "stream")
 """In a CUDA graph, or one by one in a stream."""
-ENDS_APART_CYCLES = 300
-"""Fitted. Of 128 equal blocks the one that ends last was seen to end 20 to 400 cycles after the fourth before
-it, of 96 blocks 400 to 850 after the last that the next launch needs (H200, clock stamps of 2026-11-21)."""
+MOST_BEFORE_B_CYCLES = 1270.0
+"""That lie under the launch before where all SMs have blocks: what begins last there reads its list and
+columns behind the gathers of the others. Fitted: with 640 or all of them (1,900) unequal blocks and lists
+come out 2 % too slow or 1 % too fast."""
+ENDS_APART_CYCLES, SPREAD_CYCLES = 200, 1000
+"""Of 128 equal blocks the one that ends last was seen to end 20 to 400 cycles after the fourth before it, of
+96 blocks 400 to 850 after the last that the next launch needs (H200, clock stamps of 2026-11-21): so much,
+and more by the share of blocks whose SM nobody waits for."""
 FREE_SMS = 4
 """That are left at least, where this counts."""
 
@@ -47,18 +53,21 @@ def begins_early(plan: KernelPlan, gpu: GpuSpec) -> bool:
     return one_each and 2 * plan.blocks <= gpu.sm_count and launches_overlap(plan, gpu)
 
 
+def weights_come_early(plan: KernelPlan, gpu: GpuSpec) -> bool:
+    """Whether most blocks find an SM that the launch before leaves, and so ask for weights while it works."""
+    return 3 * plan.blocks <= 2 * gpu.sm_count and launches_overlap(plan, gpu)
+
+
 def before_b_cycles(plan: KernelPlan, gpu: GpuSpec) -> float:
     """What a block does before it reads B, where a block may do so while the launch before ends; else 0.
 
-    It starts, sets itself up, finds its item and reads its indices. Where all SMs have blocks, what begins
-    last reads them behind the gathers of the others: then no more than the floor of a launch that overlaps is
-    gained.
+    It starts, sets itself up, finds its item and reads its indices.
     """
     if begins_early(plan, gpu) or plan.starts_early or not launches_overlap(plan, gpu):
         return 0.0
     setting_up = max((_set_up_cycles(program) for program in plan.programs), default=0)
     before_b = float(gpu.block_start_cycles + setting_up + gpu.dram_latency_cycles)
-    return before_b if _leaves_sms(plan, gpu) else min(before_b, overlap_cycles(gpu))
+    return before_b if _leaves_sms(plan, gpu) else min(before_b, MOST_BEFORE_B_CYCLES)
 
 
 def ends_apart_cycles(plan: KernelPlan, gpu: GpuSpec) -> float:
@@ -66,16 +75,13 @@ def ends_apart_cycles(plan: KernelPlan, gpu: GpuSpec) -> float:
 
     It counts where a launch leaves SMs without a block: then the next one needs none of those that end last.
     """
-    return float(ENDS_APART_CYCLES) if _leaves_sms(plan, gpu) else 0.0
+    if not _leaves_sms(plan, gpu):
+        return 0.0
+    return ENDS_APART_CYCLES + SPREAD_CYCLES * (gpu.sm_count - plan.blocks) / plan.blocks
 
 
 def _leaves_sms(plan: KernelPlan, gpu: GpuSpec) -> bool:
-    return plan.blocks + FREE_SMS <= gpu.sm_count and not plan.starts_early
-
-
-def overlap_cycles(gpu: GpuSpec) -> float:
-    """The floor of a launch that overlaps, at the clock of light tensor work."""
-    return gpu.overlapped_launch_s * gpu.clock_burst_hz[0]
+    return 0 < plan.blocks <= gpu.sm_count - FREE_SMS and not plan.starts_early
 
 
 def _set_up_cycles(program: WarpProgram) -> int:
@@ -116,8 +122,7 @@ def _overlapped_s(plan: KernelPlan, gpu: GpuSpec) -> float:
     """Less what the plan's cycles have of it: the start of blocks, where it lies under the launch before, and
     what blocks of a plan that `starts_early` do before they wait for it, if they find room only when it ends.
     """
-    early = plan.starts_early or begins_early(plan, gpu)
-    hidden = gpu.block_start_cycles if early else 0
+    hidden = gpu.block_start_cycles if plan.starts_early else 0
     if plan.let_go_s > 0.0:
         hidden += store_latency_cycles(plan, gpu)
         return max(plan.let_go_s - hidden / gpu.max_clock_hz, 0.0)

@@ -90,6 +90,10 @@ class When(IntEnum):
     """Items with fewer tokens than a block takes."""
     REFILL = 5
     """Steps of a block beyond its first ring of stages, whose slots have been filled before."""
+    AHEAD = 6
+    """Steps of a block's first item within its first ring: of them the kernel brings some before its loop."""
+    IN_TURN = 7
+    """All other steps."""
 
 
 _ON_A_STEP = (

@@ -12,11 +12,10 @@ from prunecast.kernels.tile_variant import TileVariant
 __all__ = ["end_of_item", "sparse_end_of_item"]
 
 FLAG_BYTES = 4
-RELEASE_CYCLES_PER_KIB = 100
-"""Of a warp's sums, until they are performed and the part may signal, besides their stores; fitted."""
-ACQUIRE_CYCLES = 1300
-"""Until the owner of a split tile may read what others wrote; 2,300 with the read of the flag were measured
-(`docs/decisions/0002`)."""
+SUMS_CYCLES = 500
+"""Of the owner of a split tile, from the signal until the first sums of another part are on their way,
+beside the way of the gathers. Clock stamps (H200, 2026-11-21, 32 KB of sums): a part's last product, 2,870
+cycles, the owner sees its signal, 2,460, all is added."""
 SPARSE_TALL = 256
 """Rows of the 2:4 form that ends in two halves."""
 CHUNK_BYTES = 2048
@@ -29,12 +28,9 @@ def end_of_item(variant: TileVariant, scattered: bool) -> Code:
     """Partial sums out; or those of the other parts in, C rounded and out."""
     sums = variant.shape.block_m * variant.shape.block_n // variant.consumer_warps
     return (
-        Instruction(Op.ISSUE, RELEASE_CYCLES_PER_KIB * 4 * sums // 1024, when=When.PARTIAL),
         Instruction(Op.STORE_PARTIAL, 4 * sums, copies(4 * sums), when=When.PARTIAL),
         Instruction(Op.WAIT_PARTS, when=When.OWNER),
-        Instruction(Op.ISSUE, ACQUIRE_CYCLES, when=When.OWNER),
-        Instruction(Op.LOAD_INDEX, FLAG_BYTES, when=When.OWNER),
-        Instruction(Op.WAIT_LOAD, when=When.OWNER),
+        Instruction(Op.ISSUE, SUMS_CYCLES, when=When.OWNER),
         Instruction(Op.LOAD_PARTIALS, 4 * sums, copies(4 * sums), when=When.OWNER),
         Instruction(Op.WAIT_LOAD, when=When.OWNER),
         Instruction(Op.ISSUE, issue=sums // 32, when=When.OWNER),

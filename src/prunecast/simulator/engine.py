@@ -133,7 +133,7 @@ MMA, MMA_SYNC, WAIT_MMA = int(Op.MMA), int(Op.MMA_SYNC), int(Op.WAIT_MMA)
 STORE_C, STORE_PARTIAL = int(Op.STORE_C), int(Op.STORE_PARTIAL)
 WAIT_PARTS, LOAD_PARTIALS = int(Op.WAIT_PARTS), int(Op.LOAD_PARTIALS)
 PARTIAL, OWNER, FINAL, EDGE = int(When.PARTIAL), int(When.OWNER), int(When.FINAL), int(When.EDGE)
-REFILL = int(When.REFILL)
+REFILL, IN_TURN = int(When.REFILL), int(When.IN_TURN)
 
 
 class Status(IntEnum):
@@ -531,6 +531,15 @@ def _fits_item(mem, ins, item):
 
 
 @inlined
+def _fits_ring(mem, warp, ins, step):
+    """Whether `when` fits the place in the ring of the step that is acted on."""
+    beyond = mem[warp + W_BASE] + step + mem[ins + I_AHEAD] >= mem[M_STAGES]
+    if mem[ins + I_WHEN] == REFILL:
+        return beyond
+    return (beyond or mem[warp + W_BASE] > 0) == (mem[ins + I_WHEN] == IN_TURN)
+
+
+@inlined
 def _applies(mem, warp, ins):
     if mem[ins + I_LEADER] == 1 and mem[warp + W_RANK] != 0:
         return False
@@ -538,8 +547,8 @@ def _applies(mem, warp, ins):
     if item < 0:
         return mem[ins + I_WHEN] == 0 and not _acts_on_step(mem, ins) and mem[ins + I_OP] != RELEASE
     steps, step = mem[item + T_STEPS], mem[warp + W_STEP]
-    if mem[ins + I_WHEN] == REFILL:
-        if mem[warp + W_BASE] + step + mem[ins + I_AHEAD] < mem[M_STAGES]:
+    if mem[ins + I_WHEN] >= REFILL:
+        if not _fits_ring(mem, warp, ins, step):
             return False
     elif mem[ins + I_WHEN] != 0 and not _fits_item(mem, ins, item):
         return False

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launch_floor import begins_early
+from prunecast.kernels.brought_ahead import brought_ahead
+from prunecast.kernels.launch_floor import begins_early, weights_come_early
 from prunecast.kernels.piled_up import places_of_lists
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
@@ -120,7 +121,7 @@ def _program(plan: KernelPlan, gpu: GpuSpec, coarse: int) -> engine.Program:
     rows: list[list[int]] = []
     bounds = []
     skipped = ("start", "begin") if begins_early(plan, gpu) else ()
-    for program in plan.programs:
+    for program in plan.programs if weights_come_early(plan, gpu) else brought_ahead(plan):
         bound = [len(rows)]
         for name in ("start", "begin", "fill", "step", "end", "finish"):
             scale = coarse if name == "step" else 1
