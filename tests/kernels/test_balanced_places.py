@@ -6,10 +6,9 @@ import pytest
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.balanced import plan_balanced
-from prunecast.kernels.balanced_places import left_over
 from prunecast.kernels.items import raster, whole_items
 from prunecast.kernels.order import Assigned, assign_hardware
-from prunecast.kernels.piled_up import places_of_lists
+from prunecast.kernels.piled_up import piled_up, places_of_lists
 from prunecast.patterns import ElementMap
 
 H200 = load_gpu("h200-sxm")
@@ -25,7 +24,7 @@ def launch_of(blocks: int) -> Assigned:
 )
 def test_what_whole_launches_leave_over_lies_together(blocks: int, fit: int, shared_sms: int) -> None:
     """Seen by clock stamps on an H200, 2026-11-21, where they are 64, 120 and 128."""
-    lists = left_over(launch_of(blocks), fit, 132)
+    lists = piled_up(launch_of(blocks), fit, 132)
     taken = np.flatnonzero(np.diff(lists.work.block_start))
     on_sm = np.bincount(taken % 132, minlength=132)
     assert on_sm.sum() == blocks
@@ -47,9 +46,13 @@ def test_a_plan_says_where_blocks_lie_and_launches_one_for_each_item() -> None:
     assert plan.occupied != plan.resources
     fit = [occupancy(resources, H200).blocks_per_sm for resources in (plan.resources, plan.occupied)]
     assert fit[0] == 1 < fit[1]
-    assert np.array_equal(places_of_lists(plan, 2, 132), np.arange(plan.blocks))
+    places = places_of_lists(plan, fit[1], 132)
+    assert sorted(places) == list(range(plan.blocks))
+    first = places[np.diff(plan.work.block_start) > 0][: 4 * fit[1]]
+    assert list(first % 132) == [0, 1, 2, 3] * fit[1]
 
 
-def test_blocks_of_many_launches_at_once_do_not_come_to_lie_together() -> None:
-    assert left_over(launch_of(32), 3, 132).blocks == 32
-    assert left_over(launch_of(48), 3, 132).blocks > 132
+def test_blocks_of_many_launches_at_once_come_to_lie_in_pairs() -> None:
+    for blocks, on_sms in ((32, [1, 2]), (48, [1, 3])):
+        taken = np.flatnonzero(np.diff(piled_up(launch_of(blocks), 3, 132).work.block_start))
+        assert list(np.unique(np.bincount(taken % 132))) == on_sms

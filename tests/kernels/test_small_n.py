@@ -48,14 +48,15 @@ def test_blocks_are_all_there_at_once_and_the_heaviest_come_first() -> None:
     assert (np.diff(plan_small_n(kept, 16, "fp16", GPU).work.k_stop) <= 0).all()
 
 
-def test_blocks_of_overlapping_launches_fill_an_sm_before_the_next() -> None:
-    """64 blocks of four to eight warps took as long as 172 of them, on an H200, 2026-11-21 (0008)."""
+def test_what_launches_leave_over_lies_together() -> None:
+    """64 blocks of four to eight warps took as long as 172 of them, on an H200, 2026-11-21 (0008): of 660
+    places ten launches leave 20, which lie on four SMs. Clock stamps of 64 and 48 blocks show it.
+    """
     tiles = tiles_keeping([1024] * 32, height=128, k=4096)
     plan = plan_small_n(tiles, 1, "fp16", GPU, form=SmallForm(64, 8, 4, 4))
     blocks_of_sm = simulate(plan, GPU).sm_items
     assert plan.item_count == 64
-    # Six SMs in turns, five blocks on each of twelve; four are left for the next six
-    assert sorted(blocks_of_sm[blocks_of_sm > 0]) == [*[1] * 4, *[5] * 12]
+    assert sorted(blocks_of_sm[blocks_of_sm > 0]) == [*[1] * 44, *[5] * 4]
     other = plan_small_n(tiles, 1, "fp16", toy_gpu(compute_capability=80), form=SmallForm(64, 8, 4, 4))
     assert other.blocks == other.item_count
 
@@ -88,9 +89,10 @@ def test_lists_have_a_place_each(blocks: int, fit: int, sms: int) -> None:
     places = block_places(blocks, fit, sms)
     assert len(set(places)) == blocks
     assert places.max() < fit * sms
-    # Six SMs are full before the next ones get any
-    full = np.bincount(places % sms // 6, minlength=1)
-    assert all(full[:-1] == 6 * fit)
+    if blocks > sms:
+        # Six SMs are full before the next ones get any
+        full = np.bincount(places % sms // 6, minlength=1)
+        assert all(full[:-1] == 6 * fit)
 
 
 def _bytes_begun(plan: KernelPlan, op: Op) -> int:

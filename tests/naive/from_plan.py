@@ -89,7 +89,7 @@ def work_of(plan: KernelPlan, slots: int, sms: int) -> Work:
         for i in range(plan.item_count)
     ]
     start = work.block_start.tolist()
-    if plan.starts_early and plan.schedule is Schedule.STATIC and not plan.compiled_registers:
+    if plan.starts_early and plan.schedule is Schedule.STATIC:
         items, start = piled_up(items, plan.blocks, slots, sms)
     return Work(
         schedule=plan.schedule,
@@ -102,9 +102,20 @@ def work_of(plan: KernelPlan, slots: int, sms: int) -> Work:
 
 
 def piled_up(items: list[Item], blocks: int, slots: int, sms: int) -> tuple[list[Item], list[int]]:
-    """Items by the place of their block, slot by slot, where six SMs at a time are filled in turns."""
+    """Items by the place of their block: of few blocks those that whole launches leave over lie together and
+    come first; of more than SMs slot by slot, where six SMs at a time are filled in turns.
+    """
     left = list(items)
     at: dict[int, Item] = {}
+    if len(items) <= sms:
+        deep = slots * sms >= 12 * len(items)
+        each, full = (2, 2) if deep else (slots, slots * sms % len(items) // slots)
+        full = 0 if slots < 2 or (deep and len(items) < 24) else full
+        for slot in range(each):
+            for sm in range(full):
+                at[slot * sms + sm] = left.pop(0)
+        for sm in range(full, full + len(left)):
+            at[sm] = left.pop(0)
     for first in range(0, sms, 6):
         for slot in range(slots):
             for sm in range(first, min(first + 6, sms)):

@@ -19,9 +19,10 @@ from prunecast.kernels.balanced_layout import (
     choose_rest,
     vector_layout,
 )
-from prunecast.kernels.balanced_places import MOST_REGISTERS, left_over, let_go_s, vector_registers
+from prunecast.kernels.balanced_places import MOST_REGISTERS, let_go_s, vector_registers
 from prunecast.kernels.items import raster, whole_items
 from prunecast.kernels.order import Assigned, assign_hardware
+from prunecast.kernels.piled_up import piled_up
 from prunecast.kernels.plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit
 from prunecast.kernels.program import WarpProgram
 from prunecast.kernels.programs_balanced import matrix_programs
@@ -101,7 +102,7 @@ def _with_places(plan: KernelPlan, vector: VectorLayout, gpu: GpuSpec) -> Kernel
     rows, index_bytes = plan.shape.block_m // WARPS, 1 if vector.places < 256 else 2
     registers = vector_registers(rows, vector.segment, index_bytes, plan.dtype)
     fit = occupancy(plan.resources._replace(registers_per_thread=registers), gpu).blocks_per_sm
-    lists = left_over(Assigned(plan.work, plan.schedule, plan.blocks), fit, gpu.sm_count)
+    lists = piled_up(Assigned(plan.work, plan.schedule, plan.blocks), fit, gpu.sm_count)
     return replace(
         plan,
         work=lists.work,

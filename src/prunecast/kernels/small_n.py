@@ -1,8 +1,8 @@
 """`small-n`: tiles times few tokens, where reading the weights is all the time there is.
 
 One block for up to 64 rows of a tile and all that it keeps; no block is cut along K, none waits for another.
-Blocks are small so that all of them are on the GPU at once. Where launches overlap, an SM gets as many as fit
-before the next one gets any, so that the form decides how many SMs work. Rows of B are read once a block.
+Blocks are small so that all of them are on the GPU at once. Where launches overlap, some SMs get as many as
+fit, so that the form decides how long the slowest takes. Rows of B are read once a block.
 """
 
 from typing import NamedTuple
@@ -12,6 +12,7 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.balanced_places import let_go_s
 from prunecast.kernels.items import raster, take_items, whole_items
 from prunecast.kernels.order import assign_hardware
 from prunecast.kernels.piled_up import piled_up
@@ -87,6 +88,7 @@ def plan_small_n(
         early_share=early_share if overlaps else 0.0,
         column_cycles=gpu.dram_latency_cycles,
     )
+    launched = assigned.blocks
     if overlaps:
         assigned = piled_up(assigned, fit, gpu.sm_count)
     return KernelPlan(
@@ -103,6 +105,7 @@ def plan_small_n(
         tensor="mma",
         overlaps=overlaps,
         starts_early=overlaps,
+        let_go_s=let_go_s(launched, fit, gpu),
     )
 
 

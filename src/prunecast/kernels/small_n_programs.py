@@ -32,7 +32,6 @@ __all__ = ["small_programs"]
 COLUMN_BYTES = 2
 SECTOR_BYTES = 32
 """That L2 hands out, however little of it is read."""
-ROW_NUMBER_BYTES = 4
 ROW_PASSES = 4
 """Rows of B that a copy of a warp asks for: each is a line of its own and a pass of the port."""
 LANDING_BYTES = 32
@@ -91,7 +90,7 @@ def small_programs(
             *_multiply(form, n),
             *_copies(form, n, element, ahead=form.depth),
         ),
-        end=_end(form, element),
+        end=_end(form, element, column_cycles),
     )
     return (worker,)
 
@@ -124,13 +123,18 @@ def _first_rows(
             code.append(ask._replace(issue=_of_a_warp(form, rest), amount=ask.amount * rest // instructions))
         else:
             code.append(ask._replace(ahead=ahead))
-        code.append(_rows(form, n, element)._replace(ahead=ahead))
+        code += [_addresses(form, n)._replace(ahead=ahead), _rows(form, n, element)._replace(ahead=ahead)]
     return tuple(code)
 
 
 def _copies(form: SmallForm, n: int, element: int, *, ahead: int) -> Code:
     """Weights with the columns of a later k16, and rows of B, of which most are the instructions."""
-    own = (_asking(form, n, copy_instructions(form, n)), _weights(form, element), _rows(form, n, element))
+    own = (
+        _asking(form, n, copy_instructions(form, n)),
+        _addresses(form, n, landing=form.block_m * 32),
+        _weights(form, element),
+        _rows(form, n, element),
+    )
     return tuple(instruction._replace(ahead=ahead) for instruction in own)
 
 
@@ -143,6 +147,12 @@ def _asking(form: SmallForm, n: int, instructions: int) -> Instruction:
 def _weights(form: SmallForm, element: int) -> Instruction:
     bytes_of_k16 = 16 * (form.block_m * element + COLUMN_BYTES)
     return Instruction(Op.LOAD_A, bytes_of_k16 // form.warps, 0, per_k16=True)
+
+
+def _addresses(form: SmallForm, n: int, *, landing: int = 0) -> Instruction:
+    """Through the port of shared memory, of copies of rows of B; with `landing` bytes of weights."""
+    passes = 4 * ROW_PASSES * copies_per_row(form, n)
+    return Instruction(Op.SHARED, (PORT_BYTES * passes + landing) // form.warps, 0, per_k16=True)
 
 
 def _rows(form: SmallForm, n: int, element: int) -> Instruction:
@@ -161,8 +171,7 @@ def _multiply(form: SmallForm, n: int) -> Code:
     """A k16 of this warp: it lands, is read and multiplied."""
     weights, rows = form.block_m * 32, 4 * row_slot_bytes(form, n)
     landing = 16 * max(rows // (16 * LANDING_BYTES), 1)
-    passes = 4 * ROW_PASSES * copies_per_row(form, n) + landing
-    shared = (2 * weights + rows + PORT_BYTES * passes) / (PIECES * form.warps)
+    shared = (weights + rows + PORT_BYTES * landing) / (PIECES * form.warps)
     issue = _of_a_warp(form, k16_instructions(form, n) - copy_instructions(form, n))
     wait = MULTIPLY_WAIT[by_words(form, n)] // (PIECES * form.warps)
     pieces = [
@@ -177,7 +186,7 @@ def _multiply(form: SmallForm, n: int) -> Code:
     return (*(instruction for piece in pieces for instruction in piece), *multiply)
 
 
-def _end(form: SmallForm, element: int) -> Code:
+def _end(form: SmallForm, element: int, row_cycles: int) -> Code:
     """Sums of all warps through shared memory, each read once, half of the banks at a time. A thread does
     so for one place of a fragment after another, and reads first where its row of C is.
     """
@@ -188,8 +197,7 @@ def _end(form: SmallForm, element: int) -> Code:
     instructions = END_ISSUE + SUM_ISSUE * form.tokens * warps
     issued = round(min(busy, 1.0) * instructions)
     one = (
-        Instruction(Op.LOAD_A, form.block_m * ROW_NUMBER_BYTES // (warps * rounds)),
-        Instruction(Op.WAIT_LOAD),
+        Instruction(Op.ISSUE, row_cycles),
         Instruction(Op.SHARED, 2 * sums // rounds, 0),
         Instruction(Op.ISSUE, END_WAIT + instructions * 3 // 2 - issued, issued),
         Instruction(Op.STORE_C, own, copies(own)),

@@ -74,6 +74,10 @@ class Chain(NamedTuple):
         )
         return self._replace(programs=programs)
 
+    def of_lone_warps(self) -> "Chain":
+        """The same block if each role had one warp: nobody is in its way."""
+        return self._replace(programs=tuple(replace(program, warps=1) for program in self.programs))
+
     def asking_no_more(self) -> "Chain":
         """The same block in its last steps: what acts on a step that is not there is skipped."""
         programs = tuple(

@@ -18,7 +18,7 @@ from prunecast.models.case import Case
 from prunecast.models.chain import Chain
 from prunecast.models.chains import after_parts_cycles, edge_cycles, multiply_pace, walk_pace
 from prunecast.models.in_turns import in_turns_cycles
-from prunecast.models.roles import reads_before_steps, runs_ahead
+from prunecast.models.roles import runs_ahead
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.patterns.tile_map import MaskArray
 
@@ -47,10 +47,10 @@ def item_costs(case: Case) -> Costs:
     amounts, rates = case.amounts, case.rates
     chain = case.steady_chain
     steps, edges = sm_level_cycles(amounts.steps, rates), sm_level_cycles(amounts.edges, rates)
-    edge = np.maximum(_edge_chain(case, chain), np.maximum(edges["issue"], edges["shared"]))
-    lone_edge = edge
-    if reads_before_steps(case.plan.programs):
-        edge = np.maximum(edge, _in_turns(case, edges, lone_edge, blocks=1))
+    edge = lone = np.maximum(_edge_chain(case, chain), np.maximum(edges["issue"], edges["shared"]))
+    if _each_for_itself(case):
+        lone = np.full(edge.size, _lone_edge(chain))
+        edge = np.maximum(np.maximum(edges["issue"], edges["shared"]), _in_turns(case, edges, lone, blocks=1))
     partitions = min(float(rates.sub_partitions), amounts.tensor_warps)
     tensor = steps["tensor"] * rates.sub_partitions / partitions
     pipes = np.maximum(tensor, np.maximum(steps["issue"], steps["shared"]))
@@ -62,7 +62,7 @@ def item_costs(case: Case) -> Costs:
     else:
         multiply = np.maximum(np.maximum(pipes, steps["l2 port"]), pace.all)
         fetch = fetch_last = np.zeros_like(multiply)
-    demand = _demand(case, steps, edges, lone_edge, pace.all)
+    demand = _demand(case, steps, edges, lone, pace.all)
     stored = amounts.edges[:, Quantity.C] + amounts.edges[:, Quantity.PARTIALS_OUT]
     demand = np.maximum(demand, stored / case.gpu.store_bytes_per_clk_per_sm)
     after_parts = after_parts_cycles(chain) + _sums_in(case)
@@ -84,11 +84,16 @@ def _demand(
     if not case.plan.starts_early:
         return np.asarray(np.max([steps[level] + edges[level] for level in steps], axis=0, initial=0.0))
     in_steps, around = (np.max(list(phase.values()), axis=0, initial=0.0) for phase in (steps, edges))
-    if not any(i.op is Op.SYNC for program in case.plan.programs for i in program.step):
+    if _each_for_itself(case):
         in_steps = np.maximum(in_steps, _in_turns(case, steps, pace, blocks=case.blocks_together))
-    if reads_before_steps(case.plan.programs):
         around = np.maximum(around, _in_turns(case, edges, edge, blocks=case.blocks_together))
     return np.asarray(in_steps + np.maximum(around, edge / case.blocks_together))
+
+
+def _each_for_itself(case: Case) -> bool:
+    """Whether no barrier holds warps together in the steps of blocks that begin and end together."""
+    steps = (instruction for program in case.plan.programs for instruction in program.step)
+    return case.plan.starts_early and not any(instruction.op is Op.SYNC for instruction in steps)
 
 
 def _in_turns(case: Case, levels: dict[str, FloatArray], alone: FloatArray, *, blocks: int) -> FloatArray:
@@ -155,6 +160,13 @@ def _sums_in(case: Case) -> FloatArray:
     """(kinds,): cycles in which an owner reads the other parts' sums, which come by the way of gathers."""
     rate = min(case.rates.port_bytes_per_clk, float(case.gpu.gather_bytes_per_clk_per_sm))
     return np.asarray(case.amounts.edges[:, Quantity.PARTIALS_IN] / rate)
+
+
+def _lone_edge(chain: Chain) -> float:
+    """Cycles of a warp before and after the steps, for which others are in the way only at barriers."""
+    joined = any(i.op is Op.SYNC for program in chain.programs for i in program.begin)
+    begin = edge_cycles(chain if joined else chain.of_lone_warps(), ("begin",), "unsplit")
+    return begin + edge_cycles(chain, ("end",), "unsplit")
 
 
 def _edge_chain(case: Case, chain: Chain) -> FloatArray:
