@@ -85,7 +85,7 @@ def _kept(r: Mapping[str, Any]) -> dict[str, Derived]:
 
 
 def _half_kept(r: Mapping[str, Any], readers: str) -> float:
-    """Of ascending footprints, where the line through the shares that are still there crosses a half, or 0."""
+    """Of ascending footprints, where the line through the shares that are there crosses a half, or 0."""
     shares = sorted(
         (int(m.group(1)), float(value))
         for key, value in r.items()
