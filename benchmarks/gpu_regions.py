@@ -1,4 +1,4 @@
-"""Whether weights of a block that lie a power of two apart come more slowly: `small-n`, kept columns around 2048.
+"""Whether weights of blocks that lie a power of two apart come slower: `small-n`, near 2048 kept columns.
 
     python -m benchmarks.gpu_regions build FOLDER          without a GPU: cubins
     python -m benchmarks.gpu_regions run FOLDER --out DIR  DIR/regions.json

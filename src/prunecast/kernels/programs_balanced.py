@@ -16,6 +16,8 @@ what lands. Steps of fp32 with 64 more of them take 8.6 clocks more for each (00
 LONE_COLUMN_CYCLES = 80
 """Of a warp that multiplies a dense column while others wait for it: its 38 or 47 instructions, and two
 reads of shared memory for two columns, of which the second needs the first."""
+REST_COLUMN = 12 / 38
+"""Of a dense column, what a warp issues for an element of the rest for each quarter."""
 READ_BYTES = 128
 """Shared memory moves this many bytes a clock."""
 BLOCK_TOKENS = 64
@@ -95,9 +97,20 @@ def matrix_programs(
         start=() if overlaps else (Instruction(Op.ISSUE, issue=40),),
         fill=copies,
         step=step,
-        end=_end(splits, row_bytes),
+        end=(Instruction(Op.ISSUE, _last_windows(layout, splits)), *_end(splits, row_bytes)),
     )
     return (worker,)
+
+
+def _last_windows(layout: BalancedLayout, splits: int) -> int:
+    """Cycles for which warps with a window of a last step that has fewer windows than splits work alone. The
+    step shares its columns out evenly, as if all warps had a part.
+    """
+    windows = int(layout.dense.shape[1]) % splits
+    if windows == 0:
+        return 0
+    columns = float(layout.dense.mean()) + REST_COLUMN * 4 * layout.rest
+    return round((1.0 - windows / splits) * columns * LONE_COLUMN_CYCLES)
 
 
 def _end(splits: int, row_bytes: int) -> Code:
