@@ -14,6 +14,7 @@ from prunecast.kernels.dense_programs import GROUP_CYCLES, START_CYCLES, operand
 from prunecast.kernels.dense_time import counter_seconds, form_times, reduction_seconds
 from prunecast.kernels.program import Op, When
 from prunecast.models import estimate
+from prunecast.simulator import simulate
 from tests.toy_gpu import toy_gpu
 
 GPUS = ("v100-sxm2-16gb", "t4", "rtx-3090", "a100-sxm4-80gb", "h100-sxm", "h200-sxm", "b200")
@@ -238,3 +239,22 @@ def test_steps_of_small_tiles_take_the_latency_of_a_group():
     assert [i.amount for i in consumer.step if i.op is Op.ISSUE] == [GROUP_CYCLES]
     short, long = (estimate(plan_dense(512, k, 16, "fp16", H200), H200).cycles for k in (1024, 1152))
     assert 130 < (long - short) / 2 < 200
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "us"),
+    [(512, 1024, 4.06), (768, 768, 4.06), (1024, 1024, 7.39), (1152, 768, 3.81), (1536, 1536, 6.27)],
+)
+def test_one_token_of_few_rows_shares_one_line_of_l2(m, k, us):
+    """cuBLAS 13.1, H200, 2026-11-21 (`h200-sxm-dense-one-token-2026-11-21.csv`)."""
+    gpu = load_gpu("h200-sxm")
+    plan = plan_dense(m, k, 1, "fp16", gpu)
+    assert plan.shape[:2] == ((8, 64) if m <= 1024 else (16, 64))
+    assert 1e6 * estimate(plan, gpu).seconds == pytest.approx(us, rel=0.1)
+    assert 1e6 * simulate(plan, gpu).seconds == pytest.approx(us, rel=0.1)
+
+
+def test_more_rows_columns_or_tokens_take_other_tiles():
+    gpu = load_gpu("h200-sxm")
+    for m, k, n in ((2048, 1024, 1), (1024, 3072, 1), (1024, 1024, 8)):
+        assert plan_dense(m, k, n, "fp16", gpu).shape.block_m > 16

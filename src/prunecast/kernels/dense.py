@@ -6,7 +6,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.choose import Candidate, best, reads_per_element
-from prunecast.kernels.dense_clusters import sharing_blocks
+from prunecast.kernels.dense_clusters import one_line_cycles, sharing_blocks
 from prunecast.kernels.dense_forms import dense_forms
 from prunecast.kernels.dense_programs import dense_programs
 from prunecast.kernels.dense_time import counter_seconds, form_times, reduction_seconds
@@ -20,6 +20,9 @@ from prunecast.kernels.tile_variant import TileVariant
 from prunecast.patterns.tiling import dense_tile_map
 
 __all__ = ["choose_dense", "plan_dense"]
+
+MOST_OF_ONE_TOKEN = 1536
+"""Rows and columns, see `_taken_for_one_token`."""
 
 
 def plan_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> KernelPlan:
@@ -79,7 +82,27 @@ def choose_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> list[Candi
         )
         for i, form in enumerate(forms)
     ]
-    return sorted(found, key=lambda c: (c.cycles, reads_per_element(c.variant), c.variant.shape.block_n))
+    taken = _taken_for_one_token(m, k, n, gpu)
+    return sorted(
+        found,
+        key=lambda c: (
+            c.variant.shape[:2] != taken,
+            c.cycles,
+            reads_per_element(c.variant),
+            c.variant.shape.block_n,
+        ),
+    )
+
+
+def _taken_for_one_token(m: int, k: int, n: int, gpu: GpuSpec) -> tuple[int, int] | None:
+    """The tile that the library takes for one token and few columns, which does not pay: 8 or 16 rows.
+
+    Seen with 512 to 1536 rows and 512 to 1536 columns (24 products captured on an H200, 2026-11-21); 2048
+    rows, or 3072 columns, run in tiles of 64 rows.
+    """
+    if n > 1 or not gpu.has_wgmma or max(m, k) > MOST_OF_ONE_TOKEN:
+        return None
+    return (8, 64) if m <= 8 * gpu.sm_count else (16, 64)
 
 
 def _candidate(
@@ -102,8 +125,14 @@ def _programs(variant: TileVariant, m: int, n: int, gpu: GpuSpec) -> tuple[WarpP
     if not gpu.has_wgmma:
         return dense_programs(variant, weights_shared=1, tokens_shared=1)
     block_m, block_n, _ = variant.shape
-    shared = sharing_blocks(np.array(block_m), np.array(block_n), m, n)
-    return dense_programs(variant, weights_shared=int(shared.weights), tokens_shared=int(shared.tokens))
+    tile = np.array(block_m), np.array(block_n)
+    shared = sharing_blocks(*tile, m, n)
+    return dense_programs(
+        variant,
+        weights_shared=int(shared.weights),
+        tokens_shared=int(shared.tokens),
+        line_cycles=int(one_line_cycles(*tile, m, n)),
+    )
 
 
 def _assign(parts: WorkList, chosen: Candidate, gpu: GpuSpec) -> Assigned:

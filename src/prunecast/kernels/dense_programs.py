@@ -15,20 +15,20 @@ measurement (H200, 2026-11-20), a step of 256 x 128 of the 2:4 kernel with 80 KB
 takes 736 cycles, where all of it would take 912 at 128 bytes a cycle."""
 
 
-START_CYCLES = 700
+START_CYCLES = 500
 """Until the warp that copies issues its first copy, beside the block's start: blocks of a cluster wait for
-one another, and the descriptions of A and B are read. Fitted: with the forms that cuBLAS was seen to launch,
-own H200 records want 600 to 700; the H100 table, which may have read from L2, none."""
+one another, and the descriptions of A and B are read. Fitted, with what lies between steps, to own H200
+records that do not wait for the host; the H100 table, which may have read from L2, wants none."""
 
 LARGE_CLUSTER, EIGHT_CYCLES = 8, 700
 """More of it in clusters of eight, all of whose blocks must have room, have started and have freed a stage
 before it is filled. Fitted to own H200 records: products of 88 to 120 tiles take 650 cycles more than steps
 and the start of smaller clusters explain, 12 steps as well as 96."""
 
-GROUP_CYCLES = 80
+GROUP_CYCLES = 100
 """Between a warpgroup's products of one step and of the next, beside the latency of a single instruction: a
 group of four takes 64 to 120 cycles longer beyond the pipe than one or two (own measurement, H200,
-2026-11-20). Steps of 64 x 8 to 64 x 64 tiles take 150 to 177 cycles in own records, 155 to 180 so."""
+2026-11-20). With 80, products of 8 steps come out 10 % too slow and of 32 steps 2 to 7 % too fast."""
 
 
 def operand_bytes(variant: TileVariant) -> int:
@@ -55,15 +55,25 @@ def _alone_bytes(variant: TileVariant) -> int | None:
 
 
 def dense_programs(
-    variant: TileVariant, *, weights_shared: int, tokens_shared: int
+    variant: TileVariant, *, weights_shared: int, tokens_shared: int, line_cycles: int = 0
 ) -> tuple[WarpProgram, ...]:
-    """What the warps of a block do; so many blocks share one read of the weights, and of the tokens."""
+    """What the warps of a block do.
+
+    Parameters
+    ----------
+    weights_shared, tokens_shared : so many blocks share one read of the weights, and of the tokens
+    line_cycles : of a k-step of one token, while L2 serves its line to other clusters
+    """
     programs = warp_programs(variant, "box", multicast=tokens_shared)
     programs = tuple(replace(program, end=_alone(program.end)) for program in programs)
     if variant.style != "wgmma":
         return programs
     start = start_cycles(weights_shared * tokens_shared)
-    return tuple(_as_measured(program, variant, weights_shared, start) for program in programs)
+    programs = tuple(_as_measured(program, variant, weights_shared, start) for program in programs)
+    if line_cycles == 0:
+        return programs
+    wait = Instruction(Op.ISSUE, line_cycles, leader=True)
+    return tuple(p if p.end else replace(p, step=(*p.step, wait)) for p in programs)
 
 
 def start_cycles(cluster: int) -> int:

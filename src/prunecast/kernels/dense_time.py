@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.dense_clusters import sharing_blocks
+from prunecast.kernels.dense_clusters import one_line_cycles, sharing_blocks
 from prunecast.kernels.dense_programs import GROUP_CYCLES, operand_bytes, start_cycles
 from prunecast.kernels.step_cost import pace_of_warps
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
@@ -166,6 +166,7 @@ def _sm_cycles(
     rows, tokens = np.minimum(table.block_m, m), np.minimum(table.block_n, n)
     port = (rows + tokens / table.pair) * table.row_bytes / gpu.l2_port_bytes_per_clk_per_sm
     pace = np.maximum(np.maximum(table.tensor, table.shared), table.chain)
+    pace = np.maximum(pace, table.ahead * one_line_cycles(table.block_m, table.block_n, m, n))
     store_rate = min(
         gpu.store_bytes_per_clk_per_sm, gpu.l2_store_bytes_per_s / gpu.max_clock_hz / gpu.sm_count
     )
