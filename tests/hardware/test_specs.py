@@ -119,4 +119,4 @@ def test_reference_h200():
     # Source: own measurements, driver 580: attributes, reads of DRAM, blocks of 200 KB in a graph.
     gpu = load_gpu("h200-sxm")
     assert (gpu.sm_count, gpu.l2_bytes) == (132, 60 * 1024**2)
-    assert (gpu.dram_bytes_per_s, gpu.graph_launch_s) == (4.2e12, 1.05e-6)
+    assert (gpu.dram_bytes_per_s, gpu.graph_launch_s) == (4.5e12, 1.05e-6)
