@@ -35,10 +35,20 @@ def test_layers_that_err_on_their_own_make_wide_bounds():
     assert alike == pytest.approx((0.95, 1.05))
     apart = cases({f"layer {i}": [0.8 + 0.04 * i] * 3 for i in range(10)})
     low, high = bounds_of_layers(apart)
-    # The outermost layers are the quantiles of all cases; 9 of 10 layers must be held by the others', so one
-    # of the two must be inside what the other nine give
+    # The outermost layers are the quantiles of all cases. Of ten layers 99 % must be held by the others', so
+    # both of them must be inside what the other nine give
     assert low < 0.8
     assert high > 1.16
+
+
+def test_few_layers_make_wider_bounds_than_many():
+    odd = {"odd": [0.85, 1.0, 1.0, 1.0, 1.0, 1.15]}
+    found = []
+    for count in (2, 12):
+        alike = {f"layer {i}": [0.9, 0.95, 1.0, 1.0, 1.05, 1.1] for i in range(count)}
+        low, high = bounds_of_layers(cases(alike | odd))
+        found.append(high / low)
+    assert found[0] > found[1]
 
 
 def test_every_board_counts_and_a_case_counts_once():

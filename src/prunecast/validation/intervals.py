@@ -99,8 +99,9 @@ def bounds_of_layers(cases: Sequence[Ratios]) -> Bounds:
     """Bounds that 90 % of the cases of a new layer on a new board should keep.
 
     Those of all cases, wider by the least factor (of their distance from the median) with which the bounds of
-    the other layers' cases, widened by it too, hold 90 % of all cases, each layer's by its others. Of one
-    layer the bounds stay as they are.
+    the other layers' cases, widened by it too, hold enough of all cases, each layer's by its others. Enough
+    is 90 % of n + 1 layers where there are n: of the new one nothing is known yet (Lee, Barber, Willett,
+    Distribution-free inference with hierarchical data, 2023). Of one layer the bounds stay as they are.
     """
     layers: dict[str, list[Ratios]] = {}
     for case in cases:
@@ -108,9 +109,10 @@ def bounds_of_layers(cases: Sequence[Ratios]) -> Bounds:
     if len(layers) < 2:
         return _wider(_quantiles(cases), 1.0)
     others = {layer: _quantiles([c for c in cases if c.layer != layer]) for layer in layers}
+    wanted = min(SHARE * (1.0 + 1.0 / len(layers)), 1.0) * len(cases)
     for width in _WIDTHS:
         held = sum(_inside(own, _wider(others[layer], width)) for layer, own in layers.items())
-        if held >= SHARE * len(cases):
+        if held >= wanted - 1e-9:
             break
     return _wider(_quantiles(cases), width)
 
