@@ -6,7 +6,7 @@ import numpy.typing as npt
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import KernelPlan
 
-__all__ = ["gathered_draw", "l2_draw", "tensor_draw"]
+__all__ = ["OUT_OF_STEP", "gathered_draw", "l2_draw", "tensor_draw"]
 
 OUT_OF_STEP = 4
 """Power of the density with which random columns fall out of step; 3 to 6 say the same."""

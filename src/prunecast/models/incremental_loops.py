@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from prunecast.kernels.power_draw import OUT_OF_STEP
+
 __all__ = [
     "A_BYTES",
     "DEMAND",
@@ -175,23 +177,30 @@ def set_all(kept, lists, now):
 
 
 @njit(cache=True)
-def add_up(now, out_total):
-    """Sums over all tiles (fields,); returns the most columns that a tile keeps."""
+def add_up(kept, totals, k, out_total):
+    """Sums over all tiles (fields,), of `Now.kept` and `Now.totals`; returns the most columns that a tile
+    keeps, and the share of all kept columns that is read in step (`kernels.power_draw.gathered_draw`).
+    """
     out_total[:] = 0.0
-    most = np.int64(0)
-    for tile in range(now.kept.size):
-        most = max(most, now.kept[tile])
+    most, columns, in_step = np.int64(0), 0.0, 0.0
+    for tile in range(kept.size):
+        most = max(most, kept[tile])
+        columns += kept[tile]
+        in_step += kept[tile] * (kept[tile] / k) ** OUT_OF_STEP
         for field in range(out_total.size):
-            out_total[field] += now.totals[tile, field]
-    return most
+            out_total[field] += totals[tile, field]
+    return most, in_step / max(columns, 1.0)
 
 
 @njit(cache=True)
-def read_pieces(lists, now, rows, columns_per_row, out_bytes, out_share):
-    """Bytes of A, and share of the rows of B, that each item reads (items,)."""
+def read_pieces(kind, cost, columns_of, rows, columns_per_row, out_bytes, out_share):
+    """Bytes of A, and share of the rows of B, that each item reads (items,).
+
+    kind, cost, columns_of : of `Lists` and `Now`; whole tuples of arrays take 5 us to hand over
+    """
     for i in range(out_bytes.size):
-        columns = now.columns[i]
-        out_bytes[i] = lists.cost[lists.kind[i], columns, A_BYTES]
+        columns = columns_of[i]
+        out_bytes[i] = cost[kind[i], columns, A_BYTES]
         if columns_per_row == 1:
             out_share[i] = columns / rows
         else:

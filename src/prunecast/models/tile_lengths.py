@@ -12,7 +12,7 @@ import numpy.typing as npt
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launch_floor import beside_s
 from prunecast.kernels.plan import KernelPlan, Schedule
-from prunecast.kernels.power_draw import gathered_draw, l2_draw, tensor_draw
+from prunecast.kernels.power_draw import tensor_draw
 from prunecast.models.case import Case
 from prunecast.models.incremental_loops import (
     FIELDS,
@@ -96,14 +96,14 @@ class TileLengths:
     def kernel_seconds(self) -> float:
         """Time of the kernel with the lengths of now, without the launch floor."""
         case = self._case
-        launch = self._launch(int(add_up(self._now, self._total)))
+        launch = self._launch(*add_up(self._now.kept, self._now.totals, case.plan.k, self._total))
         units = unit_costs(self._blocks, self._starts, case.plan.schedule)
         placement = place_units(self._seats, units.alone, units.demand)
         ends, sm = placement.slot_finish, placement.sm
         return float(settled_seconds(ends, sm, units.quiet, launch, self._chip, CLOCK_ROUNDS))
 
-    def _launch(self, longest: int) -> Launch:
-        plan, block = self._case.plan, self._case.amounts.block
+    def _launch(self, longest: int, in_step: float) -> Launch:
+        plan, gpu, block = self._case.plan, self._case.gpu, self._case.amounts.block
         fma, l2_bytes, c_bytes, partials, a_bytes, index_bytes = self._total.tolist()
         fma += plan.blocks * float(block[Quantity.FMA])
         l2_bytes += plan.blocks * float(block[Quantity.L2])
@@ -114,19 +114,11 @@ class TileLengths:
         return Launch(
             tensor_cycles=fma / rate if rate else 0.0,
             l2_bytes=l2_bytes,
-            l2_draw=self._l2_draw(),
+            l2_draw=1.0 if plan.k_order == "box" else 1.0 - (1.0 - gpu.clock_in_step_l2) * in_step,
             stored_bytes=c_bytes + partials,
             c_bytes=c_bytes,
             dram_bytes=a_bytes + read.rows * read.bytes_per_token * plan.n + c_bytes + index_bytes + again,
         )
-
-    def _l2_draw(self) -> float:
-        plan, gpu = self._case.plan, self._case.gpu
-        return l2_draw(plan, gpu) if plan.k_order == "box" else gathered_draw(self._kept(), plan.k, gpu)
-
-    def _kept(self) -> npt.NDArray[np.int64]:
-        """(tiles of the plan,)"""
-        return self.kept[self._tile_of_strip]
 
     def _rows_read(self, longest: int) -> RowsRead:
         """All of them where a tile keeps all columns."""
@@ -142,7 +134,13 @@ class TileLengths:
         if footprint <= gpu.l2_usable_bytes or not items:
             return 0.0
         read_pieces(
-            self._lists, self._now, max(read.rows, 1), read.columns_per_row, pieces.a_bytes, pieces.b_share
+            self._lists.kind,
+            self._lists.cost,
+            self._now.columns,
+            max(read.rows, 1),
+            read.columns_per_row,
+            pieces.a_bytes,
+            pieces.b_share,
         )
         again = fetch_again(
             pieces.order,
