@@ -8,16 +8,14 @@ another in C, where the copy engine stores them, or are scattered, where warps d
 """
 
 import argparse
-import json
 import os
 import shutil
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.gpu_trace import GPU, KERNEL, _defines, _source, _two_of_four
+from benchmarks.gpu_trace import GPU, KERNEL, _defines, _source, _two_of_four, run_all
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.cuda import build
 from prunecast.kernels.cuda.forms import ARCH
@@ -356,31 +354,6 @@ def _patched(folder: Path, stamped: bool) -> Path:
     return to
 
 
-def run_all(chosen: list[Waves], folder: Path, out: Path, seconds: float, turns: int) -> None:
-    """Time and trace every case."""
-    os.environ["PRUNECAST_CACHE"] = str(folder / "cache")
-    import cupy as cp
-
-    began = time.perf_counter()
-    stream = cp.cuda.Stream(non_blocking=True)
-    records: list[dict[str, Any]] = []
-    stamps: dict[str, np.ndarray] = {}
-    for case in chosen:
-        if time.perf_counter() - began > seconds:
-            print("out of time at", case.name)
-            break
-        with stream:
-            record, found = _run(case, folder, stream, turns)
-        stream.synchronize()
-        cp.get_default_memory_pool().free_all_blocks()
-        records.append(record)
-        stamps[case.name] = found
-        print(_line(record, found), flush=True)
-    (out / "items.json").write_text(json.dumps(records))
-    np.savez_compressed(out / "items.npz", **stamps)
-    print(f"{time.perf_counter() - began:.0f} s")
-
-
 def _run(case: Waves, folder: Path, stream: Any, turns: int) -> tuple[dict[str, Any], np.ndarray]:
     """Seconds with and without stamps, and the stamps of the last two launches, the last one last."""
     import cupy as cp
@@ -491,7 +464,15 @@ def main() -> None:
     if options.what == "build":
         build_all(options.folder)
     else:
-        run_all(CASES[options.cases](), options.folder, options.out, options.seconds, options.turns)
+        run_all(
+            CASES[options.cases](),
+            options.out,
+            options.seconds,
+            cache=options.folder / "cache",
+            run=lambda case, stream: _run(case, options.folder, stream, options.turns),
+            line=_line,
+            name="items",
+        )
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import cupy as cp
 import numpy as np
 
 from prunecast.validation.measure.clock_probe import ClockProbe
+from prunecast.validation.measure.timing import rough_seconds
 
 __all__ = [
     "L2",
@@ -32,7 +33,6 @@ __all__ = [
 
 GRAPH_SECONDS = 4e-3
 MOST_LAUNCHES = 200
-ROUGH_LAUNCHES = 16
 REST_SECONDS = 0.03
 SETTLE_SECONDS = 0.25
 """Back-to-back work before a sustained sample; the clock of an H200 settles within 0.1 s."""
@@ -87,7 +87,7 @@ def contestant(
     """Capture `launch(set)` for rotating sets in a graph of at most 4 ms."""
     for i in range(max(sets, 3)):
         launch(i % sets)
-    seconds = _rough_seconds(stream, launch, sets)
+    seconds = rough_seconds(stream, launch, sets)
     launches = min(max(int(GRAPH_SECONDS / seconds), 1), MOST_LAUNCHES)
     stream.begin_capture()
     for i in range(launches):
@@ -95,21 +95,6 @@ def contestant(
     graph = stream.end_capture()
     graph.upload(stream) if hasattr(graph, "upload") else None
     return Contestant(name, lambda: graph.launch(stream), launches, clock, launch)
-
-
-def _rough_seconds(stream: Any, launch: Callable[[int], object], sets: int) -> float:
-    """Of one launch among others in a graph; one by one the host sets the pace."""
-    stream.begin_capture()
-    for i in range(ROUGH_LAUNCHES):
-        launch(i % sets)
-    graph = stream.end_capture()
-    start, stop = cp.cuda.Event(), cp.cuda.Event()
-    for _ in range(2):  # the first replay brings the graph to the device
-        start.record(stream)
-        graph.launch(stream)
-        stop.record(stream)
-        stop.synchronize()
-    return float(cp.cuda.get_elapsed_time(start, stop)) / ROUGH_LAUNCHES * 1e-3
 
 
 def take_turns(

@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -377,28 +378,39 @@ def build_all(folder: Path, traced: list[Traced]) -> None:
         print(_traced_name(plan), kernel.registers, kernel.spill_bytes)
 
 
-def run_all(folder: Path, traced: list[Traced], out: Path, seconds: float, turns: int) -> None:
-    """Time and trace every case."""
-    os.environ["PRUNECAST_CACHE"] = str(folder / "cache")
+def run_all(
+    cases: Sequence[Any],
+    out: Path,
+    seconds: float,
+    *,
+    cache: Path,
+    run: Callable[[Any, Any], tuple[dict[str, Any], np.ndarray]],
+    line: Callable[[dict[str, Any], np.ndarray], str],
+    name: str,
+) -> None:
+    """Time and trace every case; writes NAME.json and NAME.npz.
+
+    run : a case on a stream; its record and its stamps
+    """
+    os.environ["PRUNECAST_CACHE"] = str(cache)
     import cupy as cp
 
     began = time.perf_counter()
     stream = cp.cuda.Stream(non_blocking=True)
     records: list[dict[str, Any]] = []
-    traces: dict[str, np.ndarray] = {}
-    for case in traced:
+    stamps: dict[str, np.ndarray] = {}
+    for case in cases:
         if time.perf_counter() - began > seconds:
             print("out of time at", case.name)
             break
         with stream:
-            record, trace = _run(case, folder, stream, turns)
+            record, stamps[case.name] = run(case, stream)
         stream.synchronize()
         cp.get_default_memory_pool().free_all_blocks()
         records.append(record)
-        traces[case.name] = trace
-        print(_line(record, trace), flush=True)
-    (out / "trace.json").write_text(json.dumps(records))
-    np.savez_compressed(out / "trace.npz", **traces)
+        print(line(record, stamps[case.name]), flush=True)
+    (out / f"{name}.json").write_text(json.dumps(records))
+    np.savez_compressed(out / f"{name}.npz", **stamps)
     print(f"{time.perf_counter() - began:.0f} s")
 
 
@@ -493,7 +505,15 @@ def main() -> None:
     if options.what == "build":
         build_all(options.folder, traced)
     else:
-        run_all(options.folder, traced, options.out, options.seconds, options.turns)
+        run_all(
+            traced,
+            options.out,
+            options.seconds,
+            cache=options.folder / "cache",
+            run=lambda case, stream: _run(case, options.folder, stream, options.turns),
+            line=_line,
+            name="trace",
+        )
 
 
 if __name__ == "__main__":

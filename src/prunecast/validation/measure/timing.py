@@ -14,7 +14,7 @@ import numpy as np
 
 from prunecast.validation.measure.clock_probe import ClockProbe
 
-__all__ = ["BURST_GRAPH_S", "Contestant", "Sample", "capture", "sustain", "take_turns"]
+__all__ = ["BURST_GRAPH_S", "Contestant", "Sample", "capture", "rough_seconds", "sustain", "take_turns"]
 
 BURST_GRAPH_S = 1.5e-3
 MOST_LAUNCHES = 240
@@ -50,7 +50,7 @@ def capture(name: str, stream: Any, launch: Callable[[int], object], sets: int) 
     for i in range(min(sets, 3)):
         launch(i)
     stream.synchronize()
-    seconds = _rough_seconds(stream, launch, sets)
+    seconds = rough_seconds(stream, launch, sets)
     launches = min(max(int(BURST_GRAPH_S / seconds), 2, min(sets, MOST_LAUNCHES)), MOST_LAUNCHES)
     stream.begin_capture()
     for i in range(launches):
@@ -61,7 +61,7 @@ def capture(name: str, stream: Any, launch: Callable[[int], object], sets: int) 
     return Contestant(name, lambda: graph.launch(stream), launches, (graph, launch))
 
 
-def _rough_seconds(stream: Any, launch: Callable[[int], object], sets: int) -> float:
+def rough_seconds(stream: Any, launch: Callable[[int], object], sets: int) -> float:
     """Of one launch among others in a graph. One by one the host sets the pace: 50 to 80 us a launch, so that
     graphs of short products had 15 to 50 launches instead of 240, and their first one counted for much.
     """
