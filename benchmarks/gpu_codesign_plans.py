@@ -48,7 +48,7 @@ def described(plan: KernelPlan) -> dict[str, Any]:
 def arrays_of(plan: KernelPlan) -> dict[str, np.ndarray]:
     """Tiles, work list and, of 2:4, the mask in bits; names begin with the fingerprint."""
     found = {f"tiles/{name}": getattr(plan.tiles, name) for name in MAP_COLUMNS}
-    found |= {f"work/{name}": getattr(plan.work, name) for name in WorkList._fields}
+    found |= {f"items/{name}": getattr(plan.work, name) for name in WorkList._fields}
     if plan.inner is not None:
         found["inner"] = np.packbits(plan.inner.mask(), axis=1)
     return {f"{plan.fingerprint()}/{name}": array for name, array in found.items()}
@@ -72,7 +72,7 @@ def restored(about: Mapping[str, Any], stored: Arrays) -> KernelPlan:
         pattern=about["tile_pattern"],
         **{name: stored[f"{mark}/tiles/{name}"] for name in MAP_COLUMNS},
     )
-    work = WorkList(*(stored[f"{mark}/work/{name}"] for name in WorkList._fields))
+    work = WorkList(*(stored[f"{mark}/items/{name}"] for name in WorkList._fields))
     plan = tile_plan(
         about["kernel"],
         tiles,

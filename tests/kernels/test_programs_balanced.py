@@ -33,8 +33,11 @@ def balanced_map(m: int, k: int, kept_of_64: int) -> ElementMap:
             marks=pytest.mark.xfail(strict=True, reason="blocks lie together in some launches, see 0006"),
         ),
         (1024, 4096, 1, 6, 3.27),
-        (768, 768, 1, 6, 2.36),
-        (768, 768, 1, 32, 3.29),
+        pytest.param(
+            *(768, 768, 1, 6, 2.23),
+            marks=pytest.mark.xfail(strict=True, reason="24 blocks taken to lie in pairs, see 0006"),
+        ),
+        (768, 768, 1, 32, 3.32),
         (512, 2048, 16, 16, 16.4),
         (1024, 4096, 16, 6, 19.8),
         (1024, 4096, 16, 16, 29.9),
@@ -44,7 +47,7 @@ def balanced_map(m: int, k: int, kept_of_64: int) -> ElementMap:
     ],
 )
 def test_cases_measured_on_an_h200(m: int, k: int, n: int, kept_of_64: int, us: float) -> None:
-    """Recorded 2026-11-20 and 21, fp16, of those marked fit; means of all boards so far."""
+    """Recorded 2026-11-20 and 21, fp16, of those marked fit; means of the boards."""
     plan = plan_balanced(balanced_map(m, k, kept_of_64), n, "fp16", H200)
     assert simulate(plan, H200).seconds * 1e6 == pytest.approx(us, rel=0.12)
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from prunecast.hardware import load_gpu
-from prunecast.kernels.launch_floor import MOST_BEFORE_B_CYCLES, launch_floor_s
+from prunecast.kernels.launch_floor import MOST_BEFORE_B_CYCLES, ends_apart_cycles, launch_floor_s
 from prunecast.kernels.stspmm import plan_stspmm
 from prunecast.patterns import TileMap
 from prunecast.simulator import engine, simulate
-from prunecast.simulator.simulate import FIRST_ROWS_S, head_start_cycles, settle
+from prunecast.simulator.simulate import FIRST_ROWS_CYCLES, FIRST_ROWS_S, head_start_cycles, settle
 
 H200 = load_gpu("h200-sxm")
 
@@ -39,7 +39,8 @@ def test_blocks_that_end_together_gain_little_and_a_lone_long_one_all_that_is_re
     equal, uneven = plan_of([1024] * 32), plan_of([256] * 15 + [4096] + [256] * 15, n=256)
     # Start, producer (300 and 300) and wait for indices
     most = H200.block_start_cycles + 300 + 300 + H200.dram_latency_cycles
-    assert 600.0 <= head_start_cycles(equal, H200, run_of(equal)) < 0.5 * most
+    apart = ends_apart_cycles(equal, H200) + FIRST_ROWS_CYCLES
+    assert apart <= head_start_cycles(equal, H200, run_of(equal)) < 0.5 * most
     assert head_start_cycles(uneven, H200, run_of(uneven)) == pytest.approx(most)
 
 
