@@ -3,7 +3,7 @@
     python -m benchmarks.gpu_trace build FOLDER          without a GPU: cubins with and without stamps
     python -m benchmarks.gpu_trace run FOLDER --out DIR  DIR/trace.npz, DIR/trace.json
 
-`--suite` takes *fit* cases of the suite instead of products of equal tiles.
+`--suite` takes *fit* cases of the suite instead of products of equal tiles, `--short` those of short tiles.
 
 The sources are those of the package with stamps written in, so that the kernels themselves stay as they are.
 Every case is timed with and without them, launches overlapping, inputs rotated over twice the L2.
@@ -273,11 +273,37 @@ SUITE = {
     "2:4": ("2048x512x512 fp16 tvw:128 0.9 lognormal:0.6 #1", "768x3072x512 fp16 2:4 0.5 equal #1"),
 }
 """Short products, most of which are predicted 5 to 20 % off."""
+SHORT = {
+    "block-sparse": (
+        "768x3072x4096 fp16 block:128x64 0.75 random #1",
+        "768x3072x512 fp16 block:64x64 0.9 random #1",
+        "4096x1024x512 fp16 block:64x64 0.5 random #1",
+        "4096x4096x512 fp16 block:64x64 0.75 equal #1",
+        "768x3072x4096 fp16 block:128x64 0.9 equal #1",
+    ),
+    "tile-wise": (
+        "768x3072x4096 fp16 tile-wise:128 0.98 equal #1",
+        "768x3072x4096 fp16 tile-wise:128 0.75 ramp #1",
+        "768x3072x4096 fp16 tile-wise:128 0.9 ramp #1",
+        "768x768x2048 fp16 tile-wise:128 0.98 equal #1",
+    ),
+    "stspmm": (
+        "768x3072x4096 fp16 block:128x64 0.75 random #1",
+        "4096x1024x512 fp16 tile-wise:32 0.75 equal #1",
+        "128x1152x50176 fp16 tile-wise:128 0.9 equal #1",
+        "2048x512x4096 fp16 dense-block:8 0.75 equal #1",
+        "2048x512x512 fp16 tile-wise:64 0.9 equal #1",
+        "2048x512x512 fp16 dense-block:8 0.9 equal #1",
+        "768x3072x512 fp16 block:64x64 0.9 random #1",
+        "512x512x4096 fp16 tile-wise:128 0.75 equal #1",
+    ),
+}
+"""Short tiles, and unequal ones that the hardware starts."""
 
 
-def suite_cases() -> list[Traced]:
+def suite_cases(of: dict[str, tuple[str, ...]] = SUITE) -> list[Traced]:
     """Cases of the suite by the kernel that plans them."""
-    return [Traced(kernel, (0, 0), 0, 0, 0, suite=name) for kernel in SUITE for name in SUITE[kernel]]
+    return [Traced(kernel, (0, 0), 0, 0, 0, suite=name) for kernel in of for name in of[kernel]]
 
 
 def _rank(case: Traced) -> int:
@@ -499,9 +525,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=70.0)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--suite", action="store_true")
+    parser.add_argument("--short", action="store_true")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    traced = suite_cases() if options.suite else cases()
+    suite = SHORT if options.short else SUITE
+    traced = suite_cases(suite) if options.suite or options.short else cases()
     if options.what == "build":
         build_all(options.folder, traced)
     else:
