@@ -5,7 +5,8 @@
 A product is timed as the suite times it, and its kernels are named from a captured graph (`gpu_dense`). For
 some sizes cuBLASLt is asked for more algorithms than its first one, and each is checked, named and timed: so
 that a form's time is known apart from the choice of the form. Sizes are no cases of the suite's judge rows.
-Needs no compiler besides CuPy's. Writes DIR/gpu_dense_forms.json.
+`boxes` reads boxes of 64 rows of 128 bytes from DRAM, as copies of dense operands do, and as many bytes that
+follow one another. Needs no compiler besides CuPy's. Writes DIR/gpu_dense_forms.json.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from benchmarks.gpu_dense import POOL_BYTES, SETS_BYTES, Bench, _multiply, _sets, launched
+from benchmarks.gpu_dense import POOL_BYTES, SETS_BYTES, Bench, _multiply, _once, _sets, launched
 from prunecast.validation.measure.clock_probe import ClockProbe
 from prunecast.validation.measure.libraries import WORKSPACE_BYTES, DenseProduct, _library
 from prunecast.validation.measure.sources import MICROBENCHMARKS
@@ -46,6 +47,25 @@ PROPOSED = (
     *((1536, 6144, 128), (1536, 6144, 512), (5120, 5120, 128), (4096, 4096, 16), (512, 512, 128)),
 )
 MOST_PROPOSED = 14
+BOX_ROWS, BOX_BYTES = 64, 128
+PITCHES_BYTES = (2048, 3072, 8192, 10240, 12288, 22016)
+"""Of rows, those of 1024 to 11008 columns."""
+BOXES = r"""
+extern "C" __global__ void boxes(const uint4* from, uint4* to, long long pitch, long long step_stride,
+                                 long long group_stride, int steps, int groups) {
+  const int row = threadIdx.x / 8, lane = threadIdx.x % 8;
+  uint4 sum = {threadIdx.x, 1, 2, 3};
+  for (int group = blockIdx.x; group < groups; group += gridDim.x) {
+    const uint4* at = from + group * group_stride + row * pitch + lane;
+#pragma unroll 8
+    for (int s = 0; s < steps; ++s) {
+      const uint4 v = __ldcg(at + s * step_stride);
+      sum.x ^= v.x; sum.y ^= v.y; sum.z ^= v.z; sum.w ^= v.w;
+    }
+  }
+  if (sum.x == 0x12345678u && sum.y == 77u) to[threadIdx.x] = sum;
+}
+"""
 _COMPUTE_32F, _FP32, _FP16 = 68, 0, 2
 _TRANSPOSED, _WORKSPACE = 3, 1
 _ALGORITHM_FIELDS = {"id": 0, "tile": 1, "parts": 2, "stages": 6, "inner": 7, "cluster": 8}
@@ -200,7 +220,28 @@ def _timed(bench: Bench, entry: dict[str, Any], launch: Any, sets: int) -> dict[
     return entry
 
 
-PARTS = {"chosen": chosen, "proposed": proposed}
+def boxes(bench: Bench) -> list[dict[str, Any]]:
+    """Bytes per second of boxes, by the pitch of their rows, and of as much that lies together."""
+    kernel = cp.RawModule(code=BOXES).get_function("boxes")
+    found = []
+    for pitch in PITCHES_BYTES:
+        steps, groups = pitch // BOX_BYTES, POOL_BYTES // (BOX_ROWS * pitch)
+        for together in (False, True):
+            apart = BOX_BYTES if together else pitch
+            step = BOX_ROWS * BOX_BYTES if together else BOX_BYTES
+            strides = (np.int64(stride // 16) for stride in (apart, step, BOX_ROWS * pitch))
+            arguments = (bench.pool, bench.outputs, *strides, np.int32(steps), np.int32(groups))
+            for blocks in (132, 264):
+                launch = partial(kernel, (blocks,), (8 * BOX_ROWS,), arguments)
+                seconds = float(np.median([_once(bench.stream, launch) for _ in range(6)][1:]))
+                rate = BOX_ROWS * pitch * groups / seconds
+                entry = {"pitch": pitch, "together": together, "blocks": blocks, "bytes_per_s": rate}
+                found.append(entry)
+                print(entry, flush=True)
+    return found
+
+
+PARTS = {"boxes": boxes, "chosen": chosen, "proposed": proposed}
 
 
 def main() -> int:
