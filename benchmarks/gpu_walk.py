@@ -38,6 +38,17 @@ CASES = (
     Case(8192, 8192, 4096, 0.5),
     Case(5120, 5120, 4096, 0.5),
 )
+FOUR_ABREAST = (
+    Case(4096, 11008, 16384, 0.5),
+    Case(4096, 11008, 16384, 0.1),
+    Case(4096, 11008, 4096, 0.1),
+    Case(4096, 4096, 16384, 0.5),
+    Case(11008, 4096, 512, 0.5),
+    Case(768, 3072, 16384, 0.5),
+    Case(256, 2304, 12544, 0.5),
+)
+"""Where one wave of blocks holds four token ranges already, and one with two ranges in all."""
+GROUPS = {"lost": CASES, "four-abreast": FOUR_ABREAST}
 
 
 def plan_of(case: Case, together: int) -> KernelPlan:
@@ -46,7 +57,7 @@ def plan_of(case: Case, together: int) -> KernelPlan:
         return plan_stspmm(tile_map(case), case.n, "fp16", GPU)
 
 
-def build() -> None:
+def build(cases: tuple[Case, ...]) -> None:
     """Cubins of all forms, and what the simulator says."""
     from prunecast.kernels.cuda.build import compile_cubin
     from prunecast.kernels.cuda.forms import ARCH, build_fill, build_tile_kernel, tile_defines
@@ -54,7 +65,7 @@ def build() -> None:
 
     build_fill("fp16", "none", bias=False)
     compile_cubin(MICROBENCHMARKS / "clock_probe.cu", ARCH, {})
-    for case in CASES:
+    for case in cases:
         for together in WALKS:
             plan = plan_of(case, together)
             build_tile_kernel(plan, tile_defines(plan))
@@ -67,13 +78,13 @@ def _line(case: Case, together: int, plan: KernelPlan, us: float, mhz: float) ->
     return f"{case.name:36s} {form:20s} together {together} {us:7.2f} us {mhz:5.0f} MHz"
 
 
-def run(out: Path, seconds: float) -> None:
+def run(out: Path, seconds: float, cases: tuple[Case, ...]) -> None:
     """Time every case while time is left."""
     import cupy as cp
 
     began, record = time.perf_counter(), []
     stream = cp.cuda.Stream(non_blocking=True)
-    for case in CASES:
+    for case in cases:
         if time.perf_counter() - began > seconds:
             print("out of time at", case.name)
             break
@@ -142,8 +153,10 @@ def main() -> None:
     parser.add_argument("what", choices=("build", "run"))
     parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--seconds", type=float, default=40.0)
+    parser.add_argument("--cases", choices=tuple(GROUPS), default="lost")
     options = parser.parse_args()
-    build() if options.what == "build" else run(options.out, options.seconds)
+    cases = GROUPS[options.cases]
+    build(cases) if options.what == "build" else run(options.out, options.seconds, cases)
 
 
 if __name__ == "__main__":
