@@ -35,8 +35,8 @@ def test_a_raster_without_a_group_width_is_refused():
         raster(1, 1, 0)
 
 
-def test_weights_that_overflow_the_l2_are_walked_in_groups():
-    gpu = toy_gpu(l2_bytes=1000)
+def test_rounds_that_overflow_what_l2_keeps_are_walked_in_groups():
+    gpu = toy_gpu(l2_usable_bytes=1000)
     assert [ranges_together(size, gpu) for size in (1000, 1001)] == [1, 4]
 
 

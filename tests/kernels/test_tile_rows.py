@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prunecast.kernels.tile_rows import cut_rows, rows_are_scattered
+from prunecast.kernels.tile_rows import columns_of_any, cut_rows, rows_are_scattered
 from prunecast.patterns import TileMap
 from tests.kernels.layouts import tiles_keeping
 
@@ -71,3 +71,9 @@ def test_rows_eight_by_eight_are_scattered():
     rows = np.arange(64).reshape(2, 4, 8).transpose(1, 0, 2).ravel()
     assert rows_are_scattered(tiles_keeping([2, 2], height=32, k=9, rows=rows, m=64))
     assert not rows_are_scattered(tiles_keeping([2, 2], height=32, k=9))
+
+
+@given(kept=st.lists(st.integers(0, 12), max_size=4), seed=st.integers(0, 99))
+def test_columns_of_any_tile_are_those_of_the_mask(kept, seed):
+    tiles = tiles_keeping(kept, height=3, k=12, seed=seed)
+    assert columns_of_any(tiles) == int(tiles.mask().any(axis=0).sum())

@@ -8,8 +8,6 @@ Left out: what a small L2 must fetch again, which on a T4 makes narrow forms loo
 
 from typing import NamedTuple
 
-import numpy as np
-
 from prunecast.hardware.clock import sm_clock_hz
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
@@ -25,6 +23,7 @@ from prunecast.kernels.form_items import (
 )
 from prunecast.kernels.launch_floor import MOST_BEFORE_B_CYCLES
 from prunecast.kernels.step_cost import fix_up_cycles, step_cost
+from prunecast.kernels.tile_rows import columns_of_any
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.patterns.tile_map import TileMap
 
@@ -163,7 +162,7 @@ def _chip(
     element, k16 = variant.element_bytes, load.full_steps * variant.shape.block_k / 16
     reads = load.items * k16 * (variant.weight_bytes_per_k16 / multicast + 16 * load.tokens * element)
     c_bytes = load.items * load.c_bytes
-    dram_reads = load.packed_bytes + _columns_of_any(tiles) * n * element
+    dram_reads = load.packed_bytes + columns_of_any(tiles) * n * element
     l2, l2_stores = reads / gpu.l2_bytes_per_s, c_bytes / gpu.l2_store_bytes_per_s
     dram, dram_writes = dram_reads / gpu.dram_bytes_per_s, c_bytes / gpu.dram_write_bytes_per_s
     earlier = max(0.0, 1.0 - held / max(load.items, 1))
@@ -173,13 +172,6 @@ def _chip(
         l2_bytes=reads + c_bytes,
         dram_bytes=dram_reads + c_bytes,
     )
-
-
-def _columns_of_any(tiles: TileMap) -> int:
-    """That some tile keeps: tiles often keep the same ones, and what none keeps is never read."""
-    kept = np.zeros(tiles.k, np.bool_)
-    kept[tiles.column_index] = True
-    return int(kept.sum())
 
 
 def _seconds(

@@ -49,13 +49,17 @@ def raster(tile_count: int, range_count: int, together: int) -> Raster:
     )
 
 
-def ranges_together(packed_bytes: int, gpu: GpuSpec) -> int:
-    """Token ranges to walk together: 4 once the packed weights alone would fill the L2, else 1.
+def ranges_together(round_bytes: float, gpu: GpuSpec) -> int:
+    """Token ranges to walk together: 4 where L2 loses weights before the next range needs them, else 1.
 
-    Measured on an H200 with packed weights of 34 to 134 MB: 3 % faster than 1 where they exceed 30 MB, 2 %
-    slower where they do not; wider groups were slower throughout (2026-11-20).
+    Parameters
+    ----------
+    round_bytes : that L2 sees from one use of a tile's weights to the next, if ranges follow one another
+
+    Measured on an H200 (`benchmarks/measured/h200-sxm-walks-2026-11-21.json`): 4 is 3.5 to 5.9 % faster
+    than 1 on four large products, and 2 % slower where weights stay. Groups of 8 are as fast, or slower.
     """
-    return 4 if packed_bytes > gpu.l2_bytes else 1
+    return 4 if round_bytes > gpu.l2_usable_bytes else 1
 
 
 def whole_items(kept: IntArray, order: Raster, *, n: int, block_n: int) -> WorkList:

@@ -4,7 +4,7 @@ import numpy as np
 
 from prunecast.patterns.tile_map import TileMap
 
-__all__ = ["cut_rows", "rows_are_scattered"]
+__all__ = ["columns_of_any", "cut_rows", "rows_are_scattered"]
 
 ROWS_OF_WARP = 16
 """Of C that a warp of the tile kernel stores at once."""
@@ -40,3 +40,10 @@ def rows_are_scattered(tiles: TileMap) -> bool:
     breaks = (np.diff(rows, prepend=rows[:1]) != 1) & (place % ROWS_OF_WARP > 0)
     group = np.repeat(np.cumsum(groups) - groups, height) + place // ROWS_OF_WARP
     return 2 * np.unique(group[breaks]).size > int(groups.sum())
+
+
+def columns_of_any(tiles: TileMap) -> int:
+    """That some tile keeps: tiles often keep the same ones, and what none keeps is never read."""
+    kept = np.zeros(tiles.k, np.bool_)
+    kept[tiles.column_index] = True
+    return int(kept.sum())

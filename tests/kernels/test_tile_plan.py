@@ -1,0 +1,59 @@
+"""Which token ranges are walked together: by what L2 keeps while all tiles take their turn."""
+
+import numpy as np
+import pytest
+
+from prunecast.hardware import load_gpu
+from prunecast.kernels.tile_plan import items_of
+from prunecast.kernels.tile_rows import cut_rows
+from prunecast.kernels.tile_shapes import tile_variants
+from tests.kernels.layouts import tiles_keeping
+from tests.toy_gpu import toy_gpu
+
+H200 = load_gpu("h200-sxm")
+MIB = 1 << 20
+
+
+def together(tiles, n, gpu, shape=(128, 256), cluster=1):
+    """Token ranges of the first tile that follow one another."""
+    variant = next(v for v in tile_variants(gpu, "fp16", 10_000) if v.shape[:2] == shape)
+    items = items_of(cut_rows(tiles, shape[0]), variant, n, gpu, cluster=cluster)
+    other = np.flatnonzero(items.tile != items.tile[0])
+    return int(other[0]) if other.size else items.tile.size
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n", "density", "expected"),
+    [
+        (11008, 4096, 2048, 0.5, 4),  # 5.9 % faster with 4
+        (11008, 4096, 4096, 0.5, 4),  # 4.1
+        (8192, 8192, 4096, 0.5, 4),  # 4.2
+        (8192, 8192, 4096, 0.25, 4),  # 3.5
+        (5120, 5120, 4096, 0.5, 4),  # 0.6
+        (4096, 11008, 4096, 0.5, 4),  # 0.7
+        (4096, 11008, 4096, 0.25, 4),  # 0.7
+        (11008, 4096, 4096, 0.25, 1),  # 0.8
+        (4096, 4096, 4096, 0.5, 1),  # 0.5 slower
+        (11008, 4096, 4096, 0.1, 1),  # 2.2 slower
+    ],
+)
+def test_layers_walk_as_it_was_faster_on_an_h200(m, k, n, density, expected):
+    """`benchmarks/measured/h200-sxm-walks-2026-11-21.json`."""
+    tiles = tiles_keeping([round(density * k)] * (m // 128), height=128, k=k)
+    assert together(tiles, n, H200) == expected
+
+
+def test_a_round_is_weights_and_the_b_and_c_of_what_runs_meanwhile():
+    """Four SMs and 8 tiles: half a range at a time, so a round is one range of 256 tokens."""
+    tiles = tiles_keeping([64] * 8, height=128, k=64)
+    round_bytes = 2 * (8 * 128 * 64 + 64 * 256 + 8 * 128 * 256)
+    for kept, expected in ((round_bytes, 1), (round_bytes - 1, 4)):
+        gpu = toy_gpu(compute_capability=90, l2_usable_bytes=kept)
+        assert together(tiles, 2048, gpu) == expected
+
+
+def test_a_wave_that_holds_all_ranges_comes_round_never():
+    gpu = toy_gpu(compute_capability=90, l2_usable_bytes=1)
+    tiles = tiles_keeping([64, 64], height=128, k=64)
+    assert together(tiles, 512, gpu) == 1
+    assert together(tiles, 768, gpu) == 3
