@@ -1,6 +1,7 @@
 """How far predictions lie from recorded runs, for work on the physics: errors by kernel, then row by row.
 
-python -m benchmarks.accuracy fit [--families stspmm 2:4] [--engines simulator] [--state burst] [--rows 40]
+python -m benchmarks.accuracy fit [--families stspmm 2:4] [--engines simulator] [--state burst]
+    [--suite second] [--rows 40]
 
 `validate --replay` makes the page that is quoted. Constants are decided with this: it adds the runs of
 `benchmarks/measured`, which are all marked fit, and parts the error of a row into cycles and clock.
@@ -32,7 +33,7 @@ def judged_rows(arguments: argparse.Namespace) -> list[Judged]:
     """Rows that were asked for, predicted; those that count."""
     rows = [
         row
-        for row in merge_rows(all_runs())
+        for row in merge_rows([run for run in all_runs() if arguments.suite in ("", run.header.suite)])
         if row.usable
         and (row.case.use, row.case.state) == (arguments.use, arguments.state)
         and (not arguments.families or row.kernel in arguments.families)
@@ -90,6 +91,7 @@ def main() -> None:
     parser.add_argument("--families", nargs="*", default=[])
     parser.add_argument("--engines", nargs="*", default=list(ENGINES), choices=ENGINES)
     parser.add_argument("--state", default="burst")
+    parser.add_argument("--suite", default="", help="cases of one suite only, by its name")
     parser.add_argument(
         "--rows", type=int, default=0, help="how many of the worst rows to show for each engine"
     )
