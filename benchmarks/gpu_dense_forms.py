@@ -1,6 +1,6 @@
 """The dense product in every form that the library proposes: what each one's tile, cluster and parts cost.
 
-    python -m benchmarks.gpu_dense_forms --out DIR [--parts boxes,chosen,proposed]
+    python -m benchmarks.gpu_dense_forms --out DIR [--parts boxes,chosen,second,unaligned,proposed]
 
 A product is timed as the suite times it, and its kernels are named from a captured graph (`gpu_dense`). For
 some sizes cuBLASLt is asked for more algorithms than its first one, and each is checked, named and timed: so
@@ -13,6 +13,7 @@ import argparse
 import ctypes
 import json
 import traceback
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from prunecast.validation.measure.clock_probe import ClockProbe
 from prunecast.validation.measure.libraries import WORKSPACE_BYTES, DenseProduct, _library
 from prunecast.validation.measure.sources import MICROBENCHMARKS
 from prunecast.validation.measure.timing import capture, take_turns
+from prunecast.validation.suite import load_suite
 
 TURNS = 5
 CHOSEN = tuple(
@@ -40,6 +42,12 @@ CHOSEN = tuple(
         ]
     )
 )
+UNALIGNED = tuple(
+    (m, k, n)
+    for m, k in ((3840, 1280), (5632, 2048), (2048, 2048), (1024, 4096), (4096, 4096))
+    for n in (2, 3, 4, 6, 7, 9, 12, 20, 100, 130, 516, 1025)
+)
+"""Rows of B and C that do not begin at a multiple of 16 bytes."""
 PROPOSED = (
     *((768, 768, 512), (768, 1536, 512), (768, 2816, 512), (768, 3328, 512), (1536, 6144, 256)),
     *((3072, 768, 128), (2304, 768, 128), (2304, 768, 512), (768, 768, 2048), (512, 512, 512)),
@@ -161,10 +169,10 @@ def _size(bytes_: int) -> ctypes.c_size_t:
     return ctypes.c_size_t(bytes_)
 
 
-def chosen(bench: Bench) -> list[dict[str, Any]]:
+def chosen(bench: Bench, sizes: Iterable[tuple[int, int, int]] = CHOSEN) -> list[dict[str, Any]]:
     """Both layouts of every size as cuBLAS runs them."""
     found = []
-    for m, k, n in CHOSEN:
+    for m, k, n in sizes:
         sets = _rotated(bench, m, k, n)
         for token_major in (False, True):
 
@@ -174,6 +182,17 @@ def chosen(bench: Bench) -> list[dict[str, Any]]:
             entry = {"m": m, "k": k, "n": n, "layout": "NK" if token_major else "KN"}
             found.append(_timed(bench, entry, launch, len(sets)))
     return found
+
+
+def second(bench: Bench) -> list[dict[str, Any]]:
+    """The same of the second suite's *fit* sizes."""
+    cases = [c for c in load_suite("second").cases if "dense" in c.kernels and c.use == "fit"]
+    return chosen(bench, dict.fromkeys((c.m, c.k, c.n) for c in cases if c.dtype == "fp16"))
+
+
+def unaligned(bench: Bench) -> list[dict[str, Any]]:
+    """The same where tokens are no multiple of eight."""
+    return chosen(bench, UNALIGNED)
 
 
 def proposed(bench: Bench) -> list[dict[str, Any]]:
@@ -241,7 +260,13 @@ def boxes(bench: Bench) -> list[dict[str, Any]]:
     return found
 
 
-PARTS = {"boxes": boxes, "chosen": chosen, "proposed": proposed}
+PARTS: dict[str, Callable[[Bench], list[dict[str, Any]]]] = {
+    "boxes": boxes,
+    "chosen": chosen,
+    "second": second,
+    "unaligned": unaligned,
+    "proposed": proposed,
+}
 
 
 def main() -> int:
