@@ -1,11 +1,11 @@
-"""What an H200's DRAM gives to mixes of reads and writes, what a launch adds, and whether L2 writes when idle.
+"""What an H200's DRAM gives to mixes of reads and writes, what a launch adds, and what L2 writes when idle.
 
     PRUNECAST_CACHE=build/writes python -m benchmarks.gpu_writes build    without a GPU
     PRUNECAST_CACHE=build/writes python -m benchmarks.gpu_writes run --out DIR
 
-Tiles of C are stored as the tile kernel does (128 bytes of 16 rows at a time) or by whole rows of a tile, beside
-unique rows of B, in graphs of launches over sets of 400 MB. Products of the suite are timed over 132 MB of
-inputs, as the suite does, and over three times as much. Writes DIR/writes.json.
+Tiles of C are stored as the tile kernel does (128 bytes of 16 rows at a time) or by whole rows of a tile,
+beside unique rows of B, in graphs of launches over pools of 1.6 GB. Products of the suite are timed over
+132 MB of inputs, as the suite does, and over three times as much. Writes DIR/writes.json.
 """
 
 import argparse
@@ -25,7 +25,6 @@ from prunecast.validation.suite import load_suite
 
 SOURCE = Path(__file__).parent / "gpu_writes.cu"
 BLOCKS, THREADS, SHARED_BYTES = 132, 256, 8 * 40 * 512
-COLD_BYTES = 400e6
 POOL_BYTES = 1_600_000_000
 GRAPH_S = 1.5e-3
 HOLD_NS = 1_000_000
@@ -185,9 +184,10 @@ def measured_mix(bench: Bench, case: Mix) -> dict[str, Any]:
         "us": us,
     }
     print(
-        f"{case.rows:6d}x{case.tokens:5d} reads {case.rows_read:2d} rows {case.by_rows} first {case.tokens_first}"
-        f" items {case.most_items} idle {case.idle_us:2d}: read {row['read_mb']:6.1f} written"
-        f" {row['written_mb']:6.1f} MB {us:7.2f} us {moved / us / 1e6:5.2f} TB/s",
+        f"{case.rows:6d}x{case.tokens:5d} reads {case.rows_read:2d} rows {case.by_rows}"
+        f" first {case.tokens_first} items {case.most_items} idle {case.idle_us:2d}:"
+        f" read {row['read_mb']:6.1f} written {row['written_mb']:6.1f} MB"
+        f" {us:7.2f} us {moved / us / 1e6:5.2f} TB/s",
         flush=True,
     )
     return row
