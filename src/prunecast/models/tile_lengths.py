@@ -15,27 +15,30 @@ from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.power_draw import tensor_draw
 from prunecast.models.case import Case
 from prunecast.models.incremental_loops import (
+    A_BYTES,
+    CHIP,
+    CYCLES,
     FIELDS,
     TOTALS,
-    Chip,
+    ClockPoints,
     Launch,
     Lists,
     Now,
     add_up,
-    read_pieces,
     set_all,
     set_some,
     settled_seconds,
 )
 from prunecast.models.item_costs import item_costs
-from prunecast.models.item_table import item_table
-from prunecast.models.loops import BlockLists, fetch_again
+from prunecast.models.item_table import ItemTable, item_table
+from prunecast.models.loops import BlockLists
 from prunecast.models.roofline import CLOCK_ROUNDS, look_up
 from prunecast.models.starts import Starts, starts_of
 from prunecast.models.strips import tile_of_strip
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import RowsRead, rows_read, run_order, written_bytes
-from prunecast.models.unit_costs import lists_of, unit_costs
+from prunecast.models.traffic_loops import fetch_again, read_pieces
+from prunecast.models.unit_costs import UnitCosts, lists_of, unit_costs
 from prunecast.models.waves import place_units, seats_of
 from prunecast.patterns.tile_map import TileMap
 
@@ -49,7 +52,8 @@ class _Pieces(NamedTuple):
     wave: npt.NDArray[np.int64]
     b_key: npt.NDArray[np.int64]
     b_bytes: FloatArray
-    """(items,): bytes of the token range of one row of B."""
+    """(items,): of the token range of `rows` rows of B."""
+    rows: int
     c_bytes: FloatArray
     written_bytes: float
     """Of all items."""
@@ -70,13 +74,18 @@ class TileLengths:
     ) -> None:
         self._case = look_up(plan, gpu)
         self._starts = starts_of(self._case)
-        self._lists = _lists(self._case, self._starts)
+        table = item_table(self._case)
+        self._kind, self._lists = table.kind.astype(np.int64), _lists(self._case, self._starts, table)
         self._now = _room(plan)
         self._blocks = _blocks(self._case, self._starts, self._now)
         units = plan.blocks if plan.schedule is Schedule.STATIC else plan.item_count
         self._seats = seats_of(plan, gpu, self._case.fit.blocks_per_sm, units)
-        self._total, self._pieces = np.zeros(FIELDS - TOTALS), _pieces(self._case)
-        self._read, self._chip = rows_read(plan), _chip(self._case, state, self._starts, launch_s)
+        self._of_blocks, self._total = _of_blocks(self._case), np.zeros(FIELDS - TOTALS)
+        self._pieces, self._units = _pieces(self._case), UnitCosts(*np.zeros((3, units)))
+        self._fma_per_cycle = self._case.rates.tensor_fma_per_clk
+        self._out_of_step = 0.0 if plan.k_order == "box" else 1.0 - gpu.clock_in_step_l2
+        self._read, self._chip = rows_read(plan), _chip(self._case, self._starts, launch_s)
+        self._clock = _clock_points(gpu, state)
         self._tile_of_strip = tile_of_strip(plan.tiles, tiles)
         self._strips = [np.flatnonzero(self._tile_of_strip == tile) for tile in range(tiles.tile_count)]
         self.kept = tiles.kept_per_tile.astype(np.int64)
@@ -95,29 +104,25 @@ class TileLengths:
 
     def kernel_seconds(self) -> float:
         """Time of the kernel with the lengths of now, without the launch floor."""
-        case = self._case
-        launch = self._launch(*add_up(self._now.kept, self._now.totals, case.plan.k, self._total))
-        units = unit_costs(self._blocks, self._starts, case.plan.schedule)
+        now, plan = self._now, self._case.plan
+        launch = self._launch(*add_up(now.kept, now.totals, plan.k, self._of_blocks, self._total))
+        units = unit_costs(self._blocks, self._starts, plan.schedule, self._units)
         placement = place_units(self._seats, units.alone, units.demand)
         ends, sm = placement.slot_finish, placement.sm
-        return float(settled_seconds(ends, sm, units.quiet, launch, self._chip, CLOCK_ROUNDS))
+        chip, clock = self._chip, self._clock
+        return float(settled_seconds(ends, sm, units.quiet, launch, chip, clock, CLOCK_ROUNDS))
 
     def _launch(self, longest: int, in_step: float) -> Launch:
-        plan, gpu, block = self._case.plan, self._case.gpu, self._case.amounts.block
         fma, l2_bytes, c_bytes, partials, a_bytes, index_bytes = self._total.tolist()
-        fma += plan.blocks * float(block[Quantity.FMA])
-        l2_bytes += plan.blocks * float(block[Quantity.L2])
-        c_bytes += plan.blocks * float(block[Quantity.C])
         read = self._rows_read(longest)
-        again = self._read_again_bytes(read, a_bytes)
-        rate = self._case.rates.tensor_fma_per_clk
+        read_once = a_bytes + read.rows * read.bytes_per_token * self._case.plan.n + index_bytes
         return Launch(
-            tensor_cycles=fma / rate if rate else 0.0,
-            l2_bytes=l2_bytes,
-            l2_draw=1.0 if plan.k_order == "box" else 1.0 - (1.0 - gpu.clock_in_step_l2) * in_step,
-            stored_bytes=c_bytes + partials,
-            c_bytes=c_bytes,
-            dram_bytes=a_bytes + read.rows * read.bytes_per_token * plan.n + c_bytes + index_bytes + again,
+            fma / self._fma_per_cycle if fma else 0.0,
+            l2_bytes,
+            1.0 - self._out_of_step * in_step,
+            c_bytes + partials,
+            c_bytes,
+            read_once + c_bytes + self._read_again_bytes(read, a_bytes),
         )
 
     def _rows_read(self, longest: int) -> RowsRead:
@@ -128,16 +133,16 @@ class TileLengths:
     def _read_again_bytes(self, read: RowsRead, a_bytes: float) -> float:
         """As in `traffic.py`."""
         plan, gpu, pieces = self._case.plan, self._case.gpu, self._pieces
-        bytes_per_token = max(read.rows, 1) * read.bytes_per_token
-        items = plan.item_count
-        footprint = a_bytes + plan.n * bytes_per_token + pieces.written_bytes
+        rows, items = max(read.rows, 1), self._now.columns.size
+        footprint = a_bytes + plan.n * rows * read.bytes_per_token + pieces.written_bytes
         if footprint <= gpu.l2_usable_bytes or not items:
             return 0.0
         read_pieces(
-            self._lists.kind,
+            self._kind,
             self._lists.cost,
+            A_BYTES,
             self._now.columns,
-            max(read.rows, 1),
+            rows,
             read.columns_per_row,
             pieces.a_bytes,
             pieces.b_share,
@@ -148,7 +153,7 @@ class TileLengths:
             self._now.piece,
             pieces.b_key,
             pieces.a_bytes,
-            pieces.b_bytes * max(read.rows, 1),
+            pieces.b_bytes if rows == pieces.rows else pieces.b_bytes / pieces.rows * rows,
             pieces.c_bytes,
             pieces.b_share,
             float(gpu.l2_usable_bytes),
@@ -158,22 +163,28 @@ class TileLengths:
         return float(again)
 
 
-def _lists(case: Case, starts: Starts) -> Lists:
+def _lists(case: Case, starts: Starts, table: ItemTable) -> Lists:
     work, tiles = case.plan.work, case.plan.tiles
-    table = item_table(case)
     block_k = case.plan.shape.block_k
     counts = np.bincount(work.tile, minlength=tiles.tile_count)
+    order = np.lexsort((work.k_start, work.tile))
     return Lists(
-        item=np.lexsort((work.k_start, work.tile)).astype(np.int64),
-        item_start=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
-        k_start=work.k_start.astype(np.int64),
-        k_stop=work.k_stop.astype(np.int64),
+        part=np.stack((order, work.k_start[order], work.k_stop[order], table.kind[order]), axis=1).astype(
+            np.int64
+        ),
+        part_start=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
         kept=tiles.kept_per_tile.astype(np.int64),
         cut_unit=1 if np.any(work.k_start % block_k) else block_k,
-        kind=table.kind,
         cost=table.cost,
         wait=starts.wait,
     )
+
+
+def _of_blocks(case: Case) -> FloatArray:
+    """(fields,) of `Now.totals`: what the launch's blocks add to that of their items."""
+    block, found = case.amounts.block, np.zeros(FIELDS - TOTALS)
+    found[:3] = block[Quantity.FMA], block[Quantity.L2], block[Quantity.C]
+    return case.plan.blocks * found
 
 
 def _room(plan: KernelPlan) -> Now:
@@ -182,13 +193,7 @@ def _room(plan: KernelPlan) -> Now:
         kept=np.full(tiles, -1, np.int64),
         columns=np.zeros(items, np.int64),
         piece=np.zeros(items, np.int64),
-        fetch=np.zeros(items),
-        fetch_last=np.zeros(items),
-        multiply=np.zeros(items),
-        last=np.zeros(items),
-        edge=np.zeros(items),
-        demand=np.zeros(items),
-        wait=np.zeros(items),
+        cycles=np.zeros((CYCLES, items)),
         totals=np.zeros((tiles, FIELDS - TOTALS)),
     )
 
@@ -196,27 +201,29 @@ def _room(plan: KernelPlan) -> Now:
 def _blocks(case: Case, starts: Starts, now: Now) -> BlockLists:
     """The items of `now`, whose arrays they share."""
     lists = lists_of(case, item_costs(case), starts)
+    fetch, fetch_last, multiply, last, edge, demand, wait = now.cycles
     return lists._replace(
-        fetch=now.fetch,
-        fetch_last=now.fetch_last,
-        multiply=now.multiply,
-        last=now.last,
-        edge=now.edge,
-        demand=now.demand,
-        wait=now.wait,
+        fetch=fetch,
+        fetch_last=fetch_last,
+        multiply=multiply,
+        last=last,
+        edge=edge,
+        demand=demand,
+        wait=wait,
     )
 
 
 def _pieces(case: Case) -> _Pieces:
     plan, work = case.plan, case.plan.work
     order = run_order(plan, case.blocks_in_flight)
-    tokens = (work.token_stop - work.token_start).astype(np.float64)
+    tokens, read = (work.token_stop - work.token_start).astype(np.float64), rows_read(plan)
     b_key, c_bytes = work.token_start.astype(np.int64) // plan.shape.block_n, written_bytes(plan)
     return _Pieces(
         order=order.order.astype(np.int64),
         wave=order.wave.astype(np.int64),
         b_key=b_key,
-        b_bytes=tokens * rows_read(plan).bytes_per_token,
+        b_bytes=tokens * read.bytes_per_token * max(read.rows, 1),
+        rows=max(read.rows, 1),
         c_bytes=c_bytes,
         written_bytes=float(c_bytes.sum()),
         ranges=int(b_key.max(initial=-1)) + 1,
@@ -225,26 +232,30 @@ def _pieces(case: Case) -> _Pieces:
     )
 
 
-def _chip(case: Case, state: str, starts: Starts, launch_s: float) -> Chip:
+def _chip(case: Case, starts: Starts, launch_s: float) -> npt.NDArray[np.void]:
     gpu = case.gpu
     of_format = gpu.clock_bf16_duty if case.plan.dtype == "bf16" else 1.0
-    return Chip(
-        sm_count=gpu.sm_count,
-        earlier_share=case.earlier_share,
-        quiet_cycles=float(gpu.block_start_cycles + gpu.dram_latency_cycles),
-        store_drain=starts.store_drain,
-        before_b=starts.before_b,
-        ends_apart=starts.ends_apart,
-        l2_bytes_per_s=float(gpu.l2_bytes_per_s),
-        l2_store_bytes_per_s=float(gpu.l2_store_bytes_per_s),
-        dram_bytes_per_s=float(gpu.dram_bytes_per_s),
-        dram_write_bytes_per_s=float(gpu.dram_write_bytes_per_s),
-        launch_s=launch_s - beside_s(case.plan, gpu),
-        max_clock_hz=float(gpu.max_clock_hz),
-        tensor_activity=tensor_draw(case.plan, gpu) * of_format,
-        follow_s=float(gpu.clock_follow_s),
-        activity_per_l2_byte=float(gpu.clock_activity_per_l2_byte_per_clk),
-        activity_per_dram_byte=float(gpu.clock_activity_per_dram_byte_per_clk),
-        activity=np.array(gpu.clock_activity, np.float64),
-        clock_hz=np.array(gpu.clock_burst_hz if state == "burst" else gpu.clock_sustained_hz, np.float64),
-    )
+    values = {
+        "sm_count": gpu.sm_count,
+        "earlier_share": case.earlier_share,
+        "quiet_cycles": gpu.block_start_cycles + gpu.dram_latency_cycles,
+        "store_drain": starts.store_drain,
+        "before_b": starts.before_b,
+        "ends_apart": starts.ends_apart,
+        "l2_bytes_per_s": gpu.l2_bytes_per_s,
+        "l2_store_bytes_per_s": gpu.l2_store_bytes_per_s,
+        "dram_bytes_per_s": gpu.dram_bytes_per_s,
+        "dram_write_bytes_per_s": gpu.dram_write_bytes_per_s,
+        "launch_s": launch_s - beside_s(case.plan, gpu),
+        "max_clock_hz": gpu.max_clock_hz,
+        "tensor_activity": tensor_draw(case.plan, gpu) * of_format,
+        "follow_s": gpu.clock_follow_s,
+        "activity_per_l2_byte": gpu.clock_activity_per_l2_byte_per_clk,
+        "activity_per_dram_byte": gpu.clock_activity_per_dram_byte_per_clk,
+    }
+    return np.array([tuple(values[name] for name in CHIP.names or ())], CHIP)
+
+
+def _clock_points(gpu: GpuSpec, state: str) -> ClockPoints:
+    clock_hz = gpu.clock_burst_hz if state == "burst" else gpu.clock_sustained_hz
+    return ClockPoints(np.array(gpu.clock_activity, np.float64), np.array(clock_hz, np.float64))

@@ -9,8 +9,8 @@ import numpy.typing as npt
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import DTYPE_BYTES, KernelPlan, Schedule
 from prunecast.models.amounts import Amounts
-from prunecast.models.loops import fetch_again
 from prunecast.models.terms import FloatArray, Quantity
+from prunecast.models.traffic_loops import fetch_again
 
 __all__ = ["RowsRead", "RunOrder", "Traffic", "plan_traffic", "rows_read", "run_order", "written_bytes"]
 

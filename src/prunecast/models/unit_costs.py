@@ -65,14 +65,19 @@ def lists_of(case: Case, items: Costs, starts: Starts) -> BlockLists:
     )
 
 
-def unit_costs(lists: BlockLists, starts: Starts, schedule: Schedule) -> UnitCosts:
-    """Cycles of lists, or of items where blocks draw them: of those, the first ones start a block."""
+def unit_costs(
+    lists: BlockLists, starts: Starts, schedule: Schedule, room: UnitCosts | None = None
+) -> UnitCosts:
+    """Cycles of lists, or of items where blocks draw them: of those, the first ones start a block.
+
+    `room` takes, if given, what is found.
+    """
     if schedule is Schedule.DYNAMIC:
         return _drawn(lists, starts)
-    found = np.zeros((3, lists.block_start.size - 1))
+    found = room or UnitCosts(*np.zeros((3, lists.block_start.size - 1)))
     run_lists(lists, *found)
-    alone, demand, quiet = found
-    return UnitCosts(alone, demand, np.minimum(quiet, starts.quiet))
+    np.minimum(found.quiet, starts.quiet, out=found.quiet)
+    return found
 
 
 def _drawn(lists: BlockLists, starts: Starts) -> UnitCosts:

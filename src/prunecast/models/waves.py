@@ -99,8 +99,10 @@ def place_units(seats: Seats, alone: FloatArray, demand: FloatArray) -> Placemen
     """
     early, in_flight = seats.early, seats.in_flight
     finish, sm = np.zeros((seats.sms, seats.slots)), seats.in_turn.copy()
-    run_down(alone[early:], demand[early:], seats.places, finish, sm[early:])
-    if early:
+    if not early:
+        run_down(alone, demand, seats.places, finish, sm)
+    else:
+        run_down(alone[early:], demand[early:], seats.places, finish, sm[early:])
         shared = np.maximum(alone[:early], in_flight / seats.sms * demand[:early])
         finish[finish > 0.0] += float(shared.sum()) / in_flight
     return Placement(slot_finish=finish, sm=sm)
