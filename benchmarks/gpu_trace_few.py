@@ -3,10 +3,11 @@
     python -m benchmarks.gpu_trace_few build FOLDER          without a GPU: cubins with and without stamps
     python -m benchmarks.gpu_trace_few run FOLDER --out DIR  DIR/few.npz, DIR/few.json
 
-The kernels of balanced for one token and of small-n, with stamps written in by the first and the last warp of
-every block. Stamped code is held to the registers of the plain one where that decides how many blocks
-fit on an SM. Cases are the suite's, with its inputs; each is timed plain, over four times as many sets, and
-stamped.
+`--steps` takes cases of which single steps are wanted, of balanced with more tokens too.
+
+The kernels of balanced and of small-n, with stamps written in by the first and the last warp of every block.
+Stamped code is held to the registers of the plain one where that decides how many blocks fit on an SM. Cases
+are the suite's, with its inputs; each is timed plain, over four times as many sets, and stamped.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import os
 import shutil
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +35,8 @@ from prunecast.validation.case_plans import case_plan
 GPU = load_gpu("h200-sxm")
 WORDS, TRACED_LAUNCHES = 32, 24
 """Stamps of a warp; launches whose stamps are kept."""
+FEW_BLOCKS, ALL_LAUNCHES = 48, 240
+"""Of launches of so few blocks all are kept: they change places."""
 COLD_GRAPHS = 4
 NAMES = {
     "entry_ns": 0,
@@ -44,7 +48,10 @@ NAMES = {
 }
 """Places among them. `told` is behind the wait for the launch before, `spread` where B is spread or rows are
 asked for; 8 is behind the barrier, or where the first k16 has come; 26 behind the last k16, 27 behind the
-barrier, or before the sums over lanes."""
+barrier, or before the sums over lanes. In small-n 9 to 14 are where the next k16s have come. With more tokens
+of balanced 8 + 4 s, s below 3, is where step s is waited for, then where it has come, where the next one
+has been asked for and where it has been multiplied; 20 behind the last step, 26 where sums are handed over,
+27 where they are added."""
 
 MACRO = """
 #define STAMP_TO(i, value) \\
@@ -71,7 +78,9 @@ __device__ __forceinline__ unsigned stamp_sm() {
 #define STAMP(i) STAMP_TO(i, stamp_clock())
 """
 BEGIN = "  STAMP_TO(0, stamp_ns());\n  STAMP(1);\n  STAMP_TO(2, stamp_sm());\n"
-END = "  STAMP(28);\n" + "".join(f"  STAMP_TO({i}, kept_{i});\n" for i in (3, 5, 8, 26, 27))
+KEPT = (3, 5, 8, 26, 27)
+SMALL_STEPS = range(9, 15)
+MATRIX_KEPT = (3, 5, *range(8, 21), 26, 27)
 SUMS = "#pragma unroll\n  for (int r = 0; r < ROWS; ++r) {\n#pragma unroll\n    for (int step"
 LANDED = "    wait_groups<DEPTH - 1>();\n    __syncwarp();\n"
 
@@ -81,22 +90,60 @@ def kept(i: int) -> str:
     return f"  kept_{i} = stamp_clock();\n"
 
 
+def room(places: tuple[int, ...]) -> str:
+    """Registers for them."""
+    return "".join(f"  unsigned kept_{i} = 0;\n" for i in places)
+
+
+def end(places: tuple[int, ...]) -> str:
+    """Store them all."""
+    return "  STAMP(28);\n" + "".join(f"  STAMP_TO({i}, kept_{i});\n" for i in places)
+
+
+def kept_in_step(first: int, apart: int, steps: int) -> str:
+    """A stamp of each of the first steps `i`."""
+    return "".join(f"    if (i == {s})" + kept(first + apart * s)[1:] for s in range(steps))
+
+
 START = "start(const SmallArgs& args, const Lane& me)"
-ROOM = "".join(f"  unsigned kept_{i} = 0;\n" for i in (3, 5, 8, 26, 27))
 VECTOR = [
-    ("  let_next_start();\n", "  let_next_start();\n" + BEGIN + ROOM),
+    ("  let_next_start();\n", "  let_next_start();\n" + BEGIN + room(KEPT)),
     ("  wait_for_previous();\n", "  wait_for_previous();\n" + kept(3)),
     ("  __syncthreads();\n  float sums", kept(5) + "  __syncthreads();\n" + kept(8) + "  float sums"),
     (SUMS, kept(27) + SUMS),
-    ("  if (timed) args.clock[2]", END + "  if (timed) args.clock[2]"),
+    ("  if (timed) args.clock[2]", end(KEPT) + "  if (timed) args.clock[2]"),
 ]
 SMALL = [
-    ("  const u32 base = small_shared", BEGIN + ROOM + "  const u32 base = small_shared"),
+    (
+        "  const u32 base = small_shared",
+        BEGIN + room((*KEPT, *SMALL_STEPS)) + "  const u32 base = small_shared",
+    ),
     ("  start(args, me);\n", "  start(args, me, kept_3);\n" + kept(5)),
-    (LANDED, LANDED + "    if (i == 0) kept_8 = stamp_clock();\n"),
+    (LANDED, LANDED + kept_in_step(8, 1, 7)),
     ("  wait_groups<0>();\n  __syncwarp();\n", kept(26) + "  wait_groups<0>();\n  __syncwarp();\n"),
     ("  __syncthreads();\n", "  __syncthreads();\n" + kept(27)),
-    ("  if (timed) read_clock(args.clock + 2);", END + "  if (timed) read_clock(args.clock + 2);"),
+    (
+        "  if (timed) read_clock(args.clock + 2);",
+        end((*KEPT, *SMALL_STEPS)) + "  if (timed) read_clock(args.clock + 2);",
+    ),
+]
+WAITED = "    wait_for_fetches();\n    __syncthreads();\n"
+ASKED = "      copy_tokens(args, shared, i + 1, token);\n    }\n"
+MULTIPLIED = "                      b + stage * STAGE_BYTES, quarter);\n    }\n"
+PARTS = "  __syncthreads();\n  if (split == 0) {\n"
+MATRIX = [
+    ("  let_next_start();\n", "  let_next_start();\n" + BEGIN + room(MATRIX_KEPT)),
+    (
+        "  wait_for_previous();\n  copy_tokens(args, shared, 0, token);\n",
+        "  wait_for_previous();\n" + kept(3) + "  copy_tokens(args, shared, 0, token);\n" + kept(5),
+    ),
+    (WAITED, kept_in_step(8, 4, 3) + WAITED + kept_in_step(9, 4, 3)),
+    (ASKED, ASKED + kept_in_step(10, 4, 3)),
+    (MULTIPLIED, MULTIPLIED + kept_in_step(11, 4, 3)),
+    ("  // Splits hand", kept(20) + "  // Splits hand"),
+    (PARTS, kept(26) + PARTS),
+    ("    store(args, sums, row +", kept(27) + "    store(args, sums, row +"),
+    ("  if (timed) args.clock[2]", end(MATRIX_KEPT) + "  if (timed) args.clock[2]"),
 ]
 RING = [
     (START, START[:-1] + ", unsigned& kept_3)"),
@@ -104,6 +151,7 @@ RING = [
 ]
 PATCHES = {
     "balanced/vector.cu": VECTOR,
+    "balanced/matrix.cu": MATRIX,
     "small/small_n.cu": SMALL,
     "small/small_ring.cuh": RING,
     "ptx.cuh": [("#pragma once\n", "#pragma once\n" + MACRO)],
@@ -142,6 +190,35 @@ def cases() -> list[tuple[str, Case]]:
     return [one for pair in zip(found, small, strict=False) for one in pair] + found[len(small) :]
 
 
+def step_cases() -> list[tuple[str, Case]]:
+    """Of which places, or single steps, are wanted."""
+    found = []
+    for m, k, n, sparsity in (
+        *((2048, 2048, 16, share) for share in (0.95, 0.9, 0.75)),
+        *((384, 1536, 1, share) for share in (0.9, 0.75, 0.5)),
+        *((8192, 2048, 1, share) for share in (0.5, 0.75, 0.9)),
+        *((768, 768, 1, 0.9), (512, 2048, 1, 0.9), (4096, 1024, 1, 0.5), (4096, 1024, 1, 0.9)),
+        *((768, 768, 256, 0.75), (640, 640, 16, 0.9), (2048, 2048, 256, 0.75), (1024, 4096, 16, 0.75)),
+        *((2048, 2048, 1, 0.9), (1024, 6144, 1, 0.9), (768, 768, 1, 0.5), (1024, 1024, 16, 0.9)),
+    ):
+        found.append(("balanced", _case("balanced", (m, k, n), "balanced:64", sparsity)))
+    small = []
+    for m, k, n, sparsity, distribution in (
+        (11008, 4096, 1, 0.5, "equal"),
+        (768, 3072, 4, 0.9, "equal"),
+        (4096, 11008, 4, 0.75, "equal"),
+        (11008, 4096, 16, 0.5, "equal"),
+        (768, 3072, 1, 0.9, "lognormal:0.4"),
+        (4096, 4096, 4, 0.5, "equal"),
+        (3072, 768, 16, 0.9, "equal"),
+        (4096, 4096, 16, 0.75, "lognormal:0.4"),
+        (768, 3072, 32, 0.9, "equal"),
+    ):
+        case = _case("small-n", (m, k, n), "tile-wise:128", sparsity)
+        small.append(("small-n", replace(case, distribution=distribution)))
+    return [one for pair in zip(found, small, strict=False) for one in pair] + found[len(small) :]
+
+
 def _case(kernel: str, layer: tuple[int, int, int], pattern: str, sparsity: float) -> Case:
     m, k, n = layer
     name = f"{m}x{k}x{n} {pattern} {sparsity:g}"
@@ -173,6 +250,14 @@ def patched_sources(folder: Path) -> Path:
     return folder
 
 
+KERNELS = {
+    "balanced": ("balanced/vector.cu", "balanced_vector", "sm_90"),
+    "matrix": ("balanced/matrix.cu", "balanced_matrix", "sm_90"),
+    "small-n": ("small/small_n.cu", "small_n", "sm_90a"),
+}
+"""Source, name and architecture."""
+
+
 class Built(NamedTuple):
     """A stamped kernel beside the plain one."""
 
@@ -186,13 +271,10 @@ class Built(NamedTuple):
 
 def stamped(plan: KernelPlan, sources: Path, cache: Path) -> Built:
     """Compile both; where the stamped one fits less often, again with its registers bound."""
-    vector = plan.kernel == "balanced"
-    name, entry, arch = (
-        ("balanced/vector.cu", "balanced_vector", "sm_90")
-        if vector
-        else ("small/small_n.cu", "small_n", "sm_90a")
-    )
-    defines = balanced_defines(plan) if vector else small_defines(plan)
+    vector = plan.kernel == "balanced" and plan.n == 1
+    kind = plan.kernel if vector or plan.kernel != "balanced" else "matrix"
+    name, entry, arch = KERNELS[kind]
+    defines = balanced_defines(plan) if plan.kernel == "balanced" else small_defines(plan)
     plain = build.compile_cubin(build.SOURCES / name, arch, defines, folder=cache)
     plain_fit = _fit(plan, plain.registers)
     kernel = _compile(sources, name, arch, defines, cache)
@@ -266,7 +348,8 @@ def trace(
     alone = take_turns(stream, found[:1], 5, probe)
     us = {name: 1e6 * float(np.median(s.seconds)) for name, s in samples.items()}
     launches = found[1].launches
-    last = [(launches - back) % sets for back in range(min(TRACED_LAUNCHES, sets), 0, -1)]
+    wanted = TRACED_LAUNCHES if blocks > FEW_BLOCKS else ALL_LAUNCHES
+    last = [(launches - back) % sets for back in range(min(wanted, sets), 0, -1)]
     found[1].replay()
     stream.synchronize()
     stamps = [traced[i].clock.get()[4:].reshape(blocks, 2, WORDS) for i in last]
@@ -303,7 +386,7 @@ def line(record: dict[str, Any], stamps: np.ndarray) -> str:
     )
 
 
-def build_all(folder: Path) -> None:
+def build_all(folder: Path, wanted: list[tuple[str, Case]]) -> None:
     """Fill the cache."""
     from prunecast.kernels.cuda.forms import ARCH
     from prunecast.validation.measure.sources import MICROBENCHMARKS
@@ -311,11 +394,11 @@ def build_all(folder: Path) -> None:
     build.compile_cubin(MICROBENCHMARKS / "clock_probe.cu", ARCH, {}, folder=folder)
     with tempfile.TemporaryDirectory() as other:
         sources = patched_sources(Path(other))
-        for kernel, case in cases():
+        for kernel, case in wanted:
             print(case.name, stamped(case_plan(case, kernel, map_of(case), GPU), sources, folder))
 
 
-def run_all(folder: Path, out: Path, seconds: float) -> None:
+def run_all(folder: Path, out: Path, seconds: float, wanted: list[tuple[str, Case]]) -> None:
     """Trace until time is up."""
     import cupy as cp
 
@@ -329,7 +412,7 @@ def run_all(folder: Path, out: Path, seconds: float) -> None:
     records, traces = [], {}
     with tempfile.TemporaryDirectory() as other:
         sources = patched_sources(Path(other))
-        for kernel, case in cases():
+        for kernel, case in wanted:
             if time.perf_counter() - began > seconds:
                 print("out of time at", case.name)
                 break
@@ -356,12 +439,14 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--seconds", type=float, default=90.0)
+    parser.add_argument("--steps", action="store_true")
     options = parser.parse_args()
+    wanted = step_cases() if options.steps else cases()
     options.folder.mkdir(parents=True, exist_ok=True)
     if options.what == "build":
-        build_all(options.folder)
+        build_all(options.folder, wanted)
     else:
-        run_all(options.folder, options.out, options.seconds)
+        run_all(options.folder, options.out, options.seconds, wanted)
 
 
 if __name__ == "__main__":
