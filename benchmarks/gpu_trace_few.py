@@ -3,7 +3,8 @@
     python -m benchmarks.gpu_trace_few build FOLDER          without a GPU: cubins with and without stamps
     python -m benchmarks.gpu_trace_few run FOLDER --out DIR  DIR/few.npz, DIR/few.json
 
-`--steps` takes cases of which single steps are wanted, of balanced with more tokens too.
+`--steps` takes cases of which single steps are wanted, of balanced with more tokens too. `--places` stores
+nothing but the SM of every block and when it is told to go on, so that kernels stay as fast as they are.
 
 The kernels of balanced and of small-n, with stamps written in by the first and the last warp of every block.
 Stamped code is held to the registers of the plain one where that decides how many blocks fit on an SM. Cases
@@ -149,6 +150,22 @@ RING = [
     (START, START[:-1] + ", unsigned& kept_3)"),
     ("  small_wait_for_last();\n#endif\n", "  small_wait_for_last();\n#endif\n" + kept(3)),
 ]
+Patches = dict[str, list[tuple[str, str]]]
+PLACE = """  if (threadIdx.x == 0) {
+    unsigned long long ns;
+    unsigned sm;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns) :: "memory");
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+    (args.clock + 4 + 64 * blockIdx.x)[0] = ns;
+    (args.clock + 4 + 64 * blockIdx.x)[2] = sm;
+  }
+"""
+PLACES = {
+    "balanced/vector.cu": [("  wait_for_previous();\n", "  wait_for_previous();\n" + PLACE)],
+    "small/small_ring.cuh": [
+        ("  small_wait_for_last();\n#endif\n", "  small_wait_for_last();\n#endif\n" + PLACE)
+    ],
+}
 PATCHES = {
     "balanced/vector.cu": VECTOR,
     "balanced/matrix.cu": MATRIX,
@@ -219,6 +236,24 @@ def step_cases() -> list[tuple[str, Case]]:
     return [one for pair in zip(found, small, strict=False) for one in pair] + found[len(small) :]
 
 
+def place_cases() -> list[tuple[str, Case]]:
+    """Launches of 12 to 128 blocks."""
+    found = []
+    for m, k, sparsity in (
+        *((384, 1536, share) for share in (0.9, 0.75, 0.5)),
+        *((768, 768, share) for share in (0.9, 0.5)),
+        *((512, 2048, 0.9), (1024, 1024, 0.9), (640, 640, 0.9), (896, 896, 0.9), (1536, 1536, 0.9)),
+        *((2048, 2048, 0.9), (4096, 1024, 0.9), (3840, 3840, 0.9), (256, 2048, 0.9), (1280, 1280, 0.75)),
+    ):
+        found.append(("balanced", _case("balanced", (m, k, 1), "balanced:64", sparsity)))
+    for m, k, n, rows, sparsity in (
+        *((768, 3072, 4, 128, 0.9), (768, 768, 1, 64, 0.75), (1024, 4096, 16, 128, 0.75)),
+        *((3072, 768, 1, 128, 0.9), (768, 768, 32, 128, 0.9), (11008, 4096, 1, 128, 0.5)),
+    ):
+        found.append(("small-n", _case("small-n", (m, k, n), f"tile-wise:{rows}", sparsity)))
+    return found
+
+
 def _case(kernel: str, layer: tuple[int, int, int], pattern: str, sparsity: float) -> Case:
     m, k, n = layer
     name = f"{m}x{k}x{n} {pattern} {sparsity:g}"
@@ -235,12 +270,12 @@ def _case(kernel: str, layer: tuple[int, int, int], pattern: str, sparsity: floa
     )
 
 
-def patched_sources(folder: Path) -> Path:
+def patched_sources(folder: Path, patches: Patches) -> Path:
     """The package's CUDA sources with stamps."""
     shutil.copytree(
         build.SOURCES, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"), dirs_exist_ok=True
     )
-    for name, changes in PATCHES.items():
+    for name, changes in patches.items():
         text = (folder / name).read_text()
         for old, new in changes:
             if old not in text:
@@ -314,7 +349,7 @@ class Bench(NamedTuple):
 
 
 def trace(
-    kernel: str, case: Case, bench: Bench, sources: Path, cache: Path
+    kernel: str, case: Case, bench: Bench, sources: Path, cache: Path, few_blocks: int
 ) -> tuple[dict[str, Any], np.ndarray]:
     """Times of a case, and the stamps of its last launches: (launches, blocks, 2, WORDS)."""
     import cupy as cp
@@ -348,7 +383,7 @@ def trace(
     alone = take_turns(stream, found[:1], 5, probe)
     us = {name: 1e6 * float(np.median(s.seconds)) for name, s in samples.items()}
     launches = found[1].launches
-    wanted = TRACED_LAUNCHES if blocks > FEW_BLOCKS else ALL_LAUNCHES
+    wanted = TRACED_LAUNCHES if blocks > few_blocks else ALL_LAUNCHES
     last = [(launches - back) % sets for back in range(min(wanted, sets), 0, -1)]
     found[1].replay()
     stream.synchronize()
@@ -386,19 +421,21 @@ def line(record: dict[str, Any], stamps: np.ndarray) -> str:
     )
 
 
-def build_all(folder: Path, wanted: list[tuple[str, Case]]) -> None:
+def build_all(folder: Path, wanted: list[tuple[str, Case]], patches: Patches) -> None:
     """Fill the cache."""
     from prunecast.kernels.cuda.forms import ARCH
     from prunecast.validation.measure.sources import MICROBENCHMARKS
 
     build.compile_cubin(MICROBENCHMARKS / "clock_probe.cu", ARCH, {}, folder=folder)
     with tempfile.TemporaryDirectory() as other:
-        sources = patched_sources(Path(other))
+        sources = patched_sources(Path(other), patches)
         for kernel, case in wanted:
             print(case.name, stamped(case_plan(case, kernel, map_of(case), GPU), sources, folder))
 
 
-def run_all(folder: Path, out: Path, seconds: float, wanted: list[tuple[str, Case]]) -> None:
+def run_all(
+    folder: Path, out: Path, seconds: float, wanted: list[tuple[str, Case]], patches: Patches
+) -> None:
     """Trace until time is up."""
     import cupy as cp
 
@@ -411,14 +448,16 @@ def run_all(folder: Path, out: Path, seconds: float, wanted: list[tuple[str, Cas
     bench = Bench(cp.cuda.Stream(non_blocking=True), ClockProbe(), pool, outputs)
     records, traces = [], {}
     with tempfile.TemporaryDirectory() as other:
-        sources = patched_sources(Path(other))
+        sources = patched_sources(Path(other), patches)
         for kernel, case in wanted:
             if time.perf_counter() - began > seconds:
                 print("out of time at", case.name)
                 break
             try:
                 with bench.stream:
-                    record, stamps = trace(kernel, case, bench, sources, folder)
+                    record, stamps = trace(
+                        kernel, case, bench, sources, folder, 999 if patches is PLACES else FEW_BLOCKS
+                    )
             except Exception as reason:  # the other cases still count
                 print("failed:", case.name, repr(reason))
                 continue
@@ -440,13 +479,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--seconds", type=float, default=90.0)
     parser.add_argument("--steps", action="store_true")
+    parser.add_argument("--places", action="store_true")
     options = parser.parse_args()
-    wanted = step_cases() if options.steps else cases()
+    wanted = step_cases() if options.steps else place_cases() if options.places else cases()
+    patches = PLACES if options.places else PATCHES
     options.folder.mkdir(parents=True, exist_ok=True)
     if options.what == "build":
-        build_all(options.folder, wanted)
+        build_all(options.folder, wanted, patches)
     else:
-        run_all(options.folder, options.out, options.seconds, wanted)
+        run_all(options.folder, options.out, options.seconds, wanted, patches)
 
 
 if __name__ == "__main__":
