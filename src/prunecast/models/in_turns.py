@@ -13,7 +13,7 @@ from prunecast.models.terms import FloatArray
 
 __all__ = ["in_turns_cycles"]
 
-ROUNDS = 30
+ROUNDS = 20
 """Of halving: to a millionth."""
 
 
@@ -24,19 +24,18 @@ def in_turns_cycles(
 
     Parameters
     ----------
-    alone : (kinds,) cycles of a warp that has the SM to itself
-    issue, shared : (kinds,) of these, in which it issues, and in which it uses the port of shared memory
+    alone : any shape, cycles of a warp that has the SM to itself
+    issue, shared : the same shape, of these: in which it issues, in which it uses the port of shared memory
     partitions : of the SM, each with issue slots of its own
     """
     waits = np.maximum(alone - issue - shared, 0.0)
     others_issue, others_shared = max(warps / partitions - 1.0, 0.0) * issue, (warps - 1.0) * shared
     low = np.maximum(np.maximum(others_issue, others_shared), waits + issue + shared)
     high = waits + issue + others_issue + shared + others_shared
-    for _ in range(ROUNDS):
-        middle = (low + high) / 2.0
-        with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for _ in range(ROUNDS):
+            middle = (low + high) / 2.0
             free_issue, free_shared = 1.0 - others_issue / middle, 1.0 - others_shared / middle
-            wanted = waits + issue / free_issue + shared / free_shared
-        longer = wanted > middle
-        low, high = np.where(longer, middle, low), np.where(longer, high, middle)
+            longer = waits + issue / free_issue + shared / free_shared > middle
+            low, high = np.where(longer, middle, low), np.where(longer, high, middle)
     return np.asarray(high)

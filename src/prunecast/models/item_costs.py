@@ -18,6 +18,7 @@ from prunecast.models.case import Case
 from prunecast.models.chain import Chain
 from prunecast.models.chains import after_parts_cycles, edge_cycles, multiply_pace, walk_pace
 from prunecast.models.in_turns import in_turns_cycles
+from prunecast.models.phases import phases_around
 from prunecast.models.roles import runs_ahead
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.patterns.tile_map import MaskArray
@@ -47,10 +48,10 @@ def item_costs(case: Case) -> Costs:
     amounts, rates = case.amounts, case.rates
     chain = case.steady_chain
     steps, edges = sm_level_cycles(amounts.steps, rates), sm_level_cycles(amounts.edges, rates)
-    edge = lone = np.maximum(_edge_chain(case, chain), np.maximum(edges["issue"], edges["shared"]))
     if _each_for_itself(case):
-        lone = np.full(edge.size, _lone_edge(chain))
-        edge = np.maximum(np.maximum(edges["issue"], edges["shared"]), _in_turns(case, edges, lone, blocks=1))
+        edge = _around_in_turns(case, edges, blocks=1)
+    else:
+        edge = np.maximum(_edge_chain(case, chain), np.maximum(edges["issue"], edges["shared"]))
     partitions = min(float(rates.sub_partitions), amounts.tensor_warps)
     tensor = steps["tensor"] * rates.sub_partitions / partitions
     pipes = np.maximum(tensor, np.maximum(steps["issue"], steps["shared"]))
@@ -62,7 +63,7 @@ def item_costs(case: Case) -> Costs:
     else:
         multiply = np.maximum(np.maximum(pipes, steps["l2 port"]), pace.all)
         fetch = fetch_last = np.zeros_like(multiply)
-    demand = _demand(case, steps, edges, lone, pace.all)
+    demand = _demand(case, steps, edges, edge, pace.all)
     stored = amounts.edges[:, Quantity.C] + amounts.edges[:, Quantity.PARTIALS_OUT]
     demand = np.maximum(demand, stored / case.gpu.store_bytes_per_clk_per_sm)
     after_parts = after_parts_cycles(chain) + _sums_in(case)
@@ -86,7 +87,7 @@ def _demand(
     in_steps, around = (np.max(list(phase.values()), axis=0, initial=0.0) for phase in (steps, edges))
     if _each_for_itself(case):
         in_steps = np.maximum(in_steps, _in_turns(case, steps, pace, blocks=case.blocks_together))
-        around = np.maximum(around, _in_turns(case, edges, edge, blocks=case.blocks_together))
+        return np.asarray(in_steps + _around_in_turns(case, edges, blocks=case.blocks_together))
     return np.asarray(in_steps + np.maximum(around, edge / case.blocks_together))
 
 
@@ -97,9 +98,9 @@ def _each_for_itself(case: Case) -> bool:
 
 
 def _in_turns(case: Case, levels: dict[str, FloatArray], alone: FloatArray, *, blocks: int) -> FloatArray:
-    """(kinds,): a block's share of what `blocks` that are together take for a phase.
+    """(..., kinds): a block's share of what `blocks` that are together take for a phase.
 
-    alone : (kinds,) cycles of a warp that has the SM to itself
+    alone : (..., kinds) cycles of a warp that has the SM to itself
     """
     of_block = sum(program.warps for program in case.plan.programs)
     partitions = case.rates.sub_partitions
@@ -111,6 +112,18 @@ def _in_turns(case: Case, levels: dict[str, FloatArray], alone: FloatArray, *, b
         partitions=partitions,
     )
     return np.asarray(cycles / blocks)
+
+
+def _around_in_turns(case: Case, edges: dict[str, FloatArray], *, blocks: int) -> FloatArray:
+    """(kinds,): a block's share of what `blocks` that are together take before and after the steps, phase by
+    phase. Of what a kind issues and passes through the port each phase has the share that its program says.
+    """
+    phases = np.array(phases_around(case.steady_chain))[..., None]
+    alone, behind_others = (phases[:, column] + 0.0 * edges["issue"] for column in (0, 3))
+    share = phases[:, 1:3] / np.maximum(phases[:, 1:3].sum(axis=0), 1.0)
+    levels = {"issue": share[:, 0] * edges["issue"], "shared": share[:, 1] * edges["shared"]}
+    turns = _in_turns(case, levels, alone, blocks=blocks)
+    return np.asarray(np.maximum(turns, (alone + behind_others) / blocks).sum(axis=0))
 
 
 class _Steps(NamedTuple):
@@ -160,13 +173,6 @@ def _sums_in(case: Case) -> FloatArray:
     """(kinds,): cycles in which an owner reads the other parts' sums, which come by the way of gathers."""
     rate = min(case.rates.port_bytes_per_clk, float(case.gpu.gather_bytes_per_clk_per_sm))
     return np.asarray(case.amounts.edges[:, Quantity.PARTIALS_IN] / rate)
-
-
-def _lone_edge(chain: Chain) -> float:
-    """Cycles of a warp before and after the steps, for which others are in the way only at barriers."""
-    joined = any(i.op is Op.SYNC for program in chain.programs for i in program.begin)
-    begin = edge_cycles(chain if joined else chain.of_lone_warps(), ("begin",), "unsplit")
-    return begin + edge_cycles(chain, ("end",), "unsplit")
 
 
 def _edge_chain(case: Case, chain: Chain) -> FloatArray:

@@ -1,0 +1,66 @@
+"""What a warp does around its k-steps, phase by phase, where no barrier holds warps together in the steps.
+
+Warps of a launch are let go together and do the same at the same time: all issue, all ask, all wait. A wait
+for data or for the other warps ends a phase: behind it they set out together again. So the warps of an SM
+stand in each other's way phase by phase, and in one that issues nobody passes the port for the others.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from prunecast.kernels.program import Code, Instruction, Op
+from prunecast.models.chain import Chain
+from prunecast.models.walk import Ring, run, warp_of
+
+__all__ = ["Phase", "phases_around"]
+
+_ENDS_PHASE = (Op.WAIT_LOAD, Op.SYNC)
+
+
+class Phase(NamedTuple):
+    """Of one warp, in cycles."""
+
+    alone: float
+    """If it had the SM to itself."""
+    issue: float
+    """Of these, those in which it issues."""
+    shared: float
+    """And those in which it uses the port of shared memory."""
+    behind_others: float
+    """That the last warp of a block waits where all come at once, behind a barrier; else 0."""
+
+
+@lru_cache(maxsize=256)
+def phases_around(chain: Chain) -> tuple[Phase, ...]:
+    """Phases of `begin`, then of `end`, of the one program that such a block has."""
+    begin, end = chain.programs[0].begin, chain.programs[0].end
+    joined = any(instruction.op is Op.SYNC for instruction in begin)
+    return (*_phases_of(begin, chain if joined else chain.of_lone_warps()), *_phases_of(end, chain))
+
+
+def _phases_of(code: Code, chain: Chain) -> list[Phase]:
+    warp, ring, found, first, began = warp_of(chain.programs[0], chain), Ring(), [], 0, 0.0
+    # The last step's products are still on their way when the sections after it begin
+    warp.tensor_done = chain.tensor_latency
+    for place, instruction in enumerate(code, 1):
+        run(warp, (instruction,), chain, ring, 0)
+        # How others pass the port of shared memory is not for a warp that is alone to say
+        warp.others_shared = 0.0
+        if instruction.op in _ENDS_PHASE or place == len(code):
+            warp.let_others_pass()
+            together = first > 0 and code[first - 1].op is Op.SYNC
+            found.append(_phase(code[first:place], chain, warp.now - began, together=together))
+            first, began = place, warp.now
+    return found
+
+
+def _phase(code: Code, chain: Chain, alone: float, *, together: bool) -> Phase:
+    issue = [float(max(_times(i, chain) * i.issue, 1)) for i in code]
+    shared = [_times(i, chain) * i.amount / chain.shared_bytes_per_clk * (i.op is Op.SHARED) for i in code]
+    warps = chain.programs[0].warps
+    behind = max((warps / chain.sub_partitions - 1.0) * max(issue), (warps - 1.0) * max(shared))
+    return Phase(alone, sum(issue), sum(shared), behind if together else 0.0)
+
+
+def _times(instruction: Instruction, chain: Chain) -> int:
+    return -(-chain.shape.block_k // 16) if instruction.per_k16 else 1

@@ -1,0 +1,56 @@
+"""Phases of what warps do around their k-steps, against times reckoned by hand on the toy GPU."""
+
+import numpy as np
+import pytest
+
+from prunecast.hardware import load_gpu
+from prunecast.kernels.balanced import plan_balanced
+from prunecast.kernels.program import Instruction, Op, WarpProgram
+from prunecast.models import estimate
+from prunecast.models.chain import Chain, plan_chain
+from prunecast.models.phases import phases_around
+from prunecast.models.rates import sm_rates
+from prunecast.patterns import ElementMap, parse_pattern
+from prunecast.simulator import simulate
+from tests.models.hand_plans import hand_plan
+from tests.toy_gpu import toy_gpu
+
+H200 = load_gpu("h200-sxm")
+
+
+def chain_of(*begin: Instruction, end: tuple[Instruction, ...] = ()) -> Chain:
+    """Of a block of eight warps, two to a sub-partition; shared memory moves 128 bytes a cycle."""
+    program = WarpProgram(role="worker", warps=8, begin=begin, step=(Instruction(Op.FMA),), end=end)
+    plan, gpu = hand_plan([64], 64, programs=(program,)), toy_gpu()
+    return plan_chain(plan, gpu, sm_rates(plan, gpu), 0.0)
+
+
+def test_waits_and_barriers_end_phases() -> None:
+    issue, wait, sync = Instruction(Op.ISSUE, issue=10), Instruction(Op.WAIT_LOAD), Instruction(Op.SYNC)
+    phases = phases_around(chain_of(issue, wait, issue, issue, sync, issue, end=(issue, issue)))
+    assert [phase.issue for phase in phases] == [11, 21, 10, 20]
+
+
+def test_the_port_and_its_answer() -> None:
+    """512 bytes keep the port for four cycles; the answer of shared memory takes 30 more."""
+    (phase, _) = phases_around(chain_of(Instruction(Op.SHARED, 512, 6), end=(Instruction(Op.ISSUE),)))
+    assert (phase.alone, phase.issue, phase.shared) == (6 + 4 + 30, 6, 4)
+
+
+def test_behind_a_barrier_the_last_warp_waits_for_all_others() -> None:
+    """Seven others have the port for four cycles each; issuing is shared by two warps."""
+    begin = (Instruction(Op.ISSUE, issue=20), Instruction(Op.SYNC), Instruction(Op.SHARED, 512, 6))
+    first, second, _ = phases_around(chain_of(*begin, end=(Instruction(Op.ISSUE),)))
+    assert (first.behind_others, second.behind_others) == (0.0, 28.0)
+
+
+@pytest.mark.parametrize(("m", "k", "kept_of_64"), [(2048, 2048, 6), (1536, 1536, 6), (1024, 6144, 6)])
+def test_blocks_that_share_an_sm_stand_in_each_others_way(m: int, k: int, kept_of_64: int) -> None:
+    """One token, three blocks on four SMs: the closed form, which let their phases lie beside one another,
+    was 8 to 15 % below the simulator.
+    """
+    order = np.random.default_rng(5).random((m, k // 64, 64)).argsort(axis=2)
+    elements = parse_pattern("balanced:64").map((order < kept_of_64).reshape(m, k))
+    assert isinstance(elements, ElementMap)
+    plan = plan_balanced(elements, 1, "fp16", H200)
+    assert estimate(plan, H200).seconds == pytest.approx(simulate(plan, H200).seconds, rel=0.05)
