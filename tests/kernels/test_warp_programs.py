@@ -1,5 +1,11 @@
 """Warp programs move and multiply exactly what a k-step and an item consist of."""
 
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+
 import pytest
 
 from prunecast.errors import BadInput
@@ -209,3 +215,28 @@ def test_the_csr_kernel_multiplies_every_token_once(block_n, element_bytes):
     assert total(programs, "step", (Op.LOAD_B,), 16) == 16 * block_n * element_bytes
     assert total(programs, "step", (Op.LOAD_INDEX,), 16) == 16 * 8
     assert total(programs, "end", (Op.STORE_C,), 16) == block_n * element_bytes
+
+
+PRINT_WHETHER_FOUND = """
+import pickle, sys
+from prunecast.kernels.program import Instruction, Op, WarpProgram
+read = pickle.loads(bytes.fromhex(sys.argv[1]))
+made = WarpProgram(role="consumer", warps=4, step=(Instruction(Op.MMA, 16),))
+print(read == made, read in {made: 1})
+"""
+
+
+def test_a_program_from_another_process_is_found_among_those_made_here() -> None:
+    """Hashes of texts differ from process to process, and a program knows its own."""
+    program = WarpProgram(role="consumer", warps=4, step=(Instruction(Op.MMA, 16),))
+    assert hash(program) == hash(replace(program))
+    assert hash(program) != hash(replace(program, warps=8))
+    for seed in ("1", "2"):
+        found = subprocess.run(
+            [sys.executable, "-c", PRINT_WHETHER_FOUND, pickle.dumps(program).hex()],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert found.stdout.split() == ["True", "True"]

@@ -14,9 +14,10 @@ does not have is skipped: an item without k-steps copies and multiplies nothing,
 releases none, but its `end` writes zeros.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 __all__ = ["Instruction", "Op", "WarpProgram", "When"]
 
@@ -149,3 +150,23 @@ class WarpProgram:
     step: Code = ()
     end: Code = ()
     finish: Code = ()
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(self._key()))
+
+    def __hash__(self) -> int:
+        """Known from the start: an estimate looks up twenty walks of a plan's programs, at 3 us each."""
+        return self._hash
+
+    def __reduce__(self) -> tuple[Callable[..., "WarpProgram"], tuple[Any, ...]]:
+        """Made anew where it is read: hashes of texts are another process's own."""
+        return _program, self._key()
+
+    def _key(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, f.name) for f in fields(self) if f.compare)
+
+
+def _program(*values: Any) -> WarpProgram:
+    names = (f.name for f in fields(WarpProgram) if f.compare)
+    return WarpProgram(**dict(zip(names, values, strict=True)))

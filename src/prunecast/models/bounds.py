@@ -87,8 +87,12 @@ def sm_level_cycles(amounts: FloatArray, rates: SmRates) -> dict[str, FloatArray
     }
 
 
+OF_AN_SM = slice(Quantity.PORT + 1)
+"""Of the quantities, those that `sm_level_cycles` asks for: a third of what a sum over all would take."""
+
+
 class _Units(NamedTuple):
-    """What is placed as one: amounts (kinds, quantities), and how many there are of each."""
+    """What is placed as one: amounts (kinds, quantities of `OF_AN_SM`), and how many there are of each."""
 
     amounts: FloatArray
     members: FloatArray
@@ -101,8 +105,9 @@ def copied_cycles(amounts: FloatArray, rates: SmRates) -> FloatArray:
 
 def _units(plan: KernelPlan, amounts: Amounts) -> _Units:
     """Blocks of a static list, else kinds of items. The blocks of a dynamic list are shared: left out."""
+    whole, block = amounts.whole[:, OF_AN_SM], amounts.block[OF_AN_SM]
     if plan.schedule is Schedule.STATIC:
-        blocks = units_of(plan, amounts.items)
-        return _Units(blocks + amounts.block, np.ones(len(blocks)))
-    share = amounts.block if plan.schedule is Schedule.HARDWARE else np.zeros_like(amounts.block)
-    return _Units(amounts.whole + share, amounts.kinds.members)
+        blocks = units_of(plan, whole[amounts.kinds.of_item])
+        return _Units(blocks + block, np.ones(len(blocks)))
+    share = block if plan.schedule is Schedule.HARDWARE else np.zeros_like(block)
+    return _Units(whole + share, amounts.kinds.members)

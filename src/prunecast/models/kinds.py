@@ -51,7 +51,7 @@ def _keys(plan: KernelPlan) -> Index:
     work = plan.work
     if not plan.item_count:
         return np.zeros(0, np.int64)
-    key = np.zeros(plan.item_count, np.int64)
+    key, span = np.zeros(plan.item_count, np.int64), 1
     for size in (
         work.k_stop - work.k_start,
         work.token_stop - work.token_start,
@@ -60,7 +60,11 @@ def _keys(plan: KernelPlan) -> Index:
         work.owner,
     ):
         least, most = int(size.min()), int(size.max())
-        if int(key.max()) > 2**40:
+        if least == most:
+            continue
+        if span > 2**40:
             key = np.unique(key, return_inverse=True)[1].astype(np.int64)
+            span = int(key.max()) + 1
         key = key * (most - least + 1) + (size - least)
+        span *= most - least + 1
     return key

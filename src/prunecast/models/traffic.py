@@ -10,7 +10,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import DTYPE_BYTES, KernelPlan, Schedule
 from prunecast.models.amounts import Amounts
 from prunecast.models.terms import FloatArray, Quantity
-from prunecast.models.traffic_loops import fetch_again
+from prunecast.models.traffic_loops import count_different, fetch_again
 
 __all__ = ["RowsRead", "RunOrder", "Traffic", "plan_traffic", "rows_read", "run_order", "written_bytes"]
 
@@ -106,9 +106,7 @@ def _used(index: npt.NDArray[np.integer], size: int, plan: KernelPlan) -> int:
     """Different numbers below `size` in `index`."""
     if int(plan.tiles.kept_per_tile.max(initial=0)) == plan.k:
         return size
-    used = np.zeros(size, np.bool_)
-    used[index] = True
-    return int(np.count_nonzero(used))
+    return int(count_different(index, size))
 
 
 def _read_again_bytes(

@@ -6,7 +6,16 @@ Arrays named `out_*` are changed in place.
 import numpy as np
 from numba import njit
 
-__all__ = ["fetch_again", "read_pieces"]
+__all__ = ["count_different", "fetch_again", "read_pieces"]
+
+
+@njit(cache=True)
+def count_different(numbers, below):
+    """How many different numbers there are, none of them below 0 nor above `below` - 1."""
+    there = np.zeros(below, np.bool_)
+    for number in numbers:
+        there[number] = True
+    return there.sum()
 
 
 @njit(cache=True)
