@@ -1,13 +1,17 @@
 import dataclasses
+from pathlib import Path
 
 import pytest
 
+from prunecast.validation.records import RunWriter
 from prunecast.validation.report import write_report
 from prunecast.validation.report.boards import board_spreads
 from prunecast.validation.report.causes import cause_of
 from prunecast.validation.report.choices import choices, crossings
 from prunecast.validation.report.groups import grouped
+from prunecast.validation.report.suites import suite_errors
 from tests.validation.judged_rows import judged_row, validation_of
+from tests.validation.tiny_run import HEADER
 
 
 def test_groups_are_in_order_and_keep_errors_apart():
@@ -73,3 +77,24 @@ def test_the_page_is_written_with_its_figures(tmp_path):
     assert "| stspmm | burst | simulator | 5 |" in text
     assert "![stspmm](validation/stspmm.png)" in text
     assert (tmp_path / "validation" / "stspmm.png").stat().st_size > 1000
+
+
+def test_suites_are_told_apart_where_there_are_several(tmp_path):
+    rows = [judged_row(10, 11), judged_row(20, 20), judged_row(30, 27, kernel="dense", pattern="dense")]
+    records = []
+    for name, own in (("first", rows[:1]), ("second", rows[1:])):
+        records.append(str(tmp_path / f"{name}.jsonl"))
+        writer = RunWriter(Path(records[-1]), dataclasses.replace(HEADER, suite=name))
+        for row in own:
+            writer.add(row.measured)
+        writer.close()
+    found = suite_errors(rows, records, "simulator")
+    assert [(of.suite, of.kernel, of.summary.cases) for of in found] == [
+        ("first", "stspmm", 1),
+        ("second", "dense", 1),
+        ("second", "stspmm", 1),
+    ]
+    assert [of.summary.bias for of in found] == pytest.approx(
+        [0.0953, -0.1054, 0.0], abs=1e-4
+    )  # ln 1.1, ln 0.9
+    assert suite_errors(rows[:1], records[:1], "simulator") == []

@@ -14,6 +14,7 @@ from prunecast.validation.report.causes import cause_of
 from prunecast.validation.report.choices import choices, crossings
 from prunecast.validation.report.figures import draw_scatter
 from prunecast.validation.report.groups import GROUPINGS, grouped
+from prunecast.validation.report.suites import suite_errors
 from prunecast.validation.validate import Validation
 
 __all__ = ["write_report"]
@@ -32,6 +33,7 @@ def write_report(validation: Validation, path: Path) -> None:
     parts = [
         _head(validation),
         _families(validation),
+        _suites(validation),
         _intervals(validation),
         _boards(validation),
         _figures(validation, folder),
@@ -104,6 +106,19 @@ def _families(validation: Validation) -> str:
     fit = [[*key, *_errors(summary)] for key, summary in validation.families("fit").items()]
     head = ("kernel", "state", "engine", *_ERROR_HEAD)
     return f"## By kernel\n\n{_table(head, rows)}\n\nThe *fit* cases, for comparison:\n\n{_table(head, fit)}"
+
+
+def _suites(validation: Validation) -> str:
+    own = [row for row in _judging(validation) if row.case.state == "burst"]
+    rows = [
+        [found.suite, found.kernel, engine, *_errors(found.summary)]
+        for engine in validation.engines
+        for found in suite_errors(own, validation.records, engine)
+    ]
+    if not rows:
+        return ""
+    head = ("suite", "kernel", "engine", *_ERROR_HEAD)
+    return f"## By suite\n\n*Judge* cases in bursts.\n\n{_table(head, rows)}"
 
 
 def _intervals(validation: Validation) -> str:
