@@ -31,8 +31,8 @@ HOLD_NS = 1_000_000
 TURNS = 7
 READS = (0, 2, 4, 8, 16, 32, 64)
 """Rows of 512 bytes a warp and item: with 64 KB of C, 0 to 80 % of all bytes."""
-SHAPES = ((2048, 16384), (11008, 6304), (4096, 4096), (5632, 1536))
-"""Rows of C and tokens."""
+SHAPES = ((2048, 16384), (11008, 6304), (4096, 4096), (5632, 1536), (256, 50176), (5120, 6304), (5120, 6272))
+"""Rows of C and tokens; rows of 6304 begin in the middle of a line of L2."""
 IDLE_US = (0, 1, 2, 4, 8, 16, 32)
 PRODUCTS = (
     ("stspmm", "768x768x16384 fp16 tile-wise:128 0.9 equal #1"),
