@@ -41,26 +41,24 @@ def items_of(tiles: TileMap, variant: TileVariant, n: int, gpu: GpuSpec, *, clus
 
     With a cluster above 1 an item is that of all its blocks, for `prunecast.kernels.clusters` to spread.
     """
+    k16 = -(-tiles.kept_per_tile.astype(np.int64) // 16)
+    packed = int(k16.sum()) * variant.weight_bytes_per_k16
     block_n = variant.shape.block_n * cluster
-    together = ranges_together(_round_bytes(tiles, variant, n, gpu, cluster), gpu)
+    together = ranges_together(packed, packed + _round_bytes(tiles, variant, n, gpu, cluster), gpu)
     order = raster(tiles.tile_count, -(-n // block_n), together)
     return whole_items(tiles.kept_per_tile, order, n=n, block_n=block_n)
 
 
 def _round_bytes(tiles: TileMap, variant: TileVariant, n: int, gpu: GpuSpec, cluster: int) -> float:
-    """What L2 sees while all tiles walk a token range: their weights, the range's B, C of all that runs then.
+    """What L2 sees besides weights while all tiles walk a token range: its B, and C of all that runs then.
 
-    A wave of blocks with room for several ranges runs them at once; with room for all, nothing comes round.
+    A wave of blocks with room for several ranges runs them at once.
     """
     block_n, count = variant.shape.block_n * cluster, max(tiles.tile_count, 1)
-    ranges = -(-n // block_n)
-    abreast = max(resident_blocks(variant, gpu, count * ranges, cluster=cluster) / count, 1.0)
-    if abreast >= ranges:
-        return 0.0
-    k16 = int((-(-tiles.kept_per_tile.astype(np.int64) // 16)).sum())
-    b_bytes = columns_of_any(tiles) * math.ceil(abreast) * block_n * variant.element_bytes
-    c_bytes = tiles.m * abreast * block_n * variant.element_bytes
-    return k16 * variant.weight_bytes_per_k16 + b_bytes + c_bytes
+    blocks = resident_blocks(variant, gpu, count * -(-n // block_n), cluster=cluster)
+    abreast = max(blocks / count, 1.0)
+    b_bytes = columns_of_any(tiles) * min(math.ceil(abreast) * block_n, n) * variant.element_bytes
+    return b_bytes + tiles.m * min(abreast * block_n, n) * variant.element_bytes
 
 
 def resident_blocks(variant: TileVariant, gpu: GpuSpec, items: int, *, cluster: int = 1) -> int:
