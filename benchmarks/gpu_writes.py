@@ -195,7 +195,7 @@ def measured_mix(bench: Bench, case: Mix) -> dict[str, Any]:
 
 def measured_product(bench: Bench, kernel: str, case: Case, cold_bytes: float) -> dict[str, Any]:
     """Time of a product over sets of inputs that together have so many bytes."""
-    from prunecast.kernels.cuda import compile as compile_operator
+    from prunecast.kernels import compile as compile_operator
     from prunecast.validation.measure.inputs import layer_inputs
 
     cp, plan = bench.cp, own_plan(kernel, case)
@@ -217,13 +217,13 @@ def measured_product(bench: Bench, kernel: str, case: Case, cold_bytes: float) -
     return {"kernel": kernel, "case": case.name, "sets": sets, "us": us}
 
 
-def run(out: Path) -> None:
-    """All mixes and products."""
+def run(out: Path, wanted: list[Mix]) -> None:
+    """Mixes and all products."""
     from prunecast.validation.measure.inputs import random_pool
 
     bench = Bench()
     record: list[dict[str, Any]] = []
-    for mix in mixes():
+    for mix in wanted:
         record.append(measured_mix(bench, mix))
         (out / "writes.json").write_text(json.dumps(record))
     bench.b = random_pool(POOL_BYTES // 2, "fp16").view(bench.cp.uint8)
@@ -240,11 +240,12 @@ def main() -> None:
     )
     parser.add_argument("what", choices=("build", "run"))
     parser.add_argument("--out", type=Path, default=Path())
+    parser.add_argument("--products", action="store_true", help="run no mixes")
     options = parser.parse_args()
     if options.what == "build":
         build()
     else:
-        run(options.out)
+        run(options.out, [] if options.products else mixes())
 
 
 if __name__ == "__main__":
