@@ -1,5 +1,7 @@
 """The vendor's dense product: which forms there are, which is chosen, and what its plan says."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +12,8 @@ from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.dense import choose_dense, plan_dense
 from prunecast.kernels.dense_clusters import sharing_blocks
 from prunecast.kernels.dense_forms import MOST_TILE_ALONE, SHARED_TILES, dense_forms
-from prunecast.kernels.dense_programs import GROUP_CYCLES, START_CYCLES, operand_bytes, start_cycles
+from prunecast.kernels.dense_programs import GROUP_CYCLES, group_cycles, operand_bytes
+from prunecast.kernels.dense_start import MOST_QUEUED_BYTES, first_stage_cycles
 from prunecast.kernels.dense_time import counter_seconds, form_times, reduction_seconds
 from prunecast.kernels.program import Op, When
 from prunecast.models import estimate
@@ -216,12 +219,43 @@ def test_ampere_takes_tiles_narrower_than_64_for_few_tokens_only():
         assert min(chosen(768, 768, n, a100).variant.shape[:2]) >= 64
 
 
-def test_warps_that_copy_wait_for_the_cluster_first():
-    assert start_cycles(4) == START_CYCLES < start_cycles(8)
-    for gpu, waits in ((H200, [START_CYCLES]), (load_gpu("a100-sxm4-80gb"), [])):
+def queued(k: int, *, stages: int = 13, parts: int = 1, m: int = 768, n: int = 512) -> float:
+    """Bytes that the first stage waits for."""
+    cycles = first_stage_cycles(m, k, n, 2, np.array(64.0 * stages), np.array(float(parts)), H200)
+    return float(cycles) / H200.clock_burst_hz[0] * H200.dram_bytes_per_s
+
+
+def test_the_first_stage_comes_with_all_that_was_asked_for():
+    assert queued(256) == pytest.approx(2 * 256 * (768 + 512))
+    assert queued(832) == queued(6144) == pytest.approx(2 * 832 * (768 + 512))
+    assert queued(4096, stages=4) == pytest.approx(2 * 256 * (768 + 512))
+    assert queued(4096, stages=4, parts=2) == pytest.approx(2 * 512 * (768 + 512))
+    assert queued(8192, m=8192) == pytest.approx(MOST_QUEUED_BYTES)
+
+
+def test_warps_that_copy_wait_for_the_first_stage():
+    expected = round(float(first_stage_cycles(1024, 1024, 4096, 2, np.array(256.0), np.array(1.0), H200)))
+    for gpu, waits in ((H200, [expected]), (load_gpu("a100-sxm4-80gb"), [])):
         programs = plan_dense(1024, 1024, 4096, "fp16", gpu).programs
         starts = [i.amount for p in programs for i in p.start if i.op is Op.ISSUE and i.amount]
         assert starts == waits
+
+
+@pytest.mark.parametrize(("k", "us"), [(256, 3.29), (1024, 4.82), (2048, 6.37), (3328, 8.33), (6144, 12.68)])
+def test_tiles_of_64_by_64_in_eights_from_4_to_96_steps(k, us):
+    """cuBLAS 13.1, H200, 2026-11-21 (`h200-sxm-dense-forms-2026-11-21.csv`)."""
+    plan = plan_dense(768, k, 512, "fp16", H200)
+    assert 1e6 * simulate(plan, H200).seconds == pytest.approx(us, rel=0.05)
+
+
+def test_one_warpgroup_multiplies_where_an_sm_has_one_small_tile():
+    def multiplying(m: int, k: int, n: int) -> tuple[int, int]:
+        programs = plan_dense(m, k, n, "fp16", H200).programs
+        return sum(p.warps for p in programs if p.end), sum(p.warps for p in programs)
+
+    assert multiplying(768, 2048, 512) == (4, 12)  # 96 tiles of 64 x 64
+    assert multiplying(2048, 512, 3136) == (8, 12)  # several tiles for an SM
+    assert multiplying(2048, 2048, 2048) == (8, 12)  # 128 tiles of 256 x 128, which two share
 
 
 def test_one_warpgroup_reads_the_operands_of_a_small_tile_once():
@@ -231,13 +265,21 @@ def test_one_warpgroup_reads_the_operands_of_a_small_tile_once():
     assert operand_bytes(form) * form.consumer_warps == pytest.approx(4096 - 2 / 3 * 4096, abs=8)
 
 
+def test_narrow_instructions_wait_for_their_operands():
+    """A step of 64 x 8 reads 64 rows and 8 tokens of 128 bytes, 72 cycles, and multiplies for 16; 64 x 64
+    reads as long as it multiplies. Two warpgroups wait for the latency of a group.
+    """
+    forms = {f.shape[:2]: f for f in dense_forms(H200, "fp16")}
+    alone = {s: replace(forms[s], warpgroups=1, part_m=s[0], part_n=s[1]) for s in ((64, 8), (64, 64))}
+    assert [group_cycles(form) for form in alone.values()] == [56, 0]
+    assert group_cycles(forms[256, 128]) == GROUP_CYCLES
+
+
 def test_steps_of_small_tiles_take_the_latency_of_a_group():
     """512 x 2048 and 512 x 512 with 16 tokens differ by 24 steps and 199 cycles each, 2048 x 2048 with 128
     tokens by 168 (own records of 2026-11-21); the port needs 111.
     """
-    consumer = next(p for p in plan_dense(512, 512, 16, "fp16", H200).programs if p.end)
-    assert [i.amount for i in consumer.step if i.op is Op.ISSUE] == [GROUP_CYCLES]
-    short, long = (estimate(plan_dense(512, k, 16, "fp16", H200), H200).cycles for k in (1024, 1152))
+    short, long = (estimate(plan_dense(512, k, 16, "fp16", H200), H200).cycles for k in (1088, 1216))
     assert 130 < (long - short) / 2 < 200
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from prunecast.hardware import load_gpu
+from prunecast.kernels.dense import plan_dense
 from prunecast.kernels.stspmm import plan_stspmm
 from prunecast.kernels.written_share import written_share
 from prunecast.patterns import TileMap
@@ -36,3 +37,8 @@ def test_there_is_none_where_launches_do_not_overlap():
     plan = plan_of([np.arange(64)])
     assert written_share(replace(plan, overlaps=False)) == 0.0
     assert written_share(replace(plan, starts_early=True)) == 0.0
+
+
+def test_the_dense_product_of_sm_90_leaves_l2_full_of_c_too():
+    assert written_share(plan_dense(768, 1024, 512, "fp16", H200)) == pytest.approx(768 * 512 / 1_703_936)
+    assert written_share(plan_dense(768, 1024, 512, "fp16", load_gpu("a100-sxm4-80gb"))) == 0.0

@@ -1,5 +1,7 @@
 """`dense`: the vendor's dense product (cuBLAS). Its choices are not public: the fastest form is taken."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from prunecast.errors import BadInput
@@ -7,8 +9,9 @@ from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.choose import Candidate, best, reads_per_element
 from prunecast.kernels.dense_clusters import one_line_cycles, sharing_blocks
-from prunecast.kernels.dense_forms import dense_forms
+from prunecast.kernels.dense_forms import MOST_TILE_ALONE, dense_forms
 from prunecast.kernels.dense_programs import dense_programs
+from prunecast.kernels.dense_start import first_stage_cycles
 from prunecast.kernels.dense_time import counter_seconds, form_times, reduction_seconds
 from prunecast.kernels.items import split_items
 from prunecast.kernels.order import Assigned, assign_hardware, assign_longest_first
@@ -39,7 +42,7 @@ def plan_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> KernelPlan:
     PlanDoesNotFit : no form of the kernel fits
     """
     chosen = best(choose_dense(m, k, n, dtype, gpu), "dense", gpu)
-    variant = chosen.variant
+    variant = _as_launched(chosen, gpu)
     tiles = dense_tile_map(m, k, variant.shape.block_m)
     items = items_of(tiles, variant, n, gpu)
     parts = split_items(items, np.full(items.tile.size, chosen.pieces), variant.shape.block_k)
@@ -54,7 +57,7 @@ def plan_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> KernelPlan:
         blocks=assigned.blocks,
         shape=variant.shape,
         resources=variant.resources,
-        programs=_programs(variant, m, n, gpu),
+        programs=_programs(variant, m, k, n, chosen.pieces, gpu),
         tensor=variant.tensor,
         k_order="box",
         other_launches_s=reduction_seconds(m, n, chosen.pieces, gpu)
@@ -121,16 +124,30 @@ def _candidate(
     )
 
 
-def _programs(variant: TileVariant, m: int, n: int, gpu: GpuSpec) -> tuple[WarpProgram, ...]:
+def _as_launched(chosen: Candidate, gpu: GpuSpec) -> TileVariant:
+    """Warpgroups that take tiles in turn: where an SM has but one, the other warpgroup has nothing to do."""
+    variant = chosen.variant
+    block_m, block_n, _ = variant.shape
+    if not gpu.has_wgmma or chosen.items > gpu.sm_count or block_m * block_n > MOST_TILE_ALONE:
+        return variant
+    return replace(variant, warpgroups=1, part_m=block_m, part_n=block_n)
+
+
+def _programs(
+    variant: TileVariant, m: int, k: int, n: int, parts: int, gpu: GpuSpec
+) -> tuple[WarpProgram, ...]:
     if not gpu.has_wgmma:
         return dense_programs(variant, weights_shared=1, tokens_shared=1)
     block_m, block_n, _ = variant.shape
     tile = np.array(block_m), np.array(block_n)
     shared = sharing_blocks(*tile, m, n)
+    ring = np.array(float(variant.resources.stages * variant.shape.block_k))
+    start = first_stage_cycles(m, k, n, variant.element_bytes, ring, np.array(float(parts)), gpu)
     return dense_programs(
         variant,
         weights_shared=int(shared.weights),
         tokens_shared=int(shared.tokens),
+        start_cycles=round(float(start)),
         line_cycles=int(one_line_cycles(*tile, m, n)),
     )
 

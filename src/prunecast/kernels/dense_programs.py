@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from prunecast.kernels.dense_forms import MOST_TILE_ALONE
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram, When
-from prunecast.kernels.tile_variant import TileVariant, wgmma_use
+from prunecast.kernels.tile_variant import CONSUMER_WARPGROUPS, TileVariant, wgmma_use
 from prunecast.kernels.warp_programs import warp_programs
 
-__all__ = ["GROUP_CYCLES", "START_CYCLES", "dense_programs", "operand_bytes", "start_cycles"]
+__all__ = ["GROUP_CYCLES", "dense_programs", "group_cycles", "operand_bytes"]
 
 HIDDEN_WRITES = 2 / 3
 """Share of what bulk copies write into shared memory that costs the tensor cores' reads nothing: an own
@@ -15,20 +15,13 @@ measurement (H200, 2026-11-20), a step of 256 x 128 of the 2:4 kernel with 80 KB
 takes 736 cycles, where all of it would take 912 at 128 bytes a cycle."""
 
 
-START_CYCLES = 500
-"""Until the warp that copies issues its first copy, beside the block's start: blocks of a cluster wait for
-one another, and the descriptions of A and B are read. Fitted, with what lies between steps, to own H200
-records that do not wait for the host; the H100 table, which may have read from L2, wants none."""
-
-LARGE_CLUSTER, EIGHT_CYCLES = 8, 700
-"""More of it in clusters of eight, all of whose blocks must have room, have started and have freed a stage
-before it is filled. Fitted to own H200 records: products of 88 to 120 tiles take 650 cycles more than steps
-and the start of smaller clusters explain, 12 steps as well as 96."""
-
+SHARED_BYTES_PER_CLK, FMA_BYTES_PER_CLK = 128, 4096
+"""Of sm_90, the only architecture whose kernels these are; FMA by the bytes of an element."""
 GROUP_CYCLES = 100
-"""Between a warpgroup's products of one step and of the next, beside the latency of a single instruction: a
-group of four takes 64 to 120 cycles longer beyond the pipe than one or two (own measurement, H200,
-2026-11-20). With 80, products of 8 steps come out 10 % too slow and of 32 steps 2 to 7 % too fast."""
+"""Between the products of one step and of the next where two warpgroups share a tile, beside the latency of a
+single instruction: a group of four takes 64 to 120 cycles longer beyond the pipe than one or two (own
+measurement, H200, 2026-11-20). A warpgroup that has the tile to itself is no slower than that latency says:
+steps of 64 x 64 take 174 cycles from 4 to 96 of them, of 64 x 32 160."""
 
 
 def operand_bytes(variant: TileVariant) -> int:
@@ -55,30 +48,52 @@ def _alone_bytes(variant: TileVariant) -> int | None:
 
 
 def dense_programs(
-    variant: TileVariant, *, weights_shared: int, tokens_shared: int, line_cycles: int = 0
+    variant: TileVariant,
+    *,
+    weights_shared: int,
+    tokens_shared: int,
+    start_cycles: int = 0,
+    line_cycles: int = 0,
 ) -> tuple[WarpProgram, ...]:
     """What the warps of a block do.
 
     Parameters
     ----------
     weights_shared, tokens_shared : so many blocks share one read of the weights, and of the tokens
+    start_cycles : of the warp that copies before its first copy, see `dense_start`
     line_cycles : of a k-step of one token, while L2 serves its line to other clusters
     """
     programs = warp_programs(variant, "box", multicast=tokens_shared)
+    if variant.warpgroups < CONSUMER_WARPGROUPS:
+        programs = tuple(_with_idle(program, variant) for program in programs)
     programs = tuple(replace(program, end=_alone(program.end)) for program in programs)
     if variant.style != "wgmma":
         return programs
-    start = start_cycles(weights_shared * tokens_shared)
-    programs = tuple(_as_measured(program, variant, weights_shared, start) for program in programs)
+    programs = tuple(_as_measured(p, variant, weights_shared, start_cycles) for p in programs)
     if line_cycles == 0:
         return programs
     wait = Instruction(Op.ISSUE, line_cycles, leader=True)
     return tuple(p if p.end else replace(p, step=(*p.step, wait)) for p in programs)
 
 
-def start_cycles(cluster: int) -> int:
-    """Until a warp that copies issues its first copy, in a cluster of so many blocks."""
-    return START_CYCLES + (EIGHT_CYCLES if cluster >= LARGE_CLUSTER else 0)
+def group_cycles(variant: TileVariant) -> int:
+    """Cycles between a warpgroup's products of a step and the next one's that latency and pipe do not have.
+
+    Instructions of fewer than 64 columns take longer to read their operands than to multiply them.
+    """
+    if variant.warpgroups == CONSUMER_WARPGROUPS:
+        return GROUP_CYCLES
+    k16 = variant.shape.block_k // 16
+    reads = (_alone_bytes(variant) or 0) * variant.consumer_warps / SHARED_BYTES_PER_CLK
+    rate = FMA_BYTES_PER_CLK / variant.element_bytes
+    products = variant.fma_per_warp_per_k16 * variant.consumer_warps / rate
+    return max(round(k16 * (reads - products)), 0)
+
+
+def _with_idle(program: WarpProgram, variant: TileVariant) -> WarpProgram:
+    """The other warpgroup waits for a tile of its own, which does not come: it stands by with the copier."""
+    idle = 4 * (CONSUMER_WARPGROUPS - variant.warpgroups)
+    return program if program.end else replace(program, warps=program.warps + idle)
 
 
 def _alone(end: Code) -> Code:
@@ -109,5 +124,5 @@ def _changed(instruction: Instruction, variant: TileVariant, weights_shared: int
     if instruction.op is Op.COPY_A:
         return instruction._replace(multicast=weights_shared)
     if instruction.op is Op.ISSUE and not instruction.leader:
-        return instruction._replace(amount=GROUP_CYCLES)
+        return instruction._replace(amount=group_cycles(variant))
     return instruction

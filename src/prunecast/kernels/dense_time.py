@@ -14,10 +14,12 @@ import numpy.typing as npt
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.dense_clusters import one_line_cycles, sharing_blocks
-from prunecast.kernels.dense_programs import GROUP_CYCLES, operand_bytes, start_cycles
+from prunecast.kernels.dense_forms import MOST_TILE_ALONE
+from prunecast.kernels.dense_programs import GROUP_CYCLES, operand_bytes
+from prunecast.kernels.dense_start import first_stage_cycles
 from prunecast.kernels.step_cost import pace_of_warps
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
-from prunecast.kernels.tile_variant import TileVariant
+from prunecast.kernels.tile_variant import TileVariant, wgmma_use
 
 __all__ = ["FormTimes", "counter_seconds", "form_times", "reduction_seconds"]
 
@@ -27,6 +29,9 @@ MOST_PARTS = 32
 SECOND_LAUNCH_S = 0.7e-6
 """Fitted to own H200 records. Of the kernel that adds parts up, which follows by a programmatic edge; it
 starts when the first one ends, not while blocks of it still work, as own kernels do."""
+SUMMED_ROWS, SUMMED_TOKENS, MOST_SUMMING_BLOCKS = 16, 32, 768
+"""That a block of that kernel adds up, and the most blocks seen. It takes 750 cycles for each block that an
+SM gets, over 43 products that are cut (own measurement, H200, 2026-11-21): the blocks follow one another."""
 TILES_WITHOUT_COUNTER = 2
 """Of an SM, see `counter_seconds`."""
 FEWEST_STEPS_PER_PART = {"wgmma": 20, "mma": 4, "registers": 64}
@@ -76,6 +81,8 @@ class _Table(NamedTuple):
     """The same of shared memory."""
     chain: FloatArray
     """SM cycles from a step to the next that the warps' own waits take."""
+    chain_alone: FloatArray
+    """The same where an SM has one item, which one warpgroup multiplies."""
     edge: FloatArray
     """SM cycles around the steps, stores of C aside."""
     turn: FloatArray
@@ -95,7 +102,8 @@ def form_times(forms: tuple[TileVariant, ...], m: int, k: int, n: int, gpu: GpuS
     steps = np.ceil(steps_in_all[:, None] / parts)
     tiles = np.ceil(m / table.block_m) * np.ceil(n / table.block_n)
     items = tiles[:, None] * parts
-    sm_cycles = _sm_cycles(table, m, n, steps, items.astype(np.float64), gpu)
+    start = table.ahead[:, None] * _start(table, m, k, n, parts, gpu)
+    sm_cycles = _sm_cycles(table, m, n, steps, items.astype(np.float64), start, gpu)
     clock_hz = gpu.clock_burst_hz[0]
     chip_s = _chip_seconds(table, m, k, n, tiles, gpu)
     quiet_s = (gpu.block_start_cycles + gpu.dram_latency_cycles) / clock_hz
@@ -114,14 +122,24 @@ def reduction_seconds(m: int, n: int, parts: int, gpu: GpuSpec) -> float:
     """What a second kernel costs that adds up the fp32 sums of so many parts; 0 where there is but one.
 
     A launch, a block's start, a read of L2 for its place and one for its sums, the stores' way out, and the
-    traffic of the sums. On sm_90 the launch begins while the first kernel ends: its edge in captured graphs
-    is a programmatic one (H200, cuBLAS 13.1).
+    traffic of the sums. On sm_90 also the start and the read of the blocks that an SM takes besides; there
+    the launch begins while the first kernel ends: its edge in captured graphs is a programmatic one (H200,
+    cuBLAS 13.1).
     """
     if parts == 1:
         return 0.0
     launch_s = SECOND_LAUNCH_S if gpu.has_wgmma else gpu.graph_launch_s
     cycles = gpu.block_start_cycles + 2 * gpu.l2_latency_cycles + gpu.store_latency_cycles
+    if gpu.has_wgmma:
+        cycles += round(
+            _summing_blocks(m, n) / gpu.sm_count * (gpu.block_start_cycles + gpu.l2_latency_cycles)
+        )
     return launch_s + cycles / gpu.max_clock_hz + 4.0 * m * n * parts / gpu.l2_bytes_per_s
+
+
+def _summing_blocks(m: int, n: int) -> int:
+    """Blocks of the kernel that adds parts up, 16 rows and 32 tokens each: grids in captured graphs."""
+    return min(-(-m // SUMMED_ROWS) * -(-n // SUMMED_TOKENS), MOST_SUMMING_BLOCKS)
 
 
 def counter_seconds(tiles: FloatArray, gpu: GpuSpec) -> FloatArray:
@@ -160,38 +178,41 @@ def _within(table: _Table, m: int, n: int) -> npt.NDArray[np.bool_]:
 
 
 def _sm_cycles(
-    table: _Table, m: int, n: int, steps: FloatArray, items: FloatArray, gpu: GpuSpec
+    table: _Table, m: int, n: int, steps: FloatArray, items: FloatArray, start: FloatArray, gpu: GpuSpec
 ) -> FloatArray:
-    """(forms, parts): until the busiest SM is done."""
+    """(forms, parts): until the busiest SM is done. `start` comes before a block's first copy."""
     rows, tokens = np.minimum(table.block_m, m), np.minimum(table.block_n, n)
     port = (rows + tokens / table.pair) * table.row_bytes / gpu.l2_port_bytes_per_clk_per_sm
-    pace = np.maximum(np.maximum(table.tensor, table.shared), table.chain)
+    chain = np.where(items <= gpu.sm_count, table.chain_alone[:, None], table.chain[:, None])
+    pace = np.maximum(table.tensor, table.shared)
     pace = np.maximum(pace, table.ahead * one_line_cycles(table.block_m, table.block_n, m, n))
+    pace = np.maximum(pace[:, None], chain)
     store_rate = min(
         gpu.store_bytes_per_clk_per_sm, gpu.l2_store_bytes_per_s / gpu.max_clock_hz / gpu.sm_count
     )
     edge = table.edge + table.turn + rows * tokens * table.element_bytes / store_rate
     ring = table.ahead * table.stages * port
     fetch = steps * port[:, None] + np.maximum(edge - ring, 0.0)[:, None]
-    alone = np.maximum(steps * pace[:, None] + edge[:, None], fetch)
+    alone = np.maximum(steps * pace + edge[:, None], fetch)
     alone += ((1.0 - table.ahead) * (gpu.l2_latency_cycles + 3 * gpu.sync_latency_cycles))[:, None]
     busy = np.maximum(np.maximum(table.tensor, table.shared), port)
     demand = steps * busy[:, None] + table.turn[:, None]
     lead = gpu.block_start_cycles + gpu.dram_latency_cycles + gpu.barrier_latency_cycles + port
-    lead = lead + table.ahead * _start(table, m, n)
     per_item = np.where(table.ahead > 0, 0.0, lead + gpu.store_latency_cycles)
     once = np.where(table.ahead > 0, lead + gpu.store_latency_cycles, 0.0)
     each = np.ceil(items / gpu.sm_count)
     rounds, rest = np.divmod(each, table.slots[:, None])
     whole = np.maximum(alone + per_item[:, None], table.slots[:, None] * demand)
     last = np.where(rest > 0, np.maximum(alone + per_item[:, None], rest * demand), 0.0)
-    return np.asarray(rounds * whole + last + once[:, None])
+    return np.asarray(rounds * whole + last + once[:, None] + start)
 
 
-def _start(table: _Table, m: int, n: int) -> FloatArray:
-    """(forms,): cycles until a warp that copies begins."""
-    shared = sharing_blocks(table.block_m, table.block_n, m, n)
-    return np.array([start_cycles(int(cluster)) for cluster in shared.weights * shared.tokens], np.float64)
+def _start(table: _Table, m: int, k: int, n: int, parts: npt.NDArray[np.int64], gpu: GpuSpec) -> FloatArray:
+    """(forms, parts): cycles until a warp that copies begins."""
+    ring = (table.stages * table.block_k)[:, None]
+    return first_stage_cycles(
+        m, k, n, int(table.element_bytes[0]), ring, parts.astype(np.float64)[None, :], gpu
+    )
 
 
 def _chip_seconds(table: _Table, m: int, k: int, n: int, tiles: FloatArray, gpu: GpuSpec) -> FloatArray:
@@ -234,6 +255,7 @@ def _entry(form: TileVariant, gpu: GpuSpec) -> tuple[float, ...]:
         tensor,
         shared,
         _chain(form, tensor, gpu),
+        _chain_alone(form, tensor, gpu),
         edge,
         2 * area * element / gpu.shared_bytes_per_clk_per_sm,
         UNHIDDEN[form.style],
@@ -248,3 +270,13 @@ def _chain(form: TileVariant, tensor: float, gpu: GpuSpec) -> float:
         own = tensor * form.warps_per_part / form.consumer_warps
         return (gpu.warpgroup_latency_cycles + GROUP_CYCLES + own) / 2
     return pace_of_warps(form, tensor, gpu)
+
+
+def _chain_alone(form: TileVariant, tensor: float, gpu: GpuSpec) -> float:
+    """One warpgroup reads both operands of its products, or multiplies them, behind their latency."""
+    block_m, block_n, block_k = form.shape
+    if form.style != "wgmma" or block_m * block_n > MOST_TILE_ALONE:
+        return _chain(form, tensor, gpu)
+    use = wgmma_use(block_m, block_n, form.element_bytes, sparse=False)
+    reads = use.operand_bytes * block_k / 16 / gpu.shared_bytes_per_clk_per_sm if use else 0.0
+    return (gpu.warpgroup_latency_cycles + max(tensor, reads)) / 2

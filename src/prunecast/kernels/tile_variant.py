@@ -28,6 +28,7 @@ class TileVariant:
     resources : what a block occupies on an SM
     pair : blocks on neighbouring SMs that multiply together, each with its share of the tokens in its shared
         memory and all of its own weights; 1, or 2 on sm_100
+    warpgroups : that multiply an item together, of a wgmma kernel
     """
 
     style: str
@@ -39,6 +40,7 @@ class TileVariant:
     fma_per_instruction: int
     resources: BlockResources
     pair: int = 1
+    warpgroups: int = CONSUMER_WARPGROUPS
 
     @property
     def element_bytes(self) -> int:
@@ -53,7 +55,7 @@ class TileVariant:
     @property
     def consumer_warps(self) -> int:
         """Warps that multiply."""
-        return 4 * CONSUMER_WARPGROUPS if self.style == "wgmma" else MMA_WARPS
+        return 4 * self.warpgroups if self.style == "wgmma" else MMA_WARPS
 
     @property
     def warps_per_part(self) -> int:

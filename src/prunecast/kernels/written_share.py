@@ -8,13 +8,14 @@ __all__ = ["written_share"]
 
 
 def written_share(plan: KernelPlan) -> float:
-    """Bytes of C over those of C, packed weights and used rows of B; 0 if launches do not gather and overlap.
+    """Bytes of C over those of C, packed weights and used rows of B. 0 where launches neither gather and
+    overlap nor are the dense product of sm_90.
 
     Launches of many times L2's size leave it full of all three, so that every byte that comes in drives so
     much of a byte of C out to DRAM. Seen in first stages: they come 1,060 cycles later for a MB of B
     (`docs/decisions/0007`).
     """
-    if plan.starts_early or not plan.overlaps:
+    if plan.starts_early or not (plan.overlaps or _is_dense(plan)):
         return 0.0
     tiles, element = plan.tiles, DTYPE_BYTES[plan.dtype]
     rows = tiles.rows_per_tile.astype(np.float64)
@@ -22,3 +23,8 @@ def written_share(plan: KernelPlan) -> float:
     a = float(rows @ tiles.kept_per_tile) * element * (0.5 if plan.inner is not None else 1.0)
     b = float(np.unique(tiles.column_index).size) * plan.n * element
     return c / (c + a + b) if c else 0.0
+
+
+def _is_dense(plan: KernelPlan) -> bool:
+    """By warpgroups, where it was looked at."""
+    return plan.kernel == "dense" and plan.tensor == "wgmma"
