@@ -1,5 +1,6 @@
 """The time of a form by arithmetic: one case by hand, a law, and the choices that follow."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 from prunecast.hardware.load import load_gpu
 from prunecast.kernels.form_items import form_item, form_load, lead_cycles
 from prunecast.kernels.form_time import form_time
+from prunecast.kernels.launch_floor import MOST_BEFORE_B_CYCLES, blocks_apart_cycles
 from prunecast.kernels.plan import Schedule
 from prunecast.kernels.step_cost import step_cost
 from prunecast.kernels.stspmm import choose_stspmm, plan_stspmm
@@ -37,15 +39,18 @@ def test_one_wave_of_equal_items_by_hand():
     step = step_cost(variant, 256, gpu)
     load = form_load(variant, tiles, 256)
     item = form_item(variant, load, step, gpu)
-    # 10 steps of 2048 cycles of tensor work; C is turned in shared memory at 128 bytes a cycle, twice
+    # 10 steps of 2048 cycles of tensor work
     assert item.demand == 10 * 2048
-    assert 20480 + 1024 < item.alone < 20480 + 1024 + 1500
+    # The entry of its item, half a gather's latency and 36 issues; 4096 sums of a warp rounded in 64 + 20
+    # issues, and written in 16 with twice the latency of 30, 8 KB at 128 bytes a cycle; the second half of C
+    # waits until the first, 32 KB at 64 bytes a cycle, has left the staging buffer
+    assert item.alone == 20480 + 136 + 84 + 16 + 60 + 64 + 512
     lead = lead_cycles(variant, load, step, gpu)
     assert lead == 500 + 48 * 1024 / 64 + 20
     # Before the lead a producer sets itself up (300), finds its item (300) and waits for its indices (500),
-    # where the launch before leaves no SM. 64 KB at 64 bytes a cycle are stored while C is turned in shared
-    # memory, which takes as long; then the SM hears of it
-    nanoseconds = 500 + 300 + 300 + 500 + lead + item.alone + 100
+    # where the launch before leaves no SM, and its warps for their entry. The second half of C leaves behind
+    # the item; then the SM hears of it
+    nanoseconds = 500 + 300 + 300 + 500 + lead + item.alone - 136 + 512 + 100
     assert form_time(variant, tiles, 256, gpu, persistent=True) == pytest.approx(nanoseconds * 1e-9, rel=1e-9)
 
 
@@ -99,6 +104,31 @@ def test_the_chosen_form_is_the_models_best_within_two_per_cent(gpu_name, m, kep
         for form in choose_stspmm(tiles, n, "fp16", gpu)
     ]
     assert seconds[0] <= 1.02 * min(seconds)
+
+
+def test_blocks_that_leave_sms_start_before_the_last_of_them_ends():
+    """H200, 96 blocks: the next launch needs none of the SMs that end last, 575 cycles apart."""
+    gpu = load_gpu("h200-sxm")
+    tiles = tiles_keeping([192] * 6, height=128, k=768)
+    variant = next(v for v in tile_variants(gpu, "fp16", 128) if v.shape[:2] == (128, 256))
+    assert blocks_apart_cycles(96, gpu) == 200 + 1000 * 36 / 96
+    assert blocks_apart_cycles(129, gpu) == 0.0
+    loads = np.full(96, 5000.0)
+    even, apart = (
+        form_time(variant, tiles, 4096, gpu, persistent=True, block_loads=x)
+        for x in (np.full(132, 5000.0), loads)
+    )
+    assert 0.9 * 575 < (even - apart) * gpu.max_clock_hz < 1.3 * 575
+
+
+def test_lists_that_end_apart_let_the_next_launch_begin():
+    """Of lists whose longest block is the same the uneven ones let long blocks start on SMs that are left."""
+    gpu = load_gpu("h200-sxm")
+    tiles = tiles_keeping([192] * 6, height=128, k=768)
+    variant = next(v for v in tile_variants(gpu, "fp16", 128) if v.shape[:2] == (128, 256))
+    loads = np.full(132, 8000.0), np.linspace(8000.0, 4000.0, 132)
+    even, uneven = (form_time(variant, tiles, 4096, gpu, persistent=True, block_loads=x) for x in loads)
+    assert 0.0 < even - uneven < 1.1 * MOST_BEFORE_B_CYCLES / gpu.clock_burst_hz[-1]
 
 
 def test_short_tiles_get_two_blocks_to_an_sm_where_one_would_wait_for_its_own_stores():

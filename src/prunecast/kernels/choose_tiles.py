@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.choose import Candidate, candidates, reads_per_element
@@ -53,7 +54,7 @@ def tile_candidates(
             persistent=persistent,
             divisible=divisible,
             multicast=multicast,
-            fullest_block=_fullest_block(candidate, tiles, n, gpu, multicast) if lists else None,
+            block_loads=_block_loads(candidate, tiles, n, gpu, multicast) if lists else None,
         )
         found.append(replace(candidate, cycles=seconds * gpu.max_clock_hz))
     return sorted(found, key=lambda c: (c.cycles, reads_per_element(c.variant), c.variant.shape.block_n))
@@ -70,8 +71,10 @@ def _uneven(tiles: TileMap) -> bool:
     return kept.size > 0 and int(kept.max()) > UNEVEN * float(kept.mean())
 
 
-def _fullest_block(candidate: Candidate, tiles: TileMap, n: int, gpu: GpuSpec, cluster: int) -> float | None:
-    """Cycles of the block with the most to do, once the heaviest tiles are cut."""
+def _block_loads(
+    candidate: Candidate, tiles: TileMap, n: int, gpu: GpuSpec, cluster: int
+) -> npt.NDArray[np.float64] | None:
+    """(blocks,) cycles of the items of each block, once the heaviest tiles are cut; most first."""
     variant = candidate.variant
     if variant.style != "wgmma":
         return None
@@ -80,4 +83,7 @@ def _fullest_block(candidate: Candidate, tiles: TileMap, n: int, gpu: GpuSpec, c
     steps = int(np.maximum(-(-items.k_stop // variant.shape.block_k), 1).sum())
     cost = tile_item_cost(candidate, form_load(variant, cut, n), gpu)
     blocks = resident_blocks(variant, gpu, steps, cluster=cluster)
-    return even_pieces(items, blocks, variant.shape.block_k, cost).cycles
+    found = even_pieces(items, blocks, variant.shape.block_k, cost)
+    loads = -np.sort(-found.loads)
+    loads[:1] = found.cycles  # which an owner that waits for its parts may have
+    return np.repeat(loads, cluster)

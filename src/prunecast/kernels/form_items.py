@@ -14,6 +14,7 @@ from prunecast.kernels.programs_gather import (
     start_cycles,
 )
 from prunecast.kernels.programs_mma import walk_of_step
+from prunecast.kernels.shapes_wgmma import staging_bytes
 from prunecast.kernels.step_cost import StepCost, pace_of_warps
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.patterns.tile_map import TileMap
@@ -27,6 +28,7 @@ __all__ = [
     "form_pace",
     "index_cycles",
     "lead_cycles",
+    "next_item_cycles",
     "stores_behind",
 ]
 
@@ -34,6 +36,10 @@ ISSUES_PER_PAIR = {"wgmma": 1.25, "mma": 5.0, "registers": 5.0}
 """Issue cycles in which a lane converts two sums and turns them in shared memory; where all warps do it
 together, two of them share a scheduler."""
 FIXED_EDGE_ISSUES = 100
+ROUND_ISSUES = 20
+"""Of a warp that rounds its sums before they leave, beside one for every 64 of them."""
+ENTRY_ISSUES = 36
+"""Of a warp that multiplies, for its next entry in the list and its rows of C."""
 
 
 class FormLoad(NamedTuple):
@@ -127,7 +133,10 @@ def form_item(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec
 def form_pace(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec) -> FormPace:
     """Of a block that has its SM to itself."""
     multiply = max(step.tensor, step.shared + _copy_overhead(variant, gpu))
-    edge = _edge(variant, load, gpu) + _turn_cycles(variant, gpu)
+    if _posts_stores(variant):
+        edge = next_item_cycles(variant, gpu) + _posted_edge(variant, load, gpu)
+    else:
+        edge = _edge(variant, load, gpu) + _turn_cycles(variant, gpu)
     if variant.style != "wgmma":
         edge += gpu.l2_latency_cycles + 3 * gpu.sync_latency_cycles
         own = pace_of_warps(variant, step.tensor, gpu) + _walk_cycles(variant, gpu)
@@ -164,9 +173,14 @@ def _copy_overhead(variant: TileVariant, gpu: GpuSpec) -> float:
 
 
 def _turn_cycles(variant: TileVariant, gpu: GpuSpec) -> float:
-    """C into shared memory and out of it."""
-    size = variant.shape.block_m * variant.shape.block_n * variant.element_bytes
-    return 2 * size / gpu.shared_bytes_per_clk_per_sm
+    """C into shared memory and, by warps, out of it."""
+    passes = 1 if _posts_stores(variant) else 2
+    return passes * _c_bytes(variant) / gpu.shared_bytes_per_clk_per_sm
+
+
+def _c_bytes(variant: TileVariant) -> int:
+    """Of a full tile."""
+    return variant.shape.block_m * variant.shape.block_n * variant.element_bytes
 
 
 def _gather_cycles(variant: TileVariant, tokens: int, gpu: GpuSpec) -> float:
@@ -203,13 +217,34 @@ def index_cycles(variant: TileVariant, gpu: GpuSpec, *, persistent: bool) -> flo
     return float(start_cycles(variant, item_in_memory=not persistent) + gpu.dram_latency_cycles)
 
 
+def next_item_cycles(variant: TileVariant, gpu: GpuSpec) -> float:
+    """Of warps that multiply, from an item to the next: its entry comes behind gathers.
+
+    A block's first item comes with the launch, or is read while its first stage is on its way.
+    """
+    return gpu.gather_latency_cycles / 2 + ENTRY_ISSUES if variant.style == "wgmma" else 0.0
+
+
+def _posted_edge(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> float:
+    """Rounding C, and filling its staging buffer time after time, which waits for what the buffer held."""
+    of_warp = _c_bytes(variant) / variant.consumer_warps
+    issues = of_warp / variant.element_bytes / 64 + ROUND_ISSUES + of_warp / 512
+    rounds = _staging_rounds(variant)
+    fills = rounds * gpu.shared_latency_cycles + of_warp / gpu.shared_bytes_per_clk_per_sm
+    return issues + fills + (rounds - 1) / rounds * _store_cycles(load, gpu)
+
+
+def _staging_rounds(variant: TileVariant) -> int:
+    """In which a tile of C leaves; as `programs_gather_end` has it."""
+    return max(_c_bytes(variant) // staging_bytes(variant.shape, variant.element_bytes), 1)
+
+
 def _edge(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> float:
-    """Converting C, and storing it where that holds the warps up."""
+    """Converting C, and storing it; as warps do it that go on when it has left."""
     pairs = variant.shape.block_m * variant.shape.block_n / (64 * variant.consumer_warps)
     issues = ISSUES_PER_PAIR[variant.style] * pairs + FIXED_EDGE_ISSUES
     latency = 2 * gpu.shared_latency_cycles + gpu.tensor_latency_cycles
-    stores = 0.0 if _posts_stores(variant) else _store_cycles(load, gpu)
-    return stores + issues + latency
+    return _store_cycles(load, gpu) + issues + latency
 
 
 def _posts_stores(variant: TileVariant) -> bool:
@@ -226,7 +261,7 @@ def _store_cycles(load: FormLoad, gpu: GpuSpec) -> float:
 def stores_behind(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> float:
     """Cycles from the end of an item's warps until L2 has its C and they know.
 
-    What is posted leaves from the first chunk on, while the warps turn the others.
+    What is posted last is still in the staging buffer then.
     """
-    left = max(_store_cycles(load, gpu) - _turn_cycles(variant, gpu), 0.0) if _posts_stores(variant) else 0.0
+    left = _store_cycles(load, gpu) / _staging_rounds(variant) if _posts_stores(variant) else 0.0
     return gpu.store_latency_cycles + left

@@ -8,6 +8,9 @@ Left out: what a small L2 must fetch again, which on a T4 makes narrow forms loo
 
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from prunecast.hardware.clock import sm_clock_hz
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
@@ -19,9 +22,10 @@ from prunecast.kernels.form_items import (
     form_load,
     index_cycles,
     lead_cycles,
+    next_item_cycles,
     stores_behind,
 )
-from prunecast.kernels.launch_floor import MOST_BEFORE_B_CYCLES
+from prunecast.kernels.launch_floor import blocks_apart_cycles, head_start_cycles, most_before_b_cycles
 from prunecast.kernels.step_cost import fix_up_cycles, step_cost
 from prunecast.kernels.tile_rows import columns_of_any
 from prunecast.kernels.tile_variant import TileVariant
@@ -47,6 +51,8 @@ class _End(NamedTuple):
     """Mean over the SMs that work of the time until they are done, over the longest."""
     head_start: float
     """Cycles by which the next launch may begin on SMs that end early, where its long blocks come first."""
+    blocks: int
+    """Of a persistent grid, that have anything to do."""
 
 
 class _Chip(NamedTuple):
@@ -69,7 +75,7 @@ def form_time(
     persistent: bool = False,
     divisible: bool = False,
     multicast: int = 1,
-    fullest_block: float | None = None,
+    block_loads: npt.NDArray[np.float64] | None = None,
 ) -> float:
     """Seconds of one form of the tile kernel without the launch, mostly within 3 % of the performance model.
 
@@ -80,8 +86,8 @@ def form_time(
     persistent : blocks stay and walk a list of items; else each item is a block of its own
     divisible : the kernel cuts heavy tiles and evens out the waves by itself
     multicast : blocks that share one read of the weights
-    fullest_block : cycles of the block of a persistent grid that has the most to do, where tiles are so
-        uneven that their means say little; else the items are taken as equal
+    block_loads : (blocks,) cycles of the items of each block of a persistent grid, most first, where tiles
+        are so uneven that their means say little; else the items are taken as equal
     """
     load = form_load(variant, tiles, n)
     step = step_cost(variant, load.tokens, gpu)
@@ -91,17 +97,18 @@ def form_time(
     each, once = 0.0, float(gpu.block_start_cycles)
     behind, indices = stores_behind(variant, load, gpu), index_cycles(variant, gpu, persistent=persistent)
     if not persistent:
-        each = lead + indices + gpu.block_start_cycles + behind
+        each = lead + indices + gpu.block_start_cycles + behind - next_item_cycles(variant, gpu)
         mean, most = (item._replace(alone=item.alone + item.at_end, at_end=0.0) for item in (mean, most))
         once, behind = 0.0, 0.0
     elif variant.style == "wgmma":
-        once += lead + indices
+        once += lead + indices - next_item_cycles(variant, gpu)
     else:
         each = lead
     mean, most = mean._replace(alone=mean.alone + each), most._replace(alone=most.alone + each)
     held = gpu.sm_count * max(occupancy(variant.resources, gpu).blocks_per_sm, 1)
-    if fullest_block is not None:
-        end = _End(fullest_block + mean.at_end, 1.0, 1.0, 1.0, 0.0)
+    before_b = indices + gpu.block_start_cycles
+    if block_loads is not None:
+        end = _listed(block_loads, mean, before_b, gpu)
     else:
         ends = [_whole(mean, most, load, gpu, held)]
         if divisible:
@@ -112,9 +119,20 @@ def form_time(
     if 2 * load.items <= gpu.sm_count:
         once -= indices  # read under the launch before
     elif variant.style == "wgmma":
-        behind -= min(end.head_start, gpu.block_start_cycles + indices, MOST_BEFORE_B_CYCLES)
+        behind -= most_before_b_cycles(min(end.head_start, before_b), end.blocks, gpu)
     quiet = mean.quiet + (0.0 if persistent else stores_behind(variant, load, gpu))
     return _seconds(end._replace(cycles=end.cycles + once), chip, quiet, behind, tensor, variant.dtype, gpu)
+
+
+def _listed(loads: npt.NDArray[np.float64], mean: FormItem, before_b: float, gpu: GpuSpec) -> _End:
+    """Blocks that were given their items, one to an SM."""
+    working = loads[loads > 0.0]
+    on_sms = np.zeros(gpu.sm_count)
+    on_sms[: working.size] = working[: gpu.sm_count]
+    apart = blocks_apart_cycles(working.size, gpu)
+    head_start = head_start_cycles(on_sms, most_before_b_cycles(before_b, working.size, gpu), apart)
+    share = float(working.mean() / working.max()) if working.size else 1.0
+    return _End(float(loads.max(initial=0.0)) + mean.at_end, 1.0, 1.0, share, head_start, working.size)
 
 
 def _whole(mean: FormItem, most: FormItem, load: FormLoad, gpu: GpuSpec, held: int) -> _End:
@@ -123,13 +141,14 @@ def _whole(mean: FormItem, most: FormItem, load: FormLoad, gpu: GpuSpec, held: i
     slots, longest = held // gpu.sm_count, most.alone + most.at_end
     early = _sm_cycles(mean, fewer, slots) + mean.at_end
     if not with_more:
-        return _End(max(early, longest), 1.0, 1.0, 1.0, 0.0)
+        return _End(max(early, longest), 1.0, 1.0, 1.0, 0.0, held)
     late = _sm_cycles(mean, fewer + 1, slots) + mean.at_end
     early = max(early, 0.0) if fewer else 0.0
     busy = early * (gpu.sm_count - with_more) + late * with_more
-    head_start = late - early if 2 * with_more <= gpu.sm_count else 0.0
+    blocks = min(load.items, held)
+    head_start = late - early if 2 * with_more <= gpu.sm_count else blocks_apart_cycles(blocks, gpu)
     share = busy / (late * gpu.sm_count) if fewer else 1.0
-    return _End(max(late, longest), early / late, early * gpu.sm_count / busy, share, head_start)
+    return _End(max(late, longest), early / late, early * gpu.sm_count / busy, share, head_start, blocks)
 
 
 def _sm_cycles(mean: FormItem, items: int, slots: int) -> float:
@@ -153,7 +172,7 @@ def _evened(
     cut = min(most.alone / parts + (parts - 1) * fix_up for parts in range(1, MOST_PARTS + 1))
     shortest = mean.alone * min(FEWEST_STEPS_PER_PIECE / max(longest_steps, 1.0), 1.0)
     cycles = max(load.items / held * mean.alone, load.items / gpu.sm_count * mean.demand, shortest)
-    return _End(max(cycles + 2 * fix_up, cut) + mean.at_end, 1.0, 1.0, 1.0, 0.0)
+    return _End(max(cycles + 2 * fix_up, cut) + mean.at_end, 1.0, 1.0, 1.0, 0.0, held)
 
 
 def _chip(

@@ -58,8 +58,8 @@ def ranges_together(packed_bytes: int, round_bytes: float, gpu: GpuSpec) -> int:
     round_bytes : that L2 sees from one use of a tile's weights to the next, if ranges follow one another
 
     It pays where weights are half of what L2 keeps: with less, groups of ranges lose more B at their edges
-    than they save. Measured on an H200, 18 products (`benchmarks/measured/h200-sxm-walks-*.json`): 0.6 to 5.9 %
-    faster than 1 from 22 MB of weights on, and up to 3 % slower with 17 MB or less. Groups of 8 gain no more.
+    than they save. Measured on an H200, 18 products (`benchmarks/measured/h200-sxm-walks-*.json`): 0.6 to
+    5.9 % faster than 1 from 22 MB of weights on, up to 3 % slower with 17 MB or less. 8 gain no more.
     """
     lost = round_bytes > gpu.l2_usable_bytes
     return 4 if lost and 2 * packed_bytes > gpu.l2_usable_bytes else 1

@@ -1,5 +1,8 @@
 """What a launch costs before and after its kernel's own cycles."""
 
+import numpy as np
+import numpy.typing as npt
+
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.padded_copies import padded_copy_seconds
 from prunecast.kernels.plan import KernelPlan
@@ -14,9 +17,13 @@ __all__ = [
     "before_b_cycles",
     "begins_early",
     "beside_s",
+    "blocks_apart_cycles",
     "ends_apart_cycles",
+    "head_start_cycles",
     "launch_floor_s",
     "launches_overlap",
+    "leaves_sms",
+    "most_before_b_cycles",
     "weights_come_early",
 ]
 
@@ -67,7 +74,12 @@ def before_b_cycles(plan: KernelPlan, gpu: GpuSpec) -> float:
         return 0.0
     setting_up = max((_set_up_cycles(program) for program in plan.programs), default=0)
     before_b = float(gpu.block_start_cycles + setting_up + gpu.dram_latency_cycles)
-    return before_b if _leaves_sms(plan, gpu) else min(before_b, MOST_BEFORE_B_CYCLES)
+    return most_before_b_cycles(before_b, plan.blocks, gpu)
+
+
+def most_before_b_cycles(before_b: float, blocks: int, gpu: GpuSpec) -> float:
+    """What of `before_b` cycles lies under the launch before, of so many blocks with an SM each."""
+    return before_b if leaves_sms(blocks, gpu) else min(before_b, MOST_BEFORE_B_CYCLES)
 
 
 def ends_apart_cycles(plan: KernelPlan, gpu: GpuSpec) -> float:
@@ -75,13 +87,36 @@ def ends_apart_cycles(plan: KernelPlan, gpu: GpuSpec) -> float:
 
     It counts where a launch leaves SMs without a block: then the next one needs none of those that end last.
     """
-    if not _leaves_sms(plan, gpu):
+    return 0.0 if plan.starts_early else blocks_apart_cycles(plan.blocks, gpu)
+
+
+def blocks_apart_cycles(blocks: int, gpu: GpuSpec) -> float:
+    """The same of so many blocks that have an SM each."""
+    if not leaves_sms(blocks, gpu):
         return 0.0
-    return ENDS_APART_CYCLES + SPREAD_CYCLES * (gpu.sm_count - plan.blocks) / plan.blocks
+    return ENDS_APART_CYCLES + SPREAD_CYCLES * (gpu.sm_count - blocks) / blocks
 
 
-def _leaves_sms(plan: KernelPlan, gpu: GpuSpec) -> bool:
-    return 0 < plan.blocks <= gpu.sm_count - FREE_SMS and not plan.starts_early
+def leaves_sms(blocks: int, gpu: GpuSpec) -> bool:
+    """Whether so many blocks, with an SM each, leave SMs to the first blocks of the next launch."""
+    return 0 < blocks <= gpu.sm_count - FREE_SMS
+
+
+def head_start_cycles(sm_finish: npt.NDArray[np.float64], before_b: float, ends_apart: float = 0.0) -> float:
+    """Cycles by which launches that repeat come closer, for their first blocks start early.
+
+    A block takes the next SM that the launch before leaves, and does there what comes before it reads B, but
+    waits for the end of that launch with the rest. So nothing is gained where all SMs end together.
+
+    Parameters
+    ----------
+    sm_finish : (SMs,) cycle in which each SM runs dry, 0 if it has no block
+    before_b : cycles of a block before it reads B
+    ends_apart : cycles that the last SM ends after those before it, where all have the same to do
+    """
+    last = float(sm_finish.max(initial=0.0))
+    early = np.minimum(last - np.sort(sm_finish) + ends_apart, before_b)
+    return last - float(np.max(sm_finish - np.where(sm_finish > 0.0, early, 0.0), initial=0.0))
 
 
 def _set_up_cycles(program: WarpProgram) -> int:

@@ -100,6 +100,8 @@ class Evened(NamedTuple):
     """Of the fullest block, from its first k-step on."""
     start: float
     """Before that, unless the launch before hides it."""
+    loads: npt.NDArray[np.float64]
+    """(blocks,) cycles of the items of each block."""
 
 
 def even_pieces(items: WorkList, blocks: int, block_k: int, cost: ItemCost) -> Evened:
@@ -149,5 +151,6 @@ def _finish(items: WorkList, pieces: Sizes, blocks: int, block_k: int, cost: Ite
     cycles = item_cycles(parts, block_k, cost.shared_by(parts.tile.size, blocks))
     start = cost.start if 2 * parts.tile.size > blocks else 0.0
     handed_over = np.where(parts.owner == 0, cycles + (parts.parts - 1) * cost.fix_up, 0)
-    loads = block_loads(cycles, longest_first(cycles, blocks), blocks)
-    return Evened(pieces, float(max(loads.max(initial=0), handed_over.max(initial=0))), start)
+    loads = block_loads(cycles, longest_first(cycles, blocks), blocks).astype(np.float64)
+    most = float(max(loads.max(initial=0), handed_over.max(initial=0)))
+    return Evened(pieces, most, start, loads)

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from prunecast.models.terms import FloatArray
 
-__all__ = ["SmEnds", "balance_of", "busy_share", "head_start_cycles", "sm_ends", "work_per_sm"]
+__all__ = ["SmEnds", "balance_of", "busy_share", "sm_ends", "work_per_sm"]
 
 
 def work_per_sm(sm_count: int, sm: npt.NDArray[np.int64], work: FloatArray) -> FloatArray:
@@ -75,20 +75,3 @@ def _rises(values: FloatArray, first: float) -> FloatArray:
     rises[0] = values[0] - first
     np.subtract(values[1:], values[:-1], out=rises[1:])
     return rises
-
-
-def head_start_cycles(sm_finish: FloatArray, before_b: float, ends_apart: float = 0.0) -> float:
-    """Cycles by which launches that repeat come closer, for their first blocks start early.
-
-    A block takes the next SM that the launch before leaves, and does there what comes before it reads B, but
-    waits for the end of that launch with the rest. So nothing is gained where all SMs end together.
-
-    Parameters
-    ----------
-    sm_finish : (SMs,) cycle in which each SM runs dry, 0 if it has no block
-    before_b : cycles of a block before it reads B
-    ends_apart : cycles that the last SM ends after those before it, where all have the same to do
-    """
-    last = float(sm_finish.max(initial=0.0))
-    early = np.minimum(last - np.sort(sm_finish) + ends_apart, before_b)
-    return last - float(np.max(sm_finish - np.where(sm_finish > 0.0, early, 0.0), initial=0.0))

@@ -220,7 +220,7 @@ def _stretched(lasting, share, quiet, most):
 
 @njit(cache=True)
 def _head_start(by_sm, rising, before_b, ends_apart):
-    """As `balance.head_start_cycles`, of the ends of all SMs by SM and in order."""
+    """As `launch_floor.head_start_cycles`, of the ends of all SMs by SM and in order."""
     last = rising[rising.size - 1]
     latest = 0.0
     for place in range(by_sm.size):

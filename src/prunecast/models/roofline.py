@@ -25,7 +25,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware.clock import STATES, sm_clock_hz
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launch_floor import LAUNCHES, beside_s, launch_floor_s
+from prunecast.kernels.launch_floor import LAUNCHES, beside_s, head_start_cycles, launch_floor_s
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.kernels.power_draw import l2_draw, tensor_draw
 from prunecast.models.amounts import plan_amounts
@@ -33,7 +33,6 @@ from prunecast.models.balance import (
     SmEnds,
     balance_of,
     busy_share,
-    head_start_cycles,
     sm_ends,
     work_per_sm,
 )
