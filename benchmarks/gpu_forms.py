@@ -1,0 +1,146 @@
+"""Forms of the tile kernel on the same layer, timed in turn on an H200, beside what both engines predict.
+
+    PRUNECAST_CACHE=build/forms python -m benchmarks.gpu_forms build    without a GPU: cubins, predictions
+    PRUNECAST_CACHE=build/forms python -m benchmarks.gpu_forms run --out DIR
+
+Asks whether forms are chosen well where they come close: two short items to an SM or one long one, blocks
+that leave SMs to the next launch or none. Bursts, inputs rotated over twice the L2; outputs are compared.
+Writes DIR/forms.json.
+"""
+
+import argparse
+import json
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.gpu_cases import Case, tile_map
+from prunecast.hardware import load_gpu
+from prunecast.kernels import KernelPlan, plan_stspmm
+from prunecast.kernels.stspmm import choose_stspmm
+from prunecast.models import estimate
+from prunecast.simulator import simulate
+
+GPU = load_gpu("h200-sxm")
+MOST_FORMS = 4
+CASES = (
+    Case(128, 256, 25088, 0.5),
+    Case(64, 256, 25088, 0.5, rows=64),
+    Case(64, 576, 25088, 0.25, rows=64),
+    Case(512, 256, 6272, 0.5),
+    Case(768, 768, 4096, 0.1),
+    Case(768, 768, 4096, 0.25),
+    Case(1280, 1280, 3072, 0.05),
+    Case(1280, 1280, 1024, 0.15),
+    Case(3072, 768, 512, 0.25),
+    Case(4096, 1024, 512, 0.1),
+    Case(2048, 512, 392, 0.5),
+    Case(2304, 768, 4096, 0.25),
+    Case(5120, 1280, 3072, 0.3),
+    Case(14336, 4096, 1536, 0.2),
+)
+
+
+def plans_of(case: Case) -> list[KernelPlan]:
+    """One for each of the forms that are thought fastest."""
+    tiles = tile_map(case)
+    forms = choose_stspmm(tiles, case.n, "fp16", GPU)[:MOST_FORMS]
+    return [plan_stspmm(tiles, case.n, "fp16", GPU, form=form) for form in forms]
+
+
+def build() -> None:
+    """Cubins of all forms."""
+    from prunecast.kernels.cuda.build import compile_cubin
+    from prunecast.kernels.cuda.forms import ARCH, build_fill, build_tile_kernel, tile_defines
+    from prunecast.validation.measure.sources import MICROBENCHMARKS
+
+    build_fill("fp16", "none", bias=False)
+    compile_cubin(MICROBENCHMARKS / "clock_probe.cu", ARCH, {})
+    for case in CASES:
+        for plan in plans_of(case):
+            build_tile_kernel(plan, tile_defines(plan))
+
+
+def run(out: Path, seconds: float) -> None:
+    """Time every case while time is left."""
+    import cupy as cp
+
+    began, record = time.perf_counter(), []
+    stream = cp.cuda.Stream(non_blocking=True)
+    for case in CASES:
+        if time.perf_counter() - began > seconds:
+            print("out of time at", case.name)
+            break
+        with stream:
+            record.append({**case._asdict(), "forms": _time(case, stream)})
+        stream.synchronize()
+        cp.get_default_memory_pool().free_all_blocks()
+    (out / "forms.json").write_text(json.dumps(record))
+    print(f"{time.perf_counter() - began:.0f} s")
+
+
+def _time(case: Case, stream: Any) -> list[dict[str, Any]]:
+    import cupy as cp
+
+    from benchmarks.gpu_time import contestant, rotations, take_turns
+    from prunecast.kernels.cuda.operator import compile
+
+    weights = np.random.default_rng(11).standard_normal((case.m, case.k), dtype=np.float32)
+    count = rotations(2 * (case.m * case.k * case.density + case.k * case.n + case.m * case.n))
+    random = cp.random.RandomState(1)
+    bs = [random.standard_normal((case.k, case.n), dtype=cp.float32).astype(cp.float16) for _ in range(count)]
+    cs = [cp.zeros((case.m, case.n), cp.float16) for _ in range(count)]
+    found, first, plans = [], None, plans_of(case)
+    for number, plan in enumerate(plans):
+        one = compile(plan, weights)
+        operators = [one, *(one.copy() for _ in range(count - 1))]
+        operators[0](bs[0], out=cs[0])
+        got = cs[0].get().astype(np.float32)
+        first = got if first is None else first
+        # Not bit by bit: forms cut their tiles elsewhere
+        apart = np.abs(got - first).max()
+        if not apart <= 4e-3 * np.abs(first).max():
+            raise RuntimeError(f"{case.name}: form {number} is off by {apart}")
+        clock = cp.zeros(4, cp.uint64)
+        one.clock = clock
+        one._args["clock"] = clock.data.ptr
+        multiply = partial(_multiply, operators, bs, cs)
+        found.append(contestant(str(number), stream, multiply, sets=count, clock=clock))
+    samples = take_turns(stream, found, 7)
+    return [_row(case, plan, samples[str(number)]) for number, plan in enumerate(plans)]
+
+
+def _multiply(operators: list[Any], bs: list[Any], cs: list[Any], i: int) -> None:
+    operators[i](bs[i], out=cs[i])
+
+
+def _row(case: Case, plan: KernelPlan, sample: Any) -> dict[str, Any]:
+    mhz, us = float(np.median(sample.clock_mhz)), sample.median * 1e6
+    said = [1e6 * engine(plan, GPU).seconds for engine in (simulate, estimate)]
+    form = f"{plan.shape.block_m}x{plan.shape.block_n}"
+    print(
+        f"{case.name:36s} {form:8s} {plan.item_count:5d} items {us:7.2f} us {mhz:5.0f} MHz"
+        f"  simulator {100 * (said[0] / us - 1):+5.1f} %  closed form {100 * (said[1] / us - 1):+5.1f} %",
+        flush=True,
+    )
+    row = {"form": form, "items": plan.item_count, "blocks": plan.blocks, "us": us, "mhz": mhz}
+    return {**row, "simulator_us": said[0], "closed_form_us": said[1]}
+
+
+def main() -> None:
+    """Build or run."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("build", "run"))
+    parser.add_argument("--out", type=Path, default=Path())
+    parser.add_argument("--seconds", type=float, default=60.0)
+    options = parser.parse_args()
+    build() if options.what == "build" else run(options.out, options.seconds)
+
+
+if __name__ == "__main__":
+    main()
