@@ -13,6 +13,13 @@ from prunecast.kernels.dense_forms import MOST_TILE_ALONE, dense_forms
 from prunecast.kernels.dense_programs import dense_programs
 from prunecast.kernels.dense_start import first_stage_cycles
 from prunecast.kernels.dense_time import counter_seconds, form_times, reduction_seconds
+from prunecast.kernels.dense_unaligned import (
+    copy_lane_bytes,
+    is_aligned,
+    taken_parts,
+    taken_tile,
+    with_narrow_copies,
+)
 from prunecast.kernels.items import split_items
 from prunecast.kernels.order import Assigned, assign_hardware, assign_longest_first
 from prunecast.kernels.plan import KernelPlan, WorkList
@@ -28,7 +35,9 @@ MOST_OF_ONE_TOKEN = 1536
 """Rows and columns, see `_taken_for_one_token`."""
 
 
-def plan_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> KernelPlan:
+def plan_dense(
+    m: int, k: int, n: int, dtype: str, gpu: GpuSpec, *, tokens_lie_together: bool = False
+) -> KernelPlan:
     """Plan C (m, n) = A (m, k) @ B (k, n) without any pruning.
 
     With native asynchronous tensor instructions the grid is persistent, and neighbouring blocks share what
@@ -36,12 +45,18 @@ def plan_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> KernelPlan:
     half. Elsewhere the hardware dispatches one block per tile of C. Where it pays the k range is split; a
     second kernel then adds the parts up.
 
+    Parameters
+    ----------
+    tokens_lie_together : a row of C is all tokens of one output, as own kernels write it. Then their number
+        says whether rows are aligned; as torch has C, the outputs of a token together, it does not matter
+
     Raises
     ------
     BadInput : a size below 1, or a dtype that the GPU has no tensor cores for
     PlanDoesNotFit : no form of the kernel fits
     """
-    chosen = best(choose_dense(m, k, n, dtype, gpu), "dense", gpu)
+    found = choose_dense(m, k, n, dtype, gpu, tokens_lie_together=tokens_lie_together)
+    chosen = best(found, "dense", gpu)
     variant = _as_launched(chosen, gpu)
     tiles = dense_tile_map(m, k, variant.shape.block_m)
     items = items_of(tiles, variant, n, gpu)
@@ -65,7 +80,9 @@ def plan_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> KernelPlan:
     )
 
 
-def choose_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> list[Candidate]:
+def choose_dense(
+    m: int, k: int, n: int, dtype: str, gpu: GpuSpec, *, tokens_lie_together: bool = False
+) -> list[Candidate]:
     """All forms that fit, each with its best number of parts, fastest first; errors as `plan_dense`.
 
     Of equally fast ones the form that reads less comes first.
@@ -73,11 +90,14 @@ def choose_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> list[Candi
     if m <= 0 or k <= 0:
         raise BadInput(f"A must have at least one row and one column, got {m} x {k}")
     check_tokens(n)
-    forms = dense_forms(gpu, dtype)
+    aligned = not (gpu.has_wgmma and tokens_lie_together) or is_aligned(k, n, dtype)
+    forms = dense_forms(gpu, dtype, aligned=aligned)
     if not forms:
         return []
     times = form_times(forms, m, k, n, gpu)
     column = np.argmin(times.seconds, axis=1)
+    if not aligned:
+        column[:] = np.searchsorted(times.parts, taken_parts(m, k, n, gpu), side="right") - 1
     seconds = times.seconds[np.arange(len(forms)), column]
     found = [
         _candidate(
@@ -85,7 +105,7 @@ def choose_dense(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> list[Candi
         )
         for i, form in enumerate(forms)
     ]
-    taken = _taken_for_one_token(m, k, n, gpu)
+    taken = _taken_for_one_token(m, k, n, gpu) if aligned else taken_tile(n)
     return sorted(
         found,
         key=lambda c: (
@@ -128,7 +148,7 @@ def _as_launched(chosen: Candidate, gpu: GpuSpec) -> TileVariant:
     """Warpgroups that take tiles in turn: where an SM has but one, the other warpgroup has nothing to do."""
     variant = chosen.variant
     block_m, block_n, _ = variant.shape
-    if not gpu.has_wgmma or chosen.items > gpu.sm_count or block_m * block_n > MOST_TILE_ALONE:
+    if variant.style != "wgmma" or chosen.items > gpu.sm_count or block_m * block_n > MOST_TILE_ALONE:
         return variant
     return replace(variant, warpgroups=1, part_m=block_m, part_n=block_n)
 
@@ -136,8 +156,11 @@ def _as_launched(chosen: Candidate, gpu: GpuSpec) -> TileVariant:
 def _programs(
     variant: TileVariant, m: int, k: int, n: int, parts: int, gpu: GpuSpec
 ) -> tuple[WarpProgram, ...]:
-    if not gpu.has_wgmma:
-        return dense_programs(variant, weights_shared=1, tokens_shared=1)
+    if variant.style != "wgmma":
+        programs = dense_programs(variant, weights_shared=1, tokens_shared=1)
+        if not gpu.has_wgmma:
+            return programs
+        return tuple(with_narrow_copies(p, copy_lane_bytes(k, n, variant.dtype)) for p in programs)
     block_m, block_n, _ = variant.shape
     tile = np.array(block_m), np.array(block_n)
     shared = sharing_blocks(*tile, m, n)

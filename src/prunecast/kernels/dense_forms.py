@@ -56,8 +56,13 @@ WARP_ROW_BYTES = (128, 64)
 FEWEST_WARP_STAGES, MOST_WARP_STAGES = 3, 5
 
 
-def dense_forms(gpu: GpuSpec, dtype: str) -> tuple[TileVariant, ...]:
+def dense_forms(gpu: GpuSpec, dtype: str, *, aligned: bool = True) -> tuple[TileVariant, ...]:
     """Forms of which a block fits on an SM of `gpu`.
+
+    Parameters
+    ----------
+    aligned : rows of A, B and C begin at multiples of 16 bytes. Where they do not, the bulk copies of sm_90
+        cannot fetch them, and the library runs its kernels for sm_80
 
     Raises
     ------
@@ -65,7 +70,7 @@ def dense_forms(gpu: GpuSpec, dtype: str) -> tuple[TileVariant, ...]:
     """
     # 9.0 has wgmma, 10.0 and 10.3 have tcgen05; 12.0 has warp-level tensor instructions only
     native = 90 <= gpu.compute_capability < 120
-    tensor = "wgmma" if native else "mma"
+    tensor = "wgmma" if native and (aligned or not gpu.has_wgmma) else "mma"
     tensor_fma_per_clk(gpu, dtype, tensor)  # refuses what the GPU cannot run
     return _fitting(gpu, dtype, tensor)
 
@@ -76,7 +81,7 @@ def _fitting(gpu: GpuSpec, dtype: str, tensor: str) -> tuple[TileVariant, ...]:
 
 
 def _all(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileVariant]:
-    if gpu.has_wgmma:
+    if gpu.has_wgmma and tensor == "wgmma":
         return _warpgroup_forms(gpu, dtype)
     if tensor == "wgmma":
         return pair_variants(gpu, dtype, tensor)

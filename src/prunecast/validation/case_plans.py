@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from prunecast.codesign.plans import PrunedMap, plan_pruned
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
-from prunecast.kernels import PLANNERS, KernelPlan
+from prunecast.kernels import PLANNERS, KernelPlan, plan_dense
 from prunecast.kernels.block_sparse import plan_block_sparse
 from prunecast.kernels.small_n import choose_small_n, plan_small_n
 from prunecast.kernels.stspmm import choose_stspmm, plan_stspmm
@@ -31,7 +31,7 @@ def case_plan(case: Case, kernel: str, kept: PrunedMap | None, gpu: GpuSpec) -> 
     if kernel not in PLANNERS:
         raise NoSuchKernel(f"{case.name}: kernel {kernel!r} cannot be planned; known: {', '.join(PLANNERS)}")
     if kernel == "dense":
-        return PLANNERS["dense"](case.m, case.k, case.n, case.dtype, gpu)
+        return plan_dense(case.m, case.k, case.n, case.dtype, gpu, tokens_lie_together=True)
     if kept is None:
         raise BadInput(f"{case.name}: kernel {kernel} needs a pattern, got dense")
     return plan_pruned(kernel, kept, n=case.n, dtype=case.dtype, gpu=gpu)

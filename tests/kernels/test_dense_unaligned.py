@@ -1,0 +1,59 @@
+"""cuBLAS on sm_90 where rows of C do not begin at multiples of 16 bytes."""
+
+import pytest
+
+from prunecast.hardware import load_gpu
+from prunecast.kernels.dense import plan_dense
+from prunecast.kernels.dense_unaligned import copy_lane_bytes, is_aligned, taken_parts, taken_tile
+from prunecast.models import estimate
+from prunecast.simulator import simulate
+
+H200 = load_gpu("h200-sxm")
+
+
+def test_rows_of_16_bytes_are_aligned_and_so_is_one_token():
+    assert all(is_aligned(512, n, "fp16") for n in (1, 8, 1024))
+    assert not any(is_aligned(512, n, "fp16") for n in (2, 4, 1025))
+    assert is_aligned(512, 4, "fp32")
+    assert not is_aligned(516, 8, "fp16")
+
+
+def test_lanes_copy_four_bytes_or_two():
+    assert [copy_lane_bytes(512, n, "fp16") for n in (2, 4, 7, 1025)] == [4, 4, 2, 2]
+    assert copy_lane_bytes(512, 7, "fp32") == 4
+
+
+def test_every_sm_gets_a_part():
+    """Grids in captured graphs: 3840 x 1280 30 x 4, 5632 x 2048 44 x 3, 1024 x 4096 x 100 8 x 16."""
+    assert [taken_tile(n) for n in (2, 100, 130, 1025)] == [(128, 64), (128, 128), (128, 256), (128, 256)]
+    assert taken_parts(3840, 1280, 2, H200) == 4
+    assert taken_parts(5632, 2048, 20, H200) == 3
+    assert taken_parts(1024, 4096, 100, H200) == 16
+    assert taken_parts(4096, 4096, 1025, H200) == 1
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n", "us"),
+    [
+        (3840, 1280, 2, 9.22),
+        (5632, 2048, 12, 14.72),
+        (2048, 2048, 20, 8.83),
+        (4096, 4096, 9, 26.80),
+        (1024, 4096, 7, 10.31),
+        (2048, 2048, 130, 15.57),
+        (4096, 4096, 1025, 348.46),
+    ],
+)
+def test_products_take_what_was_measured(m, k, n, us):
+    """cuBLAS 13.1, H200, 2026-11-21 (`h200-sxm-dense-forms-2026-11-21.csv`)."""
+    plan = plan_dense(m, k, n, "fp16", H200, tokens_lie_together=True)
+    assert plan.tensor == "mma"
+    assert 1e6 * simulate(plan, H200).seconds == pytest.approx(us, rel=0.1)
+    assert 1e6 * estimate(plan, H200).seconds == pytest.approx(us, rel=0.1)
+
+
+def test_where_outputs_of_a_token_lie_together_tokens_do_not_matter():
+    assert plan_dense(2048, 2048, 12, "fp16", H200).tensor == "wgmma"
+    a100 = load_gpu("a100-sxm4-80gb")
+    apart, together = (plan_dense(512, 512, 12, "fp16", a100, tokens_lie_together=t) for t in (False, True))
+    assert apart.shape == together.shape and apart.programs == together.programs
