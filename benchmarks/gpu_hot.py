@@ -45,7 +45,9 @@ class Hot(NamedTuple):
 def cases() -> list[Hot]:
     """Rows of 8 to 256 tokens of two bytes."""
     blocks = (1, 8, 32, 48, 64, 96, 128)
-    found = [Hot(row, b, cold) for row in (16, 32, 64, 128, 512) for b in blocks for cold in (True, False)]
+    found = [
+        Hot(row, b, cold) for row in (16, 32, 48, 64, 96, 128, 512) for b in blocks for cold in (True, False)
+    ]
     return found + [Hot(row, 128, cold, own=True) for row in (32, 128) for cold in (True, False)]
 
 

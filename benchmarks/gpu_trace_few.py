@@ -208,32 +208,24 @@ def cases() -> list[tuple[str, Case]]:
 
 
 def step_cases() -> list[tuple[str, Case]]:
-    """Of which places, or single steps, are wanted."""
+    """Of which single steps are wanted."""
     found = []
-    for m, k, n, sparsity in (
-        *((2048, 2048, 16, share) for share in (0.95, 0.9, 0.75)),
-        *((384, 1536, 1, share) for share in (0.9, 0.75, 0.5)),
-        *((8192, 2048, 1, share) for share in (0.5, 0.75, 0.9)),
-        *((768, 768, 1, 0.9), (512, 2048, 1, 0.9), (4096, 1024, 1, 0.5), (4096, 1024, 1, 0.9)),
-        *((768, 768, 256, 0.75), (640, 640, 16, 0.9), (2048, 2048, 256, 0.75), (1024, 4096, 16, 0.75)),
-        *((2048, 2048, 1, 0.9), (1024, 6144, 1, 0.9), (768, 768, 1, 0.5), (1024, 1024, 16, 0.9)),
+    for m, k, n, segment, sparsity in (
+        *((2048, 2048, 24, 32, 0.875), (1280, 1280, 24, 64, 0.75), (640, 2560, 24, 64, 0.875)),
+        *((1280, 1280, 4, 64, 0.5), (5120, 1280, 24, 32, 0.5), (5120, 1280, 4, 32, 0.625)),
+        *((2048, 2048, 16, 64, share) for share in (0.95, 0.9, 0.75)),
+        *((8192, 2048, 1, 64, 0.5), (4096, 1024, 1, 64, 0.9), (768, 768, 256, 64, 0.75)),
     ):
-        found.append(("balanced", _case("balanced", (m, k, n), "balanced:64", sparsity)))
-    small = []
+        found.append(("balanced", _case("balanced", (m, k, n), f"balanced:{segment}", sparsity)))
     for m, k, n, sparsity, distribution in (
         (11008, 4096, 1, 0.5, "equal"),
         (768, 3072, 4, 0.9, "equal"),
         (4096, 11008, 4, 0.75, "equal"),
-        (11008, 4096, 16, 0.5, "equal"),
         (768, 3072, 1, 0.9, "lognormal:0.4"),
-        (4096, 4096, 4, 0.5, "equal"),
-        (3072, 768, 16, 0.9, "equal"),
-        (4096, 4096, 16, 0.75, "lognormal:0.4"),
-        (768, 3072, 32, 0.9, "equal"),
     ):
         case = _case("small-n", (m, k, n), "tile-wise:128", sparsity)
-        small.append(("small-n", replace(case, distribution=distribution)))
-    return [one for pair in zip(found, small, strict=False) for one in pair] + found[len(small) :]
+        found.append(("small-n", replace(case, distribution=distribution)))
+    return found
 
 
 def place_cases() -> list[tuple[str, Case]]:
@@ -251,6 +243,13 @@ def place_cases() -> list[tuple[str, Case]]:
         *((3072, 768, 1, 128, 0.9), (768, 768, 32, 128, 0.9), (11008, 4096, 1, 128, 0.5)),
     ):
         found.append(("small-n", _case("small-n", (m, k, n), f"tile-wise:{rows}", sparsity)))
+    for m, k, n, rows, sparsity, spread in (
+        *((2048, 5632, 24, 128, 0.8, 0.6), (5120, 1280, 48, 64, 0.8, 0.6), (1280, 5120, 5, 64, 0.8, 0.6)),
+        *((768, 3072, 1, 128, 0.9, 0.4), (4096, 4096, 16, 128, 0.75, 0.4), (11008, 4096, 64, 128, 0.75, 0.4)),
+        *((5120, 1280, 5, 128, 0.8, 0.6), (2048, 5632, 1, 64, 0.8, 0.6)),
+    ):
+        case = _case("small-n", (m, k, n), f"tile-wise:{rows}", sparsity)
+        found.append(("small-n", replace(case, distribution=f"lognormal:{spread:g}")))
     return found
 
 
