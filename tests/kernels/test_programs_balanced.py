@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from prunecast.hardware import load_gpu
-from prunecast.kernels.balanced import plan_balanced
+from prunecast.kernels.balanced import matrix_form, plan_balanced
 from prunecast.kernels.balanced_layout import BalancedLayout, VectorLayout, dense_columns
 from prunecast.kernels.padded_copies import padded_copy_seconds
 from prunecast.kernels.program import Code, Op
@@ -50,6 +50,27 @@ def test_cases_measured_on_an_h200(m: int, k: int, n: int, kept_of_64: int, us: 
     """Recorded 2026-11-20 and 21, fp16, of those marked fit; means of the boards."""
     plan = plan_balanced(balanced_map(m, k, kept_of_64), n, "fp16", H200)
     assert simulate(plan, H200).seconds * 1e6 == pytest.approx(us, rel=0.12)
+
+
+@pytest.mark.parametrize(
+    ("n", "blocks", "cycles"),
+    [(16, 128, 2056), (16, 64, 648), (16, 32, 0), (24, 80, 2680), (64, 128, 264), (256, 32, 0)],
+)
+def test_blocks_that_read_the_same_rows_at_once_wait_for_each_other(n: int, blocks: int, cycles: int) -> None:
+    """512 rows of 32 bytes take 22 cycles for each block, of which 760 lie under the block's own asking; by
+    clock stamps the first ones came 875 to 1,300 cycles later with 128 blocks, 620 with 64, 120 with 40.
+    """
+    layout = matrix_form(balanced_map(2048, 2048, 16), 16, "fp16", H200).layout
+    (worker,) = matrix_programs(layout, 16, n, "fp16", blocks=blocks, overlaps=True)
+    assert layout.window == 32
+    assert worker.fill[0].amount == cycles
+
+
+def test_columns_that_are_not_there_are_asked_for_too() -> None:
+    """Of the 640 x 640 product's two steps the second has a quarter of the columns; stamps: 1,870 cycles."""
+    programs = [plan_balanced(balanced_map(640, k, 16), 16, "fp16", H200).programs[0] for k in (640, 1024)]
+    asked = [sum(i.issue for i in p.step if i.op is Op.COPY_A and not i.per_k16) for p in programs]
+    assert asked == [160, 160]
 
 
 @pytest.mark.parametrize(("chunks", "waits"), [(1, 1), (3, 1), (4, 3), (6, 3), (7, 5), (16, 11)])

@@ -75,7 +75,9 @@ def plan_balanced(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> Ker
     form = matrix_form(elements, n, dtype, gpu)
     shape = BlockShape(GROUP_ROWS * WARPS // form.splits, TOKENS, form.layout.window * form.splits)
     overlaps = gpu.compute_capability >= 90
-    programs = matrix_programs(form.layout, form.splits, n, dtype, overlaps=overlaps)
+    ranges = -(-n // TOKENS)
+    alike = min(-(-elements.m // shape.block_m), max(gpu.sm_count // ranges, 1))
+    programs = matrix_programs(form.layout, form.splits, n, dtype, blocks=alike, overlaps=overlaps)
     resources = _matrix_resources(form, dtype)
     plan = _plan(elements, n, dtype, shape, resources, programs, overlaps=overlaps)
     return replace(plan, let_go_s=let_go_s(plan.blocks, occupancy(resources, gpu).blocks_per_sm, gpu))

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from prunecast.kernels.balanced_layout import WARPS, BalancedLayout, dense_columns
 from prunecast.kernels.plan import DTYPE_BYTES
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
@@ -35,13 +37,23 @@ class Clocks(NamedTuple):
 FP32 = Clocks(12.5, 9.5)
 """Words that shared memory hands out. What 4096 x 4096 takes at 50 to 90 % leaves as much for them, within
 4 % (H200, 2026-11-20, 0006)."""
-HALF = Clocks(14.9, 6.6)
-"""Measured: 14.9 where records come from L2, 15.9 where from DRAM, and 6.2 to 6.8. Half of the words of B,
+HALF = Clocks(14.9, 6.3)
+"""Measured: 14.9 where records come from L2, 15.9 where from DRAM, and 6.2 to 6.8 (6.25 of the steps that
+2048 x 2048 x 256 takes at 75 %). Half of the words of B,
 8.5 and 5.5 in all, but eight conversions for each: 47 and 20 instructions, four of which issue at once."""
 
 # Counted in code compiled for sm_90
 STEP_ISSUE = 120
 """Instructions of a warp at the top of a step and for its record."""
+FIRST_ISSUE = 30
+"""Before the first copies of B, behind the wait for the launch before; records are asked for before it. Four
+and eight copies a thread are asked for 430 and 750 to 910 cycles behind that wait (clock stamps)."""
+SAME_ROWS = ((16, 22.0), (32, 22.0), (48, 43.0), (64, 14.0), (96, 20.0), (128, 8.0))
+SAME_ROWS_COUNT = 512
+"""Bytes of a row, and cycles that L2 takes for so many rows for each of the blocks that read the same ones in
+step: at any moment they ask for few lines, which L2 hands out to one after the other
+(`benchmarks/gpu_hot.py`, H200, 64 and 128 blocks). Rows of 16 bytes took 38 there; in the kernel no more than
+those of 32 (clock stamps)."""
 COPY_ISSUE = 20
 """For 16 bytes of B a thread."""
 
@@ -60,13 +72,14 @@ STORE_ISSUE, STORE_WAIT = 112, 300
 
 
 def matrix_programs(
-    layout: BalancedLayout, splits: int, n: int, dtype: str, *, overlaps: bool = False
+    layout: BalancedLayout, splits: int, n: int, dtype: str, *, blocks: int = 1, overlaps: bool = False
 ) -> tuple[WarpProgram, ...]:
     """Sixteen warps; a step is one window for each of the `splits`, of which a warp does one.
 
     Parameters
     ----------
     n : tokens in all; where a block has fewer than it could, zeros stand for the others
+    blocks : that read the same rows of B at once
     overlaps : a launch begins while the one before it ends
     """
     per_k16 = 16 / (layout.window * splits)
@@ -78,6 +91,7 @@ def matrix_programs(
     others = round((6 * dense + 4 * rest) * per_k16 / PIECES)
     fma = round((32 * dense + 8 * rest) * per_k16 / PIECES)
     copies = _window_copies(layout, row_bytes, n, per_k16)
+    top = Instruction(Op.ISSUE, issue=STEP_ISSUE)
     ahead = tuple(instruction._replace(ahead=1) for instruction in copies)
     piece = (
         Instruction(Op.SHARED, max(reads, 1), max(others, 1), per_k16=True),
@@ -87,6 +101,7 @@ def matrix_programs(
     step = (
         Instruction(Op.WAIT_FULL),
         Instruction(Op.SYNC),
+        top,
         *ahead,
         *piece * PIECES,
         Instruction(Op.ISSUE, uneven),
@@ -95,11 +110,23 @@ def matrix_programs(
         role="worker",
         warps=WARPS,
         start=() if overlaps else (Instruction(Op.ISSUE, issue=40),),
-        fill=copies,
+        fill=(Instruction(Op.ISSUE, _behind_others(layout, splits, n, dtype, blocks), FIRST_ISSUE), *copies),
         step=step,
         end=(Instruction(Op.ISSUE, _last_windows(layout, splits)), *_end(splits, row_bytes)),
     )
     return (worker,)
+
+
+def _behind_others(layout: BalancedLayout, splits: int, n: int, dtype: str, blocks: int) -> int:
+    """Cycles by which the first rows of B come later because all blocks ask for the same lines at once; what
+    lies under a block's own asking is none.
+    """
+    columns, element = layout.window * splits, DTYPE_BYTES[dtype]
+    row_bytes = min(n, BLOCK_TOKENS) * element
+    sizes, of_each = [size for size, _ in SAME_ROWS], [cycles for _, cycles in SAME_ROWS]
+    cycles = float(np.interp(row_bytes, sizes, of_each)) * blocks * columns / SAME_ROWS_COUNT
+    asking = 4 * (FIRST_ISSUE + COPY_ISSUE * BLOCK_TOKENS * element * columns // (16 * 32 * WARPS))
+    return max(round(cycles) - asking, 0)
 
 
 def _last_windows(layout: BalancedLayout, splits: int) -> int:
@@ -141,10 +168,10 @@ def _window_copies(layout: BalancedLayout, row_bytes: int, n: int, per_k16: floa
     again = (COPY_PASSES - 1) * record
     zeros = 16 * row_bytes * max(BLOCK_TOKENS - n, 0) // (BLOCK_TOKENS * WARPS)
     passes = COPY_PASSES * zeros + (COPY_PASSES - 1) * (16 * row_bytes // WARPS - zeros)
-    issue = COPY_ISSUE * 16 * row_bytes // (16 * 32 * WARPS)
+    issue = round(COPY_ISSUE * 16 * row_bytes / (16 * 32 * WARPS * per_k16))
     return (
-        Instruction(Op.ISSUE, issue=STEP_ISSUE),
-        Instruction(Op.ISSUE, issue=issue, per_k16=True),
+        # Columns that are not there are asked for as the others are
+        Instruction(Op.COPY_A, 0, issue),
         Instruction(Op.COPY_A, record, 1, per_k16=True, operand_bytes=again),
         Instruction(Op.COPY_B, row_bytes, 1, per_k16=True, leader=True, operand_bytes=WARPS * passes),
     )
