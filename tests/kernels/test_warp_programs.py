@@ -11,7 +11,7 @@ import pytest
 from prunecast.errors import BadInput
 from prunecast.kernels.dense_forms import dense_forms
 from prunecast.kernels.program import Instruction, Op, WarpProgram, When
-from prunecast.kernels.programs_csr import csr_programs
+from prunecast.kernels.programs_csr import SLOTS_PER_ELEMENT, csr_programs
 from prunecast.kernels.programs_mma import walk_of_step
 from prunecast.kernels.tile_shapes import sparse_variants, tile_variants
 from prunecast.kernels.tile_variant import TileVariant
@@ -205,16 +205,18 @@ def test_what_no_kernel_does_is_refused(capability, order, multicast, message):
         warp_programs(v, order, multicast=multicast)
 
 
-@pytest.mark.parametrize("block_n", [128, 256])
+@pytest.mark.parametrize("block_n", [32, 64, 128])
 @pytest.mark.parametrize("element_bytes", [2, 4])
 def test_the_csr_kernel_multiplies_every_token_once(block_n, element_bytes):
     programs = csr_programs(block_n, element_bytes)
-    assert sum(p.warps for p in programs) == 4
+    (warps,) = (p.warps for p in programs)
     fma = sum(ins.issue * p.warps for p in programs for ins in p.step if ins.op is Op.FMA)
     assert fma * 32 == 16 * block_n
     assert total(programs, "step", (Op.LOAD_B,), 16) == 16 * block_n * element_bytes
     assert total(programs, "step", (Op.LOAD_INDEX,), 16) == 16 * 8
     assert total(programs, "end", (Op.STORE_C,), 16) == block_n * element_bytes
+    # 16 elements for each of 16 warps, who share them: the slots of one element
+    assert sum(ins.issue for p in programs for ins in p.step) * warps == 16 * SLOTS_PER_ELEMENT[block_n]
 
 
 PRINT_WHETHER_FOUND = """

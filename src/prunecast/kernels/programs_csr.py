@@ -1,48 +1,58 @@
-"""Warp programs of the CSR kernel: four warps multiply one row of A with their tokens on CUDA cores."""
+"""Warp programs of the CSR kernel: the warps of a block share its elements and tokens, on CUDA cores."""
 
 from prunecast.kernels.program import Instruction, Op, WarpProgram
 
-__all__ = ["CSR_WARPS", "csr_programs"]
+__all__ = ["CSR_WARPS", "SLOTS_PER_ELEMENT", "csr_programs"]
 
-CSR_WARPS = 4
+CSR_WARPS = 16
 INDEX_AND_VALUE_BYTES = 8
-SLOTS_PER_ELEMENT = 12
-"""Issue slots of a warp for one kept element and 32 tokens, fitted: cuSPARSE's code is not public. Own
-measurement, H200, 2026-11-20: of the fit cases, the four of 512 to 2048 tokens that take over 80 us say 13,
-the two of 16 tokens over 50 us say 10 to 11."""
+SLOTS_PER_ELEMENT = {32: 45, 64: 51, 128: 57}
+"""Issue slots of all warps of a block for one kept element, by the tokens of the block, fitted to 106
+products: cuSPARSE's code is not public. Own measurement, H200, 2026-11-21: a block of 1,024 elements takes
+5.4 to 6.4 us with 8 to 32 tokens, less where rows of B stay in L1; 6.2 with 64 and 7.2 with 128. So a warp
+whose tokens are beyond the last still goes through the elements, for three quarters of what one with tokens
+takes."""
+SLOTS_PER_ROW = 2
+"""Of each warp, before a row's elements: of rows of 10 elements instead of 50 each costs 9 to 18 cycles."""
 
 
-def csr_programs(block_n: int, element_bytes: int) -> tuple[WarpProgram, ...]:
-    """Each lane holds `block_n` / 128 sums; rows of B are read for this row of A alone and never shared.
+def csr_programs(
+    block_n: int, element_bytes: int, elements_per_group: float = 16.0
+) -> tuple[WarpProgram, ...]:
+    """Rows of B are read for one row of A alone and never shared.
 
-    Indices and values are loaded one step ahead and handed round the warp by shuffles, one for each.
+    Indices, values and rows of B are loaded ahead, over the ends of rows of A: the slots, which are fitted,
+    have whatever they are waited for.
+
+    Parameters
+    ----------
+    block_n : tokens of a block, one of `SLOTS_PER_ELEMENT`
+    elements_per_group : that a group of 16 columns has on average, at most 16: the kernel takes elements one
+        by one, while these programs take rows in whole groups
     """
-    tokens_per_lane = block_n // (32 * CSR_WARPS)
+    tokens_per_lane = block_n // 32
     ahead = INDEX_AND_VALUE_BYTES * 16 // CSR_WARPS
-    # Beside the load of B, the conversion and the FMA: addresses, shuffles, bounds
-    other = 16 * (SLOTS_PER_ELEMENT * tokens_per_lane - 1) - 2 * 16 * tokens_per_lane
-    convert = 16 * tokens_per_lane if element_bytes < 4 else 0
+    convert = tokens_per_lane if element_bytes < 4 else 0
+    # Beside the load of B, that of indices, the conversion and the FMA: addresses, shuffles, bounds
+    slots = round(SLOTS_PER_ELEMENT[block_n] * elements_per_group / 16)
+    other = max(slots - 2 * tokens_per_lane - max(convert, 1) - 1, 1)
     out_bytes = block_n * element_bytes // CSR_WARPS
     worker = WarpProgram(
         role="worker",
         warps=CSR_WARPS,
         start=(Instruction(Op.ISSUE, issue=10),),
         begin=(
-            Instruction(Op.ISSUE, issue=10),
+            Instruction(Op.ISSUE, issue=SLOTS_PER_ROW),
             Instruction(Op.LOAD_INDEX, ahead, per_k16=True),
-            Instruction(Op.WAIT_LOAD),
         ),
         step=(
-            Instruction(Op.ISSUE, issue=other, per_k16=True),
-            Instruction(Op.LOAD_B, block_n * element_bytes, 16, per_k16=True),
+            Instruction(Op.LOAD_B, block_n * element_bytes, tokens_per_lane, per_k16=True),
             Instruction(Op.LOAD_INDEX, ahead, per_k16=True, ahead=1),
-            Instruction(Op.WAIT_LOAD),
+            Instruction(Op.ISSUE, issue=other, per_k16=True),
             Instruction(Op.ISSUE, issue=max(convert, 1), per_k16=True),
-            Instruction(Op.FMA, issue=16 * tokens_per_lane, per_k16=True),
+            Instruction(Op.FMA, issue=tokens_per_lane, per_k16=True),
         ),
-        end=(
-            Instruction(Op.ISSUE, issue=tokens_per_lane),
-            Instruction(Op.STORE_C, out_bytes, 1),
-        ),
+        end=(Instruction(Op.STORE_C, out_bytes, 1),),
+        finish=(Instruction(Op.WAIT_LOAD),),
     )
     return (worker,)

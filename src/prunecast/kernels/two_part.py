@@ -18,6 +18,7 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.csr import plan_csr
+from prunecast.kernels.items import take_items
 from prunecast.kernels.plan import DTYPE_BYTES, KernelPlan
 from prunecast.kernels.program import Instruction, Op, WarpProgram
 from prunecast.kernels.reference import run_reference
@@ -120,11 +121,9 @@ def _adding(plan: KernelPlan) -> KernelPlan:
     """The same launch, on rows with something to add only, which adds to C."""
     programs = tuple(_reading_c(program, DTYPE_BYTES[plan.dtype]) for program in plan.programs)
     busy = plan.work.k_stop > plan.work.k_start
-    work = plan.work._replace(
-        **{name: column[busy] for name, column in plan.work._asdict().items() if name != "block_start"},
-        block_start=np.arange(int(np.count_nonzero(busy)) + 1, dtype=np.int32),
-    )
-    return replace(plan, programs=programs, work=work, blocks=int(np.count_nonzero(busy)))
+    before = np.concatenate(([0], np.cumsum(busy))).astype(np.int32)
+    work = take_items(plan.work, np.flatnonzero(busy))._replace(block_start=before[plan.work.block_start])
+    return replace(plan, programs=programs, work=work)
 
 
 def _reading_c(program: WarpProgram, element_bytes: int) -> WarpProgram:
