@@ -8,8 +8,10 @@ from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.balanced import plan_balanced
 from prunecast.kernels.items import raster, whole_items
 from prunecast.kernels.order import Assigned, assign_hardware
-from prunecast.kernels.piled_up import piled_up, places_of_lists
+from prunecast.kernels.piled_up import block_places, piled_up, places_of_lists
 from prunecast.patterns import ElementMap
+from tests.naive.from_plan import unequal_places
+from tests.naive.records import Item
 
 H200 = load_gpu("h200-sxm")
 
@@ -56,3 +58,25 @@ def test_blocks_of_many_launches_at_once_come_to_lie_in_pairs() -> None:
     for blocks, on_sms in ((32, [1, 2]), (48, [1, 3])):
         taken = np.flatnonzero(np.diff(piled_up(launch_of(blocks), 3, 132).work.block_start))
         assert list(np.unique(np.bincount(taken % 132))) == on_sms
+
+
+@pytest.mark.parametrize(
+    ("columns", "fit", "sms"),
+    [((9, 9, 7, 5, 5, 3, 2), 2, 6), ((5, 4, 3, 2, 1, 1, 1, 1, 1), 3, 7), (tuple(range(20, 0, -1)), 2, 14)],
+)
+def test_unequal_blocks_lie_as_the_slow_twin_says(columns: tuple[int, ...], fit: int, sms: int) -> None:
+    items = [Item(tile=i, k_count=kept) for i, kept in enumerate(columns)]
+    places = block_places(columns, fit, sms).tolist()
+    assert {place: items[i] for i, place in enumerate(places)} == unequal_places(items, fit, sms)
+
+
+def test_the_heaviest_blocks_do_not_lie_together() -> None:
+    """Of 128 blocks two to an SM, four SMs have two; the longest block ends last and leaves its SM to another
+    launch's longest one, beside which an early one lies (stamps of unequal tiles).
+    """
+    columns = (1000, *range(500, 373, -1))
+    places = block_places(columns, 2, 132)
+    sm = places % 132
+    beside = [c for c, s in zip(columns[1:], sm[1:], strict=True) if s == sm[0]]
+    assert 120 <= len(set(sm.tolist())) < 128
+    assert sum(beside) < 500

@@ -2,9 +2,12 @@
 
 from itertools import pairwise
 
+import numpy as np
+
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.brought_ahead import brought_ahead
 from prunecast.kernels.launch_floor import weights_come_early
+from prunecast.kernels.piled_up import JITTER, followed
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import engine
@@ -103,12 +106,16 @@ def work_of(plan: KernelPlan, slots: int, sms: int) -> Work:
 
 def piled_up(items: list[Item], blocks: int, slots: int, sms: int) -> tuple[list[Item], list[int]]:
     """Items by the place of their block: of few blocks those that whole launches leave over lie together and
-    come first; of more than SMs slot by slot, where six SMs at a time are filled in turns.
+    come first; of more than SMs slot by slot, where six SMs at a time are filled in turns; unequal ones as
+    launches that follow one another leave them.
     """
     left = list(items)
     at: dict[int, Item] = {}
-    if len(items) <= sms:
-        deep = slots * sms >= 12 * len(items)
+    deep = slots * sms >= 12 * len(items)
+    if len({item.k_count for item in items}) > 1 and not deep:
+        at = unequal_places(items, slots, sms)
+        left = []
+    elif len(items) <= sms:
         each, full = (2, 2) if deep else (slots, slots * sms % len(items) // slots)
         full = 0 if slots < 2 or (deep and len(items) < 24) else full
         for slot in range(each):
@@ -125,3 +132,29 @@ def piled_up(items: list[Item], blocks: int, slots: int, sms: int) -> tuple[list
     for place in range(blocks):
         start.append(start[-1] + (place in at))
     return [at[place] for place in sorted(at)], start
+
+
+def unequal_places(items: list[Item], slots: int, sms: int) -> dict[int, Item]:
+    """Of a launch among those that follow one another: the last one that takes about as long as all do."""
+    count = len(items)
+    launches = followed(count, slots, sms)
+    jitter = 1.0 + JITTER * np.random.default_rng(count).standard_normal((launches, count))
+    queue = [place % sms for place in range(slots * sms)]
+    found, longest = [], []
+    for launch in range(launches):
+        sm, queue = queue[:count], queue[count:]
+        ends = [_end(items, sm, i) for i in range(count)]
+        queue += [sm[i] for i in sorted(range(count), key=lambda i: (ends[i] * jitter[launch][i], i))]
+        found.append(sm)
+        longest.append(max(ends))
+    apart = [abs(cycles - np.mean(longest)) for cycles in longest]
+    sm = next(s for s, a in zip(found[::-1], apart[::-1], strict=True) if a <= min(apart) * (1.0 + 1e-9))
+    firsts = sorted(set(sm), key=lambda s: (-sm.count(s), sm.index(s)))
+    return {sm[:i].count(sm[i]) * sms + firsts.index(sm[i]): items[i] for i in range(count)}
+
+
+def _end(items: list[Item], sm: list[int], i: int) -> float:
+    """What two blocks on one SM both do they do half in turns."""
+    mine = max(items[i].k_count, 1)
+    others = (max(items[j].k_count, 1) for j in range(len(items)) if j != i and sm[j] == sm[i])
+    return mine + sum(min(mine, other) for other in others) / 2.0

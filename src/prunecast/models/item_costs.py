@@ -61,6 +61,8 @@ def item_costs(case: Case) -> Costs:
         fetch = np.maximum(steps["l2 port"], pace.all)
         fetch_last = np.maximum(pace.all - (amounts.step_count - 1.0) * pace.whole, 0.0)
     else:
+        if _each_for_itself(case):
+            pipes = np.maximum(pipes, _in_turns(case, steps, pace.all, blocks=1))
         multiply = np.maximum(np.maximum(pipes, steps["l2 port"]), pace.all)
         fetch = fetch_last = np.zeros_like(multiply)
     demand = _demand(case, steps, edges, edge, pace.all)
