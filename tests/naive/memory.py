@@ -4,7 +4,7 @@ import math
 from collections import OrderedDict
 from itertools import groupby
 
-from prunecast.kernels.program import Op
+from prunecast.kernels.program import WHOLE_LINES, Op
 from tests.naive.parts import TICKS, Server, Sm, Warp, byte_cost
 from tests.naive.records import Kernel, Machine
 from tests.naive.walk import Todo
@@ -26,7 +26,8 @@ class Memory:
     def read(self, sm: Sm, cycle: int, todo: Todo, warp: Warp) -> int:
         """The page's mem(bytes, segments): the cycle in which the data are there."""
         size = self.bytes_of(todo, warp)
-        done = self.through_l2(sm, cycle, size, todo.code.multicast) + self.machine.l2_latency
+        line_size = size * todo.code.line_cost // WHOLE_LINES
+        done = self.through_l2(sm, cycle, size, line_size, todo.code.multicast) + self.machine.l2_latency
         if todo.code.op == Op.GATHER_B:
             done = max(done, self.gather(sm, cycle, self.gathered_bytes(todo, warp)))
         latency = self.machine.gather_latency
@@ -56,20 +57,21 @@ class Memory:
         groups = math.ceil(todo.multiplied / 16)
         return 16 * groups * self.row_bytes(todo) // warp.program.warps
 
-    def through_l2(self, sm: Sm, cycle: int, size: int, multicast: int = 1) -> int:
-        """The cycle in which port and L2 have passed so many bytes."""
-        l2_size = -(-size // multicast)
+    def through_l2(self, sm: Sm, cycle: int, size: int, line_size: int, multicast: int = 1) -> int:
+        """The cycle in which port and L2 have passed so many bytes, which cost L2 as much as `line_size`."""
+        l2_size = -(-line_size // multicast)
         self.l2_bytes += l2_size
         return max(
             sm.port.charge(cycle, byte_cost(size, self.machine.port_ticks_per_kib)),
             self.l2.charge(cycle, byte_cost(l2_size, self.machine.l2_ticks_per_kib)),
         )
 
-    def take_stores(self, sm: Sm, cycle: int, size: int) -> int:
+    def take_stores(self, sm: Sm, cycle: int, size: int, line_cost: int) -> int:
         """The cycle in which store port and L2 have taken so many bytes."""
         self.l2_bytes += size
+        line_size = size * line_cost // WHOLE_LINES
         return max(
-            sm.store.charge(cycle, byte_cost(size, self.machine.store_ticks_per_kib)),
+            sm.store.charge(cycle, byte_cost(line_size, self.machine.store_ticks_per_kib)),
             self.l2_stores.charge(cycle, byte_cost(size, self.machine.l2_store_ticks_per_kib)),
         )
 

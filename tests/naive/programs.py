@@ -9,7 +9,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from prunecast.kernels.program import Code, Instruction, Op, WarpProgram, When
+from prunecast.kernels.program import WHOLE_LINES, Code, Instruction, Op, WarpProgram, When
 from tests.naive.records import Kernel
 
 __all__ = ["kernels", "one_warp_kernels", "register_kernels", "ring_kernels", "shared_kernels"]
@@ -66,6 +66,7 @@ _OUTSIDE = (
 _block_k = st.sampled_from((8, 16, 24, 40))
 # Bytes of a full row of a tile of B; the first ones leave nothing of it in a ragged tile of five tokens.
 _row_bytes = st.sampled_from((1, 3, 20, 64))
+_line_cost = st.sampled_from((WHOLE_LINES, 346))
 
 
 def _fillers(most: int) -> st.SearchStrategy[Code]:
@@ -90,7 +91,11 @@ def _epilogue(draw: DrawFn) -> Code:
         Instruction(Op.WAIT_LOAD, when=When.OWNER),
         *draw(_fillers(1)),
         Instruction(
-            Op.STORE_C, amount=draw(st.integers(1, 600)), when=When.FINAL, posted=draw(st.booleans())
+            Op.STORE_C,
+            amount=draw(st.integers(1, 600)),
+            when=When.FINAL,
+            posted=draw(st.booleans()),
+            line_cost=draw(_line_cost),
         ),
     )
 
@@ -117,6 +122,7 @@ def _copies(draw: DrawFn, ahead: int = 0, leader: bool = False) -> Code:
         leader=box,
         ahead=ahead,
         multicast=multicast,
+        line_cost=WHOLE_LINES if box else draw(_line_cost),
     )
     return (weights, activations)
 

@@ -297,11 +297,11 @@ class Simulation:
         clipped = todo.amount * item.rows * item.tokens // (self.kernel.block_m * self.kernel.block_n)
         if op == Op.LOAD_PARTIALS:
             size = clipped * (item.parts - 1)
-            done = self.memory.through_l2(sm, cycle, size) + self.machine.l2_latency
+            done = self.memory.through_l2(sm, cycle, size, size) + self.machine.l2_latency
             done = max(done, self.memory.gather(sm, cycle, size))
             warp.load_done = max(warp.load_done, done)
             return
-        done = self.memory.take_stores(sm, cycle, clipped)
+        done = self.memory.take_stores(sm, cycle, clipped, todo.code.line_cost)
         performed = done + self.machine.store_latency
         if not todo.code.posted:
             self.sleep_after(warp, "wait store", done if op == Op.STORE_C else performed)

@@ -104,6 +104,10 @@ _ON_A_STEP = (
 )
 
 
+WHOLE_LINES = 256
+"""`Instruction.line_cost` of rows that begin with a line of L2."""
+
+
 class Instruction(NamedTuple):
     """One instruction of a warp program.
 
@@ -128,6 +132,9 @@ class Instruction(NamedTuple):
     """Blocks of a cluster that share one read of L2."""
     posted: bool = False
     """A store that does not hold its warp up: nothing of the warp stands behind it in the queue."""
+    line_cost: int = WHOLE_LINES
+    """Of a gather or a store of C, what its bytes cost L2, or the SM's port of stores: more than
+    `WHOLE_LINES` where pieces of rows lie in two lines of L2."""
 
     @property
     def of_a_step(self) -> bool:

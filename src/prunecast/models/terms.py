@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.program import Code, Instruction, Op, WarpProgram, When
+from prunecast.kernels.program import WHOLE_LINES, Code, Instruction, Op, WarpProgram, When
 
 __all__ = ["Clip", "FloatArray", "Quantity", "Section", "Table", "Term", "Unit", "table_of"]
 
@@ -32,7 +32,8 @@ class Quantity(IntEnum):
     PORT = 4
     """Bytes from L2 into the SM; stores leave by a port of their own."""
     L2 = 5
-    """Bytes through L2, reads and writes, where a multicast to several blocks is one read."""
+    """Bytes through L2, reads and writes, where a multicast to several blocks is one read. Read rows that do
+    not begin with a line count for what they cost."""
     A = 6
     """Bytes of packed weights that arrive in the SM."""
     B = 7
@@ -160,7 +161,8 @@ def _contributions(section: Section, instruction: Instruction, warps: int) -> li
         add(quantity, value, unit, clip)
         if op not in (Op.STORE_C, Op.STORE_PARTIAL):
             add(Quantity.PORT, value, unit, clip)
-        add(Quantity.L2, value / instruction.multicast, unit, clip)
+        lines = instruction.line_cost / WHOLE_LINES if op in (Op.COPY_B, Op.GATHER_B, Op.LOAD_B) else 1.0
+        add(Quantity.L2, lines * value / instruction.multicast, unit, clip)
         if op in (Op.COPY_A, Op.COPY_B, Op.GATHER_B):
             for quantity in (Quantity.SHARED, Quantity.COPIED):
                 add(quantity, value, unit, clip)

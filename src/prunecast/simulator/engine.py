@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from prunecast.kernels.program import Op, When
+from prunecast.kernels.program import WHOLE_LINES, Op, When
 
 __all__ = [
     "REASONS",
@@ -63,10 +63,9 @@ N_PANELS, N_PLACES, G_L2_STORE_FREE, G_L2_STORE_BUSY, N_ROWS_IN_L2 = range(84, 8
 SCALARS = 89
 
 # Instruction columns
-I_OP, I_ISSUE, I_AMOUNT, I_PER_K16, I_AHEAD, I_WHEN, I_LEADER, I_TICKS, I_OPERAND, I_MULTICAST, I_POSTED = (
-    range(11)
-)
-I_FIELDS = 11
+I_OP, I_ISSUE, I_AMOUNT, I_PER_K16, I_AHEAD, I_WHEN, I_LEADER, I_TICKS, I_OPERAND, I_MULTICAST = range(10)
+I_POSTED, I_LINE_COST = range(10, 12)
+I_FIELDS = 12
 # Item columns
 T_TILE, T_STEPS, T_KCOUNT, T_KFIRST, T_STEPFIRST, T_ROWS, T_TOKENS, T_TOKENBLOCK = range(8)
 T_GROUP, T_PARTS, T_OWNER, T_MULTIPLIED = range(8, 12)
@@ -479,12 +478,18 @@ def _keep_written(mem, item_number, size):
 
 
 @inlined
-def _move(mem, sm, t, size, multicast):
-    """Charge port and L2 with `size` bytes; the cycle in which both are done."""
-    l2_size = size if multicast == 1 else (size + multicast - 1) // multicast
-    mem[G_L2_BYTES] += l2_size
+def _line_bytes(mem, ins, size):
+    """Bytes that take as long as `size` of the instruction's rows, in whatever lines of L2 they lie."""
+    return size * mem[ins + I_LINE_COST] // WHOLE_LINES
+
+
+@inlined
+def _move(mem, sm, t, size, multicast, line_size):
+    """Charge the port with `size` bytes and L2 with `line_size`; the cycle in which both are done."""
     port = _serve(mem, sm + S_PORT_FREE, sm + S_PORT_BUSY, t, _cost(size, mem[M_PORT_TICKS]))
-    l2 = _serve(mem, G_L2_FREE, G_L2_BUSY, t, _cost(l2_size, mem[M_L2_TICKS]))
+    line_size = line_size if multicast == 1 else (line_size + multicast - 1) // multicast
+    mem[G_L2_BYTES] += line_size
+    l2 = _serve(mem, G_L2_FREE, G_L2_BUSY, t, _cost(line_size, mem[M_L2_TICKS]))
     return _cycle(max(port, l2))
 
 
@@ -883,7 +888,9 @@ def _read_rows(mem, column, warp, ins, t, columns, first):
     begin, stop = _share_start(mem, warp, columns, 0), _share_start(mem, warp, columns, 1)
     row_bytes = _row_bytes(mem, ins, item)
     size = (stop - begin) * row_bytes
-    done = _move(mem, mem[warp + W_SM], t, size, mem[ins + I_MULTICAST]) + mem[M_L2_LATENCY]
+    line_size = _line_bytes(mem, ins, size)
+    moved = _move(mem, mem[warp + W_SM], t, size, mem[ins + I_MULTICAST], line_size)
+    done = moved + mem[M_L2_LATENCY]
     stage, gathers = np.int64(0), mem[ins + I_OP] == GATHER_B
     if gathers:
         stage = ((_multiplied(mem, warp, first - mem[item + T_KFIRST]) + 15) >> 4 << 4) * row_bytes
@@ -928,7 +935,7 @@ def _read(mem, column, warp, ins, t, k16, columns, step):
         segment = (mem[item + T_STEPFIRST] + step) * mem[N_A_WAYS] + way
         if op == LOAD_INDEX:
             segment += mem[N_INDEX_BASE]
-    done = _move(mem, mem[warp + W_SM], t, size, mem[ins + I_MULTICAST]) + mem[M_L2_LATENCY]
+    done = _move(mem, mem[warp + W_SM], t, size, mem[ins + I_MULTICAST], size) + mem[M_L2_LATENCY]
     if op == LOAD_INDEX:
         # It comes back behind the gathers that are on their way; alone it takes half as long as they do
         free = _cycle(mem[mem[warp + W_SM] + S_GATHER_FREE])
@@ -978,10 +985,10 @@ def _release(mem, warp, ins, t):
 
 
 @inlined
-def _store(mem, sm, t, size):
-    """Charge store port and L2 with `size` bytes; the cycle in which both have taken them."""
+def _store(mem, sm, t, size, line_size):
+    """Charge L2 with `size` bytes and the store port with `line_size`; when both have taken them."""
     mem[G_L2_BYTES] += size
-    port = _serve(mem, sm + S_STORE_FREE, sm + S_STORE_BUSY, t, _cost(size, mem[M_STORE_TICKS]))
+    port = _serve(mem, sm + S_STORE_FREE, sm + S_STORE_BUSY, t, _cost(line_size, mem[M_STORE_TICKS]))
     l2 = _serve(mem, G_L2_STORE_FREE, G_L2_STORE_BUSY, t, _cost(size, mem[M_L2_STORE_TICKS]))
     return _cycle(max(port, l2))
 
@@ -995,10 +1002,10 @@ def _move_results(mem, warp, ins, t):
     )
     if op == LOAD_PARTIALS:
         size *= mem[item + T_PARTS] - 1
-        done = max(_move(mem, sm, t, size, 1) + mem[M_L2_LATENCY], _gather(mem, sm, t, size))
+        done = max(_move(mem, sm, t, size, 1, size) + mem[M_L2_LATENCY], _gather(mem, sm, t, size))
         mem[warp + W_LOADED] = max(mem[warp + W_LOADED], done)
         return t
-    done = _store(mem, sm, t, size)
+    done = _store(mem, sm, t, size, _line_bytes(mem, ins, size))
     stored = mem[AT_BLOCK] + mem[warp + W_SLOT] * B_FIELDS + B_STORED
     mem[stored] = max(mem[stored], done + mem[M_STORE_LATENCY])
     if op == STORE_C:

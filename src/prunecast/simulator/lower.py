@@ -172,6 +172,7 @@ def _row(instruction: Instruction, plan: KernelPlan, gpu: GpuSpec, scale: int) -
         instruction.operand_bytes,
         instruction.multicast,
         int(instruction.posted),
+        instruction.line_cost,
     ]
 
 
