@@ -10,6 +10,7 @@ from prunecast.codesign.plans import PrunedMap
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan, compile
 from prunecast.kernels.plan import DTYPE_BYTES
+from prunecast.kernels.tile_rows import columns_of_any
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
 from prunecast.validation.measure.inputs import Inputs, rounded
 from prunecast.validation.measure.libraries import CsrProduct, DenseProduct
@@ -81,7 +82,8 @@ def own_runner(plan: KernelPlan, inputs: Inputs) -> Runner:
     BadInput : no kernel of the project runs such a plan on this device
     """
     operator = compile(plan, inputs.weights)
-    sets = inputs.sets(DTYPE_BYTES[plan.dtype] * plan.density * plan.m * plan.k)
+    kept_bytes = DTYPE_BYTES[plan.dtype] * plan.density * plan.m * plan.k
+    sets = inputs.sets(kept_bytes, columns_of_any(plan.tiles))
     operators = [operator, *(operator.copy() for _ in range(sets - 1))]
 
     def launch(i: int) -> Any:
