@@ -58,7 +58,7 @@ ALIGNED = (
     ("stspmm", "5632x2048x6304 fp16 tile-wise:128 0.6 random #1"),
 )
 ALIGNED_TOKENS = (6272, 6336, 6304, 6288, 6280)
-"""Of the first two no row begins within a line of L2, then half, three quarters and seven eighths of them do."""
+"""Of the first two no row begins within a line of L2, then half, three quarters and seven eighths do."""
 
 
 class Mix(NamedTuple):
@@ -230,8 +230,8 @@ def measured_product(bench: Bench, kernel: str, case: Case, cold_bytes: float) -
 
     launches = max(60, sets)
     us = 1e6 * bench.seconds(bench.graph(launch, launches), launches)
-    print(f"{kernel} {case.name}: {sets} sets {us:.2f} us", flush=True)
-    return {"kernel": kernel, "case": case.name, "sets": sets, "us": us}
+    print(f"{kernel} {case.name}, {case.n} tokens: {sets} sets {us:.2f} us", flush=True)
+    return {"kernel": kernel, "case": case.name, "tokens": case.n, "sets": sets, "us": us}
 
 
 def run(out: Path, wanted: list[Mix]) -> None:
