@@ -28,15 +28,9 @@ def balanced_map(m: int, k: int, kept_of_64: int) -> ElementMap:
 @pytest.mark.parametrize(
     ("m", "k", "n", "kept_of_64", "us"),
     [
-        pytest.param(
-            *(512, 2048, 1, 6, 1.97),
-            marks=pytest.mark.xfail(strict=True, reason="blocks lie together in some launches, see 0006"),
-        ),
+        (512, 2048, 1, 6, 1.97),
         (1024, 4096, 1, 6, 3.27),
-        pytest.param(
-            *(768, 768, 1, 6, 2.23),
-            marks=pytest.mark.xfail(strict=True, reason="24 blocks taken to lie in pairs, see 0006"),
-        ),
+        (768, 768, 1, 6, 2.23),
         (768, 768, 1, 32, 3.32),
         (512, 2048, 16, 16, 16.4),
         (1024, 4096, 16, 6, 19.8),

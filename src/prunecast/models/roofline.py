@@ -17,14 +17,16 @@ early, so that where waves are not full a few tokens more, or a slower port, can
 as a percent.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.hardware.clock import STATES, sm_clock_hz
-from prunecast.hardware.occupancy import occupancy
+from prunecast.hardware.occupancy import Occupancy, occupancy
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.expected_places import expected_places
 from prunecast.kernels.launch_floor import LAUNCHES, beside_s, head_start_cycles, launch_floor_s
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.kernels.power_draw import l2_draw, tensor_draw
@@ -76,6 +78,22 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
     BadInput : an unknown state or launch, or instructions that the GPU does not have
     """
     check_names(state, launch)
+    look_up_fit(plan, gpu)
+    placed = expected_places(plan, gpu)
+    found = [_estimate(one.plan, gpu, state=state, launch=launch) for one in placed]
+    return _mean([one.share for one in placed], found)
+
+
+def _mean(shares: list[float], estimates: list[Estimate]) -> Estimate:
+    """What a launch of a burst takes on average; all else is said of the most frequent one."""
+    typical = estimates[int(np.argmax(shares))]
+    if len(estimates) == 1:
+        return typical
+    cycles = sum(share * found.cycles for share, found in zip(shares, estimates, strict=True))
+    return replace(typical, cycles=cycles, seconds=typical.launch_s + cycles / typical.clock_hz)
+
+
+def _estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str, launch: str) -> Estimate:
     case = look_up(plan, gpu)
     items, starts = item_costs(case), starts_of(case)
     units = unit_costs(lists_of(case, items, starts), starts, plan.schedule)
@@ -110,11 +128,17 @@ def check_names(state: str, launch: str) -> None:
         raise BadInput(f"launch must be one of {', '.join(LAUNCHES)}, got {launch!r}")
 
 
-def look_up(plan: KernelPlan, gpu: GpuSpec) -> Case:
-    """Occupancy, amounts, rates and bytes; raises what `estimate` raises."""
+def look_up_fit(plan: KernelPlan, gpu: GpuSpec) -> Occupancy:
+    """Blocks per SM; raises `PlanDoesNotFit` where there is none."""
     fit = occupancy(plan.occupied, gpu)
     if fit.blocks_per_sm == 0:
         raise PlanDoesNotFit(f"{plan.kernel}: no block fits on an SM of {gpu.name}, limit: {fit.limiter}")
+    return fit
+
+
+def look_up(plan: KernelPlan, gpu: GpuSpec) -> Case:
+    """Occupancy, amounts, rates and bytes; raises what `estimate` raises."""
+    fit = look_up_fit(plan, gpu)
     held = fit.blocks_per_sm * gpu.sm_count
     if plan.schedule is not Schedule.HARDWARE and plan.blocks > held:
         raise PlanDoesNotFit(

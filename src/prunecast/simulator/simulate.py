@@ -1,6 +1,6 @@
 """`simulate`: predict the run of a plan on a GPU, warp by warp."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +9,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware.clock import sm_clock_hz
 from prunecast.hardware.occupancy import Occupancy, occupancy
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.expected_places import expected_places
 from prunecast.kernels.launch_floor import (
     LAUNCHES,
     before_b_cycles,
@@ -82,10 +83,29 @@ def simulate(
     """
     _check_choice("launch", launch, LAUNCHES)
     _check_choice("policy", policy, tuple(POLICIES))
+    _fit(plan, gpu)
+    placed = expected_places(plan, gpu)
+    results = [_simulated(one.plan, gpu, state=state, launch=launch, policy=policy) for one in placed]
+    return _mean([one.share for one in placed], results)
+
+
+def _simulated(plan: KernelPlan, gpu: GpuSpec, *, state: str, launch: str, policy: str) -> SimResult:
     settled = settle(plan, gpu, state=state, policy=policy, launch=launch)
     fit, clock_hz = settled.fit, settled.clock_hz
     gap = _gap(plan, gpu, settled.run, clock_hz, launch)
     return _result(plan, gpu, settled.lowered, settled.run, fit, clock_hz, gap, state)
+
+
+def _mean(shares: list[float], results: list[SimResult]) -> SimResult:
+    """What a launch of a burst takes on average; all else is said of the most frequent one."""
+    typical = results[int(np.argmax(shares))]
+    if len(results) == 1:
+        return typical
+    cycles = round(sum(share * result.cycles for share, result in zip(shares, results, strict=True)))
+    seconds = typical.launch_s + cycles / typical.clock_hz
+    longer = seconds / typical.seconds
+    attribution = {name: longer * part for name, part in typical.attribution_s.items()}
+    return replace(typical, seconds=seconds, cycles=cycles, attribution_s=attribution)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
