@@ -62,7 +62,7 @@ def test_all_are_the_same_launch() -> None:
 
 
 def test_what_is_predicted_is_their_mean() -> None:
-    """Alone 1.5 us, three on an SM 2.8 us (stamps, 1024 x 1024); nine launches in ten lie in pairs or threes."""
+    """Alone 1.5 us, three on an SM 2.8 us by stamps; nine launches in ten lie in pairs or threes."""
     plan = one_token_plan(48)
     alone = expected_places(plan, H200)[0].plan
     for engine in (simulate, estimate):
