@@ -56,4 +56,5 @@ def test_where_outputs_of_a_token_lie_together_tokens_do_not_matter():
     assert plan_dense(2048, 2048, 12, "fp16", H200).tensor == "wgmma"
     a100 = load_gpu("a100-sxm4-80gb")
     apart, together = (plan_dense(512, 512, 12, "fp16", a100, tokens_lie_together=t) for t in (False, True))
-    assert apart.shape == together.shape and apart.programs == together.programs
+    assert apart.shape == together.shape
+    assert apart.programs == together.programs
