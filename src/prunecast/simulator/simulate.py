@@ -25,6 +25,7 @@ from prunecast.simulator import engine
 from prunecast.simulator.attribution import Account, attribute_cycles
 from prunecast.simulator.lower import Lowered, lower
 from prunecast.simulator.result import ATTRIBUTION, STALLS, SimResult
+from prunecast.simulator.slow_sms import spared_cycles
 
 __all__ = [
     "LAUNCHES",
@@ -158,7 +159,9 @@ def _gap(plan: KernelPlan, gpu: GpuSpec, run: engine.State, clock_hz: float, lau
     launch_s = launch_floor_s(plan, gpu, launch)
     if launch == "graph" and _waits_for_first_rows(plan, gpu):
         launch_s = max(launch_s - FIRST_ROWS_S, 0.0)
-    gained = head_start_cycles(plan, gpu, run) if launch == "graph" else 0.0
+    gained = 0.0
+    if launch == "graph":
+        gained = head_start_cycles(plan, gpu, run) + spared_cycles(plan, gpu, run.sm[:, engine.S_BUSY])
     left = launch_s - gained / clock_hz
     return _Gap(max(left, 0.0), max(-left, 0.0) * clock_hz)
 
