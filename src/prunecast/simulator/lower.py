@@ -39,11 +39,22 @@ class Lowered:
     work: engine.Work
 
 
-def lower(plan: KernelPlan, gpu: GpuSpec, *, slots: int, policy: int, clock_hz: float) -> Lowered:
-    """Translate a plan for a GPU with `slots` blocks per SM at an SM clock of `clock_hz`."""
+def lower(
+    plan: KernelPlan,
+    gpu: GpuSpec,
+    *,
+    slots: int,
+    policy: int,
+    clock_hz: float,
+    written: float | None = None,
+) -> Lowered:
+    """Translate a plan for a GPU with `slots` blocks per SM at an SM clock of `clock_hz`.
+
+    written : share of C in all that comes into L2, where it is known; else `written_share`
+    """
     coarse = _coarseness(plan)
     return Lowered(
-        machine=_machine(plan, gpu, slots, policy, clock_hz),
+        machine=_machine(plan, gpu, slots, policy, clock_hz, written),
         program=_program(plan, gpu, coarse),
         work=_work(plan, coarse, slots, gpu.sm_count),
     )
@@ -62,7 +73,10 @@ def _coarseness(plan: KernelPlan) -> int:
     return max(1, -(-operations // OPERATIONS_WANTED))
 
 
-def _machine(plan: KernelPlan, gpu: GpuSpec, slots: int, policy: int, clock_hz: float) -> engine.Machine:
+def _machine(
+    plan: KernelPlan, gpu: GpuSpec, slots: int, policy: int, clock_hz: float, written: float | None
+) -> engine.Machine:
+    dram = _dram_ticks(gpu, clock_hz, written_share(plan) if written is None else written)
     return engine.Machine(
         sms=gpu.sm_count,
         partitions=gpu.sub_partitions_per_sm,
@@ -86,8 +100,8 @@ def _machine(plan: KernelPlan, gpu: GpuSpec, slots: int, policy: int, clock_hz: 
         shared_ticks=_ticks_per_kib(gpu.shared_bytes_per_clk_per_sm),
         l2_ticks=_ticks_per_kib(gpu.l2_bytes_per_s / clock_hz),
         l2_store_ticks=_ticks_per_kib(gpu.l2_store_bytes_per_s / clock_hz),
-        dram_ticks=_dram_ticks(plan, gpu, clock_hz).read,
-        dram_write_ticks=_dram_ticks(plan, gpu, clock_hz).write,
+        dram_ticks=dram.read,
+        dram_write_ticks=dram.write,
         l2_capacity=gpu.l2_usable_bytes,
         max_cycles=LONGEST_RUN_CYCLES,
     )
@@ -100,11 +114,10 @@ class _DramTicks(NamedTuple):
     write: int
 
 
-def _dram_ticks(plan: KernelPlan, gpu: GpuSpec, clock_hz: float) -> _DramTicks:
+def _dram_ticks(gpu: GpuSpec, clock_hz: float, share: float) -> _DramTicks:
     """C that lies in L2 is written when what comes in needs its room: by reads too, if launches overlap."""
     read = _ticks_per_kib(gpu.dram_bytes_per_s / clock_hz)
     write = _ticks_per_kib(gpu.dram_write_bytes_per_s / clock_hz)
-    share = written_share(plan)
     return _DramTicks(read + round(share * write), round(share * write)) if share else _DramTicks(read, write)
 
 

@@ -133,9 +133,18 @@ def settle(plan: KernelPlan, gpu: GpuSpec, *, state: str, policy: str, launch: s
     clock_hz = sm_clock_hz(
         gpu, tensor_duty=float(plan.tensor != "none"), l2_bytes_per_clk_per_sm=0.0, state=state
     )
+    written = written_share(plan)
     for _ in range(MOST_RUNS):
-        lowered = lower(plan, gpu, slots=fit.blocks_per_sm, policy=POLICIES[policy], clock_hz=clock_hz)
+        lowered = lower(
+            plan,
+            gpu,
+            slots=fit.blocks_per_sm,
+            policy=POLICIES[policy],
+            clock_hz=clock_hz,
+            written=written,
+        )
         run = _run(plan, gpu, lowered)
+        written = _share_that_came(run, written)
         gap = _gap(plan, gpu, run, clock_hz, launch)
         period_s = _cycles(run, gap) / clock_hz + max(gap.launch_s - beside_s(plan, gpu), 0.0)
         caused_hz = _caused_clock(plan, gpu, lowered, run, clock_hz, period_s, state)
@@ -144,6 +153,12 @@ def settle(plan: KernelPlan, gpu: GpuSpec, *, state: str, policy: str, launch: s
         if agreed:
             break
     return Settled(fit=fit, lowered=lowered, run=run, clock_hz=clock_hz)
+
+
+def _share_that_came(run: engine.State, written: float) -> float:
+    """Of C in all that came into L2: what is read again drives no more of it out than there is."""
+    read, moved = int(run.mem[engine.G_MISS_BYTES]), int(run.mem[engine.G_DRAM_BYTES])
+    return min(written, 1.0 - read / moved) if moved else written
 
 
 class _Gap(NamedTuple):
