@@ -160,6 +160,12 @@ def test_c_leaves_by_way_of_the_staging_buffer_and_the_last_of_it_behind_the_nex
         assert [ins.posted for ins in stores] == [False] * (len(sizes) - 1) + [True]
 
 
+def test_only_tiles_that_end_in_two_halves_queue_their_stores_with_the_gathers():
+    for v, order in CASES:
+        tall = v.tensor == "sparse-wgmma" and order == "gather" and v.shape.block_m == 256
+        assert {ins.queued for ins in stores_of(warp_programs(v, order))} == {tall}
+
+
 def test_warps_store_scattered_rows_themselves_and_wait():
     for v, order in CASES:
         if v.style == "wgmma" and order == "gather" and not v.is_sparse:

@@ -4,7 +4,7 @@ import math
 from collections import OrderedDict
 from itertools import groupby
 
-from prunecast.kernels.program import WHOLE_LINES, Op
+from prunecast.kernels.program import WHOLE_LINES, Instruction, Op
 from tests.naive.parts import TICKS, Server, Sm, Warp, byte_cost
 from tests.naive.records import Kernel, Machine
 from tests.naive.walk import Todo
@@ -66,12 +66,18 @@ class Memory:
             self.l2.charge(cycle, byte_cost(l2_size, self.machine.l2_ticks_per_kib)),
         )
 
-    def take_stores(self, sm: Sm, cycle: int, size: int, line_cost: int) -> int:
+    def take_stores(self, sm: Sm, cycle: int, size: int, code: Instruction) -> int:
         """The cycle in which store port and L2 have taken so many bytes."""
         self.l2_bytes += size
-        line_size = size * line_cost // WHOLE_LINES
+        cost = byte_cost(size * code.line_cost // WHOLE_LINES, self.machine.store_ticks_per_kib)
+        if code.queued:
+            # In front of it pass as many bytes of gathers, if they wait; the others wait for it
+            begins = max(sm.store.free, cycle * TICKS)
+            waiting = max(sm.gather.free - begins, 0)
+            sm.gather.free = max(sm.gather.free, begins) + cost
+            sm.store.free = begins + min(waiting, byte_cost(size, self.machine.gather_ticks_per_kib))
         return max(
-            sm.store.charge(cycle, byte_cost(line_size, self.machine.store_ticks_per_kib)),
+            sm.store.charge(cycle, cost),
             self.l2_stores.charge(cycle, byte_cost(size, self.machine.l2_store_ticks_per_kib)),
         )
 

@@ -96,6 +96,7 @@ def _epilogue(draw: DrawFn) -> Code:
             when=When.FINAL,
             posted=draw(st.booleans()),
             line_cost=draw(_line_cost),
+            queued=draw(st.booleans()),
         ),
     )
 

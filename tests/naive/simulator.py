@@ -301,7 +301,7 @@ class Simulation:
             done = max(done, self.memory.gather(sm, cycle, size))
             warp.load_done = max(warp.load_done, done)
             return
-        done = self.memory.take_stores(sm, cycle, clipped, todo.code.line_cost)
+        done = self.memory.take_stores(sm, cycle, clipped, todo.code)
         performed = done + self.machine.store_latency
         if not todo.code.posted:
             self.sleep_after(warp, "wait store", done if op == Op.STORE_C else performed)

@@ -282,6 +282,23 @@ def test_a_block_keeps_its_slot_until_its_stores_are_through(simulate: Simulate)
     assert spent(result) == {"issuing": 4, "wait store": 14}
 
 
+@pytest.mark.parametrize(("queued", "held_up", "cycles"), [(False, 7, 12), (True, 9, 16)])
+def test_a_queued_store_takes_turns_with_the_gathers_that_wait(
+    simulate: Simulate, queued: bool, held_up: int, cycles: int
+) -> None:
+    machine = Machine(store_ticks_per_kib=cycles_per_kib(8), gather_ticks_per_kib=cycles_per_kib(2))
+    store = Instruction(Op.STORE_C, KIB, when=When.FINAL, queued=queued)
+    load = (Instruction(Op.LOAD_INDEX, 4), Instruction(Op.WAIT_LOAD))
+    kernel = one_role(stages=1, step=(Instruction(Op.GATHER_B, 3 * KIB // 16),), end=(store, *load))
+    result = simulate(machine, kernel, listed(Item()))
+    # 0: GATHER_B of 3 KiB, the gather port is free at 6. 1: STORE_C, 8 cycles of the store port: until 9,
+    # where the load finds the gathers done. 10: WAIT_LOAD. 11: EXIT.
+    # Queued: 1 KiB of gathers, 2 cycles, passes first: until 11. What is left of them is behind the store,
+    # the port free at 14. 11: LOAD_INDEX, there at 14. 15: EXIT.
+    assert spent(result)["wait store"] == held_up
+    assert result.cycles == cycles
+
+
 def test_owner_without_its_part_waits_for_ever(simulate: Simulate) -> None:
     end = (Instruction(Op.STORE_PARTIAL, 1, when=When.PARTIAL), Instruction(Op.WAIT_PARTS, when=When.OWNER))
     with pytest.raises(RuntimeError):

@@ -135,6 +135,9 @@ class Instruction(NamedTuple):
     line_cost: int = WHOLE_LINES
     """Of a gather or a store of C, what its bytes cost L2, or the SM's port of stores: more than
     `WHOLE_LINES` where pieces of rows lie in two lines of L2."""
+    queued: bool = False
+    """A store by the warps that takes turns with the gathers of its SM, where some wait: they pass the same
+    queue of memory instructions."""
 
     @property
     def of_a_step(self) -> bool:

@@ -64,8 +64,8 @@ SCALARS = 89
 
 # Instruction columns
 I_OP, I_ISSUE, I_AMOUNT, I_PER_K16, I_AHEAD, I_WHEN, I_LEADER, I_TICKS, I_OPERAND, I_MULTICAST = range(10)
-I_POSTED, I_LINE_COST = range(10, 12)
-I_FIELDS = 12
+I_POSTED, I_LINE_COST, I_QUEUED = range(10, 13)
+I_FIELDS = 13
 # Item columns
 T_TILE, T_STEPS, T_KCOUNT, T_KFIRST, T_STEPFIRST, T_ROWS, T_TOKENS, T_TOKENBLOCK = range(8)
 T_GROUP, T_PARTS, T_OWNER, T_MULTIPLIED = range(8, 12)
@@ -985,10 +985,28 @@ def _release(mem, warp, ins, t):
 
 
 @inlined
-def _store(mem, sm, t, size, line_size):
+def _store_in_queue(mem, sm, t, size, line_size):
+    """Charge the store port, taking turns with the gathers that wait: as many bytes of them pass first, and
+    what is gathered then comes behind the store; when the port is done, in ticks.
+    """
+    start = max(mem[sm + S_STORE_FREE], t << TICK_BITS)
+    waiting = max(mem[sm + S_GATHER_FREE] - start, 0)
+    cost = _cost(line_size, mem[M_STORE_TICKS])
+    done = start + cost + min(waiting, _cost(size, mem[M_GATHER_TICKS]))
+    mem[sm + S_STORE_FREE] = done
+    mem[sm + S_STORE_BUSY] += cost
+    mem[sm + S_GATHER_FREE] = max(mem[sm + S_GATHER_FREE], start) + cost
+    return done
+
+
+@inlined
+def _store(mem, sm, t, size, line_size, queued):
     """Charge L2 with `size` bytes and the store port with `line_size`; when both have taken them."""
     mem[G_L2_BYTES] += size
-    port = _serve(mem, sm + S_STORE_FREE, sm + S_STORE_BUSY, t, _cost(line_size, mem[M_STORE_TICKS]))
+    if queued:
+        port = _store_in_queue(mem, sm, t, size, line_size)
+    else:
+        port = _serve(mem, sm + S_STORE_FREE, sm + S_STORE_BUSY, t, _cost(line_size, mem[M_STORE_TICKS]))
     l2 = _serve(mem, G_L2_STORE_FREE, G_L2_STORE_BUSY, t, _cost(size, mem[M_L2_STORE_TICKS]))
     return _cycle(max(port, l2))
 
@@ -1005,7 +1023,7 @@ def _move_results(mem, warp, ins, t):
         done = max(_move(mem, sm, t, size, 1, size) + mem[M_L2_LATENCY], _gather(mem, sm, t, size))
         mem[warp + W_LOADED] = max(mem[warp + W_LOADED], done)
         return t
-    done = _store(mem, sm, t, size, _line_bytes(mem, ins, size))
+    done = _store(mem, sm, t, size, _line_bytes(mem, ins, size), mem[ins + I_QUEUED] == 1)
     stored = mem[AT_BLOCK] + mem[warp + W_SLOT] * B_FIELDS + B_STORED
     mem[stored] = max(mem[stored], done + mem[M_STORE_LATENCY])
     if op == STORE_C:

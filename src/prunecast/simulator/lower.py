@@ -186,6 +186,7 @@ def _row(instruction: Instruction, plan: KernelPlan, gpu: GpuSpec, scale: int) -
         instruction.multicast,
         int(instruction.posted),
         instruction.line_cost,
+        int(instruction.queued),
     ]
 
 
