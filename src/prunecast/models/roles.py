@@ -4,7 +4,7 @@ from functools import lru_cache
 
 from prunecast.kernels.program import Op, WarpProgram
 
-__all__ = ["COPIES", "LOADS", "fetches", "multiplies", "reads_before_steps", "runs_ahead", "waits_for_parts"]
+__all__ = ["COPIES", "LOADS", "fetches", "multiplies", "runs_ahead", "waits_for_parts"]
 
 COPIES = (Op.COPY_A, Op.COPY_B, Op.GATHER_B)
 LOADS = (Op.LOAD_A, Op.LOAD_B, Op.LOAD_INDEX, Op.LOAD_PARTIALS)
@@ -20,12 +20,6 @@ def runs_ahead(programs: tuple[WarpProgram, ...]) -> bool:
 def waits_for_parts(programs: tuple[WarpProgram, ...]) -> bool:
     """Whether owners of split tiles collect the sums themselves; else another launch adds them up."""
     return any(i.op is Op.WAIT_PARTS for program in programs for i in program.end)
-
-
-@lru_cache(maxsize=64)
-def reads_before_steps(programs: tuple[WarpProgram, ...]) -> bool:
-    """Whether all that a block reads it reads in `begin`, where its waits stand too."""
-    return not any(fetches(program) for program in programs)
 
 
 def fetches(program: WarpProgram) -> bool:

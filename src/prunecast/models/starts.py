@@ -19,7 +19,7 @@ from prunecast.models.chains import (
     walk_block,
     walk_pace,
 )
-from prunecast.models.roles import reads_before_steps, runs_ahead
+from prunecast.models.roles import runs_ahead
 from prunecast.models.terms import FloatArray
 from prunecast.patterns.tile_map import MaskArray
 
@@ -124,10 +124,10 @@ def _multiply_step(case: Case, chain: Chain, levels: dict[str, FloatArray]) -> _
 
 
 def _quiet(case: Case, chain: Chain, drain: float) -> float:
-    """Blocks that read all before their steps read to the last of them; others do what precedes their steps
-    while nobody reads, which counts here.
+    """Blocks of a launch that starts early read to their last step, or to what precedes it, which does not
+    stand at their end.
     """
-    if not reads_before_steps(case.plan.programs):
+    if not case.plan.starts_early:
         return float("inf")
     return drain + edge_cycles(chain, ("end",), "unsplit") + walk_pace(chain)
 
