@@ -277,7 +277,8 @@ def settled_seconds(slot_finish, sm_of_unit, quiet, launch, chips, points, round
     l2_stores_s = launch.stored_bytes / chip.l2_store_bytes_per_s
     reads_s = (launch.dram_bytes - launch.c_bytes) / chip.dram_bytes_per_s
     writes_s, earlier = launch.c_bytes / chip.dram_write_bytes_per_s, chip.earlier_share
-    before_last_s = max(l2_reads_s + earlier * l2_stores_s, reads_s + earlier * writes_s)
+    written = max(earlier, 1.0 - launch.c_bytes / launch.dram_bytes if launch.dram_bytes > 0.0 else 0.0)
+    before_last_s = max(l2_reads_s + earlier * l2_stores_s, reads_s + written * writes_s)
     all_s = max(l2_reads_s + l2_stores_s, reads_s + writes_s)
     clock_hz, cycles = chip.max_clock_hz, 1.0
     working = (finish > 0.0).sum()

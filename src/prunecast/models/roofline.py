@@ -213,14 +213,15 @@ def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Start
 def _chip_cycles(case: Case, ends: _Ends, clock_hz: float) -> float:
     """Until the last SM is done and L2 has its stores, the chip shared by all.
 
-    When launches repeat, DRAM must write all of C in the time of one, but L2 hands it over whenever DRAM has
-    time, also while the next launch begins: nothing waits for the last of it.
+    When launches repeat, DRAM must write all of C in the time of one. L2 hands over what it drops for what
+    comes: of the C of launches before, while this one reads, as much as it reads of all that passes DRAM.
     """
     traffic, gpu = case.traffic, case.gpu
     reads_s = (traffic.dram_bytes - traffic.c_bytes) / gpu.dram_bytes_per_s
     writes_s = traffic.c_bytes / gpu.dram_write_bytes_per_s
     earlier = ends.earlier_share
-    before_last = max(ends.l2.reads + earlier * ends.l2.stores, reads_s + earlier * writes_s)
+    written = max(earlier, traffic.read_share)
+    before_last = max(ends.l2.reads + earlier * ends.l2.stores, reads_s + written * writes_s)
     last_fetch = ends.fetching.stretched(clock_hz * before_last)
     busiest = clock_hz * max(sum(ends.l2), reads_s + writes_s)
     all_traffic = max(ends.working.stretched(busiest) - ends.head_start, busiest)

@@ -50,6 +50,11 @@ class Traffic:
         return self.compulsory_bytes + self.index_bytes + self.read_again_bytes
 
     @property
+    def read_share(self) -> float:
+        """Share of what DRAM moves that is read, 0 to 1."""
+        return 1.0 - self.c_bytes / self.dram_bytes if self.dram_bytes else 0.0
+
+    @property
     def miss_share(self) -> float:
         """Share of the bytes through L2 that DRAM moves too, 0 to 1."""
         return min(1.0, self.dram_bytes / self.l2_bytes) if self.l2_bytes else 0.0
