@@ -148,7 +148,8 @@ def _as_launched(chosen: Candidate, gpu: GpuSpec) -> TileVariant:
     """Warpgroups that take tiles in turn: where an SM has but one, the other warpgroup has nothing to do."""
     variant = chosen.variant
     block_m, block_n, _ = variant.shape
-    if variant.style != "wgmma" or chosen.items > gpu.sm_count or block_m * block_n > MOST_TILE_ALONE:
+    many = chosen.items > gpu.sm_count
+    if not gpu.has_wgmma or variant.style != "wgmma" or many or block_m * block_n > MOST_TILE_ALONE:
         return variant
     return replace(variant, warpgroups=1, part_m=block_m, part_n=block_n)
 
@@ -156,10 +157,10 @@ def _as_launched(chosen: Candidate, gpu: GpuSpec) -> TileVariant:
 def _programs(
     variant: TileVariant, m: int, k: int, n: int, parts: int, gpu: GpuSpec
 ) -> tuple[WarpProgram, ...]:
+    if not gpu.has_wgmma:
+        return dense_programs(variant, weights_shared=1, tokens_shared=1)
     if variant.style != "wgmma":
         programs = dense_programs(variant, weights_shared=1, tokens_shared=1)
-        if not gpu.has_wgmma:
-            return programs
         return tuple(with_narrow_copies(p, copy_lane_bytes(k, n, variant.dtype)) for p in programs)
     block_m, block_n, _ = variant.shape
     tile = np.array(block_m), np.array(block_n)
