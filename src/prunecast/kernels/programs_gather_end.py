@@ -74,8 +74,8 @@ def sparse_end_of_item(variant: TileVariant) -> Code:
     """Stores that hold their warp up; of tall tiles the upper rows leave before the lower ones.
 
     Tall tiles store 32 KB twice while the ring fills again, at 20 bytes a cycle where stores alone reach 27,
-    on one SM as on all, and 10 % faster without gathers (0004): both take turns. Of the other forms the load of
-    the next item, which comes behind the gathers, stands for it.
+    on one SM as on all, and items are 10 % shorter without gathers (0004): both take turns. Of the other
+    forms the load of the next item, which comes behind the gathers, stands for it.
     """
     groups = 2 if variant.shape.block_m == SPARSE_TALL else 1
     leave = _sparse_end(variant, groups)
