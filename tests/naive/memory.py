@@ -69,7 +69,7 @@ class Memory:
     def take_stores(self, sm: Sm, cycle: int, size: int, code: Instruction) -> int:
         """The cycle in which store port and L2 have taken so many bytes."""
         self.l2_bytes += size
-        cost = byte_cost(size * code.line_cost // WHOLE_LINES, self.machine.store_ticks_per_kib)
+        cost = byte_cost(size, self.machine.store_ticks_per_kib)
         if code.queued:
             # In front of it pass as many bytes of gathers, if they wait; the others wait for it
             begins = max(sm.store.free, cycle * TICKS)

@@ -95,7 +95,6 @@ def _epilogue(draw: DrawFn) -> Code:
             amount=draw(st.integers(1, 600)),
             when=When.FINAL,
             posted=draw(st.booleans()),
-            line_cost=draw(_line_cost),
             queued=draw(st.booleans()),
         ),
     )

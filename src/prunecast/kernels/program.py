@@ -133,8 +133,7 @@ class Instruction(NamedTuple):
     posted: bool = False
     """A store that does not hold its warp up: nothing of the warp stands behind it in the queue."""
     line_cost: int = WHOLE_LINES
-    """Of a gather or a store of C, what its bytes cost L2, or the SM's port of stores: more than
-    `WHOLE_LINES` where pieces of rows lie in two lines of L2."""
+    """Of a gather, what its bytes cost L2: more than `WHOLE_LINES` where pieces of rows lie in two lines."""
     queued: bool = False
     """A store by the warps that takes turns with the gathers of its SM, where some wait: they pass the same
     queue of memory instructions."""

@@ -1,9 +1,7 @@
-"""Rows of B and C that do not begin with a line of L2: what L2 and the SMs' ports of stores take for them.
+"""Rows of B that do not begin with a line of L2: what L2 takes for them.
 
-Rows are copied and stored in pieces of 128 bytes. Where the tokens of a row are no multiple of 64 (of two
-bytes each), rows begin within a line, and most of their pieces lie in two lines: two requests for one. With
-6304 tokens every second row does. Without it products of the tile kernels with 6304 tokens take 3.8 % less
-than was measured, those with tokens that are multiples of 64 1.3 % more (H200, 2026-11-21, marked fit).
+Rows are copied in pieces of 128 bytes. Where the tokens of a row are no multiple of 64 (of two bytes each),
+rows begin within a line, and most of their pieces lie in two lines: two requests for one.
 """
 
 import math
@@ -14,13 +12,11 @@ from prunecast.kernels.program import WHOLE_LINES, Code, Op, WarpProgram
 __all__ = ["across_lines", "two_line_share"]
 
 LINE_BYTES = 128
-READ_SECOND = 0.7
-"""Of a line's time in L2 that the second request for a read piece takes. Fitted: steps of the 2:4 kernel and
-of 64 x 256 tiles that L2 bounds take 7 to 13 % longer with 6304 tokens."""
-STORE_SECOND = 1.0
-"""Of its time at the SM's port of stores that the second request for a stored piece takes. Blocks of
-128 x 256 tiles with 6304 tokens take 840 to 1,040 cycles more than is modelled without it, half of what their
-64 KB take."""
+SECOND_REQUEST = 0.25
+"""Of a line's time in L2 that the second request for a piece takes. Fitted to lists of three products with
+6272, 6304 and 6288 tokens (H200, 2026-11-22), of which none, half and three quarters of the rows begin within
+a line: 2.2 to 3.9 and 3.6 to 5.2 % longer a token. Rows that begin within 32 bytes (6280 tokens) take 12 to
+48 % longer, which is not modelled; blocks that the hardware starts take no longer."""
 
 
 def two_line_share(tokens: int, element_bytes: int) -> float:
@@ -32,20 +28,12 @@ def two_line_share(tokens: int, element_bytes: int) -> float:
 
 
 def across_lines(programs: tuple[WarpProgram, ...], share: float) -> tuple[WarpProgram, ...]:
-    """Programs that gather and store rows of which such a share of the pieces lies in two lines."""
+    """Programs that gather rows of which such a share of the pieces lies in two lines."""
     if share == 0.0:
         return programs
-    return tuple(
-        replace(program, step=_costlier(program.step, share), end=_costlier(program.end, share))
-        for program in programs
-    )
+    return tuple(replace(program, step=_costlier(program.step, share)) for program in programs)
 
 
 def _costlier(code: Code, share: float) -> Code:
-    second = {Op.GATHER_B: READ_SECOND, Op.STORE_C: STORE_SECOND}
-    return tuple(
-        instruction._replace(line_cost=round(WHOLE_LINES * (1.0 + share * second[instruction.op])))
-        if instruction.op in second
-        else instruction
-        for instruction in code
-    )
+    cost = round(WHOLE_LINES * (1.0 + share * SECOND_REQUEST))
+    return tuple(i._replace(line_cost=cost) if i.op is Op.GATHER_B else i for i in code)

@@ -7,7 +7,7 @@ work, shared memory and barriers cost their latency.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from prunecast.kernels.program import WHOLE_LINES, Code, Instruction, Op, WarpProgram, When
+from prunecast.kernels.program import Code, Instruction, Op, WarpProgram, When
 from prunecast.models.chain import Chain
 from prunecast.models.roles import COPIES, LOADS
 
@@ -149,7 +149,8 @@ def _work(warp: Warp, instruction: Instruction, chain: Chain, ring: Ring, step: 
         issued += cost + chain.shared_latency
         warp.others_shared += _others(warp, instruction) * cost
     elif op in (Op.STORE_C, Op.STORE_PARTIAL):
-        cost = amount * chain.store_share * _store_cycles_per_byte(instruction, chain)
+        rate = chain.store_bytes_per_clk if instruction.op is Op.STORE_C else chain.port_store_bytes_per_clk
+        cost = amount * chain.store_share / rate
         if instruction.posted:
             free = max(warp.stores_free, warp.now + warp.others_stores)
             warp.stores_free = free + (1 + _others(warp, instruction)) * cost
@@ -160,12 +161,6 @@ def _work(warp: Warp, instruction: Instruction, chain: Chain, ring: Ring, step: 
         warp.let_others_pass()
         issued = warp.now + max(chain.sync_latency, 1)
     warp.now = issued
-
-
-def _store_cycles_per_byte(instruction: Instruction, chain: Chain) -> float:
-    """L2 takes C of all SMs; the SM's port takes two requests for a piece of a row that lies in two lines."""
-    port = instruction.line_cost / (WHOLE_LINES * chain.port_store_bytes_per_clk)
-    return max(1.0 / chain.store_bytes_per_clk, port) if instruction.op is Op.STORE_C else port
 
 
 def _others(warp: Warp, instruction: Instruction) -> int:

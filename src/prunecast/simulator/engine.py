@@ -985,13 +985,13 @@ def _release(mem, warp, ins, t):
 
 
 @inlined
-def _store_in_queue(mem, sm, t, size, line_size):
+def _store_in_queue(mem, sm, t, size):
     """Charge the store port, taking turns with the gathers that wait: as many bytes of them pass first, and
     what is gathered then comes behind the store; when the port is done, in ticks.
     """
     start = max(mem[sm + S_STORE_FREE], t << TICK_BITS)
     waiting = max(mem[sm + S_GATHER_FREE] - start, 0)
-    cost = _cost(line_size, mem[M_STORE_TICKS])
+    cost = _cost(size, mem[M_STORE_TICKS])
     done = start + cost + min(waiting, _cost(size, mem[M_GATHER_TICKS]))
     mem[sm + S_STORE_FREE] = done
     mem[sm + S_STORE_BUSY] += cost
@@ -1000,13 +1000,13 @@ def _store_in_queue(mem, sm, t, size, line_size):
 
 
 @inlined
-def _store(mem, sm, t, size, line_size, queued):
-    """Charge L2 with `size` bytes and the store port with `line_size`; when both have taken them."""
+def _store(mem, sm, t, size, queued):
+    """Charge store port and L2 with `size` bytes; the cycle in which both have taken them."""
     mem[G_L2_BYTES] += size
     if queued:
-        port = _store_in_queue(mem, sm, t, size, line_size)
+        port = _store_in_queue(mem, sm, t, size)
     else:
-        port = _serve(mem, sm + S_STORE_FREE, sm + S_STORE_BUSY, t, _cost(line_size, mem[M_STORE_TICKS]))
+        port = _serve(mem, sm + S_STORE_FREE, sm + S_STORE_BUSY, t, _cost(size, mem[M_STORE_TICKS]))
     l2 = _serve(mem, G_L2_STORE_FREE, G_L2_STORE_BUSY, t, _cost(size, mem[M_L2_STORE_TICKS]))
     return _cycle(max(port, l2))
 
@@ -1023,7 +1023,7 @@ def _move_results(mem, warp, ins, t):
         done = max(_move(mem, sm, t, size, 1, size) + mem[M_L2_LATENCY], _gather(mem, sm, t, size))
         mem[warp + W_LOADED] = max(mem[warp + W_LOADED], done)
         return t
-    done = _store(mem, sm, t, size, _line_bytes(mem, ins, size), mem[ins + I_QUEUED] == 1)
+    done = _store(mem, sm, t, size, mem[ins + I_QUEUED] == 1)
     stored = mem[AT_BLOCK] + mem[warp + W_SLOT] * B_FIELDS + B_STORED
     mem[stored] = max(mem[stored], done + mem[M_STORE_LATENCY])
     if op == STORE_C:
