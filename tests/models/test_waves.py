@@ -1,8 +1,10 @@
 """List scheduling over SMs, against a slow twin and cases reckoned by hand."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from prunecast.kernels.plan import Schedule
@@ -19,14 +21,21 @@ def place(alone, demand=None, *, sms=4, slots=1):
     return place_units(seats_of(plan, toy_gpu(sm_count=sms), slots, alone.size), alone, demand)
 
 
+class Naive(NamedTuple):
+    finish: np.ndarray
+    """(SMs,) cycle in which each runs dry."""
+    tied: bool
+    """Whether two units ended so nearly together that rounding says where the next one went."""
+
+
 def naive_finish(alone, demand, sms, slots):
-    """Every event in turn, every resident looked at every time: (SMs,) cycle in which each runs dry."""
+    """Every event in turn, every resident looked at every time."""
     waiting = list(range(len(alone)))
     residents = [[] for _ in range(sms)]
     for place in range(sms * slots):
         if waiting:
             residents[place % sms].append([waiting.pop(0), 1.0])
-    finish, now = [0.0] * sms, 0.0
+    finish, now, tied = [0.0] * sms, 0.0, False
     while any(residents):
         left = {}
         for sm, units in enumerate(residents):
@@ -35,6 +44,8 @@ def naive_finish(alone, demand, sms, slots):
         # The lowest SM, then the lowest slot, goes first on a tie.
         (unit, sm), step = min(left.items(), key=lambda item: (round(item[1], 9), item[0][1]))
         now += step
+        others = [later - step for other, later in left.items() if other != (unit, sm)]
+        tied |= bool(waiting) and any(abs(late) < 1e-9 * max(now, 1.0) for late in others)
         for units in residents:
             count = len(units)
             for entry in units:
@@ -47,7 +58,7 @@ def naive_finish(alone, demand, sms, slots):
             units[slot] = [waiting.pop(0), 1.0]
         else:
             units.pop(slot)
-    return np.array(finish)
+    return Naive(np.array(finish), tied)
 
 
 def test_equal_units_make_whole_waves():
@@ -101,12 +112,12 @@ def test_static_lists_are_added_up():
     slots=st.integers(1, 3),
 )
 def test_agrees_with_the_slow_twin(alone, share, sms, slots):
-    # Distinct costs: a tie would be broken by rounding, in the twin as in the loop.
     alone = [cost + i / 64 for i, cost in enumerate(alone)]
     demand = [share * cost for cost in alone]
-    fast = place(alone, demand, sms=sms, slots=slots)
     slow = naive_finish(alone, demand, sms, slots)
-    assert fast.cycles == pytest.approx(slow.max(), rel=1e-6)
+    assume(not slow.tied)
+    fast = place(alone, demand, sms=sms, slots=slots)
+    assert fast.cycles == pytest.approx(slow.finish.max(), rel=1e-6)
 
 
 @settings(deadline=None)

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.piled_up import JITTER
-from prunecast.kernels.place_loops import follow_launches
 from prunecast.kernels.plan import KernelPlan, Schedule
 
 __all__ = ["Placed", "expected_places"]
@@ -61,6 +60,8 @@ def _changes(plan: KernelPlan, fit: int, sms: int) -> bool:
 
 @lru_cache(maxsize=256)
 def _crowdings(blocks: int, fit: int, sms: int) -> tuple[_Crowding, ...]:
+    from prunecast.kernels.place_loops import follow_launches  # numba is slow to import
+
     sm, longest = np.empty((BURST, blocks), np.int64), np.empty(BURST)
     jitter = 1.0 + JITTER * np.random.default_rng(blocks).standard_normal((BURST, blocks))
     follow_launches(np.ones(blocks), jitter, fit, sms, sm, longest)

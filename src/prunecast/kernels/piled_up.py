@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.kernels.order import Assigned
-from prunecast.kernels.place_loops import follow_launches
 from prunecast.kernels.plan import KernelPlan, Schedule, WorkList
 
 __all__ = ["JITTER", "Columns", "block_places", "followed", "piled_up", "places_of_lists"]
@@ -98,6 +97,8 @@ def _crowd(blocks: int, fit: int, sms: int) -> _Crowd:
 
 def _typical(columns: Columns, fit: int, sms: int) -> npt.NDArray[np.int64]:
     """(blocks,): the SM of each in the last launch that takes about as long as all do on average."""
+    from prunecast.kernels.place_loops import follow_launches  # numba is slow to import
+
     launches, blocks = followed(len(columns), fit, sms), len(columns)
     length = np.maximum(np.array(columns, np.float64), 1.0)
     jitter = 1.0 + JITTER * np.random.default_rng(blocks).standard_normal((launches, blocks))
