@@ -37,9 +37,9 @@ def test_a_raster_without_a_group_width_is_refused():
 
 def test_rounds_that_overflow_what_l2_keeps_are_walked_in_groups():
     gpu = toy_gpu(l2_usable_bytes=1000)
-    assert [ranges_together(600, size, 128, gpu) for size in (1000, 1001)] == [1, 4]
-    assert [ranges_together(size, 2000, 128, gpu) for size in (500, 501)] == [1, 4]
-    assert ranges_together(600, 2000, 64, gpu) == 1
+    assert [ranges_together(600, size, 128, 3, gpu) for size in (1000, 1001)] == [1, 4]
+    assert [ranges_together(size, 2000, 128, 3, gpu) for size in (500, 501)] == [1, 4]
+    assert [ranges_together(600, 2000, 64, ranges, gpu) for ranges in (2, 3)] == [4, 1]
 
 
 def test_the_last_token_range_is_shorter():

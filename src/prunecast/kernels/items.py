@@ -49,7 +49,7 @@ def raster(tile_count: int, range_count: int, together: int) -> Raster:
     )
 
 
-def ranges_together(packed_bytes: int, round_bytes: float, block_m: int, gpu: GpuSpec) -> int:
+def ranges_together(packed_bytes: int, round_bytes: float, block_m: int, ranges: int, gpu: GpuSpec) -> int:
     """Token ranges to walk together: 4 where L2 loses weights before the next range needs them, else 1.
 
     Parameters
@@ -57,14 +57,16 @@ def ranges_together(packed_bytes: int, round_bytes: float, block_m: int, gpu: Gp
     packed_bytes : weights of all tiles
     round_bytes : that L2 sees from one use of a tile's weights to the next, if ranges follow one another
     block_m : rows of a block
+    ranges : of all tokens
 
     It pays where weights are half of what L2 keeps: with less, groups of ranges lose more B at their edges
     than they save. Measured on an H200, 18 products (`benchmarks/measured/h200-sxm-walks-*.json`): 0.6 to
-    5.9 % faster than 1 from 22 MB of weights on, up to 3 % slower with 17 MB or less. 8 gain no more. Blocks of
-    64 rows live on B, which L2 then has of four ranges: 11008 x 4096 x 4096 in tiles of 32 rows was 14 % slower.
+    5.9 % faster than 1 from 22 MB of weights on, up to 3 % slower with 17 MB or less. 8 gain no more.
+    Blocks of 64 rows live on B: 11008 x 4096 was 3 to 7 % faster where two ranges are all there is (four
+    products), and 14 % slower in groups of four of 16 (suite, 2026-11-22).
     """
     lost = round_bytes > gpu.l2_usable_bytes and 2 * packed_bytes > gpu.l2_usable_bytes
-    return 4 if lost and block_m >= 128 else 1
+    return 4 if lost and (block_m >= 128 or ranges <= 2) else 1
 
 
 def whole_items(kept: IntArray, order: Raster, *, n: int, block_n: int) -> WorkList:

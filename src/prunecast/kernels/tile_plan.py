@@ -45,9 +45,9 @@ def items_of(tiles: TileMap, variant: TileVariant, n: int, gpu: GpuSpec, *, clus
     k16 = -(-tiles.kept_per_tile.astype(np.int64) // 16)
     packed = int(k16.sum()) * variant.weight_bytes_per_k16
     block_n = variant.shape.block_n * cluster
-    round_bytes = packed + _round_bytes(tiles, variant, n, gpu, cluster)
-    together = ranges_together(packed, round_bytes, variant.shape.block_m, gpu)
-    order = raster(tiles.tile_count, -(-n // block_n), together)
+    round_bytes, ranges = packed + _round_bytes(tiles, variant, n, gpu, cluster), -(-n // block_n)
+    together = ranges_together(packed, round_bytes, variant.shape.block_m, ranges, gpu)
+    order = raster(tiles.tile_count, ranges, together)
     return whole_items(tiles.kept_per_tile, order, n=n, block_n=block_n)
 
 
