@@ -25,7 +25,7 @@ cuSPARSE's product rise in steps of one round of 132 such blocks (own measuremen
 tokens 1,300 to 52,000 elements take 9.7 to 10.7 us, 104,000 take 11.1, 157,000 take 15.1 to 16.2."""
 REGISTERS = 128
 """With which one block of 512 threads lies on an SM: a lone block takes as long as one of 132."""
-OTHER_LAUNCHES_S = 2.2e-6
+OTHER_LAUNCHES_S = 2.5e-6
 """What cuSPARSE is taken to launch besides this kernel, fitted to 106 products. Own measurement, H200,
 2026-11-21: 256 x 256 at 90 % with 16 tokens takes 9.7 us, of which one round of blocks takes 5.3 and the
 launch floor 1.1; the launches themselves were not counted."""
@@ -78,7 +78,12 @@ def plan_csr(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> KernelPl
         blocks=work.block_start.size - 1,
         shape=shape,
         resources=resources,
-        programs=csr_programs(shape.block_n, DTYPE_BYTES[dtype], _elements_per_group(work)),
+        programs=csr_programs(
+            shape.block_n,
+            DTYPE_BYTES[dtype],
+            _elements_per_group(work),
+            _share_in_l1(elements.k, shape, dtype, gpu),
+        ),
         tensor="none",
         other_launches_s=OTHER_LAUNCHES_S,
     )
@@ -123,6 +128,11 @@ def _elements_per_group(work: WorkList) -> float:
     columns = (work.k_stop - work.k_start).astype(np.int64)
     groups = int((-(-columns // 16)).sum())
     return round(float(columns.sum()) / groups, 1) if groups else 16.0
+
+
+def _share_in_l1(k: int, shape: BlockShape, dtype: str, gpu: GpuSpec) -> float:
+    """Of K rows of B with a block's tokens, as many as fit; rounded, as `_elements_per_group`."""
+    return round(min(gpu.shared_bytes_per_sm / (k * shape.block_n * DTYPE_BYTES[dtype]), 1.0), 1)
 
 
 def _check_dtype(dtype: str, gpu: GpuSpec) -> None:

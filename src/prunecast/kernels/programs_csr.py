@@ -6,18 +6,20 @@ __all__ = ["CSR_WARPS", "SLOTS_PER_ELEMENT", "csr_programs"]
 
 CSR_WARPS = 16
 INDEX_AND_VALUE_BYTES = 8
-SLOTS_PER_ELEMENT = {32: 45, 64: 51, 128: 57}
+SLOTS_PER_ELEMENT = {32: 46, 64: 52, 128: 58}
 """Issue slots of all warps of a block for one kept element, by the tokens of the block, fitted to 106
 products: cuSPARSE's code is not public. Own measurement, H200, 2026-11-21: a block of 1,024 elements takes
-5.4 to 6.4 us with 8 to 32 tokens, less where rows of B stay in L1; 6.2 with 64 and 7.2 with 128. So a warp
-whose tokens are beyond the last still goes through the elements, for three quarters of what one with tokens
-takes."""
+5.4 to 6.4 us with 8 to 32 tokens, 6.2 with 64 and 7.2 with 128. So a warp whose tokens are beyond the last
+still goes through the elements, for three quarters of what one with tokens takes."""
+SAVED_IN_L1 = 1.5
+"""Of these slots, for each 32 tokens, if L1 keeps all rows of B: of products of 128 tokens and more a block
+takes 6.7 to 6.9 us with 1,024 to 1,280 columns and 7.2 to 7.4 with 3,072 to 5,120. Fitted with them."""
 SLOTS_PER_ROW = 2
 """Of each warp, before a row's elements: of rows of 10 elements instead of 50 each costs 9 to 18 cycles."""
 
 
 def csr_programs(
-    block_n: int, element_bytes: int, elements_per_group: float = 16.0
+    block_n: int, element_bytes: int, elements_per_group: float = 16.0, share_in_l1: float = 0.0
 ) -> tuple[WarpProgram, ...]:
     """Rows of B are read for one row of A alone and never shared.
 
@@ -29,12 +31,14 @@ def csr_programs(
     block_n : tokens of a block, one of `SLOTS_PER_ELEMENT`
     elements_per_group : that a group of 16 columns has on average, at most 16: the kernel takes elements one
         by one, while these programs take rows in whole groups
+    share_in_l1 : of the rows of B
     """
     tokens_per_lane = block_n // 32
     ahead = INDEX_AND_VALUE_BYTES * 16 // CSR_WARPS
     convert = tokens_per_lane if element_bytes < 4 else 0
     # Beside the load of B, that of indices, the conversion and the FMA: addresses, shuffles, bounds
-    slots = round(SLOTS_PER_ELEMENT[block_n] * elements_per_group / 16)
+    slots = SLOTS_PER_ELEMENT[block_n] - SAVED_IN_L1 * tokens_per_lane * share_in_l1
+    slots = round(slots * elements_per_group / 16)
     other = max(slots - 2 * tokens_per_lane - max(convert, 1) - 1, 1)
     out_bytes = block_n * element_bytes // CSR_WARPS
     worker = WarpProgram(
