@@ -54,8 +54,8 @@ def test_the_timeline_shows_each_warp_of_the_sm(table):
 
 
 def test_a_timeline_of_many_warps_has_room_for_their_names():
-    weights = {"w": np.random.default_rng(0).standard_normal((1024, 256)).astype(np.float16)}
-    row = predict(weights, gpu="h200-sxm", tokens=512, kernels=("dense", "csr"), crossovers=False)[1]
+    weights = {"w": np.random.default_rng(0).standard_normal((4096, 1024)).astype(np.float16)}
+    row = predict(weights, gpu="h200-sxm", tokens=1, kernels=("dense", "balanced"), crossovers=False)[1]
     axes = row.plot_timeline()
     saved(axes)
     boxes = [label.get_window_extent() for label in axes.get_yticklabels()]
