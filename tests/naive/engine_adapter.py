@@ -120,7 +120,9 @@ def _row(machine: Machine, code: Instruction) -> list[int]:
 
 
 def _work(machine: Machine, kernel: Kernel, work: Work) -> engine.Work:
-    steps = [math.ceil(len(columns) / kernel.block_k) + kernel.fewest_steps for columns in work.columns]
+    # The fewest steps multiply 16 columns, which are two steps where a step has 8
+    behind = kernel.fewest_steps * math.ceil(16 / kernel.block_k)
+    steps = [math.ceil(len(columns) / kernel.block_k) + behind for columns in work.columns]
     ways = sum(program.warps for program in kernel.programs)
     token_blocks = 1 + max((item.token_start // kernel.block_n for item in work.items), default=0)
     features = 1 + max((column for columns in work.columns for column in columns), default=0)
