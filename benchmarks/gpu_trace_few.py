@@ -5,6 +5,8 @@
 
 `--steps` takes cases of which single steps are wanted, of balanced with more tokens too. `--places` stores
 nothing but the SM of every block and when it is told to go on, so that kernels stay as fast as they are.
+`--ends` stores nothing but the SM of every block and when its first and last warp end. `warm` times launches
+that all read the same inputs.
 
 The kernels of balanced and of small-n, with stamps written in by the first and the last warp of every block.
 Stamped code is held to the registers of the plain one where that decides how many blocks fit on an SM. Cases
@@ -166,6 +168,17 @@ PLACES = {
         ("  small_wait_for_last();\n#endif\n", "  small_wait_for_last();\n#endif\n" + PLACE)
     ],
 }
+# Loops compile to the same code as without these
+ENDED = "  STAMP_TO(0, stamp_ns());\n  STAMP_TO(2, stamp_sm());\n"
+ENDS: Patches = {
+    "balanced/vector.cu": [("  if (timed) args.clock[2]", ENDED + "  if (timed) args.clock[2]")],
+    "balanced/matrix.cu": [("  if (timed) args.clock[2]", ENDED + "  if (timed) args.clock[2]")],
+    "small/small_n.cu": [
+        ("  if (timed) read_clock(args.clock + 2);", ENDED + "  if (timed) read_clock(args.clock + 2);")
+    ],
+    "ptx.cuh": [("#pragma once\n", "#pragma once\n" + MACRO)],
+    "small/small_args.cuh": [("#pragma once\n", "#pragma once\n" + MACRO)],
+}
 PATCHES = {
     "balanced/vector.cu": VECTOR,
     "balanced/matrix.cu": MATRIX,
@@ -251,6 +264,31 @@ def place_cases() -> list[tuple[str, Case]]:
         case = _case("small-n", (m, k, n), f"tile-wise:{rows}", sparsity)
         found.append(("small-n", replace(case, distribution=f"lognormal:{spread:g}")))
     return found
+
+
+def end_cases() -> list[tuple[str, Case]]:
+    """Launches whose SMs have unequal work, or that fill DRAM."""
+    found = []
+    for m, k, n, segment, sparsity in (
+        *((8192, 2048, 1, 64, share) for share in (0.5, 0.75, 0.9)),
+        *((384, 1536, 1, 64, share) for share in (0.75, 0.5)),
+        *((1024, 6144, 1, 64, share) for share in (0.9, 0.5)),
+        *((4096, 1024, 1, 64, 0.5), (2048, 2048, 1, 64, 0.5), (3840, 3840, 1, 64, 0.5)),
+        *((2048, 2048, 24, 32, 0.875), (1280, 1280, 24, 64, 0.75)),
+    ):
+        found.append(("balanced", _case("balanced", (m, k, n), f"balanced:{segment}", sparsity)))
+    small = []
+    for m, k, n, rows, sparsity, distribution in (
+        *((11008, 4096, n, 128, 0.5, "equal") for n in (16, 1, 4)),
+        *((4096, 4096, 4, 128, 0.5, "equal"), (4096, 11008, 4, 128, 0.75, "equal")),
+        *((11008, 4096, 16, 128, 0.75, "equal"), (5120, 1280, 12, 128, 0.95, "equal")),
+        *((2048, 5632, 24, 128, 0.8, "lognormal:0.6"), (5120, 1280, 48, 64, 0.8, "lognormal:0.6")),
+        *((768, 3072, 1, 128, 0.9, "lognormal:0.4"), (5120, 1280, 5, 128, 0.8, "lognormal:0.6")),
+        (4096, 4096, 16, 128, 0.75, "lognormal:0.4"),
+    ):
+        case = _case("small-n", (m, k, n), f"tile-wise:{rows}", sparsity)
+        small.append(("small-n", replace(case, distribution=distribution)))
+    return [one for pair in zip(found, small, strict=True) for one in pair]
 
 
 def _case(kernel: str, layer: tuple[int, int, int], pattern: str, sparsity: float) -> Case:
@@ -378,6 +416,7 @@ def trace(
 
     found = [capture("plain", stream, runs(plain, 0), sets), capture("traced", stream, runs(traced, 0), sets)]
     found += [capture(f"cold{g}", stream, runs(plain, g * sets), sets) for g in range(1, COLD_GRAPHS)]
+    found += [capture("warm", stream, lambda _: plain[0](inputs.b(0), out=inputs.c(0)), sets)]
     samples = take_turns(stream, found, 5, probe)
     alone = take_turns(stream, found[:1], 5, probe)
     us = {name: 1e6 * float(np.median(s.seconds)) for name, s in samples.items()}
@@ -411,11 +450,11 @@ def line(record: dict[str, Any], stamps: np.ndarray) -> str:
     on_sm = np.bincount(stamps[-3, :, 0, at["sm"]], minlength=132)
     parts = [int(cycles(to, at["told"]).mean()) for to in (at["spread"], 8, 27, at["end"])]
     slowest = cycles(at["end"], at["told"]).max(axis=(1, 2)).mean()
-    times = " ".join(f"{record[name]:.2f}" for name in ("plain", "alone_us", "cold1", "traced"))
+    times = " ".join(f"{record[name]:.2f}" for name in ("plain", "alone_us", "cold1", "warm", "traced"))
     code = f"{record['plain_registers']}/{record['registers']} fit {record['plain_fit']}/{record['fit']}"
     return (
-        f"{record['kernel']:8s} {record['case']:34s} plain, alone, cold, traced {times} registers {code}"
-        f" SMs by blocks {np.bincount(on_sm).tolist()}"
+        f"{record['kernel']:8s} {record['case']:34s} plain, alone, cold, warm, traced {times}"
+        f" registers {code} SMs by blocks {np.bincount(on_sm).tolist()}"
         f" spread, first, sums, end {parts}, slowest {slowest:.0f}"
     )
 
@@ -479,9 +518,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=90.0)
     parser.add_argument("--steps", action="store_true")
     parser.add_argument("--places", action="store_true")
+    parser.add_argument("--ends", action="store_true")
     options = parser.parse_args()
     wanted = step_cases() if options.steps else place_cases() if options.places else cases()
-    patches = PLACES if options.places else PATCHES
+    wanted = end_cases() if options.ends else wanted
+    patches = PLACES if options.places else ENDS if options.ends else PATCHES
     options.folder.mkdir(parents=True, exist_ok=True)
     if options.what == "build":
         build_all(options.folder, wanted, patches)
