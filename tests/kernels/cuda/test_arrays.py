@@ -12,7 +12,7 @@ from prunecast.kernels.cuda.frameworks import Given
 from tests.kernels.cuda.plans import plan_of, ragged_map
 
 WANTED = Wanted(m=48, k=32, n=24, dtype="fp16", device=0)
-GIVEN = Given(dtype="float16", shape=(32, 24), strides=(48, 2), device=0, pointer=256)
+GIVEN = Given(dtype="float16", shape=(32, 24), strides=(48, 2), device=0, pointer=256, room_bytes=32 * 48)
 
 
 def test_what_is_wanted_is_taken():
@@ -93,13 +93,19 @@ class OnTheHost:
     name = "host"
 
     def describe(self, name, array):
-        return Given(array.dtype.name, array.shape, array.strides, 0, array.ctypes.data)
+        own = array
+        while own.base is not None:
+            own = own.base
+        room = own.nbytes - (array.ctypes.data - own.ctypes.data)
+        return Given(array.dtype.name, array.shape, array.strides, 0, array.ctypes.data, room)
 
     def view(self, array):
         return array
 
     def empty(self, like, rows, columns):
-        return np.full((rows, columns), np.nan, like.dtype)
+        memory = np.full(rows * columns + 8, np.nan, like.dtype)  # begins at a multiple of 16 bytes
+        first = -memory.ctypes.data // memory.itemsize % 8
+        return memory[first : first + rows * columns].reshape(rows, columns)
 
     def stream(self, array):
         return nullcontext()
@@ -124,6 +130,41 @@ def test_a_replay_finds_the_copies_where_they_were(monkeypatch):
     (first_b, first_c), (second_b, second_c) = seen
     assert first_b.ctypes.data == second_b.ctypes.data
     assert first_c.ctypes.data == second_c.ctypes.data
-    assert not first_b.base[:, 3:].any()  # the padding holds numbers
+    whole_rows = np.lib.stride_tricks.as_strided(first_b, (32, 8), first_b.strides)
+    assert not whole_rows[:, 3:].any()  # the padding holds numbers
     fresh = [multiply(wanted, rooms, b, None, run) for _ in range(2)]
     assert fresh[0].ctypes.data != fresh[1].ctypes.data  # the caller's own
+
+
+@pytest.mark.parametrize(
+    ("row_bytes", "room_bytes", "pointer", "read_in_place"),
+    [
+        (16, 32 * 16, 256, True),
+        (96, 31 * 96 + 16, 256, True),
+        (96, 31 * 96 + 6, 256, False),  # the padding of the last row is not there
+        (8, 32 * 16, 256, False),  # rows of four tokens
+        (24, 32 * 24, 256, False),
+        (16, 32 * 16, 264, False),
+    ],
+)
+def test_padded_rows_are_read_where_they_lie_but_not_written(row_bytes, room_bytes, pointer, read_in_place):
+    """Three tokens, of which the kernel reads eight: what is behind a row of C may be somebody else's."""
+    given = Given("float16", (32, 3), (row_bytes, 2), 0, pointer, room_bytes)
+    wanted = WANTED._replace(n=3)
+    assert arrays._may_be_read(given, wanted) == read_in_place
+    assert not arrays._may_be_written(given, wanted)
+
+
+def test_c_of_one_operator_is_b_of_the_next_without_a_copy(monkeypatch):
+    monkeypatch.setattr(arrays, "framework_of", lambda name, array: OnTheHost())
+    monkeypatch.setattr(arrays, "_current_stream", lambda: 0)
+    wanted, seen = Wanted(m=32, k=32, n=3, dtype="fp16", device=0), []
+
+    def run(b, c, stream):
+        seen.append(b)
+        c[...] = b
+
+    first = multiply(wanted, Rooms(), np.ones((32, 3), np.float16), None, run)
+    second = multiply(wanted, Rooms(), first, None, run)
+    assert seen[1].ctypes.data == first.ctypes.data
+    assert (second == 1).all()

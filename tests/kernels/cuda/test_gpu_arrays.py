@@ -65,6 +65,21 @@ def test_rows_that_are_not_aligned_are_copied():
     assert cp.isnan(out[:, 65:]).all()
 
 
+@pytest.mark.parametrize("make", [balanced, tiles])
+def test_padding_of_rows_of_b_is_read_and_comes_to_nothing(make):
+    operator, a = make(203)
+    kind = cp.float32 if make is balanced else cp.float16
+    wide = cp.full((K, 256), cp.nan, kind)
+    b = wide[:, :203]
+    b[...] = cp.random.standard_normal((K, 203), dtype=cp.float32)
+    wanted = a @ b.get().astype(np.float64)
+    assert near(operator(b).get(), wanted, "fp16")
+    out = cp.full((M, 256), cp.nan, kind)
+    operator(b, out=out[:, :203])
+    assert near(out[:, :203].get(), wanted, "fp16")
+    assert cp.isnan(out[:, 203:]).all()
+
+
 @pytest.mark.parametrize(("make", "n"), [(balanced, 1), (balanced, 64), (tiles, 64)])
 def test_work_goes_to_the_stream_of_torch(make, n):
     """The product must wait for a fill that a slow stream makes, and the reader for the product."""

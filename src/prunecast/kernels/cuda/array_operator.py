@@ -67,7 +67,8 @@ class ArrayOperator:
     def __call__(self, b: Any, out: Any = None) -> Any:
         """C (M, N) of B (K, N), enqueued on the current stream of the framework of `b`.
 
-        Rows that are not aligned as the kernel needs them are copied to padded rows first.
+        Rows that are not aligned as the kernel needs them are copied to padded rows first; not B whose rows
+        are padded already, as those of C are that an operator gives back.
 
         Raises
         ------

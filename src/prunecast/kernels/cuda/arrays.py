@@ -69,6 +69,8 @@ class Rooms:
 def multiply(wanted: Wanted, rooms: Rooms, b: Any, out: Any, run: Run) -> Any:
     """Check B and `out`, bring both to aligned rows where they are not, `run`, and give C back.
 
+    B in rows that are aligned and padded is read where it lies, whatever the padding holds.
+
     Parameters
     ----------
     rooms : the operator's, for the copies
@@ -86,9 +88,9 @@ def multiply(wanted: Wanted, rooms: Rooms, b: Any, out: Any, run: Run) -> Any:
     framework = framework_of("B", b)
     given = framework.describe("B", b)
     check_given("B", given, wanted, wanted.k)
-    written_in_place = out is not None and _is_aligned(_describe_out(framework, out, wanted), wanted)
+    written_in_place = out is not None and _may_be_written(_describe_out(framework, out, wanted), wanted)
     with framework.stream(b):
-        if not _is_aligned(given, wanted):
+        if not _may_be_read(given, wanted):
             b = _copied(framework, b, wanted, rooms)
         c = out if written_in_place else _new_c(framework, b, out, wanted, rooms)
         run(framework.view(b), framework.view(c), _current_stream())
@@ -164,10 +166,23 @@ def _describe_out(framework: Framework, out: Any, wanted: Wanted) -> Given:
 
 
 def _is_aligned(given: Given, wanted: Wanted) -> bool:
-    """Whether the kernel reads or writes it where it lies."""
-    step = wanted.align_bytes
-    in_step = given.strides[0] % step == 0 and given.pointer % step == 0
-    return in_step and wanted.n == wanted.padded_n
+    """Whether rows begin where the kernel can begin."""
+    return given.strides[0] % wanted.align_bytes == 0 and given.pointer % wanted.align_bytes == 0
+
+
+def _may_be_written(given: Given, wanted: Wanted) -> bool:
+    """C where it lies: what is behind the tokens of a row may be somebody else's."""
+    return _is_aligned(given, wanted) and wanted.n == wanted.padded_n
+
+
+def _may_be_read(given: Given, wanted: Wanted) -> bool:
+    """B where it lies: what the kernel reads behind the tokens of a row ends up behind the tokens of C, and
+    is there, before the next row and in the last one too. Such is C of another operator.
+    """
+    row_bytes = wanted.padded_n * wanted.item_bytes
+    ends = (wanted.k - 1) * given.strides[0] + row_bytes
+    padded = given.strides[0] >= row_bytes and ends <= given.room_bytes
+    return _is_aligned(given, wanted) and (wanted.n == wanted.padded_n or padded)
 
 
 def _copied(framework: Framework, b: Any, wanted: Wanted, rooms: Rooms) -> Any:

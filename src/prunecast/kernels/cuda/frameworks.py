@@ -24,6 +24,8 @@ class Given(NamedTuple):
     device: int
     """-1 where it lies in the host's memory."""
     pointer: int
+    room_bytes: int
+    """Of the memory it lies in, from the pointer on: there may be more of it than of the array."""
 
 
 class Framework(Protocol):
@@ -63,7 +65,9 @@ class _Cupy:
         current, own = cp.cuda.Device().id, array.device.id
         if current != own:
             raise BadInput(f"{name} lies on device {own}, but the current device is {current}")
-        return Given(array.dtype.name, array.shape, array.strides, own, array.data.ptr)
+        memory = array.data.mem
+        room = memory.ptr + memory.size - array.data.ptr
+        return Given(array.dtype.name, array.shape, array.strides, own, array.data.ptr, room)
 
     def view(self, array: Any) -> Any:
         return array.view("uint16") if array.dtype.name == "bfloat16" else array
@@ -113,7 +117,8 @@ class _Torch:
         device = array.device.index if array.device.type == "cuda" else -1
         strides = tuple(item * step for step in array.stride())
         dtype = str(array.dtype).removeprefix("torch.")
-        return Given(dtype, tuple(array.shape), strides, device, array.data_ptr())
+        room = array.untyped_storage().nbytes() - item * array.storage_offset()
+        return Given(dtype, tuple(array.shape), strides, device, array.data_ptr(), room)
 
     def view(self, array: Any) -> Any:
         import cupy as cp

@@ -65,7 +65,8 @@ class LayerOperator:
         """C (M, N) of B (K, N), enqueued on the current stream of the framework of `b`.
 
         Both are CuPy arrays or both torch tensors on the operator's device. N that is no multiple of 8, and
-        rows that are not 16-byte aligned, are copied to padded rows first.
+        rows that are not 16-byte aligned, are copied to padded rows first; not B whose rows are padded
+        already, as those of C are that an operator gives back.
 
         Raises
         ------
