@@ -1,6 +1,7 @@
 """The dense product in every form that the library proposes: what each one's tile, cluster and parts cost.
 
-    python -m benchmarks.gpu_dense_forms --out DIR [--parts boxes,chosen,second,unaligned,proposed]
+    python -m benchmarks.gpu_dense_forms --out DIR [--parts boxes,chosen,second,unaligned,narrow,proposed]
+        [--dtype bf16]
 
 A product is timed as the suite times it, and its kernels are named from a captured graph (`gpu_dense`). For
 some sizes cuBLASLt is asked for more algorithms than its first one, and each is checked, named and timed: so
@@ -48,6 +49,12 @@ UNALIGNED = tuple(
     for n in (2, 3, 4, 6, 7, 9, 12, 20, 100, 130, 516, 1025)
 )
 """Rows of B and C that do not begin at a multiple of 16 bytes."""
+NARROW = tuple(
+    (m, k, n)
+    for m, k in ((256, 2304), (1536, 384), (384, 1536), (1024, 1024), (768, 3072), (2560, 2560), (4096, 1024))
+    for n in (3, 12, 50, 100, 197, 300, 577)
+)
+"""The same of layers with few rows or columns."""
 PROPOSED = (
     *((768, 768, 512), (768, 1536, 512), (768, 2816, 512), (768, 3328, 512), (1536, 6144, 256)),
     *((3072, 768, 128), (2304, 768, 128), (2304, 768, 512), (768, 768, 2048), (512, 512, 512)),
@@ -195,6 +202,11 @@ def unaligned(bench: Bench) -> list[dict[str, Any]]:
     return chosen(bench, UNALIGNED)
 
 
+def narrow(bench: Bench) -> list[dict[str, Any]]:
+    """The same of layers with few rows or columns."""
+    return chosen(bench, NARROW)
+
+
 def proposed(bench: Bench) -> list[dict[str, Any]]:
     """Every algorithm that the library proposes for B with K last, checked against its first choice."""
     found = []
@@ -265,6 +277,7 @@ PARTS: dict[str, Callable[[Bench], list[dict[str, Any]]]] = {
     "chosen": chosen,
     "second": second,
     "unaligned": unaligned,
+    "narrow": narrow,
     "proposed": proposed,
 }
 
@@ -274,6 +287,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument(
+        "--dtype", default="fp16", choices=("fp16", "bf16"), help="of parts that name kernels"
+    )
     options = parser.parse_args()
     stream = cp.cuda.Stream(non_blocking=True)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -281,7 +297,7 @@ def main() -> int:
     with stream:
         half = cp.random.RandomState(5).standard_normal(POOL_BYTES // 4, dtype=cp.float32).astype(cp.float16)
         pool = cp.concatenate((half, half))
-        bench = Bench(stream, DenseProduct(stream, "fp16"), pool, cp.empty_like(pool), _Probe())
+        bench = Bench(stream, DenseProduct(stream, options.dtype), pool, cp.empty_like(pool), _Probe())
         for part in options.parts.split(","):
             try:
                 record[part] = PARTS[part](bench)
