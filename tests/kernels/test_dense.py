@@ -13,7 +13,7 @@ from prunecast.kernels.dense import choose_dense, plan_dense
 from prunecast.kernels.dense_clusters import sharing_blocks
 from prunecast.kernels.dense_forms import MOST_TILE_ALONE, SHARED_TILES, dense_forms
 from prunecast.kernels.dense_programs import GROUP_CYCLES, group_cycles, operand_bytes
-from prunecast.kernels.dense_start import MOST_QUEUED_BYTES, first_stage_cycles
+from prunecast.kernels.dense_start import first_stage_cycles
 from prunecast.kernels.dense_time import counter_seconds, form_times, reduction_seconds
 from prunecast.kernels.program import Op, When
 from prunecast.models import estimate
@@ -230,7 +230,7 @@ def test_the_first_stage_comes_with_all_that_was_asked_for():
     assert queued(832) == queued(6144) == pytest.approx(2 * 832 * (768 + 512))
     assert queued(4096, stages=4) == pytest.approx(2 * 256 * (768 + 512))
     assert queued(4096, stages=4, parts=2) == pytest.approx(2 * 512 * (768 + 512))
-    assert queued(8192, m=8192) == pytest.approx(MOST_QUEUED_BYTES)
+    assert queued(8192, m=8192) == pytest.approx(H200.dram_queue_bytes)
 
 
 def test_warps_that_copy_wait_for_the_first_stage():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from prunecast.hardware.load import load_gpu
 from prunecast.kernels.form_items import form_item, form_load, lead_cycles
 from prunecast.kernels.form_time import form_time
-from prunecast.kernels.launch_floor import MOST_BEFORE_B_CYCLES, blocks_apart_cycles
+from prunecast.kernels.launch_floor import blocks_apart_cycles
 from prunecast.kernels.plan import Schedule
 from prunecast.kernels.step_cost import step_cost
 from prunecast.kernels.stspmm import choose_stspmm, plan_stspmm
@@ -128,7 +128,7 @@ def test_lists_that_end_apart_let_the_next_launch_begin():
     variant = next(v for v in tile_variants(gpu, "fp16", 128) if v.shape[:2] == (128, 256))
     loads = np.full(132, 8000.0), np.linspace(8000.0, 4000.0, 132)
     even, uneven = (form_time(variant, tiles, 4096, gpu, persistent=True, block_loads=x) for x in loads)
-    assert 0.0 < even - uneven < 1.1 * MOST_BEFORE_B_CYCLES / gpu.clock_burst_hz[-1]
+    assert 0.0 < even - uneven < 1.1 * gpu.most_before_b_cycles / gpu.clock_burst_hz[-1]
 
 
 def test_short_tiles_get_two_blocks_to_an_sm_where_one_would_wait_for_its_own_stores():

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from prunecast.hardware import load_gpu
-from prunecast.kernels.launch_floor import MOST_BEFORE_B_CYCLES, ends_apart_cycles, launch_floor_s
+from prunecast.kernels.launch_floor import ends_apart_cycles, launch_floor_s
 from prunecast.kernels.stspmm import plan_stspmm
 from prunecast.patterns import TileMap
 from prunecast.simulator import engine, simulate
-from prunecast.simulator.simulate import FIRST_ROWS_CYCLES, FIRST_ROWS_S, head_start_cycles, settle
+from prunecast.simulator.launch_gap import head_start_cycles
+from prunecast.simulator.settle import settle
 from prunecast.simulator.slow_sms import spared_cycles
 
 H200 = load_gpu("h200-sxm")
@@ -40,7 +41,7 @@ def test_blocks_that_end_together_gain_little_and_a_lone_long_one_all_that_is_re
     equal, uneven = plan_of([1024] * 32), plan_of([256] * 15 + [4096] + [256] * 15, n=256)
     # Start, producer (300 and 300) and wait for indices
     most = H200.block_start_cycles + 300 + 300 + H200.dram_latency_cycles
-    apart = ends_apart_cycles(equal, H200) + FIRST_ROWS_CYCLES
+    apart = ends_apart_cycles(equal, H200) + H200.first_rows_cycles
     assert apart <= head_start_cycles(equal, H200, run_of(equal)) < 0.5 * most
     assert head_start_cycles(uneven, H200, run_of(uneven)) == pytest.approx(most)
 
@@ -48,15 +49,15 @@ def test_blocks_that_end_together_gain_little_and_a_lone_long_one_all_that_is_re
 def test_where_every_sm_has_a_block_little_is_gained_if_they_end_together_and_never_all():
     equal, uneven = plan_of([1024] * 33), plan_of([256] * 8 + [4096] + [256] * 24)
     assert equal.blocks == uneven.blocks == 132
-    assert head_start_cycles(equal, H200, run_of(equal)) < 0.1 * MOST_BEFORE_B_CYCLES
-    assert head_start_cycles(uneven, H200, run_of(uneven)) == MOST_BEFORE_B_CYCLES
+    assert head_start_cycles(equal, H200, run_of(equal)) < 0.1 * H200.most_before_b_cycles
+    assert head_start_cycles(uneven, H200, run_of(uneven)) == H200.most_before_b_cycles
 
 
 def test_cycles_under_the_launch_before_are_taken_off():
     plan = plan_of([256] * 15 + [4096] + [256] * 15, n=256)
     result, run = simulate(plan, H200), run_of(plan)
     gained = head_start_cycles(plan, H200, run) + spared_cycles(plan, H200, run.sm[:, engine.S_BUSY])
-    floor = (launch_floor_s(plan, H200, "graph") - FIRST_ROWS_S) * result.clock_hz
+    floor = (launch_floor_s(plan, H200, "graph") - H200.first_rows_s) * result.clock_hz
     assert gained > 1.4 * floor
     assert result.launch_s == 0.0
     assert result.cycles == int(run.mem[engine.G_END]) - round(gained - floor)
@@ -78,6 +79,6 @@ def test_a_launch_whose_blocks_all_begin_early_has_gained_it_already():
     result, run = simulate(plan, H200), run_of(plan)
     assert head_start_cycles(plan, H200, run) == 0.0
     spared_s = spared_cycles(plan, H200, run.sm[:, engine.S_BUSY]) / result.clock_hz
-    floor_s = launch_floor_s(plan, H200, "graph") - FIRST_ROWS_S
+    floor_s = launch_floor_s(plan, H200, "graph") - H200.first_rows_s
     assert 0.0 < spared_s < 0.06e-6
     assert result.launch_s == pytest.approx(floor_s - spared_s)

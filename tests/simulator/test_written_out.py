@@ -9,7 +9,7 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels.stspmm import plan_stspmm
 from prunecast.patterns import TileMap
 from prunecast.simulator import engine
-from prunecast.simulator.simulate import settle
+from prunecast.simulator.settle import settle
 
 H200 = load_gpu("h200-sxm")
 

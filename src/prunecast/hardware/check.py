@@ -24,6 +24,11 @@ MAY_BE_ZERO = frozenset(
         "sparse_tensor_factor",
         "clock_activity_per_l2_byte_per_clk",
         "clock_activity_per_dram_byte_per_clk",
+        "l2_line_cycles",
+        "ends_apart_cycles",
+        "ends_spread_cycles",
+        "first_rows_s",
+        "first_rows_cycles",
     }
 )
 """Quantities whose 0 means that the GPU has none of it; all others are positive."""
@@ -38,6 +43,7 @@ NOT_ABOVE = (
     ("l2_latency_cycles", "dram_latency_cycles"),
     ("graph_launch_s", "stream_launch_s"),
     ("overlapped_launch_s", "graph_launch_s"),
+    ("first_rows_s", "overlapped_launch_s"),
     ("dram_write_bytes_per_s", "dram_peak_bytes_per_s"),
     ("dram_copy_bytes_per_s", "dram_peak_bytes_per_s"),
     ("l2_latency_cycles", "gather_latency_cycles"),

@@ -103,6 +103,8 @@ class GpuSpec:
     store_latency_cycles: int = _quantity("cycle")
     """From L2 having taken a block's last store to its SM knowing: a block keeps its place until then."""
     l2_latency_cycles: int = _quantity("cycle")
+    l2_line_cycles: int = _quantity("cycle")
+    """Of the slice of L2 that has a line, for each block or cluster that asks for it while others do."""
     dram_bytes: int = _quantity("byte")
     dram_peak_bytes_per_s: float = _quantity("byte/s")
     dram_bytes_per_s: float = _quantity("byte/s")
@@ -113,6 +115,8 @@ class GpuSpec:
     """Achieved by a copy, reads and writes counted."""
     dram_latency_cycles: int = _quantity("cycle")
     """Of a read that misses L2, from issue to use."""
+    dram_queue_bytes: float = _quantity("byte")
+    """That all SMs may have asked for before what was asked for first is there: DRAM serves in no order."""
 
     # Waiting and starting
     barrier_latency_cycles: int = _quantity("cycle")
@@ -123,12 +127,33 @@ class GpuSpec:
     """From a block's stores being in L2 to a waiting block on another SM seeing the flag behind them."""
     block_start_cycles: int = _quantity("cycle")
     """From a free slot on an SM to the first instruction of the block that takes it."""
+    block_interval_s: float = _quantity("s")
+    """From the start of a block to that of the next one of the launch, where thousands have room."""
     stream_launch_s: float = _quantity("s")
     """Time per kernel of back-to-back empty kernels in a stream."""
     graph_launch_s: float = _quantity("s")
     """The same inside a CUDA graph."""
     overlapped_launch_s: float = _quantity("s")
     """What a launch adds in a CUDA graph that may begin while the one before it ends."""
+    most_before_b_cycles: float = _quantity("cycle")
+    """Of what blocks of such a launch do before they read B, that lie under the launch before where all SMs
+    have blocks: what begins last there reads its list and columns behind the gathers of the others."""
+    ends_apart_cycles: int = _quantity("cycle")
+    """By which the last of equal blocks ends after the last that the next launch waits for, where the launch
+    leaves some SMs without a block."""
+    ends_spread_cycles: int = _quantity("cycle")
+    """What that grows by where SMs without a block are as many as blocks, and in proportion."""
+    slow_sm_cycles: float = _quantity("cycle")
+    """Scale of how late equal blocks end (Gumbel), for L2 and DRAM do not serve all SMs alike: the last of n
+    ends so much x (log n + 0.2) after the middle one."""
+    first_rows_s: float = _quantity("s")
+    """Of `overlapped_launch_s`, the wait for first rows of B, late where many SMs ask DRAM for them at once:
+    the simulator waits for them itself, while the closed form has them in what a launch adds."""
+    first_rows_cycles: int = _quantity("cycle")
+    """By which ends are further apart than `ends_apart_cycles`, which suits the closed form, for the same."""
+    let_go_s: float = _quantity("s")
+    """From the last instruction of a launch to the first one behind the wait of the next, whose blocks are
+    there by then."""
 
     # The SM clock against activity, see hardware/clock.py
     clock_activity: tuple[float, ...] = _quantity("ratio")

@@ -10,14 +10,11 @@ MOST_REGISTERS = 96
 
 FEWEST_REGISTERS = 40
 """With which three blocks fit on an SM: fp16, one row a warp, segments of 64. The same in bf16 has 44."""
-LET_GO_S = 0.48e-6
-"""From the last instruction of a launch to the first one behind the wait of the next, whose blocks are there:
-448 to 608 ns, 22 products of 16 to 128 blocks, balanced and small-n (H200, clock stamps of 2026-11-21)."""
 
 
 def let_go_s(blocks: int, fit: int, gpu: GpuSpec) -> float:
     """0 where a launch leaves no room for all blocks of the next: these start when others end."""
-    return LET_GO_S if gpu.compute_capability >= 90 and 2 * blocks <= fit * gpu.sm_count else 0.0
+    return gpu.let_go_s if gpu.compute_capability >= 90 and 2 * blocks <= fit * gpu.sm_count else 0.0
 
 
 def vector_registers(rows: int, segment: int, index_bytes: int, dtype: str) -> int:

@@ -172,7 +172,7 @@ def _programs(
         weights_shared=int(shared.weights),
         tokens_shared=int(shared.tokens),
         start_cycles=round(float(start)),
-        line_cycles=int(one_line_cycles(*tile, m, n)),
+        line_cycles=int(one_line_cycles(*tile, m, n, gpu)),
     )
 
 

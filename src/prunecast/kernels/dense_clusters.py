@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from prunecast.hardware.spec import GpuSpec
+
 __all__ = ["Sharing", "in_large_clusters", "one_line_cycles", "sharing_blocks"]
 
 FloatArray = npt.NDArray[np.float64]
@@ -21,10 +23,6 @@ FloatArray = npt.NDArray[np.float64]
 MOST_TILES_IN_LARGE_CLUSTERS = 120
 LONGER_SIDE, SHORTER_SIDE = 4, 2
 """Blocks of a cluster of eight that share one read of the longer and of the shorter side of their tiles."""
-ONE_LINE_CYCLES = 9
-"""Of a slice of L2 for each cluster that asks for the same line: steps of tiles of 8 and 16 rows and one
-token take 177, 217, 270, 275 and 516 cycles with 16, 18, 24, 28 and 64 clusters (own measurement, cuBLAS,
-H200, 2026-11-21)."""
 PAIRS, LONG_TILE = 2, 2.0
 """Two pairs side by side share both sides, or all four the longer one where it is over twice the shorter."""
 
@@ -63,9 +61,9 @@ def _power_of_two(most: FloatArray) -> FloatArray:
     return np.asarray(np.exp2(np.floor(np.log2(most))))
 
 
-def one_line_cycles(block_m: FloatArray, block_n: FloatArray, m: int, n: int) -> FloatArray:
+def one_line_cycles(block_m: FloatArray, block_n: FloatArray, m: int, n: int, gpu: GpuSpec) -> FloatArray:
     """Cycles of a k-step of one token, whose 64 elements of B are one line that all clusters ask L2 for."""
     if n > 1:
         return np.zeros(np.shape(block_m))
     cluster = np.where(in_large_clusters(block_m, block_n, m, n), LONGER_SIDE, PAIRS)
-    return np.asarray(ONE_LINE_CYCLES * np.ceil(m / block_m) / cluster)
+    return np.asarray(gpu.l2_line_cycles * np.ceil(m / block_m) / cluster)

@@ -16,15 +16,11 @@ __all__ = ["first_stage_cycles"]
 
 FloatArray = npt.NDArray[np.float64]
 
-MOST_QUEUED_BYTES = 2.5e6
-"""That DRAM has in its queue. Fitted to 230 products in named forms (own H200 records, benchmark): with 3.5
-instead of 2.5 MB small tiles come out right and all others 300 cycles too slow."""
-
 
 def first_stage_cycles(
     m: int, k: int, n: int, element_bytes: int, ring_columns: FloatArray, parts: FloatArray, gpu: GpuSpec
 ) -> FloatArray:
-    """Cycles that DRAM needs for what all blocks ask for before they have anything.
+    """Cycles that DRAM needs for what all blocks ask for before they have anything, as far as it queues that.
 
     Parameters
     ----------
@@ -32,5 +28,5 @@ def first_stage_cycles(
     parts : into which K is cut, each of which asks for a range of its own
     """
     columns = np.minimum(float(k), ring_columns * parts)
-    queued = np.minimum(columns * (m + n) * element_bytes, MOST_QUEUED_BYTES)
+    queued = np.minimum(columns * (m + n) * element_bytes, gpu.dram_queue_bytes)
     return np.asarray(queued / gpu.dram_bytes_per_s * gpu.clock_burst_hz[0])

@@ -185,7 +185,7 @@ def _sm_cycles(
     port = (rows + tokens / table.pair) * table.row_bytes / gpu.l2_port_bytes_per_clk_per_sm
     chain = np.where(items <= gpu.sm_count, table.chain_alone[:, None], table.chain[:, None])
     pace = np.maximum(table.tensor, table.shared)
-    pace = np.maximum(pace, table.ahead * one_line_cycles(table.block_m, table.block_n, m, n))
+    pace = np.maximum(pace, table.ahead * one_line_cycles(table.block_m, table.block_n, m, n, gpu))
     pace = np.maximum(pace[:, None], chain)
     store_rate = min(
         gpu.store_bytes_per_clk_per_sm, gpu.l2_store_bytes_per_s / gpu.max_clock_hz / gpu.sm_count

@@ -12,7 +12,6 @@ from prunecast.kernels.zero_rows import zero_row_count, zero_row_seconds
 
 __all__ = [
     "LAUNCHES",
-    "MOST_BEFORE_B_CYCLES",
     "WAIT_TO_COPY",
     "before_b_cycles",
     "begins_early",
@@ -32,16 +31,8 @@ WAIT_TO_COPY = 34
 for sm_90a. The time of launches that overlap was fitted to it, and has as many of any kernel."""
 LAUNCHES = ("graph", "stream")
 """In a CUDA graph, or one by one in a stream."""
-MOST_BEFORE_B_CYCLES = 1270.0
-"""That lie under the launch before where all SMs have blocks: what begins last there reads its list and
-columns behind the gathers of the others. Fitted: with 640 or all of them (1,900) unequal blocks and lists
-come out 2 % too slow or 1 % too fast."""
-ENDS_APART_CYCLES, SPREAD_CYCLES = 200, 1000
-"""Of 128 equal blocks the one that ends last was seen to end 20 to 400 cycles after the fourth before it, of
-96 blocks 400 to 850 after the last that the next launch needs (H200, clock stamps of 2026-11-21): so much,
-and more by the share of blocks whose SM nobody waits for."""
 FREE_SMS = 4
-"""That are left at least, where this counts."""
+"""That are left at least, where it counts how far apart equal blocks end."""
 
 
 def launches_overlap(plan: KernelPlan, gpu: GpuSpec) -> bool:
@@ -79,7 +70,7 @@ def before_b_cycles(plan: KernelPlan, gpu: GpuSpec) -> float:
 
 def most_before_b_cycles(before_b: float, blocks: int, gpu: GpuSpec) -> float:
     """What of `before_b` cycles lies under the launch before, of so many blocks with an SM each."""
-    return before_b if leaves_sms(blocks, gpu) else min(before_b, MOST_BEFORE_B_CYCLES)
+    return before_b if leaves_sms(blocks, gpu) else min(before_b, gpu.most_before_b_cycles)
 
 
 def ends_apart_cycles(plan: KernelPlan, gpu: GpuSpec) -> float:
@@ -91,10 +82,10 @@ def ends_apart_cycles(plan: KernelPlan, gpu: GpuSpec) -> float:
 
 
 def blocks_apart_cycles(blocks: int, gpu: GpuSpec) -> float:
-    """The same of so many blocks that have an SM each."""
+    """The same of so many blocks with an SM each; more by the share of those whose SM nobody waits for."""
     if not leaves_sms(blocks, gpu):
         return 0.0
-    return ENDS_APART_CYCLES + SPREAD_CYCLES * (gpu.sm_count - blocks) / blocks
+    return gpu.ends_apart_cycles + gpu.ends_spread_cycles * (gpu.sm_count - blocks) / blocks
 
 
 def leaves_sms(blocks: int, gpu: GpuSpec) -> bool:

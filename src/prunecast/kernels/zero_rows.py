@@ -9,8 +9,6 @@ from prunecast.kernels.plan import DTYPE_BYTES, KernelPlan
 
 __all__ = ["zero_row_count", "zero_row_seconds"]
 
-ROW_START_S = 0.61e-9
-"""From a block of that launch to the next one's start, see `zero_row_seconds`."""
 ROW_PADDING = 8
 """Rows of C are written in whole vectors of so many elements."""
 
@@ -25,10 +23,9 @@ def zero_row_count(plan: KernelPlan) -> int:
 def zero_row_seconds(plan: KernelPlan, gpu: GpuSpec) -> float:
     """What the second launch takes besides its launch; 0 where every row lies in a tile.
 
-    One block a row reads which row it is and writes it. Blocks start one after the other: between the last
-    end of the tiles' launch and the next one's first block were 3.21 us for 2,048 rows of 512 tokens and 6.55
-    for 7,527 (H200, clock stamps of 2026-11-21), 0.61 ns a row, about a cycle. Or the stores take longer: as
-    fast as DRAM takes what leaves L2 for them, or as SMs hand them over, and a block's start and way out.
+    One block a row reads which row it is and writes it. Blocks start one after the other, one in about a
+    cycle (`block_interval_s`). Or the stores take longer: as fast as DRAM takes what leaves L2 for them, or
+    as SMs hand them over, and a block's start and way out.
     """
     rows = zero_row_count(plan)
     if rows == 0:
@@ -38,4 +35,4 @@ def zero_row_seconds(plan: KernelPlan, gpu: GpuSpec) -> float:
     from_sm_s = rows_per_sm * row_bytes / gpu.store_bytes_per_clk_per_sm / gpu.max_clock_hz
     edges_s = (gpu.block_start_cycles + gpu.store_latency_cycles) / gpu.max_clock_hz
     stored_s = edges_s + max(from_sm_s, rows * row_bytes / gpu.dram_bytes_per_s)
-    return max(stored_s, rows * ROW_START_S)
+    return max(stored_s, rows * gpu.block_interval_s)

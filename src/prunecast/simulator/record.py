@@ -10,7 +10,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import KernelPlan
 from prunecast.simulator import engine
-from prunecast.simulator.simulate import settle
+from prunecast.simulator.settle import settle
 
 __all__ = ["EVENT_KINDS", "Recording", "record"]
 

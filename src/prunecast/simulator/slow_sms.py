@@ -1,9 +1,8 @@
 """How much less a launch waits for its slowest SM where few SMs have the longest work.
 
-Equal blocks do not end together: of 64 the last one ends 300 to 370 cycles after the middle one, of 128
-570 to 890 (H200, clock stamps of 2026-11-21), for L2 and DRAM do not serve all alike. Constants of starts
-and ends were fitted to products of equal blocks, so they have that in them. Where blocks differ, the longest
-ones are few, and seldom the slowest too.
+Equal blocks do not end together (`slow_sm_cycles`), for L2 and DRAM do not serve all alike. Constants of
+starts and ends were fitted to products of equal blocks, so they have that in them. Where blocks differ, the
+longest ones are few, and seldom the slowest too.
 """
 
 import numpy as np
@@ -13,11 +12,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launch_floor import launches_overlap
 from prunecast.kernels.plan import KernelPlan
 
-__all__ = ["SLOW_CYCLES", "cycles_of_unequal", "spared_cycles"]
-
-SLOW_CYCLES = 110.0
-"""Scale of how late blocks end (Gumbel): the last of n equal ones ends `SLOW_CYCLES` x (log n + 0.2) after
-the middle one, 480 cycles of 64, 560 of 128."""
+__all__ = ["cycles_of_unequal", "spared_cycles"]
 
 
 def spared_cycles(plan: KernelPlan, gpu: GpuSpec, sm_ends: npt.NDArray[np.int64]) -> float:
@@ -28,15 +23,16 @@ def spared_cycles(plan: KernelPlan, gpu: GpuSpec, sm_ends: npt.NDArray[np.int64]
     one_each = plan.item_count == plan.blocks <= gpu.sm_count
     if not one_each or plan.starts_early or not launches_overlap(plan, gpu):
         return 0.0
-    return cycles_of_unequal(sm_ends[sm_ends > 0].astype(np.float64))
+    return cycles_of_unequal(sm_ends[sm_ends > 0].astype(np.float64), gpu.slow_sm_cycles)
 
 
-def cycles_of_unequal(ends: npt.NDArray[np.float64]) -> float:
+def cycles_of_unequal(ends: npt.NDArray[np.float64], slow_cycles: float) -> float:
     """Cycles by which the last of these SMs ends earlier than the last of as many that all end with it.
 
     ends : (SMs that work,) when each ends if none is slow
+    slow_cycles : scale of how late SMs are, `GpuSpec.slow_sm_cycles`
     """
     if not ends.size:
         return 0.0
-    alike = float(np.exp((ends - ends.max()) / SLOW_CYCLES).sum())
-    return SLOW_CYCLES * float(np.log(ends.size / alike))
+    alike = float(np.exp((ends - ends.max()) / slow_cycles).sum())
+    return slow_cycles * float(np.log(ends.size / alike))

@@ -1,0 +1,96 @@
+"""`run_result`: what the engine's memory says when a run is over, in people's words."""
+
+from typing import Any
+
+import numpy as np
+
+from prunecast.hardware.occupancy import Occupancy
+from prunecast.kernels.plan import KernelPlan
+from prunecast.simulator import engine
+from prunecast.simulator.attribution import Account, attribute_cycles
+from prunecast.simulator.lower import Lowered
+from prunecast.simulator.result import ATTRIBUTION, STALLS, SimResult
+
+__all__ = ["run_result", "tensor_cycles"]
+
+
+def tensor_cycles(lowered: Lowered, run: engine.State) -> np.ndarray:
+    """(SMs,) cycles in which the tensor pipes of each SM worked, the mean of its sub-partitions."""
+    busy = run.part[:, engine.P_TENSOR_BUSY].reshape(-1, lowered.machine.partitions)
+    return np.asarray(busy.mean(axis=1) / engine.TICKS)
+
+
+def run_result(
+    plan: KernelPlan,
+    lowered: Lowered,
+    run: engine.State,
+    *,
+    fit: Occupancy,
+    clock_hz: float,
+    cycles: int,
+    launch_s: float,
+    state: str,
+) -> SimResult:
+    """The last run of a plan, which took `cycles` at that clock, and `launch_s` besides."""
+    chip = run.mem
+    touched = int(chip[engine.G_HIT_BYTES] + chip[engine.G_MISS_BYTES])
+    parts = attribute_cycles(_account(plan, lowered, run, cycles))
+    attribution = {name: parts.get(name, 0.0) / clock_hz for name in ATTRIBUTION} | {"launch": launch_s}
+    stall = run.stall.sum(axis=0)
+    return SimResult(
+        seconds=launch_s + cycles / clock_hz,
+        cycles=cycles,
+        clock_hz=clock_hz,
+        launch_s=launch_s,
+        state=state,
+        occupancy=fit,
+        utilisation=_utilisation(lowered, run, cycles),
+        stalls={name: float(stall[i]) / max(float(stall.sum()), 1.0) for i, name in enumerate(STALLS)},
+        attribution_s=attribution,
+        sm_busy_cycles=np.minimum(run.sm[:, engine.S_BUSY], cycles),
+        sm_tensor_cycles=np.rint(tensor_cycles(lowered, run)).astype(np.int64),
+        sm_items=run.sm[:, engine.S_ITEMS].copy(),
+        l2_hit_rate=float(chip[engine.G_HIT_BYTES]) / touched if touched else 0.0,
+        l2_bytes=int(chip[engine.G_L2_BYTES]),
+        dram_bytes=int(chip[engine.G_DRAM_BYTES]),
+        warp_instructions=int(chip[engine.G_INSTRUCTIONS]),
+        operations=int(chip[engine.G_OPERATIONS]),
+    )
+
+
+def _utilisation(lowered: Lowered, run: engine.State, cycles: int) -> dict[str, float]:
+    machine, span = lowered.machine, cycles * engine.TICKS
+    partitions = machine.sms * machine.partitions
+    busy_ticks: dict[str, Any] = {
+        "tensor": run.part[:, engine.P_TENSOR_BUSY].sum() / partitions,
+        "issue": run.part[:, engine.P_ISSUED].sum() * engine.TICKS / partitions,
+        "shared": run.sm[:, engine.S_SHARED_BUSY].sum() / machine.sms,
+        "l2 port": run.sm[:, engine.S_PORT_BUSY].sum() / machine.sms,
+        "l2": run.mem[engine.G_L2_BUSY],
+        "dram": run.mem[engine.G_DRAM_BUSY],
+    }
+    return {name: min(float(busy) / span, 1.0) for name, busy in busy_ticks.items()}
+
+
+def _account(plan: KernelPlan, lowered: Lowered, run: engine.State, cycles: int) -> Account:
+    machine = lowered.machine
+    critical = int(np.argmax(run.sm[:, engine.S_BUSY]))
+    work = tensor_cycles(lowered, run)
+    first, last = float(run.sm[critical, engine.S_FIRST_MMA]), float(run.sm[critical, engine.S_LAST_MMA])
+    if plan.tensor == "none":
+        issued = run.part[:, engine.P_ISSUED].reshape(machine.sms, machine.partitions)
+        work = issued.mean(axis=1).astype(np.float64)
+        first, last = float(machine.block_start), float(cycles)
+    if run.sm[critical, engine.S_LAST_MMA] == 0 and plan.tensor != "none":
+        first, last = float(cycles), float(cycles)
+    workers = max(program.warps for program in plan.programs) * machine.slots
+    stall = run.stall[critical]
+    return Account(
+        cycles=cycles,
+        work=np.minimum(work, cycles),
+        items=plan.item_count,
+        first_work=first,
+        last_work=last,
+        wait_data=float(stall[engine.DATA] + stall[engine.LOAD]) / workers,
+        fix_up=float(stall[engine.FIXUP]) / workers,
+    )

@@ -1,0 +1,135 @@
+"""`settle`: run a plan again and again, until the clock that it causes is the clock that it ran at."""
+
+from dataclasses import dataclass
+
+from prunecast.hardware.clock import sm_clock_hz
+from prunecast.hardware.occupancy import Occupancy, occupancy
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.launch_floor import beside_s
+from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
+from prunecast.kernels.power_draw import l2_draw, tensor_draw
+from prunecast.kernels.written_share import written_share
+from prunecast.simulator import engine
+from prunecast.simulator.launch_gap import launch_gap, launched_cycles
+from prunecast.simulator.lower import Lowered, lower
+from prunecast.simulator.run_result import tensor_cycles
+
+__all__ = ["POLICIES", "Settled", "SimulationStopped", "fit_on_sm", "settle"]
+
+POLICIES = {
+    "gto": engine.GREEDY_OLDEST,
+    "gty": engine.GREEDY_YOUNGEST,
+    "lrr": engine.ROUND_ROBIN,
+    "oldest": engine.OLDEST,
+}
+"""Warp schedulers: greedy then oldest, greedy then youngest, loose round robin, oldest first."""
+
+CLOCK_TOLERANCE = 0.02
+MOST_RUNS = 4
+
+
+class SimulationStopped(RuntimeError):
+    """The engine could not finish a plan: its warps wait for each other, or it ran far too long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Settled:
+    """The last run of a plan, at whose clock the clock that it caused agrees.
+
+    Parameters
+    ----------
+    fit : blocks per SM
+    lowered : what the engine ran
+    run : its memory when it was over
+    clock_hz : SM clock that the run caused
+    """
+
+    fit: Occupancy
+    lowered: Lowered
+    run: engine.State
+    clock_hz: float
+
+
+def settle(plan: KernelPlan, gpu: GpuSpec, *, state: str, policy: str, launch: str = "graph") -> Settled:
+    """Run `plan` until clock and activity agree; arguments and errors are those of `simulate`."""
+    fit = fit_on_sm(plan, gpu)
+    clock_hz = sm_clock_hz(
+        gpu, tensor_duty=float(plan.tensor != "none"), l2_bytes_per_clk_per_sm=0.0, state=state
+    )
+    written = written_share(plan)
+    for _ in range(MOST_RUNS):
+        lowered = lower(
+            plan,
+            gpu,
+            slots=fit.blocks_per_sm,
+            policy=POLICIES[policy],
+            clock_hz=clock_hz,
+            written=written,
+        )
+        run = _run(plan, gpu, lowered)
+        written = _share_that_came(run, written)
+        gap = launch_gap(plan, gpu, run, clock_hz, launch)
+        period_s = launched_cycles(run, gap) / clock_hz + max(gap.launch_s - beside_s(plan, gpu), 0.0)
+        caused_hz = _caused_clock(plan, gpu, lowered, run, clock_hz, period_s, state)
+        agreed = abs(caused_hz / clock_hz - 1.0) <= CLOCK_TOLERANCE
+        clock_hz = caused_hz
+        if agreed:
+            break
+    return Settled(fit=fit, lowered=lowered, run=run, clock_hz=clock_hz)
+
+
+def _share_that_came(run: engine.State, written: float) -> float:
+    """Of C in all that came into L2: what is read again drives no more of it out than there is."""
+    read, moved = int(run.mem[engine.G_MISS_BYTES]), int(run.mem[engine.G_DRAM_BYTES])
+    return min(written, 1.0 - read / moved) if moved else written
+
+
+def fit_on_sm(plan: KernelPlan, gpu: GpuSpec) -> Occupancy:
+    """Blocks per SM; raises PlanDoesNotFit where it is none, or a persistent grid is too large."""
+    fit = occupancy(plan.occupied, gpu)
+    if fit.blocks_per_sm == 0:
+        raise PlanDoesNotFit(
+            f"no block of {plan.kernel} fits on an SM of {gpu.name}: {fit.limiter} ({plan.resources})"
+        )
+    if plan.schedule is not Schedule.HARDWARE and plan.blocks > fit.blocks_per_sm * gpu.sm_count:
+        raise PlanDoesNotFit(
+            f"{plan.kernel} launches {plan.blocks} persistent blocks, {gpu.name} holds "
+            f"{fit.blocks_per_sm * gpu.sm_count} at once"
+        )
+    return fit
+
+
+def _run(plan: KernelPlan, gpu: GpuSpec, lowered: Lowered) -> engine.State:
+    run = engine.new_state(lowered.machine, lowered.program, lowered.work)
+    status = engine.run_engine(run)
+    if status != engine.Status.DONE:
+        raise SimulationStopped(f"{plan.kernel} on {gpu.name}: {engine.Status(status).name.lower()}")
+    return run
+
+
+def _caused_clock(
+    plan: KernelPlan,
+    gpu: GpuSpec,
+    lowered: Lowered,
+    run: engine.State,
+    clock_hz: float,
+    period_s: float,
+    state: str,
+) -> float:
+    """The clock that goes with what was done from one launch to the next, `period_s` at `clock_hz`, without
+    what other kernels do between them.
+    """
+    period = period_s * clock_hz
+    sm_cycles = period * gpu.sm_count
+    ends = run.sm[:, engine.S_BUSY]
+    working = ends[ends > 0]
+    return sm_clock_hz(
+        gpu,
+        tensor_duty=tensor_draw(plan, gpu) * float(tensor_cycles(lowered, run).mean()) / period,
+        l2_bytes_per_clk_per_sm=l2_draw(plan, gpu) * float(run.mem[engine.G_L2_BYTES]) / sm_cycles,
+        dram_bytes_per_clk_per_sm=float(run.mem[engine.G_DRAM_BYTES]) / sm_cycles,
+        state=state,
+        dtype=plan.dtype,
+        busy_share=float(working.mean() / working.max()) if working.size else 1.0,
+        period_s=period_s,
+    )
