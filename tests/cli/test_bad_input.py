@@ -79,6 +79,8 @@ def test_a_standard_model_and_a_folder_are_told_where_to_go(refused, tmp_path, m
     assert (
         refused("predict", "bert-bse", *FAST) == "bert-bse: no such file; nearest standard model: bert-base"
     )
+    line = refused("predict", "resnet", *FAST)
+    assert line == "resnet: no such file; nearest standard model: resnet18, resnet34, resnet50"
     (tmp_path / "pruned").mkdir()
     assert refused("predict", "pruned", *FAST) == "pruned: wanted a file of weights, got a directory"
     (tmp_path / "pruned" / "weights.safetensors").touch()
@@ -172,6 +174,7 @@ def test_explain_and_prune(refused, model, tmp_path):
     assert "2:4 only has sparsity 0.5" in refused(
         "prune", model, "-o", "out", "--pattern", "2:4", "--sparsity", "0.9"
     )
+    assert "--cap a=0.5 goes with a time" in refused("prune", model, "-o", "out", "--cap", "a=0.5")
     assert not (tmp_path / "out").exists()
 
 

@@ -56,7 +56,8 @@ def test_report_and_intervals_are_written(run, record, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (("--replay", "none.jsonl"), "none.jsonl: wanted a record"),
+        (("--replay", "none.jsonl"), "none.jsonl: wanted a record of a validation, cannot read it: No such"),
+        (("--suite", "none.toml"), "none.toml: wanted a suite, cannot read it: No such file"),
         (("--engine", "guess"), "engine must be both"),
         (("--part", "two"), "part must be I/N"),
         (("--replay", "a", "--record", "b"), "measures nothing"),

@@ -46,7 +46,8 @@ def test_lines_are_short(tmp_path):
     [
         ([], "no header"),
         (["{}"], "no header"),
-        (["nonsense"], "wanted a record"),
+        (["nonsense"], "one JSON object per line, but line 1 is none"),
+        (["{}", "", '{"cut'], "but line 3 is none"),
         ([json.dumps({"kind": "prunecast validation", "schema": 9})], "must be of schema 1, got 9"),
         ([json.dumps({"kind": "prunecast validation", "schema": 1})], "lacks"),
     ],

@@ -30,7 +30,7 @@ def calibrate(
     as_csv: opt.Csv = False,
     output: opt.Output = None,
 ) -> None:
-    """Measure the GPU at hand, in at most three minutes, and write a complete spec, raw numbers beside it."""
+    """Measure the GPU at hand. Writes a complete spec, raw numbers beside it, in at most three minutes."""
     to = destination(as_json, as_csv, output)
     if spec.suffix != ".toml" or spec.exists():
         raise BadInput(f"SPEC must be a new .toml file, got {spec}{' which exists' if spec.exists() else ''}")

@@ -37,7 +37,8 @@ Weights = Annotated[
     typer.Argument(
         metavar="WEIGHTS",
         show_default=False,
-        help="File with weight matrices (M, K) or filters (out, in, kh, kw), e.g. .safetensors or .npz.",
+        help="File with weight matrices (M, K) or filters (out, in, kh, kw): .safetensors, .npz, .npy, .mtx,"
+        " .smtx or .onnx.",
     ),
 ]
 Gpu = Annotated[

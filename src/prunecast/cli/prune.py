@@ -94,6 +94,8 @@ def prune(
         )
         prune_to_target(weights, output, options, to)
         return
+    if cap:
+        raise BadInput(f"--cap {cap[0]} goes with a time: give --latency or --speedup too")
     from prunecast.codesign import prune as prune_layers
 
     recipe = prune_layers(

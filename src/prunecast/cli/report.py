@@ -47,7 +47,7 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Predict as `predict` does, and write one HTML file with pictures. It needs no network."""
+    """Write one HTML file with pictures. Predicts as `predict` does; the file needs no network."""
     path = _html_path(output)
     from prunecast.codesign import predict
     from prunecast.report import render_page, write_page

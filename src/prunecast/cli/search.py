@@ -73,7 +73,7 @@ def search(
     as_json: opt.Json = False,
     as_csv: opt.Csv = False,
 ) -> None:
-    """Try patterns that `prune --latency` does not choose from: quanta, intervals, shuffled rows, two parts.
+    """Try more patterns than `prune --latency` does. Quanta, intervals, shuffled rows, two parts.
 
     Every trial offers groups of layers one pattern more and is worth the importance that the model retains in
     the time. Stopped or killed, the same command goes on; run beside itself, it shares the work.

@@ -31,7 +31,7 @@ def timeline(
         str, typer.Option("--output", "-o", metavar="FILE", help="The gzipped trace.")
     ] = "trace.json.gz",
 ) -> None:
-    """Trace of one layer's warps, for ui.perfetto.dev or chrome://tracing. Name the layer with --target."""
+    """Trace the warps of one layer. For ui.perfetto.dev or chrome://tracing; name the layer with --target."""
     sms = _numbers(sm)
     if first_waves < 0:
         raise BadInput(f"first-waves must be 0 or more, got {first_waves}")

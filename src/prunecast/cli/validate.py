@@ -20,7 +20,11 @@ __all__ = ["validate"]
 
 def validate(
     suite: Annotated[
-        str, typer.Option(metavar="NAME", help="Suite to measure: `standard` or the path of a TOML file.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Bundled suite to measure, `standard` or a later one, or the path of a TOML file.",
+        ),
     ] = "standard",
     gpu: Annotated[
         str | None,

@@ -54,7 +54,8 @@ def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence
 
 def _check_is_no_model_name(weights: str) -> None:
     """Standard models have no file; say what takes them, and what a misspelt one may mean."""
-    near = get_close_matches(weights, WORKLOADS, n=1, cutoff=0.8)
+    beginning = [name for name in WORKLOADS if name.startswith(weights) and len(weights) > 2]
+    near = beginning or get_close_matches(weights, WORKLOADS, n=1, cutoff=0.8)
     if not near or Path(weights).exists():
         return
     if weights in WORKLOADS:
@@ -62,7 +63,7 @@ def _check_is_no_model_name(weights: str) -> None:
             f"wanted a file of weights, got the standard model {weights}: `prunecast prune {weights} "
             f"--latency 75%` and `prunecast sweep --workload {weights}` take its name"
         )
-    raise BadInput(f"{weights}: no such file; nearest standard model: {near[0]}")
+    raise BadInput(f"{weights}: no such file; nearest standard model: {', '.join(near)}")
 
 
 def _layer(name: str, array: npt.NDArray[Any]) -> Layer:

@@ -170,7 +170,11 @@ def read_raw(path: str | Path) -> dict[str, Any]:
     """
     try:
         document: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise BadInput(
+            f"{path}: wanted raw numbers of a calibration, cannot read them: {error.strerror}"
+        ) from None
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{path}: wanted raw numbers of a calibration, but: {error}") from None
     if not isinstance(document, dict):
         raise BadInput(f"{path}: wanted raw numbers of a calibration as a JSON object")

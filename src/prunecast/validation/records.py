@@ -141,11 +141,7 @@ def read_run(path: str | Path) -> Run:
     BadInput : unreadable, of another schema, or a line without sense
     """
     where = str(path)
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-        documents = [json.loads(line) for line in lines if line.strip()]
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"{where}: wanted a record of a validation, but: {error}") from None
+    documents = _documents(Path(path), f"{where}: wanted a record of a validation")
     if not all(isinstance(document, dict) for document in documents):
         raise BadInput(f"{where}: wanted a record of a validation, one JSON object per line")
     if not documents or documents[0].get("kind") != "prunecast validation":
@@ -160,6 +156,23 @@ def read_run(path: str | Path) -> Run:
         return Run(header=header, rows=tuple(_row(document, where) for document in documents[1:]))
     except (KeyError, TypeError) as error:
         raise BadInput(f"{where}: a line of the record lacks or has too much of: {error}") from None
+
+
+def _documents(path: Path, wanted: str) -> list[Any]:
+    """One for each line that is not empty; `wanted` is what the refusal begins with."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise BadInput(f"{wanted}, cannot read it: {error.strerror}") from None
+    except ValueError as error:
+        raise BadInput(f"{wanted}, but: {error}") from None
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found += [json.loads(line)] if line.strip() else []
+        except (ValueError, RecursionError):
+            raise BadInput(f"{wanted}, one JSON object per line, but line {number} is none") from None
+    return found
 
 
 _DEFAULT = {"throttle": "none", "samples": 0, "variant": "", "plan": "", "marks": (), "board_seconds": ()}

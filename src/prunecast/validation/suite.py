@@ -116,7 +116,8 @@ def _read(name_or_path: str) -> tuple[str, str]:
         try:
             return name_or_path, Path(name_or_path).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
-            raise BadInput(f"{name_or_path}: wanted a suite, cannot read it: {error}") from None
+            cause = error.strerror if isinstance(error, OSError) else error
+            raise BadInput(f"{name_or_path}: wanted a suite, cannot read it: {cause}") from None
     if name_or_path not in suite_names():
         known = ", ".join(suite_names())
         raise BadInput(f"unknown suite {name_or_path!r}; known: {known}; or give the path of a .toml file")
