@@ -1,0 +1,131 @@
+"""What cuSPARSE launches for a CSR product, and how its time goes with elements, rows and tokens.
+
+    python -m benchmarks.gpu_csr --out DIR
+
+Kernels are named from a captured graph, as `gpu_dense` does it: function, grid, block, registers. `steps` has
+matrices that differ by a few elements around one and two rounds of blocks; `rows` as many elements in more
+and shorter rows; `tokens` one matrix with many counts of tokens. Writes DIR/gpu_csr.json.
+"""
+
+import argparse
+import json
+import traceback
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from benchmarks.gpu_dense import launched
+from benchmarks.gpu_dense_forms import _Probe
+from prunecast.patterns import ElementMap
+from prunecast.validation.measure.libraries import CsrProduct
+from prunecast.validation.measure.timing import capture, take_turns
+
+TURNS, SETS_BYTES, MOST_SETS = 5, 132e6, 24
+STEPS = tuple(
+    (512, 1024, per_row, n)
+    for n in (16, 64, 128)
+    for per_row in (
+        16,
+        64,
+        128,
+        160,
+        192,
+        200,
+        208,
+        216,
+        224,
+        232,
+        240,
+        248,
+        256,
+        288,
+        384,
+        416,
+        432,
+        480,
+        512,
+    )
+)
+ROWS = tuple(
+    (elements // per_row, 1024, per_row, n)
+    for n in (16, 128)
+    for elements in (49_152, 196_608, 786_432)
+    for per_row in (4, 8, 16, 32, 64, 128, 512)
+)
+TOKENS = tuple(
+    (1024, 1024, per_row, n)
+    for per_row in (32, 256)
+    for n in (1, 8, 32, 40, 64, 72, 96, 128, 136, 160, 192, 200, 256, 320, 512, 1000)
+)
+PARTS = {"steps": STEPS, "rows": ROWS, "tokens": TOKENS}
+
+
+def equal_rows(m: int, k: int, per_row: int) -> ElementMap:
+    """Every row keeps `per_row` columns, drawn at random."""
+    rng = np.random.default_rng(7)
+    columns = [np.sort(rng.permutation(k)[:per_row]) for _ in range(m)]
+    start = np.arange(m + 1) * per_row
+    return ElementMap(m=m, k=k, row_start=start, column_index=np.concatenate(columns), pattern="unstructured")
+
+
+def measured(stream: Any, probe: Any, m: int, k: int, per_row: int, n: int) -> dict[str, Any]:
+    """Time and kernels of one product whose inputs rotate."""
+    kept, random = equal_rows(m, k, per_row), cp.random.RandomState(5)
+    values = random.standard_normal(m * per_row, dtype=cp.float32).astype(cp.float16)
+    sets = min(max(int(SETS_BYTES / (6 * m * per_row + 2 * n * (k + m))), 2), MOST_SETS)
+    products = [CsrProduct(stream, kept, values.copy(), n, "fp16") for _ in range(sets)]
+    b = [random.standard_normal((k, n), dtype=cp.float32).astype(cp.float16) for _ in range(sets)]
+    c = [cp.empty((m, n), cp.float16) for _ in range(sets)]
+
+    def launch(i: int) -> None:
+        products[i](b[i], c[i])
+
+    launch(0)
+    sample = take_turns(stream, [capture("product", stream, launch, sets)], TURNS, probe)["product"]
+    entry: dict[str, Any] = {
+        "m": m,
+        "k": k,
+        "per_row": per_row,
+        "n": n,
+        "us": 1e6 * float(np.median(sample.seconds)),
+    }
+    entry |= {
+        "clock_mhz": float(np.median(sample.clock_mhz)),
+        "kernels": launched(stream, partial(launch, 0)),
+    }
+    what = "; ".join(
+        f"{x['name'][:90]} {x.get('grid')} {x.get('block')} {x.get('registers')} {x.get('shared_bytes')}"
+        for x in entry["kernels"]
+    )
+    print(
+        f"{m}x{k}x{n} {per_row} a row: {entry['us']:.2f} us {entry['clock_mhz']:.0f} MHz {what}", flush=True
+    )
+    return entry
+
+
+def main() -> int:
+    """Run the parts; one that fails says why and spoils no other."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--parts", default=",".join(PARTS))
+    options = parser.parse_args()
+    stream = cp.cuda.Stream(non_blocking=True)
+    options.out.mkdir(parents=True, exist_ok=True)
+    record: dict[str, Any] = {}
+    with stream:
+        probe = _Probe()
+        for part in options.parts.split(","):
+            try:
+                record[part] = [measured(stream, probe, *size) for size in PARTS[part]]
+            except Exception:
+                record[part] = traceback.format_exc()
+                print(record[part], flush=True)
+            (options.out / "gpu_csr.json").write_text(json.dumps(record))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
