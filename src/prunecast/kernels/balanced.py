@@ -20,6 +20,7 @@ from prunecast.kernels.balanced_layout import (
     vector_layout,
 )
 from prunecast.kernels.balanced_places import MOST_REGISTERS, let_go_s, vector_registers
+from prunecast.kernels.early_blocks import early_share
 from prunecast.kernels.items import raster, whole_items
 from prunecast.kernels.order import Assigned, assign_hardware
 from prunecast.kernels.piled_up import piled_up
@@ -80,7 +81,7 @@ def plan_balanced(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> Ker
     programs = matrix_programs(form.layout, form.splits, n, dtype, blocks=alike, overlaps=overlaps)
     resources = _matrix_resources(form, dtype)
     plan = _plan(elements, n, dtype, shape, resources, programs, overlaps=overlaps)
-    return replace(plan, let_go_s=let_go_s(plan.blocks, occupancy(resources, gpu).blocks_per_sm, gpu))
+    return replace(plan, let_go_s=_let_go_s(plan.blocks, occupancy(resources, gpu).blocks_per_sm, gpu))
 
 
 def _vector_plan(elements: ElementMap, dtype: str, gpu: GpuSpec) -> KernelPlan:
@@ -110,9 +111,15 @@ def _with_places(plan: KernelPlan, vector: VectorLayout, gpu: GpuSpec) -> Kernel
         work=lists.work,
         schedule=lists.schedule,
         blocks=lists.blocks,
-        let_go_s=let_go_s(plan.blocks, fit, gpu),
+        let_go_s=_let_go_s(plan.blocks, fit, gpu),
         compiled_registers=registers,
     )
+
+
+def _let_go_s(blocks: int, fit: int, gpu: GpuSpec) -> float:
+    """Of equal blocks."""
+    share = early_share((1,) * blocks, fit, gpu.sm_count, column_cycles=0.0, start_cycles=0.0)
+    return let_go_s(share, gpu)
 
 
 def matrix_form(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> MatrixForm:

@@ -12,9 +12,9 @@ FEWEST_REGISTERS = 40
 """With which three blocks fit on an SM: fp16, one row a warp, segments of 64. The same in bf16 has 44."""
 
 
-def let_go_s(blocks: int, fit: int, gpu: GpuSpec) -> float:
-    """0 where a launch leaves no room for all blocks of the next: these start when others end."""
-    return gpu.let_go_s if gpu.compute_capability >= 90 and 2 * blocks <= fit * gpu.sm_count else 0.0
+def let_go_s(early_share: float, gpu: GpuSpec) -> float:
+    """0 where not all blocks of the next launch are there when a launch ends: they start when others end."""
+    return gpu.let_go_s if gpu.compute_capability >= 90 and early_share >= 1.0 else 0.0
 
 
 def vector_registers(rows: int, segment: int, index_bytes: int, dtype: str) -> int:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from prunecast.kernels.order import Assigned
 from prunecast.kernels.plan import KernelPlan, Schedule, WorkList
 
-__all__ = ["JITTER", "Columns", "block_places", "followed", "piled_up", "places_of_lists"]
+__all__ = ["JITTER", "Columns", "block_columns", "block_places", "followed", "piled_up", "places_of_lists"]
 
 FOLLOWED = 24
 """Launches that are followed for each that finds room at once: by then blocks lie as they stay."""
@@ -55,7 +55,7 @@ def piled_up(assigned: Assigned, fit: int, sms: int) -> Assigned:
     blocks = assigned.blocks
     if fit < 2 or not 0 < -(-blocks // fit) < sms:
         return assigned
-    places = block_places(_columns(assigned.work), fit, sms)
+    places = block_places(block_columns(assigned.work), fit, sms)
     if places.max() < min(blocks, sms):
         return assigned
     count = np.bincount(places)
@@ -63,7 +63,7 @@ def piled_up(assigned: Assigned, fit: int, sms: int) -> Assigned:
     return Assigned(assigned.work._replace(block_start=start), Schedule.STATIC, count.size)
 
 
-def _columns(work: WorkList) -> Columns:
+def block_columns(work: WorkList) -> Columns:
     """Of equal blocks one each: they lie alike, however long they are."""
     columns = work.k_stop - work.k_start
     return (1,) * columns.size if (columns == columns[:1]).all() else tuple(columns.tolist())
@@ -130,7 +130,7 @@ def places_of_lists(plan: KernelPlan, fit: int, sms: int) -> npt.NDArray[np.int6
     taken = np.diff(plan.work.block_start) > 0
     if fit < 2 or not taken.any():
         return lists
-    piled = block_places(_columns(plan.work), fit, sms)
+    piled = block_places(block_columns(plan.work), fit, sms)
     if not np.array_equal(np.sort(piled), np.flatnonzero(taken)):
         return lists
     places = np.empty_like(lists)

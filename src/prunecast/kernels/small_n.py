@@ -13,9 +13,10 @@ from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.balanced_places import let_go_s
+from prunecast.kernels.early_blocks import early_share
 from prunecast.kernels.items import raster, take_items, whole_items
 from prunecast.kernels.order import assign_hardware
-from prunecast.kernels.piled_up import piled_up
+from prunecast.kernels.piled_up import block_columns, piled_up
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit
 from prunecast.kernels.small_n_forms import WIDTHS, SmallForm, k16_instructions, small_forms, small_resources
 from prunecast.kernels.small_n_programs import small_programs
@@ -77,18 +78,22 @@ def plan_small_n(
     resources, overlaps = small_resources(form, n), gpu.compute_capability >= 90
     assigned = assign_hardware(take_items(items, np.argsort(-items.k_stop, kind="stable")))
     fit = occupancy(resources, gpu).blocks_per_sm
-    room = max(fit * gpu.sm_count, 1)
-    early_share = min(-assigned.blocks % room / max(assigned.blocks, 1), 1.0)
+    share = early_share(
+        block_columns(assigned.work),
+        fit,
+        gpu.sm_count,
+        column_cycles=STEP_CYCLES / (16 * form.warps),
+        start_cycles=gpu.block_start_cycles,
+    )
     k16 = -(-int(tiles.kept_per_tile.max(initial=0)) // 16)
     programs = small_programs(
         form,
         n,
         dtype,
         steps=max(-(-k16 // form.warps), 1),
-        early_share=early_share if overlaps else 0.0,
+        early_share=share if overlaps else 0.0,
         column_cycles=gpu.dram_latency_cycles,
     )
-    launched = assigned.blocks
     if overlaps:
         assigned = piled_up(assigned, fit, gpu.sm_count)
     return KernelPlan(
@@ -105,7 +110,7 @@ def plan_small_n(
         tensor="mma",
         overlaps=overlaps,
         starts_early=overlaps,
-        let_go_s=let_go_s(launched, fit, gpu),
+        let_go_s=let_go_s(share if overlaps else 0.0, gpu),
     )
 
 
