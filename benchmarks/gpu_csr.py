@@ -2,23 +2,20 @@
 
     python -m benchmarks.gpu_csr --out DIR
 
-Kernels are named from a captured graph, as `gpu_dense` does it: function, grid, block, registers. `steps` has
+Kernels are named from a captured graph, as in `gpu_dense`: function, grid, block, registers. `steps` has
 matrices that differ by a few elements around one and two rounds of blocks; `rows` as many elements in more
 and shorter rows; `tokens` one matrix with many counts of tokens. Writes DIR/gpu_csr.json.
 """
 
-import argparse
-import json
-import traceback
+from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
-from benchmarks.gpu_dense import launched
-from benchmarks.gpu_dense_forms import _Probe
+from benchmarks.on_gpu.captured import launched
+from benchmarks.on_gpu.parts import CupyProbe, parts_parser, run_parts
 from prunecast.patterns import ElementMap
 from prunecast.validation.measure.libraries import CsrProduct
 from prunecast.validation.measure.timing import capture, take_turns
@@ -106,26 +103,19 @@ def measured(stream: Any, probe: Any, m: int, k: int, per_row: int, n: int) -> d
     return entry
 
 
-def main() -> int:
-    """Run the parts; one that fails says why and spoils no other."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--parts", default=",".join(PARTS))
-    options = parser.parse_args()
+def main() -> None:
+    """Run the parts."""
+    options = parts_parser(__doc__, PARTS).parse_args()
     stream = cp.cuda.Stream(non_blocking=True)
-    options.out.mkdir(parents=True, exist_ok=True)
-    record: dict[str, Any] = {}
     with stream:
-        probe = _Probe()
-        for part in options.parts.split(","):
-            try:
-                record[part] = [measured(stream, probe, *size) for size in PARTS[part]]
-            except Exception:
-                record[part] = traceback.format_exc()
-                print(record[part], flush=True)
-            (options.out / "gpu_csr.json").write_text(json.dumps(record))
-    return 0
+        measure = partial(measured, stream, CupyProbe())
+        parts = {name: partial(_each, measure, sizes) for name, sizes in PARTS.items()}
+        run_parts(parts, options.parts, options.out / "gpu_csr.json")
+
+
+def _each(measure: Callable[..., dict[str, Any]], sizes: Iterable[tuple[int, ...]]) -> list[dict[str, Any]]:
+    return [measure(*size) for size in sizes]
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

@@ -3,33 +3,38 @@
     python -m benchmarks.gpu_dense_forms --out DIR [--parts boxes,chosen,second,unaligned,narrow,proposed]
         [--dtype bf16]
 
-A product is timed as the suite times it, and its kernels are named from a captured graph (`gpu_dense`). For
+A product is timed as the suite times it, and its kernels are named from a captured graph. For
 some sizes cuBLASLt is asked for more algorithms than its first one, and each is checked, named and timed: so
 that a form's time is known apart from the choice of the form. Sizes are no cases of the suite's judge rows.
 `boxes` reads boxes of 64 rows of 128 bytes from DRAM, as copies of dense operands do, and as many bytes that
 follow one another. Needs no compiler besides CuPy's. Writes DIR/gpu_dense_forms.json.
 """
 
-import argparse
-import ctypes
-import json
-import traceback
 from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
-from benchmarks.gpu_dense import POOL_BYTES, SETS_BYTES, Bench, _multiply, _once, _sets, launched
-from prunecast.validation.measure.clock_probe import ClockProbe
-from prunecast.validation.measure.libraries import WORKSPACE_BYTES, DenseProduct, _library
-from prunecast.validation.measure.sources import MICROBENCHMARKS
-from prunecast.validation.measure.timing import capture, take_turns
+from benchmarks.on_gpu.captured import launched
+from benchmarks.on_gpu.dense_bench import (
+    POOL_BYTES,
+    SETS_BYTES,
+    Bench,
+    Sets,
+    dense_bench,
+    kernel_words,
+    launch_seconds,
+    multiply,
+    multiplying,
+    product_time,
+    sets_of,
+)
+from benchmarks.on_gpu.light_product import LightProduct
+from benchmarks.on_gpu.parts import parts_parser, run_parts
 from prunecast.validation.suite import load_suite
 
-TURNS = 5
 CHOSEN = tuple(
     dict.fromkeys(
         [
@@ -81,99 +86,6 @@ extern "C" __global__ void boxes(const uint4* from, uint4* to, long long pitch, 
   if (sum.x == 0x12345678u && sum.y == 77u) to[threadIdx.x] = sum;
 }
 """
-_COMPUTE_32F, _FP32, _FP16 = 68, 0, 2
-_TRANSPOSED, _WORKSPACE = 3, 1
-_ALGORITHM_FIELDS = {"id": 0, "tile": 1, "parts": 2, "stages": 6, "inner": 7, "cluster": 8}
-
-
-class _Proposal(ctypes.Structure):
-    """cublasLtMatmulHeuristicResult_t."""
-
-    _fields_ = [
-        ("algorithm", ctypes.c_uint64 * 8),
-        ("workspace", ctypes.c_size_t),
-        ("state", ctypes.c_int),
-        ("waves", ctypes.c_float),
-        ("reserved", ctypes.c_int * 4),
-    ]
-
-
-class _Probe(ClockProbe):
-    """Compiled by CuPy, where the package's own compiler may be missing."""
-
-    def __init__(self) -> None:
-        source = (MICROBENCHMARKS / "clock_probe.cu").read_text()
-        module = cp.RawModule(code=source, options=("--std=c++17",))
-        self._kernel, self._hold = module.get_function("read_clocks"), module.get_function("hold_stream")
-        self._sms = cp.cuda.Device().attributes["MultiProcessorCount"]
-        self._readings = cp.zeros((2, self._sms, 2), cp.uint64)
-
-
-class LightProduct:
-    """cublasLtMatmul of one size and layout of B, by any algorithm that the library proposes."""
-
-    def __init__(self, stream: Any, m: int, k: int, n: int, *, token_major: bool) -> None:
-        self._lib, self._stream = _library("libcublasLt.so.13"), ctypes.c_void_p(stream.ptr)
-        self._handle, self._what, wish = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-        self._workspace = cp.empty(WORKSPACE_BYTES, cp.uint8)
-        self._ask("Create", ctypes.byref(self._handle))
-        self._ask("MatmulDescCreate", ctypes.byref(self._what), _COMPUTE_32F, _FP32)
-        transposed = ctypes.c_int(int(token_major))
-        self._ask("MatmulDescSetAttribute", self._what, _TRANSPOSED, ctypes.byref(transposed), _size(4))
-        b = (k, n, k) if token_major else (n, k, n)
-        self._shapes = [self._layout(*shape) for shape in (b, (k, m, k), (n, m, n))]
-        self._ask("MatmulPreferenceCreate", ctypes.byref(wish))
-        most = ctypes.c_size_t(WORKSPACE_BYTES)
-        self._ask("MatmulPreferenceSetAttribute", wish, _WORKSPACE, ctypes.byref(most), _size(8))
-        self._wish = wish
-
-    def _ask(self, name: str, *arguments: Any) -> None:
-        status = getattr(self._lib, f"cublasLt{name}")(*arguments)
-        if status != 0:
-            raise RuntimeError(f"cublasLt{name} answers {status}")
-
-    def _layout(self, rows: int, columns: int, step: int) -> ctypes.c_void_p:
-        found = ctypes.c_void_p()
-        sizes = (ctypes.c_uint64(rows), ctypes.c_uint64(columns), ctypes.c_int64(step))
-        self._ask("MatrixLayoutCreate", ctypes.byref(found), _FP16, *sizes)
-        return found
-
-    def proposals(self, most: int) -> list[Any]:
-        """Algorithms, the library's first choice first."""
-        found, count = (_Proposal * most)(), ctypes.c_int()
-        b, a, c = self._shapes
-        self._ask(
-            *("MatmulAlgoGetHeuristic", self._handle, self._what, b, a, c, c, self._wish, most),
-            *(found, ctypes.byref(count)),
-        )
-        return [found[i] for i in range(count.value) if found[i].state == 0]
-
-    def fields(self, proposal: Any) -> dict[str, int]:
-        """What the algorithm says of itself, by the library's own numbers."""
-        found = {}
-        for name, place in _ALGORITHM_FIELDS.items():
-            value, written = ctypes.c_int(-1), ctypes.c_size_t()
-            self._lib.cublasLtMatmulAlgoConfigGetAttribute(
-                *(ctypes.byref(proposal.algorithm), place, ctypes.byref(value), _size(4)),
-                ctypes.byref(written),
-            )
-            found[name] = value.value
-        return found
-
-    def __call__(self, arrays: tuple[Any, Any, Any], proposal: Any) -> None:
-        """Enqueue C = A B."""
-        a, b, c = (ctypes.c_void_p(array.data.ptr) for array in arrays)
-        one, zero = ctypes.c_float(1.0), ctypes.c_float(0.0)
-        shape_b, shape_a, shape_c = self._shapes
-        self._ask(
-            *("Matmul", self._handle, self._what, ctypes.byref(one), b, shape_b, a, shape_a),
-            *(ctypes.byref(zero), c, shape_c, c, shape_c, ctypes.byref(proposal.algorithm)),
-            *(ctypes.c_void_p(self._workspace.data.ptr), _size(WORKSPACE_BYTES), self._stream),
-        )
-
-
-def _size(bytes_: int) -> ctypes.c_size_t:
-    return ctypes.c_size_t(bytes_)
 
 
 def chosen(bench: Bench, sizes: Iterable[tuple[int, int, int]] = CHOSEN) -> list[dict[str, Any]]:
@@ -182,11 +94,8 @@ def chosen(bench: Bench, sizes: Iterable[tuple[int, int, int]] = CHOSEN) -> list
     for m, k, n in sizes:
         sets = _rotated(bench, m, k, n)
         for token_major in (False, True):
-
-            def launch(i: int, sets: Any = sets, token_major: bool = token_major) -> None:
-                _multiply(bench.product, sets[i], token_major=token_major)
-
             entry = {"m": m, "k": k, "n": n, "layout": "NK" if token_major else "KN"}
+            launch = multiplying(bench, sets, token_major=token_major)
             found.append(_timed(bench, entry, launch, len(sets)))
     return found
 
@@ -218,7 +127,7 @@ def proposed(bench: Bench) -> list[dict[str, Any]]:
             entry = {"m": m, "k": k, "n": n, "layout": "NK", "place": place, **product.fields(proposal)}
             try:
 
-                def launch(i: int, sets: Any = sets, product: Any = product, p: Any = proposal) -> None:
+                def launch(i: int, sets: Sets = sets, product: Any = product, p: Any = proposal) -> None:
                     product(sets[i], p)
 
                 launch(0)
@@ -229,24 +138,21 @@ def proposed(bench: Bench) -> list[dict[str, Any]]:
     return found
 
 
-def _rotated(bench: Bench, m: int, k: int, n: int) -> list[tuple[Any, Any, Any]]:
+def _rotated(bench: Bench, m: int, k: int, n: int) -> Sets:
     one = 2.0 * (m * k + k * n + m * n)
-    return _sets(bench, m, k, n, max(int(np.ceil(SETS_BYTES[0] / one)), 2))
+    return sets_of(bench, m, k, n, max(int(np.ceil(SETS_BYTES[0] / one)), 2))
 
 
 def _result(bench: Bench, arrays: tuple[Any, Any, Any]) -> Any:
-    _multiply(bench.product, arrays, token_major=True)
+    multiply(bench.product, arrays, token_major=True)
     return arrays[2].astype(cp.float32)
 
 
-def _timed(bench: Bench, entry: dict[str, Any], launch: Any, sets: int) -> dict[str, Any]:
-    c = capture("product", bench.stream, launch, min(sets, 240))
-    sample = take_turns(bench.stream, [c], TURNS, bench.probe)["product"]
-    entry["us"] = 1e6 * float(np.median(sample.seconds))
-    entry["clock_mhz"] = float(np.median(sample.clock_mhz))
+def _timed(bench: Bench, entry: dict[str, Any], launch: Callable[[int], None], sets: int) -> dict[str, Any]:
+    entry |= product_time(bench, launch, sets)
     entry["kernels"] = launched(bench.stream, partial(launch, 0))
-    what = "; ".join(f"{k['name'][:60]} {'x'.join(map(str, k.get('grid', [])))}" for k in entry["kernels"])
     size = f"{entry['m']}x{entry['k']}x{entry['n']} {entry['layout']} {entry.get('place', '-')}"
+    what = kernel_words(entry["kernels"])
     print(f"{size} {entry['us']:.2f} us {entry['clock_mhz']:.0f} MHz {what}", flush=True)
     return entry
 
@@ -264,7 +170,7 @@ def boxes(bench: Bench) -> list[dict[str, Any]]:
             arguments = (bench.pool, bench.outputs, *strides, np.int32(steps), np.int32(groups))
             for blocks in (132, 264):
                 launch = partial(kernel, (blocks,), (8 * BOX_ROWS,), arguments)
-                seconds = float(np.median([_once(bench.stream, launch) for _ in range(6)][1:]))
+                seconds = float(np.median([launch_seconds(bench.stream, launch) for _ in range(6)][1:]))
                 rate = BOX_ROWS * pitch * groups / seconds
                 entry = {"pitch": pitch, "together": together, "blocks": blocks, "bytes_per_s": rate}
                 found.append(entry)
@@ -282,31 +188,19 @@ PARTS: dict[str, Callable[[Bench], list[dict[str, Any]]]] = {
 }
 
 
-def main() -> int:
-    """Run the parts; one that fails says why and spoils no other."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--parts", default=",".join(PARTS))
+def main() -> None:
+    """Run the parts."""
+    parser = parts_parser(__doc__, PARTS)
     parser.add_argument(
         "--dtype", default="fp16", choices=("fp16", "bf16"), help="of parts that name kernels"
     )
     options = parser.parse_args()
     stream = cp.cuda.Stream(non_blocking=True)
-    options.out.mkdir(parents=True, exist_ok=True)
-    record: dict[str, Any] = {}
     with stream:
-        half = cp.random.RandomState(5).standard_normal(POOL_BYTES // 4, dtype=cp.float32).astype(cp.float16)
-        pool = cp.concatenate((half, half))
-        bench = Bench(stream, DenseProduct(stream, options.dtype), pool, cp.empty_like(pool), _Probe())
-        for part in options.parts.split(","):
-            try:
-                record[part] = PARTS[part](bench)
-            except Exception:
-                record[part] = traceback.format_exc()
-                print(record[part], flush=True)
-            (options.out / "gpu_dense_forms.json").write_text(json.dumps(record))
-    return 0
+        bench = dense_bench(stream, options.dtype)
+        own = {name: partial(part, bench) for name, part in PARTS.items()}
+        run_parts(own, options.parts, options.out / "gpu_dense_forms.json")
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()
