@@ -4,7 +4,7 @@ import pytest
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels.dense import plan_dense
-from prunecast.kernels.dense_unaligned import copy_lane_bytes, is_aligned, taken_parts, taken_tile
+from prunecast.kernels.dense_unaligned import copy_lane_bytes, is_aligned, taken_form
 from prunecast.models import estimate
 from prunecast.simulator import simulate
 
@@ -23,18 +23,37 @@ def test_lanes_copy_four_bytes_or_two():
     assert copy_lane_bytes(512, 7, "fp32") == 4
 
 
-def test_every_sm_gets_a_part():
-    """Grids in captured graphs: 3840 x 1280 30 x 4, 5632 x 2048 44 x 3, 1024 x 4096 x 100 8 x 16."""
-    assert [taken_tile(n) for n in (2, 100, 130, 1025)] == [(128, 64), (128, 128), (128, 256), (128, 256)]
-    assert taken_parts(3840, 1280, 2, H200) == 4
-    assert taken_parts(5632, 2048, 20, H200) == 3
-    assert taken_parts(1024, 4096, 100, H200) == 16
-    assert taken_parts(4096, 4096, 1025, H200) == 1
+@pytest.mark.parametrize(
+    ("m", "k", "n", "form"),
+    [
+        (3840, 1280, 2, (128, 64, 4)),
+        (5632, 2048, 20, (128, 64, 3)),
+        (1024, 4096, 100, (128, 128, 16)),
+        (2560, 2560, 300, (256, 128, 4)),
+        (256, 2304, 50, (64, 64, 18)),
+        (1024, 1024, 100, (64, 128, 8)),
+        (1536, 384, 50, (32, 64, 1)),
+    ],
+)
+def test_every_sm_gets_a_part(m, k, n, form):
+    """Grids in captured graphs, the last one of 32 x 32 (`h200-sxm-dense-unaligned-2026-11-22.csv`)."""
+    assert taken_form(m, k, n, "fp16", H200) == form
+
+
+def test_odd_tokens_take_two_blocks_of_turing_kernels_to_an_sm():
+    """3 and 577 tokens of 2560 x 2560: 40 x 1 x 6 and 80 x 2 x 5 in bf16."""
+    assert taken_form(2560, 2560, 3, "bf16", H200) == (64, 64, 6)
+    assert taken_form(2560, 2560, 577, "bf16", H200) == (128, 128, 5)
+    assert taken_form(2560, 2560, 3, "fp16", H200) == (128, 64, 6)
 
 
 @pytest.mark.parametrize(
     ("m", "k", "n", "us"),
     [
+        (384, 1536, 50, 6.30),
+        (1024, 1024, 12, 5.48),
+        (1536, 384, 50, 4.87),
+        (2560, 2560, 100, 16.52),
         (3840, 1280, 2, 9.22),
         (5632, 2048, 12, 14.72),
         (2048, 2048, 20, 8.83),
@@ -45,7 +64,7 @@ def test_every_sm_gets_a_part():
     ],
 )
 def test_products_take_what_was_measured(m, k, n, us):
-    """cuBLAS 13.1, H200, 2026-11-21 (`h200-sxm-dense-forms-2026-11-21.csv`)."""
+    """cuBLAS 13.1, H200 (`...-dense-forms-2026-11-21.csv`, `...-dense-unaligned-2026-11-22.csv`)."""
     plan = plan_dense(m, k, n, "fp16", H200, tokens_lie_together=True)
     assert plan.tensor == "mma"
     assert 1e6 * simulate(plan, H200).seconds == pytest.approx(us, rel=0.1)

@@ -13,13 +13,7 @@ from prunecast.kernels.dense_forms import MOST_TILE_ALONE, dense_forms
 from prunecast.kernels.dense_programs import dense_programs
 from prunecast.kernels.dense_start import first_stage_cycles
 from prunecast.kernels.dense_time import counter_seconds, form_times, reduction_seconds
-from prunecast.kernels.dense_unaligned import (
-    copy_lane_bytes,
-    is_aligned,
-    taken_parts,
-    taken_tile,
-    with_narrow_copies,
-)
+from prunecast.kernels.dense_unaligned import is_aligned, taken_form, with_narrow_copies
 from prunecast.kernels.items import split_items
 from prunecast.kernels.order import Assigned, assign_hardware, assign_longest_first
 from prunecast.kernels.plan import KernelPlan, WorkList
@@ -94,10 +88,9 @@ def choose_dense(
     forms = dense_forms(gpu, dtype, aligned=aligned)
     if not forms:
         return []
-    times = form_times(forms, m, k, n, gpu)
+    known = None if aligned else taken_form(m, k, n, dtype, gpu)
+    times = form_times(forms, m, k, n, gpu, taken_parts=known.parts if known else None)
     column = np.argmin(times.seconds, axis=1)
-    if not aligned:
-        column[:] = np.searchsorted(times.parts, taken_parts(m, k, n, gpu), side="right") - 1
     seconds = times.seconds[np.arange(len(forms)), column]
     found = [
         _candidate(
@@ -105,7 +98,7 @@ def choose_dense(
         )
         for i, form in enumerate(forms)
     ]
-    taken = _taken_for_one_token(m, k, n, gpu) if aligned else taken_tile(n)
+    taken = known[:2] if known else _taken_for_one_token(m, k, n, gpu)
     return sorted(
         found,
         key=lambda c: (
@@ -161,7 +154,7 @@ def _programs(
         return dense_programs(variant, weights_shared=1, tokens_shared=1)
     if variant.style != "wgmma":
         programs = dense_programs(variant, weights_shared=1, tokens_shared=1)
-        return tuple(with_narrow_copies(p, copy_lane_bytes(k, n, variant.dtype)) for p in programs)
+        return tuple(with_narrow_copies(p, k, n, variant.dtype) for p in programs)
     block_m, block_n, _ = variant.shape
     tile = np.array(block_m), np.array(block_n)
     shared = sharing_blocks(*tile, m, n)
