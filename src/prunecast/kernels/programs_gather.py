@@ -69,9 +69,15 @@ kernel has the same producer."""
 ITEM_READ_CYCLES = 280
 """Of a block that reads its item: it lies in L2, as eight of them are a line. Blocks that do so were seen to
 take 0 to 200 cycles more than such as find it in a list of their own."""
-COPY_OVERHEAD = 0.3
+COPY_OVERHEAD = 0.08
 """Of the shared-memory port, for 16 bytes a lane in four rows at a time, besides the bytes. Fitted: steps of
-128 x 256 tiles take 1060 to 1110 cycles, of which the gathers cost 70 to 110."""
+128 x 128 tiles take 650 cycles, of 128 x 192 ones 850, where all bytes take 640 and 832."""
+STALLED_SHARE = 0.2
+"""Of the time in which copies pass shared memory, by which tensor cores fall behind, whose operands come from
+there. Fitted: steps of 128 x 256 tiles take 1060 to 1110 cycles, without gathers 1040, where products and
+bytes take 1024 each. Those of other forms make up for it while they wait for the port or the producer."""
+PORT_FMA_PER_BYTE = 16
+"""Of the tensor cores of sm_90 in the time of a byte at the port: 2048 and 128 a cycle."""
 SPARSE_OPERANDS = 0.75
 """Of their bytes that operands of 2:4 instructions take of the port. Fitted: steps of 256 x 128 tiles take
 749 to 796 cycles; with all bytes the port would need 890."""
@@ -180,9 +186,17 @@ def edge_cycles(variant: TileVariant) -> int:
 
 
 def copy_overhead_bytes(variant: TileVariant) -> int:
-    """Of the shared-memory port for a warp's copies of 16 columns, besides their bytes."""
-    row_bytes = variant.shape.block_n * variant.element_bytes
-    return 0 if variant.is_sparse else round(COPY_OVERHEAD * 16 * row_bytes / PRODUCER_WARPS)
+    """Of the shared-memory port for a warp's copies of 16 columns, besides their bytes, or what it waits for
+    tensor cores.
+    """
+    if variant.is_sparse:
+        return 0
+    copied = variant.share_bytes_per_k16
+    passing = copied + variant.operand_bytes_per_warp_per_k16 * variant.consumer_warps
+    fma = variant.fma_per_warp_per_k16 * variant.consumer_warps
+    multiplied = fma / PORT_FMA_PER_BYTE + STALLED_SHARE * copied
+    gathered = copied - variant.weight_bytes_per_k16
+    return round(max(COPY_OVERHEAD * gathered, multiplied - passing) / PRODUCER_WARPS)
 
 
 def _stages_ahead(variant: TileVariant) -> int:
