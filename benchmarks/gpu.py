@@ -11,33 +11,21 @@ every sample, clocks read in the kernel, device, driver, versions.
 """
 
 import argparse
-import json
-import subprocess
 import sys
-import time
-import traceback
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import cupy as cp
 import numpy as np
 
 from benchmarks.gpu_cases import Case, full_cases, plans_of, quick_cases, split_cases
 from benchmarks.gpu_check import Verdict, check, check_endings, check_forms, random_inputs
 from benchmarks.gpu_report import line, print_tables
-from benchmarks.gpu_time import (
-    L2,
-    STATES,
-    Contestant,
-    Sample,
-    contestant,
-    cublas_contestant,
-    sets_for,
-    take_turns,
-    torch_contestant,
-)
+from benchmarks.gpu_time import L2, STATES, Contestant, Sample, contestant, sets_for, take_turns
+from benchmarks.on_gpu.dense_contestants import dense_contestants
+from benchmarks.on_gpu.rotation import Sets, input_sets, launcher, moved_bytes, rotation_of
+from benchmarks.on_gpu.session import Session
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.cuda.operator import compile
 
@@ -48,29 +36,15 @@ VARIANTS: dict[str, dict[str, int]] = {"tile": {}, "tile no-fence": {"FENCE": 0}
 def main() -> int:
     """Check, time, print, write."""
     options = _options()
-    out = Path(options.out)
-    out.mkdir(parents=True, exist_ok=True)
-    record: dict[str, Any] = {
-        "device": _device(),
-        "arguments": {k: str(v) for k, v in vars(options).items()},
-        "checks": [],
-        "cases": [],
-    }
-    try:
-        right = _check_all(options, record)
-        _save(record, out)
-        if right or options.time_anyway:
-            _time_all(options, record, out)
-    except Exception:
-        record["stopped"] = traceback.format_exc()
-        traceback.print_exc()
-    _save(record, out)
-    print_tables(record)
-    return 1 if "stopped" in record else 0
+    session = Session(Path(options.out) / "gpu.json", {k: str(v) for k, v in vars(options).items()})
 
+    def work() -> None:
+        if session.check(_checks(options.quick)) or options.time_anyway:
+            _time_all(options, session)
 
-def _save(record: dict[str, Any], out: Path) -> None:
-    (out / "gpu.json").write_text(json.dumps(record, indent=1))
+    done = session.run(work)
+    print_tables(session.record)
+    return 0 if done else 1
 
 
 def _options() -> argparse.Namespace:
@@ -100,61 +74,23 @@ def _words(known: tuple[str, ...]) -> Callable[[str], list[str]]:
     return parse
 
 
-def _device() -> dict[str, str]:
-    query = "name,driver_version,clocks.sm,clocks.mem,power.draw,power.limit,temperature.gpu"
-    answer = subprocess.run(
-        ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+def _checks(quick: bool) -> dict[str, Callable[[], list[Verdict]]]:
+    """The guarded build first: it traps where the plain one would hang."""
     return {
-        "nvidia-smi": answer.stdout.strip(),
-        "commit": commit.stdout.strip(),
-        "cupy": cp.__version__,
-        "numpy": np.__version__,
-        "python": sys.version.split()[0],
-        "cuda": str(cp.cuda.runtime.runtimeGetVersion()),
+        "guarded": lambda: check_forms(quick=True, changes={"GUARD": 1}),
+        "forms": lambda: check_forms(quick=quick, changes={}),
+        "endings": lambda: check_endings(quick=quick),
     }
 
 
-def _check_all(options: argparse.Namespace, record: dict[str, Any]) -> bool:
-    """The guarded build first: it traps where the plain one would hang."""
-    verdicts: list[Verdict] = []
-    steps: list[Callable[[], list[Verdict]]] = [
-        lambda: check_forms(quick=True, changes={"GUARD": 1}),
-        lambda: check_forms(quick=options.quick, changes={}),
-        lambda: check_endings(quick=options.quick),
-    ]
-    for step in steps:
-        began = time.perf_counter()
-        found = step()
-        verdicts += found
-        wrong = [v for v in found if not v.passes]
-        print(f"checked {len(found)}, wrong {len(wrong)}, {time.perf_counter() - began:.1f} s", flush=True)
-        for v in wrong[:12]:
-            what = f"excess {v.excess:.3g}, {v.wrong_tiles} tiles, repeats {v.repeats}"
-            print(f"  WRONG {v.name}: {what}; {v.detail}")
-    record["checks"] = [{**v._asdict(), "passes": v.passes} for v in verdicts]
-    return all(v.passes for v in verdicts)
-
-
-def _time_all(options: argparse.Namespace, record: dict[str, Any], out: Path) -> None:
-    began = time.perf_counter()
+def _time_all(options: argparse.Namespace, session: Session) -> None:
     cases = split_cases() if options.splits else quick_cases() if options.quick else full_cases()
     plans = plans_of(cases, options.plans)
-    stream = cp.cuda.Stream(non_blocking=True)
-    for layer in dict.fromkeys(case.layer for case in cases):
-        if time.perf_counter() - began > options.seconds:
-            print(f"out of time before {layer}")
-            break
-        own = [case for case in cases if case.layer == layer]
-        with stream:
-            record["cases"] += _time_layer(own, plans, stream, options)
-        stream.synchronize()
-        cp.get_default_memory_pool().free_all_blocks()
-        _save(record, out)
+
+    def timed(layer: str, stream: Any) -> list[dict[str, Any]]:
+        return _time_layer([case for case in cases if case.layer == layer], plans, stream, options)
+
+    session.time_layers(dict.fromkeys(case.layer for case in cases), options.seconds, timed)
 
 
 def _time_layer(
@@ -196,8 +132,8 @@ def _contestants(
     entries: dict[str, dict[str, Any]],
 ) -> list[Contestant]:
     """Dense products and all variants of all cases; adds what is to be known of each to `entries`."""
-    sets = _input_sets(cases[0], l2)
-    contestants = _dense_contestants(stream, sets)
+    sets = input_sets(*cases[0][:3], l2)
+    contestants = dense_contestants(stream, sets)
     for case in cases:
         plan = plans[case.name]
         for name in options.variants.split(","):
@@ -214,33 +150,10 @@ def _key(state: str, l2: str) -> str:
     return state if l2 == "cold" else f"{state}_{l2}"
 
 
-def _input_sets(case: Case, l2: str = "cold") -> list[tuple[Any, Any, Any]]:
-    """Rotating A (M, K), B (K, N) and C (M, N), fp16."""
-    random = cp.random.RandomState(1)
-    elements = case.m * case.k + case.k * case.n + case.m * case.n
-    shapes = ((case.m, case.k), (case.k, case.n))
-    return [
-        (
-            *(random.standard_normal(shape, dtype=cp.float32).astype(cp.float16) for shape in shapes),
-            cp.empty((case.m, case.n), cp.float16),
-        )
-        for _ in range(sets_for(2 * elements, l2))
-    ]
-
-
-def _dense_contestants(stream: Any, sets: list[tuple[Any, Any, Any]]) -> list[Contestant]:
-    found = [cublas_contestant(stream, sets, token_major=major) for major in (False, True)]
-    try:
-        found.append(torch_contestant(stream, sets))
-    except Exception as reason:
-        print(f"torch baseline left out: {reason}")
-    return found
-
-
 def _tile_contestants(
     own: str,
     plan: KernelPlan,
-    sets: list[tuple[Any, Any, Any]],
+    sets: Sets,
     stream: Any,
     changes: dict[str, int],
     entries: dict[str, dict[str, Any]],
@@ -255,32 +168,14 @@ def _tile_contestants(
         print(f"  WRONG {verdict}", flush=True)
         return []
     del inputs
-    set_bytes = 2 * (plan.m * plan.k * plan.density + plan.k * plan.n + plan.m * plan.n)
-    count = sets_for(set_bytes, l2)
-    operators = [operator, *(operator.copy() for _ in range(count - 1))]
-    bs, cs = _more(sets, count)
+    count = sets_for(moved_bytes(plan), l2)
+    rotation = rotation_of(operator, sets, count)
 
-    def launcher(overlap: bool) -> Callable[[int], object]:
-        def run(i: int) -> object:
-            operators[i].overlap = overlap
-            return operators[i](bs[i], out=cs[i])
+    def of(name: str, *, overlap: bool) -> Contestant:
+        return contestant(name, stream, launcher(rotation, overlap=overlap), sets=count, clock=operator.clock)
 
-        return run
-
-    with_overlap = contestant(own, stream, launcher(True), sets=count, clock=operator.clock)
-    if changes:
-        return [with_overlap]
-    plain = contestant(f"{own} | no-pdl", stream, launcher(False), sets=count, clock=operator.clock)
-    return [with_overlap, plain]
-
-
-def _more(sets: list[tuple[Any, Any, Any]], count: int) -> tuple[list[Any], list[Any]]:
-    """B and C of `count` sets; sparse weights are smaller, so that more sets are needed to fill the L2."""
-    bs, cs = [s[1] for s in sets], [s[2] for s in sets]
-    while len(bs) < count:
-        bs.append(bs[len(bs) - len(sets)].copy())
-        cs.append(cp.empty_like(cs[0]))
-    return bs, cs
+    with_overlap = of(own, overlap=True)
+    return [with_overlap] if changes else [with_overlap, of(f"{own} | no-pdl", overlap=False)]
 
 
 def _entry(case: Case, plan: KernelPlan, variant: str) -> dict[str, Any]:

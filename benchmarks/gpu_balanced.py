@@ -9,7 +9,7 @@ token is timed from a warm L2 as well. Writes DIR/balanced.json.
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +17,11 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 
-from benchmarks.gpu import _device
-from benchmarks.gpu_time import Contestant, contestant, rotations, take_turns, torch_contestant
+from benchmarks.gpu_time import Contestant, contestant, rotations, take_turns
+from benchmarks.on_gpu import formats
+from benchmarks.on_gpu.dense_contestants import torch_contestant
+from benchmarks.on_gpu.rotation import Rotation, launcher
+from benchmarks.on_gpu.session import device
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, plan_balanced
 from prunecast.kernels import balanced as planner
@@ -106,47 +109,28 @@ def _device_b(plan: KernelPlan, seed: int) -> Any:
     unread = np.setdiff1d(np.arange(plan.k), plan.inner.column_index)
     if unread.size:
         b[cp.asarray(unread)] = cp.inf
-    return _stored(b, plan.dtype)
-
-
-def _stored(x: Any, dtype: str) -> Any:
-    if dtype != "bf16":
-        return x.astype({"fp32": cp.float32, "fp16": cp.float16}[dtype])
-    bits = x.view(cp.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(cp.uint16)
-
-
-def _exact(x: Any, dtype: str) -> Any:
-    if dtype != "bf16":
-        return x.astype(cp.float64)
-    return (x.astype(cp.uint32) << 16).view(cp.float32).astype(cp.float64)
-
-
-def _poisoned(plan: KernelPlan) -> Any:
-    if plan.dtype == "bf16":
-        return cp.full((plan.m, plan.n), 0x7FC0, cp.uint16)
-    return cp.full((plan.m, plan.n), cp.nan, {"fp32": cp.float32, "fp16": cp.float16}[plan.dtype])
+    return formats.rounded(b, plan.dtype)
 
 
 def check(
     plan: KernelPlan, operator: BalancedOperator, a: np.ndarray, runs: int = RUNS
 ) -> tuple[float, bool]:
     """Largest |error| over its bound against float64, and whether all runs gave the same bits."""
-    b, c = _device_b(plan, 3), _poisoned(plan)
+    b, c = _device_b(plan, 3), formats.poisoned(plan)
     operator(b, out=c)
     same = True
     for _ in range(runs - 1):
-        again = _poisoned(plan)
+        again = formats.poisoned(plan)
         operator(b, out=again)
         same &= bool((again.view(cp.uint8) == c.view(cp.uint8)).all())
     assert plan.inner is not None
     exact_a = cp.asarray((rounded(a, plan.dtype) * plan.inner.mask()).astype(np.float64))
-    exact_b = _exact(b, plan.dtype)
+    exact_b = formats.in_float64(b, plan.dtype)
     exact_b[~cp.isfinite(exact_b)] = 0
     wanted = exact_a @ exact_b
     kept = int(plan.inner.kept_per_row.max())
     bound = error_bound(wanted, cp.abs(exact_a) @ cp.abs(exact_b), kept, plan.dtype)
-    excess = cp.abs(_exact(c, plan.dtype) - wanted) / bound
+    excess = cp.abs(formats.in_float64(c, plan.dtype) - wanted) / bound
     excess[~cp.isfinite(excess)] = cp.inf
     return float(excess.max()), same
 
@@ -199,11 +183,15 @@ def _time_case(case: BalancedCase, rests: list[int | None], stream: Any, turns: 
             name = f"ours {'' if rest is None else f'rest {rest} '}{'pdl' if overlap else 'no-pdl'}"
             contestants.append(
                 contestant(
-                    name, stream, _launcher(operators, bs, cs, overlap), sets=count, clock=operator.clock
+                    name,
+                    stream,
+                    launcher(Rotation(operators, bs, cs), overlap=overlap),
+                    sets=count,
+                    clock=operator.clock,
                 )
             )
             if case.n == 1:
-                warm = _launcher(operators[:1], bs, cs, overlap)
+                warm = launcher(Rotation(operators[:1], bs, cs), overlap=overlap)
                 contestants.append(contestant(f"{name} warm", stream, warm, sets=1, clock=operator.clock))
         clocks[str(rest)] = {
             "shape": list(plan.shape),
@@ -219,14 +207,6 @@ def _time_case(case: BalancedCase, rests: list[int | None], stream: Any, turns: 
         "seconds": {n: s.seconds for n, s in samples.items()},
         "mhz": {n: float(np.median(s.clock_mhz)) for n, s in samples.items() if s.clock_mhz},
     }
-
-
-def _launcher(operators: list[Any], bs: list[Any], cs: list[Any], overlap: bool) -> Callable[[int], object]:
-    def run(i: int) -> object:
-        operators[i].overlap = overlap
-        return operators[i](bs[i], out=cs[i])
-
-    return run
 
 
 def _dense(sets: list[tuple[Any, Any, Any]], stream: Any, suffix: str) -> list[Contestant]:
@@ -270,7 +250,7 @@ def main() -> int:
     options = parser.parse_args()
     rests: list[int | None] = [None, *(int(r) for r in options.rests.split(",") if r)]
     options.out.mkdir(parents=True, exist_ok=True)
-    record: dict[str, Any] = {"device": _device(), "checks": [], "cases": []}
+    record: dict[str, Any] = {"device": device(), "checks": [], "cases": []}
     right = _check_all(record, rests)
     stream = cp.cuda.Stream(non_blocking=True)
     for case in CASES[: options.cases]:

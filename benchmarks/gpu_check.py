@@ -4,15 +4,17 @@ Inputs are drawn afresh for each check, outputs are poisoned with NaN, and rows 
 infinite, so that a padded column that is read shows.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import cupy as cp
 import numpy as np
 
 from benchmarks.gpu_cases import GPU
+from benchmarks.on_gpu.formats import activated, in_float64, poisoned, rounded
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.clusters import spread_over_clusters
-from prunecast.kernels.cuda.operator import TileOperator, compile
+from prunecast.kernels.cuda.operator import compile
 from prunecast.kernels.cuda.token_form import CLUSTERS, TOKEN_SHAPES
 from prunecast.kernels.order import assign_hardware, assign_stream_k
 from prunecast.kernels.shapes_wgmma import wgmma_variants
@@ -20,12 +22,25 @@ from prunecast.kernels.tile_plan import items_of, tile_plan
 from prunecast.patterns import TileMap
 from prunecast.validation.tolerance import error_bound
 
-__all__ = ["Inputs", "Verdict", "check", "check_endings", "check_forms", "random_inputs"]
+__all__ = [
+    "GELU_SLOPE",
+    "Inputs",
+    "Verdict",
+    "check",
+    "check_ending",
+    "check_endings",
+    "check_forms",
+    "check_kept",
+    "ragged_map",
+    "random_inputs",
+]
 
 KEPT = (0, 1, 15, 16, 17, 63, 64, 65, 700, 300)
 FORMS = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128), *TOKEN_SHAPES)
 ENDING_FORMS = ((128, 256), *TOKEN_SHAPES)
 TILE = 128
+GELU_SLOPE = 1.13
+"""The steepest, so that an error before it grows by no more."""
 
 
 class Verdict(NamedTuple):
@@ -60,36 +75,27 @@ def random_inputs(plan: KernelPlan, seed: int) -> Inputs:
     unread = np.setdiff1d(np.arange(plan.k), plan.tiles.column_index)
     if unread.size:
         b[cp.asarray(unread)] = cp.inf
-    return Inputs(a, _rounded(b, plan.dtype))
+    return Inputs(a, rounded(b, plan.dtype))
 
 
-def _rounded(x: Any, dtype: str) -> Any:
-    """As the kernel takes it: fp16, or the bits of bf16 in uint16, rounded to nearest even."""
-    if dtype == "fp16":
-        return x.astype(cp.float16)
-    bits = x.view(cp.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(cp.uint16)
-
-
-def _exact(x: Any, dtype: str) -> Any:
-    if dtype == "fp16":
-        return x.astype(cp.float64)
-    return (x.astype(cp.uint32) << 16).view(cp.float32).astype(cp.float64)
-
-
-def check(name: str, operator: TileOperator, inputs: Inputs, *, runs: int = 1) -> Verdict:
+def check(name: str, operator: Any, inputs: Inputs, *, runs: int = 1) -> Verdict:
     """Compare C with float64; `runs` launches must agree bit by bit."""
     plan = operator.plan
-    c = _poisoned(plan)
+    c = poisoned(plan)
     operator(inputs.b, out=c)
     repeats = True
     for _ in range(runs - 1):
-        again = _poisoned(plan)
+        again = poisoned(plan)
         operator(inputs.b, out=again)
         repeats &= bool((again.view(cp.uint16) == c.view(cp.uint16)).all())
-    excess = _excess(plan, inputs, _exact(c, plan.dtype))
+    excess = _excess(plan, inputs, in_float64(c, plan.dtype))
     detail = "" if float(excess.max()) <= 1.0 else _detail(plan, excess, c)
     return Verdict(name, float(excess.max()), _wrong_tiles(excess), repeats, detail)
+
+
+def check_kept(name: str, operator: Any, inputs: Inputs, *, runs: int = 1) -> Verdict:
+    """The same of an operator that was made of all weights and keeps those of its plan's `inner`."""
+    return check(name, operator, Inputs(inputs.a * operator.plan.inner.mask(), inputs.b), runs=runs)
 
 
 def _detail(plan: KernelPlan, excess: Any, c: Any) -> str:
@@ -106,23 +112,17 @@ def _detail(plan: KernelPlan, excess: Any, c: Any) -> str:
             where = f"rows {places[0]}-{places[-1]} of {len(own)}, tokens {tokens[0]}-{tokens[-1]}"
             hit.append(f"tile {t} kept {kept}: {own.sum()} of {own.size}, {where}")
     alone = np.setdiff1d(np.arange(plan.m), tiles.row_index)
-    not_finite = int((~cp.isfinite(_exact(c, plan.dtype))).sum())
+    not_finite = int((~cp.isfinite(in_float64(c, plan.dtype))).sum())
     return f"{wrong.sum()} wrong, {not_finite} not finite, {wrong[alone].sum()} in no tile; " + "; ".join(
         hit[:6]
     )
 
 
-def _poisoned(plan: KernelPlan) -> Any:
-    if plan.dtype == "fp16":
-        return cp.full((plan.m, plan.n), cp.nan, cp.float16)
-    return cp.full((plan.m, plan.n), 0x7FC0, cp.uint16)
-
-
 def _excess(plan: KernelPlan, inputs: Inputs, c: Any) -> Any:
     """|error| over bound of every element, (M, N)."""
-    a = _exact(_rounded(cp.asarray(inputs.a), plan.dtype), plan.dtype)
+    a = in_float64(rounded(cp.asarray(inputs.a), plan.dtype), plan.dtype)
     a *= cp.asarray(plan.tiles.mask())
-    b = _exact(inputs.b, plan.dtype)
+    b = in_float64(inputs.b, plan.dtype)
     b[~cp.isfinite(b)] = 0.0
     reference = a @ b
     cp.abs(a, out=a)
@@ -172,6 +172,33 @@ def plan_of(
     return tile_plan("stspmm", tiles, n, variant, spread, k_order="gather", cluster=cluster)
 
 
+def check_ending(
+    name: str, compiled: Callable[..., Any], plan: KernelPlan, kept: np.ndarray, activation: str
+) -> Verdict:
+    """Bias and activation against the same in float64.
+
+    Parameters
+    ----------
+    compiled : from a plan, weights, `bias` and `activation` to an operator
+    kept : (M, K) bool
+    """
+    inputs = random_inputs(plan, seed=5)
+    bias = np.random.default_rng(6).standard_normal(plan.m).astype(np.float32)
+    operator = compiled(plan, inputs.a, bias=bias, activation=activation)
+    c = poisoned(plan)
+    operator(inputs.b, out=c)
+    a = in_float64(rounded(cp.asarray(inputs.a), plan.dtype), plan.dtype) * cp.asarray(kept)
+    b = in_float64(inputs.b, plan.dtype)
+    b[~cp.isfinite(b)] = 0.0
+    before = a @ b + cp.asarray(bias, cp.float64)[:, None]
+    size = cp.abs(a) @ cp.abs(b) + float(np.abs(bias).max())
+    products = int(kept.sum(axis=1).max()) + 2
+    bound = GELU_SLOPE * error_bound(before, size, products, plan.dtype) + 1e-6
+    excess = cp.abs(in_float64(c, plan.dtype) - activated(before, activation)) / bound
+    excess[~cp.isfinite(excess)] = cp.inf
+    return Verdict(name, float(excess.max()), _wrong_tiles(excess), True)
+
+
 def check_forms(*, quick: bool, changes: dict[str, int]) -> list[Verdict]:
     """Every form, dtype, N and schedule on ragged maps; fewer of them if `quick`."""
     verdicts = []
@@ -206,33 +233,6 @@ def check_endings(*, quick: bool) -> list[Verdict]:
         for dtype in ("fp16", "bf16"):
             for form, cluster in forms:
                 plan = plan_of(ragged_map(form[0], 708, seed=3), 200, form, dtype, 13, cluster)
-                verdicts.append(_check_ending(plan, activation))
+                name = f"{_form_name(plan)} bias {activation}"
+                verdicts.append(check_ending(name, compile, plan, plan.tiles.mask(), activation))
     return verdicts
-
-
-def _check_ending(plan: KernelPlan, activation: str) -> Verdict:
-    """GELU is steepest at 1.13, so an error before it grows by no more than that."""
-    inputs = random_inputs(plan, seed=5)
-    bias = np.random.default_rng(6).standard_normal(plan.m).astype(np.float32)
-    operator = compile(plan, inputs.a, bias=bias, activation=activation)
-    c = _poisoned(plan)
-    operator(inputs.b, out=c)
-    a = _exact(_rounded(cp.asarray(inputs.a), plan.dtype), plan.dtype) * cp.asarray(plan.tiles.mask())
-    b = _exact(inputs.b, plan.dtype)
-    b[~cp.isfinite(b)] = 0.0
-    before = a @ b + cp.asarray(bias, cp.float64)[:, None]
-    bound = 1.13 * error_bound(before, cp.abs(a) @ cp.abs(b) + abs(bias).max(), 702, plan.dtype) + 1e-6
-    excess = cp.abs(_exact(c, plan.dtype) - _activated(before, activation)) / bound
-    excess[~cp.isfinite(excess)] = cp.inf
-    name = f"{_form_name(plan)} bias {activation}"
-    return Verdict(name, float(excess.max()), _wrong_tiles(excess), True)
-
-
-def _activated(x: Any, activation: str) -> Any:
-    if activation == "relu":
-        return cp.maximum(x, 0)
-    if activation == "gelu":
-        from cupyx.scipy.special import erf
-
-        return 0.5 * x * (1 + erf(x / np.sqrt(2.0)))
-    return x

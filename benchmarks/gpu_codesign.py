@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 
-from benchmarks.gpu import _device
 from benchmarks.gpu_check import Inputs as CheckInputs
 from benchmarks.gpu_check import check, random_inputs
 from benchmarks.gpu_codesign_plans import Arrays, restored
 from benchmarks.gpu_codesign_report import print_record
 from benchmarks.gpu_time import Contestant, Sample, contestant, take_turns
+from benchmarks.on_gpu.session import device
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.compile import compile
 from prunecast.validation.measure.contestants import dense_runners
@@ -77,7 +77,7 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     os.environ["PRUNECAST_CACHE"] = str((options.prepared / "cubin").resolve())
     prepared = json.loads((options.prepared / "prepared.json").read_text())
-    record: dict[str, Any] = {"device": _device(), "arguments": sys.argv[1:], "checks": [], "models": []}
+    record: dict[str, Any] = {"device": device(), "arguments": sys.argv[1:], "checks": [], "models": []}
     began = time.perf_counter()
     try:
         bench = Bench()

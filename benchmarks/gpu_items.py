@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.stamps.items_cases import CASES, Waves, plan_of
 from benchmarks.stamps.items_patches import HEAD, ITEM, ITEMS_AT, MACRO, MOST_ITEMS, PLAIN, STAMPED, WORDS
 from benchmarks.stamps.kernels import build_own, build_zeros, compile_own, defines_of, entry_of, source_of
-from benchmarks.stamps.run import parser_of, run_all
+from benchmarks.stamps.run import build_or_run, parser_of
 from benchmarks.stamps.sources import compile_from, patched_sources
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.cuda.forms import ARCH
@@ -104,23 +104,11 @@ def _line(record: dict[str, Any], stamps: np.ndarray) -> str:
 
 def main() -> None:
     """Build or run."""
-    parser = parser_of(__doc__, seconds=80.0)
+    parser = parser_of(__doc__, seconds=80.0, turns=3)
     parser.add_argument("--cases", choices=tuple(CASES), default="items")
-    parser.add_argument("--turns", type=int, default=3)
     options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
-    if options.what == "build":
-        build_all(options.folder)
-    else:
-        run_all(
-            CASES[options.cases](),
-            options.out,
-            options.seconds,
-            cache=options.folder / "cache",
-            run=lambda case, stream: _run(case, options.folder, stream, options.turns),
-            line=_line,
-            name="items",
-        )
+    wanted = CASES[options.cases]()
+    build_or_run(options, build=build_all, cases=wanted, run=_run, line=_line, name="items")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks.gpu_cases import GPU, LAYERS, TILE_ROWS, Case, tile_map
 from benchmarks.gpu_mma_cases import Check, build_all, ragged_map
+from benchmarks.tile_maps import two_of_four_in
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels import KernelPlan, Schedule, WorkList, plan_dense
@@ -33,7 +34,6 @@ from prunecast.kernels.tile_plan import items_of, resident_blocks, tile_plan
 from prunecast.kernels.tile_rows import cut_rows
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.patterns import ElementMap, TileMap
-from prunecast.patterns.element_map import element_map_from_mask
 
 __all__ = [
     "DENSITIES",
@@ -44,7 +44,6 @@ __all__ = [
     "ending_checks",
     "guarded_checks",
     "plans_from",
-    "two_of_four_in",
 ]
 
 DENSITIES = (0.5, 0.25)
@@ -67,21 +66,6 @@ class Timed(NamedTuple):
 def cases() -> list[Case]:
     """All layers and densities, tiles of the first height; large layers first."""
     return [Case(*layer, density) for layer, density in product(LAYERS, DENSITIES)]
-
-
-def two_of_four_in(tiles: TileMap, seed: int = 0) -> ElementMap:
-    """Two random elements of every four neighbours in the list of a tile, for each of its rows."""
-    rng = np.random.default_rng(seed)
-    pairs = np.array(
-        [[p in pair for p in range(4)] for pair in product(range(4), repeat=2) if pair[0] < pair[1]]
-    )
-    mask = np.zeros((tiles.m, tiles.k), np.bool_)
-    for t in range(tiles.tile_count):
-        rows = tiles.row_index[tiles.row_start[t] : tiles.row_start[t + 1]]
-        columns = tiles.column_index[tiles.column_start[t] : tiles.column_start[t + 1]]
-        kept = pairs[rng.integers(0, 6, (rows.size, -(-columns.size // 4)), np.uint8)]
-        mask[np.ix_(rows, columns)] = kept.reshape(rows.size, -1)[:, : columns.size]
-    return element_map_from_mask(mask, tiles.pattern)
 
 
 # ---- checks

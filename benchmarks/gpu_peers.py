@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 
-from benchmarks.gpu_time import L2, STATES, Contestant, contestant, cublas_contestant, sets_for, take_turns
+from benchmarks.gpu_time import L2, STATES, Contestant, contestant, sets_for, take_turns
+from benchmarks.on_gpu.dense_contestants import cublas_contestant
 
 __all__ = ["PEERS", "Peer"]
 

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 
-from benchmarks.gpu_check import Verdict, _activated, _exact, _rounded
+from benchmarks.gpu_check import GELU_SLOPE, Verdict
 from benchmarks.gpu_small_cases import ENDINGS, SmallCheck, ending_plan, plan_of_check, ragged_map
 from benchmarks.gpu_small_layer import Image, image_of, operators_of
+from benchmarks.on_gpu.formats import activated, in_float64, rounded
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.compile import compile
 from prunecast.kernels.cuda.small.pack import pack_small
@@ -25,8 +26,6 @@ __all__ = ["Reference", "check_endings", "check_small", "excess_of", "reference_
 RUNS = 20
 POISON = {"fp16": 0x7E00, "bf16": 0x7FC0}
 """A quiet NaN."""
-GELU_SLOPE = 1.13
-"""The steepest, so that an error before it grows by no more."""
 
 
 class Reference(NamedTuple):
@@ -49,7 +48,7 @@ class Ragged(NamedTuple):
 
 def reference_of(exact: Any, b: Any, dtype: str, kept: int) -> Reference:
     """Of weights in float64 and B as the kernel takes it; infinite rows of B are not read."""
-    given = _exact(b, dtype)
+    given = in_float64(b, dtype)
     given[~cp.isfinite(given)] = 0.0
     wanted = exact @ given
     return Reference(wanted, error_bound(wanted, cp.abs(exact) @ cp.abs(given), max(kept, 1), dtype))
@@ -57,7 +56,7 @@ def reference_of(exact: Any, b: Any, dtype: str, kept: int) -> Reference:
 
 def excess_of(c: Any, reference: Reference, dtype: str) -> Any:
     """|error| over bound of every element; infinite where C is not finite."""
-    given = _exact(c, dtype)
+    given = in_float64(c, dtype)
     excess = cp.abs(given - reference.c) / reference.bound
     excess[~cp.isfinite(given)] = cp.inf
     return excess
@@ -78,9 +77,9 @@ def check_small(checks: Iterable[SmallCheck]) -> list[Verdict]:
 def _ragged(height: int, dtype: str) -> Ragged:
     tiles = ragged_map(height)
     random = cp.random.RandomState(height)
-    stored = _rounded(random.standard_normal((tiles.m, tiles.k), dtype=cp.float32), dtype)
+    stored = rounded(random.standard_normal((tiles.m, tiles.k), dtype=cp.float32), dtype)
     bits = stored.view(cp.uint16)
-    exact = _exact(stored, dtype) * cp.asarray(tiles.mask())
+    exact = in_float64(stored, dtype) * cp.asarray(tiles.mask())
     return Ragged(tiles, bits, exact, image_of(tiles, bits, height, count=1))
 
 
@@ -120,7 +119,7 @@ def _b_of(plan: KernelPlan) -> Any:
     b[:, plan.n :] = cp.inf
     unread = np.setdiff1d(np.arange(plan.k), plan.tiles.column_index)
     b[cp.asarray(unread)] = cp.inf
-    return _rounded(b, plan.dtype)[:, : plan.n]
+    return rounded(b, plan.dtype)[:, : plan.n]
 
 
 def _poisoned(plan: KernelPlan) -> tuple[Any, Any]:
@@ -177,15 +176,15 @@ def _check_ending(n: int, activation: str) -> Verdict:
     b = _b_of(plan)
     _, c = _poisoned(plan)
     operator(b, out=c)
-    exact = _exact(_rounded(cp.asarray(a), "fp16"), "fp16") * cp.asarray(plan.tiles.mask())
-    given = _exact(b, "fp16")
+    exact = in_float64(rounded(cp.asarray(a), "fp16"), "fp16") * cp.asarray(plan.tiles.mask())
+    given = in_float64(b, "fp16")
     given[~cp.isfinite(given)] = 0.0
     added = cp.asarray(bias, cp.float64)[:, None]
     before = exact @ given + added
     absolute = cp.abs(exact) @ cp.abs(given) + cp.abs(added)
     kept = int(plan.tiles.kept_per_tile.max()) + 1
     bound = GELU_SLOPE * error_bound(before, absolute, kept, "fp16") + 1e-6
-    excess = excess_of(c, Reference(_activated(before, activation), bound), "fp16")
+    excess = excess_of(c, Reference(activated(before, activation), bound), "fp16")
     worst = float(excess.max())
     name = f"bias {activation} fp16 N={n}"
     return Verdict(name, worst, 0, True, "" if worst <= 1.0 else _where(excess, plan))

@@ -8,9 +8,8 @@ beside cuSPARSELt as torch calls it. Writes DIR/gpu_sparse.json.
 """
 
 import argparse
-import json
 import math
-import time
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,21 +17,21 @@ import cupy as cp
 import numpy as np
 
 from benchmarks.goals import Goal, print_goal
-from benchmarks.gpu import _dense_contestants, _device
 from benchmarks.gpu_cases import GPU, LARGE, LAYERS
-from benchmarks.gpu_check import Inputs, Verdict, check, ragged_map, random_inputs
-from benchmarks.gpu_time import Contestant, contestant, rotations, take_turns
-from benchmarks.tile_maps import equal_tiles
+from benchmarks.gpu_check import Verdict, check_kept, ragged_map, random_inputs
+from benchmarks.gpu_time import Contestant, Sample, take_turns
+from benchmarks.on_gpu.dense_contestants import dense_contestants
+from benchmarks.on_gpu.rotation import Sets, input_sets, operator_contestant
+from benchmarks.on_gpu.session import Session
+from benchmarks.tile_maps import equal_tiles, two_of_four_in
 from prunecast.kernels import KernelPlan, plan_sparse_tensor
 from prunecast.kernels.choose import candidates
-from prunecast.kernels.cuda.sparse.operator import SparseOperator, compile_sparse
+from prunecast.kernels.cuda.sparse.operator import compile_sparse
 from prunecast.kernels.order import assign_hardware, assign_longest_first
 from prunecast.kernels.shapes_wgmma import wgmma_variants
 from prunecast.kernels.splitting import item_cost, item_cycles
 from prunecast.kernels.tile_plan import demand_of, items_of, resident_blocks, tile_plan
 from prunecast.kernels.tile_rows import cut_rows
-from prunecast.patterns import ElementMap, TileMap
-from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.tiling import dense_tile_map
 
 FORMS = ((256, 128), (256, 64), (128, 256), (128, 128), (128, 64))
@@ -57,21 +56,6 @@ class Case(NamedTuple):
     def name(self) -> str:
         """Unique among the cases."""
         return f"{self.layer} d={self.density:g}"
-
-
-def two_of_four_in(tiles: TileMap, seed: int = 0) -> ElementMap:
-    """Two random elements of every four neighbours in the list of a tile, for each of its rows."""
-    rng = np.random.default_rng(seed)
-    pairs = np.array(
-        [[1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 1], [0, 1, 1, 0], [0, 1, 0, 1], [0, 0, 1, 1]], np.bool_
-    )
-    mask = np.zeros((tiles.m, tiles.k), np.bool_)
-    for t in range(tiles.tile_count):
-        rows = tiles.row_index[tiles.row_start[t] : tiles.row_start[t + 1]]
-        columns = tiles.column_index[tiles.column_start[t] : tiles.column_start[t + 1]]
-        kept = pairs[rng.integers(0, 6, (rows.size, -(-columns.size // 4)), np.uint8)]
-        mask[np.ix_(rows, columns)] = kept.reshape(rows.size, -1)[:, : columns.size]
-    return element_map_from_mask(mask, tiles.pattern)
 
 
 def plan_of_case(case: Case, height: int, form: tuple[int, int] | None = None) -> KernelPlan:
@@ -103,12 +87,6 @@ def ragged_plan(n: int, form: tuple[int, int], dtype: str, blocks: int) -> Kerne
     return tile_plan("2:4", tiles, n, variant, assigned, k_order="gather", inner=two_of_four_in(tiles, n))
 
 
-def check_sparse(name: str, operator: SparseOperator, inputs: Inputs, runs: int) -> Verdict:
-    """The operator was made of all weights; the reference sees those that are kept."""
-    kept = inputs.a * operator.plan.inner.mask()
-    return check(name, operator, Inputs(kept, inputs.b), runs=runs)
-
-
 def check_forms(*, quick: bool, changes: dict[str, int]) -> list[Verdict]:
     """Every form, dtype, N and schedule on ragged maps; fewer of them if `quick`."""
     verdicts = []
@@ -120,11 +98,11 @@ def check_forms(*, quick: bool, changes: dict[str, int]) -> list[Verdict]:
                     inputs = random_inputs(plan, seed=n + blocks)
                     operator = compile_sparse(plan, inputs.a, changes=changes)
                     name = f"{form[0]}x{form[1]} {dtype} N={n} blocks={blocks} {changes or ''}"
-                    verdicts.append(check_sparse(name, operator, inputs, runs=20 if blocks else 2))
+                    verdicts.append(check_kept(name, operator, inputs, runs=20 if blocks else 2))
     return verdicts
 
 
-def main() -> None:
+def main() -> int:
     """Check, time, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", required=True)
@@ -137,91 +115,86 @@ def main() -> None:
     parser.add_argument("--forms", default="", help="forms beside the planner's choice, e.g. 256x128,128x256")
     parser.add_argument("--changes", default="", help="variants of the first of them, e.g. FENCE=0;PDL=0")
     options = parser.parse_args()
-    record: dict[str, Any] = {"device": _device(), "checks": [], "cases": [], "height": options.height}
-    for changes, quick in (({"GUARD": 1}, True), ({}, options.quick)):
-        began = time.perf_counter()
-        found = check_forms(quick=quick, changes=changes)
-        record["checks"] += [{**v._asdict(), "passes": v.passes} for v in found]
-        wrong = [v for v in found if not v.passes]
-        print(f"checked {len(found)}, wrong {len(wrong)}, {time.perf_counter() - began:.1f} s", flush=True)
-        for v in wrong[:12]:
-            print(f"  WRONG {v.name}: excess {v.excess:.3g}, {v.wrong_tiles} tiles, {v.repeats}; {v.detail}")
+    session = Session(Path(options.out) / "gpu_sparse.json", sys.argv[1:])
+    session.record["height"] = options.height
     numbers = [int(x) for x in options.layers.split(",")] if options.layers else range(len(LAYERS))
-    _time_all(options, record, [LAYERS[i] for i in numbers])
-    Path(options.out, "gpu_sparse.json").write_text(json.dumps(record, indent=1))
-    print_results(record)
+
+    def work() -> None:
+        session.check(
+            {
+                "guarded": lambda: check_forms(quick=True, changes={"GUARD": 1}),
+                "forms": lambda: check_forms(quick=options.quick, changes={}),
+            }
+        )
+        _time_all(options, session, [LAYERS[i] for i in numbers])
+
+    done = session.run(work)
+    print_results(session.record)
+    return 0 if done else 1
 
 
-def _time_all(
-    options: argparse.Namespace, record: dict[str, Any], layers: list[tuple[int, int, int]]
-) -> None:
-    began = time.perf_counter()
-    stream = cp.cuda.Stream(non_blocking=True)
-    for layer in layers:
-        if time.perf_counter() - began > options.seconds:
-            print(f"out of time before {layer}")
-            break
-        densities = [float(d) for d in options.densities.split(",")]
+def _time_all(options: argparse.Namespace, session: Session, layers: list[tuple[int, int, int]]) -> None:
+    densities = [float(d) for d in options.densities.split(",")]
+
+    def timed(layer: tuple[int, int, int], stream: Any) -> list[dict[str, Any]]:
         cases = [Case(*layer, d) for d in densities if d < 0.5 or layer in LARGE]
-        with stream:
-            record["cases"] += _time_layer(cases, stream, options)
-        stream.synchronize()
-        cp.get_default_memory_pool().free_all_blocks()
+        return _time_layer(cases, stream, options)
+
+    session.time_layers(layers, options.seconds, timed)
 
 
 def _time_layer(cases: list[Case], stream: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
-    sets = _input_sets(cases[0])
-    contestants = _dense_contestants(stream, sets)
+    """All cases of a layer in all forms asked for with its dense products, in turn."""
+    sets = input_sets(*cases[0][:3])
+    contestants = dense_contestants(stream, sets)
     dense_names = [c.name for c in contestants]
     entries: dict[str, dict[str, Any]] = {}
-    asked = [(form, "") for form in ["", *filter(None, options.forms.split(","))]]
-    asked += [(options.forms.split(",")[0], text) for text in filter(None, options.changes.split(";"))]
     for case in cases:
-        for form, text in asked:
+        for form, text in _asked(options):
             plan = plan_of_case(case, options.height, tuple(map(int, form.split("x"))) if form else None)
             changes = {text.split("=")[0]: int(text.split("=")[1])} if text else {}
             name = f"{case.name} {form} {text}".strip()
             found = _contestant(name, plan, sets, stream, changes)
-            entries[name] = {
-                "case": case._asdict(),
-                "name": name,
-                "layer": case.layer,
-                "changes": changes,
-                "form": form,
-                "block": list(plan.shape),
-                "items": plan.item_count,
-                "blocks": plan.blocks,
-                "verdict": found.verdict._asdict(),
-            }
+            about = {"name": name, "changes": changes, "form": form, "verdict": found.verdict._asdict()}
+            entries[name] = _entry(case, plan) | about
             contestants += found.contestants
         if case.density == 0.5:
             contestants += _peer(case, sets)
     samples = take_turns(stream, contestants, options.turns)
     dense = min((samples[n] for n in dense_names), key=lambda s: s.median)
-    for name, entry in entries.items():
-        entry["dense_us"] = dense.median * 1e6
-        if name in samples:
-            s = samples[name]
-            entry["us"], entry["speedup"] = s.median * 1e6, dense.median / s.median
-            entry["clock_mhz"] = float(np.median(s.clock_mhz))
-            entry["seconds"] = s.seconds
-        if "cusparselt" in samples and entry["case"]["density"] == 0.5:
-            entry["cusparselt_us"] = samples["cusparselt"].median * 1e6
+    for entry in entries.values():
+        entry |= _times(entry, samples, dense)
         print(line(entry), flush=True)
     return list(entries.values())
 
 
-def _input_sets(case: Case) -> list[tuple[Any, Any, Any]]:
-    random = cp.random.RandomState(1)
-    elements = case.m * case.k + case.k * case.n + case.m * case.n
-    shapes = ((case.m, case.k), (case.k, case.n))
-    return [
-        (
-            *(random.standard_normal(shape, dtype=cp.float32).astype(cp.float16) for shape in shapes),
-            cp.empty((case.m, case.n), cp.float16),
-        )
-        for _ in range(rotations(2 * elements))
-    ]
+def _asked(options: argparse.Namespace) -> list[tuple[str, str]]:
+    """Forms, empty for the planner's, and a variant of each, empty for none."""
+    forms = options.forms.split(",")
+    asked = [(form, "") for form in ["", *filter(None, forms)]]
+    return asked + [(forms[0], text) for text in filter(None, options.changes.split(";"))]
+
+
+def _entry(case: Case, plan: KernelPlan) -> dict[str, Any]:
+    return {
+        "case": case._asdict(),
+        "layer": case.layer,
+        "block": list(plan.shape),
+        "items": plan.item_count,
+        "blocks": plan.blocks,
+    }
+
+
+def _times(entry: dict[str, Any], samples: dict[str, Sample], dense: Sample) -> dict[str, Any]:
+    """What was measured of an entry, and of its peer."""
+    found: dict[str, Any] = {"dense_us": dense.median * 1e6}
+    if entry["name"] in samples:
+        s = samples[entry["name"]]
+        found |= {"us": s.median * 1e6, "speedup": dense.median / s.median, "seconds": s.seconds}
+        found["clock_mhz"] = float(np.median(s.clock_mhz))
+    if "cusparselt" in samples and entry["case"]["density"] == 0.5:
+        found["cusparselt_us"] = samples["cusparselt"].median * 1e6
+    return found
 
 
 class _Found(NamedTuple):
@@ -229,30 +202,20 @@ class _Found(NamedTuple):
     contestants: list[Contestant]
 
 
-def _contestant(
-    name: str, plan: KernelPlan, sets: list[tuple[Any, Any, Any]], stream: Any, changes: dict[str, int]
-) -> _Found:
+def _contestant(name: str, plan: KernelPlan, sets: Sets, stream: Any, changes: dict[str, int]) -> _Found:
     inputs = random_inputs(plan, seed=11)
     operator = compile_sparse(plan, inputs.a, changes=changes)
-    verdict = check_sparse(name, operator, inputs, runs=3)
+    verdict = check_kept(name, operator, inputs, runs=3)
     if not verdict.passes:
         print(f"  WRONG {verdict}", flush=True)
         return _Found(verdict, [])
     del inputs
     cp.get_default_memory_pool().free_all_blocks()
-    set_bytes = 2 * (plan.m * plan.k * plan.density * 1.125 + plan.k * plan.n + plan.m * plan.n)
-    count = rotations(set_bytes)
-    operators = [operator, *(operator.copy() for _ in range(count - 1))]
-    bs = [s[1] for s in sets] + [sets[i % len(sets)][1].copy() for i in range(max(count - len(sets), 0))]
-    cs = [s[2] for s in sets] + [cp.empty_like(sets[0][2]) for _ in range(max(count - len(sets), 0))]
-
-    def run(i: int) -> object:
-        return operators[i](bs[i], out=cs[i])
-
-    return _Found(verdict, [contestant(name, stream, run, sets=count, clock=operator.clock)])
+    with_places = 2 * 1.125  # two bits for each weight say where it lies
+    return _Found(verdict, [operator_contestant(name, operator, sets, stream, weight_bytes=with_places)])
 
 
-def _peer(case: Case, sets: list[tuple[Any, Any, Any]]) -> list[Contestant]:
+def _peer(case: Case, sets: Sets) -> list[Contestant]:
     """The library through torch, where it takes the shape."""
     try:
         return [_cusparselt(case, sets)]
@@ -261,7 +224,7 @@ def _peer(case: Case, sets: list[tuple[Any, Any, Any]]) -> list[Contestant]:
         return []
 
 
-def _cusparselt(case: Case, sets: list[tuple[Any, Any, Any]]) -> Contestant:
+def _cusparselt(case: Case, sets: Sets) -> Contestant:
     import torch
 
     kept = torch.tensor([True, False, True, False], device="cuda").repeat(case.k // 4)
@@ -318,4 +281,4 @@ def print_results(record: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

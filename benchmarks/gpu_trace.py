@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.stamps.kernels import build_own, build_zeros, compile_own, defines_of, entry_of, source_of
-from benchmarks.stamps.run import parser_of, run_all
+from benchmarks.stamps.run import build_or_run, parser_of
 from benchmarks.stamps.sources import compile_from, patched_sources
 from benchmarks.stamps.trace_cases import SHORT, SUITE, Traced, cases, plan_of, suite_cases
 from benchmarks.stamps.trace_patches import MACRO, PATCHES, STAMPS, WORDS
@@ -89,26 +89,20 @@ def _line(record: dict[str, Any], trace: np.ndarray) -> str:
 
 def main() -> None:
     """Build or run."""
-    parser = parser_of(__doc__, seconds=70.0)
-    parser.add_argument("--turns", type=int, default=5)
+    parser = parser_of(__doc__, seconds=70.0, turns=5)
     parser.add_argument("--suite", action="store_true")
     parser.add_argument("--short", action="store_true")
     options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
     suite = SHORT if options.short else SUITE
     traced = suite_cases(suite) if options.suite or options.short else cases()
-    if options.what == "build":
-        build_all(options.folder, traced)
-    else:
-        run_all(
-            traced,
-            options.out,
-            options.seconds,
-            cache=options.folder / "cache",
-            run=lambda case, stream: _run(case, options.folder, stream, options.turns),
-            line=_line,
-            name="trace",
-        )
+    build_or_run(
+        options,
+        build=lambda folder: build_all(folder, traced),
+        cases=traced,
+        run=_run,
+        line=_line,
+        name="trace",
+    )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.stamps.kernels import build_own, build_zeros, compile_own, defines_of, entry_of, source_of
 from benchmarks.stamps.products import made_up_tiles, whole_items
-from benchmarks.stamps.run import parser_of, run_all
+from benchmarks.stamps.run import build_or_run, parser_of
 from benchmarks.stamps.sources import compile_from, patched_sources
 from benchmarks.stamps.turns_patches import GROUPS_AT, MACRO, MOST_ITEMS, PLAIN, STAMPED, STORES, WORDS
 from prunecast.kernels import KernelPlan
@@ -158,22 +158,8 @@ def _item_cycles(last: np.ndarray, nth: int) -> int:
 
 def main() -> None:
     """Build or run."""
-    parser = parser_of(__doc__, seconds=75.0)
-    parser.add_argument("--turns", type=int, default=3)
-    options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
-    if options.what == "build":
-        build_all(options.folder)
-    else:
-        run_all(
-            cases(),
-            options.out,
-            options.seconds,
-            cache=options.folder / "cache",
-            run=lambda case, stream: _run(case, options.folder, stream, options.turns),
-            line=_line,
-            name="turns",
-        )
+    options = parser_of(__doc__, seconds=75.0, turns=3).parse_args()
+    build_or_run(options, build=build_all, cases=cases(), run=_run, line=_line, name="turns")
 
 
 if __name__ == "__main__":

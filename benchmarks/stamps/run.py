@@ -10,19 +10,61 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["parser_of", "run_all"]
+__all__ = ["build_or_run", "parser_of"]
 
 Record = dict[str, Any]
 
 
-def parser_of(description: str | None, *, seconds: float) -> argparse.ArgumentParser:
-    """`build` or `run` in a folder; `seconds` is how long a run may take unless told."""
+def parser_of(
+    description: str | None, *, seconds: float, turns: int | None = None
+) -> argparse.ArgumentParser:
+    """`build` or `run` in a folder.
+
+    Parameters
+    ----------
+    seconds : how long a run may take unless told
+    turns : samples of a case unless told; None where that cannot be told
+    """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("what", choices=("build", "run"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--seconds", type=float, default=seconds)
+    if turns is not None:
+        parser.add_argument("--turns", type=int, default=turns)
     return parser
+
+
+def build_or_run(
+    options: argparse.Namespace,
+    *,
+    build: Callable[[Path], None],
+    cases: Sequence[Any],
+    run: Callable[[Any, Path, Any, int], tuple[Record, np.ndarray]],
+    line: Callable[[Record, np.ndarray], str],
+    name: str,
+) -> None:
+    """What was asked for.
+
+    Parameters
+    ----------
+    build : fills the folder
+    run : a case with the folder on a stream, so many turns; its record and its stamps
+    """
+    folder = options.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    if options.what == "build":
+        build(folder)
+        return
+    run_all(
+        cases,
+        options.out,
+        options.seconds,
+        cache=folder / "cache",
+        run=lambda case, stream: run(case, folder, stream, options.turns),
+        line=line,
+        name=name,
+    )
 
 
 def run_all(

@@ -6,6 +6,7 @@ import cupy as cp
 import numpy as np
 
 from benchmarks.gpu_time import Sample, contestant, rotations, take_turns
+from benchmarks.on_gpu.rotation import moved_bytes
 from prunecast.kernels import KernelPlan
 
 __all__ = ["Arrays", "Timed", "random_weights", "record_of", "rotating_arrays", "time_stamped"]
@@ -16,7 +17,7 @@ class Arrays(NamedTuple):
 
     bs: list[Any]
     cs: list[Any]
-    count: int
+    operators: int
 
 
 class Timed(NamedTuple):
@@ -40,8 +41,7 @@ def rotating_arrays(plan: KernelPlan, *, fewest: int, hot: bool = False) -> Arra
     ----------
     hot : one set of arrays over and over, so that L2 holds B
     """
-    moved = plan.m * plan.k * plan.density + plan.k * plan.n + plan.m * plan.n
-    count = max(rotations(2 * moved), fewest)
+    count = max(rotations(moved_bytes(plan)), fewest)
     random, sets = cp.random.RandomState(1), 1 if hot else count
     bs = [random.standard_normal((plan.k, plan.n), dtype=cp.float32).astype(cp.float16) for _ in range(sets)]
     return Arrays(bs, [cp.empty((plan.m, plan.n), cp.float16) for _ in range(sets)], count)
@@ -68,7 +68,7 @@ def time_stamped(
     launches : whose stamps are kept, the last ones
     """
     blocks, bs, cs = first.plan.blocks, arrays.bs, arrays.cs
-    groups = {name: [first.copy() for _ in range(arrays.count)] for name in ("plain", "traced")}
+    groups = {name: [first.copy() for _ in range(arrays.operators)] for name in ("plain", "traced")}
     for operator in groups["plain"] if plain is not None else ():
         operator._kernel = plain
     for operator in groups["traced"]:
@@ -80,7 +80,7 @@ def time_stamped(
             name,
             stream,
             lambda i, own=own: own[i](bs[i % len(bs)], out=cs[i % len(cs)]),
-            sets=arrays.count,
+            sets=arrays.operators,
             clock=own[0].clock[:4],
         )
         for name, own in groups.items()
@@ -88,7 +88,7 @@ def time_stamped(
     samples = take_turns(stream, found, turns)
     enqueued = found[1].launches
     last = [
-        groups["traced"][(enqueued - back) % arrays.count].clock.get()[4:].reshape(blocks, words)
+        groups["traced"][(enqueued - back) % arrays.operators].clock.get()[4:].reshape(blocks, words)
         for back in range(launches, 0, -1)
     ]
     return Timed(samples["plain"], samples["traced"], np.stack(last).astype(np.int64))

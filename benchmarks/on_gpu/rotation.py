@@ -1,0 +1,84 @@
+"""Inputs and operators in rotation, so that nothing is found in L2 that a user would not have there."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import cupy as cp
+
+from benchmarks.gpu_time import Contestant, contestant, rotations, sets_for
+from prunecast.kernels import KernelPlan
+
+__all__ = [
+    "Rotation",
+    "Sets",
+    "input_sets",
+    "launcher",
+    "more_sets",
+    "moved_bytes",
+    "operator_contestant",
+    "rotation_of",
+]
+
+Sets = list[tuple[Any, Any, Any]]
+"""A (M, K), B (K, N) and C (M, N), fp16."""
+
+
+class Rotation(NamedTuple):
+    """Operators of one plan with weights of their own, each with a B and a C."""
+
+    operators: list[Any]
+    bs: list[Any]
+    cs: list[Any]
+
+
+def input_sets(m: int, k: int, n: int, l2: str = "cold") -> Sets:
+    """Random A and B, and C, as many as a cold or a warm L2 wants."""
+    random = cp.random.RandomState(1)
+    return [
+        (
+            *(
+                random.standard_normal(shape, dtype=cp.float32).astype(cp.float16)
+                for shape in ((m, k), (k, n))
+            ),
+            cp.empty((m, n), cp.float16),
+        )
+        for _ in range(sets_for(2 * (m * k + k * n + m * n), l2))
+    ]
+
+
+def moved_bytes(plan: KernelPlan, weight_bytes: float = 2.0) -> float:
+    """Of weights that are kept, B and C, with so many bytes for each weight."""
+    return weight_bytes * plan.m * plan.k * plan.density + 2 * (plan.k * plan.n + plan.m * plan.n)
+
+
+def more_sets(sets: Sets, count: int) -> tuple[list[Any], list[Any]]:
+    """B and C of `count` sets; sparse weights are smaller, so that it takes more of them to fill the L2."""
+    bs, cs = [s[1] for s in sets], [s[2] for s in sets]
+    while len(bs) < count:
+        bs.append(bs[len(bs) - len(sets)].copy())
+        cs.append(cp.empty_like(cs[0]))
+    return bs, cs
+
+
+def rotation_of(operator: Any, sets: Sets, count: int) -> Rotation:
+    """`count` operators and as many sets."""
+    return Rotation([operator, *(operator.copy() for _ in range(count - 1))], *more_sets(sets, count))
+
+
+def launcher(rotation: Rotation, *, overlap: bool = True) -> Callable[[int], object]:
+    """The product of a place in the rotation; `overlap` lets it begin while the launch before it ends."""
+
+    def run(i: int) -> object:
+        rotation.operators[i].overlap = overlap
+        return rotation.operators[i](rotation.bs[i], out=rotation.cs[i])
+
+    return run
+
+
+def operator_contestant(
+    name: str, operator: Any, sets: Sets, stream: Any, *, overlap: bool = True, weight_bytes: float = 2.0
+) -> Contestant:
+    """An operator of a plan over as many inputs as a cold L2 wants."""
+    count = rotations(moved_bytes(operator.plan, weight_bytes))
+    rotation = rotation_of(operator, sets, count)
+    return contestant(name, stream, launcher(rotation, overlap=overlap), sets=count, clock=operator.clock)
