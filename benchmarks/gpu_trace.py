@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.stamps.kernels import build_own, build_zeros, compile_own, defines_of, entry_of, source_of
+from benchmarks.stamps.kernels import build_beside, build_own, compile_own, defines_of, entry_of, source_of
 from benchmarks.stamps.run import build_or_run, parser_of
 from benchmarks.stamps.sources import compile_from, patched_sources
 from benchmarks.stamps.trace_cases import SHORT, SUITE, Traced, cases, plan_of, suite_cases
@@ -39,7 +39,7 @@ def build_all(folder: Path, traced: list[Traced]) -> None:
     os.environ["PRUNECAST_CACHE"] = str(folder / "cache")
     patched = patched_sources(folder / "sources", PATCHES, MACRO)
     done = set()
-    build_zeros()
+    build_beside()
     for case in traced:
         plan = plan_of(case)
         if _traced_name(plan) in done:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.stamps.kernels import build_own, build_zeros, compile_own, defines_of, entry_of, source_of
+from benchmarks.stamps.kernels import build_beside, build_own, compile_own, defines_of, entry_of, source_of
 from benchmarks.stamps.products import made_up_tiles, whole_items
 from benchmarks.stamps.run import build_or_run, parser_of
 from benchmarks.stamps.sources import compile_from, patched_sources
@@ -90,7 +90,7 @@ def _cubin_name(case: Turns, stamped: bool) -> str:
 def build_all(folder: Path) -> None:
     """Compile every form with and without stamps into FOLDER, and the package's own into its cache."""
     os.environ["PRUNECAST_CACHE"] = str(folder / "cache")
-    build_zeros()
+    build_beside()
     sources = {
         False: patched_sources(folder / "plain", PLAIN, MACRO),
         True: patched_sources(folder / "stamped", STAMPED, MACRO),

@@ -5,11 +5,13 @@ from typing import Any
 import numpy as np
 
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.cuda.forms import build_fill, build_tile_kernel, tile_defines
+from prunecast.kernels.cuda.build import compile_cubin
+from prunecast.kernels.cuda.forms import ARCH, build_fill, build_tile_kernel, tile_defines
 from prunecast.kernels.cuda.sparse.forms import build_sparse_kernel, sparse_defines
 from prunecast.kernels.cuda.token_form import TOKEN_SHAPES, TOKEN_SOURCE
+from prunecast.validation.measure.sources import MICROBENCHMARKS
 
-__all__ = ["build_own", "build_zeros", "compile_own", "defines_of", "entry_of", "source_of"]
+__all__ = ["build_beside", "build_own", "compile_own", "defines_of", "entry_of", "source_of"]
 
 
 def defines_of(plan: KernelPlan) -> dict[str, int]:
@@ -34,9 +36,10 @@ def build_own(plan: KernelPlan) -> None:
     (build_sparse_kernel if plan.inner is not None else build_tile_kernel)(plan, defines_of(plan))
 
 
-def build_zeros() -> None:
-    """And the one that every operator loads."""
+def build_beside() -> None:
+    """And what every operator and every sample loads."""
     build_fill("fp16", "none", bias=False)
+    compile_cubin(MICROBENCHMARKS / "clock_probe.cu", ARCH, {})
 
 
 def compile_own(plan: KernelPlan, weights: np.ndarray) -> Any:
