@@ -42,7 +42,7 @@ class Memory:
 
     def stage_cycles(self, todo: Todo) -> int:
         """Of the gather port for a step's rows, and the way to the SM."""
-        size = 16 * math.ceil(todo.multiplied / 16) * self.row_bytes(todo)
+        size = self.stage_bytes(todo)
         cycles = math.ceil(byte_cost(size, self.machine.gather_ticks_per_kib) / TICKS)
         return cycles + self.machine.gather_latency
 
@@ -54,8 +54,12 @@ class Memory:
 
     def gathered_bytes(self, todo: Todo, warp: Warp) -> int:
         """What a warp copies: its share of whole groups of 16 columns, kept or zeros."""
-        groups = math.ceil(todo.multiplied / 16)
-        return 16 * groups * self.row_bytes(todo) // warp.program.warps
+        return self.stage_bytes(todo) // warp.program.warps
+
+    def stage_bytes(self, todo: Todo) -> int:
+        """What rows of a step take of the gather port: as many bytes where pieces lie as they should."""
+        size = 16 * math.ceil(todo.multiplied / 16) * self.row_bytes(todo)
+        return size * todo.code.piece_cost // WHOLE_LINES
 
     def through_l2(self, sm: Sm, cycle: int, size: int, line_size: int, multicast: int = 1) -> int:
         """The cycle in which port and L2 have passed so many bytes, which cost L2 as much as `line_size`."""
@@ -76,9 +80,10 @@ class Memory:
             waiting = max(sm.gather.free - begins, 0)
             sm.gather.free = max(sm.gather.free, begins) + cost
             sm.store.free = begins + min(waiting, byte_cost(size, self.machine.gather_ticks_per_kib))
+        line_size = size * code.line_cost // WHOLE_LINES
         return max(
             sm.store.charge(cycle, cost),
-            self.l2_stores.charge(cycle, byte_cost(size, self.machine.l2_store_ticks_per_kib)),
+            self.l2_stores.charge(cycle, byte_cost(line_size, self.machine.l2_store_ticks_per_kib)),
         )
 
     def from_dram(self, cycle: int, size: int) -> int:

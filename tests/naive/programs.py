@@ -96,6 +96,8 @@ def _epilogue(draw: DrawFn) -> Code:
             when=When.FINAL,
             posted=draw(st.booleans()),
             queued=draw(st.booleans()),
+            line_cost=draw(_line_cost),
+            fetched=draw(st.sampled_from((0, 96))),
         ),
     )
 
@@ -123,6 +125,7 @@ def _copies(draw: DrawFn, ahead: int = 0, leader: bool = False) -> Code:
         ahead=ahead,
         multicast=multicast,
         line_cost=WHOLE_LINES if box else draw(_line_cost),
+        piece_cost=WHOLE_LINES if box else draw(_line_cost),
     )
     return (weights, activations)
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from prunecast.kernels.program import Op
+from prunecast.kernels.program import WHOLE_LINES, Op
 from tests.naive.barriers import Barriers
 from tests.naive.items import Items
 from tests.naive.memory import Memory
@@ -309,6 +309,7 @@ class Simulation:
             warp.reason = "wait store"
         warp.block.stored = max(warp.block.stored, performed)
         if op == Op.STORE_C:
+            self.memory.from_dram(cycle, clipped * todo.code.fetched // WHOLE_LINES)
             written = self.memory.to_dram(cycle, clipped)
             self.result.cycles = max(self.result.cycles, written)
             self.memory.keep_written(todo.run.number, clipped)

@@ -133,7 +133,12 @@ class Instruction(NamedTuple):
     posted: bool = False
     """A store that does not hold its warp up: nothing of the warp stands behind it in the queue."""
     line_cost: int = WHOLE_LINES
-    """Of a gather, what its bytes cost L2: more than `WHOLE_LINES` where pieces of rows lie in two lines."""
+    """Of a gather or a store of C, what its bytes cost L2: more than `WHOLE_LINES` where rows do not begin
+    with a line, or not with a sector."""
+    piece_cost: int = WHOLE_LINES
+    """Of a gather, what its bytes take of the gather port of its SM, likewise."""
+    fetched: int = 0
+    """Of a store of C, 256ths of its bytes that L2 fetches from DRAM because sectors are written in parts."""
     queued: bool = False
     """A store by the warps that takes turns with the gathers of its SM, where some wait: they pass the same
     queue of memory instructions."""

@@ -10,8 +10,9 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.choose import Demand
 from prunecast.kernels.items import ranges_together, raster, whole_items
 from prunecast.kernels.order import Assigned
+from prunecast.kernels.padded_copies import row_bytes_of
 from prunecast.kernels.plan import KernelPlan, Schedule, WorkList
-from prunecast.kernels.row_lines import across_lines, two_line_share
+from prunecast.kernels.row_lines import with_row_starts
 from prunecast.kernels.tile_rows import columns_of_any, rows_are_scattered
 from prunecast.kernels.tile_variant import TileVariant
 from prunecast.kernels.warp_programs import warp_programs
@@ -98,7 +99,7 @@ def tile_plan(
         scattered=own and rows_are_scattered(tiles),
     )
     if own:
-        programs = across_lines(programs, two_line_share(n, variant.element_bytes))
+        programs = with_row_starts(programs, row_bytes_of(n, variant.element_bytes))
     return KernelPlan(
         kernel=kernel,
         n=n,

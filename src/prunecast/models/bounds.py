@@ -6,6 +6,7 @@ import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import KernelPlan, Schedule
+from prunecast.kernels.row_lines import store_cost
 from prunecast.models.amounts import Amounts, plan_amounts
 from prunecast.models.estimate import LEVELS
 from prunecast.models.loops import busiest_sm
@@ -56,8 +57,8 @@ def bounds_of(
     bounds["tensor"] = max(
         bounds["tensor"], float(levels["tensor"].max(initial=0.0)) * rates.sub_partitions / partitions
     )
-    bounds["l2"] = sum(l2_seconds(amounts, traffic, gpu)) * clock_hz
-    reads = (traffic.compulsory_bytes - traffic.c_bytes) / gpu.dram_bytes_per_s
+    bounds["l2"] = l2_seconds(plan, amounts, traffic, gpu).all * clock_hz
+    reads = (traffic.compulsory_bytes + traffic.merged_bytes - traffic.c_bytes) / gpu.dram_bytes_per_s
     bounds["dram"] = (reads + traffic.c_bytes / gpu.dram_write_bytes_per_s) * clock_hz
     return bounds
 
@@ -67,12 +68,24 @@ class L2Seconds(NamedTuple):
 
     reads: float
     stores: float
+    merging: float
+    """Of `stores`, beside reads: parts of sectors are merged with what is there."""
+
+    @property
+    def all(self) -> float:
+        """At least."""
+        return max(self.reads + self.stores, self.merging)
 
 
-def l2_seconds(amounts: Amounts, traffic: Traffic, gpu: GpuSpec) -> L2Seconds:
+def l2_seconds(plan: KernelPlan, amounts: Amounts, traffic: Traffic, gpu: GpuSpec) -> L2Seconds:
     """Reads and stores each at their own rate."""
-    stores = traffic.c_bytes + float(amounts.kinds.members @ amounts.edges[:, Quantity.PARTIALS_OUT])
-    return L2Seconds((traffic.l2_bytes - stores) / gpu.l2_bytes_per_s, stores / gpu.l2_store_bytes_per_s)
+    partials = float(amounts.kinds.members @ amounts.edges[:, Quantity.PARTIALS_OUT])
+    stores = traffic.c_bytes + partials
+    return L2Seconds(
+        reads=(traffic.l2_bytes - stores) / gpu.l2_bytes_per_s,
+        stores=stores / gpu.l2_store_bytes_per_s,
+        merging=store_cost(plan.programs).lines * traffic.c_bytes / gpu.l2_store_bytes_per_s,
+    )
 
 
 def sm_level_cycles(amounts: FloatArray, rates: SmRates) -> dict[str, FloatArray]:

@@ -8,6 +8,7 @@ import numpy as np
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import BlockShape, KernelPlan, Schedule
 from prunecast.kernels.program import WarpProgram, When
+from prunecast.kernels.row_lines import store_cost
 from prunecast.models.rates import SmRates
 from prunecast.models.roles import waits_for_parts
 
@@ -124,7 +125,10 @@ def plan_chain(plan: KernelPlan, gpu: GpuSpec, rates: SmRates, memory_latency_cy
 def _store_rate(plan: KernelPlan, gpu: GpuSpec) -> float:
     busy_sms = max(min(plan.blocks, gpu.sm_count), 1)
     share_of_l2 = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / busy_sms
-    return min(gpu.store_bytes_per_clk_per_sm, share_of_l2)
+    # Blocks drift apart: what L2 takes longer for one wave's stores lies under the work of the other waves
+    waves = max(plan.item_count / busy_sms, 1.0)
+    longer = 1.0 + (store_cost(plan.programs).lines - 1.0) / waves
+    return min(gpu.store_bytes_per_clk_per_sm, share_of_l2 / longer)
 
 
 def _store_share(plan: KernelPlan) -> float:

@@ -101,6 +101,7 @@ CHIP = np.dtype(
         ("ends_apart", np.float64),
         ("l2_bytes_per_s", np.float64),
         ("l2_store_bytes_per_s", np.float64),
+        ("c_line_cost", np.float64),  # as `row_lines.store_cost` says
         ("dram_bytes_per_s", np.float64),
         ("dram_write_bytes_per_s", np.float64),
         ("launch_s", np.float64),
@@ -275,11 +276,13 @@ def settled_seconds(slot_finish, sm_of_unit, quiet, launch, chips, points, round
     quiet_working = _shares(finish, chip.quiet_cycles, lasting[1], share[1])
     l2_reads_s = (launch.l2_bytes - launch.stored_bytes) / chip.l2_bytes_per_s
     l2_stores_s = launch.stored_bytes / chip.l2_store_bytes_per_s
+    merging_s = chip.c_line_cost * launch.c_bytes / chip.l2_store_bytes_per_s
     reads_s = (launch.dram_bytes - launch.c_bytes) / chip.dram_bytes_per_s
     writes_s, earlier = launch.c_bytes / chip.dram_write_bytes_per_s, chip.earlier_share
     written = max(earlier, 1.0 - launch.c_bytes / launch.dram_bytes if launch.dram_bytes > 0.0 else 0.0)
-    before_last_s = max(l2_reads_s + earlier * l2_stores_s, reads_s + written * writes_s)
-    all_s = max(l2_reads_s + l2_stores_s, reads_s + writes_s)
+    l2_s = max(l2_reads_s + earlier * l2_stores_s, earlier * merging_s)
+    before_last_s = max(l2_s, reads_s + written * writes_s)
+    all_s = max(l2_reads_s + l2_stores_s, merging_s, reads_s + writes_s)
     clock_hz, cycles = chip.max_clock_hz, 1.0
     working = (finish > 0.0).sum()
     busy = finish.sum() / working / finish[sms - 1] if working else 1.0

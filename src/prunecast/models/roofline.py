@@ -206,7 +206,7 @@ def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Start
         head_start=head_start,
         busy_share=busy_share(placement.sm_finish),
         earlier_share=case.earlier_share,
-        l2=l2_seconds(case.amounts, case.traffic, case.gpu),
+        l2=l2_seconds(case.plan, case.amounts, case.traffic, case.gpu),
     )
 
 
@@ -221,9 +221,10 @@ def _chip_cycles(case: Case, ends: _Ends, clock_hz: float) -> float:
     writes_s = traffic.c_bytes / gpu.dram_write_bytes_per_s
     earlier = ends.earlier_share
     written = max(earlier, traffic.read_share)
-    before_last = max(ends.l2.reads + earlier * ends.l2.stores, reads_s + written * writes_s)
+    l2_s = max(ends.l2.reads + earlier * ends.l2.stores, earlier * ends.l2.merging)
+    before_last = max(l2_s, reads_s + written * writes_s)
     last_fetch = ends.fetching.stretched(clock_hz * before_last)
-    busiest = clock_hz * max(sum(ends.l2), reads_s + writes_s)
+    busiest = clock_hz * max(ends.l2.all, reads_s + writes_s)
     all_traffic = max(ends.working.stretched(busiest) - ends.head_start, busiest)
     return max(last_fetch + ends.behind, all_traffic, 1.0)
 

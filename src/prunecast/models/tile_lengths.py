@@ -13,6 +13,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launch_floor import beside_s
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.power_draw import tensor_draw
+from prunecast.kernels.row_lines import store_cost
 from prunecast.models.case import Case
 from prunecast.models.incremental_loops import (
     A_BYTES,
@@ -84,6 +85,7 @@ class TileLengths:
         self._pieces, self._units = _pieces(self._case), UnitCosts(*np.zeros((3, units)))
         self._fma_per_cycle = self._case.rates.tensor_fma_per_clk
         self._out_of_step = 0.0 if plan.k_order == "box" else 1.0 - gpu.clock_in_step_l2
+        self._merged_share = store_cost(plan.programs).fetched
         self._read, self._chip = rows_read(plan), _chip(self._case, self._starts, launch_s)
         self._clock = _clock_points(gpu, state)
         self._tile_of_strip = tile_of_strip(plan.tiles, tiles)
@@ -122,7 +124,7 @@ class TileLengths:
             1.0 - self._out_of_step * in_step,
             c_bytes + partials,
             c_bytes,
-            read_once + c_bytes + self._read_again_bytes(read, a_bytes),
+            read_once + (1.0 + self._merged_share) * c_bytes + self._read_again_bytes(read, a_bytes),
         )
 
     def _rows_read(self, longest: int) -> RowsRead:
@@ -244,6 +246,7 @@ def _chip(case: Case, starts: Starts, launch_s: float) -> npt.NDArray[np.void]:
         "ends_apart": starts.ends_apart,
         "l2_bytes_per_s": gpu.l2_bytes_per_s,
         "l2_store_bytes_per_s": gpu.l2_store_bytes_per_s,
+        "c_line_cost": store_cost(case.plan.programs).lines,
         "dram_bytes_per_s": gpu.dram_bytes_per_s,
         "dram_write_bytes_per_s": gpu.dram_write_bytes_per_s,
         "launch_s": launch_s - beside_s(case.plan, gpu),

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import DTYPE_BYTES, KernelPlan, Schedule
+from prunecast.kernels.row_lines import store_cost
 from prunecast.models.amounts import Amounts
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic_loops import count_different, fetch_again
@@ -28,6 +29,7 @@ class Traffic:
         convolution without B, the used channels of the input
     c_bytes : C, written once
     read_again_bytes : A and B that DRAM delivers again because L2 has lost them
+    merged_bytes : of sectors of C that are written in parts, which L2 fetches
     l2_bytes : through L2, reads and writes, a multicast counted once
     """
 
@@ -37,6 +39,7 @@ class Traffic:
     index_bytes: float
     c_bytes: float
     read_again_bytes: float
+    merged_bytes: float
     l2_bytes: float
 
     @property
@@ -47,7 +50,7 @@ class Traffic:
     @property
     def dram_bytes(self) -> float:
         """Read and written, indices included."""
-        return self.compulsory_bytes + self.index_bytes + self.read_again_bytes
+        return self.compulsory_bytes + self.index_bytes + self.read_again_bytes + self.merged_bytes
 
     @property
     def read_share(self) -> float:
@@ -77,6 +80,7 @@ def plan_traffic(plan: KernelPlan, amounts: Amounts, gpu: GpuSpec, resident_bloc
         index_bytes=float(whole[:, Quantity.INDEX] @ weight),
         c_bytes=float(total[Quantity.C]),
         read_again_bytes=_read_again_bytes(plan, amounts, gpu, read, resident_blocks),
+        merged_bytes=store_cost(plan.programs).fetched * float(total[Quantity.C]),
         l2_bytes=float(total[Quantity.L2]),
     )
 

@@ -7,7 +7,7 @@ work, shared memory and barriers cost their latency.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from prunecast.kernels.program import Code, Instruction, Op, WarpProgram, When
+from prunecast.kernels.program import WHOLE_LINES, Code, Instruction, Op, WarpProgram, When
 from prunecast.models.chain import Chain
 from prunecast.models.roles import COPIES, LOADS
 
@@ -186,7 +186,8 @@ def _read(warp: Warp, instruction: Instruction, chain: Chain, ring: Ring, groups
     )
     arrival = ring.port_free + latency
     if instruction.op is Op.GATHER_B:
-        ring.gather_free = max(ring.gather_free, warp.now) + size / chain.gather_bytes_per_clk
+        pieces = size * instruction.piece_cost / WHOLE_LINES
+        ring.gather_free = max(ring.gather_free, warp.now) + pieces / chain.gather_bytes_per_clk
         arrival = max(arrival, ring.gather_free + chain.gather_latency)
     elif instruction.op is Op.LOAD_PARTIALS:
         arrival = max(arrival, warp.now + chain.gather_latency)

@@ -64,8 +64,8 @@ SCALARS = 89
 
 # Instruction columns
 I_OP, I_ISSUE, I_AMOUNT, I_PER_K16, I_AHEAD, I_WHEN, I_LEADER, I_TICKS, I_OPERAND, I_MULTICAST = range(10)
-I_POSTED, I_LINE_COST, I_QUEUED = range(10, 13)
-I_FIELDS = 13
+I_POSTED, I_LINE_COST, I_PIECE_COST, I_FETCHED, I_QUEUED = range(10, 15)
+I_FIELDS = 15
 # Item columns
 T_TILE, T_STEPS, T_KCOUNT, T_KFIRST, T_STEPFIRST, T_ROWS, T_TOKENS, T_TOKENBLOCK = range(8)
 T_GROUP, T_PARTS, T_OWNER, T_MULTIPLIED = range(8, 12)
@@ -894,6 +894,7 @@ def _read_rows(mem, column, warp, ins, t, columns, first):
     stage, gathers = np.int64(0), mem[ins + I_OP] == GATHER_B
     if gathers:
         stage = ((_multiplied(mem, warp, first - mem[item + T_KFIRST]) + 15) >> 4 << 4) * row_bytes
+        stage = stage * mem[ins + I_PIECE_COST] // WHOLE_LINES
         warps = mem[mem[AT_ROLE_WARPS] + mem[warp + W_ROLE]]
         done = max(done, _gather(mem, mem[warp + W_SM], t, stage // warps))
     # Panels of one token range side by side: most of those that are touched together lie together
@@ -1000,14 +1001,14 @@ def _store_in_queue(mem, sm, t, size):
 
 
 @inlined
-def _store(mem, sm, t, size, queued):
-    """Charge store port and L2 with `size` bytes; the cycle in which both have taken them."""
+def _store(mem, sm, t, size, queued, line_size):
+    """Charge the store port with `size` bytes and L2 with `line_size`; the cycle in which both are done."""
     mem[G_L2_BYTES] += size
     if queued:
         port = _store_in_queue(mem, sm, t, size)
     else:
         port = _serve(mem, sm + S_STORE_FREE, sm + S_STORE_BUSY, t, _cost(size, mem[M_STORE_TICKS]))
-    l2 = _serve(mem, G_L2_STORE_FREE, G_L2_STORE_BUSY, t, _cost(size, mem[M_L2_STORE_TICKS]))
+    l2 = _serve(mem, G_L2_STORE_FREE, G_L2_STORE_BUSY, t, _cost(line_size, mem[M_L2_STORE_TICKS]))
     return _cycle(max(port, l2))
 
 
@@ -1023,11 +1024,13 @@ def _move_results(mem, warp, ins, t):
         done = max(_move(mem, sm, t, size, 1, size) + mem[M_L2_LATENCY], _gather(mem, sm, t, size))
         mem[warp + W_LOADED] = max(mem[warp + W_LOADED], done)
         return t
-    done = _store(mem, sm, t, size, mem[ins + I_QUEUED] == 1)
+    done = _store(mem, sm, t, size, mem[ins + I_QUEUED] == 1, _line_bytes(mem, ins, size))
     stored = mem[AT_BLOCK] + mem[warp + W_SLOT] * B_FIELDS + B_STORED
     mem[stored] = max(mem[stored], done + mem[M_STORE_LATENCY])
     if op == STORE_C:
-        mem[G_DRAM_BYTES] += size
+        fetched = size * mem[ins + I_FETCHED] // WHOLE_LINES
+        mem[G_DRAM_BYTES] += size + fetched
+        _serve(mem, G_DRAM_FREE, G_DRAM_BUSY, t, _cost(fetched, mem[M_DRAM_TICKS]))
         dram = _serve(mem, G_DRAM_FREE, G_DRAM_BUSY, t, _cost(size, mem[M_DRAM_WRITE_TICKS]))
         mem[G_END] = max(mem[G_END], _cycle(dram))
         _keep_written(mem, mem[warp + W_ITEM], size)

@@ -186,6 +186,8 @@ def _row(instruction: Instruction, plan: KernelPlan, gpu: GpuSpec, scale: int) -
         instruction.multicast,
         int(instruction.posted),
         instruction.line_cost,
+        instruction.piece_cost,
+        instruction.fetched,
         int(instruction.queued),
     ]
 

@@ -52,6 +52,21 @@ def test_bf16_is_taken_as_such_and_as_bits():
         check_given("B", GIVEN, wanted, 32)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "n", "apart"),
+    [
+        ("fp16", 3, 8),
+        ("fp16", 9, 16),
+        ("fp16", 25, 32),
+        ("fp16", 50, 64),
+        ("fp16", 77, 128),
+        ("fp32", 25, 32),
+    ],
+)
+def test_rows_of_copies_begin_with_lines_or_share_one(dtype, n, apart):
+    assert Wanted(m=1, k=1, n=n, dtype=dtype, device=0).copied_n == apart
+
+
 @pytest.mark.parametrize(("dtype", "align", "padded"), [("fp16", 16, 32), ("fp32", 16, 28), ("fp32", 1, 25)])
 def test_rows_are_padded_to_whole_groups(dtype, align, padded):
     assert Wanted(m=1, k=1, n=25, dtype=dtype, device=0, align_bytes=align).padded_n == padded

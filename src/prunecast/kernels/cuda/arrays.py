@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.kernels.cuda.frameworks import Framework, Given, framework_of
+from prunecast.kernels.padded_copies import copied_row_bytes
 from prunecast.kernels.plan import KernelPlan
 
 __all__ = ["Rooms", "Wanted", "check_device", "check_given", "check_weights", "multiply"]
@@ -46,6 +47,11 @@ class Wanted(NamedTuple):
         """Tokens of a row of whole groups."""
         group = max(self.align_bytes // self.item_bytes, 1)
         return -(-self.n // group) * group
+
+    @property
+    def copied_n(self) -> int:
+        """Tokens from one row of a copy to the next; at least `padded_n`."""
+        return copied_row_bytes(self.padded_n, self.item_bytes) // self.item_bytes
 
 
 class Rooms:
@@ -187,7 +193,7 @@ def _may_be_read(given: Given, wanted: Wanted) -> bool:
 
 def _copied(framework: Framework, b: Any, wanted: Wanted, rooms: Rooms) -> Any:
     """B in padded rows; the padding is multiplied too, so it must hold numbers."""
-    copy = rooms.room("B", framework, b, wanted.k, wanted.padded_n)[:, : wanted.n]
+    copy = rooms.room("B", framework, b, wanted.k, wanted.copied_n)[:, : wanted.n]
     framework.view(copy)[...] = framework.view(b)
     return copy
 
@@ -195,8 +201,9 @@ def _copied(framework: Framework, b: Any, wanted: Wanted, rooms: Rooms) -> Any:
 def _new_c(framework: Framework, b: Any, out: Any, wanted: Wanted, rooms: Rooms) -> Any:
     """Aligned rows of C: the caller's own, or the operator's where they are copied to `out` afterwards."""
     if out is None:
-        return framework.empty(b, wanted.m, wanted.padded_n)[:, : wanted.n]
-    return rooms.room("C", framework, out, wanted.m, wanted.padded_n)[:, : wanted.n]
+        tokens = wanted.n if wanted.n == wanted.padded_n else wanted.copied_n
+        return framework.empty(b, wanted.m, tokens)[:, : wanted.n]
+    return rooms.room("C", framework, out, wanted.m, wanted.copied_n)[:, : wanted.n]
 
 
 def _current_stream() -> int:
