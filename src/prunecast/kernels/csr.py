@@ -1,4 +1,9 @@
-"""`csr`: unstructured sparsity on CUDA cores, every block the same number of kept elements."""
+"""`csr`: unstructured sparsity on CUDA cores, every block the same number of kept elements.
+
+A list stands for all blocks that an SM gets. Ten of them share it at once, and each warp is a chain of loads
+that wait for one another: an SM takes what its blocks issue or what a chain takes, whichever is longer, and
+part of a chain more where blocks follow one another.
+"""
 
 from typing import NamedTuple
 
@@ -10,7 +15,14 @@ from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.items import raster, take_items, whole_items
 from prunecast.kernels.plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit, Schedule, WorkList
-from prunecast.kernels.programs_csr import CSR_WARPS, SLOTS_PER_ELEMENT, csr_programs
+from prunecast.kernels.programs_csr import (
+    CSR_WARPS,
+    SLOTS_PER_ELEMENT,
+    TAIL,
+    chain_cycles,
+    csr_programs,
+    slots_per_element,
+)
 from prunecast.kernels.tensor_rate import check_dtype
 from prunecast.kernels.tile_plan import check_tokens
 from prunecast.patterns.element_map import ElementMap
@@ -19,16 +31,19 @@ from prunecast.patterns.tiling import row_tile_map
 __all__ = ["ELEMENTS", "OTHER_LAUNCHES_S", "plan_csr"]
 
 BLOCK_K = 32
-ELEMENTS = 1024
-"""Of the matrix in the order of its rows that a block works on, whatever rows they belong to. Times of
-cuSPARSE's product rise in steps of one round of 132 such blocks (own measurement, H200, 2026-11-21): with 16
-tokens 1,300 to 52,000 elements take 9.7 to 10.7 us, 104,000 take 11.1, 157,000 take 15.1 to 16.2."""
+ELEMENTS = 96
+"""Of the matrix in the order of its rows that a block works on, whatever rows they belong to: grids of
+`csrmm_alg2_kernel` in captured graphs (cuSPARSE of CUDA 13.1, H200, 2026-11-22). Each of its four warps has
+24 of them, which `csr_partition_kernel` has found before."""
+BLOCK_WARPS, BLOCK_REGISTERS = 4, 46
+"""Of that kernel: ten blocks lie on an SM."""
+ROUNDS_APART = 8
+"""Of blocks, beyond which they are dealt out to SMs several at a time, which keeps lists short."""
 REGISTERS = 128
-"""With which one block of 512 threads lies on an SM: a lone block takes as long as one of 132."""
-OTHER_LAUNCHES_S = 2.5e-6
-"""What cuSPARSE is taken to launch besides this kernel, fitted to 106 products. Own measurement, H200,
-2026-11-21: 256 x 256 at 90 % with 16 tokens takes 9.7 us, of which one round of blocks takes 5.3 and the
-launch floor 1.1; the launches themselves were not counted."""
+"""With which one block of 512 threads lies on an SM, which stands for all that the SM has at once."""
+OTHER_LAUNCHES_S = 4.0e-6
+"""What cuSPARSE launches before this kernel, none of them early: one that multiplies C by beta, and one that
+finds each warp's first row. Fitted with the slots of an element; two launch floors are 2.1 us of it."""
 Index = npt.NDArray[np.int64]
 
 
@@ -44,8 +59,7 @@ def plan_csr(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> KernelPl
     """Plan the product of a CSR matrix with `n` tokens.
 
     Rows of B are read from L2 anew for every row of A that keeps their column: nothing is shared, so the
-    traffic is that of the elements. Every block has 1,024 of them, the last one fewer; the blocks
-    of an SM run one after another and stand in one list here. All rows of a token range run together.
+    traffic is that of the elements. All rows of a token range run together.
 
     Raises
     ------
@@ -54,7 +68,7 @@ def plan_csr(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> KernelPl
     """
     check_tokens(n)
     _check_dtype(dtype, gpu)
-    shape = BlockShape(1, min(width for width in SLOTS_PER_ELEMENT if width >= min(n, 128)), BLOCK_K)
+    shape = BlockShape(1, _width(n), BLOCK_K)
     resources = BlockResources(32 * CSR_WARPS, REGISTERS, 0, 0)
     resident = occupancy(resources, gpu).blocks_per_sm
     if resident == 0:
@@ -64,10 +78,14 @@ def plan_csr(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> KernelPl
     tiles = row_tile_map(elements)
     order = raster(tiles.tile_count, -(-n // shape.block_n), 1)
     rows = whole_items(tiles.kept_per_tile, order, n=n, block_n=shape.block_n)
-    blocks = max(-(-elements.column_index.size // ELEMENTS), 1)
-    pieces = _cut(rows, elements.row_start.astype(np.int64), blocks)
+    sms = resident * gpu.sm_count
+    count = max(-(-elements.column_index.size // ELEMENTS), 1)
+    per_deal = max(count * -(-n // shape.block_n) // (ROUNDS_APART * _together(gpu) * sms), 1)
+    blocks = -(-count // per_deal)
+    pieces = _cut(rows, elements.row_start.astype(np.int64), blocks, ELEMENTS * per_deal)
     ranges = pieces.items.token_start.astype(np.int64) // shape.block_n
-    work = _dealt(pieces, ranges, blocks, resident * gpu.sm_count)
+    work = _dealt(pieces, ranges, blocks, sms)
+    slots = _mean_slots(n, elements.k, shape, dtype, gpu)
     return KernelPlan(
         kernel="csr",
         n=n,
@@ -82,23 +100,58 @@ def plan_csr(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> KernelPl
             shape.block_n,
             DTYPE_BYTES[dtype],
             _elements_per_group(work),
-            _share_in_l1(elements.k, shape, dtype, gpu),
+            slots,
+            _wait_cycles(elements, n, shape, dtype, slots, gpu),
         ),
         tensor="none",
-        other_launches_s=OTHER_LAUNCHES_S,
+        other_launches_s=OTHER_LAUNCHES_S + elements.m * n * DTYPE_BYTES[dtype] / gpu.dram_write_bytes_per_s,
     )
 
 
-def _cut(rows: WorkList, row_start: Index, blocks: int) -> _Pieces:
-    """Rows, each an item, cut where another of the `blocks` of a token range begins, to whole k-steps."""
+def _together(gpu: GpuSpec) -> int:
+    """Blocks of the library's kernel on an SM."""
+    return occupancy(BlockResources(32 * BLOCK_WARPS, BLOCK_REGISTERS, 0, 0), gpu).blocks_per_sm
+
+
+def _mean_slots(n: int, k: int, shape: BlockShape, dtype: str, gpu: GpuSpec) -> float:
+    """For an element, over token ranges of which the last one may be narrower."""
+    ranges = -(-n // shape.block_n)
+    last = n - (ranges - 1) * shape.block_n
+    share = _share_in_l1(n, k, shape, dtype, gpu)
+    whole, rest = (slots_per_element(_width(tokens), share) for tokens in (shape.block_n, last))
+    return ((ranges - 1) * whole + rest) / ranges
+
+
+def _wait_cycles(
+    elements: ElementMap, n: int, shape: BlockShape, dtype: str, slots: float, gpu: GpuSpec
+) -> float:
+    """By which an SM takes longer than it issues."""
+    count, ranges = elements.column_index.size, -(-n // shape.block_n)
+    blocks = max(-(-count // ELEMENTS), 1) * ranges / gpu.sm_count
+    rows_of_warp = elements.m * ELEMENTS / BLOCK_WARPS / max(count, 1)
+    chain = chain_cycles(
+        min(rows_of_warp, elements.m), _share_in_l1(n, elements.k, shape, dtype, gpu), shape.block_n
+    )
+    work = ELEMENTS * blocks * slots / gpu.sub_partitions_per_sm
+    return max(chain - work, 0.0) + (TAIL * chain if blocks > _together(gpu) else 0.0)
+
+
+def _width(tokens: int) -> int:
+    return min(width for width in SLOTS_PER_ELEMENT if width >= min(tokens, 128))
+
+
+def _cut(rows: WorkList, row_start: Index, blocks: int, size: int) -> _Pieces:
+    """Rows, each an item, cut where another of the `blocks` of a token range begins, each of `size` elements,
+    to whole k-steps.
+    """
     begin, stop = row_start[rows.tile], row_start[rows.tile + 1]
-    last = np.minimum(np.maximum(stop - 1, begin) // ELEMENTS, blocks - 1)
-    first = np.minimum((begin + BLOCK_K - 1) // ELEMENTS, last)
+    last = np.minimum(np.maximum(stop - 1, begin) // size, blocks - 1)
+    first = np.minimum((begin + BLOCK_K - 1) // size, last)
     parts = last - first + 1
     row = np.repeat(np.arange(parts.size), parts)
     part = np.arange(row.size) - (np.cumsum(parts) - parts)[row]
     block = first[row] + part
-    k_start, k_stop = ((at * ELEMENTS - begin[row]) // BLOCK_K * BLOCK_K for at in (block, block + 1))
+    k_start, k_stop = ((at * size - begin[row]) // BLOCK_K * BLOCK_K for at in (block, block + 1))
     is_split = parts > 1
     items = take_items(rows, row)._replace(
         k_start=np.where(part == 0, 0, k_start).astype(np.int32),
@@ -130,9 +183,10 @@ def _elements_per_group(work: WorkList) -> float:
     return round(float(columns.sum()) / groups, 1) if groups else 16.0
 
 
-def _share_in_l1(k: int, shape: BlockShape, dtype: str, gpu: GpuSpec) -> float:
+def _share_in_l1(n: int, k: int, shape: BlockShape, dtype: str, gpu: GpuSpec) -> float:
     """Of K rows of B with a block's tokens, as many as fit; rounded, as `_elements_per_group`."""
-    return round(min(gpu.shared_bytes_per_sm / (k * shape.block_n * DTYPE_BYTES[dtype]), 1.0), 1)
+    size = k * min(n, shape.block_n) * DTYPE_BYTES[dtype]
+    return round(min(gpu.shared_bytes_per_sm / size, 1.0), 1)
 
 
 def _check_dtype(dtype: str, gpu: GpuSpec) -> None:

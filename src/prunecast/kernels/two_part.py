@@ -133,9 +133,9 @@ def _reading_c(program: WarpProgram, element_bytes: int) -> WarpProgram:
         if instruction.op is Op.STORE_C:
             sums = -(-instruction.amount // (32 * element_bytes))
             end += [
-                Instruction(Op.LOAD_INDEX, instruction.amount, instruction.issue),
-                Instruction(Op.WAIT_LOAD),
-                Instruction(Op.ISSUE, issue=sums),
+                Instruction(Op.LOAD_INDEX, instruction.amount, instruction.issue, when=instruction.when),
+                Instruction(Op.WAIT_LOAD, when=instruction.when),
+                Instruction(Op.ISSUE, issue=sums, when=instruction.when),
             ]
         end.append(instruction)
     return replace(program, end=tuple(end))
