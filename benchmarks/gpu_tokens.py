@@ -5,7 +5,7 @@
 
 `moved` has rows of B and of C begin elsewhere, apart from each other: the same product whatever they begin
 with. `padded` gives the counts of tokens that users have more and more padding. `copied` times what an
-operator does with 197 tokens: two copies and the kernel, alone and together. `dense` is cuBLAS with padded
+operator does with 197 tokens, with its copies and without, and ways to copy. `dense` is cuBLAS with padded
 rows, and with C (N, M) as a framework's own layer writes it.
 """
 
@@ -26,14 +26,13 @@ from benchmarks.gpu_tokens_cases import (
     Product,
     Rows,
     pads_of,
-    to_multiple,
 )
 from benchmarks.suite_prepare import build
 from prunecast.kernels.cuda.build import compile_cubin
 from prunecast.kernels.cuda.forms import ARCH, build_fill
 from prunecast.validation.measure.sources import MICROBENCHMARKS
 
-TIMES = ("moved", "copied", "dense", "padded")
+PARTS = ("moved", "copied", "dense", "padded")
 """The most wanted first."""
 
 
@@ -54,13 +53,12 @@ def prepare() -> None:
     compile_cubin(MICROBENCHMARKS / "clock_probe.cu", ARCH, {})
     for part in ("moved", "copied", "padded"):
         for product, tokens in products(part):
-            for count in {tokens, to_multiple(tokens, 8)}:
-                plan = own_plan(product.kernel, product.case(count))
-                print(*product, count, plan.blocks, plan.item_count, build(plan) is not None, flush=True)
+            plan = own_plan(product.kernel, product.case(tokens))
+            print(*product, tokens, plan.blocks, plan.item_count, build(plan) is not None, flush=True)
 
 
-def run(out: Path, seconds: float) -> None:
-    """All parts; what fails is told, and the rest goes on."""
+def run(out: Path, seconds: float, parts: list[str]) -> None:
+    """Parts in turn; what fails is told, and the rest goes on."""
     from benchmarks.gpu_tokens_bench import Bench, Launches
     from benchmarks.gpu_tokens_launches import copy_launches, dense_launches, kernel_launches
 
@@ -72,7 +70,7 @@ def run(out: Path, seconds: float) -> None:
             return kernel_launches(bench, product, tokens, AROUND if part == "moved" else pads)
         return (copy_launches if part == "copied" else dense_launches)(bench, product, tokens)
 
-    for part in TIMES:
+    for part in parts:
         for product, tokens in products(part):
             try:
                 bench.measure(part, product, tokens, launches(part, product, tokens))
@@ -89,8 +87,9 @@ def main() -> None:
     parser.add_argument("what", choices=("build", "run"))
     parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--seconds", type=float, default=80.0)
+    parser.add_argument("--parts", nargs="*", default=PARTS, choices=PARTS)
     options = parser.parse_args()
-    prepare() if options.what == "build" else run(options.out, options.seconds)
+    prepare() if options.what == "build" else run(options.out, options.seconds, options.parts)
 
 
 if __name__ == "__main__":

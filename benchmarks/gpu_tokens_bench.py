@@ -46,7 +46,7 @@ class Bench:
         return pool[first : first + rows * at.pitch].reshape(rows, at.pitch)[:, :tokens]
 
     def measure(self, part: str, product: Product, tokens: int, launches: Launches) -> None:
-        """All in turn, a row for each."""
+        """All in turn, a row for each; as many sets of inputs as there are operators."""
         if time.perf_counter() > self.ends:
             print("out of time", flush=True)
             return

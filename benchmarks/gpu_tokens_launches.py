@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks.gpu_tokens_bench import OUTPUT_ELEMENTS, POOL_ELEMENTS, Bench, Launches
 from benchmarks.gpu_tokens_cases import Product, Rows, to_multiple
+from prunecast.kernels.cuda.row_copies import copy_rows
 
 __all__ = ["copy_launches", "dense_launches", "kernel_launches"]
 
@@ -47,37 +48,51 @@ def _check(
 
 
 def copy_launches(bench: Bench, product: Product, tokens: int) -> Launches:
-    """Copies of B and C and the kernel between them, alone and together, and the operator, which does all."""
-    even, filled = Rows(tokens), to_multiple(tokens, 8)
-    own, inner = bench.operators(product, tokens), bench.operators(product, filled)
+    """Copies of rows, by element, in wide words and by the copy engine; the operator with its own and without."""
+    operators, even = bench.operators(product, tokens), Rows(tokens)
+    lines = Rows(to_multiple(tokens, 64))
     b, b_room = bench.b[: POOL_ELEMENTS // 2], bench.b[POOL_ELEMENTS // 2 :]
-    c, c_room = bench.c[: OUTPUT_ELEMENTS // 2], bench.c[OUTPUT_ELEMENTS // 2 :]
+    c = bench.c[: OUTPUT_ELEMENTS // 2]
+    with bench.stream:
+        _check_copies(operators[0], product, tokens)
 
     def operator(i: int) -> None:
-        own[i](bench.matrix(b, i, product.k, tokens, even), out=bench.matrix(c, i, product.m, tokens, even))
+        out = bench.matrix(c, i, product.m, tokens, even)
+        operators[i](bench.matrix(b, i, product.k, tokens, even), out=out)
 
-    def together(i: int, pitch: int, which: str) -> None:
-        b_inside = bench.matrix(b_room, i, product.k, filled, Rows(pitch))
-        c_inside = bench.matrix(c_room, i, product.m, filled, Rows(pitch))
-        if "in" in which:
-            b_inside[:, :tokens] = bench.matrix(b, i, product.k, tokens, even)
-        if "kernel" in which:
-            inner[i](b_inside, out=c_inside)
-        if "out" in which:
-            bench.matrix(c, i, product.m, tokens, even)[...] = c_inside[:, :tokens]
+    def without_copies(i: int) -> None:
+        kept.pop(i, None)  # its room is taken again: nothing new is allocated while a graph is captured
+        kept[i] = operators[i](bench.matrix(b, i, product.k, tokens, lines))
 
-    def engine(i: int, pitch: int) -> None:
-        to = bench.matrix(b_room, i, product.k, tokens, Rows(pitch))
+    def copied(i: int, by: str) -> None:
+        to = bench.matrix(b_room, i, product.k, tokens, lines)
         of = bench.matrix(b, i, product.k, tokens, even)
-        sizes = (to.data.ptr, 2 * pitch, of.data.ptr, 2 * tokens, 2 * tokens, product.k)
-        cp.cuda.runtime.memcpy2DAsync(*sizes, ON_DEVICE, bench.stream.ptr)
+        if by == "engine":
+            sizes = (to.data.ptr, to.strides[0], of.data.ptr, of.strides[0], 2 * tokens, product.k)
+            cp.cuda.runtime.memcpy2DAsync(*sizes, ON_DEVICE, bench.stream.ptr)
+        elif by == "words":
+            copy_rows(to, of)
+        else:
+            to[...] = of
 
-    found: Launches = {"operator": operator}
-    for pitch in (filled, to_multiple(tokens, 64)):
-        kinds = ("in", "out", "kernel", "in kernel out")
-        found |= {f"{which} {pitch}": partial(together, pitch=pitch, which=which) for which in kinds}
-        found[f"engine in {pitch}"] = partial(engine, pitch=pitch)
-    return found
+    kept: dict[int, Any] = {}
+    with bench.stream:
+        for i in range(len(operators)):
+            without_copies(i)
+    copies = {f"copy by {by}": partial(copied, by=by) for by in ("element", "words", "engine")}
+    return {"operator": operator, "operator, padded": without_copies} | copies
+
+
+def _check_copies(operator: Any, product: Product, tokens: int) -> None:
+    """C is the same to the bit whether the operator copies or not, and nothing beside it is written."""
+    wide = cp.full((product.k, to_multiple(tokens, 64)), cp.nan, cp.float16)
+    beside = cp.full((product.m, to_multiple(tokens, 64)), cp.nan, cp.float16)
+    b, c = wide[:, :tokens], beside[:, :tokens]
+    b[...] = cp.random.standard_normal(b.shape, dtype=cp.float32)
+    operator(b, out=c)
+    same = operator(cp.ascontiguousarray(b))
+    if not bool((same == operator(b)).all() & (same == c).all() & cp.isnan(beside[:, tokens:]).all()):
+        raise RuntimeError(f"{product} with {tokens} tokens is wrong in padded rows")
 
 
 def dense_launches(bench: Bench, product: Product, tokens: int) -> Launches:

@@ -9,6 +9,7 @@ from prunecast.errors import BadInput
 from prunecast.kernels.cuda import arrays
 from prunecast.kernels.cuda.arrays import Rooms, Wanted, check_given, check_weights, multiply
 from prunecast.kernels.cuda.frameworks import Given
+from prunecast.kernels.cuda.row_copies import word_bytes
 from tests.kernels.cuda.plans import plan_of, ragged_map
 
 WANTED = Wanted(m=48, k=32, n=24, dtype="fp16", device=0)
@@ -72,6 +73,15 @@ def test_rows_are_padded_to_whole_groups(dtype, align, padded):
     assert Wanted(m=1, k=1, n=25, dtype=dtype, device=0, align_bytes=align).padded_n == padded
 
 
+@pytest.mark.parametrize(
+    ("tokens", "item_bytes", "width"), [(100, 2, 8), (50, 2, 4), (197, 2, 2), (25, 4, 4), (1000, 2, 8)]
+)
+def test_rows_are_copied_in_the_widest_words(tokens, item_bytes, width):
+    row_bytes = tokens * item_bytes
+    assert word_bytes(item_bytes, row_bytes, 512, 256, row_bytes) == width
+    assert word_bytes(item_bytes, row_bytes, 512 + item_bytes) == item_bytes
+
+
 def test_an_array_of_the_host_is_refused_by_name():
     with pytest.raises(BadInput, match=r"B must be a CuPy array or a torch tensor, got numpy\.ndarray"):
         multiply(WANTED, Rooms(), np.zeros((32, 24), np.float16), None, lambda b, c, stream: None)
@@ -121,6 +131,9 @@ class OnTheHost:
         memory = np.full(rows * columns + 8, np.nan, like.dtype)  # begins at a multiple of 16 bytes
         first = -memory.ctypes.data // memory.itemsize % 8
         return memory[first : first + rows * columns].reshape(rows, columns)
+
+    def copy(self, to, of):
+        to[...] = of
 
     def stream(self, array):
         return nullcontext()

@@ -102,7 +102,7 @@ def multiply(wanted: Wanted, rooms: Rooms, b: Any, out: Any, run: Run) -> Any:
         run(framework.view(b), framework.view(c), _current_stream())
         if out is None or written_in_place:
             return c
-        framework.view(out)[...] = framework.view(c)
+        framework.copy(out, c)
         return out
 
 
@@ -194,7 +194,7 @@ def _may_be_read(given: Given, wanted: Wanted) -> bool:
 def _copied(framework: Framework, b: Any, wanted: Wanted, rooms: Rooms) -> Any:
     """B in padded rows; the padding is multiplied too, so it must hold numbers."""
     copy = rooms.room("B", framework, b, wanted.k, wanted.copied_n)[:, : wanted.n]
-    framework.view(copy)[...] = framework.view(b)
+    framework.copy(copy, b)
     return copy
 
 

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 from prunecast.errors import BadInput
+from prunecast.kernels.cuda.row_copies import copy_rows
 
 __all__ = ["Framework", "Given", "framework_of"]
 
@@ -41,6 +42,9 @@ class Framework(Protocol):
 
     def empty(self, like: Any, rows: int, columns: int) -> Any:
         """A new array of the same dtype on the same device."""
+
+    def copy(self, to: Any, of: Any) -> None:
+        """Rows of `of` into those of `to`, on the current stream."""
 
     def stream(self, array: Any) -> AbstractContextManager[Any]:
         """CuPy works on the caller's current stream inside."""
@@ -76,6 +80,9 @@ class _Cupy:
         import cupy as cp
 
         return cp.empty((rows, columns), like.dtype)
+
+    def copy(self, to: Any, of: Any) -> None:
+        copy_rows(self.view(to), self.view(of))
 
     def stream(self, array: Any) -> AbstractContextManager[Any]:
         return nullcontext()
@@ -132,6 +139,9 @@ class _Torch:
 
     def empty(self, like: Any, rows: int, columns: int) -> Any:
         return sys.modules["torch"].empty((rows, columns), dtype=like.dtype, device=like.device)
+
+    def copy(self, to: Any, of: Any) -> None:
+        copy_rows(self.view(to), self.view(of))
 
     @contextmanager
     def stream(self, array: Any) -> Iterator[None]:
