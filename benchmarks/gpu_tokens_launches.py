@@ -48,7 +48,7 @@ def _check(
 
 
 def copy_launches(bench: Bench, product: Product, tokens: int) -> Launches:
-    """Copies of rows, by element, in wide words and by the copy engine; the operator with its own and without."""
+    """Copies of rows by element, in wide words and by the copy engine; the operator with and without them."""
     operators, even = bench.operators(product, tokens), Rows(tokens)
     lines = Rows(to_multiple(tokens, 64))
     b, b_room = bench.b[: POOL_ELEMENTS // 2], bench.b[POOL_ELEMENTS // 2 :]
