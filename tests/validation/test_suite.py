@@ -117,7 +117,7 @@ def test_a_case_twice_is_refused(tmp_path):
 
 
 def test_unknown_suites_are_refused():
-    with pytest.raises(BadInput, match="known: second, standard"):
+    with pytest.raises(BadInput, match="known: csr-between, second, standard"):
         load_suite("none")
 
 
