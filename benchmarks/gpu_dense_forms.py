@@ -1,6 +1,6 @@
 """The dense product in every form that the library proposes: what each one's tile, cluster and parts cost.
 
-    python -m benchmarks.gpu_dense_forms --out DIR [--parts boxes,chosen,second,unaligned,narrow,proposed]
+    python -m benchmarks.gpu_dense_forms --out DIR [--parts boxes,chosen,second,between,unaligned,narrow,proposed]
         [--dtype bf16]
 
 A product is timed as the suite times it, and its kernels are named from a captured graph. For
@@ -60,6 +60,15 @@ NARROW = tuple(
     for n in (3, 12, 50, 100, 197, 300, 577)
 )
 """The same of layers with few rows or columns."""
+BETWEEN = tuple(
+    (m, k, n)
+    for m, k in (
+        *((4096, 4096), (3584, 8192), (8192, 2048), (2048, 8192), (2816, 1024), (1024, 4096), (4096, 1024)),
+        *((10240, 2560), (768, 3072)),
+    )
+    for n in (8, 40, 72, 136, 200, 336, 448, 784, 1000, 1576, 2560)
+)
+"""Tokens that are multiples of eight and of little else."""
 PROPOSED = (
     *((768, 768, 512), (768, 1536, 512), (768, 2816, 512), (768, 3328, 512), (1536, 6144, 256)),
     *((3072, 768, 128), (2304, 768, 128), (2304, 768, 512), (768, 768, 2048), (512, 512, 512)),
@@ -104,6 +113,13 @@ def second(bench: Bench) -> list[dict[str, Any]]:
     """The same of the second suite's *fit* sizes."""
     cases = [c for c in load_suite("second").cases if "dense" in c.kernels and c.use == "fit"]
     return chosen(bench, dict.fromkeys((c.m, c.k, c.n) for c in cases if c.dtype == "fp16"))
+
+
+def between(bench: Bench) -> list[dict[str, Any]]:
+    """The same of tokens between those that suites have, and of *fit* sizes of the later suites."""
+    cases = [c for name in ("third", "tokens") for c in load_suite(name).cases if "dense" in c.kernels]
+    own = ((c.m, c.k, c.n) for c in cases if c.use == "fit" and c.n % 8 == 0)
+    return chosen(bench, dict.fromkeys((*own, *BETWEEN)))
 
 
 def unaligned(bench: Bench) -> list[dict[str, Any]]:
@@ -182,6 +198,7 @@ PARTS: dict[str, Callable[[Bench], list[dict[str, Any]]]] = {
     "boxes": boxes,
     "chosen": chosen,
     "second": second,
+    "between": between,
     "unaligned": unaligned,
     "narrow": narrow,
     "proposed": proposed,
