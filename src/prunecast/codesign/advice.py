@@ -7,7 +7,9 @@ from prunecast.codesign.engines import Engine
 from prunecast.codesign.other_maps import evened, rounded
 from prunecast.codesign.plans import PrunedMap, plan_pruned
 from prunecast.errors import BadInput
-from prunecast.kernels import PLANNERS, KernelPlan
+from prunecast.kernels import DTYPE_BYTES, PLANNERS, KernelPlan
+from prunecast.kernels.padded_copies import LINE_BYTES, ROW_BYTES, copied_row_bytes
+from prunecast.kernels.row_lines import with_row_starts
 from prunecast.patterns import TileMap, parse_pattern
 
 __all__ = ["Advice", "Case", "advise"]
@@ -44,6 +46,7 @@ class Case:
     kept : what is kept; None for dense
     engine : predicts, on its GPU
     work : tokens per token of the case that is compared with
+    padded : whether rows of B and C begin with lines of L2, whatever N is
     """
 
     kernel: str
@@ -54,12 +57,25 @@ class Case:
     kept: PrunedMap | None
     engine: Engine
     work: float = 1.0
+    padded: bool = False
 
     def plan(self) -> KernelPlan:
         """The plan of the case."""
         if self.kept is None:
             return PLANNERS["dense"](self.m, self.k, self.n, self.dtype, self.engine.gpu)
-        return plan_pruned(self.kernel, self.kept, n=self.n, dtype=self.dtype, gpu=self.engine.gpu)
+        n = -(-self.n // self.fewest_tokens) * self.fewest_tokens if self.padded else self.n
+        plan = plan_pruned(self.kernel, self.kept, n=n, dtype=self.dtype, gpu=self.engine.gpu)
+        return replace(plan, programs=with_row_starts(plan.programs, LINE_BYTES)) if self.padded else plan
+
+    @property
+    def fewest_tokens(self) -> int:
+        """Of a row that begins and ends where kernels want it; they multiply whole groups of so many."""
+        return ROW_BYTES // DTYPE_BYTES[self.dtype]
+
+    @property
+    def padded_n(self) -> int:
+        """Tokens of a row that ends with a line of L2, or with the next power of two below a line."""
+        return copied_row_bytes(self.n, DTYPE_BYTES[self.dtype]) // DTYPE_BYTES[self.dtype]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -97,8 +113,15 @@ def _changes(case: Case, tiled: TileMap | None) -> Iterator[_Change]:
             change=f"{tiled.pattern} with {1 - tiled.density:.0%} removed, run by stspmm",
             case=replace(case, kernel="stspmm", kept=tiled),
         )
+    if case.kept is not None and case.n % case.padded_n:
+        yield _Change(change=_padding(case), case=replace(case, padded=True))
     yield _Change(change="twice the tokens, time per token", case=replace(case, n=2 * case.n, work=2.0))
     yield from _changed_gpu(case)
+
+
+def _padding(case: Case) -> str:
+    rows = f"rows of B and C that are {case.padded_n} tokens apart, padding behind the {case.n}"
+    return rows if case.n % case.fewest_tokens == 0 else f"{rows}: nothing is copied"
 
 
 def _changed_tiles(case: Case, tiles: TileMap) -> Iterator[_Change]:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from prunecast.codesign.prediction import Prediction
 from prunecast.hardware import GpuSpec, Occupancy
 from prunecast.kernels import KernelPlan
+from prunecast.kernels.padded_copies import padded_copy_seconds
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
 from prunecast.kernels.zero_rows import zero_row_seconds
 from prunecast.models import Estimate
@@ -60,7 +61,7 @@ def _use(result: SimResult | Estimate) -> dict[str, float]:
 
 def _speed_of_light(prediction: Prediction, gpu: GpuSpec, use: dict[str, float]) -> Section:
     result = prediction.result
-    zeros_s = zero_row_seconds(prediction.plan, gpu)
+    others = _other_launches(prediction.plan, gpu)
     return Section(
         "Speed of light",
         (
@@ -70,7 +71,7 @@ def _speed_of_light(prediction: Prediction, gpu: GpuSpec, use: dict[str, float])
             Fact("SM cycles", round(result.cycles), "cycle"),
             Fact("SM clock", result.clock_hz / 1e6, "MHz"),
             Fact("launch floor", 1e6 * result.launch_s, "us"),
-            *([Fact("of it, rows of zeros (second launch)", 1e6 * zeros_s, "us")] if zeros_s else []),
+            *(Fact(f"of it, {name}", 1e6 * seconds, "us") for name, seconds in others.items()),
         ),
     )
 
@@ -152,12 +153,20 @@ def _stalls(result: SimResult) -> Section:
     )
 
 
+def _other_launches(plan: KernelPlan, gpu: GpuSpec) -> dict[str, float]:
+    """Seconds of other kernels of a plan, by what they do."""
+    found = {
+        "rows of zeros (second launch)": zero_row_seconds(plan, gpu),
+        "copies to padded rows (two launches)": padded_copy_seconds(plan, gpu),
+    }
+    return {name: seconds for name, seconds in found.items() if seconds}
+
+
 def _attribution(result: SimResult, plan: KernelPlan, gpu: GpuSpec) -> Section:
-    """Parts of the whole; what writes rows of zeros is told apart from the launches, its own among them."""
-    zeros_s = zero_row_seconds(plan, gpu)
+    """Parts of the whole; what other kernels do is told apart from the launches, their own among them."""
+    others = _other_launches(plan, gpu)
     parts = dict(result.attribution_s)
-    if zeros_s:
-        parts |= {"launch": parts["launch"] - zeros_s, "rows of zeros (second launch)": zeros_s}
+    parts |= {"launch": parts["launch"] - sum(others.values())} | others
     facts = [Fact(name, 1e6 * seconds, "us") for name, seconds in parts.items()]
     return Section("Where the time goes", tuple(facts))
 

@@ -17,7 +17,9 @@ from prunecast.codesign.skipped import Skipped
 from prunecast.codesign.two_parts import blocks_in_two, launches_in_two, remainder_note
 from prunecast.codesign.ways import RunningWay, Way, conv_ways, fastest, seconds_of, start_way
 from prunecast.errors import BadInput
+from prunecast.hardware import GpuSpec
 from prunecast.kernels import PLANNERS, ConvShape, KernelPlan
+from prunecast.kernels.padded_copies import padded_copy_seconds
 from prunecast.kernels.two_part import TwoParts
 from prunecast.kernels.zero_rows import zero_row_count
 from prunecast.patterns import parse_pattern
@@ -168,7 +170,7 @@ class LayerJob:
             notes += [fitted.note, self._sparsity_note(kept)]
             launches = self._launches(layer, candidate.kernel, kept, self.engine)
             notes.append(remainder_note(launches, kept) if candidate.kernel == "two-part" else None)
-            notes.append(_zero_rows_note(launches[0]))
+            notes += [_zero_rows_note(launches[0]), _copies_note(launches[0], self.engine.gpu)]
         if layer.filters is not None and layer.name not in self.convolutions:
             notes.append(f"product with {self.n} tokens: no input size given")
         ways = [start_way(way, self.engine) for way in self._ways(layer, launches)]
@@ -270,6 +272,12 @@ class LayerJob:
 def _zero_rows_note(plan: KernelPlan) -> str:
     rows = zero_row_count(plan)
     return f"a second launch writes {rows} rows of zeros, its time included" if rows else ""
+
+
+def _copies_note(plan: KernelPlan, gpu: GpuSpec) -> str:
+    if not padded_copy_seconds(plan, gpu):
+        return ""
+    return f"{plan.n} tokens fill no row of 16 bytes: copies of B and C to padded rows, their time included"
 
 
 def _named(layer: Layer, error: BadInput) -> BadInput:

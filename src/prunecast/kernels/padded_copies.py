@@ -7,12 +7,13 @@ three launches stand one behind the other.
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import DTYPE_BYTES, KernelPlan
 
-__all__ = ["ROW_BYTES", "copied_row_bytes", "padded_copy_seconds", "row_bytes_of"]
+__all__ = ["LINE_BYTES", "ROW_BYTES", "copied_row_bytes", "padded_copy_seconds", "row_bytes_of"]
 
 COPIES = 2
 ROW_BYTES = 16
 """What rows begin at multiples of."""
 LINE_BYTES = 128
+"""Of L2."""
 
 
 def row_bytes_of(tokens: int, element_bytes: int) -> int:
