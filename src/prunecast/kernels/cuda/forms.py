@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from prunecast.errors import BadInput
-from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, KernelBuildError, compile_cubin
+from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, compile_cubin
+from prunecast.kernels.cuda.defines import check_registers, end_defines, plan_defines
 from prunecast.kernels.cuda.token_form import TOKEN_SHAPES, TOKEN_SOURCE, check_cluster, token_defines
 from prunecast.kernels.plan import KernelPlan
 from prunecast.kernels.tile_shapes import OWN_WGMMA_SHAPES
 
 __all__ = [
-    "ACTIVATIONS",
     "ARCH",
     "Box",
     "box_of",
@@ -21,7 +21,6 @@ __all__ = [
 ]
 
 ARCH = "sm_90a"
-ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2}
 
 
 class Box(NamedTuple):
@@ -53,16 +52,11 @@ def tile_defines(
 ) -> dict[str, int]:
     """Preprocessor names of the form; `changes` override them, for experiments and debugging."""
     check_form(plan)
-    if activation not in ACTIVATIONS:
-        raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
-    shape, resources = plan.shape, plan.resources
     defines = {
-        "BLOCK_M": shape.block_m,
-        "BLOCK_N": shape.block_n,
-        "STAGES": resources.stages,
-        "PLAN_SHARED_BYTES": resources.shared_bytes,
-        "PLAN_THREADS": resources.threads,
-        **_end_defines(plan.dtype, activation, bias=bias),
+        "BLOCK_M": plan.shape.block_m,
+        "BLOCK_N": plan.shape.block_n,
+        "STAGES": plan.resources.stages,
+        **plan_defines(plan, activation, bias=bias),
         **(token_defines(plan.cluster) if _is_token_form(plan) else {}),
     }
     return {**defines, **(changes or {})}
@@ -77,9 +71,7 @@ def build_tile_kernel(plan: KernelPlan, defines: Mapping[str, int]) -> CompiledK
     """
     source = TOKEN_SOURCE if _is_token_form(plan) else "tile_sm90.cu"
     kernel = compile_cubin(SOURCES / source, ARCH, defines, allow_spills=bool(defines.get("GUARD", 0)))
-    if kernel.registers != plan.resources.registers_per_thread:
-        wanted = plan.resources.registers_per_thread
-        raise KernelBuildError(f"{source} uses {kernel.registers} registers, the plan says {wanted}")
+    check_registers(kernel, plan, fewer=False)
     return kernel
 
 
@@ -93,13 +85,8 @@ def box_of(plan: KernelPlan) -> Box:
 
 def build_fill(dtype: str, activation: str, *, bias: bool) -> CompiledKernel:
     """Compile the kernel that writes rows of C that lie in no tile."""
-    return compile_cubin(SOURCES / "fill_rows.cu", ARCH, _end_defines(dtype, activation, bias=bias))
+    return compile_cubin(SOURCES / "fill_rows.cu", ARCH, end_defines(activation, bias=bias, dtype=dtype))
 
 
 def _is_token_form(plan: KernelPlan) -> bool:
     return plan.tensor == "wgmma" and plan.shape[:2] in TOKEN_SHAPES
-
-
-def _end_defines(dtype: str, activation: str, *, bias: bool) -> dict[str, int]:
-    defines = {"BIAS": int(bias), "ACTIVATION": ACTIVATIONS[activation]}
-    return {**defines, "BF16": 1} if dtype == "bf16" else defines

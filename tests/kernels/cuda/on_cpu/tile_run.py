@@ -7,7 +7,8 @@ import numpy as np
 
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.cuda.build import SOURCES
-from prunecast.kernels.cuda.forms import ACTIVATIONS, box_of, tile_defines
+from prunecast.kernels.cuda.defines import ACTIVATIONS
+from prunecast.kernels.cuda.forms import box_of, tile_defines
 from prunecast.kernels.cuda.launch import TILE_ARGS
 from prunecast.kernels.cuda.pack import pack_weights, to_bits, uncovered_rows
 from prunecast.kernels.cuda.token_form import TOKEN_SHAPES, TOKEN_SOURCE

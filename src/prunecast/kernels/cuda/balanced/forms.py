@@ -6,8 +6,8 @@ from typing import NamedTuple
 from prunecast.errors import BadInput
 from prunecast.kernels.balanced import WARPS, ring_bytes
 from prunecast.kernels.balanced_layout import GROUP_ROWS, VectorLayout, choose_rest, vector_layout
-from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, KernelBuildError, compile_cubin
-from prunecast.kernels.cuda.forms import ACTIVATIONS
+from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, compile_cubin
+from prunecast.kernels.cuda.defines import check_registers, end_defines
 from prunecast.kernels.plan import KernelPlan
 
 __all__ = ["BalancedForm", "balanced_defines", "build_balanced", "form_of"]
@@ -41,9 +41,7 @@ def form_of(plan: KernelPlan) -> BalancedForm:
 
 def balanced_defines(plan: KernelPlan, *, activation: str = "none", bias: bool = False) -> dict[str, int]:
     """Preprocessor names of the form."""
-    if activation not in ACTIVATIONS:
-        raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
-    end = {"BIAS": int(bias), "ACTIVATION": ACTIVATIONS[activation], "HALF": _HALF[plan.dtype]}
+    end = {**end_defines(activation, bias=bias), "HALF": _HALF[plan.dtype]}
     form = form_of(plan)
     if form.vector is not None:
         index_bytes = 1 if form.vector.places < 256 else 2
@@ -80,9 +78,5 @@ def build_balanced(
     form = form_of(plan)
     defines = {**balanced_defines(plan, activation=activation, bias=bias), **(changes or {})}
     kernel = compile_cubin(SOURCES / "balanced" / form.source, arch, defines)
-    most = plan.resources.registers_per_thread
-    if kernel.registers > most:
-        raise KernelBuildError(
-            f"{form.source} uses {kernel.registers} registers, the plan says at most {most}"
-        )
+    check_registers(kernel, plan, fewer=True)
     return kernel

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from prunecast.errors import BadInput
 from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, compile_cubin
-from prunecast.kernels.cuda.forms import ACTIVATIONS
+from prunecast.kernels.cuda.defines import plan_defines
 from prunecast.kernels.plan import KernelPlan
 
 __all__ = ["MMA_SOURCE", "PARTS", "Part", "build_mma", "check_mma", "has_async_copies", "mma_defines"]
@@ -86,8 +86,6 @@ def mma_defines(
     BadInput : the plan is for another kernel, or the activation is unknown
     """
     check_mma(plan)
-    if activation not in ACTIVATIONS:
-        raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
     shape, resources = plan.shape, plan.resources
     part = PARTS[shape.block_m, shape.block_n]
     is_async = has_async_copies(plan)
@@ -102,11 +100,7 @@ def mma_defines(
         "SPARSE": int(plan.inner is not None),
         "PIPELINED": int(is_async and part.two_sets),
         "MOST_REGISTERS": _most_registers(plan),
-        "PLAN_SHARED_BYTES": resources.shared_bytes,
-        "PLAN_THREADS": resources.threads,
-        "BIAS": int(bias),
-        "ACTIVATION": ACTIVATIONS[activation],
-        **({"BF16": 1} if plan.dtype == "bf16" else {}),
+        **plan_defines(plan, activation, bias=bias),
     }
     return {**defines, **(changes or {})}
 

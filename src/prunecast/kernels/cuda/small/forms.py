@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, KernelBuildError, compile_cubin
-from prunecast.kernels.cuda.forms import ACTIVATIONS
+from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, compile_cubin
+from prunecast.kernels.cuda.defines import check_registers, plan_defines
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.small_n_forms import form_of_shape, row_unit
 
@@ -37,8 +37,6 @@ def small_defines(
         or plan.work.parts.max(initial=1) > 1
     ):
         raise BadInput(f"the small-n kernel runs its own plans of whole tiles, got {plan.kernel}")
-    if activation not in ACTIVATIONS:
-        raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
     form, resources = form_of_shape(plan.shape, plan.resources), plan.resources
     defines = {
         "BLOCK_M": form.block_m,
@@ -47,11 +45,7 @@ def small_defines(
         "DEPTH": form.depth,
         "UNIT": row_unit(plan.n),
         "BLOCKS_PER_SM": max(_REGISTERS_PER_SM // (resources.registers_per_thread * resources.threads), 1),
-        "PLAN_SHARED_BYTES": resources.shared_bytes,
-        "PLAN_THREADS": resources.threads,
-        "BIAS": int(bias),
-        "ACTIVATION": ACTIVATIONS[activation],
-        **({"BF16": 1} if plan.dtype == "bf16" else {}),
+        **plan_defines(plan, activation, bias=bias),
     }
     return {**defines, **(changes or {})}
 
@@ -64,8 +58,5 @@ def build_small(plan: KernelPlan, arch: str, defines: Mapping[str, int]) -> Comp
     KernelBuildError : as `compile_cubin`, or more registers than the plan's
     """
     kernel = compile_cubin(SMALL_SOURCE, arch, defines)
-    most = plan.resources.registers_per_thread
-    if kernel.registers > most:
-        used = kernel.registers
-        raise KernelBuildError(f"small_n.cu uses {used} registers on {arch}, the plan says at most {most}")
+    check_registers(kernel, plan, fewer=True)
     return kernel

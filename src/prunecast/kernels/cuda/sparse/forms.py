@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.kernels.cuda.build import CompiledKernel, KernelBuildError, compile_cubin
-from prunecast.kernels.cuda.forms import ACTIVATIONS, ARCH
+from prunecast.kernels.cuda.build import CompiledKernel, compile_cubin
+from prunecast.kernels.cuda.defines import check_registers, plan_defines
+from prunecast.kernels.cuda.forms import ARCH
 from prunecast.kernels.plan import KernelPlan
 
 __all__ = ["build_sparse_kernel", "check_sparse_form", "sparse_defines"]
@@ -39,20 +40,12 @@ def sparse_defines(
 ) -> dict[str, int]:
     """Preprocessor names of the form; `changes` override them, for experiments and debugging."""
     check_sparse_form(plan)
-    if activation not in ACTIVATIONS:
-        raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
-    shape, resources = plan.shape, plan.resources
     defines = {
-        "BLOCK_M": shape.block_m,
-        "BLOCK_N": shape.block_n,
-        "STAGES": resources.stages,
-        "PLAN_SHARED_BYTES": resources.shared_bytes,
-        "PLAN_THREADS": resources.threads,
-        "BIAS": int(bias),
-        "ACTIVATION": ACTIVATIONS[activation],
+        "BLOCK_M": plan.shape.block_m,
+        "BLOCK_N": plan.shape.block_n,
+        "STAGES": plan.resources.stages,
+        **plan_defines(plan, activation, bias=bias),
     }
-    if plan.dtype == "bf16":
-        defines["BF16"] = 1
     return {**defines, **(changes or {})}
 
 
@@ -64,7 +57,5 @@ def build_sparse_kernel(plan: KernelPlan, defines: Mapping[str, int]) -> Compile
     KernelBuildError : as `compile_cubin`, or the registers differ from the plan's
     """
     kernel = compile_cubin(_SOURCE, ARCH, defines, allow_spills=bool(defines.get("GUARD", 0)))
-    if kernel.registers != plan.resources.registers_per_thread:
-        wanted = plan.resources.registers_per_thread
-        raise KernelBuildError(f"{_SOURCE.name} uses {kernel.registers} registers, the plan says {wanted}")
+    check_registers(kernel, plan, fewer=False)
     return kernel
