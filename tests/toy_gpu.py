@@ -82,6 +82,7 @@ _VALUES: dict[str, Any] = {
     "ends_apart_cycles": 200,
     "ends_spread_cycles": 1000,
     "slow_sm_cycles": 110.0,
+    "late_block_cycles": 140.0,
     "first_rows_s": 0.1e-6,
     "first_rows_cycles": 400,
     "let_go_s": 0.48e-6,

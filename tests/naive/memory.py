@@ -86,6 +86,12 @@ class Memory:
             self.l2_stores.charge(cycle, byte_cost(line_size, self.machine.l2_store_ticks_per_kib)),
         )
 
+    def bring_for_next(self, size: int) -> None:
+        """What blocks of the next launch asked for before this one began."""
+        self.l2_bytes += size
+        self.miss_bytes += size
+        self.from_dram(0, size)
+
     def from_dram(self, cycle: int, size: int) -> int:
         """The cycle in which DRAM has passed so many bytes."""
         self.dram_bytes += size

@@ -47,6 +47,7 @@ _FILLERS = (
     Instruction(Op.WAIT_LOAD),
     Instruction(Op.WAIT_LOAD, amount=1),
     Instruction(Op.LOAD_A, amount=60, ahead=3),
+    Instruction(Op.LOAD_A, amount=70, per_k16=True, posted=True),
     Instruction(Op.STORE_C, amount=77, when=When.OWNER),
     Instruction(Op.SYNC),
     Instruction(Op.SYNC, issue=3),

@@ -250,6 +250,8 @@ class Simulation:
             self.arrive_later(self.barriers.full(warp.block, todo.global_step), done, cycle)
         elif op == Op.WAIT_FULL:
             self.find_full(warp.block, todo.global_step % self.kernel.stages, cycle)
+        elif op == Op.LOAD_A and todo.code.posted:
+            self.memory.bring_for_next(todo.amount)
         elif op in (Op.LOAD_A, Op.LOAD_B, Op.LOAD_INDEX):
             done = self.memory.read(sm, cycle, todo, warp)
             warp.load_done = max(warp.load_done, done)

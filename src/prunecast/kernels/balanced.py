@@ -14,7 +14,6 @@ from prunecast.kernels.balanced_layout import (
     GROUP_ROWS,
     WARPS,
     BalancedLayout,
-    VectorLayout,
     balanced_layout,
     choose_rest,
     vector_layout,
@@ -94,24 +93,26 @@ def _vector_plan(elements: ElementMap, dtype: str, gpu: GpuSpec) -> KernelPlan:
         raise PlanDoesNotFit(f"balanced: a block of {resources} does not fit on an SM of {gpu.name}")
     overlaps = gpu.compute_capability >= 90
     blocks = -(-elements.m // (rows * WARPS))
-    programs = vector_programs(vector, elements.k, rows, dtype, blocks=blocks, overlaps=overlaps)
+    registers = vector_registers(rows, vector.segment, 1 if vector.places < 256 else 2, dtype)
+    fit = occupancy(resources._replace(registers_per_thread=registers), gpu).blocks_per_sm
+    let_go = _let_go_s(blocks, fit, gpu) if overlaps else 0.0
+    programs = vector_programs(
+        vector, elements.k, rows, dtype, blocks=blocks, overlaps=overlaps, early=let_go > 0.0
+    )
     plan = _plan(elements, 1, dtype, shape, resources, programs, overlaps=overlaps)
     plan = replace(plan, b_in_l2=True)
-    return _with_places(plan, vector, gpu) if overlaps else plan
+    return _with_places(plan, fit, registers, let_go, gpu) if overlaps else plan
 
 
-def _with_places(plan: KernelPlan, vector: VectorLayout, gpu: GpuSpec) -> KernelPlan:
-    """The same launch, with where its blocks are expected beside those of others."""
-    rows, index_bytes = plan.shape.block_m // WARPS, 1 if vector.places < 256 else 2
-    registers = vector_registers(rows, vector.segment, index_bytes, plan.dtype)
-    fit = occupancy(plan.resources._replace(registers_per_thread=registers), gpu).blocks_per_sm
+def _with_places(plan: KernelPlan, fit: int, registers: int, let_go: float, gpu: GpuSpec) -> KernelPlan:
+    """The same launch, with where its blocks are expected beside those of others, `fit` to an SM."""
     lists = piled_up(Assigned(plan.work, plan.schedule, plan.blocks), fit, gpu.sm_count)
     return replace(
         plan,
         work=lists.work,
         schedule=lists.schedule,
         blocks=lists.blocks,
-        let_go_s=_let_go_s(plan.blocks, fit, gpu),
+        let_go_s=let_go,
         compiled_registers=registers,
     )
 

@@ -131,7 +131,9 @@ class Instruction(NamedTuple):
     multicast: int = 1
     """Blocks of a cluster that share one read of L2."""
     posted: bool = False
-    """A store that does not hold its warp up: nothing of the warp stands behind it in the queue."""
+    """A store that does not hold its warp up: nothing of the warp stands behind it in the queue. A LOAD_A is
+    what blocks of the next launch asked for before this one was let go: DRAM has it to bring from the
+    beginning on, and nobody here waits for it."""
     line_cost: int = WHOLE_LINES
     """Of a gather or a store of C, what its bytes cost L2: more than `WHOLE_LINES` where rows do not begin
     with a line, or not with a sector."""

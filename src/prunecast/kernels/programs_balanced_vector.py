@@ -50,7 +50,14 @@ ASK_MOVED = Chained(17, 110)
 
 
 def vector_programs(
-    layout: VectorLayout, k: int, rows: int, dtype: str, *, blocks: int = 1, overlaps: bool = False
+    layout: VectorLayout,
+    k: int,
+    rows: int,
+    dtype: str,
+    *,
+    blocks: int = 1,
+    overlaps: bool = False,
+    early: bool = False,
 ) -> tuple[WarpProgram, ...]:
     """Sixteen warps of `rows` rows each; B is spread over the banks once, weights come straight to registers.
 
@@ -62,6 +69,7 @@ def vector_programs(
     blocks : of the launch, all of which read the same B at once
     overlaps : a launch begins while the one before it ends: its first weights are there by then, and in turn
         it fetches those of the next
+    early : and leaves room to all blocks of the next, which ask for theirs before this one is let go
     """
     element, index = DTYPE_BYTES[dtype], 1 if layout.places < 256 else 2
     steps = max(-(-k // 128), 1)
@@ -75,10 +83,10 @@ def vector_programs(
         warps=WARPS,
         start=() if overlaps else (Instruction(Op.ISSUE, issue=20),),
         begin=(
-            *(() if overlaps else first),
+            *(() if overlaps and not early else tuple(load._replace(posted=early) for load in first)),
             *_spread(layout, k, steps, element, blocks),
             *_chunks(layout, rows, chunk, ahead, moved, steps),
-            *(first if overlaps else ()),
+            *(first if overlaps and not early else ()),
         ),
         step=(Instruction(Op.FMA, issue=fma),),
         end=(

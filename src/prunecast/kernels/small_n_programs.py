@@ -4,8 +4,8 @@ A step is one k16 for each warp. Copies run `depth` k16s ahead. They land in sha
 for its own alone, as it waits for loads: so they stand here as loads, of which a step waits for its own.
 
 A launch that overlaps has its first weights and columns before the launch before it ends: only rows of B are
-left to be asked for and waited for. In turn it fetches the first weights of the next launch, which no warp of
-its own waits for: the copies of `fill`.
+left to be asked for and waited for. They come behind the first weights of the next launch, whose blocks ask
+for them when the launch before this one has ended and this one has not been let go yet.
 
 Nothing here is fitted: passes of shared memory's port are the layout's, instructions and waits those of code
 compiled for sm_90a.
@@ -81,10 +81,10 @@ def small_programs(
         warps=form.warps,
         start=() if early else (Instruction(Op.ISSUE, issue=60),),
         begin=(
+            *(weights._replace(posted=True) for weights in fetched),
             *_first_weights(form, element, rings, 1.0 - early_share),
             *((Instruction(Op.ISSUE, column_cycles),) if hidden else ()),
             *_first_rows(form, n, element, rings, column_cycles, early=early),
-            *(instruction._replace(op=Op.COPY_A) for instruction in fetched),
         ),
         step=(
             Instruction(Op.WAIT_LOAD, 1),

@@ -27,6 +27,7 @@ from prunecast.hardware.clock import STATES, sm_clock_hz
 from prunecast.hardware.occupancy import Occupancy, occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.expected_places import expected_places
+from prunecast.kernels.late_blocks import late_cycles
 from prunecast.kernels.launch_floor import LAUNCHES, beside_s, head_start_cycles, launch_floor_s
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.kernels.power_draw import l2_draw, tensor_draw
@@ -187,6 +188,8 @@ class _Ends(NamedTuple):
     """From the end of the last fetch to that of the last store, less what the next launch does meanwhile."""
     head_start: float
     """That the next launch has, in `behind` already."""
+    late: float
+    """From the last end of all SMs to that of the launch, whose last block is late."""
     busy_share: float
     """Mean time until an SM is done over the longest."""
     earlier_share: float
@@ -204,6 +207,7 @@ def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Start
         working=sm_ends(placement.sm_finish, quiet),
         behind=placement.cycles - float(fetched.max()) + starts.store_drain - head_start,
         head_start=head_start,
+        late=late_cycles(placement.sm_finish, starts.late),
         busy_share=busy_share(placement.sm_finish),
         earlier_share=case.earlier_share,
         l2=l2_seconds(case.plan, case.amounts, case.traffic, case.gpu),
@@ -226,7 +230,7 @@ def _chip_cycles(case: Case, ends: _Ends, clock_hz: float) -> float:
     last_fetch = ends.fetching.stretched(clock_hz * before_last)
     busiest = clock_hz * max(ends.l2.all, reads_s + writes_s)
     all_traffic = max(ends.working.stretched(busiest) - ends.head_start, busiest)
-    return max(last_fetch + ends.behind, all_traffic, 1.0)
+    return max(last_fetch + ends.behind, all_traffic, 1.0) + ends.late
 
 
 def _step_cycles(case: Case, clock_hz: float) -> dict[str, float]:

@@ -4,7 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from prunecast.kernels.late_blocks import Lateness, lateness_of
 from prunecast.kernels.launch_floor import before_b_cycles, begins_early, ends_apart_cycles
+from prunecast.kernels.next_weights import next_weight_bytes
 from prunecast.kernels.plan import Schedule
 from prunecast.kernels.store_latency import store_latency_cycles
 from prunecast.models.bounds import copied_cycles, sm_level_cycles
@@ -63,6 +65,8 @@ class Starts(NamedTuple):
     """Of blocks of which some may start while the launch before ends: what they do before they read B."""
     quiet: float
     """At the end of a block, in which it reads no more, at most."""
+    late: Lateness
+    """Of blocks that should end together."""
     store_drain: float
     """From the last instruction of the last block until its stores are known to be through; of blocks that
     the hardware starts it is what they `leave` after."""
@@ -103,6 +107,7 @@ def starts_of(case: Case) -> Starts:
         before_b=before_b_cycles(case.plan, case.gpu),
         ends_apart=ends_apart_cycles(case.plan, case.gpu),
         quiet=_quiet(case, chain, drain),
+        late=lateness_of(case.plan, case.gpu),
         store_drain=0.0 if hardware else drain,
     )
 
@@ -147,12 +152,23 @@ def _waits(case: Case, steady: Chain, waits: MaskArray) -> FloatArray:
     """
     cold = plan_chain(case.plan, case.gpu, case.rates, case.gpu.dram_latency_cycles)
     begin = edge_cycles(steady, ("begin",), "unsplit")
-    wait = np.where(waits, _lead_in(cold, steady, begin), 0.0)
+    lead = max(_lead_in(cold, steady, begin), _behind_next_weights(case, steady, begin))
+    wait = np.where(waits, lead, 0.0)
     if begins_early(case.plan, case.gpu):
         hardware = case.plan.schedule is Schedule.HARDWARE
         early = slice(case.blocks_in_flight) if hardware else slice(None)
         wait[early] = np.where(waits[early], _lead_in(begun_early(cold), begun_early(steady), begin), 0.0)
     return wait
+
+
+def _behind_next_weights(case: Case, steady: Chain, begin: float) -> float:
+    """The same where DRAM has to bring what blocks of the next launch asked for first; 0 if B is in L2."""
+    asked = next_weight_bytes(case.plan)
+    if asked == 0.0 or case.plan.b_in_l2:
+        return 0.0
+    queue = asked / case.gpu.dram_bytes_per_s * case.gpu.max_clock_hz + case.gpu.dram_latency_cycles
+    before = case.gpu.block_start_cycles + edge_cycles(steady, ("start",), "unsplit") + begin
+    return max(0.0, queue - before)
 
 
 def _lead_in(first: Chain, steady: Chain, begin: float) -> float:

@@ -123,7 +123,9 @@ def _work(warp: Warp, instruction: Instruction, chain: Chain, ring: Ring, step: 
     if op not in (Op.FMA, Op.SYNC):
         # Of its own, what stands beside a read: at the top of a step nobody has read yet
         warp.issued_meanwhile += slots * (together - 1) + (slots - 1 if op is Op.SHARED else 0)
-    if op in COPIES or op in LOADS:
+    if op is Op.LOAD_A and instruction.posted:
+        pass  # for the next launch
+    elif op in COPIES or op in LOADS:
         arrival = _read(warp, instruction, chain, ring, groups)
         if op in COPIES:
             target = step + instruction.ahead

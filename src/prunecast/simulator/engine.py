@@ -947,6 +947,16 @@ def _read(mem, column, warp, ins, t, k16, columns, step):
 
 
 @inlined
+def _ask_for_next(mem, ins, k16):
+    """DRAM brings what blocks of the next launch asked for before this one was let go: in cycle 0."""
+    size = mem[ins + I_AMOUNT] * k16
+    mem[G_L2_BYTES] += size
+    mem[G_MISS_BYTES] += size
+    mem[G_DRAM_BYTES] += size
+    _serve(mem, G_DRAM_FREE, G_DRAM_BUSY, np.int64(0), _cost(size, mem[M_DRAM_TICKS]))
+
+
+@inlined
 def _copy(mem, column, warp, ins, t, k16, columns, step, ring):
     """An asynchronous copy into a slot of the ring, arriving on its full barrier."""
     done = _read(mem, column, warp, ins, t, k16, columns, step)
@@ -1100,6 +1110,8 @@ def _execute(mem, column, warp, t):
         _copy(mem, column, warp, ins, t, k16, columns, step, ring)
     elif op == WAIT_FULL:
         _find_full(mem, warp, (mem[warp + W_BASE] + step) % mem[M_STAGES], t)
+    elif op == LOAD_A and mem[ins + I_POSTED] == 1:
+        _ask_for_next(mem, ins, k16)
     elif op == LOAD_A or op == LOAD_B or op == LOAD_INDEX:  # noqa: SIM109
         done = _read(mem, column, warp, ins, t, k16, columns, step)
         mem[warp + W_LOADED] = max(mem[warp + W_LOADED], done)

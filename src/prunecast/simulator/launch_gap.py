@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.late_blocks import late_cycles, lateness_of
 from prunecast.kernels.launch_floor import (
     before_b_cycles,
     ends_apart_cycles,
@@ -35,7 +36,9 @@ def launch_gap(plan: KernelPlan, gpu: GpuSpec, run: engine.State, clock_hz: floa
         launch_s = max(launch_s - gpu.first_rows_s, 0.0)
     gained = 0.0
     if launch == "graph":
-        gained = head_start_cycles(plan, gpu, run) + spared_cycles(plan, gpu, run.sm[:, engine.S_BUSY])
+        ends = run.sm[:, engine.S_BUSY]
+        gained = head_start_cycles(plan, gpu, run) + spared_cycles(plan, gpu, ends)
+        gained -= late_cycles(ends.astype(np.float64), lateness_of(plan, gpu))
     left = launch_s - gained / clock_hz
     return LaunchGap(max(left, 0.0), max(-left, 0.0) * clock_hz)
 

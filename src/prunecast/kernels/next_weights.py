@@ -1,0 +1,26 @@
+"""What blocks of the next launch ask of DRAM before this one is let go (0008)."""
+
+import numpy as np
+
+from prunecast.kernels.plan import KernelPlan
+from prunecast.kernels.program import Instruction, Op
+
+__all__ = ["next_weight_bytes"]
+
+
+def next_weight_bytes(plan: KernelPlan) -> float:
+    """Of all its blocks, which ask for as much as this launch's: reads that the programs call `posted`."""
+    columns = (plan.work.k_stop - plan.work.k_start).astype(np.int64)
+    return sum(
+        _bytes_of(plan, instruction, program.warps, columns)
+        for program in plan.programs
+        for instruction in program.begin
+        if instruction.op is Op.LOAD_A and instruction.posted
+    )
+
+
+def _bytes_of(plan: KernelPlan, load: Instruction, warps: int, columns: np.ndarray) -> float:
+    """Of the step that the load acts on, in all items that have it."""
+    in_step = np.clip(columns - load.ahead * plan.shape.block_k, 0, plan.shape.block_k)
+    times = -(-in_step // 16) if load.per_k16 else in_step > 0
+    return float(load.amount * warps * times.sum())
