@@ -1,7 +1,7 @@
 """The dense product in every form that the library proposes: what each one's tile, cluster and parts cost.
 
-    python -m benchmarks.gpu_dense_forms --out DIR [--parts boxes,chosen,second,between,unaligned,narrow,proposed]
-        [--dtype bf16]
+    python -m benchmarks.gpu_dense_forms --out DIR [--dtype bf16]
+        [--parts boxes,chosen,second,between,unaligned,narrow,proposed]
 
 A product is timed as the suite times it, and its kernels are named from a captured graph. For
 some sizes cuBLASLt is asked for more algorithms than its first one, and each is checked, named and timed: so
