@@ -72,10 +72,10 @@ def taken_form(m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> Taken:
 
 
 def _taken_through_registers(m: int, n: int, most: int, gpu: GpuSpec) -> Taken:
-    """One round of blocks, two where there are more tiles than a quarter of a round."""
+    """One round of blocks, two where there are more tiles than a third of a round."""
     rows, tokens = (64, 64) if n <= FEW_TOKENS else (128, 128)
     tiles, places = _tiles(rows, tokens, m, n), REGISTER_BLOCKS * gpu.sm_count
-    rounds = 1 if 4 * tiles <= places else 2
+    rounds = 1 if 3 * tiles <= places else 2
     return Taken(rows, tokens, max(min(max(rounds * places // tiles, rounds), most), 1))
 
 
