@@ -2,13 +2,12 @@
 
 The meaning of each is where the whole model has it: lengths and costs of items in `item_costs.py`, the ends
 of SMs and their stores in `balance.py`, clock and cycles in `roofline.py`, also the twin in the tests.
-Fields of `Now` and arrays named `out_*` are changed in place.
+`incremental_arrays.py` says what they are handed. Fields of `Now` and arrays named `out_*` are changed.
 """
 
 # Bodies of jitted functions are judged by Numba.
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -18,7 +17,6 @@ from prunecast.kernels.power_draw import OUT_OF_STEP
 
 __all__ = [
     "A_BYTES",
-    "CHIP",
     "CYCLES",
     "DEMAND",
     "EDGE",
@@ -30,10 +28,6 @@ __all__ = [
     "STEPS",
     "TOTALS",
     "WAIT",
-    "ClockPoints",
-    "Launch",
-    "Lists",
-    "Now",
     "add_up",
     "set_all",
     "set_some",
@@ -43,87 +37,6 @@ __all__ = [
 # Columns of `Lists.cost`: rows of `Now.cycles` but for the last of them, `wait`, then columns of `Now.totals`
 FETCH, FETCH_LAST, MULTIPLY, LAST, EDGE, DEMAND, STEPS, A_BYTES, TOTALS = 0, 1, 2, 3, 4, 5, 6, 7, 8
 FIELDS, WAIT, CYCLES = TOTALS + 6, 6, 7
-
-
-class Lists(NamedTuple):
-    """What stays while lengths change; items are in the order of the plan unless said otherwise."""
-
-    part: np.ndarray
-    """(items, 4) int64, by tile and those of a tile by k: item, start and stop of its columns in the plan,
-    kind. Items of a kind differ in nothing but their columns."""
-    part_start: np.ndarray
-    """(tiles + 1,) int64 into `part`."""
-    kept: np.ndarray
-    """(tiles,) int64, of the plan."""
-    cut_unit: int
-    """Cuts lie at multiples of so many columns."""
-    cost: np.ndarray
-    """(kinds, K + 1, FIELDS) float64 of an item with so many columns."""
-    wait: np.ndarray
-    """(items,) float64, as in `costs.Starts`."""
-
-
-class Now(NamedTuple):
-    """What changes."""
-
-    kept: np.ndarray
-    """(tiles,) int64."""
-    columns: np.ndarray
-    """(items,) int64."""
-    piece: np.ndarray
-    """(items,) int64: the piece of A that an item reads, 0 <= piece < items."""
-    cycles: np.ndarray
-    """(CYCLES, items) float64, of which `loops.BlockLists` has the rows."""
-    totals: np.ndarray
-    """(tiles, FIELDS - TOTALS) float64."""
-
-
-class Launch(NamedTuple):
-    """Work and bytes of the launch."""
-
-    tensor_cycles: float
-    """Of all SMs together."""
-    l2_bytes: float
-    l2_draw: float
-    """Power over that of as many bytes that each block reads at another time."""
-    stored_bytes: float
-    """Of `l2_bytes`, C and partial sums."""
-    c_bytes: float
-    dram_bytes: float
-
-
-CHIP = np.dtype(
-    [
-        ("sm_count", np.int64),
-        ("earlier_share", np.float64),  # of C, as in `costs.Case`
-        ("quiet_cycles", np.float64),
-        ("store_drain", np.float64),  # this and the next two as in `costs.Starts`
-        ("before_b", np.float64),
-        ("ends_apart", np.float64),
-        ("late_scale", np.float64),  # this and the next two as in `late_blocks.Lateness`
-        ("late_counted", np.float64),
-        ("late_start", np.float64),
-        ("l2_bytes_per_s", np.float64),
-        ("l2_store_bytes_per_s", np.float64),
-        ("c_line_cost", np.float64),  # as `row_lines.store_cost` says
-        ("dram_bytes_per_s", np.float64),
-        ("dram_write_bytes_per_s", np.float64),
-        ("launch_s", np.float64),
-        ("max_clock_hz", np.float64),
-        ("tensor_activity", np.float64),  # of tensor work on the plan's numbers over that on fp16
-        ("follow_s", np.float64),
-        ("activity_per_l2_byte", np.float64),
-        ("activity_per_dram_byte", np.float64),
-    ]
-)
-"""Rates of the GPU. One record in an array is handed over in 0.3 us, as many numbers in a tuple in 1.4."""
-
-
-class ClockPoints(NamedTuple):
-    """SM clock against activity, (points,) float64."""
-
-    activity: np.ndarray
-    clock_hz: np.ndarray
 
 
 @njit(cache=True)

@@ -15,16 +15,12 @@ from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.power_draw import tensor_draw
 from prunecast.kernels.row_lines import store_cost
 from prunecast.models.case import Case
+from prunecast.models.incremental_arrays import CHIP, ClockPoints, Launch, Lists, Now
 from prunecast.models.incremental_loops import (
     A_BYTES,
-    CHIP,
     CYCLES,
     FIELDS,
     TOTALS,
-    ClockPoints,
-    Launch,
-    Lists,
-    Now,
     add_up,
     set_all,
     set_some,
