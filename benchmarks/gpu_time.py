@@ -8,7 +8,6 @@ inputs rotate over more than twice its size, `warm` where one set stays in it.
 import math
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ import cupy as cp
 import numpy as np
 
 from prunecast.validation.measure.clock_probe import ClockProbe
-from prunecast.validation.measure.timing import rough_seconds
+from prunecast.validation.measure.timing import captured, rough_seconds
 
 __all__ = [
     "L2",
@@ -87,22 +86,9 @@ def contestant(
         launch(i % sets)
     seconds = rough_seconds(stream, launch, sets)
     launches = min(max(int(GRAPH_SECONDS / seconds), 1), MOST_LAUNCHES)
-    graph = _captured(stream, launch, launches, sets)
+    graph = captured(stream, launch, launches, sets)
     graph.upload(stream) if hasattr(graph, "upload") else None
     return Contestant(name, lambda: graph.launch(stream), launches, clock, launch)
-
-
-def _captured(stream: Any, launch: Callable[[int], object], launches: int, sets: int) -> Any:
-    """A graph; what cannot be captured leaves the stream as it was."""
-    stream.begin_capture()
-    try:
-        for i in range(launches):
-            launch(i % sets)
-    except Exception:
-        with suppress(Exception):
-            stream.end_capture()
-        raise
-    return stream.end_capture()
 
 
 def take_turns(

@@ -7,6 +7,7 @@ warming up before any counts.
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import cupy as cp
@@ -14,7 +15,16 @@ import numpy as np
 
 from prunecast.validation.measure.clock_probe import ClockProbe
 
-__all__ = ["BURST_GRAPH_S", "Contestant", "Sample", "capture", "rough_seconds", "sustain", "take_turns"]
+__all__ = [
+    "BURST_GRAPH_S",
+    "Contestant",
+    "Sample",
+    "capture",
+    "captured",
+    "rough_seconds",
+    "sustain",
+    "take_turns",
+]
 
 BURST_GRAPH_S = 1.5e-3
 MOST_LAUNCHES = 240
@@ -52,23 +62,30 @@ def capture(name: str, stream: Any, launch: Callable[[int], object], sets: int) 
     stream.synchronize()
     seconds = rough_seconds(stream, launch, sets)
     launches = min(max(int(BURST_GRAPH_S / seconds), 2, min(sets, MOST_LAUNCHES)), MOST_LAUNCHES)
-    stream.begin_capture()
-    for i in range(launches):
-        launch(i % sets)
-    graph = stream.end_capture()
+    graph = captured(stream, launch, launches, sets)
     if hasattr(graph, "upload"):
         graph.upload(stream)
     return Contestant(name, lambda: graph.launch(stream), launches, (graph, launch))
+
+
+def captured(stream: Any, launch: Callable[[int], object], launches: int, sets: int) -> Any:
+    """A graph of `launch(set)` for sets in turn; what cannot be captured leaves the stream as it was."""
+    stream.begin_capture()
+    try:
+        for i in range(launches):
+            launch(i % sets)
+    except Exception:
+        with suppress(Exception):
+            stream.end_capture()
+        raise
+    return stream.end_capture()
 
 
 def rough_seconds(stream: Any, launch: Callable[[int], object], sets: int) -> float:
     """Of one launch among others in a graph. One by one the host sets the pace: 50 to 80 us a launch, so that
     graphs of short products had 15 to 50 launches instead of 240, and their first one counted for much.
     """
-    stream.begin_capture()
-    for i in range(ROUGH_LAUNCHES):
-        launch(i % sets)
-    graph = stream.end_capture()
+    graph = captured(stream, launch, ROUGH_LAUNCHES, sets)
     start, stop = cp.cuda.Event(), cp.cuda.Event()
     for _ in range(2):  # the first replay brings the graph to the device
         start.record(stream)
