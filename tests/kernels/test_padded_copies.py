@@ -26,6 +26,27 @@ def test_a_kernel_that_takes_any_rows_copies_nothing() -> None:
     assert padded_copy_seconds(other, H200) == 0
 
 
+@pytest.mark.parametrize(
+    ("m", "k", "n", "measured_us"),
+    [
+        (768, 768, 50, 5.57),
+        (4096, 4096, 100, 6.14),
+        (4096, 4096, 197, 11.90),
+        (3072, 768, 1001, 22.29),
+        (4096, 4096, 1002, 23.81),
+        (4096, 4096, 1500, 19.35),
+        (768, 768, 4321, 34.36),
+        (4096, 4096, 4321, 170.48),
+    ],
+)
+def test_copies_take_what_they_were_measured_to(m: int, k: int, n: int, measured_us: float) -> None:
+    """The operator with copies less the same on padded rows, H200, own measurement of 2026-11-22
+    (`benchmarks/measured/h200-sxm-tokens-2026-11-22-copies.json`)."""
+    plan = plan_stspmm(dense_tile_map(m, k, 128), n, "fp16", H200)
+    overlapped = H200.graph_launch_s - H200.overlapped_launch_s
+    assert 1e6 * (padded_copy_seconds(plan, H200) + overlapped) == pytest.approx(measured_us, rel=0.15)
+
+
 def test_the_three_launches_do_not_overlap() -> None:
     """3072 x 768: 4.6 to 5.2 us more for 1 token than for 16 on an H200, own measurement of 2026-11-21."""
     one, sixteen = (launch_floor_s(plan_stspmm(TILES, n, "fp16", H200), H200, "graph") for n in (1, 16))

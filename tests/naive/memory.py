@@ -73,13 +73,14 @@ class Memory:
     def take_stores(self, sm: Sm, cycle: int, size: int, code: Instruction) -> int:
         """The cycle in which store port and L2 have taken so many bytes."""
         self.l2_bytes += size
-        cost = byte_cost(size, self.machine.store_ticks_per_kib)
+        pieces = size * code.piece_cost // WHOLE_LINES
+        cost = byte_cost(pieces, self.machine.store_ticks_per_kib)
         if code.queued:
             # In front of it pass as many bytes of gathers, if they wait; the others wait for it
             begins = max(sm.store.free, cycle * TICKS)
             waiting = max(sm.gather.free - begins, 0)
             sm.gather.free = max(sm.gather.free, begins) + cost
-            sm.store.free = begins + min(waiting, byte_cost(size, self.machine.gather_ticks_per_kib))
+            sm.store.free = begins + min(waiting, byte_cost(pieces, self.machine.gather_ticks_per_kib))
         line_size = size * code.line_cost // WHOLE_LINES
         return max(
             sm.store.charge(cycle, cost),

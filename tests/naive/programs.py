@@ -98,6 +98,7 @@ def _epilogue(draw: DrawFn) -> Code:
             posted=draw(st.booleans()),
             queued=draw(st.booleans()),
             line_cost=draw(_line_cost),
+            piece_cost=draw(_line_cost),
             fetched=draw(st.sampled_from((0, 96))),
         ),
     )

@@ -138,7 +138,7 @@ class Instruction(NamedTuple):
     """Of a gather or a store of C, what its bytes cost L2: more than `WHOLE_LINES` where rows do not begin
     with a line, or not with a sector."""
     piece_cost: int = WHOLE_LINES
-    """Of a gather, what its bytes take of the gather port of its SM, likewise."""
+    """Of a gather or a store of C, what its bytes take of the gather or store port of their SM, likewise."""
     fetched: int = 0
     """Of a store of C, 256ths of its bytes that L2 fetches from DRAM because sectors are written in parts."""
     queued: bool = False

@@ -15,7 +15,7 @@ import math
 
 from prunecast.kernels.launch_floor import WAIT_TO_COPY
 from prunecast.kernels.plan import DTYPE_BYTES
-from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
+from prunecast.kernels.program import WHOLE_LINES, Code, Instruction, Op, WarpProgram
 from prunecast.kernels.programs_end import copies
 from prunecast.kernels.small_n_forms import (
     SmallForm,
@@ -25,6 +25,7 @@ from prunecast.kernels.small_n_forms import (
     copy_instructions,
     k16_instructions,
     row_slot_bytes,
+    row_unit,
 )
 
 __all__ = ["small_programs"]
@@ -38,6 +39,8 @@ LANDING_BYTES = 32
 """That land in a pass. A row of B comes as eight pieces of a lane each, four lanes apart: what passes the
 port with it fills a quarter of the banks. Tokens that are missing do not land: 48 take 0.79 of what a k16 of
 64 takes (4096 x 14336 and 4096 x 11008)."""
+ROWS_AT_ONCE, LANES_OF_A_ROW = 8, 4
+"""Of C, that a store instruction of a warp writes to."""
 PORT_BYTES = 128
 """Of shared memory in a pass."""
 PIECES = 2
@@ -56,6 +59,10 @@ MULTIPLY_WAIT = {True: 230, False: 80}
 END_ISSUE, SUM_ISSUE = 45, 3
 """Instructions of a thread for its place in a fragment, and for each token and warp of which it adds two
 sums."""
+SINGLE_BYTES = 160
+"""Of the store port, that each sector takes which an instruction writes single tokens to: 5 cycles. Fitted to
+nine products of 9, 17 and 49 tokens (H200, 2026-11-22): three layers take 5.99, 8.85 and 19.0 us with 49, and
+3.71, 4.61 and 9.84 with 50, which leave in pairs."""
 END_WAIT = 80
 """Cycles that a lone warp takes for them beside one and a half for each."""
 
@@ -91,7 +98,7 @@ def small_programs(
             *_multiply(form, n),
             *_copies(form, n, element, ahead=form.depth),
         ),
-        end=_end(form, element, column_cycles),
+        end=_end(form, n, element, column_cycles),
     )
     return (worker,)
 
@@ -188,7 +195,7 @@ def _multiply(form: SmallForm, n: int) -> Code:
     return (*(instruction for piece in pieces for instruction in piece), *multiply)
 
 
-def _end(form: SmallForm, element: int, row_cycles: int) -> Code:
+def _end(form: SmallForm, n: int, element: int, row_cycles: int) -> Code:
     """Sums of all warps through shared memory, each read once, half of the banks at a time. A thread does
     so for one place of a fragment after another, and reads first where its row of C is.
     """
@@ -202,7 +209,7 @@ def _end(form: SmallForm, element: int, row_cycles: int) -> Code:
         Instruction(Op.ISSUE, row_cycles),
         Instruction(Op.SHARED, 2 * sums // rounds, 0),
         Instruction(Op.ISSUE, END_WAIT + instructions * 3 // 2 - issued, issued),
-        Instruction(Op.STORE_C, own, copies(own)),
+        Instruction(Op.STORE_C, own, copies(own), piece_cost=_store_cost(form, n, element)),
     )
     return (
         Instruction(Op.WAIT_MMA, 0),
@@ -210,3 +217,18 @@ def _end(form: SmallForm, element: int, row_cycles: int) -> Code:
         Instruction(Op.SYNC),
         *one * rounds,
     )
+
+
+def _store_cost(form: SmallForm, n: int, element: int) -> int:
+    """`piece_cost` of C: tokens of odd rows leave one by one, neighbours of a lane one after the other.
+
+    An instruction writes one token each of 8 rows and 4 lanes, which lie a lane's tokens apart.
+    """
+    tokens, of_a_lane = min(n, form.block_n), form.block_n // LANES_OF_A_ROW
+    if n == 1 or row_unit(n) > element:
+        return WHOLE_LINES
+    lanes = -(-tokens // of_a_lane)
+    of_a_row = min(lanes, -(-lanes * of_a_lane * element // SECTOR_BYTES))
+    sectors = min(ROWS_AT_ONCE * of_a_row, -(-ROWS_AT_ONCE * n * element // SECTOR_BYTES))
+    taken = SINGLE_BYTES * of_a_lane * sectors
+    return round(WHOLE_LINES * max(taken / (ROWS_AT_ONCE * tokens * element), 1.0))

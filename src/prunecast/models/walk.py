@@ -152,7 +152,7 @@ def _work(warp: Warp, instruction: Instruction, chain: Chain, ring: Ring, step: 
         warp.others_shared += _others(warp, instruction) * cost
     elif op in (Op.STORE_C, Op.STORE_PARTIAL):
         rate = chain.store_bytes_per_clk if instruction.op is Op.STORE_C else chain.port_store_bytes_per_clk
-        cost = amount * chain.store_share / rate
+        cost = amount * chain.store_share * instruction.piece_cost / WHOLE_LINES / rate
         if instruction.posted:
             free = max(warp.stores_free, warp.now + warp.others_stores)
             warp.stores_free = free + (1 + _others(warp, instruction)) * cost

@@ -1013,7 +1013,6 @@ def _store_in_queue(mem, sm, t, size):
 @inlined
 def _store(mem, sm, t, size, queued, line_size):
     """Charge the store port with `size` bytes and L2 with `line_size`; the cycle in which both are done."""
-    mem[G_L2_BYTES] += size
     if queued:
         port = _store_in_queue(mem, sm, t, size)
     else:
@@ -1034,7 +1033,9 @@ def _move_results(mem, warp, ins, t):
         done = max(_move(mem, sm, t, size, 1, size) + mem[M_L2_LATENCY], _gather(mem, sm, t, size))
         mem[warp + W_LOADED] = max(mem[warp + W_LOADED], done)
         return t
-    done = _store(mem, sm, t, size, mem[ins + I_QUEUED] == 1, _line_bytes(mem, ins, size))
+    mem[G_L2_BYTES] += size
+    pieces = size * mem[ins + I_PIECE_COST] // WHOLE_LINES
+    done = _store(mem, sm, t, pieces, mem[ins + I_QUEUED] == 1, _line_bytes(mem, ins, size))
     stored = mem[AT_BLOCK] + mem[warp + W_SLOT] * B_FIELDS + B_STORED
     mem[stored] = max(mem[stored], done + mem[M_STORE_LATENCY])
     if op == STORE_C:

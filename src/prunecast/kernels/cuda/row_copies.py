@@ -5,19 +5,13 @@ an H200, so that fp16 goes at 0.4 TB/s (own measurement, 2026-11-22). Rows of fo
 bytes.
 """
 
-import math
 from typing import Any
 
 import numpy as np
 
-__all__ = ["copy_rows", "word_bytes"]
+from prunecast.kernels.padded_copies import word_bytes
 
-WIDEST_BYTES = 8
-
-
-def word_bytes(element_bytes: int, *lengths: int) -> int:
-    """The widest word that all lengths, in bytes, are multiples of; at least an element."""
-    return max(math.gcd(WIDEST_BYTES, *lengths), element_bytes)
+__all__ = ["copy_rows"]
 
 
 def copy_rows(to: Any, of: Any) -> None:
