@@ -63,6 +63,8 @@ _VALUES: dict[str, Any] = {
     "store_latency_cycles": 100,
     "l2_latency_cycles": 200,
     "l2_line_cycles": 9,
+    "l2_same_row_bytes": (16.0, 32.0, 48.0, 64.0, 96.0, 128.0),
+    "l2_same_row_cycles": (22.0, 22.0, 43.0, 14.0, 20.0, 8.0),
     "dram_bytes": KIB * KIB * KIB,
     "dram_peak_bytes_per_s": 120e9,
     "dram_bytes_per_s": 100e9,

@@ -55,7 +55,7 @@ def test_blocks_that_read_the_same_rows_at_once_wait_for_each_other(n: int, bloc
     clock stamps the first ones came 875 to 1,300 cycles later with 128 blocks, 620 with 64, 120 with 40.
     """
     layout = matrix_form(balanced_map(2048, 2048, 16), 16, "fp16", H200).layout
-    (worker,) = matrix_programs(layout, 16, n, "fp16", blocks=blocks, overlaps=True)
+    (worker,) = matrix_programs(layout, 16, n, "fp16", H200, blocks=blocks, overlaps=True)
     assert layout.window == 32
     assert worker.fill[0].amount == cycles
 
@@ -123,7 +123,7 @@ def test_sums_of_splits_are_handed_over() -> None:
     the eight stores of each of the fifteen, of which a warp's own take four passes of the port, others one.
     """
     layout = BalancedLayout(16, 4, np.zeros((4, 16), np.int32))
-    alone, shared = (matrix_programs(layout, splits, 64, "fp16")[0].end for splits in (1, 16))
+    alone, shared = (matrix_programs(layout, splits, 64, "fp16", H200)[0].end for splits in (1, 16))
     handed = [sum(i.amount for i in end if i.op is Op.SHARED) for end in (alone, shared)]
     assert [16 * amount // 128 for amount in handed] == [0, 8 * 15 * (16 + 3) + 4 * 8 * 15]
     waits = [sum(i.amount for i in end if i.op is Op.ISSUE) for end in (alone, shared)]
@@ -142,7 +142,7 @@ def test_dense_columns_of_a_step() -> None:
 def test_warps_that_wait_for_one_another_do_so_for_the_one_with_most() -> None:
     even, uneven = (BalancedLayout(16, 4, np.array([columns] * 8, np.int32)) for columns in ([4, 4], [8, 0]))
     waits = [
-        sum(i.amount for i in matrix_programs(layout, 2, 64, "fp16")[0].step if i.op is Op.ISSUE)
+        sum(i.amount for i in matrix_programs(layout, 2, 64, "fp16", H200)[0].step if i.op is Op.ISSUE)
         for layout in (even, uneven)
     ]
     assert waits[0] == 0 < waits[1]

@@ -145,6 +145,9 @@ def _complaints(values: Mapping[str, Any]) -> Iterator[str]:
     ports = values["sm_count"] * values["l2_port_bytes_per_clk_per_sm"] * values["max_clock_hz"]
     if values["l2_bytes_per_s"] > ports:
         yield f"l2_bytes_per_s: {values['l2_bytes_per_s']:g} exceeds {ports:g}, what the SMs' ports take"
+    sizes, cycles = values["l2_same_row_bytes"], values["l2_same_row_cycles"]
+    if any(left >= right for left, right in pairwise(sizes)) or len(sizes) != len(cycles):
+        yield f"l2_same_row_bytes: must ascend, with {len(cycles)} points, got {list(sizes)}"
     yield from _clock_complaints(values)
 
 

@@ -105,6 +105,11 @@ class GpuSpec:
     l2_latency_cycles: int = _quantity("cycle")
     l2_line_cycles: int = _quantity("cycle")
     """Of the slice of L2 that has a line, for each block or cluster that asks for it while others do."""
+    l2_same_row_bytes: tuple[float, ...] = _quantity("byte")
+    """Of rows that many blocks read in step; between these `l2_same_row_cycles` is taken as straight."""
+    l2_same_row_cycles: tuple[float, ...] = _quantity("cycle")
+    """That L2 takes for 512 rows of such a size for each of these blocks: at any moment they ask for few
+    lines, which L2 hands out to one after the other."""
     dram_bytes: int = _quantity("byte")
     dram_peak_bytes_per_s: float = _quantity("byte/s")
     dram_bytes_per_s: float = _quantity("byte/s")

@@ -77,7 +77,7 @@ def plan_balanced(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> Ker
     overlaps = gpu.compute_capability >= 90
     ranges = -(-n // TOKENS)
     alike = min(-(-elements.m // shape.block_m), max(gpu.sm_count // ranges, 1))
-    programs = matrix_programs(form.layout, form.splits, n, dtype, blocks=alike, overlaps=overlaps)
+    programs = matrix_programs(form.layout, form.splits, n, dtype, gpu, blocks=alike, overlaps=overlaps)
     resources = _matrix_resources(form, dtype)
     plan = _plan(elements, n, dtype, shape, resources, programs, overlaps=overlaps)
     return replace(plan, let_go_s=_let_go_s(plan.blocks, occupancy(resources, gpu).blocks_per_sm, gpu))

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.balanced_layout import WARPS, BalancedLayout, dense_columns
 from prunecast.kernels.plan import DTYPE_BYTES
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
@@ -48,12 +49,8 @@ STEP_ISSUE = 120
 FIRST_ISSUE = 30
 """Before the first copies of B, behind the wait for the launch before; records are asked for before it. Four
 and eight copies a thread are asked for 430 and 750 to 910 cycles behind that wait (clock stamps)."""
-SAME_ROWS = ((16, 22.0), (32, 22.0), (48, 43.0), (64, 14.0), (96, 20.0), (128, 8.0))
 SAME_ROWS_COUNT = 512
-"""Bytes of a row, and cycles that L2 takes for so many rows for each of the blocks that read the same ones in
-step: at any moment they ask for few lines, which L2 hands out to one after the other
-(`benchmarks/gpu_hot.py`, H200, 64 and 128 blocks). Rows of 16 bytes took 38 there; in the kernel no more than
-those of 32 (clock stamps)."""
+"""Rows for which `GpuSpec.l2_same_row_cycles` says how long L2 takes."""
 COPY_ISSUE = 20
 """For 16 bytes of B a thread."""
 
@@ -72,7 +69,14 @@ STORE_ISSUE, STORE_WAIT = 112, 300
 
 
 def matrix_programs(
-    layout: BalancedLayout, splits: int, n: int, dtype: str, *, blocks: int = 1, overlaps: bool = False
+    layout: BalancedLayout,
+    splits: int,
+    n: int,
+    dtype: str,
+    gpu: GpuSpec,
+    *,
+    blocks: int = 1,
+    overlaps: bool = False,
 ) -> tuple[WarpProgram, ...]:
     """Sixteen warps; a step is one window for each of the `splits`, of which a warp does one.
 
@@ -110,21 +114,24 @@ def matrix_programs(
         role="worker",
         warps=WARPS,
         start=() if overlaps else (Instruction(Op.ISSUE, issue=40),),
-        fill=(Instruction(Op.ISSUE, _behind_others(layout, splits, n, dtype, blocks), FIRST_ISSUE), *copies),
+        fill=(
+            Instruction(Op.ISSUE, _behind_others(layout, splits, n, dtype, gpu, blocks), FIRST_ISSUE),
+            *copies,
+        ),
         step=step,
         end=(Instruction(Op.ISSUE, _last_windows(layout, splits)), *_end(splits, row_bytes)),
     )
     return (worker,)
 
 
-def _behind_others(layout: BalancedLayout, splits: int, n: int, dtype: str, blocks: int) -> int:
+def _behind_others(layout: BalancedLayout, splits: int, n: int, dtype: str, gpu: GpuSpec, blocks: int) -> int:
     """Cycles by which the first rows of B come later because all blocks ask for the same lines at once; what
     lies under a block's own asking is none.
     """
     columns, element = layout.window * splits, DTYPE_BYTES[dtype]
     row_bytes = min(n, BLOCK_TOKENS) * element
-    sizes, of_each = [size for size, _ in SAME_ROWS], [cycles for _, cycles in SAME_ROWS]
-    cycles = float(np.interp(row_bytes, sizes, of_each)) * blocks * columns / SAME_ROWS_COUNT
+    of_each = float(np.interp(row_bytes, gpu.l2_same_row_bytes, gpu.l2_same_row_cycles))
+    cycles = of_each * blocks * columns / SAME_ROWS_COUNT
     asking = 4 * (FIRST_ISSUE + COPY_ISSUE * BLOCK_TOKENS * element * columns // (16 * 32 * WARPS))
     return max(round(cycles) - asking, 0)
 
