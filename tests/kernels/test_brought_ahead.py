@@ -2,9 +2,9 @@
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import plan_stspmm
-from prunecast.kernels.brought_ahead import brought_ahead
+from prunecast.kernels.brought_ahead import brought_ahead, early_blocks
 from prunecast.kernels.dense import plan_dense
-from prunecast.kernels.launch_floor import begins_early, weights_come_early
+from prunecast.kernels.launch_floor import begins_early
 from prunecast.kernels.program import Op, When
 from tests.kernels.layouts import tiles_keeping
 
@@ -34,10 +34,23 @@ def test_other_kernels_keep_their_programs():
     assert brought_ahead(plan) == plan.programs
 
 
-def test_weights_come_under_the_launch_before_where_most_blocks_begin_there():
-    few, most, all_wait = plan_of(32), plan_of(128), plan_of(512)
-    assert (few.blocks, all_wait.blocks) == (32, 128)
+def test_blocks_that_start_under_the_launch_before_have_weights_when_b_may_be_read():
+    few, most, all_wait = plan_of(32), plan_of(384), plan_of(512)
+    assert [plan.blocks for plan in (few, most, all_wait)] == [32, 96, 128]
     assert begins_early(few, H200)
-    assert weights_come_early(few, H200)
-    assert weights_come_early(most, H200) == (3 * most.blocks <= 264)
-    assert not weights_come_early(all_wait, H200)
+    # 36 on SMs that were left, and of all blocks what the 800 cycles of columns are of 1,900
+    assert early_blocks(most, H200) == 36 + 96 * 800 // 1905
+    assert early_blocks(all_wait, H200) == 4 + 128 * 800 // 1905
+
+
+def test_dram_brings_no_more_weights_than_it_can():
+    """88 tiles of six stages of 16 KB are 8.7 MB; in 1,900 cycles DRAM brings 4.7."""
+    tiles = tiles_keeping([512] * 88, height=128, k=1024)
+    plan = plan_stspmm(tiles, 128, "fp16", H200, split=None)
+    assert plan.blocks == 88
+    assert 30 < early_blocks(plan, H200) < 66
+
+
+def test_where_every_sm_has_a_block_none_starts_early():
+    tiles = tiles_keeping([512] * 33, height=128, k=1024)
+    assert early_blocks(plan_stspmm(tiles, 512, "fp16", H200, split=None), H200) == 0

@@ -146,6 +146,7 @@ def _work(machine: Machine, kernel: Kernel, work: Work) -> engine.Work:
         segments=index_base + gather_base,
         groups=1 + max((item.group for item in work.items), default=-1),
         rows_in_l2=work.rows_in_l2,
+        early_sms=work.early_sms,
     )
 
 

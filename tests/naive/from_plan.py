@@ -5,8 +5,8 @@ from itertools import pairwise
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.brought_ahead import brought_ahead
-from prunecast.kernels.launch_floor import weights_come_early
+from prunecast.kernels.brought_ahead import brought_ahead, early_blocks
+from prunecast.kernels.launch_floor import begins_early
 from prunecast.kernels.piled_up import JITTER, followed
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
@@ -22,7 +22,7 @@ FMA_OF_A_WARP = 32
 def kernel_of(plan: KernelPlan, gpu: GpuSpec) -> Kernel:
     """The plan's programs and shapes."""
     return Kernel(
-        programs=plan.programs if weights_come_early(plan, gpu) else brought_ahead(plan),
+        programs=plan.programs if begins_early(plan, gpu) else brought_ahead(plan),
         stages=plan.resources.stages,
         fewest_steps=plan.fewest_steps,
         **plan.shape._asdict(),
@@ -72,7 +72,7 @@ def _whole_ticks(amount: int, per_clk: float) -> int:
     return int(ticks)
 
 
-def work_of(plan: KernelPlan, slots: int, sms: int) -> Work:
+def work_of(plan: KernelPlan, slots: int, gpu: GpuSpec) -> Work:
     """The plan's work list as records, `slots` blocks to an SM."""
     tiles, work = plan.tiles, plan.work
     columns = [tuple(tiles.column_index[start:stop].tolist()) for start, stop in pairwise(tiles.column_start)]
@@ -93,7 +93,7 @@ def work_of(plan: KernelPlan, slots: int, sms: int) -> Work:
     ]
     start = work.block_start.tolist()
     if plan.starts_early and plan.schedule is Schedule.STATIC:
-        items, start = piled_up(items, plan.blocks, slots, sms)
+        items, start = piled_up(items, plan.blocks, slots, gpu.sm_count)
     return Work(
         schedule=plan.schedule,
         blocks=plan.blocks,
@@ -101,6 +101,7 @@ def work_of(plan: KernelPlan, slots: int, sms: int) -> Work:
         items=tuple(items),
         columns=tuple(columns),
         rows_in_l2=plan.b_in_l2,
+        early_sms=early_blocks(plan, gpu),
     )
 
 

@@ -27,7 +27,8 @@ class Items:
         item = self.work.items[number]
         base = block.runs[-1].base + block.runs[-1].steps if block.runs else 0
         steps = math.ceil(self.kernel.multiplied(item.k_count) / self.kernel.block_k)
-        block.runs.append(Run(number, item, base, steps))
+        early = block.sm.number < self.work.early_sms
+        block.runs.append(Run(number, item, base, steps, early))
         block.sm.items += 1
         return block.runs[-1]
 

@@ -89,6 +89,7 @@ class Work:
     items: tuple[Item, ...]
     columns: tuple[tuple[int, ...], ...]
     rows_in_l2: bool = False
+    early_sms: int = 0
 
 
 @dataclass(kw_only=True)

@@ -21,6 +21,7 @@ class Run:
     item: Item
     base: int
     steps: int
+    early: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,8 @@ def applies(kernel: Kernel, code: Instruction, rank: int, run: Run, current: int
         When.FINAL: item.owner,
         When.EDGE: item.tokens < kernel.block_n,
         When.REFILL: run.base + current + code.ahead >= kernel.stages,
-        When.AHEAD: run.base == 0 and current + code.ahead < kernel.stages,
-        When.IN_TURN: run.base > 0 or current + code.ahead >= kernel.stages,
+        When.AHEAD: not run.early and run.base == 0 and current + code.ahead < kernel.stages,
+        When.IN_TURN: run.early or run.base > 0 or current + code.ahead >= kernel.stages,
     }
     if (code.leader and rank > 0) or not fits[code.when]:
         return False

@@ -112,4 +112,5 @@ def _dealt(draw: DrawFn, items: list[Item], columns: tuple[tuple[int, ...], ...]
         items=tuple(items),
         columns=columns,
         rows_in_l2=draw(st.booleans()),
+        early_sms=draw(st.integers(0, machine.sms)),
     )

@@ -35,7 +35,7 @@ def assert_agree(plan: KernelPlan, gpu: GpuSpec, policy: str = "gty") -> None:
     lowered = lower(plan, gpu, slots=slots, policy=POLICIES[policy], clock_hz=gpu.max_clock_hz)
     fast = launch_engine(lowered.machine, lowered.program, lowered.work)
     machine = machine_of(plan, gpu, lowered.machine, lowered.work.panel)
-    assert fast == simulate_naively(machine, kernel_of(plan, gpu), work_of(plan, slots, gpu.sm_count))
+    assert fast == simulate_naively(machine, kernel_of(plan, gpu), work_of(plan, slots, gpu))
 
 
 @pytest.mark.parametrize("capability", [80, 90])

@@ -26,9 +26,7 @@ MAY_BE_ZERO = frozenset(
         "clock_activity_per_dram_byte_per_clk",
         "l2_line_cycles",
         "ends_apart_cycles",
-        "ends_spread_cycles",
         "first_rows_s",
-        "first_rows_cycles",
     }
 )
 """Quantities whose 0 means that the GPU has none of it; all others are positive."""

@@ -146,8 +146,6 @@ class GpuSpec:
     ends_apart_cycles: int = _quantity("cycle")
     """By which the last of equal blocks ends after the last that the next launch waits for, where the launch
     leaves some SMs without a block."""
-    ends_spread_cycles: int = _quantity("cycle")
-    """What that grows by where SMs without a block are as many as blocks, and in proportion."""
     slow_sm_cycles: float = _quantity("cycle")
     """Scale of how late equal blocks end (Gumbel), for L2 and DRAM do not serve all SMs alike: the last of n
     ends so much x (log n + 0.2) after the middle one."""
@@ -157,8 +155,6 @@ class GpuSpec:
     first_rows_s: float = _quantity("s")
     """Of `overlapped_launch_s`, the wait for first rows of B, late where many SMs ask DRAM for them at once:
     the simulator waits for them itself, while the closed form has them in what a launch adds."""
-    first_rows_cycles: int = _quantity("cycle")
-    """By which ends are further apart than `ends_apart_cycles`, which suits the closed form, for the same."""
     let_go_s: float = _quantity("s")
     """From the last instruction of a launch to the first one behind the wait of the next, whose blocks are
     there by then."""

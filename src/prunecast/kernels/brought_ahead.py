@@ -7,10 +7,14 @@ DRAM. Programs say what a step reads in the step itself; here it goes where the 
 
 from dataclasses import replace
 
-from prunecast.kernels.plan import KernelPlan
+import numpy as np
+
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.launch_floor import before_b_cycles, launches_overlap, leaves_sms
+from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.program import Op, WarpProgram, When
 
-__all__ = ["brings_ahead", "brought_ahead"]
+__all__ = ["brings_ahead", "brought_ahead", "early_blocks"]
 
 
 def brings_ahead(plan: KernelPlan) -> bool:
@@ -40,3 +44,31 @@ def _ahead(program: WarpProgram, stages: int) -> WarpProgram:
         ),
         step=tuple(i._replace(when=When.IN_TURN) if i.op is Op.COPY_A else i for i in program.step),
     )
+
+
+def early_blocks(plan: KernelPlan, gpu: GpuSpec) -> int:
+    """Blocks whose first weights are there when the first block may read B, one to an SM.
+
+    Where n blocks leave f SMs, f of the next launch start at once, f more on SMs whose blocks had started so,
+    and so on, each f of them `before_b` * f / n cycles after those before. Of these cycles the columns of a
+    block take the last, in which its weights are on their way; and DRAM brings no more than it can.
+    """
+    if not launches_overlap(plan, gpu) or not leaves_sms(plan.blocks, gpu):
+        return 0
+    before_b = max(before_b_cycles(plan, gpu), 1.0)
+    early = gpu.sm_count - plan.blocks + plan.blocks * gpu.dram_latency_cycles / before_b
+    brought = gpu.dram_bytes_per_s * before_b / gpu.clock_burst_hz[0]
+    return int(min(early, plan.blocks * brought / max(_ring_bytes(plan), 1.0), plan.blocks))
+
+
+def _ring_bytes(plan: KernelPlan) -> float:
+    """Weights of the first ring of all blocks, each piece once."""
+    first = plan.work.block_start[:-1]
+    if plan.schedule is not Schedule.HARDWARE:
+        first = first[np.diff(plan.work.block_start) > 0]
+    pieces = np.unique(
+        np.stack([plan.work.tile[first], plan.work.k_start[first]]), axis=1, return_index=True
+    )[1]
+    steps = np.minimum(plan.steps_per_item[first][pieces], plan.resources.stages)
+    copied = sum(i.amount for program in plan.programs for i in program.step if i.op is Op.COPY_A)
+    return float(steps.sum()) * copied

@@ -25,7 +25,12 @@ from prunecast.kernels.form_items import (
     next_item_cycles,
     stores_behind,
 )
-from prunecast.kernels.launch_floor import blocks_apart_cycles, head_start_cycles, most_before_b_cycles
+from prunecast.kernels.launch_floor import (
+    beside_list_cycles,
+    blocks_apart_cycles,
+    head_start_cycles,
+    most_before_b_cycles,
+)
 from prunecast.kernels.step_cost import fix_up_cycles, step_cost
 from prunecast.kernels.tile_rows import columns_of_any
 from prunecast.kernels.tile_variant import TileVariant
@@ -110,18 +115,20 @@ def form_time(
     if block_loads is not None:
         end = _listed(block_loads, mean, before_b, gpu)
     else:
-        ends = [_whole(mean, most, load, gpu, held)]
+        ends = [_whole(mean, most, load, before_b, gpu, held)]
         if divisible:
             ends.append(_evened(variant, mean, most, load, longest.steps, gpu, held))
         end = min(ends)
     chip = _chip(variant, load, tiles, n, gpu, multicast, held)
-    tensor = load.items * load.full_steps * step.tensor / gpu.sm_count
+    tensor, gained = load.items * load.full_steps * step.tensor / gpu.sm_count, 0.0
     if 2 * load.items <= gpu.sm_count:
         once -= indices  # read under the launch before
     elif variant.style == "wgmma":
-        behind -= most_before_b_cycles(min(end.head_start, before_b), end.blocks, gpu)
+        once -= 0 if persistent else beside_list_cycles(load.items, gpu)
+        gained = most_before_b_cycles(min(end.head_start, before_b), end.blocks, gpu)
     quiet = mean.quiet + (0.0 if persistent else stores_behind(variant, load, gpu))
-    return _seconds(end._replace(cycles=end.cycles + once), chip, quiet, behind, tensor, variant.dtype, gpu)
+    end = end._replace(cycles=end.cycles + once, head_start=gained)
+    return _seconds(end, chip, quiet, behind, tensor, variant.dtype, gpu)
 
 
 def _listed(loads: npt.NDArray[np.float64], mean: FormItem, before_b: float, gpu: GpuSpec) -> _End:
@@ -129,13 +136,13 @@ def _listed(loads: npt.NDArray[np.float64], mean: FormItem, before_b: float, gpu
     working = loads[loads > 0.0]
     on_sms = np.zeros(gpu.sm_count)
     on_sms[: working.size] = working[: gpu.sm_count]
-    apart = blocks_apart_cycles(working.size, gpu)
+    apart = blocks_apart_cycles(working.size, before_b, gpu)
     head_start = head_start_cycles(on_sms, most_before_b_cycles(before_b, working.size, gpu), apart)
     share = float(working.mean() / working.max()) if working.size else 1.0
     return _End(float(loads.max(initial=0.0)) + mean.at_end, 1.0, 1.0, share, head_start, working.size)
 
 
-def _whole(mean: FormItem, most: FormItem, load: FormLoad, gpu: GpuSpec, held: int) -> _End:
+def _whole(mean: FormItem, most: FormItem, load: FormLoad, before_b: float, gpu: GpuSpec, held: int) -> _End:
     """SMs with one uncut item more than the others end last; at least the longest item."""
     fewer, with_more = divmod(load.items, gpu.sm_count)
     slots, longest = held // gpu.sm_count, most.alone + most.at_end
@@ -146,7 +153,7 @@ def _whole(mean: FormItem, most: FormItem, load: FormLoad, gpu: GpuSpec, held: i
     early = max(early, 0.0) if fewer else 0.0
     busy = early * (gpu.sm_count - with_more) + late * with_more
     blocks = min(load.items, held)
-    head_start = late - early if 2 * with_more <= gpu.sm_count else blocks_apart_cycles(blocks, gpu)
+    head_start = late - early if 2 * with_more <= gpu.sm_count else blocks_apart_cycles(blocks, before_b, gpu)
     share = busy / (late * gpu.sm_count) if fewer else 1.0
     return _End(max(late, longest), early / late, early * gpu.sm_count / busy, share, head_start, blocks)
 
@@ -209,7 +216,8 @@ def _seconds(
         busy_s = max(end.cycles / clock_hz - quiet_s, 0.0)
         end_s = min(quiet_end / clock_hz, busy_s)
         last_item_s = quiet_s + _together(busy_s - end_s, end, chip.before_last) + end_s
-        seconds = max(last_item_s + behind / clock_hz, quiet_s + _together(busy_s, end, chip.all))
+        last_s, all_s = last_item_s + behind / clock_hz, quiet_s + _together(busy_s, end, chip.all)
+        seconds = max(max(last_s, all_s) - end.head_start / clock_hz, chip.all)
         sm_cycles = seconds * clock_hz * gpu.sm_count
         clock_hz = sm_clock_hz(
             gpu,

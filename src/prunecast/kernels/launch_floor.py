@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.padded_copies import padded_copy_seconds
-from prunecast.kernels.plan import KernelPlan
+from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.program import Op, WarpProgram
 from prunecast.kernels.store_latency import store_latency_cycles
 from prunecast.kernels.zero_rows import zero_row_count, zero_row_seconds
@@ -15,6 +15,7 @@ __all__ = [
     "WAIT_TO_COPY",
     "before_b_cycles",
     "begins_early",
+    "beside_list_cycles",
     "beside_s",
     "blocks_apart_cycles",
     "ends_apart_cycles",
@@ -23,7 +24,6 @@ __all__ = [
     "launches_overlap",
     "leaves_sms",
     "most_before_b_cycles",
-    "weights_come_early",
 ]
 
 WAIT_TO_COPY = 34
@@ -31,6 +31,10 @@ WAIT_TO_COPY = 34
 for sm_90a. The time of launches that overlap was fitted to it, and has as many of any kernel."""
 LAUNCHES = ("graph", "stream")
 """In a CUDA graph, or one by one in a stream."""
+BESIDE_LIST_CYCLES = 210
+"""Of the 280 in which a block that the hardware starts reads its item: those beside the way of its list from
+DRAM, for which blocks with longer lists wait too. 30 products of 67 to 132 blocks take 70 cycles more so than
+in lists (34 to 130; H200, 2026-11-22). Later blocks find their list in L2."""
 FREE_SMS = 4
 """That are left at least, where it counts how far apart equal blocks end."""
 
@@ -49,11 +53,6 @@ def begins_early(plan: KernelPlan, gpu: GpuSpec) -> bool:
     """
     one_each = not plan.starts_early and plan.item_count == plan.blocks
     return one_each and 2 * plan.blocks <= gpu.sm_count and launches_overlap(plan, gpu)
-
-
-def weights_come_early(plan: KernelPlan, gpu: GpuSpec) -> bool:
-    """Whether most blocks find an SM that the launch before leaves, and so ask for weights while it works."""
-    return 3 * plan.blocks <= 2 * gpu.sm_count and launches_overlap(plan, gpu)
 
 
 def before_b_cycles(plan: KernelPlan, gpu: GpuSpec) -> float:
@@ -78,14 +77,26 @@ def ends_apart_cycles(plan: KernelPlan, gpu: GpuSpec) -> float:
 
     It counts where a launch leaves SMs without a block: then the next one needs none of those that end last.
     """
-    return 0.0 if plan.starts_early else blocks_apart_cycles(plan.blocks, gpu)
+    return 0.0 if plan.starts_early else blocks_apart_cycles(plan.blocks, before_b_cycles(plan, gpu), gpu)
 
 
-def blocks_apart_cycles(blocks: int, gpu: GpuSpec) -> float:
-    """The same of so many blocks with an SM each; more by the share of those whose SM nobody waits for."""
+def blocks_apart_cycles(blocks: int, before_b: float, gpu: GpuSpec) -> float:
+    """The same of so many blocks with an SM each, which take `before_b` cycles before they read B.
+
+    Where n blocks leave f SMs, f of the next launch start at once, f more on SMs whose blocks had started so,
+    and so on. In launches that repeat each of these groups is late by as much more than the one before, and
+    the last one by what is left: so all of them gain `before_b` * f / n.
+    """
     if not leaves_sms(blocks, gpu):
         return 0.0
-    return gpu.ends_apart_cycles + gpu.ends_spread_cycles * (gpu.sm_count - blocks) / blocks
+    return gpu.ends_apart_cycles + before_b * (gpu.sm_count - blocks) / blocks
+
+
+def beside_list_cycles(blocks: int, gpu: GpuSpec) -> int:
+    """What reading their items does not cost so many blocks that the hardware starts, if they are the first
+    ones of their SMs; in proportion to them, for the rest lies under the launch before anyway.
+    """
+    return BESIDE_LIST_CYCLES * blocks // gpu.sm_count if blocks <= gpu.sm_count else 0
 
 
 def leaves_sms(blocks: int, gpu: GpuSpec) -> bool:
@@ -149,6 +160,8 @@ def _overlapped_s(plan: KernelPlan, gpu: GpuSpec) -> float:
     what blocks of a plan that `starts_early` do before they wait for it, if they find room only when it ends.
     """
     hidden = gpu.block_start_cycles if plan.starts_early else 0
+    if plan.schedule is Schedule.HARDWARE and not begins_early(plan, gpu):
+        hidden += beside_list_cycles(plan.blocks, gpu)
     if plan.let_go_s > 0.0:
         hidden += store_latency_cycles(plan, gpu)
         return max(plan.let_go_s - hidden / gpu.max_clock_hz, 0.0)

@@ -59,8 +59,8 @@ G_L2_USED, G_RETIRED = range(58, 60)
 AT_CODE, AT_BOUNDS, AT_ROLE_WARPS, AT_ITEM, AT_FIRST_ITEM, AT_NEXT_ITEM, AT_WARP, AT_BLOCK = range(60, 68)
 AT_FULL, AT_EMPTY, AT_SYNC, AT_PART, AT_SM, AT_SEGMENT, AT_GROUP, AT_STALL, AT_WAKE, AT_WINNER = range(68, 78)
 AT_ROLE, AT_RANK, AT_READY, AT_ORDER, AT_ROW, AT_LOOK = range(78, 84)
-N_PANELS, N_PLACES, G_L2_STORE_FREE, G_L2_STORE_BUSY, N_ROWS_IN_L2 = range(84, 89)
-SCALARS = 89
+N_PANELS, N_PLACES, G_L2_STORE_FREE, G_L2_STORE_BUSY, N_ROWS_IN_L2, N_EARLY_SMS = range(84, 90)
+SCALARS = 90
 
 # Instruction columns
 I_OP, I_ISSUE, I_AMOUNT, I_PER_K16, I_AHEAD, I_WHEN, I_LEADER, I_TICKS, I_OPERAND, I_MULTICAST = range(10)
@@ -222,6 +222,8 @@ class Work(NamedTuple):
     groups: int
     rows_in_l2: bool = False
     """Whether gathered rows of B lie in L2 from the beginning."""
+    early_sms: int = 0
+    """Whose blocks bring nothing ahead (`When.AHEAD`), but all in turn."""
 
 
 class State(NamedTuple):
@@ -313,6 +315,7 @@ def new_state(machine: Machine, program: Program, work: Work) -> State:
     mem[N_PANELS] = (work.box_base - work.gather_base) // max(work.token_blocks, 1)
     mem[N_PLACES] = places
     mem[N_ROWS_IN_L2] = int(work.rows_in_l2)
+    mem[N_EARLY_SMS] = work.early_sms
     _fill_tables(mem, views, machine, program, work)
     anchor = mem[AT_SEGMENT] + segments * L_FIELDS
     views[AT_SEGMENT][segments, : L_NEXT + 1] = anchor
@@ -541,7 +544,8 @@ def _fits_ring(mem, warp, ins, step):
     beyond = mem[warp + W_BASE] + step + mem[ins + I_AHEAD] >= mem[M_STAGES]
     if mem[ins + I_WHEN] == REFILL:
         return beyond
-    return (beyond or mem[warp + W_BASE] > 0) == (mem[ins + I_WHEN] == IN_TURN)
+    early = mem[warp + W_SLOT] < mem[N_EARLY_SMS] * mem[M_SLOTS]
+    return (beyond or early or mem[warp + W_BASE] > 0) == (mem[ins + I_WHEN] == IN_TURN)
 
 
 @inlined

@@ -57,8 +57,6 @@ def head_start_cycles(plan: KernelPlan, gpu: GpuSpec, run: engine.State) -> floa
     before_b = before_b_cycles(plan, gpu)
     ends, last = run.sm[:, engine.S_BUSY].astype(np.float64), float(run.sm[:, engine.S_BUSY].max())
     apart = ends_apart_cycles(plan, gpu)
-    if apart and _waits_for_first_rows(plan, gpu):
-        apart += gpu.first_rows_cycles
     early = np.minimum(last - np.sort(ends) + apart, before_b)
     return last - float((ends - np.where(ends > 0, early, 0.0)).max())
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.brought_ahead import brought_ahead
-from prunecast.kernels.launch_floor import begins_early, weights_come_early
+from prunecast.kernels.brought_ahead import brought_ahead, early_blocks
+from prunecast.kernels.launch_floor import begins_early
 from prunecast.kernels.piled_up import places_of_lists
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
@@ -56,7 +56,7 @@ def lower(
     return Lowered(
         machine=_machine(plan, gpu, slots, policy, clock_hz, written),
         program=_program(plan, gpu, coarse),
-        work=_work(plan, coarse, slots, gpu.sm_count),
+        work=_work(plan, coarse, slots, gpu.sm_count, early_blocks(plan, gpu)),
     )
 
 
@@ -134,7 +134,7 @@ def _program(plan: KernelPlan, gpu: GpuSpec, coarse: int) -> engine.Program:
     rows: list[list[int]] = []
     bounds = []
     skipped = ("start", "begin") if begins_early(plan, gpu) else ()
-    for program in plan.programs if weights_come_early(plan, gpu) else brought_ahead(plan):
+    for program in plan.programs if begins_early(plan, gpu) else brought_ahead(plan):
         bound = [len(rows)]
         for name in ("start", "begin", "fill", "step", "end", "finish"):
             scale = coarse if name == "step" else 1
@@ -203,7 +203,7 @@ def _pipe_ticks(instruction: Instruction, plan: KernelPlan, gpu: GpuSpec) -> int
     return 0
 
 
-def _work(plan: KernelPlan, coarse: int, slots: int, sms: int) -> engine.Work:
+def _work(plan: KernelPlan, coarse: int, slots: int, sms: int, early: int) -> engine.Work:
     work, tiles, shape = plan.work, plan.tiles, plan.shape
     block_k = shape.block_k * coarse
     # Room for steps behind a tile's last columns, so that no two steps share a segment
@@ -231,6 +231,7 @@ def _work(plan: KernelPlan, coarse: int, slots: int, sms: int) -> engine.Work:
         segments=index_base + gather_base,
         groups=int(work.group.max(initial=-1)) + 1,
         rows_in_l2=plan.b_in_l2,
+        early_sms=early,
     )
 
 
