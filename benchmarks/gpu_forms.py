@@ -9,15 +9,13 @@ Writes DIR/forms.json.
 """
 
 import argparse
-import json
-import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.gpu_cases import Case, tile_map
+from benchmarks.own_kernels import build_beside, build_own
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, plan_stspmm
 from prunecast.kernels.stspmm import choose_stspmm
@@ -53,68 +51,26 @@ def plans_of(case: Case) -> list[KernelPlan]:
 
 def build() -> None:
     """Cubins of all forms."""
-    from prunecast.kernels.cuda.build import compile_cubin
-    from prunecast.kernels.cuda.forms import ARCH, build_fill, build_tile_kernel, tile_defines
-    from prunecast.validation.measure.sources import MICROBENCHMARKS
-
-    build_fill("fp16", "none", bias=False)
-    compile_cubin(MICROBENCHMARKS / "clock_probe.cu", ARCH, {})
+    build_beside()
     for case in CASES:
         for plan in plans_of(case):
-            build_tile_kernel(plan, tile_defines(plan))
+            build_own(plan)
 
 
 def run(out: Path, seconds: float) -> None:
     """Time every case while time is left."""
-    import cupy as cp
+    from benchmarks.on_gpu.alike import run_cases
 
-    began, record = time.perf_counter(), []
-    stream = cp.cuda.Stream(non_blocking=True)
-    for case in CASES:
-        if time.perf_counter() - began > seconds:
-            print("out of time at", case.name)
-            break
-        with stream:
-            record.append({**case._asdict(), "forms": _time(case, stream)})
-        stream.synchronize()
-        cp.get_default_memory_pool().free_all_blocks()
-    (out / "forms.json").write_text(json.dumps(record))
-    print(f"{time.perf_counter() - began:.0f} s")
+    run_cases(CASES, out / "forms.json", seconds, _time)
 
 
-def _time(case: Case, stream: Any) -> list[dict[str, Any]]:
-    import cupy as cp
+def _time(case: Case, stream: Any) -> dict[str, Any]:
+    from benchmarks.on_gpu.alike import time_alike
 
-    from benchmarks.gpu_time import contestant, rotations, take_turns
-    from prunecast.kernels.cuda.operator import compile
-
-    weights = np.random.default_rng(11).standard_normal((case.m, case.k), dtype=np.float32)
-    count = rotations(2 * (case.m * case.k * case.density + case.k * case.n + case.m * case.n))
-    random = cp.random.RandomState(1)
-    bs = [random.standard_normal((case.k, case.n), dtype=cp.float32).astype(cp.float16) for _ in range(count)]
-    cs = [cp.zeros((case.m, case.n), cp.float16) for _ in range(count)]
-    found, first, plans = [], None, plans_of(case)
-    for number, plan in enumerate(plans):
-        one = compile(plan, weights)
-        operators = [one, *(one.copy() for _ in range(count - 1))]
-        operators[0](bs[0], out=cs[0])
-        got = cs[0].get().astype(np.float32)
-        first = got if first is None else first
-        # Not bit by bit: forms cut their tiles elsewhere
-        apart = np.abs(got - first).max()
-        if not apart <= 4e-3 * np.abs(first).max():
-            raise RuntimeError(f"{case.name}: form {number} is off by {apart}")
-        clock = cp.zeros(4, cp.uint64)
-        one.clock = clock
-        one._args["clock"] = clock.data.ptr
-        multiply = partial(_multiply, operators, bs, cs)
-        found.append(contestant(str(number), stream, multiply, sets=count, clock=clock))
-    samples = take_turns(stream, found, 7)
-    return [_row(case, plan, samples[str(number)]) for number, plan in enumerate(plans)]
-
-
-def _multiply(operators: list[Any], bs: list[Any], cs: list[Any], i: int) -> None:
-    operators[i](bs[i], out=cs[i])
+    plans = plans_of(case)
+    samples = time_alike(case, {str(number): plan for number, plan in enumerate(plans)}, stream)
+    rows = [_row(case, plan, samples[str(number)]) for number, plan in enumerate(plans)]
+    return {**case._asdict(), "forms": rows}
 
 
 def _row(case: Case, plan: KernelPlan, sample: Any) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.own_kernels import build_beside, build_own, compile_own, defines_of, entry_of, source_of
 from benchmarks.stamps.items_cases import CASES, Waves, plan_of
 from benchmarks.stamps.items_patches import HEAD, ITEM, ITEMS_AT, MACRO, MOST_ITEMS, PLAIN, STAMPED, WORDS
-from benchmarks.stamps.kernels import build_beside, build_own, compile_own, defines_of, entry_of, source_of
 from benchmarks.stamps.run import build_or_run, parser_of
 from benchmarks.stamps.sources import compile_from, patched_sources
 from prunecast.kernels import KernelPlan

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.stamps.kernels import build_beside, build_own, compile_own, defines_of, entry_of, source_of
+from benchmarks.own_kernels import build_beside, build_own, compile_own, defines_of, entry_of, source_of
 from benchmarks.stamps.products import made_up_tiles, whole_items
 from benchmarks.stamps.run import build_or_run, parser_of
 from benchmarks.stamps.sources import compile_from, patched_sources

@@ -9,9 +9,6 @@ outputs of all walks are compared. Writes DIR/walk.json.
 """
 
 import argparse
-import json
-import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -19,6 +16,7 @@ from unittest.mock import patch
 import numpy as np
 
 from benchmarks.gpu_cases import Case, tile_map
+from benchmarks.own_kernels import build_beside, build_own
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, plan_stspmm, tile_plan
 from prunecast.simulator import simulate
@@ -59,16 +57,11 @@ def plan_of(case: Case, together: int) -> KernelPlan:
 
 def build(cases: tuple[Case, ...]) -> None:
     """Cubins of all forms, and what the simulator says."""
-    from prunecast.kernels.cuda.build import compile_cubin
-    from prunecast.kernels.cuda.forms import ARCH, build_fill, build_tile_kernel, tile_defines
-    from prunecast.validation.measure.sources import MICROBENCHMARKS
-
-    build_fill("fp16", "none", bias=False)
-    compile_cubin(MICROBENCHMARKS / "clock_probe.cu", ARCH, {})
+    build_beside()
     for case in cases:
         for together in WALKS:
             plan = plan_of(case, together)
-            build_tile_kernel(plan, tile_defines(plan))
+            build_own(plan)
             found = simulate(plan, GPU)
             print(_line(case, together, plan, found.seconds * 1e6, found.clock_hz * 1e-6), flush=True)
 
@@ -80,69 +73,23 @@ def _line(case: Case, together: int, plan: KernelPlan, us: float, mhz: float) ->
 
 def run(out: Path, seconds: float, cases: tuple[Case, ...]) -> None:
     """Time every case while time is left."""
-    import cupy as cp
+    from benchmarks.on_gpu.alike import run_cases
 
-    began, record = time.perf_counter(), []
-    stream = cp.cuda.Stream(non_blocking=True)
-    for case in cases:
-        if time.perf_counter() - began > seconds:
-            print("out of time at", case.name)
-            break
-        with stream:
-            record.append(_time(case, stream))
-        stream.synchronize()
-        cp.get_default_memory_pool().free_all_blocks()
-    (out / "walk.json").write_text(json.dumps(record))
-    print(f"{time.perf_counter() - began:.0f} s")
+    run_cases(cases, out / "walk.json", seconds, _time)
 
 
 def _time(case: Case, stream: Any) -> dict[str, Any]:
-    import cupy as cp
+    from benchmarks.on_gpu.alike import time_alike
 
-    from benchmarks.gpu_time import contestant, rotations, take_turns
-    from prunecast.kernels.cuda.operator import compile
-
-    weights = np.random.default_rng(11).standard_normal((case.m, case.k), dtype=np.float32)
-    count = rotations(2 * (case.m * case.k * case.density + case.k * case.n + case.m * case.n))
-    random = cp.random.RandomState(1)
-    bs = [random.standard_normal((case.k, case.n), dtype=cp.float32).astype(cp.float16) for _ in range(count)]
-    cs = [cp.zeros((case.m, case.n), cp.float16) for _ in range(count)]
-    found, first, plans = [], None, {}
-    for together in WALKS:
-        plan = plans[together] = plan_of(case, together)
-        one = compile(plan, weights)
-        operators = [one, *(one.copy() for _ in range(count - 1))]
-        operators[0](bs[0], out=cs[0])
-        got = cs[0].get()
-        first = got if first is None else first
-        # Not bit by bit: where tiles are split depends on the walk
-        apart = np.abs(got.astype(np.float32) - first.astype(np.float32)).max()
-        if not apart <= 4e-3 * np.abs(first.astype(np.float32)).max():
-            raise RuntimeError(f"{case.name}: together {together} is off by {apart}")
-        clock = cp.zeros(4, cp.uint64)
-        one.clock = clock
-        one._args["clock"] = clock.data.ptr
-        found.append(
-            contestant(
-                str(together),
-                stream,
-                partial(_multiply, operators, bs, cs),
-                sets=count,
-                clock=clock,
-            )
-        )
-    samples = take_turns(stream, found, 7)
+    plans = {together: plan_of(case, together) for together in WALKS}
+    samples = time_alike(case, {f"together {t}": plan for t, plan in plans.items()}, stream)
     rows = []
-    for together in WALKS:
-        sample = samples[str(together)]
+    for together, plan in plans.items():
+        sample = samples[f"together {together}"]
         mhz = float(np.median(sample.clock_mhz))
         rows.append({"together": together, "us": sample.median * 1e6, "mhz": mhz})
-        print(_line(case, together, plans[together], sample.median * 1e6, mhz), flush=True)
+        print(_line(case, together, plan, sample.median * 1e6, mhz), flush=True)
     return {**case._asdict(), "walks": rows}
-
-
-def _multiply(operators: list[Any], bs: list[Any], cs: list[Any], i: int) -> None:
-    operators[i](bs[i], out=cs[i])
 
 
 def main() -> None:

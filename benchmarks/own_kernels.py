@@ -1,4 +1,4 @@
-"""Which kernel runs a plan of tiles that is stamped: its source, entry and defines; built and compiled."""
+"""Which kernel of the package runs a plan of tiles: its source, entry and defines; built and compiled."""
 
 from typing import Any
 
