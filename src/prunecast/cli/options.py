@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Batch",
+    "Cap",
     "Conv",
     "Csv",
     "Dtype",
@@ -18,12 +19,16 @@ __all__ = [
     "InputSize",
     "Json",
     "Kernels",
+    "Latency",
     "Launch",
+    "ModelBatch",
+    "ModelTokens",
     "Output",
     "Padding",
     "Pattern",
     "Scope",
     "Sparsity",
+    "Speedup",
     "State",
     "Stride",
     "Target",
@@ -112,6 +117,39 @@ Conv = Annotated[
         metavar="TEXT",
         help="implicit: B is never written; im2col: it is, first; best: the faster one.",
     ),
+]
+Latency = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        show_default=False,
+        help="60% of the dense time, 850us or 1.2ms: each layer gets what the time leaves it.",
+    ),
+]
+Speedup = Annotated[
+    float | None,
+    typer.Option(metavar="FACTOR", show_default=False, help="Dense time over pruned time, at least."),
+]
+Cap = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="LAYER=SHARE",
+        show_default="0.95 everywhere",
+        help="Most sparsity of a layer, with a time; can be repeated.",
+    ),
+]
+ModelTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--tokens",
+        "-n",
+        metavar="N",
+        show_default="4096; 512 a sequence of a standard model",
+        help="Tokens that the time is for.",
+    ),
+]
+ModelBatch = Annotated[
+    int, typer.Option(metavar="N", help="Images or sequences, where WEIGHTS names a standard model.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")]

@@ -29,40 +29,12 @@ def prune(
         ),
     ] = "",
     sparsity: opt.Sparsity = None,
-    latency: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            show_default=False,
-            help="60% of the dense time, 850us or 1.2ms: each layer gets what the time leaves it.",
-        ),
-    ] = None,
-    speedup: Annotated[
-        float | None,
-        typer.Option(metavar="FACTOR", show_default=False, help="Dense time over pruned time, at least."),
-    ] = None,
-    cap: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="LAYER=SHARE",
-            show_default="0.95 everywhere",
-            help="Most sparsity of a layer, with a time; can be repeated.",
-        ),
-    ] = None,
+    latency: opt.Latency = None,
+    speedup: opt.Speedup = None,
+    cap: opt.Cap = None,
     gpu: opt.Gpu = "h200-sxm",
-    tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--tokens",
-            "-n",
-            metavar="N",
-            show_default="4096; 512 a sequence of a standard model",
-            help="Tokens, with a time.",
-        ),
-    ] = None,
-    batch: Annotated[
-        int, typer.Option(metavar="N", help="Images or sequences, where WEIGHTS names a standard model.")
-    ] = 8,
+    tokens: opt.ModelTokens = None,
+    batch: opt.ModelBatch = 8,
     engine: opt.Engine = "simulator",
     scope: opt.Scope = "layer",
     target: opt.Target = None,

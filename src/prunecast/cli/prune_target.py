@@ -9,9 +9,9 @@ from prunecast.errors import BadInput
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from prunecast.codesign.search import PrunedModel
+    from prunecast.codesign.search import PrunedModel, Targets
 
-__all__ = ["TargetOptions", "prune_to_target", "read_caps"]
+__all__ = ["TargetOptions", "prune_to_target", "read_caps", "targets_of"]
 
 
 class TargetOptions(NamedTuple):
@@ -48,18 +48,25 @@ def read_caps(texts: Sequence[str]) -> dict[str, float]:
     return caps
 
 
+def targets_of(latency: str | None, speedup: float | None, sparsity: float | None) -> "Targets":
+    """What the command line wants of a model. Raises BadInput for a latency of another form."""
+    from prunecast.codesign.search import Targets, parse_latency
+
+    time = None if latency is None else parse_latency(latency)
+    return Targets(
+        latency_share=time and time.share,
+        latency_s=time and time.seconds,
+        speedup=speedup,
+        sparsity=sparsity,
+    )
+
+
 def prune_to_target(weights: str, folder: str, options: TargetOptions, to: Destination) -> None:
     """Search, write and show."""
     from prunecast.cli.progress import ProgressLines
-    from prunecast.codesign.search import Targets, parse_latency, prune_model
+    from prunecast.codesign.search import prune_model
 
-    latency = None if options.latency is None else parse_latency(options.latency)
-    targets = Targets(
-        latency_share=latency and latency.share,
-        latency_s=latency and latency.seconds,
-        speedup=options.speedup,
-        sparsity=options.sparsity,
-    )
+    targets = targets_of(options.latency, options.speedup, options.sparsity)
     with ProgressLines() as progress:
         pruned = prune_model(
             weights,

@@ -26,26 +26,13 @@ def search(
             "--output", "-o", metavar="FOLDER", show_default=False, help="Folder to write the best to."
         ),
     ] = None,
-    latency: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", show_default=False, help="60% of the dense time, 850us or 1.2ms."),
-    ] = None,
-    speedup: Annotated[
-        float | None,
-        typer.Option(metavar="FACTOR", show_default=False, help="Dense time over pruned time, at least."),
-    ] = None,
+    latency: opt.Latency = None,
+    speedup: opt.Speedup = None,
     sparsity: Annotated[
         float | None,
         typer.Option(metavar="SHARE", show_default=False, help="Least share of weights removed, in all."),
     ] = None,
-    cap: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="LAYER=SHARE",
-            show_default="0.95 everywhere",
-            help="Most sparsity of a layer; can be repeated.",
-        ),
-    ] = None,
+    cap: opt.Cap = None,
     trials: Annotated[
         int, typer.Option(metavar="N", help="Trials that the study has in the end, earlier ones included.")
     ] = 50,
@@ -54,19 +41,8 @@ def search(
     ] = "study.sqlite",
     seed: Annotated[int, typer.Option(metavar="N", help="Of the order in which patterns are tried.")] = 0,
     gpu: opt.Gpu = "h200-sxm",
-    tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--tokens",
-            "-n",
-            metavar="N",
-            show_default="4096; 512 a sequence of a standard model",
-            help="Tokens.",
-        ),
-    ] = None,
-    batch: Annotated[
-        int, typer.Option(metavar="N", help="Images or sequences, where WEIGHTS names a standard model.")
-    ] = 8,
+    tokens: opt.ModelTokens = None,
+    batch: opt.ModelBatch = 8,
     engine: opt.Engine = "simulator",
     target: opt.Target = None,
     ignore: opt.Ignore = None,
@@ -79,18 +55,11 @@ def search(
     the time. Stopped or killed, the same command goes on; run beside itself, it shares the work.
     """
     from prunecast.cli.progress import ProgressLines
-    from prunecast.cli.prune_target import read_caps
-    from prunecast.codesign.search import Targets, parse_latency
+    from prunecast.cli.prune_target import read_caps, targets_of
     from prunecast.codesign.study import search_model
 
     to = destination(as_json, as_csv, None)
-    time = None if latency is None else parse_latency(latency)
-    targets = Targets(
-        latency_share=time and time.share,
-        latency_s=time and time.seconds,
-        speedup=speedup,
-        sparsity=sparsity,
-    )
+    targets = targets_of(latency, speedup, sparsity)
     with ProgressLines(time_left=True) as progress:
         found = search_model(
             weights,
