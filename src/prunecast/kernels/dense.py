@@ -85,7 +85,7 @@ def choose_dense(
         raise BadInput(f"A must have at least one row and one column, got {m} x {k}")
     check_tokens(n)
     aligned = not (gpu.has_wgmma and tokens_lie_together) or is_aligned(k, n, dtype)
-    forms = dense_forms(gpu, dtype, aligned=aligned)
+    forms = dense_forms(gpu, dtype, tokens=n, aligned=aligned)
     if not forms:
         return []
     known = None if aligned else taken_form(m, k, n, dtype, gpu)

@@ -38,7 +38,13 @@ MOST_TILE_ALONE = 176 * 128
 """Elements of C that a warpgroup has to itself while the other one has the next tile: the largest kernel
 without `coop` in its name (133 products captured on an H200)."""
 SHARED_TILES = {(192, 128), (256, 128), (320, 128), (192, 192)}
-"""Larger tiles are shared by two warpgroups, `coopA` and `coopB`; these are all that were seen."""
+"""Larger tiles are shared by two warpgroups, `coopA` and `coopB`; these are all that were seen where tokens
+are a multiple of 64."""
+EVEN_TOKENS = 64
+EVEN_SIDES, MOST_SIDE_THAT_FITS, MOST_SHARED_TILE = (64, 128, 192, 256), 320, 320 * 128
+FEWEST_SHARED_TOKENS, MOST_DEALT_OUT = 96, 64
+"""Other tokens are dealt out evenly: 200 to two tiles of 104, 336 to two of 168, 1576 to eight of 200 or nine
+of 176, beside 64 to 256 rows (137 products of such tokens, captured on an H200, 2026-11-22)."""
 _WARP_TILES = (
     WarpTile(256, 128, 64, 64),
     WarpTile(128, 256, 64, 64),
@@ -56,11 +62,14 @@ WARP_ROW_BYTES = (128, 64)
 FEWEST_WARP_STAGES, MOST_WARP_STAGES = 3, 5
 
 
-def dense_forms(gpu: GpuSpec, dtype: str, *, aligned: bool = True) -> tuple[TileVariant, ...]:
+def dense_forms(
+    gpu: GpuSpec, dtype: str, *, tokens: int = EVEN_TOKENS, aligned: bool = True
+) -> tuple[TileVariant, ...]:
     """Forms of which a block fits on an SM of `gpu`.
 
     Parameters
     ----------
+    tokens : of the product; some tiles are there for their number alone
     aligned : rows of A, B and C begin at multiples of 16 bytes. Where they do not, the bulk copies of sm_90
         cannot fetch them, and the library runs its kernels for sm_80
 
@@ -72,17 +81,27 @@ def dense_forms(gpu: GpuSpec, dtype: str, *, aligned: bool = True) -> tuple[Tile
     native = 90 <= gpu.compute_capability < 120
     tensor = "wgmma" if native and (aligned or not gpu.has_wgmma) else "mma"
     tensor_fma_per_clk(gpu, dtype, tensor)  # refuses what the GPU cannot run
-    return _fitting(gpu, dtype, tensor)
+    fitting = _sides_that_fit(tokens) if gpu.has_wgmma and tensor == "wgmma" else ()
+    return _fitting(gpu, dtype, tensor, fitting)
 
 
-@lru_cache(maxsize=16)
-def _fitting(gpu: GpuSpec, dtype: str, tensor: str) -> tuple[TileVariant, ...]:
-    return tuple(v for v in _all(gpu, dtype, tensor) if occupancy(v.resources, gpu).blocks_per_sm > 0)
+def _sides_that_fit(tokens: int) -> tuple[int, ...]:
+    """Multiples of 8 that deal the tokens out evenly."""
+    if tokens % EVEN_TOKENS == 0:
+        return ()
+    counts = range(-(-tokens // MOST_SIDE_THAT_FITS), -(-tokens // 8) + 1)
+    sides = {8 * -(-tokens // (8 * count)) for count in counts if count <= MOST_DEALT_OUT}
+    return tuple(sorted(side for side in sides if side <= MOST_SIDE_THAT_FITS))
 
 
-def _all(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileVariant]:
+@lru_cache(maxsize=32)
+def _fitting(gpu: GpuSpec, dtype: str, tensor: str, sides: tuple[int, ...]) -> tuple[TileVariant, ...]:
+    return tuple(v for v in _all(gpu, dtype, tensor, sides) if occupancy(v.resources, gpu).blocks_per_sm > 0)
+
+
+def _all(gpu: GpuSpec, dtype: str, tensor: str, sides: tuple[int, ...]) -> Iterator[TileVariant]:
     if gpu.has_wgmma and tensor == "wgmma":
-        return _warpgroup_forms(gpu, dtype)
+        return _warpgroup_forms(gpu, dtype, sides)
     if tensor == "wgmma":
         return pair_variants(gpu, dtype, tensor)
     if gpu.has_async_copy:
@@ -90,8 +109,8 @@ def _all(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileVariant]:
     return register_variants(gpu, dtype, tensor)
 
 
-def _warpgroup_forms(gpu: GpuSpec, dtype: str) -> Iterator[TileVariant]:
-    for block_m, block_n in sorted(_tiles()):
+def _warpgroup_forms(gpu: GpuSpec, dtype: str, sides: tuple[int, ...]) -> Iterator[TileVariant]:
+    for block_m, block_n in sorted(_tiles() | _tiles_that_fit(sides)):
         form = _warpgroup_form(gpu, dtype, block_m, block_n)
         if form is not None:
             yield form
@@ -102,6 +121,14 @@ def _tiles() -> set[tuple[int, int]]:
     pairs = {(long, side) for long in LONG_SIDES for side in sides if long * side <= MOST_TILE_ALONE}
     pairs |= SHARED_TILES
     return pairs | {(n, m) for m, n in pairs}
+
+
+def _tiles_that_fit(sides: tuple[int, ...]) -> set[tuple[int, int]]:
+    """Rows and tokens; those with all of a warpgroup, and those that two share."""
+    pairs = {(rows, side) for rows in EVEN_SIDES for side in sides}
+    alone = {(rows, side) for rows, side in pairs if rows * side <= MOST_TILE_ALONE}
+    shared = {(rows, side) for rows, side in pairs if rows > EVEN_SIDES[0] and side >= FEWEST_SHARED_TOKENS}
+    return alone | {(rows, side) for rows, side in shared if rows * side <= MOST_SHARED_TILE}
 
 
 def _warpgroup_form(gpu: GpuSpec, dtype: str, block_m: int, block_n: int) -> TileVariant | None:

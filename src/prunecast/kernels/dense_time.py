@@ -34,9 +34,9 @@ SUMMED_ROWS, SUMMED_TOKENS, MOST_SUMMING_BLOCKS = 16, 32, 768
 SM gets, over 43 products that are cut (own measurement, H200, 2026-11-21): the blocks follow one another."""
 TILES_WITHOUT_COUNTER = 2
 """Of an SM, see `counter_seconds`."""
-FEWEST_STEPS_PER_PART = {"wgmma": 20, "mma": 4, "registers": 64}
-"""Of a part along K. Fitted, one for each generation: H100 table and own H200 records, A100 table, V100 table
-(products of K up to 2816 are not cut there)."""
+FEWEST_STEPS_PER_PART = {"wgmma": 21, "mma": 4, "registers": 64}
+"""Of a part along K. On sm_90 the fewest of 70 named products that are cut (21 to 27 where that is what limits
+their parts); the others fitted, A100 table, V100 table (products of K up to 2816 are not cut there)."""
 NARROWEST_TILE = 64
 """Rows of one of the two operands in a tensor instruction of a warpgroup."""
 NARROW_WARP_PRODUCT = 16
@@ -118,6 +118,8 @@ def form_times(
     seconds = seconds + np.where(parts > 1, 4.0 * m * n * parts / gpu.l2_store_bytes_per_s, 0.0)
     seconds = seconds + counter_seconds(items.astype(np.float64), gpu)
     refused = (parts > 1) & (steps < table.fewest[:, None]) & (taken_parts is None)
+    if taken_parts is None:
+        refused |= (table.ahead[:, None] > 0) & (parts != _cut_by_rule(tiles, steps_in_all, gpu)[:, None])
     refused |= ~_not_too_large(table, m, n)[:, None]
     step_cycles = np.maximum(np.maximum(table.tensor, table.shared), table.chain)
     return FormTimes(np.where(refused, np.inf, seconds), parts, step_cycles)
@@ -157,9 +159,20 @@ def counter_seconds(tiles: FloatArray, gpu: GpuSpec) -> FloatArray:
     return np.asarray(np.where(counted, gpu.graph_launch_s, 0.0))
 
 
+def _cut_by_rule(tiles: FloatArray, steps: FloatArray, gpu: GpuSpec) -> FloatArray:
+    """(forms,): into how many parts the library for sm_90 cuts, whether it pays or not.
+
+    Of 300 named products none with over half as many tiles as SMs is cut, and none with fewer and 42 k-steps
+    or more is not: 64 tiles of 5120 x 5120 with 128 tokens are cut in two and take 22.5 us, 80 take 18.9
+    (own measurements, cuBLAS 13.1, H200, 2026-11-21 and 22).
+    """
+    most = np.minimum(np.floor(gpu.sm_count / tiles), np.floor(steps / FEWEST_STEPS_PER_PART["wgmma"]))
+    return np.asarray(np.where(2 * tiles <= gpu.sm_count, np.clip(most, 1.0, MOST_PARTS), 1.0))
+
+
 def _parts(k: int, table: _Table) -> npt.NDArray[np.int64]:
     most = int(max(float((k / table.block_k / table.fewest).max()), 1))
-    choices = np.array([1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 40, 48, 64])
+    choices = np.arange(1, MOST_PARTS + 1)
     return choices[choices <= min(most, MOST_PARTS)]
 
 
