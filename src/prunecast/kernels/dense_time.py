@@ -35,7 +35,7 @@ SM gets, over 43 products that are cut (own measurement, H200, 2026-11-21): the 
 TILES_WITHOUT_COUNTER = 2
 """Of an SM, see `counter_seconds`."""
 FEWEST_STEPS_PER_PART = {"wgmma": 21, "mma": 4, "registers": 64}
-"""Of a part along K. On sm_90 the fewest of 70 named products that are cut (21 to 27 where that is what limits
+"""Of a part along K. On sm_90 the fewest of 70 named products that are cut (21 to 27 where that limits
 their parts); the others fitted, A100 table, V100 table (products of K up to 2816 are not cut there)."""
 NARROWEST_TILE = 64
 """Rows of one of the two operands in a tensor instruction of a warpgroup."""
