@@ -125,8 +125,8 @@ def plan_chain(plan: KernelPlan, gpu: GpuSpec, rates: SmRates, memory_latency_cy
 def _store_rate(plan: KernelPlan, gpu: GpuSpec) -> float:
     busy_sms = max(min(plan.blocks, gpu.sm_count), 1)
     share_of_l2 = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / busy_sms
-    # Blocks drift apart: what L2 takes longer for one wave's stores lies under the work of the other waves, and
-    # half of a single wave's stores come together (fitted to twelve products with padded rows, 0007)
+    # Blocks drift apart: what L2 takes longer for one wave's stores lies under the work of the other waves,
+    # and half of a single wave's stores come together (fitted to twelve products with padded rows, 0007)
     waves = max(plan.item_count / busy_sms, 1.0)
     longer = 1.0 + (store_cost(plan.programs).lines - 1.0) / (waves + 1.0)
     return min(gpu.store_bytes_per_clk_per_sm, share_of_l2 / longer)
