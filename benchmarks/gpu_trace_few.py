@@ -18,18 +18,19 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks.stamps.few_cases import KernelCase, cases, end_cases, place_cases, step_cases
-from benchmarks.stamps.few_kernels import stamped
+from benchmarks.stamps.few_kernels import Built, stamped
 from benchmarks.stamps.few_patches import ENDS, NAMES, PATCHES, PLACES, WORDS
 from benchmarks.stamps.products import GPU
 from benchmarks.stamps.run import parser_of
 from benchmarks.stamps.sources import Patches, patched_sources
-from prunecast.kernels import compile
+from prunecast.kernels import KernelPlan, compile
 from prunecast.kernels.cuda import build
 from prunecast.validation.case import Case
 from prunecast.validation.case_maps import map_of
@@ -51,59 +52,85 @@ class Bench(NamedTuple):
     outputs: Any
 
 
+class Operators(NamedTuple):
+    """Of one case: as it is, and with stamps."""
+
+    plain: list[Any]
+    """`COLD_GRAPHS` times as many as there are sets of inputs."""
+    traced: list[Any]
+
+
 def trace(
     kernel: str, case: Case, bench: Bench, sources: Path, cache: Path, few_blocks: int
 ) -> tuple[dict[str, Any], np.ndarray]:
     """Times of a case, and the stamps of its last launches: (launches, blocks, 2, WORDS)."""
-    import cupy as cp
-
-    from prunecast.kernels.cuda.layer_operator import load_kernel
     from prunecast.validation.measure.inputs import layer_inputs
-    from prunecast.validation.measure.timing import capture, take_turns
 
-    stream, probe = bench.stream, bench.probe
     plan = case_plan(case, kernel, map_of(case), GPU)
     built = stamped(plan, sources, cache)
     inputs = layer_inputs(case.m, case.k, case.n, case.dtype, bench.pool, bench.outputs)
     sets = inputs.sets(2 * plan.density * plan.m * plan.k)
-    first = compile(plan, inputs.weights)
-    plain = [first, *(first.copy() for _ in range(COLD_GRAPHS * sets - 1))]
-    traced = [
-        first.with_kernel(load_kernel(built.cubin, built.entry, plan.resources.shared_bytes), plan)
-        for _ in range(sets)
-    ]
-    blocks = first.blocks
-    for operator in traced:
-        operator.clock = cp.zeros(4 + 2 * WORDS * blocks, cp.uint64)
-        operator._args["clock"] = operator.clock.data.ptr
-
-    def runs(operators: list[Any], from_set: int) -> Any:
-        return lambda i: operators[from_set + i](inputs.b(from_set + i), out=inputs.c(from_set + i))
-
-    found = [capture("plain", stream, runs(plain, 0), sets), capture("traced", stream, runs(traced, 0), sets)]
-    found += [capture(f"cold{g}", stream, runs(plain, g * sets), sets) for g in range(1, COLD_GRAPHS)]
-    found += [capture("warm", stream, lambda _: plain[0](inputs.b(0), out=inputs.c(0)), sets)]
-    samples = take_turns(stream, found, 5, probe)
-    alone = take_turns(stream, found[:1], 5, probe)
-    us = {name: 1e6 * float(np.median(s.seconds)) for name, s in samples.items()}
-    launches = found[1].launches
+    operators = _operators(plan, built, inputs.weights, sets)
+    blocks = operators.plain[0].blocks
+    times, launches, replay = _times(operators, inputs, sets, bench)
     wanted = TRACED_LAUNCHES if blocks > few_blocks else ALL_LAUNCHES
     last = [(launches - back) % sets for back in range(min(wanted, sets), 0, -1)]
-    found[1].replay()
-    stream.synchronize()
-    stamps = [traced[i].clock.get()[4:].reshape(blocks, 2, WORDS) for i in last]
+    replay()
+    bench.stream.synchronize()
+    stamps = [operators.traced[i].clock.get()[4:].reshape(blocks, 2, WORDS) for i in last]
     record = {
         "kernel": kernel,
         "case": case.name,
         "blocks": blocks,
         "sets": sets,
         "launches": launches,
-        "alone_us": 1e6 * float(np.median(alone["plain"].seconds)),
-        "mhz": float(np.median(samples["plain"].clock_mhz)),
         **built._replace(cubin=built.cubin.name)._asdict(),
-        **us,
+        **times,
     }
     return record, np.stack(stamps).astype(np.int64)
+
+
+def _operators(plan: KernelPlan, built: Built, weights: Any, sets: int) -> Operators:
+    import cupy as cp
+
+    from prunecast.kernels.cuda.layer_operator import load_kernel
+
+    first: Any = compile(plan, weights)
+    plain = [first, *(first.copy() for _ in range(COLD_GRAPHS * sets - 1))]
+    traced = [
+        first.with_kernel(load_kernel(built.cubin, built.entry, plan.resources.shared_bytes), plan)
+        for _ in range(sets)
+    ]
+    for operator in traced:
+        operator.clock = cp.zeros(4 + 2 * WORDS * first.blocks, cp.uint64)
+        operator._args["clock"] = operator.clock.data.ptr
+    return Operators(plain, traced)
+
+
+def _times(
+    operators: Operators, inputs: Any, sets: int, bench: Bench
+) -> tuple[dict[str, float], int, Callable[[], object]]:
+    """Microseconds by name with the clock, the launches of a stamped graph, and what replays it."""
+    from prunecast.validation.measure.timing import capture, take_turns
+
+    stream, probe = bench.stream, bench.probe
+    plain = operators.plain
+
+    def runs(of: list[Any], from_set: int) -> Callable[[int], object]:
+        return lambda i: of[from_set + i](inputs.b(from_set + i), out=inputs.c(from_set + i))
+
+    found = [
+        capture("plain", stream, runs(plain, 0), sets),
+        capture("traced", stream, runs(operators.traced, 0), sets),
+        *(capture(f"cold{g}", stream, runs(plain, g * sets), sets) for g in range(1, COLD_GRAPHS)),
+        capture("warm", stream, lambda _: plain[0](inputs.b(0), out=inputs.c(0)), sets),
+    ]
+    samples = take_turns(stream, found, 5, probe)
+    alone = take_turns(stream, found[:1], 5, probe)
+    us = {name: 1e6 * float(np.median(s.seconds)) for name, s in samples.items()}
+    us["alone_us"] = 1e6 * float(np.median(alone["plain"].seconds))
+    us["mhz"] = float(np.median(samples["plain"].clock_mhz))
+    return us, found[1].launches, found[1].replay
 
 
 def line(record: dict[str, Any], stamps: np.ndarray) -> str:
