@@ -7,12 +7,12 @@ import pytest
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels.launch_floor import ends_apart_cycles, launch_floor_s
+from prunecast.kernels.slow_sms import spared_cycles, spared_scale
 from prunecast.kernels.stspmm import plan_stspmm
 from prunecast.patterns import TileMap
 from prunecast.simulator import engine, simulate
 from prunecast.simulator.launch_gap import head_start_cycles
 from prunecast.simulator.settle import settle
-from prunecast.simulator.slow_sms import spared_cycles
 
 H200 = load_gpu("h200-sxm")
 
@@ -56,7 +56,9 @@ def test_where_every_sm_has_a_block_little_is_gained_if_they_end_together_and_ne
 def test_cycles_under_the_launch_before_are_taken_off():
     plan = plan_of([256] * 15 + [4096] + [256] * 15, n=256)
     result, run = simulate(plan, H200), run_of(plan)
-    gained = head_start_cycles(plan, H200, run) + spared_cycles(plan, H200, run.sm[:, engine.S_BUSY])
+    gained = head_start_cycles(plan, H200, run) + spared_cycles(
+        run.sm[:, engine.S_BUSY], spared_scale(plan, H200)
+    )
     floor = (launch_floor_s(plan, H200, "graph") - H200.first_rows_s) * result.clock_hz
     assert gained > 1.4 * floor
     assert result.launch_s == 0.0
@@ -78,7 +80,7 @@ def test_a_launch_whose_blocks_all_begin_early_has_gained_it_already():
     plan = plan_of([256, 1024], n=128)
     result, run = simulate(plan, H200), run_of(plan)
     assert head_start_cycles(plan, H200, run) == 0.0
-    spared_s = spared_cycles(plan, H200, run.sm[:, engine.S_BUSY]) / result.clock_hz
+    spared_s = spared_cycles(run.sm[:, engine.S_BUSY], spared_scale(plan, H200)) / result.clock_hz
     floor_s = launch_floor_s(plan, H200, "graph") - H200.first_rows_s
     assert 0.0 < spared_s < 0.06e-6
     assert result.launch_s == pytest.approx(floor_s - spared_s)

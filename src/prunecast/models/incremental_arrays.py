@@ -65,6 +65,7 @@ CHIP = np.dtype(
         ("late_scale", np.float64),  # this and the next two as in `late_blocks.Lateness`
         ("late_counted", np.float64),
         ("late_start", np.float64),
+        ("spared_scale", np.float64),  # as `slow_sms.spared_scale` says
         ("l2_bytes_per_s", np.float64),
         ("l2_store_bytes_per_s", np.float64),
         ("c_line_cost", np.float64),  # as `row_lines.store_cost` says

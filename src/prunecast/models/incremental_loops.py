@@ -160,6 +160,13 @@ def _last_of(rising, scale):
 
 
 @njit(cache=True)
+def _spared(rising, scale):
+    """As `slow_sms.spared_cycles`, of the ends of all SMs in order."""
+    working = (rising > 0.0).sum()
+    return scale * math.log(working) - _last_of(rising, scale) if scale > 0.0 and working else 0.0
+
+
+@njit(cache=True)
 def _late(rising, chip):
     """As `late_blocks.late_cycles`, of the ends of all SMs in order."""
     own = max(rising[rising.size - 1] - chip.late_start, 0.0)
@@ -209,6 +216,7 @@ def settled_seconds(slot_finish, sm_of_unit, quiet, launch, chips, points, round
     _put_in_order(fetched_by_sm, fetched)
     behind = finish[sms - 1] - fetched[sms - 1] + chip.store_drain
     head_start = _head_start(by_sm, finish, chip.before_b, chip.ends_apart)
+    head_start += _spared(finish, chip.spared_scale)
     behind -= head_start
     late = _late(finish, chip)
     lasting, share = np.zeros((2, sms)), np.zeros((2, sms))

@@ -31,6 +31,7 @@ from prunecast.kernels.late_blocks import late_cycles
 from prunecast.kernels.launch_floor import LAUNCHES, beside_s, head_start_cycles, launch_floor_s
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.kernels.power_draw import l2_draw, tensor_draw
+from prunecast.kernels.slow_sms import spared_cycles
 from prunecast.models.amounts import plan_amounts
 from prunecast.models.balance import (
     SmEnds,
@@ -202,6 +203,7 @@ def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Start
     quiet = case.gpu.block_start_cycles + case.gpu.dram_latency_cycles
     fetched = placement.fetched(quiet_end)
     head_start = head_start_cycles(placement.sm_finish, starts.before_b, starts.ends_apart)
+    head_start += spared_cycles(placement.sm_finish, starts.spared_scale)
     return _Ends(
         fetching=sm_ends(fetched, quiet),
         working=sm_ends(placement.sm_finish, quiet),

@@ -8,6 +8,7 @@ from prunecast.kernels.late_blocks import Lateness, lateness_of
 from prunecast.kernels.launch_floor import before_b_cycles, begins_early, ends_apart_cycles
 from prunecast.kernels.next_weights import next_weight_bytes
 from prunecast.kernels.plan import Schedule
+from prunecast.kernels.slow_sms import spared_scale
 from prunecast.kernels.store_latency import store_latency_cycles
 from prunecast.models.bounds import copied_cycles, sm_level_cycles
 from prunecast.models.case import Case
@@ -67,6 +68,8 @@ class Starts(NamedTuple):
     """At the end of a block, in which it reads no more, at most."""
     late: Lateness
     """Of blocks that should end together."""
+    spared_scale: float
+    """Of blocks that do not, as `slow_sms.spared_scale`."""
     store_drain: float
     """From the last instruction of the last block until its stores are known to be through; of blocks that
     the hardware starts it is what they `leave` after."""
@@ -108,6 +111,7 @@ def starts_of(case: Case) -> Starts:
         ends_apart=ends_apart_cycles(case.plan, case.gpu),
         quiet=_quiet(case, chain, drain),
         late=lateness_of(case.plan, case.gpu),
+        spared_scale=spared_scale(case.plan, case.gpu),
         store_drain=0.0 if hardware else drain,
     )
 

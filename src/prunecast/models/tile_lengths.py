@@ -243,6 +243,7 @@ def _chip(case: Case, starts: Starts, launch_s: float) -> npt.NDArray[np.void]:
         "late_scale": starts.late.scale,
         "late_counted": starts.late.counted,
         "late_start": starts.late.start,
+        "spared_scale": starts.spared_scale,
         "l2_bytes_per_s": gpu.l2_bytes_per_s,
         "l2_store_bytes_per_s": gpu.l2_store_bytes_per_s,
         "c_line_cost": store_cost(case.plan.programs).lines,

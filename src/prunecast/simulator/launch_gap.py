@@ -13,9 +13,9 @@ from prunecast.kernels.launch_floor import (
     launches_overlap,
 )
 from prunecast.kernels.plan import KernelPlan
+from prunecast.kernels.slow_sms import spared_cycles, spared_scale
 from prunecast.kernels.written_share import written_share
 from prunecast.simulator import engine
-from prunecast.simulator.slow_sms import spared_cycles
 
 __all__ = ["LaunchGap", "head_start_cycles", "launch_gap", "launched_cycles"]
 
@@ -37,7 +37,7 @@ def launch_gap(plan: KernelPlan, gpu: GpuSpec, run: engine.State, clock_hz: floa
     gained = 0.0
     if launch == "graph":
         ends = run.sm[:, engine.S_BUSY]
-        gained = head_start_cycles(plan, gpu, run) + spared_cycles(plan, gpu, ends)
+        gained = head_start_cycles(plan, gpu, run) + spared_cycles(ends, spared_scale(plan, gpu))
         gained -= late_cycles(ends.astype(np.float64), lateness_of(plan, gpu))
     left = launch_s - gained / clock_hz
     return LaunchGap(max(left, 0.0), max(-left, 0.0) * clock_hz)

@@ -12,18 +12,21 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launch_floor import launches_overlap
 from prunecast.kernels.plan import KernelPlan
 
-__all__ = ["cycles_of_unequal", "spared_cycles"]
+__all__ = ["cycles_of_unequal", "spared_cycles", "spared_scale"]
 
 
-def spared_cycles(plan: KernelPlan, gpu: GpuSpec, sm_ends: npt.NDArray[np.int64]) -> float:
-    """`cycles_of_unequal` of blocks that have one item and an SM each; of others nothing is known.
+def spared_scale(plan: KernelPlan, gpu: GpuSpec) -> float:
+    """`GpuSpec.slow_sm_cycles` of blocks that have one item and an SM each; of others nothing is known, 0."""
+    one_each = plan.item_count == plan.blocks <= gpu.sm_count
+    return gpu.slow_sm_cycles if one_each and not plan.starts_early and launches_overlap(plan, gpu) else 0.0
+
+
+def spared_cycles(sm_ends: npt.NDArray[np.float64], scale: float) -> float:
+    """`cycles_of_unequal` of the SMs that work; 0 where the scale is.
 
     sm_ends : (SMs,) when each ends, 0 if it has no block
     """
-    one_each = plan.item_count == plan.blocks <= gpu.sm_count
-    if not one_each or plan.starts_early or not launches_overlap(plan, gpu):
-        return 0.0
-    return cycles_of_unequal(sm_ends[sm_ends > 0].astype(np.float64), gpu.slow_sm_cycles)
+    return cycles_of_unequal(sm_ends[sm_ends > 0.0], scale) if scale > 0.0 else 0.0
 
 
 def cycles_of_unequal(ends: npt.NDArray[np.float64], slow_cycles: float) -> float:
