@@ -12,9 +12,10 @@ from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.dense import choose_dense, plan_dense
 from prunecast.kernels.dense_clusters import sharing_blocks
 from prunecast.kernels.dense_forms import MOST_TILE_ALONE, SHARED_TILES, dense_forms
+from prunecast.kernels.dense_launches import counter_seconds, reduction_seconds
 from prunecast.kernels.dense_programs import GROUP_CYCLES, group_cycles, operand_bytes
 from prunecast.kernels.dense_start import first_stage_cycles
-from prunecast.kernels.dense_time import counter_seconds, form_times, reduction_seconds
+from prunecast.kernels.dense_time import form_times
 from prunecast.kernels.program import Op, When
 from prunecast.models import estimate
 from prunecast.simulator import simulate

@@ -93,7 +93,7 @@ def test_parts_hold_every_case_once():
         (("m = 64", "m = 0"), "m must be at least 1"),
         (("m = 64", "rows = 64"), "unknown key 'rows'"),
         (("m = 64\n", ""), "m is missing"),
-        (("n = 32", 'n = "many"'), "n must be a int"),
+        (("n = 32", 'n = "many"'), "n must be a whole number"),
         (('["stspmm"]', '["fastest"]'), "unknown kernel 'fastest'"),
         (("schema = 1", "schema = 1\nthreads = 4"), "unknown key 'threads'"),
         (('kernels = ["stspmm"]', 'kernels = ["stspmm"]\nstate = "idle"'), "state must be one of"),

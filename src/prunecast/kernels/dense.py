@@ -10,9 +10,10 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.choose import Candidate, best, reads_per_element
 from prunecast.kernels.dense_clusters import one_line_cycles, sharing_blocks
 from prunecast.kernels.dense_forms import MOST_TILE_ALONE, dense_forms
+from prunecast.kernels.dense_launches import counter_seconds, reduction_seconds
 from prunecast.kernels.dense_programs import dense_programs
 from prunecast.kernels.dense_start import first_stage_cycles
-from prunecast.kernels.dense_time import counter_seconds, form_times, reduction_seconds
+from prunecast.kernels.dense_time import form_times
 from prunecast.kernels.dense_unaligned import is_aligned, taken_form, with_narrow_copies
 from prunecast.kernels.items import split_items
 from prunecast.kernels.order import Assigned, assign_hardware, assign_longest_first

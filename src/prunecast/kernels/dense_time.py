@@ -15,25 +15,18 @@ from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.dense_clusters import one_line_cycles, sharing_blocks
 from prunecast.kernels.dense_forms import MOST_TILE_ALONE
+from prunecast.kernels.dense_launches import counter_seconds, reduction_seconds
 from prunecast.kernels.dense_programs import GROUP_CYCLES, operand_bytes
 from prunecast.kernels.dense_start import first_stage_cycles
 from prunecast.kernels.step_cost import pace_of_warps
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
 from prunecast.kernels.tile_variant import TileVariant, wgmma_use
 
-__all__ = ["FormTimes", "counter_seconds", "form_times", "reduction_seconds"]
+__all__ = ["FormTimes", "form_times"]
 
 FloatArray = npt.NDArray[np.float64]
 
 MOST_PARTS = 32
-SECOND_LAUNCH_S = 0.7e-6
-"""Fitted to own H200 records. Of the kernel that adds parts up, which follows by a programmatic edge; it
-starts when the first one ends, not while blocks of it still work, as own kernels do."""
-SUMMED_ROWS, SUMMED_TOKENS, MOST_SUMMING_BLOCKS = 16, 32, 768
-"""That a block of that kernel adds up, and the most blocks seen. It takes 750 cycles for each block that an
-SM gets, over 43 products that are cut (own measurement, H200, 2026-11-21): the blocks follow one another."""
-TILES_WITHOUT_COUNTER = 2
-"""Of an SM, see `counter_seconds`."""
 FEWEST_STEPS_PER_PART = {"wgmma": 21, "mma": 4, "registers": 64}
 """Of a part along K. On sm_90 the fewest of 70 named products that are cut (21 to 27 where that limits
 their parts); the others fitted, A100 table, V100 table (products of K up to 2816 are not cut there)."""
@@ -123,40 +116,6 @@ def form_times(
     refused |= ~_not_too_large(table, m, n)[:, None]
     step_cycles = np.maximum(np.maximum(table.tensor, table.shared), table.chain)
     return FormTimes(np.where(refused, np.inf, seconds), parts, step_cycles)
-
-
-def reduction_seconds(m: int, n: int, parts: int, gpu: GpuSpec) -> float:
-    """What a second kernel costs that adds up the fp32 sums of so many parts; 0 where there is but one.
-
-    A launch, a block's start, a read of L2 for its place and one for its sums, the stores' way out, and the
-    traffic of the sums. On sm_90 also the start and the read of the blocks that an SM takes besides; there
-    the launch begins while the first kernel ends: its edge in captured graphs is a programmatic one (H200,
-    cuBLAS 13.1).
-    """
-    if parts == 1:
-        return 0.0
-    launch_s = SECOND_LAUNCH_S if gpu.has_wgmma else gpu.graph_launch_s
-    cycles = gpu.block_start_cycles + 2 * gpu.l2_latency_cycles + gpu.store_latency_cycles
-    if gpu.has_wgmma:
-        cycles += round(
-            _summing_blocks(m, n) / gpu.sm_count * (gpu.block_start_cycles + gpu.l2_latency_cycles)
-        )
-    return launch_s + cycles / gpu.max_clock_hz + 4.0 * m * n * parts / gpu.l2_bytes_per_s
-
-
-def _summing_blocks(m: int, n: int) -> int:
-    """Blocks of the kernel that adds parts up, 16 rows and 32 tokens each: grids in captured graphs."""
-    return min(-(-m // SUMMED_ROWS) * -(-n // SUMMED_TOKENS), MOST_SUMMING_BLOCKS)
-
-
-def counter_seconds(tiles: FloatArray, gpu: GpuSpec) -> FloatArray:
-    """What it costs to set the counter to zero from which blocks of so many tiles take the next one.
-
-    A launch of its own before the kernel's, seen in captured graphs (H200, cuBLAS 13.1) where there are more
-    than two tiles for an SM; up to two follow from a block's number.
-    """
-    counted = gpu.has_wgmma & (tiles > TILES_WITHOUT_COUNTER * gpu.sm_count)
-    return np.asarray(np.where(counted, gpu.graph_launch_s, 0.0))
 
 
 def _cut_by_rule(tiles: FloatArray, steps: FloatArray, gpu: GpuSpec) -> FloatArray:

@@ -45,6 +45,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "state": (str,),
     "use": (str,),
 }
+_WORDS = {str: "a text", int: "a whole number", float: "a number", list: "a list"}
 _DEFAULTS: dict[str, Any] = {
     "dtype": "fp16",
     "sparsity": 0.0,
@@ -176,7 +177,8 @@ def _case(values: dict[str, Any], where: str) -> Case:
             raise BadInput(f"{where}: {name} is missing")
     for name, value in values.items():
         if not isinstance(value, _TYPES[name]) or isinstance(value, bool):
-            raise BadInput(f"{where}: {name} must be a {_TYPES[name][-1].__name__}, got {short_text(value)}")
+            kind = _WORDS[_TYPES[name][-1]]
+            raise BadInput(f"{where}: {name} must be {kind}, got {short_text(value)}")
         if isinstance(value, int | float) and not abs(value) < LARGEST:
             raise BadInput(f"{where}: {name} must be a sensible number, got {short_text(value)}")
     if not all(isinstance(kernel, str) for kernel in values["kernels"]):
