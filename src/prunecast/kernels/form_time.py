@@ -125,7 +125,8 @@ def form_time(
         once -= indices  # read under the launch before
     elif variant.style == "wgmma":
         once -= 0 if persistent else beside_list_cycles(load.items, gpu)
-        gained = most_before_b_cycles(min(end.head_start, before_b), end.blocks, gpu)
+        started = 0 if persistent else load.items
+        gained = most_before_b_cycles(min(end.head_start, before_b), end.blocks, gpu, started=started)
     quiet = mean.quiet + (0.0 if persistent else stores_behind(variant, load, gpu))
     end = end._replace(cycles=end.cycles + once, head_start=gained)
     return _seconds(end, chip, quiet, behind, tensor, variant.dtype, gpu)

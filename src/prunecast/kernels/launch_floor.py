@@ -64,12 +64,19 @@ def before_b_cycles(plan: KernelPlan, gpu: GpuSpec) -> float:
         return 0.0
     setting_up = max((_set_up_cycles(program) for program in plan.programs), default=0)
     before_b = float(gpu.block_start_cycles + setting_up + gpu.dram_latency_cycles)
-    return most_before_b_cycles(before_b, plan.blocks, gpu)
+    started = plan.blocks if plan.schedule is Schedule.HARDWARE else 0
+    return most_before_b_cycles(before_b, plan.blocks, gpu, started=started)
 
 
-def most_before_b_cycles(before_b: float, blocks: int, gpu: GpuSpec) -> float:
-    """What of `before_b` cycles lies under the launch before, of so many blocks with an SM each."""
-    return before_b if leaves_sms(blocks, gpu) else min(before_b, gpu.most_before_b_cycles)
+def most_before_b_cycles(before_b: float, blocks: int, gpu: GpuSpec, *, started: int = 0) -> float:
+    """What of `before_b` cycles lies under the launch before, of so many blocks with an SM each.
+
+    started : blocks that the hardware starts. Of more than SMs the one that starts last in the first wave is
+        not the one that ends last: this one begins behind a block that had started early
+    """
+    if leaves_sms(blocks, gpu) or started > gpu.sm_count:
+        return before_b
+    return min(before_b, gpu.most_before_b_cycles)
 
 
 def ends_apart_cycles(plan: KernelPlan, gpu: GpuSpec) -> float:
