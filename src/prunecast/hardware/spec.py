@@ -150,8 +150,9 @@ class GpuSpec:
     """Scale of how late equal blocks end (Gumbel), for L2 and DRAM do not serve all SMs alike: the last of n
     ends so much x (log n + 0.2) after the middle one."""
     late_block_cycles: float = _quantity("cycle")
-    """The same of blocks of few tokens that take 10,000 cycles; of others in proportion to the root of what
-    they take, for their waits add up."""
+    """The same of blocks of few tokens, at most: those that are behind meet less traffic."""
+    late_block_share: float = _quantity("ratio")
+    """The same over what a block of few tokens takes, where that is less: each of its waits varies."""
     first_rows_s: float = _quantity("s")
     """Of `overlapped_launch_s`, the wait for first rows of B, late where many SMs ask DRAM for them at once:
     the simulator waits for them itself, while the closed form has them in what a launch adds."""

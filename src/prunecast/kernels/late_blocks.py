@@ -1,10 +1,9 @@
 """How much later the last block of a launch of few tokens ends than a block like it (0008).
 
-Equal blocks do not end together: each of their waits for DRAM and L2 takes another time, and waits add up as
-steps of a walk, so that ends come apart with the root of what a block takes. A launch waits for the last one.
+Equal blocks do not end together: each of their waits for DRAM and L2 takes another time, so that ends come
+apart the longer blocks take, until those that are behind meet less traffic. A launch waits for the last one.
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -14,17 +13,16 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launch_floor import launches_overlap
 from prunecast.kernels.plan import KernelPlan
 
-__all__ = ["LATE_AFTER_CYCLES", "Lateness", "late_cycles", "lateness_of"]
-
-LATE_AFTER_CYCLES = 10_000.0
-"""Of a block, after which it is late by `GpuSpec.late_block_cycles`."""
+__all__ = ["Lateness", "late_cycles", "lateness_of"]
 
 
 class Lateness(NamedTuple):
     """How late blocks of a plan end."""
 
-    scale: float
-    """In cycles, of a block of `LATE_AFTER_CYCLES` (Gumbel); 0 where launches have it in their constants."""
+    share: float
+    """Of what a block takes, scale of how late it is (Gumbel); 0 where launches have that in constants."""
+    most: float
+    """Cycles of that scale."""
     counted: float
     """Cycles of it, of any block, that the launch's own time has."""
     start: float
@@ -36,9 +34,10 @@ def lateness_of(plan: KernelPlan, gpu: GpuSpec) -> Lateness:
     last end of all, or fitted to equal blocks of the tile kernel (`slow_sm_cycles`).
     """
     if not plan.starts_early or not launches_overlap(plan, gpu):
-        return Lateness(0.0, 0.0, 0.0)
+        return Lateness(0.0, 0.0, 0.0, 0.0)
     counted = 0.0 if plan.let_go_s > 0.0 else gpu.slow_sm_cycles
-    return Lateness(gpu.late_block_cycles, counted, float(gpu.block_start_cycles))
+    start = float(gpu.block_start_cycles)
+    return Lateness(gpu.late_block_share, gpu.late_block_cycles, counted, start)
 
 
 def late_cycles(ends: npt.NDArray[np.float64], lateness: Lateness) -> float:
@@ -47,7 +46,7 @@ def late_cycles(ends: npt.NDArray[np.float64], lateness: Lateness) -> float:
     ends : (SMs,) when each SM ends if no block is late, 0 if it has none
     """
     last = float(ends.max(initial=0.0))
-    scale = lateness.scale * math.sqrt(max(last - lateness.start, 0.0) / LATE_AFTER_CYCLES)
+    scale = min(lateness.share * max(last - lateness.start, 0.0), lateness.most)
     if scale <= 0.0:
         return 0.0
     behind = ends[ends > 0.0] - last

@@ -62,7 +62,8 @@ CHIP = np.dtype(
         ("store_drain", np.float64),  # this and the next two as in `costs.Starts`
         ("before_b", np.float64),
         ("ends_apart", np.float64),
-        ("late_scale", np.float64),  # this and the next two as in `late_blocks.Lateness`
+        ("late_share", np.float64),  # this and the next three as in `late_blocks.Lateness`
+        ("late_most", np.float64),
         ("late_counted", np.float64),
         ("late_start", np.float64),
         ("spared_scale", np.float64),  # as `slow_sms.spared_scale` says

@@ -12,7 +12,6 @@ import math
 import numpy as np
 from numba import njit
 
-from prunecast.kernels.late_blocks import LATE_AFTER_CYCLES
 from prunecast.kernels.power_draw import OUT_OF_STEP
 
 __all__ = [
@@ -170,7 +169,7 @@ def _spared(rising, scale):
 def _late(rising, chip):
     """As `late_blocks.late_cycles`, of the ends of all SMs in order."""
     own = max(rising[rising.size - 1] - chip.late_start, 0.0)
-    scale = chip.late_scale * math.sqrt(own / LATE_AFTER_CYCLES)
+    scale = min(chip.late_share * own, chip.late_most)
     if scale <= 0.0:
         return 0.0
     return max(_last_of(rising, scale) - _last_of(rising, chip.late_counted), 0.0)
