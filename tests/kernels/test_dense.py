@@ -333,8 +333,19 @@ def test_few_tiles_of_a_long_product_are_cut_whether_it_pays_or_not(m, k, n, par
 
 def test_more_tiles_than_half_of_the_sms_are_never_cut():
     assert plan_dense(4096, 4096, 72, "fp16", H200).work.parts.max() == 1
-    assert plan_dense(4096, 16384, 128, "fp16", H200).work.parts.max() <= 2
+    times = form_times(dense_forms(H200, "fp16"), 4352, 16384, 64, H200)
+    form = next(i for i, f in enumerate(dense_forms(H200, "fp16")) if f.shape[:2] == (64, 64))
+    assert times.parts[np.isfinite(times.seconds[form])].tolist() == [1]
 
 
 def test_a_product_of_one_tile_is_cut_into_no_more_parts_than_there_may_be():
     assert 1 < plan_dense(64, 1 << 20, 8, "fp16", H200).work.parts.max() <= 32
+
+
+def test_parts_along_k_count_for_the_size_of_clusters_and_two_token_ranges_share_tokens_alone():
+    """Names in captured graphs: 2048 x 8192 with 136 tokens runs 64 tiles in two parts, in pairs of rows."""
+    tile = np.array(64.0), np.array(72.0)
+    whole, cut = (sharing_blocks(*tile, 2048, 136, parts) for parts in (1.0, 2.0))
+    assert (int(whole.weights), int(whole.tokens)) == (2, 4)
+    assert (int(cut.weights), int(cut.tokens)) == (1, 2)
+    assert int(sharing_blocks(*tile, 4096, 272).weights) == 2

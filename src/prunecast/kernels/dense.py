@@ -158,7 +158,7 @@ def _programs(
         return tuple(with_narrow_copies(p, k, n, variant.dtype) for p in programs)
     block_m, block_n, _ = variant.shape
     tile = np.array(block_m), np.array(block_n)
-    shared = sharing_blocks(*tile, m, n)
+    shared = sharing_blocks(*tile, m, n, float(parts))
     ring = np.array(float(variant.resources.stages * variant.shape.block_k))
     start = first_stage_cycles(m, k, n, variant.element_bytes, ring, np.array(float(parts)), gpu)
     return dense_programs(
