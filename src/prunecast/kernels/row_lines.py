@@ -13,7 +13,14 @@ from typing import NamedTuple
 
 from prunecast.kernels.program import WHOLE_LINES, Code, Instruction, Op, WarpProgram
 
-__all__ = ["StoreCost", "in_sector_share", "store_cost", "two_line_share", "with_row_starts"]
+__all__ = [
+    "StoreCost",
+    "gather_line_cost",
+    "in_sector_share",
+    "store_cost",
+    "two_line_share",
+    "with_row_starts",
+]
 
 LINE_BYTES, SECTOR_BYTES = 128, 32
 SECOND_REQUEST = 0.25
@@ -54,6 +61,13 @@ def with_row_starts(programs: tuple[WarpProgram, ...], row_bytes: int) -> tuple[
         replace(program, step=_with_costs(program.step, *shares), end=_with_costs(program.end, *shares))
         for program in programs
     )
+
+
+@lru_cache(maxsize=64)
+def gather_line_cost(programs: tuple[WarpProgram, ...]) -> float:
+    """What rows of B cost L2, over as many bytes in rows that begin with a line."""
+    costs = (i.line_cost for program in programs for i in program.step if i.op is Op.GATHER_B)
+    return max(costs, default=WHOLE_LINES) / WHOLE_LINES
 
 
 class StoreCost(NamedTuple):

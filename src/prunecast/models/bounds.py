@@ -6,7 +6,7 @@ import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import KernelPlan, Schedule
-from prunecast.kernels.row_lines import store_cost
+from prunecast.kernels.row_lines import gather_line_cost, store_cost
 from prunecast.models.amounts import Amounts, plan_amounts
 from prunecast.models.estimate import LEVELS
 from prunecast.models.loops import busiest_sm
@@ -15,7 +15,15 @@ from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import Traffic, plan_traffic
 from prunecast.models.waves import units_of
 
-__all__ = ["L2Seconds", "bound_cycles", "bounds_of", "copied_cycles", "l2_seconds", "sm_level_cycles"]
+__all__ = [
+    "L2Seconds",
+    "bound_cycles",
+    "bounds_of",
+    "copied_cycles",
+    "l2_seconds",
+    "requests_over_reads",
+    "sm_level_cycles",
+]
 
 SM_LEVELS = LEVELS[:4]
 """Levels that every SM has for itself."""
@@ -67,25 +75,44 @@ class L2Seconds(NamedTuple):
     """Time that L2 works."""
 
     reads: float
+    """Of as many bytes in whole lines."""
+    requests: float
+    """Of reads, with those more that rows take which begin within lines and sectors. They queue up while all
+    SMs work, which rings and the way to the SM hide, and catch up when fewer do: they bound launches as a
+    whole."""
     stores: float
     merging: float
     """Of `stores`, beside reads: parts of sectors are merged with what is there."""
 
     @property
+    def data(self) -> float:
+        """Of bytes, whatever they lie in."""
+        return max(self.reads + self.stores, self.merging)
+
+    @property
     def all(self) -> float:
         """At least."""
-        return max(self.reads + self.stores, self.merging)
+        return max(self.requests + self.stores, self.merging)
 
 
 def l2_seconds(plan: KernelPlan, amounts: Amounts, traffic: Traffic, gpu: GpuSpec) -> L2Seconds:
     """Reads and stores each at their own rate."""
     partials = float(amounts.kinds.members @ amounts.edges[:, Quantity.PARTIALS_OUT])
     stores = traffic.c_bytes + partials
+    requests = (traffic.l2_bytes - stores) / gpu.l2_bytes_per_s
     return L2Seconds(
-        reads=(traffic.l2_bytes - stores) / gpu.l2_bytes_per_s,
+        reads=requests / requests_over_reads(plan, amounts),
+        requests=requests,
         stores=stores / gpu.l2_store_bytes_per_s,
         merging=store_cost(plan.programs).lines * traffic.c_bytes / gpu.l2_store_bytes_per_s,
     )
+
+
+def requests_over_reads(plan: KernelPlan, amounts: Amounts) -> float:
+    """What reads of a full step cost L2, over as many bytes in whole lines."""
+    step = amounts.step
+    more = (gather_line_cost(plan.programs) - 1.0) * float(step[Quantity.B])
+    return 1.0 + more / (float(step[Quantity.L2]) - more) if more else 1.0
 
 
 def sm_level_cycles(amounts: FloatArray, rates: SmRates) -> dict[str, FloatArray]:

@@ -69,6 +69,7 @@ CHIP = np.dtype(
         ("spared_scale", np.float64),  # as `slow_sms.spared_scale` says
         ("l2_bytes_per_s", np.float64),
         ("l2_store_bytes_per_s", np.float64),
+        ("requests_over_reads", np.float64),  # as `bounds.requests_over_reads` says
         ("c_line_cost", np.float64),  # as `row_lines.store_cost` says
         ("dram_bytes_per_s", np.float64),
         ("dram_write_bytes_per_s", np.float64),

@@ -221,7 +221,8 @@ def settled_seconds(slot_finish, sm_of_unit, quiet, launch, chips, points, round
     lasting, share = np.zeros((2, sms)), np.zeros((2, sms))
     quiet_fetching = _shares(fetched, chip.quiet_cycles, lasting[0], share[0])
     quiet_working = _shares(finish, chip.quiet_cycles, lasting[1], share[1])
-    l2_reads_s = (launch.l2_bytes - launch.stored_bytes) / chip.l2_bytes_per_s
+    requests_s = (launch.l2_bytes - launch.stored_bytes) / chip.l2_bytes_per_s
+    l2_reads_s = requests_s / chip.requests_over_reads
     l2_stores_s = launch.stored_bytes / chip.l2_store_bytes_per_s
     merging_s = chip.c_line_cost * launch.c_bytes / chip.l2_store_bytes_per_s
     reads_s = (launch.dram_bytes - launch.c_bytes) / chip.dram_bytes_per_s
@@ -230,6 +231,7 @@ def settled_seconds(slot_finish, sm_of_unit, quiet, launch, chips, points, round
     l2_s = max(l2_reads_s + earlier * l2_stores_s, earlier * merging_s)
     before_last_s = max(l2_s, reads_s + written * writes_s)
     all_s = max(l2_reads_s + l2_stores_s, merging_s, reads_s + writes_s)
+    asked_s = max(requests_s + l2_stores_s, merging_s)
     clock_hz, cycles = chip.max_clock_hz, 1.0
     working = (finish > 0.0).sum()
     busy = finish.sum() / working / finish[sms - 1] if working else 1.0
@@ -243,6 +245,8 @@ def settled_seconds(slot_finish, sm_of_unit, quiet, launch, chips, points, round
             activity = work / (period_s * clock_hz * chip.sm_count)
             clock_hz = followed * _clock(activity / followed, points) + (1.0 - followed) * points.clock_hz[0]
         last_fetch = _stretched(lasting[0], share[0], quiet_fetching, clock_hz * before_last_s)
-        all_traffic = _stretched(lasting[1], share[1], quiet_working, clock_hz * all_s) - head_start
-        cycles = max(last_fetch + behind, all_traffic, clock_hz * all_s, 1.0) + late
+        last_fetch = max(last_fetch, quiet_fetching + clock_hz * (requests_s + earlier * l2_stores_s))
+        all_traffic = _stretched(lasting[1], share[1], quiet_working, clock_hz * all_s)
+        all_traffic = max(all_traffic, quiet_working + clock_hz * asked_s) - head_start
+        cycles = max(last_fetch + behind, all_traffic, clock_hz * max(all_s, asked_s), 1.0) + late
     return cycles / clock_hz

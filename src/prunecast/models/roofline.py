@@ -230,8 +230,12 @@ def _chip_cycles(case: Case, ends: _Ends, clock_hz: float) -> float:
     l2_s = max(ends.l2.reads + earlier * ends.l2.stores, earlier * ends.l2.merging)
     before_last = max(l2_s, reads_s + written * writes_s)
     last_fetch = ends.fetching.stretched(clock_hz * before_last)
-    busiest = clock_hz * max(ends.l2.all, reads_s + writes_s)
-    all_traffic = max(ends.working.stretched(busiest) - ends.head_start, busiest)
+    asked_first = clock_hz * (ends.l2.requests + earlier * ends.l2.stores)
+    last_fetch = max(last_fetch, ends.fetching.quiet + asked_first)
+    busiest = clock_hz * max(ends.l2.data, reads_s + writes_s)
+    asked = clock_hz * ends.l2.all
+    all_traffic = max(ends.working.stretched(busiest), ends.working.quiet + asked) - ends.head_start
+    all_traffic = max(all_traffic, busiest, asked)
     return max(last_fetch + ends.behind, all_traffic, 1.0) + ends.late
 
 

@@ -14,6 +14,7 @@ from prunecast.kernels.launch_floor import beside_s
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.power_draw import tensor_draw
 from prunecast.kernels.row_lines import store_cost
+from prunecast.models.bounds import requests_over_reads
 from prunecast.models.case import Case
 from prunecast.models.incremental_arrays import CHIP, ClockPoints, Launch, Lists, Now
 from prunecast.models.incremental_loops import (
@@ -247,6 +248,7 @@ def _chip(case: Case, starts: Starts, launch_s: float) -> npt.NDArray[np.void]:
         "spared_scale": starts.spared_scale,
         "l2_bytes_per_s": gpu.l2_bytes_per_s,
         "l2_store_bytes_per_s": gpu.l2_store_bytes_per_s,
+        "requests_over_reads": requests_over_reads(case.plan, case.amounts),
         "c_line_cost": store_cost(case.plan.programs).lines,
         "dram_bytes_per_s": gpu.dram_bytes_per_s,
         "dram_write_bytes_per_s": gpu.dram_write_bytes_per_s,
