@@ -277,7 +277,7 @@ def _zero_rows_note(plan: KernelPlan) -> str:
 def _copies_note(plan: KernelPlan, gpu: GpuSpec) -> str:
     if not padded_copy_seconds(plan, gpu):
         return ""
-    return f"{plan.n} tokens fill no row of 16 bytes: copies of B and C to padded rows, their time included"
+    return f"copies of B and C to padded rows, their time included (N = {plan.n})"
 
 
 def _named(layer: Layer, error: BadInput) -> BadInput:
