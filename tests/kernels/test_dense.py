@@ -349,3 +349,10 @@ def test_parts_along_k_count_for_the_size_of_clusters_and_two_token_ranges_share
     assert (int(whole.weights), int(whole.tokens)) == (2, 4)
     assert (int(cut.weights), int(cut.tokens)) == (1, 2)
     assert int(sharing_blocks(*tile, 4096, 272).weights) == 2
+
+
+@pytest.mark.parametrize("k", [2688, 4000, 4032, 4033])
+def test_a_last_step_that_is_not_whole_counts_for_the_parts(k):
+    found = choose_dense(60, k, 30, "fp16", H200)
+    assert np.isfinite(found[0].cycles)
+    assert found[0].pieces == -(-k // 64) // 21

@@ -131,7 +131,7 @@ def _cut_by_rule(tiles: FloatArray, steps: FloatArray, gpu: GpuSpec) -> FloatArr
 
 
 def _parts(k: int, table: _Table) -> npt.NDArray[np.int64]:
-    most = int(max(float((k / table.block_k / table.fewest).max()), 1))
+    most = int(max(float((np.ceil(k / table.block_k) / table.fewest).max()), 1))
     choices = np.arange(1, MOST_PARTS + 1)
     return choices[choices <= min(most, MOST_PARTS)]
 
