@@ -60,14 +60,14 @@ def test_trees_of_the_same_sources_are_one_build_and_unknown_trees_are_not():
         "f857fe9a67919151fa14fe6435f83b8a6454909f",
         "never seen",
     )
-    builds = [build_of(run(commit=commit).header, "stspmm") for commit in commits]
+    builds = [build_of(run(commit=commit).header, "stspmm", ROW.case) for commit in commits]
     assert builds[1] == builds[2]
     assert len(set(builds)) == 3
 
 
 def test_libraries_are_told_by_their_version_and_not_by_the_tree():
     old, same, new = (
-        build_of(run(commit=commit, cublas=cublas).header, "dense")
+        build_of(run(commit=commit, cublas=cublas).header, "dense", ROW.case)
         for commit, cublas in (("a", "1"), ("b", "1"), ("b", "2"))
     )
     assert old == same != new
@@ -86,3 +86,12 @@ def test_a_digest_is_of_the_own_sources_and_of_the_shared_ones(tmp_path):
     assert source_digest("tile", tmp_path) == before["tile"]
     shared.write_text("b")
     assert source_digest("tile", tmp_path) != before["tile"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "kernel", "same"), [(16, "stspmm", True), (12, "stspmm", False), (12, "small-n", True)]
+)
+def test_the_way_of_copies_tells_builds_apart_where_rows_are_copied(tokens, kernel, same):
+    case = dataclasses.replace(CASE, n=tokens)
+    old, new = (build_of(run(**told).header, kernel, case) for told in ({}, {"copies": "in words"}))
+    assert (old == new) is same

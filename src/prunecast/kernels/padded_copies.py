@@ -9,7 +9,19 @@ import math
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import DTYPE_BYTES, KernelPlan
 
-__all__ = ["LINE_BYTES", "ROW_BYTES", "copied_row_bytes", "padded_copy_seconds", "row_bytes_of", "word_bytes"]
+__all__ = [
+    "LINE_BYTES",
+    "ROW_BYTES",
+    "WAY_OF_COPIES",
+    "copied_row_bytes",
+    "has_copied_rows",
+    "padded_copy_seconds",
+    "row_bytes_of",
+    "word_bytes",
+]
+
+WAY_OF_COPIES = "rows of whole lines, in words"
+"""Told in records: until 2026-11-22 03:15 copies had rows of 16 bytes and moved element by element."""
 
 ROW_BYTES = 16
 """What rows begin at multiples of."""
@@ -40,6 +52,12 @@ def copied_row_bytes(tokens: int, element_bytes: int) -> int:
     return -(-row_bytes // whole) * whole
 
 
+def has_copied_rows(kernel: str, tokens: int, dtype: str) -> bool:
+    """Whether B and C of one of the project's kernels are copied to and from rows that it can read."""
+    any_rows = kernel == "small-n" or (kernel == "balanced" and tokens == 1)
+    return not any_rows and tokens * DTYPE_BYTES[dtype] % ROW_BYTES != 0
+
+
 def padded_copy_seconds(plan: KernelPlan, gpu: GpuSpec) -> float:
     """What the two copies take, launches included; 0 where rows are aligned or the kernel takes any.
 
@@ -48,11 +66,10 @@ def padded_copy_seconds(plan: KernelPlan, gpu: GpuSpec) -> float:
     copies come to 5.4, of which 0.3 are what blocks that few have done before the launch before ends. With
     4321 tokens 4096 x 4096 took 170 us more than with padded rows.
     """
+    if not plan.overlaps or not has_copied_rows(plan.kernel, plan.n, plan.dtype):
+        return 0.0
     element_bytes = DTYPE_BYTES[plan.dtype]
     row_bytes = plan.n * element_bytes
-    any_rows = plan.kernel == "small-n" or (plan.kernel == "balanced" and plan.n == 1)
-    if not plan.overlaps or any_rows or row_bytes % ROW_BYTES == 0:
-        return 0.0
     way_s = (gpu.dram_latency_cycles + gpu.store_latency_cycles) / gpu.max_clock_hz
     width = word_bytes(element_bytes, row_bytes)
     words_per_s = WORDS_PER_CLK * gpu.sm_count * gpu.max_clock_hz

@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 
 from prunecast.kernels.cuda.build import SOURCES
+from prunecast.kernels.padded_copies import has_copied_rows
+from prunecast.validation.case import Case
 from prunecast.validation.records import RunHeader
 
 __all__ = ["build_of", "source_digest", "source_digests"]
@@ -28,12 +30,17 @@ _KINDS = {
 }
 
 
-def build_of(header: RunHeader, kernel: str) -> str:
-    """A text that is equal in two runs that measured the same code of `kernel` in the same way."""
+def build_of(header: RunHeader, kernel: str, case: Case) -> str:
+    """A text that is equal in two runs that measured the same code of `kernel` in the same way.
+
+    Copies to padded rows are the operator's code, so how they go counts for the cases that need them.
+    """
     versions = header.versions
     kind = _KINDS.get(kernel)
     code = versions.get("cublas", "") if kind is None else _sources(header, kind)
+    copied = kind is not None and has_copied_rows(kernel, case.n, case.dtype)
     around = [
+        versions.get("copies", "") if copied else "",
         versions.get("cuda", ""),
         str(header.device.get("driver", "")),
         str(sorted(header.protocol.items())),

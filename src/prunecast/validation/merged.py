@@ -29,11 +29,10 @@ def merge_rows(runs: Sequence[Run]) -> tuple[Measurement, ...]:
     """
     found: dict[tuple[str, str, str], list[_Read]] = {}
     for run in runs:
-        builds = {kernel: build_of(run.header, kernel) for kernel in {row.kernel for row in run.rows}}
         for row in run.rows:
             read = found.setdefault((row.case.name, row.kernel, row.case.state), [])
             if row.seconds is not None or not read:
-                read.append(_Read(row, builds[row.kernel]))
+                read.append(_Read(row, build_of(run.header, row.kernel, row.case)))
     return tuple(_merged(read) for read in found.values())
 
 

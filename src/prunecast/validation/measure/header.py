@@ -8,6 +8,7 @@ import cupy as cp
 import numpy as np
 
 from prunecast.hardware import GpuSpec
+from prunecast.kernels.padded_copies import WAY_OF_COPIES
 from prunecast.validation.builds import source_digests
 from prunecast.validation.measure.driver import Driver, check_same_gpu
 from prunecast.validation.measure.suite_run import PROTOCOL
@@ -60,4 +61,5 @@ def versions(commit: str) -> dict[str, str]:
         "cublas": str(cp.cuda.cublas.getVersion(cp.cuda.device.get_cublas_handle())),
         "python": sys.version.split()[0],
         "numpy": np.__version__,
+        "copies": WAY_OF_COPIES,
     } | source_digests()
