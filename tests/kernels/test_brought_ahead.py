@@ -39,8 +39,8 @@ def test_blocks_that_start_under_the_launch_before_have_weights_when_b_may_be_re
     assert [plan.blocks for plan in (few, most, all_wait)] == [32, 96, 128]
     assert begins_early(few, H200)
     # 36 on SMs that were left, and of all blocks what the 800 cycles of columns are of 1,900
-    assert early_blocks(most, H200) == 36 + 96 * 800 // 1905
-    assert early_blocks(all_wait, H200) == 4 + 128 * 800 // 1905
+    assert early_blocks(most, H200) == int(36 * (1 + 3 * 800 / 1905))  # three groups of up to 36
+    assert early_blocks(all_wait, H200) == int(4 * (1 + 32 * 800 / 1905))
 
 
 def test_dram_brings_no_more_weights_than_it_can():

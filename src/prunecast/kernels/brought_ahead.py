@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launch_floor import before_b_cycles, launches_overlap, leaves_sms
+from prunecast.kernels.launch_floor import before_b_cycles, groups_of_starts, launches_overlap, leaves_sms
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.program import Op, WarpProgram, When
 
@@ -50,13 +50,15 @@ def early_blocks(plan: KernelPlan, gpu: GpuSpec) -> int:
     """Blocks whose first weights are there when the first block may read B, one to an SM.
 
     Where n blocks leave f SMs, f of the next launch start at once, f more on SMs whose blocks had started so,
-    and so on, each f of them `before_b` * f / n cycles after those before. Of these cycles the columns of a
-    block take the last, in which its weights are on their way; and DRAM brings no more than it can.
+    and so on, each group `before_b` over the number of groups after the one before. Of these cycles the
+    columns of a block take the last, in which its weights are on their way; and DRAM brings no more than it
+    can.
     """
     if not launches_overlap(plan, gpu) or not leaves_sms(plan.blocks, gpu):
         return 0
     before_b = max(before_b_cycles(plan, gpu), 1.0)
-    early = gpu.sm_count - plan.blocks + plan.blocks * gpu.dram_latency_cycles / before_b
+    in_time = groups_of_starts(plan.blocks, gpu) * gpu.dram_latency_cycles / before_b
+    early = (gpu.sm_count - plan.blocks) * (1.0 + in_time)
     brought = gpu.dram_bytes_per_s * before_b / gpu.clock_burst_hz[0]
     return int(min(early, plan.blocks * brought / max(_ring_bytes(plan), 1.0), plan.blocks))
 
