@@ -26,8 +26,8 @@ from prunecast.codesign.search.option_times import OptionTimes
 from prunecast.hardware import load_gpu
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import KernelPlan
-from prunecast.kernels.stspmm import choose_stspmm, plan_stspmm
-from prunecast.kernels.tile_wise import choose_tile_wise, plan_tile_wise
+from prunecast.kernels.tiles.stspmm import choose_stspmm, plan_stspmm
+from prunecast.kernels.tiles.tile_wise import choose_tile_wise, plan_tile_wise
 from prunecast.models import estimate
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.importance import ImportanceArray

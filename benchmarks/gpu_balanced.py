@@ -24,7 +24,7 @@ from benchmarks.on_gpu.rotation import Rotation, launcher
 from benchmarks.on_gpu.session import device
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, plan_balanced
-from prunecast.kernels import balanced as planner
+from prunecast.kernels.balanced import planner
 from prunecast.kernels.cuda.balanced import forms
 from prunecast.kernels.cuda.balanced.operator import BalancedOperator, compile_balanced
 from prunecast.kernels.cuda.balanced.pack import rounded

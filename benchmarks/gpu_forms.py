@@ -18,7 +18,7 @@ from benchmarks.gpu_cases import Case, tile_map
 from benchmarks.own_kernels import build_beside, build_own
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, plan_stspmm
-from prunecast.kernels.stspmm import choose_stspmm
+from prunecast.kernels.tiles.stspmm import choose_stspmm
 from prunecast.models import estimate
 from prunecast.simulator import simulate
 

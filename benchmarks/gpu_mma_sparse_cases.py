@@ -22,17 +22,17 @@ from benchmarks.tile_maps import two_of_four_in
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels import KernelPlan, Schedule, WorkList, plan_dense
-from prunecast.kernels.choose import Candidate
-from prunecast.kernels.choose_tiles import tile_candidates
 from prunecast.kernels.cuda.mma.forms import PARTS, mma_defines
-from prunecast.kernels.items import split_items
-from prunecast.kernels.order import Assigned, assign_hardware, assign_longest_first, assign_stream_k
-from prunecast.kernels.programs_mma import walk_of_step
-from prunecast.kernels.shapes_mma import mma_variants
-from prunecast.kernels.splitting import ItemCost, even_pieces, item_cost, item_cycles
-from prunecast.kernels.tile_plan import items_of, resident_blocks, tile_plan
-from prunecast.kernels.tile_rows import cut_rows
-from prunecast.kernels.tile_variant import TileVariant
+from prunecast.kernels.tile_forms.mma import mma_variants
+from prunecast.kernels.tile_forms.tile_variant import TileVariant
+from prunecast.kernels.tile_programs.mma import walk_of_step
+from prunecast.kernels.tiles.choose import Candidate
+from prunecast.kernels.tiles.choose_tiles import tile_candidates
+from prunecast.kernels.tiles.splitting import ItemCost, even_pieces, item_cost, item_cycles
+from prunecast.kernels.tiles.tile_plan import items_of, resident_blocks, tile_plan
+from prunecast.kernels.work.items import split_items
+from prunecast.kernels.work.order import Assigned, assign_hardware, assign_longest_first, assign_stream_k
+from prunecast.kernels.work.tile_rows import cut_rows
 from prunecast.patterns import ElementMap, TileMap
 
 __all__ = [

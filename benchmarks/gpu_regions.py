@@ -19,8 +19,8 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.cuda.build import compile_cubin
 from prunecast.kernels.cuda.small.forms import build_small, small_defines
-from prunecast.kernels.small_n import plan_small_n
-from prunecast.kernels.small_n_forms import SmallForm
+from prunecast.kernels.small_n.forms import SmallForm
+from prunecast.kernels.small_n.planner import plan_small_n
 from prunecast.patterns import TileMap
 
 GPU = load_gpu("h200-sxm")

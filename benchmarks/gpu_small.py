@@ -42,8 +42,8 @@ from benchmarks.gpu_time import Contestant, take_turns
 from benchmarks.on_gpu.dense_contestants import dense_contestants, torch_contestant
 from benchmarks.on_gpu.rotation import Sets, input_sets, more_sets
 from benchmarks.on_gpu.session import Session
-from prunecast.kernels.small_n_forms import HEIGHTS, SmallForm
-from prunecast.kernels.tile_rows import cut_rows
+from prunecast.kernels.small_n.forms import HEIGHTS, SmallForm
+from prunecast.kernels.work.tile_rows import cut_rows
 
 
 def main() -> int:

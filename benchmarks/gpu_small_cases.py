@@ -12,8 +12,8 @@ import numpy as np
 from benchmarks.gpu_cases import GPU, Case, tile_map
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.small_n import choose_small_n, plan_small_n
-from prunecast.kernels.small_n_forms import HEIGHTS, SmallForm, block_width, small_resources
+from prunecast.kernels.small_n.forms import HEIGHTS, SmallForm, block_width, small_resources
+from prunecast.kernels.small_n.planner import choose_small_n, plan_small_n
 from prunecast.patterns import TileMap
 
 __all__ = [

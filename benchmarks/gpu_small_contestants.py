@@ -12,7 +12,7 @@ from benchmarks.gpu_small_layer import Image, operators_of, sets_to_rotate
 from benchmarks.gpu_time import Contestant, replay_seconds
 from benchmarks.on_gpu.rotation import Rotation, launcher
 from prunecast.kernels.cuda.operator import compile
-from prunecast.kernels.small_n_forms import SmallForm
+from prunecast.kernels.small_n.forms import SmallForm
 from prunecast.patterns import TileMap
 
 __all__ = [

@@ -35,7 +35,7 @@ from prunecast.kernels import KernelPlan, WorkList, plan_dense, plan_stspmm
 from prunecast.kernels.cuda.build import SOURCES, KernelBuildError, compile_cubin
 from prunecast.kernels.cuda.forms import ARCH, build_fill, build_tile_kernel, tile_defines
 from prunecast.kernels.cuda.small.forms import SMALL_SOURCE, small_defines
-from prunecast.kernels.small_n_forms import HEIGHTS, SmallForm
+from prunecast.kernels.small_n.forms import HEIGHTS, SmallForm
 from prunecast.simulator import simulate
 
 __all__ = ["build", "columns_of", "predict"]

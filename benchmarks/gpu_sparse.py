@@ -25,13 +25,13 @@ from benchmarks.on_gpu.rotation import Sets, input_sets, operator_contestant
 from benchmarks.on_gpu.session import Session
 from benchmarks.tile_maps import equal_tiles, two_of_four_in
 from prunecast.kernels import KernelPlan, plan_sparse_tensor
-from prunecast.kernels.choose import candidates
 from prunecast.kernels.cuda.sparse.operator import compile_sparse
-from prunecast.kernels.order import assign_hardware, assign_longest_first
-from prunecast.kernels.shapes_wgmma import wgmma_variants
-from prunecast.kernels.splitting import item_cost, item_cycles
-from prunecast.kernels.tile_plan import demand_of, items_of, resident_blocks, tile_plan
-from prunecast.kernels.tile_rows import cut_rows
+from prunecast.kernels.tile_forms.wgmma import wgmma_variants
+from prunecast.kernels.tiles.choose import candidates
+from prunecast.kernels.tiles.splitting import item_cost, item_cycles
+from prunecast.kernels.tiles.tile_plan import demand_of, items_of, resident_blocks, tile_plan
+from prunecast.kernels.work.order import assign_hardware, assign_longest_first
+from prunecast.kernels.work.tile_rows import cut_rows
 from prunecast.patterns.tiling import dense_tile_map
 
 FORMS = ((256, 128), (256, 64), (128, 256), (128, 128), (128, 64))

@@ -4,10 +4,10 @@ import numpy as np
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.order import assign_hardware, assign_longest_first
-from prunecast.kernels.shapes_wgmma import wgmma_variants
-from prunecast.kernels.tile_plan import items_of, tile_plan
-from prunecast.kernels.tile_rows import cut_rows
+from prunecast.kernels.tile_forms.wgmma import wgmma_variants
+from prunecast.kernels.tiles.tile_plan import items_of, tile_plan
+from prunecast.kernels.work.order import assign_hardware, assign_longest_first
+from prunecast.kernels.work.tile_rows import cut_rows
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
 
 __all__ = ["GPU", "made_up_tiles", "whole_items"]

@@ -2,9 +2,9 @@
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import plan_stspmm
-from prunecast.kernels.brought_ahead import brought_ahead, early_blocks
-from prunecast.kernels.dense import plan_dense
-from prunecast.kernels.launch_floor import begins_early
+from prunecast.kernels.dense.planner import plan_dense
+from prunecast.kernels.launches.brought_ahead import brought_ahead, early_blocks
+from prunecast.kernels.launches.launch_floor import begins_early
 from prunecast.kernels.program import Op, When
 from tests.kernels.layouts import tiles_keeping
 

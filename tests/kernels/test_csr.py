@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from prunecast.hardware.load import load_gpu
-from prunecast.kernels.csr import ELEMENTS, OTHER_LAUNCHES_S, plan_csr
-from prunecast.kernels.programs_csr import CHAIN_CYCLES, ROW_CHAIN_CYCLES, SLOTS_PER_ELEMENT, TAIL
+from prunecast.kernels.csr.planner import ELEMENTS, OTHER_LAUNCHES_S, plan_csr
+from prunecast.kernels.csr.programs import CHAIN_CYCLES, ROW_CHAIN_CYCLES, SLOTS_PER_ELEMENT, TAIL
 from prunecast.models import estimate
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.simulator import simulate

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
-from prunecast.kernels.dense import choose_dense, plan_dense
-from prunecast.kernels.dense_clusters import sharing_blocks
-from prunecast.kernels.dense_forms import MOST_TILE_ALONE, SHARED_TILES, dense_forms
-from prunecast.kernels.dense_launches import counter_seconds, reduction_seconds
-from prunecast.kernels.dense_programs import GROUP_CYCLES, group_cycles, operand_bytes
-from prunecast.kernels.dense_start import first_stage_cycles
-from prunecast.kernels.dense_time import form_times
+from prunecast.kernels.dense.clusters import sharing_blocks
+from prunecast.kernels.dense.forms import MOST_TILE_ALONE, SHARED_TILES, dense_forms
+from prunecast.kernels.dense.launches import counter_seconds, reduction_seconds
+from prunecast.kernels.dense.planner import choose_dense, plan_dense
+from prunecast.kernels.dense.programs import GROUP_CYCLES, group_cycles, operand_bytes
+from prunecast.kernels.dense.start import first_stage_cycles
+from prunecast.kernels.dense.times import form_times
 from prunecast.kernels.program import Op, When
 from prunecast.models import estimate
 from prunecast.simulator import simulate

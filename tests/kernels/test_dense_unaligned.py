@@ -3,8 +3,8 @@
 import pytest
 
 from prunecast.hardware import load_gpu
-from prunecast.kernels.dense import plan_dense
-from prunecast.kernels.dense_unaligned import copy_lane_bytes, is_aligned, taken_form
+from prunecast.kernels.dense.planner import plan_dense
+from prunecast.kernels.dense.unaligned import copy_lane_bytes, is_aligned, taken_form
 from prunecast.models import estimate
 from prunecast.simulator import simulate
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prunecast.kernels.early_blocks import early_share
+from prunecast.kernels.launches.early_blocks import early_share
 
 
 def share(columns: tuple[int, ...], fit: int, sms: int) -> float:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from prunecast.hardware import load_gpu
-from prunecast.kernels.balanced import plan_balanced
-from prunecast.kernels.expected_places import expected_places
+from prunecast.kernels.balanced.planner import plan_balanced
+from prunecast.kernels.launches.expected_places import expected_places
 from prunecast.kernels.plan import KernelPlan
 from prunecast.models import estimate
 from prunecast.patterns import ElementMap, parse_pattern

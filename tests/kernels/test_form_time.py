@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prunecast.hardware.load import load_gpu
-from prunecast.kernels.form_items import form_item, form_load, lead_cycles
-from prunecast.kernels.form_time import form_time
-from prunecast.kernels.launch_floor import blocks_apart_cycles
+from prunecast.kernels.launches.launch_floor import blocks_apart_cycles
 from prunecast.kernels.plan import Schedule
-from prunecast.kernels.step_cost import step_cost
-from prunecast.kernels.stspmm import choose_stspmm, plan_stspmm
-from prunecast.kernels.tile_shapes import tile_variants
-from prunecast.kernels.tile_wise import choose_tile_wise, plan_tile_wise
+from prunecast.kernels.tile_forms.tile_shapes import tile_variants
+from prunecast.kernels.tiles.form_items import form_item, form_load, lead_cycles
+from prunecast.kernels.tiles.form_time import form_time
+from prunecast.kernels.tiles.step_cost import step_cost
+from prunecast.kernels.tiles.stspmm import choose_stspmm, plan_stspmm
+from prunecast.kernels.tiles.tile_wise import choose_tile_wise, plan_tile_wise
 from prunecast.models import estimate
 from tests.kernels.layouts import tiles_keeping
 from tests.toy_gpu import toy_gpu

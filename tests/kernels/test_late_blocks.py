@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from prunecast.kernels.late_blocks import Lateness, late_cycles
+from prunecast.kernels.launches.late_blocks import Lateness, late_cycles
 
 SHARE, MOST, START = 0.018, 250.0, 505.0
 FREE = Lateness(SHARE, MOST, 0.0, START)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from prunecast.kernels import PLANNERS, plan_dense, plan_sparse_tensor, plan_stspmm, run_reference
 from prunecast.kernels.plan import KernelPlan
-from prunecast.kernels.stspmm import ASSIGNMENTS
+from prunecast.kernels.tiles.stspmm import ASSIGNMENTS
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.tile_map import TileMap
 from tests.kernels.layouts import (

@@ -3,9 +3,9 @@
 import numpy as np
 
 from prunecast.hardware import load_gpu
-from prunecast.kernels.next_weights import next_weight_bytes
-from prunecast.kernels.small_n import plan_small_n
-from prunecast.kernels.small_n_forms import SmallForm
+from prunecast.kernels.launches.next_weights import next_weight_bytes
+from prunecast.kernels.small_n.forms import SmallForm
+from prunecast.kernels.small_n.planner import plan_small_n
 from prunecast.models import estimate
 from prunecast.patterns import TileMap
 from prunecast.simulator import simulate

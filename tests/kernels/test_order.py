@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
-from prunecast.kernels.items import raster, split_items, whole_items
-from prunecast.kernels.order import (
+from prunecast.kernels.plan import Schedule, WorkList
+from prunecast.kernels.work.items import raster, split_items, whole_items
+from prunecast.kernels.work.order import (
     assign_dynamic,
     assign_hardware,
     assign_longest_first,
@@ -17,7 +18,6 @@ from prunecast.kernels.order import (
     block_loads,
     longest_first,
 )
-from prunecast.kernels.plan import Schedule, WorkList
 
 costs = st.lists(st.integers(0, 50), max_size=40)
 

@@ -6,9 +6,9 @@ import pytest
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import plan_stspmm
-from prunecast.kernels.launch_floor import launch_floor_s
-from prunecast.kernels.padded_copies import padded_copy_seconds
-from prunecast.kernels.small_n import plan_small_n
+from prunecast.kernels.launches.launch_floor import launch_floor_s
+from prunecast.kernels.launches.padded_copies import padded_copy_seconds
+from prunecast.kernels.small_n.planner import plan_small_n
 from prunecast.patterns import dense_tile_map
 
 H200 = load_gpu("h200-sxm")

@@ -7,7 +7,7 @@ import pytest
 
 from prunecast.hardware.occupancy import BlockResources
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
-from prunecast.kernels.stspmm import plan_stspmm
+from prunecast.kernels.tiles.stspmm import plan_stspmm
 from tests.kernels.layouts import tiles_keeping
 from tests.toy_gpu import toy_gpu
 

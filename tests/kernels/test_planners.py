@@ -20,10 +20,10 @@ from prunecast.kernels import (
     plan_stspmm,
     plan_tile_wise,
 )
-from prunecast.kernels.block_sparse import steps_are_slabs
 from prunecast.kernels.plan import KernelPlan
 from prunecast.kernels.program import Op
-from prunecast.kernels.stspmm import choose_stspmm
+from prunecast.kernels.tiles.block_sparse import steps_are_slabs
+from prunecast.kernels.tiles.stspmm import choose_stspmm
 from prunecast.patterns.element_map import element_map_from_mask
 from tests.kernels.layouts import elements_of_density, tiles_keeping, tiles_of_density, two_of_four
 from tests.kernels.plan_laws import check_plan

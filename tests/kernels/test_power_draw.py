@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from prunecast.hardware import load_gpu
-from prunecast.kernels import plan_dense, plan_sparse_tensor, plan_stspmm, power_draw
+from prunecast.kernels import plan_dense, plan_sparse_tensor, plan_stspmm
+from prunecast.kernels.launches import power_draw
 from prunecast.models import estimate
 from prunecast.patterns.tiling import dense_tile_map
 from prunecast.simulator import simulate

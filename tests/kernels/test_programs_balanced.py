@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from prunecast.hardware import load_gpu
-from prunecast.kernels.balanced import matrix_form, plan_balanced
-from prunecast.kernels.balanced_layout import BalancedLayout, VectorLayout, dense_columns
-from prunecast.kernels.padded_copies import padded_copy_seconds
+from prunecast.kernels.balanced.layout import BalancedLayout, VectorLayout, dense_columns
+from prunecast.kernels.balanced.planner import matrix_form, plan_balanced
+from prunecast.kernels.balanced.programs import matrix_programs
+from prunecast.kernels.balanced.vector_programs import vector_programs
+from prunecast.kernels.launches.padded_copies import padded_copy_seconds
 from prunecast.kernels.program import Code, Op
-from prunecast.kernels.programs_balanced import matrix_programs
-from prunecast.kernels.programs_balanced_vector import vector_programs
 from prunecast.models import estimate
 from prunecast.patterns import ElementMap, parse_pattern
 from prunecast.simulator import simulate

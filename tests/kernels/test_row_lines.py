@@ -5,8 +5,8 @@ import pytest
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels.program import WHOLE_LINES, Op
-from prunecast.kernels.row_lines import in_sector_share, store_cost, two_line_share
-from prunecast.kernels.stspmm import plan_stspmm
+from prunecast.kernels.tiles.row_lines import in_sector_share, store_cost, two_line_share
+from prunecast.kernels.tiles.stspmm import plan_stspmm
 from prunecast.models import estimate
 from prunecast.patterns import TileMap
 from prunecast.simulator import simulate

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from prunecast.hardware import load_gpu
-from prunecast.kernels.slow_sms import cycles_of_unequal
+from prunecast.kernels.launches.slow_sms import cycles_of_unequal
 
 SLOW_CYCLES = load_gpu("h200-sxm").slow_sm_cycles
 

@@ -6,7 +6,7 @@ from hypothesis.extra import numpy as hnp
 
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.kernels.csr import plan_csr
+from prunecast.kernels.csr.planner import plan_csr
 from prunecast.kernels.program import Op
 from prunecast.kernels.two_part import TwoParts, plan_two_part, run_two_part_reference, split_parts
 from prunecast.models import estimate

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from prunecast.errors import BadInput
-from prunecast.kernels.dense_forms import dense_forms
+from prunecast.kernels.csr.programs import SLOTS_PER_ELEMENT, csr_programs
+from prunecast.kernels.dense.forms import dense_forms
 from prunecast.kernels.program import Instruction, Op, WarpProgram, When
-from prunecast.kernels.programs_csr import SLOTS_PER_ELEMENT, csr_programs
-from prunecast.kernels.programs_mma import walk_of_step
-from prunecast.kernels.tile_shapes import sparse_variants, tile_variants
-from prunecast.kernels.tile_variant import TileVariant
-from prunecast.kernels.warp_programs import warp_programs
+from prunecast.kernels.tile_forms.tile_shapes import sparse_variants, tile_variants
+from prunecast.kernels.tile_forms.tile_variant import TileVariant
+from prunecast.kernels.tile_programs.mma import walk_of_step
+from prunecast.kernels.tile_programs.warp_programs import warp_programs
 from tests.toy_gpu import toy_gpu
 
 CAPABILITIES = (70, 75, 80, 86, 89, 90, 100, 120)

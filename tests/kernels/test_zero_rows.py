@@ -9,8 +9,8 @@ import pytest
 from prunecast.codesign import explain
 from prunecast.codesign.plans import plan_pruned
 from prunecast.hardware import load_gpu
-from prunecast.kernels.launch_floor import launch_floor_s
-from prunecast.kernels.zero_rows import zero_row_count, zero_row_seconds
+from prunecast.kernels.launches.launch_floor import launch_floor_s
+from prunecast.kernels.launches.zero_rows import zero_row_count, zero_row_seconds
 from prunecast.models import estimate
 from prunecast.patterns import parse_pattern
 from prunecast.simulator import simulate

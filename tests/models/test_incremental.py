@@ -11,7 +11,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import PLANNERS
 from prunecast.kernels.plan import PlanDoesNotFit, Schedule
-from prunecast.kernels.tile_rows import cut_rows
+from prunecast.kernels.work.tile_rows import cut_rows
 from prunecast.models import Incremental, estimate
 from prunecast.patterns import prune_to_cost
 from prunecast.patterns.tile_map import TileMap

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from prunecast.hardware import load_gpu
-from prunecast.kernels.balanced import plan_balanced
+from prunecast.kernels.balanced.planner import plan_balanced
 from prunecast.kernels.program import Instruction, Op, WarpProgram
 from prunecast.models import estimate
 from prunecast.models.chain import Chain, plan_chain

@@ -8,8 +8,8 @@ from prunecast.codesign.other_maps import evened, rounded
 from prunecast.codesign.plans import PrunedMap, plan_pruned
 from prunecast.errors import BadInput
 from prunecast.kernels import DTYPE_BYTES, PLANNERS, KernelPlan
-from prunecast.kernels.padded_copies import LINE_BYTES, ROW_BYTES, copied_row_bytes
-from prunecast.kernels.row_lines import with_row_starts
+from prunecast.kernels.launches.padded_copies import LINE_BYTES, ROW_BYTES, copied_row_bytes
+from prunecast.kernels.tiles.row_lines import with_row_starts
 from prunecast.patterns import TileMap, parse_pattern
 
 __all__ = ["Advice", "Case", "advise"]

@@ -8,9 +8,9 @@ import numpy.typing as npt
 from prunecast.codesign.prediction import Prediction
 from prunecast.hardware import GpuSpec, Occupancy
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.padded_copies import padded_copy_seconds
+from prunecast.kernels.launches.padded_copies import padded_copy_seconds
+from prunecast.kernels.launches.zero_rows import zero_row_seconds
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
-from prunecast.kernels.zero_rows import zero_row_seconds
 from prunecast.models import Estimate
 from prunecast.simulator import PIPES, SimResult
 

@@ -9,25 +9,27 @@ Floor: above `prunecast.patterns` and `prunecast.hardware`, below everything tha
 
 `compile` brings a plan to the GPU; what it needs is loaded when it is called.
 
-Read first: `plan.py` (the contract) and `program.py` (what warps do), then `tile_shapes.py` and one planner,
-for instance `stspmm.py` with `items.py`, `splitting.py` and `order.py`. A new kernel is one file and one line
-in `planners.py`.
+Read first: `plan.py` (the contract) and `program.py` (what warps do), then `tiles/block_sparse.py`, the
+shortest planner. Rooms, from the top: `dense`, `csr`, `small_n` and `balanced` each have a kernel with its
+forms and programs; `tiles` has the planners of the tile kernels and what chooses and cuts, above
+`tile_programs` (what its warps do) and `tile_forms` (what a block is); `launches` has what a launch costs
+beside its cycles, `work` who does which item. A new kernel is one file or room and one line in `planners.py`.
 """
 
-from prunecast.kernels.balanced import plan_balanced
-from prunecast.kernels.block_sparse import plan_block_sparse
-from prunecast.kernels.choose import Candidate
+from prunecast.kernels.balanced.planner import plan_balanced
 from prunecast.kernels.compile import Operator, compile
 from prunecast.kernels.conv import im2col_bytes, implicit_plan
 from prunecast.kernels.conv_shape import ConvShape
-from prunecast.kernels.csr import plan_csr
-from prunecast.kernels.dense import plan_dense
-from prunecast.kernels.n_of_m import plan_sparse_tensor
+from prunecast.kernels.csr.planner import plan_csr
+from prunecast.kernels.dense.planner import plan_dense
 from prunecast.kernels.plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit, Schedule, WorkList
 from prunecast.kernels.planners import PLANNERS
 from prunecast.kernels.reference import run_reference
-from prunecast.kernels.stspmm import plan_stspmm
-from prunecast.kernels.tile_wise import plan_tile_wise
+from prunecast.kernels.tiles.block_sparse import plan_block_sparse
+from prunecast.kernels.tiles.choose import Candidate
+from prunecast.kernels.tiles.n_of_m import plan_sparse_tensor
+from prunecast.kernels.tiles.stspmm import plan_stspmm
+from prunecast.kernels.tiles.tile_wise import plan_tile_wise
 
 __all__ = [
     "DTYPE_BYTES",

@@ -17,12 +17,12 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.csr import plan_csr
-from prunecast.kernels.items import take_items
+from prunecast.kernels.csr.planner import plan_csr
 from prunecast.kernels.plan import DTYPE_BYTES, KernelPlan
 from prunecast.kernels.program import Instruction, Op, WarpProgram
 from prunecast.kernels.reference import run_reference
-from prunecast.kernels.stspmm import plan_stspmm
+from prunecast.kernels.tiles.stspmm import plan_stspmm
+from prunecast.kernels.work.items import take_items
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.segments import piece_sizes, piece_starts
 from prunecast.patterns.tile_map import MaskArray, TileMap

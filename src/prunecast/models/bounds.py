@@ -6,7 +6,7 @@ import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import KernelPlan, Schedule
-from prunecast.kernels.row_lines import gather_line_cost, store_cost
+from prunecast.kernels.tiles.row_lines import gather_line_cost, store_cost
 from prunecast.models.amounts import Amounts, plan_amounts
 from prunecast.models.estimate import LEVELS
 from prunecast.models.loops import busiest_sm

@@ -8,7 +8,7 @@ import numpy as np
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import BlockShape, KernelPlan, Schedule
 from prunecast.kernels.program import WarpProgram, When
-from prunecast.kernels.row_lines import store_cost
+from prunecast.kernels.tiles.row_lines import store_cost
 from prunecast.models.rates import SmRates
 from prunecast.models.roles import waits_for_parts
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launch_floor import launch_floor_s
+from prunecast.kernels.launches.launch_floor import launch_floor_s
 from prunecast.kernels.plan import KernelPlan
 from prunecast.models.roofline import check_names
 from prunecast.models.tile_lengths import TileLengths

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numba import njit
 
-from prunecast.kernels.power_draw import OUT_OF_STEP
+from prunecast.kernels.launches.power_draw import OUT_OF_STEP
 
 __all__ = [
     "A_BYTES",

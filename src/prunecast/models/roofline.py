@@ -26,12 +26,12 @@ from prunecast.errors import BadInput
 from prunecast.hardware.clock import STATES, sm_clock_hz
 from prunecast.hardware.occupancy import Occupancy, occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.expected_places import expected_places
-from prunecast.kernels.late_blocks import late_cycles
-from prunecast.kernels.launch_floor import LAUNCHES, beside_s, head_start_cycles, launch_floor_s
+from prunecast.kernels.launches.expected_places import expected_places
+from prunecast.kernels.launches.late_blocks import late_cycles
+from prunecast.kernels.launches.launch_floor import LAUNCHES, beside_s, head_start_cycles, launch_floor_s
+from prunecast.kernels.launches.power_draw import l2_draw, tensor_draw
+from prunecast.kernels.launches.slow_sms import spared_cycles
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
-from prunecast.kernels.power_draw import l2_draw, tensor_draw
-from prunecast.kernels.slow_sms import spared_cycles
 from prunecast.models.amounts import plan_amounts
 from prunecast.models.balance import (
     SmEnds,

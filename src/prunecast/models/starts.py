@@ -4,12 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.kernels.late_blocks import Lateness, lateness_of
-from prunecast.kernels.launch_floor import before_b_cycles, begins_early, ends_apart_cycles
-from prunecast.kernels.next_weights import next_weight_bytes
+from prunecast.kernels.launches.late_blocks import Lateness, lateness_of
+from prunecast.kernels.launches.launch_floor import before_b_cycles, begins_early, ends_apart_cycles
+from prunecast.kernels.launches.next_weights import next_weight_bytes
+from prunecast.kernels.launches.slow_sms import spared_scale
+from prunecast.kernels.launches.store_latency import store_latency_cycles
 from prunecast.kernels.plan import Schedule
-from prunecast.kernels.slow_sms import spared_scale
-from prunecast.kernels.store_latency import store_latency_cycles
 from prunecast.models.bounds import copied_cycles, sm_level_cycles
 from prunecast.models.case import Case
 from prunecast.models.chain import Chain, plan_chain

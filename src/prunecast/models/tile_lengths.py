@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launch_floor import beside_s
+from prunecast.kernels.launches.launch_floor import beside_s
+from prunecast.kernels.launches.power_draw import tensor_draw
 from prunecast.kernels.plan import KernelPlan, Schedule
-from prunecast.kernels.power_draw import tensor_draw
-from prunecast.kernels.row_lines import store_cost
+from prunecast.kernels.tiles.row_lines import store_cost
 from prunecast.models.bounds import requests_over_reads
 from prunecast.models.case import Case
 from prunecast.models.incremental_arrays import CHIP, ClockPoints, Launch, Lists, Now

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import DTYPE_BYTES, KernelPlan, Schedule
-from prunecast.kernels.row_lines import store_cost
+from prunecast.kernels.tiles.row_lines import store_cost
 from prunecast.models.amounts import Amounts
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic_loops import count_different, fetch_again

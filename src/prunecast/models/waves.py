@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.piled_up import places_of_lists
+from prunecast.kernels.launches.piled_up import places_of_lists
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.models.loops import run_down
 from prunecast.models.terms import FloatArray

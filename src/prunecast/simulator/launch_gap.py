@@ -5,16 +5,16 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.late_blocks import late_cycles, lateness_of
-from prunecast.kernels.launch_floor import (
+from prunecast.kernels.launches.late_blocks import late_cycles, lateness_of
+from prunecast.kernels.launches.launch_floor import (
     before_b_cycles,
     ends_apart_cycles,
     launch_floor_s,
     launches_overlap,
 )
+from prunecast.kernels.launches.slow_sms import spared_cycles, spared_scale
+from prunecast.kernels.launches.written_share import written_share
 from prunecast.kernels.plan import KernelPlan
-from prunecast.kernels.slow_sms import spared_cycles, spared_scale
-from prunecast.kernels.written_share import written_share
 from prunecast.simulator import engine
 
 __all__ = ["LaunchGap", "head_start_cycles", "launch_gap", "launched_cycles"]

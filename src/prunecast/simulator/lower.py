@@ -7,14 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.brought_ahead import brought_ahead, early_blocks
-from prunecast.kernels.launch_floor import begins_early
-from prunecast.kernels.piled_up import places_of_lists
+from prunecast.kernels.launches.brought_ahead import brought_ahead, early_blocks
+from prunecast.kernels.launches.launch_floor import begins_early
+from prunecast.kernels.launches.piled_up import places_of_lists
+from prunecast.kernels.launches.store_latency import store_latency_cycles
+from prunecast.kernels.launches.written_share import written_share
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
-from prunecast.kernels.store_latency import store_latency_cycles
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
-from prunecast.kernels.written_share import written_share
 from prunecast.simulator import engine
 from prunecast.simulator.source_rows import pixels_per_output, rows_of_source
 

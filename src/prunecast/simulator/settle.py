@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from prunecast.hardware.clock import sm_clock_hz
 from prunecast.hardware.occupancy import Occupancy, occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launch_floor import beside_s
+from prunecast.kernels.launches.launch_floor import beside_s
+from prunecast.kernels.launches.power_draw import l2_draw, tensor_draw
+from prunecast.kernels.launches.written_share import written_share
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
-from prunecast.kernels.power_draw import l2_draw, tensor_draw
-from prunecast.kernels.written_share import written_share
 from prunecast.simulator import engine
 from prunecast.simulator.launch_gap import launch_gap, launched_cycles
 from prunecast.simulator.lower import Lowered, lower

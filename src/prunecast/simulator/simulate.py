@@ -6,8 +6,8 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.expected_places import expected_places
-from prunecast.kernels.launch_floor import LAUNCHES
+from prunecast.kernels.launches.expected_places import expected_places
+from prunecast.kernels.launches.launch_floor import LAUNCHES
 from prunecast.kernels.plan import KernelPlan
 from prunecast.simulator.launch_gap import launch_gap, launched_cycles
 from prunecast.simulator.result import SimResult

@@ -4,9 +4,9 @@ import numpy as np
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, WorkList
-from prunecast.kernels.order import Assigned, assign_hardware, assign_stream_k
-from prunecast.kernels.shapes_wgmma import wgmma_variants
-from prunecast.kernels.tile_plan import items_of, tile_plan
+from prunecast.kernels.tile_forms.wgmma import wgmma_variants
+from prunecast.kernels.tiles.tile_plan import items_of, tile_plan
+from prunecast.kernels.work.order import Assigned, assign_hardware, assign_stream_k
 from prunecast.patterns import TileMap
 
 GPU = load_gpu("h200-sxm")

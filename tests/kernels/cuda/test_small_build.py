@@ -7,9 +7,9 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels.cuda.build import KernelBuildError
 from prunecast.kernels.cuda.small.forms import build_small, small_defines
 from prunecast.kernels.plan import KernelPlan
-from prunecast.kernels.small_n import choose_small_n, plan_small_n
-from prunecast.kernels.small_n_forms import HEIGHTS, WIDTHS, SmallForm, block_width
-from prunecast.kernels.stspmm import plan_stspmm
+from prunecast.kernels.small_n.forms import HEIGHTS, WIDTHS, SmallForm, block_width
+from prunecast.kernels.small_n.planner import choose_small_n, plan_small_n
+from prunecast.kernels.tiles.stspmm import plan_stspmm
 from tests.kernels.cuda.plans import ragged_map
 from tests.kernels.cuda.sass import opcodes
 

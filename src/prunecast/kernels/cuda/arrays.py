@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.kernels.cuda.frameworks import Framework, Given, framework_of
-from prunecast.kernels.padded_copies import copied_row_bytes
+from prunecast.kernels.launches.padded_copies import copied_row_bytes
 from prunecast.kernels.plan import KernelPlan
 
 __all__ = ["Rooms", "Wanted", "check_device", "check_given", "check_weights", "multiply"]

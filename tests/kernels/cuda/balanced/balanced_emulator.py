@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.balanced_layout import BalancedLayout, VectorLayout
+from prunecast.kernels.balanced.layout import BalancedLayout, VectorLayout
 from prunecast.kernels.cuda.balanced.pack import PackedMatrix, PackedVector
 
 Floats = npt.NDArray[np.float64]

@@ -5,7 +5,7 @@ import pytest
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import plan_balanced
-from prunecast.kernels.balanced_layout import balanced_layout, vector_layout
+from prunecast.kernels.balanced.layout import balanced_layout, vector_layout
 from prunecast.kernels.cuda.balanced.forms import form_of
 from prunecast.kernels.cuda.balanced.pack import pack_matrix, pack_vector, rounded
 from prunecast.patterns import ElementMap, element_map_from_mask

@@ -4,10 +4,10 @@ import numpy as np
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.order import Assigned, assign_hardware, assign_stream_k
-from prunecast.kernels.shapes_mma import mma_variants, register_variants
-from prunecast.kernels.tile_plan import items_of, tile_plan
-from prunecast.kernels.tile_variant import TileVariant
+from prunecast.kernels.tile_forms.mma import mma_variants, register_variants
+from prunecast.kernels.tile_forms.tile_variant import TileVariant
+from prunecast.kernels.tiles.tile_plan import items_of, tile_plan
+from prunecast.kernels.work.order import Assigned, assign_hardware, assign_stream_k
 from prunecast.patterns import TileMap
 from tests.kernels.cuda.sparse.layouts import elements_in
 

@@ -1,9 +1,9 @@
 """The balanced kernel: A with equal counts per segment, multiplied on CUDA cores.
 
 `matrix.cu` for two tokens and more, `vector.cu` for one; `pack` and `images` lay out bytes without a device,
-which only `operator` touches. Which columns are dense is decided in `balanced_layout.py`, a floor above.
+which only `operator` touches. Which columns are dense is decided in `balanced/layout.py`, a floor above.
 
-Read first: `prunecast/kernels/balanced_layout.py`, then `matrix.cu`.
+Read first: `prunecast/kernels/balanced/layout.py`, then `matrix.cu`.
 """
 
 __all__: list[str] = []

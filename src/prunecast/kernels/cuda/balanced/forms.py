@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from prunecast.errors import BadInput
-from prunecast.kernels.balanced import WARPS, ring_bytes
-from prunecast.kernels.balanced_layout import GROUP_ROWS, VectorLayout, choose_rest, vector_layout
+from prunecast.kernels.balanced.layout import GROUP_ROWS, VectorLayout, choose_rest, vector_layout
+from prunecast.kernels.balanced.planner import WARPS, ring_bytes
 from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, compile_cubin
 from prunecast.kernels.cuda.defines import check_registers, end_defines
 from prunecast.kernels.plan import KernelPlan

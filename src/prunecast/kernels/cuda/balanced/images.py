@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.balanced import WARPS
-from prunecast.kernels.balanced_layout import VectorLayout, balanced_layout
+from prunecast.kernels.balanced.layout import VectorLayout, balanced_layout
+from prunecast.kernels.balanced.planner import WARPS
 from prunecast.kernels.cuda.arrays import Wanted
 from prunecast.kernels.cuda.balanced.forms import BalancedForm, form_of
 from prunecast.kernels.cuda.balanced.pack import pack_matrix, pack_vector, rounded

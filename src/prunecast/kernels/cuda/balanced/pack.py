@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.balanced import TOKENS
-from prunecast.kernels.balanced_layout import LANES, BalancedLayout, VectorLayout
+from prunecast.kernels.balanced.layout import LANES, BalancedLayout, VectorLayout
+from prunecast.kernels.balanced.planner import TOKENS
 from prunecast.kernels.plan import DTYPE_BYTES
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import IntArray
@@ -53,7 +53,7 @@ def rounded(weights: npt.NDArray[np.floating[Any]], dtype: str) -> Floats:
 
 def pack_matrix(elements: ElementMap, layout: BalancedLayout, weights: Floats, dtype: str) -> PackedMatrix:
     """Records of `weights` (M, K), already rounded; what `elements` does not keep is not read."""
-    from prunecast.kernels.balanced_loops import write_records
+    from prunecast.kernels.balanced.loops import write_records
 
     words = layout.words.astype(np.int64)
     start = (np.cumsum(words) - words.ravel()).reshape(words.shape)

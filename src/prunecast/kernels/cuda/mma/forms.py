@@ -42,7 +42,7 @@ PARTS = {
     (32, 128): Part(16, 32, False),
     (16, 256): Part(16, 32, False),
 }
-"""Block_m x block_n -> parts, those of `kernels/shapes_mma.py`."""
+"""Block_m x block_n -> parts, those of `kernels/tile_forms/mma.py`."""
 
 
 def has_async_copies(plan: KernelPlan) -> bool:

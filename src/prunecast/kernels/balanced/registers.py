@@ -1,0 +1,27 @@
+"""What of an SM blocks of a one-token launch take."""
+
+__all__ = ["MOST_REGISTERS", "vector_registers"]
+
+MOST_REGISTERS = 96
+"""Of a thread; what the plan allows."""
+
+
+FEWEST_REGISTERS = 40
+"""With which three blocks fit on an SM: fp16, one row a warp, segments of 64. The same in bf16 has 44."""
+
+
+def vector_registers(rows: int, segment: int, index_bytes: int, dtype: str) -> int:
+    """Registers of a thread of the kernel for one token, as compiled for sm_90."""
+    if dtype == "fp32":
+        return _FP32[index_bytes][rows - 1]
+    if rows > 1:
+        return _HALF[index_bytes][rows - 2]
+    if index_bytes == 1 and segment == 64 and dtype == "fp16":
+        return FEWEST_REGISTERS
+    return 48 if index_bytes == 1 else 52
+
+
+_FP32 = {1: (54, 70, 85, 80), 2: (56, 75, 75, 92)}
+"""By bytes of a place: of one to four rows a warp."""
+_HALF = {1: (56, 79, 64), 2: (64, 64, 72)}
+"""Of two to four rows; fp16 and bf16, whatever the segment, within three."""

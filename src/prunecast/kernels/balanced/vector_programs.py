@@ -1,0 +1,167 @@
+"""Warp program of the balanced kernel for one token: B goes into the banks, weights straight to registers."""
+
+from typing import NamedTuple
+
+from prunecast.kernels.balanced.layout import WARPS, VectorLayout
+from prunecast.kernels.balanced.programs import READ_BYTES
+from prunecast.kernels.plan import DTYPE_BYTES
+from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
+
+__all__ = ["vector_programs"]
+
+SEGMENTS_AT_ONCE = 8
+"""Of which a warp reads four elements of B each; from the source."""
+SECTOR_BYTES, ELEMENTS_AT_ONCE = 32, 4
+"""L2 hands out sectors, of which a warp reads so many elements at once; the warps that read the others
+ask too."""
+SAME_BANK = 4
+"""Lanes that write to one bank, which they do in turn: the elements of a segment."""
+PAIR = 2
+"""Pieces of a warp that follow one another read neighbouring sectors: DRAM hands out two."""
+ROUND_LOADS = 4
+"""Pieces of B that a warp reads before it waits for them."""
+SHUFFLES = 5
+"""Of a sum over 32 lanes; each waits as long as a read of shared memory."""
+
+
+class Chained(NamedTuple):
+    """Instructions of which one waits for another."""
+
+    issue: int
+    wait: int
+    """Cycles that a lone warp takes beside their issue: their stalls, and 30 for each read of a constant or
+    of shared memory that the next one needs."""
+
+
+# As compiled for sm_90. What other rows of a warp add is issued meanwhile
+ASK_ISSUE, PIECE_ISSUE = 11, 10
+"""For a piece of B that goes into the banks, before and after it has come."""
+SET_UP = Chained(80, 60)
+"""Once before B is spread, behind the wait for the launch before: 55 instructions, 40 of them integer ones,
+of which a sub-partition takes one in two cycles."""
+ROUND = Chained(0, 150)
+"""Of a round of pieces: strides of B are read from constants, twice in a row."""
+CHUNK = Chained(34, 45)
+"""For four elements of a row of weights."""
+ASK = Chained(17, 36)
+"""For the next four."""
+ASK_MOVED = Chained(17, 110)
+"""Where a round begins with them, which reads where they lie from constants."""
+
+
+def vector_programs(
+    layout: VectorLayout,
+    k: int,
+    rows: int,
+    dtype: str,
+    *,
+    blocks: int = 1,
+    overlaps: bool = False,
+    early: bool = False,
+) -> tuple[WarpProgram, ...]:
+    """Sixteen warps of `rows` rows each; B is spread over the banks once, weights come straight to registers.
+
+    A step is 128 columns of A, of which the rows of a warp keep their share. All waits stand before the first
+    step: B, then weights beyond those that are on their way from the beginning.
+
+    Parameters
+    ----------
+    blocks : of the launch, all of which read the same B at once
+    overlaps : a launch begins while the one before it ends: its first weights are there by then, and in turn
+        it fetches those of the next
+    early : and leaves room to all blocks of the next, which ask for theirs before this one is let go
+    """
+    element, index = DTYPE_BYTES[dtype], 1 if layout.places < 256 else 2
+    steps = max(-(-k // 128), 1)
+    chunk = 32 * 4 * rows * (element + index)
+    ahead = min(_chunks_ahead(rows, index), layout.chunks)
+    first = tuple(Instruction(Op.LOAD_A, chunk, 2 * rows, ahead=min(i, steps - 1)) for i in range(ahead))
+    moved = _chunks_moved(rows, index, dtype)
+    fma = max(round(4 * rows * layout.chunks / steps), 1)
+    worker = WarpProgram(
+        role="worker",
+        warps=WARPS,
+        start=() if overlaps else (Instruction(Op.ISSUE, issue=20),),
+        begin=(
+            *(() if overlaps and not early else tuple(load._replace(posted=early) for load in first)),
+            *_spread(layout, k, steps, element, blocks),
+            *_chunks(layout, rows, chunk, ahead, moved, steps),
+            *(first if overlaps and not early else ()),
+        ),
+        step=(Instruction(Op.FMA, issue=fma),),
+        end=(
+            *(Instruction(Op.SHARED, 0, 2 * rows),) * SHUFFLES,
+            Instruction(Op.ISSUE, issue=40),
+            Instruction(Op.STORE_C, rows * element, 1),
+        ),
+    )
+    return (worker,)
+
+
+def _spread(layout: VectorLayout, k: int, steps: int, element: int, blocks: int) -> Code:
+    """B into the banks: a warp reads four pieces and waits, those that are no four one by one.
+
+    Of a matrix with fewer columns than the lanes have room for, some lanes read nothing. All blocks read the
+    same lines at once, of which L2 hands out a sector a cycle.
+    """
+    pieces = -(-layout.places // WARPS)
+    sizes = [1] * (pieces % ROUND_LOADS) + [ROUND_LOADS] * (pieces // ROUND_LOADS)
+    reading = k / (32 * layout.places)
+    lines = reading * _lines(layout.segment, element)
+    landing = round(reading * SEGMENTS_AT_ONCE * SECTOR_BYTES)
+    code: list[Instruction] = [_issue(SET_UP)]
+    first = 0
+    for size in sizes:
+        pairs = range(first // PAIR, -(-(first + size) // PAIR))
+        part = range(*(steps * pair // -(-pieces // PAIR) for pair in (pairs.start, pairs.stop)))
+        code += [
+            _issue(ROUND),
+            Instruction(Op.SHARED, round(READ_BYTES * lines * size), ASK_ISSUE * size),
+            *(Instruction(Op.LOAD_B, SECTOR_BYTES // ELEMENTS_AT_ONCE, 1, ahead=step) for step in part),
+            Instruction(Op.WAIT_LOAD),
+            Instruction(Op.ISSUE, size * blocks, 0),
+            Instruction(Op.SHARED, (landing + READ_BYTES * SAME_BANK) * size, PIECE_ISSUE * size),
+        ]
+        first += size
+    return (*code, Instruction(Op.SYNC))
+
+
+def _lines(segment: int, element: int) -> int:
+    """Lines of 128 bytes that a warp's read of eight neighbouring segments touches: each is a pass."""
+    return min(max(SEGMENTS_AT_ONCE * segment * element // 128, 1), SEGMENTS_AT_ONCE)
+
+
+def _chunks(layout: VectorLayout, rows: int, chunk: int, ahead: int, moved: int, steps: int) -> Code:
+    """A round of `ahead` chunks begins when all that was asked for has come. One is asked for when another
+    has been used up or, of the first `moved` of a round, just before that, and then waited for just behind
+    it. Each is the weights of a step of its own: L2 has none of them.
+    """
+    multiply = (Instruction(Op.SHARED, READ_BYTES * 4 * rows, 0), _issue(CHUNK, rows))
+    code: list[Instruction] = []
+    for i in range(layout.chunks):
+        if i % ahead == 0:
+            code.append(Instruction(Op.WAIT_LOAD))
+        asks = i + ahead < layout.chunks
+        load = Instruction(Op.LOAD_A, chunk, 2 * rows, ahead=min(i + ahead, steps - 1))
+        if asks and i % ahead < moved:
+            asking = _issue(ASK if i % ahead else ASK_MOVED, rows)
+            code += [asking, load, *multiply, Instruction(Op.WAIT_LOAD)]
+        else:
+            code += [*multiply, *((_issue(ASK, rows), load) if asks else ())]
+    return tuple(code)
+
+
+def _issue(chained: Chained, rows: int = 1) -> Instruction:
+    return Instruction(Op.ISSUE, chained.wait, chained.issue * rows)
+
+
+def _chunks_ahead(rows: int, index_bytes: int) -> int:
+    """As `AHEAD` of `kernels/cuda/balanced/vector.cu`."""
+    return 2 if rows * (3 + index_bytes) > 14 else 3
+
+
+def _chunks_moved(rows: int, index_bytes: int, dtype: str) -> int:
+    """Of a round, those that come into other registers and are moved over: as compiled for sm_90."""
+    if rows == 1:
+        return 1 if index_bytes == 1 else 3 * int(dtype == "fp32")
+    return 3 * int(rows == 3 and index_bytes == 1 and dtype != "fp32")

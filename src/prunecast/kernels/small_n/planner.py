@@ -1,0 +1,163 @@
+"""`small-n`: tiles times few tokens, where reading the weights is all the time there is.
+
+One block for up to 64 rows of a tile and all that it keeps; no block is cut along K, none waits for another.
+Blocks are small so that all of them are on the GPU at once. Where launches overlap, some SMs get as many as
+fit, so that the form decides how long the slowest takes. Rows of B are read once a block.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from prunecast.errors import BadInput
+from prunecast.hardware.occupancy import occupancy
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.launches.early_blocks import early_share
+from prunecast.kernels.launches.let_go import let_go_s
+from prunecast.kernels.launches.piled_up import block_columns, piled_up
+from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit
+from prunecast.kernels.small_n.forms import WIDTHS, SmallForm, k16_instructions, small_forms, small_resources
+from prunecast.kernels.small_n.programs import small_programs
+from prunecast.kernels.tensor_rate import check_dtype, tensor_fma_per_clk
+from prunecast.kernels.tiles.tile_plan import check_tokens
+from prunecast.kernels.work.items import raster, take_items, whole_items
+from prunecast.kernels.work.order import assign_hardware
+from prunecast.kernels.work.tile_rows import cut_rows
+from prunecast.patterns.tile_map import TileMap
+
+__all__ = ["SmallCandidate", "choose_small_n", "plan_small_n"]
+
+MOST_N = WIDTHS[-1]
+"""Above it the planner leaves the product to the kernels for many tokens."""
+
+# Fitted together to 390 times of forms on an H200, 1, 16 and 64 tokens (0008)
+ISSUE_CYCLES = 0.19
+"""Of an SM for an instruction of a warp; four warps issue at once."""
+STEP_CYCLES = 800
+"""Of a warp for a k16, whatever it multiplies: its rows of B are asked for, come and are read."""
+SUM_BYTES_PER_CYCLE = 40
+"""Of an SM, for the sums of all warps, written to and read from shared memory."""
+START_CYCLES = 55
+"""For each k16 of a ring that has to be filled before a warp begins."""
+
+
+class SmallCandidate(NamedTuple):
+    """A form and what it would take."""
+
+    form: SmallForm
+    blocks: int
+    blocks_per_sm: int
+    seconds: float
+    """Without what a launch costs whatever its form is."""
+
+
+def plan_small_n(
+    tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, *, form: SmallForm | None = None
+) -> KernelPlan:
+    """Plan the product of a tile map with few tokens.
+
+    Parameters
+    ----------
+    form : one of `choose_small_n` or any other form, or None for the first of them; a form that is told takes
+        more than its tokens in turn
+
+    Raises
+    ------
+    BadInput : n below 1, or above 64 without a form, a dtype other than fp16 and bf16, or a GPU without
+        asynchronous copies
+    PlanDoesNotFit : no form of the kernel fits
+    """
+    found = choose_small_n(tiles, n, dtype, gpu) if form is None else []
+    if form is None and not found:
+        raise PlanDoesNotFit(f"small-n: no form of the kernel fits on an SM of {gpu.name}")
+    form = form or found[0].form
+    _check(n, dtype, gpu)
+    tiles = cut_rows(tiles, form.block_m)
+    order = raster(tiles.tile_count, -(-n // form.block_n), 1)
+    items = whole_items(tiles.kept_per_tile, order, n=n, block_n=form.block_n)
+    resources, overlaps = small_resources(form, n), gpu.compute_capability >= 90
+    assigned = assign_hardware(take_items(items, np.argsort(-items.k_stop, kind="stable")))
+    fit = occupancy(resources, gpu).blocks_per_sm
+    share = early_share(
+        block_columns(assigned.work),
+        fit,
+        gpu.sm_count,
+        column_cycles=STEP_CYCLES / (16 * form.warps),
+        start_cycles=gpu.block_start_cycles,
+    )
+    k16 = -(-int(tiles.kept_per_tile.max(initial=0)) // 16)
+    programs = small_programs(
+        form,
+        n,
+        dtype,
+        steps=max(-(-k16 // form.warps), 1),
+        early_share=share if overlaps else 0.0,
+        column_cycles=gpu.dram_latency_cycles,
+    )
+    if overlaps:
+        assigned = piled_up(assigned, fit, gpu.sm_count)
+    return KernelPlan(
+        kernel="small-n",
+        n=n,
+        dtype=dtype,
+        tiles=tiles,
+        work=assigned.work,
+        schedule=assigned.schedule,
+        blocks=assigned.blocks,
+        shape=form.shape,
+        resources=resources,
+        programs=programs,
+        tensor="mma",
+        overlaps=overlaps,
+        starts_early=overlaps,
+        let_go_s=let_go_s(share if overlaps else 0.0, gpu),
+    )
+
+
+def choose_small_n(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> list[SmallCandidate]:
+    """Every form that fits on an SM, fastest first.
+
+    Raises
+    ------
+    BadInput : as `plan_small_n`
+    """
+    _check(n, dtype, gpu)
+    if n > MOST_N:
+        raise BadInput(f"small-n: takes at most {MOST_N} tokens, got {n}")
+    found = []
+    for form in small_forms(n):
+        fit = occupancy(small_resources(form, n), gpu).blocks_per_sm
+        if fit > 0:
+            found.append(_candidate(form, tiles, n, gpu, fit))
+    return sorted(found, key=lambda c: c.seconds)
+
+
+def _candidate(form: SmallForm, tiles: TileMap, n: int, gpu: GpuSpec, fit: int) -> SmallCandidate:
+    """Memory, or the SM that has most: launches overlap, so their blocks pile up on it, as many as fit."""
+    per_tile = -(-tiles.rows_per_tile.astype(np.int64) // form.block_m)
+    ranges = -(-n // form.block_n)
+    k16 = -(-tiles.kept_per_tile.astype(np.int64) // 16)
+    blocks = max(int(per_tile.sum()) * ranges, 1)
+    waves = -(-blocks // (fit * gpu.sm_count))
+    on_sm = min(fit, blocks) * waves
+    mean_k16, most_k16 = float((per_tile * k16).sum()) * ranges / blocks, int(k16.max(initial=0))
+    memory = 32.0 * form.block_m * float((per_tile * k16).sum()) * ranges + 2.0 * n * (tiles.k + tiles.m)
+    sums = 2.0 * form.warps * form.block_m * form.block_n * 4
+    cycles = (
+        max(on_sm * mean_k16, most_k16) * k16_instructions(form, n) * ISSUE_CYCLES
+        + waves * -(-most_k16 // form.warps) * STEP_CYCLES
+        + on_sm * sums / SUM_BYTES_PER_CYCLE
+    )
+    clock = gpu.clock_burst_hz[0]
+    slowest = max(memory / gpu.dram_bytes_per_s, cycles / clock)
+    return SmallCandidate(form, blocks, fit, slowest + form.depth * START_CYCLES / clock)
+
+
+def _check(n: int, dtype: str, gpu: GpuSpec) -> None:
+    check_tokens(n)
+    check_dtype(dtype)
+    if dtype not in ("fp16", "bf16"):
+        raise BadInput(f"small-n: dtype must be fp16 or bf16, got {dtype!r}; fp32 needs another kernel")
+    if gpu.compute_capability < 80:
+        raise BadInput(f"small-n: needs compute capability 8.0, {gpu.name} has {gpu.compute_capability / 10}")
+    tensor_fma_per_clk(gpu, dtype, "mma")

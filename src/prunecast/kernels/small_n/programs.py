@@ -1,0 +1,234 @@
+"""Warp program of the kernel for few tokens: every warp copies, multiplies and never waits for another.
+
+A step is one k16 for each warp. Copies run `depth` k16s ahead. They land in shared memory, but a warp waits
+for its own alone, as it waits for loads: so they stand here as loads, of which a step waits for its own.
+
+A launch that overlaps has its first weights and columns before the launch before it ends: only rows of B are
+left to be asked for and waited for. They come behind the first weights of the next launch, whose blocks ask
+for them when the launch before this one has ended and this one has not been let go yet.
+
+Nothing here is fitted: passes of shared memory's port are the layout's, instructions and waits those of code
+compiled for sm_90a.
+"""
+
+import math
+
+from prunecast.kernels.launches.launch_floor import WAIT_TO_COPY
+from prunecast.kernels.plan import DTYPE_BYTES
+from prunecast.kernels.program import WHOLE_LINES, Code, Instruction, Op, WarpProgram
+from prunecast.kernels.small_n.forms import (
+    SmallForm,
+    by_words,
+    column_loads,
+    copies_per_row,
+    copy_instructions,
+    k16_instructions,
+    row_slot_bytes,
+    row_unit,
+)
+from prunecast.kernels.tile_programs.end import copies
+
+__all__ = ["small_programs"]
+
+COLUMN_BYTES = 2
+SECTOR_BYTES = 32
+"""That L2 hands out, however little of it is read."""
+ROW_PASSES = 4
+"""Rows of B that a copy of a warp asks for: each is a line of its own and a pass of the port."""
+LANDING_BYTES = 32
+"""That land in a pass. A row of B comes as eight pieces of a lane each, four lanes apart: what passes the
+port with it fills a quarter of the banks. Tokens that are missing do not land: 48 take 0.79 of what a k16 of
+64 takes (4096 x 14336 and 4096 x 11008)."""
+ROWS_AT_ONCE, LANES_OF_A_ROW = 8, 4
+"""Of C, that a store instruction of a warp writes to."""
+PORT_BYTES = 128
+"""Of shared memory in a pass."""
+PIECES = 2
+"""Of a k16's reads and instructions, which take turns: whole, all warps would read and then all compute."""
+
+WEIGHTS_ISSUE = 25
+"""Of the instructions that ask for a k16, those for weights and columns, before the launch before has ended.
+Counted in code compiled for sm_90a: 57 to 85 are left after it at 16 tokens and more, at one 152 to 175.
+"""
+ASK_WAIT = {True: 240, False: 100}
+"""Cycles that a lone warp takes for the instructions that ask for a k16 beside their issue, where rows of
+B come by words and where they do not: stalls, and 30 for each read of a constant or of shared memory that
+the next instruction needs."""
+MULTIPLY_WAIT = {True: 230, False: 80}
+"""The same of a k16 that is read and multiplied, divergent branches of single tokens included."""
+END_ISSUE, SUM_ISSUE = 45, 3
+"""Instructions of a thread for its place in a fragment, and for each token and warp of which it adds two
+sums."""
+SINGLE_BYTES = 160
+"""Of the store port, that each sector takes which an instruction writes single tokens to: 5 cycles. Fitted to
+nine products of 9, 17 and 49 tokens (H200, 2026-11-22): three layers take 5.99, 8.85 and 19.0 us with 49, and
+3.71, 4.61 and 9.84 with 50, which leave in pairs."""
+END_WAIT = 80
+"""Cycles that a lone warp takes for them beside one and a half for each."""
+
+
+def small_programs(
+    form: SmallForm, n: int, dtype: str, *, steps: int, early_share: float, column_cycles: int
+) -> tuple[WarpProgram, ...]:
+    """The program of all warps of a block.
+
+    Parameters
+    ----------
+    n : tokens in all, on which the size of a copy depends
+    steps : most k16s that a warp takes
+    early_share : of a launch's blocks, those that find room while the launch before runs, 0 to 1
+    column_cycles : until a number of a column comes from DRAM
+    """
+    element, early = DTYPE_BYTES[dtype], early_share >= 1.0
+    rings = range(min(form.depth, steps))
+    hidden = not early and column_loads(form, n).before > 0
+    fetched = _first_weights(form, element, rings, early_share)
+    worker = WarpProgram(
+        role="worker",
+        warps=form.warps,
+        start=() if early else (Instruction(Op.ISSUE, issue=60),),
+        begin=(
+            *(weights._replace(posted=True) for weights in fetched),
+            *_first_weights(form, element, rings, 1.0 - early_share),
+            *((Instruction(Op.ISSUE, column_cycles),) if hidden else ()),
+            *_first_rows(form, n, element, rings, column_cycles, early=early),
+        ),
+        step=(
+            Instruction(Op.WAIT_LOAD, 1),
+            *_multiply(form, n),
+            *_copies(form, n, element, ahead=form.depth),
+        ),
+        end=_end(form, n, element, column_cycles),
+    )
+    return (worker,)
+
+
+def _first_weights(form: SmallForm, element: int, rings: range, share: float) -> Code:
+    """A share of the first k16s, which need nothing of the launch before."""
+    weights = _weights(form, element)
+    amount = round(share * weights.amount)
+    return tuple(weights._replace(amount=amount, ahead=ahead) for ahead in rings if amount)
+
+
+def _first_rows(
+    form: SmallForm, n: int, element: int, rings: range, column_cycles: int, *, early: bool
+) -> Code:
+    """Rows of B of the first k16s, behind the wait for the launch before, and the columns that name them, as
+    far as the compiler has moved their loads there.
+
+    early : what the launch's own time has of the first rows' addresses counts there
+    """
+    loads = column_loads(form, n)
+    instructions = copy_instructions(form, n) - WEIGHTS_ISSUE
+    ask = _asking(form, n, instructions)
+    column = Instruction(Op.ISSUE, column_cycles // form.warps, 0, per_k16=True)
+    code: list[Instruction] = []
+    for ahead in rings:
+        if ahead == loads.before or (ahead > loads.before and not loads.at_once):
+            code.append(column._replace(ahead=ahead))
+        if ahead == 0 and early:
+            rest = instructions - WAIT_TO_COPY
+            code.append(ask._replace(issue=_of_a_warp(form, rest), amount=ask.amount * rest // instructions))
+        else:
+            code.append(ask._replace(ahead=ahead))
+        code += [_addresses(form, n)._replace(ahead=ahead), _rows(form, n, element)._replace(ahead=ahead)]
+    return tuple(code)
+
+
+def _copies(form: SmallForm, n: int, element: int, *, ahead: int) -> Code:
+    """Weights with the columns of a later k16, and rows of B, of which most are the instructions."""
+    own = (
+        _asking(form, n, copy_instructions(form, n)),
+        _addresses(form, n, landing=form.block_m * 32),
+        _weights(form, element),
+        _rows(form, n, element),
+    )
+    return tuple(instruction._replace(ahead=ahead) for instruction in own)
+
+
+def _asking(form: SmallForm, n: int, instructions: int) -> Instruction:
+    """Addresses, most of them of rows of B."""
+    wait = ASK_WAIT[by_words(form, n)] // form.warps
+    return Instruction(Op.ISSUE, wait, _of_a_warp(form, instructions), per_k16=True)
+
+
+def _weights(form: SmallForm, element: int) -> Instruction:
+    bytes_of_k16 = 16 * (form.block_m * element + COLUMN_BYTES)
+    return Instruction(Op.LOAD_A, bytes_of_k16 // form.warps, 0, per_k16=True)
+
+
+def _addresses(form: SmallForm, n: int, *, landing: int = 0) -> Instruction:
+    """Through the port of shared memory, of copies of rows of B; with `landing` bytes of weights."""
+    passes = 4 * ROW_PASSES * copies_per_row(form, n)
+    return Instruction(Op.SHARED, (PORT_BYTES * passes + landing) // form.warps, 0, per_k16=True)
+
+
+def _rows(form: SmallForm, n: int, element: int) -> Instruction:
+    """Whole sectors of every row."""
+    tokens = min(n, form.block_n)
+    sectors = -(-tokens * element // SECTOR_BYTES)
+    return Instruction(Op.LOAD_B, -(-sectors * SECTOR_BYTES * form.block_n // tokens), 0, per_k16=True)
+
+
+def _of_a_warp(form: SmallForm, instructions: int) -> int:
+    """Of each warp for a k16, which one of them takes."""
+    return max(round(instructions / form.warps), 1)
+
+
+def _multiply(form: SmallForm, n: int) -> Code:
+    """A k16 of this warp: it lands, is read and multiplied."""
+    weights, rows = form.block_m * 32, 4 * row_slot_bytes(form, n)
+    there = rows * min(n, form.block_n) // form.block_n
+    landing = 16 * max(-(-there // (16 * LANDING_BYTES)), 1)
+    shared = (weights + rows + PORT_BYTES * landing) / (PIECES * form.warps)
+    issue = _of_a_warp(form, k16_instructions(form, n) - copy_instructions(form, n))
+    wait = MULTIPLY_WAIT[by_words(form, n)] // (PIECES * form.warps)
+    pieces = [
+        (
+            Instruction(Op.SHARED, int(shared), 0, per_k16=True),
+            Instruction(Op.ISSUE, wait, issue * (i + 1) // PIECES - issue * i // PIECES, per_k16=True),
+        )
+        for i in range(PIECES)
+    ]
+    fma = form.block_m * form.block_n * 16 // form.warps
+    multiply = (Instruction(Op.MMA, fma, 0, per_k16=True), Instruction(Op.WAIT_MMA, 1))
+    return (*(instruction for piece in pieces for instruction in piece), *multiply)
+
+
+def _end(form: SmallForm, n: int, element: int, row_cycles: int) -> Code:
+    """Sums of all warps through shared memory, each read once, half of the banks at a time. A thread does
+    so for one place of a fragment after another, and reads first where its row of C is.
+    """
+    sums, warps = form.block_m * form.block_n * 4, form.warps
+    busy = form.block_m / (8 * warps)
+    rounds = math.ceil(busy)
+    own = max(form.block_m * form.block_n * element // (warps * rounds), 1)
+    instructions = END_ISSUE + SUM_ISSUE * form.tokens * warps
+    issued = round(min(busy, 1.0) * instructions)
+    one = (
+        Instruction(Op.ISSUE, row_cycles),
+        Instruction(Op.SHARED, 2 * sums // rounds, 0),
+        Instruction(Op.ISSUE, END_WAIT + instructions * 3 // 2 - issued, issued),
+        Instruction(Op.STORE_C, own, copies(own), piece_cost=_store_cost(form, n, element)),
+    )
+    return (
+        Instruction(Op.WAIT_MMA, 0),
+        Instruction(Op.SHARED, sums, copies(sums)),
+        Instruction(Op.SYNC),
+        *one * rounds,
+    )
+
+
+def _store_cost(form: SmallForm, n: int, element: int) -> int:
+    """`piece_cost` of C: tokens of odd rows leave one by one, neighbours of a lane one after the other.
+
+    An instruction writes one token each of 8 rows and 4 lanes, which lie a lane's tokens apart.
+    """
+    tokens, of_a_lane = min(n, form.block_n), form.block_n // LANES_OF_A_ROW
+    if n == 1 or row_unit(n) > element:
+        return WHOLE_LINES
+    lanes = -(-tokens // of_a_lane)
+    of_a_row = min(lanes, -(-lanes * of_a_lane * element // SECTOR_BYTES))
+    sectors = min(ROWS_AT_ONCE * of_a_row, -(-ROWS_AT_ONCE * n * element // SECTOR_BYTES))
+    taken = SINGLE_BYTES * of_a_lane * sectors
+    return round(WHOLE_LINES * max(taken / (ROWS_AT_ONCE * tokens * element), 1.0))
