@@ -2,7 +2,7 @@
 
 from prunecast.validation.case import Case
 
-__all__ = ["KernelCase", "cases", "end_cases", "place_cases", "step_cases"]
+__all__ = ["KernelCase", "cases", "end_cases", "place_cases", "short_cases", "step_cases"]
 
 KernelCase = tuple[str, Case]
 """A kernel's name, and what it runs."""
@@ -113,6 +113,22 @@ def end_cases() -> list[KernelCase]:
         _small(4096, 4096, 16, 128, 0.75, "lognormal:0.4"),
     ]
     return [one for pair in zip(found, small, strict=True) for one in pair]
+
+
+def short_cases() -> list[KernelCase]:
+    """Of the small-n kernel: one k16 a warp, odd tokens, some blocks early, tokens between two widths."""
+    return [
+        _small(5120, 1280, 12, 128, 0.95),
+        _small(768, 768, 9, 128, 0.75),
+        _small(5120, 1280, 1, 64, 0.3),
+        _small(5120, 5120, 5, 64, 0.95),
+        _small(3072, 768, 17, 128, 0.75),
+        _small(2560, 2560, 32, 256, 0.55),
+        _small(3072, 768, 16, 128, 0.9),
+        _small(1024, 4096, 20, 256, 0.2),
+        _small(5120, 1280, 5, 128, 0.95),
+        _small(768, 3072, 1, 128, 0.9, "lognormal:0.4"),
+    ]
 
 
 def _balanced(m: int, k: int, sparsity: float, n: int = 1, segment: int = 64) -> KernelCase:
