@@ -1,11 +1,11 @@
 """What the vendor's dense library runs for sizes drawn at random, and how long it takes.
 
-    python -m benchmarks.gpu_dense_drawn --out DIR [--parts timed,named]
+    python -m benchmarks.gpu_dense_drawn --out DIR [--parts fourth,timed,named]
 
 The sizes of other commands are picked by hand. These are layers of 64 to 20,000 rows and columns with 1 to
 8192 tokens of any kind, in both formats, so that the model of the library's choice can be fitted to one half
 of them and checked on the other. `timed` names and times both layouts of B, `named` only names them, of many
-more. Each part stops when its time is over. Writes DIR/gpu_dense_drawn.json.
+more; both stop when their time is over. `fourth` names and times the fourth suite's *fit* sizes. Writes DIR/gpu_dense_drawn.json.
 """
 
 import time
@@ -28,6 +28,7 @@ from benchmarks.on_gpu.dense_bench import (
 )
 from benchmarks.on_gpu.parts import parts_parser, run_parts
 from prunecast.validation.measure.libraries import DenseProduct
+from prunecast.validation.suite import load_suite
 
 GRANULES, GRANULE_SHARES = (64, 128, 256, 32, 16), (0.35, 0.2, 0.2, 0.15, 0.1)
 """Rows and columns are multiples of one of these."""
@@ -70,6 +71,17 @@ def _rounded(
     return max(round(2**exponent / granule), 1) * granule
 
 
+def fourth(benches: dict[str, Bench]) -> list[dict[str, Any]]:
+    """Kernels and times of the fourth suite's *fit* sizes."""
+    cases = [c for c in load_suite("fourth").cases if c.kernels == ("dense",) and c.use == "fit"]
+    sizes = [Size(c.m, c.k, c.n, c.dtype) for c in cases]
+    return [
+        _entry(size, benches[size.dtype], token_major, timing=True)
+        for size in sizes
+        for token_major in (False, True)
+    ]
+
+
 def timed(benches: dict[str, Bench]) -> list[dict[str, Any]]:
     """Kernels and times of both layouts."""
     return list(_until(TIMED_S, 1, benches, timing=True))
@@ -85,10 +97,12 @@ def _until(seconds: float, seed: int, benches: dict[str, Bench], *, timing: bool
     for size in drawn(seed):
         if time.perf_counter() - began > seconds:
             return
-        yield from (_entry(size, benches[size.dtype], token_major, timing) for token_major in (False, True))
+        yield from (
+            _entry(size, benches[size.dtype], token_major, timing=timing) for token_major in (False, True)
+        )
 
 
-def _entry(size: Size, bench: Bench, token_major: bool, timing: bool) -> dict[str, Any]:
+def _entry(size: Size, bench: Bench, token_major: bool, *, timing: bool) -> dict[str, Any]:
     m, k, n, _ = size
     one = 2.0 * (m * k + k * n + m * n)
     count = max(int(np.ceil(SETS_BYTES[0] / one)), 2) if timing else 1
@@ -113,7 +127,11 @@ def _short(kernel: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-PARTS: dict[str, Callable[[dict[str, Bench]], list[dict[str, Any]]]] = {"timed": timed, "named": named}
+PARTS: dict[str, Callable[[dict[str, Bench]], list[dict[str, Any]]]] = {
+    "fourth": fourth,
+    "timed": timed,
+    "named": named,
+}
 
 
 def main() -> None:
