@@ -5,7 +5,8 @@
 The sizes of other commands are picked by hand. These are layers of 64 to 20,000 rows and columns with 1 to
 8192 tokens of any kind, in both formats, so that the model of the library's choice can be fitted to one half
 of them and checked on the other. `timed` names and times both layouts of B, `named` only names them, of many
-more; both stop when their time is over. `fourth` names and times the fourth suite's *fit* sizes. Writes DIR/gpu_dense_drawn.json.
+more; both stop when their time is over. `fourth` names and times the fourth suite's *fit* sizes. Writes
+DIR/gpu_dense_drawn.json.
 """
 
 import time
