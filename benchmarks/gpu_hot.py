@@ -46,7 +46,10 @@ def cases() -> list[Hot]:
     """Rows of 8 to 256 tokens of two bytes."""
     blocks = (1, 8, 32, 48, 64, 96, 128)
     found = [
-        Hot(row, b, cold) for row in (16, 32, 48, 64, 96, 128, 512) for b in blocks for cold in (True, False)
+        Hot(row, b, cold)
+        for row in (16, 32, 48, 64, 80, 96, 112, 128, 512)
+        for b in blocks
+        for cold in (True, False)
     ]
     return found + [Hot(row, 128, cold, own=True) for row in (32, 128) for cold in (True, False)]
 
