@@ -181,7 +181,7 @@ def _restore(case: Case, stored: np.lib.npyio.NpzFile) -> KernelPlan:
     work = WorkList(*(stored[f"{case.name}/{column}"] for column in WorkList._fields))
     assigned = Assigned(work, Schedule(schedule), blocks)
     tiles = cut_rows(tile_map(case), block_m)
-    return tile_plan("stspmm", tiles, case.n, variant, assigned, k_order="gather", cluster=cluster)
+    return tile_plan("stspmm", tiles, case.n, variant, assigned, GPU, k_order="gather", cluster=cluster)
 
 
 def write_plans(file: Path) -> None:

@@ -79,6 +79,7 @@ def restored(about: Mapping[str, Any], stored: Arrays) -> KernelPlan:
         about["n"],
         variant,
         Assigned(work, Schedule(about["schedule"]), about["blocks"]),
+        GPU,
         k_order=about["k_order"],
         cluster=about["cluster"],
         inner=_elements(about, stored) if about["nested"] else None,

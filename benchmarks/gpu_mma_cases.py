@@ -146,7 +146,7 @@ def check_plan(check: Check) -> KernelPlan:
     tiles, gpu = ragged_map(check.form[0], seed=check.n), load_gpu(check.gpu)
     items = items_of(tiles, variant, check.n, gpu)
     assigned = assign_stream_k(items, check.blocks, 32) if check.blocks else assign_hardware(items)
-    return tile_plan("stspmm", tiles, check.n, variant, assigned, k_order="gather")
+    return tile_plan("stspmm", tiles, check.n, variant, assigned, gpu, k_order="gather")
 
 
 def _variants(gpu: str, dtype: str = "fp16") -> list[TileVariant]:
@@ -203,7 +203,7 @@ def _restored(case: Case, place: int, stored: Any) -> KernelPlan:
     work = WorkList(*(stored[f"{own}/{column}"] for column in WorkList._fields))
     tiles = cut_rows(tile_map(case), block_m)
     return tile_plan(
-        "stspmm", tiles, case.n, variant, Assigned(work, Schedule(schedule), blocks), k_order="gather"
+        "stspmm", tiles, case.n, variant, Assigned(work, Schedule(schedule), blocks), GPU, k_order="gather"
     )
 
 

@@ -99,7 +99,7 @@ def check_plan(check: Check) -> KernelPlan:
     items, step = items_of(tiles, variant, check.n, gpu), variant.shape.block_k
     assigned = assign_stream_k(items, check.blocks, step) if check.blocks else assign_hardware(items)
     inner = two_of_four_in(tiles, check.n)
-    return tile_plan("2:4", tiles, check.n, variant, assigned, k_order="gather", inner=inner)
+    return tile_plan("2:4", tiles, check.n, variant, assigned, gpu, k_order="gather", inner=inner)
 
 
 # ---- what is timed
@@ -175,7 +175,7 @@ def _cost(form: Candidate) -> ItemCost:
 
 def _plan(tiles: TileMap, n: int, variant: TileVariant, assigned: Assigned) -> KernelPlan:
     """Without its elements, which nobody needs who predicts; `plans_from` has them."""
-    return tile_plan("2:4", tiles, n, variant, assigned, k_order="gather")
+    return tile_plan("2:4", tiles, n, variant, assigned, GPU, k_order="gather")
 
 
 def plans_from(folder: Path, case: Case) -> Iterator[Timed]:
@@ -195,7 +195,7 @@ def plans_from(folder: Path, case: Case) -> Iterator[Timed]:
         schedule = Schedule.HARDWARE if choice["schedule"] == "blocks" else Schedule.STATIC
         assigned = Assigned(work, schedule, choice["blocks"])
         cut = cut_rows(tiles, variant.shape.block_m)
-        plan = tile_plan("2:4", cut, case.n, variant, assigned, k_order="gather", inner=inner)
+        plan = tile_plan("2:4", cut, case.n, variant, assigned, GPU, k_order="gather", inner=inner)
         yield Timed(name, own, plan, choice["us"])
 
 
@@ -240,7 +240,7 @@ def _builds() -> Iterator[dict[str, int]]:
         cut = cut_rows(small, variant.shape.block_m)
         items = items_of(cut, variant, 256, GPU)
         inner = two_of_four_in(cut)
-        plan = tile_plan("2:4", cut, 256, variant, assign_hardware(items), k_order="gather", inner=inner)
+        plan = tile_plan("2:4", cut, 256, variant, assign_hardware(items), GPU, k_order="gather", inner=inner)
         yield mma_defines(plan)
 
 

@@ -74,7 +74,7 @@ def plan_of_case(case: Case, height: int, form: tuple[int, int] | None = None) -
     cycles = item_cycles(items, 64, item_cost(chosen, GPU))
     blocks = resident_blocks(chosen.variant, GPU, items.tile.size)
     assigned = assign_longest_first(items, cycles, blocks)
-    return tile_plan("2:4", tiles, case.n, chosen.variant, assigned, k_order="gather", inner=elements)
+    return tile_plan("2:4", tiles, case.n, chosen.variant, assigned, GPU, k_order="gather", inner=elements)
 
 
 def ragged_plan(n: int, form: tuple[int, int], dtype: str, blocks: int) -> KernelPlan:
@@ -84,7 +84,9 @@ def ragged_plan(n: int, form: tuple[int, int], dtype: str, blocks: int) -> Kerne
     items = items_of(tiles, variant, n, GPU)
     cost = items.k_stop.astype(np.int64) + 64
     assigned = assign_longest_first(items, cost, blocks) if blocks else assign_hardware(items)
-    return tile_plan("2:4", tiles, n, variant, assigned, k_order="gather", inner=two_of_four_in(tiles, n))
+    return tile_plan(
+        "2:4", tiles, n, variant, assigned, GPU, k_order="gather", inner=two_of_four_in(tiles, n)
+    )
 
 
 def check_forms(*, quick: bool, changes: dict[str, int]) -> list[Verdict]:

@@ -62,8 +62,8 @@ def whole_items(
     lists = assign_longest_first(items, cost, min(blocks, items.tile.size))
     assigned = assign_hardware(items) if hardware else lists
     if kernel == "sparse":
-        return tile_plan("2:4", tiles, n, variant, assigned, k_order="gather", inner=_two_of_four(tiles))
-    return tile_plan("stspmm", tiles, n, variant, assigned, k_order="gather", cluster=cluster)
+        return tile_plan("2:4", tiles, n, variant, assigned, GPU, k_order="gather", inner=_two_of_four(tiles))
+    return tile_plan("stspmm", tiles, n, variant, assigned, GPU, k_order="gather", cluster=cluster)
 
 
 def _two_of_four(tiles: TileMap) -> ElementMap:

@@ -1,5 +1,7 @@
 """Rows that begin within a line of L2, and what they cost."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from prunecast.simulator import simulate
 H200 = load_gpu("h200-sxm")
 
 
-def plan_of(tokens):
+def plan_of(tokens, gpu=H200):
     tiles = TileMap(
         m=2048,
         k=512,
@@ -24,7 +26,7 @@ def plan_of(tokens):
         column_index=np.tile(np.arange(0, 512, 2), 16),
         pattern="tile-wise:128",
     )
-    return plan_stspmm(tiles, tokens, "fp16", H200)
+    return plan_stspmm(tiles, tokens, "fp16", gpu)
 
 
 @pytest.mark.parametrize(
@@ -52,9 +54,9 @@ def test_pieces_are_counted_as_they_lie(row_bytes):
     assert two_line_share(row_bytes) == np.mean(starts // 128 != (starts + piece - 1) // 128)
 
 
-def costs_of(tokens, field):
+def costs_of(tokens, field, gpu=H200):
     found = {}
-    for program in plan_of(tokens).programs:
+    for program in plan_of(tokens, gpu).programs:
         for code in (program.start, program.begin, program.fill, program.step, program.end):
             for instruction in code:
                 found.setdefault(instruction.op, set()).add(getattr(instruction, field))
@@ -70,6 +72,20 @@ def test_gathers_and_stores_cost_more_and_nothing_else_does(tokens, read, stored
     fetched = costs_of(tokens, "fetched")
     assert fetched.pop(Op.STORE_C) == {0 if stored == 1 else round(0.375 * WHOLE_LINES)}
     assert set().union(*fetched.values()) == {0}
+
+
+def test_what_they_cost_stands_in_the_gpus_file():
+    """4136 tokens: 7/8 of the pieces in two lines, half of the rows within a sector."""
+    other = replace(
+        H200,
+        l2_second_line_share=1.0,
+        l2_split_sector_read_factor=1.0,
+        l2_split_sector_store_factor=2.0,
+        l2_split_sector_fetched_share=0.0,
+    )
+    assert costs_of(4136, "line_cost", other)[Op.GATHER_B] == {round(1.375 * WHOLE_LINES)}
+    assert costs_of(4136, "line_cost", other)[Op.STORE_C] == {round(1.5 * WHOLE_LINES)}
+    assert costs_of(4136, "fetched", other)[Op.STORE_C] == {0}
 
 
 def test_padded_copies_begin_with_lines():

@@ -7,8 +7,9 @@ from prunecast.codesign.engines import Engine
 from prunecast.codesign.other_maps import evened, rounded
 from prunecast.codesign.plans import PrunedMap, plan_pruned
 from prunecast.errors import BadInput
+from prunecast.hardware.l2_lines import LINE_BYTES
 from prunecast.kernels import DTYPE_BYTES, PLANNERS, KernelPlan
-from prunecast.kernels.launches.padded_copies import LINE_BYTES, ROW_BYTES, copied_row_bytes
+from prunecast.kernels.launches.padded_copies import ROW_BYTES, copied_row_bytes
 from prunecast.kernels.tiles.row_lines import with_row_starts
 from prunecast.patterns import TileMap, parse_pattern
 
@@ -65,7 +66,9 @@ class Case:
             return PLANNERS["dense"](self.m, self.k, self.n, self.dtype, self.engine.gpu)
         n = -(-self.n // self.fewest_tokens) * self.fewest_tokens if self.padded else self.n
         plan = plan_pruned(self.kernel, self.kept, n=n, dtype=self.dtype, gpu=self.engine.gpu)
-        return replace(plan, programs=with_row_starts(plan.programs, LINE_BYTES)) if self.padded else plan
+        if not self.padded:
+            return plan
+        return replace(plan, programs=with_row_starts(plan.programs, LINE_BYTES, self.engine.gpu))
 
     @property
     def fewest_tokens(self) -> int:

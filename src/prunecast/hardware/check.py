@@ -25,6 +25,8 @@ MAY_BE_ZERO = frozenset(
         "clock_activity_per_l2_byte_per_clk",
         "clock_activity_per_dram_byte_per_clk",
         "l2_line_cycles",
+        "l2_second_line_share",
+        "l2_split_sector_fetched_share",
         "ends_apart_cycles",
         "first_rows_s",
     }

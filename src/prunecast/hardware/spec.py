@@ -110,6 +110,16 @@ class GpuSpec:
     l2_same_row_cycles: tuple[float, ...] = _quantity("cycle")
     """That L2 takes for 512 rows of such a size for each of these blocks: at any moment they ask for few
     lines, which L2 hands out to one after the other."""
+    l2_second_line_share: float = _quantity("ratio")
+    """Of a line's time in L2, and of a piece's in the gather port of its SM, that a piece of 128 bytes takes
+    longer which lies in two lines."""
+    l2_split_sector_read_factor: float = _quantity("ratio")
+    """On both, of a row of B that begins within a sector: no lane's 16 bytes have one to themselves."""
+    l2_split_sector_store_factor: float = _quantity("ratio")
+    """On a line's time in L2, of a row of C that begins within a sector: parts of sectors are merged."""
+    l2_split_sector_fetched_share: float = _quantity("ratio")
+    """Of the bytes of such a row of C, what L2 fetches from DRAM: the sectors that it has in parts, with the
+    64 bytes that DRAM gives at least."""
     dram_bytes: int = _quantity("byte")
     dram_peak_bytes_per_s: float = _quantity("byte/s")
     dram_bytes_per_s: float = _quantity("byte/s")

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from prunecast.hardware.l2_lines import SECTOR_BYTES
 from prunecast.kernels.balanced.layout import WARPS, VectorLayout
 from prunecast.kernels.balanced.programs import READ_BYTES
 from prunecast.kernels.plan import DTYPE_BYTES
@@ -11,9 +12,8 @@ __all__ = ["vector_programs"]
 
 SEGMENTS_AT_ONCE = 8
 """Of which a warp reads four elements of B each; from the source."""
-SECTOR_BYTES, ELEMENTS_AT_ONCE = 32, 4
-"""L2 hands out sectors, of which a warp reads so many elements at once; the warps that read the others
-ask too."""
+ELEMENTS_AT_ONCE = 4
+"""That a warp reads of a sector of L2 at once; the warps that read the others ask too."""
 SAME_BANK = 4
 """Lanes that write to one bank, which they do in turn: the elements of a segment."""
 PAIR = 2

@@ -6,11 +6,11 @@ three launches stand one behind the other.
 
 import math
 
+from prunecast.hardware.l2_lines import LINE_BYTES
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import DTYPE_BYTES, KernelPlan
 
 __all__ = [
-    "LINE_BYTES",
     "ROW_BYTES",
     "WAY_OF_COPIES",
     "copied_row_bytes",
@@ -25,8 +25,6 @@ WAY_OF_COPIES = "rows of whole lines, in words"
 
 ROW_BYTES = 16
 """What rows begin at multiples of."""
-LINE_BYTES = 128
-"""Of L2."""
 WIDEST_WORD_BYTES = 8
 WORDS_PER_CLK = 0.8
 """Of an SM that copies rows which lie apart, whatever the size of a word: each is a thread's, with a division

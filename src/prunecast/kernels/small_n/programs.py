@@ -13,6 +13,7 @@ compiled for sm_90a.
 
 import math
 
+from prunecast.hardware.l2_lines import SECTOR_BYTES
 from prunecast.kernels.launches.launch_floor import WAIT_TO_COPY
 from prunecast.kernels.plan import DTYPE_BYTES
 from prunecast.kernels.program import WHOLE_LINES, Code, Instruction, Op, WarpProgram
@@ -31,8 +32,6 @@ from prunecast.kernels.tile_programs.end import copies
 __all__ = ["small_programs"]
 
 COLUMN_BYTES = 2
-SECTOR_BYTES = 32
-"""That L2 hands out, however little of it is read."""
 ROW_PASSES = 4
 """Rows of B that a copy of a warp asks for: each is a line of its own and a pass of the port."""
 LANDING_BYTES = 32

@@ -36,7 +36,7 @@ def plan_block_sparse(
     tiles = cut_rows(tiles, variant.shape.block_m)
     boxes = variant.style != "wgmma" and steps_are_slabs(tiles, variant.shape.block_k)
     assigned = assign_hardware(items_of(tiles, variant, n, gpu))
-    return tile_plan("block-sparse", tiles, n, variant, assigned, k_order="box" if boxes else "gather")
+    return tile_plan("block-sparse", tiles, n, variant, assigned, gpu, k_order="box" if boxes else "gather")
 
 
 def steps_are_slabs(tiles: TileMap, block_k: int) -> bool:

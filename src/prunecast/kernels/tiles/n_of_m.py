@@ -55,7 +55,7 @@ def plan_sparse_tensor(
     whole = cut_rows(whole, variant.shape.block_m)
     assigned = _assign(items_of(whole, variant, n, gpu), chosen, gpu)
     # Both kernels, `kernels/cuda/sparse` and `kernels/cuda/mma`, gather whatever they are given
-    return tile_plan("2:4", whole, n, variant, assigned, k_order="gather", inner=elements)
+    return tile_plan("2:4", whole, n, variant, assigned, gpu, k_order="gather", inner=elements)
 
 
 def _forms(gpu: GpuSpec, dtype: str, height: int) -> list[TileVariant]:

@@ -3,7 +3,8 @@
 Rows are copied in pieces of 128 bytes, 16 bytes a lane. Where the tokens of a row are no multiple of 64 (of
 two bytes each), rows begin within a line, and their pieces lie in two lines: two requests for one. Where they
 are no multiple of 16 either, rows begin within a sector of 32 bytes: two lanes side by side no longer have a
-sector to themselves, and all that is asked for takes twice as long; stores write parts of sectors.
+sector to themselves, and stores write parts of sectors. The GPU's file says what either
+takes, in `l2_second_line_share` and `l2_split_sector_...`. Rows of C that begin within a line take no longer.
 """
 
 import math
@@ -11,6 +12,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from prunecast.hardware.l2_lines import LINE_BYTES, SECTOR_BYTES
+from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.program import WHOLE_LINES, Code, Instruction, Op, WarpProgram
 
 __all__ = [
@@ -21,22 +24,6 @@ __all__ = [
     "two_line_share",
     "with_row_starts",
 ]
-
-LINE_BYTES, SECTOR_BYTES = 128, 32
-SECOND_REQUEST = 0.25
-"""Of a line's time in L2, and of a piece's in the gather port of its SM, that the second request takes.
-Fitted, as the next three, to seven products whose rows of B and C were moved apart from each other and to 165
-others that were marked fit (H200, 2026-11-22, `benchmarks.gpu_tokens`, 0007): where all rows of B begin 32
-bytes behind a line, products take 2 to 17 % longer, where half of them do, half of that."""
-LANES_APART = 2.75
-"""Of either, what a row of B takes that begins within a sector: 13 to 107 % longer in all."""
-PARTS_OF_SECTORS = 3.0
-"""Of a line's time in L2, what a store takes whose row begins within a sector: 3 to 44 % longer in all. Rows
-of C that begin within a line take no longer."""
-FETCHED_SHARE = 0.75
-"""Of the bytes of such a row, what L2 fetches from DRAM: the sectors that it has in parts, with the 64 bytes
-that DRAM gives at least. Where C is most of what DRAM moves, products of 5000 and 6280 tokens take 25 to 80 %
-longer."""
 
 
 def two_line_share(row_bytes: int) -> float:
@@ -54,11 +41,13 @@ def in_sector_share(row_bytes: int) -> float:
     return 1.0 - math.gcd(row_bytes, SECTOR_BYTES) / SECTOR_BYTES
 
 
-def with_row_starts(programs: tuple[WarpProgram, ...], row_bytes: int) -> tuple[WarpProgram, ...]:
+def with_row_starts(
+    programs: tuple[WarpProgram, ...], row_bytes: int, gpu: GpuSpec
+) -> tuple[WarpProgram, ...]:
     """Programs that gather rows of B and store rows of C which begin so many bytes after one another."""
-    shares = two_line_share(row_bytes), in_sector_share(row_bytes)
+    costs = _row_costs(two_line_share(row_bytes), in_sector_share(row_bytes), gpu)
     return tuple(
-        replace(program, step=_with_costs(program.step, *shares), end=_with_costs(program.end, *shares))
+        replace(program, step=_with_costs(program.step, costs), end=_with_costs(program.end, costs))
         for program in programs
     )
 
@@ -89,16 +78,29 @@ def store_cost(programs: tuple[WarpProgram, ...]) -> StoreCost:
     return StoreCost(1.0, 0.0)
 
 
-def _with_costs(code: Code, lines: float, sectors: float) -> Code:
-    """lines, sectors : shares of pieces and rows as above."""
-    read = _of_whole(1.0 + (lines - sectors) * SECOND_REQUEST + sectors * (LANES_APART - 1.0))
-    stored = _of_whole(1.0 + sectors * (PARTS_OF_SECTORS - 1.0))
-    fetched = _of_whole(sectors * FETCHED_SHARE)
+class _RowCosts(NamedTuple):
+    """Of rows that begin anywhere, in parts of `WHOLE_LINES`."""
 
+    read: int
+    stored: int
+    fetched: int
+
+
+def _row_costs(lines: float, sectors: float, gpu: GpuSpec) -> _RowCosts:
+    """lines, sectors : shares of pieces that lie in two lines, and of rows that begin within a sector."""
+    one_more, apart = gpu.l2_second_line_share, gpu.l2_split_sector_read_factor - 1.0
+    return _RowCosts(
+        read=_of_whole(1.0 + (lines - sectors) * one_more + sectors * apart),
+        stored=_of_whole(1.0 + sectors * (gpu.l2_split_sector_store_factor - 1.0)),
+        fetched=_of_whole(sectors * gpu.l2_split_sector_fetched_share),
+    )
+
+
+def _with_costs(code: Code, costs: _RowCosts) -> Code:
     def changed(i: Instruction) -> Instruction:
         if i.op is Op.GATHER_B:
-            return i._replace(line_cost=read, piece_cost=read)
-        return i._replace(line_cost=stored, fetched=fetched) if i.op is Op.STORE_C else i
+            return i._replace(line_cost=costs.read, piece_cost=costs.read)
+        return i._replace(line_cost=costs.stored, fetched=costs.fetched) if i.op is Op.STORE_C else i
 
     return tuple(map(changed, code))
 

@@ -63,7 +63,7 @@ def plan_stspmm(
     cost = tile_item_cost(chosen, form_load(variant, tiles, n), gpu)
     assigned = _assign(items, chosen, cost, gpu, assignment, split, cluster)
     spread = spread_over_clusters(assigned, cluster, variant.shape.block_n)
-    return tile_plan("stspmm", tiles, n, variant, spread, k_order="gather", cluster=cluster)
+    return tile_plan("stspmm", tiles, n, variant, spread, gpu, k_order="gather", cluster=cluster)
 
 
 def choose_stspmm(

@@ -76,6 +76,7 @@ def tile_plan(
     n: int,
     variant: TileVariant,
     assigned: Assigned,
+    gpu: GpuSpec,
     *,
     k_order: str,
     multicast: int = 1,
@@ -99,7 +100,7 @@ def tile_plan(
         scattered=own and rows_are_scattered(tiles),
     )
     if own:
-        programs = with_row_starts(programs, row_bytes_of(n, variant.element_bytes))
+        programs = with_row_starts(programs, row_bytes_of(n, variant.element_bytes), gpu)
     return KernelPlan(
         kernel=kernel,
         n=n,

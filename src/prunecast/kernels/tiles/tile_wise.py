@@ -32,7 +32,7 @@ def plan_tile_wise(
     variant = (form or best(choose_tile_wise(tiles, n, dtype, gpu), "tile-wise", gpu)).variant
     tiles = cut_rows(tiles, variant.shape.block_m)
     assigned = assign_hardware(items_of(tiles, variant, n, gpu))
-    return tile_plan("tile-wise", tiles, n, variant, assigned, k_order="gather")
+    return tile_plan("tile-wise", tiles, n, variant, assigned, gpu, k_order="gather")
 
 
 def choose_tile_wise(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> list[Candidate]:
