@@ -9,7 +9,6 @@ from prunecast.patterns import parse_pattern
 torch = pytest.importorskip("torch")
 
 from prunecast.torch import TileSparseLinear  # noqa: E402
-from prunecast.torch.linear import token_bucket  # noqa: E402
 
 M, K = 96, 64
 PATTERN = "tile-wise:32"
@@ -111,6 +110,8 @@ def test_features_first_wants_two_dimensions():
     [
         ({"layout": "rows"}, "layout must be one of tokens_first, features_first, got 'rows'"),
         ({"max_tokens": 0}, "max_tokens must be at least 1"),
+        ({"token_step": 96}, "token_step must be a multiple of 64, got 96"),
+        ({"token_step": 0}, "token_step must be a multiple of 64, got 0"),
         ({"pattern": None}, "a mask needs the pattern"),
         ({"pattern": "2:4"}, "2:4"),
     ],
@@ -127,17 +128,65 @@ def test_fp32_layers_and_masks_of_another_shape_are_refused():
         TileSparseLinear.from_linear(linear(), mask()[1:], pattern=PATTERN, **OPTIONS)
 
 
-def test_plans_are_made_for_a_few_numbers_of_tokens():
-    sparse = module()
-    assert [sparse.plan(n).n for n in (1, 8, 9, 65, 300)] == [8, 8, 16, 96, 384]
+def test_plans_are_made_for_whole_lines_and_no_more_than_it_takes():
+    sparse = module(max_tokens=8192)
+    counts = {1: 8, 8: 8, 9: 16, 24: 32, 64: 64, 65: 128, 300: 320, 6272: 6272, 6304: 6336}
+    assert {n: sparse.plan(n).n for n in counts} == counts
     assert sparse.plan(4).dtype == "fp16"
-    with pytest.raises(BadInput, match="1 to 300 tokens, got 301"):
-        sparse.plan(301)
+    with pytest.raises(BadInput, match="1 to 8192 tokens, got 8193"):
+        sparse.plan(8193)
 
 
-def test_buckets_never_fall_short_and_waste_a_third_at_most():
-    buckets = {token_bucket(n) for n in range(1, 4097)}
-    assert len(buckets) == 18
-    for n in range(9, 4097):
-        assert n <= token_bucket(n) < 2 * n
-        assert n <= 16 or token_bucket(n) <= 1.5 * n
+def test_features_first_reads_whole_groups_of_tokens_as_they_lie():
+    sparse = module(max_tokens=8192, layout="features_first")
+    assert [sparse.plan(n).n for n in (8, 24, 6304, 6301)] == [8, 24, 6304, 6336]
+
+
+def test_a_larger_step_makes_fewer_plans():
+    sparse = module(max_tokens=8192, token_step=1024)
+    assert [sparse.plan(n).n for n in (1, 60, 65, 1025, 6304)] == [8, 64, 1024, 2048, 7168]
+
+
+class DenseOperator:
+    """What `compile` gives, on the CPU in fp32; remembers the B that it was handed."""
+
+    def __init__(self, weights):
+        self.weights, self.given = weights.float(), None
+
+    def __call__(self, b):
+        self.given = b
+        return (self.weights @ b.float()).to(b.dtype)
+
+
+def on_the_cpu(sparse, *counts):
+    sparse._operators = {n: DenseOperator(sparse.dense_weight()) for n in counts}
+    return sparse._operators
+
+
+@pytest.mark.parametrize(("tokens", "planned"), [(1, 8), (64, 64), (100, 128), (200, 256)])
+def test_other_tokens_are_never_seen(tokens, planned):
+    sparse = module()
+    on_the_cpu(sparse, planned)
+    x = torch.randn(tokens, K, dtype=torch.float16)
+    c = sparse._multiply(x.t())
+    assert c.shape == (M, tokens)
+    torch.testing.assert_close(c.t(), (x.float() @ sparse.dense_weight().float().t()).half())
+
+
+def test_a_chain_copies_once():
+    """What a layer gives lies in whole lines, and the next one reads it there."""
+    sparse = module()
+    operators = on_the_cpu(sparse, 128)
+    c = torch.full((K, 128), torch.nan, dtype=torch.float16)[:, :100]
+    c.copy_(torch.ones(K, 100))
+    assert torch.isfinite(sparse._multiply(c)).all()
+    assert operators[128].given.data_ptr() == c.data_ptr()
+
+
+def test_rows_of_whole_groups_are_read_in_place_by_a_plan_of_their_own():
+    sparse = module()
+    operators = on_the_cpu(sparse, 104, 128)
+    b = torch.nn.functional.relu(torch.ones(K, 128, dtype=torch.float16)[:, :104].t()).t()
+    sparse._multiply(b)
+    assert operators[104].given.data_ptr() == b.data_ptr()
+    assert operators[128].given is None

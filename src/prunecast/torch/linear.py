@@ -6,7 +6,10 @@ The kernel multiplies B (in_features, tokens), with the tokens of one feature si
 * `layout="tokens_first"`, the default, takes and gives (..., features) like `nn.Linear`. What it gives is C
   seen transposed: nothing is moved. What it takes is transposed by one copy, unless it is such a view itself:
   chains of these layers, with elementwise functions between them, copy once at the start.
-* `layout="features_first"` takes (in_features, tokens) and gives (out_features, tokens): no copy at all.
+* `layout="features_first"` takes (in_features, tokens) and gives (out_features, tokens): no copy at all where
+  tokens are a multiple of 8, or rows lie in whole lines already.
+
+A copy has rows of whole lines of L2, 64 tokens, and plans are made for so many: 6304 tokens run as 6336.
 """
 
 from typing import Any
@@ -19,31 +22,21 @@ from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import KernelPlan, Operator, compile, plan_stspmm
 from prunecast.patterns import TileMap
 from prunecast.torch.kept import TILE_COLUMNS, place_values, take_values, tiles_of
+from prunecast.torch.token_rows import LINE_TOKENS, in_rows, padded_tokens, planned_tokens
 
-__all__ = ["LAYOUTS", "TileSparseLinear", "token_bucket"]
+__all__ = ["LAYOUTS", "TileSparseLinear"]
 
 LAYOUTS = ("tokens_first", "features_first")
 _DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
-_FEWEST_TOKENS = 8
-
-
-def token_bucket(tokens: int) -> int:
-    """Tokens to plan for: 8, 16, 24, 32, 48, 64, 96 ...: powers of two and the numbers half-way between."""
-    bucket = _FEWEST_TOKENS
-    while bucket < tokens:
-        halfway = bucket + bucket // 2
-        if bucket > _FEWEST_TOKENS and tokens <= halfway:
-            return halfway
-        bucket *= 2
-    return bucket
 
 
 class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
     """y = x A^T + bias with tile-sparse A (out_features, in_features). Made by `from_linear`; no gradients.
 
     The state holds the kept values and the tiles, and goes through `state_dict`; a module takes the tiles of
-    the state that it loads. For every bucket of token counts that is met, the weights are packed once more on
-    the device and stay there until the module is moved or loaded.
+    the state that it loads. For every number of tokens that is planned for (see `plan`), the first call packs
+    the weights once more, and they stay on the device until the module is moved or loaded. A larger
+    `token_step` makes fewer plans, of more tokens, where numbers vary.
     """
 
     def __init__(
@@ -55,9 +48,11 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         gpu: GpuSpec,
         max_tokens: int,
         layout: str,
+        token_step: int = LINE_TOKENS,
     ) -> None:
         super().__init__()
         self.in_features, self.out_features = tiles.k, tiles.m
+        self.token_step = token_step
         self.pattern, self.gpu, self.max_tokens, self.layout = tiles.pattern, gpu, max_tokens, layout
         self.register_buffer("values", values)
         self.register_buffer("bias", bias)
@@ -75,6 +70,7 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         gpu: str | GpuSpec,
         max_tokens: int,
         layout: str = "tokens_first",
+        token_step: int = LINE_TOKENS,
     ) -> "TileSparseLinear":
         """Take over what `linear` keeps, in its dtype and on its device.
 
@@ -87,13 +83,14 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         gpu : name of the GPU to plan for, or its spec
         max_tokens : most tokens of one call
         layout : `tokens_first` or `features_first`
+        token_step : more than 64 tokens are padded to a multiple of this; a multiple of 64
 
         Raises
         ------
-        BadInput : another dtype, a shape that differs, an unknown layout or GPU, or a mask that does not bear
-            its pattern out
+        BadInput : another dtype, a shape that differs, an unknown layout, step or GPU, or a mask that does
+            not bear its pattern out
         """
-        _check(linear, layout, max_tokens)
+        _check(linear, layout, max_tokens, token_step)
         weights = linear.weight.detach().float().cpu().numpy()
         if isinstance(kept, torch.Tensor):
             kept = kept.detach().cpu().numpy()
@@ -101,7 +98,9 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         values = torch.from_numpy(take_values(tiles, weights)).to(linear.weight)
         bias = None if linear.bias is None else linear.bias.detach().clone()
         spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
-        module = cls(tiles, values, bias, gpu=spec, max_tokens=max_tokens, layout=layout)
+        module = cls(
+            tiles, values, bias, gpu=spec, max_tokens=max_tokens, layout=layout, token_step=token_step
+        )
         module.train(linear.training)
         return module
 
@@ -116,7 +115,10 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         return torch.from_numpy(weights).to(self.values)
 
     def plan(self, tokens: int) -> KernelPlan:
-        """The plan that a call with `tokens` tokens runs.
+        """The plan that a call with `tokens` tokens runs, of `token_step` or fewer tokens more.
+
+        Where x has its tokens side by side, in rows that begin at multiples of 16 bytes, the plan has just
+        its tokens, and x is read as it lies.
 
         Raises
         ------
@@ -124,7 +126,11 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         """
         if not 1 <= tokens <= self.max_tokens:
             raise BadInput(f"TileSparseLinear takes 1 to {self.max_tokens} tokens, got {tokens}")
-        return plan_stspmm(self.tiles(), token_bucket(tokens), _dtype(self.values), self.gpu)
+        read_in_place = self.layout == "features_first" and tokens % 8 == 0
+        return self._plan(tokens if read_in_place else padded_tokens(tokens, self.token_step))
+
+    def _plan(self, tokens: int) -> KernelPlan:
+        return plan_stspmm(self.tiles(), tokens, _dtype(self.values), self.gpu)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Y of x, laid out as `layout` says; see the top of this file for where it copies.
@@ -142,24 +148,17 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
 
     def _multiply(self, b: torch.Tensor) -> torch.Tensor:
         """C (out_features, tokens) of B (in_features, tokens)."""
-        tokens = b.shape[1]
-        operator = self._operator(tokens)
-        bucket = operator.plan.n
-        if tokens != bucket:
-            padded = b.new_zeros((self.in_features, bucket))
-            padded[:, :tokens] = b
-            b = padded
-        c: torch.Tensor = operator(b if b.stride(1) == 1 else b.contiguous())
-        return c[:, :tokens]
+        planned = planned_tokens(b, self.token_step)
+        c: torch.Tensor = self._operator(planned)(in_rows(b, planned))
+        return c[:, : b.shape[1]]
 
     def _operator(self, tokens: int) -> Operator:
-        bucket = token_bucket(tokens)
-        if bucket not in self._operators:
+        if tokens not in self._operators:
             bias = None if self.bias is None else self.bias.float().cpu().numpy()
             weights = self.dense_weight().float().cpu().numpy()
             with torch.cuda.device(self.values.device):
-                self._operators[bucket] = compile(self.plan(tokens), weights, bias=bias)
-        return self._operators[bucket]
+                self._operators[tokens] = compile(self._plan(tokens), weights, bias=bias)
+        return self._operators[tokens]
 
     def _check_input(self, x: torch.Tensor) -> None:
         if torch.is_grad_enabled() and (self.training or x.requires_grad):
@@ -200,11 +199,13 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         return f"{features}, bias={self.bias is not None}, pattern={self.pattern}, density={kept:.3f}"
 
 
-def _check(linear: torch.nn.Linear, layout: str, max_tokens: int) -> None:
+def _check(linear: torch.nn.Linear, layout: str, max_tokens: int, token_step: int) -> None:
     if layout not in LAYOUTS:
         raise BadInput(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
     if max_tokens < 1:
         raise BadInput(f"max_tokens must be at least 1, got {max_tokens}")
+    if token_step < 1 or token_step % LINE_TOKENS:
+        raise BadInput(f"token_step must be a multiple of {LINE_TOKENS}, got {token_step}")
     _dtype(linear.weight)
 
 

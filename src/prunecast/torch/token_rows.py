@@ -1,0 +1,52 @@
+"""Rows of tokens as kernels read them: how many a plan is made for, and B (features, tokens) in such rows.
+
+A row of B is all tokens of one feature. Kernels multiply whole groups of 8 tokens, and are fastest where rows
+begin with a line of L2, which holds 64. What stands behind the tokens of a row is never seen in C.
+"""
+
+import torch
+
+from prunecast.hardware.l2_lines import LINE_BYTES
+from prunecast.kernels.launches.padded_copies import ROW_BYTES, copied_row_bytes
+
+__all__ = ["LINE_TOKENS", "in_rows", "padded_tokens", "planned_tokens"]
+
+ELEMENT_BYTES = 2
+"""fp16 and bf16."""
+LINE_TOKENS = LINE_BYTES // ELEMENT_BYTES
+
+
+def padded_tokens(tokens: int, step: int) -> int:
+    """Tokens of a row that holds `tokens`: 8, 16, 32 or 64, then the next multiple of `step`."""
+    if tokens <= LINE_TOKENS:
+        return copied_row_bytes(tokens, ELEMENT_BYTES) // ELEMENT_BYTES
+    return -(-tokens // step) * step
+
+
+def planned_tokens(b: torch.Tensor, step: int) -> int:
+    """Tokens that a plan for B has: just its own where it can be read as it lies, or else `padded_tokens`."""
+    tokens = int(b.shape[1])
+    padded = padded_tokens(tokens, step)
+    if _has_room(b, padded):
+        return padded
+    return tokens if _has_room(b, tokens) and tokens * ELEMENT_BYTES % ROW_BYTES == 0 else padded
+
+
+def in_rows(b: torch.Tensor, tokens: int) -> torch.Tensor:
+    """B with rows of so many tokens: B itself where they lie like that, or else a copy with zeros behind."""
+    features, own = b.shape
+    if _has_room(b, tokens):
+        return b.as_strided((features, tokens), (b.stride(0), 1))
+    copy = b.new_empty((features, tokens))
+    copy[:, :own] = b
+    copy[:, own:] = 0
+    return copy
+
+
+def _has_room(b: torch.Tensor, tokens: int) -> bool:
+    """Whether rows begin where kernels can begin, so many tokens apart at least, the last one too."""
+    row, size_bytes = int(b.stride(0)), int(b.untyped_storage().nbytes())
+    ends = int(b.storage_offset()) + (len(b) - 1) * row + tokens
+    aligned = row * ELEMENT_BYTES % ROW_BYTES == 0 and int(b.data_ptr()) % ROW_BYTES == 0
+    in_order = int(b.stride(1)) == 1 or b.shape[1] == 1
+    return aligned and in_order and row >= tokens and ends * ELEMENT_BYTES <= size_bytes
