@@ -21,7 +21,7 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels import PLANNERS, plan_stspmm
 from prunecast.kernels.plan import KernelPlan
 from prunecast.models import Incremental, estimate
-from prunecast.simulator import engine, simulate
+from prunecast.simulator import engine, engine_state, simulate
 from prunecast.simulator.lower import lower
 
 WEIGHTS = Path(__file__).parents[1] / "examples" / "stdlib_lm" / "weights.safetensors"
@@ -53,12 +53,12 @@ def benchmark_engine(plan: KernelPlan) -> None:
     """Rates of the jitted loop alone, in instructions and in scheduler decisions."""
     gpu = load_gpu("h200-sxm")
     lowered = lower(plan, gpu, slots=1, policy=0, clock_hz=1.5e9)
-    state = engine.new_state(lowered.machine, lowered.program, lowered.work)
+    state = engine_state.new_state(lowered.machine, lowered.program, lowered.work)
 
     def run() -> None:
         nonlocal state
-        state = engine.new_state(lowered.machine, lowered.program, lowered.work)
-        engine.run_engine(state)
+        state = engine_state.new_state(lowered.machine, lowered.program, lowered.work)
+        engine_state.run_engine(state)
 
     seconds = median_s(run)
     instructions = int(state.mem[engine.G_INSTRUCTIONS])

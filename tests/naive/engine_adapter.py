@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from prunecast.kernels.plan import Schedule
 from prunecast.kernels.program import Instruction, Op
-from prunecast.simulator import engine
+from prunecast.simulator import engine, engine_state
 from prunecast.simulator.result import STALLS
 from tests.naive.records import POLICIES, Kernel, Machine, NaiveResult, Work
 
@@ -24,17 +24,19 @@ def simulate_fast(machine: Machine, kernel: Kernel, work: Work) -> NaiveResult:
     return launch_engine(_machine(machine, kernel), _program(machine, kernel), _work(machine, kernel, work))
 
 
-def launch_engine(machine: engine.Machine, program: engine.Program, work: engine.Work) -> NaiveResult:
+def launch_engine(
+    machine: engine_state.Machine, program: engine_state.Program, work: engine_state.Work
+) -> NaiveResult:
     """The same for what is lowered already."""
-    state = engine.new_state(machine, program, work)
-    status = engine.run_engine(state)
-    if status != engine.Status.DONE:
-        raise RuntimeError(engine.Status(status).name)
+    state = engine_state.new_state(machine, program, work)
+    status = engine_state.run_engine(state)
+    if status != engine_state.Status.DONE:
+        raise RuntimeError(engine_state.Status(status).name)
     return _result(machine, state)
 
 
-def _machine(machine: Machine, kernel: Kernel) -> engine.Machine:
-    return engine.Machine(
+def _machine(machine: Machine, kernel: Kernel) -> engine_state.Machine:
+    return engine_state.Machine(
         sms=machine.sms,
         partitions=machine.partitions,
         slots=machine.slots,
@@ -64,7 +66,7 @@ def _machine(machine: Machine, kernel: Kernel) -> engine.Machine:
     )
 
 
-def _program(machine: Machine, kernel: Kernel) -> engine.Program:
+def _program(machine: Machine, kernel: Kernel) -> engine_state.Program:
     rows: list[list[int]] = []
     bounds = []
     for program in kernel.programs:
@@ -73,7 +75,7 @@ def _program(machine: Machine, kernel: Kernel) -> engine.Program:
             rows += [_row(machine, instruction) for instruction in getattr(program, name)]
             bounds[-1].append(len(rows))
     warps = [program.warps for program in kernel.programs]
-    return engine.Program(
+    return engine_state.Program(
         code=np.array(rows, np.int64).reshape(-1, engine.I_FIELDS),
         bounds=np.array(bounds, np.int64),
         role=np.repeat(np.arange(len(warps)), warps),
@@ -120,7 +122,7 @@ def _row(machine: Machine, code: Instruction) -> list[int]:
     return row
 
 
-def _work(machine: Machine, kernel: Kernel, work: Work) -> engine.Work:
+def _work(machine: Machine, kernel: Kernel, work: Work) -> engine_state.Work:
     # The fewest steps multiply 16 columns, which are two steps where a step has 8
     behind = kernel.fewest_steps * math.ceil(16 / kernel.block_k)
     steps = [math.ceil(len(columns) / kernel.block_k) + behind for columns in work.columns]
@@ -130,7 +132,7 @@ def _work(machine: Machine, kernel: Kernel, work: Work) -> engine.Work:
     gather_base = sum(steps) * ways
     box_base = gather_base + math.ceil(features / machine.panel) * token_blocks
     index_base = box_base + math.ceil(features / kernel.block_k) * token_blocks
-    return engine.Work(
+    return engine_state.Work(
         schedule=int(work.schedule),
         blocks=work.blocks,
         item=_items(kernel, work, steps),
@@ -183,7 +185,7 @@ def _next_items(work: Work) -> npt.NDArray[np.int64]:
     return np.array(following, np.int64)
 
 
-def _result(machine: engine.Machine, state: engine.State) -> NaiveResult:
+def _result(machine: engine_state.Machine, state: engine_state.State) -> NaiveResult:
     chip, sm = state.mem, state.sm
     tensor = state.part[:, engine.P_TENSOR_BUSY].reshape(machine.sms, machine.partitions)
     stalls = Counter(dict(zip(STALLS, state.stall.sum(axis=0).tolist(), strict=True)))

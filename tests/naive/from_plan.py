@@ -10,7 +10,7 @@ from prunecast.kernels.launches.launch_floor import begins_early
 from prunecast.kernels.launches.piled_up import JITTER, followed
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
-from prunecast.simulator import engine
+from prunecast.simulator import engine_state
 from tests.naive.records import POLICIES, Item, Kernel, Machine, Work
 
 __all__ = ["kernel_of", "machine_of", "work_of"]
@@ -29,7 +29,7 @@ def kernel_of(plan: KernelPlan, gpu: GpuSpec) -> Kernel:
     )
 
 
-def machine_of(plan: KernelPlan, gpu: GpuSpec, lowered: engine.Machine, panel: int) -> Machine:
+def machine_of(plan: KernelPlan, gpu: GpuSpec, lowered: engine_state.Machine, panel: int) -> Machine:
     """The engine's numbers of the GPU, and the plan's rates of arithmetic per sub-partition."""
     tensor_fma_per_clk_per_sm = (
         0.0 if plan.tensor == "none" else tensor_fma_per_clk(gpu, plan.dtype, plan.tensor)

@@ -1,9 +1,10 @@
 """The jitted event loop: the warps of all SMs, cycle by cycle.
 
 The rules are docs/decisions/0001-engine-rules.md; `tests/naive/simulator.py` follows the same page. One
-file on purpose, and longer than the house's habit: Numba's cache does not notice edits of functions in
-other files. Above it stand names and units (`lower.py`, `simulate.py`); here are only integers. Nothing is
-allocated inside the loop: `new_state` makes every array, and the arrays are changed in place.
+file on purpose, and longer than the house's habit: every function here ends up inside the two loops, and
+Numba's cache does not notice edits of functions or constants in other files, so that a loop would go on
+running the old ones. What is not jitted stands elsewhere: records and memory in `engine_state.py`, names and
+units in `lower.py` and `simulate.py`. Here are only integers, and nothing is allocated.
 
 All integers of a run lie in one array, `mem`: scalars first, then tables row by row. A row is known by its
 address: `mem[warp + W_STEP]` is the step of the warp whose row begins at `warp`. (Passing records of arrays
@@ -11,27 +12,12 @@ between jitted functions, each access a view, ran at a seventh of the speed.) Wh
 cycle stands in lists of its own: ready times of a sub-partition's warps, and what its policy orders them by.
 """
 
-from enum import IntEnum
-from typing import NamedTuple
-
 import numpy as np
 from numba import njit
 
 from prunecast.kernels.program import WHOLE_LINES, Op, When
 
-__all__ = [
-    "REASONS",
-    "Events",
-    "Machine",
-    "Program",
-    "State",
-    "Status",
-    "Work",
-    "new_events",
-    "new_state",
-    "run_engine",
-    "run_recorded",
-]
+__all__ = ["REASONS", "run_loop", "run_recorded_loop"]
 
 inlined = njit(cache=True, error_model="numpy", forceinline=True)
 """Left to itself the compiler calls each of these small functions, 1.35 times as slow in all."""
@@ -133,230 +119,6 @@ STORE_C, STORE_PARTIAL = int(Op.STORE_C), int(Op.STORE_PARTIAL)
 WAIT_PARTS, LOAD_PARTIALS = int(Op.WAIT_PARTS), int(Op.LOAD_PARTIALS)
 PARTIAL, OWNER, FINAL, EDGE = int(When.PARTIAL), int(When.OWNER), int(When.FINAL), int(When.EDGE)
 REFILL, IN_TURN = int(When.REFILL), int(When.IN_TURN)
-
-
-class Status(IntEnum):
-    """How a run ended."""
-
-    DONE = 0
-    DEADLOCK = 1
-    TOO_LONG = 2
-
-
-class Machine(NamedTuple):
-    """The GPU and how blocks lie on it; times in cycles, costs in ticks per KiB."""
-
-    sms: int
-    partitions: int
-    slots: int
-    warps: int
-    stages: int
-    policy: int
-    block_start: int
-    barrier_latency: int
-    sync_latency: int
-    signal_latency: int
-    tensor_latency: int
-    shared_latency: int
-    l2_latency: int
-    store_latency: int
-    dram_latency: int
-    port_ticks: int
-    gather_ticks: int
-    store_ticks: int
-    shared_ticks: int
-    l2_ticks: int
-    l2_store_ticks: int
-    dram_ticks: int
-    l2_capacity: int
-    max_cycles: int
-    gather_latency: int
-    dram_write_ticks: int
-
-
-class Program(NamedTuple):
-    """Warp programs of one block as columns."""
-
-    code: np.ndarray
-    """(instructions, I_FIELDS) int64, the roles' segments one after the other."""
-    bounds: np.ndarray
-    """(roles, SEGMENTS + 1) int64: segment s of role r is code[bounds[r, s]:bounds[r, s + 1]]."""
-    role: np.ndarray
-    """(warps,) int64: role of each warp."""
-    rank: np.ndarray
-    """(warps,) int64: place of the warp in its role."""
-    role_warps: np.ndarray
-    """(roles,) int64."""
-    full_arrivals: int
-    empty_arrivals: int
-    part_signals: int
-    block_m: int
-    block_n: int
-    block_k: int
-
-
-class Work(NamedTuple):
-    """Work items and the segments they touch."""
-
-    schedule: int
-    blocks: int
-    item: np.ndarray
-    """(items, T_FIELDS) int64."""
-    first_item: np.ndarray
-    """(blocks,) int64 for STATIC: first item of each block or NO_ITEM."""
-    next_item: np.ndarray
-    """(items,) int64: the item after this one in its block, NO_ITEM or UNDRAWN."""
-    column: np.ndarray
-    """(kept columns of all tiles,) int32."""
-    panel: int
-    """Rows of B in one gathered segment."""
-    token_blocks: int
-    gather_base: int
-    """First segment id of gathered rows of B; boxes of B come at `box_base`, indices at `index_base`, one for
-    every step of a tile and warp, weights at 0."""
-    box_base: int
-    index_base: int
-    a_ways: int
-    segments: int
-    """That are read; behind them comes C, one for every item."""
-    groups: int
-    rows_in_l2: bool = False
-    """Whether gathered rows of B lie in L2 from the beginning."""
-    early_sms: int = 0
-    """Whose blocks bring nothing ahead (`When.AHEAD`), but all in turn."""
-
-
-class State(NamedTuple):
-    """The memory of a run, and views of the tables that are read when it is over."""
-
-    mem: np.ndarray
-    """(all,) int64."""
-    column: np.ndarray
-    """(kept columns of all tiles,) int32."""
-    part: np.ndarray
-    """(SMs * sub-partitions, P_FIELDS) int64."""
-    sm: np.ndarray
-    """(SMs, S_FIELDS) int64."""
-    stall: np.ndarray
-    """(SMs, REASONS) int64."""
-
-
-class Events(NamedTuple):
-    """What a recorded run leaves behind."""
-
-    waves: np.ndarray
-    """(SMs,) int64: of how many items of each block slot to record the events; 0 records nothing."""
-    rows: np.ndarray
-    """(capacity, E_FIELDS) int64, the first `counts[K_WRITTEN]` of them written."""
-    counts: np.ndarray
-    """(K_FIELDS,) int64."""
-    begun: np.ndarray
-    """(warps of all SMs, 2) int64: the last item that a warp began, and how many it has begun."""
-    samples: np.ndarray
-    """(samples, Q_FIELDS) int64: work done by the multiples of `every` cycles, from 0 on."""
-    every: int
-
-
-def new_events(machine: Machine, waves: np.ndarray, *, capacity: int, samples: int, every: int) -> Events:
-    """Room for what `run_recorded` writes; `capacity` bounds it, whatever the run does."""
-    begun = np.zeros((machine.sms * machine.slots * machine.warps, 2), np.int64)
-    begun[:, 0] = NO_ITEM
-    rows = np.zeros((capacity, E_FIELDS), np.int64)
-    counts, taken = np.zeros(K_FIELDS, np.int64), np.zeros((samples, Q_FIELDS), np.int64)
-    return Events(waves.astype(np.int64), rows, counts, begun, taken, every)
-
-
-def new_state(machine: Machine, program: Program, work: Work) -> State:
-    """Lay out the memory of a run, all idle."""
-    slots, parts = machine.sms * machine.slots, machine.sms * machine.partitions
-    rings = slots * max(machine.stages, 1)
-    leaves = 1 << max(machine.sms - 1, 0).bit_length()
-    places = machine.slots * -(-machine.warps // machine.partitions)
-    segments = work.segments + work.item.shape[0]
-    shapes = {
-        AT_CODE: program.code.shape,
-        AT_BOUNDS: program.bounds.shape,
-        AT_ROLE_WARPS: program.role_warps.shape,
-        AT_ROLE: program.role.shape,
-        AT_RANK: program.rank.shape,
-        AT_ITEM: work.item.shape,
-        AT_FIRST_ITEM: work.first_item.shape,
-        AT_NEXT_ITEM: work.next_item.shape,
-        AT_WARP: (slots * machine.warps, W_FIELDS),
-        AT_BLOCK: (slots, B_FIELDS),
-        AT_FULL: (rings, R_FIELDS),
-        AT_EMPTY: (rings, R_FIELDS),
-        AT_SYNC: (slots * program.role_warps.size, R_FIELDS),
-        AT_PART: (parts, P_FIELDS),
-        AT_SM: (machine.sms, S_FIELDS),
-        AT_SEGMENT: (segments + 1, L_FIELDS),
-        AT_GROUP: (max(work.groups, 1), R_FIELDS),
-        AT_STALL: (machine.sms, REASONS),
-        AT_READY: (parts, places),
-        AT_ORDER: (parts, places),
-        AT_ROW: (parts, places),
-        AT_LOOK: (parts,),
-        AT_WAKE: (2 * leaves,),
-        AT_WINNER: (2 * leaves,),
-    }
-    sizes = {at: int(np.prod(shape)) for at, shape in shapes.items()}
-    mem = np.zeros(SCALARS + sum(sizes.values()), np.int64)
-    views, address = {}, SCALARS
-    for at, shape in shapes.items():
-        mem[at] = address
-        views[at] = mem[address : address + sizes[at]].reshape(shape)
-        address += sizes[at]
-    mem[: len(machine)] = machine
-    mem[N_FULL_ARRIVALS : N_ROLES + 1] = (*program[-6:], program.role_warps.size)
-    mem[N_SCHEDULE : N_ITEMS + 1] = work.schedule, work.blocks, work.item.shape[0]
-    mem[N_PANEL : N_BOX_BASE + 1] = work.panel, work.token_blocks, work.gather_base, work.box_base
-    mem[N_INDEX_BASE : N_A_WAYS + 1] = work.index_base, work.a_ways
-    mem[N_SEGMENTS : N_LEAVES + 1] = segments, leaves
-    mem[N_PANELS] = (work.box_base - work.gather_base) // max(work.token_blocks, 1)
-    mem[N_PLACES] = places
-    mem[N_ROWS_IN_L2] = int(work.rows_in_l2)
-    mem[N_EARLY_SMS] = work.early_sms
-    _fill_tables(mem, views, machine, program, work)
-    anchor = mem[AT_SEGMENT] + segments * L_FIELDS
-    views[AT_SEGMENT][segments, : L_NEXT + 1] = anchor
-    return State(mem, work.column, views[AT_PART], views[AT_SM], views[AT_STALL])
-
-
-def _fill_tables(
-    mem: np.ndarray, views: dict[int, np.ndarray], machine: Machine, program: Program, work: Work
-) -> None:
-    views[AT_CODE][:] = program.code
-    views[AT_BOUNDS][:] = program.bounds
-    views[AT_ROLE_WARPS][:] = program.role_warps
-    views[AT_ROLE][:] = program.role
-    views[AT_RANK][:] = program.rank
-    views[AT_ITEM][:] = work.item
-    views[AT_FIRST_ITEM][:] = work.first_item
-    views[AT_NEXT_ITEM][:] = work.next_item
-    views[AT_READY][:] = FOREVER
-    views[AT_FULL][:, R_EXPECTED] = program.full_arrivals
-    views[AT_EMPTY][:, R_EXPECTED] = program.empty_arrivals
-    views[AT_SYNC][:, R_EXPECTED] = np.tile(program.role_warps, machine.sms * machine.slots)
-    views[AT_PART][:, [P_GREEDY, P_LAST]] = -1
-    number = np.arange(machine.sms * machine.partitions)
-    sm = number // machine.partitions
-    views[AT_PART][:, P_SM] = sm
-    views[AT_PART][:, P_LOOK] = mem[AT_LOOK] + number
-    views[AT_PART][:, P_READY] = mem[AT_READY] + number * mem[N_PLACES]
-    views[AT_PART][:, P_STALL] = mem[AT_STALL] + sm * REASONS
-    views[AT_SM][:, S_FIRST_MMA] = FOREVER
-    views[AT_LOOK][:] = FOREVER
-    views[AT_WAKE][:] = FOREVER
-
-
-def run_engine(state: State) -> int:
-    """Run all blocks to the end; a `Status` number. The state is changed in place."""
-    return int(_run(state.mem, state.column))
-
-
-def run_recorded(state: State, events: Events) -> int:
-    """`run_engine` that also writes events: the same cycles, a few times slower."""
-    return int(_run_recorded(state.mem, state.column, events))
 
 
 # ---- the queue of SMs: a winner tree of wake times and SMs, ties to the lower number; its leaves are the
@@ -1247,12 +1009,19 @@ def _take_turns(mem, column, sm, t):
     _set_wake(mem, sm, soonest)
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
-def _run(mem, column):
+@inlined
+def _begin(mem):
+    """The first blocks of all SMs, in the order of slots."""
     _build_queue(mem)
     for slot in range(mem[M_SLOTS]):
         for sm in range(mem[M_SMS]):
             _place_block(mem, sm * mem[M_SLOTS] + slot, 0)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def run_loop(mem, column):
+    """Run all blocks to the end. `mem` is changed in place; 0 done, 1 deadlock, 2 beyond `max_cycles`."""
+    _begin(mem)
     while mem[G_RETIRED] < mem[N_BLOCKS]:
         sm = mem[mem[AT_WINNER] + 1]
         t = mem[mem[AT_WAKE] + 1]
@@ -1362,11 +1131,9 @@ def _sample(mem, events, t):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _run_recorded(mem, column, events):
-    _build_queue(mem)
-    for slot in range(mem[M_SLOTS]):
-        for sm in range(mem[M_SMS]):
-            _place_block(mem, sm * mem[M_SLOTS] + slot, 0)
+def run_recorded_loop(mem, column, events):
+    """`run_loop` that also writes events."""
+    _begin(mem)
     while mem[G_RETIRED] < mem[N_BLOCKS]:
         sm = mem[mem[AT_WINNER] + 1]
         t = mem[mem[AT_WAKE] + 1]

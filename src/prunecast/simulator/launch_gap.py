@@ -16,6 +16,7 @@ from prunecast.kernels.launches.slow_sms import spared_cycles, spared_scale
 from prunecast.kernels.launches.written_share import written_share
 from prunecast.kernels.plan import KernelPlan
 from prunecast.simulator import engine
+from prunecast.simulator.engine_state import State
 
 __all__ = ["LaunchGap", "head_start_cycles", "launch_gap", "launched_cycles"]
 
@@ -29,7 +30,7 @@ class LaunchGap(NamedTuple):
     """Cycles of the run that pass before the launch before has ended, besides."""
 
 
-def launch_gap(plan: KernelPlan, gpu: GpuSpec, run: engine.State, clock_hz: float, launch: str) -> LaunchGap:
+def launch_gap(plan: KernelPlan, gpu: GpuSpec, run: State, clock_hz: float, launch: str) -> LaunchGap:
     """Of a plan's last run at this clock; `launch` is one of `LAUNCHES`."""
     launch_s = launch_floor_s(plan, gpu, launch)
     if launch == "graph" and _waits_for_first_rows(plan, gpu):
@@ -48,7 +49,7 @@ def _waits_for_first_rows(plan: KernelPlan, gpu: GpuSpec) -> bool:
     return plan.inner is None and written_share(plan) > 0.0 and launches_overlap(plan, gpu)
 
 
-def head_start_cycles(plan: KernelPlan, gpu: GpuSpec, run: engine.State) -> float:
+def head_start_cycles(plan: KernelPlan, gpu: GpuSpec, run: State) -> float:
     """Cycles by which launches that repeat and overlap come closer, for their first blocks start early.
 
     A block takes the next SM that the launch before leaves, starts and reads its indices, but waits for the
@@ -61,6 +62,6 @@ def head_start_cycles(plan: KernelPlan, gpu: GpuSpec, run: engine.State) -> floa
     return last - float((ends - np.where(ends > 0, early, 0.0)).max())
 
 
-def launched_cycles(run: engine.State, gap: LaunchGap) -> int:
+def launched_cycles(run: State, gap: LaunchGap) -> int:
     """Of a run, without those that pass under the launch before."""
     return max(int(run.mem[engine.G_END]) - round(gap.under), 1)

@@ -16,6 +16,7 @@ from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import engine
+from prunecast.simulator.engine_state import Machine, Program, Work
 from prunecast.simulator.source_rows import pixels_per_output, rows_of_source
 
 __all__ = ["Lowered", "lower"]
@@ -32,11 +33,11 @@ LONGEST_RUN_CYCLES = 1 << 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lowered:
-    """What `engine.run_engine` takes."""
+    """What `run_engine` takes."""
 
-    machine: engine.Machine
-    program: engine.Program
-    work: engine.Work
+    machine: Machine
+    program: Program
+    work: Work
 
 
 def lower(
@@ -75,9 +76,9 @@ def _coarseness(plan: KernelPlan) -> int:
 
 def _machine(
     plan: KernelPlan, gpu: GpuSpec, slots: int, policy: int, clock_hz: float, written: float | None
-) -> engine.Machine:
+) -> Machine:
     dram = _dram_ticks(gpu, clock_hz, written_share(plan) if written is None else written)
-    return engine.Machine(
+    return Machine(
         sms=gpu.sm_count,
         partitions=gpu.sub_partitions_per_sm,
         slots=slots,
@@ -130,7 +131,7 @@ def _ticks_per_kib(bytes_per_clk: float) -> int:
     return math.ceil(1024 * engine.TICKS / bytes_per_clk)
 
 
-def _program(plan: KernelPlan, gpu: GpuSpec, coarse: int) -> engine.Program:
+def _program(plan: KernelPlan, gpu: GpuSpec, coarse: int) -> Program:
     rows: list[list[int]] = []
     bounds = []
     skipped = ("start", "begin") if begins_early(plan, gpu) else ()
@@ -143,7 +144,7 @@ def _program(plan: KernelPlan, gpu: GpuSpec, coarse: int) -> engine.Program:
             bound.append(len(rows))
         bounds.append(bound)
     warps = [program.warps for program in plan.programs]
-    return engine.Program(
+    return Program(
         code=np.array(rows, np.int64).reshape(-1, engine.I_FIELDS),
         bounds=np.array(bounds, np.int64),
         role=np.repeat(np.arange(len(warps)), warps),
@@ -170,7 +171,7 @@ def _releasing_warps(program: WarpProgram) -> int:
 
 
 def _row(instruction: Instruction, plan: KernelPlan, gpu: GpuSpec, scale: int) -> list[int]:
-    """One row of `engine.Program.code`; `scale` steps run as one."""
+    """One row of `Program.code`; `scale` steps run as one."""
     fixed = instruction.op in PER_STEP_FIXED and not instruction.per_k16
     factor = scale if fixed else 1
     return [
@@ -203,7 +204,7 @@ def _pipe_ticks(instruction: Instruction, plan: KernelPlan, gpu: GpuSpec) -> int
     return 0
 
 
-def _work(plan: KernelPlan, coarse: int, slots: int, sms: int, early: int) -> engine.Work:
+def _work(plan: KernelPlan, coarse: int, slots: int, sms: int, early: int) -> Work:
     work, tiles, shape = plan.work, plan.tiles, plan.shape
     block_k = shape.block_k * coarse
     # Room for steps behind a tile's last columns, so that no two steps share a segment
@@ -215,7 +216,7 @@ def _work(plan: KernelPlan, coarse: int, slots: int, sms: int, early: int) -> en
     gather_base = int(step_base[-1]) * a_ways
     box_base = gather_base + -(-plan.k // panel) * token_blocks
     index_base = box_base + -(-plan.k // block_k) * token_blocks
-    return engine.Work(
+    return Work(
         schedule=int(plan.schedule),
         blocks=plan.blocks,
         item=_items(plan, step_base, block_k),

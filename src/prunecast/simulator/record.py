@@ -10,6 +10,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.plan import KernelPlan
 from prunecast.simulator import engine
+from prunecast.simulator.engine_state import new_events, new_state, run_recorded
 from prunecast.simulator.settle import settle
 
 __all__ = ["EVENT_KINDS", "Recording", "record"]
@@ -75,13 +76,13 @@ def record(
         raise BadInput(f"first-waves must be at least 1, got {waves}")
     settled = settle(plan, gpu, state=state, policy=policy)
     lowered, cycles = settled.lowered, max(int(settled.run.mem[engine.G_END]), 1)
-    run = engine.new_state(lowered.machine, lowered.program, lowered.work)
+    run = new_state(lowered.machine, lowered.program, lowered.work)
     watch = np.zeros(gpu.sm_count, np.int64)
     watch[list(sms)] = waves or ALL_WAVES
     every = max(-(-cycles // SAMPLES), 1)
     samples = -(-cycles // every) + 1
-    events = engine.new_events(lowered.machine, watch, capacity=MOST_EVENTS, samples=samples, every=every)
-    engine.run_recorded(run, events)
+    events = new_events(lowered.machine, watch, capacity=MOST_EVENTS, samples=samples, every=every)
+    run_recorded(run, events)
     parts = gpu.sm_count * gpu.sub_partitions_per_sm
     return Recording(
         cycles=cycles,

@@ -8,13 +8,14 @@ from prunecast.hardware.occupancy import Occupancy
 from prunecast.kernels.plan import KernelPlan
 from prunecast.simulator import engine
 from prunecast.simulator.attribution import Account, attribute_cycles
+from prunecast.simulator.engine_state import State
 from prunecast.simulator.lower import Lowered
 from prunecast.simulator.result import ATTRIBUTION, STALLS, SimResult
 
 __all__ = ["run_result", "tensor_cycles"]
 
 
-def tensor_cycles(lowered: Lowered, run: engine.State) -> np.ndarray:
+def tensor_cycles(lowered: Lowered, run: State) -> np.ndarray:
     """(SMs,) cycles in which the tensor pipes of each SM worked, the mean of its sub-partitions."""
     busy = run.part[:, engine.P_TENSOR_BUSY].reshape(-1, lowered.machine.partitions)
     return np.asarray(busy.mean(axis=1) / engine.TICKS)
@@ -23,7 +24,7 @@ def tensor_cycles(lowered: Lowered, run: engine.State) -> np.ndarray:
 def run_result(
     plan: KernelPlan,
     lowered: Lowered,
-    run: engine.State,
+    run: State,
     *,
     fit: Occupancy,
     clock_hz: float,
@@ -58,7 +59,7 @@ def run_result(
     )
 
 
-def _utilisation(lowered: Lowered, run: engine.State, cycles: int) -> dict[str, float]:
+def _utilisation(lowered: Lowered, run: State, cycles: int) -> dict[str, float]:
     machine, span = lowered.machine, cycles * engine.TICKS
     partitions = machine.sms * machine.partitions
     busy_ticks: dict[str, Any] = {
@@ -72,7 +73,7 @@ def _utilisation(lowered: Lowered, run: engine.State, cycles: int) -> dict[str, 
     return {name: min(float(busy) / span, 1.0) for name, busy in busy_ticks.items()}
 
 
-def _account(plan: KernelPlan, lowered: Lowered, run: engine.State, cycles: int) -> Account:
+def _account(plan: KernelPlan, lowered: Lowered, run: State, cycles: int) -> Account:
     machine = lowered.machine
     critical = int(np.argmax(run.sm[:, engine.S_BUSY]))
     work = tensor_cycles(lowered, run)

@@ -10,6 +10,7 @@ from prunecast.kernels.launches.power_draw import l2_draw, tensor_draw
 from prunecast.kernels.launches.written_share import written_share
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.simulator import engine
+from prunecast.simulator.engine_state import State, Status, new_state, run_engine
 from prunecast.simulator.launch_gap import launch_gap, launched_cycles
 from prunecast.simulator.lower import Lowered, lower
 from prunecast.simulator.run_result import tensor_cycles
@@ -46,7 +47,7 @@ class Settled:
 
     fit: Occupancy
     lowered: Lowered
-    run: engine.State
+    run: State
     clock_hz: float
 
 
@@ -78,7 +79,7 @@ def settle(plan: KernelPlan, gpu: GpuSpec, *, state: str, policy: str, launch: s
     return Settled(fit=fit, lowered=lowered, run=run, clock_hz=clock_hz)
 
 
-def _share_that_came(run: engine.State, written: float) -> float:
+def _share_that_came(run: State, written: float) -> float:
     """Of C in all that came into L2: what is read again drives no more of it out than there is."""
     read, moved = int(run.mem[engine.G_MISS_BYTES]), int(run.mem[engine.G_DRAM_BYTES])
     return min(written, 1.0 - read / moved) if moved else written
@@ -99,11 +100,11 @@ def fit_on_sm(plan: KernelPlan, gpu: GpuSpec) -> Occupancy:
     return fit
 
 
-def _run(plan: KernelPlan, gpu: GpuSpec, lowered: Lowered) -> engine.State:
-    run = engine.new_state(lowered.machine, lowered.program, lowered.work)
-    status = engine.run_engine(run)
-    if status != engine.Status.DONE:
-        raise SimulationStopped(f"{plan.kernel} on {gpu.name}: {engine.Status(status).name.lower()}")
+def _run(plan: KernelPlan, gpu: GpuSpec, lowered: Lowered) -> State:
+    run = new_state(lowered.machine, lowered.program, lowered.work)
+    status = run_engine(run)
+    if status != Status.DONE:
+        raise SimulationStopped(f"{plan.kernel} on {gpu.name}: {Status(status).name.lower()}")
     return run
 
 
@@ -111,7 +112,7 @@ def _caused_clock(
     plan: KernelPlan,
     gpu: GpuSpec,
     lowered: Lowered,
-    run: engine.State,
+    run: State,
     clock_hz: float,
     period_s: float,
     state: str,
