@@ -19,7 +19,7 @@ from benchmarks.own_kernels import build_beside, build_own, compile_own, defines
 from benchmarks.stamps.items_cases import CASES, Waves, plan_of
 from benchmarks.stamps.items_patches import HEAD, ITEM, ITEMS_AT, MACRO, MOST_ITEMS, PLAIN, STAMPED, WORDS
 from benchmarks.stamps.run import build_or_run, parser_of
-from benchmarks.stamps.sources import compile_from, patched_sources
+from benchmarks.stamps.sources import compile_from, plain_and_stamped
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.cuda.forms import ARCH
 
@@ -33,10 +33,7 @@ def build_all(folder: Path) -> None:
     """Compile every form with and without stamps into FOLDER, and the package's own into its cache."""
     os.environ["PRUNECAST_CACHE"] = str(folder / "cache")
     build_beside()
-    sources = {
-        False: patched_sources(folder / "plain", PLAIN, MACRO),
-        True: patched_sources(folder / "stamped", STAMPED, MACRO),
-    }
+    sources = plain_and_stamped(folder, PLAIN, STAMPED, MACRO)
     for case in (case for cases in CASES.values() for case in cases()):
         plan = plan_of(case)
         build_own(plan)

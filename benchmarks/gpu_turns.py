@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.own_kernels import build_beside, build_own, compile_own, defines_of, entry_of, source_of
 from benchmarks.stamps.products import made_up_tiles, whole_items
 from benchmarks.stamps.run import build_or_run, parser_of
-from benchmarks.stamps.sources import compile_from, patched_sources
+from benchmarks.stamps.sources import compile_from, plain_and_stamped
 from benchmarks.stamps.turns_patches import GROUPS_AT, MACRO, MOST_ITEMS, PLAIN, STAMPED, STORES, WORDS
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.cuda.forms import ARCH
@@ -91,10 +91,7 @@ def build_all(folder: Path) -> None:
     """Compile every form with and without stamps into FOLDER, and the package's own into its cache."""
     os.environ["PRUNECAST_CACHE"] = str(folder / "cache")
     build_beside()
-    sources = {
-        False: patched_sources(folder / "plain", PLAIN, MACRO),
-        True: patched_sources(folder / "stamped", STAMPED, MACRO),
-    }
+    sources = plain_and_stamped(folder, PLAIN, STAMPED, MACRO)
     for case in cases():
         missing = [stamped for stamped in sources if not (folder / _cubin_name(case, stamped)).exists()]
         if missing:

@@ -8,6 +8,7 @@ __all__ = [
     "C_LEAVES",
     "EARLY",
     "ENTRY",
+    "FIRST_STAMPS",
     "FULL",
     "HELD",
     "ISSUED",
@@ -43,6 +44,18 @@ SMALL_FORM_ENDS = "    me.release();\n    finish(args, sums[0], ending, item.w, 
 UPPER = "finish(args, sums[0], upper, item.w, me.staging, me.lane);\n"
 LOWER = "finish(args, sums[1], lower, item.w, me.staging, me.lane);\n"
 ALONE = "    multiply_alone(me, 0, places, 0, sums[0]);\n"
+
+
+FIRST_STAMPS = {
+    "entry_ns": 0,
+    "entry": 1,
+    "together": 2,
+    "sm": 3,
+    "columns": 4,
+    "may_read": 5,
+    "may_read_ns": 6,
+}
+"""Where they lie that `head` and `list_and_launch` write."""
 
 
 def global_macro(words: int) -> str:

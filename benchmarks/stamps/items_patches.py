@@ -3,6 +3,7 @@
 from benchmarks.stamps.anchors import (
     C_LEAVES,
     EARLY,
+    FIRST_STAMPS,
     FULL,
     HELD,
     ISSUED,
@@ -21,13 +22,7 @@ __all__ = ["HEAD", "ITEM", "ITEMS_AT", "MACRO", "MOST_ITEMS", "PLAIN", "STAMPED"
 WORDS = 128
 """Stamps of a block."""
 HEAD = {
-    "entry_ns": 0,
-    "entry": 1,
-    "together": 2,
-    "sm": 3,
-    "columns": 4,
-    "may_read": 5,
-    "may_read_ns": 6,
+    **FIRST_STAMPS,
     "end": 7,
     "end_ns": 8,
     "end_of_other": 9,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from prunecast.kernels.cuda import build
 
-__all__ = ["Patch", "Patches", "after", "before", "compile_from", "patched_sources"]
+__all__ = ["Patch", "Patches", "after", "before", "compile_from", "patched_sources", "plain_and_stamped"]
 
 Patch = tuple[str, str]
 """A piece of a source that stands there once, and what is to stand there instead."""
@@ -38,6 +38,14 @@ def patched_sources(folder: Path, patches: Patches, macro: str = "") -> Path:
     ptx = folder / "ptx.cuh"
     ptx.write_text(ptx.read_text() + macro)
     return folder
+
+
+def plain_and_stamped(folder: Path, plain: Patches, stamped: Patches, macro: str) -> dict[bool, Path]:
+    """Two such folders in `folder`, by whether stamps are written."""
+    return {
+        False: patched_sources(folder / "plain", plain, macro),
+        True: patched_sources(folder / "stamped", stamped, macro),
+    }
 
 
 def compile_from(

@@ -2,6 +2,7 @@
 
 from benchmarks.stamps.anchors import (
     C_LEAVES,
+    FIRST_STAMPS,
     FULL,
     HELD,
     LAST_PRODUCT,
@@ -17,13 +18,7 @@ __all__ = ["MACRO", "PATCHES", "STAMPS", "WORDS"]
 WORDS = 64
 """Stamps of a block."""
 STAMPS = {
-    "entry_ns": 0,
-    "entry": 1,
-    "together": 2,
-    "sm": 3,
-    "columns": 4,
-    "may_read": 5,
-    "may_read_ns": 6,
+    **FIRST_STAMPS,
     "produced": 7,
     "stage": 8,
     "full": 24,
