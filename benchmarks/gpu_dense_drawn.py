@@ -122,9 +122,9 @@ def _entry(size: Size, bench: Bench, token_major: bool, *, timing: bool) -> dict
 def _short(kernel: dict[str, Any]) -> dict[str, Any]:
     """Without the edges, and no more of the name than says what it is."""
     name = kernel["name"]
-    begin = max((name.find(word) for word in ("nvjet", "cutlass_", "ampere", "splitK")), default=0)
+    begin = next((at for at in map(name.find, ("nvjet", "cutlass_", "ampere", "splitK")) if at >= 0), 0)
     return {key: value for key, value in kernel.items() if key != "edges"} | {
-        "name": name[max(begin, 0) :][:110]
+        "name": name[begin:][:110]
     }
 
 
