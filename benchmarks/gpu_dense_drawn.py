@@ -123,9 +123,7 @@ def _short(kernel: dict[str, Any]) -> dict[str, Any]:
     """Without the edges, and no more of the name than says what it is."""
     name = kernel["name"]
     begin = next((at for at in map(name.find, ("nvjet", "cutlass_", "ampere", "splitK")) if at >= 0), 0)
-    return {key: value for key, value in kernel.items() if key != "edges"} | {
-        "name": name[begin:][:110]
-    }
+    return {key: value for key, value in kernel.items() if key != "edges"} | {"name": name[begin:][:110]}
 
 
 PARTS: dict[str, Callable[[dict[str, Bench]], list[dict[str, Any]]]] = {
