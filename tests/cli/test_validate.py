@@ -61,6 +61,10 @@ def test_report_and_intervals_are_written(run, record, tmp_path):
         (("--engine", "guess"), "engine must be both"),
         (("--part", "two"), "part must be I/N"),
         (("--replay", "a", "--record", "b"), "measures nothing"),
+        (("--seconds", "nan"), "seconds must be above 0, got nan"),
+        (("--seconds", "0"), "seconds must be above 0, got 0"),
+        (("--report", "none/page.md"), "--report must lie in a folder that exists, got none/page.md"),
+        (("--intervals", "none/t.toml"), "--intervals must lie in a folder that exists, got none/t.toml"),
     ],
 )
 def test_bad_input_is_one_line(run, arguments, named):

@@ -5,7 +5,8 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.validation.records import Measurement, RunWriter, read_run
-from prunecast.validation.validate import replay
+from prunecast.validation.suite import Suite
+from prunecast.validation.validate import replay, rows_left
 from tests.validation.tiny_run import CASE, HEADER
 
 ROW = Measurement(
@@ -78,3 +79,14 @@ def test_records_of_another_gpu_are_refused(tmp_path):
     path = write(tmp_path / "a.jsonl", ROW)
     with pytest.raises(BadInput, match="records are of h200-sxm, the spec is of a100-sxm4-80gb"):
         replay([str(path)], gpu="a100-sxm4-80gb")
+
+
+def test_rows_that_no_record_has_are_counted(tmp_path):
+    """Of three rows one was measured, and one skipped; the sustained one was not begun."""
+    both = dataclasses.replace(CASE, kernels=("stspmm", "csr"))
+    long = dataclasses.replace(CASE, state="sustained")
+    suite = Suite(name="s", cases=(both, long), fingerprint="0" * 16)
+    skipped = dataclasses.replace(ROW, kernel="csr", seconds=None, marks=("skipped: too large",))
+    path = str(write(tmp_path / "a.jsonl", ROW, skipped))
+    assert rows_left(suite, paths=[]) == 3
+    assert rows_left(suite, paths=[path]) == 1

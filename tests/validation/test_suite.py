@@ -91,6 +91,10 @@ def test_parts_hold_every_case_once():
         (("schema = 1", "schema = 2"), "schema must be 1"),
         (("sparsity = 0.5", "sparsity = 1.5"), "sparsity must be in [0, 1)"),
         (("m = 64", "m = 0"), "m must be at least 1"),
+        (("m = 64", "m = 4294967296"), "m * k and n must be at most 2147483647, got 4294967296x128x32"),
+        (("m = 64", "m = 64\nseed = -1"), "seed must be 0 or more, got -1"),
+        (('"tile-wise:32"', '"tile-wisp:32"'), "case 'o': unknown pattern 'tile-wisp:32'"),
+        (('"tile-wise:32"', '"tile-wise:0"'), "case 'o': pattern like tile-wise:128: wanted height from 1"),
         (("m = 64", "rows = 64"), "unknown key 'rows'"),
         (("m = 64\n", ""), "m is missing"),
         (("n = 32", 'n = "many"'), "n must be a whole number"),
@@ -117,8 +121,16 @@ def test_a_case_twice_is_refused(tmp_path):
 
 
 def test_unknown_suites_are_refused():
-    with pytest.raises(BadInput, match="known: csr-between, second, standard"):
+    with pytest.raises(BadInput, match=r"known: .*second, standard.*; or give the path of a .toml file"):
         load_suite("none")
+
+
+def test_a_file_of_any_name_is_a_suite(tmp_path):
+    path = tmp_path / "mine"
+    path.write_text(ONE)
+    assert load_suite(str(path)).cases == suite(tmp_path, ONE).cases
+    with pytest.raises(BadInput, match="wanted a suite, cannot read it: Is a directory"):
+        load_suite(str(tmp_path))
 
 
 def test_distributions_are_read():

@@ -68,16 +68,20 @@ def validate(
     numbers = _part(part)
     if replay and record:
         raise BadInput("--record keeps what is measured, and --replay measures nothing")
-    from prunecast.validation.validate import bundled_records, record_suite
+    for option, file in (("report", report), ("intervals", intervals)):
+        if file is not None and not file.parent.is_dir():
+            raise BadInput(f"--{option} must lie in a folder that exists, got {file}")
+    from prunecast.validation.suite import load_suite
+    from prunecast.validation.validate import bundled_records, record_suite, rows_left
     from prunecast.validation.validate import replay as predict_again
 
     with ProgressLines() as progress:
         if replay:
             paths = [path for one in replay for path in (bundled_records() if one == "bundled" else [one])]
         else:
-            out = _record_path(record)
+            out, chosen = _record_path(record), load_suite(suite)
             record_suite(
-                suite,
+                chosen,
                 gpu=gpu or "h200-sxm",
                 out=out,
                 part=numbers,
@@ -86,6 +90,11 @@ def validate(
                 log=lambda line: progress(f"measuring: {line}", 0, 1),
             )
             paths = [*(resume or ()), str(out)]
+            left = rows_left(chosen, part=numbers, paths=paths)
+            if left:
+                typer.echo(
+                    f"prunecast: {left} rows were not begun in {seconds:g} s; {_how_to_go_on(out)}", err=True
+                )
         validation = predict_again(paths, gpu=gpu, engines=engines, progress=progress)
     if report is not None:
         from prunecast.validation.report import write_report
@@ -120,6 +129,10 @@ def _record_path(asked: Path | None) -> Path:
     from datetime import UTC, datetime
 
     return asked or Path(f"validation-{datetime.now(UTC):%Y-%m-%d-%H%M%S}.jsonl")
+
+
+def _how_to_go_on(out: Path) -> str:
+    return f"--resume {out} with more --seconds measures them"
 
 
 def _show(validation: "Validation", console: "Console") -> None:

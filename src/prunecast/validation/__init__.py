@@ -14,7 +14,7 @@ from prunecast.validation.errors import ErrorSummary, log_error, summarise_error
 from prunecast.validation.records import Measurement, Run, read_run
 from prunecast.validation.suite import Suite, load_suite, suite_names
 from prunecast.validation.tolerance import WorstTile, error_bound, worst_tile
-from prunecast.validation.validate import Validation, record_suite, replay
+from prunecast.validation.validate import Validation, record_suite, replay, rows_left
 
 __all__ = [
     "Case",
@@ -30,6 +30,7 @@ __all__ = [
     "read_run",
     "record_suite",
     "replay",
+    "rows_left",
     "suite_names",
     "summarise_errors",
     "worst_tile",

@@ -77,8 +77,10 @@ def check_case(case: Case, where: str) -> Case:
     for name in ("m", "k", "n"):
         if getattr(case, name) < 1:
             raise BadInput(f"{where}: {name} must be at least 1, got {getattr(case, name)}")
-    if case.m * case.k > LARGEST or case.n > LARGEST or case.seed < 0:
-        raise BadInput(f"{where}: m * k and n must be at most {LARGEST} and seed 0 or more, got {case.layer}")
+    if case.m * case.k > LARGEST or case.n > LARGEST:
+        raise BadInput(f"{where}: m * k and n must be at most {LARGEST}, got {case.layer}")
+    if case.seed < 0:
+        raise BadInput(f"{where}: seed must be 0 or more, got {case.seed}")
     if not 0.0 <= case.sparsity < 1.0:
         raise BadInput(f"{where}: sparsity must be in [0, 1), got {case.sparsity}")
     for name, known in (("dtype", tuple(DTYPE_BYTES)), ("state", STATES), ("use", USES)):

@@ -22,6 +22,7 @@ from typing import Any
 from prunecast.errors import BadInput
 from prunecast.hardware.check import short_text
 from prunecast.kernels import PLANNERS
+from prunecast.patterns import parse_pattern
 from prunecast.validation.case import Case, check_case, use_by_rule
 
 __all__ = ["SCHEMA", "Suite", "load_suite", "suite_names"]
@@ -89,7 +90,7 @@ def suite_names() -> list[str]:
 
 
 def load_suite(name_or_path: str) -> Suite:
-    """Read a suite by name or, if it ends in `.toml`, from a file.
+    """Read a suite by name, or from a file: whatever ends in `.toml` or is there, `/dev/stdin` too.
 
     Raises
     ------
@@ -113,7 +114,7 @@ def load_suite(name_or_path: str) -> Suite:
 
 
 def _read(name_or_path: str) -> tuple[str, str]:
-    if name_or_path.endswith(".toml"):
+    if name_or_path.endswith(".toml") or (name_or_path not in suite_names() and Path(name_or_path).exists()):
         try:
             return name_or_path, Path(name_or_path).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
@@ -190,6 +191,10 @@ def _case(values: dict[str, Any], where: str) -> Case:
     what = f"{kept} #{values['seed']}"
     name = values.get("name") or f"{values['m']}x{values['k']}x{values['n']} {what}"
     use = values.get("use") or use_by_rule(values["m"], values["k"], values["n"], what)
+    try:
+        parse_pattern(values["pattern"])
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from None
     clean = {**values, "sparsity": float(values["sparsity"]), "kernels": tuple(values["kernels"])}
     return check_case(Case(**{**clean, "name": name, "use": use}), where)
 

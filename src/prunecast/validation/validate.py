@@ -14,7 +14,7 @@ from prunecast.validation.merged import merge_rows
 from prunecast.validation.records import Measurement, RunWriter, read_run
 from prunecast.validation.suite import Suite, load_suite
 
-__all__ = ["SCHEMA_VERSION", "Validation", "bundled_records", "record_suite", "replay"]
+__all__ = ["SCHEMA_VERSION", "Validation", "bundled_records", "record_suite", "replay", "rows_left"]
 
 SCHEMA_VERSION = 1
 
@@ -123,13 +123,15 @@ def record_suite(
     ----------
     part : number of the part and count of parts; layers are dealt out among parts
     resume : records whose measured rows need not be measured again
-    seconds : no layer is begun after this long
+    seconds : no layer is begun after this long; `rows_left` then says how many rows that leaves
     commit : of the tree that runs, for the record
 
     Raises
     ------
-    BadInput : no GPU or no CuPy, another GPU than the spec's, a busy GPU, or `out` is there already
+    BadInput : no GPU or no CuPy, another GPU than the spec's, a busy GPU, no time, or `out` is there already
     """
+    if not seconds > 0.0:
+        raise BadInput(f"seconds must be above 0, got {seconds:g}")
     chosen = (load_suite(suite) if isinstance(suite, str) else suite).part(*part)
     known: list[Measurement] = [row for path in resume for row in read_run(path).rows]
     skip = {(row.case.name, row.kernel, row.case.state) for row in known if row.seconds is not None}
@@ -146,6 +148,13 @@ def record_suite(
         writer.add(row)
     writer.close()
     return out
+
+
+def rows_left(suite: str | Suite, *, part: tuple[int, int] = (1, 1), paths: Sequence[str]) -> int:
+    """Rows of a suite, or of a part of it, that no record has; a row that was skipped is there."""
+    chosen = (load_suite(suite) if isinstance(suite, str) else suite).part(*part)
+    known = {(row.case.name, row.kernel, row.case.state) for path in paths for row in read_run(path).rows}
+    return len({(case.name, kernel, case.state) for case in chosen.cases for kernel in case.kernels} - known)
 
 
 def _row_document(row: Judged, engine: str) -> dict[str, Any]:

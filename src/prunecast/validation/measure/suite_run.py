@@ -19,7 +19,13 @@ from prunecast.validation.measure.clock_probe import HOLD_NS, ClockProbe
 from prunecast.validation.measure.contestants import Runner, csr_runner, dense_runners, own_runner
 from prunecast.validation.measure.correct import largest_excess
 from prunecast.validation.measure.driver import HOT_REASONS, Driver
-from prunecast.validation.measure.inputs import Inputs, layer_inputs, random_pool
+from prunecast.validation.measure.inputs import (
+    Inputs,
+    layer_inputs,
+    output_bytes,
+    pool_elements,
+    random_pool,
+)
 from prunecast.validation.measure.libraries import DenseProduct
 from prunecast.validation.measure.timing import (
     BURST_GRAPH_S,
@@ -36,8 +42,6 @@ __all__ = ["PROTOCOL", "measure_suite"]
 
 MOST_SPREAD = 0.03
 TURNS = 7
-POOL_ELEMENTS = 400_000_000
-OUTPUT_BYTES = 800_000_000
 PROTOCOL = {
     "burst_graph_s": BURST_GRAPH_S,
     "turns": TURNS,
@@ -65,15 +69,24 @@ class _Bench:
         self.gpu = gpu
         self.stream = cp.cuda.Stream(non_blocking=True)
         self.driver, self.probe = Driver(), ClockProbe()
-        self._outputs = cp.empty(OUTPUT_BYTES, cp.uint8)
+        self._outputs = cp.empty(0, cp.uint8)
         self._pool: tuple[str, Any] = ("", None)
         self._products: dict[str, DenseProduct] = {}
 
     def inputs(self, case: Case) -> Inputs:
-        """Inputs of the case's layer."""
-        if self._pool[0] != case.dtype:
+        """Inputs of the case's layer.
+
+        Raises
+        ------
+        MemoryError : they do not fit on the device
+        """
+        elements, size = pool_elements(case.m, case.k, case.n), output_bytes(case.m, case.n, case.dtype)
+        if self._pool[0] != case.dtype or self._pool[1].size != elements:
             self._pool = ("", None)
-            self._pool = (case.dtype, random_pool(POOL_ELEMENTS, case.dtype))
+            self._pool = (case.dtype, random_pool(elements, case.dtype))
+        if self._outputs.size != size:
+            self._outputs = cp.empty(0, cp.uint8)
+            self._outputs = cp.empty(size, cp.uint8)
         pool = self._pool[1]
         return layer_inputs(case.m, case.k, case.n, case.dtype, pool, self._outputs.view(pool.dtype))
 
@@ -112,13 +125,13 @@ def measure_suite(
 def _measure_layer(
     bench: _Bench, cases: list[Case], skip: set[tuple[str, str, str]]
 ) -> Iterator[Measurement]:
-    inputs = bench.inputs(cases[0])
-    entries: list[_Entry] = []
-    for case in cases:
-        wanted = [kernel for kernel in case.kernels if (case.name, kernel, case.state) not in skip]
-        kept = map_of(case) if wanted else None
-        for kernel in wanted:
-            entries.append(_prepare(bench, replace(case, kernels=(kernel,)), kernel, kept, inputs))
+    wanted = {case: [k for k in case.kernels if (case.name, k, case.state) not in skip] for case in cases}
+    try:
+        inputs = bench.inputs(cases[0])
+    except MemoryError as reason:
+        yield from (_skipped(case, kernel, reason).row for case in wanted for kernel in wanted[case])
+        return
+    entries = [entry for case in cases for entry in _entries(bench, case, wanted[case], inputs)]
     burst = [entry for entry in entries if entry.row.case.state == "burst"]
     samples = _burst_samples(bench, [c for entry in burst for c in entry.contestants])
     for entry in burst:
@@ -126,6 +139,20 @@ def _measure_layer(
     for entry in entries:
         if entry.row.case.state == "sustained":
             yield _sustained(bench, entry)
+
+
+def _entries(bench: _Bench, case: Case, kernels: list[str], inputs: Inputs) -> list[_Entry]:
+    """One for each kernel, over one map; a case that cannot be is skipped, and others go on."""
+    try:
+        kept = map_of(case) if kernels else None
+    except (BadInput, MemoryError) as reason:
+        return [_skipped(case, kernel, reason) for kernel in kernels]
+    return [_prepare(bench, replace(case, kernels=(kernel,)), kernel, kept, inputs) for kernel in kernels]
+
+
+def _skipped(case: Case, kernel: str, reason: Exception) -> _Entry:
+    own = replace(case, kernels=(kernel,))
+    return _Entry(Measurement(case=own, kernel=kernel, marks=(f"skipped: {_one_line(reason)}",)), [])
 
 
 def _prepare(bench: _Bench, case: Case, kernel: str, kept: PrunedMap | None, inputs: Inputs) -> _Entry:
@@ -137,8 +164,8 @@ def _prepare(bench: _Bench, case: Case, kernel: str, kept: PrunedMap | None, inp
     try:
         runners, plan = _runners(bench, case, kernel, kept, inputs)
         excess = max(largest_excess(runner, mask, most, inputs, library=library) for runner in runners)
-    except (BadInput, KernelBuildError, RuntimeError, OSError) as reason:
-        return _Entry(replace(row, marks=(f"skipped: {_one_line(reason)}",)), [])
+    except (BadInput, KernelBuildError, MemoryError, RuntimeError, OSError) as reason:
+        return _skipped(case, kernel, reason)
     wrong = () if excess <= 1.0 else ("wrong",)
     row = replace(row, excess=excess, plan=plan, marks=wrong)
     if wrong:
