@@ -111,6 +111,7 @@ def test_features_first_wants_two_dimensions():
         ({"layout": "rows"}, "layout must be one of tokens_first, features_first, got 'rows'"),
         ({"max_tokens": 0}, "max_tokens must be at least 1"),
         ({"token_step": 96}, "token_step must be a multiple of 64, got 96"),
+        ({"max_plans": 0}, "max_plans must be at least 1, got 0"),
         ({"token_step": 0}, "token_step must be a multiple of 64, got 0"),
         ({"pattern": None}, "a mask needs the pattern"),
         ({"pattern": "2:4"}, "2:4"),
@@ -171,6 +172,20 @@ def test_other_tokens_are_never_seen(tokens, planned):
     c = sparse._multiply(x.t())
     assert c.shape == (M, tokens)
     torch.testing.assert_close(c.t(), (x.float() @ sparse.dense_weight().float().t()).half())
+
+
+def test_the_plan_that_was_not_used_for_longest_makes_room():
+    sparse, compiled = module(max_tokens=1024, max_plans=2), []
+
+    def compile_one(tokens):
+        compiled.append(tokens)
+        return DenseOperator(sparse.dense_weight())
+
+    sparse._compile = compile_one
+    for tokens in (100, 200, 100, 300, 100, 200):
+        sparse._multiply(torch.ones(tokens, K, dtype=torch.float16).t())
+    assert compiled == [128, 256, 320, 256]
+    assert list(sparse._operators) == [128, 256]
 
 
 def test_a_chain_copies_once():

@@ -27,6 +27,8 @@ from prunecast.torch.token_rows import LINE_TOKENS, in_rows, padded_tokens, plan
 __all__ = ["LAYOUTS", "TileSparseLinear"]
 
 LAYOUTS = ("tokens_first", "features_first")
+MOST_PLANS = 16
+"""Of one module, each with packed weights of its own."""
 _DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
@@ -35,8 +37,9 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
 
     The state holds the kept values and the tiles, and goes through `state_dict`; a module takes the tiles of
     the state that it loads. For every number of tokens that is planned for (see `plan`), the first call packs
-    the weights once more, and they stay on the device until the module is moved or loaded. A larger
-    `token_step` makes fewer plans, of more tokens, where numbers vary.
+    the weights once more, and they stay on the device until the module is moved or loaded, or `max_plans`
+    others have been used since. A larger `token_step` makes fewer plans, of more tokens, where numbers vary. A
+    captured CUDA graph needs its plan to stay: give it a module of its own, or room for all numbers.
     """
 
     def __init__(
@@ -49,10 +52,11 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         max_tokens: int,
         layout: str,
         token_step: int = LINE_TOKENS,
+        max_plans: int = MOST_PLANS,
     ) -> None:
         super().__init__()
         self.in_features, self.out_features = tiles.k, tiles.m
-        self.token_step = token_step
+        self.token_step, self.max_plans = token_step, max_plans
         self.pattern, self.gpu, self.max_tokens, self.layout = tiles.pattern, gpu, max_tokens, layout
         self.register_buffer("values", values)
         self.register_buffer("bias", bias)
@@ -71,6 +75,7 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         max_tokens: int,
         layout: str = "tokens_first",
         token_step: int = LINE_TOKENS,
+        max_plans: int = MOST_PLANS,
     ) -> "TileSparseLinear":
         """Take over what `linear` keeps, in its dtype and on its device.
 
@@ -84,13 +89,14 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         max_tokens : most tokens of one call
         layout : `tokens_first` or `features_first`
         token_step : more than 64 tokens are padded to a multiple of this; a multiple of 64
+        max_plans : kept on the device; the one that was not used for longest makes room for a new one
 
         Raises
         ------
         BadInput : another dtype, a shape that differs, an unknown layout, step or GPU, or a mask that does
             not bear its pattern out
         """
-        _check(linear, layout, max_tokens, token_step)
+        _check(linear, layout, max_tokens, token_step, max_plans)
         weights = linear.weight.detach().float().cpu().numpy()
         if isinstance(kept, torch.Tensor):
             kept = kept.detach().cpu().numpy()
@@ -99,7 +105,14 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         bias = None if linear.bias is None else linear.bias.detach().clone()
         spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
         module = cls(
-            tiles, values, bias, gpu=spec, max_tokens=max_tokens, layout=layout, token_step=token_step
+            tiles,
+            values,
+            bias,
+            gpu=spec,
+            max_tokens=max_tokens,
+            layout=layout,
+            token_step=token_step,
+            max_plans=max_plans,
         )
         module.train(linear.training)
         return module
@@ -153,12 +166,25 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         return c[:, : b.shape[1]]
 
     def _operator(self, tokens: int) -> Operator:
-        if tokens not in self._operators:
-            bias = None if self.bias is None else self.bias.float().cpu().numpy()
-            weights = self.dense_weight().float().cpu().numpy()
-            with torch.cuda.device(self.values.device):
-                self._operators[tokens] = compile(self._plan(tokens), weights, bias=bias)
-        return self._operators[tokens]
+        """The newest in use stands last; the first one leaves where there are too many."""
+        found = self._operators.pop(tokens, None)
+        if found is None:
+            self._make_room()
+            found = self._compile(tokens)
+        self._operators[tokens] = found
+        return found
+
+    def _make_room(self) -> None:
+        if len(self._operators) >= self.max_plans:
+            if self.values.is_cuda:  # what leaves may still be at work, and its memory is taken at once
+                torch.cuda.synchronize(self.values.device)
+            del self._operators[next(iter(self._operators))]
+
+    def _compile(self, tokens: int) -> Operator:
+        bias = None if self.bias is None else self.bias.float().cpu().numpy()
+        weights = self.dense_weight().float().cpu().numpy()
+        with torch.cuda.device(self.values.device):
+            return compile(self._plan(tokens), weights, bias=bias)
 
     def _check_input(self, x: torch.Tensor) -> None:
         if torch.is_grad_enabled() and (self.training or x.requires_grad):
@@ -199,13 +225,15 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         return f"{features}, bias={self.bias is not None}, pattern={self.pattern}, density={kept:.3f}"
 
 
-def _check(linear: torch.nn.Linear, layout: str, max_tokens: int, token_step: int) -> None:
+def _check(linear: torch.nn.Linear, layout: str, max_tokens: int, token_step: int, max_plans: int) -> None:
     if layout not in LAYOUTS:
         raise BadInput(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
     if max_tokens < 1:
         raise BadInput(f"max_tokens must be at least 1, got {max_tokens}")
     if token_step < 1 or token_step % LINE_TOKENS:
         raise BadInput(f"token_step must be a multiple of {LINE_TOKENS}, got {token_step}")
+    if max_plans < 1:
+        raise BadInput(f"max_plans must be at least 1, got {max_plans}")
     _dtype(linear.weight)
 
 
