@@ -38,8 +38,8 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
     The state holds the kept values and the tiles, and goes through `state_dict`; a module takes the tiles of
     the state that it loads. For every number of tokens that is planned for (see `plan`), the first call packs
     the weights once more, and they stay on the device until the module is moved or loaded, or `max_plans`
-    others have been used since. A larger `token_step` makes fewer plans, of more tokens, where numbers vary. A
-    captured CUDA graph needs its plan to stay: give it a module of its own, or room for all numbers.
+    others have been used since. A larger `token_step` makes fewer plans where numbers vary.
+    A captured CUDA graph needs its plan to stay: give it a module of its own, or room for all numbers.
     """
 
     def __init__(
