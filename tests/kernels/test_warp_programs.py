@@ -14,6 +14,7 @@ from prunecast.kernels.dense.forms import dense_forms
 from prunecast.kernels.program import Instruction, Op, WarpProgram, When
 from prunecast.kernels.tile_forms.tile_shapes import sparse_variants, tile_variants
 from prunecast.kernels.tile_forms.tile_variant import TileVariant
+from prunecast.kernels.tile_programs.gather import edge_cycles
 from prunecast.kernels.tile_programs.mma import walk_of_step
 from prunecast.kernels.tile_programs.warp_programs import warp_programs
 from tests.toy_gpu import toy_gpu
@@ -182,6 +183,15 @@ def test_blocks_of_a_list_read_their_next_item_before_they_multiply():
     for in_memory, waits in ((False, 1), (True, 0)):
         consumer = warp_programs(v, "gather", item_in_memory=in_memory)[1]
         assert sum(ins.op is Op.WAIT_LOAD for ins in consumer.begin) == waits
+
+
+@pytest.mark.parametrize("choose", [tile_variants, sparse_variants])
+def test_rounds_of_copies_that_are_asked_for_wait_for_the_port(choose):
+    """Of equally wide forms the taller one, whose port has more to do; of 64 tokens next to nothing."""
+    more = {v.shape[:2]: edge_cycles(v) for v in choose(toy_gpu(compute_capability=90), "fp16", 999)}
+    assert 0 < more[128, 64] < 20 < more[128, 128] < more[128, 256]
+    taller = more.pop((256, 128))
+    assert taller == 0 if choose is tile_variants else taller > more[128, 128]
 
 
 def test_clusters_share_token_boxes():

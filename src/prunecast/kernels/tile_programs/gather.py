@@ -51,15 +51,27 @@ TILE_PACE = Pace(55.0, 14.0, 18.0)
 SMs (version 11 of the kernel; with version 10 690 and 730)."""
 SPARSE_PACE = Pace(66.0, 0.0, 10.0)
 """Steps of 128 x 64 take 350 cycles in the first ring by clock stamps, and 434 beyond it on 48 SMs."""
+
+
+class EdgePace(NamedTuple):
+    """Cycles of a producer warp for 16 columns of a tile that lacks tokens, all in all.
+
+    Rounds of a loop over blocks of 64 tokens ask for each copy whether its tokens are there. A round's copies
+    keep the registers of their addresses until the pipe of shared memory takes them, so that the next round
+    waits for what else passes the port. Fitted to 230 products that lack tokens, of eleven forms (0007).
+    """
+
+    any: float
+    per_round: float
+    """About 37 instructions, as compiled."""
+    of_port: float
+    """Of the cycles in which the port of shared memory works for 16 columns."""
+
+
 REFILL_CYCLES = 23
 """Of a producer warp for 16 columns beyond the first ring, whose weights and columns are asked for before
 the loop: about 47 instructions of every fourth stage, fitted with the paces."""
-EDGE_CYCLES_PER_64_TOKENS = 26
-"""More for 16 columns where tokens are missing: a loop over blocks of 64 tokens that asks for each whether it
-is there. Steps of 128 x 128 tiles take 930 cycles then, of 128 x 192 1200 to 1300, of 64 x 256 1300."""
-WIDE_EDGE_CYCLES_PER_64_TOKENS = 33
-"""The same of blocks of more than 128 tokens. Fitted: with 26, 132 items of 128 x 192 take 15 % less than
-measured, and their steps 960 cycles where 1150 to 1180 were seen."""
+EDGE_PACE = EdgePace(36.0, 29.0, 0.71)
 START_CYCLES = 300
 """Of a producer warp of the tile kernel before its first index: barriers, its list under way, registers
 handed over. Fitted to the means of up to four boards, which differ by 500 (`docs/decisions/0007`)."""
@@ -76,6 +88,10 @@ STALLED_SHARE = 0.2
 """Of the time in which copies pass shared memory, by which tensor cores fall behind, whose operands come from
 there. Fitted: steps of 128 x 256 tiles take 1060 to 1110 cycles, without gathers 1040, where products and
 bytes take 1024 each. Those of other forms make up for it while they wait for the port or the producer."""
+PORT_BYTES = 128
+"""A cycle, of shared memory."""
+MOST_ROWS_BY_BLOCKS = 128
+"""Taller tiles are of the token form, which moves missing tokens to the end of the row and asks nothing."""
 PORT_FMA_PER_BYTE = 16
 """Of the tensor cores of sm_90 in the time of a byte at the port: 2048 and 128 a cycle."""
 SPARSE_OPERANDS = 0.75
@@ -171,18 +187,16 @@ def _pace(variant: TileVariant) -> int:
 
 
 def _edge(variant: TileVariant) -> Code:
-    """The 2:4 kernel asks for every copy, wherever the tile lies."""
-    if variant.is_sparse:
-        return ()
     return (Instruction(Op.ISSUE, edge_cycles(variant), per_k16=True, when=When.EDGE),)
 
 
 def edge_cycles(variant: TileVariant) -> int:
     """More cycles of a producer warp for 16 columns of a tile that lacks tokens."""
-    if variant.is_sparse:
+    if not variant.is_sparse and variant.shape.block_m > MOST_ROWS_BY_BLOCKS:
         return 0
-    tokens = variant.shape.block_n
-    return (WIDE_EDGE_CYCLES_PER_64_TOKENS if tokens > 128 else EDGE_CYCLES_PER_64_TOKENS) * tokens // 64
+    port = (variant.share_bytes_per_k16 + _operand_bytes(variant) * variant.consumer_warps) / PORT_BYTES
+    edge = EDGE_PACE.any + EDGE_PACE.per_round * variant.shape.block_n / 64 + EDGE_PACE.of_port * port
+    return max(round(edge - producer_issues(variant)), 0)
 
 
 def copy_overhead_bytes(variant: TileVariant) -> int:
