@@ -49,6 +49,22 @@ def test_the_installed_command_is_the_module(tmp_path):
     assert installed.stdout == process("gpus").stdout
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_a_full_disk_is_one_line():
+    with open("/dev/full", "w") as full:
+        left = subprocess.run(
+            [*PRUNECAST, "gpus"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    wanted = "prunecast: error: No space left on device: standard output\n"
+    assert (left.returncode, left.stderr) == (2, wanted)
+
+
+@pytest.mark.parametrize(("closed", "code"), [("gpus >&-", 0), ("gpus 2>&-", 0), ("gpus none 2>&-", 2)])
+def test_streams_may_be_closed(closed, code):
+    command = f"{sys.executable} -m prunecast {closed}"
+    assert subprocess.run(command, shell=True, capture_output=True, timeout=60).returncode == code
+
+
 @pytest.mark.parametrize("arguments", [["gpus", "h200-sxm"], ["gpus", "--json"], ["--help"]])
 def test_a_reader_that_leaves_is_no_error(arguments):
     reader, writer = os.pipe()

@@ -1,5 +1,6 @@
 """`main`: run one command and turn whatever happens into an exit code."""
 
+import errno
 import io
 import itertools
 import os
@@ -53,6 +54,9 @@ def _run(arguments: list[str]) -> int:
 def _report(error: Exception, arguments: Sequence[str]) -> int:
     if isinstance(error, BadInput):
         return _say(f"error: {error}", BAD_INPUT)
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        _forget_what_is_left()
+        return _say(f"error: {os.strerror(errno.ENOSPC)}: {error.filename or 'standard output'}", BAD_INPUT)
     # Typer's usage errors; it carries its own copy of click or imports it, so the class has no one home.
     if hasattr(error, "format_message"):
         return _say(f"error: {error.format_message()}{_given(error, arguments)}", BAD_INPUT)
@@ -80,13 +84,24 @@ def _say(message: str, code: int) -> int:
 
 
 def _let_streams_print_anything() -> None:
-    """Tensor names may hold characters that a terminal's encoding lacks: print them escaped, do not fail."""
+    """Tensor names may hold characters that a terminal's encoding lacks: print them escaped, do not fail.
+
+    A stream that was closed before we began (`>&-`) takes all that is written and keeps none of it.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _reader_is_gone() -> int:
-    """`prunecast ... | head`: nothing failed; keep the interpreter's last flush from failing either."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """`prunecast ... | head`: nothing failed."""
+    _forget_what_is_left()
     return DONE
+
+
+def _forget_what_is_left() -> None:
+    """Keep the interpreter's last flush of standard output from failing too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
