@@ -301,7 +301,8 @@ class Simulation:
             size = clipped * (item.parts - 1)
             done = self.memory.through_l2(sm, cycle, size, size) + self.machine.l2_latency
             done = max(done, self.memory.gather(sm, cycle, size))
-            warp.load_done = max(warp.load_done, done)
+            one_after_another = (item.parts - 2) * self.machine.gather_latency
+            warp.load_done = max(warp.load_done, done + one_after_another)
             return
         done = self.memory.take_stores(sm, cycle, clipped, todo.code)
         performed = done + self.machine.store_latency

@@ -172,9 +172,14 @@ def _last_step(case: Case, steps: dict[str, FloatArray]) -> FloatArray:
 
 
 def _sums_in(case: Case) -> FloatArray:
-    """(kinds,): cycles in which an owner reads the other parts' sums, which come by the way of gathers."""
+    """(kinds,): cycles in which an owner reads the other parts' sums, which come by the way of gathers.
+
+    Part after part: those of one fill the ring, and make room for the next one's when they have been added.
+    """
     rate = min(case.rates.port_bytes_per_clk, float(case.gpu.gather_bytes_per_clk_per_sm))
-    return np.asarray(case.amounts.edges[:, Quantity.PARTIALS_IN] / rate)
+    sums = case.amounts.edges[:, Quantity.PARTIALS_IN]
+    more_parts = np.where(sums > 0.0, case.plan.work.parts[case.amounts.kinds.example] - 2, 0)
+    return np.asarray(sums / rate + more_parts * case.gpu.gather_latency_cycles)
 
 
 def _edge_chain(case: Case, chain: Chain) -> FloatArray:

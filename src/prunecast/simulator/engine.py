@@ -795,8 +795,10 @@ def _move_results(mem, warp, ins, t):
         mem[ins + I_AMOUNT] * mem[item + T_ROWS] * mem[item + T_TOKENS] // (mem[N_BLOCK_M] * mem[N_BLOCK_N])
     )
     if op == LOAD_PARTIALS:
-        size *= mem[item + T_PARTS] - 1
+        others = mem[item + T_PARTS] - 1
+        size *= others
         done = max(_move(mem, sm, t, size, 1, size) + mem[M_L2_LATENCY], _gather(mem, sm, t, size))
+        done += (others - 1) * mem[M_GATHER_LATENCY]  # one part's sums make room for the next one's
         mem[warp + W_LOADED] = max(mem[warp + W_LOADED], done)
         return t
     mem[G_L2_BYTES] += size
