@@ -25,6 +25,14 @@ def test_what_was_validated_says_so(kernel, engine):
     assert found.low_s < found.high_s
 
 
+@pytest.mark.parametrize("state", ["burst", "sustained"])
+@pytest.mark.parametrize("engine", ["simulator", "model"])
+@pytest.mark.parametrize("kernel", PLANNERS)
+def test_every_interval_holds_its_prediction(kernel, engine, state):
+    found = interval_s(kernel, 20e-6, gpu="h200-sxm", engine=engine, state=state)
+    assert found.low_s < 20e-6 < found.high_s
+
+
 def test_it_warns_outside_of_the_validated_range():
     long = interval_s("stspmm", 1.0, gpu="h200-sxm", tokens=2048)
     assert "outside of what was validated" in long.warning
