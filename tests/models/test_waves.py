@@ -141,7 +141,8 @@ def test_many_waves_end_where_they_would_unit_by_unit(slots, monkeypatch):
     assert together.cycles == pytest.approx(exact.cycles, abs=longest)
     assert np.bincount(together.sm).sum() == alone.size
     work = [np.bincount(one.sm, weights=alone, minlength=sms) for one in (together, exact)]
-    np.testing.assert_allclose(work[0], work[1], rtol=0.1)
+    # Waves that are placed together fill SMs evenly but for one unit, the last ones and the rest for one each
+    np.testing.assert_allclose(work[0], work[1], rtol=0.0, atol=3 * longest)
 
 
 def test_what_an_sm_has_fetched_is_told_by_its_last_unit():

@@ -37,5 +37,6 @@ def test_the_input_comes_once_and_every_row_passes_l2(gpu, kernel, stride):
     product, implicit, fixed = runs(gpu, kernel, stride)
     source = 64 * 16 * 16 * 32 * 2
     assert implicit.l2_bytes == product.l2_bytes
-    assert implicit.dram_bytes - fixed == pytest.approx(source, rel=0.15)
+    lists = 0.02 * source  # of items, and where rows of CSR begin: up to 16 KB beside 1 MB
+    assert source <= implicit.dram_bytes - fixed <= source + lists
     assert product.dram_bytes > implicit.dram_bytes
