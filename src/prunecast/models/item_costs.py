@@ -17,13 +17,14 @@ from prunecast.models.bounds import copied_cycles, sm_level_cycles
 from prunecast.models.case import Case
 from prunecast.models.chain import Chain
 from prunecast.models.chains import after_parts_cycles, edge_cycles, multiply_pace, walk_pace
+from prunecast.models.greedy import greedy_cycles
 from prunecast.models.in_turns import in_turns_cycles
 from prunecast.models.phases import phases_around
 from prunecast.models.roles import runs_ahead
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.patterns.tile_map import MaskArray
 
-__all__ = ["Costs", "item_costs"]
+__all__ = ["Costs", "each_for_itself", "item_costs"]
 
 
 class Costs(NamedTuple):
@@ -48,7 +49,7 @@ def item_costs(case: Case) -> Costs:
     amounts, rates = case.amounts, case.rates
     chain = case.steady_chain
     steps, edges = sm_level_cycles(amounts.steps, rates), sm_level_cycles(amounts.edges, rates)
-    if _each_for_itself(case):
+    if each_for_itself(case):
         edge = _around_in_turns(case, edges, blocks=1)
     else:
         edge = np.maximum(_edge_chain(case, chain), np.maximum(edges["issue"], edges["shared"]))
@@ -61,8 +62,8 @@ def item_costs(case: Case) -> Costs:
         fetch = np.maximum(steps["l2 port"], pace.all)
         fetch_last = np.maximum(pace.all - (amounts.step_count - 1.0) * pace.whole, 0.0)
     else:
-        if _each_for_itself(case):
-            pipes = np.maximum(pipes, _in_turns(case, steps, pace.all, blocks=1))
+        if each_for_itself(case):
+            pipes = np.maximum(pipes, _steps_in_turns(case, steps, pace.all, blocks=1))
         multiply = np.maximum(np.maximum(pipes, steps["l2 port"]), pace.all)
         fetch = fetch_last = np.zeros_like(multiply)
     demand = _demand(case, steps, edges, edge, pace.all)
@@ -87,16 +88,29 @@ def _demand(
     if not case.plan.starts_early:
         return np.asarray(np.max([steps[level] + edges[level] for level in steps], axis=0, initial=0.0))
     in_steps, around = (np.max(list(phase.values()), axis=0, initial=0.0) for phase in (steps, edges))
-    if _each_for_itself(case):
-        in_steps = np.maximum(in_steps, _in_turns(case, steps, pace, blocks=case.blocks_together))
+    if each_for_itself(case):
+        in_steps = np.maximum(in_steps, _steps_in_turns(case, steps, pace, blocks=case.blocks_together))
         return np.asarray(in_steps + _around_in_turns(case, edges, blocks=case.blocks_together))
     return np.asarray(in_steps + np.maximum(around, edge / case.blocks_together))
 
 
-def _each_for_itself(case: Case) -> bool:
+def each_for_itself(case: Case) -> bool:
     """Whether no barrier holds warps together in the steps of blocks that begin and end together."""
     steps = (instruction for program in case.plan.programs for instruction in program.step)
     return case.plan.starts_early and not any(instruction.op is Op.SYNC for instruction in steps)
+
+
+def _steps_in_turns(
+    case: Case, levels: dict[str, FloatArray], alone: FloatArray, *, blocks: int
+) -> FloatArray:
+    """(kinds,): a block's share of what the steps of `blocks` that are together take. Behind them warps wait
+    for one another, so that the last one counts.
+    """
+    of_block = sum(program.warps for program in case.plan.programs)
+    partitions = case.rates.sub_partitions
+    issue = levels["issue"] * partitions / of_block
+    last = greedy_cycles(alone, issue, -(-blocks * of_block // partitions))
+    return np.maximum(_in_turns(case, levels, alone, blocks=blocks), last / blocks)
 
 
 def _in_turns(case: Case, levels: dict[str, FloatArray], alone: FloatArray, *, blocks: int) -> FloatArray:

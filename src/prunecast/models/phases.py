@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from prunecast.kernels.program import Code, Instruction, Op
 from prunecast.models.chain import Chain
-from prunecast.models.walk import Ring, run, warp_of
+from prunecast.models.walk import Ring, run, store_cycles, warp_of
 
-__all__ = ["Phase", "phases_around"]
+__all__ = ["Phase", "phases_around", "phases_before"]
 
 _ENDS_PHASE = (Op.WAIT_LOAD, Op.SYNC)
 
@@ -33,9 +33,15 @@ class Phase(NamedTuple):
 @lru_cache(maxsize=256)
 def phases_around(chain: Chain) -> tuple[Phase, ...]:
     """Phases of `begin`, then of `end`, of the one program that such a block has."""
-    begin, end = chain.programs[0].begin, chain.programs[0].end
+    return (*phases_before(chain), *_phases_of(chain.programs[0].end, chain))
+
+
+@lru_cache(maxsize=256)
+def phases_before(chain: Chain) -> tuple[Phase, ...]:
+    """Phases of `begin`."""
+    begin = chain.programs[0].begin
     joined = any(instruction.op is Op.SYNC for instruction in begin)
-    return (*_phases_of(begin, chain if joined else chain.of_lone_warps()), *_phases_of(end, chain))
+    return tuple(_phases_of(begin, chain if joined else chain.of_lone_warps()))
 
 
 def _phases_of(code: Code, chain: Chain) -> list[Phase]:
@@ -44,9 +50,9 @@ def _phases_of(code: Code, chain: Chain) -> list[Phase]:
     warp.tensor_done = chain.tensor_latency
     for place, instruction in enumerate(code, 1):
         run(warp, (instruction,), chain, ring, 0)
-        # How others pass the port of shared memory is not for a warp that is alone to say
-        warp.others_shared = 0.0
-        if instruction.op in _ENDS_PHASE or place == len(code):
+        # How others pass the ports is not for a warp that is alone to say
+        warp.others_shared = warp.others_stores = 0.0
+        if instruction.op in _ENDS_PHASE or place == len(code) or _only_waits(code[:place]):
             warp.let_others_pass()
             together = first > 0 and code[first - 1].op is Op.SYNC
             found.append(_phase(code[first:place], chain, warp.now - began, together=together))
@@ -54,11 +60,16 @@ def _phases_of(code: Code, chain: Chain) -> list[Phase]:
     return found
 
 
+def _only_waits(code: Code) -> bool:
+    """Whether nothing but a wait stands before this place: all warps wait at once."""
+    return code[-1].op is Op.ISSUE and code[-1].amount > 0 and all(i.issue <= 1 for i in code)
+
+
 def _phase(code: Code, chain: Chain, alone: float, *, together: bool) -> Phase:
     issue = [float(max(_times(i, chain) * i.issue, 1)) for i in code]
     shared = [_times(i, chain) * i.amount / chain.shared_bytes_per_clk * (i.op is Op.SHARED) for i in code]
-    warps = chain.programs[0].warps
-    behind = max((warps / chain.sub_partitions - 1.0) * max(issue), (warps - 1.0) * max(shared))
+    warps, stored = chain.programs[0].warps, sum(store_cycles(i, chain) for i in code)
+    behind = max((warps / chain.sub_partitions - 1.0) * max(issue), (warps - 1.0) * max(*shared, stored))
     return Phase(alone, sum(issue), sum(shared), behind if together else 0.0)
 
 

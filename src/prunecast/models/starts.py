@@ -1,15 +1,17 @@
 """What blocks and items begin and end with: set-up, first stages, and what the next block waits for."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from prunecast.kernels.launches.late_blocks import Lateness, lateness_of
 from prunecast.kernels.launches.launch_floor import before_b_cycles, begins_early, ends_apart_cycles
-from prunecast.kernels.launches.next_weights import next_weight_bytes
+from prunecast.kernels.launches.next_weights import first_weight_bytes, next_weight_bytes
 from prunecast.kernels.launches.slow_sms import spared_scale
 from prunecast.kernels.launches.store_latency import store_latency_cycles
 from prunecast.kernels.plan import Schedule
+from prunecast.kernels.program import Op
 from prunecast.models.bounds import copied_cycles, sm_level_cycles
 from prunecast.models.case import Case
 from prunecast.models.chain import Chain, plan_chain
@@ -22,6 +24,9 @@ from prunecast.models.chains import (
     walk_block,
     walk_pace,
 )
+from prunecast.models.in_turns import in_turns_cycles
+from prunecast.models.item_costs import each_for_itself
+from prunecast.models.phases import phases_before
 from prunecast.models.roles import runs_ahead
 from prunecast.models.terms import FloatArray
 from prunecast.patterns.tile_map import MaskArray
@@ -92,7 +97,8 @@ def starts_of(case: Case) -> Starts:
     multiply, hindered = _multiply_step(case, chain, levels) if ahead else (1.0, 0.0)
     # A block that the hardware starts leaves room for the next one when its stores are through.
     hardware = case.plan.schedule is Schedule.HARDWARE
-    wait = _waits(case, chain, first_items | (not ahead))
+    wait = _waits(case, chain, first_items | (not ahead), blocks=1)
+    wait_together = _waits(case, chain, first_items | (not ahead), blocks=case.blocks_together)
     return Starts(
         first=first_items,
         wait=wait,
@@ -106,7 +112,7 @@ def starts_of(case: Case) -> Starts:
         block=block,
         leave=drain if hardware else 0.0,
         block_demand=max(float(c) for c in sm_level_cycles(case.amounts.block, case.rates).values())
-        + _begun_together(case, block + float(wait.max(initial=0.0))),
+        + _begun_together(case, block + float(wait_together.max(initial=0.0))),
         before_b=before_b_cycles(case.plan, case.gpu),
         ends_apart=ends_apart_cycles(case.plan, case.gpu),
         quiet=_quiet(case, chain, drain),
@@ -148,15 +154,15 @@ def _begun_together(case: Case, until_data: float) -> float:
     return until_data / case.blocks_together if case.plan.starts_early else 0.0
 
 
-def _waits(case: Case, steady: Chain, waits: MaskArray) -> FloatArray:
-    """(items,): until the first stage is there, of items that wait for it.
+def _waits(case: Case, steady: Chain, waits: MaskArray, *, blocks: int) -> FloatArray:
+    """(items,): until the first stage is there, of items that wait for it, `blocks` of them on an SM.
 
     Blocks that start while the launch before theirs ends have read items and indices by then: no launch
     writes them, and the kernel waits for that end only before it reads B.
     """
     cold = plan_chain(case.plan, case.gpu, case.rates, case.gpu.dram_latency_cycles)
     begin = edge_cycles(steady, ("begin",), "unsplit")
-    lead = max(_lead_in(cold, steady, begin), _behind_next_weights(case, steady, begin))
+    lead = max(_lead_in(cold, steady, begin), _behind_weights(case, cold, steady, begin, blocks))
     wait = np.where(waits, lead, 0.0)
     if begins_early(case.plan, case.gpu):
         hardware = case.plan.schedule is Schedule.HARDWARE
@@ -165,14 +171,60 @@ def _waits(case: Case, steady: Chain, waits: MaskArray) -> FloatArray:
     return wait
 
 
-def _behind_next_weights(case: Case, steady: Chain, begin: float) -> float:
-    """The same where DRAM has to bring what blocks of the next launch asked for first; 0 if B is in L2."""
-    asked = next_weight_bytes(case.plan)
-    if asked == 0.0 or case.plan.b_in_l2:
+def _behind_weights(case: Case, cold: Chain, steady: Chain, begin: float, blocks: int) -> float:
+    """The same where DRAM has to bring the weights first that blocks of the next launch asked for, and then
+    those that the blocks themselves ask for before any row; 0 if B is in L2.
+
+    Columns that a block waits for before its rows come behind the weights too, and all else behind them.
+    """
+    posted, own = next_weight_bytes(case.plan), first_weight_bytes(case.plan, case.blocks_in_flight)
+    if posted + own == 0.0 or case.plan.b_in_l2 or not case.plan.starts_early:
         return 0.0
-    queue = asked / case.gpu.dram_bytes_per_s * case.gpu.max_clock_hz + case.gpu.dram_latency_cycles
-    before = case.gpu.block_start_cycles + edge_cycles(steady, ("start",), "unsplit") + begin
-    return max(0.0, queue - before)
+    cycles = case.gpu.max_clock_hz / case.gpu.dram_bytes_per_s
+    asked = case.gpu.block_start_cycles + edge_cycles(steady, ("start",), "unsplit")
+    brought = max(posted * cycles, asked if own else 0.0) + own * cycles
+    in_turns = max(begin, _begin_in_turns(case, steady, blocks))
+    if any(i.op is Op.LOAD_INDEX for i in steady.programs[0].begin):
+        # Columns come one after the other: the last warp to get them has nobody in its way
+        before = _until_columns(cold)
+        until = asked + _begin_in_turns(case, before, blocks)
+        others = in_turns - begin
+        if all(i.op is not Op.LOAD_B for i in before.programs[0].begin):
+            others += _ring_in_turns(case, steady, blocks)
+        return brought - until + _lead_in(cold, steady, begin) - others
+    return max(0.0, brought + case.gpu.dram_latency_cycles - asked - in_turns)
+
+
+def _ring_in_turns(case: Case, steady: Chain, blocks: int) -> float:
+    """What the others of `blocks` on an SM cost a warp in the steps of a first ring."""
+    levels = sm_level_cycles(case.amounts.step, case.rates)
+    warps, partitions = steady.programs[0].warps, steady.sub_partitions
+    alone = walk_pace(steady)
+    together = in_turns_cycles(
+        np.array(alone),
+        levels["issue"] * partitions / warps,
+        levels["shared"] / warps,
+        warps=blocks * warps,
+        partitions=partitions,
+    )
+    rings = 1 + max(i.ahead for i in steady.programs[0].begin)
+    return rings * (float(together) - alone)
+
+
+def _until_columns(chain: Chain) -> Chain:
+    """The same block, whose `begin` ends where it asks for columns."""
+    program = chain.programs[0]
+    first = next(place for place, i in enumerate(program.begin) if i.op is Op.LOAD_INDEX)
+    return chain._replace(programs=(replace(program, begin=program.begin[:first]),))
+
+
+def _begin_in_turns(case: Case, steady: Chain, blocks: int) -> float:
+    """What all warps of `blocks` on an SM take before their steps, where nothing holds them together."""
+    if not each_for_itself(case):
+        return 0.0
+    phases = np.array(phases_before(steady))
+    warps, partitions = blocks * steady.programs[0].warps, steady.sub_partitions
+    return float(in_turns_cycles(*phases.T[:3], warps=warps, partitions=partitions).sum())
 
 
 def _lead_in(first: Chain, steady: Chain, begin: float) -> float:

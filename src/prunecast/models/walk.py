@@ -11,7 +11,7 @@ from prunecast.kernels.program import WHOLE_LINES, Code, Instruction, Op, WarpPr
 from prunecast.models.chain import Chain
 from prunecast.models.roles import COPIES, LOADS
 
-__all__ = ["KINDS", "Ring", "Warp", "run", "warp_of"]
+__all__ = ["KINDS", "Ring", "Warp", "run", "store_cycles", "warp_of"]
 
 KINDS = {
     "unsplit": (When.ALWAYS, When.FINAL),
@@ -151,8 +151,7 @@ def _work(warp: Warp, instruction: Instruction, chain: Chain, ring: Ring, step: 
         issued += cost + chain.shared_latency
         warp.others_shared += _others(warp, instruction) * cost
     elif op in (Op.STORE_C, Op.STORE_PARTIAL):
-        rate = chain.store_bytes_per_clk if instruction.op is Op.STORE_C else chain.port_store_bytes_per_clk
-        cost = amount * chain.store_share * instruction.piece_cost / WHOLE_LINES / rate
+        cost = store_cycles(instruction, chain, groups)
         if instruction.posted:
             free = max(warp.stores_free, warp.now + warp.others_stores)
             warp.stores_free = free + (1 + _others(warp, instruction)) * cost
@@ -163,6 +162,15 @@ def _work(warp: Warp, instruction: Instruction, chain: Chain, ring: Ring, step: 
         warp.let_others_pass()
         issued = warp.now + max(chain.sync_latency, 1)
     warp.now = issued
+
+
+def store_cycles(instruction: Instruction, chain: Chain, groups: int = 1) -> float:
+    """Of the store port, for what one warp stores; 0 of other instructions."""
+    if instruction.op not in (Op.STORE_C, Op.STORE_PARTIAL):
+        return 0.0
+    rate = chain.store_bytes_per_clk if instruction.op is Op.STORE_C else chain.port_store_bytes_per_clk
+    stored = instruction.amount * groups * chain.store_share
+    return stored * instruction.piece_cost / WHOLE_LINES / rate
 
 
 def _others(warp: Warp, instruction: Instruction) -> int:

@@ -1,21 +1,32 @@
-"""What blocks of the next launch ask of DRAM before this one is let go (0008)."""
+"""What blocks ask of DRAM before their first rows of B, for the next launch or their own (0008)."""
 
 import numpy as np
 
 from prunecast.kernels.plan import KernelPlan
 from prunecast.kernels.program import Instruction, Op
 
-__all__ = ["next_weight_bytes"]
+__all__ = ["first_weight_bytes", "next_weight_bytes"]
 
 
 def next_weight_bytes(plan: KernelPlan) -> float:
-    """Of all its blocks, which ask for as much as this launch's: reads that the programs call `posted`."""
-    columns = (plan.work.k_stop - plan.work.k_start).astype(np.int64)
+    """Of all blocks of the next launch, which ask for as much as this launch's before this one is let go:
+    reads that the programs call `posted`.
+    """
+    return _weight_bytes(plan, plan.item_count, posted=True)
+
+
+def first_weight_bytes(plan: KernelPlan, items: int) -> float:
+    """Of so many items of the launch itself, whose blocks ask for them when they begin, before any row."""
+    return _weight_bytes(plan, items, posted=False)
+
+
+def _weight_bytes(plan: KernelPlan, items: int, *, posted: bool) -> float:
+    columns = (plan.work.k_stop - plan.work.k_start).astype(np.int64)[:items]
     return sum(
         _bytes_of(plan, instruction, program.warps, columns)
         for program in plan.programs
         for instruction in program.begin
-        if instruction.op is Op.LOAD_A and instruction.posted
+        if instruction.op is Op.LOAD_A and instruction.posted == posted
     )
 
 

@@ -16,7 +16,7 @@ import math
 from prunecast.hardware.l2_lines import SECTOR_BYTES
 from prunecast.kernels.launches.launch_floor import WAIT_TO_COPY
 from prunecast.kernels.plan import DTYPE_BYTES
-from prunecast.kernels.program import WHOLE_LINES, Code, Instruction, Op, WarpProgram
+from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
 from prunecast.kernels.small_n.forms import (
     SmallForm,
     by_words,
@@ -25,7 +25,6 @@ from prunecast.kernels.small_n.forms import (
     copy_instructions,
     k16_instructions,
     row_slot_bytes,
-    row_unit,
 )
 from prunecast.kernels.tile_programs.end import copies
 
@@ -38,8 +37,6 @@ LANDING_BYTES = 32
 """That land in a pass. A row of B comes as eight pieces of a lane each, four lanes apart: what passes the
 port with it fills a quarter of the banks. Tokens that are missing do not land: 48 take 0.79 of what a k16 of
 64 takes (4096 x 14336 and 4096 x 11008)."""
-ROWS_AT_ONCE, LANES_OF_A_ROW = 8, 4
-"""Of C, that a store instruction of a warp writes to."""
 PORT_BYTES = 128
 """Of shared memory in a pass."""
 PIECES = 2
@@ -49,19 +46,19 @@ WEIGHTS_ISSUE = 25
 """Of the instructions that ask for a k16, those for weights and columns, before the launch before has ended.
 Counted in code compiled for sm_90a: 57 to 85 are left after it at 16 tokens and more, at one 152 to 175.
 """
-ASK_WAIT = {True: 240, False: 100}
+ASK_WAIT = {True: 240, False: 50}
 """Cycles that a lone warp takes for the instructions that ask for a k16 beside their issue, where rows of
-B come by words and where they do not: stalls, and 30 for each read of a constant or of shared memory that
-the next instruction needs."""
-MULTIPLY_WAIT = {True: 230, False: 80}
+B come by words and where they do not: stalls, and 30 for each read of a constant that the next instruction
+needs. With reads of shared memory, which the port's latency has already, k16s of 8 warps were 4 % slower."""
+WORD_WAIT = 490
+"""The same for each further word of rows that come by words, which has four branches of its own. Fitted to
+k16s of 9, 17 and 49 tokens, which take 2,090, 2,780 and 3,360 cycles with 16, 16 and 8 warps on an SM (H200,
+2026-11-22, `benchmarks.gpu_small_steps`)."""
+MULTIPLY_WAIT = {True: 230, False: 40}
 """The same of a k16 that is read and multiplied, divergent branches of single tokens included."""
 END_ISSUE, SUM_ISSUE = 45, 3
 """Instructions of a thread for its place in a fragment, and for each token and warp of which it adds two
 sums."""
-SINGLE_BYTES = 160
-"""Of the store port, that each sector takes which an instruction writes single tokens to: 5 cycles. Fitted to
-nine products of 9, 17 and 49 tokens (H200, 2026-11-22): three layers take 5.99, 8.85 and 19.0 us with 49, and
-3.71, 4.61 and 9.84 with 50, which leave in pairs."""
 END_WAIT = 80
 """Cycles that a lone warp takes for them beside one and a half for each."""
 
@@ -90,7 +87,7 @@ def small_programs(
             *(weights._replace(posted=True) for weights in fetched),
             *_first_weights(form, element, rings, 1.0 - early_share),
             *((Instruction(Op.ISSUE, column_cycles),) if hidden else ()),
-            *_first_rows(form, n, element, rings, column_cycles, early=early),
+            *_first_rows(form, n, element, rings, early=early),
         ),
         step=(
             Instruction(Op.WAIT_LOAD, 1),
@@ -109,22 +106,21 @@ def _first_weights(form: SmallForm, element: int, rings: range, share: float) ->
     return tuple(weights._replace(amount=amount, ahead=ahead) for ahead in rings if amount)
 
 
-def _first_rows(
-    form: SmallForm, n: int, element: int, rings: range, column_cycles: int, *, early: bool
-) -> Code:
+def _first_rows(form: SmallForm, n: int, element: int, rings: range, *, early: bool) -> Code:
     """Rows of B of the first k16s, behind the wait for the launch before, and the columns that name them, as
-    far as the compiler has moved their loads there.
+    far as the compiler has moved their loads there. DRAM brings them behind all first weights, and what a
+    warp waits for does not shrink where not all warps have a k16.
 
     early : what the launch's own time has of the first rows' addresses counts there
     """
     loads = column_loads(form, n)
     instructions = copy_instructions(form, n) - WEIGHTS_ISSUE
     ask = _asking(form, n, instructions)
-    column = Instruction(Op.ISSUE, column_cycles // form.warps, 0, per_k16=True)
+    column = Instruction(Op.LOAD_INDEX, max(16 * COLUMN_BYTES // form.warps, 1), 0, per_k16=True)
     code: list[Instruction] = []
     for ahead in rings:
         if ahead == loads.before or (ahead > loads.before and not loads.at_once):
-            code.append(column._replace(ahead=ahead))
+            code += [column._replace(ahead=ahead), Instruction(Op.WAIT_LOAD, 0)]
         if ahead == 0 and early:
             rest = instructions - WAIT_TO_COPY
             code.append(ask._replace(issue=_of_a_warp(form, rest), amount=ask.amount * rest // instructions))
@@ -147,7 +143,8 @@ def _copies(form: SmallForm, n: int, element: int, *, ahead: int) -> Code:
 
 def _asking(form: SmallForm, n: int, instructions: int) -> Instruction:
     """Addresses, most of them of rows of B."""
-    wait = ASK_WAIT[by_words(form, n)] // form.warps
+    further = copies_per_row(form, n) - 1 if by_words(form, n) else 0
+    wait = (ASK_WAIT[by_words(form, n)] + WORD_WAIT * further) // form.warps
     return Instruction(Op.ISSUE, wait, _of_a_warp(form, instructions), per_k16=True)
 
 
@@ -177,9 +174,7 @@ def _of_a_warp(form: SmallForm, instructions: int) -> int:
 def _multiply(form: SmallForm, n: int) -> Code:
     """A k16 of this warp: it lands, is read and multiplied."""
     weights, rows = form.block_m * 32, 4 * row_slot_bytes(form, n)
-    there = rows * min(n, form.block_n) // form.block_n
-    landing = 16 * max(-(-there // (16 * LANDING_BYTES)), 1)
-    shared = (weights + rows + PORT_BYTES * landing) / (PIECES * form.warps)
+    shared = (weights + rows + PORT_BYTES * _landing_passes(form, n)) / (PIECES * form.warps)
     issue = _of_a_warp(form, k16_instructions(form, n) - copy_instructions(form, n))
     wait = MULTIPLY_WAIT[by_words(form, n)] // (PIECES * form.warps)
     pieces = [
@@ -194,6 +189,15 @@ def _multiply(form: SmallForm, n: int) -> Code:
     return (*(instruction for piece in pieces for instruction in piece), *multiply)
 
 
+def _landing_passes(form: SmallForm, n: int) -> float:
+    """Of the port of shared memory for a k16's rows of B: a pass for each copy of words of a row, else for
+    so many bytes. Rows that come together share what they leave of the banks.
+    """
+    if by_words(form, n):
+        return 16.0 * copies_per_row(form, n)
+    return 4.0 * row_slot_bytes(form, n) * min(n, form.block_n) / form.block_n / LANDING_BYTES
+
+
 def _end(form: SmallForm, n: int, element: int, row_cycles: int) -> Code:
     """Sums of all warps through shared memory, each read once, half of the banks at a time. A thread does
     so for one place of a fragment after another, and reads first where its row of C is.
@@ -203,12 +207,12 @@ def _end(form: SmallForm, n: int, element: int, row_cycles: int) -> Code:
     rounds = math.ceil(busy)
     own = max(form.block_m * form.block_n * element // (warps * rounds), 1)
     instructions = END_ISSUE + SUM_ISSUE * form.tokens * warps
-    issued = round(min(busy, 1.0) * instructions)
+    issued, read = round(min(busy, 1.0) * instructions), 2 * sums * warps // (rounds * PORT_BYTES)
     one = (
         Instruction(Op.ISSUE, row_cycles),
         Instruction(Op.SHARED, 2 * sums // rounds, 0),
-        Instruction(Op.ISSUE, END_WAIT + instructions * 3 // 2 - issued, issued),
-        Instruction(Op.STORE_C, own, copies(own), piece_cost=_store_cost(form, n, element)),
+        Instruction(Op.ISSUE, END_WAIT + max(instructions * 3 // 2 - issued - read, 0), issued),
+        Instruction(Op.STORE_C, own, copies(own)),
     )
     return (
         Instruction(Op.WAIT_MMA, 0),
@@ -216,18 +220,3 @@ def _end(form: SmallForm, n: int, element: int, row_cycles: int) -> Code:
         Instruction(Op.SYNC),
         *one * rounds,
     )
-
-
-def _store_cost(form: SmallForm, n: int, element: int) -> int:
-    """`piece_cost` of C: tokens of odd rows leave one by one, neighbours of a lane one after the other.
-
-    An instruction writes one token each of 8 rows and 4 lanes, which lie a lane's tokens apart.
-    """
-    tokens, of_a_lane = min(n, form.block_n), form.block_n // LANES_OF_A_ROW
-    if n == 1 or row_unit(n) > element:
-        return WHOLE_LINES
-    lanes = -(-tokens // of_a_lane)
-    of_a_row = min(lanes, -(-lanes * of_a_lane * element // SECTOR_BYTES))
-    sectors = min(ROWS_AT_ONCE * of_a_row, -(-ROWS_AT_ONCE * n * element // SECTOR_BYTES))
-    taken = SINGLE_BYTES * of_a_lane * sectors
-    return round(WHOLE_LINES * max(taken / (ROWS_AT_ONCE * tokens * element), 1.0))
