@@ -31,7 +31,7 @@ class Point(NamedTuple):
     """A launch of equal blocks."""
 
     kind: str
-    """`steps` or `launches`."""
+    """`steps`, `launches` or `more`."""
     form: SmallForm
     n: int
     blocks: int
@@ -47,8 +47,10 @@ class Point(NamedTuple):
         return plan_small_n(tiles, self.n, "fp16", GPU, form=self.form)
 
 
-def points() -> list[Point]:
-    """Launches and steps in turn, so that time that runs out leaves some of both."""
+def points(*, more: bool = False) -> list[Point]:
+    """Launches and steps in turn, so that time that runs out leaves some of both; or `MORE`."""
+    if more:
+        return list(_more_points())
     steps, launches = list(_step_points()), list(_launch_points())
     both = [(place / len(found), point) for found in (steps, launches) for place, point in enumerate(found)]
     return [point for _, point in sorted(both, key=lambda one: one[0])]
@@ -94,6 +96,29 @@ LAUNCHES = {
 """Rows, tokens, depth and warps of a form, and tokens in all -> blocks, columns."""
 
 
+MORE = {
+    (32, 32, 4, 8, 32): ((172, 264, 344, 396), (128, 410, 1024)),
+    (64, 16, 4, 8, 16): ((92, 132, 172, 264), (256, 1024)),
+    (32, 16, 6, 8, 16): ((264, 344, 396), (128, 410)),
+    (64, 64, 4, 4, 64): ((132, 172, 264), (256, 1024)),
+    (64, 64, 4, 4, 33): ((64, 132, 216), (256, 1024)),
+    (16, 64, 6, 8, 33): ((56,), (192, 896)),
+    (64, 8, 2, 16, 1): ((144, 216, 264), (512, 2048)),
+    (32, 8, 4, 8, 8): ((264, 432, 528), (512, 2048)),
+    (64, 16, 2, 16, 12): ((112, 132), (2048, 8192)),
+    (64, 8, 4, 16, 2): ((112, 132), (8192,)),
+    (16, 32, 2, 16, 24): ((64, 128), (1024, 4096)),
+}
+"""The same of launches with several blocks to an SM, and of long ones."""
+
+
+def _more_points() -> Iterator[Point]:
+    for (*sizes, n), (blocks, columns) in MORE.items():
+        for count in blocks:
+            for kept in columns:
+                yield Point("more", SmallForm(*sizes), n, count, kept, max(2560, kept))
+
+
 def _launch_points() -> Iterator[Point]:
     for (*sizes, n), (blocks, columns) in LAUNCHES.items():
         for count in blocks:
@@ -101,21 +126,21 @@ def _launch_points() -> Iterator[Point]:
                 yield Point("launches", SmallForm(*sizes), n, count, kept, 2560)
 
 
-def build() -> None:
+def build(wanted: list[Point]) -> None:
     """Cubins of all forms."""
     from benchmarks.own_kernels import build_beside
     from prunecast.kernels.cuda.forms import ARCH
     from prunecast.kernels.cuda.small.forms import build_small, small_defines
 
     build_beside()
-    plans = {(point.form, point.n): point.plan for point in points()}
+    plans = {(point.form, point.n): point.plan for point in wanted}
     unlike = {tuple(small_defines(plan).items()): plan for plan in plans.values()}
     with ProcessPoolExecutor() as pool:
         jobs = [pool.submit(build_small, plan, ARCH, dict(defines)) for defines, plan in unlike.items()]
         print(len([job.result() for job in jobs]), "forms")
 
 
-def run(out: Path, seconds: float) -> None:
+def run(wanted: list[Point], out: Path, seconds: float) -> None:
     """Time every point while time is left."""
     import cupy as cp
 
@@ -126,7 +151,7 @@ def run(out: Path, seconds: float) -> None:
     stream, probe = cp.cuda.Stream(non_blocking=True), ClockProbe()
     pool, outputs = random_pool(40_000_000, "fp16"), cp.empty(40_000_000, cp.float16)
     host = np.random.default_rng(11).standard_normal(70_000_000, dtype=np.float32)
-    for point in points():
+    for point in wanted:
         if time.perf_counter() - began > seconds:
             print("out of time at", point)
             break
@@ -151,7 +176,7 @@ def _timed(point: Point, host: Any, pool: Any, outputs: Any, stream: Any, probe:
     first = compile_small(plan, weights)
     every = [first, *(first.copy() for _ in range(sets - 1))]
     found = [capture("cold", stream, lambda i: every[i](inputs.b(i), out=inputs.c(i)), sets)]
-    if point.kind == "launches":
+    if point.kind != "steps":
         found.append(capture("warm", stream, lambda _: first(inputs.b(0), out=inputs.c(0)), sets))
     samples = take_turns(stream, found, TURNS, probe)
     row = {**point._asdict(), "form": list(point.form), "sets": sets, "fingerprint": plan.fingerprint()}
@@ -169,8 +194,10 @@ def main() -> None:
     parser.add_argument("what", choices=("build", "run"))
     parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--seconds", type=float, default=80.0)
+    parser.add_argument("--more", action="store_true", help="several blocks to an SM, and long launches")
     options = parser.parse_args()
-    build() if options.what == "build" else run(options.out, options.seconds)
+    wanted = points(more=options.more)
+    build(wanted) if options.what == "build" else run(wanted, options.out, options.seconds)
 
 
 if __name__ == "__main__":
