@@ -47,7 +47,7 @@ def cases() -> list[Hot]:
     blocks = (1, 8, 32, 48, 64, 96, 128)
     found = [
         Hot(row, b, cold)
-        for row in (16, 32, 48, 64, 80, 96, 112, 128, 512)
+        for row in (16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 208, 256, 512)
         for b in blocks
         for cold in (True, False)
     ]

@@ -5,8 +5,9 @@
 
 `--steps` takes cases of which single steps are wanted, of balanced with more tokens too, `--short` few steps
 of small-n. `--places` stores nothing but the SM of every block and when it is told to go on, so that kernels
-stay as fast as they are. `--ends` stores nothing but the SM of every block and when its first and last warp
-end. `warm` times launches that all read the same inputs.
+stay as fast as they are. `--gaps` takes cases of which the time between launches is wanted.
+`--ends` stores nothing but the SM of every block and when its first and last warp end. `warm` times launches
+that all read the same inputs.
 
 The kernels of balanced and of small-n, with stamps written in by the first and the last warp of every block.
 Stamped code is held to the registers of the plain one where that decides how many blocks fit on an SM. Cases
@@ -24,7 +25,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.stamps.few_cases import KernelCase, cases, end_cases, place_cases, short_cases, step_cases
+from benchmarks.stamps.few_cases import (
+    KernelCase,
+    cases,
+    end_cases,
+    gap_cases,
+    place_cases,
+    short_cases,
+    step_cases,
+)
 from benchmarks.stamps.few_kernels import Built, stamped
 from benchmarks.stamps.few_patches import ENDS, NAMES, PATCHES, PLACES, WORDS
 from benchmarks.stamps.products import GPU
@@ -203,11 +212,12 @@ def run_all(folder: Path, out: Path, seconds: float, wanted: list[KernelCase], p
 def main() -> None:
     """Build or run."""
     parser = parser_of(__doc__, seconds=90.0)
-    for name in ("--steps", "--short", "--places", "--ends"):
+    for name in ("--steps", "--short", "--places", "--ends", "--gaps"):
         parser.add_argument(name, action="store_true")
     options = parser.parse_args()
     chosen = step_cases if options.steps else place_cases if options.places else cases
     chosen = end_cases if options.ends else short_cases if options.short else chosen
+    chosen = gap_cases if options.gaps else chosen
     patches = PLACES if options.places else ENDS if options.ends else PATCHES
     options.folder.mkdir(parents=True, exist_ok=True)
     if options.what == "build":

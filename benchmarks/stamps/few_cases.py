@@ -2,7 +2,15 @@
 
 from prunecast.validation.case import Case
 
-__all__ = ["KernelCase", "cases", "end_cases", "place_cases", "short_cases", "step_cases"]
+__all__ = [
+    "KernelCase",
+    "cases",
+    "end_cases",
+    "gap_cases",
+    "place_cases",
+    "short_cases",
+    "step_cases",
+]
 
 KernelCase = tuple[str, Case]
 """A kernel's name, and what it runs."""
@@ -128,6 +136,20 @@ def short_cases() -> list[KernelCase]:
         _small(1024, 4096, 20, 256, 0.2),
         _small(5120, 1280, 5, 128, 0.95),
         _small(768, 3072, 1, 128, 0.9, "lognormal:0.4"),
+    ]
+
+
+def gap_cases() -> list[KernelCase]:
+    """Of more tokens, by how many blocks: all there before, some, and almost none."""
+    return [
+        _balanced(m, k, sparsity, n, segment)
+        for m, k, n, segment, sparsity in (
+            *((2560, 2560, 16, 64, 0.9375), (1280, 1280, 24, 64, 0.75), (640, 640, 16, 64, 0.9)),
+            *((640, 640, 256, 64, 0.9), (2048, 2048, 16, 64, 0.95), (768, 768, 256, 64, 0.75)),
+            *((1024, 1024, 16, 64, 0.5), (8192, 2048, 104, 32, 0.9375), (1280, 1280, 16, 64, 0.5)),
+            *((384, 1536, 16, 32, 0.625), (1024, 1024, 40, 16, 0.9375), (2816, 1024, 24, 32, 0.625)),
+            *((2048, 2048, 24, 32, 0.875), (1152, 1152, 144, 16, 0.875), (1024, 1024, 104, 16, 0.9375)),
+        )
     ]
 
 

@@ -118,7 +118,7 @@ def _row(machine: Machine, code: Instruction) -> list[int]:
     row[engine.I_OPERAND], row[engine.I_MULTICAST] = code.operand_bytes, code.multicast
     row[engine.I_POSTED], row[engine.I_QUEUED] = int(code.posted), int(code.queued)
     row[engine.I_LINE_COST], row[engine.I_PIECE_COST] = code.line_cost, code.piece_cost
-    row[engine.I_FETCHED] = code.fetched
+    row[engine.I_FETCHED], row[engine.I_LATE] = code.fetched, code.late
     return row
 
 

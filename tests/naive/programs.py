@@ -126,6 +126,7 @@ def _copies(draw: DrawFn, ahead: int = 0, leader: bool = False) -> Code:
         leader=box,
         ahead=ahead,
         multicast=multicast,
+        late=draw(st.sampled_from((0, 0, 70))),
         line_cost=WHOLE_LINES if box else draw(_line_cost),
         piece_cost=WHOLE_LINES if box else draw(_line_cost),
     )

@@ -247,7 +247,8 @@ class Simulation:
             passed = self.memory.bytes_of(todo, warp) + todo.code.operand_bytes * todo.times
             written, ring = warp.block.written, todo.global_step % self.kernel.stages
             written[ring] += byte_cost(passed, self.machine.shared_ticks_per_kib)
-            self.arrive_later(self.barriers.full(warp.block, todo.global_step), done, cycle)
+            full = self.barriers.full(warp.block, todo.global_step)
+            self.arrive_later(full, done + todo.code.late, cycle)
         elif op == Op.WAIT_FULL:
             self.find_full(warp.block, todo.global_step % self.kernel.stages, cycle)
         elif op == Op.LOAD_A and todo.code.posted:

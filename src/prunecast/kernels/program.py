@@ -144,6 +144,9 @@ class Instruction(NamedTuple):
     queued: bool = False
     """A store by the warps that takes turns with the gathers of its SM, where some wait: they pass the same
     queue of memory instructions."""
+    late: int = 0
+    """Of a copy, cycles by which it lands later than memory answers: blocks that ask for the same lines at
+    once are served one after the other."""
 
     @property
     def of_a_step(self) -> bool:

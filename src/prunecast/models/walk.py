@@ -129,7 +129,8 @@ def _work(warp: Warp, instruction: Instruction, chain: Chain, ring: Ring, step: 
         arrival = _read(warp, instruction, chain, ring, groups)
         if op in COPIES:
             target = step + instruction.ahead
-            ring.landed[target] = max(ring.landed.get(target, 0.0), arrival)
+            late = instruction.late if chain.memory_latency else 0
+            ring.landed[target] = max(ring.landed.get(target, 0.0), arrival + late)
         else:
             target = step + instruction.ahead
             warp.loaded = max(warp.loaded, arrival)
@@ -182,7 +183,7 @@ def _read(warp: Warp, instruction: Instruction, chain: Chain, ring: Ring, groups
     size: float = instruction.amount * groups * (1 if instruction.leader else warp.program.warps)
     if instruction.op in (Op.COPY_B, Op.GATHER_B, Op.LOAD_B):
         size = instruction.amount * chain.shape.block_k
-        if instruction.op is Op.LOAD_B:
+        if instruction.op in (Op.COPY_B, Op.LOAD_B):
             size *= chain.tokens_share
     elif instruction.op is Op.LOAD_PARTIALS:
         size = 0

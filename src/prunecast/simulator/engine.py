@@ -50,8 +50,8 @@ SCALARS = 90
 
 # Instruction columns
 I_OP, I_ISSUE, I_AMOUNT, I_PER_K16, I_AHEAD, I_WHEN, I_LEADER, I_TICKS, I_OPERAND, I_MULTICAST = range(10)
-I_POSTED, I_LINE_COST, I_PIECE_COST, I_FETCHED, I_QUEUED = range(10, 15)
-I_FIELDS = 15
+I_POSTED, I_LINE_COST, I_PIECE_COST, I_FETCHED, I_QUEUED, I_LATE = range(10, 16)
+I_FIELDS = 16
 # Item columns
 T_TILE, T_STEPS, T_KCOUNT, T_KFIRST, T_STEPFIRST, T_ROWS, T_TOKENS, T_TOKENBLOCK = range(8)
 T_GROUP, T_PARTS, T_OWNER, T_MULTIPLIED = range(8, 12)
@@ -725,7 +725,7 @@ def _ask_for_next(mem, ins, k16):
 @inlined
 def _copy(mem, column, warp, ins, t, k16, columns, step, ring):
     """An asynchronous copy into a slot of the ring, arriving on its full barrier."""
-    done = _read(mem, column, warp, ins, t, k16, columns, step)
+    done = _read(mem, column, warp, ins, t, k16, columns, step) + mem[ins + I_LATE]
     op = mem[ins + I_OP]
     if op == COPY_A:
         size = mem[ins + I_AMOUNT] * k16

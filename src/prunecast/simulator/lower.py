@@ -190,6 +190,7 @@ def _row(instruction: Instruction, plan: KernelPlan, gpu: GpuSpec, scale: int) -
         instruction.piece_cost,
         instruction.fetched,
         int(instruction.queued),
+        instruction.late,
     ]
 
 

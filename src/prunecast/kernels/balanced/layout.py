@@ -18,9 +18,11 @@ __all__ = [
     "REST_CLOCKS",
     "WARPS",
     "BalancedLayout",
+    "BusySplits",
     "DenseColumns",
     "VectorLayout",
     "balanced_layout",
+    "busy_splits",
     "choose_rest",
     "dense_columns",
     "vector_layout",
@@ -29,6 +31,8 @@ __all__ = [
 GROUP_ROWS = 16
 WARPS = 16
 """Of a block."""
+SUB_PARTITIONS = 4
+"""Of an SM, since Volta."""
 LANES = 32
 RESTS = (0, 2, 4, 6, 8, 10, 12, 16)
 """Elements of a row in a window that may lie outside the dense columns; an even number."""
@@ -66,6 +70,17 @@ class DenseColumns(NamedTuple):
     """Of the warps of a block that wait for one another, the mean over their steps."""
 
 
+class BusySplits(NamedTuple):
+    """How many warps of a block multiply. Each split has as many windows as the first, which lie together, so
+    that the last ones have fewer or none: of 40 windows 13 splits of 16 have three, and one has one.
+    """
+
+    share: float
+    """Of its warps, the mean over the steps."""
+    crowded: float
+    """Of a sub-partition's, where most of them do: warp w belongs to sub-partition w mod 4."""
+
+
 class VectorLayout(NamedTuple):
     """Layout for one token: segment s of the columns belongs to lane s mod 32."""
 
@@ -96,6 +111,21 @@ def dense_columns(layout: BalancedLayout, splits: int) -> DenseColumns:
     of_warp = padded.reshape(-1, in_block, splits, steps)
     mean = of_warp.sum() / max(layout.dense.size, 1)
     return DenseColumns(float(mean), float(of_warp.max(axis=(1, 2)).mean()))
+
+
+def busy_splits(layout: BalancedLayout, splits: int) -> BusySplits:
+    """Which part of a block's warps, and of its fullest sub-partition's, have a window in a step."""
+    windows = int(layout.dense.shape[1])
+    steps = max(-(-windows // splits), 1)
+    whole, groups = windows // steps, WARPS // splits
+    some, left = min(whole + 1, splits) * groups, windows % steps
+    crowded = left * _fullest(some) + (steps - left) * _fullest(whole * groups)
+    return BusySplits(windows / (steps * splits), crowded / (steps * WARPS))
+
+
+def _fullest(warps: int) -> int:
+    """Warps of the SM if all sub-partitions had as many as the fullest."""
+    return -(-warps // SUB_PARTITIONS) * SUB_PARTITIONS
 
 
 def choose_rest(elements: ElementMap, window: int) -> int:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.balanced.copies import Sharers
 from prunecast.kernels.balanced.layout import (
     GROUP_ROWS,
     WARPS,
@@ -78,7 +79,8 @@ def plan_balanced(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> Ker
     overlaps = gpu.compute_capability >= 90
     ranges = -(-n // TOKENS)
     alike = min(-(-elements.m // shape.block_m), max(gpu.sm_count // ranges, 1))
-    programs = matrix_programs(form.layout, form.splits, n, dtype, gpu, blocks=alike, overlaps=overlaps)
+    sharers = Sharers(alike, -(-(-(-elements.m // shape.block_m) * ranges) // gpu.sm_count))
+    programs = matrix_programs(form.layout, form.splits, n, dtype, gpu, sharers=sharers, overlaps=overlaps)
     resources = _matrix_resources(form, dtype)
     plan = _plan(elements, n, dtype, shape, resources, programs, overlaps=overlaps)
     return replace(plan, let_go_s=_let_go_s(plan.blocks, occupancy(resources, gpu).blocks_per_sm, gpu))
