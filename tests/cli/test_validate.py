@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -51,6 +52,16 @@ def test_report_and_intervals_are_written(run, record, tmp_path):
     assert code == 0
     assert "# Predicted against measured" in (tmp_path / "page.md").read_text()
     assert "schema = 1" in (tmp_path / "table.toml").read_text()
+
+
+def test_rows_that_cannot_be_predicted_say_why(run, tmp_path):
+    writer = RunWriter(tmp_path / "run.jsonl", HEADER)
+    writer.add(Measurement(case=replace(CASE, pattern="new:3"), kernel="stspmm", seconds=3e-6))
+    writer.close()
+    code, out, _ = run("validate", "--replay", "run.jsonl", "--engine", "model")
+    assert code == 0
+    assert "1 row not predicted, the first: unknown pattern 'new:3'" in out
+    assert "another plan" not in out
 
 
 @pytest.mark.parametrize(

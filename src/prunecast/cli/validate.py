@@ -92,9 +92,8 @@ def validate(
             paths = [*(resume or ()), str(out)]
             left = rows_left(chosen, part=numbers, paths=paths)
             if left:
-                typer.echo(
-                    f"prunecast: {left} rows were not begun in {seconds:g} s; {_how_to_go_on(out)}", err=True
-                )
+                go_on = f"--resume {out} with more --seconds measures them"
+                typer.echo(f"prunecast: {_rows(left)} not begun in {seconds:g} s; {go_on}", err=True)
         validation = predict_again(paths, gpu=gpu, engines=engines, progress=progress)
     if report is not None:
         from prunecast.validation.report import write_report
@@ -131,8 +130,8 @@ def _record_path(asked: Path | None) -> Path:
     return asked or Path(f"validation-{datetime.now(UTC):%Y-%m-%d-%H%M%S}.jsonl")
 
 
-def _how_to_go_on(out: Path) -> str:
-    return f"--resume {out} with more --seconds measures them"
+def _rows(count: int) -> str:
+    return f"{count} row{'s' * (count != 1)}"
 
 
 def _show(validation: "Validation", console: "Console") -> None:
@@ -157,14 +156,16 @@ def _show(validation: "Validation", console: "Console") -> None:
     ]
     console.print(grid(columns, cells, to=console))
     unmeasured = [row for row in validation.rows if row.measured.seconds is None]
-    other = [row for row in validation.rows if row.measured.usable and not row.same_plan]
+    unknown = [row for row in validation.rows if row.measured.usable and row.note]
+    other = [row for row in validation.rows if row.measured.usable and not (row.same_plan or row.note)]
     wrong = [row for row in validation.rows if "wrong" in row.measured.marks]
     console.print()
     for rows, what in (
         (unmeasured, "not measured"),
+        (unknown, "not predicted"),
         (other, "measured with another plan than this version makes: not counted"),
         (wrong, "wrong results: not counted"),
     ):
         if rows:
-            first = "; ".join(rows[0].measured.marks) or rows[0].case.name
-            console.print(safe(f"{len(rows)} rows {what}, the first: {first}"), soft_wrap=True)
+            first = "; ".join(rows[0].measured.marks) or rows[0].note or rows[0].case.name
+            console.print(safe(f"{_rows(len(rows))} {what}, the first: {first}"), soft_wrap=True)

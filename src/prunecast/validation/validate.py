@@ -186,6 +186,6 @@ def _row_document(row: Judged, engine: str) -> dict[str, Any]:
         "throttle": measured.throttle,
         "bound": predicted.bound if predicted else None,
         "counts": row.counts,
-        "marks": "; ".join((*measured.marks, *(() if row.same_plan else ("another plan",)))),
+        "marks": "; ".join((*measured.marks, *(() if row.same_plan or row.note else ("another plan",)))),
         "note": row.note,
     }
