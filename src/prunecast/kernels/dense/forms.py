@@ -62,24 +62,19 @@ WARP_ROW_BYTES = (128, 64)
 FEWEST_WARP_STAGES, MOST_WARP_STAGES = 3, 5
 
 
-def dense_forms(
-    gpu: GpuSpec, dtype: str, *, tokens: int = EVEN_TOKENS, aligned: bool = True
-) -> tuple[TileVariant, ...]:
-    """Forms of which a block fits on an SM of `gpu`.
+def dense_forms(gpu: GpuSpec, dtype: str, *, tokens: int = EVEN_TOKENS) -> tuple[TileVariant, ...]:
+    """Forms of which a block fits on an SM of `gpu`, where rows of A, B and C are aligned (see `unaligned`).
 
     Parameters
     ----------
     tokens : of the product; some tiles are there for their number alone
-    aligned : rows of A, B and C begin at multiples of 16 bytes. Where they do not, the bulk copies of sm_90
-        cannot fetch them, and the library runs its kernels for sm_80
 
     Raises
     ------
     BadInput : unknown dtype, or the GPU has no tensor cores for it
     """
     # 9.0 has wgmma, 10.0 and 10.3 have tcgen05; 12.0 has warp-level tensor instructions only
-    native = 90 <= gpu.compute_capability < 120
-    tensor = "wgmma" if native and (aligned or not gpu.has_wgmma) else "mma"
+    tensor = "wgmma" if 90 <= gpu.compute_capability < 120 else "mma"
     tensor_fma_per_clk(gpu, dtype, tensor)  # refuses what the GPU cannot run
     fitting = _sides_that_fit(tokens) if gpu.has_wgmma and tensor == "wgmma" else ()
     return _fitting(gpu, dtype, tensor, fitting)

@@ -13,7 +13,13 @@ from prunecast.kernels.dense.launches import counter_seconds, reduction_seconds
 from prunecast.kernels.dense.programs import dense_programs
 from prunecast.kernels.dense.start import first_stage_cycles
 from prunecast.kernels.dense.times import form_times
-from prunecast.kernels.dense.unaligned import is_aligned, taken_form, with_narrow_copies
+from prunecast.kernels.dense.unaligned import (
+    copy_lane_bytes,
+    is_aligned,
+    unaligned_kernels,
+    with_narrow_copies,
+)
+from prunecast.kernels.dense.unaligned_choice import taken_kernels
 from prunecast.kernels.plan import KernelPlan, WorkList
 from prunecast.kernels.program import WarpProgram
 from prunecast.kernels.tile_forms.tile_variant import TileVariant
@@ -85,12 +91,15 @@ def choose_dense(
     if m <= 0 or k <= 0:
         raise BadInput(f"A must have at least one row and one column, got {m} x {k}")
     check_tokens(n)
-    aligned = not (gpu.has_wgmma and tokens_lie_together) or is_aligned(k, n, dtype)
-    forms = dense_forms(gpu, dtype, tokens=n, aligned=aligned)
+    if gpu.has_wgmma and tokens_lie_together and not is_aligned(k, n, dtype):
+        return [
+            _candidate(way.kernel.form, way.parts, way.step_cycles, way.seconds, m, n, gpu)
+            for way in taken_kernels(m, k, n, dtype, gpu)
+        ]
+    forms = dense_forms(gpu, dtype, tokens=n)
     if not forms:
         return []
-    known = None if aligned else taken_form(m, k, n, dtype, gpu)
-    times = form_times(forms, m, k, n, gpu, taken_parts=known.parts if known else None)
+    times = form_times(forms, m, k, n, gpu)
     column = np.argmin(times.seconds, axis=1)
     seconds = times.seconds[np.arange(len(forms)), column]
     found = [
@@ -99,7 +108,7 @@ def choose_dense(
         )
         for i, form in enumerate(forms)
     ]
-    taken = known[:2] if known else _taken_for_one_token(m, k, n, gpu)
+    taken = _taken_for_one_token(m, k, n, gpu)
     return sorted(
         found,
         key=lambda c: (
@@ -154,8 +163,7 @@ def _programs(
     if not gpu.has_wgmma:
         return dense_programs(variant, weights_shared=1, tokens_shared=1)
     if variant.style != "wgmma":
-        programs = dense_programs(variant, weights_shared=1, tokens_shared=1)
-        return tuple(with_narrow_copies(p, k, n, variant.dtype) for p in programs)
+        return _unaligned_programs(variant, copy_lane_bytes(k, n, variant.dtype))
     block_m, block_n, _ = variant.shape
     tile = np.array(block_m), np.array(block_n)
     shared = sharing_blocks(*tile, m, n, float(parts))
@@ -168,6 +176,13 @@ def _programs(
         start_cycles=round(float(start)),
         line_cycles=int(one_line_cycles(*tile, m, n, gpu)),
     )
+
+
+def _unaligned_programs(variant: TileVariant, lane_bytes: int) -> tuple[WarpProgram, ...]:
+    kernels = unaligned_kernels(variant.dtype, lane_bytes)
+    cycles = next(kernel.copy_cycles for kernel in kernels if kernel.form == variant)
+    programs = dense_programs(variant, weights_shared=1, tokens_shared=1)
+    return tuple(with_narrow_copies(p, cycles, lane_bytes) for p in programs)
 
 
 def _assign(parts: WorkList, chosen: Candidate, gpu: GpuSpec) -> Assigned:

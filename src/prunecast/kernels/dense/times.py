@@ -87,15 +87,10 @@ class _Table(NamedTuple):
     """1 where warps of their own copy and so run ahead of the item's end, else 0."""
 
 
-def form_times(
-    forms: tuple[TileVariant, ...], m: int, k: int, n: int, gpu: GpuSpec, *, taken_parts: int | None = None
-) -> FormTimes:
-    """Time of every form with every sensible number of parts, launch floor left out.
-
-    taken_parts : the number that the library is known to take
-    """
+def form_times(forms: tuple[TileVariant, ...], m: int, k: int, n: int, gpu: GpuSpec) -> FormTimes:
+    """Time of every form with every sensible number of parts, launch floor left out."""
     table = _table(forms, gpu)
-    parts = _parts(k, table) if taken_parts is None else np.array([taken_parts])
+    parts = _parts(k, table)
     steps_in_all = np.ceil(k / table.block_k)
     steps = np.ceil(steps_in_all[:, None] / parts)
     tiles = np.ceil(m / table.block_m) * np.ceil(n / table.block_n)
@@ -111,9 +106,8 @@ def form_times(
     seconds = seconds + np.array([reduction_seconds(m, n, int(count), gpu) for count in parts])
     seconds = seconds + np.where(parts > 1, 4.0 * m * n * parts / gpu.l2_store_bytes_per_s, 0.0)
     seconds = seconds + counter_seconds(items.astype(np.float64), gpu)
-    refused = (parts > 1) & (steps < table.fewest[:, None]) & (taken_parts is None)
-    if taken_parts is None:
-        refused |= (table.ahead[:, None] > 0) & (parts != cut[:, None])
+    refused = (parts > 1) & (steps < table.fewest[:, None])
+    refused |= (table.ahead[:, None] > 0) & (parts != cut[:, None])
     refused |= ~_not_too_large(table, m, n)[:, None]
     step_cycles = np.maximum(np.maximum(table.tensor, table.shared), table.chain)
     return FormTimes(np.where(refused, np.inf, seconds), parts, step_cycles)

@@ -55,7 +55,7 @@ class TileVariant:
     @property
     def consumer_warps(self) -> int:
         """Warps that multiply."""
-        return 4 * self.warpgroups if self.style == "wgmma" else MMA_WARPS
+        return 4 * self.warpgroups if self.style == "wgmma" else self.resources.threads // 32
 
     @property
     def warps_per_part(self) -> int:

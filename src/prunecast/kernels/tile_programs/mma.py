@@ -8,7 +8,7 @@ without indices.
 from typing import NamedTuple
 
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
-from prunecast.kernels.tile_forms.tile_variant import MMA_WARPS, TileVariant
+from prunecast.kernels.tile_forms.tile_variant import TileVariant
 from prunecast.kernels.tile_programs.end import copies, fix_up, write_c
 
 __all__ = ["Walk", "mma_programs", "register_programs", "walk_of_step"]
@@ -81,7 +81,7 @@ def register_programs(variant: TileVariant, k_order: str) -> tuple[WarpProgram, 
 def _worker(variant: TileVariant, k_order: str, *, fill: Code, step: Code) -> WarpProgram:
     return WarpProgram(
         role="worker",
-        warps=MMA_WARPS,
+        warps=variant.consumer_warps,
         start=(Instruction(Op.ISSUE, issue=20),),
         begin=(Instruction(Op.ISSUE, issue=10), *_first_indices(variant, k_order)),
         fill=fill,
@@ -101,7 +101,7 @@ def _first_indices(variant: TileVariant, k_order: str) -> Code:
     """Indices of the steps that are copied before the first step's own load has come back."""
     if k_order != "gather":
         return ()
-    size = variant.resources.stages * variant.shape.block_k * INDEX_BYTES // MMA_WARPS
+    size = variant.resources.stages * variant.shape.block_k * INDEX_BYTES // variant.consumer_warps
     return (Instruction(Op.LOAD_INDEX, size), Instruction(Op.WAIT_LOAD))
 
 
@@ -109,7 +109,9 @@ def _next_indices(variant: TileVariant, k_order: str, *, ahead: int) -> Code:
     """Ask for later indices; they are staged far enough ahead that nobody waits for them."""
     if k_order != "gather":
         return ()
-    return (Instruction(Op.LOAD_INDEX, 16 * INDEX_BYTES // MMA_WARPS, per_k16=True, ahead=ahead),)
+    return (
+        Instruction(Op.LOAD_INDEX, 16 * INDEX_BYTES // variant.consumer_warps, per_k16=True, ahead=ahead),
+    )
 
 
 def _async_copies(variant: TileVariant, *, ahead: int) -> Code:
@@ -135,7 +137,10 @@ def _loads(variant: TileVariant, *, ahead: int) -> Code:
 
 
 def _store(variant: TileVariant, *, ahead: int) -> Instruction:
-    size = _weights_per_warp(variant) + 16 * variant.shape.block_n * variant.element_bytes // MMA_WARPS
+    size = (
+        _weights_per_warp(variant)
+        + 16 * variant.shape.block_n * variant.element_bytes // variant.consumer_warps
+    )
     return Instruction(Op.SHARED, size, copies(size), per_k16=True, ahead=ahead)
 
 
@@ -155,8 +160,8 @@ def _multiply(variant: TileVariant) -> Code:
 
 
 def _weights_per_warp(variant: TileVariant) -> int:
-    return variant.weight_bytes_per_k16 // MMA_WARPS
+    return variant.weight_bytes_per_k16 // variant.consumer_warps
 
 
 def _row_copies(variant: TileVariant) -> int:
-    return copies(16 * variant.shape.block_n * variant.element_bytes // MMA_WARPS)
+    return copies(16 * variant.shape.block_n * variant.element_bytes // variant.consumer_warps)
