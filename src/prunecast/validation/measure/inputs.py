@@ -9,16 +9,7 @@ import numpy.typing as npt
 
 from prunecast.kernels.plan import DTYPE_BYTES
 
-__all__ = [
-    "Inputs",
-    "exact",
-    "layer_inputs",
-    "nothing",
-    "output_bytes",
-    "pool_elements",
-    "random_pool",
-    "rounded",
-]
+__all__ = ["Inputs", "exact", "layer_inputs", "nothing", "random_pool", "rounded"]
 
 FLOATS = {"fp16": cp.float16, "fp32": cp.float32}
 """Formats that CuPy has; bf16 travels as its bits."""
@@ -26,9 +17,6 @@ FLOATS = {"fp16": cp.float16, "fp32": cp.float32}
 COLD_BYTES = 2.2 * 60e6
 """Inputs and outputs of all sets together: over twice the L2 of an H200."""
 MOST_SETS = 240
-POOL_ELEMENTS = 400_000_000
-OUTPUT_BYTES = 800_000_000
-"""Of the buffers that layers share; those of larger layers have buffers of their own size."""
 ALIGN = 128
 """Elements."""
 
@@ -75,16 +63,6 @@ def _slice(pool: Any, i: int, rows: int, columns: int) -> Any:
     stride = -(-size // ALIGN) * ALIGN
     first = i % max((pool.size - size) // stride + 1, 1) * stride
     return pool[first : first + size].reshape(rows, columns)
-
-
-def pool_elements(m: int, k: int, n: int) -> int:
-    """Of a pool in whose halves A and B find room."""
-    return max(POOL_ELEMENTS, 2 * max(m * k, k * n))
-
-
-def output_bytes(m: int, n: int, dtype: str) -> int:
-    """In which C finds room."""
-    return max(OUTPUT_BYTES, m * n * DTYPE_BYTES[dtype])
 
 
 def layer_inputs(m: int, k: int, n: int, dtype: str, pool: Any, outputs: Any) -> Inputs:

@@ -15,17 +15,12 @@ from prunecast.kernels.cuda.build import KernelBuildError
 from prunecast.validation.case import Case
 from prunecast.validation.case_maps import map_of
 from prunecast.validation.case_plans import case_plan
+from prunecast.validation.measure.buffers import output_bytes, pool_elements
 from prunecast.validation.measure.clock_probe import HOLD_NS, ClockProbe
 from prunecast.validation.measure.contestants import Runner, csr_runner, dense_runners, own_runner
 from prunecast.validation.measure.correct import largest_excess
 from prunecast.validation.measure.driver import HOT_REASONS, Driver
-from prunecast.validation.measure.inputs import (
-    Inputs,
-    layer_inputs,
-    output_bytes,
-    pool_elements,
-    random_pool,
-)
+from prunecast.validation.measure.inputs import Inputs, layer_inputs, random_pool
 from prunecast.validation.measure.libraries import DenseProduct
 from prunecast.validation.measure.timing import (
     BURST_GRAPH_S,
@@ -80,7 +75,7 @@ class _Bench:
         ------
         MemoryError : they do not fit on the device
         """
-        elements, size = pool_elements(case.m, case.k, case.n), output_bytes(case.m, case.n, case.dtype)
+        elements, size = pool_elements(case), output_bytes(case)
         if self._pool[0] != case.dtype or self._pool[1].size != elements:
             self._pool = ("", None)
             self._pool = (case.dtype, random_pool(elements, case.dtype))
