@@ -88,9 +88,12 @@ STALLED_SHARE = 0.2
 """Of the time in which copies pass shared memory, by which tensor cores fall behind, whose operands come from
 there. Fitted: steps of 128 x 256 tiles take 1060 to 1110 cycles, without gathers 1040, where products and
 bytes take 1024 each. Those of other forms make up for it while they wait for the port or the producer."""
+TOKENS_FIRST_STALLED_SHARE = 0.35
+"""The same of the token form, whose tensor cores turn both operands: without any copies its steps take 30 to
+60 cycles more than products alone (0003). Fitted: 17 to 75 steps take 1,100 to 1,120 cycles each."""
 PORT_BYTES = 128
 """A cycle, of shared memory."""
-MOST_ROWS_BY_BLOCKS = 128
+MOST_ROWS_FIRST = 128
 """Taller tiles are of the token form, which moves missing tokens to the end of the row and asks nothing."""
 PORT_FMA_PER_BYTE = 16
 """Of the tensor cores of sm_90 in the time of a byte at the port: 2048 and 128 a cycle."""
@@ -192,11 +195,15 @@ def _edge(variant: TileVariant) -> Code:
 
 def edge_cycles(variant: TileVariant) -> int:
     """More cycles of a producer warp for 16 columns of a tile that lacks tokens."""
-    if not variant.is_sparse and variant.shape.block_m > MOST_ROWS_BY_BLOCKS:
+    if _tokens_first(variant):
         return 0
     port = (variant.share_bytes_per_k16 + _operand_bytes(variant) * variant.consumer_warps) / PORT_BYTES
     edge = EDGE_PACE.any + EDGE_PACE.per_round * variant.shape.block_n / 64 + EDGE_PACE.of_port * port
     return max(round(edge - producer_issues(variant)), 0)
+
+
+def _tokens_first(variant: TileVariant) -> bool:
+    return not variant.is_sparse and variant.shape.block_m > MOST_ROWS_FIRST
 
 
 def copy_overhead_bytes(variant: TileVariant) -> int:
@@ -208,7 +215,8 @@ def copy_overhead_bytes(variant: TileVariant) -> int:
     copied = variant.share_bytes_per_k16
     passing = copied + variant.operand_bytes_per_warp_per_k16 * variant.consumer_warps
     fma = variant.fma_per_warp_per_k16 * variant.consumer_warps
-    multiplied = fma / PORT_FMA_PER_BYTE + STALLED_SHARE * copied
+    stalled = TOKENS_FIRST_STALLED_SHARE if _tokens_first(variant) else STALLED_SHARE
+    multiplied = fma / PORT_FMA_PER_BYTE + stalled * copied
     gathered = copied - variant.weight_bytes_per_k16
     return round(max(COPY_OVERHEAD * gathered, multiplied - passing) / PRODUCER_WARPS)
 
