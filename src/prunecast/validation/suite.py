@@ -15,6 +15,7 @@ import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -191,12 +192,20 @@ def _case(values: dict[str, Any], where: str) -> Case:
     what = f"{kept} #{values['seed']}"
     name = values.get("name") or f"{values['m']}x{values['k']}x{values['n']} {what}"
     use = values.get("use") or use_by_rule(values["m"], values["k"], values["n"], what)
-    try:
-        parse_pattern(values["pattern"])
-    except BadInput as error:
-        raise BadInput(f"{where}: {error}") from None
+    if complaint := _complaint(values["pattern"]):
+        raise BadInput(f"{where}: {complaint}")
     clean = {**values, "sparsity": float(values["sparsity"]), "kernels": tuple(values["kernels"])}
     return check_case(Case(**{**clean, "name": name, "use": use}), where)
+
+
+@cache
+def _complaint(pattern: str) -> str:
+    """Why there is no such pattern, or empty. A million combinations share a few."""
+    try:
+        parse_pattern(pattern)
+    except BadInput as error:
+        return str(error)
+    return ""
 
 
 FUTURE = ("balanced",)
