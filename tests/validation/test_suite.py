@@ -75,6 +75,20 @@ kernels = ["stspmm"]
     assert set(thinned) < set(cases)
 
 
+def test_a_value_without_sense_is_refused_though_nothing_with_it_is_drawn(tmp_path):
+    text = """
+schema = 1
+[[product]]
+shapes = [[64, 128]]
+n = [1, 2]
+pattern = ["tile-wise:32", "tile-wisp:32"]
+kernels = ["stspmm"]
+keep_one_in = 1000000
+"""
+    with pytest.raises(BadInput, match="product 1: unknown pattern 'tile-wisp:32'"):
+        suite(tmp_path, text)
+
+
 def test_parts_hold_every_case_once():
     standard = load_suite("standard")
     parts = [standard.part(i, 3) for i in (1, 2, 3)]

@@ -165,12 +165,19 @@ def _products(document: Mapping[str, Any], where: str) -> Iterator[Case]:
         for shape in full["shapes"]:
             if not isinstance(shape, list) or len(shape) != 2:
                 raise BadInput(f"{place}: shapes must be pairs [m, k], got {short_text(shape)}")
+            extra: dict[str, Any] = {name: table[name] for name in ("kernels", "use") if name in table}
+            extra |= {"m": shape[0], "k": shape[1]}
+            for name, value in _each_value(full):
+                _case({**{one: full[one][0] for one in _LISTS}, name: value, **extra}, place)
             for values in itertools.product(*(full[name] for name in _LISTS)):
-                case = dict(zip(_LISTS, values, strict=True)) | {"m": shape[0], "k": shape[1]}
-                extra = {name: table[name] for name in ("kernels", "use") if name in table}
-                found = _case(case | extra, place)
-                if rare == 1 or _hash(found) % rare == 0:
-                    yield found
+                drawn = dict(zip(_LISTS, values, strict=True)) | extra
+                if rare == 1 or _hash(drawn) % rare == 0:
+                    yield _case(drawn, place)
+
+
+def _each_value(lists: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every value once, for a check of all before combinations are drawn of which few are made."""
+    return ((name, value) for name in _LISTS for value in lists[name])
 
 
 def _case(values: dict[str, Any], where: str) -> Case:
@@ -212,9 +219,11 @@ FUTURE = ("balanced",)
 """Kernels that a suite may name although this version cannot plan them; their rows are marked as skipped."""
 
 
-def _hash(case: Case) -> int:
-    text = f"{case.layer} {case.pattern} {case.sparsity:g} {case.distribution} {case.seed} {case.state}"
-    return int.from_bytes(hashlib.sha256(f"draw {text}".encode()).digest()[:4], "big")
+def _hash(values: Mapping[str, Any]) -> int:
+    """Of a case's fields: the same whatever draws it, and whichever else is drawn."""
+    layer = "{m}x{k}x{n} {dtype}".format_map(values)
+    text = "{pattern} {sparsity:g} {distribution} {seed} {state}".format_map(values)
+    return int.from_bytes(hashlib.sha256(f"draw {layer} {text}".encode()).digest()[:4], "big")
 
 
 def _check_unique(cases: list[Case], where: str) -> None:
