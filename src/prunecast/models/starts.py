@@ -98,7 +98,9 @@ def starts_of(case: Case) -> Starts:
     # A block that the hardware starts leaves room for the next one when its stores are through.
     hardware = case.plan.schedule is Schedule.HARDWARE
     wait = _waits(case, chain, first_items | (not ahead), blocks=1)
-    wait_together = _waits(case, chain, first_items | (not ahead), blocks=case.blocks_together)
+    wait_together = wait
+    if case.plan.starts_early and case.blocks_together > 1:
+        wait_together = _waits(case, chain, first_items | (not ahead), blocks=case.blocks_together)
     return Starts(
         first=first_items,
         wait=wait,

@@ -81,6 +81,8 @@ def block_places(columns: Columns, fit: int, sms: int) -> npt.NDArray[np.int64]:
         together = block // full * sms + block % full
         alone = block - crowd.sms * (crowd.blocks - 1)
         return np.asarray(np.where(block < crowd.sms * crowd.blocks, together, alone))
+    if fit * sms % blocks < fit:
+        return np.arange(blocks)  # whole launches take all places: nothing is left to lie together
     place = np.arange(fit * sms)
     slot, sm = place // sms, place % sms
     order = np.lexsort((sm, slot, sm // FILLED_TOGETHER))
