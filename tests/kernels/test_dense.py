@@ -229,11 +229,17 @@ def queued(k: int, *, stages: int = 13, parts: int = 1, m: int = 768, n: int = 5
 
 
 def test_the_first_stage_comes_with_all_that_was_asked_for():
-    assert queued(256) == pytest.approx(2 * 256 * (768 + 512))
     assert queued(832) == queued(6144) == pytest.approx(2 * 832 * (768 + 512))
     assert queued(4096, stages=4) == pytest.approx(2 * 256 * (768 + 512))
     assert queued(4096, stages=4, parts=2) == pytest.approx(2 * 512 * (768 + 512))
     assert queued(8192, m=8192) == pytest.approx(H200.dram_queue_bytes)
+
+
+def test_a_ring_that_holds_all_of_k_waits_for_the_steps_behind_at_most():
+    cycle_bytes = H200.dram_bytes_per_s / H200.clock_burst_hz[0]
+    assert queued(64) == 0.0
+    assert queued(256) == pytest.approx(3 * 80 * cycle_bytes)
+    assert queued(768) == pytest.approx(2 * 768 * (768 + 512))
 
 
 def test_warps_that_copy_wait_for_the_first_stage():
