@@ -214,6 +214,21 @@ def test_sums_over_layers():
     assert len(table.fastest_kernels()) == 2
 
 
+def test_a_long_simulation_is_not_called_a_compilation():
+    """Stages in their order: what is shown while nothing is done yet is the last one that was told."""
+    seen = []
+    predict(
+        {"a": W},
+        gpu="h200-sxm",
+        tokens=64,
+        kernels=["csr"],
+        crossovers=False,
+        progress=lambda *s: seen.append(s[0]),
+    )
+    stages = list(dict.fromkeys(seen))
+    assert stages == ["compiling the simulator (first run only)", "simulating", "predicting"]
+
+
 def test_progress_counts_every_kernel_of_every_layer():
     seen = []
     quick({"a": W, "b": W}, kernels=["csr"], progress=lambda *step: seen.append(step))

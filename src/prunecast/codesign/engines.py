@@ -92,6 +92,7 @@ class Engine:
         if not self._known:
             self.progress("compiling the simulator (first run only)", 0, 1)
             self._simulate(PLANNERS["dense"](64, 64, 64, "fp16", self.gpu))
+            self.progress("simulating", 0, 1)
 
     def _simulate(self, plan: KernelPlan) -> SimResult:
         return simulate(plan, self.gpu, state=self.state, launch=self.launch)
