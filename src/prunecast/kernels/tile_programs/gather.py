@@ -71,7 +71,7 @@ class EdgePace(NamedTuple):
 REFILL_CYCLES = 23
 """Of a producer warp for 16 columns beyond the first ring, whose weights and columns are asked for before
 the loop: about 47 instructions of every fourth stage, fitted with the paces."""
-EDGE_PACE = EdgePace(36.0, 29.0, 0.71)
+EDGE_PACE = EdgePace(36.0, 28.0, 0.71)
 START_CYCLES = 300
 """Of a producer warp of the tile kernel before its first index: barriers, its list under way, registers
 handed over. Fitted to the means of up to four boards, which differ by 500 (`docs/decisions/0007`)."""
