@@ -332,8 +332,8 @@ def test_whole_launches_that_take_all_places_lie_evenly() -> None:
 
 @pytest.mark.parametrize(("n", "passes", "read"), [(20, 20, 0), (24, 24, 0), (17, 48, 512)])
 def test_rows_land_in_parts_of_passes(n: int, passes: int, read: int) -> None:
-    """Beside the 32 passes of 32 tokens: one takes 32 bytes, or a word of a row of those that come by words, of
-    which three are read for 17 tokens instead of two.
+    """Beside the 32 passes of 32 tokens: one takes 32 bytes, or a word of a row of those that come by words.
+    Of these three are read for 17 tokens instead of two.
     """
     some, full = (sum(i.amount for i in _wide(m).step if i.op is Op.SHARED and not i.ahead) for m in (n, 32))
     assert 16 * (some - full) == pytest.approx(128 * (passes - 32) + read, abs=64)

@@ -50,7 +50,7 @@ ASK_WAIT = {True: 240, False: 50}
 """Cycles that a lone warp takes for the instructions that ask for a k16 beside their issue, where rows of
 B come by words and where they do not: stalls, and 30 for each read of a constant that the next instruction
 needs. With reads of shared memory, which the port's latency has already, k16s of 8 warps were 4 % slower."""
-WORD_WAIT = 400
+WORD_WAIT = 440
 """The same for each further word of rows that come by words, which has four branches of its own. Fitted to
 k16s of 9, 17, 33 and 49 tokens, which take 2,090, 2,780, 2,820 and 3,360 cycles with 16, 16, 4 and 8 warps on
 an SM (H200, 2026-11-22, `benchmarks.gpu_small_steps`)."""
