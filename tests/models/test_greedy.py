@@ -14,7 +14,7 @@ def _last(alone: float, issue: float, warps: int) -> float:
 
 def _in_small_steps(alone: float, issue: float, warps: int) -> float:
     """The same cycle by cycle: warps in their order, each at most at full speed."""
-    left, now, tick = [alone] * warps, 0.0, alone / 2000
+    left, now, tick = [alone] * warps, 0.0, alone / 400
     while any(rest > 0.0 for rest in left):
         room = tick * alone / issue
         for warp, rest in enumerate(left):
