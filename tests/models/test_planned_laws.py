@@ -7,7 +7,6 @@ whether a launch leaves SMs free, on which the next one begins, changes what fol
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +16,7 @@ from prunecast.kernels import KernelPlan, plan_stspmm, plan_tile_wise
 from prunecast.kernels.tiles.tile_wise import choose_tile_wise
 from prunecast.models import estimate
 from prunecast.patterns import TileMap
+from tests.kernels.layouts import tiles_keeping
 
 LAW = settings(max_examples=60, deadline=None, derandomize=True)
 H200 = load_gpu("h200-sxm")
@@ -38,20 +38,6 @@ WAITS = (
 )
 
 
-def tile_map(kept: list[int], k: int, height: int = 64) -> TileMap:
-    """Tiles of so many random columns each; tiles of one count keep the same."""
-    columns = [np.sort(np.random.default_rng(count).permutation(k)[:count]) for count in kept]
-    return TileMap(
-        m=height * len(kept),
-        k=k,
-        row_start=np.arange(len(kept) + 1) * height,
-        row_index=np.arange(height * len(kept)),
-        column_start=np.concatenate(([0], np.cumsum(kept))),
-        column_index=np.concatenate(columns),
-        pattern=f"tile-wise:{height}",
-    )
-
-
 TOKENS = st.sampled_from((64, 200, 256, 1000, 2048, 4096))
 
 
@@ -62,8 +48,8 @@ def maps(draw: st.DrawFn) -> TileMap:
     height = draw(st.sampled_from((64, 128)))
     kept = st.integers(1, k)
     if draw(st.booleans()):
-        return tile_map([draw(kept)] * draw(st.integers(1, 40)), k, height)
-    return tile_map(draw(st.lists(kept, min_size=1, max_size=40)), k, height)
+        return tiles_keeping([draw(kept)] * draw(st.integers(1, 40)), height=height, k=k)
+    return tiles_keeping(draw(st.lists(kept, min_size=1, max_size=40)), height=height, k=k)
 
 
 def planned(tiles: TileMap, tokens: int, lists: bool) -> KernelPlan:
@@ -97,7 +83,7 @@ def test_more_columns_of_equal_tiles_are_never_faster_in_one_form(data):
     k = 64 * data.draw(st.integers(2, 32))
     fewer, more = sorted(data.draw(st.lists(st.integers(1, k), min_size=2, max_size=2)))
     count, tokens = data.draw(st.integers(1, 40)), data.draw(TOKENS)
-    tiles = [tile_map([kept] * count, k) for kept in (fewer, more)]
+    tiles = [tiles_keeping([kept] * count, height=64, k=k) for kept in (fewer, more)]
     form = data.draw(st.sampled_from(choose_tile_wise(tiles[0], tokens, "fp16", STEADY)))
     plans = [plan_tile_wise(one, tokens, "fp16", STEADY, form=form) for one in tiles]
     assert seconds(plans[0]) <= seconds(plans[1]) * (1 + 1e-9)
@@ -108,10 +94,9 @@ def test_more_columns_of_equal_tiles_are_never_faster_in_one_form(data):
 def test_which_rows_a_tile_has_does_not_matter_where_all_keep_as_many(data, tokens, lists):
     k, count = 64 * data.draw(st.integers(2, 32)), data.draw(st.integers(2, 40))
     kept = data.draw(st.integers(1, k))
-    rng = np.random.default_rng(kept)
-    columns = np.stack([np.sort(rng.permutation(k)[:kept]) for _ in range(count)])
     order = data.draw(st.permutations(range(count)))
-    tiles = tile_map([kept] * count, k)
+    tiles = tiles_keeping([kept] * count, height=64, k=k)
+    columns = tiles.column_index.reshape(count, kept)
     first, second = (
         planned(replace(tiles, column_index=columns[rows].reshape(-1)), tokens, lists)
         for rows in (list(range(count)), order)
