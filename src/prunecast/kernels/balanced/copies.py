@@ -25,10 +25,10 @@ and eight copies a thread are asked for 430 and 750 to 910 cycles behind that wa
 COPY_ISSUE = 26
 """For 16 bytes of B a thread: 20 instructions, 13 of them for the integer unit, which takes one in two
 cycles."""
-LINE_CYCLES, HALF_SECTOR_CYCLES = 1.35, 0.8
-"""Of the SM's unit for addresses, for a line in which eight lanes ask for a row of B, and where the row
-begins with half a sector: four rows of 48, 80, 96 and 112 bytes are asked for in 10.0, 11.2, 8.1 and 12.5
-cycles (`gpu_hot`, H200, 2026-11-22)."""
+LINE_CYCLES, HALF_SECTOR_LINE_CYCLES = 0.82, 1.11
+"""Of the SM's unit for addresses, for a line in which eight lanes ask for a row of B, also where rows begin
+with half a sector: four rows of 48, 80, 96, 112, 144 and 208 bytes are asked for in 10.0, 11.2, 8.1, 12.5,
+8.1 and 8.2 cycles (`gpu_hot`, H200, 2026-11-22). Lanes without tokens ask for one line more."""
 SAME_ROWS_COUNT = 512
 """Rows for which `GpuSpec.l2_same_row_cycles` says how long L2 takes."""
 SAME_ROWS_START = 350
@@ -70,15 +70,21 @@ class TokenRow(NamedTuple):
         """In which eight lanes ask for what they read of a row, the mean over rows."""
         read = min(self.stride, LINE_BYTES)
         starts = range(0, LINE_BYTES, math.gcd(self.stride, LINE_BYTES))
-        return sum(1 + (start + read > LINE_BYTES) for start in starts) / len(starts)
+        of_row = sum(1 + (start + read > LINE_BYTES) for start in starts) / len(starts)
+        return of_row + (read < LINE_BYTES)
 
     @property
     def copy_issue(self) -> int:
         """Cycles of a sub-partition until a warp has asked for four rows: its instructions, or a quarter of
         what all warps ask of the unit for addresses.
         """
-        asking = LINE_CYCLES * self.lines + HALF_SECTOR_CYCLES * (self.stride % SECTOR_BYTES > 0)
-        return max(COPY_ISSUE, round(4 * 4 * asking))
+        of_line = HALF_SECTOR_LINE_CYCLES if self.stride % SECTOR_BYTES else LINE_CYCLES
+        return max(COPY_ISSUE, round(4 * 4 * of_line * self.lines))
+
+    @property
+    def like(self) -> int:
+        """Stride, at most two lines, of rows that lie in lines in the same way."""
+        return self.stride if self.stride <= LINE_BYTES else LINE_BYTES + self.stride % LINE_BYTES
 
 
 class StepCopies(NamedTuple):
@@ -131,7 +137,7 @@ def _behind_others(
     or because all blocks ask for the same lines at once, which L2 hands out to one after the other.
     """
     columns, steps = layout.window * splits, -(-int(layout.dense.shape[1]) // splits)
-    of_each = float(np.interp(min(row.stride, LINE_BYTES), gpu.l2_same_row_bytes, gpu.l2_same_row_cycles))
+    of_each = float(np.interp(row.like, gpu.l2_same_row_bytes, gpu.l2_same_row_cycles))
     together = min(STEPS_TOGETHER / max(steps, 1), 1.0) / sharers.waves
     others = SAME_ROWS_START + together * of_each * sharers.blocks * columns / SAME_ROWS_COUNT
     read = min(row.tokens * row.element_bytes, row.block_bytes)

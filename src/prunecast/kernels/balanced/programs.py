@@ -91,6 +91,8 @@ def matrix_programs(
     row, fills_port = TokenRow(n, DTYPE_BYTES[dtype]), products.dense.port > 0.0
     copies = step_copies(layout, splits, row, gpu, sharers, fills_port=fills_port)
     rows, top = copies.rows, STEP_WAIT + 4 * STEP_ISSUE
+    # Where a record lies is read first; blocks of a first wave do so while the launch before ends
+    found = gpu.dram_latency_cycles * (sharers.waves - 1) // sharers.waves
     columns = dense_columns(layout, splits)
     uneven = round((columns.most - columns.mean) * LONE_COLUMN_CYCLES)
     step = (
@@ -114,7 +116,7 @@ def matrix_programs(
         fill=(
             rows._replace(late=rows.late + 4 * FIRST_ISSUE),
             Instruction(Op.ISSUE, 0, FIRST_ISSUE),
-            copies.record,
+            copies.record._replace(late=found),
             copies.asking,
         ),
         step=step,
