@@ -14,10 +14,12 @@ SEGMENTS_AT_ONCE = 8
 """Of which a warp reads four elements of B each; from the source."""
 ELEMENTS_AT_ONCE = 4
 """That a warp reads of a sector of L2 at once; the warps that read the others ask too."""
-SAME_BANK = 2
-"""Passes of the four elements of a segment, which a warp writes to one bank in turn: the other two lie under
-reads of other warps, which ask for lines meanwhile. A second round of pieces takes 850 to 1,080 cycles of a
-block alone, with all passes behind one another 1,330; fitted between none and four to products marked fit."""
+SAME_BANK = 4
+"""Lanes that write to one bank, which they do in turn: the elements of a segment."""
+ASKING_SHARE = 0.75
+"""Of the passes in which a warp asks for lines, the rest lies under what others write to the banks. A second
+round of pieces takes 850 to 1,080 cycles of a block alone, with all passes behind one another 1,330; fitted
+to products that were marked fit."""
 PAIR = 2
 """Pieces of a warp that follow one another read neighbouring sectors: DRAM hands out two."""
 ROUND_LOADS = 4
@@ -112,7 +114,7 @@ def _spread(layout: VectorLayout, k: int, steps: int, element: int, blocks: int)
     pieces = -(-layout.places // WARPS)
     sizes = [1] * (pieces % ROUND_LOADS) + [ROUND_LOADS] * (pieces // ROUND_LOADS)
     reading = k / (32 * layout.places)
-    lines = reading * _lines(layout.segment, element)
+    lines = ASKING_SHARE * reading * _lines(layout.segment, element)
     landing = round(reading * SEGMENTS_AT_ONCE * SECTOR_BYTES)
     code: list[Instruction] = [_issue(SET_UP)]
     first = 0
