@@ -193,7 +193,7 @@ def _chip(
     l2, l2_stores = reads / gpu.l2_bytes_per_s, c_bytes / gpu.l2_store_bytes_per_s
     dram, dram_writes = dram_reads / gpu.dram_bytes_per_s, c_bytes / gpu.dram_write_bytes_per_s
     earlier = max(0.0, 1.0 - held / max(load.items, 1))
-    written = max(earlier, dram_reads / (dram_reads + c_bytes))
+    written = max(earlier, dram_reads / max(dram_reads + c_bytes, 1.0))
     return _Chip(
         all=max(l2 + l2_stores, dram + dram_writes),
         before_last=max(l2 + earlier * l2_stores, dram + written * dram_writes),
