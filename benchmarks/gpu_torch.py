@@ -55,7 +55,7 @@ def microseconds(call: Any) -> float:
         end.record()
         end.synchronize()
         times.append(1e3 * begin.elapsed_time(end))
-    return sorted(times)[len(times) // 2]
+    return float(sorted(times)[len(times) // 2])
 
 
 def rows_of(m: int, k: int, dtype: torch.dtype, gpu: str) -> list[dict[str, Any]]:
