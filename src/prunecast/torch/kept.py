@@ -7,12 +7,18 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.patterns import TileMap, parse_pattern
+from prunecast.patterns.pattern import Pattern
+from prunecast.patterns.tile_wise import TileWisePattern
+from prunecast.patterns.zero_tiles import ZeroTilesPattern
 
 __all__ = ["TILE_COLUMNS", "place_values", "take_values", "tiles_of"]
 
 TILE_COLUMNS = ("row_start", "row_index", "column_start", "column_index")
 
 Floats = npt.NDArray[np.floating[Any]]
+
+MOST_BY_CHANCE = 0.01
+"""Share of kept weights that may be zero. In fp16 about one in a million is, as it is below half of 6e-8."""
 
 
 def tiles_of(weights: Floats, kept: TileMap | npt.NDArray[np.bool_] | None, pattern: str | None) -> TileMap:
@@ -21,7 +27,8 @@ def tiles_of(weights: Floats, kept: TileMap | npt.NDArray[np.bool_] | None, patt
     Parameters
     ----------
     weights : (M, K)
-    kept : tiles; or a mask (M, K), whose `pattern` must then be given; or None for all that is not zero
+    kept : tiles; or a mask (M, K), whose `pattern` must then be given; or None for all that is not zero, and
+        for weights of `tile-wise` and `zero-tiles` columns that are zero by chance
     pattern : pattern string, e.g. `tile-wise:128`
 
     Raises
@@ -32,13 +39,24 @@ def tiles_of(weights: Floats, kept: TileMap | npt.NDArray[np.bool_] | None, patt
         return _of_shape(kept, weights)
     if pattern is None:
         raise BadInput("a mask needs the pattern that it follows, e.g. tile-wise:128")
-    mask = weights != 0 if kept is None else kept
+    found = parse_pattern(pattern)
+    mask = _not_zero(weights, found) if kept is None else kept
     if mask.shape != weights.shape:
         raise BadInput(f"the mask must have the weights' shape {weights.shape}, got {mask.shape}")
-    tiles = parse_pattern(pattern).map(mask)
+    tiles = found.map(mask)
     if not isinstance(tiles, TileMap):
         raise BadInput(f"TileSparseLinear runs patterns of tiles, {pattern} has none")
     return tiles
+
+
+def _not_zero(weights: Floats, pattern: Pattern) -> npt.NDArray[np.bool_]:
+    """(M, K): what is not zero, or whole columns of tiles where few weights of them are."""
+    stated = np.asarray(weights != 0)
+    if not isinstance(pattern, TileWisePattern | ZeroTilesPattern):
+        return stated
+    whole = ZeroTilesPattern(height=pattern.height).masks({"layer": np.abs(weights)}, 0.0)["layer"]
+    by_chance = np.count_nonzero(whole & ~stated) <= MOST_BY_CHANCE * np.count_nonzero(whole)
+    return whole if by_chance or isinstance(pattern, ZeroTilesPattern) else stated
 
 
 def _of_shape(tiles: TileMap, weights: Floats) -> TileMap:
