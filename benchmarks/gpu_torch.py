@@ -1,4 +1,5 @@
-"""Whether TileSparseLinear gives what nn.Linear with the same zeros gives, on a GPU, and how long both take.
+"""Whether TileSparseLinear gives what nn.Linear with the same zeros gives, on a GPU, and how long both take,
+in captured graphs and called one by one (us; tensors that come round stay in L2).
 
     python -m benchmarks.gpu_torch --out DIR [--gpu h200-sxm]
 
@@ -9,6 +10,9 @@ Writes DIR/gpu_torch.json; exits 1 where a product is wrong.
 import argparse
 import json
 import sys
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +24,7 @@ from prunecast.torch import TileSparseLinear
 
 TOKENS = (1, 3, 8, 20, 33, 64, 65, 100, 197, 200, 1000, 1001, 4096, 6304)
 SHAPES = ((3072, 768), (768, 3072), (4096, 4096))
-SPARSITY, PATTERN, TURNS = 0.75, "tile-wise:128", 20
+SPARSITY, PATTERN, TURNS, CALLS = 0.75, "tile-wise:128", 20, 20
 MOST_ERROR = 2e-2
 """Of the largest output: fp16 and bf16 outputs are rounded to 2^-11 and 2^-8 of theirs."""
 
@@ -43,18 +47,33 @@ def error_of(sparse: TileSparseLinear, dense: torch.nn.Linear, tokens: int, layo
     return float((found.float() - wanted).abs().max() / wanted.abs().max())
 
 
-def microseconds(call: Any) -> float:
-    """Median of `TURNS` calls, by events; eager, as torch runs them."""
+def eager_us(call: Callable[[], object]) -> float:
+    """Of a call as torch makes it, the host's time in it; warm."""
     for _ in range(3):
         call()
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in range(CALLS):
+        call()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - began) / CALLS * 1e6
+
+
+def graph_us(call: Callable[[], object]) -> float:
+    """Of a call in a captured graph of `CALLS`, median of `TURNS` replays; warm."""
+    call()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(CALLS):
+            call()
     times = []
     for _ in range(TURNS):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
-        call()
+        graph.replay()
         end.record()
         end.synchronize()
-        times.append(1e3 * begin.elapsed_time(end))
+        times.append(1e3 * begin.elapsed_time(end) / CALLS)
     return float(sorted(times)[len(times) // 2])
 
 
@@ -72,10 +91,9 @@ def rows_of(m: int, k: int, dtype: torch.dtype, gpu: str) -> list[dict[str, Any]
             if tokens >= 1000:
                 x = torch.randn(tokens, k, device="cuda", dtype=dtype)
                 given = x if layout == "tokens_first" else x.t().contiguous()
-                row["sparse_us"], row["dense_us"] = (
-                    microseconds(lambda s=sparse, g=given: s(g)),
-                    microseconds(lambda x=x: dense(x)),
-                )
+                calls = {"sparse": partial(sparse, given), "dense": partial(dense, x)}
+                for name, call in calls.items():
+                    row[f"{name}_us"], row[f"{name}_eager_us"] = graph_us(call), eager_us(call)
             found.append(row)
     return found
 
@@ -112,7 +130,8 @@ def main() -> None:
     for row in rows:
         if "sparse_us" in row:
             shape = f"{row['m']}x{row['k']}x{row['tokens']} {row['dtype'][6:]} {row['layout']}"
-            print(f"{shape:48} {row['dense_us']:8.1f} us dense, {row['sparse_us']:8.1f} sparse")
+            times = [row[f"{one}_us"] for one in ("dense", "sparse", "dense_eager", "sparse_eager")]
+            print(f"{shape:44} " + "{:8.1f} dense {:8.1f} sparse, eager {:8.1f} {:8.1f}".format(*times))
     worst = max([row["error"] for row in rows] + list(chains.values()))
     print(f"{len(rows)} products and {len(chains)} chains, worst error {worst:.4f} of the largest output")
     print(f"at most {max(row['plans'] for row in rows)} plans kept")

@@ -7,6 +7,7 @@ begin with a line of L2, which holds 64. What stands behind the tokens of a row 
 import torch
 
 from prunecast.hardware.l2_lines import LINE_BYTES
+from prunecast.kernels.cuda.transpose.transpose import Rows, may_transpose, transpose_rows
 from prunecast.kernels.launches.padded_copies import ROW_BYTES, copied_row_bytes
 
 __all__ = ["LINE_TOKENS", "in_rows", "padded_tokens", "planned_tokens"]
@@ -38,9 +39,25 @@ def in_rows(b: torch.Tensor, tokens: int) -> torch.Tensor:
     if _has_room(b, tokens):
         return b.as_strided((features, tokens), (b.stride(0), 1))
     copy = b.new_empty((features, tokens))
-    copy[:, :own] = b
-    copy[:, own:] = 0
+    if not _transposed(b, copy):
+        copy[:, :own] = b
+        copy[:, own:] = 0
     return copy
+
+
+def _transposed(b: torch.Tensor, to: torch.Tensor) -> bool:
+    """Whether B (features, tokens), whose features lie side by side, has been turned into rows on its GPU."""
+    if not (b.is_cuda and b.element_size() == ELEMENT_BYTES and b.stride(0) == 1 and b.shape[1] > 1):
+        return False
+    features, tokens = b.shape
+    x = Rows(b.data_ptr(), b.stride(1) * ELEMENT_BYTES, tokens, features)
+    rows = Rows(to.data_ptr(), to.stride(0) * ELEMENT_BYTES, features, to.shape[1])
+    if may_transpose(x, rows):
+        stream = torch.cuda.current_stream(b.device).cuda_stream
+        with torch.cuda.device(b.device):
+            transpose_rows(x, rows, device=b.device.index, stream=stream)
+        return True
+    return False
 
 
 def _has_room(b: torch.Tensor, tokens: int) -> bool:

@@ -1,0 +1,66 @@
+"""The transposing copy, run as it is on an emulated machine, beside NumPy's."""
+
+import numpy as np
+import pytest
+
+from prunecast.kernels.cuda.build import SOURCES
+from prunecast.kernels.cuda.transpose.transpose import (
+    SHARED_BYTES,
+    THREADS,
+    Rows,
+    build_transpose,
+    may_transpose,
+    transpose_args,
+)
+from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, Grid, build_on_cpu, run_on_cpu
+
+GUARD = 0xDEAD
+
+
+def numbers(rows, columns, row):
+    """(rows, row) numbers from 1 on, at a multiple of 16 bytes; those from `columns` on are a guard."""
+    store = np.full(rows * row + 8, GUARD, np.uint16)
+    found = store[-store.ctypes.data % 16 // 2 :][: rows * row].reshape(rows, row)
+    found[:, :columns] = np.random.default_rng(rows).integers(1, 60_000, (rows, columns))
+    return found
+
+
+@pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")
+@pytest.mark.parametrize(
+    ("tokens", "features", "x_row", "padded", "b_row"),
+    [
+        (64, 64, 64, 64, 64),
+        (1, 8, 8, 8, 8),
+        (65, 72, 80, 128, 128),
+        (197, 200, 200, 256, 264),
+        (300, 24, 24, 304, 320),
+        (40, 136, 136, 40, 40),
+    ],
+)
+def test_columns_become_rows_and_nothing_else_is_written(cubins, tokens, features, x_row, padded, b_row):
+    x, b = numbers(tokens, features, x_row), numbers(features, b_row, b_row)
+    before = b.copy()
+    args, blocks = transpose_args(
+        Rows(x.ctypes.data, 2 * x_row, tokens, features), Rows(b.ctypes.data, 2 * b_row, features, padded)
+    )
+    kernel = build_on_cpu(SOURCES / "transpose" / "transpose_rows.cu", "transpose_rows", {}, cubins)
+    run_on_cpu(kernel, Grid(blocks, THREADS, SHARED_BYTES), [args], [x, b])
+    assert np.array_equal(b[:, :tokens], x[:, :features].T)
+    assert not b[:, tokens:padded].any()
+    assert np.array_equal(b[:, padded:], before[:, padded:])
+
+
+def test_what_the_kernel_cannot_turn_is_not_given_to_it():
+    x, b = Rows(1024, 128, 100, 64), Rows(4096, 256, 64, 128)
+    assert may_transpose(x, b)
+    assert not may_transpose(x._replace(pointer=1032), b)
+    assert not may_transpose(x._replace(row_bytes=130), b)
+    assert not may_transpose(x._replace(columns=60), b._replace(rows=60))
+    assert not may_transpose(x, b._replace(columns=96))
+    assert not may_transpose(x, b._replace(rows=72))
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_it_compiles(arch):
+    pytest.importorskip("cuda.bindings.nvrtc")
+    assert build_transpose(arch).cubin.stat().st_size > 0
