@@ -53,3 +53,16 @@ def test_a_copy_has_zeros_behind_its_tokens():
     assert found.stride() == (128, 1)
     assert torch.equal(found[:, :100], b)
     assert not found[:, 100:].any()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("tokens", "features", "row"), [(197, 200, 208), (65, 72, 72), (300, 20, 20), (2, 8, 8)]
+)
+def test_columns_are_turned_on_a_gpu_as_on_the_host(tokens, features, row, dtype):
+    x = torch.randn(tokens, row, device="cuda").to(dtype)[:, :features]
+    planned = padded_tokens(tokens, 64)
+    found = in_rows(x.t(), planned)
+    assert found.shape == (features, planned)
+    assert torch.equal(found.cpu(), in_rows(x.cpu().t(), planned))

@@ -32,7 +32,8 @@ with half a sector: four rows of 48, 80, 96, 112, 144 and 208 bytes are asked fo
 SAME_ROWS_COUNT = 512
 """Rows for which `GpuSpec.l2_same_row_cycles` says how long L2 takes."""
 SAME_ROWS_START = 350
-"""Cycles that pass beside those, until the last of these rows is asked for by all."""
+"""Cycles that pass beside those, until the last of these rows is asked for by all. Fitted to timed steps: 850
+pass where nothing but these rows is copied (0006)."""
 STEPS_TOGETHER = 12
 """Of a launch, for which its blocks ask at the same time; fitted to 16 steps of 2048 x 8192 x 16."""
 
