@@ -1,6 +1,7 @@
 """cublasLt, which proposes many algorithms for a product, of which cuBLAS takes the first."""
 
 import ctypes
+from functools import cache
 from typing import Any
 
 import cupy as cp
@@ -31,9 +32,9 @@ class LightProduct:
 
     def __init__(self, stream: Any, m: int, k: int, n: int, *, token_major: bool) -> None:
         self._lib, self._stream = _library("libcublasLt.so.13"), ctypes.c_void_p(stream.ptr)
-        self._handle, self._what, wish = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-        self._workspace = cp.empty(WORKSPACE_BYTES, cp.uint8)
-        self._ask("Create", ctypes.byref(self._handle))
+        self.token_major = token_major
+        self._handle, self._workspace = _shared()
+        self._what, wish = ctypes.c_void_p(), ctypes.c_void_p()
         self._ask("MatmulDescCreate", ctypes.byref(self._what), _COMPUTE_32F, _FP32)
         transposed = ctypes.c_int(int(token_major))
         self._ask("MatmulDescSetAttribute", self._what, _TRANSPOSED, ctypes.byref(transposed), _size(4))
@@ -87,6 +88,16 @@ class LightProduct:
             *(ctypes.byref(zero), c, shape_c, c, shape_c, ctypes.byref(proposal.algorithm)),
             *(ctypes.c_void_p(self._workspace.data.ptr), _size(WORKSPACE_BYTES), self._stream),
         )
+
+
+@cache
+def _shared() -> tuple[ctypes.c_void_p, Any]:
+    """A handle and a workspace for products of any size."""
+    handle = ctypes.c_void_p()
+    status = _library("libcublasLt.so.13").cublasLtCreate(ctypes.byref(handle))
+    if status != 0:
+        raise RuntimeError(f"cublasLtCreate answers {status}")
+    return handle, cp.empty(WORKSPACE_BYTES, cp.uint8)
 
 
 def _size(bytes_: int) -> ctypes.c_size_t:
