@@ -12,7 +12,7 @@ drawn sizes, `ranked` only names them, of many more. Writes DIR/gpu_dense_ranks.
 
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import cupy as cp
@@ -52,7 +52,7 @@ Size = tuple[int, int, int]
 
 def drawn(seed: int) -> Iterator[Size]:
     """Rows, columns and tokens without end, each but once and none to be judged by."""
-    random, seen = np.random.default_rng(seed), _judged()
+    random, seen = np.random.default_rng(seed), set(_judged())
     while True:
         m, k = (int(side) for side in random.choice(SIDES, 2))
         granule = int(random.choice(TOKEN_GRANULES, p=TOKEN_GRANULE_SHARES))
@@ -62,9 +62,10 @@ def drawn(seed: int) -> Iterator[Size]:
             yield m, k, n
 
 
-def _judged() -> set[Size]:
+@cache
+def _judged() -> frozenset[Size]:
     cases = [case for name in SUITES for case in load_suite(name).cases]
-    return {(case.m, case.k, case.n) for case in cases if case.use == "judge"}
+    return frozenset((case.m, case.k, case.n) for case in cases if case.use == "judge")
 
 
 def missed(bench: Bench, seed: int) -> list[dict[str, Any]]:
