@@ -3,7 +3,8 @@
     python -m benchmarks.gpu_trace build FOLDER          without a GPU: cubins with and without stamps
     python -m benchmarks.gpu_trace run FOLDER --out DIR  DIR/trace.npz, DIR/trace.json
 
-`--suite` takes *fit* cases of the suite instead of products of equal tiles, `--short` those of short tiles.
+`--suite` takes *fit* cases of the suite instead of products of equal tiles, `--short` those of short tiles,
+`--waves` those of many short blocks.
 
 The sources are those of the package with stamps written in, so that the kernels themselves stay as they are.
 Every case is timed with and without them, launches overlapping, inputs rotated over twice the L2. What the
@@ -20,7 +21,7 @@ import numpy as np
 from benchmarks.own_kernels import build_beside, build_own, compile_own, defines_of, entry_of, source_of
 from benchmarks.stamps.run import build_or_run, parser_of
 from benchmarks.stamps.sources import compile_from, patched_sources
-from benchmarks.stamps.trace_cases import SHORT, SUITE, Traced, cases, plan_of, suite_cases
+from benchmarks.stamps.trace_cases import SHORT, SUITE, WAVES, Traced, cases, plan_of, suite_cases
 from benchmarks.stamps.trace_patches import MACRO, PATCHES, STAMPS, WORDS
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.cuda.forms import ARCH
@@ -92,9 +93,10 @@ def main() -> None:
     parser = parser_of(__doc__, seconds=70.0, turns=5)
     parser.add_argument("--suite", action="store_true")
     parser.add_argument("--short", action="store_true")
+    parser.add_argument("--waves", action="store_true")
     options = parser.parse_args()
-    suite = SHORT if options.short else SUITE
-    traced = suite_cases(suite) if options.suite or options.short else cases()
+    suite = SHORT if options.short else WAVES if options.waves else SUITE
+    traced = suite_cases(suite) if options.suite or options.short or options.waves else cases()
     build_or_run(
         options,
         build=lambda folder: build_all(folder, traced),

@@ -9,9 +9,9 @@ from benchmarks.stamps.products import GPU, made_up_tiles, whole_items
 from prunecast.kernels import KernelPlan, plan_stspmm
 from prunecast.validation.case_maps import map_of
 from prunecast.validation.case_plans import case_plan
-from prunecast.validation.suite import load_suite
+from prunecast.validation.suite import load_suite, suite_names
 
-__all__ = ["SHORT", "SUITE", "Traced", "cases", "plan_of", "suite_cases"]
+__all__ = ["SHORT", "SUITE", "WAVES", "Traced", "cases", "plan_of", "suite_cases"]
 
 SUITE = {
     "stspmm": (
@@ -77,6 +77,26 @@ SHORT = {
     ),
 }
 """Short tiles, and unequal ones that the hardware starts."""
+WAVES = {
+    "tile-wise": (
+        "8192x1664x152 fp16 tile-wise:32 0.97 equal #1",
+        "2304x2304x600 fp16 tile-wise:64 0.94 random #1",
+        "1024x1024x10000 fp16 tile-wise:32 0.97 ramp #1",
+        "9216x2304x440 fp16 tile-wise:128 0.9 random #1",
+        "1280x5120x6304 fp16 tile-wise:128 0.95 equal #1",
+        "2816x1024x1576 fp16 tile-wise:96 0.88 random #1",
+        "4096x11008x4096 fp16 tile-wise:128 0.98 equal #1",
+        "13824x5120x3000 fp16 tile-wise:32 0.96 ramp #1",
+    ),
+    "block-sparse": (
+        "6144x1408x360 fp16 block:64x64 0.84 random #1",
+        "6144x1408x2000 fp16 block:32x32 0.84 equal #1",
+        "6144x1408x1100 fp16 block:64x32 0.94 random #1",
+        "5120x1280x1536 fp16 block:64x32 0.6 equal #1",
+        "576x576x152 fp16 block:64x64 0.67 lognormal:0.8 #1",
+    ),
+}
+"""Blocks of few steps that the hardware starts behind one another, of all suites."""
 
 
 class Traced(NamedTuple):
@@ -161,7 +181,8 @@ def _rank(case: Traced) -> int:
 def plan_of(case: Traced) -> KernelPlan:
     """Lists of whole items, longest first."""
     if case.suite:
-        found = next(c for c in load_suite("standard").cases if c.name == case.suite)
+        suites = map(load_suite, suite_names())
+        found = next(c for suite in suites for c in suite.cases if c.name == case.suite)
         return case_plan(found, case.kernel, map_of(found), GPU)
     if case.layer[0]:
         layer = Case(*case.layer, 0.5, rows=case.form[0])
