@@ -4,7 +4,7 @@
     python -m benchmarks.gpu_trace run FOLDER --out DIR  DIR/trace.npz, DIR/trace.json
 
 `--suite` takes *fit* cases of the suite instead of products of equal tiles, `--short` those of short tiles,
-`--waves` those of many short blocks.
+`--waves` those of many short blocks, `--cut` those of one wave, most of them cut.
 
 The sources are those of the package with stamps written in, so that the kernels themselves stay as they are.
 Every case is timed with and without them, launches overlapping, inputs rotated over twice the L2. What the
@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.own_kernels import build_beside, build_own, compile_own, defines_of, entry_of, source_of
 from benchmarks.stamps.run import build_or_run, parser_of
 from benchmarks.stamps.sources import compile_from, patched_sources
-from benchmarks.stamps.trace_cases import SHORT, SUITE, WAVES, Traced, cases, plan_of, suite_cases
+from benchmarks.stamps.trace_cases import CUT, SHORT, SUITE, WAVES, Traced, cases, plan_of, suite_cases
 from benchmarks.stamps.trace_patches import MACRO, PATCHES, STAMPS, WORDS
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.cuda.forms import ARCH
@@ -94,9 +94,10 @@ def main() -> None:
     parser.add_argument("--suite", action="store_true")
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--waves", action="store_true")
+    parser.add_argument("--cut", action="store_true")
     options = parser.parse_args()
-    suite = SHORT if options.short else WAVES if options.waves else SUITE
-    traced = suite_cases(suite) if options.suite or options.short or options.waves else cases()
+    asked = [(options.suite, SUITE), (options.short, SHORT), (options.waves, WAVES), (options.cut, CUT)]
+    traced = next((suite_cases(suite) for wanted, suite in asked if wanted), cases())
     build_or_run(
         options,
         build=lambda folder: build_all(folder, traced),

@@ -11,7 +11,7 @@ from prunecast.validation.case_maps import map_of
 from prunecast.validation.case_plans import case_plan
 from prunecast.validation.suite import load_suite, suite_names
 
-__all__ = ["SHORT", "SUITE", "WAVES", "Traced", "cases", "plan_of", "suite_cases"]
+__all__ = ["CUT", "SHORT", "SUITE", "WAVES", "Traced", "cases", "plan_of", "suite_cases"]
 
 SUITE = {
     "stspmm": (
@@ -97,6 +97,29 @@ WAVES = {
     ),
 }
 """Blocks of few steps that the hardware starts behind one another, of all suites."""
+CUT = {
+    "stspmm": (
+        "1152x4352x256 fp16 tile-wise:128 0.3 equal #2",
+        "1152x4352x256 fp16 tile-wise:128 0.5 equal #2",
+        "896x4864x256 fp16 tile-wise:128 0.5 equal #2",
+        "1280x5120x1024 fp16 tile-wise:128 0.3 equal #1",
+        "5120x1280x384 fp16 tile-wise:128 0.1 equal #2",
+        "2304x2304x640 fp16 tile-wise:128 0.42 equal #3",
+        "1408x6144x192 fp16 tile-wise:128 0.54 equal #3",
+        "1408x6144x192 fp16 tile-wise:128 0.08 equal #3",
+        "2048x11008x640 fp16 tile-wise:128 0.66 equal #3",
+        "2048x11008x192 fp16 tile-wise:128 0.66 equal #3",
+        "4096x4096x192 fp16 tile-wise:128 0.2 equal #3",
+        "4096x11008x128 fp16 tile-wise:128 0 equal #1",
+        "5632x2048x384 fp16 tile-wise:128 0.7 equal #2",
+        "2304x2304x1600 fp16 tile-wise:128 0.54 equal #3",
+        "768x3072x4096 fp16 block:128x64 0.75 random #1",
+        "768x3072x2048 fp16 tile-wise:128 0.5 lognormal:1.0 #1",
+        "896x4864x900 fp16 tile-wise:128 0.1 equal #2",
+        "5632x2048x384 fp16 tile-wise:128 0.1 equal #2",
+    ),
+}
+"""One wave of equal blocks, most of them parts of tiles: two to four, of 32 to 96 KB of sums."""
 
 
 class Traced(NamedTuple):
