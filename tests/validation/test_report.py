@@ -7,7 +7,8 @@ from prunecast.validation.records import RunWriter
 from prunecast.validation.report import write_report
 from prunecast.validation.report.boards import board_spreads
 from prunecast.validation.report.causes import cause_of
-from prunecast.validation.report.choices import choices, crossings
+from prunecast.validation.report.choices import choices
+from prunecast.validation.report.crossings import Bound, crossings
 from prunecast.validation.report.groups import grouped
 from prunecast.validation.report.suites import suite_errors
 from tests.validation.judged_rows import judged_row, validation_of
@@ -46,8 +47,53 @@ def test_crossover_lies_where_sparse_takes_as_long_as_dense():
     ]
     (found,) = crossings(rows, "simulator")
     # Measured: 0.6 at density 0.5 and 1.1 at 1; predicted 0.5 and 1.1.
-    assert found.measured == pytest.approx(0.5 + 0.5 * 0.4 / 0.5)
-    assert found.predicted == pytest.approx(0.5 + 0.5 * 0.5 / 0.6)
+    assert found.measured.density == pytest.approx(0.5 + 0.5 * 0.4 / 0.5)
+    assert found.predicted.density == pytest.approx(0.5 + 0.5 * 0.5 / 0.6)
+    assert found.points == pytest.approx(100 * (0.5 * 0.5 / 0.6 - 0.5 * 0.4 / 0.5))
+    assert not found.beyond
+
+
+def sides_of_dense(*times):
+    """Rows of a layer whose dense product takes 100 us: measured and predicted at densities 0.3, 0.9."""
+    dense = judged_row(100, 100, kernel="dense", pattern="dense", sparsity=0.0)
+    return [dense, *(judged_row(*time, sparsity=s) for time, s in zip(times, (0.7, 0.1), strict=True))]
+
+
+def test_a_curve_that_does_not_meet_dense_is_a_miss_and_not_left_out():
+    (above,) = crossings(sides_of_dense((50, 50), (110, 99)), "simulator")
+    assert above.predicted == Bound(pytest.approx(0.9), 1)
+    assert above.beyond
+    assert above.points == pytest.approx(100 * (0.9 - above.measured.density))
+    (below,) = crossings(sides_of_dense((101, 50), (150, 150)), "simulator")
+    assert below.measured == Bound(pytest.approx(0.3), -1)
+    (both,) = crossings(sides_of_dense((101, 50), (150, 90)), "simulator")
+    assert str(both.measured) == "below 0.300"
+    assert str(both.predicted) == "above 0.900"
+
+
+def test_a_layer_on_which_neither_curve_meets_dense_says_nothing():
+    assert crossings(sides_of_dense((50, 50), (90, 99)), "simulator") == []
+    assert crossings(sides_of_dense((101, 102), (150, 150)), "simulator") == []
+
+
+def test_the_page_says_how_far_crossovers_are_off_and_which_are_missed(tmp_path):
+    rows = sides_of_dense((50, 50), (110, 99))
+    other = [dataclasses.replace(row, measured=_of_layer(row.measured, 512)) for row in rows]
+    met = [dataclasses.replace(row, predicted=near) for row, near in zip(other, _met(), strict=True)]
+    page = tmp_path / "validation.md"
+    write_report(validation_of(*rows, *met), page)
+    text = page.read_text()
+    assert "| 1024x1024x1024 fp16 | simulator | 0.800 | above 0.900 | +10.0 (1) |" in text
+    assert "| 512x1024x1024 fp16 | simulator | 0.800 | 0.800 | +0.0 |" in text
+    assert "simulator: 5.0 points off in the mean, 1 of 2 within 3 points." in text
+
+
+def _met():
+    return [judged_row(100, us).predicted for us in (100, 50, 110)]
+
+
+def _of_layer(measured, rows):
+    return dataclasses.replace(measured, case=dataclasses.replace(measured.case, m=rows))
 
 
 def test_a_clock_that_is_off_is_named_and_so_are_cycles():
