@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.launches.next_weights import weight_bytes_before_b
 from prunecast.kernels.plan import BlockShape, KernelPlan, Schedule
 from prunecast.kernels.program import WarpProgram, When
 from prunecast.kernels.tiles.row_lines import store_cost
@@ -52,6 +53,8 @@ class Chain(NamedTuple):
     """Whether the item has fewer tokens than a block takes."""
     b_latency: float = float("inf")
     """Of reads of B into registers at most, where B lies in L2."""
+    first_weights_late: float = 0.0
+    """That weights are late which are asked for before anything is waited for: all blocks ask at once."""
 
     def with_data_there(self) -> "Chain":
         """The same block reading memory that answers at once."""
@@ -119,6 +122,7 @@ def plan_chain(plan: KernelPlan, gpu: GpuSpec, rates: SmRates, memory_latency_cy
         gather_latency=gpu.gather_latency_cycles,
         lacks_tokens=False,
         b_latency=float(gpu.l2_latency_cycles) if plan.b_in_l2 else float("inf"),
+        first_weights_late=weight_bytes_before_b(plan) * gpu.max_clock_hz / gpu.dram_bytes_per_s,
     )
 
 

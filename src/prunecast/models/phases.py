@@ -12,7 +12,7 @@ from prunecast.kernels.program import Code, Instruction, Op
 from prunecast.models.chain import Chain
 from prunecast.models.walk import Ring, run, store_cycles, warp_of
 
-__all__ = ["Phase", "phases_around", "phases_before"]
+__all__ = ["Phase", "phases_around", "phases_before", "phases_of_code"]
 
 _ENDS_PHASE = (Op.WAIT_LOAD, Op.SYNC)
 
@@ -33,7 +33,7 @@ class Phase(NamedTuple):
 @lru_cache(maxsize=256)
 def phases_around(chain: Chain) -> tuple[Phase, ...]:
     """Phases of `begin`, then of `end`, of the one program that such a block has."""
-    return (*phases_before(chain), *_phases_of(chain.programs[0].end, chain))
+    return (*phases_before(chain), *phases_of_code(chain.programs[0].end, chain))
 
 
 @lru_cache(maxsize=256)
@@ -41,10 +41,11 @@ def phases_before(chain: Chain) -> tuple[Phase, ...]:
     """Phases of `begin`."""
     begin = chain.programs[0].begin
     joined = any(instruction.op is Op.SYNC for instruction in begin)
-    return tuple(_phases_of(begin, chain if joined else chain.of_lone_warps()))
+    return tuple(phases_of_code(begin, chain if joined else chain.of_lone_warps()))
 
 
-def _phases_of(code: Code, chain: Chain) -> list[Phase]:
+def phases_of_code(code: Code, chain: Chain) -> list[Phase]:
+    """Phases of a part of the one program that such a block has."""
     warp, ring, found, first, began = warp_of(chain.programs[0], chain), Ring(), [], 0, 0.0
     # The last step's products are still on their way when the sections after it begin
     warp.tensor_done = chain.tensor_latency

@@ -51,6 +51,7 @@ from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import plan_traffic
 from prunecast.models.unit_costs import lists_of, steady, unit_costs
 from prunecast.models.waves import Placement, place_units, seats_of, units_of
+from prunecast.models.weight_rounds import asks_again_cycles, later_weights_s
 
 __all__ = ["CLOCK_ROUNDS", "LAUNCHES", "check_names", "estimate", "look_up"]
 
@@ -149,7 +150,9 @@ def look_up(plan: KernelPlan, gpu: GpuSpec) -> Case:
     amounts = plan_amounts(plan)
     traffic = plan_traffic(plan, amounts, gpu, min(plan.blocks, held))
     rates = sm_rates(plan, gpu)
-    return Case(plan, gpu, fit, amounts, rates, traffic, plan_chain(plan, gpu, rates, gpu.l2_latency_cycles))
+    # Where rings run ahead DRAM's share says what comes late; beside a B in L2 each round of weights waits
+    latency = gpu.dram_latency_cycles if plan.b_in_l2 else gpu.l2_latency_cycles
+    return Case(plan, gpu, fit, amounts, rates, traffic, plan_chain(plan, gpu, rates, latency))
 
 
 def _settle(case: Case, ends: "_Ends", launch_s: float, state: str) -> _Settled:
@@ -183,6 +186,10 @@ class _Ends(NamedTuple):
 
     fetching: SmEnds
     """Of what SMs read, and of the C of all items but the last ones."""
+    asking_again: SmEnds
+    """Of weights that they ask for behind B."""
+    later_weights_s: float
+    """Of DRAM, for these."""
     working: SmEnds
     """Of all that they read and store."""
     behind: float
@@ -206,6 +213,8 @@ def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Start
     head_start += spared_cycles(placement.sm_finish, starts.spared_scale)
     return _Ends(
         fetching=sm_ends(fetched, quiet),
+        asking_again=sm_ends(fetched, asks_again_cycles(case) + case.gpu.dram_latency_cycles),
+        later_weights_s=later_weights_s(case),
         working=sm_ends(placement.sm_finish, quiet),
         behind=placement.cycles - float(fetched.max()) + starts.store_drain - head_start,
         head_start=head_start,
@@ -232,6 +241,7 @@ def _chip_cycles(case: Case, ends: _Ends, clock_hz: float) -> float:
     last_fetch = ends.fetching.stretched(clock_hz * before_last)
     asked_first = clock_hz * (ends.l2.requests + earlier * ends.l2.stores)
     last_fetch = max(last_fetch, ends.fetching.quiet + asked_first)
+    last_fetch = max(last_fetch, ends.asking_again.stretched(clock_hz * ends.later_weights_s))
     busiest = clock_hz * max(ends.l2.data, reads_s + writes_s)
     asked = clock_hz * ends.l2.all
     all_traffic = max(ends.working.stretched(busiest), ends.working.quiet + asked) - ends.head_start

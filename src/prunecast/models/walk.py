@@ -64,6 +64,8 @@ class Ring:
     landed: dict[int, float] = field(default_factory=dict)
     released: dict[int, float] = field(default_factory=dict)
     first_full: float = -1.0
+    waited: bool = False
+    """Whether a load has been waited for."""
 
 
 def warp_of(program: WarpProgram, chain: Chain) -> Warp:
@@ -94,6 +96,7 @@ def _wait(warp: Warp, instruction: Instruction, chain: Chain, ring: Ring, step: 
     """Put the warp to sleep until the instruction may issue."""
     target = step + instruction.ahead
     if instruction.op is Op.WAIT_LOAD:
+        ring.waited = True
         warp.sleep_until(warp.arrived.get(step, 0.0) if instruction.amount else warp.loaded)
         if instruction.amount and ring.first_full < 0.0:
             ring.first_full = warp.now
@@ -187,6 +190,7 @@ def _read(warp: Warp, instruction: Instruction, chain: Chain, ring: Ring, groups
             size *= chain.tokens_share
     elif instruction.op is Op.LOAD_PARTIALS:
         size = 0
+    late = chain.first_weights_late if instruction.op is Op.LOAD_A and not ring.waited else 0.0
     if warp.abreast > 1 and instruction.op in COPIES:
         # Nobody waits for what lands and for its addresses, but they pass the port of shared memory too
         passed = size + groups * instruction.operand_bytes * (_others(warp, instruction) + 1)
@@ -195,7 +199,7 @@ def _read(warp: Warp, instruction: Instruction, chain: Chain, ring: Ring, groups
     latency = (
         min(chain.memory_latency, chain.b_latency) if instruction.op is Op.LOAD_B else chain.memory_latency
     )
-    arrival = ring.port_free + latency
+    arrival = ring.port_free + latency + late
     if instruction.op is Op.GATHER_B:
         pieces = size * instruction.piece_cost / WHOLE_LINES
         ring.gather_free = max(ring.gather_free, warp.now) + pieces / chain.gather_bytes_per_clk

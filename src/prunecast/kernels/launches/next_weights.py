@@ -3,9 +3,15 @@
 import numpy as np
 
 from prunecast.kernels.plan import KernelPlan
-from prunecast.kernels.program import Instruction, Op
+from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
 
-__all__ = ["first_weight_bytes", "next_weight_bytes"]
+__all__ = [
+    "before_b",
+    "first_weight_bytes",
+    "next_weight_bytes",
+    "weight_bytes_before_b",
+    "weight_bytes_behind_b",
+]
 
 
 def next_weight_bytes(plan: KernelPlan) -> float:
@@ -18,6 +24,36 @@ def next_weight_bytes(plan: KernelPlan) -> float:
 def first_weight_bytes(plan: KernelPlan, items: int) -> float:
     """Of so many items of the launch itself, whose blocks ask for them when they begin, before any row."""
     return _weight_bytes(plan, items, posted=False)
+
+
+def weight_bytes_before_b(plan: KernelPlan) -> float:
+    """Of all blocks, where B lies in L2: what they ask for before B and wait for. It is 0 where blocks find
+    room while the launch before runs, for it is there then.
+    """
+    return sum(_loaded(plan, program, before_b(program.begin)) for program in _waiting(plan))
+
+
+def weight_bytes_behind_b(plan: KernelPlan) -> float:
+    """The same of what they ask for behind B."""
+    return sum(
+        _loaded(plan, program, program.begin[len(before_b(program.begin)) :]) for program in _waiting(plan)
+    )
+
+
+def before_b(begin: Code) -> Code:
+    """What stands before the first read of B into registers."""
+    return begin[: next((place for place, i in enumerate(begin) if i.op is Op.LOAD_B), len(begin))]
+
+
+def _waiting(plan: KernelPlan) -> tuple[WarpProgram, ...]:
+    """Programs that ask for all weights before their steps."""
+    return plan.programs if plan.b_in_l2 else ()
+
+
+def _loaded(plan: KernelPlan, program: WarpProgram, code: Code) -> float:
+    columns = (plan.work.k_stop - plan.work.k_start).astype(np.int64)
+    loads = (i for i in code if i.op is Op.LOAD_A and not i.posted)
+    return sum(_bytes_of(plan, load, program.warps, columns) for load in loads)
 
 
 def _weight_bytes(plan: KernelPlan, items: int, *, posted: bool) -> float:
