@@ -4,7 +4,8 @@
 
 Kernels are named from a captured graph, as in `gpu_dense`: function, grid, block, registers. `steps` has
 matrices that differ by a few elements around one and two rounds of blocks; `rows` as many elements in more
-and shorter rows; `tokens` one matrix with many counts of tokens. Writes DIR/gpu_csr.json.
+and shorter rows; `tokens` one matrix with many counts of tokens, `odd` such that leave rows of B unaligned;
+`columns` as many elements in wider matrices, whose B no L1 keeps. Writes DIR/gpu_csr.json.
 """
 
 from collections.abc import Callable, Iterable
@@ -57,7 +58,45 @@ TOKENS = tuple(
     for per_row in (32, 256)
     for n in (1, 8, 32, 40, 64, 72, 96, 128, 136, 160, 192, 200, 256, 320, 512, 1000)
 )
-PARTS = {"steps": STEPS, "rows": ROWS, "tokens": TOKENS}
+ODD = tuple(
+    (m, 1024, per_row, n)
+    for m, per_row in ((512, 200), (2048, 400))
+    for n in (
+        1,
+        2,
+        3,
+        4,
+        6,
+        7,
+        8,
+        9,
+        10,
+        12,
+        15,
+        16,
+        17,
+        20,
+        24,
+        27,
+        33,
+        36,
+        40,
+        41,
+        56,
+        57,
+        65,
+        100,
+        101,
+        127,
+    )
+)
+COLUMNS = tuple(
+    (2048, k, per_row, n)
+    for per_row in (128, 512)
+    for k in (1024, 2048, 4096, 8192, 16384)
+    for n in (8, 16, 24, 32, 40, 56, 64, 96, 128)
+)
+PARTS = {"steps": STEPS, "rows": ROWS, "tokens": TOKENS, "odd": ODD, "columns": COLUMNS}
 
 
 def equal_rows(m: int, k: int, per_row: int) -> ElementMap:
