@@ -5,7 +5,8 @@
 Kernels are named from a captured graph, as in `gpu_dense`: function, grid, block, registers. `steps` has
 matrices that differ by a few elements around one and two rounds of blocks; `rows` as many elements in more
 and shorter rows; `tokens` one matrix with many counts of tokens, `odd` such that leave rows of B unaligned;
-`columns` as many elements in wider matrices, whose B no L1 keeps. Writes DIR/gpu_csr.json.
+`columns` as many elements in wider matrices, whose B no L1 keeps, `forty` long rows; `one` a single token,
+which another kernel multiplies. Writes DIR/gpu_csr.json.
 """
 
 from collections.abc import Callable, Iterable
@@ -96,7 +97,35 @@ COLUMNS = tuple(
     for k in (1024, 2048, 4096, 8192, 16384)
     for n in (8, 16, 24, 32, 40, 56, 64, 96, 128)
 )
-PARTS = {"steps": STEPS, "rows": ROWS, "tokens": TOKENS, "odd": ODD, "columns": COLUMNS}
+ONE = tuple(
+    (m, k, per_row, 1)
+    for m, k, per_row in (
+        (512, 1024, 32),
+        (512, 1024, 512),
+        (2048, 2048, 512),
+        (2048, 8192, 512),
+        (4096, 4096, 512),
+        (4096, 4096, 2048),
+        (8192, 8192, 1024),
+        (8192, 8192, 4096),
+        (16384, 4096, 512),
+        (65536, 1024, 16),
+        (65536, 1024, 128),
+        (256, 16384, 8192),
+    )
+)
+FORTY = tuple(
+    (2304, 9216, per_row, n) for per_row in (512, 3072) for n in (8, 16, 24, 32, 36, 40, 48, 56, 64, 96, 128)
+)
+PARTS = {
+    "steps": STEPS,
+    "rows": ROWS,
+    "tokens": TOKENS,
+    "odd": ODD,
+    "columns": COLUMNS,
+    "one": ONE,
+    "forty": FORTY,
+}
 
 
 def equal_rows(m: int, k: int, per_row: int) -> ElementMap:

@@ -2,10 +2,19 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prunecast.hardware.load import load_gpu
+from prunecast.kernels.csr.costs import (
+    MISSED_SLOTS,
+    ROW_CHAIN_CYCLES,
+    SLOTS_PER_ELEMENT,
+    TAIL,
+    chain_cycles,
+    missed_share,
+)
 from prunecast.kernels.csr.planner import ELEMENTS, OTHER_LAUNCHES_S, plan_csr
-from prunecast.kernels.csr.programs import CHAIN_CYCLES, ROW_CHAIN_CYCLES, SLOTS_PER_ELEMENT, TAIL
 from prunecast.models import estimate
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.simulator import simulate
@@ -60,11 +69,65 @@ def wait_cycles(kept: list[int], n: int) -> int:
 def test_lone_blocks_take_a_chain_of_loads_and_full_sms_their_work():
     lone, half, full = (wait_cycles([96] * 132 * blocks, 16) for blocks in (1, 5, 10))
     assert lone > half > full == 0
-    assert lone - half == pytest.approx(4 * ELEMENTS * SLOTS_PER_ELEMENT[32] / 4, abs=1)
+    missed = round(missed_share(ELEMENTS, 512, 32, 233_472), 2)
+    work = ELEMENTS * (SLOTS_PER_ELEMENT[32] + MISSED_SLOTS * missed) / 4
+    assert lone == pytest.approx(chain_cycles(0.25, missed, 32) - work, abs=1)
 
 
 def test_where_blocks_follow_one_another_the_last_ones_take_longer():
-    assert wait_cycles([96] * 1321, 16) == pytest.approx(TAIL * CHAIN_CYCLES, abs=1)
+    missed = round(missed_share(96 * 1321 / 132, 512, 32, 233_472), 2)
+    assert wait_cycles([96] * 1321, 16) == pytest.approx(TAIL * chain_cycles(0.25, missed, 32), abs=1)
+
+
+@given(
+    elements=st.integers(1, 100_000),
+    columns=st.integers(1, 20_000),
+    tokens=st.integers(1, 128),
+    l1_bytes=st.integers(0, 300_000),
+)
+def test_what_l1_cannot_answer_is_a_share_that_grows_with_columns_and_falls_with_l1(
+    elements, columns, tokens, l1_bytes
+):
+    share = missed_share(elements, columns, 2 * tokens, l1_bytes)
+    assert 0.0 <= share <= 1.0
+    assert missed_share(elements, columns + 1, 2 * tokens, l1_bytes) >= share - 1e-9
+    assert missed_share(elements, columns, 2 * tokens, l1_bytes + 1000) <= share + 1e-9
+
+
+@pytest.mark.parametrize(("elements", "columns"), [(8000, 1024), (8000, 16384), (500, 512), (50_000, 3000)])
+@pytest.mark.parametrize("rows_kept", [200, 100_000])
+def test_reads_that_l1_cannot_answer_are_those_of_a_cache_of_random_rows(elements, columns, rows_kept):
+    rng, row_bytes = np.random.default_rng(3), 64
+    cache: list[int] = []
+    kept, missed = set(), 0
+    for row in rng.integers(0, columns, elements).tolist():
+        missed += row not in kept
+        if row not in kept:
+            if len(cache) >= rows_kept:
+                at = int(rng.integers(len(cache)))
+                kept.discard(cache[at])
+                cache[at] = row
+            else:
+                cache.append(row)
+            kept.add(row)
+    said = missed_share(elements, columns, row_bytes, rows_kept * row_bytes)
+    assert said == pytest.approx(missed / elements, abs=0.03)
+
+
+def test_odd_counts_of_tokens_cost_more():
+    """Measured, H200: 2,048 rows of 400 of 1,024 columns, us."""
+    gpu, kept = load_gpu("h200-sxm"), map_of_equal_rows(2048, 1024, 400)
+    for n, us in ((9, 69.3), (16, 41.0), (17, 66.1), (41, 63.7), (56, 42.7), (100, 47.6), (101, 68.1)):
+        assert estimate(plan_csr(kept, n, "fp16", gpu), gpu).seconds == pytest.approx(us * 1e-6, rel=0.08)
+
+
+def map_of_equal_rows(m: int, k: int, per_row: int) -> ElementMap:
+    """Columns drawn at random."""
+    rng = np.random.default_rng(7)
+    columns = np.concatenate([np.sort(rng.permutation(k)[:per_row]) for _ in range(m)])
+    return ElementMap(
+        m=m, k=k, row_start=np.arange(m + 1) * per_row, column_index=columns, pattern="unstructured"
+    )
 
 
 def test_rows_lengthen_the_chain_of_many_tokens_only():

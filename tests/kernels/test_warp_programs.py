@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from prunecast.errors import BadInput
-from prunecast.kernels.csr.programs import SLOTS_PER_ELEMENT, csr_programs
+from prunecast.kernels.csr.costs import SLOTS_PER_ELEMENT
+from prunecast.kernels.csr.programs import csr_programs
 from prunecast.kernels.dense.forms import dense_forms
 from prunecast.kernels.program import Instruction, Op, WarpProgram, When
 from prunecast.kernels.tile_forms.tile_shapes import sparse_variants, tile_variants

@@ -13,14 +13,15 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.csr.programs import (
-    CSR_WARPS,
+from prunecast.kernels.csr.costs import (
+    MISSED_SLOTS,
     SLOTS_PER_ELEMENT,
     TAIL,
     chain_cycles,
-    csr_programs,
-    slots_per_element,
+    missed_share,
+    odd_slots,
 )
+from prunecast.kernels.csr.programs import CSR_WARPS, csr_programs
 from prunecast.kernels.plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit, Schedule, WorkList
 from prunecast.kernels.tensor_rate import check_dtype
 from prunecast.kernels.tiles.tile_plan import check_tokens
@@ -41,7 +42,7 @@ ROUNDS_APART = 8
 """Of blocks, beyond which they are dealt out to SMs several at a time, which keeps lists short."""
 REGISTERS = 128
 """With which one block of 512 threads lies on an SM, which stands for all that the SM has at once."""
-OTHER_LAUNCHES_S = 4.0e-6
+OTHER_LAUNCHES_S = 3.3e-6
 """What cuSPARSE launches before this kernel, none of them early: one that multiplies C by beta, and one that
 finds each warp's first row. Fitted with the slots of an element; two launch floors are 2.1 us of it."""
 Index = npt.NDArray[np.int64]
@@ -85,7 +86,8 @@ def plan_csr(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> KernelPl
     pieces = _cut(rows, elements.row_start.astype(np.int64), blocks, ELEMENTS * per_deal)
     ranges = pieces.items.token_start.astype(np.int64) // shape.block_n
     work = _dealt(pieces, ranges, blocks, sms)
-    slots = _mean_slots(n, elements.k, shape, dtype, gpu)
+    missed = _missed(elements, n, shape, dtype, gpu)
+    slots = _mean_slots(n, shape) + MISSED_SLOTS * missed + odd_slots(n)
     return KernelPlan(
         kernel="csr",
         n=n,
@@ -101,7 +103,7 @@ def plan_csr(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> KernelPl
             DTYPE_BYTES[dtype],
             _elements_per_group(work),
             slots,
-            _wait_cycles(elements, n, shape, dtype, slots, gpu),
+            _wait_cycles(elements, n, shape, slots, missed, gpu),
         ),
         tensor="none",
         other_launches_s=OTHER_LAUNCHES_S + elements.m * n * DTYPE_BYTES[dtype] / gpu.dram_write_bytes_per_s,
@@ -113,25 +115,29 @@ def _together(gpu: GpuSpec) -> int:
     return occupancy(BlockResources(32 * BLOCK_WARPS, BLOCK_REGISTERS, 0, 0), gpu).blocks_per_sm
 
 
-def _mean_slots(n: int, k: int, shape: BlockShape, dtype: str, gpu: GpuSpec) -> float:
+def _missed(elements: ElementMap, n: int, shape: BlockShape, dtype: str, gpu: GpuSpec) -> float:
+    """Of reads of rows of B, those that L1 cannot answer; rounded, so that programs are found again."""
+    of_sm = max(elements.column_index.size / gpu.sm_count, ELEMENTS)
+    row_bytes = min(n, shape.block_n) * DTYPE_BYTES[dtype]
+    return round(missed_share(of_sm, elements.k, row_bytes, gpu.shared_bytes_per_sm), 2)
+
+
+def _mean_slots(n: int, shape: BlockShape) -> float:
     """For an element, over token ranges of which the last one may be narrower."""
     ranges = -(-n // shape.block_n)
     last = n - (ranges - 1) * shape.block_n
-    share = _share_in_l1(n, k, shape, dtype, gpu)
-    whole, rest = (slots_per_element(_width(tokens), share) for tokens in (shape.block_n, last))
+    whole, rest = (SLOTS_PER_ELEMENT[_width(tokens)] for tokens in (shape.block_n, last))
     return ((ranges - 1) * whole + rest) / ranges
 
 
 def _wait_cycles(
-    elements: ElementMap, n: int, shape: BlockShape, dtype: str, slots: float, gpu: GpuSpec
+    elements: ElementMap, n: int, shape: BlockShape, slots: float, missed: float, gpu: GpuSpec
 ) -> float:
     """By which an SM takes longer than it issues."""
     count, ranges = elements.column_index.size, -(-n // shape.block_n)
     blocks = max(-(-count // ELEMENTS), 1) * ranges / gpu.sm_count
     rows_of_warp = elements.m * ELEMENTS / BLOCK_WARPS / max(count, 1)
-    chain = chain_cycles(
-        min(rows_of_warp, elements.m), _share_in_l1(n, elements.k, shape, dtype, gpu), shape.block_n
-    )
+    chain = chain_cycles(min(rows_of_warp, elements.m), missed, shape.block_n)
     work = ELEMENTS * blocks * slots / gpu.sub_partitions_per_sm
     return max(chain - work, 0.0) + (TAIL * chain if blocks > _together(gpu) else 0.0)
 
@@ -181,12 +187,6 @@ def _elements_per_group(work: WorkList) -> float:
     columns = (work.k_stop - work.k_start).astype(np.int64)
     groups = int((-(-columns // 16)).sum())
     return round(float(columns.sum()) / groups, 1) if groups else 16.0
-
-
-def _share_in_l1(n: int, k: int, shape: BlockShape, dtype: str, gpu: GpuSpec) -> float:
-    """Of K rows of B with a block's tokens, as many as fit; rounded, as `_elements_per_group`."""
-    size = k * min(n, shape.block_n) * DTYPE_BYTES[dtype]
-    return round(min(gpu.shared_bytes_per_sm / size, 1.0), 1)
 
 
 def _check_dtype(dtype: str, gpu: GpuSpec) -> None:

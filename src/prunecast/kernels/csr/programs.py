@@ -1,46 +1,12 @@
 """Warp programs of the CSR kernel: the warps of a block share its elements and tokens, on CUDA cores."""
 
+from prunecast.kernels.csr.costs import SLOTS_PER_ELEMENT, SLOTS_PER_ROW
 from prunecast.kernels.program import Instruction, Op, WarpProgram, When
 
-__all__ = [
-    "CSR_WARPS",
-    "SLOTS_PER_ELEMENT",
-    "TAIL",
-    "chain_cycles",
-    "csr_programs",
-    "slots_per_element",
-]
+__all__ = ["CSR_WARPS", "csr_programs"]
 
 CSR_WARPS = 16
 INDEX_AND_VALUE_BYTES = 8
-SLOTS_PER_ELEMENT = {32: 43.0, 64: 47.0, 128: 56.0}
-"""Issue slots of an SM for one kept element, by the tokens of a block, fitted to 252 products: cuSPARSE's
-code is not public. Own measurement, H200, 2026-11-22: with 1,024 columns a block of 96 elements adds 0.51 us
-to an SM that has many with 16 tokens and 0.62 with 128. Warps whose tokens are beyond the last still go
-through the elements."""
-SAVED_IN_L1 = 7.0
-"""Of these slots for 128 tokens, if L1 keeps all rows of B: fitted with them."""
-SLOTS_PER_ROW = 224
-"""Of an SM for a row, which no chain hides, in the launch before too: 196,608 rows of 4 elements take 83 us
-with 16 tokens, 1,536 of 512 elements 40."""
-CHAIN_CYCLES, ROW_CHAIN_CYCLES, L2_CHAIN_CYCLES = 7300, 900, 9400
-"""From a warp's first instruction to its last: that its 24 elements take one after another; for each of its
-rows of 128 tokens, whose sums are added to C; and where L2 has all rows of B instead of L1. Fitted as the
-slots: one block to an SM and ten take the same time within 1 us."""
-TAIL = 0.6
-"""Of a chain, how much longer than their work SMs take where blocks follow others: those that end last have
-fewer and fewer beside them. 1,280 blocks with 16 tokens take 10.9 us, 1,323 take 13.3: 1,320 are resident."""
-
-
-def chain_cycles(rows: float, share_in_l1: float, block_n: int) -> float:
-    """What a warp that has `rows` rows takes, which lone blocks take too."""
-    in_rows = rows * ROW_CHAIN_CYCLES if block_n == 128 else 0.0
-    return CHAIN_CYCLES + in_rows + L2_CHAIN_CYCLES * (1.0 - share_in_l1)
-
-
-def slots_per_element(block_n: int, share_in_l1: float) -> float:
-    """Of an SM; only 128 tokens fill so much of L1 that it matters."""
-    return SLOTS_PER_ELEMENT[block_n] - (SAVED_IN_L1 * share_in_l1 if block_n == 128 else 0.0)
 
 
 def csr_programs(

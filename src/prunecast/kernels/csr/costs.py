@@ -1,0 +1,66 @@
+"""What an element of a CSR matrix costs an SM, and what a warp waits for: cuSPARSE's code is not public.
+
+Fitted together to 411 products of cuSPARSE of CUDA 13.1, own measurement, H200, 2026-11-22.
+"""
+
+import math
+
+__all__ = [
+    "MISSED_CHAIN_CYCLES",
+    "MISSED_SLOTS",
+    "ROW_CHAIN_CYCLES",
+    "SLOTS_PER_ELEMENT",
+    "SLOTS_PER_ROW",
+    "TAIL",
+    "chain_cycles",
+    "missed_share",
+    "odd_slots",
+]
+
+SLOTS_PER_ELEMENT = {32: 40.0, 64: 43.0, 128: 46.0}
+"""Issue slots of an SM for one kept element whose row of B is in L1, by the tokens of a block. Warps whose
+tokens are beyond the last still go through the elements: 8 tokens take what 32 take."""
+MISSED_SLOTS = 12.0
+"""More, where L1 has not that row: a million elements with 32 tokens take 50 us in 1,024 columns, 62 in
+16,384."""
+ODD_SLOTS, ODD_SLOTS_TOKENS = 26.0, 108.0
+"""More with an odd count of tokens, whose rows begin between pairs of elements, so that loads and sums go one
+by one; and more still, that by the tokens: 819,200 elements take 41 us with 16, 66 with 17, 100 with 3."""
+SLOTS_PER_ROW = 230
+"""Of an SM for a row, which no chain hides, in the launch before too: 196,608 rows of 4 elements take 83 us
+with 16 tokens, 1,536 of 512 elements 40."""
+CHAIN_CYCLES, MISSED_CHAIN_CYCLES, ROW_CHAIN_CYCLES = 800, 9300, 1100
+"""From a warp's first instruction to its last: its 24 elements one after another, 33 cycles each from L1
+and 390 each, fitted, from L2; and for each of its rows of 128 tokens, whose sums are added to C."""
+TAIL = 0.9
+"""Of a chain, how much longer than their work SMs take where blocks follow others: those that end last have
+fewer and fewer beside them. 1,280 blocks with 16 tokens take 10.9 us, 1,323 take 13.3: 1,320 are resident."""
+
+
+def missed_share(elements: float, columns: int, row_bytes: int, l1_bytes: int) -> float:
+    """Of reads of B's rows, those that L1 cannot answer.
+
+    Parameters
+    ----------
+    elements : that an SM has of a token range; their columns are as good as random
+    columns : of the matrix: rows that B has
+    row_bytes : of B, for the tokens of a block
+    l1_bytes : that keep rows once read
+    """
+    kept = min(l1_bytes / row_bytes, columns)
+    # L1 fills with what it misses; from then on the share of rows that it has stays
+    filled_after = -columns * math.log1p(-kept / columns) if kept < columns else math.inf
+    if elements <= filled_after:
+        return -columns * math.expm1(-elements / columns) / elements
+    return (kept + (elements - filled_after) * (1.0 - kept / columns)) / elements
+
+
+def odd_slots(n: int) -> float:
+    """More slots for an element, since rows of B and C are aligned to single elements only."""
+    return ODD_SLOTS + ODD_SLOTS_TOKENS / min(n, 128) if n % 2 else 0.0
+
+
+def chain_cycles(rows: float, missed: float, block_n: int) -> float:
+    """What a warp that has `rows` rows takes, which lone blocks take too."""
+    in_rows = rows * ROW_CHAIN_CYCLES if block_n == 128 else 0.0
+    return CHAIN_CYCLES + in_rows + (MISSED_CHAIN_CYCLES - CHAIN_CYCLES) * missed
