@@ -121,6 +121,23 @@ def test_odd_counts_of_tokens_cost_more():
         assert estimate(plan_csr(kept, n, "fp16", gpu), gpu).seconds == pytest.approx(us * 1e-6, rel=0.08)
 
 
+@pytest.mark.parametrize("engine", [simulate, estimate])
+def test_one_token_streams_elements_from_dram(engine):
+    """Measured, H200: rows, columns, kept of a row, us."""
+    gpu = load_gpu("h200-sxm")
+    for m, k, per_row, us in ((512, 1024, 32, 8.29), (4096, 4096, 512, 11.0), (4096, 4096, 2048, 20.2)):
+        plan = plan_csr(map_of_equal_rows(m, k, per_row), 1, "fp16", gpu)
+        assert engine(plan, gpu).seconds == pytest.approx(us * 1e-6, rel=0.1)
+
+
+def test_parts_of_rows_share_no_indices_however_long_the_steps_of_the_simulator():
+    gpu = load_gpu("h200-sxm")
+    for m in (64, 3200):
+        result = simulate(plan_csr(map_of_equal_rows(m, 4096, 2048), 1, "fp16", gpu), gpu)
+        # 4 + 2 bytes an element, each read once
+        assert result.dram_bytes == result.l2_bytes == 6 * 2048 * m
+
+
 def map_of_equal_rows(m: int, k: int, per_row: int) -> ElementMap:
     """Columns drawn at random."""
     rng = np.random.default_rng(7)

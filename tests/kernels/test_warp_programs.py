@@ -230,7 +230,7 @@ def test_the_csr_kernel_multiplies_every_token_once(block_n, element_bytes):
     fma = sum(ins.issue * p.warps for p in programs for ins in p.step if ins.op is Op.FMA)
     assert fma * 32 == 16 * block_n
     assert total(programs, "step", (Op.LOAD_B,), 16) == 16 * block_n * element_bytes
-    assert total(programs, "step", (Op.LOAD_INDEX,), 16) == 16 * 8
+    assert total(programs, "step", (Op.LOAD_INDEX,), 16) == 16 * (4 + element_bytes)
     assert total(programs, "end", (Op.STORE_C,), 16) == block_n * element_bytes
     # 16 elements for each of 16 warps, who share them: the slots of one element
     assert sum(ins.issue for p in programs for ins in p.step) * warps == 16 * SLOTS_PER_ELEMENT[block_n]

@@ -9,14 +9,14 @@ import numpy as np
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launches.brought_ahead import brought_ahead, early_blocks
 from prunecast.kernels.launches.launch_floor import begins_early
-from prunecast.kernels.launches.piled_up import places_of_lists
 from prunecast.kernels.launches.store_latency import store_latency_cycles
 from prunecast.kernels.launches.written_share import written_share
-from prunecast.kernels.plan import KernelPlan, Schedule
+from prunecast.kernels.plan import KernelPlan
 from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import engine
 from prunecast.simulator.engine_state import Machine, Program, Work
+from prunecast.simulator.item_rows import first_items, first_steps, items, next_items
 from prunecast.simulator.source_rows import pixels_per_output, rows_of_source
 
 __all__ = ["Lowered", "lower"]
@@ -206,23 +206,21 @@ def _pipe_ticks(instruction: Instruction, plan: KernelPlan, gpu: GpuSpec) -> int
 
 
 def _work(plan: KernelPlan, coarse: int, slots: int, sms: int, early: int) -> Work:
-    work, tiles, shape = plan.work, plan.tiles, plan.shape
+    work, shape = plan.work, plan.shape
     block_k = shape.block_k * coarse
-    # Room for steps behind a tile's last columns, so that no two steps share a segment
-    tile_steps = -(-tiles.kept_per_tile // block_k) + plan.fewest_steps
-    step_base = np.concatenate(([0], np.cumsum(tile_steps, dtype=np.int64)))
+    first_step, all_steps = first_steps(plan, block_k)
     a_ways = _a_ways(plan)
     panel = (1 if plan.tensor != "none" else ROWS_PER_PANEL) * pixels_per_output(plan)
     token_blocks = -(-plan.n // shape.block_n)
-    gather_base = int(step_base[-1]) * a_ways
+    gather_base = all_steps * a_ways
     box_base = gather_base + -(-plan.k // panel) * token_blocks
     index_base = box_base + -(-plan.k // block_k) * token_blocks
     return Work(
         schedule=int(plan.schedule),
         blocks=plan.blocks,
-        item=_items(plan, step_base, block_k),
-        first_item=_first_items(plan, slots, sms),
-        next_item=_next_items(plan),
+        item=items(plan, first_step, block_k),
+        first_item=first_items(plan, slots, sms),
+        next_item=next_items(plan),
         column=rows_of_source(plan, block_k),
         panel=panel,
         token_blocks=token_blocks,
@@ -249,44 +247,3 @@ def _a_ways(plan: KernelPlan) -> int:
         ),
         default=1,
     )
-
-
-def _items(plan: KernelPlan, step_base: np.ndarray, block_k: int) -> np.ndarray:
-    work, tiles = plan.work, plan.tiles
-    k_count = work.k_stop.astype(np.int64) - work.k_start
-    multiplied = plan.multiplied_columns.astype(np.int64)
-    columns: dict[int, np.ndarray] = {
-        engine.T_TILE: work.tile,
-        engine.T_STEPS: -(-multiplied // block_k),
-        engine.T_MULTIPLIED: multiplied,
-        engine.T_KCOUNT: k_count,
-        engine.T_KFIRST: tiles.column_start[work.tile] + work.k_start,
-        engine.T_STEPFIRST: step_base[work.tile] + work.k_start // block_k,
-        engine.T_ROWS: tiles.rows_per_tile[work.tile],
-        engine.T_TOKENS: work.token_stop - work.token_start,
-        engine.T_TOKENBLOCK: work.token_start // plan.shape.block_n,
-        engine.T_GROUP: work.group,
-        engine.T_PARTS: work.parts,
-        engine.T_OWNER: work.owner,
-    }
-    return np.stack([columns[field] for field in range(engine.T_FIELDS)], axis=1).astype(np.int64)
-
-
-def _first_items(plan: KernelPlan, slots: int, sms: int) -> np.ndarray:
-    if plan.schedule is not Schedule.STATIC:
-        return np.zeros(0, np.int64)
-    start = plan.work.block_start.astype(np.int64)
-    first = np.empty(plan.blocks, np.int64)
-    first[places_of_lists(plan, slots, sms)] = np.where(start[1:] > start[:-1], start[:-1], engine.NO_ITEM)
-    return first
-
-
-def _next_items(plan: KernelPlan) -> np.ndarray:
-    """(items,) the item that follows in the same block."""
-    items = plan.item_count
-    if plan.schedule is Schedule.DYNAMIC:
-        return np.full(items, engine.UNDRAWN, np.int64)
-    following = np.arange(1, items + 1, dtype=np.int64)
-    stops = plan.work.block_start[1:]
-    following[stops[stops > 0] - 1] = engine.NO_ITEM
-    return following

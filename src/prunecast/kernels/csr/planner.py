@@ -21,8 +21,9 @@ from prunecast.kernels.csr.costs import (
     missed_share,
     odd_slots,
 )
-from prunecast.kernels.csr.programs import CSR_WARPS, csr_programs
+from prunecast.kernels.csr.programs import CSR_WARPS, csr_programs, one_token_programs
 from prunecast.kernels.plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit, Schedule, WorkList
+from prunecast.kernels.program import WarpProgram
 from prunecast.kernels.tensor_rate import check_dtype
 from prunecast.kernels.tiles.tile_plan import check_tokens
 from prunecast.kernels.work.items import raster, take_items, whole_items
@@ -45,6 +46,9 @@ REGISTERS = 128
 OTHER_LAUNCHES_S = 3.3e-6
 """What cuSPARSE launches before this kernel, none of them early: one that multiplies C by beta, and one that
 finds each warp's first row. Fitted with the slots of an element; two launch floors are 2.1 us of it."""
+ONE_TOKEN_LAUNCHES_S = 6.2e-6
+"""As that, with one token, where `csrmv_v3_kernel` multiplies behind a partition and a fill, and another
+kernel adds C: fitted, 33,000 to a million elements take 8.3 to 9.0 us in all."""
 Index = npt.NDArray[np.int64]
 
 
@@ -70,7 +74,7 @@ def plan_csr(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> KernelPl
     check_tokens(n)
     _check_dtype(dtype, gpu)
     shape = BlockShape(1, _width(n), BLOCK_K)
-    resources = BlockResources(32 * CSR_WARPS, REGISTERS, 0, 0)
+    resources = BlockResources(32 if n == 1 else 32 * CSR_WARPS, REGISTERS, 0, 0)
     resident = occupancy(resources, gpu).blocks_per_sm
     if resident == 0:
         raise PlanDoesNotFit(
@@ -86,8 +90,6 @@ def plan_csr(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> KernelPl
     pieces = _cut(rows, elements.row_start.astype(np.int64), blocks, ELEMENTS * per_deal)
     ranges = pieces.items.token_start.astype(np.int64) // shape.block_n
     work = _dealt(pieces, ranges, blocks, sms)
-    missed = _missed(elements, n, shape, dtype, gpu)
-    slots = _mean_slots(n, shape) + MISSED_SLOTS * missed + odd_slots(n)
     return KernelPlan(
         kernel="csr",
         n=n,
@@ -98,16 +100,27 @@ def plan_csr(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> KernelPl
         blocks=work.block_start.size - 1,
         shape=shape,
         resources=resources,
-        programs=csr_programs(
-            shape.block_n,
-            DTYPE_BYTES[dtype],
-            _elements_per_group(work),
-            slots,
-            _wait_cycles(elements, n, shape, slots, missed, gpu),
-        ),
+        programs=_programs(elements, n, work, shape, dtype, gpu),
         tensor="none",
-        other_launches_s=OTHER_LAUNCHES_S + elements.m * n * DTYPE_BYTES[dtype] / gpu.dram_write_bytes_per_s,
+        other_launches_s=_other_launches_s(elements.m, n, dtype, gpu),
     )
+
+
+def _programs(
+    elements: ElementMap, n: int, work: WorkList, shape: BlockShape, dtype: str, gpu: GpuSpec
+) -> tuple[WarpProgram, ...]:
+    if n == 1:
+        return one_token_programs(DTYPE_BYTES[dtype])
+    missed = _missed(elements, n, shape, dtype, gpu)
+    slots = _mean_slots(n, shape) + MISSED_SLOTS * missed + odd_slots(n)
+    wait_cycles = _wait_cycles(elements, n, shape, slots, missed, gpu)
+    return csr_programs(shape.block_n, DTYPE_BYTES[dtype], _elements_per_group(work), slots, wait_cycles)
+
+
+def _other_launches_s(m: int, n: int, dtype: str, gpu: GpuSpec) -> float:
+    """Those before the kernel, of which one writes C; one token has one more, behind it."""
+    alone = ONE_TOKEN_LAUNCHES_S if n == 1 else OTHER_LAUNCHES_S
+    return alone + m * n * DTYPE_BYTES[dtype] / gpu.dram_write_bytes_per_s
 
 
 def _together(gpu: GpuSpec) -> int:

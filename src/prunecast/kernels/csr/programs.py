@@ -1,12 +1,12 @@
 """Warp programs of the CSR kernel: the warps of a block share its elements and tokens, on CUDA cores."""
 
-from prunecast.kernels.csr.costs import SLOTS_PER_ELEMENT, SLOTS_PER_ROW
+from prunecast.kernels.csr.costs import ONE_TOKEN_SLOTS_PER_ROW, SLOTS_PER_ELEMENT, SLOTS_PER_ROW
 from prunecast.kernels.program import Instruction, Op, WarpProgram, When
 
-__all__ = ["CSR_WARPS", "csr_programs"]
+__all__ = ["CSR_WARPS", "csr_programs", "one_token_programs"]
 
 CSR_WARPS = 16
-INDEX_AND_VALUE_BYTES = 8
+INDEX_BYTES = 4
 
 
 def csr_programs(
@@ -31,7 +31,7 @@ def csr_programs(
         them wait at once
     """
     tokens_per_lane = block_n // 32
-    ahead = INDEX_AND_VALUE_BYTES * 16 // CSR_WARPS
+    ahead = (INDEX_BYTES + element_bytes) * 16 // CSR_WARPS
     convert = tokens_per_lane if element_bytes < 4 else 0
     # Beside the load of B, that of indices, the conversion and the FMA: addresses, shuffles, bounds
     whole = round((SLOTS_PER_ELEMENT[block_n] if slots is None else slots) * elements_per_group / 16)
@@ -54,6 +54,30 @@ def csr_programs(
         ),
         # Other parts of a row add to it in L2, which is little beside what they read
         end=(Instruction(Op.STORE_C, out_bytes, 1, when=When.FINAL),),
+        finish=(Instruction(Op.WAIT_LOAD),),
+    )
+    return (worker,)
+
+
+def one_token_programs(element_bytes: int) -> tuple[WarpProgram, ...]:
+    """Rows times a vector: elements stream from DRAM, and their products are added where a row ends.
+
+    The vector is read element by element, from L1.
+    """
+    group = (INDEX_BYTES + element_bytes) * 16
+    worker = WarpProgram(
+        role="worker",
+        warps=1,
+        begin=(
+            Instruction(Op.ISSUE, issue=ONE_TOKEN_SLOTS_PER_ROW, when=When.FINAL),
+            Instruction(Op.LOAD_INDEX, group, per_k16=True),
+        ),
+        step=(
+            Instruction(Op.LOAD_B, element_bytes, 1, per_k16=True),
+            Instruction(Op.LOAD_INDEX, group, per_k16=True, ahead=1),
+            Instruction(Op.FMA, issue=1, per_k16=True),
+        ),
+        end=(Instruction(Op.STORE_C, element_bytes, 1, when=When.FINAL),),
         finish=(Instruction(Op.WAIT_LOAD),),
     )
     return (worker,)

@@ -1,0 +1,72 @@
+"""Work items as the engine reads them: a row of numbers each, and which item follows which."""
+
+import numpy as np
+
+from prunecast.kernels.launches.piled_up import places_of_lists
+from prunecast.kernels.plan import KernelPlan, Schedule
+from prunecast.simulator import engine
+
+__all__ = ["first_items", "first_steps", "items", "next_items"]
+
+
+def first_steps(plan: KernelPlan, block_k: int) -> tuple[np.ndarray, int]:
+    """(items,) the step that each item begins with, of all steps that have segments of their own, and those.
+
+    Items of a tile share the steps that both have, unless steps made longer begin within a part: then they
+    share what begins with the same column.
+    """
+    work = plan.work
+    # Room for steps behind the last columns, so that no two steps share a segment
+    if np.all(work.k_start % block_k == 0):
+        steps = -(-plan.tiles.kept_per_tile // block_k) + plan.fewest_steps
+        base = np.concatenate(([0], np.cumsum(steps, dtype=np.int64)))
+        return base[work.tile] + work.k_start // block_k, int(base[-1])
+    begins = work.tile.astype(np.int64) * (int(work.k_start.max()) + 1) + work.k_start
+    begin, place = np.unique(begins, return_inverse=True)
+    steps = np.zeros(begin.size, np.int64)
+    np.maximum.at(steps, place, -(-(work.k_stop - work.k_start) // block_k) + plan.fewest_steps)
+    base = np.concatenate(([0], np.cumsum(steps)))
+    return base[place], int(base[-1])
+
+
+def items(plan: KernelPlan, first_step: np.ndarray, block_k: int) -> np.ndarray:
+    """(items, `engine.T_FIELDS`) their numbers; the first steps are those of `first_steps`."""
+    work, tiles = plan.work, plan.tiles
+    k_count = work.k_stop.astype(np.int64) - work.k_start
+    multiplied = plan.multiplied_columns.astype(np.int64)
+    columns: dict[int, np.ndarray] = {
+        engine.T_TILE: work.tile,
+        engine.T_STEPS: -(-multiplied // block_k),
+        engine.T_MULTIPLIED: multiplied,
+        engine.T_KCOUNT: k_count,
+        engine.T_KFIRST: tiles.column_start[work.tile] + work.k_start,
+        engine.T_STEPFIRST: first_step,
+        engine.T_ROWS: tiles.rows_per_tile[work.tile],
+        engine.T_TOKENS: work.token_stop - work.token_start,
+        engine.T_TOKENBLOCK: work.token_start // plan.shape.block_n,
+        engine.T_GROUP: work.group,
+        engine.T_PARTS: work.parts,
+        engine.T_OWNER: work.owner,
+    }
+    return np.stack([columns[field] for field in range(engine.T_FIELDS)], axis=1).astype(np.int64)
+
+
+def first_items(plan: KernelPlan, slots: int, sms: int) -> np.ndarray:
+    """(blocks,) the item that each begins with, where lists are dealt out before; else nothing."""
+    if plan.schedule is not Schedule.STATIC:
+        return np.zeros(0, np.int64)
+    start = plan.work.block_start.astype(np.int64)
+    first = np.empty(plan.blocks, np.int64)
+    first[places_of_lists(plan, slots, sms)] = np.where(start[1:] > start[:-1], start[:-1], engine.NO_ITEM)
+    return first
+
+
+def next_items(plan: KernelPlan) -> np.ndarray:
+    """(items,) the item that follows in the same block."""
+    items = plan.item_count
+    if plan.schedule is Schedule.DYNAMIC:
+        return np.full(items, engine.UNDRAWN, np.int64)
+    following = np.arange(1, items + 1, dtype=np.int64)
+    stops = plan.work.block_start[1:]
+    following[stops[stops > 0] - 1] = engine.NO_ITEM
+    return following
