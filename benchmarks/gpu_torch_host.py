@@ -1,0 +1,139 @@
+"""What an eager call of TileSparseLinear costs the host, beside nn.Linear, and what its steps cost (us).
+
+    python -m benchmarks.gpu_torch_host --out DIR [--gpu h200-sxm] [--profile]
+
+Medians of calls timed one by one; the GPU's queue is emptied every `QUEUE` calls, so that no call waits for
+it. Writes DIR/gpu_torch_host.json. `--profile` prints the functions that the time goes to.
+"""
+
+import argparse
+import cProfile
+import io
+import json
+import pstats
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.gpu_torch import PATTERN, pruned
+from prunecast.torch import TileSparseLinear
+
+CALLS, QUEUE, WARM = 2000, 50, 20
+SHAPES = ((3072, 768), (768, 3072))
+TOKENS = (8, 64, 197, 1000)
+
+
+def host_us(call: Callable[[], object]) -> float:
+    """Median over `CALLS` of what one call takes until it returns."""
+    times = []
+    for turn in range(CALLS + WARM):
+        if turn % QUEUE == 0:
+            torch.cuda.synchronize()
+        began = time.perf_counter_ns()
+        call()
+        times.append(time.perf_counter_ns() - began)
+    return sorted(times[WARM:])[CALLS // 2] / 1e3
+
+
+def layers(m: int, k: int, gpu: str) -> dict[str, Any]:
+    """nn.Linear with zeros, and the same in both layouts."""
+    dense = pruned(m, k, torch.float16).eval()
+    found: dict[str, Any] = {"linear": dense}
+    for layout in ("tokens_first", "features_first"):
+        found[layout] = TileSparseLinear.from_linear(
+            dense, pattern=PATTERN, gpu=gpu, max_tokens=8192, layout=layout
+        ).eval()
+    return found
+
+
+def rows(gpu: str) -> list[dict[str, Any]]:
+    """One for each shape and number of tokens."""
+    found = []
+    for m, k in SHAPES:
+        made = layers(m, k, gpu)
+        for tokens in TOKENS:
+            x = torch.randn(tokens, k, device="cuda", dtype=torch.float16)
+            given = dict.fromkeys(made, x) | {"features_first": x.t().contiguous()}
+            times = {name: host_us(partial(layer, given[name])) for name, layer in made.items()}
+            found.append({"m": m, "k": k, "tokens": tokens, **times})
+    return found
+
+
+def steps() -> dict[str, float]:
+    """What torch asks for the pieces of a call, each alone, in a loop of a thousand."""
+    x = torch.randn(64, 768, device="cuda", dtype=torch.float16)
+    c = x.new_empty((3072, 64))
+    device = x.device
+    pieces: dict[str, Callable[[], object]] = {
+        "nothing": lambda: None,
+        "shape, stride, dtype, device": lambda: (x.shape, x.stride(), x.dtype, x.device),
+        "data_ptr": x.data_ptr,
+        "untyped_storage().nbytes()": lambda: x.untyped_storage().nbytes(),
+        "new_empty": lambda: x.new_empty((3072, 64)),
+        "torch.empty": lambda: torch.empty((3072, 64), dtype=torch.float16, device=device),
+        "torch.empty_strided": lambda: torch.empty_strided(
+            (64, 3072), (1, 64), dtype=torch.float16, device=device
+        ),
+        "as_strided": lambda: c.as_strided((64, 3072), (1, 64)),
+        "slice, t, reshape": lambda: c[:, :60].t().reshape(60, 3072),
+        "is_grad_enabled": torch.is_grad_enabled,
+        "current_device": torch.cuda.current_device,
+        "current_stream": lambda: torch.cuda.current_stream(device).cuda_stream,
+        "raw stream": lambda: torch._C._cuda_getCurrentRawStream(0),
+        "with torch.cuda.device": lambda: torch.cuda.device(0).__enter__(),
+    }
+    return {name: 1e6 * _seconds(piece) for name, piece in pieces.items()}
+
+
+def _seconds(piece: Callable[[], object], times: int = 1000) -> float:
+    found = []
+    for _ in range(5):
+        began = time.perf_counter()
+        for _ in range(times):
+            piece()
+        found.append((time.perf_counter() - began) / times)
+    return sorted(found)[2]
+
+
+def profile(gpu: str) -> str:
+    """Functions by their own time in calls of 64 tokens, tokens first."""
+    layer = layers(3072, 768, gpu)["tokens_first"]
+    x = torch.randn(64, 768, device="cuda", dtype=torch.float16)
+    host_us(partial(layer, x))
+    watch = cProfile.Profile()
+    watch.enable()
+    host_us(partial(layer, x))
+    watch.disable()
+    text = io.StringIO()
+    pstats.Stats(watch, stream=text).sort_stats("tottime").print_stats(45)
+    return text.getvalue()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--gpu", default="h200-sxm")
+    parser.add_argument("--profile", action="store_true")
+    given = parser.parse_args()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        record: dict[str, Any] = {"torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
+        record |= {"rows": rows(given.gpu), "steps": steps()}
+        if given.profile:
+            (given.out / "gpu_torch_profile.txt").write_text(profile(given.gpu))
+    (given.out / "gpu_torch_host.json").write_text(json.dumps(record, indent=1))
+    for row in record["rows"]:
+        times = "".join(
+            f"{name} {row[name]:6.1f}   " for name in ("linear", "tokens_first", "features_first")
+        )
+        print(f"{row['m']}x{row['k']}x{row['tokens']}".ljust(16), times)
+    for name, us in record["steps"].items():
+        print(f"{us:8.2f}  {name}")
+
+
+if __name__ == "__main__":
+    main()
