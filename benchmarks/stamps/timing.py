@@ -70,9 +70,9 @@ def time_stamped(
     blocks, bs, cs = first.plan.blocks, arrays.bs, arrays.cs
     groups = {name: [first.copy() for _ in range(arrays.operators)] for name in ("plain", "traced")}
     for operator in groups["plain"] if plain is not None else ():
-        operator._kernel = plain
+        operator.use_kernel(plain)
     for operator in groups["traced"]:
-        operator._kernel = traced
+        operator.use_kernel(traced)
         operator.clock = cp.zeros(4 + words * blocks, cp.uint64)
         operator._args["clock"] = operator.clock.data.ptr
     found = [

@@ -31,6 +31,17 @@ class Operator(Protocol):
         BadInput : a dtype, shape, device or layout differs from the plan's; nothing was launched
         """
 
+    def enqueue(self, b: Any, c: Any, stream: int) -> None:
+        """The launch alone: nothing is checked, copied or made.
+
+        Parameters
+        ----------
+        b, c : `prunecast.kernels.cuda.places.Place` of rows on the operator's device, which is the current
+            one, in the plan's dtype; aligned, and B padded, as `__call__` makes them where they are not
+        stream : handle
+
+        """
+
     def copy(self) -> "Operator":
         """The same with device memory of its own, to be used on another stream."""
 

@@ -22,6 +22,7 @@ from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import KernelPlan, Operator, compile, plan_stspmm
 from prunecast.patterns import TileMap
 from prunecast.torch.kept import TILE_COLUMNS, place_values, take_values, tiles_of
+from prunecast.torch.prepared import PreparedCall, prepared_call
 from prunecast.torch.token_rows import LINE_TOKENS, in_rows, padded_tokens, planned_tokens
 
 __all__ = ["LAYOUTS", "TileSparseLinear"]
@@ -29,6 +30,8 @@ __all__ = ["LAYOUTS", "TileSparseLinear"]
 LAYOUTS = ("tokens_first", "features_first")
 MOST_PLANS = 16
 """Of one module, each with packed weights of its own."""
+MOST_CALLS = 256
+"""Of one module that are prepared: kinds of inputs, by shape and strides."""
 _DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
@@ -62,7 +65,7 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         self.register_buffer("bias", bias)
         for name in TILE_COLUMNS:
             self.register_buffer(f"tile_{name}", torch.from_numpy(getattr(tiles, name).copy()))
-        self._operators: dict[int, Operator] = {}
+        self._forget()
 
     @classmethod
     def from_linear(
@@ -153,11 +156,30 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         BadInput : in training or for an x with a gradient while gradients are enabled; another number of
             features, dtype or device; more tokens than `max_tokens`
         """
+        self._check_gradients(x)
+        # All that decides how a call goes; what has been refused is not among the calls
+        key = (x.shape, x.stride(), x.dtype, x.device, self.layout, self.max_tokens, self.token_step)
+        call = self._calls.get(key)
+        if call is None or not call.takes(x):
+            return self._first(x, key)
+        return call(x, self._operator(call.planned))
+
+    def _first(self, x: torch.Tensor, key: tuple[Any, ...]) -> torch.Tensor:
+        """The first call of its kind, or one that lies as none did; what it found out is kept."""
         self._check_input(x)
-        if self.layout == "features_first":
-            return self._multiply(x)
-        y = self._multiply(x.reshape(-1, self.in_features).t())
-        return y.t().reshape(*x.shape[:-1], self.out_features)
+        in_order = self.layout == "features_first"
+        b = x if in_order else x.reshape(-1, self.in_features).t()
+        c = self._multiply(b)
+        y = c if in_order else c.t().reshape(*x.shape[:-1], self.out_features)
+        call = prepared_call(x, b, y, planned_tokens(b, self.token_step), self.token_step)
+        if call is not None:
+            self._keep(key, call)
+        return y
+
+    def _keep(self, key: tuple[Any, ...], call: PreparedCall) -> None:
+        if len(self._calls) >= MOST_CALLS:
+            del self._calls[next(iter(self._calls))]
+        self._calls[key] = call
 
     def _multiply(self, b: torch.Tensor) -> torch.Tensor:
         """C (out_features, tokens) of B (in_features, tokens)."""
@@ -186,9 +208,11 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         with torch.cuda.device(self.values.device):
             return compile(self._plan(tokens), weights, bias=bias)
 
-    def _check_input(self, x: torch.Tensor) -> None:
+    def _check_gradients(self, x: torch.Tensor) -> None:
         if torch.is_grad_enabled() and (self.training or x.requires_grad):
             raise BadInput("TileSparseLinear has no gradients: call eval() and use torch.no_grad()")
+
+    def _check_input(self, x: torch.Tensor) -> None:
         features_at = 0 if self.layout == "features_first" else -1
         if x.dim() < 1 or x.shape[features_at] != self.in_features or (features_at == 0 and x.dim() != 2):
             wanted = "(in_features, tokens)" if features_at == 0 else "(..., in_features)"
@@ -203,15 +227,24 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         if not 1 <= tokens <= self.max_tokens:
             raise BadInput(f"TileSparseLinear takes 1 to {self.max_tokens} tokens, got {tokens}")
 
+    def _forget(self) -> None:
+        """What is packed on the device, and how calls went."""
+        self._operators: dict[int, Operator] = {}
+        self._calls: dict[tuple[Any, ...], PreparedCall] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles pack and prepare for themselves."""
+        return {**self.__dict__, "_operators": {}, "_calls": {}}
+
     def _apply(self, fn: Any, recurse: bool = True) -> "TileSparseLinear":
         """Moved or cast: what is packed on the device no longer fits."""
-        self._operators = {}
+        self._forget()
         super()._apply(fn, recurse)
         return self
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         """Tiles of the state may differ from these in number; torch compares shapes before it copies."""
-        self._operators = {}
+        self._forget()
         for name in ("values", *(f"tile_{column}" for column in TILE_COLUMNS)):
             if (loaded := state_dict.get(prefix + name)) is not None:
                 own = getattr(self, name)

@@ -10,7 +10,15 @@ from prunecast.hardware.l2_lines import LINE_BYTES
 from prunecast.kernels.cuda.transpose.transpose import Rows, may_transpose, transpose_rows
 from prunecast.kernels.launches.padded_copies import ROW_BYTES, copied_row_bytes
 
-__all__ = ["LINE_TOKENS", "in_rows", "padded_tokens", "planned_tokens"]
+__all__ = [
+    "ELEMENT_BYTES",
+    "LINE_TOKENS",
+    "has_room",
+    "in_rows",
+    "padded_tokens",
+    "planned_tokens",
+    "side_by_side",
+]
 
 ELEMENT_BYTES = 2
 """fp16 and bf16."""
@@ -28,15 +36,15 @@ def planned_tokens(b: torch.Tensor, step: int) -> int:
     """Tokens that a plan for B has: just its own where it can be read as it lies, or else `padded_tokens`."""
     tokens = int(b.shape[1])
     padded = padded_tokens(tokens, step)
-    if _has_room(b, padded):
+    if has_room(b, padded):
         return padded
-    return tokens if _has_room(b, tokens) and tokens * ELEMENT_BYTES % ROW_BYTES == 0 else padded
+    return tokens if has_room(b, tokens) and tokens * ELEMENT_BYTES % ROW_BYTES == 0 else padded
 
 
 def in_rows(b: torch.Tensor, tokens: int) -> torch.Tensor:
     """B with rows of so many tokens: B itself where they lie like that, or else a copy with zeros behind."""
     features, own = b.shape
-    if _has_room(b, tokens):
+    if has_room(b, tokens):
         return b.as_strided((features, tokens), (b.stride(0), 1))
     copy = b.new_empty((features, tokens))
     if not _transposed(b, copy):
@@ -47,12 +55,8 @@ def in_rows(b: torch.Tensor, tokens: int) -> torch.Tensor:
 
 def _transposed(b: torch.Tensor, to: torch.Tensor) -> bool:
     """Whether B (features, tokens), whose features lie side by side, has been turned into rows on its GPU."""
-    if not (b.is_cuda and b.element_size() == ELEMENT_BYTES and b.stride(0) == 1 and b.shape[1] > 1):
-        return False
-    features, tokens = b.shape
-    x = Rows(b.data_ptr(), b.stride(1) * ELEMENT_BYTES, tokens, features)
-    rows = Rows(to.data_ptr(), to.stride(0) * ELEMENT_BYTES, features, to.shape[1])
-    if may_transpose(x, rows):
+    x, rows = side_by_side(b), Rows(to.data_ptr(), to.stride(0) * ELEMENT_BYTES, *to.shape)
+    if b.is_cuda and x is not None and may_transpose(x, rows):
         stream = torch.cuda.current_stream(b.device).cuda_stream
         with torch.cuda.device(b.device):
             transpose_rows(x, rows, device=b.device.index, stream=stream)
@@ -60,7 +64,16 @@ def _transposed(b: torch.Tensor, to: torch.Tensor) -> bool:
     return False
 
 
-def _has_room(b: torch.Tensor, tokens: int) -> bool:
+def side_by_side(b: torch.Tensor) -> Rows | None:
+    """X (tokens, features) of B (features, tokens), where the features of a token lie side by side."""
+    features, tokens = b.shape
+    if b.element_size() != ELEMENT_BYTES or b.stride(0) != 1:
+        return None
+    row = int(b.stride(1)) if tokens > 1 else features  # no other token says how far apart they are
+    return Rows(int(b.data_ptr()), row * ELEMENT_BYTES, tokens, features)
+
+
+def has_room(b: torch.Tensor, tokens: int) -> bool:
     """Whether rows begin where kernels can begin, so many tokens apart at least, the last one too."""
     row, size_bytes = int(b.stride(0)), int(b.untyped_storage().nbytes())
     ends = int(b.storage_offset()) + (len(b) - 1) * row + tokens

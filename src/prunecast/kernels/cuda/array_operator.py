@@ -1,6 +1,7 @@
 """What operators share whose kernels take all they read as plain arrays: mma, small-n and balanced."""
 
 from collections.abc import Mapping
+from threading import Lock
 from typing import Any, Self
 
 import cupy as cp
@@ -8,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.kernels.cuda.arrays import Rooms, Wanted, multiply
-from prunecast.kernels.cuda.launch import launch
+from prunecast.kernels.cuda.launch import PreparedLaunch
+from prunecast.kernels.cuda.places import Place
 from prunecast.kernels.plan import KernelPlan
 
 __all__ = ["ArrayOperator", "arch_of_device", "bias_array"]
@@ -46,7 +48,8 @@ class ArrayOperator:
         for name, array in {**arrays, "clock": self.clock}.items():
             self._args[name] = array.data.ptr
         self._wanted = Wanted(plan.m, plan.k, plan.n, plan.dtype, cp.cuda.Device().id, align_bytes)
-        self._rooms = Rooms()
+        self._rooms, self._lock = Rooms(), Lock()
+        self._launch = self._prepared()
 
     def copy(self) -> Self:
         """The same with device arrays of its own, to be used on another stream."""
@@ -74,22 +77,31 @@ class ArrayOperator:
         ------
         BadInput : a dtype, shape, device or layout differs from the plan's; nothing was launched
         """
-        return multiply(self._wanted, self._rooms, b, out, self._run)
+        return multiply(self._wanted, self._rooms, b, out, self.enqueue)
 
-    def _place(self, b: Any, c: Any) -> None:
+    def enqueue(self, b: Place, c: Place, stream: int) -> None:
+        """The launch alone; see `prunecast.kernels.compile.Operator`."""
+        with self._lock:
+            self._place(b, c)
+            self._launch(stream)
+
+    def use_kernel(self, kernel: Any) -> None:
+        """Launch another build of the kernel from now on."""
+        self._kernel = kernel
+        self._launch = self._prepared()
+
+    def _place(self, b: Place, c: Place) -> None:
         """B and C into the arguments."""
-        self._args["b"], self._args["c"] = b.data.ptr, c.data.ptr
-        self._args["b_row_bytes"], self._args["c_row_bytes"] = b.strides[0], c.strides[0]
+        self._args["b"], self._args["b_row_bytes"] = b
+        self._args["c"], self._args["c_row_bytes"] = c
 
-    def _run(self, b: Any, c: Any, stream: int) -> None:
-        self._place(b, c)
-        launch(
+    def _prepared(self) -> PreparedLaunch:
+        return PreparedLaunch(
             self._kernel.kernel.ptr,
             [self._args.ctypes.data],
             blocks=self.blocks,
             threads=self.plan.resources.threads,
             shared_bytes=self.plan.resources.shared_bytes,
-            stream=stream,
             overlap=self.overlap,
         )
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.kernels.cuda.frameworks import Framework, Given, framework_of
+from prunecast.kernels.cuda.places import Place
 from prunecast.kernels.launches.padded_copies import copied_row_bytes
 from prunecast.kernels.plan import KernelPlan
 
@@ -21,8 +22,8 @@ _NAMES = {"fp16": ("float16",), "bf16": ("bfloat16", "uint16"), "fp32": ("float3
 """A plan's dtype -> names of array dtypes that are taken; uint16 carries the bits of bf16."""
 _ITEM_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 
-Run = Callable[[Any, Any, int], None]
-"""Enqueues the product of a CuPy B into a CuPy C on the stream of a handle."""
+Run = Callable[[Place, Place, int], None]
+"""Enqueues the product of B into C, aligned and padded, on the stream of a handle."""
 
 
 class Wanted(NamedTuple):
@@ -98,8 +99,9 @@ def multiply(wanted: Wanted, rooms: Rooms, b: Any, out: Any, run: Run) -> Any:
     with framework.stream(b):
         if not _may_be_read(given, wanted):
             b = _copied(framework, b, wanted, rooms)
+            given = framework.describe("B", b)
         c = out if written_in_place else _new_c(framework, b, out, wanted, rooms)
-        run(framework.view(b), framework.view(c), _current_stream())
+        run(_place(given), _place(framework.describe("C", c)), _current_stream())
         if out is None or written_in_place:
             return c
         framework.copy(out, c)
@@ -204,6 +206,10 @@ def _new_c(framework: Framework, b: Any, out: Any, wanted: Wanted, rooms: Rooms)
         tokens = wanted.n if wanted.n == wanted.padded_n else wanted.copied_n
         return framework.empty(b, wanted.m, tokens)[:, : wanted.n]
     return rooms.room("C", framework, out, wanted.m, wanted.copied_n)[:, : wanted.n]
+
+
+def _place(given: Given) -> Place:
+    return Place(given.pointer, given.strides[0])
 
 
 def _current_stream() -> int:

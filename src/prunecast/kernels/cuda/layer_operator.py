@@ -1,6 +1,7 @@
 """What every operator of tiles shares: `c = op(b)`, its arguments, its launch, and the rows in no tile."""
 
 from pathlib import Path
+from threading import Lock
 from typing import Any, Protocol, Self
 
 import cupy as cp
@@ -8,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.kernels.cuda.arrays import Rooms, Wanted, multiply
+from prunecast.kernels.cuda.fill import FillRows
 from prunecast.kernels.cuda.forms import build_fill
-from prunecast.kernels.cuda.launch import launch
+from prunecast.kernels.cuda.launch import PreparedLaunch
+from prunecast.kernels.cuda.places import Place, Places
 from prunecast.kernels.plan import KernelPlan
 
 __all__ = ["Images", "LayerOperator", "load_fill", "load_kernel"]
-
-_FILL_THREADS = 256
 
 
 class Images(Protocol):
@@ -53,9 +54,12 @@ class LayerOperator:
         self._images = images
         self._kernel, self._fill = kernel, fill
         self._wanted = Wanted(plan.m, plan.k, plan.n, plan.dtype, cp.cuda.Device().id)
-        self._rooms = Rooms()
+        self._rooms, self._lock = Rooms(), Lock()
         self._args = images.arguments(plan)
         self._args["clock"] = self.clock.data.ptr
+        self._places = Places(self._args)
+        self._launch = self._prepared()
+        self._fill_rows = self._prepared_fill()
 
     def copy(self) -> Self:
         """The same with images of its own, to be used on another stream."""
@@ -72,36 +76,46 @@ class LayerOperator:
         ------
         BadInput : a dtype, shape, device or layout differs from the plan's; nothing was launched
         """
-        return multiply(self._wanted, self._rooms, b, out, self._run)
+        return multiply(self._wanted, self._rooms, b, out, self.enqueue)
 
-    def _run(self, b: Any, c: Any, stream: int) -> None:
-        args = self._args
-        args["b"], args["c"] = b.data.ptr, c.data.ptr
-        args["b_row_bytes"], args["c_row_bytes"] = b.strides[0], c.strides[0]
-        resources = self.plan.resources
-        if self.plan.item_count:
-            launch(
-                self._kernel.kernel.ptr,
-                self._arguments(c),
-                blocks=self.plan.blocks,
-                threads=resources.threads,
-                shared_bytes=resources.shared_bytes,
-                stream=stream,
-                overlap=self.overlap,
-            )
-        self._fill_uncovered(c)
+    def enqueue(self, b: Place, c: Place, stream: int) -> None:
+        """The launches alone; see `prunecast.kernels.compile.Operator`."""
+        with self._lock:
+            if self.plan.item_count:
+                self._place(b, c)
+                self._launch(stream)
+            if self._fill_rows is not None:
+                self._fill_rows(c, stream)
 
-    def _arguments(self, c: Any) -> list[int]:
+    def use_kernel(self, kernel: Any) -> None:
+        """Launch another build of the kernel from now on."""
+        self._kernel = kernel
+        self._launch = self._prepared()
+
+    def _place(self, b: Place, c: Place) -> None:
+        """B and C into the arguments."""
+        self._places.write(b, c)
+
+    def _arguments(self) -> list[int]:
         """Addresses of what the kernel is launched with."""
         return [self._args.ctypes.data]
 
-    def _fill_uncovered(self, c: Any) -> None:
-        rows = self._images.uncovered
-        if rows.size:
-            tokens = np.int32(self._wanted.padded_n)
-            self._fill(
-                (rows.size,), (_FILL_THREADS,), (rows, self._images.bias, c, np.int64(c.strides[0]), tokens)
-            )
+    def _prepared(self) -> PreparedLaunch:
+        return PreparedLaunch(
+            self._kernel.kernel.ptr,
+            self._arguments(),
+            blocks=self.plan.blocks,
+            threads=self.plan.resources.threads,
+            shared_bytes=self.plan.resources.shared_bytes,
+            overlap=self.overlap,
+        )
+
+    def _prepared_fill(self) -> FillRows | None:
+        rows, bias = self._images.uncovered, self._images.bias
+        if not rows.size:
+            return None
+        kernel, tokens = self._fill.kernel.ptr, self._wanted.padded_n
+        return FillRows(kernel, rows.data.ptr, bias.data.ptr, blocks=rows.size, tokens=tokens)
 
 
 def load_kernel(cubin: Path, entry: str, shared_bytes: int) -> Any:

@@ -9,8 +9,9 @@ import numpy.typing as npt
 from prunecast.kernels.cuda.arrays import check_device, check_weights
 from prunecast.kernels.cuda.forms import box_of, build_tile_kernel, tile_defines
 from prunecast.kernels.cuda.images import upload
-from prunecast.kernels.cuda.launch import encode_boxes
-from prunecast.kernels.cuda.layer_operator import LayerOperator, load_fill, load_kernel
+from prunecast.kernels.cuda.layer_operator import Images, LayerOperator, load_fill, load_kernel
+from prunecast.kernels.cuda.places import Place
+from prunecast.kernels.cuda.tensor_maps import BoxMaps
 from prunecast.kernels.plan import KernelPlan
 
 __all__ = ["TileOperator", "compile"]
@@ -52,14 +53,14 @@ def compile(
 class TileOperator(LayerOperator):
     """A plan of the wgmma tile kernel on one device."""
 
-    _mapped = (0, 0)
-    _map = np.zeros(0, np.uint8)
+    def __init__(self, plan: KernelPlan, images: Images, kernel: Any, fill: Any, *, overlap: bool) -> None:
+        super().__init__(plan, images, kernel, fill, overlap=overlap)
+        self._maps = BoxMaps(rows=plan.m, tokens=self._wanted.padded_n, box=box_of(plan))
 
-    def _arguments(self, c: Any) -> list[int]:
-        """The arguments, and C as the copy engine sees it; that is encoded once for each C."""
-        key = (c.data.ptr, c.strides[0])
-        if key != self._mapped:
-            plan, tokens = self.plan, self._wanted.padded_n
-            self._map = encode_boxes(key[0], rows=plan.m, tokens=tokens, row_bytes=key[1], box=box_of(plan))
-            self._mapped = key
-        return [*super()._arguments(c), self._map.ctypes.data]
+    def _arguments(self) -> list[int]:
+        """The record, and C as the copy engine sees it."""
+        return [*super()._arguments(), 0]
+
+    def _place(self, b: Place, c: Place) -> None:
+        super()._place(b, c)
+        self._launch.point(1, self._maps.address(c))

@@ -13,6 +13,7 @@ from prunecast.kernels.cuda.arrays import check_device, check_weights
 from prunecast.kernels.cuda.balanced.forms import build_balanced, form_of
 from prunecast.kernels.cuda.balanced.images import balanced_images
 from prunecast.kernels.cuda.layer_operator import load_kernel
+from prunecast.kernels.cuda.places import Place
 from prunecast.kernels.plan import KernelPlan
 
 __all__ = ["BalancedOperator", "compile_balanced"]
@@ -68,10 +69,10 @@ def compile_balanced(
 class BalancedOperator(ArrayOperator):
     """One pruned layer on one device: `c = op(b)` with B (K, N) and C (M, N), both row-major."""
 
-    def _place(self, b: Any, c: Any) -> None:
-        args = self._args
-        args["b"], args["c"] = b.data.ptr, c.data.ptr
+    def _place(self, b: Place, c: Place) -> None:
+        args, item_bytes = self._args, self._wanted.item_bytes
+        args["b"], args["c"] = b.pointer, c.pointer
         if self.plan.n == 1:
-            args["b_step"], args["c_step"] = b.strides[0] // b.itemsize, c.strides[0] // c.itemsize
+            args["b_step"], args["c_step"] = b.row_bytes // item_bytes, c.row_bytes // item_bytes
         else:
-            args["b_row_bytes"], args["c_row_bytes"] = b.strides[0], c.strides[0]
+            args["b_row_bytes"], args["c_row_bytes"] = b.row_bytes, c.row_bytes

@@ -11,6 +11,7 @@ from prunecast.kernels.cuda.array_operator import ArrayOperator, arch_of_device,
 from prunecast.kernels.cuda.arrays import check_device, check_weights
 from prunecast.kernels.cuda.layer_operator import load_kernel
 from prunecast.kernels.cuda.pack import to_bits
+from prunecast.kernels.cuda.places import Place
 from prunecast.kernels.cuda.small.forms import build_small, small_defines
 from prunecast.kernels.cuda.small.pack import pack_small
 from prunecast.kernels.cuda.small.records import SmallRecords, place_b, small_records
@@ -77,6 +78,6 @@ class SmallOperator(ArrayOperator):
     Contiguous arrays of any N are read and written in place.
     """
 
-    def _place(self, b: Any, c: Any) -> None:
-        place_b(self._args, self.plan, b.data.ptr, b.strides[0])
-        self._args["c"], self._args["c_row_bytes"] = c.data.ptr, c.strides[0]
+    def _place(self, b: Place, c: Place) -> None:
+        place_b(self._args, self.plan, b.pointer, b.row_bytes)
+        self._args["c"], self._args["c_row_bytes"] = c
