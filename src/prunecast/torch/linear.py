@@ -218,11 +218,7 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
             wanted = "(in_features, tokens)" if features_at == 0 else "(..., in_features)"
             got = tuple(x.shape)
             raise BadInput(f"x must be {wanted} with {self.in_features} features, got {got}")
-        if x.dtype != self.values.dtype or x.device != self.values.device:
-            module = f"{self.values.dtype} on {self.values.device}"
-            raise BadInput(f"x must be {module} like the module, got {x.dtype} on {x.device}")
-        if not x.is_cuda:
-            raise BadInput(f"TileSparseLinear needs an NVIDIA GPU, the module is on {x.device}")
+        _check_home(x, self.values)
         tokens = x.numel() // self.in_features
         if not 1 <= tokens <= self.max_tokens:
             raise BadInput(f"TileSparseLinear takes 1 to {self.max_tokens} tokens, got {tokens}")
@@ -231,10 +227,6 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         """What is packed on the device, and how calls went."""
         self._operators: dict[int, Operator] = {}
         self._calls: dict[tuple[Any, ...], PreparedCall] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles pack and prepare for themselves."""
-        return {**self.__dict__, "_operators": {}, "_calls": {}}
 
     def _apply(self, fn: Any, recurse: bool = True) -> "TileSparseLinear":
         """Moved or cast: what is packed on the device no longer fits."""
@@ -268,6 +260,14 @@ def _check(linear: torch.nn.Linear, layout: str, max_tokens: int, token_step: in
     if max_plans < 1:
         raise BadInput(f"max_plans must be at least 1, got {max_plans}")
     _dtype(linear.weight)
+
+
+def _check_home(x: torch.Tensor, values: torch.Tensor) -> None:
+    if x.dtype != values.dtype or x.device != values.device:
+        module = f"{values.dtype} on {values.device}"
+        raise BadInput(f"x must be {module} like the module, got {x.dtype} on {x.device}")
+    if not x.is_cuda:
+        raise BadInput(f"TileSparseLinear needs an NVIDIA GPU, the module is on {x.device}")
 
 
 def _dtype(values: torch.Tensor) -> str:

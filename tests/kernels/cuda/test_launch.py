@@ -1,0 +1,118 @@
+"""What reaches the driver: launches that are prepared once, beside those that are put together every time."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from prunecast.kernels.cuda import launch as launch_module
+from prunecast.kernels.cuda import tensor_maps
+from prunecast.kernels.cuda.fill import FillRows
+from prunecast.kernels.cuda.forms import Box
+from prunecast.kernels.cuda.launch import TILE_ARGS, LaunchError, PreparedLaunch, launch
+from prunecast.kernels.cuda.mma.records import MMA_ARGS
+from prunecast.kernels.cuda.places import Place, Places
+from prunecast.kernels.cuda.sparse.arguments import SPARSE_ARGS
+from prunecast.kernels.cuda.tensor_maps import BoxMaps, encode_boxes
+from prunecast.kernels.cuda.transpose import transpose
+from prunecast.kernels.cuda.transpose.transpose import PreparedTranspose, Rows, transpose_args
+from tests.kernels.cuda.fake_driver import NO_CONTEXT, install
+
+GRID = {"blocks": 7, "threads": 384, "shared_bytes": 200_000}
+B, C = Place(1 << 40, 640), Place((1 << 40) + 4096, 256)
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_a_prepared_launch_is_like_one_put_together_for_it(monkeypatch, overlap):
+    driver = install(monkeypatch, 8, 4)
+    first, second, other = (np.full(2, value, np.uint64) for value in (3, 5, 9))
+    addresses = [first.ctypes.data, second.ctypes.data]
+    prepared = PreparedLaunch(1234, addresses, **GRID, overlap=overlap)
+    for stream in (0, 77, 0):
+        prepared(stream)
+        launch(1234, addresses, **GRID, stream=stream, overlap=overlap)
+        first += 1  # read anew by every launch
+    prepared.point(1, other.ctypes.data)
+    prepared(5)
+    launch(1234, [addresses[0], other.ctypes.data], **GRID, stream=5, overlap=overlap)
+    assert driver.launched[::2] == driver.launched[1::2]
+    seen = driver.launched[2]
+    assert (seen.function, seen.grid, seen.block) == (1234, (7, 1, 1), (384, 1, 1))
+    assert (seen.shared_bytes, seen.stream, seen.overlaps) == (200_000, 77, overlap)
+    assert seen.arguments == (bytes([4, *[0] * 7]), bytes([5, 0, 0, 0]))
+    assert driver.launched[0].stream is None  # the default stream
+
+
+def test_a_refused_launch_says_so(monkeypatch):
+    install(monkeypatch, 8, statuses=(700,))
+    word = np.zeros(1, np.uint64)
+    with pytest.raises(LaunchError, match="cuLaunchKernelEx answers 700 for 7 blocks of 384 threads"):
+        launch(1, [word.ctypes.data], **GRID, stream=0, overlap=False)
+
+
+def test_a_thread_without_a_context_gets_one_and_launches(monkeypatch):
+    driver, bound, word = install(monkeypatch, 8, statuses=(NO_CONTEXT,)), [], np.zeros(1, np.uint64)
+    monkeypatch.setattr(launch_module, "_bind_context", lambda: bound.append(True))
+    launch(1, [word.ctypes.data], **GRID, stream=3, overlap=False)
+    assert bound == [True]
+    assert driver.launched[0] == driver.launched[1]
+
+
+@pytest.mark.parametrize("record", [TILE_ARGS, SPARSE_ARGS, MMA_ARGS])
+def test_places_are_the_fields_of_the_record(record):
+    words = record.itemsize // 8
+    fast = np.arange(words, dtype=np.uint64).view(record)
+    slow = fast.copy()
+    Places(fast).write(B, C)
+    slow["b"], slow["b_row_bytes"], slow["c"], slow["c_row_bytes"] = *B, *C
+    assert fast.tobytes() == slow.tobytes()
+
+
+def test_rows_without_weights_are_launched_with_what_the_kernel_reads(monkeypatch):
+    driver = install(monkeypatch, 8, 8, 8, 8, 4)
+    fill = FillRows(99, 11, 22, blocks=5, tokens=64)
+    for place in (C, B):
+        fill(place, 3)
+        seen = driver.launched[-1]
+        numbers = [int.from_bytes(argument, "little") for argument in seen.arguments]
+        assert numbers == [11, 22, *place, 64]
+    assert (seen.function, seen.grid, seen.stream, seen.overlaps) == (99, (5, 1, 1), 3, False)
+
+
+def test_maps_are_encoded_once_for_each_place(monkeypatch):
+    driver = install(monkeypatch)
+    maps = BoxMaps(rows=96, tokens=128, box=Box(rows=16, tokens=64))
+    addresses = [maps.address(place) for place in (B, C, B, C, B._replace(row_bytes=C.row_bytes))]
+    assert addresses[:2] == addresses[2:4]
+    assert len(set(addresses)) == driver.maps == 3
+    assert all(address % 64 == 0 for address in addresses)
+    for place in (B, C):
+        wanted = encode_boxes(place.pointer, rows=96, tokens=128, row_bytes=place.row_bytes, box=Box(16, 64))
+        assert maps._kept[place].map.tobytes() == wanted.tobytes()
+        assert maps._kept[place].address == maps._kept[place].map.ctypes.data
+
+
+def test_maps_of_many_places_make_room(monkeypatch):
+    driver = install(monkeypatch)
+    monkeypatch.setattr(tensor_maps, "MOST_MAPS", 2)
+    maps = BoxMaps(rows=96, tokens=128, box=Box(rows=16, tokens=64))
+    for pointer in (256, 512, 768, 768, 256):
+        maps.address(Place(pointer, 256))
+    assert driver.maps == 4
+    assert [place.pointer for place in maps._kept] == [768, 256]
+
+
+def test_a_prepared_transpose_is_of_the_matrices_it_is_told(monkeypatch):
+    driver = install(monkeypatch, 48)
+    loaded = SimpleNamespace(kernel=SimpleNamespace(ptr=4321))
+    monkeypatch.setattr(transpose, "_kernel", lambda device: loaded)
+    x, b = Rows(1024, 1536, 197, 768), Rows(4096, 512, 768, 256)
+    prepared = PreparedTranspose(x, b, device=0)
+    for x_pointer, b_pointer in ((2048, 8192), (4096, 1 << 41)):
+        prepared(x_pointer, b_pointer, 9)
+        args, blocks = transpose_args(x._replace(pointer=x_pointer), b._replace(pointer=b_pointer))
+        seen = driver.launched[-1]
+        assert seen.arguments == (args.tobytes(),)
+        assert (seen.function, seen.grid, seen.block, seen.stream) == (4321, (blocks, 1, 1), (256, 1, 1), 9)
+    transpose.transpose_rows(x, b, device=0, stream=9)
+    assert driver.launched[-1].arguments == (transpose_args(x, b)[0].tobytes(),)
