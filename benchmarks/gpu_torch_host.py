@@ -3,7 +3,8 @@
     python -m benchmarks.gpu_torch_host --out DIR [--gpu h200-sxm] [--profile]
 
 Medians of calls timed one by one; the GPU's queue is emptied every `QUEUE` calls, so that no call waits for
-it. Writes DIR/gpu_torch_host.json. `--profile` prints the functions that the time goes to.
+it. `first` is a call, tokens first, whose kind of input is new to the module, though its plan is not. Writes
+DIR/gpu_torch_host.json, and with `--profile` the functions that the time goes to.
 """
 
 import argparse
@@ -20,7 +21,9 @@ from typing import Any
 import torch
 
 from benchmarks.gpu_torch import PATTERN, pruned
+from prunecast.kernels.cuda.places import Place
 from prunecast.torch import TileSparseLinear
+from prunecast.torch.prepared import current_stream
 
 CALLS, QUEUE, WARM = 2000, 50, 20
 SHAPES = ((3072, 768), (768, 3072))
@@ -59,8 +62,15 @@ def rows(gpu: str) -> list[dict[str, Any]]:
             x = torch.randn(tokens, k, device="cuda", dtype=torch.float16)
             given = dict.fromkeys(made, x) | {"features_first": x.t().contiguous()}
             times = {name: host_us(partial(layer, given[name])) for name, layer in made.items()}
-            found.append({"m": m, "k": k, "tokens": tokens, **times})
+            first = host_us(partial(first_of_its_kind, made["tokens_first"], x))
+            found.append({"m": m, "k": k, "tokens": tokens, **times, "first": first})
     return found
+
+
+def first_of_its_kind(layer: TileSparseLinear, x: torch.Tensor) -> None:
+    """A call for whose plan everything is there, but whose kind of input no call has had."""
+    layer._calls.clear()
+    layer(x)
 
 
 def steps() -> dict[str, float]:
@@ -75,6 +85,7 @@ def steps() -> dict[str, float]:
         "untyped_storage().nbytes()": lambda: x.untyped_storage().nbytes(),
         "new_empty": lambda: x.new_empty((3072, 64)),
         "torch.empty": lambda: torch.empty((3072, 64), dtype=torch.float16, device=device),
+        "new_empty_strided": lambda: x.new_empty_strided((64, 3072), (1, 64)),
         "torch.empty_strided": lambda: torch.empty_strided(
             (64, 3072), (1, 64), dtype=torch.float16, device=device
         ),
@@ -87,6 +98,32 @@ def steps() -> dict[str, float]:
         "with torch.cuda.device": lambda: torch.cuda.device(0).__enter__(),
     }
     return {name: 1e6 * _seconds(piece) for name, piece in pieces.items()}
+
+
+def parts(gpu: str) -> dict[str, float]:
+    """The same of a prepared call and its own pieces, 64 tokens first; the last two end in the driver."""
+    layer = layers(3072, 768, gpu)["tokens_first"]
+    x = torch.randn(64, 768, device="cuda", dtype=torch.float16)
+    y = layer(x)
+    ((key, call),), (operator,) = layer._calls.items(), layer._operators.values()
+    b = x.new_empty((768, 64))
+    places = Place(b.data_ptr(), 128), Place(y.data_ptr(), 128)
+    copy, stream = call._reading.copy, current_stream(0)
+    pieces: dict[str, Callable[[], object]] = {
+        "nothing, timed": lambda: None,
+        "a call": lambda: layer(x),
+        "forward": lambda: layer.forward(x),
+        "find the call": lambda: (
+            layer._calls.get((x.shape, x.stride(), x.dtype, x.device, *key[4:])),
+            call.takes(x),
+        ),
+        "find the plan": lambda: layer._operator(64),
+        "allocate B": lambda: x.new_empty((768, 64)),
+        "allocate Y": lambda: call._new_y(x),
+        "launch the copy": lambda: copy(x, b, stream),
+        "launch the product": lambda: operator.enqueue(*places, stream),
+    }
+    return {name: host_us(piece) for name, piece in pieces.items()}
 
 
 def _seconds(piece: Callable[[], object], times: int = 1000) -> float:
@@ -122,16 +159,15 @@ def main() -> None:
     torch.manual_seed(0)
     with torch.no_grad():
         record: dict[str, Any] = {"torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
-        record |= {"rows": rows(given.gpu), "steps": steps()}
+        record |= {"rows": rows(given.gpu), "parts": parts(given.gpu), "steps": steps()}
         if given.profile:
             (given.out / "gpu_torch_profile.txt").write_text(profile(given.gpu))
     (given.out / "gpu_torch_host.json").write_text(json.dumps(record, indent=1))
     for row in record["rows"]:
-        times = "".join(
-            f"{name} {row[name]:6.1f}   " for name in ("linear", "tokens_first", "features_first")
-        )
+        names = ("linear", "tokens_first", "features_first", "first")
+        times = "".join(f"{name} {row[name]:6.1f}   " for name in names)
         print(f"{row['m']}x{row['k']}x{row['tokens']}".ljust(16), times)
-    for name, us in record["steps"].items():
+    for name, us in [*record["parts"].items(), *record["steps"].items()]:
         print(f"{us:8.2f}  {name}")
 
 

@@ -5,6 +5,8 @@ CuPy and to the driver took 100 us and more, several times what small products t
 it but what can differ between calls of equal shapes, strides, dtypes and devices.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -26,6 +28,10 @@ except ImportError:  # torch that was built without CUDA
 __all__ = ["PreparedCall", "Reading", "prepared_call", "reading_of"]
 
 
+Copy = Callable[[torch.Tensor, torch.Tensor, int], None]
+"""Enqueues X into new rows of B, on torch's current stream, whose handle it is told."""
+
+
 class Reading(NamedTuple):
     """How a kernel comes to B (features, tokens) of X."""
 
@@ -33,51 +39,79 @@ class Reading(NamedTuple):
     """Tokens of the plan, and of a row of C."""
     row_bytes: int
     """From a row of B to the next."""
-    turn: PreparedTranspose | None
-    """Makes B of X; None where B is X, read as it lies."""
-    least_room_bytes: int
+    copy: Copy | None
+    """None where B is X, read as it lies."""
+    begins: int
+    """X must begin at a multiple of this."""
+    least_room_bytes: int = 0
     """Of memory from the beginning of X on; 0 where its own is enough."""
 
 
 def reading_of(b: torch.Tensor, planned: int, step: int) -> Reading | None:
-    """The same for every X that is like the one that `b` is a view of, and begins at 16 bytes too.
+    """The same for every X of the shape and strides of the one that `b` is a view of.
 
-    None where torch copies: features and tokens lie apart, or rows do not begin at multiples of 16 bytes; and
-    where rows of whole lines lack nothing but room behind the last one, which another X might have.
+    None where a call found less than another may find: X begins within 16 bytes, or its rows lack room behind
+    the last one.
     """
-    (features, tokens), x = b.shape, side_by_side(b)
-    if x is not None:
-        return _turned(x, planned, b.device.index)
-    row = int(b.stride(0))
-    if not has_room(b, planned) or planned < padded_tokens(tokens, step) <= row:
+    (features, tokens), row, x = b.shape, int(b.stride(0)), side_by_side(b)
+    rows = Rows(0, planned * ELEMENT_BYTES, features, planned)
+    if x is not None and may_transpose(x._replace(pointer=0), rows):
+        turn = PreparedTranspose(x, rows, device=b.device.index)
+        return Reading(planned, rows.row_bytes, partial(_turn, turn), ALIGN_BYTES)
+    padded = padded_tokens(tokens, step)
+    if not _may_lie(b, padded):
+        return Reading(planned, rows.row_bytes, partial(_copy, b.shape, b.stride()), ELEMENT_BYTES)
+    if not has_room(b, planned) or planned < padded <= row:
         return None
     room = 0 if planned == tokens else ((features - 1) * row + planned) * ELEMENT_BYTES
-    return Reading(planned, row * ELEMENT_BYTES, None, room)
+    return Reading(planned, row * ELEMENT_BYTES, None, ALIGN_BYTES, room)
 
 
-def _turned(x: Rows, planned: int, device: int) -> Reading | None:
-    row_bytes = planned * ELEMENT_BYTES
-    b = Rows(0, row_bytes, x.columns, planned)
-    if not may_transpose(x, b):
-        return None
-    return Reading(planned, row_bytes, PreparedTranspose(x, b, device=device), 0)
+def _may_lie(b: torch.Tensor, padded: int) -> bool:
+    """Whether B might be read in place if it only began right and had room, see `planned_tokens`."""
+    tokens, row = int(b.shape[1]), int(b.stride(0))
+    least = padded if tokens * ELEMENT_BYTES % ALIGN_BYTES else tokens
+    in_order = int(b.stride(1)) == 1 or tokens == 1
+    return in_order and row >= least and row * ELEMENT_BYTES % ALIGN_BYTES == 0
+
+
+def _turn(turn: PreparedTranspose, x: torch.Tensor, rows: torch.Tensor, stream: int) -> None:
+    turn(x.data_ptr(), rows.data_ptr(), stream)
+
+
+def _copy(
+    shape: tuple[int, int], strides: tuple[int, int], x: torch.Tensor, rows: torch.Tensor, stream: int
+) -> None:
+    tokens = shape[1]
+    rows.narrow(1, 0, tokens).copy_(x.as_strided(shape, strides))
+    rows.narrow(1, tokens, rows.shape[1] - tokens).zero_()
 
 
 class PreparedCall:
     """All of a call but addresses and the stream."""
 
-    __slots__ = ("_b_shape", "_c_shape", "_device", "_reading", "_y_shape", "_y_strides", "planned")
+    __slots__ = (
+        "_b_shape",
+        "_c_shape",
+        "_device",
+        "_fills_c",
+        "_reading",
+        "_y_shape",
+        "_y_strides",
+        "planned",
+    )
 
     def __init__(self, reading: Reading, features: int, y: torch.Tensor, out_features: int) -> None:
         self._reading, self.planned = reading, reading.planned
         self._b_shape, self._c_shape = (features, self.planned), (out_features, self.planned)
         self._y_shape, self._y_strides, self._device = y.shape, y.stride(), y.device.index
+        self._fills_c = y.numel() == out_features * self.planned
 
     def takes(self, x: torch.Tensor) -> bool:
         """Whether X, of the same shape and strides, also begins where kernels can and has enough room."""
-        if x.data_ptr() % ALIGN_BYTES:
-            return False
         least = self._reading.least_room_bytes
+        if x.data_ptr() % self._reading.begins:
+            return False
         return least == 0 or x.untyped_storage().nbytes() - ELEMENT_BYTES * x.storage_offset() >= least
 
     def __call__(self, x: torch.Tensor, operator: Operator) -> torch.Tensor:
@@ -90,13 +124,19 @@ class PreparedCall:
     def _enqueued(self, x: torch.Tensor, operator: Operator) -> torch.Tensor:
         """B may be freed before it is read: what torch puts there next waits on the same stream."""
         stream, b, reading = current_stream(self._device), x, self._reading
-        if reading.turn is not None:
+        if reading.copy is not None:
             b = x.new_empty(self._b_shape)
-            reading.turn(x.data_ptr(), b.data_ptr(), stream)
-        c = x.new_empty(self._c_shape)
+            reading.copy(x, b, stream)
+        y = self._new_y(x)
         c_row_bytes = self.planned * ELEMENT_BYTES
-        operator.enqueue(Place(b.data_ptr(), reading.row_bytes), Place(c.data_ptr(), c_row_bytes), stream)
-        return c.as_strided(self._y_shape, self._y_strides)
+        operator.enqueue(Place(b.data_ptr(), reading.row_bytes), Place(y.data_ptr(), c_row_bytes), stream)
+        return y
+
+    def _new_y(self, x: torch.Tensor) -> torch.Tensor:
+        """Y in the memory of whole rows of C."""
+        if self._fills_c:
+            return x.new_empty_strided(self._y_shape, self._y_strides)
+        return x.new_empty(self._c_shape).as_strided(self._y_shape, self._y_strides)
 
 
 def prepared_call(
