@@ -24,10 +24,14 @@ class Launched(NamedTuple):
 
 
 class FakeDriver:
-    """Answers `statuses` in turn, then 0; reads so many bytes of every argument of a launch."""
+    """Answers `statuses` in turn, then 0; reads so many bytes of every argument of a launch.
+
+    `bytes_of` is for functions with other arguments, by their handles.
+    """
 
     def __init__(self, *argument_bytes: int, statuses: tuple[int, ...] = ()) -> None:
         self.argument_bytes, self.statuses = argument_bytes, list(statuses)
+        self.bytes_of: dict[int, tuple[int, ...]] = {}
         self.launched: list[Launched] = []
         self.maps = 0
 
@@ -37,10 +41,8 @@ class FakeDriver:
         given, attributes = config._obj, config._obj.attributes
         overlaps = given.attribute_count == 1 and (attributes[0].id, attributes[0].value[0]) == (6, 1)
         assert given.attribute_count == overlaps
-        found = tuple(
-            ctypes.string_at(address, size)
-            for address, size in zip(addresses, self.argument_bytes, strict=True)
-        )
+        sizes = self.bytes_of.get(function.value, self.argument_bytes)
+        found = tuple(ctypes.string_at(address, size) for address, size in zip(addresses, sizes, strict=True))
         self.launched.append(
             Launched(
                 function.value,
