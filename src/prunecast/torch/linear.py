@@ -11,8 +11,8 @@ The kernel multiplies B (in_features, tokens), with the tokens of one feature si
 
 A copy has rows of whole lines of L2, 64 tokens, and plans are made for so many: 6304 tokens run as 6336.
 
-What a call finds out from the shape and strides of x is kept for calls like it (`prepared.py`): a fifth of the
-host's time is left.
+What a call finds out from the shape and strides of x is kept for calls like it (`prepared.py`): a fifth of
+the host's time is left.
 """
 
 from typing import Any
