@@ -61,6 +61,20 @@ def test_a_copy_that_runs_ahead_runs_once_per_step(kept, stages):
         assert of_item(ahead, quantity) == of_item(straight, quantity)
 
 
+def test_refills_count_where_a_block_has_one_item():
+    step = (Instruction(Op.SHARED, 128, when=When.REFILL),)
+    plan = hand_plan([256], 64, programs=one_step(*step), stages=3)
+    assert of_item(plan, Quantity.SHARED) == 0
+    assert of_item(replace(plan, starts_early=True), Quantity.SHARED) == 4 * 128
+
+
+def test_what_asks_for_later_steps_stands_apart():
+    step = (Instruction(Op.ISSUE, issue=5), Instruction(Op.LOAD_A, 64, issue=7, ahead=3))
+    amounts = plan_amounts(hand_plan([256], 64, programs=one_step(*step)))
+    assert amounts.asks[0, Quantity.ISSUE] == 4 * 7
+    assert amounts.steps[0, Quantity.ISSUE] == 4 * (7 + 4 * 5)
+
+
 @given(kept=st.lists(st.integers(0, 300), min_size=1, max_size=4).filter(any))
 def test_total_is_the_sum_over_items(kept):
     plan = hand_plan(kept, 128)

@@ -198,6 +198,17 @@ def test_edges_of_the_tokens_take_longer():
     assert walk_pace(chain.where_tokens_lack()) == 1 + 1 + 50
 
 
+def test_reads_stand_behind_posted_writes():
+    write, read = Instruction(Op.SHARED, 128 * 40, posted=True), Instruction(Op.SHARED, 128 * 10)
+
+    def pace(*step):
+        return walk_pace(chain_of(programs=(WarpProgram(role="w", warps=1, step=step),), shared_latency_cycles=0))
+
+    assert pace(write) == 1
+    # The read is issued a cycle after the write, 39 before it is through
+    assert pace(write, read) == 1 + 39 + 1 + 10
+
+
 def test_the_first_ring_is_filled_faster():
     step = (Instruction(Op.FMA), Instruction(Op.ISSUE, 50, when=When.REFILL))
     chain = chain_of(programs=(WarpProgram(role="w", warps=1, step=step),))

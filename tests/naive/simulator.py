@@ -267,7 +267,8 @@ class Simulation:
             self.sleep_after(warp, "wait tensor", done)
         elif op == Op.SHARED:
             done = self.through_shared(sm, cycle, todo.amount) + self.machine.shared_latency
-            self.sleep_after(warp, "wait shared", done)
+            if not todo.code.posted:
+                self.sleep_after(warp, "wait shared", done)
         elif op == Op.SYNC:
             self.meet(warp, cycle)
         elif op in (Op.STORE_C, Op.STORE_PARTIAL, Op.LOAD_PARTIALS):

@@ -78,6 +78,15 @@ def test_writes_stand_behind_what_keeps_shared_memory_busy(simulate: Simulate) -
     assert simulate(machine, kernel, listed(Item())).cycles == 152
 
 
+def test_nobody_waits_for_posted_writes_but_the_reads_behind_them(simulate: Simulate) -> None:
+    machine = Machine(shared_ticks_per_kib=cycles_per_kib(50))
+    posted, read = Instruction(Op.SHARED, KIB, posted=True), Instruction(Op.SHARED, KIB)
+    # 0: writes until 50. 1: EXIT.
+    assert simulate(machine, one_role(step=(posted,)), listed(Item())).cycles == 2
+    # 1: SHARED behind them, until 100. 100: EXIT.
+    assert simulate(machine, one_role(step=(posted, read)), listed(Item())).cycles == 101
+
+
 def test_loads_for_later_steps_are_not_waited_for(simulate: Simulate) -> None:
     machine = Machine(dram_ticks_per_kib=cycles_per_kib(8), dram_latency=20)
     load = Instruction(Op.LOAD_A, KIB)

@@ -63,7 +63,7 @@ class Op(IntEnum):
     WAIT_MMA = 14
     """Sleep until at most `amount` (0 or 1) of this warp's MMA instructions are unfinished."""
     SHARED = 15
-    """Read or write `amount` bytes of shared memory and wait for it."""
+    """Read or write `amount` bytes of shared memory and wait for it, unless it is `posted`."""
     STORE_C = 16
     """Write `amount` bytes of C; the warp goes on at once."""
     STORE_PARTIAL = 17
@@ -133,7 +133,7 @@ class Instruction(NamedTuple):
     posted: bool = False
     """A store that does not hold its warp up: nothing of the warp stands behind it in the queue. A LOAD_A is
     what blocks of the next launch asked for before this one was let go: DRAM has it to bring from the
-    beginning on, and nobody here waits for it."""
+    beginning on, and nobody here waits for it. A SHARED is what copies have brought: it takes the port."""
     line_cost: int = WHOLE_LINES
     """Of a gather or a store of C, what its bytes cost L2: more than `WHOLE_LINES` where rows do not begin
     with a line, or not with a sector."""

@@ -35,19 +35,20 @@ class Sizes(NamedTuple):
 
 
 @njit(cache=True)
-def measure_terms(terms, sizes, block_k, stages):
+def measure_terms(terms, sizes, block_k, stages, refill_from):
     """(terms, kinds) float64: 0 where a term stands in the block's own sections.
 
     terms : (terms, 6) int64, the fields of `Term` in order
+    refill_from : step of an item from which all are beyond its block's first ring; endless where that is a
+        matter of the block, and only the waits count, in the pace
     """
     found = np.zeros((terms.shape[0], sizes.steps.size))
     for t in range(terms.shape[0]):
         section, clip, when = terms[t, 0], terms[t, 4], terms[t, 5]
-        # How many refills there are is a matter of the block; their waits are in the pace.
-        if section in (START, FINISH) or when == REFILL:
+        if section in (START, FINISH):
             continue
         for j in range(sizes.steps.size):
-            counted = _executions(terms[t], sizes, j, block_k, stages)
+            counted = _executions(terms[t], sizes, j, block_k, stages, refill_from)
             found[t, j] = counted * _clipped(clip, sizes, j) * _applies(when, sizes, j)
     return found
 
@@ -76,7 +77,7 @@ def _applies(when, sizes, j):
 
 
 @njit(cache=True)
-def _executions(term, sizes, j, block_k, stages):
+def _executions(term, sizes, j, block_k, stages, refill_from):
     """Executions, k16 groups or kept columns of the steps that the term acts on."""
     section, on_step, shift, unit = term[0], term[1], term[2], term[3]
     steps = sizes.steps[j]
@@ -87,8 +88,10 @@ def _executions(term, sizes, j, block_k, stages):
         stop = min(max(stages - 1.0, 0.0), steps)
     elif section == END:
         first = steps - 1.0
+    if term[5] == REFILL:
+        first = min(max(first, refill_from), stop)
     if not on_step:
-        return 1.0 if section == END else stop
+        return 1.0 if section == END else stop - first
     first, stop = min(max(first + shift, 0.0), steps), min(stop + shift, steps)
     before = _up_to(first, unit, sizes, j, block_k)
     return max(_up_to(stop, unit, sizes, j, block_k) - before, 0.0)

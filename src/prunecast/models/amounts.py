@@ -23,6 +23,7 @@ class Amounts:
     Parameters
     ----------
     steps : (kinds, quantities) float64, the k-steps of an item (`fill` and `step`)
+    asks : of `steps`, what acts on later steps
     edges : the same for what stands around them (`begin` and `end`)
     block : (quantities,) once per block (`start` and `finish`)
     step : (quantities,) one full k-step of a full tile in the middle of an item
@@ -33,6 +34,7 @@ class Amounts:
     """
 
     steps: FloatArray
+    asks: FloatArray
     edges: FloatArray
     block: FloatArray
     step: FloatArray
@@ -72,9 +74,12 @@ def amounts_of_kinds(plan: KernelPlan, kinds: ItemKinds, columns: IntArray) -> A
     """Amounts of kinds whose items keep `columns` (kinds,) int32, whatever their examples keep."""
     table = table_of(plan.programs)
     sizes = _sizes_of(plan, kinds, columns)
-    parts = measure_terms(table.places, sizes, float(plan.shape.block_k), float(plan.resources.stages))
+    block_k, stages = float(plan.shape.block_k), float(plan.resources.stages)
+    # A block that starts early has one item, which begins with its first ring
+    parts = measure_terms(table.places, sizes, block_k, stages, stages if plan.starts_early else np.inf)
     return Amounts(
         steps=parts.T @ table.of_steps,
+        asks=parts.T @ table.of_asks,
         edges=parts.T @ table.of_edges,
         block=table.of_block,
         step=_full_step(table, plan),

@@ -2,9 +2,12 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from prunecast.hardware.occupancy import Occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.plan import KernelPlan
+from prunecast.kernels.launches.piled_up import places_of_lists
+from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.models.amounts import Amounts
 from prunecast.models.chain import Chain
 from prunecast.models.rates import SmRates
@@ -37,5 +40,9 @@ class Case(NamedTuple):
 
     @property
     def blocks_together(self) -> int:
-        """Blocks on the SM that has most."""
-        return max(min(self.fit.blocks_per_sm, self.plan.item_count), 1)
+        """Blocks on the SM that has most, of a plan that starts early."""
+        fit, sms = self.fit.blocks_per_sm, self.gpu.sm_count
+        if self.plan.schedule is not Schedule.STATIC:
+            return max(min(fit, -(-self.plan.item_count // sms)), 1)
+        places = places_of_lists(self.plan, fit, sms)[np.diff(self.plan.work.block_start) > 0]
+        return max(min(fit, int(np.bincount(places % sms).max(initial=0))), 1)

@@ -62,11 +62,12 @@ def item_costs(case: Case) -> Costs:
         fetch = np.maximum(steps["l2 port"], pace.all)
         fetch_last = np.maximum(pace.all - (amounts.step_count - 1.0) * pace.whole, 0.0)
     else:
-        if each_for_itself(case):
-            pipes = np.maximum(pipes, _steps_in_turns(case, steps, pace.all, blocks=1))
         multiply = np.maximum(np.maximum(pipes, steps["l2 port"]), pace.all)
+        if each_for_itself(case):
+            multiply = np.maximum(multiply, _steps_in_turns(case, steps, pace, blocks=1))
+            multiply += _last_rows(case, multiply)
         fetch = fetch_last = np.zeros_like(multiply)
-    demand = _demand(case, steps, edges, edge, pace.all)
+    demand = _demand(case, steps, edges, edge, pace)
     stored = amounts.edges[:, Quantity.C] + amounts.edges[:, Quantity.PARTIALS_OUT]
     demand = np.maximum(demand, stored / case.gpu.store_bytes_per_clk_per_sm)
     after_parts = after_parts_cycles(chain) + _sums_in(case)
@@ -78,19 +79,21 @@ def _demand(
     steps: dict[str, FloatArray],
     edges: dict[str, FloatArray],
     edge: FloatArray,
-    pace: FloatArray,
+    pace: "_Steps",
 ) -> FloatArray:
     """(kinds,): of the busiest pipe; where all blocks begin and end together, of each phase's busiest, which
     warps that no barrier holds together do not keep busy.
 
-    pace : (kinds,) cycles of the steps of a block that is alone
+    pace : of a block that is alone
     """
     if not case.plan.starts_early:
         return np.asarray(np.max([steps[level] + edges[level] for level in steps], axis=0, initial=0.0))
     in_steps, around = (np.max(list(phase.values()), axis=0, initial=0.0) for phase in (steps, edges))
     if each_for_itself(case):
-        in_steps = np.maximum(in_steps, _steps_in_turns(case, steps, pace, blocks=case.blocks_together))
-        return np.asarray(in_steps + _around_in_turns(case, edges, blocks=case.blocks_together))
+        blocks = case.blocks_together
+        in_steps = np.maximum(in_steps, _steps_in_turns(case, steps, pace, blocks=blocks))
+        in_steps += _last_rows(case, blocks * in_steps) / blocks
+        return np.asarray(in_steps + _around_in_turns(case, edges, blocks=blocks))
     return np.asarray(in_steps + np.maximum(around, edge / case.blocks_together))
 
 
@@ -100,12 +103,26 @@ def each_for_itself(case: Case) -> bool:
     return case.plan.starts_early and not any(instruction.op is Op.SYNC for instruction in steps)
 
 
-def _steps_in_turns(
+def _steps_in_turns(case: Case, levels: dict[str, FloatArray], pace: "_Steps", *, blocks: int) -> FloatArray:
+    """(kinds,): a block's share of what the steps of `blocks` that are together take: those that ask for later
+    ones, then as many as a ring has, which do not.
+    """
+    amounts = case.amounts
+    asking = np.maximum(amounts.step_count - _most_ahead(case.plan.programs), 0.0)
+    share = asking / np.maximum(amounts.step_count, 1.0)
+    asks = sm_level_cycles(amounts.asks, case.rates)
+    first = {level: asks[level] + share * (levels[level] - asks[level]) for level in ("issue", "shared")}
+    last = {level: levels[level] - first[level] for level in first}
+    alone = np.minimum(asking * pace.whole, pace.all)
+    return _phase_in_turns(case, first, alone, blocks=blocks) + _phase_in_turns(
+        case, last, pace.all - alone, blocks=blocks
+    )
+
+
+def _phase_in_turns(
     case: Case, levels: dict[str, FloatArray], alone: FloatArray, *, blocks: int
 ) -> FloatArray:
-    """(kinds,): a block's share of what the steps of `blocks` that are together take. Behind them warps wait
-    for one another, so that the last one counts.
-    """
+    """(kinds,): the same of a phase. Behind it warps wait for one another, so that the last one counts."""
     of_block = sum(program.warps for program in case.plan.programs)
     partitions = case.rates.sub_partitions
     issue = levels["issue"] * partitions / of_block
@@ -142,6 +159,18 @@ def _around_in_turns(case: Case, edges: dict[str, FloatArray], *, blocks: int) -
     return np.asarray(np.maximum(turns, (alone + behind_others) / blocks).sum(axis=0))
 
 
+def _last_rows(case: Case, steps: FloatArray) -> FloatArray:
+    """(kinds,): that the last rows of a first ring, asked for when the first ones are there, come behind the
+    steps before theirs, of all `steps` cycles.
+    """
+    if case.plan.b_in_l2:
+        return np.zeros_like(steps)
+    count = case.amounts.step_count
+    before = np.clip(count, 1.0, max(_most_ahead(case.plan.programs), 1)) - 1.0
+    late = case.gpu.dram_latency_cycles - steps * before / np.maximum(count, 1.0)
+    return np.where(before > 0.0, np.maximum(late, 0.0), 0.0)
+
+
 class _Steps(NamedTuple):
     """Cycles at a pace, each (kinds,) float64."""
 
@@ -161,7 +190,10 @@ def _pace_of_steps(case: Case, chain: Chain, pace: Callable[[Chain], float]) -> 
     end, short = _by_tokens(ending, lacks, pace), _by_tokens(ending.with_short_steps(), lacks, pace)
     last = short + (case.amounts.last_k16 - 1.0) / max(k16 - 1, 1) * (end - short)
     ends = np.clip(steps, 1.0, max(ahead, 1)) - 1.0
-    return _Steps(np.where(steps > 0, (steps - 1.0 - ends) * whole + ends * end + last, 0.0), whole)
+    cycles = (steps - 1.0 - ends) * whole + ends * end + last
+    if ahead:
+        cycles -= np.minimum(steps, chain.stages) * (end - _by_tokens(ending.of_first_ring(), lacks, pace))
+    return _Steps(np.where(steps > 0, cycles, 0.0), whole)
 
 
 def _most_ahead(programs: tuple[WarpProgram, ...]) -> int:

@@ -37,6 +37,8 @@ class Warp:
     others_shared: float = 0.0
     others_stores: float = 0.0
     """What the other warps of its role want of a port meanwhile; the last warp has waited for it."""
+    shared_free: float = 0.0
+    """When its own posted writes have passed the port of shared memory."""
     stores_free: float = 0.0
     """When the port has taken the posted stores of the whole role."""
 
@@ -152,7 +154,11 @@ def _work(warp: Warp, instruction: Instruction, chain: Chain, ring: Ring, step: 
         warp.issued_meanwhile += issued - warp.now
     elif op is Op.SHARED:
         cost = amount / chain.shared_bytes_per_clk
-        issued += cost + chain.shared_latency
+        behind = max(warp.shared_free, warp.now)
+        if instruction.posted:
+            warp.shared_free = behind + cost
+        else:
+            issued += behind - warp.now + cost + chain.shared_latency
         warp.others_shared += _others(warp, instruction) * cost
     elif op in (Op.STORE_C, Op.STORE_PARTIAL):
         cost = store_cycles(instruction, chain, groups)

@@ -894,7 +894,8 @@ def _execute(mem, column, warp, t):
         ready, reason = max(ready, _multiply(mem, warp, ins, t, k16)), TENSOR
     elif op == SHARED_OP:
         done = _cycle(_through_shared(mem, mem[warp + W_SM], t, mem[ins + I_AMOUNT] * k16))
-        ready, reason = max(ready, done + mem[M_SHARED_LATENCY]), SHARED
+        if mem[ins + I_POSTED] == 0:
+            ready, reason = max(ready, done + mem[M_SHARED_LATENCY]), SHARED
     elif op == STORE_C or op == STORE_PARTIAL or op == LOAD_PARTIALS:  # noqa: SIM109
         ready, reason = max(ready, _move_results(mem, warp, ins, t)), STORE
     elif op == SYNC:

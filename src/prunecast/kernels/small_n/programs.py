@@ -16,8 +16,9 @@ import math
 from prunecast.hardware.l2_lines import SECTOR_BYTES
 from prunecast.kernels.launches.launch_floor import WAIT_TO_COPY
 from prunecast.kernels.plan import DTYPE_BYTES
-from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
+from prunecast.kernels.program import Code, Instruction, Op, WarpProgram, When
 from prunecast.kernels.small_n.forms import (
+    ColumnLoads,
     SmallForm,
     by_words,
     column_loads,
@@ -91,6 +92,7 @@ def small_programs(
         ),
         step=(
             Instruction(Op.WAIT_LOAD, 1),
+            *_landing(form, n, rings),
             *_multiply(form, n),
             *_copies(form, n, element, ahead=form.depth),
         ),
@@ -119,8 +121,9 @@ def _first_rows(form: SmallForm, n: int, element: int, rings: range, *, early: b
     column = Instruction(Op.LOAD_INDEX, max(16 * COLUMN_BYTES // form.warps, 1), 0, per_k16=True)
     code: list[Instruction] = []
     for ahead in rings:
-        if ahead == loads.before or (ahead > loads.before and not loads.at_once):
+        if _waits_for_columns(loads, ahead):
             code += [column._replace(ahead=ahead), Instruction(Op.WAIT_LOAD, 0)]
+            code += [_landed(form, n)._replace(ahead=ahead - 1)] * (ahead > 0)
         if ahead == 0 and early:
             rest = instructions - WAIT_TO_COPY
             code.append(ask._replace(issue=_of_a_warp(form, rest), amount=ask.amount * rest // instructions))
@@ -159,6 +162,28 @@ def _addresses(form: SmallForm, n: int, *, landing: int = 0) -> Instruction:
     return Instruction(Op.SHARED, (PORT_BYTES * passes + landing) // form.warps, 0, per_k16=True)
 
 
+def _waits_for_columns(loads: ColumnLoads, ahead: int) -> bool:
+    """Whether a warp sleeps until it has the columns of this k16 of its first ring."""
+    return ahead == loads.before or (ahead > loads.before and not loads.at_once)
+
+
+def _landing(form: SmallForm, n: int, rings: range) -> Code:
+    """Rows of B of a k16 that is multiplied next, landed. Of the first ring those are left that no wait for
+    columns of later ones has hidden, shared out among its k16s.
+    """
+    loads, whole = column_loads(form, n), _landed(form, n)
+    hidden = sum(_waits_for_columns(loads, ahead) for ahead in rings[1:])
+    left = whole.amount * (len(rings) - hidden) // max(len(rings), 1)
+    refill = whole._replace(amount=whole.amount - left, when=When.REFILL)
+    return (whole._replace(amount=left), refill) if hidden else (whole,)
+
+
+def _landed(form: SmallForm, n: int) -> Instruction:
+    """They take the port while nobody waits for it, but the reads behind them."""
+    passed = PORT_BYTES * _landing_passes(form, n)
+    return Instruction(Op.SHARED, int(passed / form.warps), 0, per_k16=True, posted=True)
+
+
 def _rows(form: SmallForm, n: int, element: int) -> Instruction:
     """Whole sectors of every row."""
     tokens = min(n, form.block_n)
@@ -172,9 +197,9 @@ def _of_a_warp(form: SmallForm, instructions: int) -> int:
 
 
 def _multiply(form: SmallForm, n: int) -> Code:
-    """A k16 of this warp: it lands, is read and multiplied."""
+    """A k16 of this warp is read and multiplied."""
     weights, rows = form.block_m * 32, 4 * row_slot_bytes(form, n)
-    shared = (weights + rows + PORT_BYTES * _landing_passes(form, n)) / (PIECES * form.warps)
+    shared = (weights + rows) / (PIECES * form.warps)
     issue = _of_a_warp(form, k16_instructions(form, n) - copy_instructions(form, n))
     wait = MULTIPLY_WAIT[by_words(form, n)] // (PIECES * form.warps)
     pieces = [
