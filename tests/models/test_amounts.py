@@ -118,6 +118,24 @@ def test_partial_sums_go_out_once_and_come_in_once_per_other_part():
     assert amounts[:, Quantity.C].tolist() == [0, 8192, 8192]
 
 
+def test_whole_sums_are_no_fewer_where_a_tile_lacks_tokens():
+    for whole in (False, True):
+        programs = one_step(Instruction(Op.ISSUE), end=handing_over(whole))
+        plan = split_plan(programs)
+        plan = replace(plan, n=32, work=plan.work._replace(token_stop=np.full(3, 32)))
+        amounts, size = plan_amounts(plan).items, 4 * 4096 if whole else 2 * 4096
+        assert amounts[:, Quantity.PARTIALS_OUT].tolist() == [size, 0, 0]
+        assert amounts[:, Quantity.PARTIALS_IN].tolist() == [0, size, 0]
+
+
+def handing_over(whole):
+    return (
+        Instruction(Op.STORE_PARTIAL, 4096, when=When.PARTIAL, whole=whole),
+        Instruction(Op.WAIT_PARTS, when=When.OWNER),
+        Instruction(Op.LOAD_PARTIALS, 4096, when=When.OWNER, whole=whole),
+    )
+
+
 def split_plan(programs):
     """A tile of 256 columns in two halves, the second one the owner, and a tile of 64 columns."""
     plan = hand_plan([256, 64], 64, programs=programs)

@@ -119,6 +119,7 @@ def _row(machine: Machine, code: Instruction) -> list[int]:
     row[engine.I_POSTED], row[engine.I_QUEUED] = int(code.posted), int(code.queued)
     row[engine.I_LINE_COST], row[engine.I_PIECE_COST] = code.line_cost, code.piece_cost
     row[engine.I_FETCHED], row[engine.I_LATE] = code.fetched, code.late
+    row[engine.I_WHOLE] = int(code.whole)
     return row
 
 

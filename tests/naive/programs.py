@@ -83,12 +83,14 @@ def _around(draw: DrawFn) -> dict[str, Code]:
 @st.composite
 def _epilogue(draw: DrawFn) -> Code:
     """Hand over or collect the parts of a split tile, and store C."""
-    amount = draw(st.integers(1, 600))
+    amount, whole = draw(st.integers(1, 600)), draw(st.booleans())
     return (
         *draw(_fillers(1)),
-        Instruction(Op.STORE_PARTIAL, amount=amount, when=When.PARTIAL, leader=draw(st.booleans())),
+        Instruction(
+            Op.STORE_PARTIAL, amount=amount, when=When.PARTIAL, leader=draw(st.booleans()), whole=whole
+        ),
         Instruction(Op.WAIT_PARTS, when=When.OWNER, issue=draw(st.integers(1, 2))),
-        Instruction(Op.LOAD_PARTIALS, amount=amount, when=When.OWNER),
+        Instruction(Op.LOAD_PARTIALS, amount=amount, when=When.OWNER, whole=whole),
         Instruction(Op.WAIT_LOAD, when=When.OWNER),
         *draw(_fillers(1)),
         Instruction(

@@ -298,7 +298,9 @@ class Simulation:
     def move_sums(self, warp: Warp, todo: Todo, cycle: int) -> None:
         """Store C or partial sums, or load the others' partial sums."""
         item, op, sm = todo.run.item, todo.code.op, warp.block.sm
-        clipped = todo.amount * item.rows * item.tokens // (self.kernel.block_m * self.kernel.block_n)
+        clipped = todo.amount
+        if not todo.code.whole:
+            clipped = clipped * item.rows * item.tokens // (self.kernel.block_m * self.kernel.block_n)
         if op == Op.LOAD_PARTIALS:
             size = clipped * (item.parts - 1)
             done = self.memory.through_l2(sm, cycle, size, size) + self.machine.l2_latency
@@ -319,4 +321,7 @@ class Simulation:
             self.result.cycles = max(self.result.cycles, written)
             self.memory.keep_written(todo.run.number, clipped)
         else:
+            if todo.code.whole:
+                self.memory.to_dram(cycle, clipped)
+                self.memory.keep_written(todo.run.number, clipped)
             self.signal_later(self.barriers.group(item), performed + self.machine.signal_latency, cycle)

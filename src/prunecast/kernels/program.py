@@ -112,7 +112,7 @@ class Instruction(NamedTuple):
     """One instruction of a warp program.
 
     `amount` is for a full tile (`block_m` x `block_n`); data moves are clipped to the item's rows and
-    tokens when they run. `issue` counts the warp instructions it stands for.
+    tokens when they run, unless they are `whole`. `issue` counts the warp instructions it stands for.
     """
 
     op: Op
@@ -147,6 +147,9 @@ class Instruction(NamedTuple):
     late: int = 0
     """Of a copy, cycles by which it lands later than memory answers: blocks that ask for the same lines at
     once are served one after the other."""
+    whole: bool = False
+    """Of partial sums: they move as they lie in the registers, with those of rows and tokens that the tile
+    lacks, and their workspace is the operator's own, so that L2 writes them to DRAM as it does C."""
 
     @property
     def of_a_step(self) -> bool:

@@ -17,6 +17,7 @@ START, BEGIN, FILL = int(Section.START), int(Section.BEGIN), int(Section.FILL)
 END, FINISH = int(Section.END), int(Section.FINISH)
 ONCE, COLUMNS = int(Unit.ONCE), int(Unit.COLUMNS)
 TOKENS, AREA, AREA_OF_PARTS = int(Clip.TOKENS), int(Clip.AREA), int(Clip.AREA_OF_PARTS)
+PARTS = int(Clip.PARTS)
 PARTIAL, OWNER, FINAL = int(When.PARTIAL), int(When.OWNER), int(When.FINAL)
 EDGE, REFILL = int(When.EDGE), int(When.REFILL)
 
@@ -58,6 +59,8 @@ def _clipped(clip, sizes, j):
     """Share of a full tile that counts."""
     if clip == TOKENS:
         return sizes.tokens_share[j]
+    if clip == PARTS:
+        return sizes.parts[j] - 1.0
     area = sizes.tokens_share[j] * sizes.rows_share[j]
     if clip == AREA:
         return area

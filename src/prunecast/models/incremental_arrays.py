@@ -51,6 +51,8 @@ class Launch(NamedTuple):
     stored_bytes: float
     """Of `l2_bytes`, C and partial sums."""
     c_bytes: float
+    written_bytes: float
+    """By DRAM: C, and partial sums that L2 does not keep."""
     dram_bytes: float
 
 

@@ -225,9 +225,9 @@ def settled_seconds(slot_finish, sm_of_unit, quiet, launch, chips, points, round
     l2_reads_s = requests_s / chip.requests_over_reads
     l2_stores_s = launch.stored_bytes / chip.l2_store_bytes_per_s
     merging_s = chip.c_line_cost * launch.c_bytes / chip.l2_store_bytes_per_s
-    reads_s = (launch.dram_bytes - launch.c_bytes) / chip.dram_bytes_per_s
-    writes_s, earlier = launch.c_bytes / chip.dram_write_bytes_per_s, chip.earlier_share
-    written = max(earlier, 1.0 - launch.c_bytes / launch.dram_bytes if launch.dram_bytes > 0.0 else 0.0)
+    reads_s = (launch.dram_bytes - launch.written_bytes) / chip.dram_bytes_per_s
+    writes_s, earlier = launch.written_bytes / chip.dram_write_bytes_per_s, chip.earlier_share
+    written = max(earlier, 1.0 - launch.written_bytes / launch.dram_bytes if launch.dram_bytes > 0.0 else 0.0)
     l2_s = max(l2_reads_s + earlier * l2_stores_s, earlier * merging_s)
     before_last_s = max(l2_s, reads_s + written * writes_s)
     all_s = max(l2_reads_s + l2_stores_s, merging_s, reads_s + writes_s)

@@ -228,12 +228,13 @@ def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Start
 def _chip_cycles(case: Case, ends: _Ends, clock_hz: float) -> float:
     """Until the last SM is done and L2 has its stores, the chip shared by all.
 
-    When launches repeat, DRAM must write all of C in the time of one. L2 hands over what it drops for what
-    comes: of the C of launches before, while this one reads, as much as it reads of all that passes DRAM.
+    When launches repeat, DRAM must write all of C, and partial sums, in the time of one. L2 hands over what
+    it drops for what comes: of the C of launches before, while this one reads, as much as it reads of all
+    that passes DRAM.
     """
     traffic, gpu = case.traffic, case.gpu
-    reads_s = (traffic.dram_bytes - traffic.c_bytes) / gpu.dram_bytes_per_s
-    writes_s = traffic.c_bytes / gpu.dram_write_bytes_per_s
+    reads_s = (traffic.dram_bytes - traffic.written_bytes) / gpu.dram_bytes_per_s
+    writes_s = traffic.written_bytes / gpu.dram_write_bytes_per_s
     earlier = ends.earlier_share
     written = max(earlier, traffic.read_share)
     l2_s = max(ends.l2.reads + earlier * ends.l2.stores, earlier * ends.l2.merging)

@@ -70,12 +70,15 @@ class Unit(IntEnum):
 
 
 class Clip(IntEnum):
-    """What of a full tile counts: the item's tokens, rows and tokens, or those once per other part."""
+    """What of a full tile counts: the item's tokens, rows and tokens, those once per other part, or all of
+    it once per other part.
+    """
 
     FULL = 0
     TOKENS = 1
     AREA = 2
     AREA_OF_PARTS = 3
+    PARTS = 4
 
 
 class Term(NamedTuple):
@@ -191,7 +194,8 @@ def _contributions(section: Section, instruction: Instruction, warps: int) -> li
     elif op is Op.STORE_C:
         move(Quantity.C, warps * amount, Unit.ONCE, Clip.AREA)
     elif op is Op.STORE_PARTIAL:
-        move(Quantity.PARTIALS_OUT, warps * amount, Unit.ONCE, Clip.AREA)
+        move(Quantity.PARTIALS_OUT, warps * amount, Unit.ONCE, Clip.FULL if instruction.whole else Clip.AREA)
     elif op is Op.LOAD_PARTIALS:
-        move(Quantity.PARTIALS_IN, warps * amount, Unit.ONCE, Clip.AREA_OF_PARTS)
+        clip = Clip.PARTS if instruction.whole else Clip.AREA_OF_PARTS
+        move(Quantity.PARTIALS_IN, warps * amount, Unit.ONCE, clip)
     return found

@@ -82,6 +82,7 @@ class TileLengths:
         self._pieces, self._units = _pieces(self._case), UnitCosts(*np.zeros((3, units)))
         self._fma_per_cycle = self._case.rates.tensor_fma_per_clk
         self._out_of_step = 0.0 if plan.k_order == "box" else 1.0 - gpu.clock_in_step_l2
+        self._sums_bytes = self._case.traffic.sums_bytes
         self._merged_share = store_cost(plan.programs).fetched
         self._read, self._chip = rows_read(plan), _chip(self._case, self._starts, launch_s)
         self._clock = _clock_points(gpu, state)
@@ -114,6 +115,7 @@ class TileLengths:
     def _launch(self, longest: int, in_step: float) -> Launch:
         fma, l2_bytes, c_bytes, partials, a_bytes, index_bytes = self._total.tolist()
         read = self._rows_read(longest)
+        sums = self._sums_bytes
         read_once = a_bytes + read.rows * read.bytes_per_token * self._case.plan.n + index_bytes
         return Launch(
             fma / self._fma_per_cycle if fma else 0.0,
@@ -121,7 +123,8 @@ class TileLengths:
             1.0 - self._out_of_step * in_step,
             c_bytes + partials,
             c_bytes,
-            read_once + (1.0 + self._merged_share) * c_bytes + self._read_again_bytes(read, a_bytes),
+            c_bytes + sums,
+            read_once + sums + (1.0 + self._merged_share) * c_bytes + self._read_again_bytes(read, a_bytes),
         )
 
     def _rows_read(self, longest: int) -> RowsRead:

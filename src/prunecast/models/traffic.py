@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.launches.sums_left import sums_left_bytes
 from prunecast.kernels.plan import DTYPE_BYTES, KernelPlan, Schedule
 from prunecast.kernels.tiles.row_lines import store_cost
 from prunecast.models.amounts import Amounts
@@ -28,6 +29,7 @@ class Traffic:
     a_bytes, b_bytes, index_bytes : packed weights, used rows of B and column indices, each read once; of a
         convolution without B, the used channels of the input
     c_bytes : C, written once
+    sums_bytes : partial sums that DRAM writes too, see `kernels/launches/sums_left.py`
     read_again_bytes : A and B that DRAM delivers again because L2 has lost them
     merged_bytes : of sectors of C that are written in parts, which L2 fetches
     l2_bytes : through L2, reads and writes, a multicast counted once
@@ -38,6 +40,7 @@ class Traffic:
     b_bytes: float
     index_bytes: float
     c_bytes: float
+    sums_bytes: float
     read_again_bytes: float
     merged_bytes: float
     l2_bytes: float
@@ -50,12 +53,18 @@ class Traffic:
     @property
     def dram_bytes(self) -> float:
         """Read and written, indices included."""
-        return self.compulsory_bytes + self.index_bytes + self.read_again_bytes + self.merged_bytes
+        read_too = self.index_bytes + self.read_again_bytes + self.merged_bytes
+        return self.compulsory_bytes + self.sums_bytes + read_too
+
+    @property
+    def written_bytes(self) -> float:
+        """That DRAM writes."""
+        return self.c_bytes + self.sums_bytes
 
     @property
     def read_share(self) -> float:
         """Share of what DRAM moves that is read, 0 to 1."""
-        return 1.0 - self.c_bytes / self.dram_bytes if self.dram_bytes else 0.0
+        return 1.0 - self.written_bytes / self.dram_bytes if self.dram_bytes else 0.0
 
     @property
     def miss_share(self) -> float:
@@ -68,7 +77,7 @@ def plan_traffic(plan: KernelPlan, amounts: Amounts, gpu: GpuSpec, resident_bloc
 
     A valid plan covers every tile for every token once, so the pieces of A that the items of one token
     range read, weighted with the range's share of the tokens, add up to A read once; of B the rows count
-    that any tile keeps, of a convolution's input the channels. Partial sums stay in L2.
+    that any tile keeps, of a convolution's input the channels.
     """
     total = amounts.total(plan.blocks)
     read = rows_read(plan)
@@ -79,6 +88,7 @@ def plan_traffic(plan: KernelPlan, amounts: Amounts, gpu: GpuSpec, resident_bloc
         b_bytes=read.rows * read.bytes_per_token * plan.n,
         index_bytes=float(whole[:, Quantity.INDEX] @ weight),
         c_bytes=float(total[Quantity.C]),
+        sums_bytes=float(sums_left_bytes(plan).sum()),
         read_again_bytes=_read_again_bytes(plan, amounts, gpu, read, resident_blocks),
         merged_bytes=store_cost(plan.programs).fetched * float(total[Quantity.C]),
         l2_bytes=float(total[Quantity.L2]),
@@ -158,10 +168,11 @@ def _read_again_bytes(
 
 
 def written_bytes(plan: KernelPlan) -> npt.NDArray[np.float64]:
-    """(items,): bytes of C that each item writes."""
+    """(items,): bytes of C, or of sums that L2 does not keep, that each item writes."""
     work = plan.work
     elements = plan.tiles.rows_per_tile[work.tile] * (work.token_stop - work.token_start).astype(np.float64)
-    return np.asarray(DTYPE_BYTES[plan.dtype] * elements * work.owner, np.float64)
+    of_c = DTYPE_BYTES[plan.dtype] * elements * work.owner
+    return np.asarray(of_c + sums_left_bytes(plan), np.float64)
 
 
 class RunOrder(NamedTuple):

@@ -50,8 +50,8 @@ SCALARS = 90
 
 # Instruction columns
 I_OP, I_ISSUE, I_AMOUNT, I_PER_K16, I_AHEAD, I_WHEN, I_LEADER, I_TICKS, I_OPERAND, I_MULTICAST = range(10)
-I_POSTED, I_LINE_COST, I_PIECE_COST, I_FETCHED, I_QUEUED, I_LATE = range(10, 16)
-I_FIELDS = 16
+I_POSTED, I_LINE_COST, I_PIECE_COST, I_FETCHED, I_QUEUED, I_LATE, I_WHOLE = range(10, 17)
+I_FIELDS = 17
 # Item columns
 T_TILE, T_STEPS, T_KCOUNT, T_KFIRST, T_STEPFIRST, T_ROWS, T_TOKENS, T_TOKENBLOCK = range(8)
 T_GROUP, T_PARTS, T_OWNER, T_MULTIPLIED = range(8, 12)
@@ -791,9 +791,9 @@ def _store(mem, sm, t, size, queued, line_size):
 def _move_results(mem, warp, ins, t):
     """Write C or partial sums, or read the others' sums; the cycle until which the warp is held up."""
     item, op, sm = mem[warp + W_ITEM_ROW], mem[ins + I_OP], mem[warp + W_SM]
-    size = (
-        mem[ins + I_AMOUNT] * mem[item + T_ROWS] * mem[item + T_TOKENS] // (mem[N_BLOCK_M] * mem[N_BLOCK_N])
-    )
+    size, whole = mem[ins + I_AMOUNT], mem[ins + I_WHOLE] == 1
+    if not whole:
+        size = size * mem[item + T_ROWS] * mem[item + T_TOKENS] // (mem[N_BLOCK_M] * mem[N_BLOCK_N])
     if op == LOAD_PARTIALS:
         others = mem[item + T_PARTS] - 1
         size *= others
@@ -814,6 +814,10 @@ def _move_results(mem, warp, ins, t):
         mem[G_END] = max(mem[G_END], _cycle(dram))
         _keep_written(mem, mem[warp + W_ITEM], size)
     else:
+        if whole:
+            mem[G_DRAM_BYTES] += size
+            _serve(mem, G_DRAM_FREE, G_DRAM_BUSY, t, _cost(size, mem[M_DRAM_WRITE_TICKS]))
+            _keep_written(mem, mem[warp + W_ITEM], size)
         done += mem[M_STORE_LATENCY]
         _signal_group(mem, item, max(done + mem[M_SIGNAL_LATENCY], t + 1))
     return t if mem[ins + I_POSTED] == 1 else done

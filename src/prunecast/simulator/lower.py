@@ -191,6 +191,7 @@ def _row(instruction: Instruction, plan: KernelPlan, gpu: GpuSpec, scale: int) -
         instruction.fetched,
         int(instruction.queued),
         instruction.late,
+        int(instruction.whole),
     ]
 
 

@@ -97,9 +97,13 @@ def _with_idle(program: WarpProgram, variant: TileVariant) -> WarpProgram:
 
 
 def _alone(end: Code) -> Code:
-    """Parts along K write their sums and are done, without a signal: a second kernel adds them up."""
+    """Parts along K write their sums and are done, without a signal: a second kernel adds them up. All layers
+    share the library's workspace, which L2 keeps.
+    """
     return tuple(
-        i._replace(posted=True) if i.op is Op.STORE_PARTIAL else i for i in end if i.when is not When.OWNER
+        i._replace(posted=True, whole=False) if i.op is Op.STORE_PARTIAL else i
+        for i in end
+        if i.when is not When.OWNER
     )
 
 

@@ -1,7 +1,8 @@
-"""What share of all that comes into L2 is C, where launches of a kernel follow one another."""
+"""What share of all that comes into L2 it writes to DRAM, where launches of a kernel follow one another."""
 
 import numpy as np
 
+from prunecast.kernels.launches.sums_left import sums_left_bytes
 from prunecast.kernels.plan import DTYPE_BYTES, KernelPlan
 
 __all__ = ["written_share"]
@@ -10,19 +11,19 @@ _LOOKED_AT = ("dense", "2:4")
 
 
 def written_share(plan: KernelPlan) -> float:
-    """Bytes of C over those of C, packed weights and used rows of B. 0 where launches neither gather and
-    overlap nor are dense or 2:4 products.
+    """Bytes of C and of partial sums over those, packed weights and used rows of B. 0 where launches neither
+    gather and overlap nor are dense or 2:4 products.
 
     Launches of many times L2's size leave it full of all three, so that every byte that comes in drives so
-    much of a byte of C out to DRAM. Seen in first stages: they come 1,060 cycles later for a MB of B
-    (`docs/decisions/0007`). Also on an RTX 3090, whose V:N:M kernels with 8 MB of C and 4 MB else take
+    much of a byte that was written out to DRAM. Seen in first stages: they come 1,060 cycles later for a MB
+    of B (`docs/decisions/0007`). Also on an RTX 3090, whose V:N:M kernels with 8 MB of C and 4 MB else take
     16.2 us where C after all else takes 21.3 (0009).
     """
     if plan.starts_early or not (plan.overlaps or plan.kernel in _LOOKED_AT):
         return 0.0
     tiles, element = plan.tiles, DTYPE_BYTES[plan.dtype]
     rows = tiles.rows_per_tile.astype(np.float64)
-    c = float(rows.sum()) * plan.n * element
+    c = float(rows.sum()) * plan.n * element + float(sums_left_bytes(plan).sum())
     a = float(rows @ tiles.kept_per_tile) * element * (0.5 if plan.inner is not None else 1.0)
     b = float(np.unique(tiles.column_index).size) * plan.n * element
     return c / (c + a + b) if c else 0.0

@@ -22,9 +22,9 @@ def fix_up(variant: TileVariant) -> Code:
     """
     size = variant.shape.block_m * variant.shape.block_n * 4 // variant.consumer_warps
     return (
-        Instruction(Op.STORE_PARTIAL, size, copies(size), when=When.PARTIAL),
+        Instruction(Op.STORE_PARTIAL, size, copies(size), when=When.PARTIAL, whole=True),
         Instruction(Op.WAIT_PARTS, when=When.OWNER),
-        Instruction(Op.LOAD_PARTIALS, size, copies(size), when=When.OWNER),
+        Instruction(Op.LOAD_PARTIALS, size, copies(size), when=When.OWNER, whole=True),
         Instruction(Op.WAIT_LOAD, when=When.OWNER),
         Instruction(Op.ISSUE, issue=_sums_per_lane(variant), when=When.OWNER),
     )

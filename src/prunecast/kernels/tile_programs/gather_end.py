@@ -28,10 +28,10 @@ def end_of_item(variant: TileVariant, scattered: bool) -> Code:
     """Partial sums out; or those of the other parts in, C rounded and out."""
     sums = variant.shape.block_m * variant.shape.block_n // variant.consumer_warps
     return (
-        Instruction(Op.STORE_PARTIAL, 4 * sums, copies(4 * sums), when=When.PARTIAL),
+        Instruction(Op.STORE_PARTIAL, 4 * sums, copies(4 * sums), when=When.PARTIAL, whole=True),
         Instruction(Op.WAIT_PARTS, when=When.OWNER),
         Instruction(Op.ISSUE, SUMS_CYCLES, when=When.OWNER),
-        Instruction(Op.LOAD_PARTIALS, 4 * sums, copies(4 * sums), when=When.OWNER),
+        Instruction(Op.LOAD_PARTIALS, 4 * sums, copies(4 * sums), when=When.OWNER, whole=True),
         Instruction(Op.WAIT_LOAD, when=When.OWNER),
         Instruction(Op.ISSUE, issue=sums // 32, when=When.OWNER),
         Instruction(Op.ISSUE, issue=max(sums // 64, 1) + 20, when=When.FINAL),
