@@ -61,7 +61,9 @@ CHIP = np.dtype(
         ("sm_count", np.int64),
         ("earlier_share", np.float64),  # of C, as in `costs.Case`
         ("quiet_cycles", np.float64),
-        ("store_drain", np.float64),  # this and the next two as in `costs.Starts`
+        ("store_drain", np.float64),  # this and the next four as in `costs.Starts`
+        ("later_rounds", np.float64),
+        ("until_b", np.float64),
         ("before_b", np.float64),
         ("ends_apart", np.float64),
         ("late_share", np.float64),  # this and the next three as in `late_blocks.Lateness`

@@ -227,7 +227,9 @@ def settled_seconds(slot_finish, sm_of_unit, quiet, launch, chips, points, round
     merging_s = chip.c_line_cost * launch.c_bytes / chip.l2_store_bytes_per_s
     reads_s = (launch.dram_bytes - launch.written_bytes) / chip.dram_bytes_per_s
     writes_s, earlier = launch.written_bytes / chip.dram_write_bytes_per_s, chip.earlier_share
-    written = max(earlier, 1.0 - launch.written_bytes / launch.dram_bytes if launch.dram_bytes > 0.0 else 0.0)
+    read_share = 1.0 - launch.written_bytes / launch.dram_bytes if launch.dram_bytes > 0.0 else 0.0
+    written, in_step_s = max(earlier, read_share), reads_s + read_share * writes_s
+    between = chip.later_rounds * (quiet.mean() + chip.until_b) if quiet.size else 0.0
     l2_s = max(l2_reads_s + earlier * l2_stores_s, earlier * merging_s)
     before_last_s = max(l2_s, reads_s + written * writes_s)
     all_s = max(l2_reads_s + l2_stores_s, merging_s, reads_s + writes_s)
@@ -246,6 +248,8 @@ def settled_seconds(slot_finish, sm_of_unit, quiet, launch, chips, points, round
             clock_hz = followed * _clock(activity / followed, points) + (1.0 - followed) * points.clock_hz[0]
         last_fetch = _stretched(lasting[0], share[0], quiet_fetching, clock_hz * before_last_s)
         last_fetch = max(last_fetch, quiet_fetching + clock_hz * (requests_s + earlier * l2_stores_s))
+        if between > 0.0:
+            last_fetch = max(last_fetch, quiet_fetching + between + clock_hz * in_step_s)
         all_traffic = _stretched(lasting[1], share[1], quiet_working, clock_hz * all_s)
         all_traffic = max(all_traffic, quiet_working + clock_hz * asked_s) - head_start
         cycles = max(last_fetch + behind, all_traffic, clock_hz * max(all_s, asked_s), 1.0) + late

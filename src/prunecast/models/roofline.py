@@ -186,6 +186,8 @@ class _Ends(NamedTuple):
 
     fetching: SmEnds
     """Of what SMs read, and of the C of all items but the last ones."""
+    between: float
+    """That an SM reads nothing, one block having ended and the next one beginning."""
     asking_again: SmEnds
     """Of weights that they ask for behind B."""
     later_weights_s: float
@@ -213,6 +215,7 @@ def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Start
     head_start += spared_cycles(placement.sm_finish, starts.spared_scale)
     return _Ends(
         fetching=sm_ends(fetched, quiet),
+        between=between_cycles(quiet_end, starts),
         asking_again=sm_ends(fetched, asks_again_cycles(case) + case.gpu.dram_latency_cycles),
         later_weights_s=later_weights_s(case),
         working=sm_ends(placement.sm_finish, quiet),
@@ -223,6 +226,13 @@ def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Start
         earlier_share=case.earlier_share,
         l2=l2_seconds(case.plan, case.amounts, case.traffic, case.gpu),
     )
+
+
+def between_cycles(quiet_end: FloatArray, starts: Starts) -> float:
+    """Cycles in which SMs read nothing between the blocks that the hardware starts on them."""
+    if not quiet_end.size:
+        return 0.0
+    return starts.later_rounds * (float(quiet_end.mean()) + starts.until_b)
 
 
 def _chip_cycles(case: Case, ends: _Ends, clock_hz: float) -> float:
@@ -242,6 +252,10 @@ def _chip_cycles(case: Case, ends: _Ends, clock_hz: float) -> float:
     last_fetch = ends.fetching.stretched(clock_hz * before_last)
     asked_first = clock_hz * (ends.l2.requests + earlier * ends.l2.stores)
     last_fetch = max(last_fetch, ends.fetching.quiet + asked_first)
+    # Blocks of all SMs end and begin in step, for DRAM serves them in turn; C is written meanwhile
+    in_step_s = reads_s + traffic.read_share * writes_s
+    if ends.between:
+        last_fetch = max(last_fetch, ends.fetching.quiet + ends.between + clock_hz * in_step_s)
     last_fetch = max(last_fetch, ends.asking_again.stretched(clock_hz * ends.later_weights_s))
     busiest = clock_hz * max(ends.l2.data, reads_s + writes_s)
     asked = clock_hz * ends.l2.all

@@ -6,10 +6,15 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.kernels.launches.late_blocks import Lateness, lateness_of
-from prunecast.kernels.launches.launch_floor import before_b_cycles, begins_early, ends_apart_cycles
+from prunecast.kernels.launches.launch_floor import (
+    before_b_cycles,
+    begins_early,
+    ends_apart_cycles,
+    until_b_cycles,
+)
 from prunecast.kernels.launches.next_weights import first_weight_bytes, next_weight_bytes
 from prunecast.kernels.launches.slow_sms import spared_scale
-from prunecast.kernels.launches.store_latency import store_latency_cycles
+from prunecast.kernels.launches.store_latency import next_block_cycles, store_latency_cycles
 from prunecast.kernels.plan import Schedule
 from prunecast.kernels.program import Op
 from prunecast.models.bounds import copied_cycles, sm_level_cycles
@@ -76,8 +81,12 @@ class Starts(NamedTuple):
     spared_scale: float
     """Of blocks that do not, as `slow_sms.spared_scale`."""
     store_drain: float
-    """From the last instruction of the last block until its stores are known to be through; of blocks that
-    the hardware starts it is what they `leave` after."""
+    """From the last instruction of the last block, and what it `leave`s after, until its stores are known to
+    be through."""
+    later_rounds: float
+    """Of blocks that the hardware starts behind others, between which nothing is read."""
+    until_b: float
+    """Of a block before it reads B."""
 
 
 def starts_of(case: Case) -> Starts:
@@ -95,8 +104,9 @@ def starts_of(case: Case) -> Starts:
     first = max(walk_pace(chain.of_first_ring()), float(levels["l2 port"]))
     sooner = max(step - first, 0.0) if ahead else 0.0
     multiply, hindered = _multiply_step(case, chain, levels) if ahead else (1.0, 0.0)
-    # A block that the hardware starts leaves room for the next one when its stores are through.
+    # A block that the hardware starts leaves room for the next one when its stores are on their way.
     hardware = case.plan.schedule is Schedule.HARDWARE
+    leave = drain - store_latency_cycles(case.plan, case.gpu) + next_block_cycles(case.plan, case.gpu)
     wait = _waits(case, chain, first_items | (not ahead), blocks=1)
     wait_together = wait
     if case.plan.starts_early and case.blocks_together > 1:
@@ -112,7 +122,7 @@ def starts_of(case: Case) -> Starts:
         first_reads_share=hindered / multiply if multiply > 0.0 else 0.0,
         turn=turn_cycles(chain),
         block=block,
-        leave=drain if hardware else 0.0,
+        leave=leave if hardware else 0.0,
         block_demand=max(float(c) for c in sm_level_cycles(case.amounts.block, case.rates).values())
         + _begun_together(case, block + float(wait_together.max(initial=0.0))),
         before_b=before_b_cycles(case.plan, case.gpu),
@@ -120,8 +130,17 @@ def starts_of(case: Case) -> Starts:
         quiet=_quiet(case, chain, drain),
         late=lateness_of(case.plan, case.gpu),
         spared_scale=spared_scale(case.plan, case.gpu),
-        store_drain=0.0 if hardware else drain,
+        store_drain=drain - leave if hardware else drain,
+        later_rounds=_later_rounds(case) if ahead else 0.0,
+        until_b=until_b_cycles(case.plan, case.gpu),
     )
+
+
+def _later_rounds(case: Case) -> float:
+    """Blocks of a place, but for the first one."""
+    if case.plan.schedule is not Schedule.HARDWARE or case.plan.starts_early:
+        return 0.0
+    return case.plan.blocks / max(case.blocks_in_flight, 1) - 1.0
 
 
 class _MultiplyStep(NamedTuple):

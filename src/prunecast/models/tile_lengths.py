@@ -242,6 +242,8 @@ def _chip(case: Case, starts: Starts, launch_s: float) -> npt.NDArray[np.void]:
         "earlier_share": case.earlier_share,
         "quiet_cycles": gpu.block_start_cycles + gpu.dram_latency_cycles,
         "store_drain": starts.store_drain,
+        "later_rounds": starts.later_rounds,
+        "until_b": starts.until_b,
         "before_b": starts.before_b,
         "ends_apart": starts.ends_apart,
         "late_share": starts.late.share,

@@ -25,6 +25,7 @@ __all__ = [
     "launches_overlap",
     "leaves_sms",
     "most_before_b_cycles",
+    "until_b_cycles",
 ]
 
 WAIT_TO_COPY = 34
@@ -63,10 +64,15 @@ def before_b_cycles(plan: KernelPlan, gpu: GpuSpec) -> float:
     """
     if begins_early(plan, gpu) or plan.starts_early or not launches_overlap(plan, gpu):
         return 0.0
-    setting_up = max((_set_up_cycles(program) for program in plan.programs), default=0)
-    before_b = float(gpu.block_start_cycles + setting_up + gpu.dram_latency_cycles)
+    before_b = until_b_cycles(plan, gpu)
     started = plan.blocks if plan.schedule is Schedule.HARDWARE else 0
     return most_before_b_cycles(before_b, plan.blocks, gpu, started=started)
+
+
+def until_b_cycles(plan: KernelPlan, gpu: GpuSpec) -> float:
+    """Of a block that starts, sets itself up, finds its item and reads its indices."""
+    setting_up = max((_set_up_cycles(program) for program in plan.programs), default=0)
+    return float(gpu.block_start_cycles + setting_up + gpu.dram_latency_cycles)
 
 
 def most_before_b_cycles(before_b: float, blocks: int, gpu: GpuSpec, *, started: int = 0) -> float:
