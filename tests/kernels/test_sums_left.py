@@ -18,15 +18,15 @@ H200 = load_gpu("h200-sxm")
 K, N = 4096, 40
 
 
-def cut_plan():
-    """Two tiles of 128 rows, few enough to be cut, and tokens that fill no block."""
+def cut_plan(count=2):
+    """Tiles of 128 rows, few enough to be cut, and tokens that fill no block."""
     tiles = TileMap(
-        m=256,
+        m=128 * count,
         k=K,
-        row_start=np.arange(3) * 128,
-        row_index=np.arange(256),
-        column_start=np.arange(3) * K,
-        column_index=np.tile(np.arange(K), 2),
+        row_start=np.arange(count + 1) * 128,
+        row_index=np.arange(128 * count),
+        column_start=np.arange(count + 1) * K,
+        column_index=np.tile(np.arange(K), count),
         pattern="tile-wise:128",
     )
     return plan_stspmm(tiles, N, "fp16", H200)
@@ -61,5 +61,5 @@ def test_they_are_written_with_c():
 
 @pytest.mark.parametrize("engine", [simulate, estimate])
 def test_they_take_time(engine):
-    plan = cut_plan()
+    plan = cut_plan(32)
     assert engine(plan, H200).seconds > engine(kept_in_l2(plan), H200).seconds

@@ -90,7 +90,13 @@ def _epilogue(draw: DrawFn) -> Code:
             Op.STORE_PARTIAL, amount=amount, when=When.PARTIAL, leader=draw(st.booleans()), whole=whole
         ),
         Instruction(Op.WAIT_PARTS, when=When.OWNER, issue=draw(st.integers(1, 2))),
-        Instruction(Op.LOAD_PARTIALS, amount=amount, when=When.OWNER, whole=whole),
+        Instruction(
+            Op.LOAD_PARTIALS,
+            amount=amount,
+            when=When.OWNER,
+            whole=whole,
+            late=draw(st.sampled_from((0, 90))),
+        ),
         Instruction(Op.WAIT_LOAD, when=When.OWNER),
         *draw(_fillers(1)),
         Instruction(

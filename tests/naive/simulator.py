@@ -304,9 +304,13 @@ class Simulation:
         if op == Op.LOAD_PARTIALS:
             size = clipped * (item.parts - 1)
             done = self.memory.through_l2(sm, cycle, size, size) + self.machine.l2_latency
-            done = max(done, self.memory.gather(sm, cycle, size))
-            one_after_another = (item.parts - 2) * self.machine.gather_latency
-            warp.load_done = max(warp.load_done, done + one_after_another)
+            if todo.code.late > 0:
+                asked = cycle + (item.parts - 1) * todo.code.late
+                done = max(done, asked + self.machine.l2_latency)
+            else:
+                done = max(done, self.memory.gather(sm, cycle, size))
+                done += (item.parts - 2) * self.machine.gather_latency
+            warp.load_done = max(warp.load_done, done)
             return
         done = self.memory.take_stores(sm, cycle, clipped, todo.code)
         performed = done + self.machine.store_latency

@@ -146,7 +146,8 @@ class Instruction(NamedTuple):
     queue of memory instructions."""
     late: int = 0
     """Of a copy, cycles by which it lands later than memory answers: blocks that ask for the same lines at
-    once are served one after the other."""
+    once are served one after the other. Of LOAD_PARTIALS, what the sums of each other part take to be asked
+    for, piece by piece, where they do not come by the gathers' way."""
     whole: bool = False
     """Of partial sums: they move as they lie in the registers, with those of rows and tokens that the tile
     lacks, and their workspace is the operator's own, so that L2 writes them to DRAM as it does C."""

@@ -218,13 +218,17 @@ def _last_step(case: Case, steps: dict[str, FloatArray]) -> FloatArray:
 
 
 def _sums_in(case: Case) -> FloatArray:
-    """(kinds,): cycles in which an owner reads the other parts' sums, which come by the way of gathers.
+    """(kinds,): cycles in which an owner reads the other parts' sums, which come by the way of gathers, or
+    as its producer asks for them; beyond those of the first part's first bytes.
 
     Part after part: those of one fill the ring, and make room for the next one's when they have been added.
     """
-    rate = min(case.rates.port_bytes_per_clk, float(case.gpu.gather_bytes_per_clk_per_sm))
     sums = case.amounts.edges[:, Quantity.PARTIALS_IN]
     more_parts = np.where(sums > 0.0, case.plan.work.parts[case.amounts.kinds.example] - 2, 0)
+    late = max((i.late for p in case.plan.programs for i in p.end if i.op is Op.LOAD_PARTIALS), default=0)
+    if late:
+        return np.asarray(more_parts * float(late))
+    rate = min(case.rates.port_bytes_per_clk, float(case.gpu.gather_bytes_per_clk_per_sm))
     return np.asarray(sums / rate + more_parts * case.gpu.gather_latency_cycles)
 
 

@@ -211,7 +211,8 @@ def _read(warp: Warp, instruction: Instruction, chain: Chain, ring: Ring, groups
         ring.gather_free = max(ring.gather_free, warp.now) + pieces / chain.gather_bytes_per_clk
         arrival = max(arrival, ring.gather_free + chain.gather_latency)
     elif instruction.op is Op.LOAD_PARTIALS:
-        arrival = max(arrival, warp.now + chain.gather_latency)
+        asked = instruction.late + chain.memory_latency if instruction.late else chain.gather_latency
+        arrival = max(arrival, warp.now + asked)
     elif instruction.op is Op.LOAD_INDEX and ring.gather_free > 0.0:
         # It comes back behind the gathers that are on their way; alone it takes half as long as they do
         arrival = max(arrival, ring.gather_free + chain.gather_latency, warp.now + chain.gather_latency / 2)

@@ -797,8 +797,12 @@ def _move_results(mem, warp, ins, t):
     if op == LOAD_PARTIALS:
         others = mem[item + T_PARTS] - 1
         size *= others
-        done = max(_move(mem, sm, t, size, 1, size) + mem[M_L2_LATENCY], _gather(mem, sm, t, size))
-        done += (others - 1) * mem[M_GATHER_LATENCY]  # one part's sums make room for the next one's
+        done = _move(mem, sm, t, size, 1, size) + mem[M_L2_LATENCY]
+        if mem[ins + I_LATE] > 0:
+            done = max(done, t + others * mem[ins + I_LATE] + mem[M_L2_LATENCY])
+        else:
+            done = max(done, _gather(mem, sm, t, size))
+            done += (others - 1) * mem[M_GATHER_LATENCY]  # one part's sums make room for the next one's
         mem[warp + W_LOADED] = max(mem[warp + W_LOADED], done)
         return t
     mem[G_L2_BYTES] += size

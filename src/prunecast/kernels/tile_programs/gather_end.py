@@ -12,10 +12,11 @@ from prunecast.kernels.tile_programs.end import copies
 __all__ = ["end_of_item", "sparse_end_of_item"]
 
 FLAG_BYTES = 4
-SUMS_CYCLES = 500
-"""Of the owner of a split tile, from the signal until the first sums of another part are on their way,
-beside the way of the gathers. Clock stamps (H200, 2026-11-21, 32 KB of sums): a part's last product, 2,870
-cycles, the owner sees its signal, 2,460, all is added."""
+SUM_STAGES, SUM_STAGE_CYCLES = 8, 250
+"""Copies that bring the sums of a part, and cycles of the owner's producer for each of them, as there is room
+in the ring. Clock stamps (H200, 2026-11-22) from the signal to the last copy: 1,790 to 1,860 cycles for the
+sums of one part, be they 32, 64 or 96 KB, 3,300 for two and 5,900 to 6,600 for three; 440 to 940 later all is
+added."""
 SPARSE_TALL = 256
 """Rows of the 2:4 form that ends in two halves."""
 CHUNK_BYTES = 2048
@@ -30,13 +31,18 @@ def end_of_item(variant: TileVariant, scattered: bool) -> Code:
     return (
         Instruction(Op.STORE_PARTIAL, 4 * sums, copies(4 * sums), when=When.PARTIAL, whole=True),
         Instruction(Op.WAIT_PARTS, when=When.OWNER),
-        Instruction(Op.ISSUE, SUMS_CYCLES, when=When.OWNER),
-        Instruction(Op.LOAD_PARTIALS, 4 * sums, copies(4 * sums), when=When.OWNER, whole=True),
+        _load_sums(4 * sums),
         Instruction(Op.WAIT_LOAD, when=When.OWNER),
         Instruction(Op.ISSUE, issue=sums // 32, when=When.OWNER),
         Instruction(Op.ISSUE, issue=max(sums // 64, 1) + 20, when=When.FINAL),
         *_leave(variant, sums * variant.element_bytes, scattered),
     )
+
+
+def _load_sums(size: int) -> Instruction:
+    """Of one warp, of each of the other parts."""
+    late = SUM_STAGES * SUM_STAGE_CYCLES
+    return Instruction(Op.LOAD_PARTIALS, size, copies(size), when=When.OWNER, whole=True, late=late)
 
 
 def _leave(variant: TileVariant, size: int, scattered: bool) -> Code:
