@@ -106,6 +106,16 @@ def test_the_cache_answers_a_second_call_and_keys_headers_too(tmp_path: Path) ->
     assert compile_cubin(source, ARCH, {}, folder=tmp_path).registers != 99
 
 
+def test_an_empty_cache_is_filled_as_the_first_time(tmp_path: Path) -> None:
+    """With a driver there NVRTC has a cache of its own, which does not say what a kernel uses."""
+    source = SOURCES / "fill_rows.cu"
+    first, again = (
+        compile_cubin(source, ARCH, {"BIAS": 0, "ACTIVATION": 0}, folder=tmp_path / n) for n in "ab"
+    )
+    assert first.registers == again.registers > 0
+    assert first.cubin.read_bytes() == again.cubin.read_bytes()
+
+
 def test_what_does_not_compile_says_why(tmp_path: Path) -> None:
     source = tmp_path / "k.cu"
     source.write_text("this is no C++;")

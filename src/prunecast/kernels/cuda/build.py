@@ -151,7 +151,8 @@ def _run_nvrtc(source: Path, options: list[str]) -> tuple[bytes, str]:
             f"{source.name} is not in the cache, and compiling it needs {wanted}"
         ) from missing
     _check_version(nvrtc)
-    all_options = [*options, f"--include-path={source.parent}", f"--include-path={SOURCES}"]
+    # NVRTC's own cache gives a cubin without what ptxas says, so that its registers would be none
+    all_options = [*options, "--no-cache", f"--include-path={source.parent}", f"--include-path={SOURCES}"]
     program = _ask(nvrtc.nvrtcCreateProgram(source.read_bytes(), source.name.encode(), 0, [], []), source)
     encoded = [option.encode() for option in all_options]
     (status,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
