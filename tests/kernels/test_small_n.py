@@ -128,9 +128,16 @@ def test_lists_have_a_place_each(blocks: int, fit: int, sms: int) -> None:
     assert len(set(places)) == blocks
     assert places.max() < fit * sms
     if blocks > sms:
-        # Six SMs are full before the next ones get any
-        full = np.bincount(places % sms // 6, minlength=1)
-        assert all(full[:-1] == 6 * fit)
+        # What whole launches leave over lies together, all else evenly
+        full, on_sm = fit * sms % blocks // fit, np.bincount(places % sms, minlength=sms)
+        assert all(on_sm[:full] == fit)
+        assert np.ptp(on_sm[full:]) <= 1
+
+
+@pytest.mark.parametrize(("blocks", "fit", "lie"), [(192, 2, [0, 72, 60]), (344, 3, [0, 0, 52, 80])])
+def test_more_blocks_than_sms_lie_as_stamps_say(blocks: int, fit: int, lie: list[int]) -> None:
+    # 61 SMs with two and 70 with one were seen of the first, 80 with three of the second
+    assert np.bincount(np.bincount(block_places((1,) * blocks, fit, 132) % 132)).tolist() == lie
 
 
 def _bytes_begun(plan: KernelPlan, posted: bool) -> int:

@@ -202,7 +202,9 @@ def test_reads_stand_behind_posted_writes():
     write, read = Instruction(Op.SHARED, 128 * 40, posted=True), Instruction(Op.SHARED, 128 * 10)
 
     def pace(*step):
-        return walk_pace(chain_of(programs=(WarpProgram(role="w", warps=1, step=step),), shared_latency_cycles=0))
+        return walk_pace(
+            chain_of(programs=(WarpProgram(role="w", warps=1, step=step),), shared_latency_cycles=0)
+        )
 
     assert pace(write) == 1
     # The read is issued a cycle after the write, 39 before it is through

@@ -107,8 +107,8 @@ def work_of(plan: KernelPlan, slots: int, gpu: GpuSpec) -> Work:
 
 def piled_up(items: list[Item], blocks: int, slots: int, sms: int) -> tuple[list[Item], list[int]]:
     """Items by the place of their block: of few blocks those that whole launches leave over lie together and
-    come first; of more than SMs slot by slot, where six SMs at a time are filled in turns; unequal ones as
-    launches that follow one another leave them.
+    come first; of more than SMs too, and the others slot by slot on the other SMs; unequal ones as launches
+    that follow one another leave them.
     """
     left = list(items)
     at: dict[int, Item] = {}
@@ -124,9 +124,10 @@ def piled_up(items: list[Item], blocks: int, slots: int, sms: int) -> tuple[list
                 at[slot * sms + sm] = left.pop(0)
         for sm in range(full, full + len(left)):
             at[sm] = left.pop(0)
-    for first in range(0, sms, 6):
+    full = slots * sms % max(len(items), 1) // slots
+    for together in (range(full), range(full, sms)):
         for slot in range(slots):
-            for sm in range(first, min(first + 6, sms)):
+            for sm in together:
                 if left:
                     at[slot * sms + sm] = left.pop(0)
     start = [0]

@@ -104,8 +104,8 @@ def each_for_itself(case: Case) -> bool:
 
 
 def _steps_in_turns(case: Case, levels: dict[str, FloatArray], pace: "_Steps", *, blocks: int) -> FloatArray:
-    """(kinds,): a block's share of what the steps of `blocks` that are together take: those that ask for later
-    ones, then as many as a ring has, which do not.
+    """(kinds,): a block's share of what the steps of `blocks` that are together take: those that ask for
+    later ones, then as many as a ring has, which do not.
     """
     amounts = case.amounts
     asking = np.maximum(amounts.step_count - _most_ahead(case.plan.programs), 0.0)

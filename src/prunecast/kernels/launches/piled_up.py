@@ -3,10 +3,10 @@
 Such launches lie on the GPU several deep, as many as find room. A block takes the place of the first one that
 ends, whatever else lies on that SM. Equal blocks that share an SM end last, and their places are given out
 last: to the first blocks of a launch that finds no others. So what is left over of the places, when whole
-launches have theirs, lies together, and stays so from launch to launch. Of unequal blocks those end last that
-are longest: launches are followed one after another (`place_loops.py`), and the one that takes about as long
-as all do on average stands for them. Where exactly is expected, not launched, and no part of a plan's
-fingerprint.
+launches have theirs, lies together, and stays so from launch to launch; all else lies evenly. Of unequal
+blocks those end last that are longest: launches are followed one after another (`place_loops.py`), and the
+one that takes about as long as all do on average stands for them. Where exactly is expected, not launched,
+and no part of a plan's fingerprint.
 """
 
 import math
@@ -26,9 +26,6 @@ FOLLOWED = 24
 JITTER = 0.02
 """By which blocks that do the same end apart, standard deviation over their time. 0.01 and 0.1 leave the same
 blocks together, 0 none."""
-FILLED_TOGETHER = 6
-"""SMs that are filled in turns before the next ones, where a launch has more blocks than SMs and all are
-equal: then it does not matter which."""
 DEEPEST, PAIRS, FEWEST = 12, 2, 24
 """Launches on the GPU at once from which on blocks do not come to lie as many together as fit: places change
 from launch to launch, of a burst of 240 launches 9, 61 and 67 % have pairs with 24 blocks, 76 % with 32, 3 %
@@ -81,11 +78,12 @@ def block_places(columns: Columns, fit: int, sms: int) -> npt.NDArray[np.int64]:
         together = block // full * sms + block % full
         alone = block - crowd.sms * (crowd.blocks - 1)
         return np.asarray(np.where(block < crowd.sms * crowd.blocks, together, alone))
-    if fit * sms % blocks < fit:
-        return np.arange(blocks)  # whole launches take all places: nothing is left to lie together
+    # What is left over lies together here too, all else evenly: 192 blocks of which two fit on 60 SMs in
+    # pairs and 72 alone (stamps: 61 and 70), 344 of which three fit on 80 in threes and 52 in pairs (80, 52)
+    full = fit * sms % blocks // fit
     place = np.arange(fit * sms)
     slot, sm = place // sms, place % sms
-    order = np.lexsort((sm, slot, sm // FILLED_TOGETHER))
+    order = np.lexsort((sm, slot, sm >= full))
     return np.asarray(order[:blocks])
 
 
