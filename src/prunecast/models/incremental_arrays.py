@@ -54,6 +54,8 @@ class Launch(NamedTuple):
     written_bytes: float
     """By DRAM: C, and partial sums that L2 does not keep."""
     dram_bytes: float
+    first_weights_s: float
+    """As `first_weights.py` says."""
 
 
 CHIP = np.dtype(

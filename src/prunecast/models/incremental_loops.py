@@ -252,5 +252,6 @@ def settled_seconds(slot_finish, sm_of_unit, quiet, launch, chips, points, round
             last_fetch = max(last_fetch, quiet_fetching + between + clock_hz * in_step_s)
         all_traffic = _stretched(lasting[1], share[1], quiet_working, clock_hz * all_s)
         all_traffic = max(all_traffic, quiet_working + clock_hz * asked_s) - head_start
-        cycles = max(last_fetch + behind, all_traffic, clock_hz * max(all_s, asked_s), 1.0) + late
+        steps_end = last_fetch + behind + clock_hz * launch.first_weights_s
+        cycles = max(steps_end, all_traffic, clock_hz * max(all_s, asked_s), 1.0) + late
     return cycles / clock_hz

@@ -44,6 +44,7 @@ from prunecast.models.bounds import L2Seconds, bounds_of, l2_seconds, sm_level_c
 from prunecast.models.case import Case
 from prunecast.models.chain import plan_chain
 from prunecast.models.estimate import LEVELS, Estimate
+from prunecast.models.first_weights import first_weights_s, first_weights_share
 from prunecast.models.item_costs import item_costs
 from prunecast.models.rates import sm_rates
 from prunecast.models.starts import Starts, starts_of
@@ -205,6 +206,8 @@ class _Ends(NamedTuple):
     earlier_share: float
     """Of C, as `Case` says."""
     l2: L2Seconds
+    first_weights_s: float
+    """Before rows of B, as `first_weights.py` says."""
 
 
 def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Starts) -> _Ends:
@@ -213,6 +216,8 @@ def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Start
     fetched = placement.fetched(quiet_end)
     head_start = head_start_cycles(placement.sm_finish, starts.before_b, starts.ends_apart)
     head_start += spared_cycles(placement.sm_finish, starts.spared_scale)
+    columns = float((case.plan.work.k_stop - case.plan.work.k_start).sum(dtype=np.int64))
+    share = first_weights_share(case.plan, case.gpu)
     return _Ends(
         fetching=sm_ends(fetched, quiet),
         between=between_cycles(quiet_end, starts),
@@ -225,6 +230,7 @@ def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Start
         busy_share=busy_share(placement.sm_finish),
         earlier_share=case.earlier_share,
         l2=l2_seconds(case.plan, case.amounts, case.traffic, case.gpu),
+        first_weights_s=first_weights_s(case.plan, case.gpu, share, case.traffic.a_bytes, columns),
     )
 
 
@@ -261,7 +267,8 @@ def _chip_cycles(case: Case, ends: _Ends, clock_hz: float) -> float:
     asked = clock_hz * ends.l2.all
     all_traffic = max(ends.working.stretched(busiest), ends.working.quiet + asked) - ends.head_start
     all_traffic = max(all_traffic, busiest, asked)
-    return max(last_fetch + ends.behind, all_traffic, 1.0) + ends.late
+    steps_end = last_fetch + ends.behind + clock_hz * ends.first_weights_s
+    return max(steps_end, all_traffic, 1.0) + ends.late
 
 
 def _step_cycles(case: Case, clock_hz: float) -> dict[str, float]:

@@ -16,6 +16,7 @@ from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.tiles.row_lines import store_cost
 from prunecast.models.bounds import requests_over_reads
 from prunecast.models.case import Case
+from prunecast.models.first_weights import first_weights_s, first_weights_share
 from prunecast.models.incremental_arrays import CHIP, ClockPoints, Launch, Lists, Now
 from prunecast.models.incremental_loops import (
     A_BYTES,
@@ -82,6 +83,7 @@ class TileLengths:
         self._pieces, self._units = _pieces(self._case), UnitCosts(*np.zeros((3, units)))
         self._fma_per_cycle = self._case.rates.tensor_fma_per_clk
         self._out_of_step = 0.0 if plan.k_order == "box" else 1.0 - gpu.clock_in_step_l2
+        self._first_weights = first_weights_share(plan, gpu)
         self._sums_bytes = self._case.traffic.sums_bytes
         self._merged_share = store_cost(plan.programs).fetched
         self._read, self._chip = rows_read(plan), _chip(self._case, self._starts, launch_s)
@@ -115,8 +117,9 @@ class TileLengths:
     def _launch(self, longest: int, in_step: float) -> Launch:
         fma, l2_bytes, c_bytes, partials, a_bytes, index_bytes = self._total.tolist()
         read = self._rows_read(longest)
-        sums = self._sums_bytes
-        read_once = a_bytes + read.rows * read.bytes_per_token * self._case.plan.n + index_bytes
+        plan, sums = self._case.plan, self._sums_bytes
+        columns = float(self._now.columns.sum())
+        read_once = a_bytes + read.rows * read.bytes_per_token * plan.n + index_bytes
         return Launch(
             fma / self._fma_per_cycle if fma else 0.0,
             l2_bytes,
@@ -125,6 +128,7 @@ class TileLengths:
             c_bytes,
             c_bytes + sums,
             read_once + sums + (1.0 + self._merged_share) * c_bytes + self._read_again_bytes(read, a_bytes),
+            first_weights_s(plan, self._case.gpu, self._first_weights, a_bytes, columns),
         )
 
     def _rows_read(self, longest: int) -> RowsRead:

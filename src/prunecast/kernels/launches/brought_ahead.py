@@ -19,7 +19,7 @@ from prunecast.kernels.launches.launch_floor import (
 from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.program import Op, WarpProgram, When
 
-__all__ = ["brings_ahead", "brought_ahead", "early_blocks"]
+__all__ = ["brings_ahead", "brought_ahead", "early_blocks", "early_starts"]
 
 
 def brings_ahead(plan: KernelPlan) -> bool:
@@ -59,13 +59,21 @@ def early_blocks(plan: KernelPlan, gpu: GpuSpec) -> int:
     columns of a block take the last, in which its weights are on their way; and DRAM brings no more than it
     can.
     """
-    if not launches_overlap(plan, gpu) or not leaves_sms(plan.blocks, gpu):
+    early = early_starts(plan, gpu)
+    if early == 0.0:
         return 0
     before_b = max(before_b_cycles(plan, gpu), 1.0)
-    in_time = groups_of_starts(plan.blocks, gpu) * gpu.dram_latency_cycles / before_b
-    early = (gpu.sm_count - plan.blocks) * (1.0 + in_time)
     brought = gpu.dram_bytes_per_s * before_b / gpu.clock_burst_hz[0]
     return int(min(early, plan.blocks * brought / max(_ring_bytes(plan), 1.0), plan.blocks))
+
+
+def early_starts(plan: KernelPlan, gpu: GpuSpec) -> float:
+    """The same, whatever DRAM can bring."""
+    if not launches_overlap(plan, gpu) or not leaves_sms(plan.blocks, gpu):
+        return 0.0
+    before_b = max(before_b_cycles(plan, gpu), 1.0)
+    in_time = groups_of_starts(plan.blocks, gpu) * gpu.dram_latency_cycles / before_b
+    return (gpu.sm_count - plan.blocks) * (1.0 + in_time)
 
 
 def _ring_bytes(plan: KernelPlan) -> float:
