@@ -15,6 +15,11 @@ from prunecast.models.roles import waits_for_parts
 
 __all__ = ["Chain", "plan_chain"]
 
+TILE_GATHER_BYTES = 64.0
+"""A cycle, that gathers of the tile kernel bring at most: what the first level of cache takes in. From stage
+to stage of a first ring 32 KB take 447 to 541 cycles (clock stamps, `gpu_trace --waves`, H200, 2026-11-22).
+The rate of a `GpuSpec` was measured with the 2:4 kernel, whose steps take as long as with it."""
+
 
 class Chain(NamedTuple):
     """A block's programs and what the GPU's units cost it, in cycles."""
@@ -107,7 +112,7 @@ def plan_chain(plan: KernelPlan, gpu: GpuSpec, rates: SmRates, memory_latency_cy
         fp32_cycles=rates.fp32_cycles,
         shared_bytes_per_clk=rates.shared_bytes_per_clk,
         port_bytes_per_clk=rates.port_bytes_per_clk,
-        gather_bytes_per_clk=float(gpu.gather_bytes_per_clk_per_sm),
+        gather_bytes_per_clk=_gather_rate(plan, gpu),
         store_bytes_per_clk=_store_rate(plan, gpu),
         port_store_bytes_per_clk=float(gpu.store_bytes_per_clk_per_sm),
         tokens_share=min(plan.n / plan.shape.block_n, 1.0),
@@ -124,6 +129,11 @@ def plan_chain(plan: KernelPlan, gpu: GpuSpec, rates: SmRates, memory_latency_cy
         b_latency=float(gpu.l2_latency_cycles) if plan.b_in_l2 else float("inf"),
         first_weights_late=weight_bytes_before_b(plan) * gpu.max_clock_hz / gpu.dram_bytes_per_s,
     )
+
+
+def _gather_rate(plan: KernelPlan, gpu: GpuSpec) -> float:
+    rate = float(gpu.gather_bytes_per_clk_per_sm)
+    return max(rate, TILE_GATHER_BYTES) if plan.tensor == "wgmma" else rate
 
 
 def _store_rate(plan: KernelPlan, gpu: GpuSpec) -> float:
