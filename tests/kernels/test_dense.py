@@ -1,6 +1,9 @@
 """The vendor's dense product: which forms there are, which is chosen, and what its plan says."""
 
+import csv
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from prunecast.kernels.dense.launches import counter_seconds, reduction_seconds
 from prunecast.kernels.dense.planner import choose_dense, plan_dense
 from prunecast.kernels.dense.programs import GROUP_CYCLES, group_cycles, operand_bytes
 from prunecast.kernels.dense.start import first_stage_cycles
+from prunecast.kernels.dense.taken import TAKEN_TILES, taken_forms
 from prunecast.kernels.dense.times import form_times
 from prunecast.kernels.program import Op, When
 from prunecast.models import estimate
@@ -23,6 +27,7 @@ from tests.toy_gpu import toy_gpu
 
 GPUS = ("v100-sxm2-16gb", "t4", "rtx-3090", "a100-sxm4-80gb", "h100-sxm", "h200-sxm", "b200")
 H200 = load_gpu("h200-sxm")
+DRAWN = Path(__file__).parents[2] / "benchmarks" / "measured" / "h200-sxm-dense-drawn-2026-11-22.csv"
 sizes = st.integers(1, 20_000)
 
 
@@ -361,3 +366,46 @@ def test_a_last_step_that_is_not_whole_counts_for_the_parts(k):
     found = choose_dense(60, k, 30, "fp16", H200)
     assert np.isfinite(found[0].cycles)
     assert found[0].pieces == -(-k // 64) // 21
+
+
+def names_of_even_tokens() -> dict[tuple[int, int, int], set[tuple[int, int]]]:
+    """Rows and tokens of tiles of both layouts by size (`h200-sxm-dense-drawn-2026-11-22.csv`), not cut."""
+    found: dict[tuple[int, int, int], set[tuple[int, int]]] = {}
+    with DRAWN.open() as file:
+        for row in csv.DictReader(file):
+            m, k, n = (int(row[name]) for name in "mkn")
+            tile = re.search(r"nvjet_.*?_(\d+)x(\d+)_", row["kernel"])
+            if tile and n % 64 == 0 and m % 64 == 0 and k >= 512 and m >= 512 and not row["sums_grid"]:
+                found.setdefault((m, k, n), set()).add((int(tile[2]), int(tile[1])))
+    return found
+
+
+def test_of_even_tokens_most_products_take_the_very_tile():
+    names = names_of_even_tokens()
+    assert len(names) > 100
+    right = [chosen(*size).variant.shape[:2] in tiles for size, tiles in names.items()]
+    assert sum(right) / len(right) >= 0.55
+    in_table = [bool(tiles & set(TAKEN_TILES)) for tiles in names.values()]
+    assert sum(in_table) / len(in_table) > 0.95
+
+
+def test_only_even_tokens_and_many_columns_of_sm_90_have_tiles_of_their_own():
+    assert len(taken_forms(H200, "fp16", 512, 128)) == len(TAKEN_TILES)
+    for gpu, k, n in ((H200, 512, 136), (H200, 448, 128), (load_gpu("a100-sxm4-80gb"), 512, 128)):
+        assert taken_forms(gpu, "fp16", k, n) == ()
+
+
+def test_small_tiles_are_not_taken_where_large_ones_fill_half_of_the_sms():
+    """1152 x 4352 with 256 tokens runs 72 tiles of 64 x 64, 1024 x 2496 with 256 has 64 of those."""
+    shape = chosen(1152, 4352, 256).variant.shape
+    assert shape.block_m * shape.block_n >= 64 * 64
+    # One row needs no more, whatever its tokens
+    assert np.isfinite(chosen(1, 512, 4288).cycles)
+    less = chosen(1024, 2496, 256).variant.shape
+    assert less.block_m * less.block_n < 64 * 64
+
+
+def test_clusters_of_an_odd_number_of_token_ranges_are_four_rows():
+    """4096 x 4096 with 192 tokens, second proposal: 96 tiles of 128 x 64 in `1x4`."""
+    found = sharing_blocks(np.array(128.0), np.array(64.0), 4096, 192)
+    assert (int(found.weights), int(found.tokens)) == (1, 4)

@@ -25,9 +25,13 @@ LONGER_SIDE, SHORTER_SIDE = 4, 2
 """Blocks of a cluster of eight that share one read of the longer and of the shorter side of their tiles."""
 PAIRS, LONG_TILE = 2, 2.0
 """Two pairs side by side share both sides, or all four the longer one where it is over twice the shorter. Of
-two token ranges no pair stands beside the other: 4096 x 4096 with 136 and 200 tokens in 64 x 72 and 64 x 104
-reads 8.6 TB/s if pairs share tokens alone, the rate of L2; four that shared would read 5.8 and 6.3 (H200,
-2026-11-22)."""
+two token ranges no pair stands beside the other, and it shares the longer side: 4096 x 4096 with 136 and 200
+tokens in 64 x 72 and 64 x 104 reads 8.6 TB/s if pairs share tokens alone, the rate of L2; four that shared
+would read 5.8 and 6.3 (H200, 2026-11-22)."""
+FEW_TOKENS = 64
+"""An odd number of token ranges does not fill fours and eights in both directions: clusters are four along
+the rows (`_1x4`, 1,347 of 1,785 names of 64 to 1024 tokens, H200, 2026-11-22). Up to 64 tokens neither this
+nor which side two token ranges share is modelled: the choice of what is cut there comes out wrong with it."""
 
 
 class Sharing(NamedTuple):
@@ -61,7 +65,13 @@ def sharing_blocks(
     alone = np.where(large & (np.minimum(along_rows, along_tokens) == 1), LONGER_SIDE, 1)
     weights = np.where(block_m > block_n, longer, shorter)
     tokens = np.where(block_m > block_n, shorter, longer)
-    weights = np.where(~large & (along_tokens == PAIRS), 1, weights)
+    two = ~large & (along_tokens == PAIRS)
+    weights = np.where(two & (n <= FEW_TOKENS), 1, weights)
+    two = two & (n > FEW_TOKENS)
+    weights = np.where(two, np.where(block_m < block_n, 1, PAIRS), weights)
+    tokens = np.where(two, np.where(block_m < block_n, PAIRS, 1), tokens)
+    odd = large & (along_tokens % PAIRS == 1) & (along_tokens > 1) & (n > FEW_TOKENS)
+    weights, tokens = np.where(odd, 1, weights), np.where(odd, LONGER_SIDE, tokens)
     return Sharing(
         _power_of_two(np.minimum(np.maximum(weights, alone), along_tokens)),
         _power_of_two(np.minimum(np.maximum(tokens, alone), along_rows)),

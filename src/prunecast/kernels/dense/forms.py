@@ -20,7 +20,7 @@ from prunecast.kernels.tile_forms.mma import WarpTile, register_variants
 from prunecast.kernels.tile_forms.tile_variant import CONSUMER_WARPGROUPS, MMA_WARPS, TileVariant, wgmma_use
 from prunecast.kernels.tile_forms.wgmma import pair_variants
 
-__all__ = ["dense_forms"]
+__all__ = ["dense_forms", "warpgroup_form"]
 
 THREADS, REGISTERS_AT_ENTRY = 384, 168
 BARRIER_BYTES = 1024
@@ -106,7 +106,7 @@ def _all(gpu: GpuSpec, dtype: str, tensor: str, sides: tuple[int, ...]) -> Itera
 
 def _warpgroup_forms(gpu: GpuSpec, dtype: str, sides: tuple[int, ...]) -> Iterator[TileVariant]:
     for block_m, block_n in sorted(_tiles() | _tiles_that_fit(sides)):
-        form = _warpgroup_form(gpu, dtype, block_m, block_n)
+        form = warpgroup_form(gpu, dtype, block_m, block_n)
         if form is not None:
             yield form
 
@@ -126,7 +126,7 @@ def _tiles_that_fit(sides: tuple[int, ...]) -> set[tuple[int, int]]:
     return alone | {(rows, side) for rows, side in shared if rows * side <= MOST_SHARED_TILE}
 
 
-def _warpgroup_form(gpu: GpuSpec, dtype: str, block_m: int, block_n: int) -> TileVariant | None:
+def warpgroup_form(gpu: GpuSpec, dtype: str, block_m: int, block_n: int) -> TileVariant | None:
     """Two warpgroups share rows or tokens of the tile, whichever reads less; where neither can be one has all
     of it; None if not even that.
     """

@@ -12,7 +12,8 @@ from prunecast.kernels.dense.forms import MOST_TILE_ALONE, dense_forms
 from prunecast.kernels.dense.launches import counter_seconds, reduction_seconds
 from prunecast.kernels.dense.programs import dense_programs
 from prunecast.kernels.dense.start import first_stage_cycles
-from prunecast.kernels.dense.times import form_times
+from prunecast.kernels.dense.taken import taken_forms
+from prunecast.kernels.dense.times import FormTimes, form_times, uncut_times
 from prunecast.kernels.dense.unaligned import (
     copy_lane_bytes,
     is_aligned,
@@ -99,16 +100,28 @@ def choose_dense(
     forms = dense_forms(gpu, dtype, tokens=n)
     if not forms:
         return []
-    times = form_times(forms, m, k, n, gpu)
+    found = _timed(forms, form_times(forms, m, k, n, gpu), m, n, gpu)
+    found = _fastest_first(found, _taken_for_one_token(m, k, n, gpu))
+    taken = taken_forms(gpu, dtype, k, n)
+    if not taken or found[0].pieces > 1:
+        return found
+    return _fastest_first(_timed(taken, uncut_times(taken, m, k, n, gpu), m, n, gpu))
+
+
+def _timed(forms: tuple[TileVariant, ...], times: FormTimes, m: int, n: int, gpu: GpuSpec) -> list[Candidate]:
+    """Each form with its best number of parts."""
     column = np.argmin(times.seconds, axis=1)
     seconds = times.seconds[np.arange(len(forms)), column]
-    found = [
+    return [
         _candidate(
             form, int(times.parts[column[i]]), float(times.step_cycles[i]), float(seconds[i]), m, n, gpu
         )
         for i, form in enumerate(forms)
     ]
-    taken = _taken_for_one_token(m, k, n, gpu)
+
+
+def _fastest_first(found: list[Candidate], taken: tuple[int, int] | None = None) -> list[Candidate]:
+    """The tile that is taken whatever its time before all others."""
     return sorted(
         found,
         key=lambda c: (

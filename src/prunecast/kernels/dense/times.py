@@ -5,6 +5,7 @@ shared memory, the SM's port and the warps' own waits; the end of an item hides 
 run ahead; the busiest SM counts; L2 and DRAM bound the launch. A second kernel adds parts along K up.
 """
 
+import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -13,16 +14,17 @@ import numpy.typing as npt
 
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.dense.clusters import one_line_cycles, sharing_blocks
+from prunecast.kernels.dense.clusters import in_large_clusters, one_line_cycles, sharing_blocks
 from prunecast.kernels.dense.forms import MOST_TILE_ALONE
 from prunecast.kernels.dense.launches import counter_seconds, reduction_seconds
 from prunecast.kernels.dense.programs import GROUP_CYCLES, operand_bytes
 from prunecast.kernels.dense.start import first_stage_cycles
+from prunecast.kernels.dense.taken import PAIRS_BELIEVED, SMALL_SIDE
 from prunecast.kernels.tensor_rate import tensor_fma_per_clk
 from prunecast.kernels.tile_forms.tile_variant import TileVariant, wgmma_use
 from prunecast.kernels.tiles.step_cost import pace_of_warps
 
-__all__ = ["FormTimes", "form_times"]
+__all__ = ["FormTimes", "form_times", "uncut_times"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -109,8 +111,32 @@ def form_times(forms: tuple[TileVariant, ...], m: int, k: int, n: int, gpu: GpuS
     refused = (parts > 1) & (steps < table.fewest[:, None])
     refused |= (table.ahead[:, None] > 0) & (parts != cut[:, None])
     refused |= ~_not_too_large(table, m, n)[:, None]
-    step_cycles = np.maximum(np.maximum(table.tensor, table.shared), table.chain)
-    return FormTimes(np.where(refused, np.inf, seconds), parts, step_cycles)
+    return FormTimes(np.where(refused, np.inf, seconds), parts, _step_cycles(table))
+
+
+def _step_cycles(table: _Table) -> FloatArray:
+    return np.asarray(np.maximum(np.maximum(table.tensor, table.shared), table.chain))
+
+
+def uncut_times(forms: tuple[TileVariant, ...], m: int, k: int, n: int, gpu: GpuSpec) -> FormTimes:
+    """What the library for sm_90 goes by where it does not cut K, see `taken`.
+
+    What the busiest SM has to do, and then what it reads of its share of L2, as if no block shared a read.
+    """
+    table = _table(forms, gpu)
+    one = np.ones(1, np.int64)
+    tiles = np.ceil(m / table.block_m) * np.ceil(n / table.block_n)
+    steps = np.ceil(k / table.block_k)
+    start = _start(table, m, k, n, one, gpu)
+    sm_cycles = _sm_cycles(table, m, n, steps[:, None], tiles[:, None], start, gpu)[:, 0]
+    reads = np.ceil(tiles / gpu.sm_count) * steps * (table.block_m + table.block_n) * table.row_bytes
+    seconds = sm_cycles / gpu.clock_burst_hz[0] + reads * gpu.sm_count / gpu.l2_bytes_per_s
+    seconds = seconds + counter_seconds(tiles, gpu)
+    seconds *= np.where(in_large_clusters(table.block_m, table.block_n, m, n), 1.0, PAIRS_BELIEVED)
+    filled = m >= SMALL_SIDE and 2 * math.ceil(m / SMALL_SIDE) * math.ceil(n / SMALL_SIDE) > gpu.sm_count
+    too_small = filled & (table.block_m * table.block_n < SMALL_SIDE**2)
+    seconds = np.where(_not_too_large(table, m, n) & ~too_small, seconds, np.inf)
+    return FormTimes(seconds[:, None], one, _step_cycles(table))
 
 
 def _cut_by_rule(tiles: FloatArray, steps: FloatArray, gpu: GpuSpec) -> FloatArray:
