@@ -38,8 +38,9 @@ class HostOperator:
 
     def enqueue(self, b, c, stream):
         self.enqueued.append((b, stream))
-        rows = matrix_at(*b, K, self.planned).astype(np.float32)
-        matrix_at(*c, M, self.planned)[...] = self.weights @ rows
+        with np.errstate(all="ignore"):  # behind the tokens of a row stands anything
+            rows = matrix_at(*b, K, self.planned).astype(np.float32)
+            matrix_at(*c, M, self.planned)[...] = self.weights @ rows
 
 
 class HostTranspose:

@@ -82,9 +82,8 @@ def _turn(turn: PreparedTranspose, x: torch.Tensor, rows: torch.Tensor, stream: 
 def _copy(
     shape: tuple[int, int], strides: tuple[int, int], x: torch.Tensor, rows: torch.Tensor, stream: int
 ) -> None:
-    tokens = shape[1]
-    rows.narrow(1, 0, tokens).copy_(x.as_strided(shape, strides))
-    rows.narrow(1, tokens, rows.shape[1] - tokens).zero_()
+    """What stands behind the tokens stays as it is, and comes to what stands behind those of C."""
+    rows.narrow(1, 0, shape[1]).copy_(x.as_strided(shape, strides))
 
 
 class PreparedCall:
