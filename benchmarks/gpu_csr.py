@@ -5,7 +5,7 @@
 Kernels are named from a captured graph, as in `gpu_dense`: function, grid, block, registers. `steps` has
 matrices that differ by a few elements around one and two rounds of blocks; `rows` as many elements in more
 and shorter rows; `tokens` one matrix with many counts of tokens, `odd` such that leave rows of B unaligned;
-`columns` as many elements in wider matrices, whose B no L1 keeps, `forty` long rows; `one` a single token,
+`columns` as many elements in wider matrices, whose B no L1 keeps, `forty` and `long_rows` longer rows; `one` a single token,
 which another kernel multiplies. Writes DIR/gpu_csr.json.
 """
 
@@ -117,6 +117,11 @@ ONE = tuple(
 FORTY = tuple(
     (2304, 9216, per_row, n) for per_row in (512, 3072) for n in (8, 16, 24, 32, 36, 40, 48, 56, 64, 96, 128)
 )
+LONG_ROWS = tuple(
+    (m, k, per_row, n)
+    for m, k, per_row in ((1408, 6144, 2048), (1024, 1024, 512), (256, 4096, 2048), (2048, 8192, 512))
+    for n in (3, 7, 8, 9, 11, 15, 17, 33, 41, 65, 101)
+)
 PARTS = {
     "steps": STEPS,
     "rows": ROWS,
@@ -125,6 +130,7 @@ PARTS = {
     "columns": COLUMNS,
     "one": ONE,
     "forty": FORTY,
+    "long_rows": LONG_ROWS,
 }
 
 

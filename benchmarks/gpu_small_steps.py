@@ -47,11 +47,14 @@ class Point(NamedTuple):
         return plan_small_n(tiles, self.n, "fp16", GPU, form=self.form)
 
 
-def points(*, more: bool = False) -> list[Point]:
-    """Launches and steps in turn, so that time that runs out leaves some of both; or `MORE`."""
-    if more:
+def points(table: str = "both") -> list[Point]:
+    """Launches and steps in turn, so that time that runs out leaves some of both; or another table."""
+    if table == "more":
         return list(_more_points())
-    steps, launches = list(_step_points()), list(_launch_points())
+    if table == "short-rows":
+        return list(_step_points(((32, SHORT_ROWS), (104, SHORT_ROWS))))
+    steps = list(_step_points(((32, STEPS), (2 * GPU.sm_count, CROWDED))))
+    launches = list(_launch_points())
     both = [(place / len(found), point) for found in (steps, launches) for place, point in enumerate(found)]
     return [point for _, point in sorted(both, key=lambda one: one[0])]
 
@@ -74,10 +77,21 @@ CROWDED = {(16, 8, 2, 16): (1, 5, 8), (32, 8, 2, 16): (1,), (16, 16, 2, 16): (16
 """The same with two blocks to an SM."""
 ROUNDS = (5, 15)
 """K16s of a warp."""
+StepTables = tuple[tuple[int, dict[tuple[int, int, int, int], tuple[int, ...]]], ...]
+"""Blocks, and forms with their tokens."""
 
 
-def _step_points() -> Iterator[Point]:
-    for blocks, chosen in ((32, STEPS), (2 * GPU.sm_count, CROWDED)):
+SHORT_ROWS = {
+    (16, 16, 2, 16): (9, 10, 11, 12, 13, 15, 16),
+    (16, 32, 2, 16): (17, 20, 24, 28, 32),
+    (16, 8, 2, 16): (1, 3, 4, 6, 7, 8),
+    (32, 32, 4, 4): (27, 28, 32),
+}
+"""Steps of forms of few rows, with 32 and with 104 blocks."""
+
+
+def _step_points(tables: StepTables) -> Iterator[Point]:
+    for blocks, chosen in tables:
         for sizes, tokens in chosen.items():
             form = SmallForm(*sizes)
             for n in tokens:
@@ -194,9 +208,14 @@ def main() -> None:
     parser.add_argument("what", choices=("build", "run"))
     parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--seconds", type=float, default=80.0)
-    parser.add_argument("--more", action="store_true", help="several blocks to an SM, and long launches")
+    parser.add_argument(
+        "--table",
+        choices=("both", "more", "short-rows"),
+        default="both",
+        help="steps and launches; several blocks to an SM and long launches; or forms of few rows",
+    )
     options = parser.parse_args()
-    wanted = points(more=options.more)
+    wanted = points(options.table)
     build(wanted) if options.what == "build" else run(wanted, options.out, options.seconds)
 
 

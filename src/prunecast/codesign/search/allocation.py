@@ -25,6 +25,8 @@ MOST_GRID_LAYERS = 48
 """Layers up to which the dynamic program is run: 0.3 % of the time is lost to rounding there, at most."""
 PRICE_ROUNDS = 40
 """Halvings of the price of a kept weight."""
+ROUNDING = 1e-13
+"""By which a sum of times differs where they are added up in another order."""
 
 
 class Menu(NamedTuple):
@@ -75,6 +77,7 @@ def allocate(menus: Sequence[Menu], budget_s: float, most_kept: float = np.inf) 
         raise BadInput(
             f"wanted {budget_s * 1e6:.1f} us or less, the fastest options take {floor * 1e6:.1f} us together"
         )
+    budget_s *= 1.0 + ROUNDING
     free = _within_time(menus, menus, budget_s)
     if totals(menus, free).kept <= most_kept:
         return free
