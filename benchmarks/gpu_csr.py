@@ -5,8 +5,8 @@
 Kernels are named from a captured graph, as in `gpu_dense`: function, grid, block, registers. `steps` has
 matrices that differ by a few elements around one and two rounds of blocks; `rows` as many elements in more
 and shorter rows; `tokens` one matrix with many counts of tokens, `odd` such that leave rows of B unaligned;
-`columns` as many elements in wider matrices, whose B no L1 keeps, `forty` and `long_rows` longer rows; `one` a single token,
-which another kernel multiplies. Writes DIR/gpu_csr.json.
+`columns` as many elements in wider matrices, whose B no L1 keeps, `forty` and `long_rows` longer rows;
+`one` a single token, which another kernel multiplies. Writes DIR/gpu_csr.json.
 """
 
 from collections.abc import Callable, Iterable

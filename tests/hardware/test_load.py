@@ -1,5 +1,6 @@
 """The loader: what it accepts, and one line for each way in which a GPU file can be wrong."""
 
+import copy
 import json
 import math
 import re
@@ -314,3 +315,8 @@ class TestFingerprint:
         mine = load_gpu(write_toml(tmp_path / "mine.toml", document))
         assert mine.compute_capability == 100
         assert mine.fingerprint != load_gpu("h200-sxm").fingerprint
+
+
+def test_a_spec_is_its_own_deep_copy():
+    gpu = load_gpu("h200-sxm")
+    assert copy.deepcopy({"gpu": gpu})["gpu"] is gpu

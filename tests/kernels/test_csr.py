@@ -12,6 +12,7 @@ from prunecast.kernels.csr.costs import (
     SLOTS_PER_ELEMENT,
     TAIL,
     chain_cycles,
+    meeting_cycles,
     missed_share,
 )
 from prunecast.kernels.csr.planner import ELEMENTS, OTHER_LAUNCHES_S, plan_csr
@@ -119,6 +120,17 @@ def test_odd_counts_of_tokens_cost_more():
     gpu, kept = load_gpu("h200-sxm"), map_of_equal_rows(2048, 1024, 400)
     for n, us in ((9, 69.3), (16, 41.0), (17, 66.1), (41, 63.7), (56, 42.7), (100, 47.6), (101, 68.1)):
         assert estimate(plan_csr(kept, n, "fp16", gpu), gpu).seconds == pytest.approx(us * 1e-6, rel=0.08)
+
+
+def test_warps_of_a_long_row_wait_for_one_another_with_odd_tokens_only():
+    """Measured, H200: 1,408 rows of 2,048 of 6,144 columns, us."""
+    gpu, kept = load_gpu("h200-sxm"), map_of_equal_rows(1408, 6144, 2048)
+    for n, us in ((3, 1848), (8, 128), (9, 1149), (17, 839), (101, 534)):
+        assert estimate(plan_csr(kept, n, "fp16", gpu), gpu).seconds == pytest.approx(us * 1e-6, rel=0.08)
+    # 13 warps of a row come one after another, of 24 elements each
+    assert meeting_cycles(np.full(1000, 321), 9) == meeting_cycles(np.full(10, 5000), 8) == 0.0
+    # 83.4 warps are 70 too many
+    assert meeting_cycles(np.array([2001.6, 2001.6]), 9) == pytest.approx(2 * 0.75 / 3 * 70**2)
 
 
 @pytest.mark.parametrize("engine", [simulate, estimate])

@@ -1,5 +1,7 @@
 """`TileSparseLinear` as far as it goes without a GPU: what it keeps, refuses, saves and loads."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -69,6 +71,18 @@ def test_a_state_inside_a_model_goes_round_through_a_file(tmp_path):
     loaded = torch.nn.Sequential(module(seed=1, sparsity=0.25))
     loaded.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     assert torch.equal(loaded[0].dense_weight(), saved[0].dense_weight())
+
+
+def test_a_deep_copy_has_a_state_of_its_own_and_packs_anew():
+    own = module()
+    own._operators[64] = own  # as after a call
+    copied = copy.deepcopy(torch.nn.Sequential(own))[0]
+    assert copied._operators == copied._calls == {}
+    assert set(own._operators) == {64}
+    assert copied.gpu is own.gpu
+    copied.values.zero_()
+    assert own.dense_weight().abs().sum() > 0
+    assert (copied.max_tokens, copied.pattern, copied.layout) == (own.max_tokens, own.pattern, own.layout)
 
 
 def test_a_state_without_values_is_refused_by_torch():

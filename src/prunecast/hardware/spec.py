@@ -191,6 +191,10 @@ class GpuSpec:
     clock_follow_s: float = _quantity("s")
     """Time constant with which the clock follows activity that changes within a launch."""
 
+    def __deepcopy__(self, memo: dict[int, object]) -> "GpuSpec":
+        """Itself: nothing of it changes, and views of dicts cannot be copied."""
+        return self
+
     @property
     def has_wgmma(self) -> bool:
         """Whether warpgroup tensor instructions and bulk copies exist (compute capability 9.0 only)."""

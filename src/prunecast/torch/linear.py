@@ -231,6 +231,10 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         self._operators: dict[int, Operator] = {}
         self._calls: dict[tuple[Any, ...], PreparedCall] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Of a copy, which packs anew: kernels and what lies on the device belong to this module."""
+        return {**self.__dict__, "_operators": {}, "_calls": {}}
+
     def _apply(self, fn: Any, recurse: bool = True) -> "TileSparseLinear":
         """Moved or cast: what is packed on the device no longer fits."""
         self._forget()

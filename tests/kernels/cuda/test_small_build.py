@@ -4,11 +4,13 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
+from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.cuda.build import KernelBuildError
 from prunecast.kernels.cuda.small.forms import build_small, small_defines
 from prunecast.kernels.plan import KernelPlan
-from prunecast.kernels.small_n.forms import HEIGHTS, WIDTHS, SmallForm, block_width
+from prunecast.kernels.small_n.forms import HEIGHTS, WIDTHS, SmallForm, block_width, small_forms
 from prunecast.kernels.small_n.planner import choose_small_n, plan_small_n
+from prunecast.kernels.small_n.registers import compiled_resources
 from prunecast.kernels.tiles.stspmm import plan_stspmm
 from tests.kernels.cuda.plans import ragged_map
 from tests.kernels.cuda.sass import opcodes
@@ -43,6 +45,19 @@ def test_every_form_that_may_be_chosen_keeps_its_registers(n: int) -> None:
         plan = plan_small_n(tiles, n, "bf16", GPU, form=form)
         kernel = build_small(plan, "sm_90a", small_defines(plan, activation="gelu", bias=True))
         assert kernel.spill_bytes == 0, form
+
+
+@pytest.mark.parametrize("n", [8, 7, 12, 11, 28, 17, 56, 49])
+def test_as_many_blocks_lie_on_an_sm_as_registers_say_that_the_compiler_took(n: int) -> None:
+    for form in small_forms(n):
+        said = compiled_resources(form, n, GPU)
+        if occupancy(said, GPU).blocks_per_sm == 0:
+            continue
+        plan = plan_small_n(ragged_map(64), n, "fp16", GPU, form=form)
+        took = build_small(plan, "sm_90a", small_defines(plan)).registers
+        real = said._replace(registers_per_thread=took)
+        assert occupancy(said, GPU).blocks_per_sm == occupancy(real, GPU).blocks_per_sm, (form, took)
+        assert plan.occupied == said
 
 
 @pytest.mark.parametrize("n", [1, 7, *WIDTHS])

@@ -5,7 +5,11 @@ Fitted together to 411 products of cuSPARSE of CUDA 13.1, own measurement, H200,
 
 import math
 
+import numpy as np
+import numpy.typing as npt
+
 __all__ = [
+    "ELEMENTS_OF_WARP",
     "MISSED_CHAIN_CYCLES",
     "MISSED_SLOTS",
     "ONE_TOKEN_SLOTS_PER_ROW",
@@ -14,19 +18,26 @@ __all__ = [
     "SLOTS_PER_ROW",
     "TAIL",
     "chain_cycles",
+    "meeting_cycles",
     "missed_share",
     "odd_slots",
 ]
 
+ELEMENTS_OF_WARP = 24
+"""Of the matrix in the order of its rows, whatever rows they belong to."""
 SLOTS_PER_ELEMENT = {32: 40.0, 64: 43.0, 128: 46.0}
 """Issue slots of an SM for one kept element whose row of B is in L1, by the tokens of a block. Warps whose
 tokens are beyond the last still go through the elements: 8 tokens take what 32 take."""
 MISSED_SLOTS = 12.0
 """More, where L1 has not that row: a million elements with 32 tokens take 50 us in 1,024 columns, 62 in
 16,384."""
-ODD_SLOTS, ODD_SLOTS_TOKENS = 26.0, 108.0
+ODD_SLOTS, ODD_SLOTS_TOKENS = 25.0, 120.0
 """More with an odd count of tokens, whose rows begin between pairs of elements, so that loads and sums go one
 by one; and more still, that by the tokens: 819,200 elements take 41 us with 16, 66 with 17, 100 with 3."""
+MEETING_CYCLES, APART_WARPS = 0.75, 13.4
+"""For each two warps of a row that add to C at once, by the square root of the tokens, and how many of a row
+do so one after another: single elements of an odd count of tokens are added by comparing and trying again.
+Fitted to 44 products: 1,408 rows of 2,048 elements take 1,150 us with 9 tokens, 590 with 33, 128 with 8."""
 SLOTS_PER_ROW = 230
 """Of an SM for a row, which no chain hides, in the launch before too: 196,608 rows of 4 elements take 83 us
 with 16 tokens, 1,536 of 512 elements 40."""
@@ -62,6 +73,20 @@ def missed_share(elements: float, columns: int, row_bytes: int, l1_bytes: int) -
 def odd_slots(n: int) -> float:
     """More slots for an element, since rows of B and C are aligned to single elements only."""
     return ODD_SLOTS + ODD_SLOTS_TOKENS / min(n, 128) if n % 2 else 0.0
+
+
+def meeting_cycles(elements_of_rows: npt.NDArray[np.int64], n: int) -> float:
+    """By which everything is late since warps add to the same row of C, for `n` tokens in all.
+
+    Parameters
+    ----------
+    elements_of_rows : (rows,) kept
+    """
+    if n % 2 == 0 or n == 1:
+        return 0.0
+    meeting = np.maximum(elements_of_rows / ELEMENTS_OF_WARP - APART_WARPS, 0.0)
+    ranges, tokens = -(-n // 128), min(n, 128)
+    return float(ranges * MEETING_CYCLES / math.sqrt(tokens) * (meeting**2).sum())
 
 
 def chain_cycles(rows: float, missed: float, block_n: int) -> float:

@@ -14,10 +14,12 @@ from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.csr.costs import (
+    ELEMENTS_OF_WARP,
     MISSED_SLOTS,
     SLOTS_PER_ELEMENT,
     TAIL,
     chain_cycles,
+    meeting_cycles,
     missed_share,
     odd_slots,
 )
@@ -149,10 +151,11 @@ def _wait_cycles(
     """By which an SM takes longer than it issues."""
     count, ranges = elements.column_index.size, -(-n // shape.block_n)
     blocks = max(-(-count // ELEMENTS), 1) * ranges / gpu.sm_count
-    rows_of_warp = elements.m * ELEMENTS / BLOCK_WARPS / max(count, 1)
+    rows_of_warp = elements.m * ELEMENTS_OF_WARP / max(count, 1)
     chain = chain_cycles(min(rows_of_warp, elements.m), missed, shape.block_n)
     work = ELEMENTS * blocks * slots / gpu.sub_partitions_per_sm
-    return max(chain - work, 0.0) + (TAIL * chain if blocks > _together(gpu) else 0.0)
+    tail = TAIL * chain if blocks > _together(gpu) else 0.0
+    return max(chain - work, 0.0) + tail + meeting_cycles(np.diff(elements.row_start), n)
 
 
 def _width(tokens: int) -> int:

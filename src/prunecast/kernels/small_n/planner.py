@@ -18,6 +18,7 @@ from prunecast.kernels.launches.piled_up import block_columns, piled_up
 from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit
 from prunecast.kernels.small_n.forms import WIDTHS, SmallForm, k16_instructions, small_forms, small_resources
 from prunecast.kernels.small_n.programs import small_programs
+from prunecast.kernels.small_n.registers import compiled_resources
 from prunecast.kernels.tensor_rate import check_dtype, tensor_fma_per_clk
 from prunecast.kernels.tiles.tile_plan import check_tokens
 from prunecast.kernels.work.items import raster, take_items, whole_items
@@ -77,7 +78,8 @@ def plan_small_n(
     items = whole_items(tiles.kept_per_tile, order, n=n, block_n=form.block_n)
     resources, overlaps = small_resources(form, n), gpu.compute_capability >= 90
     assigned = assign_hardware(take_items(items, np.argsort(-items.k_stop, kind="stable")))
-    fit = occupancy(resources, gpu).blocks_per_sm
+    occupied = compiled_resources(form, n, gpu)
+    fit = occupancy(occupied, gpu).blocks_per_sm
     share = early_share(
         block_columns(assigned.work),
         fit,
@@ -111,6 +113,7 @@ def plan_small_n(
         overlaps=overlaps,
         starts_early=overlaps,
         let_go_s=let_go_s(share if overlaps else 0.0, gpu),
+        compiled_registers=occupied.registers_per_thread,
     )
 
 

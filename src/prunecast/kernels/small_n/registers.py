@@ -1,0 +1,60 @@
+"""Registers that forms of the kernel for few tokens compile to: how many of their blocks lie on an SM.
+
+A plan says the most that a form may use on any architecture; here is what the compiler took for sm_90a
+(CUDA 13), rounded up to the eight that an SM gives out at once.
+"""
+
+from prunecast.hardware.occupancy import BlockResources
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.small_n.forms import SmallForm, by_words, small_resources
+
+__all__ = ["compiled_registers", "compiled_resources"]
+
+HOPPER = 90
+_IN_PIECES = {
+    (16, 8): 56,
+    (16, 16): 64,
+    (16, 32): 64,
+    (16, 64): 80,
+    (32, 8): 56,
+    (32, 16): 56,
+    (32, 32): 80,
+    (32, 64): 112,
+    (64, 8): 64,
+    (64, 16): 80,
+    (64, 32): 120,
+    (64, 64): 192,
+}
+"""Rows and tokens of a block -> registers of a thread, where rows of B come in pieces, or as one word."""
+_BY_WORDS = {
+    (16, 16): 64,
+    (16, 32): 80,
+    (16, 64): 120,
+    (32, 16): 72,
+    (32, 32): 88,
+    (32, 64): 128,
+    (64, 16): 88,
+    (64, 32): 120,
+    (64, 64): 200,
+}
+"""The same where they come as several words. 16 x 16 with 64 has two blocks of 16 warps to an SM, with 80
+one: 104 blocks lie in pairs and take 3,520 cycles for a k16 of every warp, 32 blocks 1,890 (H200)."""
+_SHORT_RINGS = {(4, 4): 48, (4, 8): 48, (6, 8): 56}
+"""Depth and warps -> registers of 16 x 16 in pieces, where they are fewer."""
+
+
+def compiled_registers(form: SmallForm, n: int) -> int:
+    """Of a thread, for `n` tokens in all."""
+    tile = (form.block_m, form.block_n)
+    if by_words(form, n) and form.tokens > 1:
+        return _BY_WORDS[tile]
+    fewer = _SHORT_RINGS.get((form.depth, form.warps)) if tile == (16, 16) else None
+    return fewer or _IN_PIECES[tile]
+
+
+def compiled_resources(form: SmallForm, n: int, gpu: GpuSpec) -> BlockResources:
+    """What a block really occupies; on other architectures the most that it may."""
+    most = small_resources(form, n)
+    if gpu.compute_capability != HOPPER:
+        return most
+    return most._replace(registers_per_thread=compiled_registers(form, n))
