@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 
-from benchmarks.on_gpu.captured import launched
+from benchmarks.on_gpu.captured import launched, library_name
 from benchmarks.on_gpu.dense_bench import (
     SETS_BYTES,
     Bench,
@@ -27,7 +27,7 @@ from benchmarks.on_gpu.dense_bench import (
     product_time,
     sets_of,
 )
-from benchmarks.on_gpu.parts import parts_parser, run_parts
+from benchmarks.on_gpu.parts import run_parts, seeded_parts_parser
 from prunecast.validation.measure.libraries import DenseProduct
 from prunecast.validation.suite import load_suite
 
@@ -122,9 +122,9 @@ def _entry(size: Size, bench: Bench, token_major: bool, *, timing: bool) -> dict
 
 def _short(kernel: dict[str, Any]) -> dict[str, Any]:
     """Without the edges, and no more of the name than says what it is."""
-    name = kernel["name"]
-    begin = next((at for at in map(name.find, ("nvjet", "cutlass_", "ampere", "splitK")) if at >= 0), 0)
-    return {key: value for key, value in kernel.items() if key != "edges"} | {"name": name[begin:][:110]}
+    return {key: value for key, value in kernel.items() if key != "edges"} | {
+        "name": library_name(kernel["name"])[:110]
+    }
 
 
 PARTS: dict[str, Callable[[dict[str, Bench], int], list[dict[str, Any]]]] = {
@@ -136,11 +136,7 @@ PARTS: dict[str, Callable[[dict[str, Bench], int], list[dict[str, Any]]]] = {
 
 def main() -> None:
     """Run the parts."""
-    parser = parts_parser(__doc__, PARTS)
-    parser.add_argument(
-        "--seed", type=int, default=1, help="of the sizes that are timed; named ones have the next"
-    )
-    options = parser.parse_args()
+    options = seeded_parts_parser(__doc__, PARTS).parse_args()
     stream = cp.cuda.Stream(non_blocking=True)
     with stream:
         bench = dense_bench(stream, "fp16")

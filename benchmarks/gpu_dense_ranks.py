@@ -18,10 +18,10 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from benchmarks.on_gpu.captured import launched
+from benchmarks.on_gpu.captured import launched, library_name
 from benchmarks.on_gpu.dense_bench import SETS_BYTES, Bench, dense_bench, kernel_words, product_time, sets_of
 from benchmarks.on_gpu.light_product import LightProduct
-from benchmarks.on_gpu.parts import parts_parser, run_parts
+from benchmarks.on_gpu.parts import run_parts, seeded_parts_parser
 from prunecast.validation.suite import load_suite
 
 SIDES = (
@@ -161,10 +161,8 @@ def _worst_error(product: LightProduct, arrays: tuple[Any, Any, Any], proposal: 
 
 def _short(kernel: dict[str, Any]) -> dict[str, Any]:
     """Without the edges, and no more of the name than says what it is."""
-    name = kernel["name"]
-    begin = next((at for at in map(name.find, ("nvjet", "cutlass_", "ampere", "splitK")) if at >= 0), 0)
     kept = {key: value for key, value in kernel.items() if key in ("grid", "cluster", "shared_bytes")}
-    return kept | {"name": name[begin:][:80]}
+    return kept | {"name": library_name(kernel["name"])[:80]}
 
 
 PARTS: dict[str, Callable[[Bench, int], list[dict[str, Any]]]] = {
@@ -177,11 +175,7 @@ PARTS: dict[str, Callable[[Bench, int], list[dict[str, Any]]]] = {
 
 def main() -> None:
     """Run the parts."""
-    parser = parts_parser(__doc__, PARTS)
-    parser.add_argument(
-        "--seed", type=int, default=1, help="of the sizes that are timed; named ones have the next"
-    )
-    options = parser.parse_args()
+    options = seeded_parts_parser(__doc__, PARTS).parse_args()
     stream = cp.cuda.Stream(non_blocking=True)
     with stream:
         bench = dense_bench(stream, "fp16")

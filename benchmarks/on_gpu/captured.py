@@ -8,7 +8,9 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["launched"]
+__all__ = ["launched", "library_name"]
+
+_FAMILIES = ("nvjet", "cutlass_", "ampere", "splitK")
 
 _KERNEL_NODE, _CLUSTER = 0, 4
 _REGISTERS = 4
@@ -43,6 +45,11 @@ class _EdgeData(ctypes.Structure):
 def _ask(name: str, status: int) -> None:
     if status != 0:
         raise RuntimeError(f"{name} answers {status}")
+
+
+def library_name(name: str) -> str:
+    """Of a dense kernel, from where it says which of the library's it is."""
+    return name[next((at for at in map(name.find, _FAMILIES) if at >= 0), 0) :]
 
 
 def launched(stream: Any, launch: Callable[[], object]) -> list[dict[str, Any]]:

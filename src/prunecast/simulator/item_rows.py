@@ -63,10 +63,10 @@ def first_items(plan: KernelPlan, slots: int, sms: int) -> np.ndarray:
 
 def next_items(plan: KernelPlan) -> np.ndarray:
     """(items,) the item that follows in the same block."""
-    items = plan.item_count
+    count = plan.item_count
     if plan.schedule is Schedule.DYNAMIC:
-        return np.full(items, engine.UNDRAWN, np.int64)
-    following = np.arange(1, items + 1, dtype=np.int64)
+        return np.full(count, engine.UNDRAWN, np.int64)
+    following = np.arange(1, count + 1, dtype=np.int64)
     stops = plan.work.block_start[1:]
     following[stops[stops > 0] - 1] = engine.NO_ITEM
     return following

@@ -1,6 +1,7 @@
 """What an element of a CSR matrix costs an SM, and what a warp waits for: cuSPARSE's code is not public.
 
-Fitted together to 411 products of cuSPARSE of CUDA 13.1, own measurement, H200, 2026-11-22.
+Fitted to products of cuSPARSE of CUDA 13.1, own measurement, H200, 2026-11-22: 411 together, and what odd
+counts of tokens cost, beside these, to the 65 with such counts.
 """
 
 import math
@@ -37,7 +38,8 @@ by one; and more still, that by the tokens: 819,200 elements take 41 us with 16,
 MEETING_CYCLES, APART_WARPS = 0.75, 13.4
 """For each two warps of a row that add to C at once, by the square root of the tokens, and how many of a row
 do so one after another: single elements of an odd count of tokens are added by comparing and trying again.
-Fitted to 44 products: 1,408 rows of 2,048 elements take 1,150 us with 9 tokens, 590 with 33, 128 with 8."""
+Fitted with the slots of odd counts: 1,408 rows of 2,048 elements take 1,150 us with 9 tokens, 590 with 33
+and 128 with 8."""
 SLOTS_PER_ROW = 230
 """Of an SM for a row, which no chain hides, in the launch before too: 196,608 rows of 4 elements take 83 us
 with 16 tokens, 1,536 of 512 elements 40."""
