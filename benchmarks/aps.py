@@ -25,12 +25,12 @@ from prunecast.codesign.search.layer_sets import LayerSet, layers_of_workload
 from prunecast.codesign.search.option_times import OptionTimes
 from prunecast.hardware import load_gpu
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.plan import KernelPlan
-from prunecast.kernels.tiles.stspmm import choose_stspmm, plan_stspmm
-from prunecast.kernels.tiles.tile_wise import choose_tile_wise, plan_tile_wise
+from prunecast.kernels.tile.stspmm import choose_stspmm, plan_stspmm
+from prunecast.kernels.tile.tile_wise import choose_tile_wise, plan_tile_wise
 from prunecast.models import estimate
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
+from prunecast.plan.kernel_plan import KernelPlan
 
 SPARSITIES = (0.5, 0.75, 0.9)
 HEIGHTS = (64, 128, 256)

@@ -13,11 +13,11 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, Schedule, WorkList, plan_stspmm
-from prunecast.kernels.tile_forms.wgmma import wgmma_variants
-from prunecast.kernels.tiles.tile_plan import tile_plan
-from prunecast.kernels.work.order import Assigned
-from prunecast.kernels.work.tile_rows import cut_rows
+from prunecast.kernels.tile.tile_plan import tile_plan
+from prunecast.kernels.tile.wgmma_configs import wgmma_variants
 from prunecast.patterns import TileMap
+from prunecast.plan.order import Assigned
+from prunecast.plan.tile_rows import cut_rows
 
 __all__ = [
     "GPU",

@@ -15,11 +15,11 @@ from benchmarks.on_gpu.formats import activated, in_float64, poisoned, rounded
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.cuda.operator import compile
 from prunecast.kernels.cuda.token_form import CLUSTERS, TOKEN_SHAPES
-from prunecast.kernels.tile_forms.wgmma import wgmma_variants
-from prunecast.kernels.tiles.clusters import spread_over_clusters
-from prunecast.kernels.tiles.tile_plan import items_of, tile_plan
-from prunecast.kernels.work.order import assign_hardware, assign_stream_k
+from prunecast.kernels.tile.clusters import spread_over_clusters
+from prunecast.kernels.tile.tile_plan import items_of, tile_plan
+from prunecast.kernels.tile.wgmma_configs import wgmma_variants
 from prunecast.patterns import TileMap
+from prunecast.plan.order import assign_hardware, assign_stream_k
 from prunecast.validation.tolerance import error_bound
 
 __all__ = [

@@ -12,10 +12,10 @@ import numpy as np
 from benchmarks.gpu_cases import GPU
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan, Schedule, WorkList
-from prunecast.kernels.tile_forms.wgmma import wgmma_variants
-from prunecast.kernels.tiles.tile_plan import tile_plan
-from prunecast.kernels.work.order import Assigned
+from prunecast.kernels.tile.tile_plan import tile_plan
+from prunecast.kernels.tile.wgmma_configs import wgmma_variants
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
+from prunecast.plan.order import Assigned
 
 __all__ = ["Arrays", "arrays_of", "described", "restored"]
 

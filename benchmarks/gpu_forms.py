@@ -22,8 +22,8 @@ from benchmarks.gpu_forms_cases import CASES, draws
 from benchmarks.own_kernels import build_beside, build_own
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, plan_stspmm
-from prunecast.kernels.tiles.choose import Candidate
-from prunecast.kernels.tiles.stspmm import choose_stspmm
+from prunecast.kernels.tile.choose import Candidate
+from prunecast.kernels.tile.stspmm import choose_stspmm
 from prunecast.models import estimate
 from prunecast.simulator import simulate
 

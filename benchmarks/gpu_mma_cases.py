@@ -22,13 +22,13 @@ from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels import KernelPlan, Schedule, WorkList, plan_dense, plan_stspmm
 from prunecast.kernels.cuda.mma.forms import PARTS, has_async_copies, mma_defines
-from prunecast.kernels.tile_forms.mma import mma_variants, register_variants
-from prunecast.kernels.tile_forms.tile_variant import TileVariant
-from prunecast.kernels.tiles.choose_tiles import tile_candidates
-from prunecast.kernels.tiles.tile_plan import items_of, tile_plan
-from prunecast.kernels.work.order import Assigned, assign_hardware, assign_stream_k
-from prunecast.kernels.work.tile_rows import cut_rows
+from prunecast.kernels.tile.choose_tiles import tile_candidates
+from prunecast.kernels.tile.config import TileVariant
+from prunecast.kernels.tile.mma_configs import mma_variants, register_variants
+from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.patterns import TileMap
+from prunecast.plan.order import Assigned, assign_hardware, assign_stream_k
+from prunecast.plan.tile_rows import cut_rows
 
 __all__ = [
     "ARCH",

@@ -48,7 +48,7 @@ from prunecast.kernels.cuda.mma.operator import compile_mma, mma_operator
 from prunecast.kernels.cuda.mma.pack import PackedMma
 from prunecast.kernels.cuda.mma.plan_pack import pack_plan
 from prunecast.kernels.cuda.pack import to_bits
-from prunecast.kernels.plan import BlockShape
+from prunecast.plan.kernel_plan import BlockShape
 
 TIMED_RUNS = 3
 

@@ -23,17 +23,17 @@ from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels import KernelPlan, Schedule, WorkList, plan_dense
 from prunecast.kernels.cuda.mma.forms import PARTS, mma_defines
-from prunecast.kernels.tile_forms.mma import mma_variants
-from prunecast.kernels.tile_forms.tile_variant import TileVariant
-from prunecast.kernels.tile_programs.mma import walk_of_step
-from prunecast.kernels.tiles.choose import Candidate
-from prunecast.kernels.tiles.choose_tiles import tile_candidates
-from prunecast.kernels.tiles.splitting import ItemCost, even_pieces, item_cost, item_cycles
-from prunecast.kernels.tiles.tile_plan import items_of, resident_blocks, tile_plan
-from prunecast.kernels.work.items import split_items
-from prunecast.kernels.work.order import Assigned, assign_hardware, assign_longest_first, assign_stream_k
-from prunecast.kernels.work.tile_rows import cut_rows
+from prunecast.kernels.tile.choose import Candidate
+from prunecast.kernels.tile.choose_tiles import tile_candidates
+from prunecast.kernels.tile.config import TileVariant
+from prunecast.kernels.tile.mma_configs import mma_variants
+from prunecast.kernels.tile.programs.mma import walk_of_step
+from prunecast.kernels.tile.splitting import ItemCost, even_pieces, item_cost, item_cycles
+from prunecast.kernels.tile.tile_plan import items_of, resident_blocks, tile_plan
 from prunecast.patterns import ElementMap, TileMap
+from prunecast.plan.order import Assigned, assign_hardware, assign_longest_first, assign_stream_k
+from prunecast.plan.tile_rows import cut_rows
+from prunecast.plan.work_items import split_items
 
 __all__ = [
     "DENSITIES",

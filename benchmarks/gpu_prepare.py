@@ -13,7 +13,7 @@ from benchmarks.gpu_cases import GPU, write_plans
 from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, compile_cubin
 from prunecast.kernels.cuda.forms import ARCH
 from prunecast.kernels.cuda.token_form import CLUSTERS, TOKEN_SHAPES, TOKEN_SOURCE, token_defines
-from prunecast.kernels.tile_forms.wgmma import wgmma_variants
+from prunecast.kernels.tile.wgmma_configs import wgmma_variants
 
 __all__ = ["jobs"]
 

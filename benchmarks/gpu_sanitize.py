@@ -19,13 +19,13 @@ import numpy as np
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, plan_balanced
 from prunecast.kernels.small_n.planner import plan_small_n
-from prunecast.kernels.tile_forms.mma import mma_variants
-from prunecast.kernels.tile_forms.wgmma import wgmma_variants
-from prunecast.kernels.tiles.clusters import spread_over_clusters
-from prunecast.kernels.tiles.tile_plan import items_of, tile_plan
-from prunecast.kernels.work.order import assign_hardware, assign_longest_first, assign_stream_k
+from prunecast.kernels.tile.clusters import spread_over_clusters
+from prunecast.kernels.tile.mma_configs import mma_variants
+from prunecast.kernels.tile.tile_plan import items_of, tile_plan
+from prunecast.kernels.tile.wgmma_configs import wgmma_variants
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
 from prunecast.patterns.balanced import prune_balanced
+from prunecast.plan.order import assign_hardware, assign_longest_first, assign_stream_k
 
 __all__ = ["CASES"]
 

@@ -43,7 +43,7 @@ from benchmarks.on_gpu.dense_contestants import dense_contestants, torch_contest
 from benchmarks.on_gpu.rotation import Sets, input_sets, more_sets
 from benchmarks.on_gpu.session import Session
 from prunecast.kernels.small_n.forms import HEIGHTS, SmallForm
-from prunecast.kernels.work.tile_rows import cut_rows
+from prunecast.plan.tile_rows import cut_rows
 
 
 def main() -> int:

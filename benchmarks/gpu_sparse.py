@@ -26,13 +26,13 @@ from benchmarks.on_gpu.session import Session
 from benchmarks.tile_maps import equal_tiles, two_of_four_in
 from prunecast.kernels import KernelPlan, plan_sparse_tensor
 from prunecast.kernels.cuda.sparse.operator import compile_sparse
-from prunecast.kernels.tile_forms.wgmma import wgmma_variants
-from prunecast.kernels.tiles.choose import candidates
-from prunecast.kernels.tiles.splitting import item_cost, item_cycles
-from prunecast.kernels.tiles.tile_plan import demand_of, items_of, resident_blocks, tile_plan
-from prunecast.kernels.work.order import assign_hardware, assign_longest_first
-from prunecast.kernels.work.tile_rows import cut_rows
+from prunecast.kernels.tile.choose import candidates
+from prunecast.kernels.tile.splitting import item_cost, item_cycles
+from prunecast.kernels.tile.tile_plan import demand_of, items_of, resident_blocks, tile_plan
+from prunecast.kernels.tile.wgmma_configs import wgmma_variants
 from prunecast.patterns.tiling import dense_tile_map
+from prunecast.plan.order import assign_hardware, assign_longest_first
+from prunecast.plan.tile_rows import cut_rows
 
 FORMS = ((256, 128), (256, 64), (128, 256), (128, 128), (128, 64))
 GOALS = {0.25: (2.8, 2.2), 0.125: (5.0, 3.5)}

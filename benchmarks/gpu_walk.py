@@ -19,7 +19,7 @@ from benchmarks.gpu_cases import Case, tile_map
 from benchmarks.own_kernels import build_beside, build_own
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, plan_stspmm
-from prunecast.kernels.tiles import tile_plan
+from prunecast.kernels.tile import tile_plan
 from prunecast.simulator import simulate
 
 GPU = load_gpu("h200-sxm")

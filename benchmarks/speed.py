@@ -13,14 +13,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks.goals import Goal, print_goal
 from benchmarks.tile_maps import equal_tiles
 from prunecast.hardware import load_gpu
-from prunecast.kernels import PLANNERS, plan_stspmm
-from prunecast.kernels.plan import KernelPlan
-from prunecast.models import Incremental, estimate
+from prunecast.kernels import plan_stspmm
+from prunecast.models import estimate
+from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator import engine, engine_state, simulate
 from prunecast.simulator.lower import lower
 
@@ -83,17 +81,6 @@ def benchmark_calls(plan: KernelPlan) -> None:
     print_goal(Goal(name=name + "peak memory of this process", limit=2.0, unit="GB"), peak_gb)
 
 
-def benchmark_changes(kernel: str) -> None:
-    """Tiles of a 4096 x 4096 map change one at a time, as in a search: none can foresee which, and how."""
-    gpu = load_gpu("h200-sxm")
-    session = Incremental(PLANNERS[kernel](equal_tiles(4096, 4096, 1024), 4096, "fp16", gpu), gpu)
-    rng, repeats = np.random.default_rng(0), 2000
-    tiles = rng.integers(0, session.kept.size, repeats + 1).tolist()
-    changes = zip(tiles, rng.integers(896, 1153, repeats + 1).tolist(), strict=True)
-    seconds = median_s(lambda: session.change(*next(changes)), repeats)
-    print_goal(Goal(name=f"{kernel} 4096x4096x4096: one tile changed", limit=50, unit="us"), 1e6 * seconds)
-
-
 def benchmark_command() -> None:
     """The whole command on the bundled weights, all kernels: with an empty cache, then warm."""
     with tempfile.TemporaryDirectory() as cache:
@@ -117,8 +104,6 @@ def main() -> None:
     plan = plan_stspmm(equal_tiles(4096, 4096, 1024), 4096, "fp16", load_gpu("h200-sxm"))
     benchmark_engine(plan)
     benchmark_calls(plan)
-    benchmark_changes("stspmm")
-    benchmark_changes("tile-wise")
     benchmark_command()
 
 

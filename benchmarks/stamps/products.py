@@ -4,11 +4,11 @@ import numpy as np
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.tile_forms.wgmma import wgmma_variants
-from prunecast.kernels.tiles.tile_plan import items_of, tile_plan
-from prunecast.kernels.work.order import assign_hardware, assign_longest_first
-from prunecast.kernels.work.tile_rows import cut_rows
+from prunecast.kernels.tile.tile_plan import items_of, tile_plan
+from prunecast.kernels.tile.wgmma_configs import wgmma_variants
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
+from prunecast.plan.order import assign_hardware, assign_longest_first
+from prunecast.plan.tile_rows import cut_rows
 
 __all__ = ["GPU", "made_up_tiles", "whole_items"]
 

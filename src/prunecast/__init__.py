@@ -5,7 +5,7 @@
 
 This is the face of the package; each name is loaded when it is first used. The rooms behind it, from the
 top floor down: `cli`, `validation`, `codesign`, `simulator` and `models`, `kernels`, `patterns` and
-`hardware`, `errors`. Read first: `kernels/plan.py`, the contract that everything else reads or writes.
+`hardware`, `errors`. Read first: `plan/kernel_plan.py`, the contract that everything else reads or writes.
 """
 
 from importlib import import_module

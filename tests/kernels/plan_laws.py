@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from prunecast.kernels.plan import KernelPlan, Schedule
+from prunecast.plan.kernel_plan import KernelPlan, Schedule
 
 __all__ = ["check_plan"]
 

@@ -7,9 +7,9 @@ from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.balanced.planner import plan_balanced
 from prunecast.kernels.launches.piled_up import block_places, piled_up, places_of_lists
-from prunecast.kernels.work.items import raster, whole_items
-from prunecast.kernels.work.order import Assigned, assign_hardware
 from prunecast.patterns import ElementMap
+from prunecast.plan.order import Assigned, assign_hardware
+from prunecast.plan.work_items import raster, whole_items
 from tests.naive.from_plan import unequal_places
 from tests.naive.records import Item
 

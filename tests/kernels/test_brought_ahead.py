@@ -2,10 +2,10 @@
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import plan_stspmm
-from prunecast.kernels.dense.planner import plan_dense
 from prunecast.kernels.launches.brought_ahead import brought_ahead, early_blocks
 from prunecast.kernels.launches.launch_floor import begins_early
-from prunecast.kernels.program import Op, When
+from prunecast.kernels.libraries.cublas.planner import plan_dense
+from prunecast.plan.program import Op, When
 from tests.kernels.layouts import tiles_keeping
 
 H200 = load_gpu("h200-sxm")

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from prunecast.hardware.load import load_gpu
-from prunecast.kernels.dense.planner import choose_dense
-from prunecast.kernels.plan import PlanDoesNotFit
-from prunecast.kernels.tile_forms.tile_shapes import tile_variants
-from prunecast.kernels.tiles.choose import Demand, best, candidates
-from prunecast.kernels.tiles.step_cost import FIX_UP_OVER_TRANSFER, fix_up_cycles, step_cost
-from prunecast.kernels.tiles.stspmm import choose_stspmm
-from prunecast.kernels.tiles.tile_wise import choose_tile_wise
+from prunecast.kernels.libraries.cublas.planner import choose_dense
+from prunecast.kernels.tile.choose import Demand, best, candidates
+from prunecast.kernels.tile.configs import tile_variants
+from prunecast.kernels.tile.step_cost import FIX_UP_OVER_TRANSFER, fix_up_cycles, step_cost
+from prunecast.kernels.tile.stspmm import choose_stspmm
+from prunecast.kernels.tile.tile_wise import choose_tile_wise
+from prunecast.plan.kernel_plan import PlanDoesNotFit
 from tests.kernels.layouts import tiles_keeping
 from tests.toy_gpu import toy_gpu
 

@@ -8,20 +8,20 @@ import pytest
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, PlanDoesNotFit, Schedule, plan_stspmm, run_reference
-from prunecast.kernels.program import Op
-from prunecast.kernels.tile_forms.wgmma import wgmma_variants
-from prunecast.kernels.tiles.clusters import cluster_size, spread_over_clusters
-from prunecast.kernels.tiles.stspmm import choose_stspmm
-from prunecast.kernels.tiles.tile_plan import items_of, tile_plan
-from prunecast.kernels.work.order import (
+from prunecast.kernels.tile.clusters import cluster_size, spread_over_clusters
+from prunecast.kernels.tile.stspmm import choose_stspmm
+from prunecast.kernels.tile.tile_plan import items_of, tile_plan
+from prunecast.kernels.tile.wgmma_configs import wgmma_variants
+from prunecast.models import plan_traffic
+from prunecast.models.amounts import plan_amounts
+from prunecast.patterns import TileMap
+from prunecast.plan.order import (
     assign_dynamic,
     assign_hardware,
     assign_longest_first,
     assign_stream_k,
 )
-from prunecast.models import plan_traffic
-from prunecast.models.amounts import plan_amounts
-from prunecast.patterns import TileMap
+from prunecast.plan.program import Op
 from prunecast.simulator import simulate
 
 GPU = load_gpu("h200-sxm")

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import PLANNERS, ConvShape, compile, im2col_bytes, implicit_plan, run_reference
-from prunecast.kernels.program import Op
 from prunecast.patterns import parse_pattern
+from prunecast.plan.program import Op
 from tests.naive.convolution import convolve, pixels_read
 
 H200, T4 = load_gpu("h200-sxm"), load_gpu("t4")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prunecast.hardware.load import load_gpu
-from prunecast.kernels.csr.costs import (
+from prunecast.kernels.libraries.cusparse.costs import (
     MISSED_SLOTS,
     ROW_CHAIN_CYCLES,
     SLOTS_PER_ELEMENT,
@@ -15,7 +15,7 @@ from prunecast.kernels.csr.costs import (
     meeting_cycles,
     missed_share,
 )
-from prunecast.kernels.csr.planner import ELEMENTS, OTHER_LAUNCHES_S, plan_csr
+from prunecast.kernels.libraries.cusparse.planner import ELEMENTS, OTHER_LAUNCHES_S, plan_csr
 from prunecast.models import estimate
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.simulator import simulate

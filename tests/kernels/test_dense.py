@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
-from prunecast.kernels.dense.clusters import sharing_blocks
-from prunecast.kernels.dense.forms import MOST_TILE_ALONE, SHARED_TILES, dense_forms
-from prunecast.kernels.dense.launches import counter_seconds, reduction_seconds
-from prunecast.kernels.dense.planner import choose_dense, plan_dense
-from prunecast.kernels.dense.programs import GROUP_CYCLES, group_cycles, operand_bytes
-from prunecast.kernels.dense.start import first_stage_cycles
-from prunecast.kernels.dense.taken import TAKEN_TILES, taken_forms
-from prunecast.kernels.dense.times import form_times
-from prunecast.kernels.program import Op, When
+from prunecast.kernels.libraries.cublas.clusters import sharing_blocks
+from prunecast.kernels.libraries.cublas.forms import MOST_TILE_ALONE, SHARED_TILES, dense_forms
+from prunecast.kernels.libraries.cublas.launches import counter_seconds, reduction_seconds
+from prunecast.kernels.libraries.cublas.planner import choose_dense, plan_dense
+from prunecast.kernels.libraries.cublas.programs import GROUP_CYCLES, group_cycles, operand_bytes
+from prunecast.kernels.libraries.cublas.start import first_stage_cycles
+from prunecast.kernels.libraries.cublas.taken import TAKEN_TILES, taken_forms
+from prunecast.kernels.libraries.cublas.times import form_times
 from prunecast.models import estimate
+from prunecast.plan.program import Op, When
 from prunecast.simulator import simulate
 from tests.toy_gpu import toy_gpu
 

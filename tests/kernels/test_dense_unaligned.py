@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
-from prunecast.kernels.dense.planner import plan_dense
-from prunecast.kernels.dense.unaligned import copy_lane_bytes, is_aligned
-from prunecast.kernels.dense.unaligned_choice import taken_kernels
+from prunecast.kernels.libraries.cublas.planner import plan_dense
+from prunecast.kernels.libraries.cublas.unaligned import copy_lane_bytes, is_aligned
+from prunecast.kernels.libraries.cublas.unaligned_choice import taken_kernels
 from prunecast.models import estimate
 from prunecast.simulator import simulate
 

@@ -6,9 +6,9 @@ import pytest
 from prunecast.hardware import load_gpu
 from prunecast.kernels.balanced.planner import plan_balanced
 from prunecast.kernels.launches.expected_places import expected_places
-from prunecast.kernels.plan import KernelPlan
 from prunecast.models import estimate
 from prunecast.patterns import ElementMap, parse_pattern
+from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator import simulate
 
 H200 = load_gpu("h200-sxm")

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from prunecast.hardware.load import load_gpu
 from prunecast.kernels.launches.launch_floor import blocks_apart_cycles
-from prunecast.kernels.plan import Schedule
-from prunecast.kernels.tile_forms.tile_shapes import tile_variants
-from prunecast.kernels.tiles.form_items import form_item, form_load, lead_cycles
-from prunecast.kernels.tiles.form_time import form_time
-from prunecast.kernels.tiles.step_cost import step_cost
-from prunecast.kernels.tiles.stspmm import choose_stspmm, plan_stspmm
-from prunecast.kernels.tiles.tile_wise import choose_tile_wise, plan_tile_wise
+from prunecast.kernels.tile.configs import tile_variants
+from prunecast.kernels.tile.form_items import form_item, form_load, lead_cycles
+from prunecast.kernels.tile.form_time import form_time
+from prunecast.kernels.tile.step_cost import step_cost
+from prunecast.kernels.tile.stspmm import choose_stspmm, plan_stspmm
+from prunecast.kernels.tile.tile_wise import choose_tile_wise, plan_tile_wise
 from prunecast.models import estimate
+from prunecast.plan.kernel_plan import Schedule
 from tests.kernels.layouts import tiles_keeping
 from tests.toy_gpu import toy_gpu
 

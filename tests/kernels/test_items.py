@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
-from prunecast.kernels.work.items import ranges_together, raster, split_items, take_items, whole_items
+from prunecast.plan.work_items import ranges_together, raster, split_items, take_items, whole_items
 from tests.toy_gpu import toy_gpu
 
 

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prunecast.kernels import PLANNERS, plan_dense, plan_sparse_tensor, plan_stspmm, run_reference
-from prunecast.kernels.plan import KernelPlan
-from prunecast.kernels.tiles.stspmm import ASSIGNMENTS
+from prunecast.kernels.tile.stspmm import ASSIGNMENTS
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.tile_map import TileMap
+from prunecast.plan.kernel_plan import KernelPlan
 from tests.kernels.layouts import (
     elements_of_density,
     tiles_keeping,

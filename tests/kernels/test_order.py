@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
-from prunecast.kernels.plan import Schedule, WorkList
-from prunecast.kernels.work.items import raster, split_items, whole_items
-from prunecast.kernels.work.order import (
+from prunecast.plan.kernel_plan import Schedule, WorkList
+from prunecast.plan.order import (
     assign_dynamic,
     assign_hardware,
     assign_longest_first,
@@ -18,6 +17,7 @@ from prunecast.kernels.work.order import (
     block_loads,
     longest_first,
 )
+from prunecast.plan.work_items import raster, split_items, whole_items
 
 costs = st.lists(st.integers(0, 50), max_size=40)
 

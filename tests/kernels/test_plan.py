@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from prunecast.hardware.occupancy import BlockResources
-from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
-from prunecast.kernels.tiles.stspmm import plan_stspmm
+from prunecast.kernels.tile.stspmm import plan_stspmm
+from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit, Schedule
 from tests.kernels.layouts import tiles_keeping
 from tests.toy_gpu import toy_gpu
 

@@ -20,11 +20,11 @@ from prunecast.kernels import (
     plan_stspmm,
     plan_tile_wise,
 )
-from prunecast.kernels.plan import KernelPlan
-from prunecast.kernels.program import Op
-from prunecast.kernels.tiles.block_sparse import steps_are_slabs
-from prunecast.kernels.tiles.stspmm import choose_stspmm
+from prunecast.kernels.tile.block_sparse import steps_are_slabs
+from prunecast.kernels.tile.stspmm import choose_stspmm
 from prunecast.patterns.element_map import element_map_from_mask
+from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.plan.program import Op
 from tests.kernels.layouts import elements_of_density, tiles_keeping, tiles_of_density, two_of_four
 from tests.kernels.plan_laws import check_plan
 from tests.toy_gpu import toy_gpu

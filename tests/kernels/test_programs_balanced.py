@@ -10,9 +10,9 @@ from prunecast.kernels.balanced.planner import matrix_form, plan_balanced
 from prunecast.kernels.balanced.programs import matrix_programs
 from prunecast.kernels.balanced.vector_programs import vector_programs
 from prunecast.kernels.launches.padded_copies import padded_copy_seconds
-from prunecast.kernels.program import Code, Op
 from prunecast.models import estimate
 from prunecast.patterns import ElementMap, parse_pattern
+from prunecast.plan.program import Code, Op
 from prunecast.simulator import simulate
 from tests.toy_gpu import toy_gpu
 

@@ -7,7 +7,7 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.kernels import plan_stspmm, run_reference
-from prunecast.kernels.plan import KernelPlan, Schedule
+from prunecast.plan.kernel_plan import KernelPlan, Schedule
 from tests.kernels.layouts import tiles_keeping, whole_numbers
 from tests.toy_gpu import toy_gpu
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from prunecast.hardware import load_gpu
-from prunecast.kernels.program import WHOLE_LINES, Op
-from prunecast.kernels.tiles.row_lines import in_sector_share, store_cost, two_line_share
-from prunecast.kernels.tiles.stspmm import plan_stspmm
+from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.models import estimate
 from prunecast.patterns import TileMap
+from prunecast.plan.misaligned import in_sector_share, store_cost, two_line_share
+from prunecast.plan.program import WHOLE_LINES, Op
 from prunecast.simulator import simulate
 
 H200 = load_gpu("h200-sxm")

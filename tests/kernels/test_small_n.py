@@ -13,14 +13,14 @@ from prunecast.kernels.launches.launch_floor import WAIT_TO_COPY, launch_floor_s
 from prunecast.kernels.launches.piled_up import block_places, places_of_lists
 from prunecast.kernels.launches.store_latency import store_latency_cycles
 from prunecast.kernels.launches.zero_rows import zero_row_count
-from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
-from prunecast.kernels.program import Op, WarpProgram
-from prunecast.kernels.reference import run_reference
 from prunecast.kernels.small_n.forms import SmallForm
 from prunecast.kernels.small_n.planner import choose_small_n, plan_small_n
-from prunecast.kernels.tiles.stspmm import plan_stspmm
+from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.models import estimate
 from prunecast.patterns import TileMap, parse_pattern
+from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit, Schedule
+from prunecast.plan.program import Op, WarpProgram
+from prunecast.plan.reference import run_reference
 from prunecast.simulator import simulate
 from prunecast.validation.case import Case
 from prunecast.validation.case_maps import map_of

@@ -6,16 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prunecast.hardware import load_gpu
-from prunecast.kernels.plan import WorkList
-from prunecast.kernels.tiles.form_items import form_item, form_load
-from prunecast.kernels.tiles.splitting import ItemCost, even_pieces, item_cost, item_cycles, tile_item_cost
-from prunecast.kernels.tiles.step_cost import step_cost
-from prunecast.kernels.tiles.stspmm import choose_stspmm
-from prunecast.kernels.tiles.tile_plan import items_of
-from prunecast.kernels.tiles.tile_wise import choose_tile_wise
-from prunecast.kernels.work.items import raster, split_items, whole_items
-from prunecast.kernels.work.order import block_loads, longest_first
-from prunecast.kernels.work.tile_rows import cut_rows
+from prunecast.kernels.tile.form_items import form_item, form_load
+from prunecast.kernels.tile.splitting import ItemCost, even_pieces, item_cost, item_cycles, tile_item_cost
+from prunecast.kernels.tile.step_cost import step_cost
+from prunecast.kernels.tile.stspmm import choose_stspmm
+from prunecast.kernels.tile.tile_plan import items_of
+from prunecast.kernels.tile.tile_wise import choose_tile_wise
+from prunecast.plan.kernel_plan import WorkList
+from prunecast.plan.order import block_loads, longest_first
+from prunecast.plan.tile_rows import cut_rows
+from prunecast.plan.work_items import raster, split_items, whole_items
 from tests.kernels.layouts import tiles_keeping
 from tests.toy_gpu import toy_gpu
 

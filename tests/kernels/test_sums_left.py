@@ -8,7 +8,7 @@ import pytest
 from prunecast.hardware import load_gpu
 from prunecast.kernels.launches.sums_left import sums_left_bytes
 from prunecast.kernels.launches.written_share import written_share
-from prunecast.kernels.tiles.stspmm import plan_stspmm
+from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.models import estimate
 from prunecast.models.roofline import look_up
 from prunecast.patterns import TileMap

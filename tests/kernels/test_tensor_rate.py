@@ -3,7 +3,7 @@
 import pytest
 
 from prunecast.errors import BadInput
-from prunecast.kernels.tensor_rate import tensor_fma_per_clk
+from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from tests.toy_gpu import toy_gpu
 
 

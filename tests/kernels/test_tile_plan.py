@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from prunecast.hardware import load_gpu
-from prunecast.kernels.tile_forms.tile_shapes import tile_variants
-from prunecast.kernels.tiles.tile_plan import items_of
-from prunecast.kernels.work.tile_rows import cut_rows
+from prunecast.kernels.tile.configs import tile_variants
+from prunecast.kernels.tile.tile_plan import items_of
+from prunecast.plan.tile_rows import cut_rows
 from tests.kernels.layouts import tiles_keeping
 from tests.toy_gpu import toy_gpu
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prunecast.kernels.work.tile_rows import columns_of_any, cut_rows, rows_are_scattered
 from prunecast.patterns import TileMap
+from prunecast.plan.tile_rows import columns_of_any, cut_rows, rows_are_scattered
 from tests.kernels.layouts import tiles_keeping
 
 

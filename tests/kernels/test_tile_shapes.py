@@ -4,8 +4,8 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import occupancy
-from prunecast.kernels.tile_forms.tile_shapes import sparse_variants, tile_variants
-from prunecast.kernels.tile_forms.tile_variant import TileVariant, weight_bytes, wgmma_use
+from prunecast.kernels.tile.config import TileVariant, weight_bytes, wgmma_use
+from prunecast.kernels.tile.configs import sparse_variants, tile_variants
 from tests.toy_gpu import toy_gpu
 
 CAPABILITIES = (70, 75, 80, 86, 89, 90, 100, 120)

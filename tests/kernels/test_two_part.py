@@ -6,12 +6,12 @@ from hypothesis.extra import numpy as hnp
 
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.kernels.csr.planner import plan_csr
-from prunecast.kernels.program import Op
+from prunecast.kernels.libraries.cusparse.planner import plan_csr
 from prunecast.kernels.two_part import TwoParts, plan_two_part, run_two_part_reference, split_parts
 from prunecast.models import estimate
 from prunecast.patterns import element_map_from_mask, parse_pattern
 from prunecast.patterns.dense_block import cheaper_parts
+from prunecast.plan.program import Op
 
 H200 = load_gpu("h200-sxm")
 masks = hnp.arrays(np.bool_, st.tuples(st.integers(1, 9), st.integers(1, 9)))

@@ -9,15 +9,15 @@ from dataclasses import replace
 import pytest
 
 from prunecast.errors import BadInput
-from prunecast.kernels.csr.costs import SLOTS_PER_ELEMENT
-from prunecast.kernels.csr.programs import csr_programs
-from prunecast.kernels.dense.forms import dense_forms
-from prunecast.kernels.program import Instruction, Op, WarpProgram, When
-from prunecast.kernels.tile_forms.tile_shapes import sparse_variants, tile_variants
-from prunecast.kernels.tile_forms.tile_variant import TileVariant
-from prunecast.kernels.tile_programs.gather import edge_cycles
-from prunecast.kernels.tile_programs.mma import walk_of_step
-from prunecast.kernels.tile_programs.warp_programs import warp_programs
+from prunecast.kernels.libraries.cublas.forms import dense_forms
+from prunecast.kernels.libraries.cusparse.costs import SLOTS_PER_ELEMENT
+from prunecast.kernels.libraries.cusparse.programs import csr_programs
+from prunecast.kernels.tile.config import TileVariant
+from prunecast.kernels.tile.configs import sparse_variants, tile_variants
+from prunecast.kernels.tile.programs.gather import edge_cycles
+from prunecast.kernels.tile.programs.mma import walk_of_step
+from prunecast.kernels.tile.programs.warp_programs import warp_programs
+from prunecast.plan.program import Instruction, Op, WarpProgram, When
 from tests.toy_gpu import toy_gpu
 
 CAPABILITIES = (70, 75, 80, 86, 89, 90, 100, 120)
@@ -238,7 +238,7 @@ def test_the_csr_kernel_multiplies_every_token_once(block_n, element_bytes):
 
 PRINT_WHETHER_FOUND = """
 import pickle, sys
-from prunecast.kernels.program import Instruction, Op, WarpProgram
+from prunecast.plan.program import Instruction, Op, WarpProgram
 read = pickle.loads(bytes.fromhex(sys.argv[1]))
 made = WarpProgram(role="consumer", warps=4, step=(Instruction(Op.MMA, 16),))
 print(read == made, read in {made: 1})

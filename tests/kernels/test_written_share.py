@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from prunecast.hardware import load_gpu
-from prunecast.kernels.dense.planner import plan_dense
 from prunecast.kernels.launches.written_share import written_share
-from prunecast.kernels.tiles.stspmm import plan_stspmm
+from prunecast.kernels.libraries.cublas.planner import plan_dense
+from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.patterns import TileMap
 
 H200 = load_gpu("h200-sxm")

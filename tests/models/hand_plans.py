@@ -3,9 +3,9 @@
 import numpy as np
 
 from prunecast.hardware.occupancy import BlockResources
-from prunecast.kernels.plan import BlockShape, KernelPlan, Schedule, WorkList
-from prunecast.kernels.program import Instruction, Op, WarpProgram, When
 from prunecast.patterns.tile_map import TileMap
+from prunecast.plan.kernel_plan import BlockShape, KernelPlan, Schedule, WorkList
+from prunecast.plan.program import Instruction, Op, WarpProgram, When
 
 __all__ = ["SHAPE", "hand_plan", "one_role_programs", "tile_map", "two_role_programs"]
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prunecast.kernels.program import Instruction, Op, WarpProgram, When
 from prunecast.models.amounts import plan_amounts
 from prunecast.models.terms import Quantity
+from prunecast.plan.program import Instruction, Op, WarpProgram, When
 from tests.models.hand_plans import hand_plan, one_role_programs, two_role_programs
 
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.hardware.clock import STATES
-from prunecast.kernels.plan import Schedule
-from prunecast.kernels.program import Instruction, Op, WarpProgram
 from prunecast.models.bounds import bound_cycles
 from prunecast.models.estimate import LEVELS
 from prunecast.models.roofline import estimate
+from prunecast.plan.kernel_plan import Schedule
+from prunecast.plan.program import Instruction, Op, WarpProgram
 from tests.models.hand_plans import hand_plan, one_role_programs
 from tests.toy_gpu import toy_gpu
 

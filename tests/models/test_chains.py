@@ -8,8 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from prunecast.kernels.plan import Schedule
-from prunecast.kernels.program import Instruction, Op, WarpProgram, When
 from prunecast.models.chain import plan_chain
 from prunecast.models.chains import (
     after_parts_cycles,
@@ -23,6 +21,8 @@ from prunecast.models.chains import (
 )
 from prunecast.models.rates import sm_rates
 from prunecast.models.roles import runs_ahead
+from prunecast.plan.kernel_plan import Schedule
+from prunecast.plan.program import Instruction, Op, WarpProgram, When
 from tests.models.hand_plans import hand_plan, one_role_programs, two_role_programs
 from tests.toy_gpu import toy_gpu
 

@@ -5,10 +5,10 @@ import pytest
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import PLANNERS, ConvShape, implicit_plan
-from prunecast.kernels.work.tile_rows import columns_of_any
 from prunecast.models import bound_cycles, estimate, plan_amounts, plan_traffic
 from prunecast.models.im2col import im2col_seconds
 from prunecast.patterns import parse_pattern
+from prunecast.plan.tile_rows import columns_of_any
 
 H200 = load_gpu("h200-sxm")
 CONV = ConvShape(channels=64, height=28, width=28, kernel_h=3, kernel_w=3, padding=1, batch=32)

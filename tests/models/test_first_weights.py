@@ -7,7 +7,7 @@ import pytest
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels.launches.brought_ahead import early_starts
-from prunecast.kernels.tiles.stspmm import plan_stspmm
+from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.models import estimate, roofline
 from prunecast.models.first_weights import SHOWN_SHARE, first_weights_s, first_weights_share
 from prunecast.patterns import TileMap

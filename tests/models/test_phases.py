@@ -5,7 +5,6 @@ import pytest
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels.balanced.planner import plan_balanced
-from prunecast.kernels.program import Instruction, Op, WarpProgram
 from prunecast.kernels.small_n.forms import SmallForm
 from prunecast.kernels.small_n.planner import plan_small_n
 from prunecast.models import estimate
@@ -13,6 +12,7 @@ from prunecast.models.chain import Chain, plan_chain
 from prunecast.models.phases import phases_around
 from prunecast.models.rates import sm_rates
 from prunecast.patterns import ElementMap, parse_pattern
+from prunecast.plan.program import Instruction, Op, WarpProgram
 from prunecast.simulator import simulate
 from tests.kernels.layouts import tiles_keeping
 from tests.models.hand_plans import hand_plan

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, plan_stspmm, plan_tile_wise
-from prunecast.kernels.tiles.tile_wise import choose_tile_wise
+from prunecast.kernels.tile.tile_wise import choose_tile_wise
 from prunecast.models import estimate
 from prunecast.patterns import TileMap
 from tests.kernels.layouts import tiles_keeping

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
-from prunecast.kernels.plan import PlanDoesNotFit, Schedule, WorkList
-from prunecast.kernels.program import Instruction, Op, WarpProgram, When
 from prunecast.models.estimate import LEVELS
 from prunecast.models.first_weights import SHOWN_SHARE
 from prunecast.models.roofline import estimate
 from prunecast.patterns.tile_map import TileMap
+from prunecast.plan.kernel_plan import PlanDoesNotFit, Schedule, WorkList
+from prunecast.plan.program import Instruction, Op, WarpProgram, When
 from tests.models.hand_plans import hand_plan, one_role_programs, two_role_programs
 from tests.toy_gpu import toy_gpu
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from prunecast.kernels.plan import Schedule
 from prunecast.models import waves
 from prunecast.models.waves import place_units, seats_of, units_of
+from prunecast.plan.kernel_plan import Schedule
 from tests.models.hand_plans import hand_plan
 from tests.toy_gpu import toy_gpu
 

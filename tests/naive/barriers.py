@@ -1,6 +1,6 @@
 """The barriers of blocks and reduction groups, and how many arrivals each of them expects."""
 
-from prunecast.kernels.program import Op
+from prunecast.plan.program import Op
 from tests.naive.parts import Barrier, Block
 from tests.naive.records import Item, Kernel, Work
 from tests.naive.walk import COPIES, applicable, passes

@@ -1,7 +1,7 @@
 """Short ways to write small kernels and work lists down."""
 
-from prunecast.kernels.plan import Schedule
-from prunecast.kernels.program import Code, WarpProgram
+from prunecast.plan.kernel_plan import Schedule
+from prunecast.plan.program import Code, WarpProgram
 from tests.naive.engine_adapter import simulate_fast
 from tests.naive.records import Item, Kernel, Work
 from tests.naive.simulator import simulate_naively

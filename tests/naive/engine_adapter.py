@@ -6,8 +6,8 @@ from collections import Counter
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.plan import Schedule
-from prunecast.kernels.program import Instruction, Op
+from prunecast.plan.kernel_plan import Schedule
+from prunecast.plan.program import Instruction, Op
 from prunecast.simulator import engine, engine_state
 from prunecast.simulator.result import STALLS
 from tests.naive.records import POLICIES, Kernel, Machine, NaiveResult, Work

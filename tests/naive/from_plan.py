@@ -8,8 +8,8 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launches.brought_ahead import brought_ahead, early_blocks
 from prunecast.kernels.launches.launch_floor import begins_early
 from prunecast.kernels.launches.piled_up import JITTER, followed
-from prunecast.kernels.plan import KernelPlan, Schedule
-from prunecast.kernels.tensor_rate import tensor_fma_per_clk
+from prunecast.plan.kernel_plan import KernelPlan, Schedule
+from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import engine_state
 from tests.naive.records import POLICIES, Item, Kernel, Machine, Work
 

@@ -2,7 +2,7 @@
 
 import math
 
-from prunecast.kernels.plan import Schedule
+from prunecast.plan.kernel_plan import Schedule
 from tests.naive.parts import Block
 from tests.naive.records import Kernel, Work
 from tests.naive.walk import Run

@@ -4,7 +4,7 @@ import math
 from collections import OrderedDict
 from itertools import groupby
 
-from prunecast.kernels.program import WHOLE_LINES, Instruction, Op
+from prunecast.plan.program import WHOLE_LINES, Instruction, Op
 from tests.naive.parts import TICKS, Server, Sm, Warp, byte_cost
 from tests.naive.records import Kernel, Machine
 from tests.naive.walk import Todo

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from prunecast.kernels.program import WarpProgram
+from prunecast.plan.program import WarpProgram
 from tests.naive.walk import Run, Todo
 
 __all__ = ["TICKS", "Barrier", "Block", "Server", "Sm", "SubPartition", "Warp", "byte_cost"]

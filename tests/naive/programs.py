@@ -9,7 +9,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from prunecast.kernels.program import WHOLE_LINES, Code, Instruction, Op, WarpProgram, When
+from prunecast.plan.program import WHOLE_LINES, Code, Instruction, Op, WarpProgram, When
 from tests.naive.records import Kernel
 
 __all__ = ["kernels", "one_warp_kernels", "register_kernels", "ring_kernels", "shared_kernels"]

@@ -3,8 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from prunecast.kernels.plan import Schedule
-from prunecast.kernels.program import WarpProgram
+from prunecast.plan.kernel_plan import Schedule
+from prunecast.plan.program import WarpProgram
 
 __all__ = ["POLICIES", "Item", "Kernel", "Machine", "NaiveResult", "Work"]
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from prunecast.kernels.program import WHOLE_LINES, Op
+from prunecast.plan.program import WHOLE_LINES, Op
 from tests.naive.barriers import Barriers
 from tests.naive.items import Items
 from tests.naive.memory import Memory

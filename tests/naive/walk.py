@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from prunecast.kernels.program import Code, Instruction, Op, WarpProgram, When
+from prunecast.plan.program import Code, Instruction, Op, WarpProgram, When
 from tests.naive.records import Item, Kernel, Work
 
 __all__ = ["COPIES", "Run", "Todo", "applicable", "applicable_outside", "passes"]

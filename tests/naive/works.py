@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from prunecast.kernels.plan import Schedule
+from prunecast.plan.kernel_plan import Schedule
 from tests.naive.records import POLICIES, Item, Kernel, Machine, Work
 
 __all__ = ["machines", "works"]

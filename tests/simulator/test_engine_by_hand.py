@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from prunecast.kernels.plan import Schedule
-from prunecast.kernels.program import Instruction, Op, WarpProgram, When
+from prunecast.plan.kernel_plan import Schedule
+from prunecast.plan.program import Instruction, Op, WarpProgram, When
 from tests.naive.cases import KIB, SIMULATORS, cycles_per_kib, listed, one_role
 from tests.naive.records import Item, Kernel, Machine, NaiveResult, Work
 

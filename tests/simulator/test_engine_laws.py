@@ -13,7 +13,7 @@ from dataclasses import replace
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from prunecast.kernels.program import When
+from prunecast.plan.program import When
 from tests.naive.cases import equal_blocks
 from tests.naive.engine_adapter import simulate_fast
 from tests.naive.programs import kernels, one_warp_kernels

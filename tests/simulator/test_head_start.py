@@ -8,7 +8,7 @@ import pytest
 from prunecast.hardware import load_gpu
 from prunecast.kernels.launches.launch_floor import ends_apart_cycles, launch_floor_s
 from prunecast.kernels.launches.slow_sms import spared_cycles, spared_scale
-from prunecast.kernels.tiles.stspmm import plan_stspmm
+from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.patterns import TileMap
 from prunecast.simulator import engine, simulate
 from prunecast.simulator.launch_gap import head_start_cycles

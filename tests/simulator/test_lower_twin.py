@@ -5,8 +5,8 @@ import pytest
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels import PLANNERS, KernelPlan, plan_stspmm
-from prunecast.kernels.plan import Schedule
-from prunecast.kernels.tiles.stspmm import ASSIGNMENTS
+from prunecast.kernels.tile.stspmm import ASSIGNMENTS
+from prunecast.plan.kernel_plan import Schedule
 from prunecast.simulator import POLICIES
 from prunecast.simulator.lower import lower
 from tests.kernels.layouts import elements_of_density, tiles_keeping, two_of_four

@@ -6,7 +6,7 @@ cycle t.
 
 import pytest
 
-from prunecast.kernels.program import Instruction, Op, WarpProgram
+from prunecast.plan.program import Instruction, Op, WarpProgram
 from tests.naive.cases import SIMULATORS, listed, one_role
 from tests.naive.records import Item, Kernel, Machine
 

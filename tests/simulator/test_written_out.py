@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from prunecast.hardware import load_gpu
-from prunecast.kernels.tiles.stspmm import plan_stspmm
+from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.patterns import TileMap
 from prunecast.simulator import engine
 from prunecast.simulator.settle import settle

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.kernels.tiles.block_sparse import plan_block_sparse
-from prunecast.kernels.tiles.stspmm import choose_stspmm, plan_stspmm
-from prunecast.kernels.tiles.tile_wise import choose_tile_wise, plan_tile_wise
+from prunecast.kernels.tile.block_sparse import plan_block_sparse
+from prunecast.kernels.tile.stspmm import choose_stspmm, plan_stspmm
+from prunecast.kernels.tile.tile_wise import choose_tile_wise, plan_tile_wise
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.nested_map import NestedMap
 from prunecast.validation.case import Case

@@ -10,8 +10,8 @@ from prunecast.errors import BadInput
 from prunecast.hardware.l2_lines import LINE_BYTES
 from prunecast.kernels import DTYPE_BYTES, PLANNERS, KernelPlan
 from prunecast.kernels.launches.padded_copies import ROW_BYTES, copied_row_bytes
-from prunecast.kernels.tiles.row_lines import with_row_starts
 from prunecast.patterns import TileMap, parse_pattern
+from prunecast.plan.misaligned import with_row_starts
 
 __all__ = ["Advice", "Case", "advise"]
 

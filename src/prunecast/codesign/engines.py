@@ -10,8 +10,8 @@ from prunecast.codesign.workers import Workers
 from prunecast.errors import BadInput
 from prunecast.hardware import STATES, GpuSpec
 from prunecast.kernels import PLANNERS, KernelPlan
-from prunecast.kernels.program import WarpProgram
 from prunecast.models import Estimate, estimate
+from prunecast.plan.program import WarpProgram
 from prunecast.simulator import LAUNCHES, SimResult, simulate
 
 __all__ = ["ENGINES", "Engine", "Outcome", "Progress", "silent"]

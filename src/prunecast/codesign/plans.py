@@ -3,7 +3,7 @@
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import PLANNERS, KernelPlan
-from prunecast.kernels.tiles.n_of_m import plan_sparse_tensor
+from prunecast.kernels.two_of_four.planner import plan_sparse_tensor
 from prunecast.patterns import ElementMap, NestedMap, TileMap, element_map_from_mask
 
 __all__ = ["PrunedMap", "plan_pruned"]

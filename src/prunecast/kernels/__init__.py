@@ -18,18 +18,18 @@ beside its cycles, `work` who does which item. A new kernel is one file or room 
 
 from prunecast.kernels.balanced.planner import plan_balanced
 from prunecast.kernels.compile import Operator, compile
-from prunecast.kernels.conv import im2col_bytes, implicit_plan
-from prunecast.kernels.conv_shape import ConvShape
-from prunecast.kernels.csr.planner import plan_csr
-from prunecast.kernels.dense.planner import plan_dense
-from prunecast.kernels.plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit, Schedule, WorkList
+from prunecast.kernels.libraries.cublas.planner import plan_dense
+from prunecast.kernels.libraries.cusparse.planner import plan_csr
 from prunecast.kernels.planners import PLANNERS
-from prunecast.kernels.reference import run_reference
-from prunecast.kernels.tiles.block_sparse import plan_block_sparse
-from prunecast.kernels.tiles.choose import Candidate
-from prunecast.kernels.tiles.n_of_m import plan_sparse_tensor
-from prunecast.kernels.tiles.stspmm import plan_stspmm
-from prunecast.kernels.tiles.tile_wise import plan_tile_wise
+from prunecast.kernels.tile.block_sparse import plan_block_sparse
+from prunecast.kernels.tile.choose import Candidate
+from prunecast.kernels.tile.stspmm import plan_stspmm
+from prunecast.kernels.tile.tile_wise import plan_tile_wise
+from prunecast.kernels.two_of_four.planner import plan_sparse_tensor
+from prunecast.plan.conv import im2col_bytes, implicit_plan
+from prunecast.plan.conv_shape import ConvShape
+from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit, Schedule, WorkList
+from prunecast.plan.reference import run_reference
 
 __all__ = [
     "DTYPE_BYTES",

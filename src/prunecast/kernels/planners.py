@@ -3,14 +3,14 @@
 from collections.abc import Callable
 
 from prunecast.kernels.balanced.planner import plan_balanced
-from prunecast.kernels.csr.planner import plan_csr
-from prunecast.kernels.dense.planner import plan_dense
-from prunecast.kernels.plan import KernelPlan
+from prunecast.kernels.libraries.cublas.planner import plan_dense
+from prunecast.kernels.libraries.cusparse.planner import plan_csr
 from prunecast.kernels.small_n.planner import plan_small_n
-from prunecast.kernels.tiles.block_sparse import plan_block_sparse
-from prunecast.kernels.tiles.n_of_m import plan_sparse_tensor
-from prunecast.kernels.tiles.stspmm import plan_stspmm
-from prunecast.kernels.tiles.tile_wise import plan_tile_wise
+from prunecast.kernels.tile.block_sparse import plan_block_sparse
+from prunecast.kernels.tile.stspmm import plan_stspmm
+from prunecast.kernels.tile.tile_wise import plan_tile_wise
+from prunecast.kernels.two_of_four.planner import plan_sparse_tensor
+from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = ["PLANNERS"]
 

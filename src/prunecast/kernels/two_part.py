@@ -17,16 +17,16 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.csr.planner import plan_csr
-from prunecast.kernels.plan import DTYPE_BYTES, KernelPlan
-from prunecast.kernels.program import Instruction, Op, WarpProgram
-from prunecast.kernels.reference import run_reference
-from prunecast.kernels.tiles.stspmm import plan_stspmm
-from prunecast.kernels.work.items import take_items
+from prunecast.kernels.libraries.cusparse.planner import plan_csr
+from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.segments import piece_sizes, piece_starts
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tiling import tile_map_from_mask
+from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
+from prunecast.plan.program import Instruction, Op, WarpProgram
+from prunecast.plan.reference import run_reference
+from prunecast.plan.work_items import take_items
 
 __all__ = ["TwoPartPlan", "TwoParts", "plan_two_part", "run_two_part_reference", "split_parts"]
 

@@ -6,13 +6,11 @@ which level binds.
 
 Read first: `roofline.py` (the whole formula), `amounts.py` (what a plan does), `bounds.py` (what no order of
 events can beat). Then `chains.py` (waits), `waves.py` and `balance.py` (SMs), `traffic.py` (bytes).
-`incremental.py` is the same formula for search loops that change one tile at a time.
 """
 
 from prunecast.models.amounts import Amounts, plan_amounts
 from prunecast.models.bounds import bound_cycles
 from prunecast.models.estimate import LEVELS, Estimate
-from prunecast.models.incremental import Incremental
 from prunecast.models.roofline import LAUNCHES, estimate
 from prunecast.models.terms import Quantity
 from prunecast.models.traffic import Traffic, plan_traffic
@@ -22,7 +20,6 @@ __all__ = [
     "LEVELS",
     "Amounts",
     "Estimate",
-    "Incremental",
     "Quantity",
     "Traffic",
     "bound_cycles",

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from prunecast.kernels.program import When
 from prunecast.models.terms import Clip, FloatArray, Section, Unit
+from prunecast.plan.program import When
 
 __all__ = ["Sizes", "measure_terms"]
 

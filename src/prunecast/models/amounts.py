@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from prunecast.kernels.plan import KernelPlan
 from prunecast.models.amount_loops import Sizes, measure_terms
 from prunecast.models.kinds import ItemKinds, item_kinds
 from prunecast.models.terms import FloatArray, Section, Table, Unit, table_of
 from prunecast.patterns.tile_map import IntArray
+from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = ["Amounts", "amounts_of_kinds", "plan_amounts"]
 

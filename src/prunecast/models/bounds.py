@@ -5,8 +5,6 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.plan import KernelPlan, Schedule
-from prunecast.kernels.tiles.row_lines import gather_line_cost, store_cost
 from prunecast.models.amounts import Amounts, plan_amounts
 from prunecast.models.estimate import LEVELS
 from prunecast.models.loops import busiest_sm
@@ -14,6 +12,8 @@ from prunecast.models.rates import SmRates, sm_rates
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import Traffic, plan_traffic
 from prunecast.models.waves import units_of
+from prunecast.plan.kernel_plan import KernelPlan, Schedule
+from prunecast.plan.misaligned import gather_line_cost, store_cost
 
 __all__ = [
     "L2Seconds",

@@ -7,11 +7,11 @@ import numpy as np
 from prunecast.hardware.occupancy import Occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launches.piled_up import places_of_lists
-from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.models.amounts import Amounts
 from prunecast.models.chain import Chain
 from prunecast.models.rates import SmRates
 from prunecast.models.traffic import Traffic
+from prunecast.plan.kernel_plan import KernelPlan, Schedule
 
 __all__ = ["Case"]
 

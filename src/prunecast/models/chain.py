@@ -7,11 +7,11 @@ import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launches.next_weights import weight_bytes_before_b
-from prunecast.kernels.plan import BlockShape, KernelPlan, Schedule
-from prunecast.kernels.program import WarpProgram, When
-from prunecast.kernels.tiles.row_lines import store_cost
 from prunecast.models.rates import SmRates
 from prunecast.models.roles import waits_for_parts
+from prunecast.plan.kernel_plan import BlockShape, KernelPlan, Schedule
+from prunecast.plan.misaligned import store_cost
+from prunecast.plan.program import WarpProgram, When
 
 __all__ = ["Chain", "plan_chain"]
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from prunecast.kernels.program import Code, Op, WarpProgram
 from prunecast.models.chain import Chain
 from prunecast.models.roles import COPIES, fetches, multiplies, runs_ahead
 from prunecast.models.walk import KINDS, Ring, Warp, run, warp_of
+from prunecast.plan.program import Code, Op, WarpProgram
 
 __all__ = [
     "Pace",

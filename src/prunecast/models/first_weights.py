@@ -7,7 +7,7 @@ after it. Where SMs are left, blocks that start early have theirs by then (`laun
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launches.brought_ahead import brings_ahead, early_starts
 from prunecast.kernels.launches.launch_floor import begins_early, launches_overlap
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = ["first_weights_s", "first_weights_share"]
 

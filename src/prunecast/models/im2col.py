@@ -1,9 +1,9 @@
 """The time of writing B out for a convolution (im2col): a copy that DRAM, or else L2, decides."""
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.conv import im2col_bytes
-from prunecast.kernels.conv_shape import ConvShape
-from prunecast.kernels.plan import DTYPE_BYTES
+from prunecast.plan.conv import im2col_bytes
+from prunecast.plan.conv_shape import ConvShape
+from prunecast.plan.kernel_plan import DTYPE_BYTES
 
 __all__ = ["im2col_seconds"]
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.kernels.program import Op, WarpProgram
 from prunecast.models.bounds import copied_cycles, sm_level_cycles
 from prunecast.models.case import Case
 from prunecast.models.chain import Chain
@@ -23,6 +22,7 @@ from prunecast.models.phases import phases_around
 from prunecast.models.roles import runs_ahead
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.patterns.tile_map import MaskArray
+from prunecast.plan.program import Op, WarpProgram
 
 __all__ = ["Costs", "each_for_itself", "item_costs"]
 

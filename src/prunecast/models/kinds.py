@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.plan import KernelPlan
 from prunecast.models.terms import FloatArray
+from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = ["ItemKinds", "item_kinds"]
 

@@ -8,9 +8,9 @@ stand in each other's way phase by phase, and in one that issues nobody passes t
 from functools import lru_cache
 from typing import NamedTuple
 
-from prunecast.kernels.program import Code, Instruction, Op
 from prunecast.models.chain import Chain
 from prunecast.models.walk import Ring, run, store_cycles, warp_of
+from prunecast.plan.program import Code, Instruction, Op
 
 __all__ = ["Phase", "phases_around", "phases_before", "phases_of_code"]
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = ["SmRates", "sm_rates"]
 

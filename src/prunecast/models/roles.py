@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from prunecast.kernels.program import Op, WarpProgram
+from prunecast.plan.program import Op, WarpProgram
 
 __all__ = ["COPIES", "LOADS", "fetches", "multiplies", "runs_ahead", "waits_for_parts"]
 

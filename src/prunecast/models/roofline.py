@@ -31,7 +31,6 @@ from prunecast.kernels.launches.late_blocks import late_cycles
 from prunecast.kernels.launches.launch_floor import LAUNCHES, beside_s, head_start_cycles, launch_floor_s
 from prunecast.kernels.launches.power_draw import l2_draw, tensor_draw
 from prunecast.kernels.launches.slow_sms import spared_cycles
-from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.models.amounts import plan_amounts
 from prunecast.models.balance import (
     SmEnds,
@@ -53,6 +52,7 @@ from prunecast.models.traffic import plan_traffic
 from prunecast.models.unit_costs import lists_of, steady, unit_costs
 from prunecast.models.waves import Placement, place_units, seats_of, units_of
 from prunecast.models.weight_rounds import asks_again_cycles, later_weights_s
+from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit, Schedule
 
 __all__ = ["CLOCK_ROUNDS", "LAUNCHES", "check_names", "estimate", "look_up"]
 

@@ -15,8 +15,6 @@ from prunecast.kernels.launches.launch_floor import (
 from prunecast.kernels.launches.next_weights import first_weight_bytes, next_weight_bytes
 from prunecast.kernels.launches.slow_sms import spared_scale
 from prunecast.kernels.launches.store_latency import next_block_cycles, store_latency_cycles
-from prunecast.kernels.plan import Schedule
-from prunecast.kernels.program import Op
 from prunecast.models.bounds import copied_cycles, sm_level_cycles
 from prunecast.models.case import Case
 from prunecast.models.chain import Chain, plan_chain
@@ -35,6 +33,8 @@ from prunecast.models.phases import phases_before
 from prunecast.models.roles import runs_ahead
 from prunecast.models.terms import FloatArray
 from prunecast.patterns.tile_map import MaskArray
+from prunecast.plan.kernel_plan import Schedule
+from prunecast.plan.program import Op
 
 __all__ = ["Starts", "starts_of"]
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.program import WHOLE_LINES, Code, Instruction, Op, WarpProgram, When
+from prunecast.plan.program import WHOLE_LINES, Code, Instruction, Op, WarpProgram, When
 
 __all__ = ["Clip", "FloatArray", "Quantity", "Section", "Table", "Term", "Unit", "table_of"]
 

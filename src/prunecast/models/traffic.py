@@ -8,11 +8,11 @@ import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launches.sums_left import sums_left_bytes
-from prunecast.kernels.plan import DTYPE_BYTES, KernelPlan, Schedule
-from prunecast.kernels.tiles.row_lines import store_cost
 from prunecast.models.amounts import Amounts
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic_loops import count_different, fetch_again
+from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan, Schedule
+from prunecast.plan.misaligned import store_cost
 
 __all__ = ["RowsRead", "RunOrder", "Traffic", "plan_traffic", "rows_read", "run_order", "written_bytes"]
 

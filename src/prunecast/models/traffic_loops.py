@@ -6,7 +6,7 @@ Arrays named `out_*` are changed in place.
 import numpy as np
 from numba import njit
 
-__all__ = ["count_different", "fetch_again", "read_pieces"]
+__all__ = ["count_different", "fetch_again"]
 
 
 @njit(cache=True)
@@ -16,21 +16,6 @@ def count_different(numbers, below):
     for number in numbers:
         there[number] = True
     return there.sum()
-
-
-@njit(cache=True)
-def read_pieces(kind, cost, a_bytes_field, columns_of, rows, columns_per_row, out_bytes, out_share):
-    """Bytes of A, and share of the rows of B, that each item reads (items,).
-
-    kind, cost, columns_of : (items,) int64, (kinds, K + 1, fields) and (items,), of `incremental_loops`
-    """
-    for i in range(out_bytes.size):
-        columns = columns_of[i]
-        out_bytes[i] = cost[kind[i], columns, a_bytes_field]
-        if columns_per_row == 1:
-            out_share[i] = columns / rows
-        else:
-            out_share[i] = 1.0 - (1.0 - 1.0 / rows) ** float(columns)
 
 
 @njit(cache=True)

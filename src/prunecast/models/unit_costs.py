@@ -4,13 +4,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.kernels.plan import Schedule
 from prunecast.models.case import Case
 from prunecast.models.item_costs import Costs
 from prunecast.models.loops import BlockLists, run_lists
 from prunecast.models.roles import waits_for_parts
 from prunecast.models.starts import Starts
 from prunecast.models.terms import FloatArray
+from prunecast.plan.kernel_plan import Schedule
 
 __all__ = ["UnitCosts", "lists_of", "steady", "unit_costs"]
 

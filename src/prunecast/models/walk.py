@@ -7,9 +7,9 @@ work, shared memory and barriers cost their latency.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from prunecast.kernels.program import WHOLE_LINES, Code, Instruction, Op, WarpProgram, When
 from prunecast.models.chain import Chain
 from prunecast.models.roles import COPIES, LOADS
+from prunecast.plan.program import WHOLE_LINES, Code, Instruction, Op, WarpProgram, When
 
 __all__ = ["KINDS", "Ring", "Warp", "run", "store_cycles", "warp_of"]
 

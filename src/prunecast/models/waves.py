@@ -8,9 +8,9 @@ import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launches.piled_up import places_of_lists
-from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.models.loops import run_down
 from prunecast.models.terms import FloatArray
+from prunecast.plan.kernel_plan import KernelPlan, Schedule
 
 __all__ = ["Placement", "Seats", "place_units", "seats_of", "units_of"]
 

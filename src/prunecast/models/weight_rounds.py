@@ -3,10 +3,10 @@
 import numpy as np
 
 from prunecast.kernels.launches.next_weights import before_b, weight_bytes_behind_b
-from prunecast.kernels.program import Code, Op
 from prunecast.models.case import Case
 from prunecast.models.in_turns import in_turns_cycles
 from prunecast.models.phases import phases_of_code
+from prunecast.plan.program import Code, Op
 
 __all__ = ["asks_again_cycles", "later_weights_s"]
 

@@ -6,8 +6,7 @@
 The mask is the truth: a kept zero is still work, and a map that a mask does not bear out is refused.
 
 This room reads weights from files (`sources`), scores them, prunes them to a pattern at an exact sparsity
-and describes the outcome. It knows nothing of GPUs, kernels or time: a pruner that looks at predicted time
-gets its cost as an argument. It trains nothing.
+and describes the outcome. It knows nothing of GPUs, kernels or time, and trains nothing.
 
 Floor: the ground, beside `hardware`; it imports `errors` and nothing else of the project.
 
@@ -20,7 +19,6 @@ from prunecast.patterns.nested_map import NestedMap
 from prunecast.patterns.pattern import SCOPES, Pattern
 from prunecast.patterns.pattern_names import PATTERNS, parse_pattern
 from prunecast.patterns.statistics import density, imbalance, retained_importance, row_spread
-from prunecast.patterns.tile_cost import TileCost, prune_to_cost
 from prunecast.patterns.tile_map import TileMap
 from prunecast.patterns.tile_sums import TileSums
 from prunecast.patterns.tiling import dense_tile_map, row_tile_map, tile_map_from_mask
@@ -32,7 +30,6 @@ __all__ = [
     "ElementMap",
     "NestedMap",
     "Pattern",
-    "TileCost",
     "TileMap",
     "TileSums",
     "dense_tile_map",
@@ -40,7 +37,6 @@ __all__ = [
     "element_map_from_mask",
     "imbalance",
     "parse_pattern",
-    "prune_to_cost",
     "retained_importance",
     "row_spread",
     "row_tile_map",

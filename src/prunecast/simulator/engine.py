@@ -15,7 +15,7 @@ cycle stands in lists of its own: ready times of a sub-partition's warps, and wh
 import numpy as np
 from numba import njit
 
-from prunecast.kernels.program import WHOLE_LINES, Op, When
+from prunecast.plan.program import WHOLE_LINES, Op, When
 
 __all__ = ["REASONS", "run_loop", "run_recorded_loop"]
 

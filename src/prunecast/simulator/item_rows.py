@@ -3,7 +3,7 @@
 import numpy as np
 
 from prunecast.kernels.launches.piled_up import places_of_lists
-from prunecast.kernels.plan import KernelPlan, Schedule
+from prunecast.plan.kernel_plan import KernelPlan, Schedule
 from prunecast.simulator import engine
 
 __all__ = ["first_items", "first_steps", "items", "next_items"]

@@ -14,7 +14,7 @@ from prunecast.kernels.launches.launch_floor import (
 )
 from prunecast.kernels.launches.slow_sms import spared_cycles, spared_scale
 from prunecast.kernels.launches.written_share import written_share
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator import engine
 from prunecast.simulator.engine_state import State
 

@@ -11,9 +11,9 @@ from prunecast.kernels.launches.brought_ahead import brought_ahead, early_blocks
 from prunecast.kernels.launches.launch_floor import begins_early
 from prunecast.kernels.launches.store_latency import store_latency_cycles
 from prunecast.kernels.launches.written_share import written_share
-from prunecast.kernels.plan import KernelPlan
-from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
-from prunecast.kernels.tensor_rate import tensor_fma_per_clk
+from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.plan.program import Code, Instruction, Op, WarpProgram
+from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import engine
 from prunecast.simulator.engine_state import Machine, Program, Work
 from prunecast.simulator.item_rows import first_items, first_steps, items, next_items

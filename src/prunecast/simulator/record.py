@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator import engine
 from prunecast.simulator.engine_state import new_events, new_state, run_recorded
 from prunecast.simulator.settle import settle

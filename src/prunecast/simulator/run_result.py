@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from prunecast.hardware.occupancy import Occupancy
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator import engine
 from prunecast.simulator.attribution import Account, attribute_cycles
 from prunecast.simulator.engine_state import State

@@ -8,7 +8,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launches.launch_floor import beside_s
 from prunecast.kernels.launches.power_draw import l2_draw, tensor_draw
 from prunecast.kernels.launches.written_share import written_share
-from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit, Schedule
+from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.simulator import engine
 from prunecast.simulator.engine_state import State, Status, new_state, run_engine
 from prunecast.simulator.launch_gap import launch_gap, launched_cycles

@@ -8,7 +8,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launches.expected_places import expected_places
 from prunecast.kernels.launches.launch_floor import LAUNCHES
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator.launch_gap import launch_gap, launched_cycles
 from prunecast.simulator.result import SimResult
 from prunecast.simulator.run_result import run_result

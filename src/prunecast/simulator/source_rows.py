@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from prunecast.kernels.plan import KernelPlan
-from prunecast.kernels.program import Op
 from prunecast.patterns.tile_map import IntArray
+from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.plan.program import Op
 
 __all__ = ["pixels_per_output", "rows_of_source"]
 

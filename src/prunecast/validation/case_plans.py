@@ -7,9 +7,9 @@ from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import PLANNERS, KernelPlan, plan_dense
 from prunecast.kernels.small_n.planner import choose_small_n, plan_small_n
-from prunecast.kernels.tiles.block_sparse import plan_block_sparse
-from prunecast.kernels.tiles.stspmm import choose_stspmm, plan_stspmm
-from prunecast.kernels.tiles.tile_wise import choose_tile_wise, plan_tile_wise
+from prunecast.kernels.tile.block_sparse import plan_block_sparse
+from prunecast.kernels.tile.stspmm import choose_stspmm, plan_stspmm
+from prunecast.kernels.tile.tile_wise import choose_tile_wise, plan_tile_wise
 from prunecast.patterns import TileMap
 from prunecast.validation.case import Case
 

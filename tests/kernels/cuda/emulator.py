@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from prunecast.kernels.cuda.pack import PackedWeights
 from prunecast.kernels.cuda.work_image import OWNER, PART, WorkImage
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -4,10 +4,10 @@ import numpy as np
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, WorkList
-from prunecast.kernels.tile_forms.wgmma import wgmma_variants
-from prunecast.kernels.tiles.tile_plan import items_of, tile_plan
-from prunecast.kernels.work.order import Assigned, assign_hardware, assign_stream_k
+from prunecast.kernels.tile.tile_plan import items_of, tile_plan
+from prunecast.kernels.tile.wgmma_configs import wgmma_variants
 from prunecast.patterns import TileMap
+from prunecast.plan.order import Assigned, assign_hardware, assign_stream_k
 
 GPU = load_gpu("h200-sxm")
 KEPT = (0, 1, 15, 16, 17, 63, 64, 65, 300)

@@ -8,7 +8,7 @@ import pytest
 from prunecast.errors import BadInput
 from prunecast.kernels.cuda.build import SOURCES, KernelBuildError, compile_cubin
 from prunecast.kernels.cuda.forms import ARCH, build_fill, build_tile_kernel, tile_defines
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 from tests.kernels.cuda.plans import plan_of, ragged_map
 from tests.kernels.cuda.sass import opcodes
 

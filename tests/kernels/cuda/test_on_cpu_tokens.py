@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.tile_forms.wgmma import wgmma_variants
-from prunecast.kernels.tiles.clusters import spread_over_clusters
-from prunecast.kernels.tiles.tile_plan import items_of, tile_plan
-from prunecast.kernels.work.order import assign_hardware, assign_stream_k
+from prunecast.kernels.tile.clusters import spread_over_clusters
+from prunecast.kernels.tile.tile_plan import items_of, tile_plan
+from prunecast.kernels.tile.wgmma_configs import wgmma_variants
+from prunecast.plan.order import assign_hardware, assign_stream_k
 from tests.kernels.cuda.on_cpu.mistakes import assert_noticed
 from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE
 from tests.kernels.cuda.on_cpu.operands import check_around, check_c, make_operands

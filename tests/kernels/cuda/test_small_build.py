@@ -7,11 +7,11 @@ from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.cuda.build import KernelBuildError
 from prunecast.kernels.cuda.small.forms import build_small, small_defines
-from prunecast.kernels.plan import KernelPlan
 from prunecast.kernels.small_n.forms import HEIGHTS, WIDTHS, SmallForm, block_width, small_forms
 from prunecast.kernels.small_n.planner import choose_small_n, plan_small_n
 from prunecast.kernels.small_n.registers import compiled_resources
-from prunecast.kernels.tiles.stspmm import plan_stspmm
+from prunecast.kernels.tile.stspmm import plan_stspmm
+from prunecast.plan.kernel_plan import KernelPlan
 from tests.kernels.cuda.plans import ragged_map
 from tests.kernels.cuda.sass import opcodes
 

@@ -10,10 +10,10 @@ from prunecast.kernels import KernelPlan, run_reference
 from prunecast.kernels.cuda.forms import build_tile_kernel, check_form, tile_defines
 from prunecast.kernels.cuda.pack import pack_weights, to_bits, uncovered_rows
 from prunecast.kernels.cuda.work_image import work_image
-from prunecast.kernels.tile_forms.wgmma import wgmma_variants
-from prunecast.kernels.tiles.clusters import spread_over_clusters
-from prunecast.kernels.tiles.tile_plan import items_of, tile_plan
-from prunecast.kernels.work.order import assign_hardware, assign_stream_k
+from prunecast.kernels.tile.clusters import spread_over_clusters
+from prunecast.kernels.tile.tile_plan import items_of, tile_plan
+from prunecast.kernels.tile.wgmma_configs import wgmma_variants
+from prunecast.plan.order import assign_hardware, assign_stream_k
 from tests.kernels.cuda.emulator import run_images
 from tests.kernels.cuda.plans import GPU, plan_of, ragged_map
 from tests.kernels.cuda.sass import opcodes

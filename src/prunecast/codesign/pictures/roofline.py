@@ -10,7 +10,7 @@ from prunecast.codesign.pictures.axes import log_axis
 from prunecast.codesign.pictures.palette import SCREEN, Palette, tip
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import DTYPE_BYTES, KernelPlan
-from prunecast.kernels.tensor_rate import tensor_fma_per_clk
+from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import SimResult
 
 __all__ = ["RooflinePoint", "draw_roofline"]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.program import Op
+from prunecast.plan.program import Op
 from prunecast.simulator import STALLS
 from prunecast.simulator import engine as e
 from prunecast.simulator.record import EVENT_KINDS, Recording

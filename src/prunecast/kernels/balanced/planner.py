@@ -25,14 +25,14 @@ from prunecast.kernels.balanced.vector_programs import vector_programs
 from prunecast.kernels.launches.early_blocks import early_share
 from prunecast.kernels.launches.let_go import let_go_s
 from prunecast.kernels.launches.piled_up import piled_up
-from prunecast.kernels.plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit
-from prunecast.kernels.program import WarpProgram
-from prunecast.kernels.tensor_rate import check_dtype
-from prunecast.kernels.tiles.tile_plan import check_tokens
-from prunecast.kernels.work.items import raster, whole_items
-from prunecast.kernels.work.order import Assigned, assign_hardware
+from prunecast.kernels.tile.tile_plan import check_tokens
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tiling import dense_tile_map
+from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit
+from prunecast.plan.order import Assigned, assign_hardware
+from prunecast.plan.program import WarpProgram
+from prunecast.plan.tensor_rate import check_dtype
+from prunecast.plan.work_items import raster, whole_items
 
 __all__ = ["TOKENS", "WARPS", "MatrixForm", "matrix_form", "plan_balanced", "ring_bytes"]
 

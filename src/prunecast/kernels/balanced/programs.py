@@ -12,8 +12,8 @@ from prunecast.kernels.balanced.copies import (
     step_copies,
 )
 from prunecast.kernels.balanced.layout import WARPS, BalancedLayout, busy_splits, dense_columns
-from prunecast.kernels.plan import DTYPE_BYTES
-from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
+from prunecast.plan.kernel_plan import DTYPE_BYTES
+from prunecast.plan.program import Code, Instruction, Op, WarpProgram
 
 __all__ = ["READ_BYTES", "matrix_programs"]
 

@@ -5,8 +5,8 @@ from typing import NamedTuple
 from prunecast.hardware.l2_lines import SECTOR_BYTES
 from prunecast.kernels.balanced.layout import WARPS, VectorLayout
 from prunecast.kernels.balanced.programs import READ_BYTES
-from prunecast.kernels.plan import DTYPE_BYTES
-from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
+from prunecast.plan.kernel_plan import DTYPE_BYTES
+from prunecast.plan.program import Code, Instruction, Op, WarpProgram
 
 __all__ = ["vector_programs"]
 

@@ -8,7 +8,7 @@
 `launch` and `operator` touch a device. Nothing here predicts, and nothing outside this room may import CuPy
 except `prunecast.validation.measure`. Same floor as `prunecast.kernels`.
 
-Read first: `prunecast/kernels/plan.py`, then `tile_sm90.cu` and, in this order, `tile_args.cuh`,
+Read first: `prunecast/plan/kernel_plan.py`, then `tile_sm90.cu` and, in this order, `tile_args.cuh`,
 `tile_shape.cuh`, `tile_ring.cuh`, `tile_gather.cuh`, `tile_producer.cuh`,
 `tile_consumer.cuh`, `tile_epilogue.cuh` and `tile_sums.cuh`. `tile_tokens_*` are the same parts of the form
 of 256 x 128, which alone runs in clusters.

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from prunecast.kernels.cuda.arrays import Rooms, Wanted, multiply
 from prunecast.kernels.cuda.launch import PreparedLaunch
 from prunecast.kernels.cuda.places import Place
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = ["ArrayOperator", "arch_of_device", "bias_array"]
 

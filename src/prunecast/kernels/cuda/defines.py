@@ -2,7 +2,7 @@
 
 from prunecast.errors import BadInput
 from prunecast.kernels.cuda.build import CompiledKernel, KernelBuildError
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = ["ACTIVATIONS", "check_registers", "end_defines", "plan_defines"]
 

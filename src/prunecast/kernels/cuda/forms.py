@@ -7,8 +7,8 @@ from prunecast.errors import BadInput
 from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, compile_cubin
 from prunecast.kernels.cuda.defines import check_registers, end_defines, plan_defines
 from prunecast.kernels.cuda.token_form import TOKEN_SHAPES, TOKEN_SOURCE, check_cluster, token_defines
-from prunecast.kernels.plan import KernelPlan
-from prunecast.kernels.tile_forms.tile_shapes import OWN_WGMMA_SHAPES
+from prunecast.kernels.tile.configs import OWN_WGMMA_SHAPES
+from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = [
     "ARCH",

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from prunecast.kernels.cuda.launch import TILE_ARGS
 from prunecast.kernels.cuda.pack import pack_weights, to_bits, uncovered_rows
 from prunecast.kernels.cuda.work_image import WorkImage, work_image
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = ["DeviceImages", "upload"]
 

@@ -13,7 +13,7 @@ from prunecast.kernels.cuda.fill import FillRows
 from prunecast.kernels.cuda.forms import build_fill
 from prunecast.kernels.cuda.launch import PreparedLaunch
 from prunecast.kernels.cuda.places import Place, Places
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = ["Images", "LayerOperator", "load_fill", "load_kernel"]
 

@@ -12,7 +12,7 @@ from prunecast.kernels.cuda.images import upload
 from prunecast.kernels.cuda.layer_operator import Images, LayerOperator, load_fill, load_kernel
 from prunecast.kernels.cuda.places import Place
 from prunecast.kernels.cuda.tensor_maps import BoxMaps
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = ["TileOperator", "compile"]
 

@@ -5,7 +5,7 @@ alone or in clusters of two blocks that share their weights.
 """
 
 from prunecast.errors import BadInput
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = ["CLUSTERS", "TOKEN_SHAPES", "TOKEN_SOURCE", "check_cluster", "token_defines"]
 

@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.kernels.cuda.pack import stage_starts
-from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.patterns.tile_map import IntArray
+from prunecast.plan.kernel_plan import KernelPlan, Schedule
 
 __all__ = ["MOST_BLOCKS_IN_ARGS", "WorkImage", "work_image"]
 

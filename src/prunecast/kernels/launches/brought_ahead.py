@@ -16,8 +16,8 @@ from prunecast.kernels.launches.launch_floor import (
     launches_overlap,
     leaves_sms,
 )
-from prunecast.kernels.plan import KernelPlan, Schedule
-from prunecast.kernels.program import Op, WarpProgram, When
+from prunecast.plan.kernel_plan import KernelPlan, Schedule
+from prunecast.plan.program import Op, WarpProgram, When
 
 __all__ = ["brings_ahead", "brought_ahead", "early_blocks", "early_starts"]
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launches.piled_up import JITTER
-from prunecast.kernels.plan import KernelPlan, Schedule
+from prunecast.plan.kernel_plan import KernelPlan, Schedule
 
 __all__ = ["Placed", "expected_places"]
 

@@ -7,8 +7,8 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launches.padded_copies import padded_copy_seconds
 from prunecast.kernels.launches.store_latency import store_latency_cycles
 from prunecast.kernels.launches.zero_rows import zero_row_count, zero_row_seconds
-from prunecast.kernels.plan import KernelPlan, Schedule
-from prunecast.kernels.program import Op, WarpProgram
+from prunecast.plan.kernel_plan import KernelPlan, Schedule
+from prunecast.plan.program import Op, WarpProgram
 
 __all__ = [
     "LAUNCHES",

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from prunecast.kernels.plan import KernelPlan
-from prunecast.kernels.program import Code, Instruction, Op, WarpProgram
+from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.plan.program import Code, Instruction, Op, WarpProgram
 
 __all__ = [
     "before_b",

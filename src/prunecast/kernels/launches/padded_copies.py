@@ -8,7 +8,7 @@ import math
 
 from prunecast.hardware.l2_lines import LINE_BYTES
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.plan import DTYPE_BYTES, KernelPlan
+from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
 __all__ = [
     "ROW_BYTES",

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.plan import KernelPlan, Schedule, WorkList
-from prunecast.kernels.work.order import Assigned
+from prunecast.plan.kernel_plan import KernelPlan, Schedule, WorkList
+from prunecast.plan.order import Assigned
 
 __all__ = ["JITTER", "Columns", "block_columns", "block_places", "followed", "piled_up", "places_of_lists"]
 

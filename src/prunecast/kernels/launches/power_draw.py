@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = ["OUT_OF_STEP", "gathered_draw", "l2_draw", "tensor_draw"]
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launches.launch_floor import launches_overlap
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = ["cycles_of_unequal", "spared_cycles", "spared_scale"]
 

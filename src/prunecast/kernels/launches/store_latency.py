@@ -1,7 +1,7 @@
 """How long the last stores of a block are on their way."""
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.plan import DTYPE_BYTES, KernelPlan
+from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
 __all__ = ["next_block_cycles", "store_latency_cycles"]
 

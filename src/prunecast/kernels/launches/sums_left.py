@@ -7,8 +7,8 @@ runs again. A library has one workspace for all layers, whose lines are written 
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.plan import KernelPlan
-from prunecast.kernels.program import Op
+from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.plan.program import Op
 
 __all__ = ["sums_left_bytes"]
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from prunecast.kernels.launches.sums_left import sums_left_bytes
-from prunecast.kernels.plan import DTYPE_BYTES, KernelPlan
+from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
 __all__ = ["written_share"]
 

@@ -5,7 +5,7 @@ tiles' has ended and ends before the next one's begins: neither overlaps with it
 """
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.plan import DTYPE_BYTES, KernelPlan
+from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
 __all__ = ["zero_row_count", "zero_row_seconds"]
 

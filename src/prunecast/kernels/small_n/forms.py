@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import BlockResources
-from prunecast.kernels.plan import BlockShape
+from prunecast.plan.kernel_plan import BlockShape
 
 __all__ = [
     "HEIGHTS",

@@ -15,16 +15,16 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launches.early_blocks import early_share
 from prunecast.kernels.launches.let_go import let_go_s
 from prunecast.kernels.launches.piled_up import block_columns, piled_up
-from prunecast.kernels.plan import KernelPlan, PlanDoesNotFit
 from prunecast.kernels.small_n.forms import WIDTHS, SmallForm, k16_instructions, small_forms, small_resources
 from prunecast.kernels.small_n.programs import small_programs
 from prunecast.kernels.small_n.registers import compiled_resources
-from prunecast.kernels.tensor_rate import check_dtype, tensor_fma_per_clk
-from prunecast.kernels.tiles.tile_plan import check_tokens
-from prunecast.kernels.work.items import raster, take_items, whole_items
-from prunecast.kernels.work.order import assign_hardware
-from prunecast.kernels.work.tile_rows import cut_rows
+from prunecast.kernels.tile.tile_plan import check_tokens
 from prunecast.patterns.tile_map import TileMap
+from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit
+from prunecast.plan.order import assign_hardware
+from prunecast.plan.tensor_rate import check_dtype, tensor_fma_per_clk
+from prunecast.plan.tile_rows import cut_rows
+from prunecast.plan.work_items import raster, take_items, whole_items
 
 __all__ = ["SmallCandidate", "choose_small_n", "plan_small_n"]
 

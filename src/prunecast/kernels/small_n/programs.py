@@ -15,8 +15,6 @@ import math
 
 from prunecast.hardware.l2_lines import SECTOR_BYTES
 from prunecast.kernels.launches.launch_floor import WAIT_TO_COPY
-from prunecast.kernels.plan import DTYPE_BYTES
-from prunecast.kernels.program import Code, Instruction, Op, WarpProgram, When
 from prunecast.kernels.small_n.forms import (
     ColumnLoads,
     SmallForm,
@@ -27,7 +25,9 @@ from prunecast.kernels.small_n.forms import (
     k16_instructions,
     row_slot_bytes,
 )
-from prunecast.kernels.tile_programs.end import copies
+from prunecast.kernels.tile.programs.epilogue import copies
+from prunecast.plan.kernel_plan import DTYPE_BYTES
+from prunecast.plan.program import Code, Instruction, Op, WarpProgram, When
 
 __all__ = ["small_programs"]
 

@@ -1,6 +1,6 @@
 """How large the buffers are that all layers of a suite share; those of a large layer are its own."""
 
-from prunecast.kernels.plan import DTYPE_BYTES
+from prunecast.plan.kernel_plan import DTYPE_BYTES
 from prunecast.validation.case import Case
 
 __all__ = ["OUTPUT_BYTES", "POOL_ELEMENTS", "output_bytes", "pool_elements"]

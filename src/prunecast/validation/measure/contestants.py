@@ -9,9 +9,9 @@ import numpy as np
 from prunecast.codesign.plans import PrunedMap
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan, compile
-from prunecast.kernels.plan import DTYPE_BYTES
-from prunecast.kernels.work.tile_rows import columns_of_any
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
+from prunecast.plan.kernel_plan import DTYPE_BYTES
+from prunecast.plan.tile_rows import columns_of_any
 from prunecast.validation.measure.inputs import Inputs, rounded
 from prunecast.validation.measure.libraries import CsrProduct, DenseProduct
 

@@ -7,7 +7,7 @@ import cupy as cp
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.plan import DTYPE_BYTES
+from prunecast.plan.kernel_plan import DTYPE_BYTES
 
 __all__ = ["Inputs", "exact", "layer_inputs", "nothing", "random_pool", "rounded"]
 

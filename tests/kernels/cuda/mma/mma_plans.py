@@ -4,11 +4,11 @@ import numpy as np
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.tile_forms.mma import mma_variants, register_variants
-from prunecast.kernels.tile_forms.tile_variant import TileVariant
-from prunecast.kernels.tiles.tile_plan import items_of, tile_plan
-from prunecast.kernels.work.order import Assigned, assign_hardware, assign_stream_k
+from prunecast.kernels.tile.config import TileVariant
+from prunecast.kernels.tile.mma_configs import mma_variants, register_variants
+from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.patterns import TileMap
+from prunecast.plan.order import Assigned, assign_hardware, assign_stream_k
 from tests.kernels.cuda.sparse.layouts import elements_in
 
 __all__ = ["KEPT", "plan_of", "ragged_map", "variants_of"]

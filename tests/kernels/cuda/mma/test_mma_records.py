@@ -10,7 +10,7 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels import plan_stspmm
 from prunecast.kernels.cuda.mma.pack import pack_mma, rows_at_once
 from prunecast.kernels.cuda.mma.records import FIRST_STEP, LAST_STEP, OWNER, PART, PLACE_SHIFT, mma_records
-from prunecast.kernels.plan import BlockShape
+from prunecast.plan.kernel_plan import BlockShape
 from tests.kernels.cuda.mma.mma_plans import KEPT, plan_of, ragged_map
 
 A100 = load_gpu("a100-sxm4-80gb")

@@ -14,9 +14,9 @@ from prunecast.kernels.cuda.mma.plan_pack import pack_plan
 from prunecast.kernels.cuda.mma.records import mma_records
 from prunecast.kernels.cuda.mma.sparse_pack import pack_sparse_mma, place_words
 from prunecast.kernels.cuda.sparse.two_of_four import squeeze
-from prunecast.kernels.plan import BlockShape
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.tiling import dense_tile_map
+from prunecast.plan.kernel_plan import BlockShape
 from tests.kernels.cuda.mma.mma_plans import plan_of, ragged_map
 from tests.kernels.cuda.sparse.layouts import elements_in
 

@@ -7,11 +7,11 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.cuda.sparse.pack import PackedSparse
 from prunecast.kernels.cuda.work_image import WorkImage
-from prunecast.kernels.tile_forms.wgmma import wgmma_variants
-from prunecast.kernels.tiles.tile_plan import items_of, tile_plan
-from prunecast.kernels.work.order import assign_hardware, assign_longest_first
+from prunecast.kernels.tile.tile_plan import items_of, tile_plan
+from prunecast.kernels.tile.wgmma_configs import wgmma_variants
 from prunecast.patterns import ElementMap, TileMap
 from prunecast.patterns.element_map import element_map_from_mask
+from prunecast.plan.order import assign_hardware, assign_longest_first
 from tests.kernels.cuda.plans import ragged_map
 
 GPU = load_gpu("h200-sxm")

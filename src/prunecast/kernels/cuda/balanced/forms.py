@@ -8,7 +8,7 @@ from prunecast.kernels.balanced.layout import GROUP_ROWS, VectorLayout, choose_r
 from prunecast.kernels.balanced.planner import WARPS, ring_bytes
 from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, compile_cubin
 from prunecast.kernels.cuda.defines import check_registers, end_defines
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = ["BalancedForm", "balanced_defines", "build_balanced", "form_of"]
 

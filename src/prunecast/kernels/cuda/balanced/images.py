@@ -11,8 +11,8 @@ from prunecast.kernels.balanced.planner import WARPS
 from prunecast.kernels.cuda.arrays import Wanted
 from prunecast.kernels.cuda.balanced.forms import BalancedForm, form_of
 from prunecast.kernels.cuda.balanced.pack import pack_matrix, pack_vector, rounded
-from prunecast.kernels.plan import KernelPlan
 from prunecast.patterns.element_map import ElementMap
+from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = ["MATRIX_ARGS", "VECTOR_ARGS", "BalancedImages", "balanced_images"]
 

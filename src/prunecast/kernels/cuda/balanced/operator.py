@@ -14,7 +14,7 @@ from prunecast.kernels.cuda.balanced.forms import build_balanced, form_of
 from prunecast.kernels.cuda.balanced.images import balanced_images
 from prunecast.kernels.cuda.layer_operator import load_kernel
 from prunecast.kernels.cuda.places import Place
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = ["BalancedOperator", "compile_balanced"]
 

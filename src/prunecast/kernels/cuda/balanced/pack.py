@@ -7,9 +7,9 @@ import numpy.typing as npt
 
 from prunecast.kernels.balanced.layout import LANES, BalancedLayout, VectorLayout
 from prunecast.kernels.balanced.planner import TOKENS
-from prunecast.kernels.plan import DTYPE_BYTES
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import IntArray
+from prunecast.plan.kernel_plan import DTYPE_BYTES
 
 __all__ = ["PackedMatrix", "PackedVector", "pack_matrix", "pack_vector", "rounded"]
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from prunecast.errors import BadInput
 from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, compile_cubin
 from prunecast.kernels.cuda.defines import plan_defines
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = ["MMA_SOURCE", "PARTS", "Part", "build_mma", "check_mma", "has_async_copies", "mma_defines"]
 
@@ -42,7 +42,7 @@ PARTS = {
     (32, 128): Part(16, 32, False),
     (16, 256): Part(16, 32, False),
 }
-"""Block_m x block_n -> parts, those of `kernels/tile_forms/mma.py`."""
+"""Block_m x block_n -> parts, those of `kernels/tile/mma_configs.py`."""
 
 
 def has_async_copies(plan: KernelPlan) -> bool:

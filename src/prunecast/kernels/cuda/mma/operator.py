@@ -16,7 +16,7 @@ from prunecast.kernels.cuda.mma.pack import PackedMma
 from prunecast.kernels.cuda.mma.plan_pack import pack_plan
 from prunecast.kernels.cuda.mma.records import WARPS, MmaRecords, mma_records
 from prunecast.kernels.cuda.pack import to_bits
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = ["MmaOperator", "compile_mma", "mma_operator"]
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.kernels.cuda.pack import Bits
-from prunecast.kernels.plan import BlockShape
 from prunecast.patterns.tile_map import IntArray, TileMap
+from prunecast.plan.kernel_plan import BlockShape
 
 __all__ = ["PackedMma", "fragments", "pack_mma", "pack_stages", "rows_at_once"]
 

@@ -3,7 +3,7 @@
 from prunecast.kernels.cuda.mma.pack import PackedMma, pack_mma
 from prunecast.kernels.cuda.mma.sparse_pack import pack_sparse_mma
 from prunecast.kernels.cuda.pack import Bits
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = ["pack_plan"]
 

@@ -8,8 +8,8 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.kernels.cuda.mma.pack import PackedMma
 from prunecast.kernels.cuda.pack import uncovered_rows
-from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.patterns.tile_map import IntArray
+from prunecast.plan.kernel_plan import KernelPlan, Schedule
 
 __all__ = ["MMA_ARGS", "MOST_BLOCKS_IN_ARGS", "WARPS", "MmaRecords", "mma_records"]
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from prunecast.kernels.cuda.mma.pack import PackedMma, fragments, pack_stages
 from prunecast.kernels.cuda.pack import Bits
 from prunecast.kernels.cuda.sparse.two_of_four import squeeze
-from prunecast.kernels.plan import BlockShape
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import IntArray, MaskArray, TileMap
+from prunecast.plan.kernel_plan import BlockShape
 
 __all__ = ["pack_sparse_mma", "place_words"]
 

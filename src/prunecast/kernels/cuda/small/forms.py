@@ -7,8 +7,8 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, compile_cubin
 from prunecast.kernels.cuda.defines import check_registers, plan_defines
-from prunecast.kernels.plan import KernelPlan, Schedule
 from prunecast.kernels.small_n.forms import form_of_shape, row_unit
+from prunecast.plan.kernel_plan import KernelPlan, Schedule
 
 __all__ = ["SMALL_SOURCE", "build_small", "small_defines"]
 

@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from prunecast.kernels.cuda.pack import uncovered_rows
 from prunecast.kernels.cuda.small.pack import GROUP, PackedSmall
-from prunecast.kernels.plan import DTYPE_BYTES, KernelPlan
 from prunecast.patterns.tile_map import IntArray
+from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
 __all__ = ["MOST_RANGES_IN_ARGS", "SMALL_ARGS", "SmallRecords", "place_b", "small_records"]
 

@@ -9,7 +9,7 @@ from prunecast.errors import BadInput
 from prunecast.kernels.cuda.build import CompiledKernel, compile_cubin
 from prunecast.kernels.cuda.defines import check_registers, plan_defines
 from prunecast.kernels.cuda.forms import ARCH
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = ["build_sparse_kernel", "check_sparse_form", "sparse_defines"]
 

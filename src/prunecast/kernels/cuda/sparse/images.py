@@ -10,7 +10,7 @@ from prunecast.kernels.cuda.pack import to_bits, uncovered_rows
 from prunecast.kernels.cuda.sparse.arguments import SPARSE_ARGS
 from prunecast.kernels.cuda.sparse.pack import pack_sparse
 from prunecast.kernels.cuda.work_image import WorkImage, work_image
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = ["SparseImages", "upload"]
 

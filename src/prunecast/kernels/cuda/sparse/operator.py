@@ -10,7 +10,7 @@ from prunecast.kernels.cuda.arrays import check_device, check_weights
 from prunecast.kernels.cuda.layer_operator import LayerOperator, load_fill, load_kernel
 from prunecast.kernels.cuda.sparse.forms import build_sparse_kernel, sparse_defines
 from prunecast.kernels.cuda.sparse.images import upload
-from prunecast.kernels.plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = ["SparseOperator", "compile_sparse"]
 

@@ -1,0 +1,3 @@
+"""Libraries of the vendor, predicted but not run: cuBLAS and cuSPARSE."""
+
+__all__: list[str] = []

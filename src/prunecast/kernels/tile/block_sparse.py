@@ -1,0 +1,48 @@
+"""`block-sparse`: tiles whose kept columns come in runs, so that rows of B are read in slabs."""
+
+import numpy as np
+
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.tile.choose import Candidate, best
+from prunecast.kernels.tile.tile_plan import items_of, tile_plan
+from prunecast.kernels.tile.tile_wise import choose_tile_wise
+from prunecast.patterns.tile_map import TileMap
+from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.plan.order import assign_hardware
+from prunecast.plan.tile_rows import cut_rows
+
+__all__ = ["plan_block_sparse", "steps_are_slabs"]
+
+
+def plan_block_sparse(
+    tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, *, form: Candidate | None = None
+) -> KernelPlan:
+    """Plan a block-sparse product with `n` tokens: one block per tile and token range, no balancing.
+
+    Where sparse blocks are narrower than a k-step, or lie askew to it, rows of B are gathered one by one; on
+    sm_90 always, by the project's own kernel.
+
+    Parameters
+    ----------
+    form : one of `choose_tile_wise`, or None for the first of them
+
+    Raises
+    ------
+    BadInput : n below 1, or a dtype that the GPU has no tensor cores for
+    PlanDoesNotFit : no form of the kernel fits
+    """
+    chosen = form or best(choose_tile_wise(tiles, n, dtype, gpu), "block-sparse", gpu)
+    variant = chosen.variant
+    tiles = cut_rows(tiles, variant.shape.block_m)
+    boxes = variant.style != "wgmma" and steps_are_slabs(tiles, variant.shape.block_k)
+    assigned = assign_hardware(items_of(tiles, variant, n, gpu))
+    return tile_plan("block-sparse", tiles, n, variant, assigned, gpu, k_order="box" if boxes else "gather")
+
+
+def steps_are_slabs(tiles: TileMap, block_k: int) -> bool:
+    """Whether the columns of every k-step are neighbours that start at a multiple of `block_k`."""
+    kept = tiles.kept_per_tile
+    place = np.arange(tiles.column_index.size) - np.repeat(tiles.column_start[:-1], kept)
+    slab, inside = np.divmod(tiles.column_index, block_k)
+    first_of_step = np.arange(place.size) - place % block_k
+    return bool(np.all(inside == place % block_k) and np.all(slab == slab[first_of_step]))

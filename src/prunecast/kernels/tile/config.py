@@ -1,0 +1,130 @@
+"""`TileVariant`: one compiled form of the tile kernel, and what multiplying 16 columns costs in it."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from prunecast.hardware.occupancy import BlockResources
+from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
+
+__all__ = ["CONSUMER_WARPGROUPS", "MMA_WARPS", "TileVariant", "WgmmaUse", "weight_bytes", "wgmma_use"]
+
+CONSUMER_WARPGROUPS = 2
+MMA_WARPS = 8
+WGMMA_ROWS, WGMMA_MOST_COLUMNS = 64, 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TileVariant:
+    """One compiled form of the tile kernel.
+
+    Parameters
+    ----------
+    style : `wgmma`, `mma` or `registers`, see `prunecast.kernels.tile.configs`
+    tensor : as `KernelPlan.tensor`
+    dtype : of A, B and C
+    shape : tile of C and k-step; `block_k` counts columns of A before 2:4 where weights are 2:4
+    part_m, part_n : the part of the tile of C that one warpgroup (wgmma) or warp (else) owns
+    fma_per_instruction : of one tensor instruction, of a warpgroup (wgmma) or a warp (else)
+    resources : what a block occupies on an SM
+    pair : blocks on neighbouring SMs that multiply together, each with its share of the tokens in its shared
+        memory and all of its own weights; 1, or 2 on sm_100
+    warpgroups : that multiply an item together, of a wgmma kernel
+    """
+
+    style: str
+    tensor: str
+    dtype: str
+    shape: BlockShape
+    part_m: int
+    part_n: int
+    fma_per_instruction: int
+    resources: BlockResources
+    pair: int = 1
+    warpgroups: int = CONSUMER_WARPGROUPS
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one element of A, B and C."""
+        return DTYPE_BYTES[self.dtype]
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the weights are 2:4."""
+        return self.tensor.startswith("sparse-")
+
+    @property
+    def consumer_warps(self) -> int:
+        """Warps that multiply."""
+        return 4 * self.warpgroups if self.style == "wgmma" else self.resources.threads // 32
+
+    @property
+    def warps_per_part(self) -> int:
+        """Warps that own a part of C together."""
+        return 4 if self.style == "wgmma" else 1
+
+    @property
+    def weight_bytes_per_k16(self) -> int:
+        """Packed weights of the tile for 16 columns, with the metadata of 2:4."""
+        return weight_bytes(self.shape.block_m, 16, self.element_bytes, sparse=self.is_sparse)
+
+    @property
+    def fma_per_warp_per_k16(self) -> int:
+        """FMA of one multiplying warp for 16 columns; only kept ones where weights are 2:4."""
+        dense = self.shape.block_m * self.shape.block_n * 16 // self.consumer_warps
+        return dense // 2 if self.is_sparse else dense
+
+    @property
+    def instructions_per_k16(self) -> int:
+        """Tensor instructions that one multiplying warp issues for 16 columns."""
+        fma = self.fma_per_warp_per_k16 * self.warps_per_part
+        return max(fma // self.fma_per_instruction, 1)
+
+    @property
+    def share_bytes_per_k16(self) -> int:
+        """What the block itself copies into shared memory for 16 columns."""
+        tokens = self.shape.block_n // self.pair * 16 * self.element_bytes
+        return self.weight_bytes_per_k16 + tokens
+
+    @property
+    def operand_bytes_per_warp_per_k16(self) -> int:
+        """Shared memory that one multiplying warp reads for 16 columns; a warpgroup's is shared evenly."""
+        if self.pair > 1:
+            return self.share_bytes_per_k16 // self.consumer_warps
+        if self.style == "wgmma":
+            use = wgmma_use(self.part_m, self.part_n, self.element_bytes, sparse=self.is_sparse)
+            return use.operand_bytes // 4 if use else 0
+        weights = weight_bytes(self.part_m, 16, self.element_bytes, sparse=self.is_sparse)
+        return weights + self.part_n * 16 * self.element_bytes
+
+
+def weight_bytes(rows: int, columns: int, element_bytes: int, *, sparse: bool) -> int:
+    """Bytes of packed weights; 2:4 keeps half of the values and two bits for each that is kept."""
+    if not sparse:
+        return rows * columns * element_bytes
+    return rows * columns // 2 * element_bytes + rows * columns // 8
+
+
+class WgmmaUse(NamedTuple):
+    """How a warpgroup multiplies 16 columns of its part of C."""
+
+    operand_bytes: int
+    """Shared memory that all its instructions read."""
+    instruction_rows: int
+    """64 of one operand and this many (N) of the other go into one instruction."""
+
+
+def wgmma_use(part_m: int, part_n: int, element_bytes: int, *, sparse: bool) -> WgmmaUse | None:
+    """The cheapest way to multiply 16 columns of a part of C; None if no instruction fits the part.
+
+    An instruction m64nN reads 64 rows of one operand and N of the other. Weights or tokens may be the 64
+    rows; whichever reads less is taken. 2:4 weights must be the 64 rows; their metadata come through
+    registers.
+    """
+    weights = element_bytes * (8 if sparse else 16)
+    tokens = element_bytes * 16
+    ways = []
+    if part_m % WGMMA_ROWS == 0 and part_n <= WGMMA_MOST_COLUMNS:
+        ways.append(WgmmaUse(part_m // WGMMA_ROWS * (WGMMA_ROWS * weights + part_n * tokens), part_n))
+    if part_n % WGMMA_ROWS == 0 and part_m <= WGMMA_MOST_COLUMNS and not sparse:
+        ways.append(WgmmaUse(part_n // WGMMA_ROWS * (WGMMA_ROWS * tokens + part_m * weights), part_m))
+    return min(ways, default=None)

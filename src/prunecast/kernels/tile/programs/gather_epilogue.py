@@ -1,0 +1,122 @@
+"""Warp programs of the wgmma kernels that gather: the end of an item, how its C or its sums leave.
+
+C of the tile kernel is taken out of the accumulators at once and leaves while the next item is multiplied,
+by the copy engine where its rows follow one another; the warps of the 2:4 kernel store it before they go on.
+"""
+
+from prunecast.kernels.tile.config import TileVariant
+from prunecast.kernels.tile.programs.epilogue import copies
+from prunecast.kernels.tile.wgmma_configs import staging_bytes
+from prunecast.plan.program import Code, Instruction, Op, When
+
+__all__ = ["end_of_item", "sparse_end_of_item"]
+
+FLAG_BYTES = 4
+SUM_STAGES, SUM_STAGE_CYCLES = 8, 250
+"""Copies that bring the sums of a part, and cycles of the owner's producer for each of them, as there is room
+in the ring. Clock stamps (H200, 2026-11-22) from the signal to the last copy: 1,790 to 1,860 cycles for the
+sums of one part, be they 32, 64 or 96 KB, 3,300 for two and 5,900 to 6,600 for three; 440 to 940 later all is
+added."""
+SPARSE_TALL = 256
+"""Rows of the 2:4 form that ends in two halves."""
+CHUNK_BYTES = 2048
+"""Of C, 16 rows x 64 tokens: what a warp turns in shared memory at a time."""
+STORE_ISSUES = 6
+"""Instructions of a lane around each of its stores: address, test of row and token, read of shared memory."""
+
+
+def end_of_item(variant: TileVariant, scattered: bool) -> Code:
+    """Partial sums out; or those of the other parts in, C rounded and out."""
+    sums = variant.shape.block_m * variant.shape.block_n // variant.consumer_warps
+    return (
+        Instruction(Op.STORE_PARTIAL, 4 * sums, copies(4 * sums), when=When.PARTIAL, whole=True),
+        Instruction(Op.WAIT_PARTS, when=When.OWNER),
+        _load_sums(4 * sums),
+        Instruction(Op.WAIT_LOAD, when=When.OWNER),
+        Instruction(Op.ISSUE, issue=sums // 32, when=When.OWNER),
+        Instruction(Op.ISSUE, issue=max(sums // 64, 1) + 20, when=When.FINAL),
+        *_leave(variant, sums * variant.element_bytes, scattered),
+    )
+
+
+def _load_sums(size: int) -> Instruction:
+    """Of one warp, of each of the other parts."""
+    late = SUM_STAGES * SUM_STAGE_CYCLES
+    return Instruction(Op.LOAD_PARTIALS, size, copies(size), when=When.OWNER, whole=True, late=late)
+
+
+def _leave(variant: TileVariant, size: int, scattered: bool) -> Code:
+    """C of a warp through its staging buffer, which is filled again when what it held has left.
+
+    The kernel fills it again in the first steps of the next item, which wait for that: of 128 x 256 tiles the
+    third one takes 1,650 cycles instead of 1,050, and the one a ring later 1,550 (clock stamps, 0007). Rows
+    that are scattered hold up every step in which they leave, 1,400 to 1,800 cycles each.
+    """
+    staged = staging_bytes(variant.shape, variant.element_bytes) // variant.consumer_warps
+    rounds = max(size // staged, 1)
+    fill = Instruction(Op.SHARED, size // rounds, max(size // rounds // 512, 1), when=When.FINAL)
+    if scattered:
+        return (fill, *_store_rows(size // rounds)) * rounds
+    store = Instruction(Op.STORE_C, size // rounds, 1, when=When.FINAL)
+    return _posted((fill, store) * rounds)
+
+
+def _store_rows(size: int) -> Code:
+    """Read back by rows and stored 16 bytes a lane, 16 rows of 64 tokens at a time; the warp waits."""
+    chunks = max(size // CHUNK_BYTES, 1)
+    return _read_and_store(size // chunks) * chunks
+
+
+def _read_and_store(size: int) -> Code:
+    """Reads and writes of shared memory stand behind the stores before them."""
+    return (
+        Instruction(Op.SHARED, size, copies(size), when=When.FINAL),
+        Instruction(Op.ISSUE, issue=STORE_ISSUES * copies(size), when=When.FINAL),
+        Instruction(Op.STORE_C, size, copies(size), when=When.FINAL),
+    )
+
+
+def sparse_end_of_item(variant: TileVariant) -> Code:
+    """Stores that hold their warp up; of tall tiles the upper rows leave before the lower ones.
+
+    Tall tiles store 32 KB twice while the ring fills again, at 20 bytes a cycle where stores alone reach 27,
+    on one SM as on all, and items are 10 % shorter without gathers (0004): both take turns. Of the other
+    forms the load of the next item, which comes behind the gathers, stands for it.
+    """
+    groups = 2 if variant.shape.block_m == SPARSE_TALL else 1
+    leave = _sparse_end(variant, groups)
+    if groups == 2:
+        leave = tuple(i._replace(queued=i.op is Op.STORE_C) for i in leave)
+    return (*leave * (groups - 1), *_posted(leave))
+
+
+def _sparse_end(variant: TileVariant, groups: int) -> Code:
+    """A group of rows: partial sums out, or those of the other parts in and C out."""
+    sums = variant.shape.block_m * variant.shape.block_n // (groups * variant.consumer_warps)
+    return (
+        Instruction(Op.STORE_PARTIAL, 4 * sums, copies(4 * sums), when=When.PARTIAL),
+        Instruction(Op.WAIT_PARTS, when=When.OWNER),
+        # The flag is read even where all parts arrived long ago
+        Instruction(Op.LOAD_INDEX, FLAG_BYTES, when=When.OWNER),
+        Instruction(Op.WAIT_LOAD, when=When.OWNER),
+        Instruction(Op.LOAD_PARTIALS, 4 * sums, copies(4 * sums), when=When.OWNER),
+        Instruction(Op.WAIT_LOAD, when=When.OWNER),
+        Instruction(Op.ISSUE, issue=sums // 32, when=When.OWNER),
+        *_store_c(sums, variant.element_bytes),
+    )
+
+
+def _posted(code: Code) -> Code:
+    """The last store of an item stands in the queue while the warp goes on to multiply."""
+    return (*code[:-1], code[-1]._replace(posted=True))
+
+
+def _store_c(sums: int, element_bytes: int) -> Code:
+    """Chunk by chunk: convert and turn in shared memory, read back by rows, store 16 bytes a lane."""
+    chunks = max(sums * element_bytes // CHUNK_BYTES, 1)
+    size, pairs = sums * element_bytes // chunks, max(sums // (64 * chunks), 1)
+    return (
+        Instruction(Op.ISSUE, issue=pairs + 14, when=When.FINAL),
+        Instruction(Op.SHARED, size, max(pairs // 4, 1), when=When.FINAL),
+        *_read_and_store(size),
+    ) * chunks

@@ -1,0 +1,110 @@
+"""`stspmm`: tiles on a persistent grid, heavy ones split and the parts redistributed."""
+
+import numpy as np
+
+from prunecast.errors import BadInput
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.tile.choose import Candidate, best
+from prunecast.kernels.tile.choose_tiles import tile_candidates
+from prunecast.kernels.tile.clusters import cluster_size, spread_over_clusters
+from prunecast.kernels.tile.configs import tile_variants
+from prunecast.kernels.tile.form_items import form_load
+from prunecast.kernels.tile.splitting import ItemCost, even_pieces, item_cycles, tile_item_cost
+from prunecast.kernels.tile.tile_plan import (
+    check_tokens,
+    height_of,
+    items_of,
+    resident_blocks,
+    tile_plan,
+)
+from prunecast.patterns.tile_map import TileMap
+from prunecast.plan.kernel_plan import KernelPlan, WorkList
+from prunecast.plan.order import Assigned, assign_dynamic, assign_longest_first, assign_stream_k
+from prunecast.plan.tile_rows import cut_rows
+from prunecast.plan.work_items import split_items
+
+__all__ = ["ASSIGNMENTS", "choose_stspmm", "plan_stspmm"]
+
+ASSIGNMENTS = ("longest-first", "stream-k", "dynamic")
+
+
+def plan_stspmm(
+    tiles: TileMap,
+    n: int,
+    dtype: str,
+    gpu: GpuSpec,
+    *,
+    assignment: str = "longest-first",
+    split: str | int | None = "auto",
+    form: Candidate | None = None,
+) -> KernelPlan:
+    """Plan the product of a tile map with `n` tokens so that all blocks finish together.
+
+    Parameters
+    ----------
+    assignment : `longest-first` (fixed lists), `dynamic` (one list, drawn from) or `stream-k` (equal shares
+        of all k-steps, cut wherever they end)
+    split : `auto` cuts what keeps blocks from finishing together, a number is the most k-steps of one part,
+        None cuts nothing; stream-k cuts by itself and ignores it
+    form : one of `choose_stspmm`, or None for the first of them
+
+    Raises
+    ------
+    BadInput : n below 1, a dtype that the GPU has no tensor cores for, an unknown assignment or split
+    PlanDoesNotFit : no form of the kernel fits
+    """
+    _check(assignment, split)
+    divisible = split is not None or assignment == "stream-k"
+    chosen = form or best(choose_stspmm(tiles, n, dtype, gpu, divisible=divisible), "stspmm", gpu)
+    variant = chosen.variant
+    tiles = cut_rows(tiles, variant.shape.block_m)
+    cluster = cluster_size(variant, tiles, n) if assignment != "dynamic" else 1
+    items = items_of(tiles, variant, n, gpu, cluster=cluster)
+    cost = tile_item_cost(chosen, form_load(variant, tiles, n), gpu)
+    assigned = _assign(items, chosen, cost, gpu, assignment, split, cluster)
+    spread = spread_over_clusters(assigned, cluster, variant.shape.block_n)
+    return tile_plan("stspmm", tiles, n, variant, spread, gpu, k_order="gather", cluster=cluster)
+
+
+def choose_stspmm(
+    tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, *, divisible: bool = True
+) -> list[Candidate]:
+    """All forms that fit, fastest first; `divisible` says whether tiles may be split."""
+    check_tokens(n)
+    variants = tile_variants(gpu, dtype, height_of(tiles))
+    return tile_candidates(variants, tiles, n, gpu, persistent=True, divisible=divisible)
+
+
+def _check(assignment: str, split: str | int | None) -> None:
+    if assignment not in ASSIGNMENTS:
+        raise BadInput(f"stspmm: assignment must be one of {', '.join(ASSIGNMENTS)}, got {assignment!r}")
+    if split is None or split == "auto":
+        return
+    if isinstance(split, str) or split < 1:
+        raise BadInput(f"stspmm: split must be auto, None or a number of k-steps from 1, got {split!r}")
+
+
+def _assign(
+    items: WorkList,
+    chosen: Candidate,
+    cost: ItemCost,
+    gpu: GpuSpec,
+    assignment: str,
+    split: str | int | None,
+    cluster: int,
+) -> Assigned:
+    """Items of clusters, and lists of clusters, where blocks share their weights."""
+    variant, block_k = chosen.variant, chosen.variant.shape.block_k
+    steps = np.maximum(-(-items.k_stop // block_k), 1)
+    everywhere = resident_blocks(variant, gpu, int(steps.sum()), cluster=cluster)
+    if assignment == "stream-k":
+        return assign_stream_k(items, everywhere, block_k)
+    if split is not None:
+        auto = split == "auto"
+        cut = even_pieces(items, everywhere, block_k, cost).pieces if auto else -(-steps // int(split))
+        items = split_items(items, cut, block_k)
+    cycles = item_cycles(items, block_k, cost)
+    blocks = resident_blocks(variant, gpu, items.tile.size, cluster=cluster)
+    if assignment == "dynamic":
+        return assign_dynamic(items, cycles, blocks)
+    return assign_longest_first(items, cycles, blocks)

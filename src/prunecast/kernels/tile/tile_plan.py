@@ -1,0 +1,121 @@
+"""From tiles and a chosen variant to items, and from assigned items to a plan: common to the tile kernels."""
+
+import math
+
+import numpy as np
+
+from prunecast.errors import BadInput
+from prunecast.hardware.occupancy import occupancy
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.launches.padded_copies import row_bytes_of
+from prunecast.kernels.tile.choose import Demand
+from prunecast.kernels.tile.config import TileVariant
+from prunecast.kernels.tile.programs.warp_programs import warp_programs
+from prunecast.patterns.element_map import ElementMap
+from prunecast.patterns.tile_map import TileMap
+from prunecast.plan.kernel_plan import KernelPlan, Schedule, WorkList
+from prunecast.plan.misaligned import with_row_starts
+from prunecast.plan.order import Assigned
+from prunecast.plan.tile_rows import columns_of_any, rows_are_scattered
+from prunecast.plan.work_items import ranges_together, raster, whole_items
+
+__all__ = ["check_tokens", "demand_of", "height_of", "items_of", "resident_blocks", "tile_plan"]
+
+
+def check_tokens(n: int) -> None:
+    """Raise BadInput unless there is at least one token."""
+    if n <= 0:
+        raise BadInput(f"n (tokens) must be at least 1, got {n}")
+
+
+def height_of(tiles: TileMap) -> int:
+    """Rows of the tallest tile, at least 1."""
+    return int(tiles.rows_per_tile.max(initial=1))
+
+
+def demand_of(tiles: TileMap, n: int) -> Demand:
+    """What the tiles ask of any variant."""
+    return Demand(rows=tiles.rows_per_tile, kept=tiles.kept_per_tile, n=n)
+
+
+def items_of(tiles: TileMap, variant: TileVariant, n: int, gpu: GpuSpec, *, cluster: int = 1) -> WorkList:
+    """One whole item per tile and token range, M fastest inside groups of token ranges.
+
+    With a cluster above 1 an item is that of all its blocks, for `tiles.clusters` to spread.
+    """
+    k16 = -(-tiles.kept_per_tile.astype(np.int64) // 16)
+    packed = int(k16.sum()) * variant.weight_bytes_per_k16
+    block_n = variant.shape.block_n * cluster
+    round_bytes, ranges = packed + _round_bytes(tiles, variant, n, gpu, cluster), -(-n // block_n)
+    together = ranges_together(packed, round_bytes, variant.shape.block_m, ranges, gpu)
+    order = raster(tiles.tile_count, ranges, together)
+    return whole_items(tiles.kept_per_tile, order, n=n, block_n=block_n)
+
+
+def _round_bytes(tiles: TileMap, variant: TileVariant, n: int, gpu: GpuSpec, cluster: int) -> float:
+    """What L2 sees besides weights while all tiles walk a token range: its B, and C of all that runs then.
+
+    A wave of blocks with room for several ranges runs them at once.
+    """
+    block_n, count = variant.shape.block_n * cluster, max(tiles.tile_count, 1)
+    blocks = resident_blocks(variant, gpu, count * -(-n // block_n), cluster=cluster)
+    abreast = max(blocks / count, 1.0)
+    b_bytes = columns_of_any(tiles) * min(math.ceil(abreast) * block_n, n) * variant.element_bytes
+    return b_bytes + tiles.m * min(abreast * block_n, n) * variant.element_bytes
+
+
+def resident_blocks(variant: TileVariant, gpu: GpuSpec, items: int, *, cluster: int = 1) -> int:
+    """Blocks, or clusters, of a persistent grid: all that fit at once, at most one per item, at least one."""
+    fit = gpu.sm_count * occupancy(variant.resources, gpu).blocks_per_sm // cluster
+    return max(min(fit, items), 1)
+
+
+def tile_plan(
+    kernel: str,
+    tiles: TileMap,
+    n: int,
+    variant: TileVariant,
+    assigned: Assigned,
+    gpu: GpuSpec,
+    *,
+    k_order: str,
+    multicast: int = 1,
+    cluster: int = 1,
+    inner: ElementMap | None = None,
+) -> KernelPlan:
+    """The plan of a tile kernel.
+
+    Parameters
+    ----------
+    multicast : blocks that share the boxes of B that a `box` kernel reads
+    cluster : blocks that share the weights of a `gather` kernel; the items are already spread over them
+    """
+    # The kernel for sm_90a, `kernels/cuda/tile_sm90.cu`
+    own = variant.style == "wgmma" and k_order == "gather"
+    programs = warp_programs(
+        variant,
+        k_order,
+        multicast=max(multicast, cluster),
+        item_in_memory=assigned.schedule is Schedule.HARDWARE,
+        scattered=own and rows_are_scattered(tiles),
+    )
+    if own:
+        programs = with_row_starts(programs, row_bytes_of(n, variant.element_bytes), gpu)
+    return KernelPlan(
+        kernel=kernel,
+        n=n,
+        dtype=variant.dtype,
+        tiles=tiles,
+        inner=inner,
+        work=assigned.work,
+        schedule=assigned.schedule,
+        blocks=assigned.blocks,
+        shape=variant.shape,
+        resources=variant.resources,
+        programs=programs,
+        tensor=variant.tensor,
+        k_order=k_order,
+        cluster=cluster,
+        fewest_steps=2 if own else 0,
+        overlaps=own,
+    )

@@ -1,0 +1,120 @@
+"""The wgmma forms of the tile kernel: 384 threads, one warpgroup copies and two multiply.
+
+Source of 168 registers, 48-KB stages and the bytes beside the ring: a kernel of this form, compiled for
+sm_90a and measured on an H200 (2026-11-20).
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from prunecast.hardware.occupancy import BlockResources
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.tile.config import TileVariant, WgmmaUse, weight_bytes, wgmma_use
+from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
+
+__all__ = ["pair_variants", "staging_bytes", "wgmma_variants"]
+
+THREADS, REGISTERS_AT_ENTRY = 384, 168
+BARRIER_BYTES = 1024
+"""Barriers and alignment beside the ring."""
+STAGING_BYTES = (32 * 1024, 16 * 1024)
+"""For the stores of C: the most that half of the tile of C fills; that half itself where it is less."""
+COLUMN_BYTES = 2 * 64 * 4
+"""Columns of a stage and of the next one in its slot."""
+SPARSE_STAGING_BYTES = 16 * 1024
+"""The sparse kernel: 16 rows of 64 tokens for each of eight warps."""
+MOST_STAGES = 8
+STEP_ROW_BYTES = 128
+"""One row of weights in a k-step: the widest swizzle."""
+
+# block_m x block_n; twice as large a tile would need more registers than a thread has
+_WGMMA_SHAPES = (
+    (128, 256),
+    (256, 128),
+    (128, 192),
+    (128, 128),
+    (64, 256),
+    (64, 128),
+    (128, 64),
+    (64, 64),
+    (32, 256),
+)
+# The sparse kernel gives each consumer warpgroup 64 or 128 rows, all tokens
+_SPARSE_SHAPES = ((256, 128), (128, 256), (256, 64), (128, 128), (128, 64))
+_PAIR_SHAPES = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128))
+
+
+def wgmma_variants(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileVariant]:
+    """sm_90: each consumer warpgroup owns half of the tile of C and multiplies by wgmma."""
+    for block_m, block_n in _SPARSE_SHAPES if tensor.startswith("sparse-") else _WGMMA_SHAPES:
+        shape = BlockShape(block_m, block_n, STEP_ROW_BYTES // DTYPE_BYTES[dtype])
+        part = _part(shape, DTYPE_BYTES[dtype], sparse=tensor.startswith("sparse-"))
+        resources = _resources(gpu, shape, dtype, tensor, pair=1)
+        if part is None or resources.stages < 2:
+            continue
+        yield TileVariant(
+            style="wgmma",
+            tensor=tensor,
+            dtype=dtype,
+            shape=shape,
+            part_m=part.rows,
+            part_n=part.tokens,
+            # m64nNk16, m64nNk8 for TF32; the sparse forms do as many kept FMA (PTX ISA, wgmma)
+            fma_per_instruction=64 * part.use.instruction_rows * 32 // DTYPE_BYTES[dtype],
+            resources=resources,
+        )
+
+
+def pair_variants(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileVariant]:
+    """sm_100: two SMs multiply together (tcgen05), each with its weights and half of the tokens.
+
+    Threads and registers are those of the sm_90 form; sums lie in tensor memory. Only the dense product of
+    the vendor's library is modelled so.
+    """
+    for block_m, block_n in _PAIR_SHAPES:
+        shape = BlockShape(block_m, block_n, STEP_ROW_BYTES // DTYPE_BYTES[dtype])
+        resources = _resources(gpu, shape, dtype, tensor, pair=2)
+        if resources.stages < 2:
+            continue
+        yield TileVariant(
+            style="wgmma",
+            tensor=tensor,
+            dtype=dtype,
+            shape=shape,
+            part_m=block_m // 2,
+            part_n=block_n,
+            fma_per_instruction=block_m * block_n * 32 // DTYPE_BYTES[dtype],
+            resources=resources,
+            pair=2,
+        )
+
+
+class _Part(NamedTuple):
+    rows: int
+    tokens: int
+    use: WgmmaUse
+
+
+def _part(shape: BlockShape, element_bytes: int, *, sparse: bool) -> _Part | None:
+    """Half of the rows or half of the tokens, whichever reads less shared memory; None if neither can be."""
+    halves = ((shape.block_m // 2, shape.block_n), (shape.block_m, shape.block_n // 2))
+    uses = [(m, n, wgmma_use(m, n, element_bytes, sparse=sparse)) for m, n in halves]
+    parts = [_Part(m, n, use) for m, n, use in uses if use is not None]
+    return min(parts, key=lambda part: part.use.operand_bytes, default=None)
+
+
+def _resources(gpu: GpuSpec, shape: BlockShape, dtype: str, tensor: str, *, pair: int) -> BlockResources:
+    """As many stages as shared memory holds."""
+    element = DTYPE_BYTES[dtype]
+    weights = weight_bytes(shape.block_m, shape.block_k, element, sparse=tensor.startswith("sparse-"))
+    stage = weights + shape.block_n // pair * shape.block_k * element + COLUMN_BYTES
+    staging = SPARSE_STAGING_BYTES if tensor.startswith("sparse-") else staging_bytes(shape, element)
+    other = BARRIER_BYTES + staging
+    stages = max(min((gpu.shared_bytes_per_block - other) // stage, MOST_STAGES), 0)
+    return BlockResources(THREADS, REGISTERS_AT_ENTRY, other + stages * stage, stages)
+
+
+def staging_bytes(shape: BlockShape, element_bytes: int) -> int:
+    """Of a block of the tile kernel, through which its C leaves."""
+    half_tile = shape.block_m * shape.block_n * element_bytes // 2
+    return next((staging for staging in STAGING_BYTES if staging <= half_tile), half_tile)

@@ -1,0 +1,123 @@
+"""`2:4`: sparse tensor cores, on all columns of A or on those that a tile map keeps (TVW)."""
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.tile.choose import Candidate, best, candidates
+from prunecast.kernels.tile.config import TileVariant
+from prunecast.kernels.tile.configs import sparse_variants
+from prunecast.kernels.tile.splitting import item_cost, item_cycles
+from prunecast.kernels.tile.tile_plan import (
+    check_tokens,
+    demand_of,
+    height_of,
+    items_of,
+    resident_blocks,
+    tile_plan,
+)
+from prunecast.patterns.element_map import ElementMap
+from prunecast.patterns.tile_map import TileMap
+from prunecast.patterns.tiling import dense_tile_map
+from prunecast.plan.kernel_plan import KernelPlan, WorkList
+from prunecast.plan.order import Assigned, assign_hardware, assign_longest_first
+from prunecast.plan.tile_rows import cut_rows
+
+__all__ = ["plan_sparse_tensor"]
+
+_TALL = 256
+"""Rows of the tallest form of the wgmma kernel."""
+
+
+def plan_sparse_tensor(
+    elements: ElementMap, n: int, dtype: str, gpu: GpuSpec, *, tiles: TileMap | None = None
+) -> KernelPlan:
+    """Plan a product of 2:4 weights with `n` tokens.
+
+    Parameters
+    ----------
+    elements : kept elements; of every four neighbouring columns a row keeps two at most
+    tiles : None, or the tiles inside which the 2:4 lies; neighbours are then neighbours in a tile's list of
+        kept columns, and rows of B are gathered
+
+    Raises
+    ------
+    BadInput : elements are not 2:4; n below 1; the GPU lacks sparse tensor cores or the dtype
+    PlanDoesNotFit : no form of the kernel fits
+    """
+    check_tokens(n)
+    whole = dense_tile_map(elements.m, elements.k, elements.m) if tiles is None else tiles
+    variants = _forms(gpu, dtype, height_of(whole))
+    _check_two_of_four(elements, tiles)
+    chosen = best(candidates(variants, demand_of(whole, n), gpu), "2:4", gpu)
+    variant = chosen.variant
+    whole = cut_rows(whole, variant.shape.block_m)
+    assigned = _assign(items_of(whole, variant, n, gpu), chosen, gpu)
+    # Both kernels, `kernels/cuda/sparse` and `kernels/cuda/mma`, gather whatever they are given
+    return tile_plan("2:4", whole, n, variant, assigned, gpu, k_order="gather", inner=elements)
+
+
+def _forms(gpu: GpuSpec, dtype: str, height: int) -> list[TileVariant]:
+    """All forms, but 128 x 256 only where no tile fills 256 rows: it takes as many k-steps as 256 x 128.
+
+    Measured on an H200 (2026-11-20): a step of 256 x 128 takes 749 cycles, of 128 x 256 778; the end of an
+    item hides behind multiplications in the first alone.
+    """
+    forms = sparse_variants(gpu, dtype, height)
+    hidden = height >= _TALL and any(v.style == "wgmma" and v.shape.block_m == _TALL for v in forms)
+    return [v for v in forms if not (hidden and v.shape[:2] == (128, 256))]
+
+
+def _assign(items: WorkList, chosen: Candidate, gpu: GpuSpec) -> Assigned:
+    """The wgmma kernel is persistent, so that writing C hides behind the next item."""
+    variant = chosen.variant
+    if variant.style != "wgmma":
+        return assign_hardware(items)
+    cycles = item_cycles(items, variant.shape.block_k, item_cost(chosen, gpu))
+    return assign_longest_first(items, cycles, resident_blocks(variant, gpu, items.tile.size))
+
+
+def _check_two_of_four(elements: ElementMap, tiles: TileMap | None) -> None:
+    # Without tiles a column is its own place; looking it up took 1 to 2 s on 4096 x 4096.
+    place = elements.column_index if tiles is None else _checked_places(elements, tiles)
+    group = place // 4
+    # Places ascend in a row, so a third of a group stands two behind the first one
+    third = 2 + np.flatnonzero(group[2:] == group[:-2])
+    row_of = np.searchsorted(elements.row_start, (third - 2, third), side="right") - 1
+    third = third[row_of[0] == row_of[1]]
+    if third.size:
+        row = int(np.searchsorted(elements.row_start, third[0], side="right")) - 1
+        of_row = group[elements.row_start[row] : elements.row_start[row + 1]]
+        kept = int(np.count_nonzero(of_row == group[third[0]]))
+        raise BadInput(
+            f"2:4: row {row} keeps {kept} of the four columns from {4 * int(group[third[0]])}, at most 2 fit"
+        )
+
+
+def _checked_places(elements: ElementMap, tiles: TileMap) -> npt.NDArray[np.int64]:
+    """`_place_in_tile`, refusing elements outside of the tiles."""
+    if (elements.m, elements.k) != (tiles.m, tiles.k):
+        raise BadInput(f"2:4: elements are of {elements.m} x {elements.k}, tiles of {tiles.m} x {tiles.k}")
+    row_of_element = np.repeat(np.arange(elements.m), elements.kept_per_row)
+    place = _place_in_tile(elements, tiles, row_of_element)
+    outside = np.flatnonzero(place < 0)
+    if outside.size:
+        row, column = row_of_element[outside[0]], elements.column_index[outside[0]]
+        raise BadInput(f"2:4: row {row} keeps column {column}, which its tile does not keep")
+    return place
+
+
+def _place_in_tile(
+    elements: ElementMap, tiles: TileMap, row_of_element: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """(kept elements,) place of each element's column in its tile's list, -1 if it is not there."""
+    tile_of_row = np.full(elements.m, -1)
+    tile_of_row[tiles.row_index] = np.repeat(np.arange(tiles.tile_count), tiles.rows_per_tile)
+    tile = tile_of_row[row_of_element]
+    # Keys ascend: tiles in order, columns ascending inside each
+    keys = np.repeat(np.arange(tiles.tile_count), tiles.kept_per_tile) * tiles.k + tiles.column_index
+    wanted = tile * tiles.k + elements.column_index
+    found = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+    hit = (tile >= 0) & (keys[found] == wanted) if keys.size else np.zeros(wanted.size, np.bool_)
+    return np.where(hit, found - tiles.column_start[np.maximum(tile, 0)], -1)

@@ -1,0 +1,297 @@
+"""`KernelPlan`: everything that is decided before a launch. The one contract of the four readers.
+
+The simulator, the performance model, the CPU reference and the CUDA kernel read the same columns;
+nobody rebuilds the work list.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from prunecast.errors import BadInput
+from prunecast.hardware.occupancy import BlockResources
+from prunecast.patterns.element_map import ElementMap
+from prunecast.patterns.tile_map import IntArray, TileMap, frozen_int32
+from prunecast.plan.conv_shape import ConvShape
+from prunecast.plan.program import WarpProgram
+
+__all__ = ["DTYPE_BYTES", "BlockShape", "KernelPlan", "PlanDoesNotFit", "Schedule", "WorkList"]
+
+DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
+"""Bytes of one element of A, B and C; sums are fp32 throughout."""
+
+
+class PlanDoesNotFit(BadInput):
+    """No block of the plan fits on an SM of the GPU, or its work list breaks a rule of the contract."""
+
+
+class Schedule(IntEnum):
+    """How blocks come by their items."""
+
+    HARDWARE = 0
+    """One item per block; the GPU starts blocks in order as slots come free."""
+    STATIC = 1
+    """Persistent grid, all resident at once: block b walks items block_start[b] to block_start[b + 1]."""
+    DYNAMIC = 2
+    """Persistent grid: each block draws the next item of the list from a counter."""
+
+
+class BlockShape(NamedTuple):
+    """The tile of C that a block computes, and its k-step."""
+
+    block_m: int
+    """Rows of A."""
+    block_n: int
+    """Tokens (columns of B)."""
+    block_k: int
+    """Kept columns of one k-step."""
+
+
+class WorkList(NamedTuple):
+    """Work items, one int32 column per field, each of shape (items,) unless said otherwise.
+
+    Item i multiplies kept columns k_start[i] <= j < k_stop[i] (positions in the tile's own list) of tile
+    `tile[i]` with tokens token_start[i] <= n < token_stop[i]. A split item is part `part[i]` of `parts[i]`
+    of reduction group `group[i]`; exactly one part of a group is the owner, which adds the other parts'
+    sums in the order of `part` and writes C. In a block's list every non-owner part precedes every owner
+    of a split group, so that owners can wait without deadlock.
+    """
+
+    block_start: IntArray
+    """(blocks + 1,); for DYNAMIC the grid size is `KernelPlan.blocks` and this is [0, items]."""
+    tile: IntArray
+    token_start: IntArray
+    token_stop: IntArray
+    k_start: IntArray
+    k_stop: IntArray
+    group: IntArray
+    """Reduction group, 0 <= group < groups; -1 for unsplit items."""
+    part: IntArray
+    """Place of the part in k order; 0 for unsplit items."""
+    parts: IntArray
+    """Number of parts of the group; 1 for unsplit items."""
+    owner: IntArray
+    """1 if the item writes C (unsplit items do), 0 if it hands partial sums over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KernelPlan:
+    """One launch of one kernel: C (M, N) = (A * mask) (M, K) @ B (K, N), or a convolution with A as filters.
+
+    Parameters
+    ----------
+    kernel : name of the kernel, e.g. `stspmm`
+    n : tokens, the columns of B and C
+    dtype : `fp16`, `bf16` or `fp32`, of A, B and C
+    tiles : the tiles that `work.tile` counts; a CSR kernel sees every row as a tile of its own
+    inner : elements kept inside the tiles (2:4), or None where tiles keep all of theirs
+    work, schedule : the work list and how blocks come by it
+    blocks : thread blocks launched
+    shape : tile of C per block and k-step
+    resources : what one block occupies on an SM, or may occupy at most
+    let_go_s : seconds from a launch's last stores until the next one, which has started, may read B; 0 where
+        the GPU's overlapped launch says it
+    b_in_l2 : B lies in L2 when a launch begins, as it does where weights are read to be evicted first
+    compiled_registers : of a thread, where `resources` only has the most; no part of the fingerprint
+    programs : what its warps do, one entry per role; their warps add up to the block's threads
+    tensor : `wgmma`, `mma`, `sparse-wgmma`, `sparse-mma`, or `none` for CUDA cores
+    k_order : `gather` if kept columns are fetched row by row of B, `box` if B is read in contiguous slabs
+    source : the convolution whose input is read in place of B, or None where B is a matrix
+    cluster : neighbouring blocks that fetch their weights together, each an equal share that all of them get:
+        item j of the lists of blocks cluster * i to cluster * i + cluster - 1 has the same tile and k range
+    fewest_steps : k-steps that every item has, however little it keeps; those beyond its columns multiply 16
+        columns of zeros
+    overlaps : a launch may begin while the one before it in its stream ends
+    starts_early : such a launch has started its blocks by then, each with one item; lists say where they lie,
+        and no block is launched for one without an item
+    other_launches_s : seconds of what a library launches besides this kernel; part of the launch floor
+
+    Raises
+    ------
+    PlanDoesNotFit : the work list breaks the contract of `WorkList`
+    """
+
+    kernel: str
+    n: int
+    dtype: str
+    tiles: TileMap
+    inner: ElementMap | None = None
+    work: WorkList
+    schedule: Schedule
+    blocks: int
+    shape: BlockShape
+    resources: BlockResources
+    programs: tuple[WarpProgram, ...]
+    tensor: str
+    k_order: str = "gather"
+    source: ConvShape | None = None
+    cluster: int = 1
+    fewest_steps: int = 0
+    overlaps: bool = False
+    starts_early: bool = False
+    other_launches_s: float = 0.0
+    let_go_s: float = 0.0
+    b_in_l2: bool = False
+    compiled_registers: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "work", WorkList(*(frozen_int32(column) for column in self.work)))
+        _check_work(self)
+
+    @property
+    def occupied(self) -> BlockResources:
+        """What one block occupies on an SM."""
+        registers = self.compiled_registers or self.resources.registers_per_thread
+        return self.resources._replace(registers_per_thread=registers)
+
+    @property
+    def m(self) -> int:
+        """Rows of A."""
+        return self.tiles.m
+
+    @property
+    def k(self) -> int:
+        """Columns of A."""
+        return self.tiles.k
+
+    @property
+    def item_count(self) -> int:
+        """Number of work items."""
+        return int(self.work.tile.size)
+
+    @property
+    def steps_per_item(self) -> IntArray:
+        """(items,) int32: k-steps of each item, the last one possibly partial."""
+        return (-(-self.multiplied_columns // self.shape.block_k)).astype(np.int32)
+
+    @property
+    def multiplied_columns(self) -> IntArray:
+        """(items,) int32: columns that an item multiplies: its kept ones, and zeros up to `fewest_steps`."""
+        return self.at_least_fewest_steps(self.work.k_stop - self.work.k_start)
+
+    def at_least_fewest_steps(self, columns: IntArray) -> IntArray:
+        """Columns, or as many as make up `fewest_steps` steps, the last of them of 16."""
+        if self.fewest_steps == 0:
+            return columns
+        return np.maximum(columns, (self.fewest_steps - 1) * self.shape.block_k + 16).astype(np.int32)
+
+    @property
+    def pattern(self) -> str:
+        """Canonical pattern string of what is kept."""
+        return (self.inner or self.tiles).pattern
+
+    @property
+    def density(self) -> float:
+        """Kept elements over M * K, those inside the tiles if they are sparse themselves."""
+        return (self.inner or self.tiles).density
+
+    @property
+    def sparsity(self) -> float:
+        """1 - density."""
+        return 1.0 - self.density
+
+    def fingerprint(self) -> str:
+        """First 16 hex digits of the SHA-256 of shape, map, work list, schedule and resources."""
+        schedule, blocks, work = self._launched()
+        text = f"{self.kernel} {self.n} {self.dtype} {self.tensor} {schedule} {blocks} {self.shape}"
+        text += f" {self.cluster}" if self.cluster > 1 else ""
+        text += f" {self.source}" if self.source is not None else ""
+        digest = hashlib.sha256(f"{text} {self.resources} {self.tiles.fingerprint()}".encode())
+        if self.inner is not None:
+            digest.update(self.inner.fingerprint().encode())
+        for column in work:
+            digest.update(column.tobytes())
+        return digest.hexdigest()[:16]
+
+    def _launched(self) -> "_Launched":
+        """What the GPU is told, which is not where its blocks are expected: one block for each item."""
+        if not self.starts_early:
+            return _Launched(self.schedule, self.blocks, self.work)
+        start = np.arange(self.item_count + 1, dtype=np.int32)
+        return _Launched(Schedule.HARDWARE, self.item_count, self.work._replace(block_start=start))
+
+
+class _Launched(NamedTuple):
+    schedule: Schedule
+    blocks: int
+    work: WorkList
+
+
+def _check_work(plan: KernelPlan) -> None:
+    work, items = plan.work, plan.work.tile.size
+    if any(column.shape != (items,) for column in work[1:]):
+        raise PlanDoesNotFit(f"{plan.kernel}: work list columns must all have {items} entries")
+    start = work.block_start
+    if start[0] != 0 or start[-1] != items or np.any(np.diff(start) < 0):
+        raise PlanDoesNotFit(f"{plan.kernel}: block_start must rise from 0 to {items}")
+    if plan.schedule is not Schedule.DYNAMIC and start.size != plan.blocks + 1:
+        raise PlanDoesNotFit(f"{plan.kernel}: block_start has {start.size} entries for {plan.blocks} blocks")
+    if plan.schedule is Schedule.HARDWARE and plan.blocks != items:
+        raise PlanDoesNotFit(f"{plan.kernel}: hardware dispatch needs one item per block, got {items} items")
+    if items and (np.any(work.k_stop < work.k_start) or np.any(work.token_stop <= work.token_start)):
+        raise PlanDoesNotFit(f"{plan.kernel}: an item has an empty token range or a negative k range")
+    _check_items(plan)
+    threads = 32 * sum(program.warps for program in plan.programs)
+    if threads != plan.resources.threads:
+        raise PlanDoesNotFit(
+            f"{plan.kernel}: programs use {threads} threads, resources say {plan.resources.threads}"
+        )
+    _check_groups(plan)
+    _check_cluster(plan)
+    if plan.source is not None and (plan.source.k, plan.source.n) != (plan.k, plan.n):
+        raise PlanDoesNotFit(f"{plan.kernel}: K and N of a convolution differ from the plan's")
+
+
+def _check_cluster(plan: KernelPlan) -> None:
+    """The lists of a cluster's blocks differ in nothing but tokens and reduction groups."""
+    cluster, work, start = plan.cluster, plan.work, plan.work.block_start
+    if cluster == 1:
+        return
+    if cluster < 1 or plan.blocks % cluster or plan.schedule is Schedule.DYNAMIC:
+        schedule = plan.schedule.name.lower()
+        raise PlanDoesNotFit(f"{plan.kernel}: {plan.blocks} {schedule} blocks make no clusters of {cluster}")
+    lengths = np.diff(start)
+    block = np.repeat(np.arange(plan.blocks), lengths)
+    leader = start[block // cluster * cluster] + np.arange(work.tile.size) - start[block]
+    columns = (work.tile, work.k_start, work.k_stop, work.part, work.parts, work.owner)
+    same_lengths = np.all(lengths == np.repeat(lengths[::cluster], cluster))
+    if not same_lengths or any(np.any(column != column[leader]) for column in columns):
+        raise PlanDoesNotFit(f"{plan.kernel}: blocks of a cluster have different tiles or k ranges")
+
+
+def _check_items(plan: KernelPlan) -> None:
+    """Every item lies inside its tile, and its tile and tokens inside the block's tile of C."""
+    work, tiles, shape = plan.work, plan.tiles, plan.shape
+    if work.tile.size == 0:
+        return
+    if work.tile.min() < 0 or work.tile.max() >= tiles.tile_count:
+        raise PlanDoesNotFit(f"{plan.kernel}: an item names a tile outside 0 to {tiles.tile_count - 1}")
+    if work.k_start.min() < 0 or np.any(work.k_stop > tiles.kept_per_tile[work.tile]):
+        raise PlanDoesNotFit(f"{plan.kernel}: an item's k range exceeds the kept columns of its tile")
+    if work.token_start.min() < 0 or work.token_stop.max() > plan.n:
+        raise PlanDoesNotFit(f"{plan.kernel}: an item's tokens lie outside 0 to {plan.n}")
+    tallest = int(tiles.rows_per_tile[work.tile].max())
+    widest = int((work.token_stop - work.token_start).max())
+    if tallest > shape.block_m or widest > shape.block_n:
+        block = f"{shape.block_m} x {shape.block_n}"
+        raise PlanDoesNotFit(f"{plan.kernel}: an item of {tallest} x {widest} exceeds the block's {block}")
+
+
+def _check_groups(plan: KernelPlan) -> None:
+    """One owner per group, and no owner of a split group before a non-owner part in any block's list."""
+    work = plan.work
+    split = work.group >= 0
+    groups = int(work.group.max()) + 1 if split.any() else 0
+    owners = np.bincount(work.group[split & (work.owner == 1)], minlength=groups)
+    if np.any(owners != 1) or np.any(work.owner[~split] != 1):
+        raise PlanDoesNotFit(f"{plan.kernel}: every reduction group needs exactly one owner")
+    waits = (split & (work.owner == 1)).astype(np.int64)
+    waits_before = np.cumsum(waits) - waits
+    if plan.schedule is Schedule.STATIC and work.tile.size:
+        block_of_item = np.repeat(np.arange(plan.blocks), np.diff(work.block_start))
+        waits_before -= waits_before[work.block_start[block_of_item]]
+    if np.any(waits_before[split & (work.owner == 0)] > 0):
+        raise PlanDoesNotFit(f"{plan.kernel}: a part stands behind an owner that may wait for it")

@@ -1,0 +1,56 @@
+"""The reference: what a plan means, executed item by item in float64 on the CPU."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.plan.kernel_plan import KernelPlan
+
+__all__ = ["run_reference"]
+
+Matrix = npt.NDArray[np.floating[Any]]
+
+
+def run_reference(plan: KernelPlan, a: Matrix, b: Matrix) -> npt.NDArray[np.float64]:
+    """C (M, N) float64, exactly as the plan's work items say.
+
+    Every item multiplies its tile's rows with its tokens over its part of the tile's kept columns; parts
+    of a split tile are summed in the order of `part`. Elements of `a` that the plan does not keep are never
+    touched, and rows that no item writes stay zero.
+
+    Parameters
+    ----------
+    a : (M, K) weights
+    b : (K, N) activations; of a convolution its input, see `ConvShape.rows_of_input`
+
+    Raises
+    ------
+    BadInput : a shape differs from the plan's
+    """
+    _check("A", a, (plan.m, plan.k))
+    b = b if plan.source is None else plan.source.rows_of_input(b)
+    _check("B", b, (plan.k, plan.n))
+    from prunecast.plan.reference_loops import Items, multiply_items, sum_groups  # numba is slow to import
+
+    work, tiles = plan.work, plan.tiles
+    items = Items(work.tile, work.token_start, work.token_stop, work.k_start, work.k_stop)
+    a, b = np.ascontiguousarray(a, np.float64), np.ascontiguousarray(b, np.float64)
+    inner = np.zeros((0, 0), np.bool_) if plan.inner is None else plan.inner.mask()
+    c = np.zeros((plan.m, plan.n))
+    split = np.flatnonzero(work.group >= 0)
+    slot = np.full(plan.item_count, -1, np.int64)
+    slot[split] = np.arange(split.size)
+    partial = np.zeros((split.size, plan.shape.block_m, plan.shape.block_n))
+    in_tiles = (tiles.row_start, tiles.row_index, tiles.column_start, tiles.column_index)
+    multiply_items(items, *in_tiles, inner, a, b, slot, partial, c)
+    in_order = split[np.lexsort((work.part[split], work.group[split]))]
+    start = np.flatnonzero(work.part[in_order] == 0)
+    sum_groups(items, *in_tiles[:2], in_order, np.append(start, in_order.size), slot, partial, c)
+    return c
+
+
+def _check(name: str, matrix: Matrix, shape: tuple[int, int]) -> None:
+    if matrix.shape != shape:
+        raise BadInput(f"reference: {name} must have the plan's shape {shape}, got {matrix.shape}")

@@ -1,0 +1,52 @@
+"""How fast the tensor cores of a GPU run the instructions of a plan."""
+
+from prunecast.errors import BadInput
+from prunecast.hardware.spec import GpuSpec
+from prunecast.plan.kernel_plan import DTYPE_BYTES
+
+__all__ = ["TENSOR_PATHS", "check_dtype", "tensor_fma_per_clk"]
+
+TENSOR_PATHS = ("wgmma", "sparse-wgmma", "mma", "sparse-mma")
+"""Values of `KernelPlan.tensor` that use tensor cores. The wgmma ones stand for a GPU's native rate."""
+
+_RATE_FIELD = {
+    "fp16": "tensor_fp16_fma_per_clk_per_sm",
+    "bf16": "tensor_bf16_fma_per_clk_per_sm",
+    "fp32": "tensor_tf32_fma_per_clk_per_sm",
+}
+_FORMAT = {"fp16": "fp16", "bf16": "bf16", "fp32": "tf32"}
+
+
+def check_dtype(dtype: str) -> None:
+    """Raise BadInput unless `dtype` is one that kernels know."""
+    if dtype not in DTYPE_BYTES:
+        raise BadInput(f"dtype must be one of {', '.join(DTYPE_BYTES)}, got {dtype!r}")
+
+
+def tensor_fma_per_clk(gpu: GpuSpec, dtype: str, tensor: str) -> float:
+    """FMA per clock and SM that instructions of the path `tensor` execute.
+
+    fp32 means TF32. On the sparse paths only kept FMA count, so that a GPU whose 2:4 instructions double
+    the dense rate executes kept FMA at the dense rate.
+
+    Raises
+    ------
+    BadInput : unknown dtype or path; the GPU has no tensor cores for the dtype, or none for 2:4
+    """
+    check_dtype(dtype)
+    if tensor not in TENSOR_PATHS:
+        raise BadInput(f"tensor path must be one of {', '.join(TENSOR_PATHS)}, got {tensor!r}")
+    rate = float(getattr(gpu, _RATE_FIELD[dtype]))
+    if rate <= 0.0:
+        raise BadInput(f"dtype {dtype} needs {_FORMAT[dtype]} tensor cores, {gpu.name} has none")
+    if tensor.endswith("mma") and not tensor.endswith("wgmma"):
+        rate *= gpu.mma_sync_share
+    if tensor.startswith("sparse-"):
+        rate *= _sparse_share(gpu)
+    return rate
+
+
+def _sparse_share(gpu: GpuSpec) -> float:
+    if gpu.sparse_tensor_factor <= 0.0:
+        raise BadInput(f"2:4 needs sparse tensor cores, {gpu.name} has none")
+    return gpu.sparse_tensor_factor / 2.0
