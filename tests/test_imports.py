@@ -22,7 +22,7 @@ def modules_after(code):
         [sys.executable, "-c", f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=1800,
         check=True,
     )
     return set(json.loads(shown.stdout.splitlines()[-1]))

@@ -38,7 +38,7 @@ def test_importing_the_face_loads_nothing_heavy():
     heavy = {"numpy", "numba", "scipy", "rich", "typer"}
     code = f"import prunecast, sys; print(sorted({heavy!r} & set(sys.modules)))"
     shown = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=1800, check=True
     )
     assert shown.stdout == "[]\n"
 

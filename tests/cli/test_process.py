@@ -14,7 +14,7 @@ FAST = ["--engine", "model", "-n", "64", "--no-crossovers"]
 
 
 def process(*arguments, **options):
-    return subprocess.run([*PRUNECAST, *arguments], capture_output=True, text=True, timeout=120, **options)
+    return subprocess.run([*PRUNECAST, *arguments], capture_output=True, text=True, timeout=1800, **options)
 
 
 def test_done_missed_and_bad_input(model):
@@ -45,7 +45,7 @@ def test_the_installed_command_is_the_module(tmp_path):
     script = os.path.join(os.path.dirname(sys.executable), "prunecast")
     if not os.path.exists(script):
         pytest.skip("prunecast is not installed as a command")
-    installed = subprocess.run([script, "gpus"], capture_output=True, text=True, timeout=60)
+    installed = subprocess.run([script, "gpus"], capture_output=True, text=True, timeout=1800)
     assert installed.stdout == process("gpus").stdout
 
 
@@ -53,7 +53,7 @@ def test_the_installed_command_is_the_module(tmp_path):
 def test_a_full_disk_is_one_line():
     with open("/dev/full", "w") as full:
         left = subprocess.run(
-            [*PRUNECAST, "gpus"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+            [*PRUNECAST, "gpus"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=1800
         )
     wanted = "prunecast: error: No space left on device: standard output\n"
     assert (left.returncode, left.stderr) == (2, wanted)
@@ -62,7 +62,7 @@ def test_a_full_disk_is_one_line():
 @pytest.mark.parametrize(("closed", "code"), [("gpus >&-", 0), ("gpus 2>&-", 0), ("gpus none 2>&-", 2)])
 def test_streams_may_be_closed(closed, code):
     command = f"{sys.executable} -m prunecast {closed}"
-    assert subprocess.run(command, shell=True, capture_output=True, timeout=60).returncode == code
+    assert subprocess.run(command, shell=True, capture_output=True, timeout=1800).returncode == code
 
 
 @pytest.mark.parametrize("arguments", [["gpus", "h200-sxm"], ["gpus", "--json"], ["--help"]])
@@ -71,7 +71,7 @@ def test_a_reader_that_leaves_is_no_error(arguments):
     os.close(reader)
     with os.fdopen(writer, "wb") as out:
         left = subprocess.run(
-            [*PRUNECAST, *arguments], stdout=out, stderr=subprocess.PIPE, text=True, timeout=60
+            [*PRUNECAST, *arguments], stdout=out, stderr=subprocess.PIPE, text=True, timeout=1800
         )
     assert (left.returncode, left.stderr) == (0, "")
 
@@ -87,13 +87,14 @@ def test_ctrl_c_ends_quietly(model, tmp_path):
         [*PRUNECAST, "predict", model, "-n", str(2**21), "-o", "out.json"],
         # A job that a shell starts in the background ignores the signal, and so would all that it starts.
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        env={**os.environ, "PRUNECAST_PROGRESS": "0"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert started.stderr.readline().startswith("prunecast: ")  # the first sign that it takes long
+    assert started.stderr.readline().startswith("prunecast: ")  # it has begun to work
     started.send_signal(signal.SIGINT)
-    out, err = started.communicate(timeout=120)
+    out, err = started.communicate(timeout=1800)
     assert started.returncode == 130
     assert out == ""
     assert err.splitlines()[-1] == "prunecast: interrupted"

@@ -1,46 +1,59 @@
-import time
+import itertools
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
 
 from prunecast.cli import progress
-from prunecast.cli.progress import ProgressLines
+from prunecast.cli.progress import PROGRESS, ProgressLines
+from prunecast.errors import BadInput
+
+
+def stopped_clock():
+    return 0.0
 
 
 def test_short_work_is_silent(capsys):
-    with ProgressLines() as tell:
+    with ProgressLines(delay_s=1000.0, clock=stopped_clock) as tell:
         for done in range(100):
             tell("predicting", done, 100)
     assert capsys.readouterr().err == ""
 
 
-def test_long_work_is_told_once_in_a_while(capsys, monkeypatch):
-    monkeypatch.setattr(progress, "DELAY_S", 0.0)
-    with ProgressLines() as tell:
+def test_long_work_is_told_once_in_a_while(capsys):
+    seconds = itertools.count(step=0.1)
+    with ProgressLines(delay_s=2.0, clock=lambda: next(seconds)) as tell:
         for done in range(50):
             tell("predicting", done, 50)
         tell("finding crossovers", 0, 1)
     lines = capsys.readouterr().err.splitlines()
     assert [line for line in lines if line.startswith("prunecast: predicting: ")]
-    assert lines[-1] == "prunecast: finding crossovers"
     assert len(lines) <= 3
 
 
 def test_a_stage_that_says_nothing_more_is_told_by_itself(capsys, monkeypatch):
-    monkeypatch.setattr(progress, "DELAY_S", 0.01)
-    with ProgressLines() as tell:
+    told = threading.Event()
+    monkeypatch.setattr(ProgressLines, "_print", then(ProgressLines._print, told.set))
+    with ProgressLines(delay_s=0.01) as tell:
         tell("compiling the simulator (first run only)", 0, 1)
-        deadline = time.monotonic() + 10
-        err = ""
-        while not err and time.monotonic() < deadline:
-            time.sleep(0.01)
-            err = capsys.readouterr().err
-    assert err == "prunecast: compiling the simulator (first run only)\n"
+        assert told.wait(600)
+    assert capsys.readouterr().err == "prunecast: compiling the simulator (first run only)\n"
+
+
+def then(function, after):
+    def both(*arguments):
+        function(*arguments)
+        after()
+
+    return both
 
 
 def test_the_time_left_is_told_where_it_is_asked_for(capsys, monkeypatch):
-    monkeypatch.setattr(progress, "DELAY_S", 0.0)
     monkeypatch.setattr(progress, "SECONDS_PER_LINE", 0.0)
-    seconds = iter(float(second) for second in range(1000))
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(seconds))
-    with ProgressLines(time_left=True) as tell:
+    seconds = itertools.count()
+    with ProgressLines(time_left=True, delay_s=0.0, clock=lambda: float(next(seconds))) as tell:
         tell._cancel = lambda: None
         for done in (20, 30):
             tell("trials", done, 50)
@@ -49,3 +62,32 @@ def test_the_time_left_is_told_where_it_is_asked_for(capsys, monkeypatch):
     assert any(
         line.startswith("prunecast: trials: 30 of 50, ") and line.endswith(" s left") for line in lines
     )
+
+
+def test_the_environment_says_when_and_whether(capsys, monkeypatch):
+    monkeypatch.setenv(PROGRESS, "off")
+    with ProgressLines() as tell:
+        assert tell._timer is None
+        tell("predicting", 1, 2)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv(PROGRESS, "0")
+    with ProgressLines() as tell:
+        tell("predicting", 1, 2)
+    assert "prunecast: predicting: 1 of 2\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("said", ["soon", "-1", "nan", "inf"])
+def test_what_the_environment_cannot_say(monkeypatch, said):
+    monkeypatch.setenv(PROGRESS, said)
+    with pytest.raises(BadInput, match="PRUNECAST_PROGRESS must be off or seconds"):
+        ProgressLines()
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_quiet_anywhere_is_silent(model, quiet):
+    command = [sys.executable, "-m", "prunecast", *["--quiet"] * quiet, "predict", model]
+    fast = ["--engine", "model", "-n", "64", "--no-crossovers"]
+    ended = subprocess.run(
+        [*command, *fast], capture_output=True, text=True, env={**os.environ, PROGRESS: "0"}, check=True
+    )
+    assert (ended.stderr == "") == quiet

@@ -144,7 +144,7 @@ def test_the_scripts_run_from_end_to_end(tmp_path):
 
     def run(script, *arguments):
         command = [sys.executable, str(SCRIPTS / script), *map(str, arguments)]
-        subprocess.run(command, env=environment, check=True, timeout=600, capture_output=True)
+        subprocess.run(command, env=environment, check=True, timeout=1800, capture_output=True)
 
     cpu = ("--device", "cpu", "--processes", "1", "--only", "dense@,atp:,tile-wise:")
     run("1_train_language_model.py", "--out", tmp_path, "--device", "cpu")

@@ -30,7 +30,7 @@ def main_job_peak_kb(folder):
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1800,
     )
     assert ended.returncode == 0, ended.stderr
     return int(ended.stderr.split()[-1])
@@ -56,7 +56,7 @@ def test_names_from_files_cannot_steer_a_terminal(tmp_path):
             [sys.executable, "-m", "prunecast", *command],
             cwd=tmp_path,
             capture_output=True,
-            timeout=120,
+            timeout=1800,
             env=os.environ | {"PYTHONUTF8": "1"},
         )
         shown = (ended.stdout + ended.stderr).decode()

@@ -51,7 +51,7 @@ def outcome(folder, arguments, threads):
         [sys.executable, "-m", "prunecast", *arguments],
         cwd=folder,
         capture_output=True,
-        timeout=300,
+        timeout=1800,
         env=os.environ | dict.fromkeys(THREADS, threads),
     )
     assert ended.returncode == 0, ended.stderr

@@ -77,7 +77,7 @@ def told_by(file, folder):
     """What a page says in its title once it has run."""
     arguments = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}"]
     arguments += ["--window-size=1440,900", "--virtual-time-budget=5000", "--dump-dom", file.as_uri()]
-    done = subprocess.run([CHROMIUM, *arguments], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([CHROMIUM, *arguments], capture_output=True, text=True, timeout=1800, check=True)
     said = re.search("<title>said: (.*)</title>", done.stdout)
     assert said is not None
     return said[1]

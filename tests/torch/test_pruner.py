@@ -267,7 +267,7 @@ def test_importing_the_package_does_not_import_torch():
 
     code = "import prunecast.torch, sys; sys.exit('torch' in sys.modules)"
     root = Path(__file__).resolve().parents[2]
-    assert subprocess.run([sys.executable, "-c", code], cwd=root, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], cwd=root, timeout=1800).returncode == 0
 
 
 def test_matrices_are_copies():

@@ -34,7 +34,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Tells how fast a pruned layer runs on an NVIDIA GPU that you do not have.",
-    epilog="Exit codes: 0 done, 1 constraint missed, 2 bad input. --debug anywhere shows a traceback.",
+    epilog="Exit codes: 0 done, 1 constraint missed, 2 bad input. --debug anywhere shows a traceback,"
+    " --quiet no progress.",
 )
 
 

@@ -8,21 +8,27 @@ import sys
 from collections.abc import Sequence
 
 from prunecast.cli.exits import BAD_INPUT, DONE, FAULT, INTERRUPTED
+from prunecast.cli.progress import PROGRESS
 from prunecast.errors import BadInput
 
 __all__ = ["main"]
+
+ANYWHERE = ("--debug", "--quiet")
+"""Options that every command takes, at any place."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `prunecast` with the given arguments, those of the process by default, and return the exit code.
 
-    `--debug` anywhere lets errors through with their traceback.
+    `--debug` anywhere lets errors through with their traceback, `--quiet` anywhere is silent about progress.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
+    if "--quiet" in arguments:
+        os.environ[PROGRESS] = "off"
     _let_streams_print_anything()
     try:
-        code = _run([argument for argument in arguments if argument != "--debug"])
+        code = _run([argument for argument in arguments if argument not in ANYWHERE])
         sys.stdout.flush()
         return code
     except BrokenPipeError:

@@ -1,14 +1,21 @@
 """Progress on stderr, for work that takes longer than two seconds."""
 
+import math
+import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 
-__all__ = ["ProgressLines"]
+from prunecast.errors import BadInput
 
+__all__ = ["PROGRESS", "ProgressLines"]
+
+PROGRESS = "PRUNECAST_PROGRESS"
+"""Environment variable: `off`, which `--quiet` sets, or the seconds after which a stage is mentioned."""
 DELAY_S = 2.0
-"""Stages shorter than this are not mentioned."""
+"""Stages shorter than this are not mentioned, unless the environment says otherwise."""
 SECONDS_PER_LINE = 5.0
 """Without a terminal: at most one line in this time."""
 
@@ -22,9 +29,20 @@ class ProgressLines:
     Parameters
     ----------
     time_left : also say how long the rest will take at the pace since the stage began
+    delay_s : stages shorter than this are not mentioned, infinity for none at all; None: what the
+        environment variable `PRUNECAST_PROGRESS` says, else two seconds
+    clock : seconds that only grow; tests bring their own
     """
 
-    def __init__(self, *, time_left: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        time_left: bool = False,
+        delay_s: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._delay_s = _delay_of_environment() if delay_s is None else delay_s
+        self._clock = clock
         self._tells_left = time_left
         self._first_done = 0
         self._rewrites = sys.stderr.isatty()
@@ -53,20 +71,22 @@ class ProgressLines:
             self._begin(stage)
             self._first_done = done
         self._text += self._left(done, total)
-        if time.monotonic() - self._stage_start_s >= DELAY_S:
+        if self._clock() - self._stage_start_s >= self._delay_s:
             self._print()
 
     def _left(self, done: int, total: int) -> str:
         if not self._tells_left or done <= self._first_done or done >= total:
             return ""
-        pace_s = (time.monotonic() - self._stage_start_s) / (done - self._first_done)
+        pace_s = (self._clock() - self._stage_start_s) / (done - self._first_done)
         return f", {_duration(pace_s * (total - done))} left"
 
     def _begin(self, stage: str) -> None:
         self._cancel()
-        self._stage, self._stage_start_s = stage, time.monotonic()
+        self._stage, self._stage_start_s = stage, self._clock()
         self._last_print_s = -SECONDS_PER_LINE
-        self._timer = threading.Timer(DELAY_S, self._print)
+        if math.isinf(self._delay_s):
+            return
+        self._timer = threading.Timer(self._delay_s, self._print)
         self._timer.daemon = True
         self._timer.start()
 
@@ -76,12 +96,26 @@ class ProgressLines:
 
     def _print(self) -> None:
         with self._lock:
-            if not self._rewrites and time.monotonic() - self._last_print_s < SECONDS_PER_LINE:
+            if not self._rewrites and self._clock() - self._last_print_s < SECONDS_PER_LINE:
                 return
             self._line = self._text
             sys.stderr.write(f"\r\x1b[K{self._line}" if self._rewrites else f"prunecast: {self._line}\n")
             sys.stderr.flush()
-            self._last_print_s = time.monotonic()
+            self._last_print_s = self._clock()
+
+
+def _delay_of_environment() -> float:
+    """Seconds until a stage is mentioned: infinity where progress is off."""
+    said = os.environ.get(PROGRESS, "").strip()
+    if said == "off":
+        return math.inf
+    try:
+        delay_s = float(said or DELAY_S)
+    except ValueError:
+        delay_s = -1.0
+    if not 0 <= delay_s < math.inf:
+        raise BadInput(f"{PROGRESS} must be off or seconds, got {said!r}")
+    return delay_s
 
 
 def _duration(seconds: float) -> str:

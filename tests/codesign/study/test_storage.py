@@ -92,7 +92,7 @@ def test_a_full_disk_leaves_nothing(tmp_path):
         "    print(error)\n"
     )
     place = str(tmp_path / "s.sqlite")
-    told = subprocess.run([sys.executable, "-c", script, place], capture_output=True, text=True, timeout=60)
+    told = subprocess.run([sys.executable, "-c", script, place], capture_output=True, text=True, timeout=1800)
     assert told.stdout.startswith(place), told.stderr
     assert list(tmp_path.iterdir()) == []
     StudyStorage(place).open()
