@@ -3,10 +3,11 @@
 Not here: anything about kernels, plans or weights, and no measuring. Ground floor: imports only
 `prunecast.errors`. Read `spec.py` first (what a GPU is, and in which units), then `occupancy.py`,
 `clock.py` and one file of `data/`; `load.py` and `check.py` turn such a file into a `GpuSpec` or one line
-saying what is wrong with it.
+saying what is wrong with it. `costs.py` reads what kernels keep beside their sources: costs by architecture.
 """
 
 from prunecast.hardware.clock import STATES, sm_clock_hz
+from prunecast.hardware.costs import Cost, Costs, load_costs
 from prunecast.hardware.load import gpu_names, load_gpu
 from prunecast.hardware.occupancy import BlockResources, Occupancy, occupancy
 from prunecast.hardware.spec import KINDS, GpuSpec, Provenance
@@ -15,10 +16,13 @@ __all__ = [
     "KINDS",
     "STATES",
     "BlockResources",
+    "Cost",
+    "Costs",
     "GpuSpec",
     "Occupancy",
     "Provenance",
     "gpu_names",
+    "load_costs",
     "load_gpu",
     "occupancy",
     "sm_clock_hz",

@@ -12,7 +12,15 @@ from typing import Any, NamedTuple
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import KINDS, GpuSpec, Provenance, quantity_units
 
-__all__ = ["Quantity", "check_together", "read_quantity", "short_text"]
+__all__ = [
+    "Quantity",
+    "check_kind",
+    "check_number",
+    "check_text",
+    "check_together",
+    "read_quantity",
+    "short_text",
+]
 
 KEYS = ("value", "unit", "kind", "source")
 
@@ -99,12 +107,21 @@ def _read_provenance(entry: Mapping[str, Any], quantity: str, at: str) -> Proven
     unit = quantity_units()[quantity]
     if entry["unit"] != unit:
         raise BadInput(f"{at}: unit must be {unit!r}, got {short_text(entry['unit'])}")
-    if entry["kind"] not in KINDS:
-        raise BadInput(f"{at}: kind must be one of {', '.join(KINDS)}, got {short_text(entry['kind'])}")
-    source = entry["source"]
-    if not isinstance(source, str) or not source.strip():
-        raise BadInput(f"{at}: source must name a document or a measurement, got {short_text(source)}")
-    return Provenance(unit=unit, kind=entry["kind"], source=source)
+    check_kind(entry["kind"], KINDS, at)
+    check_text(entry["source"], "source must name a document or a measurement", at)
+    return Provenance(unit=unit, kind=entry["kind"], source=entry["source"])
+
+
+def check_kind(kind: object, kinds: tuple[str, ...], at: str) -> None:
+    """Refuse a kind that is none of `kinds`; `at` says where it stands."""
+    if kind not in kinds:
+        raise BadInput(f"{at}: kind must be one of {', '.join(kinds)}, got {short_text(kind)}")
+
+
+def check_text(text: object, wanted: str, at: str) -> None:
+    """Refuse what is no text, or a blank one; `wanted` begins the message."""
+    if not isinstance(text, str) or not text.strip():
+        raise BadInput(f"{at}: {wanted}, got {short_text(text)}")
 
 
 def _read_value(value: object, quantity: str, at: str) -> int | float | tuple[float, ...]:
@@ -122,13 +139,17 @@ def _read_value(value: object, quantity: str, at: str) -> int | float | tuple[fl
 
 
 def _read_number(value: object, quantity: str, at: str) -> int | float:
+    return check_number(value, at, zero=quantity in MAY_BE_ZERO)
+
+
+def check_number(value: object, at: str, *, zero: bool) -> int | float:
+    """The value, if it is a sensible number above 0, or 0 where `zero` allows it; else BadInput."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise BadInput(f"{at}: value must be a number, got {short_text(value)}")
     if not abs(value) < LARGEST:
         raise BadInput(f"{at}: value must be finite and below {LARGEST:g}, got {short_text(value)}")
-    if value < 0 or (value == 0 and quantity not in MAY_BE_ZERO):
-        allowed = "0 or more" if quantity in MAY_BE_ZERO else "above 0"
-        raise BadInput(f"{at}: value must be {allowed}, got {short_text(value)}")
+    if value < 0 or (value == 0 and not zero):
+        raise BadInput(f"{at}: value must be {'0 or more' if zero else 'above 0'}, got {short_text(value)}")
     return value
 
 

@@ -1,0 +1,206 @@
+"""Costs of one kernel on one architecture: numbers measured of it or fitted to it, with their sources.
+
+A kernel keeps them beside its sources in `costs/sm_90.toml` and the like. An architecture without a file, or
+whose file lacks an entry, takes the entry of the nearest architecture that has one, as a guess.
+"""
+
+import datetime
+import hashlib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+from types import MappingProxyType
+
+from prunecast.errors import BadInput
+from prunecast.hardware.check import check_kind, check_number, check_text, short_text
+from prunecast.hardware.spec import KINDS
+
+__all__ = ["COST_KINDS", "COST_UNITS", "Cost", "Costs", "load_costs", "read_costs"]
+
+COST_KINDS = (*KINDS, "as-compiled")
+"""As those of GPU files; `as-compiled` is counted in the machine code of the kernel."""
+
+COST_UNITS = ("cycle", "instruction", "byte", "ratio", "count", "s", "clk/byte")
+WHOLE_UNITS = ("instruction", "byte", "count")
+"""Units of which there are whole numbers only."""
+
+KEYS = ("value", "unit", "kind", "source", "date", "meaning")
+MAY_LACK = ("worth",)
+"""What the entry changes in predictions, where somebody measured that."""
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One entry of a file of costs.
+
+    Parameters
+    ----------
+    value : in `unit`, one of `COST_UNITS`
+    kind : one of `COST_KINDS`
+    source : the measurement, listing or document
+    date : of the measurement or fit, `YYYY-MM-DD`
+    meaning : what the value says of the kernel
+    worth : what the entry changes in predictions, empty where nobody measured it
+    """
+
+    value: int | float
+    unit: str
+    kind: str
+    source: str
+    date: str
+    meaning: str
+    worth: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Costs:
+    """All entries of one kernel on one architecture; equal only to itself, so that caches may hold it.
+
+    Parameters
+    ----------
+    kernel : the folder's name, e.g. `tile`
+    architecture : that was asked for, e.g. `sm_89`
+    entries : by name
+    inherited : entry -> architecture that it was taken from, of those that are not the architecture's own
+    fingerprint : first 16 hex digits of the SHA-256 of all values
+    """
+
+    kernel: str
+    architecture: str
+    entries: Mapping[str, Cost]
+    inherited: Mapping[str, str]
+    fingerprint: str
+
+    def __getitem__(self, name: str) -> float:
+        """Value of an entry."""
+        return self.entries[name].value
+
+    def whole(self, name: str) -> int:
+        """Value of an entry in whole units or cycles."""
+        return round(self.entries[name].value)
+
+    @property
+    def guessed_share(self) -> float:
+        """Entries of kind `guess` over all of them; 0 where there are none."""
+        guesses = sum(cost.kind == "guess" for cost in self.entries.values())
+        return guesses / max(len(self.entries), 1)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "Costs":
+        """Itself: nothing of it changes."""
+        return self
+
+
+@cache
+def load_costs(package: str, compute_capability: int) -> Costs:
+    """Costs that a kernel has on GPUs of one compute capability.
+
+    Parameters
+    ----------
+    package : of the kernel, e.g. `prunecast.kernels.tile`, with a folder `costs`
+    compute_capability : as `GpuSpec.compute_capability`
+
+    Raises
+    ------
+    BadInput : the package has no costs, or a file breaks the rules of `read_costs`
+    """
+    return read_costs(resources.files(package) / "costs", package.rpartition(".")[2], compute_capability)
+
+
+def read_costs(folder: Traversable, kernel: str, compute_capability: int) -> Costs:
+    """The costs of a folder of files `sm_*.toml` for one compute capability.
+
+    Raises
+    ------
+    BadInput : no file; an entry without value, unit, kind, source, date or meaning, or with one that makes no
+        sense. The line names file, entry and cause.
+    """
+    entries: dict[str, Cost] = {}
+    inherited: dict[str, str] = {}
+    files = {_capability(file.name): file for file in folder.iterdir() if file.name.endswith(".toml")}
+    if not files:
+        raise BadInput(f"{kernel}: wanted costs/sm_*.toml, there is none")
+    for capability in sorted(files, key=lambda found: _distance(found, compute_capability)):
+        for name, cost in _read(files[capability], kernel).items():
+            if name in entries:
+                continue
+            entries[name] = cost if capability == compute_capability else _as_guess(cost, capability)
+            if capability != compute_capability:
+                inherited[name] = f"sm_{capability}"
+    return Costs(
+        kernel=kernel,
+        architecture=f"sm_{compute_capability}",
+        entries=MappingProxyType(dict(sorted(entries.items()))),
+        inherited=MappingProxyType(inherited),
+        fingerprint=_fingerprint(entries),
+    )
+
+
+def _distance(found: int, wanted: int) -> tuple[bool, int, int]:
+    """The same major version first, then the nearest number, of two equally near the older."""
+    return found // 10 != wanted // 10, abs(found - wanted), found
+
+
+def _as_guess(cost: Cost, capability: int) -> Cost:
+    source = f"carried over from sm_{capability}, {cost.kind} there: {cost.source}"
+    return Cost(cost.value, cost.unit, "guess", source, cost.date, cost.meaning, cost.worth)
+
+
+def _capability(name: str) -> int:
+    found = re.fullmatch(r"sm_([1-9][0-9]{1,2})\.toml", name)
+    if found is None:
+        raise BadInput(f"{name}: a file of costs must be named like sm_90.toml")
+    return int(found[1])
+
+
+def _read(file: Traversable, kernel: str) -> dict[str, Cost]:
+    where = f"{kernel}/costs/{file.name}"
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInput(f"{where}: wanted a file of costs in TOML, but: {error}") from None
+    if document.pop("schema", None) != SCHEMA:
+        raise BadInput(f"{where}: schema must be {SCHEMA}")
+    return {name: _cost(entry, f"{where}: {name}") for name, entry in document.items()}
+
+
+def _cost(entry: object, at: str) -> Cost:
+    if not isinstance(entry, dict):
+        raise BadInput(f"{at}: wanted a table with {', '.join(KEYS)}, got {short_text(entry)}")
+    missing = next((key for key in KEYS if key not in entry), None)
+    if missing is not None:
+        raise BadInput(f"{at}: {missing} is missing")
+    unknown = next((key for key in entry if key not in (*KEYS, *MAY_LACK)), None)
+    if unknown is not None:
+        raise BadInput(f"{at}: unknown key {unknown!r}, wanted {', '.join(KEYS)}")
+    if entry["unit"] not in COST_UNITS:
+        raise BadInput(f"{at}: unit must be one of {', '.join(COST_UNITS)}, got {short_text(entry['unit'])}")
+    check_kind(entry["kind"], COST_KINDS, at)
+    for key in ("source", "meaning", *(key for key in MAY_LACK if key in entry)):
+        check_text(entry[key], f"{key} must be a text", at)
+    _check_date(entry["date"], at)
+    _check_value(entry["value"], entry["unit"], at)
+    return Cost(**entry)
+
+
+def _check_date(date: object, at: str) -> None:
+    try:
+        datetime.date.fromisoformat(date if isinstance(date, str) else "")
+    except ValueError:
+        raise BadInput(f"{at}: date must be a text like '2026-11-22', got {short_text(date)}") from None
+
+
+def _check_value(value: object, unit: str, at: str) -> None:
+    number = check_number(value, at, zero=True)
+    if unit in WHOLE_UNITS and number != int(number):
+        raise BadInput(f"{at}: value must be a whole number of {unit}s, got {short_text(value)}")
+
+
+def _fingerprint(entries: Mapping[str, Cost]) -> str:
+    text = "\n".join(f"{name} {entries[name].value!r}" for name in sorted(entries))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
