@@ -78,13 +78,15 @@ def persistent(tiles: TileMap, n: int, gpu: GpuSpec, grids: Sequence[Grid]) -> I
     """Every form on every grid."""
     for form in choose_stspmm(tiles, n, DTYPE, gpu):
         for grid in grids:
-            yield plan_stspmm(tiles, n, DTYPE, gpu, assignment=grid.assignment, split=grid.split, form=form)
+            yield plan_stspmm(
+                tiles, n, DTYPE, gpu, assignment=grid.assignment, split=grid.split, config=form.config
+            )
 
 
 def block_for_each_item(tiles: TileMap, n: int, gpu: GpuSpec) -> Iterator[KernelPlan]:
     """Every form as `tile-wise` runs it."""
     for form in choose_tile_wise(tiles, n, DTYPE, gpu):
-        yield plan_tile_wise(tiles, n, DTYPE, gpu, form=form)
+        yield plan_tile_wise(tiles, n, DTYPE, gpu, config=form.config)
 
 
 def try_all(tiles: TileMap, n: int, gpu: GpuSpec, found: Regrets) -> Times:

@@ -14,7 +14,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, Schedule, WorkList, plan_stspmm
 from prunecast.kernels.tile.tile_plan import tile_plan
-from prunecast.kernels.tile.wgmma_configs import wgmma_variants
+from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.patterns import TileMap
 from prunecast.plan.order import Assigned
 from prunecast.plan.tile_rows import cut_rows
@@ -176,7 +176,7 @@ def _restore(case: Case, stored: np.lib.npyio.NpzFile) -> KernelPlan:
     if f"{case.name}/form" not in stored:
         raise BadInput(f"the file of plans has no case {case.name!r}")
     block_m, block_n, schedule, blocks, cluster = (int(x) for x in stored[f"{case.name}/form"])
-    variants = wgmma_variants(GPU, "fp16", "wgmma")
+    variants = wgmma_configs(GPU, "fp16", "wgmma")
     variant = next(v for v in variants if v.shape[:2] == (block_m, block_n))
     work = WorkList(*(stored[f"{case.name}/{column}"] for column in WorkList._fields))
     assigned = Assigned(work, Schedule(schedule), blocks)

@@ -17,7 +17,7 @@ from prunecast.kernels.cuda.operator import compile
 from prunecast.kernels.cuda.token_form import CLUSTERS, TOKEN_SHAPES
 from prunecast.kernels.tile.clusters import spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
-from prunecast.kernels.tile.wgmma_configs import wgmma_variants
+from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.patterns import TileMap
 from prunecast.plan.order import assign_hardware, assign_stream_k
 from prunecast.validation.tolerance import error_bound
@@ -164,7 +164,7 @@ def plan_of(
     tiles: TileMap, n: int, form: tuple[int, int], dtype: str, blocks: int, cluster: int = 1
 ) -> KernelPlan:
     """One item per block (blocks 0), or equal shares of all k-steps, cut where they end."""
-    variant = next(v for v in wgmma_variants(GPU, dtype, "wgmma") if v.shape[:2] == form)
+    variant = next(v for v in wgmma_configs(GPU, dtype, "wgmma") if v.shape[:2] == form)
     items = items_of(tiles, variant, n, GPU, cluster=cluster)
     clusters = max(blocks // cluster, 1)
     assigned = assign_stream_k(items, clusters, 64) if blocks else assign_hardware(items)

@@ -13,7 +13,7 @@ from benchmarks.gpu_cases import GPU
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan, Schedule, WorkList
 from prunecast.kernels.tile.tile_plan import tile_plan
-from prunecast.kernels.tile.wgmma_configs import wgmma_variants
+from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
 from prunecast.plan.order import Assigned
 
@@ -62,7 +62,7 @@ def restored(about: Mapping[str, Any], stored: Arrays) -> KernelPlan:
     BadInput : its form is no longer there, or what comes out is another plan
     """
     mark, block = about["fingerprint"], tuple(about["block"])
-    variants = wgmma_variants(GPU, about["dtype"], about["tensor"])
+    variants = wgmma_configs(GPU, about["dtype"], about["tensor"])
     variant = next((v for v in variants if v.shape[:2] == block), None)
     if variant is None:
         raise BadInput(f"{mark}: no form {block[0]} x {block[1]} of {about['tensor']}; prepare again")

@@ -44,7 +44,7 @@ def forms_of(case: Case) -> list[Candidate]:
 def plans_of(case: Case) -> list[KernelPlan]:
     """One for each of the forms."""
     tiles = tile_map(case)
-    return [plan_stspmm(tiles, case.n, "fp16", GPU, form=form) for form in forms_of(case)]
+    return [plan_stspmm(tiles, case.n, "fp16", GPU, config=form.config) for form in forms_of(case)]
 
 
 def cases_of(drawn: int) -> list[Case]:
@@ -105,7 +105,7 @@ def _said_of(record: dict[str, Any]) -> list[float]:
     tiles, timed = tile_map(case), {row["form"]: row for row in record["forms"]}
     us, all_said = [], []
     for form in choose_stspmm(tiles, case.n, "fp16", GPU):
-        plan = plan_stspmm(tiles, case.n, "fp16", GPU, form=form)
+        plan = plan_stspmm(tiles, case.n, "fp16", GPU, config=form.config)
         row = timed.get(form_name(plan))
         if row is None or row["items"] != plan.item_count:
             continue

@@ -23,8 +23,8 @@ from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels import KernelPlan, Schedule, WorkList, plan_dense, plan_stspmm
 from prunecast.kernels.cuda.mma.forms import PARTS, has_async_copies, mma_defines
 from prunecast.kernels.tile.choose_tiles import tile_candidates
-from prunecast.kernels.tile.config import TileVariant
-from prunecast.kernels.tile.mma_configs import mma_variants, register_variants
+from prunecast.kernels.tile.config import TileConfig
+from prunecast.kernels.tile.mma_configs import mma_configs, register_configs
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.patterns import TileMap
 from prunecast.plan.order import Assigned, assign_hardware, assign_stream_k
@@ -149,9 +149,9 @@ def check_plan(check: Check) -> KernelPlan:
     return tile_plan("stspmm", tiles, check.n, variant, assigned, gpu, k_order="gather")
 
 
-def _variants(gpu: str, dtype: str = "fp16") -> list[TileVariant]:
+def _variants(gpu: str, dtype: str = "fp16") -> list[TileConfig]:
     spec = load_gpu(gpu)
-    return list((mma_variants if spec.has_async_copy else register_variants)(spec, dtype, "mma"))
+    return list((mma_configs if spec.has_async_copy else register_configs)(spec, dtype, "mma"))
 
 
 # ---- what is timed
@@ -160,10 +160,10 @@ def _variants(gpu: str, dtype: str = "fp16") -> list[TileVariant]:
 def _plans(case: Case) -> list[KernelPlan]:
     """The planner's first forms, on an H200 without wgmma."""
     tiles = tile_map(case)
-    fit = [v for v in mma_variants(GPU, "fp16", "mma") if occupancy(v.resources, GPU).blocks_per_sm]
+    fit = [v for v in mma_configs(GPU, "fp16", "mma") if occupancy(v.resources, GPU).blocks_per_sm]
     low = [v for v in fit if v.shape.block_m <= case.rows]
     found = tile_candidates(low, tiles, case.n, GPU, persistent=True, divisible=True)
-    return [plan_stspmm(tiles, case.n, "fp16", GPU, form=form) for form in found[:FORMS_PER_CASE]]
+    return [plan_stspmm(tiles, case.n, "fp16", GPU, config=form.config) for form in found[:FORMS_PER_CASE]]
 
 
 def timed_variants(case: Case, plan: KernelPlan, place: int) -> dict[str, KernelPlan]:
@@ -199,7 +199,7 @@ def plans_from(folder: Path, case: Case) -> list[Timed]:
 def _restored(case: Case, place: int, stored: Any) -> KernelPlan:
     own = f"{case.name}/{place}"
     block_m, block_n, schedule, blocks = (int(x) for x in stored[f"{own}/form"])
-    variant = next(v for v in mma_variants(GPU, "fp16", "mma") if v.shape[:2] == (block_m, block_n))
+    variant = next(v for v in mma_configs(GPU, "fp16", "mma") if v.shape[:2] == (block_m, block_n))
     work = WorkList(*(stored[f"{own}/{column}"] for column in WorkList._fields))
     tiles = cut_rows(tile_map(case), block_m)
     return tile_plan(

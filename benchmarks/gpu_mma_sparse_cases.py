@@ -25,8 +25,8 @@ from prunecast.kernels import KernelPlan, Schedule, WorkList, plan_dense
 from prunecast.kernels.cuda.mma.forms import PARTS, mma_defines
 from prunecast.kernels.tile.choose import Candidate
 from prunecast.kernels.tile.choose_tiles import tile_candidates
-from prunecast.kernels.tile.config import TileVariant
-from prunecast.kernels.tile.mma_configs import mma_variants
+from prunecast.kernels.tile.config import TileConfig
+from prunecast.kernels.tile.mma_configs import mma_configs
 from prunecast.kernels.tile.programs.mma import walk_of_step
 from prunecast.kernels.tile.splitting import ItemCost, even_pieces, item_cost, item_cycles
 from prunecast.kernels.tile.tile_plan import items_of, resident_blocks, tile_plan
@@ -94,7 +94,7 @@ def ending_checks() -> Iterator[Check]:
 def check_plan(check: Check) -> KernelPlan:
     """One item per block, or equal shares of all k-steps, cut where they end."""
     gpu, tiles = load_gpu(check.gpu), ragged_map(check.form[0], seed=check.n)
-    variants = mma_variants(gpu, check.dtype, "sparse-mma")
+    variants = mma_configs(gpu, check.dtype, "sparse-mma")
     variant = next(v for v in variants if v.shape[:2] == check.form)
     items, step = items_of(tiles, variant, check.n, gpu), variant.shape.block_k
     assigned = assign_stream_k(items, check.blocks, step) if check.blocks else assign_hardware(items)
@@ -118,8 +118,8 @@ class _Prepared(NamedTuple):
     """Predictions."""
 
 
-def _variants() -> list[TileVariant]:
-    found = mma_variants(GPU, "fp16", "sparse-mma")
+def _variants() -> list[TileConfig]:
+    found = mma_configs(GPU, "fp16", "sparse-mma")
     return [v for v in found if occupancy(v.resources, GPU).blocks_per_sm]
 
 
@@ -148,7 +148,7 @@ def _choice(case: Case, plan: KernelPlan) -> _Choice:
 
 def _lists(case: Case, tiles: TileMap, form: Candidate) -> list[KernelPlan]:
     """Lists of items that end together: heavy tiles cut, or all in two where blocks are left over."""
-    variant, step = form.variant, form.variant.shape.block_k
+    variant, step = form.variant, form.config.shape.block_k
     cost = _cost(form)
     cut = cut_rows(tiles, variant.shape.block_m)
     items = items_of(cut, variant, case.n, GPU)
@@ -173,7 +173,7 @@ def _cost(form: Candidate) -> ItemCost:
     return cost._replace(step=cost.step + wait)
 
 
-def _plan(tiles: TileMap, n: int, variant: TileVariant, assigned: Assigned) -> KernelPlan:
+def _plan(tiles: TileMap, n: int, variant: TileConfig, assigned: Assigned) -> KernelPlan:
     """Without its elements, which nobody needs who predicts; `plans_from` has them."""
     return tile_plan("2:4", tiles, n, variant, assigned, GPU, k_order="gather")
 

@@ -13,7 +13,7 @@ from benchmarks.gpu_cases import GPU, write_plans
 from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, compile_cubin
 from prunecast.kernels.cuda.forms import ARCH
 from prunecast.kernels.cuda.token_form import CLUSTERS, TOKEN_SHAPES, TOKEN_SOURCE, token_defines
-from prunecast.kernels.tile.wgmma_configs import wgmma_variants
+from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 
 __all__ = ["jobs"]
 
@@ -45,7 +45,7 @@ def _token_forms(dtype: str) -> list[dict[str, int]]:
 
 
 def _form(form: tuple[int, int], dtype: str) -> dict[str, int]:
-    variant = next(v for v in wgmma_variants(GPU, dtype, "wgmma") if v.shape[:2] == form)
+    variant = next(v for v in wgmma_configs(GPU, dtype, "wgmma") if v.shape[:2] == form)
     return {
         "BLOCK_M": form[0],
         "BLOCK_N": form[1],

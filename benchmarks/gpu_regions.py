@@ -19,13 +19,13 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.cuda.build import compile_cubin
 from prunecast.kernels.cuda.small.forms import build_small, small_defines
-from prunecast.kernels.small_n.forms import SmallForm
+from prunecast.kernels.small_n.configs import SmallConfig
 from prunecast.kernels.small_n.planner import plan_small_n
 from prunecast.patterns import TileMap
 
 GPU = load_gpu("h200-sxm")
 M, K = 11008, 4096
-FORMS = {1: SmallForm(64, 8, 2, 16), 16: SmallForm(64, 16, 4, 8)}
+FORMS = {1: SmallConfig(64, 8, 2, 16), 16: SmallConfig(64, 16, 4, 8)}
 KEPT = (1024, 1072, 1536, 1920, 1984, 2016, 2032, 2048, 2064, 2080, 2112, 2176, 2560, 3072, 4096)
 
 
@@ -42,7 +42,7 @@ def plan_of(n: int, kept: int) -> KernelPlan:
         column_index=np.concatenate(columns),
         pattern="tile-wise:128",
     )
-    return plan_small_n(tile_map, n, "fp16", GPU, form=FORMS[n])
+    return plan_small_n(tile_map, n, "fp16", GPU, config=FORMS[n])
 
 
 def build(folder: Path) -> None:

@@ -20,9 +20,9 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, plan_balanced
 from prunecast.kernels.small_n.planner import plan_small_n
 from prunecast.kernels.tile.clusters import spread_over_clusters
-from prunecast.kernels.tile.mma_configs import mma_variants
+from prunecast.kernels.tile.mma_configs import mma_configs
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
-from prunecast.kernels.tile.wgmma_configs import wgmma_variants
+from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
 from prunecast.patterns.balanced import prune_balanced
 from prunecast.plan.order import assign_hardware, assign_longest_first, assign_stream_k
@@ -60,7 +60,7 @@ def _ragged(height: int) -> TileMap:
 def _tile_plans() -> Iterator[KernelPlan]:
     """Whole and split tiles of two forms."""
     for block_m, block_n in ((128, 128), (64, 256)):
-        variant = next(v for v in wgmma_variants(GPU, "fp16", "wgmma") if v.shape[:2] == (block_m, block_n))
+        variant = next(v for v in wgmma_configs(GPU, "fp16", "wgmma") if v.shape[:2] == (block_m, block_n))
         items = items_of(_ragged(block_m), variant, 200, GPU)
         for assigned in (assign_hardware(items), assign_stream_k(items, 7, 64)):
             yield tile_plan("stspmm", _ragged(block_m), 200, variant, assigned, GPU, k_order="gather")
@@ -76,7 +76,7 @@ def _balanced_plans() -> Iterator[KernelPlan]:
 
 def _token_plans() -> Iterator[KernelPlan]:
     """The form of 256 x 128: blocks alone and in clusters of two, whole and split tiles."""
-    variant = next(v for v in wgmma_variants(GPU, "fp16", "wgmma") if v.shape[:2] == (256, 128))
+    variant = next(v for v in wgmma_configs(GPU, "fp16", "wgmma") if v.shape[:2] == (256, 128))
     for cluster in (1, 2):
         items = items_of(_ragged(256), variant, 392, GPU, cluster=cluster)
         for assigned in (assign_hardware(items), assign_stream_k(items, 3, 64)):
@@ -100,7 +100,7 @@ def _sparse_plans() -> Iterator[KernelPlan]:
     """2:4 inside of tiles: one item per block, and a persistent grid."""
     for form in ((256, 128), (128, 128)):
         tiles = _ragged(form[0])
-        variant = next(v for v in wgmma_variants(GPU, "fp16", "sparse-wgmma") if v.shape[:2] == form)
+        variant = next(v for v in wgmma_configs(GPU, "fp16", "sparse-wgmma") if v.shape[:2] == form)
         items = items_of(tiles, variant, 200, GPU)
         cost = items.k_stop.astype(np.int64) + 64
         for assigned in (assign_hardware(items), assign_longest_first(items, cost, 3)):
@@ -117,7 +117,7 @@ def _mma_plans() -> Iterator[KernelPlan]:
     """Forms of an A100, whole and split."""
     gpu = load_gpu("a100-sxm4-80gb")
     for form in ((128, 128), (64, 64)):
-        variant = next(v for v in mma_variants(gpu, "fp16", "mma") if v.shape[:2] == form)
+        variant = next(v for v in mma_configs(gpu, "fp16", "mma") if v.shape[:2] == form)
         items = items_of(_ragged(form[0]), variant, 200, gpu)
         for assigned in (assign_hardware(items), assign_stream_k(items, 7, 32)):
             yield tile_plan("stspmm", _ragged(form[0]), 200, variant, assigned, gpu, k_order="gather")

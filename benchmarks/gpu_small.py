@@ -42,7 +42,7 @@ from benchmarks.gpu_time import Contestant, take_turns
 from benchmarks.on_gpu.dense_contestants import dense_contestants, torch_contestant
 from benchmarks.on_gpu.rotation import Sets, input_sets, more_sets
 from benchmarks.on_gpu.session import Session
-from prunecast.kernels.small_n.forms import HEIGHTS, SmallForm
+from prunecast.kernels.small_n.configs import HEIGHTS, SmallConfig
 from prunecast.plan.tile_rows import cut_rows
 
 
@@ -77,7 +77,7 @@ def _options() -> argparse.Namespace:
 
 
 def _checks(prepared: dict[str, Any]) -> dict[str, Callable[[], list[Verdict]]]:
-    forms = [SmallCheck(c["dtype"], c["n"], SmallForm(*c["form"])) for c in prepared["checks"]]
+    forms = [SmallCheck(c["dtype"], c["n"], SmallConfig(*c["form"])) for c in prepared["checks"]]
     return {"forms": lambda: check_small(forms), "endings": check_endings}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.gpu_cases import GPU, Case, tile_map
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.small_n.forms import HEIGHTS, SmallForm, block_width, small_resources
+from prunecast.kernels.small_n.configs import HEIGHTS, SmallConfig, block_width, small_resources
 from prunecast.kernels.small_n.planner import choose_small_n, plan_small_n
 from prunecast.patterns import TileMap
 
@@ -45,7 +45,7 @@ CHECKED_TOKENS = (1, 2, 3, 7, 8, 16, 17, 33, 64, 65)
 CHECKED_RINGS = ((4, 8), (8, 3), (8, 6), (16, 2))
 KEPT = (*range(66), 1100)
 ENDINGS = ("none", "relu", "gelu")
-ENDING_FORM = SmallForm(32, 16, 4)
+ENDING_FORM = SmallConfig(32, 16, 4)
 
 
 class SmallCheck(NamedTuple):
@@ -53,7 +53,7 @@ class SmallCheck(NamedTuple):
 
     dtype: str
     n: int
-    form: SmallForm
+    form: SmallConfig
 
     @property
     def name(self) -> str:
@@ -61,12 +61,12 @@ class SmallCheck(NamedTuple):
         return f"{form_name(self.form)} {self.dtype} N={self.n}"
 
 
-def form_name(form: SmallForm) -> str:
+def form_name(form: SmallConfig) -> str:
     """Rows x tokens of a block, warps, k16s of a warp on their way."""
     return f"{form.block_m}x{form.block_n} w{form.warps} d{form.depth}"
 
 
-def fits(form: SmallForm, n: int) -> bool:
+def fits(form: SmallConfig, n: int) -> bool:
     """Whether one block of it fits on an SM."""
     return occupancy(small_resources(form, n), GPU).blocks_per_sm > 0
 
@@ -76,18 +76,18 @@ def layer_case(m: int, k: int, n: int, density: float) -> Case:
     return Case(m, k, n, density)
 
 
-def forms_of(case: Case) -> list[SmallForm]:
+def forms_of(case: Case) -> list[SmallConfig]:
     """The planner's forms, fastest first, then the others to be timed beside them."""
-    own = [found.form for found in choose_small_n(tile_map(case), case.n, "fp16", GPU)]
+    own = [found.config for found in choose_small_n(tile_map(case), case.n, "fp16", GPU)]
     width = block_width(case.n)
-    grid = [SmallForm(h, width, d, w) for h in HEIGHTS for w, depths in RINGS.items() for d in depths]
-    narrow = [SmallForm(h, width // 2, 4) for h in (64, 32)] if case.n >= 32 else []
+    grid = [SmallConfig(h, width, d, w) for h in HEIGHTS for w, depths in RINGS.items() for d in depths]
+    narrow = [SmallConfig(h, width // 2, 4) for h in (64, 32)] if case.n >= 32 else []
     return [form for form in dict.fromkeys([*own, *grid, *narrow]) if fits(form, case.n)]
 
 
-def timed_plan(tiles: TileMap, n: int, form: SmallForm) -> KernelPlan:
+def timed_plan(tiles: TileMap, n: int, form: SmallConfig) -> KernelPlan:
     """The plan of a timed case."""
-    return plan_small_n(tiles, n, "fp16", GPU, form=form)
+    return plan_small_n(tiles, n, "fp16", GPU, config=form)
 
 
 def padded(n: int) -> int:
@@ -121,17 +121,17 @@ def small_checks() -> Iterator[SmallCheck]:
         for dtype in ("fp16", "bf16"):
             for n in CHECKED_TOKENS:
                 for warps, depth in CHECKED_RINGS:
-                    form = SmallForm(height, block_width(n), depth, warps)
+                    form = SmallConfig(height, block_width(n), depth, warps)
                     if fits(form, n):
                         yield SmallCheck(dtype, n, form)
 
 
 def plan_of_check(check: SmallCheck, tiles: TileMap) -> KernelPlan:
     """The plan of a check on the ragged map of its height."""
-    return plan_small_n(tiles, check.n, check.dtype, GPU, form=check.form)
+    return plan_small_n(tiles, check.n, check.dtype, GPU, config=check.form)
 
 
 def ending_plan(n: int) -> KernelPlan:
     """For bias and activation."""
     form = ENDING_FORM._replace(block_n=block_width(n))
-    return plan_small_n(ragged_map(form.block_m), n, "fp16", GPU, form=form)
+    return plan_small_n(ragged_map(form.block_m), n, "fp16", GPU, config=form)

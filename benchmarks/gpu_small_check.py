@@ -17,7 +17,7 @@ from benchmarks.on_gpu.formats import activated, in_float64, rounded
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.compile import compile
 from prunecast.kernels.cuda.small.pack import pack_small
-from prunecast.kernels.small_n.forms import row_unit
+from prunecast.kernels.small_n.configs import row_unit
 from prunecast.patterns import TileMap
 from prunecast.validation.tolerance import error_bound
 

@@ -12,7 +12,7 @@ from benchmarks.gpu_small_layer import Image, operators_of, sets_to_rotate
 from benchmarks.gpu_time import Contestant, replay_seconds
 from benchmarks.on_gpu.rotation import Rotation, launcher
 from prunecast.kernels.cuda.operator import compile
-from prunecast.kernels.small_n.forms import SmallForm
+from prunecast.kernels.small_n.configs import SmallConfig
 from prunecast.patterns import TileMap
 
 __all__ = [
@@ -80,7 +80,7 @@ def candidates(
     """All forms that are right, with the time of a brief look."""
     found = []
     for given in case["forms"]:
-        form = SmallForm(*given["form"])
+        form = SmallConfig(*given["form"])
         image = weights.images[form.block_m]
         operators = operators_of(timed_plan(weights.tiles[form.block_m], case["n"], form), image)
         arrays.cs[0].fill(cp.nan)

@@ -35,7 +35,7 @@ from prunecast.kernels import KernelPlan, WorkList, plan_dense, plan_stspmm
 from prunecast.kernels.cuda.build import SOURCES, KernelBuildError, compile_cubin
 from prunecast.kernels.cuda.forms import ARCH, build_fill, build_tile_kernel, tile_defines
 from prunecast.kernels.cuda.small.forms import SMALL_SOURCE, small_defines
-from prunecast.kernels.small_n.forms import HEIGHTS, SmallForm
+from prunecast.kernels.small_n.configs import HEIGHTS, SmallConfig
 from prunecast.simulator import simulate
 
 __all__ = ["build", "columns_of", "predict"]
@@ -58,7 +58,7 @@ def build(plan: KernelPlan, folder: Path, *, activation: str = "none", bias: boo
     return kernel.registers <= most
 
 
-def predict(case: Case, forms: Iterable[SmallForm]) -> dict[str, Any]:
+def predict(case: Case, forms: Iterable[SmallConfig]) -> dict[str, Any]:
     """What the simulator says of all contestants of a case, in microseconds."""
     tiles = tile_map(case)
     tile_plan = plan_stspmm(tiles, padded(case.n), "fp16", GPU)
@@ -83,7 +83,7 @@ def columns_of(case: Case, plan: KernelPlan) -> Columns:
     return {f"{case.name}/form": np.array(form), **fields}
 
 
-def _built_forms(case: Case, folder: Path) -> list[SmallForm]:
+def _built_forms(case: Case, folder: Path) -> list[SmallConfig]:
     tiles = tile_map(case)
     return [form for form in forms_of(case) if build(timed_plan(tiles, case.n, form), folder)]
 

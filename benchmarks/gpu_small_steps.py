@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.stamps.products import GPU, made_up_tiles
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.small_n.forms import SmallForm
+from prunecast.kernels.small_n.configs import SmallConfig
 from prunecast.kernels.small_n.planner import plan_small_n
 
 TURNS = 4
@@ -32,7 +32,7 @@ class Point(NamedTuple):
 
     kind: str
     """`steps`, `launches` or `more`."""
-    form: SmallForm
+    form: SmallConfig
     n: int
     blocks: int
     columns: int
@@ -44,7 +44,7 @@ class Point(NamedTuple):
         """One tile to a block."""
         kept = np.full(self.blocks, self.columns)
         tiles = made_up_tiles(self.form.block_m, kept, self.k, np.random.default_rng(7))
-        return plan_small_n(tiles, self.n, "fp16", GPU, form=self.form)
+        return plan_small_n(tiles, self.n, "fp16", GPU, config=self.form)
 
 
 def points(table: str = "both") -> list[Point]:
@@ -93,7 +93,7 @@ SHORT_ROWS = {
 def _step_points(tables: StepTables) -> Iterator[Point]:
     for blocks, chosen in tables:
         for sizes, tokens in chosen.items():
-            form = SmallForm(*sizes)
+            form = SmallConfig(*sizes)
             for n in tokens:
                 for rounds in ROUNDS:
                     yield Point("steps", form, n, blocks, 16 * form.warps * rounds, 4096)
@@ -130,14 +130,14 @@ def _more_points() -> Iterator[Point]:
     for (*sizes, n), (blocks, columns) in MORE.items():
         for count in blocks:
             for kept in columns:
-                yield Point("more", SmallForm(*sizes), n, count, kept, max(2560, kept))
+                yield Point("more", SmallConfig(*sizes), n, count, kept, max(2560, kept))
 
 
 def _launch_points() -> Iterator[Point]:
     for (*sizes, n), (blocks, columns) in LAUNCHES.items():
         for count in blocks:
             for kept in columns:
-                yield Point("launches", SmallForm(*sizes), n, count, kept, 2560)
+                yield Point("launches", SmallConfig(*sizes), n, count, kept, 2560)
 
 
 def build(wanted: list[Point]) -> None:

@@ -29,7 +29,7 @@ from prunecast.kernels.cuda.sparse.operator import compile_sparse
 from prunecast.kernels.tile.choose import candidates
 from prunecast.kernels.tile.splitting import item_cost, item_cycles
 from prunecast.kernels.tile.tile_plan import demand_of, items_of, resident_blocks, tile_plan
-from prunecast.kernels.tile.wgmma_configs import wgmma_variants
+from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.patterns.tiling import dense_tile_map
 from prunecast.plan.order import assign_hardware, assign_longest_first
 from prunecast.plan.tile_rows import cut_rows
@@ -67,7 +67,7 @@ def plan_of_case(case: Case, height: int, form: tuple[int, int] | None = None) -
     elements = two_of_four_in(tiles)
     if form is None:
         return plan_sparse_tensor(elements, case.n, "fp16", GPU, tiles=given)
-    variants = [v for v in wgmma_variants(GPU, "fp16", "sparse-wgmma") if v.shape[:2] == form]
+    variants = [v for v in wgmma_configs(GPU, "fp16", "sparse-wgmma") if v.shape[:2] == form]
     chosen = candidates(variants, demand_of(tiles, case.n), GPU)[0]
     tiles = cut_rows(tiles, form[0])
     items = items_of(tiles, chosen.variant, case.n, GPU)
@@ -80,7 +80,7 @@ def plan_of_case(case: Case, height: int, form: tuple[int, int] | None = None) -
 def ragged_plan(n: int, form: tuple[int, int], dtype: str, blocks: int) -> KernelPlan:
     """Tiles of all kept counts, shuffled rows; one item per block, or a persistent grid."""
     tiles = ragged_map(form[0], 708, seed=n)
-    variant = next(v for v in wgmma_variants(GPU, dtype, "sparse-wgmma") if v.shape[:2] == form)
+    variant = next(v for v in wgmma_configs(GPU, dtype, "sparse-wgmma") if v.shape[:2] == form)
     items = items_of(tiles, variant, n, GPU)
     cost = items.k_stop.astype(np.int64) + 64
     assigned = assign_longest_first(items, cost, blocks) if blocks else assign_hardware(items)

@@ -5,7 +5,7 @@ import numpy as np
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
-from prunecast.kernels.tile.wgmma_configs import wgmma_variants
+from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
 from prunecast.plan.order import assign_hardware, assign_longest_first
 from prunecast.plan.tile_rows import cut_rows
@@ -54,7 +54,7 @@ def whole_items(
     ranges : of as many tokens as the form has
     """
     tensor = "sparse-wgmma" if kernel == "sparse" else "wgmma"
-    variant = next(v for v in wgmma_variants(GPU, "fp16", tensor) if v.shape[:2] == form)
+    variant = next(v for v in wgmma_configs(GPU, "fp16", tensor) if v.shape[:2] == form)
     n = form[1] * ranges
     tiles = cut_rows(tiles, form[0])
     items = items_of(tiles, variant, n, GPU)

@@ -11,7 +11,7 @@ from prunecast.kernels import KernelPlan, PlanDoesNotFit, Schedule, plan_stspmm,
 from prunecast.kernels.tile.clusters import cluster_size, spread_over_clusters
 from prunecast.kernels.tile.stspmm import choose_stspmm
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
-from prunecast.kernels.tile.wgmma_configs import wgmma_variants
+from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.models import plan_traffic
 from prunecast.models.amounts import plan_amounts
 from prunecast.patterns import TileMap
@@ -25,7 +25,7 @@ from prunecast.plan.program import Op
 from prunecast.simulator import simulate
 
 GPU = load_gpu("h200-sxm")
-VARIANT = next(v for v in wgmma_variants(GPU, "fp16", "wgmma") if v.shape[:2] == (256, 128))
+VARIANT = next(v for v in wgmma_configs(GPU, "fp16", "wgmma") if v.shape[:2] == (256, 128))
 
 
 def uneven_map() -> TileMap:
@@ -163,8 +163,8 @@ def test_weights_are_read_once_for_a_cluster_by_both_predictors() -> None:
 def test_stspmm_clusters_long_tiles_with_tokens_for_every_block(kept: int, n: int, cluster: int) -> None:
     """4000 tokens are 32 ranges of 128, the last one short; 3968 are 31."""
     tiles = equal_tiles(4096, kept)
-    form = next(f for f in choose_stspmm(tiles, n, "fp16", GPU) if f.variant.shape[:2] == (256, 128))
-    plan = plan_stspmm(tiles, n, "fp16", GPU, form=form)
+    form = next(f for f in choose_stspmm(tiles, n, "fp16", GPU) if f.config.shape[:2] == (256, 128))
+    plan = plan_stspmm(tiles, n, "fp16", GPU, config=form.config)
     assert plan.cluster == cluster
     assert plan.blocks == 132
 
@@ -175,6 +175,6 @@ def test_a_drawn_list_has_no_clusters() -> None:
 
 
 def test_other_forms_and_empty_maps_have_no_clusters() -> None:
-    narrow = next(v for v in wgmma_variants(GPU, "fp16", "wgmma") if v.shape[:2] == (128, 256))
+    narrow = next(v for v in wgmma_configs(GPU, "fp16", "wgmma") if v.shape[:2] == (128, 256))
     assert cluster_size(narrow, equal_tiles(4096, 4096), 4096) == 1
     assert cluster_size(VARIANT, equal_tiles(256, 0), 4096) == 1

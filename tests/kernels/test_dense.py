@@ -99,7 +99,7 @@ def test_the_fastest_form_comes_first(m, k, n, name):
 
 @given(m=sizes, n=sizes)
 def test_tiles_are_no_larger_than_the_product_needs(m, n):
-    shape = chosen(m, 512, n).variant.shape
+    shape = chosen(m, 512, n).config.shape
     assert shape.block_m <= max(m + 7, 64)
     assert shape.block_n <= max(n + 7, 64)
 
@@ -114,7 +114,7 @@ def test_no_form_takes_less_time_for_more_work(m, k, n):
 
 def test_large_products_take_large_tiles():
     """4096 x 4096 x 4096 and larger run kernels named nvjet with 128x256 or 256x128 on an H100."""
-    shape = chosen(8192, 8192, 8192).variant.shape
+    shape = chosen(8192, 8192, 8192).config.shape
     assert shape.block_m * shape.block_n >= 128 * 256
 
 
@@ -222,9 +222,9 @@ def test_two_thirds_of_what_bulk_copies_write_cost_nothing():
 
 def test_ampere_takes_tiles_narrower_than_64_for_few_tokens_only():
     a100 = load_gpu("a100-sxm4-80gb")
-    assert min(chosen(768, 768, 16, a100).variant.shape[:2]) < 64
+    assert min(chosen(768, 768, 16, a100).config.shape[:2]) < 64
     for n in (17, 64, 192):
-        assert min(chosen(768, 768, n, a100).variant.shape[:2]) >= 64
+        assert min(chosen(768, 768, n, a100).config.shape[:2]) >= 64
 
 
 def queued(k: int, *, stages: int = 13, parts: int = 1, m: int = 768, n: int = 512) -> float:
@@ -383,7 +383,7 @@ def names_of_even_tokens() -> dict[tuple[int, int, int], set[tuple[int, int]]]:
 def test_of_even_tokens_most_products_take_the_very_tile():
     names = names_of_even_tokens()
     assert len(names) > 100
-    right = [chosen(*size).variant.shape[:2] in tiles for size, tiles in names.items()]
+    right = [chosen(*size).config.shape[:2] in tiles for size, tiles in names.items()]
     assert sum(right) / len(right) >= 0.55
     in_table = [bool(tiles & set(TAKEN_TILES)) for tiles in names.values()]
     assert sum(in_table) / len(in_table) > 0.95
@@ -397,11 +397,11 @@ def test_only_even_tokens_and_many_columns_of_sm_90_have_tiles_of_their_own():
 
 def test_small_tiles_are_not_taken_where_large_ones_fill_half_of_the_sms():
     """1152 x 4352 with 256 tokens runs 72 tiles of 64 x 64, 1024 x 2496 with 256 has 64 of those."""
-    shape = chosen(1152, 4352, 256).variant.shape
+    shape = chosen(1152, 4352, 256).config.shape
     assert shape.block_m * shape.block_n >= 64 * 64
     # One row needs no more, whatever its tokens
     assert np.isfinite(chosen(1, 512, 4288).cycles)
-    less = chosen(1024, 2496, 256).variant.shape
+    less = chosen(1024, 2496, 256).config.shape
     assert less.block_m * less.block_n < 64 * 64
 
 

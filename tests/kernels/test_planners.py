@@ -138,9 +138,9 @@ def test_stspmm_evens_out_what_tile_wise_does_not():
     """One tile keeps eight times what the others keep; whole, it takes longer than the rest together."""
     tiles = tiles_keeping([8000] + [1000] * 4, height=16, k=8000)
     gpu = toy_gpu()
-    narrow = next(f for f in choose_stspmm(tiles, 256, "fp16", gpu) if f.variant.shape.block_n == 128)
+    narrow = next(f for f in choose_stspmm(tiles, 256, "fp16", gpu) if f.config.shape.block_n == 128)
     steps = {
-        split: block_steps(plan_stspmm(tiles, 256, "fp16", gpu, split=split, form=narrow))
+        split: block_steps(plan_stspmm(tiles, 256, "fp16", gpu, split=split, config=narrow.config))
         for split in ("auto", None)
     }
     assert max(steps[None]) == 125

@@ -13,7 +13,7 @@ from prunecast.kernels.launches.launch_floor import WAIT_TO_COPY, launch_floor_s
 from prunecast.kernels.launches.piled_up import block_places, places_of_lists
 from prunecast.kernels.launches.store_latency import store_latency_cycles
 from prunecast.kernels.launches.zero_rows import zero_row_count
-from prunecast.kernels.small_n.forms import SmallForm
+from prunecast.kernels.small_n.configs import SmallConfig
 from prunecast.kernels.small_n.planner import choose_small_n, plan_small_n
 from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.models import estimate
@@ -31,10 +31,10 @@ GPU = load_gpu("h200-sxm")
 TALL = tiles_keeping([4096] * 4, height=64, k=4096)
 
 
-@pytest.mark.parametrize(("n", "form"), [(1, None), (16, None), (64, None), (100, SmallForm(32, 32, 4))])
-def test_every_tile_and_token_is_multiplied_once(n: int, form: SmallForm | None) -> None:
+@pytest.mark.parametrize(("n", "form"), [(1, None), (16, None), (64, None), (100, SmallConfig(32, 32, 4))])
+def test_every_tile_and_token_is_multiplied_once(n: int, form: SmallConfig | None) -> None:
     tiles = tiles_keeping([0, 1, 17, 300], height=70, k=320)
-    plan = plan_small_n(tiles, n, "fp16", toy_gpu(), form=form)
+    plan = plan_small_n(tiles, n, "fp16", toy_gpu(), config=form)
     rng = np.random.default_rng(n)
     a = rng.integers(-4, 5, (tiles.m, tiles.k)).astype(np.float64)
     b = rng.integers(-4, 5, (tiles.k, n)).astype(np.float64)
@@ -56,19 +56,19 @@ def test_what_launches_leave_over_lies_together() -> None:
     places ten launches leave 20, which lie on four SMs. Clock stamps of 64 and 48 blocks show it.
     """
     tiles = tiles_keeping([1024] * 32, height=128, k=4096)
-    plan = plan_small_n(tiles, 1, "fp16", GPU, form=SmallForm(64, 8, 4, 4))
+    plan = plan_small_n(tiles, 1, "fp16", GPU, config=SmallConfig(64, 8, 4, 4))
     taken = np.flatnonzero(np.diff(plan.work.block_start))
     blocks_of_sm = np.bincount(taken % GPU.sm_count, minlength=GPU.sm_count)
     assert plan.item_count == 64
     assert sorted(blocks_of_sm[blocks_of_sm > 0]) == [*[1] * 44, *[5] * 4]
-    other = plan_small_n(tiles, 1, "fp16", toy_gpu(compute_capability=80), form=SmallForm(64, 8, 4, 4))
+    other = plan_small_n(tiles, 1, "fp16", toy_gpu(compute_capability=80), config=SmallConfig(64, 8, 4, 4))
     assert other.blocks == other.item_count
 
 
 def test_heavy_tiles_share_an_sm() -> None:
     """More blocks than SMs: none of the heaviest has an SM to itself, and some lie together (0008)."""
     tiles = tiles_keeping([4096, *[64] * 31], height=128, k=4096)
-    plan = plan_small_n(tiles, 64, "fp16", GPU, form=SmallForm(16, 64, 4, 4))
+    plan = plan_small_n(tiles, 64, "fp16", GPU, config=SmallConfig(16, 64, 4, 4))
     fit = occupancy(plan.resources, GPU).blocks_per_sm
     places = places_of_lists(plan, fit, GPU.sm_count)[np.diff(plan.work.block_start) > 0]
     on_sm = np.bincount(places % GPU.sm_count, minlength=GPU.sm_count)
@@ -147,9 +147,9 @@ def _bytes_begun(plan: KernelPlan, posted: bool) -> int:
 
 def test_blocks_that_find_no_room_beside_the_launch_before_read_their_weights_late() -> None:
     """86 tiles make 172 blocks of 64 rows; two to an SM, 264 places leave 92 to the next launch."""
-    form = SmallForm(64, 64, 4, 4)
+    form = SmallConfig(64, 64, 4, 4)
     few, many = (
-        plan_small_n(tiles_keeping([1024] * tiles, height=128, k=4096), 64, "fp16", GPU, form=form)
+        plan_small_n(tiles_keeping([1024] * tiles, height=128, k=4096), 64, "fp16", GPU, config=form)
         for tiles in (66, 86)
     )
     ring = 4 * (64 * 32 + 32) // 4
@@ -163,7 +163,7 @@ def test_what_late_blocks_do_before_b_lies_under_the_way_of_the_launch() -> None
     """Theirs is the start of a block and, where their first columns are not behind the wait, these."""
     tiles = tiles_keeping([1024] * 86, height=128, k=4096)
     wide, narrow = (
-        plan_small_n(tiles, 64, "fp16", GPU, form=SmallForm(height, 64, 4, 4)) for height in (64, 32)
+        plan_small_n(tiles, 64, "fp16", GPU, config=SmallConfig(height, 64, 4, 4)) for height in (64, 32)
     )
     at_hz = GPU.clock_burst_hz[0]
     started = GPU.block_start_cycles + 60
@@ -175,27 +175,27 @@ def test_what_late_blocks_do_before_b_lies_under_the_way_of_the_launch() -> None
 @pytest.mark.parametrize(
     ("n", "form", "waits"),
     [
-        (1, SmallForm(64, 8, 4, 8), 0),
-        (1, SmallForm(64, 8, 6, 8), 1),
-        (16, SmallForm(16, 16, 2, 16), 1),
-        (16, SmallForm(32, 16, 8, 4), 1),
-        (64, SmallForm(64, 64, 4, 4), 4),
-        (64, SmallForm(16, 64, 8, 4), 7),
+        (1, SmallConfig(64, 8, 4, 8), 0),
+        (1, SmallConfig(64, 8, 6, 8), 1),
+        (16, SmallConfig(16, 16, 2, 16), 1),
+        (16, SmallConfig(32, 16, 8, 4), 1),
+        (64, SmallConfig(64, 64, 4, 4), 4),
+        (64, SmallConfig(16, 64, 8, 4), 7),
     ],
 )
-def test_columns_that_are_waited_for_one_by_one(n: int, form: SmallForm, waits: int) -> None:
+def test_columns_that_are_waited_for_one_by_one(n: int, form: SmallConfig, waits: int) -> None:
     """In code compiled for sm_90a: `LDG` behind `ACQBULK`, each in front of the copies that it names."""
-    few = plan_small_n(tiles_keeping([4096] * 4, height=64, k=4096), n, "fp16", GPU, form=form)
+    few = plan_small_n(tiles_keeping([4096] * 4, height=64, k=4096), n, "fp16", GPU, config=form)
     begin = few.programs[0].begin
     waited = [pair[0] for pair in pairwise(begin) if pair[1].op is Op.WAIT_LOAD]
     assert [i.op for i in waited] == [Op.LOAD_INDEX] * waits
     assert not few.programs[0].start
 
 
-@pytest.mark.parametrize(("n", "form"), [(1, SmallForm(64, 8, 4, 16)), (16, SmallForm(32, 16, 2, 16))])
-def test_addresses_behind_the_wait_are_counted_once(n: int, form: SmallForm) -> None:
+@pytest.mark.parametrize(("n", "form"), [(1, SmallConfig(64, 8, 4, 16)), (16, SmallConfig(32, 16, 2, 16))])
+def test_addresses_behind_the_wait_are_counted_once(n: int, form: SmallConfig) -> None:
     """Those that the time of a launch has, of the tile kernel, are not counted again."""
-    few = plan_small_n(tiles_keeping([4096] * 4, height=64, k=4096), n, "fp16", GPU, form=form)
+    few = plan_small_n(tiles_keeping([4096] * 4, height=64, k=4096), n, "fp16", GPU, config=form)
     first, second = [i for i in few.programs[0].begin if i.op is Op.ISSUE and i.issue > 0][:2]
     assert form.warps * (second.issue - first.issue) == pytest.approx(WAIT_TO_COPY, abs=form.warps)
     assert 0 < first.amount < second.amount
@@ -217,9 +217,9 @@ def test_a_step_waits_for_its_own_k16() -> None:
     short = tiles_keeping([2048] * 4, height=64, k=4096)
     more = []
     for depth in (2, 4):
-        form = SmallForm(64, 16, depth, 8)
+        form = SmallConfig(64, 16, depth, 8)
         long, half = (
-            simulate(plan_small_n(t, 16, "fp16", GPU, form=form), GPU).cycles for t in (TALL, short)
+            simulate(plan_small_n(t, 16, "fp16", GPU, config=form), GPU).cycles for t in (TALL, short)
         )
         more.append(long - half)
     assert more[1] < 0.9 * more[0]
@@ -228,7 +228,7 @@ def test_a_step_waits_for_its_own_k16() -> None:
 def test_where_blocks_lie_is_no_part_of_what_is_launched() -> None:
     """Records name the launch: one block for each item."""
     tiles = tiles_keeping([1024] * 32, height=128, k=4096)
-    plan = plan_small_n(tiles, 1, "fp16", GPU, form=SmallForm(64, 8, 4, 4))
+    plan = plan_small_n(tiles, 1, "fp16", GPU, config=SmallConfig(64, 8, 4, 4))
     start = np.arange(plan.item_count + 1)
     work = plan.work._replace(block_start=start)
     as_launched = replace(plan, work=work, schedule=Schedule.HARDWARE, blocks=plan.item_count)
@@ -295,12 +295,12 @@ def test_few_tokens_are_predicted_faster_than_by_the_kernel_for_many() -> None:
 def test_the_form_chosen_is_one_that_was_fast(m: int, k: int, kept: int, n: int, fastest: tuple) -> None:
     """Within 5 % of the fastest of 22 forms on an H200, 2026-11-21 (0008)."""
     tiles = tiles_keeping([kept] * (m // 128), height=128, k=k)
-    assert tuple(choose_small_n(tiles, n, "fp16", GPU)[0].form) in fastest
+    assert tuple(choose_small_n(tiles, n, "fp16", GPU)[0].config) in fastest
 
 
 def test_a_form_that_fits_nowhere_is_planned_and_not_timed() -> None:
     tiles = tiles_keeping([64] * 4, height=64, k=64)
-    plan = plan_small_n(tiles, 64, "fp16", GPU, form=SmallForm(64, 64, 8, 16))
+    plan = plan_small_n(tiles, 64, "fp16", GPU, config=SmallConfig(64, 64, 8, 16))
     for time in (simulate, estimate):
         with pytest.raises(PlanDoesNotFit, match="small-n"):
             time(plan, GPU)
@@ -347,5 +347,5 @@ def test_rows_land_in_parts_of_passes(n: int, passes: int, read: int) -> None:
 
 
 def _wide(n: int) -> WarpProgram:
-    form = SmallForm(32, 32, 2, 16)
-    return plan_small_n(tiles_keeping([512], height=32, k=1024), n, "fp16", GPU, form=form).programs[0]
+    form = SmallConfig(32, 32, 2, 16)
+    return plan_small_n(tiles_keeping([512], height=32, k=1024), n, "fp16", GPU, config=form).programs[0]

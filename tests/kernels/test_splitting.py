@@ -63,11 +63,11 @@ def test_an_item_costs_what_the_choice_of_forms_says(kept):
     gpu = load_gpu("h200-sxm")
     tiles = tiles_keeping([kept] * 32, height=128, k=4096)
     for chosen in choose_stspmm(tiles, 2048, "fp16", gpu):
-        variant, cut = chosen.variant, cut_rows(tiles, chosen.variant.shape.block_m)
-        load = form_load(variant, cut, 2048)
-        alone = form_item(variant, load, step_cost(variant, load.tokens, gpu), gpu).alone
+        config, cut = chosen.config, cut_rows(tiles, chosen.config.shape.block_m)
+        load = form_load(config, cut, 2048)
+        alone = form_item(config, load, step_cost(config, load.tokens, gpu), gpu).alone
         cycles = item_cycles(
-            items_of(cut, variant, 2048, gpu), variant.shape.block_k, tile_item_cost(chosen, load, gpu)
+            items_of(cut, config, 2048, gpu), config.shape.block_k, tile_item_cost(config, load, gpu)
         )
         assert cycles.tolist() == [pytest.approx(alone, abs=0.5)] * cycles.size
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from prunecast.hardware import load_gpu
-from prunecast.kernels.tile.configs import tile_variants
+from prunecast.kernels.tile.configs import tile_configs
 from prunecast.kernels.tile.tile_plan import items_of
 from prunecast.plan.tile_rows import cut_rows
 from tests.kernels.layouts import tiles_keeping
@@ -16,8 +16,8 @@ MIB = 1 << 20
 
 def together(tiles, n, gpu, shape=(128, 256), cluster=1):
     """Token ranges of the first tile that follow one another."""
-    variant = next(v for v in tile_variants(gpu, "fp16", 10_000) if v.shape[:2] == shape)
-    items = items_of(cut_rows(tiles, shape[0]), variant, n, gpu, cluster=cluster)
+    config = next(v for v in tile_configs(gpu, "fp16", 10_000) if v.shape[:2] == shape)
+    items = items_of(cut_rows(tiles, shape[0]), config, n, gpu, cluster=cluster)
     other = np.flatnonzero(items.tile != items.tile[0])
     return int(other[0]) if other.size else items.tile.size
 

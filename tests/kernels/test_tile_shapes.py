@@ -1,31 +1,31 @@
-"""Variants of the tile kernel: they fit the GPU, and have the sizes of the kernel that was measured."""
+"""Configs of the tile kernel: they fit the GPU, and have the sizes of the kernel that was measured."""
 
 import pytest
 
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import occupancy
-from prunecast.kernels.tile.config import TileVariant, weight_bytes, wgmma_use
-from prunecast.kernels.tile.configs import sparse_variants, tile_variants
+from prunecast.kernels.tile.config import TileConfig, weight_bytes, wgmma_use
+from prunecast.kernels.tile.configs import sparse_configs, tile_configs
 from tests.toy_gpu import toy_gpu
 
 CAPABILITIES = (70, 75, 80, 86, 89, 90, 100, 120)
 
 
-def variant(block_m: int, block_n: int, capability: int = 90, dtype: str = "fp16") -> TileVariant:
-    found = tile_variants(toy_gpu(compute_capability=capability), dtype, 10_000)
+def config(block_m: int, block_n: int, capability: int = 90, dtype: str = "fp16") -> TileConfig:
+    found = tile_configs(toy_gpu(compute_capability=capability), dtype, 10_000)
     return next(v for v in found if v.shape[:2] == (block_m, block_n))
 
 
 def test_the_wgmma_form_is_the_one_that_was_measured():
     """384 threads, 168 registers, four 48-KB stages, all of 232,448 bytes: the H200 kernel of 2026-11-21."""
-    assert variant(128, 256).resources == (384, 168, 232_448, 4)
-    assert variant(128, 256).shape.block_k == 64
-    assert variant(256, 128).resources == (384, 168, 232_448, 4)
+    assert config(128, 256).resources == (384, 168, 232_448, 4)
+    assert config(128, 256).shape.block_k == 64
+    assert config(256, 128).resources == (384, 168, 232_448, 4)
 
 
 def test_m64n256_reads_80_bytes_a_clock_at_2048_fma_a_clock():
     """64 x 16 and 16 x 256 halves for 64 x 256 x 16 FMA; two warpgroups share 2048 FMA/clk."""
-    v = variant(128, 256)
+    v = config(128, 256)
     cycles = v.fma_per_warp_per_k16 * 8 / 2048
     assert v.operand_bytes_per_warp_per_k16 * 8 / cycles == 80
     assert v.instructions_per_k16 == 1
@@ -45,16 +45,16 @@ def test_2_of_4_weights_take_half_the_values_and_two_bits_for_each():
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_registers_of_a_64_x_32_warp_part_allow_two_blocks_where_nothing_is_staged(capability):
-    v = variant(128, 128, capability)
+    v = config(128, 128, capability)
     expected = {"wgmma": 168, "mma": 128, "registers": 144}
-    assert v.resources.registers_per_thread == expected[v.style]
+    assert v.resources.registers_per_thread == expected[v.tensor_path]
 
 
 @pytest.mark.parametrize(
     ("make", "capability"),
     [
-        *((tile_variants, capability) for capability in CAPABILITIES),
-        *((sparse_variants, capability) for capability in CAPABILITIES if capability >= 80),
+        *((tile_configs, capability) for capability in CAPABILITIES),
+        *((sparse_configs, capability) for capability in CAPABILITIES if capability >= 80),
     ],
 )
 def test_every_variant_fits_and_its_parts_tile_the_block(make, capability):
@@ -85,22 +85,22 @@ def test_every_variant_fits_and_its_parts_tile_the_block(make, capability):
     ],
 )
 def test_each_architecture_has_its_style(capability, dtype, style):
-    found = tile_variants(toy_gpu(compute_capability=capability), dtype, 128)
-    assert {v.style for v in found} == {style}
+    found = tile_configs(toy_gpu(compute_capability=capability), dtype, 128)
+    assert {v.tensor_path for v in found} == {style}
 
 
 @pytest.mark.parametrize(("height", "tallest"), [(1, 64), (65, 128), (128, 128), (129, 256), (1000, 256)])
 def test_no_variant_is_taller_than_the_tiles_need(height, tallest):
-    assert max(v.shape.block_m for v in tile_variants(toy_gpu(), "fp16", height)) == tallest
+    assert max(v.shape.block_m for v in tile_configs(toy_gpu(), "fp16", height)) == tallest
 
 
 def test_a_smaller_shared_memory_drops_the_variants_that_need_more():
     small = toy_gpu(compute_capability=80, shared_bytes_per_sm=65536, shared_bytes_per_block=65536)
-    shapes = {v.shape[:2] for v in tile_variants(small, "fp16", 128)}
+    shapes = {v.shape[:2] for v in tile_configs(small, "fp16", 128)}
     assert (128, 256) not in shapes
     assert (128, 128) in shapes
 
 
 def test_a_height_below_one_is_refused():
     with pytest.raises(BadInput, match="tile height must be at least 1, got 0"):
-        tile_variants(toy_gpu(), "fp16", 0)
+        tile_configs(toy_gpu(), "fp16", 0)

@@ -12,8 +12,8 @@ from prunecast.errors import BadInput
 from prunecast.kernels.libraries.cublas.forms import dense_forms
 from prunecast.kernels.libraries.cusparse.costs import SLOTS_PER_ELEMENT
 from prunecast.kernels.libraries.cusparse.programs import csr_programs
-from prunecast.kernels.tile.config import TileVariant
-from prunecast.kernels.tile.configs import sparse_variants, tile_variants
+from prunecast.kernels.tile.config import TileConfig
+from prunecast.kernels.tile.configs import sparse_configs, tile_configs
 from prunecast.kernels.tile.programs.gather import edge_cycles
 from prunecast.kernels.tile.programs.mma import walk_of_step
 from prunecast.kernels.tile.programs.warp_programs import warp_programs
@@ -24,13 +24,13 @@ CAPABILITIES = (70, 75, 80, 86, 89, 90, 100, 120)
 COPY_OPS = (Op.COPY_A, Op.COPY_B, Op.GATHER_B, Op.LOAD_A, Op.LOAD_B)
 
 
-def all_variants() -> list[TileVariant]:
+def all_variants() -> list[TileConfig]:
     found = []
     for capability in CAPABILITIES:
         gpu = toy_gpu(compute_capability=capability)
         for dtype in ("fp16", "fp32") if capability >= 80 else ("fp16",):
-            found += [*tile_variants(gpu, dtype, 999), *dense_forms(gpu, dtype)[::12]]
-            found += sparse_variants(gpu, dtype, 999) if capability >= 80 else []
+            found += [*tile_configs(gpu, dtype, 999), *dense_forms(gpu, dtype)[::12]]
+            found += sparse_configs(gpu, dtype, 999) if capability >= 80 else []
     return found
 
 
@@ -61,7 +61,7 @@ def test_a_step_copies_its_weights_and_tokens_once(columns):
         if columns > v.shape.block_k:
             continue
         step = v.share_bytes_per_k16 * columns // 16
-        if v.style == "wgmma" and order == "gather":
+        if v.tensor_path == "wgmma" and order == "gather":
             # Its weights come in whole stages
             step += v.weight_bytes_per_k16 * (v.shape.block_k - columns) // 16
         assert total(warp_programs(v, order), "step", COPY_OPS, columns) == step
@@ -71,7 +71,7 @@ def test_the_fill_copies_what_a_step_copies():
     for v, order in CASES:
         programs = warp_programs(v, order)
         fill = total(programs, "fill", COPY_OPS, 16)
-        assert fill == (0 if v.style == "wgmma" else total(programs, "step", COPY_OPS, 16))
+        assert fill == (0 if v.tensor_path == "wgmma" else total(programs, "step", COPY_OPS, 16))
 
 
 def test_a_step_multiplies_the_whole_tile_and_only_kept_weights():
@@ -105,12 +105,14 @@ def test_only_gathering_kernels_load_indices():
 def test_warps_that_gather_and_multiply_walk_their_lists_in_each_step():
     """SASS for sm_80, 128 x 256: 94 instructions besides products, reads and copies; 122 with 2:4."""
     issues = {
-        (v.tensor, v.shape): walk_of_step(v).issues for v in VARIANTS if v.style == "mma" and v.pair == 1
+        (v.tensor, v.shape): walk_of_step(v).issues
+        for v in VARIANTS
+        if v.tensor_path == "mma" and v.pair == 1
     }
     assert issues["mma", (128, 256, 32)] == 90
     assert issues["sparse-mma", (128, 256, 64)] == 115
     for v, order in CASES:
-        if v.style != "mma":
+        if v.tensor_path != "mma":
             continue
         plain = [ins for ins in warp_programs(v, order)[0].step if ins.op is Op.ISSUE and not ins.per_k16]
         walk = walk_of_step(v)
@@ -151,13 +153,13 @@ def stores_of(programs: tuple[WarpProgram, ...]) -> list[Instruction]:
 
 def test_c_leaves_by_way_of_the_staging_buffer_and_the_last_of_it_behind_the_next_item():
     """128 x 256 fp16: 8 KB a warp, staged in 4 KB; 128 x 192 in thirds."""
-    variants = {
+    configs = {
         v.shape[:2]: v
-        for v in tile_variants(toy_gpu(compute_capability=90), "fp16", 128)
+        for v in tile_configs(toy_gpu(compute_capability=90), "fp16", 128)
         if v.tensor == "wgmma"
     }
     for form, sizes in (((128, 256), [4096, 4096]), ((128, 192), [2048] * 3)):
-        stores = stores_of(warp_programs(variants[form], "gather"))
+        stores = stores_of(warp_programs(configs[form], "gather"))
         assert [ins.amount for ins in stores] == sizes
         assert [ins.posted for ins in stores] == [False] * (len(sizes) - 1) + [True]
 
@@ -170,7 +172,7 @@ def test_only_tiles_that_end_in_two_halves_queue_their_stores_with_the_gathers()
 
 def test_warps_store_scattered_rows_themselves_and_wait():
     for v, order in CASES:
-        if v.style == "wgmma" and order == "gather" and not v.is_sparse:
+        if v.tensor_path == "wgmma" and order == "gather" and not v.is_sparse:
             together = stores_of(warp_programs(v, order))
             scattered = stores_of(warp_programs(v, order, scattered=True))
             assert sum(ins.amount for ins in scattered) == sum(ins.amount for ins in together)
@@ -180,19 +182,19 @@ def test_warps_store_scattered_rows_themselves_and_wait():
 
 
 def test_blocks_of_a_list_read_their_next_item_before_they_multiply():
-    v = next(v for v in VARIANTS if v.style == "wgmma" and v.pair == 1)
+    v = next(v for v in VARIANTS if v.tensor_path == "wgmma" and v.pair == 1)
     for in_memory, waits in ((False, 1), (True, 0)):
         consumer = warp_programs(v, "gather", item_in_memory=in_memory)[1]
         assert sum(ins.op is Op.WAIT_LOAD for ins in consumer.begin) == waits
 
 
-@pytest.mark.parametrize("choose", [tile_variants, sparse_variants])
+@pytest.mark.parametrize("choose", [tile_configs, sparse_configs])
 def test_rounds_of_copies_that_are_asked_for_wait_for_the_port(choose):
     """Of equally wide forms the taller one, whose port has more to do; of 64 tokens next to nothing."""
     more = {v.shape[:2]: edge_cycles(v) for v in choose(toy_gpu(compute_capability=90), "fp16", 999)}
     assert 0 < more[128, 64] < 20 < more[128, 128] < more[128, 256]
     taller = more.pop((256, 128))
-    assert taller == 0 if choose is tile_variants else taller > more[128, 128]
+    assert taller == 0 if choose is tile_configs else taller > more[128, 128]
 
 
 def test_clusters_share_token_boxes():
@@ -202,7 +204,7 @@ def test_clusters_share_token_boxes():
 
 
 def test_clusters_that_gather_share_the_weights_and_not_the_rows():
-    v = tile_variants(toy_gpu(compute_capability=90), "fp16", 256)[0]
+    v = tile_configs(toy_gpu(compute_capability=90), "fp16", 256)[0]
     step = [ins for p in warp_programs(v, "gather", multicast=2) for ins in p.step]
     assert [ins.multicast for ins in step if ins.op is Op.COPY_A] == [2]
     assert [ins.multicast for ins in step if ins.op is Op.GATHER_B] == [1]
@@ -217,7 +219,7 @@ def test_clusters_that_gather_share_the_weights_and_not_the_rows():
     ],
 )
 def test_what_no_kernel_does_is_refused(capability, order, multicast, message):
-    v = tile_variants(toy_gpu(compute_capability=capability), "fp16", 128)[0]
+    v = tile_configs(toy_gpu(compute_capability=capability), "fp16", 128)[0]
     with pytest.raises(BadInput, match=message):
         warp_programs(v, order, multicast=multicast)
 

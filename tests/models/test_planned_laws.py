@@ -85,7 +85,7 @@ def test_more_columns_of_equal_tiles_are_never_faster_in_one_form(data):
     count, tokens = data.draw(st.integers(1, 40)), data.draw(TOKENS)
     tiles = [tiles_keeping([kept] * count, height=64, k=k) for kept in (fewer, more)]
     form = data.draw(st.sampled_from(choose_tile_wise(tiles[0], tokens, "fp16", STEADY)))
-    plans = [plan_tile_wise(one, tokens, "fp16", STEADY, form=form) for one in tiles]
+    plans = [plan_tile_wise(one, tokens, "fp16", STEADY, config=form.config) for one in tiles]
     assert seconds(plans[0]) <= seconds(plans[1]) * (1 + 1e-9)
 
 

@@ -118,7 +118,11 @@ def test_a_record_is_predicted_in_the_form_that_was_measured(kernel):
     choose = choose_stspmm if kernel == "stspmm" else choose_tile_wise
     plan = {"stspmm": plan_stspmm, "tile-wise": plan_tile_wise, "block-sparse": plan_block_sparse}[kernel]
     other = plan(
-        tiles, measured.n, measured.dtype, GPU, form=choose(tiles, measured.n, measured.dtype, GPU)[-1]
+        tiles,
+        measured.n,
+        measured.dtype,
+        GPU,
+        config=choose(tiles, measured.n, measured.dtype, GPU)[-1].config,
     )
     assert other.shape != chosen.shape
     for wanted in (other, chosen):

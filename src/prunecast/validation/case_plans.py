@@ -61,11 +61,11 @@ def _other_forms(case: Case, kernel: str, tiles: TileMap, gpu: GpuSpec) -> Itera
     n, dtype = case.n, case.dtype
     if kernel == "stspmm":
         for form in choose_stspmm(tiles, n, dtype, gpu):
-            yield plan_stspmm(tiles, n, dtype, gpu, form=form)
+            yield plan_stspmm(tiles, n, dtype, gpu, config=form.config)
     elif kernel == "small-n":
         for candidate in choose_small_n(tiles, n, dtype, gpu):
-            yield plan_small_n(tiles, n, dtype, gpu, form=candidate.form)
+            yield plan_small_n(tiles, n, dtype, gpu, config=candidate.config)
     elif kernel in ("tile-wise", "block-sparse"):
         plan_form = plan_tile_wise if kernel == "tile-wise" else plan_block_sparse
         for form in choose_tile_wise(tiles, n, dtype, gpu):
-            yield plan_form(tiles, n, dtype, gpu, form=form)
+            yield plan_form(tiles, n, dtype, gpu, config=form.config)

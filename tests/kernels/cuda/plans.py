@@ -5,7 +5,7 @@ import numpy as np
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, WorkList
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
-from prunecast.kernels.tile.wgmma_configs import wgmma_variants
+from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.patterns import TileMap
 from prunecast.plan.order import Assigned, assign_hardware, assign_stream_k
 
@@ -45,13 +45,13 @@ def plan_of(
 
     Owners of split tiles come last in a block's list, or before the whole tiles.
     """
-    variants = wgmma_variants(GPU, dtype, "wgmma")
-    variant = next(v for v in variants if v.shape[:2] == (block_m, block_n))
-    items = items_of(tiles, variant, n, GPU)
+    configs = wgmma_configs(GPU, dtype, "wgmma")
+    config = next(v for v in configs if v.shape[:2] == (block_m, block_n))
+    items = items_of(tiles, config, n, GPU)
     assigned: Assigned = assign_stream_k(items, blocks, 64) if blocks else assign_hardware(items)
     if owners_first:
         assigned = assigned._replace(work=_owners_first(assigned.work))
-    return tile_plan("stspmm", tiles, n, variant, assigned, GPU, k_order="gather")
+    return tile_plan("stspmm", tiles, n, config, assigned, GPU, k_order="gather")
 
 
 def _owners_first(work: WorkList) -> WorkList:

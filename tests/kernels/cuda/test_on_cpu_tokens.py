@@ -7,7 +7,7 @@ import pytest
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.tile.clusters import spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
-from prunecast.kernels.tile.wgmma_configs import wgmma_variants
+from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.plan.order import assign_hardware, assign_stream_k
 from tests.kernels.cuda.on_cpu.mistakes import assert_noticed
 from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE
@@ -29,7 +29,7 @@ def plan_of(
 ) -> KernelPlan:
     """One item per block, or equal shares for `clusters` clusters."""
     tiles = ragged_map(256, k=k, shuffled=shuffled)
-    variant = next(v for v in wgmma_variants(GPU, dtype, "wgmma") if v.shape[:2] == (256, 128))
+    variant = next(v for v in wgmma_configs(GPU, dtype, "wgmma") if v.shape[:2] == (256, 128))
     items = items_of(tiles, variant, n, GPU, cluster=cluster)
     assigned = assign_stream_k(items, clusters, 64) if clusters else assign_hardware(items)
     spread = spread_over_clusters(assigned, cluster, 128)

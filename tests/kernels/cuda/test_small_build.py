@@ -7,7 +7,7 @@ from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.cuda.build import KernelBuildError
 from prunecast.kernels.cuda.small.forms import build_small, small_defines
-from prunecast.kernels.small_n.forms import HEIGHTS, WIDTHS, SmallForm, block_width, small_forms
+from prunecast.kernels.small_n.configs import HEIGHTS, WIDTHS, SmallConfig, block_width, small_configs
 from prunecast.kernels.small_n.planner import choose_small_n, plan_small_n
 from prunecast.kernels.small_n.registers import compiled_resources
 from prunecast.kernels.tile.stspmm import plan_stspmm
@@ -23,7 +23,7 @@ ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
 
 
 def plan_of(block_m: int, n: int, dtype: str = "fp16") -> KernelPlan:
-    return plan_small_n(ragged_map(64), n, dtype, GPU, form=SmallForm(block_m, block_width(n), 4))
+    return plan_small_n(ragged_map(64), n, dtype, GPU, config=SmallConfig(block_m, block_width(n), 4))
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -41,19 +41,19 @@ def test_every_architecture_takes_the_widest_form(arch: str, block_m: int) -> No
 def test_every_form_that_may_be_chosen_keeps_its_registers(n: int) -> None:
     """Rows of an odd number of tokens need most registers, a bias and GELU some more."""
     tiles = ragged_map(64)
-    for form in (candidate.form for candidate in choose_small_n(tiles, n, "bf16", GPU)):
-        plan = plan_small_n(tiles, n, "bf16", GPU, form=form)
+    for form in (candidate.config for candidate in choose_small_n(tiles, n, "bf16", GPU)):
+        plan = plan_small_n(tiles, n, "bf16", GPU, config=form)
         kernel = build_small(plan, "sm_90a", small_defines(plan, activation="gelu", bias=True))
         assert kernel.spill_bytes == 0, form
 
 
 @pytest.mark.parametrize("n", [8, 7, 12, 11, 28, 17, 56, 49])
 def test_as_many_blocks_lie_on_an_sm_as_registers_say_that_the_compiler_took(n: int) -> None:
-    for form in small_forms(n):
+    for form in small_configs(n):
         said = compiled_resources(form, n, GPU)
         if occupancy(said, GPU).blocks_per_sm == 0:
             continue
-        plan = plan_small_n(ragged_map(64), n, "fp16", GPU, form=form)
+        plan = plan_small_n(ragged_map(64), n, "fp16", GPU, config=form)
         took = build_small(plan, "sm_90a", small_defines(plan)).registers
         real = said._replace(registers_per_thread=took)
         assert occupancy(said, GPU).blocks_per_sm == occupancy(real, GPU).blocks_per_sm, (form, took)

@@ -12,7 +12,7 @@ from prunecast.kernels.cuda.pack import pack_weights, to_bits, uncovered_rows
 from prunecast.kernels.cuda.work_image import work_image
 from prunecast.kernels.tile.clusters import spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
-from prunecast.kernels.tile.wgmma_configs import wgmma_variants
+from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.plan.order import assign_hardware, assign_stream_k
 from tests.kernels.cuda.emulator import run_images
 from tests.kernels.cuda.plans import GPU, plan_of, ragged_map
@@ -24,7 +24,7 @@ FORM = (256, 128)
 def plan(cluster: int, dtype: str = "fp16", n: int = 200, clusters: int = 0) -> KernelPlan:
     """One item per block, or equal shares of all k-steps for so many clusters."""
     tiles = ragged_map(FORM[0])
-    variant = next(v for v in wgmma_variants(GPU, dtype, "wgmma") if v.shape[:2] == FORM)
+    variant = next(v for v in wgmma_configs(GPU, dtype, "wgmma") if v.shape[:2] == FORM)
     items = items_of(tiles, variant, n, GPU, cluster=cluster)
     assigned = assign_stream_k(items, clusters, 64) if clusters else assign_hardware(items)
     spread = spread_over_clusters(assigned, cluster, FORM[1])
@@ -106,7 +106,7 @@ def test_clusters_have_one_or_two_blocks() -> None:
 
 def _clustered(block_m: int, block_n: int, cluster: int = 2) -> KernelPlan:
     tiles, n = ragged_map(block_m), block_n * cluster
-    variant = next(v for v in wgmma_variants(GPU, "fp16", "wgmma") if v.shape[:2] == (block_m, block_n))
+    variant = next(v for v in wgmma_configs(GPU, "fp16", "wgmma") if v.shape[:2] == (block_m, block_n))
     items = items_of(tiles, variant, n, GPU, cluster=cluster)
     spread = spread_over_clusters(assign_hardware(items), cluster, block_n)
     return tile_plan("stspmm", tiles, n, variant, spread, GPU, k_order="gather", cluster=cluster)

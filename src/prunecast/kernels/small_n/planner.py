@@ -2,7 +2,7 @@
 
 One block for up to 64 rows of a tile and all that it keeps; no block is cut along K, none waits for another.
 Blocks are small so that all of them are on the GPU at once. Where launches overlap, some SMs get as many as
-fit, so that the form decides how long the slowest takes. Rows of B are read once a block.
+fit, so that the config decides how long the slowest takes. Rows of B are read once a block.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,13 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launches.early_blocks import early_share
 from prunecast.kernels.launches.let_go import let_go_s
 from prunecast.kernels.launches.piled_up import block_columns, piled_up
-from prunecast.kernels.small_n.forms import WIDTHS, SmallForm, k16_instructions, small_forms, small_resources
+from prunecast.kernels.small_n.configs import (
+    WIDTHS,
+    SmallConfig,
+    k16_instructions,
+    small_configs,
+    small_resources,
+)
 from prunecast.kernels.small_n.programs import small_programs
 from prunecast.kernels.small_n.registers import compiled_resources
 from prunecast.kernels.tile.tile_plan import check_tokens
@@ -31,7 +37,7 @@ __all__ = ["SmallCandidate", "choose_small_n", "plan_small_n"]
 MOST_N = WIDTHS[-1]
 """Above it the planner leaves the product to the kernels for many tokens."""
 
-# Fitted together to 390 times of forms on an H200, 1, 16 and 64 tokens (0008)
+# Fitted together to 390 times of configs on an H200, 1, 16 and 64 tokens (0008)
 ISSUE_CYCLES = 0.19
 """Of an SM for an instruction of a warp; four warps issue at once."""
 STEP_CYCLES = 800
@@ -43,56 +49,56 @@ START_CYCLES = 55
 
 
 class SmallCandidate(NamedTuple):
-    """A form and what it would take."""
+    """A config and what it would take."""
 
-    form: SmallForm
+    config: SmallConfig
     blocks: int
     blocks_per_sm: int
     seconds: float
-    """Without what a launch costs whatever its form is."""
+    """Without what a launch costs whatever its config is."""
 
 
 def plan_small_n(
-    tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, *, form: SmallForm | None = None
+    tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, *, config: SmallConfig | None = None
 ) -> KernelPlan:
     """Plan the product of a tile map with few tokens.
 
     Parameters
     ----------
-    form : one of `choose_small_n` or any other form, or None for the first of them; a form that is told takes
-        more than its tokens in turn
+    config : one of `choose_small_n` or any other, or None for the first of them; a given config takes more
+        tokens than fit in its block in turn
 
     Raises
     ------
-    BadInput : n below 1, or above 64 without a form, a dtype other than fp16 and bf16, or a GPU without
+    BadInput : n below 1, or above 64 without a config, a dtype other than fp16 and bf16, or a GPU without
         asynchronous copies
-    PlanDoesNotFit : no form of the kernel fits
+    PlanDoesNotFit : no config of the kernel fits
     """
-    found = choose_small_n(tiles, n, dtype, gpu) if form is None else []
-    if form is None and not found:
-        raise PlanDoesNotFit(f"small-n: no form of the kernel fits on an SM of {gpu.name}")
-    form = form or found[0].form
+    found = choose_small_n(tiles, n, dtype, gpu) if config is None else []
+    if config is None and not found:
+        raise PlanDoesNotFit(f"small-n: no config of the kernel fits on an SM of {gpu.name}")
+    config = config or found[0].config
     _check(n, dtype, gpu)
-    tiles = cut_rows(tiles, form.block_m)
-    order = raster(tiles.tile_count, -(-n // form.block_n), 1)
-    items = whole_items(tiles.kept_per_tile, order, n=n, block_n=form.block_n)
-    resources, overlaps = small_resources(form, n), gpu.compute_capability >= 90
+    tiles = cut_rows(tiles, config.block_m)
+    order = raster(tiles.tile_count, -(-n // config.block_n), 1)
+    items = whole_items(tiles.kept_per_tile, order, n=n, block_n=config.block_n)
+    resources, overlaps = small_resources(config, n), gpu.compute_capability >= 90
     assigned = assign_hardware(take_items(items, np.argsort(-items.k_stop, kind="stable")))
-    occupied = compiled_resources(form, n, gpu)
+    occupied = compiled_resources(config, n, gpu)
     fit = occupancy(occupied, gpu).blocks_per_sm
     share = early_share(
         block_columns(assigned.work),
         fit,
         gpu.sm_count,
-        column_cycles=STEP_CYCLES / (16 * form.warps),
+        column_cycles=STEP_CYCLES / (16 * config.warps),
         start_cycles=gpu.block_start_cycles,
     )
     k16 = -(-int(tiles.kept_per_tile.max(initial=0)) // 16)
     programs = small_programs(
-        form,
+        config,
         n,
         dtype,
-        steps=max(-(-k16 // form.warps), 1),
+        steps=max(-(-k16 // config.warps), 1),
         early_share=share if overlaps else 0.0,
         column_cycles=gpu.dram_latency_cycles,
     )
@@ -106,7 +112,7 @@ def plan_small_n(
         work=assigned.work,
         schedule=assigned.schedule,
         blocks=assigned.blocks,
-        shape=form.shape,
+        shape=config.shape,
         resources=resources,
         programs=programs,
         tensor="mma",
@@ -118,7 +124,7 @@ def plan_small_n(
 
 
 def choose_small_n(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> list[SmallCandidate]:
-    """Every form that fits on an SM, fastest first.
+    """Every config that fits on an SM, fastest first.
 
     Raises
     ------
@@ -128,32 +134,32 @@ def choose_small_n(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> list[Sma
     if n > MOST_N:
         raise BadInput(f"small-n: takes at most {MOST_N} tokens, got {n}")
     found = []
-    for form in small_forms(n):
-        fit = occupancy(small_resources(form, n), gpu).blocks_per_sm
+    for config in small_configs(n):
+        fit = occupancy(small_resources(config, n), gpu).blocks_per_sm
         if fit > 0:
-            found.append(_candidate(form, tiles, n, gpu, fit))
+            found.append(_candidate(config, tiles, n, gpu, fit))
     return sorted(found, key=lambda c: c.seconds)
 
 
-def _candidate(form: SmallForm, tiles: TileMap, n: int, gpu: GpuSpec, fit: int) -> SmallCandidate:
+def _candidate(config: SmallConfig, tiles: TileMap, n: int, gpu: GpuSpec, fit: int) -> SmallCandidate:
     """Memory, or the SM that has most: launches overlap, so their blocks pile up on it, as many as fit."""
-    per_tile = -(-tiles.rows_per_tile.astype(np.int64) // form.block_m)
-    ranges = -(-n // form.block_n)
+    per_tile = -(-tiles.rows_per_tile.astype(np.int64) // config.block_m)
+    ranges = -(-n // config.block_n)
     k16 = -(-tiles.kept_per_tile.astype(np.int64) // 16)
     blocks = max(int(per_tile.sum()) * ranges, 1)
     waves = -(-blocks // (fit * gpu.sm_count))
     on_sm = min(fit, blocks) * waves
     mean_k16, most_k16 = float((per_tile * k16).sum()) * ranges / blocks, int(k16.max(initial=0))
-    memory = 32.0 * form.block_m * float((per_tile * k16).sum()) * ranges + 2.0 * n * (tiles.k + tiles.m)
-    sums = 2.0 * form.warps * form.block_m * form.block_n * 4
+    memory = 32.0 * config.block_m * float((per_tile * k16).sum()) * ranges + 2.0 * n * (tiles.k + tiles.m)
+    sums = 2.0 * config.warps * config.block_m * config.block_n * 4
     cycles = (
-        max(on_sm * mean_k16, most_k16) * k16_instructions(form, n) * ISSUE_CYCLES
-        + waves * -(-most_k16 // form.warps) * STEP_CYCLES
+        max(on_sm * mean_k16, most_k16) * k16_instructions(config, n) * ISSUE_CYCLES
+        + waves * -(-most_k16 // config.warps) * STEP_CYCLES
         + on_sm * sums / SUM_BYTES_PER_CYCLE
     )
     clock = gpu.clock_burst_hz[0]
     slowest = max(memory / gpu.dram_bytes_per_s, cycles / clock)
-    return SmallCandidate(form, blocks, fit, slowest + form.depth * START_CYCLES / clock)
+    return SmallCandidate(config, blocks, fit, slowest + config.depth * START_CYCLES / clock)
 
 
 def _check(n: int, dtype: str, gpu: GpuSpec) -> None:

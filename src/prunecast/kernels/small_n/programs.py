@@ -15,9 +15,9 @@ import math
 
 from prunecast.hardware.l2_lines import SECTOR_BYTES
 from prunecast.kernels.launches.launch_floor import WAIT_TO_COPY
-from prunecast.kernels.small_n.forms import (
+from prunecast.kernels.small_n.configs import (
     ColumnLoads,
-    SmallForm,
+    SmallConfig,
     by_words,
     column_loads,
     copies_per_row,
@@ -65,7 +65,7 @@ END_WAIT = 80
 
 
 def small_programs(
-    form: SmallForm, n: int, dtype: str, *, steps: int, early_share: float, column_cycles: int
+    config: SmallConfig, n: int, dtype: str, *, steps: int, early_share: float, column_cycles: int
 ) -> tuple[WarpProgram, ...]:
     """The program of all warps of a block.
 
@@ -77,89 +77,91 @@ def small_programs(
     column_cycles : until a number of a column comes from DRAM
     """
     element, early = DTYPE_BYTES[dtype], early_share >= 1.0
-    rings = range(min(form.depth, steps))
-    hidden = not early and column_loads(form, n).before > 0
-    fetched = _first_weights(form, element, rings, early_share)
+    rings = range(min(config.depth, steps))
+    hidden = not early and column_loads(config, n).before > 0
+    fetched = _first_weights(config, element, rings, early_share)
     worker = WarpProgram(
         role="worker",
-        warps=form.warps,
+        warps=config.warps,
         start=() if early else (Instruction(Op.ISSUE, issue=60),),
         begin=(
             *(weights._replace(posted=True) for weights in fetched),
-            *_first_weights(form, element, rings, 1.0 - early_share),
+            *_first_weights(config, element, rings, 1.0 - early_share),
             *((Instruction(Op.ISSUE, column_cycles),) if hidden else ()),
-            *_first_rows(form, n, element, rings, early=early),
+            *_first_rows(config, n, element, rings, early=early),
         ),
         step=(
             Instruction(Op.WAIT_LOAD, 1),
-            *_landing(form, n, rings),
-            *_multiply(form, n),
-            *_copies(form, n, element, ahead=form.depth),
+            *_landing(config, n, rings),
+            *_multiply(config, n),
+            *_copies(config, n, element, ahead=config.depth),
         ),
-        end=_end(form, n, element, column_cycles),
+        end=_end(config, n, element, column_cycles),
     )
     return (worker,)
 
 
-def _first_weights(form: SmallForm, element: int, rings: range, share: float) -> Code:
+def _first_weights(config: SmallConfig, element: int, rings: range, share: float) -> Code:
     """A share of the first k16s, which need nothing of the launch before."""
-    weights = _weights(form, element)
+    weights = _weights(config, element)
     amount = round(share * weights.amount)
     return tuple(weights._replace(amount=amount, ahead=ahead) for ahead in rings if amount)
 
 
-def _first_rows(form: SmallForm, n: int, element: int, rings: range, *, early: bool) -> Code:
+def _first_rows(config: SmallConfig, n: int, element: int, rings: range, *, early: bool) -> Code:
     """Rows of B of the first k16s, behind the wait for the launch before, and the columns that name them, as
     far as the compiler has moved their loads there. DRAM brings them behind all first weights, and what a
     warp waits for does not shrink where not all warps have a k16.
 
     early : what the launch's own time has of the first rows' addresses counts there
     """
-    loads = column_loads(form, n)
-    instructions = copy_instructions(form, n) - WEIGHTS_ISSUE
-    ask = _asking(form, n, instructions)
-    column = Instruction(Op.LOAD_INDEX, max(16 * COLUMN_BYTES // form.warps, 1), 0, per_k16=True)
+    loads = column_loads(config, n)
+    instructions = copy_instructions(config, n) - WEIGHTS_ISSUE
+    ask = _asking(config, n, instructions)
+    column = Instruction(Op.LOAD_INDEX, max(16 * COLUMN_BYTES // config.warps, 1), 0, per_k16=True)
     code: list[Instruction] = []
     for ahead in rings:
         if _waits_for_columns(loads, ahead):
             code += [column._replace(ahead=ahead), Instruction(Op.WAIT_LOAD, 0)]
-            code += [_landed(form, n)._replace(ahead=ahead - 1)] * (ahead > 0)
+            code += [_landed(config, n)._replace(ahead=ahead - 1)] * (ahead > 0)
         if ahead == 0 and early:
             rest = instructions - WAIT_TO_COPY
-            code.append(ask._replace(issue=_of_a_warp(form, rest), amount=ask.amount * rest // instructions))
+            code.append(
+                ask._replace(issue=_of_a_warp(config, rest), amount=ask.amount * rest // instructions)
+            )
         else:
             code.append(ask._replace(ahead=ahead))
-        code += [_addresses(form, n)._replace(ahead=ahead), _rows(form, n, element)._replace(ahead=ahead)]
+        code += [_addresses(config, n)._replace(ahead=ahead), _rows(config, n, element)._replace(ahead=ahead)]
     return tuple(code)
 
 
-def _copies(form: SmallForm, n: int, element: int, *, ahead: int) -> Code:
+def _copies(config: SmallConfig, n: int, element: int, *, ahead: int) -> Code:
     """Weights with the columns of a later k16, and rows of B, of which most are the instructions."""
     own = (
-        _asking(form, n, copy_instructions(form, n)),
-        _addresses(form, n, landing=form.block_m * 32),
-        _weights(form, element),
-        _rows(form, n, element),
+        _asking(config, n, copy_instructions(config, n)),
+        _addresses(config, n, landing=config.block_m * 32),
+        _weights(config, element),
+        _rows(config, n, element),
     )
     return tuple(instruction._replace(ahead=ahead) for instruction in own)
 
 
-def _asking(form: SmallForm, n: int, instructions: int) -> Instruction:
+def _asking(config: SmallConfig, n: int, instructions: int) -> Instruction:
     """Addresses, most of them of rows of B."""
-    further = copies_per_row(form, n) - 1 if by_words(form, n) else 0
-    wait = (ASK_WAIT[by_words(form, n)] + WORD_WAIT * further) // form.warps
-    return Instruction(Op.ISSUE, wait, _of_a_warp(form, instructions), per_k16=True)
+    further = copies_per_row(config, n) - 1 if by_words(config, n) else 0
+    wait = (ASK_WAIT[by_words(config, n)] + WORD_WAIT * further) // config.warps
+    return Instruction(Op.ISSUE, wait, _of_a_warp(config, instructions), per_k16=True)
 
 
-def _weights(form: SmallForm, element: int) -> Instruction:
-    bytes_of_k16 = 16 * (form.block_m * element + COLUMN_BYTES)
-    return Instruction(Op.LOAD_A, bytes_of_k16 // form.warps, 0, per_k16=True)
+def _weights(config: SmallConfig, element: int) -> Instruction:
+    bytes_of_k16 = 16 * (config.block_m * element + COLUMN_BYTES)
+    return Instruction(Op.LOAD_A, bytes_of_k16 // config.warps, 0, per_k16=True)
 
 
-def _addresses(form: SmallForm, n: int, *, landing: int = 0) -> Instruction:
+def _addresses(config: SmallConfig, n: int, *, landing: int = 0) -> Instruction:
     """Through the port of shared memory, of copies of rows of B; with `landing` bytes of weights."""
-    passes = 4 * ROW_PASSES * copies_per_row(form, n)
-    return Instruction(Op.SHARED, (PORT_BYTES * passes + landing) // form.warps, 0, per_k16=True)
+    passes = 4 * ROW_PASSES * copies_per_row(config, n)
+    return Instruction(Op.SHARED, (PORT_BYTES * passes + landing) // config.warps, 0, per_k16=True)
 
 
 def _waits_for_columns(loads: ColumnLoads, ahead: int) -> bool:
@@ -167,41 +169,41 @@ def _waits_for_columns(loads: ColumnLoads, ahead: int) -> bool:
     return ahead == loads.before or (ahead > loads.before and not loads.at_once)
 
 
-def _landing(form: SmallForm, n: int, rings: range) -> Code:
+def _landing(config: SmallConfig, n: int, rings: range) -> Code:
     """Rows of B of a k16 that is multiplied next, landed. Of the first ring those are left that no wait for
     columns of later ones has hidden, shared out among its k16s.
     """
-    loads, whole = column_loads(form, n), _landed(form, n)
+    loads, whole = column_loads(config, n), _landed(config, n)
     hidden = sum(_waits_for_columns(loads, ahead) for ahead in rings[1:])
     left = whole.amount * (len(rings) - hidden) // max(len(rings), 1)
     refill = whole._replace(amount=whole.amount - left, when=When.REFILL)
     return (whole._replace(amount=left), refill) if hidden else (whole,)
 
 
-def _landed(form: SmallForm, n: int) -> Instruction:
+def _landed(config: SmallConfig, n: int) -> Instruction:
     """They take the port while nobody waits for it, but the reads behind them."""
-    passed = PORT_BYTES * _landing_passes(form, n)
-    return Instruction(Op.SHARED, int(passed / form.warps), 0, per_k16=True, posted=True)
+    passed = PORT_BYTES * _landing_passes(config, n)
+    return Instruction(Op.SHARED, int(passed / config.warps), 0, per_k16=True, posted=True)
 
 
-def _rows(form: SmallForm, n: int, element: int) -> Instruction:
+def _rows(config: SmallConfig, n: int, element: int) -> Instruction:
     """Whole sectors of every row."""
-    tokens = min(n, form.block_n)
+    tokens = min(n, config.block_n)
     sectors = -(-tokens * element // SECTOR_BYTES)
-    return Instruction(Op.LOAD_B, -(-sectors * SECTOR_BYTES * form.block_n // tokens), 0, per_k16=True)
+    return Instruction(Op.LOAD_B, -(-sectors * SECTOR_BYTES * config.block_n // tokens), 0, per_k16=True)
 
 
-def _of_a_warp(form: SmallForm, instructions: int) -> int:
+def _of_a_warp(config: SmallConfig, instructions: int) -> int:
     """Of each warp for a k16, which one of them takes."""
-    return max(round(instructions / form.warps), 1)
+    return max(round(instructions / config.warps), 1)
 
 
-def _multiply(form: SmallForm, n: int) -> Code:
+def _multiply(config: SmallConfig, n: int) -> Code:
     """A k16 of this warp is read and multiplied."""
-    weights, rows = form.block_m * 32, 4 * row_slot_bytes(form, n)
-    shared = (weights + rows) / (PIECES * form.warps)
-    issue = _of_a_warp(form, k16_instructions(form, n) - copy_instructions(form, n))
-    wait = MULTIPLY_WAIT[by_words(form, n)] // (PIECES * form.warps)
+    weights, rows = config.block_m * 32, 4 * row_slot_bytes(config, n)
+    shared = (weights + rows) / (PIECES * config.warps)
+    issue = _of_a_warp(config, k16_instructions(config, n) - copy_instructions(config, n))
+    wait = MULTIPLY_WAIT[by_words(config, n)] // (PIECES * config.warps)
     pieces = [
         (
             Instruction(Op.SHARED, int(shared), 0, per_k16=True),
@@ -209,29 +211,29 @@ def _multiply(form: SmallForm, n: int) -> Code:
         )
         for i in range(PIECES)
     ]
-    fma = form.block_m * form.block_n * 16 // form.warps
+    fma = config.block_m * config.block_n * 16 // config.warps
     multiply = (Instruction(Op.MMA, fma, 0, per_k16=True), Instruction(Op.WAIT_MMA, 1))
     return (*(instruction for piece in pieces for instruction in piece), *multiply)
 
 
-def _landing_passes(form: SmallForm, n: int) -> float:
+def _landing_passes(config: SmallConfig, n: int) -> float:
     """Of the port of shared memory for a k16's rows of B: a pass for each copy of words of a row, else for
     so many bytes. Rows that come together share what they leave of the banks.
     """
-    if by_words(form, n):
-        return 16.0 * copies_per_row(form, n)
-    return 4.0 * row_slot_bytes(form, n) * min(n, form.block_n) / form.block_n / LANDING_BYTES
+    if by_words(config, n):
+        return 16.0 * copies_per_row(config, n)
+    return 4.0 * row_slot_bytes(config, n) * min(n, config.block_n) / config.block_n / LANDING_BYTES
 
 
-def _end(form: SmallForm, n: int, element: int, row_cycles: int) -> Code:
+def _end(config: SmallConfig, n: int, element: int, row_cycles: int) -> Code:
     """Sums of all warps through shared memory, each read once, half of the banks at a time. A thread does
     so for one place of a fragment after another, and reads first where its row of C is.
     """
-    sums, warps = form.block_m * form.block_n * 4, form.warps
-    busy = form.block_m / (8 * warps)
+    sums, warps = config.block_m * config.block_n * 4, config.warps
+    busy = config.block_m / (8 * warps)
     rounds = math.ceil(busy)
-    own = max(form.block_m * form.block_n * element // (warps * rounds), 1)
-    instructions = END_ISSUE + SUM_ISSUE * form.tokens * warps
+    own = max(config.block_m * config.block_n * element // (warps * rounds), 1)
+    instructions = END_ISSUE + SUM_ISSUE * config.tokens * warps
     issued, read = round(min(busy, 1.0) * instructions), 2 * sums * warps // (rounds * PORT_BYTES)
     one = (
         Instruction(Op.ISSUE, row_cycles),

@@ -1,12 +1,12 @@
-"""Registers that forms of the kernel for few tokens compile to: how many of their blocks lie on an SM.
+"""Registers that configs of the kernel for few tokens compile to: how many of their blocks lie on an SM.
 
-A plan says the most that a form may use on any architecture; here is what the compiler took for sm_90a
+A plan says the most that a config may use on any architecture; here is what the compiler took for sm_90a
 (CUDA 13), rounded up to the eight that an SM gives out at once.
 """
 
 from prunecast.hardware.occupancy import BlockResources
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.small_n.forms import SmallForm, by_words, small_resources
+from prunecast.kernels.small_n.configs import SmallConfig, by_words, small_resources
 
 __all__ = ["compiled_registers", "compiled_resources"]
 
@@ -43,18 +43,18 @@ _SHORT_RINGS = {(4, 4): 48, (4, 8): 48, (6, 8): 56}
 """Depth and warps -> registers of 16 x 16 in pieces, where they are fewer."""
 
 
-def compiled_registers(form: SmallForm, n: int) -> int:
+def compiled_registers(config: SmallConfig, n: int) -> int:
     """Of a thread, for `n` tokens in all."""
-    tile = (form.block_m, form.block_n)
-    if by_words(form, n) and form.tokens > 1:
+    tile = (config.block_m, config.block_n)
+    if by_words(config, n) and config.tokens > 1:
         return _BY_WORDS[tile]
-    fewer = _SHORT_RINGS.get((form.depth, form.warps)) if tile == (16, 16) else None
+    fewer = _SHORT_RINGS.get((config.depth, config.warps)) if tile == (16, 16) else None
     return fewer or _IN_PIECES[tile]
 
 
-def compiled_resources(form: SmallForm, n: int, gpu: GpuSpec) -> BlockResources:
+def compiled_resources(config: SmallConfig, n: int, gpu: GpuSpec) -> BlockResources:
     """What a block really occupies; on other architectures the most that it may."""
-    most = small_resources(form, n)
+    most = small_resources(config, n)
     if gpu.compute_capability != HOPPER:
         return most
-    return most._replace(registers_per_thread=compiled_registers(form, n))
+    return most._replace(registers_per_thread=compiled_registers(config, n))

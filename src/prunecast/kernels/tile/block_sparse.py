@@ -3,7 +3,8 @@
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.tile.choose import Candidate, best
+from prunecast.kernels.tile.choose import best
+from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.kernels.tile.tile_wise import choose_tile_wise
 from prunecast.patterns.tile_map import TileMap
@@ -15,7 +16,7 @@ __all__ = ["plan_block_sparse", "steps_are_slabs"]
 
 
 def plan_block_sparse(
-    tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, *, form: Candidate | None = None
+    tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, *, config: TileConfig | None = None
 ) -> KernelPlan:
     """Plan a block-sparse product with `n` tokens: one block per tile and token range, no balancing.
 
@@ -24,19 +25,18 @@ def plan_block_sparse(
 
     Parameters
     ----------
-    form : one of `choose_tile_wise`, or None for the first of them
+    config : one of `choose_tile_wise`, or None for the first of them
 
     Raises
     ------
     BadInput : n below 1, or a dtype that the GPU has no tensor cores for
     PlanDoesNotFit : no form of the kernel fits
     """
-    chosen = form or best(choose_tile_wise(tiles, n, dtype, gpu), "block-sparse", gpu)
-    variant = chosen.variant
-    tiles = cut_rows(tiles, variant.shape.block_m)
-    boxes = variant.style != "wgmma" and steps_are_slabs(tiles, variant.shape.block_k)
-    assigned = assign_hardware(items_of(tiles, variant, n, gpu))
-    return tile_plan("block-sparse", tiles, n, variant, assigned, gpu, k_order="box" if boxes else "gather")
+    config = config or best(choose_tile_wise(tiles, n, dtype, gpu), "block-sparse", gpu).config
+    tiles = cut_rows(tiles, config.shape.block_m)
+    boxes = config.tensor_path != "wgmma" and steps_are_slabs(tiles, config.shape.block_k)
+    assigned = assign_hardware(items_of(tiles, config, n, gpu))
+    return tile_plan("block-sparse", tiles, n, config, assigned, gpu, k_order="box" if boxes else "gather")
 
 
 def steps_are_slabs(tiles: TileMap, block_k: int) -> bool:

@@ -1,4 +1,4 @@
-"""Which variant of a kernel to run: each one's time by simple arithmetic, and the least.
+"""Which config of a kernel to run: each one's time by simple arithmetic, and the least.
 
 Nothing here needs a GPU or a simulation; it is what a library's heuristic does at run time.
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.tile.config import TileVariant
+from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.step_cost import fix_up_cycles, step_cost
 from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.kernel_plan import PlanDoesNotFit
@@ -44,11 +44,11 @@ class Demand(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A variant and what it would take.
+    """A config and what it would take.
 
     Parameters
     ----------
-    variant : the form of the kernel
+    config : the form of the kernel
     pieces : parts into which every tile's k range is cut; 1 for none
     blocks_per_sm : occupancy
     items : work items, parts counted
@@ -57,7 +57,7 @@ class Candidate:
     cycles : of the whole launch
     """
 
-    variant: TileVariant
+    config: TileConfig
     pieces: int
     blocks_per_sm: int
     items: int
@@ -67,24 +67,24 @@ class Candidate:
 
 
 def candidates(
-    variants: Iterable[TileVariant],
+    configs: Iterable[TileConfig],
     demand: Demand,
     gpu: GpuSpec,
     *,
     divisible: bool = False,
 ) -> list[Candidate]:
-    """One candidate for each variant that fits on the GPU, fastest first; of equals the one that reads less.
+    """One candidate for each config that fits on the GPU, fastest first; of equals the one that reads less.
 
     Parameters
     ----------
     divisible : the kernel cuts heavy tiles and evens out the waves by itself
     """
     found = []
-    for variant in variants:
-        if occupancy(variant.resources, gpu).blocks_per_sm == 0:
+    for config in configs:
+        if occupancy(config.resources, gpu).blocks_per_sm == 0:
             continue
-        found.append(_candidate(variant, demand, gpu, divisible=divisible))
-    return sorted(found, key=lambda c: (c.cycles, reads_per_element(c.variant), c.variant.shape.block_n))
+        found.append(_candidate(config, demand, gpu, divisible=divisible))
+    return sorted(found, key=lambda c: (c.cycles, reads_per_element(c.config), c.config.shape.block_n))
 
 
 def best(found: list[Candidate], kernel: str, gpu: GpuSpec) -> Candidate:
@@ -99,27 +99,27 @@ def best(found: list[Candidate], kernel: str, gpu: GpuSpec) -> Candidate:
     return found[0]
 
 
-def reads_per_element(variant: TileVariant) -> float:
+def reads_per_element(config: TileConfig) -> float:
     """Bytes read through the L2 port for each element of C and 16 columns."""
-    tokens = 16 * variant.shape.block_n * variant.element_bytes / variant.pair
-    return (variant.weight_bytes_per_k16 + tokens) / (variant.shape.block_m * variant.shape.block_n)
+    tokens = 16 * config.shape.block_n * config.element_bytes / config.pair
+    return (config.weight_bytes_per_k16 + tokens) / (config.shape.block_m * config.shape.block_n)
 
 
-def _candidate(variant: TileVariant, demand: Demand, gpu: GpuSpec, *, divisible: bool) -> Candidate:
-    load = _load(variant, demand)
+def _candidate(config: TileConfig, demand: Demand, gpu: GpuSpec, *, divisible: bool) -> Candidate:
+    load = _load(config, demand)
     items = load.items
-    blocks_per_sm = occupancy(variant.resources, gpu).blocks_per_sm
+    blocks_per_sm = occupancy(config.resources, gpu).blocks_per_sm
     busy = max(min(items, gpu.sm_count), 1)
-    step = step_cost(variant, demand.n, gpu, busy_sms=busy).cycles
+    step = step_cost(config, demand.n, gpu, busy_sms=busy).cycles
     # Blocks on one SM share it; with few items, fewer blocks meet
     together = max(min(blocks_per_sm, -(-items // gpu.sm_count)), 1)
     waves = items / (gpu.sm_count * together)
     mean, longest = (steps * step * together for steps in (load.mean_steps, load.longest_steps))
     whole = max(math.ceil(waves) * (mean + ITEM_OVERHEAD_CYCLES), longest + ITEM_OVERHEAD_CYCLES)
     evened = max(waves * mean, min(longest, FEWEST_STEPS_PER_PIECE * step * together))
-    evened += max(waves, 1.0) * ITEM_OVERHEAD_CYCLES + 2 * fix_up_cycles(variant, gpu)
+    evened += max(waves, 1.0) * ITEM_OVERHEAD_CYCLES + 2 * fix_up_cycles(config, gpu)
     return Candidate(
-        variant=variant,
+        config=config,
         pieces=1,
         blocks_per_sm=blocks_per_sm,
         items=items,
@@ -135,11 +135,11 @@ class _Load(NamedTuple):
     longest_steps: int
 
 
-def _load(variant: TileVariant, demand: Demand) -> _Load:
-    """Unsplit items of a variant and their k-steps."""
-    tiles = -(-demand.rows // variant.shape.block_m)
-    steps = -(-demand.kept // variant.shape.block_k)
-    ranges = -(-demand.n // variant.shape.block_n)
+def _load(config: TileConfig, demand: Demand) -> _Load:
+    """Unsplit items of a config and their k-steps."""
+    tiles = -(-demand.rows // config.shape.block_m)
+    steps = -(-demand.kept // config.shape.block_k)
+    ranges = -(-demand.n // config.shape.block_n)
     tile_count = int(tiles.sum())
     mean = float(np.dot(tiles.astype(np.int64), steps)) / max(tile_count, 1)
     return _Load(tile_count * ranges, mean, int(steps.max(initial=0)))

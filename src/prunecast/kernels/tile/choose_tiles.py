@@ -15,7 +15,7 @@ from prunecast.kernels.tile.choose import (
     reads_per_element,
 )
 from prunecast.kernels.tile.clusters import CLUSTERED_SHAPE, cluster_size
-from prunecast.kernels.tile.config import TileVariant
+from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.form_items import form_load
 from prunecast.kernels.tile.form_time import form_time
 from prunecast.kernels.tile.splitting import even_pieces, tile_item_cost
@@ -32,7 +32,7 @@ FEW_WAVES = 2
 
 
 def tile_candidates(
-    variants: Iterable[TileVariant],
+    configs: Iterable[TileConfig],
     tiles: TileMap,
     n: int,
     gpu: GpuSpec,
@@ -40,7 +40,7 @@ def tile_candidates(
     persistent: bool = False,
     divisible: bool = False,
 ) -> list[Candidate]:
-    """One candidate for each variant that fits on the GPU, fastest first; of equals the one that reads less.
+    """One candidate for each config that fits on the GPU, fastest first; of equals the one that reads less.
 
     Parameters
     ----------
@@ -51,15 +51,15 @@ def tile_candidates(
     """
     uneven, longest = _uneven(tiles), int(tiles.kept_per_tile.max(initial=0))
     found = []
-    for candidate in candidates(variants, demand_of(tiles, n), gpu, divisible=divisible):
-        variant = candidate.variant
-        multicast = _cluster(variant, tiles, n) if persistent else 1
-        cut = _Cut(divisible and -(-longest // variant.shape.block_k) >= 2 * FEWEST_STEPS_PER_PIECE, None)
+    for candidate in candidates(configs, demand_of(tiles, n), gpu, divisible=divisible):
+        config = candidate.config
+        multicast = _cluster(config, tiles, n) if persistent else 1
+        cut = _Cut(divisible and -(-longest // config.shape.block_k) >= 2 * FEWEST_STEPS_PER_PIECE, None)
         few = cut.divisible and candidate.items <= FEW_WAVES * gpu.sm_count
         if persistent and divisible and (uneven or few):
             cut = _cut(candidate, tiles, n, gpu, multicast, uneven=uneven)
         seconds = form_time(
-            variant,
+            config,
             tiles,
             n,
             gpu,
@@ -69,13 +69,13 @@ def tile_candidates(
             block_loads=cut.block_loads,
         )
         found.append(replace(candidate, cycles=seconds * gpu.max_clock_hz))
-    return sorted(found, key=lambda c: (c.cycles, reads_per_element(c.variant), c.variant.shape.block_n))
+    return sorted(found, key=lambda c: (c.cycles, reads_per_element(c.config), c.config.shape.block_n))
 
 
-def _cluster(variant: TileVariant, tiles: TileMap, n: int) -> int:
-    if (variant.shape.block_m, variant.shape.block_n) != CLUSTERED_SHAPE:
+def _cluster(config: TileConfig, tiles: TileMap, n: int) -> int:
+    if (config.shape.block_m, config.shape.block_n) != CLUSTERED_SHAPE:
         return 1
-    return cluster_size(variant, cut_rows(tiles, variant.shape.block_m), n)
+    return cluster_size(config, cut_rows(tiles, config.shape.block_m), n)
 
 
 def _uneven(tiles: TileMap) -> bool:
@@ -92,15 +92,15 @@ class _Cut(NamedTuple):
 
 def _cut(candidate: Candidate, tiles: TileMap, n: int, gpu: GpuSpec, cluster: int, *, uneven: bool) -> _Cut:
     """What the planner would cut, and what blocks have to do then."""
-    variant = candidate.variant
-    if variant.style != "wgmma":
+    config = candidate.config
+    if config.tensor_path != "wgmma":
         return _Cut(True, None)
-    cut = cut_rows(tiles, variant.shape.block_m)
-    items = items_of(cut, variant, n, gpu, cluster=cluster)
-    steps = int(np.maximum(-(-items.k_stop // variant.shape.block_k), 1).sum())
-    cost = tile_item_cost(candidate, form_load(variant, cut, n), gpu)
-    blocks = resident_blocks(variant, gpu, steps, cluster=cluster)
-    found = even_pieces(items, blocks, variant.shape.block_k, cost)
+    cut = cut_rows(tiles, config.shape.block_m)
+    items = items_of(cut, config, n, gpu, cluster=cluster)
+    steps = int(np.maximum(-(-items.k_stop // config.shape.block_k), 1).sum())
+    cost = tile_item_cost(config, form_load(config, cut, n), gpu)
+    blocks = resident_blocks(config, gpu, steps, cluster=cluster)
+    found = even_pieces(items, blocks, config.shape.block_k, cost)
     if not uneven and int(found.pieces.max(initial=1)) == 1:
         return _Cut(False, None)
     loads = -np.sort(-found.loads)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.kernels.tile.config import TileVariant
+from prunecast.kernels.tile.config import TileConfig
 from prunecast.patterns.tile_map import IntArray, TileMap
 from prunecast.plan.kernel_plan import WorkList
 from prunecast.plan.order import Assigned
@@ -25,13 +25,13 @@ blocks wait for each other at every end of an item. Measured on an H200, 2026-11
 (`benchmarks/measured/h200-sxm-token-form-2026-11-20.json`)."""
 
 
-def cluster_size(variant: TileVariant, tiles: TileMap, n: int) -> int:
+def cluster_size(config: TileConfig, tiles: TileMap, n: int) -> int:
     """Blocks that should share their weights: 2 where tiles are long and every block has tokens, else 1.
 
     Any GPU with wgmma can hold as many clusters of two as it has pairs of SMs, since SMs come in pairs.
     """
-    shape = variant.shape
-    if variant.tensor != "wgmma" or (shape.block_m, shape.block_n) != CLUSTERED_SHAPE:
+    shape = config.shape
+    if config.tensor != "wgmma" or (shape.block_m, shape.block_n) != CLUSTERED_SHAPE:
         return 1
     steps = -(-tiles.kept_per_tile // shape.block_k)
     long_enough = steps.size > 0 and float(steps.mean()) >= FEWEST_STEPS

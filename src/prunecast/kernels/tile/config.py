@@ -1,4 +1,4 @@
-"""`TileVariant`: one compiled form of the tile kernel, and what multiplying 16 columns costs in it."""
+"""`TileConfig`: one compiled form of the tile kernel, and what multiplying 16 columns costs in it."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 from prunecast.hardware.occupancy import BlockResources
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
 
-__all__ = ["CONSUMER_WARPGROUPS", "MMA_WARPS", "TileVariant", "WgmmaUse", "weight_bytes", "wgmma_use"]
+__all__ = ["CONSUMER_WARPGROUPS", "MMA_WARPS", "TileConfig", "WgmmaUse", "weight_bytes", "wgmma_use"]
 
 CONSUMER_WARPGROUPS = 2
 MMA_WARPS = 8
@@ -14,12 +14,12 @@ WGMMA_ROWS, WGMMA_MOST_COLUMNS = 64, 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TileVariant:
+class TileConfig:
     """One compiled form of the tile kernel.
 
     Parameters
     ----------
-    style : `wgmma`, `mma` or `registers`, see `prunecast.kernels.tile.configs`
+    tensor_path : `wgmma`, `mma` or `registers`, see `prunecast.kernels.tile.configs`
     tensor : as `KernelPlan.tensor`
     dtype : of A, B and C
     shape : tile of C and k-step; `block_k` counts columns of A before 2:4 where weights are 2:4
@@ -31,7 +31,7 @@ class TileVariant:
     warpgroups : that multiply an item together, of a wgmma kernel
     """
 
-    style: str
+    tensor_path: str
     tensor: str
     dtype: str
     shape: BlockShape
@@ -55,12 +55,12 @@ class TileVariant:
     @property
     def consumer_warps(self) -> int:
         """Warps that multiply."""
-        return 4 * self.warpgroups if self.style == "wgmma" else self.resources.threads // 32
+        return 4 * self.warpgroups if self.tensor_path == "wgmma" else self.resources.threads // 32
 
     @property
     def warps_per_part(self) -> int:
         """Warps that own a part of C together."""
-        return 4 if self.style == "wgmma" else 1
+        return 4 if self.tensor_path == "wgmma" else 1
 
     @property
     def weight_bytes_per_k16(self) -> int:
@@ -90,7 +90,7 @@ class TileVariant:
         """Shared memory that one multiplying warp reads for 16 columns; a warpgroup's is shared evenly."""
         if self.pair > 1:
             return self.share_bytes_per_k16 // self.consumer_warps
-        if self.style == "wgmma":
+        if self.tensor_path == "wgmma":
             use = wgmma_use(self.part_m, self.part_n, self.element_bytes, sparse=self.is_sparse)
             return use.operand_bytes // 4 if use else 0
         weights = weight_bytes(self.part_m, 16, self.element_bytes, sparse=self.is_sparse)

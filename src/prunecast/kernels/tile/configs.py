@@ -14,19 +14,19 @@ from collections.abc import Sequence
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.tile.config import TileVariant
-from prunecast.kernels.tile.mma_configs import mma_variants, register_variants
-from prunecast.kernels.tile.wgmma_configs import wgmma_variants
+from prunecast.kernels.tile.config import TileConfig
+from prunecast.kernels.tile.mma_configs import mma_configs, register_configs
+from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 
-__all__ = ["OWN_WGMMA_SHAPES", "sparse_variants", "tile_variants"]
+__all__ = ["OWN_WGMMA_SHAPES", "sparse_configs", "tile_configs"]
 
 OWN_WGMMA_SHAPES = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128), (256, 128))
 """block_m x block_n of which a compiled kernel exists (`kernels/cuda`); the vendor's library has more."""
 
 
-def tile_variants(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileVariant, ...]:
-    """Variants of our own tile kernel on `gpu` for tiles of up to `height` rows, none taller than they need.
+def tile_configs(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileConfig, ...]:
+    """Configs of our own tile kernel on `gpu` for tiles of up to `height` rows, none taller than they need.
 
     TF32 wgmma reads only K-contiguous operands, and rows of B are token-contiguous: fp32 uses mma.sync.
 
@@ -39,7 +39,7 @@ def tile_variants(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileVariant, .
     return _fitting(gpu, dtype, "mma", height)
 
 
-def sparse_variants(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileVariant, ...]:
+def sparse_configs(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileConfig, ...]:
     """The same for 2:4 weights on sparse tensor cores. BadInput where the GPU has none."""
     native = gpu.has_wgmma and dtype != "fp32"
     return _fitting(gpu, dtype, "sparse-wgmma" if native else "sparse-mma", height)
@@ -47,8 +47,8 @@ def sparse_variants(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileVariant,
 
 def _fitting(
     gpu: GpuSpec, dtype: str, tensor: str, height: int, shapes: Sequence[tuple[int, int]] | None = None
-) -> tuple[TileVariant, ...]:
-    """Variants of which a block fits on an SM, up to the lowest that takes a tile of `height` rows whole."""
+) -> tuple[TileConfig, ...]:
+    """Configs of which a block fits on an SM, up to the lowest that takes a tile of `height` rows whole."""
     if height <= 0:
         raise BadInput(f"tile height must be at least 1, got {height}")
     tensor_fma_per_clk(gpu, dtype, tensor)  # refuses what the GPU cannot run
@@ -59,9 +59,9 @@ def _fitting(
     return tuple(v for v in found if v.shape.block_m <= tallest)
 
 
-def _all(gpu: GpuSpec, dtype: str, tensor: str) -> list[TileVariant]:
+def _all(gpu: GpuSpec, dtype: str, tensor: str) -> list[TileConfig]:
     if tensor.endswith("wgmma"):
-        return list(wgmma_variants(gpu, dtype, tensor))
+        return list(wgmma_configs(gpu, dtype, tensor))
     if gpu.has_async_copy:
-        return list(mma_variants(gpu, dtype, tensor))
-    return list(register_variants(gpu, dtype, tensor))
+        return list(mma_configs(gpu, dtype, tensor))
+    return list(register_configs(gpu, dtype, tensor))

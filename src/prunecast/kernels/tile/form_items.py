@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.tile.config import TileVariant
+from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.programs.gather import (
     ITEM_CYCLES,
     PRODUCER_WARPS,
@@ -96,11 +96,11 @@ class FormItem(NamedTuple):
     """At its end, when all that it reads is there."""
 
 
-def form_load(variant: TileVariant, tiles: TileMap, n: int) -> FormLoad:
-    """Items of a variant on a tile map, from counts alone."""
-    shape = variant.shape
+def form_load(config: TileConfig, tiles: TileMap, n: int) -> FormLoad:
+    """Items of a config on a tile map, from counts alone."""
+    shape = config.shape
     high = -(-tiles.rows_per_tile.astype(np.int64) // shape.block_m)
-    fewest = shape.block_k + 16 if variant.style == "wgmma" else 0
+    fewest = shape.block_k + 16 if config.tensor_path == "wgmma" else 0
     multiplied = np.maximum(tiles.kept_per_tile, fewest)
     steps = -(-multiplied // shape.block_k)
     ranges, count = -(-n // shape.block_n), max(int(high.sum()), 1)
@@ -111,39 +111,39 @@ def form_load(variant: TileVariant, tiles: TileMap, n: int) -> FormLoad:
         full_steps=k16 * 16 / shape.block_k / count,
         longest_kept=int(tiles.kept_per_tile.max(initial=0)),
         tokens=-(-n // ranges),
-        c_bytes=float(tiles.rows_per_tile.sum()) * n * variant.element_bytes / (count * ranges),
-        packed_bytes=k16 * variant.weight_bytes_per_k16,
+        c_bytes=float(tiles.rows_per_tile.sum()) * n * config.element_bytes / (count * ranges),
+        packed_bytes=k16 * config.weight_bytes_per_k16,
         edge_share=1.0 / ranges if n % shape.block_n else 0.0,
         fewest_columns=fewest,
     )
 
 
-def form_item(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec) -> FormItem:
+def form_item(config: TileConfig, load: FormLoad, step: StepCost, gpu: GpuSpec) -> FormItem:
     """Cycles of a mean item whose data keep coming."""
-    turn, shared = _turn_cycles(variant, gpu), step.shared + _copy_overhead(variant, gpu)
+    turn, shared = _turn_cycles(config, gpu), step.shared + _copy_overhead(config, gpu)
     pipes = load.full_steps * max(step.tensor, shared)
     demand = max(pipes, load.full_steps * shared + turn, load.full_steps * step.l2_port)
-    pace = form_pace(variant, load, step, gpu)
-    if variant.style == "wgmma":
+    pace = form_pace(config, load, step, gpu)
+    if config.tensor_path == "wgmma":
         return _gathered_item(pace, load, demand)
     alone = max(pipes, load.steps * pace.fetch) + pace.edge
     return FormItem(max(alone, demand), demand, 0.0, pace.edge)
 
 
-def form_pace(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec) -> FormPace:
+def form_pace(config: TileConfig, load: FormLoad, step: StepCost, gpu: GpuSpec) -> FormPace:
     """Of a block that has its SM to itself."""
-    multiply = max(step.tensor, step.shared + _copy_overhead(variant, gpu))
-    if _posts_stores(variant):
-        edge = next_item_cycles(variant, gpu) + _posted_edge(variant, load, gpu)
+    multiply = max(step.tensor, step.shared + _copy_overhead(config, gpu))
+    if _posts_stores(config):
+        edge = next_item_cycles(config, gpu) + _posted_edge(config, load, gpu)
     else:
-        edge = _edge(variant, load, gpu) + _turn_cycles(variant, gpu)
-    if variant.style != "wgmma":
+        edge = _edge(config, load, gpu) + _turn_cycles(config, gpu)
+    if config.tensor_path != "wgmma":
         edge += gpu.l2_latency_cycles + 3 * gpu.sync_latency_cycles
-        own = pace_of_warps(variant, step.tensor, gpu) + _walk_cycles(variant, gpu)
+        own = pace_of_warps(config, step.tensor, gpu) + _walk_cycles(config, gpu)
         return FormPace(multiply, edge, own, edge)
-    fetch = max(step.l2_port + 4, _pace_of_gathers(variant, load, gpu))
-    between = [edge - variant.resources.stages * fetch]
-    if not variant.is_sparse:
+    fetch = max(step.l2_port + 4, _pace_of_gathers(config, load, gpu))
+    between = [edge - config.resources.stages * fetch]
+    if not config.is_sparse:
         between.append(gpu.gather_latency_cycles / 2)  # its columns come behind gathers
     return FormPace(multiply, edge, fetch, max(*between, 0.0) + ITEM_CYCLES)
 
@@ -157,99 +157,99 @@ def _gathered_item(pace: FormPace, load: FormLoad, demand: float) -> FormItem:
     return FormItem(alone, demand, at_end, pace.step + pace.edge)
 
 
-def _walk_cycles(variant: TileVariant, gpu: GpuSpec) -> float:
-    if variant.style != "mma":
+def _walk_cycles(config: TileConfig, gpu: GpuSpec) -> float:
+    if config.tensor_path != "mma":
         return 0.0
-    walk = walk_of_step(variant)
-    return walk.wait_cycles + walk.issues * variant.consumer_warps / gpu.sub_partitions_per_sm
+    walk = walk_of_step(config)
+    return walk.wait_cycles + walk.issues * config.consumer_warps / gpu.sub_partitions_per_sm
 
 
-def _copy_overhead(variant: TileVariant, gpu: GpuSpec) -> float:
+def _copy_overhead(config: TileConfig, gpu: GpuSpec) -> float:
     """Of the port of shared memory, in a step of a block whose producers gather."""
-    if variant.style != "wgmma":
+    if config.tensor_path != "wgmma":
         return 0.0
-    per_k16 = PRODUCER_WARPS * copy_overhead_bytes(variant) / gpu.shared_bytes_per_clk_per_sm
-    return variant.shape.block_k / 16 * per_k16
+    per_k16 = PRODUCER_WARPS * copy_overhead_bytes(config) / gpu.shared_bytes_per_clk_per_sm
+    return config.shape.block_k / 16 * per_k16
 
 
-def _turn_cycles(variant: TileVariant, gpu: GpuSpec) -> float:
+def _turn_cycles(config: TileConfig, gpu: GpuSpec) -> float:
     """C into shared memory and, by warps, out of it."""
-    passes = 1 if _posts_stores(variant) else 2
-    return passes * _c_bytes(variant) / gpu.shared_bytes_per_clk_per_sm
+    passes = 1 if _posts_stores(config) else 2
+    return passes * _c_bytes(config) / gpu.shared_bytes_per_clk_per_sm
 
 
-def _c_bytes(variant: TileVariant) -> int:
+def _c_bytes(config: TileConfig) -> int:
     """Of a full tile."""
-    return variant.shape.block_m * variant.shape.block_n * variant.element_bytes
+    return config.shape.block_m * config.shape.block_n * config.element_bytes
 
 
-def _gather_cycles(variant: TileVariant, tokens: int, gpu: GpuSpec) -> float:
+def _gather_cycles(config: TileConfig, tokens: int, gpu: GpuSpec) -> float:
     """Of the gather port, for a step's rows."""
-    return variant.shape.block_k * tokens * variant.element_bytes / gpu.gather_bytes_per_clk_per_sm
+    return config.shape.block_k * tokens * config.element_bytes / gpu.gather_bytes_per_clk_per_sm
 
 
-def _pace_of_gathers(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> float:
+def _pace_of_gathers(config: TileConfig, load: FormLoad, gpu: GpuSpec) -> float:
     """Whole rings are on their way; what a producer warp issues for a stage is a pace of its own."""
-    gathered = _gather_cycles(variant, load.tokens, gpu)
-    on_their_way = (gathered + gpu.gather_latency_cycles) / variant.resources.stages
+    gathered = _gather_cycles(config, load.tokens, gpu)
+    on_their_way = (gathered + gpu.gather_latency_cycles) / config.resources.stages
     steps_of_block = load.steps * max(load.items / gpu.sm_count, 1.0)
-    refilled = max(1.0 - variant.resources.stages / max(steps_of_block, 1.0), 0.0)
-    issues = producer_issues(variant, refilled) + load.edge_share * edge_cycles(variant)
-    issues *= variant.shape.block_k / 16
+    refilled = max(1.0 - config.resources.stages / max(steps_of_block, 1.0), 0.0)
+    issues = producer_issues(config, refilled) + load.edge_share * edge_cycles(config)
+    issues *= config.shape.block_k / 16
     return max(gathered, on_their_way, issues)
 
 
-def lead_cycles(variant: TileVariant, load: FormLoad, step: StepCost, gpu: GpuSpec) -> float:
+def lead_cycles(config: TileConfig, load: FormLoad, step: StepCost, gpu: GpuSpec) -> float:
     """Until a block's first stage is there, its indices being there."""
     arrival = gpu.dram_latency_cycles + step.l2_port
-    if variant.style == "wgmma":
-        arrival = max(arrival, gpu.gather_latency_cycles + _gather_cycles(variant, load.tokens, gpu))
+    if config.tensor_path == "wgmma":
+        arrival = max(arrival, gpu.gather_latency_cycles + _gather_cycles(config, load.tokens, gpu))
     return arrival + gpu.barrier_latency_cycles
 
 
-def index_cycles(variant: TileVariant, gpu: GpuSpec, *, persistent: bool) -> float:
+def index_cycles(config: TileConfig, gpu: GpuSpec, *, persistent: bool) -> float:
     """Before that a producer of its own starts, and waits for its indices and the item no grid brings.
 
     Blocks that start while the launch before theirs ends have it behind them when that is over.
     """
-    if variant.style != "wgmma":
+    if config.tensor_path != "wgmma":
         return 0.0
-    return float(start_cycles(variant, item_in_memory=not persistent) + gpu.dram_latency_cycles)
+    return float(start_cycles(config, item_in_memory=not persistent) + gpu.dram_latency_cycles)
 
 
-def next_item_cycles(variant: TileVariant, gpu: GpuSpec) -> float:
+def next_item_cycles(config: TileConfig, gpu: GpuSpec) -> float:
     """Of warps that multiply, from an item to the next: its entry comes behind gathers.
 
     A block's first item comes with the launch, or is read while its first stage is on its way.
     """
-    return gpu.gather_latency_cycles / 2 + ENTRY_ISSUES if variant.style == "wgmma" else 0.0
+    return gpu.gather_latency_cycles / 2 + ENTRY_ISSUES if config.tensor_path == "wgmma" else 0.0
 
 
-def _posted_edge(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> float:
+def _posted_edge(config: TileConfig, load: FormLoad, gpu: GpuSpec) -> float:
     """Rounding C, and filling its staging buffer time after time, which waits for what the buffer held."""
-    of_warp = _c_bytes(variant) / variant.consumer_warps
-    issues = of_warp / variant.element_bytes / 64 + ROUND_ISSUES + of_warp / 512
-    rounds = _staging_rounds(variant)
+    of_warp = _c_bytes(config) / config.consumer_warps
+    issues = of_warp / config.element_bytes / 64 + ROUND_ISSUES + of_warp / 512
+    rounds = _staging_rounds(config)
     fills = rounds * gpu.shared_latency_cycles + of_warp / gpu.shared_bytes_per_clk_per_sm
     return issues + fills + (rounds - 1) / rounds * _store_cycles(load, gpu)
 
 
-def _staging_rounds(variant: TileVariant) -> int:
+def _staging_rounds(config: TileConfig) -> int:
     """In which a tile of C leaves; as `programs_gather_end` has it."""
-    return max(_c_bytes(variant) // staging_bytes(variant.shape, variant.element_bytes), 1)
+    return max(_c_bytes(config) // staging_bytes(config.shape, config.element_bytes), 1)
 
 
-def _edge(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> float:
+def _edge(config: TileConfig, load: FormLoad, gpu: GpuSpec) -> float:
     """Converting C, and storing it; as warps do it that go on when it has left."""
-    pairs = variant.shape.block_m * variant.shape.block_n / (64 * variant.consumer_warps)
-    issues = ISSUES_PER_PAIR[variant.style] * pairs + FIXED_EDGE_ISSUES
+    pairs = config.shape.block_m * config.shape.block_n / (64 * config.consumer_warps)
+    issues = ISSUES_PER_PAIR[config.tensor_path] * pairs + FIXED_EDGE_ISSUES
     latency = 2 * gpu.shared_latency_cycles + gpu.tensor_latency_cycles
     return _store_cycles(load, gpu) + issues + latency
 
 
-def _posts_stores(variant: TileVariant) -> bool:
+def _posts_stores(config: TileConfig) -> bool:
     """Whether C leaves while the warps go on; as `programs_gather` has it."""
-    return variant.style == "wgmma" and not variant.is_sparse
+    return config.tensor_path == "wgmma" and not config.is_sparse
 
 
 def _store_cycles(load: FormLoad, gpu: GpuSpec) -> float:
@@ -258,10 +258,10 @@ def _store_cycles(load: FormLoad, gpu: GpuSpec) -> float:
     return load.c_bytes / min(gpu.store_bytes_per_clk_per_sm, share_of_l2)
 
 
-def stores_behind(variant: TileVariant, load: FormLoad, gpu: GpuSpec) -> float:
+def stores_behind(config: TileConfig, load: FormLoad, gpu: GpuSpec) -> float:
     """Cycles from the end of an item's warps until L2 has its C and they know.
 
     What is posted last is still in the staging buffer then.
     """
-    left = _store_cycles(load, gpu) / _staging_rounds(variant) if _posts_stores(variant) else 0.0
+    left = _store_cycles(load, gpu) / _staging_rounds(config) if _posts_stores(config) else 0.0
     return gpu.store_latency_cycles + left

@@ -21,7 +21,7 @@ from prunecast.kernels.launches.launch_floor import (
     most_before_b_cycles,
 )
 from prunecast.kernels.tile.choose import FEWEST_STEPS_PER_PIECE
-from prunecast.kernels.tile.config import TileVariant
+from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.form_items import (
     FormItem,
     FormLoad,
@@ -72,7 +72,7 @@ class _Chip(NamedTuple):
 
 
 def form_time(
-    variant: TileVariant,
+    config: TileConfig,
     tiles: TileMap,
     n: int,
     gpu: GpuSpec,
@@ -94,42 +94,42 @@ def form_time(
     block_loads : (blocks,) cycles of the items of each block of a persistent grid, most first, where tiles
         are so uneven that their means say little; else the items are taken as equal
     """
-    load = form_load(variant, tiles, n)
-    step = step_cost(variant, load.tokens, gpu)
-    longest = load.longest(variant.shape.block_k)
-    mean, most = form_item(variant, load, step, gpu), form_item(variant, longest, step, gpu)
-    lead = lead_cycles(variant, load, step, gpu)
+    load = form_load(config, tiles, n)
+    step = step_cost(config, load.tokens, gpu)
+    longest = load.longest(config.shape.block_k)
+    mean, most = form_item(config, load, step, gpu), form_item(config, longest, step, gpu)
+    lead = lead_cycles(config, load, step, gpu)
     each, once = 0.0, float(gpu.block_start_cycles)
-    behind, indices = stores_behind(variant, load, gpu), index_cycles(variant, gpu, persistent=persistent)
+    behind, indices = stores_behind(config, load, gpu), index_cycles(config, gpu, persistent=persistent)
     if not persistent:
-        each = lead + indices + gpu.block_start_cycles + behind - next_item_cycles(variant, gpu)
+        each = lead + indices + gpu.block_start_cycles + behind - next_item_cycles(config, gpu)
         mean, most = (item._replace(alone=item.alone + item.at_end, at_end=0.0) for item in (mean, most))
         once, behind = 0.0, 0.0
-    elif variant.style == "wgmma":
-        once += lead + indices - next_item_cycles(variant, gpu)
+    elif config.tensor_path == "wgmma":
+        once += lead + indices - next_item_cycles(config, gpu)
     else:
         each = lead
     mean, most = mean._replace(alone=mean.alone + each), most._replace(alone=most.alone + each)
-    held = gpu.sm_count * max(occupancy(variant.resources, gpu).blocks_per_sm, 1)
+    held = gpu.sm_count * max(occupancy(config.resources, gpu).blocks_per_sm, 1)
     before_b = indices + gpu.block_start_cycles
     if block_loads is not None:
         end = _listed(block_loads, mean, before_b, gpu)
     else:
         ends = [_whole(mean, most, load, before_b, gpu, held)]
         if divisible:
-            ends.append(_evened(variant, mean, most, load, longest.steps, gpu, held))
+            ends.append(_evened(config, mean, most, load, longest.steps, gpu, held))
         end = min(ends)
-    chip = _chip(variant, load, tiles, n, gpu, multicast, held)
+    chip = _chip(config, load, tiles, n, gpu, multicast, held)
     tensor, gained = load.items * load.full_steps * step.tensor / gpu.sm_count, 0.0
     if 2 * load.items <= gpu.sm_count:
         once -= indices  # read under the launch before
-    elif variant.style == "wgmma":
+    elif config.tensor_path == "wgmma":
         once -= 0 if persistent else beside_list_cycles(load.items, gpu)
         started = 0 if persistent else load.items
         gained = most_before_b_cycles(min(end.head_start, before_b), end.blocks, gpu, started=started)
-    quiet = mean.quiet + (0.0 if persistent else stores_behind(variant, load, gpu))
+    quiet = mean.quiet + (0.0 if persistent else stores_behind(config, load, gpu))
     end = end._replace(cycles=end.cycles + once, head_start=gained)
-    return _seconds(end, chip, quiet, behind, tensor, variant.dtype, gpu)
+    return _seconds(end, chip, quiet, behind, tensor, config.dtype, gpu)
 
 
 def _listed(loads: npt.NDArray[np.float64], mean: FormItem, before_b: float, gpu: GpuSpec) -> _End:
@@ -167,7 +167,7 @@ def _sm_cycles(mean: FormItem, items: int, slots: int) -> float:
 
 
 def _evened(
-    variant: TileVariant,
+    config: TileConfig,
     mean: FormItem,
     most: FormItem,
     load: FormLoad,
@@ -176,7 +176,7 @@ def _evened(
     held: int,
 ) -> _End:
     """Cuts let blocks end together, which costs two hand-overs of sums; an owner takes part after part."""
-    fix_up = fix_up_cycles(variant, gpu)
+    fix_up = fix_up_cycles(config, gpu)
     cut = min(most.alone / parts + (parts - 1) * fix_up for parts in range(1, MOST_PARTS + 1))
     shortest = mean.alone * min(FEWEST_STEPS_PER_PIECE / max(longest_steps, 1.0), 1.0)
     cycles = max(load.items / held * mean.alone, load.items / gpu.sm_count * mean.demand, shortest)
@@ -184,10 +184,10 @@ def _evened(
 
 
 def _chip(
-    variant: TileVariant, load: FormLoad, tiles: TileMap, n: int, gpu: GpuSpec, multicast: int, held: int
+    config: TileConfig, load: FormLoad, tiles: TileMap, n: int, gpu: GpuSpec, multicast: int, held: int
 ) -> _Chip:
-    element, k16 = variant.element_bytes, load.full_steps * variant.shape.block_k / 16
-    reads = load.items * k16 * (variant.weight_bytes_per_k16 / multicast + 16 * load.tokens * element)
+    element, k16 = config.element_bytes, load.full_steps * config.shape.block_k / 16
+    reads = load.items * k16 * (config.weight_bytes_per_k16 / multicast + 16 * load.tokens * element)
     c_bytes = load.items * load.c_bytes
     dram_reads = load.packed_bytes + columns_of_any(tiles) * n * element
     l2, l2_stores = reads / gpu.l2_bytes_per_s, c_bytes / gpu.l2_store_bytes_per_s

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.tile.config import TileVariant, weight_bytes
+from prunecast.kernels.tile.config import TileConfig, weight_bytes
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
 
-__all__ = ["WarpTile", "mma_variants", "register_variants"]
+__all__ = ["WarpTile", "mma_configs", "register_configs"]
 
 THREADS = 256
 BESIDE_BYTES = 1024
@@ -52,15 +52,15 @@ _MMA_FORMS = (
 _REGISTER_FORMS = tuple(form for form in _MMA_FORMS if form.block_m * form.block_n <= 128 * 128)
 
 
-def mma_variants(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileVariant]:
+def mma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:
     """sm_80 and later; steps and slots that keep the most blocks on an SM, on a tie the first that do."""
     steps = SPARSE_STEPS if tensor.startswith("sparse-") else STEPS
     for form in _MMA_FORMS:
-        choices = [_mma_variant(form, dtype, tensor, row, stages) for row, stages in steps]
+        choices = [_mma_config(form, dtype, tensor, row, stages) for row, stages in steps]
         yield max(choices, key=lambda v: occupancy(v.resources, gpu).blocks_per_sm)
 
 
-def register_variants(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileVariant]:
+def register_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:
     """sm_70, sm_75: two slots, and the next step's data wait in registers."""
     # Turing: m16n8k8. Volta: m8n8k4 is four instructions of 256 FMA (Jia et al., arXiv 1804.06826)
     fma = 1024 if gpu.compute_capability >= 75 else 256
@@ -69,29 +69,29 @@ def register_variants(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileVar
         stage = _stage_bytes(shape, dtype, tensor)
         registers = _registers(form, staged=stage // THREADS // 4)
         resources = BlockResources(THREADS, registers, 2 * stage, 2)
-        yield _variant("registers", form, shape, dtype, tensor, fma, resources)
+        yield _config("registers", form, shape, dtype, tensor, fma, resources)
 
 
-def _mma_variant(form: WarpTile, dtype: str, tensor: str, step_row_bytes: int, stages: int) -> TileVariant:
+def _mma_config(form: WarpTile, dtype: str, tensor: str, step_row_bytes: int, stages: int) -> TileConfig:
     shape = BlockShape(form.block_m, form.block_n, step_row_bytes // DTYPE_BYTES[dtype])
     shared = _beside_bytes(shape) + stages * _stage_bytes(shape, dtype, tensor)
     resources = BlockResources(THREADS, _registers(form, staged=0), shared, stages)
     # m16n8k16, and m16n8k8 for TF32; the sparse forms do as many kept FMA (PTX ISA, mma and mma.sp)
     fma = 16 * 8 * 32 // DTYPE_BYTES[dtype]
-    return _variant("mma", form, shape, dtype, tensor, fma, resources)
+    return _config("mma", form, shape, dtype, tensor, fma, resources)
 
 
-def _variant(
-    style: str,
+def _config(
+    tensor_path: str,
     form: WarpTile,
     shape: BlockShape,
     dtype: str,
     tensor: str,
     fma_per_instruction: int,
     resources: BlockResources,
-) -> TileVariant:
-    return TileVariant(
-        style=style,
+) -> TileConfig:
+    return TileConfig(
+        tensor_path=tensor_path,
         tensor=tensor,
         dtype=dtype,
         shape=shape,

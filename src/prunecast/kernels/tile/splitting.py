@@ -10,8 +10,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.tile.choose import FEWEST_STEPS_PER_PIECE, ITEM_OVERHEAD_CYCLES, Candidate
+from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.form_items import FormLoad, form_pace, index_cycles
 from prunecast.kernels.tile.step_cost import fix_up_cycles, step_cost
 from prunecast.plan.kernel_plan import WorkList
@@ -53,26 +55,26 @@ class ItemCost(NamedTuple):
 
 
 def item_cost(chosen: Candidate, gpu: GpuSpec) -> ItemCost:
-    """What items of the chosen variant cost; blocks that share an SM slow each other's steps down."""
+    """What items of the chosen config cost; blocks that share an SM slow each other's steps down."""
     step = chosen.step_cycles * chosen.blocks_per_sm
-    fix_up = fix_up_cycles(chosen.variant, gpu)
+    fix_up = fix_up_cycles(chosen.config, gpu)
     return ItemCost(step, ITEM_OVERHEAD_CYCLES, fix_up, chosen.blocks_per_sm)
 
 
-def tile_item_cost(chosen: Candidate, load: FormLoad, gpu: GpuSpec) -> ItemCost:
+def tile_item_cost(config: TileConfig, load: FormLoad, gpu: GpuSpec) -> ItemCost:
     """What items of the project's tile kernel cost, by the physics that its forms are chosen by.
 
     Parameters
     ----------
-    load : of the chosen variant
+    load : of the chosen config
     """
-    variant, slots = chosen.variant, chosen.blocks_per_sm
-    pace = form_pace(variant, load, step_cost(variant, load.tokens, gpu), gpu)
-    start = index_cycles(variant, gpu, persistent=True)
+    slots = occupancy(config.resources, gpu).blocks_per_sm
+    pace = form_pace(config, load, step_cost(config, load.tokens, gpu), gpu)
+    start = index_cycles(config, gpu, persistent=True)
     return ItemCost(
         step=pace.step * slots,
         overhead=pace.edge,
-        fix_up=fix_up_cycles(variant, gpu),
+        fix_up=fix_up_cycles(config, gpu),
         slots=slots,
         fetch=pace.fetch,
         fetch_overhead=pace.fetch_edge,

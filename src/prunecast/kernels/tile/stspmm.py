@@ -7,7 +7,8 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.tile.choose import Candidate, best
 from prunecast.kernels.tile.choose_tiles import tile_candidates
 from prunecast.kernels.tile.clusters import cluster_size, spread_over_clusters
-from prunecast.kernels.tile.configs import tile_variants
+from prunecast.kernels.tile.config import TileConfig
+from prunecast.kernels.tile.configs import tile_configs
 from prunecast.kernels.tile.form_items import form_load
 from prunecast.kernels.tile.splitting import ItemCost, even_pieces, item_cycles, tile_item_cost
 from prunecast.kernels.tile.tile_plan import (
@@ -36,7 +37,7 @@ def plan_stspmm(
     *,
     assignment: str = "longest-first",
     split: str | int | None = "auto",
-    form: Candidate | None = None,
+    config: TileConfig | None = None,
 ) -> KernelPlan:
     """Plan the product of a tile map with `n` tokens so that all blocks finish together.
 
@@ -46,7 +47,7 @@ def plan_stspmm(
         of all k-steps, cut wherever they end)
     split : `auto` cuts what keeps blocks from finishing together, a number is the most k-steps of one part,
         None cuts nothing; stream-k cuts by itself and ignores it
-    form : one of `choose_stspmm`, or None for the first of them
+    config : one of `choose_stspmm`, or None for the first of them
 
     Raises
     ------
@@ -55,15 +56,14 @@ def plan_stspmm(
     """
     _check(assignment, split)
     divisible = split is not None or assignment == "stream-k"
-    chosen = form or best(choose_stspmm(tiles, n, dtype, gpu, divisible=divisible), "stspmm", gpu)
-    variant = chosen.variant
-    tiles = cut_rows(tiles, variant.shape.block_m)
-    cluster = cluster_size(variant, tiles, n) if assignment != "dynamic" else 1
-    items = items_of(tiles, variant, n, gpu, cluster=cluster)
-    cost = tile_item_cost(chosen, form_load(variant, tiles, n), gpu)
-    assigned = _assign(items, chosen, cost, gpu, assignment, split, cluster)
-    spread = spread_over_clusters(assigned, cluster, variant.shape.block_n)
-    return tile_plan("stspmm", tiles, n, variant, spread, gpu, k_order="gather", cluster=cluster)
+    config = config or best(choose_stspmm(tiles, n, dtype, gpu, divisible=divisible), "stspmm", gpu).config
+    tiles = cut_rows(tiles, config.shape.block_m)
+    cluster = cluster_size(config, tiles, n) if assignment != "dynamic" else 1
+    items = items_of(tiles, config, n, gpu, cluster=cluster)
+    cost = tile_item_cost(config, form_load(config, tiles, n), gpu)
+    assigned = _assign(items, config, cost, gpu, assignment, split, cluster)
+    spread = spread_over_clusters(assigned, cluster, config.shape.block_n)
+    return tile_plan("stspmm", tiles, n, config, spread, gpu, k_order="gather", cluster=cluster)
 
 
 def choose_stspmm(
@@ -71,8 +71,8 @@ def choose_stspmm(
 ) -> list[Candidate]:
     """All forms that fit, fastest first; `divisible` says whether tiles may be split."""
     check_tokens(n)
-    variants = tile_variants(gpu, dtype, height_of(tiles))
-    return tile_candidates(variants, tiles, n, gpu, persistent=True, divisible=divisible)
+    configs = tile_configs(gpu, dtype, height_of(tiles))
+    return tile_candidates(configs, tiles, n, gpu, persistent=True, divisible=divisible)
 
 
 def _check(assignment: str, split: str | int | None) -> None:
@@ -86,7 +86,7 @@ def _check(assignment: str, split: str | int | None) -> None:
 
 def _assign(
     items: WorkList,
-    chosen: Candidate,
+    config: TileConfig,
     cost: ItemCost,
     gpu: GpuSpec,
     assignment: str,
@@ -94,9 +94,9 @@ def _assign(
     cluster: int,
 ) -> Assigned:
     """Items of clusters, and lists of clusters, where blocks share their weights."""
-    variant, block_k = chosen.variant, chosen.variant.shape.block_k
+    block_k = config.shape.block_k
     steps = np.maximum(-(-items.k_stop // block_k), 1)
-    everywhere = resident_blocks(variant, gpu, int(steps.sum()), cluster=cluster)
+    everywhere = resident_blocks(config, gpu, int(steps.sum()), cluster=cluster)
     if assignment == "stream-k":
         return assign_stream_k(items, everywhere, block_k)
     if split is not None:
@@ -104,7 +104,7 @@ def _assign(
         cut = even_pieces(items, everywhere, block_k, cost).pieces if auto else -(-steps // int(split))
         items = split_items(items, cut, block_k)
     cycles = item_cycles(items, block_k, cost)
-    blocks = resident_blocks(variant, gpu, items.tile.size, cluster=cluster)
+    blocks = resident_blocks(config, gpu, items.tile.size, cluster=cluster)
     if assignment == "dynamic":
         return assign_dynamic(items, cycles, blocks)
     return assign_longest_first(items, cycles, blocks)

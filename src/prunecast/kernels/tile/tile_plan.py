@@ -1,4 +1,4 @@
-"""From tiles and a chosen variant to items, and from assigned items to a plan: common to the tile kernels."""
+"""From tiles and a chosen config to items, and from assigned items to a plan: common to the tile kernels."""
 
 import math
 
@@ -9,7 +9,7 @@ from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launches.padded_copies import row_bytes_of
 from prunecast.kernels.tile.choose import Demand
-from prunecast.kernels.tile.config import TileVariant
+from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.programs.warp_programs import warp_programs
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import TileMap
@@ -34,39 +34,39 @@ def height_of(tiles: TileMap) -> int:
 
 
 def demand_of(tiles: TileMap, n: int) -> Demand:
-    """What the tiles ask of any variant."""
+    """What the tiles ask of any config."""
     return Demand(rows=tiles.rows_per_tile, kept=tiles.kept_per_tile, n=n)
 
 
-def items_of(tiles: TileMap, variant: TileVariant, n: int, gpu: GpuSpec, *, cluster: int = 1) -> WorkList:
+def items_of(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec, *, cluster: int = 1) -> WorkList:
     """One whole item per tile and token range, M fastest inside groups of token ranges.
 
     With a cluster above 1 an item is that of all its blocks, for `tiles.clusters` to spread.
     """
     k16 = -(-tiles.kept_per_tile.astype(np.int64) // 16)
-    packed = int(k16.sum()) * variant.weight_bytes_per_k16
-    block_n = variant.shape.block_n * cluster
-    round_bytes, ranges = packed + _round_bytes(tiles, variant, n, gpu, cluster), -(-n // block_n)
-    together = ranges_together(packed, round_bytes, variant.shape.block_m, ranges, gpu)
+    packed = int(k16.sum()) * config.weight_bytes_per_k16
+    block_n = config.shape.block_n * cluster
+    round_bytes, ranges = packed + _round_bytes(tiles, config, n, gpu, cluster), -(-n // block_n)
+    together = ranges_together(packed, round_bytes, config.shape.block_m, ranges, gpu)
     order = raster(tiles.tile_count, ranges, together)
     return whole_items(tiles.kept_per_tile, order, n=n, block_n=block_n)
 
 
-def _round_bytes(tiles: TileMap, variant: TileVariant, n: int, gpu: GpuSpec, cluster: int) -> float:
+def _round_bytes(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec, cluster: int) -> float:
     """What L2 sees besides weights while all tiles walk a token range: its B, and C of all that runs then.
 
     A wave of blocks with room for several ranges runs them at once.
     """
-    block_n, count = variant.shape.block_n * cluster, max(tiles.tile_count, 1)
-    blocks = resident_blocks(variant, gpu, count * -(-n // block_n), cluster=cluster)
+    block_n, count = config.shape.block_n * cluster, max(tiles.tile_count, 1)
+    blocks = resident_blocks(config, gpu, count * -(-n // block_n), cluster=cluster)
     abreast = max(blocks / count, 1.0)
-    b_bytes = columns_of_any(tiles) * min(math.ceil(abreast) * block_n, n) * variant.element_bytes
-    return b_bytes + tiles.m * min(abreast * block_n, n) * variant.element_bytes
+    b_bytes = columns_of_any(tiles) * min(math.ceil(abreast) * block_n, n) * config.element_bytes
+    return b_bytes + tiles.m * min(abreast * block_n, n) * config.element_bytes
 
 
-def resident_blocks(variant: TileVariant, gpu: GpuSpec, items: int, *, cluster: int = 1) -> int:
+def resident_blocks(config: TileConfig, gpu: GpuSpec, items: int, *, cluster: int = 1) -> int:
     """Blocks, or clusters, of a persistent grid: all that fit at once, at most one per item, at least one."""
-    fit = gpu.sm_count * occupancy(variant.resources, gpu).blocks_per_sm // cluster
+    fit = gpu.sm_count * occupancy(config.resources, gpu).blocks_per_sm // cluster
     return max(min(fit, items), 1)
 
 
@@ -74,7 +74,7 @@ def tile_plan(
     kernel: str,
     tiles: TileMap,
     n: int,
-    variant: TileVariant,
+    config: TileConfig,
     assigned: Assigned,
     gpu: GpuSpec,
     *,
@@ -91,29 +91,29 @@ def tile_plan(
     cluster : blocks that share the weights of a `gather` kernel; the items are already spread over them
     """
     # The kernel for sm_90a, `kernels/cuda/tile_sm90.cu`
-    own = variant.style == "wgmma" and k_order == "gather"
+    own = config.tensor_path == "wgmma" and k_order == "gather"
     programs = warp_programs(
-        variant,
+        config,
         k_order,
         multicast=max(multicast, cluster),
         item_in_memory=assigned.schedule is Schedule.HARDWARE,
         scattered=own and rows_are_scattered(tiles),
     )
     if own:
-        programs = with_row_starts(programs, row_bytes_of(n, variant.element_bytes), gpu)
+        programs = with_row_starts(programs, row_bytes_of(n, config.element_bytes), gpu)
     return KernelPlan(
         kernel=kernel,
         n=n,
-        dtype=variant.dtype,
+        dtype=config.dtype,
         tiles=tiles,
         inner=inner,
         work=assigned.work,
         schedule=assigned.schedule,
         blocks=assigned.blocks,
-        shape=variant.shape,
-        resources=variant.resources,
+        shape=config.shape,
+        resources=config.resources,
         programs=programs,
-        tensor=variant.tensor,
+        tensor=config.tensor,
         k_order=k_order,
         cluster=cluster,
         fewest_steps=2 if own else 0,

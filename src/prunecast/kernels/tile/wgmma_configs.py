@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from prunecast.hardware.occupancy import BlockResources
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.tile.config import TileVariant, WgmmaUse, weight_bytes, wgmma_use
+from prunecast.kernels.tile.config import TileConfig, WgmmaUse, weight_bytes, wgmma_use
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
 
-__all__ = ["pair_variants", "staging_bytes", "wgmma_variants"]
+__all__ = ["pair_configs", "staging_bytes", "wgmma_configs"]
 
 THREADS, REGISTERS_AT_ENTRY = 384, 168
 BARRIER_BYTES = 1024
@@ -44,7 +44,7 @@ _SPARSE_SHAPES = ((256, 128), (128, 256), (256, 64), (128, 128), (128, 64))
 _PAIR_SHAPES = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128))
 
 
-def wgmma_variants(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileVariant]:
+def wgmma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:
     """sm_90: each consumer warpgroup owns half of the tile of C and multiplies by wgmma."""
     for block_m, block_n in _SPARSE_SHAPES if tensor.startswith("sparse-") else _WGMMA_SHAPES:
         shape = BlockShape(block_m, block_n, STEP_ROW_BYTES // DTYPE_BYTES[dtype])
@@ -52,8 +52,8 @@ def wgmma_variants(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileVarian
         resources = _resources(gpu, shape, dtype, tensor, pair=1)
         if part is None or resources.stages < 2:
             continue
-        yield TileVariant(
-            style="wgmma",
+        yield TileConfig(
+            tensor_path="wgmma",
             tensor=tensor,
             dtype=dtype,
             shape=shape,
@@ -65,7 +65,7 @@ def wgmma_variants(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileVarian
         )
 
 
-def pair_variants(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileVariant]:
+def pair_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:
     """sm_100: two SMs multiply together (tcgen05), each with its weights and half of the tokens.
 
     Threads and registers are those of the sm_90 form; sums lie in tensor memory. Only the dense product of
@@ -76,8 +76,8 @@ def pair_variants(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileVariant
         resources = _resources(gpu, shape, dtype, tensor, pair=2)
         if resources.stages < 2:
             continue
-        yield TileVariant(
-            style="wgmma",
+        yield TileConfig(
+            tensor_path="wgmma",
             tensor=tensor,
             dtype=dtype,
             shape=shape,

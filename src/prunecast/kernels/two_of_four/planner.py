@@ -6,8 +6,8 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.tile.choose import Candidate, best, candidates
-from prunecast.kernels.tile.config import TileVariant
-from prunecast.kernels.tile.configs import sparse_variants
+from prunecast.kernels.tile.config import TileConfig
+from prunecast.kernels.tile.configs import sparse_configs
 from prunecast.kernels.tile.splitting import item_cost, item_cycles
 from prunecast.kernels.tile.tile_plan import (
     check_tokens,
@@ -48,34 +48,34 @@ def plan_sparse_tensor(
     """
     check_tokens(n)
     whole = dense_tile_map(elements.m, elements.k, elements.m) if tiles is None else tiles
-    variants = _forms(gpu, dtype, height_of(whole))
+    configs = _forms(gpu, dtype, height_of(whole))
     _check_two_of_four(elements, tiles)
-    chosen = best(candidates(variants, demand_of(whole, n), gpu), "2:4", gpu)
-    variant = chosen.variant
-    whole = cut_rows(whole, variant.shape.block_m)
-    assigned = _assign(items_of(whole, variant, n, gpu), chosen, gpu)
+    chosen = best(candidates(configs, demand_of(whole, n), gpu), "2:4", gpu)
+    config = chosen.config
+    whole = cut_rows(whole, config.shape.block_m)
+    assigned = _assign(items_of(whole, config, n, gpu), chosen, gpu)
     # Both kernels, `kernels/cuda/sparse` and `kernels/cuda/mma`, gather whatever they are given
-    return tile_plan("2:4", whole, n, variant, assigned, gpu, k_order="gather", inner=elements)
+    return tile_plan("2:4", whole, n, config, assigned, gpu, k_order="gather", inner=elements)
 
 
-def _forms(gpu: GpuSpec, dtype: str, height: int) -> list[TileVariant]:
+def _forms(gpu: GpuSpec, dtype: str, height: int) -> list[TileConfig]:
     """All forms, but 128 x 256 only where no tile fills 256 rows: it takes as many k-steps as 256 x 128.
 
     Measured on an H200 (2026-11-20): a step of 256 x 128 takes 749 cycles, of 128 x 256 778; the end of an
     item hides behind multiplications in the first alone.
     """
-    forms = sparse_variants(gpu, dtype, height)
-    hidden = height >= _TALL and any(v.style == "wgmma" and v.shape.block_m == _TALL for v in forms)
+    forms = sparse_configs(gpu, dtype, height)
+    hidden = height >= _TALL and any(v.tensor_path == "wgmma" and v.shape.block_m == _TALL for v in forms)
     return [v for v in forms if not (hidden and v.shape[:2] == (128, 256))]
 
 
 def _assign(items: WorkList, chosen: Candidate, gpu: GpuSpec) -> Assigned:
     """The wgmma kernel is persistent, so that writing C hides behind the next item."""
-    variant = chosen.variant
-    if variant.style != "wgmma":
+    config = chosen.config
+    if config.tensor_path != "wgmma":
         return assign_hardware(items)
-    cycles = item_cycles(items, variant.shape.block_k, item_cost(chosen, gpu))
-    return assign_longest_first(items, cycles, resident_blocks(variant, gpu, items.tile.size))
+    cycles = item_cycles(items, config.shape.block_k, item_cost(chosen, gpu))
+    return assign_longest_first(items, cycles, resident_blocks(config, gpu, items.tile.size))
 
 
 def _check_two_of_four(elements: ElementMap, tiles: TileMap | None) -> None:

@@ -4,8 +4,8 @@ import numpy as np
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.tile.config import TileVariant
-from prunecast.kernels.tile.mma_configs import mma_variants, register_variants
+from prunecast.kernels.tile.config import TileConfig
+from prunecast.kernels.tile.mma_configs import mma_configs, register_configs
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.patterns import TileMap
 from prunecast.plan.order import Assigned, assign_hardware, assign_stream_k
@@ -37,10 +37,10 @@ def ragged_map(block_m: int, k: int = 701, seed: int = 0) -> TileMap:
     )
 
 
-def variants_of(gpu: str, dtype: str = "fp16", tensor: str = "mma") -> list[TileVariant]:
+def variants_of(gpu: str, dtype: str = "fp16", tensor: str = "mma") -> list[TileConfig]:
     """All forms of a GPU, those that do not fit it too."""
     spec = load_gpu(gpu)
-    kinds = mma_variants if spec.has_async_copy else register_variants
+    kinds = mma_configs if spec.has_async_copy else register_configs
     return list(kinds(spec, dtype, tensor))
 
 
@@ -59,10 +59,10 @@ def plan_of(
     `sparse`: with two, one or none of every four neighbours kept.
     """
     tensor = "sparse-mma" if sparse else "mma"
-    variant = next(v for v in variants_of(gpu, dtype, tensor) if v.shape[:2] == form)
-    items = items_of(tiles, variant, n, load_gpu(gpu))
-    step = variant.shape.block_k
+    config = next(v for v in variants_of(gpu, dtype, tensor) if v.shape[:2] == form)
+    items = items_of(tiles, config, n, load_gpu(gpu))
+    step = config.shape.block_k
     assigned: Assigned = assign_stream_k(items, blocks, step) if blocks else assign_hardware(items)
     inner = elements_in(tiles) if sparse else None
     kernel = "2:4" if sparse else "stspmm"
-    return tile_plan(kernel, tiles, n, variant, assigned, load_gpu(gpu), k_order="gather", inner=inner)
+    return tile_plan(kernel, tiles, n, config, assigned, load_gpu(gpu), k_order="gather", inner=inner)

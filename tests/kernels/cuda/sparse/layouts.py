@@ -8,7 +8,7 @@ from prunecast.kernels import KernelPlan
 from prunecast.kernels.cuda.sparse.pack import PackedSparse
 from prunecast.kernels.cuda.work_image import WorkImage
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
-from prunecast.kernels.tile.wgmma_configs import wgmma_variants
+from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.patterns import ElementMap, TileMap
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.plan.order import assign_hardware, assign_longest_first
@@ -37,12 +37,12 @@ def plan_of(
 ) -> KernelPlan:
     """Ragged tiles; one item per block, or a persistent grid of `blocks` blocks."""
     tiles = ragged_map(form[0], k=k)
-    variants = wgmma_variants(GPU, dtype, "sparse-wgmma")
-    variant = next(v for v in variants if v.shape[:2] == form)
-    items = items_of(tiles, variant, n, GPU)
+    configs = wgmma_configs(GPU, dtype, "sparse-wgmma")
+    config = next(v for v in configs if v.shape[:2] == form)
+    items = items_of(tiles, config, n, GPU)
     cost = items.k_stop.astype(np.int64) + 64
     assigned = assign_longest_first(items, cost, blocks) if blocks else assign_hardware(items)
-    return tile_plan("2:4", tiles, n, variant, assigned, GPU, k_order="gather", inner=elements_in(tiles))
+    return tile_plan("2:4", tiles, n, config, assigned, GPU, k_order="gather", inner=elements_in(tiles))
 
 
 def run_images(

@@ -7,7 +7,7 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, compile_cubin
 from prunecast.kernels.cuda.defines import check_registers, plan_defines
-from prunecast.kernels.small_n.forms import form_of_shape, row_unit
+from prunecast.kernels.small_n.configs import config_of_shape, row_unit
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 
 __all__ = ["SMALL_SOURCE", "build_small", "small_defines"]
@@ -37,7 +37,7 @@ def small_defines(
         or plan.work.parts.max(initial=1) > 1
     ):
         raise BadInput(f"the small-n kernel runs its own plans of whole tiles, got {plan.kernel}")
-    form, resources = form_of_shape(plan.shape, plan.resources), plan.resources
+    form, resources = config_of_shape(plan.shape, plan.resources), plan.resources
     defines = {
         "BLOCK_M": form.block_m,
         "BLOCK_N": form.block_n,

@@ -15,7 +15,7 @@ from prunecast.kernels.cuda.places import Place
 from prunecast.kernels.cuda.small.forms import build_small, small_defines
 from prunecast.kernels.cuda.small.pack import pack_small
 from prunecast.kernels.cuda.small.records import SmallRecords, place_b, small_records
-from prunecast.kernels.small_n.forms import row_unit
+from prunecast.kernels.small_n.configs import row_unit
 from prunecast.plan.kernel_plan import KernelPlan
 
 __all__ = ["SmallOperator", "compile_small", "small_operator"]

@@ -14,9 +14,9 @@ from functools import lru_cache
 
 from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.tile.config import CONSUMER_WARPGROUPS, MMA_WARPS, TileVariant, wgmma_use
-from prunecast.kernels.tile.mma_configs import WarpTile, register_variants
-from prunecast.kernels.tile.wgmma_configs import pair_variants
+from prunecast.kernels.tile.config import CONSUMER_WARPGROUPS, MMA_WARPS, TileConfig, wgmma_use
+from prunecast.kernels.tile.mma_configs import WarpTile, register_configs
+from prunecast.kernels.tile.wgmma_configs import pair_configs
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 
@@ -62,7 +62,7 @@ WARP_ROW_BYTES = (128, 64)
 FEWEST_WARP_STAGES, MOST_WARP_STAGES = 3, 5
 
 
-def dense_forms(gpu: GpuSpec, dtype: str, *, tokens: int = EVEN_TOKENS) -> tuple[TileVariant, ...]:
+def dense_forms(gpu: GpuSpec, dtype: str, *, tokens: int = EVEN_TOKENS) -> tuple[TileConfig, ...]:
     """Forms of which a block fits on an SM of `gpu`, where rows of A, B and C are aligned (see `unaligned`).
 
     Parameters
@@ -90,21 +90,21 @@ def _sides_that_fit(tokens: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=32)
-def _fitting(gpu: GpuSpec, dtype: str, tensor: str, sides: tuple[int, ...]) -> tuple[TileVariant, ...]:
+def _fitting(gpu: GpuSpec, dtype: str, tensor: str, sides: tuple[int, ...]) -> tuple[TileConfig, ...]:
     return tuple(v for v in _all(gpu, dtype, tensor, sides) if occupancy(v.resources, gpu).blocks_per_sm > 0)
 
 
-def _all(gpu: GpuSpec, dtype: str, tensor: str, sides: tuple[int, ...]) -> Iterator[TileVariant]:
+def _all(gpu: GpuSpec, dtype: str, tensor: str, sides: tuple[int, ...]) -> Iterator[TileConfig]:
     if gpu.has_wgmma and tensor == "wgmma":
         return _warpgroup_forms(gpu, dtype, sides)
     if tensor == "wgmma":
-        return pair_variants(gpu, dtype, tensor)
+        return pair_configs(gpu, dtype, tensor)
     if gpu.has_async_copy:
         return _warp_forms(gpu, dtype)
-    return register_variants(gpu, dtype, tensor)
+    return register_configs(gpu, dtype, tensor)
 
 
-def _warpgroup_forms(gpu: GpuSpec, dtype: str, sides: tuple[int, ...]) -> Iterator[TileVariant]:
+def _warpgroup_forms(gpu: GpuSpec, dtype: str, sides: tuple[int, ...]) -> Iterator[TileConfig]:
     for block_m, block_n in sorted(_tiles() | _tiles_that_fit(sides)):
         form = warpgroup_form(gpu, dtype, block_m, block_n)
         if form is not None:
@@ -126,7 +126,7 @@ def _tiles_that_fit(sides: tuple[int, ...]) -> set[tuple[int, int]]:
     return alone | {(rows, side) for rows, side in shared if rows * side <= MOST_SHARED_TILE}
 
 
-def warpgroup_form(gpu: GpuSpec, dtype: str, block_m: int, block_n: int) -> TileVariant | None:
+def warpgroup_form(gpu: GpuSpec, dtype: str, block_m: int, block_n: int) -> TileConfig | None:
     """Two warpgroups share rows or tokens of the tile, whichever reads less; where neither can be one has all
     of it; None if not even that.
     """
@@ -140,8 +140,8 @@ def warpgroup_form(gpu: GpuSpec, dtype: str, block_m: int, block_n: int) -> Tile
     resources = _resources(gpu, shape, element)
     if resources.stages < 2:
         return None
-    return TileVariant(
-        style="wgmma",
+    return TileConfig(
+        tensor_path="wgmma",
         tensor="wgmma",
         dtype=dtype,
         shape=shape,
@@ -166,20 +166,20 @@ def _resources(gpu: GpuSpec, shape: BlockShape, element: int) -> BlockResources:
     return BlockResources(THREADS, REGISTERS_AT_ENTRY, other + stages * stage, stages)
 
 
-def _warp_forms(gpu: GpuSpec, dtype: str) -> Iterator[TileVariant]:
+def _warp_forms(gpu: GpuSpec, dtype: str) -> Iterator[TileConfig]:
     for tile in _WARP_TILES:
         forms = (_warp_form(gpu, dtype, tile, row_bytes) for row_bytes in WARP_ROW_BYTES)
         yield from [form for form in forms if form.resources.stages >= FEWEST_WARP_STAGES][:1]
 
 
-def _warp_form(gpu: GpuSpec, dtype: str, tile: WarpTile, row_bytes: int) -> TileVariant:
+def _warp_form(gpu: GpuSpec, dtype: str, tile: WarpTile, row_bytes: int) -> TileConfig:
     element = DTYPE_BYTES[dtype]
     stage = (tile.block_m + tile.block_n) * row_bytes
     stages = max(min((gpu.shared_bytes_per_block - BARRIER_BYTES) // stage, MOST_WARP_STAGES), 0)
     # sums, two sets of fragments of 16 columns, and 40 for addresses
     registers = tile.part_m * tile.part_n // 32 + (tile.part_m + tile.part_n) // 4 + 40
-    return TileVariant(
-        style="mma",
+    return TileConfig(
+        tensor_path="mma",
         tensor="mma",
         dtype=dtype,
         shape=BlockShape(tile.block_m, tile.block_n, row_bytes // element),

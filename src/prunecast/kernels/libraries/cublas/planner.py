@@ -22,7 +22,7 @@ from prunecast.kernels.libraries.cublas.unaligned import (
 )
 from prunecast.kernels.libraries.cublas.unaligned_choice import taken_kernels
 from prunecast.kernels.tile.choose import Candidate, best, reads_per_element
-from prunecast.kernels.tile.config import TileVariant
+from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.splitting import item_cost, item_cycles
 from prunecast.kernels.tile.tile_plan import check_tokens, items_of, resident_blocks
 from prunecast.patterns.tiling import dense_tile_map
@@ -59,10 +59,10 @@ def plan_dense(
     """
     found = choose_dense(m, k, n, dtype, gpu, tokens_lie_together=tokens_lie_together)
     chosen = best(found, "dense", gpu)
-    variant = _as_launched(chosen, gpu)
-    tiles = dense_tile_map(m, k, variant.shape.block_m)
-    items = items_of(tiles, variant, n, gpu)
-    parts = split_items(items, np.full(items.tile.size, chosen.pieces), variant.shape.block_k)
+    config = _as_launched(chosen, gpu)
+    tiles = dense_tile_map(m, k, config.shape.block_m)
+    items = items_of(tiles, config, n, gpu)
+    parts = split_items(items, np.full(items.tile.size, chosen.pieces), config.shape.block_k)
     assigned = _assign(parts, chosen, gpu)
     return KernelPlan(
         kernel="dense",
@@ -72,10 +72,10 @@ def plan_dense(
         work=assigned.work,
         schedule=assigned.schedule,
         blocks=assigned.blocks,
-        shape=variant.shape,
-        resources=variant.resources,
-        programs=_programs(variant, m, k, n, chosen.pieces, gpu),
-        tensor=variant.tensor,
+        shape=config.shape,
+        resources=config.resources,
+        programs=_programs(config, m, k, n, chosen.pieces, gpu),
+        tensor=config.tensor,
         k_order="box",
         other_launches_s=reduction_seconds(m, n, chosen.pieces, gpu)
         + float(counter_seconds(np.array(float(parts.tile.size)), gpu)),
@@ -108,7 +108,7 @@ def choose_dense(
     return _fastest_first(_timed(taken, uncut_times(taken, m, k, n, gpu), m, n, gpu))
 
 
-def _timed(forms: tuple[TileVariant, ...], times: FormTimes, m: int, n: int, gpu: GpuSpec) -> list[Candidate]:
+def _timed(forms: tuple[TileConfig, ...], times: FormTimes, m: int, n: int, gpu: GpuSpec) -> list[Candidate]:
     """Each form with its best number of parts."""
     column = np.argmin(times.seconds, axis=1)
     seconds = times.seconds[np.arange(len(forms)), column]
@@ -125,10 +125,10 @@ def _fastest_first(found: list[Candidate], taken: tuple[int, int] | None = None)
     return sorted(
         found,
         key=lambda c: (
-            c.variant.shape[:2] != taken,
+            c.config.shape[:2] != taken,
             c.cycles,
-            reads_per_element(c.variant),
-            c.variant.shape.block_n,
+            reads_per_element(c.config),
+            c.config.shape.block_n,
         ),
     )
 
@@ -145,12 +145,12 @@ def _taken_for_one_token(m: int, k: int, n: int, gpu: GpuSpec) -> tuple[int, int
 
 
 def _candidate(
-    form: TileVariant, pieces: int, step_cycles: float, seconds: float, m: int, n: int, gpu: GpuSpec
+    form: TileConfig, pieces: int, step_cycles: float, seconds: float, m: int, n: int, gpu: GpuSpec
 ) -> Candidate:
     items = -(-m // form.shape.block_m) * -(-n // form.shape.block_n) * pieces
     blocks_per_sm = occupancy(form.resources, gpu).blocks_per_sm
     return Candidate(
-        variant=form,
+        config=form,
         pieces=pieces,
         blocks_per_sm=blocks_per_sm,
         items=items,
@@ -160,30 +160,30 @@ def _candidate(
     )
 
 
-def _as_launched(chosen: Candidate, gpu: GpuSpec) -> TileVariant:
+def _as_launched(chosen: Candidate, gpu: GpuSpec) -> TileConfig:
     """Warpgroups that take tiles in turn: where an SM has but one, the other warpgroup has nothing to do."""
-    variant = chosen.variant
-    block_m, block_n, _ = variant.shape
+    config = chosen.config
+    block_m, block_n, _ = config.shape
     many = chosen.items > gpu.sm_count
-    if not gpu.has_wgmma or variant.style != "wgmma" or many or block_m * block_n > MOST_TILE_ALONE:
-        return variant
-    return replace(variant, warpgroups=1, part_m=block_m, part_n=block_n)
+    if not gpu.has_wgmma or config.tensor_path != "wgmma" or many or block_m * block_n > MOST_TILE_ALONE:
+        return config
+    return replace(config, warpgroups=1, part_m=block_m, part_n=block_n)
 
 
 def _programs(
-    variant: TileVariant, m: int, k: int, n: int, parts: int, gpu: GpuSpec
+    config: TileConfig, m: int, k: int, n: int, parts: int, gpu: GpuSpec
 ) -> tuple[WarpProgram, ...]:
     if not gpu.has_wgmma:
-        return dense_programs(variant, weights_shared=1, tokens_shared=1)
-    if variant.style != "wgmma":
-        return _unaligned_programs(variant, copy_lane_bytes(k, n, variant.dtype))
-    block_m, block_n, _ = variant.shape
+        return dense_programs(config, weights_shared=1, tokens_shared=1)
+    if config.tensor_path != "wgmma":
+        return _unaligned_programs(config, copy_lane_bytes(k, n, config.dtype))
+    block_m, block_n, _ = config.shape
     tile = np.array(block_m), np.array(block_n)
     shared = sharing_blocks(*tile, m, n, float(parts))
-    ring = np.array(float(variant.resources.stages * variant.shape.block_k))
-    start = first_stage_cycles(m, k, n, variant.element_bytes, ring, np.array(float(parts)), gpu)
+    ring = np.array(float(config.resources.stages * config.shape.block_k))
+    start = first_stage_cycles(m, k, n, config.element_bytes, ring, np.array(float(parts)), gpu)
     return dense_programs(
-        variant,
+        config,
         weights_shared=int(shared.weights),
         tokens_shared=int(shared.tokens),
         start_cycles=round(float(start)),
@@ -191,16 +191,16 @@ def _programs(
     )
 
 
-def _unaligned_programs(variant: TileVariant, lane_bytes: int) -> tuple[WarpProgram, ...]:
-    kernels = unaligned_kernels(variant.dtype, lane_bytes)
-    cycles = next(kernel.copy_cycles for kernel in kernels if kernel.form == variant)
-    programs = dense_programs(variant, weights_shared=1, tokens_shared=1)
+def _unaligned_programs(config: TileConfig, lane_bytes: int) -> tuple[WarpProgram, ...]:
+    kernels = unaligned_kernels(config.dtype, lane_bytes)
+    cycles = next(kernel.copy_cycles for kernel in kernels if kernel.form == config)
+    programs = dense_programs(config, weights_shared=1, tokens_shared=1)
     return tuple(with_narrow_copies(p, cycles, lane_bytes) for p in programs)
 
 
 def _assign(parts: WorkList, chosen: Candidate, gpu: GpuSpec) -> Assigned:
-    variant = chosen.variant
-    if variant.style != "wgmma":
+    config = chosen.config
+    if config.tensor_path != "wgmma":
         return assign_hardware(parts)
-    cycles = item_cycles(parts, variant.shape.block_k, item_cost(chosen, gpu))
-    return assign_longest_first(parts, cycles, resident_blocks(variant, gpu, parts.tile.size))
+    cycles = item_cycles(parts, config.shape.block_k, item_cost(chosen, gpu))
+    return assign_longest_first(parts, cycles, resident_blocks(config, gpu, parts.tile.size))

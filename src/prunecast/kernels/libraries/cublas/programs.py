@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from prunecast.kernels.libraries.cublas.forms import MOST_TILE_ALONE
-from prunecast.kernels.tile.config import CONSUMER_WARPGROUPS, TileVariant, wgmma_use
+from prunecast.kernels.tile.config import CONSUMER_WARPGROUPS, TileConfig, wgmma_use
 from prunecast.kernels.tile.programs.warp_programs import warp_programs
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram, When
 
@@ -24,31 +24,31 @@ measurement, H200, 2026-11-20). A warpgroup that has the tile to itself is no sl
 steps of 64 x 64 take 174 cycles from 4 to 96 of them, of 64 x 32 160."""
 
 
-def operand_bytes(variant: TileVariant) -> int:
+def operand_bytes(config: TileConfig) -> int:
     """Shared memory that one multiplying warp reads for 16 columns, less the writes that cost nothing.
 
     Where one warpgroup multiplies all of a tile it reads each operand once; two that share it read one twice.
     """
-    reads = variant.operand_bytes_per_warp_per_k16
-    if variant.style != "wgmma":
+    reads = config.operand_bytes_per_warp_per_k16
+    if config.tensor_path != "wgmma":
         return reads
-    alone = _alone_bytes(variant)
+    alone = _alone_bytes(config)
     reads = reads if alone is None else min(reads, alone)
-    hidden = int(HIDDEN_WRITES * variant.share_bytes_per_k16 / variant.consumer_warps)
+    hidden = int(HIDDEN_WRITES * config.share_bytes_per_k16 / config.consumer_warps)
     return max(reads - hidden, 0)
 
 
-def _alone_bytes(variant: TileVariant) -> int | None:
+def _alone_bytes(config: TileConfig) -> int | None:
     """The same for one warpgroup with all of the tile, spread over all that multiply; None if none can."""
-    block_m, block_n, _ = variant.shape
+    block_m, block_n, _ = config.shape
     if block_m * block_n > MOST_TILE_ALONE:
         return None
-    use = wgmma_use(block_m, block_n, variant.element_bytes, sparse=False)
-    return use.operand_bytes // variant.consumer_warps if use else None
+    use = wgmma_use(block_m, block_n, config.element_bytes, sparse=False)
+    return use.operand_bytes // config.consumer_warps if use else None
 
 
 def dense_programs(
-    variant: TileVariant,
+    config: TileConfig,
     *,
     weights_shared: int,
     tokens_shared: int,
@@ -63,36 +63,36 @@ def dense_programs(
     start_cycles : of the warp that copies before its first copy, see `dense_start`
     line_cycles : of a k-step of one token, while L2 serves its line to other clusters
     """
-    programs = warp_programs(variant, "box", multicast=tokens_shared)
-    if variant.warpgroups < CONSUMER_WARPGROUPS:
-        programs = tuple(_with_idle(program, variant) for program in programs)
+    programs = warp_programs(config, "box", multicast=tokens_shared)
+    if config.warpgroups < CONSUMER_WARPGROUPS:
+        programs = tuple(_with_idle(program, config) for program in programs)
     programs = tuple(replace(program, end=_alone(program.end)) for program in programs)
-    if variant.style != "wgmma":
+    if config.tensor_path != "wgmma":
         return programs
-    programs = tuple(_as_measured(p, variant, weights_shared, start_cycles) for p in programs)
+    programs = tuple(_as_measured(p, config, weights_shared, start_cycles) for p in programs)
     if line_cycles == 0:
         return programs
     wait = Instruction(Op.ISSUE, line_cycles, leader=True)
     return tuple(p if p.end else replace(p, step=(*p.step, wait)) for p in programs)
 
 
-def group_cycles(variant: TileVariant) -> int:
+def group_cycles(config: TileConfig) -> int:
     """Cycles between a warpgroup's products of a step and the next one's that latency and pipe do not have.
 
     Instructions of fewer than 64 columns take longer to read their operands than to multiply them.
     """
-    if variant.warpgroups == CONSUMER_WARPGROUPS:
+    if config.warpgroups == CONSUMER_WARPGROUPS:
         return GROUP_CYCLES
-    k16 = variant.shape.block_k // 16
-    reads = (_alone_bytes(variant) or 0) * variant.consumer_warps / SHARED_BYTES_PER_CLK
-    rate = FMA_BYTES_PER_CLK / variant.element_bytes
-    products = variant.fma_per_warp_per_k16 * variant.consumer_warps / rate
+    k16 = config.shape.block_k // 16
+    reads = (_alone_bytes(config) or 0) * config.consumer_warps / SHARED_BYTES_PER_CLK
+    rate = FMA_BYTES_PER_CLK / config.element_bytes
+    products = config.fma_per_warp_per_k16 * config.consumer_warps / rate
     return max(round(k16 * (reads - products)), 0)
 
 
-def _with_idle(program: WarpProgram, variant: TileVariant) -> WarpProgram:
+def _with_idle(program: WarpProgram, config: TileConfig) -> WarpProgram:
     """The other warpgroup waits for a tile of its own, which does not come: it stands by with the copier."""
-    idle = 4 * (CONSUMER_WARPGROUPS - variant.warpgroups)
+    idle = 4 * (CONSUMER_WARPGROUPS - config.warpgroups)
     return program if program.end else replace(program, warps=program.warps + idle)
 
 
@@ -107,9 +107,9 @@ def _alone(end: Code) -> Code:
     )
 
 
-def _as_measured(program: WarpProgram, variant: TileVariant, weights_shared: int, start: int) -> WarpProgram:
+def _as_measured(program: WarpProgram, config: TileConfig, weights_shared: int, start: int) -> WarpProgram:
     """Both warpgroups write C through the same memory and so wait for one another before they do."""
-    step = tuple(_changed(i, variant, weights_shared) for i in program.step)
+    step = tuple(_changed(i, config, weights_shared) for i in program.step)
     if not program.end:
         return replace(program, step=step, start=(Instruction(Op.ISSUE, start, 20),))
     wait = next(i for i, instruction in enumerate(program.end) if instruction.op is Op.WAIT_MMA)
@@ -122,11 +122,11 @@ def _as_measured(program: WarpProgram, variant: TileVariant, weights_shared: int
     return replace(program, step=step, end=together)
 
 
-def _changed(instruction: Instruction, variant: TileVariant, weights_shared: int) -> Instruction:
+def _changed(instruction: Instruction, config: TileConfig, weights_shared: int) -> Instruction:
     if instruction.op is Op.MMA:
-        return instruction._replace(operand_bytes=operand_bytes(variant))
+        return instruction._replace(operand_bytes=operand_bytes(config))
     if instruction.op is Op.COPY_A:
         return instruction._replace(multicast=weights_shared)
     if instruction.op is Op.ISSUE and not instruction.leader:
-        return instruction._replace(amount=group_cycles(variant))
+        return instruction._replace(amount=group_cycles(config))
     return instruction

@@ -12,7 +12,7 @@ from functools import lru_cache
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.libraries.cublas.forms import EVEN_TOKENS, warpgroup_form
-from prunecast.kernels.tile.config import TileVariant
+from prunecast.kernels.tile.config import TileConfig
 
 __all__ = ["PAIRS_BELIEVED", "SMALL_SIDE", "TAKEN_TILES", "taken_forms"]
 
@@ -38,7 +38,7 @@ longer."""
 LEAST_COLUMNS = 512
 
 
-def taken_forms(gpu: GpuSpec, dtype: str, k: int, tokens: int) -> tuple[TileVariant, ...]:
+def taken_forms(gpu: GpuSpec, dtype: str, k: int, tokens: int) -> tuple[TileConfig, ...]:
     """Forms of these tiles; none for few columns, where tokens are no multiple of 64 or a GPU is no sm_90."""
     if tokens % EVEN_TOKENS or k < LEAST_COLUMNS or not gpu.has_wgmma:
         return ()
@@ -46,6 +46,6 @@ def taken_forms(gpu: GpuSpec, dtype: str, k: int, tokens: int) -> tuple[TileVari
 
 
 @lru_cache(maxsize=8)
-def _fitting(gpu: GpuSpec, dtype: str) -> tuple[TileVariant, ...]:
+def _fitting(gpu: GpuSpec, dtype: str) -> tuple[TileConfig, ...]:
     forms = (warpgroup_form(gpu, dtype, rows, tokens) for rows, tokens in TAKEN_TILES)
     return tuple(form for form in forms if form and occupancy(form.resources, gpu).blocks_per_sm > 0)

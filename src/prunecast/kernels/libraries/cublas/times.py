@@ -20,7 +20,7 @@ from prunecast.kernels.libraries.cublas.launches import counter_seconds, reducti
 from prunecast.kernels.libraries.cublas.programs import GROUP_CYCLES, operand_bytes
 from prunecast.kernels.libraries.cublas.start import first_stage_cycles
 from prunecast.kernels.libraries.cublas.taken import PAIRS_BELIEVED, SMALL_SIDE
-from prunecast.kernels.tile.config import TileVariant, wgmma_use
+from prunecast.kernels.tile.config import TileConfig, wgmma_use
 from prunecast.kernels.tile.step_cost import pace_of_warps
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 
@@ -89,7 +89,7 @@ class _Table(NamedTuple):
     """1 where warps of their own copy and so run ahead of the item's end, else 0."""
 
 
-def form_times(forms: tuple[TileVariant, ...], m: int, k: int, n: int, gpu: GpuSpec) -> FormTimes:
+def form_times(forms: tuple[TileConfig, ...], m: int, k: int, n: int, gpu: GpuSpec) -> FormTimes:
     """Time of every form with every sensible number of parts, launch floor left out."""
     table = _table(forms, gpu)
     parts = _parts(k, table)
@@ -118,7 +118,7 @@ def _step_cycles(table: _Table) -> FloatArray:
     return np.asarray(np.maximum(np.maximum(table.tensor, table.shared), table.chain))
 
 
-def uncut_times(forms: tuple[TileVariant, ...], m: int, k: int, n: int, gpu: GpuSpec) -> FormTimes:
+def uncut_times(forms: tuple[TileConfig, ...], m: int, k: int, n: int, gpu: GpuSpec) -> FormTimes:
     """What the library for sm_90 goes by where it does not cut K, see `taken`.
 
     What the busiest SM has to do, and then what it reads of its share of L2, as if no block shared a read.
@@ -230,21 +230,21 @@ def _chip_seconds(
 
 
 @lru_cache(maxsize=16)
-def _table(forms: tuple[TileVariant, ...], gpu: GpuSpec) -> _Table:
+def _table(forms: tuple[TileConfig, ...], gpu: GpuSpec) -> _Table:
     rows = [_entry(form, gpu) for form in forms]
     return _Table(*(np.array(column, dtype=np.float64) for column in zip(*rows, strict=True)))
 
 
-def _entry(form: TileVariant, gpu: GpuSpec) -> tuple[float, ...]:
+def _entry(form: TileConfig, gpu: GpuSpec) -> tuple[float, ...]:
     shape, element = form.shape, form.element_bytes
     k16, warps = shape.block_k / 16, form.consumer_warps
     area = shape.block_m * shape.block_n
     tensor = area * shape.block_k / tensor_fma_per_clk(gpu, form.dtype, form.tensor)
     written = form.share_bytes_per_k16
     shared = k16 * (operand_bytes(form) * warps + written) / gpu.shared_bytes_per_clk_per_sm
-    latency = gpu.warpgroup_latency_cycles if form.style == "wgmma" else gpu.tensor_latency_cycles
+    latency = gpu.warpgroup_latency_cycles if form.tensor_path == "wgmma" else gpu.tensor_latency_cycles
     pairs = area / (64 * warps)
-    edge = ISSUES_PER_PAIR[form.style] * pairs + EDGE_ISSUES + 2 * gpu.shared_latency_cycles + latency
+    edge = ISSUES_PER_PAIR[form.tensor_path] * pairs + EDGE_ISSUES + 2 * gpu.shared_latency_cycles + latency
     return (
         shape.block_m,
         shape.block_n,
@@ -260,24 +260,24 @@ def _entry(form: TileVariant, gpu: GpuSpec) -> tuple[float, ...]:
         _chain_alone(form, tensor, gpu),
         edge,
         2 * area * element / gpu.shared_bytes_per_clk_per_sm,
-        UNHIDDEN[form.style],
-        FEWEST_STEPS_PER_PART[form.style],
-        float(form.style == "wgmma"),
+        UNHIDDEN[form.tensor_path],
+        FEWEST_STEPS_PER_PART[form.tensor_path],
+        float(form.tensor_path == "wgmma"),
     )
 
 
-def _chain(form: TileVariant, tensor: float, gpu: GpuSpec) -> float:
+def _chain(form: TileConfig, tensor: float, gpu: GpuSpec) -> float:
     """A warpgroup keeps one step's products under way beside the last ones; eight warps copy and multiply."""
-    if form.style == "wgmma":
+    if form.tensor_path == "wgmma":
         own = tensor * form.warps_per_part / form.consumer_warps
         return (gpu.warpgroup_latency_cycles + GROUP_CYCLES + own) / 2
     return pace_of_warps(form, tensor, gpu)
 
 
-def _chain_alone(form: TileVariant, tensor: float, gpu: GpuSpec) -> float:
+def _chain_alone(form: TileConfig, tensor: float, gpu: GpuSpec) -> float:
     """One warpgroup reads both operands of its products, or multiplies them, behind their latency."""
     block_m, block_n, block_k = form.shape
-    if form.style != "wgmma" or block_m * block_n > MOST_TILE_ALONE:
+    if form.tensor_path != "wgmma" or block_m * block_n > MOST_TILE_ALONE:
         return _chain(form, tensor, gpu)
     use = wgmma_use(block_m, block_n, form.element_bytes, sparse=False)
     reads = use.operand_bytes * block_k / 16 / gpu.shared_bytes_per_clk_per_sm if use else 0.0

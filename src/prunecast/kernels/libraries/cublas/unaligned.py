@@ -12,7 +12,7 @@ from math import gcd
 from typing import NamedTuple
 
 from prunecast.hardware.occupancy import BlockResources
-from prunecast.kernels.tile.config import TileVariant
+from prunecast.kernels.tile.config import TileConfig
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
 from prunecast.plan.program import Instruction, Op, WarpProgram
 
@@ -38,7 +38,7 @@ FRAGMENTS_FMA = 16 * 8 * 32
 class UnalignedKernel(NamedTuple):
     """One kernel: its form, and what an instruction that copies takes of the path to shared memory."""
 
-    form: TileVariant
+    form: TileConfig
     copy_cycles: float
     believed_cycles: float
     """That the library's choice goes by. It takes Turing's 128 x 256 as if its copies took twice as long."""
@@ -99,11 +99,11 @@ def _form(
     stages: int,
     registers: int,
     shared_bytes: int,
-) -> TileVariant:
+) -> TileConfig:
     element = DTYPE_BYTES[dtype]
     warps = rows // part_m * (tokens // part_n)
-    return TileVariant(
-        style="mma",
+    return TileConfig(
+        tensor_path="mma",
         tensor="mma",
         dtype=dtype,
         shape=BlockShape(rows, tokens, columns * 2 // element),

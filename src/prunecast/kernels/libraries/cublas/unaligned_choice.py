@@ -19,7 +19,7 @@ from prunecast.kernels.libraries.cublas.unaligned import (
     copy_lane_bytes,
     unaligned_kernels,
 )
-from prunecast.kernels.tile.config import TileVariant
+from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.step_cost import pace_of_warps
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 
@@ -128,7 +128,7 @@ def _whole_steps(parts: int, steps: int) -> int:
     return -(-steps // -(-steps // parts))
 
 
-def _tiles(form: TileVariant, m: int, n: int) -> int:
+def _tiles(form: TileConfig, m: int, n: int) -> int:
     return -(-m // form.shape.block_m) * -(-n // form.shape.block_n)
 
 
@@ -156,7 +156,7 @@ def _step_cycles(kernel: UnalignedKernel, m: int, k: int, n: int, gpu: GpuSpec) 
     return _Step(busy, max(busy, costs.pace), copied)
 
 
-def _sm_cycles(form: TileVariant, parts: int, step: _Step, m: int, k: int, n: int, gpu: GpuSpec) -> float:
+def _sm_cycles(form: TileConfig, parts: int, step: _Step, m: int, k: int, n: int, gpu: GpuSpec) -> float:
     """Until the busiest SM is done: rounds of blocks that share its pipes and its path to shared memory."""
     costs = _costs(form, gpu)
     whole = -(-k // form.shape.block_k)
@@ -172,7 +172,7 @@ def _sm_cycles(form: TileVariant, parts: int, step: _Step, m: int, k: int, n: in
 
 
 @lru_cache(maxsize=64)
-def _costs(form: TileVariant, gpu: GpuSpec) -> _Costs:
+def _costs(form: TileConfig, gpu: GpuSpec) -> _Costs:
     block_m, block_n, block_k = form.shape
     warps, area = form.consumer_warps, block_m * block_n
     tensor = area * block_k / tensor_fma_per_clk(gpu, form.dtype, form.tensor)

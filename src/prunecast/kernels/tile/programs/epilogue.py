@@ -1,6 +1,6 @@
 """The end of a work item, common to the tile kernels: partial sums out and in, C out."""
 
-from prunecast.kernels.tile.config import TileVariant
+from prunecast.kernels.tile.config import TileConfig
 from prunecast.plan.program import Code, Instruction, Op, When
 
 __all__ = ["LANE_BYTES", "WARP_BYTES", "copies", "fix_up", "write_c"]
@@ -15,31 +15,31 @@ def copies(size: int) -> int:
     return max(-(-size // WARP_BYTES), 1)
 
 
-def fix_up(variant: TileVariant) -> Code:
+def fix_up(config: TileConfig) -> Code:
     """Hand fp32 partial sums over, or collect those of the other parts, in order of part.
 
     Partial sums lie in the order of the registers, so that both ways are full-width copies.
     """
-    size = variant.shape.block_m * variant.shape.block_n * 4 // variant.consumer_warps
+    size = config.shape.block_m * config.shape.block_n * 4 // config.consumer_warps
     return (
         Instruction(Op.STORE_PARTIAL, size, copies(size), when=When.PARTIAL, whole=True),
         Instruction(Op.WAIT_PARTS, when=When.OWNER),
         Instruction(Op.LOAD_PARTIALS, size, copies(size), when=When.OWNER, whole=True),
         Instruction(Op.WAIT_LOAD, when=When.OWNER),
-        Instruction(Op.ISSUE, issue=_sums_per_lane(variant), when=When.OWNER),
+        Instruction(Op.ISSUE, issue=_sums_per_lane(config), when=When.OWNER),
     )
 
 
-def write_c(variant: TileVariant) -> Code:
+def write_c(config: TileConfig) -> Code:
     """Convert the sums, turn them in shared memory (written once, read once) and write C.
 
     A wgmma kernel leaves reading and writing to bulk stores, and each warp turns rows of its own; in the
     others the warps wait for one another and store themselves.
     """
-    size = variant.shape.block_m * variant.shape.block_n * variant.element_bytes // variant.consumer_warps
-    pairs = -(-_sums_per_lane(variant) // 2)
+    size = config.shape.block_m * config.shape.block_n * config.element_bytes // config.consumer_warps
+    pairs = -(-_sums_per_lane(config) // 2)
     convert = Instruction(Op.ISSUE, issue=pairs + 20, when=When.FINAL)
-    if variant.style == "wgmma":
+    if config.tensor_path == "wgmma":
         turn = Instruction(Op.SHARED, 2 * size, max(pairs // 4, 1), when=When.FINAL)
         return (convert, turn, Instruction(Op.STORE_C, size, 2, when=When.FINAL))
     return (
@@ -51,5 +51,5 @@ def write_c(variant: TileVariant) -> Code:
     )
 
 
-def _sums_per_lane(variant: TileVariant) -> int:
-    return variant.shape.block_m * variant.shape.block_n // (32 * variant.consumer_warps)
+def _sums_per_lane(config: TileConfig) -> int:
+    return config.shape.block_m * config.shape.block_n // (32 * config.consumer_warps)

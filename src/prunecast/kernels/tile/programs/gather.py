@@ -1,13 +1,13 @@
 """Warp programs of the wgmma kernels that gather: four producer warps copy, eight consumer warps multiply.
 
-They follow `kernels/cuda/tile_kernel.cuh` in what costs time, with a variant for `kernels/cuda/sparse`.
+They follow `kernels/cuda/tile_kernel.cuh` in what costs time, with a config for `kernels/cuda/sparse`.
 Stages of the ring pass from the producer to the consumers and back through mbarriers, across items, so that
 the producer is at work on the next item while the consumers round C. `programs_gather_end` has how C leaves.
 """
 
 from typing import NamedTuple
 
-from prunecast.kernels.tile.config import TileVariant
+from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.programs.epilogue import copies
 from prunecast.kernels.tile.programs.gather_epilogue import end_of_item, sparse_end_of_item
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram, When
@@ -103,7 +103,7 @@ SPARSE_OPERANDS = 0.75
 
 
 def gather_programs(
-    variant: TileVariant, *, multicast: int = 1, item_in_memory: bool = False, scattered: bool = False
+    config: TileConfig, *, multicast: int = 1, item_in_memory: bool = False, scattered: bool = False
 ) -> tuple[WarpProgram, ...]:
     """Producer and consumer.
 
@@ -116,8 +116,8 @@ def gather_programs(
     """
     if item_in_memory:
         item: Code = (Instruction(Op.ISSUE, ITEM_READ_CYCLES, 1),)
-        return (_producer(variant, multicast, item), _consumer(variant, item, scattered))
-    return (_producer(variant, multicast, ()), _consumer(variant, _next_item(), scattered))
+        return (_producer(config, multicast, item), _consumer(config, item, scattered))
+    return (_producer(config, multicast, ()), _consumer(config, _next_item(), scattered))
 
 
 def _next_item() -> Code:
@@ -129,16 +129,16 @@ def _next_item() -> Code:
     return (Instruction(Op.LOAD_INDEX, ITEM_BYTES, 1), Instruction(Op.WAIT_LOAD))
 
 
-def _producer(variant: TileVariant, multicast: int, item: Code) -> WarpProgram:
+def _producer(config: TileConfig, multicast: int, item: Code) -> WarpProgram:
     """Weights come in whole stages. Indices are loaded early enough to be there."""
-    row_bytes = variant.shape.block_n * variant.element_bytes
-    stage_bytes = variant.weight_bytes_per_k16 * variant.shape.block_k // 16
+    row_bytes = config.shape.block_n * config.element_bytes
+    stage_bytes = config.weight_bytes_per_k16 * config.shape.block_k // 16
     index_bytes = 16 * INDEX_BYTES // PRODUCER_WARPS
     gathers = copies(16 * row_bytes // PRODUCER_WARPS)
     return WarpProgram(
         role="producer",
         warps=PRODUCER_WARPS,
-        start=(Instruction(Op.ISSUE, _set_up(variant), 20),),
+        start=(Instruction(Op.ISSUE, _set_up(config), 20),),
         begin=(
             *item,
             Instruction(Op.ISSUE, amount=ITEM_CYCLES, issue=10),
@@ -146,7 +146,7 @@ def _producer(variant: TileVariant, multicast: int, item: Code) -> WarpProgram:
             Instruction(Op.WAIT_LOAD),
         ),
         step=(
-            Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True, ahead=_stages_ahead(variant)),
+            Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True, ahead=_stages_ahead(config)),
             # Four addresses of rows for each lane in a step of 64, and an offset for every copy
             Instruction(Op.ISSUE, issue=4 + gathers, per_k16=True),
             Instruction(Op.WAIT_EMPTY),
@@ -156,93 +156,93 @@ def _producer(variant: TileVariant, multicast: int, item: Code) -> WarpProgram:
                 row_bytes,
                 gathers,
                 per_k16=True,
-                operand_bytes=copy_overhead_bytes(variant),
+                operand_bytes=copy_overhead_bytes(config),
             ),
-            Instruction(Op.ISSUE, _pace(variant) - PRODUCER_ISSUES, PRODUCER_ISSUES, per_k16=True),
+            Instruction(Op.ISSUE, _pace(config) - PRODUCER_ISSUES, PRODUCER_ISSUES, per_k16=True),
             Instruction(Op.ISSUE, REFILL_CYCLES, per_k16=True, when=When.REFILL),
-            *_edge(variant),
+            *_edge(config),
         ),
     )
 
 
-def start_cycles(variant: TileVariant, *, item_in_memory: bool = False) -> int:
+def start_cycles(config: TileConfig, *, item_in_memory: bool = False) -> int:
     """Cycles of a block's producer warp before it asks for its first indices; then it waits for them."""
-    return _set_up(variant) + ITEM_CYCLES + (ITEM_READ_CYCLES if item_in_memory else 0)
+    return _set_up(config) + ITEM_CYCLES + (ITEM_READ_CYCLES if item_in_memory else 0)
 
 
-def _set_up(variant: TileVariant) -> int:
-    return 0 if variant.is_sparse else START_CYCLES
+def _set_up(config: TileConfig) -> int:
+    return 0 if config.is_sparse else START_CYCLES
 
 
-def producer_issues(variant: TileVariant, refilled: float = 1.0) -> float:
+def producer_issues(config: TileConfig, refilled: float = 1.0) -> float:
     """Cycles of a producer warp for 16 columns of a tile with all its tokens, copies included.
 
     refilled : share of a block's steps that lie beyond its first ring of stages
     """
-    gathers = copies(16 * variant.shape.block_n * variant.element_bytes // PRODUCER_WARPS)
-    return 4 + 2 * gathers + _pace(variant) + refilled * REFILL_CYCLES
+    gathers = copies(16 * config.shape.block_n * config.element_bytes // PRODUCER_WARPS)
+    return 4 + 2 * gathers + _pace(config) + refilled * REFILL_CYCLES
 
 
-def _pace(variant: TileVariant) -> int:
-    pace = SPARSE_PACE if variant.is_sparse else TILE_PACE
-    rows, tokens = variant.shape.block_m / 64, variant.shape.block_n / 64
+def _pace(config: TileConfig) -> int:
+    pace = SPARSE_PACE if config.is_sparse else TILE_PACE
+    rows, tokens = config.shape.block_m / 64, config.shape.block_n / 64
     return round(pace.any + pace.per_64_rows * rows + pace.per_64_tokens * tokens)
 
 
-def _edge(variant: TileVariant) -> Code:
-    return (Instruction(Op.ISSUE, edge_cycles(variant), per_k16=True, when=When.EDGE),)
+def _edge(config: TileConfig) -> Code:
+    return (Instruction(Op.ISSUE, edge_cycles(config), per_k16=True, when=When.EDGE),)
 
 
-def edge_cycles(variant: TileVariant) -> int:
+def edge_cycles(config: TileConfig) -> int:
     """More cycles of a producer warp for 16 columns of a tile that lacks tokens."""
-    if _tokens_first(variant):
+    if _tokens_first(config):
         return 0
-    port = (variant.share_bytes_per_k16 + _operand_bytes(variant) * variant.consumer_warps) / PORT_BYTES
-    edge = EDGE_PACE.any + EDGE_PACE.per_round * variant.shape.block_n / 64 + EDGE_PACE.of_port * port
-    return max(round(edge - producer_issues(variant)), 0)
+    port = (config.share_bytes_per_k16 + _operand_bytes(config) * config.consumer_warps) / PORT_BYTES
+    edge = EDGE_PACE.any + EDGE_PACE.per_round * config.shape.block_n / 64 + EDGE_PACE.of_port * port
+    return max(round(edge - producer_issues(config)), 0)
 
 
-def _tokens_first(variant: TileVariant) -> bool:
-    return not variant.is_sparse and variant.shape.block_m > MOST_ROWS_FIRST
+def _tokens_first(config: TileConfig) -> bool:
+    return not config.is_sparse and config.shape.block_m > MOST_ROWS_FIRST
 
 
-def copy_overhead_bytes(variant: TileVariant) -> int:
+def copy_overhead_bytes(config: TileConfig) -> int:
     """Of the shared-memory port for a warp's copies of 16 columns, besides their bytes, or what it waits for
     tensor cores.
     """
-    if variant.is_sparse:
+    if config.is_sparse:
         return 0
-    copied = variant.share_bytes_per_k16
-    passing = copied + variant.operand_bytes_per_warp_per_k16 * variant.consumer_warps
-    fma = variant.fma_per_warp_per_k16 * variant.consumer_warps
-    stalled = TOKENS_FIRST_STALLED_SHARE if _tokens_first(variant) else STALLED_SHARE
+    copied = config.share_bytes_per_k16
+    passing = copied + config.operand_bytes_per_warp_per_k16 * config.consumer_warps
+    fma = config.fma_per_warp_per_k16 * config.consumer_warps
+    stalled = TOKENS_FIRST_STALLED_SHARE if _tokens_first(config) else STALLED_SHARE
     multiplied = fma / PORT_FMA_PER_BYTE + stalled * copied
-    gathered = copied - variant.weight_bytes_per_k16
+    gathered = copied - config.weight_bytes_per_k16
     return round(max(COPY_OVERHEAD * gathered, multiplied - passing) / PRODUCER_WARPS)
 
 
-def _stages_ahead(variant: TileVariant) -> int:
-    return SPARSE_STAGES_AHEAD if variant.is_sparse else STAGES_AHEAD
+def _stages_ahead(config: TileConfig) -> int:
+    return SPARSE_STAGES_AHEAD if config.is_sparse else STAGES_AHEAD
 
 
-def _consumer(variant: TileVariant, item: Code, scattered: bool) -> WarpProgram:
+def _consumer(config: TileConfig, item: Code, scattered: bool) -> WarpProgram:
     """Keeps one step in the tensor pipe and releases the slot of the step before."""
-    leave = sparse_end_of_item(variant) if variant.is_sparse else end_of_item(variant, scattered)
+    leave = sparse_end_of_item(config) if config.is_sparse else end_of_item(config, scattered)
     return WarpProgram(
         role="consumer",
-        warps=variant.consumer_warps,
+        warps=config.consumer_warps,
         start=(Instruction(Op.ISSUE, issue=20),),
         begin=(*item, Instruction(Op.ISSUE, issue=30), Instruction(Op.LOAD_INDEX, ROWS_BYTES, 5)),
         step=(
             Instruction(Op.WAIT_FULL),
             # Proxy and wgmma fences, commit, loop; and what is stored of the item before
-            Instruction(Op.ISSUE, issue=6 if variant.is_sparse else 12),
+            Instruction(Op.ISSUE, issue=6 if config.is_sparse else 12),
             Instruction(
                 Op.MMA,
-                variant.fma_per_warp_per_k16,
-                variant.instructions_per_k16,
+                config.fma_per_warp_per_k16,
+                config.instructions_per_k16,
                 per_k16=True,
-                operand_bytes=_operand_bytes(variant),
+                operand_bytes=_operand_bytes(config),
             ),
             Instruction(Op.WAIT_MMA, 1),
             Instruction(Op.RELEASE, 1),
@@ -256,6 +256,6 @@ def _consumer(variant: TileVariant, item: Code, scattered: bool) -> WarpProgram:
     )
 
 
-def _operand_bytes(variant: TileVariant) -> int:
-    share = SPARSE_OPERANDS if variant.is_sparse else 1.0
-    return round(share * variant.operand_bytes_per_warp_per_k16)
+def _operand_bytes(config: TileConfig) -> int:
+    share = SPARSE_OPERANDS if config.is_sparse else 1.0
+    return round(share * config.operand_bytes_per_warp_per_k16)

@@ -4,7 +4,7 @@ C of the tile kernel is taken out of the accumulators at once and leaves while t
 by the copy engine where its rows follow one another; the warps of the 2:4 kernel store it before they go on.
 """
 
-from prunecast.kernels.tile.config import TileVariant
+from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.programs.epilogue import copies
 from prunecast.kernels.tile.wgmma_configs import staging_bytes
 from prunecast.plan.program import Code, Instruction, Op, When
@@ -25,9 +25,9 @@ STORE_ISSUES = 6
 """Instructions of a lane around each of its stores: address, test of row and token, read of shared memory."""
 
 
-def end_of_item(variant: TileVariant, scattered: bool) -> Code:
+def end_of_item(config: TileConfig, scattered: bool) -> Code:
     """Partial sums out; or those of the other parts in, C rounded and out."""
-    sums = variant.shape.block_m * variant.shape.block_n // variant.consumer_warps
+    sums = config.shape.block_m * config.shape.block_n // config.consumer_warps
     return (
         Instruction(Op.STORE_PARTIAL, 4 * sums, copies(4 * sums), when=When.PARTIAL, whole=True),
         Instruction(Op.WAIT_PARTS, when=When.OWNER),
@@ -35,7 +35,7 @@ def end_of_item(variant: TileVariant, scattered: bool) -> Code:
         Instruction(Op.WAIT_LOAD, when=When.OWNER),
         Instruction(Op.ISSUE, issue=sums // 32, when=When.OWNER),
         Instruction(Op.ISSUE, issue=max(sums // 64, 1) + 20, when=When.FINAL),
-        *_leave(variant, sums * variant.element_bytes, scattered),
+        *_leave(config, sums * config.element_bytes, scattered),
     )
 
 
@@ -45,14 +45,14 @@ def _load_sums(size: int) -> Instruction:
     return Instruction(Op.LOAD_PARTIALS, size, copies(size), when=When.OWNER, whole=True, late=late)
 
 
-def _leave(variant: TileVariant, size: int, scattered: bool) -> Code:
+def _leave(config: TileConfig, size: int, scattered: bool) -> Code:
     """C of a warp through its staging buffer, which is filled again when what it held has left.
 
     The kernel fills it again in the first steps of the next item, which wait for that: of 128 x 256 tiles the
     third one takes 1,650 cycles instead of 1,050, and the one a ring later 1,550 (clock stamps, 0007). Rows
     that are scattered hold up every step in which they leave, 1,400 to 1,800 cycles each.
     """
-    staged = staging_bytes(variant.shape, variant.element_bytes) // variant.consumer_warps
+    staged = staging_bytes(config.shape, config.element_bytes) // config.consumer_warps
     rounds = max(size // staged, 1)
     fill = Instruction(Op.SHARED, size // rounds, max(size // rounds // 512, 1), when=When.FINAL)
     if scattered:
@@ -76,23 +76,23 @@ def _read_and_store(size: int) -> Code:
     )
 
 
-def sparse_end_of_item(variant: TileVariant) -> Code:
+def sparse_end_of_item(config: TileConfig) -> Code:
     """Stores that hold their warp up; of tall tiles the upper rows leave before the lower ones.
 
     Tall tiles store 32 KB twice while the ring fills again, at 20 bytes a cycle where stores alone reach 27,
     on one SM as on all, and items are 10 % shorter without gathers (0004): both take turns. Of the other
     forms the load of the next item, which comes behind the gathers, stands for it.
     """
-    groups = 2 if variant.shape.block_m == SPARSE_TALL else 1
-    leave = _sparse_end(variant, groups)
+    groups = 2 if config.shape.block_m == SPARSE_TALL else 1
+    leave = _sparse_end(config, groups)
     if groups == 2:
         leave = tuple(i._replace(queued=i.op is Op.STORE_C) for i in leave)
     return (*leave * (groups - 1), *_posted(leave))
 
 
-def _sparse_end(variant: TileVariant, groups: int) -> Code:
+def _sparse_end(config: TileConfig, groups: int) -> Code:
     """A group of rows: partial sums out, or those of the other parts in and C out."""
-    sums = variant.shape.block_m * variant.shape.block_n // (groups * variant.consumer_warps)
+    sums = config.shape.block_m * config.shape.block_n // (groups * config.consumer_warps)
     return (
         Instruction(Op.STORE_PARTIAL, 4 * sums, copies(4 * sums), when=When.PARTIAL),
         Instruction(Op.WAIT_PARTS, when=When.OWNER),
@@ -102,7 +102,7 @@ def _sparse_end(variant: TileVariant, groups: int) -> Code:
         Instruction(Op.LOAD_PARTIALS, 4 * sums, copies(4 * sums), when=When.OWNER),
         Instruction(Op.WAIT_LOAD, when=When.OWNER),
         Instruction(Op.ISSUE, issue=sums // 32, when=When.OWNER),
-        *_store_c(sums, variant.element_bytes),
+        *_store_c(sums, config.element_bytes),
     )
 
 

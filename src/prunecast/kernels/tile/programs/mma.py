@@ -7,7 +7,7 @@ without indices.
 
 from typing import NamedTuple
 
-from prunecast.kernels.tile.config import TileVariant
+from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.programs.epilogue import copies, fix_up, write_c
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram
 
@@ -24,18 +24,18 @@ sets of fragments; of these the narrow have too few products to wait under, and 
 after the other. Fitted to products of an H200 (`docs/decisions/0013`)."""
 
 
-def mma_programs(variant: TileVariant, k_order: str) -> tuple[WarpProgram, ...]:
+def mma_programs(config: TileConfig, k_order: str) -> tuple[WarpProgram, ...]:
     """Copies by cp.async, `stages` - 1 steps ahead."""
-    stages = variant.resources.stages
+    stages = config.resources.stages
     step = (
         Instruction(Op.WAIT_FULL),
         Instruction(Op.SYNC),
-        *_next_indices(variant, k_order, ahead=stages),
-        *_walk(variant, k_order),
-        *_async_copies(variant, ahead=stages - 1),
-        *_multiply(variant),
+        *_next_indices(config, k_order, ahead=stages),
+        *_walk(config, k_order),
+        *_async_copies(config, ahead=stages - 1),
+        *_multiply(config),
     )
-    return (_worker(variant, k_order, fill=_async_copies(variant, ahead=0), step=step),)
+    return (_worker(config, k_order, fill=_async_copies(config, ahead=0), step=step),)
 
 
 class Walk(NamedTuple):
@@ -45,79 +45,77 @@ class Walk(NamedTuple):
     wait_cycles: int
 
 
-def walk_of_step(variant: TileVariant) -> Walk:
+def walk_of_step(config: TileConfig) -> Walk:
     """Of a kernel through cp.async that gathers; the same for the last step of an item, however short."""
-    k16 = variant.shape.block_k // 16
-    made = copies(_weights_per_warp(variant) * k16) + _row_copies(variant) * k16
+    k16 = config.shape.block_k // 16
+    made = copies(_weights_per_warp(config) * k16) + _row_copies(config) * k16
     waits = {WIDE_PART: WIDE_WAIT_CYCLES, NARROW_PART: NARROW_WAIT_CYCLES}
-    wait = waits.get(variant.part_m * variant.part_n, SCARCE_WAIT_CYCLES)
+    wait = waits.get(config.part_m * config.part_n, SCARCE_WAIT_CYCLES)
     return Walk(WALK_ISSUES + WALK_ISSUES_PER_COPY * made, wait)
 
 
-def _walk(variant: TileVariant, k_order: str) -> Code:
+def _walk(config: TileConfig, k_order: str) -> Code:
     if k_order != "gather":
         return ()
-    walk = walk_of_step(variant)
+    walk = walk_of_step(config)
     return (Instruction(Op.ISSUE, walk.wait_cycles, walk.issues),)
 
 
-def register_programs(variant: TileVariant, k_order: str) -> tuple[WarpProgram, ...]:
+def register_programs(config: TileConfig, k_order: str) -> tuple[WarpProgram, ...]:
     """Copies through registers: loaded before this step's products, stored to the other slot behind them.
 
     Rows of B first: blocks share them, and behind all blocks' weights they would keep blocks in step (0009).
     """
     step = (
         Instruction(Op.SYNC),
-        *_loads(variant, ahead=1),
-        *_next_indices(variant, k_order, ahead=2),
-        *_multiply(variant),
+        *_loads(config, ahead=1),
+        *_next_indices(config, k_order, ahead=2),
+        *_multiply(config),
         Instruction(Op.WAIT_LOAD),
-        _store(variant, ahead=1),
+        _store(config, ahead=1),
     )
-    fill = (*_loads(variant, ahead=0), Instruction(Op.WAIT_LOAD), _store(variant, ahead=0))
-    return (_worker(variant, k_order, fill=fill, step=step),)
+    fill = (*_loads(config, ahead=0), Instruction(Op.WAIT_LOAD), _store(config, ahead=0))
+    return (_worker(config, k_order, fill=fill, step=step),)
 
 
-def _worker(variant: TileVariant, k_order: str, *, fill: Code, step: Code) -> WarpProgram:
+def _worker(config: TileConfig, k_order: str, *, fill: Code, step: Code) -> WarpProgram:
     return WarpProgram(
         role="worker",
-        warps=variant.consumer_warps,
+        warps=config.consumer_warps,
         start=(Instruction(Op.ISSUE, issue=20),),
-        begin=(Instruction(Op.ISSUE, issue=10), *_first_indices(variant, k_order)),
+        begin=(Instruction(Op.ISSUE, issue=10), *_first_indices(config, k_order)),
         fill=fill,
         step=step,
         # The ring serves to turn C, and the next item's copies must not overtake that
         end=(
             Instruction(Op.WAIT_MMA, 0),
             Instruction(Op.SYNC),
-            *fix_up(variant),
-            *write_c(variant),
+            *fix_up(config),
+            *write_c(config),
             Instruction(Op.SYNC),
         ),
     )
 
 
-def _first_indices(variant: TileVariant, k_order: str) -> Code:
+def _first_indices(config: TileConfig, k_order: str) -> Code:
     """Indices of the steps that are copied before the first step's own load has come back."""
     if k_order != "gather":
         return ()
-    size = variant.resources.stages * variant.shape.block_k * INDEX_BYTES // variant.consumer_warps
+    size = config.resources.stages * config.shape.block_k * INDEX_BYTES // config.consumer_warps
     return (Instruction(Op.LOAD_INDEX, size), Instruction(Op.WAIT_LOAD))
 
 
-def _next_indices(variant: TileVariant, k_order: str, *, ahead: int) -> Code:
+def _next_indices(config: TileConfig, k_order: str, *, ahead: int) -> Code:
     """Ask for later indices; they are staged far enough ahead that nobody waits for them."""
     if k_order != "gather":
         return ()
-    return (
-        Instruction(Op.LOAD_INDEX, 16 * INDEX_BYTES // variant.consumer_warps, per_k16=True, ahead=ahead),
-    )
+    return (Instruction(Op.LOAD_INDEX, 16 * INDEX_BYTES // config.consumer_warps, per_k16=True, ahead=ahead),)
 
 
-def _async_copies(variant: TileVariant, *, ahead: int) -> Code:
-    weights = _weights_per_warp(variant)
-    row_bytes = variant.shape.block_n * variant.element_bytes
-    rows = _row_copies(variant)
+def _async_copies(config: TileConfig, *, ahead: int) -> Code:
+    weights = _weights_per_warp(config)
+    row_bytes = config.shape.block_n * config.element_bytes
+    rows = _row_copies(config)
     return (
         Instruction(Op.ISSUE, issue=2 + rows, per_k16=True, ahead=ahead),
         Instruction(Op.COPY_A, weights, copies(weights), per_k16=True, ahead=ahead),
@@ -125,10 +123,10 @@ def _async_copies(variant: TileVariant, *, ahead: int) -> Code:
     )
 
 
-def _loads(variant: TileVariant, *, ahead: int) -> Code:
-    weights = _weights_per_warp(variant)
-    row_bytes = variant.shape.block_n * variant.element_bytes
-    rows = _row_copies(variant)
+def _loads(config: TileConfig, *, ahead: int) -> Code:
+    weights = _weights_per_warp(config)
+    row_bytes = config.shape.block_n * config.element_bytes
+    rows = _row_copies(config)
     return (
         Instruction(Op.ISSUE, issue=2 + rows, per_k16=True, ahead=ahead),
         Instruction(Op.LOAD_B, row_bytes, rows, per_k16=True, ahead=ahead),
@@ -136,22 +134,21 @@ def _loads(variant: TileVariant, *, ahead: int) -> Code:
     )
 
 
-def _store(variant: TileVariant, *, ahead: int) -> Instruction:
+def _store(config: TileConfig, *, ahead: int) -> Instruction:
     size = (
-        _weights_per_warp(variant)
-        + 16 * variant.shape.block_n * variant.element_bytes // variant.consumer_warps
+        _weights_per_warp(config) + 16 * config.shape.block_n * config.element_bytes // config.consumer_warps
     )
     return Instruction(Op.SHARED, size, copies(size), per_k16=True, ahead=ahead)
 
 
-def _multiply(variant: TileVariant) -> Code:
+def _multiply(config: TileConfig) -> Code:
     """Read fragments and multiply them.
 
     mma.sync itself lets the warp go on: the next fragments, held in a second set of registers, are read
     while the tensor pipe works on these. Hence MMA and not MMA_SYNC.
     """
-    operands = variant.operand_bytes_per_warp_per_k16
-    fma, instructions = variant.fma_per_warp_per_k16, variant.instructions_per_k16
+    operands = config.operand_bytes_per_warp_per_k16
+    fma, instructions = config.fma_per_warp_per_k16, config.instructions_per_k16
     return (
         Instruction(Op.WAIT_MMA, 1),
         Instruction(Op.SHARED, operands, copies(operands), per_k16=True),
@@ -159,9 +156,9 @@ def _multiply(variant: TileVariant) -> Code:
     )
 
 
-def _weights_per_warp(variant: TileVariant) -> int:
-    return variant.weight_bytes_per_k16 // variant.consumer_warps
+def _weights_per_warp(config: TileConfig) -> int:
+    return config.weight_bytes_per_k16 // config.consumer_warps
 
 
-def _row_copies(variant: TileVariant) -> int:
-    return copies(16 * variant.shape.block_n * variant.element_bytes // variant.consumer_warps)
+def _row_copies(config: TileConfig) -> int:
+    return copies(16 * config.shape.block_n * config.element_bytes // config.consumer_warps)

@@ -1,7 +1,7 @@
-"""The warp programs of a variant of the tile kernel."""
+"""The warp programs of a config of the tile kernel."""
 
 from prunecast.errors import BadInput
-from prunecast.kernels.tile.config import TileVariant
+from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.programs.gather import gather_programs
 from prunecast.kernels.tile.programs.mma import mma_programs, register_programs
 from prunecast.kernels.tile.programs.wgmma import wgmma_programs
@@ -14,14 +14,14 @@ K_ORDERS = ("gather", "box")
 
 
 def warp_programs(
-    variant: TileVariant,
+    config: TileConfig,
     k_order: str,
     *,
     multicast: int = 1,
     item_in_memory: bool = False,
     scattered: bool = False,
 ) -> tuple[WarpProgram, ...]:
-    """What the warps of a block of `variant` do; their warps add up to the block's threads.
+    """What the warps of a block of `config` do; their warps add up to the block's threads.
 
     Parameters
     ----------
@@ -33,14 +33,14 @@ def warp_programs(
     """
     if k_order not in K_ORDERS:
         raise BadInput(f"k order must be one of {', '.join(K_ORDERS)}, got {k_order!r}")
-    if multicast != 1 and variant.style != "wgmma":
-        raise BadInput(f"multicast {multicast} needs a wgmma kernel, got {variant.style} {k_order}")
-    if variant.style == "wgmma":
+    if multicast != 1 and config.tensor_path != "wgmma":
+        raise BadInput(f"multicast {multicast} needs a wgmma kernel, got {config.tensor_path} {k_order}")
+    if config.tensor_path == "wgmma":
         if k_order == "gather":
             return gather_programs(
-                variant, multicast=multicast, item_in_memory=item_in_memory, scattered=scattered
+                config, multicast=multicast, item_in_memory=item_in_memory, scattered=scattered
             )
-        return wgmma_programs(variant, multicast=multicast)
-    if variant.style == "mma":
-        return mma_programs(variant, k_order)
-    return register_programs(variant, k_order)
+        return wgmma_programs(config, multicast=multicast)
+    if config.tensor_path == "mma":
+        return mma_programs(config, k_order)
+    return register_programs(config, k_order)

@@ -4,7 +4,7 @@ Stages of the ring pass from the producer to the consumers and back through mbar
 the producer is already at work on the next item while the consumers write C.
 """
 
-from prunecast.kernels.tile.config import TileVariant
+from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.programs.epilogue import fix_up, write_c
 from prunecast.plan.program import Instruction, Op, WarpProgram
 
@@ -13,14 +13,14 @@ __all__ = ["wgmma_programs"]
 PRODUCER_WARPS = 4
 
 
-def wgmma_programs(variant: TileVariant, *, multicast: int = 1) -> tuple[WarpProgram, ...]:
+def wgmma_programs(config: TileConfig, *, multicast: int = 1) -> tuple[WarpProgram, ...]:
     """Producer and consumer of a kernel that reads B in boxes, which `multicast` blocks share."""
-    return (_boxer(variant, multicast), _consumer(variant))
+    return (_boxer(config, multicast), _consumer(config))
 
 
-def _boxer(variant: TileVariant, multicast: int) -> WarpProgram:
+def _boxer(config: TileConfig, multicast: int) -> WarpProgram:
     """One thread asks the copy engine for boxes; the other warps of the role have nothing to do."""
-    row_bytes = variant.shape.block_n // variant.pair * variant.element_bytes
+    row_bytes = config.shape.block_n // config.pair * config.element_bytes
     return WarpProgram(
         role="producer",
         warps=PRODUCER_WARPS,
@@ -29,24 +29,24 @@ def _boxer(variant: TileVariant, multicast: int) -> WarpProgram:
         step=(
             Instruction(Op.ISSUE, issue=6, leader=True),
             Instruction(Op.WAIT_EMPTY, leader=True),
-            Instruction(Op.COPY_A, variant.weight_bytes_per_k16, per_k16=True, leader=True),
+            Instruction(Op.COPY_A, config.weight_bytes_per_k16, per_k16=True, leader=True),
             Instruction(Op.COPY_B, row_bytes, leader=True, multicast=multicast),
         ),
     )
 
 
-def _consumer(variant: TileVariant) -> WarpProgram:
+def _consumer(config: TileConfig) -> WarpProgram:
     """Keeps one step in the tensor pipe and releases the slot of the step before."""
     multiply = Instruction(
         Op.MMA,
-        variant.fma_per_warp_per_k16,
-        variant.instructions_per_k16,
+        config.fma_per_warp_per_k16,
+        config.instructions_per_k16,
         per_k16=True,
-        operand_bytes=variant.operand_bytes_per_warp_per_k16,
+        operand_bytes=config.operand_bytes_per_warp_per_k16,
     )
     return WarpProgram(
         role="consumer",
-        warps=variant.consumer_warps,
+        warps=config.consumer_warps,
         start=(Instruction(Op.ISSUE, issue=20),),
         begin=(Instruction(Op.ISSUE, issue=10),),
         step=(
@@ -59,7 +59,7 @@ def _consumer(variant: TileVariant) -> WarpProgram:
         end=(
             Instruction(Op.WAIT_MMA, 0),
             Instruction(Op.RELEASE, 0),
-            *fix_up(variant),
-            *write_c(variant),
+            *fix_up(config),
+            *write_c(config),
         ),
     )

@@ -1,4 +1,4 @@
-"""The forms of the kernel for few tokens, and what a block of each occupies on an SM.
+"""The configs of the kernel for few tokens, and what a block of each occupies on an SM.
 
 The warps of a block share the kept columns of a tile, 16 (a k16) at a time; each copies ahead into a ring of
 its own and reads back what it copied itself. Sizes are those of `kernels/cuda/small/small_shape.cuh`, which
@@ -18,17 +18,17 @@ __all__ = [
     "MOST_TOKENS",
     "WIDTHS",
     "ColumnLoads",
-    "SmallForm",
+    "SmallConfig",
     "block_width",
     "by_words",
     "column_loads",
+    "config_of_shape",
     "copies_per_row",
     "copy_instructions",
-    "form_of_shape",
     "k16_instructions",
     "row_slot_bytes",
     "row_unit",
-    "small_forms",
+    "small_configs",
     "small_resources",
 ]
 
@@ -40,7 +40,7 @@ RINGS = {8: (4, 6), 16: (2, 4), 4: (4, 8)}
 """Warps of a block -> k16s of each that may be on their way; 3 and 5 were slower wherever they were timed."""
 WARPS = 8
 _REGISTERS = {16: 64, 32: 80, 64: 128, 128: 200}
-"""Sums of a thread -> registers that the compiler may use, in any form and on any architecture."""
+"""Sums of a thread -> registers that the compiler may use, in any config and on any architecture."""
 _REGISTERS_BY_WORDS = {16: 80, 32: 120, 64: 128, 128: 208}
 """The same where rows of B are no whole words: every word of theirs has an address of its own."""
 
@@ -60,8 +60,8 @@ class ColumnLoads(NamedTuple):
     """The others' behind it in one go; else each behind the rows of the k16 before, and waited for."""
 
 
-class SmallForm(NamedTuple):
-    """One compiled form of the kernel."""
+class SmallConfig(NamedTuple):
+    """One compiled config of the kernel."""
 
     block_m: int
     block_n: int
@@ -95,73 +95,80 @@ def row_unit(n: int) -> int:
     return math.gcd(2 * n, 16)
 
 
-def small_forms(n: int) -> Iterator[SmallForm]:
-    """Every form for `n` tokens that compiles to its registers without spills."""
+def small_configs(n: int) -> Iterator[SmallConfig]:
+    """Every config for `n` tokens that compiles to its registers without spills."""
     width = block_width(n)
     for height in HEIGHTS:
         tight = width == MOST_TOKENS and (row_unit(n) < 16 or height == min(HEIGHTS))
         for warps, depths in RINGS.items():
             if not (tight and warps == max(RINGS)):
-                yield from (SmallForm(height, width, depth, warps) for depth in depths)
+                yield from (SmallConfig(height, width, depth, warps) for depth in depths)
 
 
-def small_resources(form: SmallForm, n: int) -> BlockResources:
+def small_resources(config: SmallConfig, n: int) -> BlockResources:
     """What a block occupies; rows of B that are not aligned take a little more."""
-    weights = form.block_m * 32
-    slot = weights + 4 * row_slot_bytes(form, n) + (128 if by_words(form, n) else 0)
-    ring = form.depth * slot + 2 * form.depth * 32
-    sums = form.block_m * form.block_n * 4
-    return BlockResources(32 * form.warps, form.registers(n), form.warps * max(ring, sums), form.depth)
+    weights = config.block_m * 32
+    slot = weights + 4 * row_slot_bytes(config, n) + (128 if by_words(config, n) else 0)
+    ring = config.depth * slot + 2 * config.depth * 32
+    sums = config.block_m * config.block_n * 4
+    return BlockResources(
+        32 * config.warps, config.registers(n), config.warps * max(ring, sums), config.depth
+    )
 
 
-def by_words(form: SmallForm, n: int) -> bool:
+def by_words(config: SmallConfig, n: int) -> bool:
     """Whether rows of B come as the 4-byte words that hold them: they are aligned to less, or short."""
-    return row_unit(n) == 2 or form.tokens == 1
+    return row_unit(n) == 2 or config.tokens == 1
 
 
-def copies_per_row(form: SmallForm, n: int) -> int:
+def copies_per_row(config: SmallConfig, n: int) -> int:
     """Copies that bring a lane's tokens of one row of B."""
-    if by_words(form, n):
-        return form.tokens // 2 + 1
-    return 2 * form.tokens // min(row_unit(n), 2 * form.tokens)
+    if by_words(config, n):
+        return config.tokens // 2 + 1
+    return 2 * config.tokens // min(row_unit(n), 2 * config.tokens)
 
 
-def k16_instructions(form: SmallForm, n: int) -> int:
+def k16_instructions(config: SmallConfig, n: int) -> int:
     """That a warp issues for a k16: counted in the loops compiled for sm_90a, within a tenth."""
-    fragments = form.block_m // 16
-    return 25 + fragments * (2 + form.tokens) + 2 * form.tokens + copy_instructions(form, n)
+    fragments = config.block_m // 16
+    return 25 + fragments * (2 + config.tokens) + 2 * config.tokens + copy_instructions(config, n)
 
 
-def copy_instructions(form: SmallForm, n: int) -> int:
+def copy_instructions(config: SmallConfig, n: int) -> int:
     """Of these, those that ask for a later k16; the others multiply."""
-    return 78 + copies_per_row(form, n) * (115 if by_words(form, n) else 12)
+    return 78 + copies_per_row(config, n) * (115 if by_words(config, n) else 12)
 
 
-def column_loads(form: SmallForm, n: int) -> ColumnLoads:
+def column_loads(config: SmallConfig, n: int) -> ColumnLoads:
     """Where the compiler put the loads that `start` asks for at its top: as compiled for sm_90a."""
-    if by_words(form, n):
-        return ColumnLoads(form.depth if form.depth <= 4 else 0, at_once=True)
-    key = (form.block_m, form.block_n)
-    if key == (16, 16) and form.depth == 3:
-        return ColumnLoads(form.depth, at_once=True)
-    at_once = form.depth in _AT_ONCE.get(key, ())
-    return ColumnLoads(0 if form.depth in _BEHIND.get(key, ()) else 1, at_once=at_once)
+    if by_words(config, n):
+        return ColumnLoads(config.depth if config.depth <= 4 else 0, at_once=True)
+    key = (config.block_m, config.block_n)
+    if key == (16, 16) and config.depth == 3:
+        return ColumnLoads(config.depth, at_once=True)
+    at_once = config.depth in _AT_ONCE.get(key, ())
+    return ColumnLoads(0 if config.depth in _BEHIND.get(key, ()) else 1, at_once=at_once)
 
 
-def form_of_shape(shape: BlockShape, resources: BlockResources) -> SmallForm:
-    """The form of a plan.
+def config_of_shape(shape: BlockShape, resources: BlockResources) -> SmallConfig:
+    """The config of a plan.
 
     Raises
     ------
-    BadInput : no form of this kernel has that shape
+    BadInput : no config of this kernel has that shape
     """
-    form = SmallForm(shape.block_m, shape.block_n, resources.stages, resources.threads // 32)
-    if form.block_m not in HEIGHTS or form.block_n not in WIDTHS or form.shape != shape or form.depth < 1:
-        raise BadInput(f"small-n: no form of the kernel has blocks of {tuple(shape)} and {resources}")
-    return form
+    config = SmallConfig(shape.block_m, shape.block_n, resources.stages, resources.threads // 32)
+    if (
+        config.block_m not in HEIGHTS
+        or config.block_n not in WIDTHS
+        or config.shape != shape
+        or config.depth < 1
+    ):
+        raise BadInput(f"small-n: no config of the kernel has blocks of {tuple(shape)} and {resources}")
+    return config
 
 
-def row_slot_bytes(form: SmallForm, n: int) -> int:
+def row_slot_bytes(config: SmallConfig, n: int) -> int:
     """Shared memory of one row of B for the 32 lanes."""
-    piece = 4 if by_words(form, n) else min(row_unit(n), 2 * form.tokens)
-    return 32 * piece * copies_per_row(form, n)
+    piece = 4 if by_words(config, n) else min(row_unit(n), 2 * config.tokens)
+    return 32 * piece * copies_per_row(config, n)
