@@ -24,7 +24,7 @@ CAPABILITIES = (70, 75, 80, 86, 89, 90, 100, 120)
 COPY_OPS = (Op.COPY_A, Op.COPY_B, Op.GATHER_B, Op.LOAD_A, Op.LOAD_B)
 
 
-def all_variants() -> list[TileConfig]:
+def all_configs() -> list[TileConfig]:
     found = []
     for capability in CAPABILITIES:
         gpu = toy_gpu(compute_capability=capability)
@@ -34,9 +34,9 @@ def all_variants() -> list[TileConfig]:
     return found
 
 
-VARIANTS = all_variants()
+CONFIGS = all_configs()
 K_ORDERS = ("gather", "box")
-CASES = [(v, order) for v in VARIANTS for order in K_ORDERS if v.pair == 1 or order == "box"]
+CASES = [(v, order) for v in CONFIGS for order in K_ORDERS if v.pair == 1 or order == "box"]
 
 
 def total(programs: tuple[WarpProgram, ...], part: str, ops: tuple[Op, ...], columns: int) -> int:
@@ -106,7 +106,7 @@ def test_warps_that_gather_and_multiply_walk_their_lists_in_each_step():
     """SASS for sm_80, 128 x 256: 94 instructions besides products, reads and copies; 122 with 2:4."""
     issues = {
         (v.tensor, v.shape): walk_of_step(v).issues
-        for v in VARIANTS
+        for v in CONFIGS
         if v.tensor_path == "mma" and v.pair == 1
     }
     assert issues["mma", (128, 256, 32)] == 90
@@ -182,7 +182,7 @@ def test_warps_store_scattered_rows_themselves_and_wait():
 
 
 def test_blocks_of_a_list_read_their_next_item_before_they_multiply():
-    v = next(v for v in VARIANTS if v.tensor_path == "wgmma" and v.pair == 1)
+    v = next(v for v in CONFIGS if v.tensor_path == "wgmma" and v.pair == 1)
     for in_memory, waits in ((False, 1), (True, 0)):
         consumer = warp_programs(v, "gather", item_in_memory=in_memory)[1]
         assert sum(ins.op is Op.WAIT_LOAD for ins in consumer.begin) == waits
