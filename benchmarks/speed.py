@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.goals import Goal, print_goal
-from benchmarks.tile_maps import equal_tiles
+from benchmarks.tile.cases import Case, tile_map
 from prunecast.hardware import load_gpu
 from prunecast.kernels import plan_stspmm
 from prunecast.models import estimate
@@ -101,7 +101,7 @@ def benchmark_command() -> None:
 
 def main() -> None:
     """Print every number beside its goal."""
-    plan = plan_stspmm(equal_tiles(4096, 4096, 1024), 4096, "fp16", load_gpu("h200-sxm"))
+    plan = plan_stspmm(tile_map(Case(4096, 4096, 4096, 0.25)), 4096, "fp16", load_gpu("h200-sxm"))
     benchmark_engine(plan)
     benchmark_calls(plan)
     benchmark_command()

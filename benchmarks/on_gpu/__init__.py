@@ -1,1 +1,1 @@
-"""What several `gpu_*` commands share once they are on a GPU; importing most of it needs CuPy."""
+"""What commands share once they run on a GPU; importing most of it needs CuPy."""

@@ -1,4 +1,4 @@
-"""Plans of one product in turn, whose outputs are compared: which form, or which walk, is the fastest."""
+"""Several plans of one product, timed in turn, with outputs compared."""
 
 import json
 import time
@@ -9,9 +9,9 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from benchmarks.gpu_cases import Case
-from benchmarks.gpu_time import Sample, contestant, rotations, take_turns
 from benchmarks.on_gpu.rotation import Rotation, launcher
+from benchmarks.on_gpu.timing import Sample, contestant, rotations, take_turns
+from benchmarks.tile.cases import Case
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.cuda.operator import compile
 

@@ -17,7 +17,6 @@ __all__ = [
     "Sets",
     "dense_bench",
     "kernel_words",
-    "launch_seconds",
     "multiply",
     "multiplying",
     "product_time",
@@ -76,16 +75,6 @@ def multiply(product: DenseProduct, arrays: tuple[Any, Any, Any], *, token_major
 def multiplying(bench: Bench, sets: Sets, *, token_major: bool) -> Callable[[int], None]:
     """The product of a set by its number."""
     return lambda i: multiply(bench.product, sets[i], token_major=token_major)
-
-
-def launch_seconds(stream: Any, launch: Callable[[], object]) -> float:
-    """Of one launch that nothing holds."""
-    start, stop = cp.cuda.Event(), cp.cuda.Event()
-    start.record(stream)
-    launch()
-    stop.record(stream)
-    stop.synchronize()
-    return float(cp.cuda.get_elapsed_time(start, stop)) * 1e-3
 
 
 def product_time(bench: Bench, launch: Callable[[int], None], sets: int) -> dict[str, float]:

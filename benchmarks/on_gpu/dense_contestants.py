@@ -4,8 +4,8 @@ from typing import Any
 
 import cupy as cp
 
-from benchmarks.gpu_time import GRAPH_SECONDS, MOST_LAUNCHES, Contestant, contestant
 from benchmarks.on_gpu.rotation import Sets
+from benchmarks.on_gpu.timing import GRAPH_SECONDS, MOST_LAUNCHES, Contestant, contestant
 from prunecast.validation.measure.libraries import DenseProduct
 
 __all__ = ["cublas_contestant", "dense_contestants", "torch_contestant"]

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import cupy as cp
 
-from benchmarks.gpu_time import Contestant, contestant, rotations, sets_for
+from benchmarks.on_gpu.timing import sets_for
 from prunecast.kernels import KernelPlan
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "launcher",
     "more_sets",
     "moved_bytes",
-    "operator_contestant",
     "rotation_of",
 ]
 
@@ -73,12 +72,3 @@ def launcher(rotation: Rotation, *, overlap: bool = True) -> Callable[[int], obj
         return rotation.operators[i](rotation.bs[i], out=rotation.cs[i])
 
     return run
-
-
-def operator_contestant(
-    name: str, operator: Any, sets: Sets, stream: Any, *, overlap: bool = True, weight_bytes: float = 2.0
-) -> Contestant:
-    """An operator of a plan over as many inputs as a cold L2 wants."""
-    count = rotations(moved_bytes(operator.plan, weight_bytes))
-    rotation = rotation_of(operator, sets, count)
-    return contestant(name, stream, launcher(rotation, overlap=overlap), sets=count, clock=operator.clock)

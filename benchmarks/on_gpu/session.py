@@ -12,7 +12,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from benchmarks.gpu_check import Verdict
+from benchmarks.on_gpu.check import Verdict
 
 __all__ = ["Session", "device"]
 

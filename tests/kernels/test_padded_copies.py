@@ -41,7 +41,7 @@ def test_a_kernel_that_takes_any_rows_copies_nothing() -> None:
 )
 def test_copies_take_what_they_were_measured_to(m: int, k: int, n: int, measured_us: float) -> None:
     """The operator with copies less the same on padded rows, H200, own measurement of 2026-11-22
-    (`benchmarks/measured/h200-sxm-tokens-2026-11-22-copies.json`)."""
+    (`benchmarks/measured/h200-sxm-misaligned-rows-2026-11-22.json`)."""
     plan = plan_stspmm(dense_tile_map(m, k, 128), n, "fp16", H200)
     overlapped = H200.graph_launch_s - H200.overlapped_launch_s
     assert 1e6 * (padded_copy_seconds(plan, H200) + overlapped) == pytest.approx(measured_us, rel=0.15)

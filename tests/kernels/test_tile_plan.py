@@ -44,7 +44,7 @@ def together(tiles, n, gpu, shape=(128, 256), cluster=1):
     ],
 )
 def test_layers_walk_as_it_was_faster_on_an_h200(m, k, n, density, expected):
-    """`benchmarks/measured/h200-sxm-walks-*.json`."""
+    """`benchmarks/measured/h200-sxm-walks-2026-11-21.json`."""
     tiles = tiles_keeping([round(density * k)] * (m // 128), height=128, k=k)
     assert together(tiles, n, H200) == expected
 

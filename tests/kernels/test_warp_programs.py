@@ -105,9 +105,7 @@ def test_only_gathering_kernels_load_indices():
 def test_warps_that_gather_and_multiply_walk_their_lists_in_each_step():
     """SASS for sm_80, 128 x 256: 94 instructions besides products, reads and copies; 122 with 2:4."""
     issues = {
-        (v.tensor, v.shape): walk_of_step(v).issues
-        for v in CONFIGS
-        if v.tensor_path == "mma" and v.pair == 1
+        (v.tensor, v.shape): walk_of_step(v).issues for v in CONFIGS if v.tensor_path == "mma" and v.pair == 1
     }
     assert issues["mma", (128, 256, 32)] == 90
     assert issues["sparse-mma", (128, 256, 64)] == 115

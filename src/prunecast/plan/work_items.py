@@ -60,8 +60,8 @@ def ranges_together(packed_bytes: int, round_bytes: float, block_m: int, ranges:
     ranges : of all tokens
 
     It pays where weights are half of what L2 keeps: with less, groups of ranges lose more B at their edges
-    than they save. Measured on an H200, 18 products (`benchmarks/measured/h200-sxm-walks-*.json`): 0.6 to
-    5.9 % faster than 1 from 22 MB of weights on, up to 3 % slower with 17 MB or less. 8 gain no more.
+    than they save. Measured on an H200, 18 products (`benchmarks/measured/h200-sxm-walks-2026-11-21.json`):
+    0.6 to 5.9 % faster than 1 from 22 MB of weights on, up to 3 % slower with 17 MB or less. 8 gain no more.
     Blocks of 64 rows live on B: 11008 x 4096 was 3 to 7 % faster where two ranges are all there is (four
     products), and 14 % slower in groups of four of 16 (suite, 2026-11-22).
     """

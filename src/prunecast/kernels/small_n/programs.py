@@ -54,7 +54,7 @@ needs. With reads of shared memory, which the port's latency has already, k16s o
 WORD_WAIT = 440
 """The same for each further word of rows that come by words, which has four branches of its own. Fitted to
 k16s of 9, 17, 33 and 49 tokens, which take 2,090, 2,780, 2,820 and 3,360 cycles with 16, 16, 4 and 8 warps on
-an SM (H200, 2026-11-22, `benchmarks.gpu_small_steps`)."""
+an SM (H200, 2026-11-22, own measurement)."""
 MULTIPLY_WAIT = {True: 230, False: 40}
 """The same of a k16 that is read and multiplied, divergent branches of single tokens included."""
 END_ISSUE, SUM_ISSUE = 45, 3

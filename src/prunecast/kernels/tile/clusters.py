@@ -21,8 +21,8 @@ CLUSTERED_SHAPE = (256, 128)
 """The form of the tile kernel that runs in clusters."""
 FEWEST_STEPS = 12
 """Mean k-steps of a tile from which a cluster pays: 0 to 4 % from there on; below it loses up to 6 %, for its
-blocks wait for each other at every end of an item. Measured on an H200, 2026-11-20
-(`benchmarks/measured/h200-sxm-token-form-2026-11-20.json`)."""
+blocks wait for each other at every end of an item. Own measurement on an
+H200, 2026-11-20."""
 
 
 def cluster_size(config: TileConfig, tiles: TileMap, n: int) -> int:

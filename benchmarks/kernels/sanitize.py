@@ -1,0 +1,192 @@
+"""Small cases of every kernel under compute-sanitizer: wrong addresses, races, reads of nothing.
+
+    python -m benchmarks.kernels.sanitize [--tools memcheck,racecheck] [--cases tile,balanced]
+
+On a machine with a GPU and compute-sanitizer. Runs itself once for each tool and case; exit code 1 if a tool
+found anything. `--run CASE` is one case without a tool.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from prunecast.hardware import load_gpu
+from prunecast.kernels import KernelPlan, plan_balanced
+from prunecast.kernels.small_n.planner import plan_small_n
+from prunecast.kernels.tile.clusters import spread_over_clusters
+from prunecast.kernels.tile.mma_configs import mma_configs
+from prunecast.kernels.tile.tile_plan import items_of, tile_plan
+from prunecast.kernels.tile.wgmma_configs import wgmma_configs
+from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
+from prunecast.patterns.balanced import prune_balanced
+from prunecast.plan.order import assign_hardware, assign_longest_first, assign_stream_k
+
+__all__ = ["CASES"]
+
+GPU = load_gpu("h200-sxm")
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+KEPT = (0, 1, 17, 64, 65, 150)
+OPTIONS = {"racecheck": ("--racecheck-indirect-barrier-dependency",)}
+"""A warpgroup meets at a barrier before one thread of it gives a slot of the ring back for all; the tool
+follows the other 127 with this alone."""
+FAILED = 86
+"""Exit code that the tools are told to use for findings."""
+
+
+def _ragged(height: int) -> TileMap:
+    """Tiles of several lengths, the last one short, three rows in no tile."""
+    rng = np.random.default_rng(0)
+    heights = np.full(len(KEPT), height)
+    heights[-1] = height // 2 + 3
+    m = int(heights.sum()) + 3
+    columns = [np.sort(rng.choice(160, kept, replace=False)) for kept in KEPT]
+    return TileMap(
+        m=m,
+        k=160,
+        row_start=np.concatenate(([0], np.cumsum(heights))),
+        row_index=rng.permutation(m)[: m - 3],
+        column_start=np.concatenate(([0], np.cumsum([c.size for c in columns]))),
+        column_index=np.concatenate(columns),
+        pattern=f"tile-wise:{height}",
+    )
+
+
+def _tile_plans() -> Iterator[KernelPlan]:
+    """Whole and split tiles of two forms."""
+    for block_m, block_n in ((128, 128), (64, 256)):
+        variant = next(v for v in wgmma_configs(GPU, "fp16", "wgmma") if v.shape[:2] == (block_m, block_n))
+        items = items_of(_ragged(block_m), variant, 200, GPU)
+        for assigned in (assign_hardware(items), assign_stream_k(items, 7, 64)):
+            yield tile_plan("stspmm", _ragged(block_m), 200, variant, assigned, GPU, k_order="gather")
+
+
+def _balanced_plans() -> Iterator[KernelPlan]:
+    mask = prune_balanced(np.random.default_rng(0).random((70, 300)), 0.75, width=64)
+    elements = element_map_from_mask(mask, "balanced:64")
+    for n in (1, 8, 100):
+        for dtype in ("fp32", "fp16"):
+            yield plan_balanced(elements, n, dtype, GPU)
+
+
+def _token_plans() -> Iterator[KernelPlan]:
+    """The form of 256 x 128: blocks alone and in clusters of two, whole and split tiles."""
+    variant = next(v for v in wgmma_configs(GPU, "fp16", "wgmma") if v.shape[:2] == (256, 128))
+    for cluster in (1, 2):
+        items = items_of(_ragged(256), variant, 392, GPU, cluster=cluster)
+        for assigned in (assign_hardware(items), assign_stream_k(items, 3, 64)):
+            spread = spread_over_clusters(assigned, cluster, 128)
+            yield tile_plan(
+                "stspmm", _ragged(256), 392, variant, spread, GPU, k_order="gather", cluster=cluster
+            )
+
+
+def _two_of_four(tiles: TileMap) -> ElementMap:
+    """The first two of every four columns of a tile, in all of its rows."""
+    mask = np.zeros((tiles.m, tiles.k), bool)
+    all_rows = np.split(tiles.row_index, tiles.row_start[1:-1])
+    all_columns = np.split(tiles.column_index, tiles.column_start[1:-1])
+    for rows, columns in zip(all_rows, all_columns, strict=True):
+        mask[np.ix_(rows, columns[np.arange(columns.size) % 4 < 2])] = True
+    return element_map_from_mask(mask, tiles.pattern)
+
+
+def _sparse_plans() -> Iterator[KernelPlan]:
+    """2:4 inside of tiles: one item per block, and a persistent grid."""
+    for form in ((256, 128), (128, 128)):
+        tiles = _ragged(form[0])
+        variant = next(v for v in wgmma_configs(GPU, "fp16", "sparse-wgmma") if v.shape[:2] == form)
+        items = items_of(tiles, variant, 200, GPU)
+        cost = items.k_stop.astype(np.int64) + 64
+        for assigned in (assign_hardware(items), assign_longest_first(items, cost, 3)):
+            inner = _two_of_four(tiles)
+            yield tile_plan("2:4", tiles, 200, variant, assigned, GPU, k_order="gather", inner=inner)
+
+
+def _small_plans() -> Iterator[KernelPlan]:
+    for n in (1, 16, 33):
+        yield plan_small_n(_ragged(64), n, "fp16", GPU)
+
+
+def _mma_plans() -> Iterator[KernelPlan]:
+    """Forms of an A100, whole and split."""
+    gpu = load_gpu("a100-sxm4-80gb")
+    for form in ((128, 128), (64, 64)):
+        variant = next(v for v in mma_configs(gpu, "fp16", "mma") if v.shape[:2] == form)
+        items = items_of(_ragged(form[0]), variant, 200, gpu)
+        for assigned in (assign_hardware(items), assign_stream_k(items, 7, 32)):
+            yield tile_plan("stspmm", _ragged(form[0]), 200, variant, assigned, gpu, k_order="gather")
+
+
+CASES: dict[str, Callable[[], Iterator[KernelPlan]]] = {
+    "tile": _tile_plans,
+    "tokens": _token_plans,
+    "sparse": _sparse_plans,
+    "small": _small_plans,
+    "mma": _mma_plans,
+    "balanced": _balanced_plans,
+}
+"""Name -> small plans. A new kernel is a line here."""
+
+
+def run_case(name: str) -> None:
+    """Compile and launch all plans of a case, twice each."""
+    import cupy as cp
+
+    from prunecast.kernels import compile
+
+    for plan in CASES[name]():
+        weights = np.random.default_rng(1).standard_normal((plan.m, plan.k), dtype=np.float32)
+        operator = compile(plan, weights)
+        b = cp.asarray(np.random.default_rng(2).standard_normal((plan.k, plan.n)), cp.float32)
+        b = b.astype(cp.float32 if plan.dtype == "fp32" else cp.float16)
+        for _ in range(2):
+            c = operator(b)
+        cp.cuda.Device().synchronize()
+        finite = bool(cp.isfinite(c).all())
+        print(f"ran {plan.kernel} {tuple(plan.shape)} n={plan.n} {plan.dtype} finite={finite}", flush=True)
+
+
+def sanitize(name: str, tool: str) -> bool:
+    """Run a case under a tool; whether nothing was found."""
+    command = [_sanitizer(), "--tool", tool, "--error-exitcode", str(FAILED), "--print-limit", "5"]
+    command += OPTIONS.get(tool, ())
+    command += [sys.executable, "-m", "benchmarks.kernels.sanitize", "--run", name]
+    environment = {**os.environ, "CUPY_CACHE_SAVE_CUDA_SOURCE": "0"}
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    lines = [line for line in answer.stdout.splitlines() if line.startswith(("=========", "ran"))]
+    clean = answer.returncode == 0
+    print(f"{tool:<10} {name:<10} {'clean' if clean else 'FOUND SOMETHING'} (exit {answer.returncode})")
+    if not clean:
+        print("\n".join([*lines[:40], *answer.stderr.splitlines()[-8:]]))
+    return clean
+
+
+def _sanitizer() -> str:
+    found = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    if not Path(found).exists():
+        sys.exit("compute-sanitizer was not found: it comes with the CUDA toolkit")
+    return found
+
+
+def main() -> int:
+    """All tools on all cases."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--tools", default="memcheck,racecheck", help=f"of {', '.join(TOOLS)}")
+    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--run", choices=CASES, default=None)
+    options = parser.parse_args()
+    if options.run:
+        run_case(options.run)
+        return 0
+    clean = [sanitize(name, tool) for tool in options.tools.split(",") for name in options.cases.split(",")]
+    return 0 if all(clean) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""Models pruned to a latency, on an H200: does every layer, and do all together, take what was predicted?
+
+    python -m benchmarks.models prepare build/models       # no GPU needed: plans, cubins, predictions
+    python -m benchmarks.models run --prepared build/models --out DIR [--models bert]
+    python -m benchmarks.models report DIR/models.json [--again build/models]
+
+`--again` predicts the measured plans once more with the simulator as it is now.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    """Prepare, run, or print a record."""
+    options = _options()
+    if options.what == "prepare":
+        from benchmarks.models.prepare import prepare
+
+        prepare(options.folder)
+        return 0
+    if options.what == "run":
+        from benchmarks.models.run import run
+
+        return run(options)
+    from benchmarks.models.report import predict_again, print_record
+
+    record = json.loads(options.record.read_text())
+    if options.again is not None:
+        predict_again(record, options.again)
+    print_record(record)
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    what = parser.add_subparsers(dest="what", required=True)
+    what.add_parser("prepare").add_argument("folder", type=Path)
+    run = what.add_parser("run")
+    run.add_argument("--prepared", type=Path, required=True)
+    run.add_argument("--out", type=Path, required=True)
+    run.add_argument("--turns", type=int, default=7)
+    run.add_argument("--models", default="", help="words of names, e.g. bert; all if empty")
+    report = what.add_parser("report")
+    report.add_argument("record", type=Path)
+    report.add_argument("--again", type=Path, default=None, help="the folder that was prepared for this run")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+"""Models pruned to a latency share, their plans and cubins, made without a GPU.
+
+Every model is pruned to the lowest of `SHARES` of its dense time that is above its floor. Predictions are
+those of the search, made before the run.
+"""
+
+import json
+import os
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.on_gpu.plans import GPU, save_plans
+from benchmarks.suite import build
+from prunecast.codesign.engines import Engine
+from prunecast.codesign.graph import ModelTime
+from prunecast.codesign.graph.transformers import TRANSFORMERS
+from prunecast.codesign.search import TargetResult, Targets
+from prunecast.codesign.search.layer_sets import fixed_names
+from prunecast.codesign.search.model_search import ModelSearch
+from prunecast.codesign.search.option_times import OptionTimes
+from prunecast.codesign.search.prune_model import SEQUENCE, layers_to_prune, masks_of
+from prunecast.codesign.search.target import prune_to_targets
+from prunecast.errors import BadInput
+from prunecast.kernels import KernelPlan
+from prunecast.kernels.cuda.forms import build_fill
+from prunecast.patterns import parse_pattern
+
+__all__ = ["prepare"]
+
+BATCH = 8
+"""As of `prunecast prune`."""
+SHARES = (0.6, 0.65, 0.7, 0.75, 0.8)
+BUNDLED = Path(__file__).parents[2] / "examples" / "stdlib_lm" / "weights.safetensors"
+
+
+class Model(NamedTuple):
+    """What is pruned, as on the command line."""
+
+    name: str
+    source: str
+    tokens: int | None = None
+    target: tuple[str, ...] = ()
+
+
+MODELS = (
+    Model("bert-base", "bert-base"),
+    Model("stdlib_lm feed-forward, 32768 tokens", str(BUNDLED), 32768, ("re:ffn",)),
+)
+
+
+class Reached(NamedTuple):
+    """The lowest share of the dense time that could be reached."""
+
+    share: float
+    result: TargetResult
+    refused: str
+    """What was said about the share below it, if anything."""
+
+
+def _prepared(model: Model) -> tuple[dict[str, Any], list[KernelPlan]]:
+    """What the JSON file says of a model, and the distinct plans of its pruned layers."""
+    began = time.perf_counter()
+    search = _search(model)
+    reached = _reach(search)
+    result, masks = reached.result, masks_of(search, reached.result)
+    plans: dict[str, KernelPlan] = {}
+    layers = []
+    for layer in result.layers:
+        row = {**layer.row(), "plan": None}
+        if layer.pattern != "dense":
+            kept = parse_pattern(layer.pattern).map(masks[layer.layer])
+            (plan,) = search.launches(layer.layer, layer.kernel, kept)
+            _check_prediction(search, plan, layer.seconds)
+            plans[plan.fingerprint()] = plan
+            row["plan"] = plan.fingerprint()
+        layers.append(row)
+    entry = {
+        "name": model.name,
+        "source": Path(model.source).name,
+        "gpu": GPU.name,
+        "spec_hash": GPU.fingerprint,
+        "engine": search.engine.name,
+        "asked": reached.share,
+        "refused": reached.refused,
+        "seconds": result.seconds,
+        "dense_seconds": result.dense_seconds,
+        "retained_importance": result.retained_importance,
+        "sparsity": result.sparsity,
+        "layers": [*layers, *_unpruned(search)],
+        "outside": _outside(search, result),
+        "size": _size(model, result.time),
+    }
+    print(
+        f"{model.name}: {result.seconds / result.dense_seconds:.1%} of dense, asked for {reached.share:.0%};"
+        f" {len(plans)} plans, {time.perf_counter() - began:.0f} s",
+        flush=True,
+    )
+    return entry, list(plans.values())
+
+
+def _search(model: Model) -> ModelSearch:
+    search = ModelSearch(
+        layers=layers_to_prune(model.source, model.tokens, BATCH, model.target, ()),
+        engine=Engine(name="simulator", gpu=GPU),
+        quick=Engine(name="model", gpu=GPU),
+        dtype="fp16",
+    )
+    search.prepare()
+    return search
+
+
+def _reach(search: ModelSearch) -> Reached:
+    refused = ""
+    for share in SHARES:
+        try:
+            return Reached(share, prune_to_targets(search, Targets(latency_share=share)), refused)
+        except BadInput as reason:
+            refused = f"{share:.0%}: {reason}"
+            print(f"refused: {refused}", flush=True)
+    raise BadInput(f"no share up to {SHARES[-1]:.0%} can be reached; {refused}")
+
+
+def _check_prediction(search: ModelSearch, plan: KernelPlan, seconds: float) -> None:
+    again = search.engine.run(plan).seconds
+    if abs(again / seconds - 1.0) > 1e-9:
+        raise BadInput(f"{plan.fingerprint()}: the search said {seconds:.3e} s, its plan takes {again:.3e} s")
+
+
+def _unpruned(search: ModelSearch) -> list[dict[str, Any]]:
+    """Products of the model that are never pruned, as dense layers."""
+    times = OptionTimes(engine=search.engine, dtype="fp16")
+    found = []
+    for name, (m, k, n) in fixed_names(search.layers).items():
+        seconds = times.dense(m, k, n)
+        sizes = {"layer": name, "m": m, "k": k, "n": n, "pattern": "dense", "kernel": "dense"}
+        found.append({**sizes, "removed": 0.0, "seconds": seconds, "dense_seconds": seconds, "plan": None})
+    return found
+
+
+def _outside(search: ModelSearch, result: TargetResult) -> dict[str, Any] | None:
+    """Kind of operation outside of products -> predicted seconds of all, and how many; pruned and dense."""
+    dense = search.time(search.dense_seconds(), frozenset())
+    if result.time is None or dense is None:
+        return None
+    return {name: _by_kind(time) for name, time in (("pruned", result.time), ("dense", dense))}
+
+
+def _by_kind(time: ModelTime) -> dict[str, dict[str, float]]:
+    counts = Counter(time.kind_of.values())
+    counts["transpose"] = len({change.source for change in time.transposes})
+    wanted = {kind: s for kind, s in time.seconds_by_kind.items() if kind not in ("gemm", "input")}
+    return {kind: {"seconds": seconds, "count": counts[kind]} for kind, seconds in wanted.items()}
+
+
+def _size(model: Model, time: ModelTime | None) -> dict[str, int] | None:
+    """Of a transformer by name; `transposed` are the rows of its transposes, on average."""
+    shape = TRANSFORMERS.get(model.source)
+    if shape is None or time is None:
+        return None
+    sequence = SEQUENCE if model.tokens is None else model.tokens
+    turned = {change.source: change.elements for change in time.transposes}
+    rows = round(sum(turned.values()) / len(turned) / (BATCH * sequence)) if turned else shape.hidden
+    sizes = {"batch": BATCH, "sequence": sequence, "hidden": shape.hidden, "heads": shape.heads}
+    return {**sizes, "transposed": rows}
+
+
+def prepare(folder: Path) -> None:
+    """Write `cubin/`, `plans.npz`, `plans.json` and `models.json` into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ["PRUNECAST_CACHE"] = str(folder / "cubin")  # the kernels' builders have no folder to be told
+    models: list[dict[str, Any]] = []
+    plans: dict[str, KernelPlan] = {}
+    for model in MODELS:
+        entry, own = _prepared(model)
+        models.append(entry)
+        plans |= {plan.fingerprint(): plan for plan in own}
+    with ThreadPoolExecutor(2) as pool:
+        fill = pool.submit(build_fill, "fp16", "none", bias=False)
+        built = list(pool.map(build, plans.values()))
+    fill.result()
+    left_out = [plan.kernel for plan, kernel in zip(plans.values(), built, strict=True) if kernel is None]
+    if left_out:
+        raise BadInput(f"no kernel runs the plans of {', '.join(sorted(set(left_out)))}")
+    save_plans(folder, plans)
+    (folder / "models.json").write_text(json.dumps(models, indent=1))
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    print(f"{len(plans)} plans, {len(list((folder / 'cubin').glob('*.cubin')))} cubins, {size / 1e6:.1f} MB")

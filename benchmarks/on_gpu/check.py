@@ -1,0 +1,232 @@
+"""Is the tile kernel right? Every element against float64 on the GPU, within its bound, tile by tile.
+
+Inputs are drawn afresh for each check, outputs are poisoned with NaN, and rows of B that no tile keeps are
+infinite, so that a padded column that is read shows.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import cupy as cp
+import numpy as np
+
+from benchmarks.on_gpu.formats import activated, in_float64, poisoned, rounded
+from benchmarks.on_gpu.plans import GPU
+from prunecast.kernels import KernelPlan
+from prunecast.kernels.cuda.operator import compile
+from prunecast.kernels.cuda.token_form import CLUSTERS, TOKEN_SHAPES
+from prunecast.kernels.tile.clusters import spread_over_clusters
+from prunecast.kernels.tile.tile_plan import items_of, tile_plan
+from prunecast.kernels.tile.wgmma_configs import wgmma_configs
+from prunecast.patterns import TileMap
+from prunecast.plan.order import assign_hardware, assign_stream_k
+from prunecast.validation.tolerance import error_bound
+
+__all__ = [
+    "GELU_SLOPE",
+    "Inputs",
+    "Verdict",
+    "check",
+    "check_ending",
+    "check_endings",
+    "check_forms",
+    "ragged_map",
+    "random_inputs",
+]
+
+KEPT = (0, 1, 15, 16, 17, 63, 64, 65, 700, 300)
+FORMS = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128), *TOKEN_SHAPES)
+ENDING_FORMS = ((128, 256), *TOKEN_SHAPES)
+TILE = 128
+GELU_SLOPE = 1.13
+"""The steepest, so that an error before it grows by no more."""
+
+
+class Verdict(NamedTuple):
+    """Result of one check."""
+
+    name: str
+    excess: float
+    """Largest |error| over its bound; at most 1 is right, infinite where C is not finite."""
+    wrong_tiles: int
+    repeats: bool
+    """Whether all repeated runs gave the same bits."""
+    detail: str = ""
+    """Where a wrong result is wrong."""
+
+    @property
+    def passes(self) -> bool:
+        """Right, and the same in every run."""
+        return self.excess <= 1.0 and self.repeats
+
+
+class Inputs(NamedTuple):
+    """Weights on the host, as the packer takes them, and B on the device."""
+
+    a: np.ndarray
+    b: Any
+
+
+def random_inputs(plan: KernelPlan, seed: int) -> Inputs:
+    """Normal values; rows of B that no tile keeps are infinite."""
+    a = np.random.default_rng(seed).standard_normal((plan.m, plan.k), dtype=np.float32)
+    b = cp.random.RandomState(seed).standard_normal((plan.k, plan.n), dtype=cp.float32)
+    unread = np.setdiff1d(np.arange(plan.k), plan.tiles.column_index)
+    if unread.size:
+        b[cp.asarray(unread)] = cp.inf
+    return Inputs(a, rounded(b, plan.dtype))
+
+
+def check(name: str, operator: Any, inputs: Inputs, *, runs: int = 1) -> Verdict:
+    """Compare C with float64; `runs` launches must agree bit by bit."""
+    plan = operator.plan
+    c = poisoned(plan)
+    operator(inputs.b, out=c)
+    repeats = True
+    for _ in range(runs - 1):
+        again = poisoned(plan)
+        operator(inputs.b, out=again)
+        repeats &= bool((again.view(cp.uint16) == c.view(cp.uint16)).all())
+    excess = _excess(plan, inputs, in_float64(c, plan.dtype))
+    detail = "" if float(excess.max()) <= 1.0 else _detail(plan, excess, c)
+    return Verdict(name, float(excess.max()), _wrong_tiles(excess), repeats, detail)
+
+
+def _detail(plan: KernelPlan, excess: Any, c: Any) -> str:
+    """Wrong elements, how many of them are not finite, and which tiles they hit."""
+    wrong = (excess > 1.0).get()
+    tiles = plan.tiles
+    hit = []
+    for t in range(tiles.tile_count):
+        own = wrong[tiles.row_index[tiles.row_start[t] : tiles.row_start[t + 1]]]
+        if own.any():
+            tokens = np.flatnonzero(own.any(axis=0))
+            places = np.flatnonzero(own.any(axis=1))
+            kept = int(tiles.kept_per_tile[t])
+            where = f"rows {places[0]}-{places[-1]} of {len(own)}, tokens {tokens[0]}-{tokens[-1]}"
+            hit.append(f"tile {t} kept {kept}: {own.sum()} of {own.size}, {where}")
+    alone = np.setdiff1d(np.arange(plan.m), tiles.row_index)
+    not_finite = int((~cp.isfinite(in_float64(c, plan.dtype))).sum())
+    return f"{wrong.sum()} wrong, {not_finite} not finite, {wrong[alone].sum()} in no tile; " + "; ".join(
+        hit[:6]
+    )
+
+
+def _excess(plan: KernelPlan, inputs: Inputs, c: Any) -> Any:
+    """|error| over bound of every element, (M, N)."""
+    a = in_float64(rounded(cp.asarray(inputs.a), plan.dtype), plan.dtype)
+    a *= cp.asarray(plan.tiles.mask())
+    b = in_float64(inputs.b, plan.dtype)
+    b[~cp.isfinite(b)] = 0.0
+    reference = a @ b
+    cp.abs(a, out=a)
+    cp.abs(b, out=b)
+    kept = max(int(plan.tiles.kept_per_tile.max(initial=1)), 1)
+    bound = error_bound(reference, a @ b, kept, plan.dtype)
+    excess = cp.abs(c - reference) / bound
+    excess[~cp.isfinite(c)] = cp.inf
+    return excess
+
+
+def _wrong_tiles(excess: Any) -> int:
+    rows, columns = (-(-size // TILE) for size in excess.shape)
+    padded = cp.zeros((rows * TILE, columns * TILE))
+    padded[: excess.shape[0], : excess.shape[1]] = excess
+    worst = padded.reshape(rows, TILE, columns, TILE).max(axis=(1, 3))
+    return int((worst > 1.0).sum())
+
+
+def ragged_map(block_m: int, k: int, seed: int) -> TileMap:
+    """A tile for every count of `KEPT`, rows shuffled over the matrix, a short last tile, rows in no tile."""
+    rng = np.random.default_rng(seed)
+    heights = np.full(len(KEPT), block_m)
+    heights[-1] = block_m // 2 + 3
+    m = int(heights.sum()) + 5
+    columns = [np.sort(rng.choice(k - 8, min(kept, k - 8), replace=False)) for kept in KEPT]
+    return TileMap(
+        m=m,
+        k=k,
+        row_start=np.concatenate(([0], np.cumsum(heights))),
+        row_index=rng.permutation(m)[: m - 5],
+        column_start=np.concatenate(([0], np.cumsum([c.size for c in columns]))),
+        column_index=np.concatenate(columns),
+        pattern=f"tile-wise:{block_m}",
+    )
+
+
+def plan_of(
+    tiles: TileMap, n: int, form: tuple[int, int], dtype: str, blocks: int, cluster: int = 1
+) -> KernelPlan:
+    """One item per block (blocks 0), or equal shares of all k-steps, cut where they end."""
+    variant = next(v for v in wgmma_configs(GPU, dtype, "wgmma") if v.shape[:2] == form)
+    items = items_of(tiles, variant, n, GPU, cluster=cluster)
+    clusters = max(blocks // cluster, 1)
+    assigned = assign_stream_k(items, clusters, 64) if blocks else assign_hardware(items)
+    spread = spread_over_clusters(assigned, cluster, form[1])
+    return tile_plan("stspmm", tiles, n, variant, spread, GPU, k_order="gather", cluster=cluster)
+
+
+def check_ending(
+    name: str, compiled: Callable[..., Any], plan: KernelPlan, kept: np.ndarray, activation: str
+) -> Verdict:
+    """Bias and activation against the same in float64.
+
+    Parameters
+    ----------
+    compiled : from a plan, weights, `bias` and `activation` to an operator
+    kept : (M, K) bool
+    """
+    inputs = random_inputs(plan, seed=5)
+    bias = np.random.default_rng(6).standard_normal(plan.m).astype(np.float32)
+    operator = compiled(plan, inputs.a, bias=bias, activation=activation)
+    c = poisoned(plan)
+    operator(inputs.b, out=c)
+    a = in_float64(rounded(cp.asarray(inputs.a), plan.dtype), plan.dtype) * cp.asarray(kept)
+    b = in_float64(inputs.b, plan.dtype)
+    b[~cp.isfinite(b)] = 0.0
+    before = a @ b + cp.asarray(bias, cp.float64)[:, None]
+    size = cp.abs(a) @ cp.abs(b) + float(np.abs(bias).max())
+    products = int(kept.sum(axis=1).max()) + 2
+    bound = GELU_SLOPE * error_bound(before, size, products, plan.dtype) + 1e-6
+    excess = cp.abs(in_float64(c, plan.dtype) - activated(before, activation)) / bound
+    excess[~cp.isfinite(excess)] = cp.inf
+    return Verdict(name, float(excess.max()), _wrong_tiles(excess), True)
+
+
+def check_forms(*, quick: bool, changes: dict[str, int]) -> list[Verdict]:
+    """Every form, dtype, N and schedule on ragged maps; fewer of them if `quick`."""
+    verdicts = []
+    for form, cluster in _forms_and_clusters():
+        tokens = [n for n in ((200,) if quick else (8, 64, 200, 203, 2048)) if n > (cluster - 1) * form[1]]
+        for dtype in ("fp16", "bf16"):
+            for n in tokens:
+                for blocks in (0, 13) if quick else (0, 1, 13, 132):
+                    plan = plan_of(ragged_map(form[0], 708, seed=n), n, form, dtype, blocks, cluster)
+                    inputs = random_inputs(plan, seed=n + blocks)
+                    operator = compile(plan, inputs.a, changes=changes)
+                    name = f"{_form_name(plan)} N={n} blocks={blocks} {changes or ''}"
+                    verdicts.append(check(name, operator, inputs, runs=20 if blocks else 2))
+                    del inputs, operator
+    return verdicts
+
+
+def _form_name(plan: KernelPlan) -> str:
+    together = f" cluster={plan.cluster}" if plan.cluster > 1 else ""
+    return f"{plan.shape.block_m}x{plan.shape.block_n}{together} {plan.dtype}"
+
+
+def _forms_and_clusters() -> list[tuple[tuple[int, int], int]]:
+    return [(form, cluster) for form in FORMS for cluster in (CLUSTERS if form in TOKEN_SHAPES else (1,))]
+
+
+def check_endings(*, quick: bool) -> list[Verdict]:
+    """Bias and activation, against the same in float64."""
+    verdicts = []
+    forms = [(form, cluster) for form, cluster in _forms_and_clusters() if form in ENDING_FORMS]
+    for activation in ("relu",) if quick else ("none", "relu", "gelu"):
+        for dtype in ("fp16", "bf16"):
+            for form, cluster in forms:
+                plan = plan_of(ragged_map(form[0], 708, seed=3), 200, form, dtype, 13, cluster)
+                name = f"{_form_name(plan)} bias {activation}"
+                verdicts.append(check_ending(name, compile, plan, plan.tiles.mask(), activation))
+    return verdicts

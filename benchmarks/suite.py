@@ -1,0 +1,82 @@
+"""Compile the cubins that measuring a suite on an H200 asks for; needs no GPU.
+
+    python -m benchmarks.suite build/suite [standard]
+
+writes them into that folder; with it as PRUNECAST_CACHE, `prunecast validate` compiles nothing on the GPU
+machine. A plan that no kernel runs, or that cannot be compiled, is told, as its row will be.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from benchmarks.on_gpu.plans import GPU
+from prunecast.errors import BadInput
+from prunecast.kernels import KernelPlan
+from prunecast.kernels.cuda.balanced.forms import build_balanced
+from prunecast.kernels.cuda.build import CompiledKernel, KernelBuildError, compile_cubin
+from prunecast.kernels.cuda.forms import ARCH, build_fill, build_tile_kernel, tile_defines
+from prunecast.kernels.cuda.small.forms import build_small, small_defines
+from prunecast.kernels.cuda.sparse.forms import build_sparse_kernel, sparse_defines
+from prunecast.validation.case_maps import map_of
+from prunecast.validation.case_plans import case_plan
+from prunecast.validation.measure.sources import MICROBENCHMARKS
+from prunecast.validation.suite import Suite, load_suite
+
+__all__ = ["build", "plans_of"]
+
+LIBRARIES = ("dense", "csr")
+BALANCED_ARCH = "sm_90"
+"""As its operator asks for: its kernel has no instructions of `sm_90a` alone."""
+
+
+def plans_of(suite: Suite) -> Iterator[KernelPlan]:
+    """What the suite runs of the project's kernels."""
+    for case in suite.cases:
+        kernels = [kernel for kernel in case.kernels if kernel not in LIBRARIES]
+        kept = map_of(case) if kernels else None
+        for kernel in kernels:
+            try:
+                yield case_plan(case, kernel, kept, GPU)
+            except BadInput as reason:
+                print(f"no plan: {case.name} {kernel}: {reason}", flush=True)
+
+
+def build(plan: KernelPlan) -> CompiledKernel | None:
+    """The cubin of a plan, in the cache; None where no kernel of the project runs it."""
+    if plan.kernel == "small-n":
+        return build_small(plan, ARCH, small_defines(plan))
+    if plan.kernel == "balanced":
+        return build_balanced(plan, BALANCED_ARCH)
+    if plan.tensor == "sparse-wgmma":
+        return build_sparse_kernel(plan, sparse_defines(plan))
+    return build_tile_kernel(plan, tile_defines(plan)) if plan.tensor == "wgmma" else None
+
+
+def _told(plan: KernelPlan) -> CompiledKernel | None:
+    try:
+        return build(plan)
+    except (BadInput, KernelBuildError) as reason:
+        print(f"left out: {plan.kernel} {plan.shape} {plan.n} tokens: {reason}", flush=True)
+        return None
+
+
+def main() -> None:
+    """Fill the folder named on the command line."""
+    folder = Path(sys.argv[1])
+    os.environ["PRUNECAST_CACHE"] = str(folder)  # the kernels' builders have no folder to be told
+    fills = [partial(build_fill, dtype, "none", bias=False) for dtype in ("fp16", "bf16")]
+    probe = partial(compile_cubin, MICROBENCHMARKS / "clock_probe.cu", ARCH, {})
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(job) for job in (probe, *fills)]
+        suite = load_suite(sys.argv[2] if len(sys.argv) > 2 else "standard")
+        jobs += [pool.submit(_told, plan) for plan in plans_of(suite)]
+    built = {kernel.cubin for job in jobs if (kernel := job.result()) is not None}
+    print(f"{len(built)} cubins, {sum(file.stat().st_size for file in built) / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The tile kernel on an H200 against cuBLAS: checked first, then timed, beside its goals.
+
+    python -m benchmarks.tile prepare build/tile                      # no GPU needed: plans and cubins
+    PRUNECAST_CACHE=build/tile/cubin python -m benchmarks.tile run --prepared build/tile --out DIR [--quick]
+    python -m benchmarks.tile report DIR/tile.json
+
+Protocol: fp16, fp32 accumulation, random normal data; five large and seven smaller layers at 50, 75, 90 %.
+cuBLAS and the kernel run in turn, with and without programmatic dependent launch. `--state burst` takes CUDA
+graphs of at most 4 ms between rests of 30 ms (median of 15), `sustained` runs at the power limit;
+`--l2 cold` rotates inputs, weights and outputs over more than twice the L2, `warm` keeps one set. Each may
+name both: `--state burst,sustained`. The record has every sample, clocks read in the kernel, device, driver.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+
+def main() -> int:
+    """Prepare, run, or print a record."""
+    options = _options()
+    if options.what == "prepare":
+        from benchmarks.tile.prepare import prepare
+
+        prepare(options.folder)
+        return 0
+    if options.what == "report":
+        from benchmarks.tile.report import print_tables
+
+        print_tables(json.loads(options.record.read_text()))
+        return 0
+    from benchmarks.tile.run import run
+
+    return run(options)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    what = parser.add_subparsers(dest="what", required=True)
+    what.add_parser("prepare").add_argument("folder", type=Path)
+    what.add_parser("report").add_argument("record", type=Path)
+    run = what.add_parser("run")
+    run.add_argument("--out", type=Path, required=True)
+    run.add_argument("--prepared", type=Path, default=None, help="folder that `prepare` wrote")
+    run.add_argument("--quick", action="store_true", help="four layers")
+    run.add_argument("--turns", type=int, default=15)
+    run.add_argument("--seconds", type=float, default=460.0, help="start no case after this long")
+    run.add_argument("--state", type=_words("burst", "sustained"), default=["burst"])
+    run.add_argument("--l2", type=_words("cold", "warm"), default=["cold"])
+    run.add_argument("--time-anyway", action="store_true", help="time even if a check fails")
+    return parser.parse_args()
+
+
+def _words(*known: str) -> Callable[[str], list[str]]:
+    """Parser of some of `known`, between commas."""
+
+    def parse(text: str) -> list[str]:
+        words = text.split(",")
+        if unknown := [word for word in words if word not in known]:
+            raise argparse.ArgumentTypeError(f"wanted {' or '.join(known)}, got {unknown[0]}")
+        return words
+
+    return parse
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,175 @@
+"""Check the tile kernel on a GPU, then time it in turn with cuBLAS."""
+
+import argparse
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from benchmarks.on_gpu.check import Verdict, check, check_endings, check_forms, random_inputs
+from benchmarks.on_gpu.dense_contestants import dense_contestants
+from benchmarks.on_gpu.plans import GPU, load_plans
+from benchmarks.on_gpu.rotation import Sets, input_sets, launcher, moved_bytes, rotation_of
+from benchmarks.on_gpu.session import Session
+from benchmarks.on_gpu.timing import L2, STATES, Contestant, Sample, contestant, sets_for, take_turns
+from benchmarks.tile.cases import Case, full_cases, quick_cases, tile_map
+from benchmarks.tile.report import line, print_tables
+from prunecast.kernels import KernelPlan, plan_stspmm
+from prunecast.kernels.cuda.operator import compile
+
+__all__ = ["run"]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check, time, print, write; the exit code."""
+    session = Session(options.out / "tile.json", {k: str(v) for k, v in vars(options).items()})
+
+    def work() -> None:
+        if session.check(_checks(options.quick)) or options.time_anyway:
+            _time_all(options, session)
+
+    done = session.run(work)
+    print_tables(session.record)
+    return 0 if done else 1
+
+
+def _checks(quick: bool) -> dict[str, Callable[[], list[Verdict]]]:
+    """The guarded build first: it traps where the plain one would hang."""
+    return {
+        "guarded": lambda: check_forms(quick=True, changes={"GUARD": 1}),
+        "forms": lambda: check_forms(quick=quick, changes={}),
+        "endings": lambda: check_endings(quick=quick),
+    }
+
+
+def planned(cases: list[Case]) -> dict[str, KernelPlan]:
+    """Plans by the names of their cases."""
+    return {case.name: plan_stspmm(tile_map(case), case.n, "fp16", GPU) for case in cases}
+
+
+def _time_all(options: argparse.Namespace, session: Session) -> None:
+    cases = quick_cases() if options.quick else full_cases()
+    plans = load_plans(options.prepared) if options.prepared else planned(cases)
+
+    def timed(layer: str, stream: Any) -> list[dict[str, Any]]:
+        return _time_layer([case for case in cases if case.layer == layer], plans, stream, options)
+
+    session.time_layers(dict.fromkeys(case.layer for case in cases), options.seconds, timed)
+
+
+def _time_layer(
+    cases: list[Case], plans: dict[str, KernelPlan], stream: Any, options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """All cases of one layer with its dense products, in turn."""
+    entries: dict[str, dict[str, Any]] = {}
+    for l2 in options.l2:
+        contestants = _contestants(cases, plans, stream, l2, entries)
+        for state in options.state:
+            samples = take_turns(stream, contestants, options.turns, state)
+            _complete(entries, samples, _key(state, l2))
+    for entry in entries.values():
+        if "burst" in entry or not entry["check"]["passes"]:
+            print(line(entry), flush=True)
+        _print_other_states(entry)
+    return list(entries.values())
+
+
+def _print_other_states(entry: dict[str, Any]) -> None:
+    """What the line of the burst does not say."""
+    for key in (_key(state, l2) for state, l2 in product(STATES, L2)):
+        if key == "burst":
+            continue
+        for name in (key, f"{key}_no_pdl"):
+            if name in entry:
+                of = entry[name]
+                clock = f"{of['clock_mhz'] or 0:5.0f} MHz"
+                times = f"{of['dense_us']:8.1f} us dense {of['us']:8.1f} us {of['speedup']:5.2f}x"
+                print(f"  {name:<24} {times} {clock}", flush=True)
+
+
+def _contestants(
+    cases: list[Case],
+    plans: dict[str, KernelPlan],
+    stream: Any,
+    l2: str,
+    entries: dict[str, dict[str, Any]],
+) -> list[Contestant]:
+    """Dense products and the tile kernel on all cases; adds what is to be known of each to `entries`."""
+    sets = input_sets(*cases[0][:3], l2)
+    contestants = dense_contestants(stream, sets)
+    for case in cases:
+        plan = plans[case.name]
+        own = f"{case.name} | tile"
+        entries.setdefault(own, _entry(case, plan))
+        contestants += _tile_contestants(own, plan, sets, stream, entries, l2)
+    return contestants
+
+
+def _key(state: str, l2: str) -> str:
+    """Name of a state's results in a record: `burst`, `sustained`, `burst_warm`, `sustained_warm`."""
+    return state if l2 == "cold" else f"{state}_{l2}"
+
+
+def _tile_contestants(
+    own: str,
+    plan: KernelPlan,
+    sets: Sets,
+    stream: Any,
+    entries: dict[str, dict[str, Any]],
+    l2: str,
+) -> list[Contestant]:
+    """With and without overlapping launches, once the result has been found right."""
+    inputs = random_inputs(plan, seed=11)
+    operator = compile(plan, inputs.a)
+    verdict = check(own, operator, inputs, runs=3)
+    entries[own]["check"] = {**verdict._asdict(), "passes": verdict.passes}
+    if not verdict.passes:
+        print(f"  WRONG {verdict}", flush=True)
+        return []
+    del inputs
+    count = sets_for(moved_bytes(plan), l2)
+    rotation = rotation_of(operator, sets, count)
+
+    def of(name: str, *, overlap: bool) -> Contestant:
+        return contestant(name, stream, launcher(rotation, overlap=overlap), sets=count, clock=operator.clock)
+
+    return [of(own, overlap=True), of(f"{own} | no-pdl", overlap=False)]
+
+
+def _entry(case: Case, plan: KernelPlan) -> dict[str, Any]:
+    return {
+        "case": case._asdict(),
+        "name": case.name,
+        "layer": case.layer,
+        "block": list(plan.shape),
+        "blocks": plan.blocks,
+        "items": plan.item_count,
+        "split_items": int((plan.work.parts > 1).sum()),
+        "density": plan.density,
+        "fingerprint": plan.fingerprint(),
+    }
+
+
+def _complete(entries: dict[str, dict[str, Any]], samples: dict[str, Sample], key: str) -> None:
+    """Put the samples of one state into the entries, beside the dense product of the same state."""
+    dense = [s for name, s in samples.items() if "|" not in name]
+    best = min(dense, key=lambda s: s.median)
+    for own, entry in entries.items():
+        entry.setdefault("dense_us", best.median * 1e6)
+        entry.setdefault("dense_name", best.name)
+        entry.setdefault("dense", {s.name: s.seconds for s in dense})
+        for suffix, name in (("", own), ("_no_pdl", f"{own} | no-pdl")):
+            if name in samples:
+                entry[f"{key}{suffix}"] = _result(samples[name], best)
+
+
+def _result(sample: Sample, best: Sample) -> dict[str, Any]:
+    return {
+        "us": sample.median * 1e6,
+        "speedup": best.median / sample.median,
+        "dense_us": best.median * 1e6,
+        "dense_name": best.name,
+        "clock_mhz": float(np.median(sample.clock_mhz)) if sample.clock_mhz else None,
+        "seconds": sample.seconds,
+    }
