@@ -1,6 +1,7 @@
 """What the warps of a block do: the program that each kernel declares and the simulator lowers for a GPU.
 
-Amounts are facts about the kernel (bytes, FMA, instructions), never cycles: cycles belong to a GPU.
+Amounts are facts about the kernel (bytes, FMA, instructions). Cycles belong to an architecture: instructions
+name them (`Charge`), and `plan.bind` puts in what the kernel's costs say for one.
 A block runs its work items one after another; for each item a warp runs
 
     begin, then fill for the first `stages - 1` steps, then step for every step, then end
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-__all__ = ["Instruction", "Op", "WarpProgram", "When"]
+__all__ = ["Charge", "Code", "Instruction", "Op", "WarpProgram", "When"]
 
 
 class Op(IntEnum):
@@ -108,6 +109,16 @@ WHOLE_LINES = 256
 """`Instruction.line_cost` of rows that begin with a line of L2."""
 
 
+class Charge(NamedTuple):
+    """A cost that an instruction takes besides what it says itself, by name."""
+
+    name: str
+    """Entry of the kernel's `costs/sm_*.toml`."""
+    times: float = 1.0
+    field: str = "amount"
+    """Field of `Instruction` that grows by the entry, so many times."""
+
+
 class Instruction(NamedTuple):
     """One instruction of a warp program.
 
@@ -151,6 +162,8 @@ class Instruction(NamedTuple):
     whole: bool = False
     """Of partial sums: they move as they lie in the registers, with those of rows and tokens that the tile
     lacks, and their workspace is the operator's own, so that L2 writes them to DRAM as it does C."""
+    charges: tuple[Charge, ...] = ()
+    """Costs of the architecture, until they are bound."""
 
     @property
     def of_a_step(self) -> bool:

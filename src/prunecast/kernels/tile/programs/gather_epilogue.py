@@ -7,22 +7,20 @@ by the copy engine where its rows follow one another; the warps of the 2:4 kerne
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.programs.epilogue import copies
 from prunecast.kernels.tile.wgmma_configs import staging_bytes
-from prunecast.plan.program import Code, Instruction, Op, When
+from prunecast.plan.program import Charge, Code, Instruction, Op, When
 
 __all__ = ["end_of_item", "sparse_end_of_item"]
 
 FLAG_BYTES = 4
-SUM_STAGES, SUM_STAGE_CYCLES = 8, 250
-"""Copies that bring the sums of a part, and cycles of the owner's producer for each of them, as there is room
-in the ring. Clock stamps (H200, 2026-11-22) from the signal to the last copy: 1,790 to 1,860 cycles for the
-sums of one part, be they 32, 64 or 96 KB, 3,300 for two and 5,900 to 6,600 for three; 440 to 940 later all is
-added."""
+"""Bytes of the flag that says how many parts of a split tile have arrived. Kind: source,
+`kernels/cuda/sparse/sparse_sm90.cu`."""
+SUM_STAGES = 8
+"""Copies that bring the sums of a part. Kind: source, `kernels/cuda/tile_producer.cuh`."""
 SPARSE_TALL = 256
-"""Rows of the 2:4 form that ends in two halves."""
+"""Rows of the 2:4 form that ends in two halves. Kind: source, `kernels/cuda/sparse/sparse_sm90.cu`."""
 CHUNK_BYTES = 2048
-"""Of C, 16 rows x 64 tokens: what a warp turns in shared memory at a time."""
-STORE_ISSUES = 6
-"""Instructions of a lane around each of its stores: address, test of row and token, read of shared memory."""
+"""Bytes of C, 16 rows x 64 tokens, that a warp turns in shared memory at a time. Kind: source,
+`kernels/cuda/tile_consumer.cuh`."""
 
 
 def end_of_item(config: TileConfig, scattered: bool) -> Code:
@@ -41,8 +39,8 @@ def end_of_item(config: TileConfig, scattered: bool) -> Code:
 
 def _load_sums(size: int) -> Instruction:
     """Of one warp, of each of the other parts."""
-    late = SUM_STAGES * SUM_STAGE_CYCLES
-    return Instruction(Op.LOAD_PARTIALS, size, copies(size), when=When.OWNER, whole=True, late=late)
+    late = Charge("sum_stage_wait", SUM_STAGES, "late")
+    return Instruction(Op.LOAD_PARTIALS, size, copies(size), when=When.OWNER, whole=True, charges=(late,))
 
 
 def _leave(config: TileConfig, size: int, scattered: bool) -> Code:
@@ -69,9 +67,10 @@ def _store_rows(size: int) -> Code:
 
 def _read_and_store(size: int) -> Code:
     """Reads and writes of shared memory stand behind the stores before them."""
+    issues = Charge("store_instructions", copies(size), "issue")
     return (
         Instruction(Op.SHARED, size, copies(size), when=When.FINAL),
-        Instruction(Op.ISSUE, issue=STORE_ISSUES * copies(size), when=When.FINAL),
+        Instruction(Op.ISSUE, issue=0, when=When.FINAL, charges=(issues,)),
         Instruction(Op.STORE_C, size, copies(size), when=When.FINAL),
     )
 

@@ -5,23 +5,17 @@ before, which is the one that the copies of this step fill. Slabs of B are copie
 without indices.
 """
 
-from typing import NamedTuple
-
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.programs.epilogue import copies, fix_up, write_c
-from prunecast.plan.program import Code, Instruction, Op, WarpProgram
+from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram
 
-__all__ = ["Walk", "mma_programs", "register_programs", "walk_of_step"]
+__all__ = ["mma_programs", "register_programs", "walk_of_step"]
 
 INDEX_BYTES = 4
-WALK_ISSUES, WALK_ISSUES_PER_COPY = 60, 5
-"""Instructions of a warp of the project's kernel in a step besides products, reads and copies: records,
-columns, addresses. Counted in the code for sm_80: 54 to 134."""
-WIDE_PART, NARROW_PART = 64 * 64, 32 * 32
-WIDE_WAIT_CYCLES, NARROW_WAIT_CYCLES, SCARCE_WAIT_CYCLES = 125, 420, 700
-"""More cycles in which a warp waits for what it has read. Parts of 64 x 64 and 32 x 32 have registers for two
-sets of fragments; of these the narrow have too few products to wait under, and the others wait for one read
-after the other. Fitted to products of an H200 (`docs/decisions/0013`)."""
+"""Bytes of a column's index. Kind: source, `kernels/cuda/mma/mma_args.cuh`."""
+PART_WAITS = {64 * 64: "wide_part_wait", 32 * 32: "narrow_part_wait"}
+"""Rows x tokens of parts with registers for two sets of fragments -> wait for what a warp has read. Kind:
+source, `kernels/cuda/mma/forms.py`."""
 
 
 def mma_programs(config: TileConfig, k_order: str) -> tuple[WarpProgram, ...]:
@@ -38,27 +32,25 @@ def mma_programs(config: TileConfig, k_order: str) -> tuple[WarpProgram, ...]:
     return (_worker(config, k_order, fill=_async_copies(config, ahead=0), step=step),)
 
 
-class Walk(NamedTuple):
-    """What a warp of the project's kernel does in a step besides copies, reads and products."""
+def walk_of_step(config: TileConfig) -> tuple[Charge, ...]:
+    """What a warp of a gathering kernel does in a step besides copies, reads and products.
 
-    issues: int
-    wait_cycles: int
-
-
-def walk_of_step(config: TileConfig) -> Walk:
-    """Of a kernel through cp.async that gathers; the same for the last step of an item, however short."""
+    The last step of an item takes the same, however short it is.
+    """
     k16 = config.shape.block_k // 16
     made = copies(_weights_per_warp(config) * k16) + _row_copies(config) * k16
-    waits = {WIDE_PART: WIDE_WAIT_CYCLES, NARROW_PART: NARROW_WAIT_CYCLES}
-    wait = waits.get(config.part_m * config.part_n, SCARCE_WAIT_CYCLES)
-    return Walk(WALK_ISSUES + WALK_ISSUES_PER_COPY * made, wait)
+    wait = PART_WAITS.get(config.part_m * config.part_n, "scarce_registers_wait")
+    return (
+        Charge("walk_instructions", field="issue"),
+        Charge("walk_instructions_per_copy", made, "issue"),
+        Charge(wait),
+    )
 
 
 def _walk(config: TileConfig, k_order: str) -> Code:
     if k_order != "gather":
         return ()
-    walk = walk_of_step(config)
-    return (Instruction(Op.ISSUE, walk.wait_cycles, walk.issues),)
+    return (Instruction(Op.ISSUE, issue=0, charges=walk_of_step(config)),)
 
 
 def register_programs(config: TileConfig, k_order: str) -> tuple[WarpProgram, ...]:

@@ -1,0 +1,63 @@
+"""Numbers of an architecture stand in the files of costs; every entry is read, and binding is exact."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import prunecast
+from prunecast.hardware.costs import Costs, load_costs, read_costs
+from prunecast.plan.bind import bind
+from prunecast.plan.program import Charge, Instruction, Op, WarpProgram
+
+PACKAGE = Path(prunecast.__file__).parent
+FOLDERS = sorted({path.parent.parent for path in PACKAGE.rglob("costs/sm_*.toml")})
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=[folder.name for folder in FOLDERS])
+def test_every_entry_is_read_by_its_kernel(folder: Path) -> None:
+    sources = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
+    named = set(re.findall(r'"([a-z0-9_]+)"', sources))
+    for capability in (75, 80, 90):
+        entries = read_costs(folder / "costs", folder.name, capability).entries
+        assert set(entries) <= named
+
+
+def test_the_h200_has_nothing_carried_over() -> None:
+    for folder in FOLDERS:
+        package = ".".join(folder.relative_to(PACKAGE.parent).parts)
+        assert load_costs(package, 90).guessed_share == 0.0
+        assert load_costs(package, 80).guessed_share > 0.0
+
+
+def _costs(**values: float) -> Costs:
+    entry = next(iter(load_costs("prunecast.kernels.tile", 90).entries.values()))
+    entries = {name: replace(entry, value=value) for name, value in values.items()}
+    return Costs("toy", "sm_90", entries, {}, "")
+
+
+def _program(*instructions: Instruction) -> tuple[WarpProgram, ...]:
+    return (WarpProgram(role="worker", warps=4, step=instructions),)
+
+
+def test_binding_adds_what_charges_name_to_their_fields() -> None:
+    charges = (Charge("wait", 2.0), Charge("more"), Charge("issued", field="issue"))
+    program = _program(Instruction(Op.ISSUE, 10, 1, charges=charges))
+    bound = bind(program, _costs(wait=100.0, more=0.4, issued=7))
+    assert bound == _program(Instruction(Op.ISSUE, 210, 8))
+
+
+def test_binding_ends_at_zero() -> None:
+    program = _program(Instruction(Op.ISSUE, 10, charges=(Charge("wait", -1.0),)))
+    assert bind(program, _costs(wait=100.0)) == _program(Instruction(Op.ISSUE))
+
+
+def test_programs_without_charges_stay_the_same_objects() -> None:
+    program = _program(Instruction(Op.ISSUE, 10))
+    assert bind(program, _costs())[0] is program[0]
+
+
+def test_an_entry_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(KeyError, match="wait"):
+        bind(_program(Instruction(Op.ISSUE, charges=(Charge("wait"),))), _costs())
