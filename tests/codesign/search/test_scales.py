@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 from prunecast.codesign.search.scales import probe, with_likely
 
+X, Y = ("stspmm", "x"), ("stspmm", "y")
 SHAPES = {"a": (8, 4), "b": (8, 4), "c": (8, 4), "d": (4, 8)}
 
 
@@ -12,7 +13,10 @@ class Search:
 
     def __init__(self) -> None:
         self.layers = SimpleNamespace(shapes=SHAPES, tokens=dict.fromkeys(SHAPES, 16))
-        menu = [SimpleNamespace(pattern=pattern, seconds=1.0) for pattern in ("dense", "x", "y")]
+        menu = [
+            SimpleNamespace(pattern=pattern, run_as=("stspmm", pattern), seconds=1.0)
+            for pattern in ("dense", "x", "y")
+        ]
         self.options = dict.fromkeys(SHAPES, menu)
         self.pruned: list[str] = []
 
@@ -22,11 +26,11 @@ class Search:
 
 
 def test_own_scales_stay_and_others_are_the_mean_of_the_shape() -> None:
-    seen = {"a": {"x": 1.0}, "b": {"x": 3.0, "y": 5.0}, "c": {}, "d": {}}
+    seen = {"a": {X: 1.0}, "b": {X: 3.0, Y: 5.0}, "c": {}, "d": {}}
     likely = with_likely(Search(), seen)
-    assert likely["a"] == {"x": 1.0, "y": 5.0}
-    assert likely["b"] == {"x": 3.0, "y": 5.0}
-    assert likely["c"] == {"x": 2.0, "y": 5.0}
+    assert likely["a"] == {X: 1.0, Y: 5.0}
+    assert likely["b"] == {X: 3.0, Y: 5.0}
+    assert likely["c"] == {X: 2.0, Y: 5.0}
     assert likely["d"] == {}
 
 
@@ -36,7 +40,7 @@ def test_one_layer_of_each_shape_and_pattern_is_pruned() -> None:
     choices = iter([first, later, later])
     probe(search, lambda _: next(choices), scales)
     assert search.pruned == ["a", "d", "a"]
-    assert scales == {"a": {"x": 2.0, "y": 3.0}, "b": {}, "c": {}, "d": {"x": 2.0}}
+    assert scales == {"a": {X: 2.0, Y: 3.0}, "b": {}, "c": {}, "d": {X: 2.0}}
 
 
 def test_nothing_is_pruned_where_all_stays_dense() -> None:

@@ -6,22 +6,26 @@ mean count alone, as if they were even, since splitting evens them out; what a l
 to take then corrects it.
 """
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from prunecast.codesign.candidates import takes
 from prunecast.codesign.search.option_times import OptionTimes
 from prunecast.codesign.search.options import Option, retained
+from prunecast.errors import BadInput
 from prunecast.patterns import TileSums, density, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 
-__all__ = ["HEIGHTS", "layer_options"]
+__all__ = ["HEIGHTS", "layer_options", "tile_kernels"]
 
 FloatArray = npt.NDArray[np.float64]
 
 HEIGHTS = (64, 128, 256)
+TILE_KERNELS = ("stspmm", "small-n")
 QUANTUM = 16
 COUNTS = 48
 """Counts of columns on a menu, about; a step is then 2 % of K."""
@@ -88,21 +92,40 @@ def layer_options(
 def _tile_options(sums: TileSums, tokens: int, times: OptionTimes) -> Iterator[Option]:
     m, k = sums.m, sums.k
     step = max(QUANTUM, round(k / COUNTS / QUANTUM) * QUANTUM)
+    counts = range(step, k, step)
+    if not counts:
+        return  # tiles keep whole quanta of columns, of which so narrow a layer has but one
     for height in (height for height in HEIGHTS if height <= m):
         ranked = -np.sort(-sums.taller(height).sums, axis=1)
-        counts = range(step, k, step)
-        equal_s = times.tile_curve(m, k, tokens, counts=counts, height=height)
+        curves = _curves(m, k, tokens, counts, height, times)
         for interval in UNEVEN:
             means = counts if interval.high == 1.0 else _finer(counts, k)
             for kept, best in zip(means, _retained(ranked, means, interval), strict=True):
-                yield Option(
-                    pattern=f"atp:{height}{interval.suffix}",
-                    sparsity=1.0 - kept / k,
-                    kernel="stspmm",
-                    seconds=float(np.interp(kept, counts, equal_s)),
-                    importance=best,
-                    kept=m * kept,
-                )
+                for kernel, equal_s in curves.items():
+                    yield Option(
+                        pattern=f"atp:{height}{interval.suffix}",
+                        sparsity=1.0 - kept / k,
+                        kernel=kernel,
+                        seconds=float(np.interp(kept, counts, equal_s)),
+                        importance=best,
+                        kept=m * kept,
+                    )
+
+
+def _curves(
+    m: int, k: int, tokens: int, counts: range, height: int, times: OptionTimes
+) -> dict[str, FloatArray]:
+    """Kernel -> seconds of equal tiles of every count, for the kernels that can run the layer."""
+    curves = {}
+    for kernel in tile_kernels(tokens):
+        with contextlib.suppress(BadInput):
+            curves[kernel] = times.tile_curve(m, k, tokens, counts=counts, height=height, kernel=kernel)
+    return curves
+
+
+def tile_kernels(tokens: int) -> tuple[str, ...]:
+    """Kernels that run adaptive tiles of so many tokens, and can be the fastest that do."""
+    return tuple(kernel for kernel in TILE_KERNELS if takes(kernel, tokens))
 
 
 def _two_of_four(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Option]:

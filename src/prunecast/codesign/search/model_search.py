@@ -118,8 +118,8 @@ class ModelSearch:
         longer = {name: (*options, *more.get(name, ())) for name, options in self.options.items()}
         return replace(self, options=longer)
 
-    def menus(self, scales: Mapping[str, Mapping[str, float]]) -> list[Menu]:
-        """Menus as arrays, times times layer -> pattern -> `scales`, where seen.
+    def menus(self, scales: Mapping[str, Mapping[tuple[str, str], float]]) -> list[Menu]:
+        """Menus as arrays, times times layer -> kernel, pattern -> `scales`, where seen.
 
         A dense product turns its tensors itself: what that saves is taken from its time, see `around`.
         """

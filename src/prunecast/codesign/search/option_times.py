@@ -60,40 +60,46 @@ class OptionTimes:
     dtype: str
     quick: Engine | None = None
     typical: Mapping[tuple[int, int], Callable[[], ImportanceArray]] = field(default_factory=dict)
-    _known: dict[tuple[int, ...], float] = field(default_factory=dict, init=False, repr=False)
+    _known: dict[tuple[str | int, ...], float] = field(default_factory=dict, init=False, repr=False)
     _of_patterns: dict[tuple[str, float | None, int, int, int], float | None] = field(
         default_factory=dict, init=False, repr=False
     )
-    _curves: dict[tuple[int, ...], FloatArray] = field(default_factory=dict, init=False, repr=False)
+    _curves: dict[tuple[str | int, ...], FloatArray] = field(default_factory=dict, init=False, repr=False)
     _sums: dict[tuple[int, int], TileSums] = field(default_factory=dict, init=False, repr=False)
     _best_first: dict[tuple[int, int, int], CountArray] = field(default_factory=dict, init=False, repr=False)
 
     def dense(self, m: int, k: int, n: int) -> float:
         """Seconds of the dense kernel."""
-        key = (m, k, n)
+        key = ("dense", m, k, n)
         if key not in self._known:
             self._known[key] = self.engine.run(
                 PLANNERS["dense"](m, k, n, self.dtype, self.engine.gpu)
             ).seconds
         return self._known[key]
 
-    def tiles(self, m: int, k: int, n: int, *, kept: int, height: int) -> float:
-        """Seconds of `stspmm` on equal tiles."""
-        key = (m, k, n, kept, height)
+    def tiles(self, m: int, k: int, n: int, *, kept: int, height: int, kernel: str = "stspmm") -> float:
+        """Seconds of a kernel on equal tiles."""
+        key = (kernel, m, k, n, kept, height)
         if key not in self._known:
-            self._known[key] = self.engine.run(self._tile_plan(m, k, n, kept, height)).seconds
+            self._known[key] = self.engine.run(self._tile_plan(kernel, m, k, n, kept, height)).seconds
         return self._known[key]
 
-    def tile_curve(self, m: int, k: int, n: int, *, counts: Sequence[int], height: int) -> FloatArray:
-        """Seconds of `stspmm` on equal tiles of every count, ascending, (counts,) float64.
+    def tile_curve(
+        self, m: int, k: int, n: int, *, counts: Sequence[int], height: int, kernel: str = "stspmm"
+    ) -> FloatArray:
+        """Seconds of a kernel on equal tiles of every count, ascending, (counts,) float64.
 
         Between the counts of which `engine` has the last word its ratio to `quick` changes linearly.
+
+        Raises
+        ------
+        BadInput : the kernel cannot run the layer
         """
         if self.quick is None:
-            return np.array([self.tiles(m, k, n, kept=kept, height=height) for kept in counts])
-        key = (m, k, n, height, *counts)
+            return np.array([self.tiles(m, k, n, kept=kept, height=height, kernel=kernel) for kept in counts])
+        key = (kernel, m, k, n, height, *counts)
         if key not in self._curves:
-            plans = [self._tile_plan(m, k, n, kept, height) for kept in counts]
+            plans = [self._tile_plan(kernel, m, k, n, kept, height) for kept in counts]
             places = _few_places(np.array(counts), k)
             exact = [self.engine.start(plans[place]) for place in places]
             quick_s = np.array([self.quick.once(plan).seconds for plan in plans])
@@ -101,9 +107,9 @@ class OptionTimes:
             self._curves[key] = quick_s * np.interp(counts, np.array(counts)[places], ratios)
         return self._curves[key]
 
-    def _tile_plan(self, m: int, k: int, n: int, kept: int, height: int) -> KernelPlan:
+    def _tile_plan(self, kernel: str, m: int, k: int, n: int, kept: int, height: int) -> KernelPlan:
         equal = equal_tile_map(self._columns(m, k, height), m, kept=kept, height=height)
-        return PLANNERS["stspmm"](equal, n, self.dtype, self.engine.gpu)
+        return PLANNERS[kernel](equal, n, self.dtype, self.engine.gpu)
 
     def two_of_four(self, pattern: str, sparsity: float | None, m: int, k: int, n: int) -> float | None:
         """Seconds of `2:4` on a pattern with 2:4 inside; None where the GPU or the shape cannot have it."""

@@ -33,10 +33,15 @@ class Option:
     importance: float
     kept: int
 
+    @property
+    def run_as(self) -> tuple[str, str]:
+        """Kernel and pattern: what a ratio of seen to expected time is a ratio of."""
+        return self.kernel, self.pattern
 
-def menu_of(options: Sequence[Option], scales: Mapping[str, float]) -> Menu:
-    """The options as arrays; times are multiplied with pattern -> `scales`, 1 where there is none."""
-    factors = np.array([scales.get(option.pattern, 1.0) for option in options])
+
+def menu_of(options: Sequence[Option], scales: Mapping[tuple[str, str], float]) -> Menu:
+    """The options as arrays; times are multiplied with kernel, pattern -> `scales`, 1 where there is none."""
+    factors = np.array([scales.get(option.run_as, 1.0) for option in options])
     return Menu(
         np.array([option.seconds for option in options]) * factors,
         np.array([option.importance for option in options], dtype=np.float64),

@@ -8,8 +8,8 @@ from prunecast.codesign.search.model_search import ModelSearch, Tried
 
 __all__ = ["Scales", "probe", "seen_scales", "sparse_layers", "with_likely"]
 
-Scales = dict[str, dict[str, float]]
-"""Layer -> pattern -> seconds seen over those of the menu."""
+Scales = dict[str, dict[tuple[str, str], float]]
+"""Layer -> kernel, pattern -> seconds seen over those of the menu."""
 PROBES = 3
 """Choices that are looked at before all layers are pruned for one; the third has no new pattern."""
 
@@ -24,20 +24,20 @@ def seen_scales(search: ModelSearch, choice: Mapping[str, int], tried: Mapping[s
     found = {}
     for name in sparse_layers(search, choice):
         option = search.options[name][choice[name]]
-        found[name] = {option.pattern: tried[name].seconds / option.seconds}
+        found[name] = {option.run_as: tried[name].seconds / option.seconds}
     return found
 
 
-def with_likely(search: ModelSearch, seen: Mapping[str, Mapping[str, float]]) -> Scales:
-    """`seen`, and for patterns that a layer has not had, the mean of what layers of its shape have seen."""
-    of_shape: dict[tuple[int, int, int], dict[str, list[float]]] = {}
+def with_likely(search: ModelSearch, seen: Mapping[str, Mapping[tuple[str, str], float]]) -> Scales:
+    """`seen`, and for a kernel on a pattern that a layer has not had, the mean over layers of its shape."""
+    of_shape: dict[tuple[int, int, int], dict[tuple[str, str], list[float]]] = {}
     for name, scales in seen.items():
-        patterns = of_shape.setdefault(_shape(search, name), {})
-        for pattern, scale in scales.items():
-            patterns.setdefault(pattern, []).append(scale)
+        ways = of_shape.setdefault(_shape(search, name), {})
+        for way, scale in scales.items():
+            ways.setdefault(way, []).append(scale)
     likely = {
-        shape: {pattern: float(np.mean(scales)) for pattern, scales in patterns.items()}
-        for shape, patterns in of_shape.items()
+        shape: {way: float(np.mean(scales)) for way, scales in ways.items()}
+        for shape, ways in of_shape.items()
     }
     return {name: {**likely[_shape(search, name)], **scales} for name, scales in seen.items()}
 
@@ -49,10 +49,10 @@ def probe(search: ModelSearch, choose: Callable[[Scales], dict[str, int]], scale
     """
     for _ in range(PROBES):
         choice = choose(with_likely(search, scales))
-        known = {(_shape(search, name), pattern) for name, seen in scales.items() for pattern in seen}
-        of_kind: dict[tuple[tuple[int, int, int], str], str] = {}
+        known = {(_shape(search, name), way) for name, seen in scales.items() for way in seen}
+        of_kind: dict[tuple[tuple[int, int, int], tuple[str, str]], str] = {}
         for name in sorted(sparse_layers(search, choice)):
-            of_kind.setdefault((_shape(search, name), search.options[name][choice[name]].pattern), name)
+            of_kind.setdefault((_shape(search, name), search.options[name][choice[name]].run_as), name)
         some = {name: choice[name] for kind, name in of_kind.items() if kind not in known}
         for name, seen in seen_scales(search, some, search.realise(some)).items():
             scales[name].update(seen)

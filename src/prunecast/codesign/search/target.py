@@ -188,7 +188,7 @@ def _next_aim(aim_s: float, seconds: float, most_s: float) -> float:
 
 def _choose(
     search: ModelSearch,
-    scales: Mapping[str, Mapping[str, float]],
+    scales: Mapping[str, Mapping[tuple[str, str], float]],
     aim_s: float,
     most_s: float,
     most_kept: float,
@@ -260,7 +260,7 @@ def _chosen(search: ModelSearch, name: str, best: _Round) -> ChosenLayer:
 
 
 def _front(
-    search: ModelSearch, scales: Mapping[str, Mapping[str, float]], dense_s: float
+    search: ModelSearch, scales: Mapping[str, Mapping[tuple[str, str], float]], dense_s: float
 ) -> tuple[FrontPoint, ...]:
     """Allocations for a row of times; those below the floor are left out."""
     menus = search.menus(scales)

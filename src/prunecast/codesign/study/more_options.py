@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from prunecast.codesign.candidates import kernels_of
+from prunecast.codesign.search.menus import tile_kernels
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.options import Option
 from prunecast.errors import BadInput
@@ -56,19 +57,23 @@ class OptionMaker:
         search = self._search
         importance = search.layers.importance(layer)
         mask = pattern.prune({layer: importance}, sparsity)[layer]
-        kernel = _kernel(pattern.canonical)
-        launches = search.launches(layer, kernel, pattern.map(mask))
+        kept = pattern.map(mask)
+        seconds = {
+            kernel: sum(search.quick.once(plan).seconds for plan in search.launches(layer, kernel, kept))
+            for kernel in _kernels(pattern.canonical, search.layers.tokens[layer])
+        }
+        kernel = min(seconds, key=lambda kernel: seconds[kernel])
         return Option(
             pattern=pattern.canonical,
             sparsity=sparsity,
             kernel=kernel,
-            seconds=sum(search.quick.once(plan).seconds for plan in launches),
+            seconds=seconds[kernel],
             importance=float(importance.sum(where=mask, dtype=np.float64)),
             kept=int(np.count_nonzero(mask)),
         )
 
 
-def _kernel(pattern: str) -> str:
-    """The fastest kind of kernel that runs a pattern: split tiles where it has tiles."""
+def _kernels(pattern: str, tokens: int) -> tuple[str, ...]:
+    """Kernels of which one is the fastest that runs a pattern: those for tiles where it has tiles."""
     able = kernels_of(pattern)
-    return "stspmm" if "stspmm" in able else able[0]
+    return tuple(kernel for kernel in tile_kernels(tokens) if kernel in able) or able[:1]
