@@ -161,7 +161,9 @@ def test_a_gpu_whose_sm_holds_no_block(refused, model, tmp_path):
 def test_compare(refused, model, tmp_path):
     assert "compare takes two files" in refused("compare", "a.json")
     assert "compare takes two files" in refused("compare", model, "--gpu", "t4")
-    assert "cannot read a.json: No such file" in refused("compare", "a.json", "b.json")
+    assert "a.json: wanted a file of `prunecast --json`, cannot read it: No such file" in refused(
+        "compare", "a.json", "b.json"
+    )
     (tmp_path / "a.json").write_text("{}")
     assert "JSON object with 'predictions'" in refused("compare", "a.json", "a.json")
 

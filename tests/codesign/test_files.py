@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from prunecast.codesign.files import json_text, read_document, write_text_aside
+from prunecast.codesign.files import json_text, read_document
 from prunecast.errors import BadInput
+from prunecast.files import write_text_aside
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -54,5 +55,5 @@ def test_other_files_are_refused(tmp_path, text, complaint):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(BadInput, match=r"no.json: No such file"):
+    with pytest.raises(BadInput, match=r"no.json: wanted .*: No such file"):
         read_document(tmp_path / "no.json", key="predictions")

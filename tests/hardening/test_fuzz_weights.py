@@ -150,7 +150,11 @@ def test_a_tuple_as_type_is_no_traceback(npy_header, matrices, usable_or_refused
 def test_sizes_of_thousands_of_digits_are_one_line(safetensors_file, matrices, usable_or_refused):
     shape = [int("9" * 4000)] * 2
     entry = {"dtype": "I8", "shape": shape, "data_offsets": [0, 4]}
-    assert "elements" in usable_or_refused(matrices, safetensors_file({"a": entry}, bytes(4)))
+    assert "is no JSON" in usable_or_refused(matrices, safetensors_file({"a": entry}, bytes(4)))
+    entry = {"dtype": "I8", "shape": [2**62] * 60, "data_offsets": [0, 4]}
+    assert usable_or_refused(matrices, safetensors_file({"a": entry}, bytes(4)))
+    entry = {"dtype": "F16", "shape": [1] * 1500, "data_offsets": [0, 4]}
+    assert "64 dimensions" in usable_or_refused(matrices, safetensors_file({"a": entry}, bytes(4)))
 
 
 def test_a_damaged_lzma_member_is_one_line(tmp_path, matrices, usable_or_refused):

@@ -95,7 +95,7 @@ class TestFindingAGpu:
         assert complaint_of(path) == f"{path}: wanted a GPU file, cannot read it: No such file or directory"
 
     def test_directory(self, tmp_path):
-        assert "cannot read it: Is a directory" in complaint_of(f"{tmp_path}/")
+        assert "wanted a GPU file, got a folder" in complaint_of(f"{tmp_path}/")
 
     def test_path_with_a_null_byte(self):
         assert "cannot read it" in complaint_of("\0.toml")

@@ -34,7 +34,7 @@ def calibrate(
     to = destination(as_json, as_csv, output)
     if spec.suffix != ".toml" or spec.exists():
         raise BadInput(f"SPEC must be a new .toml file, got {spec}{' which exists' if spec.exists() else ''}")
-    from prunecast.codesign.files import write_text_aside
+    from prunecast.files import write_text_aside
     from prunecast.validation.calibration import derive, read_raw, spec_file
 
     document = _measured(gpu, spec.with_suffix(".raw.json")) if raw is None else read_raw(raw)
@@ -50,7 +50,7 @@ def calibrate(
 def _measured(gpu: str, path: Path) -> dict[str, Any]:
     import json
 
-    from prunecast.codesign.files import write_text_aside
+    from prunecast.files import write_text_aside
     from prunecast.hardware import load_gpu
 
     base = load_gpu(gpu)
@@ -65,9 +65,10 @@ def _measured(gpu: str, path: Path) -> dict[str, Any]:
 
 
 def _show(rows: list[dict[str, Any]], spec: Path, console: Any) -> None:
-    from prunecast.cli.tables import Column, grid
+    from prunecast.cli.tables import Column, grid, safe
 
     columns = [Column("quantity"), Column("value", number=True), Column("how")]
     cells = [[row["quantity"], f"{row['value']:.4g}", row["how"]] for row in rows]
     console.print(grid(columns, cells, to=console))
-    console.print(f"\nWritten: {spec}", markup=False)
+    console.print()
+    console.print(safe(f"Written: {spec}"), soft_wrap=True)

@@ -122,7 +122,6 @@ def _show(comparison: "Comparison", console: "Console") -> None:
     if len(comparison.unmatched) > MOST_UNMATCHED:
         console.print(f"... and {len(comparison.unmatched) - MOST_UNMATCHED} more, see --json", markup=False)
     console.print(
-        f"Ratio: time over that of {comparison.columns[0]}. Interval of predictions: {INTERVAL_KIND}.",
-        markup=False,
+        safe(f"Ratio: time over that of {comparison.columns[0]}. Interval of predictions: {INTERVAL_KIND}."),
         soft_wrap=True,
     )

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from prunecast.cli.exits import BAD_INPUT, DONE, FAULT, INTERRUPTED
 from prunecast.cli.progress import PROGRESS
+from prunecast.cli.words import one_line
 from prunecast.errors import BadInput
 
 __all__ = ["main"]
@@ -60,9 +61,13 @@ def _run(arguments: list[str]) -> int:
 def _report(error: Exception, arguments: Sequence[str]) -> int:
     if isinstance(error, BadInput):
         return _say(f"error: {error}", BAD_INPUT)
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        _forget_what_is_left()
-        return _say(f"error: {os.strerror(errno.ENOSPC)}: {error.filename or 'standard output'}", BAD_INPUT)
+    if isinstance(error, OSError) and error.errno:
+        if error.errno == errno.ENOSPC:
+            _forget_what_is_left()
+        where = os.fsdecode(error.filename) if error.filename else "standard output"
+        return _say(f"error: {os.strerror(error.errno)}: {where}", BAD_INPUT)
+    if isinstance(error, MemoryError):
+        return _say("error: there is not enough memory for this", BAD_INPUT)
     # Typer's usage errors; it carries its own copy of click or imports it, so the class has no one home.
     if hasattr(error, "format_message"):
         return _say(f"error: {error.format_message()}{_given(error, arguments)}", BAD_INPUT)
@@ -83,9 +88,8 @@ def _given(error: Exception, arguments: Sequence[str]) -> str:
 
 
 def _say(message: str, code: int) -> int:
-    """One line on stderr, whatever characters the message holds."""
-    line = " ".join(message.split())
-    sys.stderr.write(f"prunecast: {''.join(c if c.isprintable() else ascii(c)[1:-1] for c in line)}\n")
+    """One line on stderr of at most 500 characters, whatever the message holds."""
+    sys.stderr.write(one_line(f"prunecast: {message}") + "\n")
     return code
 
 

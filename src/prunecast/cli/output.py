@@ -5,10 +5,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from prunecast.cli.words import printable
 from prunecast.errors import BadInput
+from prunecast.files import check_writable
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+FORMULA = ("=", "+", "-", "@")
+"""How texts begin that spreadsheets compute."""
 
 __all__ = ["Destination", "Report", "deliver", "destination"]
 
@@ -43,15 +48,14 @@ def destination(as_json: bool, as_csv: bool, output: str | None) -> Destination:
     if path is not None:
         if path.suffix not in (".json", ".csv"):
             raise BadInput(f"-o must name a .json or .csv file, got {output}")
-        if not path.parent.is_dir():
-            raise BadInput(f"-o must lie in a folder that exists, got {output}")
+        check_writable(path, "-o")
     return Destination("json" if as_json else "csv" if as_csv else "table", path)
 
 
 def deliver(to: Destination, report: Report) -> None:
     """Write the file, then print; an error on the way leaves an older file as it was."""
     if to.path is not None:
-        from prunecast.codesign.files import write_text_aside
+        from prunecast.files import write_text_aside
 
         write_text_aside(to.path, _render(to.path.suffix[1:], report))
     if to.form == "table":
@@ -77,6 +81,14 @@ def _csv_text(rows: Sequence[Row]) -> str:
     text = io.StringIO()
     if rows:
         writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+        writer.writerow({name: _cell(name) for name in rows[0]})
+        writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """A value that no spreadsheet runs as a formula and no terminal obeys."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if text.startswith(FORMULA) else text

@@ -8,6 +8,7 @@ from prunecast.cli import options as opt
 from prunecast.cli.exits import MISSED
 from prunecast.cli.output import Report, deliver, destination
 from prunecast.cli.progress import ProgressLines
+from prunecast.cli.words import tell
 from prunecast.errors import BadInput
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def predict(
         )
     deliver(to, Report(table.document(), [row.row() for row in table], lambda console: _show(table, console)))
     if min_speedup is not None and table.speedup < min_speedup:
-        typer.echo(f"prunecast: speedup {table.speedup:.3g} is below the {min_speedup:g} asked for", err=True)
+        tell(f"prunecast: speedup {table.speedup:.3g} is below the {min_speedup:g} asked for", err=True)
         raise typer.Exit(MISSED)
 
 

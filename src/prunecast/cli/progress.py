@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
+from prunecast.cli.words import one_line
 from prunecast.errors import BadInput
 
 __all__ = ["PROGRESS", "ProgressLines"]
@@ -98,7 +99,7 @@ class ProgressLines:
         with self._lock:
             if not self._rewrites and self._clock() - self._last_print_s < SECONDS_PER_LINE:
                 return
-            self._line = self._text
+            self._line = one_line(self._text)
             sys.stderr.write(f"\r\x1b[K{self._line}" if self._rewrites else f"prunecast: {self._line}\n")
             sys.stderr.flush()
             self._last_print_s = self._clock()

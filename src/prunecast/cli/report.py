@@ -7,7 +7,9 @@ import typer
 
 from prunecast.cli import options as opt
 from prunecast.cli.progress import ProgressLines
+from prunecast.cli.words import tell
 from prunecast.errors import BadInput
+from prunecast.files import check_writable
 
 if TYPE_CHECKING:
     from prunecast.codesign.engines import Progress
@@ -73,15 +75,14 @@ def report(
         points = _measured(measured or [], gpu, engine, progress)
         page = render_page(table, weights, gpu=gpu, measured=points, progress=progress)
         write_page(path, page)
-    typer.echo(f"{path}: {table.speedup:.2f}x over dense, {len(page) / 1e3:.0f} kB")
+    tell(f"{path}: {table.speedup:.2f}x over dense, {len(page) / 1e3:.0f} kB")
 
 
 def _html_path(output: str) -> Path:
     path = Path(output)
     if path.suffix not in (".html", ".htm"):
         raise BadInput(f"-o must name a .html file, got {output}")
-    if not path.parent.is_dir():
-        raise BadInput(f"-o must lie in a folder that exists, got {output}")
+    check_writable(path, "-o")
     return path
 
 

@@ -6,12 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prunecast.cli import options as opt
+from prunecast.cli.words import tell
 from prunecast.errors import BadInput
+from prunecast.files import check_writable
 
 if TYPE_CHECKING:
     from prunecast.codesign.sweep import SweepCase, SweepSummary
 
 __all__ = ["sweep"]
+
+OTHER_FORMS = (".csv", ".tsv", ".json", ".parquet", ".xlsx", ".txt")
+"""Suffixes that promise something else than a database."""
 
 
 def sweep(
@@ -86,18 +91,21 @@ def sweep(
     )
     if not cases:
         raise BadInput("wanted a --shape like 4096x4096x2048 or a --workload, got neither")
-    for option, path in (("--parquet", parquet), ("--pictures", pictures)):
-        if path and not Path(path).absolute().parent.is_dir():
-            raise BadInput(f"{option} must lie in a folder that exists, got {path}")
+    if Path(output).suffix.lower() in OTHER_FORMS:
+        raise BadInput(f"-o is an SQLite file, results.sqlite or so, got {output}; --parquet writes a table")
+    if parquet:
+        check_writable(parquet, "--parquet")
+    if pictures and not Path(pictures).absolute().parent.is_dir():
+        raise BadInput(f"--pictures must lie in a folder that exists, got {pictures}")
     with open_executor(executor, workers) as where, SweepStore(output) as store, ProgressLines() as progress:
         summary = run_sweep(cases, store, where, progress)
         rows = store.rows() if parquet or pictures else []
-    typer.echo(_told(cases, summary, output))
+    tell(_told(cases, summary, output))
     if parquet:
         write_parquet(rows, Path(parquet))
     if pictures:
         drawn = write_pictures(rows, Path(pictures))
-        typer.echo(f"Drew {len(drawn)} pictures in {pictures}.")
+        tell(f"Drew {len(drawn)} pictures in {pictures}.")
 
 
 def _sizes(text: str) -> tuple[int, ...]:

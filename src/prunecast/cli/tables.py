@@ -1,16 +1,20 @@
 """Tables for people: at most 100 columns wide, plain where there is no terminal."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from prunecast.cli.words import printable
+
 __all__ = ["WIDTH", "Column", "aligned", "console", "grid", "microseconds", "percent", "safe", "significant"]
 
 WIDTH = 100
+WIDE = 1000
+"""Where nobody looks, no word is broken."""
 NOTHING = 1e-9
 
 
@@ -21,10 +25,22 @@ class Column(NamedTuple):
     number: bool = False
 
 
+class _Printable(Console):
+    """Spells out the control characters of every text that it prints; cells of tables are `safe` already."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As `rich.console.Console.print`."""
+        super().print(*(_lines(o) if isinstance(o, str) else o for o in objects), **options)
+
+
+def _lines(text: str) -> str:
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
 def console() -> Console:
-    """A console on stdout, never wider than 100 columns and exactly that wide in a file or a pipe."""
+    """A console on stdout, never wider than 100 columns; in a file or a pipe as wide as the table is."""
     out = Console(highlight=False, soft_wrap=False)
-    return Console(highlight=False, width=min(out.width, WIDTH) if out.is_terminal else WIDTH)
+    return _Printable(highlight=False, width=min(out.width, WIDTH) if out.is_terminal else WIDE)
 
 
 def grid(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, to: Console) -> Table:
@@ -64,7 +80,7 @@ def _padded(cell: str, column: Column, width: int) -> str:
 
 def safe(text: str) -> str:
     """Text that Rich and the terminal take literally: markup escaped, control characters spelled out."""
-    return escape("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text))
+    return escape(printable(text))
 
 
 def significant(value: float, digits: int = 3) -> str:

@@ -6,6 +6,7 @@ import typer
 
 from prunecast.cli import options as opt
 from prunecast.cli.progress import ProgressLines
+from prunecast.cli.words import tell
 from prunecast.errors import BadInput
 
 __all__ = ["timeline"]
@@ -69,7 +70,7 @@ def timeline(
         state=state,
         most_slices=max_slices,
     )
-    typer.echo(f"{written.path}: {written.slices} slices, {written.file_bytes / 1e6:.2f} MB")
+    tell(f"{written.path}: {written.slices} slices, {written.file_bytes / 1e6:.2f} MB")
 
 
 def _numbers(text: str) -> list[int]:

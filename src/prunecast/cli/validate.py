@@ -8,7 +8,9 @@ import typer
 from prunecast.cli import options as opt
 from prunecast.cli.output import Report, deliver, destination
 from prunecast.cli.progress import ProgressLines
+from prunecast.cli.words import tell
 from prunecast.errors import BadInput
+from prunecast.files import check_writable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,8 +71,8 @@ def validate(
     if replay and record:
         raise BadInput("--record keeps what is measured, and --replay measures nothing")
     for option, file in (("report", report), ("intervals", intervals)):
-        if file is not None and not file.parent.is_dir():
-            raise BadInput(f"--{option} must lie in a folder that exists, got {file}")
+        if file is not None:
+            check_writable(file, f"--{option}")
     from prunecast.validation.suite import load_suite
     from prunecast.validation.validate import bundled_records, record_suite, rows_left
     from prunecast.validation.validate import replay as predict_again
@@ -93,14 +95,14 @@ def validate(
             left = rows_left(chosen, part=numbers, paths=paths)
             if left:
                 go_on = f"--resume {out} with more --seconds measures them"
-                typer.echo(f"prunecast: {_rows(left)} not begun in {seconds:g} s; {go_on}", err=True)
+                tell(f"prunecast: {_rows(left)} not begun in {seconds:g} s; {go_on}", err=True)
         validation = predict_again(paths, gpu=gpu, engines=engines, progress=progress)
     if report is not None:
         from prunecast.validation.report import write_report
 
         write_report(validation, report)
     if intervals is not None:
-        from prunecast.codesign.files import write_text_aside
+        from prunecast.files import write_text_aside
         from prunecast.validation.intervals import interval_table
 
         write_text_aside(intervals, interval_table(validation))

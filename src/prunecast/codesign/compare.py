@@ -72,6 +72,8 @@ class Comparison:
 
 
 Row = dict[str, Any]
+SHORTEST_S, LONGEST_S = 1e-12, 1e9
+"""Beyond them no launch ever lies; their ratios stay numbers."""
 _NEEDED = {"layer": str, "kernel": str, "n": int, "pattern": str, "seconds": float}
 
 
@@ -88,15 +90,21 @@ def compare(first: str | Path, second: str | Path) -> Comparison:
         for path, document in zip((first, second), documents, strict=True)
     ]
     tables = [_rows_of(document, path) for path, document in zip((first, second), documents, strict=True)]
-    return _side_by_side(labels, tables)
+    return _side_by_side(_different(labels), tables)
+
+
+def _different(labels: Sequence[str]) -> list[str]:
+    """The labels; those that are alike with their place before them."""
+    return [
+        f"{place}: {label}" if labels.count(label) > 1 else label for place, label in enumerate(labels, 1)
+    ]
 
 
 def compare_gpus(weights: Source, *, gpus: Sequence[str], **options: Any) -> Comparison:
     """Predict the same layers on several GPUs; `options` are those of `predict`."""
     tables = [predict(weights, gpu=gpu, crossovers=False, **options) for gpu in gpus]
-    return _side_by_side(
-        [table.provenance.gpu for table in tables], [_rows_of_table(table) for table in tables]
-    )
+    names = _different([table.provenance.gpu for table in tables])
+    return _side_by_side(names, [_rows_of_table(table) for table in tables])
 
 
 def _rows_of(document: dict[str, Any], path: str | Path) -> list[Row]:
@@ -107,8 +115,11 @@ def _rows_of(document: dict[str, Any], path: str | Path) -> list[Row]:
         for name, kind in _NEEDED.items():
             if not isinstance(row, dict) or not isinstance(row.get(name), kind):
                 raise BadInput(f"{path}: predictions[{index}] must have {name} as {kind.__name__}")
-        if not row["seconds"] > 0:
-            raise BadInput(f"{path}: predictions[{index}].seconds must be above 0, got {row['seconds']}")
+        if not SHORTEST_S <= row["seconds"] <= LONGEST_S:
+            raise BadInput(
+                f"{path}: predictions[{index}].seconds must be {SHORTEST_S:g} to {LONGEST_S:g}, "
+                f"got {row['seconds']!r:.40}"
+            )
     return rows
 
 

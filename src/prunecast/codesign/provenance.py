@@ -61,7 +61,7 @@ class WeightsDigest:
 
     def add(self, name: str, weights: npt.NDArray[Any]) -> None:
         """Count a layer in: its name, shape, format and values."""
-        self._digest.update(f"{name}\0{weights.shape}\0{weights.dtype}\0".encode())
+        self._digest.update(f"{name}\0{weights.shape}\0{weights.dtype}\0".encode("utf-8", "surrogateescape"))
         self._digest.update(np.ascontiguousarray(weights).view(np.uint8).data)
 
     def hexdigest(self) -> str:

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.codesign.files import folder_aside, json_text
+from prunecast.codesign.files import json_text
 from prunecast.codesign.plans import PrunedMap
 from prunecast.errors import BadInput
+from prunecast.files import folder_aside
 from prunecast.patterns import NestedMap, TileMap
 from prunecast.patterns.sources import write_weights
 from prunecast.patterns.sources.numpy_files import read_npz

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any, overload
 
 from prunecast.codesign.crossover import Crossover
-from prunecast.codesign.files import json_text, write_text_aside
+from prunecast.codesign.files import json_text
 from prunecast.codesign.html_table import predictions_html
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance
 from prunecast.codesign.skipped import Skipped
+from prunecast.files import write_text_aside
 from prunecast.kernels import ConvShape
 
 __all__ = ["PredictionTable", "fastest"]

@@ -7,9 +7,10 @@ from typing import Any, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.codesign.files import folder_aside, json_text
+from prunecast.codesign.files import json_text
 from prunecast.codesign.layers import ONLY_LAYER, Source
 from prunecast.errors import BadInput
+from prunecast.files import folder_aside
 from prunecast.patterns.sources import Checkpoint, masked_checkpoint, write_weights
 from prunecast.patterns.tile_map import MaskArray
 

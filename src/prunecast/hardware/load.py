@@ -13,12 +13,15 @@ from types import MappingProxyType
 from typing import Any
 
 from prunecast.errors import BadInput
+from prunecast.files import MIB, read_bytes
 from prunecast.hardware.check import check_together, read_quantity, short_text
 from prunecast.hardware.spec import GpuSpec, quantity_units
 
-__all__ = ["gpu_names", "load_gpu", "spec_text"]
+__all__ = ["gpu_names", "load_gpu", "parse_spec", "spec_text"]
 
 SCHEMA = 1
+LARGEST_FILE = MIB
+LONGEST_NAME = 200
 HEADER = ("schema", "name", "title", "compute_capability")
 
 
@@ -43,7 +46,12 @@ def load_gpu(name_or_path: str) -> GpuSpec:
     """
     file = _find(name_or_path)
     where = name_or_path if _is_path(name_or_path) else file.name
-    document = _parse(_read(file, where), where)
+    return parse_spec(_read(file, where), where)
+
+
+def parse_spec(content: bytes, where: str) -> GpuSpec:
+    """The spec that the content of a file is; `where` names it in messages. Raises BadInput as `load_gpu`."""
+    document = _parse(content, where)
     _check_header(document, where)
     quantities = {name: read_quantity(document[name], name, where) for name in quantity_units()}
     values: dict[str, Any] = {name: quantity.value for name, quantity in quantities.items()}
@@ -96,11 +104,9 @@ def _nearest(wanted: str, names: list[str]) -> list[str]:
 
 
 def _read(file: Traversable, where: str) -> bytes:
-    try:
-        return file.read_bytes()
-    except (OSError, ValueError) as error:
-        cause = error.strerror if isinstance(error, OSError) else error
-        raise BadInput(f"{where}: wanted a GPU file, cannot read it: {cause}") from None
+    if isinstance(file, Path):
+        return read_bytes(file, "a GPU file", most=LARGEST_FILE)
+    return file.read_bytes()
 
 
 def _parse(content: bytes, where: str) -> dict[str, Any]:
@@ -114,8 +120,11 @@ def _check_header(document: Mapping[str, Any], where: str) -> None:
     if type(document.get("schema")) is not int or document["schema"] != SCHEMA:
         raise BadInput(f"{where}: schema must be {SCHEMA}, got {short_text(document.get('schema'))}")
     for key in ("name", "title"):
-        if not isinstance(document.get(key), str) or not document[key].strip():
-            raise BadInput(f"{where}: {key} must be a text, got {short_text(document.get(key))}")
+        text = document.get(key)
+        if not isinstance(text, str) or not text.strip():
+            raise BadInput(f"{where}: {key} must be a text, got {short_text(text)}")
+        if not text.isprintable() or len(text) > LONGEST_NAME:
+            raise BadInput(f"{where}: {key} must be printable and short, got {short_text(text)}")
     capability = document.get("compute_capability")
     if not isinstance(capability, str) or not re.fullmatch(r"[1-9][0-9]?\.[0-9]", capability):
         raise BadInput(f"{where}: compute_capability must be a text like '9.0', got {short_text(capability)}")

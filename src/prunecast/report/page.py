@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from prunecast.codesign.engines import Engine, Progress, silent
-from prunecast.codesign.files import write_text_aside
 from prunecast.codesign.interval import INTERVAL_KIND
 from prunecast.codesign.layers import Source, load_layers
 from prunecast.codesign.pictures import draw_roofline, draw_sm_work, new_axes
 from prunecast.codesign.table import PredictionTable
+from prunecast.files import write_text_aside
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.report import pictures
 from prunecast.report.measured import MeasuredPoint

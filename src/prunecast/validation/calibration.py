@@ -7,16 +7,21 @@ base spec's value and source.
 import json
 import re
 from collections.abc import Mapping
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from prunecast.errors import BadInput
-from prunecast.hardware.load import spec_text
+from prunecast.files import MIB, parse_json, read_bytes
+from prunecast.hardware.load import parse_spec, spec_text
 
 __all__ = ["RAW_SCHEMA", "Derived", "derive", "read_raw", "spec_file"]
 
 RAW_SCHEMA = 1
+LARGEST_RAW = 16 * MIB
+LONGEST_TEXT = 200
+LARGEST = 1e18
 Raw = Mapping[str, Mapping[str, Any]]
 
 
@@ -29,7 +34,12 @@ class Derived(NamedTuple):
 
 
 def derive(raw: Raw) -> dict[str, Derived]:
-    """Quantities of a spec from raw numbers, those whose group did not run left out."""
+    """Quantities of a spec from raw numbers, those whose group did not run left out.
+
+    Raises
+    ------
+    BadInput : a group lacks a number, or holds one that cannot be
+    """
     found: dict[str, Derived] = {}
     for group, rules in (
         ("latency", _latency),
@@ -38,8 +48,14 @@ def derive(raw: Raw) -> dict[str, Derived]:
         ("tensor", _tensor),
         ("waiting", _waiting),
     ):
-        if group in raw and "failed" not in raw[group]:
+        if group not in raw or "failed" in raw[group]:
+            continue
+        try:
             found |= rules(raw[group])
+        except KeyError as missing:
+            raise BadInput(f"raw numbers: group {group} lacks {missing}") from None
+        except (ValueError, ZeroDivisionError, OverflowError) as error:
+            raise BadInput(f"raw numbers: group {group} makes no sense: {error}") from None
     return found
 
 
@@ -168,19 +184,36 @@ def read_raw(path: str | Path) -> dict[str, Any]:
     ------
     BadInput : unreadable, or of another schema
     """
+    content = read_bytes(path, "raw numbers of a calibration", most=LARGEST_RAW)
     try:
-        document: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(
-            f"{path}: wanted raw numbers of a calibration, cannot read them: {error.strerror}"
-        ) from None
+        document = parse_json(content)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path}: wanted raw numbers of a calibration, but: {error}") from None
     if not isinstance(document, dict):
         raise BadInput(f"{path}: wanted raw numbers of a calibration as a JSON object")
     if document.get("schema") != RAW_SCHEMA or "raw" not in document:
-        raise BadInput(f"{path}: raw numbers must be of schema {RAW_SCHEMA}, got {document.get('schema')!r}")
+        raise BadInput(
+            f"{path}: raw numbers must be of schema {RAW_SCHEMA}, got {document.get('schema')!r:.80}"
+        )
+    _check_raw(document, f"{path}")
     return document
+
+
+def _check_raw(document: Mapping[str, Any], where: str) -> None:
+    """Texts are texts, groups hold numbers above 0 or say why they failed."""
+    for name in ("date", "driver", "commit"):
+        text = document.get(name)
+        if not isinstance(text, str) or not text.isprintable() or len(text) > LONGEST_TEXT:
+            raise BadInput(
+                f"{where}: {name} must be a text of at most {LONGEST_TEXT} letters, got {text!r:.80}"
+            )
+    raw = document["raw"]
+    if not isinstance(raw, dict) or not all(isinstance(group, dict) for group in raw.values()):
+        raise BadInput(f"{where}: raw must be a table of groups of numbers, got {raw!r:.80}")
+    for group, numbers in raw.items():
+        for name, value in {} if "failed" in numbers else numbers.items():
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < LARGEST:
+                raise BadInput(f"{where}: {group}.{name} must be a number from 0, got {value!r:.80}")
 
 
 def spec_file(base: str, document: Mapping[str, Any], *, name: str) -> str:
@@ -191,14 +224,32 @@ def spec_file(base: str, document: Mapping[str, Any], *, name: str) -> str:
     base : name or path of the spec that the rest is taken from
     document : what `read_raw` gives
     name : of the new spec
+
+    Raises
+    ------
+    BadInput : a name that cannot be printed, or numbers that together make no spec
     """
-    text = re.sub(r'(?m)^name = ".*"$', f'name = "{name}"', spec_text(base), count=1)
+    if not name.isprintable():
+        raise BadInput(f"the name of a spec must be printable, got {name!r:.80}")
+    text = re.sub(r'(?m)^name = ".*"$', lambda _: f"name = {_quoted(name)}", spec_text(base), count=1)
     by = f"own measurement {document['date']}, driver {document['driver']}, commit {document['commit']}"
     for quantity, (value, how) in derive(document["raw"]).items():
         shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-        lines = f'value = {shown}\n\\g<unit>\nkind = "measured"\nsource = "{by}: {how}"\n'
+        lines = f'kind = "measured"\nsource = {_quoted(f"{by}: {how}")}\n'
         block = rf'(?ms)^(?P<head>\[{quantity}\]\n)value = .*?\n(?P<unit>unit = "[^"]*")\n.*?(?=\n\[|\n# |\Z)'
-        text, count = re.subn(block, rf"\g<head>{lines}", text)
+        text, count = re.subn(block, partial(_replaced, f"value = {shown}\n", lines), text)
         if count != 1:
             raise BadInput(f"{base}: has no quantity {quantity} to replace")
-    return text.rstrip("\n") + "\n"
+    text = text.rstrip("\n") + "\n"
+    parse_spec(text.encode(), "the numbers give no spec")
+    return text
+
+
+def _replaced(value: str, lines: str, block: re.Match[str]) -> str:
+    """The table of a quantity with another value, kind and source."""
+    return f"{block['head']}{value}{block['unit']}\n{lines}"
+
+
+def _quoted(text: str) -> str:
+    """Printable text as TOML has it, which escapes as JSON does."""
+    return json.dumps(text, ensure_ascii=False)

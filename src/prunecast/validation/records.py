@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from prunecast.errors import BadInput
+from prunecast.files import MIB, parse_json, read_text
 from prunecast.validation.case import Case, check_case
 
 __all__ = ["RECORD_SCHEMA", "Measurement", "Run", "RunHeader", "RunWriter", "read_run"]
 
 RECORD_SCHEMA = 1
+LARGEST_RECORD = 64 * MIB
 LARGEST = 2**63
 """Above every number of a record; refuses infinity and NaN too."""
 
@@ -160,16 +162,11 @@ def read_run(path: str | Path) -> Run:
 
 def _documents(path: Path, wanted: str) -> list[Any]:
     """One for each line that is not empty; `wanted` is what the refusal begins with."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise BadInput(f"{wanted}, cannot read it: {error.strerror}") from None
-    except ValueError as error:
-        raise BadInput(f"{wanted}, but: {error}") from None
+    lines = read_text(path, "a record of a validation", most=LARGEST_RECORD).splitlines()
     found = []
     for number, line in enumerate(lines, 1):
         try:
-            found += [json.loads(line)] if line.strip() else []
+            found += [parse_json(line)] if line.strip() else []
         except (ValueError, RecursionError):
             raise BadInput(f"{wanted}, one JSON object per line, but line {number} is none") from None
     return found

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from prunecast.errors import BadInput
+from prunecast.files import MIB, read_text
 from prunecast.hardware.check import short_text
 from prunecast.kernels import PLANNERS
 from prunecast.patterns import parse_pattern
@@ -29,6 +30,7 @@ from prunecast.validation.case import Case, check_case, use_by_rule
 __all__ = ["SCHEMA", "Suite", "load_suite", "suite_names"]
 
 SCHEMA = 1
+LARGEST_SUITE = 4 * MIB
 MOST_COMBINATIONS = 1_000_000
 LARGEST = 2**63
 """Above every number of a suite; refuses infinity and NaN too."""
@@ -116,11 +118,7 @@ def load_suite(name_or_path: str) -> Suite:
 
 def _read(name_or_path: str) -> tuple[str, str]:
     if name_or_path.endswith(".toml") or (name_or_path not in suite_names() and Path(name_or_path).exists()):
-        try:
-            return name_or_path, Path(name_or_path).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            cause = error.strerror if isinstance(error, OSError) else error
-            raise BadInput(f"{name_or_path}: wanted a suite, cannot read it: {cause}") from None
+        return name_or_path, read_text(name_or_path, "a suite", most=LARGEST_SUITE)
     if name_or_path not in suite_names():
         known = ", ".join(suite_names())
         raise BadInput(f"unknown suite {name_or_path!r}; known: {known}; or give the path of a .toml file")

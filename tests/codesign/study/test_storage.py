@@ -58,7 +58,7 @@ def test_what_is_no_database(tmp_path):
     path = tmp_path / "s.sqlite"
     path.write_bytes(b"no database at all" * 100)
     assert "file is not a database" in refused(path)
-    assert "folder that exists" in refused(tmp_path)
+    assert "storage must be a file, got a folder" in refused(tmp_path)
     assert "folder that exists" in refused(tmp_path / "no" / "s.sqlite")
     assert "neither" in refused("://")
 

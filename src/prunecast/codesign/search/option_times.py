@@ -97,7 +97,7 @@ class OptionTimes:
         """
         if self.quick is None:
             return np.array([self.tiles(m, k, n, kept=kept, height=height, kernel=kernel) for kept in counts])
-        key = (kernel, m, k, n, height, *counts)
+        key: tuple[str | int, ...] = (kernel, m, k, n, height, *counts)
         if key not in self._curves:
             plans = [self._tile_plan(kernel, m, k, n, kept, height) for kept in counts]
             places = _few_places(np.array(counts), k)

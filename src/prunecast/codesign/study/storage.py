@@ -2,15 +2,15 @@
 
 import os
 import time
-import uuid
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from prunecast.codesign.study.optuna_library import optuna_library
 from prunecast.errors import BadInput
+from prunecast.files import aside, check_writable
 
 __all__ = ["GRACE_S", "StudyStorage"]
 
@@ -80,22 +80,10 @@ class StudyStorage:
         from sqlalchemy import URL, make_url
 
         path = Path(make_url(self._url).database or "")
-        aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        try:
-            made = self._open(URL.create("sqlite", database=str(aside)).render_as_string(), False)
+        with suppress(FileExistsError), aside(path, put=_put_unless_filled) as unfinished:
+            made = self._open(URL.create("sqlite", database=str(unfinished)).render_as_string(), False)
             made.remove_session()
             made.engine.dispose()
-            if path.exists() and path.stat().st_size == 0:
-                os.replace(aside, path)
-            else:
-                os.link(aside, path)
-        except FileExistsError:
-            pass  # another process was faster
-        except OSError as error:
-            raise BadInput(f"cannot write {self.shown}: {error.strerror}") from None
-        finally:
-            for suffix in ("", "-journal"):
-                aside.with_name(aside.name + suffix).unlink(missing_ok=True)
 
     def _open(self, url: str, ready: bool) -> Any:
         optuna = optuna_library()
@@ -167,11 +155,19 @@ def _url(place: str) -> tuple[str, str]:
         ) from None
 
 
+def _put_unless_filled(unfinished: Path, final: Path) -> None:
+    """Move a database to where none is; raises FileExistsError where another process was faster."""
+    if final.exists() and final.stat().st_size == 0:
+        os.replace(unfinished, final)
+    else:
+        os.link(unfinished, final)
+
+
 def _sqlite_exists(path: str, shown: str) -> bool:
     """Whether the file holds anything; SQLite would make one where there is none."""
-    file = Path(path)
-    if not path or file.is_dir() or not file.parent.is_dir():
+    if not path:
         raise BadInput(f"storage must be a file in a folder that exists, got {shown}")
+    file = check_writable(path, "storage")
     return file.exists() and file.stat().st_size > 0
 
 

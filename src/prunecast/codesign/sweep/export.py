@@ -1,12 +1,12 @@
 """Results as Parquet, for tools that read tables."""
 
 import importlib
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from prunecast.errors import BadInput
+from prunecast.files import aside
 
 __all__ = ["write_parquet"]
 
@@ -23,11 +23,5 @@ def write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
         parquet = importlib.import_module("pyarrow.parquet")
     except ImportError:
         raise BadInput("Parquet needs the package pyarrow: pip install 'prunecast[sweep]'") from None
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        parquet.write_table(arrow.Table.from_pylist(list(rows)), aside)
-        os.replace(aside, path)
-    except OSError as error:
-        raise BadInput(f"cannot write {path}: {error.strerror or error}") from None
-    finally:
-        aside.unlink(missing_ok=True)
+    with aside(path) as unfinished:
+        parquet.write_table(arrow.Table.from_pylist(list(rows)), unfinished)

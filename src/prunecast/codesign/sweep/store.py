@@ -9,6 +9,7 @@ from typing import Any
 
 from prunecast.codesign.sweep.cases import SweepCase
 from prunecast.errors import BadInput
+from prunecast.files import check_writable
 from prunecast.hardware import load_gpu
 
 __all__ = ["SCHEMA", "SweepStore"]
@@ -39,8 +40,7 @@ class SweepStore:
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
-        if not self._path.absolute().parent.is_dir():
-            raise BadInput(f"results must lie in a folder that exists, got {path}")
+        check_writable(path, "results")
         try:
             self._connection = sqlite3.connect(self._path)
             self._connection.execute("PRAGMA trusted_schema = OFF")

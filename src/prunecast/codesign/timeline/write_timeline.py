@@ -1,6 +1,5 @@
 """`write_timeline`: record the run of a plan and write its trace."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -8,6 +7,7 @@ from typing import NamedTuple
 from prunecast.codesign.timeline.chrome_trace import trace_bytes
 from prunecast.codesign.timeline.slices import slices_of
 from prunecast.errors import BadInput
+from prunecast.files import aside, check_writable
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KernelPlan
 from prunecast.simulator.record import record
@@ -53,8 +53,9 @@ def write_timeline(
     PlanDoesNotFit, SimulationStopped : as `simulate`
     """
     path = Path(path)
-    if path.suffix != ".gz" or not path.parent.is_dir():
-        raise BadInput(f"a timeline needs a file .json.gz in a folder that exists, got {path}")
+    if path.suffix != ".gz":
+        raise BadInput(f"a timeline needs a file .json.gz, got {path}")
+    check_writable(path, "a timeline")
     recording = record(plan, gpu, sms=sms, waves=first_waves, state=state)
     groups = list(slices_of(recording))
     slices = sum(len(group.names) for group in groups)
@@ -65,16 +66,6 @@ def write_timeline(
     roles = [plan.programs[role].role for role in recording.roles.tolist()]
     title = f"{plan.kernel} {plan.m} x {plan.k}, {plan.n} tokens, {plan.pattern}, {gpu.name}"
     content = trace_bytes(recording, groups, title=title, roles=roles)
-    _write_aside(path, content)
+    with aside(path) as unfinished:
+        unfinished.write_bytes(content)
     return TimelineSummary(path, slices, len(content), recording.cycles / recording.clock_hz)
-
-
-def _write_aside(path: Path, content: bytes) -> None:
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        aside.write_bytes(content)
-        os.replace(aside, path)
-    except OSError as error:
-        raise BadInput(f"cannot write {path}: {error.strerror}") from None
-    finally:
-        aside.unlink(missing_ok=True)

@@ -5,6 +5,7 @@ here and not by `scipy.io.mmread`, whose parser (1.17) writes past its buffer wh
 values than its header says.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
+from prunecast.files import MIB
 from prunecast.patterns.sources.sparse_matrix import check_size, sparse_tensor
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
 
@@ -23,6 +25,11 @@ WORDS = (
     ("general", "symmetric", "skew-symmetric"),
 )
 """What the banner may say: layout, field, symmetry."""
+
+
+PIECE = MIB
+"""Bytes that are read at a time."""
+LONGEST_WORD = 1000
 
 
 class Kind(NamedTuple):
@@ -48,11 +55,23 @@ def read_matrix_market(path: Path) -> dict[str, StoredTensor]:
         check_size(path, rows, columns, sizes[2] if len(sizes) == 3 else rows * columns)
         if kind.symmetry != "general" and rows != columns:
             raise BadInput(f"{path}: a {kind.symmetry} matrix must be square, got {rows}x{columns}")
-        # one by one: an array of texts would give every word the room of the longest
-        numbers = np.fromiter(map(float, file.read().split()), dtype=np.float64)
+        numbers = np.fromiter(_numbers(path, file), dtype=np.float64)
     if kind.layout == "coordinate":
         return {path.stem: _coordinates(path, kind, numbers, *sizes)}
     return {path.stem: _array(path, kind, numbers, rows, columns)}
+
+
+def _numbers(path: Path, file: IO[bytes]) -> Iterator[float]:
+    """The rest of the file, a piece at a time: words as texts take twenty times its room."""
+    rest = b""
+    while piece := file.read(PIECE):
+        words = (rest + piece).split()
+        rest = words.pop() if words and not piece[-1:].isspace() else b""
+        if len(rest) > LONGEST_WORD:
+            raise BadInput(f"{path}: wanted numbers, got a word of {LONGEST_WORD} letters or more")
+        yield from map(float, words)
+    if rest:
+        yield float(rest)
 
 
 def _kind(path: Path, banner: bytes) -> Kind:

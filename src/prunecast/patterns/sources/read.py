@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
+from prunecast.files import check_regular
 from prunecast.patterns.sources.matrix_market import read_matrix_market
 from prunecast.patterns.sources.numpy_files import read_npy, read_npz
 from prunecast.patterns.sources.onnx_file import read_onnx
@@ -92,8 +93,10 @@ def open_tensors(path: Path) -> dict[str, StoredTensor]:
         raise BadInput(
             f"{path}: wanted a file ending in {', '.join(READERS)}, got {path.suffix or 'no suffix'!r}"
         )
-    if not path.exists():
-        raise BadInput(f"{path}: no such file")
+    with failures_named(path):
+        if not path.exists():
+            raise BadInput(f"{path}: no such file")
+        check_regular(path, "a file of weights")
     with failures_named(path):
         return READERS[path.suffix.lower()](path)
 

@@ -4,7 +4,6 @@ Layout (safetensors format description): 8 bytes little-endian length of the hea
 name -> {dtype, shape, data_offsets}, then the data that the offsets count from.
 """
 
-import json
 import math
 from functools import partial
 from pathlib import Path
@@ -14,12 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
+from prunecast.files import MIB, parse_json
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
 
 __all__ = ["read_safetensors", "safetensors_metadata"]
 
-LONGEST_HEADER = 100_000_000
-"""Bytes; the format's own limit."""
+LONGEST_HEADER = 32 * MIB
+"""A hundred thousand tensors; read, it takes tens of times the memory. The format allows 100 MB."""
+MOST_DIMENSIONS = 64
+"""Of a tensor: numpy's limit."""
+LARGEST = 2**63
 
 DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
 DTYPE_BYTES = {"F16": 2, "BF16": 2, "F32": 4, "F64": 8}
@@ -59,7 +62,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
             )
         text = file.read(length)
     try:
-        header = json.loads(text)
+        header = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path}: not a safetensors file: its header is no JSON") from error
     if not isinstance(header, dict) or not isinstance(header.get("__metadata__", {}), dict):
@@ -76,7 +79,11 @@ def _check_entry(path: Path, name: str, entry: Any, data_bytes: int) -> None:
             f"{where}: wanted dtype, shape and data_offsets in the header, got {entry!r:.80}"
         ) from error
     numbers = [*shape, start, stop] if isinstance(shape, list) else [None]
-    if not isinstance(dtype, str) or not all(type(number) is int and number >= 0 for number in numbers):
+    if len(numbers) > MOST_DIMENSIONS + 2:
+        raise BadInput(f"{where}: wanted at most {MOST_DIMENSIONS} dimensions, got {len(numbers) - 2}")
+    if not isinstance(dtype, str) or not all(
+        type(number) is int and 0 <= number < LARGEST for number in numbers
+    ):
         raise BadInput(f"{where}: shape and data_offsets must be whole numbers, got {entry!r:.80}")
     if not start <= stop <= data_bytes:
         raise BadInput(f"{where}: cut off: its data end at byte {stop}, the file holds {data_bytes}")

@@ -10,10 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
+from prunecast.files import MIB
 from prunecast.patterns.sources.sparse_matrix import check_places, check_size, rows_of_entries
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
 
 __all__ = ["read_smtx"]
+
+LARGEST_FILE = 64 * MIB
+"""The collection's have 20 MB at most."""
 
 
 def read_smtx(path: Path) -> dict[str, StoredTensor]:
@@ -24,6 +28,8 @@ def read_smtx(path: Path) -> dict[str, StoredTensor]:
     BadInput : a line is missing, has the wrong number of entries, or counts outside the matrix
 
     """
+    if path.stat().st_size > LARGEST_FILE:
+        raise BadInput(f"{path}: wanted at most {LARGEST_FILE} bytes, got {path.stat().st_size}")
     with failures_named(path), path.open("rb") as file:
         header = _numbers(path, "header", file.readline().replace(b",", b" "), 3)
         rows, columns, entries = (int(number) for number in header)

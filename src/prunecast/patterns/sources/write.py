@@ -1,7 +1,5 @@
 """`write_weights`: a dense checkpoint whose pruned weights are zeros. Any tool can read it."""
 
-import os
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
+from prunecast.files import aside
 
 __all__ = ["write_weights"]
 
@@ -45,13 +44,15 @@ def write_weights(
     if not all(isinstance(text, str) for entry in texts.items() for text in entry):
         raise BadInput(f"{final}: metadata must be text to text, got {texts!r:.80}")
     # save_file writes the memory behind an array as it lies there, whatever its strides
-    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    unfinished = final.with_name(f".{final.name}.{uuid.uuid4().hex}")
-    try:
-        save_file(whole, unfinished, metadata=texts or None)
-        unfinished.chmod(0o644)  # save_file leaves 0600, which others could not read
-        os.replace(unfinished, final)
-    except (OSError, safetensors.SafetensorError) as error:
-        raise BadInput(f"{final}: cannot be written: {' '.join(str(error).split())}") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
+    whole = {_utf8(name): np.ascontiguousarray(array) for name, array in arrays.items()}
+    with aside(final) as unfinished:
+        try:
+            save_file(whole, unfinished, metadata=texts or None)
+            unfinished.chmod(0o644)  # save_file leaves 0600, which others could not read
+        except (OSError, safetensors.SafetensorError) as error:
+            raise BadInput(f"{final}: cannot be written: {' '.join(str(error).split())}") from error
+
+
+def _utf8(name: str) -> str:
+    """The name, bytes spelled out that are no text: a tensor may be called like its file."""
+    return name.encode("utf-8", "backslashreplace").decode()

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from prunecast.codesign.files import write_text_aside
 from prunecast.errors import BadInput
+from prunecast.files import write_text_aside
 from prunecast.validation.errors import ErrorSummary
 from prunecast.validation.intervals import coverages
 from prunecast.validation.judged import Judged

@@ -1,0 +1,27 @@
+"""What may be shown in a terminal: no control character of a file's names gets there, no line is endless."""
+
+import sys
+
+from prunecast.files import cut
+
+__all__ = ["one_line", "printable", "tell"]
+
+LONGEST_LINE = 500
+"""Of errors and progress, in characters."""
+
+
+def printable(text: str) -> str:
+    """The text with control characters spelled out, line ends among them."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def one_line(text: str) -> str:
+    """The text as one printable line of at most 500 characters; the middle of a longer one is left out."""
+    # cut before it is looked at: a name may have megabytes
+    return cut(printable(" ".join(cut(text, 4 * LONGEST_LINE).split())), LONGEST_LINE)
+
+
+def tell(text: str, *, err: bool = False) -> None:
+    """A line about what was done, which may name files; `err`: on stderr."""
+    stream = sys.stderr if err else sys.stdout
+    stream.write(printable(text) + "\n")

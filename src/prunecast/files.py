@@ -1,0 +1,277 @@
+"""Files: reads that end, and writes that replace regular files alone, whole or not at all.
+
+What is being written lies in a folder `.NAME.prunecast-HEX` beside its place, which its process keeps locked;
+the next writer of NAME removes such folders that nobody locks, as a killed process leaves them.
+"""
+
+import fcntl
+import json
+import math
+import os
+import shutil
+import stat
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from prunecast.errors import BadInput
+
+__all__ = [
+    "MIB",
+    "aside",
+    "check_regular",
+    "check_writable",
+    "cut",
+    "folder_aside",
+    "parse_json",
+    "read_bytes",
+    "read_text",
+    "write_text_aside",
+]
+
+MIB = 2**20
+MARK = ".prunecast-"
+"""Between the name of a file and the number of its unfinished twin."""
+MOST_DIGITS = 20
+"""Of a whole number in JSON: enough for 2**63, and no million of them."""
+KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode), "a device"),
+)
+
+
+def cut(text: str, most: int) -> str:
+    """The text; of a longer one beginning and end."""
+    if len(text) <= most:
+        return text
+    begin = (most - 5) * 3 // 5
+    return f"{text[:begin]} ... {text[len(text) - (most - 5 - begin) :]}"
+
+
+def check_regular(path: str | Path, wanted: str) -> None:
+    """Refuse what is there and is no regular file, or a symbolic link to one: it may never end.
+
+    Raises
+    ------
+    BadInput : missing, unreadable, or a folder, pipe, socket or device
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError) as error:
+        cause = error.strerror if isinstance(error, OSError) else str(error)
+        raise BadInput(f"{path}: wanted {wanted}, cannot read it: {cause}") from None
+    kind = _other_than_regular(mode)
+    if kind:
+        raise BadInput(f"{path}: wanted {wanted}, got {kind}")
+
+
+def _other_than_regular(mode: int) -> str:
+    """What a file is, or empty where it is a regular one."""
+    if stat.S_ISREG(mode):
+        return ""
+    return next((name for is_it, name in KINDS if is_it(mode)), "something else")
+
+
+def read_bytes(path: str | Path, wanted: str, *, most: int) -> bytes:
+    """The content of a regular file.
+
+    Parameters
+    ----------
+    wanted : what the file should be, for the message
+    most : bytes
+
+    Raises
+    ------
+    BadInput : unreadable, no regular file, or larger
+    """
+    check_regular(path, wanted)
+    try:
+        with open(path, "rb") as file:
+            content = file.read(most + 1)
+    except OSError as error:
+        raise BadInput(f"{path}: wanted {wanted}, cannot read it: {error.strerror}") from None
+    if len(content) > most:
+        raise BadInput(f"{path}: wanted {wanted} of at most {most} bytes, got more")
+    return content
+
+
+def read_text(path: str | Path, wanted: str, *, most: int) -> str:
+    """As `read_bytes`, in UTF-8."""
+    try:
+        return read_bytes(path, wanted, most=most).decode()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: wanted {wanted}, but: {error}") from None
+
+
+def parse_json(text: str | bytes) -> Any:
+    """JSON whose numbers are finite and of at most 20 digits; raises ValueError or RecursionError."""
+    return json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_refuse)
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:20]} is too large a number")
+    return number
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number")
+
+
+def check_writable(path: str | Path, what: str) -> Path:
+    """Where an output goes: through symbolic links to their end.
+
+    Parameters
+    ----------
+    what : begins the message: `-o`, `--report`
+
+    Raises
+    ------
+    BadInput : the folder is not there, or something else than a regular file is
+    """
+    try:
+        final = Path(os.path.realpath(path))
+        if not final.parent.is_dir():
+            raise BadInput(f"{what} must lie in a folder that exists, got {path}")
+        kind = _other_than_regular(os.stat(final).st_mode)
+    except FileNotFoundError:
+        return final
+    except BadInput:
+        raise
+    except (OSError, ValueError) as error:
+        cause = error.strerror if isinstance(error, OSError) else error
+        raise BadInput(f"{what} cannot be {path}: {cause}") from None
+    if kind:
+        raise BadInput(f"{what} must be a file, got {kind}: {path}")
+    return final
+
+
+def _put(unfinished: Path, final: Path) -> None:
+    """Move a finished file of the same file system to its place, in the mode of the one that was there."""
+    with suppress(FileNotFoundError):
+        shutil.copymode(final, unfinished)
+    os.replace(unfinished, final)
+
+
+@contextmanager
+def aside(path: str | Path, *, put: Callable[[Path, Path], None] = _put) -> Iterator[Path]:
+    """A place to write to that becomes `path` when the block ends without an error.
+
+    Parameters
+    ----------
+    put : moves the finished file to its place; its FileExistsError comes out as it is
+
+    Raises
+    ------
+    BadInput : the file cannot be written, or something else than a regular file is there
+    """
+    final = check_writable(path, "an output")
+    try:
+        with _own_folder(final) as folder:
+            unfinished = folder / final.name
+            yield unfinished
+            put(unfinished, final)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise BadInput(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def write_text_aside(path: str | Path, text: str) -> None:
+    """Write `path` so that it holds either its old content or all of the new.
+
+    Raises
+    ------
+    BadInput : as `aside`
+    """
+    with aside(path) as unfinished:
+        # a name of a tensor may hold half of a character, which UTF-8 cannot
+        unfinished.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+@contextmanager
+def folder_aside(folder: str | Path, *, last: str) -> Iterator[Path]:
+    """A new folder whose files become those of `folder` when the block ends without an error.
+
+    A folder that is not there yet appears with all its files at once. In one that is there, `last` goes
+    first and comes last: whoever finds it finds the files that belong to it, whenever this was killed.
+
+    Raises
+    ------
+    BadInput : the folder cannot be written; an error inside the block leaves what was there
+    """
+    final = Path(os.path.realpath(folder))
+    try:
+        with _own_folder(final) as own:
+            unfinished = own / final.name
+            unfinished.mkdir()
+            yield unfinished
+            if not final.exists():
+                os.replace(unfinished, final)
+                return
+            names = sorted(os.listdir(unfinished), key=lambda name: (name == last, name))
+            places = {name: check_writable(final / name, "an output") for name in names}
+            (final / last).unlink(missing_ok=True)
+            for name, place in places.items():
+                _put_anywhere(unfinished / name, place)
+    except OSError as error:
+        raise BadInput(f"cannot write {folder}: {error.strerror or error}") from None
+
+
+def _put_anywhere(unfinished: Path, final: Path) -> None:
+    """As `put`; through a copy where a link leads to another file system."""
+    if unfinished.stat().st_dev == final.parent.stat().st_dev:
+        _put(unfinished, final)
+        return
+    with aside(final) as copy:
+        shutil.copyfile(unfinished, copy)
+
+
+@contextmanager
+def _own_folder(final: Path) -> Iterator[Path]:
+    """A locked folder beside `final`, removed in the end."""
+    name = final.name.encode("utf-8", "surrogateescape")[:100].decode("utf-8", "surrogateescape")
+    _remove_left(final.parent, f".{name}{MARK}")
+    while True:
+        folder = final.with_name(f".{name}{MARK}{uuid.uuid4().hex}")
+        folder.mkdir()
+        with suppress(FileNotFoundError), _opened(folder) as descriptor:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if not folder.exists():
+                continue  # another process took it for one of a killed run before it was locked
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            return
+
+
+def _remove_left(parent: Path, beginning: str) -> None:
+    """Remove what killed processes left."""
+    for entry in os.scandir(parent):
+        if entry.name.startswith(beginning) and entry.is_dir(follow_symlinks=False):
+            with suppress(OSError), _opened(Path(entry.path)) as descriptor:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    """The descriptor of a folder, which a lock needs."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
