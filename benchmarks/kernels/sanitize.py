@@ -63,7 +63,7 @@ def _tile_plans() -> Iterator[KernelPlan]:
         variant = next(v for v in wgmma_configs(GPU, "fp16", "wgmma") if v.shape[:2] == (block_m, block_n))
         items = items_of(_ragged(block_m), variant, 200, GPU)
         for assigned in (assign_hardware(items), assign_stream_k(items, 7, 64)):
-            yield tile_plan("stspmm", _ragged(block_m), 200, variant, assigned, GPU, k_order="gather")
+            yield tile_plan("stspmm", _ragged(block_m), 200, variant, assigned, GPU, b_access="gather")
 
 
 def _balanced_plans() -> Iterator[KernelPlan]:
@@ -82,7 +82,7 @@ def _token_plans() -> Iterator[KernelPlan]:
         for assigned in (assign_hardware(items), assign_stream_k(items, 3, 64)):
             spread = spread_over_clusters(assigned, cluster, 128)
             yield tile_plan(
-                "stspmm", _ragged(256), 392, variant, spread, GPU, k_order="gather", cluster=cluster
+                "stspmm", _ragged(256), 392, variant, spread, GPU, b_access="gather", cluster=cluster
             )
 
 
@@ -105,7 +105,7 @@ def _sparse_plans() -> Iterator[KernelPlan]:
         cost = items.k_stop.astype(np.int64) + 64
         for assigned in (assign_hardware(items), assign_longest_first(items, cost, 3)):
             inner = _two_of_four(tiles)
-            yield tile_plan("2:4", tiles, 200, variant, assigned, GPU, k_order="gather", inner=inner)
+            yield tile_plan("2:4", tiles, 200, variant, assigned, GPU, b_access="gather", inner=inner)
 
 
 def _small_plans() -> Iterator[KernelPlan]:
@@ -120,7 +120,7 @@ def _mma_plans() -> Iterator[KernelPlan]:
         variant = next(v for v in mma_configs(gpu, "fp16", "mma") if v.shape[:2] == form)
         items = items_of(_ragged(form[0]), variant, 200, gpu)
         for assigned in (assign_hardware(items), assign_stream_k(items, 7, 32)):
-            yield tile_plan("stspmm", _ragged(form[0]), 200, variant, assigned, gpu, k_order="gather")
+            yield tile_plan("stspmm", _ragged(form[0]), 200, variant, assigned, gpu, b_access="gather")
 
 
 CASES: dict[str, Callable[[], Iterator[KernelPlan]]] = {

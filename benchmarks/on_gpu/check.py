@@ -163,7 +163,7 @@ def plan_of(
     clusters = max(blocks // cluster, 1)
     assigned = assign_stream_k(items, clusters, 64) if blocks else assign_hardware(items)
     spread = spread_over_clusters(assigned, cluster, form[1])
-    return tile_plan("stspmm", tiles, n, variant, spread, GPU, k_order="gather", cluster=cluster)
+    return tile_plan("stspmm", tiles, n, variant, spread, GPU, b_access="gather", cluster=cluster)
 
 
 def check_ending(

@@ -65,7 +65,7 @@ def _described(plan: KernelPlan) -> dict[str, Any]:
         "schedule": int(plan.schedule),
         "blocks": plan.blocks,
         "cluster": plan.cluster,
-        "k_order": plan.k_order,
+        "b_access": plan.b_access,
         "nested": plan.inner is not None,
     }
 
@@ -99,7 +99,7 @@ def _restored(about: Mapping[str, Any], stored: Mapping[str, np.ndarray]) -> Ker
         config,
         Assigned(work, Schedule(about["schedule"]), about["blocks"]),
         GPU,
-        k_order=about["k_order"],
+        b_access=about["b_access"],
         cluster=about["cluster"],
         inner=_elements(about, stored) if about["nested"] else None,
     )

@@ -49,7 +49,7 @@ def test_sparse_tensor_cores_fetch_the_columns_of_the_tiles():
     kept = pattern.map(pattern.prune({"w": np.ones((64, 128))})["w"])
     assert isinstance(kept, NestedMap)
     plan = plan_pruned("2:4", kept, n=40, dtype="fp16", gpu=toy_gpu())
-    assert plan.k_order == "gather"
+    assert plan.b_access == "gather"
     assert set(plan.tiles.kept_per_tile) == {64}
 
 

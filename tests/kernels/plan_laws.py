@@ -13,7 +13,7 @@ def check_plan(plan: KernelPlan) -> None:
     """Assert the laws of a work list against the tiles it is made for."""
     check_outputs(plan)
     check_parts(plan)
-    check_order(plan)
+    checb_access(plan)
     assert 32 * sum(program.warps for program in plan.programs) == plan.resources.threads
 
 
@@ -50,7 +50,7 @@ def check_parts(plan: KernelPlan) -> None:
     assert sorted(groups) == list(range(len(groups)))
 
 
-def check_order(plan: KernelPlan) -> None:
+def checb_access(plan: KernelPlan) -> None:
     """In no list does a part that hands its sums over stand behind an owner that may wait for it."""
     work = plan.work
     lists = [range(plan.item_count)]

@@ -68,7 +68,7 @@ def clustered(n: int, assignment: str, clusters: int = 3) -> KernelPlan:
     else:
         assigned = assign_hardware(items)
     return tile_plan(
-        "stspmm", tiles, n, VARIANT, spread_over_clusters(assigned, 2, 128), GPU, k_order="gather", cluster=2
+        "stspmm", tiles, n, VARIANT, spread_over_clusters(assigned, 2, 128), GPU, b_access="gather", cluster=2
     )
 
 
@@ -125,7 +125,7 @@ def test_clusters_need_a_whole_number_of_blocks_and_fixed_lists() -> None:
     items = items_of(uneven_map(), VARIANT, 1000, GPU)
     drawn = assign_dynamic(items, items.k_stop, 6)
     with pytest.raises(PlanDoesNotFit, match="dynamic blocks make no clusters of 2"):
-        tile_plan("stspmm", uneven_map(), 1000, VARIANT, drawn, GPU, k_order="gather", cluster=2)
+        tile_plan("stspmm", uneven_map(), 1000, VARIANT, drawn, GPU, b_access="gather", cluster=2)
     assert drawn.schedule is Schedule.DYNAMIC
 
 
@@ -143,7 +143,7 @@ def test_weights_are_read_once_for_a_cluster_by_both_predictors() -> None:
         VARIANT,
         assign_longest_first(items_of(plan.tiles, VARIANT, plan.n, GPU), np.ones(24), 6),
         GPU,
-        k_order="gather",
+        b_access="gather",
     )
     copies = [i for p in plan.programs for i in p.step if i.op is Op.COPY_A]
     assert [i.multicast for i in copies] == [2]

@@ -20,6 +20,7 @@ from prunecast.kernels.libraries.cublas.programs import GROUP_CYCLES, group_cycl
 from prunecast.kernels.libraries.cublas.start import first_stage_cycles
 from prunecast.kernels.libraries.cublas.taken import TAKEN_TILES, taken_forms
 from prunecast.kernels.libraries.cublas.times import form_times
+from prunecast.launch import launch_context
 from prunecast.models import estimate
 from prunecast.plan.program import Op, When
 from prunecast.simulator import simulate
@@ -143,8 +144,8 @@ def test_long_products_are_cut_where_a_few_tiles_are_left_for_a_second_wave():
 def test_parts_are_added_up_by_a_second_launch():
     cut, whole = plan_dense(64, 32_768, 64, "fp16", H200), plan_dense(4096, 4096, 2048, "fp16", H200)
     assert cut.work.parts.max() > 1
-    assert cut.other_launches_s > H200.overlapped_launch_s
-    assert whole.other_launches_s == 0.0
+    assert launch_context(cut, H200).other_launches_s > H200.overlapped_launch_s
+    assert launch_context(whole, H200).other_launches_s == 0.0
     assert not any(i.when is When.OWNER for p in cut.programs for i in p.end)
 
 
@@ -202,7 +203,7 @@ def test_a_counter_is_cleared_where_an_sm_has_more_than_two_tiles():
     assert counted.tolist() == [0.0, H200.graph_launch_s]
     plan = plan_dense(1024, 256, 12_544, "fp16", H200)
     assert plan.item_count > 2 * H200.sm_count
-    assert plan.other_launches_s == H200.graph_launch_s
+    assert launch_context(plan, H200).other_launches_s == H200.graph_launch_s
     assert not counter_seconds(np.array([1e6]), load_gpu("a100-sxm4-80gb")).any()
 
 

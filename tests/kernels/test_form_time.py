@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prunecast.hardware.load import load_gpu
-from prunecast.kernels.launches.launch_floor import blocks_apart_cycles
+from prunecast.kernels.early_start import blocks_apart_cycles
 from prunecast.kernels.tile.configs import tile_configs
 from prunecast.kernels.tile.form_items import form_item, form_load, lead_cycles
 from prunecast.kernels.tile.form_time import form_time

@@ -83,7 +83,7 @@ def test_2_of_4_inside_tiles_counts_neighbours_in_the_tiles_own_list():
         mask[64 * tile : 64 * tile + 64, columns[3::4]] = False
     elements = element_map_from_mask(mask, "tile-wise-2d:64x2:4")
     plan = plan_sparse_tensor(elements, 90, "fp16", toy_gpu(), tiles=tiles)
-    assert plan.k_order == "gather"
+    assert plan.b_access == "gather"
     check_meaning(plan, mask)
 
 
@@ -118,14 +118,14 @@ def test_no_tile_at_all_gives_zeros(kernel):
     assert not run_reference(plan, whole_numbers(20, 10, 0), whole_numbers(10, 7, 1)).any()
 
 
-@pytest.mark.parametrize(("capability", "k_order"), [(80, "box"), (90, "gather")])
-def test_a_block_sparse_map_is_read_in_slabs(capability, k_order):
+@pytest.mark.parametrize(("capability", "b_access"), [(80, "dense_tile"), (90, "gather")])
+def test_a_block_sparse_map_is_read_in_slabs(capability, b_access):
     """On sm_90 the project's own kernel gathers them."""
     kept = np.random.default_rng(1).random((3, 5)) < 0.5
     mask = kept.repeat(64, axis=0).repeat(64, axis=1)
     tiles = _tiles_from(mask, 64)
     plan = PLANNERS["block-sparse"](tiles, 100, "fp16", toy_gpu(compute_capability=capability))
-    assert plan.k_order == k_order
+    assert plan.b_access == b_access
     check_meaning(plan, mask)
 
 

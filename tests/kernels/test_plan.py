@@ -8,6 +8,7 @@ import pytest
 from prunecast.hardware.occupancy import BlockResources
 from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit, Schedule
+from prunecast.plan.program import Instruction, Op
 from tests.kernels.layouts import tiles_keeping
 from tests.toy_gpu import toy_gpu
 
@@ -97,6 +98,27 @@ def test_the_fingerprint_names_the_work():
     assert plan().fingerprint() == plan().fingerprint()
     assert plan().fingerprint() != plan(split=None).fingerprint()
     assert plan().fingerprint() != replace(plan(), n=71).fingerprint()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"pdl": False},
+        {"b_access": "dense_tile"},
+        {"fewest_steps": 3},
+        {"tensor": "none"},
+        {"dtype": "bf16"},
+        {"schedule": Schedule.DYNAMIC},
+    ],
+)
+def test_the_fingerprint_has_every_column(other):
+    assert plan(split=None).fingerprint() != replace(plan(split=None), **other).fingerprint()
+
+
+def test_the_fingerprint_has_the_programs():
+    worker = plan().programs[0]
+    issuing = replace(worker, step=(*worker.step, Instruction(Op.ISSUE)))
+    assert plan().fingerprint() != replace(plan(), programs=(issuing, *plan().programs[1:])).fingerprint()
 
 
 def test_properties_of_a_plan():

@@ -116,7 +116,7 @@ def test_tile_wise_runs_one_block_per_tile_and_token_range():
     assert plan.schedule is Schedule.HARDWARE
     assert plan.blocks == 4 * -(-1000 // plan.shape.block_n)
     assert (plan.work.parts == 1).all()
-    assert (plan.k_order, plan.tensor) == ("gather", "wgmma")
+    assert (plan.b_access, plan.tensor) == ("gather", "wgmma")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_split_number_bounds_the_steps_of_a_part():
 )
 def test_the_dense_plan_of_each_architecture(capability, schedule, tensor, multicast):
     plan = plan_dense(1024, 512, 512, "fp16", toy_gpu(compute_capability=capability))
-    assert (plan.schedule, plan.tensor, plan.k_order) == (schedule, tensor, "box")
+    assert (plan.schedule, plan.tensor, plan.b_access) == (schedule, tensor, "dense_tile")
     copies = [i.multicast for p in plan.programs for i in p.step if i.op in (Op.COPY_A, Op.COPY_B)]
     assert max(copies) == max(multicast, default=1)
     assert plan.density == 1
@@ -220,7 +220,7 @@ def test_slabs_are_runs_that_start_on_a_step(columns, block_k, expected):
 
 def test_narrow_blocks_are_gathered():
     tiles = tiles_keeping([48, 16], height=64, k=64)
-    assert plan_block_sparse(tiles, 64, "fp16", toy_gpu()).k_order == "gather"
+    assert plan_block_sparse(tiles, 64, "fp16", toy_gpu()).b_access == "gather"
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_narrow_blocks_are_gathered():
 )
 def test_2_of_4_uses_sparse_tensor_cores(capability, tensor):
     plan = plan_sparse_tensor(two_of_four(128, 128), 64, "fp16", toy_gpu(compute_capability=capability))
-    assert (plan.tensor, plan.k_order) == (tensor, "gather")
+    assert (plan.tensor, plan.b_access) == (tensor, "gather")
     assert plan.density == 0.5
     assert plan.tiles.density == 1
     assert plan.pattern == "2:4"

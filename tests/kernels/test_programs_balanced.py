@@ -9,7 +9,8 @@ from prunecast.kernels.balanced.layout import BalancedLayout, VectorLayout, busy
 from prunecast.kernels.balanced.planner import matrix_form, plan_balanced
 from prunecast.kernels.balanced.programs import matrix_programs
 from prunecast.kernels.balanced.vector_programs import vector_programs
-from prunecast.kernels.launches.padded_copies import padded_copy_seconds
+from prunecast.launch import launch_context
+from prunecast.launch.further_launches import padded_copy_seconds
 from prunecast.models import estimate
 from prunecast.patterns import ElementMap, parse_pattern
 from prunecast.plan.program import Code, Op
@@ -66,7 +67,7 @@ def test_blocks_that_read_the_same_rows_at_once_wait_for_each_other(
     """
     layout = matrix_form(balanced_map(2048, 2048, 16), 16, "fp16", H200).layout
     sharers = Sharers(blocks)
-    (worker,) = matrix_programs(layout, 16, n, "fp16", H200, sharers=sharers, overlaps=True)
+    (worker,) = matrix_programs(layout, 16, n, "fp16", H200, sharers=sharers)
     assert layout.window == 32
     assert [i.late for part in (worker.fill, worker.step) for i in part if i.op is Op.COPY_B] == [
         first,
@@ -140,7 +141,7 @@ def test_weights_beyond_the_first_three_chunks_are_waited_for(chunks: int, waits
     """Of one row a warp three chunks are on their way when B comes. A round of three waits for all that was
     asked for, and once more for the chunk that it asks for first, where there is one.
     """
-    (worker,) = vector_programs(VectorLayout(32, 64, chunks), 2048, 1, "fp16", overlaps=True)
+    (worker,) = vector_programs(VectorLayout(32, 64, chunks), 2048, 1, "fp16")
     assert _waits(worker.begin) == 1 + waits
 
 
@@ -157,21 +158,20 @@ def test_weights_beyond_the_first_three_chunks_are_waited_for(chunks: int, waits
 )
 def test_which_chunks_are_waited_for_at_once(rows: int, places: int, dtype: str, waits: int) -> None:
     """Six chunks, as in loops compiled for sm_90: loads into other registers are waited for behind them."""
-    (worker,) = vector_programs(VectorLayout(8, places, 6), 32 * places, rows, dtype, overlaps=True)
+    (worker,) = vector_programs(VectorLayout(8, places, 6), 32 * places, rows, dtype)
     spread = next(i for i, instruction in enumerate(worker.begin) if instruction.op is Op.SYNC)
     assert _waits(worker.begin[spread:]) == waits
 
 
 def test_every_chunk_comes_from_dram() -> None:
     """Each is the weights of a step of its own, none of which L2 has."""
-    (worker,) = vector_programs(VectorLayout(32, 64, 16), 2048, 1, "fp16", overlaps=True)
+    (worker,) = vector_programs(VectorLayout(32, 64, 16), 2048, 1, "fp16")
     assert sorted(i.ahead for i in worker.begin if i.op is Op.LOAD_A) == list(range(16))
 
 
-@pytest.mark.parametrize("overlaps", [False, True])
-def test_what_stands_between_the_wait_and_the_first_read_of_b(overlaps: bool) -> None:
+def test_what_stands_between_the_wait_and_the_first_read_of_b() -> None:
     """55 instructions, compiled for sm_90; 40 of them are for the integer unit, which takes half a warp."""
-    begin = vector_programs(VectorLayout(32, 64, 2), 2048, 1, "fp16", overlaps=overlaps)[0].begin
+    begin = vector_programs(VectorLayout(32, 64, 2), 2048, 1, "fp16")[0].begin
     before = begin[: [i.op for i in begin].index(Op.LOAD_B)]
     assert sum(i.issue for i in before if i.op is Op.ISSUE) == 2 * 40
 
@@ -179,7 +179,7 @@ def test_what_stands_between_the_wait_and_the_first_read_of_b(overlaps: bool) ->
 def test_all_blocks_read_the_same_lines_of_b() -> None:
     """L2 hands them out one after the other: of a line of 128 bytes four sectors to every block."""
     few, many = (
-        vector_programs(VectorLayout(64, 64, 2), 2048, 1, "fp16", blocks=blocks, overlaps=True)[0].begin
+        vector_programs(VectorLayout(64, 64, 2), 2048, 1, "fp16", blocks=blocks)[0].begin
         for blocks in (24, 128)
     )
     waits = [sum(i.amount for i in begin if i.op is Op.ISSUE) for begin in (few, many)]
@@ -232,9 +232,21 @@ def _waits(code: Code) -> int:
 def test_launches_overlap_where_they_can(n: int) -> None:
     elements = balanced_map(64, 256, 16)
     plan = plan_balanced(elements, n, "fp16", H200)
-    assert plan.overlaps
+    assert plan.pdl
     assert padded_copy_seconds(plan, H200) == 0.0
-    assert not plan_balanced(elements, n, "fp16", toy_gpu(compute_capability=80)).overlaps
+    assert not plan_balanced(elements, n, "fp16", toy_gpu(compute_capability=80)).pdl
+
+
+@pytest.mark.parametrize(("m", "posted"), [(256, 3), (16 * 132 * 4, 0)])
+def test_set_up_and_first_weights_of_blocks_with_room_lie_under_the_preceding_launch(
+    m: int, posted: int
+) -> None:
+    plan = plan_balanced(balanced_map(m, 256, 16), 1, "fp16", H200)
+    launched, (expected,) = plan.programs[0], launch_context(plan, H200).programs
+    assert launched.start
+    assert not any(i.posted for i in launched.begin)
+    assert not expected.start
+    assert sum(i.posted for i in expected.begin if i.op is Op.LOAD_A) == posted
 
 
 @pytest.mark.parametrize("n", [16, 64])

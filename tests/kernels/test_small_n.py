@@ -8,14 +8,15 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.hardware.occupancy import occupancy
-from prunecast.kernels.launches.launch_floor import WAIT_TO_COPY, launch_floor_s
-from prunecast.kernels.launches.piled_up import block_places, places_of_lists
-from prunecast.kernels.launches.store_latency import store_latency_cycles
-from prunecast.kernels.launches.zero_rows import zero_row_count
+from prunecast.kernels.further_launches import zero_row_count
 from prunecast.kernels.small_n.configs import SmallConfig
 from prunecast.kernels.small_n.planner import choose_small_n, plan_small_n
+from prunecast.kernels.small_n.programs import WAIT_TO_COPY
 from prunecast.kernels.tile.stspmm import plan_stspmm
+from prunecast.launch import LaunchContext, context, launch_context
+from prunecast.launch.floor import launch_floor_s
+from prunecast.launch.piled_up import block_places
+from prunecast.launch.store_latency import store_latency_cycles
 from prunecast.models import estimate
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit, Schedule
@@ -57,25 +58,27 @@ def test_what_launches_leave_over_lies_together() -> None:
     """
     tiles = tiles_keeping([1024] * 32, height=128, k=4096)
     plan = plan_small_n(tiles, 1, "fp16", GPU, config=SmallConfig(64, 8, 4, 4))
-    taken = np.flatnonzero(np.diff(plan.work.block_start))
+    taken = np.flatnonzero(np.diff(launch_context(plan, GPU).work.block_start))
     blocks_of_sm = np.bincount(taken % GPU.sm_count, minlength=GPU.sm_count)
     assert plan.item_count == 64
     assert sorted(blocks_of_sm[blocks_of_sm > 0]) == [*[1] * 44, *[5] * 4]
-    other = plan_small_n(tiles, 1, "fp16", toy_gpu(compute_capability=80), config=SmallConfig(64, 8, 4, 4))
-    assert other.blocks == other.item_count
+    ampere = toy_gpu(compute_capability=80)
+    other = plan_small_n(tiles, 1, "fp16", ampere, config=SmallConfig(64, 8, 4, 4))
+    assert launch_context(other, ampere).blocks == other.item_count
 
 
-def test_heavy_tiles_share_an_sm() -> None:
+def test_heavy_tiles_share_an_sm(monkeypatch: pytest.MonkeyPatch) -> None:
     """More blocks than SMs: none of the heaviest has an SM to itself, and some lie together (0008)."""
     tiles = tiles_keeping([4096, *[64] * 31], height=128, k=4096)
     plan = plan_small_n(tiles, 64, "fp16", GPU, config=SmallConfig(16, 64, 4, 4))
-    fit = occupancy(plan.resources, GPU).blocks_per_sm
-    places = places_of_lists(plan, fit, GPU.sm_count)[np.diff(plan.work.block_start) > 0]
+    places = _places(launch_context(plan, GPU))
     on_sm = np.bincount(places % GPU.sm_count, minlength=GPU.sm_count)
     assert all(on_sm[places[:8] % GPU.sm_count] > 1)
     assert sorted(np.unique(places)) == sorted(places)
-    for time in (simulate, estimate):
-        assert time(plan, GPU).cycles > 1.1 * time(_one_to_an_sm(plan), GPU).cycles
+    together = [time(plan, GPU).cycles for time in (simulate, estimate)]
+    monkeypatch.setattr(context, "piled_up", lambda lists, fit, sms: lists)
+    apart = [time(plan, GPU).cycles for time in (simulate, estimate)]
+    assert all(np.array(together) > 1.1 * np.array(apart))
 
 
 @pytest.mark.parametrize(
@@ -104,20 +107,15 @@ def test_unequal_tiles_lie_as_launches_leave_them(
     tiles = map_of(case)
     assert isinstance(tiles, TileMap)
     plan = plan_small_n(tiles, n, "fp16", GPU)
-    fit = occupancy(plan.resources, GPU).blocks_per_sm
-    sm = places_of_lists(plan, fit, GPU.sm_count)[np.diff(plan.work.block_start) > 0] % GPU.sm_count
+    sm = _places(launch_context(plan, GPU)) % GPU.sm_count
     columns = plan.work.k_stop.astype(float)
     shared = np.where(sm[:, None] == sm, np.minimum(columns[:, None], columns), 0.0).sum(axis=1) - columns
     assert np.max(columns + shared / 2) / columns.max() == pytest.approx(longest, abs=0.16)
 
 
-def _one_to_an_sm(plan: KernelPlan) -> KernelPlan:
-    return replace(
-        plan,
-        work=plan.work._replace(block_start=np.arange(plan.item_count + 1)),
-        schedule=Schedule.HARDWARE,
-        blocks=plan.item_count,
-    )
+def _places(launch: LaunchContext) -> np.ndarray:
+    """(items,): the place of each block that is launched."""
+    return launch.places[np.diff(launch.work.block_start) > 0]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +140,8 @@ def test_more_blocks_than_sms_lie_as_stamps_say(blocks: int, fit: int, lie: list
 
 def _bytes_begun(plan: KernelPlan, posted: bool) -> int:
     """Weights that blocks ask for themselves, and for the next launch (`posted`)."""
-    return sum(i.amount for i in plan.programs[0].begin if i.op is Op.LOAD_A and i.posted == posted)
+    begin = launch_context(plan, GPU).programs[0].begin
+    return sum(i.amount for i in begin if i.op is Op.LOAD_A and i.posted == posted)
 
 
 def test_blocks_that_find_no_room_beside_the_launch_before_read_their_weights_late() -> None:
@@ -168,7 +167,9 @@ def test_what_late_blocks_do_before_b_lies_under_the_way_of_the_launch() -> None
     at_hz = GPU.clock_burst_hz[0]
     started = GPU.block_start_cycles + 60
     expected = [GPU.overlapped_launch_s - started / at_hz, 0.0]
-    assert [launch_floor_s(plan, GPU, "graph") for plan in (wide, narrow)] == pytest.approx(expected)
+    assert [launch_floor_s(launch_context(plan, GPU), "graph") for plan in (wide, narrow)] == pytest.approx(
+        expected
+    )
     assert started + GPU.dram_latency_cycles > GPU.overlapped_launch_s * at_hz
 
 
@@ -186,17 +187,20 @@ def test_what_late_blocks_do_before_b_lies_under_the_way_of_the_launch() -> None
 def test_columns_that_are_waited_for_one_by_one(n: int, form: SmallConfig, waits: int) -> None:
     """In code compiled for sm_90a: `LDG` behind `ACQBULK`, each in front of the copies that it names."""
     few = plan_small_n(tiles_keeping([4096] * 4, height=64, k=4096), n, "fp16", GPU, config=form)
-    begin = few.programs[0].begin
+    (worker,) = launch_context(few, GPU).programs
+    begin = worker.begin
     waited = [pair[0] for pair in pairwise(begin) if pair[1].op is Op.WAIT_LOAD]
     assert [i.op for i in waited] == [Op.LOAD_INDEX] * waits
-    assert not few.programs[0].start
+    assert not worker.start
 
 
 @pytest.mark.parametrize(("n", "form"), [(1, SmallConfig(64, 8, 4, 16)), (16, SmallConfig(32, 16, 2, 16))])
 def test_addresses_behind_the_wait_are_counted_once(n: int, form: SmallConfig) -> None:
     """Those that the time of a launch has, of the tile kernel, are not counted again."""
     few = plan_small_n(tiles_keeping([4096] * 4, height=64, k=4096), n, "fp16", GPU, config=form)
-    first, second = [i for i in few.programs[0].begin if i.op is Op.ISSUE and i.issue > 0][:2]
+    first, second = [
+        i for i in launch_context(few, GPU).programs[0].begin if i.op is Op.ISSUE and i.issue > 0
+    ][:2]
     assert form.warps * (second.issue - first.issue) == pytest.approx(WAIT_TO_COPY, abs=form.warps)
     assert 0 < first.amount < second.amount
 
@@ -205,11 +209,11 @@ def test_few_bytes_of_c_are_through_as_soon_as_l2_answers() -> None:
     plan = plan_small_n(tiles_keeping([16], height=64, k=64), 1, "fp16", GPU)
     bytes_of_c = 2 * min(plan.shape.block_m, 64) * 1
     beyond = (GPU.store_latency_cycles - GPU.l2_latency_cycles) * bytes_of_c / 65_536
-    assert store_latency_cycles(plan, GPU) == GPU.l2_latency_cycles + round(
+    assert store_latency_cycles(launch_context(plan, GPU)) == GPU.l2_latency_cycles + round(
         beyond * min(plan.shape.block_n, plan.n)
     )
     late = plan_stspmm(tiles_keeping([16], height=64, k=64), 64, "fp16", GPU)
-    assert store_latency_cycles(late, GPU) == GPU.store_latency_cycles
+    assert store_latency_cycles(launch_context(late, GPU)) == GPU.store_latency_cycles
 
 
 def test_a_step_waits_for_its_own_k16() -> None:
@@ -225,28 +229,23 @@ def test_a_step_waits_for_its_own_k16() -> None:
     assert more[1] < 0.9 * more[0]
 
 
-def test_where_blocks_lie_is_no_part_of_what_is_launched() -> None:
-    """Records name the launch: one block for each item."""
+def test_a_plan_launches_one_block_for_each_item_wherever_they_lie() -> None:
     tiles = tiles_keeping([1024] * 32, height=128, k=4096)
     plan = plan_small_n(tiles, 1, "fp16", GPU, config=SmallConfig(64, 8, 4, 4))
-    start = np.arange(plan.item_count + 1)
-    work = plan.work._replace(block_start=start)
-    as_launched = replace(plan, work=work, schedule=Schedule.HARDWARE, blocks=plan.item_count)
-    assert plan.blocks > as_launched.blocks
-    assert plan.fingerprint() == as_launched.fingerprint()
-    assert plan.fingerprint() == replace(as_launched, starts_early=False).fingerprint()
-    assert plan.fingerprint() != replace(plan, starts_early=False).fingerprint()
+    assert plan.schedule is Schedule.HARDWARE
+    assert plan.blocks == plan.item_count < launch_context(plan, GPU).blocks
 
 
 def test_the_start_of_blocks_lies_under_the_launch_before() -> None:
     """More blocks than half of the SMs: with fewer, any kernel whose launches overlap starts early."""
     plan = plan_small_n(tiles_keeping([64] * 80, height=64, k=64), 1, "fp16", GPU)
-    plan = replace(plan, programs=tuple(replace(program, start=()) for program in plan.programs))
-    late = replace(plan, starts_early=False)
+    early = launch_context(plan, GPU)
+    early = replace(early, programs=tuple(replace(program, start=()) for program in early.programs))
+    late = replace(early, co_resident=False)
     assert plan.item_count > GPU.sm_count / 2
     start_s = GPU.block_start_cycles / GPU.clock_burst_hz[0]
-    assert launch_floor_s(late, GPU, "graph") - launch_floor_s(plan, GPU, "graph") == pytest.approx(start_s)
-    assert launch_floor_s(late, GPU, "stream") == launch_floor_s(plan, GPU, "stream")
+    assert launch_floor_s(late, "graph") - launch_floor_s(early, "graph") == pytest.approx(start_s)
+    assert launch_floor_s(late, "stream") == launch_floor_s(early, "stream")
 
 
 @pytest.mark.parametrize(

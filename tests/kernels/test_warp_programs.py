@@ -38,8 +38,8 @@ def all_configs() -> list[TileConfig]:
 
 CONFIGS = all_configs()
 COSTS = load_costs("prunecast.kernels.tile", 90)
-K_ORDERS = ("gather", "box")
-CASES = [(v, order) for v in CONFIGS for order in K_ORDERS if v.pair == 1 or order == "box"]
+B_ACCESSES = ("gather", "dense_tile")
+CASES = [(v, order) for v in CONFIGS for order in B_ACCESSES if v.pair == 1 or order == "dense_tile"]
 
 
 def bound_programs(v: TileConfig, order: str, **options: Any) -> tuple[WarpProgram, ...]:
@@ -202,7 +202,9 @@ def test_rounds_of_copies_that_are_asked_for_wait_for_the_port(choose):
 
 def test_clusters_share_token_boxes():
     v = dense_forms(toy_gpu(), "fp16")[0]
-    boxes = [ins for p in bound_programs(v, "box", multicast=2) for ins in p.step if ins.op is Op.COPY_B]
+    boxes = [
+        ins for p in bound_programs(v, "dense_tile", multicast=2) for ins in p.step if ins.op is Op.COPY_B
+    ]
     assert [(ins.multicast, ins.leader) for ins in boxes] == [(2, True)]
 
 
@@ -216,9 +218,9 @@ def test_clusters_that_gather_share_the_weights_and_not_the_rows():
 @pytest.mark.parametrize(
     ("capability", "order", "multicast", "message"),
     [
-        (90, "spiral", 1, "k order must be one of gather, box, got 'spiral'"),
+        (90, "spiral", 1, "B access must be one of gather, box, got 'spiral'"),
         (80, "gather", 2, "multicast 2 needs a wgmma kernel, got mma gather"),
-        (80, "box", 2, "multicast 2 needs a wgmma kernel, got mma box"),
+        (80, "dense_tile", 2, "multicast 2 needs a wgmma kernel, got mma dense_tile"),
     ],
 )
 def test_what_no_kernel_does_is_refused(capability, order, multicast, message):

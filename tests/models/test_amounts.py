@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prunecast.models.amounts import plan_amounts
+from prunecast.launch import launch_context
+from prunecast.models.amounts import launch_amounts, plan_amounts
 from prunecast.models.terms import Quantity
 from prunecast.plan.program import Instruction, Op, WarpProgram, When
 from tests.models.hand_plans import hand_plan, one_role_programs, two_role_programs
+from tests.toy_gpu import toy_gpu
 
 
 def of_item(plan, quantity, item=0):
@@ -65,7 +67,8 @@ def test_refills_count_where_a_block_has_one_item():
     step = (Instruction(Op.SHARED, 128, when=When.REFILL),)
     plan = hand_plan([256], 64, programs=one_step(*step), stages=3)
     assert of_item(plan, Quantity.SHARED) == 0
-    assert of_item(replace(plan, starts_early=True), Quantity.SHARED) == 4 * 128
+    early = replace(launch_context(plan, toy_gpu()), co_resident=True)
+    assert launch_amounts(early).items[0, Quantity.SHARED] == 4 * 128
 
 
 def test_what_asks_for_later_steps_stands_apart():

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from prunecast.launch import launch_context
 from prunecast.models.chain import plan_chain
 from prunecast.models.chains import (
     after_parts_cycles,
@@ -30,7 +31,7 @@ from tests.toy_gpu import toy_gpu
 def chain_of(latency=500, stages=4, programs=None, **overrides):
     """Of one of four blocks, so that all four SMs store."""
     plan, gpu = hand_plan([256] * 4, 64, stages=stages, programs=programs), toy_gpu(**overrides)
-    return plan_chain(plan, gpu, sm_rates(plan, gpu), latency)
+    return plan_chain(launch_context(plan, gpu), sm_rates(plan, gpu), latency)
 
 
 def test_lead_in_of_two_roles():
@@ -114,7 +115,7 @@ def test_owner_after_the_signals():
 
 def test_an_owner_that_is_drawn_waits_for_a_signal_on_its_way():
     plan, gpu = replace(hand_plan([256] * 4, 64), schedule=Schedule.DYNAMIC), toy_gpu()
-    chain = plan_chain(plan, gpu, sm_rates(plan, gpu), 500)
+    chain = plan_chain(launch_context(plan, gpu), sm_rates(plan, gpu), 500)
     assert after_parts_cycles(chain) == pytest.approx(after_parts_cycles(chain_of()) + 200)
 
 

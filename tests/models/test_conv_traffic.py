@@ -5,6 +5,7 @@ import pytest
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import PLANNERS, ConvShape, implicit_plan
+from prunecast.launch import launch_context
 from prunecast.models import bound_cycles, estimate, plan_amounts, plan_traffic
 from prunecast.models.im2col import im2col_seconds
 from prunecast.patterns import parse_pattern
@@ -15,7 +16,7 @@ CONV = ConvShape(channels=64, height=28, width=28, kernel_h=3, kernel_w=3, paddi
 
 
 def traffic_of(plan, gpu=H200):
-    return plan_traffic(plan, plan_amounts(plan), gpu, resident_blocks=132)
+    return plan_traffic(launch_context(plan, gpu), plan_amounts(plan), resident_blocks=132)
 
 
 def plans_of(conv, kernel="tile-wise", text="tile-wise:128", m=128):

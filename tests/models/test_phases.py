@@ -7,6 +7,7 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels.balanced.planner import plan_balanced
 from prunecast.kernels.small_n.configs import SmallConfig
 from prunecast.kernels.small_n.planner import plan_small_n
+from prunecast.launch import launch_context
 from prunecast.models import estimate
 from prunecast.models.chain import Chain, plan_chain
 from prunecast.models.phases import phases_around
@@ -25,7 +26,7 @@ def chain_of(*begin: Instruction, end: tuple[Instruction, ...] = ()) -> Chain:
     """Of a block of eight warps, two to a sub-partition; shared memory moves 128 bytes a cycle."""
     program = WarpProgram(role="worker", warps=8, begin=begin, step=(Instruction(Op.FMA),), end=end)
     plan, gpu = hand_plan([64], 64, programs=(program,)), toy_gpu()
-    return plan_chain(plan, gpu, sm_rates(plan, gpu), 0.0)
+    return plan_chain(launch_context(plan, gpu), sm_rates(plan, gpu), 0.0)
 
 
 def test_waits_and_barriers_end_phases() -> None:

@@ -233,7 +233,7 @@ def test_overlapping_launches_have_read_their_indices():
     plan = hand_plan([256] * 2, 64, programs=(replace(producer, begin=begin), consumer), shared_bytes=LARGE)
     for sms, hidden in ((4, 500), (2, 0)):
         gpu = toy_gpu(**ENDLESS, sm_count=sms)
-        apart, overlapping = (estimate(replace(plan, overlaps=o), gpu) for o in (False, True))
+        apart, overlapping = (estimate(replace(plan, pdl=o), gpu) for o in (False, True))
         ring = plan.resources.stages * 64 * 64 * 2 * 2
         waits = 0.0 if hidden else SHOWN_SHARE * ring / gpu.dram_bytes_per_s * overlapping.clock_hz
         assert apart.cycles - overlapping.cycles == pytest.approx(hidden - waits)
@@ -245,7 +245,7 @@ def test_a_launch_behind_another_one_of_its_own_reads_its_indices_itself():
     begin = (Instruction(Op.LOAD_INDEX, 0), Instruction(Op.WAIT_LOAD))
     plan = hand_plan([256], 64, programs=(replace(producer, begin=begin), consumer), shared_bytes=LARGE)
     plan = replace(plan, tiles=replace(plan.tiles, m=plan.m + 8))
-    apart, together = (estimate(replace(plan, overlaps=o), toy_gpu()).cycles for o in (False, True))
+    apart, together = (estimate(replace(plan, pdl=o), toy_gpu()).cycles for o in (False, True))
     assert apart == together
 
 

@@ -3,6 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prunecast.launch import launch_context
 from prunecast.models.amounts import plan_amounts
 from prunecast.models.terms import Quantity
 from prunecast.models.traffic import plan_traffic
@@ -13,7 +14,7 @@ KIB = 1024
 
 
 def traffic_of(plan, resident_blocks=4, **overrides):
-    return plan_traffic(plan, plan_amounts(plan), toy_gpu(**overrides), resident_blocks)
+    return plan_traffic(launch_context(plan, toy_gpu(**overrides)), plan_amounts(plan), resident_blocks)
 
 
 def test_dense_bytes_and_flops():

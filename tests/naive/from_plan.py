@@ -5,9 +5,10 @@ from itertools import pairwise
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launches.brought_ahead import brought_ahead, early_blocks
-from prunecast.kernels.launches.launch_floor import begins_early
-from prunecast.kernels.launches.piled_up import JITTER, followed
+from prunecast.launch import LaunchContext
+from prunecast.launch.brought_ahead import brought_ahead, early_blocks
+from prunecast.launch.overlap import begins_early
+from prunecast.launch.piled_up import JITTER, followed
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import engine_state
@@ -19,10 +20,11 @@ TICKS = 4096
 FMA_OF_A_WARP = 32
 
 
-def kernel_of(plan: KernelPlan, gpu: GpuSpec) -> Kernel:
-    """The plan's programs and shapes."""
+def kernel_of(context: LaunchContext) -> Kernel:
+    """Programs and shapes of a launch."""
+    plan = context.plan
     return Kernel(
-        programs=plan.programs if begins_early(plan, gpu) else brought_ahead(plan),
+        programs=context.programs if begins_early(context) else brought_ahead(context),
         stages=plan.resources.stages,
         fewest_steps=plan.fewest_steps,
         **plan.shape._asdict(),
@@ -72,9 +74,10 @@ def _whole_ticks(amount: int, per_clk: float) -> int:
     return int(ticks)
 
 
-def work_of(plan: KernelPlan, slots: int, gpu: GpuSpec) -> Work:
-    """The plan's work list as records, `slots` blocks to an SM."""
-    tiles, work = plan.tiles, plan.work
+def work_of(context: LaunchContext) -> Work:
+    """The work list of a launch as records."""
+    plan, slots, gpu = context.plan, context.fit.blocks_per_sm, context.gpu
+    tiles, work = plan.tiles, context.work
     columns = [tuple(tiles.column_index[start:stop].tolist()) for start, stop in pairwise(tiles.column_start)]
     rows = [int(stop - start) for start, stop in pairwise(tiles.row_start)]
     items = [
@@ -92,16 +95,16 @@ def work_of(plan: KernelPlan, slots: int, gpu: GpuSpec) -> Work:
         for i in range(plan.item_count)
     ]
     start = work.block_start.tolist()
-    if plan.starts_early and plan.schedule is Schedule.STATIC:
-        items, start = piled_up(items, plan.blocks, slots, gpu.sm_count)
+    if context.co_resident and context.schedule is Schedule.STATIC:
+        items, start = piled_up(items, context.blocks, slots, gpu.sm_count)
     return Work(
-        schedule=plan.schedule,
-        blocks=plan.blocks,
+        schedule=context.schedule,
+        blocks=context.blocks,
         block_start=tuple(start),
         items=tuple(items),
         columns=tuple(columns),
-        rows_in_l2=plan.b_in_l2,
-        early_sms=early_blocks(plan, gpu),
+        rows_in_l2=context.b_in_l2,
+        early_sms=early_blocks(context),
     )
 
 

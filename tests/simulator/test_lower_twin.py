@@ -2,10 +2,10 @@
 
 import pytest
 
-from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels import PLANNERS, KernelPlan, plan_stspmm
 from prunecast.kernels.tile.stspmm import ASSIGNMENTS
+from prunecast.launch import launch_context
 from prunecast.plan.kernel_plan import Schedule
 from prunecast.simulator import POLICIES
 from prunecast.simulator.lower import lower
@@ -31,11 +31,11 @@ LAYOUTS = {
 
 
 def assert_agree(plan: KernelPlan, gpu: GpuSpec, policy: str = "gty") -> None:
-    slots = occupancy(plan.occupied, gpu).blocks_per_sm
-    lowered = lower(plan, gpu, slots=slots, policy=POLICIES[policy], clock_hz=gpu.max_clock_hz)
+    context = launch_context(plan, gpu)
+    lowered = lower(context, policy=POLICIES[policy], clock_hz=gpu.max_clock_hz)
     fast = launch_engine(lowered.machine, lowered.program, lowered.work)
     machine = machine_of(plan, gpu, lowered.machine, lowered.work.panel)
-    assert fast == simulate_naively(machine, kernel_of(plan, gpu), work_of(plan, slots, gpu))
+    assert fast == simulate_naively(machine, kernel_of(context), work_of(context))
 
 
 @pytest.mark.parametrize("capability", [80, 90])
@@ -49,8 +49,9 @@ def test_every_kernel(kernel: str, capability: int) -> None:
 def test_one_token_blocks_that_lie_together() -> None:
     gpu = toy_gpu(compute_capability=90, sm_count=5)
     plan = PLANNERS["balanced"](elements_of_density(128, 64, 0.1), 1, "fp16", gpu)
-    assert plan.schedule is Schedule.STATIC
-    assert plan.item_count < plan.blocks
+    context = launch_context(plan, gpu)
+    assert context.schedule is Schedule.STATIC
+    assert plan.item_count == plan.blocks < context.blocks
     assert_agree(plan, gpu)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels.tile.stspmm import plan_stspmm
+from prunecast.launch import launch_context
 from prunecast.patterns import TileMap
 from prunecast.simulator import engine
 from prunecast.simulator.settle import settle
@@ -28,7 +29,9 @@ def test_dram_works_as_long_as_reads_and_c_take(l2_bytes):
         pattern="tile-wise:128",
     )
     plan = plan_stspmm(tiles, 4096, "fp16", H200)
-    settled = settle(plan, replace(H200, l2_usable_bytes=l2_bytes), state="burst", policy="gty")
+    settled = settle(
+        launch_context(plan, replace(H200, l2_usable_bytes=l2_bytes)), state="burst", policy="gty"
+    )
     chip, machine = settled.run.mem, settled.lowered.machine
     l2_bytes_per_clk = 1024 * engine.TICKS / machine.l2_ticks
     clock_hz = H200.l2_bytes_per_s / l2_bytes_per_clk

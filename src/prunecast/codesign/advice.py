@@ -9,9 +9,9 @@ from prunecast.codesign.plans import PrunedMap, plan_pruned
 from prunecast.errors import BadInput
 from prunecast.hardware.l2_lines import LINE_BYTES
 from prunecast.kernels import DTYPE_BYTES, PLANNERS, KernelPlan
-from prunecast.kernels.launches.padded_copies import ROW_BYTES, copied_row_bytes
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.plan.misaligned import with_row_starts
+from prunecast.plan.padded_rows import ROW_BYTES, copied_row_bytes
 
 __all__ = ["Advice", "Case", "advise"]
 

@@ -11,7 +11,6 @@ from prunecast.errors import BadInput
 from prunecast.hardware import STATES, GpuSpec
 from prunecast.kernels import PLANNERS, KernelPlan
 from prunecast.models import Estimate, estimate
-from prunecast.plan.program import WarpProgram
 from prunecast.simulator import LAUNCHES, SimResult, simulate
 
 __all__ = ["ENGINES", "Engine", "Outcome", "Progress", "silent"]
@@ -53,9 +52,7 @@ class Engine:
     state: str = "burst"
     launch: str = "graph"
     progress: Progress = silent
-    _known: dict[tuple[str, tuple[WarpProgram, ...]], Future[Outcome]] = field(
-        default_factory=dict, init=False, repr=False
-    )
+    _known: dict[str, Future[Outcome]] = field(default_factory=dict, init=False, repr=False)
     _threads: Workers = field(default_factory=lambda: Workers(os.cpu_count() or 1), init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -69,8 +66,7 @@ class Engine:
 
     def start(self, plan: KernelPlan) -> Future[Outcome]:
         """Begin to predict the run of a plan; asking for the result raises what `run` raises."""
-        # A fingerprint says what is launched, not what its warps are said to cost
-        key = (plan.fingerprint(), plan.programs)
+        key = plan.fingerprint()
         if key not in self._known:
             if self.name == "simulator":
                 self._compile()

@@ -19,9 +19,9 @@ from prunecast.codesign.ways import RunningWay, Way, conv_ways, fastest, seconds
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import PLANNERS, ConvShape, KernelPlan
-from prunecast.kernels.launches.padded_copies import padded_copy_seconds
-from prunecast.kernels.launches.zero_rows import zero_row_count
+from prunecast.kernels.further_launches import zero_row_count
 from prunecast.kernels.two_part import TwoParts
+from prunecast.launch.further_launches import padded_copy_seconds
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.dense_block import DenseBlockPattern
 from prunecast.patterns.sources import Layer

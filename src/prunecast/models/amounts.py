@@ -4,13 +4,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from prunecast.launch import LaunchContext
 from prunecast.models.amount_loops import Sizes, measure_terms
 from prunecast.models.kinds import ItemKinds, item_kinds
 from prunecast.models.terms import FloatArray, Section, Table, Unit, table_of
 from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.plan.program import WarpProgram
 
-__all__ = ["Amounts", "amounts_of_kinds", "plan_amounts"]
+__all__ = ["Amounts", "launch_amounts", "plan_amounts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,22 +63,28 @@ class Amounts:
 
 
 def plan_amounts(plan: KernelPlan) -> Amounts:
+    """Amounts of every kind of item of a plan as it is launched, see `launch_amounts`."""
+    return _amounts(plan, plan.programs, np.inf)
+
+
+def launch_amounts(context: LaunchContext) -> Amounts:
     """Amounts of every kind of item of a plan, clipped to rows, tokens and kept columns as the programs say.
 
     Packed weights and indices move whole steps (16 kept columns at a time where the program says so);
     rows of B are clipped to the item's tokens, C and partial sums to its rows and tokens.
     """
+    # A co-resident block has one item, which begins with its first ring
+    refill_from = float(context.plan.resources.stages) if context.co_resident else np.inf
+    return _amounts(context.plan, context.programs, refill_from)
+
+
+def _amounts(plan: KernelPlan, programs: tuple[WarpProgram, ...], refill_from: float) -> Amounts:
     kinds = item_kinds(plan)
-    return amounts_of_kinds(plan, kinds, plan.work.k_stop[kinds.example] - plan.work.k_start[kinds.example])
-
-
-def amounts_of_kinds(plan: KernelPlan, kinds: ItemKinds, columns: IntArray) -> Amounts:
-    """Amounts of kinds whose items keep `columns` (kinds,) int32, whatever their examples keep."""
-    table = table_of(plan.programs)
+    columns = plan.work.k_stop[kinds.example] - plan.work.k_start[kinds.example]
+    table = table_of(programs)
     sizes = _sizes_of(plan, kinds, columns)
     block_k, stages = float(plan.shape.block_k), float(plan.resources.stages)
-    # A block that starts early has one item, which begins with its first ring
-    parts = measure_terms(table.places, sizes, block_k, stages, stages if plan.starts_early else np.inf)
+    parts = measure_terms(table.places, sizes, block_k, stages, refill_from)
     return Amounts(
         steps=parts.T @ table.of_steps,
         asks=parts.T @ table.of_asks,

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.models.amounts import Amounts, plan_amounts
+from prunecast.launch import LaunchContext, launch_context
+from prunecast.models.amounts import Amounts, launch_amounts
 from prunecast.models.estimate import LEVELS
 from prunecast.models.loops import busiest_sm
 from prunecast.models.rates import SmRates, sm_rates
@@ -46,26 +47,28 @@ def bound_cycles(plan: KernelPlan, gpu: GpuSpec, clock_hz: float) -> dict[str, f
     ------
     BadInput : the GPU lacks instructions that the plan needs
     """
-    amounts = plan_amounts(plan)
+    context = launch_context(plan, gpu)
+    amounts = launch_amounts(context)
     # How many blocks run at once matters only for what is read again, which is no part of a bound.
-    traffic = plan_traffic(plan, amounts, gpu, resident_blocks=gpu.sm_count)
-    return bounds_of(plan, gpu, clock_hz, amounts, traffic)
+    traffic = plan_traffic(context, amounts, resident_blocks=gpu.sm_count)
+    return bounds_of(context, clock_hz, amounts, traffic)
 
 
 def bounds_of(
-    plan: KernelPlan, gpu: GpuSpec, clock_hz: float, amounts: Amounts, traffic: Traffic
+    context: LaunchContext, clock_hz: float, amounts: Amounts, traffic: Traffic
 ) -> dict[str, float]:
     """`bound_cycles` from amounts and traffic that are known already."""
-    rates = sm_rates(plan, gpu)
-    units = _units(plan, amounts)
-    sms = min(gpu.sm_count, plan.blocks)
+    gpu = context.gpu
+    rates = sm_rates(context.plan, gpu)
+    units = _units(context, amounts)
+    sms = min(gpu.sm_count, context.blocks)
     levels = sm_level_cycles(units.amounts, rates)
     bounds = {level: busiest_sm(cycles, units.members, sms) for level, cycles in levels.items()}
     partitions = min(float(rates.sub_partitions), amounts.tensor_warps)
     bounds["tensor"] = max(
         bounds["tensor"], float(levels["tensor"].max(initial=0.0)) * rates.sub_partitions / partitions
     )
-    bounds["l2"] = l2_seconds(plan, amounts, traffic, gpu).all * clock_hz
+    bounds["l2"] = l2_seconds(context, amounts, traffic).all * clock_hz
     reads = (traffic.compulsory_bytes + traffic.merged_bytes - traffic.c_bytes) / gpu.dram_bytes_per_s
     bounds["dram"] = (reads + traffic.c_bytes / gpu.dram_write_bytes_per_s) * clock_hz
     return bounds
@@ -95,23 +98,24 @@ class L2Seconds(NamedTuple):
         return max(self.requests + self.stores, self.merging)
 
 
-def l2_seconds(plan: KernelPlan, amounts: Amounts, traffic: Traffic, gpu: GpuSpec) -> L2Seconds:
+def l2_seconds(context: LaunchContext, amounts: Amounts, traffic: Traffic) -> L2Seconds:
     """Reads and stores each at their own rate."""
+    gpu = context.gpu
     partials = float(amounts.kinds.members @ amounts.edges[:, Quantity.PARTIALS_OUT])
     stores = traffic.c_bytes + partials
     requests = (traffic.l2_bytes - stores) / gpu.l2_bytes_per_s
     return L2Seconds(
-        reads=requests / requests_over_reads(plan, amounts),
+        reads=requests / requests_over_reads(context, amounts),
         requests=requests,
         stores=stores / gpu.l2_store_bytes_per_s,
-        merging=store_cost(plan.programs).lines * traffic.c_bytes / gpu.l2_store_bytes_per_s,
+        merging=store_cost(context.programs).lines * traffic.c_bytes / gpu.l2_store_bytes_per_s,
     )
 
 
-def requests_over_reads(plan: KernelPlan, amounts: Amounts) -> float:
+def requests_over_reads(context: LaunchContext, amounts: Amounts) -> float:
     """What reads of a full step cost L2, over as many bytes in whole lines."""
     step = amounts.step
-    more = (gather_line_cost(plan.programs) - 1.0) * float(step[Quantity.B])
+    more = (gather_line_cost(context.programs) - 1.0) * float(step[Quantity.B])
     return 1.0 + more / (float(step[Quantity.L2]) - more) if more else 1.0
 
 
@@ -143,11 +147,11 @@ def copied_cycles(amounts: FloatArray, rates: SmRates) -> FloatArray:
     return np.asarray(amounts[..., Quantity.COPIED] / rates.shared_bytes_per_clk)
 
 
-def _units(plan: KernelPlan, amounts: Amounts) -> _Units:
+def _units(context: LaunchContext, amounts: Amounts) -> _Units:
     """Blocks of a static list, else kinds of items. The blocks of a dynamic list are shared: left out."""
     whole, block = amounts.whole[:, OF_AN_SM], amounts.block[OF_AN_SM]
-    if plan.schedule is Schedule.STATIC:
-        blocks = units_of(plan, whole[amounts.kinds.of_item])
+    if context.schedule is Schedule.STATIC:
+        blocks = units_of(context, whole[amounts.kinds.of_item])
         return _Units(blocks + block, np.ones(len(blocks)))
-    share = block if plan.schedule is Schedule.HARDWARE else np.zeros_like(block)
+    share = block if context.schedule is Schedule.HARDWARE else np.zeros_like(block)
     return _Units(whole + share, amounts.kinds.members)

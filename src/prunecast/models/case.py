@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.hardware.occupancy import Occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launches.piled_up import places_of_lists
+from prunecast.launch import LaunchContext
 from prunecast.models.amounts import Amounts
 from prunecast.models.chain import Chain
 from prunecast.models.rates import SmRates
@@ -19,9 +18,7 @@ __all__ = ["Case"]
 class Case(NamedTuple):
     """A plan on a GPU, and what was found out about it before any time was."""
 
-    plan: KernelPlan
-    gpu: GpuSpec
-    fit: Occupancy
+    context: LaunchContext
     amounts: Amounts
     rates: SmRates
     traffic: Traffic
@@ -29,9 +26,19 @@ class Case(NamedTuple):
     """Waits once the ring is full: what comes late is DRAM's share, which the chip's levels count."""
 
     @property
+    def plan(self) -> KernelPlan:
+        """What is launched."""
+        return self.context.plan
+
+    @property
+    def gpu(self) -> GpuSpec:
+        """Where."""
+        return self.context.gpu
+
+    @property
     def blocks_in_flight(self) -> int:
         """Blocks that run at once at the start."""
-        return min(self.plan.blocks, self.gpu.sm_count * self.fit.blocks_per_sm)
+        return min(self.context.blocks, self.gpu.sm_count * self.context.fit.blocks_per_sm)
 
     @property
     def earlier_share(self) -> float:
@@ -41,8 +48,8 @@ class Case(NamedTuple):
     @property
     def blocks_together(self) -> int:
         """Blocks on the SM that has most, of a plan that starts early."""
-        fit, sms = self.fit.blocks_per_sm, self.gpu.sm_count
-        if self.plan.schedule is not Schedule.STATIC:
+        fit, sms = self.context.fit.blocks_per_sm, self.gpu.sm_count
+        if self.context.schedule is not Schedule.STATIC:
             return max(min(fit, -(-self.plan.item_count // sms)), 1)
-        places = places_of_lists(self.plan, fit, sms)[np.diff(self.plan.work.block_start) > 0]
+        places = self.context.places[np.diff(self.context.work.block_start) > 0]
         return max(min(fit, int(np.bincount(places % sms).max(initial=0))), 1)

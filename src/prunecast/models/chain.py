@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launches.next_weights import weight_bytes_before_b
+from prunecast.launch import LaunchContext
+from prunecast.launch.next_weights import weight_bytes_before_b
 from prunecast.models.rates import SmRates
 from prunecast.models.roles import waits_for_parts
 from prunecast.plan.kernel_plan import BlockShape, KernelPlan, Schedule
@@ -101,10 +102,11 @@ class Chain(NamedTuple):
         return self._replace(shape=self.shape._replace(block_k=16), stages=stages)
 
 
-def plan_chain(plan: KernelPlan, gpu: GpuSpec, rates: SmRates, memory_latency_cycles: float) -> Chain:
+def plan_chain(context: LaunchContext, rates: SmRates, memory_latency_cycles: float) -> Chain:
     """Gather what the walk needs; the latency is rounded to whole cycles, so that walks are found again."""
+    plan, gpu = context.plan, context.gpu
     return Chain(
-        programs=plan.programs,
+        programs=context.programs,
         shape=plan.shape,
         stages=plan.resources.stages,
         sub_partitions=rates.sub_partitions,
@@ -113,7 +115,7 @@ def plan_chain(plan: KernelPlan, gpu: GpuSpec, rates: SmRates, memory_latency_cy
         shared_bytes_per_clk=rates.shared_bytes_per_clk,
         port_bytes_per_clk=rates.port_bytes_per_clk,
         gather_bytes_per_clk=_gather_rate(plan, gpu),
-        store_bytes_per_clk=_store_rate(plan, gpu),
+        store_bytes_per_clk=_store_rate(context),
         port_store_bytes_per_clk=float(gpu.store_bytes_per_clk_per_sm),
         tokens_share=min(plan.n / plan.shape.block_n, 1.0),
         store_share=_store_share(plan),
@@ -121,13 +123,13 @@ def plan_chain(plan: KernelPlan, gpu: GpuSpec, rates: SmRates, memory_latency_cy
         shared_latency=gpu.shared_latency_cycles,
         barrier_latency=gpu.barrier_latency_cycles,
         sync_latency=gpu.sync_latency_cycles,
-        perform_latency=gpu.store_latency_cycles if waits_for_parts(plan.programs) else 0,
+        perform_latency=gpu.store_latency_cycles if waits_for_parts(context.programs) else 0,
         parts_wait=_parts_wait(plan, gpu),
         memory_latency=round(memory_latency_cycles),
         gather_latency=gpu.gather_latency_cycles,
         lacks_tokens=False,
-        b_latency=float(gpu.l2_latency_cycles) if plan.b_in_l2 else float("inf"),
-        first_weights_late=weight_bytes_before_b(plan) * gpu.max_clock_hz / gpu.dram_bytes_per_s,
+        b_latency=float(gpu.l2_latency_cycles) if context.b_in_l2 else float("inf"),
+        first_weights_late=weight_bytes_before_b(context) * gpu.max_clock_hz / gpu.dram_bytes_per_s,
     )
 
 
@@ -136,13 +138,14 @@ def _gather_rate(plan: KernelPlan, gpu: GpuSpec) -> float:
     return max(rate, TILE_GATHER_BYTES) if plan.tensor == "wgmma" else rate
 
 
-def _store_rate(plan: KernelPlan, gpu: GpuSpec) -> float:
-    busy_sms = max(min(plan.blocks, gpu.sm_count), 1)
+def _store_rate(context: LaunchContext) -> float:
+    gpu = context.gpu
+    busy_sms = max(min(context.blocks, gpu.sm_count), 1)
     share_of_l2 = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / busy_sms
     # Blocks drift apart: what L2 takes longer for one wave's stores lies under the work of the other waves,
     # and half of a single wave's stores come together (fitted to twelve products with padded rows, 0007)
-    waves = max(plan.item_count / busy_sms, 1.0)
-    longer = 1.0 + (store_cost(plan.programs).lines - 1.0) / (waves + 1.0)
+    waves = max(context.plan.item_count / busy_sms, 1.0)
+    longer = 1.0 + (store_cost(context.programs).lines - 1.0) / (waves + 1.0)
     return min(gpu.store_bytes_per_clk_per_sm, share_of_l2 / longer)
 
 

@@ -1,13 +1,12 @@
 """Seconds in which DRAM brings weights before any rows of B, in launches of one wave (0007).
 
 The gathering kernels of sm_90 ask for the weights of a ring before they wait for the launch before, and for B
-after it. Where SMs are left, blocks that start early have theirs by then (`launches/brought_ahead.py`).
+after it. Where SMs are left, blocks that start early have theirs by then (`launch/brought_ahead.py`).
 """
 
-from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launches.brought_ahead import brings_ahead, early_starts
-from prunecast.kernels.launches.launch_floor import begins_early, launches_overlap
-from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.launch import LaunchContext
+from prunecast.launch.brought_ahead import early_starts
+from prunecast.launch.overlap import begins_early
 
 __all__ = ["first_weights_s", "first_weights_share"]
 
@@ -16,24 +15,26 @@ SHOWN_SHARE = 0.7
 Fitted to the cycles of 120 products of 120 to 132 whole blocks that were marked fit (2026-11-22)."""
 
 
-def first_weights_share(plan: KernelPlan, gpu: GpuSpec) -> float:
+def first_weights_share(context: LaunchContext) -> float:
     """Of the weights of all blocks' first rings, those for which B waits, however long tiles are.
 
     0 where no launch before shows it: parts of cut tiles leave their SMs long before it ends. 2:4 has it in
     the constants of its ends.
     """
+    plan, blocks = context.plan, context.blocks
     whole = plan.inner is None and int(plan.work.parts.max(initial=1)) == 1
-    one_wave = plan.item_count == plan.blocks <= gpu.sm_count
-    overlap = brings_ahead(plan) and launches_overlap(plan, gpu) and not begins_early(plan, gpu)
+    one_wave = plan.item_count == blocks <= context.gpu.sm_count
+    overlap = context.prefetches_weights and context.pdl and not begins_early(context)
     if not (whole and one_wave and overlap):
         return 0.0
-    return SHOWN_SHARE * (1.0 - min(early_starts(plan, gpu) / max(plan.blocks, 1), 1.0))
+    return SHOWN_SHARE * (1.0 - min(early_starts(context) / max(blocks, 1), 1.0))
 
 
-def first_weights_s(plan: KernelPlan, gpu: GpuSpec, share: float, a_bytes: float, columns: float) -> float:
+def first_weights_s(context: LaunchContext, share: float, a_bytes: float, columns: float) -> float:
     """In seconds, of items that keep so many `columns` together and read `a_bytes` of weights.
 
     share : as `first_weights_share`
     """
+    plan, gpu = context.plan, context.gpu
     ring = plan.resources.stages * plan.shape.block_k * plan.item_count
     return share * a_bytes * min(ring / columns, 1.0) / gpu.dram_bytes_per_s if columns else 0.0

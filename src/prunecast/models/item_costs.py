@@ -57,7 +57,7 @@ def item_costs(case: Case) -> Costs:
     tensor = steps["tensor"] * rates.sub_partitions / partitions
     pipes = np.maximum(tensor, np.maximum(steps["issue"], steps["shared"]))
     pace = _pace_of_steps(case, chain, walk_pace)
-    if runs_ahead(case.plan.programs):
+    if runs_ahead(case.context.programs):
         multiply = np.maximum(pipes, _pace_of_steps(case, chain, multiply_pace).all)
         fetch = np.maximum(steps["l2 port"], pace.all)
         fetch_last = np.maximum(pace.all - (amounts.step_count - 1.0) * pace.whole, 0.0)
@@ -86,7 +86,7 @@ def _demand(
 
     pace : of a block that is alone
     """
-    if not case.plan.starts_early:
+    if not case.context.co_resident:
         return np.asarray(np.max([steps[level] + edges[level] for level in steps], axis=0, initial=0.0))
     in_steps, around = (np.max(list(phase.values()), axis=0, initial=0.0) for phase in (steps, edges))
     if each_for_itself(case):
@@ -99,8 +99,8 @@ def _demand(
 
 def each_for_itself(case: Case) -> bool:
     """Whether no barrier holds warps together in the steps of blocks that begin and end together."""
-    steps = (instruction for program in case.plan.programs for instruction in program.step)
-    return case.plan.starts_early and not any(instruction.op is Op.SYNC for instruction in steps)
+    steps = (instruction for program in case.context.programs for instruction in program.step)
+    return case.context.co_resident and not any(instruction.op is Op.SYNC for instruction in steps)
 
 
 def _steps_in_turns(case: Case, levels: dict[str, FloatArray], pace: "_Steps", *, blocks: int) -> FloatArray:
@@ -108,7 +108,7 @@ def _steps_in_turns(case: Case, levels: dict[str, FloatArray], pace: "_Steps", *
     later ones, then as many as a ring has, which do not.
     """
     amounts = case.amounts
-    asking = np.maximum(amounts.step_count - _most_ahead(case.plan.programs), 0.0)
+    asking = np.maximum(amounts.step_count - _most_ahead(case.context.programs), 0.0)
     share = asking / np.maximum(amounts.step_count, 1.0)
     asks = sm_level_cycles(amounts.asks, case.rates)
     first = {level: asks[level] + share * (levels[level] - asks[level]) for level in ("issue", "shared")}
@@ -123,7 +123,7 @@ def _phase_in_turns(
     case: Case, levels: dict[str, FloatArray], alone: FloatArray, *, blocks: int
 ) -> FloatArray:
     """(kinds,): the same of a phase. Behind it warps wait for one another, so that the last one counts."""
-    of_block = sum(program.warps for program in case.plan.programs)
+    of_block = sum(program.warps for program in case.context.programs)
     partitions = case.rates.sub_partitions
     issue = levels["issue"] * partitions / of_block
     last = greedy_cycles(alone, issue, -(-blocks * of_block // partitions))
@@ -135,7 +135,7 @@ def _in_turns(case: Case, levels: dict[str, FloatArray], alone: FloatArray, *, b
 
     alone : (..., kinds) cycles of a warp that has the SM to itself
     """
-    of_block = sum(program.warps for program in case.plan.programs)
+    of_block = sum(program.warps for program in case.context.programs)
     partitions = case.rates.sub_partitions
     cycles = in_turns_cycles(
         alone,
@@ -163,10 +163,10 @@ def _last_rows(case: Case, steps: FloatArray) -> FloatArray:
     """(kinds,): that the last rows of a first ring, asked for when the first ones are there, come behind the
     steps before theirs, of all `steps` cycles.
     """
-    if case.plan.b_in_l2:
+    if case.context.b_in_l2:
         return np.zeros_like(steps)
     count = case.amounts.step_count
-    before = np.clip(count, 1.0, max(_most_ahead(case.plan.programs), 1)) - 1.0
+    before = np.clip(count, 1.0, max(_most_ahead(case.context.programs), 1)) - 1.0
     late = case.gpu.dram_latency_cycles - steps * before / np.maximum(count, 1.0)
     return np.where(before > 0.0, np.maximum(late, 0.0), 0.0)
 
@@ -185,7 +185,7 @@ def _pace_of_steps(case: Case, chain: Chain, pace: Callable[[Chain], float]) -> 
     k16, steps = -(-case.plan.shape.block_k // 16), case.amounts.step_count
     lacks = case.amounts.tokens < case.plan.shape.block_n
     whole = _by_tokens(chain, lacks, pace)
-    ahead = 0 if runs_ahead(case.plan.programs) else _most_ahead(case.plan.programs)
+    ahead = 0 if runs_ahead(case.context.programs) else _most_ahead(case.context.programs)
     ending = chain.asking_no_more() if ahead else chain
     end, short = _by_tokens(ending, lacks, pace), _by_tokens(ending.with_short_steps(), lacks, pace)
     last = short + (case.amounts.last_k16 - 1.0) / max(k16 - 1, 1) * (end - short)
@@ -225,7 +225,7 @@ def _sums_in(case: Case) -> FloatArray:
     """
     sums = case.amounts.edges[:, Quantity.PARTIALS_IN]
     more_parts = np.where(sums > 0.0, case.plan.work.parts[case.amounts.kinds.example] - 2, 0)
-    late = max((i.late for p in case.plan.programs for i in p.end if i.op is Op.LOAD_PARTIALS), default=0)
+    late = max((i.late for p in case.context.programs for i in p.end if i.op is Op.LOAD_PARTIALS), default=0)
     if late:
         return np.asarray(more_parts * float(late))
     rate = min(case.rates.port_bytes_per_clk, float(case.gpu.gather_bytes_per_clk_per_sm))

@@ -24,14 +24,15 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.hardware.clock import STATES, sm_clock_hz
-from prunecast.hardware.occupancy import Occupancy, occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launches.expected_places import expected_places
-from prunecast.kernels.launches.late_blocks import late_cycles
-from prunecast.kernels.launches.launch_floor import LAUNCHES, beside_s, head_start_cycles, launch_floor_s
-from prunecast.kernels.launches.power_draw import l2_draw, tensor_draw
-from prunecast.kernels.launches.slow_sms import spared_cycles
-from prunecast.models.amounts import plan_amounts
+from prunecast.kernels.early_start import head_start_cycles
+from prunecast.launch import LaunchContext, launch_context
+from prunecast.launch.expected_places import expected_places
+from prunecast.launch.floor import LAUNCHES, beside_s, launch_floor_s
+from prunecast.launch.late_blocks import late_cycles
+from prunecast.launch.power_draw import l2_draw, tensor_draw
+from prunecast.launch.slow_sms import spared_cycles
+from prunecast.models.amounts import launch_amounts
 from prunecast.models.balance import (
     SmEnds,
     balance_of,
@@ -82,9 +83,10 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
     BadInput : an unknown state or launch, or instructions that the GPU does not have
     """
     check_names(state, launch)
-    look_up_fit(plan, gpu)
-    placed = expected_places(plan, gpu)
-    found = [_estimate(one.plan, gpu, state=state, launch=launch) for one in placed]
+    context = launch_context(plan, gpu)
+    check_fit(context)
+    placed = expected_places(context)
+    found = [_estimate(one.context, state=state, launch=launch) for one in placed]
     return _mean([one.share for one in placed], found)
 
 
@@ -97,27 +99,25 @@ def _mean(shares: list[float], estimates: list[Estimate]) -> Estimate:
     return replace(typical, cycles=cycles, seconds=typical.launch_s + cycles / typical.clock_hz)
 
 
-def _estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str, launch: str) -> Estimate:
-    case = look_up(plan, gpu)
+def _estimate(context: LaunchContext, *, state: str, launch: str) -> Estimate:
+    case, gpu = look_up(context), context.gpu
     items, starts = item_costs(case), starts_of(case)
-    units = unit_costs(lists_of(case, items, starts), starts, plan.schedule)
-    slots = case.fit.blocks_per_sm
-    seats = seats_of(plan, gpu, slots, units.alone.size)
+    units = unit_costs(lists_of(case, items, starts), starts, context.schedule)
+    slots = context.fit.blocks_per_sm
+    seats = seats_of(context, units.alone.size)
     placement = place_units(seats, units.alone, units.demand)
-    launch_s = launch_floor_s(plan, gpu, launch)
-    settled = _settle(
-        case, _ends(case, placement, units.quiet, starts), launch_s - beside_s(plan, gpu), state
-    )
+    launch_s = launch_floor_s(context, launch)
+    settled = _settle(case, _ends(case, placement, units.quiet, starts), launch_s - beside_s(context), state)
     item_work = np.maximum(steady(items, starts) / slots, items.demand)[case.amounts.kinds.of_item]
-    work = work_per_sm(gpu.sm_count, placement.sm, units_of(plan, item_work))
+    work = work_per_sm(gpu.sm_count, placement.sm, units_of(context, item_work))
     return Estimate(
         seconds=launch_s + settled.cycles / settled.clock_hz,
         cycles=settled.cycles,
         clock_hz=settled.clock_hz,
         launch_s=launch_s,
         state=state,
-        occupancy=case.fit,
-        bound_cycles=bounds_of(plan, gpu, settled.clock_hz, case.amounts, case.traffic),
+        occupancy=context.fit,
+        bound_cycles=bounds_of(context, settled.clock_hz, case.amounts, case.traffic),
         step_cycles=_step_cycles(case, settled.clock_hz),
         waves=float(work.max()) / float(item_work.mean()) if item_work.any() else 0.0,
         balance=balance_of(work),
@@ -132,28 +132,28 @@ def check_names(state: str, launch: str) -> None:
         raise BadInput(f"launch must be one of {', '.join(LAUNCHES)}, got {launch!r}")
 
 
-def look_up_fit(plan: KernelPlan, gpu: GpuSpec) -> Occupancy:
-    """Blocks per SM; raises `PlanDoesNotFit` where there is none."""
-    fit = occupancy(plan.occupied, gpu)
-    if fit.blocks_per_sm == 0:
-        raise PlanDoesNotFit(f"{plan.kernel}: no block fits on an SM of {gpu.name}, limit: {fit.limiter}")
-    return fit
+def check_fit(context: LaunchContext) -> None:
+    """Raise `PlanDoesNotFit` where no block fits on an SM."""
+    if context.fit.blocks_per_sm == 0:
+        kernel, gpu = context.plan.kernel, context.gpu.name
+        raise PlanDoesNotFit(f"{kernel}: no block fits on an SM of {gpu}, limit: {context.fit.limiter}")
 
 
-def look_up(plan: KernelPlan, gpu: GpuSpec) -> Case:
-    """Occupancy, amounts, rates and bytes; raises what `estimate` raises."""
-    fit = look_up_fit(plan, gpu)
-    held = fit.blocks_per_sm * gpu.sm_count
-    if plan.schedule is not Schedule.HARDWARE and plan.blocks > held:
+def look_up(context: LaunchContext) -> Case:
+    """Amounts, rates and bytes of a launch; raises what `estimate` raises."""
+    check_fit(context)
+    plan, gpu = context.plan, context.gpu
+    held = context.fit.blocks_per_sm * gpu.sm_count
+    if context.schedule is not Schedule.HARDWARE and context.blocks > held:
         raise PlanDoesNotFit(
             f"{plan.kernel} has {plan.blocks} persistent blocks, {gpu.name} holds {held} at once"
         )
-    amounts = plan_amounts(plan)
-    traffic = plan_traffic(plan, amounts, gpu, min(plan.blocks, held))
+    amounts = launch_amounts(context)
+    traffic = plan_traffic(context, amounts, min(context.blocks, held))
     rates = sm_rates(plan, gpu)
     # Where rings run ahead DRAM's share says what comes late; beside a B in L2 each round of weights waits
-    latency = gpu.dram_latency_cycles if plan.b_in_l2 else gpu.l2_latency_cycles
-    return Case(plan, gpu, fit, amounts, rates, traffic, plan_chain(plan, gpu, rates, latency))
+    latency = gpu.dram_latency_cycles if context.b_in_l2 else gpu.l2_latency_cycles
+    return Case(context, amounts, rates, traffic, plan_chain(context, rates, latency))
 
 
 def _settle(case: Case, ends: "_Ends", launch_s: float, state: str) -> _Settled:
@@ -161,7 +161,7 @@ def _settle(case: Case, ends: "_Ends", launch_s: float, state: str) -> _Settled:
     the whole time from one launch to the next but for other kernels' work.
     """
     gpu = case.gpu
-    total = case.amounts.total(case.plan.blocks)
+    total = case.amounts.total(case.context.blocks)
     l2_bytes = l2_draw(case.plan, gpu) * float(total[Quantity.L2])
     tensor = tensor_draw(case.plan, gpu) * float(sm_level_cycles(total, case.rates)["tensor"])
     settled = _Settled(_chip_cycles(case, ends, gpu.max_clock_hz), gpu.max_clock_hz)
@@ -217,7 +217,7 @@ def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Start
     head_start = head_start_cycles(placement.sm_finish, starts.before_b, starts.ends_apart)
     head_start += spared_cycles(placement.sm_finish, starts.spared_scale)
     columns = float((case.plan.work.k_stop - case.plan.work.k_start).sum(dtype=np.int64))
-    share = first_weights_share(case.plan, case.gpu)
+    share = first_weights_share(case.context)
     return _Ends(
         fetching=sm_ends(fetched, quiet),
         between=between_cycles(quiet_end, starts),
@@ -229,8 +229,8 @@ def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Start
         late=late_cycles(placement.sm_finish, starts.late),
         busy_share=busy_share(placement.sm_finish),
         earlier_share=case.earlier_share,
-        l2=l2_seconds(case.plan, case.amounts, case.traffic, case.gpu),
-        first_weights_s=first_weights_s(case.plan, case.gpu, share, case.traffic.a_bytes, columns),
+        l2=l2_seconds(case.context, case.amounts, case.traffic),
+        first_weights_s=first_weights_s(case.context, share, case.traffic.a_bytes, columns),
     )
 
 
@@ -274,9 +274,9 @@ def _chip_cycles(case: Case, ends: _Ends, clock_hz: float) -> float:
 def _step_cycles(case: Case, clock_hz: float) -> dict[str, float]:
     """Cycles per full k-step of one of the blocks that share an SM, all SMs at work."""
     gpu, step = case.gpu, case.amounts.step
-    resident = min(case.fit.blocks_per_sm, -(-case.plan.blocks // gpu.sm_count))
+    resident = min(case.context.fit.blocks_per_sm, -(-case.context.blocks // gpu.sm_count))
     cycles = {level: resident * float(c) for level, c in sm_level_cycles(step, case.rates).items()}
-    l2_bytes = resident * min(case.plan.blocks, gpu.sm_count) * float(step[Quantity.L2])
+    l2_bytes = resident * min(case.context.blocks, gpu.sm_count) * float(step[Quantity.L2])
     cycles["l2"] = l2_bytes / (gpu.l2_bytes_per_s / clock_hz)
     cycles["dram"] = case.traffic.miss_share * l2_bytes / (gpu.dram_bytes_per_s / clock_hz)
     return {level: cycles[level] for level in LEVELS}

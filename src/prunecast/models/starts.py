@@ -5,16 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.kernels.launches.late_blocks import Lateness, lateness_of
-from prunecast.kernels.launches.launch_floor import (
-    before_b_cycles,
-    begins_early,
-    ends_apart_cycles,
-    until_b_cycles,
-)
-from prunecast.kernels.launches.next_weights import first_weight_bytes, next_weight_bytes
-from prunecast.kernels.launches.slow_sms import spared_scale
-from prunecast.kernels.launches.store_latency import next_block_cycles, store_latency_cycles
+from prunecast.launch.late_blocks import Lateness, lateness_of
+from prunecast.launch.next_weights import first_weight_bytes, next_weight_bytes
+from prunecast.launch.overlap import before_b_cycles, begins_early, ends_apart_cycles, until_b_cycles
+from prunecast.launch.slow_sms import spared_scale
+from prunecast.launch.store_latency import next_block_cycles, store_latency_cycles
 from prunecast.models.bounds import copied_cycles, sm_level_cycles
 from prunecast.models.case import Case
 from prunecast.models.chain import Chain, plan_chain
@@ -93,10 +88,10 @@ def starts_of(case: Case) -> Starts:
     """Where warps run ahead only the first item of a block waits for its first stage; elsewhere every item
     does. That stage comes from DRAM: items that run together begin where none has read before.
     """
-    chain, ahead = case.steady_chain, runs_ahead(case.plan.programs)
+    chain, ahead = case.steady_chain, runs_ahead(case.context.programs)
     first_items, drain = (
         _first_items(case),
-        stores_behind_cycles(chain) + store_latency_cycles(case.plan, case.gpu),
+        stores_behind_cycles(chain) + store_latency_cycles(case.context),
     )
     block = case.gpu.block_start_cycles + edge_cycles(chain, ("start", "finish"), "unsplit")
     levels = sm_level_cycles(case.amounts.step, case.rates)
@@ -105,11 +100,11 @@ def starts_of(case: Case) -> Starts:
     sooner = max(step - first, 0.0) if ahead else 0.0
     multiply, hindered = _multiply_step(case, chain, levels) if ahead else (1.0, 0.0)
     # A block that the hardware starts leaves room for the next one when its stores are on their way.
-    hardware = case.plan.schedule is Schedule.HARDWARE
-    leave = drain - store_latency_cycles(case.plan, case.gpu) + next_block_cycles(case.plan, case.gpu)
+    hardware = case.context.schedule is Schedule.HARDWARE
+    leave = drain - store_latency_cycles(case.context) + next_block_cycles(case.context)
     wait = _waits(case, chain, first_items | (not ahead), blocks=1)
     wait_together = wait
-    if case.plan.starts_early and case.blocks_together > 1:
+    if case.context.co_resident and case.blocks_together > 1:
         wait_together = _waits(case, chain, first_items | (not ahead), blocks=case.blocks_together)
     return Starts(
         first=first_items,
@@ -125,22 +120,22 @@ def starts_of(case: Case) -> Starts:
         leave=leave if hardware else 0.0,
         block_demand=max(float(c) for c in sm_level_cycles(case.amounts.block, case.rates).values())
         + _begun_together(case, block + float(wait_together.max(initial=0.0))),
-        before_b=before_b_cycles(case.plan, case.gpu),
-        ends_apart=ends_apart_cycles(case.plan, case.gpu),
+        before_b=before_b_cycles(case.context),
+        ends_apart=ends_apart_cycles(case.context),
         quiet=_quiet(case, chain, drain),
-        late=lateness_of(case.plan, case.gpu),
-        spared_scale=spared_scale(case.plan, case.gpu),
+        late=lateness_of(case.context),
+        spared_scale=spared_scale(case.context),
         store_drain=drain - leave if hardware else drain,
         later_rounds=_later_rounds(case) if ahead else 0.0,
-        until_b=until_b_cycles(case.plan, case.gpu),
+        until_b=until_b_cycles(case.context),
     )
 
 
 def _later_rounds(case: Case) -> float:
     """Blocks of a place, but for the first one."""
-    if case.plan.schedule is not Schedule.HARDWARE or case.plan.starts_early:
+    if case.context.schedule is not Schedule.HARDWARE or case.context.co_resident:
         return 0.0
-    return case.plan.blocks / max(case.blocks_in_flight, 1) - 1.0
+    return case.context.blocks / max(case.blocks_in_flight, 1) - 1.0
 
 
 class _MultiplyStep(NamedTuple):
@@ -163,7 +158,7 @@ def _quiet(case: Case, chain: Chain, drain: float) -> float:
     """Blocks of a launch that starts early read to their last step, or to what precedes it, which does not
     stand at their end.
     """
-    if not case.plan.starts_early:
+    if not case.context.co_resident:
         return float("inf")
     return drain + edge_cycles(chain, ("end",), "unsplit") + walk_pace(chain)
 
@@ -172,7 +167,7 @@ def _begun_together(case: Case, until_data: float) -> float:
     """What its share of the others' wait costs a block of a launch whose blocks all wait for the launch
     before: nobody on the SM works for the others meanwhile.
     """
-    return until_data / case.blocks_together if case.plan.starts_early else 0.0
+    return until_data / case.blocks_together if case.context.co_resident else 0.0
 
 
 def _waits(case: Case, steady: Chain, waits: MaskArray, *, blocks: int) -> FloatArray:
@@ -181,12 +176,12 @@ def _waits(case: Case, steady: Chain, waits: MaskArray, *, blocks: int) -> Float
     Blocks that start while the launch before theirs ends have read items and indices by then: no launch
     writes them, and the kernel waits for that end only before it reads B.
     """
-    cold = plan_chain(case.plan, case.gpu, case.rates, case.gpu.dram_latency_cycles)
+    cold = plan_chain(case.context, case.rates, case.gpu.dram_latency_cycles)
     begin = edge_cycles(steady, ("begin",), "unsplit")
     lead = max(_lead_in(cold, steady, begin), _behind_weights(case, cold, steady, begin, blocks))
     wait = np.where(waits, lead, 0.0)
-    if begins_early(case.plan, case.gpu):
-        hardware = case.plan.schedule is Schedule.HARDWARE
+    if begins_early(case.context):
+        hardware = case.context.schedule is Schedule.HARDWARE
         early = slice(case.blocks_in_flight) if hardware else slice(None)
         wait[early] = np.where(waits[early], _lead_in(begun_early(cold), begun_early(steady), begin), 0.0)
     return wait
@@ -198,8 +193,8 @@ def _behind_weights(case: Case, cold: Chain, steady: Chain, begin: float, blocks
 
     Columns that a block waits for before its rows come behind the weights too, and all else behind them.
     """
-    posted, own = next_weight_bytes(case.plan), first_weight_bytes(case.plan, case.blocks_in_flight)
-    if posted + own == 0.0 or case.plan.b_in_l2 or not case.plan.starts_early:
+    posted, own = next_weight_bytes(case.context), first_weight_bytes(case.context, case.blocks_in_flight)
+    if posted + own == 0.0 or case.context.b_in_l2 or not case.context.co_resident:
         return 0.0
     cycles = case.gpu.max_clock_hz / case.gpu.dram_bytes_per_s
     asked = case.gpu.block_start_cycles + edge_cycles(steady, ("start",), "unsplit")
@@ -256,9 +251,9 @@ def _lead_in(first: Chain, steady: Chain, begin: float) -> float:
 def _first_items(case: Case) -> MaskArray:
     """(items,) bool: whether an item is the first one of its block."""
     place = np.arange(case.plan.item_count)
-    if case.plan.schedule is Schedule.DYNAMIC:
+    if case.context.schedule is Schedule.DYNAMIC:
         return np.asarray(place < case.blocks_in_flight)
-    start = case.plan.work.block_start
+    start = case.context.work.block_start
     is_first = np.zeros(place.size, np.bool_)
     is_first[start[:-1][np.diff(start) > 0]] = True
     return is_first

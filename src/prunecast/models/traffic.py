@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launches.sums_left import sums_left_bytes
+from prunecast.launch import LaunchContext
+from prunecast.launch.sums_left import sums_left_bytes
 from prunecast.models.amounts import Amounts
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic_loops import count_different, fetch_again
@@ -29,7 +29,7 @@ class Traffic:
     a_bytes, b_bytes, index_bytes : packed weights, used rows of B and column indices, each read once; of a
         convolution without B, the used channels of the input
     c_bytes : C, written once
-    sums_bytes : partial sums that DRAM writes too, see `kernels/launches/sums_left.py`
+    sums_bytes : partial sums that DRAM writes too, see `launch/sums_left.py`
     read_again_bytes : A and B that DRAM delivers again because L2 has lost them
     merged_bytes : of sectors of C that are written in parts, which L2 fetches
     l2_bytes : through L2, reads and writes, a multicast counted once
@@ -72,14 +72,15 @@ class Traffic:
         return min(1.0, self.dram_bytes / self.l2_bytes) if self.l2_bytes else 0.0
 
 
-def plan_traffic(plan: KernelPlan, amounts: Amounts, gpu: GpuSpec, resident_blocks: int) -> Traffic:
-    """Traffic of a plan of which `resident_blocks` blocks run at once.
+def plan_traffic(context: LaunchContext, amounts: Amounts, resident_blocks: int) -> Traffic:
+    """Traffic of a launch of which `resident_blocks` blocks run at once.
 
     A valid plan covers every tile for every token once, so the pieces of A that the items of one token
     range read, weighted with the range's share of the tokens, add up to A read once; of B the rows count
     that any tile keeps, of a convolution's input the channels.
     """
-    total = amounts.total(plan.blocks)
+    plan = context.plan
+    total = amounts.total(context.blocks)
     read = rows_read(plan)
     whole, weight = amounts.whole, amounts.kinds.members * amounts.tokens / plan.n
     return Traffic(
@@ -89,8 +90,8 @@ def plan_traffic(plan: KernelPlan, amounts: Amounts, gpu: GpuSpec, resident_bloc
         index_bytes=float(whole[:, Quantity.INDEX] @ weight),
         c_bytes=float(total[Quantity.C]),
         sums_bytes=float(sums_left_bytes(plan).sum()),
-        read_again_bytes=_read_again_bytes(plan, amounts, gpu, read, resident_blocks),
-        merged_bytes=store_cost(plan.programs).fetched * float(total[Quantity.C]),
+        read_again_bytes=_read_again_bytes(context, amounts, read, resident_blocks),
+        merged_bytes=store_cost(context.programs).fetched * float(total[Quantity.C]),
         l2_bytes=float(total[Quantity.L2]),
     )
 
@@ -129,7 +130,7 @@ def _used(index: npt.NDArray[np.integer], size: int, plan: KernelPlan) -> int:
 
 
 def _read_again_bytes(
-    plan: KernelPlan, amounts: Amounts, gpu: GpuSpec, read: RowsRead, resident_blocks: int
+    context: LaunchContext, amounts: Amounts, read: RowsRead, resident_blocks: int
 ) -> float:
     """Bytes of A and B that fall out of L2 between two uses.
 
@@ -141,6 +142,7 @@ def _read_again_bytes(
     of which the share c is there, each new tile brings in s * (1 - c). Left out: blocks of a wave that
     drift apart, and lines kept by luck (near the limit it is all or nothing).
     """
+    plan, gpu = context.plan, context.gpu
     whole, kinds, work = amounts.whole, amounts.kinds, plan.work
     weight = kinds.members * amounts.tokens / plan.n
     bytes_per_token = max(read.rows, 1) * read.bytes_per_token
@@ -148,7 +150,7 @@ def _read_again_bytes(
     footprint = whole[:, Quantity.A] @ weight + plan.n * bytes_per_token + c_bytes.sum()
     if footprint <= gpu.l2_usable_bytes or not plan.item_count:
         return 0.0
-    order = run_order(plan, resident_blocks)
+    order = run_order(context, resident_blocks)
     a_key = _pieces_of_a(plan)
     b_key = work.token_start.astype(np.int64) // plan.shape.block_n
     again = fetch_again(
@@ -184,12 +186,12 @@ class RunOrder(NamedTuple):
     """(items,): the wave of each item, by item."""
 
 
-def run_order(plan: KernelPlan, resident_blocks: int) -> RunOrder:
+def run_order(context: LaunchContext, resident_blocks: int) -> RunOrder:
     """Items in waves of `resident_blocks` at a time, or by their place in the lists of static blocks."""
-    item = np.arange(plan.item_count, dtype=np.int64)
-    if plan.schedule is not Schedule.STATIC:
+    item = np.arange(context.plan.item_count, dtype=np.int64)
+    if context.schedule is not Schedule.STATIC:
         return RunOrder(item, item // max(resident_blocks, 1))
-    first_of_block = np.repeat(plan.work.block_start[:-1], np.diff(plan.work.block_start))
+    first_of_block = np.repeat(context.work.block_start[:-1], np.diff(context.work.block_start))
     wave = item - first_of_block
     return RunOrder(np.argsort(wave, kind="stable"), wave)
 

@@ -40,7 +40,7 @@ def lists_of(case: Case, items: Costs, starts: Starts) -> BlockLists:
     """Items one by one, as `loops.run_lists` wants them."""
     plan, of_item = case.plan, case.amounts.kinds.of_item
     return BlockLists(
-        block_start=plan.work.block_start.astype(np.int64),
+        block_start=case.context.work.block_start.astype(np.int64),
         fetch=items.fetch[of_item],
         fetch_last=items.fetch_last[of_item],
         multiply=items.multiply[of_item],
@@ -49,7 +49,9 @@ def lists_of(case: Case, items: Costs, starts: Starts) -> BlockLists:
         demand=items.demand[of_item],
         wait=np.where(case.amounts.step_count[of_item] > 0, starts.wait, 0.0),
         after_parts=items.after_parts[of_item],
-        group=plan.work.group if waits_for_parts(plan.programs) else np.full_like(plan.work.group, -1),
+        group=plan.work.group
+        if waits_for_parts(case.context.programs)
+        else np.full_like(plan.work.group, -1),
         owner=plan.work.owner,
         multiply_step=starts.multiply_step,
         ring=starts.ring,

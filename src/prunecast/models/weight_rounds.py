@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from prunecast.kernels.launches.next_weights import before_b, weight_bytes_behind_b
+from prunecast.launch.next_weights import before_b, weight_bytes_behind_b
 from prunecast.models.case import Case
 from prunecast.models.in_turns import in_turns_cycles
 from prunecast.models.phases import phases_of_code
@@ -13,12 +13,12 @@ __all__ = ["asks_again_cycles", "later_weights_s"]
 
 def later_weights_s(case: Case) -> float:
     """Of DRAM, for the weights of all blocks that are asked for behind B."""
-    return weight_bytes_behind_b(case.plan) / case.gpu.dram_bytes_per_s
+    return weight_bytes_behind_b(case.context) / case.gpu.dram_bytes_per_s
 
 
 def asks_again_cycles(case: Case) -> float:
     """Of a block that has its SM to itself, until it asks for the first of these weights."""
-    if not case.plan.b_in_l2:
+    if not case.context.b_in_l2:
         return 0.0
     chain = case.steady_chain
     phases = np.array(phases_of_code(_until_later(chain.programs[0].begin), chain))

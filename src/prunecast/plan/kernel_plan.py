@@ -5,9 +5,10 @@ nobody rebuilds the work list.
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -91,23 +92,18 @@ class KernelPlan:
     work, schedule : the work list and how blocks come by it
     blocks : thread blocks launched
     shape : tile of C per block and k-step
-    resources : what one block occupies on an SM, or may occupy at most
-    let_go_s : seconds from a launch's last stores until the next one, which has started, may read B; 0 where
-        the GPU's overlapped launch says it
-    b_in_l2 : B lies in L2 when a launch begins, as it does where weights are read to be evicted first
-    compiled_registers : of a thread, where `resources` only has the most; no part of the fingerprint
+    resources : what one block occupies on an SM, registers as its launch bound allows them
     programs : what its warps do, one entry per role; their warps add up to the block's threads
     tensor : `wgmma`, `mma`, `sparse-wgmma`, `sparse-mma`, or `none` for CUDA cores
-    k_order : `gather` if kept columns are fetched row by row of B, `box` if B is read in contiguous slabs
+    b_access : `gather` if kept columns are fetched row by row of B, `dense_tile` if B is read in contiguous
+        slabs
     source : the convolution whose input is read in place of B, or None where B is a matrix
     cluster : neighbouring blocks that fetch their weights together, each an equal share that all of them get:
         item j of the lists of blocks cluster * i to cluster * i + cluster - 1 has the same tile and k range
     fewest_steps : k-steps that every item has, however little it keeps; those beyond its columns multiply 16
         columns of zeros
-    overlaps : a launch may begin while the one before it in its stream ends
-    starts_early : such a launch has started its blocks by then, each with one item; lists say where they lie,
-        and no block is launched for one without an item
-    other_launches_s : seconds of what a library launches besides this kernel; part of the launch floor
+    pdl : launched with programmatic stream serialization: its blocks may start while the preceding launch of
+        the stream ends, and wait for it before they read B (programmatic dependent launch)
 
     Raises
     ------
@@ -126,26 +122,15 @@ class KernelPlan:
     resources: BlockResources
     programs: tuple[WarpProgram, ...]
     tensor: str
-    k_order: str = "gather"
+    b_access: str = "gather"
     source: ConvShape | None = None
     cluster: int = 1
     fewest_steps: int = 0
-    overlaps: bool = False
-    starts_early: bool = False
-    other_launches_s: float = 0.0
-    let_go_s: float = 0.0
-    b_in_l2: bool = False
-    compiled_registers: int = 0
+    pdl: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "work", WorkList(*(frozen_int32(column) for column in self.work)))
         _check_work(self)
-
-    @property
-    def occupied(self) -> BlockResources:
-        """What one block occupies on an SM."""
-        registers = self.compiled_registers or self.resources.registers_per_thread
-        return self.resources._replace(registers_per_thread=registers)
 
     @property
     def m(self) -> int:
@@ -194,30 +179,27 @@ class KernelPlan:
         return 1.0 - self.density
 
     def fingerprint(self) -> str:
-        """First 16 hex digits of the SHA-256 of shape, map, work list, schedule and resources."""
-        schedule, blocks, work = self._launched()
-        text = f"{self.kernel} {self.n} {self.dtype} {self.tensor} {schedule} {blocks} {self.shape}"
-        text += f" {self.cluster}" if self.cluster > 1 else ""
-        text += f" {self.source}" if self.source is not None else ""
-        digest = hashlib.sha256(f"{text} {self.resources} {self.tiles.fingerprint()}".encode())
-        if self.inner is not None:
-            digest.update(self.inner.fingerprint().encode())
-        for column in work:
-            digest.update(column.tobytes())
+        """First 16 hex digits of the SHA-256 of all columns."""
+        digest = hashlib.sha256()
+        for column in fields(self):
+            digest.update(_bytes_of(getattr(self, column.name)))
         return digest.hexdigest()[:16]
 
-    def _launched(self) -> "_Launched":
-        """What the GPU is told, which is not where its blocks are expected: one block for each item."""
-        if not self.starts_early:
-            return _Launched(self.schedule, self.blocks, self.work)
-        start = np.arange(self.item_count + 1, dtype=np.int32)
-        return _Launched(Schedule.HARDWARE, self.item_count, self.work._replace(block_start=start))
+
+def _bytes_of(column: Any) -> bytes:
+    """A column for a digest: maps by their own, the work list by its columns, all else by its text."""
+    if isinstance(column, TileMap | ElementMap):
+        return column.fingerprint().encode()
+    if isinstance(column, WorkList):
+        return b"".join(part.tobytes() for part in column)
+    if isinstance(column, tuple) and column and isinstance(column[0], WarpProgram):
+        return _text_of(column)
+    return f"{column!r};".encode()
 
 
-class _Launched(NamedTuple):
-    schedule: Schedule
-    blocks: int
-    work: WorkList
+@lru_cache(maxsize=64)
+def _text_of(programs: tuple[WarpProgram, ...]) -> bytes:
+    return f"{programs!r};".encode()
 
 
 def _check_work(plan: KernelPlan) -> None:

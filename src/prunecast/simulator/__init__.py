@@ -5,7 +5,7 @@ does). Floor: above `kernels`, beside `models`, which it never imports. Read fir
 and what it returns), `docs/decisions/0001-engine-rules.md` (the rules), `engine.py` (the loop).
 """
 
-from prunecast.kernels.launches.launch_floor import LAUNCHES
+from prunecast.launch import LAUNCHES
 from prunecast.simulator.result import ATTRIBUTION, PIPES, STALLS, SimResult
 from prunecast.simulator.settle import POLICIES, SimulationStopped
 from prunecast.simulator.simulate import simulate

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from prunecast.kernels.launches.piled_up import places_of_lists
+from prunecast.launch import LaunchContext
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 from prunecast.simulator import engine
 
@@ -51,22 +51,22 @@ def items(plan: KernelPlan, first_step: np.ndarray, block_k: int) -> np.ndarray:
     return np.stack([columns[field] for field in range(engine.T_FIELDS)], axis=1).astype(np.int64)
 
 
-def first_items(plan: KernelPlan, slots: int, sms: int) -> np.ndarray:
+def first_items(context: LaunchContext) -> np.ndarray:
     """(blocks,) the item that each begins with, where lists are dealt out before; else nothing."""
-    if plan.schedule is not Schedule.STATIC:
+    if context.schedule is not Schedule.STATIC:
         return np.zeros(0, np.int64)
-    start = plan.work.block_start.astype(np.int64)
-    first = np.empty(plan.blocks, np.int64)
-    first[places_of_lists(plan, slots, sms)] = np.where(start[1:] > start[:-1], start[:-1], engine.NO_ITEM)
+    start = context.work.block_start.astype(np.int64)
+    first = np.empty(context.blocks, np.int64)
+    first[context.places] = np.where(start[1:] > start[:-1], start[:-1], engine.NO_ITEM)
     return first
 
 
-def next_items(plan: KernelPlan) -> np.ndarray:
+def next_items(context: LaunchContext) -> np.ndarray:
     """(items,) the item that follows in the same block."""
-    count = plan.item_count
-    if plan.schedule is Schedule.DYNAMIC:
+    count = context.plan.item_count
+    if context.schedule is Schedule.DYNAMIC:
         return np.full(count, engine.UNDRAWN, np.int64)
     following = np.arange(1, count + 1, dtype=np.int64)
-    stops = plan.work.block_start[1:]
+    stops = context.work.block_start[1:]
     following[stops[stops > 0] - 1] = engine.NO_ITEM
     return following

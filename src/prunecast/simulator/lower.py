@@ -7,10 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launches.brought_ahead import brought_ahead, early_blocks
-from prunecast.kernels.launches.launch_floor import begins_early
-from prunecast.kernels.launches.store_latency import store_latency_cycles
-from prunecast.kernels.launches.written_share import written_share
+from prunecast.launch import LaunchContext
+from prunecast.launch.brought_ahead import brought_ahead, early_blocks
+from prunecast.launch.overlap import begins_early
+from prunecast.launch.store_latency import store_latency_cycles
+from prunecast.launch.written_share import written_share
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
@@ -41,48 +42,45 @@ class Lowered:
 
 
 def lower(
-    plan: KernelPlan,
-    gpu: GpuSpec,
+    context: LaunchContext,
     *,
-    slots: int,
     policy: int,
     clock_hz: float,
     written: float | None = None,
 ) -> Lowered:
-    """Translate a plan for a GPU with `slots` blocks per SM at an SM clock of `clock_hz`.
+    """Translate a launch at an SM clock of `clock_hz`.
 
     written : share of C in all that comes into L2, where it is known; else `written_share`
     """
-    coarse = _coarseness(plan)
+    coarse = _coarseness(context)
     return Lowered(
-        machine=_machine(plan, gpu, slots, policy, clock_hz, written),
-        program=_program(plan, gpu, coarse),
-        work=_work(plan, coarse, slots, gpu.sm_count, early_blocks(plan, gpu)),
+        machine=_machine(context, policy, clock_hz, written),
+        program=_program(context, coarse),
+        work=_work(context, coarse),
     )
 
 
-def _coarseness(plan: KernelPlan) -> int:
+def _coarseness(context: LaunchContext) -> int:
     """How many k-steps the engine runs as one.
 
     Only kernels without a copy ring are coarsened (CSR): they hide latency by many warps, so that longer
     steps change the time little, while the number of operations falls in proportion.
     """
-    if plan.resources.stages > 0:
+    if context.plan.resources.stages > 0:
         return 1
-    per_step = sum(len(program.step) * program.warps for program in plan.programs)
-    operations = int(plan.steps_per_item.sum(dtype=np.int64)) * per_step
+    per_step = sum(len(program.step) * program.warps for program in context.programs)
+    operations = int(context.plan.steps_per_item.sum(dtype=np.int64)) * per_step
     return max(1, -(-operations // OPERATIONS_WANTED))
 
 
-def _machine(
-    plan: KernelPlan, gpu: GpuSpec, slots: int, policy: int, clock_hz: float, written: float | None
-) -> Machine:
-    dram = _dram_ticks(gpu, clock_hz, written_share(plan) if written is None else written)
+def _machine(context: LaunchContext, policy: int, clock_hz: float, written: float | None) -> Machine:
+    plan, gpu = context.plan, context.gpu
+    dram = _dram_ticks(gpu, clock_hz, written_share(context) if written is None else written)
     return Machine(
         sms=gpu.sm_count,
         partitions=gpu.sub_partitions_per_sm,
-        slots=slots,
-        warps=sum(program.warps for program in plan.programs),
+        slots=context.fit.blocks_per_sm,
+        warps=sum(program.warps for program in context.programs),
         stages=plan.resources.stages,
         policy=policy,
         block_start=gpu.block_start_cycles,
@@ -92,7 +90,7 @@ def _machine(
         tensor_latency=_tensor_latency(plan, gpu),
         shared_latency=gpu.shared_latency_cycles,
         l2_latency=gpu.l2_latency_cycles,
-        store_latency=store_latency_cycles(plan, gpu),
+        store_latency=store_latency_cycles(context),
         dram_latency=gpu.dram_latency_cycles,
         gather_latency=gpu.gather_latency_cycles,
         port_ticks=_ticks_per_kib(gpu.l2_port_bytes_per_clk_per_sm),
@@ -131,11 +129,12 @@ def _ticks_per_kib(bytes_per_clk: float) -> int:
     return math.ceil(1024 * engine.TICKS / bytes_per_clk)
 
 
-def _program(plan: KernelPlan, gpu: GpuSpec, coarse: int) -> Program:
+def _program(context: LaunchContext, coarse: int) -> Program:
+    plan, gpu = context.plan, context.gpu
     rows: list[list[int]] = []
     bounds = []
-    skipped = ("start", "begin") if begins_early(plan, gpu) else ()
-    for program in plan.programs if begins_early(plan, gpu) else brought_ahead(plan):
+    skipped = ("start", "begin") if begins_early(context) else ()
+    for program in context.programs if begins_early(context) else brought_ahead(context):
         bound = [len(rows)]
         for name in ("start", "begin", "fill", "step", "end", "finish"):
             scale = coarse if name == "step" else 1
@@ -143,16 +142,18 @@ def _program(plan: KernelPlan, gpu: GpuSpec, coarse: int) -> Program:
             rows += [_row(instruction, plan, gpu, scale) for instruction in code]
             bound.append(len(rows))
         bounds.append(bound)
-    warps = [program.warps for program in plan.programs]
+    warps = [program.warps for program in context.programs]
     return Program(
         code=np.array(rows, np.int64).reshape(-1, engine.I_FIELDS),
         bounds=np.array(bounds, np.int64),
         role=np.repeat(np.arange(len(warps)), warps),
         rank=np.concatenate([np.arange(count) for count in warps]),
         role_warps=np.array(warps, np.int64),
-        full_arrivals=sum(_executions(program, program.step, COPIES) for program in plan.programs),
-        empty_arrivals=sum(_releasing_warps(program) for program in plan.programs),
-        part_signals=sum(_executions(program, program.end, (Op.STORE_PARTIAL,)) for program in plan.programs),
+        full_arrivals=sum(_executions(program, program.step, COPIES) for program in context.programs),
+        empty_arrivals=sum(_releasing_warps(program) for program in context.programs),
+        part_signals=sum(
+            _executions(program, program.end, (Op.STORE_PARTIAL,)) for program in context.programs
+        ),
         block_m=plan.shape.block_m,
         block_n=plan.shape.block_n,
         block_k=plan.shape.block_k * coarse,
@@ -206,22 +207,23 @@ def _pipe_ticks(instruction: Instruction, plan: KernelPlan, gpu: GpuSpec) -> int
     return 0
 
 
-def _work(plan: KernelPlan, coarse: int, slots: int, sms: int, early: int) -> Work:
+def _work(context: LaunchContext, coarse: int) -> Work:
+    plan = context.plan
     work, shape = plan.work, plan.shape
     block_k = shape.block_k * coarse
     first_step, all_steps = first_steps(plan, block_k)
-    a_ways = _a_ways(plan)
+    a_ways = _a_ways(context)
     panel = (1 if plan.tensor != "none" else ROWS_PER_PANEL) * pixels_per_output(plan)
     token_blocks = -(-plan.n // shape.block_n)
     gather_base = all_steps * a_ways
     box_base = gather_base + -(-plan.k // panel) * token_blocks
     index_base = box_base + -(-plan.k // block_k) * token_blocks
     return Work(
-        schedule=int(plan.schedule),
-        blocks=plan.blocks,
+        schedule=int(context.schedule),
+        blocks=context.blocks,
         item=items(plan, first_step, block_k),
-        first_item=first_items(plan, slots, sms),
-        next_item=next_items(plan),
+        first_item=first_items(context),
+        next_item=next_items(context),
         column=rows_of_source(plan, block_k),
         panel=panel,
         token_blocks=token_blocks,
@@ -231,18 +233,18 @@ def _work(plan: KernelPlan, coarse: int, slots: int, sms: int, early: int) -> Wo
         a_ways=a_ways,
         segments=index_base + gather_base,
         groups=int(work.group.max(initial=-1)) + 1,
-        rows_in_l2=plan.b_in_l2,
-        early_sms=early,
+        rows_in_l2=context.b_in_l2,
+        early_sms=early_blocks(context),
     )
 
 
-def _a_ways(plan: KernelPlan) -> int:
+def _a_ways(context: LaunchContext) -> int:
     """Warps that each bring their own share of a step's weights; of indices all warps of a block."""
-    own = {Op.COPY_A: 0, Op.LOAD_A: 0, Op.LOAD_INDEX: sum(program.warps for program in plan.programs)}
+    own = {Op.COPY_A: 0, Op.LOAD_A: 0, Op.LOAD_INDEX: sum(program.warps for program in context.programs)}
     return max(
         (
             max(own[ins.op], 1 if ins.leader else program.warps)
-            for program in plan.programs
+            for program in context.programs
             for ins in (*program.begin, *program.fill, *program.step, *program.end)
             if ins.op in own
         ),

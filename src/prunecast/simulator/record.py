@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
+from prunecast.launch import launch_context
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator import engine
 from prunecast.simulator.engine_state import new_events, new_state, run_recorded
@@ -74,7 +75,7 @@ def record(
         raise BadInput(f"sm must lie in 0 to {gpu.sm_count - 1} on {gpu.name}, got {list(sms)}")
     if waves is not None and waves < 1:
         raise BadInput(f"first-waves must be at least 1, got {waves}")
-    settled = settle(plan, gpu, state=state, policy=policy)
+    settled = settle(launch_context(plan, gpu), state=state, policy=policy)
     lowered, cycles = settled.lowered, max(int(settled.run.mem[engine.G_END]), 1)
     run = new_state(lowered.machine, lowered.program, lowered.work)
     watch = np.zeros(gpu.sm_count, np.int64)

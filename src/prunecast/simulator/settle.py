@@ -3,19 +3,18 @@
 from dataclasses import dataclass
 
 from prunecast.hardware.clock import sm_clock_hz
-from prunecast.hardware.occupancy import Occupancy, occupancy
-from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launches.launch_floor import beside_s
-from prunecast.kernels.launches.power_draw import l2_draw, tensor_draw
-from prunecast.kernels.launches.written_share import written_share
-from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit, Schedule
+from prunecast.launch import LaunchContext
+from prunecast.launch.floor import beside_s
+from prunecast.launch.power_draw import l2_draw, tensor_draw
+from prunecast.launch.written_share import written_share
+from prunecast.plan.kernel_plan import PlanDoesNotFit, Schedule
 from prunecast.simulator import engine
 from prunecast.simulator.engine_state import State, Status, new_state, run_engine
 from prunecast.simulator.launch_gap import launch_gap, launched_cycles
 from prunecast.simulator.lower import Lowered, lower
 from prunecast.simulator.run_result import tensor_cycles
 
-__all__ = ["POLICIES", "Settled", "SimulationStopped", "fit_on_sm", "settle"]
+__all__ = ["POLICIES", "Settled", "SimulationStopped", "check_fit", "settle"]
 
 POLICIES = {
     "gto": engine.GREEDY_OLDEST,
@@ -39,44 +38,36 @@ class Settled:
 
     Parameters
     ----------
-    fit : blocks per SM
     lowered : what the engine ran
     run : its memory when it was over
     clock_hz : SM clock that the run caused
     """
 
-    fit: Occupancy
     lowered: Lowered
     run: State
     clock_hz: float
 
 
-def settle(plan: KernelPlan, gpu: GpuSpec, *, state: str, policy: str, launch: str = "graph") -> Settled:
-    """Run `plan` until clock and activity agree; arguments and errors are those of `simulate`."""
-    fit = fit_on_sm(plan, gpu)
+def settle(context: LaunchContext, *, state: str, policy: str, launch: str = "graph") -> Settled:
+    """Run a launch until clock and activity agree; arguments and errors are those of `simulate`."""
+    check_fit(context)
+    plan, gpu = context.plan, context.gpu
     clock_hz = sm_clock_hz(
         gpu, tensor_duty=float(plan.tensor != "none"), l2_bytes_per_clk_per_sm=0.0, state=state
     )
-    written = written_share(plan)
+    written = written_share(context)
     for _ in range(MOST_RUNS):
-        lowered = lower(
-            plan,
-            gpu,
-            slots=fit.blocks_per_sm,
-            policy=POLICIES[policy],
-            clock_hz=clock_hz,
-            written=written,
-        )
-        run = _run(plan, gpu, lowered)
+        lowered = lower(context, policy=POLICIES[policy], clock_hz=clock_hz, written=written)
+        run = _run(context, lowered)
         written = _share_that_came(run, written)
-        gap = launch_gap(plan, gpu, run, clock_hz, launch)
-        period_s = launched_cycles(run, gap) / clock_hz + max(gap.launch_s - beside_s(plan, gpu), 0.0)
-        caused_hz = _caused_clock(plan, gpu, lowered, run, clock_hz, period_s, state)
+        gap = launch_gap(context, run, clock_hz, launch)
+        period_s = launched_cycles(run, gap) / clock_hz + max(gap.launch_s - beside_s(context), 0.0)
+        caused_hz = _caused_clock(context, lowered, run, clock_hz, period_s, state)
         agreed = abs(caused_hz / clock_hz - 1.0) <= CLOCK_TOLERANCE
         clock_hz = caused_hz
         if agreed:
             break
-    return Settled(fit=fit, lowered=lowered, run=run, clock_hz=clock_hz)
+    return Settled(lowered=lowered, run=run, clock_hz=clock_hz)
 
 
 def _share_that_came(run: State, written: float) -> float:
@@ -85,32 +76,30 @@ def _share_that_came(run: State, written: float) -> float:
     return min(written, 1.0 - read / moved) if moved else written
 
 
-def fit_on_sm(plan: KernelPlan, gpu: GpuSpec) -> Occupancy:
-    """Blocks per SM; raises PlanDoesNotFit where it is none, or a persistent grid is too large."""
-    fit = occupancy(plan.occupied, gpu)
+def check_fit(context: LaunchContext) -> None:
+    """Raise PlanDoesNotFit where no block fits on an SM, or a persistent grid is too large."""
+    plan, gpu, fit = context.plan, context.gpu, context.fit
     if fit.blocks_per_sm == 0:
         raise PlanDoesNotFit(
             f"no block of {plan.kernel} fits on an SM of {gpu.name}: {fit.limiter} ({plan.resources})"
         )
-    if plan.schedule is not Schedule.HARDWARE and plan.blocks > fit.blocks_per_sm * gpu.sm_count:
+    if context.schedule is not Schedule.HARDWARE and context.blocks > fit.blocks_per_sm * gpu.sm_count:
         raise PlanDoesNotFit(
             f"{plan.kernel} launches {plan.blocks} persistent blocks, {gpu.name} holds "
             f"{fit.blocks_per_sm * gpu.sm_count} at once"
         )
-    return fit
 
 
-def _run(plan: KernelPlan, gpu: GpuSpec, lowered: Lowered) -> State:
+def _run(context: LaunchContext, lowered: Lowered) -> State:
     run = new_state(lowered.machine, lowered.program, lowered.work)
     status = run_engine(run)
     if status != Status.DONE:
-        raise SimulationStopped(f"{plan.kernel} on {gpu.name}: {Status(status).name.lower()}")
+        raise SimulationStopped(f"{context.plan.kernel} on {context.gpu.name}: {Status(status).name.lower()}")
     return run
 
 
 def _caused_clock(
-    plan: KernelPlan,
-    gpu: GpuSpec,
+    context: LaunchContext,
     lowered: Lowered,
     run: State,
     clock_hz: float,
@@ -120,6 +109,7 @@ def _caused_clock(
     """The clock that goes with what was done from one launch to the next, `period_s` at `clock_hz`, without
     what other kernels do between them.
     """
+    plan, gpu = context.plan, context.gpu
     period = period_s * clock_hz
     sm_cycles = period * gpu.sm_count
     ends = run.sm[:, engine.S_BUSY]

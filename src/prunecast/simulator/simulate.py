@@ -6,13 +6,13 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launches.expected_places import expected_places
-from prunecast.kernels.launches.launch_floor import LAUNCHES
+from prunecast.launch import LAUNCHES, LaunchContext, launch_context
+from prunecast.launch.expected_places import expected_places
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator.launch_gap import launch_gap, launched_cycles
 from prunecast.simulator.result import SimResult
 from prunecast.simulator.run_result import run_result
-from prunecast.simulator.settle import POLICIES, fit_on_sm, settle
+from prunecast.simulator.settle import POLICIES, check_fit, settle
 
 __all__ = ["simulate"]
 
@@ -44,20 +44,21 @@ def simulate(
     """
     _check_choice("launch", launch, LAUNCHES)
     _check_choice("policy", policy, tuple(POLICIES))
-    fit_on_sm(plan, gpu)
-    placed = expected_places(plan, gpu)
-    results = [_simulated(one.plan, gpu, state=state, launch=launch, policy=policy) for one in placed]
+    context = launch_context(plan, gpu)
+    check_fit(context)
+    placed = expected_places(context)
+    results = [_simulated(one.context, state=state, launch=launch, policy=policy) for one in placed]
     return _mean([one.share for one in placed], results)
 
 
-def _simulated(plan: KernelPlan, gpu: GpuSpec, *, state: str, launch: str, policy: str) -> SimResult:
-    settled = settle(plan, gpu, state=state, policy=policy, launch=launch)
-    gap = launch_gap(plan, gpu, settled.run, settled.clock_hz, launch)
+def _simulated(context: LaunchContext, *, state: str, launch: str, policy: str) -> SimResult:
+    settled = settle(context, state=state, policy=policy, launch=launch)
+    gap = launch_gap(context, settled.run, settled.clock_hz, launch)
     return run_result(
-        plan,
+        context.plan,
         settled.lowered,
         settled.run,
-        fit=settled.fit,
+        fit=context.fit,
         clock_hz=settled.clock_hz,
         cycles=launched_cycles(settled.run, gap),
         launch_s=gap.launch_s,

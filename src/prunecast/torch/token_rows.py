@@ -8,7 +8,7 @@ import torch
 
 from prunecast.hardware.l2_lines import LINE_BYTES
 from prunecast.kernels.cuda.transpose.transpose import Rows, may_transpose, transpose_rows
-from prunecast.kernels.launches.padded_copies import ROW_BYTES, copied_row_bytes
+from prunecast.plan.padded_rows import ROW_BYTES, copied_row_bytes
 
 __all__ = [
     "ELEMENT_BYTES",

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from prunecast.kernels.cuda.build import SOURCES
-from prunecast.kernels.launches.padded_copies import has_copied_rows
+from prunecast.kernels.further_launches import has_copied_rows
 from prunecast.validation.case import Case
 from prunecast.validation.records import RunHeader
 

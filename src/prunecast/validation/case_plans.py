@@ -12,6 +12,7 @@ from prunecast.kernels.tile.stspmm import choose_stspmm, plan_stspmm
 from prunecast.kernels.tile.tile_wise import choose_tile_wise, plan_tile_wise
 from prunecast.patterns import TileMap
 from prunecast.validation.case import Case
+from prunecast.validation.recorded_plan import recorded_fingerprint
 
 __all__ = ["NoSuchKernel", "case_plan", "measured_plan"]
 
@@ -51,10 +52,10 @@ def measured_plan(
     BadInput : as `case_plan`
     """
     plan = case_plan(case, kernel, kept, gpu)
-    if fingerprint in ("", plan.fingerprint()) or not isinstance(kept, TileMap):
+    if fingerprint in ("", recorded_fingerprint(plan)) or not isinstance(kept, TileMap):
         return plan
     others = _other_forms(case, kernel, kept, gpu)
-    return next((other for other in others if other.fingerprint() == fingerprint), plan)
+    return next((other for other in others if recorded_fingerprint(other) == fingerprint), plan)
 
 
 def _other_forms(case: Case, kernel: str, tiles: TileMap, gpu: GpuSpec) -> Iterator[KernelPlan]:

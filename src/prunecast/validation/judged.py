@@ -16,6 +16,7 @@ from prunecast.validation.case import Case
 from prunecast.validation.case_maps import map_of
 from prunecast.validation.case_plans import measured_plan
 from prunecast.validation.errors import ErrorSummary, summarise_errors
+from prunecast.validation.recorded_plan import recorded_fingerprint
 from prunecast.validation.records import Measurement
 
 __all__ = ["Judged", "Predicted", "judge_rows", "summarise"]
@@ -124,7 +125,7 @@ def _judged(
         return Judged(measured=row, predicted={}, imbalance=1.0, same_plan=False, note=note)
     kept = plan.tiles.kept_per_tile
     imbalance = float(kept.max() / kept.mean()) if kept.size and kept.any() else 1.0
-    same = not row.plan or row.plan == plan.fingerprint()
+    same = not row.plan or row.plan == recorded_fingerprint(plan)
     return Judged(measured=row, predicted=predicted, imbalance=imbalance, same_plan=same)
 
 

@@ -51,7 +51,7 @@ def plan_of(
     assigned: Assigned = assign_stream_k(items, blocks, 64) if blocks else assign_hardware(items)
     if owners_first:
         assigned = assigned._replace(work=_owners_first(assigned.work))
-    return tile_plan("stspmm", tiles, n, config, assigned, GPU, k_order="gather")
+    return tile_plan("stspmm", tiles, n, config, assigned, GPU, b_access="gather")
 
 
 def _owners_first(work: WorkList) -> WorkList:

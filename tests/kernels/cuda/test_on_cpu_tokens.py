@@ -33,7 +33,7 @@ def plan_of(
     items = items_of(tiles, variant, n, GPU, cluster=cluster)
     assigned = assign_stream_k(items, clusters, 64) if clusters else assign_hardware(items)
     spread = spread_over_clusters(assigned, cluster, 128)
-    return tile_plan("stspmm", tiles, n, variant, spread, GPU, k_order="gather", cluster=cluster)
+    return tile_plan("stspmm", tiles, n, variant, spread, GPU, b_access="gather", cluster=cluster)
 
 
 def check(plan: KernelPlan, folder: Path, *, activation: str = "none", bias: bool = False, **choices) -> None:

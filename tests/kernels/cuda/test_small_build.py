@@ -11,6 +11,7 @@ from prunecast.kernels.small_n.configs import HEIGHTS, WIDTHS, SmallConfig, bloc
 from prunecast.kernels.small_n.planner import choose_small_n, plan_small_n
 from prunecast.kernels.small_n.registers import compiled_resources
 from prunecast.kernels.tile.stspmm import plan_stspmm
+from prunecast.launch import launch_context
 from prunecast.plan.kernel_plan import KernelPlan
 from tests.kernels.cuda.plans import ragged_map
 from tests.kernels.cuda.sass import opcodes
@@ -57,7 +58,7 @@ def test_as_many_blocks_lie_on_an_sm_as_registers_say_that_the_compiler_took(n: 
         took = build_small(plan, "sm_90a", small_defines(plan)).registers
         real = said._replace(registers_per_thread=took)
         assert occupancy(said, GPU).blocks_per_sm == occupancy(real, GPU).blocks_per_sm, (form, took)
-        assert plan.occupied == said
+        assert launch_context(plan, GPU).fit == occupancy(said, GPU)
 
 
 @pytest.mark.parametrize("n", [1, 7, *WIDTHS])

@@ -28,7 +28,7 @@ def plan(cluster: int, dtype: str = "fp16", n: int = 200, clusters: int = 0) -> 
     items = items_of(tiles, variant, n, GPU, cluster=cluster)
     assigned = assign_stream_k(items, clusters, 64) if clusters else assign_hardware(items)
     spread = spread_over_clusters(assigned, cluster, FORM[1])
-    return tile_plan("stspmm", tiles, n, variant, spread, GPU, k_order="gather", cluster=cluster)
+    return tile_plan("stspmm", tiles, n, variant, spread, GPU, b_access="gather", cluster=cluster)
 
 
 @pytest.mark.parametrize("clusters", [0, 1, 5, 9])
@@ -109,4 +109,4 @@ def _clustered(block_m: int, block_n: int, cluster: int = 2) -> KernelPlan:
     variant = next(v for v in wgmma_configs(GPU, "fp16", "wgmma") if v.shape[:2] == (block_m, block_n))
     items = items_of(tiles, variant, n, GPU, cluster=cluster)
     spread = spread_over_clusters(assign_hardware(items), cluster, block_n)
-    return tile_plan("stspmm", tiles, n, variant, spread, GPU, k_order="gather", cluster=cluster)
+    return tile_plan("stspmm", tiles, n, variant, spread, GPU, b_access="gather", cluster=cluster)

@@ -8,7 +8,7 @@ import numpy as np
 from prunecast.hardware.l2_lines import LINE_BYTES, SECTOR_BYTES
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.balanced.layout import WARPS, BalancedLayout
-from prunecast.kernels.launches.padded_copies import row_bytes_of
+from prunecast.plan.padded_rows import row_bytes_of
 from prunecast.plan.program import Code, Instruction, Op, When
 
 __all__ = ["ALONE", "BLOCK_TOKENS", "FIRST_ISSUE", "Sharers", "StepCopies", "TokenRow", "step_copies"]

@@ -5,6 +5,7 @@ Rows of A go in groups of 16, columns in windows. In a window of a group, column
 many elements for every row. `rest` trades reads of shared memory against arithmetic.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -157,6 +158,7 @@ def _sampled(elements: ElementMap) -> ElementMap:
     )
 
 
+@lru_cache(maxsize=8)
 def vector_layout(elements: ElementMap) -> VectorLayout:
     """The segment length, from 256 down to 8 columns, that needs the fewest chunks; of equals the longest."""
     found = [_vector_layout(elements, segment) for segment in (256, 128, 64, 32, 16, 8)]

@@ -4,7 +4,6 @@ After Yao et al., "Balanced Sparsity for Efficient DNN Inference on GPU" (AAAI'1
 segment give every lane equal work. The layout, with dense columns beside the equal rest, is our own.
 """
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from prunecast.errors import BadInput
@@ -20,16 +19,13 @@ from prunecast.kernels.balanced.layout import (
     vector_layout,
 )
 from prunecast.kernels.balanced.programs import matrix_programs
-from prunecast.kernels.balanced.registers import MOST_REGISTERS, vector_registers
+from prunecast.kernels.balanced.registers import MOST_REGISTERS
 from prunecast.kernels.balanced.vector_programs import vector_programs
-from prunecast.kernels.launches.early_blocks import early_share
-from prunecast.kernels.launches.let_go import let_go_s
-from prunecast.kernels.launches.piled_up import piled_up
 from prunecast.kernels.tile.tile_plan import check_tokens
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tiling import dense_tile_map
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit
-from prunecast.plan.order import Assigned, assign_hardware
+from prunecast.plan.order import assign_hardware
 from prunecast.plan.program import WarpProgram
 from prunecast.plan.tensor_rate import check_dtype
 from prunecast.plan.work_items import raster, whole_items
@@ -76,14 +72,11 @@ def plan_balanced(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> Ker
         return _vector_plan(elements, dtype, gpu)
     form = matrix_form(elements, n, dtype, gpu)
     shape = BlockShape(GROUP_ROWS * WARPS // form.splits, TOKENS, form.layout.window * form.splits)
-    overlaps = gpu.compute_capability >= 90
     ranges = -(-n // TOKENS)
     alike = min(-(-elements.m // shape.block_m), max(gpu.sm_count // ranges, 1))
     sharers = Sharers(alike, -(-(-(-elements.m // shape.block_m) * ranges) // gpu.sm_count))
-    programs = matrix_programs(form.layout, form.splits, n, dtype, gpu, sharers=sharers, overlaps=overlaps)
-    resources = _matrix_resources(form, dtype)
-    plan = _plan(elements, n, dtype, shape, resources, programs, overlaps=overlaps)
-    return replace(plan, let_go_s=_let_go_s(plan.blocks, occupancy(resources, gpu).blocks_per_sm, gpu))
+    programs = matrix_programs(form.layout, form.splits, n, dtype, gpu, sharers=sharers)
+    return _plan(elements, n, dtype, shape, _matrix_resources(form, dtype), programs, gpu)
 
 
 def _vector_plan(elements: ElementMap, dtype: str, gpu: GpuSpec) -> KernelPlan:
@@ -94,36 +87,9 @@ def _vector_plan(elements: ElementMap, dtype: str, gpu: GpuSpec) -> KernelPlan:
     resources = BlockResources(32 * WARPS, MOST_REGISTERS, 128 * (vector.places + 1))
     if occupancy(resources, gpu).blocks_per_sm == 0:
         raise PlanDoesNotFit(f"balanced: a block of {resources} does not fit on an SM of {gpu.name}")
-    overlaps = gpu.compute_capability >= 90
     blocks = -(-elements.m // (rows * WARPS))
-    registers = vector_registers(rows, vector.segment, 1 if vector.places < 256 else 2, dtype)
-    fit = occupancy(resources._replace(registers_per_thread=registers), gpu).blocks_per_sm
-    let_go = _let_go_s(blocks, fit, gpu) if overlaps else 0.0
-    programs = vector_programs(
-        vector, elements.k, rows, dtype, blocks=blocks, overlaps=overlaps, early=let_go > 0.0
-    )
-    plan = _plan(elements, 1, dtype, shape, resources, programs, overlaps=overlaps)
-    plan = replace(plan, b_in_l2=True)
-    return _with_places(plan, fit, registers, let_go, gpu) if overlaps else plan
-
-
-def _with_places(plan: KernelPlan, fit: int, registers: int, let_go: float, gpu: GpuSpec) -> KernelPlan:
-    """The same launch, with where its blocks are expected beside those of others, `fit` to an SM."""
-    lists = piled_up(Assigned(plan.work, plan.schedule, plan.blocks), fit, gpu.sm_count)
-    return replace(
-        plan,
-        work=lists.work,
-        schedule=lists.schedule,
-        blocks=lists.blocks,
-        let_go_s=let_go,
-        compiled_registers=registers,
-    )
-
-
-def _let_go_s(blocks: int, fit: int, gpu: GpuSpec) -> float:
-    """Of equal blocks."""
-    share = early_share((1,) * blocks, fit, gpu.sm_count, column_cycles=0.0, start_cycles=0.0)
-    return let_go_s(share, gpu)
+    programs = vector_programs(vector, elements.k, rows, dtype, blocks=blocks)
+    return _plan(elements, 1, dtype, shape, resources, programs, gpu)
 
 
 def matrix_form(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> MatrixForm:
@@ -171,8 +137,7 @@ def _plan(
     shape: BlockShape,
     resources: BlockResources,
     programs: tuple[WarpProgram, ...],
-    *,
-    overlaps: bool,
+    gpu: GpuSpec,
 ) -> KernelPlan:
     tiles = dense_tile_map(elements.m, elements.k, shape.block_m)
     order = raster(tiles.tile_count, -(-n // shape.block_n), 1)
@@ -190,7 +155,6 @@ def _plan(
         resources=resources,
         programs=programs,
         tensor="none",
-        k_order="box",
-        overlaps=overlaps,
-        starts_early=overlaps,
+        b_access="dense_tile",
+        pdl=gpu.compute_capability >= 90,
     )

@@ -77,7 +77,6 @@ def matrix_programs(
     gpu: GpuSpec,
     *,
     sharers: Sharers = ALONE,
-    overlaps: bool = False,
 ) -> tuple[WarpProgram, ...]:
     """Sixteen warps; a step is one window for each of the `splits`, of which a warp does one.
 
@@ -85,7 +84,6 @@ def matrix_programs(
     ----------
     n : tokens in all; where a block has fewer than it could, zeros stand for the others
     sharers : of rows of B
-    overlaps : a launch begins while the one before it ends
     """
     products = FP32 if dtype == "fp32" else HALF
     row, fills_port = TokenRow(n, DTYPE_BYTES[dtype]), products.dense.port > 0.0
@@ -112,7 +110,7 @@ def matrix_programs(
     worker = WarpProgram(
         role="worker",
         warps=WARPS,
-        start=() if overlaps else (Instruction(Op.ISSUE, issue=40),),
+        start=(Instruction(Op.ISSUE, issue=40),),
         fill=(
             rows._replace(late=rows.late + 4 * FIRST_ISSUE),
             Instruction(Op.ISSUE, 0, FIRST_ISSUE),

@@ -64,8 +64,6 @@ def vector_programs(
     dtype: str,
     *,
     blocks: int = 1,
-    overlaps: bool = False,
-    early: bool = False,
 ) -> tuple[WarpProgram, ...]:
     """Sixteen warps of `rows` rows each; B is spread over the banks once, weights come straight to registers.
 
@@ -75,9 +73,6 @@ def vector_programs(
     Parameters
     ----------
     blocks : of the launch, all of which read the same B at once
-    overlaps : a launch begins while the one before it ends
-    early : and leaves room to all blocks of the next, which ask for their first weights before this one is
-        let go; where they start when others end, they wait for them
     """
     element, index = DTYPE_BYTES[dtype], 1 if layout.places < 256 else 2
     steps = max(-(-k // 128), 1)
@@ -89,9 +84,9 @@ def vector_programs(
     worker = WarpProgram(
         role="worker",
         warps=WARPS,
-        start=() if overlaps else (Instruction(Op.ISSUE, issue=20),),
+        start=(Instruction(Op.ISSUE, issue=20),),
         begin=(
-            *(load._replace(posted=early) for load in first),
+            *first,
             *_spread(layout, k, steps, element, blocks),
             *_chunks(layout, rows, chunk, ahead, moved, steps),
         ),

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.kernels.cuda.frameworks import Framework, Given, framework_of
 from prunecast.kernels.cuda.places import Place
-from prunecast.kernels.launches.padded_copies import copied_row_bytes
 from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.plan.padded_rows import copied_row_bytes
 
 __all__ = ["Rooms", "Wanted", "check_device", "check_given", "check_weights", "multiply"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from prunecast.kernels.launches.padded_copies import word_bytes
+from prunecast.plan.padded_rows import word_bytes
 
 __all__ = ["copy_rows"]
 

@@ -12,9 +12,6 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launches.early_blocks import early_share
-from prunecast.kernels.launches.let_go import let_go_s
-from prunecast.kernels.launches.piled_up import block_columns, piled_up
 from prunecast.kernels.small_n.configs import (
     WIDTHS,
     SmallConfig,
@@ -22,8 +19,7 @@ from prunecast.kernels.small_n.configs import (
     small_configs,
     small_resources,
 )
-from prunecast.kernels.small_n.programs import small_programs
-from prunecast.kernels.small_n.registers import compiled_resources
+from prunecast.kernels.small_n.programs import most_kept, small_programs
 from prunecast.kernels.tile.tile_plan import check_tokens
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit
@@ -82,28 +78,7 @@ def plan_small_n(
     tiles = cut_rows(tiles, config.block_m)
     order = raster(tiles.tile_count, -(-n // config.block_n), 1)
     items = whole_items(tiles.kept_per_tile, order, n=n, block_n=config.block_n)
-    resources, overlaps = small_resources(config, n), gpu.compute_capability >= 90
     assigned = assign_hardware(take_items(items, np.argsort(-items.k_stop, kind="stable")))
-    occupied = compiled_resources(config, n, gpu)
-    fit = occupancy(occupied, gpu).blocks_per_sm
-    share = early_share(
-        block_columns(assigned.work),
-        fit,
-        gpu.sm_count,
-        column_cycles=STEP_CYCLES / (16 * config.warps),
-        start_cycles=gpu.block_start_cycles,
-    )
-    k16 = -(-int(tiles.kept_per_tile.max(initial=0)) // 16)
-    programs = small_programs(
-        config,
-        n,
-        dtype,
-        steps=max(-(-k16 // config.warps), 1),
-        early_share=share if overlaps else 0.0,
-        column_cycles=gpu.dram_latency_cycles,
-    )
-    if overlaps:
-        assigned = piled_up(assigned, fit, gpu.sm_count)
     return KernelPlan(
         kernel="small-n",
         n=n,
@@ -113,13 +88,12 @@ def plan_small_n(
         schedule=assigned.schedule,
         blocks=assigned.blocks,
         shape=config.shape,
-        resources=resources,
-        programs=programs,
+        resources=small_resources(config, n),
+        programs=small_programs(
+            config, n, dtype, most_kept=most_kept(tiles), row_cycles=gpu.dram_latency_cycles
+        ),
         tensor="mma",
-        overlaps=overlaps,
-        starts_early=overlaps,
-        let_go_s=let_go_s(share if overlaps else 0.0, gpu),
-        compiled_registers=occupied.registers_per_thread,
+        pdl=gpu.compute_capability >= 90,
     )
 
 

@@ -12,9 +12,9 @@ compiled for sm_90a.
 """
 
 import math
+from dataclasses import replace
 
 from prunecast.hardware.l2_lines import SECTOR_BYTES
-from prunecast.kernels.launches.launch_floor import WAIT_TO_COPY
 from prunecast.kernels.small_n.configs import (
     ColumnLoads,
     SmallConfig,
@@ -26,11 +26,15 @@ from prunecast.kernels.small_n.configs import (
     row_slot_bytes,
 )
 from prunecast.kernels.tile.programs.epilogue import copies
-from prunecast.plan.kernel_plan import DTYPE_BYTES
+from prunecast.patterns.tile_map import TileMap
+from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram, When
 
-__all__ = ["small_programs"]
+__all__ = ["WAIT_TO_COPY", "most_kept", "small_programs", "with_early_blocks"]
 
+WAIT_TO_COPY = 34
+"""Instructions of the tile kernel between its wait for the preceding launch and its first copy of B, as
+compiled for sm_90a. The time of launches that overlap was fitted to it, and has as many of any kernel."""
 COLUMN_BYTES = 2
 ROW_PASSES = 4
 """Rows of B that a copy of a warp asks for: each is a line of its own and a pass of the port."""
@@ -60,45 +64,85 @@ MULTIPLY_WAIT = {True: 230, False: 40}
 END_ISSUE, SUM_ISSUE = 45, 3
 """Instructions of a thread for its place in a fragment, and for each token and warp of which it adds two
 sums."""
+SET_UP = Instruction(Op.ISSUE, issue=60)
+"""Of a warp, before it asks for anything."""
 END_WAIT = 80
 """Cycles that a lone warp takes for them beside one and a half for each."""
 
 
 def small_programs(
-    config: SmallConfig, n: int, dtype: str, *, steps: int, early_share: float, column_cycles: int
+    config: SmallConfig, n: int, dtype: str, *, most_kept: int, row_cycles: int
 ) -> tuple[WarpProgram, ...]:
-    """The program of all warps of a block.
+    """The program of all warps of a block, as it runs when nothing precedes the launch.
 
     Parameters
     ----------
     n : tokens in all, on which the size of a copy depends
-    steps : most k16s that a warp takes
-    early_share : of a launch's blocks, those that find room while the launch before runs, 0 to 1
-    column_cycles : until a number of a column comes from DRAM
+    most_kept : columns of the tile that keeps most
+    row_cycles : until the place of a row of C comes from DRAM
     """
-    element, early = DTYPE_BYTES[dtype], early_share >= 1.0
-    rings = range(min(config.depth, steps))
-    hidden = not early and column_loads(config, n).before > 0
-    fetched = _first_weights(config, element, rings, early_share)
+    element, rings = DTYPE_BYTES[dtype], _rings(config, most_kept)
     worker = WarpProgram(
         role="worker",
         warps=config.warps,
-        start=() if early else (Instruction(Op.ISSUE, issue=60),),
-        begin=(
-            *(weights._replace(posted=True) for weights in fetched),
-            *_first_weights(config, element, rings, 1.0 - early_share),
-            *((Instruction(Op.ISSUE, column_cycles),) if hidden else ()),
-            *_first_rows(config, n, element, rings, early=early),
-        ),
+        start=(SET_UP,),
+        begin=_begin(config, n, element, rings, early_share=0.0, column_cycles=row_cycles),
         step=(
             Instruction(Op.WAIT_LOAD, 1),
             *_landing(config, n, rings),
             *_multiply(config, n),
             *_copies(config, n, element, ahead=config.depth),
         ),
-        end=_end(config, n, element, column_cycles),
+        end=_end(config, n, element, row_cycles),
     )
     return (worker,)
+
+
+def with_early_blocks(
+    plan: KernelPlan, config: SmallConfig, early_share: float, column_cycles: int
+) -> tuple[WarpProgram, ...]:
+    """The plan's program where a share of a launch's blocks runs its prologue under the preceding launch.
+
+    These have asked for their weights by then, which DRAM brings first; where all have, their set-up and
+    columns are done too.
+
+    Parameters
+    ----------
+    early_share : of the blocks, 0 to 1
+    column_cycles : until a number of a column comes from DRAM
+    """
+    (worker,) = plan.programs
+    early, rings = early_share >= 1.0, _rings(config, most_kept(plan.tiles))
+    element = DTYPE_BYTES[plan.dtype]
+    begin = _begin(config, plan.n, element, rings, early_share=early_share, column_cycles=column_cycles)
+    return (replace(worker, start=() if early else worker.start, begin=begin),)
+
+
+def most_kept(tiles: TileMap) -> int:
+    """Columns of the tile that keeps most."""
+    return int(tiles.kept_per_tile.max(initial=0))
+
+
+def _rings(config: SmallConfig, kept: int) -> range:
+    """K16s of a warp that are on their way at once, of so many columns shared out among a block's warps."""
+    return range(min(config.depth, max(-(-_k16s(kept) // config.warps), 1)))
+
+
+def _k16s(columns: int) -> int:
+    return -(-columns // 16)
+
+
+def _begin(
+    config: SmallConfig, n: int, element: int, rings: range, *, early_share: float, column_cycles: int
+) -> Code:
+    early = early_share >= 1.0
+    hidden = not early and column_loads(config, n).before > 0
+    return (
+        *(weights._replace(posted=True) for weights in _first_weights(config, element, rings, early_share)),
+        *_first_weights(config, element, rings, 1.0 - early_share),
+        *((Instruction(Op.ISSUE, column_cycles),) if hidden else ()),
+        *_first_rows(config, n, element, rings, early=early),
+    )
 
 
 def _first_weights(config: SmallConfig, element: int, rings: range, share: float) -> Code:

@@ -36,7 +36,9 @@ def plan_block_sparse(
     tiles = cut_rows(tiles, config.shape.block_m)
     boxes = config.tensor_path != "wgmma" and steps_are_slabs(tiles, config.shape.block_k)
     assigned = assign_hardware(items_of(tiles, config, n, gpu))
-    return tile_plan("block-sparse", tiles, n, config, assigned, gpu, k_order="box" if boxes else "gather")
+    return tile_plan(
+        "block-sparse", tiles, n, config, assigned, gpu, b_access="dense_tile" if boxes else "gather"
+    )
 
 
 def steps_are_slabs(tiles: TileMap, block_k: int) -> bool:

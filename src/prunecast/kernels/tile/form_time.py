@@ -14,7 +14,7 @@ import numpy.typing as npt
 from prunecast.hardware.clock import sm_clock_hz
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launches.launch_floor import (
+from prunecast.kernels.early_start import (
     beside_list_cycles,
     blocks_apart_cycles,
     head_start_cycles,

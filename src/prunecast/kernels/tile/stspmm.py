@@ -63,7 +63,7 @@ def plan_stspmm(
     cost = tile_item_cost(config, form_load(config, tiles, n), gpu)
     assigned = _assign(items, config, cost, gpu, assignment, split, cluster)
     spread = spread_over_clusters(assigned, cluster, config.shape.block_n)
-    return tile_plan("stspmm", tiles, n, config, spread, gpu, k_order="gather", cluster=cluster)
+    return tile_plan("stspmm", tiles, n, config, spread, gpu, b_access="gather", cluster=cluster)
 
 
 def choose_stspmm(

@@ -8,7 +8,6 @@ from prunecast.errors import BadInput
 from prunecast.hardware.costs import load_costs
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launches.padded_copies import row_bytes_of
 from prunecast.kernels.tile.choose import Demand
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.programs.warp_programs import warp_programs
@@ -18,6 +17,7 @@ from prunecast.plan.bind import bind
 from prunecast.plan.kernel_plan import KernelPlan, Schedule, WorkList
 from prunecast.plan.misaligned import with_row_starts
 from prunecast.plan.order import Assigned
+from prunecast.plan.padded_rows import row_bytes_of
 from prunecast.plan.tile_rows import columns_of_any, rows_are_scattered
 from prunecast.plan.work_items import ranges_together, raster, whole_items
 
@@ -80,7 +80,7 @@ def tile_plan(
     assigned: Assigned,
     gpu: GpuSpec,
     *,
-    k_order: str,
+    b_access: str,
     multicast: int = 1,
     cluster: int = 1,
     inner: ElementMap | None = None,
@@ -93,10 +93,10 @@ def tile_plan(
     cluster : blocks that share the weights of a `gather` kernel; the items are already spread over them
     """
     # The kernel for sm_90a, `kernels/cuda/tile_sm90.cu`
-    own = config.tensor_path == "wgmma" and k_order == "gather"
+    own = config.tensor_path == "wgmma" and b_access == "gather"
     programs = warp_programs(
         config,
-        k_order,
+        b_access,
         multicast=max(multicast, cluster),
         item_in_memory=assigned.schedule is Schedule.HARDWARE,
         scattered=own and rows_are_scattered(tiles),
@@ -117,8 +117,8 @@ def tile_plan(
         resources=config.resources,
         programs=programs,
         tensor=config.tensor,
-        k_order=k_order,
+        b_access=b_access,
         cluster=cluster,
         fewest_steps=2 if own else 0,
-        overlaps=own,
+        pdl=own,
     )

@@ -33,7 +33,7 @@ def plan_tile_wise(
     config = config or best(choose_tile_wise(tiles, n, dtype, gpu), "tile-wise", gpu).config
     tiles = cut_rows(tiles, config.shape.block_m)
     assigned = assign_hardware(items_of(tiles, config, n, gpu))
-    return tile_plan("tile-wise", tiles, n, config, assigned, gpu, k_order="gather")
+    return tile_plan("tile-wise", tiles, n, config, assigned, gpu, b_access="gather")
 
 
 def choose_tile_wise(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> list[Candidate]:

@@ -55,7 +55,7 @@ def plan_sparse_tensor(
     whole = cut_rows(whole, config.shape.block_m)
     assigned = _assign(items_of(whole, config, n, gpu), chosen, gpu)
     # Both kernels, `kernels/cuda/sparse` and `kernels/cuda/mma`, gather whatever they are given
-    return tile_plan("2:4", whole, n, config, assigned, gpu, k_order="gather", inner=elements)
+    return tile_plan("2:4", whole, n, config, assigned, gpu, b_access="gather", inner=elements)
 
 
 def _forms(gpu: GpuSpec, dtype: str, height: int) -> list[TileConfig]:

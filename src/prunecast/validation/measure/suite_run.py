@@ -30,6 +30,7 @@ from prunecast.validation.measure.timing import (
     sustain,
     take_turns,
 )
+from prunecast.validation.recorded_plan import recorded_fingerprint
 from prunecast.validation.records import Measurement
 from prunecast.validation.suite import Suite
 
@@ -179,7 +180,7 @@ def _runners(
     if kernel == "csr":
         return [csr_runner(kept, inputs, bench.stream)], ""
     plan = case_plan(case, kernel, kept, bench.gpu)
-    return [own_runner(plan, inputs)], plan.fingerprint()
+    return [own_runner(plan, inputs)], recorded_fingerprint(plan)
 
 
 def _key(row: Measurement, runner: Runner) -> str:

@@ -65,4 +65,4 @@ def plan_of(
     assigned: Assigned = assign_stream_k(items, blocks, step) if blocks else assign_hardware(items)
     inner = elements_in(tiles) if sparse else None
     kernel = "2:4" if sparse else "stspmm"
-    return tile_plan(kernel, tiles, n, config, assigned, load_gpu(gpu), k_order="gather", inner=inner)
+    return tile_plan(kernel, tiles, n, config, assigned, load_gpu(gpu), b_access="gather", inner=inner)

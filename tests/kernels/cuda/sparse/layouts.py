@@ -42,7 +42,7 @@ def plan_of(
     items = items_of(tiles, config, n, GPU)
     cost = items.k_stop.astype(np.int64) + 64
     assigned = assign_longest_first(items, cost, blocks) if blocks else assign_hardware(items)
-    return tile_plan("2:4", tiles, n, config, assigned, GPU, k_order="gather", inner=elements_in(tiles))
+    return tile_plan("2:4", tiles, n, config, assigned, GPU, b_access="gather", inner=elements_in(tiles))
 
 
 def run_images(

@@ -7,8 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.launch_traits import LaunchTraits
+from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["counter_seconds", "reduction_seconds"]
+__all__ = ["counter_seconds", "dense_traits", "reduction_seconds"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -54,3 +56,10 @@ def counter_seconds(tiles: FloatArray, gpu: GpuSpec) -> FloatArray:
     """
     counted = gpu.has_wgmma & (tiles > TILES_WITHOUT_COUNTER * gpu.sm_count)
     return np.asarray(np.where(counted, gpu.graph_launch_s, 0.0))
+
+
+def dense_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
+    """A split-K reduction of its own, and a counter that is set to zero."""
+    splits = int(plan.work.parts.max(initial=1))
+    counter_s = float(counter_seconds(np.array(float(plan.item_count)), gpu))
+    return LaunchTraits(other_launches_s=reduction_seconds(plan.m, plan.n, splits, gpu) + counter_s)

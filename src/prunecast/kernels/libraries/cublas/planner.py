@@ -9,7 +9,6 @@ from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.libraries.cublas.clusters import one_line_cycles, sharing_blocks
 from prunecast.kernels.libraries.cublas.forms import MOST_TILE_ALONE, dense_forms
-from prunecast.kernels.libraries.cublas.launches import counter_seconds, reduction_seconds
 from prunecast.kernels.libraries.cublas.programs import dense_programs
 from prunecast.kernels.libraries.cublas.start import first_stage_cycles
 from prunecast.kernels.libraries.cublas.taken import taken_forms
@@ -76,9 +75,7 @@ def plan_dense(
         resources=config.resources,
         programs=_programs(config, m, k, n, chosen.pieces, gpu),
         tensor=config.tensor,
-        k_order="box",
-        other_launches_s=reduction_seconds(m, n, chosen.pieces, gpu)
-        + float(counter_seconds(np.array(float(parts.tile.size)), gpu)),
+        b_access="dense_tile",
     )
 
 

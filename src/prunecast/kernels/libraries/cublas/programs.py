@@ -63,7 +63,7 @@ def dense_programs(
     start_cycles : of the warp that copies before its first copy, see `dense_start`
     line_cycles : of a k-step of one token, while L2 serves its line to other clusters
     """
-    programs = warp_programs(config, "box", multicast=tokens_shared)
+    programs = warp_programs(config, "dense_tile", multicast=tokens_shared)
     if config.warpgroups < CONSUMER_WARPGROUPS:
         programs = tuple(_with_idle(program, config) for program in programs)
     programs = tuple(replace(program, end=_alone(program.end)) for program in programs)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.launch_traits import LaunchTraits
 from prunecast.kernels.libraries.cusparse.costs import (
     ELEMENTS_OF_WARP,
     MISSED_SLOTS,
@@ -32,7 +33,7 @@ from prunecast.plan.program import WarpProgram
 from prunecast.plan.tensor_rate import check_dtype
 from prunecast.plan.work_items import raster, take_items, whole_items
 
-__all__ = ["ELEMENTS", "OTHER_LAUNCHES_S", "plan_csr"]
+__all__ = ["ELEMENTS", "OTHER_LAUNCHES_S", "csr_traits", "plan_csr"]
 
 BLOCK_K = 32
 ELEMENTS = 96
@@ -104,7 +105,6 @@ def plan_csr(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> KernelPl
         resources=resources,
         programs=_programs(elements, n, work, shape, dtype, gpu),
         tensor="none",
-        other_launches_s=_other_launches_s(elements.m, n, dtype, gpu),
     )
 
 
@@ -119,10 +119,11 @@ def _programs(
     return csr_programs(shape.block_n, DTYPE_BYTES[dtype], _elements_per_group(work), slots, wait_cycles)
 
 
-def _other_launches_s(m: int, n: int, dtype: str, gpu: GpuSpec) -> float:
-    """Those before the kernel, of which one writes C; one token has one more, behind it."""
-    alone = ONE_TOKEN_LAUNCHES_S if n == 1 else OTHER_LAUNCHES_S
-    return alone + m * n * DTYPE_BYTES[dtype] / gpu.dram_write_bytes_per_s
+def csr_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
+    """Launches before the kernel, of which one writes C; one token has one more, behind it."""
+    alone = ONE_TOKEN_LAUNCHES_S if plan.n == 1 else OTHER_LAUNCHES_S
+    written_s = plan.m * plan.n * DTYPE_BYTES[plan.dtype] / gpu.dram_write_bytes_per_s
+    return LaunchTraits(other_launches_s=alone + written_s)
 
 
 def _together(gpu: GpuSpec) -> int:

@@ -18,18 +18,18 @@ PART_WAITS = {64 * 64: "wide_part_wait", 32 * 32: "narrow_part_wait"}
 source, `kernels/cuda/mma/forms.py`."""
 
 
-def mma_programs(config: TileConfig, k_order: str) -> tuple[WarpProgram, ...]:
+def mma_programs(config: TileConfig, b_access: str) -> tuple[WarpProgram, ...]:
     """Copies by cp.async, `stages` - 1 steps ahead."""
     stages = config.resources.stages
     step = (
         Instruction(Op.WAIT_FULL),
         Instruction(Op.SYNC),
-        *_next_indices(config, k_order, ahead=stages),
-        *_walk(config, k_order),
+        *_next_indices(config, b_access, ahead=stages),
+        *_walk(config, b_access),
         *_async_copies(config, ahead=stages - 1),
         *_multiply(config),
     )
-    return (_worker(config, k_order, fill=_async_copies(config, ahead=0), step=step),)
+    return (_worker(config, b_access, fill=_async_copies(config, ahead=0), step=step),)
 
 
 def walk_of_step(config: TileConfig) -> tuple[Charge, ...]:
@@ -47,13 +47,13 @@ def walk_of_step(config: TileConfig) -> tuple[Charge, ...]:
     )
 
 
-def _walk(config: TileConfig, k_order: str) -> Code:
-    if k_order != "gather":
+def _walk(config: TileConfig, b_access: str) -> Code:
+    if b_access != "gather":
         return ()
     return (Instruction(Op.ISSUE, issue=0, charges=walk_of_step(config)),)
 
 
-def register_programs(config: TileConfig, k_order: str) -> tuple[WarpProgram, ...]:
+def register_programs(config: TileConfig, b_access: str) -> tuple[WarpProgram, ...]:
     """Copies through registers: loaded before this step's products, stored to the other slot behind them.
 
     Rows of B first: blocks share them, and behind all blocks' weights they would keep blocks in step (0009).
@@ -61,21 +61,21 @@ def register_programs(config: TileConfig, k_order: str) -> tuple[WarpProgram, ..
     step = (
         Instruction(Op.SYNC),
         *_loads(config, ahead=1),
-        *_next_indices(config, k_order, ahead=2),
+        *_next_indices(config, b_access, ahead=2),
         *_multiply(config),
         Instruction(Op.WAIT_LOAD),
         _store(config, ahead=1),
     )
     fill = (*_loads(config, ahead=0), Instruction(Op.WAIT_LOAD), _store(config, ahead=0))
-    return (_worker(config, k_order, fill=fill, step=step),)
+    return (_worker(config, b_access, fill=fill, step=step),)
 
 
-def _worker(config: TileConfig, k_order: str, *, fill: Code, step: Code) -> WarpProgram:
+def _worker(config: TileConfig, b_access: str, *, fill: Code, step: Code) -> WarpProgram:
     return WarpProgram(
         role="worker",
         warps=config.consumer_warps,
         start=(Instruction(Op.ISSUE, issue=20),),
-        begin=(Instruction(Op.ISSUE, issue=10), *_first_indices(config, k_order)),
+        begin=(Instruction(Op.ISSUE, issue=10), *_first_indices(config, b_access)),
         fill=fill,
         step=step,
         # The ring serves to turn C, and the next item's copies must not overtake that
@@ -89,17 +89,17 @@ def _worker(config: TileConfig, k_order: str, *, fill: Code, step: Code) -> Warp
     )
 
 
-def _first_indices(config: TileConfig, k_order: str) -> Code:
+def _first_indices(config: TileConfig, b_access: str) -> Code:
     """Indices of the steps that are copied before the first step's own load has come back."""
-    if k_order != "gather":
+    if b_access != "gather":
         return ()
     size = config.resources.stages * config.shape.block_k * INDEX_BYTES // config.consumer_warps
     return (Instruction(Op.LOAD_INDEX, size), Instruction(Op.WAIT_LOAD))
 
 
-def _next_indices(config: TileConfig, k_order: str, *, ahead: int) -> Code:
+def _next_indices(config: TileConfig, b_access: str, *, ahead: int) -> Code:
     """Ask for later indices; they are staged far enough ahead that nobody waits for them."""
-    if k_order != "gather":
+    if b_access != "gather":
         return ()
     return (Instruction(Op.LOAD_INDEX, 16 * INDEX_BYTES // config.consumer_warps, per_k16=True, ahead=ahead),)
 

@@ -1,0 +1,81 @@
+"""Arithmetic of launches whose first blocks start while the preceding launch ends (PDL), without a plan."""
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.hardware.spec import GpuSpec
+
+__all__ = [
+    "beside_list_cycles",
+    "blocks_apart_cycles",
+    "groups_of_starts",
+    "head_start_cycles",
+    "leaves_sms",
+    "most_before_b_cycles",
+]
+
+BESIDE_LIST_CYCLES = 210
+"""Of the 280 in which a block that the hardware starts reads its item: those beside the way of its list from
+DRAM, for which blocks with longer lists wait too. 30 products of 67 to 132 blocks take 70 cycles more so than
+in lists (34 to 130; H200, 2026-11-22). Later blocks find their list in L2."""
+FREE_SMS = 4
+"""That are left at least, where it counts how far apart equal blocks end."""
+
+
+def most_before_b_cycles(before_b: float, blocks: int, gpu: GpuSpec, *, started: int = 0) -> float:
+    """What of `before_b` cycles lies under the launch before, of so many blocks with an SM each.
+
+    started : blocks that the hardware starts. Of more than SMs the one that starts last in the first wave is
+        not the one that ends last: this one begins behind a block that had started early
+    """
+    if leaves_sms(blocks, gpu) or started > gpu.sm_count:
+        return before_b
+    return min(before_b, gpu.most_before_b_cycles)
+
+
+def blocks_apart_cycles(blocks: int, before_b: float, gpu: GpuSpec) -> float:
+    """The same of so many blocks with an SM each, which take `before_b` cycles before they read B.
+
+    Where n blocks leave f SMs, f of the next launch start at once, f more on SMs whose blocks had started so,
+    and so on. In launches that repeat each of these groups is late by as much more than the one before, and
+    the last one by what is left: so all of them gain `before_b` over the number of groups. Groups are whole:
+    80 blocks start in two, not in 1.5, without which they are 4 to 7 % too fast (1280 x 1280 x 1024 and
+    3072 x 768 x 512 in other forms than the planner takes; H200, 2026-11-22).
+    """
+    if not leaves_sms(blocks, gpu):
+        return 0.0
+    return gpu.ends_apart_cycles + before_b / groups_of_starts(blocks, gpu)
+
+
+def groups_of_starts(blocks: int, gpu: GpuSpec) -> int:
+    """In which blocks of a launch that leaves SMs start, each of as many as it leaves."""
+    return -(-blocks // (gpu.sm_count - blocks))
+
+
+def beside_list_cycles(blocks: int, gpu: GpuSpec) -> int:
+    """What reading their items does not cost so many blocks that the hardware starts, if they are the first
+    ones of their SMs; in proportion to them, for the rest lies under the launch before anyway.
+    """
+    return BESIDE_LIST_CYCLES * blocks // gpu.sm_count if blocks <= gpu.sm_count else 0
+
+
+def leaves_sms(blocks: int, gpu: GpuSpec) -> bool:
+    """Whether so many blocks, with an SM each, leave SMs to the first blocks of the next launch."""
+    return 0 < blocks <= gpu.sm_count - FREE_SMS
+
+
+def head_start_cycles(sm_finish: npt.NDArray[np.float64], before_b: float, ends_apart: float = 0.0) -> float:
+    """Cycles by which launches that repeat come closer, for their first blocks start early.
+
+    A block takes the next SM that the launch before leaves, and does there what comes before it reads B, but
+    waits for the end of that launch with the rest. So nothing is gained where all SMs end together.
+
+    Parameters
+    ----------
+    sm_finish : (SMs,) cycle in which each SM runs dry, 0 if it has no block
+    before_b : cycles of a block before it reads B
+    ends_apart : cycles that the last SM ends after those before it, where all have the same to do
+    """
+    last = float(sm_finish.max(initial=0.0))
+    early = np.minimum(last - np.sort(sm_finish) + ends_apart, before_b)
+    return last - float(np.max(sm_finish - np.where(sm_finish > 0.0, early, 0.0), initial=0.0))

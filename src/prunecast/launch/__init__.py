@@ -1,0 +1,9 @@
+"""What a launch costs and finds on a GPU among launches like it: PDL, placement, stragglers, caches.
+
+Read first: `context.py`; then `floor.py` and `overlap.py`.
+"""
+
+from prunecast.launch.context import LaunchContext, launch_context
+from prunecast.launch.floor import LAUNCHES
+
+__all__ = ["LAUNCHES", "LaunchContext", "launch_context"]

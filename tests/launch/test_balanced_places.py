@@ -1,0 +1,82 @@
+"""Where blocks of one-token launches lie when several of them are on the GPU at once."""
+
+import numpy as np
+import pytest
+
+from prunecast.hardware import load_gpu
+from prunecast.hardware.occupancy import occupancy
+from prunecast.kernels.balanced.planner import plan_balanced
+from prunecast.launch import launch_context
+from prunecast.launch.piled_up import block_places, piled_up
+from prunecast.patterns import ElementMap
+from prunecast.plan.order import Assigned, assign_hardware
+from prunecast.plan.work_items import raster, whole_items
+from tests.naive.from_plan import unequal_places
+from tests.naive.records import Item
+
+H200 = load_gpu("h200-sxm")
+
+
+def launch_of(blocks: int) -> Assigned:
+    return assign_hardware(whole_items(np.full(blocks, 128), raster(blocks, 1, 1), n=1, block_n=1))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "fit", "shared_sms"),
+    [(64, 3, 4), (128, 3, 4), (64, 2, 4), (128, 2, 4), (120, 2, 12), (96, 2, 36), (24, 2, 0), (64, 1, 0)],
+)
+def test_what_whole_launches_leave_over_lies_together(blocks: int, fit: int, shared_sms: int) -> None:
+    """Seen by clock stamps on an H200, 2026-11-21, where they are 64, 120 and 128."""
+    lists = piled_up(launch_of(blocks), fit, 132)
+    taken = np.flatnonzero(np.diff(lists.work.block_start))
+    on_sm = np.bincount(taken % 132, minlength=132)
+    assert on_sm.sum() == blocks
+    assert np.count_nonzero(on_sm == fit) == (shared_sms if fit > 1 else blocks)
+    assert np.count_nonzero(on_sm == 1) == blocks - (fit * shared_sms if fit > 1 else 0)
+
+
+def sparse_map(m: int, k: int) -> ElementMap:
+    columns = np.tile(np.arange(0, k, 8), m)
+    return ElementMap(
+        m=m, k=k, row_start=np.arange(m + 1) * (k // 8), column_index=columns, pattern="unstructured"
+    )
+
+
+def test_a_launch_context_says_where_the_blocks_of_a_plan_lie() -> None:
+    """With 40 registers a thread three blocks fit on an SM, of what `resources` allow one."""
+    plan = plan_balanced(sparse_map(1024, 1024), 1, "fp16", H200)
+    context = launch_context(plan, H200)
+    assert plan.item_count == plan.blocks == 64 < context.blocks
+    fit = context.fit.blocks_per_sm
+    assert occupancy(plan.resources, H200).blocks_per_sm == 1 < fit
+    assert sorted(context.places) == list(range(context.blocks))
+    first = context.places[np.diff(context.work.block_start) > 0][: 4 * fit]
+    assert list(first % 132) == [0, 1, 2, 3] * fit
+
+
+def test_blocks_of_many_launches_at_once_come_to_lie_in_pairs() -> None:
+    for blocks, on_sms in ((32, [1, 2]), (48, [1, 3])):
+        taken = np.flatnonzero(np.diff(piled_up(launch_of(blocks), 3, 132).work.block_start))
+        assert list(np.unique(np.bincount(taken % 132))) == on_sms
+
+
+@pytest.mark.parametrize(
+    ("columns", "fit", "sms"),
+    [((9, 9, 7, 5, 5, 3, 2), 2, 6), ((5, 4, 3, 2, 1, 1, 1, 1, 1), 3, 7), (tuple(range(20, 0, -1)), 2, 14)],
+)
+def test_unequal_blocks_lie_as_the_slow_twin_says(columns: tuple[int, ...], fit: int, sms: int) -> None:
+    items = [Item(tile=i, k_count=kept) for i, kept in enumerate(columns)]
+    places = block_places(columns, fit, sms).tolist()
+    assert {place: items[i] for i, place in enumerate(places)} == unequal_places(items, fit, sms)
+
+
+def test_the_heaviest_blocks_do_not_lie_together() -> None:
+    """Of 128 blocks two to an SM, four SMs have two; the longest block ends last and leaves its SM to another
+    launch's longest one, beside which an early one lies (stamps of unequal tiles).
+    """
+    columns = (1000, *range(500, 373, -1))
+    places = block_places(columns, 2, 132)
+    sm = places % 132
+    beside = [c for c, s in zip(columns[1:], sm[1:], strict=True) if s == sm[0]]
+    assert 120 <= len(set(sm.tolist())) < 128
+    assert sum(beside) < 500

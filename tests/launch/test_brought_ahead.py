@@ -1,0 +1,59 @@
+"""Weights of a block's first stages are asked for before its rows of B, where the kernel does so."""
+
+from prunecast.hardware import load_gpu
+from prunecast.kernels import plan_stspmm
+from prunecast.kernels.libraries.cublas.planner import plan_dense
+from prunecast.launch import launch_context
+from prunecast.launch.brought_ahead import brought_ahead, early_blocks
+from prunecast.launch.overlap import begins_early
+from prunecast.plan.program import Op, When
+from tests.kernels.layouts import tiles_keeping
+
+H200 = load_gpu("h200-sxm")
+
+
+def plan_of(n):
+    """32 tiles of 128 rows."""
+    return plan_stspmm(tiles_keeping([512] * 32, height=128, k=1024), n, "fp16", H200, split=None)
+
+
+def test_a_ring_of_weights_goes_before_the_rows():
+    plan = plan_of(512)
+    producer, consumer = brought_ahead(launch_context(plan, H200))
+    ahead = [i for i in producer.begin if i.op is Op.COPY_A]
+    assert [i.ahead for i in ahead] == list(range(plan.resources.stages))
+    assert {i.when for i in ahead} == {When.AHEAD}
+    assert [i.when for i in producer.step if i.op is Op.COPY_A] == [When.IN_TURN]
+    assert consumer == plan.programs[1]
+    columns = [i.op for i in producer.begin].index(Op.LOAD_INDEX)
+    assert producer.begin[columns + 1].op is Op.COPY_A
+    assert producer.begin[-1].op is Op.WAIT_LOAD
+
+
+def test_other_kernels_keep_their_programs():
+    plan = plan_dense(1024, 1024, 512, "fp16", H200)
+    assert brought_ahead(launch_context(plan, H200)) == plan.programs
+
+
+def test_blocks_that_start_under_the_launch_before_have_weights_when_b_may_be_read():
+    few, most, all_wait = plan_of(32), plan_of(384), plan_of(512)
+    assert [plan.blocks for plan in (few, most, all_wait)] == [32, 96, 128]
+    assert begins_early(launch_context(few, H200))
+    # 36 on SMs that were left, and of all blocks what the 800 cycles of columns are of 1,900
+    assert early_blocks(launch_context(most, H200)) == int(
+        36 * (1 + 3 * 800 / 1905)
+    )  # three groups of up to 36
+    assert early_blocks(launch_context(all_wait, H200)) == int(4 * (1 + 32 * 800 / 1905))
+
+
+def test_dram_brings_no_more_weights_than_it_can():
+    """88 tiles of six stages of 16 KB are 8.7 MB; in 1,900 cycles DRAM brings 4.7."""
+    tiles = tiles_keeping([512] * 88, height=128, k=1024)
+    plan = plan_stspmm(tiles, 128, "fp16", H200, split=None)
+    assert plan.blocks == 88
+    assert 30 < early_blocks(launch_context(plan, H200)) < 66
+
+
+def test_where_every_sm_has_a_block_none_starts_early():
+    tiles = tiles_keeping([512] * 33, height=128, k=1024)
+    assert early_blocks(launch_context(plan_stspmm(tiles, 512, "fp16", H200, split=None), H200)) == 0

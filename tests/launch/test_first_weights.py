@@ -1,0 +1,71 @@
+"""Weights that DRAM brings before rows of B."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from prunecast.hardware import load_gpu
+from prunecast.kernels.tile.stspmm import plan_stspmm
+from prunecast.launch import launch_context
+from prunecast.launch.brought_ahead import early_starts
+from prunecast.models import estimate, roofline
+from prunecast.models.first_weights import SHOWN_SHARE, first_weights_s, first_weights_share
+from prunecast.patterns import TileMap
+
+H200 = load_gpu("h200-sxm")
+
+
+def plan_of(tiles, columns, n):
+    """Equal tiles of 128 rows that keep the first columns of 2048."""
+    kept = TileMap(
+        m=128 * tiles,
+        k=2048,
+        row_start=np.arange(tiles + 1) * 128,
+        row_index=np.arange(128 * tiles),
+        column_start=np.arange(tiles + 1) * columns,
+        column_index=np.tile(np.arange(columns), tiles),
+        pattern="tile-wise:128",
+    )
+    return plan_stspmm(kept, n, "fp16", H200)
+
+
+def test_full_gpu_waits_for_a_ring_of_all_tiles():
+    plan = plan_of(44, 614, 384)
+    assert plan.blocks == plan.item_count == H200.sm_count
+    assert first_weights_share(launch_context(plan, H200)) == SHOWN_SHARE
+    ring = plan.resources.stages * plan.shape.block_k
+    a_bytes = 44 * 128 * 614 * 2
+    found = first_weights_s(launch_context(plan, H200), 1.0, a_bytes, 614.0 * plan.item_count)
+    assert found == pytest.approx(44 * 128 * ring * 2 / H200.dram_bytes_per_s)
+
+
+def test_tiles_shorter_than_a_ring_have_no_more_than_their_weights():
+    plan = plan_of(44, 128, 384)
+    found = first_weights_s(launch_context(plan, H200), 1.0, 1e6, 128.0 * plan.item_count)
+    assert found == pytest.approx(1e6 / H200.dram_bytes_per_s)
+    assert first_weights_s(launch_context(plan, H200), 1.0, 0.0, 0.0) == 0.0
+
+
+def test_blocks_that_start_early_have_theirs():
+    plan = plan_of(40, 512, 384)
+    assert plan.blocks == plan.item_count == 120
+    share = first_weights_share(launch_context(plan, H200))
+    assert 0.0 < share < SHOWN_SHARE
+    assert share == pytest.approx(SHOWN_SHARE * (1.0 - early_starts(launch_context(plan, H200)) / 120))
+
+
+def test_nobody_waits_where_launches_do_not_overlap_or_all_blocks_start_early():
+    assert first_weights_share(launch_context(replace(plan_of(44, 614, 384), pdl=False), H200)) == 0.0
+    assert first_weights_share(launch_context(plan_of(12, 614, 384), H200)) == 0.0
+
+
+def test_a_launch_takes_as_much_longer(monkeypatch):
+    plan = plan_of(44, 614, 384)
+    waits = estimate(plan, H200)
+    monkeypatch.setattr(roofline, "first_weights_share", lambda context: 0.0)
+    without = estimate(plan, H200)
+    ring = 44 * 128 * plan.resources.stages * plan.shape.block_k * 2
+    longer = SHOWN_SHARE * ring / H200.dram_bytes_per_s
+    # The clock rises where tensor cores wait
+    assert waits.seconds - without.seconds == pytest.approx(longer, rel=0.1)

@@ -1,0 +1,56 @@
+"""Copies to padded rows count where the operator makes them, and only there."""
+
+from dataclasses import replace
+
+import pytest
+
+from prunecast.hardware import load_gpu
+from prunecast.kernels import plan_stspmm
+from prunecast.kernels.small_n.planner import plan_small_n
+from prunecast.launch import launch_context
+from prunecast.launch.floor import launch_floor_s
+from prunecast.launch.further_launches import padded_copy_seconds
+from prunecast.patterns import dense_tile_map
+
+H200 = load_gpu("h200-sxm")
+TILES = dense_tile_map(3072, 768, 128)
+
+
+@pytest.mark.parametrize(("n", "copied"), [(1, True), (7, True), (8, False), (16, False), (203, True)])
+def test_rows_that_are_no_multiple_of_16_bytes_are_copied(n: int, copied: bool) -> None:
+    assert (padded_copy_seconds(plan_stspmm(TILES, n, "fp16", H200), H200) > 0) == copied
+
+
+def test_a_kernel_that_takes_any_rows_copies_nothing() -> None:
+    assert padded_copy_seconds(plan_small_n(TILES, 1, "fp16", H200), H200) == 0
+    other = replace(plan_stspmm(TILES, 1, "fp16", H200), pdl=False)
+    assert padded_copy_seconds(other, H200) == 0
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n", "measured_us"),
+    [
+        (768, 768, 50, 5.57),
+        (4096, 4096, 100, 6.14),
+        (4096, 4096, 197, 11.90),
+        (3072, 768, 1001, 22.29),
+        (4096, 4096, 1002, 23.81),
+        (4096, 4096, 1500, 19.35),
+        (768, 768, 4321, 34.36),
+        (4096, 4096, 4321, 170.48),
+    ],
+)
+def test_copies_take_what_they_were_measured_to(m: int, k: int, n: int, measured_us: float) -> None:
+    """The operator with copies less the same on padded rows, H200, own measurement of 2026-11-22
+    (`benchmarks/measured/h200-sxm-misaligned-rows-2026-11-22.json`)."""
+    plan = plan_stspmm(dense_tile_map(m, k, 128), n, "fp16", H200)
+    overlapped = H200.graph_launch_s - H200.overlapped_launch_s
+    assert 1e6 * (padded_copy_seconds(plan, H200) + overlapped) == pytest.approx(measured_us, rel=0.15)
+
+
+def test_the_three_launches_do_not_overlap() -> None:
+    """3072 x 768: 4.6 to 5.2 us more for 1 token than for 16 on an H200, own measurement of 2026-11-21."""
+    one, sixteen = (
+        launch_floor_s(launch_context(plan_stspmm(TILES, n, "fp16", H200), H200), "graph") for n in (1, 16)
+    )
+    assert one - sixteen == pytest.approx(4.9e-6, abs=0.6e-6)
