@@ -108,7 +108,6 @@ def test_the_fingerprint_names_the_work():
         {"fewest_steps": 3},
         {"tensor": "none"},
         {"dtype": "bf16"},
-        {"schedule": Schedule.DYNAMIC},
     ],
 )
 def test_the_fingerprint_has_every_column(other):

@@ -218,7 +218,7 @@ def test_clusters_that_gather_share_the_weights_and_not_the_rows():
 @pytest.mark.parametrize(
     ("capability", "order", "multicast", "message"),
     [
-        (90, "spiral", 1, "B access must be one of gather, box, got 'spiral'"),
+        (90, "spiral", 1, "B access must be one of gather, dense_tile, got 'spiral'"),
         (80, "gather", 2, "multicast 2 needs a wgmma kernel, got mma gather"),
         (80, "dense_tile", 2, "multicast 2 needs a wgmma kernel, got mma dense_tile"),
     ],

@@ -1,5 +1,6 @@
 """List scheduling over SMs, against a slow twin and cases reckoned by hand."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from prunecast.launch import launch_context
 from prunecast.models import waves
 from prunecast.models.waves import place_units, seats_of, units_of
 from prunecast.plan.kernel_plan import Schedule
@@ -17,8 +19,13 @@ from tests.toy_gpu import toy_gpu
 def place(alone, demand=None, *, sms=4, slots=1):
     alone = np.array(alone, dtype=np.float64)
     demand = np.zeros_like(alone) if demand is None else np.array(demand, dtype=np.float64)
-    plan = hand_plan([64] * alone.size, 64)
-    return place_units(seats_of(plan, toy_gpu(sm_count=sms), slots, alone.size), alone, demand)
+    return place_units(seats(alone.size, sms, slots), alone, demand)
+
+
+def seats(units, sms, slots):
+    """Of so many blocks, `slots` to an SM."""
+    context = launch_context(hand_plan([64] * units, 64), toy_gpu(sm_count=sms))
+    return seats_of(replace(context, fit=replace(context.fit, blocks_per_sm=slots)), units)
 
 
 class Naive(NamedTuple):
@@ -147,7 +154,6 @@ def test_many_waves_end_where_they_would_unit_by_unit(slots, monkeypatch):
 
 def test_what_an_sm_has_fetched_is_told_by_its_last_unit():
     # SM 0 runs the first unit and then the third one, which is quiet for its last 20 cycles
-    plan, gpu = hand_plan([64] * 3, 64), toy_gpu(sm_count=2)
-    placement = place_units(seats_of(plan, gpu, 1, 3), np.array([100.0, 300.0, 50.0]), np.zeros(3))
+    placement = place_units(seats(3, 2, 1), np.array([100.0, 300.0, 50.0]), np.zeros(3))
     assert placement.sm.tolist() == [0, 1, 0]
     assert placement.fetched(np.array([70.0, 10.0, 20.0])).tolist() == [130.0, 290.0]

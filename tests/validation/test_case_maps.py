@@ -13,6 +13,7 @@ from prunecast.patterns.nested_map import NestedMap
 from prunecast.validation.case import Case
 from prunecast.validation.case_maps import kept_counts, map_of
 from prunecast.validation.case_plans import case_plan, measured_plan
+from prunecast.validation.recorded_plan import recorded_fingerprint
 
 GPU = load_gpu("h200-sxm")
 
@@ -126,7 +127,7 @@ def test_a_record_is_predicted_in_the_form_that_was_measured(kernel):
     )
     assert other.shape != chosen.shape
     for wanted in (other, chosen):
-        found = measured_plan(measured, kernel, tiles, GPU, wanted.fingerprint())
+        found = measured_plan(measured, kernel, tiles, GPU, recorded_fingerprint(wanted))
         assert found.fingerprint() == wanted.fingerprint()
     assert measured_plan(measured, kernel, tiles, GPU, "0" * 16).fingerprint() == chosen.fingerprint()
     assert measured_plan(measured, kernel, tiles, GPU, "").fingerprint() == chosen.fingerprint()
