@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from benchmarks.goals import Goal, print_goal
 from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.kernels import PLANNERS, KernelPlan
+from prunecast.kernels import KernelPlan, plan_dense
 from prunecast.models import estimate
 from prunecast.simulator import simulate
 from prunecast.validation.case import Case, use_by_rule
@@ -110,7 +110,7 @@ def plan_of(product: Product, dtype: str, gpu: GpuSpec) -> KernelPlan:
     """Dense, or 2:4 in columns that tiles of 128 rows keep."""
     m, k, n = product[:3]
     if not product.keeps:
-        return PLANNERS["dense"](m, k, n, dtype, gpu)
+        return plan_dense(m, k, n, dtype, gpu)
     case = Case(
         name="published", m=m, k=k, n=n, dtype=dtype, pattern=f"tvw:{HEIGHT}", kernels=("2:4",), use="judge",
         sparsity=1.0 - 2.0 / product.keeps,

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.kernels import PLANNERS, KernelPlan, Schedule, plan_stspmm
+from prunecast.kernels import KERNELS, KernelPlan, Schedule, plan_stspmm, plan_tile_wise
 from prunecast.models import bound_cycles, estimate
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
 from prunecast.simulator import ATTRIBUTION, PIPES, STALLS, simulate
+from tests.kernels.layouts import PLANNED
 
 GPUS = ("h200-sxm", "a100-sxm4-80gb", "t4", "v100-sxm2-16gb", "rtx-4090", "b200")
 M, K, N = 640, 512, 1000
@@ -41,17 +42,19 @@ def element_map(*, two_of_four: bool) -> ElementMap:
 def plan_for(kernel: str, gpu: GpuSpec) -> KernelPlan:
     """A small plan of the kernel, uneven where the kernel allows it."""
     if kernel == "dense":
-        return PLANNERS[kernel](M, K, N, "fp16", gpu)
+        return KERNELS[kernel].plan(M, K, N, "fp16", gpu)
     if kernel in ("2:4", "csr", "balanced"):
-        return PLANNERS[kernel](element_map(two_of_four=kernel == "2:4"), N, "fp16", gpu)
+        return KERNELS[kernel].plan(element_map(two_of_four=kernel == "2:4"), N, "fp16", gpu)
     height = 64 if kernel == "block-sparse" else 128
     tokens = 48 if kernel == "small-n" else N
-    return PLANNERS[kernel](tile_map(M, K, height, 0.4, ramp=kernel != "block-sparse"), tokens, "fp16", gpu)
+    return KERNELS[kernel].plan(
+        tile_map(M, K, height, 0.4, ramp=kernel != "block-sparse"), tokens, "fp16", gpu
+    )
 
 
 def cases() -> list[tuple[str, str]]:
     """Every kernel on every GPU that can run it."""
-    pairs = [(kernel, gpu) for kernel in PLANNERS for gpu in GPUS]
+    pairs = [(kernel, gpu) for kernel in PLANNED for gpu in GPUS]
     return [
         (kernel, gpu)
         for kernel, gpu in pairs
@@ -87,7 +90,7 @@ def test_a_result_is_consistent_in_itself(kernel: str, gpu_name: str) -> None:
     assert np.all(result.sm_tensor_cycles <= result.cycles)
 
 
-@pytest.mark.parametrize("kernel", PLANNERS)
+@pytest.mark.parametrize("kernel", PLANNED)
 def test_both_engines_are_of_one_mind(kernel: str) -> None:
     """Within a factor of two: they share amounts and differ in what overlaps."""
     gpu = load_gpu("h200-sxm")
@@ -122,8 +125,8 @@ def test_balance_beats_one_long_tile() -> None:
         column_index=np.concatenate([np.sort(rng.choice(4096, count, replace=False)) for count in kept]),
         pattern="tile-wise:128",
     )
-    whole = simulate(PLANNERS["tile-wise"](tiles, 2048, "fp16", gpu), gpu)
-    split = simulate(PLANNERS["stspmm"](tiles, 2048, "fp16", gpu), gpu)
+    whole = simulate(plan_tile_wise(tiles, 2048, "fp16", gpu), gpu)
+    split = simulate(plan_stspmm(tiles, 2048, "fp16", gpu), gpu)
     # Reading B and writing C take 8 of the 18 us that are left: no schedule can shorten those.
     assert split.seconds < 0.65 * whole.seconds
     assert split.attribution_s["split fix-up"] > 0.0 or split.attribution_s["imbalance"] < whole.seconds / 10

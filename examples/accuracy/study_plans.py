@@ -13,7 +13,7 @@ from prunecast.codesign.candidates import kernels_of, takes
 from prunecast.codesign.plans import plan_pruned
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
-from prunecast.kernels import PLANNERS, KernelPlan
+from prunecast.kernels import KERNELS, KernelPlan, plan_dense
 from prunecast.patterns import parse_pattern
 
 DTYPE = "fp16"
@@ -70,14 +70,14 @@ def _kernels(case: Case) -> list[str]:
     if case.pattern.startswith("tile-element"):
         return ["tile-wise", "stspmm"]
     known = kernels_of(parse_pattern(case.pattern).canonical)
-    able = [kernel for kernel in known if kernel in PLANNERS and takes(kernel, LEAST_TOKENS)]
-    return [kernel for kernel in able if kernel != "csr"] or ["csr"]
+    able = [kernel for kernel in known if not KERNELS[kernel].parts and takes(kernel, LEAST_TOKENS)]
+    return [kernel for kernel in able if not KERNELS[kernel].runs_any_mask] or able
 
 
 def _dense(study: str, name: str, kept: Kept, gpu: GpuSpec) -> KernelPlan:
     if kept.tiles is None:
         raise BadInput(f"dense {name}: wanted a tile map, got none")
-    return PLANNERS["dense"](kept.tiles.m, kept.tiles.k, tokens_of(study, name), DTYPE, gpu)
+    return plan_dense(kept.tiles.m, kept.tiles.k, tokens_of(study, name), DTYPE, gpu)
 
 
 def _plans(study: str, name: str, kept: Kept, kernel: str, gpu: GpuSpec) -> list[KernelPlan]:

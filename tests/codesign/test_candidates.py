@@ -1,36 +1,32 @@
 import pytest
 
-from prunecast.codesign.candidates import (
-    KERNELS_OF_FAMILY,
-    NATURAL_PATTERN,
-    ON_REQUEST,
-    candidates,
-    kernels_of,
-)
+from prunecast.codesign.candidates import candidates, kernels_of
 from prunecast.errors import BadInput
-from prunecast.kernels import PLANNERS
+from prunecast.kernels import KERNELS
 from prunecast.patterns import PATTERNS, parse_pattern
 
 
-def test_every_kernel_that_can_be_planned_has_a_pattern_of_its_own():
-    assert set(NATURAL_PATTERN) == {*PLANNERS, "two-part"}
-    for kernel, pattern in NATURAL_PATTERN.items():
-        assert kernel in kernels_of(pattern)
-        assert parse_pattern(pattern).canonical == pattern
+def test_every_kernel_has_a_pattern_of_its_own():
+    for name, kernel in KERNELS.items():
+        assert name in kernels_of(kernel.natural_pattern)
+        assert parse_pattern(kernel.natural_pattern).canonical == kernel.natural_pattern
 
 
 def test_every_pattern_runs_somewhere():
     for pattern in PATTERNS.values():
-        assert set(kernels_of(pattern.example)) <= set(NATURAL_PATTERN)
+        assert set(kernels_of(pattern.example)) <= set(KERNELS)
         assert kernels_of(pattern.example)
-    assert set(KERNELS_OF_FAMILY) <= {*PATTERNS, "2:4"}
+    for kernel in KERNELS.values():
+        assert {*kernel.families, *kernel.not_families} <= {*PATTERNS, "2:4"}
 
 
 def test_without_a_pattern_all_kernels_run_on_their_own_but_for_those_that_must_be_named():
-    usual = [(kernel, pattern) for kernel, pattern in NATURAL_PATTERN.items() if kernel not in ON_REQUEST]
+    usual = [(name, k.natural_pattern) for name, k in KERNELS.items() if not k.on_request]
     assert [(c.kernel, c.pattern) for c in candidates()] == usual
-    for kernel in ON_REQUEST:
-        assert candidates([kernel])[1:] == ((kernel, NATURAL_PATTERN[kernel]),)
+    assert usual[0] == ("dense", "dense")
+    for name, kernel in KERNELS.items():
+        if kernel.on_request:
+            assert candidates([name])[1:] == ((name, kernel.natural_pattern),)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
 import pytest
 
 from prunecast.codesign.interval import interval_s
-from prunecast.kernels import PLANNERS
+from tests.kernels.layouts import PLANNED
 
 
-@pytest.mark.parametrize("kernel", PLANNERS)
+@pytest.mark.parametrize("kernel", PLANNED)
 def test_a_guess_holds_the_prediction(kernel):
     found = interval_s(kernel, 2.0)
     assert found.low_s < 2.0 < found.high_s
@@ -12,7 +12,7 @@ def test_a_guess_holds_the_prediction(kernel):
 
 
 def test_csr_is_trusted_least_and_dense_most():
-    width = {kernel: interval_s(kernel, 1.0).high_s / interval_s(kernel, 1.0).low_s for kernel in PLANNERS}
+    width = {kernel: interval_s(kernel, 1.0).high_s / interval_s(kernel, 1.0).low_s for kernel in PLANNED}
     assert max(width, key=width.get) == "csr"
     assert min(width, key=width.get) == "dense"
 
@@ -27,7 +27,7 @@ def test_what_was_validated_says_so(kernel, engine):
 
 @pytest.mark.parametrize("state", ["burst", "sustained"])
 @pytest.mark.parametrize("engine", ["simulator", "model"])
-@pytest.mark.parametrize("kernel", PLANNERS)
+@pytest.mark.parametrize("kernel", PLANNED)
 def test_every_interval_holds_its_prediction(kernel, engine, state):
     found = interval_s(kernel, 20e-6, gpu="h200-sxm", engine=engine, state=state)
     assert found.low_s < 20e-6 < found.high_s

@@ -4,10 +4,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from prunecast.kernels import KERNELS
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.tile_map import TileMap
 
-__all__ = ["elements_of_density", "tiles_keeping", "tiles_of_density", "two_of_four", "whole_numbers"]
+__all__ = [
+    "PLANNED",
+    "elements_of_density",
+    "tiles_keeping",
+    "tiles_of_density",
+    "two_of_four",
+    "whole_numbers",
+]
+
+
+PLANNED = tuple(name for name, kernel in KERNELS.items() if not kernel.parts)
+"""Kernels of one launch."""
 
 
 def tiles_keeping(

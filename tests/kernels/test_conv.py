@@ -5,7 +5,16 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.kernels import PLANNERS, ConvShape, compile, im2col_bytes, implicit_plan, run_reference
+from prunecast.kernels import (
+    KERNELS,
+    ConvShape,
+    compile,
+    im2col_bytes,
+    implicit_plan,
+    plan_dense,
+    plan_tile_wise,
+    run_reference,
+)
 from prunecast.patterns import parse_pattern
 from prunecast.plan.program import Op
 from tests.naive.convolution import convolve, pixels_read
@@ -61,11 +70,11 @@ def test_an_implicit_plan_means_the_convolution(gpu, kernel):
     matrix = filters.reshape(48, conv.k)
     if kernel == "dense":
         mask = np.ones(matrix.shape, bool)
-        plan = PLANNERS["dense"](48, conv.k, conv.n, "fp16", gpu)
+        plan = plan_dense(48, conv.k, conv.n, "fp16", gpu)
     else:
         pattern = parse_pattern(PATTERNS[kernel])
         mask = pattern.prune({"w": np.abs(matrix)}, None if kernel == "2:4" else 0.5)["w"]
-        plan = PLANNERS[kernel](pattern.map(mask), conv.n, "fp16", gpu)
+        plan = KERNELS[kernel].plan(pattern.map(mask), conv.n, "fp16", gpu)
     source = source_of(conv, random)
     kept = np.where(mask, matrix, 0.0).reshape(filters.shape)
     wanted = convolve(kept, source, 2, 1).reshape(48, conv.n)
@@ -78,7 +87,7 @@ def plan_and_conv(batch):
     pattern = parse_pattern("tile-wise:64")
     importance = np.random.default_rng(0).random((64, conv.k))
     tiles = pattern.map(pattern.prune({"w": importance}, 0.5)["w"])
-    return PLANNERS["tile-wise"](tiles, conv.n, "fp16", H200), conv
+    return plan_tile_wise(tiles, conv.n, "fp16", H200), conv
 
 
 def gathers(plan):
@@ -109,7 +118,7 @@ def test_an_implicit_plan_is_another_plan():
 
 def test_single_pixels_at_every_place_are_the_product():
     conv = ConvShape(channels=64, height=4, width=4, kernel_h=1, kernel_w=1, batch=8)
-    plan = PLANNERS["dense"](64, 64, 128, "fp16", H200)
+    plan = plan_dense(64, 64, 128, "fp16", H200)
     assert implicit_plan(plan, conv) is plan
     assert im2col_bytes(conv, "fp16") == 0
 

@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prunecast.kernels import PLANNERS, plan_dense, plan_sparse_tensor, plan_stspmm, run_reference
+from prunecast.kernels import (
+    KERNELS,
+    plan_block_sparse,
+    plan_csr,
+    plan_dense,
+    plan_sparse_tensor,
+    plan_stspmm,
+    run_reference,
+)
 from prunecast.kernels.tile.stspmm import ASSIGNMENTS
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.tile_map import TileMap
@@ -37,7 +45,7 @@ def check_meaning(plan: KernelPlan, mask: np.ndarray) -> None:
 @pytest.mark.parametrize("kernel", TILE_KERNELS)
 def test_a_tile_kernel_multiplies_what_its_tiles_keep(kernel, density, capability):
     tiles = tiles_of_density(200, 150, 64, density)
-    plan = PLANNERS[kernel](tiles, 300, "fp16", toy_gpu(compute_capability=capability))
+    plan = KERNELS[kernel].plan(tiles, 300, "fp16", toy_gpu(compute_capability=capability))
     check_meaning(plan, tiles.mask())
 
 
@@ -91,14 +99,14 @@ def test_2_of_4_inside_tiles_counts_neighbours_in_the_tiles_own_list():
 @pytest.mark.parametrize("n", [5, 128, 300])
 def test_the_csr_kernel_multiplies_the_kept_elements(density, n):
     elements = elements_of_density(70, 90, density)
-    check_meaning(PLANNERS["csr"](elements, n, "fp16", toy_gpu()), elements.mask())
+    check_meaning(plan_csr(elements, n, "fp16", toy_gpu()), elements.mask())
 
 
 @pytest.mark.parametrize("kernel", TILE_KERNELS)
 @pytest.mark.parametrize("height", [16, 100, 256, 700])
 def test_tiles_of_any_height_are_cut_to_the_block(kernel, height):
     tiles = tiles_keeping([90, 40], height=height, k=100)
-    plan = PLANNERS[kernel](tiles, 70, "fp16", toy_gpu())
+    plan = KERNELS[kernel].plan(tiles, 70, "fp16", toy_gpu())
     assert plan.tiles.rows_per_tile.max() <= plan.shape.block_m
     check_meaning(plan, tiles.mask())
 
@@ -107,13 +115,13 @@ def test_tiles_of_any_height_are_cut_to_the_block(kernel, height):
 def test_shuffled_rows_and_rows_in_no_tile(kernel):
     rows = np.random.default_rng(0).permutation(200)[:130]
     tiles = tiles_keeping([50, 0, 90], height=64, k=100, m=200, rows=rows)
-    check_meaning(PLANNERS[kernel](tiles, 70, "fp16", toy_gpu()), tiles.mask())
+    check_meaning(KERNELS[kernel].plan(tiles, 70, "fp16", toy_gpu()), tiles.mask())
 
 
 @pytest.mark.parametrize("kernel", TILE_KERNELS)
 def test_no_tile_at_all_gives_zeros(kernel):
     tiles = tiles_keeping([], height=64, k=10, m=20, rows=np.zeros(0, int))
-    plan = PLANNERS[kernel](tiles, 7, "fp16", toy_gpu())
+    plan = KERNELS[kernel].plan(tiles, 7, "fp16", toy_gpu())
     assert plan.item_count == 0
     assert not run_reference(plan, whole_numbers(20, 10, 0), whole_numbers(10, 7, 1)).any()
 
@@ -124,7 +132,7 @@ def test_a_block_sparse_map_is_read_in_slabs(capability, b_access):
     kept = np.random.default_rng(1).random((3, 5)) < 0.5
     mask = kept.repeat(64, axis=0).repeat(64, axis=1)
     tiles = _tiles_from(mask, 64)
-    plan = PLANNERS["block-sparse"](tiles, 100, "fp16", toy_gpu(compute_capability=capability))
+    plan = plan_block_sparse(tiles, 100, "fp16", toy_gpu(compute_capability=capability))
     assert plan.b_access == b_access
     check_meaning(plan, mask)
 

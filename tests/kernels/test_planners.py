@@ -10,7 +10,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware.load import gpu_names, load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels import (
-    PLANNERS,
+    KERNELS,
     PlanDoesNotFit,
     Schedule,
     plan_block_sparse,
@@ -25,7 +25,7 @@ from prunecast.kernels.tile.stspmm import choose_stspmm
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.program import Op
-from tests.kernels.layouts import elements_of_density, tiles_keeping, tiles_of_density, two_of_four
+from tests.kernels.layouts import PLANNED, elements_of_density, tiles_keeping, tiles_of_density, two_of_four
 from tests.kernels.plan_laws import check_plan
 from tests.toy_gpu import toy_gpu
 
@@ -36,16 +36,16 @@ MOST_TOKENS = {"small-n": 64}
 
 def plan_by_name(kernel: str, gpu, *, n: int = N, dtype: str = "fp16") -> KernelPlan:
     if kernel == "dense":
-        return PLANNERS[kernel](M, K, n, dtype, gpu)
+        return KERNELS[kernel].plan(M, K, n, dtype, gpu)
     layout = {
         "2:4": two_of_four(M, K),
         "csr": elements_of_density(M, K, 0.2),
         "balanced": elements_of_density(M, K, 0.2),
     }.get(kernel, tiles_of_density(M, K, 64, 0.4))
-    return PLANNERS[kernel](layout, min(n, MOST_TOKENS.get(kernel, n)), dtype, gpu)
+    return KERNELS[kernel].plan(layout, min(n, MOST_TOKENS.get(kernel, n)), dtype, gpu)
 
 
-@pytest.mark.parametrize("kernel", PLANNERS)
+@pytest.mark.parametrize("kernel", PLANNED)
 @pytest.mark.parametrize("name", gpu_names())
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
 def test_every_gpu_gets_plans_that_fit_or_a_refusal_with_a_reason(name, kernel, dtype):
@@ -68,25 +68,25 @@ def test_every_gpu_gets_plans_that_fit_or_a_refusal_with_a_reason(name, kernel, 
     assert plan.schedule is Schedule.HARDWARE or plan.blocks <= fit * gpu.sm_count
 
 
-@pytest.mark.parametrize("kernel", PLANNERS)
+@pytest.mark.parametrize("kernel", PLANNED)
 def test_a_plan_is_the_same_every_time(kernel):
     assert plan_by_name(kernel, toy_gpu()).fingerprint() == plan_by_name(kernel, toy_gpu()).fingerprint()
 
 
-@pytest.mark.parametrize("kernel", PLANNERS)
+@pytest.mark.parametrize("kernel", PLANNED)
 @pytest.mark.parametrize("n", [0, -5])
 def test_no_tokens_are_refused(kernel, n):
     with pytest.raises(BadInput, match=rf"n \(tokens\) must be at least 1, got {n}"):
         plan_by_name(kernel, toy_gpu(), n=n)
 
 
-@pytest.mark.parametrize("kernel", PLANNERS)
+@pytest.mark.parametrize("kernel", PLANNED)
 def test_an_unknown_dtype_is_refused(kernel):
     with pytest.raises(BadInput, match="dtype must be one of fp16, bf16, fp32, got 'int8'"):
         plan_by_name(kernel, toy_gpu(), dtype="int8")
 
 
-@pytest.mark.parametrize("kernel", PLANNERS)
+@pytest.mark.parametrize("kernel", PLANNED)
 def test_a_gpu_on_which_nothing_fits_is_refused(kernel):
     with pytest.raises(PlanDoesNotFit, match="toy"):
         plan_by_name(kernel, toy_gpu(threads_per_block=64))

@@ -6,10 +6,11 @@ import pytest
 import prunecast.models
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.kernels import PLANNERS, plan_sparse_tensor, plan_stspmm
+from prunecast.kernels import KERNELS, plan_sparse_tensor, plan_stspmm, plan_tile_wise
 from prunecast.models import Quantity, bound_cycles, estimate, plan_amounts
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.tile_map import TileMap
+from tests.kernels.layouts import PLANNED
 from tests.toy_gpu import toy_gpu
 
 GPUS = ("h200-sxm", "a100-sxm4-80gb", "t4", "toy")
@@ -35,19 +36,19 @@ def tiles_of(kept, k=K, height=128):
 
 def plan_of(kernel, gpu, n=N, density=0.25):
     if kernel == "dense":
-        return PLANNERS[kernel](M, K, n, "fp16", gpu)
+        return KERNELS[kernel].plan(M, K, n, "fp16", gpu)
     if kernel in ("csr", "balanced"):
         mask = np.random.default_rng(3).random((M, K)) < density
-        return PLANNERS[kernel](element_map_from_mask(mask, "unstructured"), n, "fp16", gpu)
+        return KERNELS[kernel].plan(element_map_from_mask(mask, "unstructured"), n, "fp16", gpu)
     if kernel == "2:4":
         mask = np.tile([True, False, True, False], (M, K // 4))
         return plan_sparse_tensor(element_map_from_mask(mask, "2:4"), n, "fp16", gpu)
     kept = np.rint(density * K * np.linspace(0.5, 1.5, M // 128)).astype(int)
-    return PLANNERS[kernel](tiles_of(kept), min(n, 48) if kernel == "small-n" else n, "fp16", gpu)
+    return KERNELS[kernel].plan(tiles_of(kept), min(n, 48) if kernel == "small-n" else n, "fp16", gpu)
 
 
 CASES = [
-    (kernel, gpu) for kernel in PLANNERS for gpu in GPUS if gpu != "t4" or kernel not in ("2:4", "small-n")
+    (kernel, gpu) for kernel in PLANNED for gpu in GPUS if gpu != "t4" or kernel not in ("2:4", "small-n")
 ]
 
 
@@ -81,8 +82,8 @@ def test_a_denser_matrix_is_not_faster(kernel):
 def test_splitting_one_full_tile_pays():
     gpu = load_gpu("h200-sxm")
     tiles = tiles_of([4096] + [100] * 31, k=4096)
-    whole = estimate(PLANNERS["tile-wise"](tiles, 2048, "fp16", gpu), gpu)
-    split = estimate(PLANNERS["stspmm"](tiles, 2048, "fp16", gpu), gpu)
+    whole = estimate(plan_tile_wise(tiles, 2048, "fp16", gpu), gpu)
+    split = estimate(plan_stspmm(tiles, 2048, "fp16", gpu), gpu)
     assert split.seconds < 0.8 * whole.seconds
 
 

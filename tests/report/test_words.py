@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from prunecast.codesign import predict
-from prunecast.codesign.pictures.palette import KERNELS
-from prunecast.kernels import PLANNERS
+from prunecast.kernels import KERNELS
 from prunecast.report.numbers import FILTERS
 from prunecast.report.summary import summary_of
 from prunecast.report.words import MEANINGS, VERDICTS, words_of
@@ -20,7 +19,7 @@ CSS = (resources.files("prunecast.report") / "report.css").read_text(encoding="u
 
 
 def test_every_unit_wait_part_and_kernel_has_a_meaning():
-    assert {*PIPES, *STALLS, *ATTRIBUTION, *PLANNERS, "latency"} <= set(MEANINGS)
+    assert {*PIPES, *STALLS, *ATTRIBUTION, *KERNELS, "latency"} <= set(MEANINGS)
 
 
 def test_a_page_explains_what_it_shows():

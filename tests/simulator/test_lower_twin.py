@@ -3,13 +3,13 @@
 import pytest
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels import PLANNERS, KernelPlan, plan_stspmm
+from prunecast.kernels import KERNELS, KernelPlan, plan_balanced, plan_stspmm
 from prunecast.kernels.tile.stspmm import ASSIGNMENTS
 from prunecast.launch import launch_context
 from prunecast.plan.kernel_plan import Schedule
 from prunecast.simulator import POLICIES
 from prunecast.simulator.lower import lower
-from tests.kernels.layouts import elements_of_density, tiles_keeping, two_of_four
+from tests.kernels.layouts import PLANNED, elements_of_density, tiles_keeping, two_of_four
 from tests.naive.engine_adapter import launch_engine
 from tests.naive.from_plan import kernel_of, machine_of, work_of
 from tests.naive.simulator import simulate_naively
@@ -39,16 +39,16 @@ def assert_agree(plan: KernelPlan, gpu: GpuSpec, policy: str = "gty") -> None:
 
 
 @pytest.mark.parametrize("capability", [80, 90])
-@pytest.mark.parametrize("kernel", PLANNERS)
+@pytest.mark.parametrize("kernel", PLANNED)
 def test_every_kernel(kernel: str, capability: int) -> None:
     gpu = toy_gpu(compute_capability=capability)
     tokens = 37 if kernel == "small-n" else N
-    assert_agree(PLANNERS[kernel](*LAYOUTS[kernel], tokens, "fp16", gpu), gpu)
+    assert_agree(KERNELS[kernel].plan(*LAYOUTS[kernel], tokens, "fp16", gpu), gpu)
 
 
 def test_one_token_blocks_that_lie_together() -> None:
     gpu = toy_gpu(compute_capability=90, sm_count=5)
-    plan = PLANNERS["balanced"](elements_of_density(128, 64, 0.1), 1, "fp16", gpu)
+    plan = plan_balanced(elements_of_density(128, 64, 0.1), 1, "fp16", gpu)
     context = launch_context(plan, gpu)
     assert context.schedule is Schedule.STATIC
     assert plan.item_count == plan.blocks < context.blocks

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from prunecast.hardware import load_gpu
-from prunecast.kernels import PLANNERS, ConvShape, implicit_plan
+from prunecast.kernels import KERNELS, ConvShape, implicit_plan, plan_dense
 from prunecast.patterns import parse_pattern
 from prunecast.simulator import simulate
 
@@ -16,14 +16,14 @@ def runs(gpu, kernel, stride):
         channels=64, height=16, width=16, kernel_h=3, kernel_w=3, stride=stride, padding=1, batch=32
     )
     if kernel == "dense":
-        plan = PLANNERS["dense"](128, conv.k, conv.n, "fp16", gpu)
+        plan = plan_dense(128, conv.k, conv.n, "fp16", gpu)
     else:
         pattern = parse_pattern("tile-wise:128" if kernel == "tile-wise" else "unstructured")
         importance = np.random.default_rng(0).random((128, conv.k))
         # Rows of CSR short enough not to be cut: parts would bring their sums as well.
         sparsity = 0.85 if kernel == "csr" else 0.5
         kept = pattern.map(pattern.prune({"w": importance}, sparsity)["w"])
-        plan = PLANNERS[kernel](kept, conv.n, "fp16", gpu)
+        plan = KERNELS[kernel].plan(kept, conv.n, "fp16", gpu)
     weights = plan.density * 128 * conv.k * 2
     indices = 0 if kernel == "dense" else 4 * plan.tiles.column_index.size
     fixed = weights + indices + 128 * conv.n * 2

@@ -11,13 +11,7 @@ pattern), `explain.py`.
 
 from prunecast.codesign.advice import Advice
 from prunecast.codesign.batch import estimate_many, predict_seconds
-from prunecast.codesign.candidates import (
-    KERNELS_OF_FAMILY,
-    NATURAL_PATTERN,
-    Candidate,
-    candidates,
-    kernels_of,
-)
+from prunecast.codesign.candidates import Candidate, candidates, kernels_of
 from prunecast.codesign.compare import Comparison, ComparisonRow, compare, compare_gpus
 from prunecast.codesign.convolutions import ConvSettings
 from prunecast.codesign.crossover import Crossover
@@ -35,8 +29,6 @@ from prunecast.codesign.table import PredictionTable
 __all__ = [
     "ENGINES",
     "INTERVAL_KIND",
-    "KERNELS_OF_FAMILY",
-    "NATURAL_PATTERN",
     "Advice",
     "Candidate",
     "Comparison",

@@ -8,7 +8,7 @@ from prunecast.codesign.other_maps import evened, rounded
 from prunecast.codesign.plans import PrunedMap, plan_pruned
 from prunecast.errors import BadInput
 from prunecast.hardware.l2_lines import LINE_BYTES
-from prunecast.kernels import DTYPE_BYTES, PLANNERS, KernelPlan
+from prunecast.kernels import DTYPE_BYTES, KERNELS, KernelPlan, plan_dense
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.plan.misaligned import with_row_starts
 from prunecast.plan.padded_rows import ROW_BYTES, copied_row_bytes
@@ -63,7 +63,7 @@ class Case:
     def plan(self) -> KernelPlan:
         """The plan of the case."""
         if self.kept is None:
-            return PLANNERS["dense"](self.m, self.k, self.n, self.dtype, self.engine.gpu)
+            return plan_dense(self.m, self.k, self.n, self.dtype, self.engine.gpu)
         n = -(-self.n // self.fewest_tokens) * self.fewest_tokens if self.padded else self.n
         plan = plan_pruned(self.kernel, self.kept, n=n, dtype=self.dtype, gpu=self.engine.gpu)
         if not self.padded:
@@ -133,10 +133,10 @@ def _changed_tiles(case: Case, tiles: TileMap) -> Iterator[_Change]:
     if tiles.tile_count > 1:
         even = replace(case, kept=evened(tiles, width))
         yield _Change(change="the same number of kept columns in every tile", case=even)
-    if width == 1 and case.kernel != "csr":
+    if width == 1 and KERNELS[case.kernel].takes is TileMap:
         whole = replace(case, kept=rounded(tiles, block_k))
         yield _Change(change=f"kept columns rounded to multiples of {block_k}, the k-step", case=whole)
-    if case.kernel != "stspmm":
+    if not KERNELS[case.kernel].splits:
         change = "stspmm: split heavy tiles and spread the parts over the SMs"
         yield _Change(change=change, case=replace(case, kernel="stspmm"))
 

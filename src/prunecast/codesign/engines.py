@@ -9,7 +9,7 @@ from prunecast.codesign.choice import check_choice
 from prunecast.codesign.workers import Workers
 from prunecast.errors import BadInput
 from prunecast.hardware import STATES, GpuSpec
-from prunecast.kernels import PLANNERS, KernelPlan
+from prunecast.kernels import KernelPlan, plan_dense
 from prunecast.models import Estimate, estimate
 from prunecast.simulator import LAUNCHES, SimResult, simulate
 
@@ -87,7 +87,7 @@ class Engine:
         """Before anything else a tiny run, so that a wait for the compiler is called what it is."""
         if not self._known:
             self.progress("compiling the simulator (first run only)", 0, 1)
-            self._simulate(PLANNERS["dense"](64, 64, 64, "fp16", self.gpu))
+            self._simulate(plan_dense(64, 64, 64, "fp16", self.gpu))
             self.progress("simulating", 0, 1)
 
     def _simulate(self, plan: KernelPlan) -> SimResult:

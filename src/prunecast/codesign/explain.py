@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from prunecast.codesign.advice import Advice, Case, advise
-from prunecast.codesign.candidates import NATURAL_PATTERN, kernels_of
+from prunecast.codesign.candidates import kernels_of
 from prunecast.codesign.convolutions import ConvSettings
 from prunecast.codesign.engines import Progress, silent
 from prunecast.codesign.explain_sections import Section, sections_of
@@ -17,6 +17,8 @@ from prunecast.codesign.pruned_maps import MapMaker
 from prunecast.codesign.settings import Settings, prepare, provenance_of
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
+from prunecast.kernels import KERNELS
+from prunecast.kernels.tile.kernel import STSPMM, TILE_WISE
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.sources import Layer
 
@@ -110,7 +112,7 @@ def explain(
 
 
 def _first_kernel(pattern: str | None) -> str:
-    return "tile-wise" if pattern is None else kernels_of(parse_pattern(pattern).canonical)[0]
+    return TILE_WISE.name if pattern is None else kernels_of(parse_pattern(pattern).canonical)[0]
 
 
 class _Advised(NamedTuple):
@@ -135,7 +137,7 @@ def _only_layer(job: LayerJob) -> Layer:
 
 def _case(job: LayerJob, layer: Layer, prediction: Prediction) -> Case:
     kept = None
-    if prediction.kernel != "dense":
+    if KERNELS[prediction.kernel].prunes:
         wanted = job.candidates[-1].pattern
         kept = job.maker.map_of(layer.name, wanted, job.sparsity, natural=job.natural).kept
     return Case(
@@ -151,9 +153,9 @@ def _case(job: LayerJob, layer: Layer, prediction: Prediction) -> Case:
 
 def _tiled(layer: Layer, prediction: Prediction) -> TileMap | None:
     """The layer in tiles, for kernels that run none: at the same sparsity, for dense at the default."""
-    if prediction.kernel not in ("dense", "csr", "2:4", "balanced", "two-part"):
+    if KERNELS[prediction.kernel].takes is TileMap:
         return None
-    sparsity = None if prediction.kernel == "dense" else prediction.sparsity
+    sparsity = prediction.sparsity if KERNELS[prediction.kernel].prunes else None
     maker = MapMaker({layer.name: layer}, "layer")
-    kept = maker.map_of(layer.name, NATURAL_PATTERN["stspmm"], sparsity, natural=True).kept
+    kept = maker.map_of(layer.name, STSPMM.natural_pattern, sparsity, natural=True).kept
     return kept if isinstance(kept, TileMap) else None

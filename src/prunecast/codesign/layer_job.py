@@ -18,7 +18,7 @@ from prunecast.codesign.two_parts import blocks_in_two, launches_in_two, remaind
 from prunecast.codesign.ways import RunningWay, Way, conv_ways, fastest, seconds_of, start_way
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
-from prunecast.kernels import PLANNERS, ConvShape, KernelPlan
+from prunecast.kernels import KERNELS, ConvShape, KernelPlan, plan_dense
 from prunecast.kernels.further_launches import zero_row_count
 from prunecast.kernels.two_part import TwoParts
 from prunecast.launch.further_launches import padded_copy_seconds
@@ -148,7 +148,7 @@ class LayerJob:
         return found
 
     def _must_run(self, candidate: Candidate) -> bool:
-        return self.strict or candidate.kernel == "dense"
+        return self.strict or not KERNELS[candidate.kernel].prunes
 
     def _start(self, layer: Layer, candidate: Candidate) -> _Run | BadInput:
         """Plan one kernel and begin its run, or say why it cannot run this layer."""
@@ -160,7 +160,7 @@ class LayerJob:
     def _begin(self, layer: Layer, candidate: Candidate) -> _Run:
         dtype = kernel_dtype(layer, self.dtype)
         notes = [layer.note, f"{layer.dtype} weights run as {dtype}" if dtype != layer.dtype else None]
-        if candidate.kernel == "dense":
+        if not KERNELS[candidate.kernel].prunes:
             launches: tuple[KernelPlan, ...] = (self._dense_plan(layer),)
             pattern, density = "dense", 1.0
         else:
@@ -169,7 +169,7 @@ class LayerJob:
             pattern, density = kept.pattern, kept.density
             notes += [fitted.note, self._sparsity_note(kept)]
             launches = self._launches(layer, candidate.kernel, kept, self.engine)
-            notes.append(remainder_note(launches, kept) if candidate.kernel == "two-part" else None)
+            notes.append(remainder_note(launches, kept) if KERNELS[candidate.kernel].parts else None)
             notes += [_zero_rows_note(launches[0]), _copies_note(launches[0], self.engine.gpu)]
         if layer.filters is not None and layer.name not in self.convolutions:
             notes.append(f"product with {self.n} tokens: no input size given")
@@ -182,7 +182,7 @@ class LayerJob:
     ) -> PrunedMap | TwoParts:
         """What is kept of a layer for one kernel; dense blocks in two parts are pruned by predicted time."""
         pattern = maker.fit(layer.name, candidate.pattern, natural=self.natural).pattern
-        if candidate.kernel != "two-part" or not isinstance(pattern, DenseBlockPattern):
+        if not KERNELS[candidate.kernel].parts or not isinstance(pattern, DenseBlockPattern):
             return maker.map_of(layer.name, candidate.pattern, sparsity, natural=self.natural).kept
         told = sparsity_for(pattern, sparsity, natural=self.natural)
         return blocks_in_two(
@@ -199,7 +199,7 @@ class LayerJob:
     ) -> tuple[KernelPlan, ...]:
         """What `kernel` launches for what is kept of a layer, B being a matrix."""
         n, dtype = self._tokens(layer), kernel_dtype(layer, self.dtype)
-        if kernel == "two-part" or isinstance(kept, TwoParts):
+        if KERNELS[kernel].parts or isinstance(kept, TwoParts):
             return launches_in_two(kept, n, dtype, replace(engine, name="model"))
         return (plan_pruned(kernel, kept, n=n, dtype=dtype, gpu=engine.gpu),)
 
@@ -224,7 +224,8 @@ class LayerJob:
 
     def _dense_plan(self, layer: Layer) -> KernelPlan:
         dtype = kernel_dtype(layer, self.dtype)
-        return PLANNERS["dense"](*layer.weights.shape, self._tokens(layer), dtype, self.engine.gpu)
+        m, k = layer.weights.shape
+        return plan_dense(m, k, self._tokens(layer), dtype, self.engine.gpu)
 
     def _prediction(self, layer: Layer, run: _Run, way: RunningWay, dense_seconds: float) -> Prediction:
         plan, seconds = way.way.launches[0], way.seconds

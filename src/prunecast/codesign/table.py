@@ -12,7 +12,7 @@ from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance
 from prunecast.codesign.skipped import Skipped
 from prunecast.files import write_text_aside
-from prunecast.kernels import ConvShape
+from prunecast.kernels import KERNELS, ConvShape
 
 __all__ = ["PredictionTable", "fastest"]
 
@@ -54,7 +54,7 @@ class PredictionTable(Sequence[Prediction]):
     @property
     def dense_seconds(self) -> float:
         """Time of all layers with the dense kernel."""
-        return sum(row.seconds for row in self.predictions if row.kernel == "dense")
+        return sum(row.seconds for row in self.predictions if not KERNELS[row.kernel].prunes)
 
     @property
     def best_seconds(self) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 
 from prunecast.codesign.engines import Engine
 from prunecast.codesign.plans import PrunedMap
-from prunecast.kernels import KernelPlan
+from prunecast.kernels import KERNELS, KernelPlan
 from prunecast.kernels.two_part import TwoParts, plan_two_part, split_parts
 from prunecast.patterns import ElementMap, NestedMap, TileMap, parse_pattern
 from prunecast.patterns.dense_block import BlockParts, cheaper_parts
@@ -80,5 +80,5 @@ def blocks_in_two(
 
 def remainder_note(launches: tuple[KernelPlan, ...], kept: PrunedMap | TwoParts) -> str:
     """How much of what is kept the tiles leave to the sparse kernel."""
-    rest = sum(plan.density for plan in launches if plan.kernel == "csr")
+    rest = sum(plan.density for plan in launches if KERNELS[plan.kernel].runs_any_mask)
     return f"two-part: {rest / kept.density:.1%} of the kept weights in the sparse remainder"

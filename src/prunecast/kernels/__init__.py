@@ -13,14 +13,16 @@ Read first: `plan.py` (the contract) and `program.py` (what warps do), then `til
 shortest planner. Rooms, from the top: `dense`, `csr`, `small_n` and `balanced` each have a kernel with its
 forms and programs; `tiles` has the planners of the tile kernels and what chooses and cuts, above
 `tile_programs` (what its warps do) and `tile_forms` (what a block is); `launches` has what a launch costs
-beside its cycles, `work` who does which item. A new kernel is one file or room and one line in `planners.py`.
+beside its cycles, `work` who does which item.
+A new kernel is a folder with a record and a line in `table.py`.
 """
 
 from prunecast.kernels.balanced.planner import plan_balanced
 from prunecast.kernels.compile import Operator, compile
+from prunecast.kernels.kernel import Kernel
 from prunecast.kernels.libraries.cublas.planner import plan_dense
 from prunecast.kernels.libraries.cusparse.planner import plan_csr
-from prunecast.kernels.planners import PLANNERS
+from prunecast.kernels.table import KERNELS
 from prunecast.kernels.tile.block_sparse import plan_block_sparse
 from prunecast.kernels.tile.choose import Candidate
 from prunecast.kernels.tile.stspmm import plan_stspmm
@@ -33,10 +35,11 @@ from prunecast.plan.reference import run_reference
 
 __all__ = [
     "DTYPE_BYTES",
-    "PLANNERS",
+    "KERNELS",
     "BlockShape",
     "Candidate",
     "ConvShape",
+    "Kernel",
     "KernelPlan",
     "Operator",
     "PlanDoesNotFit",

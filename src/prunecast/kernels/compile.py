@@ -1,15 +1,16 @@
 """`compile(plan, weights)`: any plan that has a kernel, as a callable on the GPU."""
 
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
+from prunecast.kernels.table import KERNELS
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["COMPILERS", "Operator", "compile"]
+__all__ = ["Operator", "compile"]
 
 
 class Operator(Protocol):
@@ -46,27 +47,6 @@ class Operator(Protocol):
         """The same with device memory of its own, to be used on another stream."""
 
 
-class Home(NamedTuple):
-    """Where a compile function lies; loaded when it is used, since it needs CuPy."""
-
-    module: str
-    name: str
-
-
-_TILES = Home("prunecast.kernels.cuda.operator", "compile")
-_MMA = Home("prunecast.kernels.cuda.mma.operator", "compile_mma")
-
-COMPILERS: dict[str, Home] = {
-    "wgmma": _TILES,
-    "sparse-wgmma": Home("prunecast.kernels.cuda.sparse.operator", "compile_sparse"),
-    "small-n": Home("prunecast.kernels.cuda.small.operator", "compile_small"),
-    "balanced": Home("prunecast.kernels.cuda.balanced.operator", "compile_balanced"),
-    "mma": _MMA,
-    "sparse-mma": _MMA,
-}
-"""A plan's kernel, or else its tensor instruction -> what compiles it. A new kernel is a line here."""
-
-
 def compile(
     plan: KernelPlan,
     weights: npt.NDArray[np.floating[Any]],
@@ -89,13 +69,13 @@ def compile(
         the kernel runs on
     prunecast.kernels.cuda.build.KernelBuildError : the kernel cannot be built
     """
-    home = COMPILERS.get(plan.kernel) or COMPILERS.get(plan.tensor)
-    if home is None or plan.kernel in ("dense", "csr"):
+    entry = KERNELS[plan.kernel].compilers.get(plan.tensor)
+    if entry is None:
         raise BadInput(f"no kernel runs plans of {plan.kernel} on {plan.tensor}; those are predicted only")
     if plan.source is not None:
         raise BadInput(f"{plan.kernel}: no kernel reads the input of a convolution; it is predicted only")
     try:
-        found = getattr(import_module(home.module), home.name)
+        found = getattr(import_module(entry.module), entry.name)
     except ImportError as missing:
         if missing.name not in ("cupy", "cupyx"):
             raise

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.kernel import Kernel
 from prunecast.kernels.libraries.cusparse.planner import plan_csr
 from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
@@ -28,7 +29,18 @@ from prunecast.plan.program import Instruction, Op, WarpProgram
 from prunecast.plan.reference import run_reference
 from prunecast.plan.work_items import take_items
 
-__all__ = ["TwoPartPlan", "TwoParts", "plan_two_part", "run_two_part_reference", "split_parts"]
+__all__ = ["TWO_PART", "TwoPartPlan", "TwoParts", "plan_two_part", "run_two_part_reference", "split_parts"]
+
+
+TWO_PART = Kernel(
+    name="two-part",
+    meaning="tiles first, and the best of what they removed as single weights",
+    takes=ElementMap,
+    natural_pattern="tile-element:128",
+    families=("dense-block", "tile-element"),
+    on_request=True,
+    parts=("stspmm", "csr"),
+)
 
 
 class TwoParts(NamedTuple):

@@ -13,7 +13,7 @@ from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.pruned_maps import MapMaker
 from prunecast.codesign.ways import conv_ways, seconds_of
 from prunecast.errors import BadInput
-from prunecast.kernels import PLANNERS, ConvShape, KernelPlan
+from prunecast.kernels import ConvShape, KernelPlan, plan_dense
 from prunecast.patterns import NestedMap, parse_pattern
 from prunecast.patterns.sources import Layer
 
@@ -55,7 +55,7 @@ def curves_of(
     """
     maker = MapMaker({layer.name: layer}, "layer", remember=True)
     dense = rows[0]
-    plan = PLANNERS["dense"](dense.m, dense.k, dense.n, dense.dtype, engine.gpu)
+    plan = plan_dense(dense.m, dense.k, dense.n, dense.dtype, engine.gpu)
     point = CurvePoint(1.0, _seconds(plan, engine, conv), 1.0)
     curves = [Curve(kernel="dense", pattern="dense", points=(point,))]
     for row in rows[1:]:

@@ -13,6 +13,8 @@ from prunecast.codesign.pruned_maps import MapMaker
 from prunecast.codesign.table import PredictionTable, fastest
 from prunecast.errors import BadInput
 from prunecast.hardware import Occupancy
+from prunecast.kernels import KERNELS, Kernel
+from prunecast.kernels.tile.kernel import STSPMM
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.sources import Layer
 from prunecast.report.curves import Curve, curves_of
@@ -83,7 +85,7 @@ def study(rows: Rows, table: PredictionTable, layer: Layer, engine: Engine) -> L
     """
     subject = fastest(rows[1:] or rows)
     conv = table.convolutions.get(layer.name)
-    tiled = [row for row in rows if row.kernel in ("tile-wise", "stspmm")]
+    tiled = [row for row in rows if _runs_whole_tiles(KERNELS[row.kernel])]
     tiles = fastest(tiled).plan.tiles if tiled else None
     return LayerStudy(
         rows=rows,
@@ -97,19 +99,24 @@ def study(rows: Rows, table: PredictionTable, layer: Layer, engine: Engine) -> L
     )
 
 
+def _runs_whole_tiles(kernel: Kernel) -> bool:
+    """Whether the tiles of its plans are those of the pattern, so that their picture is the pattern's."""
+    return kernel.natural_pattern == STSPMM.natural_pattern and kernel.most_tokens is None
+
+
 def _shape(rows: Sequence[Prediction]) -> tuple[int, int, int, str]:
     return rows[0].m, rows[0].k, rows[0].n, rows[0].dtype
 
 
 def _advice(subject: Prediction, engine: Engine, tiles: TileMap | None) -> tuple[Advice, ...] | None:
     plan = subject.plan
-    kept = None if subject.kernel == "dense" else plan.inner or plan.tiles
+    kept = (plan.inner or plan.tiles) if KERNELS[subject.kernel].prunes else None
     if kept is not None and not _is_planned_again(subject, kept, engine):
         return None
     case = Case(
         kernel=subject.kernel, m=plan.m, k=plan.k, n=plan.n, dtype=plan.dtype, kept=kept, engine=engine
     )
-    return advise(case, subject.seconds, tiles if subject.kernel in ("dense", "csr", "2:4") else None)
+    return advise(case, subject.seconds, None if KERNELS[subject.kernel].takes is TileMap else tiles)
 
 
 def _is_planned_again(row: Prediction, kept: PrunedMap, engine: Engine) -> bool:

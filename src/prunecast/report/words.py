@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from prunecast.codesign.table import PredictionTable
+from prunecast.kernels import KERNELS
 
 __all__ = ["MEANINGS", "VERDICTS", "Word", "words_of"]
 
@@ -42,15 +43,7 @@ MEANINGS = {
     "split fix-up": "adding up the parts of tiles that were split",
     "other": "the rest, for example instructions that nothing hides",
     "launch": "starting the kernel, which no kernel can avoid",
-    "dense": "all weights, pruned or not, by the vendor's library: what the others are compared with",
-    "tile-wise": "weights in tiles of rows that share their kept columns; one block does one tile",
-    "stspmm": "the same tiles; heavy ones are split and spread over the SMs",
-    "small-n": "the same tiles for at most 64 tokens, where reading the weights is all the time there is",
-    "block-sparse": "weights kept or removed in small dense rectangles",
-    "2:4": "two of every four weights are kept, which sparse tensor cores do; always 50 %",
-    "csr": "any weight may be removed; each kept one is stored with its column",
-    "balanced": "the same number of kept weights in every segment of a row",
-    "two-part": "tiles first, and the best of what they removed as single weights",
+    **{name: kernel.meaning for name, kernel in KERNELS.items()},
     "simulator": "predicted by simulating warps, SMs, L2 and DRAM",
     "model": "predicted by formulas: quicker and coarser than the simulator",
     "burst": "short runs with rests, so that the clock stays high",

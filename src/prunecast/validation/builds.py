@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from prunecast.kernels import KERNELS
 from prunecast.kernels.cuda.build import SOURCES
 from prunecast.kernels.further_launches import has_copied_rows
 from prunecast.validation.case import Case
@@ -20,14 +21,6 @@ __all__ = ["build_of", "source_digest", "source_digests"]
 
 _FOLDERS = {"tile": "", "sparse": "sparse", "small": "small", "balanced": "balanced"}
 """Of the sources of each kind of kernel, beside those of the folder above, whose headers all may include."""
-_KINDS = {
-    "stspmm": "tile",
-    "tile-wise": "tile",
-    "block-sparse": "tile",
-    "2:4": "sparse",
-    "small-n": "small",
-    "balanced": "balanced",
-}
 
 
 def build_of(header: RunHeader, kernel: str, case: Case) -> str:
@@ -36,9 +29,9 @@ def build_of(header: RunHeader, kernel: str, case: Case) -> str:
     Copies to padded rows are the operator's code, so how they go counts for the cases that need them.
     """
     versions = header.versions
-    kind = _KINDS.get(kernel)
-    code = versions.get("cublas", "") if kind is None else _sources(header, kind)
-    copied = kind is not None and has_copied_rows(kernel, case.n, case.dtype)
+    kind = KERNELS[kernel].sources if kernel in KERNELS else ""
+    code = _sources(header, kind) if kind else versions.get("cublas", "")
+    copied = bool(kind) and has_copied_rows(kernel, case.n, case.dtype)
     around = [
         versions.get("copies", "") if copied else "",
         versions.get("cuda", ""),

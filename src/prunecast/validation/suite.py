@@ -23,7 +23,7 @@ from typing import Any
 from prunecast.errors import BadInput
 from prunecast.files import MIB, read_text
 from prunecast.hardware.check import short_text
-from prunecast.kernels import PLANNERS
+from prunecast.kernels import KERNELS
 from prunecast.patterns import parse_pattern
 from prunecast.validation.case import Case, check_case, use_by_rule
 
@@ -190,9 +190,9 @@ def _case(values: dict[str, Any], where: str) -> Case:
             raise BadInput(f"{where}: {name} must be a sensible number, got {short_text(value)}")
     if not all(isinstance(kernel, str) for kernel in values["kernels"]):
         raise BadInput(f"{where}: kernels must be names, got {short_text(values['kernels'])}")
-    unknown = [kernel for kernel in values["kernels"] if kernel not in PLANNERS and kernel not in FUTURE]
+    unknown = [kernel for kernel in values["kernels"] if kernel not in KERNELS or KERNELS[kernel].parts]
     if unknown:
-        raise BadInput(f"{where}: unknown kernel {unknown[0]!r}; known: {', '.join(PLANNERS)}")
+        raise BadInput(f"{where}: unknown kernel {unknown[0]!r}; known: {', '.join(KERNELS)}")
     kept = f"{values['dtype']} {values['pattern']} {values['sparsity']:g} {values['distribution']}"
     what = f"{kept} #{values['seed']}"
     name = values.get("name") or f"{values['m']}x{values['k']}x{values['n']} {what}"
@@ -211,10 +211,6 @@ def _complaint(pattern: str) -> str:
     except BadInput as error:
         return str(error)
     return ""
-
-
-FUTURE = ("balanced",)
-"""Kernels that a suite may name although this version cannot plan them; their rows are marked as skipped."""
 
 
 def _hash(values: Mapping[str, Any]) -> int:

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["KERNELS", "SCREEN", "Palette", "tip"]
+from prunecast.kernels import KERNELS
 
-KERNELS = ("dense", "tile-wise", "stspmm", "block-sparse", "2:4", "csr", "balanced", "two-part", "small-n")
-"""Kernels with a colour of their own, in the order of every legend."""
+__all__ = ["SCREEN", "Palette", "tip"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +27,8 @@ class Palette:
         return self.series.get(kernel, self.ink)
 
 
-_HUES = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#332288")
-SCREEN = Palette(ink="#404040", faint="#b0b0b0", series=dict(zip(KERNELS, _HUES, strict=True)))
+_HUES = ("#000000", "#0072b2", "#d55e00", "#332288", "#009e73", "#cc79a7", "#56b4e9", "#8c6d31", "#e69f00")
+SCREEN = Palette(ink="#404040", faint="#b0b0b0", series=dict(zip(KERNELS, _HUES, strict=False)))
 """For notebooks and files. Hues that colour-blind readers tell apart (Okabe and Ito, 2008)."""
 
 

@@ -18,7 +18,7 @@ from prunecast.codesign.search.options import Option, menu_of
 from prunecast.codesign.search.pruned_layer import PrunedLayer, sums_say_all
 from prunecast.codesign.two_parts import launches_in_two
 from prunecast.errors import BadInput
-from prunecast.kernels import KernelPlan
+from prunecast.kernels import KERNELS, KernelPlan
 from prunecast.patterns import Pattern, TileSums, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
@@ -173,7 +173,7 @@ class ModelSearch:
     def launches(self, name: str, kernel: str, kept: PrunedMap) -> tuple[KernelPlan, ...]:
         """What a kernel launches for what is kept of a layer."""
         n, gpu = self.layers.tokens[name], self.engine.gpu
-        if kernel == "two-part":
+        if KERNELS[kernel].parts:
             return launches_in_two(kept, n, self.dtype, self.quick)
         return (plan_pruned(kernel, kept, n=n, dtype=self.dtype, gpu=gpu),)
 
@@ -181,7 +181,7 @@ class ModelSearch:
         """Which two of four stay changes nothing that takes time: 2:4 takes what its menu says."""
         if option.pattern == "dense":
             return Tried(self._fixed[name], option.importance, option.kept)
-        if option.pattern == option.kernel == "2:4" and name in self._two_of_four:
+        if option.pattern == "2:4" == KERNELS[option.kernel].natural_pattern and name in self._two_of_four:
             return self._two_of_four[name]
         pruned = self._prune(name, parse_pattern(option.pattern), option.sparsity)
         launches = self.launches(name, option.kernel, pruned.kept)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from prunecast.codesign.engines import Engine
 from prunecast.codesign.plans import plan_pruned
 from prunecast.errors import BadInput
-from prunecast.kernels import PLANNERS, KernelPlan
+from prunecast.kernels import KernelPlan, plan_dense, plan_stspmm
 from prunecast.patterns import TileMap, TileSums, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import frozen_int32
@@ -72,9 +72,7 @@ class OptionTimes:
         """Seconds of the dense kernel."""
         key = ("dense", m, k, n)
         if key not in self._known:
-            self._known[key] = self.engine.run(
-                PLANNERS["dense"](m, k, n, self.dtype, self.engine.gpu)
-            ).seconds
+            self._known[key] = self.engine.run(plan_dense(m, k, n, self.dtype, self.engine.gpu)).seconds
         return self._known[key]
 
     def tiles(self, m: int, k: int, n: int, *, kept: int, height: int, kernel: str = "stspmm") -> float:
@@ -109,7 +107,7 @@ class OptionTimes:
 
     def _tile_plan(self, kernel: str, m: int, k: int, n: int, kept: int, height: int) -> KernelPlan:
         equal = equal_tile_map(self._columns(m, k, height), m, kept=kept, height=height)
-        return PLANNERS[kernel](equal, n, self.dtype, self.engine.gpu)
+        return KERNELS[kernel].plan(equal, n, self.dtype, self.engine.gpu)
 
     def two_of_four(self, pattern: str, sparsity: float | None, m: int, k: int, n: int) -> float | None:
         """Seconds of `2:4` on a pattern with 2:4 inside; None where the GPU or the shape cannot have it."""

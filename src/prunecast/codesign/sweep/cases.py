@@ -12,7 +12,7 @@ from prunecast.codesign.choice import check_choice
 from prunecast.codesign.engines import ENGINES
 from prunecast.errors import BadInput
 from prunecast.hardware import STATES, load_gpu
-from prunecast.kernels import DTYPE_BYTES, PLANNERS
+from prunecast.kernels import DTYPE_BYTES, KERNELS
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.pattern import check_sparsity
 from prunecast.version import tool_version
@@ -111,7 +111,7 @@ def expand(
     check_choice("state", state, STATES)
     check_choice("dtype", dtype, DTYPE_BYTES)
     for kernel in kernels:
-        check_choice("kernel", kernel, tuple(PLANNERS))
+        check_choice("kernel", kernel, [name for name, known in KERNELS.items() if not known.parts])
     sizes = [_shape(shape) for shape in shapes]
     kinds = list(dict.fromkeys(_kinds(patterns, sparsities, kernels)))
     common = {"dtype": dtype, "engine": engine, "state": state, "launch": launch, "seed": seed}
@@ -151,10 +151,10 @@ def _kinds(patterns: Sequence[str], sparsities: Sequence[float], kernels: Sequen
 
 
 def _kernels(pattern: str, asked: Sequence[str]) -> list[str]:
-    able = [kernel for kernel in kernels_of(pattern) if kernel in PLANNERS]
+    able = [kernel for kernel in kernels_of(pattern) if not KERNELS[kernel].parts]
     if asked:
         return [kernel for kernel in able if kernel in asked]
-    return [kernel for kernel in able if kernel != "csr"] or able
+    return [kernel for kernel in able if not KERNELS[kernel].runs_any_mask] or able
 
 
 def _told(text: str, sparsity: float) -> float | None:

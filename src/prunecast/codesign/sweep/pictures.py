@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from prunecast.errors import BadInput
+from prunecast.kernels import KERNELS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +33,7 @@ class SpeedupGrid(NamedTuple):
 
 def speedup_grids(rows: Sequence[Row]) -> list[SpeedupGrid]:
     """Grids of all kernels whose pattern was swept over more than one sparsity."""
-    dense = {(r["gpu"], _shape(r)): r["seconds"] for r in rows if r["kernel"] == "dense"}
+    dense = {(r["gpu"], _shape(r)): r["seconds"] for r in rows if not KERNELS[r["kernel"]].prunes}
     kinds = {(r["gpu"], r["kernel"], r["pattern"]) for r in rows if r["sparsity"] is not None}
     grids = []
     for gpu, kernel, pattern in sorted(kinds):

@@ -14,7 +14,7 @@ from prunecast.codesign.plans import PrunedMap, plan_pruned
 from prunecast.codesign.sweep.cases import GroupKey, SweepCase, groups_of
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, gpu_names, load_gpu
-from prunecast.kernels import PLANNERS, KernelPlan
+from prunecast.kernels import KERNELS, KernelPlan, plan_dense
 from prunecast.models import estimate
 from prunecast.patterns import TileMap, element_map_from_mask, parse_pattern, weigh
 from prunecast.patterns.importance import ImportanceArray
@@ -37,7 +37,7 @@ def predict_group(cases: Sequence[SweepCase]) -> list[dict[str, Any]]:
             kept = _pruned(key)
         except BadInput as error:
             kept = error
-    by_elements = isinstance(kept, TileMap) and any(case.kernel == "csr" for case in cases)
+    by_elements = isinstance(kept, TileMap) and any(KERNELS[case.kernel].runs_any_mask for case in cases)
     maps = {"csr": _by_elements(key) if by_elements else kept}
     return [_row(case, maps.get(case.kernel, kept), _gpu(case.gpu)) for case in cases]
 
@@ -96,5 +96,5 @@ def _row(case: SweepCase, kept: PrunedMap | BadInput | None, gpu: GpuSpec) -> di
 
 def _plan(case: SweepCase, kept: PrunedMap | None, gpu: GpuSpec) -> KernelPlan:
     if kept is None:
-        return PLANNERS["dense"](case.m, case.k, case.n, case.dtype, gpu)
+        return plan_dense(case.m, case.k, case.n, case.dtype, gpu)
     return plan_pruned(case.kernel, kept, n=case.n, dtype=case.dtype, gpu=gpu)

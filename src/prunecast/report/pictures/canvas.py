@@ -14,7 +14,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from prunecast.codesign.pictures.palette import KERNELS, Palette
+from prunecast.codesign.pictures.palette import Palette
+from prunecast.kernels import KERNELS
 
 __all__ = ["PAGE", "drawing", "svg_text"]
 

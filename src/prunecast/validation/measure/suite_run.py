@@ -11,6 +11,7 @@ import numpy as np
 from prunecast.codesign.plans import PrunedMap
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
+from prunecast.kernels import KERNELS
 from prunecast.kernels.cuda.build import KernelBuildError
 from prunecast.validation.case import Case
 from prunecast.validation.case_maps import map_of
@@ -154,9 +155,9 @@ def _skipped(case: Case, kernel: str, reason: Exception) -> _Entry:
 def _prepare(bench: _Bench, case: Case, kernel: str, kept: PrunedMap | None, inputs: Inputs) -> _Entry:
     """Build, check and capture; a kernel that cannot run leaves a row that says why."""
     row = Measurement(case=case, kernel=kernel)
-    mask = None if kept is None or kernel == "dense" else kept.mask()
+    mask = None if kept is None or not KERNELS[kernel].prunes else kept.mask()
     most = case.k if mask is None else int(mask.sum(axis=1).max(initial=1))
-    library = kernel in ("dense", "csr")
+    library = KERNELS[kernel].library
     try:
         runners, plan = _runners(bench, case, kernel, kept, inputs)
         excess = max(largest_excess(runner, mask, most, inputs, library=library) for runner in runners)
@@ -173,11 +174,12 @@ def _prepare(bench: _Bench, case: Case, kernel: str, kept: PrunedMap | None, inp
 def _runners(
     bench: _Bench, case: Case, kernel: str, kept: PrunedMap | None, inputs: Inputs
 ) -> tuple[list[Runner], str]:
-    if kernel == "dense":
+    record = KERNELS[kernel]
+    if not record.prunes:
         return dense_runners(inputs, bench.dense(case.dtype)), ""
     if kept is None:
         raise BadInput(f"{kernel} needs a pattern")
-    if kernel == "csr":
+    if record.library:
         return [csr_runner(kept, inputs, bench.stream)], ""
     plan = case_plan(case, kernel, kept, bench.gpu)
     return [own_runner(plan, inputs)], recorded_fingerprint(plan)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from prunecast.kernels import KERNELS
 from prunecast.validation.judged import Judged
 
 __all__ = ["Choice", "choices"]
@@ -26,7 +27,7 @@ def choices(rows: Iterable[Judged], engine: str) -> list[Choice]:
     for row in rows:
         if not row.counts:
             continue
-        if row.family == "dense":
+        if not KERNELS[row.family].prunes:
             dense[row.case.layer, row.case.state] = row
         elif row.case.pattern.startswith(("tile-wise", "block", "shuffled-block")):
             case = row.case
@@ -52,4 +53,4 @@ def _choice(key: tuple[object, ...], rows: list[Judged], engine: str) -> Choice:
 
 
 def _name(row: Judged) -> str:
-    return row.family if row.family == "dense" else f"{row.family} {row.case.pattern}"
+    return f"{row.family} {row.case.pattern}" if KERNELS[row.family].prunes else row.family

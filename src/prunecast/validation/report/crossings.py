@@ -4,6 +4,8 @@ import itertools
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from prunecast.kernels import KERNELS
+from prunecast.kernels.tile.kernel import STSPMM
 from prunecast.validation.judged import Judged
 
 __all__ = ["Bound", "Crossing", "crossings"]
@@ -40,6 +42,11 @@ class Crossing(NamedTuple):
         return (self.measured.side, self.predicted.side) != (0, 0)
 
 
+def _is_on_curve(row: Judged) -> bool:
+    wanted = (STSPMM, STSPMM.natural_pattern, "equal")
+    return (KERNELS[row.family], row.case.pattern, row.case.distribution) == wanted
+
+
 def crossings(rows: Iterable[Judged], engine: str) -> list[Crossing]:
     """Layers on which equal tiles of 128 rows were measured, or are predicted, on both sides of dense."""
     curves: dict[tuple[str, str], dict[float, Judged]] = {}
@@ -48,9 +55,9 @@ def crossings(rows: Iterable[Judged], engine: str) -> list[Crossing]:
         if not row.counts or row.case.state != "burst":
             continue
         layer = (row.case.layer, row.case.state)
-        if row.family == "dense":
+        if not KERNELS[row.family].prunes:
             dense[layer] = row
-        elif (row.family, row.case.pattern, row.case.distribution) == ("stspmm", "tile-wise:128", "equal"):
+        elif _is_on_curve(row):
             curves.setdefault(layer, {})[1.0 - row.case.sparsity] = row
     found = []
     for layer, curve in curves.items():

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from prunecast.errors import BadInput
 from prunecast.files import write_text_aside
+from prunecast.kernels import KERNELS
+from prunecast.patterns import TileMap
 from prunecast.validation.errors import ErrorSummary
 from prunecast.validation.intervals import coverages
 from prunecast.validation.judged import Judged
@@ -20,7 +22,8 @@ from prunecast.validation.validate import Validation
 
 __all__ = ["write_report"]
 
-OWN = ("tile-wise", "stspmm", "block-sparse")
+OWN = tuple(k.name for k in KERNELS.values() if k.takes is TileMap and k.most_tokens is None)
+DENSE = tuple(k.name for k in KERNELS.values() if not k.prunes)
 WORST = 10
 NEAR_POINTS = 3
 """Of density, within which a predicted crossover is taken to be right."""
@@ -182,8 +185,8 @@ def _judging(validation: Validation, families: Sequence[str] | None = None) -> l
 
 def _grouping(validation: Validation, name: str) -> str:
     blocks = []
-    for families, title in ((OWN, "own tile kernels"), (("dense",), "dense")):
-        if families == ("dense",) and not name.startswith(("measured", "tokens")):
+    for families, title in ((OWN, "own tile kernels"), (DENSE, "dense")):
+        if families == DENSE and not name.startswith(("measured", "tokens")):
             continue
         rows = []
         for engine in validation.engines:

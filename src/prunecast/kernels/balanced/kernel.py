@@ -1,0 +1,20 @@
+"""The record of `balanced`."""
+
+from prunecast.kernels.balanced.planner import plan_balanced
+from prunecast.kernels.kernel import Entry, Kernel
+from prunecast.patterns.element_map import ElementMap
+
+__all__ = ["BALANCED"]
+
+BALANCED = Kernel(
+    name="balanced",
+    meaning="the same number of kept weights in every segment of a row",
+    takes=ElementMap,
+    natural_pattern="balanced:64",
+    families=("balanced",),
+    on_request=True,
+    plan=plan_balanced,
+    compilers={"none": Entry("prunecast.kernels.cuda.balanced.operator", "compile_balanced")},
+    sources="balanced",
+    unaligned_tokens=1,
+)

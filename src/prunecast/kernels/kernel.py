@@ -1,0 +1,94 @@
+"""`Kernel`: what the rest of the project knows about a kernel. One record in each kernel's folder.
+
+Nothing outside `prunecast.kernels` compares names of kernels: what they differ in is an attribute here.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from prunecast.errors import BadInput
+from prunecast.patterns.element_map import ElementMap
+from prunecast.patterns.pattern import Kept
+from prunecast.patterns.tile_map import TileMap
+from prunecast.plan.kernel_plan import KernelPlan
+
+__all__ = ["Entry", "Kernel"]
+
+
+class Entry(NamedTuple):
+    """A function that is loaded when it is called, since its module needs CuPy."""
+
+    module: str
+    name: str
+
+
+def _more_than_one_launch(*_: object, **__: object) -> KernelPlan:
+    raise BadInput("more than one launch, so no plan of its own")
+
+
+def _only_one_config(*_: object) -> Iterable[Any]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One kernel, or two that are launched one behind the other.
+
+    Parameters
+    ----------
+    name : in tables, on the command line and in `KernelPlan.kernel`
+    meaning : one line for help texts and pages
+    takes : the map that the planner multiplies; None for the dense product, which takes (m, k)
+    natural_pattern : canonical pattern that the kernel is made for, used where none is asked for
+    keeps : kinds of patterns (by what they keep) that it runs
+    families : families, or whole canonical patterns, that it runs besides
+    not_families : families that it does not run although `keeps` has their kind
+    most_tokens : left out of `all` kernels above so many tokens; None for any number
+    on_request : predicted only where the kernel, or a pattern of its `families`, is named
+    splits : heavy tiles are split along K and the parts spread over the SMs
+    plan : `(m, k, n, dtype, gpu)` or `(map, n, dtype, gpu)`; keywords `config`, one of `configs`, and `tiles`,
+        where the elements of the map lie inside tiles
+    configs : `(map, n, dtype, gpu)` -> configs that `plan` can be given, most promising first
+    compilers : tensor instruction of a plan -> what compiles it; empty where no CUDA of the project runs it
+    sources : the CUDA sources that `validation` tells builds by; empty for libraries
+    library : run by the GPU vendor's library, predicted and measured but not compiled
+    parts : names of the kernels that are launched one behind the other; empty for a kernel of one launch
+    writes_all_rows : also rows of C in which nothing is kept; else a second launch writes them
+    unaligned_tokens : up to so many tokens, rows of B and C may begin anywhere; above, copies are padded
+    """
+
+    name: str
+    meaning: str
+    takes: type[TileMap] | type[ElementMap] | None
+    natural_pattern: str
+    keeps: tuple[Kept, ...] = ()
+    families: tuple[str, ...] = ()
+    not_families: tuple[str, ...] = ("dense",)
+    most_tokens: int | None = None
+    on_request: bool = False
+    splits: bool = False
+    plan: Callable[..., KernelPlan] = _more_than_one_launch
+    configs: Callable[..., Iterable[Any]] = _only_one_config
+    compilers: Mapping[str, Entry] = field(default_factory=dict)
+    sources: str = ""
+    library: bool = False
+    parts: tuple[str, ...] = ()
+    writes_all_rows: bool = False
+    unaligned_tokens: int = 0
+
+    @property
+    def prunes(self) -> bool:
+        """Whether it multiplies less than all of A."""
+        return self.takes is not None
+
+    @property
+    def runs_any_mask(self) -> bool:
+        """Whether it takes the elements of every mask, tiles included, at whatever cost."""
+        return self.takes is ElementMap and "tiles" in self.keeps
+
+    def runs(self, pattern: str, keeps: Kept) -> bool:
+        """Whether it runs a canonical pattern of this kind."""
+        family = pattern.split(":")[0]
+        named = pattern in self.families or family in self.families
+        return named or (keeps in self.keeps and family not in self.not_families)

@@ -1,0 +1,16 @@
+"""The record of `dense`."""
+
+from prunecast.kernels.kernel import Kernel
+from prunecast.kernels.libraries.cublas.planner import plan_dense
+
+__all__ = ["DENSE"]
+
+DENSE = Kernel(
+    name="dense",
+    meaning="all weights, pruned or not, by the vendor's library: what the others are compared with",
+    takes=None,
+    natural_pattern="dense",
+    families=("dense",),
+    plan=plan_dense,
+    library=True,
+)

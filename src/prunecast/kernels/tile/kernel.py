@@ -1,0 +1,64 @@
+"""The records of the kernels that multiply tiles: one CUDA kernel, three ways to make its work list."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.kernel import Entry, Kernel
+from prunecast.kernels.tile.block_sparse import plan_block_sparse
+from prunecast.kernels.tile.config import TileConfig
+from prunecast.kernels.tile.stspmm import choose_stspmm, plan_stspmm
+from prunecast.kernels.tile.tile_wise import choose_tile_wise, plan_tile_wise
+from prunecast.patterns.tile_map import TileMap
+
+__all__ = ["BLOCK_SPARSE", "STSPMM", "TILE_WISE"]
+
+
+def _tile_wise_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> Iterator[TileConfig]:
+    return (candidate.config for candidate in choose_tile_wise(tiles, n, dtype, gpu))
+
+
+def _stspmm_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> Iterator[TileConfig]:
+    return (candidate.config for candidate in choose_stspmm(tiles, n, dtype, gpu))
+
+
+_COMMON: dict[str, Any] = {
+    "takes": TileMap,
+    "compilers": {
+        "wgmma": Entry("prunecast.kernels.cuda.operator", "compile"),
+        "mma": Entry("prunecast.kernels.cuda.mma.operator", "compile_mma"),
+    },
+    "sources": "tile",
+}
+
+TILE_WISE = Kernel(
+    name="tile-wise",
+    meaning="weights in tiles of rows that share their kept columns; one block does one tile",
+    natural_pattern="tile-wise:128",
+    keeps=("tiles",),
+    not_families=("dense", "block"),
+    plan=plan_tile_wise,
+    configs=_tile_wise_configs,
+    **_COMMON,
+)
+
+STSPMM = Kernel(
+    name="stspmm",
+    meaning="the same tiles; heavy ones are split and spread over the SMs",
+    natural_pattern="tile-wise:128",
+    keeps=("tiles",),
+    splits=True,
+    plan=plan_stspmm,
+    configs=_stspmm_configs,
+    **_COMMON,
+)
+
+BLOCK_SPARSE = Kernel(
+    name="block-sparse",
+    meaning="weights kept or removed in small dense rectangles",
+    natural_pattern="block:64x64",
+    families=("block",),
+    plan=plan_block_sparse,
+    configs=_tile_wise_configs,
+    **_COMMON,
+)

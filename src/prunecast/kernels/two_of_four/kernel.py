@@ -1,0 +1,22 @@
+"""The record of `2:4`."""
+
+from prunecast.kernels.kernel import Entry, Kernel
+from prunecast.kernels.two_of_four.planner import plan_sparse_tensor
+from prunecast.patterns.element_map import ElementMap
+
+__all__ = ["TWO_OF_FOUR"]
+
+TWO_OF_FOUR = Kernel(
+    name="2:4",
+    meaning="two of every four weights are kept, which sparse tensor cores do; always 50 %",
+    takes=ElementMap,
+    natural_pattern="2:4",
+    keeps=("elements in tiles",),
+    families=("2:4",),
+    plan=plan_sparse_tensor,
+    compilers={
+        "sparse-wgmma": Entry("prunecast.kernels.cuda.sparse.operator", "compile_sparse"),
+        "sparse-mma": Entry("prunecast.kernels.cuda.mma.operator", "compile_mma"),
+    },
+    sources="sparse",
+)
