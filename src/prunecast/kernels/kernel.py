@@ -47,8 +47,8 @@ class Kernel:
     most_tokens : left out of `all` kernels above so many tokens; None for any number
     on_request : predicted only where the kernel, or a pattern of its `families`, is named
     splits : heavy tiles are split along K and the parts spread over the SMs
-    plan : `(m, k, n, dtype, gpu)` or `(map, n, dtype, gpu)`; keywords `config`, one of `configs`, and `tiles`,
-        where the elements of the map lie inside tiles
+    plan : `(m, k, n, dtype, gpu)` or `(map, n, dtype, gpu)`; keywords `config`, one of `configs`, and
+        `tiles`, where the elements of the map lie inside tiles
     configs : `(map, n, dtype, gpu)` -> configs that `plan` can be given, most promising first
     compilers : tensor instruction of a plan -> what compiles it; empty where no CUDA of the project runs it
     sources : the CUDA sources that `validation` tells builds by; empty for libraries
