@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from prunecast.errors import BadInput
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.launch_traits import LaunchTraits
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.pattern import Kept
 from prunecast.patterns.tile_map import TileMap
@@ -29,6 +31,10 @@ def _more_than_one_launch(*_: object, **__: object) -> KernelPlan:
 
 def _only_one_config(*_: object) -> Iterable[Any]:
     return ()
+
+
+def _no_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
+    return LaunchTraits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +62,8 @@ class Kernel:
     parts : names of the kernels that are launched one behind the other; empty for a kernel of one launch
     writes_all_rows : also rows of C in which nothing is kept; else a second launch writes them
     unaligned_tokens : up to so many tokens, rows of B and C may begin anywhere; above, copies are padded
+    fills_l2 : one launch behind the other leaves L2 full of what it wrote also where they do not overlap
+    traits : `(plan, gpu)` -> what the kernel knows of its launches that a plan does not say
     """
 
     name: str
@@ -76,6 +84,8 @@ class Kernel:
     parts: tuple[str, ...] = ()
     writes_all_rows: bool = False
     unaligned_tokens: int = 0
+    fills_l2: bool = False
+    traits: Callable[[KernelPlan, GpuSpec], LaunchTraits] = _no_traits
 
     @property
     def prunes(self) -> bool:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from prunecast.hardware.occupancy import BlockResources, Occupancy, occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.further_launches import zero_row_count
-from prunecast.kernels.traits import traits_of
+from prunecast.kernels.table import KERNELS
 from prunecast.launch.early_blocks import early_share
 from prunecast.launch.further_launches import padded_copy_seconds
 from prunecast.launch.piled_up import block_columns, piled_up, places_of_lists
@@ -79,7 +79,7 @@ class LaunchContext:
 
 def launch_context(plan: KernelPlan, gpu: GpuSpec) -> LaunchContext:
     """Everything about a launch that its plan does not decide."""
-    traits = traits_of(plan, gpu)
+    traits = KERNELS[plan.kernel].traits(plan, gpu)
     fit = occupancy(_as_compiled(plan, traits.registers_per_thread), gpu)
     co_resident = traits.co_resident and plan.pdl
     lists, programs, early = Assigned(plan.work, plan.schedule, plan.blocks), plan.programs, 0.0

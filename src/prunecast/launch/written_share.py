@@ -2,13 +2,12 @@
 
 import numpy as np
 
+from prunecast.kernels.table import KERNELS
 from prunecast.launch.context import LaunchContext
 from prunecast.launch.sums_left import sums_left_bytes
 from prunecast.plan.kernel_plan import DTYPE_BYTES
 
 __all__ = ["written_share"]
-
-_LOOKED_AT = ("dense", "2:4")
 
 
 def written_share(context: LaunchContext) -> float:
@@ -21,7 +20,7 @@ def written_share(context: LaunchContext) -> float:
     16.2 us where C after all else takes 21.3 (0009).
     """
     plan = context.plan
-    if context.co_resident or not (plan.pdl or plan.kernel in _LOOKED_AT):
+    if context.co_resident or not (plan.pdl or KERNELS[plan.kernel].fills_l2):
         return 0.0
     tiles, element = plan.tiles, DTYPE_BYTES[plan.dtype]
     rows = tiles.rows_per_tile.astype(np.float64)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from prunecast.codesign.engines import Engine
 from prunecast.codesign.plans import plan_pruned
 from prunecast.errors import BadInput
-from prunecast.kernels import KernelPlan, plan_dense, plan_stspmm
+from prunecast.kernels import KERNELS, KernelPlan, plan_dense
 from prunecast.patterns import TileMap, TileSums, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import frozen_int32

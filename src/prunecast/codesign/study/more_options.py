@@ -9,7 +9,6 @@ from prunecast.codesign.search.menus import tile_kernels
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.options import Option
 from prunecast.errors import BadInput
-from prunecast.kernels import KERNELS
 from prunecast.patterns import Pattern, parse_pattern
 
 __all__ = ["OptionMaker"]

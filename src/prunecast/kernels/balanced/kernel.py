@@ -1,5 +1,6 @@
 """The record of `balanced`."""
 
+from prunecast.kernels.balanced.launch import balanced_traits
 from prunecast.kernels.balanced.planner import plan_balanced
 from prunecast.kernels.kernel import Entry, Kernel
 from prunecast.patterns.element_map import ElementMap
@@ -17,4 +18,5 @@ BALANCED = Kernel(
     compilers={"none": Entry("prunecast.kernels.cuda.balanced.operator", "compile_balanced")},
     sources="balanced",
     unaligned_tokens=1,
+    traits=balanced_traits,
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.kernel import Entry, Kernel
 from prunecast.kernels.small_n.configs import SmallConfig
+from prunecast.kernels.small_n.launch import small_n_traits
 from prunecast.kernels.small_n.planner import MOST_N, choose_small_n, plan_small_n
 from prunecast.patterns.tile_map import TileMap
 
@@ -29,4 +30,5 @@ SMALL_N = Kernel(
     sources="small",
     writes_all_rows=True,
     unaligned_tokens=sys.maxsize,
+    traits=small_n_traits,
 )

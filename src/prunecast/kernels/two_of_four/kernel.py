@@ -19,4 +19,5 @@ TWO_OF_FOUR = Kernel(
         "sparse-mma": Entry("prunecast.kernels.cuda.mma.operator", "compile_mma"),
     },
     sources="sparse",
+    fills_l2=True,
 )

@@ -1,6 +1,7 @@
 """The record of `dense`."""
 
 from prunecast.kernels.kernel import Kernel
+from prunecast.kernels.libraries.cublas.launches import dense_traits
 from prunecast.kernels.libraries.cublas.planner import plan_dense
 
 __all__ = ["DENSE"]
@@ -13,4 +14,6 @@ DENSE = Kernel(
     families=("dense",),
     plan=plan_dense,
     library=True,
+    fills_l2=True,
+    traits=dense_traits,
 )

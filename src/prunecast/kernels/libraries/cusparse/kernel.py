@@ -1,7 +1,7 @@
 """The record of `csr`."""
 
 from prunecast.kernels.kernel import Kernel
-from prunecast.kernels.libraries.cusparse.planner import plan_csr
+from prunecast.kernels.libraries.cusparse.planner import csr_traits, plan_csr
 from prunecast.patterns.element_map import ElementMap
 
 __all__ = ["CSR"]
@@ -14,4 +14,5 @@ CSR = Kernel(
     keeps=("tiles", "elements", "elements in tiles"),
     plan=plan_csr,
     library=True,
+    traits=csr_traits,
 )
