@@ -5,6 +5,7 @@ import io
 import itertools
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 from prunecast.cli.exits import BAD_INPUT, DONE, FAULT, INTERRUPTED
@@ -29,7 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.environ[PROGRESS] = "off"
     _let_streams_print_anything()
     try:
-        code = _run([argument for argument in arguments if argument not in ANYWHERE])
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            code = _run([argument for argument in arguments if argument not in ANYWHERE])
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -85,6 +88,11 @@ def _given(error: Exception, arguments: Sequence[str]) -> str:
     ]
     read = values if getattr(option, "multiple", False) else values[-1:]
     return f", got {', '.join(map(repr, read))}" if read else ""
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """In place of Python's two lines with a path of ours."""
+    _say(f"warning: {message}", DONE)
 
 
 def _say(message: str, code: int) -> int:

@@ -1,12 +1,13 @@
 """The jitted loop of launches that follow one another on a GPU, several deep."""
 
 import numpy as np
-from numba import njit
+
+from prunecast.jit import njit
 
 __all__ = ["follow_launches"]
 
 
-@njit(cache=True)
+@njit()
 def _run_launch(length, sm, fit, sms, out_ends):  # type: ignore[no-untyped-def]
     """When the blocks of a launch end that begin together: half of what two do on one SM they do in turns."""
     count, on_sm = np.zeros(sms, np.int64), np.empty((sms, fit))
@@ -20,7 +21,7 @@ def _run_launch(length, sm, fit, sms, out_ends):  # type: ignore[no-untyped-def]
         out_ends[block] = length[block] + shared / 2.0
 
 
-@njit(cache=True)
+@njit()
 def follow_launches(length, jitter, fit, sms, out_sm, out_longest):  # type: ignore[no-untyped-def]
     """Place the blocks of launch after launch: the first ones on all SMs in turn, each later one where the
     next block ends. All blocks of a launch set out together, when the one before it has ended.

@@ -8,8 +8,8 @@ were measured on an H200 (0008).
 """
 
 import numpy as np
-from numba import njit
 
+from prunecast.jit import njit
 from prunecast.models.terms import FloatArray
 
 __all__ = ["greedy_cycles"]
@@ -31,7 +31,7 @@ def greedy_cycles(alone: FloatArray, issue: FloatArray, warps: int) -> FloatArra
     return np.asarray(found.reshape(alone.shape))
 
 
-@njit(cache=True)
+@njit()
 def _last_ends(alone, issue, left, out):  # type: ignore[no-untyped-def]
     for i in range(alone.size):
         if left.size * issue[i] <= alone[i] or issue[i] <= 0.0:
@@ -40,7 +40,7 @@ def _last_ends(alone, issue, left, out):  # type: ignore[no-untyped-def]
             out[i] = alone[i] * _times_alone(alone[i] / issue[i], left)
 
 
-@njit(cache=True)
+@njit()
 def _times_alone(most, left):  # type: ignore[no-untyped-def]
     """Until all have ended, over what one takes alone, if `most` warps at full speed issue in all slots."""
     left[:] = 1.0

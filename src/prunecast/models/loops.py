@@ -6,7 +6,8 @@ The wrappers are in `waves.py`, `unit_costs.py` and `bounds.py`. Arrays named `o
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from prunecast.jit import njit
 
 __all__ = ["BlockLists", "busiest_sm", "run_down", "run_lists"]
 
@@ -14,7 +15,7 @@ NEVER = np.int64(0x7FF0000000000000)
 """Bits of an endless time."""
 
 
-@njit(cache=True)
+@njit()
 def _key(ends, sm, leaves):
     """Integer that orders SMs by their ends: the bits of the end, none below 0, the last of them the SM.
 
@@ -23,7 +24,7 @@ def _key(ends, sm, leaves):
     return (ends.view(np.int64)[sm] & -np.int64(leaves)) | sm
 
 
-@njit(cache=True)
+@njit()
 def _new_queue(ends):
     """A winner tree over SMs: the leaves are its second half, the lowest key stands at 1."""
     leaves = 1
@@ -37,7 +38,7 @@ def _new_queue(ends):
     return key
 
 
-@njit(cache=True)
+@njit()
 def _requeue(key, sm, new_key):
     """Give an SM another key. The rivals on the way up are known before: 14 us for 380 calls became 6."""
     node, best = key.size // 2 + sm, new_key
@@ -48,7 +49,7 @@ def _requeue(key, sm, new_key):
         key[node] = best
 
 
-@njit(cache=True)
+@njit()
 def _next_end(sm, now, unit, left, alone, demand, ending):
     """When the next resident unit of an SM ends, and in which slot; never if the SM is empty."""
     residents = 0
@@ -66,7 +67,7 @@ def _next_end(sm, now, unit, left, alone, demand, ending):
     return soonest
 
 
-@njit(cache=True)
+@njit()
 def _run_down_alone(alone, demand, following, first, out_finish, out_sm):
     """`run_down` of SMs with one slot each, which nobody shares; `first` (SMs,) is the unit of each or -1."""
     ends = np.full(first.size, np.inf)
@@ -84,7 +85,7 @@ def _run_down_alone(alone, demand, following, first, out_finish, out_sm):
         out_finish[sm, 0] = ends[sm] if ends[sm] < np.inf else 0.0
 
 
-@njit(cache=True)
+@njit()
 def run_down(alone, demand, places, out_finish, out_sm):
     """Run units in order over SMs; the slots of an SM share it.
 
@@ -179,7 +180,7 @@ class BlockLists(NamedTuple):
     """From the end of a part until its owner knows."""
 
 
-@njit(cache=True)
+@njit()
 def _run_list(lists, block, ready, parts_only):
     """When a list ends, and when it has fetched all.
 
@@ -217,7 +218,7 @@ def _run_list(lists, block, ready, parts_only):
     return now + lists.leave, last_fetch
 
 
-@njit(cache=True)
+@njit()
 def run_lists(lists, out_alone, out_demand, out_quiet):
     """Run the items of every list one by one, warps that only fetch being ahead as far as the ring goes.
 
@@ -241,7 +242,7 @@ def run_lists(lists, out_alone, out_demand, out_quiet):
             out_demand[block] += lists.demand[i]
 
 
-@njit(cache=True)
+@njit()
 def busiest_sm(cycles, members, sms):
     """At least what the busiest of so many SMs has to do for `members` units of each of these cycles: of all
     j whose unit j * SMs, sorted from the longest, has a value, the last one counts most.

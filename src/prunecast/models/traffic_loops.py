@@ -4,12 +4,13 @@ Arrays named `out_*` are changed in place.
 """
 
 import numpy as np
-from numba import njit
+
+from prunecast.jit import njit
 
 __all__ = ["count_different", "fetch_again"]
 
 
-@njit(cache=True)
+@njit()
 def count_different(numbers, below):
     """How many different numbers there are, none of them below 0 nor above `below` - 1."""
     there = np.zeros(below, np.bool_)
@@ -18,7 +19,7 @@ def count_different(numbers, below):
     return there.sum()
 
 
-@njit(cache=True)
+@njit()
 def fetch_again(order, wave, a_key, b_key, a_bytes, b_bytes, c_bytes, b_share, capacity, a_keys, b_keys):
     """Bytes of A and B that must be read from DRAM more than once; see `traffic.py` for the model.
 

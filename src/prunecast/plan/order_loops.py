@@ -1,12 +1,13 @@
 """The jitted loop of the longest-first assignment."""
 
 import numpy as np
-from numba import njit
+
+from prunecast.jit import njit
 
 __all__ = ["fill_longest_first"]
 
 
-@njit(cache=True)
+@njit()
 def fill_longest_first(order, cost, load, heap, block_of_item):  # type: ignore[no-untyped-def]
     """Give the items of `order` one by one to the block with the least load, the lower block on a tie.
 
@@ -32,6 +33,6 @@ def fill_longest_first(order, cost, load, heap, block_of_item):  # type: ignore[
         heap[place] = block
 
 
-@njit(cache=True)
+@njit()
 def _comes_first(load, block, other):  # type: ignore[no-untyped-def]
     return load[block] < load[other] or (load[block] == load[other] and block < other)

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, prange
+
+from prunecast.jit import njit, prange
 
 __all__ = ["Items", "multiply_items", "sum_groups"]
 
@@ -19,7 +20,7 @@ class Items(NamedTuple):
     k_stop: npt.NDArray[np.int32]
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 def multiply_items(items, row_start, row_index, column_start, column_index, inner, a, b, slot, partial, c):
     """Whole items into C, part `slot` of a split one into `partial` (slots, block_m, block_n)."""
     for i in prange(items.tile.size):
@@ -34,7 +35,7 @@ def multiply_items(items, row_start, row_index, column_start, column_index, inne
                 _multiply_row(rows[r], columns, inner, a, b[:, t0:t1], partial[slot[i], r, : t1 - t0])
 
 
-@njit(cache=True)
+@njit()
 def _multiply_row(row, columns, inner, a, b, out):
     for column in columns:
         if inner.size > 0 and not inner[row, column]:
@@ -44,7 +45,7 @@ def _multiply_row(row, columns, inner, a, b, out):
             out[token] += weight * b[column, token]
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 def sum_groups(items, row_start, row_index, in_order, group_start, slot, partial, c):
     """Add the parts of every reduction group, in order of part, and write C."""
     for g in prange(group_start.size - 1):

@@ -13,13 +13,13 @@ cycle stands in lists of its own: ready times of a sub-partition's warps, and wh
 """
 
 import numpy as np
-from numba import njit
 
+from prunecast.jit import njit
 from prunecast.plan.program import WHOLE_LINES, Op, When
 
 __all__ = ["REASONS", "run_loop", "run_recorded_loop"]
 
-inlined = njit(cache=True, error_model="numpy", forceinline=True)
+inlined = njit(error_model="numpy", forceinline=True)
 """Left to itself the compiler calls each of these small functions, 1.35 times as slow in all."""
 
 TICK_BITS = 12
@@ -1029,7 +1029,7 @@ def _begin(mem):
             _place_block(mem, sm * mem[M_SLOTS] + slot, 0)
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@njit(error_model="numpy", nogil=True)
 def run_loop(mem, column):
     """Run all blocks to the end. `mem` is changed in place; 0 done, 1 deadlock, 2 beyond `max_cycles`."""
     _begin(mem)
@@ -1141,7 +1141,7 @@ def _sample(mem, events, t):
         events.counts[K_SAMPLED] += 1
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@njit(error_model="numpy", nogil=True)
 def run_recorded_loop(mem, column, events):
     """`run_loop` that also writes events."""
     _begin(mem)

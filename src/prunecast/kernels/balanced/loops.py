@@ -1,14 +1,15 @@
 """Jitted loops of the balanced kernel's layout; `layout.py` says what they compute."""
 
 import numpy as np
-from numba import njit
+
+from prunecast.jit import njit
 
 __all__ = ["count_dense", "write_records"]
 
 GROUP_ROWS = 16
 
 
-@njit(cache=True)
+@njit()
 def count_dense(row_start, column_index, m, window, window_count, rest, dense):
     """Fill dense (groups, windows) with the columns that are multiplied for all rows of a group."""
     masks = np.zeros(window_count * window, np.uint16)
@@ -20,7 +21,7 @@ def count_dense(row_start, column_index, m, window, window_count, rest, dense):
             dense[group, w] = _choose(masks[w * window : (w + 1) * window], rest, chosen, left)
 
 
-@njit(cache=True)
+@njit()
 def write_records(row_start, column_index, weights, window, window_count, rest, column_bytes, start, words):
     """Fill `words` (n, 4) uint32, where the record of (group, window) begins at start[group, window]."""
     m = weights.shape[0]
@@ -72,7 +73,7 @@ def write_records(row_start, column_index, weights, window, window_count, rest, 
                     floats[first + (count * GROUP_ROWS + r) // 4, r % 4] = 0
 
 
-@njit(cache=True)
+@njit()
 def _write_column(words, at, i, offset):
     """16 bits at place i of a list that begins at word `at`."""
     word, shift = at + i // 8, 16 * (i % 2)
@@ -80,7 +81,7 @@ def _write_column(words, at, i, offset):
     words[word, i // 2 % 4] = (old & ~(np.uint32(0xFFFF) << np.uint32(shift))) | (offset << np.uint32(shift))
 
 
-@njit(cache=True)
+@njit()
 def _gather(row_start, column_index, m, group, masks):
     """Bit r of masks[column]: row r of the group keeps it."""
     masks[:] = 0
@@ -90,7 +91,7 @@ def _gather(row_start, column_index, m, group, masks):
             masks[column_index[i]] |= np.uint16(1 << r)
 
 
-@njit(cache=True)
+@njit()
 def _choose(masks, rest, chosen, left):
     """Make columns dense until no row has more than `rest` elements in the others; returns how many.
 
@@ -123,7 +124,7 @@ def _choose(masks, rest, chosen, left):
     return count
 
 
-@njit(cache=True)
+@njit()
 def _bits(x):
     x = x - ((x >> 1) & 0x5555)
     x = (x & 0x3333) + ((x >> 2) & 0x3333)
