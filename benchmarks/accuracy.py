@@ -16,17 +16,16 @@ from prunecast.codesign.engines import ENGINES
 from prunecast.hardware import load_gpu
 from prunecast.validation.judged import Judged, judge_rows, summarise
 from prunecast.validation.merged import merge_rows
-from prunecast.validation.records import Run, read_run
+from prunecast.validation.records import Run, read_runs
 from prunecast.validation.validate import bundled_records
 
-MEASURED = Path(__file__).parent / "measured"
-RECORD = '"prunecast validation"'
+FIT_RUNS = Path(__file__).parent / "measured" / "h200-sxm-fit-runs-2026-11-21.csv"
 
 
 def all_runs() -> list[Run]:
     """The bundled runs and those that were measured for fitting only, oldest first."""
-    others = [str(path) for path in MEASURED.glob("*.jsonl") if RECORD in path.read_text()[:4000]]
-    return sorted(map(read_run, [*others, *bundled_records()]), key=lambda run: run.header.date)
+    runs = [run for path in [FIT_RUNS, *bundled_records()] for run in read_runs(path)]
+    return sorted(runs, key=lambda run: run.header.date)
 
 
 def judged_rows(arguments: argparse.Namespace) -> list[Judged]:

@@ -17,7 +17,7 @@ import numpy as np
 from prunecast.hardware import load_gpu
 from prunecast.validation.judged import Judged, judge_rows
 from prunecast.validation.merged import merge_rows
-from prunecast.validation.records import Measurement, read_run
+from prunecast.validation.records import Measurement, read_runs
 from prunecast.validation.validate import bundled_records
 
 ENGINES = ("simulator", "model")
@@ -37,7 +37,8 @@ def main() -> int:
 
 def sample(every: int) -> list[Measurement]:
     """Every so many usable rows of each kernel."""
-    rows = [row for row in merge_rows([read_run(path) for path in bundled_records()]) if row.usable]
+    runs = [run for path in bundled_records() for run in read_runs(path)]
+    rows = [row for row in merge_rows(runs) if row.usable]
     by_kernel: dict[str, list[Measurement]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: hashlib.sha256(_key(row).encode()).digest()):
         by_kernel[row.kernel].append(row)

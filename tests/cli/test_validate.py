@@ -14,10 +14,10 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
 
 @pytest.fixture
 def record(tmp_path):
-    writer = RunWriter(tmp_path / "run.jsonl", HEADER)
+    writer = RunWriter(tmp_path / "run.csv", HEADER)
     writer.add(Measurement(case=CASE, kernel="stspmm", seconds=3e-6, spread=0.01, clock_mhz=1800.0))
     writer.close()
-    return str(tmp_path / "run.jsonl")
+    return str(tmp_path / "run.csv")
 
 
 def test_replay_prints_errors_by_family(run, record):
@@ -55,10 +55,10 @@ def test_report_and_intervals_are_written(run, record, tmp_path):
 
 
 def test_rows_that_cannot_be_predicted_say_why(run, tmp_path):
-    writer = RunWriter(tmp_path / "run.jsonl", HEADER)
+    writer = RunWriter(tmp_path / "run.csv", HEADER)
     writer.add(Measurement(case=replace(CASE, pattern="new:3"), kernel="stspmm", seconds=3e-6))
     writer.close()
-    code, out, _ = run("validate", "--replay", "run.jsonl", "--engine", "model")
+    code, out, _ = run("validate", "--replay", "run.csv", "--engine", "model")
     assert code == 0
     assert "1 row not predicted, the first: unknown pattern 'new:3'" in out
     assert "another plan" not in out
@@ -67,7 +67,7 @@ def test_rows_that_cannot_be_predicted_say_why(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (("--replay", "none.jsonl"), "none.jsonl: wanted a record of a validation, cannot read it: No such"),
+        (("--replay", "none.csv"), "none.csv: wanted a record of a validation, cannot read it: No such"),
         (("--suite", "none.toml"), "none.toml: wanted a suite, cannot read it: No such file"),
         (("--engine", "guess"), "engine must be both"),
         (("--part", "two"), "part must be I/N"),

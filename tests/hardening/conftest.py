@@ -1,12 +1,13 @@
 import json
 import struct
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from prunecast.errors import BadInput
 from prunecast.patterns.sources import read_weights
+from prunecast.validation.records import read_runs, write_runs
 from prunecast.validation.validate import bundled_records
 
 
@@ -63,6 +64,6 @@ def matrices():
 @pytest.fixture
 def record(tmp_path):
     """A short record of real measurements."""
-    lines = Path(bundled_records()[0]).read_text(encoding="utf-8").splitlines()[:4]
-    (tmp_path / "short.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return "short.jsonl"
+    run = read_runs(bundled_records()[0])[0]
+    write_runs(tmp_path / "short.csv", [replace(run, rows=run.rows[:3])])
+    return "short.csv"

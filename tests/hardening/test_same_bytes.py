@@ -25,7 +25,7 @@ COMMANDS = {
     "validate": [
         "validate",
         "--replay",
-        "short.jsonl",
+        "short.csv",
         "--json",
         "--report",
         "r.md",

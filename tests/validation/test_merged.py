@@ -52,16 +52,10 @@ def test_a_skip_does_not_count():
     assert merge_rows([run(skipped), run(ROW)]) == (ROW,)
 
 
-def test_trees_of_the_same_sources_are_one_build_and_unknown_trees_are_not():
-    # Commits of 2026-11-21: the tile kernel changed between the first two, not between the last two
-    commits = (
-        "5a0769923f7046fac586d7e10bb8e45f13fec707",
-        "eb4e69eb0c289c875e6555f1a0777c0b625eb984",
-        "f857fe9a67919151fa14fe6435f83b8a6454909f",
-        "never seen",
-    )
-    builds = [build_of(run(commit=commit).header, "stspmm", ROW.case) for commit in commits]
-    assert builds[1] == builds[2]
+def test_builds_are_told_by_digests_of_sources_and_else_by_the_tree():
+    told = ({"tile_sources": "a"}, {"tile_sources": "a", "commit": "d"}, {"commit": "d"}, {})
+    builds = [build_of(run(**versions).header, "stspmm", ROW.case) for versions in told]
+    assert builds[0] == builds[1]
     assert len(set(builds)) == 3
 
 

@@ -1,10 +1,9 @@
 import dataclasses
-import json
 
 import pytest
 
 from prunecast.errors import BadInput
-from prunecast.validation.records import Measurement, RunWriter, read_run
+from prunecast.validation.records import COLUMNS, Measurement, Run, RunWriter, read_runs, write_runs
 from prunecast.validation.suite import Suite
 from prunecast.validation.validate import replay, rows_left
 from tests.validation.tiny_run import CASE, HEADER
@@ -24,13 +23,21 @@ def write(path, *rows, header=HEADER):
 
 def test_what_is_written_is_read(tmp_path):
     marked = dataclasses.replace(ROW, marks=("spread",), variant="128x256", throttle="power cap")
-    run = read_run(write(tmp_path / "a.jsonl", ROW, marked))
+    unnamed = dataclasses.replace(ROW, case=dataclasses.replace(CASE, name=CASE.usual_name))
+    (run,) = read_runs(write(tmp_path / "a.csv", ROW, marked, unnamed))
     assert run.header == HEADER
-    assert run.rows == (ROW, marked)
+    assert run.rows == (ROW, marked, unnamed)
+
+
+def test_several_runs_share_a_file(tmp_path):
+    later = dataclasses.replace(HEADER, date="2026-11-21T00:00:00+00:00")
+    runs = Run(header=HEADER, rows=(ROW,)), Run(header=later, rows=(dataclasses.replace(ROW, samples=9),))
+    write_runs(tmp_path / "a.csv", runs)
+    assert read_runs(tmp_path / "a.csv") == runs
 
 
 def test_records_are_never_overwritten(tmp_path):
-    path = write(tmp_path / "a.jsonl", ROW)
+    path = write(tmp_path / "a.csv", ROW)
     before = path.read_bytes()
     with pytest.raises(BadInput, match="never overwritten"):
         write(path)
@@ -38,35 +45,62 @@ def test_records_are_never_overwritten(tmp_path):
 
 
 def test_lines_are_short(tmp_path):
-    path = write(tmp_path / "a.jsonl", ROW)
-    assert len(path.read_text().splitlines()[1]) < 400
+    path = write(tmp_path / "a.csv", ROW)
+    assert len(path.read_text().splitlines()[-1]) < 200
+
+
+HEAD = "# prunecast validation, schema 2"
 
 
 @pytest.mark.parametrize(
     ("lines", "named"),
     [
-        ([], "no header"),
-        (["{}"], "no header"),
-        (["nonsense"], "one JSON object per line, but line 1 is none"),
-        (["{}", "", '{"cut'], "but line 3 is none"),
-        ([json.dumps({"kind": "prunecast validation", "schema": 9})], "must be of schema 1, got 9"),
-        ([json.dumps({"kind": "prunecast validation", "schema": 1})], "lacks"),
+        ([], "its first line is not"),
+        (["nonsense"], "its first line is not"),
+        (["# prunecast validation, schema 9"], "of schema 2, got 9"),
+        ([HEAD], "has no run"),
+        ([HEAD, "# run 2: {}"], "wanted the header of run 1"),
+        ([HEAD, "# run 1: [1"], "no JSON object"),
+        ([HEAD, "# run 1: {}"], "the header lacks 'gpu'"),
     ],
 )
 def test_other_files_are_refused(tmp_path, lines, named):
-    path = tmp_path / "a.jsonl"
+    path = tmp_path / "a.csv"
     path.write_text("\n".join(lines))
     with pytest.raises(BadInput) as refusal:
-        read_run(path)
+        read_runs(path)
     assert named in str(refusal.value)
-    assert "a.jsonl" in str(refusal.value)
+    assert "a.csv" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "named"),
+    [
+        ("run", "2", "row 1 is of run '2'"),
+        ("seconds", "fast", "seconds must be a number"),
+        ("seconds", "-1", "sensible number"),
+        ("seconds", "1e400", "sensible number"),
+        ("samples", "7.5", "samples must be a number"),
+        ("samples", "", "samples must be a number"),
+        ("m", "0", "m must be at least 1"),
+        ("dtype", "int3", "dtype must be one of"),
+    ],
+)
+def test_rows_without_sense_are_refused(tmp_path, column, text, named):
+    path = write(tmp_path / "a.csv", ROW)
+    *head, row = path.read_text().splitlines()
+    cells = row.split(",")
+    cells[COLUMNS.index(column)] = text
+    path.write_text("\n".join([*head, ",".join(cells)]))
+    with pytest.raises(BadInput, match=named):
+        read_runs(path)
 
 
 def test_replay_predicts_and_summarises(tmp_path):
     wrong = dataclasses.replace(ROW, case=dataclasses.replace(CASE, name="w"), marks=("wrong",))
     skipped = dataclasses.replace(ROW, case=dataclasses.replace(CASE, name="s"), seconds=None)
     other = dataclasses.replace(ROW, case=dataclasses.replace(CASE, name="o"), plan="another")
-    validation = replay([str(write(tmp_path / "a.jsonl", ROW, wrong, skipped, other))], engines=("model",))
+    validation = replay([str(write(tmp_path / "a.csv", ROW, wrong, skipped, other))], engines=("model",))
     found = validation.families()["stspmm", "burst", "model"]
     assert found.cases == 1
     assert found.worst_case == "c stspmm"
@@ -76,7 +110,7 @@ def test_replay_predicts_and_summarises(tmp_path):
 
 
 def test_records_of_another_gpu_are_refused(tmp_path):
-    path = write(tmp_path / "a.jsonl", ROW)
+    path = write(tmp_path / "a.csv", ROW)
     with pytest.raises(BadInput, match="records are of h200-sxm, the spec is of a100-sxm4-80gb"):
         replay([str(path)], gpu="a100-sxm4-80gb")
 
@@ -87,6 +121,6 @@ def test_rows_that_no_record_has_are_counted(tmp_path):
     long = dataclasses.replace(CASE, state="sustained")
     suite = Suite(name="s", cases=(both, long), fingerprint="0" * 16)
     skipped = dataclasses.replace(ROW, kernel="csr", seconds=None, marks=("skipped: too large",))
-    path = str(write(tmp_path / "a.jsonl", ROW, skipped))
+    path = str(write(tmp_path / "a.csv", ROW, skipped))
     assert rows_left(suite, paths=[]) == 3
     assert rows_left(suite, paths=[path]) == 1

@@ -129,7 +129,7 @@ def test_suites_are_told_apart_where_there_are_several(tmp_path):
     rows = [judged_row(10, 11), judged_row(20, 20), judged_row(30, 27, kernel="dense", pattern="dense")]
     records = []
     for name, own in (("first", rows[:1]), ("second", rows[1:])):
-        records.append(str(tmp_path / f"{name}.jsonl"))
+        records.append(str(tmp_path / f"{name}.csv"))
         writer = RunWriter(Path(records[-1]), dataclasses.replace(HEADER, suite=name))
         for row in own:
             writer.add(row.measured)

@@ -44,7 +44,7 @@ def validate(
     ] = None,
     record: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="New file (.jsonl) for what is measured."),
+        typer.Option(metavar="FILE", show_default=False, help="New file (CSV) for what is measured."),
     ] = None,
     part: Annotated[str, typer.Option(metavar="I/N", help="Measure part I of N.")] = "1/1",
     resume: Annotated[
@@ -129,7 +129,7 @@ def _part(text: str) -> tuple[int, int]:
 def _record_path(asked: Path | None) -> Path:
     from datetime import UTC, datetime
 
-    return asked or Path(f"validation-{datetime.now(UTC):%Y-%m-%d-%H%M%S}.jsonl")
+    return asked or Path(f"validation-{datetime.now(UTC):%Y-%m-%d-%H%M%S}.csv")
 
 
 def _rows(count: int) -> str:

@@ -11,7 +11,7 @@ two ways in), then `tolerance.py` (is the result right?) and `errors.py` (is the
 
 from prunecast.validation.case import Case
 from prunecast.validation.errors import ErrorSummary, log_error, summarise_errors
-from prunecast.validation.records import Measurement, Run, read_run
+from prunecast.validation.records import Measurement, Run, read_runs
 from prunecast.validation.suite import Suite, load_suite, suite_names
 from prunecast.validation.tolerance import WorstTile, error_bound, worst_tile
 from prunecast.validation.validate import Validation, record_suite, replay, rows_left
@@ -27,7 +27,7 @@ __all__ = [
     "error_bound",
     "load_suite",
     "log_error",
-    "read_run",
+    "read_runs",
     "record_suite",
     "replay",
     "rows_left",

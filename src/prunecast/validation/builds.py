@@ -1,14 +1,11 @@
 """What a recorded time is a time of: two runs measured the same kernel only if this says so.
 
 Own kernels are told by their CUDA sources, libraries by their versions; driver, toolkit and protocol count
-for both. Records of before 2026-11-21 13:45 name only the commit of their tree; what its sources were is in
-`recorded/kernel_sources.toml`.
+for both.
 """
 
 import hashlib
-import tomllib
 from collections.abc import Iterable
-from functools import cache
 from pathlib import Path
 
 from prunecast.kernels import KERNELS
@@ -43,9 +40,7 @@ def build_of(header: RunHeader, kernel: str, case: Case) -> str:
 
 def _sources(header: RunHeader, kind: str) -> str:
     """Digest of the sources that ran; the commit, which no other run may share, where that is not known."""
-    commit = header.versions.get("commit", "")
-    known = header.versions.get(f"{kind}_sources") or _recorded().get(commit, {}).get(kind)
-    return known or f"commit {commit}"
+    return header.versions.get(f"{kind}_sources") or f"commit {header.versions.get('commit', '')}"
 
 
 def source_digests(folder: Path = SOURCES) -> dict[str, str]:
@@ -64,10 +59,3 @@ def source_digest(kind: str, folder: Path = SOURCES) -> str:
 def _files(folder: Path, own: str) -> Iterable[Path]:
     for place in dict.fromkeys((folder, folder / own)):
         yield from sorted(path for path in place.glob("*.cu*") if path.suffix in (".cu", ".cuh"))
-
-
-@cache
-def _recorded() -> dict[str, dict[str, str]]:
-    text = (Path(__file__).parent / "recorded" / "kernel_sources.toml").read_text(encoding="utf-8")
-    found: dict[str, dict[str, str]] = tomllib.loads(text)
-    return found

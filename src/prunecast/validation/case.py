@@ -67,6 +67,12 @@ class Case:
         """M x K x N and the format."""
         return f"{self.m}x{self.k}x{self.n} {self.dtype}"
 
+    @property
+    def usual_name(self) -> str:
+        """The name of a case that was given none: sizes, dtype, pattern, sparsity, distribution and seed."""
+        kept = f"{self.pattern} {self.sparsity:g} {self.distribution} #{self.seed}"
+        return f"{self.layer} {kept}"
+
     def document(self) -> dict[str, Any]:
         """The fields as plain values."""
         return {f.name: getattr(self, f.name) for f in fields(self)}

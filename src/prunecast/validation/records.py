@@ -1,22 +1,31 @@
-"""Recorded runs: one JSON-lines file per run, a header and one line per case, kernel and state.
+"""Recorded runs as a table: CSV with one row for each run, case, kernel and state.
 
-A line holds the whole case, so that a record outlives the suite that it came from; maps and plans are made
+Lines that begin with `#` come first: the schema, then one line for each run, its number and header in JSON.
+A row holds the whole case, so that a record outlives the suite that it came from; maps and plans are made
 again from the case's seed. Files are never overwritten.
 """
 
+import csv
+import itertools
 import json
 import os
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, TextIO, get_args, get_origin, get_type_hints
 
 from prunecast.errors import BadInput
 from prunecast.files import MIB, parse_json, read_text
 from prunecast.validation.case import Case, check_case
 
-__all__ = ["RECORD_SCHEMA", "Measurement", "Run", "RunHeader", "RunWriter", "read_run"]
+__all__ = ["RECORD_SCHEMA", "Measurement", "Run", "RunHeader", "RunWriter", "read_runs", "write_runs"]
 
-RECORD_SCHEMA = 1
+RECORD_SCHEMA = 2
+KIND = "# prunecast validation, schema "
+CASE_COLUMNS = (
+    *("name", "m", "k", "n", "dtype", "pattern", "sparsity", "distribution", "seed", "state", "use"),
+)
+MARK_BORDER = " | "
 LARGEST_RECORD = 64 * MIB
 LARGEST = 2**63
 """Above every number of a record; refuses infinity and NaN too."""
@@ -65,7 +74,7 @@ class Measurement:
     variant : which of several ways was the fastest (layout of cuBLAS), or the shape of the block
     plan : fingerprint of the plan that ran, or empty
     marks : what a reader must know: `spread`, `throttled`, `wrong`, `skipped: ...`
-    board_seconds : `seconds` of every run whose mean the row is (`merged`), oldest first; empty in a file
+    board_seconds : `seconds` of every run that a merged row is the mean of, oldest first; empty in a file
     """
 
     case: Case
@@ -98,14 +107,18 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One file."""
+    """One run: what it was made with, and what it measured."""
 
     header: RunHeader
     rows: tuple[Measurement, ...] = field(repr=False)
 
 
+ROW_COLUMNS = tuple(f.name for f in fields(Measurement) if f.name not in ("case", "board_seconds"))
+COLUMNS = ("run", *CASE_COLUMNS, *ROW_COLUMNS)
+
+
 class RunWriter:
-    """A new record file, written line by line so that an interrupted run keeps what it has.
+    """A new record file of one run, written row by row so that an interrupted run keeps what it has.
 
     Raises
     ------
@@ -113,90 +126,161 @@ class RunWriter:
     """
 
     def __init__(self, path: Path, header: RunHeader) -> None:
-        try:
-            self._file = path.open("x", encoding="utf-8")
-        except FileExistsError:
-            raise BadInput(f"{path}: records are never overwritten, and this file is there already") from None
-        except OSError as error:
-            reason = os.strerror(error.errno or 0)
-            raise BadInput(f"{path}: cannot write records: {reason}") from None
-        self._write({"schema": RECORD_SCHEMA, "kind": "prunecast validation"} | asdict(header))
+        self._file = _opened(path)
+        self._file.write(_head([header]))
+        self._table = csv.writer(self._file, lineterminator="\n")
 
     def add(self, row: Measurement) -> None:
         """Append one row."""
-        self._write(_compact(row))
+        self._table.writerow(_cells(1, row))
+        self._file.flush()
 
     def close(self) -> None:
         """Finish the file."""
         self._file.close()
 
-    def _write(self, document: dict[str, Any]) -> None:
-        self._file.write(json.dumps(document, separators=(",", ":")) + "\n")
-        self._file.flush()
+
+def write_runs(path: Path, runs: Iterable[Run]) -> None:
+    """Write several runs into one new file, oldest first, rows of one case beside each other."""
+    runs = list(runs)
+    numbered = [(number, row) for number, run in enumerate(runs, 1) for row in run.rows]
+    numbered.sort(key=lambda one: (*_size_and_pattern(one[1].case), one[1].kernel, one[0]))
+    with _opened(path) as file:
+        file.write(_head([run.header for run in runs]))
+        csv.writer(file, lineterminator="\n").writerows(_cells(*one) for one in numbered)
 
 
-def read_run(path: str | Path) -> Run:
-    """Read one file.
+def _size_and_pattern(case: Case) -> tuple[Any, ...]:
+    return case.m, case.k, case.n, case.dtype, case.pattern, case.sparsity, case.name, case.state
+
+
+def _opened(path: Path) -> TextIO:
+    try:
+        return path.open("x", encoding="utf-8", newline="")
+    except FileExistsError:
+        raise BadInput(f"{path}: records are never overwritten, and this file is there already") from None
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise BadInput(f"{path}: cannot write records: {reason}") from None
+
+
+def _head(headers: Iterable[RunHeader]) -> str:
+    lines = [f"{KIND}{RECORD_SCHEMA}"]
+    for number, header in enumerate(headers, 1):
+        lines.append(f"# run {number}: {json.dumps(asdict(header), separators=(',', ':'))}")
+    return "\n".join([*lines, ",".join(COLUMNS), ""])
+
+
+def _cells(run: int, row: Measurement) -> list[str]:
+    """Texts of a row, numbers cut to what was measured, empty where nothing is known."""
+    case = ["" if row.case.name == row.case.usual_name else row.case.name]
+    case += [_text(getattr(row.case, name)) for name in CASE_COLUMNS[1:]]
+    return [str(run), *case, *(_text(getattr(row, name)) for name in ROW_COLUMNS)]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return MARK_BORDER.join(value)
+    return "" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def read_runs(path: str | Path) -> tuple[Run, ...]:
+    """The runs of one file, in the order of their numbers.
 
     Raises
     ------
     BadInput : unreadable, of another schema, or a line without sense
     """
     where = str(path)
-    documents = _documents(Path(path), f"{where}: wanted a record of a validation")
-    if not all(isinstance(document, dict) for document in documents):
-        raise BadInput(f"{where}: wanted a record of a validation, one JSON object per line")
-    if not documents or documents[0].get("kind") != "prunecast validation":
-        raise BadInput(f"{where}: wanted a record of a validation, its first line is no header")
-    if documents[0].get("schema") != RECORD_SCHEMA:
-        raise BadInput(
-            f"{where}: records must be of schema {RECORD_SCHEMA}, got {documents[0].get('schema')!r:.80}"
-        )
+    lines = _lines(path)
+    headers = _headers(lines, where)
+    rows: dict[int, list[Measurement]] = {number: [] for number in headers}
+    for number, cells in _table(lines[len(headers) + 1 :], where):
+        run = cells.pop("run")
+        if not run.isdecimal() or int(run[:9]) not in rows:
+            raise BadInput(f"{where}: row {number} is of run {run!r:.80}, which the head does not have")
+        rows[int(run[:9])].append(_row(cells, f"{where}: row {number}"))
+    return tuple(Run(header=header, rows=tuple(rows[number])) for number, header in headers.items())
+
+
+def _lines(path: str | Path) -> list[str]:
+    wanted = "a record of a validation"
+    lines = read_text(path, wanted, most=LARGEST_RECORD).split("\n")
+    if not lines[0].startswith(KIND):
+        raise BadInput(f"{path}: wanted {wanted}, its first line is not `{KIND}{RECORD_SCHEMA}`")
+    if lines[0] != f"{KIND}{RECORD_SCHEMA}":
+        raise BadInput(f"{path}: wanted {wanted} of schema {RECORD_SCHEMA}, got {lines[0][len(KIND) :]:.80}")
+    return lines
+
+
+def _headers(lines: list[str], where: str) -> dict[int, RunHeader]:
+    """Headers by number: the lines behind the first that begin with `#`."""
+    found: dict[int, RunHeader] = {}
+    for line in itertools.takewhile(lambda line: line.startswith("#"), lines[1:]):
+        number = len(found) + 1
+        name, _, text = line.partition(": ")
+        if name != f"# run {number}":
+            raise BadInput(f"{where}: wanted the header of run {number}, got {line:.80}")
+        found[number] = _header(text, f"{where}: run {number}")
+    if not found:
+        raise BadInput(f"{where}: the record has no run")
+    return found
+
+
+def _header(text: str, where: str) -> RunHeader:
     try:
-        header = RunHeader(**{f.name: documents[0][f.name] for f in fields(RunHeader)})
-        _check_types(header, where)
-        return Run(header=header, rows=tuple(_row(document, where) for document in documents[1:]))
+        document = parse_json(text)
+        header = RunHeader(**{f.name: document[f.name] for f in fields(RunHeader)})
     except (KeyError, TypeError) as error:
-        raise BadInput(f"{where}: a line of the record lacks or has too much of: {error}") from None
+        raise BadInput(f"{where}: the header lacks {error}") from None
+    except (ValueError, RecursionError):
+        raise BadInput(f"{where}: the header is no JSON object") from None
+    _check_types(header, where)
+    return header
 
 
-def _documents(path: Path, wanted: str) -> list[Any]:
-    """One for each line that is not empty; `wanted` is what the refusal begins with."""
-    lines = read_text(path, "a record of a validation", most=LARGEST_RECORD).splitlines()
-    found = []
-    for number, line in enumerate(lines, 1):
-        try:
-            found += [parse_json(line)] if line.strip() else []
-        except (ValueError, RecursionError):
-            raise BadInput(f"{wanted}, one JSON object per line, but line {number} is none") from None
-    return found
+def _table(lines: list[str], where: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Number and cells by column of each row that is not empty."""
+    if not lines or tuple(lines[0].split(",")) != COLUMNS:
+        raise BadInput(f"{where}: wanted the columns {','.join(COLUMNS)}")
+    rows = csv.reader(line + "\n" for line in lines[1:])
+    try:
+        for number, cells in enumerate(rows, 1):
+            if cells and len(cells) != len(COLUMNS):
+                raise BadInput(f"{where}: row {number} has {len(cells)} cells of {len(COLUMNS)}")
+            if cells:
+                yield number, dict(zip(COLUMNS, cells, strict=True))
+    except csv.Error as error:
+        raise BadInput(f"{where}: a row is no CSV: {error}") from None
 
 
-_DEFAULT = {"throttle": "none", "samples": 0, "variant": "", "plan": "", "marks": (), "board_seconds": ()}
-
-
-def _compact(row: Measurement) -> dict[str, Any]:
-    """The line of a row without what is at its default, numbers cut to what was measured."""
-    found: dict[str, Any] = {}
-    case = row.case.document()
-    del case["kernels"]
-    found["case"] = case
-    for f in fields(Measurement)[1:]:
-        value = getattr(row, f.name)
-        if value is None or value == _DEFAULT.get(f.name):
-            continue
-        found[f.name] = float(f"{value:.5g}") if isinstance(value, float) else value
-    return found
-
-
-def _row(document: dict[str, Any], where: str) -> Measurement:
-    case = Case(**document["case"], kernels=(document["kernel"],))
-    _check_types(case, where)
-    rest = {name: value for name, value in document.items() if name != "case"}
-    rest["marks"] = tuple(rest.get("marks", ()))
-    row = Measurement(case=check_case(case, where), **rest)
+def _row(cells: dict[str, str], where: str) -> Measurement:
+    case = {name: _value(_CASE_TYPES[name], name, cells[name], where) for name in CASE_COLUMNS}
+    made = Case(**case, kernels=(cells["kernel"],))
+    made = replace(made, name=made.name or made.usual_name)
+    _check_types(made, where)
+    rest = {name: _value(_ROW_TYPES[name], name, cells[name], where) for name in ROW_COLUMNS}
+    row = Measurement(case=check_case(made, where), **rest)
     _check_types(row, where)
     return row
+
+
+_CASE_TYPES, _ROW_TYPES = get_type_hints(Case), get_type_hints(Measurement)
+
+
+def _value(wanted: Any, name: str, text: str, where: str) -> Any:
+    """What a cell says, by the type of its field."""
+    kinds = get_args(wanted) or (wanted,)
+    if get_origin(wanted) is tuple:
+        return tuple(text.split(MARK_BORDER)) if text else ()
+    if text == "" and type(None) in kinds:
+        return None
+    if str in kinds:
+        return text
+    try:
+        return int(text) if int in kinds else float(text)
+    except ValueError:
+        raise BadInput(f"{where}: {name} must be a number, got {text!r:.80}") from None
 
 
 def _check_types(record: RunHeader | Case | Measurement, where: str) -> None:
@@ -212,5 +296,3 @@ def _check_types(record: RunHeader | Case | Measurement, where: str) -> None:
             name.endswith(("seconds", "_s")) and number and value <= 0
         ):
             raise BadInput(f"{where}: {name} of a line must be a sensible number, got {value!r:.80}")
-        if isinstance(value, tuple) and not all(isinstance(text, str) for text in value):
-            raise BadInput(f"{where}: {name} of a line must be texts, got {value!r:.80}")

@@ -11,7 +11,7 @@ from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.validation.errors import ErrorSummary
 from prunecast.validation.judged import Judged, judge_rows, summarise
 from prunecast.validation.merged import merge_rows
-from prunecast.validation.records import Measurement, RunWriter, read_run
+from prunecast.validation.records import RunWriter, read_runs
 from prunecast.validation.suite import Suite, load_suite
 
 __all__ = ["SCHEMA_VERSION", "Validation", "bundled_records", "record_suite", "replay", "rows_left"]
@@ -73,8 +73,8 @@ _SUMMARY = ("cases", "mape", "p90", "bias", "worst", "worst_case", "spearman")
 
 
 def bundled_records() -> list[str]:
-    """Paths of the records that come with the package, oldest first."""
-    return sorted(str(path) for path in (Path(__file__).parent / "recorded").glob("*.jsonl"))
+    """Path of the record that comes with the package, as a list of one."""
+    return [str(Path(__file__).parent / "recorded.csv")]
 
 
 def replay(
@@ -95,7 +95,7 @@ def replay(
     ------
     BadInput : a record cannot be read, or was measured on another GPU
     """
-    runs = [read_run(path) for path in paths]
+    runs = [run for path in paths for run in read_runs(path)]
     if not runs:
         raise BadInput("replay needs at least one record")
     names = sorted({run.header.gpu for run in runs})
@@ -133,7 +133,7 @@ def record_suite(
     if not seconds > 0.0:
         raise BadInput(f"seconds must be above 0, got {seconds:g}")
     chosen = (load_suite(suite) if isinstance(suite, str) else suite).part(*part)
-    known: list[Measurement] = [row for path in resume for row in read_run(path).rows]
+    known = [row for path in resume for run in read_runs(path) for row in run.rows]
     skip = {(row.case.name, row.kernel, row.case.state) for row in known if row.seconds is not None}
     spec = load_gpu(gpu)
     try:
@@ -153,7 +153,8 @@ def record_suite(
 def rows_left(suite: str | Suite, *, part: tuple[int, int] = (1, 1), paths: Sequence[str]) -> int:
     """Rows of a suite, or of a part of it, that no record has; a row that was skipped is there."""
     chosen = (load_suite(suite) if isinstance(suite, str) else suite).part(*part)
-    known = {(row.case.name, row.kernel, row.case.state) for path in paths for row in read_run(path).rows}
+    runs = [run for path in paths for run in read_runs(path)]
+    known = {(row.case.name, row.kernel, row.case.state) for run in runs for row in run.rows}
     return len({(case.name, kernel, case.state) for case in chosen.cases for kernel in case.kernels} - known)
 
 

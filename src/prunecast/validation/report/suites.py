@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from prunecast.validation.errors import ErrorSummary
 from prunecast.validation.judged import Judged, summarise
-from prunecast.validation.records import read_run
+from prunecast.validation.records import read_runs
 
 __all__ = ["SuiteErrors", "suite_errors"]
 
@@ -26,7 +26,7 @@ def suite_errors(rows: Sequence[Judged], records: Sequence[str], engine: str) ->
     rows : of one use and one state
     records : paths of the records that they come from
     """
-    runs = [read_run(record) for record in records]
+    runs = [run for record in records for run in read_runs(record)]
     suite_of = {row.case.name: run.header.suite for run in runs for row in run.rows}
     if len(set(suite_of.values())) < 2:
         return []

@@ -10,7 +10,7 @@ from prunecast.patterns import TileMap
 from prunecast.validation.errors import ErrorSummary
 from prunecast.validation.intervals import coverages
 from prunecast.validation.judged import Judged
-from prunecast.validation.records import Run, read_run
+from prunecast.validation.records import Run, read_runs
 from prunecast.validation.report.boards import board_spreads
 from prunecast.validation.report.causes import cause_of
 from prunecast.validation.report.choices import choices
@@ -53,7 +53,7 @@ def write_report(validation: Validation, path: Path) -> None:
 
 
 def _head(validation: Validation) -> str:
-    runs = [read_run(record) for record in validation.records]
+    runs = [run for record in validation.records for run in read_runs(record)]
     return "\n".join(
         [
             "# Predicted against measured",
@@ -65,21 +65,17 @@ def _head(validation: Validation) -> str:
             " was fitted; unless said otherwise, tables are of *judge* cases only. Right results only, and"
             " only where this version makes the very plan that was measured.",
             "",
-            *(
-                _run_line(run, Path(record).name)
-                for run, record in zip(runs, validation.records, strict=True)
-            ),
+            *map(_run_line, runs),
         ]
     )
 
 
-def _run_line(run: Run, name: str) -> str:
+def _run_line(run: Run) -> str:
     device, versions = run.header.device, run.header.versions
-    measured = sum(row.seconds is not None for row in run.rows)
     return (
-        f"* `{name}`: {device.get('name')}, driver {device.get('driver')}, {run.header.date},"
-        f" CUDA {versions.get('cuda')}, cuBLAS {versions.get('cublas')}, commit {versions.get('commit')};"
-        f" suite `{run.header.suite}`, {measured} of {len(run.rows)} rows measured"
+        f"* {run.header.date}: {device.get('name')}, driver {device.get('driver')}, CUDA"
+        f" {versions.get('cuda')}, cuBLAS {versions.get('cublas')}; suite `{run.header.suite}`,"
+        f" {len(run.rows)} rows"
     )
 
 
