@@ -2,8 +2,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from prunecast.cli import main
-
 
 @pytest.fixture
 def model(tmp_path, monkeypatch):
@@ -17,15 +15,3 @@ def model(tmp_path, monkeypatch):
     }
     save_file(tensors, "model.safetensors")
     return "model.safetensors"
-
-
-@pytest.fixture
-def run(capsys):
-    """Runs the command line in this process: `run(*arguments)` -> code, out, err."""
-
-    def run(*arguments):
-        code = main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run

@@ -197,3 +197,41 @@ def test_a_spec_cannot_be_called_anything(run):
     code, _, err = run("gpus", "gpu.toml")
     assert code == 2
     assert "printable" in err
+
+
+@pytest.mark.parametrize(
+    ("quantity", "value"),
+    [
+        ("sm_count", "92000"),
+        ("dram_bytes_per_s", "5e-324"),
+        ("gather_bytes_per_clk_per_sm", "1e-300"),
+        ("dram_latency_cycles", "900000000000000000"),
+    ],
+)
+def test_specs_of_no_gpu(run, quantity, value):
+    head, _, rest = spec_text("h200-sxm").partition(f"[{quantity}]\n")
+    with open("gpu.toml", "w") as file:
+        file.write(f"{head}[{quantity}]\nvalue = {value}\n{rest.partition(chr(10))[2]}")
+    code, _, err = run("gpus", "gpu.toml")
+    assert code == 2
+    assert quantity in err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--first-waves", "999999999999999999999"),
+        ("--sm", ",".join(["0-3000000"] * 10)),
+        ("--sm", "0-99999999"),
+    ],
+)
+def test_timelines_of_too_much(run, model, options):
+    code, out, err = run("timeline", model, "--target", "re:a", "-n", "64", *options)
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+
+
+def test_names_beyond_what_a_file_system_takes(run):
+    for arguments in (("predict", "x" * 300 + ".npy"), ("prune", "x" * 300 + ".npy", "-o", "out")):
+        assert run(*arguments)[0] == 2
+    np.save("w.npy", np.ones((64, 64), np.float16))
+    assert run("prune", "w.npy", "--pattern", "2:4", "-o", "x" * 300)[0] == 2

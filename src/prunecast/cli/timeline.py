@@ -11,6 +11,8 @@ from prunecast.errors import BadInput
 
 __all__ = ["timeline"]
 
+MOST_SMS = 4096
+
 
 def timeline(
     weights: opt.Weights,
@@ -80,5 +82,8 @@ def _numbers(text: str) -> list[int]:
         first, dash, last = part.strip().partition("-")
         if not (first.isdecimal() and (last.isdecimal() if dash else True)) or len(first + last) > 8:
             raise BadInput(f"sm must be numbers and ranges such as 0-3 or 0,5,7, got {text!r}")
-        numbers.extend(range(int(first), int(last or first) + 1))
+        named = range(int(first), int(last or first) + 1)
+        if len(numbers) + len(named) > MOST_SMS:
+            raise BadInput(f"sm must name at most {MOST_SMS} SMs, got {text!r:.80}")
+        numbers.extend(named)
     return sorted(set(numbers))

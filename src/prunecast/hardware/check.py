@@ -16,6 +16,7 @@ __all__ = [
     "Quantity",
     "check_kind",
     "check_number",
+    "check_ranges",
     "check_text",
     "check_together",
     "read_quantity",
@@ -60,6 +61,9 @@ NOT_ABOVE = (
 
 CLOCKS = ("clock_burst_hz", "clock_sustained_hz")
 
+FAR, FAR_COUNT = 100.0, 10.0
+"""Factors beyond the bundled GPUs' values; counts differ less."""
+
 LARGEST = 1e18
 """Above every quantity in its unit; refuses infinity and NaN too."""
 
@@ -101,6 +105,23 @@ def check_together(values: Mapping[str, Any], where: str) -> None:
     complaint = next(_complaints(values), None)
     if complaint is not None:
         raise BadInput(f"{where}: {complaint}")
+
+
+def check_ranges(values: Mapping[str, Any], known: Mapping[str, tuple[float, float]], where: str) -> None:
+    """Refuse values far outside of what GPUs have: a typing error, or no GPU at all.
+
+    Parameters
+    ----------
+    known : quantity -> least and most of the bundled GPUs
+    """
+    for quantity, (least, most) in known.items():
+        factor = FAR_COUNT if quantity_units()[quantity] == "count" else FAR
+        value = values[quantity]
+        for point in value if isinstance(value, tuple) else (value,):
+            if point and not least / factor <= point <= most * factor:
+                raise BadInput(
+                    f"{where}: {quantity}: {point:g} is far from what GPUs have, {least:g} to {most:g}"
+                )
 
 
 def _read_provenance(entry: Mapping[str, Any], quantity: str, at: str) -> Provenance:

@@ -6,6 +6,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 from prunecast.errors import BadInput
 from prunecast.files import MIB, read_bytes
-from prunecast.hardware.check import check_together, read_quantity, short_text
+from prunecast.hardware.check import check_ranges, check_together, read_quantity, short_text
 from prunecast.hardware.spec import GpuSpec, quantity_units
 
 __all__ = ["gpu_names", "load_gpu", "parse_spec", "spec_text"]
@@ -56,6 +57,8 @@ def parse_spec(content: bytes, where: str) -> GpuSpec:
     quantities = {name: read_quantity(document[name], name, where) for name in quantity_units()}
     values: dict[str, Any] = {name: quantity.value for name, quantity in quantities.items()}
     check_together(values, where)
+    if where not in _bundled_files():
+        check_ranges(values, _ranges(), where)
     capability = int(document["compute_capability"].replace(".", ""))
     return GpuSpec(
         name=document["name"],
@@ -141,6 +144,23 @@ def _check_names(document: Mapping[str, Any], where: str) -> None:
     for name in wanted:
         if name not in document:
             raise BadInput(f"{where}: {name}: quantity is missing")
+
+
+def _bundled_files() -> set[str]:
+    return {f"{name}.toml" for name in gpu_names()}
+
+
+@cache
+def _ranges() -> dict[str, tuple[float, float]]:
+    """Quantity -> the least and the most that a bundled GPU has, of lists of any of their points."""
+    found: dict[str, tuple[float, float]] = {}
+    for name in gpu_names():
+        document = tomllib.loads((_data() / f"{name}.toml").read_text(encoding="utf-8"))
+        for quantity in quantity_units():
+            value = document[quantity]["value"]
+            points = [*(value if isinstance(value, list) else [value]), *found.get(quantity, ())]
+            found[quantity] = (min(points), max(points))
+    return found
 
 
 def _fingerprint(values: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ EVENT_KINDS = ("stall", "issue", "tensor", "block")
 SAMPLES = 500
 MOST_EVENTS = 2_000_000
 ALL_WAVES = 1 << 60
+MOST_WAVES = 1 << 31
 
 IntColumns = npt.NDArray[np.int64]
 
@@ -73,8 +74,8 @@ def record(
     """
     if not sms or min(sms) < 0 or max(sms) >= gpu.sm_count:
         raise BadInput(f"sm must lie in 0 to {gpu.sm_count - 1} on {gpu.name}, got {list(sms)}")
-    if waves is not None and waves < 1:
-        raise BadInput(f"first-waves must be at least 1, got {waves}")
+    if waves is not None and not 1 <= waves <= MOST_WAVES:
+        raise BadInput(f"first-waves must be 1 to {MOST_WAVES}, got {waves:.6g}")
     settled = settle(launch_context(plan, gpu), state=state, policy=policy)
     lowered, cycles = settled.lowered, max(int(settled.run.mem[engine.G_END]), 1)
     run = new_state(lowered.machine, lowered.program, lowered.work)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from prunecast.codesign.graph import Convolution, Operation
 from prunecast.codesign.onnx_model.sizes import Shapes
+from prunecast.codesign.settings import MOST_TOKENS
 from prunecast.errors import BadInput
+from prunecast.patterns.sources.stored_tensor import shape_text
 
 if TYPE_CHECKING:
     import onnx
@@ -46,7 +48,7 @@ def operation_of(name: str, node: "onnx.NodeProto", read: list[str], shapes: Sha
 
 def _mixing(name: str, node: "onnx.NodeProto", shapes: Shapes, taken: int, written: int) -> Operation:
     """A product of two activations, as in attention."""
-    inner = shapes.get(node.input[0], (0,))[-1]
+    inner = (shapes.get(node.input[0]) or (0,))[-1]
     return Operation(
         name=name,
         kind="attention",
@@ -77,10 +79,12 @@ def product_of(
     given = shapes.get(source)
     if not out or not given or 0 in out:
         raise BadInput(f"{name}: sizes of its input and output cannot be told")
+    if 0 in weight:
+        raise BadInput(f"{name}: wanted a weight of at least one element, got {shape_text(weight)}")
     if len(weight) == 4:
         return _convolution(name, node, weight, given, out)
     m, k = weight[::-1] if is_transposed else weight
-    n = math.prod(out) // m
+    n = _tokens(name, math.prod(out), m)
     return Operation(
         name=name, kind="gemm", m=m, k=k, n=n, elements_in=math.prod(given), elements_out=math.prod(out)
     )
@@ -94,16 +98,25 @@ def _convolution(
     if numbers.get("group", 1) != 1 or len(given) != 4:
         return Operation(name=name, kind="unknown", elements_in=read, elements_out=written)
     m = weight[0]
+    n = _tokens(name, written, m)
     return Operation(
         name=name,
         kind="gemm",
         m=m,
         k=math.prod(weight[1:]),
-        n=written // m,
+        n=n,
         convolution=_square(numbers, weight, given),
         elements_in=read,
         elements_out=written,
     )
+
+
+def _tokens(name: str, written: int, m: int) -> int:
+    """Columns of C (M, N), of which so many elements are written."""
+    n = written // m
+    if written % m or not 1 <= n <= MOST_TOKENS:
+        raise BadInput(f"{name}: wanted 1 to {MOST_TOKENS} tokens, got {written} elements of {m} features")
+    return n
 
 
 def _square(

@@ -18,7 +18,7 @@ from prunecast.codesign.study.storage import GRACE_S
 from prunecast.codesign.study.stored_result import stored_result
 from prunecast.errors import BadInput
 
-__all__ = ["RESULT", "finished_trials", "patterns_of", "run_trials"]
+__all__ = ["RESULT", "check_trials", "finished_trials", "patterns_of", "run_trials"]
 
 RESULT = "result"
 OWNER = "process"
@@ -88,6 +88,23 @@ def _tried(trial: Any, evaluate: Evaluate, patterns: Mapping[str, str]) -> float
 def finished_trials(study: Any) -> list[Any]:
     """Trials with a result or the reason why there is none, in order."""
     return [t for t in study.get_trials(deepcopy=False) if t.state.name in ("COMPLETE", "PRUNED")]
+
+
+def check_trials(study: Any) -> None:
+    """Refuse trials that no run of ours has written, as a damaged database holds them. Raises BadInput."""
+    for trial in study.get_trials(deepcopy=False):
+        for what, held, kinds in (
+            ("value", trial.values[0] if trial.values else 0.0, (int, float)),
+            (OWNER, trial.user_attrs.get(OWNER, ""), (str,)),
+            (REASON, trial.user_attrs.get(REASON, ""), (str,)),
+            (RESULT, trial.user_attrs.get(RESULT, {}), (dict,)),
+            ("fixed_params", trial.system_attrs.get("fixed_params", {}), (dict,)),
+            *((name, text, (str,)) for name, text in trial.params.items()),
+        ):
+            if not isinstance(held, kinds) or held != held:
+                raise BadInput(f"trial {trial.number} of the study is damaged: {what} is {held!r:.40}")
+        if trial.state.name == "COMPLETE" and not (trial.values and RESULT in trial.user_attrs):
+            raise BadInput(f"trial {trial.number} of the study is damaged: it has no result")
 
 
 def _taken(study: Any) -> int:

@@ -16,6 +16,7 @@ from prunecast.codesign.study.run_trials import (
     REASON,
     RESULT,
     SAME_AS,
+    check_trials,
     finished_trials,
     patterns_of,
     run_trials,
@@ -191,6 +192,7 @@ def _open(
     )
     if not finished_trials(study):
         _add_plain(study, plain or evaluator.plain(), groups)  # a kill may leave a study without trials
+    check_trials(study)
     first = finished_trials(study)[0]
     return _Opened(study, first.number, _result(first))
 

@@ -2,6 +2,7 @@
 
 import os
 import time
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,8 @@ LOCKED_S = 60
 """SQLite lets one process write at a time; the others wait."""
 CREATION_TRIES = 20
 CREATION_WAIT_S = 0.25
+DATABASE = ("optuna.", "sqlalchemy.")
+"""How modules begin that read what is stored."""
 OPTUNA_TABLES = {"alembic_version", "studies", "trials", "version_info"}
 """Some of those that every database of Optuna has."""
 
@@ -54,9 +57,14 @@ class StudyStorage:
             raise
         except Exception as error:
             cause = _of_the_database(error)
-            if cause is None:
+            if cause is not None:
+                raise BadInput(f"{self.shown}: {_first_line(cause)}") from None
+            if not _is_of_optuna(error):
                 raise
-            raise BadInput(f"{self.shown}: {_first_line(cause)}") from None
+            kind = type(error).__name__
+            raise BadInput(
+                f"{self.shown} is damaged, Optuna cannot read it: {kind}: {_first_line(error)}"
+            ) from None
 
     def open(self) -> Any:
         """An Optuna `RDBStorage`; its tables are made if the database has none. Raises BadInput as above."""
@@ -175,6 +183,13 @@ def _first_line(error: BaseException) -> str:
     """Without the statement and the link that SQLAlchemy adds."""
     origin = getattr(error, "orig", None) or error
     return next(iter(str(origin).splitlines()), type(origin).__name__)
+
+
+def _is_of_optuna(error: BaseException) -> bool:
+    """Whether Optuna or its database stumbled over what is stored, and nothing of ours that they called."""
+    names = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    known = [name.partition(".")[0] for name in names if name.startswith(("prunecast.", *DATABASE))]
+    return bool(known) and known[-1] != "prunecast"
 
 
 def _of_the_database(error: BaseException | None) -> BaseException | None:

@@ -3,8 +3,9 @@
 import importlib
 import multiprocessing
 import os
+import warnings
 from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 
 from prunecast.errors import BadInput
@@ -30,15 +31,27 @@ def open_executor(address: str = "processes", workers: int | None = None) -> Ite
     if workers is not None and workers < 1:
         raise BadInput(f"workers must be at least 1, got {workers}")
     if address == "processes":
-        # A child of a process with threads must not be forked: JIT and BLAS threads hold locks.
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers or os.cpu_count() or 1, mp_context=context) as pool:
+        with _pool(workers or os.cpu_count() or 1) as pool:
             yield pool
     elif address.startswith("dask://"):
         with _dask_executor(address) as executor:
             yield executor
     else:
         raise BadInput(f"executor must be processes or dask://host:port, got {address!r}")
+
+
+def _pool(workers: int) -> Executor:
+    """Processes, or one thread where the system has no semaphores for them: a container without /dev/shm."""
+    # A child of a process with threads must not be forked: JIT and BLAS threads hold locks.
+    context = multiprocessing.get_context("spawn")
+    try:
+        context.Lock()
+        return ProcessPoolExecutor(workers, mp_context=context)
+    except (OSError, ImportError, NotImplementedError):
+        warnings.warn(
+            "no processes can be started here, one case runs at a time", RuntimeWarning, stacklevel=2
+        )
+        return ThreadPoolExecutor(1)
 
 
 @contextmanager

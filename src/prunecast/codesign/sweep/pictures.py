@@ -37,7 +37,10 @@ def speedup_grids(rows: Sequence[Row]) -> list[SpeedupGrid]:
     kinds = {(r["gpu"], r["kernel"], r["pattern"]) for r in rows if r["sparsity"] is not None}
     grids = []
     for gpu, kernel, pattern in sorted(kinds):
-        mine = [r for r in rows if (r["gpu"], r["kernel"], r["pattern"]) == (gpu, kernel, pattern)]
+        kind = (gpu, kernel, pattern)
+        mine = [
+            r for r in rows if (r["gpu"], r["kernel"], r["pattern"]) == kind and r["sparsity"] is not None
+        ]
         shapes = tuple(sorted({_shape(r) for r in mine}, key=_by_size))
         sparsities = tuple(sorted({r["sparsity"] for r in mine}))
         speedups = np.full((len(shapes), len(sparsities)), np.nan)

@@ -2,16 +2,19 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from typing import Any, NamedTuple
 
 from prunecast.codesign.engines import Progress, silent
 from prunecast.codesign.sweep.cases import SweepCase, groups_of
 from prunecast.codesign.sweep.predict_cases import predict_group
 from prunecast.codesign.sweep.store import SweepStore
+from prunecast.errors import BadInput
 
 __all__ = ["SweepSummary", "run_sweep"]
 
+DASK_LOST = ("KilledWorker", "FutureCancelledError", "CommClosedError")
+"""What Dask raises where workers or the scheduler are gone."""
 IN_FLIGHT = 64
 """Groups handed to the executor at a time: enough to keep workers busy, few enough to stop soon."""
 MOST_CASES = {"model": 32, "simulator": 6}
@@ -35,16 +38,28 @@ def run_sweep(
     """Compute the cases that the store lacks.
 
     A worker that dies loses at most what it was working on: Dask gives it to another worker; with
-    processes the error comes out here, all that was finished is stored, and a rerun goes on from there.
+    processes all that was finished is stored, and a rerun goes on from there.
+
+    Raises
+    ------
+    BadInput : a process died, or all workers of Dask did with the same cases
     """
     todo = store.missing(dict.fromkeys(cases))
     known = len(dict.fromkeys(cases)) - len(todo)
     done = refused = 0
-    for part, rows in _results(todo, executor):
-        store.add(part, rows)
-        done += len(part)
-        refused += sum(row["error"] is not None for row in rows)
-        progress("predicting", done, len(todo))
+    try:
+        for part, rows in _results(todo, executor):
+            store.add(part, rows)
+            done += len(part)
+            refused += sum(row["error"] is not None for row in rows)
+            progress("predicting", done, len(todo))
+    except Exception as error:
+        if not (isinstance(error, BrokenExecutor) or type(error).__name__ in DASK_LOST):
+            raise
+        raise BadInput(
+            f"a worker died, killed or out of memory: {done} of {len(todo)} cases are stored and a rerun "
+            "goes on from there; fewer --workers need less memory"
+        ) from None
     return SweepSummary(len(cases), known, done, refused)
 
 
