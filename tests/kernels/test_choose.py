@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from prunecast.hardware.load import load_gpu
-from prunecast.kernels.libraries.cublas.planner import choose_dense
+from prunecast.kernels.libraries.cublas.planner import dense_configs
 from prunecast.kernels.tile.choose import Demand, best, candidates
 from prunecast.kernels.tile.configs import tile_configs
 from prunecast.kernels.tile.step_cost import FIX_UP_OVER_TRANSFER, fix_up_cycles, step_cost
@@ -67,7 +67,7 @@ def test_one_heavy_tile_is_waited_for():
 
 
 def test_candidates_come_fastest_first():
-    cycles = [c.cycles for c in choose_dense(4096, 4096, 4096, "fp16", toy_gpu())]
+    cycles = [c.seconds for c in dense_configs(4096, 4096, 4096, "fp16", toy_gpu())]
     assert cycles == sorted(cycles)
     assert len(cycles) >= 5
 
@@ -92,6 +92,6 @@ def test_of_equally_fast_forms_the_one_that_gathers_fewer_tokens_is_taken():
 
 def test_a_gpu_that_no_form_fits_is_refused():
     gpu = toy_gpu(shared_bytes_per_block=4096)
-    assert choose_dense(64, 64, 64, "fp16", gpu) == []
+    assert dense_configs(64, 64, 64, "fp16", gpu) == []
     with pytest.raises(PlanDoesNotFit, match="dense: no form of the kernel fits on an SM of toy"):
         best([], "dense", gpu)

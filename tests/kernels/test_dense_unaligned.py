@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
-from prunecast.kernels.libraries.cublas.planner import plan_dense
-from prunecast.kernels.libraries.cublas.unaligned import copy_lane_bytes, is_aligned
-from prunecast.kernels.libraries.cublas.unaligned_choice import taken_kernels
+from prunecast.kernels.libraries.cublas.configs import aligned_bytes
+from prunecast.kernels.libraries.cublas.planner import dense_configs, plan_dense
 from prunecast.models import estimate
 from prunecast.simulator import simulate
 
@@ -22,24 +21,24 @@ DRAWN = Path(__file__).parents[2] / "benchmarks" / "measured" / "h200-sxm-dense-
 
 
 def test_rows_of_16_bytes_are_aligned_and_so_is_one_token():
-    assert all(is_aligned(512, n, "fp16") for n in (1, 8, 1024))
-    assert not any(is_aligned(512, n, "fp16") for n in (2, 4, 1025))
-    assert is_aligned(512, 4, "fp32")
-    assert not is_aligned(516, 8, "fp16")
+    assert {aligned_bytes(512, n, "fp16") for n in (1, 8, 1024)} == {16}
+    assert 16 not in {aligned_bytes(512, n, "fp16") for n in (2, 4, 1025)}
+    assert aligned_bytes(512, 4, "fp32") == 16
+    assert aligned_bytes(516, 8, "fp16") < 16
 
 
 def test_lanes_copy_four_bytes_or_two():
-    assert [copy_lane_bytes(512, n, "fp16") for n in (2, 4, 7, 1025)] == [4, 4, 2, 2]
-    assert copy_lane_bytes(512, 7, "fp32") == 4
+    assert [aligned_bytes(512, n, "fp16") for n in (2, 4, 7, 1025)] == [4, 4, 2, 2]
+    assert aligned_bytes(512, 7, "fp32") == 4
 
 
 def taken(m, k, n, dtype):
-    first = taken_kernels(m, k, n, dtype, H200)[0]
-    return (*first.kernel.form.shape[:2], first.parts)
+    first = dense_configs(m, k, n, dtype, H200, tokens_lie_together=True)[0]
+    return (*first.kernel.config.shape[:2], first.slices)
 
 
 @pytest.mark.parametrize(
-    ("m", "k", "n", "form"),
+    ("m", "k", "n", "config"),
     [
         (3840, 1280, 2, (128, 64, 4)),
         (1024, 4096, 100, (128, 128, 16)),
@@ -49,9 +48,9 @@ def taken(m, k, n, dtype):
         (1536, 384, 50, (32, 32, 1)),
     ],
 )
-def test_every_sm_gets_a_part(m, k, n, form):
+def test_every_sm_gets_a_slice(m, k, n, config):
     """Grids in captured graphs (`h200-sxm-dense-unaligned-2026-11-22.csv`)."""
-    assert taken(m, k, n, "fp16") == form
+    assert taken(m, k, n, "fp16") == config
 
 
 def test_odd_tokens_take_turing_kernels():
@@ -85,13 +84,14 @@ def test_the_tile_that_runs_is_the_one_chosen(odd, share):
 @given(
     m=st.integers(1, 20_000), k=st.integers(1, 20_000), n=st.integers(1, 8_000), dtype=st.sampled_from(TYPES)
 )
-def test_a_block_of_every_kernel_fits_and_every_part_has_a_step(m, k, n, dtype):
-    for way in taken_kernels(m, k, n, dtype, H200):
-        form = way.kernel.form
-        assert occupancy(form.resources, H200).blocks_per_sm > 0
-        assert form.part_m * form.part_n * form.consumer_warps == form.shape.block_m * form.shape.block_n
-        assert 1 <= way.parts <= -(-k // form.shape.block_k)
-        assert way.seconds > 0
+def test_a_cta_of_every_kernel_fits_and_every_slice_has_a_step(m, k, n, dtype):
+    for found in dense_configs(m, k, n, dtype, H200, tokens_lie_together=True):
+        config = found.kernel.config
+        assert occupancy(config.resources, H200).blocks_per_sm > 0
+        tile = config.shape.block_m * config.shape.block_n
+        assert config.tensor_path == "wgmma" or config.part_m * config.part_n * config.consumer_warps == tile
+        assert 1 <= found.slices <= -(-k // config.shape.block_k)
+        assert found.seconds > 0
 
 
 @pytest.mark.parametrize(

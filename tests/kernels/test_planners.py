@@ -179,7 +179,7 @@ def test_the_dense_plan_of_each_architecture(capability, schedule, tensor, multi
 
 
 def test_a_single_tile_shares_nothing():
-    plan = plan_dense(60, 64, 8, "fp16", toy_gpu())
+    plan = plan_dense(8, 64, 8, "fp16", toy_gpu())
     assert plan.item_count == 1
     copies = [i.multicast for p in plan.programs for i in p.step if i.op in (Op.COPY_A, Op.COPY_B)]
     assert set(copies) == {1}

@@ -11,7 +11,7 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.hardware.costs import load_costs
-from prunecast.kernels.libraries.cublas.forms import dense_forms
+from prunecast.kernels.libraries.cublas.configs import library_kernels
 from prunecast.kernels.libraries.cusparse.costs import SLOTS_PER_ELEMENT
 from prunecast.kernels.libraries.cusparse.programs import csr_programs
 from prunecast.kernels.tile.config import TileConfig
@@ -31,7 +31,10 @@ def all_configs() -> list[TileConfig]:
     for capability in CAPABILITIES:
         gpu = toy_gpu(compute_capability=capability)
         for dtype in ("fp16", "fp32") if capability >= 80 else ("fp16",):
-            found += [*tile_configs(gpu, dtype, 999), *dense_forms(gpu, dtype)[::12]]
+            found += [
+                *tile_configs(gpu, dtype, 999),
+                *(kernel.config for kernel in library_kernels(gpu, dtype)[::12]),
+            ]
             found += sparse_configs(gpu, dtype, 999) if capability >= 80 else []
     return found
 
@@ -201,7 +204,7 @@ def test_rounds_of_copies_that_are_asked_for_wait_for_the_port(choose):
 
 
 def test_clusters_share_token_boxes():
-    v = dense_forms(toy_gpu(), "fp16")[0]
+    v = library_kernels(toy_gpu(), "fp16")[0].config
     boxes = [
         ins for p in bound_programs(v, "dense_tile", multicast=2) for ins in p.step if ins.op is Op.COPY_B
     ]

@@ -1,12 +1,10 @@
-"""Which blocks of the vendor's dense kernel on sm_90 share a read of L2.
+"""CTAs of cuBLAS's kernels for sm_90 that share a read of L2: clusters with multicast.
 
 Kernels captured on an H200 (cuBLAS 13.1, 133 products, 2026-11-21) say so by their names and launches: pairs
-where 121 tiles or more want an SM each, `128x128_64x6_2x1`; clusters of four, or of eight in both directions,
-where fewer do, `64x48_64x15_2x4`.
-
-Blocks of a pair and of the pair beside it work in step, and L2 serves what both ask for together: 2048 x 2048
-with 256 tokens in tiles of 64 x 64 would read 15 TB/s by pairs alone, and clocks of all large products go
-with 0.7 of such reads. So a pair is taken as four blocks that share.
+where more than 120 CTAs want an SM each, `128x128_64x6_2x1`; clusters of four, or of eight in both
+directions, where fewer do, `64x48_64x15_2x4`. CTAs of a pair and of the pair beside it work in step, and L2
+serves what both ask for together: 2048 x 2048 with 256 tokens in tiles of 64 x 64 would read 15 TB/s by pairs
+alone, and clocks of all large products go with 0.7 of such reads. So a pair is taken as four CTAs that share.
 """
 
 from typing import NamedTuple
@@ -15,27 +13,28 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
+from prunecast.plan.kernel_plan import BlockShape
 
-__all__ = ["Sharing", "in_large_clusters", "one_line_cycles", "sharing_blocks"]
+__all__ = ["Multicast", "line_wait_cycles", "multicast", "multicast_of"]
 
 FloatArray = npt.NDArray[np.float64]
 
-MOST_TILES_IN_LARGE_CLUSTERS = 120
+MOST_CTAS_IN_LARGE_CLUSTERS = 120
 LONGER_SIDE, SHORTER_SIDE = 4, 2
-"""Blocks of a cluster of eight that share one read of the longer and of the shorter side of their tiles."""
-PAIRS, LONG_TILE = 2, 2.0
+"""CTAs of a cluster of eight that share one read of the longer and of the shorter side of their tiles."""
+PAIR, LONG_TILE = 2, 2.0
 """Two pairs side by side share both sides, or all four the longer one where it is over twice the shorter. Of
 two token ranges no pair stands beside the other, and it shares the longer side: 4096 x 4096 with 136 and 200
 tokens in 64 x 72 and 64 x 104 reads 8.6 TB/s if pairs share tokens alone, the rate of L2; four that shared
 would read 5.8 and 6.3 (H200, 2026-11-22)."""
-FEW_TOKENS = 64
+SMALL_N = 64
 """An odd number of token ranges does not fill fours and eights in both directions: clusters are four along
 the rows (`_1x4`, 1,347 of 1,785 names of 64 to 1024 tokens, H200, 2026-11-22). Up to 64 tokens neither this
-nor which side two token ranges share is modelled: the choice of what is cut there comes out wrong with it."""
+nor which side two token ranges share is modelled: the choice of what is split comes out wrong with it."""
 
 
-class Sharing(NamedTuple):
-    """Blocks that share a read, one entry for each form: 1, 2 or 4."""
+class Multicast(NamedTuple):
+    """CTAs that share one read, one entry for each config: 1, 2 or 4."""
 
     weights: FloatArray
     """Of rows of A: neighbours along the tokens."""
@@ -43,48 +42,56 @@ class Sharing(NamedTuple):
     """Of columns of B: neighbours along the rows."""
 
 
-def in_large_clusters(
-    block_m: FloatArray, block_n: FloatArray, m: int, n: int, parts: FloatArray | float = 1.0
-) -> npt.NDArray[np.bool_]:
-    """Whether tiles, or their parts along K, are so few that the library takes clusters of four and eight."""
-    return np.asarray(np.ceil(m / block_m) * np.ceil(n / block_n) * parts <= MOST_TILES_IN_LARGE_CLUSTERS)
+def multicast(
+    block_m: FloatArray, block_n: FloatArray, m: int, n: int, slices: FloatArray | float = 1.0
+) -> Multicast:
+    """Sharing of tiles of these sizes, no wider than there are neighbours.
 
-
-def sharing_blocks(
-    block_m: FloatArray, block_n: FloatArray, m: int, n: int, parts: FloatArray | float = 1.0
-) -> Sharing:
-    """Clusters of tiles of these sizes, no wider than there are neighbours.
-
-    parts : into which K is cut, one entry for each form
+    slices : of split-K, one entry for each config
     """
-    large = in_large_clusters(block_m, block_n, m, n, parts)
-    long = np.maximum(block_m, block_n) > LONG_TILE * np.minimum(block_m, block_n)
-    longer = np.where(large | long, LONGER_SIDE, PAIRS)
-    shorter = np.where(large, SHORTER_SIDE, np.where(long, 1, PAIRS))
     along_rows, along_tokens = np.ceil(m / block_m), np.ceil(n / block_n)
+    large = along_rows * along_tokens * slices <= MOST_CTAS_IN_LARGE_CLUSTERS
+    long = np.maximum(block_m, block_n) > LONG_TILE * np.minimum(block_m, block_n)
+    longer = np.where(large | long, LONGER_SIDE, PAIR)
+    shorter = np.where(large, SHORTER_SIDE, np.where(long, 1, PAIR))
     alone = np.where(large & (np.minimum(along_rows, along_tokens) == 1), LONGER_SIDE, 1)
-    weights = np.where(block_m > block_n, longer, shorter)
-    tokens = np.where(block_m > block_n, shorter, longer)
-    two = ~large & (along_tokens == PAIRS)
-    weights = np.where(two & (n <= FEW_TOKENS), 1, weights)
-    two = two & (n > FEW_TOKENS)
-    weights = np.where(two, np.where(block_m < block_n, 1, PAIRS), weights)
-    tokens = np.where(two, np.where(block_m < block_n, PAIRS, 1), tokens)
-    odd = large & (along_tokens % PAIRS == 1) & (along_tokens > 1) & (n > FEW_TOKENS)
-    weights, tokens = np.where(odd, 1, weights), np.where(odd, LONGER_SIDE, tokens)
-    return Sharing(
+    wide = block_m > block_n
+    weights, tokens = np.where(wide, longer, shorter), np.where(wide, shorter, longer)
+    two = ~large & (along_tokens == PAIR)
+    if n <= SMALL_N:
+        weights = np.where(two, 1, weights)
+    else:
+        by_tokens = block_m < block_n
+        weights = np.where(two, np.where(by_tokens, 1, PAIR), weights)
+        tokens = np.where(two, np.where(by_tokens, PAIR, 1), tokens)
+        odd = large & (along_tokens % PAIR == 1) & (along_tokens > 1)
+        weights, tokens = np.where(odd, 1, weights), np.where(odd, LONGER_SIDE, tokens)
+    return Multicast(
         _power_of_two(np.minimum(np.maximum(weights, alone), along_tokens)),
         _power_of_two(np.minimum(np.maximum(tokens, alone), along_rows)),
     )
 
 
 def _power_of_two(most: FloatArray) -> FloatArray:
-    return np.asarray(np.exp2(np.floor(np.log2(most))))
+    return np.asarray(np.where(most >= LONGER_SIDE, LONGER_SIDE, np.where(most >= PAIR, PAIR, 1)), np.float64)
 
 
-def one_line_cycles(block_m: FloatArray, block_n: FloatArray, m: int, n: int, gpu: GpuSpec) -> FloatArray:
+def multicast_of(shape: BlockShape, m: int, n: int, slices: int = 1) -> "MulticastOf":
+    """Sharing of one config."""
+    found = multicast(np.array([float(shape.block_m)]), np.array([float(shape.block_n)]), m, n, float(slices))
+    return MulticastOf(int(found.weights[0]), int(found.tokens[0]))
+
+
+class MulticastOf(NamedTuple):
+    """CTAs of one config that share a read."""
+
+    weights: int
+    tokens: int
+
+
+def line_wait_cycles(shape: BlockShape, m: int, n: int, gpu: GpuSpec) -> int:
     """Cycles of a k-step of one token, whose 64 elements of B are one line that all clusters ask L2 for."""
     if n > 1:
-        return np.zeros(np.shape(block_m))
-    cluster = np.where(in_large_clusters(block_m, block_n, m, n), LONGER_SIDE, PAIRS)
-    return np.asarray(gpu.l2_line_cycles * np.ceil(m / block_m) / cluster)
+        return 0
+    ctas = -(-m // shape.block_m)
+    return int(gpu.l2_line_cycles * ctas / (LONGER_SIDE if ctas <= MOST_CTAS_IN_LARGE_CLUSTERS else PAIR))

@@ -1,19 +1,24 @@
 """The record of `dense`."""
 
-from prunecast.kernels.kernel import Kernel
 from prunecast.kernels.libraries.cublas.launches import dense_traits
-from prunecast.kernels.libraries.cublas.planner import plan_dense
+from prunecast.kernels.libraries.cublas.planner import dense_configs, plan_dense
+from prunecast.kernels.libraries.surrogate import Surrogate
 
-__all__ = ["DENSE"]
+__all__ = ["CUBLAS", "DENSE"]
 
-DENSE = Kernel(
-    name="dense",
-    meaning="all weights, pruned or not, by the vendor's library: what the others are compared with",
+CUBLAS = Surrogate(
+    library="cuBLAS",
+    families="cublas_families",
+    configs=dense_configs,
+    plan=plan_dense,
+    traits=dense_traits,
+)
+
+DENSE = CUBLAS.kernel(
+    "dense",
+    "all weights, pruned or not, by the vendor's library: what the others are compared with",
     takes=None,
     natural_pattern="dense",
     families=("dense",),
-    plan=plan_dense,
-    library=True,
     fills_l2=True,
-    traits=dense_traits,
 )

@@ -1,30 +1,42 @@
-"""Warp programs of the vendor's dense kernel: the tile kernel that reads boxes, and what differs."""
+"""Warp programs of cuBLAS's kernels: the tile kernel that reads B in dense tiles, and what differs."""
 
 from dataclasses import replace
 
-from prunecast.kernels.libraries.cublas.forms import MOST_TILE_ALONE
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.libraries.cublas.clusters import line_wait_cycles, multicast_of
+from prunecast.kernels.libraries.cublas.configs import LibraryKernel
+from prunecast.kernels.libraries.cublas.launches import cublas_costs
 from prunecast.kernels.tile.config import CONSUMER_WARPGROUPS, TileConfig, wgmma_use
 from prunecast.kernels.tile.programs.warp_programs import warp_programs
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram, When
+from prunecast.plan.tensor_rate import tensor_fma_per_clk
 
-__all__ = ["GROUP_CYCLES", "dense_programs", "group_cycles", "operand_bytes"]
+__all__ = ["cublas_programs", "first_stage_cycles", "group_cycles", "operand_bytes"]
 
-HIDDEN_WRITES = 2 / 3
-"""Share of what bulk copies write into shared memory that costs the tensor cores' reads nothing: an own
-measurement (H200, 2026-11-20), a step of 256 x 128 of the 2:4 kernel with 80 KB of reads and 34 KB of writes
-takes 736 cycles, where all of it would take 912 at 128 bytes a cycle."""
-
-
-SHARED_BYTES_PER_CLK, FMA_BYTES_PER_CLK = 128, 4096
-"""Of sm_90, the only architecture whose kernels these are; FMA by the bytes of an element."""
-GROUP_CYCLES = 100
-"""Between the products of one step and of the next where two warpgroups share a tile, beside the latency of a
-single instruction: a group of four takes 64 to 120 cycles longer beyond the pipe than one or two (own
-measurement, H200, 2026-11-20). A warpgroup that has the tile to itself is no slower than that latency says:
-steps of 64 x 64 take 174 cycles from 4 to 96 of them, of 64 x 32 160."""
+LANES, STEP_BYTES = 32, 128
+"""Lanes of a warp; bytes of a row of A in a k-step."""
 
 
-def operand_bytes(config: TileConfig) -> int:
+def cublas_programs(
+    kernel: LibraryKernel, m: int, k: int, n: int, slices: int, gpu: GpuSpec
+) -> tuple[WarpProgram, ...]:
+    """What the warps of a CTA do in a product that split-K cuts into `slices`."""
+    config = kernel.config
+    if config.tensor_path != "wgmma" or not gpu.has_wgmma:
+        programs = tuple(_without_fix_up(p) for p in warp_programs(config, "dense_tile"))
+        return tuple(_narrow_copies(p, kernel, gpu) if kernel.copy_cycles else p for p in programs)
+    shared = multicast_of(config.shape, m, n, slices)
+    programs = tuple(_without_fix_up(p) for p in warp_programs(config, "dense_tile", multicast=shared.tokens))
+    if config.warpgroups < CONSUMER_WARPGROUPS:
+        programs = tuple(_with_idle_warpgroup(program, config) for program in programs)
+    start = first_stage_cycles(config, m, k, n, slices, gpu)
+    wait = line_wait_cycles(config.shape, m, n, gpu)
+    return tuple(
+        _consumer(p, config, gpu) if p.end else _producer(p, shared.weights, start, wait) for p in programs
+    )
+
+
+def operand_bytes(config: TileConfig, gpu: GpuSpec) -> int:
     """Shared memory that one multiplying warp reads for 16 columns, less the writes that cost nothing.
 
     Where one warpgroup multiplies all of a tile it reads each operand once; two that share it read one twice.
@@ -32,101 +44,102 @@ def operand_bytes(config: TileConfig) -> int:
     reads = config.operand_bytes_per_warp_per_k16
     if config.tensor_path != "wgmma":
         return reads
-    alone = _alone_bytes(config)
-    reads = reads if alone is None else min(reads, alone)
-    hidden = int(HIDDEN_WRITES * config.share_bytes_per_k16 / config.consumer_warps)
-    return max(reads - hidden, 0)
+    alone = _lone_warpgroup_bytes(config, gpu)
+    reads = reads if alone is None else min(reads, alone // config.consumer_warps)
+    share = cublas_costs(gpu.compute_capability)["hidden_write_share"]
+    return max(reads - int(share * config.share_bytes_per_k16 / config.consumer_warps), 0)
 
 
-def _alone_bytes(config: TileConfig) -> int | None:
-    """The same for one warpgroup with all of the tile, spread over all that multiply; None if none can."""
+def _lone_warpgroup_bytes(config: TileConfig, gpu: GpuSpec) -> int | None:
+    """What a warpgroup that has the whole tile reads for 16 columns; None if it cannot have it."""
     block_m, block_n, _ = config.shape
-    if block_m * block_n > MOST_TILE_ALONE:
+    if block_m * block_n > cublas_costs(gpu.compute_capability)["lone_warpgroup_elements"]:
         return None
     use = wgmma_use(block_m, block_n, config.element_bytes, sparse=False)
-    return use.operand_bytes // config.consumer_warps if use else None
+    return use.operand_bytes if use else None
 
 
-def dense_programs(
-    config: TileConfig,
-    *,
-    weights_shared: int,
-    tokens_shared: int,
-    start_cycles: int = 0,
-    line_cycles: int = 0,
-) -> tuple[WarpProgram, ...]:
-    """What the warps of a block do.
-
-    Parameters
-    ----------
-    weights_shared, tokens_shared : so many blocks share one read of the weights, and of the tokens
-    start_cycles : of the warp that copies before its first copy, see `dense_start`
-    line_cycles : of a k-step of one token, while L2 serves its line to other clusters
-    """
-    programs = warp_programs(config, "dense_tile", multicast=tokens_shared)
-    if config.warpgroups < CONSUMER_WARPGROUPS:
-        programs = tuple(_with_idle(program, config) for program in programs)
-    programs = tuple(replace(program, end=_alone(program.end)) for program in programs)
-    if config.tensor_path != "wgmma":
-        return programs
-    programs = tuple(_as_measured(p, config, weights_shared, start_cycles) for p in programs)
-    if line_cycles == 0:
-        return programs
-    wait = Instruction(Op.ISSUE, line_cycles, leader=True)
-    return tuple(p if p.end else replace(p, step=(*p.step, wait)) for p in programs)
-
-
-def group_cycles(config: TileConfig) -> int:
-    """Cycles between a warpgroup's products of a step and the next one's that latency and pipe do not have.
+def group_cycles(config: TileConfig, gpu: GpuSpec) -> int:
+    """Cycles between a warpgroup's products of a k-step and the next one's, beside latency and pipe.
 
     Instructions of fewer than 64 columns take longer to read their operands than to multiply them.
     """
     if config.warpgroups == CONSUMER_WARPGROUPS:
-        return GROUP_CYCLES
+        return cublas_costs(gpu.compute_capability).whole("group_cycles")
     k16 = config.shape.block_k // 16
-    reads = (_alone_bytes(config) or 0) * config.consumer_warps / SHARED_BYTES_PER_CLK
-    rate = FMA_BYTES_PER_CLK / config.element_bytes
-    products = config.fma_per_warp_per_k16 * config.consumer_warps / rate
-    return max(round(k16 * (reads - products)), 0)
+    reads = (_lone_warpgroup_bytes(config, gpu) or 0) / gpu.shared_bytes_per_clk_per_sm
+    rate = tensor_fma_per_clk(gpu, config.dtype, config.tensor)
+    return max(round(k16 * (reads - config.fma_per_warp_per_k16 * config.consumer_warps / rate)), 0)
 
 
-def _with_idle(program: WarpProgram, config: TileConfig) -> WarpProgram:
-    """The other warpgroup waits for a tile of its own, which does not come: it stands by with the copier."""
+def first_stage_cycles(config: TileConfig, m: int, k: int, n: int, slices: int, gpu: GpuSpec) -> int:
+    """Cycles that DRAM needs for what all CTAs ask for before they have anything, as far as it queues that.
+
+    All CTAs fill their ring of stages at once, and DRAM serves its queue in no order of stages: the first
+    stage is there about when everything is. 768 x K with 512 tokens in tiles of 64 x 64 takes 4,040 cycles
+    besides its products with 256 columns, 4,660 with 1024 and from there on to 6144 (cuBLAS 13.1, H200,
+    2026-11-21). Rings that hold all of K leave nothing behind the queue but k-steps, since engines count
+    DRAM's work themselves.
+    """
+    asked = config.resources.stages * config.shape.block_k * slices
+    queued = min(min(k, asked) * (m + n) * config.element_bytes, gpu.dram_queue_bytes)
+    cycles = queued / gpu.dram_bytes_per_s * gpu.clock_burst_hz[0]
+    if asked >= k:
+        steps = -(-k * config.element_bytes // (STEP_BYTES * slices))
+        cycles = min(cycles, cublas_costs(gpu.compute_capability)["ring_step_cycles"] * (steps - 1))
+    return round(cycles)
+
+
+def _without_fix_up(program: WarpProgram) -> WarpProgram:
+    """Split-K slices write their sums and are done, without a signal: a second kernel adds them up. All
+    layers share the library's workspace, which L2 keeps.
+    """
+    end = tuple(
+        i._replace(posted=True, whole=False) if i.op is Op.STORE_PARTIAL else i
+        for i in program.end
+        if i.when is not When.OWNER
+    )
+    return replace(program, end=end)
+
+
+def _with_idle_warpgroup(program: WarpProgram, config: TileConfig) -> WarpProgram:
+    """The other warpgroup waits for a tile of its own, which does not come: it stands by as the producer."""
     idle = 4 * (CONSUMER_WARPGROUPS - config.warpgroups)
     return program if program.end else replace(program, warps=program.warps + idle)
 
 
-def _alone(end: Code) -> Code:
-    """Parts along K write their sums and are done, without a signal: a second kernel adds them up. All layers
-    share the library's workspace, which L2 keeps.
-    """
-    return tuple(
-        i._replace(posted=True, whole=False) if i.op is Op.STORE_PARTIAL else i
-        for i in end
-        if i.when is not When.OWNER
-    )
+def _producer(program: WarpProgram, weights_shared: int, start_cycles: int, line_wait: int) -> WarpProgram:
+    step: Code = tuple(i._replace(multicast=weights_shared) if i.op is Op.COPY_A else i for i in program.step)
+    if line_wait:
+        step = (*step, Instruction(Op.ISSUE, line_wait, leader=True))
+    return replace(program, step=step, start=(Instruction(Op.ISSUE, start_cycles, 20),))
 
 
-def _as_measured(program: WarpProgram, config: TileConfig, weights_shared: int, start: int) -> WarpProgram:
+def _consumer(program: WarpProgram, config: TileConfig, gpu: GpuSpec) -> WarpProgram:
     """Both warpgroups write C through the same memory and so wait for one another before they do."""
-    step = tuple(_changed(i, config, weights_shared) for i in program.step)
-    if not program.end:
-        return replace(program, step=step, start=(Instruction(Op.ISSUE, start, 20),))
-    wait = next(i for i, instruction in enumerate(program.end) if instruction.op is Op.WAIT_MMA)
-    together = (
-        *program.end[: wait + 1],
-        Instruction(Op.SYNC),
-        *program.end[wait + 1 :],
-        Instruction(Op.SYNC),
-    )
-    return replace(program, step=step, end=together)
+    read, apart = operand_bytes(config, gpu), group_cycles(config, gpu)
+
+    def changed(instruction: Instruction) -> Instruction:
+        if instruction.op is Op.MMA:
+            return instruction._replace(operand_bytes=read)
+        return instruction._replace(amount=apart) if instruction.op is Op.ISSUE else instruction
+
+    step = tuple(map(changed, program.step))
+    wait = 1 + next(at for at, i in enumerate(program.end) if i.op is Op.WAIT_MMA)
+    sync = Instruction(Op.SYNC)
+    return replace(program, step=step, end=(*program.end[:wait], sync, *program.end[wait:], sync))
 
 
-def _changed(instruction: Instruction, config: TileConfig, weights_shared: int) -> Instruction:
-    if instruction.op is Op.MMA:
-        return instruction._replace(operand_bytes=operand_bytes(config))
-    if instruction.op is Op.COPY_A:
-        return instruction._replace(multicast=weights_shared)
-    if instruction.op is Op.ISSUE and not instruction.leader:
-        return instruction._replace(amount=group_cycles(config))
-    return instruction
+def _narrow_copies(program: WarpProgram, kernel: LibraryKernel, gpu: GpuSpec) -> WarpProgram:
+    """What copies of few bytes a lane take of the path to shared memory besides their bytes."""
+    per_byte = kernel.copy_cycles * gpu.shared_bytes_per_clk_per_sm / (LANES * kernel.lane_bytes)
+
+    def narrow(instruction: Instruction) -> Instruction:
+        if instruction.op not in (Op.COPY_A, Op.GATHER_B):
+            return instruction
+        # COPY_A says what a warp copies for 16 columns, GATHER_B what all copy for one
+        a = instruction.op is Op.COPY_A
+        size = instruction.amount if a else 16 * instruction.amount // program.warps
+        return instruction._replace(operand_bytes=max(round(size * per_byte) - size, 0))
+
+    return replace(program, fill=tuple(map(narrow, program.fill)), step=tuple(map(narrow, program.step)))

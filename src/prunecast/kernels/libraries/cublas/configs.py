@@ -1,0 +1,187 @@
+"""Kernels that cuBLAS has on a GPU: `tables/cublas_families.csv` and `tables/cublas_kernels.csv`.
+
+They are known by the names that profilers print. `nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_NNT` on sm_90 is a
+tile of C of 256 x 128, k-steps of 64 in 4 stages, a cluster of two; such kernels launch one CTA of 384
+threads on each SM. `ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn` has one CTA for each tile.
+Bulk copies need rows that begin at multiples of 16 bytes; for others sm_90 runs kernels of sm_80 and sm_75,
+which copy 4 or 2 bytes a lane (`cutlass_80_tensorop_f16_s16816gemm_f16_64x128_64x3_nn_align2`).
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from math import gcd, inf
+from typing import NamedTuple
+
+from prunecast.hardware.occupancy import BlockResources, occupancy
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.libraries.tables import Row, numbers, rows_for, table
+from prunecast.kernels.tile.config import CONSUMER_WARPGROUPS, TileConfig, wgmma_use
+from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
+from prunecast.plan.tensor_rate import tensor_fma_per_clk
+
+__all__ = ["LibraryKernel", "aligned_bytes", "library_kernels"]
+
+VECTOR_BYTES, NARROW_BYTES = 16, 4
+WARPGROUP_THREADS, MOST_STAGING_BYTES = 384, 32 * 1024
+SIDE_STEP = 8
+
+
+class LibraryKernel(NamedTuple):
+    """A kernel and how its library cuts K."""
+
+    config: TileConfig
+    deals_out: bool
+    """Taken only where tokens are no multiple of 64 and its tiles deal them out evenly."""
+    lane_bytes: int
+    """That a lane of a copy moves."""
+    copy_cycles: float
+    """Of the path to shared memory for a copy instruction of a warp narrower than 16 bytes a lane; else 0."""
+    heuristic_copy_cycles: float
+    """The same as the library's choice goes by."""
+    split_waves: tuple[int, ...]
+    """Waves of CTAs that split-K fills where tiles alone leave room."""
+    split_least_k: int
+    split_least_steps: int
+    """K-steps of a split-K slice, at least."""
+    most_work: float
+    """Tiles times columns of A of a product, at most."""
+    free_slices: int
+    """Slices that the choice may take, up to this many, where tiles leave no room."""
+    free_least_steps: int
+    most_slices: int
+    narrow_up_to: int
+    """Rows or tokens of a product, whichever are fewer, up to which tiles narrower than 64 are taken."""
+    overhang: int
+    """By which a side of more than 64 is longer than the product's, less than so much."""
+
+
+def aligned_bytes(k: int, n: int, dtype: str) -> int:
+    """Largest of 16, 4 and 2 bytes at whose multiples rows of A, B and C begin; one token lies along them."""
+    element = DTYPE_BYTES[dtype]
+    if (k if n == 1 else gcd(k, n)) * element % VECTOR_BYTES == 0:
+        return VECTOR_BYTES
+    return min(gcd(k, n) * element, NARROW_BYTES) if gcd(k, n) % 2 == 0 else element
+
+
+@lru_cache(maxsize=64)
+def library_kernels(gpu: GpuSpec, dtype: str, row_bytes: int = VECTOR_BYTES) -> tuple[LibraryKernel, ...]:
+    """Kernels of which a CTA fits on an SM; those for aligned rows where the GPU has no others.
+
+    Parameters
+    ----------
+    row_bytes : at whose multiples rows begin, see `aligned_bytes`
+
+    Raises
+    ------
+    BadInput : unknown dtype, or the GPU has no tensor cores for it
+    """
+    families = rows_for("cublas_families", gpu.compute_capability)
+    own = [f for f in families if int(f["align_bytes"]) == row_bytes] or [families[0]]
+    own = [family for family in own if family["version"] == own[0]["version"]]
+    tensor_fma_per_clk(gpu, dtype, _tensor(own[0]))  # refuses what the GPU cannot run
+    found = (kernel for family in own for kernel in _kernels(family, gpu, dtype))
+    return tuple(k for k in found if occupancy(k.config.resources, gpu).blocks_per_sm > 0)
+
+
+def _kernels(family: Row, gpu: GpuSpec, dtype: str) -> Iterator[LibraryKernel]:
+    for row in table("cublas_kernels"):
+        if row["family"] != family["family"] or dtype not in row["dtypes"].split():
+            continue
+        sides = numbers(row["block_n"])
+        for side in sides if len(sides) == 1 else range(sides[0], sides[1] + 1, SIDE_STEP):
+            config = _config(family, row, side, gpu, dtype)
+            if config is not None:
+                yield _kernel(family, row, config, deals_out=len(sides) > 1)
+
+
+def _kernel(family: Row, row: Row, config: TileConfig, *, deals_out: bool) -> LibraryKernel:
+    return LibraryKernel(
+        config=config,
+        deals_out=deals_out,
+        lane_bytes=int(family["align_bytes"]),
+        copy_cycles=float(row["copy_cycles"] or 0.0),
+        heuristic_copy_cycles=float(row["heuristic_copy_cycles"] or 0.0),
+        split_waves=numbers(row["split_waves"]),
+        split_least_k=int(row["split_least_k"] or 0),
+        split_least_steps=int(row["split_least_steps"] or 1),
+        most_work=float(row["most_work"] or inf),
+        free_slices=int(row["free_slices"]),
+        free_least_steps=int(family["free_least_steps"]),
+        most_slices=int(family["most_slices"]),
+        narrow_up_to=int(family["narrow_up_to"]),
+        overhang=int(family["overhang"]),
+    )
+
+
+def _tensor(family: Row) -> str:
+    return "wgmma" if family["path"] == "wgmma" else "mma"
+
+
+def _config(family: Row, row: Row, block_n: int, gpu: GpuSpec, dtype: str) -> TileConfig | None:
+    """None where shared memory has no room for the stages, or no instruction multiplies such a tile."""
+    block_m, element = int(row["block_m"]), DTYPE_BYTES[dtype]
+    part = _part(family, row, block_m, block_n, element)
+    step_bytes = int(row["step_bytes"])
+    resources = _resources(family, row, (block_m, block_n, step_bytes), part, gpu, element)
+    if resources is None and family["path"] == "mma":
+        # The shorter k-step where fewer than the wanted stages of the longer fit
+        step_bytes //= 2
+        resources = _resources(family, row, (block_m, block_n, step_bytes), part, gpu, element)
+    if part is None or resources is None:
+        return None
+    return TileConfig(
+        tensor_path=family["path"],
+        tensor=_tensor(family),
+        dtype=dtype,
+        shape=BlockShape(block_m, block_n, step_bytes // element),
+        part_m=part.rows,
+        part_n=part.tokens,
+        fma_per_instruction=part.fma,
+        resources=resources,
+        pair=int(family["pair"]),
+    )
+
+
+class _Part(NamedTuple):
+    """Of the tile, what one warp or warpgroup owns, and FMA of its tensor instruction."""
+
+    rows: int
+    tokens: int
+    fma: int
+
+
+def _part(family: Row, row: Row, block_m: int, block_n: int, element: int) -> _Part | None:
+    if family["path"] != "wgmma":
+        return _Part(int(row["part_m"]), int(row["part_n"]), int(family["instruction_fma"]) * 2 // element)
+    if int(family["pair"]) > 1:
+        return _Part(block_m // 2, block_n, block_m * block_n * 32 // element)
+    # Two warpgroups share rows or tokens, whichever reads less; where neither can be one has the whole tile
+    halves = ((block_m // CONSUMER_WARPGROUPS, block_n), (block_m, block_n // CONSUMER_WARPGROUPS))
+    for parts in (halves, ((block_m, block_n),)):
+        uses = [(wgmma_use(m, n, element, sparse=False), m, n) for m, n in parts if m % 8 == n % 8 == 0]
+        found = [(use.operand_bytes, m, n, use.instruction_rows) for use, m, n in uses if use is not None]
+        if found:
+            _, part_m, part_n, rows = min(found)
+            return _Part(part_m, part_n, 64 * rows * 32 // element)
+    return None
+
+
+def _resources(
+    family: Row, row: Row, tile: tuple[int, int, int], part: _Part | None, gpu: GpuSpec, element: int
+) -> BlockResources | None:
+    """As many stages as shared memory holds, within the row's limits; None with fewer than the least."""
+    block_m, block_n, step_bytes = tile
+    least, most = numbers(row["stages"])
+    stage = (block_m + block_n // int(family["pair"])) * step_bytes
+    other, registers = int(family["beside_bytes"]), int(row["registers"])
+    if family["path"] == "wgmma":
+        other += min(block_m * block_n * element // 2, MOST_STAGING_BYTES)
+        threads = WARPGROUP_THREADS
+    elif part is None:
+        return None
+    else:
+        threads = 32 * (block_m // part.rows) * (block_n // part.tokens)
+    stages = most if row["shared_bytes"] else min((gpu.shared_bytes_per_block - other) // stage, most)
+    if stages < least:
+        return None
+    return BlockResources(threads, registers, int(row["shared_bytes"] or other + stages * stage), stages)

@@ -1,0 +1,70 @@
+"""`Surrogate`: a vendor's library as this project sees it.
+
+Its source is not public. General physics (roofline, warp programs, occupancy) stand in for it, and tables say
+which kernels it has and takes, each with library version, date and source. It plans like any kernel, so that
+the same engines time it.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.kernel import Kernel
+from prunecast.kernels.launch_traits import LaunchTraits
+from prunecast.kernels.libraries.tables import rows_for
+from prunecast.plan.kernel_plan import KernelPlan
+
+__all__ = ["Learnt", "Surrogate"]
+
+
+class Learnt(NamedTuple):
+    """Where a row of a library's table comes from."""
+
+    family: str
+    version: str
+    """Of the library."""
+    date: str
+    kind: str
+    """As of quantities of a GPU: `measured`, `fitted`, `guess`, ..."""
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surrogate:
+    """A library behind the interface of the project's own kernels.
+
+    Parameters
+    ----------
+    library : its name, e.g. `cuBLAS`
+    families : the table in `tables/` that lists its kernel families by architecture
+    configs : (what is multiplied, n, dtype, gpu) -> configs that it may run, the likeliest first
+    plan : (what is multiplied, n, dtype, gpu), keyword `config` -> plan of one, by default of the first
+    traits : (plan, gpu) -> what it launches besides: split-K reductions, fills, partition kernels
+    """
+
+    library: str
+    families: str
+    configs: Callable[..., Iterable[Any]]
+    plan: Callable[..., KernelPlan]
+    traits: Callable[[KernelPlan, GpuSpec], LaunchTraits]
+
+    def learnt(self, gpu: GpuSpec) -> list[Learnt]:
+        """What is known of the library on the GPU's architecture, or on the nearest older one."""
+        rows = rows_for(self.families, gpu.compute_capability)
+        return [Learnt(*(row[name] for name in Learnt._fields)) for row in rows]
+
+    def kernel(self, name: str, meaning: str, **attributes: Any) -> Kernel:
+        """The record of a kernel that this library runs.
+
+        attributes : others of `Kernel`
+        """
+        return Kernel(
+            name=name,
+            meaning=meaning,
+            plan=self.plan,
+            configs=self.configs,
+            traits=self.traits,
+            library=True,
+            **attributes,
+        )
