@@ -112,6 +112,24 @@ def test_one_gpu_shows_every_number_with_its_source(run):
     )
 
 
+def test_one_gpu_shows_the_costs_of_kernels(run):
+    document = json.loads(run("gpus", "a100-sxm4-80gb", "--kernels", "--json")[1])
+    assert document["architecture"] == "sm_80"
+    names = [row["cost"] for row in document["costs"]]
+    assert all(row["source"] and row["unit"] and row["meaning"] and row["date"] for row in document["costs"])
+    assert {row["kind"] for row in document["costs"] if row["kernel"] == "tile"} == {"guess"}
+    _, out, _ = run("gpus", "a100-sxm4-80gb", "--kernels")
+    assert all(name in out for name in names)
+    assert (
+        len(list(csv.reader(io.StringIO(run("gpus", "h200-sxm", "--kernels", "--csv")[1])))) > len(names) // 2
+    )
+
+
+def test_costs_are_of_one_gpu(run):
+    code, _, errors = run("gpus", "--kernels")
+    assert (code, errors) == (2, "prunecast: error: --kernels needs the NAME of a GPU\n")
+
+
 def test_patterns_lists_all_and_says_what_each_means(run):
     code, out, _ = run("patterns")
     assert code == 0

@@ -1,6 +1,8 @@
 import pytest
 
-from prunecast.codesign.interval import interval_s
+from prunecast.codesign.interval import GUESSED_COSTS_HIGHER, GUESSED_COSTS_LOWER, interval_s
+from prunecast.hardware import load_gpu
+from prunecast.kernels import KERNELS
 from tests.kernels.layouts import PLANNED
 
 
@@ -42,3 +44,22 @@ def test_it_warns_outside_of_the_validated_range():
 
 def test_other_gpus_are_guesses():
     assert interval_s("stspmm", 20e-6, gpu="a100-sxm4-80gb").kind == "guess"
+
+
+def test_guesses_widen_with_the_share_of_costs_that_were_carried_over():
+    own, half, all_of_them = (interval_s("stspmm", 1.0, guessed_costs=share) for share in (0.0, 0.5, 1.0))
+    assert half.high_s / own.high_s == pytest.approx(1.0 + GUESSED_COSTS_HIGHER / 2.0)
+    assert own.low_s / half.low_s == pytest.approx(1.0 + GUESSED_COSTS_LOWER / 2.0)
+    assert all_of_them.high_s / own.high_s == pytest.approx(1.0 + GUESSED_COSTS_HIGHER)
+    assert own.low_s / all_of_them.low_s == pytest.approx(1.0 + GUESSED_COSTS_LOWER)
+
+
+def test_what_was_validated_does_not_widen():
+    case = {"gpu": "h200-sxm", "tokens": 2048}
+    assert interval_s("stspmm", 20e-6, **case) == interval_s("stspmm", 20e-6, guessed_costs=1.0, **case)
+
+
+def test_only_architectures_with_files_of_costs_have_few_guesses():
+    h100, a100 = load_gpu("h100-sxm"), load_gpu("a100-sxm4-80gb")
+    assert (KERNELS["stspmm"].guessed_costs(h100), KERNELS["2:4"].guessed_costs(h100)) == (0.0, 0.0)
+    assert KERNELS["stspmm"].guessed_costs(a100) == 1.0

@@ -177,5 +177,5 @@ def test_a_drawn_list_has_no_clusters() -> None:
 
 def test_other_forms_and_empty_maps_have_no_clusters() -> None:
     narrow = next(v for v in wgmma_configs(GPU, "fp16", "wgmma") if v.shape[:2] == (128, 256))
-    assert cluster_size(narrow, equal_tiles(4096, 4096), 4096) == 1
-    assert cluster_size(VARIANT, equal_tiles(256, 0), 4096) == 1
+    assert cluster_size(narrow, equal_tiles(4096, 4096), 4096, GPU) == 1
+    assert cluster_size(VARIANT, equal_tiles(256, 0), 4096, GPU) == 1

@@ -19,12 +19,13 @@ def plan_of(n):
 
 def test_a_ring_of_weights_goes_before_the_rows():
     plan = plan_of(512)
-    producer, consumer = brought_ahead(launch_context(plan, H200))
+    context = launch_context(plan, H200)
+    producer, consumer = brought_ahead(context)
     ahead = [i for i in producer.begin if i.op is Op.COPY_A]
     assert [i.ahead for i in ahead] == list(range(plan.resources.stages))
     assert {i.when for i in ahead} == {When.AHEAD}
     assert [i.when for i in producer.step if i.op is Op.COPY_A] == [When.IN_TURN]
-    assert consumer == plan.programs[1]
+    assert consumer == context.programs[1]
     columns = [i.op for i in producer.begin].index(Op.LOAD_INDEX)
     assert producer.begin[columns + 1].op is Op.COPY_A
     assert producer.begin[-1].op is Op.WAIT_LOAD

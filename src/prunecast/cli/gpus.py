@@ -7,6 +7,7 @@ import typer
 
 from prunecast.cli import options as opt
 from prunecast.cli.output import Report, Row, deliver, destination
+from prunecast.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,18 +22,28 @@ def gpus(
         str | None,
         typer.Argument(metavar="[NAME]", show_default=False, help="GPU name or path of a spec file."),
     ] = None,
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="With NAME: costs of the kernels on its architecture instead.")
+    ] = False,
     as_json: opt.Json = False,
     as_csv: opt.Csv = False,
     output: opt.Output = None,
 ) -> None:
     """GPUs that are known. With NAME: every number of one, with unit, kind and source."""
     to = destination(as_json, as_csv, output)
+    if kernels and name is None:
+        raise BadInput("--kernels needs the NAME of a GPU")
     from prunecast.hardware import gpu_names, load_gpu
 
     if name is None:
         specs = [load_gpu(known) for known in gpu_names()]
         rows = [_summary(spec) for spec in specs]
         deliver(to, Report(_document(gpus=rows), rows, lambda console: _show_list(rows, console)))
+    elif kernels:
+        spec = load_gpu(name)
+        rows = _costs(spec)
+        document = _document(gpu=spec.name, architecture=f"sm_{spec.compute_capability}", costs=rows)
+        deliver(to, Report(document, rows, lambda console: _show_costs(spec, rows, console)))
     else:
         spec = load_gpu(name)
         rows = _quantities(spec)
@@ -71,6 +82,29 @@ def _quantities(spec: "GpuSpec") -> list[Row]:
             "source": provenance.source,
         }
         for name, provenance in spec.provenance.items()
+    ]
+
+
+def _costs(spec: "GpuSpec") -> list[Row]:
+    from prunecast.hardware import load_costs
+    from prunecast.kernels import KERNELS
+
+    packages = dict.fromkeys(kernel.costs for kernel in KERNELS.values() if kernel.costs)
+
+    return [
+        {
+            "kernel": costs.kernel,
+            "cost": name,
+            "value": cost.value,
+            "unit": cost.unit,
+            "kind": cost.kind,
+            "date": cost.date,
+            "meaning": cost.meaning,
+            "source": cost.source,
+            "worth": cost.worth,
+        }
+        for costs in (load_costs(package, spec.compute_capability) for package in packages)
+        for name, cost in costs.entries.items()
     ]
 
 
@@ -117,12 +151,36 @@ def _show_list(rows: list[Row], console: "Console") -> None:
 
 def _show_one(spec: "GpuSpec", rows: list[Row], console: "Console") -> None:
     """Two lines for each number: what it is, and where it comes from."""
-    from prunecast.cli.tables import WIDTH, safe
+    from prunecast.cli.tables import safe
 
     console.print(safe(f"{spec.title} ({spec.name}), spec {spec.fingerprint}"), soft_wrap=True)
     longest = max(len(row["quantity"]) for row in rows)
     for row in rows:
         value = f"{_text(row['value'])} {row['unit']}, {row['kind']}"
-        console.print(f"{row['quantity']:<{longest}}  {value}", markup=False, soft_wrap=True)
-        source = textwrap.fill(row["source"], WIDTH, initial_indent="    ", subsequent_indent="    ")
-        console.print(source, style="dim", markup=False, soft_wrap=True)
+        _show_number(f"{row['quantity']:<{longest}}  {value}", row["source"], console)
+
+
+def _show_costs(spec: "GpuSpec", rows: list[Row], console: "Console") -> None:
+    """Two lines for each cost, under the name of its kernel: value and meaning, and where it comes from."""
+    from prunecast.cli.tables import safe
+
+    guesses = sum(row["kind"] == "guess" for row in rows)
+    head = f"{spec.title} ({spec.name}), sm_{spec.compute_capability}: costs of kernels, "
+    console.print(safe(f"{head}{guesses} of {len(rows)} guessed"), soft_wrap=True)
+    longest = max((len(row["cost"]) for row in rows), default=0)
+    for kernel in dict.fromkeys(row["kernel"] for row in rows):
+        console.print(f"\n{kernel}", markup=False)
+        for row in rows:
+            if row["kernel"] == kernel:
+                value = f"{_text(row['value'])} {row['unit']}, {row['kind']} {row['date']}"
+                worth = f". Worth: {row['worth']}" if row["worth"] else ""
+                text = f"{row['meaning']}. {row['source']}{worth}"
+                _show_number(f"{row['cost']:<{longest}}  {value}", text, console)
+
+
+def _show_number(line: str, text: str, console: "Console") -> None:
+    from prunecast.cli.tables import WIDTH
+
+    console.print(line, markup=False, soft_wrap=True)
+    folded = textwrap.fill(text, WIDTH, initial_indent="    ", subsequent_indent="    ")
+    console.print(folded, style="dim", markup=False, soft_wrap=True)

@@ -91,6 +91,7 @@ def _measured(records: list[str], gpu: str, engine: str, progress: "Progress") -
     if not records:
         return []
     from prunecast.codesign.interval import interval_s
+    from prunecast.kernels import KERNELS
     from prunecast.report import MeasuredPoint
     from prunecast.validation.validate import bundled_records, replay
 
@@ -107,6 +108,7 @@ def _measured(records: list[str], gpu: str, engine: str, progress: "Progress") -
                 engine=engine,
                 state=row.case.state,
                 tokens=row.case.n,
+                guessed_costs=KERNELS[row.measured.kernel].guessed_costs(found.gpu),
             )
             points.append(
                 MeasuredPoint(

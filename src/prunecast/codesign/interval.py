@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
 
-__all__ = ["INTERVAL_KIND", "Interval", "interval_s"]
+__all__ = ["GUESSED_COSTS_HIGHER", "GUESSED_COSTS_LOWER", "INTERVAL_KIND", "Interval", "interval_s"]
 
 INTERVAL_KIND = "90 % of validated cases where there are any, else a guess"
 """What the bounds of every prediction of this version are; `Interval.kind` says which of the two."""
@@ -43,6 +43,9 @@ _PRIOR = {
     ),
     "csr": _Band(0.5, 2.0, "guess: the library's kernel is closed, and its time depends on the row lengths"),
 }
+GUESSED_COSTS_LOWER, GUESSED_COSTS_HIGHER = 0.13, 0.32
+"""How far predictions move where all costs are two thirds of what they are, or half as much again: 90 % of
+recorded rows move by less (tile kernels, closed form, H200, 2026-11-22: `python -m benchmarks.costs`)."""
 _SLACK = 1.25
 """Factor beyond the range of validated times and tokens that still counts as inside."""
 
@@ -55,6 +58,7 @@ def interval_s(
     engine: str = "simulator",
     state: str = "burst",
     tokens: int | None = None,
+    guessed_costs: float = 0.0,
 ) -> Interval:
     """Interval around a predicted time.
 
@@ -65,11 +69,15 @@ def interval_s(
     gpu : name of the spec; without it nothing is validated
     engine, state : as in `prunecast.codesign.engines`
     tokens : N, to tell whether the case lies inside the validated range
+    guessed_costs : share of the kernel's costs that were carried over from another architecture; a guess is
+        wider by `GUESSED_COSTS_LOWER` and `GUESSED_COSTS_HIGHER` times that, below and above
     """
     row = _validated().get((gpu, kernel, state, engine))
     if row is None:
         band = _PRIOR.get(kernel, _OWN_KERNEL)
-        return Interval(seconds * band.low, seconds * band.high, "guess", "")
+        low_s = seconds * band.low / (1.0 + GUESSED_COSTS_LOWER * guessed_costs)
+        high_s = seconds * band.high * (1.0 + GUESSED_COSTS_HIGHER * guessed_costs)
+        return Interval(low_s, high_s, "guess", "")
     warning = _outside(row, "seconds", seconds)
     if not warning and tokens is not None:
         warning = _outside(row, "tokens", tokens)

@@ -230,8 +230,15 @@ class LayerJob:
     def _prediction(self, layer: Layer, run: _Run, way: RunningWay, dense_seconds: float) -> Prediction:
         plan, seconds = way.way.launches[0], way.seconds
         engine = self.engine
+        guessed = max(KERNELS[launch.kernel].guessed_costs(engine.gpu) for launch in way.way.launches)
         interval = interval_s(
-            run.kernel, seconds, gpu=engine.gpu.name, engine=engine.name, state=engine.state, tokens=plan.n
+            run.kernel,
+            seconds,
+            gpu=engine.gpu.name,
+            engine=engine.name,
+            state=engine.state,
+            tokens=plan.n,
+            guessed_costs=guessed,
         )
         return Prediction(
             layer=layer.name,

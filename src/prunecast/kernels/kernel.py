@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from prunecast.errors import BadInput
+from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launch_traits import LaunchTraits
 from prunecast.patterns.element_map import ElementMap
@@ -63,6 +64,7 @@ class Kernel:
     writes_all_rows : also rows of C in which nothing is kept; else a second launch writes them
     unaligned_tokens : up to so many tokens, rows of B and C may begin anywhere; above, copies are padded
     fills_l2 : one launch behind the other leaves L2 full of what it wrote also where they do not overlap
+    costs : package with files `costs/sm_*.toml`; empty where the kernel has none
     traits : `(plan, gpu)` -> what the kernel knows of its launches that a plan does not say
     """
 
@@ -85,6 +87,7 @@ class Kernel:
     writes_all_rows: bool = False
     unaligned_tokens: int = 0
     fills_l2: bool = False
+    costs: str = ""
     traits: Callable[[KernelPlan, GpuSpec], LaunchTraits] = _no_traits
 
     @property
@@ -96,6 +99,15 @@ class Kernel:
     def runs_any_mask(self) -> bool:
         """Whether it takes the elements of every mask, tiles included, at whatever cost."""
         return self.takes is ElementMap and "tiles" in self.keeps
+
+    def costs_on(self, gpu: GpuSpec) -> Costs | None:
+        """Costs on the GPU's architecture, None where the kernel has none."""
+        return load_costs(self.costs, gpu.compute_capability) if self.costs else None
+
+    def guessed_costs(self, gpu: GpuSpec) -> float:
+        """Share of these costs that are guesses, as those carried over from another architecture are."""
+        costs = self.costs_on(gpu)
+        return costs.guessed_share if costs else 0.0
 
     def runs(self, pattern: str, keeps: Kept) -> bool:
         """Whether it runs a canonical pattern of this kind."""

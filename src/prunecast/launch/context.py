@@ -17,6 +17,7 @@ from prunecast.kernels.table import KERNELS
 from prunecast.launch.early_blocks import early_share
 from prunecast.launch.further_launches import padded_copy_seconds
 from prunecast.launch.piled_up import block_columns, piled_up, places_of_lists
+from prunecast.plan.bind import bind
 from prunecast.plan.kernel_plan import KernelPlan, Schedule, WorkList
 from prunecast.plan.order import Assigned
 from prunecast.plan.program import WarpProgram
@@ -37,7 +38,8 @@ class LaunchContext:
     fit : blocks per SM, with registers as compiled
     work, schedule, blocks : the plan's, or block lists that say where its CTAs are expected: a list without
         an item stands for a place that stays empty
-    programs : the plan's, with what blocks that start early have done when the preceding launch ends
+    programs : the plan's with the costs of the GPU's architecture, and with what blocks that start early have
+        done when the preceding launch ends
     pdl : blocks start while the preceding launch ends, and no other launch stands between
     co_resident : blocks of the next launch find room beside those of this one, and each has one item
     b_in_l2 : L2 holds B when the launch begins
@@ -102,13 +104,18 @@ def launch_context(plan: KernelPlan, gpu: GpuSpec) -> LaunchContext:
         work=lists.work,
         schedule=lists.schedule,
         blocks=lists.blocks,
-        programs=programs,
+        programs=_bound(programs, plan, gpu),
         pdl=plan.pdl and alone,
         co_resident=co_resident,
         b_in_l2=traits.b_in_l2,
         pdl_release_s=gpu.let_go_s if released else 0.0,
         other_launches_s=traits.other_launches_s,
     )
+
+
+def _bound(programs: tuple[WarpProgram, ...], plan: KernelPlan, gpu: GpuSpec) -> tuple[WarpProgram, ...]:
+    costs = KERNELS[plan.kernel].costs_on(gpu)
+    return programs if costs is None else bind(programs, costs)
 
 
 def _as_compiled(plan: KernelPlan, registers: int) -> BlockResources:

@@ -1,4 +1,4 @@
-"""The costs of an architecture put into warp programs that only name them."""
+"""The costs of an architecture put into warp programs that name them; `launch.context` does so for plans."""
 
 from dataclasses import replace
 from functools import lru_cache

@@ -53,7 +53,7 @@ def tile_candidates(
     found = []
     for candidate in candidates(configs, demand_of(tiles, n), gpu, divisible=divisible):
         config = candidate.config
-        multicast = _cluster(config, tiles, n) if persistent else 1
+        multicast = _cluster(config, tiles, n, gpu) if persistent else 1
         cut = _Cut(divisible and -(-longest // config.shape.block_k) >= 2 * FEWEST_STEPS_PER_PIECE, None)
         few = cut.divisible and candidate.items <= FEW_WAVES * gpu.sm_count
         if persistent and divisible and (uneven or few):
@@ -72,10 +72,10 @@ def tile_candidates(
     return sorted(found, key=lambda c: (c.cycles, reads_per_element(c.config), c.config.shape.block_n))
 
 
-def _cluster(config: TileConfig, tiles: TileMap, n: int) -> int:
+def _cluster(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> int:
     if (config.shape.block_m, config.shape.block_n) != CLUSTERED_SHAPE:
         return 1
-    return cluster_size(config, cut_rows(tiles, config.shape.block_m), n)
+    return cluster_size(config, cut_rows(tiles, config.shape.block_m), n, gpu)
 
 
 def _uneven(tiles: TileMap) -> bool:

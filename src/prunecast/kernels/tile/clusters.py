@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.kernels.tile.config import TileConfig
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.tile.config import TileConfig, tile_costs
 from prunecast.patterns.tile_map import IntArray, TileMap
 from prunecast.plan.kernel_plan import WorkList
 from prunecast.plan.order import Assigned
@@ -18,14 +19,10 @@ from prunecast.plan.order import Assigned
 __all__ = ["CLUSTERED_SHAPE", "cluster_size", "spread_over_clusters"]
 
 CLUSTERED_SHAPE = (256, 128)
-"""The form of the tile kernel that runs in clusters."""
-FEWEST_STEPS = 12
-"""Mean k-steps of a tile from which a cluster pays: 0 to 4 % from there on; below it loses up to 6 %, for its
-blocks wait for each other at every end of an item. Own measurement on an
-H200, 2026-11-20."""
+"""Tile of C of the config that runs in clusters. Kind: CUDA source, `tile_tokens_sm90.cu`."""
 
 
-def cluster_size(config: TileConfig, tiles: TileMap, n: int) -> int:
+def cluster_size(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> int:
     """Blocks that should share their weights: 2 where tiles are long and every block has tokens, else 1.
 
     Any GPU with wgmma can hold as many clusters of two as it has pairs of SMs, since SMs come in pairs.
@@ -34,7 +31,7 @@ def cluster_size(config: TileConfig, tiles: TileMap, n: int) -> int:
     if config.tensor != "wgmma" or (shape.block_m, shape.block_n) != CLUSTERED_SHAPE:
         return 1
     steps = -(-tiles.kept_per_tile // shape.block_k)
-    long_enough = steps.size > 0 and float(steps.mean()) >= FEWEST_STEPS
+    long_enough = steps.size > 0 and float(steps.mean()) >= tile_costs(gpu)["cluster_fewest_steps"]
     in_pairs = -(-n // shape.block_n) % 2 == 0
     return 2 if long_enough and in_pairs else 1
 

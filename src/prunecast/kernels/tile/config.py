@@ -3,14 +3,27 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.occupancy import BlockResources
+from prunecast.hardware.spec import GpuSpec
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
 
-__all__ = ["CONSUMER_WARPGROUPS", "MMA_WARPS", "TileConfig", "WgmmaUse", "weight_bytes", "wgmma_use"]
+__all__ = [
+    "CONSUMER_WARPGROUPS",
+    "MMA_WARPS",
+    "TileConfig",
+    "WgmmaUse",
+    "tile_costs",
+    "weight_bytes",
+    "wgmma_use",
+]
 
 CONSUMER_WARPGROUPS = 2
+"""Warpgroups that multiply. Kind: CUDA source, `tile_shape.cuh`."""
 MMA_WARPS = 8
+"""Warps of a block that multiply by mma.sync. Kind: CUDA source, `mma_shape.cuh`."""
 WGMMA_ROWS, WGMMA_MOST_COLUMNS = 64, 256
+"""Rows, and most columns, of one instruction. Kind: definition, PTX ISA, wgmma.mma_async m64nNk16."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +115,11 @@ def weight_bytes(rows: int, columns: int, element_bytes: int, *, sparse: bool) -
     if not sparse:
         return rows * columns * element_bytes
     return rows * columns // 2 * element_bytes + rows * columns // 8
+
+
+def tile_costs(gpu: GpuSpec) -> Costs:
+    """Costs of the tile kernels on the GPU's architecture."""
+    return load_costs("prunecast.kernels.tile", gpu.compute_capability)
 
 
 class WgmmaUse(NamedTuple):

@@ -22,7 +22,7 @@ from prunecast.plan.tensor_rate import tensor_fma_per_clk
 __all__ = ["OWN_WGMMA_SHAPES", "sparse_configs", "tile_configs"]
 
 OWN_WGMMA_SHAPES = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128), (256, 128))
-"""block_m x block_n of which a compiled kernel exists (`kernels/cuda`); the vendor's library has more."""
+"""block_m x block_n of compiled kernels. Kind: choice, those that the compile tests build without spills."""
 
 
 def tile_configs(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileConfig, ...]:

@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.tile.config import TileConfig
+from prunecast.kernels.tile.config import TileConfig, tile_costs
 from prunecast.kernels.tile.programs.gather import (
     PRODUCER_WARPS,
     copy_overhead_bytes,
@@ -146,7 +145,7 @@ def form_pace(config: TileConfig, load: FormLoad, step: StepCost, gpu: GpuSpec) 
     between = [edge - config.resources.stages * fetch]
     if not config.is_sparse:
         between.append(gpu.gather_latency_cycles / 2)  # its columns come behind gathers
-    return FormPace(multiply, edge, fetch, max(*between, 0.0) + _costs(gpu)["next_item_wait"])
+    return FormPace(multiply, edge, fetch, max(*between, 0.0) + tile_costs(gpu)["next_item_wait"])
 
 
 def _gathered_item(pace: FormPace, load: FormLoad, demand: float) -> FormItem:
@@ -163,18 +162,14 @@ def _walk_cycles(config: TileConfig, gpu: GpuSpec) -> float:
         return 0.0
     *issues, wait = walk_of_step(config)
     abreast = config.consumer_warps / gpu.sub_partitions_per_sm
-    return total((wait,), _costs(gpu)) + total(tuple(issues), _costs(gpu)) * abreast
-
-
-def _costs(gpu: GpuSpec) -> Costs:
-    return load_costs("prunecast.kernels.tile", gpu.compute_capability)
+    return total((wait,), tile_costs(gpu)) + total(tuple(issues), tile_costs(gpu)) * abreast
 
 
 def _copy_overhead(config: TileConfig, gpu: GpuSpec) -> float:
     """Of the port of shared memory, in a step of a block whose producers gather."""
     if config.tensor_path != "wgmma":
         return 0.0
-    per_k16 = PRODUCER_WARPS * copy_overhead_bytes(config, _costs(gpu)) / gpu.shared_bytes_per_clk_per_sm
+    per_k16 = PRODUCER_WARPS * copy_overhead_bytes(config, tile_costs(gpu)) / gpu.shared_bytes_per_clk_per_sm
     return config.shape.block_k / 16 * per_k16
 
 
@@ -200,8 +195,8 @@ def _pace_of_gathers(config: TileConfig, load: FormLoad, gpu: GpuSpec) -> float:
     on_their_way = (gathered + gpu.gather_latency_cycles) / config.resources.stages
     steps_of_block = load.steps * max(load.items / gpu.sm_count, 1.0)
     refilled = max(1.0 - config.resources.stages / max(steps_of_block, 1.0), 0.0)
-    issues = producer_cycles(config, _costs(gpu), refilled)
-    issues += load.edge_share * edge_cycles(config, _costs(gpu))
+    issues = producer_cycles(config, tile_costs(gpu), refilled)
+    issues += load.edge_share * edge_cycles(config, tile_costs(gpu))
     issues *= config.shape.block_k / 16
     return max(gathered, on_their_way, issues)
 
@@ -221,7 +216,9 @@ def index_cycles(config: TileConfig, gpu: GpuSpec, *, persistent: bool) -> float
     """
     if config.tensor_path != "wgmma":
         return 0.0
-    return float(start_cycles(config, _costs(gpu), item_in_memory=not persistent) + gpu.dram_latency_cycles)
+    return float(
+        start_cycles(config, tile_costs(gpu), item_in_memory=not persistent) + gpu.dram_latency_cycles
+    )
 
 
 def next_item_cycles(config: TileConfig, gpu: GpuSpec) -> float:

@@ -29,6 +29,7 @@ _COMMON: dict[str, Any] = {
         "mma": Entry("prunecast.kernels.cuda.mma.operator", "compile_mma"),
     },
     "sources": "tile",
+    "costs": "prunecast.kernels.tile",
 }
 
 TILE_WISE = Kernel(

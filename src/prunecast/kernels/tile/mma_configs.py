@@ -14,17 +14,21 @@ from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
 __all__ = ["WarpTile", "mma_configs", "register_configs"]
 
 THREADS = 256
+"""Threads of a block. Kind: CUDA source, `mma_shape.cuh`."""
 BESIDE_BYTES = 1024
-"""Staged columns and records beside the ring, at least: of four steps and of 16."""
+"""Staged columns of four steps and records of 16 beside the ring, at least. Kind: CUDA source,
+`mma_shape.cuh`."""
 STEP_ROW_BYTES = 64
-"""One row of weights in a k-step."""
+"""Bytes of a row of weights in a k-step. Kind: CUDA source, `mma_shape.cuh`."""
 STEPS = ((STEP_ROW_BYTES, 4), (STEP_ROW_BYTES, 3))
-"""Bytes of a row of weights in a step, before 2:4, and slots."""
+"""Bytes of a row of weights in a step, before 2:4, and slots. Kind: choice, what the compile tests build."""
 SPARSE_STEPS = ((2 * STEP_ROW_BYTES, 3), *STEPS)
-"""With twice the columns a step has as many products as one of plain weights. Four such slots leave some
-forms too few registers for their addresses; on an H200 three and four of plain weights are the same."""
+"""With twice the columns a step has as many products as one of plain weights. Four such slots leave
+some configs too few registers for their addresses. Kind: choice, on an H200 three and four slots of plain
+weights are the same."""
 LINE_BYTES = 128
-"""Of which weights of a stage fill a whole number, so that rows of tokens begin at one."""
+"""Bytes of which weights of a stage fill a whole number, so that rows of tokens begin at one. Kind: CUDA
+source, `mma_shape.cuh`."""
 
 
 class WarpTile(NamedTuple):
@@ -48,8 +52,9 @@ _MMA_FORMS = (
     WarpTile(32, 128, 16, 32),
     WarpTile(16, 256, 16, 32),
 )
-# Larger tiles of C leave no registers for the staged copies
+"""Tiles that are compiled. Kind: choice, those that the compile tests build without spills."""
 _REGISTER_FORMS = tuple(form for form in _MMA_FORMS if form.block_m * form.block_n <= 128 * 128)
+"""Those that leave registers for staged copies. Kind: choice, as `_MMA_FORMS`."""
 
 
 def mma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:

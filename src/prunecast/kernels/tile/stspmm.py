@@ -58,7 +58,7 @@ def plan_stspmm(
     divisible = split is not None or assignment == "stream-k"
     config = config or best(choose_stspmm(tiles, n, dtype, gpu, divisible=divisible), "stspmm", gpu).config
     tiles = cut_rows(tiles, config.shape.block_m)
-    cluster = cluster_size(config, tiles, n) if assignment != "dynamic" else 1
+    cluster = cluster_size(config, tiles, n, gpu) if assignment != "dynamic" else 1
     items = items_of(tiles, config, n, gpu, cluster=cluster)
     cost = tile_item_cost(config, form_load(config, tiles, n), gpu)
     assigned = _assign(items, config, cost, gpu, assignment, split, cluster)

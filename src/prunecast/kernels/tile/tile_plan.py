@@ -5,7 +5,6 @@ import math
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.hardware.costs import load_costs
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.tile.choose import Demand
@@ -13,7 +12,6 @@ from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.programs.warp_programs import warp_programs
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import TileMap
-from prunecast.plan.bind import bind
 from prunecast.plan.kernel_plan import KernelPlan, Schedule, WorkList
 from prunecast.plan.misaligned import with_row_starts
 from prunecast.plan.order import Assigned
@@ -101,7 +99,6 @@ def tile_plan(
         item_in_memory=assigned.schedule is Schedule.HARDWARE,
         scattered=own and rows_are_scattered(tiles),
     )
-    programs = bind(programs, load_costs("prunecast.kernels.tile", gpu.compute_capability))
     if own:
         programs = with_row_starts(programs, row_bytes_of(n, config.element_bytes), gpu)
     return KernelPlan(

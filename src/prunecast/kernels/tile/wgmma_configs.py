@@ -15,19 +15,22 @@ from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
 __all__ = ["pair_configs", "staging_bytes", "wgmma_configs"]
 
 THREADS, REGISTERS_AT_ENTRY = 384, 168
+"""Threads of a block, and registers of each when it starts. Kind: as-compiled, sm_90a."""
 BARRIER_BYTES = 1024
-"""Barriers and alignment beside the ring."""
+"""Barriers and alignment beside the ring. Kind: CUDA source, `tile_shape.cuh`."""
 STAGING_BYTES = (32 * 1024, 16 * 1024)
-"""For the stores of C: the most that half of the tile of C fills; that half itself where it is less."""
+"""Bytes that C leaves through: the most that half of the tile of C fills; that half itself where it is less.
+Kind: CUDA source, `tile_shape.cuh`."""
 COLUMN_BYTES = 2 * 64 * 4
-"""Columns of a stage and of the next one in its slot."""
+"""Bytes of the columns of a stage and of the next one in its slot. Kind: CUDA source, `tile_shape.cuh`."""
 SPARSE_STAGING_BYTES = 16 * 1024
-"""The sparse kernel: 16 rows of 64 tokens for each of eight warps."""
+"""Bytes that C of the 2:4 kernel leaves through: 16 rows of 64 tokens for each of eight warps. Kind: CUDA
+source, `sparse_shape.cuh`."""
 MOST_STAGES = 8
+"""Slots of a ring. Kind: choice, no config has shared memory for more in which it pays."""
 STEP_ROW_BYTES = 128
-"""One row of weights in a k-step: the widest swizzle."""
+"""Bytes of a row of weights in a k-step, the widest swizzle. Kind: CUDA source, `tile_shape.cuh`."""
 
-# block_m x block_n; twice as large a tile would need more registers than a thread has
 _WGMMA_SHAPES = (
     (128, 256),
     (256, 128),
@@ -39,9 +42,13 @@ _WGMMA_SHAPES = (
     (64, 64),
     (32, 256),
 )
-# The sparse kernel gives each consumer warpgroup 64 or 128 rows, all tokens
+"""block_m x block_n; a tile twice as large has more sums than a thread has registers. Kind: choice, sizes
+that wgmma multiplies in halves."""
 _SPARSE_SHAPES = ((256, 128), (128, 256), (256, 64), (128, 128), (128, 64))
+"""The same of the 2:4 kernel, whose consumer warpgroups have 64 or 128 rows and all tokens. Kind: choice,
+what the compile tests build without spills."""
 _PAIR_SHAPES = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128))
+"""The same of two SMs together. Kind: choice, sizes of tcgen05.mma of a pair."""
 
 
 def wgmma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:

@@ -13,6 +13,7 @@ TWO_OF_FOUR = Kernel(
     natural_pattern="2:4",
     keeps=("elements in tiles",),
     families=("2:4",),
+    costs="prunecast.kernels.tile",
     plan=plan_sparse_tensor,
     compilers={
         "sparse-wgmma": Entry("prunecast.kernels.cuda.sparse.operator", "compile_sparse"),

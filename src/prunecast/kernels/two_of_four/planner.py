@@ -27,7 +27,7 @@ from prunecast.plan.tile_rows import cut_rows
 __all__ = ["plan_sparse_tensor"]
 
 _TALL = 256
-"""Rows of the tallest form of the wgmma kernel."""
+"""Rows of the tallest config of the wgmma kernel. Kind: CUDA source, `sparse_shape.cuh`."""
 
 
 def plan_sparse_tensor(

@@ -6,8 +6,10 @@ from prunecast.plan.program import Code, Instruction, Op, When
 __all__ = ["LANE_BYTES", "WARP_BYTES", "copies", "fix_up", "write_c"]
 
 LANE_BYTES = 16
+"""Most that one lane loads, stores or copies at once. Kind: definition, PTX ISA, ld, st and cp.async."""
 WARP_BYTES = 32 * LANE_BYTES
-"""What one load, store or copy instruction of a warp moves when every lane moves its most."""
+"""What one load, store or copy instruction of a warp moves when every lane moves its most. Kind:
+definition, 32 lanes."""
 
 
 def copies(size: int) -> int:

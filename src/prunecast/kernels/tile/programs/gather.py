@@ -24,23 +24,23 @@ __all__ = [
 ]
 
 PRODUCER_WARPS = 4
-"""Warps that copy, one warpgroup. Kind: source, `kernels/cuda/tile_producer.cuh`."""
+"""Warps that copy, one warpgroup. Kind: CUDA source, `tile_producer.cuh`."""
 INDEX_BYTES = 4
-"""Bytes of a column's index. Kind: source, `kernels/cuda/tile_args.cuh`."""
+"""Bytes of a column's index. Kind: CUDA source, `tile_args.cuh`."""
 ITEM_BYTES = 16
-"""Bytes of an item in a block's list. Kind: source, `kernels/cuda/tile_args.cuh`."""
+"""Bytes of an item in a block's list. Kind: CUDA source, `tile_args.cuh`."""
 ROWS_BYTES = 16 * INDEX_BYTES + ITEM_BYTES
-"""Bytes of the list of a warp's rows of C, and of the item's part in a split. Kind: source,
-`kernels/cuda/tile_consumer.cuh`."""
+"""Bytes of the list of a warp's rows of C, and of the item's part in a split. Kind: CUDA source,
+`tile_list.cuh`."""
 STAGES_AHEAD, SPARSE_STAGES_AHEAD = 4, 3
-"""Stages by which the producer asks for indices ahead: long enough that nobody waits for them. Kind: source,
-`kernels/cuda/tile_producer.cuh` and `kernels/cuda/sparse`."""
+"""Stages by which the producer loads indices ahead, so many that nobody waits for them. Kind: CUDA source,
+`tile_producer.cuh`, of which 2:4 has three."""
 PORT_BYTES, PORT_FMA_PER_BYTE = 128, 16
 """Bytes a cycle at the port of shared memory, and FMA of the tensor cores in the time of one of them. Kind:
 datasheet, sm_90, NVIDIA H100 whitepaper: 128 bytes and 2,048 FMA a cycle."""
 MOST_ROWS_FIRST = 128
 """Taller tiles have their tokens as the first operand: that form moves missing tokens to the end of the row
-and tests no copy. Kind: source, `kernels/cuda/tile_producer.cuh`."""
+and tests no copy. Kind: CUDA source, `tile_producer.cuh`."""
 
 
 def gather_programs(

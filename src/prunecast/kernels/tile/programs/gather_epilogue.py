@@ -12,15 +12,15 @@ from prunecast.plan.program import Charge, Code, Instruction, Op, When
 __all__ = ["end_of_item", "sparse_end_of_item"]
 
 FLAG_BYTES = 4
-"""Bytes of the flag that says how many parts of a split tile have arrived. Kind: source,
-`kernels/cuda/sparse/sparse_sm90.cu`."""
+"""Bytes of the flag that says how many parts of a split tile have arrived. Kind: CUDA source,
+`sparse_epilogue.cuh`."""
 SUM_STAGES = 8
-"""Copies that bring the sums of a part. Kind: source, `kernels/cuda/tile_producer.cuh`."""
+"""Copies that bring the sums of a part. Kind: CUDA source, `tile_sums.cuh`."""
 SPARSE_TALL = 256
-"""Rows of the 2:4 form that ends in two halves. Kind: source, `kernels/cuda/sparse/sparse_sm90.cu`."""
+"""Rows of the 2:4 form that ends in two halves. Kind: CUDA source, `sparse_epilogue.cuh`."""
 CHUNK_BYTES = 2048
-"""Bytes of C, 16 rows x 64 tokens, that a warp turns in shared memory at a time. Kind: source,
-`kernels/cuda/tile_consumer.cuh`."""
+"""Bytes of C, 16 rows x 64 tokens, that a warp turns in shared memory at a time. Kind: CUDA source,
+`tile_shape.cuh`."""
 
 
 def end_of_item(config: TileConfig, scattered: bool) -> Code:

@@ -12,10 +12,10 @@ from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram
 __all__ = ["mma_programs", "register_programs", "walk_of_step"]
 
 INDEX_BYTES = 4
-"""Bytes of a column's index. Kind: source, `kernels/cuda/mma/mma_args.cuh`."""
+"""Bytes of a column's index. Kind: CUDA source, `mma_args.cuh`."""
 PART_WAITS = {64 * 64: "wide_part_wait", 32 * 32: "narrow_part_wait"}
-"""Rows x tokens of parts with registers for two sets of fragments -> wait for what a warp has read. Kind:
-source, `kernels/cuda/mma/forms.py`."""
+"""Rows x tokens of parts with registers for two sets of fragments -> a warp's wait for its reads. Kind: CUDA
+source, `mma_multiply.cuh`."""
 
 
 def mma_programs(config: TileConfig, b_access: str) -> tuple[WarpProgram, ...]:

@@ -11,6 +11,7 @@ from prunecast.plan.program import Instruction, Op, WarpProgram
 __all__ = ["wgmma_programs"]
 
 PRODUCER_WARPS = 4
+"""A warpgroup, of which one thread works. Kind: choice, as in CUTLASS's warp-specialised kernels."""
 
 
 def wgmma_programs(config: TileConfig, *, multicast: int = 1) -> tuple[WarpProgram, ...]:
