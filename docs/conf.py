@@ -1,6 +1,11 @@
 """How the documentation is built: MyST pages, the reference from docstrings, nothing from the network."""
 
+import runpy
+from pathlib import Path
+
 from prunecast import __version__
+
+runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "architecture"), run_name="__main__")  # files.md
 
 project = "prunecast"
 author = "The prunecast maintainers"

@@ -1,4 +1,4 @@
-"""The engine's slow, obvious twin: docs/decisions/0001-engine-rules.md in plain objects and a heap of events.
+"""The engine's slow, obvious twin: docs/reference/engine_rules.md in plain objects and a heap of events.
 
 Written from that page alone. Nothing here is clever or fast: where it and the engine differ, one of them
 breaks the page.

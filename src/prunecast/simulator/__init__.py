@@ -2,7 +2,7 @@
 
 What it is not: it computes no values (`kernels.run_reference` does) and knows no closed forms (`models`
 does). Floor: above `kernels`, beside `models`, which it never imports. Read first: `simulate.py` (the entry
-and what it returns), `docs/decisions/0001-engine-rules.md` (the rules), `engine.py` (the loop).
+and what it returns), `docs/reference/engine_rules.md` (the rules), `engine.py` (the loop).
 """
 
 from prunecast.launch import LAUNCHES

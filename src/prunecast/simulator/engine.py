@@ -1,6 +1,6 @@
 """The jitted event loop: the warps of all SMs, cycle by cycle.
 
-The rules are docs/decisions/0001-engine-rules.md; `tests/naive/simulator.py` follows the same page. One
+The rules are docs/reference/engine_rules.md; `tests/naive/simulator.py` follows the same page. One
 file on purpose, and longer than the house's habit: every function here ends up inside the two loops, and
 Numba's cache does not notice edits of functions or constants in other files, so that a loop would go on
 running the old ones. What is not jitted stands elsewhere: records and memory in `engine_state.py`, names and
