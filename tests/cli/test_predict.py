@@ -111,6 +111,6 @@ def test_notes_name_the_kernel_that_they_are_about(run, model):
     code, out, _ = run("predict", model, "--tokens", 65536, "--engine", "model", "--no-crossovers")
     assert code == 0
     assert re.search(
-        r"^note: csr: 65536 tokens is outside of what was validated, \d+ to \d+ tokens \(", out, re.M
+        r"^note: csr: 65536 tokens is outside the validated range, \d+ to \d+ tokens \(", out, re.M
     )
     assert "note: 2:4 removes 50%, not 75% (2 layers)" in out

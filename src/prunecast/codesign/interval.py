@@ -24,7 +24,7 @@ class Interval(NamedTuple):
     kind: str
     """`validated`, or `guess`."""
     warning: str
-    """Why the case lies outside of what was validated; empty inside, and for guesses."""
+    """Why the case lies outside the validated range; empty inside it and for guesses."""
 
 
 class _Band(NamedTuple):
@@ -90,8 +90,8 @@ def _outside(row: dict[str, Any], name: str, value: float) -> str:
         return ""
     if name == "seconds":
         times = (f"{1e6 * each:.3g}" for each in (value, low, high))
-        return "{} us is outside of what was validated, {} to {} us".format(*times)
-    return f"{value:.0f} tokens is outside of what was validated, {low:.0f} to {high:.0f} tokens"
+        return "{} us is outside the validated range, {} to {} us".format(*times)
+    return f"{value:.0f} tokens is outside the validated range, {low:.0f} to {high:.0f} tokens"
 
 
 @cache
