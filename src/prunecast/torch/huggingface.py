@@ -1,0 +1,159 @@
+"""Hugging Face transformers: `quant_method = "prunecast"` in a model's configuration.
+
+    import prunecast.torch.huggingface          # registers the quantizer
+    sparsify_pretrained(model, "tile-wise:128", gpu="h200-sxm", max_tokens=2048)
+    model.save_pretrained(folder)               # dense tensors with zeros, and one block in config.json
+    AutoModelForCausalLM.from_pretrained(folder, dtype="auto", device_map="cuda")
+
+A checkpoint has the tensors that it always had, so plain transformers without this package loads it as a dense model,
+with one warning about an unknown quantization type. The block never has the name `sparsity_config`, which vLLM refuses.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.quantizers.auto import register_quantization_config, register_quantizer
+from transformers.quantizers.base import HfQuantizer
+from transformers.utils.quantization_config import QuantizationConfigMixin
+
+from prunecast.errors import BadInput
+from prunecast.hardware import GpuSpec, gpu_names, load_gpu
+from prunecast.torch.recipe import Recipe, read_recipe
+from prunecast.torch.sparsify import Sparsified, sparsify
+
+__all__ = ["METHOD", "PrunecastConfig", "PrunecastQuantizer", "load_pretrained", "sparsify_pretrained"]
+
+METHOD = "prunecast"
+
+
+@register_quantization_config(METHOD)
+class PrunecastConfig(QuantizationConfigMixin):  # type: ignore[misc]
+    """What a configuration says about a pruned model.
+
+    Parameters
+    ----------
+    pattern : of layers that name none, e.g. `tile-wise:128`
+    gpu : name of the GPU that is planned for; None for the one the weights lie on
+    max_tokens : most tokens of one call
+    layers : module -> its pattern and sparsity; empty for every linear layer whose zeros follow the pattern
+    few_tokens : a second image of the weights for calls of up to 64 tokens
+    """
+
+    def __init__(
+        self,
+        pattern: str = "tile-wise:128",
+        gpu: str | None = None,
+        max_tokens: int = 2048,
+        layers: Mapping[str, Mapping[str, Any]] | None = None,
+        few_tokens: bool = True,
+        **others: Any,
+    ) -> None:
+        self.quant_method = METHOD
+        self.pattern, self.gpu, self.max_tokens = pattern, gpu, max_tokens
+        self.layers = {name: dict(said) for name, said in (layers or {}).items()}
+        self.few_tokens = few_tokens
+        if unknown := set(others) - {"quant_method"}:
+            raise BadInput(f"quantization_config of {METHOD}: unknown entry {min(unknown)!r}")
+
+    def recipe(self) -> Recipe:
+        """The same for `sparsify`."""
+        rows = [{"layer": name, **said} for name, said in self.layers.items()]
+        return read_recipe({"pattern": self.pattern, "layers": rows})
+
+
+@register_quantizer(METHOD)
+class PrunecastQuantizer(HfQuantizer):  # type: ignore[misc]
+    """Loads dense tensors with zeros, then replaces the layers that have them."""
+
+    requires_calibration = True  # pruning is no matter of loading: a dense checkpoint is refused
+    requires_parameters_quantization = False
+
+    def _process_model_after_weight_loading(self, model: torch.nn.Module, **_: Any) -> torch.nn.Module:
+        config: PrunecastConfig = self.quantization_config
+        device = next(model.parameters()).device
+        sparsify(
+            model,
+            config.recipe(),
+            gpu=config.gpu or gpu_of(device),
+            max_tokens=config.max_tokens,
+            few_tokens=config.few_tokens,
+        )
+        return model
+
+    def is_serializable(self, *_: Any, **__: Any) -> bool:
+        """What is saved are dense tensors."""
+        return True
+
+    @property
+    def is_trainable(self) -> bool:
+        """Weights have no gradients as they are loaded."""
+        return False
+
+    @property
+    def is_compileable(self) -> bool:
+        """torch.compile takes the model whole."""
+        return True
+
+
+def sparsify_pretrained(model: Any, recipe: Any, **options: Any) -> Sparsified:
+    """`sparsify` of a transformers model, whose configuration then says so: `save_pretrained` writes all of it."""
+    done = sparsify(model, recipe, **options)
+    gpu, read = options["gpu"], read_recipe(recipe)
+    config = PrunecastConfig(
+        pattern=read.pattern,
+        gpu=gpu.name if isinstance(gpu, GpuSpec) else gpu,
+        max_tokens=options["max_tokens"],
+        few_tokens=options.get("few_tokens", True),
+        layers={
+            name: {"pattern": read.pattern_of(name), "sparsity": round(1.0 - _density(model, name), 6)}
+            for name in done.layers
+        },
+    )
+    model.config.quantization_config = config
+    model.hf_quantizer = PrunecastQuantizer(config, pre_quantized=True)
+    return done
+
+
+def load_pretrained(folder: str | Path, **options: Any) -> Any:
+    """The model of a folder that `save_pretrained` wrote, of the class that its configuration names."""
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(folder)
+    names = config.architectures or ["AutoModel"]
+    return getattr(transformers, names[0]).from_pretrained(folder, **{"dtype": "auto", **options})
+
+
+def gpu_of(device: torch.device) -> GpuSpec:
+    """The spec of the GPU that a device is.
+
+    Raises
+    ------
+    BadInput : it is none, or none that is known
+    """
+    if device.type != "cuda":
+        raise BadInput("the weights lie on a CPU: name the GPU to plan for, gpu=...")
+    found = torch.cuda.get_device_properties(device)
+    facts = (10 * found.major + found.minor, found.multi_processor_count)
+    specs = [load_gpu(name) for name in gpu_names()]
+    fitting = [spec for spec in specs if (spec.compute_capability, spec.sm_count) == facts]
+    if not fitting:
+        raise BadInput(f"{device} is a {found.name}, which prunecast has no spec of: name one, gpu=...")
+    return max(fitting, key=lambda spec: _shared_words(spec.name, found.name))
+
+
+def _shared_words(name: str, title: str) -> int:
+    return sum(word in title.lower() for word in name.split("-"))
+
+
+def _density(model: Any, name: str) -> float:
+    """Of the tiles that a sparse layer keeps."""
+    layer = model.get_submodule(name)
+    tiles, rows = layer.product.tile_map, range(layer.first, layer.first + layer.out_features)
+    kept = 0
+    for t in range(tiles.tile_count):
+        own = tiles.row_index[tiles.row_start[t] : tiles.row_start[t + 1]]
+        inside = int(((own >= rows.start) & (own < rows.stop)).sum())
+        kept += inside * int(tiles.column_start[t + 1] - tiles.column_start[t])
+    return kept / (layer.out_features * layer.in_features)

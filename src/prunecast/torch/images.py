@@ -1,0 +1,161 @@
+"""Weights of a layer as kernels read them, as tensors: packed and unpacked where they lie, CPU or GPU.
+
+An image is a dense matrix in another order, so packing is a gather and unpacking a scatter, on whatever device the
+weights are; the NumPy packing of `kernels` lays out the same bytes, which the tests compare. What stands where is
+decided by the tiles and by the height of a block alone:
+
+    stages      (k-steps + 1, block_m, 64), for the tile kernel on wgmma; the last one holds zeros
+    fragments   (k16s, block_m / 16, 32, 8), for the kernel of few tokens
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from prunecast.patterns import TileMap
+from prunecast.plan.tile_rows import cut_rows
+
+__all__ = [
+    "FRAGMENTS",
+    "STAGES",
+    "Layout",
+    "covering",
+    "layout_of",
+    "pack",
+    "tiles_from_tensor",
+    "tiles_to_tensor",
+    "unpack",
+]
+
+STAGES, FRAGMENTS = "stages", "fragments"
+_COLUMNS = {STAGES: 64, FRAGMENTS: 16}
+_HEADER = 4
+
+
+class Layout(NamedTuple):
+    """How an image is laid out."""
+
+    kind: str
+    """`stages` or `fragments`."""
+    block_m: int
+    """Rows of a block."""
+
+
+class _Places(NamedTuple):
+    """Which rows and columns of A the slabs of an image hold; the row and column behind the last for none."""
+
+    rows: torch.Tensor
+    """(slabs, block_m) int64."""
+    columns: torch.Tensor
+    """(slabs, columns of a slab) int64."""
+
+
+def layout_of(image: torch.Tensor) -> Layout:
+    """The layout, which the shape of an image says."""
+    if image.dim() == 3:
+        return Layout(STAGES, int(image.shape[1]))
+    return Layout(FRAGMENTS, 16 * int(image.shape[1]))
+
+
+def covering(tiles: TileMap) -> TileMap:
+    """The same with rows that lie in no tile in one more tile, which keeps nothing: kernels write all rows then."""
+    alone = np.setdiff1d(np.arange(tiles.m, dtype=np.int32), tiles.row_index)
+    if not alone.size:
+        return tiles
+    return TileMap(
+        m=tiles.m,
+        k=tiles.k,
+        row_start=np.append(tiles.row_start, tiles.row_start[-1] + alone.size),
+        row_index=np.append(tiles.row_index, alone),
+        column_start=np.append(tiles.column_start, tiles.column_start[-1]),
+        column_index=tiles.column_index,
+        pattern=tiles.pattern,
+    )
+
+
+def pack(weight: torch.Tensor, tiles: TileMap, layout: Layout) -> torch.Tensor:
+    """The image of A (M, K), of the same dtype on the same device; what the tiles do not keep is not read."""
+    places = _places(tiles, layout, weight.device)
+    wide = torch.nn.functional.pad(weight, (0, 1, 0, 1))
+    natural = wide[places.rows[:, :, None], places.columns[:, None, :]]
+    if layout.kind == FRAGMENTS:
+        return _to_fragments(natural)
+    zeros = natural.new_zeros((1, *natural.shape[1:]))
+    return torch.cat((_swapped(natural), zeros))
+
+
+def unpack(image: torch.Tensor, tiles: TileMap) -> torch.Tensor:
+    """A (M, K), zero where nothing is kept."""
+    layout = layout_of(image)
+    places = _places(tiles, layout, image.device)
+    natural = _from_fragments(image) if layout.kind == FRAGMENTS else _swapped(image[:-1])
+    wide = image.new_zeros((tiles.m + 1, tiles.k + 1))
+    wide[places.rows[:, :, None], places.columns[:, None, :]] = natural
+    return wide[: tiles.m, : tiles.k].contiguous()
+
+
+def tiles_to_tensor(tiles: TileMap) -> torch.Tensor:
+    """(4 + ...,) int32: M, K, tiles, kept columns; then the four columns of the map, one behind the other."""
+    header = np.array([tiles.m, tiles.k, tiles.tile_count, tiles.column_index.size], np.int32)
+    columns = (tiles.row_start, tiles.row_index, tiles.column_start, tiles.column_index)
+    return torch.from_numpy(np.concatenate((header, *columns)))
+
+
+def tiles_from_tensor(tensor: torch.Tensor, pattern: str = "packed") -> TileMap:
+    """The reverse of `tiles_to_tensor`; every row of the map lies in a tile."""
+    numbers = tensor.cpu().numpy()
+    m, k, tiles, kept = (int(number) for number in numbers[:_HEADER])
+    sizes = (tiles + 1, m, tiles + 1, kept)
+    ends = np.cumsum((_HEADER, *sizes))
+    row_start, row_index, column_start, column_index = (
+        numbers[first:last] for first, last in zip(ends[:-1], ends[1:], strict=True)
+    )
+    return TileMap(
+        m=m,
+        k=k,
+        row_start=row_start,
+        row_index=row_index,
+        column_start=column_start,
+        column_index=column_index,
+        pattern=pattern,
+    )
+
+
+def _places(tiles: TileMap, layout: Layout, device: torch.device) -> _Places:
+    cut, width = cut_rows(tiles, layout.block_m), _COLUMNS[layout.kind]
+    slabs = -(-cut.kept_per_tile.astype(np.int64) // width)
+    start = np.concatenate(([0], np.cumsum(slabs)))
+    columns = np.full(int(start[-1]) * width, tiles.k, np.int64)
+    rank = np.arange(cut.column_index.size) - np.repeat(cut.column_start[:-1], cut.kept_per_tile)
+    columns[np.repeat(start[:-1] * width, cut.kept_per_tile) + rank] = cut.column_index
+    rows = np.full((cut.tile_count, layout.block_m), tiles.m, np.int64)
+    place = np.arange(cut.row_index.size) - np.repeat(cut.row_start[:-1], cut.rows_per_tile)
+    rows[np.repeat(np.arange(cut.tile_count), cut.rows_per_tile), place] = cut.row_index
+    of_slab = np.repeat(np.arange(cut.tile_count), slabs)
+    return _Places(
+        torch.from_numpy(rows).to(device)[torch.from_numpy(of_slab).to(device)],
+        torch.from_numpy(columns.reshape(-1, width)).to(device),
+    )
+
+
+def _swapped(stages: torch.Tensor) -> torch.Tensor:
+    """Chunk c of 8 columns of row r at chunk c xor (r mod 8), which is its own reverse."""
+    chunks = stages.reshape(stages.shape[0], stages.shape[1], 8, 8)
+    row = torch.arange(stages.shape[1], device=stages.device)[:, None]
+    chunk = torch.arange(8, device=stages.device)[None, :]
+    return chunks[:, row, chunk ^ (row % 8)].reshape(stages.shape)
+
+
+def _to_fragments(natural: torch.Tensor) -> torch.Tensor:
+    """(k16s, block_m, 16) in the order of lanes; see `pack_small`."""
+    k16s, block_m, _ = natural.shape
+    # fragment, half h of its rows, row g, quarter q, pair of columns p, column of the pair
+    split = natural.reshape(k16s, block_m // 16, 2, 8, 4, 2, 2)
+    return split.permute(0, 1, 3, 4, 5, 2, 6).reshape(k16s, block_m // 16, 32, 8)
+
+
+def _from_fragments(image: torch.Tensor) -> torch.Tensor:
+    k16s, fragments = image.shape[:2]
+    split = image.reshape(k16s, fragments, 8, 4, 2, 2, 2)
+    return split.permute(0, 1, 5, 2, 3, 4, 6).reshape(k16s, 16 * fragments, 16)

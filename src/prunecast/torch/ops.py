@@ -1,0 +1,186 @@
+"""The operators `prunecast::linear` and `prunecast::columns`, for torch.compile, torch.export and CUDA graphs.
+
+    linear(x_t, images, tiles, bias, residual, tokens, rows, activation, gpu, plan) -> y
+
+`x_t` (K, tokens or up to 7 more) has the tokens of a feature side by side, as kernels gather them; y (tokens, rows) is
+contiguous, features side by side, as frameworks have it. Whoever traces writes `x_t` as a transposing copy in plain
+torch, so that torch.compile fuses it into what makes x; eagerly `columns` turns x at the speed of memory.
+
+    images     packed weights, each for other numbers of tokens; see `images.py`
+    tiles      the tile map, from which all else can be made again
+    plan       number of the layer in this process's table; see `layer_table.py`
+
+On a CPU the operators unpack the image and multiply in fp32: slow, and right to the rounding of y.
+"""
+
+from typing import Any
+
+import torch
+
+from prunecast.errors import BadInput
+from prunecast.torch.images import layout_of, pack, unpack
+from prunecast.torch.layer_table import known_layer
+
+__all__ = ["ACTIVATIONS", "COLUMN_GROUP", "columns_of", "linear"]
+
+ACTIVATIONS = ("none", "relu", "gelu")
+COLUMN_GROUP = 8
+"""Rows of x_t are whole groups of so many tokens, or a single token."""
+
+_LIBRARY = torch.library.Library("prunecast", "FRAGMENT")
+_LIBRARY.define(
+    "linear(Tensor x_t, Tensor[] images, Tensor tiles, Tensor? bias, Tensor? residual, SymInt tokens, int rows, "
+    "str activation, str gpu, int plan) -> Tensor",
+    tags=(torch.Tag.needs_fixed_stride_order,),
+)
+_LIBRARY.define("columns(Tensor x, SymInt tokens) -> Tensor", tags=(torch.Tag.needs_fixed_stride_order,))
+
+
+def linear(*arguments: Any) -> torch.Tensor:
+    """`prunecast::linear`."""
+    return torch.ops.prunecast.linear.default(*arguments)
+
+
+def columns_of(x: torch.Tensor) -> torch.Tensor:
+    """x_t (K, tokens, filled up to whole groups with zeros) of x (tokens, K)."""
+    tokens = x.shape[0]
+    if tokens == 1:
+        return x.reshape(-1, 1)
+    padded = -(-tokens // COLUMN_GROUP) * COLUMN_GROUP
+    if x.is_cuda and not torch.compiler.is_compiling() and not (x.requires_grad and torch.is_grad_enabled()):
+        return torch.ops.prunecast.columns.default(x, padded)
+    return torch.nn.functional.pad(x.t(), (0, padded - tokens)).contiguous()
+
+
+def _columns_on_cpu(x: torch.Tensor, tokens: int) -> torch.Tensor:
+    return torch.nn.functional.pad(x.t(), (0, tokens - x.shape[0])).clone(memory_format=torch.contiguous_format)
+
+
+def _columns_on_cuda(x: torch.Tensor, tokens: int) -> torch.Tensor:
+    from prunecast.torch.cuda.transpose import turned
+
+    return turned(x, tokens)
+
+
+def _fake_columns(x: torch.Tensor, tokens: int) -> torch.Tensor:
+    return x.new_empty((x.shape[1], tokens))
+
+
+def _linear_on_cpu(
+    x_t: torch.Tensor,
+    images: list[torch.Tensor],
+    tiles: torch.Tensor,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    tokens: int,
+    rows: int,
+    activation: str,
+    gpu: str,
+    plan: int,
+) -> torch.Tensor:
+    _check(x_t, images, tokens, activation)
+    layer = known_layer(plan, tiles, x_t.dtype, gpu)
+    y = x_t[:, :tokens].t().float() @ unpack(images[0], layer.tiles).float().t()
+    if bias is not None:
+        y = y + bias
+    if activation != "none":
+        y = torch.relu(y) if activation == "relu" else torch.nn.functional.gelu(y)
+    y = y.to(x_t.dtype)
+    return (y if residual is None else y + residual.reshape(y.shape)).contiguous()
+
+
+def _linear_on_cuda(
+    x_t: torch.Tensor,
+    images: list[torch.Tensor],
+    tiles: torch.Tensor,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    tokens: int,
+    rows: int,
+    activation: str,
+    gpu: str,
+    plan: int,
+) -> torch.Tensor:
+    from prunecast.torch.cuda.launches import launch_of
+
+    launch = launch_of(plan, tokens, activation, x_t, images, tiles, bias, residual, gpu)
+    y = x_t.new_empty((tokens, rows))
+    launch(x_t, images, bias, residual, y)
+    return y
+
+
+def _fake_linear(
+    x_t: torch.Tensor,
+    images: list[torch.Tensor],
+    tiles: torch.Tensor,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    tokens: int,
+    rows: int,
+    activation: str,
+    gpu: str,
+    plan: int,
+) -> torch.Tensor:
+    return x_t.new_empty((tokens, rows))
+
+
+def _check(x_t: torch.Tensor, images: list[torch.Tensor], tokens: int, activation: str) -> None:
+    if activation not in ACTIVATIONS:
+        raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+    if x_t.dim() != 2 or not tokens <= x_t.shape[1]:
+        raise BadInput(f"x_t must be (features, {tokens} tokens or more), got {tuple(x_t.shape)}")
+    if not images or any(image.dtype != x_t.dtype for image in images):
+        raise BadInput(f"images must have the dtype of x_t, {x_t.dtype}")
+
+
+_LIBRARY.impl("linear", _linear_on_cpu, "CPU")
+_LIBRARY.impl("linear", _linear_on_cuda, "CUDA")
+_LIBRARY.impl("columns", _columns_on_cpu, "CPU")
+_LIBRARY.impl("columns", _columns_on_cuda, "CUDA")
+torch.library.register_fake("prunecast::linear", _fake_linear, lib=_LIBRARY)
+torch.library.register_fake("prunecast::columns", _fake_columns, lib=_LIBRARY)
+
+
+# ---- gradients: dense products over the unpacked weights; those of kept values are gathered like the weights
+
+
+def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    x_t, images, tiles, bias, residual, tokens, _, activation, gpu, plan = inputs
+    if activation != "none":
+        raise BadInput(f"prunecast::linear has no gradient through a fused {activation}: sparsify without it")
+    ctx.save_for_backward(x_t, tiles, *images)
+    ctx.has_bias, ctx.residual_shape = bias is not None, None if residual is None else residual.shape
+    ctx.tokens, ctx.gpu, ctx.plan = tokens, gpu, plan
+
+
+def _backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+    x_t, tiles, *images = ctx.saved_tensors
+    wants_x, wants_images, _, wants_bias, wants_residual = ctx.needs_input_grad[:5]
+    layer = known_layer(ctx.plan, tiles, x_t.dtype, ctx.gpu)
+    for_x, for_images = None, [None] * len(images)
+    if wants_x:
+        for_x = unpack(images[0].detach(), layer.tiles).t() @ gradient.t()
+        for_x = torch.nn.functional.pad(for_x, (0, x_t.shape[1] - ctx.tokens))
+    if wants_images is True or (isinstance(wants_images, (list, tuple)) and any(wants_images)):
+        dense = gradient.t() @ x_t[:, : ctx.tokens].t()
+        for_images = [pack(dense, layer.tiles, layout_of(image)) for image in images]
+    for_bias = gradient.float().sum(0) if wants_bias and ctx.has_bias else None
+    for_residual = gradient.reshape(ctx.residual_shape) if wants_residual and ctx.residual_shape else None
+    return for_x, for_images, None, for_bias, for_residual, None, None, None, None, None
+
+
+def _keep_nothing(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    ctx.own = inputs[0].shape[0]
+
+
+def _columns_backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+    return gradient[:, : ctx.own].t(), None
+
+
+torch.library.register_autograd(
+    "prunecast::linear", _backward, setup_context=_keep_for_backward, lib=_LIBRARY
+)
+torch.library.register_autograd(
+    "prunecast::columns", _columns_backward, setup_context=_keep_nothing, lib=_LIBRARY
+)
+

@@ -1,0 +1,265 @@
+"""`PackedProduct`: one launch's worth of pruned weights on a device; `SparseLinear`: what stands for an `nn.Linear`.
+
+Several linear layers that read the same x are one product: their rows follow one another in one tile map, each keeps
+a `SparseLinear` under its own name, and the first that is called computes for all. The state dict holds dense tensors
+with zeros under the names that `nn.Linear` gives them, so that a checkpoint loads with and without this package.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from prunecast.errors import BadInput
+from prunecast.hardware import GpuSpec
+from prunecast.patterns import TileMap
+from prunecast.torch.images import Layout, covering, layout_of, pack, tiles_to_tensor, unpack
+from prunecast.torch.layer_table import dtype_name, register_layer
+from prunecast.torch.ops import columns_of, linear
+
+__all__ = ["PackedProduct", "SparseLinear", "stacked_tiles"]
+
+
+class _Held(NamedTuple):
+    """What one part computed for the others."""
+
+    x: torch.Tensor
+    version: int
+    y: torch.Tensor
+
+
+class PackedProduct(torch.nn.Module):  # type: ignore[misc]
+    """y (..., M) = x (..., K) A^T + bias, with A in tiles.
+
+    Parameters
+    ----------
+    weight : (M, K) fp16 or bf16, on the device that it shall run on; what the tiles do not keep is not read
+    tiles : of A
+    bias : (M,) or None
+    gpu : that is planned for
+    max_tokens : most tokens of one call
+    layouts : of the images, see `images.py`; the first one is unpacked where dense weights are asked for
+    """
+
+    def __init__(
+        self,
+        weight: torch.Tensor,
+        tiles: TileMap,
+        bias: torch.Tensor | None,
+        *,
+        gpu: GpuSpec,
+        max_tokens: int,
+        layouts: Sequence[Layout],
+    ) -> None:
+        super().__init__()
+        self.tile_map = covering(tiles)
+        self.gpu, self.max_tokens = gpu, max_tokens
+        self.rows, self.features = tiles.m, tiles.k
+        self.image_names = tuple(f"image_{number}" for number in range(len(layouts)))
+        for name, layout in zip(self.image_names, layouts, strict=True):
+            self.register_buffer(name, pack(weight, self.tile_map, layout), persistent=False)
+        self.register_buffer("tiles", tiles_to_tensor(self.tile_map).to(weight.device), persistent=False)
+        fp32 = None if bias is None else bias.detach().to(weight.device, torch.float32)
+        self.register_buffer("fp32_bias", fp32, persistent=False)
+        self.plan = register_layer(self.tile_map, dtype_name(weight.dtype), gpu).key
+        self._held: _Held | None = None
+
+    @property
+    def images(self) -> list[torch.Tensor]:
+        """Packed weights, each for other numbers of tokens."""
+        return [getattr(self, name) for name in self.image_names]
+
+    def forward(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
+        """y of x, contiguous.
+
+        Raises
+        ------
+        BadInput : another number of features or dtype, or more tokens than `max_tokens`
+        """
+        self._check(x)
+        flat = x.reshape(-1, self.features)
+        tokens = flat.shape[0]
+        added = None if residual is None else residual.reshape(-1, self.rows)
+        x_t, images = columns_of(flat), self.images
+        y = linear(
+            x_t, images, self.tiles, self.fp32_bias, added, tokens, self.rows, "none", self.gpu.name, self.plan
+        )
+        return y.view(*x.shape[:-1], self.rows)
+
+    def part(self, x: torch.Tensor, first: int, last: int) -> torch.Tensor:
+        """Features `first` to `last` of y; the product is made once for parts that are asked for in order."""
+        held, version = self._held, _version(x)
+        if held is not None and held.x is x and held.version == version:
+            y = held.y
+        else:
+            y = self(x)
+        self._held = None if last == self.rows else _Held(x, version, y)
+        return y[..., first:last]
+
+    def dense_weight(self) -> torch.Tensor:
+        """A (M, K), zero where nothing is kept; a new tensor."""
+        return unpack(getattr(self, self.image_names[0]), self.tile_map)
+
+    def set_weight(self, weight: torch.Tensor, first: int) -> None:
+        """Take other values for the rows from `first` on.
+
+        Raises
+        ------
+        BadInput : a weight that the tiles do not keep is not zero
+        """
+        whole = self.dense_weight()
+        whole[first : first + weight.shape[0]] = weight.to(whole)
+        images = [pack(whole, self.tile_map, layout_of(image)) for image in self.images]
+        lost = int(torch.count_nonzero(whole)) - int(torch.count_nonzero(unpack(images[0], self.tile_map)))
+        if lost:
+            raise BadInput(f"the weights to load have {lost} values outside of the tiles that this layer keeps")
+        for own, image in zip(self.images, images, strict=True):
+            own.data.copy_(image)
+
+    @property
+    def packed_bytes(self) -> int:
+        """Of everything on the device."""
+        tensors = [*self.images, self.tiles, *([] if self.fp32_bias is None else [self.fp32_bias])]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+    def _check(self, x: torch.Tensor) -> None:
+        image = getattr(self, self.image_names[0])
+        if x.shape[-1] != self.features:
+            raise BadInput(f"x must have {self.features} features, got {tuple(x.shape)}")
+        if x.dtype != image.dtype:
+            raise BadInput(f"x must be {image.dtype} like the weights, got {x.dtype}")
+        if x.numel() > self.max_tokens * self.features:
+            tokens = x.numel() // self.features
+            raise BadInput(f"planned for at most {self.max_tokens} tokens, got {tokens}: sparsify with more")
+        if x.numel() == 0:
+            raise BadInput("x has no tokens")
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "PackedProduct":
+        """Moved or cast; biases stay fp32, tiles int32, and a cast to fp32 weights is refused."""
+        before = getattr(self, self.image_names[0]).dtype
+        bias = self.fp32_bias
+        super()._apply(fn, recurse)
+        image = getattr(self, self.image_names[0])
+        if bias is not None and self.fp32_bias.dtype != torch.float32:
+            self.fp32_bias = bias.to(self.fp32_bias.device)
+        if image.dtype != before:
+            self.plan = register_layer(self.tile_map, dtype_name(image.dtype), self.gpu).key
+        self._held = None
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_held": None}
+
+    def extra_repr(self) -> str:
+        """For printing a model."""
+        density = self.tile_map.density
+        return f"{self.features} -> {self.rows}, {self.tile_map.pattern}, density={density:.3f}"
+
+
+class SparseLinear(torch.nn.Module):  # type: ignore[misc]
+    """Rows `first` to `first + out_features` of a product, in place of the `nn.Linear` that they were.
+
+    Has no gradient for its weights unless `trainable()` was called on it, or those around it; x has one.
+    """
+
+    def __init__(
+        self, product: PackedProduct, first: int, rows: int, *, has_bias: bool, transposed: bool = False
+    ) -> None:
+        super().__init__()
+        self.product, self.first, self.has_bias, self.transposed = product, first, has_bias, transposed
+        self.in_features, self.out_features = product.features, rows
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """Dense weights with zeros as the layer had them, a new tensor at every call."""
+        rows = self.product.dense_weight()[self.first : self.first + self.out_features]
+        return (rows.t() if self.transposed else rows).clone(memory_format=torch.contiguous_format)
+
+    @property
+    def bias(self) -> torch.Tensor | None:
+        """(out_features,) of the weights' dtype, or None."""
+        if not self.has_bias:
+            return None
+        dtype = self.product.images[0].dtype
+        return self.product.fp32_bias[self.first : self.first + self.out_features].to(dtype)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """y (..., out_features) of x (..., in_features); contiguous where the product has one part."""
+        if self.out_features == self.product.rows:
+            return self.product(x)
+        return self.product.part(x, self.first, self.first + self.out_features)
+
+    def trainable(self) -> "SparseLinear":
+        """Kept values become parameters with gradients; everything else stays zero."""
+        product = self.product
+        if len(product.image_names) > 1:
+            raise BadInput("weights that are packed twice cannot be trained: sparsify with one_image=True")
+        for name in product.image_names:
+            image = getattr(product, name)
+            if not isinstance(image, torch.nn.Parameter):
+                delattr(product, name)
+                product.register_parameter(name, torch.nn.Parameter(image))
+        return self
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        destination[prefix + "weight"] = self.weight.detach()
+        if self.has_bias:
+            destination[prefix + "bias"] = self.bias
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        wanted = ("weight", "bias") if self.has_bias else ("weight",)
+        missing_keys += [prefix + name for name in wanted if prefix + name not in state_dict]
+        weight, bias = state_dict.get(prefix + "weight"), state_dict.get(prefix + "bias")
+        shape = (self.out_features, self.in_features)
+        if weight is not None:
+            matrix = weight.t() if self.transposed else weight
+            if tuple(matrix.shape) != shape:
+                error_msgs.append(f"size mismatch for {prefix}weight: {tuple(matrix.shape)}, wanted {shape}")
+            else:
+                self.product.set_weight(matrix.detach(), self.first)
+        if bias is not None and self.has_bias:
+            own = self.product.fp32_bias[self.first : self.first + self.out_features]
+            own.copy_(bias.detach())
+        unexpected_keys += [
+            key for key in state_dict if key.startswith(prefix) and key.removeprefix(prefix) not in wanted
+        ] * strict
+
+    def extra_repr(self) -> str:
+        """For printing a model."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.has_bias}"
+
+
+def stacked_tiles(maps: Sequence[TileMap]) -> TileMap:
+    """The map of matrices of equal K one below the other."""
+    row_shift = np.cumsum([0, *(tiles.m for tiles in maps)])
+    starts = {"row_start": [np.zeros(1, np.int64)], "column_start": [np.zeros(1, np.int64)]}
+    for tiles in maps:
+        for name, parts in starts.items():
+            parts.append(getattr(tiles, name)[1:] + parts[-1][-1])
+    shifted = [tiles.row_index + shift for tiles, shift in zip(maps, row_shift[:-1], strict=True)]
+    return TileMap(
+        m=int(row_shift[-1]),
+        k=maps[0].k,
+        row_start=np.concatenate(starts["row_start"]),
+        row_index=np.concatenate(shifted),
+        column_start=np.concatenate(starts["column_start"]),
+        column_index=np.concatenate([tiles.column_index for tiles in maps]),
+        pattern=maps[0].pattern,
+    )
+
+
+def _version(x: torch.Tensor) -> int:
+    """Counts changes in place, where torch counts them."""
+    if torch.compiler.is_compiling() or x.is_inference():
+        return 0
+    return int(x._version)

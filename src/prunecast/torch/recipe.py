@@ -1,0 +1,75 @@
+"""What `sparsify` is told: a pattern, or a recipe as `prunecast prune` writes it."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from prunecast.errors import BadInput
+from prunecast.patterns import parse_pattern
+
+__all__ = ["RECIPE", "Recipe", "read_recipe"]
+
+RECIPE = "recipe.json"
+
+
+class Recipe(NamedTuple):
+    """Patterns of layers, and the share of zeros that each must have."""
+
+    pattern: str
+    """Of layers that name none."""
+    patterns: Mapping[str, str]
+    sparsities: Mapping[str, float]
+    """Of modules by name; empty where nothing is said about any."""
+
+    def pattern_of(self, name: str) -> str:
+        """The pattern of a layer."""
+        return self.patterns.get(name, self.pattern)
+
+
+def read_recipe(recipe: "str | Path | Mapping[str, Any] | Recipe") -> Recipe:
+    """A pattern string, a file or folder with a recipe, or its content.
+
+    Raises
+    ------
+    BadInput : an unknown pattern, an unreadable file, or one without pattern
+    """
+    if isinstance(recipe, Recipe):
+        return recipe
+    if isinstance(recipe, Mapping):
+        return _of_document(recipe, "the recipe")
+    path = Path(recipe)
+    if isinstance(recipe, Path) or path.exists():
+        file = path / RECIPE if path.is_dir() else path
+        return _of_document(_read(file), str(file))
+    return Recipe(parse_pattern(recipe).canonical, {}, {})
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{file}: wanted a recipe in JSON, but: {error}") from None
+    if not isinstance(document, Mapping):
+        raise BadInput(f"{file}: wanted a recipe in JSON, got {type(document).__name__}")
+    return document
+
+
+def _of_document(document: Mapping[str, Any], where: str) -> Recipe:
+    rows = document.get("layers", [])
+    named = {_module(str(row["layer"])): row for row in rows if isinstance(row, Mapping) and "layer" in row}
+    patterns = {name: str(row["pattern"]) for name, row in named.items() if row.get("pattern")}
+    pattern = document.get("pattern") or next(iter(patterns.values()), None)
+    if not isinstance(pattern, str):
+        raise BadInput(f"{where}: wanted a pattern, got none")
+    for each in {pattern, *patterns.values()}:
+        parse_pattern(each)
+    sparsities = {
+        name: float(row["sparsity"]) for name, row in named.items() if row.get("sparsity") is not None
+    }
+    return Recipe(pattern, patterns, sparsities)
+
+
+def _module(layer: str) -> str:
+    """A recipe names tensors, `sparsify` modules."""
+    return layer.removesuffix(".weight")
