@@ -1,8 +1,8 @@
 """Which layers of a model can become sparse, and which of them read the same x and so become one product.
 
-Found by structure, not by class: attention has `q_proj`, `k_proj`, `v_proj` or `query`, `key`, `value`, a gated MLP
-`gate_proj` and `up_proj`, side by side in one module. That their forward hands the same x to all of them is checked at
-every call: where it does not, each computes its own.
+Found by structure, not by class: attention has `q_proj`, `k_proj`, `v_proj` or `query`, `key`, `value`, a
+gated MLP `gate_proj` and `up_proj`, side by side in one module. That their forward hands the same x to all of
+them is checked at every call: where it does not, each computes its own.
 """
 
 from typing import NamedTuple
@@ -34,7 +34,8 @@ class Found(NamedTuple):
 
 
 def find_layers(model: nn.Module) -> tuple[list[Found], list[str]]:
-    """Linear layers in the order of the model, Hugging Face's `Conv1D` too; and why others are left as they are.
+    """Linear layers in the order of the model, Hugging Face's `Conv1D` too; and why others are left as they
+    are.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Which kernel runs how many tokens of a layer, and which images of its weights that takes.
 
-A layer is packed for one height of blocks of each kernel, since every height is another image: plans for other
-numbers of tokens choose among the forms of that height.
+A layer is packed for one height of blocks of each kernel, since every height is another image: plans for
+other numbers of tokens choose among the forms of that height.
 """
 
 from collections.abc import Sequence
@@ -32,9 +32,9 @@ def layouts_for(
     """
     found = []
     if max_tokens > FEW_TOKENS:
-        found.append(Layout(STAGES, choose_stspmm(tiles, max_tokens, dtype, gpu)[0].variant.shape.block_m))
+        found.append(Layout(STAGES, choose_stspmm(tiles, max_tokens, dtype, gpu)[0].config.shape.block_m))
     if few_tokens or max_tokens <= FEW_TOKENS:
-        found.append(Layout(FRAGMENTS, choose_small_n(tiles, 1, dtype, gpu)[0].form.block_m))
+        found.append(Layout(FRAGMENTS, choose_small_n(tiles, 1, dtype, gpu)[0].config.block_m))
     return tuple(found)
 
 
@@ -59,15 +59,17 @@ def plan_for(
     if tokens <= FEW_TOKENS and FRAGMENTS in kinds:
         image = kinds.index(FRAGMENTS)
         small = next(
-            c.form for c in choose_small_n(tiles, tokens, dtype, gpu) if c.form.block_m == layouts[image].block_m
+            c.config
+            for c in choose_small_n(tiles, tokens, dtype, gpu)
+            if c.config.block_m == layouts[image].block_m
         )
-        return plan_small_n(tiles, tokens, dtype, gpu, form=small), image
+        return plan_small_n(tiles, tokens, dtype, gpu, config=small), image
     if STAGES not in kinds:
         raise BadInput(f"this layer is packed for at most {FEW_TOKENS} tokens, got {tokens}")
     image = kinds.index(STAGES)
-    form = next(
-        c
+    config = next(
+        c.config
         for c in choose_stspmm(tiles, tokens, dtype, gpu)
-        if c.variant.shape.block_m == layouts[image].block_m
+        if c.config.shape.block_m == layouts[image].block_m
     )
-    return plan_stspmm(tiles, tokens, dtype, gpu, form=form), image
+    return plan_stspmm(tiles, tokens, dtype, gpu, config=config), image

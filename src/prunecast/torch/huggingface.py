@@ -5,8 +5,9 @@
     model.save_pretrained(folder)               # dense tensors with zeros, and one block in config.json
     AutoModelForCausalLM.from_pretrained(folder, dtype="auto", device_map="cuda")
 
-A checkpoint has the tensors that it always had, so plain transformers without this package loads it as a dense model,
-with one warning about an unknown quantization type. The block never has the name `sparsity_config`, which vLLM refuses.
+A checkpoint has the tensors that it always had, so plain transformers without this package loads it as a
+dense model, with one warning about an unknown quantization type. The block never has the name
+`sparsity_config`, which vLLM refuses.
 """
 
 from collections.abc import Mapping
@@ -20,8 +21,8 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, gpu_names, load_gpu
+from prunecast.torch.convert import Sparsified, sparsify
 from prunecast.torch.recipe import Recipe, read_recipe
-from prunecast.torch.sparsify import Sparsified, sparsify
 
 __all__ = ["METHOD", "PrunecastConfig", "PrunecastQuantizer", "load_pretrained", "sparsify_pretrained"]
 
@@ -98,7 +99,9 @@ class PrunecastQuantizer(HfQuantizer):  # type: ignore[misc]
 
 
 def sparsify_pretrained(model: Any, recipe: Any, **options: Any) -> Sparsified:
-    """`sparsify` of a transformers model, whose configuration then says so: `save_pretrained` writes all of it."""
+    """`sparsify` of a transformers model, whose configuration then says so: `save_pretrained` writes all of
+    it.
+    """
     done = sparsify(model, recipe, **options)
     gpu, read = options["gpu"], read_recipe(recipe)
     config = PrunecastConfig(
@@ -156,4 +159,4 @@ def _density(model: Any, name: str) -> float:
         own = tiles.row_index[tiles.row_start[t] : tiles.row_start[t + 1]]
         inside = int(((own >= rows.start) & (own < rows.stop)).sum())
         kept += inside * int(tiles.column_start[t + 1] - tiles.column_start[t])
-    return kept / (layer.out_features * layer.in_features)
+    return kept / float(layer.out_features * layer.in_features)

@@ -1,13 +1,14 @@
 """Weights of a layer as kernels read them, as tensors: packed and unpacked where they lie, CPU or GPU.
 
-An image is a dense matrix in another order, so packing is a gather and unpacking a scatter, on whatever device the
-weights are; the NumPy packing of `kernels` lays out the same bytes, which the tests compare. What stands where is
-decided by the tiles and by the height of a block alone:
+An image is a dense matrix in another order, so packing is a gather and unpacking a scatter, on whatever
+device the weights are; the NumPy packing of `kernels` lays out the same bytes, which the tests compare. What
+stands where is decided by the tiles and by the height of a block alone:
 
     stages      (k-steps + 1, block_m, 64), for the tile kernel on wgmma; the last one holds zeros
     fragments   (k16s, block_m / 16, 32, 8), for the kernel of few tokens
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -59,7 +60,9 @@ def layout_of(image: torch.Tensor) -> Layout:
 
 
 def covering(tiles: TileMap) -> TileMap:
-    """The same with rows that lie in no tile in one more tile, which keeps nothing: kernels write all rows then."""
+    """The same with rows that lie in no tile in one more tile, which keeps nothing: kernels write all rows
+    then.
+    """
     alone = np.setdiff1d(np.arange(tiles.m, dtype=np.int32), tiles.row_index)
     if not alone.size:
         return tiles
@@ -108,9 +111,7 @@ def tiles_from_tensor(tensor: torch.Tensor, pattern: str = "packed") -> TileMap:
     m, k, tiles, kept = (int(number) for number in numbers[:_HEADER])
     sizes = (tiles + 1, m, tiles + 1, kept)
     ends = np.cumsum((_HEADER, *sizes))
-    row_start, row_index, column_start, column_index = (
-        numbers[first:last] for first, last in zip(ends[:-1], ends[1:], strict=True)
-    )
+    row_start, row_index, column_start, column_index = (numbers[first:last] for first, last in pairwise(ends))
     return TileMap(
         m=m,
         k=k,

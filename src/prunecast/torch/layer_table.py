@@ -1,7 +1,7 @@
 """What an operator has to know of a layer besides its tensors, by a number that stands in traced graphs.
 
-The number is a hash of the layer's tiles, dtype and GPU, so that it is the same in another process; an operator that
-meets one it does not know makes the entry again from its tensors.
+The number is a hash of the layer's tiles, dtype and GPU, so that it is the same in another process; an
+operator that meets one it does not know makes the entry again from its tensors.
 """
 
 import hashlib

@@ -1,10 +1,11 @@
-"""The operators `prunecast::linear` and `prunecast::columns`, for torch.compile, torch.export and CUDA graphs.
+"""`prunecast::linear` and `prunecast::columns`, operators for torch.compile, torch.export and CUDA graphs.
 
     linear(x_t, images, tiles, bias, residual, tokens, rows, activation, gpu, plan) -> y
 
-`x_t` (K, tokens or up to 7 more) has the tokens of a feature side by side, as kernels gather them; y (tokens, rows) is
-contiguous, features side by side, as frameworks have it. Whoever traces writes `x_t` as a transposing copy in plain
-torch, so that torch.compile fuses it into what makes x; eagerly `columns` turns x at the speed of memory.
+`x_t` (K, tokens or up to 7 more) has the tokens of a feature side by side, as kernels gather them; y (tokens,
+rows) is contiguous, features side by side, as frameworks have it. Who traces writes `x_t` as a transposing copy
+in plain torch, so that torch.compile fuses it into what makes x; eagerly `columns` turns x at the speed of
+memory.
 
     images     packed weights, each for other numbers of tokens; see `images.py`
     tiles      the tile map, from which all else can be made again
@@ -29,8 +30,8 @@ COLUMN_GROUP = 8
 
 _LIBRARY = torch.library.Library("prunecast", "FRAGMENT")
 _LIBRARY.define(
-    "linear(Tensor x_t, Tensor[] images, Tensor tiles, Tensor? bias, Tensor? residual, SymInt tokens, int rows, "
-    "str activation, str gpu, int plan) -> Tensor",
+    "linear(Tensor x_t, Tensor[] images, Tensor tiles, Tensor? bias, Tensor? residual, SymInt tokens, "
+    "int rows, str activation, str gpu, int plan) -> Tensor",
     tags=(torch.Tag.needs_fixed_stride_order,),
 )
 _LIBRARY.define("columns(Tensor x, SymInt tokens) -> Tensor", tags=(torch.Tag.needs_fixed_stride_order,))
@@ -53,7 +54,9 @@ def columns_of(x: torch.Tensor) -> torch.Tensor:
 
 
 def _columns_on_cpu(x: torch.Tensor, tokens: int) -> torch.Tensor:
-    return torch.nn.functional.pad(x.t(), (0, tokens - x.shape[0])).clone(memory_format=torch.contiguous_format)
+    return torch.nn.functional.pad(x.t(), (0, tokens - x.shape[0])).clone(
+        memory_format=torch.contiguous_format
+    )
 
 
 def _columns_on_cuda(x: torch.Tensor, tokens: int) -> torch.Tensor:
@@ -183,4 +186,3 @@ torch.library.register_autograd(
 torch.library.register_autograd(
     "prunecast::columns", _columns_backward, setup_context=_keep_nothing, lib=_LIBRARY
 )
-

@@ -1,8 +1,10 @@
-"""`PackedProduct`: one launch's worth of pruned weights on a device; `SparseLinear`: what stands for an `nn.Linear`.
+"""`PackedProduct`: one launch's worth of pruned weights on a device; `SparseLinear`: what stands for an
+`nn.Linear`.
 
-Several linear layers that read the same x are one product: their rows follow one another in one tile map, each keeps
-a `SparseLinear` under its own name, and the first that is called computes for all. The state dict holds dense tensors
-with zeros under the names that `nn.Linear` gives them, so that a checkpoint loads with and without this package.
+Several linear layers that read the same x are one product: their rows follow one another in one tile map,
+each keeps a `SparseLinear` under its own name, and the first that is called computes for all. The state dict
+holds dense tensors with zeros under the names that `nn.Linear` gives them, so that a checkpoint loads with
+and without this package.
 """
 
 from collections.abc import Sequence
@@ -42,6 +44,9 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
     layouts : of the images, see `images.py`; the first one is unpacked where dense weights are asked for
     """
 
+    fp32_bias: Any
+    """(M,) or None."""
+
     def __init__(
         self,
         weight: torch.Tensor,
@@ -71,7 +76,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         return [getattr(self, name) for name in self.image_names]
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
-        """y of x, contiguous.
+        """Y of x, contiguous.
 
         Raises
         ------
@@ -83,17 +88,24 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         added = None if residual is None else residual.reshape(-1, self.rows)
         x_t, images = columns_of(flat), self.images
         y = linear(
-            x_t, images, self.tiles, self.fp32_bias, added, tokens, self.rows, "none", self.gpu.name, self.plan
+            x_t,
+            images,
+            self.tiles,
+            self.fp32_bias,
+            added,
+            tokens,
+            self.rows,
+            "none",
+            self.gpu.name,
+            self.plan,
         )
         return y.view(*x.shape[:-1], self.rows)
 
     def part(self, x: torch.Tensor, first: int, last: int) -> torch.Tensor:
         """Features `first` to `last` of y; the product is made once for parts that are asked for in order."""
         held, version = self._held, _version(x)
-        if held is not None and held.x is x and held.version == version:
-            y = held.y
-        else:
-            y = self(x)
+        is_same = held is not None and held.x is x and held.version == version
+        y = held.y if held is not None and is_same else self(x)
         self._held = None if last == self.rows else _Held(x, version, y)
         return y[..., first:last]
 
@@ -113,7 +125,9 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         images = [pack(whole, self.tile_map, layout_of(image)) for image in self.images]
         lost = int(torch.count_nonzero(whole)) - int(torch.count_nonzero(unpack(images[0], self.tile_map)))
         if lost:
-            raise BadInput(f"the weights to load have {lost} values outside of the tiles that this layer keeps")
+            raise BadInput(
+                f"the weights to load have {lost} values outside of the tiles that this layer keeps"
+            )
         for own, image in zip(self.images, images, strict=True):
             own.data.copy_(image)
 
@@ -185,7 +199,7 @@ class SparseLinear(torch.nn.Module):  # type: ignore[misc]
         return self.product.fp32_bias[self.first : self.first + self.out_features].to(dtype)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """y (..., out_features) of x (..., in_features); contiguous where the product has one part."""
+        """Y (..., out_features) of x (..., in_features); contiguous where the product has one part."""
         if self.out_features == self.product.rows:
             return self.product(x)
         return self.product.part(x, self.first, self.first + self.out_features)

@@ -20,7 +20,7 @@ try:
     from torch._C import _cuda_getCurrentRawStream as current_stream
 except ImportError:  # torch that was built without CUDA
 
-    def current_stream(device: int) -> int:
+    def current_stream(device: int) -> int:  # type: ignore[misc]
         """Handle of torch's current stream of a device."""
         return int(torch.cuda.current_stream(device).cuda_stream)
 

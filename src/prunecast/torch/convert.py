@@ -1,7 +1,7 @@
 """`sparsify`: the linear layers of a model, with zeros or to be pruned, become sparse products in place.
 
-Everything is decided, checked and packed before the first layer is replaced, so that a model is converted whole or not
-at all. Packing happens on the device that a layer lies on.
+Everything is decided, checked and packed before the first layer is replaced, so that a model is converted
+whole or not at all. Packing happens on the device that a layer lies on.
 """
 
 import sys
@@ -84,13 +84,15 @@ def sparsify(
     Parameters
     ----------
     model : fp16 or bf16, on its GPU (on a CPU it runs too, slowly, for tests); Hugging Face's or any other
-    recipe : a pattern string such as `tile-wise:128`; or a recipe as `prunecast prune` writes it, as a file, its
+    recipe : a pattern string such as `tile-wise:128`; or a recipe as `prunecast prune` writes it, as a file,
+    its
         folder or a mapping, whose layers and sparsities the zeros must follow
     gpu : name or spec of the GPU to plan for
     max_tokens : most tokens of one call: batch times sequence
     sparsity : prune every layer to this by magnitude first; None takes the zeros that are there
     target, ignore : names of modules, or `re:` and a regular expression
-    few_tokens : keep a second image of the weights for calls of up to 64 tokens; without it decoding is slower, and
+    few_tokens : keep a second image of the weights for calls of up to 64 tokens; without it decoding is
+    slower, and
         the weights take half of the memory
     fuse : one launch for layers that read the same x
     trainable : kept values become parameters with gradients; with one image only
@@ -99,7 +101,8 @@ def sparsify(
 
     Raises
     ------
-    BadInput : an unknown pattern or GPU, weights of another dtype, zeros that do not follow the recipe, a LoRA
+    BadInput : an unknown pattern or GPU, weights of another dtype, zeros that do not follow the recipe, a
+    LoRA
         adapter, no layer to convert; the model is as it was
     """
     start = time.monotonic()
@@ -107,8 +110,8 @@ def sparsify(
     _check(max_tokens, sparsity)
     found, left = find_layers(model)
     names = select_names([layer.name for layer in found], target, ignore)
+    _check_devices(found, spec)
     chosen, more_left = _choose(found, set(names), plan, sparsity)
-    _check_devices(chosen, spec)
     before = _bytes_of(model)
     few = few_tokens and not trainable
     products = _pack(chosen, spec, max_tokens, few_tokens=few, fuse=fuse, progress=progress)
@@ -187,7 +190,9 @@ def _pack(
     fuse: bool,
     progress: Progress | None,
 ) -> list[tuple[list[_Choice], PackedProduct]]:
-    """Products in the order of the model; planned and packed in threads, which NumPy and torch let run together."""
+    """Products in the order of the model; planned and packed in threads, which NumPy and torch let run
+    together.
+    """
     by_name = {choice.layer.name: choice for choice in chosen}
     layers = [choice.layer for choice in chosen]
     groups = sibling_groups(layers) if fuse else [[layer] for layer in layers]
@@ -250,8 +255,8 @@ def _check(max_tokens: int, sparsity: float | None) -> None:
         raise BadInput(f"sparsity must be in [0, 1), got {sparsity}")
 
 
-def _check_devices(chosen: list[_Choice], gpu: GpuSpec) -> None:
-    for device in {matrix_of(choice.layer.module).device for choice in chosen}:
+def _check_devices(found: list[Found], gpu: GpuSpec) -> None:
+    for device in {matrix_of(layer.module).device for layer in found}:
         if device.type not in ("cpu", "cuda"):
             raise BadInput(f"weights must lie on a GPU, got {device}: load the model first")
         if device.type == "cuda":

@@ -1,0 +1,59 @@
+"""`load`: a model that was pruned and saved, ready to run."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from prunecast.errors import BadInput
+from prunecast.torch.convert import sparsify
+from prunecast.torch.recipe import RECIPE
+
+__all__ = ["load"]
+
+CONFIG, WEIGHTS = "config.json", "weights.safetensors"
+
+
+def load(folder: str | Path, model: torch.nn.Module | None = None, **options: Any) -> torch.nn.Module:
+    """The model of a folder.
+
+    Parameters
+    ----------
+    folder : as `save_pretrained` of a sparsified transformers model wrote it; or, with `model`, as `prunecast
+    prune`
+        or `Pruner` wrote it, with weights and a recipe
+    model : of the same names and shapes, which takes the weights and is given back
+    options : of `from_pretrained`, e.g. `device_map="cuda"`; with `model` of `sparsify`, of which `gpu` and
+        `max_tokens` must be told
+
+    Raises
+    ------
+    BadInput : no such folder, weights that do not fit the model, or what `sparsify` refuses
+    """
+    path = Path(folder)
+    if model is None:
+        if not (path / CONFIG).is_file():
+            raise BadInput(
+                f"{path} has no {CONFIG} of a transformers model: give the model that it is the state of"
+            )
+        from prunecast.torch.huggingface import load_pretrained
+
+        found: torch.nn.Module = load_pretrained(path, **options)
+        return found
+    if not (path / WEIGHTS).is_file() or not (path / RECIPE).is_file():
+        raise BadInput(f"{path}: wanted {WEIGHTS} and {RECIPE}, as prunecast prune writes them")
+    _take(model, load_file(path / WEIGHTS), path)
+    sparsify(model, path, **options)
+    return model
+
+
+def _take(model: torch.nn.Module, state: dict[str, torch.Tensor], path: Path) -> None:
+    """The weights into the model, all or none."""
+    own = model.state_dict()
+    for name, tensor in state.items():
+        if name not in own:
+            raise BadInput(f"{path}: the model has no {name!r}")
+        if own[name].shape != tensor.shape:
+            raise BadInput(f"{path}: {name} is {tuple(tensor.shape)}, the model's {tuple(own[name].shape)}")
+    model.load_state_dict(state, strict=False)

@@ -1,0 +1,229 @@
+"""The operators under torch's own checks, torch.compile, torch.export and autograd, on a CPU."""
+
+import pytest
+
+from prunecast.errors import BadInput
+from prunecast.hardware import load_gpu
+from prunecast.patterns import parse_pattern
+
+torch = pytest.importorskip("torch")
+
+from prunecast.torch import layer_table  # noqa: E402
+from prunecast.torch.forms import layouts_for  # noqa: E402
+from prunecast.torch.ops import columns_of, linear  # noqa: E402
+from prunecast.torch.packed import PackedProduct, SparseLinear  # noqa: E402
+
+# Inductor's own
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+M, K, GPU = 320, 192, load_gpu("h200-sxm")
+
+
+def dense(dtype=torch.float16, seed=0):
+    torch.manual_seed(seed)
+    weight = torch.randn(M, K).to(dtype)
+    pattern = parse_pattern("tile-wise:64")
+    mask = pattern.prune({"w": weight.abs().float().numpy()}, 0.6)["w"]
+    return weight * torch.from_numpy(mask), pattern.map(mask)
+
+
+def product(dtype=torch.float16, *, bias=True, few_tokens=True, max_tokens=512):
+    weight, tiles = dense(dtype)
+    name = "fp16" if dtype == torch.float16 else "bf16"
+    layouts = layouts_for(tiles, name, GPU, max_tokens, few_tokens=few_tokens)
+    added = torch.randn(M).to(dtype) if bias else None
+    made = PackedProduct(weight, tiles, added, gpu=GPU, max_tokens=max_tokens, layouts=layouts)
+    return made, weight, added
+
+
+def arguments(made, x, activation="none", residual=None):
+    bias = made.fp32_bias
+    x_t = columns_of(x)
+    return (
+        x_t,
+        made.images,
+        made.tiles,
+        bias,
+        residual,
+        len(x),
+        M,
+        activation,
+        "h200-sxm",
+        made.plan,
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("tokens", [1, 3, 64, 200])
+def test_y_is_that_of_the_dense_layer_with_the_same_zeros(dtype, tokens):
+    made, weight, bias = product(dtype)
+    x = torch.randn(tokens, K).to(dtype)
+    wanted = torch.nn.functional.linear(x.float(), weight.float(), bias.float()).to(dtype)
+    y = made(x)
+    assert y.is_contiguous()
+    assert torch.equal(y, wanted) or torch.allclose(y, wanted, rtol=2**-7, atol=1e-2)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_activation_and_residual_come_behind_the_bias(activation):
+    made, weight, bias = product()
+    x, residual = torch.randn(16, K).half(), torch.randn(16, M).half()
+    sums = torch.nn.functional.linear(x.float(), weight.float(), bias.float())
+    wanted = getattr(torch.nn.functional, activation)(sums).half() + residual
+    assert torch.allclose(linear(*arguments(made, x, activation, residual)), wanted, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("tokens", [1, 13, 72])
+def test_torch_checks_the_operators(tokens):
+    made, _, _ = product()
+    x = torch.randn(tokens, K).half()
+    torch.library.opcheck(torch.ops.prunecast.linear.default, arguments(made, x))
+    torch.library.opcheck(torch.ops.prunecast.columns.default, (x, 80))
+
+
+def test_torch_checks_the_gradients():
+    made, _, _ = product(few_tokens=False)
+    x = torch.randn(8, K).half()
+    given = list(arguments(made, x, residual=torch.randn(8, M).half().requires_grad_()))
+    given[0] = given[0].clone().requires_grad_()
+    given[1] = [image.clone().requires_grad_() for image in given[1]]
+    given[3] = given[3].clone().requires_grad_()
+    torch.library.opcheck(torch.ops.prunecast.linear.default, tuple(given))
+
+
+def test_gradients_are_those_of_the_dense_layer_where_weights_are_kept():
+    made, weight, bias = product(few_tokens=False)
+    layer = SparseLinear(made, 0, M, has_bias=True).trainable()
+    x = torch.randn(2, 9, K).half().requires_grad_()
+    gradient = torch.randn(2, 9, M).half()
+    layer(x).backward(gradient)
+    image = made.images[0]
+    plain_x, plain_w = x.detach().clone().requires_grad_(), weight.clone().requires_grad_()
+    torch.nn.functional.linear(plain_x, plain_w, bias).backward(gradient)
+    assert torch.allclose(x.grad, plain_x.grad, rtol=1e-2, atol=5e-2)
+    from prunecast.torch.images import layout_of, pack
+
+    wanted = pack(plain_w.grad, made.tile_map, layout_of(image))
+    assert torch.allclose(image.grad, wanted, rtol=1e-2, atol=5e-2)
+
+
+def test_a_fused_activation_has_no_gradient():
+    made, _, _ = product()
+    x = torch.randn(8, K).half().requires_grad_()
+    with pytest.raises(BadInput, match="no gradient through a fused gelu"):
+        linear(*arguments(made, x, "gelu"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_it_compiles_whole(dynamic):
+    made, _, _ = product()
+    torch._dynamo.reset()
+    compiled = torch.compile(made, fullgraph=True, dynamic=dynamic)
+    for tokens in (37, 5, 64, 1):
+        x = torch.randn(2, tokens, K).half()
+        with torch.no_grad():
+            assert torch.allclose(compiled(x), made(x), rtol=2e-3, atol=2e-3)
+
+
+class Three(torch.nn.Module):
+    """Attention's inputs, as models write them."""
+
+    def __init__(self, made):
+        super().__init__()
+        self.q = SparseLinear(made, 0, 128, has_bias=True)
+        self.k = SparseLinear(made, 128, 64, has_bias=True)
+        self.v = SparseLinear(made, 192, 128, has_bias=True)
+
+    def forward(self, x):
+        x = torch.nn.functional.layer_norm(x, (K,))
+        return torch.cat((self.q(x) * 2, self.k(x), self.v(x)), -1)
+
+
+def test_parts_that_read_the_same_x_are_one_product():
+    made, weight, bias = product()
+    three, calls = Three(made), []
+    made.register_forward_hook(lambda *_: calls.append(1))
+    x = torch.randn(2, 7, K).half()
+    wanted = torch.nn.functional.linear(torch.nn.functional.layer_norm(x, (K,)), weight, bias)
+    wanted[..., :128] *= 2
+    assert torch.allclose(three(x), wanted, rtol=5e-3, atol=5e-3)
+    assert len(calls) == 1
+    assert made._held is None
+
+
+def test_parts_of_another_x_or_a_changed_one_are_computed_anew():
+    made, _, _ = product()
+    three = Three(made)
+    x, other = torch.randn(3, K).half(), torch.randn(3, K).half()
+    three.q(x)
+    assert torch.equal(three.k(other), made(other)[..., 128:192])
+    three.q(x)
+    x += 1
+    assert torch.equal(three.k(x), made(x)[..., 128:192])
+
+
+@pytest.mark.slow
+def test_parts_are_one_product_in_a_compiled_graph_and_an_exported_one():
+    made, _, _ = product()
+    three, x = Three(made), torch.randn(2, 37, K).half()
+    torch._dynamo.reset()
+    with torch.no_grad():
+        wanted = three(x)
+        tokens = torch.export.Dim("tokens", min=2, max=200)
+        exported = torch.export.export(three, (x,), dynamic_shapes={"x": {1: tokens}})
+        assert sum("prunecast.linear" in str(node.target) for node in exported.graph.nodes) == 1
+        other = torch.randn(2, 91, K).half()
+        assert torch.allclose(exported.module()(other), three(other), rtol=5e-3, atol=5e-3)
+        assert torch.allclose(torch.compile(three, fullgraph=True)(x), wanted, rtol=5e-3, atol=5e-3)
+
+
+def test_an_exported_graph_runs_where_the_layer_is_not_known(tmp_path, monkeypatch):
+    made, _, _ = product()
+    x = torch.randn(16, K).half()
+    with torch.no_grad():
+        wanted = made(x)
+        torch.export.save(torch.export.export(made, (x,)), tmp_path / "layer.pt2")
+        monkeypatch.setattr(layer_table, "_LAYERS", {})
+        assert torch.equal(torch.export.load(tmp_path / "layer.pt2").module()(x), wanted)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.zeros(4, K - 1).half(), "192 features"),
+        (torch.zeros(4, K), "torch.float16 like the weights"),
+        (torch.zeros(513, K).half(), "at most 512 tokens, got 513"),
+        (torch.zeros(0, K).half(), "no tokens"),
+    ],
+)
+def test_what_cannot_run_is_refused_in_a_line(x, message):
+    made, _, _ = product()
+    with pytest.raises(BadInput, match=message):
+        made(x)
+
+
+def test_weights_packed_twice_are_not_trained():
+    made, _, _ = product()
+    with pytest.raises(BadInput, match="packed twice"):
+        SparseLinear(made, 0, M, has_bias=True).trainable()
+
+
+def test_a_cast_to_fp32_is_refused():
+    made, _, _ = product()
+    with pytest.raises(BadInput, match="cast the model"):
+        made.float()
+
+
+def test_state_goes_round_and_values_outside_of_the_tiles_are_refused():
+    made, weight, _ = product()
+    three = Three(made)
+    state = three.state_dict()
+    assert list(state) == [f"{part}.{name}" for part in "qkv" for name in ("weight", "bias")]
+    assert torch.equal(torch.cat([state[f"{part}.weight"] for part in "qkv"]), weight)
+    three.load_state_dict({name: tensor * 2 for name, tensor in state.items()})
+    assert torch.equal(made.dense_weight(), weight * 2)
+    state["q.weight"] = torch.ones_like(state["q.weight"])
+    with pytest.raises(BadInput, match="outside of the tiles"):
+        three.load_state_dict(state)
+    assert torch.isfinite(made.fp32_bias).all()

@@ -1,0 +1,145 @@
+"""`sparsify` on plain models: what it finds, fuses, refuses and leaves."""
+
+import copy
+
+import pytest
+
+from prunecast.errors import BadInput
+
+torch = pytest.importorskip("torch")
+
+from prunecast.torch import sparsify  # noqa: E402
+from prunecast.torch.packed import SparseLinear  # noqa: E402
+
+OPTIONS = {"gpu": "h200-sxm", "max_tokens": 256, "quiet": True}
+PATTERN = "tile-wise:32"
+
+
+class Mlp(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate_proj, self.up_proj = torch.nn.Linear(64, 96, bias=False), torch.nn.Linear(64, 96)
+        self.down_proj, self.head = torch.nn.Linear(96, 64), torch.nn.Linear(64, 10)
+
+    def forward(self, x):
+        gated = torch.nn.functional.silu(self.gate_proj(x)) * self.up_proj(x)
+        return self.head(self.down_proj(gated))
+
+
+def model(dtype=torch.float16, seed=0):
+    torch.manual_seed(seed)
+    return Mlp().to(dtype).eval()
+
+
+def unchanged(plain):
+    return not any(isinstance(module, SparseLinear) for module in plain.modules())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_pruned_model_computes_what_the_dense_one_with_its_zeros_does(dtype):
+    sparse, plain = model(dtype), model(dtype)
+    done = sparsify(sparse, PATTERN, sparsity=0.5, **OPTIONS)
+    assert done.layers == ("gate_proj", "up_proj", "down_proj")
+    assert done.launches == 2
+    assert done.left == ("head: 10 x 64 is no multiple of 8",)
+    assert list(sparse.state_dict()) == list(plain.state_dict())
+    plain.load_state_dict(sparse.state_dict())
+    x = torch.randn(3, 5, 64).to(dtype)
+    with torch.no_grad():
+        assert torch.allclose(sparse(x), plain(x), rtol=2**-6, atol=2e-2)
+
+
+def test_zeros_are_taken_as_they_are():
+    first, second = model(), model()
+    sparsify(first, PATTERN, sparsity=0.5, **OPTIONS)
+    second.load_state_dict(first.state_dict())
+    done = sparsify(second, PATTERN, fuse=False, **OPTIONS)
+    assert done.launches == len(done.layers) == 3
+    x = torch.randn(4, 64).half()
+    with torch.no_grad():
+        assert torch.equal(first(x), second(x))
+
+
+def test_weights_keep_their_share_of_memory_with_one_image():
+    torch.manual_seed(0)
+    big = torch.nn.Sequential(torch.nn.Linear(1024, 1024, bias=False)).half()
+    done = sparsify(big, "tile-wise:128", sparsity=0.75, few_tokens=False, **OPTIONS)
+    assert done.bytes_after < 0.30 * done.bytes_before
+    assert "now" in str(done)
+
+
+def test_a_recipe_says_patterns_and_sparsities():
+    made = model()
+    sparsify(made, PATTERN, sparsity=0.5, **OPTIONS)
+    state = made.state_dict()
+    rows = [{"layer": "down_proj.weight", "pattern": PATTERN, "sparsity": 0.5}]
+    loaded = model()
+    loaded.load_state_dict(state)
+    done = sparsify(loaded, {"pattern": PATTERN, "layers": rows}, **OPTIONS)
+    assert done.layers == ("down_proj",)
+    assert "gate_proj: not in the recipe" in done.left
+
+
+def test_progress_is_told():
+    told = []
+    sparsify(model(), PATTERN, sparsity=0.5, progress=lambda *step: told.append(step), **OPTIONS)
+    assert told == [("packing", 1, 2), ("packing", 2, 2)]
+
+
+def with_adapter():
+    plain = model()
+    plain.down_proj.lora_A = torch.nn.Linear(96, 4)
+    return plain
+
+
+def strange_zeros():
+    plain = model()
+    with torch.no_grad():
+        plain.down_proj.weight[:, ::2] = 0
+        plain.down_proj.weight[5, ::2] = 1
+    return plain
+
+
+BAD = {
+    "fp32": (lambda: model(torch.float32), PATTERN, {"sparsity": 0.5}, "cast the model first"),
+    "no zeros": (model, PATTERN, {}, "no layer has enough zeros"),
+    "pattern": (model, "tile-wide:3", {}, "tile-wide"),
+    "no tiles": (model, "2:4", {}, "mask is not 2:4"),
+    "gpu": (model, PATTERN, {"gpu": "h900"}, "unknown GPU"),
+    "adapter": (with_adapter, PATTERN, {"sparsity": 0.5}, "LoRA adapter"),
+    "recipe": (
+        strange_zeros,
+        {"pattern": PATTERN, "layers": [{"layer": "down_proj", "sparsity": 0.5}]},
+        {},
+        "down_proj: mask is not tile-wise:32",
+    ),
+    "unknown layer": (
+        model,
+        {"pattern": PATTERN, "layers": [{"layer": "middle_proj", "sparsity": 0.5}]},
+        {},
+        "no linear layer",
+    ),
+    "sparsity": (model, PATTERN, {"sparsity": 1.5}, r"must be in \[0, 1\)"),
+    "tokens": (model, PATTERN, {"sparsity": 0.5, "max_tokens": 0}, "at least 1"),
+    "meta": (lambda: model().to("meta"), PATTERN, {"sparsity": 0.5}, "load the model first"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_be_converted_is_refused_whole(case):
+    make, recipe, options, message = BAD[case]
+    plain = make()
+    with pytest.raises(BadInput, match=message):
+        sparsify(plain, recipe, **{**OPTIONS, **options})
+    assert unchanged(plain)
+
+
+def test_a_deep_copy_is_a_model_of_its_own():
+    sparse = model()
+    sparsify(sparse, PATTERN, sparsity=0.5, **OPTIONS)
+    other = copy.deepcopy(sparse)
+    assert other.gate_proj.product is other.up_proj.product
+    assert other.gate_proj.product is not sparse.gate_proj.product
+    x = torch.randn(4, 64).half()
+    with torch.no_grad():
+        assert torch.equal(other(x), sparse(x))
