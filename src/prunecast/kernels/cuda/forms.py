@@ -18,6 +18,7 @@ __all__ = [
     "build_tile_kernel",
     "check_form",
     "tile_defines",
+    "token_box_of",
 ]
 
 ARCH = "sm_90a"
@@ -81,6 +82,11 @@ def box_of(plan: KernelPlan) -> Box:
         return Box(rows=32, tokens=64)
     staging_of_warp = min(plan.shape.block_m * plan.shape.block_n, 32768) // 8
     return Box(rows=16, tokens=64 if staging_of_warp >= 2048 else 32)
+
+
+def token_box_of(plan: KernelPlan) -> Box:
+    """The same where C is (tokens, M): `rows` are tokens then, and `tokens` 64 rows of A."""
+    return Box(rows=16 if _is_token_form(plan) else box_of(plan).tokens, tokens=64)
 
 
 def build_fill(dtype: str, activation: str, *, bias: bool) -> CompiledKernel:

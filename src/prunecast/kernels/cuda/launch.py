@@ -34,7 +34,8 @@ TILE_ARGS = np.dtype(
         ("tokens", "i4"),
         ("null_stage", "i4"),
         ("blocks_in_args", "i4"),
-        ("reserved", "i4", (3,)),
+        ("c_tokens", "i4"),
+        ("reserved", "i4", (2,)),
         ("first", "i4", (MOST_BLOCKS_IN_ARGS, 4)),
         ("start", "i4", (MOST_BLOCKS_IN_ARGS + 4,)),
     ]

@@ -222,6 +222,12 @@ __device__ __forceinline__ void store_16_of_row(void* column, int row, int row_b
       : "memory");
 }
 
+__device__ __forceinline__ unsigned short load_shared_2(u32 from) {
+  unsigned short v;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(from) : "memory");
+  return v;
+}
+
 __device__ __forceinline__ uint4 load_shared_16(u32 from) {
   uint4 v;
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"

@@ -12,6 +12,10 @@
 #include "tile_args.cuh"
 #include "tile_shape.cuh"
 
+#ifndef TOKEN_MAJOR  // C is (tokens, M) instead of (M, tokens)
+#define TOKEN_MAJOR 0
+#endif
+
 constexpr int LANES_PER_ROW = CHUNK_TOKENS / 8;
 constexpr int ROWS_AT_ONCE = 32 / LANES_PER_ROW;
 constexpr int ROW_LOADS = 16 / ROWS_AT_ONCE;
@@ -20,7 +24,11 @@ constexpr int ROW_LOADS = 16 / ROWS_AT_ONCE;
 struct Ending {
   int4 split;
   int token;               // first token of the warpgroup
+#if TOKEN_MAJOR
+  int rows[2];             // rows of C that are rows `lane` and `lane` + 32 of the warpgroup
+#else
   int row;                 // row of C that is row `lane % 16` of the warp
+#endif
   float bias[2];           // of the two rows whose sums this lane holds
 };
 
@@ -30,7 +38,12 @@ __device__ __forceinline__ Ending prepare_ending(const TileArgs& args, int place
   const int* rows = args.rows + item.z * BLOCK_M + (SPLIT_ROWS ? group * 64 : 0) + warp % 4 * 16;
   ending.split = load_early(args.splits + place);
   ending.token = item.w + (SPLIT_ROWS ? 0 : group * PART_TOKENS);
+#if TOKEN_MAJOR
+#pragma unroll
+  for (int i = 0; i < 2; ++i) ending.rows[i] = load_early(rows - warp % 4 * 16 + i * 32 + lane);
+#else
   ending.row = load_early(rows + lane % 16);
+#endif
 #if BIAS
 #pragma unroll
   for (int i = 0; i < 2; ++i) ending.bias[i] = load_early(args.bias + max(load_early(rows + i * 8 + lane / 4), 0));
@@ -62,6 +75,10 @@ __device__ __forceinline__ void round_chunk(u32 (&words)[CHUNK_SUMS / 2], const 
 #pragma unroll
   for (int i = 0; i < CHUNK_SUMS / 2; ++i) words[i] = pack(sums[2 * i], sums[2 * i + 1], ending.bias[i % 2]);
 }
+
+#if TOKEN_MAJOR
+#include "tile_token_major.cuh"
+#else
 
 struct Outgoing {
   const TensorMap& map;
@@ -160,3 +177,4 @@ struct Outgoing {
     while (left > 0) store(args);
   }
 };
+#endif

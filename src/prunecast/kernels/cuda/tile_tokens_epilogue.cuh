@@ -14,6 +14,10 @@
 #include "tile_args.cuh"
 #include "tile_tokens_shape.cuh"
 
+#ifndef TOKEN_MAJOR  // C is (tokens, M) instead of (M, tokens)
+#define TOKEN_MAJOR 0
+#endif
+
 constexpr int ROWS_AT_ONCE = 4;          // that a lane takes out of the staging buffer, 4 registers each
 
 // Steps after a store in which the copy engine reads undisturbed: 1 % of items of 16 steps, but C of short ones must not
@@ -24,8 +28,14 @@ constexpr int LONG_ITEM = 6;
 // What a thread knows about the item it is going to finish.
 struct Ending {
   int4 split;
+#if TOKEN_MAJOR
+  int token;            // first of the 16 of this warp
+  int first[2];         // row of C with which the rows of a half begin, or -1 if they do not follow one another
+  const int* rows;      // of the tile
+#else
   int token;            // of the 8 tokens that this lane stores
   int rows[2];          // row of C of place `lane` among those of a half that this warp stores
+#endif
   int between;          // steps from one half to the other
 #if BIAS
   float bias[BLOCK_M / 32];  // of rows lane, lane + 32, ...
@@ -36,10 +46,26 @@ __device__ __forceinline__ Ending prepare_ending(const TileArgs& args, int place
   Ending ending;
   const int* rows = args.rows + item.z * BLOCK_M;
   ending.split = load_early(args.splits + place);
+#if TOKEN_MAJOR
+  ending.token = item.w + warp * 16;
+  ending.rows = rows;
+  ending.between = steps_of(item) >= LONG_ITEM ? STEPS_BETWEEN : 0;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int first = load_early(rows + half * HALF_ROWS);
+    bool together = first >= 0;
+#pragma unroll
+    for (int i = 0; i < HALF_ROWS / 32; ++i) {
+      together &= load_early(rows + half * HALF_ROWS + i * 32 + lane) == first + i * 32 + lane;
+    }
+    ending.first[half] = __all_sync(0xffffffff, together) ? first : -1;
+  }
+#else
   ending.token = item.w + warp / 4 * 64 + lane % 8 * 8;
   ending.between = steps_of(item) >= LONG_ITEM ? STEPS_BETWEEN : 0;
 #pragma unroll
   for (int half = 0; half < 2; ++half) ending.rows[half] = load_early(rows + half * HALF_ROWS + warp % 4 * 32 + lane);
+#endif
 #if BIAS
 #pragma unroll
   for (int i = 0; i < BLOCK_M / 32; ++i) {
@@ -66,6 +92,10 @@ __device__ __forceinline__ void round_rows(u32 (&words)[4], const float* sums, c
     words[i] = pack(sums[2 * i], sums[2 * i + 1], bias_of(ending, of, 0, lane), bias_of(ending, of, 1, lane));
   }
 }
+
+#if TOKEN_MAJOR
+#include "tile_tokens_token_major.cuh"
+#else
 
 struct Outgoing {
   const TensorMap& map;
@@ -184,3 +214,4 @@ struct Outgoing {
     }
   }
 };
+#endif

@@ -79,6 +79,7 @@ inline const void* global_to_read(u64 from, u32 bytes) {
 
 LOADS(ld_shared_b32, u32, shared_to_read, u32)
 LOADS(ld_shared_s32, u32, shared_to_read, u32)
+LOADS(ld_shared_u16, u16, shared_to_read, u32)
 LOADS(ld_shared_f32, float, shared_to_read, u32)
 LOADS_2(ld_shared_v2_b32, u32, shared_to_read, u32)
 LOADS_2(ld_shared_v2_f32, float, shared_to_read, u32)

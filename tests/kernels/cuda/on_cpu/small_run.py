@@ -11,7 +11,7 @@ from prunecast.kernels.cuda.small.forms import SMALL_SOURCE, small_defines
 from prunecast.kernels.cuda.small.pack import pack_small
 from prunecast.kernels.cuda.small.records import place_b, small_records
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
-from tests.kernels.cuda.on_cpu.operands import Operands
+from tests.kernels.cuda.on_cpu.operands import Operands, Rows
 
 __all__ = ["run_small"]
 
@@ -26,9 +26,15 @@ def run_small(
     landing: str = "oldest",
     backwards: bool = False,
     seed: int = 0,
+    token_major: Rows | None = None,
 ) -> None:
-    """Fill C of `operands`; blocks run two at a time. `changes` as `build_on_cpu`, the rest as `Grid`."""
+    """Fill C of `operands`; blocks run two at a time. `changes` as `build_on_cpu`, the rest as `Grid`.
+
+    With `token_major`, which is C as (tokens, M) and may have fewer tokens than B, that is filled instead.
+    """
     defines = small_defines(plan, activation=activation, bias=operands.bias is not None)
+    if token_major is not None:
+        defines["TOKEN_MAJOR"] = 1
     kernel = build_on_cpu(SMALL_SOURCE, "small_n", defines, folder, changes=changes)
     packed = pack_small(plan.tiles, to_bits(operands.a, plan.dtype), plan.shape.block_m)
     records = small_records(plan, packed)
@@ -45,7 +51,8 @@ def run_small(
     for name, array in arrays.items():
         args[name] = array.ctypes.data
     place_b(args, plan, operands.b.address, operands.b.row_bytes)
-    args["c"], args["c_row_bytes"] = operands.c.address, operands.c.row_bytes
+    c = operands.c if token_major is None else token_major
+    args["c"], args["c_row_bytes"], args["c_tokens"] = c.address, c.row_bytes, c.matrix.shape[0]
     resources = plan.resources
     grid = Grid(
         records.blocks,
@@ -56,5 +63,5 @@ def run_small(
         backwards=backwards,
         seed=seed,
     )
-    run_on_cpu(kernel, grid, [args], [*arrays.values(), operands.b.whole, operands.c.whole])
+    run_on_cpu(kernel, grid, [args], [*arrays.values(), operands.b.whole, c.whole])
     assert (arrays["clock"] > 0).all(), "the clock was not written"

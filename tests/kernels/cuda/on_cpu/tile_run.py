@@ -8,13 +8,13 @@ import numpy as np
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.cuda.build import SOURCES
 from prunecast.kernels.cuda.defines import ACTIVATIONS
-from prunecast.kernels.cuda.forms import box_of, tile_defines
+from prunecast.kernels.cuda.forms import box_of, tile_defines, token_box_of
 from prunecast.kernels.cuda.launch import TILE_ARGS
 from prunecast.kernels.cuda.pack import pack_weights, to_bits, uncovered_rows
 from prunecast.kernels.cuda.token_form import TOKEN_SHAPES, TOKEN_SOURCE
 from prunecast.kernels.cuda.work_image import work_image
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
-from tests.kernels.cuda.on_cpu.operands import Operands
+from tests.kernels.cuda.on_cpu.operands import Operands, Rows
 
 __all__ = ["run_fill", "run_tiles"]
 
@@ -32,6 +32,7 @@ def run_tiles(
     landing: str = "oldest",
     backwards: bool = False,
     seed: int = 0,
+    token_major: Rows | None = None,
 ) -> None:
     """Fill the rows of C that lie in tiles; all blocks run at once.
 
@@ -40,7 +41,10 @@ def run_tiles(
     operands : rows aligned to 8 elements
     defines : preprocessor names that differ from the plan's form
     changes : as `build_on_cpu`; the rest as `Grid`
+    token_major : C as (tokens, M), to be filled instead; it may have fewer tokens than B
     """
+    if token_major is not None:
+        defines = {**(defines or {}), "TOKEN_MAJOR": 1}
     form = tile_defines(plan, activation=activation, bias=operands.bias is not None, changes=defines)
     source = TOKEN_SOURCE if plan.shape[:2] in TOKEN_SHAPES else "tile_sm90.cu"
     kernel = build_on_cpu(SOURCES / source, "tile_sm90", form, folder, changes=changes)
@@ -63,7 +67,8 @@ def run_tiles(
     for name, array in arrays.items():
         args[name] = array.ctypes.data
     args["b"], args["b_row_bytes"] = operands.b.address, operands.b.row_bytes
-    args["c"], args["c_row_bytes"] = operands.c.address, operands.c.row_bytes
+    c = operands.c if token_major is None else token_major
+    args["c"], args["c_row_bytes"], args["c_tokens"] = c.address, c.row_bytes, c.matrix.shape[0]
     args["tokens"], args["null_stage"] = -(-plan.n // 8) * 8, packed.null_stage
     work.into(args)
     resources = plan.resources
@@ -79,8 +84,8 @@ def run_tiles(
     run_on_cpu(
         kernel,
         grid,
-        [args, _map_of_c(plan, operands)],
-        [*arrays.values(), operands.b.whole, operands.c.whole],
+        [args, _map_of_c(plan, operands) if token_major is None else _token_map(plan, token_major)],
+        [*arrays.values(), operands.b.whole, c.whole],
     )
     assert not arrays["counters"].any(), "counters of split tiles must be zero again"
 
@@ -89,6 +94,13 @@ def _map_of_c(plan: KernelPlan, operands: Operands) -> np.ndarray:
     """C as `machine_memory.cpp` reads a tensor map: address, tokens, rows, bytes of a row, box."""
     box, c = box_of(plan), operands.c
     facts = [c.address, -(-plan.n // 8) * 8, plan.m, c.row_bytes, box.tokens, box.rows]
+    return np.array(facts + [0] * (16 - len(facts)), np.uint64)
+
+
+def _token_map(plan: KernelPlan, c: Rows) -> np.ndarray:
+    """The same of (tokens, M)."""
+    box = token_box_of(plan)
+    facts = [c.address, plan.m, c.matrix.shape[0], c.row_bytes, box.tokens, box.rows]
     return np.array(facts + [0] * (16 - len(facts)), np.uint64)
 
 

@@ -17,7 +17,7 @@ MOST_RANGES_IN_ARGS = 440
 SMALL_ARGS = np.dtype(
     [(name, "u8") for name in ("weights", "columns", "ranges", "places", "rows", "bias", "b", "c", "clock")]
     + [(name, "i8") for name in ("b_row_bytes", "c_row_bytes", "b_end")]
-    + [(name, "i4") for name in ("b_shift", "tokens", "blocks_in_args", "reserved")]
+    + [(name, "i4") for name in ("b_shift", "tokens", "blocks_in_args", "c_tokens")]
     + [("first", "i4", (MOST_RANGES_IN_ARGS, 2))]
 )
 """The bytes of `SmallArgs` in small_args.cuh."""

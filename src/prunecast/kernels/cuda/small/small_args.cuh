@@ -20,7 +20,7 @@ struct SmallArgs {
   int b_shift;             // elements between `b` and the first token: 0, or 1 where B begins inside a word
   int tokens;
   int blocks_in_args;      // 0: ranges are read from memory
-  int reserved;
+  int c_tokens;            // rows of C where it is token-major, (tokens, M) elements
   int2 first[MOST_RANGES_IN_ARGS];  // ranges again, so that the first copy waits for no load
 };
 

@@ -29,6 +29,23 @@ __device__ __forceinline__ void store_words(unsigned char* to, const u32* words)
   }
 }
 
+#ifndef TOKEN_MAJOR  // C is (tokens, M) instead of (M, tokens)
+#define TOKEN_MAJOR 0
+#endif
+
+#if TOKEN_MAJOR
+// The same of C by tokens, where neighbouring lanes have neighbouring rows.
+__device__ __forceinline__ void store_tokens(const SmallArgs& args, int row, int token, const u32 (&words)[TOKENS]) {
+  unsigned char* to = args.c + args.c_row_bytes * token + 2ll * row;
+#pragma unroll
+  for (int t = 0; t < 2 * TOKENS; ++t) {
+    const u32 half = words[t / 2] >> (t % 2 * 16);
+    if (token + t < args.c_tokens) {
+      *reinterpret_cast<unsigned short*>(to + args.c_row_bytes * t) = static_cast<unsigned short>(half);
+    }
+  }
+}
+#else
 // 2 TOKENS tokens of a row of C from `token` on; those past the last are left out.
 __device__ __forceinline__ void store_tokens(const SmallArgs& args, int row, int token, const u32 (&words)[TOKENS]) {
   unsigned char* to = args.c + args.c_row_bytes * row + 2ll * token;
@@ -47,6 +64,8 @@ __device__ __forceinline__ void store_tokens(const SmallArgs& args, int row, int
     }
   }
 }
+
+#endif
 
 // Half h of fragment f: rows f * 16 + 8 h + lane / 4.
 __device__ __forceinline__ void add_and_store(const SmallArgs& args, u32 shared, int2 place, int task) {

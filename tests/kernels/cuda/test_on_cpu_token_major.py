@@ -1,0 +1,141 @@
+"""C as frameworks have it, (tokens, features): written so by the kernels, on an emulated machine."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from prunecast.hardware import load_gpu
+from prunecast.kernels import KernelPlan
+from prunecast.kernels.small_n.configs import SmallConfig, block_width
+from prunecast.kernels.small_n.planner import plan_small_n
+from prunecast.kernels.tile.clusters import spread_over_clusters
+from prunecast.kernels.tile.tile_plan import items_of, tile_plan
+from prunecast.kernels.tile.wgmma_configs import wgmma_configs
+from prunecast.plan.order import assign_stream_k
+from tests.kernels.cuda.on_cpu.mistakes import assert_noticed
+from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE
+from tests.kernels.cuda.on_cpu.operands import Operands, Rows, check_c, make_operands, rows_of
+from tests.kernels.cuda.on_cpu.small_run import run_small
+from tests.kernels.cuda.on_cpu.tile_run import run_fill, run_tiles
+from tests.kernels.cuda.plans import GPU, plan_of, ragged_map
+
+pytestmark = pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")
+
+
+def new_c(plan: KernelPlan, operands: Operands, tokens: int) -> Rows:
+    """Poisoned; rows of whole groups of 16 bytes, as M must be for the copy engine."""
+    return rows_of(np.full((tokens, plan.m), np.nan, operands.c.matrix.dtype), apart=-(-plan.m // 8) * 8)
+
+
+def check(
+    plan: KernelPlan, folder: Path, *, tokens: int, activation: str = "none", bias: bool = False, **choices
+) -> None:
+    """The rows in tiles against float64, for the tokens that C has; nothing around them is touched."""
+    operands = make_operands(plan, bias=bias, align=8)
+    c = new_c(plan, operands, tokens)
+    if plan.kernel == "small-n":
+        run_small(plan, operands, folder, activation=activation, token_major=c, **choices)
+    else:
+        run_tiles(plan, operands, folder, activation=activation, token_major=c, **choices)
+        run_fill(plan, operands, folder, activation=activation)  # twins have no rows outside of tiles
+    assert np.isnan(c.whole.astype(np.float32)[c.outside()]).all(), "something around C was written"
+    covered = np.sort(plan.tiles.row_index) if plan.kernel != "small-n" else np.arange(plan.m)
+    run_plain(plan, operands, folder, activation)
+    check_c(plan, operands, activation)
+    wanted = operands.c.matrix[covered, :tokens].T
+    assert np.array_equal(c.matrix[:, covered], wanted), "not what the kernel writes as (features, tokens)"
+
+
+def run_plain(plan: KernelPlan, operands: Operands, folder: Path, activation: str) -> None:
+    """C as (features, tokens), by the same kernel without the flag."""
+    if plan.kernel == "small-n":
+        run_small(plan, operands, folder, activation=activation)
+    else:
+        run_tiles(plan, operands, folder, activation=activation)
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("landing", ["oldest", "newest", "at-once"])
+def test_long_lists_and_split_tiles(shuffled: bool, landing: str, cubins: Path) -> None:
+    plan = plan_of(ragged_map(128, k=700, shuffled=shuffled), 520, 128, 256, blocks=5)
+    assert plan.work.parts.max() == 2
+    check(plan, cubins, tokens=517, landing=landing)
+
+
+@pytest.mark.parametrize(
+    ("form", "n", "tokens", "dtype"),
+    [
+        ((128, 192), 208, 203, "bf16"),
+        ((128, 128), 72, 72, "fp16"),
+        ((128, 64), 64, 57, "fp16"),
+        ((64, 256), 200, 193, "bf16"),
+        ((64, 128), 136, 136, "fp16"),
+    ],
+)
+def test_every_form(form: tuple[int, int], n: int, tokens: int, dtype: str, cubins: Path) -> None:
+    tiles = ragged_map(form[0], shuffled=False)
+    check(plan_of(tiles, n, *form, dtype=dtype), cubins, tokens=tokens, backwards=True)
+
+
+def token_form_plan(n: int, *, shuffled: bool) -> KernelPlan:
+    tiles = ragged_map(256, k=700, shuffled=shuffled)
+    config = next(v for v in wgmma_configs(GPU, "fp16", "wgmma") if v.shape[:2] == (256, 128))
+    items = items_of(tiles, config, n, GPU, cluster=2)
+    spread = spread_over_clusters(assign_stream_k(items, 2, 64), 2, 128)
+    return tile_plan("stspmm", tiles, n, config, spread, GPU, k_order="gather", cluster=2)
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("landing", ["oldest", "newest", "at-once"])
+def test_the_form_with_tokens_as_rows_in_clusters(shuffled: bool, landing: str, cubins: Path) -> None:
+    check(token_form_plan(392, shuffled=shuffled), cubins, tokens=387, landing=landing)
+
+
+@pytest.mark.parametrize("form", [(128, 128), (256, 128)])
+def test_bias_and_activation(form: tuple[int, int], cubins: Path) -> None:
+    if form == (256, 128):
+        plan = token_form_plan(136, shuffled=False)
+    else:
+        plan = plan_of(ragged_map(128, shuffled=False), 136, *form, blocks=7)
+    check(plan, cubins, tokens=130, activation="gelu", bias=True)
+
+
+@pytest.mark.parametrize(("n", "tokens"), [(1, 1), (8, 3), (16, 16), (64, 57)])
+@pytest.mark.parametrize(("dtype", "block_m"), [("fp16", 64), ("bf16", 16)])
+def test_few_tokens(n: int, tokens: int, dtype: str, block_m: int, cubins: Path) -> None:
+    config = SmallConfig(block_m, block_width(n), 4)
+    plan = plan_small_n(ragged_map(block_m), n, dtype, load_gpu("h200-sxm"), config=config)
+    check(plan, cubins, tokens=tokens, bias=True)
+
+
+SEEDS = range(6)
+WRONG = {
+    "a chunk is staged before all warps have stored": (
+        {"bulk_stores_read();\n    warpgroup_sync(barrier);": "bulk_stores_read();"},
+        "a race|asynchronous proxy|not what",
+    ),
+    "a chunk is stored before all warps have staged": (
+        {"fence_async_proxy();\n    warpgroup_sync(barrier);": "fence_async_proxy();"},
+        "a race|asynchronous proxy|not what",
+    ),
+    "8 rows are staged where the other 8 belong": (
+        {"(2 * warp + lane / 8 % 2)": "(2 * warp + 1 - lane / 8 % 2)"},
+        "not what",
+    ),
+    "tokens of a chunk are exchanged": (
+        {"lane / 16 * 8 + lane % 8;": "lane % 8 * 2 + lane / 16;"},
+        "not what|aligned",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_kernel_that_was_made_wrong_is_found_out(wrong: str, cubins: Path) -> None:
+    changes, message = WRONG[wrong]
+    plan = plan_of(ragged_map(128, k=700, shuffled=False), 520, 128, 256, blocks=5)
+
+    def run(seed: int) -> None:
+        check(plan, cubins, tokens=517, changes=changes, seed=seed)
+
+    assert_noticed(run, message, SEEDS)
