@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from prunecast.hardware import load_gpu
 from prunecast.kernels.cuda.pack import pack_weights, to_bits
 from prunecast.kernels.cuda.small.pack import pack_small
+from prunecast.kernels.small_n.planner import plan_small_n
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.plan.tile_rows import cut_rows
 
@@ -87,3 +89,20 @@ def test_rows_in_no_tile_get_one_that_keeps_nothing():
 def test_tiles_go_round_through_a_tensor():
     _, tiles = weights_and_tiles()
     assert tiles_from_tensor(tiles_to_tensor(tiles)).fingerprint() == tiles.fingerprint()
+
+
+def test_lists_of_a_launch_are_those_of_the_packed_weights():
+    from prunecast.torch.cuda.small import lists_of
+    from prunecast.torch.cuda.tiles import columns_by_thread
+    from prunecast.torch.images import slabs_of
+
+    weight, tiles = weights_and_tiles("tile-wise:64")
+    words = to_bits(weight.float().numpy(), "fp16")
+    stages, packed = slabs_of(tiles, Layout(STAGES, 64)), pack_weights(tiles, words, 64)
+    assert np.array_equal(columns_by_thread(stages.columns), packed.columns)
+    assert np.array_equal(stages.rows, packed.rows)
+    assert len(stages.columns) == packed.null_stage
+    plan = plan_small_n(tiles, 8, "fp16", load_gpu("h200-sxm"))
+    small, lists = pack_small(plan.tiles, words, plan.shape.block_m), lists_of(plan)
+    for name in ("columns", "rows", "group_start"):
+        assert np.array_equal(getattr(lists, name), getattr(small, name))

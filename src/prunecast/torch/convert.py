@@ -21,6 +21,7 @@ from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.sources.selection import select_names
 from prunecast.torch.find import Found, find_layers, is_transposed, matrix_of, sibling_groups
 from prunecast.torch.forms import layouts_for
+from prunecast.torch.gpus import check_gpu
 from prunecast.torch.kept import tiles_of
 from prunecast.torch.layer_table import dtype_name
 from prunecast.torch.packed import PackedProduct, SparseLinear, stacked_tiles
@@ -261,17 +262,6 @@ def _check_devices(found: list[Found], gpu: GpuSpec) -> None:
             raise BadInput(f"weights must lie on a GPU, got {device}: load the model first")
         if device.type == "cuda":
             check_gpu(device, gpu)
-
-
-def check_gpu(device: torch.device, gpu: GpuSpec) -> None:
-    """Refuse a device that is another GPU than the one planned for, with `BadInput`."""
-    found = torch.cuda.get_device_properties(device)
-    capability = 10 * found.major + found.minor
-    if (capability, found.multi_processor_count) != (gpu.compute_capability, gpu.sm_count):
-        raise BadInput(
-            f"planned for {gpu.name} with {gpu.sm_count} SMs, {device} is a {found.name} with "
-            f"{found.multi_processor_count}"
-        )
 
 
 def _bytes_of(model: nn.Module) -> int:

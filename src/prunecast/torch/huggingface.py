@@ -20,8 +20,9 @@ from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from prunecast.errors import BadInput
-from prunecast.hardware import GpuSpec, gpu_names, load_gpu
+from prunecast.hardware import GpuSpec
 from prunecast.torch.convert import Sparsified, sparsify
+from prunecast.torch.gpus import gpu_of
 from prunecast.torch.recipe import Recipe, read_recipe
 
 __all__ = ["METHOD", "PrunecastConfig", "PrunecastQuantizer", "load_pretrained", "sparsify_pretrained"]
@@ -126,28 +127,6 @@ def load_pretrained(folder: str | Path, **options: Any) -> Any:
     config = transformers.AutoConfig.from_pretrained(folder)
     names = config.architectures or ["AutoModel"]
     return getattr(transformers, names[0]).from_pretrained(folder, **{"dtype": "auto", **options})
-
-
-def gpu_of(device: torch.device) -> GpuSpec:
-    """The spec of the GPU that a device is.
-
-    Raises
-    ------
-    BadInput : it is none, or none that is known
-    """
-    if device.type != "cuda":
-        raise BadInput("the weights lie on a CPU: name the GPU to plan for, gpu=...")
-    found = torch.cuda.get_device_properties(device)
-    facts = (10 * found.major + found.minor, found.multi_processor_count)
-    specs = [load_gpu(name) for name in gpu_names()]
-    fitting = [spec for spec in specs if (spec.compute_capability, spec.sm_count) == facts]
-    if not fitting:
-        raise BadInput(f"{device} is a {found.name}, which prunecast has no spec of: name one, gpu=...")
-    return max(fitting, key=lambda spec: _shared_words(spec.name, found.name))
-
-
-def _shared_words(name: str, title: str) -> int:
-    return sum(word in title.lower() for word in name.split("-"))
 
 
 def _density(model: Any, name: str) -> float:

@@ -12,18 +12,22 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from prunecast.patterns import TileMap
+from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.tile_rows import cut_rows
 
 __all__ = [
     "FRAGMENTS",
     "STAGES",
     "Layout",
+    "Slabs",
     "covering",
     "layout_of",
     "pack",
+    "slabs_of",
     "tiles_from_tensor",
     "tiles_to_tensor",
     "unpack",
@@ -43,13 +47,33 @@ class Layout(NamedTuple):
     """Rows of a block."""
 
 
-class _Places(NamedTuple):
-    """Which rows and columns of A the slabs of an image hold; the row and column behind the last for none."""
+class Slabs(NamedTuple):
+    """Which rows and columns of A an image holds; -1 for none."""
 
-    rows: torch.Tensor
-    """(slabs, block_m) int64."""
-    columns: torch.Tensor
-    """(slabs, columns of a slab) int64."""
+    rows: IntArray
+    """(tiles, block_m)."""
+    columns: IntArray
+    """(slabs, 64 or 16): kept columns, in order."""
+    start: IntArray
+    """(tiles + 1,): first slab of each tile."""
+
+
+def slabs_of(tiles: TileMap, layout: Layout) -> Slabs:
+    """What every slab of an image, a k-step or a k16, holds."""
+    cut, width = cut_rows(tiles, layout.block_m), _COLUMNS[layout.kind]
+    start = np.concatenate(([0], np.cumsum(-(-cut.kept_per_tile.astype(np.int64) // width))))
+    columns = np.full(int(start[-1]) * width, -1, np.int32)
+    columns[np.repeat(start[:-1] * width, cut.kept_per_tile) + _ranks(cut.column_start)] = cut.column_index
+    rows = np.full((cut.tile_count, layout.block_m), -1, np.int32)
+    tile = np.repeat(np.arange(cut.tile_count), cut.rows_per_tile)
+    rows[tile, _ranks(cut.row_start)] = cut.row_index
+    return Slabs(rows, columns.reshape(-1, width), start.astype(np.int32))
+
+
+def _ranks(start: IntArray) -> npt.NDArray[np.int64]:
+    """Place of every entry in its own list."""
+    ranks: npt.NDArray[np.int64] = np.arange(start[-1]) - np.repeat(start[:-1], np.diff(start))
+    return ranks
 
 
 def layout_of(image: torch.Tensor) -> Layout:
@@ -123,21 +147,22 @@ def tiles_from_tensor(tensor: torch.Tensor, pattern: str = "packed") -> TileMap:
     )
 
 
+class _Places(NamedTuple):
+    """The same as indices, of a row and a column behind the last for none."""
+
+    rows: torch.Tensor
+    """(slabs, block_m) int64."""
+    columns: torch.Tensor
+    """(slabs, columns of a slab) int64."""
+
+
 def _places(tiles: TileMap, layout: Layout, device: torch.device) -> _Places:
-    cut, width = cut_rows(tiles, layout.block_m), _COLUMNS[layout.kind]
-    slabs = -(-cut.kept_per_tile.astype(np.int64) // width)
-    start = np.concatenate(([0], np.cumsum(slabs)))
-    columns = np.full(int(start[-1]) * width, tiles.k, np.int64)
-    rank = np.arange(cut.column_index.size) - np.repeat(cut.column_start[:-1], cut.kept_per_tile)
-    columns[np.repeat(start[:-1] * width, cut.kept_per_tile) + rank] = cut.column_index
-    rows = np.full((cut.tile_count, layout.block_m), tiles.m, np.int64)
-    place = np.arange(cut.row_index.size) - np.repeat(cut.row_start[:-1], cut.rows_per_tile)
-    rows[np.repeat(np.arange(cut.tile_count), cut.rows_per_tile), place] = cut.row_index
-    of_slab = np.repeat(np.arange(cut.tile_count), slabs)
-    return _Places(
-        torch.from_numpy(rows).to(device)[torch.from_numpy(of_slab).to(device)],
-        torch.from_numpy(columns.reshape(-1, width)).to(device),
-    )
+    slabs = slabs_of(tiles, layout)
+    rows = np.where(slabs.rows < 0, tiles.m, slabs.rows).astype(np.int64)
+    columns = np.where(slabs.columns < 0, tiles.k, slabs.columns).astype(np.int64)
+    of_slab = np.repeat(np.arange(len(rows)), np.diff(slabs.start))
+    on_device = torch.from_numpy(rows).to(device)
+    return _Places(on_device[torch.from_numpy(of_slab).to(device)], torch.from_numpy(columns).to(device))
 
 
 def _swapped(stages: torch.Tensor) -> torch.Tensor:

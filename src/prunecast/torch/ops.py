@@ -2,10 +2,9 @@
 
     linear(x_t, images, tiles, bias, residual, tokens, rows, activation, gpu, plan) -> y
 
-`x_t` (K, tokens or up to 7 more) has the tokens of a feature side by side, as kernels gather them; y (tokens,
-rows) is contiguous, features side by side, as frameworks have it. Who traces writes `x_t` as a transposing copy
-in plain torch, so that torch.compile fuses it into what makes x; eagerly `columns` turns x at the speed of
-memory.
+`x_t` (K, tokens or up to 7 more) has the tokens of a feature side by side, as kernels gather them. y (tokens,
+rows) is contiguous, features side by side, as frameworks have it. Tracing writes `x_t` as a transposing copy in plain
+torch, so that torch.compile fuses it into what makes x; eagerly `columns` turns x at memory's speed.
 
     images     packed weights, each for other numbers of tokens; see `images.py`
     tiles      the tile map, from which all else can be made again
@@ -106,7 +105,7 @@ def _linear_on_cuda(
 ) -> torch.Tensor:
     from prunecast.torch.cuda.launches import launch_of
 
-    launch = launch_of(plan, tokens, activation, x_t, images, tiles, bias, residual, gpu)
+    launch = launch_of(plan, tokens, activation, x_t, images, tiles, bias, gpu)
     y = x_t.new_empty((tokens, rows))
     launch(x_t, images, bias, residual, y)
     return y

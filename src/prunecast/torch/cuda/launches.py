@@ -1,0 +1,115 @@
+"""Launches of layers: what a plan needs on the device, kept for each number of tokens that is planned for.
+
+Records of a launch are made at its first call, which plans, compiles and copies, and so cannot happen inside
+of a captured CUDA graph. They hold no weights: where these, x and y lie is told at every call.
+"""
+
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+from prunecast.errors import BadInput
+from prunecast.torch.cuda.device import is_capturing
+from prunecast.torch.cuda.small import SmallLaunch
+from prunecast.torch.cuda.tiles import TileLaunch
+from prunecast.torch.forms import plan_for, planned_tokens
+from prunecast.torch.gpus import check_gpu
+from prunecast.torch.images import STAGES, layout_of
+from prunecast.torch.layer_table import known_layer
+
+__all__ = ["Launch", "forget_launches", "launch_of"]
+
+
+class Launch(Protocol):
+    """A kernel for one layer and number of tokens, to be enqueued on torch's current stream."""
+
+    def __call__(
+        self, x_t: torch.Tensor, image: torch.Tensor, bias: torch.Tensor | None, y: torch.Tensor
+    ) -> None:
+        """Y (tokens, M) of x_t (K, tokens or more)."""
+
+
+class _Key(NamedTuple):
+    plan: int
+    tokens: int
+    activation: str
+    has_bias: bool
+    device: int
+
+
+class Prepared(NamedTuple):
+    """A launch, and which of the layer's images it reads."""
+
+    launch: Launch
+    image: int
+
+    def __call__(
+        self,
+        x_t: torch.Tensor,
+        images: list[torch.Tensor],
+        bias: torch.Tensor | None,
+        residual: torch.Tensor | None,
+        y: torch.Tensor,
+    ) -> None:
+        """Enqueue it; the residual is added by a pass of its own."""
+        device = x_t.device.index
+        if torch._C._cuda_getDevice() == device:
+            self.launch(x_t, images[self.image], bias, y)
+        else:
+            with torch.cuda.device(device):
+                self.launch(x_t, images[self.image], bias, y)
+        if residual is not None:
+            y += residual.reshape(y.shape)
+
+
+_PREPARED: dict[tuple[Any, ...], Prepared] = {}
+
+
+def launch_of(
+    plan: int,
+    tokens: int,
+    activation: str,
+    x_t: torch.Tensor,
+    images: list[torch.Tensor],
+    tiles: torch.Tensor,
+    bias: torch.Tensor | None,
+    gpu: str,
+) -> Prepared:
+    """The launch for such a call, prepared if it is the first.
+
+    Raises
+    ------
+    BadInput : the device is another GPU than the one planned for, x_t lies otherwise, or a graph is being
+    captured
+        and there was no call before it
+    """
+    planned = planned_tokens(tokens)
+    key = _Key(plan, planned, activation, bias is not None, x_t.device.index)
+    found = _PREPARED.get(key)
+    if found is None:
+        if is_capturing():
+            wanted = "call the layer once before it is captured"
+            raise BadInput(f"nothing is prepared for {tokens} tokens: {wanted}")
+        found = _prepared(key, x_t, images, tiles, gpu)
+        _PREPARED[key] = found
+    if x_t.stride(1) != 1 and x_t.shape[1] > 1:
+        raise BadInput(f"x_t must have its tokens side by side, got strides {x_t.stride()}")
+    return found
+
+
+def forget_launches() -> None:
+    """Give back all that was prepared on devices; captured graphs must not run after it."""
+    torch.cuda.synchronize()
+    _PREPARED.clear()
+
+
+def _prepared(
+    key: _Key, x_t: torch.Tensor, images: list[torch.Tensor], tiles: torch.Tensor, gpu: str
+) -> Prepared:
+    layer = known_layer(key.plan, tiles, x_t.dtype, gpu)
+    check_gpu(x_t.device, layer.gpu)
+    layouts = [layout_of(image) for image in images]
+    plan, image = plan_for(layer.tiles, key.tokens, layer.dtype, layer.gpu, layouts)
+    kind = TileLaunch if layouts[image].kind == STAGES else SmallLaunch
+    with torch.cuda.device(x_t.device):
+        return Prepared(kind(plan, key.activation, bias=key.has_bias, device=x_t.device), image)

@@ -1,0 +1,93 @@
+"""A plan of the wgmma tile kernel, C token-major, on one device."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from prunecast.kernels import KernelPlan
+from prunecast.kernels.cuda.forms import build_tile_kernel, tile_defines, token_box_of
+from prunecast.kernels.cuda.launch import TILE_ARGS, PreparedLaunch
+from prunecast.kernels.cuda.pack import GATHER_ROWS, STAGE_COLUMNS
+from prunecast.kernels.cuda.places import Place
+from prunecast.kernels.cuda.tensor_maps import BoxMaps
+from prunecast.kernels.cuda.work_image import work_image
+from prunecast.patterns.tile_map import IntArray
+from prunecast.torch.cuda.device import DeviceArray, load_function, stream_of
+from prunecast.torch.images import STAGES, Layout, slabs_of
+
+__all__ = ["TileLaunch", "columns_by_thread"]
+
+_COUNTERS_PER_GROUP = 16
+_FIELDS: Any = TILE_ARGS.fields
+_WORDS = {
+    name: _FIELDS[name][1] // 8 for name in ("weights", "b", "c", "bias", "b_row_bytes", "c_row_bytes")
+}
+_HALVES = {name: _FIELDS[name][1] // 4 for name in ("tokens", "c_tokens")}
+_ELEMENT_BYTES, _GROUP = 2, 8
+
+
+class TileLaunch:
+    """See `prunecast.torch.cuda.launches.Launch`. Owns a workspace: it must not run on two streams at
+    once.
+    """
+
+    def __init__(self, plan: KernelPlan, activation: str, *, bias: bool, device: torch.device) -> None:
+        defines = tile_defines(plan, activation=activation, bias=bias, changes={"TOKEN_MAJOR": 1})
+        cubin = build_tile_kernel(plan, defines).cubin
+        resources, work = plan.resources, work_image(plan)
+        slabs = slabs_of(plan.tiles, Layout(STAGES, plan.shape.block_m))
+        sums = plan.shape.block_m * plan.shape.block_n
+        self._arrays = {
+            "columns": DeviceArray(columns_by_thread(slabs.columns)),
+            "items": DeviceArray(work.items),
+            "splits": DeviceArray(work.splits),
+            "rows": DeviceArray(slabs.rows),
+            "partials": DeviceArray(np.zeros(max(work.slots, 1) * sums, np.float32)),
+            "counters": DeviceArray(np.zeros(max(work.groups, 1) * _COUNTERS_PER_GROUP, np.uint32)),
+        }
+        self._args = np.zeros(1, TILE_ARGS)
+        for name, array in self._arrays.items():
+            self._args[name] = array.pointer
+        self._args["null_stage"] = len(slabs.columns)
+        work.into(self._args)
+        self._m, self._device, self._box = plan.m, device.index, token_box_of(plan)
+        self._words, self._halves = self._args.view(np.uint64).data, self._args.view(np.int32).data
+        self._maps: dict[int, BoxMaps] = {}
+        self._launch = PreparedLaunch(
+            load_function(cubin, "tile_sm90", resources.shared_bytes, device.index),
+            [self._args.ctypes.data, 0],
+            blocks=plan.blocks,
+            threads=resources.threads,
+            shared_bytes=resources.shared_bytes,
+            overlap=True,
+        )
+
+    def __call__(
+        self, x_t: torch.Tensor, image: torch.Tensor, bias: torch.Tensor | None, y: torch.Tensor
+    ) -> None:
+        """Enqueue it."""
+        if x_t.shape[1] % _GROUP:
+            x_t = torch.nn.functional.pad(x_t, (0, -x_t.shape[1] % _GROUP))
+        words, halves, tokens, row_bytes = self._words, self._halves, y.shape[0], self._m * _ELEMENT_BYTES
+        words[_WORDS["weights"]], words[_WORDS["b"]] = image.data_ptr(), x_t.data_ptr()
+        words[_WORDS["bias"]] = 0 if bias is None else bias.data_ptr()
+        words[_WORDS["c"]], words[_WORDS["c_row_bytes"]] = y.data_ptr(), row_bytes
+        words[_WORDS["b_row_bytes"]] = x_t.stride(0) * _ELEMENT_BYTES
+        halves[_HALVES["tokens"]], halves[_HALVES["c_tokens"]] = x_t.shape[1], tokens
+        self._launch.point(1, self._maps_of(tokens).address(Place(y.data_ptr(), row_bytes)))
+        self._launch(stream_of(self._device))
+
+    def _maps_of(self, tokens: int) -> BoxMaps:
+        """Of C with so many tokens."""
+        found = self._maps.get(tokens)
+        if found is None:
+            found = self._maps[tokens] = BoxMaps(rows=tokens, tokens=self._m, box=self._box)
+        return found
+
+
+def columns_by_thread(columns: IntArray) -> IntArray:
+    """(stages + 1, 16, 4) of (stages, 64): as threads of the producer fetch rows of B, with a null stage."""
+    whole = np.concatenate((columns, np.full((1, STAGE_COLUMNS), -1, np.int32)))
+    rounds = whole.reshape(-1, STAGE_COLUMNS // GATHER_ROWS, GATHER_ROWS)
+    return np.ascontiguousarray(rounds.transpose(0, 2, 1))

@@ -1,0 +1,57 @@
+"""X (tokens, features) turned into rows of tokens, at the speed of memory."""
+
+from functools import cache
+
+import torch
+
+from prunecast.kernels.cuda.launch import PreparedLaunch
+from prunecast.kernels.cuda.transpose.transpose import (
+    SHARED_BYTES,
+    THREADS,
+    Rows,
+    build_transpose,
+    may_transpose,
+    transpose_args,
+)
+from prunecast.torch.cuda.device import arch_of, load_function, stream_of
+
+__all__ = ["turned"]
+
+ELEMENT_BYTES = 2
+
+
+def turned(x: torch.Tensor, tokens: int) -> torch.Tensor:
+    """x_t (features, tokens) of x (tokens or fewer, features), with zeros behind the tokens of x."""
+    own, features = x.shape
+    x_t = x.new_empty((features, tokens))
+    if x.element_size() != ELEMENT_BYTES or x.stride(1) != 1:
+        return _copied(x, x_t)
+    given = Rows(x.data_ptr(), x.stride(0) * ELEMENT_BYTES, own, features)
+    made = Rows(x_t.data_ptr(), tokens * ELEMENT_BYTES, features, tokens)
+    if not may_transpose(given, made):
+        return _copied(x, x_t)
+    index = x.device.index
+    with torch.cuda.device(index):
+        args, blocks = transpose_args(given, made)
+        launch = PreparedLaunch(
+            _function(index),
+            [args.ctypes.data],
+            blocks=blocks,
+            threads=THREADS,
+            shared_bytes=SHARED_BYTES,
+            overlap=False,
+        )
+        launch(stream_of(index))
+    return x_t
+
+
+def _copied(x: torch.Tensor, x_t: torch.Tensor) -> torch.Tensor:
+    x_t[:, : x.shape[0]] = x.t()
+    x_t[:, x.shape[0] :] = 0
+    return x_t
+
+
+@cache
+def _function(device: int) -> int:
+    cubin = build_transpose(arch_of(torch.device("cuda", device))).cubin
+    return load_function(cubin, "transpose_rows", SHARED_BYTES, device)
