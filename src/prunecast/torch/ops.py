@@ -3,7 +3,7 @@
     linear(x_t, images, tiles, bias, residual, tokens, rows, activation, gpu, plan) -> y
 
 `x_t` (K, tokens or up to 7 more) has the tokens of a feature side by side, as kernels gather them. y (tokens,
-rows) is contiguous, features side by side, as frameworks have it. Tracing writes `x_t` as a transposing copy in plain
+rows) is contiguous, features side by side, as frameworks have it. Tracing writes `x_t` as a copy in plain
 torch, so that torch.compile fuses it into what makes x; eagerly `columns` turns x at memory's speed.
 
     images     packed weights, each for other numbers of tokens; see `images.py`

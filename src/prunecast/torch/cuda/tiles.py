@@ -20,9 +20,7 @@ __all__ = ["TileLaunch", "columns_by_thread"]
 
 _COUNTERS_PER_GROUP = 16
 _FIELDS: Any = TILE_ARGS.fields
-_WORDS = {
-    name: _FIELDS[name][1] // 8 for name in ("weights", "b", "c", "bias", "b_row_bytes", "c_row_bytes")
-}
+_WORDS = {name: _FIELDS[name][1] // 8 for name in ("weights", "b", "c", "bias", "b_row_bytes", "c_row_bytes")}
 _HALVES = {name: _FIELDS[name][1] // 4 for name in ("tokens", "c_tokens")}
 _ELEMENT_BYTES, _GROUP = 2, 8
 

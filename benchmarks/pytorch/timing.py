@@ -1,0 +1,57 @@
+"""Times of passes in torch, eager or in CUDA graphs."""
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+Forward = Callable[[], torch.Tensor]
+REST_S = 0.005
+
+
+def captured(forward: Forward) -> Forward:
+    """The same as a CUDA graph, after three passes on a stream of its own."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            forward()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = forward()
+
+    def replay() -> torch.Tensor:
+        graph.replay()
+        return out
+
+    return replay
+
+
+def times_us(variants: dict[str, Forward], rounds: int) -> dict[str, float]:
+    """Medians of single passes, all variants in turn, with rests."""
+    for forward in variants.values():
+        for _ in range(3):
+            forward()
+    taken: dict[str, list[float]] = {name: [] for name in variants}
+    for _ in range(rounds):
+        for name, forward in variants.items():
+            taken[name].append(_one_us(forward))
+    return {name: statistics.median(each) for name, each in taken.items()}
+
+
+def _one_us(forward: Forward) -> float:
+    torch.cuda.synchronize()
+    time.sleep(REST_S)
+    first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    first.record()
+    forward()
+    last.record()
+    last.synchronize()
+    return 1e3 * float(first.elapsed_time(last))
+
+
+def error(found: torch.Tensor, wanted: torch.Tensor) -> float:
+    """RMS of the difference over RMS."""
+    return float((found.float() - wanted.float()).norm() / wanted.float().norm())
