@@ -29,7 +29,7 @@ class _Printable(Console):
     """Spells out the control characters of every text that it prints; cells of tables are `safe` already."""
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """As `rich.console.Console.print`."""
+        """Prints through `rich.console.Console.print`."""
         super().print(*(_lines(o) if isinstance(o, str) else o for o in objects), **options)
 
 

@@ -7,7 +7,7 @@ from prunecast.files import cut
 __all__ = ["one_line", "printable", "tell"]
 
 LONGEST_LINE = 500
-"""Of errors and progress, in characters."""
+"""Longest line of errors and progress, in characters."""
 
 
 def printable(text: str) -> str:

@@ -72,7 +72,9 @@ class Case:
 
     @property
     def fewest_tokens(self) -> int:
-        """Of a row that begins and ends where kernels want it; they multiply whole groups of so many."""
+        """Tokens to which a row is padded so that it begins and ends on an L2 line; kernels multiply whole
+        groups of so many.
+        """
         return ROW_BYTES // DTYPE_BYTES[self.dtype]
 
     @property

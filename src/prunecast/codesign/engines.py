@@ -76,7 +76,9 @@ class Engine:
         return self._known[key]
 
     def once(self, plan: KernelPlan) -> Outcome:
-        """The same without a look at what is known, for plans that come but once: a search by the model."""
+        """Runs a plan without looking up or keeping its result, for plans that come only once, as in a search
+        by the closed form.
+        """
         return self._simulate(plan) if self.name == "simulator" else self._estimate(plan)
 
     def stop(self) -> None:

@@ -289,6 +289,6 @@ def _copies_note(plan: KernelPlan, gpu: GpuSpec) -> str:
 
 
 def _named(layer: Layer, error: BadInput) -> BadInput:
-    """The same error, saying which layer it is about."""
+    """Raises an error again with the name of its layer."""
     text = str(error)
     return error if layer.name in text else type(error)(f"{layer.name}: {text}")

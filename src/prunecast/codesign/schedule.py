@@ -18,7 +18,7 @@ class Stage(NamedTuple):
     """Prune to a sparsity, then train."""
 
     sparsity: float
-    """Of the layers pruned, in [0, 1)."""
+    """Sparsity of the layers pruned, in [0, 1)."""
     steps: int
     """Training steps before the metric is asked for and the next stage begins."""
     floor: float | None = None
@@ -62,7 +62,7 @@ class Schedule:
 
     @property
     def sparsity(self) -> float:
-        """Of the last stage."""
+        """Sparsity of the last stage, in [0, 1)."""
         return self.stages[-1].sparsity
 
     @property

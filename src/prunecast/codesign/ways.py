@@ -28,7 +28,7 @@ class RunningWay(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Of everything together; waits for the engine. Raises what it raises."""
+        """Seconds of all launches together; waits for the engine and raises what it raises."""
         return self.way.before_s + sum(outcome.result().seconds for outcome in self.outcomes)
 
     @property

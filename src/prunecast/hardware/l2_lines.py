@@ -7,6 +7,6 @@ Source: NVIDIA Nsight Compute, Kernel Profiling Guide 2022.2, metrics decoder: a
 __all__ = ["LINE_BYTES", "SECTOR_BYTES"]
 
 SECTOR_BYTES = 32
-"""That L2 hands out, however little of it is read."""
+"""Bytes of an L2 sector, the least that a request moves."""
 LINE_BYTES = 4 * SECTOR_BYTES
-"""That are found, or missed, together."""
+"""Bytes of an L2 line, which has one tag for four sectors."""

@@ -79,8 +79,8 @@ class GpuSpec:
     tensor_latency_cycles: int = _quantity("cycle")
     """From the end of an instruction's time in the tensor pipe to its result being readable."""
     warpgroup_latency_cycles: int = _quantity("cycle")
-    """The same for warpgroup instructions, the wait for them and the issue of the next included; equal to the
-    other where there are none."""
+    """Cycles from the end of a warpgroup instruction in the tensor pipe to the issue of the next one behind a
+    wait; `tensor_latency_cycles` where there are no warpgroup instructions."""
 
     # Memory, from the SM outward
     shared_bytes_per_clk_per_sm: int = _quantity("byte/clk")
@@ -90,54 +90,61 @@ class GpuSpec:
     gather_bytes_per_clk_per_sm: float = _quantity("byte/clk")
     """Rate at which the warps of an SM can copy into shared memory by cp.async, 16 bytes a lane."""
     gather_latency_cycles: int = _quantity("cycle")
-    """From such a copy's turn to its end, L2 having the data, while all SMs copy."""
+    """Cycles from the issue of a `cp.async` to its arrival in shared memory, data in L2, all SMs copying."""
     store_bytes_per_clk_per_sm: float = _quantity("byte/clk")
     """Rate at which the warps of an SM can hand stores to L2."""
     l2_bytes: int = _quantity("byte")
     l2_usable_bytes: int = _quantity("byte")
-    """What L2 keeps of bytes that many SMs read and of bytes written; the longest unused leave first."""
+    """Bytes that L2 keeps of data that many SMs read and of data written; least recently used data leave
+    first."""
     l2_bytes_per_s: float = _quantity("byte/s")
     """Achieved read bandwidth of the whole L2 at `max_clock_hz`."""
     l2_store_bytes_per_s: float = _quantity("byte/s")
-    """The same for stores of all SMs."""
+    """Achieved store bandwidth of the whole L2, all SMs storing."""
     store_latency_cycles: int = _quantity("cycle")
     """From L2 having taken a block's last store to its SM knowing: a block keeps its place until then."""
     l2_latency_cycles: int = _quantity("cycle")
     l2_line_cycles: int = _quantity("cycle")
-    """Of the slice of L2 that has a line, for each block or cluster that asks for it while others do."""
+    """Cycles that a slice of L2 takes per request for one line while other blocks or clusters request the
+    same line."""
     l2_same_row_bytes: tuple[float, ...] = _quantity("byte")
-    """Of rows that many blocks read in step; between these `l2_same_row_cycles` is taken as straight."""
+    """Row sizes at which `l2_same_row_cycles` was measured: many blocks read the same rows in step; linear in
+    between."""
     l2_same_row_cycles: tuple[float, ...] = _quantity("cycle")
-    """That L2 takes for 512 rows of such a size for each of these blocks: at any moment they ask for few
-    lines, which L2 hands out to one after the other."""
+    """Cycles by which 512 rows of each size of `l2_same_row_bytes` arrive later per block that reads them in
+    step: L2 serves requests for one line one after the other."""
     l2_second_line_share: float = _quantity("ratio")
-    """Of a line's time in L2, and of a piece's in the gather port of its SM, that a piece of 128 bytes takes
-    longer which lies in two lines."""
+    """Extra time of a misaligned 128-byte piece that lies in two lines, as a share of a line's time in L2 and
+    of a piece's in the gather port."""
     l2_split_sector_read_factor: float = _quantity("ratio")
-    """On both, of a row of B that begins within a sector: no lane's 16 bytes have one to themselves."""
+    """Factor on the L2 and gather-port time of a row of B that begins inside a sector: no lane's 16 bytes
+    have a sector to themselves."""
     l2_split_sector_store_factor: float = _quantity("ratio")
-    """On a line's time in L2, of a row of C that begins within a sector: parts of sectors are merged."""
+    """Factor on the L2 time of a row of C that begins inside a sector: partially written sectors are
+    merged."""
     l2_split_sector_fetched_share: float = _quantity("ratio")
-    """Of the bytes of such a row of C, what L2 fetches from DRAM: the sectors that it has in parts, with the
-    64 bytes that DRAM gives at least."""
+    """Share of the bytes of a row of C that begins inside a sector which L2 fetches from DRAM, at least 64
+    bytes at a time, to complete partially written sectors."""
     dram_bytes: int = _quantity("byte")
     dram_peak_bytes_per_s: float = _quantity("byte/s")
     dram_bytes_per_s: float = _quantity("byte/s")
-    """Achieved bandwidth of reads, or of writes alone."""
+    """Achieved bandwidth of reads alone, or of writes alone."""
     dram_write_bytes_per_s: float = _quantity("byte/s")
-    """Achieved while reads go on."""
+    """Achieved write bandwidth while reads go on."""
     dram_copy_bytes_per_s: float = _quantity("byte/s")
-    """Achieved by a copy, reads and writes counted."""
+    """Achieved bandwidth of a copy, reads and writes both counted."""
     dram_latency_cycles: int = _quantity("cycle")
-    """Of a read that misses L2, from issue to use."""
+    """Cycles from the issue of a read that misses L2 to the use of its data."""
     dram_queue_bytes: float = _quantity("byte")
-    """That all SMs may have asked for before what was asked for first is there: DRAM serves in no order."""
+    """Bytes that all SMs may have requested before the first request is answered: DRAM serves out of
+    order."""
 
     # Waiting and starting
     barrier_latency_cycles: int = _quantity("cycle")
     """From the last arrival at a barrier to the first issue of a warp that slept on it."""
     sync_latency_cycles: int = _quantity("cycle")
-    """The same for the barrier of all warps of a block or role."""
+    """Cycles from the last arrival at a barrier of all warps of a block or role to the first issue behind
+    it."""
     signal_latency_cycles: int = _quantity("cycle")
     """From a block's stores being in L2 to a waiting block on another SM seeing the flag behind them."""
     block_start_cycles: int = _quantity("cycle")
@@ -147,28 +154,30 @@ class GpuSpec:
     stream_launch_s: float = _quantity("s")
     """Time per kernel of back-to-back empty kernels in a stream."""
     graph_launch_s: float = _quantity("s")
-    """The same inside a CUDA graph."""
+    """Time per kernel of back-to-back empty kernels in a CUDA graph."""
     overlapped_launch_s: float = _quantity("s")
-    """What a launch adds in a CUDA graph that may begin while the one before it ends."""
+    """Time that a launch adds in a CUDA graph under programmatic dependent launch."""
     most_before_b_cycles: float = _quantity("cycle")
-    """Of what blocks of such a launch do before they read B, that lie under the launch before where all SMs
-    have blocks: what begins last there reads its list and columns behind the gathers of the others."""
+    """Longest part of the prologue, before the first read of B, that programmatic dependent launch hides
+    where all SMs have blocks; the last blocks to start wait for their list and columns behind the gathers of
+    others."""
     ends_apart_cycles: int = _quantity("cycle")
-    """By which the last of equal blocks ends after the last that the next launch waits for, where the launch
-    leaves some SMs without a block."""
+    """Cycles by which the last of equal blocks ends after the one that releases the dependent launch, where
+    the launch leaves SMs without a block."""
     slow_sm_cycles: float = _quantity("cycle")
-    """Scale of how late equal blocks end (Gumbel), for L2 and DRAM do not serve all SMs alike: the last of n
-    ends so much x (log n + 0.2) after the middle one."""
+    """Straggler delay: Gumbel scale of the end times of equal blocks, since L2 and DRAM do not serve all SMs
+    alike; the last of n ends this times (log n + 0.2) after the median."""
     late_block_cycles: float = _quantity("cycle")
-    """The same of blocks of few tokens, at most: those that are behind meet less traffic."""
+    """Largest Gumbel scale of the straggler delay of blocks with small N: late ones meet less traffic."""
     late_block_share: float = _quantity("ratio")
-    """The same over what a block of few tokens takes, where that is less: each of its waits varies."""
+    """Gumbel scale of the straggler delay of blocks with small N as a share of a block's time, up to
+    `late_block_cycles`."""
     first_rows_s: float = _quantity("s")
-    """Of `overlapped_launch_s`, the wait for first rows of B, late where many SMs ask DRAM for them at once:
-    the simulator waits for them itself, while the closed form has them in what a launch adds."""
+    """Part of `overlapped_launch_s` that is the wait for the first rows of B, longer where many SMs read DRAM
+    at once; the closed form takes it from here, the simulator simulates it."""
     let_go_s: float = _quantity("s")
-    """From the last instruction of a launch to the first one behind the wait of the next, whose blocks are
-    there by then."""
+    """Release latency of programmatic dependent launch at small N: from a launch's last instruction to the
+    first one of the resident dependent launch behind its wait."""
 
     # The SM clock against activity, see hardware/clock.py
     clock_activity: tuple[float, ...] = _quantity("ratio")
@@ -177,17 +186,17 @@ class GpuSpec:
     clock_activity_per_l2_byte_per_clk: float = _quantity("clk/byte")
     """Activity that moving one byte per clk and SM from L2 adds to the tensor duty."""
     clock_activity_per_dram_byte_per_clk: float = _quantity("clk/byte")
-    """The same for DRAM, bytes per clk shared evenly by the SMs."""
+    """Activity that moving one byte per clk from DRAM, shared evenly by the SMs, adds to the tensor duty."""
     clock_bf16_duty: float = _quantity("ratio")
-    """Activity of tensor work on bf16 over that of as much on fp16."""
+    """Activity of bf16 tensor work over that of the same work in fp16."""
     clock_sparse_duty: float = _quantity("ratio")
-    """Activity of a cycle of the sparse tensor cores over that of one of the dense ones."""
+    """Activity of a cycle of the sparse tensor cores over that of a cycle of the dense ones."""
     clock_zero_rows_duty: float = _quantity("ratio")
-    """Activity of rows of A that are zeros, which a block multiplies where its tile has fewer rows than its
-    form, over that of other rows: B still moves through the tensor cores, and all sums stay zero."""
+    """Activity of zero rows of A, multiplied where a tile has fewer rows than its block, over that of other
+    rows: B still moves through the tensor cores, sums stay zero."""
     clock_in_step_l2: float = _quantity("ratio")
-    """Activity of a byte of L2 that neighbouring blocks read at the same time over that of other bytes: L2
-    serves together what they ask for together."""
+    """Activity of an L2 byte that neighbouring blocks read at the same time over that of other bytes: L2
+    serves such reads together."""
     clock_follow_s: float = _quantity("s")
     """Time constant with which the clock follows activity that changes within a launch."""
 

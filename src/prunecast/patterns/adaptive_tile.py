@@ -72,7 +72,7 @@ class AdaptiveRule(NamedTuple):
     low: int = LOW
     """Percent of the layer's mean count, at most 100."""
     high: int = HIGH
-    """The same, at least 100."""
+    """Upper bound of kept columns in percent of the mean, at least 100."""
     rows_first: bool = False
     """Whole rows go first, as in TW-2D; tiles have `height` surviving rows."""
     shuffled: bool = False
@@ -145,7 +145,7 @@ def _tiles(
 
 
 def _shuffled(layer: Survivors, scores: ImportanceArray, sparsity: float, height: int) -> Survivors:
-    """The same tiles with other rows: those that keep alike stand together."""
+    """A tile map with rows regrouped, so that rows with similar kept columns share a tile."""
     if layer.starts.size < 2:
         return layer
     groups = group_rows(scores[layer.rows], sparsity, height=height)

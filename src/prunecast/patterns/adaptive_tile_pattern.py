@@ -100,7 +100,7 @@ class AdaptiveTilePattern(Pattern):
 
     @property
     def seed(self) -> int | None:
-        """Of the order in which rows are exchanged between tiles, if they are."""
+        """Seed of the order in which rows are exchanged between tiles, for `:shuffled`."""
         return SEED if self.shuffled else None
 
     @property
@@ -193,7 +193,7 @@ class AdaptiveTilePattern(Pattern):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptiveTile2DPattern(AdaptiveTilePattern):
-    """As `atp`, on tiles of `height` surviving rows."""
+    """ATP on tiles of `height` rows among those that survive pruning of whole rows."""
 
     family: ClassVar[str] = "atp-2d"
     example: ClassVar[str] = "atp-2d:128"

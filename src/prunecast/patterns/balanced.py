@@ -81,7 +81,9 @@ class BalancedPattern(Pattern):
     def masks_within(
         self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
     ) -> dict[str, MaskArray]:
-        """The same; where a segment may keep fewer than that, all segments keep as few as it."""
+        """Masks inside what earlier masks keep; where one segment may keep fewer elements, all segments keep
+        as few.
+        """
         masks = {}
         for name, scores in importances.items():
             left = importance_within(scores, within[name])

@@ -100,7 +100,9 @@ def _order_statistic(scores: ImportanceArray, count: int) -> float:
 
 
 def _selected(scores: ImportanceArray, count: int) -> float:
-    """The same by selection. Zeros are counted apart: it slows down on many equal values."""
+    """The threshold by partial selection instead of sorting; zeros are counted apart, since selection is slow
+    on many equal values.
+    """
     positive = scores[scores > 0]
     zeros = scores.size - positive.size
     if count <= zeros:

@@ -127,7 +127,7 @@ def cheaper_parts(
     clusters: int = CLUSTERS,
     fewest_rows: int = FEWEST_ROWS,
 ) -> BlockParts:
-    """Of blocks alone and blocks with a sparse remainder, what retains the most importance per cost.
+    """The mix of dense blocks and sparse remainder that retains the most importance per cost.
 
     All choices have the sparsity; they differ in the share of the kept elements that lies in blocks
     (`SHARES`). The most important elements outside of the blocks are the remainder.
@@ -137,7 +137,6 @@ def cheaper_parts(
     scores : importance (M, K)
     sparsity, clusters, fewest_rows : as in `prune_dense_block`
     cost : see `PartsCost`; called once for each share
-
     """
     blocks = _wanted_blocks(scores, sparsity, clusters, fewest_rows)
     to_prune = elements_to_prune(sparsity, scores.size)

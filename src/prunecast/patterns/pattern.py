@@ -67,7 +67,9 @@ class Pattern(ABC):
     def masks_within(
         self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
     ) -> dict[str, MaskArray]:
-        """The same, of what a mask of each layer leaves; for pieces that always stand at the same places."""
+        """Masks inside what earlier masks keep, layer by layer, for patterns whose pieces always stand at the
+        same places.
+        """
         room = {name: self.room(mask) for name, mask in within.items()}
         left = {name: importance_within(scores, room[name]) for name, scores in importances.items()}
         masks = self.masks(left, sparsity)
@@ -171,7 +173,7 @@ class Pattern(ABC):
     def _masks(
         self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
     ) -> dict[str, MaskArray]:
-        """Of one group of layers, with a mask of what may be kept for each where there is one for any."""
+        """Masks of one group of layers, inside `within` where that is given."""
         known = {name: within[name] for name in importances if name in within}
         if is_everything(known):
             return self.masks(importances, sparsity)

@@ -83,7 +83,7 @@ class ShuffledBlockPattern(Pattern):
 
     @property
     def seed(self) -> int:
-        """Of the order in which rows are exchanged between groups."""
+        """Seed of the order in which rows are exchanged between groups."""
         return SEED
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
@@ -96,7 +96,8 @@ class ShuffledBlockPattern(Pattern):
     def masks_within(
         self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
     ) -> dict[str, MaskArray]:
-        """The same, with groups as they were; a layer of which nothing is pruned yet is grouped.
+        """Masks inside what earlier masks keep, with their groups of rows; a layer of which nothing is pruned
+        yet is grouped first.
 
         Where a group may keep fewer columns than the sparsity says, all groups keep as few as it.
         """

@@ -135,7 +135,9 @@ class TileElementPattern(Pattern):
         return element_map_from_mask(mask, self.canonical)
 
     def parts(self, mask: MaskArray) -> TileElementParts:
-        """The same elements in two parts, for a tile kernel and a sparse one. Raises BadInput."""
+        """The kept elements in two parts, tiles for a tile kernel and the rest for a sparse one. Raises
+        BadInput.
+        """
         check_mask(mask, self.canonical)
         m = mask.shape[0]
         whole = np.logical_and.reduceat(mask, piece_starts(m, self.height), axis=0)

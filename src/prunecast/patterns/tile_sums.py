@@ -36,7 +36,7 @@ class TileSums:
 
     @classmethod
     def of(cls, importance: ImportanceArray, height: int) -> Self:
-        """Of a matrix (M, K), in one pass."""
+        """Column sums of importance of a matrix (M, K), tile by tile, in one pass."""
         m = importance.shape[0]
         sums = row_sums(importance, piece_starts(m, height), power=1)
         return cls(m=m, height=height, sums=np.asarray(sums, dtype=np.float64))
@@ -52,7 +52,7 @@ class TileSums:
         return piece_sizes(self.m, self.height)
 
     def taller(self, height: int) -> Self:
-        """Of tiles that are made of whole tiles of these. Raises BadInput if `height` is no multiple."""
+        """Sums of taller tiles made of whole tiles of these. Raises BadInput if `height` is no multiple."""
         if height % self.height:
             raise BadInput(f"wanted a height that is a multiple of {self.height}, got {height}")
         if height == self.height:

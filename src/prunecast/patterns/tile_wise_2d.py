@@ -173,7 +173,9 @@ class TileWise2DPattern(Pattern):
     def masks_within(
         self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
     ) -> dict[str, MaskArray]:
-        """The same without the row step: rows that died before shape the tiles, and no more die alone."""
+        """Masks inside what earlier masks keep, without the row step: rows that are gone shape the tiles, and
+        no further rows are removed.
+        """
         layers = {name: survivors_of(rows_left(mask), self.height, SANE) for name, mask in within.items()}
         room = {
             name: spread_tiles(whole_of_tiles(mask, layers[name]), layers[name], importances[name])

@@ -79,7 +79,9 @@ class VectorWisePattern(Pattern):
     def masks_within(
         self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
     ) -> dict[str, MaskArray]:
-        """The same; where a group may keep fewer columns than that, all groups keep as few as it."""
+        """Masks inside what earlier masks keep; where one group may keep fewer columns, all groups keep as
+        few.
+        """
         masks = {}
         for name, scores in importances.items():
             room = whole_columns(within[name], self.height)

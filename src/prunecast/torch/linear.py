@@ -32,9 +32,9 @@ __all__ = ["LAYOUTS", "TileSparseLinear"]
 
 LAYOUTS = ("tokens_first", "features_first")
 MOST_PLANS = 16
-"""Of one module, each with packed weights of its own."""
+"""Most plans that a module keeps on the device, each with packed weights of its own."""
 MOST_CALLS = 256
-"""Of one module that are prepared: kinds of inputs, by shape and strides."""
+"""Most kinds of input (shape, strides) that a module keeps prepared."""
 _DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
@@ -232,7 +232,7 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         self._calls: dict[tuple[Any, ...], PreparedCall] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Of a copy, which packs anew: kernels and what lies on the device belong to this module."""
+        """State of a copy without kernels and device memory: a copy packs anew."""
         return {**self.__dict__, "_operators": {}, "_calls": {}}
 
     def _apply(self, fn: Any, recurse: bool = True) -> "TileSparseLinear":

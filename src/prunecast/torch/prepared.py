@@ -44,11 +44,11 @@ class Reading(NamedTuple):
     begins: int
     """X must begin at a multiple of this."""
     least_room_bytes: int = 0
-    """Of memory from the beginning of X on; 0 where its own is enough."""
+    """Bytes that must be readable from the beginning of X; 0 where X alone is enough."""
 
 
 def reading_of(b: torch.Tensor, planned: int, step: int) -> Reading | None:
-    """The same for every X of the shape and strides of the one that `b` is a view of.
+    """How to read every X that has the shape and strides of the one that `b` is a view of.
 
     None where a call found less than another may find: X begins within 16 bytes, or its rows lack room behind
     the last one.

@@ -84,7 +84,7 @@ def _row(name: str, mask: MaskArray, first: ImportanceArray) -> dict[str, Any]:
 
 
 def _digest(arrays: Mapping[str, npt.NDArray[np.generic]]) -> str:
-    """Of the pruned layers as they are written."""
+    """Digest of the pruned layers as they are written."""
     digest = WeightsDigest()
     for name, array in arrays.items():
         digest.add(name, array)

@@ -17,7 +17,7 @@ from prunecast.validation.records import RunHeader
 __all__ = ["build_of", "source_digest", "source_digests"]
 
 _FOLDERS = {"tile": "", "sparse": "sparse", "small": "small", "balanced": "balanced"}
-"""Of the sources of each kind of kernel, beside those of the folder above, whose headers all may include."""
+"""Folder of the sources of each kind of kernel, beside the shared headers in the folder above."""
 
 
 def build_of(header: RunHeader, kernel: str, case: Case) -> str:

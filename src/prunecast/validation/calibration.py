@@ -101,7 +101,9 @@ def _kept(r: Mapping[str, Any]) -> dict[str, Derived]:
 
 
 def _half_kept(r: Mapping[str, Any], readers: str) -> float:
-    """Of ascending footprints, where the line through the shares that are there crosses a half, or 0."""
+    """Footprint at which half of it is still in L2, by linear interpolation of the measured shares
+    (footprints ascending); 0 if none is.
+    """
     shares = sorted(
         (int(m.group(1)), float(value))
         for key, value in r.items()

@@ -129,7 +129,7 @@ def _wider(found: _Quantiles, width: float) -> Bounds:
 
 
 def _quantiles(cases: Sequence[Ratios]) -> _Quantiles:
-    """Of the ratios of all boards, where a case counts once however many boards it ran on."""
+    """Quantiles of measured over predicted over all runs, each case with the same weight."""
     ordered = sorted((ratio, 1.0 / len(case.boards)) for case in cases for ratio in case.boards)
     out = math.floor((len(cases) + 1) * (1 - SHARE) / 2)
     median = _first_beyond(ordered, len(cases) / 2)

@@ -214,7 +214,7 @@ def _complaint(pattern: str) -> str:
 
 
 def _hash(values: Mapping[str, Any]) -> int:
-    """Of a case's fields: the same whatever draws it, and whichever else is drawn."""
+    """Hash of a case's fields, which does not depend on the order in which cases are drawn."""
     layer = "{m}x{k}x{n} {dtype}".format_map(values)
     text = "{pattern} {sparsity:g} {distribution} {seed} {state}".format_map(values)
     return int.from_bytes(hashlib.sha256(f"draw {layer} {text}".encode()).digest()[:4], "big")

@@ -20,7 +20,7 @@ class Convolution(NamedTuple):
 
     in_channels: int
     height: int
-    """Of the input."""
+    """Height of the input, in pixels."""
     width: int
     kernel: int
     stride: int

@@ -37,7 +37,7 @@ class Interval(NamedTuple):
     """How far the counts of tiles may lie from their mean."""
 
     suffix: str
-    """Of the pattern string."""
+    """What follows the family in a pattern string."""
     low: float
     high: float
 
@@ -175,7 +175,9 @@ def _finer(counts: range, k: int) -> list[int]:
 
 
 def _retained(ranked: FloatArray, means: Sequence[int], interval: Interval) -> list[float]:
-    """Of column sums (tiles, K), highest first: the best `kept` a tile on average, for each of `means`."""
+    """Importance retained by the best `kept` columns per tile on average, for each of `means`; column sums
+    (tiles, K) are sorted, highest first.
+    """
     tiles, k = ranked.shape
     of_first = np.append(0.0, np.cumsum(ranked.sum(axis=0)))
     if interval.low == 0.0 and interval.high * min(means) >= k:

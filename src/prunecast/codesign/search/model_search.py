@@ -28,8 +28,8 @@ __all__ = ["FAMILIES", "ModelSearch", "Tried"]
 FAMILIES = ("atp", "2:4", "tvw")
 
 MOST_SPARSITY = 0.95
-"""Of a layer without a cap of its own: the sum of magnitudes alone would empty layers that are slow for their
-size, and a network does not survive that."""
+"""Highest sparsity of a layer without a cap of its own: the sum of magnitudes alone would empty layers that
+are slow for their size, and a network does not survive that."""
 
 _Result = TypeVar("_Result")
 
@@ -114,7 +114,7 @@ class ModelSearch:
         self._saved.update(self._savings_of_dense())
 
     def with_more(self, more: Mapping[str, Sequence[Option]]) -> "ModelSearch":
-        """The same model with longer menus; both know what either has tried."""
+        """A search of this model with longer menus, which shares all results already computed."""
         longer = {name: (*options, *more.get(name, ())) for name, options in self.options.items()}
         return replace(self, options=longer)
 
@@ -167,7 +167,7 @@ class ModelSearch:
         return sum(seconds.values()) if time is None else time.seconds
 
     def dense_seconds(self) -> dict[str, float]:
-        """Of the layers that may be pruned."""
+        """Dense seconds of each layer that may be pruned."""
         return {name: self._fixed[name] for name in self.options}
 
     def launches(self, name: str, kernel: str, kept: PrunedMap) -> tuple[KernelPlan, ...]:

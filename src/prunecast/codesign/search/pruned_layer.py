@@ -33,7 +33,9 @@ class PrunedLayer(NamedTuple):
 
     @classmethod
     def of_sums(cls, pattern: AdaptiveTilePattern, sums: TileSums, sparsity: float | None) -> Self:
-        """As `of_weights`; up to the rounding of sums, which other than equal columns do not see."""
+        """A pruned layer made from tile sums instead of weights; equal to `of_weights` up to rounding, which
+        only equal columns notice.
+        """
         fraction = pattern.sparsity_to_prune(sparsity)
         tiles = pattern.map_of_sums(sums, fraction)
         kept = int(np.dot(tiles.rows_per_tile.astype(np.int64), tiles.kept_per_tile.astype(np.int64)))

@@ -20,7 +20,7 @@ def sparse_layers(search: ModelSearch, choice: Mapping[str, int]) -> frozenset[s
 
 
 def seen_scales(search: ModelSearch, choice: Mapping[str, int], tried: Mapping[str, Tried]) -> Scales:
-    """Of the layers of a choice that were pruned."""
+    """Scales of the layers of a choice that were pruned."""
     found = {}
     for name in sparse_layers(search, choice):
         option = search.options[name][choice[name]]

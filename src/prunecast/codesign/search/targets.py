@@ -61,7 +61,7 @@ class Latency(NamedTuple):
     """A time as people ask for it: one of the two is None."""
 
     share: float | None
-    """Of the dense model's time."""
+    """Latency budget as a share of the dense model's time."""
     seconds: float | None
 
 

@@ -9,7 +9,7 @@ from prunecast.codesign.search import FrontPoint
 __all__ = ["ParetoPoint", "pareto"]
 
 STEP = 0.05
-"""Of the dense time, between two points."""
+"""Distance between two points, as a share of the dense time."""
 
 
 class ParetoPoint(NamedTuple):

@@ -154,7 +154,7 @@ class _Run(NamedTuple):
 
     @property
     def dense_s(self) -> float:
-        """Of the whole model."""
+        """Dense seconds of the whole model."""
         return self.results[self.plain].dense_seconds
 
 

@@ -22,7 +22,7 @@ ROWS = ("neighbours", "shuffled")
 SCORES = ("mean", "rms")
 SMALL_HEIGHTS = ("64", "128", "256")
 PERCENTS = ("1", "2", "5")
-"""Of all elements, left to the sparse part of a plan in two parts."""
+"""Percent of all elements that the sparse part of a two-part plan may keep."""
 
 
 def groups_of(shapes: Mapping[str, tuple[int, int]]) -> dict[str, str]:

@@ -123,7 +123,7 @@ class StudyStorage:
         return bool(tables)
 
     def _tables(self) -> set[str]:
-        """Of a database that has a version, all; without one, those but the version's."""
+        """Tables to create: all in a database that has a version, else all but the version's."""
         from sqlalchemy import create_engine, inspect, make_url, text
 
         url = make_url(self._url)

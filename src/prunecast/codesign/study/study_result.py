@@ -14,7 +14,7 @@ class FinishedTrial(NamedTuple):
     """One trial."""
 
     trial: int
-    """Its number in the study; 0 is the plain allocation."""
+    """Number of the trial in the study; 0 is the plain allocation."""
     patterns: Mapping[str, str]
     """Group of layers -> the pattern that it could choose besides."""
     seconds: float | None

@@ -66,7 +66,7 @@ def _shared_importance(m: int, k: int, seed: int) -> ImportanceArray:
 
 
 def _importance(m: int, k: int, seed: int) -> ImportanceArray:
-    """Of random weights (M, K)."""
+    """Importance of random weights (M, K)."""
     return weigh("weights", np.random.default_rng(seed).standard_normal((m, k), np.float32))
 
 

@@ -29,7 +29,7 @@ class SweepSummary(NamedTuple):
     known: int
     computed: int
     refused: int
-    """Of the computed: cases that no kernel can run; the store says why."""
+    """Computed cases that no kernel can run; the store says why."""
 
 
 def run_sweep(

@@ -72,7 +72,7 @@ def _time_range(points: Sequence[CurvePoint]) -> tuple[float, float]:
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Those (time, retained) that no other beats in both, by time."""
+    """Points (time, retained) that no other point beats in both, ordered by time."""
     front: list[tuple[float, float]] = []
     for seconds, retained in sorted(points, key=lambda point: (point[0], -point[1])):
         if not front or retained > front[-1][1]:

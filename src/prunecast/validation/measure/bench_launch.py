@@ -51,5 +51,5 @@ def launch_seconds(launch: Callable[[], object], repeats: int = 5, *, held: bool
 
 
 def sm_count() -> int:
-    """Of the GPU at hand."""
+    """SMs of the GPU at hand."""
     return int(cp.cuda.Device().attributes["MultiProcessorCount"])

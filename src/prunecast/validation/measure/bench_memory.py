@@ -13,7 +13,7 @@ __all__ = ["bandwidth", "copies", "kept", "latency"]
 
 FOOTPRINTS_MIB = (2, 8, 16, 24, 32, 40, 48, 56, 64, 96, 192, 512)
 KEPT_PERCENT = (20, *range(40, 101, 5))
-"""Of L2, footprints that come round."""
+"""Working sets of the reuse benchmark, in percent of L2."""
 LATENCY_BINS = 64
 
 

@@ -52,7 +52,7 @@ def run_header(suite: Suite, gpu: GpuSpec, *, commit: str) -> RunHeader:
 
 
 def versions(commit: str) -> dict[str, str]:
-    """Of everything that a time may depend on."""
+    """Versions of everything that a time may depend on."""
     return {
         "prunecast": tool_version(),
         "commit": commit,

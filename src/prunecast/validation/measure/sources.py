@@ -8,7 +8,7 @@ MICROBENCHMARKS = Path(__file__).parents[1] / "microbenchmarks"
 DEPTHS = (1, 2, 4, 8, 16)
 """Loads of 16 bytes that a thread has on their way."""
 ROW_BYTES = (32, 64, 128, 256, 512, 1024, 4096, 16384)
-"""Of copied rows."""
+"""Bytes of a copied row."""
 WIDTHS = (64, 128, 192, 256)
 """Tokens of a wgmma instruction."""
 

@@ -82,8 +82,8 @@ def captured(stream: Any, launch: Callable[[int], object], launches: int, sets: 
 
 
 def rough_seconds(stream: Any, launch: Callable[[int], object], sets: int) -> float:
-    """Of one launch among others in a graph. One by one the host sets the pace: 50 to 80 us a launch, so that
-    graphs of short products had 15 to 50 launches instead of 240, and their first one counted for much.
+    """Seconds of one launch among others in a graph. Single launches take as long as the host needs for them,
+    50 to 80 us, and graphs of short products would get 15 to 50 launches instead of 240.
     """
     graph = captured(stream, launch, ROUGH_LAUNCHES, sets)
     start, stop = cp.cuda.Event(), cp.cuda.Event()

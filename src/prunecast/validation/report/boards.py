@@ -21,7 +21,7 @@ class BoardSpread(NamedTuple):
     middle: float
     """Slowest run over the fastest, less 1: median of the rows."""
     p90: float
-    """The same, held by nine rows of ten."""
+    """Spread that nine rows of ten stay below."""
 
 
 def board_spreads(rows: Iterable[Judged]) -> list[BoardSpread]:

@@ -26,7 +26,7 @@ OWN = tuple(k.name for k in KERNELS.values() if k.takes is TileMap and k.most_to
 DENSE = tuple(k.name for k in KERNELS.values() if not k.prunes)
 WORST = 10
 NEAR_POINTS = 3
-"""Of density, within which a predicted crossover is taken to be right."""
+"""Points of density within which a predicted crossover counts as right."""
 
 
 def write_report(validation: Validation, path: Path) -> None:
