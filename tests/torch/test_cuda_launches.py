@@ -1,0 +1,212 @@
+"""What the operators do on a GPU, from the call to y, with an emulated driver and machine underneath."""
+
+import contextlib
+import ctypes
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from prunecast.errors import BadInput
+from prunecast.hardware import load_gpu
+from prunecast.kernels.cuda import launch as kernel_launch
+from prunecast.kernels.cuda import tensor_maps
+from prunecast.kernels.cuda.launch import TILE_ARGS
+from prunecast.kernels.cuda.small.records import SMALL_ARGS
+from prunecast.kernels.cuda.transpose.transpose import TRANSPOSE_ARGS
+from prunecast.patterns import parse_pattern
+from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, Grid, build_on_cpu, run_on_cpu
+
+torch = pytest.importorskip("torch")
+
+from prunecast.torch.cuda import device, launches, small, tiles, transpose  # noqa: E402
+from prunecast.torch.forms import layouts_for  # noqa: E402
+from prunecast.torch.packed import PackedProduct  # noqa: E402
+
+pytestmark = pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")
+
+GPU = load_gpu("h200-sxm")
+ARGUMENTS = {"tile_sm90": TILE_ARGS, "small_n": SMALL_ARGS, "transpose_rows": TRANSPOSE_ARGS}
+TENSOR_MAP = np.dtype(("u8", 16))
+
+
+class Loaded(NamedTuple):
+    """A kernel, as far as the emulated driver knows it."""
+
+    entry: str
+    source: Path
+    defines: dict[str, int]
+    cluster: int
+
+
+class EmulatedDriver:
+    """Memory of the host, and launches that run at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.arrays, self.loaded = folder, {}, []
+        self.tensors: list[Any] = []
+        self.launched: list[str] = []
+
+    def cuMemAlloc_v2(self, pointer, size):  # noqa: N802
+        whole = np.zeros(size.value + 128, np.uint8)
+        found = whole[-whole.ctypes.data % 128 :][: size.value]
+        self.arrays[found.ctypes.data] = found
+        pointer._obj.value = found.ctypes.data
+        return 0
+
+    def cuMemcpyHtoD_v2(self, to, given, size):  # noqa: N802
+        ctypes.memmove(to.value, given.value, size.value)
+        return 0
+
+    def cuMemFree_v2(self, pointer):  # noqa: N802
+        self.arrays.pop(pointer.value, None)
+        return 0
+
+    def cuTensorMapEncodeTiled(  # noqa: N802
+        self, to, kind, rank, pointer, sizes, strides, box, *rest
+    ):
+        """As `machine_memory.cpp` reads it."""
+        facts = (pointer.value, sizes[0], sizes[1], strides[0], box[0], box[1])
+        ctypes.memmove(to.value, (ctypes.c_uint64 * 6)(*facts), 48)
+        return 0
+
+    def cuLaunchKernelEx(self, config, function, addresses, extra):  # noqa: N802
+        kernel, given = self.loaded[function.value - 1], config._obj
+        built = build_on_cpu(kernel.source, kernel.entry, kernel.defines, self.folder)
+        kinds = [ARGUMENTS[kernel.entry], *([TENSOR_MAP] if kernel.entry == "tile_sm90" else [])]
+        arguments = [
+            np.frombuffer(ctypes.string_at(address, kind.itemsize), np.uint8).copy()
+            for address, kind in zip(addresses, kinds, strict=True)
+        ]
+        grid = Grid(
+            given.grid[0],
+            given.block[0],
+            given.shared_bytes,
+            cluster=kernel.cluster,
+            resident=0 if kernel.entry == "tile_sm90" else 2,
+        )
+        memory = [tensor.untyped_storage() for tensor in self.tensors]
+        arrays = [
+            np.ctypeslib.as_array((ctypes.c_uint8 * m.nbytes()).from_address(m.data_ptr())) for m in memory
+        ]
+        run_on_cpu(built, grid, arguments, [*self.arrays.values(), *arrays])
+        self.launched.append(kernel.entry)
+        return 0
+
+
+@pytest.fixture
+def emulated(monkeypatch, tmp_path_factory):
+    """The driver under the launches, which take tensors of the host for those of a device."""
+    made = EmulatedDriver(tmp_path_factory.getbasetemp() / "emulated")
+    made.folder.mkdir(exist_ok=True)
+    for module in (device, kernel_launch, tensor_maps):
+        monkeypatch.setattr(module, "driver", lambda: made)
+    monkeypatch.setattr(launches, "_PREPARED", {})
+    monkeypatch.setattr(launches, "check_gpu", lambda *_: None)
+    monkeypatch.setattr(launches, "is_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: None, raising=False)
+
+    class Built(NamedTuple):
+        cubin: Loaded
+
+    def load(cubin, *_):
+        made.loaded.append(cubin)
+        return len(made.loaded)
+
+    for module in (tiles, small, transpose):
+        monkeypatch.setattr(module, "load_function", load)
+        monkeypatch.setattr(module, "stream_of", lambda _: 0)
+    folder = kernel_launch.__file__.rpartition("/")[0]
+
+    def built_tile(plan, defines):
+        token_form = tuple(plan.shape[:2]) == (256, 128)
+        source = Path(folder) / ("tile_tokens_sm90.cu" if token_form else "tile_sm90.cu")
+        return Built(Loaded("tile_sm90", source, dict(defines), plan.cluster))
+
+    def built_small(plan, arch, defines):
+        return Built(Loaded("small_n", Path(folder) / "small" / "small_n.cu", dict(defines), 1))
+
+    source = Path(folder) / "transpose" / "transpose_rows.cu"
+    monkeypatch.setattr(tiles, "build_tile_kernel", built_tile)
+    monkeypatch.setattr(small, "build_small", built_small)
+    monkeypatch.setattr(
+        transpose, "build_transpose", lambda _: Built(Loaded("transpose_rows", source, {}, 1))
+    )
+    transpose._function.cache_clear()
+    yield made
+    transpose._function.cache_clear()
+
+
+def product(pattern, dtype, *, few_tokens, m=512, k=384):
+    torch.manual_seed(0)
+    weight, found = torch.randn(m, k).to(dtype), parse_pattern(pattern)
+    kept = found.map(found.prune({"w": weight.abs().float().numpy()}, 0.6)["w"])
+    weight = weight * torch.from_numpy(kept.mask())
+    bias = torch.randn(m).to(dtype)
+    layouts = layouts_for(kept, "fp16" if dtype == torch.float16 else "bf16", GPU, 512, few_tokens=few_tokens)
+    return PackedProduct(weight, kept, bias, gpu=GPU, max_tokens=512, layouts=layouts), weight, bias
+
+
+def call(emulated, made, x):
+    """y as the operators for CUDA make it, in memory that the emulated driver knows."""
+    tokens = len(x)
+    padded = 1 if tokens == 1 else -(-tokens // 8) * 8
+    x_t = torch.empty(made.features, padded, dtype=x.dtype)
+    y = torch.full((tokens, made.rows), float("nan"), dtype=x.dtype)
+    emulated.tensors = [x, x_t, y, made.fp32_bias, *made.images]
+    x_t[:, :tokens], x_t[:, tokens:] = x.t(), 0
+    found = launches.launch_of(
+        made.plan, tokens, "none", x_t, made.images, made.tiles, made.fp32_bias, GPU.name
+    )
+    found(x_t, made.images, made.fp32_bias, None, y)
+    return y
+
+
+@pytest.mark.parametrize(
+    ("pattern", "tokens", "few_tokens", "dtype"),
+    [
+        ("tile-wise:128", 200, False, torch.float16),
+        ("tile-wise:128", 45, False, torch.bfloat16),
+        ("tile-wise:256", 131, False, torch.float16),
+        ("tile-wise:64", 1, True, torch.float16),
+        ("tile-wise:64", 13, True, torch.bfloat16),
+        ("tile-wise:64", 64, True, torch.float16),
+    ],
+)
+def test_a_call_gives_y(pattern, tokens, few_tokens, dtype, emulated):
+    made, weight, bias = product(pattern, dtype, few_tokens=few_tokens)
+    for seed in (1, 2):  # the second call finds the launch prepared
+        torch.manual_seed(seed)
+        x = torch.randn(tokens, made.features).to(dtype)
+        wanted = torch.nn.functional.linear(x.float(), weight.float(), bias.float())
+        y = call(emulated, made, x)
+        assert torch.allclose(y.float(), wanted, rtol=1e-2, atol=2e-2 if dtype == torch.float16 else 0.3)
+    assert len(emulated.launched) == 2
+
+
+def test_x_is_turned_by_one_launch(emulated, monkeypatch):
+    x = torch.randn(70, 64).half()
+    made = []
+
+    real = torch.Tensor.new_empty
+
+    def told(self, *sizes, **options):
+        made.append(real(self, *sizes, **options))
+        emulated.tensors = [x, *made]
+        return made[-1]
+
+    monkeypatch.setattr(torch.Tensor, "new_empty", told)
+    x_t = transpose.turned(x, 72)
+    assert torch.equal(x_t[:, :70], x.t())
+    assert not x_t[:, 70:].any()
+    assert emulated.launched == ["transpose_rows"]
+
+
+def test_nothing_is_prepared_while_a_graph_is_captured(emulated, monkeypatch):
+    made, _, _ = product("tile-wise:128", torch.float16, few_tokens=False)
+    monkeypatch.setattr(launches, "is_capturing", lambda: True)
+    with pytest.raises(BadInput, match="call the layer once before it is captured"):
+        call(emulated, made, torch.randn(200, made.features).half())
