@@ -21,11 +21,12 @@ from torch import nn
 
 from benchmarks.pytorch.model_cases import Case, Forward, fuse_dense, model_cases
 from benchmarks.pytorch.operators import check_operators, time_products
-from benchmarks.pytorch.timing import captured, error, times_us
+from benchmarks.pytorch.timing import captured, error, kernels_us, times_us
 from prunecast.torch import sparsify
 
 PATTERN = "tile-wise:128"
 VARIANTS = ("dense eager", "dense graph", "dense compiled", "sparse eager", "sparse graph", "sparse compiled")
+MOST_SHOWN = 14
 QUICK = ("operators", "llama-2048", "bert-75")
 
 
@@ -62,6 +63,7 @@ def run_case(case: Case, gpu: str, rounds: int, dtype: torch.dtype) -> dict[str,
     for name, forward in variants.items():
         row["error"][name] = error(forward(), wanted)
     row["us"] = times_us(variants, rounds)
+    row["kernels_us"] = {name: kernels_us(variants[name]) for name in variants if name.endswith("compiled")}
     return row
 
 
@@ -110,6 +112,14 @@ def show_models(rows: list[dict[str, Any]]) -> None:
             print(f"    {name}: {why[:160]}")
 
 
+def show_kernels(row: dict[str, Any]) -> None:
+    print(json.dumps(row["us"]))
+    for name, kernels in row["kernels_us"].items():
+        print(f"  {name}: {sum(kernels.values()):.0f} us in kernels")
+        for kernel, us in list(kernels.items())[:MOST_SHOWN]:
+            print(f"    {us:8.1f} us  {kernel[:90]}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--gpu", default="h200-sxm")
@@ -136,6 +146,7 @@ def main() -> None:
                 document[name] = time_products(asked.gpu, asked.rounds)
             else:
                 document["models"].append(run_case(cases[name], asked.gpu, asked.rounds, dtype))
+                show_kernels(document["models"][-1])
         except Exception:
             print(traceback.format_exc()[-3000:], flush=True)
         torch.cuda.empty_cache()

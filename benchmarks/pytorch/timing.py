@@ -52,6 +52,21 @@ def _one_us(forward: Forward) -> float:
     return 1e3 * float(first.elapsed_time(last))
 
 
+def kernels_us(forward: Forward, passes: int = 5) -> dict[str, float]:
+    """Name of a kernel -> what all its launches of one pass take, the longest first."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as traced:
+        for _ in range(passes):
+            forward()
+        torch.cuda.synchronize()
+    found: dict[str, float] = {}
+    for event in traced.events():
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            found[event.name] = found.get(event.name, 0.0) + event.device_time / passes
+    return dict(sorted(found.items(), key=lambda each: -each[1]))
+
+
 def error(found: torch.Tensor, wanted: torch.Tensor) -> float:
     """RMS of the difference over RMS."""
     return float((found.float() - wanted.float()).norm() / wanted.float().norm())
