@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from prunecast.models.chain import Chain
 from prunecast.models.roles import COPIES, fetches, multiplies, runs_ahead
-from prunecast.models.walk import KINDS, Ring, Warp, run, warp_of
+from prunecast.models.walk import KINDS, PLACES, Ring, Warp, run, run_steps, warp_of
 from prunecast.plan.program import Code, Op, WarpProgram
 
 __all__ = [
@@ -39,24 +39,15 @@ class Pace(NamedTuple):
 @lru_cache(maxsize=256)
 def walk_block(chain: Chain) -> Pace:
     """Walk one block through its prologue and some k-steps."""
-    ring = Ring()
-    # Warps that fetch first: those that multiply wait for what they bring.
-    warps = [warp_of(program, chain) for program in sorted(chain.programs, key=multiplies)]
-    for warp in warps:
-        run(warp, warp.program.start, chain, ring, 0)
-        run(warp, warp.program.begin, chain, ring, 0)
-    for step in range(max(chain.stages - 1, 0)):
-        for warp in warps:
-            run(warp, warp.program.fill, chain, ring, step)
-    before = max(warp.now for warp in warps)
     settle, count = 2 * max(chain.stages, 2), max(chain.stages, 2)
-    marks = []
-    for step in range(settle + count):
-        for warp in warps:
-            run(warp, warp.program.step, chain, ring, step)
-        marks.append(warps[-1].now)
+    # As many steps as are walked, and those that copies run ahead
+    ring = Ring(places=settle + count + chain.stages + PLACES)
+    # Warps that fetch first: those that multiply wait for what they bring.
+    programs = sorted(chain.programs, key=multiplies)
+    warps = [warp_of(program, chain, ring.landed.size) for program in programs]
+    before, marks = run_steps(warps, chain, ring, settle + count)
     lead = ring.first_full if ring.first_full >= 0.0 else before
-    return Pace(lead=lead, step=(marks[-1] - marks[-1 - count]) / count)
+    return Pace(lead=lead, step=float(marks[-1] - marks[-1 - count]) / count)
 
 
 def begun_early(chain: Chain) -> Chain:
@@ -132,7 +123,7 @@ def _walk_edges(chain: Chain, sections: tuple[str, ...], kind: str) -> list[Warp
         if multiplies(program) or not runs_ahead(chain.programs):
             warp = warp_of(program, chain)
             # The last step's products are still on their way when the sections after it begin.
-            warp.tensor_done = chain.tensor_latency
+            warp.multiplies_until(chain.tensor_latency)
             for section in sections:
                 if section == "begin" and any(i.op is Op.GATHER_B for p in chain.programs for i in p.step):
                     warp.now += _begin_cycles(program, chain)
@@ -140,8 +131,7 @@ def _walk_edges(chain: Chain, sections: tuple[str, ...], kind: str) -> list[Warp
                 run(warp, getattr(program, section), chain, Ring(), 0, KINDS[kind])
                 if section == "begin":
                     # The steps lie between; what was asked for before them is there after them.
-                    warp.loaded = 0.0
-                    warp.arrived.clear()
+                    warp.forget_loads()
             warp.let_others_pass()
             walked.append(warp)
     return walked

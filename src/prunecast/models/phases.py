@@ -48,11 +48,11 @@ def phases_of_code(code: Code, chain: Chain) -> list[Phase]:
     """Phases of a part of the one program that such a block has."""
     warp, ring, found, first, began = warp_of(chain.programs[0], chain), Ring(), [], 0, 0.0
     # The last step's products are still on their way when the sections after it begin
-    warp.tensor_done = chain.tensor_latency
+    warp.multiplies_until(chain.tensor_latency)
     for place, instruction in enumerate(code, 1):
         run(warp, (instruction,), chain, ring, 0)
         # How others pass the ports is not for a warp that is alone to say
-        warp.others_shared = warp.others_stores = 0.0
+        warp.alone()
         if instruction.op in _ENDS_PHASE or place == len(code) or _only_waits(code[:place]):
             warp.let_others_pass()
             together = first > 0 and code[first - 1].op is Op.SYNC
