@@ -1,10 +1,8 @@
 """What shuffled rows and evened tiles retain at 75 %, against the patterns that they start from.
 
-Run from the repository root: `python -m benchmarks.patterns`. Goals are set on the trained weights; the
-random matrices show what is there to gain without any structure, and how long it takes.
+`python -m benchmarks.patterns`, on the bundled trained weights.
 """
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,9 +29,6 @@ RETAINED = Goal(
     unit="% more",
     at_least=True,
 )
-SECONDS = Goal(name="shuffled-block:64 on 4096x11008, random", limit=20.0, unit="s")
-ATP_SECONDS = Goal(name="atp:64 on 4096x11008, random", limit=3.0, unit="s")
-ATP_SHUFFLED_SECONDS = Goal(name="atp:64:shuffled on 4096x11008, random", limit=20.0, unit="s")
 
 Importance = npt.NDArray[np.floating]
 Sums = npt.NDArray[np.float64]
@@ -89,25 +84,8 @@ def evened(patterns: Sequence[str], height: int) -> None:
     )
 
 
-def seconds(text: str, importance: Importance) -> float:
-    start = time.perf_counter()
-    parse_pattern(text).prune({"w": importance}, SPARSITY)
-    return time.perf_counter() - start
-
-
-def random_matrices() -> None:
-    print()
-    random = np.random.default_rng(0)
-    row("random normal", np.abs(random.standard_normal((1024, 1024), dtype=np.float32)), SHUFFLED)
-    large = np.abs(random.standard_normal((4096, 11008), dtype=np.float32))
-    print_goal(SECONDS, seconds("shuffled-block:64", large))
-    print_goal(ATP_SECONDS, seconds("atp:64", large))
-    print_goal(ATP_SHUFFLED_SECONDS, seconds("atp:64:shuffled", large))
-
-
 if __name__ == "__main__":
     shuffled = table(SHUFFLED)
     print_goal(RETAINED, 100 * (shuffled[1] / shuffled[0] - 1))
     evened(EVENED, 64)
     evened(HIGHER, 128)
-    random_matrices()

@@ -1,7 +1,7 @@
 """Does the choice of a tile kernel's config give time away? Configs of one layer timed in turn on an H200.
 
-    PRUNECAST_CACHE=build/configs python -m benchmarks.kernels.configs build [--drawn 36]   # no GPU needed
-    PRUNECAST_CACHE=build/configs python -m benchmarks.kernels.configs run [--drawn 36] --out DIR
+    PRUNECAST_CACHE=build/configs python -m benchmarks.kernels.configs build [--drawn 24]   # no GPU needed
+    PRUNECAST_CACHE=build/configs python -m benchmarks.kernels.configs run [--drawn 24] --out DIR
     python -m benchmarks.kernels.configs compare DIR/configs.json                           # no GPU needed
 
 Bursts, inputs rotated over twice the L2; outputs are compared. `run` writes DIR/configs.json; `compare` lists
@@ -25,19 +25,6 @@ from prunecast.kernels.tile.stspmm import choose_stspmm
 from prunecast.models import estimate
 from prunecast.simulator import simulate
 
-CLOSE_CALLS = (
-    Case(128, 256, 25088, 0.5),
-    Case(64, 576, 25088, 0.25, rows=64),
-    Case(512, 256, 6272, 0.5),
-    Case(768, 768, 4096, 0.1),
-    Case(1280, 1280, 3072, 0.05),
-    Case(3072, 768, 512, 0.25),
-    Case(4096, 1024, 512, 0.1),
-    Case(2048, 512, 392, 0.5),
-    Case(5120, 1280, 3072, 0.3),
-    Case(14336, 4096, 1536, 0.2),
-)
-"""Layers whose configs come close in the model."""
 MOST_CONFIGS, FEWEST_CONFIGS = 5, 3
 WORTH_TIMING = 1.3
 """Estimated seconds over those of the fastest config."""
@@ -61,9 +48,7 @@ def plans_of(case: Case) -> list[KernelPlan]:
 
 
 def cases_of(drawn: int) -> list[Case]:
-    """So many random layers with several close configs, or the close calls."""
-    if not drawn:
-        return list(CLOSE_CALLS)
+    """So many random layers with several close configs."""
     return list(islice((case for case in _draws() if len(plans_of(case)) >= FEWEST_CONFIGS), drawn))
 
 
@@ -136,9 +121,7 @@ def main() -> None:
     )
     parser.add_argument("what", choices=("build", "run", "compare"))
     parser.add_argument("file", type=Path, nargs="?", default=Path("configs.json"))
-    parser.add_argument(
-        "--drawn", type=int, default=0, help="so many random layers instead of the close calls"
-    )
+    parser.add_argument("--drawn", type=int, default=24, help="random layers")
     parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--seconds", type=float, default=60.0)
     options = parser.parse_args()

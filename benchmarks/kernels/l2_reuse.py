@@ -1,7 +1,6 @@
 """What share of a working set an H200's L2 keeps between reads, by footprint, reading SMs and bytes written.
 
-    python -m benchmarks.kernels.l2_reuse build        # no GPU needed
-    python -m benchmarks.kernels.l2_reuse run --out DIR
+    python -m benchmarks.kernels.l2_reuse --out DIR
 
 Rounds of reads of the same rows by all SMs, slow enough for each read's latency to say where it was found,
 beside a stream of writes. Writes DIR/reuse.json.
@@ -31,16 +30,11 @@ WRITTEN_MIB = (0, 8, 16)
 SHARERS = (1, 4, 12, 22, 44, 132)
 
 
-def cubin() -> Path:
-    """From the cache or compiled."""
-    return compile_cubin(SOURCE, "sm_90a", {}).cubin
-
-
 def run(out: Path) -> None:
     """Every footprint; prints latencies' quartiles and the share beyond twice the smallest's median."""
     import cupy as cp
 
-    kernel = cp.RawModule(path=str(cubin())).get_function("reuse")
+    kernel = cp.RawModule(path=str(compile_cubin(SOURCE, "sm_90a", {}).cubin)).get_function("reuse")
     sms = int(cp.cuda.Device().attributes["MultiProcessorCount"])
     pool = cp.random.RandomState(1).randint(0, (1 << 31) - 1, POOL_MIB * MIB // 4, dtype=np.int32)
     stream = cp.zeros(STREAM_MIB * MIB // 4, cp.int32)
@@ -64,17 +58,12 @@ def run(out: Path) -> None:
 
 
 def main() -> None:
-    """Build or run."""
+    """Measure and write."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("build", "run"))
     parser.add_argument("--out", type=Path, default=Path())
-    options = parser.parse_args()
-    if options.what == "build":
-        print(cubin())
-    else:
-        run(options.out)
+    run(parser.parse_args().out)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from benchmarks.on_gpu.dense_bench import (
     product_time,
     sets_of,
 )
-from benchmarks.on_gpu.parts import run_parts, seeded_parts_parser
+from benchmarks.on_gpu.parts import parts_parser, run_parts
 from prunecast.validation.measure.libraries import DenseProduct
 
 GRANULES, GRANULE_SHARES = (64, 128, 256, 32, 16), (0.35, 0.2, 0.2, 0.15, 0.1)
@@ -107,10 +107,7 @@ def _entry(size: Size, bench: Bench, token_major: bool, *, timing: bool) -> dict
 
 
 def _short(kernel: dict[str, Any]) -> dict[str, Any]:
-    """Without the edges, and no more of the name than says what it is."""
-    return {key: value for key, value in kernel.items() if key != "edges"} | {
-        "name": library_name(kernel["name"])[:110]
-    }
+    return kernel | {"name": library_name(kernel["name"])[:110]}
 
 
 PARTS: dict[str, Callable[[dict[str, Bench], int], list[dict[str, Any]]]] = {
@@ -121,7 +118,9 @@ PARTS: dict[str, Callable[[dict[str, Bench], int], list[dict[str, Any]]]] = {
 
 def main() -> None:
     """Run the parts."""
-    options = seeded_parts_parser(__doc__, PARTS).parse_args()
+    parser = parts_parser(__doc__, PARTS)
+    parser.add_argument("--seed", type=int, default=1, help="of the timed sizes; named ones have the next")
+    options = parser.parse_args()
     stream = cp.cuda.Stream(non_blocking=True)
     with stream:
         bench = dense_bench(stream, "fp16")

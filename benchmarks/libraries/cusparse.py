@@ -3,7 +3,7 @@
     python -m benchmarks.libraries.cusparse --out DIR [--parts steps,tokens]
 
 Kernels are named from a captured graph: function, grid, block, registers. `steps` varies the elements around
-one and two waves of blocks; `rows` has as many elements in more and shorter rows; `tokens` varies N, and
+one and two waves of blocks; `tokens` varies N, and
 `misaligned` takes N that leave rows of B unaligned; `columns` has wider matrices, whose B exceeds the L1;
 `long_rows` has rows of 512 to 3072 elements; `one` is a single token (SpMV). Writes DIR/cusparse.json.
 """
@@ -24,12 +24,6 @@ from prunecast.validation.measure.timing import capture, take_turns
 TURNS, SETS_BYTES, MOST_SETS = 5, 132e6, 24
 PER_ROW = (16, 64, 128, 160, 192, 200, 208, 216, 224, 232, 240, 248, 256, 288, 384, 416, 432, 480, 512)
 STEPS = [(512, 1024, per_row, n) for n in (16, 64, 128) for per_row in PER_ROW]
-ROWS = [
-    (elements // per_row, 1024, per_row, n)
-    for n in (16, 128)
-    for elements in (49_152, 196_608, 786_432)
-    for per_row in (4, 8, 16, 32, 64, 128, 512)
-]
 TOKENS = [
     (1024, 1024, per_row, n)
     for per_row in (32, 256)
@@ -58,7 +52,6 @@ LONG_ROWS = [
 ]
 PARTS = {
     "steps": STEPS,
-    "rows": ROWS,
     "tokens": TOKENS,
     "misaligned": MISALIGNED,
     "columns": COLUMNS,

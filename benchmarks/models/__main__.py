@@ -1,10 +1,8 @@
 """Models pruned to a latency, on an H200: does every layer, and do all together, take what was predicted?
 
-    python -m benchmarks.models prepare build/models       # no GPU needed: plans, cubins, predictions
-    python -m benchmarks.models run --prepared build/models --out DIR [--models bert]
-    python -m benchmarks.models report DIR/models.json [--again build/models]
-
-`--again` predicts the measured plans once more with the simulator as it is now.
+python -m benchmarks.models prepare build/models       # no GPU needed: plans, cubins, predictions
+python -m benchmarks.models run --prepared build/models --out DIR [--models bert]
+python -m benchmarks.models report DIR/models.json
 """
 
 import argparse
@@ -25,12 +23,9 @@ def main() -> int:
         from benchmarks.models.run import run
 
         return run(options)
-    from benchmarks.models.report import predict_again, print_record
+    from benchmarks.models.report import print_record
 
-    record = json.loads(options.record.read_text())
-    if options.again is not None:
-        predict_again(record, options.again)
-    print_record(record)
+    print_record(json.loads(options.record.read_text()))
     return 0
 
 
@@ -43,9 +38,7 @@ def _options() -> argparse.Namespace:
     run.add_argument("--out", type=Path, required=True)
     run.add_argument("--turns", type=int, default=7)
     run.add_argument("--models", default="", help="words of names, e.g. bert; all if empty")
-    report = what.add_parser("report")
-    report.add_argument("record", type=Path)
-    report.add_argument("--again", type=Path, default=None, help="the folder that was prepared for this run")
+    what.add_parser("report").add_argument("record", type=Path)
     return parser.parse_args()
 
 

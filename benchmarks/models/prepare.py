@@ -7,7 +7,6 @@ those of the search, made before the run.
 import json
 import os
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,13 +14,11 @@ from typing import Any, NamedTuple
 from benchmarks.on_gpu.plans import GPU, save_plans
 from benchmarks.suite import build
 from prunecast.codesign.engines import Engine
-from prunecast.codesign.graph import ModelTime
-from prunecast.codesign.graph.transformers import TRANSFORMERS
 from prunecast.codesign.search import TargetResult, Targets
 from prunecast.codesign.search.layer_sets import fixed_names
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.option_times import OptionTimes
-from prunecast.codesign.search.prune_model import SEQUENCE, layers_to_prune, masks_of
+from prunecast.codesign.search.prune_model import layers_to_prune, masks_of
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan
@@ -90,8 +87,6 @@ def _prepared(model: Model) -> tuple[dict[str, Any], list[KernelPlan]]:
         "retained_importance": result.retained_importance,
         "sparsity": result.sparsity,
         "layers": [*layers, *_unpruned(search)],
-        "outside": _outside(search, result),
-        "size": _size(model, result.time),
     }
     print(
         f"{model.name}: {result.seconds / result.dense_seconds:.1%} of dense, asked for {reached.share:.0%};"
@@ -138,33 +133,6 @@ def _unpruned(search: ModelSearch) -> list[dict[str, Any]]:
         sizes = {"layer": name, "m": m, "k": k, "n": n, "pattern": "dense", "kernel": "dense"}
         found.append({**sizes, "removed": 0.0, "seconds": seconds, "dense_seconds": seconds, "plan": None})
     return found
-
-
-def _outside(search: ModelSearch, result: TargetResult) -> dict[str, Any] | None:
-    """Kind of operation outside of products -> predicted seconds of all, and how many; pruned and dense."""
-    dense = search.time(search.dense_seconds(), frozenset())
-    if result.time is None or dense is None:
-        return None
-    return {name: _by_kind(time) for name, time in (("pruned", result.time), ("dense", dense))}
-
-
-def _by_kind(time: ModelTime) -> dict[str, dict[str, float]]:
-    counts = Counter(time.kind_of.values())
-    counts["transpose"] = len({change.source for change in time.transposes})
-    wanted = {kind: s for kind, s in time.seconds_by_kind.items() if kind not in ("gemm", "input")}
-    return {kind: {"seconds": seconds, "count": counts[kind]} for kind, seconds in wanted.items()}
-
-
-def _size(model: Model, time: ModelTime | None) -> dict[str, int] | None:
-    """Of a transformer by name; `transposed` are the rows of its transposes, on average."""
-    shape = TRANSFORMERS.get(model.source)
-    if shape is None or time is None:
-        return None
-    sequence = SEQUENCE if model.tokens is None else model.tokens
-    turned = {change.source: change.elements for change in time.transposes}
-    rows = round(sum(turned.values()) / len(turned) / (BATCH * sequence)) if turned else shape.hidden
-    sizes = {"batch": BATCH, "sequence": sequence, "hidden": shape.hidden, "heads": shape.heads}
-    return {**sizes, "transposed": rows}
 
 
 def prepare(folder: Path) -> None:

@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["predict_again", "print_record"]
+__all__ = ["print_record"]
 
 WANTED = 0.07
 """Largest distance of a measured model from its prediction."""
@@ -81,26 +80,18 @@ def _print_totals(model: dict[str, Any]) -> None:
             of_kernel = [layer for layer in own if layer["kernel"] == kernel]
             _print_group(f"{'x'.join(map(str, shape))} {kernel}", of_kernel)
     totals = totals_of(model)
-    whole_model_is_pruned = all(layer["plan"] for layer in layers)
     for name, total in totals.items():
-        if not (whole_model_is_pruned and name.startswith("all")):
-            _print_total(name, total)
+        _print_total(name, total)
     together = model.get("together", {})
     if "pruned" in together:
         _print_total("in one graph", Total(totals["all products"].predicted, together["pruned"]["measured"]))
         dense = Total(totals["all products, dense"].predicted, together["dense"]["measured"])
         _print_total("in one graph, dense", dense)
     outside, dense_outside = _outside(model)
-    pruned, dense = totals["all products"], totals["all products, dense"]
-    whole = Total(model["seconds"], pruned.measured + outside)
-    dense_whole = Total(model["dense_seconds"], dense.measured + dense_outside)
-    if outside > 1e-9:
-        print(
-            f"  {outside * 1e6:.1f} us outside of products (dense: {dense_outside * 1e6:.1f}) as predicted:"
-        )
-        _print_total("whole model", whole)
-        _print_total("whole model, dense", dense_whole)
-        _print_others(model, pruned, dense)
+    whole = Total(model["seconds"], totals["all products"].measured + outside)
+    dense_whole = Total(model["dense_seconds"], totals["all products, dense"].measured + dense_outside)
+    _print_total("whole model", whole)
+    _print_total("whole model, dense", dense_whole)
     right = abs(whole.ratio - 1.0) <= WANTED and all(layer.get("measured") for layer in layers)
     products = totals["pruned layers"].ratio - 1.0
     print(
@@ -108,25 +99,6 @@ def _print_totals(model: dict[str, Any]) -> None:
         f" pruned layers {products:+.1%}, model {whole.ratio - 1.0:+.1%} of the prediction:"
         f" {'within' if right and abs(products) <= WANTED else 'BEYOND'} {WANTED:.0%}"
     )
-
-
-def _print_others(model: dict[str, Any], pruned: Total, dense: Total) -> None:
-    """Each kind of operation outside of products beside torch's, and whole models with torch's."""
-    others = model.get("others")
-    if not others:
-        return
-    print("  the same with what torch takes outside of products (one of each, in a warm L2):")
-    for name, products in (("pruned", pruned), ("dense", dense)):
-        kinds = {kind: of for kind, of in model["outside"][name].items() if of["count"]}
-        measured = {kind: of["count"] * others[kind] for kind, of in kinds.items()}
-        each = ", ".join(
-            f"{of['count']} {kind} {of['seconds'] * 1e6:.0f} {measured[kind] * 1e6:.0f}"
-            for kind, of in kinds.items()
-        )
-        predicted = sum(of["seconds"] for of in kinds.values())
-        whole = Total(products.predicted + predicted, products.measured + sum(measured.values()))
-        _print_total(f"whole model, {name}", whole)
-        print(f"    predicted / torch us: {each}")
 
 
 def _print_group(name: str, layers: list[dict[str, Any]]) -> None:
@@ -153,27 +125,3 @@ def _outside(model: dict[str, Any]) -> tuple[float, float]:
         model["seconds"] - products,
         model["dense_seconds"] - sum(layer["dense_seconds"] for layer in layers),
     )
-
-
-def predict_again(record: dict[str, Any], prepared: Path) -> None:
-    """Put the simulator's present word on the measured plans, and on dense, in place of the old one."""
-    from benchmarks.on_gpu.plans import GPU, load_plans
-    from prunecast.kernels import KernelPlan, plan_dense
-    from prunecast.simulator import simulate
-
-    plans, known = load_plans(prepared), dict[Any, float]()
-
-    def seconds(key: Any, plan: KernelPlan) -> float:
-        if key not in known:
-            known[key] = simulate(plan, GPU).seconds
-        return known[key]
-
-    for model in record["models"]:
-        outside, dense_outside = _outside(model)
-        for layer in model["layers"]:
-            shape, mark = (layer["m"], layer["k"], layer["n"]), layer["plan"]
-            layer["dense_seconds"] = seconds(shape, plan_dense(*shape, "fp16", GPU))
-            layer["seconds"] = seconds(mark, plans[mark]) if mark else layer["dense_seconds"]
-        model["seconds"] = outside + sum(layer["seconds"] for layer in model["layers"])
-        dense_s = sum(layer["dense_seconds"] for layer in model["layers"])
-        model["dense_seconds"] = dense_outside + dense_s

@@ -1,8 +1,7 @@
 """Measure prepared models: every plan checked against float64, then timed in turn with cuBLAS.
 
 Layers of one shape and the dense product in both layouts run in turn: graphs of at most 4 ms, rests, all
-arrays rotated over more than twice the L2. Last come all products of a model in one graph, pruned and dense,
-and what a transformer runs outside of products, by torch.
+arrays rotated over more than twice the L2. Last come all products of a model in one graph, pruned and dense.
 """
 
 import argparse
@@ -108,7 +107,7 @@ def _measured(
         record["checks"] += _prepare_operators(bench, {mark: plans[mark] for mark in marks})
         _time_shape(bench, shape, own, options.turns)
     together = _together(bench, layers, options.turns)
-    return {**model, "layers": layers, "together": together, "others": _others(bench, model, options.turns)}
+    return {**model, "layers": layers, "together": together}
 
 
 def _shape(layer: dict[str, Any]) -> Shape:
@@ -199,19 +198,6 @@ def _together(bench: Bench, layers: list[dict[str, Any]], turns: int) -> dict[st
     ]
     samples = take_turns(bench.stream, contestants, turns)
     return {name: {"measured": one.median, "samples": one.seconds} for name, one in samples.items()}
-
-
-def _others(bench: Bench, model: dict[str, Any], turns: int) -> dict[str, float]:
-    """Seconds of one operation of each kind outside of products; nothing where torch cannot say."""
-    if model["size"] is None:
-        return {}
-    try:
-        from benchmarks.models.others import measured_others
-
-        return measured_others(bench.stream, model["size"], turns)
-    except Exception as reason:
-        print(f"operations outside of products left out: {reason}", flush=True)
-        return {}
 
 
 def _launcher(bench: Bench, layer: dict[str, Any], *, pruned: bool) -> Callable[[int], object]:

@@ -1,7 +1,6 @@
 """Kernels by name without a profiler: a launch is captured into a graph, whose nodes say what they are.
 
-Nodes say function, grid, block, shared memory and cluster; edges say whether one launch may begin while the
-one before it ends.
+Nodes say function, grid, block, shared memory and cluster.
 """
 
 import ctypes
@@ -31,17 +30,6 @@ class _NodeParams(ctypes.Structure):
     ]
 
 
-class _EdgeData(ctypes.Structure):
-    """CUgraphEdgeData; type 1 is a programmatic edge."""
-
-    _fields_ = [
-        ("from_port", ctypes.c_ubyte),
-        ("to_port", ctypes.c_ubyte),
-        ("type", ctypes.c_ubyte),
-        ("reserved", ctypes.c_ubyte * 5),
-    ]
-
-
 def _ask(name: str, status: int) -> None:
     if status != 0:
         raise RuntimeError(f"{name} answers {status}")
@@ -53,7 +41,7 @@ def library_name(name: str) -> str:
 
 
 def launched(stream: Any, launch: Callable[[], object]) -> list[dict[str, Any]]:
-    """Kernels, copies and fills that `launch` enqueues twice, with the edges between them."""
+    """Kernels, copies and fills that `launch` enqueues."""
     cuda, graph = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
     handle = ctypes.c_void_p(stream.ptr)
     _ask("cuStreamBeginCapture", cuda.cuStreamBeginCapture_v2(handle, 2))
@@ -65,8 +53,6 @@ def launched(stream: Any, launch: Callable[[], object]) -> list[dict[str, Any]]:
     nodes = (ctypes.c_void_p * count.value)()
     _ask("cuGraphGetNodes", cuda.cuGraphGetNodes(graph, nodes, ctypes.byref(count)))
     found = [_node(cuda, ctypes.c_void_p(node)) for node in nodes]
-    for node in found:
-        node["edges"] = _edge_types(cuda, graph)
     cuda.cuGraphDestroy(graph)
     return found[: max(len(found) // 2, 1)]
 
@@ -102,16 +88,3 @@ def _name(cuda: Any, params: _NodeParams) -> tuple[str, int]:
         _ask("cuFuncGetName", cuda.cuFuncGetName(ctypes.byref(text), function))
     cuda.cuFuncGetAttribute(ctypes.byref(registers), _REGISTERS, function)
     return (text.value or b"").decode(), registers.value
-
-
-def _edge_types(cuda: Any, graph: ctypes.c_void_p) -> list[int] | str:
-    """0 for a whole dependency, 1 for a programmatic one; or why they are unknown."""
-    count = ctypes.c_size_t()
-    try:
-        _ask("edges", cuda.cuGraphGetEdges_v2(graph, None, None, None, ctypes.byref(count)))
-        ends, starts = (ctypes.c_void_p * count.value)(), (ctypes.c_void_p * count.value)()
-        data = (_EdgeData * count.value)()
-        _ask("edges", cuda.cuGraphGetEdges_v2(graph, starts, ends, data, ctypes.byref(count)))
-    except (AttributeError, RuntimeError) as reason:
-        return str(reason)
-    return [edge.type for edge in data]

@@ -12,7 +12,7 @@ import cupy as cp
 from prunecast.validation.measure.clock_probe import ClockProbe
 from prunecast.validation.measure.sources import MICROBENCHMARKS
 
-__all__ = ["CupyProbe", "parts_parser", "run_parts", "seeded_parts_parser"]
+__all__ = ["CupyProbe", "parts_parser", "run_parts"]
 
 
 class CupyProbe(ClockProbe):
@@ -31,14 +31,6 @@ def parts_parser(description: str | None, parts: Iterable[str]) -> argparse.Argu
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--parts", default=",".join(parts))
-    return parser
-
-
-def seeded_parts_parser(description: str | None, parts: Iterable[str]) -> argparse.ArgumentParser:
-    """The same, and from what seed sizes are drawn."""
-    parser = parts_parser(description, parts)
-    seeded = "of the sizes that are timed; named ones have the next"
-    parser.add_argument("--seed", type=int, default=1, help=seeded)
     return parser
 
 

@@ -49,7 +49,6 @@ def _options() -> argparse.Namespace:
     run.add_argument("--seconds", type=float, default=460.0, help="start no case after this long")
     run.add_argument("--state", type=_words("burst", "sustained"), default=["burst"])
     run.add_argument("--l2", type=_words("cold", "warm"), default=["cold"])
-    run.add_argument("--time-anyway", action="store_true", help="time even if a check fails")
     return parser.parse_args()
 
 

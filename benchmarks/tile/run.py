@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Callable
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from benchmarks.on_gpu.dense_contestants import dense_contestants
 from benchmarks.on_gpu.plans import GPU, load_plans
 from benchmarks.on_gpu.rotation import Sets, input_sets, launcher, moved_bytes, rotation_of
 from benchmarks.on_gpu.session import Session
-from benchmarks.on_gpu.timing import L2, STATES, Contestant, Sample, contestant, sets_for, take_turns
+from benchmarks.on_gpu.timing import Contestant, Sample, contestant, sets_for, take_turns
 from benchmarks.tile.cases import Case, full_cases, quick_cases, tile_map
 from benchmarks.tile.report import line, print_tables
 from prunecast.kernels import KernelPlan, plan_stspmm
@@ -26,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     session = Session(options.out / "tile.json", {k: str(v) for k, v in vars(options).items()})
 
     def work() -> None:
-        if session.check(_checks(options.quick)) or options.time_anyway:
+        if session.check(_checks(options.quick)):
             _time_all(options, session)
 
     done = session.run(work)
@@ -71,21 +70,7 @@ def _time_layer(
     for entry in entries.values():
         if "burst" in entry or not entry["check"]["passes"]:
             print(line(entry), flush=True)
-        _print_other_states(entry)
     return list(entries.values())
-
-
-def _print_other_states(entry: dict[str, Any]) -> None:
-    """What the line of the burst does not say."""
-    for key in (_key(state, l2) for state, l2 in product(STATES, L2)):
-        if key == "burst":
-            continue
-        for name in (key, f"{key}_no_pdl"):
-            if name in entry:
-                of = entry[name]
-                clock = f"{of['clock_mhz'] or 0:5.0f} MHz"
-                times = f"{of['dense_us']:8.1f} us dense {of['us']:8.1f} us {of['speedup']:5.2f}x"
-                print(f"  {name:<24} {times} {clock}", flush=True)
 
 
 def _contestants(

@@ -123,7 +123,7 @@ class StudyStorage:
         return bool(tables)
 
     def _tables(self) -> set[str]:
-        """Tables to create: all in a database that has a version, else all but the version's."""
+        """Names of the tables of the database; without that of Optuna's version as long as it has no row."""
         from sqlalchemy import create_engine, inspect, make_url, text
 
         url = make_url(self._url)
