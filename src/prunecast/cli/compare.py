@@ -45,6 +45,7 @@ def compare(
     padding: opt.Padding = None,
     batch: opt.Batch = 1,
     conv: opt.Conv = "best",
+    experts_per_token: opt.ExpertsPerToken = 2,
     as_json: opt.Json = False,
     as_csv: opt.Csv = False,
     output: opt.Output = None,
@@ -75,6 +76,7 @@ def compare(
                 target=target or (),
                 ignore=ignore or (),
                 convolutions=opt.conv_settings(input_size, stride, padding, batch, conv),
+                experts_per_token=experts_per_token,
                 progress=progress,
             )
     else:

@@ -41,6 +41,7 @@ def explain(
     padding: opt.Padding = None,
     batch: opt.Batch = 1,
     conv: opt.Conv = "best",
+    experts_per_token: opt.ExpertsPerToken = 2,
     as_json: opt.Json = False,
     as_csv: opt.Csv = False,
     output: opt.Output = None,
@@ -64,6 +65,7 @@ def explain(
             target=target or (),
             ignore=ignore or (),
             convolutions=opt.conv_settings(input_size, stride, padding, batch, conv),
+            experts_per_token=experts_per_token,
             progress=progress,
         )
     rows = [

@@ -14,6 +14,7 @@ __all__ = [
     "Csv",
     "Dtype",
     "Engine",
+    "ExpertsPerToken",
     "Gpu",
     "Ignore",
     "InputSize",
@@ -81,7 +82,14 @@ State = Annotated[
 Launch = Annotated[str, typer.Option(metavar="TEXT", help="graph or stream: how the kernel is launched.")]
 Dtype = Annotated[
     str | None,
-    typer.Option(metavar="TEXT", show_default="bf16 for bf16 weights, else fp16", help="fp16, bf16 or fp32."),
+    typer.Option(
+        metavar="TEXT",
+        show_default="bf16 for bf16 weights, else fp16",
+        help="fp16, bf16 or tf32 (fp32 is taken for it).",
+    ),
+]
+ExpertsPerToken = Annotated[
+    int, typer.Option(metavar="N", help="Experts that each token goes to, where layers are experts.")
 ]
 Target = Annotated[
     list[str] | None,

@@ -38,6 +38,7 @@ def predict(
     padding: opt.Padding = None,
     batch: opt.Batch = 1,
     conv: opt.Conv = "best",
+    experts_per_token: opt.ExpertsPerToken = 2,
     crossovers: Annotated[
         bool, typer.Option(help="Also find the density below which each kernel wins.")
     ] = True,
@@ -71,6 +72,7 @@ def predict(
             target=target or (),
             ignore=ignore or (),
             convolutions=opt.conv_settings(input_size, stride, padding, batch, conv),
+            experts_per_token=experts_per_token,
             crossovers=crossovers,
             progress=progress,
         )

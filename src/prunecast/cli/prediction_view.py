@@ -116,4 +116,16 @@ def _verdict(table: PredictionTable) -> str:
     winners = Counter(kernel for kernel in table.fastest_kernels())
     wins = ", ".join(f"{kernel} {count}" for kernel, count in winners.most_common())
     dense, best = microseconds(table.dense_seconds), microseconds(table.best_seconds)
-    return f"Fastest per layer: {wins}. All layers: dense {dense} us, best {best} us, {table.speedup:.2f}x."
+    return (
+        f"Fastest per layer: {wins}. {_what(table)}: dense {dense} us, best {best} us, {table.speedup:.2f}x."
+    )
+
+
+def _what(table: PredictionTable) -> str:
+    """What the times are of: a part must not look like the whole."""
+    if not table.missing:
+        return "All layers"
+    count = len(list(table.layers()))
+    share = 100 * table.coverage
+    shown = f"{share:.0f}" if share >= 1 else f"{share:.2g}"
+    return f"Only {count} of {count + len(table.missing)} matrices, {shown} % of the weights"

@@ -40,6 +40,7 @@ def report(
     padding: opt.Padding = None,
     batch: opt.Batch = 1,
     conv: opt.Conv = "best",
+    experts_per_token: opt.ExpertsPerToken = 2,
     measured: Annotated[
         list[str] | None,
         typer.Option(
@@ -70,6 +71,7 @@ def report(
             target=target or (),
             ignore=ignore or (),
             convolutions=opt.conv_settings(input_size, stride, padding, batch, conv),
+            experts_per_token=experts_per_token,
             progress=progress,
         )
         points = _measured(measured or [], gpu, engine, progress)

@@ -72,6 +72,7 @@ def explain(
     target: Sequence[str] = (),
     ignore: Sequence[str] = (),
     convolutions: ConvSettings | None = None,
+    experts_per_token: int = 2,
     progress: Progress = silent,
 ) -> Explanation:
     """Explain the predicted time of one layer and kernel; the arguments are those of `predict`.
@@ -95,6 +96,7 @@ def explain(
         target=target,
         ignore=ignore,
         convolutions=convolutions or ConvSettings(),
+        experts_per_token=experts_per_token,
     )
     job = prepare(weights, settings, progress).job
     layer = _only_layer(job)

@@ -12,6 +12,7 @@ from prunecast.codesign.engines import Engine
 from prunecast.codesign.interval import interval_s
 from prunecast.codesign.plans import PrunedMap, plan_pruned
 from prunecast.codesign.prediction import Prediction
+from prunecast.codesign.pruned_already import zeros_note
 from prunecast.codesign.pruned_maps import DEFAULT_SPARSITY, MapMaker, sparsity_for, sparsity_range
 from prunecast.codesign.skipped import Skipped
 from prunecast.codesign.two_parts import blocks_in_two, launches_in_two, remainder_note
@@ -31,6 +32,9 @@ __all__ = ["LayerJob", "LayerRows", "StartedLayer", "kernel_dtype"]
 
 FAR_FROM_WANTED = 0.05
 """Difference between wanted and achieved sparsity that deserves a note."""
+
+
+TF32 = "fp32 products run as TF32 on the tensor cores; in true fp32, torch's default, dense takes longer"
 
 
 class LayerRows(NamedTuple):
@@ -80,6 +84,8 @@ class LayerJob:
     maker : makes the maps
     convolutions : layer -> the convolution that it is, where that is known
     product : one of `convolutions.PRODUCTS`
+    experts_per_token : experts that each token goes to, of those that share a layer's tokens
+    tokens : layer -> its own tokens, where a file says them
     """
 
     engine: Engine
@@ -92,6 +98,8 @@ class LayerJob:
     maker: MapMaker
     convolutions: Mapping[str, ConvShape] = field(default_factory=dict)
     product: str = "best"
+    experts_per_token: int = 2
+    tokens: Mapping[str, int] = field(default_factory=dict)
 
     def start(self, layer: Layer) -> StartedLayer:
         """Plan all kernels of one layer and begin their runs. Raises BadInput if one that must run cannot."""
@@ -160,6 +168,9 @@ class LayerJob:
     def _begin(self, layer: Layer, candidate: Candidate) -> _Run:
         dtype = kernel_dtype(layer, self.dtype)
         notes = [layer.note, f"{layer.dtype} weights run as {dtype}" if dtype != layer.dtype else None]
+        notes += [self._experts_note(layer), TF32 if dtype == "fp32" else None]
+        if candidate.kernel == "dense" and candidate.pattern == "dense" and len(self.candidates) > 1:
+            notes.append(zeros_note(layer))
         if not KERNELS[candidate.kernel].prunes:
             launches: tuple[KernelPlan, ...] = (self._dense_plan(layer),)
             pattern, density = "dense", 1.0
@@ -208,7 +219,15 @@ class LayerJob:
 
     def _tokens(self, layer: Layer) -> int:
         conv = self.convolutions.get(layer.name)
-        return self.n if conv is None else conv.n
+        if conv is not None:
+            return conv.n
+        return self.tokens.get(layer.name) or layer.tokens(self.n, self.experts_per_token)
+
+    def _experts_note(self, layer: Layer) -> str | None:
+        if layer.experts is None:
+            return None
+        got, shared = self._tokens(layer), f"{self.experts_per_token} of {layer.experts} experts"
+        return f"each token goes to {shared}, evenly: {got} of {self.n} tokens (--experts-per-token)"
 
     def _sparsity_note(self, kept: PrunedMap | TwoParts) -> str:
         """Says where a pattern is too coarse for a layer. Raises BadInput where nothing is left of it."""

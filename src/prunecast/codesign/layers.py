@@ -11,19 +11,18 @@ import numpy.typing as npt
 from prunecast.codesign.graph import WORKLOADS
 from prunecast.codesign.skipped import Skipped
 from prunecast.errors import BadInput
-from prunecast.patterns.sources import FilterShape, Layer, read_weights
-from prunecast.patterns.sources.selection import select_names
-from prunecast.patterns.sources.stored_tensor import shape_text
+from prunecast.patterns.sources import Layer, WeightSet, read_weights
+from prunecast.patterns.sources.read import layers_among
+from prunecast.patterns.sources.roles import seen_as_products
+from prunecast.patterns.sources.stored_tensor import StoredTensor
 
-__all__ = ["ONLY_LAYER", "LoadedLayers", "Source", "load_layers"]
+__all__ = ["ONLY_LAYER", "LoadedLayers", "Source", "load_layers", "stored_arrays"]
 
 Source = str | Path | Mapping[str, npt.NDArray[Any]] | npt.NDArray[Any]
-"""Path of a weight file, a mapping of names to matrices (M, K) or filters (out, in, kh, kw), or one of these,
-which is named `weights`."""
+"""Path of a weight file, a mapping of names to matrices (M, K) or filters (out, in, kh, kw), as the state
+dictionary of a torch module is, the module, or one matrix, which is named `weights`."""
 
 ONLY_LAYER = "weights"
-
-_DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp32"}
 
 
 class LoadedLayers(NamedTuple):
@@ -42,14 +41,47 @@ def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence
     """
     if isinstance(weights, str | Path):
         _check_is_no_model_name(str(weights))
-        found = read_weights(weights, target, ignore)
-        skipped = [Skipped(layer=name, kernel=None, reason=reason) for name, reason in found.skipped.items()]
-        return LoadedLayers(dict(found.layers), tuple(skipped))
+        return _loaded(read_weights(weights, target, ignore))
+    return _loaded(layers_among(Path("weights"), stored_arrays(weights), target, ignore))
+
+
+def stored_arrays(weights: Source) -> dict[str, StoredTensor]:
+    """Arrays by name, of numpy or torch: of a module, a state dictionary, a mapping or one matrix alone."""
+    if hasattr(weights, "state_dict"):
+        weights = weights.state_dict()
     named = weights if isinstance(weights, Mapping) else {ONLY_LAYER: weights}
-    chosen = select_names(named, target, ignore)
-    if not chosen:
-        raise BadInput(f"wanted at least one matrix, got none of {len(named)} after target and ignore")
-    return LoadedLayers({name: _layer(name, np.asarray(named[name])) for name in chosen}, ())
+    stored = {str(name): _stored(str(name), _array(array)) for name, array in named.items()}
+    return seen_as_products(Path("weights"), stored)
+
+
+def _array(array: Any) -> npt.NDArray[Any]:
+    """A tensor of torch as an array that shares its memory where it can; bfloat16, which numpy lacks, too."""
+    if not hasattr(array, "detach"):
+        return np.asarray(array)
+    tensor = array.detach().cpu()
+    if str(tensor.dtype) != "torch.bfloat16":
+        return np.asarray(tensor)
+    import ml_dtypes
+
+    return np.asarray(tensor.contiguous().view(_torch_int16(tensor))).view(ml_dtypes.bfloat16)
+
+
+def _torch_int16(tensor: Any) -> Any:
+    import importlib
+
+    return importlib.import_module(type(tensor).__module__.partition(".")[0]).int16
+
+
+def _loaded(found: WeightSet) -> LoadedLayers:
+    skipped = [
+        Skipped(layer=name, kernel=None, reason=reason, weights=found.skipped_weights[name])
+        for name, reason in found.skipped.items()
+    ]
+    lookups = [
+        Skipped(layer=name, kernel=None, reason="embedding: rows are looked up, nothing is multiplied")
+        for name in found.lookups
+    ]
+    return LoadedLayers(dict(found.layers), (*skipped, *lookups))
 
 
 def _check_is_no_model_name(weights: str) -> None:
@@ -66,20 +98,7 @@ def _check_is_no_model_name(weights: str) -> None:
     raise BadInput(f"{weights}: no such file; nearest standard model: {', '.join(near)}")
 
 
-def _layer(name: str, array: npt.NDArray[Any]) -> Layer:
-    if array.dtype.name not in _DTYPES:
-        raise BadInput(f"{name!r} must be one of {', '.join(_DTYPES)}, got {array.dtype.name}")
-    if array.ndim not in (2, 4) or array.size == 0:
-        raise BadInput(
-            f"{name!r} must be a matrix (M, K) or filters (out, in, kh, kw), got shape {array.shape}"
-        )
-    filters, note = None, None
-    if array.ndim == 4:
-        filters = FilterShape(*array.shape[1:])
-        matrix = array.reshape(array.shape[0], -1)
-        note = f"conv {shape_text(array.shape)} reshaped to {shape_text(matrix.shape)}"
-        array = matrix
-    stored = np.ascontiguousarray(array, np.float32 if array.dtype == np.float64 else array.dtype)
-    if not np.isfinite(stored).all():
-        raise BadInput(f"{name!r} must be finite, got NaN or Inf among its {array.size} weights")
-    return Layer(name=name, weights=stored, dtype=_DTYPES[array.dtype.name], note=note, filters=filters)
+def _stored(name: str, array: npt.NDArray[Any]) -> StoredTensor:
+    if array.dtype.hasobject:
+        raise BadInput(f"{name!r} must be an array of numbers, got {array.dtype.name}")
+    return StoredTensor(shape=array.shape, dtype=array.dtype.name, load=lambda: array)

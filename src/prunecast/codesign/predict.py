@@ -31,6 +31,7 @@ def predict(
     target: Sequence[str] = (),
     ignore: Sequence[str] = (),
     convolutions: ConvSettings | None = None,
+    experts_per_token: int = 2,
     crossovers: bool = True,
     progress: Progress = silent,
 ) -> PredictionTable:
@@ -48,11 +49,12 @@ def predict(
     engine : `simulator` or `model`
     state : `burst` or `sustained`
     launch : `graph` or `stream`
-    dtype : `fp16`, `bf16` or `fp32`; None for bf16 where the weights are bf16, else fp16
+    dtype : `fp16`, `bf16` or `tf32`, which `fp32` means too; None for bf16 where the weights are bf16, else fp16
     scope : `layer`, the same sparsity in each, or `global`, the least important weights of all
     target, ignore : layers to take and to leave out, by name or `re:` and a regular expression
     convolutions : sizes of inputs, strides, padding and batch, for weights that are filters; without, their
         products have `tokens` columns
+    experts_per_token : experts that each token goes to, for layers that are some of several experts
     crossovers : also find the sparsity from which each kernel beats dense; costs more than the prediction
     progress : told how far it is
 
@@ -74,6 +76,7 @@ def predict(
         target=target,
         ignore=ignore,
         convolutions=convolutions or ConvSettings(),
+        experts_per_token=experts_per_token,
     )
     job, skipped = prepare(weights, settings, progress)
     try:

@@ -11,6 +11,7 @@ from prunecast.codesign.engines import Engine, Progress
 from prunecast.codesign.layer_job import LayerJob
 from prunecast.codesign.layers import Source, load_layers
 from prunecast.codesign.provenance import Provenance, WeightsDigest
+from prunecast.codesign.pruned_already import zeros_candidates
 from prunecast.codesign.pruned_maps import MapMaker, sparsity_for
 from prunecast.codesign.skipped import Skipped
 from prunecast.errors import BadInput
@@ -49,12 +50,17 @@ class Settings:
     target: Sequence[str] = ()
     ignore: Sequence[str] = ()
     convolutions: ConvSettings = field(default_factory=ConvSettings)
+    experts_per_token: int = 2
 
     def __post_init__(self) -> None:
         if self.tokens < 1:
             raise BadInput(f"tokens must be at least 1, got {self.tokens}")
         if self.tokens > MOST_TOKENS:
             raise BadInput(f"tokens must be at most {MOST_TOKENS}, got {self.tokens}")
+        if self.experts_per_token < 1:
+            raise BadInput(f"experts-per-token must be at least 1, got {self.experts_per_token}")
+        if self.dtype == "tf32":
+            object.__setattr__(self, "dtype", "fp32")
         if self.sparsity is not None:
             check_sparsity(self.sparsity)
         if self.pattern is not None:
@@ -81,6 +87,8 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
     """
     pattern = None if settings.pattern is None else parse_pattern(settings.pattern)
     chosen = candidates(settings.kernels, None if pattern is None else pattern.canonical, settings.tokens)
+    if settings.pattern == "zeros" and settings.kernels == "all":
+        chosen = zeros_candidates(settings.tokens)
     gpu = load_gpu(settings.gpu) if isinstance(settings.gpu, str) else settings.gpu
     engine = Engine(
         name=settings.engine, gpu=gpu, state=settings.state, launch=settings.launch, progress=progress
@@ -100,6 +108,7 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
         maker=MapMaker(loaded.layers, settings.scope),
         convolutions=conv_shapes(tuple(loaded.layers.values()), settings.convolutions),
         product=settings.convolutions.product,
+        experts_per_token=settings.experts_per_token,
     )
     return Prepared(job, loaded.skipped)
 

@@ -15,11 +15,13 @@ class Skipped:
     layer : name of the tensor
     kernel : name of the kernel, None where the whole tensor was left out
     reason : one line
+    weights : elements of a tensor that may be a product and was not predicted
     """
 
     layer: str
     kernel: str | None
     reason: str
+    weights: int = 0
 
     def row(self) -> dict[str, Any]:
         """The fields as JSON holds them."""

@@ -66,6 +66,17 @@ class PredictionTable(Sequence[Prediction]):
         """Time of all layers, dense over fastest."""
         return self.dense_seconds / self.best_seconds
 
+    @property
+    def missing(self) -> tuple[Skipped, ...]:
+        """Tensors that may be products and were not predicted."""
+        return tuple(skipped for skipped in self.skipped if skipped.weights)
+
+    @property
+    def coverage(self) -> float:
+        """Share of the weights that were predicted, of those that may belong to products."""
+        found = sum(rows[0].m * rows[0].k for rows in self.layers())
+        return found / (found + sum(skipped.weights for skipped in self.missing))
+
     def fastest_kernels(self) -> list[str]:
         """Name of the fastest kernel of each layer."""
         return [fastest(rows).kernel for rows in self.layers()]

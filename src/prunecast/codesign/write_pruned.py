@@ -4,14 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
 
-import numpy as np
-import numpy.typing as npt
-
 from prunecast.codesign.files import json_text
-from prunecast.codesign.layers import ONLY_LAYER, Source
+from prunecast.codesign.layers import Source, stored_arrays
 from prunecast.errors import BadInput
 from prunecast.files import folder_aside
 from prunecast.patterns.sources import Checkpoint, masked_checkpoint, write_weights
+from prunecast.patterns.sources.checkpoint import masked_arrays
 from prunecast.patterns.tile_map import MaskArray
 
 __all__ = ["RECIPE", "WEIGHTS", "checked_folder", "write_folder"]
@@ -62,10 +60,4 @@ def write_folder(
 def _pruned(weights: Source, masks: Mapping[str, MaskArray]) -> Checkpoint:
     if isinstance(weights, str | Path):
         return masked_checkpoint(weights, masks)
-    named = weights if isinstance(weights, Mapping) else {ONLY_LAYER: weights}
-    arrays = {name: _masked(np.asarray(array), masks.get(name)) for name, array in named.items()}
-    return Checkpoint(arrays=arrays, metadata={})
-
-
-def _masked(array: npt.NDArray[Any], mask: MaskArray | None) -> npt.NDArray[Any]:
-    return array if mask is None else np.where(mask.reshape(array.shape), array, array.dtype.type(0))
+    return Checkpoint(arrays=masked_arrays(Path("weights"), stored_arrays(weights), masks), metadata={})

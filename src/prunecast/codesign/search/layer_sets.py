@@ -38,9 +38,14 @@ class LayerSet(NamedTuple):
 
 
 def layers_of_file(
-    weights: Source, tokens: int, *, target: Sequence[str] = (), ignore: Sequence[str] = ()
+    weights: Source,
+    tokens: int,
+    *,
+    target: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    experts_per_token: int = 2,
 ) -> LayerSet:
-    """The matrices of a file or mapping; all multiply the same number of tokens.
+    """The matrices of a file or mapping; all multiply the same number of tokens, but experts, who share them.
 
     Raises
     ------
@@ -54,7 +59,8 @@ def layers_of_file(
     def importance(name: str) -> ImportanceArray:
         return weigh(name, layers[name].weights)
 
-    return LayerSet(shapes, dict.fromkeys(shapes, tokens), importance, None)
+    own = {name: layer.tokens(tokens, experts_per_token) for name, layer in layers.items()}
+    return LayerSet(shapes, own, importance, None)
 
 
 def layers_of_onnx(

@@ -10,10 +10,12 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.patterns.sources.read import open_tensors
+from prunecast.patterns.sources.roles import expert_names
 from prunecast.patterns.sources.safetensors import safetensors_metadata
+from prunecast.patterns.sources.stored_tensor import StoredTensor
 from prunecast.patterns.tile_map import MaskArray
 
-__all__ = ["Checkpoint", "masked_checkpoint"]
+__all__ = ["Checkpoint", "masked_arrays", "masked_checkpoint"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,18 +38,28 @@ def masked_checkpoint(path: str | Path, masks: Mapping[str, MaskArray]) -> Check
 
     """
     file = Path(path)
-    tensors = open_tensors(file)
+    metadata = safetensors_metadata(file) if file.suffix.lower() == ".safetensors" else {}
+    return Checkpoint(arrays=masked_arrays(file, open_tensors(file), masks), metadata=metadata)
+
+
+def masked_arrays(
+    file: Path, tensors: Mapping[str, StoredTensor], masks: Mapping[str, MaskArray]
+) -> dict[str, npt.NDArray[Any]]:
+    """Tensors as their file holds them, those with a mask set to zero; `file` names them in messages."""
+    experts = {name: expert_names(name, tensor) for name, tensor in tensors.items()}
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    shapes |= {own: shapes[name][1:] for name, names in experts.items() for own in names}
     for name, mask in masks.items():
-        _check_fits(file, name, mask, tensors[name].shape if name in tensors else None)
+        _check_fits(file, name, mask, shapes.get(name))
     arrays = {}
     for name, tensor in tensors.items():
         array = tensor.load()
         kept = masks.get(name)
-        arrays[name] = (
-            array if kept is None else np.where(kept.reshape(array.shape), array, array.dtype.type(0))
-        )
-    metadata = safetensors_metadata(file) if file.suffix.lower() == ".safetensors" else {}
-    return Checkpoint(arrays=arrays, metadata=metadata)
+        if any(own in masks for own in experts[name]):
+            kept = np.stack([masks.get(own, np.ones(tensor.shape[1:], np.bool_)) for own in experts[name]])
+        pruned = array if kept is None else np.where(kept.reshape(array.shape), array, array.dtype.type(0))
+        arrays[name] = pruned.T if tensor.is_turned else pruned
+    return arrays
 
 
 def _check_fits(path: Path, name: str, mask: MaskArray, shape: tuple[int, ...] | None) -> None:

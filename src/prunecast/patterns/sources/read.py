@@ -1,6 +1,8 @@
 """`read_weights`: the prunable matrices of a file of any known format."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,14 @@ from prunecast.files import check_regular
 from prunecast.patterns.sources.matrix_market import read_matrix_market
 from prunecast.patterns.sources.numpy_files import read_npy, read_npz
 from prunecast.patterns.sources.onnx_file import read_onnx
+from prunecast.patterns.sources.roles import (
+    ExpertLoader,
+    expert_counts,
+    expert_names,
+    is_lookup,
+    is_sidecar,
+    seen_as_products,
+)
 from prunecast.patterns.sources.safetensors import read_safetensors
 from prunecast.patterns.sources.selection import select_names
 from prunecast.patterns.sources.smtx import read_smtx
@@ -19,7 +29,7 @@ from prunecast.patterns.sources.sparse_matrix import LARGEST_MATRIX
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named, shape_text
 from prunecast.patterns.sources.weight_set import FilterShape, Layer, WeightSet
 
-__all__ = ["READERS", "open_tensors", "read_weights"]
+__all__ = ["READERS", "layers_among", "open_tensors", "read_weights"]
 
 READERS: dict[str, Callable[[Path], dict[str, StoredTensor]]] = {
     ".safetensors": read_safetensors,
@@ -44,9 +54,9 @@ def read_weights(
 ) -> WeightSet:
     """The weight matrices of a file.
 
-    Matrices stay as they are, convolutions (out, in, kh, kw) become (out, in * kh * kw). Vectors are left
-    out and counted, other tensors left out with the reason; embeddings are matrices like any other, so
-    name them in `ignore` (`re:embed`) where they are not to be pruned.
+    Matrices stay as they are, convolutions (out, in, kh, kw) become (out, in * kh * kw), experts (E, M, K) E
+    matrices. Vectors are left out and counted, other tensors left out with the reason; embeddings multiply
+    nothing and are left out too, unless a target names them.
 
     Parameters
     ----------
@@ -62,24 +72,60 @@ def read_weights(
     """
     file = Path(path)
     targets, ignores = _listed(target), _listed(ignore)
-    tensors = open_tensors(file)
+    return layers_among(file, open_tensors(file), targets, ignores)
+
+
+def layers_among(
+    file: Path, stored: Mapping[str, StoredTensor], target: Sequence[str], ignore: Sequence[str]
+) -> WeightSet:
+    """The weight matrices among tensors; `file` names them in messages. Raises BadInput as `read_weights`."""
+    tensors = _expert_by_expert(stored)
     layers: dict[str, Layer] = {}
     skipped: dict[str, str] = {}
+    lookups: list[str] = []
     vectors = 0
-    for name in select_names(tensors, targets, ignores):
+    experts = expert_counts(list(tensors))
+    for name in select_names(tensors, target, ignore):
         tensor = tensors[name]
         reason = _unusable(tensor)
+        if reason is None and not target and len(tensors) > 1:
+            if is_lookup(name) and len(tensor.shape) == 2:
+                lookups.append(name)
+                continue
+            reason = "belongs to packed weights" if is_sidecar(name, tensors) else None
         if reason is None:
-            layers[name] = _layer(file, name, tensor)
-        elif name in targets or len(tensors) == 1:
+            layers[name] = replace(_layer(file, name, tensor), experts=experts.get(name))
+        elif name in target or len(tensors) == 1:
             raise BadInput(f"{file}: {reason}: {name!r}")
         elif len(tensor.shape) < 2:
             vectors += 1
         else:
             skipped[name] = reason
     if not layers:
-        raise BadInput(f"{file}: wanted at least one matrix of floats, got {_nothing(skipped, vectors)}")
-    return WeightSet(path=file, layers=layers, skipped=skipped, vectors=vectors)
+        raise BadInput(
+            f"{file}: wanted at least one matrix of floats, got {_nothing(skipped, vectors, lookups)}"
+        )
+    return WeightSet(
+        path=file,
+        layers=layers,
+        skipped=skipped,
+        lookups=tuple(lookups),
+        skipped_weights={name: tensors[name].elements for name in skipped},
+        vectors=vectors,
+    )
+
+
+def _expert_by_expert(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+    """Tensors (experts, M, K) as one matrix for each."""
+    found: dict[str, StoredTensor] = {}
+    for name, tensor in tensors.items():
+        loader = ExpertLoader(tensor)
+        names = expert_names(name, tensor)
+        for expert, own in enumerate(names):
+            found[own] = replace(tensor, shape=tensor.shape[1:], load=partial(loader.take, expert))
+        if not names:
+            found[name] = tensor
+    return found
 
 
 def open_tensors(path: Path) -> dict[str, StoredTensor]:
@@ -98,7 +144,7 @@ def open_tensors(path: Path) -> dict[str, StoredTensor]:
             raise BadInput(f"{path}: no such file")
         check_regular(path, "a file of weights")
     with failures_named(path):
-        return READERS[path.suffix.lower()](path)
+        return seen_as_products(path, READERS[path.suffix.lower()](path))
 
 
 def _listed(selectors: str | Sequence[str]) -> list[str]:
@@ -156,6 +202,10 @@ def _check_finite(path: Path, name: str, weights: npt.NDArray[Any]) -> None:
         raise BadInput(f"{path}: tensor {name!r} holds {bad} NaN or Inf among {weights.size} weights")
 
 
-def _nothing(skipped: dict[str, str], vectors: int) -> str:
+def _nothing(skipped: dict[str, str], vectors: int, lookups: list[str]) -> str:
     reasons = [f"{name!r}: {reason}" for name, reason in list(skipped.items())[:3]]
+    if lookups:
+        reasons.append(
+            f"{len(lookups)} embeddings, which multiply nothing (name them with target): {lookups[0]}"
+        )
     return "; ".join([f"{vectors} vectors and {len(skipped)} other tensors", *reasons])

@@ -38,6 +38,7 @@ class StoredTensor:
     load : reads the values, of that shape
     stored : (M, K) bool, elements that a sparse file stores, or None
     note : what a reader wants to say of it, or None
+    is_turned : the file holds (K, M), `load` gives (M, K)
 
     """
 
@@ -46,6 +47,7 @@ class StoredTensor:
     load: Callable[[], npt.NDArray[Any]]
     stored: MaskArray | None = None
     note: str | None = None
+    is_turned: bool = False
 
     @property
     def elements(self) -> int:

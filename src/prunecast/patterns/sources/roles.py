@@ -1,0 +1,190 @@
+"""What a tensor is, by its name, its shape and its neighbours: lookups, experts, packed weights, Conv1D.
+
+Names are those of Hugging Face checkpoints and of GGUF. A tensor that a user names as a target is taken for
+what its shape says.
+"""
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.patterns.sources.sparse_matrix import LARGEST_MATRIX
+from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named, shape_text
+
+__all__ = [
+    "ExpertLoader",
+    "expert_counts",
+    "expert_names",
+    "is_lookup",
+    "is_sidecar",
+    "seen_as_products",
+    "turned_names",
+]
+
+LOOKUP = re.compile(
+    r"(^|[._/])(embed_tokens|tok_embeddings|token_embd|wte|wpe|shared|positions?|pos_embed|relative_attention_bias"
+    r"|embed_positions|(word|position|token_type|token|positional|absolute_position)?_?embeddings?"
+    r"|embedding_table)(\.weight)?$"
+)
+"""Tables of which a model takes rows: no product."""
+EXPERT = re.compile(r"(^|[._/])(experts?|moe)[._/](\d+)[._/]")
+EXPERTS = re.compile(r"expert|_exps\b|moe", re.IGNORECASE)
+"""Names of tensors (experts, M, K)."""
+MOST_EXPERTS = 1024
+SIDECAR = re.compile(r"^(.*[._])(weight_scale|weight_scale_inv|input_scale|scales?|zeros|absmax|s|g_idx)$")
+"""Beside packed weights: what unpacks them."""
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_fc|c_proj)\.weight$")
+"""GPT-2's `Conv1D`, whose weights are (in, out)."""
+PARTS = (".compressed", ".bitmask", ".shape")
+"""Of a matrix packed by compressed-tensors (`sparse-24-bitmask`, `sparse-bitmask`): the kept values, row by
+row; a bit for each element, lowest first; the shape."""
+
+Tensors = Mapping[str, StoredTensor]
+
+
+def is_lookup(name: str) -> bool:
+    """Whether a tensor is an embedding."""
+    return LOOKUP.search(name) is not None
+
+
+def is_sidecar(name: str, tensors: Tensors) -> bool:
+    """Whether a tensor of floats belongs to packed integers beside it."""
+    match = SIDECAR.match(name)
+    if match is None:
+        return False
+    siblings = (tensor for other, tensor in tensors.items() if other.startswith(match[1]) and other != name)
+    return any(tensor.dtype not in FLOATS and len(tensor.shape) > 1 for tensor in siblings)
+
+
+def expert_counts(names: list[str]) -> dict[str, int]:
+    """Matrix of an expert -> how many experts share its work, where each has a matrix of its own."""
+    alike: defaultdict[str, list[str]] = defaultdict(list)
+    for name in names:
+        if EXPERT.search(name):
+            alike[EXPERT.sub(r"\1\2.*.", name, count=1)].append(name)
+    return {name: len(group) for group in alike.values() for name in group if len(group) > 1}
+
+
+def expert_names(name: str, tensor: StoredTensor) -> list[str]:
+    """Names of the matrices in a tensor (experts, M, K): of `experts.down` `experts.0.down` and so on.
+
+    Empty for any other tensor.
+    """
+    if len(tensor.shape) != 3 or tensor.dtype not in FLOATS or not EXPERTS.search(name):
+        return []
+    if not 1 < tensor.shape[0] <= MOST_EXPERTS:
+        return []
+    module, found, rest = name.partition("experts.")
+    return [
+        f"{module}experts.{expert}.{rest}" if found else f"{name}.experts.{expert}.weight"
+        for expert in range(tensor.shape[0])
+    ]
+
+
+class ExpertLoader:
+    """Loads a tensor (experts, M, K) once for all its experts, and drops it when all have been taken."""
+
+    def __init__(self, tensor: StoredTensor) -> None:
+        self._tensor = tensor
+        self._whole: npt.NDArray[Any] | None = None
+        self._left = 0
+
+    def take(self, expert: int) -> npt.NDArray[Any]:
+        """A copy of one expert's matrix."""
+        if self._whole is None:
+            self._whole, self._left = self._tensor.load(), self._tensor.shape[0]
+        matrix = np.array(self._whole[expert])
+        self._left -= 1
+        if not self._left:
+            self._whole = None
+        return matrix
+
+
+def turned_names(tensors: Tensors) -> set[str]:
+    """Weights that lie (K, M): those of GPT-2's Conv1D, told by a bias that is as long as the second size."""
+    named = [name for name, tensor in tensors.items() if CONV1D.search(name) and len(tensor.shape) == 2]
+    if not any(_is_turned(name, tensors) for name in named):
+        return set()
+    return set(named)
+
+
+def _is_turned(name: str, tensors: Tensors) -> bool:
+    rows, columns = tensors[name].shape
+    bias = tensors.get(name.removesuffix("weight") + "bias")
+    return bias is not None and rows != columns and bias.shape == (columns,)
+
+
+def seen_as_products(path: Path, tensors: Tensors) -> dict[str, StoredTensor]:
+    """The tensors with packed matrices unpacked, experts one by one, and Conv1D as (M, K).
+
+    Raises
+    ------
+    BadInput : a packed matrix whose parts do not belong together
+    """
+    found: dict[str, StoredTensor] = {}
+    turned = turned_names(tensors)
+    for name, tensor in tensors.items():
+        whole = name.removesuffix(PARTS[0])
+        if all(whole + part in tensors for part in PARTS):
+            if name.endswith(PARTS[0]):
+                found[f"{whole}.weight"] = _unpacked(path, whole, tensors)
+        elif name in turned:
+            found[name] = replace(
+                tensor,
+                shape=tensor.shape[::-1],
+                load=partial(_turned, tensor),
+                note="stored as (K, M)",
+                is_turned=True,
+            )
+        elif not any(name == w + part for part in PARTS[1:] for w in _packed(name, tensors)):
+            found[name] = tensor
+    return found
+
+
+def _packed(name: str, tensors: Tensors) -> list[str]:
+    """The packed matrix that a tensor is a part of, if any."""
+    wholes = [name.removesuffix(part) for part in (*PARTS, ".row_offsets") if name.endswith(part)]
+    return [whole for whole in wholes if all(whole + part in tensors for part in PARTS)]
+
+
+def _turned(tensor: StoredTensor) -> npt.NDArray[Any]:
+    return tensor.load().T
+
+
+def _unpacked(path: Path, whole: str, tensors: Tensors) -> StoredTensor:
+    values, mask, sizes = (tensors[whole + part] for part in PARTS)
+    where = f"{path}: {whole!r}"
+    with failures_named(path, whole):
+        shape = tuple(int(size) for size in sizes.load().ravel()[:3]) if math.prod(sizes.shape) < 8 else ()
+    if len(shape) != 2 or not 0 < shape[0] * shape[1] <= LARGEST_MATRIX or min(shape) < 1:
+        raise BadInput(f"{where}: packed weights must say a shape of two sizes, got {shape}")
+    bytes_per_row = -(-shape[1] // 8)
+    if mask.shape != (shape[0], bytes_per_row) or mask.dtype not in ("U8", "uint8"):
+        raise BadInput(
+            f"{where}: the bitmask must be uint8 of {shape[0]}x{bytes_per_row}, "
+            f"got {mask.dtype} of {shape_text(mask.shape)}"
+        )
+    load = partial(_load_packed, where, values, mask, shape)
+    return StoredTensor(shape=shape, dtype=values.dtype, load=load, note="unpacked from values and bitmask")
+
+
+def _load_packed(
+    where: str, values: StoredTensor, mask: StoredTensor, shape: tuple[int, int]
+) -> npt.NDArray[Any]:
+    kept = np.unpackbits(mask.load(), axis=1, count=shape[1], bitorder="little").astype(np.bool_)
+    stored = values.load().ravel()
+    if int(kept.sum()) != stored.size:
+        raise BadInput(f"{where}: the bitmask keeps {int(kept.sum())} weights, the file holds {stored.size}")
+    weights = np.zeros(shape, stored.dtype)
+    weights[kept] = stored
+    return weights
