@@ -1,4 +1,4 @@
-"""What looks like a weight matrix and is something else: packed, pruned already, one expert, a lookup, turned."""
+"""What looks like a weight matrix and is something else: packed, pruned, an expert, a lookup, turned."""
 
 import ml_dtypes
 import numpy as np

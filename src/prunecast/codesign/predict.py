@@ -49,7 +49,7 @@ def predict(
     engine : `simulator` or `model`
     state : `burst` or `sustained`
     launch : `graph` or `stream`
-    dtype : `fp16`, `bf16` or `tf32`, which `fp32` means too; None for bf16 where the weights are bf16, else fp16
+    dtype : `fp16`, `bf16` or `tf32`, which `fp32` means too; None for bf16 of bf16 weights, else fp16
     scope : `layer`, the same sparsity in each, or `global`, the least important weights of all
     target, ignore : layers to take and to leave out, by name or `re:` and a regular expression
     convolutions : sizes of inputs, strides, padding and batch, for weights that are filters; without, their
