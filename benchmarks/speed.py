@@ -3,7 +3,9 @@
 python -m benchmarks.speed
 """
 
+import math
 import os
+import random
 import resource
 import statistics
 import subprocess
@@ -16,7 +18,7 @@ from pathlib import Path
 from benchmarks.goals import Goal, print_goal
 from benchmarks.tile.cases import Case, tile_map
 from prunecast.hardware import load_gpu
-from prunecast.kernels import plan_stspmm
+from prunecast.kernels import plan_dense, plan_stspmm
 from prunecast.models import estimate
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator import engine, engine_state, simulate
@@ -81,6 +83,25 @@ def benchmark_calls(plan: KernelPlan) -> None:
     print_goal(Goal(name=name + "peak memory of this process", limit=2.0, unit="GB"), peak_gb)
 
 
+def benchmark_dense(shapes: int = 200) -> None:
+    """CPU time of planning and closed form of the dense product: one shape, and random ones."""
+    gpu, draw = load_gpu("h200-sxm"), random.Random(1)
+
+    def once(m: int, k: int, n: int) -> float:
+        begin = time.process_time()
+        estimate(plan_dense(m, k, n, "fp16", gpu), gpu)
+        return 1e3 * (time.process_time() - begin)
+
+    def size(least: int, most: int) -> int:
+        return round(math.exp(draw.uniform(math.log(least), math.log(most))))
+
+    one = statistics.median([once(4096, 4096, 4096) for _ in range(21)][1:])
+    print_goal(Goal(name="dense 4096x4096x4096: plan and estimate, CPU", limit=2.0, unit="ms"), one)
+    many = [once(size(64, 20_000), size(64, 20_000), size(1, 8192)) for _ in range(shapes)]
+    name = f"dense, mean of {shapes} random shapes: plan and estimate, CPU"
+    print_goal(Goal(name=name, limit=4.0, unit="ms"), statistics.mean(many))
+
+
 def benchmark_command() -> None:
     """The whole command on the bundled weights, all kernels: with an empty cache, then warm."""
     with tempfile.TemporaryDirectory() as cache:
@@ -104,6 +125,7 @@ def main() -> None:
     plan = plan_stspmm(tile_map(Case(4096, 4096, 4096, 0.25)), 4096, "fp16", load_gpu("h200-sxm"))
     benchmark_engine(plan)
     benchmark_calls(plan)
+    benchmark_dense()
     benchmark_command()
 
 

@@ -9,7 +9,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
 from prunecast.launch.next_weights import weight_bytes_before_b
 from prunecast.models.rates import SmRates
-from prunecast.models.roles import waits_for_parts
+from prunecast.models.roles import has_edges, waits_for_parts
 from prunecast.plan.kernel_plan import BlockShape, KernelPlan, Schedule
 from prunecast.plan.misaligned import store_cost
 from prunecast.plan.program import WarpProgram, When
@@ -74,7 +74,7 @@ class Chain(NamedTuple):
 
     def where_tokens_lack(self) -> "Chain":
         """The same block with an item of fewer tokens; what it moves stays that of a full one."""
-        return self._replace(lacks_tokens=True)
+        return self._replace(lacks_tokens=True) if has_edges(self.programs) else self
 
     def of_first_ring(self) -> "Chain":
         """The same block if all its steps were of its first ring."""

@@ -2,9 +2,9 @@
 
 from functools import lru_cache
 
-from prunecast.plan.program import Op, WarpProgram
+from prunecast.plan.program import Op, WarpProgram, When
 
-__all__ = ["COPIES", "LOADS", "fetches", "multiplies", "runs_ahead", "waits_for_parts"]
+__all__ = ["COPIES", "LOADS", "fetches", "has_edges", "multiplies", "runs_ahead", "waits_for_parts"]
 
 COPIES = (Op.COPY_A, Op.COPY_B, Op.GATHER_B)
 LOADS = (Op.LOAD_A, Op.LOAD_B, Op.LOAD_INDEX, Op.LOAD_PARTIALS)
@@ -20,6 +20,13 @@ def runs_ahead(programs: tuple[WarpProgram, ...]) -> bool:
 def waits_for_parts(programs: tuple[WarpProgram, ...]) -> bool:
     """Whether owners of split tiles collect the sums themselves; else another launch adds them up."""
     return any(i.op is Op.WAIT_PARTS for program in programs for i in program.end)
+
+
+@lru_cache(maxsize=64)
+def has_edges(programs: tuple[WarpProgram, ...]) -> bool:
+    """Whether warps do something else in items with fewer tokens than a block takes."""
+    parts = ("start", "begin", "fill", "step", "end", "finish")
+    return any(i.when is When.EDGE for program in programs for part in parts for i in getattr(program, part))
 
 
 def fetches(program: WarpProgram) -> bool:

@@ -44,6 +44,8 @@ def rows_are_scattered(tiles: TileMap) -> bool:
 
 def columns_of_any(tiles: TileMap) -> int:
     """That some tile keeps: tiles often keep the same ones, and what none keeps is never read."""
+    if tiles.tile_count and int(tiles.kept_per_tile.max()) == tiles.k:
+        return tiles.k
     kept = np.zeros(tiles.k, np.bool_)
     kept[tiles.column_index] = True
     return int(kept.sum())

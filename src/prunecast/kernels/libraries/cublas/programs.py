@@ -1,9 +1,10 @@
 """Warp programs of cuBLAS's kernels: the tile kernel that reads B in dense tiles, and what differs."""
 
 from dataclasses import replace
+from functools import lru_cache
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.libraries.cublas.clusters import line_wait_cycles, multicast_of
+from prunecast.kernels.libraries.cublas.clusters import MulticastOf, line_wait_cycles, multicast_of
 from prunecast.kernels.libraries.cublas.configs import LibraryKernel
 from prunecast.kernels.libraries.cublas.launches import cublas_costs
 from prunecast.kernels.tile.config import CONSUMER_WARPGROUPS, TileConfig, wgmma_use
@@ -23,17 +24,32 @@ def cublas_programs(
     """What the warps of a CTA do in a product that split-K cuts into `slices`."""
     config = kernel.config
     if config.tensor_path != "wgmma" or not gpu.has_wgmma:
-        programs = tuple(_without_fix_up(p) for p in warp_programs(config, "dense_tile"))
-        return tuple(_narrow_copies(p, kernel, gpu) if kernel.copy_cycles else p for p in programs)
-    shared = multicast_of(config.shape, m, n, slices)
-    programs = tuple(_without_fix_up(p) for p in warp_programs(config, "dense_tile", multicast=shared.tokens))
-    if config.warpgroups < CONSUMER_WARPGROUPS:
-        programs = tuple(_with_idle_warpgroup(program, config) for program in programs)
-    start = first_stage_cycles(config, m, k, n, slices, gpu)
+        return _copying_warps(kernel, gpu)
+    producer, consumer = _warpgroups(config, multicast_of(config.shape, m, n, slices), gpu)
+    start = Instruction(Op.ISSUE, first_stage_cycles(config, m, k, n, slices, gpu), 20)
     wait = line_wait_cycles(config.shape, m, n, gpu)
-    return tuple(
-        _consumer(p, config, gpu) if p.end else _producer(p, shared.weights, start, wait) for p in programs
+    step = (*producer.step, Instruction(Op.ISSUE, wait, leader=True)) if wait else producer.step
+    return replace(producer, step=step, start=(start,)), consumer
+
+
+@lru_cache(maxsize=256)
+def _copying_warps(kernel: LibraryKernel, gpu: GpuSpec) -> tuple[WarpProgram, ...]:
+    """Warps that copy and multiply."""
+    programs = tuple(_without_fix_up(p) for p in warp_programs(kernel.config, "dense_tile"))
+    return tuple(_narrow_copies(p, kernel, gpu) if kernel.copy_cycles else p for p in programs)
+
+
+@lru_cache(maxsize=256)
+def _warpgroups(config: TileConfig, shared: MulticastOf, gpu: GpuSpec) -> tuple[WarpProgram, WarpProgram]:
+    """Producer and consumers of a kernel for sm_90."""
+    programs = warp_programs(config, "dense_tile", multicast=shared.tokens)
+    producer, consumer = (_without_fix_up(program) for program in programs)
+    step: Code = tuple(
+        i._replace(multicast=shared.weights) if i.op is Op.COPY_A else i for i in producer.step
     )
+    # A warpgroup that waits for a tile of its own, which does not come, stands by as the producer does
+    idle = 4 * (CONSUMER_WARPGROUPS - config.warpgroups)
+    return replace(producer, step=step, warps=producer.warps + idle), _consumer(consumer, config, gpu)
 
 
 def operand_bytes(config: TileConfig, gpu: GpuSpec) -> int:
@@ -100,19 +116,6 @@ def _without_fix_up(program: WarpProgram) -> WarpProgram:
         if i.when is not When.OWNER
     )
     return replace(program, end=end)
-
-
-def _with_idle_warpgroup(program: WarpProgram, config: TileConfig) -> WarpProgram:
-    """The other warpgroup waits for a tile of its own, which does not come: it stands by as the producer."""
-    idle = 4 * (CONSUMER_WARPGROUPS - config.warpgroups)
-    return program if program.end else replace(program, warps=program.warps + idle)
-
-
-def _producer(program: WarpProgram, weights_shared: int, start_cycles: int, line_wait: int) -> WarpProgram:
-    step: Code = tuple(i._replace(multicast=weights_shared) if i.op is Op.COPY_A else i for i in program.step)
-    if line_wait:
-        step = (*step, Instruction(Op.ISSUE, line_wait, leader=True))
-    return replace(program, step=step, start=(Instruction(Op.ISSUE, start_cycles, 20),))
 
 
 def _consumer(program: WarpProgram, config: TileConfig, gpu: GpuSpec) -> WarpProgram:

@@ -77,8 +77,9 @@ def rank(m: int, k: int, n: int, dtype: str, gpu: GpuSpec, row_bytes: int) -> li
     seconds = np.where((slices > 0) & _may_be_taken(table, m, k, n, gpu), seconds, np.inf)
     best = np.argmin(seconds, axis=1)
     least = seconds[np.arange(best.size), best]
-    order = [i for i in np.argsort(least, kind="stable") if np.isfinite(least[i])]
-    return [Ranked(kernels[i], int(slices[i, best[i]]), float(least[i])) for i in order]
+    order = np.argsort(least, kind="stable")[: np.isfinite(least).sum()]
+    columns = (column[order].tolist() for column in (slices[np.arange(best.size), best], least))
+    return [Ranked(kernels[i], int(count), time) for i, count, time in zip(order, *columns, strict=True)]
 
 
 def _seconds(t: _Table, slices: Array, m: int, k: int, n: int, element: int, gpu: GpuSpec) -> Array:
