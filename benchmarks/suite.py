@@ -16,11 +16,12 @@ from pathlib import Path
 from benchmarks.on_gpu.plans import GPU
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.cuda.balanced.forms import build_balanced
-from prunecast.kernels.cuda.build import CompiledKernel, KernelBuildError, compile_cubin
-from prunecast.kernels.cuda.forms import ARCH, build_fill, build_tile_kernel, tile_defines
-from prunecast.kernels.cuda.small.forms import build_small, small_defines
-from prunecast.kernels.cuda.sparse.forms import build_sparse_kernel, sparse_defines
+from prunecast.kernels.balanced.cuda.forms import build_balanced
+from prunecast.kernels.device.build import CompiledKernel, KernelBuildError, compile_cubin
+from prunecast.kernels.device.fill import build_fill
+from prunecast.kernels.small_n.cuda.forms import build_small, small_defines
+from prunecast.kernels.tile.cuda.forms import ARCH, build_tile_kernel, tile_defines
+from prunecast.kernels.two_of_four.cuda.forms import build_sparse_kernel, sparse_defines
 from prunecast.validation.case_maps import map_of
 from prunecast.validation.case_plans import case_plan
 from prunecast.validation.measure.sources import MICROBENCHMARKS

@@ -2,18 +2,19 @@
 
 import json
 import pkgutil
+import re
 import subprocess
 import sys
 
 import prunecast
 
 # The only places that may know CuPy; the files of `prunecast.torch`, not the package, need PyTorch.
-NEED_MORE = ("prunecast.kernels.cuda", "prunecast.validation.measure", "prunecast.torch.")
+NEED_MORE = re.compile(r"prunecast\.(kernels\.(device|\w+\.cuda)|validation\.measure|torch\.)")
 
 
 def submodules():
     found = pkgutil.walk_packages(prunecast.__path__, "prunecast.", onerror=lambda name: None)
-    return [module.name for module in found if not module.name.startswith(NEED_MORE)]
+    return [module.name for module in found if not NEED_MORE.match(module.name)]
 
 
 def modules_after(code):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from prunecast.kernels.cuda.build import compile_cubin
+from prunecast.kernels.device.build import compile_cubin
 from prunecast.validation.measure.sources import MICROBENCHMARKS
 
 SOURCE = MICROBENCHMARKS / "reuse.cu"

@@ -13,7 +13,7 @@ from benchmarks.on_gpu.rotation import Rotation, launcher
 from benchmarks.on_gpu.timing import Sample, contestant, rotations, take_turns
 from benchmarks.tile.cases import Case
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.cuda.operator import compile
+from prunecast.kernels.tile.cuda.operator import compile
 
 __all__ = ["run_cases", "time_alike"]
 

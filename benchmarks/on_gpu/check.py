@@ -13,9 +13,9 @@ import numpy as np
 from benchmarks.on_gpu.formats import activated, in_float64, poisoned, rounded
 from benchmarks.on_gpu.plans import GPU
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.cuda.operator import compile
-from prunecast.kernels.cuda.token_form import CLUSTERS, TOKEN_SHAPES
 from prunecast.kernels.tile.clusters import spread_over_clusters
+from prunecast.kernels.tile.cuda.operator import compile
+from prunecast.kernels.tile.cuda.token_form import CLUSTERS, TOKEN_SHAPES
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.patterns import TileMap

@@ -6,9 +6,10 @@ from pathlib import Path
 from benchmarks.on_gpu.plans import GPU, save_plans
 from benchmarks.tile.cases import full_cases, quick_cases, tile_map
 from prunecast.kernels import plan_stspmm
-from prunecast.kernels.cuda.build import SOURCES, CompiledKernel, compile_cubin
-from prunecast.kernels.cuda.forms import ARCH
-from prunecast.kernels.cuda.token_form import CLUSTERS, TOKEN_SHAPES, TOKEN_SOURCE, token_defines
+from prunecast.kernels.device.build import SOURCES as DEVICE
+from prunecast.kernels.device.build import CompiledKernel, compile_cubin
+from prunecast.kernels.tile.cuda.forms import ARCH, SOURCES
+from prunecast.kernels.tile.cuda.token_form import CLUSTERS, TOKEN_SHAPES, TOKEN_SOURCE, token_defines
 from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 
 __all__ = ["prepare"]
@@ -51,6 +52,10 @@ def _form(form: tuple[int, int], dtype: str) -> dict[str, int]:
     }
 
 
+def _path(source: str) -> Path:
+    return next(path for path in (SOURCES / source, DEVICE / source) if path.exists())
+
+
 def prepare(folder: Path) -> None:
     """Write `plans.npz`, `plans.json` and `cubin/` into a folder."""
     cases = [*full_cases(), *quick_cases()]
@@ -58,9 +63,7 @@ def prepare(folder: Path) -> None:
 
     def build(job: tuple[str, dict[str, int], bool]) -> CompiledKernel:
         source, defines, allow_spills = job
-        return compile_cubin(
-            SOURCES / source, ARCH, defines, allow_spills=allow_spills, folder=folder / "cubin"
-        )
+        return compile_cubin(_path(source), ARCH, defines, allow_spills=allow_spills, folder=folder / "cubin")
 
     with ThreadPoolExecutor(2) as pool:
         built = list(pool.map(build, _jobs()))

@@ -15,7 +15,7 @@ from benchmarks.on_gpu.timing import Contestant, Sample, contestant, sets_for, t
 from benchmarks.tile.cases import Case, full_cases, quick_cases, tile_map
 from benchmarks.tile.report import line, print_tables
 from prunecast.kernels import KernelPlan, plan_stspmm
-from prunecast.kernels.cuda.operator import compile
+from prunecast.kernels.tile.cuda.operator import compile
 
 __all__ = ["run"]
 

@@ -19,7 +19,7 @@ from study_plans import DTYPE, STUDIES, ways
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, compile
-from prunecast.kernels.cuda.build import KernelBuildError
+from prunecast.kernels.device.build import KernelBuildError
 from prunecast.patterns import ElementMap
 from prunecast.validation.measure.clock_probe import ClockProbe
 from prunecast.validation.measure.contestants import Runner, csr_runner, dense_runners

@@ -10,11 +10,11 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.kernels.cuda import launch as kernel_launch
-from prunecast.kernels.cuda import tensor_maps
-from prunecast.kernels.cuda.launch import TILE_ARGS
-from prunecast.kernels.cuda.small.records import SMALL_ARGS
-from prunecast.kernels.cuda.transpose.transpose import TRANSPOSE_ARGS
+from prunecast.kernels.device import launch as kernel_launch
+from prunecast.kernels.device.transpose.transpose import TRANSPOSE_ARGS
+from prunecast.kernels.small_n.cuda.records import SMALL_ARGS
+from prunecast.kernels.tile.cuda import tensor_maps
+from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
 from prunecast.patterns import parse_pattern
 from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, Grid, build_on_cpu, run_on_cpu
 

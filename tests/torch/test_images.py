@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from prunecast.hardware import load_gpu
-from prunecast.kernels.cuda.pack import pack_weights, to_bits
-from prunecast.kernels.cuda.small.pack import pack_small
+from prunecast.kernels.device.weights import to_bits
+from prunecast.kernels.small_n.cuda.pack import pack_small
 from prunecast.kernels.small_n.planner import plan_small_n
+from prunecast.kernels.tile.cuda.pack import pack_weights
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.plan.tile_rows import cut_rows
 

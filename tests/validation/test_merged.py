@@ -2,6 +2,9 @@ import dataclasses
 
 import pytest
 
+from prunecast.kernels import KERNELS
+from prunecast.kernels.kernel import Sources
+from prunecast.validation import builds
 from prunecast.validation.builds import build_of, source_digest
 from prunecast.validation.merged import merge_rows
 from prunecast.validation.records import Measurement, Run
@@ -67,19 +70,34 @@ def test_libraries_are_told_by_their_version_and_not_by_the_tree():
     assert old == same != new
 
 
+def test_sources_that_compile_to_the_same_cubins_are_one_build(monkeypatch):
+    monkeypatch.setattr(builds, "_known_cubins", lambda: {"tile": {"a": "same", "b": "same"}})
+    old, new, other = (
+        build_of(run(tile_sources=digest).header, "stspmm", ROW.case) for digest in ("a", "b", "c")
+    )
+    assert old == new != other
+
+
+def test_known_cubins_are_those_of_kernels_that_there_are():
+    names = {kernel.sources.name for kernel in KERNELS.values() if kernel.sources}
+    assert set(builds._known_cubins()) == names
+
+
 def test_a_digest_is_of_the_own_sources_and_of_the_shared_ones(tmp_path):
-    (tmp_path / "small").mkdir()
-    shared, own, other = tmp_path / "ptx.cuh", tmp_path / "small" / "small.cu", tmp_path / "note.py"
-    for file in (shared, own, other):
+    small, tile = Sources("small", ("device", "small_n")), Sources("tile", ("device", "tile"))
+    files = [tmp_path / name for name in ("device/ptx.cuh", "small_n/small.cu", "small_n/note.py")]
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
         file.write_text("a")
-    before = {kind: source_digest(kind, tmp_path) for kind in ("tile", "small")}
+    shared, own, other = files
+    before = {sources: source_digest(sources, tmp_path) for sources in (tile, small)}
     other.write_text("b")
-    assert source_digest("small", tmp_path) == before["small"]
+    assert source_digest(small, tmp_path) == before[small]
     own.write_text("b")
-    assert source_digest("small", tmp_path) != before["small"]
-    assert source_digest("tile", tmp_path) == before["tile"]
+    assert source_digest(small, tmp_path) != before[small]
+    assert source_digest(tile, tmp_path) == before[tile]
     shared.write_text("b")
-    assert source_digest("tile", tmp_path) != before["tile"]
+    assert source_digest(tile, tmp_path) != before[tile]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from prunecast.kernels.cuda.build import compile_cubin
-from prunecast.kernels.cuda.forms import ARCH
+from prunecast.kernels.device.build import compile_cubin
+from prunecast.kernels.tile.cuda.forms import ARCH
 from prunecast.validation.measure.sources import MICROBENCHMARKS, microbenchmark_builds
 
 pytest.importorskip("cuda.bindings.nvrtc")

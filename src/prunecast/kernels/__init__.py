@@ -3,7 +3,7 @@
 The room turns a layout (tiles or elements that a pattern keeps), a number of tokens and a GPU into a
 `KernelPlan`: work items, block shape, registers, shared memory, warp programs. It does not say how long a
 plan takes, `prunecast.simulator` and `prunecast.models` do: the only arithmetic about time here is `choose`,
-by which a kernel picks its form. Only `prunecast.kernels.cuda` needs a GPU.
+by which a kernel picks its form. Only `device` and the folders `cuda` need a GPU.
 
 Floor: above `prunecast.patterns` and `prunecast.hardware`, below everything that predicts.
 

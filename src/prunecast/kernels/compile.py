@@ -37,7 +37,7 @@ class Operator(Protocol):
 
         Parameters
         ----------
-        b, c : `prunecast.kernels.cuda.places.Place` of rows on the operator's device, which is the current
+        b, c : `prunecast.kernels.device.places.Place` of rows on the operator's device, which is the current
             one, in the plan's dtype; aligned, and B padded, as `__call__` makes them where they are not
         stream : handle
 
@@ -67,7 +67,7 @@ def compile(
     ------
     BadInput : no kernel runs this plan, a shape or dtype is wrong, CuPy is missing, or there is no GPU that
         the kernel runs on
-    prunecast.kernels.cuda.build.KernelBuildError : the kernel cannot be built
+    prunecast.kernels.device.build.KernelBuildError : the kernel cannot be built
     """
     entry = KERNELS[plan.kernel].compilers.get(plan.tensor)
     if entry is None:

@@ -16,7 +16,7 @@ from prunecast.patterns.pattern import Kept
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["Entry", "Kernel"]
+__all__ = ["Entry", "Kernel", "Sources"]
 
 
 class Entry(NamedTuple):
@@ -24,6 +24,15 @@ class Entry(NamedTuple):
 
     module: str
     name: str
+
+
+class Sources(NamedTuple):
+    """The CUDA sources of a kernel, by which recorded runs tell its builds."""
+
+    name: str
+    """In headers of recorded runs."""
+    folders: tuple[str, ...]
+    """In `prunecast/kernels`, its own and those whose headers it includes."""
 
 
 def _more_than_one_launch(*_: object, **__: object) -> KernelPlan:
@@ -58,7 +67,7 @@ class Kernel:
         `tiles`, where the elements of the map lie inside tiles
     configs : `(map, n, dtype, gpu)` -> configs that `plan` can be given, most promising first
     compilers : tensor instruction of a plan -> what compiles it; empty where no CUDA of the project runs it
-    sources : the CUDA sources that `validation` tells builds by; empty for libraries
+    sources : its CUDA; None for libraries, and for a kernel of more than one launch
     library : run by the GPU vendor's library, predicted and measured but not compiled
     parts : names of the kernels that are launched one behind the other; empty for a kernel of one launch
     writes_all_rows : also rows of C in which nothing is kept; else a second launch writes them
@@ -81,7 +90,7 @@ class Kernel:
     plan: Callable[..., KernelPlan] = _more_than_one_launch
     configs: Callable[..., Iterable[Any]] = _only_one_config
     compilers: Mapping[str, Entry] = field(default_factory=dict)
-    sources: str = ""
+    sources: Sources | None = None
     library: bool = False
     parts: tuple[str, ...] = ()
     writes_all_rows: bool = False

@@ -1,6 +1,6 @@
 """Leading dimension of B and C as kernels have them: rows that begin at multiples of 16 bytes, or copies.
 
-An operator copies B to padded rows before the launch and C back after it (`kernels/cuda/arrays.py`).
+An operator copies B to padded rows before the launch and C back after it (`kernels/device/arrays.py`).
 """
 
 import math

@@ -1,23 +1,26 @@
 """What a recorded time is a time of: two runs measured the same kernel only if this says so.
 
-Own kernels are told by their CUDA sources, libraries by their versions; driver, toolkit and protocol count
-for both.
+Own kernels are told by their cubins, libraries by their versions; driver, toolkit and protocol count for
+both. A header names the digest of the CUDA sources; which of these were compiled to the same cubins stands in
+`cubins.toml`, and `docs/howto/add_a_kernel.md` says how to add to it.
 """
 
 import hashlib
-from collections.abc import Iterable
+import tomllib
+from functools import cache
+from importlib import resources
 from pathlib import Path
 
+import prunecast.kernels
 from prunecast.kernels import KERNELS
-from prunecast.kernels.cuda.build import SOURCES
 from prunecast.kernels.further_launches import has_copied_rows
+from prunecast.kernels.kernel import Sources
 from prunecast.validation.case import Case
 from prunecast.validation.records import RunHeader
 
 __all__ = ["build_of", "source_digest", "source_digests"]
 
-_FOLDERS = {"tile": "", "sparse": "sparse", "small": "small", "balanced": "balanced"}
-"""Folder of the sources of each kind of kernel, beside the shared headers in the folder above."""
+_KERNELS = Path(prunecast.kernels.__file__).parent
 
 
 def build_of(header: RunHeader, kernel: str, case: Case) -> str:
@@ -26,9 +29,9 @@ def build_of(header: RunHeader, kernel: str, case: Case) -> str:
     Copies to padded rows are the operator's code, so how they go counts for the cases that need them.
     """
     versions = header.versions
-    kind = KERNELS[kernel].sources if kernel in KERNELS else ""
-    code = _sources(header, kind) if kind else versions.get("cublas", "")
-    copied = bool(kind) and has_copied_rows(kernel, case.n, case.dtype)
+    sources = KERNELS[kernel].sources if kernel in KERNELS else None
+    code = _cubins(header, sources) if sources else versions.get("cublas", "")
+    copied = bool(sources) and has_copied_rows(kernel, case.n, case.dtype)
     around = [
         versions.get("copies", "") if copied else "",
         versions.get("cuda", ""),
@@ -38,24 +41,35 @@ def build_of(header: RunHeader, kernel: str, case: Case) -> str:
     return "; ".join([code, *around])
 
 
-def _sources(header: RunHeader, kind: str) -> str:
-    """Digest of the sources that ran; the commit, which no other run may share, where that is not known."""
-    return header.versions.get(f"{kind}_sources") or f"commit {header.versions.get('commit', '')}"
+def _cubins(header: RunHeader, sources: Sources) -> str:
+    """Digest of the cubins that ran, or of their sources where nobody compared the cubins with others'; the
+    commit, which no other run may share, where neither is known.
+    """
+    digest = header.versions.get(f"{sources.name}_sources")
+    if digest is None:
+        return f"commit {header.versions.get('commit', '')}"
+    return _known_cubins().get(sources.name, {}).get(digest, digest)
 
 
-def source_digests(folder: Path = SOURCES) -> dict[str, str]:
-    """Digest of the CUDA sources of every kind of kernel, as a record's header names them."""
-    return {f"{kind}_sources": source_digest(kind, folder) for kind in _FOLDERS}
+def source_digests() -> dict[str, str]:
+    """Digest of the CUDA sources of every kernel, as a record's header names them."""
+    every = {kernel.sources for kernel in KERNELS.values() if kernel.sources}
+    return {f"{sources.name}_sources": source_digest(sources) for sources in sorted(every)}
 
 
-def source_digest(kind: str, folder: Path = SOURCES) -> str:
-    """First 16 hex digits of the SHA-256 of names and texts of the sources of one kind of kernel."""
+def source_digest(sources: Sources, kernels: Path = _KERNELS) -> str:
+    """First 16 hex digits of the SHA-256 of names and texts of the sources of a kernel."""
     digest = hashlib.sha256()
-    for file in _files(folder, _FOLDERS[kind]):
-        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    for folder in sources.folders:
+        place = kernels / folder
+        for file in sorted([*place.glob("*.cu"), *place.glob("*.cuh")]):
+            digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
-def _files(folder: Path, own: str) -> Iterable[Path]:
-    for place in dict.fromkeys((folder, folder / own)):
-        yield from sorted(path for path in place.glob("*.cu*") if path.suffix in (".cu", ".cuh"))
+@cache
+def _known_cubins() -> dict[str, dict[str, str]]:
+    """Kernel's sources by name -> their digest -> digest of the cubins."""
+    text = resources.files("prunecast.validation").joinpath("cubins.toml").read_text(encoding="utf-8")
+    found: dict[str, dict[str, str]] = tomllib.loads(text)
+    return found

@@ -1,8 +1,17 @@
-"""Cubins of the tests go to one folder a session, so that no test compiles what another has."""
+"""Cubins of the tests go to one folder a session, so that no test compiles what another has.
 
+`PRUNECAST_CUBINS=FILE` keeps the SHA-256 of every cubin that was compiled, by source and options: what two
+trees compile to can then be compared.
+"""
+
+import hashlib
+import json
+import os
 from pathlib import Path
 
 import pytest
+
+from prunecast.kernels.device import build
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +26,19 @@ def _own_cache(cubins: Path) -> object:
     patch.setenv("PRUNECAST_CACHE", str(cubins))
     yield
     patch.undo()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _digests() -> object:
+    patch, found, run = pytest.MonkeyPatch(), {}, build._run_nvrtc
+
+    def told(source: Path, folders: object, options: list[str]) -> tuple[bytes, str]:
+        cubin, log = run(source, folders, options)
+        found[" ".join([source.name, *options])] = hashlib.sha256(cubin).hexdigest()
+        return cubin, log
+
+    patch.setattr(build, "_run_nvrtc", told)
+    yield
+    patch.undo()
+    if file := os.environ.get("PRUNECAST_CUBINS"):
+        Path(file).write_text(json.dumps(found, indent=1, sort_keys=True))

@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.cuda.pack import PackedWeights
-from prunecast.kernels.cuda.work_image import OWNER, PART, WorkImage
+from prunecast.kernels.tile.cuda.pack import PackedWeights
+from prunecast.kernels.tile.cuda.work_image import OWNER, PART, WorkImage
 from prunecast.plan.kernel_plan import KernelPlan
 
 FloatArray = npt.NDArray[np.float64]

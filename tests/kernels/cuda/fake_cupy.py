@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 
-OWN = "prunecast.kernels.cuda."
+OWN = ("prunecast.kernels.device.", "prunecast.kernels.tile.cuda.")
 
 
 class HostArray:

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import pytest
 
-from prunecast.kernels.cuda import launch, tensor_maps
+from prunecast.kernels.device import launch
+from prunecast.kernels.tile.cuda import tensor_maps
 
 NO_CONTEXT = 201
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from prunecast.errors import BadInput
-from prunecast.kernels.cuda import arrays
-from prunecast.kernels.cuda.arrays import Rooms, Wanted, check_given, check_weights, multiply
-from prunecast.kernels.cuda.frameworks import Given
+from prunecast.kernels.device import arrays
+from prunecast.kernels.device.arrays import Rooms, Wanted, check_given, check_weights, multiply
+from prunecast.kernels.device.frameworks import Given
 from prunecast.plan.padded_rows import word_bytes
 from tests.kernels.cuda.plans import plan_of, ragged_map
 

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from prunecast.errors import BadInput
-from prunecast.kernels.cuda.build import SOURCES, KernelBuildError, compile_cubin
-from prunecast.kernels.cuda.forms import ARCH, build_fill, build_tile_kernel, tile_defines
+from prunecast.kernels.device.build import SOURCES, KernelBuildError, compile_cubin
+from prunecast.kernels.device.fill import build_fill
+from prunecast.kernels.tile.cuda.forms import ARCH, build_tile_kernel, tile_defines
+from prunecast.kernels.tile.cuda.forms import SOURCES as TILE_SOURCES
 from prunecast.plan.kernel_plan import KernelPlan
 from tests.kernels.cuda.plans import plan_of, ragged_map
 from tests.kernels.cuda.sass import opcodes
@@ -79,8 +81,6 @@ def test_fill_compiles_for_every_element_type() -> None:
 def test_a_serialised_kernel_is_refused(tmp_path: Path, cubins: Path) -> None:
     """Two widths on the same registers are what ptxas serialises."""
     source = tmp_path / "mixed.cu"
-    for header in SOURCES.glob("*.cuh"):
-        (tmp_path / header.name).write_bytes(header.read_bytes())
     source.write_text(
         '#include "wgmma.cuh"\n'
         'extern "C" __global__ void mixed(float* out, u64 w, u64 t) {\n'
@@ -91,7 +91,7 @@ def test_a_serialised_kernel_is_refused(tmp_path: Path, cubins: Path) -> None:
         "  for (int i = 0; i < 128; ++i) out[i] = sums[i];\n}\n"
     )
     with pytest.raises(KernelBuildError, match="serialised"):
-        compile_cubin(source, ARCH, {}, folder=cubins)
+        compile_cubin(source, ARCH, {}, includes=[TILE_SOURCES], folder=cubins)
 
 
 def test_the_cache_answers_a_second_call_and_keys_headers_too(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan, Schedule, run_reference
-from prunecast.kernels.cuda.pack import pack_weights, stage_starts, to_bits, uncovered_rows
-from prunecast.kernels.cuda.work_image import work_image
+from prunecast.kernels.device.weights import to_bits, uncovered_rows
+from prunecast.kernels.tile.cuda.pack import pack_weights, stage_starts
+from prunecast.kernels.tile.cuda.work_image import work_image
 from tests.kernels.cuda.emulator import run_images
 from tests.kernels.cuda.plans import plan_of, ragged_map
 

@@ -5,17 +5,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from prunecast.kernels.cuda import launch as launch_module
-from prunecast.kernels.cuda import tensor_maps
-from prunecast.kernels.cuda.fill import FillRows
-from prunecast.kernels.cuda.forms import Box
-from prunecast.kernels.cuda.launch import TILE_ARGS, LaunchError, PreparedLaunch, launch
-from prunecast.kernels.cuda.mma.records import MMA_ARGS
-from prunecast.kernels.cuda.places import Place, Places
-from prunecast.kernels.cuda.sparse.arguments import SPARSE_ARGS
-from prunecast.kernels.cuda.tensor_maps import BoxMaps, encode_boxes
-from prunecast.kernels.cuda.transpose import transpose
-from prunecast.kernels.cuda.transpose.transpose import PreparedTranspose, Rows, transpose_args
+from prunecast.kernels.device import launch as launch_module
+from prunecast.kernels.device.fill import FillRows
+from prunecast.kernels.device.launch import LaunchError, PreparedLaunch, launch
+from prunecast.kernels.device.places import Place, Places
+from prunecast.kernels.device.transpose import transpose
+from prunecast.kernels.device.transpose.transpose import PreparedTranspose, Rows, transpose_args
+from prunecast.kernels.tile.cuda import tensor_maps
+from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
+from prunecast.kernels.tile.cuda.forms import Box
+from prunecast.kernels.tile.cuda.mma.records import MMA_ARGS
+from prunecast.kernels.tile.cuda.tensor_maps import BoxMaps, encode_boxes
+from prunecast.kernels.two_of_four.cuda.arguments import SPARSE_ARGS
 from tests.kernels.cuda.fake_driver import NO_CONTEXT, install
 
 GRID = {"blocks": 7, "threads": 384, "shared_bytes": 200_000}

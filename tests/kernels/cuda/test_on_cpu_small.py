@@ -85,7 +85,7 @@ def test_rows_that_lie_anywhere(n: int, apart: int, shift: int, cubins: Path) ->
 
 
 WRONG = {
-    "a copy is not waited for": ("oldest", {"wait_groups<4 - 1>();": "wait_groups<4>();"}),
+    "a copy is not waited for": ("oldest", {"wait_copies<4 - 1>();": "wait_copies<4>();"}),
     "warps do not wait for one another": ("oldest", {"__syncthreads();": ""}),
     "tokens of a pair are exchanged": ("oldest", {"0x5410 : 0x7632": "0x1054 : 0x3276"}),
     "a slot is filled before it is read": (

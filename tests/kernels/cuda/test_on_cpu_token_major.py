@@ -83,7 +83,7 @@ def token_form_plan(n: int, *, shuffled: bool) -> KernelPlan:
     config = next(v for v in wgmma_configs(GPU, "fp16", "wgmma") if v.shape[:2] == (256, 128))
     items = items_of(tiles, config, n, GPU, cluster=2)
     spread = spread_over_clusters(assign_stream_k(items, 2, 64), 2, 128)
-    return tile_plan("stspmm", tiles, n, config, spread, GPU, k_order="gather", cluster=2)
+    return tile_plan("stspmm", tiles, n, config, spread, GPU, b_access="gather", cluster=2)
 
 
 @pytest.mark.parametrize("shuffled", [False, True])

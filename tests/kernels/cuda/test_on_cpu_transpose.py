@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from prunecast.kernels.cuda.build import SOURCES
-from prunecast.kernels.cuda.transpose.transpose import (
+from prunecast.kernels.device.build import SOURCES
+from prunecast.kernels.device.transpose.transpose import (
     SHARED_BYTES,
     THREADS,
     Rows,

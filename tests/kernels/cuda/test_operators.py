@@ -5,10 +5,10 @@ import importlib
 import numpy as np
 import pytest
 
-from prunecast.kernels.cuda.forms import box_of
-from prunecast.kernels.cuda.launch import TILE_ARGS
-from prunecast.kernels.cuda.places import Place
-from prunecast.kernels.cuda.tensor_maps import encode_boxes
+from prunecast.kernels.device.places import Place
+from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
+from prunecast.kernels.tile.cuda.forms import box_of
+from prunecast.kernels.tile.cuda.tensor_maps import encode_boxes
 from tests.kernels.cuda.fake_cupy import HostArray, instead_of_cupy, kernel_of
 from tests.kernels.cuda.fake_driver import install
 from tests.kernels.cuda.plans import plan_of, ragged_map
@@ -19,16 +19,18 @@ PLACES = [(Place(4096, 256), Place(1 << 40, 512)), (Place(8192, 320), Place(1 <<
 
 @pytest.fixture
 def loaded():
-    """Loads modules of `kernels.cuda` by their names."""
+    """Loads modules of `kernels` by their names."""
     with instead_of_cupy():
-        yield lambda name: importlib.import_module(f"prunecast.kernels.cuda.{name}")
+        yield lambda name: importlib.import_module(f"prunecast.kernels.{name}")
 
 
 def tile_operator(loaded):
     plan = plan_of(ragged_map(128), 200, 128, 128)
     weights = np.random.default_rng(0).standard_normal((plan.m, plan.k), dtype=np.float32)
-    images = loaded("images").upload(plan, weights, None)
-    made = loaded("operator").TileOperator(plan, images, kernel_of(TILES), kernel_of(FILL), overlap=True)
+    images = loaded("tile.cuda.images").upload(plan, weights, None)
+    made = loaded("tile.cuda.operator").TileOperator(
+        plan, images, kernel_of(TILES), kernel_of(FILL), overlap=True
+    )
     return made, images, plan
 
 
@@ -82,7 +84,7 @@ def test_an_operator_of_plain_arrays_enqueues_its_record(monkeypatch, loaded):
     names = ("weights", "clock", "b", "c", "b_row_bytes", "c_row_bytes")
     args = np.zeros(1, [(name, "u8") for name in names])
     arrays = {"weights": HostArray(np.arange(4))}
-    operator = loaded("array_operator").ArrayOperator(
+    operator = loaded("device.array_operator").ArrayOperator(
         plan, arrays, args, kernel_of(TILES), blocks=9, overlap=False
     )
     for b, c in PLACES:

@@ -5,9 +5,9 @@ import pytest
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
-from prunecast.kernels.cuda.build import KernelBuildError
-from prunecast.kernels.cuda.small.forms import build_small, small_defines
+from prunecast.kernels.device.build import KernelBuildError
 from prunecast.kernels.small_n.configs import HEIGHTS, WIDTHS, SmallConfig, block_width, small_configs
+from prunecast.kernels.small_n.cuda.forms import build_small, small_defines
 from prunecast.kernels.small_n.planner import choose_small_n, plan_small_n
 from prunecast.kernels.small_n.registers import compiled_resources
 from prunecast.kernels.tile.stspmm import plan_stspmm

@@ -2,7 +2,7 @@
 
 from prunecast.kernels.balanced.launch import balanced_traits
 from prunecast.kernels.balanced.planner import plan_balanced
-from prunecast.kernels.kernel import Entry, Kernel
+from prunecast.kernels.kernel import Entry, Kernel, Sources
 from prunecast.patterns.element_map import ElementMap
 
 __all__ = ["BALANCED"]
@@ -15,8 +15,8 @@ BALANCED = Kernel(
     families=("balanced",),
     on_request=True,
     plan=plan_balanced,
-    compilers={"none": Entry("prunecast.kernels.cuda.balanced.operator", "compile_balanced")},
-    sources="balanced",
+    compilers={"none": Entry("prunecast.kernels.balanced.cuda.operator", "compile_balanced")},
+    sources=Sources("balanced", ("device", "balanced/cuda")),
     unaligned_tokens=1,
     traits=balanced_traits,
 )

@@ -159,7 +159,7 @@ def _issue(chained: Chained, rows: int = 1) -> Instruction:
 
 
 def _chunks_ahead(rows: int, index_bytes: int) -> int:
-    """As `AHEAD` of `kernels/cuda/balanced/vector.cu`."""
+    """As `AHEAD` of `kernels/balanced/cuda/vector.cu`."""
     return 2 if rows * (3 + index_bytes) > 14 else 3
 
 

@@ -1,7 +1,7 @@
 """The configs of the kernel for few tokens, and what a block of each occupies on an SM.
 
 The warps of a block share the kept columns of a tile, 16 (a k16) at a time; each copies ahead into a ring of
-its own and reads back what it copied itself. Sizes are those of `kernels/cuda/small/small_shape.cuh`, which
+its own and reads back what it copied itself. Sizes are those of `kernels/small_n/cuda/small_shape.cuh`, which
 checks them.
 """
 

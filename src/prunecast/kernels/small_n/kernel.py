@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.kernel import Entry, Kernel
+from prunecast.kernels.kernel import Entry, Kernel, Sources
 from prunecast.kernels.small_n.configs import SmallConfig
 from prunecast.kernels.small_n.launch import small_n_traits
 from prunecast.kernels.small_n.planner import MOST_N, choose_small_n, plan_small_n
@@ -26,8 +26,8 @@ SMALL_N = Kernel(
     most_tokens=MOST_N,
     plan=plan_small_n,
     configs=_configs,
-    compilers={"mma": Entry("prunecast.kernels.cuda.small.operator", "compile_small")},
-    sources="small",
+    compilers={"mma": Entry("prunecast.kernels.small_n.cuda.operator", "compile_small")},
+    sources=Sources("small", ("device", "small_n/cuda")),
     writes_all_rows=True,
     unaligned_tokens=sys.maxsize,
     traits=small_n_traits,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.kernel import Entry, Kernel
+from prunecast.kernels.kernel import Entry, Kernel, Sources
 from prunecast.kernels.tile.block_sparse import plan_block_sparse
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.stspmm import choose_stspmm, plan_stspmm
@@ -25,10 +25,10 @@ def _stspmm_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> Iterato
 _COMMON: dict[str, Any] = {
     "takes": TileMap,
     "compilers": {
-        "wgmma": Entry("prunecast.kernels.cuda.operator", "compile"),
-        "mma": Entry("prunecast.kernels.cuda.mma.operator", "compile_mma"),
+        "wgmma": Entry("prunecast.kernels.tile.cuda.operator", "compile"),
+        "mma": Entry("prunecast.kernels.tile.cuda.mma.operator", "compile_mma"),
     },
-    "sources": "tile",
+    "sources": Sources("tile", ("device", "tile/cuda")),
     "costs": "prunecast.kernels.tile",
 }
 

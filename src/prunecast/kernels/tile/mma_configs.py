@@ -1,6 +1,6 @@
 """The warp-level forms of the tile kernel: 256 threads, eight equal warps copy and multiply.
 
-They are those of `kernels/cuda/mma`, whose source checks stages and shared memory.
+They are those of `kernels/tile/cuda/mma`, whose source checks stages and shared memory.
 """
 
 from collections.abc import Iterator

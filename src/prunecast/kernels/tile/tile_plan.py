@@ -90,7 +90,7 @@ def tile_plan(
     multicast : blocks that share the boxes of B that a `box` kernel reads
     cluster : blocks that share the weights of a `gather` kernel; the items are already spread over them
     """
-    # The kernel for sm_90a, `kernels/cuda/tile_sm90.cu`
+    # The kernel for sm_90a, `kernels/tile/cuda/tile_sm90.cu`
     own = config.tensor_path == "wgmma" and b_access == "gather"
     programs = warp_programs(
         config,

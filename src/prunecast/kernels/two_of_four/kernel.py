@@ -1,6 +1,6 @@
 """The record of `2:4`."""
 
-from prunecast.kernels.kernel import Entry, Kernel
+from prunecast.kernels.kernel import Entry, Kernel, Sources
 from prunecast.kernels.two_of_four.planner import plan_sparse_tensor
 from prunecast.patterns.element_map import ElementMap
 
@@ -16,9 +16,9 @@ TWO_OF_FOUR = Kernel(
     costs="prunecast.kernels.tile",
     plan=plan_sparse_tensor,
     compilers={
-        "sparse-wgmma": Entry("prunecast.kernels.cuda.sparse.operator", "compile_sparse"),
-        "sparse-mma": Entry("prunecast.kernels.cuda.mma.operator", "compile_mma"),
+        "sparse-wgmma": Entry("prunecast.kernels.two_of_four.cuda.operator", "compile_sparse"),
+        "sparse-mma": Entry("prunecast.kernels.tile.cuda.mma.operator", "compile_mma"),
     },
-    sources="sparse",
+    sources=Sources("sparse", ("device", "tile/cuda", "two_of_four/cuda")),
     fills_l2=True,
 )

@@ -54,7 +54,7 @@ def plan_sparse_tensor(
     config = chosen.config
     whole = cut_rows(whole, config.shape.block_m)
     assigned = _assign(items_of(whole, config, n, gpu), chosen, gpu)
-    # Both kernels, `kernels/cuda/sparse` and `kernels/cuda/mma`, gather whatever they are given
+    # Both kernels, `kernels/two_of_four/cuda` and `kernels/tile/cuda/mma`, gather whatever they are given
     return tile_plan("2:4", whole, n, config, assigned, gpu, b_access="gather", inner=elements)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from prunecast.kernels.cuda.launch import LaunchError, driver
+from prunecast.kernels.device.launch import LaunchError, driver
 
 __all__ = ["DeviceArray", "arch_of", "is_capturing", "load_function", "stream_of"]
 

@@ -4,10 +4,10 @@ import numpy as np
 import torch
 
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.cuda.launch import PreparedLaunch
-from prunecast.kernels.cuda.small.forms import build_small, small_defines
-from prunecast.kernels.cuda.small.pack import NO_COLUMN, PackedSmall
-from prunecast.kernels.cuda.small.records import place_b, small_records
+from prunecast.kernels.device.launch import PreparedLaunch
+from prunecast.kernels.small_n.cuda.forms import build_small, small_defines
+from prunecast.kernels.small_n.cuda.pack import NO_COLUMN, PackedSmall
+from prunecast.kernels.small_n.cuda.records import place_b, small_records
 from prunecast.torch.cuda.device import DeviceArray, arch_of, load_function, stream_of
 from prunecast.torch.images import FRAGMENTS, Layout, slabs_of
 

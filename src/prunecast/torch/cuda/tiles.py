@@ -6,12 +6,13 @@ import numpy as np
 import torch
 
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.cuda.forms import build_tile_kernel, tile_defines, token_box_of
-from prunecast.kernels.cuda.launch import TILE_ARGS, PreparedLaunch
-from prunecast.kernels.cuda.pack import GATHER_ROWS, STAGE_COLUMNS
-from prunecast.kernels.cuda.places import Place
-from prunecast.kernels.cuda.tensor_maps import BoxMaps
-from prunecast.kernels.cuda.work_image import work_image
+from prunecast.kernels.device.launch import PreparedLaunch
+from prunecast.kernels.device.places import Place
+from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
+from prunecast.kernels.tile.cuda.forms import build_tile_kernel, tile_defines, token_box_of
+from prunecast.kernels.tile.cuda.pack import GATHER_ROWS, STAGE_COLUMNS
+from prunecast.kernels.tile.cuda.tensor_maps import BoxMaps
+from prunecast.kernels.tile.cuda.work_image import work_image
 from prunecast.patterns.tile_map import IntArray
 from prunecast.torch.cuda.device import DeviceArray, load_function, stream_of
 from prunecast.torch.images import STAGES, Layout, slabs_of

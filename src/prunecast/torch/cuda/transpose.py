@@ -4,8 +4,8 @@ from functools import cache
 
 import torch
 
-from prunecast.kernels.cuda.launch import PreparedLaunch
-from prunecast.kernels.cuda.transpose.transpose import (
+from prunecast.kernels.device.launch import PreparedLaunch
+from prunecast.kernels.device.transpose.transpose import (
     SHARED_BYTES,
     THREADS,
     Rows,

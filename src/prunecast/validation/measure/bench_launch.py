@@ -7,8 +7,8 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from prunecast.kernels.cuda.build import compile_cubin
-from prunecast.kernels.cuda.forms import ARCH
+from prunecast.kernels.device.build import compile_cubin
+from prunecast.kernels.tile.cuda.forms import ARCH
 from prunecast.validation.measure.clock_probe import ClockProbe
 from prunecast.validation.measure.sources import MICROBENCHMARKS
 

@@ -6,8 +6,8 @@ import cupy as cp
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.cuda.build import compile_cubin
-from prunecast.kernels.cuda.forms import ARCH
+from prunecast.kernels.device.build import compile_cubin
+from prunecast.kernels.tile.cuda.forms import ARCH
 from prunecast.validation.measure.sources import MICROBENCHMARKS
 
 __all__ = ["ClockProbe"]

@@ -12,7 +12,7 @@ from prunecast.codesign.plans import PrunedMap
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS
-from prunecast.kernels.cuda.build import KernelBuildError
+from prunecast.kernels.device.build import KernelBuildError
 from prunecast.validation.case import Case
 from prunecast.validation.case_maps import map_of
 from prunecast.validation.case_plans import case_plan

@@ -1,7 +1,7 @@
 // Warpgroup tensor instructions m64nNk16 on random fp16 in shared memory: rate, latency, and power at a set duty.
 // WIDTH is N: 64, 128, 192 or 256. Every warpgroup multiplies `batch` instructions, waits, and rests `rest_cycles`.
 // times[block]: cycles; clocks[block]: cycles and nanoseconds of the whole run.
-#include "../../kernels/cuda/wgmma.cuh"
+#include "../../kernels/tile/cuda/wgmma.cuh"
 
 #ifndef WIDTH
 #define WIDTH 256

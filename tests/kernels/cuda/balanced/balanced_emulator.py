@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
+from prunecast.kernels.balanced.cuda.pack import PackedMatrix, PackedVector
 from prunecast.kernels.balanced.layout import BalancedLayout, VectorLayout
-from prunecast.kernels.cuda.balanced.pack import PackedMatrix, PackedVector
 
 Floats = npt.NDArray[np.float64]
 

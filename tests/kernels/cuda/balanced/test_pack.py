@@ -5,9 +5,9 @@ import pytest
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import plan_balanced
+from prunecast.kernels.balanced.cuda.forms import form_of
+from prunecast.kernels.balanced.cuda.pack import pack_matrix, pack_vector, rounded
 from prunecast.kernels.balanced.layout import balanced_layout, vector_layout
-from prunecast.kernels.cuda.balanced.forms import form_of
-from prunecast.kernels.cuda.balanced.pack import pack_matrix, pack_vector, rounded
 from prunecast.patterns import ElementMap, element_map_from_mask
 from prunecast.patterns.balanced import prune_balanced
 from tests.kernels.cuda.balanced.balanced_emulator import run_matrix, run_vector

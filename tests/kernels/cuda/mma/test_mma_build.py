@@ -8,8 +8,8 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels import plan_stspmm
-from prunecast.kernels.cuda.build import KernelBuildError
-from prunecast.kernels.cuda.mma.forms import PARTS, build_mma, mma_defines
+from prunecast.kernels.device.build import KernelBuildError
+from prunecast.kernels.tile.cuda.mma.forms import PARTS, build_mma, mma_defines
 from prunecast.plan.kernel_plan import KernelPlan
 from tests.kernels.cuda.mma.mma_plans import plan_of, ragged_map, variants_of
 from tests.kernels.cuda.sass import opcodes

@@ -8,8 +8,15 @@ import pytest
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import plan_stspmm
-from prunecast.kernels.cuda.mma.pack import pack_mma, rows_at_once
-from prunecast.kernels.cuda.mma.records import FIRST_STEP, LAST_STEP, OWNER, PART, PLACE_SHIFT, mma_records
+from prunecast.kernels.tile.cuda.mma.pack import pack_mma, rows_at_once
+from prunecast.kernels.tile.cuda.mma.records import (
+    FIRST_STEP,
+    LAST_STEP,
+    OWNER,
+    PART,
+    PLACE_SHIFT,
+    mma_records,
+)
 from prunecast.plan.kernel_plan import BlockShape
 from tests.kernels.cuda.mma.mma_plans import KEPT, plan_of, ragged_map
 

@@ -9,7 +9,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels import plan_sparse_tensor
-from prunecast.kernels.cuda.mma.forms import PARTS, build_mma, check_mma, mma_defines
+from prunecast.kernels.tile.cuda.mma.forms import PARTS, build_mma, check_mma, mma_defines
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.plan.kernel_plan import KernelPlan
 from tests.kernels.cuda.mma.mma_plans import plan_of, ragged_map, variants_of

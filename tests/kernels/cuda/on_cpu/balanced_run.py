@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.cuda.balanced.forms import balanced_defines, form_of
-from prunecast.kernels.cuda.balanced.images import balanced_images
-from prunecast.kernels.cuda.build import SOURCES
+from prunecast.kernels.balanced.cuda.forms import SOURCES, balanced_defines, form_of
+from prunecast.kernels.balanced.cuda.images import balanced_images
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands
 
@@ -29,9 +28,7 @@ def run_balanced(
     """Fill C of `operands`; blocks run two at a time. The rest as `build_on_cpu` and `Grid`."""
     form = form_of(plan)
     defines = balanced_defines(plan, activation=activation, bias=operands.bias is not None)
-    kernel = build_on_cpu(
-        SOURCES / "balanced" / form.source, form.entry, defines, folder, arch=arch, changes=changes
-    )
+    kernel = build_on_cpu(SOURCES / form.source, form.entry, defines, folder, arch=arch, changes=changes)
     images = balanced_images(plan, operands.a)
     bias = np.zeros(1, np.float32) if operands.bias is None else operands.bias
     arrays = {**images.arrays, "bias": bias, "clock": np.zeros(4, np.uint64)}

@@ -44,7 +44,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.cuda.build import SOURCES
+from prunecast.kernels.device.build import SOURCES
 from tests.kernels.cuda.on_cpu.translate import translate
 
 __all__ = [
@@ -140,6 +140,7 @@ def build_on_cpu(
     folder: Path,
     *,
     arch: int = 900,
+    includes: Sequence[Path] = (),
     changes: Mapping[str, str] | None = None,
 ) -> KernelOnCpu:
     """Compile a kernel, or load what was compiled before.
@@ -151,6 +152,7 @@ def build_on_cpu(
     defines : preprocessor names and their values, as for the GPU
     folder : where compiled kernels are kept
     arch : `__CUDA_ARCH__`
+    includes : folders of headers besides the source's own and that of the device
     changes : pieces of the preprocessed text and what to put in their place, each found exactly once; for
         tests of the emulator itself
 
@@ -159,7 +161,7 @@ def build_on_cpu(
     SourceError : g++ refuses the source, with what it says, or a change does not fit
     """
     names = [f"-D{name}={value}" for name, value in sorted({**defines, "__CUDA_ARCH__": arch}.items())]
-    folders = [f"-I{source.parent}", f"-I{SOURCES}"]
+    folders = [f"-I{place}" for place in (source.parent, *includes, SOURCES)]
     text = _run(["g++", "-E", "-P", "-x", "c++", "-nostdinc", *names, *folders, str(source)])
     for old, new in (changes or {}).items():
         if text.count(old) != 1:

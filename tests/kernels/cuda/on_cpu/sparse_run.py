@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.cuda.build import SOURCES
-from prunecast.kernels.cuda.pack import to_bits
-from prunecast.kernels.cuda.sparse.arguments import SPARSE_ARGS
-from prunecast.kernels.cuda.sparse.forms import sparse_defines
-from prunecast.kernels.cuda.sparse.pack import pack_sparse
-from prunecast.kernels.cuda.work_image import work_image
+from prunecast.kernels.device.weights import to_bits
+from prunecast.kernels.tile.cuda.forms import SOURCES
+from prunecast.kernels.tile.cuda.work_image import work_image
+from prunecast.kernels.two_of_four.cuda.arguments import SPARSE_ARGS
+from prunecast.kernels.two_of_four.cuda.forms import SPARSE_SOURCE, sparse_defines
+from prunecast.kernels.two_of_four.cuda.pack import pack_sparse
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands
 
@@ -30,8 +30,7 @@ def run_sparse(
 ) -> None:
     """Fill the rows of C in tiles; blocks run two at a time. The rest as `build_on_cpu` and `Grid`."""
     defines = sparse_defines(plan, activation=activation, bias=operands.bias is not None)
-    source = SOURCES / "sparse" / "sparse_sm90.cu"
-    kernel = build_on_cpu(source, "sparse_sm90", defines, folder, changes=changes)
+    kernel = build_on_cpu(SPARSE_SOURCE, "sparse_sm90", defines, folder, includes=[SOURCES], changes=changes)
     assert plan.inner is not None
     packed = pack_sparse(plan.tiles, plan.inner, to_bits(operands.a, plan.dtype), plan.shape.block_m)
     work = work_image(plan)

@@ -6,13 +6,14 @@ from pathlib import Path
 import numpy as np
 
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.cuda.build import SOURCES
-from prunecast.kernels.cuda.defines import ACTIVATIONS
-from prunecast.kernels.cuda.forms import box_of, tile_defines, token_box_of
-from prunecast.kernels.cuda.launch import TILE_ARGS
-from prunecast.kernels.cuda.pack import pack_weights, to_bits, uncovered_rows
-from prunecast.kernels.cuda.token_form import TOKEN_SHAPES, TOKEN_SOURCE
-from prunecast.kernels.cuda.work_image import work_image
+from prunecast.kernels.device.build import SOURCES as DEVICE
+from prunecast.kernels.device.defines import ACTIVATIONS
+from prunecast.kernels.device.weights import to_bits, uncovered_rows
+from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
+from prunecast.kernels.tile.cuda.forms import SOURCES, box_of, tile_defines, token_box_of
+from prunecast.kernels.tile.cuda.pack import pack_weights
+from prunecast.kernels.tile.cuda.token_form import TOKEN_SHAPES, TOKEN_SOURCE
+from prunecast.kernels.tile.cuda.work_image import work_image
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands, Rows
 
@@ -108,7 +109,7 @@ def run_fill(plan: KernelPlan, operands: Operands, folder: Path, *, activation: 
     """Fill the rows of C that lie in no tile."""
     form = {"BIAS": int(operands.bias is not None), "ACTIVATION": ACTIVATIONS[activation]}
     form |= {"BF16": 1} if plan.dtype == "bf16" else {}
-    kernel = build_on_cpu(SOURCES / "fill_rows.cu", "fill_rows", form, folder)
+    kernel = build_on_cpu(DEVICE / "fill_rows.cu", "fill_rows", form, folder)
     rows = uncovered_rows(plan.tiles)
     if not rows.size:
         return

@@ -5,10 +5,10 @@ import numpy.typing as npt
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.cuda.sparse.pack import PackedSparse
-from prunecast.kernels.cuda.work_image import WorkImage
+from prunecast.kernels.tile.cuda.work_image import WorkImage
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.kernels.tile.wgmma_configs import wgmma_configs
+from prunecast.kernels.two_of_four.cuda.pack import PackedSparse
 from prunecast.patterns import ElementMap, TileMap
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.plan.order import assign_hardware, assign_longest_first

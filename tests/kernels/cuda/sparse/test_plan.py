@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from prunecast.kernels import Schedule, plan_sparse_tensor
-from prunecast.kernels.cuda.sparse.forms import check_sparse_form
+from prunecast.kernels.two_of_four.cuda.forms import check_sparse_form
 from prunecast.patterns import TileMap
 from prunecast.patterns.element_map import element_map_from_mask
 from tests.kernels.cuda.sparse.layouts import GPU, elements_in

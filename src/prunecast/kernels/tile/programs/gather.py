@@ -1,6 +1,6 @@
 """Warp programs of the wgmma kernels that gather: four producer warps copy, eight consumer warps multiply.
 
-They follow `kernels/cuda/tile_kernel.cuh` in what costs time, with a variant for `kernels/cuda/sparse`.
+They follow `tile/cuda/tile_kernel.cuh` in what costs time, with a variant for `two_of_four/cuda`.
 Stages of the ring pass from the producer to the consumers and back through mbarriers, across items, so that
 the producer is at work on the next item while the consumers round C. `programs_gather_end` has how C leaves.
 """

@@ -1,0 +1,218 @@
+"""Arrays of a call: every operator takes and refuses the same, with the same words, before it launches.
+
+Another operator hands `multiply` what it wants and a function that launches; rows that are not aligned are
+copied here, and nowhere else.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.kernels.device.frameworks import Framework, Given, framework_of
+from prunecast.kernels.device.places import Place
+from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.plan.padded_rows import copied_row_bytes
+
+__all__ = ["Rooms", "Wanted", "check_device", "check_given", "check_weights", "multiply"]
+
+_NAMES = {"fp16": ("float16",), "bf16": ("bfloat16", "uint16"), "fp32": ("float32",)}
+"""A plan's dtype -> names of array dtypes that are taken; uint16 carries the bits of bf16."""
+_ITEM_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
+
+Run = Callable[[Place, Place, int], None]
+"""Enqueues the product of B into C, aligned and padded, on the stream of a handle."""
+
+
+class Wanted(NamedTuple):
+    """The arrays of one operator: C (m, n) = A (m, k) @ B (k, n)."""
+
+    m: int
+    k: int
+    n: int
+    dtype: str
+    """The plan's."""
+    device: int
+    align_bytes: int = 16
+    """Rows begin at multiples of this and hold whole groups of as many bytes; 1 if the kernel takes any."""
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of an element of B and C."""
+        return _ITEM_BYTES[self.dtype]
+
+    @property
+    def padded_n(self) -> int:
+        """Tokens of a row of whole groups."""
+        group = max(self.align_bytes // self.item_bytes, 1)
+        return -(-self.n // group) * group
+
+    @property
+    def copied_n(self) -> int:
+        """Tokens from one row of a copy to the next; at least `padded_n`."""
+        return copied_row_bytes(self.padded_n, self.item_bytes) // self.item_bytes
+
+
+class Rooms:
+    """Memory that an operator keeps for copies in padded rows.
+
+    A captured graph writes to the same addresses in every replay, so that they must stay the operator's.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str, str], Any] = {}
+
+    def room(self, name: str, framework: Framework, like: Any, rows: int, columns: int) -> Any:
+        """(rows, columns) of the framework and dtype of `like`, zeros at first, the same in every call."""
+        key = (name, framework.name, str(like.dtype))
+        if key not in self._kept:
+            self._kept[key] = framework.empty(like, rows, columns)
+            framework.view(self._kept[key])[...] = 0
+        return self._kept[key]
+
+
+def multiply(wanted: Wanted, rooms: Rooms, b: Any, out: Any, run: Run) -> Any:
+    """Check B and `out`, bring both to aligned rows where they are not, `run`, and give C back.
+
+    B in rows that are aligned and padded is read where it lies, whatever the padding holds.
+
+    Parameters
+    ----------
+    rooms : the operator's, for the copies
+    b : (K, N), row-major, of the plan's dtype, on the operator's device; a CuPy array or a torch tensor
+    out : None, or C (M, N) of the same framework
+
+    Returns
+    -------
+    `out`, or a new array of the framework of `b`, whose rows are aligned and may be padded
+
+    Raises
+    ------
+    BadInput : a dtype, shape, layout or device is not as wanted; nothing was launched
+    """
+    framework = framework_of("B", b)
+    given = framework.describe("B", b)
+    check_given("B", given, wanted, wanted.k)
+    written_in_place = out is not None and _may_be_written(_describe_out(framework, out, wanted), wanted)
+    with framework.stream(b):
+        if not _may_be_read(given, wanted):
+            b = _copied(framework, b, wanted, rooms)
+            given = framework.describe("B", b)
+        c = out if written_in_place else _new_c(framework, b, out, wanted, rooms)
+        run(_place(given), _place(framework.describe("C", c)), _current_stream())
+        if out is None or written_in_place:
+            return c
+        framework.copy(out, c)
+        return out
+
+
+def check_given(name: str, given: Given, wanted: Wanted, rows: int) -> None:
+    """Refuse an array that is not (rows, n), row-major, of the wanted dtype on the wanted device."""
+    names, shape, item = _NAMES[wanted.dtype], (rows, wanted.n), wanted.item_bytes
+    if given.dtype not in names:
+        raise BadInput(f"{name} must be {' or '.join(names)}, got {given.dtype}")
+    if given.shape != shape:
+        raise BadInput(f"{name} must have shape {shape}, got {given.shape}")
+    if given.device != wanted.device:
+        where = "the host" if given.device < 0 else f"device {given.device}"
+        raise BadInput(f"{name} must lie on device {wanted.device}, where the weights are, got {where}")
+    in_order = wanted.n == 1 or given.strides[1] == item
+    apart = rows == 1 or given.strides[0] >= wanted.n * item
+    if not (in_order and apart):
+        raise BadInput(f"{name} must be row-major without overlaps, got strides of {given.strides} bytes")
+
+
+def check_weights(
+    plan: KernelPlan, weights: npt.NDArray[np.floating[Any]], bias: npt.NDArray[np.floating[Any]] | None
+) -> None:
+    """Refuse weights that are not (M, K) and a bias that is not (M,), with `BadInput`."""
+    for name, array, shape in (("weights", weights, (plan.m, plan.k)), ("bias", bias, (plan.m,))):
+        if array is None:
+            continue
+        if not isinstance(array, np.ndarray):
+            raise BadInput(f"{name} must be a NumPy array, got {type(array).__name__}")
+        if array.shape != shape:
+            raise BadInput(f"{name} must have shape {shape}, got {array.shape}")
+        if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
+            raise BadInput(f"{name} must be floating-point, got {array.dtype.name}")
+
+
+def check_device(kernel: str, runs_on: Callable[[int], bool], wanted: str) -> int:
+    """Number of the current device, refused where `kernel` does not run.
+
+    Parameters
+    ----------
+    runs_on : of a compute capability times ten, such as 90
+    wanted : the same in words, for the message
+
+    Raises
+    ------
+    BadInput : no CuPy, no GPU, or another one
+    """
+    try:
+        import cupy as cp
+    except ImportError as missing:
+        raise BadInput(f"{kernel} needs CuPy: install the extra cuda13 or cuda12") from missing
+    if not cp.cuda.is_available():
+        raise BadInput(f"{kernel} needs an NVIDIA GPU, none is available")
+    device = cp.cuda.Device()
+    capability = int(device.compute_capability)
+    if not runs_on(capability):
+        raise BadInput(f"{kernel} needs {wanted}, device {device.id} has {capability / 10}")
+    return int(device.id)
+
+
+def _describe_out(framework: Framework, out: Any, wanted: Wanted) -> Given:
+    other = framework_of("C", out)
+    if other.name != framework.name:
+        raise BadInput(f"C must be of {framework.name} like B, got an array of {other.name}")
+    given = other.describe("C", out)
+    check_given("C", given, wanted, wanted.m)
+    return given
+
+
+def _is_aligned(given: Given, wanted: Wanted) -> bool:
+    """Whether rows begin where the kernel can begin."""
+    return given.strides[0] % wanted.align_bytes == 0 and given.pointer % wanted.align_bytes == 0
+
+
+def _may_be_written(given: Given, wanted: Wanted) -> bool:
+    """C where it lies: what is behind the tokens of a row may be somebody else's."""
+    return _is_aligned(given, wanted) and wanted.n == wanted.padded_n
+
+
+def _may_be_read(given: Given, wanted: Wanted) -> bool:
+    """B where it lies: what the kernel reads behind the tokens of a row ends up behind the tokens of C, and
+    is there, before the next row and in the last one too. Such is C of another operator.
+    """
+    row_bytes = wanted.padded_n * wanted.item_bytes
+    ends = (wanted.k - 1) * given.strides[0] + row_bytes
+    padded = given.strides[0] >= row_bytes and ends <= given.room_bytes
+    return _is_aligned(given, wanted) and (wanted.n == wanted.padded_n or padded)
+
+
+def _copied(framework: Framework, b: Any, wanted: Wanted, rooms: Rooms) -> Any:
+    """B in padded rows; the padding is multiplied too, so it must hold numbers."""
+    copy = rooms.room("B", framework, b, wanted.k, wanted.copied_n)[:, : wanted.n]
+    framework.copy(copy, b)
+    return copy
+
+
+def _new_c(framework: Framework, b: Any, out: Any, wanted: Wanted, rooms: Rooms) -> Any:
+    """Aligned rows of C: the caller's own, or the operator's where they are copied to `out` afterwards."""
+    if out is None:
+        tokens = wanted.n if wanted.n == wanted.padded_n else wanted.copied_n
+        return framework.empty(b, wanted.m, tokens)[:, : wanted.n]
+    return rooms.room("C", framework, out, wanted.m, wanted.copied_n)[:, : wanted.n]
+
+
+def _place(given: Given) -> Place:
+    return Place(given.pointer, given.strides[0])
+
+
+def _current_stream() -> int:
+    import cupy as cp
+
+    return int(cp.cuda.get_current_stream().ptr)

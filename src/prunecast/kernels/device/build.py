@@ -1,0 +1,185 @@
+"""Compile a CUDA source to a cubin without a GPU or a driver, and keep it.
+
+NVRTC compiles; what ptxas says is read, and a message that the tensor instructions were serialised is an
+error: such a kernel is right but up to 13 % slower, which no test of its results would notice.
+"""
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["NVRTC_VERSION", "SOURCES", "CompiledKernel", "KernelBuildError", "cache_folder", "compile_cubin"]
+
+SOURCES = Path(__file__).parent
+NVRTC_VERSION = "13.0"
+"""The cubins' toolkit, for a cache that was filled elsewhere; drivers from 580 on load them."""
+
+_HARMLESS = "C7519"
+"""ptxas inserts a wgmma fence itself, where the program has none or in a loop: costs nothing."""
+
+
+class KernelBuildError(RuntimeError):
+    """NVRTC is missing, refused a source, or built it in a way that must not be used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledKernel:
+    """A cubin and what the compiler said about it.
+
+    Parameters
+    ----------
+    cubin : file to load
+    arch : architecture, e.g. `sm_90a`
+    registers : per thread at entry
+    spill_bytes : stores and loads of registers that did not fit, and the stack frame
+    shared_bytes : static shared memory; dynamic shared memory is the plan's
+    log : what NVRTC and ptxas printed
+    """
+
+    cubin: Path
+    arch: str
+    registers: int
+    spill_bytes: int
+    shared_bytes: int
+    log: str
+
+
+def cache_folder() -> Path:
+    """Where cubins are kept: `PRUNECAST_CACHE`, else the user's cache folder."""
+    own = os.environ.get("PRUNECAST_CACHE")
+    if own:
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "prunecast" / "cubin"
+
+
+def compile_cubin(
+    source: Path,
+    arch: str,
+    defines: Mapping[str, int],
+    *,
+    includes: Sequence[Path] = (),
+    allow_spills: bool = False,
+    folder: Path | None = None,
+) -> CompiledKernel:
+    """Compile `source`, or take it from the cache if the same text was compiled with the same options before.
+
+    Parameters
+    ----------
+    arch : e.g. `sm_90a`
+    defines : preprocessor names and their values
+    includes : folders of headers besides the source's own and that of the device
+    allow_spills : do not refuse registers in local memory (builds for debugging)
+    folder : of the cache; None for `cache_folder()`
+
+    Raises
+    ------
+    KernelBuildError : NVRTC is not installed, the source does not compile, registers were spilled, or tensor
+        instructions were serialised
+    """
+    options = _options(arch, defines)
+    folder = folder or cache_folder()
+    folders = (source.parent, *includes, SOURCES)
+    name = f"{source.stem}-{arch}-{_key(source, folders, options)}"
+    kept = folder / f"{name}.json"
+    if not kept.exists():
+        cubin, log = _run_nvrtc(source, folders, options)
+        _keep(folder, name, cubin, log, arch)
+    record = json.loads(kept.read_text())
+    kernel = CompiledKernel(**{**record, "cubin": folder / f"{name}.cubin"})
+    _refuse_bad_code(kernel, source, defines, allow_spills=allow_spills)
+    return kernel
+
+
+def _options(arch: str, defines: Mapping[str, int]) -> list[str]:
+    names = [f"--define-macro={name}={value}" for name, value in sorted(defines.items())]
+    return [f"--gpu-architecture={arch}", "--std=c++17", "--ptxas-options=-v", *names]
+
+
+def _key(source: Path, folders: Sequence[Path], options: list[str]) -> str:
+    digest = hashlib.sha256("\n".join([NVRTC_VERSION, *options]).encode())
+    headers = {header for place in folders for header in place.glob("*.cuh")}
+    for file in [source, *sorted(headers)]:
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:20]
+
+
+def _keep(folder: Path, name: str, cubin: bytes, log: str, arch: str) -> None:
+    """The record last, so that it never stands without its cubin."""
+    spills = sum(int(n) for n in re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", log))
+    registers = max((int(n) for n in re.findall(r"Used (\d+) registers", log)), default=0)
+    shared = max((int(n) for n in re.findall(r"(\d+) bytes smem", log)), default=0)
+    record = CompiledKernel(
+        cubin=Path(f"{name}.cubin"),
+        arch=arch,
+        registers=registers,
+        spill_bytes=spills,
+        shared_bytes=shared,
+        log=log,
+    )
+    _write(folder / f"{name}.cubin", cubin)
+    _write(folder / f"{name}.json", json.dumps({**asdict(record), "cubin": f"{name}.cubin"}).encode())
+
+
+def _write(path: Path, content: bytes) -> None:
+    """All or nothing: another process may be reading or writing the same name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(content)
+    os.replace(file.name, path)
+
+
+def _refuse_bad_code(
+    kernel: CompiledKernel, source: Path, defines: Mapping[str, int], *, allow_spills: bool
+) -> None:
+    codes = set(re.findall(r"C75\d\d", kernel.log)) - {_HARMLESS}
+    if codes or "serialized" in kernel.log:
+        raise KernelBuildError(f"{source.name} {dict(defines)}: ptxas serialised it: {sorted(codes)}")
+    if kernel.spill_bytes and not allow_spills:
+        raise KernelBuildError(f"{source.name} {dict(defines)}: spills {kernel.spill_bytes} bytes")
+
+
+def _run_nvrtc(source: Path, folders: Sequence[Path], options: list[str]) -> tuple[bytes, str]:
+    try:
+        from cuda.bindings import nvrtc
+    except ImportError as missing:
+        wanted = f"cuda-bindings and nvidia-cuda-nvrtc {NVRTC_VERSION} (extra `compile`)"
+        raise KernelBuildError(
+            f"{source.name} is not in the cache, and compiling it needs {wanted}"
+        ) from missing
+    _check_version(nvrtc)
+    # NVRTC's own cache gives a cubin without what ptxas says, so that its registers would be none
+    all_options = [*options, "--no-cache", *(f"--include-path={place}" for place in folders)]
+    program = _ask(nvrtc.nvrtcCreateProgram(source.read_bytes(), source.name.encode(), 0, [], []), source)
+    encoded = [option.encode() for option in all_options]
+    (status,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
+    log = (
+        _read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program, source).decode().rstrip("\0\n")
+    )
+    if int(status) != 0:
+        raise KernelBuildError(f"{source.name} {options}: {log}")
+    return _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program, source), log
+
+
+def _check_version(nvrtc: Any) -> None:
+    status, major, minor = nvrtc.nvrtcVersion()
+    if int(status) != 0 or f"{major}.{minor}" != NVRTC_VERSION:
+        raise KernelBuildError(f"wanted NVRTC {NVRTC_VERSION}, got {major}.{minor}")
+
+
+def _read(size_of: Any, read: Any, program: Any, source: Path) -> bytes:
+    text = b"\0" * int(_ask(size_of(program), source))
+    _ask(read(program, text), source)
+    return text
+
+
+def _ask(answer: tuple[Any, ...], source: Path) -> Any:
+    if int(answer[0]) != 0:
+        raise KernelBuildError(f"{source.name}: NVRTC answers {answer[0]}")
+    return answer[1] if len(answer) > 1 else None

@@ -1,0 +1,159 @@
+"""What differs between the frameworks whose arrays operators take: CuPy's, and torch's without a copy.
+
+Work is enqueued on the current stream of the caller's own framework, and new arrays come from its own
+allocator: so both CuPy's and torch's graph captures work after a first call.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NamedTuple, Protocol
+
+from prunecast.errors import BadInput
+from prunecast.kernels.device.row_copies import copy_rows
+
+__all__ = ["Framework", "Given", "framework_of"]
+
+
+class Given(NamedTuple):
+    """One array of a caller in plain numbers, which can be judged without a GPU."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    """Bytes."""
+    device: int
+    """-1 where it lies in the host's memory."""
+    pointer: int
+    room_bytes: int
+    """Of the memory it lies in, from the pointer on: there may be more of it than of the array."""
+
+
+class Framework(Protocol):
+    """One kind of arrays."""
+
+    name: str
+
+    def describe(self, name: str, array: Any) -> Given:
+        """The array in numbers; refuses what cannot take part at all."""
+
+    def view(self, array: Any) -> Any:
+        """The same memory as a CuPy array; bf16 as uint16."""
+
+    def empty(self, like: Any, rows: int, columns: int) -> Any:
+        """A new array of the same dtype on the same device."""
+
+    def copy(self, to: Any, of: Any) -> None:
+        """Rows of `of` into those of `to`, on the current stream."""
+
+    def stream(self, array: Any) -> AbstractContextManager[Any]:
+        """CuPy works on the caller's current stream inside."""
+
+
+def framework_of(name: str, array: Any) -> Framework:
+    """Whose array this is; `name` is what messages call it. Raises BadInput where it is nobody's."""
+    kind = type(array)
+    if kind.__module__.partition(".")[0] == "cupy":
+        return _Cupy()
+    if "torch" in sys.modules and isinstance(array, sys.modules["torch"].Tensor):
+        return _Torch()
+    raise BadInput(f"{name} must be a CuPy array or a torch tensor, got {kind.__module__}.{kind.__name__}")
+
+
+class _Cupy:
+    name = "CuPy"
+
+    def describe(self, name: str, array: Any) -> Given:
+        import cupy as cp
+
+        current, own = cp.cuda.Device().id, array.device.id
+        if current != own:
+            raise BadInput(f"{name} lies on device {own}, but the current device is {current}")
+        memory = array.data.mem
+        room = memory.ptr + memory.size - array.data.ptr
+        return Given(array.dtype.name, array.shape, array.strides, own, array.data.ptr, room)
+
+    def view(self, array: Any) -> Any:
+        return array.view("uint16") if array.dtype.name == "bfloat16" else array
+
+    def empty(self, like: Any, rows: int, columns: int) -> Any:
+        import cupy as cp
+
+        return cp.empty((rows, columns), like.dtype)
+
+    def copy(self, to: Any, of: Any) -> None:
+        copy_rows(self.view(to), self.view(of))
+
+    def stream(self, array: Any) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+
+class _SameStream(NamedTuple):
+    """A tensor handed over on the very stream that it is used on, so that nothing has to wait."""
+
+    tensor: Any
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.tensor.__dlpack__(stream=-1)
+
+    def __dlpack_device__(self) -> Any:
+        return self.tensor.__dlpack_device__()
+
+
+class _StreamOf(NamedTuple):
+    """A stream by its handle, in the words of the CUDA stream protocol."""
+
+    handle: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.handle
+
+
+class _Torch:
+    """torch has been imported by whoever made the tensor."""
+
+    name = "torch"
+
+    def describe(self, name: str, array: Any) -> Given:
+        torch = sys.modules["torch"]
+        if array.layout != torch.strided:
+            raise BadInput(f"{name} must be a dense tensor, got {array.layout}")
+        if array.requires_grad and torch.is_grad_enabled():
+            raise BadInput(f"{name} requires a gradient, which the kernel has none of: use torch.no_grad()")
+        item = array.element_size()
+        device = array.device.index if array.device.type == "cuda" else -1
+        strides = tuple(item * step for step in array.stride())
+        dtype = str(array.dtype).removeprefix("torch.")
+        room = array.untyped_storage().nbytes() - item * array.storage_offset()
+        return Given(dtype, tuple(array.shape), strides, device, array.data_ptr(), room)
+
+    def view(self, array: Any) -> Any:
+        import cupy as cp
+
+        torch = sys.modules["torch"]
+        # Not every reader of DLPack knows bfloat16
+        bits = array.dtype in (torch.bfloat16, torch.uint16)
+        plain = array.detach().view(torch.int16) if bits else array.detach()
+        shared = cp.from_dlpack(_SameStream(plain))
+        return shared.view("uint16") if bits else shared
+
+    def empty(self, like: Any, rows: int, columns: int) -> Any:
+        return sys.modules["torch"].empty((rows, columns), dtype=like.dtype, device=like.device)
+
+    def copy(self, to: Any, of: Any) -> None:
+        copy_rows(self.view(to), self.view(of))
+
+    @contextmanager
+    def stream(self, array: Any) -> Iterator[None]:
+        import cupy as cp
+
+        handle = sys.modules["torch"].cuda.current_stream(array.device).cuda_stream
+        with cp.cuda.Device(array.device.index), _stream_of(cp, handle):
+            yield
+
+
+def _stream_of(cp: Any, handle: int) -> Any:
+    """CuPy before 14 knows streams of others by another name, which it warns of since."""
+    if hasattr(cp.cuda.Stream, "from_external"):
+        return cp.cuda.Stream.from_external(_StreamOf(handle))
+    return cp.cuda.ExternalStream(handle)

@@ -1,0 +1,79 @@
+"""Weights of a tile map as the small-n kernel reads them: in the order of its fragments."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from prunecast.errors import BadInput
+from prunecast.kernels.device.weights import Bits
+from prunecast.patterns.tile_map import IntArray, TileMap
+
+__all__ = ["GROUP", "NO_COLUMN", "PackedSmall", "pack_small"]
+
+GROUP = 16
+"""Kept columns of a tensor instruction, a k16."""
+NO_COLUMN = 0xFFFF
+
+
+class PackedSmall(NamedTuple):
+    """The images of one layer. Tile t has k16s group_start[t] to group_start[t + 1], in order."""
+
+    weights: Bits
+    """(k16s, block_m / 16, 32, 8): what lane 4 g + q holds of 16 rows. Columns 4 q, 4 q + 1 of row g,
+    of row g + 8, then 4 q + 2, 4 q + 3 of both; columns are places in the k16."""
+    columns: Bits
+    """(k16s, 16): columns of A, `NO_COLUMN` for none."""
+    rows: IntArray
+    """(tiles, block_m): row of C; -1 for none."""
+    group_start: IntArray
+    """(tiles + 1,)."""
+
+
+def pack_small(tiles: TileMap, bits: Bits, block_m: int) -> PackedSmall:
+    """Cut the kept columns of every tile into k16s.
+
+    Parameters
+    ----------
+    tiles : no tile taller than `block_m`
+    bits : (M, K) uint16, the weights; what the map does not keep is not read
+    block_m : rows of a block
+
+    Raises
+    ------
+    BadInput : the shape differs from the map's, a tile is too tall, or there are more than 65,535 columns
+    """
+    _check(tiles, bits, block_m)
+    groups = -(-tiles.kept_per_tile.astype(np.int64) // GROUP)
+    start = np.concatenate(([0], np.cumsum(groups))).astype(np.int32)
+    weights = np.zeros((start[-1], block_m // 16, 32, 8), np.uint16)
+    columns = np.full((start[-1], GROUP), NO_COLUMN, np.uint16)
+    rows = np.full((tiles.tile_count, block_m), -1, np.int32)
+    for t in range(tiles.tile_count):
+        kept = tiles.column_index[tiles.column_start[t] : tiles.column_start[t + 1]]
+        own = tiles.row_index[tiles.row_start[t] : tiles.row_start[t + 1]]
+        rows[t, : own.size] = own
+        part = slice(start[t], start[t + 1])
+        columns[part].reshape(-1)[: kept.size] = kept
+        padded = np.zeros((block_m, groups[t] * GROUP), np.uint16)
+        padded[: own.size, : kept.size] = bits[own][:, kept]
+        weights[part] = _by_lane(padded)
+    return PackedSmall(weights, columns, rows, start)
+
+
+def _by_lane(padded: Bits) -> Bits:
+    """(block_m, 16 k16s) -> (k16s, fragments, 32, 8)."""
+    block_m, width = padded.shape
+    # fragment, half h of its rows, row g, k16, quarter q, pair of columns p, column of the pair
+    split = padded.reshape(block_m // 16, 2, 8, width // GROUP, 4, 2, 2)
+    ordered = split.transpose(3, 0, 2, 4, 5, 1, 6)
+    return ordered.reshape(width // GROUP, block_m // 16, 32, 8)
+
+
+def _check(tiles: TileMap, bits: Bits, block_m: int) -> None:
+    if bits.shape != (tiles.m, tiles.k):
+        raise BadInput(f"weights must have the map's shape {(tiles.m, tiles.k)}, got {bits.shape}")
+    tallest = int(tiles.rows_per_tile.max(initial=0))
+    if tallest > block_m:
+        raise BadInput(f"a tile of {tallest} rows does not fit into a block of {block_m}")
+    if tiles.k > NO_COLUMN:
+        raise BadInput(f"the small-n kernel numbers columns in 16 bits: at most {NO_COLUMN}, got {tiles.k}")

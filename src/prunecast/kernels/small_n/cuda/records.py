@@ -1,0 +1,80 @@
+"""A plan of the small-n kernel as bytes: what every block does, and the launch's one argument."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.kernels.device.weights import uncovered_rows
+from prunecast.kernels.small_n.cuda.pack import GROUP, PackedSmall
+from prunecast.patterns.tile_map import IntArray
+from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
+
+__all__ = ["MOST_RANGES_IN_ARGS", "SMALL_ARGS", "SmallRecords", "place_b", "small_records"]
+
+MOST_RANGES_IN_ARGS = 440
+
+SMALL_ARGS = np.dtype(
+    [(name, "u8") for name in ("weights", "columns", "ranges", "places", "rows", "bias", "b", "c", "clock")]
+    + [(name, "i8") for name in ("b_row_bytes", "c_row_bytes", "b_end")]
+    + [(name, "i4") for name in ("b_shift", "tokens", "blocks_in_args", "c_tokens")]
+    + [("first", "i4", (MOST_RANGES_IN_ARGS, 2))]
+)
+"""The bytes of `SmallArgs` in small_args.cuh."""
+
+
+class SmallRecords(NamedTuple):
+    """One entry for each block: those of the plan, then blocks for rows in no tile, which keep nothing."""
+
+    ranges: IntArray
+    """(blocks, 2): first k16, and how many."""
+    places: IntArray
+    """(blocks, 2): row list, first token."""
+    rows: IntArray
+    """(row lists, block_m): rows of C, -1 for none."""
+
+    @property
+    def blocks(self) -> int:
+        """To be launched."""
+        return int(self.ranges.shape[0])
+
+    def arguments(self, plan: KernelPlan) -> npt.NDArray[np.void]:
+        """One `SMALL_ARGS` record, complete but for addresses and row bytes."""
+        args = np.zeros(1, SMALL_ARGS)
+        args["tokens"] = plan.n
+        if self.blocks <= MOST_RANGES_IN_ARGS:
+            args["blocks_in_args"] = 1
+            args["first"][0, : self.blocks] = self.ranges
+        return args
+
+
+def small_records(plan: KernelPlan, packed: PackedSmall) -> SmallRecords:
+    """The records of a plan, whose items are whole tiles."""
+    work, block_m = plan.work, plan.shape.block_m
+    groups = -(-(work.k_stop - work.k_start) // GROUP)
+    first = packed.group_start[work.tile] + work.k_start // GROUP
+    alone = uncovered_rows(plan.tiles)
+    lists = np.full((-(-alone.size // block_m), block_m), -1, np.int32)
+    lists.reshape(-1)[: alone.size] = alone
+    tokens = np.arange(0, plan.n, plan.shape.block_n, dtype=np.int32)
+    number = np.repeat(plan.tiles.tile_count + np.arange(lists.shape[0]), tokens.size)
+    extra = np.stack((number, np.tile(tokens, lists.shape[0])), axis=1)
+    ranges = np.stack((first, groups), axis=1)
+    places = np.stack((work.tile, work.token_start), axis=1)
+    return SmallRecords(
+        ranges=_int32(np.concatenate((ranges, np.zeros_like(extra)))),
+        places=_int32(np.concatenate((places, extra))),
+        rows=_int32(np.concatenate((packed.rows, lists))),
+    )
+
+
+def place_b(args: npt.NDArray[np.void], plan: KernelPlan, address: int, row_bytes: int) -> None:
+    """Where B is: the kernel reads whole words of 4 bytes, and so begins at one."""
+    element = DTYPE_BYTES[plan.dtype]
+    shift = address % 4 // element
+    args["b"], args["b_shift"], args["b_row_bytes"] = address - shift * element, shift, row_bytes
+    args["b_end"] = shift + (plan.k - 1) * (row_bytes // element) + plan.n
+
+
+def _int32(array: npt.NDArray[np.integer]) -> IntArray:
+    return np.ascontiguousarray(array, np.int32)

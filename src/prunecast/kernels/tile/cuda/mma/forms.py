@@ -1,0 +1,123 @@
+"""Which compiled form of the mma tile kernel a plan runs: the defines, checked against what the plan says."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from prunecast.errors import BadInput
+from prunecast.kernels.device.build import CompiledKernel, compile_cubin
+from prunecast.kernels.device.defines import plan_defines
+from prunecast.plan.kernel_plan import KernelPlan
+
+__all__ = ["MMA_SOURCE", "PARTS", "Part", "build_mma", "check_mma", "has_async_copies", "mma_defines"]
+
+MMA_SOURCE = Path(__file__).parent / "tile_mma.cu"
+_REGISTERS_PER_SM = 65536
+"""On every architecture from 7.5 on; CUDA C++ Programming Guide, technical specifications."""
+_MOST_REGISTERS = 255
+_TWO_SLOTS = 2
+"""Slots of plans for GPUs without cp.async."""
+
+
+class Part(NamedTuple):
+    """The part of a block's tile of C that one warp owns."""
+
+    rows: int
+    tokens: int
+    two_sets: bool
+    """Whether there are registers for two sets of fragments."""
+
+
+_STEPS = {"mma": (32,), "sparse-mma": (32, 64)}
+"""Tensor instruction -> kept columns of a k-step."""
+
+PARTS = {
+    (128, 256): Part(64, 64, True),
+    (256, 128): Part(64, 64, True),
+    (128, 128): Part(64, 32, False),
+    (64, 256): Part(32, 64, False),
+    (64, 128): Part(32, 32, True),
+    (128, 64): Part(32, 32, True),
+    (64, 64): Part(16, 32, False),
+    (32, 256): Part(32, 32, True),
+    (32, 128): Part(16, 32, False),
+    (16, 256): Part(16, 32, False),
+}
+"""Block_m x block_n -> parts, those of `kernels/tile/mma_configs.py`."""
+
+
+def has_async_copies(plan: KernelPlan) -> bool:
+    """Whether the plan is for the form with cp.async (compute capability 8.0), and not for two slots."""
+    return plan.resources.stages > _TWO_SLOTS
+
+
+def check_mma(plan: KernelPlan) -> None:
+    """Refuse plans that this kernel does not run, with `BadInput`."""
+    shape = plan.shape
+    wanted = "mma" if plan.inner is None else "sparse-mma"
+    if plan.tensor != wanted or plan.kernel in ("dense", "small-n", "balanced"):
+        kept = "tile maps on mma and 2:4 on sparse-mma"
+        raise BadInput(f"{plan.kernel}: the mma tile kernel runs {kept}, the plan has {plan.tensor}")
+    if plan.dtype not in ("fp16", "bf16"):
+        raise BadInput(f"{plan.kernel}: the mma tile kernel takes fp16 or bf16, the plan has {plan.dtype}")
+    if plan.dtype == "bf16" and not has_async_copies(plan):
+        raise BadInput(f"{plan.kernel}: bf16 needs compute capability 8.0, the plan is for an older GPU")
+    if plan.inner is not None and not has_async_copies(plan):
+        raise BadInput(f"{plan.kernel}: 2:4 needs compute capability 8.0, the plan is for an older GPU")
+    steps = _STEPS[wanted]
+    if (shape.block_m, shape.block_n) not in PARTS or shape.block_k not in steps or plan.cluster != 1:
+        known = ", ".join(f"{m} x {n}" for m, n in PARTS)
+        columns = " or ".join(map(str, steps))
+        raise BadInput(
+            f"{plan.kernel}: block shapes are {known}, by {columns} columns; the plan has {tuple(shape)}"
+        )
+
+
+def mma_defines(
+    plan: KernelPlan,
+    *,
+    activation: str = "none",
+    bias: bool = False,
+    changes: Mapping[str, int] | None = None,
+) -> dict[str, int]:
+    """Preprocessor names of the form; `changes` override them, for experiments.
+
+    Raises
+    ------
+    BadInput : the plan is for another kernel, or the activation is unknown
+    """
+    check_mma(plan)
+    shape, resources = plan.shape, plan.resources
+    part = PARTS[shape.block_m, shape.block_n]
+    is_async = has_async_copies(plan)
+    defines = {
+        "BLOCK_M": shape.block_m,
+        "BLOCK_N": shape.block_n,
+        "BLOCK_K": shape.block_k,
+        "PART_M": part.rows,
+        "PART_N": part.tokens,
+        "STAGES": resources.stages,
+        "ASYNC": int(is_async),
+        "SPARSE": int(plan.inner is not None),
+        "PIPELINED": int(is_async and part.two_sets),
+        "MOST_REGISTERS": _most_registers(plan),
+        **plan_defines(plan, activation, bias=bias),
+    }
+    return {**defines, **(changes or {})}
+
+
+def build_mma(plan: KernelPlan, arch: str, defines: Mapping[str, int]) -> CompiledKernel:
+    """Compile the form for an architecture.
+
+    Raises
+    ------
+    KernelBuildError : as `compile_cubin`
+    """
+    return compile_cubin(MMA_SOURCE, arch, defines, allow_spills=bool(defines.get("GUARD", 0)))
+
+
+def _most_registers(plan: KernelPlan) -> int:
+    """As many as leave an SM the blocks that it has with the plan's."""
+    threads, registers = plan.resources.threads, plan.resources.registers_per_thread
+    blocks = max(_REGISTERS_PER_SM // (threads * registers), 1)
+    return min(_REGISTERS_PER_SM // (threads * blocks) // 8 * 8, _MOST_REGISTERS)

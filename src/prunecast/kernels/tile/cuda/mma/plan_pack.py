@@ -1,0 +1,20 @@
+"""The weights of a plan as the mma tile kernel reads them, plain or 2:4."""
+
+from prunecast.kernels.device.weights import Bits
+from prunecast.kernels.tile.cuda.mma.pack import PackedMma, pack_mma
+from prunecast.kernels.tile.cuda.mma.sparse_pack import pack_sparse_mma
+from prunecast.plan.kernel_plan import KernelPlan
+
+__all__ = ["pack_plan"]
+
+
+def pack_plan(plan: KernelPlan, bits: Bits) -> PackedMma:
+    """The images of `bits` (M, K), the weights of a plan that `check_mma` takes.
+
+    Raises
+    ------
+    BadInput : as `pack_mma` and `pack_sparse_mma`
+    """
+    if plan.inner is None:
+        return pack_mma(plan.tiles, bits, plan.shape)
+    return pack_sparse_mma(plan.tiles, plan.inner, bits, plan.shape)

@@ -1,0 +1,79 @@
+"""2:4 weights of a tile map as the mma tile kernel reads them: fragments of what is kept, and its places.
+
+Where mma.sp.m16n8k32 looks for the places: PTX ISA, sparse matrix storage and matrix fragments of sparse mma.
+Lane 4 g + j of a warp holds those of 16 columns of rows g (lower half of the word) and g + 8; selector 0
+takes the 32 columns of an instruction from lanes of j 0 and 1, selector 1 from 2 and 3.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.kernels.device.sparse_metadata import squeeze
+from prunecast.kernels.device.weights import Bits
+from prunecast.kernels.tile.cuda.mma.pack import PackedMma, fragments, pack_stages
+from prunecast.patterns.element_map import ElementMap
+from prunecast.patterns.tile_map import IntArray, MaskArray, TileMap
+from prunecast.plan.kernel_plan import BlockShape
+
+__all__ = ["pack_sparse_mma", "place_words"]
+
+_LINE_ELEMENTS = 64
+"""Weights of a stage fill whole lines of 128 bytes."""
+
+
+def pack_sparse_mma(tiles: TileMap, inner: ElementMap, bits: Bits, shape: BlockShape) -> PackedMma:
+    """Cut the kept columns of every tile into k-steps and squeeze its rows.
+
+    Parameters
+    ----------
+    tiles, bits, shape : as `prunecast.kernels.tile.cuda.mma.pack.pack_mma`
+    inner : the elements kept, of every four neighbours in a tile's list two at most
+
+    Raises
+    ------
+    BadInput : as `pack_mma`; the elements are not 2:4 in the tiles
+    """
+    mask = inner.mask()
+    nothing = np.zeros((shape.block_m, shape.block_k), np.uint16)
+
+    def stages_of(own: IntArray, kept: IntArray, count: int) -> Bits:
+        size = (slice(own.size), slice(kept.size))
+        values = np.zeros((shape.block_m, count * shape.block_k), np.uint16)
+        is_kept = np.zeros(values.shape, np.bool_)
+        values[size], is_kept[size] = bits[np.ix_(own, kept)], mask[np.ix_(own, kept)]
+        return _stages(values, is_kept, shape.block_k)
+
+    return pack_stages(
+        tiles, bits, shape, _stages(nothing, nothing.astype(np.bool_), shape.block_k)[0], stages_of
+    )
+
+
+def place_words(places: npt.NDArray[np.uint8], block_k: int) -> npt.NDArray[np.uint32]:
+    """Places in the order in which lanes read them.
+
+    Parameters
+    ----------
+    places : (block_m, block_k / 4 * stages), two of two bits for every four columns, as `squeeze` has them
+    block_k : columns of a stage, 32 or 64
+
+    Returns
+    -------
+    (stages, block_m / 16, 8, block_k / 16): word j of row g is that of columns 16 j to 16 j + 15.
+    """
+    fragment_count, stages = places.shape[0] // 16, places.shape[1] * 4 // block_k
+    # fragment 0, half of its rows 1, row 2, stage 3, 16 columns 4, four of them 5
+    names = places.reshape(fragment_count, 2, 8, stages, block_k // 16, 4).astype(np.uint32)
+    rows = 16 * np.arange(2, dtype=np.uint32)[:, None, None, None, None]
+    shifts = rows + 4 * np.arange(4, dtype=np.uint32)
+    words = (names << shifts).sum(axis=(1, 5), dtype=np.uint32)
+    return np.ascontiguousarray(words.transpose(2, 0, 1, 3))
+
+
+def _stages(values: Bits, kept: MaskArray, block_k: int) -> Bits:
+    """(stages, elements) of one tile."""
+    squeezed = squeeze(values, kept)
+    weights = fragments(squeezed.values, block_k // 2)
+    words = place_words(squeezed.places, block_k)
+    places = words.reshape(weights.shape[0], block_k * values.shape[0] // 32).view(np.uint16)
+    missing = -(weights.shape[1] + places.shape[1]) % _LINE_ELEMENTS
+    return np.concatenate((weights, places, np.zeros((weights.shape[0], missing), np.uint16)), axis=1)

@@ -1,0 +1,89 @@
+"""Tensor maps: a matrix as the copy engine of Hopper sees it, encoded by the driver."""
+
+import ctypes
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.kernels.device.launch import LaunchError, answer_of, driver
+from prunecast.kernels.device.places import Place
+from prunecast.kernels.tile.cuda.forms import Box
+
+__all__ = ["BoxMaps", "encode_boxes"]
+
+MOST_MAPS = 256
+"""Kept of one operator."""
+_UINT16 = 1
+"""CU_TENSOR_MAP_DATA_TYPE_UINT16."""
+_SWIZZLE_BY_TOKENS = {32: 2, 64: 3}
+"""CU_TENSOR_MAP_SWIZZLE_64B and _128B, by the elements in a row of a box."""
+
+
+def encode_boxes(pointer: int, *, rows: int, tokens: int, row_bytes: int, box: Box) -> npt.NDArray[np.uint8]:
+    """The tensor map of a row-major matrix of 16-bit elements, cut into boxes.
+
+    Parameters
+    ----------
+    pointer : device address, 16-byte aligned
+    row_bytes : from a row to the next, a multiple of 16
+    box : of 64 or 32 tokens; swizzled as wide as its rows
+
+    Returns
+    -------
+    (128,) uint8, 64-byte aligned
+
+    Raises
+    ------
+    LaunchError : the driver's error number
+    """
+    room = np.zeros(192, np.uint8)
+    first = -room.ctypes.data % 64
+    found = room[first : first + 128]
+    status = answer_of(
+        driver().cuTensorMapEncodeTiled,
+        ctypes.c_void_p(found.ctypes.data),
+        _UINT16,
+        2,
+        ctypes.c_void_p(pointer),
+        (ctypes.c_uint64 * 2)(tokens, rows),
+        (ctypes.c_uint64 * 1)(row_bytes),
+        (ctypes.c_uint32 * 2)(box.tokens, box.rows),
+        (ctypes.c_uint32 * 2)(1, 1),
+        0,
+        _SWIZZLE_BY_TOKENS[box.tokens],
+        0,
+        0,
+    )
+    if status != 0:
+        raise LaunchError(
+            f"cuTensorMapEncodeTiled answers {status} for {rows} x {tokens}, rows {row_bytes} bytes apart"
+        )
+    return found
+
+
+class _Kept(NamedTuple):
+    address: int
+    """Of the bytes."""
+    map: npt.NDArray[np.uint8]
+
+
+class BoxMaps:
+    """Maps of matrices of one shape, each encoded once: an allocator gives the same few addresses again."""
+
+    def __init__(self, *, rows: int, tokens: int, box: Box) -> None:
+        self._rows, self._tokens, self._box = rows, tokens, box
+        self._kept: dict[Place, _Kept] = {}
+
+    def address(self, place: Place) -> int:
+        """Where the map of the matrix at `place` lies in host memory, until others need its room."""
+        found = self._kept.get(place)
+        return self._encoded(place).address if found is None else found.address
+
+    def _encoded(self, place: Place) -> _Kept:
+        if len(self._kept) >= MOST_MAPS:
+            del self._kept[next(iter(self._kept))]
+        row_bytes, box = place.row_bytes, self._box
+        new = encode_boxes(place.pointer, rows=self._rows, tokens=self._tokens, row_bytes=row_bytes, box=box)
+        self._kept[place] = _Kept(new.ctypes.data, new)
+        return self._kept[place]

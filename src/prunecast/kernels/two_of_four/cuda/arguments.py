@@ -1,0 +1,29 @@
+"""The launch argument of the sparse kernel, byte by byte."""
+
+import numpy as np
+
+from prunecast.kernels.tile.cuda.work_image import MOST_BLOCKS_IN_ARGS
+
+__all__ = ["SPARSE_ARGS"]
+
+SPARSE_ARGS = np.dtype(
+    [
+        ("weights", "u8"),
+        ("columns", "u8"),
+        ("items", "u8"),
+        ("rows", "u8"),
+        ("b", "u8"),
+        ("c", "u8"),
+        ("bias", "u8"),
+        ("clock", "u8"),
+        ("b_row_bytes", "i8"),
+        ("c_row_bytes", "i8"),
+        ("tokens", "i4"),
+        ("null_stage", "i4"),
+        ("blocks_in_args", "i4"),
+        ("reserved", "i4"),
+        ("first", "i4", (MOST_BLOCKS_IN_ARGS, 4)),
+        ("start", "i4", (MOST_BLOCKS_IN_ARGS + 4,)),
+    ]
+)
+"""The bytes of `SparseArgs` in sparse_args.cuh."""
