@@ -176,7 +176,7 @@ def test_explain_and_prune(refused, model, tmp_path):
     assert "2:4 only has sparsity 0.5" in refused(
         "prune", model, "-o", "out", "--pattern", "2:4", "--sparsity", "0.9"
     )
-    assert "--cap a=0.5 goes with a time" in refused("prune", model, "-o", "out", "--cap", "a=0.5")
+    assert "--cap a=0.5 needs a latency budget" in refused("prune", model, "-o", "out", "--cap", "a=0.5")
     assert not (tmp_path / "out").exists()
 
 

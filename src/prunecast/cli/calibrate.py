@@ -18,7 +18,7 @@ def calibrate(
         Path, typer.Argument(metavar="SPEC.toml", show_default=False, help="New spec file to write.")
     ],
     gpu: Annotated[
-        str, typer.Option(metavar="NAME", help="Spec that what cannot be measured is taken from.")
+        str, typer.Option(metavar="NAME", help="Spec that provides what cannot be measured.")
     ] = "h200-sxm",
     raw: Annotated[
         Path | None,

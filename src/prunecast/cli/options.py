@@ -89,7 +89,7 @@ Dtype = Annotated[
     ),
 ]
 ExpertsPerToken = Annotated[
-    int, typer.Option(metavar="N", help="Experts that each token goes to, where layers are experts.")
+    int, typer.Option(metavar="N", help="Experts per token, in layers of a mixture of experts.")
 ]
 Target = Annotated[
     list[str] | None,
@@ -131,7 +131,7 @@ Latency = Annotated[
     typer.Option(
         metavar="TIME",
         show_default=False,
-        help="60% of the dense time, 850us or 1.2ms: each layer gets what the time leaves it.",
+        help="Latency budget: 60% of the dense time, 850us or 1.2ms.",
     ),
 ]
 Speedup = Annotated[
@@ -143,7 +143,7 @@ Cap = Annotated[
     typer.Option(
         metavar="LAYER=SHARE",
         show_default="0.95 everywhere",
-        help="Most sparsity of a layer, with a time; can be repeated.",
+        help="Highest sparsity of a layer under a latency budget; can be repeated.",
     ),
 ]
 ModelTokens = Annotated[
@@ -153,7 +153,7 @@ ModelTokens = Annotated[
         "-n",
         metavar="N",
         show_default="4096; 512 a sequence of a standard model",
-        help="Tokens that the time is for.",
+        help="Tokens that the latency is for.",
     ),
 ]
 ModelBatch = Annotated[

@@ -25,7 +25,7 @@ def prune(
     pattern: Annotated[
         str,
         typer.Option(
-            metavar="TEXT", show_default="tile-wise:128", help="See `prunecast patterns`; not with a time."
+            metavar="TEXT", show_default="tile-wise:128", help="See `prunecast patterns`; not with a latency."
         ),
     ] = "",
     sparsity: opt.Sparsity = None,
@@ -67,7 +67,7 @@ def prune(
         prune_to_target(weights, output, options, to)
         return
     if cap:
-        raise BadInput(f"--cap {cap[0]} goes with a time: give --latency or --speedup too")
+        raise BadInput(f"--cap {cap[0]} needs a latency budget: give --latency or --speedup too")
     from prunecast.codesign import prune as prune_layers
 
     recipe = prune_layers(

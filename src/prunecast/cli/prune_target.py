@@ -1,4 +1,4 @@
-"""`prunecast prune` with a latency or a speedup: every layer gets what the target leaves it."""
+"""`prunecast prune` with a latency or a speedup: every layer gets what fits the latency budget."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple

@@ -39,7 +39,9 @@ def search(
     storage: Annotated[
         str, typer.Option(metavar="FILE|URL", help="SQLite file, or postgresql+psycopg://user@host/name.")
     ] = "study.sqlite",
-    seed: Annotated[int, typer.Option(metavar="N", help="Of the order in which patterns are tried.")] = 0,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Seed of the order in which patterns are tried.")
+    ] = 0,
     gpu: opt.Gpu = "h200-sxm",
     tokens: opt.ModelTokens = None,
     batch: opt.ModelBatch = 8,
@@ -51,8 +53,8 @@ def search(
 ) -> None:
     """Try more patterns than `prune --latency` does. Quanta, intervals, shuffled rows, two parts.
 
-    Every trial offers groups of layers one pattern more and is worth the importance that the model retains in
-    the time. Stopped or killed, the same command goes on; run beside itself, it shares the work.
+    Every trial offers groups of layers one more pattern; its value is the importance that the model retains
+    within the latency budget. The same command resumes a stopped search; several at once share the work.
     """
     from prunecast.cli.progress import ProgressLines
     from prunecast.cli.prune_target import read_caps, targets_of

@@ -23,7 +23,11 @@ def sweep(
     output: Annotated[
         str,
         typer.Option(
-            "--output", "-o", metavar="FILE", show_default=False, help="SQLite file of results; added to."
+            "--output",
+            "-o",
+            metavar="FILE",
+            show_default=False,
+            help="SQLite file of results, which new ones extend.",
         ),
     ],
     gpu: Annotated[list[str], typer.Option(metavar="NAME", help="GPU; can be repeated.")] = ["h200-sxm"],  # noqa: B006

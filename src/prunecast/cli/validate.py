@@ -51,7 +51,9 @@ def validate(
         list[str] | None,
         typer.Option(metavar="FILE", show_default="none", help="Record whose cases are not measured again."),
     ] = None,
-    seconds: Annotated[float, typer.Option(metavar="S", help="Begin no layer after so long.")] = 480.0,
+    seconds: Annotated[
+        float, typer.Option(metavar="S", help="Start no layer after this many seconds.")
+    ] = 480.0,
     engine: Annotated[str, typer.Option(metavar="TEXT", help="simulator, model, or both.")] = "both",
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", show_default=False, help="Also write the report (.md).")

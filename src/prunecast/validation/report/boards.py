@@ -1,4 +1,4 @@
-"""How far boards differ on the same plan and build: what no prediction of a GPU model can know."""
+"""How far GPUs of one model differ on the same plan and build: what no prediction of a GPU model can know."""
 
 import math
 from collections.abc import Iterable

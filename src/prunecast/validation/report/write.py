@@ -65,17 +65,24 @@ def _head(validation: Validation) -> str:
             " was fitted; unless said otherwise, tables are of *judge* cases only. Right results only, and"
             " only where this version makes the very plan that was measured.",
             "",
-            *map(_run_line, runs),
+            *(_suite_line(suite, runs) for suite in dict.fromkeys(run.header.suite for run in runs)),
         ]
     )
 
 
-def _run_line(run: Run) -> str:
-    device, versions = run.header.device, run.header.versions
+def _suite_line(suite: str, runs: Sequence[Run]) -> str:
+    """What measured a suite: how many runs and rows, when, on what."""
+    own = [run for run in runs if run.header.suite == suite]
+    dates = sorted(run.header.date[:10] for run in own)
+    versions = {
+        f"CUDA {run.header.versions.get('cuda')}, cuBLAS {run.header.versions.get('cublas')}" for run in own
+    }
+    devices = {f"{run.header.device.get('name')} (driver {run.header.device.get('driver')})" for run in own}
+    rows = sum(len(run.rows) for run in own)
+    when = " to ".join(dict.fromkeys((dates[0], dates[-1])))
     return (
-        f"* {run.header.date}: {device.get('name')}, driver {device.get('driver')}, CUDA"
-        f" {versions.get('cuda')}, cuBLAS {versions.get('cublas')}; suite `{run.header.suite}`,"
-        f" {len(run.rows)} rows"
+        f"* suite `{suite}`: {rows} rows of {len(own)} runs, {when}, {', '.join(sorted(devices))},"
+        f" {'; '.join(sorted(versions))}"
     )
 
 
@@ -140,8 +147,8 @@ def _intervals(validation: Validation) -> str:
         return ""
     head = ("kernel", "state", "engine", "measured over predicted", "fit cases", "judge cases", "inside")
     return (
-        "## Intervals\n\nBounds from the *fit* cases that 90 % of the cases of a new layer on a new board"
-        " should keep, and how many *judge* cases did, each on every board that ran it."
+        "## Intervals\n\nBounds from the *fit* cases that 90 % of the cases of a new layer on a new GPU"
+        " should keep, and how many *judge* cases did, each on every GPU that ran it."
         f"\n\n{_table(head, rows)}"
     )
 
@@ -155,9 +162,9 @@ def _boards(validation: Validation) -> str:
         return ""
     head = ("kernel", "state", "rows", "runs", "median", "p90")
     return (
-        "## Boards\n\nA plan that several runs measured with the same sources of its kernel, or version of"
-        " its library, counts with the geometric mean of its times. Slowest run over the fastest, less 1, of"
-        f" such rows:\n\n{_table(head, rows)}"
+        "## GPUs of one model\n\nA plan that several runs measured with the same sources of its kernel, or"
+        " version of its library, counts with the geometric mean of its times. Slowest run over the fastest,"
+        f" less 1, of such rows:\n\n{_table(head, rows)}"
     )
 
 
