@@ -11,10 +11,13 @@ import pytest
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels.device import launch as kernel_launch
+from prunecast.kernels.device.build import SOURCES as DEVICE
 from prunecast.kernels.device.transpose.transpose import TRANSPOSE_ARGS
+from prunecast.kernels.small_n.cuda.forms import SMALL_SOURCE
 from prunecast.kernels.small_n.cuda.records import SMALL_ARGS
 from prunecast.kernels.tile.cuda import tensor_maps
 from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
+from prunecast.kernels.tile.cuda.forms import SOURCES
 from prunecast.patterns import parse_pattern
 from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, Grid, build_on_cpu, run_on_cpu
 
@@ -119,17 +122,16 @@ def emulated(monkeypatch, tmp_path_factory):
     for module in (tiles, small, transpose):
         monkeypatch.setattr(module, "load_function", load)
         monkeypatch.setattr(module, "stream_of", lambda _: 0)
-    folder = kernel_launch.__file__.rpartition("/")[0]
 
     def built_tile(plan, defines):
         token_form = tuple(plan.shape[:2]) == (256, 128)
-        source = Path(folder) / ("tile_tokens_sm90.cu" if token_form else "tile_sm90.cu")
+        source = SOURCES / ("tile_tokens_sm90.cu" if token_form else "tile_sm90.cu")
         return Built(Loaded("tile_sm90", source, dict(defines), plan.cluster))
 
     def built_small(plan, arch, defines):
-        return Built(Loaded("small_n", Path(folder) / "small" / "small_n.cu", dict(defines), 1))
+        return Built(Loaded("small_n", SMALL_SOURCE, dict(defines), 1))
 
-    source = Path(folder) / "transpose" / "transpose_rows.cu"
+    source = DEVICE / "transpose" / "transpose_rows.cu"
     monkeypatch.setattr(tiles, "build_tile_kernel", built_tile)
     monkeypatch.setattr(small, "build_small", built_small)
     monkeypatch.setattr(
