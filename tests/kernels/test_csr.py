@@ -7,18 +7,19 @@ from hypothesis import strategies as st
 
 from prunecast.hardware.load import load_gpu
 from prunecast.kernels.libraries.cusparse.costs import (
-    MISSED_SLOTS,
-    ROW_CHAIN_CYCLES,
-    SLOTS_PER_ELEMENT,
-    TAIL,
     chain_cycles,
+    cusparse_costs,
     meeting_cycles,
     missed_share,
 )
-from prunecast.kernels.libraries.cusparse.planner import ELEMENTS, OTHER_LAUNCHES_S, plan_csr
+from prunecast.kernels.libraries.cusparse.planner import plan_csr
 from prunecast.models import estimate
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.simulator import simulate
+
+COSTS = cusparse_costs(90)
+ELEMENTS = 96
+"""Of a CTA."""
 
 
 def elements(kept: list[int]) -> ElementMap:
@@ -71,13 +72,15 @@ def test_lone_blocks_take_a_chain_of_loads_and_full_sms_their_work():
     lone, half, full = (wait_cycles([96] * 132 * blocks, 16) for blocks in (1, 5, 10))
     assert lone > half > full == 0
     missed = round(missed_share(ELEMENTS, 512, 32, 233_472), 2)
-    work = ELEMENTS * (SLOTS_PER_ELEMENT[32] + MISSED_SLOTS * missed) / 4
-    assert lone == pytest.approx(chain_cycles(0.25, missed, 32) - work, abs=1)
+    work = ELEMENTS * (COSTS["slots_per_element_32"] + COSTS["missed_slots"] * missed) / 4
+    assert lone == pytest.approx(chain_cycles(0.25, missed, 32, COSTS) - work, abs=1)
 
 
 def test_where_blocks_follow_one_another_the_last_ones_take_longer():
     missed = round(missed_share(96 * 1321 / 132, 512, 32, 233_472), 2)
-    assert wait_cycles([96] * 1321, 16) == pytest.approx(TAIL * chain_cycles(0.25, missed, 32), abs=1)
+    assert wait_cycles([96] * 1321, 16) == pytest.approx(
+        COSTS["tail_share"] * chain_cycles(0.25, missed, 32, COSTS), abs=1
+    )
 
 
 @given(
@@ -128,9 +131,13 @@ def test_warps_of_a_long_row_wait_for_one_another_with_odd_tokens_only():
     for n, us in ((3, 1848), (8, 128), (9, 1149), (17, 839), (101, 534)):
         assert estimate(plan_csr(kept, n, "fp16", gpu), gpu).seconds == pytest.approx(us * 1e-6, rel=0.08)
     # 13 warps of a row come one after another, of 24 elements each
-    assert meeting_cycles(np.full(1000, 321), 9) == meeting_cycles(np.full(10, 5000), 8) == 0.0
+    assert (
+        meeting_cycles(np.full(1000, 321), 9, 24, COSTS)
+        == meeting_cycles(np.full(10, 5000), 8, 24, COSTS)
+        == 0.0
+    )
     # 83.4 warps are 70 too many
-    assert meeting_cycles(np.array([2001.6, 2001.6]), 9) == pytest.approx(2 * 0.75 / 3 * 70**2)
+    assert meeting_cycles(np.array([2001.6, 2001.6]), 9, 24, COSTS) == pytest.approx(2 * 0.75 / 3 * 70**2)
 
 
 @pytest.mark.parametrize("engine", [simulate, estimate])
@@ -163,7 +170,9 @@ def test_rows_lengthen_the_chain_of_many_tokens_only():
     short, long = [8] * 12, [96]
     assert wait_cycles(short, 64) == wait_cycles(long, 64)
     # A warp has 24 elements, so three rows instead of a quarter of one
-    assert wait_cycles(short, 128) - wait_cycles(long, 128) == pytest.approx(2.75 * ROW_CHAIN_CYCLES, abs=1)
+    assert wait_cycles(short, 128) - wait_cycles(long, 128) == pytest.approx(
+        2.75 * COSTS["row_chain_cycles"], abs=1
+    )
 
 
 def test_token_ranges_that_are_narrow_cost_less():
@@ -193,7 +202,7 @@ def test_other_launches_are_part_of_the_launch_floor(engine):
     gpu = load_gpu("h200-sxm")
     result = engine(plan_csr(elements([8] * 4), 64, "fp16", gpu), gpu)
     zeros_s = 4 * 64 * 2 / gpu.dram_write_bytes_per_s
-    assert result.launch_s == pytest.approx(gpu.graph_launch_s + OTHER_LAUNCHES_S + zeros_s)
+    assert result.launch_s == pytest.approx(gpu.graph_launch_s + COSTS["partition_launches_s"] + zeros_s)
     assert result.seconds == result.launch_s + result.cycles / result.clock_hz
 
 

@@ -12,7 +12,7 @@ import pytest
 from prunecast.errors import BadInput
 from prunecast.hardware.costs import load_costs
 from prunecast.kernels.libraries.cublas.configs import library_kernels
-from prunecast.kernels.libraries.cusparse.costs import SLOTS_PER_ELEMENT
+from prunecast.kernels.libraries.cusparse.costs import cusparse_costs
 from prunecast.kernels.libraries.cusparse.programs import csr_programs
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.configs import sparse_configs, tile_configs
@@ -235,7 +235,8 @@ def test_what_no_kernel_does_is_refused(capability, order, multicast, message):
 @pytest.mark.parametrize("block_n", [32, 64, 128])
 @pytest.mark.parametrize("element_bytes", [2, 4])
 def test_the_csr_kernel_multiplies_every_token_once(block_n, element_bytes):
-    programs = csr_programs(block_n, element_bytes)
+    slots = cusparse_costs(90)[f"slots_per_element_{block_n}"]
+    programs = csr_programs(block_n, element_bytes, 16.0, slots, 0.0, cusparse_costs(90))
     (warps,) = (p.warps for p in programs)
     fma = sum(ins.issue * p.warps for p in programs for ins in p.step if ins.op is Op.FMA)
     assert fma * 32 == 16 * block_n
@@ -243,7 +244,7 @@ def test_the_csr_kernel_multiplies_every_token_once(block_n, element_bytes):
     assert total(programs, "step", (Op.LOAD_INDEX,), 16) == 16 * (4 + element_bytes)
     assert total(programs, "end", (Op.STORE_C,), 16) == block_n * element_bytes
     # 16 elements for each of 16 warps, who share them: the slots of one element
-    assert sum(ins.issue for p in programs for ins in p.step) * warps == 16 * SLOTS_PER_ELEMENT[block_n]
+    assert sum(ins.issue for p in programs for ins in p.step) * warps == 16 * slots
 
 
 PRINT_WHETHER_FOUND = """

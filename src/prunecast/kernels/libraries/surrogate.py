@@ -37,6 +37,7 @@ class Surrogate:
     Parameters
     ----------
     library : its name, e.g. `cuBLAS`
+    package : with its costs, `costs/sm_*.toml`
     families : the table in `tables/` that lists its kernel families by architecture
     configs : (what is multiplied, n, dtype, gpu) -> configs that it may run, the likeliest first
     plan : (what is multiplied, n, dtype, gpu), keyword `config` -> plan of one, by default of the first
@@ -44,6 +45,7 @@ class Surrogate:
     """
 
     library: str
+    package: str
     families: str
     configs: Callable[..., Iterable[Any]]
     plan: Callable[..., KernelPlan]
@@ -66,5 +68,6 @@ class Surrogate:
             configs=self.configs,
             traits=self.traits,
             library=True,
+            costs=self.package,
             **attributes,
         )

@@ -8,6 +8,7 @@ __all__ = ["CUBLAS", "DENSE"]
 
 CUBLAS = Surrogate(
     library="cuBLAS",
+    package=__package__,
     families="cublas_families",
     configs=dense_configs,
     plan=plan_dense,

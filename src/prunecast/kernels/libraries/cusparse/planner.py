@@ -1,8 +1,9 @@
-"""`csr`: unstructured sparsity on CUDA cores, every block the same number of kept elements.
+"""`csr`: unstructured sparsity on CUDA cores, as cuSPARSE runs it.
 
-A list stands for all blocks that an SM gets. Ten of them share it at once, and each warp is a chain of loads
-that wait for one another: an SM takes what its blocks issue or what a chain takes, whichever is longer, and
-part of a chain more where blocks follow one another.
+cuSPARSE deals the elements of the matrix out evenly, whatever rows they belong to. A list stands for all CTAs
+that an SM gets. Ten of them share it at once, and each warp is a chain of loads that wait for one another: an
+SM takes what its CTAs issue or what a chain takes, whichever is longer, and part of a chain more where CTAs
+follow one another.
 """
 
 from typing import NamedTuple
@@ -11,20 +12,20 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
+from prunecast.hardware.costs import Costs
 from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launch_traits import LaunchTraits
 from prunecast.kernels.libraries.cusparse.costs import (
-    ELEMENTS_OF_WARP,
-    MISSED_SLOTS,
-    SLOTS_PER_ELEMENT,
-    TAIL,
     chain_cycles,
+    cusparse_costs,
     meeting_cycles,
     missed_share,
     odd_slots,
+    width,
 )
 from prunecast.kernels.libraries.cusparse.programs import CSR_WARPS, csr_programs, one_token_programs
+from prunecast.kernels.libraries.tables import rows_for
 from prunecast.kernels.tile.tile_plan import check_tokens
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tiling import row_tile_map
@@ -33,26 +34,40 @@ from prunecast.plan.program import WarpProgram
 from prunecast.plan.tensor_rate import check_dtype
 from prunecast.plan.work_items import raster, take_items, whole_items
 
-__all__ = ["ELEMENTS", "OTHER_LAUNCHES_S", "csr_traits", "plan_csr"]
+__all__ = ["csr_configs", "csr_traits", "plan_csr"]
 
 BLOCK_K = 32
-ELEMENTS = 96
-"""Of the matrix in the order of its rows that a block works on, whatever rows they belong to: grids of
-`csrmm_alg2_kernel` in captured graphs (cuSPARSE of CUDA 13.1, H200, 2026-11-22). Each of its four warps has
-24 of them, which `csr_partition_kernel` has found before."""
-BLOCK_WARPS, BLOCK_REGISTERS = 4, 46
-"""Of that kernel: ten blocks lie on an SM."""
-ROUNDS_APART = 8
-"""Of blocks, beyond which they are dealt out to SMs several at a time, which keeps lists short."""
+WAVES_APART = 8
+"""Waves of CTAs beyond which they are dealt out to SMs several at a time, which keeps lists short."""
 REGISTERS = 128
 """With which one block of 512 threads lies on an SM, which stands for all that the SM has at once."""
-OTHER_LAUNCHES_S = 3.3e-6
-"""What cuSPARSE launches before this kernel, none of them early: one that multiplies C by beta, and one that
-finds each warp's first row. Fitted with the slots of an element; two launch floors are 2.1 us of it."""
-ONE_TOKEN_LAUNCHES_S = 6.2e-6
-"""As that, with one token, where `csrmv_v3_kernel` multiplies behind a partition and a fill, and another
-kernel adds C: fitted, 33,000 to a million elements take 8.3 to 9.0 us in all."""
 Index = npt.NDArray[np.int64]
+
+
+class CsrConfig(NamedTuple):
+    """One of the library's kernels: CTAs take equal numbers of elements in the order of rows."""
+
+    kernel: str
+    elements: int
+    """Of the matrix, for a CTA, whatever rows they belong to."""
+    warps: int
+    resources: BlockResources
+    tokens: int
+    """Of a CTA."""
+
+    @property
+    def elements_of_warp(self) -> int:
+        """Which `csr_partition_kernel` has found before."""
+        return self.elements // self.warps
+
+
+def csr_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> list[CsrConfig]:
+    """The kernel that cuSPARSE takes: one for matrices, one for vectors (`tables/cusparse_families.csv`)."""
+    many, one = rows_for("cusparse_families", gpu.compute_capability)
+    row = one if n == 1 else many
+    warps = int(row["warps"])
+    resources = BlockResources(32 * warps, int(row["registers"]), 0, 0)
+    return [CsrConfig(row["family"], int(row["elements"]), warps, resources, width(n))]
 
 
 class _Pieces(NamedTuple):
@@ -63,11 +78,15 @@ class _Pieces(NamedTuple):
     """(items,): the block of its token range that each belongs to."""
 
 
-def plan_csr(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> KernelPlan:
+def plan_csr(
+    elements: ElementMap, n: int, dtype: str, gpu: GpuSpec, *, config: CsrConfig | None = None
+) -> KernelPlan:
     """Plan the product of a CSR matrix with `n` tokens.
 
     Rows of B are read from L2 anew for every row of A that keeps their column: nothing is shared, so the
     traffic is that of the elements. All rows of a token range run together.
+
+    config : of `csr_configs`; None for its first
 
     Raises
     ------
@@ -76,7 +95,8 @@ def plan_csr(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> KernelPl
     """
     check_tokens(n)
     _check_dtype(dtype, gpu)
-    shape = BlockShape(1, _width(n), BLOCK_K)
+    config = config or csr_configs(elements, n, dtype, gpu)[0]
+    shape = BlockShape(1, config.tokens, BLOCK_K)
     resources = BlockResources(32 if n == 1 else 32 * CSR_WARPS, REGISTERS, 0, 0)
     resident = occupancy(resources, gpu).blocks_per_sm
     if resident == 0:
@@ -87,10 +107,11 @@ def plan_csr(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> KernelPl
     order = raster(tiles.tile_count, -(-n // shape.block_n), 1)
     rows = whole_items(tiles.kept_per_tile, order, n=n, block_n=shape.block_n)
     sms = resident * gpu.sm_count
-    count = max(-(-elements.column_index.size // ELEMENTS), 1)
-    per_deal = max(count * -(-n // shape.block_n) // (ROUNDS_APART * _together(gpu) * sms), 1)
+    count = max(-(-elements.column_index.size // config.elements), 1)
+    together = occupancy(config.resources, gpu).blocks_per_sm
+    per_deal = max(count * -(-n // shape.block_n) // (WAVES_APART * together * sms), 1)
     blocks = -(-count // per_deal)
-    pieces = _cut(rows, elements.row_start.astype(np.int64), blocks, ELEMENTS * per_deal)
+    pieces = _cut(rows, elements.row_start.astype(np.int64), blocks, config.elements * per_deal)
     ranges = pieces.items.token_start.astype(np.int64) // shape.block_n
     work = _dealt(pieces, ranges, blocks, sms)
     return KernelPlan(
@@ -103,64 +124,57 @@ def plan_csr(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> KernelPl
         blocks=work.block_start.size - 1,
         shape=shape,
         resources=resources,
-        programs=_programs(elements, n, work, shape, dtype, gpu),
+        programs=_programs(elements, n, work, config, dtype, gpu),
         tensor="none",
     )
 
 
 def _programs(
-    elements: ElementMap, n: int, work: WorkList, shape: BlockShape, dtype: str, gpu: GpuSpec
+    elements: ElementMap, n: int, work: WorkList, config: CsrConfig, dtype: str, gpu: GpuSpec
 ) -> tuple[WarpProgram, ...]:
+    costs, element_bytes = cusparse_costs(gpu.compute_capability), DTYPE_BYTES[dtype]
     if n == 1:
-        return one_token_programs(DTYPE_BYTES[dtype])
-    missed = _missed(elements, n, shape, dtype, gpu)
-    slots = _mean_slots(n, shape) + MISSED_SLOTS * missed + odd_slots(n)
-    wait_cycles = _wait_cycles(elements, n, shape, slots, missed, gpu)
-    return csr_programs(shape.block_n, DTYPE_BYTES[dtype], _elements_per_group(work), slots, wait_cycles)
+        return one_token_programs(element_bytes, costs)
+    # Of reads of rows of B, those that L1 cannot answer; rounded, so that programs are found again
+    of_sm = max(elements.column_index.size / gpu.sm_count, config.elements)
+    row_bytes = min(n, config.tokens) * element_bytes
+    missed = round(missed_share(of_sm, elements.k, row_bytes, gpu.shared_bytes_per_sm), 2)
+    slots = _mean_slots(n, config, costs) + costs["missed_slots"] * missed + odd_slots(n, costs)
+    wait_cycles = _wait_cycles(elements, n, config, slots, missed, gpu)
+    return csr_programs(config.tokens, element_bytes, _elements_per_group(work), slots, wait_cycles, costs)
 
 
 def csr_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
     """Launches before the kernel, of which one writes C; one token has one more, behind it."""
-    alone = ONE_TOKEN_LAUNCHES_S if plan.n == 1 else OTHER_LAUNCHES_S
+    name = "one_token_launches_s" if plan.n == 1 else "partition_launches_s"
     written_s = plan.m * plan.n * DTYPE_BYTES[plan.dtype] / gpu.dram_write_bytes_per_s
-    return LaunchTraits(other_launches_s=alone + written_s)
+    return LaunchTraits(other_launches_s=cusparse_costs(gpu.compute_capability)[name] + written_s)
 
 
-def _together(gpu: GpuSpec) -> int:
-    """Blocks of the library's kernel on an SM."""
-    return occupancy(BlockResources(32 * BLOCK_WARPS, BLOCK_REGISTERS, 0, 0), gpu).blocks_per_sm
-
-
-def _missed(elements: ElementMap, n: int, shape: BlockShape, dtype: str, gpu: GpuSpec) -> float:
-    """Of reads of rows of B, those that L1 cannot answer; rounded, so that programs are found again."""
-    of_sm = max(elements.column_index.size / gpu.sm_count, ELEMENTS)
-    row_bytes = min(n, shape.block_n) * DTYPE_BYTES[dtype]
-    return round(missed_share(of_sm, elements.k, row_bytes, gpu.shared_bytes_per_sm), 2)
-
-
-def _mean_slots(n: int, shape: BlockShape) -> float:
-    """For an element, over token ranges of which the last one may be narrower."""
-    ranges = -(-n // shape.block_n)
-    last = n - (ranges - 1) * shape.block_n
-    whole, rest = (SLOTS_PER_ELEMENT[_width(tokens)] for tokens in (shape.block_n, last))
+def _mean_slots(n: int, config: CsrConfig, costs: Costs) -> float:
+    """Issue slots for an element, over token ranges of which the last one may be narrower."""
+    ranges = -(-n // config.tokens)
+    last = n - (ranges - 1) * config.tokens
+    whole, rest = (costs[f"slots_per_element_{width(tokens)}"] for tokens in (config.tokens, last))
     return ((ranges - 1) * whole + rest) / ranges
 
 
 def _wait_cycles(
-    elements: ElementMap, n: int, shape: BlockShape, slots: float, missed: float, gpu: GpuSpec
+    elements: ElementMap, n: int, config: CsrConfig, slots: float, missed: float, gpu: GpuSpec
 ) -> float:
-    """By which an SM takes longer than it issues."""
-    count, ranges = elements.column_index.size, -(-n // shape.block_n)
-    blocks = max(-(-count // ELEMENTS), 1) * ranges / gpu.sm_count
-    rows_of_warp = elements.m * ELEMENTS_OF_WARP / max(count, 1)
-    chain = chain_cycles(min(rows_of_warp, elements.m), missed, shape.block_n)
-    work = ELEMENTS * blocks * slots / gpu.sub_partitions_per_sm
-    tail = TAIL * chain if blocks > _together(gpu) else 0.0
-    return max(chain - work, 0.0) + tail + meeting_cycles(np.diff(elements.row_start), n)
-
-
-def _width(tokens: int) -> int:
-    return min(width for width in SLOTS_PER_ELEMENT if width >= min(tokens, 128))
+    """Cycles by which an SM takes longer than it issues: a lone chain of loads, and a tail of CTAs."""
+    costs, count, ranges = (
+        cusparse_costs(gpu.compute_capability),
+        elements.column_index.size,
+        -(-n // config.tokens),
+    )
+    ctas = max(-(-count // config.elements), 1) * ranges / gpu.sm_count
+    rows_of_warp = min(elements.m * config.elements_of_warp / max(count, 1), elements.m)
+    chain = chain_cycles(rows_of_warp, missed, config.tokens, costs)
+    work = config.elements * ctas * slots / gpu.sub_partitions_per_sm
+    tail = costs["tail_share"] * chain if ctas > occupancy(config.resources, gpu).blocks_per_sm else 0.0
+    meeting = meeting_cycles(np.diff(elements.row_start), n, config.elements_of_warp, costs)
+    return max(chain - work, 0.0) + tail + meeting
 
 
 def _cut(rows: WorkList, row_start: Index, blocks: int, size: int) -> _Pieces:

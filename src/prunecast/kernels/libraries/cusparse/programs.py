@@ -1,10 +1,6 @@
 """Warp programs of the CSR kernel: the warps of a block share its elements and tokens, on CUDA cores."""
 
-from prunecast.kernels.libraries.cusparse.costs import (
-    ONE_TOKEN_SLOTS_PER_ROW,
-    SLOTS_PER_ELEMENT,
-    SLOTS_PER_ROW,
-)
+from prunecast.hardware.costs import Costs
 from prunecast.plan.program import Instruction, Op, WarpProgram, When
 
 __all__ = ["CSR_WARPS", "csr_programs", "one_token_programs"]
@@ -16,9 +12,10 @@ INDEX_BYTES = 4
 def csr_programs(
     block_n: int,
     element_bytes: int,
-    elements_per_group: float = 16.0,
-    slots: float | None = None,
-    wait_cycles: float = 0.0,
+    elements_per_group: float,
+    slots: float,
+    wait_cycles: float,
+    costs: Costs,
 ) -> tuple[WarpProgram, ...]:
     """Rows of B are read for one row of A alone and never shared.
 
@@ -27,10 +24,10 @@ def csr_programs(
 
     Parameters
     ----------
-    block_n : tokens of a block, one of `SLOTS_PER_ELEMENT`
+    block_n : tokens of a CTA, one of `costs.WIDTHS`
     elements_per_group : that a group of 16 columns has on average, at most 16: the kernel takes elements one
         by one, while these programs take rows in whole groups
-    slots : for an element, those of `block_n` tokens if None
+    slots : issue slots for an element
     wait_cycles : by which an SM's warps take longer than they issue. It stands at the start, so that all of
         them wait at once
     """
@@ -38,7 +35,7 @@ def csr_programs(
     ahead = (INDEX_BYTES + element_bytes) * 16 // CSR_WARPS
     convert = tokens_per_lane if element_bytes < 4 else 0
     # Beside the load of B, that of indices, the conversion and the FMA: addresses, shuffles, bounds
-    whole = round((SLOTS_PER_ELEMENT[block_n] if slots is None else slots) * elements_per_group / 16)
+    whole = round(slots * elements_per_group / 16)
     other = max(whole - 2 * tokens_per_lane - max(convert, 1) - 1, 1)
     out_bytes = block_n * element_bytes // CSR_WARPS
     worker = WarpProgram(
@@ -46,7 +43,7 @@ def csr_programs(
         warps=CSR_WARPS,
         start=(Instruction(Op.ISSUE, round(wait_cycles), 10),),
         begin=(
-            Instruction(Op.ISSUE, issue=SLOTS_PER_ROW // CSR_WARPS, when=When.FINAL),
+            Instruction(Op.ISSUE, issue=costs.whole("slots_per_row") // CSR_WARPS, when=When.FINAL),
             Instruction(Op.LOAD_INDEX, ahead, per_k16=True),
         ),
         step=(
@@ -63,7 +60,7 @@ def csr_programs(
     return (worker,)
 
 
-def one_token_programs(element_bytes: int) -> tuple[WarpProgram, ...]:
+def one_token_programs(element_bytes: int, costs: Costs) -> tuple[WarpProgram, ...]:
     """Rows times a vector: elements stream from DRAM, and their products are added where a row ends.
 
     The vector is read element by element, from L1.
@@ -73,7 +70,7 @@ def one_token_programs(element_bytes: int) -> tuple[WarpProgram, ...]:
         role="worker",
         warps=1,
         begin=(
-            Instruction(Op.ISSUE, issue=ONE_TOKEN_SLOTS_PER_ROW, when=When.FINAL),
+            Instruction(Op.ISSUE, issue=costs.whole("one_token_slots_per_row"), when=When.FINAL),
             Instruction(Op.LOAD_INDEX, group, per_k16=True),
         ),
         step=(
