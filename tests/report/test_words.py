@@ -10,7 +10,7 @@ from prunecast.codesign import predict
 from prunecast.kernels import KERNELS
 from prunecast.report.numbers import FILTERS
 from prunecast.report.summary import summary_of
-from prunecast.report.words import MEANINGS, VERDICTS, words_of
+from prunecast.report.words import VERDICTS, meanings, words_of
 from prunecast.simulator import PIPES, STALLS
 from prunecast.simulator.result import ATTRIBUTION
 
@@ -19,7 +19,7 @@ CSS = (resources.files("prunecast.report") / "report.css").read_text(encoding="u
 
 
 def test_every_unit_wait_part_and_kernel_has_a_meaning():
-    assert {*PIPES, *STALLS, *ATTRIBUTION, *KERNELS, "latency"} <= set(MEANINGS)
+    assert {*PIPES, *STALLS, *ATTRIBUTION, *KERNELS, "latency"} <= set(meanings())
 
 
 def test_a_page_explains_what_it_shows():

@@ -9,12 +9,10 @@ Floor: above `prunecast.patterns` and `prunecast.hardware`, below everything tha
 
 `compile` brings a plan to the GPU; what it needs is loaded when it is called.
 
-Read first: `plan.py` (the contract) and `program.py` (what warps do), then `tiles/block_sparse.py`, the
-shortest planner. Rooms, from the top: `dense`, `csr`, `small_n` and `balanced` each have a kernel with its
-forms and programs; `tiles` has the planners of the tile kernels and what chooses and cuts, above
-`tile_programs` (what its warps do) and `tile_forms` (what a block is); `launches` has what a launch costs
-beside its cycles, `work` who does which item.
-A new kernel is a folder with a record and a line in `table.py`.
+Read first: `kernel.py` (what the project knows of a kernel), then `tile/block_sparse.py`, the shortest
+planner. Every kernel is a folder with its record: `tile` has three that share their CUDA, `two_of_four`,
+`small_n` and `balanced` one each, `libraries` those of cuBLAS and cuSPARSE. `device` is what the CUDA of all
+of them shares. A new one is a folder and a line in `table.py`, see `docs/howto/add_a_kernel.md`.
 """
 
 from prunecast.kernels.balanced.planner import plan_balanced

@@ -19,7 +19,7 @@ from prunecast.report.numbers import FILTERS
 from prunecast.report.pictures.canvas import PAGE, drawing, svg_text
 from prunecast.report.study import LayerStudy, chosen_layers, study
 from prunecast.report.summary import summary_of
-from prunecast.report.words import MEANINGS, words_of
+from prunecast.report.words import meanings, words_of
 
 __all__ = ["render_page", "write_page"]
 
@@ -71,7 +71,7 @@ def render_page(
         layers=shown,
         measured=measured,
         scatter=scatter,
-        meanings=MEANINGS,
+        meanings=meanings(),
         words=words_of(table),
         interval_kind=INTERVAL_KIND,
         provenance=_provenance(table),

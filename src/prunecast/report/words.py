@@ -6,7 +6,7 @@ from typing import NamedTuple
 from prunecast.codesign.table import PredictionTable
 from prunecast.kernels import KERNELS
 
-__all__ = ["MEANINGS", "VERDICTS", "Word", "words_of"]
+__all__ = ["MEANINGS", "VERDICTS", "Word", "meanings", "words_of"]
 
 
 class Word(NamedTuple):
@@ -43,7 +43,6 @@ MEANINGS = {
     "split fix-up": "adding up the parts of tiles that were split",
     "other": "the rest, for example instructions that nothing hides",
     "launch": "starting the kernel, which no kernel can avoid",
-    **{name: kernel.meaning for name, kernel in KERNELS.items()},
     "simulator": "predicted by simulating warps, SMs, L2 and DRAM",
     "model": "predicted by formulas: quicker and coarser than the simulator",
     "burst": "short runs with rests, so that the clock stays high",
@@ -51,7 +50,13 @@ MEANINGS = {
     "graph": "kernels are recorded once and launched together (a CUDA graph)",
     "stream": "kernels are launched one by one",
 }
-"""Units of the GPU, waits of warps, parts of the time, kernels and settings."""
+"""Units of the GPU, waits of warps, parts of the time, and settings."""
+
+
+def meanings() -> dict[str, str]:
+    """`MEANINGS`, and of every kernel the one line that its record has."""
+    return {**MEANINGS, **{name: kernel.meaning for name, kernel in KERNELS.items()}}
+
 
 VERDICTS = {
     "pays": "faster when pruned, and the intervals of dense and pruned do not overlap",
@@ -85,6 +90,7 @@ def words_of(table: PredictionTable) -> Sequence[Word]:
     settings = (first.engine, first.state, table.provenance.launch)
     kernels = dict.fromkeys(row.kernel for row in table)
     bounds = sorted({row.bound for row in table})
+    told = meanings()
     verdicts = [Word(word, meaning) for word, meaning in VERDICTS.items()]
-    known = [Word(word, MEANINGS[word]) for word in (*kernels, *bounds, *settings) if word in MEANINGS]
+    known = [Word(word, told[word]) for word in (*kernels, *bounds, *settings) if word in told]
     return [*_TABLE, *verdicts, *known, *_GPU]

@@ -1,0 +1,113 @@
+"""A kernel is a folder with a record: one that is added here is planned, checked and predicted like others."""
+
+import importlib
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from prunecast.codesign import candidates, kernels_of, predict
+from prunecast.hardware import load_gpu
+from prunecast.kernels import KERNELS, run_reference
+from prunecast.models import estimate
+from prunecast.patterns import parse_pattern
+from prunecast.report.words import words_of
+from prunecast.simulator import simulate
+
+H200 = load_gpu("h200-sxm")
+
+PLANNER = '''
+"""Every tile by one block of four warps: weights and rows of B from L2 into registers, FMA on CUDA cores."""
+
+from prunecast.hardware.occupancy import BlockResources
+from prunecast.plan.kernel_plan import BlockShape, KernelPlan
+from prunecast.plan.order import assign_hardware
+from prunecast.plan.program import Instruction, Op, WarpProgram
+from prunecast.plan.tile_rows import cut_rows
+from prunecast.plan.work_items import raster, whole_items
+
+SHAPE = BlockShape(32, 32, 16)
+WORKER = WarpProgram(
+    role="worker",
+    warps=4,
+    begin=(),
+    step=(
+        Instruction(Op.LOAD_A, 32 * 16 * 2 // 4, 2),
+        Instruction(Op.LOAD_B, 32 * 2, 1, per_k16=True),
+        Instruction(Op.WAIT_LOAD),
+        Instruction(Op.FMA, issue=32 * 32 * 16 // 4 // 32),
+    ),
+    end=(Instruction(Op.STORE_C, 32 * 32 * 2 // 4, 2),),
+    finish=(),
+)
+
+
+def plan_toy(tiles, n, dtype, gpu, *, config=None):
+    tiles = cut_rows(tiles, SHAPE.block_m)
+    order = raster(tiles.tile_count, -(-n // SHAPE.block_n), 1)
+    assigned = assign_hardware(whole_items(tiles.kept_per_tile, order, n=n, block_n=SHAPE.block_n))
+    return KernelPlan(
+        kernel="toy", n=n, dtype=dtype, tiles=tiles, work=assigned.work, schedule=assigned.schedule,
+        blocks=assigned.blocks, shape=SHAPE, resources=BlockResources(128, 64, 0), programs=(WORKER,),
+        tensor="none",
+    )
+'''
+
+KERNEL = """
+from prunecast.kernels.kernel import Kernel
+from prunecast.patterns import TileMap
+from toy_kernel.planner import plan_toy
+
+TOY = Kernel(
+    name="toy",
+    meaning="tiles on CUDA cores, a block each",
+    takes=TileMap,
+    natural_pattern="tile-wise:32",
+    keeps=("tiles",),
+    plan=plan_toy,
+)
+"""
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """The record, in the table while the test runs; nothing else is touched."""
+    folder = tmp_path / "toy_kernel"
+    folder.mkdir()
+    for name, text in (("__init__", ""), ("planner", PLANNER), ("kernel", KERNEL)):
+        (folder / f"{name}.py").write_text(textwrap.dedent(text))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    record = importlib.import_module("toy_kernel.kernel").TOY
+    monkeypatch.setitem(KERNELS, record.name, record)
+    yield record
+    for name in [name for name in sys.modules if name.startswith("toy_kernel")]:
+        del sys.modules[name]
+
+
+def test_it_is_offered_where_its_record_says(toy):
+    assert "toy" in kernels_of("tile-wise:32")
+    assert "toy" not in kernels_of("unstructured")
+    assert ("toy", "tile-wise:32") in candidates()
+
+
+def test_its_plan_means_the_product_and_both_engines_time_it(toy):
+    rng = np.random.default_rng(0)
+    pattern, weights = parse_pattern("tile-wise:32"), rng.standard_normal((96, 128))
+    mask = pattern.prune({"w": np.abs(weights)}, 0.5)["w"]
+    plan = toy.plan(pattern.map(mask), 40, "fp16", H200)
+    b = rng.standard_normal((128, 40))
+    np.testing.assert_allclose(run_reference(plan, weights, b), (weights * mask) @ b, rtol=1e-9)
+    assert 0 < estimate(plan, H200).seconds < 1e-3
+    assert 0 < simulate(plan, H200).seconds < 1e-3
+
+
+def test_it_is_predicted_beside_the_others(toy):
+    weights = {"layer": np.random.default_rng(1).standard_normal((256, 512)).astype(np.float32)}
+    asked = {"engine": "model", "sparsity": 0.5, "kernels": ["toy", "stspmm"], "crossovers": False}
+    table = predict(weights, gpu="h200-sxm", tokens=64, **asked)
+    assert {row.kernel for row in table} == {"dense", "stspmm", "toy"}
+    toys = next(row for row in table if row.kernel == "toy")
+    assert toys.pattern == "tile-wise:32"
+    assert toys.seconds_low < toys.seconds < toys.seconds_high
+    assert toy.meaning in {word.meaning for word in words_of(table)}
