@@ -41,7 +41,9 @@ def test_prune_writes_a_folder_that_predict_reads(run, model, tmp_path):
     ]
     code, out, _ = run("predict", "pruned/weights.safetensors", "--pattern", "zeros", *FAST, "--json")
     assert code == 0
-    assert [row["sparsity"] for row in json.loads(out)["predictions"]] == [0.0, 0.5, 0.0, 0.5]
+    rows = json.loads(out)["predictions"]
+    assert {row["sparsity"] for row in rows if row["kernel"] != "dense"} == {0.5}
+    assert {row["kernel"] for row in rows} >= {"csr", "stspmm"}
 
 
 def test_prune_prints_its_recipe(run, model, tmp_path):

@@ -31,6 +31,14 @@ def show_predictions(table: PredictionTable, console: Console) -> None:
     console.print()
     for line in _notes(table):
         console.print(safe(line), soft_wrap=True)
+    added = table.transpose_seconds
+    if added:
+        console.print(
+            "Layout: tokens together, B is (K, N). Where a model has features together, as torch does,\n"
+            f"transposes around the fastest kernels add up to {microseconds(added)} us.",
+            markup=False,
+            soft_wrap=True,
+        )
     console.print(f"Interval (low - high): {INTERVAL_KIND}.", markup=False)
     console.print(_verdict(table), style="bold", markup=False, soft_wrap=True)
 

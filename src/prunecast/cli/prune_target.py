@@ -112,8 +112,16 @@ def _show(pruned: "PrunedModel", console: "Console") -> None:
         ]
         for layer in result.layers
     ]
+    console.print(safe(f"{pruned.gpu}, {_tokens(pruned)}, {pruned.engine}, {pruned.dtype}: {pruned.source}"))
+    console.print()
     console.print(grid(columns, cells, to=console))
     console.print()
+    if not pruned.has_weights:
+        console.print(
+            "The weights are random with heavy tails: what is kept of their importance says little."
+        )
+    if result.time is None:
+        console.print("Time is that of these products alone: attention, norms and embeddings are not in it.")
     dense = sum(layer.pattern == "dense" for layer in result.layers)
     if dense:
         console.print(f"{dense} of {len(result.layers)} layers stay dense: nothing gains enough there.")
@@ -131,6 +139,12 @@ def _show(pruned: "PrunedModel", console: "Console") -> None:
         f"at {result.sparsity:.1%} sparsity."
     )
     console.print(safe(f"Wrote {pruned.folder}."), soft_wrap=True)
+
+
+def _tokens(pruned: "PrunedModel") -> str:
+    """Columns of B, the least and the most of all layers."""
+    counts = sorted({layer.n for layer in pruned.result.layers})
+    return f"{counts[0]} tokens" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} tokens"
 
 
 def _show_front(pruned: "PrunedModel", console: "Console") -> None:

@@ -9,7 +9,8 @@ __all__ = ["zeros_candidates", "zeros_note"]
 
 FEWEST_ZEROS = 0.05
 """Share of zeros that deserves a note: rounding to half precision makes fewer."""
-IN_TILES = "zero-tiles:128"
+IN_TILES = "zero-tiles:64"
+"""Holds what was pruned in tiles of any multiple of 64 rows."""
 TILE_KERNELS = ("tile-wise", "stspmm", "small-n")
 
 

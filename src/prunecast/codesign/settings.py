@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 from prunecast.codesign.candidates import candidates
 from prunecast.codesign.choice import check_choice
 from prunecast.codesign.convolutions import ConvSettings, conv_shapes
 from prunecast.codesign.engines import Engine, Progress
+from prunecast.codesign.graph.operation import MOST_TOKENS
 from prunecast.codesign.layer_job import LayerJob
 from prunecast.codesign.layers import Source, load_layers
+from prunecast.codesign.onnx_sizes import OnnxSizes, onnx_sizes
 from prunecast.codesign.provenance import Provenance, WeightsDigest
 from prunecast.codesign.pruned_already import zeros_candidates
 from prunecast.codesign.pruned_maps import MapMaker, sparsity_for
@@ -22,10 +25,6 @@ from prunecast.patterns.pattern import check_sparsity
 from prunecast.patterns.sources import Layer
 
 __all__ = ["Prepared", "Settings", "prepare", "provenance_of"]
-
-
-MOST_TOKENS = 2**24
-"""Far above any batch; a plan lists every token range."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +96,9 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
     if pattern is not None:
         for layer in loaded.layers.values():
             _check_fits(pattern, layer)
+    graph = _onnx_graph(weights, settings)
+    loaded = loaded if graph is None else graph.products_of(loaded)
+    shapes = conv_shapes(tuple(loaded.layers.values()), settings.convolutions)
     job = LayerJob(
         engine=engine,
         n=settings.tokens,
@@ -106,11 +108,21 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
         natural=pattern is None,
         strict=settings.kernels != "all",
         maker=MapMaker(loaded.layers, settings.scope),
-        convolutions=conv_shapes(tuple(loaded.layers.values()), settings.convolutions),
+        convolutions=shapes if graph is None else graph.convolutions,
+        tokens={} if graph is None else graph.tokens,
         product=settings.convolutions.product,
         experts_per_token=settings.experts_per_token,
     )
     return Prepared(job, loaded.skipped)
+
+
+def _onnx_graph(weights: Source, settings: Settings) -> OnnxSizes | None:
+    """What an ONNX file says of its sizes, unless the user says those of its convolutions."""
+    if not isinstance(weights, str | Path) or Path(weights).suffix.lower() != ".onnx":
+        return None
+    if settings.convolutions.input_size:
+        return None
+    return onnx_sizes(weights, batch=settings.convolutions.batch, tokens=settings.tokens)
 
 
 def _check_fits(pattern: Pattern, layer: Layer) -> None:

@@ -7,12 +7,13 @@ from typing import Any, overload
 
 from prunecast.codesign.crossover import Crossover
 from prunecast.codesign.files import json_text
+from prunecast.codesign.graph.other_times import transpose_seconds
 from prunecast.codesign.html_table import predictions_html
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance
 from prunecast.codesign.skipped import Skipped
 from prunecast.files import write_text_aside
-from prunecast.kernels import KERNELS, ConvShape
+from prunecast.kernels import DTYPE_BYTES, KERNELS, ConvShape
 
 __all__ = ["PredictionTable", "fastest"]
 
@@ -76,6 +77,21 @@ class PredictionTable(Sequence[Prediction]):
         """Share of the weights that were predicted, of those that may belong to products."""
         found = sum(rows[0].m * rows[0].k for rows in self.layers())
         return found / (found + sum(skipped.weights for skipped in self.missing))
+
+    @property
+    def transpose_seconds(self) -> float:
+        """What transposes of B and C add around the fastest kernels where a model has features together."""
+        return sum(
+            transpose_seconds(
+                size * row.n,
+                row.gpu,
+                element_bytes=DTYPE_BYTES[row.dtype],
+                launch_s=row.gpu.graph_launch_s,
+            )
+            for row in map(fastest, self.layers())
+            if row.kernel != "dense"
+            for size in (row.m, row.k)
+        )
 
     def fastest_kernels(self) -> list[str]:
         """Name of the fastest kernel of each layer."""

@@ -46,7 +46,7 @@ def test_an_activation_of_five_operators_belongs_to_its_product(read):
     model = read(onnx_files.gelu_mlp())
     assert kinds(model) == {"x": "input", "up": "gemm", "down": "gemm"}
     assert list(model.graph.graph.predecessors("down")) == ["up"]
-    assert (model.graph["up"].m, model.graph["up"].k, model.graph["up"].n) == (256, 64, 2)
+    assert (model.graph["up"].m, model.graph["up"].k, model.graph["up"].n) == (256, 64, 128)
 
 
 def test_convolutions_know_their_pixels_and_sizes_cost_nothing(read):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from prunecast.errors import BadInput
 
-__all__ = ["KINDS", "LAYOUTS", "Convolution", "Operation"]
+__all__ = ["KINDS", "LAYOUTS", "MOST_TOKENS", "Convolution", "Operation"]
 
 KINDS = ("input", "gemm", "attention", "normalise", "elementwise", "pool", "unknown")
 """What an operation is; `gemm` multiplies with a weight matrix, `unknown` is costed as memory traffic."""
@@ -13,6 +13,9 @@ KINDS = ("input", "gemm", "attention", "normalise", "elementwise", "pool", "unkn
 LAYOUTS = ("features", "tokens")
 """features: the tokens of one feature are contiguous, (K, N) row-major, as the sparse kernels want it.
 tokens: the features of one token are contiguous, as attention wants it."""
+
+MOST_TOKENS = 2**24
+"""Far above any batch; a plan lists every token range."""
 
 
 class Convolution(NamedTuple):

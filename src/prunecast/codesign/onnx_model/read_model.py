@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prunecast.codesign.graph import ModelGraph, Operation
 from prunecast.codesign.onnx_model.fusion import fuse
 from prunecast.codesign.onnx_model.operators import kinds, operation_of, product_of
-from prunecast.codesign.onnx_model.sizes import Shapes, shapes_of
+from prunecast.codesign.onnx_model.sizes import Shapes, free_sizes, shapes_of
 from prunecast.errors import BadInput
 from prunecast.patterns.sources.onnx_file import PRODUCTS, WeightUse, open_onnx, text_only, weight_uses
 
@@ -29,10 +29,12 @@ class OnnxModel:
     ----------
     graph : its operators; products are called like their weights
     unknown : operator type -> how many of them are costed as the memory that they move
+    takes : which of `batch` and `tokens` set a size; the file fixes what the others would say
     """
 
     graph: ModelGraph
     unknown: Mapping[str, int]
+    takes: frozenset[str]
 
 
 def read_onnx_model(path: str | Path, *, batch: int, tokens: int) -> OnnxModel:
@@ -41,7 +43,7 @@ def read_onnx_model(path: str | Path, *, batch: int, tokens: int) -> OnnxModel:
     Parameters
     ----------
     batch : first size of every input that leaves it free
-    tokens : other free sizes
+    tokens : other free sizes, and the rows of inputs (rows, features)
 
     Raises
     ------
@@ -63,7 +65,7 @@ def _read(file: Path, batch: int, tokens: int) -> OnnxModel:
         builder.add(node)
     if not builder.model.products:
         raise BadInput(f"{file}: wanted a MatMul, Gemm or Conv with a constant weight, got none")
-    return OnnxModel(graph=fuse(builder.model), unknown=builder.unknown)
+    return OnnxModel(graph=fuse(builder.model), unknown=builder.unknown, takes=free_sizes(model))
 
 
 class _Builder:

@@ -8,7 +8,7 @@ from prunecast.errors import BadInput
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Shapes", "shapes_of"]
+__all__ = ["Shapes", "free_sizes", "shapes_of"]
 
 Shapes = dict[str, tuple[int, ...]]
 """Tensor -> sizes, for tensors whose sizes are all known."""
@@ -18,7 +18,7 @@ SMALL_BYTES = 4096
 
 
 def shapes_of(path: Path, model: "onnx.ModelProto", *, batch: int, tokens: int) -> Shapes:
-    """Infer shapes with free sizes set: the first one of an input is `batch`, others are `tokens`.
+    """Infer shapes with free sizes set: see `_free_kinds`.
 
     Raises
     ------
@@ -71,15 +71,36 @@ def _without_values(model: "onnx.ModelProto") -> "onnx.ModelProto":
     return light
 
 
+def free_sizes(model: "onnx.ModelProto") -> frozenset[str]:
+    """Which of `batch` and `tokens` an input of the model leaves free."""
+    constants = {constant.name for constant in model.graph.initializer}
+    inputs = (value for value in model.graph.input if value.name not in constants)
+    return frozenset(kind for value in inputs for kind in _free_kinds(value) if kind)
+
+
+def _free_kinds(value: "onnx.ValueInfoProto") -> list[str]:
+    """For each size of an input `batch` or `tokens`, or empty where it is fixed.
+
+    The first free size is the batch; of an input (rows, features) of fixed features the rows are tokens.
+    """
+    sizes = value.type.tensor_type.shape.dim
+    is_free = [not (size.HasField("dim_value") and size.dim_value > 0) for size in sizes]
+    rows_are_tokens = len(is_free) == 2 and is_free[0] and not is_free[1]
+    return [
+        "" if not free else "batch" if place == 0 and not rows_are_tokens else "tokens"
+        for place, free in enumerate(is_free)
+    ]
+
+
 def _set_sizes(path: Path, value: "onnx.ValueInfoProto", batch: int, tokens: int) -> None:
     sizes = value.type.tensor_type.shape.dim
-    for place, size in enumerate(sizes):
-        if size.HasField("dim_value") and size.dim_value > 0:
+    for place, (size, kind) in enumerate(zip(sizes, _free_kinds(value), strict=True)):
+        if not kind:
             continue
         if place > 0 and len(sizes) == 4:
             raise BadInput(f"{path}: input {value.name!r} has no fixed height and width: export it with them")
         size.ClearField("dim_param")
-        size.dim_value = batch if place == 0 else tokens
+        size.dim_value = batch if kind == "batch" else tokens
 
 
 def _sizes(value: "onnx.ValueInfoProto") -> tuple[int, ...] | None:

@@ -15,8 +15,18 @@ from prunecast.patterns import weigh
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.sources.selection import select_names
 
-__all__ = ["KEPT_DENSE", "LayerSet", "fixed_names", "layers_of_file", "layers_of_onnx", "layers_of_workload"]
+__all__ = [
+    "KEPT_DENSE",
+    "SEQUENCE",
+    "LayerSet",
+    "fixed_names",
+    "layers_of_file",
+    "layers_of_onnx",
+    "layers_of_workload",
+]
 
+SEQUENCE = 512
+"""Tokens of a sequence where nothing says how many."""
 KEPT_DENSE = ("stem", "classifier", "head", "fc8")
 """First and last layers of the standard models: they are customarily not pruned."""
 
@@ -64,15 +74,25 @@ def layers_of_file(
 
 
 def layers_of_onnx(
-    path: str | Path, *, batch: int, tokens: int, target: Sequence[str] = (), ignore: Sequence[str] = ()
+    path: str | Path,
+    *,
+    batch: int,
+    tokens: int | None,
+    target: Sequence[str] = (),
+    ignore: Sequence[str] = (),
 ) -> LayerSet:
     """The products of an ONNX file with the weights that it holds, and the graph around them.
 
     Raises
     ------
-    BadInput : as `read_onnx_model` and `load_layers`
+    BadInput : as `read_onnx_model` and `load_layers`, or tokens where the file fixes all sizes
     """
-    graph = read_onnx_model(path, batch=batch, tokens=tokens).graph
+    model = read_onnx_model(path, batch=batch, tokens=SEQUENCE if tokens is None else tokens)
+    if tokens is not None and "tokens" not in model.takes:
+        raise BadInput(
+            f"{path}: tokens have no effect, the file fixes these sizes: leave out --tokens {tokens}"
+        )
+    graph = model.graph
     layers = {
         name: layer
         for name, layer in load_layers(path, target=target, ignore=ignore).layers.items()

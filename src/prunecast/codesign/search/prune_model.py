@@ -9,7 +9,13 @@ from prunecast.codesign.engines import Engine, Progress, silent
 from prunecast.codesign.files import SCHEMA_VERSION
 from prunecast.codesign.graph import WORKLOADS, load_workload
 from prunecast.codesign.layers import Source
-from prunecast.codesign.search.layer_sets import LayerSet, layers_of_file, layers_of_onnx, layers_of_workload
+from prunecast.codesign.search.layer_sets import (
+    SEQUENCE,
+    LayerSet,
+    layers_of_file,
+    layers_of_onnx,
+    layers_of_workload,
+)
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch
 from prunecast.codesign.search.target import TargetResult, prune_to_targets
 from prunecast.codesign.search.targets import Targets
@@ -21,7 +27,6 @@ from prunecast.version import tool_version
 __all__ = ["PrunedModel", "layers_to_prune", "masks_of", "prune_model"]
 
 TOKENS = 4096
-SEQUENCE = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -169,8 +174,7 @@ def layers_to_prune(
         graph = load_workload(weights, batch=batch, sequence=SEQUENCE if tokens is None else tokens)
         return layers_of_workload(graph, target=target, ignore=ignore)
     if isinstance(weights, str | Path) and Path(weights).suffix.lower() == ".onnx":
-        sequence = SEQUENCE if tokens is None else tokens
-        return layers_of_onnx(weights, batch=batch, tokens=sequence, target=target, ignore=ignore)
+        return layers_of_onnx(weights, batch=batch, tokens=tokens, target=target, ignore=ignore)
     return layers_of_file(weights, TOKENS if tokens is None else tokens, target=target, ignore=ignore)
 
 
