@@ -154,7 +154,7 @@ def test_a_gpu_whose_sm_holds_no_block(refused, model, tmp_path):
     small = section.replace(f"value = {value}", "value = 2048")
     (tmp_path / "gpu.toml").write_text(spec_text().replace(section, small))
     line = refused("predict", model, *FAST, "--gpu", "./gpu.toml")
-    assert "no form of the kernel fits on an SM" in line
+    assert "fits on an SM of" in line
     assert "[bold]a[/].weight" in line or "b" in line
 
 

@@ -93,5 +93,5 @@ def test_of_equally_fast_forms_the_one_that_gathers_fewer_tokens_is_taken():
 def test_a_gpu_that_no_form_fits_is_refused():
     gpu = toy_gpu(shared_bytes_per_block=4096)
     assert dense_configs(64, 64, 64, "fp16", gpu) == []
-    with pytest.raises(PlanDoesNotFit, match="dense: no form of the kernel fits on an SM of toy"):
+    with pytest.raises(PlanDoesNotFit, match="dense: no config of the kernel fits on an SM of toy"):
         best([], "dense", gpu)

@@ -95,7 +95,7 @@ def check_trials(study: Any) -> None:
     for trial in study.get_trials(deepcopy=False):
         for what, held, kinds in (
             ("value", trial.values[0] if trial.values else 0.0, (int, float)),
-            (OWNER, trial.user_attrs.get(OWNER, ""), (str,)),
+            (OWNER, trial.user_attrs.get(OWNER, {}), (dict,)),
             (REASON, trial.user_attrs.get(REASON, ""), (str,)),
             (RESULT, trial.user_attrs.get(RESULT, {}), (dict,)),
             ("fixed_params", trial.system_attrs.get("fixed_params", {}), (dict,)),

@@ -95,7 +95,7 @@ def best(found: list[Candidate], kernel: str, gpu: GpuSpec) -> Candidate:
     PlanDoesNotFit : there is none
     """
     if not found:
-        raise PlanDoesNotFit(f"{kernel}: no form of the kernel fits on an SM of {gpu.name}")
+        raise PlanDoesNotFit(f"{kernel}: no config of the kernel fits on an SM of {gpu.name}")
     return found[0]
 
 
