@@ -35,13 +35,14 @@ def main() -> int:
     return _compare(json.loads(options.file.read_text(encoding="utf-8")), found, engines)
 
 
-def sample(every: int) -> list[Measurement]:
-    """Every so many usable rows of each kernel."""
+def sample(every: int, use: str | None = None) -> list[Measurement]:
+    """Every so many usable rows of each kernel, of one use or of both (`fit`, `judge`)."""
     runs = [run for path in bundled_records() for run in read_runs(path)]
     rows = [row for row in merge_rows(runs) if row.usable]
     by_kernel: dict[str, list[Measurement]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: hashlib.sha256(_key(row).encode()).digest()):
-        by_kernel[row.kernel].append(row)
+        if use in (None, row.case.use):
+            by_kernel[row.kernel].append(row)
     taken = [row for own in by_kernel.values() for row in own[::every]]
     return sorted(taken, key=lambda row: (row.case.m, row.case.k, row.case.pattern, row.case.seed))
 

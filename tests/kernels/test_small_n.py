@@ -15,8 +15,8 @@ from prunecast.kernels.small_n.programs import WAIT_TO_COPY
 from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.launch import LaunchContext, context, launch_context
 from prunecast.launch.floor import launch_floor_s
-from prunecast.launch.piled_up import block_places
-from prunecast.launch.store_latency import store_latency_cycles
+from prunecast.launch.placement import block_places
+from prunecast.launch.stores import store_latency_cycles
 from prunecast.models import estimate
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit, Schedule
@@ -58,13 +58,12 @@ def test_what_launches_leave_over_lies_together() -> None:
     """
     tiles = tiles_keeping([1024] * 32, height=128, k=4096)
     plan = plan_small_n(tiles, 1, "fp16", GPU, config=SmallConfig(64, 8, 4, 4))
-    taken = np.flatnonzero(np.diff(launch_context(plan, GPU).work.block_start))
-    blocks_of_sm = np.bincount(taken % GPU.sm_count, minlength=GPU.sm_count)
+    blocks_of_sm = np.bincount(_places(launch_context(plan, GPU)) % GPU.sm_count, minlength=GPU.sm_count)
     assert plan.item_count == 64
     assert sorted(blocks_of_sm[blocks_of_sm > 0]) == [*[1] * 44, *[5] * 4]
     ampere = toy_gpu(compute_capability=80)
     other = plan_small_n(tiles, 1, "fp16", ampere, config=SmallConfig(64, 8, 4, 4))
-    assert launch_context(other, ampere).blocks == other.item_count
+    assert launch_context(other, ampere).places is None
 
 
 def test_heavy_tiles_share_an_sm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +75,7 @@ def test_heavy_tiles_share_an_sm(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(on_sm[places[:8] % GPU.sm_count] > 1)
     assert sorted(np.unique(places)) == sorted(places)
     together = [time(plan, GPU).cycles for time in (simulate, estimate)]
-    monkeypatch.setattr(context, "piled_up", lambda lists, fit, sms: lists)
+    monkeypatch.setattr(context, "expected_places", lambda columns, fit, sms: None)
     apart = [time(plan, GPU).cycles for time in (simulate, estimate)]
     assert all(np.array(together) > 1.1 * np.array(apart))
 
@@ -114,8 +113,9 @@ def test_unequal_tiles_lie_as_launches_leave_them(
 
 
 def _places(launch: LaunchContext) -> np.ndarray:
-    """(items,): the place of each block that is launched."""
-    return launch.places[np.diff(launch.work.block_start) > 0]
+    """(blocks,): the slot of each block."""
+    assert launch.places is not None
+    return launch.places
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,8 @@ def test_a_plan_launches_one_block_for_each_item_wherever_they_lie() -> None:
     tiles = tiles_keeping([1024] * 32, height=128, k=4096)
     plan = plan_small_n(tiles, 1, "fp16", GPU, config=SmallConfig(64, 8, 4, 4))
     assert plan.schedule is Schedule.HARDWARE
-    assert plan.blocks == plan.item_count < launch_context(plan, GPU).blocks
+    assert plan.blocks == plan.item_count
+    assert launch_context(plan, GPU).crowd > 1
 
 
 def test_the_start_of_blocks_lies_under_the_launch_before() -> None:

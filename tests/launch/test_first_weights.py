@@ -8,7 +8,7 @@ import pytest
 from prunecast.hardware import load_gpu
 from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.launch import launch_context
-from prunecast.launch.brought_ahead import early_starts
+from prunecast.launch.overlap import early_starts
 from prunecast.models import estimate, roofline
 from prunecast.models.first_weights import SHOWN_SHARE, first_weights_s, first_weights_share
 from prunecast.patterns import TileMap

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from prunecast.hardware import load_gpu
+from prunecast.kernels import early_start
 from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.launch import launch_context
 from prunecast.launch.floor import launch_floor_s
-from prunecast.launch.overlap import ends_apart_cycles
-from prunecast.launch.slow_sms import spared_cycles, spared_scale
+from prunecast.launch.overlap import prologue_under_preceding_cycles, tail_spread_cycles
+from prunecast.launch.stragglers import straggler_credit_cycles, straggler_credit_scale
 from prunecast.patterns import TileMap
 from prunecast.simulator import engine, simulate
-from prunecast.simulator.launch_gap import head_start_cycles
 from prunecast.simulator.settle import settle
 
 H200 = load_gpu("h200-sxm")
@@ -39,27 +39,34 @@ def run_of(plan):
     return settle(launch_context(plan, H200), state="burst", policy="gty").run
 
 
+def head_start(plan, run):
+    """Cycles by which the launch gains on the preceding one."""
+    context, ends = launch_context(plan, H200), run.sm[:, engine.S_BUSY].astype(float)
+    prologue = prologue_under_preceding_cycles(context)
+    return early_start.head_start_cycles(ends, prologue, tail_spread_cycles(context))
+
+
 def test_blocks_that_end_together_gain_little_and_a_lone_long_one_all_that_is_read_first():
     equal, uneven = plan_of([1024] * 32), plan_of([256] * 15 + [4096] + [256] * 15, n=256)
     # Start, producer (300 and 300) and wait for indices
     most = H200.block_start_cycles + 300 + 300 + H200.dram_latency_cycles
-    apart = ends_apart_cycles(launch_context(equal, H200))
-    assert apart <= head_start_cycles(launch_context(equal, H200), run_of(equal)) < 0.5 * most
-    assert head_start_cycles(launch_context(uneven, H200), run_of(uneven)) == pytest.approx(most)
+    apart = tail_spread_cycles(launch_context(equal, H200))
+    assert apart <= head_start(equal, run_of(equal)) < 0.5 * most
+    assert head_start(uneven, run_of(uneven)) == pytest.approx(most)
 
 
 def test_where_every_sm_has_a_block_little_is_gained_if_they_end_together_and_never_all():
     equal, uneven = plan_of([1024] * 33), plan_of([256] * 8 + [4096] + [256] * 24)
     assert equal.blocks == uneven.blocks == 132
-    assert head_start_cycles(launch_context(equal, H200), run_of(equal)) < 0.1 * H200.most_before_b_cycles
-    assert head_start_cycles(launch_context(uneven, H200), run_of(uneven)) == H200.most_before_b_cycles
+    assert head_start(equal, run_of(equal)) < 0.1 * H200.most_before_b_cycles
+    assert head_start(uneven, run_of(uneven)) == H200.most_before_b_cycles
 
 
 def test_cycles_under_the_launch_before_are_taken_off():
     plan = plan_of([256] * 15 + [4096] + [256] * 15, n=256)
     result, run = simulate(plan, H200), run_of(plan)
-    gained = head_start_cycles(launch_context(plan, H200), run) + spared_cycles(
-        run.sm[:, engine.S_BUSY], spared_scale(launch_context(plan, H200))
+    gained = head_start(plan, run) + straggler_credit_cycles(
+        run.sm[:, engine.S_BUSY].astype(float), straggler_credit_scale(launch_context(plan, H200))
     )
     floor = (launch_floor_s(launch_context(plan, H200), "graph") - H200.first_rows_s) * result.clock_hz
     assert gained > 1.4 * floor
@@ -71,7 +78,7 @@ def test_cycles_under_the_launch_before_are_taken_off():
 def test_nothing_is_gained_in_a_stream_or_where_launches_do_not_overlap():
     plan = plan_of([256] * 31 + [4096])
     alone = replace(plan, pdl=False)
-    assert head_start_cycles(launch_context(alone, H200), run_of(alone)) == 0.0
+    assert head_start(alone, run_of(alone)) == 0.0
     assert simulate(plan, H200, launch="stream").launch_s == launch_floor_s(
         launch_context(plan, H200), "stream"
     )
@@ -83,9 +90,12 @@ def test_nothing_is_gained_in_a_stream_or_where_launches_do_not_overlap():
 def test_a_launch_whose_blocks_all_begin_early_has_gained_it_already():
     plan = plan_of([256, 1024], n=128)
     result, run = simulate(plan, H200), run_of(plan)
-    assert head_start_cycles(launch_context(plan, H200), run) == 0.0
+    assert head_start(plan, run) == 0.0
     spared_s = (
-        spared_cycles(run.sm[:, engine.S_BUSY], spared_scale(launch_context(plan, H200))) / result.clock_hz
+        straggler_credit_cycles(
+            run.sm[:, engine.S_BUSY].astype(float), straggler_credit_scale(launch_context(plan, H200))
+        )
+        / result.clock_hz
     )
     floor_s = launch_floor_s(launch_context(plan, H200), "graph") - H200.first_rows_s
     assert 0.0 < spared_s < 0.06e-6

@@ -127,7 +127,7 @@ def hand_plan(
     programs = programs or two_role_programs()
     threads = 32 * sum(program.warps for program in programs)
     return KernelPlan(
-        kernel="by-hand",
+        kernel="stspmm",
         n=tokens,
         dtype="fp16",
         tiles=tiles,

@@ -436,7 +436,7 @@ def test_nothing_to_do_takes_the_launch_floor():
 
 
 def test_refuses_what_does_not_fit():
-    with pytest.raises(PlanDoesNotFit, match="by-hand: no block fits on an SM of toy, limit: shared memory"):
+    with pytest.raises(PlanDoesNotFit, match="stspmm: no block fits on an SM of toy, limit: shared memory"):
         estimate(hand_plan([64], 64, shared_bytes=300_000), toy_gpu())
 
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
-from prunecast.launch.brought_ahead import brought_ahead, early_blocks
-from prunecast.launch.overlap import begins_early
-from prunecast.launch.piled_up import JITTER, followed
+from prunecast.launch.overlap import prologue_is_hidden
+from prunecast.launch.placement import JITTER, followed
+from prunecast.launch.prefetch import prefetched_blocks, with_prefetch
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import engine_state
@@ -24,7 +24,7 @@ def kernel_of(context: LaunchContext) -> Kernel:
     """Programs and shapes of a launch."""
     plan = context.plan
     return Kernel(
-        programs=context.programs if begins_early(context) else brought_ahead(context),
+        programs=context.programs if prologue_is_hidden(context) else with_prefetch(context),
         stages=plan.resources.stages,
         fewest_steps=plan.fewest_steps,
         **plan.shape._asdict(),
@@ -77,7 +77,7 @@ def _whole_ticks(amount: int, per_clk: float) -> int:
 def work_of(context: LaunchContext) -> Work:
     """The work list of a launch as records."""
     plan, slots, gpu = context.plan, context.fit.blocks_per_sm, context.gpu
-    tiles, work = plan.tiles, context.work
+    tiles, work = plan.tiles, plan.work
     columns = [tuple(tiles.column_index[start:stop].tolist()) for start, stop in pairwise(tiles.column_start)]
     rows = [int(stop - start) for start, stop in pairwise(tiles.row_start)]
     items = [
@@ -94,21 +94,22 @@ def work_of(context: LaunchContext) -> Work:
         )
         for i in range(plan.item_count)
     ]
-    start = work.block_start.tolist()
-    if context.co_resident and context.schedule is Schedule.STATIC:
-        items, start = piled_up(items, context.blocks, slots, gpu.sm_count)
+    start, schedule, blocks = work.block_start.tolist(), plan.schedule, plan.blocks
+    if context.places is not None:
+        items, start = piled_up(items, slots, gpu.sm_count)
+        schedule, blocks = Schedule.STATIC, len(start) - 1
     return Work(
-        schedule=context.schedule,
-        blocks=context.blocks,
+        schedule=schedule,
+        blocks=blocks,
         block_start=tuple(start),
         items=tuple(items),
         columns=tuple(columns),
         rows_in_l2=context.b_in_l2,
-        early_sms=early_blocks(context),
+        early_sms=prefetched_blocks(context),
     )
 
 
-def piled_up(items: list[Item], blocks: int, slots: int, sms: int) -> tuple[list[Item], list[int]]:
+def piled_up(items: list[Item], slots: int, sms: int) -> tuple[list[Item], list[int]]:
     """Items by the place of their block: of few blocks those that whole launches leave over lie together and
     come first; of more than SMs too, and the others slot by slot on the other SMs; unequal ones as launches
     that follow one another leave them.
@@ -134,7 +135,7 @@ def piled_up(items: list[Item], blocks: int, slots: int, sms: int) -> tuple[list
                 if left:
                     at[slot * sms + sm] = left.pop(0)
     start = [0]
-    for place in range(blocks):
+    for place in range(max(at) + 1):
         start.append(start[-1] + (place in at))
     return [at[place] for place in sorted(at)], start
 

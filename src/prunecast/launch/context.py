@@ -14,18 +14,13 @@ from prunecast.hardware.occupancy import BlockResources, Occupancy, occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.further_launches import zero_row_count
 from prunecast.kernels.table import KERNELS
-from prunecast.launch.early_blocks import early_share
 from prunecast.launch.further_launches import padded_copy_seconds
-from prunecast.launch.piled_up import block_columns, piled_up, places_of_lists
+from prunecast.launch.placement import block_columns, expected_places, resident_share
 from prunecast.plan.bind import bind
-from prunecast.plan.kernel_plan import KernelPlan, Schedule, WorkList
-from prunecast.plan.order import Assigned
+from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.program import WarpProgram
 
 __all__ = ["LaunchContext", "launch_context"]
-
-PDL_CAPABILITY = 90
-"""Compute capability from which blocks of a launch may start while the preceding one ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,79 +31,75 @@ class LaunchContext:
     ----------
     plan, gpu : what is launched, and where
     fit : blocks per SM, with registers as compiled
-    work, schedule, blocks : the plan's, or block lists that say where its CTAs are expected: a list without
-        an item stands for a place that stays empty
-    programs : the plan's with the costs of the GPU's architecture, and with what blocks that start early have
-        done when the preceding launch ends
-    pdl : blocks start while the preceding launch ends, and no other launch stands between
-    co_resident : blocks of the next launch find room beside those of this one, and each has one item
+    programs : the plan's with costs of the GPU's architecture, less what co-resident blocks have done when
+        the preceding launch ends
+    pdl : blocks may start while the preceding launch ends, since no other launch stands between
+    co_resident : blocks of the next launch reside on the SMs beside those of this one; each has one item
+    places : (blocks,) slot of each block, slot p on SM p mod SMs, in co-resident launches of which some
+        blocks share an SM; None where the hardware fills SMs in turn
     b_in_l2 : L2 holds B when the launch begins
-    pdl_release_s : seconds from the last stores of the preceding launch until blocks that wait for it
-        (`griddepcontrol.wait`) go on, where all of them do; else 0
-    other_launches_s : seconds of what a library launches besides this kernel
+    pdl_release_s : seconds from the last stores of the preceding launch until `griddepcontrol.wait` returns,
+        where all blocks wait there by then; else 0
+    other_launches_s : seconds of what a library launches besides this kernel, e.g. a split-K reduction
     """
 
     plan: KernelPlan
     gpu: GpuSpec
     fit: Occupancy
-    work: WorkList
-    schedule: Schedule
-    blocks: int
     programs: tuple[WarpProgram, ...]
     pdl: bool = False
     co_resident: bool = False
+    places: npt.NDArray[np.int64] | None = None
     b_in_l2: bool = False
     pdl_release_s: float = 0.0
     other_launches_s: float = 0.0
 
     @property
-    def places(self) -> npt.NDArray[np.int64]:
-        """(blocks,): the place of each block list; place p is on SM p mod SMs."""
-        return places_of_lists(
-            self.work,
-            self.schedule,
-            self.blocks,
-            self.fit.blocks_per_sm,
-            self.gpu.sm_count,
-            co_resident=self.co_resident,
-        )
+    def prefetches_weights(self) -> bool:
+        """Whether its producer warps read indices and weights before `griddepcontrol.wait`, B behind it."""
+        return self.plan.pdl and not self.co_resident
 
     @property
-    def prefetches_weights(self) -> bool:
-        """Whether it is a gathering kernel of sm_90, whose producers read indices and weights before B."""
-        return self.plan.pdl and not self.co_resident
+    def held(self) -> int:
+        """Blocks that the GPU holds at once."""
+        return self.fit.blocks_per_sm * self.gpu.sm_count
+
+    @property
+    def crowd(self) -> int:
+        """Blocks on the SM that has most."""
+        if self.places is not None:
+            return int(np.bincount(self.places % self.gpu.sm_count).max())
+        return max(min(self.fit.blocks_per_sm, -(-self.plan.item_count // self.gpu.sm_count)), 1)
 
 
 def launch_context(plan: KernelPlan, gpu: GpuSpec) -> LaunchContext:
     """Everything about a launch that its plan does not decide."""
     traits = KERNELS[plan.kernel].traits(plan, gpu)
     fit = occupancy(_as_compiled(plan, traits.registers_per_thread), gpu)
-    co_resident = traits.co_resident and plan.pdl
-    lists, programs, early = Assigned(plan.work, plan.schedule, plan.blocks), plan.programs, 0.0
+    co_resident, programs = traits.co_resident and plan.pdl, plan.programs
+    places, resident = None, 0.0
     if co_resident:
-        early = early_share(
-            block_columns(plan.work),
+        columns = block_columns(plan.work)
+        resident = resident_share(
+            columns,
             fit.blocks_per_sm,
             gpu.sm_count,
             column_cycles=traits.cycles_per_column,
             start_cycles=gpu.block_start_cycles,
         )
-        lists = piled_up(lists, fit.blocks_per_sm, gpu.sm_count)
-        programs = traits.prologue(early) if traits.prologue else programs
-    released = early >= 1.0 and gpu.compute_capability >= PDL_CAPABILITY
+        places = expected_places(columns, fit.blocks_per_sm, gpu.sm_count)
+        programs = traits.prologue(resident) if traits.prologue else programs
     alone = zero_row_count(plan) == 0 and padded_copy_seconds(plan, gpu) == 0.0
     return LaunchContext(
         plan=plan,
         gpu=gpu,
         fit=fit,
-        work=lists.work,
-        schedule=lists.schedule,
-        blocks=lists.blocks,
         programs=_bound(programs, plan, gpu),
         pdl=plan.pdl and alone,
         co_resident=co_resident,
+        places=places,
         b_in_l2=traits.b_in_l2,
-        pdl_release_s=gpu.let_go_s if released else 0.0,
+        pdl_release_s=gpu.let_go_s if resident >= 1.0 else 0.0,
         other_launches_s=traits.other_launches_s,
     )
 

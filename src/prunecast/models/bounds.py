@@ -61,7 +61,7 @@ def bounds_of(
     gpu = context.gpu
     rates = sm_rates(context.plan, gpu)
     units = _units(context, amounts)
-    sms = min(gpu.sm_count, context.blocks)
+    sms = min(gpu.sm_count, context.plan.blocks)
     levels = sm_level_cycles(units.amounts, rates)
     bounds = {level: busiest_sm(cycles, units.members, sms) for level, cycles in levels.items()}
     partitions = min(float(rates.sub_partitions), amounts.tensor_warps)
@@ -150,8 +150,8 @@ def copied_cycles(amounts: FloatArray, rates: SmRates) -> FloatArray:
 def _units(context: LaunchContext, amounts: Amounts) -> _Units:
     """Blocks of a static list, else kinds of items. The blocks of a dynamic list are shared: left out."""
     whole, block = amounts.whole[:, OF_AN_SM], amounts.block[OF_AN_SM]
-    if context.schedule is Schedule.STATIC:
-        blocks = units_of(context, whole[amounts.kinds.of_item])
+    if context.plan.schedule is Schedule.STATIC:
+        blocks = units_of(context.plan, whole[amounts.kinds.of_item])
         return _Units(blocks + block, np.ones(len(blocks)))
-    share = block if context.schedule is Schedule.HARDWARE else np.zeros_like(block)
+    share = block if context.plan.schedule is Schedule.HARDWARE else np.zeros_like(block)
     return _Units(whole + share, amounts.kinds.members)

@@ -7,7 +7,7 @@ import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
-from prunecast.launch.next_weights import weight_bytes_before_b
+from prunecast.launch.prefetch import weights_before_b_bytes
 from prunecast.models.rates import SmRates
 from prunecast.models.roles import has_edges, waits_for_parts
 from prunecast.plan.kernel_plan import BlockShape, KernelPlan, Schedule
@@ -57,10 +57,10 @@ class Chain(NamedTuple):
     """From a gather's turn to its use, at least; loads come back behind gathers."""
     lacks_tokens: bool
     """Whether the item has fewer tokens than a block takes."""
+    first_weights_late: float = 0.0
+    """Cycles by which weights come late that all blocks ask for at once before they read B."""
     b_latency: float = float("inf")
     """Of reads of B into registers at most, where B lies in L2."""
-    first_weights_late: float = 0.0
-    """That weights are late which are asked for before anything is waited for: all blocks ask at once."""
 
     def with_data_there(self) -> "Chain":
         """The same block reading memory that answers at once."""
@@ -128,8 +128,8 @@ def plan_chain(context: LaunchContext, rates: SmRates, memory_latency_cycles: fl
         memory_latency=round(memory_latency_cycles),
         gather_latency=gpu.gather_latency_cycles,
         lacks_tokens=False,
+        first_weights_late=weights_before_b_bytes(context) * gpu.max_clock_hz / gpu.dram_bytes_per_s,
         b_latency=float(gpu.l2_latency_cycles) if context.b_in_l2 else float("inf"),
-        first_weights_late=weight_bytes_before_b(context) * gpu.max_clock_hz / gpu.dram_bytes_per_s,
     )
 
 
@@ -140,7 +140,7 @@ def _gather_rate(plan: KernelPlan, gpu: GpuSpec) -> float:
 
 def _store_rate(context: LaunchContext) -> float:
     gpu = context.gpu
-    busy_sms = max(min(context.blocks, gpu.sm_count), 1)
+    busy_sms = max(min(context.plan.blocks, gpu.sm_count), 1)
     share_of_l2 = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / busy_sms
     # Blocks drift apart: what L2 takes longer for one wave's stores lies under the work of the other waves,
     # and half of a single wave's stores come together (fitted to twelve products with padded rows, 0007)

@@ -5,8 +5,7 @@ after it. Where SMs are left, blocks that start early have theirs by then (`laun
 """
 
 from prunecast.launch import LaunchContext
-from prunecast.launch.brought_ahead import early_starts
-from prunecast.launch.overlap import begins_early
+from prunecast.launch.overlap import early_starts, prologue_is_hidden
 
 __all__ = ["first_weights_s", "first_weights_share"]
 
@@ -21,10 +20,10 @@ def first_weights_share(context: LaunchContext) -> float:
     0 where no launch before shows it: parts of cut tiles leave their SMs long before it ends. 2:4 has it in
     the constants of its ends.
     """
-    plan, blocks = context.plan, context.blocks
+    plan, blocks = context.plan, context.plan.blocks
     whole = plan.inner is None and int(plan.work.parts.max(initial=1)) == 1
     one_wave = plan.item_count == blocks <= context.gpu.sm_count
-    overlap = context.prefetches_weights and context.pdl and not begins_early(context)
+    overlap = context.prefetches_weights and context.pdl and not prologue_is_hidden(context)
     if not (whole and one_wave and overlap):
         return 0.0
     return SHOWN_SHARE * (1.0 - min(early_starts(context) / max(blocks, 1), 1.0))

@@ -90,11 +90,11 @@ def _demand(
         return np.asarray(np.max([steps[level] + edges[level] for level in steps], axis=0, initial=0.0))
     in_steps, around = (np.max(list(phase.values()), axis=0, initial=0.0) for phase in (steps, edges))
     if each_for_itself(case):
-        blocks = case.blocks_together
+        blocks = case.context.crowd
         in_steps = np.maximum(in_steps, _steps_in_turns(case, steps, pace, blocks=blocks))
         in_steps += _last_rows(case, blocks * in_steps) / blocks
         return np.asarray(in_steps + _around_in_turns(case, edges, blocks=blocks))
-    return np.asarray(in_steps + np.maximum(around, edge / case.blocks_together))
+    return np.asarray(in_steps + np.maximum(around, edge / case.context.crowd))
 
 
 def each_for_itself(case: Case) -> bool:

@@ -17,7 +17,6 @@ early, so that where waves are not full a few tokens more, or a slower port, can
 as a percent.
 """
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -27,11 +26,15 @@ from prunecast.hardware.clock import STATES, sm_clock_hz
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.early_start import head_start_cycles
 from prunecast.launch import LaunchContext, launch_context
-from prunecast.launch.expected_places import expected_places
 from prunecast.launch.floor import LAUNCHES, beside_s, launch_floor_s
-from prunecast.launch.late_blocks import late_cycles
-from prunecast.launch.power_draw import l2_draw, tensor_draw
-from prunecast.launch.slow_sms import spared_cycles
+from prunecast.launch.overlap import prologue_cycles, prologue_under_preceding_cycles, tail_spread_cycles
+from prunecast.launch.power import l2_power, tensor_power
+from prunecast.launch.stragglers import (
+    straggler_credit_cycles,
+    straggler_credit_scale,
+    straggler_cycles,
+    straggler_of,
+)
 from prunecast.models.amounts import launch_amounts
 from prunecast.models.balance import (
     SmEnds,
@@ -47,12 +50,12 @@ from prunecast.models.estimate import LEVELS, Estimate
 from prunecast.models.first_weights import first_weights_s, first_weights_share
 from prunecast.models.item_costs import item_costs
 from prunecast.models.rates import sm_rates
+from prunecast.models.roles import runs_ahead
 from prunecast.models.starts import Starts, starts_of
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import plan_traffic
 from prunecast.models.unit_costs import lists_of, steady, unit_costs
 from prunecast.models.waves import Placement, place_units, seats_of, units_of
-from prunecast.models.weight_rounds import asks_again_cycles, later_weights_s
 from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit, Schedule
 
 __all__ = ["CLOCK_ROUNDS", "LAUNCHES", "check_names", "estimate", "look_up"]
@@ -83,33 +86,20 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
     BadInput : an unknown state or launch, or instructions that the GPU does not have
     """
     check_names(state, launch)
-    context = launch_context(plan, gpu)
-    check_fit(context)
-    placed = expected_places(context)
-    found = [_estimate(one.context, state=state, launch=launch) for one in placed]
-    return _mean([one.share for one in placed], found)
-
-
-def _mean(shares: list[float], estimates: list[Estimate]) -> Estimate:
-    """What a launch of a burst takes on average; all else is said of the most frequent one."""
-    typical = estimates[int(np.argmax(shares))]
-    if len(estimates) == 1:
-        return typical
-    cycles = sum(share * found.cycles for share, found in zip(shares, estimates, strict=True))
-    return replace(typical, cycles=cycles, seconds=typical.launch_s + cycles / typical.clock_hz)
+    return _estimate(launch_context(plan, gpu), state=state, launch=launch)
 
 
 def _estimate(context: LaunchContext, *, state: str, launch: str) -> Estimate:
     case, gpu = look_up(context), context.gpu
     items, starts = item_costs(case), starts_of(case)
-    units = unit_costs(lists_of(case, items, starts), starts, context.schedule)
+    units = unit_costs(lists_of(case, items, starts), starts, context.plan.schedule)
     slots = context.fit.blocks_per_sm
     seats = seats_of(context, units.alone.size)
     placement = place_units(seats, units.alone, units.demand)
     launch_s = launch_floor_s(context, launch)
     settled = _settle(case, _ends(case, placement, units.quiet, starts), launch_s - beside_s(context), state)
     item_work = np.maximum(steady(items, starts) / slots, items.demand)[case.amounts.kinds.of_item]
-    work = work_per_sm(gpu.sm_count, placement.sm, units_of(context, item_work))
+    work = work_per_sm(gpu.sm_count, placement.sm, units_of(context.plan, item_work))
     return Estimate(
         seconds=launch_s + settled.cycles / settled.clock_hz,
         cycles=settled.cycles,
@@ -143,13 +133,12 @@ def look_up(context: LaunchContext) -> Case:
     """Amounts, rates and bytes of a launch; raises what `estimate` raises."""
     check_fit(context)
     plan, gpu = context.plan, context.gpu
-    held = context.fit.blocks_per_sm * gpu.sm_count
-    if context.schedule is not Schedule.HARDWARE and context.blocks > held:
+    if plan.schedule is not Schedule.HARDWARE and plan.blocks > context.held:
         raise PlanDoesNotFit(
-            f"{plan.kernel} has {plan.blocks} persistent blocks, {gpu.name} holds {held} at once"
+            f"{plan.kernel} has {plan.blocks} persistent blocks, {gpu.name} holds {context.held} at once"
         )
     amounts = launch_amounts(context)
-    traffic = plan_traffic(context, amounts, min(context.blocks, held))
+    traffic = plan_traffic(context, amounts, min(plan.blocks, context.held))
     rates = sm_rates(plan, gpu)
     # Where rings run ahead DRAM's share says what comes late; beside a B in L2 each round of weights waits
     latency = gpu.dram_latency_cycles if context.b_in_l2 else gpu.l2_latency_cycles
@@ -161,9 +150,9 @@ def _settle(case: Case, ends: "_Ends", launch_s: float, state: str) -> _Settled:
     the whole time from one launch to the next but for other kernels' work.
     """
     gpu = case.gpu
-    total = case.amounts.total(case.context.blocks)
-    l2_bytes = l2_draw(case.plan, gpu) * float(total[Quantity.L2])
-    tensor = tensor_draw(case.plan, gpu) * float(sm_level_cycles(total, case.rates)["tensor"])
+    total = case.amounts.total(case.plan.blocks)
+    l2_bytes = l2_power(case.plan, gpu) * float(total[Quantity.L2])
+    tensor = tensor_power(case.plan, gpu) * float(sm_level_cycles(total, case.rates)["tensor"])
     settled = _Settled(_chip_cycles(case, ends, gpu.max_clock_hz), gpu.max_clock_hz)
     for _ in range(CLOCK_ROUNDS):
         period_s = settled.cycles / settled.clock_hz + launch_s
@@ -189,10 +178,6 @@ class _Ends(NamedTuple):
     """Of what SMs read, and of the C of all items but the last ones."""
     between: float
     """That an SM reads nothing, one block having ended and the next one beginning."""
-    asking_again: SmEnds
-    """Of weights that they ask for behind B."""
-    later_weights_s: float
-    """Of DRAM, for these."""
     working: SmEnds
     """Of all that they read and store."""
     behind: float
@@ -214,19 +199,19 @@ def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Start
     # Nothing comes before the first block has started and its first read has gone to DRAM and back.
     quiet = case.gpu.block_start_cycles + case.gpu.dram_latency_cycles
     fetched = placement.fetched(quiet_end)
-    head_start = head_start_cycles(placement.sm_finish, starts.before_b, starts.ends_apart)
-    head_start += spared_cycles(placement.sm_finish, starts.spared_scale)
+    context, sm_finish = case.context, placement.sm_finish
+    prologue = prologue_under_preceding_cycles(context)
+    head_start = head_start_cycles(sm_finish, prologue, tail_spread_cycles(context))
+    head_start += straggler_credit_cycles(sm_finish, straggler_credit_scale(context))
     columns = float((case.plan.work.k_stop - case.plan.work.k_start).sum(dtype=np.int64))
     share = first_weights_share(case.context)
     return _Ends(
         fetching=sm_ends(fetched, quiet),
-        between=between_cycles(quiet_end, starts),
-        asking_again=sm_ends(fetched, asks_again_cycles(case) + case.gpu.dram_latency_cycles),
-        later_weights_s=later_weights_s(case),
+        between=between_cycles(case, quiet_end),
         working=sm_ends(placement.sm_finish, quiet),
         behind=placement.cycles - float(fetched.max()) + starts.store_drain - head_start,
         head_start=head_start,
-        late=late_cycles(placement.sm_finish, starts.late),
+        late=straggler_cycles(sm_finish, straggler_of(context)),
         busy_share=busy_share(placement.sm_finish),
         earlier_share=case.earlier_share,
         l2=l2_seconds(case.context, case.amounts, case.traffic),
@@ -234,11 +219,17 @@ def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Start
     )
 
 
-def between_cycles(quiet_end: FloatArray, starts: Starts) -> float:
-    """Cycles in which SMs read nothing between the blocks that the hardware starts on them."""
-    if not quiet_end.size:
+def between_cycles(case: Case, quiet_end: FloatArray) -> float:
+    """Cycles in which SMs read nothing between the blocks that the hardware starts on them one after another.
+
+    Worth 0.3 points on tile-wise.
+    """
+    plan = case.plan
+    one_after_another = plan.schedule is Schedule.HARDWARE and not case.context.co_resident
+    if not one_after_another or not quiet_end.size or not runs_ahead(case.context.programs):
         return 0.0
-    return starts.later_rounds * (float(quiet_end.mean()) + starts.until_b)
+    later_rounds = plan.blocks / max(case.blocks_in_flight, 1) - 1.0
+    return later_rounds * (float(quiet_end.mean()) + prologue_cycles(case.context))
 
 
 def _chip_cycles(case: Case, ends: _Ends, clock_hz: float) -> float:
@@ -249,8 +240,8 @@ def _chip_cycles(case: Case, ends: _Ends, clock_hz: float) -> float:
     that passes DRAM.
     """
     traffic, gpu = case.traffic, case.gpu
-    reads_s = (traffic.dram_bytes - traffic.written_bytes) / gpu.dram_bytes_per_s
-    writes_s = traffic.written_bytes / gpu.dram_write_bytes_per_s
+    reads_s = (traffic.dram_bytes - traffic.c_bytes) / gpu.dram_bytes_per_s
+    writes_s = traffic.c_bytes / gpu.dram_write_bytes_per_s
     earlier = ends.earlier_share
     written = max(earlier, traffic.read_share)
     l2_s = max(ends.l2.reads + earlier * ends.l2.stores, earlier * ends.l2.merging)
@@ -262,7 +253,6 @@ def _chip_cycles(case: Case, ends: _Ends, clock_hz: float) -> float:
     in_step_s = reads_s + traffic.read_share * writes_s
     if ends.between:
         last_fetch = max(last_fetch, ends.fetching.quiet + ends.between + clock_hz * in_step_s)
-    last_fetch = max(last_fetch, ends.asking_again.stretched(clock_hz * ends.later_weights_s))
     busiest = clock_hz * max(ends.l2.data, reads_s + writes_s)
     asked = clock_hz * ends.l2.all
     all_traffic = max(ends.working.stretched(busiest), ends.working.quiet + asked) - ends.head_start
@@ -274,9 +264,9 @@ def _chip_cycles(case: Case, ends: _Ends, clock_hz: float) -> float:
 def _step_cycles(case: Case, clock_hz: float) -> dict[str, float]:
     """Cycles per full k-step of one of the blocks that share an SM, all SMs at work."""
     gpu, step = case.gpu, case.amounts.step
-    resident = min(case.context.fit.blocks_per_sm, -(-case.context.blocks // gpu.sm_count))
+    resident = min(case.context.fit.blocks_per_sm, -(-case.plan.blocks // gpu.sm_count))
     cycles = {level: resident * float(c) for level, c in sm_level_cycles(step, case.rates).items()}
-    l2_bytes = resident * min(case.context.blocks, gpu.sm_count) * float(step[Quantity.L2])
+    l2_bytes = resident * min(case.plan.blocks, gpu.sm_count) * float(step[Quantity.L2])
     cycles["l2"] = l2_bytes / (gpu.l2_bytes_per_s / clock_hz)
     cycles["dram"] = case.traffic.miss_share * l2_bytes / (gpu.dram_bytes_per_s / clock_hz)
     return {level: cycles[level] for level in LEVELS}

@@ -5,11 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.launch.late_blocks import Lateness, lateness_of
-from prunecast.launch.next_weights import first_weight_bytes, next_weight_bytes
-from prunecast.launch.overlap import before_b_cycles, begins_early, ends_apart_cycles, until_b_cycles
-from prunecast.launch.slow_sms import spared_scale
-from prunecast.launch.store_latency import next_block_cycles, store_latency_cycles
+from prunecast.launch.overlap import prologue_is_hidden
+from prunecast.launch.prefetch import posted_bytes, unposted_bytes
+from prunecast.launch.stores import slot_release_cycles, store_latency_cycles
 from prunecast.models.bounds import copied_cycles, sm_level_cycles
 from prunecast.models.case import Case
 from prunecast.models.chain import Chain, plan_chain
@@ -65,23 +63,11 @@ class Starts(NamedTuple):
     """From its end until the next one finds room."""
     block_demand: float
     """That the busiest pipe of the SM works for them."""
-    ends_apart: float
-    """Of SMs with the same work, where a launch leaves others free."""
-    before_b: float
-    """Of blocks of which some may start while the launch before ends: what they do before they read B."""
     quiet: float
     """At the end of a block, in which it reads no more, at most."""
-    late: Lateness
-    """Of blocks that should end together."""
-    spared_scale: float
-    """Of blocks that do not, as `slow_sms.spared_scale`."""
     store_drain: float
     """From the last instruction of the last block, and what it `leave`s after, until its stores are known to
     be through."""
-    later_rounds: float
-    """Of blocks that the hardware starts behind others, between which nothing is read."""
-    until_b: float
-    """Of a block before it reads B."""
 
 
 def starts_of(case: Case) -> Starts:
@@ -100,12 +86,12 @@ def starts_of(case: Case) -> Starts:
     sooner = max(step - first, 0.0) if ahead else 0.0
     multiply, hindered = _multiply_step(case, chain, levels) if ahead else (1.0, 0.0)
     # A block that the hardware starts leaves room for the next one when its stores are on their way.
-    hardware = case.context.schedule is Schedule.HARDWARE
-    leave = drain - store_latency_cycles(case.context) + next_block_cycles(case.context)
+    hardware = case.plan.schedule is Schedule.HARDWARE and case.context.places is None
+    leave = drain - store_latency_cycles(case.context) + slot_release_cycles(case.context)
     wait = _waits(case, chain, first_items | (not ahead), blocks=1)
     wait_together = wait
-    if case.context.co_resident and case.blocks_together > 1:
-        wait_together = _waits(case, chain, first_items | (not ahead), blocks=case.blocks_together)
+    if case.context.co_resident and case.context.crowd > 1:
+        wait_together = _waits(case, chain, first_items | (not ahead), blocks=case.context.crowd)
     return Starts(
         first=first_items,
         wait=wait,
@@ -120,22 +106,9 @@ def starts_of(case: Case) -> Starts:
         leave=leave if hardware else 0.0,
         block_demand=max(float(c) for c in sm_level_cycles(case.amounts.block, case.rates).values())
         + _begun_together(case, block + float(wait_together.max(initial=0.0))),
-        before_b=before_b_cycles(case.context),
-        ends_apart=ends_apart_cycles(case.context),
         quiet=_quiet(case, chain, drain),
-        late=lateness_of(case.context),
-        spared_scale=spared_scale(case.context),
         store_drain=drain - leave if hardware else drain,
-        later_rounds=_later_rounds(case) if ahead else 0.0,
-        until_b=until_b_cycles(case.context),
     )
-
-
-def _later_rounds(case: Case) -> float:
-    """Blocks of a place, but for the first one."""
-    if case.context.schedule is not Schedule.HARDWARE or case.context.co_resident:
-        return 0.0
-    return case.context.blocks / max(case.blocks_in_flight, 1) - 1.0
 
 
 class _MultiplyStep(NamedTuple):
@@ -167,7 +140,7 @@ def _begun_together(case: Case, until_data: float) -> float:
     """What its share of the others' wait costs a block of a launch whose blocks all wait for the launch
     before: nobody on the SM works for the others meanwhile.
     """
-    return until_data / case.blocks_together if case.context.co_resident else 0.0
+    return until_data / case.context.crowd if case.context.co_resident else 0.0
 
 
 def _waits(case: Case, steady: Chain, waits: MaskArray, *, blocks: int) -> FloatArray:
@@ -180,8 +153,8 @@ def _waits(case: Case, steady: Chain, waits: MaskArray, *, blocks: int) -> Float
     begin = edge_cycles(steady, ("begin",), "unsplit")
     lead = max(_lead_in(cold, steady, begin), _behind_weights(case, cold, steady, begin, blocks))
     wait = np.where(waits, lead, 0.0)
-    if begins_early(case.context):
-        hardware = case.context.schedule is Schedule.HARDWARE
+    if prologue_is_hidden(case.context):
+        hardware = case.plan.schedule is Schedule.HARDWARE
         early = slice(case.blocks_in_flight) if hardware else slice(None)
         wait[early] = np.where(waits[early], _lead_in(begun_early(cold), begun_early(steady), begin), 0.0)
     return wait
@@ -193,7 +166,7 @@ def _behind_weights(case: Case, cold: Chain, steady: Chain, begin: float, blocks
 
     Columns that a block waits for before its rows come behind the weights too, and all else behind them.
     """
-    posted, own = next_weight_bytes(case.context), first_weight_bytes(case.context, case.blocks_in_flight)
+    posted, own = posted_bytes(case.context), unposted_bytes(case.context, case.blocks_in_flight)
     if posted + own == 0.0 or case.context.b_in_l2 or not case.context.co_resident:
         return 0.0
     cycles = case.gpu.max_clock_hz / case.gpu.dram_bytes_per_s
@@ -251,9 +224,9 @@ def _lead_in(first: Chain, steady: Chain, begin: float) -> float:
 def _first_items(case: Case) -> MaskArray:
     """(items,) bool: whether an item is the first one of its block."""
     place = np.arange(case.plan.item_count)
-    if case.context.schedule is Schedule.DYNAMIC:
+    if case.plan.schedule is Schedule.DYNAMIC:
         return np.asarray(place < case.blocks_in_flight)
-    start = case.context.work.block_start
+    start = case.plan.work.block_start
     is_first = np.zeros(place.size, np.bool_)
     is_first[start[:-1][np.diff(start) > 0]] = True
     return is_first

@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.launch import LaunchContext
-from prunecast.launch.sums_left import sums_left_bytes
 from prunecast.models.amounts import Amounts
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic_loops import count_different, fetch_again
@@ -29,7 +28,6 @@ class Traffic:
     a_bytes, b_bytes, index_bytes : packed weights, used rows of B and column indices, each read once; of a
         convolution without B, the used channels of the input
     c_bytes : C, written once
-    sums_bytes : partial sums that DRAM writes too, see `launch/sums_left.py`
     read_again_bytes : A and B that DRAM delivers again because L2 has lost them
     merged_bytes : of sectors of C that are written in parts, which L2 fetches
     l2_bytes : through L2, reads and writes, a multicast counted once
@@ -40,7 +38,6 @@ class Traffic:
     b_bytes: float
     index_bytes: float
     c_bytes: float
-    sums_bytes: float
     read_again_bytes: float
     merged_bytes: float
     l2_bytes: float
@@ -54,17 +51,12 @@ class Traffic:
     def dram_bytes(self) -> float:
         """Read and written, indices included."""
         read_too = self.index_bytes + self.read_again_bytes + self.merged_bytes
-        return self.compulsory_bytes + self.sums_bytes + read_too
-
-    @property
-    def written_bytes(self) -> float:
-        """That DRAM writes."""
-        return self.c_bytes + self.sums_bytes
+        return self.compulsory_bytes + read_too
 
     @property
     def read_share(self) -> float:
         """Share of what DRAM moves that is read, 0 to 1."""
-        return 1.0 - self.written_bytes / self.dram_bytes if self.dram_bytes else 0.0
+        return 1.0 - self.c_bytes / self.dram_bytes if self.dram_bytes else 0.0
 
     @property
     def miss_share(self) -> float:
@@ -80,7 +72,7 @@ def plan_traffic(context: LaunchContext, amounts: Amounts, resident_blocks: int)
     that any tile keeps, of a convolution's input the channels.
     """
     plan = context.plan
-    total = amounts.total(context.blocks)
+    total = amounts.total(plan.blocks)
     read = rows_read(plan)
     whole, weight = amounts.whole, amounts.kinds.members * amounts.tokens / plan.n
     return Traffic(
@@ -89,7 +81,6 @@ def plan_traffic(context: LaunchContext, amounts: Amounts, resident_blocks: int)
         b_bytes=read.rows * read.bytes_per_token * plan.n,
         index_bytes=float(whole[:, Quantity.INDEX] @ weight),
         c_bytes=float(total[Quantity.C]),
-        sums_bytes=float(sums_left_bytes(plan).sum()),
         read_again_bytes=_read_again_bytes(context, amounts, read, resident_blocks),
         merged_bytes=store_cost(context.programs).fetched * float(total[Quantity.C]),
         l2_bytes=float(total[Quantity.L2]),
@@ -150,7 +141,7 @@ def _read_again_bytes(
     footprint = whole[:, Quantity.A] @ weight + plan.n * bytes_per_token + c_bytes.sum()
     if footprint <= gpu.l2_usable_bytes or not plan.item_count:
         return 0.0
-    order = run_order(context, resident_blocks)
+    order = run_order(plan, resident_blocks)
     a_key = _pieces_of_a(plan)
     b_key = work.token_start.astype(np.int64) // plan.shape.block_n
     again = fetch_again(
@@ -170,11 +161,10 @@ def _read_again_bytes(
 
 
 def written_bytes(plan: KernelPlan) -> npt.NDArray[np.float64]:
-    """(items,): bytes of C, or of sums that L2 does not keep, that each item writes."""
+    """(items,): bytes of C that each item writes."""
     work = plan.work
     elements = plan.tiles.rows_per_tile[work.tile] * (work.token_stop - work.token_start).astype(np.float64)
-    of_c = DTYPE_BYTES[plan.dtype] * elements * work.owner
-    return np.asarray(of_c + sums_left_bytes(plan), np.float64)
+    return np.asarray(DTYPE_BYTES[plan.dtype] * elements * work.owner, np.float64)
 
 
 class RunOrder(NamedTuple):
@@ -186,12 +176,12 @@ class RunOrder(NamedTuple):
     """(items,): the wave of each item, by item."""
 
 
-def run_order(context: LaunchContext, resident_blocks: int) -> RunOrder:
+def run_order(plan: KernelPlan, resident_blocks: int) -> RunOrder:
     """Items in waves of `resident_blocks` at a time, or by their place in the lists of static blocks."""
-    item = np.arange(context.plan.item_count, dtype=np.int64)
-    if context.schedule is not Schedule.STATIC:
+    item = np.arange(plan.item_count, dtype=np.int64)
+    if plan.schedule is not Schedule.STATIC:
         return RunOrder(item, item // max(resident_blocks, 1))
-    first_of_block = np.repeat(context.work.block_start[:-1], np.diff(context.work.block_start))
+    first_of_block = np.repeat(plan.work.block_start[:-1], np.diff(plan.work.block_start))
     wave = item - first_of_block
     return RunOrder(np.argsort(wave, kind="stable"), wave)
 

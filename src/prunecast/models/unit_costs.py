@@ -40,7 +40,7 @@ def lists_of(case: Case, items: Costs, starts: Starts) -> BlockLists:
     """Items one by one, as `loops.run_lists` wants them."""
     plan, of_item = case.plan, case.amounts.kinds.of_item
     return BlockLists(
-        block_start=case.context.work.block_start.astype(np.int64),
+        block_start=plan.work.block_start.astype(np.int64),
         fetch=items.fetch[of_item],
         fetch_last=items.fetch_last[of_item],
         multiply=items.multiply[of_item],

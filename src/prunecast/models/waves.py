@@ -9,7 +9,7 @@ import numpy.typing as npt
 from prunecast.launch import LaunchContext
 from prunecast.models.loops import run_down
 from prunecast.models.terms import FloatArray
-from prunecast.plan.kernel_plan import Schedule
+from prunecast.plan.kernel_plan import KernelPlan, Schedule
 
 __all__ = ["Placement", "Seats", "place_units", "seats_of", "units_of"]
 
@@ -51,12 +51,12 @@ class Placement:
         return float(self.slot_finish.max())
 
 
-def units_of(context: LaunchContext, item_values: FloatArray) -> FloatArray:
+def units_of(plan: KernelPlan, item_values: FloatArray) -> FloatArray:
     """Add amounts of items (items, ...) up over what is placed as one: blocks of STATIC, else items."""
-    if context.schedule is not Schedule.STATIC:
+    if plan.schedule is not Schedule.STATIC:
         return item_values
     sums = np.concatenate((np.zeros_like(item_values[:1]), np.cumsum(item_values, axis=0)))
-    return np.asarray(sums[context.work.block_start[1:]] - sums[context.work.block_start[:-1]])
+    return np.asarray(sums[plan.work.block_start[1:]] - sums[plan.work.block_start[:-1]])
 
 
 class Seats(NamedTuple):
@@ -78,10 +78,11 @@ class Seats(NamedTuple):
 def seats_of(context: LaunchContext, units: int) -> Seats:
     """Seats of so many units: the first ones go round robin over the SMs, or where they pile up."""
     sms, blocks_per_sm = context.gpu.sm_count, context.fit.blocks_per_sm
-    in_flight = min(context.blocks, sms * blocks_per_sm, units)
+    in_flight = min(context.plan.blocks, context.held, units)
     early = max(units - EXACT_WAVES * in_flight, 0) // max(in_flight, 1) * in_flight
     places = np.full(units - early, -1, np.int64)
-    places[:in_flight] = context.places[:in_flight] % sms
+    first = np.arange(in_flight) if context.places is None else context.places[:in_flight]
+    places[:in_flight] = first % sms
     in_turn = np.arange(units) % sms
     return Seats(blocks_per_sm, in_flight, early, places, in_turn, sms)
 

@@ -52,21 +52,24 @@ def items(plan: KernelPlan, first_step: np.ndarray, block_k: int) -> np.ndarray:
 
 
 def first_items(context: LaunchContext) -> np.ndarray:
-    """(blocks,) the item that each begins with, where lists are dealt out before; else nothing."""
-    if context.schedule is not Schedule.STATIC:
+    """(slots,) the item that each slot begins with, where lists or places say so before; else nothing."""
+    plan, places = context.plan, context.places
+    if places is not None:
+        first = np.full(int(places.max()) + 1, engine.NO_ITEM, np.int64)
+        first[places] = np.arange(places.size)
+        return first
+    if plan.schedule is not Schedule.STATIC:
         return np.zeros(0, np.int64)
-    start = context.work.block_start.astype(np.int64)
-    first = np.empty(context.blocks, np.int64)
-    first[context.places] = np.where(start[1:] > start[:-1], start[:-1], engine.NO_ITEM)
-    return first
+    start = plan.work.block_start.astype(np.int64)
+    return np.where(start[1:] > start[:-1], start[:-1], engine.NO_ITEM)
 
 
-def next_items(context: LaunchContext) -> np.ndarray:
+def next_items(plan: KernelPlan) -> np.ndarray:
     """(items,) the item that follows in the same block."""
-    count = context.plan.item_count
-    if context.schedule is Schedule.DYNAMIC:
+    count = plan.item_count
+    if plan.schedule is Schedule.DYNAMIC:
         return np.full(count, engine.UNDRAWN, np.int64)
     following = np.arange(1, count + 1, dtype=np.int64)
-    stops = context.work.block_start[1:]
+    stops = plan.work.block_start[1:]
     following[stops[stops > 0] - 1] = engine.NO_ITEM
     return following

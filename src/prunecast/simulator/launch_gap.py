@@ -4,16 +4,21 @@ from typing import NamedTuple
 
 import numpy as np
 
+from prunecast.kernels.early_start import head_start_cycles
 from prunecast.launch import LaunchContext
 from prunecast.launch.floor import launch_floor_s
-from prunecast.launch.late_blocks import late_cycles, lateness_of
-from prunecast.launch.overlap import before_b_cycles, ends_apart_cycles
-from prunecast.launch.slow_sms import spared_cycles, spared_scale
-from prunecast.launch.written_share import written_share
+from prunecast.launch.overlap import prologue_under_preceding_cycles, tail_spread_cycles
+from prunecast.launch.stores import write_back_share
+from prunecast.launch.stragglers import (
+    straggler_credit_cycles,
+    straggler_credit_scale,
+    straggler_cycles,
+    straggler_of,
+)
 from prunecast.simulator import engine
 from prunecast.simulator.engine_state import State
 
-__all__ = ["LaunchGap", "head_start_cycles", "launch_gap", "launched_cycles"]
+__all__ = ["LaunchGap", "launch_gap", "launched_cycles"]
 
 
 class LaunchGap(NamedTuple):
@@ -32,29 +37,18 @@ def launch_gap(context: LaunchContext, run: State, clock_hz: float, launch: str)
         launch_s = max(launch_s - context.gpu.first_rows_s, 0.0)
     gained = 0.0
     if launch == "graph":
-        ends = run.sm[:, engine.S_BUSY]
-        gained = head_start_cycles(context, run) + spared_cycles(ends, spared_scale(context))
-        gained -= late_cycles(ends.astype(np.float64), lateness_of(context))
+        ends = run.sm[:, engine.S_BUSY].astype(np.float64)
+        prologue = prologue_under_preceding_cycles(context)
+        gained = head_start_cycles(ends, prologue, tail_spread_cycles(context))
+        gained += straggler_credit_cycles(ends, straggler_credit_scale(context))
+        gained -= straggler_cycles(ends, straggler_of(context))
     left = launch_s - gained / clock_hz
     return LaunchGap(max(left, 0.0), max(-left, 0.0) * clock_hz)
 
 
 def _waits_for_first_rows(context: LaunchContext) -> bool:
     """Of 2:4, whose ends were made shorter with the same rows, nothing is left to take off."""
-    return context.plan.inner is None and written_share(context) > 0.0 and context.pdl
-
-
-def head_start_cycles(context: LaunchContext, run: State) -> float:
-    """Cycles by which launches that repeat and overlap come closer, for their first blocks start early.
-
-    A block takes the next SM that the launch before leaves, starts and reads its indices, but waits for the
-    end of that launch before it reads B. So nothing is gained where all blocks end together.
-    """
-    before_b = before_b_cycles(context)
-    ends, last = run.sm[:, engine.S_BUSY].astype(np.float64), float(run.sm[:, engine.S_BUSY].max())
-    apart = ends_apart_cycles(context)
-    early = np.minimum(last - np.sort(ends) + apart, before_b)
-    return last - float((ends - np.where(ends > 0, early, 0.0)).max())
+    return context.plan.inner is None and write_back_share(context) > 0.0 and context.pdl
 
 
 def launched_cycles(run: State, gap: LaunchGap) -> int:

@@ -8,11 +8,10 @@ import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
-from prunecast.launch.brought_ahead import brought_ahead, early_blocks
-from prunecast.launch.overlap import begins_early
-from prunecast.launch.store_latency import store_latency_cycles
-from prunecast.launch.written_share import written_share
-from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.launch.overlap import prologue_is_hidden
+from prunecast.launch.prefetch import prefetched_blocks, with_prefetch
+from prunecast.launch.stores import store_latency_cycles, write_back_share
+from prunecast.plan.kernel_plan import KernelPlan, Schedule
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import engine
@@ -50,7 +49,7 @@ def lower(
 ) -> Lowered:
     """Translate a launch at an SM clock of `clock_hz`.
 
-    written : share of C in all that comes into L2, where it is known; else `written_share`
+    written : share of C in all that comes into L2, where it is known; else `write_back_share`
     """
     coarse = _coarseness(context)
     return Lowered(
@@ -75,7 +74,7 @@ def _coarseness(context: LaunchContext) -> int:
 
 def _machine(context: LaunchContext, policy: int, clock_hz: float, written: float | None) -> Machine:
     plan, gpu = context.plan, context.gpu
-    dram = _dram_ticks(gpu, clock_hz, written_share(context) if written is None else written)
+    dram = _dram_ticks(gpu, clock_hz, write_back_share(context) if written is None else written)
     return Machine(
         sms=gpu.sm_count,
         partitions=gpu.sub_partitions_per_sm,
@@ -133,8 +132,8 @@ def _program(context: LaunchContext, coarse: int) -> Program:
     plan, gpu = context.plan, context.gpu
     rows: list[list[int]] = []
     bounds = []
-    skipped = ("start", "begin") if begins_early(context) else ()
-    for program in context.programs if begins_early(context) else brought_ahead(context):
+    skipped = ("start", "begin") if prologue_is_hidden(context) else ()
+    for program in context.programs if prologue_is_hidden(context) else with_prefetch(context):
         bound = [len(rows)]
         for name in ("start", "begin", "fill", "step", "end", "finish"):
             scale = coarse if name == "step" else 1
@@ -212,18 +211,18 @@ def _work(context: LaunchContext, coarse: int) -> Work:
     work, shape = plan.work, plan.shape
     block_k = shape.block_k * coarse
     first_step, all_steps = first_steps(plan, block_k)
-    a_ways = _a_ways(context)
+    a_ways, first = _a_ways(context), first_items(context)
     panel = (1 if plan.tensor != "none" else ROWS_PER_PANEL) * pixels_per_output(plan)
     token_blocks = -(-plan.n // shape.block_n)
     gather_base = all_steps * a_ways
     box_base = gather_base + -(-plan.k // panel) * token_blocks
     index_base = box_base + -(-plan.k // block_k) * token_blocks
     return Work(
-        schedule=int(context.schedule),
-        blocks=context.blocks,
+        schedule=int(Schedule.STATIC if context.places is not None else plan.schedule),
+        blocks=first.size if context.places is not None else plan.blocks,
         item=items(plan, first_step, block_k),
-        first_item=first_items(context),
-        next_item=next_items(context),
+        first_item=first,
+        next_item=next_items(plan),
         column=rows_of_source(plan, block_k),
         panel=panel,
         token_blocks=token_blocks,
@@ -234,7 +233,7 @@ def _work(context: LaunchContext, coarse: int) -> Work:
         segments=index_base + gather_base,
         groups=int(work.group.max(initial=-1)) + 1,
         rows_in_l2=context.b_in_l2,
-        early_sms=early_blocks(context),
+        early_sms=prefetched_blocks(context),
     )
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from prunecast.hardware.clock import sm_clock_hz
 from prunecast.launch import LaunchContext
 from prunecast.launch.floor import beside_s
-from prunecast.launch.power_draw import l2_draw, tensor_draw
-from prunecast.launch.written_share import written_share
+from prunecast.launch.power import l2_power, tensor_power
+from prunecast.launch.stores import write_back_share
 from prunecast.plan.kernel_plan import PlanDoesNotFit, Schedule
 from prunecast.simulator import engine
 from prunecast.simulator.engine_state import State, Status, new_state, run_engine
@@ -55,7 +55,7 @@ def settle(context: LaunchContext, *, state: str, policy: str, launch: str = "gr
     clock_hz = sm_clock_hz(
         gpu, tensor_duty=float(plan.tensor != "none"), l2_bytes_per_clk_per_sm=0.0, state=state
     )
-    written = written_share(context)
+    written = write_back_share(context)
     for _ in range(MOST_RUNS):
         lowered = lower(context, policy=POLICIES[policy], clock_hz=clock_hz, written=written)
         run = _run(context, lowered)
@@ -83,10 +83,9 @@ def check_fit(context: LaunchContext) -> None:
         raise PlanDoesNotFit(
             f"no block of {plan.kernel} fits on an SM of {gpu.name}: {fit.limiter} ({plan.resources})"
         )
-    if context.schedule is not Schedule.HARDWARE and context.blocks > fit.blocks_per_sm * gpu.sm_count:
+    if plan.schedule is not Schedule.HARDWARE and plan.blocks > context.held:
         raise PlanDoesNotFit(
-            f"{plan.kernel} launches {plan.blocks} persistent blocks, {gpu.name} holds "
-            f"{fit.blocks_per_sm * gpu.sm_count} at once"
+            f"{plan.kernel} launches {plan.blocks} persistent blocks, {gpu.name} holds {context.held} at once"
         )
 
 
@@ -116,8 +115,8 @@ def _caused_clock(
     working = ends[ends > 0]
     return sm_clock_hz(
         gpu,
-        tensor_duty=tensor_draw(plan, gpu) * float(tensor_cycles(lowered, run).mean()) / period,
-        l2_bytes_per_clk_per_sm=l2_draw(plan, gpu) * float(run.mem[engine.G_L2_BYTES]) / sm_cycles,
+        tensor_duty=tensor_power(plan, gpu) * float(tensor_cycles(lowered, run).mean()) / period,
+        l2_bytes_per_clk_per_sm=l2_power(plan, gpu) * float(run.mem[engine.G_L2_BYTES]) / sm_cycles,
         dram_bytes_per_clk_per_sm=float(run.mem[engine.G_DRAM_BYTES]) / sm_cycles,
         state=state,
         dtype=plan.dtype,

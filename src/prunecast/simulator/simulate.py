@@ -1,13 +1,8 @@
 """`simulate`: predict the run of a plan on a GPU, warp by warp."""
 
-from dataclasses import replace
-
-import numpy as np
-
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
-from prunecast.launch import LAUNCHES, LaunchContext, launch_context
-from prunecast.launch.expected_places import expected_places
+from prunecast.launch import LAUNCHES, launch_context
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator.launch_gap import launch_gap, launched_cycles
 from prunecast.simulator.result import SimResult
@@ -46,12 +41,6 @@ def simulate(
     _check_choice("policy", policy, tuple(POLICIES))
     context = launch_context(plan, gpu)
     check_fit(context)
-    placed = expected_places(context)
-    results = [_simulated(one.context, state=state, launch=launch, policy=policy) for one in placed]
-    return _mean([one.share for one in placed], results)
-
-
-def _simulated(context: LaunchContext, *, state: str, launch: str, policy: str) -> SimResult:
     settled = settle(context, state=state, policy=policy, launch=launch)
     gap = launch_gap(context, settled.run, settled.clock_hz, launch)
     return run_result(
@@ -64,18 +53,6 @@ def _simulated(context: LaunchContext, *, state: str, launch: str, policy: str) 
         launch_s=gap.launch_s,
         state=state,
     )
-
-
-def _mean(shares: list[float], results: list[SimResult]) -> SimResult:
-    """What a launch of a burst takes on average; all else is said of the most frequent one."""
-    typical = results[int(np.argmax(shares))]
-    if len(results) == 1:
-        return typical
-    cycles = round(sum(share * result.cycles for share, result in zip(shares, results, strict=True)))
-    seconds = typical.launch_s + cycles / typical.clock_hz
-    longer = seconds / typical.seconds
-    attribution = {name: longer * part for name, part in typical.attribution_s.items()}
-    return replace(typical, seconds=seconds, cycles=cycles, attribution_s=attribution)
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

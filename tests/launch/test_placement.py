@@ -7,18 +7,12 @@ from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.balanced.planner import plan_balanced
 from prunecast.launch import launch_context
-from prunecast.launch.piled_up import block_places, piled_up
+from prunecast.launch.placement import block_places, expected_places
 from prunecast.patterns import ElementMap
-from prunecast.plan.order import Assigned, assign_hardware
-from prunecast.plan.work_items import raster, whole_items
 from tests.naive.from_plan import unequal_places
 from tests.naive.records import Item
 
 H200 = load_gpu("h200-sxm")
-
-
-def launch_of(blocks: int) -> Assigned:
-    return assign_hardware(whole_items(np.full(blocks, 128), raster(blocks, 1, 1), n=1, block_n=1))
 
 
 @pytest.mark.parametrize(
@@ -27,9 +21,8 @@ def launch_of(blocks: int) -> Assigned:
 )
 def test_what_whole_launches_leave_over_lies_together(blocks: int, fit: int, shared_sms: int) -> None:
     """Seen by clock stamps on an H200, 2026-11-21, where they are 64, 120 and 128."""
-    lists = piled_up(launch_of(blocks), fit, 132)
-    taken = np.flatnonzero(np.diff(lists.work.block_start))
-    on_sm = np.bincount(taken % 132, minlength=132)
+    places = expected_places((1,) * blocks, fit, 132)
+    on_sm = np.bincount((np.arange(blocks) if places is None else places) % 132, minlength=132)
     assert on_sm.sum() == blocks
     assert np.count_nonzero(on_sm == fit) == (shared_sms if fit > 1 else blocks)
     assert np.count_nonzero(on_sm == 1) == blocks - (fit * shared_sms if fit > 1 else 0)
@@ -46,18 +39,19 @@ def test_a_launch_context_says_where_the_blocks_of_a_plan_lie() -> None:
     """With 40 registers a thread three blocks fit on an SM, of what `resources` allow one."""
     plan = plan_balanced(sparse_map(1024, 1024), 1, "fp16", H200)
     context = launch_context(plan, H200)
-    assert plan.item_count == plan.blocks == 64 < context.blocks
+    assert plan.item_count == plan.blocks == 64
     fit = context.fit.blocks_per_sm
-    assert occupancy(plan.resources, H200).blocks_per_sm == 1 < fit
-    assert sorted(context.places) == list(range(context.blocks))
-    first = context.places[np.diff(context.work.block_start) > 0][: 4 * fit]
-    assert list(first % 132) == [0, 1, 2, 3] * fit
+    assert occupancy(plan.resources, H200).blocks_per_sm == 1 < fit == context.crowd
+    assert context.places is not None
+    assert len(set(context.places)) == 64
+    assert list(context.places[: 4 * fit] % 132) == [0, 1, 2, 3] * fit
 
 
 def test_blocks_of_many_launches_at_once_come_to_lie_in_pairs() -> None:
     for blocks, on_sms in ((32, [1, 2]), (48, [1, 3])):
-        taken = np.flatnonzero(np.diff(piled_up(launch_of(blocks), 3, 132).work.block_start))
-        assert list(np.unique(np.bincount(taken % 132))) == on_sms
+        places = expected_places((1,) * blocks, 3, 132)
+        assert places is not None
+        assert list(np.unique(np.bincount(places % 132))) == on_sms
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,11 @@
 
 import pytest
 
-from prunecast.launch.early_blocks import early_share
+from prunecast.launch.placement import resident_share
 
 
 def share(columns: tuple[int, ...], fit: int, sms: int) -> float:
-    return early_share(columns, fit, sms, column_cycles=10.0, start_cycles=500.0)
+    return resident_share(columns, fit, sms, column_cycles=10.0, start_cycles=500.0)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import plan_dense, plan_sparse_tensor, plan_stspmm
-from prunecast.launch import power_draw
+from prunecast.launch import power
 from prunecast.models import estimate
 from prunecast.patterns.tiling import dense_tile_map
 from prunecast.simulator import simulate
@@ -23,13 +23,13 @@ def plan(rows):
 def test_full_tiles_draw_all():
     full = plan(128)
     assert full.shape.block_m == 128
-    assert power_draw.tensor_draw(full, H200) == 1.0
+    assert power.tensor_power(full, H200) == 1.0
 
 
 def test_half_of_the_rows_are_zeros():
     half = plan(32)
     assert half.shape.block_m == 64
-    assert power_draw.tensor_draw(half, H200) == pytest.approx(0.5 + 0.5 * H200.clock_zero_rows_duty)
+    assert power.tensor_power(half, H200) == pytest.approx(0.5 + 0.5 * H200.clock_zero_rows_duty)
 
 
 @pytest.mark.parametrize("predict", [simulate, estimate])
@@ -41,20 +41,20 @@ def test_zeros_leave_a_higher_clock(predict):
 
 def test_columns_of_all_tiles_are_read_in_step():
     """Maps that keep all columns ran at 1485 MHz where random ones of the same traffic ran at 1400 (H200)."""
-    assert power_draw.l2_draw(plan(128), H200) == pytest.approx(H200.clock_in_step_l2)
+    assert power.l2_power(plan(128), H200) == pytest.approx(H200.clock_in_step_l2)
     half = np.full(8, 1024)
-    assert power_draw.gathered_draw(half, 2048, H200) == pytest.approx(1 - (1 - H200.clock_in_step_l2) / 16)
-    assert power_draw.gathered_draw(np.zeros(8, np.int64), 2048, H200) == 1.0
+    assert power.gathered_power(half, 2048, H200) == pytest.approx(1 - (1 - H200.clock_in_step_l2) / 16)
+    assert power.gathered_power(np.zeros(8, np.int64), 2048, H200) == 1.0
 
 
 def test_kernels_that_read_boxes_say_themselves_who_shares():
-    assert power_draw.l2_draw(plan_dense(1024, 1024, 1024, "fp16", H200), H200) == 1.0
+    assert power.l2_power(plan_dense(1024, 1024, 1024, "fp16", H200), H200) == 1.0
 
 
 def test_sparse_tensor_cores_draw_more():
     """4096 x 4096 x 4096 at 75 %: read 1542 MHz, 4 % below what dense work would leave (H200)."""
     sparse = plan_sparse_tensor(two_of_four(1024, 2048), 4096, "fp16", H200)
-    assert power_draw.tensor_draw(sparse, H200) == H200.clock_sparse_duty
+    assert power.tensor_power(sparse, H200) == H200.clock_sparse_duty
     drawn = [predict(sparse, H200, state="burst").clock_hz for predict in (simulate, estimate)]
     as_dense = replace(H200, clock_sparse_duty=1.0)
     free = [predict(sparse, as_dense, state="burst").clock_hz for predict in (simulate, estimate)]

@@ -9,7 +9,7 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels.libraries.cublas.planner import plan_dense
 from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.launch import launch_context
-from prunecast.launch.written_share import written_share
+from prunecast.launch.stores import write_back_share
 from prunecast.patterns import TileMap
 
 H200 = load_gpu("h200-sxm")
@@ -31,16 +31,18 @@ def plan_of(columns):
 def test_rows_that_two_tiles_use_come_in_once():
     # 256 x 512 of C, 2 x 128 x 64 weights, 96 rows of 512 tokens: 131,072 of 196,608 elements
     plan = plan_of([np.arange(64), np.arange(32, 96)])
-    assert written_share(launch_context(plan, H200)) == pytest.approx(131_072 / (131_072 + 16_384 + 49_152))
+    assert write_back_share(launch_context(plan, H200)) == pytest.approx(
+        131_072 / (131_072 + 16_384 + 49_152)
+    )
 
 
 def test_there_is_none_where_launches_do_not_overlap():
     plan = plan_of([np.arange(64)])
-    assert written_share(launch_context(replace(plan, pdl=False), H200)) == 0.0
-    assert written_share(replace(launch_context(plan, H200), co_resident=True)) == 0.0
+    assert write_back_share(launch_context(replace(plan, pdl=False), H200)) == 0.0
+    assert write_back_share(replace(launch_context(plan, H200), co_resident=True)) == 0.0
 
 
 @pytest.mark.parametrize("gpu", ["h200-sxm", "a100-sxm4-80gb"])
 def test_dense_products_leave_l2_full_of_c_too(gpu):
     plan = plan_dense(768, 1024, 512, "fp16", load_gpu(gpu))
-    assert written_share(launch_context(plan, load_gpu(gpu))) == pytest.approx(768 * 512 / 1_703_936)
+    assert write_back_share(launch_context(plan, load_gpu(gpu))) == pytest.approx(768 * 512 / 1_703_936)

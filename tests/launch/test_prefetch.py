@@ -4,8 +4,8 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels import plan_stspmm
 from prunecast.kernels.libraries.cublas.planner import plan_dense
 from prunecast.launch import launch_context
-from prunecast.launch.brought_ahead import brought_ahead, early_blocks
-from prunecast.launch.overlap import begins_early
+from prunecast.launch.overlap import prologue_is_hidden
+from prunecast.launch.prefetch import prefetched_blocks, with_prefetch
 from prunecast.plan.program import Op, When
 from tests.kernels.layouts import tiles_keeping
 
@@ -20,7 +20,7 @@ def plan_of(n):
 def test_a_ring_of_weights_goes_before_the_rows():
     plan = plan_of(512)
     context = launch_context(plan, H200)
-    producer, consumer = brought_ahead(context)
+    producer, consumer = with_prefetch(context)
     ahead = [i for i in producer.begin if i.op is Op.COPY_A]
     assert [i.ahead for i in ahead] == list(range(plan.resources.stages))
     assert {i.when for i in ahead} == {When.AHEAD}
@@ -33,18 +33,18 @@ def test_a_ring_of_weights_goes_before_the_rows():
 
 def test_other_kernels_keep_their_programs():
     plan = plan_dense(1024, 1024, 512, "fp16", H200)
-    assert brought_ahead(launch_context(plan, H200)) == plan.programs
+    assert with_prefetch(launch_context(plan, H200)) == plan.programs
 
 
 def test_blocks_that_start_under_the_launch_before_have_weights_when_b_may_be_read():
     few, most, all_wait = plan_of(32), plan_of(384), plan_of(512)
     assert [plan.blocks for plan in (few, most, all_wait)] == [32, 96, 128]
-    assert begins_early(launch_context(few, H200))
+    assert prologue_is_hidden(launch_context(few, H200))
     # 36 on SMs that were left, and of all blocks what the 800 cycles of columns are of 1,900
-    assert early_blocks(launch_context(most, H200)) == int(
+    assert prefetched_blocks(launch_context(most, H200)) == int(
         36 * (1 + 3 * 800 / 1905)
     )  # three groups of up to 36
-    assert early_blocks(launch_context(all_wait, H200)) == int(4 * (1 + 32 * 800 / 1905))
+    assert prefetched_blocks(launch_context(all_wait, H200)) == int(4 * (1 + 32 * 800 / 1905))
 
 
 def test_dram_brings_no_more_weights_than_it_can():
@@ -52,9 +52,9 @@ def test_dram_brings_no_more_weights_than_it_can():
     tiles = tiles_keeping([512] * 88, height=128, k=1024)
     plan = plan_stspmm(tiles, 128, "fp16", H200, split=None)
     assert plan.blocks == 88
-    assert 30 < early_blocks(launch_context(plan, H200)) < 66
+    assert 30 < prefetched_blocks(launch_context(plan, H200)) < 66
 
 
 def test_where_every_sm_has_a_block_none_starts_early():
     tiles = tiles_keeping([512] * 33, height=128, k=1024)
-    assert early_blocks(launch_context(plan_stspmm(tiles, 512, "fp16", H200, split=None), H200)) == 0
+    assert prefetched_blocks(launch_context(plan_stspmm(tiles, 512, "fp16", H200, split=None), H200)) == 0

@@ -1,0 +1,175 @@
+"""What is each launch correction worth? MAPE on recorded rows marked fit without it, less MAPE with it.
+
+`python -m benchmarks.corrections` takes every `--every`-th fit row of each kernel for the closed form and
+every `--simulated`-th for the simulator (0: none). Nothing is refitted, so that a worth is rather too high.
+What is below 0.1 points on every kernel and state, in both engines, does not stay.
+"""
+
+import argparse
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+
+from benchmarks.golden import sample
+from prunecast.errors import BadInput
+from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.kernels import KernelPlan
+from prunecast.launch import LaunchContext
+from prunecast.models import estimate
+from prunecast.simulator import simulate
+from prunecast.validation.case_maps import map_of
+from prunecast.validation.case_plans import measured_plan
+from prunecast.validation.recorded_plan import recorded_fingerprint
+from prunecast.validation.records import Measurement
+
+Function = Callable[..., Any]
+
+
+class Correction(NamedTuple):
+    """A correction: what is called in place of its function where it is taken out."""
+
+    name: str
+    function: str
+    """`module.name` below `prunecast`."""
+    instead: Function
+
+
+def zero(*_: Any, **__: Any) -> float:
+    """In place of cycles or seconds."""
+    return 0.0
+
+
+def never(*_: Any, **__: Any) -> bool:
+    """In place of a question."""
+    return False
+
+
+def one(*_: Any, **__: Any) -> float:
+    """In place of a factor."""
+    return 1.0
+
+
+def _read_latency(context: LaunchContext) -> int:
+    return context.gpu.store_latency_cycles
+
+
+CORRECTIONS = (
+    Correction("head start", "launch.overlap.prologue_under_preceding_cycles", zero),
+    Correction("early start", "launch.overlap.prologue_is_hidden", never),
+    Correction("tail spread", "launch.overlap.tail_spread_cycles", zero),
+    Correction("list latency", "kernels.early_start.beside_list_cycles", zero),
+    Correction("placement", "launch.placement.expected_places", lambda columns, fit, sms: None),
+    Correction("resident share", "launch.placement.resident_share", one),
+    Correction("straggler", "launch.stragglers.straggler_cycles", zero),
+    Correction("straggler credit", "launch.stragglers.straggler_credit_scale", zero),
+    Correction("prefetch before B", "launch.prefetch.with_prefetch", lambda context: context.programs),
+    Correction("prefetched blocks", "launch.prefetch.prefetched_blocks", lambda context: 0),
+    Correction("posted prefetch", "launch.prefetch.posted_bytes", zero),
+    Correction("own prefetch", "launch.prefetch.unposted_bytes", zero),
+    Correction("prefetch, B in L2", "launch.prefetch.weights_before_b_bytes", zero),
+    Correction("first ring at DRAM", "models.first_weights.first_weights_share", zero),
+    Correction("store latency", "launch.stores.store_latency_cycles", _read_latency),
+    Correction("slot release", "launch.stores.slot_release_cycles", _read_latency),
+    Correction("write-back by reads", "launch.stores.write_back_share", zero),
+    Correction("first rows in floor", "simulator.launch_gap._waits_for_first_rows", never),
+    Correction("prologue in floor", "launch.floor._before_wait_cycles", zero),
+    Correction("further launches", "launch.floor.beside_s", zero),
+    Correction("power of tensor work", "launch.power.tensor_power", one),
+    Correction("power of L2", "launch.power.l2_power", one),
+    Correction("rounds of blocks", "models.roofline.between_cycles", zero),
+    Correction("crowd waits together", "models.starts._begun_together", zero),
+    Correction("greedy scheduler", "models.greedy.greedy_cycles", lambda alone, issue, warps: alone),
+)
+
+
+class Row(NamedTuple):
+    """A recorded time, and the plan that it is a time of."""
+
+    measured: Measurement
+    plan: KernelPlan
+
+
+def main() -> int:
+    """Print a table for each engine."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--every", type=int, default=3, help="fit rows of a kernel for the closed form")
+    parser.add_argument("--simulated", type=int, default=24, help="fit rows of a kernel for the simulator")
+    parser.add_argument("--only", default="", help="corrections whose name has this text")
+    options = parser.parse_args()
+    gpu = load_gpu("h200-sxm")
+    chosen = [correction for correction in CORRECTIONS if options.only in correction.name]
+    for engine, every in ((estimate, options.every), (simulate, options.simulated)):
+        if every:
+            _report(engine, _planned(every, gpu), chosen, gpu)
+    return 0
+
+
+def _planned(every: int, gpu: GpuSpec) -> list[Row]:
+    """Every so many fit rows of each kernel whose plan this version makes."""
+    rows, maps = [], {}
+    for row in sample(every, "fit"):
+        case = row.case
+        key = (case.m, case.k, case.pattern, case.sparsity, case.distribution, case.seed)
+        try:
+            if key not in maps:
+                maps = {key: map_of(case)}
+            plan = measured_plan(case, row.kernel, maps[key], gpu, row.plan or "")
+        except BadInput:
+            continue
+        if not row.plan or row.plan == recorded_fingerprint(plan):
+            rows.append(Row(row, plan))
+    return rows
+
+
+def _report(engine: Function, rows: list[Row], corrections: list[Correction], gpu: GpuSpec) -> None:
+    groups = _groups(rows)
+    base = _errors(engine, rows, gpu)
+    print(f"{engine.__name__}, {len(rows)} rows: points of MAPE that a correction is worth")
+    print(f"{'':24}" + "".join(f"{name:>14}" for name in groups))
+    print(f"{'rows':24}" + "".join(f"{len(members):14}" for members in groups.values()))
+    print(
+        f"{'MAPE':24}" + "".join(f"{base[members].mean():14.2f}" for members in groups.values()), flush=True
+    )
+    for correction in corrections:
+        with without(correction):
+            worse = _errors(engine, rows, gpu) - base
+        told = "".join(f"{worse[members].mean():14.2f}" for members in groups.values())
+        most = max(abs(worse[members].mean()) for members in groups.values())
+        print(f"{correction.name:24}{told}{'   below 0.1' if most < 0.1 else ''}", flush=True)
+
+
+def _groups(rows: list[Row]) -> dict[str, np.ndarray]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for place, row in enumerate(rows):
+        state = "" if row.measured.case.state == "burst" else " *"
+        found[row.measured.kernel + state].append(place)
+    return {name: np.array(found[name]) for name in sorted(found)}
+
+
+def _errors(engine: Function, rows: list[Row], gpu: GpuSpec) -> np.ndarray:
+    """(rows,): percent by which each prediction lies off."""
+    found = [engine(row.plan, gpu, state=row.measured.case.state).seconds for row in rows]
+    measured = np.array([float(row.measured.seconds or 1.0) for row in rows])
+    return np.asarray(100.0 * np.abs(np.array(found) / measured - 1.0))
+
+
+@contextmanager
+def without(correction: Correction) -> Iterator[None]:
+    """Take a correction out wherever its function has been imported to."""
+    room, name = correction.function.rsplit(".", 1)
+    function = getattr(import_module(f"prunecast.{room}"), name)
+    with ExitStack() as stack:
+        for module in list(sys.modules.values()):
+            if module and module.__name__.startswith("prunecast") and vars(module).get(name) is function:
+                stack.enter_context(mock.patch.object(module, name, correction.instead))
+        yield
+
+
+if __name__ == "__main__":
+    sys.exit(main())
