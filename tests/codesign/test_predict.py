@@ -6,6 +6,7 @@ import prunecast.codesign.engines as engines
 from prunecast.codesign import PredictionTable, predict
 from prunecast.codesign.files import json_text
 from prunecast.codesign.interval import INTERVAL_KIND
+from prunecast.codesign.layer_job import TF32
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.models import estimate
@@ -115,7 +116,7 @@ def test_a_layer_of_zeros_has_a_dense_time_only():
         (np.float16, None, "fp16", ""),
         (ml_dtypes.bfloat16, None, "bf16", ""),
         (np.float32, None, "fp16", "fp32 weights run as fp16"),
-        (np.float32, "fp32", "fp32", ""),
+        (np.float32, "fp32", "fp32", TF32),
         (np.float16, "bf16", "bf16", "fp16 weights run as bf16"),
     ],
 )
@@ -127,8 +128,9 @@ def test_the_number_format(stored, asked, used, note):
 
 def test_zeros_of_a_pruned_file_are_its_pattern():
     pruned = np.where(np.arange(256)[:, None] % 4 == 0, W, np.float16(0))
-    row = quick(pruned, pattern="zeros")[-1]
-    assert (row.kernel, row.pattern, row.sparsity, row.note) == ("csr", "zeros", 0.75, "")
+    rows = {row.kernel: row for row in quick(pruned, pattern="zeros")}
+    assert set(rows) == {"dense", "csr", "tile-wise", "stspmm"}  # whole rows of four fit no 2:4
+    assert (rows["csr"].pattern, rows["csr"].sparsity, rows["csr"].note) == ("zeros", 0.75, "")
 
 
 def test_zeros_of_a_pruned_file_in_tiles_run_on_tile_kernels():

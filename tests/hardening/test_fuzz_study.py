@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("optuna")
 
 from prunecast.codesign.study.optuna_library import optuna_library
+from prunecast.codesign.study.owners import is_dead, owner
 from prunecast.codesign.study.run_trials import RESULT, check_trials, finished_trials, patterns_of
 from prunecast.codesign.study.storage import StudyStorage
 from prunecast.codesign.study.stored_result import read_result
@@ -39,7 +40,7 @@ def study(tmp_path_factory):
                 params={"g": choice},
                 distributions={"g": distribution},
                 value=1.0,
-                user_attrs={RESULT: {**result, "layers": [], "front": []}, "process": "h:1:2"},
+                user_attrs={RESULT: {**result, "layers": [], "front": []}, "process": owner()},
                 system_attrs={"fixed_params": {"g": choice}},
             )
         )
@@ -54,6 +55,7 @@ def read(path):
         check_trials(study)
         for trial in finished_trials(study):
             patterns_of(trial, ("g",))
+            is_dead(trial.user_attrs.get("process"))
             if RESULT in trial.user_attrs:
                 read_result(trial.user_attrs[RESULT], "a trial")
 

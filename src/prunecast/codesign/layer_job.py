@@ -34,7 +34,7 @@ FAR_FROM_WANTED = 0.05
 """Difference between wanted and achieved sparsity that deserves a note."""
 
 
-TF32 = "fp32 products run as TF32 on the tensor cores; in true fp32, torch's default, dense takes longer"
+TF32 = "fp32 products run as TF32 on the tensor cores: in true fp32, torch's default, they take longer"
 
 
 class LayerRows(NamedTuple):
