@@ -1,4 +1,4 @@
-"""A kernel is a folder with a record: one that is added here is planned, checked and predicted like others."""
+"""A kernel is a folder with a record: one added here is planned, checked and predicted like others."""
 
 import importlib
 import sys
