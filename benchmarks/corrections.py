@@ -65,6 +65,7 @@ CORRECTIONS = (
     Correction("tail spread", "launch.overlap.tail_spread_cycles", zero),
     Correction("list latency", "kernels.early_start.beside_list_cycles", zero),
     Correction("placement", "launch.placement.expected_places", lambda columns, fit, sms: None),
+    Correction("burst of placements", "launch.placement.burst_placements", lambda blocks, fit, sms: ()),
     Correction("resident share", "launch.placement.resident_share", one),
     Correction("straggler", "launch.stragglers.straggler_cycles", zero),
     Correction("straggler credit", "launch.stragglers.straggler_credit_scale", zero),

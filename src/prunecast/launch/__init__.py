@@ -3,7 +3,7 @@
 Read first: `context.py`; then `floor.py` and `overlap.py`.
 """
 
-from prunecast.launch.context import LaunchContext, launch_context
+from prunecast.launch.context import LaunchContext, burst_contexts, launch_context
 from prunecast.launch.floor import LAUNCHES
 
-__all__ = ["LAUNCHES", "LaunchContext", "launch_context"]
+__all__ = ["LAUNCHES", "LaunchContext", "burst_contexts", "launch_context"]

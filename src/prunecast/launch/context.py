@@ -5,7 +5,7 @@ preceding one (programmatic dependent launch, PDL), on which SMs its CTAs are ex
 done when they begin, which operands lie in L2, and what else is launched.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,12 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.further_launches import zero_row_count
 from prunecast.kernels.table import KERNELS
 from prunecast.launch.further_launches import padded_copy_seconds
-from prunecast.launch.placement import block_columns, expected_places, resident_share
+from prunecast.launch.placement import block_columns, burst_placements, expected_places, resident_share
 from prunecast.plan.bind import bind
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.program import WarpProgram
 
-__all__ = ["LaunchContext", "launch_context"]
+__all__ = ["LaunchContext", "burst_contexts", "launch_context"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -102,6 +102,15 @@ def launch_context(plan: KernelPlan, gpu: GpuSpec) -> LaunchContext:
         pdl_release_s=gpu.let_go_s if resident >= 1.0 else 0.0,
         other_launches_s=traits.other_launches_s,
     )
+
+
+def burst_contexts(context: LaunchContext) -> list[tuple[float, LaunchContext]]:
+    """Shares of a burst's launches, which add up to 1, and the launch as it is placed in each."""
+    blocks, sms = context.plan.item_count, context.gpu.sm_count
+    if context.places is None or blocks > sms or len(set(block_columns(context.plan.work))) > 1:
+        return [(1.0, context)]
+    placements = burst_placements(blocks, context.fit.blocks_per_sm, sms)
+    return [(one.share, replace(context, places=one.places)) for one in placements] or [(1.0, context)]
 
 
 def _bound(programs: tuple[WarpProgram, ...], plan: KernelPlan, gpu: GpuSpec) -> tuple[WarpProgram, ...]:

@@ -17,9 +17,11 @@ from prunecast.plan.kernel_plan import WorkList
 
 __all__ = [
     "JITTER",
+    "BurstPlacement",
     "Columns",
     "block_columns",
     "block_places",
+    "burst_placements",
     "expected_places",
     "followed",
     "resident_share",
@@ -32,7 +34,9 @@ JITTER = 0.02
 DEEPEST, PAIRS, FEWEST = 12, 2, 24
 """Launches resident at once from which on placement changes from launch to launch: of a burst of 240 launches
 61 % have pairs with 24 blocks, 76 % with 32, 3 % with 16 (clock stamps, H200). Fewer blocks are taken to have
-SMs alone. Means over the placements of a burst were worth 0.1 points on balanced, and 100 lines."""
+SMs alone."""
+BURST, SETTLED, RARE = 240, 0.8, 0.05
+"""Launches of a burst; shares of one placement that count as all of them, and as none."""
 
 Columns = tuple[int, ...]
 """Kept columns of each block of a launch."""
@@ -69,11 +73,7 @@ def block_places(columns: Columns, fit: int, sms: int) -> Places:
     if len(set(columns)) > 1 and fit * sms < DEEPEST * blocks:
         return _numbered(_typical(columns, fit, sms), sms)
     if blocks <= sms:
-        crowd = _crowd(blocks, fit, sms)
-        block, full = np.arange(blocks), max(crowd.sms, 1)
-        together = block // full * sms + block % full
-        alone = block - crowd.sms * (crowd.blocks - 1)
-        return np.asarray(np.where(block < crowd.sms * crowd.blocks, together, alone))
+        return _crowded(_crowd(blocks, fit, sms), blocks, sms)
     # Clock stamps: 192 blocks, two to an SM, lie on 61 SMs in pairs and 70 alone; here 60 and 72
     full = fit * sms % blocks // fit
     place = np.arange(fit * sms)
@@ -86,6 +86,49 @@ class _Crowd(NamedTuple):
 
     sms: int
     blocks: int
+
+
+def _crowded(crowd: _Crowd, blocks: int, sms: int) -> Places:
+    """(blocks,) slots with the first blocks together on the first SMs and all others alone."""
+    block, full = np.arange(blocks), max(crowd.sms, 1)
+    together = block // full * sms + block % full
+    alone = block - crowd.sms * (crowd.blocks - 1)
+    return np.asarray(np.where(block < crowd.sms * crowd.blocks, together, alone))
+
+
+class BurstPlacement(NamedTuple):
+    """A placement, and its share among the launches of a burst."""
+
+    share: float
+    places: Places | None
+
+
+@lru_cache(maxsize=256)
+def burst_placements(blocks: int, fit: int, sms: int) -> tuple[BurstPlacement, ...]:
+    """How few equal blocks lie in the launches of a burst, by how many share an SM; empty where nearly all
+    launches lie in one way.
+
+    A burst begins with blocks that have an SM each; the more launches are resident at once, the longer it
+    takes until some share one. Worth 0.1 points on balanced: launches of 25 to 60 blocks for one token.
+    """
+    from prunecast.launch.placement_loops import follow_launches  # numba is slow to import
+
+    sm, longest = np.empty((BURST, blocks), np.int64), np.empty(BURST)
+    jitter = 1.0 + JITTER * np.random.default_rng(blocks).standard_normal((BURST, blocks))
+    follow_launches(np.ones(blocks), jitter, fit, sms, sm, longest)
+    counts = np.array([np.bincount(launch, minlength=sms) for launch in sm])
+    most = counts.max(axis=1)
+    alike = {crowd: counts[most == crowd] for crowd in range(1, fit + 1)}
+    often = {crowd: found for crowd, found in alike.items() if len(found) >= RARE * BURST}
+    total = sum(len(found) for found in often.values())
+    if max(len(found) for found in often.values()) >= SETTLED * total:
+        return ()
+    placements = []
+    for crowd, found in often.items():
+        full = min(max(round(float((found == crowd).sum(axis=1).mean())), 1), blocks // crowd)
+        places = _crowded(_Crowd(full, crowd), blocks, sms) if crowd > 1 else None
+        placements.append(BurstPlacement(len(found) / total, places))
+    return tuple(placements)
 
 
 def _crowd(blocks: int, fit: int, sms: int) -> _Crowd:

@@ -17,6 +17,7 @@ early, so that where waves are not full a few tokens more, or a slower port, can
 as a percent.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware.clock import STATES, sm_clock_hz
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.early_start import head_start_cycles
-from prunecast.launch import LaunchContext, launch_context
+from prunecast.launch import LaunchContext, burst_contexts, launch_context
 from prunecast.launch.floor import LAUNCHES, beside_s, launch_floor_s
 from prunecast.launch.overlap import prologue_cycles, prologue_under_preceding_cycles, tail_spread_cycles
 from prunecast.launch.power import l2_power, tensor_power
@@ -86,7 +87,15 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
     BadInput : an unknown state or launch, or instructions that the GPU does not have
     """
     check_names(state, launch)
-    return _estimate(launch_context(plan, gpu), state=state, launch=launch)
+    context = launch_context(plan, gpu)
+    check_fit(context)
+    placed = burst_contexts(context)
+    found = [_estimate(each, state=state, launch=launch) for _, each in placed]
+    if len(found) == 1:
+        return found[0]
+    typical = found[int(np.argmax([share for share, _ in placed]))]
+    cycles = sum(share * one.cycles for (share, _), one in zip(placed, found, strict=True))
+    return replace(typical, cycles=cycles, seconds=typical.launch_s + cycles / typical.clock_hz)
 
 
 def _estimate(context: LaunchContext, *, state: str, launch: str) -> Estimate:

@@ -1,8 +1,12 @@
 """`simulate`: predict the run of a plan on a GPU, warp by warp."""
 
+from dataclasses import replace
+
+import numpy as np
+
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
-from prunecast.launch import LAUNCHES, launch_context
+from prunecast.launch import LAUNCHES, LaunchContext, burst_contexts, launch_context
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator.launch_gap import launch_gap, launched_cycles
 from prunecast.simulator.result import SimResult
@@ -41,6 +45,12 @@ def simulate(
     _check_choice("policy", policy, tuple(POLICIES))
     context = launch_context(plan, gpu)
     check_fit(context)
+    placed = burst_contexts(context)
+    results = [_simulated(each, state=state, launch=launch, policy=policy) for _, each in placed]
+    return _mean([share for share, _ in placed], results)
+
+
+def _simulated(context: LaunchContext, *, state: str, launch: str, policy: str) -> SimResult:
     settled = settle(context, state=state, policy=policy, launch=launch)
     gap = launch_gap(context, settled.run, settled.clock_hz, launch)
     return run_result(
@@ -53,6 +63,18 @@ def simulate(
         launch_s=gap.launch_s,
         state=state,
     )
+
+
+def _mean(shares: list[float], results: list[SimResult]) -> SimResult:
+    """Mean launch of a burst; all but its time is that of the most frequent placement."""
+    typical = results[int(np.argmax(shares))]
+    if len(results) == 1:
+        return typical
+    cycles = round(sum(share * result.cycles for share, result in zip(shares, results, strict=True)))
+    seconds = typical.launch_s + cycles / typical.clock_hz
+    longer = seconds / typical.seconds
+    attribution = {name: longer * part for name, part in typical.attribution_s.items()}
+    return replace(typical, seconds=seconds, cycles=cycles, attribution_s=attribution)
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
