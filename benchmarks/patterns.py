@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from benchmarks.goals import Goal, print_goal
 from prunecast.patterns import imbalance, parse_pattern, retained_importance, weigh
-from prunecast.patterns.adaptive_tile import UNBOUNDED, AdaptiveRule, prune_adaptive_tile
 from prunecast.patterns.sources import read_weights
 
 WEIGHTS = Path(__file__).parent.parent / "examples" / "stdlib_lm" / "weights.safetensors"
@@ -58,19 +57,7 @@ def row(name: str, importance: Importance, patterns: Sequence[str]) -> Sums:
     return np.array(kept) * float(importance.sum(dtype=np.float64))
 
 
-def tile_wise_shuffled(height: int) -> float:
-    """Retained importance of tile-wise on shuffled rows; for comparison, it is no pattern of its own."""
-    rule = AdaptiveRule(height=height, quantum=1, low=0, high=UNBOUNDED, shuffled=True, score="rms")
-    kept = 0.0
-    for layer in read_weights(WEIGHTS).layers.values():
-        if layer.weights.shape[0] >= FEWEST_ROWS:
-            importance = weigh(layer.name, layer.weights)
-            mask = prune_adaptive_tile({"w": importance}, SPARSITY, rule)["w"]
-            kept += float(np.sum(importance, where=mask, dtype=np.float64))
-    return kept
-
-
-def evened(patterns: Sequence[str], height: int) -> None:
+def evened(patterns: Sequence[str]) -> None:
     """ATP against tile-wise, whose tiles are as uneven as the weights."""
     sums = table(patterns)
     for text, share in zip(patterns[1:3], sums[1:3] / sums[0], strict=True):
@@ -78,14 +65,10 @@ def evened(patterns: Sequence[str], height: int) -> None:
             name=f"{text} over {patterns[0]}, 75 %, trained layers", limit=99, unit="%", at_least=True
         )
         print_goal(goal, 100 * share)
-    both = tile_wise_shuffled(height)
-    print(
-        f"{patterns[0]} on shuffled rows: {both / sums[0]:.4f}; {patterns[2]} over it: {sums[2] / both:.4f}"
-    )
 
 
 if __name__ == "__main__":
     shuffled = table(SHUFFLED)
     print_goal(RETAINED, 100 * (shuffled[1] / shuffled[0] - 1))
-    evened(EVENED, 64)
-    evened(HIGHER, 128)
+    evened(EVENED)
+    evened(HIGHER)

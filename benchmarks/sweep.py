@@ -6,11 +6,9 @@ BERT-Base and of layers up to 4096 x 4096.
 """
 
 import argparse
-import resource
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 from prunecast.codesign.sweep import SweepCase, SweepStore, expand, open_executor, run_sweep
 from prunecast.hardware import gpu_names
@@ -37,32 +35,18 @@ def main() -> None:
         engine=options.engine,
     )
     chosen = cases[:: max(len(cases) // options.most, 1)]
-    one, two = (_run(chosen, workers) for workers in (1, 2))
+    one, two = (_rate(chosen, workers) for workers in (1, 2))
     print(f"{len(chosen)} of {len(cases)} cases, {options.engine}")
-    print(f"one worker {one.rate:.1f}/s, two {two.rate:.1f}/s, {two.rate / one.rate:.2f} times as fast")
-    print(f"{1e3 * one.processor_s:.0f} ms of processor time a prediction, the start of the worker included")
+    print(f"one worker {one:.1f}/s, two {two:.1f}/s, {two / one:.2f} times as fast")
 
 
-class Run(NamedTuple):
-    """What a sweep took."""
-
-    rate: float
+def _rate(cases: list[SweepCase], workers: int) -> float:
     """Predictions a second, the start of the workers included."""
-    processor_s: float
-    """Of the workers for a prediction; hardly depends on what else the machine does."""
-
-
-def _run(cases: list[SweepCase], workers: int) -> Run:
     with tempfile.TemporaryDirectory() as folder:
-        begin, before = time.perf_counter(), _children_s()
+        begin = time.perf_counter()
         with SweepStore(Path(folder) / "s.sqlite") as store, open_executor(workers=workers) as executor:
             run_sweep(cases, store, executor)
-        return Run(len(cases) / (time.perf_counter() - begin), (_children_s() - before) / len(cases))
-
-
-def _children_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+        return len(cases) / (time.perf_counter() - begin)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
-"""What else can be installed, on the same pruned weights: cuSPARSE, torch's 2:4, Triton block-sparse, cuBLAS.
+"""What else can be installed, on the same pruned weights: torch's 2:4, Triton block-sparse, cuBLAS.
 
     python -m benchmarks.kernels.peers --out DIR [--state burst,sustained] [--l2 cold,warm]
 
-Each peer runs the pattern that it is made for: cuSPARSE CSR in fp32 (unstructured, 75 %),
-cuSPARSELt through torch's semi-structured tensors (2:4, its own tuning first), block-sparse in Triton
-(blocks of 64 x 64, 75 %, tuned over tiles, warps and stages by Triton itself). A peer that cannot be
-imported is named and left out. Results are checked against float64 on sampled rows before any time counts.
-Writes DIR/peers.json.
+Each peer runs the pattern that it is made for: cuSPARSELt through torch's semi-structured tensors (2:4, its own
+tuning first), block-sparse in Triton (blocks of 64 x 64, 75 %, tuned by Triton itself); cuSPARSE is in the
+suites of `prunecast validate`. A peer that cannot be imported is named and left out. Results are checked
+against float64 on sampled rows before any time counts. Writes DIR/peers.json.
 """
 
 import argparse
@@ -21,8 +20,6 @@ import numpy as np
 
 from benchmarks.on_gpu.dense_contestants import cublas_contestant
 from benchmarks.on_gpu.timing import L2, STATES, Contestant, contestant, sets_for, take_turns
-from prunecast.patterns import element_map_from_mask
-from prunecast.validation.measure.libraries import CsrProduct
 
 __all__ = ["PEERS", "Peer"]
 
@@ -41,10 +38,6 @@ class Peer(NamedTuple):
     """(A pruned (M, K), B of every set) -> the product with set i, (M, N)."""
 
 
-def _unstructured(m: int, k: int, rng: np.random.Generator) -> np.ndarray:
-    return rng.random((m, k)) < 0.25
-
-
 def _two_of_four(m: int, k: int, rng: np.random.Generator) -> np.ndarray:
     rank = rng.random((m, k // 4, 4)).argsort(axis=2).argsort(axis=2)
     return (rank < 2).reshape(m, k)
@@ -54,20 +47,6 @@ def _blocks(m: int, k: int, rng: np.random.Generator) -> np.ndarray:
     """A quarter of the blocks, equally many in every row of blocks."""
     kept = rng.random((m // BLOCK, k // BLOCK)).argsort(axis=1) < k // BLOCK // 4
     return np.kron(kept, np.ones((BLOCK, BLOCK), bool))
-
-
-def _cusparse(a: Any, bs: list[Any]) -> Callable[[int], Any]:
-    """SpMM on compressed rows, as the suites measure it."""
-    mask, n = a != 0, bs[0].shape[1]
-    kept = element_map_from_mask(cp.asnumpy(mask), "unstructured")
-    product = CsrProduct(cp.cuda.get_current_stream(), kept, a[mask], n, "fp32")
-    cs = [cp.empty((a.shape[0], n), a.dtype) for _ in bs]
-
-    def run(i: int) -> Any:
-        product(bs[i], cs[i])
-        return cs[i]
-
-    return run
 
 
 def _semi_structured(a: Any, bs: list[Any]) -> Callable[[int], Any]:
@@ -87,11 +66,7 @@ def _triton_blocks(a: Any, bs: list[Any]) -> Callable[[int], Any]:
     return block_sparse(a, bs, BLOCK)
 
 
-PEERS = (
-    Peer("cuSPARSE CSR fp32, 75 %", "float32", _unstructured, _cusparse),
-    Peer("cuSPARSELt 2:4 fp16, 50 %", "float16", _two_of_four, _semi_structured),
-    Peer("Triton blocks 64x64 fp16, 75 %", "float16", _blocks, _triton_blocks),
-)
+PEERS = (Peer("Triton blocks 64x64 fp16, 75 %", "float16", _blocks, _triton_blocks),)
 
 
 def _inputs(layer: tuple[int, int, int], peer: Peer, count: int) -> tuple[Any, list[Any]]:

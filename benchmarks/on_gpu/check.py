@@ -4,13 +4,12 @@ Inputs are drawn afresh for each check, outputs are poisoned with NaN, and rows 
 infinite, so that a padded column that is read shows.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import cupy as cp
 import numpy as np
 
-from benchmarks.on_gpu.formats import activated, in_float64, poisoned, rounded
+from benchmarks.on_gpu.formats import in_float64, poisoned, rounded
 from benchmarks.on_gpu.plans import GPU
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.tile.clusters import spread_over_clusters
@@ -23,12 +22,9 @@ from prunecast.plan.order import assign_hardware, assign_stream_k
 from prunecast.validation.tolerance import error_bound
 
 __all__ = [
-    "GELU_SLOPE",
     "Inputs",
     "Verdict",
     "check",
-    "check_ending",
-    "check_endings",
     "check_forms",
     "ragged_map",
     "random_inputs",
@@ -36,10 +32,7 @@ __all__ = [
 
 KEPT = (0, 1, 15, 16, 17, 63, 64, 65, 700, 300)
 FORMS = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128), *TOKEN_SHAPES)
-ENDING_FORMS = ((128, 256), *TOKEN_SHAPES)
 TILE = 128
-GELU_SLOPE = 1.13
-"""The steepest, so that an error before it grows by no more."""
 
 
 class Verdict(NamedTuple):
@@ -166,33 +159,6 @@ def plan_of(
     return tile_plan("stspmm", tiles, n, variant, spread, GPU, b_access="gather", cluster=cluster)
 
 
-def check_ending(
-    name: str, compiled: Callable[..., Any], plan: KernelPlan, kept: np.ndarray, activation: str
-) -> Verdict:
-    """Bias and activation against the same in float64.
-
-    Parameters
-    ----------
-    compiled : from a plan, weights, `bias` and `activation` to an operator
-    kept : (M, K) bool
-    """
-    inputs = random_inputs(plan, seed=5)
-    bias = np.random.default_rng(6).standard_normal(plan.m).astype(np.float32)
-    operator = compiled(plan, inputs.a, bias=bias, activation=activation)
-    c = poisoned(plan)
-    operator(inputs.b, out=c)
-    a = in_float64(rounded(cp.asarray(inputs.a), plan.dtype), plan.dtype) * cp.asarray(kept)
-    b = in_float64(inputs.b, plan.dtype)
-    b[~cp.isfinite(b)] = 0.0
-    before = a @ b + cp.asarray(bias, cp.float64)[:, None]
-    size = cp.abs(a) @ cp.abs(b) + float(np.abs(bias).max())
-    products = int(kept.sum(axis=1).max()) + 2
-    bound = GELU_SLOPE * error_bound(before, size, products, plan.dtype) + 1e-6
-    excess = cp.abs(in_float64(c, plan.dtype) - activated(before, activation)) / bound
-    excess[~cp.isfinite(excess)] = cp.inf
-    return Verdict(name, float(excess.max()), _wrong_tiles(excess), True)
-
-
 def check_forms(*, quick: bool, changes: dict[str, int]) -> list[Verdict]:
     """Every form, dtype, N and schedule on ragged maps; fewer of them if `quick`."""
     verdicts = []
@@ -217,16 +183,3 @@ def _form_name(plan: KernelPlan) -> str:
 
 def _forms_and_clusters() -> list[tuple[tuple[int, int], int]]:
     return [(form, cluster) for form in FORMS for cluster in (CLUSTERS if form in TOKEN_SHAPES else (1,))]
-
-
-def check_endings(*, quick: bool) -> list[Verdict]:
-    """Bias and activation, against the same in float64."""
-    verdicts = []
-    forms = [(form, cluster) for form, cluster in _forms_and_clusters() if form in ENDING_FORMS]
-    for activation in ("relu",) if quick else ("none", "relu", "gelu"):
-        for dtype in ("fp16", "bf16"):
-            for form, cluster in forms:
-                plan = plan_of(ragged_map(form[0], 708, seed=3), 200, form, dtype, 13, cluster)
-                name = f"{_form_name(plan)} bias {activation}"
-                verdicts.append(check_ending(name, compile, plan, plan.tiles.mask(), activation))
-    return verdicts

@@ -3,11 +3,10 @@
 from typing import Any
 
 import cupy as cp
-import numpy as np
 
 from prunecast.kernels import KernelPlan
 
-__all__ = ["activated", "in_float64", "poisoned", "rounded"]
+__all__ = ["in_float64", "poisoned", "rounded"]
 
 _STORED = {"fp32": cp.float32, "fp16": cp.float16}
 
@@ -32,14 +31,3 @@ def poisoned(plan: KernelPlan) -> Any:
     if plan.dtype == "bf16":
         return cp.full((plan.m, plan.n), 0x7FC0, cp.uint16)
     return cp.full((plan.m, plan.n), cp.nan, _STORED[plan.dtype])
-
-
-def activated(x: Any, activation: str) -> Any:
-    """Of a sum in float64."""
-    if activation == "relu":
-        return cp.maximum(x, 0)
-    if activation == "gelu":
-        from cupyx.scipy.special import erf
-
-        return 0.5 * x * (1 + erf(x / np.sqrt(2.0)))
-    return x

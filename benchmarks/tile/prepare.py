@@ -24,11 +24,6 @@ def _jobs() -> list[tuple[str, dict[str, int], bool]]:
     for dtype in ("fp16", "bf16"):
         element = {"BF16": 1} if dtype == "bf16" else {}
         found.append(("fill_rows.cu", {"BIAS": 0, "ACTIVATION": 0, **element}, False))
-        for activation in (0, 1, 2):
-            ending = {"BIAS": 1, "ACTIVATION": activation, **element}
-            found.append(("fill_rows.cu", ending, False))
-            found.append(("tile_sm90.cu", {**_form((128, 256), dtype), **ending}, False))
-            found += [(TOKEN_SOURCE, {**form, **ending}, False) for form in _token_forms(dtype)]
         plain = {"BIAS": 0, "ACTIVATION": 0, **element}
         for changes in CHANGES:
             spills = "GUARD" in changes

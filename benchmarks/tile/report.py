@@ -79,18 +79,9 @@ def _print_other_goals(done: list[dict[str, Any]]) -> None:
     if dense:
         share = Goal(name="dense identity map, share of cuBLAS speed", limit=97.0, unit="%", at_least=True)
         print_goal(share, 100 * _geometric_mean(dense))
-    for rows in TILE_ROWS:
-        own = {e["case"]["kept"]: e["burst"]["us"] for e in done if _is_skew_case(e) and _rows(e) == rows}
-        if len(own) > 1 and "equal" in own:
-            goal = Goal(name=f"skewed maps against equal tiles of {rows} rows, worst", limit=1.06, unit="x")
-            print_goal(goal, max(own.values()) / own["equal"])
     for name, title, limit in (
         ("4096x4096x4096 d=0.92 equal", "8 % sparse against dense", 1.0),
         ("11008x4096x16 d=0.25 equal", "N = 16, 11008x4096, 75 % sparse", 2.5),
     ):
         if name in by_name:
             print_goal(Goal(name=title, limit=limit, unit="x", at_least=True), by_name[name]["speedup"])
-
-
-def _is_skew_case(entry: dict[str, Any]) -> bool:
-    return entry["layer"] == "4096x4096x4096" and entry["case"]["density"] == 0.25

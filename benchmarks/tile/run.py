@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.on_gpu.check import Verdict, check, check_endings, check_forms, random_inputs
+from benchmarks.on_gpu.check import Verdict, check, check_forms, random_inputs
 from benchmarks.on_gpu.dense_contestants import dense_contestants
 from benchmarks.on_gpu.plans import GPU, load_plans
 from benchmarks.on_gpu.rotation import Sets, input_sets, launcher, moved_bytes, rotation_of
@@ -38,7 +38,6 @@ def _checks(quick: bool) -> dict[str, Callable[[], list[Verdict]]]:
     return {
         "guarded": lambda: check_forms(quick=True, changes={"GUARD": 1}),
         "forms": lambda: check_forms(quick=quick, changes={}),
-        "endings": lambda: check_endings(quick=quick),
     }
 
 
