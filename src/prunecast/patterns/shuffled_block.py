@@ -14,11 +14,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from prunecast.errors import BadInput
 from prunecast.patterns.cut import CountArray, elements_to_prune
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Kept, MatrixShape, Pattern
 from prunecast.patterns.row_exchange import exchange_rows, retained_by_groups
 from prunecast.patterns.row_groups import cluster_rows, consecutive, group_sums, tiles_of_alike_rows
+from prunecast.patterns.stated import stated_masks
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tiling import tile_map_from_rows
 from prunecast.patterns.vector_wise import check_equal_counts, highest_columns
@@ -60,7 +62,7 @@ def prune_in_groups(scores: ImportanceArray, sparsity: float, group_of_row: Coun
     return mask
 
 
-def _kept_columns(scores: ImportanceArray, sparsity: float) -> int:
+def _kept_columns(scores: ImportanceArray | MaskArray, sparsity: float) -> int:
     k: int = scores.shape[1]
     return k - elements_to_prune(sparsity, k)
 
@@ -88,10 +90,16 @@ class ShuffledBlockPattern(Pattern):
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
         """See `prune_shuffled_block`; layers do not compete."""
-        return {
-            name: prune_shuffled_block(scores, sparsity, height=self.height)
-            for name, scores in importances.items()
-        }
+        return {name: self._mask(scores, sparsity) for name, scores in importances.items()}
+
+    def _mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
+        stated = stated_masks({"layer": scores}, sparsity, lambda mask: self._check_counts(mask, sparsity))
+        return stated["layer"] if stated else prune_shuffled_block(scores, sparsity, height=self.height)
+
+    def _check_counts(self, mask: MaskArray, sparsity: float) -> None:
+        """Refuse a mask whose groups do not keep as many columns as this sparsity leaves them."""
+        if set(self.map(mask).kept_per_tile.tolist()) != {_kept_columns(mask, sparsity)}:
+            raise BadInput(f"{self.canonical} of another sparsity")
 
     def masks_within(
         self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]

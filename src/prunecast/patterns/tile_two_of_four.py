@@ -21,6 +21,7 @@ from prunecast.patterns.n_of_m import prune_n_of_m
 from prunecast.patterns.nested_map import NestedMap, columns_of_tiles, nested_map
 from prunecast.patterns.pattern import Kept, MatrixShape, Pattern
 from prunecast.patterns.segments import piece_starts
+from prunecast.patterns.stated import stated_masks
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tile_wise import prune_tile_wise
 from prunecast.patterns.within import importance_within
@@ -142,8 +143,9 @@ class TileTwoOfFourPattern(Pattern):
         return wanted
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """See `prune_tile_two_of_four`."""
-        return prune_tile_two_of_four(importances, sparsity, height=self.height)
+        """See `prune_tile_two_of_four`; weights that were pruned so keep their mask."""
+        stated = stated_masks(importances, sparsity, self.map)
+        return stated or prune_tile_two_of_four(importances, sparsity, height=self.height)
 
     def masks_within(
         self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
