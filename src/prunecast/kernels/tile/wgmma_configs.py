@@ -12,7 +12,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.tile.config import TileConfig, WgmmaUse, weight_bytes, wgmma_use
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
 
-__all__ = ["pair_configs", "staging_bytes", "wgmma_configs"]
+__all__ = ["staging_bytes", "wgmma_configs"]
 
 THREADS, REGISTERS_AT_ENTRY = 384, 168
 """Threads of a block, and registers of each when it starts. Kind: as-compiled, sm_90a."""
@@ -47,7 +47,6 @@ that wgmma multiplies in halves."""
 _SPARSE_SHAPES = ((256, 128), (128, 256), (256, 64), (128, 128), (128, 64))
 """The same of the 2:4 kernel, whose consumer warpgroups have 64 or 128 rows and all tokens. Kind: choice,
 what the compile tests build without spills."""
-_PAIR_SHAPES = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128))
 """The same of two SMs together. Kind: choice, sizes of tcgen05.mma of a pair."""
 
 
@@ -56,7 +55,7 @@ def wgmma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]
     for block_m, block_n in _SPARSE_SHAPES if tensor.startswith("sparse-") else _WGMMA_SHAPES:
         shape = BlockShape(block_m, block_n, STEP_ROW_BYTES // DTYPE_BYTES[dtype])
         part = _part(shape, DTYPE_BYTES[dtype], sparse=tensor.startswith("sparse-"))
-        resources = _resources(gpu, shape, dtype, tensor, pair=1)
+        resources = _resources(gpu, shape, dtype, tensor)
         if part is None or resources.stages < 2:
             continue
         yield TileConfig(
@@ -69,30 +68,6 @@ def wgmma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]
             # m64nNk16, m64nNk8 for TF32; the sparse forms do as many kept FMA (PTX ISA, wgmma)
             fma_per_instruction=64 * part.use.instruction_rows * 32 // DTYPE_BYTES[dtype],
             resources=resources,
-        )
-
-
-def pair_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:
-    """sm_100: two SMs multiply together (tcgen05), each with its weights and half of the tokens.
-
-    Threads and registers are those of the sm_90 form; sums lie in tensor memory. Only the dense product of
-    the vendor's library is modelled so.
-    """
-    for block_m, block_n in _PAIR_SHAPES:
-        shape = BlockShape(block_m, block_n, STEP_ROW_BYTES // DTYPE_BYTES[dtype])
-        resources = _resources(gpu, shape, dtype, tensor, pair=2)
-        if resources.stages < 2:
-            continue
-        yield TileConfig(
-            tensor_path="wgmma",
-            tensor=tensor,
-            dtype=dtype,
-            shape=shape,
-            part_m=block_m // 2,
-            part_n=block_n,
-            fma_per_instruction=block_m * block_n * 32 // DTYPE_BYTES[dtype],
-            resources=resources,
-            pair=2,
         )
 
 
@@ -110,11 +85,11 @@ def _part(shape: BlockShape, element_bytes: int, *, sparse: bool) -> _Part | Non
     return min(parts, key=lambda part: part.use.operand_bytes, default=None)
 
 
-def _resources(gpu: GpuSpec, shape: BlockShape, dtype: str, tensor: str, *, pair: int) -> BlockResources:
+def _resources(gpu: GpuSpec, shape: BlockShape, dtype: str, tensor: str) -> BlockResources:
     """As many stages as shared memory holds."""
     element = DTYPE_BYTES[dtype]
     weights = weight_bytes(shape.block_m, shape.block_k, element, sparse=tensor.startswith("sparse-"))
-    stage = weights + shape.block_n // pair * shape.block_k * element + COLUMN_BYTES
+    stage = weights + shape.block_n * shape.block_k * element + COLUMN_BYTES
     staging = SPARSE_STAGING_BYTES if tensor.startswith("sparse-") else staging_bytes(shape, element)
     other = BARRIER_BYTES + staging
     stages = max(min((gpu.shared_bytes_per_block - other) // stage, MOST_STAGES), 0)

@@ -9,7 +9,7 @@ which copy 4 or 2 bytes a lane (`cutlass_80_tensorop_f16_s16816gemm_f16_64x128_6
 
 from collections.abc import Iterator
 from functools import lru_cache
-from math import gcd, inf
+from math import gcd
 from typing import NamedTuple
 
 from prunecast.hardware.occupancy import BlockResources, occupancy
@@ -26,33 +26,30 @@ WARPGROUP_THREADS, MOST_STAGING_BYTES = 384, 32 * 1024
 SIDE_STEP = 8
 
 
+FAMILY_RULES = ("align_bytes", "free_least_steps", "most_slices", "narrow_up_to", "overhang")
+KERNEL_RULES = (
+    *("copy_cycles", "heuristic_copy_cycles", "free_slices", "most_work"),
+    *("split_waves", "split_most_waves", "split_least_k", "split_least_steps"),
+)
+
+
 class LibraryKernel(NamedTuple):
-    """A kernel and how its library cuts K."""
+    """A kernel, and when and how its library takes it."""
 
     config: TileConfig
     deals_out: bool
     """Taken only where tokens are no multiple of 64 and its tiles deal them out evenly."""
-    lane_bytes: int
-    """That a lane of a copy moves."""
-    copy_cycles: float
-    """Of the path to shared memory for a copy instruction of a warp narrower than 16 bytes a lane; else 0."""
-    heuristic_copy_cycles: float
-    """The same as the library's choice goes by."""
-    split_waves: tuple[int, ...]
-    """Waves of CTAs that split-K fills where tiles alone leave room."""
-    split_least_k: int
-    split_least_steps: int
-    """K-steps of a split-K slice, at least."""
-    most_work: float
-    """Tiles times columns of A of a product, at most."""
-    free_slices: int
-    """Slices that the choice may take, up to this many, where tiles leave no room."""
-    free_least_steps: int
-    most_slices: int
-    narrow_up_to: int
-    """Rows or tokens of a product, whichever are fewer, up to which tiles narrower than 64 are taken."""
-    overhang: int
-    """By which a side of more than 64 is longer than the product's, less than so much."""
+    rules: dict[str, float]
+    """Columns of the tables.
+
+    `align_bytes`: what a lane of a copy moves. `copy_cycles`: of the path to shared memory for a copy
+    instruction of a warp narrower than 16 bytes a lane, in truth and as the `heuristic` has it. `split_waves`
+    and `split_most_waves`: waves of CTAs that split-K fills where tiles leave room, with slices of at least
+    `split_least_steps` k-steps of 64 columns, from `split_least_k` columns on. `free_slices`: the most where
+    tiles leave no room. `narrow_up_to`: rows or tokens of a product, whichever are fewer, up to which tiles
+    narrower than 64 are taken. `overhang`: less than that a side is longer than the product's. `most_work`:
+    tiles times columns of A, at most.
+    """
 
 
 def aligned_bytes(k: int, n: int, dtype: str) -> int:
@@ -91,26 +88,12 @@ def _kernels(family: Row, gpu: GpuSpec, dtype: str) -> Iterator[LibraryKernel]:
         for side in sides if len(sides) == 1 else range(sides[0], sides[1] + 1, SIDE_STEP):
             config = _config(family, row, side, gpu, dtype)
             if config is not None:
-                yield _kernel(family, row, config, deals_out=len(sides) > 1)
+                yield LibraryKernel(config, len(sides) > 1, _rules(family, row))
 
 
-def _kernel(family: Row, row: Row, config: TileConfig, *, deals_out: bool) -> LibraryKernel:
-    return LibraryKernel(
-        config=config,
-        deals_out=deals_out,
-        lane_bytes=int(family["align_bytes"]),
-        copy_cycles=float(row["copy_cycles"] or 0.0),
-        heuristic_copy_cycles=float(row["heuristic_copy_cycles"] or 0.0),
-        split_waves=numbers(row["split_waves"]),
-        split_least_k=int(row["split_least_k"] or 0),
-        split_least_steps=int(row["split_least_steps"] or 1),
-        most_work=float(row["most_work"] or inf),
-        free_slices=int(row["free_slices"]),
-        free_least_steps=int(family["free_least_steps"]),
-        most_slices=int(family["most_slices"]),
-        narrow_up_to=int(family["narrow_up_to"]),
-        overhang=int(family["overhang"]),
-    )
+def _rules(family: Row, row: Row) -> dict[str, float]:
+    of_family = {name: float(family[name]) for name in FAMILY_RULES}
+    return of_family | {name: float(row[name]) for name in KERNEL_RULES}
 
 
 def _tensor(family: Row) -> str:
@@ -181,7 +164,8 @@ def _resources(
         return None
     else:
         threads = 32 * (block_m // part.rows) * (block_n // part.tokens)
-    stages = most if row["shared_bytes"] else min((gpu.shared_bytes_per_block - other) // stage, most)
+    shared_bytes = int(row["shared_bytes"])
+    stages = most if shared_bytes else min((gpu.shared_bytes_per_block - other) // stage, most)
     if stages < least:
         return None
-    return BlockResources(threads, registers, int(row["shared_bytes"] or other + stages * stage), stages)
+    return BlockResources(threads, registers, shared_bytes or other + stages * stage, stages)

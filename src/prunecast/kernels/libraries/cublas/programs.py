@@ -24,7 +24,7 @@ def cublas_programs(
     """What the warps of a CTA do in a product that split-K cuts into `slices`."""
     config = kernel.config
     if config.tensor_path != "wgmma" or not gpu.has_wgmma:
-        return _copying_warps(kernel, gpu)
+        return _copying_warps(config, kernel.rules["copy_cycles"], kernel.rules["align_bytes"], gpu)
     producer, consumer = _warpgroups(config, multicast_of(config.shape, m, n, slices), gpu)
     start = Instruction(Op.ISSUE, first_stage_cycles(config, m, k, n, slices, gpu), 20)
     wait = line_wait_cycles(config.shape, m, n, gpu)
@@ -33,10 +33,13 @@ def cublas_programs(
 
 
 @lru_cache(maxsize=256)
-def _copying_warps(kernel: LibraryKernel, gpu: GpuSpec) -> tuple[WarpProgram, ...]:
+def _copying_warps(
+    config: TileConfig, copy_cycles: float, lane_bytes: float, gpu: GpuSpec
+) -> tuple[WarpProgram, ...]:
     """Warps that copy and multiply."""
-    programs = tuple(_without_fix_up(p) for p in warp_programs(kernel.config, "dense_tile"))
-    return tuple(_narrow_copies(p, kernel, gpu) if kernel.copy_cycles else p for p in programs)
+    programs = tuple(_without_fix_up(p) for p in warp_programs(config, "dense_tile"))
+    per_byte = copy_cycles * gpu.shared_bytes_per_clk_per_sm / (LANES * lane_bytes)
+    return tuple(_narrow_copies(p, per_byte) if per_byte else p for p in programs)
 
 
 @lru_cache(maxsize=256)
@@ -133,9 +136,8 @@ def _consumer(program: WarpProgram, config: TileConfig, gpu: GpuSpec) -> WarpPro
     return replace(program, step=step, end=(*program.end[:wait], sync, *program.end[wait:], sync))
 
 
-def _narrow_copies(program: WarpProgram, kernel: LibraryKernel, gpu: GpuSpec) -> WarpProgram:
+def _narrow_copies(program: WarpProgram, per_byte: float) -> WarpProgram:
     """What copies of few bytes a lane take of the path to shared memory besides their bytes."""
-    per_byte = kernel.copy_cycles * gpu.shared_bytes_per_clk_per_sm / (LANES * kernel.lane_bytes)
 
     def narrow(instruction: Instruction) -> Instruction:
         if instruction.op not in (Op.COPY_A, Op.GATHER_B):

@@ -22,6 +22,8 @@ from prunecast.plan.kernel_plan import DTYPE_BYTES
 __all__ = ["Ranked", "rank"]
 
 Array = npt.NDArray[np.float64]
+Table = dict[str, Array]
+"""What does not depend on the product, each (kernels, 1): rules, shape, step cycles, CTAs on an SM."""
 SMALL_SIDE, EVEN_TOKENS, SPLIT_COLUMNS = 64, 64, 64
 
 
@@ -31,36 +33,6 @@ class Ranked(NamedTuple):
     kernel: LibraryKernel
     slices: int
     seconds: float
-
-
-class _Table(NamedTuple):
-    """What does not depend on the product, (kernels, 1)."""
-
-    block_m: Array
-    block_n: Array
-    block_k: Array
-    pair: Array
-    slots: Array
-    """CTAs on an SM."""
-    persistent: Array
-    """1 where CTAs stay and warps of their own copy ahead of the epilogue, else 0."""
-    deals_out: Array
-    alone: Array
-    """SM cycles of a k-step of a CTA that is alone."""
-    busy: Array
-    """SM cycles of a k-step in which no other CTA can have the busiest pipe."""
-    epilogue: Array
-    """SM cycles around the k-steps, stores of C aside."""
-    waves: Array
-    most_waves: Array
-    least_k: Array
-    least_steps: Array
-    free_slices: Array
-    free_least_steps: Array
-    most_slices: Array
-    narrow_up_to: Array
-    overhang: Array
-    most_work: Array
 
 
 def rank(m: int, k: int, n: int, dtype: str, gpu: GpuSpec, row_bytes: int) -> list[Ranked]:
@@ -82,27 +54,27 @@ def rank(m: int, k: int, n: int, dtype: str, gpu: GpuSpec, row_bytes: int) -> li
     return [Ranked(kernels[i], int(count), time) for i, count, time in zip(order, *columns, strict=True)]
 
 
-def _seconds(t: _Table, slices: Array, m: int, k: int, n: int, element: int, gpu: GpuSpec) -> Array:
+def _seconds(t: Table, slices: Array, m: int, k: int, n: int, element: int, gpu: GpuSpec) -> Array:
     """(kernels, ways to split): launch floor left out."""
-    tiles = np.ceil(m / t.block_m) * np.ceil(n / t.block_n)
-    rows, tokens = np.minimum(t.block_m, m), np.minimum(t.block_n, n)
-    steps = np.ceil(np.ceil(k / t.block_k) / slices)
-    port = (rows + tokens / t.pair) * t.block_k * element / gpu.l2_port_bytes_per_clk_per_sm
+    tiles = np.ceil(m / t["block_m"]) * np.ceil(n / t["block_n"])
+    rows, tokens = np.minimum(t["block_m"], m), np.minimum(t["block_n"], n)
+    steps = np.ceil(np.ceil(k / t["block_k"]) / slices)
+    port = (rows + tokens / t["pair"]) * t["block_k"] * element / gpu.l2_port_bytes_per_clk_per_sm
     lead = gpu.block_start_cycles + gpu.dram_latency_cycles + gpu.store_latency_cycles
-    epilogue = t.epilogue + rows * tokens * element / gpu.store_bytes_per_clk_per_sm
-    alone = steps * np.maximum(t.alone, port) + epilogue + np.where(t.persistent, 0.0, lead)
-    demand = steps * np.maximum(t.busy, port)
-    rounds, rest = np.divmod(np.ceil(tiles * slices / gpu.sm_count), t.slots)
-    cycles = rounds * np.maximum(alone, t.slots * demand)
-    cycles += np.where(rest > 0, np.maximum(alone, rest * demand), 0.0) + np.where(t.persistent, lead, 0.0)
+    epilogue = t["epilogue"] + rows * tokens * element / gpu.store_bytes_per_clk_per_sm
+    alone = steps * np.maximum(t["alone"], port) + epilogue + np.where(t["persistent"], 0.0, lead)
+    demand = steps * np.maximum(t["busy"], port)
+    rounds, rest = np.divmod(np.ceil(tiles * slices / gpu.sm_count), t["ctas_per_sm"])
+    cycles = rounds * np.maximum(alone, t["ctas_per_sm"] * demand)
+    cycles += np.where(rest > 0, np.maximum(alone, rest * demand), 0.0) + np.where(t["persistent"], lead, 0.0)
     sm_s = cycles / gpu.clock_burst_hz[0]
-    shared = multicast(t.block_m, t.block_n, m, n)
-    by_rows, by_tokens = (np.where(t.persistent, count, 1.0) for count in shared)
+    shared = multicast(t["block_m"], t["block_n"], m, n)
+    by_rows, by_tokens = (np.where(t["persistent"], count, 1.0) for count in shared)
     l2_s = tiles * (rows / by_rows + tokens / by_tokens) * k * element / gpu.l2_bytes_per_s
     # DRAM serves the same bytes whatever the kernel; on sm_90 the choice does not go by it
     dram_s = element * (m * k + k * n + m * n) / gpu.dram_bytes_per_s
     chip_s = (
-        np.maximum(l2_s, np.where(t.persistent, 0.0, dram_s)) + m * n * element / gpu.l2_store_bytes_per_s
+        np.maximum(l2_s, np.where(t["persistent"], 0.0, dram_s)) + m * n * element / gpu.l2_store_bytes_per_s
     )
     unhidden = cublas_costs(gpu.compute_capability)["heuristic_unhidden"]
     seconds = np.maximum(sm_s, chip_s) + unhidden * np.minimum(sm_s, chip_s)
@@ -110,63 +82,53 @@ def _seconds(t: _Table, slices: Array, m: int, k: int, n: int, element: int, gpu
     return np.asarray(seconds + np.where(slices > 1, sums_s, 0.0))
 
 
-def _slices(t: _Table, m: int, k: int, n: int, gpu: GpuSpec) -> Array:
+def _slices(t: Table, m: int, k: int, n: int, gpu: GpuSpec) -> Array:
     """(kernels, ways to split) numbers of slices; 0 where it is none of the library's ways.
 
     Where tiles leave SMs idle, slices fill one wave of CTAs, or two; else a few may even out the last wave.
     """
-    tiles, steps = np.ceil(m / t.block_m) * np.ceil(n / t.block_n), np.ceil(k / SPLIT_COLUMNS)
-    waves = np.concatenate([t.waves, t.most_waves], axis=1)
+    tiles, steps = np.ceil(m / t["block_m"]) * np.ceil(n / t["block_n"]), np.ceil(k / SPLIT_COLUMNS)
+    waves = np.concatenate([t["split_waves"], t["split_most_waves"]], axis=1)
     room = np.floor(waves * gpu.sm_count / tiles)
-    fills = (room[:, :1] > 1) & (k >= t.least_k)
-    filling = np.clip(np.minimum(room, np.floor(steps / t.least_steps)), 1.0, t.most_slices)
-    filling = np.minimum(np.ceil(steps / np.ceil(steps / filling)), np.ceil(k / t.block_k))
-    free = np.arange(1.0, t.free_slices.max() + 1.0)[None, :]
-    may = (free <= t.free_slices) & (steps >= free * t.free_least_steps) & (k >= t.least_k)
+    fills = (room[:, :1] > 1) & (k >= t["split_least_k"])
+    filling = np.clip(np.minimum(room, np.floor(steps / t["split_least_steps"])), 1.0, t["most_slices"])
+    filling = np.minimum(np.ceil(steps / np.ceil(steps / filling)), np.ceil(k / t["block_k"]))
+    free = np.arange(1.0, t["free_slices"].max() + 1.0)[None, :]
+    may = (free <= t["free_slices"]) & (steps >= free * t["free_least_steps"]) & (k >= t["split_least_k"])
     evening = np.where(~fills & (may | (free == 1.0)), free, 0.0)
     return np.concatenate([np.where(fills, filling, 0.0), evening], axis=1)
 
 
-def _may_be_taken(t: _Table, m: int, k: int, n: int, gpu: GpuSpec) -> npt.NDArray[np.bool_]:
+def _may_be_taken(t: Table, m: int, k: int, n: int, gpu: GpuSpec) -> npt.NDArray[np.bool_]:
     """(kernels, 1): tiles that are there for such a product, none much smaller or larger than it needs."""
-    dealt = 8.0 * np.ceil(n / (8.0 * np.ceil(n / t.block_n)))
-    wanted = (t.deals_out == 0) | ((n % EVEN_TOKENS != 0) & (t.block_n == dealt))
-    small = np.minimum(t.block_m, t.block_n) < SMALL_SIDE
-    wanted &= np.ceil(m / t.block_m) * np.ceil(n / t.block_n) * k <= t.most_work
-    for side, size in ((t.block_m, m), (t.block_n, n)):
-        wanted &= side < np.maximum(size, SMALL_SIDE) + t.overhang
-    wanted &= ~small | (min(m, n) <= t.narrow_up_to)
+    dealt = 8.0 * np.ceil(n / (8.0 * np.ceil(n / t["block_n"])))
+    wanted = (t["deals_out"] == 0) | ((n % EVEN_TOKENS != 0) & (t["block_n"] == dealt))
+    small = np.minimum(t["block_m"], t["block_n"]) < SMALL_SIDE
+    wanted &= np.ceil(m / t["block_m"]) * np.ceil(n / t["block_n"]) * k <= t["most_work"]
+    for side, size in ((t["block_m"], m), (t["block_n"], n)):
+        wanted &= side < np.maximum(size, SMALL_SIDE) + t["overhang"]
+    wanted &= ~small | (min(m, n) <= t["narrow_up_to"])
     filled = m >= SMALL_SIDE and 2 * -(-m // SMALL_SIDE) * -(-n // SMALL_SIDE) > gpu.sm_count
     if filled and n % EVEN_TOKENS == 0:
-        wanted &= t.block_m * t.block_n >= SMALL_SIDE**2
+        wanted &= t["block_m"] * t["block_n"] >= SMALL_SIDE**2
     return np.asarray(wanted)
 
 
 @lru_cache(maxsize=64)
-def _table(gpu: GpuSpec, dtype: str, row_bytes: int) -> _Table:
+def _table(gpu: GpuSpec, dtype: str, row_bytes: int) -> Table:
     rows = [_entry(kernel, gpu) for kernel in library_kernels(gpu, dtype, row_bytes)]
-    return _Table(*(np.array(column, np.float64)[:, None] for column in zip(*rows, strict=True)))
+    return {name: np.array([row[name] for row in rows], np.float64)[:, None] for name in rows[0]}
 
 
-def _entry(kernel: LibraryKernel, gpu: GpuSpec) -> tuple[float, ...]:
+def _entry(kernel: LibraryKernel, gpu: GpuSpec) -> dict[str, float]:
     config, steps = kernel.config, step_cycles(kernel, gpu)
-    return (
-        *config.shape,
-        config.pair,
-        occupancy(config.resources, gpu).blocks_per_sm,
-        config.tensor_path == "wgmma",
-        kernel.deals_out,
-        steps.alone,
-        steps.busy,
-        steps.epilogue,
-        kernel.split_waves[0] if kernel.split_waves else 0.0,
-        kernel.split_waves[-1] if kernel.split_waves else 0.0,
-        kernel.split_least_k,
-        kernel.split_least_steps,
-        kernel.free_slices,
-        kernel.free_least_steps,
-        kernel.most_slices,
-        kernel.narrow_up_to,
-        kernel.overhang,
-        kernel.most_work,
-    )
+    return {
+        **kernel.rules,
+        **config.shape._asdict(),
+        **steps._asdict(),
+        "pair": config.pair,
+        "ctas_per_sm": occupancy(config.resources, gpu).blocks_per_sm,
+        # CTAs stay, and warps of their own copy ahead of the epilogue
+        "persistent": config.tensor_path == "wgmma",
+        "deals_out": kernel.deals_out,
+    }

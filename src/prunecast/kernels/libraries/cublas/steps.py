@@ -34,8 +34,8 @@ def step_cycles(kernel: LibraryKernel, gpu: GpuSpec) -> StepCycles:
     reads = k16 * warps * operand_bytes(config, gpu) / rate
     copied = k16 * config.share_bytes_per_k16
     writes = copied / rate
-    if kernel.heuristic_copy_cycles:
-        writes = kernel.heuristic_copy_cycles * copied / (LANES * kernel.lane_bytes)
+    if kernel.rules["heuristic_copy_cycles"]:
+        writes = kernel.rules["heuristic_copy_cycles"] * copied / (LANES * kernel.rules["align_bytes"])
     busy = max(tensor, reads + writes)
     if config.tensor_path == "mma":
         busy += costs["step_barrier_cycles"]
