@@ -2,9 +2,9 @@
 
     python -m benchmarks.kernels.peers --out DIR [--state burst,sustained] [--l2 cold,warm]
 
-Each peer runs the pattern that it is made for: cuSPARSELt through torch's semi-structured tensors (2:4, its own
-tuning first), block-sparse in Triton (blocks of 64 x 64, 75 %, tuned by Triton itself); cuSPARSE is in the
-suites of `prunecast validate`. A peer that cannot be imported is named and left out. Results are checked
+Each peer runs the pattern that it is made for: cuSPARSELt through torch's semi-structured tensors (2:4, its
+own tuning first), block-sparse in Triton (blocks of 64 x 64, 75 %, tuned by Triton itself); cuSPARSE is in
+the suites of `prunecast validate`. A peer that cannot be imported is named and left out. Results are checked
 against float64 on sampled rows before any time counts. Writes DIR/peers.json.
 """
 
