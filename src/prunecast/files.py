@@ -35,7 +35,7 @@ MIB = 2**20
 MARK = ".prunecast-"
 """Between the name of a file and the number of its unfinished twin."""
 MOST_DIGITS = 20
-"""Of a whole number in JSON: enough for 2**63, and no million of them."""
+"""Most digits of a whole number in JSON: enough for 2**63, and no million of them."""
 KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),

@@ -15,9 +15,9 @@ __all__ = [
 ]
 
 BESIDE_LIST_CYCLES = 210
-"""Of the 280 in which a block that the hardware starts reads its item: those beside the way of its list from
-DRAM, for which blocks with longer lists wait too. 30 products of 67 to 132 blocks take 70 cycles more so than
-in lists (34 to 130; H200, 2026-11-22). Later blocks find their list in L2."""
+"""Part of the 280 cycles in which a block in hardware order reads its work item that blocks with longer lists
+spend too, beside the list's own way from DRAM. 30 products of 67 to 132 blocks take 70 cycles more so than in
+lists (34 to 130; H200, 2026-11-22). Later blocks find their list in L2."""
 FREE_SMS = 4
 """That are left at least, where it counts how far apart equal blocks end."""
 

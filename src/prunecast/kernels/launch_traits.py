@@ -16,7 +16,7 @@ class LaunchTraits(NamedTuple):
     registers_per_thread: int = 0
     """As compiled for the GPU; 0 where they are what the plan says."""
     cycles_per_column: float = 0.0
-    """Of a block for a kept column, by which blocks end apart."""
+    """Cycles of a block per kept column, by which blocks of unequal tiles end apart."""
     prologue: Callable[[float], tuple[WarpProgram, ...]] | None = None
     """Programs if such a share of a launch's blocks has run its prologue when the preceding launch ends; None
     where that changes none."""

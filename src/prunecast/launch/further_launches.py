@@ -8,9 +8,9 @@ from prunecast.plan.padded_rows import word_bytes
 __all__ = ["padded_copy_seconds", "zero_row_seconds"]
 
 WORDS_PER_CLK = 0.8
-"""Of an SM that copies rows which lie apart, whatever the size of a word: each is a thread's, with a division
-for its place. 0.15 to 17.7 million words of 2, 4 and 8 bytes take 4.75 us a million beside 1.3 (H200,
-2026-11-22, own measurement)."""
+"""Words per cycle and SM of a copy between rows that lie apart, whatever the word size: a thread has one
+word, with a division for its position. 0.15 to 17.7 million words of 2, 4 and 8 bytes take 4.75 us per
+million beside 1.3 (H200, 2026-11-22, own measurement)."""
 ROW_PADDING = 8
 """Rows of C are written in whole vectors of so many elements."""
 

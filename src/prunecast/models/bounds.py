@@ -78,18 +78,17 @@ class L2Seconds(NamedTuple):
     """Time that L2 works."""
 
     reads: float
-    """Of as many bytes in whole lines."""
+    """Seconds of reads, counted as whole lines."""
     requests: float
-    """Of reads, with those more that rows take which begin within lines and sectors. They queue up while all
-    SMs work, which rings and the way to the SM hide, and catch up when fewer do: they bound launches as a
-    whole."""
+    """Seconds of read requests, with those added by misaligned rows. They queue while all SMs work, which
+    rings and the way to the SM hide, and catch up when fewer do: a bound of whole launches."""
     stores: float
     merging: float
-    """Of `stores`, beside reads: parts of sectors are merged with what is there."""
+    """Seconds of stores beside reads: L2 merges partial sectors with what is there."""
 
     @property
     def data(self) -> float:
-        """Of bytes, whatever they lie in."""
+        """Seconds of the bytes moved, whatever lines they lie in."""
         return max(self.reads + self.stores, self.merging)
 
     @property
@@ -132,7 +131,7 @@ def sm_level_cycles(amounts: FloatArray, rates: SmRates) -> dict[str, FloatArray
 
 
 OF_AN_SM = slice(Quantity.PORT + 1)
-"""Of the quantities, those that `sm_level_cycles` asks for: a third of what a sum over all would take."""
+"""Quantities that `sm_level_cycles` needs: a third of the cost of summing all."""
 
 
 class _Units(NamedTuple):

@@ -30,7 +30,7 @@ class Chain(NamedTuple):
     stages: int
     sub_partitions: int
     tensor_fma_per_clk: float
-    """Of one sub-partition."""
+    """FMA per cycle of one sub-partition."""
     fp32_cycles: float
     shared_bytes_per_clk: float
     port_bytes_per_clk: float
@@ -40,7 +40,7 @@ class Chain(NamedTuple):
     port_store_bytes_per_clk: float
     """The same while they do not: parts of tiles end when they end."""
     tokens_share: float
-    """Of a block's tokens, those that there are in all."""
+    """Share of a block's tokens that exist."""
     store_share: float
     """Mean size of an item's tile of C over a full one."""
     tensor_latency: int
@@ -60,7 +60,7 @@ class Chain(NamedTuple):
     first_weights_late: float = 0.0
     """Cycles by which weights come late that all blocks ask for at once before they read B."""
     b_latency: float = float("inf")
-    """Of reads of B into registers at most, where B lies in L2."""
+    """Latency of reads of B into registers, at most, where B lies in L2."""
 
     def with_data_there(self) -> "Chain":
         """The same block reading memory that answers at once."""

@@ -10,12 +10,13 @@ from prunecast.launch.overlap import early_starts, prologue_is_hidden
 __all__ = ["first_weights_s", "first_weights_share"]
 
 SHOWN_SHARE = 0.7
-"""Of that time: blocks ask over 0.7 to 1.3 us, by clock stamps, while DRAM works for those that were there.
-Fitted to the cycles of 120 products of 120 to 132 whole blocks that were marked fit (2026-11-22)."""
+"""Share of that time that shows: blocks issue loads over 0.7 to 1.3 us, by clock stamps, while DRAM serves
+those that were there. Fitted to the cycles of 120 products of 120 to 132 whole blocks marked fit
+(2026-11-22)."""
 
 
 def first_weights_share(context: LaunchContext) -> float:
-    """Of the weights of all blocks' first rings, those for which B waits, however long tiles are.
+    """Share of the weights in all blocks' first rings that B waits for, however long tiles are.
 
     0 where no launch before shows it: parts of cut tiles leave their SMs long before it ends. 2:4 has it in
     the constants of its ends.

@@ -15,7 +15,7 @@ from prunecast.models.terms import FloatArray
 __all__ = ["greedy_cycles"]
 
 DONE = 1e-9
-"""Of a warp's work, that is none."""
+"""Work below which a warp counts as done."""
 
 
 def greedy_cycles(alone: FloatArray, issue: FloatArray, warps: int) -> FloatArray:

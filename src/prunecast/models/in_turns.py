@@ -14,7 +14,7 @@ from prunecast.models.terms import FloatArray
 __all__ = ["in_turns_cycles"]
 
 ROUNDS = 20
-"""Of halving: to a millionth."""
+"""Halvings of the interval: to a millionth."""
 
 
 def in_turns_cycles(

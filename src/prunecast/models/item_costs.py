@@ -33,15 +33,15 @@ class Costs(NamedTuple):
     fetch: FloatArray
     """0 where no warps only fetch, and without k-steps."""
     fetch_last: FloatArray
-    """Of `fetch`, its last k-step."""
+    """Part of `fetch` that is its last k-step."""
     multiply: FloatArray
     last: FloatArray
-    """Of the pipes' work, its last k-step: it waits for the last of what is fetched."""
+    """Last k-step of the pipes' work: it waits for the last data fetched."""
     edge: FloatArray
     demand: FloatArray
     """That the busiest pipe of the SM works for an item."""
     after_parts: FloatArray
-    """Of `edge`, what an owner of a split tile does once it has the signals of the other parts."""
+    """Part of `edge` that an owner of split-K slices does once it has the signals of the others."""
 
 
 def item_costs(case: Case) -> Costs:
@@ -175,9 +175,9 @@ class _Steps(NamedTuple):
     """Cycles at a pace, each (kinds,) float64."""
 
     all: FloatArray
-    """Of all steps."""
+    """Cycles of all steps."""
     whole: FloatArray
-    """Of a step that is whole."""
+    """Cycles of a whole step."""
 
 
 def _pace_of_steps(case: Case, chain: Chain, pace: Callable[[Chain], float]) -> _Steps:

@@ -18,12 +18,12 @@ _ENDS_PHASE = (Op.WAIT_LOAD, Op.SYNC)
 
 
 class Phase(NamedTuple):
-    """Of one warp, in cycles."""
+    """One phase of a warp, in cycles: what it does between two waits or barriers."""
 
     alone: float
     """If it had the SM to itself."""
     issue: float
-    """Of these, those in which it issues."""
+    """Cycles of the phase in which the warp issues."""
     shared: float
     """And those in which it uses the port of shared memory."""
     behind_others: float

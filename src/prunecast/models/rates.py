@@ -20,7 +20,8 @@ class SmRates(NamedTuple):
 
     sub_partitions: int
     tensor_fma_per_clk: float
-    """Of all tensor pipes together, for the instruction and dtype of the plan; 0 if it uses none."""
+    """FMA per cycle of all tensor pipes together, for the instruction and dtype of the plan; 0 if it uses
+    none."""
     fp32_cycles: float
     """Cycles that one fp32 multiply-add of a full warp keeps the pipe of its sub-partition."""
     shared_bytes_per_clk: float

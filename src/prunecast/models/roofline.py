@@ -184,11 +184,11 @@ class _Ends(NamedTuple):
     """What the ends of all slots mean for the chip, whatever the clock."""
 
     fetching: SmEnds
-    """Of what SMs read, and of the C of all items but the last ones."""
+    """Ends of what SMs read, and of the C of all items but the last ones."""
     between: float
     """That an SM reads nothing, one block having ended and the next one beginning."""
     working: SmEnds
-    """Of all that they read and store."""
+    """Ends of all that SMs read and store."""
     behind: float
     """From the end of the last fetch to that of the last store, less what the next launch does meanwhile."""
     head_start: float
@@ -198,7 +198,7 @@ class _Ends(NamedTuple):
     busy_share: float
     """Mean time until an SM is done over the longest."""
     earlier_share: float
-    """Of C, as `Case` says."""
+    """Share of C that is written earlier, as `Case` says."""
     l2: L2Seconds
     first_weights_s: float
     """Before rows of B, as `first_weights.py` says."""

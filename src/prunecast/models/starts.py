@@ -32,8 +32,8 @@ from prunecast.plan.program import Op
 __all__ = ["Starts", "starts_of"]
 
 UNHINDERED_STEPS = 2
-"""Of a block: the first one's copies are there before anything is multiplied, and those of the next find the
-port idle."""
+"""Steps of a block whose copies do not compete for the port: those of the first arrive before anything is
+multiplied, those of the next find the port idle."""
 
 
 class Starts(NamedTuple):
@@ -44,19 +44,19 @@ class Starts(NamedTuple):
     wait: FloatArray
     """(items,): until its first stage is there, if it has any k-step; 0 where it comes behind another one."""
     multiply_step: float
-    """Of one whole k-step, as in `Costs`."""
+    """Cycles of multiplying one whole k-step, as in `Costs`."""
     ring: float
-    """Of steps that fill the ring."""
+    """Steps that fill the ring."""
     first_ring: float
     """That a block's first ring of steps is fetched sooner than another one."""
     first_share: float
-    """Of what a step is fetched in, by which one of the first ring is sooner."""
+    """Share of a step's fetch time by which a step of the first ring is sooner."""
     first_reads: float
     """That a block's first steps are multiplied sooner than others, during which copies come."""
     first_reads_share: float
-    """Of what a step is multiplied in, by which one of these is sooner."""
+    """Share of a step's multiply time by which one of the first steps is sooner."""
     turn: float
-    """Of warps that only fetch, from one item of a block to its next."""
+    """Cycles of producer warps from one item of a block to its next."""
     block: float
     """Start and end of a block."""
     leave: float
@@ -119,7 +119,7 @@ class _MultiplyStep(NamedTuple):
 
 
 def _multiply_step(case: Case, chain: Chain, levels: dict[str, FloatArray]) -> _MultiplyStep:
-    """Of a block's first steps the copies have passed shared memory before they are multiplied."""
+    """Multiply cycles of a block's first steps, whose copies have passed shared memory before."""
     least = max(float(levels["tensor"]), multiply_pace(chain))
     shared = float(levels["shared"])
     reads = shared - float(copied_cycles(case.amounts.step, case.rates))

@@ -104,7 +104,7 @@ class Table(NamedTuple):
     of_steps: FloatArray
     """`weights` of `fill` and `step`, else 0."""
     of_asks: FloatArray
-    """Of these, those that act on a later step."""
+    """Terms of loads that act on a later step."""
     of_edges: FloatArray
     """`weights` of `begin` and `end`, else 0."""
     of_block: FloatArray

@@ -92,7 +92,7 @@ class RowsRead(NamedTuple):
 
     rows: int
     bytes_per_token: float
-    """Of one row or channel, for one column of C."""
+    """Bytes of one row or channel for one column of C."""
     columns_per_row: int
     """Columns of A that read the same row or channel."""
 

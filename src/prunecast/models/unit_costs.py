@@ -19,7 +19,7 @@ class UnitCosts(NamedTuple):
     """Cycles of what is placed as one, blocks with their lists or items that are drawn, (units,) float64."""
 
     alone: FloatArray
-    """Of a unit that has an SM to itself."""
+    """Cycles of a unit that has an SM to itself."""
     demand: FloatArray
     quiet: FloatArray
     """At its end, when it has nothing more to fetch."""
@@ -93,7 +93,7 @@ def _drawn(lists: BlockLists, starts: Starts) -> UnitCosts:
 
 
 def _alike(lists: BlockLists, count: int) -> UnitCosts:
-    """Of a list for every item, which has it `count` times. It waits for data once and for no other part."""
+    """Cycles of a list that has every item `count` times: it waits for data once and for no other slice."""
     items = lists.multiply.size
     again = {
         name: np.repeat(column, count)

@@ -149,7 +149,7 @@ def _vector(chain: Chain) -> FloatArray:
 
 
 def store_cycles(instruction: Instruction, chain: Chain, groups: int = 1) -> float:
-    """Of the store port, for what one warp stores; 0 of other instructions."""
+    """Cycles of the store port for what one warp stores; 0 for other instructions."""
     if instruction.op not in (Op.STORE_C, Op.STORE_PARTIAL):
         return 0.0
     rate = chain.store_bytes_per_clk if instruction.op is Op.STORE_C else chain.port_store_bytes_per_clk

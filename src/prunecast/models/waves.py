@@ -15,8 +15,8 @@ __all__ = ["Placement", "Seats", "place_units", "seats_of", "units_of"]
 
 
 EXACT_WAVES = 64
-"""Of more waves than this only the last ones are placed unit by unit: those before fill all slots evenly, to
-less than one unit."""
+"""Waves up to which units are placed one by one; of more waves only the last ones are, as earlier ones fill
+all slots evenly, to less than one unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,7 +63,7 @@ class Seats(NamedTuple):
     """Where the units of a launch begin, however long they are."""
 
     slots: int
-    """Of each SM."""
+    """Slots of each SM."""
     in_flight: int
     """Units that start at once."""
     early: int

@@ -60,7 +60,7 @@ def gather_line_cost(programs: tuple[WarpProgram, ...]) -> float:
 
 
 class StoreCost(NamedTuple):
-    """Of C, over its bytes."""
+    """Cost of storing C over that of its bytes in whole lines."""
 
     lines: float
     """What it costs L2: 1 where rows begin with a sector."""
@@ -70,7 +70,7 @@ class StoreCost(NamedTuple):
 
 @lru_cache(maxsize=64)
 def store_cost(programs: tuple[WarpProgram, ...]) -> StoreCost:
-    """Of the C that programs write."""
+    """Cost of the C that programs write, over its bytes."""
     for program in programs:
         for instruction in program.end:
             if instruction.op is Op.STORE_C:
@@ -79,7 +79,7 @@ def store_cost(programs: tuple[WarpProgram, ...]) -> StoreCost:
 
 
 class _RowCosts(NamedTuple):
-    """Of rows that begin anywhere, in parts of `WHOLE_LINES`."""
+    """Costs of misaligned rows, in parts of `WHOLE_LINES`."""
 
     read: int
     stored: int

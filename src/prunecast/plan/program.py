@@ -146,22 +146,23 @@ class Instruction(NamedTuple):
     what blocks of the next launch asked for before this one was let go: DRAM has it to bring from the
     beginning on, and nobody here waits for it. A SHARED is what copies have brought: it takes the port."""
     line_cost: int = WHOLE_LINES
-    """Of a gather or a store of C, what its bytes cost L2: more than `WHOLE_LINES` where rows do not begin
-    with a line, or not with a sector."""
+    """L2 cost of a gather or a store of C, over its bytes: more than `WHOLE_LINES` where rows are misaligned
+    with lines or sectors."""
     piece_cost: int = WHOLE_LINES
-    """Of a gather or a store of C, what its bytes take of the gather or store port of their SM, likewise."""
+    """Port cost of a gather or a store of C in its SM, over its bytes: more than `WHOLE_LINES` where rows are
+    misaligned."""
     fetched: int = 0
-    """Of a store of C, 256ths of its bytes that L2 fetches from DRAM because sectors are written in parts."""
+    """256ths of the bytes of a store of C that L2 fetches from DRAM because sectors are partially written."""
     queued: bool = False
     """A store by the warps that takes turns with the gathers of its SM, where some wait: they pass the same
     queue of memory instructions."""
     late: int = 0
-    """Of a copy, cycles by which it lands later than memory answers: blocks that ask for the same lines at
-    once are served one after the other. Of LOAD_PARTIALS, what the sums of each other part take to be asked
-    for, piece by piece, where they do not come by the gathers' way."""
+    """Cycles by which a copy arrives later than memory answers: L2 serves blocks that read the same lines one
+    after the other. For LOAD_PARTIALS, cycles of requesting the sums of each other slice piece by piece,
+    where they do not come by the gather port."""
     whole: bool = False
-    """Of partial sums: they move as they lie in the registers, with those of rows and tokens that the tile
-    lacks, and their workspace is the operator's own, so that L2 writes them to DRAM as it does C."""
+    """Whether partial sums move as they lie in the registers, missing rows and tokens included, through the
+    operator's own workspace, which L2 writes to DRAM as it does C."""
     charges: tuple[Charge, ...] = ()
     """Costs of the architecture, until they are bound."""
 

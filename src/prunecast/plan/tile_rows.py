@@ -7,7 +7,7 @@ from prunecast.patterns.tile_map import TileMap
 __all__ = ["columns_of_any", "cut_rows", "rows_are_scattered"]
 
 ROWS_OF_WARP = 16
-"""Of C that a warp of the tile kernel stores at once."""
+"""Rows of C that a warp of the tile kernel stores at once."""
 
 
 def cut_rows(tiles: TileMap, height: int) -> TileMap:

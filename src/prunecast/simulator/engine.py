@@ -25,7 +25,7 @@ inlined = njit(error_model="numpy", forceinline=True)
 TICK_BITS = 12
 TICKS = 1 << TICK_BITS
 PLACE_BITS = 10
-"""Of the place of a warp among those of its sub-partition, of which an SM of today has 16."""
+"""Bits of a warp's place among those of its sub-partition, which has 16 in an SM of today."""
 FOREVER = 1 << 60
 UNDRAWN = -2
 NO_ITEM = -1
@@ -273,7 +273,7 @@ def _gather(mem, sm, t, size):
 
 @inlined
 def _stage_cycles(mem, size):
-    """Of the gather port for a step's rows, and the way to the SM."""
+    """Cycles of the gather port for a step's rows, and of the way to the SM."""
     return _cycle(_cost(size, mem[M_GATHER_TICKS])) + mem[M_GATHER_LATENCY]
 
 

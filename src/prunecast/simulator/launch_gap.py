@@ -31,7 +31,7 @@ class LaunchGap(NamedTuple):
 
 
 def launch_gap(context: LaunchContext, run: State, clock_hz: float, launch: str) -> LaunchGap:
-    """Of a plan's last run at this clock; `launch` is one of `LAUNCHES`."""
+    """Gap behind a plan's last run at this clock; `launch` is one of `LAUNCHES`."""
     launch_s = launch_floor_s(context, launch)
     if launch == "graph" and _waits_for_first_rows(context):
         launch_s = max(launch_s - context.gpu.first_rows_s, 0.0)
@@ -47,10 +47,12 @@ def launch_gap(context: LaunchContext, run: State, clock_hz: float, launch: str)
 
 
 def _waits_for_first_rows(context: LaunchContext) -> bool:
-    """Of 2:4, whose ends were made shorter with the same rows, nothing is left to take off."""
+    """Whether the wait for first rows of B is to be taken off; not for 2:4, whose epilogue was fitted with
+    it.
+    """
     return context.plan.inner is None and write_back_share(context) > 0.0 and context.pdl
 
 
 def launched_cycles(run: State, gap: LaunchGap) -> int:
-    """Of a run, without those that pass under the launch before."""
+    """Cycles of a run without those that the preceding launch hides."""
     return max(int(run.mem[engine.G_END]) - round(gap.under), 1)

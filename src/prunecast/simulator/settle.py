@@ -71,7 +71,7 @@ def settle(context: LaunchContext, *, state: str, policy: str, launch: str = "gr
 
 
 def _share_that_came(run: State, written: float) -> float:
-    """Of C in all that came into L2: what is read again drives no more of it out than there is."""
+    """Share of C in all data that came into L2: data read again drives out no more of C than there is."""
     read, moved = int(run.mem[engine.G_MISS_BYTES]), int(run.mem[engine.G_DRAM_BYTES])
     return min(written, 1.0 - read / moved) if moved else written
 

@@ -32,7 +32,7 @@ __all__ = ["LEAST_SPARSITY", "Sparsified", "sparsify"]
 LEAST_SPARSITY = 0.3
 """Layers that keep more stay dense: no kernel gains there."""
 OFF_RECIPE = 0.01
-"""Of a layer's weights that may be kept beyond what its recipe says, where sizes do not divide."""
+"""Share of a layer's weights that may be kept beyond its recipe, where sizes do not divide."""
 
 Progress = Callable[[str, int, int], None]
 
@@ -47,7 +47,7 @@ class Sparsified(NamedTuple):
     """Why others are as they were, a line each."""
     bytes_before: int
     bytes_after: int
-    """Of weights on the device, all of the model's."""
+    """Bytes of all weights of the model on the device."""
     seconds: float
 
     def __str__(self) -> str:
@@ -222,7 +222,7 @@ def _product(group: list[_Choice], gpu: GpuSpec, max_tokens: int, *, few_tokens:
 
 
 def _bias(modules: list[nn.Module]) -> torch.Tensor | None:
-    """Of all parts, zeros for those without one; None where none has one."""
+    """Bias of all parts, zeros for those without one; None where none has one."""
     if all(module.bias is None for module in modules):
         return None
     parts = []

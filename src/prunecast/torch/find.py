@@ -29,7 +29,7 @@ class Found(NamedTuple):
     """A linear layer of a model."""
 
     name: str
-    """Of the module."""
+    """Name of the module."""
     module: nn.Module
 
 

@@ -130,7 +130,7 @@ def load_pretrained(folder: str | Path, **options: Any) -> Any:
 
 
 def _density(model: Any, name: str) -> float:
-    """Of the tiles that a sparse layer keeps."""
+    """Density of the tiles that a sparse layer keeps."""
     layer = model.get_submodule(name)
     tiles, rows = layer.product.tile_map, range(layer.first, layer.first + layer.out_features)
     kept = 0

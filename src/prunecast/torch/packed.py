@@ -133,7 +133,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
 
     @property
     def packed_bytes(self) -> int:
-        """Of everything on the device."""
+        """Bytes of everything on the device."""
         tensors = [*self.images, self.tiles, *([] if self.fp32_bias is None else [self.fp32_bias])]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 

@@ -17,10 +17,10 @@ class Recipe(NamedTuple):
     """Patterns of layers, and the share of zeros that each must have."""
 
     pattern: str
-    """Of layers that name none."""
+    """Pattern of layers that name none."""
     patterns: Mapping[str, str]
     sparsities: Mapping[str, float]
-    """Of modules by name; empty where nothing is said about any."""
+    """Sparsities of modules by name; empty where none is given."""
 
     def pattern_of(self, name: str) -> str:
         """The pattern of a layer."""

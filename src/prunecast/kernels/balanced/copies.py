@@ -26,16 +26,16 @@ COPY_ISSUE = 26
 """For 16 bytes of B a thread: 20 instructions, 13 of them for the integer unit, which takes one in two
 cycles."""
 LINE_CYCLES, HALF_SECTOR_LINE_CYCLES = 0.82, 1.11
-"""Of the SM's unit for addresses, for a line in which eight lanes ask for a row of B, also where rows begin
-with half a sector: four rows of 48, 80, 96, 112, 144 and 208 bytes are asked for in 10.0, 11.2, 8.1, 12.5,
-8.1 and 8.2 cycles (`gpu_hot`, H200, 2026-11-22). Lanes without tokens ask for one line more."""
+"""Cycles of the SM's address unit per L2 line in which eight lanes ask for a row of B; the second where rows
+are misaligned by half a sector. Rows of 48, 80, 96, 112, 144 and 208 bytes take 10.0, 11.2, 8.1, 12.5, 8.1
+and 8.2 cycles for four (H200, 2026-11-22). Lanes without tokens ask for one line more."""
 SAME_ROWS_COUNT = 512
 """Rows for which `GpuSpec.l2_same_row_cycles` says how long L2 takes."""
 SAME_ROWS_START = 350
 """Cycles that pass beside those, until the last of these rows is asked for by all. Fitted to timed steps: 850
 pass where nothing but these rows is copied (0006)."""
 STEPS_TOGETHER = 12
-"""Of a launch, for which its blocks ask at the same time; fitted to 16 steps of 2048 x 8192 x 16."""
+"""Steps of a launch in which its blocks copy at the same time; fitted to 16 steps of 2048 x 8192 x 16."""
 
 
 class Sharers(NamedTuple):
@@ -44,7 +44,7 @@ class Sharers(NamedTuple):
     blocks: int = 1
     """That read the same rows of B at once."""
     waves: int = 1
-    """Of blocks; those behind the first begin when others end, and no longer together."""
+    """Waves of blocks; blocks behind the first wave begin when others end, no longer together."""
 
 
 ALONE = Sharers()
@@ -89,7 +89,7 @@ class TokenRow(NamedTuple):
 
 
 class StepCopies(NamedTuple):
-    """Of a step; who asks for them before others has `late` added to."""
+    """Copies of one step; those that come before others carry `late` cycles."""
 
     rows: Instruction
     record: Instruction
@@ -97,7 +97,8 @@ class StepCopies(NamedTuple):
     asking: Instruction
     """What a warp takes to ask for rows; those that are not there are asked for as the others are."""
     zeros: Code
-    """Of missing tokens, where the last of several ranges is not whole: they pass the port as rows do."""
+    """Zeros written for missing tokens, where the last of several token ranges is not whole; they use the
+    port as rows do."""
 
 
 def step_copies(

@@ -31,16 +31,16 @@ __all__ = [
 
 GROUP_ROWS = 16
 WARPS = 16
-"""Of a block."""
+"""Warps of a block."""
 SUB_PARTITIONS = 4
-"""Of an SM, since Volta."""
+"""Sub-partitions of an SM, since Volta."""
 LANES = 32
 RESTS = (0, 2, 4, 6, 8, 10, 12, 16)
 """Elements of a row in a window that may lie outside the dense columns; an even number."""
 DENSE_CLOCKS = 13.2
-"""Of shared memory, for a dense column of 16 rows and 64 tokens, measured on an H200 (2026-11-20). It reads 8
-words of B, 4 values and half a place for each lane, and 32 words a clock are handed out even where lanes ask
-for the same."""
+"""Shared-memory cycles of a dense column of 16 rows and 64 tokens, measured on an H200 (2026-11-20). It reads
+8 words of B, 4 values and half an index per lane; 32 words per cycle are handed out even where lanes read the
+same word."""
 REST_CLOCKS = 9.5
 """For four elements of the rest, one for each quarter: 8 words of B, a value, half a place; as measured."""
 _SAMPLE_GROUPS = 16
@@ -68,7 +68,7 @@ class DenseColumns(NamedTuple):
 
     mean: float
     most: float
-    """Of the warps of a block that wait for one another, the mean over their steps."""
+    """Largest count among the warps of a block, which wait for one another; mean over their steps."""
 
 
 class BusySplits(NamedTuple):
@@ -77,9 +77,9 @@ class BusySplits(NamedTuple):
     """
 
     share: float
-    """Of its warps, the mean over the steps."""
+    """Share of the block's warps that have work; mean over the steps."""
     crowded: float
-    """Of a sub-partition's, where most of them do: warp w belongs to sub-partition w mod 4."""
+    """Largest share in one sub-partition; warp w belongs to sub-partition w mod 4."""
 
 
 class VectorLayout(NamedTuple):

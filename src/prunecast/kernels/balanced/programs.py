@@ -18,16 +18,16 @@ from prunecast.plan.program import Code, Instruction, Op, WarpProgram
 __all__ = ["READ_BYTES", "matrix_programs"]
 
 PIECES = 4
-"""Of a step's reads and products, which take turns: whole, the last warp would multiply alone."""
+"""Pieces of a step's reads and products, which alternate: in one piece the last warp would multiply alone."""
 LONE_COLUMN_CYCLES = 80
-"""Of a warp that multiplies a dense column while others wait for it: its 38 or 47 instructions, and two
-reads of shared memory for two columns, of which the second needs the first."""
+"""Cycles in which a warp multiplies a dense column while others wait for it: 38 or 47 instructions, and two
+dependent shared-memory reads for two columns."""
 READ_BYTES = 128
 """Shared memory moves this many bytes a clock."""
 
 
 class Work(NamedTuple):
-    """Of a warp for 64 tokens, the step's beginning and its copies left out."""
+    """Work of a warp for 64 tokens in a step, without the step's beginning and its copies."""
 
     port: float
     """Clocks of the port of shared memory."""
@@ -64,9 +64,9 @@ ADD_ISSUE, ADD_CYCLES = 41, 79
 """Instructions of a warp that adds the sums of one more split, and cycles from one to the next (540 to 560
 for 8 splits)."""
 LOOPED_SPLITS, ADD_IN_LOOP = 16, 100
-"""Of so many splits two at a time are read and added before the next two are read (1,500 cycles)."""
+"""From so many K splits on, partial sums are read and added two splits at a time (1,500 cycles)."""
 STORE_ISSUE, STORE_WAIT = 112, 300
-"""Of a warp that rounds and stores its sums, and cycles that a lone warp takes beside."""
+"""Issue slots of a warp that rounds and stores its sums, and stall cycles of a lone warp besides."""
 
 
 def matrix_programs(

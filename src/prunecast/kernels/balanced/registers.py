@@ -3,7 +3,7 @@
 __all__ = ["MOST_REGISTERS", "vector_registers"]
 
 MOST_REGISTERS = 96
-"""Of a thread; what the plan allows."""
+"""Registers per thread that the launch bound allows."""
 
 
 FEWEST_REGISTERS = 40
@@ -24,4 +24,5 @@ def vector_registers(rows: int, segment: int, index_bytes: int, dtype: str) -> i
 _FP32 = {1: (54, 70, 85, 80), 2: (56, 75, 75, 92)}
 """By bytes of a place: of one to four rows a warp."""
 _HALF = {1: (56, 79, 64), 2: (64, 64, 72)}
-"""Of two to four rows; fp16 and bf16, whatever the segment, within three."""
+"""Registers per thread of fp16 and bf16 kernels with two to four rows per warp; segment lengths differ by
+three at most."""

@@ -11,21 +11,21 @@ from prunecast.plan.program import Code, Instruction, Op, WarpProgram
 __all__ = ["vector_programs"]
 
 SEGMENTS_AT_ONCE = 8
-"""Of which a warp reads four elements of B each; from the source."""
+"""Segments of which a warp reads four elements of B each; from the source."""
 ELEMENTS_AT_ONCE = 4
 """That a warp reads of a sector of L2 at once; the warps that read the others ask too."""
 SAME_BANK = 4
 """Lanes that write to one bank, which they do in turn: the elements of a segment."""
 ASKING_SHARE = 0.75
-"""Of the passes in which a warp asks for lines, the rest lies under what others write to the banks. A second
-round of pieces takes 850 to 1,080 cycles of a block alone, with all passes behind one another 1,330; fitted
-to products that were marked fit."""
+"""Share of the passes in which a warp requests lines that others' shared-memory writes do not hide. A second
+round of pieces takes 850 to 1,080 cycles of a block alone, 1,330 with all passes serial; fitted to products
+marked fit."""
 PAIR = 2
 """Pieces of a warp that follow one another read neighbouring sectors: DRAM hands out two."""
 ROUND_LOADS = 4
 """Pieces of B that a warp reads before it waits for them."""
 SHUFFLES = 5
-"""Of a sum over 32 lanes; each waits as long as a read of shared memory."""
+"""Shuffles of a sum over 32 lanes; each waits as long as a read of shared memory."""
 
 
 class Chained(NamedTuple):
@@ -44,7 +44,7 @@ SET_UP = Chained(80, 60)
 """Once before B is spread, behind the wait for the launch before: 55 instructions, 40 of them integer ones,
 of which a sub-partition takes one in two cycles."""
 ROUND = Chained(0, 150)
-"""Of a round of pieces: strides of B are read from constants, twice in a row."""
+"""Stall cycles of a round of pieces: strides of B are read from constants, twice in a row."""
 CHUNK = Chained(34, 45)
 """For four elements of a row of weights."""
 ASK = Chained(17, 36)
@@ -164,7 +164,7 @@ def _chunks_ahead(rows: int, index_bytes: int) -> int:
 
 
 def _chunks_moved(rows: int, index_bytes: int, dtype: str) -> int:
-    """Of a round, those that come into other registers and are moved over: as compiled for sm_90."""
+    """Chunks of a round that are loaded into other registers and moved over, as compiled for sm_90."""
     if rows == 1:
         return 1 if index_bytes == 1 else 3 * int(dtype == "fp32")
     return 3 * int(rows == 3 and index_bytes == 1 and dtype != "fp32")

@@ -26,7 +26,7 @@ class Given(NamedTuple):
     """-1 where it lies in the host's memory."""
     pointer: int
     room_bytes: int
-    """Of the memory it lies in, from the pointer on: there may be more of it than of the array."""
+    """Bytes of the allocation from the pointer on; more than the array may have."""
 
 
 class Framework(Protocol):

@@ -23,7 +23,7 @@ class Learnt(NamedTuple):
 
     family: str
     version: str
-    """Of the library."""
+    """Version of the library."""
     date: str
     kind: str
     """As of quantities of a GPU: `measured`, `fitted`, `guess`, ..."""

@@ -35,7 +35,7 @@ __all__ = [
 HEIGHTS = (64, 32, 16)
 WIDTHS = (8, 16, 32, 64)
 MOST_TOKENS = WIDTHS[-1]
-"""Of a block; more tokens are taken in several ranges."""
+"""Most tokens of a block; more are taken in several ranges."""
 RINGS = {8: (4, 6), 16: (2, 4), 4: (4, 8)}
 """Warps of a block -> k16s of each that may be on their way; 3 and 5 were slower wherever they were timed."""
 WARPS = 8
@@ -71,7 +71,7 @@ class SmallConfig(NamedTuple):
 
     @property
     def shape(self) -> BlockShape:
-        """Of a step, in which every warp takes one k16."""
+        """Block shape of a step, in which every warp takes one k16."""
         return BlockShape(self.block_m, self.block_n, 16 * self.warps)
 
     @property
@@ -80,7 +80,7 @@ class SmallConfig(NamedTuple):
         return self.block_n // 8
 
     def registers(self, n: int) -> int:
-        """Of a thread, at most, for `n` tokens in all."""
+        """Registers per thread that the launch bound allows, for `n` tokens in all."""
         known = _REGISTERS_BY_WORDS if row_unit(n) == 2 and self.tokens > 1 else _REGISTERS
         return known[max(self.block_m * self.block_n // 32, 16)]
 
@@ -135,7 +135,7 @@ def k16_instructions(config: SmallConfig, n: int) -> int:
 
 
 def copy_instructions(config: SmallConfig, n: int) -> int:
-    """Of these, those that ask for a later k16; the others multiply."""
+    """Instructions of a k16 that copy a later one; the others multiply."""
     return 78 + copies_per_row(config, n) * (115 if by_words(config, n) else 12)
 
 

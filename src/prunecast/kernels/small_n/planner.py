@@ -35,11 +35,11 @@ MOST_N = WIDTHS[-1]
 
 # Fitted together to 390 times of configs on an H200, 1, 16 and 64 tokens (0008)
 ISSUE_CYCLES = 0.19
-"""Of an SM for an instruction of a warp; four warps issue at once."""
+"""Cycles of an SM per warp instruction; four warps issue at once."""
 STEP_CYCLES = 800
-"""Of a warp for a k16, whatever it multiplies: its rows of B are asked for, come and are read."""
+"""Cycles of a warp for a k16 beside its products: rows of B are requested, arrive and are read."""
 SUM_BYTES_PER_CYCLE = 40
-"""Of an SM, for the sums of all warps, written to and read from shared memory."""
+"""Bytes per cycle and SM at which the sums of all warps go through shared memory."""
 START_CYCLES = 55
 """For each k16 of a ring that has to be filled before a warp begins."""
 

@@ -43,14 +43,14 @@ LANDING_BYTES = 32
 port with it fills a quarter of the banks. Tokens that are missing do not land: 48 take 0.79 of what a k16 of
 64 takes (4096 x 14336 and 4096 x 11008)."""
 PORT_BYTES = 128
-"""Of shared memory in a pass."""
+"""Bytes that shared memory moves in a pass."""
 PIECES = 2
-"""Of a k16's reads and instructions, which take turns: whole, all warps would read and then all compute."""
+"""Pieces of a k16's reads and instructions, which alternate: in one piece all warps would read and then all
+compute."""
 
 WEIGHTS_ISSUE = 25
-"""Of the instructions that ask for a k16, those for weights and columns, before the launch before has ended.
-Counted in code compiled for sm_90a: 57 to 85 are left after it at 16 tokens and more, at one 152 to 175.
-"""
+"""Instructions for weights and columns of a k16, issued before the preceding launch has ended. Counted in
+code compiled for sm_90a: 57 to 85 are left after it at 16 tokens and more, 152 to 175 at one."""
 ASK_WAIT = {True: 240, False: 50}
 """Cycles that a lone warp takes for the instructions that ask for a k16 beside their issue, where rows of
 B come by words and where they do not: stalls, and 30 for each read of a constant that the next instruction
@@ -65,7 +65,7 @@ END_ISSUE, SUM_ISSUE = 45, 3
 """Instructions of a thread for its place in a fragment, and for each token and warp of which it adds two
 sums."""
 SET_UP = Instruction(Op.ISSUE, issue=60)
-"""Of a warp, before it asks for anything."""
+"""Instructions of a warp before its first load."""
 END_WAIT = 80
 """Cycles that a lone warp takes for them beside one and a half for each."""
 
@@ -238,7 +238,7 @@ def _rows(config: SmallConfig, n: int, element: int) -> Instruction:
 
 
 def _of_a_warp(config: SmallConfig, instructions: int) -> int:
-    """Of each warp for a k16, which one of them takes."""
+    """Instructions of each warp, for the k16 that one of them takes."""
     return max(round(instructions / config.warps), 1)
 
 
@@ -261,8 +261,8 @@ def _multiply(config: SmallConfig, n: int) -> Code:
 
 
 def _landing_passes(config: SmallConfig, n: int) -> float:
-    """Of the port of shared memory for a k16's rows of B: a pass for each copy of words of a row, else for
-    so many bytes. Rows that come together share what they leave of the banks.
+    """Shared-memory passes in which a k16's rows of B arrive: one for each copy of words of a row, else one
+    per `PORT_BYTES`. Rows that arrive together share what they leave of the banks.
     """
     if by_words(config, n):
         return 16.0 * copies_per_row(config, n)

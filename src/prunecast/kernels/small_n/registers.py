@@ -44,7 +44,7 @@ _SHORT_RINGS = {(4, 4): 48, (4, 8): 48, (6, 8): 56}
 
 
 def compiled_registers(config: SmallConfig, n: int) -> int:
-    """Of a thread, for `n` tokens in all."""
+    """Registers per thread as compiled, for `n` tokens in all."""
     tile = (config.block_m, config.block_n)
     if by_words(config, n) and config.tokens > 1:
         return _BY_WORDS[tile]

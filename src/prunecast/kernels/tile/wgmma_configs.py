@@ -97,6 +97,6 @@ def _resources(gpu: GpuSpec, shape: BlockShape, dtype: str, tensor: str) -> Bloc
 
 
 def staging_bytes(shape: BlockShape, element_bytes: int) -> int:
-    """Of a block of the tile kernel, through which its C leaves."""
+    """Bytes of the staging buffer through which a block of the tile kernel stores C."""
     half_tile = shape.block_m * shape.block_n * element_bytes // 2
     return next((staging for staging in STAGING_BYTES if staging <= half_tile), half_tile)

@@ -46,8 +46,8 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_fc|c_proj)\.weight$")
 """GPT-2's `Conv1D`, whose weights are (in, out)."""
 PARTS = (".compressed", ".bitmask", ".shape")
-"""Of a matrix packed by compressed-tensors (`sparse-24-bitmask`, `sparse-bitmask`): the kept values, row by
-row; a bit for each element, lowest first; the shape."""
+"""Tensors of a matrix packed by compressed-tensors (`sparse-24-bitmask`, `sparse-bitmask`): kept values, row
+by row; a bit for each element, lowest first; the shape."""
 
 Tensors = Mapping[str, StoredTensor]
 

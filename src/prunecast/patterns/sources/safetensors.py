@@ -21,7 +21,7 @@ __all__ = ["read_safetensors", "safetensors_metadata"]
 LONGEST_HEADER = 32 * MIB
 """A hundred thousand tensors; read, it takes tens of times the memory. The format allows 100 MB."""
 MOST_DIMENSIONS = 64
-"""Of a tensor: numpy's limit."""
+"""Most dimensions of a tensor, numpy's limit."""
 LARGEST = 2**63
 
 DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}

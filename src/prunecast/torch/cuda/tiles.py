@@ -78,7 +78,7 @@ class TileLaunch:
         self._launch(stream_of(self._device))
 
     def _maps_of(self, tokens: int) -> BoxMaps:
-        """Of C with so many tokens."""
+        """Tensor maps of C with so many tokens."""
         found = self._maps.get(tokens)
         if found is None:
             found = self._maps[tokens] = BoxMaps(rows=tokens, tokens=self._m, box=self._box)

@@ -26,7 +26,7 @@ __all__ = [
 
 ALIGN_BYTES, ELEMENT_BYTES = 16, 2
 EDGE, THREADS, SHARED_BYTES = 64, 256, 64 * 33 * 4
-"""Of transpose_rows.cu."""
+"""Tile edge, threads per block and shared bytes of transpose_rows.cu."""
 
 TRANSPOSE_ARGS = np.dtype(
     [
@@ -42,7 +42,7 @@ TRANSPOSE_ARGS = np.dtype(
 )
 """The bytes of `TransposeArgs`."""
 _X_WORD, _B_WORD = 0, 1
-"""Of 8 bytes, where the pointers lie."""
+"""Positions of the pointers in the arguments, in words of 8 bytes."""
 
 
 class Rows(NamedTuple):

@@ -37,9 +37,9 @@ class Multicast(NamedTuple):
     """CTAs that share one read, one entry for each config: 1, 2 or 4."""
 
     weights: FloatArray
-    """Of rows of A: neighbours along the tokens."""
+    """Blocks of a cluster that share rows of A: neighbours along the tokens."""
     tokens: FloatArray
-    """Of columns of B: neighbours along the rows."""
+    """Blocks of a cluster that share columns of B: neighbours along the rows."""
 
 
 def multicast(

@@ -26,7 +26,7 @@ class StepCycles(NamedTuple):
 
 
 def step_cycles(kernel: LibraryKernel, gpu: GpuSpec) -> StepCycles:
-    """Of a kernel with full tiles."""
+    """Cycles of a k-step of a kernel with full tiles."""
     config, costs = kernel.config, cublas_costs(gpu.compute_capability)
     k16, warps = config.shape.block_k / 16, config.consumer_warps
     area, rate = config.shape.block_m * config.shape.block_n, gpu.shared_bytes_per_clk_per_sm
@@ -47,7 +47,7 @@ def step_cycles(kernel: LibraryKernel, gpu: GpuSpec) -> StepCycles:
 
 
 def _waits(config: TileConfig, tensor: float, gpu: GpuSpec) -> float:
-    """Of warps for their own products and operands, from one k-step to the next."""
+    """Cycles in which warps wait for their own products and operands, from one k-step to the next."""
     if config.tensor_path == "wgmma":
         # One k-step's products are under way beside the last ones
         own = tensor * config.warps_per_part / config.consumer_warps

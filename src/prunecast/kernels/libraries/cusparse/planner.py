@@ -49,11 +49,11 @@ class CsrConfig(NamedTuple):
 
     kernel: str
     elements: int
-    """Of the matrix, for a CTA, whatever rows they belong to."""
+    """Elements of the matrix per CTA, whatever rows they belong to."""
     warps: int
     resources: BlockResources
     tokens: int
-    """Of a CTA."""
+    """Tokens of a CTA."""
 
     @property
     def elements_of_warp(self) -> int:
@@ -214,7 +214,9 @@ def _dealt(pieces: _Pieces, ranges: Index, blocks: int, most_lists: int) -> Work
 
 
 def _elements_per_group(work: WorkList) -> float:
-    """Of 16 columns each, the last one of an item fewer; rounded, so that programs are found again."""
+    """Elements in each group of 16 columns, the last group of an item having fewer; rounded, so that programs
+    are found again.
+    """
     columns = (work.k_stop - work.k_start).astype(np.int64)
     groups = int((-(-columns // 16)).sum())
     return round(float(columns.sum()) / groups, 1) if groups else 16.0

@@ -67,7 +67,7 @@ def compile_small(
 def small_operator(
     plan: KernelPlan, records: SmallRecords, arrays: Mapping[str, Any], kernel: Any, *, overlap: bool
 ) -> "SmallOperator":
-    """Of what was packed, and maybe loaded, before."""
+    """Operator of weights that were packed, and maybe loaded, before."""
     args, unit = records.arguments(plan), row_unit(plan.n)
     return SmallOperator(plan, arrays, args, kernel, blocks=records.blocks, overlap=overlap, align_bytes=unit)
 

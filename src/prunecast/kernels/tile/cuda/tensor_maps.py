@@ -64,7 +64,7 @@ def encode_boxes(pointer: int, *, rows: int, tokens: int, row_bytes: int, box: B
 
 class _Kept(NamedTuple):
     address: int
-    """Of the bytes."""
+    """Address of the first byte."""
     map: npt.NDArray[np.uint8]
 
 

@@ -38,7 +38,7 @@ def end_of_item(config: TileConfig, scattered: bool) -> Code:
 
 
 def _load_sums(size: int) -> Instruction:
-    """Of one warp, of each of the other parts."""
+    """Loads by one warp of the partial sums of each other slice."""
     late = Charge("sum_stage_wait", SUM_STAGES, "late")
     return Instruction(Op.LOAD_PARTIALS, size, copies(size), when=When.OWNER, whole=True, charges=(late,))
 

@@ -15,7 +15,7 @@ __all__ = ["MMA_ARGS", "MOST_BLOCKS_IN_ARGS", "WARPS", "MmaRecords", "mma_record
 
 MOST_BLOCKS_IN_ARGS = 900
 WARPS = 8
-"""Of a block; each has a counter for every split tile."""
+"""Warps of a block; each has a counter for every split tile."""
 FIRST_STEP, LAST_STEP, PART, OWNER, PLACE_SHIFT = 1, 2, 4, 8, 4
 """The enum `What` in mma_args.cuh."""
 
