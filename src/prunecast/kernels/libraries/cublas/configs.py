@@ -126,7 +126,7 @@ def _config(family: Row, row: Row, block_n: int, gpu: GpuSpec, dtype: str) -> Ti
 
 
 class _Part(NamedTuple):
-    """Of the tile, what one warp or warpgroup owns, and FMA of its tensor instruction."""
+    """Part of the tile that one warp or warpgroup owns, and FMA of its tensor instruction."""
 
     rows: int
     tokens: int
