@@ -12,22 +12,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from prunecast.codesign.compare import compare
+    from prunecast.codesign.compare import compare, compare_gpus
     from prunecast.codesign.explain import explain
     from prunecast.codesign.predict import predict
     from prunecast.codesign.prune import prune
+    from prunecast.codesign.search import Targets, prune_model
+    from prunecast.codesign.study.search_model import search_model
+    from prunecast.codesign.sweep.run_sweep import sweep
+    from prunecast.codesign.timeline import write_timeline
     from prunecast.errors import BadInput
     from prunecast.hardware import gpu_names, load_gpu
     from prunecast.models import estimate
     from prunecast.patterns import parse_pattern
+    from prunecast.report import write_report
     from prunecast.simulator import simulate
 
     __version__: str
 
 __all__ = [
     "BadInput",
+    "Targets",
     "__version__",
     "compare",
+    "compare_gpus",
     "estimate",
     "explain",
     "gpu_names",
@@ -35,12 +42,19 @@ __all__ = [
     "parse_pattern",
     "predict",
     "prune",
+    "prune_model",
+    "search_model",
     "simulate",
+    "sweep",
+    "write_report",
+    "write_timeline",
 ]
 
 _HOME = {
     "BadInput": "prunecast.errors",
+    "Targets": "prunecast.codesign.search",
     "compare": "prunecast.codesign",
+    "compare_gpus": "prunecast.codesign",
     "estimate": "prunecast.models",
     "explain": "prunecast.codesign",
     "gpu_names": "prunecast.hardware",
@@ -48,7 +62,12 @@ _HOME = {
     "parse_pattern": "prunecast.patterns",
     "predict": "prunecast.codesign",
     "prune": "prunecast.codesign",
+    "prune_model": "prunecast.codesign.search",
+    "search_model": "prunecast.codesign.study.search_model",
     "simulate": "prunecast.simulator",
+    "sweep": "prunecast.codesign.sweep.run_sweep",
+    "write_report": "prunecast.report",
+    "write_timeline": "prunecast.codesign.timeline",
 }
 
 

@@ -82,9 +82,11 @@ def test_a_standard_model_and_a_folder_are_told_where_to_go(refused, tmp_path, m
     line = refused("predict", "resnet", *FAST)
     assert line == "resnet: no such file; nearest standard model: resnet18, resnet34, resnet50"
     (tmp_path / "pruned").mkdir()
-    assert refused("predict", "pruned", *FAST) == "pruned: wanted a file of weights, got a directory"
+    assert "a folder with a checkpoint in .safetensors, got one with no" in refused(
+        "predict", "pruned", *FAST
+    )
     (tmp_path / "pruned" / "weights.safetensors").touch()
-    assert refused("predict", "pruned", *FAST).endswith("got a directory; it has weights.safetensors")
+    assert "weights.safetensors: not a safetensors file" in refused("predict", "pruned", *FAST)
 
 
 def test_a_truncated_file(refused, model, tmp_path):

@@ -43,8 +43,8 @@ Weights = Annotated[
     typer.Argument(
         metavar="WEIGHTS",
         show_default=False,
-        help="File with weight matrices (M, K) or filters (out, in, kh, kw): .safetensors, .npz, .npy, .mtx,"
-        " .smtx or .onnx.",
+        help="Weight matrices (M, K) or filters (out, in, kh, kw): a folder of .safetensors, or a file"
+        " .safetensors, .npz, .npy, .mtx, .smtx or .onnx.",
     ),
 ]
 Gpu = Annotated[

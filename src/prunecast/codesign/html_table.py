@@ -1,10 +1,10 @@
-"""Predictions as an HTML table, for notebooks."""
+"""Predictions as a table: HTML for notebooks, plain text for `print`."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-__all__ = ["predictions_html"]
+__all__ = ["predictions_html", "predictions_text"]
 
 _HEADERS = (
     "layer",
@@ -26,6 +26,24 @@ def predictions_html(rows: Sequence[Mapping[str, Any]]) -> str:
     head = "".join(f"<th>{name}</th>" for name in _HEADERS)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in _cells(row))}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def predictions_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Aligned lines of the same cells, numbers to the right; control characters are spelled out."""
+    lines = [_HEADERS, *(tuple(map(_printable, _cells(row))) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    words = ("layer", "kernel", "pattern", "bound")
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if heading in words else cell.rjust(width)
+            for cell, width, heading in zip(line, widths, _HEADERS, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:

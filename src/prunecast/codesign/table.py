@@ -1,5 +1,6 @@
 """`PredictionTable`: all predictions of one run, with what was skipped and where they come from."""
 
+import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,17 +9,18 @@ from typing import Any, overload
 from prunecast.codesign.crossover import Crossover
 from prunecast.codesign.files import json_text
 from prunecast.codesign.graph.other_times import transpose_seconds
-from prunecast.codesign.html_table import predictions_html
+from prunecast.codesign.html_table import predictions_html, predictions_text
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance
 from prunecast.codesign.skipped import Skipped
+from prunecast.errors import BadInput
 from prunecast.files import write_text_aside
 from prunecast.kernels import DTYPE_BYTES, KERNELS, ConvShape
 
 __all__ = ["PredictionTable", "fastest"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class PredictionTable(Sequence[Prediction]):
     """A sequence of `Prediction`, layer by layer in the order of the weights, dense first in each.
 
@@ -105,6 +107,22 @@ class PredictionTable(Sequence[Prediction]):
             "crossovers": [crossover.row() for crossover in self.crossovers],
             "skipped": [skipped.row() for skipped in self.skipped],
         }
+
+    def __str__(self) -> str:
+        last = f"dense {1e6 * self.dense_seconds:.4g} us, best {1e6 * self.best_seconds:.4g} us"
+        return f"{predictions_text([row.row() for row in self])}\n{last}, {self.speedup:.2f}x"
+
+    def __repr__(self) -> str:
+        count = len(list(self.layers()))
+        return f"<PredictionTable of {count} layers on {self.provenance.gpu}, {self.speedup:.2f}x>"
+
+    def to_dataframe(self) -> Any:
+        """The rows as a pandas DataFrame, one column for each field. Raises BadInput without pandas."""
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError:
+            raise BadInput("to_dataframe needs the package pandas: pip install pandas") from None
+        return pandas.DataFrame([row.row() for row in self])
 
     def _repr_html_(self) -> str:
         return predictions_html([row.row() for row in self.predictions])

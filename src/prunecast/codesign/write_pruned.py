@@ -29,6 +29,8 @@ def checked_folder(folder: Path, weights: Source) -> Path:
         raise BadInput(f"out must be a folder, got the file {folder}")
     if not folder.absolute().parent.is_dir():
         raise BadInput(f"out must lie in a folder that exists, got {folder}")
+    if _is_file(weights) and folder.exists() and folder.samefile(weights):
+        raise BadInput(f"out would mix with the weights that it is made from: {folder}")
     target = folder / WEIGHTS
     if _is_file(weights) and target.exists() and target.samefile(weights):
         raise BadInput(f"out would overwrite the weights that it is made from: {target}")

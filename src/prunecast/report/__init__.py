@@ -9,6 +9,6 @@ Read first: `page.py` (the whole page), then `study.py` (what is said about one 
 """
 
 from prunecast.report.measured import MeasuredPoint
-from prunecast.report.page import render_page, write_page
+from prunecast.report.page import render_page, write_page, write_report
 
-__all__ = ["MeasuredPoint", "render_page", "write_page"]
+__all__ = ["MeasuredPoint", "render_page", "write_page", "write_report"]

@@ -10,6 +10,7 @@ from prunecast.codesign.engines import Engine, Progress, silent
 from prunecast.codesign.interval import INTERVAL_KIND
 from prunecast.codesign.layers import Source, load_layers
 from prunecast.codesign.pictures import draw_roofline, draw_sm_work, new_axes
+from prunecast.codesign.predict import predict
 from prunecast.codesign.table import PredictionTable
 from prunecast.files import write_text_aside
 from prunecast.hardware import GpuSpec, load_gpu
@@ -21,9 +22,16 @@ from prunecast.report.study import LayerStudy, chosen_layers, study
 from prunecast.report.summary import summary_of
 from prunecast.report.words import meanings, words_of
 
-__all__ = ["render_page", "write_page"]
+__all__ = ["render_page", "write_page", "write_report"]
 
 LIBRARIES = ("numpy", "numba", "matplotlib", "jinja2")
+
+
+def write_report(weights: Source, path: str | Path, *, gpu: str | GpuSpec, **options: Any) -> PredictionTable:
+    """Predict, write the page and return the table; `options` are those of `predict`. Raises BadInput."""
+    table = predict(weights, gpu=gpu, **options)
+    write_page(path, render_page(table, weights, gpu=gpu))
+    return table
 
 
 def write_page(path: str | Path, page: str) -> None:

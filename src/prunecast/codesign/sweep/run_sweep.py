@@ -3,15 +3,17 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from prunecast.codesign.engines import Progress, silent
-from prunecast.codesign.sweep.cases import SweepCase, groups_of
+from prunecast.codesign.sweep.cases import SweepCase, expand, groups_of
+from prunecast.codesign.sweep.executors import open_executor
 from prunecast.codesign.sweep.predict_cases import predict_group
 from prunecast.codesign.sweep.store import SweepStore
 from prunecast.errors import BadInput
 
-__all__ = ["SweepSummary", "run_sweep"]
+__all__ = ["SweepSummary", "run_sweep", "sweep"]
 
 DASK_LOST = ("KilledWorker", "FutureCancelledError", "CommClosedError")
 """What Dask raises where workers or the scheduler are gone."""
@@ -61,6 +63,49 @@ def run_sweep(
             "goes on from there; fewer --workers need less memory"
         ) from None
     return SweepSummary(len(cases), known, done, refused)
+
+
+def sweep(
+    output: str | Path,
+    *,
+    shapes: Sequence[tuple[int, ...]],
+    gpus: Sequence[str] = ("h200-sxm",),
+    patterns: Sequence[str] = ("tile-wise:128",),
+    sparsities: Sequence[float] = (0.5, 0.75, 0.9),
+    kernels: Sequence[str] = (),
+    dtype: str = "fp16",
+    engine: str = "model",
+    state: str = "burst",
+    launch: str = "graph",
+    executor: str = "processes",
+    workers: int | None = None,
+    progress: Progress = silent,
+) -> list[dict[str, Any]]:
+    """Predict GPUs x patterns x sparsities x shapes (M, K, N) and return all rows that `output` then holds.
+
+    Parameters
+    ----------
+    output : SQLite file; what it holds already is not computed again
+    executor, workers : see `open_executor`
+
+    Raises
+    ------
+    BadInput : a value that cannot be used, or a file that is no file of results
+    """
+    cases = expand(
+        gpus=gpus,
+        shapes=shapes,
+        patterns=patterns,
+        sparsities=sparsities,
+        kernels=kernels,
+        dtype=dtype,
+        engine=engine,
+        state=state,
+        launch=launch,
+    )
+    with open_executor(executor, workers) as where, SweepStore(output) as store:
+        run_sweep(cases, store, where, progress)
+        return store.rows()
 
 
 def _results(

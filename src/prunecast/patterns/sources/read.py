@@ -24,6 +24,7 @@ from prunecast.patterns.sources.roles import (
 )
 from prunecast.patterns.sources.safetensors import read_safetensors
 from prunecast.patterns.sources.selection import select_names
+from prunecast.patterns.sources.sharded import INDEX, read_sharded
 from prunecast.patterns.sources.smtx import read_smtx
 from prunecast.patterns.sources.sparse_matrix import LARGEST_MATRIX
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named, shape_text
@@ -60,7 +61,7 @@ def read_weights(
 
     Parameters
     ----------
-    path : `.safetensors`, `.npz`, `.npy`, `.mtx`, `.smtx` or `.onnx`
+    path : a folder of `.safetensors` or its index, `.safetensors`, `.npz`, `.npy`, `.mtx`, `.smtx` or `.onnx`
     target : selectors of the tensors to read, all without; see `select_names`
     ignore : selectors of tensors to leave out
 
@@ -132,9 +133,9 @@ def open_tensors(path: Path) -> dict[str, StoredTensor]:
     """All tensors of the file by name, not loaded yet. Raises BadInput."""
     if path.suffix.lower() in PICKLES:
         raise BadInput(f"{path}: pickles can run code and are refused; convert the file to .safetensors")
-    if path.is_dir():
-        inside = next((f"; it has {file.name}" for file in sorted(path.glob("*.safetensors"))), "")
-        raise BadInput(f"{path}: wanted a file of weights, got a directory{inside}")
+    with failures_named(path):
+        if path.is_dir() or path.name.endswith(INDEX):
+            return seen_as_products(path, read_sharded(path))
     if path.suffix.lower() not in READERS:
         raise BadInput(
             f"{path}: wanted a file ending in {', '.join(READERS)}, got {path.suffix or 'no suffix'!r}"
