@@ -142,7 +142,9 @@ def read_costs(folder: Traversable, kernel: str, compute_capability: int) -> Cos
 
 
 def _distance(found: int, wanted: int) -> tuple[bool, int, int]:
-    """The same major version first, then the nearest number, of two equally near the older."""
+    """Order of nearness of two architectures: equal major version first, then the nearest number, the older
+    one of two equally near.
+    """
     return found // 10 != wanted // 10, abs(found - wanted), found
 
 

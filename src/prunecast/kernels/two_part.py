@@ -130,7 +130,7 @@ def plan_two_part(parts: TwoParts, n: int, dtype: str, gpu: GpuSpec) -> TwoPartP
 
 
 def _adding(plan: KernelPlan) -> KernelPlan:
-    """The same launch, on rows with something to add only, which adds to C."""
+    """The launch of the second part, which adds to C and has only rows with something to add."""
     programs = tuple(_reading_c(program, DTYPE_BYTES[plan.dtype]) for program in plan.programs)
     busy = plan.work.k_stop > plan.work.k_start
     before = np.concatenate(([0], np.cumsum(busy))).astype(np.int32)

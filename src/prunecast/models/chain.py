@@ -36,9 +36,10 @@ class Chain(NamedTuple):
     port_bytes_per_clk: float
     gather_bytes_per_clk: float
     store_bytes_per_clk: float
-    """That an SM can hand to L2 while all others with a block do the same."""
+    """Bytes per cycle that an SM can hand to L2 while all others with a block do so too."""
     port_store_bytes_per_clk: float
-    """The same while they do not: parts of tiles end when they end."""
+    """Bytes per cycle that an SM can hand to L2 while others do not store: split-K slices end when they
+    end."""
     tokens_share: float
     """Share of a block's tokens that exist."""
     store_share: float
@@ -50,7 +51,7 @@ class Chain(NamedTuple):
     perform_latency: int
     """From a part's last store until it may signal."""
     parts_wait: int
-    """That an owner waits for the other parts, where the walk must say so."""
+    """Cycles that an owner waits for the other split-K slices, where the walk must say so."""
     memory_latency: int
     """From the issue of a read to its use; 0 with endless ports for data that are there already."""
     gather_latency: int
@@ -63,7 +64,7 @@ class Chain(NamedTuple):
     """Latency of reads of B into registers, at most, where B lies in L2."""
 
     def with_data_there(self) -> "Chain":
-        """The same block reading memory that answers at once."""
+        """The block with memory that answers at once."""
         endless = float("inf")
         return self._replace(
             memory_latency=0,
@@ -73,11 +74,11 @@ class Chain(NamedTuple):
         )
 
     def where_tokens_lack(self) -> "Chain":
-        """The same block with an item of fewer tokens; what it moves stays that of a full one."""
+        """The block with an item of fewer tokens; the bytes it moves stay those of a full one."""
         return self._replace(lacks_tokens=True) if has_edges(self.programs) else self
 
     def of_first_ring(self) -> "Chain":
-        """The same block if all its steps were of its first ring."""
+        """The block as if all its steps were of its first ring."""
         programs = tuple(
             replace(program, step=tuple(i for i in program.step if i.when is not When.REFILL))
             for program in self.programs
@@ -85,11 +86,11 @@ class Chain(NamedTuple):
         return self._replace(programs=programs)
 
     def of_lone_warps(self) -> "Chain":
-        """The same block if each role had one warp: nobody is in its way."""
+        """The block as if each role had one warp, with nobody in its way."""
         return self._replace(programs=tuple(replace(program, warps=1) for program in self.programs))
 
     def asking_no_more(self) -> "Chain":
-        """The same block in its last steps: what acts on a step that is not there is skipped."""
+        """The block in its last steps: instructions that act on a step that does not exist are skipped."""
         programs = tuple(
             replace(program, step=tuple(i for i in program.step if not i.ahead or not i.of_a_step))
             for program in self.programs
@@ -97,7 +98,7 @@ class Chain(NamedTuple):
         return self._replace(programs=programs)
 
     def with_short_steps(self) -> "Chain":
-        """The same block with k-steps of 16 columns, and a ring of as many columns."""
+        """The block with k-steps of 16 columns, and a ring of as many columns."""
         stages = self.stages * -(-self.shape.block_k // 16)
         return self._replace(shape=self.shape._replace(block_k=16), stages=stages)
 

@@ -51,7 +51,9 @@ def walk_block(chain: Chain) -> Pace:
 
 
 def begun_early(chain: Chain) -> Chain:
-    """The same block if it has started before the walk begins, and has there what it waits for before B."""
+    """The block as if it had started before the walk begins, with all that it waits for before B already
+    there.
+    """
     programs = (replace(program, start=(), begin=_begun(program.begin)) for program in chain.programs)
     return chain._replace(programs=tuple(programs))
 

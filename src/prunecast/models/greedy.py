@@ -42,7 +42,9 @@ def _last_ends(alone, issue, left, out):  # type: ignore[no-untyped-def]
 
 @njit()
 def _times_alone(most, left):  # type: ignore[no-untyped-def]
-    """Until all have ended, over what one takes alone, if `most` warps at full speed issue in all slots."""
+    """Time until all warps have ended over what one takes alone, if `most` warps at full speed fill all issue
+    slots.
+    """
     left[:] = 1.0
     time, running = 0.0, left.size
     while running > 0:

@@ -39,7 +39,7 @@ class Costs(NamedTuple):
     """Last k-step of the pipes' work: it waits for the last data fetched."""
     edge: FloatArray
     demand: FloatArray
-    """That the busiest pipe of the SM works for an item."""
+    """Cycles that the busiest pipe of the SM works for an item."""
     after_parts: FloatArray
     """Part of `edge` that an owner of split-K slices does once it has the signals of the others."""
 

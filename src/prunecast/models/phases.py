@@ -21,13 +21,13 @@ class Phase(NamedTuple):
     """One phase of a warp, in cycles: what it does between two waits or barriers."""
 
     alone: float
-    """If it had the SM to itself."""
+    """Cycles of the phase if the warp had the SM to itself."""
     issue: float
     """Cycles of the phase in which the warp issues."""
     shared: float
-    """And those in which it uses the port of shared memory."""
+    """Cycles of the phase in which the warp uses the port of shared memory."""
     behind_others: float
-    """That the last warp of a block waits where all come at once, behind a barrier; else 0."""
+    """Cycles that the last warp of a block waits where all come at once, behind a barrier; else 0."""
 
 
 @lru_cache(maxsize=256)

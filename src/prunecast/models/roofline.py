@@ -186,13 +186,13 @@ class _Ends(NamedTuple):
     fetching: SmEnds
     """Ends of what SMs read, and of the C of all items but the last ones."""
     between: float
-    """That an SM reads nothing, one block having ended and the next one beginning."""
+    """Cycles in which an SM reads nothing, one block having ended and the next one beginning."""
     working: SmEnds
     """Ends of all that SMs read and store."""
     behind: float
     """From the end of the last fetch to that of the last store, less what the next launch does meanwhile."""
     head_start: float
-    """That the next launch has, in `behind` already."""
+    """Head start of the next launch, in cycles, contained in `behind`."""
     late: float
     """From the last end of all SMs to that of the launch, whose last block is late."""
     busy_share: float
@@ -242,7 +242,7 @@ def between_cycles(case: Case, quiet_end: FloatArray) -> float:
 
 
 def _chip_cycles(case: Case, ends: _Ends, clock_hz: float) -> float:
-    """Until the last SM is done and L2 has its stores, the chip shared by all.
+    """Cycles until the last SM is done and L2 has its stores, for what all SMs share.
 
     When launches repeat, DRAM must write all of C, and partial sums, in the time of one. L2 hands over what
     it drops for what comes: of the C of launches before, while this one reads, as much as it reads of all

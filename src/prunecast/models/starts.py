@@ -48,11 +48,11 @@ class Starts(NamedTuple):
     ring: float
     """Steps that fill the ring."""
     first_ring: float
-    """That a block's first ring of steps is fetched sooner than another one."""
+    """Cycles by which a block's first ring of steps is fetched sooner than another one."""
     first_share: float
     """Share of a step's fetch time by which a step of the first ring is sooner."""
     first_reads: float
-    """That a block's first steps are multiplied sooner than others, during which copies come."""
+    """Cycles by which a block's first steps are multiplied sooner than others, during which copies come."""
     first_reads_share: float
     """Share of a step's multiply time by which one of the first steps is sooner."""
     turn: float
@@ -62,7 +62,7 @@ class Starts(NamedTuple):
     leave: float
     """From its end until the next one finds room."""
     block_demand: float
-    """That the busiest pipe of the SM works for them."""
+    """Cycles that the busiest pipe of the SM works for start and end of a block."""
     quiet: float
     """At the end of a block, in which it reads no more, at most."""
     store_drain: float
@@ -161,8 +161,8 @@ def _waits(case: Case, steady: Chain, waits: MaskArray, *, blocks: int) -> Float
 
 
 def _behind_weights(case: Case, cold: Chain, steady: Chain, begin: float, blocks: int) -> float:
-    """The same where DRAM has to bring the weights first that blocks of the next launch asked for, and then
-    those that the blocks themselves ask for before any row; 0 if B is in L2.
+    """Cycles before the first rows of B where DRAM first brings the weights that blocks of the next launch
+    prefetch, then those that the blocks themselves load before any row; 0 if B is in L2.
 
     Columns that a block waits for before its rows come behind the weights too, and all else behind them.
     """
@@ -201,7 +201,7 @@ def _ring_in_turns(case: Case, steady: Chain, blocks: int) -> float:
 
 
 def _until_columns(chain: Chain) -> Chain:
-    """The same block, whose `begin` ends where it asks for columns."""
+    """The block with a `begin` that ends where it loads columns."""
     program = chain.programs[0]
     first = next(place for place, i in enumerate(program.begin) if i.op is Op.LOAD_INDEX)
     return chain._replace(programs=(replace(program, begin=program.begin[:first]),))

@@ -47,7 +47,7 @@ class Placement:
 
     @property
     def cycles(self) -> float:
-        """Until the last SM is done."""
+        """Cycles until the last SM is done."""
         return float(self.slot_finish.max())
 
 

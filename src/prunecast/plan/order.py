@@ -105,7 +105,7 @@ def block_loads(cost: Sizes, block_of_item: IntArray, blocks: int) -> npt.NDArra
 
 
 def _most_first(block_of_item: IntArray, cost: Sizes, blocks: int) -> IntArray:
-    """The same lists, with blocks numbered by falling cost."""
+    """The assigned lists with blocks numbered by falling cost."""
     place = np.empty(blocks, np.int32)
     place[np.argsort(-block_loads(cost, block_of_item, blocks), kind="stable")] = np.arange(blocks)
     return place[block_of_item]

@@ -60,7 +60,7 @@ class Op(IntEnum):
     goes on at once. With 2:4 weights `amount` counts kept FMA only, half of the dense ones, which run at the
     dense rate times half of `sparse_tensor_factor`."""
     MMA_SYNC = 13
-    """The same for warp-level mma.sync: the warp goes on when the tensor pipe has taken them."""
+    """Tensor instructions of warp-level mma.sync: the warp goes on when the tensor pipe has taken them."""
     WAIT_MMA = 14
     """Sleep until at most `amount` (0 or 1) of this warp's MMA instructions are unfinished."""
     SHARED = 15

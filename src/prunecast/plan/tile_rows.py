@@ -11,7 +11,7 @@ ROWS_OF_WARP = 16
 
 
 def cut_rows(tiles: TileMap, height: int) -> TileMap:
-    """The same map with no tile of more than `height` rows; pieces of a tile repeat its kept columns."""
+    """A tile map with no tile of more than `height` rows; pieces of a tile repeat its kept columns."""
     rows = tiles.rows_per_tile
     if rows.max(initial=0) <= height:
         return tiles
@@ -43,7 +43,7 @@ def rows_are_scattered(tiles: TileMap) -> bool:
 
 
 def columns_of_any(tiles: TileMap) -> int:
-    """That some tile keeps: tiles often keep the same ones, and what none keeps is never read."""
+    """Columns that some tile keeps: tiles often keep the same ones, and what none keeps is never read."""
     if tiles.tile_count and int(tiles.kept_per_tile.max()) == tiles.k:
         return tiles.k
     kept = np.zeros(tiles.k, np.bool_)

@@ -107,12 +107,12 @@ class Work(NamedTuple):
     index_base: int
     a_ways: int
     segments: int
-    """That are read; behind them comes C, one for every item."""
+    """Segments that are read; behind them comes C, one for every item."""
     groups: int
     rows_in_l2: bool = False
     """Whether gathered rows of B lie in L2 from the beginning."""
     early_sms: int = 0
-    """Whose blocks bring nothing ahead (`When.AHEAD`), but all in turn."""
+    """SMs whose blocks prefetch nothing (`When.AHEAD`), but do all in turn."""
 
 
 class State(NamedTuple):

@@ -41,7 +41,7 @@ class Sparsified(NamedTuple):
     """What was done to a model."""
 
     layers: tuple[str, ...]
-    """That are sparse now."""
+    """Layers that are sparse now."""
     launches: int
     left: tuple[str, ...]
     """Why others are as they were, a line each."""

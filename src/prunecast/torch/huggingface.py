@@ -60,7 +60,7 @@ class PrunecastConfig(QuantizationConfigMixin):  # type: ignore[misc]
             raise BadInput(f"quantization_config of {METHOD}: unknown entry {min(unknown)!r}")
 
     def recipe(self) -> Recipe:
-        """The same for `sparsify`."""
+        """The recipe, as `sparsify` takes it."""
         rows = [{"layer": name, **said} for name, said in self.layers.items()]
         return read_recipe({"pattern": self.pattern, "layers": rows})
 

@@ -48,7 +48,7 @@ class Layout(NamedTuple):
 
 
 class Slabs(NamedTuple):
-    """Which rows and columns of A an image holds; -1 for none."""
+    """Rows and columns of A that an image holds; -1 for none."""
 
     rows: IntArray
     """(tiles, block_m)."""
@@ -84,8 +84,8 @@ def layout_of(image: torch.Tensor) -> Layout:
 
 
 def covering(tiles: TileMap) -> TileMap:
-    """The same with rows that lie in no tile in one more tile, which keeps nothing: kernels write all rows
-    then.
+    """The tile map with rows that lie in no tile in one more tile, which keeps nothing: kernels write all
+    rows then.
     """
     alone = np.setdiff1d(np.arange(tiles.m, dtype=np.int32), tiles.row_index)
     if not alone.size:
@@ -148,7 +148,7 @@ def tiles_from_tensor(tensor: torch.Tensor, pattern: str = "packed") -> TileMap:
 
 
 class _Places(NamedTuple):
-    """The same as indices, of a row and a column behind the last for none."""
+    """Indices of the elements of an image, of a row and a column behind the last for none."""
 
     rows: torch.Tensor
     """(slabs, block_m) int64."""

@@ -26,7 +26,7 @@ MOST_GRID_LAYERS = 48
 PRICE_ROUNDS = 40
 """Halvings of the price of a kept weight."""
 ROUNDING = 1e-13
-"""By which a sum of times differs where they are added up in another order."""
+"""Relative difference of a sum of times that is added up in another order."""
 
 
 class Menu(NamedTuple):

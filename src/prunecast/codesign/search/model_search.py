@@ -178,7 +178,9 @@ class ModelSearch:
         return (plan_pruned(kernel, kept, n=n, dtype=self.dtype, gpu=gpu),)
 
     def _try(self, name: str, option: Option) -> Tried:
-        """Which two of four stay changes nothing that takes time: 2:4 takes what its menu says."""
+        """Time and importance of an option. Which two of four stay does not change the time, so 2:4 takes
+        what its menu says.
+        """
         if option.pattern == "dense":
             return Tried(self._fixed[name], option.importance, option.kept)
         if option.pattern == "2:4" == KERNELS[option.kernel].natural_pattern and name in self._two_of_four:

@@ -42,7 +42,7 @@ class Sharers(NamedTuple):
     """Blocks of a launch."""
 
     blocks: int = 1
-    """That read the same rows of B at once."""
+    """Blocks that read the same rows of B at once."""
     waves: int = 1
     """Waves of blocks; blocks behind the first wave begin when others end, no longer together."""
 
@@ -68,7 +68,7 @@ class TokenRow(NamedTuple):
 
     @property
     def lines(self) -> float:
-        """In which eight lanes ask for what they read of a row, the mean over rows."""
+        """L2 lines in which eight lanes request what they read of a row; mean over rows."""
         read = min(self.stride, LINE_BYTES)
         starts = range(0, LINE_BYTES, math.gcd(self.stride, LINE_BYTES))
         of_row = sum(1 + (start + read > LINE_BYTES) for start in starts) / len(starts)

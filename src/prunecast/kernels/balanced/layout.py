@@ -115,7 +115,7 @@ def dense_columns(layout: BalancedLayout, splits: int) -> DenseColumns:
 
 
 def busy_splits(layout: BalancedLayout, splits: int) -> BusySplits:
-    """Which part of a block's warps, and of its fullest sub-partition's, have a window in a step."""
+    """Shares of a block's warps, and of its fullest sub-partition's, that have a window in a step."""
     windows = int(layout.dense.shape[1])
     steps = max(-(-windows // splits), 1)
     whole, groups = windows // steps, WARPS // splits

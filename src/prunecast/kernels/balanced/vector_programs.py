@@ -13,7 +13,7 @@ __all__ = ["vector_programs"]
 SEGMENTS_AT_ONCE = 8
 """Segments of which a warp reads four elements of B each; from the source."""
 ELEMENTS_AT_ONCE = 4
-"""That a warp reads of a sector of L2 at once; the warps that read the others ask too."""
+"""Elements that a warp reads of an L2 sector at once; the warps that read the others request it too."""
 SAME_BANK = 4
 """Lanes that write to one bank, which they do in turn: the elements of a segment."""
 ASKING_SHARE = 0.75

@@ -52,11 +52,13 @@ class ArrayOperator:
         self._launch = self._prepared()
 
     def copy(self) -> Self:
-        """The same with device arrays of its own, to be used on another stream."""
+        """A copy of the operator with device arrays of its own, to be used on another stream."""
         return self.with_kernel(self._kernel, self.plan)
 
     def with_kernel(self, kernel: Any, plan: KernelPlan) -> Self:
-        """The same layer by another build of the kernel, for a plan of the same work; arrays of its own."""
+        """The layer run by another build of the kernel, for a plan of the same work, with arrays of its
+        own.
+        """
         return type(self)(
             plan,
             {name: array.copy() for name, array in self.arrays.items()},

@@ -23,7 +23,7 @@ def end_defines(activation: str, *, bias: bool, dtype: str = "fp16") -> dict[str
 
 
 def plan_defines(plan: KernelPlan, activation: str, *, bias: bool) -> dict[str, int]:
-    """The same, and the threads and the shared memory that the plan gives a block."""
+    """Preprocessor names of the build, with the threads and shared memory that the plan gives a block."""
     return {
         "PLAN_SHARED_BYTES": plan.resources.shared_bytes,
         "PLAN_THREADS": plan.resources.threads,

@@ -38,7 +38,7 @@ class Framework(Protocol):
         """The array in numbers; refuses what cannot take part at all."""
 
     def view(self, array: Any) -> Any:
-        """The same memory as a CuPy array; bf16 as uint16."""
+        """The memory of an array as a CuPy array; bf16 as uint16."""
 
     def empty(self, like: Any, rows: int, columns: int) -> Any:
         """A new array of the same dtype on the same device."""
@@ -51,7 +51,9 @@ class Framework(Protocol):
 
 
 def framework_of(name: str, array: Any) -> Framework:
-    """Whose array this is; `name` is what messages call it. Raises BadInput where it is nobody's."""
+    """The framework that an array belongs to; `name` is what messages call it. Raises BadInput for any other
+    object.
+    """
     kind = type(array)
     if kind.__module__.partition(".")[0] == "cupy":
         return _Cupy()

@@ -29,7 +29,7 @@ class Images(Protocol):
         """Rows of C that lie in no tile."""
 
     def copy(self) -> Self:
-        """The same with device arrays of its own."""
+        """A copy of the operator with device arrays of its own."""
 
     def arguments(self, plan: KernelPlan) -> npt.NDArray[np.void]:
         """The kernel's one argument as a record, complete but for `b`, `c`, their row bytes and the clock."""
@@ -61,7 +61,7 @@ class LayerOperator:
         self._fill_rows = self._prepared_fill()
 
     def copy(self) -> Self:
-        """The same with images of its own, to be used on another stream."""
+        """A copy of the operator with images of its own, to be used on another stream."""
         return type(self)(self.plan, self._images.copy(), self._kernel, self._fill, overlap=self.overlap)
 
     def __call__(self, b: Any, out: Any = None) -> Any:

@@ -42,13 +42,14 @@ WARPS = 8
 _REGISTERS = {16: 64, 32: 80, 64: 128, 128: 200}
 """Sums of a thread -> registers that the compiler may use, in any config and on any architecture."""
 _REGISTERS_BY_WORDS = {16: 80, 32: 120, 64: 128, 128: 208}
-"""The same where rows of B are no whole words: every word of theirs has an address of its own."""
+"""Registers per thread where rows of B are misaligned by less than a word: every word has an address of its
+own."""
 
 
 _AT_ONCE = {(32, 16): (5, 6, 8), (16, 16): (5, 6), (16, 32): (8,)}
 """Rows and tokens of a block -> depths of which all columns but the first k16's are asked for at once."""
 _BEHIND = {(64, 16): (4, 5, 6), (64, 64): (4, 5, 6, 8), (64, 32): (5, 6), (32, 64): (5,), (16, 64): (5, 6)}
-"""The same of which the first k16's columns are behind the wait too."""
+"""Configs in which the columns of the first k16 are loaded behind the wait too."""
 
 
 class ColumnLoads(NamedTuple):
@@ -129,7 +130,7 @@ def copies_per_row(config: SmallConfig, n: int) -> int:
 
 
 def k16_instructions(config: SmallConfig, n: int) -> int:
-    """That a warp issues for a k16: counted in the loops compiled for sm_90a, within a tenth."""
+    """Instructions that a warp issues for a k16, counted in the loops compiled for sm_90a, within a tenth."""
     fragments = config.block_m // 16
     return 25 + fragments * (2 + config.tokens) + 2 * config.tokens + copy_instructions(config, n)
 

@@ -39,9 +39,9 @@ COLUMN_BYTES = 2
 ROW_PASSES = 4
 """Rows of B that a copy of a warp asks for: each is a line of its own and a pass of the port."""
 LANDING_BYTES = 32
-"""That land in a pass. A row of B comes as eight pieces of a lane each, four lanes apart: what passes the
-port with it fills a quarter of the banks. Tokens that are missing do not land: 48 take 0.79 of what a k16 of
-64 takes (4096 x 14336 and 4096 x 11008)."""
+"""Bytes that arrive in a shared-memory pass. A row of B comes as eight pieces of a lane each, four lanes
+apart, and fills a quarter of the banks. Missing tokens do not arrive: 48 take 0.79 of what a k16 of 64 takes
+(4096 x 14336 and 4096 x 11008)."""
 PORT_BYTES = 128
 """Bytes that shared memory moves in a pass."""
 PIECES = 2
@@ -56,11 +56,11 @@ ASK_WAIT = {True: 240, False: 50}
 B come by words and where they do not: stalls, and 30 for each read of a constant that the next instruction
 needs. With reads of shared memory, which the port's latency has already, k16s of 8 warps were 4 % slower."""
 WORD_WAIT = 440
-"""The same for each further word of rows that come by words, which has four branches of its own. Fitted to
-k16s of 9, 17, 33 and 49 tokens, which take 2,090, 2,780, 2,820 and 3,360 cycles with 16, 16, 4 and 8 warps on
-an SM (H200, 2026-11-22, own measurement)."""
+"""Stall cycles for each further word of misaligned rows, which has four branches of its own. Fitted to k16s
+of 9, 17, 33 and 49 tokens, which take 2,090, 2,780, 2,820 and 3,360 cycles with 16, 16, 4 and 8 warps on an
+SM (H200, 2026-11-22, own measurement)."""
 MULTIPLY_WAIT = {True: 230, False: 40}
-"""The same of a k16 that is read and multiplied, divergent branches of single tokens included."""
+"""Stall cycles of a k16 that is read and multiplied, divergent branches of single tokens included."""
 END_ISSUE, SUM_ISSUE = 45, 3
 """Instructions of a thread for its place in a fragment, and for each token and warp of which it adds two
 sums."""

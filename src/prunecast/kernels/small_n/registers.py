@@ -37,8 +37,8 @@ _BY_WORDS = {
     (64, 32): 120,
     (64, 64): 200,
 }
-"""The same where they come as several words. 16 x 16 with 64 has two blocks of 16 warps to an SM, with 80
-one: 104 blocks lie in pairs and take 3,520 cycles for a k16 of every warp, 32 blocks 1,890 (H200)."""
+"""Registers per thread where rows come as several words. 16 x 16 with 64 has two blocks of 16 warps to an SM,
+with 80 one: 104 blocks lie in pairs and take 3,520 cycles for a k16 of every warp, 32 blocks 1,890 (H200)."""
 _SHORT_RINGS = {(4, 4): 48, (4, 8): 48, (6, 8): 56}
 """Depth and warps -> registers of 16 x 16 in pieces, where they are fewer."""
 

@@ -33,7 +33,7 @@ class WeightUse(NamedTuple):
     """A constant that a product multiplies with."""
 
     name: str
-    """Its own, or that of the node where an exporter has made one up."""
+    """Name of the tensor, or of the node where an exporter has made the tensor's name up."""
     constant: str
     """Name in the file."""
     is_transposed: bool

@@ -41,7 +41,7 @@ EXPERTS = re.compile(r"expert|_exps\b|moe", re.IGNORECASE)
 """Names of tensors (experts, M, K)."""
 MOST_EXPERTS = 1024
 SIDECAR = re.compile(r"^(.*[._])(weight_scale|weight_scale_inv|input_scale|scales?|zeros|absmax|s|g_idx)$")
-"""Beside packed weights: what unpacks them."""
+"""Role of tensors beside packed weights that unpack them."""
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_fc|c_proj)\.weight$")
 """GPT-2's `Conv1D`, whose weights are (in, out)."""

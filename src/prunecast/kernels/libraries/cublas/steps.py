@@ -20,7 +20,7 @@ class StepCycles(NamedTuple):
     alone: float
     """From a k-step to the next of a CTA that has its SM to itself."""
     busy: float
-    """In which the busiest of tensor pipes and shared memory serve one CTA's k-step."""
+    """Cycles in which the busiest of tensor pipes and shared memory serve one CTA's k-step."""
     epilogue: float
     """Around the k-steps: sums are converted and turned in shared memory."""
 

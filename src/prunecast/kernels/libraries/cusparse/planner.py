@@ -57,7 +57,7 @@ class CsrConfig(NamedTuple):
 
     @property
     def elements_of_warp(self) -> int:
-        """Which `csr_partition_kernel` has found before."""
+        """Elements of each warp, which `csr_partition_kernel` has found before."""
         return self.elements // self.warps
 
 

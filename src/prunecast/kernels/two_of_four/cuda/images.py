@@ -29,7 +29,7 @@ class SparseImages(NamedTuple):
     null_stage: int
 
     def copy(self) -> "SparseImages":
-        """The same with device arrays of its own."""
+        """A copy of the images with device arrays of its own."""
         device = {name: getattr(self, name).copy() for name in self._fields[:-2]}
         return self._replace(**device)
 
