@@ -77,7 +77,7 @@ def row_lines(rows: list[Judged], engine: str) -> Iterator[str]:
         yield (
             f"{100 * row.error(engine):+6.1f} {cycles:+6.1f} {clock:+6.1f}"
             f" {1e6 * float(measured.seconds or 0):8.2f} {100 * (measured.board_spread or 0.0):6.1f}"
-            f"  {predicted.bound}, {row.case.name}, {row.family}, {measured.variant}"
+            f"  {predicted.bound}, {row.case.name}, {row.family}, {measured.config}"
         )
 
 

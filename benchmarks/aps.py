@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.goals import Goal, print_goal
+from prunecast.choice import fastest_plan
 from prunecast.codesign import Engine
 from prunecast.codesign.graph import load_workload
 from prunecast.codesign.search.layer_sets import LayerSet, layers_of_workload
@@ -92,7 +93,7 @@ def block_for_each_item(tiles: TileMap, n: int, gpu: GpuSpec) -> Iterator[Kernel
 def try_all(tiles: TileMap, n: int, gpu: GpuSpec, found: Regrets) -> Times:
     """The chosen plan and all others."""
     begin = time.process_time()
-    chosen = estimate(plan_stspmm(tiles, n, DTYPE, gpu), gpu).seconds
+    chosen = estimate(fastest_plan("stspmm", tiles, n, DTYPE, gpu), gpu).seconds
     middle = time.process_time()
     own = [*persistent(tiles, n, gpu, OWN_CUTS), *block_for_each_item(tiles, n, gpu)]
     seconds = [estimate(plan, gpu).seconds for plan in (*own, *persistent(tiles, n, gpu, OTHER_CUTS))]

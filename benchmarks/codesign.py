@@ -6,9 +6,9 @@ python -m benchmarks.codesign [bert-base | FILE] [--engine model|simulator] [--t
 import argparse
 import time
 
+from prunecast.choice import fastest_plan
 from prunecast.codesign import Engine
 from prunecast.codesign.graph import WORKLOADS, load_workload
-from prunecast.codesign.plans import plan_pruned
 from prunecast.codesign.search import Targets
 from prunecast.codesign.search.layer_sets import LayerSet, layers_of_file, layers_of_workload
 from prunecast.codesign.search.model_search import ModelSearch
@@ -39,7 +39,7 @@ class Alternative:
         for name in layers.shapes:
             importance = layers.importance(name)
             mask = rule.prune({name: importance}, sparsity)[name]
-            plan = plan_pruned(kernel, rule.map(mask), n=layers.tokens[name], dtype="fp16", gpu=engine.gpu)
+            plan = fastest_plan(kernel, rule.map(mask), n=layers.tokens[name], dtype="fp16", gpu=engine.gpu)
             self.seconds[name] = engine.run(plan).seconds
             kept += float(importance.sum(where=mask, dtype=float))
             total += float(importance.sum(dtype=float))

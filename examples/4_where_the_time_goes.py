@@ -3,7 +3,7 @@
 import numpy as np
 
 import prunecast
-from prunecast.kernels import plan_stspmm
+from prunecast.choice import fastest_plan
 from prunecast.patterns import parse_pattern
 
 rng = np.random.default_rng(0)
@@ -12,7 +12,7 @@ gpu = prunecast.load_gpu("h200-sxm")
 for text in ("tile-wise:128", "atp:128"):
     pattern = parse_pattern(text)
     tiles = pattern.map(pattern.prune({"layer": importance}, 0.75)["layer"])
-    result = prunecast.simulate(plan_stspmm(tiles, 4096, "fp16", gpu), gpu)
+    result = prunecast.simulate(fastest_plan("stspmm", tiles, 4096, "fp16", gpu), gpu)
     work = result.sm_tensor_cycles
     print(f"{text}: {1e6 * result.seconds:.1f} us, SMs {work.max() / work.mean():.2f} times the mean at most")
     for name, seconds in result.attribution_s.items():

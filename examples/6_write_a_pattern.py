@@ -3,7 +3,7 @@
 import numpy as np
 
 import prunecast
-from prunecast.kernels import plan_stspmm
+from prunecast.choice import fastest_plan
 from prunecast.patterns import tile_map_from_mask
 
 HEIGHT = 128
@@ -23,6 +23,6 @@ def run_mask(importance: np.ndarray, share: float) -> np.ndarray:
 importance = np.abs(np.random.default_rng(0).normal(size=(1024, 2048)))
 gpu = prunecast.load_gpu("h200-sxm")
 tiles = tile_map_from_mask(run_mask(importance, 0.25), height=HEIGHT, pattern="runs:128")
-result = prunecast.estimate(plan_stspmm(tiles, 4096, "fp16", gpu), gpu)
+result = prunecast.estimate(fastest_plan("stspmm", tiles, 4096, "fp16", gpu), gpu)
 print(f"{tiles.tile_count} tiles, density {tiles.density:.2f}")
 print(f"{1e6 * result.seconds:.1f} us, bound by {result.bound}")

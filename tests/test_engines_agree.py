@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.kernels import KERNELS, KernelPlan, Schedule, plan_stspmm, plan_tile_wise
+from prunecast.kernels import KERNELS, KernelPlan, Schedule
 from prunecast.models import bound_cycles, estimate
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
 from prunecast.simulator import ATTRIBUTION, PIPES, STALLS, simulate
@@ -44,11 +45,11 @@ def plan_for(kernel: str, gpu: GpuSpec) -> KernelPlan:
     if kernel == "dense":
         return KERNELS[kernel].plan(M, K, N, "fp16", gpu)
     if kernel in ("2:4", "csr", "balanced"):
-        return KERNELS[kernel].plan(element_map(two_of_four=kernel == "2:4"), N, "fp16", gpu)
+        return fastest_plan(kernel, element_map(two_of_four=kernel == "2:4"), N, "fp16", gpu)
     height = 64 if kernel == "block-sparse" else 128
     tokens = 48 if kernel == "small-n" else N
-    return KERNELS[kernel].plan(
-        tile_map(M, K, height, 0.4, ramp=kernel != "block-sparse"), tokens, "fp16", gpu
+    return fastest_plan(
+        kernel, tile_map(M, K, height, 0.4, ramp=kernel != "block-sparse"), tokens, "fp16", gpu
     )
 
 
@@ -103,7 +104,7 @@ def test_both_engines_are_of_one_mind(kernel: str) -> None:
 def test_stspmm_runs_under_every_assignment(assignment: str) -> None:
     gpu = load_gpu("h200-sxm")
     tiles = tile_map(2048, 2048, 128, 0.25, ramp=True)
-    plan = plan_stspmm(tiles, 4096, "fp16", gpu, assignment=assignment)
+    plan = fastest_plan("stspmm", tiles, 4096, "fp16", gpu, assignment=assignment)
     assert plan.schedule is (Schedule.DYNAMIC if assignment == "dynamic" else Schedule.STATIC)
     result = simulate(plan, gpu)
     assert result.sm_items.sum() == plan.item_count
@@ -125,8 +126,8 @@ def test_balance_beats_one_long_tile() -> None:
         column_index=np.concatenate([np.sort(rng.choice(4096, count, replace=False)) for count in kept]),
         pattern="tile-wise:128",
     )
-    whole = simulate(plan_tile_wise(tiles, 2048, "fp16", gpu), gpu)
-    split = simulate(plan_stspmm(tiles, 2048, "fp16", gpu), gpu)
+    whole = simulate(fastest_plan("tile-wise", tiles, 2048, "fp16", gpu), gpu)
+    split = simulate(fastest_plan("stspmm", tiles, 2048, "fp16", gpu), gpu)
     # Reading B and writing C take 8 of the 18 us that are left: no schedule can shorten those.
     assert split.seconds < 0.65 * whole.seconds
     assert split.attribution_s["split fix-up"] > 0.0 or split.attribution_s["imbalance"] < whole.seconds / 10

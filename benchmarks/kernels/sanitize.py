@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels import KernelPlan, plan_balanced
-from prunecast.kernels.small_n.planner import plan_small_n
+from prunecast.kernels import KernelPlan
 from prunecast.kernels.tile.clusters import spread_over_clusters
 from prunecast.kernels.tile.mma_configs import mma_configs
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
@@ -71,7 +71,7 @@ def _balanced_plans() -> Iterator[KernelPlan]:
     elements = element_map_from_mask(mask, "balanced:64")
     for n in (1, 8, 100):
         for dtype in ("fp32", "fp16"):
-            yield plan_balanced(elements, n, dtype, GPU)
+            yield fastest_plan("balanced", elements, n, dtype, GPU)
 
 
 def _token_plans() -> Iterator[KernelPlan]:
@@ -110,7 +110,7 @@ def _sparse_plans() -> Iterator[KernelPlan]:
 
 def _small_plans() -> Iterator[KernelPlan]:
     for n in (1, 16, 33):
-        yield plan_small_n(_ragged(64), n, "fp16", GPU)
+        yield fastest_plan("small-n", _ragged(64), n, "fp16", GPU)
 
 
 def _mma_plans() -> Iterator[KernelPlan]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from benchmarks.on_gpu.plans import GPU, save_plans
 from benchmarks.tile.cases import full_cases, quick_cases, tile_map
-from prunecast.kernels import plan_stspmm
+from prunecast.choice import fastest_plan
 from prunecast.kernels.device.build import SOURCES as DEVICE
 from prunecast.kernels.device.build import CompiledKernel, compile_cubin
 from prunecast.kernels.tile.cuda.forms import ARCH, SOURCES
@@ -54,7 +54,9 @@ def _path(source: str) -> Path:
 def prepare(folder: Path) -> None:
     """Write `plans.npz`, `plans.json` and `cubin/` into a folder."""
     cases = [*full_cases(), *quick_cases()]
-    save_plans(folder, {case.name: plan_stspmm(tile_map(case), case.n, "fp16", GPU) for case in cases})
+    save_plans(
+        folder, {case.name: fastest_plan("stspmm", tile_map(case), case.n, "fp16", GPU) for case in cases}
+    )
 
     def build(job: tuple[str, dict[str, int], bool]) -> CompiledKernel:
         source, defines, allow_spills = job

@@ -14,7 +14,8 @@ from benchmarks.on_gpu.session import Session
 from benchmarks.on_gpu.timing import Contestant, Sample, contestant, sets_for, take_turns
 from benchmarks.tile.cases import Case, full_cases, quick_cases, tile_map
 from benchmarks.tile.report import line, print_tables
-from prunecast.kernels import KernelPlan, plan_stspmm
+from prunecast.choice import fastest_plan
+from prunecast.kernels import KernelPlan
 from prunecast.kernels.tile.cuda.operator import compile
 
 __all__ = ["run"]
@@ -43,7 +44,7 @@ def _checks(quick: bool) -> dict[str, Callable[[], list[Verdict]]]:
 
 def planned(cases: list[Case]) -> dict[str, KernelPlan]:
     """Plans by the names of their cases."""
-    return {case.name: plan_stspmm(tile_map(case), case.n, "fp16", GPU) for case in cases}
+    return {case.name: fastest_plan("stspmm", tile_map(case), case.n, "fp16", GPU) for case in cases}
 
 
 def _time_all(options: argparse.Namespace, session: Session) -> None:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from settings import Case, Digits, Language
 from stored_maps import Kept, restore
 
+from prunecast.choice import fastest_plan
 from prunecast.codesign.candidates import kernels_of, takes
-from prunecast.codesign.plans import plan_pruned
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, KernelPlan, plan_dense
@@ -83,7 +83,7 @@ def _dense(study: str, name: str, kept: Kept, gpu: GpuSpec) -> KernelPlan:
 def _plans(study: str, name: str, kept: Kept, kernel: str, gpu: GpuSpec) -> list[KernelPlan]:
     n = tokens_of(study, name)
     if kept.tiles is not None and kept.elements is not None:
-        tiles = plan_pruned(kernel, kept.tiles, n=n, dtype=DTYPE, gpu=gpu)
-        return [tiles, plan_pruned("csr", kept.elements, n=n, dtype=DTYPE, gpu=gpu)]
+        tiles = fastest_plan(kernel, kept.tiles, n=n, dtype=DTYPE, gpu=gpu)
+        return [tiles, fastest_plan("csr", kept.elements, n=n, dtype=DTYPE, gpu=gpu)]
     whole = next(part for part in kept if part is not None)
-    return [plan_pruned(kernel, whole, n=n, dtype=DTYPE, gpu=gpu)]
+    return [fastest_plan(kernel, whole, n=n, dtype=DTYPE, gpu=gpu)]

@@ -7,8 +7,26 @@ RuntimeError
 └── SimulationStopped     the engine could not finish a plan (simulator.simulate)
 """
 
-__all__ = ["BadInput"]
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["BadInput", "check_choice"]
 
 
 class BadInput(ValueError):
     """Input that cannot be used. The message is one line: what was wanted, what came, where."""
+
+
+def check_choice(what: str, name: str, allowed: Iterable[str]) -> str:
+    """`name`, if it is one of `allowed`.
+
+    Raises
+    ------
+    BadInput : it is not; the line names all and, if any is close, the nearest
+    """
+    known = tuple(allowed)
+    if name in known:
+        return name
+    near = difflib.get_close_matches(name, known, n=2, cutoff=0.4)
+    hint = f"; nearest: {', '.join(near)}" if near else ""
+    raise BadInput(f"{what} must be one of {', '.join(known)}, got {name!r}{hint}")

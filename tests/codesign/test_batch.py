@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.codesign.batch import estimate_many, predict_seconds
-from prunecast.codesign.plans import plan_pruned
 from prunecast.errors import BadInput
 from prunecast.models import estimate
 from prunecast.patterns import parse_pattern
@@ -21,7 +21,7 @@ def _map(sparsity, text="tile-wise:32"):
 @pytest.mark.parametrize(("engine", "run"), [("model", estimate), ("simulator", simulate)])
 def test_seconds_are_those_of_the_engine(engine, run):
     gpu = toy_gpu()
-    plan = plan_pruned("tile-wise", _map(0.5), n=64, dtype="fp16", gpu=gpu)
+    plan = fastest_plan("tile-wise", _map(0.5), n=64, dtype="fp16", gpu=gpu)
     wanted = run(plan, gpu, state="burst", launch="graph").seconds
     assert predict_seconds(plan, gpu, engine=engine) == wanted
 
@@ -29,7 +29,7 @@ def test_seconds_are_those_of_the_engine(engine, run):
 def test_many_maps_come_in_order():
     gpu, maps = toy_gpu(), [_map(0.25), _map(0.9), _map(0.25)]
     found = estimate_many(iter(maps), gpu, kernel="tile-wise", n=64)
-    plans = [plan_pruned("tile-wise", kept, n=64, dtype="fp16", gpu=gpu) for kept in maps]
+    plans = [fastest_plan("tile-wise", kept, n=64, dtype="fp16", gpu=gpu) for kept in maps]
     assert found.tolist() == [predict_seconds(plan, gpu) for plan in plans]
     assert found[0] == found[2] > found[1]
 

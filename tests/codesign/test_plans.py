@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.codesign.candidates import kernels_of
-from prunecast.codesign.plans import plan_pruned
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import run_reference
@@ -38,7 +38,7 @@ def test_every_kernel_of_a_pattern_multiplies_what_the_mask_keeps(text):
     for kernel in kernels_of(text):
         if kernel == "two-part":
             continue
-        plan = plan_pruned(kernel, kept, n=n, dtype="fp16", gpu=toy_gpu())
+        plan = fastest_plan(kernel, kept, n=n, dtype="fp16", gpu=toy_gpu())
         assert (plan.kernel, plan.pattern) == (kernel, text)
         assert plan.density == np.count_nonzero(mask) / mask.size
         np.testing.assert_array_equal(run_reference(plan, a, b), wanted)
@@ -48,7 +48,7 @@ def test_sparse_tensor_cores_fetch_the_columns_of_the_tiles():
     pattern = parse_pattern("vnm:32:2:8")
     kept = pattern.map(pattern.prune({"w": np.ones((64, 128))})["w"])
     assert isinstance(kept, NestedMap)
-    plan = plan_pruned("2:4", kept, n=40, dtype="fp16", gpu=toy_gpu())
+    plan = fastest_plan("2:4", kept, n=40, dtype="fp16", gpu=toy_gpu())
     assert plan.b_access == "gather"
     assert set(plan.tiles.kept_per_tile) == {64}
 
@@ -65,4 +65,4 @@ def test_a_map_of_another_kind_is_refused(kernel, pattern, said):
     parsed = parse_pattern(pattern)
     mask = parsed.prune({"w": np.random.default_rng(0).random((128, 128))}, 0.5)["w"]
     with pytest.raises(BadInput, match=said):
-        plan_pruned(kernel, parsed.map(mask), n=64, dtype="fp16", gpu=load_gpu("h200-sxm"))
+        fastest_plan(kernel, parsed.map(mask), n=64, dtype="fp16", gpu=load_gpu("h200-sxm"))

@@ -3,9 +3,9 @@ import pytest
 
 from prunecast.codesign import explain, predict
 from prunecast.codesign.engines import Engine
-from prunecast.codesign.two_parts import LEAST_SHARES, blocks_in_two, launches_in_two
+from prunecast.codesign.two_parts import LEAST_SHARES, blocks_in_two, launches_in_two, plan_in_two
 from prunecast.hardware import load_gpu
-from prunecast.kernels.two_part import plan_two_part, split_parts
+from prunecast.kernels.two_part import split_parts
 from prunecast.models import estimate
 from prunecast.patterns import parse_pattern
 
@@ -21,7 +21,7 @@ def test_the_split_is_the_fastest_of_all_that_are_tried():
     seconds = sum(estimate(plan, H200).seconds for plan in launches)
     tried = []
     for share in LEAST_SHARES:
-        plan = plan_two_part(split_parts(kept, height=128, least_share=share), 1024, "fp16", H200)
+        plan = plan_in_two(split_parts(kept, height=128, least_share=share), 1024, "fp16", H200)
         tried.append(sum(estimate(launch, H200).seconds for launch in plan.launches))
     assert seconds == min(tried)
     assert min(tried) < max(tried)

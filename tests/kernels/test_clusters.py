@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, PlanDoesNotFit, Schedule, plan_stspmm, run_reference
 from prunecast.kernels.tile.clusters import cluster_size, spread_over_clusters
-from prunecast.kernels.tile.stspmm import choose_stspmm
+from prunecast.kernels.tile.configs import tile_configs
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.launch import launch_context
@@ -164,14 +165,14 @@ def test_weights_are_read_once_for_a_cluster_by_both_predictors() -> None:
 def test_stspmm_clusters_long_tiles_with_tokens_for_every_block(kept: int, n: int, cluster: int) -> None:
     """4000 tokens are 32 ranges of 128, the last one short; 3968 are 31."""
     tiles = equal_tiles(4096, kept)
-    form = next(f for f in choose_stspmm(tiles, n, "fp16", GPU) if f.config.shape[:2] == (256, 128))
-    plan = plan_stspmm(tiles, n, "fp16", GPU, config=form.config)
+    config = next(c for c in tile_configs(GPU, "fp16", 256) if c.shape[:2] == (256, 128))
+    plan = plan_stspmm(tiles, n, "fp16", GPU, config)
     assert plan.cluster == cluster
     assert plan.blocks == 132
 
 
 def test_a_drawn_list_has_no_clusters() -> None:
-    plan = plan_stspmm(equal_tiles(4096, 2048), 4096, "fp16", GPU, assignment="dynamic")
+    plan = fastest_plan("stspmm", equal_tiles(4096, 2048), 4096, "fp16", GPU, assignment="dynamic")
     assert plan.cluster == 1
 
 

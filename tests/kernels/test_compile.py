@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import prunecast.kernels
+from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.kernels import KERNELS, compile, plan_csr, plan_dense, plan_tile_wise
+from prunecast.kernels import KERNELS, compile, plan_csr, plan_dense
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.tiling import dense_tile_map
 
@@ -31,7 +32,7 @@ def test_library_kernels_are_predicted_only(plan):
 
 @pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy is installed")
 def test_without_cupy_the_extra_is_named():
-    plan = plan_tile_wise(dense_tile_map(256, 256, 128), 64, "fp16", H200)
+    plan = fastest_plan("tile-wise", dense_tile_map(256, 256, 128), 64, "fp16", H200)
     with pytest.raises(BadInput, match="needs CuPy: install the extra cuda13 or cuda12"):
         compile(plan, np.zeros((256, 256), np.float32))
 

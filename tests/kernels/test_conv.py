@@ -3,16 +3,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import (
-    KERNELS,
     ConvShape,
     compile,
     im2col_bytes,
     implicit_plan,
     plan_dense,
-    plan_tile_wise,
     run_reference,
 )
 from prunecast.patterns import parse_pattern
@@ -74,7 +73,7 @@ def test_an_implicit_plan_means_the_convolution(gpu, kernel):
     else:
         pattern = parse_pattern(PATTERNS[kernel])
         mask = pattern.prune({"w": np.abs(matrix)}, None if kernel == "2:4" else 0.5)["w"]
-        plan = KERNELS[kernel].plan(pattern.map(mask), conv.n, "fp16", gpu)
+        plan = fastest_plan(kernel, pattern.map(mask), conv.n, "fp16", gpu)
     source = source_of(conv, random)
     kept = np.where(mask, matrix, 0.0).reshape(filters.shape)
     wanted = convolve(kept, source, 2, 1).reshape(48, conv.n)
@@ -87,7 +86,7 @@ def plan_and_conv(batch):
     pattern = parse_pattern("tile-wise:64")
     importance = np.random.default_rng(0).random((64, conv.k))
     tiles = pattern.map(pattern.prune({"w": importance}, 0.5)["w"])
-    return plan_tile_wise(tiles, conv.n, "fp16", H200), conv
+    return fastest_plan("tile-wise", tiles, conv.n, "fp16", H200), conv
 
 
 def gathers(plan):

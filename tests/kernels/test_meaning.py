@@ -5,16 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prunecast.choice import fastest_plan
 from prunecast.kernels import (
-    KERNELS,
-    plan_block_sparse,
     plan_csr,
     plan_dense,
-    plan_sparse_tensor,
-    plan_stspmm,
     run_reference,
 )
 from prunecast.kernels.tile.stspmm import ASSIGNMENTS
+from prunecast.kernels.two_of_four.planner import plan_sparse_tensor, sparse_tensor_configs
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import KernelPlan
@@ -45,7 +43,7 @@ def check_meaning(plan: KernelPlan, mask: np.ndarray) -> None:
 @pytest.mark.parametrize("kernel", TILE_KERNELS)
 def test_a_tile_kernel_multiplies_what_its_tiles_keep(kernel, density, capability):
     tiles = tiles_of_density(200, 150, 64, density)
-    plan = KERNELS[kernel].plan(tiles, 300, "fp16", toy_gpu(compute_capability=capability))
+    plan = fastest_plan(kernel, tiles, 300, "fp16", toy_gpu(compute_capability=capability))
     check_meaning(plan, tiles.mask())
 
 
@@ -55,7 +53,7 @@ def test_a_tile_kernel_multiplies_what_its_tiles_keep(kernel, density, capabilit
 def test_stspmm_means_the_same_however_it_is_assigned_and_split(capability, split, assignment):
     tiles = tiles_keeping([900, 0, 70, 1], height=64, k=1000, m=250)
     gpu = toy_gpu(compute_capability=capability)
-    plan = plan_stspmm(tiles, 70, "fp16", gpu, assignment=assignment, split=split)
+    plan = fastest_plan("stspmm", tiles, 70, "fp16", gpu, assignment=assignment, split=split)
     if isinstance(split, int) or assignment == "stream-k":
         assert plan.work.parts.max() > 1
     check_meaning(plan, tiles.mask())
@@ -78,7 +76,7 @@ def test_the_dense_kernel_with_split_k_multiplies_everything():
 @pytest.mark.parametrize("k", [64, 150])
 def test_the_2_of_4_kernel_multiplies_only_the_kept_elements(capability, k):
     elements = two_of_four(200, k)
-    plan = plan_sparse_tensor(elements, 90, "fp16", toy_gpu(compute_capability=capability))
+    plan = fastest_plan("2:4", elements, 90, "fp16", toy_gpu(compute_capability=capability))
     check_meaning(plan, elements.mask())
 
 
@@ -90,7 +88,8 @@ def test_2_of_4_inside_tiles_counts_neighbours_in_the_tiles_own_list():
         mask[64 * tile : 64 * tile + 64, columns[2::4]] = False
         mask[64 * tile : 64 * tile + 64, columns[3::4]] = False
     elements = element_map_from_mask(mask, "tile-wise-2d:64x2:4")
-    plan = plan_sparse_tensor(elements, 90, "fp16", toy_gpu(), tiles=tiles)
+    config = sparse_tensor_configs(elements, 90, "fp16", toy_gpu(), tiles=tiles)[0]
+    plan = plan_sparse_tensor(elements, 90, "fp16", toy_gpu(), config, tiles=tiles)
     assert plan.b_access == "gather"
     check_meaning(plan, mask)
 
@@ -106,7 +105,7 @@ def test_the_csr_kernel_multiplies_the_kept_elements(density, n):
 @pytest.mark.parametrize("height", [16, 100, 256, 700])
 def test_tiles_of_any_height_are_cut_to_the_block(kernel, height):
     tiles = tiles_keeping([90, 40], height=height, k=100)
-    plan = KERNELS[kernel].plan(tiles, 70, "fp16", toy_gpu())
+    plan = fastest_plan(kernel, tiles, 70, "fp16", toy_gpu())
     assert plan.tiles.rows_per_tile.max() <= plan.shape.block_m
     check_meaning(plan, tiles.mask())
 
@@ -115,13 +114,13 @@ def test_tiles_of_any_height_are_cut_to_the_block(kernel, height):
 def test_shuffled_rows_and_rows_in_no_tile(kernel):
     rows = np.random.default_rng(0).permutation(200)[:130]
     tiles = tiles_keeping([50, 0, 90], height=64, k=100, m=200, rows=rows)
-    check_meaning(KERNELS[kernel].plan(tiles, 70, "fp16", toy_gpu()), tiles.mask())
+    check_meaning(fastest_plan(kernel, tiles, 70, "fp16", toy_gpu()), tiles.mask())
 
 
 @pytest.mark.parametrize("kernel", TILE_KERNELS)
 def test_no_tile_at_all_gives_zeros(kernel):
     tiles = tiles_keeping([], height=64, k=10, m=20, rows=np.zeros(0, int))
-    plan = KERNELS[kernel].plan(tiles, 7, "fp16", toy_gpu())
+    plan = fastest_plan(kernel, tiles, 7, "fp16", toy_gpu())
     assert plan.item_count == 0
     assert not run_reference(plan, whole_numbers(20, 10, 0), whole_numbers(10, 7, 1)).any()
 
@@ -132,7 +131,7 @@ def test_a_block_sparse_map_is_read_in_slabs(capability, b_access):
     kept = np.random.default_rng(1).random((3, 5)) < 0.5
     mask = kept.repeat(64, axis=0).repeat(64, axis=1)
     tiles = _tiles_from(mask, 64)
-    plan = plan_block_sparse(tiles, 100, "fp16", toy_gpu(compute_capability=capability))
+    plan = fastest_plan("block-sparse", tiles, 100, "fp16", toy_gpu(compute_capability=capability))
     assert plan.b_access == b_access
     check_meaning(plan, mask)
 
@@ -165,5 +164,5 @@ def test_any_stspmm_plan_means_its_mask(kept, height, n, capability, assignment,
         dtype = "fp16"
     tiles = tiles_keeping(kept, height=height, k=300)
     gpu = toy_gpu(compute_capability=capability)
-    plan = plan_stspmm(tiles, n, dtype, gpu, assignment=assignment, split=split)
+    plan = fastest_plan("stspmm", tiles, n, dtype, gpu, assignment=assignment, split=split)
     check_meaning(plan, tiles.mask())

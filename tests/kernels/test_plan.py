@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware.occupancy import BlockResources
-from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.plan.program import Instruction, Op
 from tests.kernels.layouts import tiles_keeping
@@ -16,7 +16,7 @@ from tests.toy_gpu import toy_gpu
 def plan(split: int | None = 2, assignment: str = "dynamic") -> KernelPlan:
     """Two low tiles, which the lowest block suits; the list begins with part 1 of the first tile."""
     tiles = tiles_keeping([256, 100], height=16, k=300)
-    return plan_stspmm(tiles, 70, "fp16", toy_gpu(), split=split, assignment=assignment)
+    return fastest_plan("stspmm", tiles, 70, "fp16", toy_gpu(), split=split, assignment=assignment)
 
 
 def changed(column: str, index: int, value: int) -> KernelPlan:

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware.load import gpu_names, load_gpu
 from prunecast.hardware.occupancy import occupancy
@@ -13,15 +14,13 @@ from prunecast.kernels import (
     KERNELS,
     PlanDoesNotFit,
     Schedule,
-    plan_block_sparse,
     plan_csr,
     plan_dense,
     plan_sparse_tensor,
     plan_stspmm,
-    plan_tile_wise,
 )
 from prunecast.kernels.tile.block_sparse import steps_are_slabs
-from prunecast.kernels.tile.stspmm import choose_stspmm
+from prunecast.kernels.tile.configs import sparse_configs, tile_configs
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.program import Op
@@ -42,7 +41,7 @@ def plan_by_name(kernel: str, gpu, *, n: int = N, dtype: str = "fp16") -> Kernel
         "csr": elements_of_density(M, K, 0.2),
         "balanced": elements_of_density(M, K, 0.2),
     }.get(kernel, tiles_of_density(M, K, 64, 0.4))
-    return KERNELS[kernel].plan(layout, min(n, MOST_TOKENS.get(kernel, n)), dtype, gpu)
+    return fastest_plan(kernel, layout, min(n, MOST_TOKENS.get(kernel, n)), dtype, gpu)
 
 
 @pytest.mark.parametrize("kernel", PLANNED)
@@ -108,11 +107,11 @@ def test_an_empty_dense_matrix_is_refused(m, k):
 )
 def test_unknown_options_of_stspmm_are_refused(options, message):
     with pytest.raises(BadInput, match=message):
-        plan_stspmm(tiles_keeping([8], height=64, k=8), 8, "fp16", toy_gpu(), **options)
+        fastest_plan("stspmm", tiles_keeping([8], height=64, k=8), 8, "fp16", toy_gpu(), **options)
 
 
 def test_tile_wise_runs_one_block_per_tile_and_token_range():
-    plan = plan_tile_wise(tiles_of_density(512, 300, 128, 0.5), 1000, "fp16", toy_gpu())
+    plan = fastest_plan("tile-wise", tiles_of_density(512, 300, 128, 0.5), 1000, "fp16", toy_gpu())
     assert plan.schedule is Schedule.HARDWARE
     assert plan.blocks == 4 * -(-1000 // plan.shape.block_n)
     assert (plan.work.parts == 1).all()
@@ -129,7 +128,7 @@ def test_tile_wise_runs_one_block_per_tile_and_token_range():
 )
 def test_stspmm_runs_a_persistent_grid(assignment, schedule):
     tiles = tiles_of_density(1024, 2000, 128, 0.5)
-    plan = plan_stspmm(tiles, 1000, "fp16", toy_gpu(), assignment=assignment)
+    plan = fastest_plan("stspmm", tiles, 1000, "fp16", toy_gpu(), assignment=assignment)
     assert plan.schedule is schedule
     assert plan.blocks == 4
 
@@ -138,9 +137,9 @@ def test_stspmm_evens_out_what_tile_wise_does_not():
     """One tile keeps eight times what the others keep; whole, it takes longer than the rest together."""
     tiles = tiles_keeping([8000] + [1000] * 4, height=16, k=8000)
     gpu = toy_gpu()
-    narrow = next(f for f in choose_stspmm(tiles, 256, "fp16", gpu) if f.config.shape.block_n == 128)
+    narrow = next(c for c in tile_configs(gpu, "fp16", 16) if c.shape.block_n == 128)
     steps = {
-        split: block_steps(plan_stspmm(tiles, 256, "fp16", gpu, split=split, config=narrow.config))
+        split: block_steps(plan_stspmm(tiles, 256, "fp16", gpu, config=narrow, split=split))
         for split in ("auto", None)
     }
     assert max(steps[None]) == 125
@@ -155,7 +154,7 @@ def block_steps(plan: KernelPlan) -> list[int]:
 
 def test_a_split_number_bounds_the_steps_of_a_part():
     tiles = tiles_keeping([640, 64], height=16, k=640)
-    plan = plan_stspmm(tiles, 64, "fp16", toy_gpu(), split=3)
+    plan = fastest_plan("stspmm", tiles, 64, "fp16", toy_gpu(), split=3)
     # The tile of one step gets a second one of zeros, as every item does on sm_90
     assert sorted((plan.work.k_stop - plan.work.k_start).tolist()) == [64, 128, 128, 192, 192]
     assert sorted(plan.steps_per_item.tolist()) == [2, 2, 2, 3, 3]
@@ -220,14 +219,14 @@ def test_slabs_are_runs_that_start_on_a_step(columns, block_k, expected):
 
 def test_narrow_blocks_are_gathered():
     tiles = tiles_keeping([48, 16], height=64, k=64)
-    assert plan_block_sparse(tiles, 64, "fp16", toy_gpu()).b_access == "gather"
+    assert fastest_plan("block-sparse", tiles, 64, "fp16", toy_gpu()).b_access == "gather"
 
 
 @pytest.mark.parametrize(
     ("capability", "tensor"), [(80, "sparse-mma"), (90, "sparse-wgmma"), (100, "sparse-mma")]
 )
 def test_2_of_4_uses_sparse_tensor_cores(capability, tensor):
-    plan = plan_sparse_tensor(two_of_four(128, 128), 64, "fp16", toy_gpu(compute_capability=capability))
+    plan = fastest_plan("2:4", two_of_four(128, 128), 64, "fp16", toy_gpu(compute_capability=capability))
     assert (plan.tensor, plan.b_access) == (tensor, "gather")
     assert plan.density == 0.5
     assert plan.tiles.density == 1
@@ -239,16 +238,16 @@ def test_three_of_four_are_refused_with_their_place():
     mask[5, 8:11] = True
     elements = element_map_from_mask(mask, "2:4")
     with pytest.raises(BadInput, match=r"row 5 keeps \d of the four columns from 8, at most 2 fit"):
-        plan_sparse_tensor(elements, 8, "fp16", toy_gpu())
+        fastest_plan("2:4", elements, 8, "fp16", toy_gpu())
 
 
 def test_elements_outside_their_tiles_are_refused():
-    tiles = tiles_keeping([0], height=8, k=12)
+    tiles, config = tiles_keeping([0], height=8, k=12), sparse_configs(toy_gpu(), "fp16", 8)[0]
     with pytest.raises(BadInput, match="which its tile does not keep"):
-        plan_sparse_tensor(two_of_four(8, 12), 8, "fp16", toy_gpu(), tiles=tiles)
+        plan_sparse_tensor(two_of_four(8, 12), 8, "fp16", toy_gpu(), config, tiles=tiles)
     with pytest.raises(BadInput, match="elements are of 8 x 12, tiles of 8 x 13"):
         plan_sparse_tensor(
-            two_of_four(8, 12), 8, "fp16", toy_gpu(), tiles=tiles_keeping([13], height=8, k=13)
+            two_of_four(8, 12), 8, "fp16", toy_gpu(), config, tiles=tiles_keeping([13], height=8, k=13)
         )
 
 

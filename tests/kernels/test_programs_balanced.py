@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.kernels.balanced.copies import Sharers, TokenRow
 from prunecast.kernels.balanced.layout import BalancedLayout, VectorLayout, busy_splits, dense_columns
-from prunecast.kernels.balanced.planner import matrix_form, plan_balanced
+from prunecast.kernels.balanced.planner import matrix_layout
 from prunecast.kernels.balanced.programs import matrix_programs
 from prunecast.kernels.balanced.vector_programs import vector_programs
 from prunecast.launch import launch_context
@@ -44,7 +45,7 @@ def balanced_map(m: int, k: int, kept_of_64: int) -> ElementMap:
 )
 def test_cases_measured_on_an_h200(m: int, k: int, n: int, kept_of_64: int, us: float) -> None:
     """Recorded 2026-11-20 and 21, fp16, of those marked fit; means of the boards."""
-    plan = plan_balanced(balanced_map(m, k, kept_of_64), n, "fp16", H200)
+    plan = fastest_plan("balanced", balanced_map(m, k, kept_of_64), n, "fp16", H200)
     assert simulate(plan, H200).seconds * 1e6 == pytest.approx(us, rel=0.12)
 
 
@@ -65,7 +66,7 @@ def test_blocks_that_read_the_same_rows_at_once_wait_for_each_other(
     for them; the port's 178 are counted apart. Stamps: the first ones come 875 to 1,300 cycles later with 128
     blocks than with few, 620 with 64, 120 with 40. A step has 610 before it asks, the first one 40.
     """
-    layout = matrix_form(balanced_map(2048, 2048, 16), 16, "fp16", H200).layout
+    layout = matrix_layout(balanced_map(2048, 2048, 16), 32)
     sharers = Sharers(blocks)
     (worker,) = matrix_programs(layout, 16, n, "fp16", H200, sharers=sharers)
     assert layout.window == 32
@@ -77,7 +78,7 @@ def test_blocks_that_read_the_same_rows_at_once_wait_for_each_other(
 
 def test_blocks_of_later_waves_do_not_ask_at_the_same_time() -> None:
     """9216 x 3072 x 4 at 94 %, 576 blocks, takes 2,500 cycles a step, and 2048 x 2048 x 16 3,700."""
-    layout = matrix_form(balanced_map(2048, 2048, 16), 16, "fp16", H200).layout
+    layout = matrix_layout(balanced_map(2048, 2048, 16), 32)
     one, many = (
         matrix_programs(layout, 16, 16, "fp16", H200, sharers=Sharers(128, waves))[0].fill[0].late
         for waves in (1, 2)
@@ -124,14 +125,16 @@ def test_windows_of_a_split_lie_together(windows: int, splits: int, share: float
 @pytest.mark.parametrize(("waves", "late"), [(1, 0), (2, 400), (4, 600)])
 def test_blocks_of_later_waves_look_for_their_records_first(waves: int, late: int) -> None:
     """Those of the first wave do so while the launch before ends."""
-    layout = matrix_form(balanced_map(2048, 2048, 16), 16, "fp16", H200).layout
+    layout = matrix_layout(balanced_map(2048, 2048, 16), 32)
     (worker,) = matrix_programs(layout, 16, 16, "fp16", H200, sharers=Sharers(128, waves))
     assert next(i.late for i in worker.fill if i.op is Op.COPY_A) == late
 
 
 def test_columns_that_are_not_there_are_asked_for_too() -> None:
     """Of the 640 x 640 product's two steps the second has a quarter of the columns; stamps: 1,870 cycles."""
-    programs = [plan_balanced(balanced_map(640, k, 16), 16, "fp16", H200).programs[0] for k in (640, 1024)]
+    programs = [
+        fastest_plan("balanced", balanced_map(640, k, 16), 16, "fp16", H200).programs[0] for k in (640, 1024)
+    ]
     asked = [sum(i.issue for i in p.step if i.op is Op.COPY_A and not i.per_k16) for p in programs]
     assert asked == [208, 208]
 
@@ -231,17 +234,17 @@ def _waits(code: Code) -> int:
 @pytest.mark.parametrize("n", [1, 16])
 def test_launches_overlap_where_they_can(n: int) -> None:
     elements = balanced_map(64, 256, 16)
-    plan = plan_balanced(elements, n, "fp16", H200)
+    plan = fastest_plan("balanced", elements, n, "fp16", H200)
     assert plan.pdl
     assert padded_copy_seconds(plan, H200) == 0.0
-    assert not plan_balanced(elements, n, "fp16", toy_gpu(compute_capability=80)).pdl
+    assert not fastest_plan("balanced", elements, n, "fp16", toy_gpu(compute_capability=80)).pdl
 
 
 @pytest.mark.parametrize(("blocks", "posted"), [(128, True), (200, False)])
 def test_set_up_and_first_weights_of_blocks_with_room_lie_under_the_preceding_launch(
     blocks: int, posted: bool
 ) -> None:
-    plan = plan_balanced(balanced_map(64 * blocks, 256, 16), 1, "fp16", H200)
+    plan = fastest_plan("balanced", balanced_map(64 * blocks, 256, 16), 1, "fp16", H200)
     launched, (expected,) = plan.programs[0], launch_context(plan, H200).programs
     assert launched.start
     assert not any(i.posted for i in launched.begin)
@@ -254,11 +257,11 @@ def test_set_up_and_first_weights_of_blocks_with_room_lie_under_the_preceding_la
 def test_zeros_take_the_place_of_missing_tokens(n: int) -> None:
     """A product of 16 tokens does what one of 64 does, less the reading of tokens."""
     elements = balanced_map(256, 1024, 16)
-    full = simulate(plan_balanced(elements, 64, "fp16", H200), H200).cycles
-    assert simulate(plan_balanced(elements, n, "fp16", H200), H200).cycles > 0.9 * full
+    full = simulate(fastest_plan("balanced", elements, 64, "fp16", H200), H200).cycles
+    assert simulate(fastest_plan("balanced", elements, n, "fp16", H200), H200).cycles > 0.9 * full
 
 
 def test_the_closed_form_sees_the_same_waits() -> None:
-    few, many = (plan_balanced(balanced_map(512, 2048, kept), 1, "fp16", H200) for kept in (6, 32))
+    few, many = (fastest_plan("balanced", balanced_map(512, 2048, kept), 1, "fp16", H200) for kept in (6, 32))
     waited = estimate(many, H200).cycles - estimate(few, H200).cycles
     assert waited > H200.dram_latency_cycles

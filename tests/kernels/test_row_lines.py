@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.models import estimate
 from prunecast.patterns import TileMap
 from prunecast.plan.misaligned import in_sector_share, store_cost, two_line_share
@@ -26,7 +26,7 @@ def plan_of(tokens, gpu=H200):
         column_index=np.tile(np.arange(0, 512, 2), 16),
         pattern="tile-wise:128",
     )
-    return plan_stspmm(tiles, tokens, "fp16", gpu)
+    return fastest_plan("stspmm", tiles, tokens, "fp16", gpu)
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prunecast.hardware import load_gpu
-from prunecast.kernels.tile.form_items import form_item, form_load
-from prunecast.kernels.tile.splitting import ItemCost, even_pieces, item_cost, item_cycles, tile_item_cost
-from prunecast.kernels.tile.step_cost import step_cost
-from prunecast.kernels.tile.stspmm import choose_stspmm
+from prunecast.hardware.occupancy import occupancy
+from prunecast.kernels.tile.configs import tile_configs
+from prunecast.kernels.tile.item_cost import (
+    FIX_UP_OVER_TRANSFER,
+    ItemCost,
+    item_cost,
+    item_cycles,
+    item_times,
+)
+from prunecast.kernels.tile.splitting import even_slices
 from prunecast.kernels.tile.tile_plan import items_of
-from prunecast.kernels.tile.tile_wise import choose_tile_wise
 from prunecast.plan.kernel_plan import WorkList
 from prunecast.plan.order import block_loads, longest_first
+from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.plan.tile_rows import cut_rows
 from prunecast.plan.work_items import raster, split_items, whole_items
 from tests.kernels.layouts import tiles_keeping
@@ -55,38 +61,54 @@ def test_an_owner_that_waits_for_its_parts_counts():
     uncut, half = 16 * 1000 + 2500, 8 * 1000 + 2500
     pays_up_to = (uncut - 1000 - half) / 2
     for fix_up, pieces in ((pays_up_to - 100, 2), (pays_up_to + 100, 1)):
-        assert even_pieces(items, 2, BLOCK_K, COST._replace(fix_up=fix_up)).pieces.tolist() == [pieces]
+        assert even_slices(items, 2, BLOCK_K, COST._replace(fix_up=fix_up)).tolist() == [pieces]
 
 
 @pytest.mark.parametrize("kept", [80, 128, 100, 1024])
-def test_an_item_costs_what_the_choice_of_forms_says(kept):
-    gpu = load_gpu("h200-sxm")
-    tiles = tiles_keeping([kept] * 32, height=128, k=4096)
-    for chosen in choose_stspmm(tiles, 2048, "fp16", gpu):
-        config, cut = chosen.config, cut_rows(tiles, chosen.config.shape.block_m)
-        load = form_load(config, cut, 2048)
-        alone = form_item(config, load, step_cost(config, load.tokens, gpu), gpu).alone
-        cycles = item_cycles(
-            items_of(cut, config, 2048, gpu), config.shape.block_k, tile_item_cost(config, load, gpu)
-        )
-        assert cycles.tolist() == [pytest.approx(alone, abs=0.5)] * cycles.size
+def test_lists_and_the_ranking_of_configs_see_the_same_item(kept):
+    gpu, tiles = load_gpu("h200-sxm"), tiles_keeping([kept] * 32, height=128, k=4096)
+    for config in tile_configs(gpu, "fp16", 128):
+        cut = cut_rows(tiles, config.shape.block_m)
+        alone = item_times(config, tiles, 2048, gpu, persistent=True).alone
+        cost = item_cost(config, cut, 2048, gpu)
+        cycles = item_cycles(items_of(cut, config, 2048, gpu), config.shape.block_k, cost)
+        assert cycles.tolist() == [pytest.approx(float(alone[0]), abs=0.5)] * cycles.size
+
+
+def test_one_item_by_hand():
+    """10 steps of 2048 cycles of tensor work, then rounding C and filling the staging buffer, at 64 B/cycle.
+
+    The entry of the item, half a gather's latency and 36 issues; 4096 sums of a warp rounded in 64 + 20
+    issues, and written in 16 with twice the latency of 30, 8 KB at 128 bytes a cycle; the second half of C
+    waits until the first, 32 KB at 64 bytes a cycle, has left the staging buffer.
+    """
+    gpu = toy_gpu(l2_bytes_per_s=1e18, l2_store_bytes_per_s=1e18, dram_bytes_per_s=1e18)
+    config, tiles = tile_configs(gpu, "fp16", 128)[0], tiles_keeping([640] * 4, height=128, k=640)
+    cost = item_cost(config, tiles, 256, gpu)
+    assert cost.step == 2048
+    assert cost.overhead == 136 + 84 + 16 + 60 + 64 + 512
+    # A producer sets itself up (300), finds its item (300), waits for indices (500); the block starts (500)
+    assert cost.start == 300 + 300 + 500 + 500
+    assert cost.fix_up == FIX_UP_OVER_TRANSFER * (128 * 256 * 4 / 64 + 200)
 
 
 def test_blocks_that_share_an_sm_slow_each_others_steps_down():
-    gpu = toy_gpu(compute_capability=80)
-    found = choose_tile_wise(tiles_keeping([640] * 8, height=128, k=640), 4096, "fp16", gpu)
-    chosen = next(c for c in found if c.blocks_per_sm == 2)
-    assert item_cost(chosen, gpu).step == 2 * chosen.step_cycles
-    assert item_cost(chosen, gpu).overhead == 2500
+    gpu, tiles = toy_gpu(compute_capability=80), tiles_keeping([640] * 8, height=128, k=640)
+    config = next(c for c in tile_configs(gpu, "fp16", 128) if occupancy(c.resources, gpu).blocks_per_sm == 2)
+    cost = item_cost(config, cut_rows(tiles, config.shape.block_m), 4096, gpu)
+    products = config.shape.block_m * config.shape.block_n * config.shape.block_k
+    assert cost.step >= 2 * products / tensor_fma_per_clk(gpu, "fp16", "mma")
+    assert cost.shared_by(1, 8).step == cost.step / 2
+    assert cost.overhead > 2500
 
 
 def test_balanced_work_is_left_whole():
-    assert even_pieces(items_of_steps([40] * 8), 4, BLOCK_K, COST).pieces.tolist() == [1] * 8
+    assert even_slices(items_of_steps([40] * 8), 4, BLOCK_K, COST).tolist() == [1] * 8
 
 
 def test_one_heavy_tile_is_cut_and_short_ones_stay_whole():
     items = items_of_steps([200, 12, 12, 12, 12, 12])
-    pieces = even_pieces(items, 4, BLOCK_K, COST).pieces
+    pieces = even_slices(items, 4, BLOCK_K, COST)
     assert pieces[0] > 1
     assert pieces[1:].tolist() == [1] * 5
     assert finish(split_items(items, pieces, BLOCK_K), 4) < 0.5 * finish(items, 4)
@@ -94,25 +116,25 @@ def test_one_heavy_tile_is_cut_and_short_ones_stay_whole():
 
 def test_a_last_wave_of_few_tiles_is_cut_into_parts_that_fill_it():
     items = items_of_steps([64] * 160)
-    pieces = even_pieces(items, 132, BLOCK_K, COST).pieces
+    pieces = even_slices(items, 132, BLOCK_K, COST)
     assert (pieces == 1).sum() == 132
     assert set(pieces[pieces > 1].tolist()) == {4}
 
 
 def test_fewer_tiles_than_blocks_are_cut():
     items = items_of_steps([64] * 3)
-    assert even_pieces(items, 12, BLOCK_K, COST).pieces.min() >= 3
+    assert even_slices(items, 12, BLOCK_K, COST).min() >= 3
 
 
 def test_tiles_too_short_for_two_parts_are_left_whole():
-    assert even_pieces(items_of_steps([15] * 5), 4, BLOCK_K, COST).pieces.tolist() == [1] * 5
+    assert even_slices(items_of_steps([15] * 5), 4, BLOCK_K, COST).tolist() == [1] * 5
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.integers(0, 200), min_size=1, max_size=30), st.integers(1, 16))
 def test_cutting_never_delays_the_last_block_nor_makes_short_parts(steps, blocks):
     items = items_of_steps(steps)
-    parts = split_items(items, even_pieces(items, blocks, BLOCK_K, COST).pieces, BLOCK_K)
+    parts = split_items(items, even_slices(items, blocks, BLOCK_K, COST), BLOCK_K)
     assert finish(parts, blocks) <= finish(items, blocks)
     cut = parts.parts > 1
     assert np.all((parts.k_stop - parts.k_start)[cut] >= 8 * BLOCK_K)

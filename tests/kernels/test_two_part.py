@@ -4,10 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from prunecast.codesign.two_parts import plan_in_two
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels.libraries.cusparse.planner import plan_csr
-from prunecast.kernels.two_part import TwoParts, plan_two_part, run_two_part_reference, split_parts
+from prunecast.kernels.two_part import TwoParts, run_two_part_reference, split_parts
 from prunecast.models import estimate
 from prunecast.patterns import element_map_from_mask, parse_pattern
 from prunecast.patterns.dense_block import cheaper_parts
@@ -52,7 +53,7 @@ def test_both_launches_together_mean_the_product(seed, share):
     mask, parts = parts_of(seed, share)
     random = np.random.default_rng(seed)
     a, b = random.normal(size=(256, 256)), random.normal(size=(256, 40))
-    plan = plan_two_part(parts, 40, "fp16", H200)
+    plan = plan_in_two(parts, 40, "fp16", H200)
     result = run_two_part_reference(plan, mask, a, b)
     np.testing.assert_allclose(result, (a * mask) @ b, rtol=1e-10, atol=1e-10)
 
@@ -61,7 +62,7 @@ def test_dense_blocks_with_leftovers_are_two_parts():
     random = np.random.default_rng(1)
     scores = random.random((128, 96))
     found = cheaper_parts(scores, 0.6, lambda parts: 1.0 + parts.tiles.density)
-    plan = plan_two_part(TwoParts(found.tiles, found.rest), 32, "fp16", H200)
+    plan = plan_in_two(TwoParts(found.tiles, found.rest), 32, "fp16", H200)
     mask = found.tiles.mask() | found.rest.mask()
     a, b = random.normal(size=(128, 96)), random.normal(size=(96, 32))
     result = run_two_part_reference(plan, mask, a, b)
@@ -73,7 +74,7 @@ def test_the_second_launch_reads_c_and_leaves_out_rows_without_work():
     mask[:, :8] = True
     mask[5, 20] = mask[70, 30] = True
     parts = split_parts(element_map_from_mask(mask, "by hand"), height=64, least_share=0.5)
-    plan = plan_two_part(parts, 256, "fp16", H200)
+    plan = plan_in_two(parts, 256, "fp16", H200)
     assert [launch.kernel for launch in plan.launches] == ["stspmm", "csr"]
     assert sorted(set(plan.rest.work.tile.tolist())) == [5, 70]
     alone = plan_csr(parts.rest, 256, "fp16", H200)
@@ -90,7 +91,7 @@ def test_a_part_that_is_empty_is_not_launched():
     kernels = {}
     for name, mask in {"tiles": everything, "rest": scattered, "none": nothing}.items():
         parts = split_parts(element_map_from_mask(mask, "by hand"), height=32, least_share=1.0)
-        plan = plan_two_part(parts, 64, "fp16", H200)
+        plan = plan_in_two(parts, 64, "fp16", H200)
         kernels[name] = [launch.kernel for launch in plan.launches]
         result = run_two_part_reference(plan, mask, np.ones((64, 64)), np.ones((64, 64)))
         np.testing.assert_array_equal(result, mask.astype(float) @ np.ones((64, 64)))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels.balanced.planner import plan_balanced
 from prunecast.launch import burst_contexts, launch_context
 from prunecast.models import estimate
 from prunecast.patterns import ElementMap, parse_pattern
@@ -20,7 +20,7 @@ def one_token_plan(blocks: int) -> KernelPlan:
     order = np.random.default_rng(blocks).random((m, k // 64, 64)).argsort(axis=2)
     elements = parse_pattern("balanced:64").map((order < 6).reshape(m, k))
     assert isinstance(elements, ElementMap)
-    return plan_balanced(elements, 1, "fp16", H200)
+    return fastest_plan("balanced", elements, 1, "fp16", H200)
 
 
 @pytest.mark.parametrize(

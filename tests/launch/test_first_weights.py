@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.launch import launch_context
 from prunecast.launch.overlap import early_starts
 from prunecast.models import estimate, roofline
@@ -27,7 +27,7 @@ def plan_of(tiles, columns, n):
         column_index=np.tile(np.arange(columns), tiles),
         pattern="tile-wise:128",
     )
-    return plan_stspmm(kept, n, "fp16", H200)
+    return fastest_plan("stspmm", kept, n, "fp16", H200)
 
 
 def test_full_gpu_waits_for_a_ring_of_all_tiles():

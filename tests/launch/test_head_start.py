@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.kernels import early_start
-from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.launch import launch_context
 from prunecast.launch.floor import launch_floor_s
 from prunecast.launch.overlap import prologue_under_preceding_cycles, tail_spread_cycles
@@ -32,7 +32,7 @@ def plan_of(kept, *, n=512, k=4096, height=128):
         column_index=np.concatenate(columns),
         pattern=f"tile-wise:{height}",
     )
-    return plan_stspmm(tiles, n, "fp16", H200, split=None)
+    return fastest_plan("stspmm", tiles, n, "fp16", H200, split=None)
 
 
 def run_of(plan):

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels import plan_stspmm
-from prunecast.kernels.small_n.planner import plan_small_n
 from prunecast.launch import launch_context
 from prunecast.launch.floor import launch_floor_s
 from prunecast.launch.further_launches import padded_copy_seconds
@@ -18,12 +17,12 @@ TILES = dense_tile_map(3072, 768, 128)
 
 @pytest.mark.parametrize(("n", "copied"), [(1, True), (7, True), (8, False), (16, False), (203, True)])
 def test_rows_that_are_no_multiple_of_16_bytes_are_copied(n: int, copied: bool) -> None:
-    assert (padded_copy_seconds(plan_stspmm(TILES, n, "fp16", H200), H200) > 0) == copied
+    assert (padded_copy_seconds(fastest_plan("stspmm", TILES, n, "fp16", H200), H200) > 0) == copied
 
 
 def test_a_kernel_that_takes_any_rows_copies_nothing() -> None:
-    assert padded_copy_seconds(plan_small_n(TILES, 1, "fp16", H200), H200) == 0
-    other = replace(plan_stspmm(TILES, 1, "fp16", H200), pdl=False)
+    assert padded_copy_seconds(fastest_plan("small-n", TILES, 1, "fp16", H200), H200) == 0
+    other = replace(fastest_plan("stspmm", TILES, 1, "fp16", H200), pdl=False)
     assert padded_copy_seconds(other, H200) == 0
 
 
@@ -43,7 +42,7 @@ def test_a_kernel_that_takes_any_rows_copies_nothing() -> None:
 def test_copies_take_what_they_were_measured_to(m: int, k: int, n: int, measured_us: float) -> None:
     """The operator with copies less the same on padded rows, H200, own measurement of 2026-11-22
     (`benchmarks/measured/h200-sxm-misaligned-rows-2026-11-22.json`)."""
-    plan = plan_stspmm(dense_tile_map(m, k, 128), n, "fp16", H200)
+    plan = fastest_plan("stspmm", dense_tile_map(m, k, 128), n, "fp16", H200)
     overlapped = H200.graph_launch_s - H200.overlapped_launch_s
     assert 1e6 * (padded_copy_seconds(plan, H200) + overlapped) == pytest.approx(measured_us, rel=0.15)
 
@@ -51,6 +50,7 @@ def test_copies_take_what_they_were_measured_to(m: int, k: int, n: int, measured
 def test_the_three_launches_do_not_overlap() -> None:
     """3072 x 768: 4.6 to 5.2 us more for 1 token than for 16 on an H200, own measurement of 2026-11-21."""
     one, sixteen = (
-        launch_floor_s(launch_context(plan_stspmm(TILES, n, "fp16", H200), H200), "graph") for n in (1, 16)
+        launch_floor_s(launch_context(fastest_plan("stspmm", TILES, n, "fp16", H200), H200), "graph")
+        for n in (1, 16)
     )
     assert one - sixteen == pytest.approx(4.9e-6, abs=0.6e-6)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
-from prunecast.kernels.balanced.planner import plan_balanced
 from prunecast.launch import launch_context
 from prunecast.launch.placement import block_places, expected_places
 from prunecast.patterns import ElementMap
@@ -37,7 +37,7 @@ def sparse_map(m: int, k: int) -> ElementMap:
 
 def test_a_launch_context_says_where_the_blocks_of_a_plan_lie() -> None:
     """With 40 registers a thread three blocks fit on an SM, of what `resources` allow one."""
-    plan = plan_balanced(sparse_map(1024, 1024), 1, "fp16", H200)
+    plan = fastest_plan("balanced", sparse_map(1024, 1024), 1, "fp16", H200)
     context = launch_context(plan, H200)
     assert plan.item_count == plan.blocks == 64
     fit = context.fit.blocks_per_sm

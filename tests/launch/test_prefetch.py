@@ -1,7 +1,7 @@
 """Weights of a block's first stages are asked for before its rows of B, where the kernel does so."""
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels import plan_stspmm
 from prunecast.kernels.libraries.cublas.planner import plan_dense
 from prunecast.launch import launch_context
 from prunecast.launch.overlap import prologue_is_hidden
@@ -14,7 +14,7 @@ H200 = load_gpu("h200-sxm")
 
 def plan_of(n):
     """32 tiles of 128 rows."""
-    return plan_stspmm(tiles_keeping([512] * 32, height=128, k=1024), n, "fp16", H200, split=None)
+    return fastest_plan("stspmm", tiles_keeping([512] * 32, height=128, k=1024), n, "fp16", H200, split=None)
 
 
 def test_a_ring_of_weights_goes_before_the_rows():
@@ -50,11 +50,14 @@ def test_blocks_that_start_under_the_launch_before_have_weights_when_b_may_be_re
 def test_dram_brings_no_more_weights_than_it_can():
     """88 tiles of six stages of 16 KB are 8.7 MB; in 1,900 cycles DRAM brings 4.7."""
     tiles = tiles_keeping([512] * 88, height=128, k=1024)
-    plan = plan_stspmm(tiles, 128, "fp16", H200, split=None)
+    plan = fastest_plan("stspmm", tiles, 128, "fp16", H200, split=None)
     assert plan.blocks == 88
     assert 30 < prefetched_blocks(launch_context(plan, H200)) < 66
 
 
 def test_where_every_sm_has_a_block_none_starts_early():
     tiles = tiles_keeping([512] * 33, height=128, k=1024)
-    assert prefetched_blocks(launch_context(plan_stspmm(tiles, 512, "fp16", H200, split=None), H200)) == 0
+    assert (
+        prefetched_blocks(launch_context(fastest_plan("stspmm", tiles, 512, "fp16", H200, split=None), H200))
+        == 0
+    )

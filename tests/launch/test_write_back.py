@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.kernels.libraries.cublas.planner import plan_dense
-from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.launch import launch_context
 from prunecast.launch.stores import write_back_share
 from prunecast.patterns import TileMap
@@ -25,7 +25,7 @@ def plan_of(columns):
         column_index=np.concatenate(columns),
         pattern="tile-wise:128",
     )
-    return plan_stspmm(tiles, 512, "fp16", H200)
+    return fastest_plan("stspmm", tiles, 512, "fp16", H200)
 
 
 def test_rows_that_two_tiles_use_come_in_once():

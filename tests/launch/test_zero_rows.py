@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.codesign import explain
-from prunecast.codesign.plans import plan_pruned
 from prunecast.hardware import load_gpu
 from prunecast.kernels.further_launches import zero_row_count
 from prunecast.launch import launch_context
@@ -25,7 +25,7 @@ def plan_of(pattern, sparsity, n, *, m=512, kernel="stspmm"):
     weights = np.random.default_rng(0).random((m, 512)) * np.logspace(-0.1, 0, m)[:, None]
     kept = parse_pattern(pattern)
     mask = kept.prune({"a": weights}, sparsity)["a"]
-    return plan_pruned(kernel, kept.map(mask), n=n, dtype="fp16", gpu=H200)
+    return fastest_plan(kernel, kept.map(mask), n=n, dtype="fp16", gpu=H200)
 
 
 def twin_seconds(plan):
@@ -93,7 +93,7 @@ def test_blocks_that_find_room_beside_the_launch_before_know_their_columns_when_
 def test_a_layer_of_zeros_is_written_by_one_launch():
     pattern = parse_pattern("tile-wise-2d:64")
     kept = pattern.map(np.zeros((128, 64), dtype=np.bool_))
-    plan = plan_pruned("stspmm", kept, n=64, dtype="fp16", gpu=H200)
+    plan = fastest_plan("stspmm", kept, n=64, dtype="fp16", gpu=H200)
     assert plan.item_count == 0
     assert launch_floor_s(launch_context(plan, H200), "graph") == H200.graph_launch_s + zero_row_seconds(
         plan, H200

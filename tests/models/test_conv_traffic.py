@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels import KERNELS, ConvShape, implicit_plan, plan_tile_wise
+from prunecast.kernels import ConvShape, implicit_plan
 from prunecast.launch import launch_context
 from prunecast.models import bound_cycles, estimate, plan_amounts, plan_traffic
 from prunecast.models.im2col import im2col_seconds
@@ -24,7 +25,7 @@ def plans_of(conv, kernel="tile-wise", text="tile-wise:128", m=128):
     pattern = parse_pattern(text)
     importance = np.random.default_rng(0).random((m, conv.k))
     kept = pattern.map(pattern.prune({"w": importance}, 0.5)["w"])
-    product = KERNELS[kernel].plan(kept, conv.n, "fp16", H200)
+    product = fastest_plan(kernel, kept, conv.n, "fp16", H200)
     return product, implicit_plan(product, conv)
 
 
@@ -52,7 +53,7 @@ def test_channels_that_no_tile_keeps_are_not_read():
     mask = np.zeros((128, CONV.k), bool)
     mask[:, 9 * 5 : 9 * 7] = True
     tiles = parse_pattern("tile-wise:128").map(mask)
-    plan = implicit_plan(plan_tile_wise(tiles, CONV.n, "fp16", H200), CONV)
+    plan = implicit_plan(fastest_plan("tile-wise", tiles, CONV.n, "fp16", H200), CONV)
     assert traffic_of(plan).b_bytes == 2 * 28 * 28 * 32 * 2
 
 

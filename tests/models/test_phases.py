@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels.balanced.planner import plan_balanced
 from prunecast.kernels.small_n.configs import SmallConfig
 from prunecast.kernels.small_n.planner import plan_small_n
 from prunecast.launch import launch_context
@@ -56,7 +56,7 @@ def test_blocks_that_share_an_sm_stand_in_each_others_way(m: int, k: int, kept_o
     order = np.random.default_rng(5).random((m, k // 64, 64)).argsort(axis=2)
     elements = parse_pattern("balanced:64").map((order < kept_of_64).reshape(m, k))
     assert isinstance(elements, ElementMap)
-    plan = plan_balanced(elements, 1, "fp16", H200)
+    plan = fastest_plan("balanced", elements, 1, "fp16", H200)
     assert estimate(plan, H200).seconds == pytest.approx(simulate(plan, H200).seconds, rel=0.05)
 
 
@@ -71,7 +71,7 @@ def test_rounds_of_weights_wait_for_dram(m: int, k: int, segment: int, kept: int
     order = np.random.default_rng(5).random((m, k // segment, segment)).argsort(axis=2)
     elements = parse_pattern(f"balanced:{segment}").map((order < kept).reshape(m, k))
     assert isinstance(elements, ElementMap)
-    plan = plan_balanced(elements, 1, dtype, H200)
+    plan = fastest_plan("balanced", elements, 1, dtype, H200)
     assert estimate(plan, H200).seconds == pytest.approx(simulate(plan, H200).seconds, rel=0.12)
 
 

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels import KernelPlan, plan_stspmm, plan_tile_wise
-from prunecast.kernels.tile.tile_wise import choose_tile_wise
+from prunecast.kernels import KernelPlan, plan_tile_wise
+from prunecast.kernels.tile.configs import tile_configs
 from prunecast.models import estimate
 from prunecast.patterns import TileMap
 from tests.kernels.layouts import tiles_keeping
@@ -54,7 +55,7 @@ def maps(draw: st.DrawFn) -> TileMap:
 
 def planned(tiles: TileMap, tokens: int, lists: bool) -> KernelPlan:
     """In lists of items, or of blocks that the hardware starts."""
-    return (plan_stspmm if lists else plan_tile_wise)(tiles, tokens, "fp16", STEADY)
+    return fastest_plan("stspmm" if lists else "tile-wise", tiles, tokens, "fp16", STEADY)
 
 
 def seconds(plan: KernelPlan, **changes: float) -> float:
@@ -84,8 +85,8 @@ def test_more_columns_of_equal_tiles_are_never_faster_in_one_form(data):
     fewer, more = sorted(data.draw(st.lists(st.integers(1, k), min_size=2, max_size=2)))
     count, tokens = data.draw(st.integers(1, 40)), data.draw(TOKENS)
     tiles = [tiles_keeping([kept] * count, height=64, k=k) for kept in (fewer, more)]
-    form = data.draw(st.sampled_from(choose_tile_wise(tiles[0], tokens, "fp16", STEADY)))
-    plans = [plan_tile_wise(one, tokens, "fp16", STEADY, config=form.config) for one in tiles]
+    config = data.draw(st.sampled_from(tile_configs(STEADY, "fp16", 64)))
+    plans = [plan_tile_wise(one, tokens, "fp16", STEADY, config) for one in tiles]
     assert seconds(plans[0]) <= seconds(plans[1]) * (1 + 1e-9)
 
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import prunecast.models
+from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.kernels import KERNELS, plan_sparse_tensor, plan_stspmm, plan_tile_wise
+from prunecast.kernels import KERNELS
 from prunecast.models import Quantity, bound_cycles, estimate, plan_amounts
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.tile_map import TileMap
@@ -39,12 +40,12 @@ def plan_of(kernel, gpu, n=N, density=0.25):
         return KERNELS[kernel].plan(M, K, n, "fp16", gpu)
     if kernel in ("csr", "balanced"):
         mask = np.random.default_rng(3).random((M, K)) < density
-        return KERNELS[kernel].plan(element_map_from_mask(mask, "unstructured"), n, "fp16", gpu)
+        return fastest_plan(kernel, element_map_from_mask(mask, "unstructured"), n, "fp16", gpu)
     if kernel == "2:4":
         mask = np.tile([True, False, True, False], (M, K // 4))
-        return plan_sparse_tensor(element_map_from_mask(mask, "2:4"), n, "fp16", gpu)
+        return fastest_plan("2:4", element_map_from_mask(mask, "2:4"), n, "fp16", gpu)
     kept = np.rint(density * K * np.linspace(0.5, 1.5, M // 128)).astype(int)
-    return KERNELS[kernel].plan(tiles_of(kept), min(n, 48) if kernel == "small-n" else n, "fp16", gpu)
+    return fastest_plan(kernel, tiles_of(kept), min(n, 48) if kernel == "small-n" else n, "fp16", gpu)
 
 
 CASES = [
@@ -82,15 +83,17 @@ def test_a_denser_matrix_is_not_faster(kernel):
 def test_splitting_one_full_tile_pays():
     gpu = load_gpu("h200-sxm")
     tiles = tiles_of([4096] + [100] * 31, k=4096)
-    whole = estimate(plan_tile_wise(tiles, 2048, "fp16", gpu), gpu)
-    split = estimate(plan_stspmm(tiles, 2048, "fp16", gpu), gpu)
+    whole = estimate(fastest_plan("tile-wise", tiles, 2048, "fp16", gpu), gpu)
+    split = estimate(fastest_plan("stspmm", tiles, 2048, "fp16", gpu), gpu)
     assert split.seconds < 0.8 * whole.seconds
 
 
 @pytest.mark.parametrize("assignment", ["longest-first", "stream-k", "dynamic"])
 def test_every_assignment_can_be_estimated(assignment):
     gpu = load_gpu("h200-sxm")
-    plan = plan_stspmm(tiles_of(list(range(64, 512, 14))), 4096, "fp16", gpu, assignment=assignment)
+    plan = fastest_plan(
+        "stspmm", tiles_of(list(range(64, 512, 14))), 4096, "fp16", gpu, assignment=assignment
+    )
     found = estimate(plan, gpu)
     # Owners of stream-k collect what they would not have cut: signals alone take 1250 cycles.
     assert (0.7 if assignment == "stream-k" else 0.8) < found.balance <= 1.0

@@ -1,9 +1,12 @@
 """Real kernels: the engine runs the lowered plan, its slow twin reads the plan itself, and they agree."""
 
+from functools import partial
+
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels import KERNELS, KernelPlan, plan_balanced, plan_stspmm
+from prunecast.kernels import KERNELS, KernelPlan
 from prunecast.kernels.tile.stspmm import ASSIGNMENTS
 from prunecast.launch import launch_context
 from prunecast.simulator import POLICIES
@@ -42,12 +45,13 @@ def assert_agree(plan: KernelPlan, gpu: GpuSpec, policy: str = "gty") -> None:
 def test_every_kernel(kernel: str, capability: int) -> None:
     gpu = toy_gpu(compute_capability=capability)
     tokens = 37 if kernel == "small-n" else N
-    assert_agree(KERNELS[kernel].plan(*LAYOUTS[kernel], tokens, "fp16", gpu), gpu)
+    plan = KERNELS[kernel].plan if kernel == "dense" else partial(fastest_plan, kernel)
+    assert_agree(plan(*LAYOUTS[kernel], tokens, "fp16", gpu), gpu)
 
 
 def test_one_token_blocks_that_lie_together() -> None:
     gpu = toy_gpu(compute_capability=90, sm_count=5)
-    plan = plan_balanced(elements_of_density(128, 64, 0.1), 1, "fp16", gpu)
+    plan = fastest_plan("balanced", elements_of_density(128, 64, 0.1), 1, "fp16", gpu)
     assert launch_context(plan, gpu).crowd > 1
     assert_agree(plan, gpu)
 
@@ -56,6 +60,6 @@ def test_one_token_blocks_that_lie_together() -> None:
 @pytest.mark.parametrize("assignment", ASSIGNMENTS)
 def test_split_tiles_under_every_assignment_and_policy(assignment: str, policy: str) -> None:
     gpu = toy_gpu(sm_count=3)
-    plan = plan_stspmm(TILES, N, "fp16", gpu, assignment=assignment, split=2)
+    plan = fastest_plan("stspmm", TILES, N, "fp16", gpu, assignment=assignment, split=2)
     assert plan.work.parts.max() > 1
     assert_agree(plan, gpu, policy)

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels import KERNELS, ConvShape, implicit_plan, plan_dense
+from prunecast.kernels import ConvShape, implicit_plan, plan_dense
 from prunecast.patterns import parse_pattern
 from prunecast.simulator import simulate
 
@@ -23,7 +24,7 @@ def runs(gpu, kernel, stride):
         # Rows of CSR short enough not to be cut: parts would bring their sums as well.
         sparsity = 0.85 if kernel == "csr" else 0.5
         kept = pattern.map(pattern.prune({"w": importance}, sparsity)["w"])
-        plan = KERNELS[kernel].plan(kept, conv.n, "fp16", gpu)
+        plan = fastest_plan(kernel, kept, conv.n, "fp16", gpu)
     weights = plan.density * 128 * conv.k * 2
     indices = 0 if kernel == "dense" else 4 * plan.tiles.column_index.size
     fixed = weights + indices + 128 * conv.n * 2

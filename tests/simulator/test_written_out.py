@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.launch import launch_context
 from prunecast.patterns import TileMap
 from prunecast.simulator import engine
@@ -28,7 +28,7 @@ def test_dram_works_as_long_as_reads_and_c_take(l2_bytes):
         column_index=np.concatenate(columns),
         pattern="tile-wise:128",
     )
-    plan = plan_stspmm(tiles, 4096, "fp16", H200)
+    plan = fastest_plan("stspmm", tiles, 4096, "fp16", H200)
     settled = settle(
         launch_context(plan, replace(H200, l2_usable_bytes=l2_bytes)), state="burst", policy="gty"
     )

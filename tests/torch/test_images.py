@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.kernels.device.weights import to_bits
 from prunecast.kernels.small_n.cuda.pack import pack_small
-from prunecast.kernels.small_n.planner import plan_small_n
 from prunecast.kernels.tile.cuda.pack import pack_weights
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.plan.tile_rows import cut_rows
@@ -103,7 +103,7 @@ def test_lists_of_a_launch_are_those_of_the_packed_weights():
     assert np.array_equal(columns_by_thread(stages.columns), packed.columns)
     assert np.array_equal(stages.rows, packed.rows)
     assert len(stages.columns) == packed.null_stage
-    plan = plan_small_n(tiles, 8, "fp16", load_gpu("h200-sxm"))
+    plan = fastest_plan("small-n", tiles, 8, "fp16", load_gpu("h200-sxm"))
     small, lists = pack_small(plan.tiles, words, plan.shape.block_m), lists_of(plan)
     for name in ("columns", "rows", "group_start"):
         assert np.array_equal(getattr(lists, name), getattr(small, name))

@@ -3,17 +3,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prunecast.choice import configs_of
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.kernels.tile.block_sparse import plan_block_sparse
-from prunecast.kernels.tile.stspmm import choose_stspmm, plan_stspmm
-from prunecast.kernels.tile.tile_wise import choose_tile_wise, plan_tile_wise
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.nested_map import NestedMap
 from prunecast.validation.case import Case
 from prunecast.validation.case_maps import kept_counts, map_of
 from prunecast.validation.case_plans import case_plan, measured_plan
-from prunecast.validation.recorded_plan import recorded_fingerprint
+from prunecast.validation.records import Measurement
 
 GPU = load_gpu("h200-sxm")
 
@@ -111,23 +109,13 @@ def test_kernels_that_cannot_be_planned_are_named():
 
 
 @pytest.mark.parametrize("kernel", ["stspmm", "tile-wise", "block-sparse"])
-def test_a_record_is_predicted_in_the_form_that_was_measured(kernel):
-    """Also where this version would choose another form; where no form is the one, with its own choice."""
+def test_a_record_is_predicted_in_the_config_that_was_measured(kernel):
+    """Also where this version would choose another one; where it has no such config, with its own choice."""
     measured = case(pattern="tile-wise:128", sparsity=0.75)
     tiles = map_of(measured)
     chosen = case_plan(measured, kernel, tiles, GPU)
-    choose = choose_stspmm if kernel == "stspmm" else choose_tile_wise
-    plan = {"stspmm": plan_stspmm, "tile-wise": plan_tile_wise, "block-sparse": plan_block_sparse}[kernel]
-    other = plan(
-        tiles,
-        measured.n,
-        measured.dtype,
-        GPU,
-        config=choose(tiles, measured.n, measured.dtype, GPU)[-1].config,
-    )
-    assert other.shape != chosen.shape
-    for wanted in (other, chosen):
-        found = measured_plan(measured, kernel, tiles, GPU, recorded_fingerprint(wanted))
-        assert found.fingerprint() == wanted.fingerprint()
-    assert measured_plan(measured, kernel, tiles, GPU, "0" * 16).fingerprint() == chosen.fingerprint()
-    assert measured_plan(measured, kernel, tiles, GPU, "").fingerprint() == chosen.fingerprint()
+    for config in configs_of(kernel, tiles, measured.n, measured.dtype, GPU):
+        row = Measurement(case=measured, kernel=kernel, config=str(config), plan="of another planner")
+        assert measured_plan(row, tiles, GPU).config == str(config)
+    row = Measurement(case=measured, kernel=kernel, config="1024x1024x1 s0", plan="of another planner")
+    assert measured_plan(row, tiles, GPU).fingerprint() == chosen.fingerprint()

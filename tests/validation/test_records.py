@@ -22,7 +22,7 @@ def write(path, *rows, header=HEADER):
 
 
 def test_what_is_written_is_read(tmp_path):
-    marked = dataclasses.replace(ROW, marks=("spread",), variant="128x256", throttle="power cap")
+    marked = dataclasses.replace(ROW, marks=("spread",), config="128x256", throttle="power cap")
     unnamed = dataclasses.replace(ROW, case=dataclasses.replace(CASE, name=CASE.usual_name))
     (run,) = read_runs(write(tmp_path / "a.csv", ROW, marked, unnamed))
     assert run.header == HEADER

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.engines import Engine
 from prunecast.codesign.other_maps import evened, rounded
-from prunecast.codesign.plans import PrunedMap, plan_pruned
 from prunecast.errors import BadInput
 from prunecast.hardware.l2_lines import LINE_BYTES
 from prunecast.kernels import DTYPE_BYTES, KERNELS, KernelPlan, plan_dense
@@ -65,7 +65,7 @@ class Case:
         if self.kept is None:
             return plan_dense(self.m, self.k, self.n, self.dtype, self.engine.gpu)
         n = -(-self.n // self.fewest_tokens) * self.fewest_tokens if self.padded else self.n
-        plan = plan_pruned(self.kernel, self.kept, n=n, dtype=self.dtype, gpu=self.engine.gpu)
+        plan = fastest_plan(self.kernel, self.kept, n=n, dtype=self.dtype, gpu=self.engine.gpu)
         if not self.padded:
             return plan
         return replace(plan, programs=with_row_starts(plan.programs, LINE_BYTES, self.engine.gpu))

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from prunecast.codesign.choice import check_choice
+from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.engines import ENGINES, Outcome
-from prunecast.codesign.plans import PrunedMap, plan_pruned
-from prunecast.errors import BadInput
+from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import KernelPlan
 from prunecast.models import estimate
@@ -71,7 +70,7 @@ def estimate_many(
     seconds = []
     for place, kept in enumerate(maps):
         try:
-            plan = plan_pruned(kernel, kept, n=n, dtype=dtype, gpu=spec)
+            plan = fastest_plan(kernel, kept, n=n, dtype=dtype, gpu=spec)
             seconds.append(predict_seconds(plan, spec, engine=engine, state=state, launch=launch))
         except BadInput as error:
             raise BadInput(f"map {place}: {error}") from None

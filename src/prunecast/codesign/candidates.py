@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from prunecast.codesign.choice import check_choice
-from prunecast.errors import BadInput
+from prunecast.errors import BadInput, check_choice
 from prunecast.kernels import KERNELS
 from prunecast.patterns import PATTERNS
 

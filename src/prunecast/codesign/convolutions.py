@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from prunecast.codesign.choice import check_choice
-from prunecast.errors import BadInput
+from prunecast.errors import BadInput, check_choice
 from prunecast.kernels import ConvShape
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.sources.selection import select_names

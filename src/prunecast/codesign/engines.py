@@ -5,9 +5,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from prunecast.codesign.choice import check_choice
 from prunecast.codesign.workers import Workers
-from prunecast.errors import BadInput
+from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import STATES, GpuSpec
 from prunecast.kernels import KernelPlan, plan_dense
 from prunecast.models import Estimate, estimate

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.candidates import Candidate
 from prunecast.codesign.crossover import Crossover, crossing
 from prunecast.codesign.engines import Engine
 from prunecast.codesign.interval import interval_s
-from prunecast.codesign.plans import PrunedMap, plan_pruned
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.pruned_already import zeros_note
 from prunecast.codesign.pruned_maps import DEFAULT_SPARSITY, MapMaker, sparsity_for, sparsity_range
@@ -212,7 +212,7 @@ class LayerJob:
         n, dtype = self._tokens(layer), kernel_dtype(layer, self.dtype)
         if KERNELS[kernel].parts or isinstance(kept, TwoParts):
             return launches_in_two(kept, n, dtype, replace(engine, name="model"))
-        return (plan_pruned(kernel, kept, n=n, dtype=dtype, gpu=engine.gpu),)
+        return (fastest_plan(kernel, kept, n=n, dtype=dtype, gpu=engine.gpu),)
 
     def _ways(self, layer: Layer, launches: tuple[KernelPlan, ...]) -> list[Way]:
         return conv_ways(launches, self.convolutions.get(layer.name), self.product, self.engine)

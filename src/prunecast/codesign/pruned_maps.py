@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from prunecast.codesign.plans import PrunedMap
+from prunecast.choice import PrunedMap
 from prunecast.errors import BadInput
 from prunecast.patterns import Pattern, TileMap, parse_pattern, weigh
 from prunecast.patterns.importance import ImportanceArray

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prunecast.choice import PrunedMap
 from prunecast.codesign.files import json_text
-from prunecast.codesign.plans import PrunedMap
 from prunecast.errors import BadInput
 from prunecast.files import folder_aside
 from prunecast.patterns import NestedMap, TileMap

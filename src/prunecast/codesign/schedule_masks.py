@@ -14,8 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from prunecast.codesign.choice import check_choice
-from prunecast.errors import BadInput
+from prunecast.errors import BadInput, check_choice
 from prunecast.patterns.adaptive_tile_pattern import AdaptiveTilePattern
 from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest
 from prunecast.patterns.importance import ImportanceArray

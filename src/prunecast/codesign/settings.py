@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from prunecast.codesign.candidates import candidates
-from prunecast.codesign.choice import check_choice
 from prunecast.codesign.convolutions import ConvSettings, conv_shapes
 from prunecast.codesign.engines import Engine, Progress
 from prunecast.codesign.graph.operation import MOST_TOKENS
@@ -17,7 +16,7 @@ from prunecast.codesign.provenance import Provenance, WeightsDigest
 from prunecast.codesign.pruned_already import zeros_candidates
 from prunecast.codesign.pruned_maps import MapMaker, sparsity_for
 from prunecast.codesign.skipped import Skipped
-from prunecast.errors import BadInput
+from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import DTYPE_BYTES
 from prunecast.patterns import SCOPES, Pattern, parse_pattern

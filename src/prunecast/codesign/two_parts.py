@@ -9,22 +9,35 @@ from typing import NamedTuple
 
 import numpy as np
 
+from prunecast.choice import SEARCHED, PrunedMap, fastest_plan
 from prunecast.codesign.engines import Engine
-from prunecast.codesign.plans import PrunedMap
+from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, KernelPlan
-from prunecast.kernels.two_part import TwoParts, plan_two_part, split_parts
+from prunecast.kernels.two_part import TwoPartPlan, TwoParts, plan_two_part, split_parts
 from prunecast.patterns import ElementMap, NestedMap, TileMap, parse_pattern
 from prunecast.patterns.dense_block import BlockParts, cheaper_parts
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
 
-__all__ = ["HEIGHT", "LEAST_SHARES", "blocks_in_two", "launches_in_two", "remainder_note"]
+__all__ = ["HEIGHT", "LEAST_SHARES", "blocks_in_two", "launches_in_two", "plan_in_two", "remainder_note"]
 
 HEIGHT = 128
 """Rows of a tile where the pattern has no height."""
 
 LEAST_SHARES = (1.0, 0.5, 0.25, 0.1, 0.03, 0.0)
 """Shares of a tile's rows from which a column counts as whole."""
+
+
+def plan_in_two(parts: TwoParts, n: int, dtype: str, gpu: GpuSpec, *, most: int | None = None) -> TwoPartPlan:
+    """The plans of both parts, the tiles' in the config that the closed-form model finds fastest.
+
+    Parameters
+    ----------
+    most : configs that are planned at most
+    """
+    return plan_two_part(
+        parts, n, dtype, gpu, lambda: fastest_plan("stspmm", parts.tiles, n, dtype, gpu, most=most)
+    )
 
 
 class _Choice(NamedTuple):
@@ -43,14 +56,14 @@ def launches_in_two(kept: PrunedMap | TwoParts, n: int, dtype: str, engine: Engi
 
     Raises
     ------
-    BadInput : as `plan_two_part`
+    BadInput : as `plan_in_two`
 
     """
     if isinstance(kept, TwoParts):
-        return plan_two_part(kept, n, dtype, engine.gpu).launches
+        return plan_in_two(kept, n, dtype, engine.gpu).launches
     if isinstance(kept, TileMap):
         nothing = element_map_from_mask(np.zeros((kept.m, kept.k), dtype=np.bool_), kept.pattern)
-        return plan_two_part(TwoParts(kept, nothing), n, dtype, engine.gpu).launches
+        return plan_in_two(TwoParts(kept, nothing), n, dtype, engine.gpu).launches
     elements = kept.inner if isinstance(kept, NestedMap) else kept
     choices = _splits(elements, n, dtype, engine)
     return min(choices, key=lambda choice: choice.seconds).launches
@@ -61,7 +74,7 @@ def _splits(elements: ElementMap, n: int, dtype: str, engine: Engine) -> list[_C
     choices = []
     for share in LEAST_SHARES:
         parts = split_parts(elements, height=height, least_share=share)
-        launches = plan_two_part(parts, n, dtype, engine.gpu).launches
+        launches = plan_in_two(parts, n, dtype, engine.gpu, most=SEARCHED).launches
         choices.append(_Choice(sum(engine.once(plan).seconds for plan in launches), launches))
     return choices
 
@@ -72,7 +85,7 @@ def blocks_in_two(
     """Dense blocks and leftovers that retain the most importance per predicted time."""
 
     def seconds(parts: BlockParts) -> float:
-        launches = plan_two_part(TwoParts(*parts), n, dtype, engine.gpu).launches
+        launches = plan_in_two(TwoParts(*parts), n, dtype, engine.gpu, most=SEARCHED).launches
         return sum(engine.once(plan).seconds for plan in launches)
 
     return TwoParts(*cheaper_parts(importance, sparsity, seconds, clusters=clusters))

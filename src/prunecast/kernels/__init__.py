@@ -22,7 +22,6 @@ from prunecast.kernels.libraries.cublas.planner import plan_dense
 from prunecast.kernels.libraries.cusparse.planner import plan_csr
 from prunecast.kernels.table import KERNELS
 from prunecast.kernels.tile.block_sparse import plan_block_sparse
-from prunecast.kernels.tile.choose import Candidate
 from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.kernels.tile.tile_wise import plan_tile_wise
 from prunecast.kernels.two_of_four.planner import plan_sparse_tensor
@@ -35,7 +34,6 @@ __all__ = [
     "DTYPE_BYTES",
     "KERNELS",
     "BlockShape",
-    "Candidate",
     "ConvShape",
     "Kernel",
     "KernelPlan",

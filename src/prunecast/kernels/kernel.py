@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from prunecast.errors import BadInput
 from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.item_times import ItemTimes
 from prunecast.kernels.launch_traits import LaunchTraits
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.pattern import Kept
@@ -39,7 +40,7 @@ def _more_than_one_launch(*_: object, **__: object) -> KernelPlan:
     raise BadInput("more than one launch, so no plan of its own")
 
 
-def _only_one_config(*_: object) -> Iterable[Any]:
+def _only_one_config(*_: object, **__: object) -> Iterable[Any]:
     return ()
 
 
@@ -63,9 +64,10 @@ class Kernel:
     most_tokens : left out of `all` kernels above so many tokens; None for any number
     on_request : predicted only where the kernel, or a pattern of its `families`, is named
     splits : heavy tiles are split along K and the parts spread over the SMs
-    plan : `(m, k, n, dtype, gpu)` or `(map, n, dtype, gpu)`; keywords `config`, one of `configs`, and
-        `tiles`, where the elements of the map lie inside tiles
-    configs : `(map, n, dtype, gpu)` -> configs that `plan` can be given, most promising first
+    plan : `(m, k, n, dtype, gpu)` or `(map, n, dtype, gpu)`, and one of `configs` if the kernel has them;
+        keyword `tiles` where the elements of the map lie inside tiles
+    configs : `(map, n, dtype, gpu)` -> configs that fit on the GPU; `str` of each is its short name
+    times : `(config, map, n, dtype, gpu)` -> `ItemTimes`, by which configs are ranked; None if there is one
     compilers : tensor instruction of a plan -> what compiles it; empty where no CUDA of the project runs it
     sources : its CUDA; None for libraries, and for a kernel of more than one launch
     library : run by the GPU vendor's library, predicted and measured but not compiled
@@ -89,6 +91,7 @@ class Kernel:
     splits: bool = False
     plan: Callable[..., KernelPlan] = _more_than_one_launch
     configs: Callable[..., Iterable[Any]] = _only_one_config
+    times: Callable[..., ItemTimes] | None = None
     compilers: Mapping[str, Entry] = field(default_factory=dict)
     sources: Sources | None = None
     library: bool = False

@@ -9,6 +9,7 @@ enough rows keep something is multiplied as a whole, zeros included; of the othe
 remainder.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,7 +20,6 @@ from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.kernel import Kernel
 from prunecast.kernels.libraries.cusparse.planner import plan_csr
-from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.segments import piece_sizes, piece_starts
 from prunecast.patterns.tile_map import MaskArray, TileMap
@@ -113,8 +113,14 @@ def split_parts(kept: ElementMap, *, height: int, least_share: float) -> TwoPart
     )
 
 
-def plan_two_part(parts: TwoParts, n: int, dtype: str, gpu: GpuSpec) -> TwoPartPlan:
+def plan_two_part(
+    parts: TwoParts, n: int, dtype: str, gpu: GpuSpec, plan_tiles: Callable[[], KernelPlan]
+) -> TwoPartPlan:
     """Plan the tiles as `stspmm` and the remainder as `csr` on what they left in C.
+
+    Parameters
+    ----------
+    plan_tiles : gives the plan of `parts.tiles`, where one is needed
 
     Raises
     ------
@@ -122,7 +128,7 @@ def plan_two_part(parts: TwoParts, n: int, dtype: str, gpu: GpuSpec) -> TwoPartP
 
     """
     has_tiles, has_rest = parts.tiles.column_index.size > 0, parts.rest.column_index.size > 0
-    tiles = plan_stspmm(parts.tiles, n, dtype, gpu) if has_tiles or not has_rest else None
+    tiles = plan_tiles() if has_tiles or not has_rest else None
     if not has_rest:
         return TwoPartPlan(tiles, None)
     rest = plan_csr(parts.rest, n, dtype, gpu)

@@ -102,6 +102,7 @@ class KernelPlan:
         item j of the lists of blocks cluster * i to cluster * i + cluster - 1 has the same tile and k range
     fewest_steps : k-steps that every item has, however little it keeps; those beyond its columns multiply 16
         columns of zeros
+    config : short name of the kernel's config, as `str` of it says; empty where there is one
     pdl : launched with programmatic stream serialization: its blocks may start while the preceding launch of
         the stream ends, and wait for it before they read B (programmatic dependent launch)
 
@@ -127,6 +128,7 @@ class KernelPlan:
     cluster: int = 1
     fewest_steps: int = 0
     pdl: bool = False
+    config: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "work", WorkList(*(frozen_int32(column) for column in self.work)))

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.engines import Engine
-from prunecast.codesign.plans import PrunedMap, plan_pruned
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.pruned_maps import MapMaker
 from prunecast.codesign.ways import conv_ways, seconds_of
@@ -76,7 +76,7 @@ def _points(
         kept = maker.map_of(layer.name, row.pattern, wanted, natural=True).kept
         if kept.density == 0.0:
             return []
-        plan = plan_pruned(row.kernel, kept, n=row.n, dtype=row.dtype, gpu=engine.gpu)
+        plan = fastest_plan(row.kernel, kept, n=row.n, dtype=row.dtype, gpu=engine.gpu)
         share = _retained(maker, layer, row.pattern, kept)
         return [CurvePoint(kept.density, _seconds(plan, engine, conv), share)]
     return []

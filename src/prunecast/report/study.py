@@ -4,10 +4,10 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.advice import Advice, Case, advise
 from prunecast.codesign.engines import Engine
 from prunecast.codesign.explain_sections import Section, sections_of
-from prunecast.codesign.plans import PrunedMap, plan_pruned
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.pruned_maps import MapMaker
 from prunecast.codesign.table import PredictionTable, fastest
@@ -123,7 +123,7 @@ def _is_planned_again(row: Prediction, kept: PrunedMap, engine: Engine) -> bool:
     """Whether what the plan keeps leads to the same plan, so that a change of it is the only difference."""
     plan = row.plan
     with contextlib.suppress(BadInput):
-        again = plan_pruned(row.kernel, kept, n=plan.n, dtype=plan.dtype, gpu=engine.gpu)
+        again = fastest_plan(row.kernel, kept, n=plan.n, dtype=plan.dtype, gpu=engine.gpu)
         return again.fingerprint() == plan.fingerprint()
     return False
 

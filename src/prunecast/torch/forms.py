@@ -1,16 +1,15 @@
 """Which kernel runs how many tokens of a layer, and which images of its weights that takes.
 
 A layer is packed for one height of blocks of each kernel, since every height is another image: plans for
-other numbers of tokens choose among the forms of that height.
+other numbers of tokens choose among the configs of that height.
 """
 
 from collections.abc import Sequence
 
+from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
-from prunecast.kernels import KernelPlan, plan_stspmm
-from prunecast.kernels.small_n.planner import choose_small_n, plan_small_n
-from prunecast.kernels.tile.stspmm import choose_stspmm
+from prunecast.kernels import KernelPlan
 from prunecast.patterns import TileMap
 from prunecast.torch.images import FRAGMENTS, STAGES, Layout
 
@@ -32,9 +31,9 @@ def layouts_for(
     """
     found = []
     if max_tokens > FEW_TOKENS:
-        found.append(Layout(STAGES, choose_stspmm(tiles, max_tokens, dtype, gpu)[0].config.shape.block_m))
+        found.append(Layout(STAGES, fastest_plan("stspmm", tiles, max_tokens, dtype, gpu).shape.block_m))
     if few_tokens or max_tokens <= FEW_TOKENS:
-        found.append(Layout(FRAGMENTS, choose_small_n(tiles, 1, dtype, gpu)[0].config.block_m))
+        found.append(Layout(FRAGMENTS, fastest_plan("small-n", tiles, 1, dtype, gpu).shape.block_m))
     return tuple(found)
 
 
@@ -57,19 +56,11 @@ def plan_for(
     """
     kinds = [layout.kind for layout in layouts]
     if tokens <= FEW_TOKENS and FRAGMENTS in kinds:
-        image = kinds.index(FRAGMENTS)
-        small = next(
-            c.config
-            for c in choose_small_n(tiles, tokens, dtype, gpu)
-            if c.config.block_m == layouts[image].block_m
-        )
-        return plan_small_n(tiles, tokens, dtype, gpu, config=small), image
-    if STAGES not in kinds:
+        kernel, image = "small-n", kinds.index(FRAGMENTS)
+    elif STAGES in kinds:
+        kernel, image = "stspmm", kinds.index(STAGES)
+    else:
         raise BadInput(f"this layer is packed for at most {FEW_TOKENS} tokens, got {tokens}")
-    image = kinds.index(STAGES)
-    config = next(
-        c.config
-        for c in choose_stspmm(tiles, tokens, dtype, gpu)
-        if c.config.shape.block_m == layouts[image].block_m
-    )
-    return plan_stspmm(tiles, tokens, dtype, gpu, config=config), image
+    rows = layouts[image].block_m
+    plan = fastest_plan(kernel, tiles, tokens, dtype, gpu, allowed=lambda c: c.shape.block_m == rows)
+    return plan, image

@@ -7,8 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from prunecast.codesign.choice import check_choice
-from prunecast.errors import BadInput
+from prunecast.errors import BadInput, check_choice
 from prunecast.patterns import CRITERIA, weigh
 from prunecast.patterns.importance import ImportanceArray, checked_importance
 from prunecast.torch.layers import as_matrix

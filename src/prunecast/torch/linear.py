@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.kernels import KernelPlan, Operator, compile, plan_stspmm
+from prunecast.kernels import KernelPlan, Operator, compile
 from prunecast.patterns import TileMap
 from prunecast.torch.kept import TILE_COLUMNS, place_values, take_values, tiles_of
 from prunecast.torch.prepared import PreparedCall, prepared_call
@@ -149,7 +150,7 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         return self._plan(tokens if read_in_place else padded_tokens(tokens, self.token_step))
 
     def _plan(self, tokens: int) -> KernelPlan:
-        return plan_stspmm(self.tiles(), tokens, _dtype(self.values), self.gpu)
+        return fastest_plan("stspmm", self.tiles(), tokens, _dtype(self.values), self.gpu)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Y of x, laid out as `layout` says; see the top of this file for where it copies.

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
+from prunecast.choice import PrunedMap
 from prunecast.codesign.files import SCHEMA_VERSION
-from prunecast.codesign.plans import PrunedMap
 from prunecast.codesign.provenance import WeightsDigest
 from prunecast.codesign.prune import PrunedLayer
 from prunecast.codesign.schedule_files import write_pruned

@@ -7,7 +7,7 @@ height prune a random matrix.
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.codesign.plans import PrunedMap
+from prunecast.choice import PrunedMap
 from prunecast.errors import BadInput
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask, parse_pattern
 from prunecast.patterns.nested_map import NestedMap, nested_map

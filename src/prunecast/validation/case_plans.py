@@ -1,12 +1,11 @@
 """From a case and a kernel to the plan that is predicted and run."""
 
-from prunecast.codesign.plans import PrunedMap, plan_pruned
+from prunecast.choice import PrunedMap, configs_of, fastest_plan, plan_with
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, KernelPlan, plan_dense
-from prunecast.patterns import TileMap
 from prunecast.validation.case import Case
-from prunecast.validation.recorded_plan import recorded_fingerprint
+from prunecast.validation.records import Measurement
 
 __all__ = ["NoSuchKernel", "case_plan", "measured_plan"]
 
@@ -29,26 +28,19 @@ def case_plan(case: Case, kernel: str, kept: PrunedMap | None, gpu: GpuSpec) -> 
         return plan_dense(case.m, case.k, case.n, case.dtype, gpu, tokens_lie_together=True)
     if kept is None:
         raise BadInput(f"{case.name}: kernel {kernel} needs a pattern, got dense")
-    return plan_pruned(kernel, kept, n=case.n, dtype=case.dtype, gpu=gpu)
+    return fastest_plan(kernel, kept, n=case.n, dtype=case.dtype, gpu=gpu)
 
 
-def measured_plan(
-    case: Case, kernel: str, kept: PrunedMap | None, gpu: GpuSpec, fingerprint: str
-) -> KernelPlan:
-    """The plan of `case_plan`, in the form that was measured if this version would choose another one.
-
-    Parameters
-    ----------
-    fingerprint : of the plan that was measured, or empty where none was recorded
+def measured_plan(row: Measurement, kept: PrunedMap | None, gpu: GpuSpec) -> KernelPlan:
+    """The plan of a row in the config that was measured; that of `case_plan` where this version has no such.
 
     Raises
     ------
     BadInput : as `case_plan`
     """
-    plan = case_plan(case, kernel, kept, gpu)
-    if fingerprint in ("", recorded_fingerprint(plan)) or not isinstance(kept, TileMap):
-        return plan
-    record = KERNELS[kernel]
-    configs = record.configs(kept, case.n, case.dtype, gpu)
-    others = (record.plan(kept, case.n, case.dtype, gpu, config=config) for config in configs)
-    return next((other for other in others if recorded_fingerprint(other) == fingerprint), plan)
+    case, kernel = row.case, row.kernel
+    if kept is not None and row.plan and kernel in KERNELS:
+        for config in configs_of(kernel, kept, case.n, case.dtype, gpu):
+            if str(config) == row.config:
+                return plan_with(config, kernel, kept, case.n, case.dtype, gpu)
+    return case_plan(case, kernel, kept, gpu)

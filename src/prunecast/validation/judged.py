@@ -103,7 +103,7 @@ def _planned(
         if key not in maps:
             maps.clear()
             maps[key] = map_of(case)
-        return measured_plan(case, row.kernel, maps[key], gpu, row.plan or ""), ""
+        return measured_plan(row, maps[key], gpu), ""
     except BadInput as reason:
         return None, str(reason)
 

@@ -71,7 +71,7 @@ class Measurement:
     temperature_c : after the samples
     throttle : reasons that the driver gave, `none` if none
     excess : largest error of C over its bound, at most 1 is right; None if it was not checked
-    variant : which of several ways was the fastest (layout of cuBLAS), or the shape of the block
+    config : short name of the kernel's config, or the layout that was fastest in cuBLAS
     plan : fingerprint of the plan that ran, or empty
     marks : what a reader must know: `spread`, `throttled`, `wrong`, `skipped: ...`
     board_seconds : `seconds` of every run that a merged row is the mean of, oldest first; empty in a file
@@ -89,7 +89,7 @@ class Measurement:
     temperature_c: float | None = None
     throttle: str = "none"
     excess: float | None = None
-    variant: str = ""
+    config: str = ""
     plan: str = ""
     marks: tuple[str, ...] = ()
     board_seconds: tuple[float, ...] = ()

@@ -7,10 +7,11 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.codesign.timeline import slices_of, write_timeline
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.kernels import plan_csr, plan_dense, plan_stspmm
+from prunecast.kernels import plan_csr, plan_dense
 from prunecast.patterns import TileMap, element_map_from_mask
 from prunecast.simulator import STALLS, simulate
 from prunecast.simulator.record import record
@@ -38,8 +39,11 @@ def elements():
 
 
 PLANS = {
-    "stspmm": lambda: (plan_stspmm(tiles_of((400, 30, 129)), 700, "fp16", TOY), TOY),
-    "split": lambda: (plan_stspmm(tiles_of((4000, 3), k=4096), 200, "fp16", H200, split="auto"), H200),
+    "stspmm": lambda: (fastest_plan("stspmm", tiles_of((400, 30, 129)), 700, "fp16", TOY), TOY),
+    "split": lambda: (
+        fastest_plan("stspmm", tiles_of((4000, 3), k=4096), 200, "fp16", H200, split="auto"),
+        H200,
+    ),
     "dense": lambda: (plan_dense(512, 512, 900, "fp16", TOY), TOY),
     "csr": lambda: (plan_csr(elements(), 64, "fp16", TOY), TOY),
 }

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.kernels import compile, plan_balanced
+from prunecast.kernels import compile
 from prunecast.patterns import dense_tile_map, element_map_from_mask
 from prunecast.patterns.balanced import prune_balanced
 from tests.kernels.cuda.plans import plan_of
@@ -23,7 +24,7 @@ def weights():
 
 def balanced(n, dtype="fp32"):
     mask = prune_balanced(np.random.default_rng(1).random((M, K)), 0.75, width=64)
-    plan = plan_balanced(element_map_from_mask(mask, "balanced:64"), n, dtype, H200)
+    plan = fastest_plan("balanced", element_map_from_mask(mask, "balanced:64"), n, dtype, H200)
     return compile(plan, weights()), weights() * mask
 
 

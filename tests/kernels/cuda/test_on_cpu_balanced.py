@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels import KernelPlan, plan_balanced
+from prunecast.kernels import KernelPlan
 from prunecast.patterns import ElementMap, element_map_from_mask
 from prunecast.patterns.balanced import prune_balanced
 from tests.kernels.cuda.on_cpu.balanced_run import run_balanced
@@ -49,22 +50,24 @@ def check(plan: KernelPlan, folder: Path, *, activation: str = "none", bias: boo
 )
 @pytest.mark.parametrize("n", [1, 8, 77])
 def test_every_element_is_right(elements: ElementMap, dtype: str, n: int, cubins: Path) -> None:
-    check(plan_balanced(elements, n, dtype, GPU), cubins)
+    check(fastest_plan("balanced", elements, n, dtype, GPU), cubins)
 
 
 @pytest.mark.parametrize("landing", ["newest", "at-once"])
 def test_many_windows_in_any_order(landing: str, cubins: Path) -> None:
-    check(plan_balanced(balanced(300, 1100, 0.9), 72, "fp32", GPU), cubins, landing=landing, seed=2)
+    check(
+        fastest_plan("balanced", balanced(300, 1100, 0.9), 72, "fp32", GPU), cubins, landing=landing, seed=2
+    )
 
 
 @pytest.mark.parametrize("n", [1, 16])
 def test_bias_and_activation(n: int, cubins: Path) -> None:
-    plan = plan_balanced(balanced(40, 200, 0.75), n, "fp16", GPU)
+    plan = fastest_plan("balanced", balanced(40, 200, 0.75), n, "fp16", GPU)
     check(plan, cubins, activation="gelu", bias=True)
 
 
 def test_without_asynchronous_copies(cubins: Path) -> None:
-    check(plan_balanced(balanced(70, 300, 0.75), 24, "fp16", GPU), cubins, arch=750)
+    check(fastest_plan("balanced", balanced(70, 300, 0.75), 24, "fp16", GPU), cubins, arch=750)
 
 
 WRONG = {
@@ -91,7 +94,7 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_kernel_that_was_made_wrong_is_found_out(wrong: str, cubins: Path) -> None:
     choices, changes = WRONG[wrong]
-    plan = plan_balanced(balanced(300, 1100, 0.9), 72, "fp32", GPU)
+    plan = fastest_plan("balanced", balanced(300, 1100, 0.9), 72, "fp32", GPU)
     assert_noticed(
         lambda seed: check(plan, cubins, changes=changes, seed=seed, **choices), "wrong; tile", range(3)
     )

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels import KernelPlan, plan_sparse_tensor
+from prunecast.kernels import KernelPlan
 from prunecast.patterns.element_map import element_map_from_mask
 from tests.kernels.cuda.mma.mma_plans import plan_of, ragged_map
 from tests.kernels.cuda.on_cpu.mistakes import assert_noticed
@@ -86,7 +87,7 @@ def test_the_other_number_of_sets_of_fragments(cubins: Path) -> None:
 def test_a_plain_2_of_4_matrix_runs_on_what_the_planner_makes_of_it(cubins: Path) -> None:
     fours = np.random.default_rng(3).random((200, 36, 4)).argsort(axis=2) < 2
     elements = element_map_from_mask(fours.reshape(200, 144)[:, :142], "2:4")
-    check(plan_sparse_tensor(elements, 90, "fp16", load_gpu("a100-sxm4-80gb")), cubins)
+    check(fastest_plan("2:4", elements, 90, "fp16", load_gpu("a100-sxm4-80gb")), cubins)
 
 
 SEEDS = range(6)

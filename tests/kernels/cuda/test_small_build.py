@@ -2,15 +2,15 @@
 
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.device.build import KernelBuildError
 from prunecast.kernels.small_n.configs import HEIGHTS, WIDTHS, SmallConfig, block_width, small_configs
 from prunecast.kernels.small_n.cuda.forms import build_small, small_defines
-from prunecast.kernels.small_n.planner import choose_small_n, plan_small_n
+from prunecast.kernels.small_n.planner import plan_small_n, small_n_configs
 from prunecast.kernels.small_n.registers import compiled_resources
-from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.launch import launch_context
 from prunecast.plan.kernel_plan import KernelPlan
 from tests.kernels.cuda.plans import ragged_map
@@ -42,7 +42,7 @@ def test_every_architecture_takes_the_widest_form(arch: str, block_m: int) -> No
 def test_every_form_that_may_be_chosen_keeps_its_registers(n: int) -> None:
     """Rows of an odd number of tokens need most registers, a bias and GELU some more."""
     tiles = ragged_map(64)
-    for form in (candidate.config for candidate in choose_small_n(tiles, n, "bf16", GPU)):
+    for form in small_n_configs(tiles, n, "bf16", GPU):
         plan = plan_small_n(tiles, n, "bf16", GPU, config=form)
         kernel = build_small(plan, "sm_90a", small_defines(plan, activation="gelu", bias=True))
         assert kernel.spill_bytes == 0, form
@@ -87,4 +87,4 @@ def test_a_plan_with_fewer_registers_is_refused() -> None:
 
 def test_other_plans_are_refused() -> None:
     with pytest.raises(BadInput, match="its own plans"):
-        small_defines(plan_stspmm(ragged_map(64), 16, "fp16", GPU))
+        small_defines(fastest_plan("stspmm", ragged_map(64), 16, "fp16", GPU))

@@ -1,10 +1,9 @@
 """The standard models by name."""
 
-from prunecast.codesign.choice import check_choice
 from prunecast.codesign.graph.conv_nets import CONV_NETS, build_conv_net
 from prunecast.codesign.graph.model_graph import ModelGraph
 from prunecast.codesign.graph.transformers import TRANSFORMERS, build_transformer
-from prunecast.errors import BadInput
+from prunecast.errors import BadInput, check_choice
 
 __all__ = ["WORKLOADS", "load_workload"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.engines import Engine, Progress, silent
 from prunecast.codesign.graph import ModelTime, model_time, turned_by_dense
-from prunecast.codesign.plans import PrunedMap, plan_pruned
 from prunecast.codesign.search.allocation import Menu
 from prunecast.codesign.search.layer_sets import LayerSet, fixed_names
 from prunecast.codesign.search.menus import layer_options
@@ -175,7 +175,7 @@ class ModelSearch:
         n, gpu = self.layers.tokens[name], self.engine.gpu
         if KERNELS[kernel].parts:
             return launches_in_two(kept, n, self.dtype, self.quick)
-        return (plan_pruned(kernel, kept, n=n, dtype=self.dtype, gpu=gpu),)
+        return (fastest_plan(kernel, kept, n=n, dtype=self.dtype, gpu=gpu),)
 
     def _try(self, name: str, option: Option) -> Tried:
         """Time and importance of an option. Which two of four stay does not change the time, so 2:4 takes

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from prunecast.choice import SEARCHED, fastest_plan
 from prunecast.codesign.engines import Engine
-from prunecast.codesign.plans import plan_pruned
 from prunecast.errors import BadInput
-from prunecast.kernels import KERNELS, KernelPlan, plan_dense
+from prunecast.kernels import KernelPlan, plan_dense
 from prunecast.patterns import TileMap, TileSums, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import frozen_int32
@@ -107,7 +107,7 @@ class OptionTimes:
 
     def _tile_plan(self, kernel: str, m: int, k: int, n: int, kept: int, height: int) -> KernelPlan:
         equal = equal_tile_map(self._columns(m, k, height), m, kept=kept, height=height)
-        return KERNELS[kernel].plan(equal, n, self.dtype, self.engine.gpu)
+        return fastest_plan(kernel, equal, n, self.dtype, self.engine.gpu, most=SEARCHED)
 
     def two_of_four(self, pattern: str, sparsity: float | None, m: int, k: int, n: int) -> float | None:
         """Seconds of `2:4` on a pattern with 2:4 inside; None where the GPU or the shape cannot have it."""
@@ -120,7 +120,7 @@ class OptionTimes:
         pattern = parse_pattern(text)
         try:
             kept = pattern.map(pattern.prune({"layer": self.typical[m, k]()}, sparsity)["layer"])
-            plan = plan_pruned("2:4", kept, n=n, dtype=self.dtype, gpu=self.engine.gpu)
+            plan = fastest_plan("2:4", kept, n=n, dtype=self.dtype, gpu=self.engine.gpu)
             return self.engine.run(plan).seconds
         except BadInput:
             return None

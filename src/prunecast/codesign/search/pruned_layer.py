@@ -4,7 +4,7 @@ from typing import NamedTuple, Self, TypeGuard
 
 import numpy as np
 
-from prunecast.codesign.plans import PrunedMap
+from prunecast.choice import PrunedMap
 from prunecast.codesign.search.options import retained
 from prunecast.patterns import Pattern, TileSums
 from prunecast.patterns.adaptive_tile_pattern import AdaptiveTilePattern

@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from prunecast.codesign.candidates import kernels_of, takes
-from prunecast.codesign.choice import check_choice
 from prunecast.codesign.engines import ENGINES
-from prunecast.errors import BadInput
+from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import STATES, load_gpu
 from prunecast.kernels import DTYPE_BYTES, KERNELS
 from prunecast.patterns import parse_pattern

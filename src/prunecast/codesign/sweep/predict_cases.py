@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.engines import Outcome
-from prunecast.codesign.plans import PrunedMap, plan_pruned
 from prunecast.codesign.sweep.cases import GroupKey, SweepCase, groups_of
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, gpu_names, load_gpu
@@ -97,4 +97,4 @@ def _row(case: SweepCase, kept: PrunedMap | BadInput | None, gpu: GpuSpec) -> di
 def _plan(case: SweepCase, kept: PrunedMap | None, gpu: GpuSpec) -> KernelPlan:
     if kept is None:
         return plan_dense(case.m, case.k, case.n, case.dtype, gpu)
-    return plan_pruned(case.kernel, kept, n=case.n, dtype=case.dtype, gpu=gpu)
+    return fastest_plan(case.kernel, kept, n=case.n, dtype=case.dtype, gpu=gpu)

@@ -1,7 +1,7 @@
 """The record of `balanced`."""
 
 from prunecast.kernels.balanced.launch import balanced_traits
-from prunecast.kernels.balanced.planner import plan_balanced
+from prunecast.kernels.balanced.planner import balanced_configs, balanced_times, plan_balanced
 from prunecast.kernels.kernel import Entry, Kernel, Sources
 from prunecast.patterns.element_map import ElementMap
 
@@ -15,6 +15,8 @@ BALANCED = Kernel(
     families=("balanced",),
     on_request=True,
     plan=plan_balanced,
+    configs=balanced_configs,
+    times=balanced_times,
     compilers={"none": Entry("prunecast.kernels.balanced.cuda.operator", "compile_balanced")},
     sources=Sources("balanced", ("device", "balanced/cuda")),
     unaligned_tokens=1,

@@ -16,6 +16,7 @@ from prunecast.patterns.tile_map import IntArray
 __all__ = [
     "DENSE_CLOCKS",
     "GROUP_ROWS",
+    "LANES",
     "REST_CLOCKS",
     "WARPS",
     "BalancedLayout",

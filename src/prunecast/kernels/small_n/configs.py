@@ -70,6 +70,10 @@ class SmallConfig(NamedTuple):
     """K16s of a warp that are on their way."""
     warps: int = WARPS
 
+    def __str__(self) -> str:
+        """Short name, e.g. `64x16 d4 w8`: tile of C, depth and warps."""
+        return f"{self.block_m}x{self.block_n} d{self.depth} w{self.warps}"
+
     @property
     def shape(self) -> BlockShape:
         """Block shape of a step, in which every warp takes one k16."""

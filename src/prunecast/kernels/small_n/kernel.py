@@ -1,20 +1,13 @@
 """The record of `small-n`."""
 
 import sys
-from collections.abc import Iterator
 
-from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.kernel import Entry, Kernel, Sources
-from prunecast.kernels.small_n.configs import SmallConfig
 from prunecast.kernels.small_n.launch import small_n_traits
-from prunecast.kernels.small_n.planner import MOST_N, choose_small_n, plan_small_n
+from prunecast.kernels.small_n.planner import MOST_N, plan_small_n, small_n_configs, small_n_times
 from prunecast.patterns.tile_map import TileMap
 
 __all__ = ["SMALL_N"]
-
-
-def _configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> Iterator[SmallConfig]:
-    return (candidate.config for candidate in choose_small_n(tiles, n, dtype, gpu))
 
 
 SMALL_N = Kernel(
@@ -25,7 +18,8 @@ SMALL_N = Kernel(
     keeps=("tiles",),
     most_tokens=MOST_N,
     plan=plan_small_n,
-    configs=_configs,
+    configs=small_n_configs,
+    times=small_n_times,
     compilers={"mma": Entry("prunecast.kernels.small_n.cuda.operator", "compile_small")},
     sources=Sources("small", ("device", "small_n/cuda")),
     writes_all_rows=True,

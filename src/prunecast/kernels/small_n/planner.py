@@ -5,13 +5,12 @@ Blocks are small so that all of them are on the GPU at once. Where launches over
 fit, so that the config decides how long the slowest takes. Rows of B are read once a block.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.item_times import ItemTimes
 from prunecast.kernels.small_n.configs import (
     WIDTHS,
     SmallConfig,
@@ -22,58 +21,29 @@ from prunecast.kernels.small_n.configs import (
 from prunecast.kernels.small_n.programs import most_kept, small_programs
 from prunecast.kernels.tile.tile_plan import check_tokens
 from prunecast.patterns.tile_map import TileMap
-from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit
+from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.order import assign_hardware
 from prunecast.plan.tensor_rate import check_dtype, tensor_fma_per_clk
 from prunecast.plan.tile_rows import cut_rows
 from prunecast.plan.work_items import raster, take_items, whole_items
 
-__all__ = ["SmallCandidate", "choose_small_n", "plan_small_n"]
+__all__ = ["plan_small_n", "small_n_configs", "small_n_times"]
 
 MOST_N = WIDTHS[-1]
 """Above it the planner leaves the product to the kernels for many tokens."""
 
-# Fitted together to 390 times of configs on an H200, 1, 16 and 64 tokens (0008)
-ISSUE_CYCLES = 0.19
-"""Cycles of an SM per warp instruction; four warps issue at once."""
-STEP_CYCLES = 800
-"""Cycles of a warp for a k16 beside its products: rows of B are requested, arrive and are read."""
-SUM_BYTES_PER_CYCLE = 40
-"""Bytes per cycle and SM at which the sums of all warps go through shared memory."""
-START_CYCLES = 55
-"""For each k16 of a ring that has to be filled before a warp begins."""
 
-
-class SmallCandidate(NamedTuple):
-    """A config and what it would take."""
-
-    config: SmallConfig
-    blocks: int
-    blocks_per_sm: int
-    seconds: float
-    """Without what a launch costs whatever its config is."""
-
-
-def plan_small_n(
-    tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, *, config: SmallConfig | None = None
-) -> KernelPlan:
+def plan_small_n(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: SmallConfig) -> KernelPlan:
     """Plan the product of a tile map with few tokens.
 
     Parameters
     ----------
-    config : one of `choose_small_n` or any other, or None for the first of them; a given config takes more
-        tokens than fit in its block in turn
+    config : one of `small_n_configs` or any other; tokens beyond those of its block are taken in turn
 
     Raises
     ------
-    BadInput : n below 1, or above 64 without a config, a dtype other than fp16 and bf16, or a GPU without
-        asynchronous copies
-    PlanDoesNotFit : no config of the kernel fits
+    BadInput : n below 1, a dtype other than fp16 and bf16, or a GPU without asynchronous copies
     """
-    found = choose_small_n(tiles, n, dtype, gpu) if config is None else []
-    if config is None and not found:
-        raise PlanDoesNotFit(f"small-n: no config of the kernel fits on an SM of {gpu.name}")
-    config = config or found[0].config
     _check(n, dtype, gpu)
     tiles = cut_rows(tiles, config.block_m)
     order = raster(tiles.tile_count, -(-n // config.block_n), 1)
@@ -94,46 +64,41 @@ def plan_small_n(
         ),
         tensor="mma",
         pdl=gpu.compute_capability >= 90,
+        config=str(config),
     )
 
 
-def choose_small_n(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> list[SmallCandidate]:
-    """Every config that fits on an SM, fastest first.
+def small_n_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[SmallConfig, ...]:
+    """Every config that fits on an SM.
 
     Raises
     ------
-    BadInput : as `plan_small_n`
+    BadInput : n above 64; else as `plan_small_n`
     """
     _check(n, dtype, gpu)
     if n > MOST_N:
         raise BadInput(f"small-n: takes at most {MOST_N} tokens, got {n}")
-    found = []
-    for config in small_configs(n):
-        fit = occupancy(small_resources(config, n), gpu).blocks_per_sm
-        if fit > 0:
-            found.append(_candidate(config, tiles, n, gpu, fit))
-    return sorted(found, key=lambda c: c.seconds)
+    return tuple(c for c in small_configs(n) if occupancy(small_resources(c, n), gpu).blocks_per_sm > 0)
 
 
-def _candidate(config: SmallConfig, tiles: TileMap, n: int, gpu: GpuSpec, fit: int) -> SmallCandidate:
-    """Memory, or the SM that has most: launches overlap, so their blocks pile up on it, as many as fit."""
-    per_tile = -(-tiles.rows_per_tile.astype(np.int64) // config.block_m)
-    ranges = -(-n // config.block_n)
-    k16 = -(-tiles.kept_per_tile.astype(np.int64) // 16)
-    blocks = max(int(per_tile.sum()) * ranges, 1)
-    waves = -(-blocks // (fit * gpu.sm_count))
-    on_sm = min(fit, blocks) * waves
-    mean_k16, most_k16 = float((per_tile * k16).sum()) * ranges / blocks, int(k16.max(initial=0))
-    memory = 32.0 * config.block_m * float((per_tile * k16).sum()) * ranges + 2.0 * n * (tiles.k + tiles.m)
-    sums = 2.0 * config.warps * config.block_m * config.block_n * 4
-    cycles = (
-        max(on_sm * mean_k16, most_k16) * k16_instructions(config, n) * ISSUE_CYCLES
-        + waves * -(-most_k16 // config.warps) * STEP_CYCLES
-        + on_sm * sums / SUM_BYTES_PER_CYCLE
+def small_n_times(config: SmallConfig, tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> ItemTimes:
+    """What items take: instructions of all warps, which share four schedulers, a wait for B in each round of
+    the warps, and the sums of all warps through shared memory.
+    """
+    k16 = -(-cut_rows(tiles, config.block_m).kept_per_tile // 16).astype(np.float64)
+    sums = 2 * config.warps * config.block_m * config.block_n * 4 / gpu.shared_bytes_per_clk_per_sm
+    pipe = k16 * k16_instructions(config, n) / gpu.sub_partitions_per_sm + sums
+    ranges, weight_bytes = -(-n // config.block_n), 32.0 * config.block_m * float(k16.sum())
+    return ItemTimes(
+        alone=pipe + np.ceil(k16 / config.warps) * gpu.dram_latency_cycles,
+        pipe=pipe,
+        ranges=ranges,
+        slots=occupancy(small_resources(config, n), gpu).blocks_per_sm,
+        weight_bytes=weight_bytes,
+        read_bytes=weight_bytes * ranges + 32.0 * n * float(k16.sum()),
+        once=float(gpu.block_start_cycles + gpu.dram_latency_cycles),
+        co_resident=gpu.compute_capability >= 90,
     )
-    clock = gpu.clock_burst_hz[0]
-    slowest = max(memory / gpu.dram_bytes_per_s, cycles / clock)
-    return SmallCandidate(config, blocks, fit, slowest + config.depth * START_CYCLES / clock)
 
 
 def _check(n: int, dtype: str, gpu: GpuSpec) -> None:

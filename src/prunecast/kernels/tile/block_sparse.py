@@ -3,10 +3,8 @@
 import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.tile.choose import best
 from prunecast.kernels.tile.config import TileConfig
-from prunecast.kernels.tile.tile_plan import items_of, tile_plan
-from prunecast.kernels.tile.tile_wise import choose_tile_wise
+from prunecast.kernels.tile.tile_plan import check_tokens, items_of, tile_plan
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.order import assign_hardware
@@ -15,9 +13,7 @@ from prunecast.plan.tile_rows import cut_rows
 __all__ = ["plan_block_sparse", "steps_are_slabs"]
 
 
-def plan_block_sparse(
-    tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, *, config: TileConfig | None = None
-) -> KernelPlan:
+def plan_block_sparse(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: TileConfig) -> KernelPlan:
     """Plan a block-sparse product with `n` tokens: one block per tile and token range, no balancing.
 
     Where sparse blocks are narrower than a k-step, or lie askew to it, rows of B are gathered one by one; on
@@ -25,14 +21,13 @@ def plan_block_sparse(
 
     Parameters
     ----------
-    config : one of `choose_tile_wise`, or None for the first of them
+    config : one of `tile_map_configs`
 
     Raises
     ------
-    BadInput : n below 1, or a dtype that the GPU has no tensor cores for
-    PlanDoesNotFit : no form of the kernel fits
+    BadInput : n below 1
     """
-    config = config or best(choose_tile_wise(tiles, n, dtype, gpu), "block-sparse", gpu).config
+    check_tokens(n)
     tiles = cut_rows(tiles, config.shape.block_m)
     boxes = config.tensor_path != "wgmma" and steps_are_slabs(tiles, config.shape.block_k)
     assigned = assign_hardware(items_of(tiles, config, n, gpu))

@@ -55,6 +55,10 @@ class TileConfig:
     pair: int = 1
     warpgroups: int = CONSUMER_WARPGROUPS
 
+    def __str__(self) -> str:
+        """Short name, e.g. `128x256x64 s4`: tile of C, k-step and stages."""
+        return f"{'x'.join(map(str, self.shape))} s{self.resources.stages}"
+
     @property
     def element_bytes(self) -> int:
         """Bytes of one element of A, B and C."""

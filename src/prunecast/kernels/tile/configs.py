@@ -16,13 +16,21 @@ from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.mma_configs import mma_configs, register_configs
+from prunecast.kernels.tile.tile_plan import check_tokens, height_of
 from prunecast.kernels.tile.wgmma_configs import wgmma_configs
+from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 
-__all__ = ["OWN_WGMMA_SHAPES", "sparse_configs", "tile_configs"]
+__all__ = ["OWN_WGMMA_SHAPES", "sparse_configs", "tile_configs", "tile_map_configs"]
 
 OWN_WGMMA_SHAPES = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128), (256, 128))
 """block_m x block_n of compiled kernels. Kind: choice, those that the compile tests build without spills."""
+
+
+def tile_map_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[TileConfig, ...]:
+    """Configs for a tile map and `n` tokens. BadInput: n below 1; else as `tile_configs`."""
+    check_tokens(n)
+    return tile_configs(gpu, dtype, height_of(tiles))
 
 
 def tile_configs(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileConfig, ...]:

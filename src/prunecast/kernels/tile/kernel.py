@@ -1,29 +1,32 @@
 """The records of the kernels that multiply tiles: one CUDA kernel, three ways to make its work list."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.item_times import ItemTimes
 from prunecast.kernels.kernel import Entry, Kernel, Sources
 from prunecast.kernels.tile.block_sparse import plan_block_sparse
 from prunecast.kernels.tile.config import TileConfig
-from prunecast.kernels.tile.stspmm import choose_stspmm, plan_stspmm
-from prunecast.kernels.tile.tile_wise import choose_tile_wise, plan_tile_wise
+from prunecast.kernels.tile.configs import tile_map_configs
+from prunecast.kernels.tile.item_cost import item_times
+from prunecast.kernels.tile.stspmm import plan_stspmm
+from prunecast.kernels.tile.tile_wise import plan_tile_wise
 from prunecast.patterns.tile_map import TileMap
 
 __all__ = ["BLOCK_SPARSE", "STSPMM", "TILE_WISE"]
 
 
-def _tile_wise_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> Iterator[TileConfig]:
-    return (candidate.config for candidate in choose_tile_wise(tiles, n, dtype, gpu))
+def _times(config: TileConfig, tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> ItemTimes:
+    return item_times(config, tiles, n, gpu, persistent=False)
 
 
-def _stspmm_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> Iterator[TileConfig]:
-    return (candidate.config for candidate in choose_stspmm(tiles, n, dtype, gpu))
+def _stspmm_times(config: TileConfig, tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> ItemTimes:
+    return item_times(config, tiles, n, gpu, persistent=True, splits=True)
 
 
 _COMMON: dict[str, Any] = {
     "takes": TileMap,
+    "configs": tile_map_configs,
     "compilers": {
         "wgmma": Entry("prunecast.kernels.tile.cuda.operator", "compile"),
         "mma": Entry("prunecast.kernels.tile.cuda.mma.operator", "compile_mma"),
@@ -39,7 +42,7 @@ TILE_WISE = Kernel(
     keeps=("tiles",),
     not_families=("dense", "block"),
     plan=plan_tile_wise,
-    configs=_tile_wise_configs,
+    times=_times,
     **_COMMON,
 )
 
@@ -50,7 +53,7 @@ STSPMM = Kernel(
     keeps=("tiles",),
     splits=True,
     plan=plan_stspmm,
-    configs=_stspmm_configs,
+    times=_stspmm_times,
     **_COMMON,
 )
 
@@ -60,6 +63,6 @@ BLOCK_SPARSE = Kernel(
     natural_pattern="block:64x64",
     families=("block",),
     plan=plan_block_sparse,
-    configs=_tile_wise_configs,
+    times=_times,
     **_COMMON,
 )

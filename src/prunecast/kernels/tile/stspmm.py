@@ -4,27 +4,18 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.tile.choose import Candidate, best
-from prunecast.kernels.tile.choose_tiles import tile_candidates
 from prunecast.kernels.tile.clusters import cluster_size, spread_over_clusters
 from prunecast.kernels.tile.config import TileConfig
-from prunecast.kernels.tile.configs import tile_configs
-from prunecast.kernels.tile.form_items import form_load
-from prunecast.kernels.tile.splitting import ItemCost, even_pieces, item_cycles, tile_item_cost
-from prunecast.kernels.tile.tile_plan import (
-    check_tokens,
-    height_of,
-    items_of,
-    resident_blocks,
-    tile_plan,
-)
+from prunecast.kernels.tile.item_cost import ItemCost, item_cost, item_cycles
+from prunecast.kernels.tile.splitting import even_slices
+from prunecast.kernels.tile.tile_plan import check_tokens, items_of, resident_blocks, tile_plan
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import KernelPlan, WorkList
 from prunecast.plan.order import Assigned, assign_dynamic, assign_longest_first, assign_stream_k
 from prunecast.plan.tile_rows import cut_rows
 from prunecast.plan.work_items import split_items
 
-__all__ = ["ASSIGNMENTS", "choose_stspmm", "plan_stspmm"]
+__all__ = ["ASSIGNMENTS", "plan_stspmm"]
 
 ASSIGNMENTS = ("longest-first", "stream-k", "dynamic")
 
@@ -34,45 +25,34 @@ def plan_stspmm(
     n: int,
     dtype: str,
     gpu: GpuSpec,
+    config: TileConfig,
     *,
     assignment: str = "longest-first",
     split: str | int | None = "auto",
-    config: TileConfig | None = None,
 ) -> KernelPlan:
     """Plan the product of a tile map with `n` tokens so that all blocks finish together.
 
     Parameters
     ----------
+    config : one of `tile_map_configs`
     assignment : `longest-first` (fixed lists), `dynamic` (one list, drawn from) or `stream-k` (equal shares
         of all k-steps, cut wherever they end)
     split : `auto` cuts what keeps blocks from finishing together, a number is the most k-steps of one part,
         None cuts nothing; stream-k cuts by itself and ignores it
-    config : one of `choose_stspmm`, or None for the first of them
 
     Raises
     ------
     BadInput : n below 1, a dtype that the GPU has no tensor cores for, an unknown assignment or split
-    PlanDoesNotFit : no form of the kernel fits
     """
     _check(assignment, split)
-    divisible = split is not None or assignment == "stream-k"
-    config = config or best(choose_stspmm(tiles, n, dtype, gpu, divisible=divisible), "stspmm", gpu).config
+    check_tokens(n)
     tiles = cut_rows(tiles, config.shape.block_m)
     cluster = cluster_size(config, tiles, n, gpu) if assignment != "dynamic" else 1
     items = items_of(tiles, config, n, gpu, cluster=cluster)
-    cost = tile_item_cost(config, form_load(config, tiles, n), gpu)
+    cost = item_cost(config, tiles, n, gpu)
     assigned = _assign(items, config, cost, gpu, assignment, split, cluster)
     spread = spread_over_clusters(assigned, cluster, config.shape.block_n)
     return tile_plan("stspmm", tiles, n, config, spread, gpu, b_access="gather", cluster=cluster)
-
-
-def choose_stspmm(
-    tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, *, divisible: bool = True
-) -> list[Candidate]:
-    """All forms that fit, fastest first; `divisible` says whether tiles may be split."""
-    check_tokens(n)
-    configs = tile_configs(gpu, dtype, height_of(tiles))
-    return tile_candidates(configs, tiles, n, gpu, persistent=True, divisible=divisible)
 
 
 def _check(assignment: str, split: str | int | None) -> None:
@@ -101,7 +81,7 @@ def _assign(
         return assign_stream_k(items, everywhere, block_k)
     if split is not None:
         auto = split == "auto"
-        cut = even_pieces(items, everywhere, block_k, cost).pieces if auto else -(-steps // int(split))
+        cut = even_slices(items, everywhere, block_k, cost) if auto else -(-steps // int(split))
         items = split_items(items, cut, block_k)
     cycles = item_cycles(items, block_k, cost)
     blocks = resident_blocks(config, gpu, items.tile.size, cluster=cluster)

@@ -7,7 +7,6 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.tile.choose import Demand
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.programs.warp_programs import warp_programs
 from prunecast.patterns.element_map import ElementMap
@@ -19,7 +18,7 @@ from prunecast.plan.padded_rows import row_bytes_of
 from prunecast.plan.tile_rows import columns_of_any, rows_are_scattered
 from prunecast.plan.work_items import ranges_together, raster, whole_items
 
-__all__ = ["check_tokens", "demand_of", "height_of", "items_of", "resident_blocks", "tile_plan"]
+__all__ = ["check_tokens", "height_of", "items_of", "resident_blocks", "tile_plan"]
 
 
 def check_tokens(n: int) -> None:
@@ -31,11 +30,6 @@ def check_tokens(n: int) -> None:
 def height_of(tiles: TileMap) -> int:
     """Rows of the tallest tile, at least 1."""
     return int(tiles.rows_per_tile.max(initial=1))
-
-
-def demand_of(tiles: TileMap, n: int) -> Demand:
-    """What the tiles ask of any config."""
-    return Demand(rows=tiles.rows_per_tile, kept=tiles.kept_per_tile, n=n)
 
 
 def items_of(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec, *, cluster: int = 1) -> WorkList:
@@ -118,4 +112,5 @@ def tile_plan(
         cluster=cluster,
         fewest_steps=2 if own else 0,
         pdl=own,
+        config=str(config),
     )

@@ -1,7 +1,11 @@
 """The record of `2:4`."""
 
 from prunecast.kernels.kernel import Entry, Kernel, Sources
-from prunecast.kernels.two_of_four.planner import plan_sparse_tensor
+from prunecast.kernels.two_of_four.planner import (
+    plan_sparse_tensor,
+    sparse_tensor_configs,
+    sparse_tensor_times,
+)
 from prunecast.patterns.element_map import ElementMap
 
 __all__ = ["TWO_OF_FOUR"]
@@ -15,6 +19,8 @@ TWO_OF_FOUR = Kernel(
     families=("2:4",),
     costs="prunecast.kernels.tile",
     plan=plan_sparse_tensor,
+    configs=sparse_tensor_configs,
+    times=sparse_tensor_times,
     compilers={
         "sparse-wgmma": Entry("prunecast.kernels.two_of_four.cuda.operator", "compile_sparse"),
         "sparse-mma": Entry("prunecast.kernels.tile.cuda.mma.operator", "compile_mma"),

@@ -5,76 +5,97 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.tile.choose import Candidate, best, candidates
+from prunecast.kernels.item_times import ItemTimes
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.configs import sparse_configs
-from prunecast.kernels.tile.splitting import item_cost, item_cycles
-from prunecast.kernels.tile.tile_plan import (
-    check_tokens,
-    demand_of,
-    height_of,
-    items_of,
-    resident_blocks,
-    tile_plan,
-)
+from prunecast.kernels.tile.item_cost import item_cost, item_cycles, item_times
+from prunecast.kernels.tile.tile_plan import check_tokens, height_of, items_of, resident_blocks, tile_plan
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import TileMap
 from prunecast.patterns.tiling import dense_tile_map
-from prunecast.plan.kernel_plan import KernelPlan, WorkList
+from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.order import Assigned, assign_hardware, assign_longest_first
 from prunecast.plan.tile_rows import cut_rows
 
-__all__ = ["plan_sparse_tensor"]
+__all__ = ["plan_sparse_tensor", "sparse_tensor_configs", "sparse_tensor_times"]
 
 _TALL = 256
 """Rows of the tallest config of the wgmma kernel. Kind: CUDA source, `sparse_shape.cuh`."""
 
 
 def plan_sparse_tensor(
-    elements: ElementMap, n: int, dtype: str, gpu: GpuSpec, *, tiles: TileMap | None = None
+    elements: ElementMap,
+    n: int,
+    dtype: str,
+    gpu: GpuSpec,
+    config: TileConfig,
+    *,
+    tiles: TileMap | None = None,
 ) -> KernelPlan:
     """Plan a product of 2:4 weights with `n` tokens.
 
     Parameters
     ----------
     elements : kept elements; of every four neighbouring columns a row keeps two at most
+    config : one of `sparse_tensor_configs`
     tiles : None, or the tiles inside which the 2:4 lies; neighbours are then neighbours in a tile's list of
         kept columns, and rows of B are gathered
 
     Raises
     ------
-    BadInput : elements are not 2:4; n below 1; the GPU lacks sparse tensor cores or the dtype
-    PlanDoesNotFit : no form of the kernel fits
+    BadInput : elements are not 2:4; n below 1
     """
     check_tokens(n)
-    whole = dense_tile_map(elements.m, elements.k, elements.m) if tiles is None else tiles
-    configs = _forms(gpu, dtype, height_of(whole))
     _check_two_of_four(elements, tiles)
-    chosen = best(candidates(configs, demand_of(whole, n), gpu), "2:4", gpu)
-    config = chosen.config
-    whole = cut_rows(whole, config.shape.block_m)
-    assigned = _assign(items_of(whole, config, n, gpu), chosen, gpu)
+    whole = cut_rows(_tiles_of(elements, tiles), config.shape.block_m)
+    assigned = _assign(whole, config, n, gpu)
     # Both kernels, `kernels/two_of_four/cuda` and `kernels/tile/cuda/mma`, gather whatever they are given
     return tile_plan("2:4", whole, n, config, assigned, gpu, b_access="gather", inner=elements)
 
 
-def _forms(gpu: GpuSpec, dtype: str, height: int) -> list[TileConfig]:
-    """All forms, but 128 x 256 only where no tile fills 256 rows: it takes as many k-steps as 256 x 128.
+def sparse_tensor_configs(
+    elements: ElementMap, n: int, dtype: str, gpu: GpuSpec, *, tiles: TileMap | None = None
+) -> tuple[TileConfig, ...]:
+    """All configs, but 128 x 256 only where no tile fills 256 rows: it takes as many k-steps as 256 x 128.
 
     Measured on an H200 (2026-11-20): a step of 256 x 128 takes 749 cycles, of 128 x 256 778; the end of an
     item hides behind multiplications in the first alone.
+
+    Raises
+    ------
+    BadInput : n below 1; the GPU lacks sparse tensor cores or the dtype
     """
-    forms = sparse_configs(gpu, dtype, height)
-    hidden = height >= _TALL and any(v.tensor_path == "wgmma" and v.shape.block_m == _TALL for v in forms)
-    return [v for v in forms if not (hidden and v.shape[:2] == (128, 256))]
+    check_tokens(n)
+    height = height_of(_tiles_of(elements, tiles))
+    configs = sparse_configs(gpu, dtype, height)
+    tall = any(c.tensor_path == "wgmma" and c.shape.block_m == _TALL for c in configs)
+    hidden = height >= _TALL and tall
+    return tuple(c for c in configs if not (hidden and c.shape[:2] == (128, 256)))
 
 
-def _assign(items: WorkList, chosen: Candidate, gpu: GpuSpec) -> Assigned:
+def sparse_tensor_times(
+    config: TileConfig,
+    elements: ElementMap,
+    n: int,
+    dtype: str,
+    gpu: GpuSpec,
+    *,
+    tiles: TileMap | None = None,
+) -> ItemTimes:
+    """What items take; the wgmma kernel is persistent."""
+    return item_times(config, _tiles_of(elements, tiles), n, gpu, persistent=config.tensor_path == "wgmma")
+
+
+def _tiles_of(elements: ElementMap, tiles: TileMap | None) -> TileMap:
+    return dense_tile_map(elements.m, elements.k, elements.m) if tiles is None else tiles
+
+
+def _assign(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec) -> Assigned:
     """The wgmma kernel is persistent, so that writing C hides behind the next item."""
-    config = chosen.config
+    items = items_of(tiles, config, n, gpu)
     if config.tensor_path != "wgmma":
         return assign_hardware(items)
-    cycles = item_cycles(items, config.shape.block_k, item_cost(chosen, gpu))
+    cycles = item_cycles(items, config.shape.block_k, item_cost(config, tiles, n, gpu))
     return assign_longest_first(items, cycles, resident_blocks(config, gpu, items.tile.size))
 
 

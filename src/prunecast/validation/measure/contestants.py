@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 
-from prunecast.codesign.plans import PrunedMap
+from prunecast.choice import PrunedMap
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan, compile
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
@@ -26,7 +26,7 @@ class Runner(NamedTuple):
     launch: Callable[[int], Any]
     """Enqueues the product of set i on the current stream and returns its C."""
     sets: int
-    variant: str
+    config: str
 
 
 def dense_runners(inputs: Inputs, product: DenseProduct) -> list[Runner]:
@@ -89,8 +89,7 @@ def own_runner(plan: KernelPlan, inputs: Inputs) -> Runner:
     def launch(i: int) -> Any:
         return operators[i](inputs.b(i), out=inputs.c(i))
 
-    shape = f"{plan.shape.block_m}x{plan.shape.block_n}"
-    return Runner(launch, sets, f"{shape} {plan.blocks} blocks {plan.item_count} items")
+    return Runner(launch, sets, plan.config)
 
 
 def refuse_other_devices() -> None:

@@ -37,7 +37,7 @@ def largest_excess(
     tokens = _tokens(inputs)
     a = _weights(mask, inputs)
     b = inputs.b(0)
-    if runner.variant == "NK":
+    if runner.config == "NK":
         b = b.reshape(inputs.n, inputs.k).T
     b = exact(cp.ascontiguousarray(b[:, tokens]), inputs.dtype)
     got = exact(cp.ascontiguousarray(c[:, tokens]), inputs.dtype)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 
-from prunecast.codesign.plans import PrunedMap
+from prunecast.choice import PrunedMap
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS
@@ -186,7 +186,7 @@ def _runners(
 
 
 def _key(row: Measurement, runner: Runner) -> str:
-    return f"{row.case.name}|{row.kernel}|{row.case.state}|{runner.variant}"
+    return f"{row.case.name}|{row.kernel}|{row.case.state}|{runner.config}"
 
 
 def _one_line(reason: Exception) -> str:
@@ -243,6 +243,6 @@ def _with_sample(
         power_w=power_w,
         temperature_c=facts.temperature_c,
         throttle=facts.throttle,
-        variant=c.name.rsplit("|", 1)[1],
+        config=c.name.rsplit("|", 1)[1],
         marks=tuple(marks),
     )

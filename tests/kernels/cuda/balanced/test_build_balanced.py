@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels import plan_balanced
 from prunecast.kernels.balanced.cuda.forms import build_balanced
 from prunecast.patterns import element_map_from_mask
 from prunecast.patterns.balanced import prune_balanced
@@ -20,7 +20,7 @@ ARCHS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100", "sm_120")
 def plan(n: int, dtype: str = "fp32", sparsity: float = 0.75, m: int = 4096):
     scores = np.random.default_rng(0).random((m, 256))
     elements = element_map_from_mask(prune_balanced(scores, sparsity, width=64), "balanced:64")
-    return plan_balanced(elements, n, dtype, H200)
+    return fastest_plan("balanced", elements, n, dtype, H200)
 
 
 @pytest.mark.parametrize("arch", ARCHS)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels import plan_balanced
 from prunecast.kernels.balanced.cuda.forms import form_of
 from prunecast.kernels.balanced.cuda.pack import pack_matrix, pack_vector, rounded
 from prunecast.kernels.balanced.layout import balanced_layout, vector_layout
@@ -85,11 +85,11 @@ def test_balanced_segments_give_every_lane_equal_chunks():
 
 def test_the_form_is_read_back_from_the_plan():
     elements = balanced(512, 512, 0.75)
-    plan = plan_balanced(elements, 256, "fp32", H200)
+    plan = fastest_plan("balanced", elements, 256, "fp32", H200)
     form = form_of(plan)
     assert form.splits * form.window == plan.shape.block_k
     assert form.splits * plan.shape.block_m == 256
-    assert form_of(plan_balanced(elements, 1, "fp32", H200)).vector is not None
+    assert form_of(fastest_plan("balanced", elements, 1, "fp32", H200)).vector is not None
 
 
 def test_weights_are_rounded_to_the_dtype():

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
-from prunecast.kernels import plan_stspmm
 from prunecast.kernels.device.build import KernelBuildError
 from prunecast.kernels.tile.cuda.mma.forms import PARTS, build_mma, mma_defines
 from prunecast.plan.kernel_plan import KernelPlan
@@ -93,9 +93,9 @@ def test_another_amount_of_shared_memory_than_the_plans_does_not_compile() -> No
 def test_other_plans_are_refused() -> None:
     tiles = ragged_map(64)
     with pytest.raises(BadInput, match="runs tile maps on mma and 2:4 on sparse-mma, the plan has wgmma"):
-        mma_defines(plan_stspmm(tiles, 64, "fp16", load_gpu("h200-sxm")))
+        mma_defines(fastest_plan("stspmm", tiles, 64, "fp16", load_gpu("h200-sxm")))
     with pytest.raises(BadInput, match="takes fp16 or bf16"):
-        mma_defines(plan_stspmm(tiles, 64, "fp32", load_gpu(A100)))
+        mma_defines(fastest_plan("stspmm", tiles, 64, "fp32", load_gpu(A100)))
     with pytest.raises(BadInput, match="bf16 needs compute capability"):
         mma_defines(replace(plan((64, 64), T4), dtype="bf16"))
     with pytest.raises(BadInput, match="activation must be one of"):

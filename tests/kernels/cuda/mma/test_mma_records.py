@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.kernels import plan_stspmm
 from prunecast.kernels.tile.cuda.mma.pack import pack_mma, rows_at_once
 from prunecast.kernels.tile.cuda.mma.records import (
     FIRST_STEP,
@@ -110,7 +110,7 @@ def test_blocks_behind_the_plans_write_rows_in_no_tile() -> None:
 
 
 def test_plans_that_the_kernel_cannot_walk_are_refused() -> None:
-    plan = plan_stspmm(ragged_map(64), 64, "fp16", A100, assignment="dynamic")
+    plan = fastest_plan("stspmm", ragged_map(64), 64, "fp16", A100, assignment="dynamic")
     packed = pack_mma(plan.tiles, np.zeros((plan.m, plan.k), np.uint16), plan.shape)
     with pytest.raises(BadInput, match="walks fixed lists"):
         mma_records(plan, packed)

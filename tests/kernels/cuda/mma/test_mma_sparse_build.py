@@ -5,11 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
-from prunecast.kernels import plan_sparse_tensor
 from prunecast.kernels.tile.cuda.mma.forms import PARTS, build_mma, check_mma, mma_defines
+from prunecast.kernels.two_of_four.planner import sparse_tensor_configs
+from prunecast.patterns import NestedMap
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.plan.kernel_plan import KernelPlan
 from tests.kernels.cuda.mma.mma_plans import plan_of, ragged_map, variants_of
@@ -84,9 +86,11 @@ def test_steps_are_as_long_as_shared_memory_allows_without_a_block_less() -> Non
 @pytest.mark.parametrize("height", [16, 64, 256])
 def test_plans_of_the_planner_run_on_it(gpu: str, height: int) -> None:
     tiles = ragged_map(height)
-    check_mma(plan_sparse_tensor(elements_in(tiles), 512, "fp16", load_gpu(gpu), tiles=tiles))
+    check_mma(
+        fastest_plan("2:4", NestedMap(tiles=tiles, inner=elements_in(tiles)), 512, "fp16", load_gpu(gpu))
+    )
     whole = element_map_from_mask(np.tile([True, False, True, False], (512, 64)), "2:4")
-    check_mma(plan_sparse_tensor(whole, 512, "bf16", load_gpu(gpu)))
+    check_mma(fastest_plan("2:4", whole, 512, "bf16", load_gpu(gpu)))
 
 
 def test_other_plans_are_refused() -> None:
@@ -103,4 +107,4 @@ def test_other_plans_are_refused() -> None:
 
 def test_gpus_without_sparse_tensor_cores_are_refused_when_planning() -> None:
     with pytest.raises(BadInput, match="2:4 needs sparse tensor cores, t4 has none"):
-        plan_sparse_tensor(plan((64, 64)).inner, 64, "fp16", load_gpu("t4"), tiles=ragged_map(64))
+        sparse_tensor_configs(plan((64, 64)).inner, 64, "fp16", load_gpu("t4"), tiles=ragged_map(64))

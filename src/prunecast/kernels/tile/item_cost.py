@@ -1,0 +1,222 @@
+"""What a work item of the tile kernel costs an SM: weights of longest-first lists and of split-K decisions.
+
+Simple arithmetic on a config, before there is a plan; how long a plan takes is said by `prunecast.models`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.hardware.costs import Costs, load_costs
+from prunecast.hardware.occupancy import occupancy
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.item_times import ItemTimes
+from prunecast.kernels.tile.config import TileConfig
+from prunecast.kernels.tile.programs.gather import (
+    PRODUCER_WARPS,
+    copy_overhead_bytes,
+    edge_cycles,
+    producer_cycles,
+    start_cycles,
+)
+from prunecast.kernels.tile.programs.mma import walk_of_step
+from prunecast.kernels.tile.wgmma_configs import staging_bytes
+from prunecast.patterns.tile_map import TileMap
+from prunecast.plan.bind import total
+from prunecast.plan.kernel_plan import WorkList
+from prunecast.plan.tensor_rate import tensor_fma_per_clk
+from prunecast.plan.tile_rows import cut_rows
+
+__all__ = ["ItemCost", "item_cost", "item_cycles", "item_times"]
+
+ITEM_OVERHEAD_CYCLES = 2500
+"""Prologue and epilogue of an item whose warps copy and multiply in turn; 2600 measured, H200, 2026-11-20."""
+FIX_UP_OVER_TRANSFER = 4
+"""Writing, or reading and adding, a slice's partial sums over the bare transfer: waits for L2 that nothing
+hides. Own measurements, H200: 32 split plans and the same configs unsplit differ by 100 cycles more than they
+should in the mean, 4,700 rms; with 3 by 1,800 less and 3,900, with 6 by 4,400 more and 9,700 (2026-11-21)."""
+FEWEST_STEPS_PER_PART = 8
+"""A shorter split-K slice does not repay the 4 to 5 k-steps that its partial sums take."""
+ENTRY_ISSUES, ROUND_ISSUES = 36, 20
+"""Issue cycles of a consumer warp for its next entry in the list, and for rounding its sums."""
+
+
+class ItemCost(NamedTuple):
+    """SM cycles of the pieces of an item's time."""
+
+    step: float
+    """One full k-step on the pipes that multiply, with as many blocks on the SM as fit."""
+    overhead: float
+    """Epilogue, and the way to the next item."""
+    fix_up: float
+    """Writing, or reading, the partial sums of one split-K slice."""
+    slots: int = 1
+    """Blocks that an SM holds, all of which `step` counts as being there."""
+    fetch: float = 0.0
+    """One k-step, full or not, of producer warps."""
+    fetch_overhead: float = 0.0
+    """Of producer warps, around the k-steps of an item."""
+    fewest_columns: int = 0
+    """Columns that every item multiplies, however few it keeps."""
+    start: float = 0.0
+    """Prologue of a block, which overlapping launches hide if the blocks of both fit on the SMs."""
+
+    def shared_by(self, items: int, blocks: int) -> "ItemCost":
+        """Costs where there are not enough items for all blocks, so that fewer share an SM."""
+        there = min(max(items / blocks, 1.0 / self.slots), 1.0)
+        return self._replace(step=self.step * there)
+
+
+def item_cycles(items: WorkList, block_k: int, cost: ItemCost) -> npt.NDArray[np.int64]:
+    """(items,) int64 SM cycles; an owner reads the partial sums that all other slices write."""
+    columns = np.maximum(items.k_stop - items.k_start, cost.fewest_columns)
+    multiplied = -(-columns // 16) * 16 / block_k * cost.step + cost.overhead
+    fetched = -(-columns // block_k) * cost.fetch + cost.fetch_overhead
+    fix_ups = np.where(items.owner == 1, items.parts - 1, 1)
+    cycles: npt.NDArray[np.float64] = np.maximum(multiplied, fetched) + fix_ups * cost.fix_up
+    return np.rint(cycles).astype(np.int64)
+
+
+def item_cost(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> ItemCost:
+    """Costs of items of a config, of blocks that share an SM with as many others as fit.
+
+    Parameters
+    ----------
+    tiles : none taller than the config's block
+    n : tokens
+    """
+    shape, k16 = config.shape, config.shape.block_k / 16
+    slots = occupancy(config.resources, gpu).blocks_per_sm
+    gathers = config.tensor_path == "wgmma" and not config.is_sparse
+    tokens = _tokens(config, n) if gathers else min(shape.block_n, n)
+    copied = config.weight_bytes_per_k16 + tokens * 16 * config.element_bytes
+    read = config.operand_bytes_per_warp_per_k16 * config.consumer_warps
+    rate = tensor_fma_per_clk(gpu, config.dtype, config.tensor)
+    tensor = config.fma_per_warp_per_k16 * config.consumer_warps * k16 / rate
+    sums = shape.block_m * shape.block_n * 4 / gpu.l2_port_bytes_per_clk_per_sm + gpu.l2_latency_cycles
+    costs = load_costs("prunecast.kernels.tile", gpu.compute_capability)
+    passing = read + copied + (PRODUCER_WARPS * copy_overhead_bytes(config, costs) if gathers else 0)
+    cost = ItemCost(
+        step=max(tensor, passing * k16 / gpu.shared_bytes_per_clk_per_sm) * slots,
+        overhead=ITEM_OVERHEAD_CYCLES,
+        fix_up=FIX_UP_OVER_TRANSFER * sums,
+        slots=slots,
+    )
+    port = copied * k16 / gpu.l2_port_bytes_per_clk_per_sm
+    if not gathers:
+        busy = min(_item_count(config, tiles, n), gpu.sm_count)
+        l2_share = copied * k16 / (gpu.l2_bytes_per_s / gpu.clock_burst_hz[-1] / busy)
+        cost = cost._replace(step=max(cost.step, port * slots, l2_share * slots))
+        if config.is_sparse:
+            return cost
+        overhead = ITEM_OVERHEAD_CYCLES + _store_cycles(config, tiles, n, gpu)
+        chain = _chain_cycles(config, tensor, gpu, costs)
+        return cost._replace(overhead=overhead, fetch=chain, fetch_overhead=overhead)
+    fetch = max(port + 4, _gather_cycles(config, tiles, n, gpu, costs))
+    wait = gpu.gather_latency_cycles / 2  # an item's entry and its columns come behind gathers
+    overhead = wait + ENTRY_ISSUES + _epilogue_cycles(config, tiles, n, gpu)
+    return cost._replace(
+        overhead=overhead,
+        fetch=fetch,
+        fetch_overhead=max(overhead - config.resources.stages * fetch, wait) + costs["next_item_wait"],
+        fewest_columns=shape.block_k + 16,
+        start=float(start_cycles(config, costs) + gpu.dram_latency_cycles + gpu.block_start_cycles),
+    )
+
+
+def item_times(
+    config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec, *, persistent: bool, splits: bool = False
+) -> ItemTimes:
+    """What items of a config take, for ranking.
+
+    Parameters
+    ----------
+    tiles : of any height
+    n : tokens
+    persistent : blocks walk a list of items, else each item is a block
+    splits : the planner splits tiles along K
+    """
+    tiles = cut_rows(tiles, config.shape.block_m)
+    cost, block_k = item_cost(config, tiles, n, gpu), config.shape.block_k
+    columns = np.maximum(tiles.kept_per_tile, cost.fewest_columns).astype(np.float64)
+    k16, ranges = np.ceil(columns / 16), -(-n // config.shape.block_n)
+    pipe = k16 * 16 / block_k * cost.step / max(cost.slots, 1)
+    alone = np.maximum(pipe + cost.overhead, np.ceil(columns / block_k) * cost.fetch + cost.fetch_overhead)
+    first_stage = cost.start + gpu.gather_latency_cycles + gpu.barrier_latency_cycles
+    longest = -(-int(tiles.kept_per_tile.max(initial=0)) // block_k)
+    weight_bytes = float(k16.sum()) * config.weight_bytes_per_k16
+    return ItemTimes(
+        alone=alone if persistent else alone + first_stage,
+        pipe=pipe,
+        ranges=ranges,
+        slots=cost.slots,
+        weight_bytes=weight_bytes,
+        read_bytes=weight_bytes * ranges + float(k16.sum()) * 16 * n * config.element_bytes,
+        once=first_stage if persistent else 0.0,
+        fix_up=cost.fix_up if splits and longest >= 2 * FEWEST_STEPS_PER_PART else None,
+    )
+
+
+def _tokens(config: TileConfig, n: int) -> int:
+    """Tokens of a mean item, rounded up."""
+    return -(-n // -(-n // config.shape.block_n))
+
+
+def _item_count(config: TileConfig, tiles: TileMap, n: int) -> int:
+    return max(tiles.tile_count, 1) * -(-n // config.shape.block_n)
+
+
+def _chain_cycles(config: TileConfig, tensor: float, gpu: GpuSpec, costs: Costs) -> float:
+    """Of a k-step: what warps that copy and multiply do one after the other, some to a scheduler and abreast.
+
+    Parameters
+    ----------
+    tensor : cycles of the tensor pipes in a k-step
+    """
+    warps, rate = config.consumer_warps, gpu.shared_bytes_per_clk_per_sm
+    abreast = -(-warps // gpu.sub_partitions_per_sm)
+    operands, copied = config.operand_bytes_per_warp_per_k16, config.share_bytes_per_k16
+    issues = config.instructions_per_k16 + (operands + 2 * copied / warps) / 512 + 3
+    wait = gpu.shared_latency_cycles + warps * operands / rate
+    if config.tensor_path == "registers":
+        wait += gpu.shared_latency_cycles + copied / rate
+    own = config.shape.block_k / 16 * (wait + abreast * issues) + gpu.sync_latency_cycles
+    if config.tensor_path == "mma":
+        *walk, walk_wait = walk_of_step(config)
+        own += total((walk_wait,), costs) + total(tuple(walk), costs) * warps / gpu.sub_partitions_per_sm
+    return max(own, tensor / abreast)
+
+
+def _gather_cycles(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec, costs: Costs) -> float:
+    """Of a k-step: the gather port, a ring of stages on its way, or what a producer warp issues."""
+    shape, stages = config.shape, config.resources.stages
+    row_bytes = _tokens(config, n) * config.element_bytes
+    gathered = shape.block_k * row_bytes / gpu.gather_bytes_per_clk_per_sm
+    steps = -(-np.maximum(tiles.kept_per_tile, shape.block_k + 16) // shape.block_k)
+    of_block = (
+        float(steps.sum()) / max(steps.size, 1) * max(_item_count(config, tiles, n) / gpu.sm_count, 1.0)
+    )
+    issues = producer_cycles(config, costs, max(1.0 - stages / max(of_block, 1.0), 0.0))
+    lacking = 1.0 / -(-n // shape.block_n) if n % shape.block_n else 0.0
+    issues += lacking * edge_cycles(config, costs)
+    return max(gathered, (gathered + gpu.gather_latency_cycles) / stages, issues * shape.block_k / 16)
+
+
+def _epilogue_cycles(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> float:
+    """Of a consumer warp: rounding C and filling its staging buffer, which waits for what the buffer held."""
+    store = _store_cycles(config, tiles, n, gpu)
+    tile_bytes = config.shape.block_m * config.shape.block_n * config.element_bytes
+    of_warp = tile_bytes / config.consumer_warps
+    rounds = max(tile_bytes // staging_bytes(config.shape, config.element_bytes), 1)
+    issues = of_warp / config.element_bytes / 64 + ROUND_ISSUES + of_warp / 512
+    fills = rounds * gpu.shared_latency_cycles + of_warp / gpu.shared_bytes_per_clk_per_sm
+    return issues + fills + (rounds - 1) / rounds * store
+
+
+def _store_cycles(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> float:
+    """Of a mean item's C, while all SMs with an item store."""
+    items = _item_count(config, tiles, n)
+    l2_share = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / min(items, gpu.sm_count)
+    c_bytes = float(tiles.rows_per_tile.sum()) * n * config.element_bytes / items
+    return c_bytes / min(gpu.store_bytes_per_clk_per_sm, l2_share)

@@ -1,0 +1,85 @@
+"""The roofline that ranks configs: waves by hand, and laws."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prunecast.choice.roofline import roofline_seconds
+from prunecast.hardware import load_gpu
+from prunecast.kernels.item_times import ItemTimes
+from prunecast.kernels.tile.configs import tile_configs
+from prunecast.kernels.tile.item_cost import item_times
+from tests.kernels.layouts import tiles_keeping
+from tests.toy_gpu import toy_gpu
+
+ENDLESS = {"l2_bytes_per_s": 1e18, "l2_store_bytes_per_s": 1e18, "dram_bytes_per_s": 1e18}
+GPU = toy_gpu(**ENDLESS)
+
+
+def times(tiles: int, *, alone: float = 1000.0, pipe: float = 600.0, **changes) -> ItemTimes:
+    items = np.full(tiles, alone), np.full(tiles, pipe)
+    return ItemTimes(*items, ranges=1, slots=1, weight_bytes=0.0, read_bytes=0.0)._replace(**changes)
+
+
+def cycles(item_times: ItemTimes) -> float:
+    return (roofline_seconds(item_times, 0.0, GPU) - GPU.graph_launch_s) * GPU.clock_burst_hz[0]
+
+
+def test_waves_of_items_on_four_sms():
+    assert GPU.sm_count == 4
+    assert cycles(times(4)) == pytest.approx(1000)
+    assert cycles(times(5)) == pytest.approx(2000)
+    assert cycles(times(4, once=300.0)) == pytest.approx(1300)
+
+
+def test_blocks_of_an_sm_hide_each_others_waits_until_a_pipe_is_full():
+    assert cycles(times(8, slots=2)) == pytest.approx(2 * 600)
+    assert cycles(times(5, slots=2, pipe=300.0)) == pytest.approx(1000)
+
+
+def test_blocks_of_overlapping_launches_meet_on_few_sms():
+    assert cycles(times(2, slots=2, co_resident=True)) == pytest.approx(2 * 600 + 400)
+
+
+def test_a_fifth_item_waits_for_an_sm_unless_it_can_be_split():
+    whole, split = times(5, alone=9e4, pipe=9e4), times(5, alone=9e4, pipe=9e4, fix_up=1000.0)
+    assert cycles(split) == pytest.approx(5 / 4 * 9e4 + 2000)
+    assert cycles(whole) == pytest.approx(2 * 9e4)
+
+
+def test_one_heavy_tile_is_waited_for():
+    uneven = times(4, once=1e-9)._replace(alone=np.array([9e4, 10.0, 10.0, 10.0]), pipe=np.full(4, 10.0))
+    assert cycles(uneven) == pytest.approx(9e4)
+
+
+def test_dram_and_l2_bound_a_launch():
+    gpu = toy_gpu()
+    reads = times(1)._replace(weight_bytes=1e9, read_bytes=3e9)
+    wanted = max((1e9 + 5e8) / gpu.dram_bytes_per_s, 3e9 / gpu.l2_bytes_per_s)
+    assert roofline_seconds(reads, 5e8, gpu) == pytest.approx(wanted + gpu.graph_launch_s)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    kept=st.lists(st.integers(16, 500), min_size=1, max_size=12),
+    more=st.integers(0, 140),
+    n=st.integers(1, 1000),
+    place=st.integers(0, 6),
+    gpu_name=st.sampled_from(("h200-sxm", "a100-sxm4-80gb", "t4")),
+)
+def test_more_columns_of_all_tiles_never_rank_a_config_lower(kept, more, n, place, gpu_name):
+    gpu = load_gpu(gpu_name)
+    configs = tile_configs(gpu, "fp16", 128)
+    few, many = (
+        item_times(
+            configs[place % len(configs)],
+            tiles_keeping([most + d] * len(kept), height=128, k=640),
+            n,
+            gpu,
+            persistent=False,
+        )
+        for most in (max(kept),)
+        for d in (0, more)
+    )
+    assert roofline_seconds(few, 0.0, gpu) <= roofline_seconds(many, 0.0, gpu) * (1 + 1e-12)
