@@ -19,15 +19,15 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.goals import Goal, print_goal
-from prunecast.choice import fastest_plan
+from prunecast.choice import configs_of, fastest_plan
 from prunecast.codesign import Engine
 from prunecast.codesign.graph import load_workload
 from prunecast.codesign.search.layer_sets import LayerSet, layers_of_workload
 from prunecast.codesign.search.option_times import OptionTimes
 from prunecast.hardware import load_gpu
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.tile.stspmm import choose_stspmm, plan_stspmm
-from prunecast.kernels.tile.tile_wise import choose_tile_wise, plan_tile_wise
+from prunecast.kernels.tile.stspmm import plan_stspmm
+from prunecast.kernels.tile.tile_wise import plan_tile_wise
 from prunecast.models import estimate
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
@@ -76,18 +76,18 @@ class Regrets:
 
 
 def persistent(tiles: TileMap, n: int, gpu: GpuSpec, grids: Sequence[Grid]) -> Iterator[KernelPlan]:
-    """Every form on every grid."""
-    for form in choose_stspmm(tiles, n, DTYPE, gpu):
+    """Every config on every grid."""
+    for config in configs_of("stspmm", tiles, n, DTYPE, gpu):
         for grid in grids:
             yield plan_stspmm(
-                tiles, n, DTYPE, gpu, assignment=grid.assignment, split=grid.split, config=form.config
+                tiles, n, DTYPE, gpu, assignment=grid.assignment, split=grid.split, config=config
             )
 
 
 def block_for_each_item(tiles: TileMap, n: int, gpu: GpuSpec) -> Iterator[KernelPlan]:
-    """Every form as `tile-wise` runs it."""
-    for form in choose_tile_wise(tiles, n, DTYPE, gpu):
-        yield plan_tile_wise(tiles, n, DTYPE, gpu, config=form.config)
+    """Every config as `tile-wise` runs it."""
+    for config in configs_of("tile-wise", tiles, n, DTYPE, gpu):
+        yield plan_tile_wise(tiles, n, DTYPE, gpu, config)
 
 
 def try_all(tiles: TileMap, n: int, gpu: GpuSpec, found: Regrets) -> Times:

@@ -20,8 +20,8 @@ import numpy as np
 from benchmarks.on_gpu.plans import GPU
 from benchmarks.suite import build as build_cubin
 from benchmarks.tile.cases import Case, tile_map
+from prunecast.choice import configs_of
 from prunecast.kernels import KernelPlan, plan_stspmm
-from prunecast.kernels.tile.stspmm import choose_stspmm
 from prunecast.models import estimate
 from prunecast.simulator import simulate
 
@@ -40,8 +40,8 @@ SEED = 20261122
 def plans_of(case: Case) -> list[KernelPlan]:
     """Plans of the configs that the closed form finds fastest, or not much slower."""
     tiles = tile_map(case)
-    configs = [candidate.config for candidate in choose_stspmm(tiles, case.n, "fp16", GPU)]
-    plans = [plan_stspmm(tiles, case.n, "fp16", GPU, config=config) for config in configs]
+    configs = configs_of("stspmm", tiles, case.n, "fp16", GPU)
+    plans = [plan_stspmm(tiles, case.n, "fp16", GPU, config) for config in configs]
     seconds = {id(plan): estimate(plan, GPU).seconds for plan in plans}
     plans.sort(key=lambda plan: seconds[id(plan)])
     return [p for p in plans[:MOST_CONFIGS] if seconds[id(p)] <= WORTH_TIMING * seconds[id(plans[0])]]
