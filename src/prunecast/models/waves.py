@@ -55,7 +55,7 @@ def units_of(plan: KernelPlan, item_values: FloatArray) -> FloatArray:
     """Add amounts of items (items, ...) up over what is placed as one: blocks of STATIC, else items."""
     if plan.schedule is not Schedule.STATIC:
         return item_values
-    sums = np.concatenate((np.zeros_like(item_values[:1]), np.cumsum(item_values, axis=0)))
+    sums = np.concatenate((np.zeros((1, *item_values.shape[1:])), np.cumsum(item_values, axis=0)))
     return np.asarray(sums[plan.work.block_start[1:]] - sums[plan.work.block_start[:-1]])
 
 
