@@ -409,3 +409,16 @@ def test_small_tiles_are_not_taken_where_large_ones_fill_half_of_the_sms():
 def test_clusters_of_an_odd_number_of_token_ranges_are_four_rows():
     """4096 x 4096 with 192 tokens, second proposal: 96 tiles of 128 x 64 in `1x4`."""
     assert multicast_of(BlockShape(128, 64, 64), 4096, 192) == (1, 4)
+
+
+@pytest.mark.parametrize("name", ["v100-sxm2-16gb", "t4"])
+def test_fp32_runs_on_cuda_cores_where_no_tensor_core_takes_it(name):
+    gpu = load_gpu(name)
+    plan = plan_dense(4096, 4096, 4096, "fp32", gpu)
+    assert plan.tensor == "none"
+    assert not any(i.op in (Op.MMA, Op.WAIT_MMA) for p in plan.programs for i in (*p.step, *p.end))
+    result = estimate(plan, gpu)
+    least_s = 4096**3 / (gpu.sm_count * gpu.fp32_fma_per_clk_per_sm * result.clock_hz)
+    assert least_s < result.seconds < 1.2 * least_s
+    assert simulate(plan, gpu).seconds == pytest.approx(result.seconds, rel=0.05)
+    assert plan_dense(4096, 4096, 4096, "fp16", gpu).tensor == "mma"

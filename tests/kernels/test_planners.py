@@ -29,7 +29,8 @@ from tests.kernels.plan_laws import check_plan
 from tests.toy_gpu import toy_gpu
 
 M, K, N = 256, 192, 100
-ON_CUDA_CORES = ("csr", "balanced")
+ON_CUDA_CORES = ("csr", "balanced", "dense")
+"""In fp32, where a GPU has no tensor cores for it."""
 MOST_TOKENS = {"small-n": 64}
 
 

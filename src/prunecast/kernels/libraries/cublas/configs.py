@@ -19,7 +19,7 @@ from prunecast.kernels.tile.config import CONSUMER_WARPGROUPS, TileConfig, wgmma
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 
-__all__ = ["LibraryKernel", "aligned_bytes", "library_kernels"]
+__all__ = ["LibraryKernel", "aligned_bytes", "fma_per_clk", "library_kernels"]
 
 VECTOR_BYTES, NARROW_BYTES = 16, 4
 WARPGROUP_THREADS, MOST_STAGING_BYTES = 384, 32 * 1024
@@ -73,9 +73,10 @@ def library_kernels(gpu: GpuSpec, dtype: str, row_bytes: int = VECTOR_BYTES) -> 
     BadInput : unknown dtype, or the GPU has no tensor cores for it
     """
     families = rows_for("cublas_families", gpu.compute_capability)
-    own = [f for f in families if int(f["align_bytes"]) == row_bytes] or [families[0]]
+    aligned = [f for f in families if int(f["align_bytes"]) == row_bytes] or [families[0]]
+    own = [family for family in aligned if dtype in _dtypes(family)] or aligned
     own = [family for family in own if family["version"] == own[0]["version"]]
-    tensor_fma_per_clk(gpu, dtype, _tensor(own[0]))  # refuses what the GPU cannot run
+    fma_per_clk(gpu, dtype, _tensor(own[0]))  # refuses what the GPU cannot run
     found = (kernel for family in own for kernel in _kernels(family, gpu, dtype))
     return tuple(k for k in found if occupancy(k.config.resources, gpu).blocks_per_sm > 0)
 
@@ -96,8 +97,24 @@ def _rules(family: Row, row: Row) -> dict[str, float]:
     return of_family | {name: float(row[name]) for name in KERNEL_RULES}
 
 
+def fma_per_clk(gpu: GpuSpec, dtype: str, tensor: str) -> float:
+    """FMA per clock and SM of tensor cores, or of CUDA cores where `tensor` is `none`.
+
+    Raises
+    ------
+    BadInput : unknown dtype, or the GPU has no tensor cores for it
+    """
+    cuda_cores = tensor == "none"
+    return float(gpu.fp32_fma_per_clk_per_sm) if cuda_cores else tensor_fma_per_clk(gpu, dtype, tensor)
+
+
+def _dtypes(family: Row) -> set[str]:
+    rows = (row for row in table("cublas_kernels") if row["family"] == family["family"])
+    return {dtype for row in rows for dtype in row["dtypes"].split()}
+
+
 def _tensor(family: Row) -> str:
-    return "wgmma" if family["path"] == "wgmma" else "mma"
+    return {"wgmma": "wgmma", "mma": "mma", "registers": "mma", "cuda cores": "none"}[family["path"]]
 
 
 def _config(family: Row, row: Row, block_n: int, gpu: GpuSpec, dtype: str) -> TileConfig | None:
@@ -113,7 +130,7 @@ def _config(family: Row, row: Row, block_n: int, gpu: GpuSpec, dtype: str) -> Ti
     if part is None or resources is None:
         return None
     return TileConfig(
-        tensor_path=family["path"],
+        tensor_path="registers" if family["path"] == "cuda cores" else family["path"],
         tensor=_tensor(family),
         dtype=dtype,
         shape=BlockShape(block_m, block_n, step_bytes // element),
@@ -123,6 +140,12 @@ def _config(family: Row, row: Row, block_n: int, gpu: GpuSpec, dtype: str) -> Ti
         resources=resources,
         pair=int(family["pair"]),
     )
+
+
+def _instruction_fma(family: Row, element: int) -> int:
+    """The table's, for elements of 2 bytes; an instruction of CUDA cores has one for each lane."""
+    fma = int(family["instruction_fma"])
+    return fma if family["path"] == "cuda cores" else fma * 2 // element
 
 
 class _Part(NamedTuple):
@@ -135,7 +158,7 @@ class _Part(NamedTuple):
 
 def _part(family: Row, row: Row, block_m: int, block_n: int, element: int) -> _Part | None:
     if family["path"] != "wgmma":
-        return _Part(int(row["part_m"]), int(row["part_n"]), int(family["instruction_fma"]) * 2 // element)
+        return _Part(int(row["part_m"]), int(row["part_n"]), _instruction_fma(family, element))
     if int(family["pair"]) > 1:
         return _Part(block_m // 2, block_n, block_m * block_n * 32 // element)
     # Two warpgroups share rows or tokens, whichever reads less; where neither can be one has the whole tile

@@ -38,6 +38,8 @@ def _copying_warps(
 ) -> tuple[WarpProgram, ...]:
     """Warps that copy and multiply."""
     programs = tuple(_without_fix_up(p) for p in warp_programs(config, "dense_tile"))
+    if config.tensor == "none":
+        return tuple(replace(p, step=_on_cuda_cores(p.step), end=_on_cuda_cores(p.end)) for p in programs)
     per_byte = copy_cycles * gpu.shared_bytes_per_clk_per_sm / (LANES * lane_bytes)
     return tuple(_narrow_copies(p, per_byte) if per_byte else p for p in programs)
 
@@ -107,6 +109,15 @@ def first_stage_cycles(config: TileConfig, m: int, k: int, n: int, slices: int, 
         steps = -(-k * config.element_bytes // (STEP_BYTES * slices))
         cycles = min(cycles, cublas_costs(gpu.compute_capability)["ring_step_cycles"] * (steps - 1))
     return round(cycles)
+
+
+def _on_cuda_cores(code: Code) -> Code:
+    """FMA instructions in place of tensor instructions, which nobody waits for."""
+    return tuple(
+        Instruction(Op.FMA, issue=i.issue, per_k16=i.per_k16) if i.op is Op.MMA else i
+        for i in code
+        if i.op is not Op.WAIT_MMA
+    )
 
 
 def _without_fix_up(program: WarpProgram) -> WarpProgram:

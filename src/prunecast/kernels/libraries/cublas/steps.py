@@ -3,11 +3,10 @@
 from typing import NamedTuple
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.libraries.cublas.configs import LibraryKernel
+from prunecast.kernels.libraries.cublas.configs import LibraryKernel, fma_per_clk
 from prunecast.kernels.libraries.cublas.launches import cublas_costs
 from prunecast.kernels.libraries.cublas.programs import operand_bytes
 from prunecast.kernels.tile.config import TileConfig
-from prunecast.plan.tensor_rate import tensor_fma_per_clk
 
 __all__ = ["StepCycles", "step_cycles"]
 
@@ -30,7 +29,7 @@ def step_cycles(kernel: LibraryKernel, gpu: GpuSpec) -> StepCycles:
     config, costs = kernel.config, cublas_costs(gpu.compute_capability)
     k16, warps = config.shape.block_k / 16, config.consumer_warps
     area, rate = config.shape.block_m * config.shape.block_n, gpu.shared_bytes_per_clk_per_sm
-    tensor = area * config.shape.block_k / tensor_fma_per_clk(gpu, config.dtype, config.tensor)
+    tensor = area * config.shape.block_k / fma_per_clk(gpu, config.dtype, config.tensor)
     reads = k16 * warps * operand_bytes(config, gpu) / rate
     copied = k16 * config.share_bytes_per_k16
     writes = copied / rate
