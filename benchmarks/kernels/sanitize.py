@@ -11,15 +11,17 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from prunecast.choice import fastest_plan
-from prunecast.hardware import load_gpu
+from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.tile.clusters import spread_over_clusters
+from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.mma_configs import mma_configs
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.kernels.tile.wgmma_configs import wgmma_configs
@@ -29,7 +31,7 @@ from prunecast.plan.order import assign_hardware, assign_longest_first, assign_s
 
 __all__ = ["CASES"]
 
-GPU = load_gpu("h200-sxm")
+GPU, A100 = load_gpu("h200-sxm"), load_gpu("a100-sxm4-80gb")
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 KEPT = (0, 1, 17, 64, 65, 150)
 OPTIONS = {"racecheck": ("--racecheck-indirect-barrier-dependency",)}
@@ -57,13 +59,17 @@ def _ragged(height: int) -> TileMap:
     )
 
 
-def _tile_plans() -> Iterator[KernelPlan]:
-    """Whole and split tiles of two forms."""
-    for block_m, block_n in ((128, 128), (64, 256)):
-        variant = next(v for v in wgmma_configs(GPU, "fp16", "wgmma") if v.shape[:2] == (block_m, block_n))
-        items = items_of(_ragged(block_m), variant, 200, GPU)
-        for assigned in (assign_hardware(items), assign_stream_k(items, 7, 64)):
-            yield tile_plan("stspmm", _ragged(block_m), 200, variant, assigned, GPU, b_access="gather")
+def _tile_plans(
+    gpu: GpuSpec, configs: Sequence[TileConfig], shapes: Sequence[tuple[int, int]], n: int, clusters: int = 1
+) -> Iterator[KernelPlan]:
+    """Whole tiles and stream-K slices, in configs of these shapes, in clusters of up to so many blocks."""
+    for shape in shapes:
+        config, tiles = next(each for each in configs if each.shape[:2] == shape), _ragged(shape[0])
+        for cluster in range(1, clusters + 1):
+            items = items_of(tiles, config, n, gpu, cluster=cluster)
+            for assigned in (assign_hardware(items), assign_stream_k(items, 3, config.shape.block_k)):
+                spread = spread_over_clusters(assigned, cluster, shape[1])
+                yield tile_plan("stspmm", tiles, n, config, spread, gpu, b_access="gather", cluster=cluster)
 
 
 def _balanced_plans() -> Iterator[KernelPlan]:
@@ -72,18 +78,6 @@ def _balanced_plans() -> Iterator[KernelPlan]:
     for n in (1, 8, 100):
         for dtype in ("fp32", "fp16"):
             yield fastest_plan("balanced", elements, n, dtype, GPU)
-
-
-def _token_plans() -> Iterator[KernelPlan]:
-    """The form of 256 x 128: blocks alone and in clusters of two, whole and split tiles."""
-    variant = next(v for v in wgmma_configs(GPU, "fp16", "wgmma") if v.shape[:2] == (256, 128))
-    for cluster in (1, 2):
-        items = items_of(_ragged(256), variant, 392, GPU, cluster=cluster)
-        for assigned in (assign_hardware(items), assign_stream_k(items, 3, 64)):
-            spread = spread_over_clusters(assigned, cluster, 128)
-            yield tile_plan(
-                "stspmm", _ragged(256), 392, variant, spread, GPU, b_access="gather", cluster=cluster
-            )
 
 
 def _two_of_four(tiles: TileMap) -> ElementMap:
@@ -113,22 +107,14 @@ def _small_plans() -> Iterator[KernelPlan]:
         yield fastest_plan("small-n", _ragged(64), n, "fp16", GPU)
 
 
-def _mma_plans() -> Iterator[KernelPlan]:
-    """Forms of an A100, whole and split."""
-    gpu = load_gpu("a100-sxm4-80gb")
-    for form in ((128, 128), (64, 64)):
-        variant = next(v for v in mma_configs(gpu, "fp16", "mma") if v.shape[:2] == form)
-        items = items_of(_ragged(form[0]), variant, 200, gpu)
-        for assigned in (assign_hardware(items), assign_stream_k(items, 7, 32)):
-            yield tile_plan("stspmm", _ragged(form[0]), 200, variant, assigned, gpu, b_access="gather")
-
-
 CASES: dict[str, Callable[[], Iterator[KernelPlan]]] = {
-    "tile": _tile_plans,
-    "tokens": _token_plans,
+    "tile": partial(_tile_plans, GPU, wgmma_configs(GPU, "fp16", "wgmma"), ((128, 128), (64, 256)), 200),
+    "clusters": partial(
+        _tile_plans, GPU, wgmma_configs(GPU, "fp16", "wgmma"), ((256, 128),), 392, clusters=2
+    ),
     "sparse": _sparse_plans,
     "small": _small_plans,
-    "mma": _mma_plans,
+    "mma": partial(_tile_plans, A100, mma_configs(A100, "fp16", "mma"), ((128, 128), (64, 64)), 200),
     "balanced": _balanced_plans,
 }
 """Name -> small plans. A new kernel is a line here."""

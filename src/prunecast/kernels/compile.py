@@ -44,7 +44,7 @@ class Operator(Protocol):
         """
 
     def copy(self) -> "Operator":
-        """The same with device memory of its own, to be used on another stream."""
+        """A copy with device memory of its own, to be used on another stream."""
 
 
 def compile(

@@ -19,7 +19,7 @@ BESIDE_LIST_CYCLES = 210
 spend too, beside the list's own way from DRAM. 30 products of 67 to 132 blocks take 70 cycles more so than in
 lists (34 to 130; H200, 2026-11-22). Later blocks find their list in L2."""
 FREE_SMS = 4
-"""That are left at least, where it counts how far apart equal blocks end."""
+"""Least free SMs from which the rule counts how far apart equal blocks end."""
 
 
 def most_before_b_cycles(before_b: float, blocks: int, gpu: GpuSpec, *, started: int = 0) -> float:
@@ -34,7 +34,7 @@ def most_before_b_cycles(before_b: float, blocks: int, gpu: GpuSpec, *, started:
 
 
 def blocks_apart_cycles(blocks: int, before_b: float, gpu: GpuSpec) -> float:
-    """The same of so many blocks with an SM each, which take `before_b` cycles before they read B.
+    """Cycles by which equal blocks with an SM each end apart, of which `before_b` come before they read B.
 
     Where n blocks leave f SMs, f of the next launch start at once, f more on SMs whose blocks had started so,
     and so on. In launches that repeat each of these groups is late by as much more than the one before, and
@@ -48,7 +48,9 @@ def blocks_apart_cycles(blocks: int, before_b: float, gpu: GpuSpec) -> float:
 
 
 def groups_of_starts(blocks: int, gpu: GpuSpec) -> int:
-    """In which blocks of a launch that leaves SMs start, each of as many as it leaves."""
+    """Groups in which the blocks of a launch that leaves SMs free start, each as large as the number of free
+    SMs.
+    """
     return -(-blocks // (gpu.sm_count - blocks))
 
 

@@ -1,6 +1,6 @@
-"""Which forms of the tile kernel a GPU has.
+"""Configs of the tile kernel on a GPU.
 
-One tile of C per block, kept columns in k-steps through a ring of slots in shared memory. Three styles:
+One tile of C per block, kept columns in k-steps through a ring of slots in shared memory. Three tensor paths:
 
     wgmma      sm_90: a warpgroup copies, two warpgroups multiply
     mma        sm_80 and later: eight warps copy (cp.async) and multiply (mma.sync)
@@ -48,7 +48,7 @@ def tile_configs(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileConfig, ...
 
 
 def sparse_configs(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileConfig, ...]:
-    """The same for 2:4 weights on sparse tensor cores. BadInput where the GPU has none."""
+    """Configs for 2:4 weights on sparse tensor cores. BadInput where the GPU has none."""
     native = gpu.has_wgmma and dtype != "fp32"
     return _fitting(gpu, dtype, "sparse-wgmma" if native else "sparse-mma", height)
 

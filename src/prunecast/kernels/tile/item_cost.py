@@ -56,7 +56,7 @@ class ItemCost(NamedTuple):
     fetch: float = 0.0
     """One k-step, full or not, of producer warps."""
     fetch_overhead: float = 0.0
-    """Of producer warps, around the k-steps of an item."""
+    """Cycles of producer warps around the k-steps of an item."""
     fewest_columns: int = 0
     """Columns that every item multiplies, however few it keeps."""
     start: float = 0.0
@@ -168,7 +168,8 @@ def _item_count(config: TileConfig, tiles: TileMap, n: int) -> int:
 
 
 def _chain_cycles(config: TileConfig, tensor: float, gpu: GpuSpec, costs: Costs) -> float:
-    """Of a k-step: what warps that copy and multiply do one after the other, some to a scheduler and abreast.
+    """Cycles of a k-step in which warps copy and multiply one after the other, several to a scheduler and
+    abreast.
 
     Parameters
     ----------
@@ -189,7 +190,9 @@ def _chain_cycles(config: TileConfig, tensor: float, gpu: GpuSpec, costs: Costs)
 
 
 def _gather_cycles(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec, costs: Costs) -> float:
-    """Of a k-step: the gather port, a ring of stages on its way, or what a producer warp issues."""
+    """Cycles of a k-step in the gather port, with a ring of stages in flight, or of what a producer warp
+    issues.
+    """
     shape, stages = config.shape, config.resources.stages
     row_bytes = _tokens(config, n) * config.element_bytes
     gathered = shape.block_k * row_bytes / gpu.gather_bytes_per_clk_per_sm
@@ -204,7 +207,9 @@ def _gather_cycles(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec, cos
 
 
 def _epilogue_cycles(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> float:
-    """Of a consumer warp: rounding C and filling its staging buffer, which waits for what the buffer held."""
+    """Cycles of a consumer warp that rounds C and fills its staging buffer, which waits for what the buffer
+    held.
+    """
     store = _store_cycles(config, tiles, n, gpu)
     tile_bytes = config.shape.block_m * config.shape.block_n * config.element_bytes
     of_warp = tile_bytes / config.consumer_warps
@@ -215,7 +220,7 @@ def _epilogue_cycles(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -
 
 
 def _store_cycles(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> float:
-    """Of a mean item's C, while all SMs with an item store."""
+    """Cycles of storing a mean item's C, while all SMs with an item store."""
     items = _item_count(config, tiles, n)
     l2_share = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / min(items, gpu.sm_count)
     c_bytes = float(tiles.rows_per_tile.sum()) * n * config.element_bytes / items

@@ -54,7 +54,7 @@ _MMA_FORMS = (
 )
 """Tiles that are compiled. Kind: choice, those that the compile tests build without spills."""
 _REGISTER_FORMS = tuple(form for form in _MMA_FORMS if form.block_m * form.block_n <= 128 * 128)
-"""Those that leave registers for staged copies. Kind: choice, as `_MMA_FORMS`."""
+"""Shapes that leave registers for staged copies. Kind: choice, as `_MMA_FORMS`."""
 
 
 def mma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:

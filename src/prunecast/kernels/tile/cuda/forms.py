@@ -87,7 +87,7 @@ def box_of(plan: KernelPlan) -> Box:
 
 
 def token_box_of(plan: KernelPlan) -> Box:
-    """The same where C is (tokens, M): `rows` are tokens then, and `tokens` 64 rows of A."""
+    """The tensor-map box of C where C is (tokens, M): `rows` are tokens then, and `tokens` 64 rows of A."""
     return Box(rows=16 if _is_token_form(plan) else box_of(plan).tokens, tokens=64)
 
 

@@ -35,7 +35,7 @@ class DeviceImages(NamedTuple):
     null_stage: int
 
     def copy(self) -> "DeviceImages":
-        """The same with device arrays of its own."""
+        """A copy with device arrays of its own."""
         device = {name: getattr(self, name).copy() for name in self._fields[:-2]}
         return self._replace(**device)
 

@@ -63,7 +63,7 @@ def mma_operator(
     bias: npt.NDArray[np.floating[Any]] | None = None,
     overlap: bool = True,
 ) -> "MmaOperator":
-    """The same of weights that are packed, and of `mma_defines`; neither is checked."""
+    """An operator of packed weights and of `mma_defines`, neither of which is checked."""
     built = build_mma(plan, arch_of_device(), defines)
     kernel = load_kernel(built.cubin, "tile_mma", plan.resources.shared_bytes)
     records = mma_records(plan, packed)
