@@ -1,5 +1,6 @@
 import json
 
+import numpy as np
 import pytest
 
 from prunecast.codesign import compare, compare_gpus, predict
@@ -53,7 +54,7 @@ def test_nothing_in_common(tmp_path):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"seconds": -1.0}, "seconds must be above 0, got -1.0"),
+        ({"seconds": -1.0}, "seconds must be 1e-12 to 1e\\+09, got -1.0"),
         ({"seconds": "fast"}, r"predictions\[0\] must have seconds as float"),
         ({"layer": None}, r"predictions\[0\] must have layer as str"),
     ],
@@ -66,3 +67,12 @@ def test_rows_that_are_none(tmp_path, change, complaint):
     path.write_text(json.dumps(document))
     with pytest.raises(BadInput, match=complaint):
         compare(path, path)
+
+
+def test_a_kernel_that_some_gpus_lack_keeps_its_row():
+    weights = np.random.default_rng(0).standard_normal((128, 128)).astype(np.float16)
+    gpus = ("h200-sxm", "t4", "a100-sxm4-80gb")
+    comparison = compare_gpus({"a": weights}, gpus=gpus, tokens=64, engine="model", kernels="all")
+    (row,) = (row for row in comparison.rows if row.kernel == "2:4")
+    assert [time is None for time in row.seconds] == [False, True, False]
+    assert [ratio is None for ratio in row.ratio] == [False, True, False]

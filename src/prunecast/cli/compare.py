@@ -112,15 +112,15 @@ def _show(comparison: "Comparison", console: "Console") -> None:
         [
             row.layer,
             row.kernel,
-            *(microseconds(time) for time in row.seconds),
-            *(f"{ratio:.2f}" for ratio in row.ratio[1:]),
+            *("" if time is None else microseconds(time) for time in row.seconds),
+            *("" if ratio is None else f"{ratio:.2f}" for ratio in row.ratio[1:]),
         ]
         for row in comparison.rows
     ]
     console.print(grid(columns, cells, to=console))
     console.print()
     for name in comparison.unmatched[:MOST_UNMATCHED]:
-        console.print(safe(f"not in every column: {name}"), soft_wrap=True)
+        console.print(safe(f"in one column alone: {name}"), soft_wrap=True)
     if len(comparison.unmatched) > MOST_UNMATCHED:
         console.print(f"... and {len(comparison.unmatched) - MOST_UNMATCHED} more, see --json", markup=False)
     console.print(

@@ -23,27 +23,27 @@ class ComparisonRow:
     ----------
     layer, kernel, n : what was matched
     pattern : of the first column
-    seconds : predicted times, one per column
-    ratio : time over that of the first column
+    seconds : predicted times, one per column; None where a column has none
+    ratio : time over that of the first column, None where one of them is missing
     """
 
     layer: str
     kernel: str
     n: int
     pattern: str
-    seconds: tuple[float, ...]
-    ratio: tuple[float, ...]
+    seconds: tuple[float | None, ...]
+    ratio: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Rows that all columns have, and those that some lack.
+    """Rows that two columns or more have, and those of one alone.
 
     Parameters
     ----------
     columns : a label for each: GPU, or file and GPU
     rows : in the order of the first column
-    unmatched : `layer, kernel` pairs that not every column has
+    unmatched : `layer, kernel` pairs that one column alone has
     """
 
     columns: tuple[str, ...]
@@ -130,28 +130,28 @@ def _rows_of_table(table: PredictionTable) -> list[Row]:
 def _side_by_side(columns: Sequence[str], tables: Sequence[list[Row]]) -> Comparison:
     found = [{(row["layer"], row["kernel"], row["n"]): row for row in rows} for rows in tables]
     every = dict.fromkeys(key for keys in found for key in keys)
-    shared = [key for key in every if all(key in keys for keys in found)]
+    shared = [key for key in every if sum(key in keys for keys in found) > 1]
     if not shared:
         raise BadInput(
             f"nothing to compare: {' and '.join(columns)} share no layer, kernel and number of tokens"
         )
     return Comparison(
         columns=tuple(columns),
-        rows=tuple(_row([keys[key] for keys in found]) for key in shared),
+        rows=tuple(_row([keys.get(key) for keys in found]) for key in shared),
         unmatched=tuple(
             f"{layer}, {kernel}, n={n}" for layer, kernel, n in every if (layer, kernel, n) not in shared
         ),
     )
 
 
-def _row(found: Sequence[Row]) -> ComparisonRow:
-    seconds = tuple(float(row["seconds"]) for row in found)
-    first = found[0]
+def _row(found: Sequence[Row | None]) -> ComparisonRow:
+    seconds = tuple(None if row is None else float(row["seconds"]) for row in found)
+    first = next(row for row in found if row is not None)
     return ComparisonRow(
         layer=first["layer"],
         kernel=first["kernel"],
         n=first["n"],
         pattern=first["pattern"],
         seconds=seconds,
-        ratio=tuple(time / seconds[0] for time in seconds),
+        ratio=tuple(None if time is None or seconds[0] is None else time / seconds[0] for time in seconds),
     )
