@@ -1,13 +1,14 @@
-"""How much time the choice of tile height, form, split and grid gives away against trying every plan.
+"""How much time the choice of tile height, config, split-K and grid gives away against trying every plan.
 
 python -m benchmarks.aps [--models bert-base llama-2-7b resnet50] [--gpus h200-sxm a100-sxm4-80gb]
 
 Every shape of the models is pruned to 50, 75 and 90 % in tiles of three heights, even and uneven. Regret is
-the model's time of the chosen plan over that of the best plan, less one. The plans are all forms of the tile
-kernel on a persistent grid (longest first, drawn, stream-K) and with a block for each item, uncut, cut as the
-planner cuts, or cut everywhere into parts of a length. Regret against uncut tiles and the planner's own cuts
-stands by itself: sums that change hands cost more on a GPU than in the model, and the planner counts that.
-The height is chosen as `codesign.search` does, by the least time on its menu of even tiles.
+the closed form's time of the chosen plan over that of the best plan, less one. The plans are all configs of
+the tile kernel on a persistent grid (longest first, dynamic, stream-K) and with a block for each item,
+whole, split as the planner splits, or split everywhere into slices of a length. Regret against whole tiles
+and the planner's own splits stands by itself: exchanging partial sums costs more on a GPU than in the
+model, and the planner counts that. The height is chosen as `codesign.search` does, by the least time on its
+menu of even tiles.
 """
 
 import argparse
@@ -176,9 +177,9 @@ def main() -> None:
         layers, found = layers_of_workload(load_workload(model)), Regrets()
         for name in shapes_of(layers):
             compare_layer(layers.importance(name), layers.tokens[name], gpus, found)
-        report(f"{model}, form and grid, all cuts", found.plan)
-        report(f"{model}, form and grid, the planner's cuts", found.own_cuts)
-        report(f"{model}, height, form and grid", found.height)
+        report(f"{model}, config and grid, all splits", found.plan)
+        report(f"{model}, config and grid, the planner's splits", found.own_cuts)
+        report(f"{model}, height, config and grid", found.height)
         maps = len(found.plan)
         print(f"    {1e3 * found.choosing_s / maps:.2f} ms to choose and estimate a map,", end=" ")
         print(f"{found.trying_s / maps:.3f} s to try all {found.tried / maps:.0f} plans")

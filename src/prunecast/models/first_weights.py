@@ -1,4 +1,4 @@
-"""Seconds in which DRAM brings weights before any rows of B, in launches of one wave (0007).
+"""Seconds in which DRAM brings weights before any rows of B, in launches of one wave.
 
 The gathering kernels of sm_90 ask for the weights of a ring before they wait for the launch before, and for B
 after it. Where SMs are left, blocks that start early have theirs by then (`launch/brought_ahead.py`).

@@ -4,7 +4,7 @@ It goes on with a warp while it can, then with the youngest (arXiv 2503.20481): 
 slots than there are, some have all they can use and others what is left. So they do not end together, and
 those that end last leave slots idle. Alike warps in turns would end together, and sooner than the last one
 does: 32 warps of one token take 2,205 cycles for a k16 in the simulator and 2,035 in turns; 2,250 to 2,300
-were measured on an H200 (0008).
+were measured on an H200.
 """
 
 import numpy as np

@@ -16,7 +16,7 @@ __all__ = ["ALONE", "BLOCK_TOKENS", "FIRST_ISSUE", "Sharers", "StepCopies", "Tok
 BLOCK_TOKENS = 64
 COPY_PASSES = 2
 """Through the port, of an asynchronous copy of 16 bytes a lane: its addresses, those of four lines, then
-what lands. Steps of fp32 with 64 more of them take 8.6 clocks more for each (0006)."""
+what lands. Steps of fp32 with 64 more of them take 8.6 clocks more for each (H200)."""
 
 # Counted in code compiled for sm_90
 FIRST_ISSUE = 10
@@ -33,7 +33,7 @@ SAME_ROWS_COUNT = 512
 """Rows for which `GpuSpec.l2_same_row_cycles` says how long L2 takes."""
 SAME_ROWS_START = 350
 """Cycles that pass beside those, until the last of these rows is asked for by all. Fitted to timed steps: 850
-pass where nothing but these rows is copied (0006)."""
+pass where nothing but these rows is copied (H200)."""
 STEPS_TOGETHER = 12
 """Steps of a launch in which its blocks copy at the same time; fitted to 16 steps of 2048 x 8192 x 16."""
 

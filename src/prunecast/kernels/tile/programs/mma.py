@@ -56,7 +56,7 @@ def _walk(config: TileConfig, b_access: str) -> Code:
 def register_programs(config: TileConfig, b_access: str) -> tuple[WarpProgram, ...]:
     """Copies through registers: loaded before this step's products, stored to the other slot behind them.
 
-    Rows of B first: blocks share them, and behind all blocks' weights they would keep blocks in step (0009).
+    Rows of B first: blocks share them, and behind all blocks' weights they would keep blocks in step.
     """
     step = (
         Instruction(Op.SYNC),
