@@ -54,6 +54,11 @@ def test_the_table_is_for_people(run, model):
     assert all(len(line) <= 100 for line in out.splitlines() if not line.startswith(("note", "skipped")))
 
 
+@pytest.mark.parametrize(("gpu", "told"), [("l4", "nothing was ever measured"), ("b200", "tcgen05")])
+def test_what_was_never_measured_is_said(run, model, gpu, told):
+    assert told in run("predict", model, *FAST, "--gpu", gpu)[1]
+
+
 def test_a_file_gets_the_form_of_its_ending_and_the_terminal_the_table(run, model, tmp_path):
     _, shown, _ = run("predict", model, *FAST, "-o", "out.json")
     assert shown.startswith("h200-sxm, 256 tokens")

@@ -6,12 +6,15 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 
 from prunecast.cli.tables import Column, aligned, grid, microseconds, percent, safe
-from prunecast.codesign import INTERVAL_KIND, Prediction, PredictionTable
+from prunecast.codesign import Prediction, PredictionTable
 from prunecast.codesign.crossover import HIGHEST
+from prunecast.codesign.interval import interval_words
 
 __all__ = ["show_predictions"]
 
 MOST_NOTES = 12
+TCGEN05 = 100
+"""Compute capability, times ten, from which tensor cores have instructions that no kernel here uses."""
 
 
 def show_predictions(table: PredictionTable, console: Console) -> None:
@@ -39,7 +42,13 @@ def show_predictions(table: PredictionTable, console: Console) -> None:
             markup=False,
             soft_wrap=True,
         )
-    console.print(f"Interval (low - high): {INTERVAL_KIND}.", markup=False)
+    console.print(f"Interval (low - high): {interval_words(origin.gpu)}.", markup=False)
+    if first.gpu.compute_capability >= TCGEN05:
+        console.print(
+            "Sparse kernels are this project's: mma.sync reaches a part of this GPU's tensor rate, which a\n"
+            "library with tcgen05 could have whole.",
+            markup=False,
+        )
     console.print(_verdict(table), style="bold", markup=False, soft_wrap=True)
 
 

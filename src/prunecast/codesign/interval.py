@@ -10,10 +10,25 @@ from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
 
-__all__ = ["GUESSED_COSTS_HIGHER", "GUESSED_COSTS_LOWER", "INTERVAL_KIND", "Interval", "interval_s"]
+__all__ = [
+    "GUESSED_COSTS_HIGHER",
+    "GUESSED_COSTS_LOWER",
+    "INTERVAL_KIND",
+    "Interval",
+    "interval_s",
+    "interval_words",
+]
 
 INTERVAL_KIND = "90 % of validated cases where there are any, else a guess"
 """What the bounds of every prediction of this version are; `Interval.kind` says which of the two."""
+
+
+NEVER_MEASURED = "a guess, nothing was ever measured on this GPU"
+
+
+def interval_words(gpu: str) -> str:
+    """What the bounds of predictions for a GPU are, by the name of its spec."""
+    return INTERVAL_KIND if any(key[0] == gpu for key in _validated()) else NEVER_MEASURED
 
 
 class Interval(NamedTuple):
