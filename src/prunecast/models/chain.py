@@ -7,6 +7,7 @@ import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
+from prunecast.launch.ports import gather_bytes_per_clk
 from prunecast.launch.prefetch import weights_before_b_bytes
 from prunecast.models.rates import SmRates
 from prunecast.models.roles import has_edges, waits_for_parts
@@ -15,11 +16,6 @@ from prunecast.plan.misaligned import store_cost
 from prunecast.plan.program import WarpProgram, When
 
 __all__ = ["Chain", "plan_chain"]
-
-TILE_GATHER_BYTES = 64.0
-"""A cycle, that gathers of the tile kernel bring at most: what the first level of cache takes in. From stage
-to stage of a first ring 32 KB take 447 to 541 cycles (clock stamps, `gpu_trace --waves`, H200, 2026-11-22).
-The rate of a `GpuSpec` was measured with the 2:4 kernel, whose steps take as long as with it."""
 
 
 class Chain(NamedTuple):
@@ -115,7 +111,7 @@ def plan_chain(context: LaunchContext, rates: SmRates, memory_latency_cycles: fl
         fp32_cycles=rates.fp32_cycles,
         shared_bytes_per_clk=rates.shared_bytes_per_clk,
         port_bytes_per_clk=rates.port_bytes_per_clk,
-        gather_bytes_per_clk=_gather_rate(plan, gpu),
+        gather_bytes_per_clk=gather_bytes_per_clk(plan, gpu),
         store_bytes_per_clk=_store_rate(context),
         port_store_bytes_per_clk=float(gpu.store_bytes_per_clk_per_sm),
         tokens_share=min(plan.n / plan.shape.block_n, 1.0),
@@ -132,11 +128,6 @@ def plan_chain(context: LaunchContext, rates: SmRates, memory_latency_cycles: fl
         first_weights_late=weights_before_b_bytes(context) * gpu.max_clock_hz / gpu.dram_bytes_per_s,
         b_latency=float(gpu.l2_latency_cycles) if context.b_in_l2 else float("inf"),
     )
-
-
-def _gather_rate(plan: KernelPlan, gpu: GpuSpec) -> float:
-    rate = float(gpu.gather_bytes_per_clk_per_sm)
-    return max(rate, TILE_GATHER_BYTES) if plan.tensor == "wgmma" else rate
 
 
 def _store_rate(context: LaunchContext) -> float:

@@ -1,7 +1,8 @@
-"""Seconds in which DRAM brings weights before any rows of B, in launches of one wave.
+"""Wait of the first rows of B behind the weight prefetch of all blocks, in launches of one wave.
 
-The gathering kernels of sm_90 ask for the weights of a ring before they wait for the launch before, and for B
-after it. Where SMs are left, blocks that start early have theirs by then (`launch/brought_ahead.py`).
+Tile kernels ask DRAM for a ring of weights before `griddepcontrol.wait` and for B behind it. Where SMs are
+free, blocks that start early have their weights by then (`launch/prefetch.py`). Worth 0.2 points on stspmm
+and 0.4 on block-sparse.
 """
 
 from prunecast.launch import LaunchContext
@@ -10,16 +11,15 @@ from prunecast.launch.overlap import early_starts, prologue_is_hidden
 __all__ = ["first_weights_s", "first_weights_share"]
 
 SHOWN_SHARE = 0.7
-"""Share of that time that shows: blocks issue loads over 0.7 to 1.3 us, by clock stamps, while DRAM serves
-those that were there. Fitted to the cycles of 120 products of 120 to 132 whole blocks marked fit
-(2026-11-22)."""
+"""Share of the prefetch's time at DRAM that launches show: blocks ask over 0.7 to 1.3 us, by clock stamps,
+while DRAM serves those before. Fitted to 120 products of 120 to 132 whole blocks (H200, 2026-11-22)."""
 
 
 def first_weights_share(context: LaunchContext) -> float:
-    """Share of the weights in all blocks' first rings that B waits for, however long tiles are.
+    """Share of the weights of all blocks' first rings for which B waits, however long tiles are.
 
-    0 where no launch before shows it: parts of cut tiles leave their SMs long before it ends. 2:4 has it in
-    the constants of its ends.
+    0 where the preceding launch hides it: split tiles leave their SMs long before it ends. The constants of
+    2:4 have it.
     """
     plan, blocks = context.plan, context.plan.blocks
     whole = plan.inner is None and int(plan.work.parts.max(initial=1)) == 1
@@ -31,9 +31,12 @@ def first_weights_share(context: LaunchContext) -> float:
 
 
 def first_weights_s(context: LaunchContext, share: float, a_bytes: float, columns: float) -> float:
-    """In seconds, of items that keep so many `columns` together and read `a_bytes` of weights.
+    """Seconds that rows of B wait for the weight prefetch at DRAM.
 
+    Parameters
+    ----------
     share : as `first_weights_share`
+    a_bytes, columns : weights that all items read, and columns that they keep together
     """
     plan, gpu = context.plan, context.gpu
     ring = plan.resources.stages * plan.shape.block_k * plan.item_count

@@ -37,61 +37,59 @@ multiplied, those of the next find the port idle."""
 
 
 class Starts(NamedTuple):
-    """What blocks and items begin and end with, in cycles, however many columns are kept."""
+    """Cycles around the k-steps of blocks and items, however many columns are kept."""
 
     first: MaskArray
     """(items,): whether an item is the first one of its block."""
     wait: FloatArray
-    """(items,): until its first stage is there, if it has any k-step; 0 where it comes behind another one."""
+    """(items,): from an item's begin until its first stage is there; 0 where it comes behind another item."""
     multiply_step: float
-    """Cycles of multiplying one whole k-step, as in `Costs`."""
+    """One whole k-step of the warps that multiply, as in `Costs`."""
     ring: float
-    """Steps that fill the ring."""
+    """The steps that fill the ring of stages."""
     first_ring: float
-    """Cycles by which a block's first ring of steps is fetched sooner than another one."""
+    """Cycles by which a block's first ring is fetched sooner than a later one."""
     first_share: float
     """Share of a step's fetch time by which a step of the first ring is sooner."""
     first_reads: float
-    """Cycles by which a block's first steps are multiplied sooner than others, during which copies come."""
+    """Cycles by which a block's first steps are multiplied sooner than those that copies run beside."""
     first_reads_share: float
     """Share of a step's multiply time by which one of the first steps is sooner."""
     turn: float
-    """Cycles of producer warps from one item of a block to its next."""
+    """From one item of a block to its next, for warps that only fetch."""
     block: float
     """Start and end of a block."""
     leave: float
-    """From its end until the next one finds room."""
+    """From a block's end until the next one takes its slot."""
     block_demand: float
-    """Cycles that the busiest pipe of the SM works for start and end of a block."""
+    """Work of the SM's busiest pipe for a block's start and end."""
     quiet: float
-    """At the end of a block, in which it reads no more, at most."""
+    """Cycles at the end of a block in which it reads no more, at most."""
     store_drain: float
-    """From the last instruction of the last block, and what it `leave`s after, until its stores are known to
-    be through."""
+    """From the last instruction of the last block, `leave` aside, until L2 has its stores."""
 
 
 def starts_of(case: Case) -> Starts:
-    """Where warps run ahead only the first item of a block waits for its first stage; elsewhere every item
-    does. That stage comes from DRAM: items that run together begin where none has read before.
+    """Starts of a case. Where warps run ahead only a block's first item waits for its first stage; elsewhere
+    all items do. That stage comes from DRAM: items that run together begin where none has read before.
     """
     chain, ahead = case.steady_chain, runs_ahead(case.context.programs)
-    first_items, drain = (
-        _first_items(case),
-        stores_behind_cycles(chain) + store_latency_cycles(case.context),
-    )
+    first_items, latency = _first_items(case), store_latency_cycles(case.context)
+    drain = stores_behind_cycles(chain) + latency
     block = case.gpu.block_start_cycles + edge_cycles(chain, ("start", "finish"), "unsplit")
     levels = sm_level_cycles(case.amounts.step, case.rates)
     step = max(walk_block(chain).step, float(levels["l2 port"]))
     first = max(walk_pace(chain.of_first_ring()), float(levels["l2 port"]))
     sooner = max(step - first, 0.0) if ahead else 0.0
     multiply, hindered = _multiply_step(case, chain, levels) if ahead else (1.0, 0.0)
-    # A block that the hardware starts leaves room for the next one when its stores are on their way.
+    # A block that the hardware starts takes its slot when the stores of the one before are on their way
     hardware = case.plan.schedule is Schedule.HARDWARE and case.context.places is None
-    leave = drain - store_latency_cycles(case.context) + slot_release_cycles(case.context)
-    wait = _waits(case, chain, first_items | (not ahead), blocks=1)
-    wait_together = wait
+    leave = drain - latency + slot_release_cycles(case.context) if hardware else 0.0
+    waits = first_items | (not ahead)
+    wait = together = _waits(case, chain, waits, blocks=1)
     if case.context.co_resident and case.context.crowd > 1:
-        wait_together = _waits(case, chain, first_items | (not ahead), blocks=case.context.crowd)
+        together = _waits(case, chain, waits, blocks=case.context.crowd)
+    demand = max(float(c) for c in sm_level_cycles(case.amounts.block, case.rates).values())
     return Starts(
         first=first_items,
         wait=wait,
@@ -103,11 +101,10 @@ def starts_of(case: Case) -> Starts:
         first_reads_share=hindered / multiply if multiply > 0.0 else 0.0,
         turn=turn_cycles(chain),
         block=block,
-        leave=leave if hardware else 0.0,
-        block_demand=max(float(c) for c in sm_level_cycles(case.amounts.block, case.rates).values())
-        + _begun_together(case, block + float(wait_together.max(initial=0.0))),
+        leave=leave,
+        block_demand=demand + _begun_together(case, block + float(together.max(initial=0.0))),
         quiet=_quiet(case, chain, drain),
-        store_drain=drain - leave if hardware else drain,
+        store_drain=drain - leave,
     )
 
 
@@ -128,17 +125,16 @@ def _multiply_step(case: Case, chain: Chain, levels: dict[str, FloatArray]) -> _
 
 
 def _quiet(case: Case, chain: Chain, drain: float) -> float:
-    """Blocks of a launch that starts early read to their last step, or to what precedes it, which does not
-    stand at their end.
-    """
+    """Cycles at the end of a co-resident block, whose reads go on to its last steps; endless for others."""
     if not case.context.co_resident:
         return float("inf")
     return drain + edge_cycles(chain, ("end",), "unsplit") + walk_pace(chain)
 
 
 def _begun_together(case: Case, until_data: float) -> float:
-    """What its share of the others' wait costs a block of a launch whose blocks all wait for the launch
-    before: nobody on the SM works for the others meanwhile.
+    """Cycles of the SM that a co-resident block's wait takes: all wait for the preceding launch at once.
+
+    Worth 0.7 points on small-n.
     """
     return until_data / case.context.crowd if case.context.co_resident else 0.0
 
@@ -146,8 +142,7 @@ def _begun_together(case: Case, until_data: float) -> float:
 def _waits(case: Case, steady: Chain, waits: MaskArray, *, blocks: int) -> FloatArray:
     """(items,): until the first stage is there, of items that wait for it, `blocks` of them on an SM.
 
-    Blocks that start while the launch before theirs ends have read items and indices by then: no launch
-    writes them, and the kernel waits for that end only before it reads B.
+    Blocks whose prologue lies under the preceding launch have read items and indices by then.
     """
     cold = plan_chain(case.context, case.rates, case.gpu.dram_latency_cycles)
     begin = edge_cycles(steady, ("begin",), "unsplit")
@@ -161,8 +156,8 @@ def _waits(case: Case, steady: Chain, waits: MaskArray, *, blocks: int) -> Float
 
 
 def _behind_weights(case: Case, cold: Chain, steady: Chain, begin: float, blocks: int) -> float:
-    """Cycles before the first rows of B where DRAM first brings the weights that blocks of the next launch
-    prefetch, then those that the blocks themselves load before any row; 0 if B is in L2.
+    """Cycles until the first stage is there where DRAM first serves the weight prefetch of the next launch,
+    then that of the blocks themselves; 0 if B is in L2. Worth 0.5 points on small-n.
 
     Columns that a block waits for before its rows come behind the weights too, and all else behind them.
     """
@@ -177,27 +172,8 @@ def _behind_weights(case: Case, cold: Chain, steady: Chain, begin: float, blocks
         # Columns come one after the other: the last warp to get them has nobody in its way
         before = _until_columns(cold)
         until = asked + _begin_in_turns(case, before, blocks)
-        others = in_turns - begin
-        if blocks > 1 and all(i.op is not Op.LOAD_B for i in before.programs[0].begin):
-            others += _ring_in_turns(case, steady, blocks)
-        return brought - until + _lead_in(cold, steady, begin) - others
+        return brought - until + _lead_in(cold, steady, begin) - (in_turns - begin)
     return max(0.0, brought + case.gpu.dram_latency_cycles - asked - in_turns)
-
-
-def _ring_in_turns(case: Case, steady: Chain, blocks: int) -> float:
-    """What the others of `blocks` on an SM cost a warp in the steps of a first ring."""
-    levels = sm_level_cycles(case.amounts.step, case.rates)
-    warps, partitions = steady.programs[0].warps, steady.sub_partitions
-    alone = walk_pace(steady)
-    together = in_turns_cycles(
-        np.array(alone),
-        levels["issue"] * partitions / warps,
-        levels["shared"] / warps,
-        warps=blocks * warps,
-        partitions=partitions,
-    )
-    rings = 1 + max(i.ahead for i in steady.programs[0].begin)
-    return rings * (float(together) - alone)
 
 
 def _until_columns(chain: Chain) -> Chain:
