@@ -9,7 +9,6 @@ import numpy as np
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
 from prunecast.launch.overlap import prologue_is_hidden
-from prunecast.launch.ports import gather_bytes_per_clk
 from prunecast.launch.prefetch import prefetched_blocks, with_prefetch
 from prunecast.launch.stores import store_latency_cycles, write_back_share
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
@@ -94,7 +93,7 @@ def _machine(context: LaunchContext, policy: int, clock_hz: float, written: floa
         dram_latency=gpu.dram_latency_cycles,
         gather_latency=gpu.gather_latency_cycles,
         port_ticks=_ticks_per_kib(gpu.l2_port_bytes_per_clk_per_sm),
-        gather_ticks=_ticks_per_kib(gather_bytes_per_clk(plan, gpu)),
+        gather_ticks=_ticks_per_kib(gpu.gather_bytes_per_clk_per_sm),
         store_ticks=_ticks_per_kib(gpu.store_bytes_per_clk_per_sm),
         shared_ticks=_ticks_per_kib(gpu.shared_bytes_per_clk_per_sm),
         l2_ticks=_ticks_per_kib(gpu.l2_bytes_per_s / clock_hz),
