@@ -63,7 +63,7 @@ CORRECTIONS = (
     Correction("head start", "launch.overlap.prologue_under_preceding_cycles", zero),
     Correction("early start", "launch.overlap.prologue_is_hidden", never),
     Correction("tail spread", "launch.overlap.tail_spread_cycles", zero),
-    Correction("list latency", "kernels.early_start.beside_list_cycles", zero),
+    Correction("list latency", "launch.overlap.list_latency_cycles", zero),
     Correction("placement", "launch.placement.expected_places", lambda columns, fit, sms: None),
     Correction("burst of placements", "launch.placement.burst_placements", lambda blocks, fit, sms: ()),
     Correction("resident share", "launch.placement.resident_share", one),

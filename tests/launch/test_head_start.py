@@ -7,10 +7,9 @@ import pytest
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels import early_start
 from prunecast.launch import launch_context
 from prunecast.launch.floor import launch_floor_s
-from prunecast.launch.overlap import prologue_under_preceding_cycles, tail_spread_cycles
+from prunecast.launch.overlap import head_start_cycles, prologue_under_preceding_cycles, tail_spread_cycles
 from prunecast.launch.stragglers import straggler_credit_cycles, straggler_credit_scale
 from prunecast.patterns import TileMap
 from prunecast.simulator import engine, simulate
@@ -43,7 +42,7 @@ def head_start(plan, run):
     """Cycles by which the launch gains on the preceding one."""
     context, ends = launch_context(plan, H200), run.sm[:, engine.S_BUSY].astype(float)
     prologue = prologue_under_preceding_cycles(context)
-    return early_start.head_start_cycles(ends, prologue, tail_spread_cycles(context))
+    return head_start_cycles(ends, prologue, tail_spread_cycles(context))
 
 
 def test_blocks_that_end_together_gain_little_and_a_lone_long_one_all_that_is_read_first():

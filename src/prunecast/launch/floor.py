@@ -1,10 +1,9 @@
 """Launch floor: what lies between back-to-back launches beside their kernels' own cycles."""
 
-from prunecast.kernels.early_start import beside_list_cycles
 from prunecast.kernels.further_launches import zero_row_count
 from prunecast.launch.context import LaunchContext
 from prunecast.launch.further_launches import padded_copy_seconds, zero_row_seconds
-from prunecast.launch.overlap import prologue_is_hidden
+from prunecast.launch.overlap import list_latency_cycles, prologue_is_hidden
 from prunecast.launch.stores import store_latency_cycles
 from prunecast.plan.kernel_plan import Schedule
 from prunecast.plan.program import Op, WarpProgram
@@ -52,7 +51,7 @@ def _overlapped_s(context: LaunchContext) -> float:
     hidden = gpu.block_start_cycles if context.co_resident else 0
     dispatched = context.plan.schedule is Schedule.HARDWARE and context.places is None
     if dispatched and not prologue_is_hidden(context):
-        hidden += beside_list_cycles(context.plan.blocks, gpu)
+        hidden += list_latency_cycles(context.plan.blocks, gpu)
     if context.pdl_release_s > 0.0:
         hidden += store_latency_cycles(context)
         return max(context.pdl_release_s - hidden / gpu.max_clock_hz, 0.0)

@@ -4,23 +4,31 @@ A block of the tile kernels fills an SM. It starts on the next SM that the prece
 itself up and reads its list and indices (its prologue), and waits for that launch before it reads B.
 """
 
-from prunecast.kernels.early_start import (
-    blocks_apart_cycles,
-    groups_of_starts,
-    leaves_sms,
-    most_before_b_cycles,
-)
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.hardware.spec import GpuSpec
 from prunecast.launch.context import LaunchContext
 from prunecast.plan.kernel_plan import Schedule
 from prunecast.plan.program import Op, WarpProgram
 
 __all__ = [
     "early_starts",
+    "head_start_cycles",
+    "list_latency_cycles",
     "prologue_cycles",
     "prologue_is_hidden",
     "prologue_under_preceding_cycles",
     "tail_spread_cycles",
 ]
+
+
+LIST_LATENCY_CYCLES = 210
+"""Cycles of the 280 in which a block that the hardware starts reads its item, beside its list's way from
+DRAM, which blocks with longer lists wait for too. 30 products of 67 to 132 blocks take 70 cycles more than in
+lists (34 to 130; H200, 2026-11-22). Later blocks find their list in L2."""
+FREE_SMS = 4
+"""SMs that a launch leaves at least where the spread of its equal blocks' ends counts."""
 
 
 def prologue_is_hidden(context: LaunchContext) -> bool:
@@ -42,7 +50,7 @@ def prologue_under_preceding_cycles(context: LaunchContext) -> float:
         return 0.0
     blocks = context.plan.blocks
     started = blocks if context.plan.schedule is Schedule.HARDWARE else 0
-    return most_before_b_cycles(prologue_cycles(context), blocks, context.gpu, started=started)
+    return _most_before_b_cycles(prologue_cycles(context), blocks, context.gpu, started=started)
 
 
 def prologue_cycles(context: LaunchContext) -> float:
@@ -58,7 +66,7 @@ def tail_spread_cycles(context: LaunchContext) -> float:
     if context.co_resident:
         return 0.0
     prologue = prologue_under_preceding_cycles(context)
-    return blocks_apart_cycles(context.plan.blocks, prologue, context.gpu)
+    return _blocks_apart_cycles(context.plan.blocks, prologue, context.gpu)
 
 
 def early_starts(context: LaunchContext) -> float:
@@ -69,10 +77,10 @@ def early_starts(context: LaunchContext) -> float:
     cycles, in which its weights are on their way.
     """
     gpu, blocks = context.gpu, context.plan.blocks
-    if not context.pdl or not leaves_sms(blocks, gpu):
+    if not context.pdl or not _leaves_sms(blocks, gpu):
         return 0.0
     prologue = max(prologue_under_preceding_cycles(context), 1.0)
-    in_time = groups_of_starts(blocks, gpu) * gpu.dram_latency_cycles / prologue
+    in_time = _groups_of_starts(blocks, gpu) * gpu.dram_latency_cycles / prologue
     return (gpu.sm_count - blocks) * (1.0 + in_time)
 
 
@@ -80,3 +88,65 @@ def _set_up_cycles(program: WarpProgram) -> int:
     """Cycles in which a warp sleeps before its first step, data aside."""
     code = (*program.start, *program.begin)
     return sum(instruction.amount for instruction in code if instruction.op is Op.ISSUE)
+
+
+def _most_before_b_cycles(before_b: float, blocks: int, gpu: GpuSpec, *, started: int = 0) -> float:
+    """Cycles of a prologue of `before_b` under the preceding launch, of so many blocks with an SM each.
+
+    started : blocks that the hardware starts. Of more than SMs the one that starts last in the first wave is
+        not the one that ends last: this one begins behind a block that had started early
+    """
+    if _leaves_sms(blocks, gpu) or started > gpu.sm_count:
+        return before_b
+    return min(before_b, gpu.most_before_b_cycles)
+
+
+def _blocks_apart_cycles(blocks: int, before_b: float, gpu: GpuSpec) -> float:
+    """Spread of the ends of so many equal blocks with an SM each, whose prologue takes `before_b` cycles.
+
+    Where n blocks leave f SMs, f of the next launch start at once, f more on SMs whose blocks had started so,
+    and so on. In launches that repeat each of these groups is late by as much more than the one before, and
+    the last one by what is left: so all of them gain `before_b` over the number of groups. Groups are whole:
+    80 blocks start in two, not in 1.5, without which they are 4 to 7 % too fast (1280 x 1280 x 1024 and
+    3072 x 768 x 512 in other forms than the planner takes; H200, 2026-11-22).
+    """
+    if not _leaves_sms(blocks, gpu):
+        return 0.0
+    return gpu.ends_apart_cycles + before_b / _groups_of_starts(blocks, gpu)
+
+
+def _groups_of_starts(blocks: int, gpu: GpuSpec) -> int:
+    """Groups in which the blocks of a launch start that leaves SMs free, each of as many blocks as these."""
+    return -(-blocks // (gpu.sm_count - blocks))
+
+
+def list_latency_cycles(blocks: int, gpu: GpuSpec) -> int:
+    """Cycles that reading their items does not cost so many blocks that the hardware starts, if they are the
+    first ones of their SMs; in proportion to them, since the rest lies under the preceding launch anyway.
+
+    Worth 0.5 points on block-sparse in the simulator.
+    """
+    return LIST_LATENCY_CYCLES * blocks // gpu.sm_count if blocks <= gpu.sm_count else 0
+
+
+def _leaves_sms(blocks: int, gpu: GpuSpec) -> bool:
+    """Whether so many blocks, with an SM each, leave SMs to the first blocks of the next launch."""
+    return 0 < blocks <= gpu.sm_count - FREE_SMS
+
+
+def head_start_cycles(sm_finish: npt.NDArray[np.float64], before_b: float, ends_apart: float = 0.0) -> float:
+    """Head start: cycles by which launches that repeat come closer, since their first blocks start early.
+
+    A block takes the next SM that the preceding launch leaves and runs its prologue there, but waits for the
+    end of that launch with the rest. So nothing is gained where all SMs end together. Worth 0.7 points on
+    stspmm and 1.7 on block-sparse.
+
+    Parameters
+    ----------
+    sm_finish : (SMs,) cycle in which each SM runs dry, 0 if it has no block
+    before_b : cycles of a block before it reads B
+    ends_apart : cycles that the last SM ends after those before it, where all have the same to do
+    """
+    last = float(sm_finish.max(initial=0.0))
+    early = np.minimum(last - np.sort(sm_finish) + ends_apart, before_b)
+    return last - float(np.max(sm_finish - np.where(sm_finish > 0.0, early, 0.0), initial=0.0))

@@ -25,10 +25,14 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.hardware.clock import STATES, sm_clock_hz
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.early_start import head_start_cycles
 from prunecast.launch import LaunchContext, burst_contexts, launch_context
 from prunecast.launch.floor import LAUNCHES, beside_s, launch_floor_s
-from prunecast.launch.overlap import prologue_cycles, prologue_under_preceding_cycles, tail_spread_cycles
+from prunecast.launch.overlap import (
+    head_start_cycles,
+    prologue_cycles,
+    prologue_under_preceding_cycles,
+    tail_spread_cycles,
+)
 from prunecast.launch.power import l2_power, tensor_power
 from prunecast.launch.stragglers import (
     straggler_credit_cycles,

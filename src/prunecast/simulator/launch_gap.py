@@ -4,10 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.kernels.early_start import head_start_cycles
 from prunecast.launch import LaunchContext
 from prunecast.launch.floor import launch_floor_s
-from prunecast.launch.overlap import prologue_under_preceding_cycles, tail_spread_cycles
+from prunecast.launch.overlap import head_start_cycles, prologue_under_preceding_cycles, tail_spread_cycles
 from prunecast.launch.stores import write_back_share
 from prunecast.launch.stragglers import (
     straggler_credit_cycles,
