@@ -26,4 +26,4 @@ SPARSE_ARGS = np.dtype(
         ("start", "i4", (MOST_BLOCKS_IN_ARGS + 4,)),
     ]
 )
-"""The bytes of `SparseArgs` in sparse_args.cuh."""
+"""The bytes of `SparseArgs`. Kind: CUDA source, `sparse_args.cuh`."""

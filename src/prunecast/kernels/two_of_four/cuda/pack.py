@@ -19,8 +19,9 @@ from prunecast.patterns.tile_map import IntArray, MaskArray, TileMap
 __all__ = ["GROUP_ROWS", "PackedSparse", "pack_sparse", "stage_bytes"]
 
 GROUP_ROWS = 64
-"""Rows of one instruction."""
+"""Rows of one instruction. Kind: CUDA source, `sparse_shape.cuh`."""
 CONSUMERS = 2
+"""Warpgroups that multiply. Kind: CUDA source, `sparse_shape.cuh`."""
 
 Bytes = npt.NDArray[np.uint8]
 
