@@ -114,6 +114,7 @@ def test_unequal_tiles_lie_as_launches_leave_them(
     tiles = map_of(case)
     assert isinstance(tiles, TileMap)
     config = {
+        (2048, 24): SmallConfig(16, 32, 2, 16),
         (5120, 48): SmallConfig(32, 64, 4),
         (5120, 5): SmallConfig(32, 8, 2, 16),
         (4096, 16): SmallConfig(16, 16, 2, 16),
@@ -252,7 +253,8 @@ def test_a_plan_launches_one_block_for_each_item_wherever_they_lie() -> None:
 
 def test_the_start_of_blocks_lies_under_the_launch_before() -> None:
     """More blocks than half of the SMs: with fewer, any kernel whose launches overlap starts early."""
-    plan = fastest_plan("small-n", tiles_keeping([64] * 80, height=64, k=64), 1, "fp16", GPU)
+    tiles = tiles_keeping([64] * 80, height=64, k=64)
+    plan = plan_small_n(tiles, 1, "fp16", GPU, SmallConfig(64, 8, 6))
     early = launch_context(plan, GPU)
     early = replace(early, programs=tuple(replace(program, start=()) for program in early.programs))
     late = replace(early, co_resident=False)

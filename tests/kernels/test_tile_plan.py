@@ -6,7 +6,7 @@ import pytest
 from prunecast.hardware import load_gpu
 from prunecast.kernels.tile.configs import tile_configs
 from prunecast.kernels.tile.tile_plan import items_of
-from prunecast.plan.tile_rows import cut_rows
+from prunecast.plan.tile_rows import cut_rows, kept_per_piece
 from tests.kernels.layouts import tiles_keeping
 from tests.toy_gpu import toy_gpu
 
@@ -56,3 +56,9 @@ def test_a_round_is_weights_and_the_b_and_c_of_what_runs_meanwhile():
     for kept, expected in ((weights + b + c, 1), (weights + b + c - 1, 4)):
         gpu = toy_gpu(compute_capability=90, l2_usable_bytes=kept)
         assert together(tiles, 2048, gpu) == expected
+
+
+def test_pieces_keep_what_the_cut_map_keeps():
+    tiles = tiles_keeping([5, 0, 70, 33], height=100, k=80, m=350)
+    for height in (16, 64, 100, 128):
+        assert kept_per_piece(tiles, height).tolist() == cut_rows(tiles, height).kept_per_tile.tolist()

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from prunecast.patterns.tile_map import TileMap
+from prunecast.patterns.tile_map import IntArray, TileMap
 
-__all__ = ["columns_of_any", "cut_rows", "rows_are_scattered"]
+__all__ = ["columns_of_any", "cut_rows", "kept_per_piece", "rows_are_scattered"]
 
 ROWS_OF_WARP = 16
 """Rows of C that a warp of the tile kernel stores at once."""
@@ -30,6 +30,11 @@ def cut_rows(tiles: TileMap, height: int) -> TileMap:
         column_index=tiles.column_index[np.arange(column_start[-1]) + np.repeat(shift, counts)],
         pattern=tiles.pattern,
     )
+
+
+def kept_per_piece(tiles: TileMap, height: int) -> IntArray:
+    """(pieces,): kept columns of each piece that `cut_rows` makes, without the map."""
+    return np.repeat(tiles.kept_per_tile, np.maximum(-(-tiles.rows_per_tile // height), 1))
 
 
 def rows_are_scattered(tiles: TileMap) -> bool:

@@ -24,7 +24,7 @@ from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.order import assign_hardware
 from prunecast.plan.tensor_rate import check_dtype, tensor_fma_per_clk
-from prunecast.plan.tile_rows import cut_rows
+from prunecast.plan.tile_rows import cut_rows, kept_per_piece
 from prunecast.plan.work_items import raster, take_items, whole_items
 
 __all__ = ["plan_small_n", "small_n_configs", "small_n_times"]
@@ -85,7 +85,7 @@ def small_n_times(config: SmallConfig, tiles: TileMap, n: int, dtype: str, gpu: 
     """What items take: instructions of all warps, which share four schedulers, a wait for B in each round of
     the warps, and the sums of all warps through shared memory.
     """
-    k16 = -(-cut_rows(tiles, config.block_m).kept_per_tile // 16).astype(np.float64)
+    k16 = -(-kept_per_piece(tiles, config.block_m) // 16).astype(np.float64)
     sums = 2 * config.warps * config.block_m * config.block_n * 4 / gpu.shared_bytes_per_clk_per_sm
     pipe = k16 * k16_instructions(config, n) / gpu.sub_partitions_per_sm + sums
     ranges, weight_bytes = -(-n // config.block_n), 32.0 * config.block_m * float(k16.sum())

@@ -26,7 +26,7 @@ from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.bind import total
 from prunecast.plan.kernel_plan import WorkList
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
-from prunecast.plan.tile_rows import cut_rows
+from prunecast.plan.tile_rows import kept_per_piece
 
 __all__ = ["ItemCost", "item_cost", "item_cycles", "item_times"]
 
@@ -83,13 +83,14 @@ def item_cost(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> ItemC
 
     Parameters
     ----------
-    tiles : none taller than the config's block
+    tiles : of any height
     n : tokens
     """
+    load = _load_of(config, tiles, n)
     shape, k16 = config.shape, config.shape.block_k / 16
     slots = occupancy(config.resources, gpu).blocks_per_sm
     gathers = config.tensor_path == "wgmma" and not config.is_sparse
-    tokens = _tokens(config, n) if gathers else min(shape.block_n, n)
+    tokens = load.tokens if gathers else min(shape.block_n, n)
     copied = config.weight_bytes_per_k16 + tokens * 16 * config.element_bytes
     read = config.operand_bytes_per_warp_per_k16 * config.consumer_warps
     rate = tensor_fma_per_clk(gpu, config.dtype, config.tensor)
@@ -105,17 +106,17 @@ def item_cost(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> ItemC
     )
     port = copied * k16 / gpu.l2_port_bytes_per_clk_per_sm
     if not gathers:
-        busy = min(_item_count(config, tiles, n), gpu.sm_count)
+        busy = min(load.items, gpu.sm_count)
         l2_share = copied * k16 / (gpu.l2_bytes_per_s / gpu.clock_burst_hz[-1] / busy)
         cost = cost._replace(step=max(cost.step, port * slots, l2_share * slots))
         if config.is_sparse:
             return cost
-        overhead = ITEM_OVERHEAD_CYCLES + _store_cycles(config, tiles, n, gpu)
+        overhead = ITEM_OVERHEAD_CYCLES + _store_cycles(config, load, gpu)
         chain = _chain_cycles(config, tensor, gpu, costs)
         return cost._replace(overhead=overhead, fetch=chain, fetch_overhead=overhead)
-    fetch = max(port + 4, _gather_cycles(config, tiles, n, gpu, costs))
+    fetch = max(port + 4, _gather_cycles(config, load, gpu, costs))
     wait = gpu.gather_latency_cycles / 2  # an item's entry and its columns come behind gathers
-    overhead = wait + ENTRY_ISSUES + _epilogue_cycles(config, tiles, n, gpu)
+    overhead = wait + ENTRY_ISSUES + _epilogue_cycles(config, load, gpu)
     return cost._replace(
         overhead=overhead,
         fetch=fetch,
@@ -137,14 +138,14 @@ def item_times(
     persistent : blocks walk a list of items, else each item is a block
     splits : the planner splits tiles along K
     """
-    tiles = cut_rows(tiles, config.shape.block_m)
+    kept = kept_per_piece(tiles, config.shape.block_m)
     cost, block_k = item_cost(config, tiles, n, gpu), config.shape.block_k
-    columns = np.maximum(tiles.kept_per_tile, cost.fewest_columns).astype(np.float64)
+    columns = np.maximum(kept, cost.fewest_columns).astype(np.float64)
     k16, ranges = np.ceil(columns / 16), -(-n // config.shape.block_n)
     pipe = k16 * 16 / block_k * cost.step / max(cost.slots, 1)
     alone = np.maximum(pipe + cost.overhead, np.ceil(columns / block_k) * cost.fetch + cost.fetch_overhead)
     first_stage = cost.start + gpu.gather_latency_cycles + gpu.barrier_latency_cycles
-    longest = -(-int(tiles.kept_per_tile.max(initial=0)) // block_k)
+    longest = -(-int(kept.max(initial=0)) // block_k)
     weight_bytes = float(k16.sum()) * config.weight_bytes_per_k16
     return ItemTimes(
         alone=alone if persistent else alone + first_stage,
@@ -158,13 +159,29 @@ def item_times(
     )
 
 
-def _tokens(config: TileConfig, n: int) -> int:
-    """Tokens of a mean item, rounded up."""
-    return -(-n // -(-n // config.shape.block_n))
+class _Load(NamedTuple):
+    """Items of a config: how many, and the means of their k-steps, tokens and C."""
+
+    items: int
+    steps: float
+    tokens: int
+    """Rounded up."""
+    c_bytes: float
+    lacking: float
+    """Share of the items that have fewer tokens than a block takes."""
 
 
-def _item_count(config: TileConfig, tiles: TileMap, n: int) -> int:
-    return max(tiles.tile_count, 1) * -(-n // config.shape.block_n)
+def _load_of(config: TileConfig, tiles: TileMap, n: int) -> _Load:
+    kept, shape = kept_per_piece(tiles, config.shape.block_m), config.shape
+    ranges, fewest = -(-n // shape.block_n), shape.block_k + 16
+    items = max(kept.size, 1) * ranges
+    return _Load(
+        items=items,
+        steps=float((-(-np.maximum(kept, fewest) // shape.block_k)).sum()) / max(kept.size, 1),
+        tokens=-(-n // ranges),
+        c_bytes=float(tiles.row_index.size) * n * config.element_bytes / items,
+        lacking=1.0 / ranges if n % shape.block_n else 0.0,
+    )
 
 
 def _chain_cycles(config: TileConfig, tensor: float, gpu: GpuSpec, costs: Costs) -> float:
@@ -189,28 +206,19 @@ def _chain_cycles(config: TileConfig, tensor: float, gpu: GpuSpec, costs: Costs)
     return max(own, tensor / abreast)
 
 
-def _gather_cycles(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec, costs: Costs) -> float:
-    """Cycles of a k-step in the gather port, with a ring of stages in flight, or of what a producer warp
-    issues.
-    """
-    shape, stages = config.shape, config.resources.stages
-    row_bytes = _tokens(config, n) * config.element_bytes
-    gathered = shape.block_k * row_bytes / gpu.gather_bytes_per_clk_per_sm
-    steps = -(-np.maximum(tiles.kept_per_tile, shape.block_k + 16) // shape.block_k)
-    of_block = (
-        float(steps.sum()) / max(steps.size, 1) * max(_item_count(config, tiles, n) / gpu.sm_count, 1.0)
-    )
+def _gather_cycles(config: TileConfig, load: _Load, gpu: GpuSpec, costs: Costs) -> float:
+    """Cycles of a k-step: the gather port, a ring of stages in flight, or what a producer warp issues."""
+    block_k, stages = config.shape.block_k, config.resources.stages
+    gathered = block_k * load.tokens * config.element_bytes / gpu.gather_bytes_per_clk_per_sm
+    of_block = load.steps * max(load.items / gpu.sm_count, 1.0)
     issues = producer_cycles(config, costs, max(1.0 - stages / max(of_block, 1.0), 0.0))
-    lacking = 1.0 / -(-n // shape.block_n) if n % shape.block_n else 0.0
-    issues += lacking * edge_cycles(config, costs)
-    return max(gathered, (gathered + gpu.gather_latency_cycles) / stages, issues * shape.block_k / 16)
+    issues += load.lacking * edge_cycles(config, costs)
+    return max(gathered, (gathered + gpu.gather_latency_cycles) / stages, issues * block_k / 16)
 
 
-def _epilogue_cycles(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> float:
-    """Cycles of a consumer warp that rounds C and fills its staging buffer, which waits for what the buffer
-    held.
-    """
-    store = _store_cycles(config, tiles, n, gpu)
+def _epilogue_cycles(config: TileConfig, load: _Load, gpu: GpuSpec) -> float:
+    """Cycles of a consumer warp that rounds C and fills its staging buffer, waiting for what that held."""
+    store = _store_cycles(config, load, gpu)
     tile_bytes = config.shape.block_m * config.shape.block_n * config.element_bytes
     of_warp = tile_bytes / config.consumer_warps
     rounds = max(tile_bytes // staging_bytes(config.shape, config.element_bytes), 1)
@@ -219,9 +227,7 @@ def _epilogue_cycles(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -
     return issues + fills + (rounds - 1) / rounds * store
 
 
-def _store_cycles(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> float:
+def _store_cycles(config: TileConfig, load: _Load, gpu: GpuSpec) -> float:
     """Cycles of storing a mean item's C, while all SMs with an item store."""
-    items = _item_count(config, tiles, n)
-    l2_share = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / min(items, gpu.sm_count)
-    c_bytes = float(tiles.rows_per_tile.sum()) * n * config.element_bytes / items
-    return c_bytes / min(gpu.store_bytes_per_clk_per_sm, l2_share)
+    l2_share = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / min(load.items, gpu.sm_count)
+    return load.c_bytes / min(gpu.store_bytes_per_clk_per_sm, l2_share)
