@@ -172,8 +172,30 @@ def _behind_weights(case: Case, cold: Chain, steady: Chain, begin: float, blocks
         # Columns come one after the other: the last warp to get them has nobody in its way
         before = _until_columns(cold)
         until = asked + _begin_in_turns(case, before, blocks)
-        return brought - until + _lead_in(cold, steady, begin) - (in_turns - begin)
+        others = in_turns - begin
+        if blocks > 1 and all(i.op is not Op.LOAD_B for i in before.programs[0].begin):
+            others += _ring_in_turns(case, steady, blocks)
+        return brought - until + _lead_in(cold, steady, begin) - others
     return max(0.0, brought + case.gpu.dram_latency_cycles - asked - in_turns)
+
+
+def _ring_in_turns(case: Case, steady: Chain, blocks: int) -> float:
+    """Cycles that the others of `blocks` on an SM cost a warp in the steps of its first ring.
+
+    Worth less than 0.1 points, but the order of configs of few tokens hangs on it.
+    """
+    levels = sm_level_cycles(case.amounts.step, case.rates)
+    warps, partitions = steady.programs[0].warps, steady.sub_partitions
+    alone = walk_pace(steady)
+    together = in_turns_cycles(
+        np.array(alone),
+        levels["issue"] * partitions / warps,
+        levels["shared"] / warps,
+        warps=blocks * warps,
+        partitions=partitions,
+    )
+    rings = 1 + max(i.ahead for i in steady.programs[0].begin)
+    return rings * (float(together) - alone)
 
 
 def _until_columns(chain: Chain) -> Chain:
