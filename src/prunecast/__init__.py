@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from prunecast.choice import fastest_plan
     from prunecast.codesign.compare import compare, compare_gpus
     from prunecast.codesign.explain import explain
     from prunecast.codesign.predict import predict
@@ -37,6 +38,7 @@ __all__ = [
     "compare_gpus",
     "estimate",
     "explain",
+    "fastest_plan",
     "gpu_names",
     "load_gpu",
     "parse_pattern",
@@ -57,6 +59,7 @@ _HOME = {
     "compare_gpus": "prunecast.codesign",
     "estimate": "prunecast.models",
     "explain": "prunecast.codesign",
+    "fastest_plan": "prunecast.choice",
     "gpu_names": "prunecast.hardware",
     "load_gpu": "prunecast.hardware",
     "parse_pattern": "prunecast.patterns",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from prunecast.choice import fastest_plan
-from prunecast.codesign.candidates import kernels_of
+from prunecast.codesign.contestants import kernels_of
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import run_reference

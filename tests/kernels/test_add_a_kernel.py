@@ -7,7 +7,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from prunecast.codesign import candidates, kernels_of, predict
+from prunecast.codesign import contestants, kernels_of, predict
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KERNELS, run_reference
 from prunecast.models import estimate
@@ -88,7 +88,7 @@ def toy(tmp_path, monkeypatch):
 def test_it_is_offered_where_its_record_says(toy):
     assert "toy" in kernels_of("tile-wise:32")
     assert "toy" not in kernels_of("unstructured")
-    assert ("toy", "tile-wise:32") in candidates()
+    assert ("toy", "tile-wise:32") in contestants()
 
 
 def test_its_plan_means_the_product_and_both_engines_time_it(toy):

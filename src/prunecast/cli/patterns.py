@@ -23,7 +23,7 @@ def patterns(as_json: opt.Json = False, as_csv: opt.Csv = False, output: opt.Out
 
 
 def _rows() -> list[Row]:
-    from prunecast.codesign.candidates import kernels_of
+    from prunecast.codesign.contestants import kernels_of
     from prunecast.patterns import PATTERNS
 
     return [

@@ -5,14 +5,14 @@ kernel that can run them, asks the simulator or the closed-form model how long e
 answers side by side. It decides nothing about patterns (`patterns`), launches (`kernels`) or time
 (`simulator`, `models`), and it never touches a GPU.
 
-Read first: `predict.py` and `layer_job.py` (one layer, all kernels), `candidates.py` (which kernel runs which
-pattern), `explain.py`.
+Read first: `predict.py` and `layer_job.py` (one layer, all kernels), `contestants.py` (which kernel runs
+which pattern), `explain.py`.
 """
 
 from prunecast.codesign.advice import Advice
 from prunecast.codesign.batch import estimate_many, predict_seconds
-from prunecast.codesign.candidates import Candidate, candidates, kernels_of
 from prunecast.codesign.compare import Comparison, ComparisonRow, compare, compare_gpus
+from prunecast.codesign.contestants import Contestant, contestants, kernels_of
 from prunecast.codesign.convolutions import ConvSettings
 from prunecast.codesign.crossover import Crossover
 from prunecast.codesign.engines import ENGINES, Engine
@@ -30,9 +30,9 @@ __all__ = [
     "ENGINES",
     "INTERVAL_KIND",
     "Advice",
-    "Candidate",
     "Comparison",
     "ComparisonRow",
+    "Contestant",
     "ConvSettings",
     "Crossover",
     "Engine",
@@ -45,9 +45,9 @@ __all__ = [
     "Recipe",
     "Section",
     "Skipped",
-    "candidates",
     "compare",
     "compare_gpus",
+    "contestants",
     "estimate_many",
     "explain",
     "kernels_of",

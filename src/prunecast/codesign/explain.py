@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from prunecast.codesign.advice import Advice, Case, advise
-from prunecast.codesign.candidates import kernels_of
+from prunecast.codesign.contestants import kernels_of
 from prunecast.codesign.convolutions import ConvSettings
 from prunecast.codesign.engines import Progress, silent
 from prunecast.codesign.explain_sections import Section, sections_of
@@ -140,7 +140,7 @@ def _only_layer(job: LayerJob) -> Layer:
 def _case(job: LayerJob, layer: Layer, prediction: Prediction) -> Case:
     kept = None
     if KERNELS[prediction.kernel].prunes:
-        wanted = job.candidates[-1].pattern
+        wanted = job.contestants[-1].pattern
         kept = job.maker.map_of(layer.name, wanted, job.sparsity, natural=job.natural).kept
     return Case(
         kernel=prediction.kernel,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from prunecast.choice import PrunedMap, fastest_plan
-from prunecast.codesign.candidates import Candidate
+from prunecast.codesign.contestants import Contestant
 from prunecast.codesign.crossover import Crossover, crossing
 from prunecast.codesign.engines import Engine
 from prunecast.codesign.interval import interval_s
@@ -60,7 +60,7 @@ class StartedLayer(NamedTuple):
 
     layer: Layer
     runs: list[_Run | BadInput]
-    """One per candidate; BadInput says why it cannot run this layer."""
+    """One per contestant; BadInput says why it cannot run this layer."""
 
 
 def kernel_dtype(layer: Layer, asked: str | None) -> str:
@@ -77,7 +77,7 @@ class LayerJob:
     engine : what predicts
     n : tokens of layers that are no convolution
     dtype : as asked for, or None
-    candidates : kernels and patterns, dense first
+    contestants : kernels and patterns, dense first
     sparsity : as asked for, or None
     natural : the patterns came with the kernels: cut them to fit, and leave 2:4 its own sparsity
     strict : a kernel that cannot run a layer is an error; else it is skipped
@@ -91,7 +91,7 @@ class LayerJob:
     engine: Engine
     n: int
     dtype: str | None
-    candidates: tuple[Candidate, ...]
+    contestants: tuple[Contestant, ...]
     sparsity: float | None
     natural: bool
     strict: bool
@@ -103,25 +103,25 @@ class LayerJob:
 
     def start(self, layer: Layer) -> StartedLayer:
         """Plan all kernels of one layer and begin their runs. Raises BadInput if one that must run cannot."""
-        runs = [self._start(layer, candidate) for candidate in self.candidates]
-        for candidate, run in zip(self.candidates, runs, strict=True):
-            if isinstance(run, BadInput) and self._must_run(candidate):
+        runs = [self._start(layer, contestant) for contestant in self.contestants]
+        for contestant, run in zip(self.contestants, runs, strict=True):
+            if isinstance(run, BadInput) and self._must_run(contestant):
                 raise _named(layer, run) from run
         return StartedLayer(layer, runs)
 
     def collect(self, started: StartedLayer, tick: Callable[[], None]) -> LayerRows:
         """Wait for the runs of one layer; `tick` is called after each."""
         layer, rows = started.layer, LayerRows([], [])
-        for candidate, run in zip(self.candidates, started.runs, strict=True):
+        for contestant, run in zip(self.contestants, started.runs, strict=True):
             try:
                 if isinstance(run, BadInput):
                     raise run
                 way = fastest(run.ways)
                 seconds = way.seconds
             except BadInput as error:
-                if self._must_run(candidate):
+                if self._must_run(contestant):
                     raise _named(layer, error) from error
-                rows.skipped.append(Skipped(layer=layer.name, kernel=candidate.kernel, reason=str(error)))
+                rows.skipped.append(Skipped(layer=layer.name, kernel=contestant.kernel, reason=str(error)))
             else:
                 dense = rows.predictions[0].seconds if rows.predictions else seconds
                 rows.predictions.append(self._prediction(layer, run, way, dense))
@@ -137,64 +137,64 @@ class LayerJob:
         alone = MapMaker({layer.name: layer}, "layer", remember=True)
         dense_seconds = seconds_of(self._ways(layer, (self._dense_plan(layer),)), engine)
         found = []
-        for candidate in self.candidates[1:]:
-            pattern = self.maker.fit(layer.name, candidate.pattern, natural=self.natural).pattern
+        for contestant in self.contestants[1:]:
+            pattern = self.maker.fit(layer.name, contestant.pattern, natural=self.natural).pattern
             if sparsity_for(pattern, None, natural=self.natural) is None:
                 continue
             with contextlib.suppress(BadInput):
                 allowed = sparsity_range(pattern)
                 sparsity = crossing(
-                    self._seconds_at(alone, candidate, engine),
+                    self._seconds_at(alone, contestant, engine),
                     dense_seconds,
                     lowest=allowed.low,
                     highest=allowed.high,
                 )
                 name = pattern.canonical
                 found.append(
-                    Crossover(layer=layer.name, kernel=candidate.kernel, pattern=name, sparsity=sparsity)
+                    Crossover(layer=layer.name, kernel=contestant.kernel, pattern=name, sparsity=sparsity)
                 )
         return found
 
-    def _must_run(self, candidate: Candidate) -> bool:
-        return self.strict or not KERNELS[candidate.kernel].prunes
+    def _must_run(self, contestant: Contestant) -> bool:
+        return self.strict or not KERNELS[contestant.kernel].prunes
 
-    def _start(self, layer: Layer, candidate: Candidate) -> _Run | BadInput:
+    def _start(self, layer: Layer, contestant: Contestant) -> _Run | BadInput:
         """Plan one kernel and begin its run, or say why it cannot run this layer."""
         try:
-            return self._begin(layer, candidate)
+            return self._begin(layer, contestant)
         except BadInput as error:
             return error
 
-    def _begin(self, layer: Layer, candidate: Candidate) -> _Run:
+    def _begin(self, layer: Layer, contestant: Contestant) -> _Run:
         dtype = kernel_dtype(layer, self.dtype)
         notes = [layer.note, f"{layer.dtype} weights run as {dtype}" if dtype != layer.dtype else None]
         notes += [self._experts_note(layer), TF32 if dtype == "fp32" else None]
-        if candidate.kernel == "dense" and candidate.pattern == "dense" and len(self.candidates) > 1:
+        if contestant.kernel == "dense" and contestant.pattern == "dense" and len(self.contestants) > 1:
             notes.append(zeros_note(layer))
-        if not KERNELS[candidate.kernel].prunes:
+        if not KERNELS[contestant.kernel].prunes:
             launches: tuple[KernelPlan, ...] = (self._dense_plan(layer),)
             pattern, density = "dense", 1.0
         else:
-            fitted = self.maker.fit(layer.name, candidate.pattern, natural=self.natural)
-            kept = self._kept(self.maker, layer, candidate, self.sparsity)
+            fitted = self.maker.fit(layer.name, contestant.pattern, natural=self.natural)
+            kept = self._kept(self.maker, layer, contestant, self.sparsity)
             pattern, density = kept.pattern, kept.density
             notes += [fitted.note, self._sparsity_note(kept)]
-            launches = self._launches(layer, candidate.kernel, kept, self.engine)
-            notes.append(remainder_note(launches, kept) if KERNELS[candidate.kernel].parts else None)
+            launches = self._launches(layer, contestant.kernel, kept, self.engine)
+            notes.append(remainder_note(launches, kept) if KERNELS[contestant.kernel].parts else None)
             notes += [_zero_rows_note(launches[0]), _copies_note(launches[0], self.engine.gpu)]
         if layer.filters is not None and layer.name not in self.convolutions:
             notes.append(f"product with {self.n} tokens: no input size given")
         ways = [start_way(way, self.engine) for way in self._ways(layer, launches)]
         note = "; ".join(note for note in notes if note)
-        return _Run(candidate.kernel, pattern, density, ways, note)
+        return _Run(contestant.kernel, pattern, density, ways, note)
 
     def _kept(
-        self, maker: MapMaker, layer: Layer, candidate: Candidate, sparsity: float | None
+        self, maker: MapMaker, layer: Layer, contestant: Contestant, sparsity: float | None
     ) -> PrunedMap | TwoParts:
         """What is kept of a layer for one kernel; dense blocks in two parts are pruned by predicted time."""
-        pattern = maker.fit(layer.name, candidate.pattern, natural=self.natural).pattern
-        if not KERNELS[candidate.kernel].parts or not isinstance(pattern, DenseBlockPattern):
-            return maker.map_of(layer.name, candidate.pattern, sparsity, natural=self.natural).kept
+        pattern = maker.fit(layer.name, contestant.pattern, natural=self.natural).pattern
+        if not KERNELS[contestant.kernel].parts or not isinstance(pattern, DenseBlockPattern):
+            return maker.map_of(layer.name, contestant.pattern, sparsity, natural=self.natural).kept
         told = sparsity_for(pattern, sparsity, natural=self.natural)
         return blocks_in_two(
             maker.importance(layer.name, pattern),
@@ -281,16 +281,18 @@ class LayerJob:
             gpu=engine.gpu,
         )
 
-    def _seconds_at(self, alone: MapMaker, candidate: Candidate, engine: Engine) -> Callable[[float], float]:
+    def _seconds_at(
+        self, alone: MapMaker, contestant: Contestant, engine: Engine
+    ) -> Callable[[float], float]:
         """Time of a kernel on the one layer of `alone`, as a function of sparsity."""
         (layer,) = alone.layers.values()
 
         def seconds(sparsity: float) -> float:
-            kept = self._kept(alone, layer, candidate, sparsity)
+            kept = self._kept(alone, layer, contestant, sparsity)
             if kept.density == 0.0:
                 return math.inf  # nothing is left of the layer, which `predict` refuses
             return seconds_of(
-                self._ways(layer, self._launches(layer, candidate.kernel, kept, engine)), engine
+                self._ways(layer, self._launches(layer, contestant.kernel, kept, engine)), engine
             )
 
         return seconds

@@ -97,7 +97,7 @@ def predict(
 
 def _collect(job: LayerJob, started: Sequence[StartedLayer], progress: Progress) -> list[LayerRows]:
     ticks = itertools.count(1)
-    total = len(started) * len(job.candidates)
+    total = len(started) * len(job.contestants)
 
     def tick() -> None:
         progress("predicting", next(ticks), total)

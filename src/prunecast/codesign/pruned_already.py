@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from prunecast.codesign.candidates import Candidate, candidates, takes
+from prunecast.codesign.contestants import Contestant, contestants, takes
 from prunecast.patterns.sources import Layer
 
-__all__ = ["zeros_candidates", "zeros_note"]
+__all__ = ["zeros_contestants", "zeros_note"]
 
 FEWEST_ZEROS = 0.05
 """Share of zeros that deserves a note: rounding to half precision makes fewer."""
@@ -31,8 +31,8 @@ def _fits_two_of_four(layer: Layer) -> bool:
     return bool(whole) and bool((counts <= 2).all())
 
 
-def zeros_candidates(tokens: int) -> tuple[Candidate, ...]:
+def zeros_contestants(tokens: int) -> tuple[Contestant, ...]:
     """Kernels that may run the zeros of a file: of elements, 2:4, and of tiles that hold them."""
-    found = candidates("all", "zeros", tokens)
-    tiles = [Candidate(kernel, IN_TILES) for kernel in TILE_KERNELS if takes(kernel, tokens)]
-    return (*found, *tiles, Candidate("2:4", "zeros"))
+    found = contestants("all", "zeros", tokens)
+    tiles = [Contestant(kernel, IN_TILES) for kernel in TILE_KERNELS if takes(kernel, tokens)]
+    return (*found, *tiles, Contestant("2:4", "zeros"))

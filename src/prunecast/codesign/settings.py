@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from prunecast.codesign.candidates import candidates
+from prunecast.codesign.contestants import contestants
 from prunecast.codesign.convolutions import ConvSettings, conv_shapes
 from prunecast.codesign.engines import Engine, Progress
 from prunecast.codesign.graph.operation import MOST_TOKENS
@@ -13,7 +13,7 @@ from prunecast.codesign.layer_job import LayerJob
 from prunecast.codesign.layers import Source, load_layers
 from prunecast.codesign.onnx_sizes import OnnxSizes, onnx_sizes
 from prunecast.codesign.provenance import Provenance, WeightsDigest
-from prunecast.codesign.pruned_already import zeros_candidates
+from prunecast.codesign.pruned_already import zeros_contestants
 from prunecast.codesign.pruned_maps import MapMaker, sparsity_for
 from prunecast.codesign.skipped import Skipped
 from prunecast.errors import BadInput, check_choice
@@ -84,9 +84,9 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
     BadInput : an unknown name, unreadable weights, or a kernel that cannot run the pattern
     """
     pattern = None if settings.pattern is None else parse_pattern(settings.pattern)
-    chosen = candidates(settings.kernels, None if pattern is None else pattern.canonical, settings.tokens)
+    chosen = contestants(settings.kernels, None if pattern is None else pattern.canonical, settings.tokens)
     if settings.pattern == "zeros" and settings.kernels == "all":
-        chosen = zeros_candidates(settings.tokens)
+        chosen = zeros_contestants(settings.tokens)
     gpu = load_gpu(settings.gpu) if isinstance(settings.gpu, str) else settings.gpu
     engine = Engine(
         name=settings.engine, gpu=gpu, state=settings.state, launch=settings.launch, progress=progress
@@ -102,7 +102,7 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
         engine=engine,
         n=settings.tokens,
         dtype=settings.dtype,
-        candidates=chosen,
+        contestants=chosen,
         sparsity=settings.sparsity,
         natural=pattern is None,
         strict=settings.kernels != "all",

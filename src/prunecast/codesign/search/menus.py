@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.codesign.candidates import takes
+from prunecast.codesign.contestants import takes
 from prunecast.codesign.search.option_times import OptionTimes
 from prunecast.codesign.search.options import Option, retained
 from prunecast.errors import BadInput

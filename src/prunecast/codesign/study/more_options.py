@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from prunecast.codesign.candidates import kernels_of
+from prunecast.codesign.contestants import kernels_of
 from prunecast.codesign.search.menus import tile_kernels
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.options import Option

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from prunecast.codesign.candidates import kernels_of, takes
+from prunecast.codesign.contestants import kernels_of, takes
 from prunecast.codesign.engines import ENGINES
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import STATES, load_gpu

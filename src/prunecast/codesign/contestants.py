@@ -7,12 +7,12 @@ from prunecast.errors import BadInput, check_choice
 from prunecast.kernels import KERNELS
 from prunecast.patterns import PATTERNS
 
-__all__ = ["Candidate", "candidates", "kernels_of", "takes"]
+__all__ = ["Contestant", "contestants", "kernels_of", "takes"]
 
 _DENSE = tuple(name for name, kernel in KERNELS.items() if not kernel.prunes)
 
 
-class Candidate(NamedTuple):
+class Contestant(NamedTuple):
     """A kernel and the pattern that the weights are pruned to for it."""
 
     kernel: str
@@ -34,9 +34,9 @@ def takes(kernel: str, tokens: int) -> bool:
     return most is None or tokens <= most
 
 
-def candidates(
+def contestants(
     kernels: Sequence[str] | str = "all", pattern: str | None = None, tokens: int = 1
-) -> tuple[Candidate, ...]:
+) -> tuple[Contestant, ...]:
     """Kernels to predict, dense first: it is always there, as what the others are measured against.
 
     Parameters
@@ -59,7 +59,7 @@ def candidates(
                 f"kernel {kernel} cannot run pattern {pattern}; {', '.join(kernels_of(pattern or ''))} can"
             )
     chosen = [KERNELS[kernel] for kernel in able if kernel in asked or not KERNELS[kernel].prunes]
-    return tuple(Candidate(k.name, pattern if k.prunes and pattern else k.natural_pattern) for k in chosen)
+    return tuple(Contestant(k.name, pattern if k.prunes and pattern else k.natural_pattern) for k in chosen)
 
 
 def _asked(kernels: Sequence[str] | str) -> tuple[str, ...]:
