@@ -48,6 +48,16 @@ def test_every_form_that_may_be_chosen_keeps_its_registers(n: int) -> None:
         assert kernel.spill_bytes == 0, form
 
 
+@pytest.mark.parametrize("n", [1, 8, 24, 40, 64])
+@pytest.mark.parametrize(("activation", "bias"), [("none", False), ("none", True), ("gelu", True)])
+def test_every_form_writes_c_token_major_within_its_registers(n: int, activation: str, bias: bool) -> None:
+    tiles = ragged_map(64)
+    for form in (candidate.config for candidate in choose_small_n(tiles, n, "fp16", GPU)):
+        plan = plan_small_n(tiles, n, "fp16", GPU, config=form)
+        defines = small_defines(plan, activation=activation, bias=bias, changes={"TOKEN_MAJOR": 1})
+        assert build_small(plan, "sm_90a", defines).spill_bytes == 0, form
+
+
 @pytest.mark.parametrize("n", [8, 7, 12, 11, 28, 17, 56, 49])
 def test_as_many_blocks_lie_on_an_sm_as_registers_say_that_the_compiler_took(n: int) -> None:
     for form in small_configs(n):

@@ -33,19 +33,7 @@ __device__ __forceinline__ void store_words(unsigned char* to, const u32* words)
 #define TOKEN_MAJOR 0
 #endif
 
-#if TOKEN_MAJOR
-// The same of C by tokens, where neighbouring lanes have neighbouring rows.
-__device__ __forceinline__ void store_tokens(const SmallArgs& args, int row, int token, const u32 (&words)[TOKENS]) {
-  unsigned char* to = args.c + args.c_row_bytes * token + 2ll * row;
-#pragma unroll
-  for (int t = 0; t < 2 * TOKENS; ++t) {
-    const u32 half = words[t / 2] >> (t % 2 * 16);
-    if (token + t < args.c_tokens) {
-      *reinterpret_cast<unsigned short*>(to + args.c_row_bytes * t) = static_cast<unsigned short>(half);
-    }
-  }
-}
-#else
+#if !TOKEN_MAJOR
 // 2 TOKENS tokens of a row of C from `token` on; those past the last are left out.
 __device__ __forceinline__ void store_tokens(const SmallArgs& args, int row, int token, const u32 (&words)[TOKENS]) {
   unsigned char* to = args.c + args.c_row_bytes * row + 2ll * token;
@@ -68,6 +56,39 @@ __device__ __forceinline__ void store_tokens(const SmallArgs& args, int row, int
 #endif
 
 // Half h of fragment f: rows f * 16 + 8 h + lane / 4.
+#if TOKEN_MAJOR
+constexpr int TOKENS_AT_ONCE = TOKENS < 2 ? TOKENS : 2;
+// A lane's tokens t and TOKENS + t at a time: neighbouring lanes have neighbouring rows, so that nothing is gained by
+// holding more, and 2 TOKENS addresses at once do not fit in registers.
+__device__ __forceinline__ void add_and_store(const SmallArgs& args, u32 shared, int2 place, int task) {
+  const int lane = task % 32, h = task / 32 % 2, f = task / 64;
+  const int row = load_constant(args.rows + place.x * BLOCK_M + f * 16 + 8 * h + lane / 4);
+  if (row < 0) return;
+  float bias = 0.0f;
+#if BIAS
+  bias = args.bias[row];
+#endif
+  const int first = place.y + 2 * TOKENS * (lane % 4);
+  u32 from = shared + (f * TOKENS * 32 + lane) * 16 + h * 8;
+#pragma unroll TOKENS_AT_ONCE
+  for (int t = 0; t < TOKENS; ++t, from += 512) {
+    float2 sum = read_shared_sums(from);
+#pragma unroll
+    for (int w = 1; w < WARPS; ++w) {
+      const float2 other = read_shared_sums(from + w * WARP_BYTES);
+      sum.x += other.x;
+      sum.y += other.y;
+    }
+    const u32 both = pack(sum.x, sum.y, bias);
+    const int token = first + t;
+    unsigned char* to = args.c + args.c_row_bytes * token + 2ll * row;
+    if (token < args.c_tokens) *reinterpret_cast<unsigned short*>(to) = static_cast<unsigned short>(both);
+    if (token + TOKENS < args.c_tokens) {
+      *reinterpret_cast<unsigned short*>(to + args.c_row_bytes * TOKENS) = static_cast<unsigned short>(both >> 16);
+    }
+  }
+}
+#else
 __device__ __forceinline__ void add_and_store(const SmallArgs& args, u32 shared, int2 place, int task) {
   const int lane = task % 32, h = task / 32 % 2, f = task / 64;
   const int row = load_early(args.rows + place.x * BLOCK_M + f * 16 + 8 * h + lane / 4);
@@ -95,3 +116,4 @@ __device__ __forceinline__ void add_and_store(const SmallArgs& args, u32 shared,
   for (int t = 0; t < TOKENS; ++t) words[t] = pack(sums[2 * t], sums[2 * t + 1], bias);
   store_tokens(args, row, place.y + 2 * TOKENS * (lane % 4), words);
 }
+#endif
