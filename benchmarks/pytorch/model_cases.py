@@ -1,4 +1,10 @@
-"""Models with random weights and their inputs, and the dense baseline with fused products."""
+"""Models with random weights and their inputs, and the dense baseline with fused products.
+
+Dense and sparse models attend without a mask: no input is padded, and transformers builds a mask under
+torch.compile that keeps flash attention away. `sdpa_without_mask` is transformers' own function for
+`scaled_dot_product_attention`, which takes `is_causal` where there is no mask, under a name that transformers
+makes no masks for.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,6 +17,7 @@ from prunecast.torch.find import find_layers, matrix_of, sibling_groups
 Forward = Callable[[], torch.Tensor]
 VOCABULARY = 512
 DEVICE = "cuda"
+WITHOUT_MASK = "sdpa_without_mask"
 
 
 class Case(NamedTuple):
@@ -70,6 +77,15 @@ def fuse_dense(model: nn.Module) -> nn.Module:
     return model
 
 
+def without_mask() -> str:
+    """Name of an attention that is given no mask, registered in transformers."""
+    from transformers import AttentionInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    AttentionInterface.register(WITHOUT_MASK, sdpa_attention_forward)
+    return WITHOUT_MASK
+
+
 def llama(blocks: int) -> nn.Module:
     from transformers import LlamaConfig, LlamaModel
 
@@ -80,7 +96,7 @@ def llama(blocks: int) -> nn.Module:
         num_attention_heads=32,
         vocab_size=VOCABULARY,
         max_position_embeddings=4096,
-        attn_implementation="sdpa",
+        attn_implementation=without_mask(),
     )
     return LlamaModel(config)
 
@@ -88,7 +104,7 @@ def llama(blocks: int) -> nn.Module:
 def bert() -> nn.Module:
     from transformers import BertConfig, BertModel
 
-    config = BertConfig(vocab_size=VOCABULARY, attn_implementation="sdpa")
+    config = BertConfig(vocab_size=VOCABULARY, attn_implementation=without_mask())
     return BertModel(config, add_pooling_layer=False)
 
 
@@ -100,7 +116,7 @@ def vit() -> nn.Module:
         num_hidden_layers=24,
         num_attention_heads=16,
         intermediate_size=4096,
-        attn_implementation="sdpa",
+        attn_implementation=without_mask(),
     )
     return ViTModel(config, add_pooling_layer=False)
 
@@ -134,28 +150,33 @@ def pictures(batch: int) -> Callable[[nn.Module], Forward]:
 
 
 def decode(batch: int, cached: int) -> Callable[[nn.Module], Forward]:
-    """One token a sequence, behind `cached` others whose keys and values lie in a static cache."""
+    """One token a sequence, behind `cached` others whose keys and values fill a static cache but for one place.
+
+    Every call makes a cache of its own with the same random keys and values, so that all models and variants
+    are in the same state; every pass writes the same place again.
+    """
     kept: list[torch.Tensor] = []
 
     def call(model: nn.Module) -> Forward:
         from transformers import StaticCache
 
-        if not kept:
-            kept.extend((ids(batch, cached), ids(batch, 1)))
-        prompt, token = kept
         plain = getattr(model, "_orig_mod", model)
-        cache = StaticCache(config=plain.config, max_cache_len=cached + 64)
-        for first in range(0, cached, 256):
-            at = torch.arange(first, first + 256, device=DEVICE)
-            plain(prompt[:, first : first + 256], past_key_values=cache, cache_position=at)
-        at = torch.full((1,), cached, device=DEVICE)
-        place = at.expand(batch, 1).contiguous()
+        token = kept[0] if kept else ids(batch, 1)
+        place = torch.full((batch, 1), cached, device=DEVICE)
+        cache = StaticCache(config=plain.config, max_cache_len=cached + 1)
+        plain(token, past_key_values=cache, position_ids=torch.zeros_like(place))  # makes its tensors
+        if not kept:
+            one_layer = cache.layers[0].keys
+            kept.extend((token, torch.randn_like(one_layer), torch.randn_like(one_layer)))
+        for layer in cache.layers:
+            layer.keys.copy_(kept[1])
+            layer.values.copy_(kept[2])
 
         def one() -> torch.Tensor:
             for layer in cache.layers:  # the same place again
                 if hasattr(layer, "cumulative_length"):
                     layer.cumulative_length.fill_(cached)
-            given = {"past_key_values": cache, "cache_position": at, "position_ids": place}
+            given = {"past_key_values": cache, "cache_position": place[0], "position_ids": place}
             found: torch.Tensor = model(token, **given).last_hidden_state
             return found
 

@@ -4,7 +4,8 @@
 
 Each case checks the output against the dense model with the same zeros, then times one forward pass, in turn
 and with rests: dense eagerly, in a CUDA graph, and compiled in a CUDA graph (there with fused Q/K/V and
-gate/up, as a careful user has it); sparse eagerly, in a graph, and compiled in a graph. The table comes last;
+gate/up, as a careful user has it); sparse eagerly, in a graph, and compiled in a graph. Attention is that of
+torch without a mask on both sides, decoding starts from the same cache in each variant. The table comes last;
 its speedup is the best dense over the best sparse. Needs the GPU that --gpu names.
 """
 
