@@ -150,7 +150,7 @@ def pictures(batch: int) -> Callable[[nn.Module], Forward]:
 
 
 def decode(batch: int, cached: int) -> Callable[[nn.Module], Forward]:
-    """One token a sequence, behind `cached` others whose keys and values fill a static cache but for one place.
+    """One token a sequence, behind `cached` others whose keys and values fill a static cache but a place.
 
     Every call makes a cache of its own with the same random keys and values, so that all models and variants
     are in the same state; every pass writes the same place again.

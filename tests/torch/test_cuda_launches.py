@@ -23,7 +23,7 @@ from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, Grid, build_on_cpu, ru
 
 torch = pytest.importorskip("torch")
 
-from prunecast.torch.cuda import device, launches, small, tiles, transpose  # noqa: E402
+from prunecast.torch.cuda import device, direct, launches, small, tiles, transpose  # noqa: E402
 from prunecast.torch.forms import layouts_for  # noqa: E402
 from prunecast.torch.packed import PackedProduct  # noqa: E402
 
@@ -106,6 +106,7 @@ def emulated(monkeypatch, tmp_path_factory):
     for module in (device, kernel_launch, tensor_maps):
         monkeypatch.setattr(module, "driver", lambda: made)
     monkeypatch.setattr(launches, "_PREPARED", {})
+    monkeypatch.setattr(direct, "_CALLS", {})
     monkeypatch.setattr(launches, "check_gpu", lambda *_: None)
     monkeypatch.setattr(launches, "is_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "device", lambda *_: contextlib.nullcontext())
@@ -121,6 +122,7 @@ def emulated(monkeypatch, tmp_path_factory):
 
     for module in (tiles, small, transpose):
         monkeypatch.setattr(module, "load_function", load)
+    for module in (tiles, small, transpose, direct):
         monkeypatch.setattr(module, "stream_of", lambda _: 0)
 
     def built_tile(plan, defines):
@@ -137,9 +139,9 @@ def emulated(monkeypatch, tmp_path_factory):
     monkeypatch.setattr(
         transpose, "build_transpose", lambda _: Built(Loaded("transpose_rows", source, {}, 1))
     )
-    transpose._function.cache_clear()
+    transpose.transpose_function.cache_clear()
     yield made
-    transpose._function.cache_clear()
+    transpose.transpose_function.cache_clear()
 
 
 def product(pattern, dtype, *, few_tokens, m=512, k=384):
@@ -187,6 +189,34 @@ def test_a_call_gives_y(pattern, tokens, few_tokens, dtype, emulated):
         y = call(emulated, made, x)
         assert torch.allclose(y.float(), wanted, rtol=1e-2, atol=2e-2 if dtype == torch.float16 else 0.3)
     assert len(emulated.launched) == 2
+
+
+@pytest.mark.parametrize(
+    ("shape", "few_tokens"), [((2, 70), False), ((1, 1), True), ((1,), False), ((13,), True)]
+)
+def test_an_eager_call_is_two_launches_and_no_operator(shape, few_tokens, emulated, monkeypatch):
+    made, weight, bias = product("tile-wise:128", torch.float16, few_tokens=few_tokens)
+    real, new = torch.Tensor.new_empty, []
+
+    def told(self, *sizes, **options):
+        new.append(real(self, *sizes, **options))
+        emulated.tensors = [x, *new, made.fp32_bias, *made.images]
+        return new[-1]
+
+    monkeypatch.setattr(torch.Tensor, "new_empty", told)
+    monkeypatch.setattr(direct, "may_call", lambda *_: True)
+    monkeypatch.setattr(torch.Tensor, "get_device", lambda _: 0)
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        x = torch.randn(*shape, made.features).half()
+        emulated.tensors = [x, *new, made.fp32_bias, *made.images]
+        emulated.launched.clear()
+        y = made._directly(x)
+        wanted = torch.nn.functional.linear(x.float(), weight.float(), bias.float())
+        assert y.shape == wanted.shape
+        assert y.is_contiguous()
+        assert torch.allclose(y.float(), wanted, rtol=1e-2, atol=2e-2)
+        assert len(emulated.launched) == (1 if few_tokens and shape == (1, 1) else 2)
 
 
 def test_x_is_turned_by_one_launch(emulated, monkeypatch):

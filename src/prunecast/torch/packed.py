@@ -83,6 +83,10 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         BadInput : another number of features or dtype, or more tokens than `max_tokens`
         """
         self._check(x)
+        if residual is None and not torch.compiler.is_compiling() and x.is_cuda:
+            y = self._directly(x)
+            if y is not None:
+                return y
         flat = x.reshape(-1, self.features)
         tokens = flat.shape[0]
         added = None if residual is None else residual.reshape(-1, self.rows)
@@ -100,6 +104,16 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
             self.plan,
         )
         return y.view(*x.shape[:-1], self.rows)
+
+    def _directly(self, x: torch.Tensor) -> torch.Tensor | None:
+        """Y without the operators, None where somebody has to see them."""
+        from prunecast.torch.cuda.direct import direct_call, may_call
+
+        images, bias = self.images, self.fp32_bias
+        if not may_call(x, images[0], bias):
+            return None
+        call = direct_call(self.plan, x, self.features, self.rows, images, self.tiles, bias, self.gpu.name)
+        return call(x, images[call.image], bias)
 
     def part(self, x: torch.Tensor, first: int, last: int) -> torch.Tensor:
         """Features `first` to `last` of y; the product is made once for parts that are asked for in order."""

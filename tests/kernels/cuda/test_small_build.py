@@ -52,7 +52,7 @@ def test_every_form_that_may_be_chosen_keeps_its_registers(n: int) -> None:
 @pytest.mark.parametrize(("activation", "bias"), [("none", False), ("none", True), ("gelu", True)])
 def test_every_form_writes_c_token_major_within_its_registers(n: int, activation: str, bias: bool) -> None:
     tiles = ragged_map(64)
-    for form in (candidate.config for candidate in choose_small_n(tiles, n, "fp16", GPU)):
+    for form in small_n_configs(tiles, n, "fp16", GPU):
         plan = plan_small_n(tiles, n, "fp16", GPU, config=form)
         defines = small_defines(plan, activation=activation, bias=bias, changes={"TOKEN_MAJOR": 1})
         assert build_small(plan, "sm_90a", defines).spill_bytes == 0, form

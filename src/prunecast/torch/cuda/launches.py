@@ -17,16 +17,29 @@ from prunecast.torch.gpus import check_gpu
 from prunecast.torch.images import STAGES, layout_of
 from prunecast.torch.layer_table import known_layer
 
-__all__ = ["Launch", "forget_launches", "launch_of"]
+__all__ = [
+    "Launch",
+    "Prepared",
+    "forget_launches",
+    "forgotten_with_launches",
+    "launch_of",
+    "prepared_launch",
+]
 
 
 class Launch(Protocol):
     """A kernel for one layer and number of tokens, to be enqueued on torch's current stream."""
 
+    takes_one: bool
+    """Whether x_t may have one column, else whole groups of 8."""
+
     def __call__(
         self, x_t: torch.Tensor, image: torch.Tensor, bias: torch.Tensor | None, y: torch.Tensor
     ) -> None:
         """Y (tokens, M) of x_t (K, tokens or more)."""
+
+    def at(self, x_t: int, columns: int, image: int, bias: int, y: int, tokens: int, stream: int) -> None:
+        """The same by addresses, x_t (K, columns) and y (tokens, M) contiguous; 0 for no bias."""
 
 
 class _Key(NamedTuple):
@@ -63,6 +76,7 @@ class Prepared(NamedTuple):
 
 
 _PREPARED: dict[tuple[Any, ...], Prepared] = {}
+_TABLES: list[dict[Any, Any]] = [_PREPARED]
 
 
 def launch_of(
@@ -83,24 +97,44 @@ def launch_of(
     captured
         and there was no call before it
     """
-    planned = planned_tokens(tokens)
-    key = _Key(plan, planned, activation, bias is not None, x_t.device.index)
+    if x_t.stride(1) != 1 and x_t.shape[1] > 1:
+        raise BadInput(f"x_t must have its tokens side by side, got strides {x_t.stride()}")
+    return prepared_launch(plan, tokens, activation, x_t, images, tiles, bias, gpu)
+
+
+def prepared_launch(
+    plan: int,
+    tokens: int,
+    activation: str,
+    x: torch.Tensor,
+    images: list[torch.Tensor],
+    tiles: torch.Tensor,
+    bias: torch.Tensor | None,
+    gpu: str,
+) -> Prepared:
+    """`launch_of` an x of that device and dtype, however it lies."""
+    key = _Key(plan, planned_tokens(tokens), activation, bias is not None, x.device.index)
     found = _PREPARED.get(key)
     if found is None:
         if is_capturing():
             wanted = "call the layer once before it is captured"
             raise BadInput(f"nothing is prepared for {tokens} tokens: {wanted}")
-        found = _prepared(key, x_t, images, tiles, gpu)
+        found = _prepared(key, x, images, tiles, gpu)
         _PREPARED[key] = found
-    if x_t.stride(1) != 1 and x_t.shape[1] > 1:
-        raise BadInput(f"x_t must have its tokens side by side, got strides {x_t.stride()}")
     return found
 
 
 def forget_launches() -> None:
     """Give back all that was prepared on devices; captured graphs must not run after it."""
     torch.cuda.synchronize()
-    _PREPARED.clear()
+    for table in _TABLES:
+        table.clear()
+
+
+def forgotten_with_launches(table: dict[Any, Any]) -> dict[Any, Any]:
+    """The table, which `forget_launches` empties too."""
+    _TABLES.append(table)
+    return table
 
 
 def _prepared(

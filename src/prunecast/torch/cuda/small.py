@@ -1,5 +1,7 @@
 """A plan of the kernel of few tokens, C token-major, on one device."""
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -7,17 +9,23 @@ from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.launch import PreparedLaunch
 from prunecast.kernels.small_n.cuda.forms import build_small, small_defines
 from prunecast.kernels.small_n.cuda.pack import NO_COLUMN, PackedSmall
-from prunecast.kernels.small_n.cuda.records import place_b, small_records
+from prunecast.kernels.small_n.cuda.records import SMALL_ARGS, small_records
 from prunecast.torch.cuda.device import DeviceArray, arch_of, load_function, stream_of
 from prunecast.torch.images import FRAGMENTS, Layout, slabs_of
 
 __all__ = ["SmallLaunch", "lists_of"]
 
-_ELEMENT_BYTES = 2
+_ELEMENT_BYTES, _WORD_BYTES = 2, 4
+_FIELDS: Any = SMALL_ARGS.fields
+_POINTERS = ("weights", "b", "c", "bias", "b_row_bytes", "c_row_bytes", "b_end")
+_WORDS = {name: _FIELDS[name][1] // 8 for name in _POINTERS}
+_HALVES = {name: _FIELDS[name][1] // 4 for name in ("b_shift", "c_tokens")}
 
 
 class SmallLaunch:
     """See `prunecast.torch.cuda.launches.Launch`."""
+
+    takes_one = True
 
     def __init__(self, plan: KernelPlan, activation: str, *, bias: bool, device: torch.device) -> None:
         defines = small_defines(plan, activation=activation, bias=bias, changes={"TOKEN_MAJOR": 1})
@@ -34,6 +42,7 @@ class SmallLaunch:
         for name, array in self._arrays.items():
             self._args[name] = array.pointer
         self._plan, self._device = plan, device.index
+        self._words, self._halves = self._args.view(np.uint64).data, self._args.view(np.int32).data
         self._launch = PreparedLaunch(
             load_function(cubin, "small_n", resources.shared_bytes, device.index),
             [self._args.ctypes.data],
@@ -47,13 +56,24 @@ class SmallLaunch:
         self, x_t: torch.Tensor, image: torch.Tensor, bias: torch.Tensor | None, y: torch.Tensor
     ) -> None:
         """Enqueue it."""
-        args = self._args
-        args["weights"] = image.data_ptr()
-        args["bias"] = 0 if bias is None else bias.data_ptr()
-        place_b(args, self._plan, x_t.data_ptr(), x_t.stride(0) * _ELEMENT_BYTES)
-        args["c"], args["c_row_bytes"] = y.data_ptr(), self._plan.m * _ELEMENT_BYTES
-        args["c_tokens"] = y.shape[0]
-        self._launch(stream_of(self._device))
+        if x_t.shape[1] > 1 and x_t.stride(0) != x_t.shape[1]:
+            x_t = x_t.contiguous()
+        biased = 0 if bias is None else bias.data_ptr()
+        given = (x_t.data_ptr(), x_t.shape[1], image.data_ptr(), biased, y.data_ptr(), y.shape[0])
+        self.at(*given, stream_of(self._device))
+
+    def at(self, x_t: int, columns: int, image: int, bias: int, y: int, tokens: int, stream: int) -> None:
+        """The same by addresses."""
+        words, halves, shift = self._words, self._halves, x_t % _WORD_BYTES // _ELEMENT_BYTES
+        words[_WORDS["weights"]], words[_WORDS["bias"]], words[_WORDS["c"]] = image, bias, y
+        words[_WORDS["b"]], words[_WORDS["b_row_bytes"]] = (
+            x_t - shift * _ELEMENT_BYTES,
+            columns * _ELEMENT_BYTES,
+        )
+        words[_WORDS["b_end"]] = shift + (self._plan.k - 1) * columns + self._plan.n
+        words[_WORDS["c_row_bytes"]] = self._plan.m * _ELEMENT_BYTES
+        halves[_HALVES["b_shift"]], halves[_HALVES["c_tokens"]] = shift, tokens
+        self._launch(stream)
 
 
 def lists_of(plan: KernelPlan) -> PackedSmall:

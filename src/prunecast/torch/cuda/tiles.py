@@ -31,6 +31,8 @@ class TileLaunch:
     once.
     """
 
+    takes_one = False
+
     def __init__(self, plan: KernelPlan, activation: str, *, bias: bool, device: torch.device) -> None:
         defines = tile_defines(plan, activation=activation, bias=bias, changes={"TOKEN_MAJOR": 1})
         cubin = build_tile_kernel(plan, defines).cubin
@@ -68,14 +70,21 @@ class TileLaunch:
         """Enqueue it."""
         if x_t.shape[1] % _GROUP:
             x_t = torch.nn.functional.pad(x_t, (0, -x_t.shape[1] % _GROUP))
-        words, halves, tokens, row_bytes = self._words, self._halves, y.shape[0], self._m * _ELEMENT_BYTES
-        words[_WORDS["weights"]], words[_WORDS["b"]] = image.data_ptr(), x_t.data_ptr()
-        words[_WORDS["bias"]] = 0 if bias is None else bias.data_ptr()
-        words[_WORDS["c"]], words[_WORDS["c_row_bytes"]] = y.data_ptr(), row_bytes
-        words[_WORDS["b_row_bytes"]] = x_t.stride(0) * _ELEMENT_BYTES
-        halves[_HALVES["tokens"]], halves[_HALVES["c_tokens"]] = x_t.shape[1], tokens
-        self._launch.point(1, self._maps_of(tokens).address(Place(y.data_ptr(), row_bytes)))
-        self._launch(stream_of(self._device))
+        if x_t.stride(0) != x_t.shape[1]:
+            x_t = x_t.contiguous()
+        biased = 0 if bias is None else bias.data_ptr()
+        given = (x_t.data_ptr(), x_t.shape[1], image.data_ptr(), biased, y.data_ptr(), y.shape[0])
+        self.at(*given, stream_of(self._device))
+
+    def at(self, x_t: int, columns: int, image: int, bias: int, y: int, tokens: int, stream: int) -> None:
+        """The same by addresses; columns are whole groups of 8."""
+        words, halves, row_bytes = self._words, self._halves, self._m * _ELEMENT_BYTES
+        words[_WORDS["weights"]], words[_WORDS["b"]], words[_WORDS["bias"]] = image, x_t, bias
+        words[_WORDS["c"]], words[_WORDS["c_row_bytes"]] = y, row_bytes
+        words[_WORDS["b_row_bytes"]] = columns * _ELEMENT_BYTES
+        halves[_HALVES["tokens"]], halves[_HALVES["c_tokens"]] = columns, tokens
+        self._launch.point(1, self._maps_of(tokens).address(Place(y, row_bytes)))
+        self._launch(stream)
 
     def _maps_of(self, tokens: int) -> BoxMaps:
         """Tensor maps of C with so many tokens."""

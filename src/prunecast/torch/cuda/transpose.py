@@ -15,7 +15,7 @@ from prunecast.kernels.device.transpose.transpose import (
 )
 from prunecast.torch.cuda.device import arch_of, load_function, stream_of
 
-__all__ = ["turned"]
+__all__ = ["transpose_function", "turned"]
 
 ELEMENT_BYTES = 2
 
@@ -34,7 +34,7 @@ def turned(x: torch.Tensor, tokens: int) -> torch.Tensor:
     with torch.cuda.device(index):
         args, blocks = transpose_args(given, made)
         launch = PreparedLaunch(
-            _function(index),
+            transpose_function(index),
             [args.ctypes.data],
             blocks=blocks,
             threads=THREADS,
@@ -52,6 +52,7 @@ def _copied(x: torch.Tensor, x_t: torch.Tensor) -> torch.Tensor:
 
 
 @cache
-def _function(device: int) -> int:
+def transpose_function(device: int) -> int:
+    """Handle of the loaded kernel."""
     cubin = build_transpose(arch_of(torch.device("cuda", device))).cubin
     return load_function(cubin, "transpose_rows", SHARED_BYTES, device)

@@ -62,7 +62,7 @@ constexpr int TOKENS_AT_ONCE = TOKENS < 2 ? TOKENS : 2;
 // holding more, and 2 TOKENS addresses at once do not fit in registers.
 __device__ __forceinline__ void add_and_store(const SmallArgs& args, u32 shared, int2 place, int task) {
   const int lane = task % 32, h = task / 32 % 2, f = task / 64;
-  const int row = load_constant(args.rows + place.x * BLOCK_M + f * 16 + 8 * h + lane / 4);
+  const int row = load_early(args.rows + place.x * BLOCK_M + f * 16 + 8 * h + lane / 4);
   if (row < 0) return;
   float bias = 0.0f;
 #if BIAS
@@ -72,10 +72,10 @@ __device__ __forceinline__ void add_and_store(const SmallArgs& args, u32 shared,
   u32 from = shared + (f * TOKENS * 32 + lane) * 16 + h * 8;
 #pragma unroll TOKENS_AT_ONCE
   for (int t = 0; t < TOKENS; ++t, from += 512) {
-    float2 sum = read_shared_sums(from);
+    float2 sum = load_shared_sums(from);
 #pragma unroll
     for (int w = 1; w < WARPS; ++w) {
-      const float2 other = read_shared_sums(from + w * WARP_BYTES);
+      const float2 other = load_shared_sums(from + w * WARP_BYTES);
       sum.x += other.x;
       sum.y += other.y;
     }
