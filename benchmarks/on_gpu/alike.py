@@ -13,7 +13,7 @@ from benchmarks.on_gpu.rotation import Rotation, launcher
 from benchmarks.on_gpu.timing import Sample, contestant, rotations, take_turns
 from benchmarks.tile.cases import Case
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.tile.cuda.operator import compile
+from prunecast.kernels.tile.cuda.operator import TileOperator
 
 __all__ = ["run_cases", "time_alike"]
 
@@ -54,7 +54,7 @@ def time_alike(case: Case, plans: Mapping[str, KernelPlan], stream: Any) -> dict
     cs = [cp.zeros((case.m, case.n), cp.float16) for _ in range(count)]
     found, first = [], None
     for name, plan in plans.items():
-        one = compile(plan, weights)
+        one = TileOperator.compile(plan, weights)
         rotation = Rotation([one, *(one.copy() for _ in range(count - 1))], bs, cs)
         one(bs[0], out=cs[0])
         got = cs[0].get().astype(np.float32)

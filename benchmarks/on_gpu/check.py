@@ -13,7 +13,7 @@ from benchmarks.on_gpu.formats import in_float64, poisoned, rounded
 from benchmarks.on_gpu.plans import GPU
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.tile.clusters import spread_over_clusters
-from prunecast.kernels.tile.cuda.operator import compile
+from prunecast.kernels.tile.cuda.operator import TileOperator
 from prunecast.kernels.tile.cuda.token_form import CLUSTERS, TOKEN_SHAPES
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.kernels.tile.wgmma_configs import wgmma_configs
@@ -169,7 +169,7 @@ def check_forms(*, quick: bool, changes: dict[str, int]) -> list[Verdict]:
                 for blocks in (0, 13) if quick else (0, 1, 13, 132):
                     plan = plan_of(ragged_map(form[0], 708, seed=n), n, form, dtype, blocks, cluster)
                     inputs = random_inputs(plan, seed=n + blocks)
-                    operator = compile(plan, inputs.a, changes=changes)
+                    operator = TileOperator.compile(plan, inputs.a, changes=changes)
                     name = f"{_form_name(plan)} N={n} blocks={blocks} {changes or ''}"
                     verdicts.append(check(name, operator, inputs, runs=20 if blocks else 2))
                     del inputs, operator

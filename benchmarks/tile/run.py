@@ -16,7 +16,7 @@ from benchmarks.tile.cases import Case, full_cases, quick_cases, tile_map
 from benchmarks.tile.report import line, print_tables
 from prunecast.choice import fastest_plan
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.tile.cuda.operator import compile
+from prunecast.kernels.tile.cuda.operator import TileOperator
 
 __all__ = ["run"]
 
@@ -106,7 +106,7 @@ def _tile_contestants(
 ) -> list[Contestant]:
     """With and without overlapping launches, once the result has been found right."""
     inputs = random_inputs(plan, seed=11)
-    operator = compile(plan, inputs.a)
+    operator = TileOperator.compile(plan, inputs.a)
     verdict = check(own, operator, inputs, runs=3)
     entries[own]["check"] = {**verdict._asdict(), "passes": verdict.passes}
     if not verdict.passes:

@@ -45,7 +45,7 @@ def test_every_compiler_lies_where_its_kernel_says():
             spec = importlib.util.find_spec(entry.module)
             assert spec is not None
             assert spec.origin is not None
-            assert f"def {entry.name}(" in Path(spec.origin).read_text()
+            assert f"class {entry.name}(" in Path(spec.origin).read_text()
 
 
 def test_compile_is_public():

@@ -80,5 +80,5 @@ def compile(
         if missing.name not in ("cupy", "cupyx"):
             raise
         raise BadInput(f"running {plan.kernel} needs CuPy: install the extra cuda13 or cuda12") from missing
-    operator: Operator = found(plan, weights, bias=bias, activation=activation)
+    operator: Operator = found.compile(plan, weights, bias=bias, activation=activation)
     return operator

@@ -21,7 +21,7 @@ __all__ = ["Entry", "Kernel", "Sources"]
 
 
 class Entry(NamedTuple):
-    """A function that is loaded when it is called, since its module needs CuPy."""
+    """A subclass of `device.operator.Operator`, loaded when it is used, since it needs CuPy."""
 
     module: str
     name: str

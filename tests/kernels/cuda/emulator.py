@@ -3,14 +3,14 @@
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.tile.cuda.pack import PackedWeights
+from prunecast.kernels.device.tile_stages import PackedStages
 from prunecast.kernels.tile.cuda.work_image import OWNER, PART, WorkImage
 from prunecast.plan.kernel_plan import KernelPlan
 
 FloatArray = npt.NDArray[np.float64]
 
 
-def run_images(plan: KernelPlan, packed: PackedWeights, work: WorkImage, b: FloatArray) -> FloatArray:
+def run_images(plan: KernelPlan, packed: PackedStages, work: WorkImage, b: FloatArray) -> FloatArray:
     """C (M, N); elements that no item writes stay NaN. Weights are the bits of fp16."""
     c = np.full((plan.m, plan.n), np.nan)
     partials = np.full((max(work.slots, 1), *plan.shape[:2]), np.nan)
@@ -30,7 +30,7 @@ def run_images(plan: KernelPlan, packed: PackedWeights, work: WorkImage, b: Floa
     return c
 
 
-def _multiply(packed: PackedWeights, item: npt.NDArray[np.int32], b: FloatArray, block_n: int) -> FloatArray:
+def _multiply(packed: PackedStages, item: npt.NDArray[np.int32], b: FloatArray, block_n: int) -> FloatArray:
     first, word, _, token = (int(x) for x in item)
     real, last_k16 = word & 0xFFFFFF, word >> 24 & 7
     steps = max(real, 2)
@@ -42,13 +42,13 @@ def _multiply(packed: PackedWeights, item: npt.NDArray[np.int32], b: FloatArray,
     return sums
 
 
-def _weights(packed: PackedWeights, stage: int) -> FloatArray:
+def _weights(packed: PackedStages, stage: int) -> FloatArray:
     swizzled = packed.weights[stage].view(np.float16).reshape(-1, 8, 8)
     row, chunk = np.ogrid[: swizzled.shape[0], :8]
     return swizzled[row, chunk ^ (row % 8)].reshape(-1, 64).astype(np.float64)
 
 
-def _tokens(packed: PackedWeights, stage: int, b: FloatArray, token: int, block_n: int, k: int) -> FloatArray:
+def _tokens(packed: PackedStages, stage: int, b: FloatArray, token: int, block_n: int, k: int) -> FloatArray:
     """(64, block_n): zeros where no row of B is named, and beyond the last multiplied group."""
     gathered = np.zeros((64, block_n))
     for place in range(k):

@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 
-OWN = ("prunecast.kernels.device.", "prunecast.kernels.tile.cuda.")
+OWN = "prunecast.kernels."
 
 
 class HostArray:
@@ -53,4 +53,4 @@ def instead_of_cupy() -> Iterator[None]:
 
 
 def _knows_cupy(name: str) -> bool:
-    return name == "cupy" or (name.startswith(OWN) and name.endswith(("operator", "images")))
+    return name == "cupy" or (name.startswith(OWN) and name.endswith(".operator"))

@@ -5,13 +5,21 @@ import importlib
 import numpy as np
 import pytest
 
+from prunecast.hardware import load_gpu
+from prunecast.kernels.balanced.cuda.images import balanced_images
+from prunecast.kernels.balanced.planner import plan_balanced
 from prunecast.kernels.device.places import Place
+from prunecast.kernels.small_n.cuda.records import SMALL_ARGS
+from prunecast.kernels.small_n.cuda.records import pack_plan as pack_small_plan
+from prunecast.kernels.small_n.planner import plan_small_n
 from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
 from prunecast.kernels.tile.cuda.forms import box_of
+from prunecast.kernels.tile.cuda.images import pack_plan
 from prunecast.kernels.tile.cuda.tensor_maps import encode_boxes
 from tests.kernels.cuda.fake_cupy import HostArray, instead_of_cupy, kernel_of
 from tests.kernels.cuda.fake_driver import install
 from tests.kernels.cuda.plans import plan_of, ragged_map
+from tests.kernels.layouts import elements_of_density
 
 TILES, FILL, OTHER = 11, 22, 33
 PLACES = [(Place(4096, 256), Place(1 << 40, 512)), (Place(8192, 320), Place(1 << 41, 256))]
@@ -24,24 +32,33 @@ def loaded():
         yield lambda name: importlib.import_module(f"prunecast.kernels.{name}")
 
 
+def on_device(packed):
+    """Device arrays of what was packed, without a bias."""
+    arrays = {name: HostArray(array) for name, array in packed.arrays.items()}
+    arrays |= {name: HostArray(np.zeros(*made)) for name, made in packed.workspace.items()}
+    return {**arrays, "unwritten": HostArray(packed.unwritten), "bias": HostArray(np.zeros(1, np.float32))}
+
+
 def tile_operator(loaded):
     plan = plan_of(ragged_map(128), 200, 128, 128)
     weights = np.random.default_rng(0).standard_normal((plan.m, plan.k), dtype=np.float32)
-    images = loaded("tile.cuda.images").upload(plan, weights, None)
-    made = loaded("tile.cuda.operator").TileOperator(
-        plan, images, kernel_of(TILES), kernel_of(FILL), overlap=True
-    )
-    return made, images, plan
+    packed = pack_plan(plan, weights)
+    arrays, operator = on_device(packed), loaded("tile.cuda.operator").TileOperator
+    kernels = kernel_of(TILES), kernel_of(FILL)
+    return operator(plan, packed, arrays, *kernels, overlap=True), packed, arrays
 
 
 def test_a_tile_operator_enqueues_the_product_and_rows_in_no_tile(monkeypatch, loaded):
     driver = install(monkeypatch, TILE_ARGS.itemsize, 128)
     driver.bytes_of[FILL] = (8, 8, 8, 8, 4)
-    operator, images, plan = tile_operator(loaded)
+    operator, packed, arrays = tile_operator(loaded)
+    plan = operator.plan
     for turn, (b, c) in enumerate([*PLACES, *PLACES]):
         operator.enqueue(b, c, 5)
         product, fill = driver.launched[-2:]
-        wanted = images.arguments(plan)
+        wanted = packed.args.copy()
+        for name in ("weights", "columns", "items", "splits", "rows", "bias", "partials", "counters"):
+            wanted[name] = arrays[name].data.ptr
         wanted["clock"] = operator.clock.data.ptr
         wanted["b"], wanted["c"] = b.pointer, c.pointer
         wanted["b_row_bytes"], wanted["c_row_bytes"] = b.row_bytes, c.row_bytes
@@ -51,48 +68,45 @@ def test_a_tile_operator_enqueues_the_product_and_rows_in_no_tile(monkeypatch, l
         assert (product.block[0], product.overlaps) == (plan.resources.threads, True)
         assert product.shared_bytes == plan.resources.shared_bytes
         numbers = [int.from_bytes(argument, "little") for argument in fill.arguments]
-        assert numbers == [images.uncovered.data.ptr, images.bias.data.ptr, *c, 200]
-        assert (fill.function, fill.grid[0], fill.overlaps) == (FILL, images.uncovered.size, False)
+        assert numbers == [arrays["unwritten"].data.ptr, arrays["bias"].data.ptr, *c, 200]
+        assert (fill.function, fill.grid[0], fill.overlaps) == (FILL, packed.unwritten.size, False)
         assert len(driver.launched) == 2 * (turn + 1)
-
-
-def test_another_build_is_launched_from_then_on(monkeypatch, loaded):
-    driver = install(monkeypatch, TILE_ARGS.itemsize, 128)
-    driver.bytes_of[FILL] = (8, 8, 8, 8, 4)
-    operator, _, _ = tile_operator(loaded)
-    operator.enqueue(*PLACES[0], 0)
-    operator.use_kernel(kernel_of(OTHER))
-    operator.enqueue(*PLACES[0], 0)
-    first, _, second, _ = driver.launched
-    assert second == first._replace(function=OTHER)
 
 
 def test_a_copy_is_launched_with_arrays_of_its_own(monkeypatch, loaded):
     driver = install(monkeypatch, TILE_ARGS.itemsize, 128)
     driver.bytes_of[FILL] = (8, 8, 8, 8, 4)
-    operator, images, _ = tile_operator(loaded)
+    operator, _, arrays = tile_operator(loaded)
     other = operator.copy()
     other.enqueue(*PLACES[0], 0)
     record = np.frombuffer(driver.launched[0].arguments[0], TILE_ARGS)
-    assert record["weights"] == other._images.weights.data.ptr != images.weights.data.ptr
+    assert record["weights"] == other._arrays["weights"].data.ptr != arrays["weights"].data.ptr
     assert record["clock"] == other.clock.data.ptr != operator.clock.data.ptr
 
 
-def test_an_operator_of_plain_arrays_enqueues_its_record(monkeypatch, loaded):
-    driver = install(monkeypatch, 48)
-    plan = plan_of(ragged_map(128), 200, 128, 128)
-    names = ("weights", "clock", "b", "c", "b_row_bytes", "c_row_bytes")
-    args = np.zeros(1, [(name, "u8") for name in names])
-    arrays = {"weights": HostArray(np.arange(4))}
-    operator = loaded("device.array_operator").ArrayOperator(
-        plan, arrays, args, kernel_of(TILES), blocks=9, overlap=False
+def test_an_operator_of_few_tokens_begins_b_at_whole_words(monkeypatch, loaded):
+    driver = install(monkeypatch, SMALL_ARGS.itemsize)
+    plan = plan_small_n(ragged_map(128), 7, "fp16", load_gpu("h200-sxm"))
+    packed = pack_small_plan(plan, np.ones((plan.m, plan.k), np.float32))
+    operator = loaded("small_n.cuda.operator").SmallOperator(
+        plan, packed, on_device(packed), kernel_of(OTHER), overlap=False
     )
-    for b, c in PLACES:
-        operator.enqueue(b, c, 7)
-        (record,) = (np.frombuffer(argument, np.uint64) for argument in driver.launched[-1].arguments)
-        wanted = (arrays["weights"].data.ptr, operator.clock.data.ptr, b.pointer, c.pointer)
-        assert record.tolist() == [*wanted, b.row_bytes, c.row_bytes]
-    assert (driver.launched[0].grid[0], driver.launched[0].stream) == (9, 7)
-    operator.use_kernel(kernel_of(OTHER))
-    operator.enqueue(*PLACES[0], 7)
-    assert driver.launched[-1] == driver.launched[0]._replace(function=OTHER)
+    operator.enqueue(Place(4098, 14), Place(8192, 14), 7)
+    record = np.frombuffer(driver.launched[0].arguments[0], SMALL_ARGS)
+    assert (record["b"], record["b_shift"], record["c"], record["c_row_bytes"]) == (4096, 1, 8192, 14)
+    assert (driver.launched[0].grid[0], driver.launched[0].stream) == (packed.blocks, 7)
+
+
+@pytest.mark.parametrize("tokens", [1, 16])
+def test_a_balanced_operator_counts_steps_of_one_token_by_elements(tokens, monkeypatch, loaded):
+    plan = plan_balanced(elements_of_density(64, 128, 0.25), tokens, "fp16", load_gpu("h200-sxm"))
+    packed = balanced_images(plan, np.ones((plan.m, plan.k), np.float32))
+    driver = install(monkeypatch, packed.args.dtype.itemsize)
+    operator = loaded("balanced.cuda.operator").BalancedOperator(
+        plan, packed, on_device(packed), kernel_of(OTHER), overlap=False
+    )
+    operator.enqueue(Place(4096, 96), Place(8192, 64), 7)
+    record = np.frombuffer(driver.launched[0].arguments[0], packed.args.dtype)
+    names = ("b_step", "c_step") if tokens == 1 else ("b_row_bytes", "c_row_bytes")
+    assert tuple(record[name] for name in names) == ((48, 32) if tokens == 1 else (96, 64))
+    assert (record["b"], record["c"], driver.launched[0].grid[0]) == (4096, 8192, plan.item_count)

@@ -28,8 +28,8 @@ _COMMON: dict[str, Any] = {
     "takes": TileMap,
     "configs": tile_map_configs,
     "compilers": {
-        "wgmma": Entry("prunecast.kernels.tile.cuda.operator", "compile"),
-        "mma": Entry("prunecast.kernels.tile.cuda.mma.operator", "compile_mma"),
+        "wgmma": Entry("prunecast.kernels.tile.cuda.operator", "TileOperator"),
+        "mma": Entry("prunecast.kernels.tile.cuda.mma.operator", "MmaOperator"),
     },
     "sources": Sources("tile", ("device", "tile/cuda")),
     "costs": "prunecast.kernels.tile",

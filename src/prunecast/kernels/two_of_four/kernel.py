@@ -22,8 +22,8 @@ TWO_OF_FOUR = Kernel(
     configs=sparse_tensor_configs,
     times=sparse_tensor_times,
     compilers={
-        "sparse-wgmma": Entry("prunecast.kernels.two_of_four.cuda.operator", "compile_sparse"),
-        "sparse-mma": Entry("prunecast.kernels.tile.cuda.mma.operator", "compile_mma"),
+        "sparse-wgmma": Entry("prunecast.kernels.two_of_four.cuda.operator", "SparseOperator"),
+        "sparse-mma": Entry("prunecast.kernels.tile.cuda.mma.operator", "MmaOperator"),
     },
     sources=Sources("sparse", ("device", "tile/cuda", "two_of_four/cuda")),
     fills_l2=True,

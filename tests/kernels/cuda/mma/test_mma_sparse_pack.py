@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.kernels.device.sparse_metadata import squeeze
-from prunecast.kernels.tile.cuda.mma.pack import PackedMma
-from prunecast.kernels.tile.cuda.mma.plan_pack import pack_plan
+from prunecast.kernels.device.tile_stages import PackedStages
+from prunecast.kernels.tile.cuda.mma.plan_pack import pack_bits
 from prunecast.kernels.tile.cuda.mma.records import mma_records
 from prunecast.kernels.tile.cuda.mma.sparse_pack import pack_sparse_mma, place_words
 from prunecast.patterns.element_map import element_map_from_mask
@@ -46,7 +46,7 @@ def stage_weights(stage: Bits, shape: BlockShape) -> Bits:
     return dense
 
 
-def unpacked(packed: PackedMma, shape: BlockShape, size: tuple[int, int]) -> Bits:
+def unpacked(packed: PackedStages, shape: BlockShape, size: tuple[int, int]) -> Bits:
     """(M, K): every weight that lies in some stage, at its row and column of A."""
     found = np.zeros(size, np.uint16)
     for t in range(packed.rows.shape[0]):
@@ -82,14 +82,14 @@ def test_unpacking_ragged_tiles_gives_back_what_was_kept(gpu: str) -> None:
     """Shuffled rows, a short tile, rows in no tile, tiles of 0, 1, 15 to 17 and up to 700 columns."""
     plan = plan_of(ragged_map(32), 72, (32, 128), gpu=gpu, sparse=True)
     bits = np.random.default_rng(1).integers(1, 65536, (plan.m, plan.k)).astype(np.uint16)
-    packed = pack_plan(plan, bits)
+    packed = pack_bits(plan, bits)
     assert np.array_equal(unpacked(packed, plan.shape, bits.shape), bits * plan.inner.mask())
     assert packed.weights.shape[1] * 2 == -(-(plan.shape.block_m * plan.shape.block_k * 9 // 8) // 128) * 128
 
 
 def test_the_null_stage_is_zero_has_places_that_ascend_and_names_no_column() -> None:
     plan = plan_of(ragged_map(64), 72, (64, 64), sparse=True)
-    packed = pack_plan(plan, np.full((plan.m, plan.k), 7, np.uint16))
+    packed = pack_bits(plan, np.full((plan.m, plan.k), 7, np.uint16))
     null = packed.weights[packed.null_stage]
     assert not stage_weights(null, plan.shape).any()
     assert (null[64 * 32 :] == 0xEEEE).all()  # third and fourth of every four
@@ -109,7 +109,7 @@ def test_a_word_has_16_columns_of_two_rows() -> None:
 def test_items_begin_at_steps_of_the_plan() -> None:
     plan = plan_of(ragged_map(64), 200, (64, 128), blocks=7, sparse=True)
     assert plan.shape.block_k == 64
-    packed = pack_plan(plan, np.zeros((plan.m, plan.k), np.uint16))
+    packed = pack_bits(plan, np.zeros((plan.m, plan.k), np.uint16))
     records = mma_records(plan, packed)
     steps = np.maximum(-(-(plan.work.k_stop - plan.work.k_start) // 64), 1)
     assert records.start[plan.blocks] == steps.sum()

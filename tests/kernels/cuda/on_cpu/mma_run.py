@@ -8,7 +8,7 @@ import numpy as np
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.weights import to_bits
 from prunecast.kernels.tile.cuda.mma.forms import MMA_SOURCE, has_async_copies, mma_defines
-from prunecast.kernels.tile.cuda.mma.plan_pack import pack_plan
+from prunecast.kernels.tile.cuda.mma.plan_pack import pack_bits
 from prunecast.kernels.tile.cuda.mma.records import WARPS, mma_records
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands
@@ -39,7 +39,7 @@ def run_mma(
     form = mma_defines(plan, activation=activation, bias=operands.bias is not None, changes=defines)
     arch = 900 if has_async_copies(plan) else 750
     kernel = build_on_cpu(MMA_SOURCE, "tile_mma", form, folder, arch=arch, changes=changes)
-    packed = pack_plan(plan, to_bits(operands.a, plan.dtype))
+    packed = pack_bits(plan, to_bits(operands.a, plan.dtype))
     records = mma_records(plan, packed)
     sums = plan.shape.block_m * plan.shape.block_n
     arrays = {

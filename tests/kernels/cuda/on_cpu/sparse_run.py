@@ -35,7 +35,7 @@ def run_sparse(
     packed = pack_sparse(plan.tiles, plan.inner, to_bits(operands.a, plan.dtype), plan.shape.block_m)
     work = work_image(plan)
     arrays = {
-        "weights": packed.stages,
+        "weights": packed.weights,
         "columns": packed.columns,
         "items": work.items,
         "rows": packed.rows,

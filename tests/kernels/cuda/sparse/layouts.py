@@ -5,10 +5,10 @@ import numpy.typing as npt
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
+from prunecast.kernels.device.tile_stages import PackedStages
 from prunecast.kernels.tile.cuda.work_image import WorkImage
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.kernels.tile.wgmma_configs import wgmma_configs
-from prunecast.kernels.two_of_four.cuda.pack import PackedSparse
 from prunecast.patterns import ElementMap, TileMap
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.plan.order import assign_hardware, assign_longest_first
@@ -46,7 +46,7 @@ def plan_of(
 
 
 def run_images(
-    plan: KernelPlan, packed: PackedSparse, work: WorkImage, b: npt.NDArray[np.float64]
+    plan: KernelPlan, packed: PackedStages, work: WorkImage, b: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
     """C (M, N) item by item, as the kernel walks them; elements that no item writes stay NaN."""
     c = np.full((plan.m, plan.n), np.nan)
@@ -62,7 +62,7 @@ def run_images(
                 if column >= 0:
                     row = b[column, token : token + block_n]
                     tokens[place, : row.size] = row
-            sums += stage_weights(packed.stages[stage], block_m) @ tokens
+            sums += stage_weights(packed.weights[stage], block_m) @ tokens
         width = min(block_n, plan.n - token)
         for place, row in enumerate(packed.rows[tile].tolist()):
             if row >= 0:

@@ -56,8 +56,8 @@ def test_the_null_stage_is_zero_and_names_no_column() -> None:
     plan = plan_of(64, (256, 128))
     bits = np.full((plan.m, plan.k), 7, np.uint16)
     packed = pack_sparse(plan.tiles, plan.inner, bits, 256)
-    assert packed.stages.shape == (packed.null_stage + 1, stage_bytes(256)) == (14, 18432)
-    assert not packed.stages[packed.null_stage, : 256 * 64].any()
+    assert packed.weights.shape == (packed.null_stage + 1, stage_bytes(256)) == (14, 18432)
+    assert not packed.weights[packed.null_stage, : 256 * 64].any()
     assert (packed.columns[packed.null_stage] == -1).all()
 
 

@@ -1,6 +1,9 @@
-"""What the balanced kernels are given, as bytes on the host: packed weights and launch arguments."""
+"""What the balanced kernels are given, as bytes on the host: packed weights and launch arguments.
 
-from typing import Any, NamedTuple
+Records follow windows of columns, not items: every group of rows walks all of them.
+"""
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +14,11 @@ from prunecast.kernels.balanced.cuda.pack import pack_matrix, pack_vector, round
 from prunecast.kernels.balanced.layout import VectorLayout, balanced_layout
 from prunecast.kernels.balanced.planner import WARPS
 from prunecast.kernels.device.arrays import Wanted
+from prunecast.kernels.device.packed import Packed
 from prunecast.patterns.element_map import ElementMap
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["MATRIX_ARGS", "VECTOR_ARGS", "BalancedImages", "balanced_images"]
+__all__ = ["MATRIX_ARGS", "VECTOR_ARGS", "balanced_images"]
 
 MATRIX_ARGS = np.dtype(
     [(name, "u8") for name in ("records", "windows", "b", "c", "bias", "clock")]
@@ -30,16 +34,7 @@ VECTOR_ARGS = np.dtype(
 """The bytes of `VectorArgs` in vector.cu."""
 
 
-class BalancedImages(NamedTuple):
-    """One layer."""
-
-    arrays: dict[str, npt.NDArray[Any]]
-    """By the name of their argument."""
-    args: npt.NDArray[np.void]
-    """One `MATRIX_ARGS` or, for one token, `VECTOR_ARGS` record, complete but for addresses and row bytes."""
-
-
-def balanced_images(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> BalancedImages:
+def balanced_images(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
     """Pack `weights` (M, K), rounded to the plan's dtype.
 
     Raises
@@ -56,17 +51,17 @@ def balanced_images(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) ->
 
 def _vector_images(
     plan: KernelPlan, elements: ElementMap, layout: VectorLayout, weights: npt.NDArray[np.float32]
-) -> BalancedImages:
+) -> Packed:
     packed = pack_vector(elements, layout, plan.shape.block_m // WARPS, weights, plan.dtype)
     args = np.zeros(1, VECTOR_ARGS)
     args["m"], args["k"] = plan.m, plan.k
     args["chunks"], args["places"] = layout.chunks, layout.places
-    return BalancedImages({"values": packed.values, "indices": packed.indices}, args)
+    return Packed({"values": packed.values, "indices": packed.indices}, args, plan.item_count)
 
 
 def _matrix_images(
     plan: KernelPlan, elements: ElementMap, form: BalancedForm, weights: npt.NDArray[np.float32]
-) -> BalancedImages:
+) -> Packed:
     layout = balanced_layout(elements, form.window, form.rest)
     records, windows = pack_matrix(elements, layout, weights, plan.dtype)
     args = np.zeros(1, MATRIX_ARGS)
@@ -75,4 +70,4 @@ def _matrix_images(
     args["window_count"] = windows.shape[1]
     args["split_windows"] = -(-windows.shape[1] // form.splits)
     args["slot_words"] = int(layout.words.max())
-    return BalancedImages({"records": records, "windows": windows}, args)
+    return Packed({"records": records, "windows": windows}, args, plan.item_count)

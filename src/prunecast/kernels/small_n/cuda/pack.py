@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.errors import BadInput
+from prunecast.kernels.device.tile_stages import of_tiles, padded, tile_stages
 from prunecast.kernels.device.weights import Bits
 from prunecast.patterns.tile_map import IntArray, TileMap
 
@@ -42,22 +43,14 @@ def pack_small(tiles: TileMap, bits: Bits, block_m: int) -> PackedSmall:
     ------
     BadInput : the shape differs from the map's, a tile is too tall, or there are more than 65,535 columns
     """
-    _check(tiles, bits, block_m)
-    groups = -(-tiles.kept_per_tile.astype(np.int64) // GROUP)
-    start = np.concatenate(([0], np.cumsum(groups))).astype(np.int32)
-    weights = np.zeros((start[-1], block_m // 16, 32, 8), np.uint16)
-    columns = np.full((start[-1], GROUP), NO_COLUMN, np.uint16)
-    rows = np.full((tiles.tile_count, block_m), -1, np.int32)
-    for t in range(tiles.tile_count):
-        kept = tiles.column_index[tiles.column_start[t] : tiles.column_start[t + 1]]
-        own = tiles.row_index[tiles.row_start[t] : tiles.row_start[t + 1]]
-        rows[t, : own.size] = own
-        part = slice(start[t], start[t + 1])
-        columns[part].reshape(-1)[: kept.size] = kept
-        padded = np.zeros((block_m, groups[t] * GROUP), np.uint16)
-        padded[: own.size, : kept.size] = bits[own][:, kept]
-        weights[part] = _by_lane(padded)
-    return PackedSmall(weights, columns, rows, start)
+    if tiles.k > NO_COLUMN:
+        raise BadInput(f"the small-n kernel numbers columns in 16 bits: at most {NO_COLUMN}, got {tiles.k}")
+    groups = tile_stages(tiles, block_m, GROUP)
+    weights = np.zeros((groups.stage_start[-1], block_m // 16, 32, 8), np.uint16)
+    for part, own in of_tiles(bits, tiles, groups):
+        weights[part] = _by_lane(padded(own, block_m, GROUP))
+    columns = groups.columns[:-1].astype(np.uint16)  # -1 becomes NO_COLUMN
+    return PackedSmall(weights, columns, groups.rows, groups.stage_start)
 
 
 def _by_lane(padded: Bits) -> Bits:
@@ -67,13 +60,3 @@ def _by_lane(padded: Bits) -> Bits:
     split = padded.reshape(block_m // 16, 2, 8, width // GROUP, 4, 2, 2)
     ordered = split.transpose(3, 0, 2, 4, 5, 1, 6)
     return ordered.reshape(width // GROUP, block_m // 16, 32, 8)
-
-
-def _check(tiles: TileMap, bits: Bits, block_m: int) -> None:
-    if bits.shape != (tiles.m, tiles.k):
-        raise BadInput(f"weights must have the map's shape {(tiles.m, tiles.k)}, got {bits.shape}")
-    tallest = int(tiles.rows_per_tile.max(initial=0))
-    if tallest > block_m:
-        raise BadInput(f"a tile of {tallest} rows does not fit into a block of {block_m}")
-    if tiles.k > NO_COLUMN:
-        raise BadInput(f"the small-n kernel numbers columns in 16 bits: at most {NO_COLUMN}, got {tiles.k}")

@@ -1,16 +1,19 @@
 """A plan of the small-n kernel as bytes: what every block does, and the launch's one argument."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.device.weights import uncovered_rows
-from prunecast.kernels.small_n.cuda.pack import GROUP, PackedSmall
+from prunecast.kernels.device.item_columns import item_columns
+from prunecast.kernels.device.packed import Packed
+from prunecast.kernels.device.tile_stages import row_lists
+from prunecast.kernels.device.weights import to_bits, uncovered_rows
+from prunecast.kernels.small_n.cuda.pack import GROUP, PackedSmall, pack_small
 from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
-__all__ = ["MOST_RANGES_IN_ARGS", "SMALL_ARGS", "SmallRecords", "place_b", "small_records"]
+__all__ = ["MOST_RANGES_IN_ARGS", "SMALL_ARGS", "SmallRecords", "pack_plan", "place_b", "small_records"]
 
 MOST_RANGES_IN_ARGS = 440
 
@@ -50,21 +53,39 @@ class SmallRecords(NamedTuple):
 
 def small_records(plan: KernelPlan, packed: PackedSmall) -> SmallRecords:
     """The records of a plan, whose items are whole tiles."""
-    work, block_m = plan.work, plan.shape.block_m
-    groups = -(-(work.k_stop - work.k_start) // GROUP)
-    first = packed.group_start[work.tile] + work.k_start // GROUP
-    alone = uncovered_rows(plan.tiles)
-    lists = np.full((-(-alone.size // block_m), block_m), -1, np.int32)
-    lists.reshape(-1)[: alone.size] = alone
+    items = item_columns(plan, GROUP, "the small-n kernel")
+    lists = row_lists(uncovered_rows(plan.tiles), plan.shape.block_m)
     tokens = np.arange(0, plan.n, plan.shape.block_n, dtype=np.int32)
     number = np.repeat(plan.tiles.tile_count + np.arange(lists.shape[0]), tokens.size)
     extra = np.stack((number, np.tile(tokens, lists.shape[0])), axis=1)
-    ranges = np.stack((first, groups), axis=1)
-    places = np.stack((work.tile, work.token_start), axis=1)
+    ranges = np.stack((items.first, items.steps), axis=1)
+    places = np.stack((items.tile, items.token), axis=1)
     return SmallRecords(
         ranges=_int32(np.concatenate((ranges, np.zeros_like(extra)))),
         places=_int32(np.concatenate((places, extra))),
         rows=_int32(np.concatenate((packed.rows, lists))),
+    )
+
+
+def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
+    """A plan with its weights (M, K).
+
+    Raises
+    ------
+    BadInput : as `pack_small` and `item_columns`
+    """
+    packed = pack_small(plan.tiles, to_bits(weights, plan.dtype), plan.shape.block_m)
+    records = small_records(plan, packed)
+    return Packed(
+        arrays={
+            "weights": packed.weights,
+            "columns": packed.columns,
+            "ranges": records.ranges,
+            "places": records.places,
+            "rows": records.rows,
+        },
+        args=records.arguments(plan),
+        blocks=records.blocks,
     )
 
 

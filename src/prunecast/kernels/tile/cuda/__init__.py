@@ -1,10 +1,10 @@
 """The wgmma tile kernel for sm_90a, and what packs a plan for it; `mma` has the form for other GPUs.
 
-    from prunecast.kernels.tile.cuda.operator import compile
-    op = compile(plan, weights)
+    from prunecast.kernels.tile.cuda.operator import TileOperator
+    op = TileOperator.compile(plan, weights)
     c = op(b)
 
-`pack` and `work_image` lay out bytes with NumPy alone; only `images` and `operator` touch a device.
+`pack`, `work_image` and `images` lay out bytes with NumPy alone; only `operator` touches a device.
 
 Read first: `prunecast/plan/kernel_plan.py`, then `tile_sm90.cu` and, in this order, `tile_args.cuh`,
 `tile_shape.cuh`, `tile_ring.cuh`, `tile_gather.cuh`, `tile_producer.cuh`,

@@ -5,18 +5,16 @@ every thread's word and both selectors were probed with a product that shows the
 decompresses them. It is as the PTX ISA draws it.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.errors import BadInput
 from prunecast.kernels.device.sparse_metadata import Bits, squeeze
-from prunecast.kernels.tile.cuda.pack import CHUNK, GATHER_ROWS, STAGE_COLUMNS, stage_starts
+from prunecast.kernels.device.tile_stages import PackedStages, of_tiles, padded, tile_stages
+from prunecast.kernels.tile.cuda.pack import CHUNK, GATHER_ROWS, STAGE_COLUMNS
 from prunecast.patterns.element_map import ElementMap
-from prunecast.patterns.tile_map import IntArray, MaskArray, TileMap
+from prunecast.patterns.tile_map import MaskArray, TileMap
 
-__all__ = ["GROUP_ROWS", "PackedSparse", "pack_sparse", "stage_bytes"]
+__all__ = ["GROUP_ROWS", "pack_sparse", "stage_bytes"]
 
 GROUP_ROWS = 64
 """Rows of one instruction. Kind: CUDA source, `sparse_shape.cuh`."""
@@ -26,33 +24,12 @@ CONSUMERS = 2
 Bytes = npt.NDArray[np.uint8]
 
 
-class PackedSparse(NamedTuple):
-    """The images of one layer; one null stage of zeros follows the stages of all tiles.
-
-    Tile t has stages stage_start[t] to stage_start[t + 1], each of 64 of its kept columns, in order.
-    """
-
-    stages: Bytes
-    """(stages + 1, stage_bytes(block_m)): 32 kept values of every row, then their places."""
-    columns: IntArray
-    """(stages + 1, 16, 4): [s, t, q] is the column of A at place t + 16 q of stage s; -1 for none."""
-    rows: IntArray
-    """(tiles, block_m): row of C; -1 for none."""
-    stage_start: IntArray
-    """(tiles + 1,)."""
-
-    @property
-    def null_stage(self) -> int:
-        """Number of the stage of zeros."""
-        return int(self.stage_start[-1])
-
-
 def stage_bytes(block_m: int) -> int:
     """Bytes of a stage: 32 values of two bytes a row, and 32 places of two bits."""
     return block_m * (STAGE_COLUMNS + STAGE_COLUMNS // 8)
 
 
-def pack_sparse(tiles: TileMap, inner: ElementMap, bits: Bits, block_m: int) -> PackedSparse:
+def pack_sparse(tiles: TileMap, inner: ElementMap, bits: Bits, block_m: int) -> PackedStages:
     """Cut the kept columns of every tile into stages and squeeze its rows.
 
     Parameters
@@ -62,39 +39,28 @@ def pack_sparse(tiles: TileMap, inner: ElementMap, bits: Bits, block_m: int) -> 
     bits : (M, K) uint16, the weights; what is not kept is not read
     block_m : rows of a stage, a multiple of 128
 
+    Returns
+    -------
+    with weights (stages + 1, stage_bytes(block_m)): 32 kept values of every row, then their places
+
     Raises
     ------
     BadInput : the shape differs from the map's, a tile is too tall, or the elements are not 2:4 in the tiles
     """
-    if bits.shape != (tiles.m, tiles.k):
-        raise BadInput(f"weights must have the map's shape {(tiles.m, tiles.k)}, got {bits.shape}")
-    tallest = int(tiles.rows_per_tile.max(initial=0))
-    if tallest > block_m:
-        raise BadInput(f"a tile of {tallest} rows does not fit into a block of {block_m}")
-    start, mask = stage_starts(tiles), inner.mask()
-    stages = np.empty((start[-1] + 1, stage_bytes(block_m)), np.uint8)
-    columns = np.full((start[-1] + 1, STAGE_COLUMNS), -1, np.int32)
-    rows = np.full((tiles.tile_count, block_m), -1, np.int32)
-    for t in range(tiles.tile_count):
-        kept = tiles.column_index[tiles.column_start[t] : tiles.column_start[t + 1]]
-        own = tiles.row_index[tiles.row_start[t] : tiles.row_start[t + 1]]
-        rows[t, : own.size] = own
-        part = slice(start[t], start[t + 1])
-        columns[part].reshape(-1)[: kept.size] = kept
-        stages[part] = _tile(bits[own][:, kept], mask[own][:, kept], block_m)
-    stages[start[-1]] = _tile(np.zeros((1, 1), np.uint16), np.zeros((1, 1), np.bool_), block_m)
-    by_thread = columns.reshape(-1, STAGE_COLUMNS // GATHER_ROWS, GATHER_ROWS).transpose(0, 2, 1)
-    return PackedSparse(stages, np.ascontiguousarray(by_thread), rows, start)
+    stages, mask = tile_stages(tiles, block_m, STAGE_COLUMNS), inner.mask()
+    weights = np.empty((stages.columns.shape[0], stage_bytes(block_m)), np.uint8)
+    weights[-1] = _tile(np.zeros((1, 1), np.uint16), np.zeros((1, 1), np.bool_), block_m)
+    for (part, own), (_, kept) in zip(
+        of_tiles(bits, tiles, stages), of_tiles(mask, tiles, stages), strict=True
+    ):
+        weights[part] = _tile(own, kept, block_m)
+    return stages.packed(weights, GATHER_ROWS)
 
 
 def _tile(bits: Bits, kept: MaskArray, block_m: int) -> Bytes:
     """(stages, bytes) of one tile; rows and columns that it lacks are zero."""
-    count = -(-kept.shape[1] // STAGE_COLUMNS)
-    size = (slice(kept.shape[0]), slice(kept.shape[1]))
-    values = np.zeros((block_m, count * STAGE_COLUMNS), np.uint16)
-    mask = np.zeros(values.shape, np.bool_)
-    values[size], mask[size] = bits, kept
-    squeezed = squeeze(values, mask)
+    squeezed = squeeze(padded(bits, block_m, STAGE_COLUMNS), padded(kept, block_m, STAGE_COLUMNS))
+    count = squeezed.values.shape[1] * 2 // STAGE_COLUMNS
     rows = _swizzled(squeezed.values.reshape(block_m, count, STAGE_COLUMNS // 2).swapaxes(0, 1))
     words = _words(squeezed.places.reshape(block_m, count, STAGE_COLUMNS // 4).swapaxes(0, 1))
     stages = np.empty((count, stage_bytes(block_m)), np.uint8)

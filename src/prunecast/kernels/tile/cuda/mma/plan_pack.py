@@ -1,14 +1,15 @@
 """The weights of a plan as the mma tile kernel reads them, plain or 2:4."""
 
+from prunecast.kernels.device.tile_stages import PackedStages
 from prunecast.kernels.device.weights import Bits
-from prunecast.kernels.tile.cuda.mma.pack import PackedMma, pack_mma
+from prunecast.kernels.tile.cuda.mma.pack import pack_mma
 from prunecast.kernels.tile.cuda.mma.sparse_pack import pack_sparse_mma
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["pack_plan"]
+__all__ = ["pack_bits"]
 
 
-def pack_plan(plan: KernelPlan, bits: Bits) -> PackedMma:
+def pack_bits(plan: KernelPlan, bits: Bits) -> PackedStages:
     """The images of `bits` (M, K), the weights of a plan that `check_mma` takes.
 
     Raises

@@ -1,17 +1,22 @@
-"""A plan of the mma tile kernel as bytes: a record of each k-step of every block, the launch's argument."""
+"""A plan of the mma tile kernel as bytes: a record of each k-step of every block, the launch's argument.
 
-from typing import NamedTuple
+A record per step, since eight equal warps without a producer would else work out step and item in the loop.
+"""
+
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.errors import BadInput
-from prunecast.kernels.device.weights import uncovered_rows
-from prunecast.kernels.tile.cuda.mma.pack import PackedMma
+from prunecast.kernels.device.item_columns import ItemColumns, item_columns
+from prunecast.kernels.device.packed import Packed
+from prunecast.kernels.device.tile_stages import PackedStages, row_lists
+from prunecast.kernels.device.weights import to_bits, uncovered_rows
+from prunecast.kernels.tile.cuda.mma.plan_pack import pack_bits
 from prunecast.patterns.tile_map import IntArray
-from prunecast.plan.kernel_plan import KernelPlan, Schedule
+from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["MMA_ARGS", "MOST_BLOCKS_IN_ARGS", "WARPS", "MmaRecords", "mma_records"]
+__all__ = ["MMA_ARGS", "MOST_BLOCKS_IN_ARGS", "WARPS", "MmaRecords", "mma_records", "pack_plan"]
 
 MOST_BLOCKS_IN_ARGS = 900
 WARPS = 8
@@ -60,7 +65,7 @@ class MmaRecords(NamedTuple):
         return args
 
 
-class _Items(NamedTuple):
+class _Walked(NamedTuple):
     """Items of all blocks in order, those of rows in no tile last."""
 
     stage: IntArray
@@ -70,7 +75,7 @@ class _Items(NamedTuple):
     what: IntArray
 
 
-def mma_records(plan: KernelPlan, packed: PackedMma) -> MmaRecords:
+def mma_records(plan: KernelPlan, packed: PackedStages) -> MmaRecords:
     """The records of a plan.
 
     Raises
@@ -78,65 +83,39 @@ def mma_records(plan: KernelPlan, packed: PackedMma) -> MmaRecords:
     BadInput : the plan draws its items from a counter, splits inside k-steps, leaves tokens of a block out,
         or lets a part other than the first own a split tile
     """
-    _check(plan)
-    work, block_n = plan.work, plan.shape.block_n
-    lists = _rows_in_no_tile(plan)
+    items, block_n = item_columns(plan, plan.shape.block_k, "the mma tile kernel"), plan.shape.block_n
+    lists = row_lists(uncovered_rows(plan.tiles), plan.shape.block_m)
     tokens = np.arange(0, plan.n, block_n, dtype=np.int32)
     alone = np.repeat(packed.rows.shape[0] + np.arange(lists.shape[0]), tokens.size)
     none = np.zeros(alone.size, np.int64)
-    own = _items(plan, packed)
-    items = _Items(
-        stage=np.concatenate((own.stage, none + packed.null_stage)),
-        steps=np.concatenate((own.steps, none + 1)),
-        token=np.concatenate((own.token, np.tile(tokens, lists.shape[0]))),
-        rows=np.concatenate((own.rows, alone)),
-        what=np.concatenate((own.what, none)),
+    null = packed.null_stage  # multiplied by items without columns
+    walked = _Walked(
+        stage=np.concatenate((np.where(items.steps > 0, items.first, null), none + null)),
+        steps=np.concatenate((np.maximum(items.steps, 1), none + 1)),
+        token=np.concatenate((items.token, np.tile(tokens, lists.shape[0]))),
+        rows=np.concatenate((items.tile, alone)),
+        what=np.concatenate((_what(items), none)),
     )
-    first_item = np.concatenate((work.block_start, work.block_start[-1] + 1 + np.arange(alone.size)))
-    first_step = np.concatenate(([0], np.cumsum(items.steps)))
+    start = plan.work.block_start
+    first_item = np.concatenate((start, start[-1] + 1 + np.arange(alone.size)))
+    first_step = np.concatenate(([0], np.cumsum(walked.steps)))
     return MmaRecords(
-        steps=_steps(items),
-        splits=_splits(plan),
+        steps=_steps(walked),
+        splits=_splits(items),
         start=_int32(first_step[first_item]),
         rows=_int32(np.concatenate((packed.rows, lists))),
-        slots=int((work.owner == 0).sum()),
-        groups=int(work.group.max(initial=-1)) + 1,
+        slots=items.slots,
+        groups=items.groups,
     )
 
 
-def _check(plan: KernelPlan) -> None:
-    work, step = plan.work, plan.shape.block_k
-    if plan.schedule is Schedule.DYNAMIC:
-        raise BadInput(
-            f"{plan.kernel}: the mma tile kernel walks fixed lists, the plan's schedule is dynamic"
-        )
-    whole_end = work.k_stop == plan.tiles.kept_per_tile[work.tile]
-    if np.any(work.k_start % step) or np.any((work.k_stop % step != 0) & ~whole_end):
-        raise BadInput(f"{plan.kernel}: parts of a split tile must begin at multiples of {step} columns")
-    if np.any(work.token_stop != np.minimum(work.token_start + plan.shape.block_n, plan.n)):
-        raise BadInput(f"{plan.kernel}: items must take {plan.shape.block_n} tokens, or all that are left")
-    if np.any((work.owner == 1) & (work.part != 0)):
-        raise BadInput(f"{plan.kernel}: part 0 of a split tile must own it")
+def _what(items: ItemColumns) -> npt.NDArray[np.int64]:
+    place: npt.NDArray[np.int64] = np.cumsum(items.is_part) - items.is_part
+    action = np.where(items.is_owner, OWNER, PART) | place << PLACE_SHIFT
+    return np.where(items.is_part, action, 0)
 
 
-def _items(plan: KernelPlan, packed: PackedMma) -> _Items:
-    """Items without columns multiply the null stage."""
-    work, step = plan.work, plan.shape.block_k
-    count = -(-(work.k_stop.astype(np.int64) - work.k_start) // step)
-    first = packed.stage_start[work.tile] + work.k_start // step
-    split = work.parts > 1
-    place: npt.NDArray[np.int64] = np.cumsum(split) - split
-    action = np.where(work.owner == 1, OWNER, PART) | place << PLACE_SHIFT
-    return _Items(
-        stage=np.where(count > 0, first, packed.null_stage),
-        steps=np.maximum(count, 1),
-        token=work.token_start,
-        rows=work.tile,
-        what=np.where(split, action, 0),
-    )
-
-
-def _steps(items: _Items) -> IntArray:
+def _steps(items: _Walked) -> IntArray:
     item = np.repeat(np.arange(items.steps.size), items.steps)
     step = np.arange(item.size) - (np.cumsum(items.steps) - items.steps)[item]
     ends = np.where(step == 0, FIRST_STEP, 0) | np.where(step == items.steps[item] - 1, LAST_STEP, 0)
@@ -145,24 +124,36 @@ def _steps(items: _Items) -> IntArray:
     return _int32(np.stack(fields, axis=1))
 
 
-def _splits(plan: KernelPlan) -> IntArray:
-    """Slots of a group follow one another in order of part, the owner knows the first of them."""
-    work, split = plan.work, np.flatnonzero(plan.work.parts > 1)
-    if not split.size:
-        return np.zeros((1, 4), np.int32)
-    group, is_owner = work.group[split], work.owner[split] == 1
-    others = np.bincount(group, weights=~is_owner).astype(np.int64)
-    first_slot = np.cumsum(others) - others
-    slot = first_slot[group] + np.where(is_owner, 0, work.part[split] - 1)
-    return _int32(np.stack((slot, work.parts[split] - 1, group, np.zeros_like(group)), axis=1))
+def _splits(items: ItemColumns) -> IntArray:
+    split = np.stack((items.slot, items.waits, items.group, np.zeros_like(items.slot)), axis=1)[items.is_part]
+    return _int32(split) if split.size else np.zeros((1, 4), np.int32)
 
 
-def _rows_in_no_tile(plan: KernelPlan) -> IntArray:
-    """In lists of block_m."""
-    alone, block_m = uncovered_rows(plan.tiles), plan.shape.block_m
-    lists = np.full((-(-alone.size // block_m), block_m), -1, np.int32)
-    lists.reshape(-1)[: alone.size] = alone
-    return lists
+def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
+    """A plan with its weights (M, K), plain or 2:4.
+
+    Raises
+    ------
+    BadInput : as `mma_records` and the packing of the weights
+    """
+    packed = pack_bits(plan, to_bits(weights, plan.dtype))
+    records = mma_records(plan, packed)
+    return Packed(
+        arrays={
+            "weights": packed.weights,
+            "columns": packed.columns,
+            "steps": records.steps,
+            "splits": records.splits,
+            "start": records.start,
+            "rows": records.rows,
+        },
+        args=records.arguments(plan),
+        blocks=records.blocks,
+        workspace={
+            "partials": (max(records.slots * plan.shape.block_m * plan.shape.block_n, 4), "f4"),
+            "counters": (max(records.groups, 1) * WARPS, "u4"),
+        },
+    )
 
 
 def _int32(array: npt.NDArray[np.integer]) -> IntArray:

@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.kernels.device.sparse_metadata import squeeze
+from prunecast.kernels.device.tile_stages import PackedStages, of_tiles, padded, tile_stages
 from prunecast.kernels.device.weights import Bits
-from prunecast.kernels.tile.cuda.mma.pack import PackedMma, fragments, pack_stages
+from prunecast.kernels.tile.cuda.mma.pack import fragments, rows_at_once
 from prunecast.patterns.element_map import ElementMap
-from prunecast.patterns.tile_map import IntArray, MaskArray, TileMap
+from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.plan.kernel_plan import BlockShape
 
 __all__ = ["pack_sparse_mma", "place_words"]
@@ -21,7 +22,7 @@ _LINE_ELEMENTS = 64
 """Weights of a stage fill whole lines of 128 bytes."""
 
 
-def pack_sparse_mma(tiles: TileMap, inner: ElementMap, bits: Bits, shape: BlockShape) -> PackedMma:
+def pack_sparse_mma(tiles: TileMap, inner: ElementMap, bits: Bits, shape: BlockShape) -> PackedStages:
     """Cut the kept columns of every tile into k-steps and squeeze its rows.
 
     Parameters
@@ -33,19 +34,16 @@ def pack_sparse_mma(tiles: TileMap, inner: ElementMap, bits: Bits, shape: BlockS
     ------
     BadInput : as `pack_mma`; the elements are not 2:4 in the tiles
     """
-    mask = inner.mask()
+    stages, mask = tile_stages(tiles, shape.block_m, shape.block_k), inner.mask()
     nothing = np.zeros((shape.block_m, shape.block_k), np.uint16)
-
-    def stages_of(own: IntArray, kept: IntArray, count: int) -> Bits:
-        size = (slice(own.size), slice(kept.size))
-        values = np.zeros((shape.block_m, count * shape.block_k), np.uint16)
-        is_kept = np.zeros(values.shape, np.bool_)
-        values[size], is_kept[size] = bits[np.ix_(own, kept)], mask[np.ix_(own, kept)]
-        return _stages(values, is_kept, shape.block_k)
-
-    return pack_stages(
-        tiles, bits, shape, _stages(nothing, nothing.astype(np.bool_), shape.block_k)[0], stages_of
-    )
+    null = _stages(nothing, nothing.astype(np.bool_), shape.block_k)
+    weights = np.repeat(null, stages.columns.shape[0], axis=0)
+    for (part, own), (_, kept) in zip(
+        of_tiles(bits, tiles, stages), of_tiles(mask, tiles, stages), strict=True
+    ):
+        values, is_kept = (padded(array, shape.block_m, shape.block_k) for array in (own, kept))
+        weights[part] = _stages(values, is_kept, shape.block_k)
+    return stages.packed(weights, rows_at_once(shape.block_n))
 
 
 def place_words(places: npt.NDArray[np.uint8], block_k: int) -> npt.NDArray[np.uint32]:

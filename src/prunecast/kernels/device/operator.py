@@ -1,0 +1,217 @@
+"""`Operator`: a plan made to run on one device, `c = op(b)`; each kernel has a subclass with its packing."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any, ClassVar, Self
+
+import cupy as cp
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.kernels.device.arrays import Rooms, Wanted, check_device, check_weights, multiply
+from prunecast.kernels.device.build import CompiledKernel
+from prunecast.kernels.device.fill import FillRows, build_fill
+from prunecast.kernels.device.launch import PreparedLaunch
+from prunecast.kernels.device.packed import Packed
+from prunecast.kernels.device.places import Place, Places
+from prunecast.plan.kernel_plan import KernelPlan
+
+__all__ = ["Operator", "load_kernel"]
+
+Floats = npt.NDArray[np.floating[Any]]
+
+
+class Operator(ABC):
+    """One pruned layer on one device: `c = op(b)` with B (K, N) and C (M, N), both row-major.
+
+    Everything that can be refused is refused before the launch. The operator works on the current stream of
+    the caller's framework and may be captured in a CUDA graph after its first call. It owns its arrays, a
+    workspace among them: one operator must not run on two streams at once.
+
+    Attributes
+    ----------
+    plan : what is launched
+    clock : four uint64 on the device, written by every launch: cycles and nanoseconds at its start and end on
+        one SM
+    overlap : a launch may start while the kernel before it in the stream drains (compute capability 9.0)
+    """
+
+    name: ClassVar[str]
+    """Of the kernel, in refusals."""
+    entry: ClassVar[str] = ""
+    """Name of the `__global__` function, where there is one for all plans."""
+
+    @classmethod
+    def runs_on(cls, plan: KernelPlan) -> range:
+        """Compute capabilities times ten."""
+        return range(90, 91)
+
+    @classmethod
+    def entry_of(cls, plan: KernelPlan) -> str:
+        """Name of the `__global__` function."""
+        return cls.entry
+
+    @classmethod
+    @abstractmethod
+    def build(
+        cls, plan: KernelPlan, arch: str, *, activation: str, bias: bool, changes: Mapping[str, int] | None
+    ) -> CompiledKernel:
+        """Compile what the plan launches, `changes` among its defines; refuse plans of other kernels."""
+
+    @classmethod
+    @abstractmethod
+    def pack(cls, plan: KernelPlan, weights: Floats) -> Packed:
+        """Weights (M, K), rounded to the plan's dtype, as the kernel reads them."""
+
+    @classmethod
+    def compile(
+        cls,
+        plan: KernelPlan,
+        weights: Floats,
+        *,
+        bias: Floats | None = None,
+        activation: str = "none",
+        overlap: bool = True,
+        changes: Mapping[str, int] | None = None,
+    ) -> Self:
+        """Compile the kernel of `plan`, pack `weights` (M, K) and bring both to the current device.
+
+        Parameters
+        ----------
+        weights : rounded to the plan's dtype; what the plan does not keep is not read
+        bias : (M,), added to every column of C, in fp32
+        activation : `none`, `relu` or `gelu`
+        overlap : let a launch start while the kernel before it in the stream drains
+        changes : preprocessor names that differ from the plan's form, for experiments and debugging
+
+        Raises
+        ------
+        BadInput : the plan is for another kernel, a shape is wrong, or the device cannot run it
+        KernelBuildError : the kernel cannot be built
+        """
+        capabilities = cls.runs_on(plan)
+        wanted = f"compute capability {capabilities.start / 10}"
+        check_device(cls.name, lambda capability: capability in capabilities, wanted)
+        check_weights(plan, weights, bias)
+        cubin = cls.build(
+            plan, _arch_of_device(), activation=activation, bias=bias is not None, changes=changes
+        ).cubin
+        kernel = load_kernel(cubin, cls.entry_of(plan), plan.resources.shared_bytes)
+        packed = cls.pack(plan, weights)
+        fill = None
+        if packed.unwritten.size:
+            zeros = build_fill(plan.dtype, activation, bias=bias is not None)
+            fill = load_kernel(zeros.cubin, "fill_rows", 0)
+        overlap = overlap and int(cp.cuda.Device().compute_capability) >= 90
+        return cls(plan, packed, _on_device(packed, bias), kernel, fill, overlap=overlap)
+
+    def __init__(
+        self,
+        plan: KernelPlan,
+        packed: Packed,
+        arrays: Mapping[str, Any],
+        kernel: Any,
+        fill: Any = None,
+        *,
+        overlap: bool,
+    ) -> None:
+        self.plan, self.overlap = plan, overlap
+        self.clock = cp.zeros(4, cp.uint64)
+        self._packed, self._arrays, self._kernel, self._fill = packed, arrays, kernel, fill
+        self._wanted = Wanted(plan.m, plan.k, plan.n, plan.dtype, cp.cuda.Device().id, self.align_bytes(plan))
+        self._rooms, self._lock = Rooms(), Lock()
+        self._args = packed.args.copy()
+        for name, array in {**arrays, "clock": self.clock}.items():
+            if name in (self._args.dtype.names or ()):
+                self._args[name] = array.data.ptr
+        self._places = self.places()
+        self._launch = PreparedLaunch(
+            kernel.kernel.ptr,
+            self.arguments(),
+            blocks=packed.blocks,
+            threads=plan.resources.threads,
+            shared_bytes=plan.resources.shared_bytes,
+            overlap=overlap,
+        )
+        self._fill_rows = self._prepared_fill()
+
+    def copy(self) -> Self:
+        """The same with arrays of its own, to be used on another stream."""
+        own = {name: array.copy() for name, array in self._arrays.items()}
+        return type(self)(self.plan, self._packed, own, self._kernel, self._fill, overlap=self.overlap)
+
+    def __call__(self, b: Any, out: Any = None) -> Any:
+        """C (M, N) of B (K, N), enqueued on the current stream of the framework of `b`.
+
+        Both are CuPy arrays or both torch tensors on the operator's device. Rows that are not aligned as the
+        kernel needs them are copied to padded rows first; not B whose rows are padded already, as those of C
+        are that an operator gives back.
+
+        Raises
+        ------
+        BadInput : a dtype, shape, device or layout differs from the plan's; nothing was launched
+        """
+        return multiply(self._wanted, self._rooms, b, out, self.enqueue)
+
+    def enqueue(self, b: Place, c: Place, stream: int) -> None:
+        """The launches alone; see `prunecast.kernels.compile.Operator`."""
+        with self._lock:
+            if self._packed.blocks:
+                self.place(b, c)
+                self._launch(stream)
+            if self._fill_rows is not None:
+                self._fill_rows(c, stream)
+
+    @classmethod
+    def align_bytes(cls, plan: KernelPlan) -> int:
+        """What rows of B and C must begin at multiples of."""
+        return 16
+
+    def places(self) -> Places | None:
+        """What writes addresses and row bytes of B and C; None where `place` does it by itself."""
+        return Places(self._args)
+
+    def place(self, b: Place, c: Place) -> None:
+        """B and C into the arguments."""
+        if self._places is not None:
+            self._places.write(b, c)
+
+    def arguments(self) -> list[int]:
+        """Addresses of the values of the kernel's arguments."""
+        return [self._args.ctypes.data]
+
+    def _prepared_fill(self) -> FillRows | None:
+        rows, bias = self._packed.unwritten, self._arrays["bias"]
+        if not rows.size:
+            return None
+        on_device = self._arrays["unwritten"]
+        return FillRows(
+            self._fill.kernel.ptr,
+            on_device.data.ptr,
+            bias.data.ptr,
+            blocks=rows.size,
+            tokens=self._wanted.padded_n,
+        )
+
+
+def load_kernel(cubin: Any, entry: str, shared_bytes: int) -> Any:
+    """A compiled kernel on the current device, allowed that much dynamic shared memory."""
+    kernel = cp.RawModule(path=str(cubin)).get_function(entry)
+    kernel.max_dynamic_shared_size_bytes = shared_bytes
+    return kernel
+
+
+def _arch_of_device() -> str:
+    """What is compiled for the current device; `sm_90a` has instructions that `sm_90` lacks."""
+    capability = cp.cuda.Device().compute_capability
+    return "sm_90a" if capability == "90" else f"sm_{capability}"
+
+
+def _on_device(packed: Packed, bias: Floats | None) -> dict[str, Any]:
+    """Everything on the current device; without a bias one zero stands for it."""
+    found = {name: cp.asarray(array) for name, array in packed.arrays.items()}
+    found |= {name: cp.zeros(count, dtype) for name, (count, dtype) in packed.workspace.items()}
+    if packed.unwritten.size:
+        found["unwritten"] = cp.asarray(packed.unwritten)
+    return {**found, "bias": cp.zeros(1, cp.float32) if bias is None else cp.asarray(bias, cp.float32)}
