@@ -37,7 +37,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -182,9 +181,19 @@ def build_on_cpu(
     return KernelOnCpu(kernel.entry, loaded, kernel.argument_count())
 
 
-@cache
+_MACHINES: list[Path] = []
+
+
 def machine_library(folder: Path) -> Path:
-    """The machine, compiled."""
+    """The machine, compiled into the first folder that a process asks for: kernels find its names by their
+    global scope, where two copies of it would be one by name and two by memory.
+    """
+    if not _MACHINES:
+        _MACHINES.append(_compile_machine(folder))
+    return _MACHINES[0]
+
+
+def _compile_machine(folder: Path) -> Path:
     sources = [HERE / f"{name}.cpp" for name in _MACHINE]
     digest = hashlib.sha256()
     for file in sorted(HERE.glob("*.[ch]pp")):

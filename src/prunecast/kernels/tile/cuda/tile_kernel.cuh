@@ -1,62 +1,14 @@
-// The body of the tile kernel, the same for all forms.
+// The tile kernel, the same for all forms.
 //
-// Contract: include after `Gather`, `Ending` and `Outgoing` of the form. Launch 384 threads and SHARED_BYTES of dynamic
-// shared memory per block, as many blocks as the plan has. Warpgroup 0 copies, warpgroups 1 and 2 multiply. A block
-// walks its items in the order of the plan. B and C are row-major with rows of `tokens` elements, 16-byte aligned, those
-// of B less than 4 GB apart. Sums are fp32. C is written exactly once at every row of the row lists and nowhere else.
+// Contract: `tile_block.cuh`; include after `Gather`, `Ending` and `Outgoing` of the form.
 #pragma once
 #include "tile_consumer.cuh"
-#include "tile_producer.cuh"
-
-__device__ __forceinline__ void read_clock(u64* clock) {
-  clock[0] = clock64();
-  clock[1] = global_nanoseconds();
-}
-
-// Barriers must be ready before anyone arrives, here or in the neighbour.
-__device__ __forceinline__ void start_together() {
-#if CLUSTER == 1
-  __syncthreads();
-#else
-  cluster_sync();
-#endif
-}
-
-// The neighbour may still arrive at barriers of this block.
-__device__ __forceinline__ void end_together() {
-#if CLUSTER > 1
-  cluster_sync();
-#endif
-}
+#include "tile_block.cuh"
 
 extern "C" __global__ void
 #if CLUSTER > 1
 __cluster_dims__(CLUSTER, 1, 1)
 #endif
 __launch_bounds__(THREADS, 1) tile_sm90(const __grid_constant__ TileArgs args, const __grid_constant__ TensorMap c_map) {
-  extern __shared__ __align__(1024) unsigned char shared[];
-  const u32 base = shared_address(shared);
-  const ItemRange range = items_of_block(args);
-  if (range.begin == range.end) return;
-  if (threadIdx.x == 0) {
-    if (base & 1023) __trap();
-    start_ring(base);
-    start_list(base, args.items + range.begin, range.end - range.begin);
-  }
-  start_together();
-#if PDL
-  let_next_launch_start();
-#endif
-  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / WARPGROUP, 0);
-  if (warpgroup == 0) {
-    registers_give<PRODUCER_REGISTERS>();
-    const bool timed = args.clock != nullptr && blockIdx.x == 0 && threadIdx.x == 0;
-    if (timed) read_clock(args.clock);
-    produce(args, base);
-    if (timed) read_clock(args.clock + 2);
-  } else {
-    registers_take<CONSUMER_REGISTERS>();
-    consume(args, c_map, base, threadIdx.x - WARPGROUP);
-  }
-  end_together();
+  run_block(args, [&](const ItemRange&, u32 base, int thread) { consume(args, c_map, base, thread); });
 }
