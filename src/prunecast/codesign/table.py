@@ -91,7 +91,7 @@ class PredictionTable(Sequence[Prediction]):
                 launch_s=row.gpu.graph_launch_s,
             )
             for row in map(fastest, self.layers())
-            if row.kernel != "dense"
+            if KERNELS[row.kernel].prunes
             for size in (row.m, row.k)
         )
 

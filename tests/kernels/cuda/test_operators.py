@@ -5,13 +5,12 @@ import importlib
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.kernels.balanced.cuda.images import balanced_images
-from prunecast.kernels.balanced.planner import plan_balanced
 from prunecast.kernels.device.places import Place
 from prunecast.kernels.small_n.cuda.records import SMALL_ARGS
 from prunecast.kernels.small_n.cuda.records import pack_plan as pack_small_plan
-from prunecast.kernels.small_n.planner import plan_small_n
 from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
 from prunecast.kernels.tile.cuda.forms import box_of
 from prunecast.kernels.tile.cuda.images import pack_plan
@@ -86,7 +85,7 @@ def test_a_copy_is_launched_with_arrays_of_its_own(monkeypatch, loaded):
 
 def test_an_operator_of_few_tokens_begins_b_at_whole_words(monkeypatch, loaded):
     driver = install(monkeypatch, SMALL_ARGS.itemsize)
-    plan = plan_small_n(ragged_map(128), 7, "fp16", load_gpu("h200-sxm"))
+    plan = fastest_plan("small-n", ragged_map(128), 7, "fp16", load_gpu("h200-sxm"))
     packed = pack_small_plan(plan, np.ones((plan.m, plan.k), np.float32))
     operator = loaded("small_n.cuda.operator").SmallOperator(
         plan, packed, on_device(packed), kernel_of(OTHER), overlap=False
@@ -99,7 +98,7 @@ def test_an_operator_of_few_tokens_begins_b_at_whole_words(monkeypatch, loaded):
 
 @pytest.mark.parametrize("tokens", [1, 16])
 def test_a_balanced_operator_counts_steps_of_one_token_by_elements(tokens, monkeypatch, loaded):
-    plan = plan_balanced(elements_of_density(64, 128, 0.25), tokens, "fp16", load_gpu("h200-sxm"))
+    plan = fastest_plan("balanced", elements_of_density(64, 128, 0.25), tokens, "fp16", load_gpu("h200-sxm"))
     packed = balanced_images(plan, np.ones((plan.m, plan.k), np.float32))
     driver = install(monkeypatch, packed.args.dtype.itemsize)
     operator = loaded("balanced.cuda.operator").BalancedOperator(
