@@ -169,7 +169,8 @@ class LayerJob:
         dtype = kernel_dtype(layer, self.dtype)
         notes = [layer.note, f"{layer.dtype} weights run as {dtype}" if dtype != layer.dtype else None]
         notes += [self._experts_note(layer), TF32 if dtype == "fp32" else None]
-        if not KERNELS[contestant.kernel].prunes and contestant.pattern == "dense" and len(self.contestants) > 1:
+        is_dense = not KERNELS[contestant.kernel].prunes and contestant.pattern == "dense"
+        if is_dense and len(self.contestants) > 1:
             notes.append(zeros_note(layer))
         if not KERNELS[contestant.kernel].prunes:
             launches: tuple[KernelPlan, ...] = (self._dense_plan(layer),)
