@@ -1,3 +1,6 @@
-"""Libraries of the vendor, predicted but not run: cuBLAS and cuSPARSE."""
+"""Vendors' libraries, predicted but not compiled: cuBLAS and cuSPARSE, each a `Surrogate` with its tables.
+
+Read first: `surrogate.py`, `tables.py`.
+"""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Unstructured sparsity on CUDA cores, as cuSPARSE runs it.
+"""Unstructured sparsity on CUDA cores (cuSPARSE).
 
 Read first: `planner.py`.
 """
