@@ -163,8 +163,12 @@ def assigned(node: ast.stmt) -> list[str]:
 
 
 def written_numbers(node: ast.stmt) -> int:
-    """How many numbers an assignment writes out; 0 for every other statement."""
+    """How many numbers an assignment writes out; 0 for every other statement, and for records of kernels, whose
+    fields say what they mean.
+    """
     if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+        return 0
+    if isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "Kernel":
         return 0
     return sum(
         isinstance(part, ast.Constant) and type(part.value) in (int, float) for part in ast.walk(node.value)

@@ -8,7 +8,7 @@ import prunecast
 from benchmarks.house import Constant, constants, has_source
 
 PACKAGE = Path(prunecast.__file__).parent
-ROOMS = ("kernels/tile/programs", "kernels/two_of_four")
+ROOMS = ("kernels/tile/programs", "kernels/balanced", "kernels/two_of_four")
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -5,7 +5,7 @@ import pytest
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels.balanced.copies import Sharers, TokenRow
+from prunecast.kernels.balanced.copies import Sharers, TokenRow, balanced_costs
 from prunecast.kernels.balanced.layout import BalancedLayout, VectorLayout, busy_splits, dense_columns
 from prunecast.kernels.balanced.planner import matrix_layout
 from prunecast.kernels.balanced.programs import matrix_programs
@@ -103,7 +103,7 @@ def test_rows_that_begin_anywhere_are_asked_for_slowly(tokens: int, lines: float
     (`gpu_hot`), a warp of each of whose four sub-partitions asks for four times as many.
     """
     row = TokenRow(tokens, 2)
-    assert (row.lines, row.copy_issue) == (lines, issue)
+    assert (row.lines, row.copy_issue(balanced_costs(H200))) == (lines, issue)
 
 
 @pytest.mark.parametrize(

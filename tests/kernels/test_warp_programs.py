@@ -46,7 +46,7 @@ CASES = [(v, order) for v in CONFIGS for order in B_ACCESSES if v.pair == 1 or o
 
 
 def bound_programs(v: TileConfig, order: str, **options: Any) -> tuple[WarpProgram, ...]:
-    return bind(warp_programs(v, order, **options), COSTS)
+    return bind(warp_programs(v, order, **options), COSTS, toy_gpu())
 
 
 def total(programs: tuple[WarpProgram, ...], part: str, ops: tuple[Op, ...], columns: int) -> int:

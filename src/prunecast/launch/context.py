@@ -94,7 +94,7 @@ def launch_context(plan: KernelPlan, gpu: GpuSpec) -> LaunchContext:
         plan=plan,
         gpu=gpu,
         fit=fit,
-        programs=_bound(programs, plan, gpu),
+        programs=bind(programs, KERNELS[plan.kernel].costs_on(gpu), gpu),
         pdl=plan.pdl and alone,
         co_resident=co_resident,
         places=places,
@@ -111,11 +111,6 @@ def burst_contexts(context: LaunchContext) -> list[tuple[float, LaunchContext]]:
         return [(1.0, context)]
     placements = burst_placements(blocks, context.fit.blocks_per_sm, sms)
     return [(one.share, replace(context, places=one.places)) for one in placements] or [(1.0, context)]
-
-
-def _bound(programs: tuple[WarpProgram, ...], plan: KernelPlan, gpu: GpuSpec) -> tuple[WarpProgram, ...]:
-    costs = KERNELS[plan.kernel].costs_on(gpu)
-    return programs if costs is None else bind(programs, costs)
 
 
 def _as_compiled(plan: KernelPlan, registers: int) -> BlockResources:

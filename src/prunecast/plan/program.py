@@ -1,7 +1,7 @@
 """What the warps of a block do: the program that each kernel declares and the simulator lowers for a GPU.
 
-Amounts are facts about the kernel (bytes, FMA, instructions). Cycles belong to an architecture: instructions
-name them (`Charge`), and `plan.bind` puts in what the kernel's costs say for one.
+Amounts are facts about the kernel (bytes, FMA, instructions). Cycles belong to a GPU: instructions name
+them (`Charge`), and `plan.bind` puts in what its file and the kernel's costs on its architecture say.
 A block runs its work items one after another; for each item a warp runs
 
     begin, then fill for the first `stages - 1` steps, then step for every step, then end
@@ -113,7 +113,7 @@ class Charge(NamedTuple):
     """A cost that an instruction takes besides what it says itself, by name."""
 
     name: str
-    """Entry of the kernel's `costs/sm_*.toml`."""
+    """Entry of the kernel's `costs/sm_*.toml`, or quantity of `GpuSpec`."""
     times: float = 1.0
     field: str = "amount"
     """Field of `Instruction` that grows by the entry, so many times."""

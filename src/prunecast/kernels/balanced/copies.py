@@ -5,37 +5,42 @@ from typing import NamedTuple
 
 import numpy as np
 
+from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.l2_lines import LINE_BYTES, SECTOR_BYTES
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.balanced.layout import WARPS, BalancedLayout
 from prunecast.plan.padded_rows import row_bytes_of
 from prunecast.plan.program import Code, Instruction, Op, When
 
-__all__ = ["ALONE", "BLOCK_TOKENS", "FIRST_ISSUE", "Sharers", "StepCopies", "TokenRow", "step_copies"]
+__all__ = [
+    "ALONE",
+    "BLOCK_TOKENS",
+    "FIRST_ISSUE",
+    "Sharers",
+    "StepCopies",
+    "TokenRow",
+    "balanced_costs",
+    "step_copies",
+]
 
 BLOCK_TOKENS = 64
+"""Tokens of a block. Kind: CUDA source, `matrix.cu`."""
 COPY_PASSES = 2
-"""Through the port, of an asynchronous copy of 16 bytes a lane: its addresses, those of four lines, then
-what lands. Steps of fp32 with 64 more of them take 8.6 clocks more for each (H200)."""
-
-# Counted in code compiled for sm_90
+"""Passes through the port of an asynchronous copy of 16 bytes a lane: its addresses, those of four lines,
+then what lands. Kind: datasheet, CUDA C++ Programming Guide, 32 banks of four bytes."""
 FIRST_ISSUE = 10
-"""Before the first copies of B, behind the wait for the launch before; records are asked for before it. Four
-and eight copies a thread are asked for 430 and 750 to 910 cycles behind that wait (clock stamps)."""
+"""Instructions before the first copies of B, behind the wait for the preceding launch; records are asked for
+before it. Kind: as-compiled, sm_90."""
 COPY_ISSUE = 26
-"""For 16 bytes of B a thread: 20 instructions, 13 of them for the integer unit, which takes one in two
-cycles."""
-LINE_CYCLES, HALF_SECTOR_LINE_CYCLES = 0.82, 1.11
-"""Cycles of the SM's address unit per L2 line in which eight lanes ask for a row of B; the second where rows
-are misaligned by half a sector. Rows of 48, 80, 96, 112, 144 and 208 bytes take 10.0, 11.2, 8.1, 12.5, 8.1
-and 8.2 cycles for four (H200, 2026-11-22). Lanes without tokens ask for one line more."""
+"""Cycles that issue takes for 16 bytes of B a thread: 20 instructions, 13 of them for the integer unit, which
+takes one in two cycles. Kind: as-compiled, sm_90."""
 SAME_ROWS_COUNT = 512
-"""Rows for which `GpuSpec.l2_same_row_cycles` says how long L2 takes."""
-SAME_ROWS_START = 350
-"""Cycles that pass beside those, until the last of these rows is asked for by all. Fitted to timed steps: 850
-pass where nothing but these rows is copied (H200)."""
-STEPS_TOGETHER = 12
-"""Steps of a launch in which its blocks copy at the same time; fitted to 16 steps of 2048 x 8192 x 16."""
+"""Rows for which `GpuSpec.l2_same_row_cycles` says how long L2 takes. Kind: definition, hardware/spec.py."""
+
+
+def balanced_costs(gpu: GpuSpec) -> Costs:
+    """Costs of the kernel on the GPU's architecture."""
+    return load_costs("prunecast.kernels.balanced", gpu.compute_capability)
 
 
 class Sharers(NamedTuple):
@@ -74,12 +79,11 @@ class TokenRow(NamedTuple):
         of_row = sum(1 + (start + read > LINE_BYTES) for start in starts) / len(starts)
         return of_row + (read < LINE_BYTES)
 
-    @property
-    def copy_issue(self) -> int:
+    def copy_issue(self, costs: Costs) -> int:
         """Cycles of a sub-partition until a warp has asked for four rows: its instructions, or a quarter of
         what all warps ask of the unit for addresses.
         """
-        of_line = HALF_SECTOR_LINE_CYCLES if self.stride % SECTOR_BYTES else LINE_CYCLES
+        of_line = costs["half_sector_line_cycles" if self.stride % SECTOR_BYTES else "line_cycles"]
         return max(COPY_ISSUE, round(4 * 4 * of_line * self.lines))
 
     @property
@@ -120,7 +124,7 @@ def step_copies(
     record = max(round(16 * float(layout.words.mean()) * 16 / columns), 1)
     zeros = 16 * max(BLOCK_TOKENS - row.tokens, 0) * row.element_bytes
     passes = COPY_PASSES * zeros + (COPY_PASSES - 1) * (16 * row.block_bytes - zeros)
-    issue = row.copy_issue * (row.block_bytes * columns // (16 * 32 * WARPS))
+    issue = row.copy_issue(balanced_costs(gpu)) * (row.block_bytes * columns // (16 * 32 * WARPS))
     late = _behind_others(layout, splits, row, gpu, sharers, asking=4 * issue)
     rows = Instruction(Op.COPY_B, row.block_bytes, 0, per_k16=True, leader=True, late=late)
     again = (COPY_PASSES - 1) * record * fills_port
@@ -140,8 +144,9 @@ def _behind_others(
     """
     columns, steps = layout.window * splits, -(-int(layout.dense.shape[1]) // splits)
     of_each = float(np.interp(row.like, gpu.l2_same_row_bytes, gpu.l2_same_row_cycles))
-    together = min(STEPS_TOGETHER / max(steps, 1), 1.0) / sharers.waves
-    others = SAME_ROWS_START + together * of_each * sharers.blocks * columns / SAME_ROWS_COUNT
+    costs = balanced_costs(gpu)
+    together = min(costs["steps_together"] / max(steps, 1), 1.0) / sharers.waves
+    others = costs["same_rows_start"] + together * of_each * sharers.blocks * columns / SAME_ROWS_COUNT
     read = min(row.tokens * row.element_bytes, row.block_bytes)
     port = columns * read / gpu.l2_port_bytes_per_clk_per_sm
     return max(round(max(others, asking) - port), 0)

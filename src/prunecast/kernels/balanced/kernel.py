@@ -14,6 +14,7 @@ BALANCED = Kernel(
     natural_pattern="balanced:64",
     families=("balanced",),
     on_request=True,
+    costs="prunecast.kernels.balanced",
     plan=plan_balanced,
     configs=balanced_configs,
     times=balanced_times,

@@ -31,20 +31,25 @@ __all__ = [
 ]
 
 GROUP_ROWS = 16
+"""Rows that share dense columns. Kind: CUDA source, `matrix.cu`."""
 WARPS = 16
-"""Warps of a block."""
+"""Warps of a block. Kind: CUDA source, `matrix.cu`."""
 SUB_PARTITIONS = 4
-"""Sub-partitions of an SM, since Volta."""
+"""Sub-partitions of an SM. Kind: datasheet, CUDA C++ Programming Guide, since compute capability 7.0."""
 LANES = 32
+"""Lanes of a warp. Kind: definition, CUDA."""
 RESTS = (0, 2, 4, 6, 8, 10, 12, 16)
-"""Elements of a row in a window that may lie outside the dense columns; an even number."""
+"""Elements of a row in a window that may lie outside the dense columns; an even number. Kind: choice,
+what `choose_rest` tries."""
 DENSE_CLOCKS = 13.2
-"""Shared-memory cycles of a dense column of 16 rows and 64 tokens, measured on an H200 (2026-11-20). It reads
-8 words of B, 4 values and half an index per lane; 32 words per cycle are handed out even where lanes read the
-same word."""
+"""Clocks of shared memory for a dense column of 16 rows and 64 tokens: 8 words of B, 4 values and half a
+place for each lane, and 32 words a clock are handed out even where lanes ask for the same. Kind: choice, the
+layout's rule is the same on every architecture (measured on an H200, 2026-11-20)."""
 REST_CLOCKS = 9.5
-"""For four elements of the rest, one for each quarter: 8 words of B, a value, half a place; as measured."""
+"""The same for four elements of the rest, one for each quarter: 8 words of B, a value, half a place. Kind:
+choice, as `DENSE_CLOCKS`."""
 _SAMPLE_GROUPS = 16
+"""Groups of rows that `choose_rest` looks at. Kind: choice, more of them change nothing."""
 
 
 class BalancedLayout(NamedTuple):

@@ -7,6 +7,7 @@ from prunecast.jit import njit
 __all__ = ["count_dense", "write_records"]
 
 GROUP_ROWS = 16
+"""As in `layout.py`. Kind: CUDA source, `matrix.cu`."""
 
 
 @njit()

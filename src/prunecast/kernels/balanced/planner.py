@@ -47,12 +47,17 @@ __all__ = [
 ]
 
 TOKENS = 64
+"""Tokens of a block. Kind: CUDA source, `matrix.cu`."""
 STAGES = 2
+"""Slots of the ring. Kind: CUDA source, `matrix.cu`."""
 MATRIX_REGISTERS = 128
+"""Most registers of a thread. Kind: CUDA source, `matrix.cu`, launch bounds."""
 MOST_VECTOR_ROWS = 4
-"""Rows of a warp for one token."""
+"""Rows of a warp for one token. Kind: choice, what the compile tests build without spills."""
 SPLITS = (1, 2, 4, 8, 16)
+"""Warps that share a group of rows. Kind: choice, divisors of a block's warps."""
 WINDOWS = (128, 64, 32, 16)
+"""Columns of a window. Kind: choice, what the compile tests build."""
 
 
 class BalancedConfig(NamedTuple):

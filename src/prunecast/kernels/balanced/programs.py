@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from prunecast.hardware.costs import Costs
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.balanced.copies import (
     ALONE,
@@ -9,6 +10,7 @@ from prunecast.kernels.balanced.copies import (
     FIRST_ISSUE,
     Sharers,
     TokenRow,
+    balanced_costs,
     step_copies,
 )
 from prunecast.kernels.balanced.layout import WARPS, BalancedLayout, busy_splits, dense_columns
@@ -18,12 +20,22 @@ from prunecast.plan.program import Code, Instruction, Op, WarpProgram
 __all__ = ["READ_BYTES", "matrix_programs"]
 
 PIECES = 4
-"""Pieces of a step's reads and products, which alternate: in one piece the last warp would multiply alone."""
-LONE_COLUMN_CYCLES = 80
-"""Cycles in which a warp multiplies a dense column while others wait for it: 38 or 47 instructions, and two
-dependent shared-memory reads for two columns."""
+"""Parts of a step's reads and products, which take turns: whole, the last warp would multiply alone. Kind:
+choice, how finely the model interleaves them."""
 READ_BYTES = 128
-"""Shared memory moves this many bytes a clock."""
+"""Bytes of shared memory a clock. Kind: datasheet, CUDA C++ Programming Guide, 32 banks of four bytes."""
+STEP_ISSUE = 140
+"""Cycles that issue takes at the top of a step and for its record, of a warp: 100 instructions, of which 70
+are for the integer unit, which takes one in two cycles. Kind: as-compiled, sm_90."""
+STORES_OF_SUMS, SUM_PASSES = 8, 4
+"""Stores of 16 bytes a lane with which a warp hands its sums over, and passes of each. Every warp goes
+through those of all splits; those that it leaves out pass the port once. Kind: CUDA source, `matrix.cu`."""
+ADD_ISSUE, STORE_ISSUE = 41, 112
+"""Instructions of a warp that adds the sums of one more split, and of one that rounds and stores its sums.
+Kind: as-compiled, sm_90."""
+LOOPED_SPLITS = 16
+"""Splits of which two at a time are read and added before the next two are read. Kind: CUDA source,
+`matrix.cu`."""
 
 
 class Work(NamedTuple):
@@ -44,29 +56,12 @@ class Products(NamedTuple):
     """Four elements of the rest, one for each quarter."""
 
 
-FP32 = Products(Work(12.5, 38.0), Work(9.5, 12.0))
-"""Words that shared memory hands out. What 4096 x 4096 takes at 50 to 90 % leaves as much for them, within
-4 % (H200, 2026-11-20, 0006)."""
-HALF = Products(Work(0.0, 62.0), Work(0.0, 24.7))
-"""46 and 20 instructions, conversions included, of which a sub-partition gets through 0.75 and 0.8 a cycle:
-measured steps of a kernel that copies nothing (`gpu_balanced_parts`, 0006). Words of shared memory are 8.5
-and 5.5 clocks of the 15 and 6 that an SM takes, and copies beside them cost only their instructions."""
-
-# Counted in code compiled for sm_90
-STEP_ISSUE, STEP_WAIT = 140, 50
-"""At the top of a step and for its record, of a warp: 100 instructions, of which 70 are for the integer unit,
-which takes one in two cycles; and what the first of them wait for one another."""
-STORES_OF_SUMS, SUM_PASSES = 8, 4
-"""Stores of 16 bytes a lane with which a warp hands its sums over, and passes of each. Every warp goes
-through those of all splits; those that it leaves out pass the port once (2,530 and 1,550 cycles in all for
-16 and 8 splits, clock stamps of 2026-11-21)."""
-ADD_ISSUE, ADD_CYCLES = 41, 79
-"""Instructions of a warp that adds the sums of one more split, and cycles from one to the next (540 to 560
-for 8 splits)."""
-LOOPED_SPLITS, ADD_IN_LOOP = 16, 100
-"""From so many K splits on, partial sums are read and added two splits at a time (1,500 cycles)."""
-STORE_ISSUE, STORE_WAIT = 112, 300
-"""Issue slots of a warp that rounds and stores its sums, and stall cycles of a lone warp besides."""
+def _products(dtype: str, costs: Costs) -> Products:
+    """fp32 waits for the words that shared memory hands out, the others for issue, conversions included."""
+    if dtype == "fp32":
+        dense = Work(costs["fp32_dense_port"], costs["fp32_dense_issue"])
+        return Products(dense, Work(costs["fp32_rest_port"], costs["fp32_rest_issue"]))
+    return Products(Work(0.0, costs["half_dense_issue"]), Work(0.0, costs["half_rest_issue"]))
 
 
 def matrix_programs(
@@ -85,19 +80,20 @@ def matrix_programs(
     n : tokens in all; where a block has fewer than it could, zeros stand for the others
     sharers : of rows of B
     """
-    products = FP32 if dtype == "fp32" else HALF
+    costs = balanced_costs(gpu)
+    products = _products(dtype, costs)
     row, fills_port = TokenRow(n, DTYPE_BYTES[dtype]), products.dense.port > 0.0
     copies = step_copies(layout, splits, row, gpu, sharers, fills_port=fills_port)
-    rows, top = copies.rows, STEP_WAIT + 4 * STEP_ISSUE
+    rows, top = copies.rows, costs.whole("step_wait") + 4 * STEP_ISSUE
     # Where a record lies is read first; blocks of a first wave do so while the launch before ends
     found = gpu.dram_latency_cycles * (sharers.waves - 1) // sharers.waves
     columns = dense_columns(layout, splits)
-    uneven = round((columns.most - columns.mean) * LONE_COLUMN_CYCLES)
+    uneven = round((columns.most - columns.mean) * costs["lone_column_cycles"])
     step = (
         Instruction(Op.WAIT_FULL),
         Instruction(Op.SYNC),
         rows._replace(ahead=1, late=rows.late + top),
-        Instruction(Op.ISSUE, STEP_WAIT),
+        Instruction(Op.ISSUE, costs.whole("step_wait")),
         Instruction(Op.ISSUE, 0, STEP_ISSUE),
         copies.record._replace(ahead=1),
         copies.asking._replace(ahead=1),
@@ -118,7 +114,7 @@ def matrix_programs(
             copies.asking,
         ),
         step=step,
-        end=_end(splits, row.block_bytes),
+        end=_end(splits, row.block_bytes, costs),
     )
     return (worker,)
 
@@ -137,7 +133,7 @@ def _piece(layout: BalancedLayout, splits: int, products: Products, gpu: GpuSpec
     return (reads, Instruction(Op.FMA, issue=max(round(issue / PIECES), 1)))
 
 
-def _end(splits: int, row_bytes: int) -> Code:
+def _end(splits: int, row_bytes: int, costs: Costs) -> Code:
     """Sums of the other splits go to the first one's warps through shared memory; these add them and
     store C.
     """
@@ -146,7 +142,7 @@ def _end(splits: int, row_bytes: int) -> Code:
     asked = READ_BYTES * STORES_OF_SUMS * others
     passed = asked + handed * (SUM_PASSES - 1) // SUM_PASSES
     added = ADD_ISSUE * others // splits
-    alone = (ADD_IN_LOOP if splits == LOOPED_SPLITS else ADD_CYCLES) * others
+    alone = costs.whole("looped_add_cycles" if splits == LOOPED_SPLITS else "add_cycles") * others
     waits = alone - WARPS * handed // READ_BYTES - added
     return (
         Instruction(Op.SYNC),
@@ -154,6 +150,6 @@ def _end(splits: int, row_bytes: int) -> Code:
         Instruction(Op.SYNC),
         Instruction(Op.SHARED, handed, 0),
         Instruction(Op.ISSUE, max(waits, 0), max(added, 1)),
-        Instruction(Op.ISSUE, STORE_WAIT, STORE_ISSUE),
+        Instruction(Op.ISSUE, costs.whole("store_wait"), STORE_ISSUE),
         Instruction(Op.STORE_C, 16 * row_bytes // splits, 8),
     )

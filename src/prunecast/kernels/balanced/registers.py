@@ -3,11 +3,12 @@
 __all__ = ["MOST_REGISTERS", "vector_registers"]
 
 MOST_REGISTERS = 96
-"""Registers per thread that the launch bound allows."""
+"""Most registers of a thread that the plan allows. Kind: CUDA source, `vector.cu`, launch bounds."""
 
 
 FEWEST_REGISTERS = 40
-"""With which three blocks fit on an SM: fp16, one row a warp, segments of 64. The same in bf16 has 44."""
+"""With which three blocks fit on an SM: fp16, one row a warp, segments of 64. The same in bf16 has 44.
+Kind: as-compiled, sm_90."""
 
 
 def vector_registers(rows: int, segment: int, index_bytes: int, dtype: str) -> int:
@@ -22,7 +23,6 @@ def vector_registers(rows: int, segment: int, index_bytes: int, dtype: str) -> i
 
 
 _FP32 = {1: (54, 70, 85, 80), 2: (56, 75, 75, 92)}
-"""By bytes of a place: of one to four rows a warp."""
+"""By bytes of a place: of one to four rows a warp. Kind: as-compiled, sm_90."""
 _HALF = {1: (56, 79, 64), 2: (64, 64, 72)}
-"""Registers per thread of fp16 and bf16 kernels with two to four rows per warp; segment lengths differ by
-three at most."""
+"""Of two to four rows; fp16 and bf16, whatever the segment, within three. Kind: as-compiled, sm_90."""

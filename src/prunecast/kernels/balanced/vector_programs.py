@@ -6,55 +6,50 @@ from prunecast.hardware.l2_lines import SECTOR_BYTES
 from prunecast.kernels.balanced.layout import WARPS, VectorLayout
 from prunecast.kernels.balanced.programs import READ_BYTES
 from prunecast.plan.kernel_plan import DTYPE_BYTES
-from prunecast.plan.program import Code, Instruction, Op, WarpProgram
+from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram
 
 __all__ = ["vector_programs"]
 
 SEGMENTS_AT_ONCE = 8
-"""Segments of which a warp reads four elements of B each; from the source."""
+"""Segments of which a warp reads four elements of B each. Kind: CUDA source, `vector.cu`."""
 ELEMENTS_AT_ONCE = 4
-"""Elements that a warp reads of an L2 sector at once; the warps that read the others request it too."""
+"""Elements that a warp reads of a sector of L2 at once; the warps that read the others ask too. Kind: CUDA
+source, `vector.cu`."""
 SAME_BANK = 4
-"""Lanes that write to one bank, which they do in turn: the elements of a segment."""
-ASKING_SHARE = 0.75
-"""Share of the passes in which a warp requests lines that others' shared-memory writes do not hide. A second
-round of pieces takes 850 to 1,080 cycles of a block alone, 1,330 with all passes serial; fitted to products
-marked fit."""
+"""Lanes that write to one bank, which they do in turn: the elements of a segment. Kind: CUDA source,
+`vector.cu`."""
 PAIR = 2
-"""Pieces of a warp that follow one another read neighbouring sectors: DRAM hands out two."""
+"""Pieces of a warp that follow one another and read neighbouring sectors: DRAM hands out two. Kind: CUDA
+source, `vector.cu`."""
 ROUND_LOADS = 4
-"""Pieces of B that a warp reads before it waits for them."""
+"""Pieces of B that a warp reads before it waits for them. Kind: CUDA source, `vector.cu`."""
 SHUFFLES = 5
-"""Shuffles of a sum over 32 lanes; each waits as long as a read of shared memory."""
+"""Shuffles of a sum over 32 lanes; each waits as long as a read of shared memory. Kind: CUDA source,
+`vector.cu`."""
+ASK_ISSUE, PIECE_ISSUE = 11, 10
+"""Instructions for a piece of B that goes into the banks, before and after it has come. Kind: as-compiled,
+sm_90."""
 
 
 class Chained(NamedTuple):
-    """Instructions of which one waits for another."""
+    """Instructions of which one waits for another; what other rows of a warp add is issued meanwhile."""
 
     issue: int
-    wait: int
-    """Cycles that a lone warp takes beside their issue: their stalls, and 30 for each read of a constant or
-    of shared memory that the next one needs."""
+    wait: str
+    """Cost: cycles that a lone warp takes beside their issue."""
 
 
-# As compiled for sm_90. What other rows of a warp add is issued meanwhile
-ASK_ISSUE, PIECE_ISSUE = 11, 10
-"""For a piece of B that goes into the banks, before and after it has come."""
-SET_UP = Chained(80, 60)
-"""Once before B is spread, behind the wait for the launch before: 55 instructions, 40 of them integer ones,
-of which a sub-partition takes one in two cycles."""
-ROUND = Chained(0, 150)
-"""Stall cycles of a round of pieces: strides of B are read from constants, twice in a row."""
-CHUNK = Chained(34, 45)
-"""For four elements of a row of weights."""
-ASK = Chained(17, 36)
-"""For the next four."""
-FOUR_ROWS = 1.22
-"""Cycles of an instruction of a chunk where a warp has four rows: of 190, asking included, 101 are for the
-integer unit, which takes one in two cycles. Two blocks of 8192 x 2048 at 50 % on an SM take 250 cycles for a
-chunk of a warp (8.1 us for all, clock stamps and `gpu_balanced_parts`)."""
-ASK_MOVED = Chained(17, 110)
-"""Where a round begins with them, which reads where they lie from constants."""
+SET_UP = Chained(80, "set_up_wait")
+"""Once before B is spread, behind the wait for the preceding launch: 55 instructions, 40 of them integer
+ones, of which a sub-partition takes one in two cycles. Kind: as-compiled, sm_90."""
+ROUND = Chained(0, "round_wait")
+"""A round of pieces: strides of B are read from constants, twice in a row. Kind: as-compiled, sm_90."""
+CHUNK = Chained(34, "chunk_wait")
+"""Four elements of a row of weights. Kind: as-compiled, sm_90."""
+ASK = Chained(17, "ask_wait")
+"""The request for the next four. Kind: as-compiled, sm_90."""
+ASK_MOVED = Chained(17, "moved_ask_wait")
+"""Where a round begins with them, which reads where they lie from constants. Kind: as-compiled, sm_90."""
 
 
 def vector_programs(
@@ -109,7 +104,7 @@ def _spread(layout: VectorLayout, k: int, steps: int, element: int, blocks: int)
     pieces = -(-layout.places // WARPS)
     sizes = [1] * (pieces % ROUND_LOADS) + [ROUND_LOADS] * (pieces // ROUND_LOADS)
     reading = k / (32 * layout.places)
-    lines = ASKING_SHARE * reading * _lines(layout.segment, element)
+    lines = READ_BYTES * reading * _lines(layout.segment, element)
     landing = round(reading * SEGMENTS_AT_ONCE * SECTOR_BYTES)
     code: list[Instruction] = [_issue(SET_UP)]
     first = 0
@@ -118,7 +113,7 @@ def _spread(layout: VectorLayout, k: int, steps: int, element: int, blocks: int)
         part = range(*(steps * pair // -(-pieces // PAIR) for pair in (pairs.start, pairs.stop)))
         code += [
             _issue(ROUND),
-            Instruction(Op.SHARED, round(READ_BYTES * lines * size), ASK_ISSUE * size),
+            Instruction(Op.SHARED, issue=ASK_ISSUE * size, charges=(Charge("asking_share", lines * size),)),
             *(Instruction(Op.LOAD_B, SECTOR_BYTES // ELEMENTS_AT_ONCE, 1, ahead=step) for step in part),
             Instruction(Op.WAIT_LOAD),
             Instruction(Op.ISSUE, size * blocks, 0),
@@ -154,8 +149,11 @@ def _chunks(layout: VectorLayout, rows: int, chunk: int, ahead: int, moved: int,
 
 
 def _issue(chained: Chained, rows: int = 1) -> Instruction:
-    factor = FOUR_ROWS if rows == 4 else 1.0
-    return Instruction(Op.ISSUE, chained.wait, round(factor * chained.issue * rows))
+    """Four rows of a warp take longer than their instructions."""
+    wait, issue = Charge(chained.wait), chained.issue * rows
+    if rows < 4 or not issue:
+        return Instruction(Op.ISSUE, issue=issue, charges=(wait,))
+    return Instruction(Op.ISSUE, issue=0, charges=(wait, Charge("four_rows_cycles", issue, "issue")))
 
 
 def _chunks_ahead(rows: int, index_bytes: int) -> int:

@@ -33,23 +33,29 @@ __all__ = [
 ]
 
 HEIGHTS = (64, 32, 16)
+"""Rows of a block. Kind: choice, what the compile tests build without spills."""
 WIDTHS = (8, 16, 32, 64)
+"""Tokens of a block. Kind: choice, what the compile tests build without spills."""
 MOST_TOKENS = WIDTHS[-1]
-"""Most tokens of a block; more are taken in several ranges."""
+"""Most tokens of a block; more are taken in several ranges. Kind: choice, the last of `WIDTHS`."""
 RINGS = {8: (4, 6), 16: (2, 4), 4: (4, 8)}
-"""Warps of a block -> k16s of each that may be on their way; 3 and 5 were slower wherever they were timed."""
+"""Warps of a block -> k16s of each that may be on their way; 3 and 5 were slower wherever they were
+timed. Kind: choice, what the compile tests build without spills."""
 WARPS = 8
+"""Warps of a block where none are asked for. Kind: choice, the middle of `RINGS`."""
 _REGISTERS = {16: 64, 32: 80, 64: 128, 128: 200}
-"""Sums of a thread -> registers that the compiler may use, in any config and on any architecture."""
+"""Sums of a thread -> registers that the compiler may use, in any config and on any architecture.
+Kind: CUDA source, `small_shape.cuh`."""
 _REGISTERS_BY_WORDS = {16: 80, 32: 120, 64: 128, 128: 208}
-"""Registers per thread where rows of B are misaligned by less than a word: every word has an address of its
-own."""
+"""The same where rows of B are no whole words: every word of theirs has an address of its own.
+Kind: CUDA source, `small_shape.cuh`."""
 
 
 _AT_ONCE = {(32, 16): (5, 6, 8), (16, 16): (5, 6), (16, 32): (8,)}
-"""Rows and tokens of a block -> depths of which all columns but the first k16's are asked for at once."""
+"""Rows and tokens of a block -> depths of which all columns but the first k16's are asked for at once. Kind:
+as-compiled, sm_90a, order of loads."""
 _BEHIND = {(64, 16): (4, 5, 6), (64, 64): (4, 5, 6, 8), (64, 32): (5, 6), (32, 64): (5,), (16, 64): (5, 6)}
-"""Configs in which the columns of the first k16 are loaded behind the wait too."""
+"""The same of which the first k16's columns are behind the wait too. Kind: as-compiled, sm_90a."""
 
 
 class ColumnLoads(NamedTuple):

@@ -17,6 +17,7 @@ SMALL_N = Kernel(
     natural_pattern="tile-wise:128",
     keeps=("tiles",),
     most_tokens=MOST_N,
+    costs="prunecast.kernels.small_n",
     plan=plan_small_n,
     configs=small_n_configs,
     times=small_n_times,

@@ -21,5 +21,5 @@ def small_n_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
         co_resident=True,
         registers_per_thread=compiled_resources(config, plan.n, gpu).registers_per_thread,
         cycles_per_column=STEP_CYCLES / (16 * config.warps),
-        prologue=lambda share: with_early_blocks(plan, config, share, gpu.dram_latency_cycles),
+        prologue=lambda share: with_early_blocks(plan, config, share),
     )

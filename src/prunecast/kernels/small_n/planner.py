@@ -59,9 +59,7 @@ def plan_small_n(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: Small
         blocks=assigned.blocks,
         shape=config.shape,
         resources=small_resources(config, n),
-        programs=small_programs(
-            config, n, dtype, most_kept=most_kept(tiles), row_cycles=gpu.dram_latency_cycles
-        ),
+        programs=small_programs(config, n, dtype, most_kept=most_kept(tiles)),
         tensor="mma",
         pdl=gpu.compute_capability >= 90,
         config=str(config),

@@ -7,8 +7,8 @@ A launch that overlaps has its first weights and columns before the launch befor
 left to be asked for and waited for. They come behind the first weights of the next launch, whose blocks ask
 for them when the launch before this one has ended and this one has not been let go yet.
 
-Nothing here is fitted: passes of shared memory's port are the layout's, instructions and waits those of code
-compiled for sm_90a.
+Passes of shared memory's port are the layout's, instructions those of code compiled for sm_90a; waits are
+entries of `costs/sm_90.toml`.
 """
 
 import math
@@ -28,79 +28,65 @@ from prunecast.kernels.small_n.configs import (
 from prunecast.kernels.tile.programs.epilogue import copies
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
-from prunecast.plan.program import Code, Instruction, Op, WarpProgram, When
+from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram, When
 
 __all__ = ["WAIT_TO_COPY", "most_kept", "small_programs", "with_early_blocks"]
 
 WAIT_TO_COPY = 34
 """Instructions of the tile kernel between its wait for the preceding launch and its first copy of B, as
-compiled for sm_90a. The time of launches that overlap was fitted to it, and has as many of any kernel."""
+compiled for sm_90a. The time of launches that overlap was fitted to it, and has as many of any kernel. Kind:
+as-compiled, sm_90a."""
 COLUMN_BYTES = 2
+"""Bytes of a column's number. Kind: CUDA source, `small_args.cuh`."""
 ROW_PASSES = 4
-"""Rows of B that a copy of a warp asks for: each is a line of its own and a pass of the port."""
+"""Passes of the port for a copy of a warp, one for each row of B that it asks for: each is a line of its own.
+Kind: CUDA source, `small_ring.cuh`."""
 LANDING_BYTES = 32
-"""Bytes that arrive in a shared-memory pass. A row of B comes as eight pieces of a lane each, four lanes
-apart, and fills a quarter of the banks. Missing tokens do not arrive: 48 take 0.79 of what a k16 of 64 takes
-(4096 x 14336 and 4096 x 11008)."""
+"""Bytes that land in a pass. A row of B comes as eight pieces of a lane each, four lanes apart: what
+passes the port with it fills a quarter of the banks. Kind: CUDA source, `small_ring.cuh`."""
 PORT_BYTES = 128
-"""Bytes that shared memory moves in a pass."""
+"""Bytes of shared memory in a pass. Kind: datasheet, CUDA C++ Programming Guide, 32 banks of four bytes."""
 PIECES = 2
-"""Pieces of a k16's reads and instructions, which alternate: in one piece all warps would read and then all
-compute."""
-
+"""Parts of a k16's reads and instructions, which take turns: whole, all warps would read, then all compute.
+Kind: choice, how finely the model interleaves them."""
 WEIGHTS_ISSUE = 25
-"""Instructions for weights and columns of a k16, issued before the preceding launch has ended. Counted in
-code compiled for sm_90a: 57 to 85 are left after it at 16 tokens and more, 152 to 175 at one."""
-ASK_WAIT = {True: 240, False: 50}
-"""Cycles that a lone warp takes for the instructions that ask for a k16 beside their issue, where rows of
-B come by words and where they do not: stalls, and 30 for each read of a constant that the next instruction
-needs. With reads of shared memory, which the port's latency has already, k16s of 8 warps were 4 % slower."""
-WORD_WAIT = 440
-"""Stall cycles for each further word of misaligned rows, which has four branches of its own. Fitted to k16s
-of 9, 17, 33 and 49 tokens, which take 2,090, 2,780, 2,820 and 3,360 cycles with 16, 16, 4 and 8 warps on an
-SM (H200, 2026-11-22, own measurement)."""
-MULTIPLY_WAIT = {True: 230, False: 40}
-"""Stall cycles of a k16 that is read and multiplied, divergent branches of single tokens included."""
+"""Instructions that ask for weights and columns of a k16, before the preceding launch has ended. Kind:
+as-compiled, sm_90a: 57 to 85 are left after it at 16 tokens and more, at one 152 to 175."""
 END_ISSUE, SUM_ISSUE = 45, 3
 """Instructions of a thread for its place in a fragment, and for each token and warp of which it adds two
-sums."""
+sums. Kind: as-compiled, sm_90a."""
 SET_UP = Instruction(Op.ISSUE, issue=60)
-"""Instructions of a warp before its first load."""
-END_WAIT = 80
-"""Cycles that a lone warp takes for them beside one and a half for each."""
+"""A warp before it asks for anything. Kind: as-compiled, sm_90a."""
+FROM_DRAM = Instruction(Op.ISSUE, charges=(Charge("dram_latency_cycles"),))
+"""A warp until the number of a column, or the place of a row of C, comes from DRAM."""
 
 
-def small_programs(
-    config: SmallConfig, n: int, dtype: str, *, most_kept: int, row_cycles: int
-) -> tuple[WarpProgram, ...]:
+def small_programs(config: SmallConfig, n: int, dtype: str, *, most_kept: int) -> tuple[WarpProgram, ...]:
     """The program of all warps of a block, as it runs when nothing precedes the launch.
 
     Parameters
     ----------
     n : tokens in all, on which the size of a copy depends
     most_kept : columns of the tile that keeps most
-    row_cycles : until the place of a row of C comes from DRAM
     """
     element, rings = DTYPE_BYTES[dtype], _rings(config, most_kept)
     worker = WarpProgram(
         role="worker",
         warps=config.warps,
         start=(SET_UP,),
-        begin=_begin(config, n, element, rings, early_share=0.0, column_cycles=row_cycles),
+        begin=_begin(config, n, element, rings, early_share=0.0),
         step=(
             Instruction(Op.WAIT_LOAD, 1),
             *_landing(config, n, rings),
             *_multiply(config, n),
             *_copies(config, n, element, ahead=config.depth),
         ),
-        end=_end(config, n, element, row_cycles),
+        end=_end(config, n, element),
     )
     return (worker,)
 
 
-def with_early_blocks(
-    plan: KernelPlan, config: SmallConfig, early_share: float, column_cycles: int
-) -> tuple[WarpProgram, ...]:
+def with_early_blocks(plan: KernelPlan, config: SmallConfig, early_share: float) -> tuple[WarpProgram, ...]:
     """The plan's program where a share of a launch's blocks runs its prologue under the preceding launch.
 
     These have asked for their weights by then, which DRAM brings first; where all have, their set-up and
@@ -109,12 +95,11 @@ def with_early_blocks(
     Parameters
     ----------
     early_share : of the blocks, 0 to 1
-    column_cycles : until a number of a column comes from DRAM
     """
     (worker,) = plan.programs
     early, rings = early_share >= 1.0, _rings(config, most_kept(plan.tiles))
     element = DTYPE_BYTES[plan.dtype]
-    begin = _begin(config, plan.n, element, rings, early_share=early_share, column_cycles=column_cycles)
+    begin = _begin(config, plan.n, element, rings, early_share=early_share)
     return (replace(worker, start=() if early else worker.start, begin=begin),)
 
 
@@ -132,15 +117,13 @@ def _k16s(columns: int) -> int:
     return -(-columns // 16)
 
 
-def _begin(
-    config: SmallConfig, n: int, element: int, rings: range, *, early_share: float, column_cycles: int
-) -> Code:
+def _begin(config: SmallConfig, n: int, element: int, rings: range, *, early_share: float) -> Code:
     early = early_share >= 1.0
     hidden = not early and column_loads(config, n).before > 0
     return (
         *(weights._replace(posted=True) for weights in _first_weights(config, element, rings, early_share)),
         *_first_weights(config, element, rings, 1.0 - early_share),
-        *((Instruction(Op.ISSUE, column_cycles),) if hidden else ()),
+        *((FROM_DRAM,) if hidden else ()),
         *_first_rows(config, n, element, rings, early=early),
     )
 
@@ -170,9 +153,8 @@ def _first_rows(config: SmallConfig, n: int, element: int, rings: range, *, earl
             code += [_landed(config, n)._replace(ahead=ahead - 1)] * (ahead > 0)
         if ahead == 0 and early:
             rest = instructions - WAIT_TO_COPY
-            code.append(
-                ask._replace(issue=_of_a_warp(config, rest), amount=ask.amount * rest // instructions)
-            )
+            waits = _scaled(ask.charges, rest / instructions)
+            code.append(ask._replace(issue=_of_a_warp(config, rest), charges=waits))
         else:
             code.append(ask._replace(ahead=ahead))
         code += [_addresses(config, n)._replace(ahead=ahead), _rows(config, n, element)._replace(ahead=ahead)]
@@ -192,9 +174,18 @@ def _copies(config: SmallConfig, n: int, element: int, *, ahead: int) -> Code:
 
 def _asking(config: SmallConfig, n: int, instructions: int) -> Instruction:
     """Addresses, most of them of rows of B."""
-    further = copies_per_row(config, n) - 1 if by_words(config, n) else 0
-    wait = (ASK_WAIT[by_words(config, n)] + WORD_WAIT * further) // config.warps
-    return Instruction(Op.ISSUE, wait, _of_a_warp(config, instructions), per_k16=True)
+    waits = _scaled(_ask_waits(config, n), 1 / config.warps)
+    return Instruction(Op.ISSUE, issue=_of_a_warp(config, instructions), per_k16=True, charges=waits)
+
+
+def _ask_waits(config: SmallConfig, n: int) -> tuple[Charge, ...]:
+    if not by_words(config, n):
+        return (Charge("ask_wait"),)
+    return (Charge("ask_wait_by_words"), Charge("further_word_wait", copies_per_row(config, n) - 1))
+
+
+def _scaled(charges: tuple[Charge, ...], share: float) -> tuple[Charge, ...]:
+    return tuple(charge._replace(times=share * charge.times) for charge in charges)
 
 
 def _weights(config: SmallConfig, element: int) -> Instruction:
@@ -247,11 +238,17 @@ def _multiply(config: SmallConfig, n: int) -> Code:
     weights, rows = config.block_m * 32, 4 * row_slot_bytes(config, n)
     shared = (weights + rows) / (PIECES * config.warps)
     issue = _of_a_warp(config, k16_instructions(config, n) - copy_instructions(config, n))
-    wait = MULTIPLY_WAIT[by_words(config, n)] // (PIECES * config.warps)
+    wait = "multiply_wait_by_words" if by_words(config, n) else "multiply_wait"
+    waits = (Charge(wait, 1 / (PIECES * config.warps)),)
     pieces = [
         (
             Instruction(Op.SHARED, int(shared), 0, per_k16=True),
-            Instruction(Op.ISSUE, wait, issue * (i + 1) // PIECES - issue * i // PIECES, per_k16=True),
+            Instruction(
+                Op.ISSUE,
+                issue=issue * (i + 1) // PIECES - issue * i // PIECES,
+                per_k16=True,
+                charges=waits,
+            ),
         )
         for i in range(PIECES)
     ]
@@ -269,7 +266,7 @@ def _landing_passes(config: SmallConfig, n: int) -> float:
     return 4.0 * row_slot_bytes(config, n) * min(n, config.block_n) / config.block_n / LANDING_BYTES
 
 
-def _end(config: SmallConfig, n: int, element: int, row_cycles: int) -> Code:
+def _end(config: SmallConfig, n: int, element: int) -> Code:
     """Sums of all warps through shared memory, each read once, half of the banks at a time. A thread does
     so for one place of a fragment after another, and reads first where its row of C is.
     """
@@ -280,9 +277,11 @@ def _end(config: SmallConfig, n: int, element: int, row_cycles: int) -> Code:
     instructions = END_ISSUE + SUM_ISSUE * config.tokens * warps
     issued, read = round(min(busy, 1.0) * instructions), 2 * sums * warps // (rounds * PORT_BYTES)
     one = (
-        Instruction(Op.ISSUE, row_cycles),
+        FROM_DRAM,
         Instruction(Op.SHARED, 2 * sums // rounds, 0),
-        Instruction(Op.ISSUE, END_WAIT + max(instructions * 3 // 2 - issued - read, 0), issued),
+        Instruction(
+            Op.ISSUE, max(instructions * 3 // 2 - issued - read, 0), issued, charges=(Charge("end_wait"),)
+        ),
         Instruction(Op.STORE_C, own, copies(own)),
     )
     return (

@@ -11,6 +11,7 @@ from prunecast.kernels.small_n.configs import SmallConfig, by_words, small_resou
 __all__ = ["compiled_registers", "compiled_resources"]
 
 HOPPER = 90
+"""Compute capability that the code was compiled for. Kind: definition, sm_90a."""
 _IN_PIECES = {
     (16, 8): 56,
     (16, 16): 64,
@@ -25,7 +26,8 @@ _IN_PIECES = {
     (64, 32): 120,
     (64, 64): 192,
 }
-"""Rows and tokens of a block -> registers of a thread, where rows of B come in pieces, or as one word."""
+"""Rows and tokens of a block -> registers of a thread, where rows of B come in pieces, or as one word. Kind:
+as-compiled, sm_90a, CUDA 13."""
 _BY_WORDS = {
     (16, 16): 64,
     (16, 32): 80,
@@ -37,10 +39,11 @@ _BY_WORDS = {
     (64, 32): 120,
     (64, 64): 200,
 }
-"""Registers per thread where rows come as several words. 16 x 16 with 64 has two blocks of 16 warps to an SM,
-with 80 one: 104 blocks lie in pairs and take 3,520 cycles for a k16 of every warp, 32 blocks 1,890 (H200)."""
+"""The same where they come as several words. 16 x 16 with 64 has two blocks of 16 warps to an SM, with 80
+one. Kind: as-compiled, sm_90a, CUDA 13."""
 _SHORT_RINGS = {(4, 4): 48, (4, 8): 48, (6, 8): 56}
-"""Depth and warps -> registers of 16 x 16 in pieces, where they are fewer."""
+"""Depth and warps -> registers of 16 x 16 in pieces, where they are fewer. Kind: as-compiled,
+sm_90a, CUDA 13."""
 
 
 def compiled_registers(config: SmallConfig, n: int) -> int:

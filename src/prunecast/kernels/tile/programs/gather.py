@@ -55,10 +55,8 @@ def gather_programs(
         with the launch
     scattered : rows of a tile do not follow one another in C, and its warps store them themselves
     """
-    if item_in_memory:
-        item: Code = (Instruction(Op.ISSUE, charges=(Charge("item_read_wait"),)),)
-        return (_producer(config, multicast, item), _consumer(config, item, scattered))
-    return (_producer(config, multicast, ()), _consumer(config, _next_item(), scattered))
+    item = () if item_in_memory else _next_item()
+    return (_producer(config, multicast), _consumer(config, item, scattered))
 
 
 def _next_item() -> Code:
@@ -70,7 +68,7 @@ def _next_item() -> Code:
     return (Instruction(Op.LOAD_INDEX, ITEM_BYTES, 1), Instruction(Op.WAIT_LOAD))
 
 
-def _producer(config: TileConfig, multicast: int, item: Code) -> WarpProgram:
+def _producer(config: TileConfig, multicast: int) -> WarpProgram:
     """Weights come in whole stages. Indices are loaded early enough to be there."""
     row_bytes = config.shape.block_n * config.element_bytes
     stage_bytes = config.weight_bytes_per_k16 * config.shape.block_k // 16
@@ -81,7 +79,6 @@ def _producer(config: TileConfig, multicast: int, item: Code) -> WarpProgram:
         warps=PRODUCER_WARPS,
         start=(Instruction(Op.ISSUE, issue=20, charges=_set_up(config)),),
         begin=(
-            *item,
             Instruction(Op.ISSUE, issue=10, charges=(Charge("next_item_wait"),)),
             Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True),
             Instruction(Op.WAIT_LOAD),
@@ -107,10 +104,9 @@ def _producer(config: TileConfig, multicast: int, item: Code) -> WarpProgram:
     )
 
 
-def start_cycles(config: TileConfig, costs: Costs, *, item_in_memory: bool = False) -> float:
+def start_cycles(config: TileConfig, costs: Costs) -> float:
     """Cycles of a block's producer warp before it asks for its first indices; then it waits for them."""
-    read = costs["item_read_wait"] if item_in_memory else 0.0
-    return total(_set_up(config), costs) + costs["next_item_wait"] + read
+    return total(_set_up(config), costs) + costs["next_item_wait"]
 
 
 def _set_up(config: TileConfig) -> tuple[Charge, ...]:
@@ -196,18 +192,14 @@ class _CopyOverhead(NamedTuple):
 def _copy_overhead(config: TileConfig) -> _CopyOverhead:
     """Where products take the port's whole time, tensor cores fall behind while copies pass it.
 
-    Other forms make up for that while they wait for the port or the producer.
+    Other configs make up for that while they wait for the port or the producer.
     """
-    if config.is_sparse:
-        return _CopyOverhead(0, ())
     copied = config.share_bytes_per_k16
     passing = copied + config.operand_bytes_per_warp_per_k16 * config.consumer_warps
     multiplied = config.fma_per_warp_per_k16 * config.consumer_warps // PORT_FMA_PER_BYTE
-    if multiplied < passing:
-        gathered = copied - config.weight_bytes_per_k16
-        return _CopyOverhead(0, (Charge("copy_port_share", gathered / PRODUCER_WARPS, "operand_bytes"),))
-    stalled = "tokens_first_stalled_share" if _tokens_first(config) else "stalled_share"
-    charge = Charge(stalled, copied / PRODUCER_WARPS, "operand_bytes")
+    if config.is_sparse or multiplied < passing:
+        return _CopyOverhead(0, ())
+    charge = Charge("stalled_share", copied / PRODUCER_WARPS, "operand_bytes")
     return _CopyOverhead((multiplied - passing) // PRODUCER_WARPS, (charge,))
 
 

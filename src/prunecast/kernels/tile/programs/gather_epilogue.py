@@ -7,15 +7,13 @@ by the copy engine where its rows follow one another; the warps of the 2:4 kerne
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.programs.epilogue import copies
 from prunecast.kernels.tile.wgmma_configs import staging_bytes
-from prunecast.plan.program import Charge, Code, Instruction, Op, When
+from prunecast.plan.program import Code, Instruction, Op, When
 
 __all__ = ["end_of_item", "sparse_end_of_item"]
 
 FLAG_BYTES = 4
 """Bytes of the flag that says how many parts of a split tile have arrived. Kind: CUDA source,
 `sparse_epilogue.cuh`."""
-SUM_STAGES = 8
-"""Copies that bring the sums of a part. Kind: CUDA source, `tile_sums.cuh`."""
 SPARSE_TALL = 256
 """Rows of the 2:4 form that ends in two halves. Kind: CUDA source, `sparse_epilogue.cuh`."""
 CHUNK_BYTES = 2048
@@ -29,18 +27,12 @@ def end_of_item(config: TileConfig, scattered: bool) -> Code:
     return (
         Instruction(Op.STORE_PARTIAL, 4 * sums, copies(4 * sums), when=When.PARTIAL, whole=True),
         Instruction(Op.WAIT_PARTS, when=When.OWNER),
-        _load_sums(4 * sums),
+        Instruction(Op.LOAD_PARTIALS, 4 * sums, copies(4 * sums), when=When.OWNER, whole=True),
         Instruction(Op.WAIT_LOAD, when=When.OWNER),
         Instruction(Op.ISSUE, issue=sums // 32, when=When.OWNER),
         Instruction(Op.ISSUE, issue=max(sums // 64, 1) + 20, when=When.FINAL),
         *_leave(config, sums * config.element_bytes, scattered),
     )
-
-
-def _load_sums(size: int) -> Instruction:
-    """Loads by one warp of the partial sums of each other slice."""
-    late = Charge("sum_stage_wait", SUM_STAGES, "late")
-    return Instruction(Op.LOAD_PARTIALS, size, copies(size), when=When.OWNER, whole=True, charges=(late,))
 
 
 def _leave(config: TileConfig, size: int, scattered: bool) -> Code:
@@ -67,10 +59,8 @@ def _store_rows(size: int) -> Code:
 
 def _read_and_store(size: int) -> Code:
     """Reads and writes of shared memory stand behind the stores before them."""
-    issues = Charge("store_instructions", copies(size), "issue")
     return (
         Instruction(Op.SHARED, size, copies(size), when=When.FINAL),
-        Instruction(Op.ISSUE, issue=0, when=When.FINAL, charges=(issues,)),
         Instruction(Op.STORE_C, size, copies(size), when=When.FINAL),
     )
 
