@@ -163,7 +163,7 @@ def assigned(node: ast.stmt) -> list[str]:
 
 
 def written_numbers(node: ast.stmt) -> int:
-    """How many numbers an assignment writes out; 0 for every other statement, and for records of kernels, whose
+    """How many numbers an assignment writes out; 0 for other statements, and for records of kernels, whose
     fields say what they mean.
     """
     if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:

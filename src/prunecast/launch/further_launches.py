@@ -12,7 +12,8 @@ WORDS_PER_CLK = 0.8
 word, with a division for its position. 0.15 to 17.7 million words of 2, 4 and 8 bytes take 4.75 us per
 million beside 1.3 (H200, 2026-11-22, own measurement)."""
 ROW_PADDING = 8
-"""Rows of C are written in whole vectors of so many elements."""
+"""Elements of a vector, of which rows of C have a whole number. Kind: definition, 16 bytes of two-byte
+elements."""
 
 
 def padded_copy_seconds(plan: KernelPlan, gpu: GpuSpec) -> float:

@@ -21,6 +21,7 @@ __all__ = ["Rooms", "Wanted", "check_device", "check_given", "check_weights", "m
 _NAMES = {"fp16": ("float16",), "bf16": ("bfloat16", "uint16"), "fp32": ("float32",)}
 """A plan's dtype -> names of array dtypes that are taken; uint16 carries the bits of bf16."""
 _ITEM_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
+"""Bytes of an element. Kind: definition, IEEE 754 and bfloat16."""
 
 Run = Callable[[Place, Place, int], None]
 """Enqueues the product of B into C, aligned and padded, on the stream of a handle."""

@@ -10,7 +10,10 @@ from prunecast.kernels.device.places import Place
 __all__ = ["FillRows", "build_fill"]
 
 _THREADS = 256
+"""Threads of a block. Kind: CUDA source, `fill_rows.cu`."""
 _C, _C_ROW, _ARGUMENTS, _ARGUMENT_BYTES = 2, 3, 5, 8
+"""Places of pointers and row lengths among the arguments, how many there are, and the bytes of each. Kind:
+CUDA source, `fill_rows.cu`."""
 
 
 class FillRows:

@@ -13,9 +13,9 @@ from typing import Any
 __all__ = ["LaunchError", "PreparedLaunch", "answer_of", "driver", "launch"]
 
 _PROGRAMMATIC_SERIALIZATION = 6
-"""CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, CUDA driver API."""
+"""CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION. Kind: definition, CUDA driver API."""
 _NO_CONTEXT = 201
-"""CUDA_ERROR_INVALID_CONTEXT."""
+"""CUDA_ERROR_INVALID_CONTEXT. Kind: definition, CUDA driver API."""
 
 
 class LaunchError(RuntimeError):

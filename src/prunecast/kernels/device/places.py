@@ -8,6 +8,7 @@ import numpy.typing as npt
 __all__ = ["Place", "Places"]
 
 WORD_BYTES = 8
+"""Bytes of an address or a stride. Kind: definition, 64-bit CUDA."""
 
 
 class Place(NamedTuple):

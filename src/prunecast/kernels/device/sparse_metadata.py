@@ -37,6 +37,8 @@ def _table(kept: int) -> tuple[int, int, int, int]:
 
 
 _FIRST, _SECOND, _HAS_FIRST, _HAS_SECOND = np.array([_table(kept) for kept in range(16)], np.uint8).T
+"""Mask of four columns -> places of the two that 2:4 keeps, and whether there are so many. Kind: definition,
+PTX ISA, mma.sp metadata."""
 
 
 def squeeze(values: Bits, kept: MaskArray) -> Squeezed:

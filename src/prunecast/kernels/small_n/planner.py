@@ -30,7 +30,8 @@ from prunecast.plan.work_items import raster, take_items, whole_items
 __all__ = ["plan_small_n", "small_n_configs", "small_n_times"]
 
 MOST_N = WIDTHS[-1]
-"""Above it the planner leaves the product to the kernels for many tokens."""
+"""Tokens above which the planner leaves the product to the kernels for many. Kind: choice, the last of
+`WIDTHS`."""
 
 
 def plan_small_n(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: SmallConfig) -> KernelPlan:

@@ -15,6 +15,7 @@ __all__ = ["SOURCES", "BalancedForm", "balanced_defines", "build_balanced", "for
 
 SOURCES = Path(__file__).parent
 _HALF = {"fp32": 0, "fp16": 1, "bf16": 2}
+"""dtype -> macro `HALF`. Kind: CUDA source, `element.cuh`."""
 
 
 class BalancedForm(NamedTuple):

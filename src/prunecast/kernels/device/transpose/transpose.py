@@ -25,8 +25,9 @@ __all__ = [
 ]
 
 ALIGN_BYTES, ELEMENT_BYTES = 16, 2
+"""Bytes to which rows are aligned, and of an element. Kind: CUDA source, `transpose_rows.cu`."""
 EDGE, THREADS, SHARED_BYTES = 64, 256, 64 * 33 * 4
-"""Tile edge, threads per block and shared bytes of transpose_rows.cu."""
+"""Rows and columns of a tile, threads, and its shared memory. Kind: CUDA source, `transpose_rows.cu`."""
 
 TRANSPOSE_ARGS = np.dtype(
     [
@@ -42,7 +43,7 @@ TRANSPOSE_ARGS = np.dtype(
 )
 """The bytes of `TransposeArgs`."""
 _X_WORD, _B_WORD = 0, 1
-"""Positions of the pointers in the arguments, in words of 8 bytes."""
+"""Words of 8 bytes where the pointers lie. Kind: CUDA source, `transpose_rows.cu`."""
 
 
 class Rows(NamedTuple):

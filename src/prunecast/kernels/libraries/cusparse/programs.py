@@ -7,6 +7,7 @@ __all__ = ["CSR_WARPS", "csr_programs", "one_token_programs"]
 
 CSR_WARPS = 16
 INDEX_BYTES = 4
+"""Bytes of a column's index. Kind: definition, CSR with 32-bit indices."""
 
 
 def csr_programs(

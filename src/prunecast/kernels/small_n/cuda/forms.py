@@ -15,7 +15,8 @@ __all__ = ["SMALL_SOURCE", "build_small", "small_defines"]
 
 SMALL_SOURCE = Path(__file__).parent / "small_n.cu"
 _REGISTERS_PER_SM = 65536
-"""On every architecture from 8.0 on; CUDA C++ Programming Guide, technical specifications."""
+"""Registers of an SM on every architecture from 8.0 on. Kind: datasheet, CUDA C++ Programming Guide,
+technical specifications."""
 
 
 def small_defines(

@@ -12,8 +12,9 @@ from prunecast.patterns.tile_map import IntArray, TileMap
 __all__ = ["GROUP", "NO_COLUMN", "PackedSmall", "pack_small"]
 
 GROUP = 16
-"""Kept columns of a tensor instruction, a k16."""
+"""Kept columns of a tensor instruction, a k16. Kind: definition, PTX ISA, mma m16n8k16."""
 NO_COLUMN = 0xFFFF
+"""Number of a column that is not there. Kind: CUDA source, `small_ring.cuh`."""
 
 
 class PackedSmall(NamedTuple):

@@ -16,6 +16,7 @@ from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 __all__ = ["MOST_RANGES_IN_ARGS", "SMALL_ARGS", "SmallRecords", "pack_plan", "place_b", "small_records"]
 
 MOST_RANGES_IN_ARGS = 440
+"""Ranges that fit into the launch arguments. Kind: CUDA source, `small_args.cuh`."""
 
 SMALL_ARGS = np.dtype(
     [(name, "u8") for name in ("weights", "columns", "ranges", "places", "rows", "bias", "b", "c", "clock")]
@@ -23,7 +24,7 @@ SMALL_ARGS = np.dtype(
     + [(name, "i4") for name in ("b_shift", "tokens", "blocks_in_args", "c_tokens")]
     + [("first", "i4", (MOST_RANGES_IN_ARGS, 2))]
 )
-"""The bytes of `SmallArgs` in small_args.cuh."""
+"""The bytes of `SmallArgs`. Kind: CUDA source, `small_args.cuh`."""
 
 
 class SmallRecords(NamedTuple):

@@ -30,4 +30,4 @@ TILE_ARGS = np.dtype(
         ("start", "i4", (MOST_BLOCKS_IN_ARGS + 4,)),
     ]
 )
-"""The bytes of `TileArgs` in tile_args.cuh; `first` is 16-byte aligned there."""
+"""The bytes of `TileArgs`; `first` is 16-byte aligned there. Kind: CUDA source, `tile_args.cuh`."""

@@ -16,7 +16,8 @@ from prunecast.plan.kernel_plan import KernelPlan
 __all__ = ["list_args", "pack_plan"]
 
 _COUNTERS_PER_GROUP = 16
-"""A line of its own for each tile, of which the first word counts."""
+"""Words of a counter: a line of its own for each tile, of which the first word counts. Kind: CUDA source,
+`tile_sums.cuh`."""
 
 
 def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:

@@ -9,10 +9,12 @@ from prunecast.patterns.tile_map import TileMap
 __all__ = ["CHUNK", "GATHER_ROWS", "STAGE_COLUMNS", "pack_weights"]
 
 STAGE_COLUMNS = 64
+"""Columns of a stage. Kind: CUDA source, `tile_shape.cuh`."""
 CHUNK = 8
-"""Elements of 16 bytes, the unit of the swizzle."""
+"""Elements of 16 bytes, the unit of the swizzle. Kind: definition, PTX ISA, 128-byte swizzle."""
 GATHER_ROWS = 16
-"""Rows of B that the producer's threads fetch at once; a stage takes 4 such rounds."""
+"""Rows of B that the producer's threads fetch at once; a stage takes four such rounds. Kind: CUDA source,
+`tile_gather.cuh`."""
 
 
 def pack_weights(tiles: TileMap, bits: Bits, block_m: int) -> PackedStages:

@@ -13,11 +13,11 @@ from prunecast.kernels.tile.cuda.forms import Box
 __all__ = ["BoxMaps", "encode_boxes"]
 
 MOST_MAPS = 256
-"""Kept of one operator."""
+"""Tensor maps that an operator keeps. Kind: choice, of 128 bytes each."""
 _UINT16 = 1
-"""CU_TENSOR_MAP_DATA_TYPE_UINT16."""
+"""CU_TENSOR_MAP_DATA_TYPE_UINT16. Kind: definition, CUDA driver API."""
 _SWIZZLE_BY_TOKENS = {32: 2, 64: 3}
-"""CU_TENSOR_MAP_SWIZZLE_64B and _128B, by the elements in a row of a box."""
+"""Elements in a row of a box -> CU_TENSOR_MAP_SWIZZLE_64B or _128B. Kind: definition, CUDA driver API."""
 
 
 def encode_boxes(pointer: int, *, rows: int, tokens: int, row_bytes: int, box: Box) -> npt.NDArray[np.uint8]:

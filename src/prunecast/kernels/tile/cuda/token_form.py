@@ -11,7 +11,9 @@ __all__ = ["CLUSTERS", "TOKEN_SHAPES", "TOKEN_SOURCE", "check_cluster", "token_d
 
 TOKEN_SOURCE = "tile_tokens_sm90.cu"
 TOKEN_SHAPES = ((256, 128),)
+"""Tiles of C whose first operand are the tokens. Kind: CUDA source, `tile_tokens_shape.cuh`."""
 CLUSTERS = (1, 2)
+"""CTAs of a cluster. Kind: choice, what the compile tests build."""
 
 
 def check_cluster(plan: KernelPlan) -> None:

@@ -13,9 +13,12 @@ from prunecast.plan.kernel_plan import KernelPlan, Schedule
 __all__ = ["MOST_BLOCKS_IN_ARGS", "WorkImage", "work_image"]
 
 MOST_BLOCKS_IN_ARGS = 160
-"""Blocks whose first item and list bounds fit into the launch arguments."""
+"""Blocks whose first item and list bounds fit into the launch arguments. Kind: CUDA source,
+`tile_args.cuh`."""
 FEWEST_STEPS = 2
+"""K-steps that every item has. Kind: CUDA source, `tile_list.cuh`."""
 WHOLE, PART, OWNER = 0, 1, 2
+"""What an item is in a split. Kind: CUDA source, `tile_args.cuh`."""
 
 
 class WorkImage(NamedTuple):

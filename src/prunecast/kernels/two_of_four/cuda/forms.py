@@ -15,7 +15,7 @@ __all__ = ["SPARSE_SOURCE", "build_sparse_kernel", "check_sparse_form", "sparse_
 
 SPARSE_SOURCE = Path(__file__).parent / "sparse_sm90.cu"
 _FORMS = ((256, 128), (256, 64), (128, 256), (128, 128), (128, 64))
-"""Rows and tokens of the blocks that the kernel is compiled for. Kind: CUDA source, `sparse_shape.cuh`."""
+"""Tiles of C that are compiled. Kind: choice, what the compile tests build without spills."""
 
 
 def check_sparse_form(plan: KernelPlan) -> None:

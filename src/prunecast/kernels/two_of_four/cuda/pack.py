@@ -17,7 +17,7 @@ from prunecast.patterns.tile_map import MaskArray, TileMap
 __all__ = ["GROUP_ROWS", "pack_sparse", "stage_bytes"]
 
 GROUP_ROWS = 64
-"""Rows of one instruction. Kind: CUDA source, `sparse_shape.cuh`."""
+"""Rows of one instruction. Kind: definition, PTX ISA, wgmma m64."""
 CONSUMERS = 2
 """Warpgroups that multiply. Kind: CUDA source, `sparse_shape.cuh`."""
 

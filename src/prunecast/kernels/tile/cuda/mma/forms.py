@@ -13,10 +13,12 @@ __all__ = ["MMA_SOURCE", "PARTS", "Part", "build_mma", "check_mma", "has_async_c
 
 MMA_SOURCE = Path(__file__).parent / "tile_mma.cu"
 _REGISTERS_PER_SM = 65536
-"""On every architecture from 7.5 on; CUDA C++ Programming Guide, technical specifications."""
+"""Registers of an SM on every architecture from 7.5 on. Kind: datasheet, CUDA C++ Programming Guide,
+technical specifications."""
 _MOST_REGISTERS = 255
+"""Most registers of a thread. Kind: datasheet, CUDA C++ Programming Guide, technical specifications."""
 _TWO_SLOTS = 2
-"""Slots of plans for GPUs without cp.async."""
+"""Slots of plans for GPUs without cp.async. Kind: CUDA source, `mma_fetch_registers.cuh`."""
 
 
 class Part(NamedTuple):
@@ -29,7 +31,7 @@ class Part(NamedTuple):
 
 
 _STEPS = {"mma": (32,), "sparse-mma": (32, 64)}
-"""Tensor instruction -> kept columns of a k-step."""
+"""Tensor instruction -> kept columns of a k-step. Kind: choice, what the compile tests build."""
 
 PARTS = {
     (128, 256): Part(64, 64, True),
@@ -43,7 +45,8 @@ PARTS = {
     (32, 128): Part(16, 32, False),
     (16, 256): Part(16, 32, False),
 }
-"""Block_m x block_n -> parts, those of `kernels/tile/mma_configs.py`."""
+"""Block_m x block_n -> parts, those of `kernels/tile/mma_configs.py`. Kind: choice, what the compile tests
+build without spills."""
 
 
 def has_async_copies(plan: KernelPlan) -> bool:

@@ -10,9 +10,11 @@ from prunecast.plan.kernel_plan import BlockShape
 __all__ = ["fragments", "pack_mma", "rows_at_once"]
 
 _DEPTH = 16
-"""Weights of a row in one instruction."""
+"""Weights of a row in one instruction. Kind: definition, PTX ISA, mma m16n8k16."""
 _THREADS = 256
+"""Threads of a block. Kind: CUDA source, `mma_shape.cuh`."""
 _LANE_TOKENS = 8
+"""Tokens of a copy of one lane. Kind: CUDA source, `mma_shape.cuh`."""
 
 
 def rows_at_once(block_n: int) -> int:

@@ -19,10 +19,11 @@ from prunecast.plan.kernel_plan import KernelPlan
 __all__ = ["MMA_ARGS", "MOST_BLOCKS_IN_ARGS", "WARPS", "MmaRecords", "mma_records", "pack_plan"]
 
 MOST_BLOCKS_IN_ARGS = 900
+"""Blocks whose records fit into the launch arguments. Kind: CUDA source, `mma_args.cuh`."""
 WARPS = 8
-"""Warps of a block; each has a counter for every split tile."""
+"""Warps of a block; each has a counter for every split tile. Kind: CUDA source, `mma_shape.cuh`."""
 FIRST_STEP, LAST_STEP, PART, OWNER, PLACE_SHIFT = 1, 2, 4, 8, 4
-"""The enum `What` in mma_args.cuh."""
+"""The enum `What`. Kind: CUDA source, `mma_args.cuh`."""
 
 _POINTERS = ("weights", "columns", "steps", "splits", "start", "rows", "bias", "partials", "counters")
 MMA_ARGS = np.dtype(
@@ -31,7 +32,7 @@ MMA_ARGS = np.dtype(
     + [(name, "i4") for name in ("tokens", "blocks_in_args")]
     + [("first", "i4", (MOST_BLOCKS_IN_ARGS + 4,))]
 )
-"""The bytes of `MmaArgs` in mma_args.cuh."""
+"""The bytes of `MmaArgs`. Kind: CUDA source, `mma_args.cuh`."""
 
 
 class MmaRecords(NamedTuple):

@@ -19,7 +19,8 @@ from prunecast.plan.kernel_plan import BlockShape
 __all__ = ["pack_sparse_mma", "place_words"]
 
 _LINE_ELEMENTS = 64
-"""Weights of a stage fill whole lines of 128 bytes."""
+"""Elements of a line of 128 bytes, of which weights of a stage fill a whole number. Kind: CUDA source,
+`mma_shape.cuh`."""
 
 
 def pack_sparse_mma(tiles: TileMap, inner: ElementMap, bits: Bits, shape: BlockShape) -> PackedStages:
