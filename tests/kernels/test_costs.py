@@ -20,8 +20,8 @@ FOLDERS = sorted({path.parent.parent for path in PACKAGE.rglob("costs/sm_*.toml"
 @pytest.mark.parametrize("folder", FOLDERS, ids=[folder.name for folder in FOLDERS])
 def test_every_entry_is_read_by_its_kernel(folder: Path) -> None:
     sources = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
-    named = re.findall(r'"([a-z0-9_{}]+)"', sources)
-    patterns = [re.compile(re.sub(r"{[a-z_]+}", "[a-z0-9_]+", name)) for name in set(named)]
+    named = set(re.findall(r'"([a-z0-9_]+(?:{[^}"]+})?[a-z0-9_]*)"', sources))
+    patterns = [re.compile(re.sub("{[^}]+}", "[a-z0-9_]+", name)) for name in named]
     for capability in (75, 80, 90):
         entries = read_costs(folder / "costs", folder.name, capability).entries
         unread = [entry for entry in entries if not any(p.fullmatch(entry) for p in patterns)]

@@ -16,7 +16,6 @@ from prunecast.kernels.libraries.cusparse.costs import cusparse_costs
 from prunecast.kernels.libraries.cusparse.programs import csr_programs
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.configs import sparse_configs, tile_configs
-from prunecast.kernels.tile.programs.gather import edge_cycles
 from prunecast.kernels.tile.programs.warp_programs import warp_programs
 from prunecast.plan.bind import bind
 from prunecast.plan.program import Instruction, Op, WarpProgram, When
@@ -197,7 +196,9 @@ def test_blocks_of_a_list_read_their_next_item_before_they_multiply():
 @pytest.mark.parametrize("choose", [tile_configs, sparse_configs])
 def test_rounds_of_copies_that_are_asked_for_wait_for_the_port(choose):
     """Of equally wide forms the taller one, whose port has more to do; of 64 tokens next to nothing."""
-    more = {v.shape[:2]: edge_cycles(v, COSTS) for v in choose(toy_gpu(compute_capability=90), "fp16", 999)}
+    found = choose(toy_gpu(compute_capability=90), "fp16", 999)
+    steps = {v.shape[:2]: bound_programs(v, "gather")[0].step for v in found}
+    more = {shape: sum(i.amount for i in step if i.when is When.EDGE) for shape, step in steps.items()}
     assert 0 < more[128, 64] < 20 < more[128, 128] < more[128, 256]
     taller = more.pop((256, 128))
     assert taller == 0 if choose is tile_configs else taller > more[128, 128]
