@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels import plan_csr, plan_stspmm
 from prunecast.models import kinds as module
 from prunecast.models.kinds import item_kinds
 from prunecast.patterns import parse_pattern
@@ -12,13 +12,14 @@ from prunecast.patterns import parse_pattern
 GPU = load_gpu("h200-sxm")
 
 
-def plan_of(text, planner, *, n=200):
+def plan_of(text, kernel, *, n=200):
     importance = np.abs(np.random.default_rng(0).standard_normal((300, 1024)))
     pattern = parse_pattern(text)
-    return planner(pattern.map(pattern.prune({"w": importance}, 0.8)["w"]), n, "fp16", GPU)
+    kept = pattern.map(pattern.prune({"w": importance}, 0.8)["w"])
+    return fastest_plan(kernel, kept, n, "fp16", GPU)
 
 
-PLANS = {"stspmm": plan_of("tile-wise:64", plan_stspmm), "csr": plan_of("unstructured", plan_csr)}
+PLANS = {"stspmm": plan_of("tile-wise:64", "stspmm"), "csr": plan_of("unstructured", "csr")}
 
 
 def sizes(plan):
