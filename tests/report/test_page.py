@@ -188,7 +188,7 @@ def test_the_bundled_model_stays_below_two_megabytes():
 
 def test_a_file_that_cannot_be_written_is_bad_input(tmp_path):
     (tmp_path / "page.html").mkdir()
-    with pytest.raises(BadInput, match="cannot write"):
+    with pytest.raises(BadInput, match="must be a file, got a folder"):
         write_page(tmp_path / "page.html", "text")
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 

@@ -143,7 +143,7 @@ def test_a_file_of_any_name_is_a_suite(tmp_path):
     path = tmp_path / "mine"
     path.write_text(ONE)
     assert load_suite(str(path)).cases == suite(tmp_path, ONE).cases
-    with pytest.raises(BadInput, match="wanted a suite, cannot read it: Is a directory"):
+    with pytest.raises(BadInput, match="wanted a suite, got a folder"):
         load_suite(str(tmp_path))
 
 
