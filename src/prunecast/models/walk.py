@@ -95,10 +95,19 @@ def run(
 ) -> None:
     """Move the warp through a section; `ring` and `warp` are changed."""
     if code:
+        _make_room(warp, ring, loops.PLACE_OF_STEP_0 + step + max(i.ahead for i in code) + 1)
         loops.run_section(
             _matrix(code), warp.vector, warp.arrived, ring.vector, ring.landed, ring.released,
             _vector(chain), step, _bits(kinds, chain),
         )  # fmt: skip
+
+
+def _make_room(warp: Warp, ring: Ring, places: int) -> None:
+    """Vectors by step reach the furthest step that is asked for ahead; jitted code checks no bounds."""
+    more = np.zeros(max(places - min(warp.arrived.size, ring.landed.size, ring.released.size), 0))
+    if more.size:
+        warp.arrived = np.concatenate((warp.arrived, more))
+        ring.landed, ring.released = (np.concatenate((each, more)) for each in (ring.landed, ring.released))
 
 
 def run_steps(warps: list[Warp], chain: Chain, ring: Ring, steps: int) -> tuple[float, FloatArray]:

@@ -27,7 +27,7 @@ def stated_masks(
     removed = 1.0 - sum(int(np.count_nonzero(mask)) for mask in masks.values()) / max(elements, 1)
     # patterns deal in whole columns and fours, of a row one more or less
     columns = min((mask.shape[1] for mask in masks.values()), default=1)
-    if removed == 0.0 or abs(removed - sparsity) > 4.0 / columns:
+    if removed == 0.0 or abs(removed - sparsity) >= 2.0 / columns:
         return None
     try:
         for mask in masks.values():
