@@ -76,7 +76,7 @@ def tile_stages(tiles: TileMap, block_m: int, step: int) -> TileStages:
 def of_tiles(
     matrix: npt.NDArray[Any], tiles: TileMap, stages: TileStages
 ) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
-    """Of every tile its stages, and its rows and kept columns of `matrix` (M, K).
+    """Stages of every tile, with its rows and kept columns of `matrix` (M, K).
 
     Raises
     ------
