@@ -23,6 +23,12 @@ def vector_registers(rows: int, segment: int, index_bytes: int, dtype: str) -> i
 
 
 _FP32 = {1: (54, 70, 85, 80), 2: (56, 75, 75, 92)}
-"""By bytes of a place: of one to four rows a warp. Kind: as-compiled, sm_90."""
+"""Registers per thread of fp32 by bytes of an index, for one to four rows a warp.
+
+Kind: as-compiled, sm_90.
+"""
 _HALF = {1: (56, 79, 64), 2: (64, 64, 72)}
-"""Registers per thread for two to four rows; fp16 and bf16, whatever the segment, within three. Kind: as-compiled, sm_90."""
+"""Registers per thread for two to four rows, fp16 and bf16, within three for any segment.
+
+Kind: as-compiled, sm_90.
+"""
