@@ -11,7 +11,10 @@ REST_S = 0.005
 
 
 def captured(forward: Forward) -> Forward:
-    """The same as a CUDA graph, after three passes on a stream of its own."""
+    """The same as a CUDA graph, after three passes on a stream of its own.
+
+    The graph reads the tensors that `forward` holds at every replay, so the replay holds `forward`.
+    """
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -22,7 +25,7 @@ def captured(forward: Forward) -> Forward:
     with torch.cuda.graph(graph):
         out = forward()
 
-    def replay() -> torch.Tensor:
+    def replay(held: Forward = forward) -> torch.Tensor:
         graph.replay()
         return out
 
