@@ -24,8 +24,10 @@ from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, Grid, build_on_cpu, ru
 torch = pytest.importorskip("torch")
 
 from prunecast.torch.cuda import device, direct, launches, small, tiles, transpose  # noqa: E402
+from prunecast.torch.epilogue import ACTIVATIONS, Epilogue, activated, interleaved  # noqa: E402
 from prunecast.torch.forms import layouts_for  # noqa: E402
-from prunecast.torch.packed import PackedProduct  # noqa: E402
+from prunecast.torch.ops import LinearCall  # noqa: E402
+from prunecast.torch.packed import PackedProduct, interleaved_tiles  # noqa: E402
 
 pytestmark = pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")
 
@@ -159,14 +161,14 @@ def call(emulated, made, x):
     tokens = len(x)
     padded = 1 if tokens == 1 else -(-tokens // 8) * 8
     x_t = torch.empty(made.features, padded, dtype=x.dtype)
-    y = torch.full((tokens, made.rows), float("nan"), dtype=x.dtype)
+    turned = made.epilogue.features_first
+    y = torch.full((made.rows, padded) if turned else (tokens, made.rows), float("nan"), dtype=x.dtype)
     emulated.tensors = [x, x_t, y, made.fp32_bias, *made.images]
     x_t[:, :tokens], x_t[:, tokens:] = x.t(), 0
-    found = launches.launch_of(
-        made.plan, tokens, "none", x_t, made.images, made.tiles, made.fp32_bias, GPU.name
-    )
+    given = (x_t, made.images, made.tiles, made.fp32_bias, None, tokens, made.rows)
+    found = launches.launch_of(LinearCall(*given, *made.epilogue, GPU.name, made.plan))
     found(x_t, made.images, made.fp32_bias, None, y)
-    return y
+    return y[:, :tokens].t() if turned else y
 
 
 @pytest.mark.parametrize(
@@ -189,6 +191,44 @@ def test_a_call_gives_y(pattern, tokens, few_tokens, dtype, emulated):
         y = call(emulated, made, x)
         assert torch.allclose(y.float(), wanted, rtol=1e-2, atol=2e-2 if dtype == torch.float16 else 0.3)
     assert len(emulated.launched) == 2
+
+
+def gated_product(dtype, *, few_tokens):
+    """Gate and up with the same tiles, and their weights, interleaved."""
+    half, weight, _ = product("tile-wise:64", dtype, few_tokens=few_tokens)
+    up = torch.where(weight != 0, torch.randn(weight.shape).to(dtype), 0)
+    both, tiles = interleaved(weight, up), interleaved_tiles(half.tile_map, "both")
+    layouts = layouts_for(
+        tiles, "fp16" if dtype == torch.float16 else "bf16", GPU, 512, few_tokens=few_tokens
+    )
+    epilogue = Epilogue("silu", glu=True, features_first=True)
+    bias = torch.randn(len(both)).to(dtype)
+    options = {"gpu": GPU, "max_tokens": 512, "layouts": layouts}
+    return PackedProduct(both, tiles, bias, epilogue=epilogue, **options), both, bias
+
+
+@pytest.mark.parametrize("glu", [False, True])
+@pytest.mark.parametrize(
+    ("tokens", "few_tokens", "dtype"),
+    [
+        (200, False, torch.float16),
+        (45, False, torch.bfloat16),
+        (1, True, torch.bfloat16),
+        (13, True, torch.float16),
+        (64, True, torch.float16),
+    ],
+)
+def test_epilogues_write_features_first(glu, tokens, few_tokens, dtype, emulated):
+    if glu:
+        made, weight, bias = gated_product(dtype, few_tokens=few_tokens)
+    else:
+        made, weight, bias = product("tile-wise:128", dtype, few_tokens=few_tokens)
+        made.epilogue = Epilogue("gelu-tanh", features_first=True)
+    x = torch.randn(tokens, made.features).to(dtype)
+    sums = torch.nn.functional.linear(x.float(), weight.float(), bias.float())
+    wanted = activated(sums, made.epilogue)
+    error = (call(emulated, made, x).float() - wanted).abs().max() / wanted.abs().max()
+    assert error < (2e-3 if dtype == torch.float16 else 1.2e-2)
 
 
 @pytest.mark.parametrize(
@@ -217,6 +257,36 @@ def test_an_eager_call_is_two_launches_and_no_operator(shape, few_tokens, emulat
         assert y.is_contiguous()
         assert torch.allclose(y.float(), wanted, rtol=1e-2, atol=2e-2)
         assert len(emulated.launched) == (1 if few_tokens and shape == (1, 1) else 2)
+
+
+@pytest.mark.parametrize(("shape", "few_tokens"), [((2, 70), False), ((1, 1), True), ((13,), True)])
+def test_a_product_written_features_first_is_read_as_it_lies(shape, few_tokens, emulated, monkeypatch):
+    first, weight, bias = product("tile-wise:128", torch.float16, few_tokens=few_tokens)
+    first.epilogue = Epilogue("relu", features_first=True)
+    second, other, added = product("tile-wise:64", torch.float16, few_tokens=few_tokens, m=256, k=512)
+    real, new = torch.Tensor.new_empty, []
+
+    def known(*more):
+        emulated.tensors = [*more, *new]
+        for each in (first, second):
+            emulated.tensors += [each.fp32_bias, *each.images]
+
+    def told(self, *sizes, **options):
+        new.append(real(self, *sizes, **options))
+        known(x)
+        return new[-1]
+
+    monkeypatch.setattr(torch.Tensor, "new_empty", told)
+    monkeypatch.setattr(direct, "may_call", lambda *_: True)
+    monkeypatch.setattr(torch.Tensor, "get_device", lambda _: 0)
+    x = torch.randn(*shape, first.features).half()
+    known(x)
+    y = second._directly(first._directly(x))
+    hidden = ACTIVATIONS["relu"](torch.nn.functional.linear(x.float(), weight.float(), bias.float()))
+    wanted = torch.nn.functional.linear(hidden, other.float(), added.float())
+    assert y.is_contiguous()
+    assert (y.float() - wanted).abs().max() < 4e-3 * wanted.abs().max()
+    assert emulated.launched.count("transpose_rows") == (0 if shape == (1, 1) else 1)
 
 
 def test_x_is_turned_by_one_launch(emulated, monkeypatch):

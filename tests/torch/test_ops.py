@@ -9,9 +9,15 @@ from prunecast.patterns import parse_pattern
 torch = pytest.importorskip("torch")
 
 from prunecast.torch import layer_table  # noqa: E402
+from prunecast.torch.epilogue import ACTIVATIONS, Epilogue, activation_of, interleaved  # noqa: E402
 from prunecast.torch.forms import layouts_for  # noqa: E402
 from prunecast.torch.ops import columns_of, linear  # noqa: E402
-from prunecast.torch.packed import PackedProduct, SparseLinear  # noqa: E402
+from prunecast.torch.packed import (  # noqa: E402
+    PackedProduct,
+    Rows,
+    SparseLinear,
+    interleaved_tiles,
+)
 
 # Inductor's own
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -36,7 +42,7 @@ def product(dtype=torch.float16, *, bias=True, few_tokens=True, max_tokens=512):
     return made, weight, added
 
 
-def arguments(made, x, activation="none", residual=None):
+def arguments(made, x, activation="none", residual=None, *, features_first=False):
     bias = made.fp32_bias
     x_t = columns_of(x)
     return (
@@ -48,6 +54,8 @@ def arguments(made, x, activation="none", residual=None):
         len(x),
         M,
         activation,
+        False,
+        features_first,
         "h200-sxm",
         made.plan,
     )
@@ -64,19 +72,72 @@ def test_y_is_that_of_the_dense_layer_with_the_same_zeros(dtype, tokens):
     assert torch.equal(y, wanted) or torch.allclose(y, wanted, rtol=2**-7, atol=1e-2)
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("activation", [name for name in ACTIVATIONS if name != "none"])
 def test_activation_and_residual_come_behind_the_bias(activation):
     made, weight, bias = product()
     x, residual = torch.randn(16, K).half(), torch.randn(16, M).half()
     sums = torch.nn.functional.linear(x.float(), weight.float(), bias.float())
-    wanted = getattr(torch.nn.functional, activation)(sums).half() + residual
+    wanted = ACTIVATIONS[activation](sums).half() + residual
     assert torch.allclose(linear(*arguments(made, x, activation, residual)), wanted, rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_are_known_by_what_they_compute(name):
+    assert activation_of(ACTIVATIONS[name]) == name
+    assert activation_of(lambda x: ACTIVATIONS[name](x) + 1e-4) is None
+    assert activation_of(lambda x, y: x) is None
+
+
+@pytest.mark.parametrize("tokens", [1, 13, 64, 200])
+def test_a_product_that_is_written_features_first_is_read_by_the_next_one(tokens):
+    made, weight, bias = product()
+    made.epilogue = Epilogue("gelu", features_first=True)
+    x = torch.randn(2, tokens, K).half()
+    wanted = torch.nn.functional.gelu(torch.nn.functional.linear(x.float(), weight.float(), bias.float()))
+    y = made(x)
+    assert y.shape == wanted.shape
+    assert torch.allclose(y.float(), wanted, rtol=2e-3, atol=2e-3)
+    turned = columns_of(y.reshape(-1, M))
+    assert torch.equal(turned[:, : 2 * tokens].t(), y.reshape(-1, M))
+    if 2 * tokens % 8 == 0:
+        assert turned.data_ptr() == y.data_ptr()
+
+
+@pytest.mark.parametrize("tokens", [1, 13, 64])
+def test_a_gated_unit_is_that_of_its_two_layers(tokens):
+    gate, half = dense(seed=1)
+    up = torch.where(gate != 0, torch.randn(M, K).half(), 0)
+    weight, tiles = interleaved(gate, up), interleaved_tiles(half, "both")
+    assert torch.equal(torch.from_numpy(tiles.mask()), weight != 0)
+    layouts = layouts_for(tiles, "fp16", GPU, 512, few_tokens=True)
+    biases = torch.randn(2, M).half()
+    options = {"gpu": GPU, "max_tokens": 512, "layouts": layouts}
+    epilogue = Epilogue("silu", glu=True, features_first=True)
+    made = PackedProduct(weight, tiles, interleaved(*biases), epilogue=epilogue, **options)
+    x = torch.randn(tokens, K).half()
+    sums = [
+        torch.nn.functional.linear(x.float(), w.float(), b.float())
+        for w, b in zip((gate, up), biases, strict=True)
+    ]
+    wanted = torch.nn.functional.silu(sums[0]) * sums[1]
+    assert torch.allclose(made(x).float(), wanted, rtol=2e-3, atol=2e-3)
+    for number, own in enumerate((gate, up)):
+        part = SparseLinear(made, Rows(number, M, interleaved=True), "tile-wise:64", has_bias=True)
+        assert torch.equal(part.weight, own)
+        assert torch.equal(part.bias, biases[number])
+        assert part.density == pytest.approx(half.density)
+        assert torch.allclose(part(x).float(), sums[number], rtol=2e-3, atol=2e-3)
+        part.load_state_dict({"weight": 2 * own, "bias": biases[number]})
+        assert torch.equal(part.weight, 2 * own)
+
+
+@pytest.mark.parametrize("features_first", [False, True])
 @pytest.mark.parametrize("tokens", [1, 13, 72])
-def test_torch_checks_the_operators(tokens):
+def test_torch_checks_the_operators(tokens, features_first):
     made, _, _ = product()
     x = torch.randn(tokens, K).half()
+    given = arguments(made, x, "silu", features_first=features_first)
+    torch.library.opcheck(torch.ops.prunecast.linear.default, given)
     torch.library.opcheck(torch.ops.prunecast.linear.default, arguments(made, x))
     torch.library.opcheck(torch.ops.prunecast.columns.default, (x, 80))
 
@@ -93,7 +154,7 @@ def test_torch_checks_the_gradients():
 
 def test_gradients_are_those_of_the_dense_layer_where_weights_are_kept():
     made, weight, bias = product(few_tokens=False)
-    layer = SparseLinear(made, 0, M, has_bias=True).trainable()
+    layer = SparseLinear(made, Rows(0, M), "tile-wise:64", has_bias=True).trainable()
     x = torch.randn(2, 9, K).half().requires_grad_()
     gradient = torch.randn(2, 9, M).half()
     layer(x).backward(gradient)
@@ -131,9 +192,9 @@ class Three(torch.nn.Module):
 
     def __init__(self, made):
         super().__init__()
-        self.q = SparseLinear(made, 0, 128, has_bias=True)
-        self.k = SparseLinear(made, 128, 64, has_bias=True)
-        self.v = SparseLinear(made, 192, 128, has_bias=True)
+        self.q = SparseLinear(made, Rows(0, 128), "tile-wise:64", has_bias=True)
+        self.k = SparseLinear(made, Rows(128, 64), "tile-wise:64", has_bias=True)
+        self.v = SparseLinear(made, Rows(192, 128), "tile-wise:64", has_bias=True)
 
     def forward(self, x):
         x = torch.nn.functional.layer_norm(x, (K,))
@@ -206,7 +267,7 @@ def test_what_cannot_run_is_refused_in_a_line(x, message):
 def test_weights_packed_twice_are_not_trained():
     made, _, _ = product()
     with pytest.raises(BadInput, match="packed twice"):
-        SparseLinear(made, 0, M, has_bias=True).trainable()
+        SparseLinear(made, Rows(0, M), "tile-wise:64", has_bias=True).trainable()
 
 
 def test_a_cast_to_fp32_is_refused():

@@ -9,10 +9,85 @@ from prunecast.errors import BadInput
 torch = pytest.importorskip("torch")
 
 from prunecast.torch import sparsify  # noqa: E402
-from prunecast.torch.packed import SparseLinear  # noqa: E402
+from prunecast.torch.packed import PackedProduct, SparseLinear  # noqa: E402
 
 OPTIONS = {"gpu": "h200-sxm", "max_tokens": 256, "quiet": True}
 PATTERN = "tile-wise:32"
+
+
+class Gated(torch.nn.Module):
+    """A gated MLP as Llama has it."""
+
+    def __init__(self, act):
+        super().__init__()
+        self.gate_proj, self.up_proj = torch.nn.Linear(64, 96), torch.nn.Linear(64, 96, bias=False)
+        self.down_proj, self.act_fn = torch.nn.Linear(96, 64), act
+
+    def forward(self, x):
+        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Chain(torch.nn.Module):
+    """Two layers and an activation, as ViT and GPT-2 have them."""
+
+    def __init__(self, act):
+        super().__init__()
+        self.fc1, self.fc2, self.activation_fn = torch.nn.Linear(64, 96), torch.nn.Linear(96, 64), act
+
+    def forward(self, x):
+        return self.fc2(self.activation_fn(self.fc1(x)))
+
+
+class Twice(Chain):
+    """Not what its names say."""
+
+    def forward(self, x):
+        return self.fc2(self.activation_fn(self.activation_fn(self.fc1(x))))
+
+
+SILU, GELU, TANH = torch.nn.SiLU(), torch.nn.GELU(), torch.nn.GELU(approximate="tanh")
+FEED_FORWARDS = {
+    "gated silu": (Gated, SILU, 2, True),
+    "gated tanh": (Gated, TANH, 2, True),
+    "gated function": (Gated, torch.nn.functional.silu, 2, True),
+    "gated other": (Gated, torch.nn.Tanh(), 2, False),
+    "chain gelu": (Chain, GELU, 2, True),
+    "chain relu": (Chain, torch.nn.ReLU(), 2, True),
+    "chain other": (Chain, torch.nn.Sigmoid(), 2, False),
+    "something else": (Twice, GELU, 2, False),
+}
+
+
+@pytest.mark.parametrize("case", FEED_FORWARDS)
+@pytest.mark.parametrize("tokens", [(3, 5), (1, 1), (2, 100)])
+def test_activations_become_epilogues_where_the_module_computes_what_its_names_say(case, tokens):
+    kind, act, launches, is_fused = FEED_FORWARDS[case]
+    torch.manual_seed(0)
+    sparse, plain = (torch.nn.Sequential(kind(act)).half().eval() for _ in range(2))
+    done = sparsify(sparse, PATTERN, sparsity=0.5, **OPTIONS)
+    assert done.launches == launches
+    products = {id(m): m for m in sparse.modules() if isinstance(m, PackedProduct)}.values()
+    assert any(product.epilogue.features_first for product in products) == is_fused
+    assert list(sparse.state_dict()) == list(plain.state_dict())
+    plain.load_state_dict(sparse.state_dict())
+    again = torch.nn.Sequential(kind(act)).half().eval()
+    again.load_state_dict(sparse.state_dict())
+    half = {"0.gate_proj": "tile-wise:16", "0.up_proj": "tile-wise:16"} if kind is Gated and is_fused else {}
+    names = [name for name, module in plain.named_modules() if isinstance(module, torch.nn.Linear)]
+    rows = [{"layer": name, "pattern": half.get(name, PATTERN), "sparsity": 0.45} for name in names]
+    assert sparsify(again, {"pattern": PATTERN, "layers": rows}, **OPTIONS).launches == launches
+    x = torch.randn(*tokens, 64).half()
+    with torch.no_grad():
+        assert torch.allclose(sparse(x), plain(x), rtol=2**-6, atol=5e-3)
+        assert torch.equal(again(x), sparse(x))
+
+
+def test_a_layer_that_is_fused_is_not_trained():
+    sparse = torch.nn.Sequential(Chain(GELU)).half()
+    sparsify(sparse, PATTERN, sparsity=0.5, trainable=True, few_tokens=False, **OPTIONS)
+    assert sparse[0].activation_fn is GELU
+    sparse(torch.randn(8, 64).half()).sum().backward()
+    assert all(parameter.grad is not None for parameter in sparse.parameters())
 
 
 class Mlp(torch.nn.Module):

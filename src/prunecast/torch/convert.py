@@ -17,14 +17,16 @@ from torch import nn
 
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.patterns import TileMap, parse_pattern
+from prunecast.patterns import Pattern, TileMap, parse_pattern
 from prunecast.patterns.sources.selection import select_names
+from prunecast.torch.epilogue import GATED_ROWS, PLAIN, Epilogue, interleaved
+from prunecast.torch.feed_forward import FeedForward, GatedMlp, find_feed_forwards
 from prunecast.torch.find import Found, find_layers, is_transposed, matrix_of, sibling_groups
 from prunecast.torch.forms import layouts_for
 from prunecast.torch.gpus import check_gpu
 from prunecast.torch.kept import tiles_of
 from prunecast.torch.layer_table import dtype_name
-from prunecast.torch.packed import PackedProduct, SparseLinear, stacked_tiles
+from prunecast.torch.packed import PackedProduct, Rows, SparseLinear, interleaved_tiles, stacked_tiles
 from prunecast.torch.recipe import Recipe, read_recipe
 
 __all__ = ["LEAST_SPARSITY", "Sparsified", "sparsify"]
@@ -65,6 +67,13 @@ class _Choice(NamedTuple):
     tiles: TileMap
 
 
+class _Launch(NamedTuple):
+    """Layers that become one product, and what it does behind the bias."""
+
+    choices: list[_Choice]
+    epilogue: Epilogue = PLAIN
+
+
 def sparsify(
     model: nn.Module,
     recipe: "str | Path | Mapping[str, Any] | Recipe",
@@ -86,16 +95,15 @@ def sparsify(
     ----------
     model : fp16 or bf16, on its GPU (on a CPU it runs too, slowly, for tests); Hugging Face's or any other
     recipe : a pattern string such as `tile-wise:128`; or a recipe as `prunecast prune` writes it, as a file,
-    its
-        folder or a mapping, whose layers and sparsities the zeros must follow
+        its folder or a mapping, whose layers and sparsities the zeros must follow
     gpu : name or spec of the GPU to plan for
     max_tokens : most tokens of one call: batch times sequence
     sparsity : prune every layer to this by magnitude first; None takes the zeros that are there
     target, ignore : names of modules, or `re:` and a regular expression
     few_tokens : keep a second image of the weights for calls of up to 64 tokens; without it decoding is
-    slower, and
-        the weights take half of the memory
-    fuse : one launch for layers that read the same x
+        slower, and the weights take half of the memory
+    fuse : one launch for layers that read the same x, activations and gated units in the epilogue; with
+        `sparsity`, gate and up are pruned together, in tiles with half of their rows from each
     trainable : kept values become parameters with gradients; with one image only
     progress : told `(stage, done, total)`
     quiet : do not print what was done
@@ -103,8 +111,7 @@ def sparsify(
     Raises
     ------
     BadInput : an unknown pattern or GPU, weights of another dtype, zeros that do not follow the recipe, a
-    LoRA
-        adapter, no layer to convert; the model is as it was
+        LoRA adapter, no layer to convert; the model is as it was
     """
     start = time.monotonic()
     spec, plan = load_gpu(gpu) if isinstance(gpu, str) else gpu, read_recipe(recipe)
@@ -112,12 +119,16 @@ def sparsify(
     found, left = find_layers(model)
     names = select_names([layer.name for layer in found], target, ignore)
     _check_devices(found, spec)
-    chosen, more_left = _choose(found, set(names), plan, sparsity)
+    forwards = find_feed_forwards(model, found) if fuse and not trainable else []
+    chosen, more_left = _choose(found, set(names), plan, sparsity, forwards)
     before = _bytes_of(model)
+    fused = _fusable(forwards, chosen)
+    groups = _grouped(chosen, fused) if fuse else [_Launch([choice]) for choice in chosen]
     few = few_tokens and not trainable
-    products = _pack(chosen, spec, max_tokens, few_tokens=few, fuse=fuse, progress=progress)
+    products = _pack(groups, spec, max_tokens, few_tokens=few, progress=progress)
     for group, product in products:
         _replace(model, group, product, trainable=trainable)
+    _leave_out_activations(model, fused)
     layers = tuple(choice.layer.name for choice in chosen)
     done = Sparsified(
         layers,
@@ -133,20 +144,26 @@ def sparsify(
 
 
 def _choose(
-    found: list[Found], wanted: set[str], recipe: Recipe, sparsity: float | None
+    found: list[Found],
+    wanted: set[str],
+    recipe: Recipe,
+    sparsity: float | None,
+    forwards: list[FeedForward],
 ) -> tuple[list[_Choice], list[str]]:
     chosen, left = [], []
     unknown = [name for name in recipe.sparsities if name not in {layer.name for layer in found}]
     if unknown:
         raise BadInput(f"the recipe prunes {unknown[0]!r}, which the model has no linear layer of")
+    in_recipe = wanted.intersection(recipe.sparsities) if recipe.sparsities else wanted
+    joint = {} if sparsity is None else _joint_tiles(found, in_recipe, recipe, sparsity, forwards)
     for layer in found:
         if layer.name not in wanted:
             left.append(f"{layer.name}: not asked for")
             continue
-        if recipe.sparsities and layer.name not in recipe.sparsities:
+        if layer.name not in in_recipe:
             left.append(f"{layer.name}: not in the recipe")
             continue
-        tiles = _tiles(layer, recipe, sparsity)
+        tiles = joint.get(layer.name) or _tiles(layer, recipe, sparsity)
         if 1.0 - tiles.density < LEAST_SPARSITY:
             left.append(f"{layer.name}: {1.0 - tiles.density:.0%} sparse, dense is faster")
             continue
@@ -155,6 +172,39 @@ def _choose(
         why = left[0] if left else "the model has no linear layers"
         raise BadInput(f"no layer has enough zeros of {recipe.pattern} to become sparse ({why})")
     return chosen, left
+
+
+def _joint_tiles(
+    found: list[Found], wanted: set[str], recipe: Recipe, sparsity: float, forwards: list[FeedForward]
+) -> dict[str, TileMap]:
+    """Tiles of gates and ups that are pruned together, by name.
+
+    The epilogue of a gated unit needs a row of the gate in the same tile as that of up: tiles have half of
+    their rows from each, and both layers have the pattern of half the height, with the same columns.
+    """
+    layers, tiles = {layer.name: layer for layer in found}, {}
+    for forward in forwards:
+        patterns = {recipe.pattern_of(name) for name in forward.first}
+        half = _half_as_high(recipe.pattern_of(forward.first[0]))
+        if not forward.is_gated or len(patterns) > 1 or half is None or not wanted.issuperset(forward.first):
+            continue
+        gate, up = (matrix_of(layers[name].module) for name in forward.first)
+        both = interleaved(gate, up).float().abs().cpu().numpy()
+        mask = torch.from_numpy(parse_pattern(patterns.pop()).prune({"both": both}, sparsity)["both"])
+        for number, name in enumerate(forward.first):
+            own = Rows(number, gate.shape[0], interleaved=True).of(mask).reshape(gate.shape)
+            kept = half.map(own.numpy())
+            assert isinstance(kept, TileMap)
+            tiles[name] = kept
+    return tiles
+
+
+def _half_as_high(pattern: str) -> Pattern | None:
+    """The tile-wise pattern with tiles of half the height, for those whose tiles are whole groups of rows."""
+    name, _, height = pattern.partition(":")
+    if name != "tile-wise" or not height.isdecimal() or int(height) % (2 * GATED_ROWS):
+        return None
+    return parse_pattern(f"{name}:{int(height) // 2}")
 
 
 def _tiles(layer: Found, recipe: Recipe, sparsity: float | None) -> TileMap:
@@ -182,71 +232,128 @@ def _tiles(layer: Found, recipe: Recipe, sparsity: float | None) -> TileMap:
     return tiles
 
 
+def _fusable(forwards: list[FeedForward], chosen: list[_Choice]) -> list[FeedForward]:
+    """Those whose layers are all sparse, gate and up with the same tiles of whole groups of rows."""
+    tiles = {choice.layer.name: choice.tiles for choice in chosen}
+    found = []
+    for forward in forwards:
+        if not tiles.keys() >= {*forward.first, forward.last}:
+            continue
+        if not forward.is_gated or _may_interleave(*(tiles[name] for name in forward.first)):
+            found.append(forward)
+    return found
+
+
+def _may_interleave(gate: TileMap, up: TileMap) -> bool:
+    columns = ("row_start", "row_index", "column_start", "column_index")
+    if any(not np.array_equal(getattr(gate, name), getattr(up, name)) for name in columns):
+        return False
+    if np.any(gate.row_start % GATED_ROWS):
+        return False
+    rows = gate.row_index.reshape(-1, GATED_ROWS)
+    return bool(np.array_equal(rows, rows[:, :1] // GATED_ROWS * GATED_ROWS + np.arange(GATED_ROWS)))
+
+
+def _grouped(chosen: list[_Choice], fused: list[FeedForward]) -> list[_Launch]:
+    """Layers that read the same x together, in the order of the model."""
+    by_name = {choice.layer.name: choice for choice in chosen}
+    epilogues = {
+        forward.first[0]: Epilogue(forward.activation, forward.is_gated, features_first=True)
+        for forward in fused
+    }
+    groups = sibling_groups([choice.layer for choice in chosen])
+    return [
+        _Launch([by_name[layer.name] for layer in group], epilogues.get(group[0].name, PLAIN))
+        for group in groups
+    ]
+
+
 def _pack(
-    chosen: list[_Choice],
+    launches: list[_Launch],
     gpu: GpuSpec,
     max_tokens: int,
     *,
     few_tokens: bool,
-    fuse: bool,
     progress: Progress | None,
-) -> list[tuple[list[_Choice], PackedProduct]]:
-    """Products in the order of the model; planned and packed in threads, which NumPy and torch let run
+) -> list[tuple[_Launch, PackedProduct]]:
+    """Products in the order of the model, planned and packed in threads, which NumPy and torch let run
     together.
     """
-    by_name = {choice.layer.name: choice for choice in chosen}
-    layers = [choice.layer for choice in chosen]
-    groups = sibling_groups(layers) if fuse else [[layer] for layer in layers]
-    choices = [[by_name[layer.name] for layer in group] for group in groups]
 
-    def packed(group: list[_Choice]) -> PackedProduct:
-        return _product(group, gpu, max_tokens, few_tokens=few_tokens)
+    def packed(launch: _Launch) -> PackedProduct:
+        return _product(launch, gpu, max_tokens, few_tokens=few_tokens)
 
     products: list[PackedProduct] = []
     with ThreadPoolExecutor() as pool:
-        for product in pool.map(packed, choices):
+        for product in pool.map(packed, launches):
             products.append(product)
             if progress is not None:
-                progress("packing", len(products), len(choices))
-    return list(zip(choices, products, strict=True))
+                progress("packing", len(products), len(launches))
+    return list(zip(launches, products, strict=True))
 
 
-def _product(group: list[_Choice], gpu: GpuSpec, max_tokens: int, *, few_tokens: bool) -> PackedProduct:
-    modules = [choice.layer.module for choice in group]
-    weight = torch.cat([matrix_of(module) for module in modules])
-    tiles = stacked_tiles([choice.tiles for choice in group])
+def _product(launch: _Launch, gpu: GpuSpec, max_tokens: int, *, few_tokens: bool) -> PackedProduct:
+    modules = [choice.layer.module for choice in launch.choices]
+    matrices, bias = [matrix_of(module) for module in modules], _biases(modules)
+    if launch.epilogue.glu:
+        weight, tiles = interleaved(*matrices), interleaved_tiles(launch.choices[0].tiles, "interleaved")
+        added = None if bias is None else interleaved(*bias)
+    else:
+        weight, tiles = torch.cat(matrices), stacked_tiles([choice.tiles for choice in launch.choices])
+        added = None if bias is None else torch.cat(bias)
     layouts = layouts_for(tiles, dtype_name(weight.dtype), gpu, max_tokens, few_tokens=few_tokens)
     with torch.no_grad():
-        bias = _bias(modules)
-        return PackedProduct(weight, tiles, bias, gpu=gpu, max_tokens=max_tokens, layouts=layouts)
+        return PackedProduct(
+            weight,
+            tiles,
+            added,
+            gpu=gpu,
+            max_tokens=max_tokens,
+            layouts=layouts,
+            epilogue=launch.epilogue,
+        )
 
 
-def _bias(modules: list[nn.Module]) -> torch.Tensor | None:
-    """Bias of all parts, zeros for those without one; None where none has one."""
+def _biases(modules: list[nn.Module]) -> list[torch.Tensor] | None:
+    """Bias of each part, zeros for those without one; None where none has one."""
     if all(module.bias is None for module in modules):
         return None
-    parts = []
-    for module in modules:
-        rows = matrix_of(module).shape[0]
-        own = module.bias
-        parts.append(module.weight.new_zeros(rows) if own is None else own.detach())
-    return torch.cat(parts)
+    return [
+        module.weight.new_zeros(len(matrix_of(module))) if module.bias is None else module.bias.detach()
+        for module in modules
+    ]
 
 
-def _replace(model: nn.Module, group: list[_Choice], product: PackedProduct, *, trainable: bool) -> None:
+def _replace(model: nn.Module, launch: _Launch, product: PackedProduct, *, trainable: bool) -> None:
     first = 0
-    for choice in group:
+    for number, choice in enumerate(launch.choices):
         name, module = choice.layer
-        rows = matrix_of(module).shape[0]
+        count = matrix_of(module).shape[0]
+        glu = launch.epilogue.glu
         sparse = SparseLinear(
-            product, first, rows, has_bias=module.bias is not None, transposed=is_transposed(module)
+            product,
+            Rows(number if glu else first, count, interleaved=glu),
+            choice.tiles.pattern,
+            has_bias=module.bias is not None,
+            transposed=is_transposed(module),
         )
         sparse.train(module.training)
         if trainable:
             sparse.trainable()
         parent, _, own = name.rpartition(".")
         setattr(model.get_submodule(parent), own, sparse)
-        first += rows
+        first += count
+
+
+def _leave_out_activations(model: nn.Module, fused: list[FeedForward]) -> None:
+    """Epilogues do what activations did: chains have none, and gated modules another forward."""
+    for forward in fused:
+        module = model.get_submodule(forward.module)
+        if forward.is_gated:
+            parent, _, own = forward.module.rpartition(".")
+            setattr(model.get_submodule(parent), own, GatedMlp(module))
+        else:
+            setattr(module, forward.act, nn.Identity())
 
 
 def _check(max_tokens: int, sparsity: float | None) -> None:

@@ -5,6 +5,7 @@ other numbers of tokens choose among the configs of that height.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
@@ -46,9 +47,9 @@ def planned_tokens(tokens: int) -> int:
 
 
 def plan_for(
-    tiles: TileMap, tokens: int, dtype: str, gpu: GpuSpec, layouts: Sequence[Layout]
+    tiles: TileMap, tokens: int, dtype: str, gpu: GpuSpec, layouts: Sequence[Layout], *, glu: bool = False
 ) -> tuple[KernelPlan, int]:
-    """The plan for `planned_tokens`, and which of the images it reads.
+    """The plan for `planned_tokens`, and which of the images it reads; `glu` for a gated unit as epilogue.
 
     Raises
     ------
@@ -62,5 +63,10 @@ def plan_for(
     else:
         raise BadInput(f"this layer is packed for at most {FEW_TOKENS} tokens, got {tokens}")
     rows = layouts[image].block_m
-    plan = fastest_plan(kernel, tiles, tokens, dtype, gpu, allowed=lambda c: c.shape.block_m == rows)
-    return plan, image
+
+    def allowed(config: Any) -> bool:
+        """Gate and up of 64 x 64 sums need more registers than 16 warps have."""
+        is_large = glu and kernel == "small-n" and config.warps == 16 and config.shape[:2] == (64, 64)
+        return bool(config.shape.block_m == rows and not is_large)
+
+    return fastest_plan(kernel, tiles, tokens, dtype, gpu, allowed=allowed), image

@@ -111,8 +111,9 @@ def sparsify_pretrained(model: Any, recipe: Any, **options: Any) -> Sparsified:
         max_tokens=options["max_tokens"],
         few_tokens=options.get("few_tokens", True),
         layers={
-            name: {"pattern": read.pattern_of(name), "sparsity": round(1.0 - _density(model, name), 6)}
+            name: {"pattern": layer.pattern, "sparsity": round(1.0 - layer.density, 6)}
             for name in done.layers
+            for layer in (model.get_submodule(name),)
         },
     )
     model.config.quantization_config = config
@@ -127,15 +128,3 @@ def load_pretrained(folder: str | Path, **options: Any) -> Any:
     config = transformers.AutoConfig.from_pretrained(folder)
     names = config.architectures or ["AutoModel"]
     return getattr(transformers, names[0]).from_pretrained(folder, **{"dtype": "auto", **options})
-
-
-def _density(model: Any, name: str) -> float:
-    """Density of the tiles that a sparse layer keeps."""
-    layer = model.get_submodule(name)
-    tiles, rows = layer.product.tile_map, range(layer.first, layer.first + layer.out_features)
-    kept = 0
-    for t in range(tiles.tile_count):
-        own = tiles.row_index[tiles.row_start[t] : tiles.row_start[t + 1]]
-        inside = int(((own >= rows.start) & (own < rows.stop)).sum())
-        kept += inside * int(tiles.column_start[t + 1] - tiles.column_start[t])
-    return kept / float(layer.out_features * layer.in_features)

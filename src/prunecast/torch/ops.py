@@ -1,10 +1,11 @@
 """`prunecast::linear` and `prunecast::columns`, operators for torch.compile, torch.export and CUDA graphs.
 
-    linear(x_t, images, tiles, bias, residual, tokens, rows, activation, gpu, plan) -> y
+    linear(x_t, images, tiles, bias, residual, tokens, rows, activation, glu, features_first, gpu, plan) -> y
 
 `x_t` (K, tokens or up to 7 more) has the tokens of a feature side by side, as kernels gather them. y (tokens,
-rows) is contiguous, features side by side, as frameworks have it. Tracing writes `x_t` as a copy in plain
-torch, so that torch.compile fuses it into what makes x; eagerly `columns` turns x at memory's speed.
+rows) is contiguous, features side by side, as frameworks have it; with `features_first` it lies as x_t does,
+(rows, columns of x_t), for the product behind it. Tracing writes `x_t` as a copy in plain torch, so that
+torch.compile fuses it into what makes x; eagerly `columns` turns x at memory's speed.
 
     images     packed weights, each for other numbers of tokens; see `images.py`
     tiles      the tile map, from which all else can be made again
@@ -13,27 +14,55 @@ torch, so that torch.compile fuses it into what makes x; eagerly `columns` turns
 On a CPU the operators unpack the image and multiply in fp32: slow, and right to the rounding of y.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from prunecast.errors import BadInput
+from prunecast.torch.epilogue import PLAIN, Epilogue, activated
 from prunecast.torch.images import layout_of, pack, unpack
 from prunecast.torch.layer_table import known_layer
 
-__all__ = ["ACTIVATIONS", "COLUMN_GROUP", "columns_of", "linear"]
+__all__ = ["COLUMN_GROUP", "LinearCall", "columns_of", "linear"]
 
-ACTIVATIONS = ("none", "relu", "gelu")
 COLUMN_GROUP = 8
 """Rows of x_t are whole groups of so many tokens, or a single token."""
 
 _LIBRARY = torch.library.Library("prunecast", "FRAGMENT")
 _LIBRARY.define(
     "linear(Tensor x_t, Tensor[] images, Tensor tiles, Tensor? bias, Tensor? residual, SymInt tokens, "
-    "int rows, str activation, str gpu, int plan) -> Tensor",
+    "int rows, str activation, bool glu, bool features_first, str gpu, int plan) -> Tensor",
     tags=(torch.Tag.needs_fixed_stride_order,),
 )
 _LIBRARY.define("columns(Tensor x, SymInt tokens) -> Tensor", tags=(torch.Tag.needs_fixed_stride_order,))
+
+
+class LinearCall(NamedTuple):
+    """The arguments of `prunecast::linear`, in its order."""
+
+    x_t: torch.Tensor
+    images: list[torch.Tensor]
+    tiles: torch.Tensor
+    bias: torch.Tensor | None
+    residual: torch.Tensor | None
+    tokens: int
+    rows: int
+    activation: str
+    glu: bool
+    features_first: bool
+    gpu: str
+    plan: int
+
+    @property
+    def epilogue(self) -> Epilogue:
+        """What becomes of the sums."""
+        return Epilogue(self.activation, self.glu, self.features_first)
+
+    def new_y(self) -> torch.Tensor:
+        """Room for y."""
+        columns = self.x_t.shape[1]
+        shape = (self.rows, columns) if self.features_first else (self.tokens, self.rows)
+        return self.x_t.new_empty(shape)
 
 
 def linear(*arguments: Any) -> torch.Tensor:
@@ -47,6 +76,8 @@ def columns_of(x: torch.Tensor) -> torch.Tensor:
     if tokens == 1:
         return x.reshape(-1, 1)
     padded = -(-tokens // COLUMN_GROUP) * COLUMN_GROUP
+    if not torch.compiler.is_compiling() and x.stride() == (1, padded) and tokens == padded:
+        return x.t()
     if x.is_cuda and not torch.compiler.is_compiling() and not (x.requires_grad and torch.is_grad_enabled()):
         return torch.ops.prunecast.columns.default(x, padded)
     return torch.nn.functional.pad(x.t(), (0, padded - tokens)).contiguous()
@@ -68,71 +99,40 @@ def _fake_columns(x: torch.Tensor, tokens: int) -> torch.Tensor:
     return x.new_empty((x.shape[1], tokens))
 
 
-def _linear_on_cpu(
-    x_t: torch.Tensor,
-    images: list[torch.Tensor],
-    tiles: torch.Tensor,
-    bias: torch.Tensor | None,
-    residual: torch.Tensor | None,
-    tokens: int,
-    rows: int,
-    activation: str,
-    gpu: str,
-    plan: int,
-) -> torch.Tensor:
-    _check(x_t, images, tokens, activation)
-    layer = known_layer(plan, tiles, x_t.dtype, gpu)
-    y = x_t[:, :tokens].t().float() @ unpack(images[0], layer.tiles).float().t()
-    if bias is not None:
-        y = y + bias
-    if activation != "none":
-        y = torch.relu(y) if activation == "relu" else torch.nn.functional.gelu(y)
-    y = y.to(x_t.dtype)
-    return (y if residual is None else y + residual.reshape(y.shape)).contiguous()
+def _linear_on_cpu(*given: Any) -> torch.Tensor:
+    call = LinearCall(*given)
+    _check(call)
+    x_t, layer = call.x_t, known_layer(call.plan, call.tiles, call.x_t.dtype, call.gpu)
+    y = x_t[:, : call.tokens].t().float() @ unpack(call.images[0], layer.tiles).float().t()
+    if call.bias is not None:
+        y = y + call.bias
+    y = activated(y, call.epilogue).to(x_t.dtype)
+    if call.features_first:
+        return _columns_on_cpu(y, x_t.shape[1])
+    return (y if call.residual is None else y + call.residual.reshape(y.shape)).contiguous()
 
 
-def _linear_on_cuda(
-    x_t: torch.Tensor,
-    images: list[torch.Tensor],
-    tiles: torch.Tensor,
-    bias: torch.Tensor | None,
-    residual: torch.Tensor | None,
-    tokens: int,
-    rows: int,
-    activation: str,
-    gpu: str,
-    plan: int,
-) -> torch.Tensor:
+def _linear_on_cuda(*given: Any) -> torch.Tensor:
     from prunecast.torch.cuda.launches import launch_of
 
-    launch = launch_of(plan, tokens, activation, x_t, images, tiles, bias, gpu)
-    y = x_t.new_empty((tokens, rows))
-    launch(x_t, images, bias, residual, y)
+    call = LinearCall(*given)
+    y = call.new_y()
+    launch_of(call)(call.x_t, call.images, call.bias, call.residual, y)
     return y
 
 
-def _fake_linear(
-    x_t: torch.Tensor,
-    images: list[torch.Tensor],
-    tiles: torch.Tensor,
-    bias: torch.Tensor | None,
-    residual: torch.Tensor | None,
-    tokens: int,
-    rows: int,
-    activation: str,
-    gpu: str,
-    plan: int,
-) -> torch.Tensor:
-    return x_t.new_empty((tokens, rows))
+def _fake_linear(*given: Any) -> torch.Tensor:
+    return LinearCall(*given).new_y()
 
 
-def _check(x_t: torch.Tensor, images: list[torch.Tensor], tokens: int, activation: str) -> None:
-    if activation not in ACTIVATIONS:
-        raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
-    if x_t.dim() != 2 or not tokens <= x_t.shape[1]:
-        raise BadInput(f"x_t must be (features, {tokens} tokens or more), got {tuple(x_t.shape)}")
-    if not images or any(image.dtype != x_t.dtype for image in images):
+def _check(call: LinearCall) -> None:
+    x_t = call.x_t
+    if x_t.dim() != 2 or not call.tokens <= x_t.shape[1]:
+        raise BadInput(f"x_t must be (features, {call.tokens} tokens or more), got {tuple(x_t.shape)}")
+    if not call.images or any(image.dtype != x_t.dtype for image in call.images):
         raise BadInput(f"images must have the dtype of x_t, {x_t.dtype}")
+    if call.features_first and call.residual is not None:
+        raise BadInput("a residual is added to y (tokens, rows), and features_first asks for (rows, tokens)")
 
 
 _LIBRARY.impl("linear", _linear_on_cpu, "CPU")
@@ -147,12 +147,14 @@ torch.library.register_fake("prunecast::columns", _fake_columns, lib=_LIBRARY)
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    x_t, images, tiles, bias, residual, tokens, _, activation, gpu, plan = inputs
-    if activation != "none":
-        raise BadInput(f"prunecast::linear has no gradient through a fused {activation}: sparsify without it")
-    ctx.save_for_backward(x_t, tiles, *images)
-    ctx.has_bias, ctx.residual_shape = bias is not None, None if residual is None else residual.shape
-    ctx.tokens, ctx.gpu, ctx.plan = tokens, gpu, plan
+    call = LinearCall(*inputs)
+    if call.epilogue != PLAIN:
+        what = call.activation if call.activation != "none" else "epilogue"
+        raise BadInput(f"prunecast::linear has no gradient through a fused {what}: sparsify with fuse=False")
+    ctx.save_for_backward(call.x_t, call.tiles, *call.images)
+    ctx.has_bias = call.bias is not None
+    ctx.residual_shape = None if call.residual is None else call.residual.shape
+    ctx.tokens, ctx.gpu, ctx.plan = call.tokens, call.gpu, call.plan
 
 
 def _backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
@@ -168,7 +170,7 @@ def _backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
         for_images = [pack(dense, layer.tiles, layout_of(image)) for image in images]
     for_bias = gradient.float().sum(0) if wants_bias and ctx.has_bias else None
     for_residual = gradient.reshape(ctx.residual_shape) if wants_residual and ctx.residual_shape else None
-    return for_x, for_images, None, for_bias, for_residual, None, None, None, None, None
+    return (for_x, for_images, None, for_bias, for_residual, *[None] * 7)
 
 
 def _keep_nothing(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:

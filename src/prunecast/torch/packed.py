@@ -16,11 +16,12 @@ import torch
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.patterns import TileMap
+from prunecast.torch.epilogue import GATED_ROWS, PLAIN, Epilogue
 from prunecast.torch.images import Layout, covering, layout_of, pack, tiles_to_tensor, unpack
 from prunecast.torch.layer_table import dtype_name, register_layer
 from prunecast.torch.ops import columns_of, linear
 
-__all__ = ["PackedProduct", "SparseLinear", "stacked_tiles"]
+__all__ = ["PackedProduct", "Rows", "SparseLinear", "interleaved_tiles", "stacked_tiles"]
 
 
 class _Held(NamedTuple):
@@ -42,6 +43,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
     gpu : that is planned for
     max_tokens : most tokens of one call
     layouts : of the images, see `images.py`; the first one is unpacked where dense weights are asked for
+    epilogue : behind the bias; with a gated unit y has M / 2 features
     """
 
     fp32_bias: Any
@@ -56,11 +58,12 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         gpu: GpuSpec,
         max_tokens: int,
         layouts: Sequence[Layout],
+        epilogue: Epilogue = PLAIN,
     ) -> None:
         super().__init__()
-        self.tile_map = covering(tiles)
+        self.tile_map, self.epilogue = covering(tiles), epilogue
         self.gpu, self.max_tokens = gpu, max_tokens
-        self.rows, self.features = tiles.m, tiles.k
+        self.rows, self.features = tiles.m // 2 if epilogue.glu else tiles.m, tiles.k
         self.image_names = tuple(f"image_{number}" for number in range(len(layouts)))
         for name, layout in zip(self.image_names, layouts, strict=True):
             self.register_buffer(name, pack(weight, self.tile_map, layout), persistent=False)
@@ -76,7 +79,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         return [getattr(self, name) for name in self.image_names]
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
-        """Y of x, contiguous.
+        """Y of x, contiguous, or seen as (..., rows) where the epilogue writes features first.
 
         Raises
         ------
@@ -99,20 +102,24 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
             added,
             tokens,
             self.rows,
-            "none",
+            *self.epilogue,
             self.gpu.name,
             self.plan,
         )
+        if self.epilogue.features_first:
+            return y[:, :tokens].t().unflatten(0, x.shape[:-1]) if x.dim() > 1 else y[:, 0]
         return y.view(*x.shape[:-1], self.rows)
 
     def _directly(self, x: torch.Tensor) -> torch.Tensor | None:
         """Y without the operators, None where somebody has to see them."""
         from prunecast.torch.cuda.direct import direct_call, may_call
+        from prunecast.torch.cuda.launches import LayerTensors
 
         images, bias = self.images, self.fp32_bias
         if not may_call(x, images[0], bias):
             return None
-        call = direct_call(self.plan, x, self.features, self.rows, images, self.tiles, bias, self.gpu.name)
+        layer = LayerTensors(images, self.tiles, bias, self.gpu.name)
+        call = direct_call(self.plan, x, self.features, self.rows, self.epilogue, layer)
         return call(x, images[call.image], bias)
 
     def part(self, x: torch.Tensor, first: int, last: int) -> torch.Tensor:
@@ -127,23 +134,24 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         """A (M, K), zero where nothing is kept; a new tensor."""
         return unpack(getattr(self, self.image_names[0]), self.tile_map)
 
-    def set_weight(self, weight: torch.Tensor, first: int) -> None:
-        """Take other values for the rows from `first` on.
+    def set_weight(self, weight: torch.Tensor, rows: "Rows") -> None:
+        """Take other values for some rows.
 
         Raises
         ------
         BadInput : a weight that the tiles do not keep is not zero
         """
         whole = self.dense_weight()
-        whole[first : first + weight.shape[0]] = weight.to(whole)
+        own = rows.of(whole)
+        own.copy_(weight.reshape(own.shape))
         images = [pack(whole, self.tile_map, layout_of(image)) for image in self.images]
         lost = int(torch.count_nonzero(whole)) - int(torch.count_nonzero(unpack(images[0], self.tile_map)))
         if lost:
             raise BadInput(
                 f"the weights to load have {lost} values outside of the tiles that this layer keeps"
             )
-        for own, image in zip(self.images, images, strict=True):
-            own.data.copy_(image)
+        for packed, image in zip(self.images, images, strict=True):
+            packed.data.copy_(image)
 
     @property
     def packed_bytes(self) -> int:
@@ -185,38 +193,69 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         return f"{self.features} -> {self.rows}, {self.tile_map.pattern}, density={density:.3f}"
 
 
+class Rows(NamedTuple):
+    """Which rows of a product a layer has."""
+
+    first: int
+    """Its first row; with `interleaved` 0 for the gate and 1 for up."""
+    size: int
+    interleaved: bool = False
+
+    def of(self, whole: torch.Tensor) -> torch.Tensor:
+        """Those of (M, ...), a view; (groups, 8, ...) where they are interleaved."""
+        if self.interleaved:
+            return whole.unflatten(0, (-1, 2, GATED_ROWS))[:, self.first]
+        return whole[self.first : self.first + self.size]
+
+
 class SparseLinear(torch.nn.Module):  # type: ignore[misc]
-    """Rows `first` to `first + out_features` of a product, in place of the `nn.Linear` that they were.
+    """Rows of a product, in place of the `nn.Linear` that they were.
 
     Has no gradient for its weights unless `trainable()` was called on it, or those around it; x has one.
     """
 
     def __init__(
-        self, product: PackedProduct, first: int, rows: int, *, has_bias: bool, transposed: bool = False
+        self, product: PackedProduct, rows: Rows, pattern: str, *, has_bias: bool, transposed: bool = False
     ) -> None:
         super().__init__()
-        self.product, self.first, self.has_bias, self.transposed = product, first, has_bias, transposed
-        self.in_features, self.out_features = product.features, rows
+        self.product, self.rows, self.has_bias, self.transposed = product, rows, has_bias, transposed
+        self.pattern = pattern
+        """The pattern that its zeros have."""
+        self.in_features, self.out_features = product.features, rows.size
 
     @property
     def weight(self) -> torch.Tensor:
         """Dense weights with zeros as the layer had them, a new tensor at every call."""
-        rows = self.product.dense_weight()[self.first : self.first + self.out_features]
-        return (rows.t() if self.transposed else rows).clone(memory_format=torch.contiguous_format)
+        own = self.rows.of(self.product.dense_weight()).reshape(self.out_features, self.in_features)
+        return (own.t() if self.transposed else own).clone(memory_format=torch.contiguous_format)
 
     @property
     def bias(self) -> torch.Tensor | None:
         """(out_features,) of the weights' dtype, or None."""
         if not self.has_bias:
             return None
-        dtype = self.product.images[0].dtype
-        return self.product.fp32_bias[self.first : self.first + self.out_features].to(dtype)
+        return self.rows.of(self.product.fp32_bias).flatten().to(self.product.images[0].dtype)
+
+    @property
+    def density(self) -> float:
+        """Share of the weights that its tiles keep."""
+        tiles = self.product.tile_map
+        mine = np.zeros(tiles.m, bool)
+        self.rows.of(torch.from_numpy(mine))[...] = True
+        kept_of_row = np.repeat(tiles.kept_per_tile, tiles.rows_per_tile)
+        kept = int(kept_of_row[mine[tiles.row_index]].sum(dtype=np.int64))
+        return kept / float(self.out_features * self.in_features)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Y (..., out_features) of x (..., in_features); contiguous where the product has one part."""
+        """Y (..., out_features) of x (..., in_features); contiguous where the product has one part.
+
+        Gate and up of a gated unit, called by themselves, multiply dense weights.
+        """
+        if self.rows.interleaved:
+            return torch.nn.functional.linear(x, self.weight, self.bias)
         if self.out_features == self.product.rows:
             return self.product(x)
-        return self.product.part(x, self.first, self.first + self.out_features)
+        return self.product.part(x, self.rows.first, self.rows.first + self.out_features)
 
     def trainable(self) -> "SparseLinear":
         """Kept values become parameters with gradients; everything else stays zero."""
@@ -254,10 +293,10 @@ class SparseLinear(torch.nn.Module):  # type: ignore[misc]
             if tuple(matrix.shape) != shape:
                 error_msgs.append(f"size mismatch for {prefix}weight: {tuple(matrix.shape)}, wanted {shape}")
             else:
-                self.product.set_weight(matrix.detach(), self.first)
+                self.product.set_weight(matrix.detach(), self.rows)
         if bias is not None and self.has_bias:
-            own = self.product.fp32_bias[self.first : self.first + self.out_features]
-            own.copy_(bias.detach())
+            own = self.rows.of(self.product.fp32_bias)
+            own.copy_(bias.detach().reshape(own.shape))
         unexpected_keys += [
             key for key in state_dict if key.startswith(prefix) and key.removeprefix(prefix) not in wanted
         ] * strict
@@ -283,6 +322,21 @@ def stacked_tiles(maps: Sequence[TileMap]) -> TileMap:
         column_start=np.concatenate(starts["column_start"]),
         column_index=np.concatenate([tiles.column_index for tiles in maps]),
         pattern=maps[0].pattern,
+    )
+
+
+def interleaved_tiles(half: TileMap, pattern: str) -> TileMap:
+    """The map of gate and up, both of which have the map `half`, with their rows interleaved by 8."""
+    place = half.row_index.reshape(-1, GATED_ROWS)
+    gate = place // GATED_ROWS * 2 * GATED_ROWS + place % GATED_ROWS
+    return TileMap(
+        m=2 * half.m,
+        k=half.k,
+        row_start=2 * half.row_start,
+        row_index=np.stack((gate, gate + GATED_ROWS), 1).ravel(),
+        column_start=half.column_start,
+        column_index=half.column_index,
+        pattern=pattern,
     )
 
 

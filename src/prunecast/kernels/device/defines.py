@@ -8,7 +8,7 @@ __all__ = ["ACTIVATIONS", "ARCH", "check_registers", "end_defines", "plan_define
 
 ARCH = "sm_90a"
 """What kernels with instructions of Hopper are compiled for."""
-ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2}
+ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "silu": 3, "gelu-tanh": 4}
 """Activation -> macro. Kind: CUDA source, `activation.cuh`."""
 
 

@@ -12,55 +12,81 @@ import torch
 from prunecast.kernels.device.launch import PreparedLaunch
 from prunecast.kernels.device.transpose.transpose import SHARED_BYTES, THREADS, Rows, transpose_args
 from prunecast.torch.cuda.device import stream_of
-from prunecast.torch.cuda.launches import Prepared, forgotten_with_launches, prepared_launch
+from prunecast.torch.cuda.launches import (
+    LayerTensors,
+    Prepared,
+    forgotten_with_launches,
+    prepared_launch,
+)
 from prunecast.torch.cuda.transpose import transpose_function
+from prunecast.torch.epilogue import Epilogue, seen_as
 
-__all__ = ["DirectCall", "direct_call", "may_call"]
+__all__ = ["DirectCall", "columns_of_view", "direct_call", "may_call"]
 
+MOST_CALLS = 4096
+"""Records that are kept of all layers; the oldest makes room. Kind: choice, of about 2 KiB each."""
 _ELEMENT_BYTES, _ALIGN_BYTES, _GROUP = 2, 16, 8
-_CALLS: dict[tuple[int, int, bool, int], "DirectCall"] = forgotten_with_launches({})
+_CALLS: dict[tuple[Any, ...], "DirectCall"] = forgotten_with_launches({})
 
 
 class DirectCall:
-    """y of x for one layer and number of tokens on one device, the current one.
+    """y of x for one layer, epilogue and number of tokens on one device, the current one.
 
     Owns its launches' arguments: threads must not share a layer on a device.
     """
 
-    def __init__(self, prepared: Prepared, tokens: int, features: int, rows: int, device: int) -> None:
+    def __init__(
+        self, prepared: Prepared, x: torch.Tensor, features: int, rows: int, epilogue: Epilogue
+    ) -> None:
         self.image = prepared.image
         """Which of the layer's images it reads."""
-        self._launch, self._device = prepared.launch, device
-        self._tokens, self._features, self._rows = tokens, features, rows
-        group = 1 if tokens == 1 and prepared.launch.takes_one else _GROUP
-        self._columns = -(-tokens // group) * group
-        if self._columns > 1:
-            x = Rows(0, features * _ELEMENT_BYTES, tokens, features)
-            x_t = Rows(0, self._columns * _ELEMENT_BYTES, features, self._columns)
-            self._args, blocks = transpose_args(x, x_t)
-            self._words: Any = self._args.view("u8").data
-            self._turn = PreparedLaunch(
-                transpose_function(device),
-                [self._args.ctypes.data],
-                blocks=blocks,
-                threads=THREADS,
-                shared_bytes=SHARED_BYTES,
-                overlap=False,
-            )
+        self._launch, self._device = prepared.launch, x.get_device()
+        self._tokens, self._features, self._rows = x.numel() // features, features, rows
+        self._turned = epilogue.features_first
+        group = 1 if self._tokens == 1 and prepared.launch.takes_one else _GROUP
+        lies_turned = columns_of_view(x)
+        self._columns = lies_turned or -(-self._tokens // group) * group
+        self._turn = None if lies_turned or self._columns == 1 else self._prepare_turn()
+
+    def _prepare_turn(self) -> PreparedLaunch:
+        x = Rows(0, self._features * _ELEMENT_BYTES, self._tokens, self._features)
+        x_t = Rows(0, self._columns * _ELEMENT_BYTES, self._features, self._columns)
+        self._args, blocks = transpose_args(x, x_t)
+        self._words: Any = self._args.view("u8").data
+        return PreparedLaunch(
+            transpose_function(self._device),
+            [self._args.ctypes.data],
+            blocks=blocks,
+            threads=THREADS,
+            shared_bytes=SHARED_BYTES,
+            overlap=False,
+        )
 
     def __call__(self, x: torch.Tensor, image: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        """Y (..., rows), contiguous, of x (..., features), contiguous."""
-        y = x.new_empty((*x.shape[:-1], self._rows))
-        stream, columns, at = stream_of(self._device), self._columns, x.data_ptr()
-        if columns > 1:
-            x_t = x.new_empty((self._features, columns))
-            words = self._words
+        """Y (..., rows) of x (..., features), contiguous, or with features first as the epilogue says."""
+        columns, at, stream = self._columns, x.data_ptr(), stream_of(self._device)
+        y = x.new_empty((self._rows, columns) if self._turned else (*x.shape[:-1], self._rows))
+        if self._turn is not None:
+            x_t, words = x.new_empty((self._features, columns)), self._words
             words[0], words[1] = at, x_t.data_ptr()
             at = words[1]
             self._turn(stream)
         biased = 0 if bias is None else bias.data_ptr()
         self._launch.at(at, columns, image.data_ptr(), biased, y.data_ptr(), self._tokens, stream)
-        return y
+        return seen_as(y, x.shape[:-1]) if self._turned else y
+
+
+def columns_of_view(x: torch.Tensor) -> int:
+    """Columns of the (features, columns) that x (..., features) is a view of; 0 where it lies otherwise."""
+    shape, strides = x.shape, x.stride()
+    columns, step = strides[-1], 1
+    if columns == 1 or columns % _GROUP:
+        return 0
+    for size, stride in zip(reversed(shape[:-1]), reversed(strides[:-1]), strict=True):
+        if size != 1 and stride != step:
+            return 0
+        step *= size
+    return columns if step <= columns else 0
 
 
 def may_call(x: torch.Tensor, image: torch.Tensor, bias: torch.Tensor | None) -> bool:
@@ -75,24 +101,20 @@ def may_call(x: torch.Tensor, image: torch.Tensor, bias: torch.Tensor | None) ->
         return False
     if torch._C._cuda_getDevice() != x.get_device() or image.get_device() != x.get_device():
         return False
-    return bool(x.is_contiguous() and x.data_ptr() % _ALIGN_BYTES == 0)
+    lies = x.is_contiguous() or columns_of_view(x) > 0
+    return bool(lies and x.data_ptr() % _ALIGN_BYTES == 0)
 
 
 def direct_call(
-    plan: int,
-    x: torch.Tensor,
-    features: int,
-    rows: int,
-    images: list[torch.Tensor],
-    tiles: torch.Tensor,
-    bias: torch.Tensor | None,
-    gpu: str,
+    plan: int, x: torch.Tensor, features: int, rows: int, epilogue: Epilogue, layer: LayerTensors
 ) -> DirectCall:
     """The record for such a call, made if it is the first; raises as `launch_of`."""
     tokens, device = x.numel() // features, x.get_device()
-    key = (plan, tokens, bias is not None, device)
+    key = (plan, tokens, epilogue, layer.bias is not None, device, columns_of_view(x))
     found = _CALLS.get(key)
     if found is None:
-        prepared = prepared_launch(plan, tokens, "none", x, images, tiles, bias, gpu)
-        found = _CALLS[key] = DirectCall(prepared, tokens, features, rows, device)
+        prepared = prepared_launch(plan, tokens, epilogue, x, layer)
+        if len(_CALLS) >= MOST_CALLS:
+            del _CALLS[next(iter(_CALLS))]
+        found = _CALLS[key] = DirectCall(prepared, x, features, rows, epilogue)
     return found

@@ -12,13 +12,16 @@ from prunecast.errors import BadInput
 from prunecast.torch.cuda.device import is_capturing
 from prunecast.torch.cuda.small import SmallLaunch
 from prunecast.torch.cuda.tiles import TileLaunch
+from prunecast.torch.epilogue import Epilogue
 from prunecast.torch.forms import plan_for, planned_tokens
 from prunecast.torch.gpus import check_gpu
 from prunecast.torch.images import STAGES, layout_of
 from prunecast.torch.layer_table import known_layer
+from prunecast.torch.ops import LinearCall
 
 __all__ = [
     "Launch",
+    "LayerTensors",
     "Prepared",
     "forget_launches",
     "forgotten_with_launches",
@@ -28,7 +31,7 @@ __all__ = [
 
 
 class Launch(Protocol):
-    """A kernel for one layer and number of tokens, to be enqueued on torch's current stream."""
+    """A kernel for one layer, epilogue and number of tokens, to be enqueued on torch's current stream."""
 
     takes_one: bool
     """Whether x_t may have one column, else whole groups of 8."""
@@ -36,16 +39,26 @@ class Launch(Protocol):
     def __call__(
         self, x_t: torch.Tensor, image: torch.Tensor, bias: torch.Tensor | None, y: torch.Tensor
     ) -> None:
-        """Y (tokens, M) of x_t (K, tokens or more)."""
+        """Y, as the epilogue lays it, of x_t (K, tokens or more)."""
 
     def at(self, x_t: int, columns: int, image: int, bias: int, y: int, tokens: int, stream: int) -> None:
-        """The same by addresses, x_t (K, columns) and y (tokens, M) contiguous; 0 for no bias."""
+        """Y of addresses: x_t (K, columns), y (tokens, rows) or (rows, columns) contiguous; 0 for no bias."""
+
+
+class LayerTensors(NamedTuple):
+    """What a layer brings to its launches."""
+
+    images: list[torch.Tensor]
+    tiles: torch.Tensor
+    bias: torch.Tensor | None
+    gpu: str
+    """Name of the GPU planned for."""
 
 
 class _Key(NamedTuple):
     plan: int
     tokens: int
-    activation: str
+    epilogue: Epilogue
     has_bias: bool
     device: int
 
@@ -79,47 +92,31 @@ _PREPARED: dict[tuple[Any, ...], Prepared] = {}
 _TABLES: list[dict[Any, Any]] = [_PREPARED]
 
 
-def launch_of(
-    plan: int,
-    tokens: int,
-    activation: str,
-    x_t: torch.Tensor,
-    images: list[torch.Tensor],
-    tiles: torch.Tensor,
-    bias: torch.Tensor | None,
-    gpu: str,
-) -> Prepared:
+def launch_of(call: LinearCall) -> Prepared:
     """The launch for such a call, prepared if it is the first.
 
     Raises
     ------
     BadInput : the device is another GPU than the one planned for, x_t lies otherwise, or a graph is being
-    captured
-        and there was no call before it
+        captured and there was no call before it
     """
-    if x_t.stride(1) != 1 and x_t.shape[1] > 1:
-        raise BadInput(f"x_t must have its tokens side by side, got strides {x_t.stride()}")
-    return prepared_launch(plan, tokens, activation, x_t, images, tiles, bias, gpu)
+    if call.x_t.stride(1) != 1 and call.x_t.shape[1] > 1:
+        raise BadInput(f"x_t must have its tokens side by side, got strides {call.x_t.stride()}")
+    layer = LayerTensors(call.images, call.tiles, call.bias, call.gpu)
+    return prepared_launch(call.plan, call.tokens, call.epilogue, call.x_t, layer)
 
 
 def prepared_launch(
-    plan: int,
-    tokens: int,
-    activation: str,
-    x: torch.Tensor,
-    images: list[torch.Tensor],
-    tiles: torch.Tensor,
-    bias: torch.Tensor | None,
-    gpu: str,
+    plan: int, tokens: int, epilogue: Epilogue, x: torch.Tensor, layer: LayerTensors
 ) -> Prepared:
     """`launch_of` an x of that device and dtype, however it lies."""
-    key = _Key(plan, planned_tokens(tokens), activation, bias is not None, x.device.index)
+    key = _Key(plan, planned_tokens(tokens), epilogue, layer.bias is not None, x.device.index)
     found = _PREPARED.get(key)
     if found is None:
         if is_capturing():
             wanted = "call the layer once before it is captured"
             raise BadInput(f"nothing is prepared for {tokens} tokens: {wanted}")
-        found = _prepared(key, x, images, tiles, gpu)
+        found = _prepared(key, x, layer)
         _PREPARED[key] = found
     return found
 
@@ -137,13 +134,11 @@ def forgotten_with_launches(table: dict[Any, Any]) -> dict[Any, Any]:
     return table
 
 
-def _prepared(
-    key: _Key, x_t: torch.Tensor, images: list[torch.Tensor], tiles: torch.Tensor, gpu: str
-) -> Prepared:
-    layer = known_layer(key.plan, tiles, x_t.dtype, gpu)
-    check_gpu(x_t.device, layer.gpu)
-    layouts = [layout_of(image) for image in images]
-    plan, image = plan_for(layer.tiles, key.tokens, layer.dtype, layer.gpu, layouts)
+def _prepared(key: _Key, x: torch.Tensor, given: LayerTensors) -> Prepared:
+    layer = known_layer(key.plan, given.tiles, x.dtype, given.gpu)
+    check_gpu(x.device, layer.gpu)
+    layouts = [layout_of(image) for image in given.images]
+    plan, image = plan_for(layer.tiles, key.tokens, layer.dtype, layer.gpu, layouts, glu=key.epilogue.glu)
     kind = TileLaunch if layouts[image].kind == STAGES else SmallLaunch
-    with torch.cuda.device(x_t.device):
-        return Prepared(kind(plan, key.activation, bias=key.has_bias, device=x_t.device), image)
+    with torch.cuda.device(x.device):
+        return Prepared(kind(plan, key.epilogue, bias=key.has_bias, device=x.device), image)

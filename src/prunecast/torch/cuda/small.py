@@ -1,4 +1,4 @@
-"""A plan of the kernel of few tokens, C token-major, on one device."""
+"""A plan of the kernel of few tokens on one device, C as the epilogue lays it."""
 
 from typing import Any
 
@@ -11,6 +11,7 @@ from prunecast.kernels.small_n.cuda.forms import build_small, small_defines
 from prunecast.kernels.small_n.cuda.pack import NO_COLUMN, PackedSmall
 from prunecast.kernels.small_n.cuda.records import SMALL_ARGS, small_records
 from prunecast.torch.cuda.device import DeviceArray, arch_of, load_function, stream_of
+from prunecast.torch.epilogue import Epilogue
 from prunecast.torch.images import FRAGMENTS, Layout, slabs_of
 
 __all__ = ["SmallLaunch", "lists_of"]
@@ -27,8 +28,9 @@ class SmallLaunch:
 
     takes_one = True
 
-    def __init__(self, plan: KernelPlan, activation: str, *, bias: bool, device: torch.device) -> None:
-        defines = small_defines(plan, activation=activation, bias=bias, changes={"TOKEN_MAJOR": 1})
+    def __init__(self, plan: KernelPlan, epilogue: Epilogue, *, bias: bool, device: torch.device) -> None:
+        changes = {"GLU": int(epilogue.glu)} if epilogue.features_first else {"TOKEN_MAJOR": 1}
+        defines = small_defines(plan, activation=epilogue.activation, bias=bias, changes=changes)
         cubin = build_small(plan, arch_of(device), defines).cubin
         lists = lists_of(plan)
         records, resources = small_records(plan, lists), plan.resources
@@ -41,7 +43,7 @@ class SmallLaunch:
         self._args = records.arguments(plan)
         for name, array in self._arrays.items():
             self._args[name] = array.pointer
-        self._plan, self._device = plan, device.index
+        self._plan, self._device, self._turned = plan, device.index, epilogue.features_first
         self._words, self._halves = self._args.view(np.uint64).data, self._args.view(np.int32).data
         self._launch = PreparedLaunch(
             load_function(cubin, "small_n", resources.shared_bytes, device.index),
@@ -71,7 +73,7 @@ class SmallLaunch:
             columns * _ELEMENT_BYTES,
         )
         words[_WORDS["b_end"]] = shift + (self._plan.k - 1) * columns + self._plan.n
-        words[_WORDS["c_row_bytes"]] = self._plan.m * _ELEMENT_BYTES
+        words[_WORDS["c_row_bytes"]] = (columns if self._turned else self._plan.m) * _ELEMENT_BYTES
         halves[_HALVES["b_shift"]], halves[_HALVES["c_tokens"]] = shift, tokens
         self._launch(stream)
 

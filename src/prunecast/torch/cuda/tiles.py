@@ -1,4 +1,4 @@
-"""A plan of the wgmma tile kernel, C token-major, on one device."""
+"""A plan of the wgmma tile kernel on one device, C as the epilogue lays it."""
 
 from typing import Any
 
@@ -9,12 +9,13 @@ from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.launch import PreparedLaunch
 from prunecast.kernels.device.places import Place
 from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
-from prunecast.kernels.tile.cuda.forms import build_tile_kernel, tile_defines, token_box_of
+from prunecast.kernels.tile.cuda.forms import box_of, build_tile_kernel, tile_defines, token_box_of
 from prunecast.kernels.tile.cuda.pack import GATHER_ROWS, STAGE_COLUMNS
 from prunecast.kernels.tile.cuda.tensor_maps import BoxMaps
 from prunecast.kernels.tile.cuda.work_image import work_image
 from prunecast.patterns.tile_map import IntArray
 from prunecast.torch.cuda.device import DeviceArray, load_function, stream_of
+from prunecast.torch.epilogue import Epilogue
 from prunecast.torch.images import STAGES, Layout, slabs_of
 
 __all__ = ["TileLaunch", "columns_by_thread"]
@@ -33,8 +34,9 @@ class TileLaunch:
 
     takes_one = False
 
-    def __init__(self, plan: KernelPlan, activation: str, *, bias: bool, device: torch.device) -> None:
-        defines = tile_defines(plan, activation=activation, bias=bias, changes={"TOKEN_MAJOR": 1})
+    def __init__(self, plan: KernelPlan, epilogue: Epilogue, *, bias: bool, device: torch.device) -> None:
+        changes = {"GLU": int(epilogue.glu)} if epilogue.features_first else {"TOKEN_MAJOR": 1}
+        defines = tile_defines(plan, activation=epilogue.activation, bias=bias, changes=changes)
         cubin = build_tile_kernel(plan, defines).cubin
         resources, work = plan.resources, work_image(plan)
         slabs = slabs_of(plan.tiles, Layout(STAGES, plan.shape.block_m))
@@ -52,7 +54,9 @@ class TileLaunch:
             self._args[name] = array.pointer
         self._args["null_stage"] = len(slabs.columns)
         work.into(self._args)
-        self._m, self._device, self._box = plan.m, device.index, token_box_of(plan)
+        self._rows, self._device = plan.m // 2 if epilogue.glu else plan.m, device.index
+        self._turned = epilogue.features_first
+        self._box = box_of(plan, gated=epilogue.glu) if self._turned else token_box_of(plan)
         self._words, self._halves = self._args.view(np.uint64).data, self._args.view(np.int32).data
         self._maps: dict[int, BoxMaps] = {}
         self._launch = PreparedLaunch(
@@ -68,8 +72,13 @@ class TileLaunch:
         self, x_t: torch.Tensor, image: torch.Tensor, bias: torch.Tensor | None, y: torch.Tensor
     ) -> None:
         """Enqueue it."""
-        if x_t.shape[1] % _GROUP:
+        if x_t.shape[1] % _GROUP:  # a single token
             x_t = torch.nn.functional.pad(x_t, (0, -x_t.shape[1] % _GROUP))
+            if self._turned:
+                wide = y.new_empty((self._rows, x_t.shape[1]))
+                self(x_t, image, bias, wide)
+                y.copy_(wide[:, : y.shape[1]])
+                return
         if x_t.stride(0) != x_t.shape[1]:
             x_t = x_t.contiguous()
         biased = 0 if bias is None else bias.data_ptr()
@@ -78,19 +87,21 @@ class TileLaunch:
 
     def at(self, x_t: int, columns: int, image: int, bias: int, y: int, tokens: int, stream: int) -> None:
         """The same by addresses; columns are whole groups of 8."""
-        words, halves, row_bytes = self._words, self._halves, self._m * _ELEMENT_BYTES
+        words, halves = self._words, self._halves
+        row_bytes = (columns if self._turned else self._rows) * _ELEMENT_BYTES
         words[_WORDS["weights"]], words[_WORDS["b"]], words[_WORDS["bias"]] = image, x_t, bias
         words[_WORDS["c"]], words[_WORDS["c_row_bytes"]] = y, row_bytes
         words[_WORDS["b_row_bytes"]] = columns * _ELEMENT_BYTES
         halves[_HALVES["tokens"]], halves[_HALVES["c_tokens"]] = columns, tokens
-        self._launch.point(1, self._maps_of(tokens).address(Place(y, row_bytes)))
+        self._launch.point(1, self._maps_of(columns if self._turned else tokens).address(Place(y, row_bytes)))
         self._launch(stream)
 
     def _maps_of(self, tokens: int) -> BoxMaps:
         """Tensor maps of C with so many tokens."""
         found = self._maps.get(tokens)
         if found is None:
-            found = self._maps[tokens] = BoxMaps(rows=tokens, tokens=self._m, box=self._box)
+            rows, width = (self._rows, tokens) if self._turned else (tokens, self._rows)
+            found = self._maps[tokens] = BoxMaps(rows=rows, tokens=width, box=self._box)
         return found
 
 

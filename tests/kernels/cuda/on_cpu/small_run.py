@@ -27,14 +27,18 @@ def run_small(
     backwards: bool = False,
     seed: int = 0,
     token_major: Rows | None = None,
+    gated: Rows | None = None,
 ) -> None:
     """Fill C of `operands`; blocks run two at a time. `changes` as `build_on_cpu`, the rest as `Grid`.
 
-    With `token_major`, which is C as (tokens, M) and may have fewer tokens than B, that is filled instead.
+    `token_major` is C as (tokens, M), to be filled instead; it may have fewer tokens than B. So is `gated`,
+    C as (M / 2, tokens) of gate and up that interleave in A.
     """
     defines = small_defines(plan, activation=activation, bias=operands.bias is not None)
     if token_major is not None:
         defines["TOKEN_MAJOR"] = 1
+    if gated is not None:
+        defines["GLU"] = 1
     kernel = build_on_cpu(SMALL_SOURCE, "small_n", defines, folder, changes=changes)
     packed = pack_small(plan.tiles, to_bits(operands.a, plan.dtype), plan.shape.block_m)
     records = small_records(plan, packed)
@@ -51,7 +55,7 @@ def run_small(
     for name, array in arrays.items():
         args[name] = array.ctypes.data
     place_b(args, plan, operands.b.address, operands.b.row_bytes)
-    c = operands.c if token_major is None else token_major
+    c = gated or token_major or operands.c
     args["c"], args["c_row_bytes"], args["c_tokens"] = c.address, c.row_bytes, c.matrix.shape[0]
     resources = plan.resources
     grid = Grid(

@@ -34,6 +34,7 @@ def run_tiles(
     backwards: bool = False,
     seed: int = 0,
     token_major: Rows | None = None,
+    gated: Rows | None = None,
 ) -> None:
     """Fill the rows of C that lie in tiles; all blocks run at once.
 
@@ -43,9 +44,12 @@ def run_tiles(
     defines : preprocessor names that differ from the plan's form
     changes : as `build_on_cpu`; the rest as `Grid`
     token_major : C as (tokens, M), to be filled instead; it may have fewer tokens than B
+    gated : C as (M / 2, tokens), of gate and up that interleave in A, to be filled instead
     """
     if token_major is not None:
         defines = {**(defines or {}), "TOKEN_MAJOR": 1}
+    if gated is not None:
+        defines = {**(defines or {}), "GLU": 1}
     form = tile_defines(plan, activation=activation, bias=operands.bias is not None, changes=defines)
     source = TOKEN_SOURCE if plan.shape[:2] in TOKEN_SHAPES else "tile_sm90.cu"
     kernel = build_on_cpu(SOURCES / source, "tile_sm90", form, folder, changes=changes)
@@ -68,7 +72,7 @@ def run_tiles(
     for name, array in arrays.items():
         args[name] = array.ctypes.data
     args["b"], args["b_row_bytes"] = operands.b.address, operands.b.row_bytes
-    c = operands.c if token_major is None else token_major
+    c = gated or token_major or operands.c
     args["c"], args["c_row_bytes"], args["c_tokens"] = c.address, c.row_bytes, c.matrix.shape[0]
     args["tokens"], args["null_stage"] = -(-plan.n // 8) * 8, packed.null_stage
     work.into(args)
@@ -85,16 +89,16 @@ def run_tiles(
     run_on_cpu(
         kernel,
         grid,
-        [args, _map_of_c(plan, operands) if token_major is None else _token_map(plan, token_major)],
+        [args, _map_of_c(plan, c, gated=gated is not None) if token_major is None else _token_map(plan, c)],
         [*arrays.values(), operands.b.whole, c.whole],
     )
     assert not arrays["counters"].any(), "counters of split tiles must be zero again"
 
 
-def _map_of_c(plan: KernelPlan, operands: Operands) -> np.ndarray:
+def _map_of_c(plan: KernelPlan, c: Rows, *, gated: bool) -> np.ndarray:
     """C as `machine_memory.cpp` reads a tensor map: address, tokens, rows, bytes of a row, box."""
-    box, c = box_of(plan), operands.c
-    facts = [c.address, -(-plan.n // 8) * 8, plan.m, c.row_bytes, box.tokens, box.rows]
+    box = box_of(plan, gated=gated)
+    facts = [c.address, -(-plan.n // 8) * 8, c.matrix.shape[0], c.row_bytes, box.tokens, box.rows]
     return np.array(facts + [0] * (16 - len(facts)), np.uint64)
 
 

@@ -89,10 +89,18 @@ __device__ __forceinline__ void add_and_store(const SmallArgs& args, u32 shared,
   }
 }
 #else
+// Of a gated unit half 0 of a fragment is the gate, half 1 up: neighbouring lanes have both, and the first one stores.
 __device__ __forceinline__ void add_and_store(const SmallArgs& args, u32 shared, int2 place, int task) {
+#if GLU
+  static_assert(!TOKEN_MAJOR, "gated units are written as (features, tokens)");
+  const int lane = task / 2 % 32, h = task % 2, f = task / 64;
+#else
   const int lane = task % 32, h = task / 32 % 2, f = task / 64;
+#endif
   const int row = load_early(args.rows + place.x * BLOCK_M + f * 16 + 8 * h + lane / 4);
+#if !GLU
   if (row < 0) return;
+#endif
   float sums[2 * TOKENS];
 #pragma unroll
   for (int t = 0; t < TOKENS; ++t) {
@@ -109,11 +117,22 @@ __device__ __forceinline__ void add_and_store(const SmallArgs& args, u32 shared,
   }
   float bias = 0.0f;
 #if BIAS
-  bias = args.bias[row];
+  bias = args.bias[GLU ? max(row, 0) : row];
 #endif
   u32 words[TOKENS];
 #pragma unroll
-  for (int t = 0; t < TOKENS; ++t) words[t] = pack(sums[2 * t], sums[2 * t + 1], bias);
-  store_tokens(args, row, place.y + 2 * TOKENS * (lane % 4), words);
+  for (int t = 0; t < TOKENS; ++t) {
+#if GLU
+    const float even = sums[2 * t] + bias, odd = sums[2 * t + 1] + bias;
+    words[t] = round_both(activate(even) * __shfl_xor_sync(0xffffffff, even, 1),
+                          activate(odd) * __shfl_xor_sync(0xffffffff, odd, 1));
+#else
+    words[t] = pack(sums[2 * t], sums[2 * t + 1], bias);
+#endif
+  }
+#if GLU
+  if (row < 0 || h == 1) return;
+#endif
+  store_tokens(args, gated_row(row), place.y + 2 * TOKENS * (lane % 4), words);
 }
 #endif

@@ -78,12 +78,15 @@ def build_tile_kernel(plan: KernelPlan, defines: Mapping[str, int]) -> CompiledK
     return kernel
 
 
-def box_of(plan: KernelPlan) -> Box:
-    """What a warp stores of C with one instruction, where its rows follow one another."""
+def box_of(plan: KernelPlan, *, gated: bool = False) -> Box:
+    """What a warp stores of C with one instruction, where its rows follow one another.
+
+    `gated`: C is the gated unit of gate and up, whose rows interleave in A (GLU in `activation.cuh`).
+    """
     if _is_token_form(plan):
         return Box(rows=32, tokens=64)
     staging_of_warp = min(plan.shape.block_m * plan.shape.block_n, 32768) // 8
-    return Box(rows=16, tokens=64 if staging_of_warp >= 2048 else 32)
+    return Box(rows=8 if gated else 16, tokens=64 if staging_of_warp >= 2048 else 32)
 
 
 def token_box_of(plan: KernelPlan) -> Box:

@@ -1,6 +1,6 @@
 // The end of an item: C on its way out while the next item is multiplied.
 //
-// Contract: every warp works alone on its 16 rows. `Outgoing` takes rounded C out of the accumulators at once,
+// Contract: every warp works alone on its 16 rows, of which a gated unit leaves 8. `Outgoing` takes rounded C out of the accumulators at once,
 // a part of it to the staging buffer and the rest to other registers, and stores it chunk by chunk whenever it is
 // asked, so that the stores of all SMs do not meet. Rows of C are written where the row list says, 16 bytes a
 // lane, at least 64 contiguous bytes a row, or by one instruction of the copy engine where they follow one another.
@@ -18,7 +18,7 @@
 
 constexpr int LANES_PER_ROW = CHUNK_TOKENS / 8;
 constexpr int ROWS_AT_ONCE = 32 / LANES_PER_ROW;
-constexpr int ROW_LOADS = 16 / ROWS_AT_ONCE;
+constexpr int ROW_LOADS = CHUNK_ROWS / ROWS_AT_ONCE;
 
 // What a thread knows about the item it is going to finish.
 struct Ending {
@@ -27,7 +27,7 @@ struct Ending {
 #if TOKEN_MAJOR
   int rows[2];             // rows of C that are rows `lane` and `lane` + 32 of the warpgroup
 #else
-  int row;                 // row of C that is row `lane % 16` of the warp
+  int row;                 // row of C that is row `lane % CHUNK_ROWS` of a chunk of the warp
 #endif
   float bias[2];           // of the two rows whose sums this lane holds
 };
@@ -42,7 +42,7 @@ __device__ __forceinline__ Ending prepare_ending(const TileArgs& args, int place
 #pragma unroll
   for (int i = 0; i < 2; ++i) ending.rows[i] = load_early(rows - warp % 4 * 16 + i * 32 + lane);
 #else
-  ending.row = load_early(rows + lane % 16);
+  ending.row = gated_row(load_early(rows + gate_of(lane % CHUNK_ROWS)));
 #endif
 #if BIAS
 #pragma unroll
@@ -58,12 +58,13 @@ __device__ __forceinline__ int staged_chunk(int row, int chunk) {
   return chunk ^ (CHUNK_TOKENS == 64 ? row % 8 : row / 2 % 4);
 }
 
-// 16 rows x CHUNK_TOKENS tokens of rounded C from registers to shared memory.
+// CHUNK_ROWS rows x CHUNK_TOKENS tokens of rounded C from registers to shared memory.
 __device__ __forceinline__ void stage_chunk(u32 slot, const u32* words, int lane) {
-  const int row = lane % 16, half = lane / 16;
+  constexpr int BLOCKS = 32 / CHUNK_ROWS;  // of 8 tokens, that one instruction takes
+  const int row = lane % CHUNK_ROWS, block = lane / CHUNK_ROWS;
 #pragma unroll
-  for (int pair = 0; pair < CHUNK_TOKENS / 16; ++pair) {
-    const u32 to = slot + row * CHUNK_TOKENS * 2 + staged_chunk(row, 2 * pair + half) * 16;
+  for (int pair = 0; pair < CHUNK_WORDS / 4; ++pair) {
+    const u32 to = slot + row * CHUNK_TOKENS * 2 + staged_chunk(row, BLOCKS * pair + block) * 16;
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
                  "r"(words[4 * pair]), "r"(words[4 * pair + 1]), "r"(words[4 * pair + 2]), "r"(words[4 * pair + 3])
                  : "memory");
@@ -71,9 +72,15 @@ __device__ __forceinline__ void stage_chunk(u32 slot, const u32* words, int lane
 }
 
 // Bias, activation and rounding of one chunk of sums; words in the order of stmatrix.
-__device__ __forceinline__ void round_chunk(u32 (&words)[CHUNK_SUMS / 2], const float* sums, const Ending& ending) {
+__device__ __forceinline__ void round_chunk(u32 (&words)[CHUNK_WORDS], const float* sums, const Ending& ending) {
+#if GLU
+  const float gate[2] = {ending.bias[0], ending.bias[0]}, up[2] = {ending.bias[1], ending.bias[1]};
 #pragma unroll
-  for (int i = 0; i < CHUNK_SUMS / 2; ++i) words[i] = pack(sums[2 * i], sums[2 * i + 1], ending.bias[i % 2]);
+  for (int i = 0; i < CHUNK_WORDS; ++i) words[i] = pack_gated(sums + 4 * i, sums + 4 * i + 2, gate, up);
+#else
+#pragma unroll
+  for (int i = 0; i < CHUNK_WORDS; ++i) words[i] = pack(sums[2 * i], sums[2 * i + 1], ending.bias[i % 2]);
+#endif
 }
 
 #if TOKEN_MAJOR
@@ -87,7 +94,7 @@ struct Outgoing {
   int left = 0;            // chunks not stored yet
   int token;               // of the next chunk
   int row;                 // as in Ending
-  bool together;           // the 16 rows of the warp follow one another in C
+  bool together;           // the rows of a chunk follow one another in C
   u32 kept[KEPT_WORDS];    // chunks that found no place in the staging buffer
 
   __device__ __forceinline__ Outgoing(const TensorMap& c_map, u32 base, int thread)
@@ -98,13 +105,13 @@ struct Outgoing {
     empty_staging();
 #pragma unroll
     for (int chunk = 0; chunk < CHUNKS; ++chunk) {
-      u32 words[CHUNK_SUMS / 2];
+      u32 words[CHUNK_WORDS];
       round_chunk(words, sums + chunk * CHUNK_SUMS, ending);
       if (chunk < CHUNKS_STAGED) {
         stage_chunk(staging + chunk * CHUNK_BYTES, words, lane);
       } else {
 #pragma unroll
-        for (int i = 0; i < CHUNK_SUMS / 2; ++i) kept[(chunk - CHUNKS_STAGED) * (CHUNK_SUMS / 2) + i] = words[i];
+        for (int i = 0; i < CHUNK_WORDS; ++i) kept[(chunk - CHUNKS_STAGED) * CHUNK_WORDS + i] = words[i];
       }
     }
     fill_staging();
@@ -112,7 +119,7 @@ struct Outgoing {
     token = ending.token;
     row = ending.row;
     const int first = __shfl_sync(0xffffffff, row, 0);
-    together = __all_sync(0xffffffff, first >= 0 && row == first + lane % 16);
+    together = __all_sync(0xffffffff, first >= 0 && row == first + lane % CHUNK_ROWS);
   }
 
   // What was staged has been read.
@@ -135,7 +142,7 @@ struct Outgoing {
       if (left != CHUNKS_KEPT - first) continue;
 #pragma unroll
       for (int chunk = 0; chunk < CHUNKS_STAGED; ++chunk) {
-        stage_chunk(staging + chunk * CHUNK_BYTES, kept + (first + chunk) * (CHUNK_SUMS / 2), lane);
+        stage_chunk(staging + chunk * CHUNK_BYTES, kept + (first + chunk) * CHUNK_WORDS, lane);
       }
     }
     fill_staging();

@@ -40,12 +40,19 @@ constexpr int PART_SUMS = PART_TOKENS / 2;  // registers of a thread
 // in registers.
 constexpr int WARP_STAGING_BYTES = STAGING_BYTES / CONSUMER_WARPS;
 constexpr int CHUNK_TOKENS = WARP_STAGING_BYTES >= 2048 ? 64 : 32;
-constexpr int CHUNK_BYTES = 16 * CHUNK_TOKENS * 2;
+#if GLU  // of gate and up one row is left
+constexpr int CHUNK_ROWS = 8;
+#else
+constexpr int CHUNK_ROWS = 16;
+#endif
+constexpr int CHUNK_BYTES = CHUNK_ROWS * CHUNK_TOKENS * 2;
 constexpr int CHUNK_SUMS = CHUNK_TOKENS / 2;
+constexpr int CHUNK_WORDS = CHUNK_SUMS * CHUNK_ROWS / 32;
 constexpr int CHUNKS = PART_TOKENS / CHUNK_TOKENS;
-constexpr int CHUNKS_STAGED = WARP_STAGING_BYTES / CHUNK_BYTES;
+constexpr int CHUNKS_FIT = WARP_STAGING_BYTES / CHUNK_BYTES;
+constexpr int CHUNKS_STAGED = CHUNKS % CHUNKS_FIT == 0 ? CHUNKS_FIT : CHUNKS_FIT / 2;
 constexpr int CHUNKS_KEPT = CHUNKS - CHUNKS_STAGED;
-constexpr int KEPT_WORDS = CHUNKS_KEPT * CHUNK_SUMS / 2;
+constexpr int KEPT_WORDS = CHUNKS_KEPT > 0 ? CHUNKS_KEPT * CHUNK_WORDS : 1;
 
 // What a consumer warpgroup reads of a stage begins here.
 constexpr int GROUP_WEIGHTS_AT = SPLIT_ROWS ? 64 * 128 : 0;

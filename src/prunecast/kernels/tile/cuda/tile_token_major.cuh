@@ -5,6 +5,7 @@
 // bytes a token, which one instruction of the copy engine stores where the rows follow one another; or else each
 // element is stored by itself. C has `c_tokens` rows, B may have more.
 #pragma once
+static_assert(GLU == 0, "gated units are written as (features, tokens)");
 
 constexpr int GROUP_ROWS = 64;
 constexpr int GROUP_CHUNK_BYTES = CHUNK_TOKENS * GROUP_ROWS * 2;
@@ -31,13 +32,13 @@ struct Outgoing {
     empty_staging();
 #pragma unroll
     for (int chunk = 0; chunk < CHUNKS; ++chunk) {
-      u32 words[CHUNK_SUMS / 2];
+      u32 words[CHUNK_WORDS];
       round_chunk(words, sums + chunk * CHUNK_SUMS, ending);
       if (chunk < CHUNKS_STAGED) {
         stage_turned(staging + chunk * GROUP_CHUNK_BYTES, words);
       } else {
 #pragma unroll
-        for (int i = 0; i < CHUNK_SUMS / 2; ++i) kept[(chunk - CHUNKS_STAGED) * (CHUNK_SUMS / 2) + i] = words[i];
+        for (int i = 0; i < CHUNK_WORDS; ++i) kept[(chunk - CHUNKS_STAGED) * CHUNK_WORDS + i] = words[i];
       }
     }
     fill_staging();
@@ -81,7 +82,7 @@ struct Outgoing {
       if (left != CHUNKS_KEPT - first) continue;
 #pragma unroll
       for (int chunk = 0; chunk < CHUNKS_STAGED; ++chunk) {
-        stage_turned(staging + chunk * GROUP_CHUNK_BYTES, kept + (first + chunk) * (CHUNK_SUMS / 2));
+        stage_turned(staging + chunk * GROUP_CHUNK_BYTES, kept + (first + chunk) * CHUNK_WORDS);
       }
     }
     fill_staging();

@@ -34,7 +34,7 @@ struct Ending {
   const int* rows;      // of the tile
 #else
   int token;            // of the 8 tokens that this lane stores
-  int rows[2];          // row of C of place `lane` among those of a half that this warp stores
+  int rows[HALVES];     // row of C of place `lane` among those of a half that this warp stores
 #endif
   int between;          // steps from one half to the other
 #if BIAS
@@ -64,7 +64,9 @@ __device__ __forceinline__ Ending prepare_ending(const TileArgs& args, int place
   ending.token = item.w + warp / 4 * 64 + lane % 8 * 8;
   ending.between = steps_of(item) >= LONG_ITEM ? STEPS_BETWEEN : 0;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) ending.rows[half] = load_early(rows + half * HALF_ROWS + warp % 4 * 32 + lane);
+  for (int half = 0; half < HALVES; ++half) {
+    ending.rows[half] = gated_row(load_early(rows + gate_of(half * HALF_ROWS + warp % 4 * 32 + lane)));
+  }
 #endif
 #if BIAS
 #pragma unroll
@@ -84,13 +86,30 @@ __device__ __forceinline__ float bias_of(const Ending& ending, int row, int odd,
 #endif
 }
 
-// Bias, activation and rounding of the sums of 16 rows; words in the order of stmatrix.
+#if GLU
+constexpr int SUM_ROWS = 32;  // of which 16 rows of C are made
+#else
+constexpr int SUM_ROWS = 16;
+#endif
+
+// Bias, activation and rounding of the sums of SUM_ROWS rows; words in the order of stmatrix.
 __device__ __forceinline__ void round_rows(u32 (&words)[4], const float* sums, const Ending& ending, int row, int lane) {
+#if GLU
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int of = row + i / 2 * 16;
+    const float* gate = sums + i / 2 * 8 + i % 2 * 2;
+    const float gate_bias[2] = {bias_of(ending, of, 0, lane), bias_of(ending, of, 1, lane)};
+    const float up_bias[2] = {bias_of(ending, of + 8, 0, lane), bias_of(ending, of + 8, 1, lane)};
+    words[i] = pack_gated(gate, gate + 4, gate_bias, up_bias);
+  }
+#else
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int of = row + i / 2 * 8;
     words[i] = pack(sums[2 * i], sums[2 * i + 1], bias_of(ending, of, 0, lane), bias_of(ending, of, 1, lane));
   }
+#endif
 }
 
 #if TOKEN_MAJOR
@@ -118,9 +137,10 @@ struct Outgoing {
   __device__ __forceinline__ void take(const float (&sums)[PART_SUMS], const Ending& ending) {
     empty_staging();
 #pragma unroll
-    for (int row16 = 0; row16 < BLOCK_M; row16 += 16) {
+    for (int row16 = 0; row16 < HALVES * HALF_ROWS; row16 += 16) {
       u32 words[4];
-      round_rows(words, sums + row16 / 2, ending, row16, lane);
+      const int from = row16 / 16 * SUM_ROWS;
+      round_rows(words, sums + from / 2, ending, from, lane);
       if (row16 < HALF_ROWS) {
         stage_rows(row16, words);
       } else {
@@ -129,12 +149,12 @@ struct Outgoing {
       }
     }
     fill_staging();
-    left = 2;
+    left = HALVES;
     pause = 0;
     between = ending.between;
     token = ending.token;
     row = ending.rows[0];
-    next_row = ending.rows[1];
+    next_row = ending.rows[HALVES - 1];
   }
 
   // 16 rows x this warp's 16 tokens of rounded C from registers to shared memory.
@@ -171,7 +191,7 @@ struct Outgoing {
       pause -= 1;
       return;
     }
-    if (left == 1) restage();
+    if (left < HALVES) restage();
     const int first = __shfl_sync(0xffffffff, row, 0);
     if (__all_sync(0xffffffff, first >= 0 && row == first + lane)) {
       if (lane == 0 && token < args.tokens) store_box(&map, token, first, staging + warp * 4096);

@@ -17,7 +17,7 @@
 
 constexpr int WARPGROUP = 128;
 constexpr int THREADS = 3 * WARPGROUP;
-#if ACTIVATION == 2 && BIAS  // calls of GELU beside 8 registers of bias
+#if (ACTIVATION == 2 && BIAS) || GLU  // calls of GELU beside 8 registers of bias, or gate and up at once
 constexpr int PRODUCER_REGISTERS = 40;
 constexpr int CONSUMER_REGISTERS = 232;
 constexpr bool HOLDS_RANGE = false;  // consumers ask again in every item where their list ends
@@ -44,6 +44,11 @@ constexpr int PART_SUMS = BLOCK_M / 2;  // registers of a thread
 // A warpgroup turns its part of C in its own share of the staging buffer, one half of the rows at a time.
 constexpr int HALF_ROWS = BLOCK_M / 2;
 constexpr int HALF_BYTES = HALF_ROWS * 128;
+#if GLU  // of gate and up one row is left: all of C is one half
+constexpr int HALVES = 1;
+#else
+constexpr int HALVES = 2;
+#endif
 constexpr int KEPT_WORDS = PART_SUMS / 4;  // the other half, two sums a word
 
 // What a consumer warpgroup reads of a stage begins here.

@@ -4,6 +4,7 @@
 // and ends at the last token. A warp works alone: it has 16 tokens with all their rows, and stages and stores a half of
 // the rows at a time, in boxes where they follow one another in C, or else element by element.
 #pragma once
+static_assert(GLU == 0, "gated units are written as (features, tokens)");
 
 constexpr int WARP_TOKENS = 16;
 constexpr int BOX_ROWS = 64;

@@ -1,0 +1,78 @@
+"""What becomes of a product's sums before they are y, and how y lies."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from prunecast.errors import BadInput
+
+__all__ = ["ACTIVATIONS", "PLAIN", "Epilogue", "activated", "activation_of", "interleaved", "seen_as"]
+
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "none": lambda x: x,
+    "relu": torch.nn.functional.relu,
+    "gelu": torch.nn.functional.gelu,
+    "silu": torch.nn.functional.silu,
+    "gelu-tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+}
+"""Name, as kernels know it -> function."""
+GATED_ROWS = 8
+"""Rows of the gate, then as many of up, in turn. Kind: CUDA source, `activation.cuh`."""
+_SAME = 1e-5
+"""Activations that differ by less for x from -6 to 6 are one; GELU and its form with tanh differ by 5e-4."""
+
+
+class Epilogue(NamedTuple):
+    """What the kernel does behind the bias."""
+
+    activation: str = "none"
+    glu: bool = False
+    """Rows of A are those of gate and up, interleaved by 8; y is activation(gate) * up."""
+    features_first: bool = False
+    """Y is written as (rows, columns of x_t), as the next product reads it."""
+
+
+PLAIN = Epilogue()
+
+
+def activated(sums: torch.Tensor, epilogue: Epilogue) -> torch.Tensor:
+    """Y (tokens, rows) of the sums (tokens, M), by torch."""
+    if epilogue.activation not in ACTIVATIONS:
+        raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {epilogue.activation!r}")
+    function = ACTIVATIONS[epilogue.activation]
+    if not epilogue.glu:
+        return function(sums)
+    halves = sums.unflatten(-1, (-1, 2, GATED_ROWS))
+    return (function(halves[..., 0, :]) * halves[..., 1, :]).flatten(-2)
+
+
+def activation_of(function: Any) -> str | None:
+    """Name of a function or module that computes one of `ACTIVATIONS`, None for any other."""
+    x = torch.linspace(-6.0, 6.0, 97)
+    try:
+        with torch.no_grad():
+            y = function(x)
+    except Exception:  # whatever it takes, it is no function of one tensor
+        return None
+    if not isinstance(y, torch.Tensor) or y.shape != x.shape:
+        return None
+    for name, known in ACTIVATIONS.items():
+        if torch.allclose(y, known(x), rtol=0.0, atol=_SAME):
+            return name
+    return None
+
+
+def interleaved(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """Rows of both (M, ...), 8 of one and 8 of the other in turn: (2 M, ...)."""
+    pair = [each.unflatten(0, (-1, GATED_ROWS)) for each in (gate, up)]
+    return torch.stack(pair, 1).flatten(0, 2)
+
+
+def seen_as(y_t: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """The tokens of y_t (rows, columns) as (*shape, rows), a view."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return y_t.as_strided((*shape, y_t.shape[0]), (*reversed(strides), y_t.shape[1]))

@@ -1,0 +1,122 @@
+"""Feed-forward layers of a model whose activation can be a product's epilogue.
+
+    gated    down(act(gate(x)) * up(x)), in one module with `gate_proj`, `up_proj`, `down_proj` and `act_fn`
+    chain    last(act(first(x))): in one module (`fc1`, `fc2`; `c_fc`, `c_proj`), or BERT's `intermediate` and
+             `output` side by side
+
+Found by names, then tried: a module that computes anything else on random x is left as it is.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from prunecast.torch.epilogue import activation_of
+from prunecast.torch.find import Found, matrix_of
+
+__all__ = ["FeedForward", "GatedMlp", "find_feed_forwards"]
+
+GATED = ("gate_proj", "up_proj", "down_proj")
+CHAINS = (("fc1", "fc2"), ("c_fc", "c_proj"), ("lin1", "lin2"), ("dense_h_to_4h", "dense_4h_to_h"))
+ACTIVATION_NAMES = ("act_fn", "activation_fn", "act", "activation", "intermediate_act_fn")
+_TRIED_TOKENS = 2
+
+
+class FeedForward(NamedTuple):
+    """One of them, by names of modules."""
+
+    module: str
+    """The module that holds the activation."""
+    first: tuple[str, ...]
+    """Gate and up, or the first layer of a chain."""
+    last: str
+    act: str
+    """Attribute of `module`."""
+    activation: str
+    """As kernels know it."""
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether there are a gate and up."""
+        return len(self.first) > 1
+
+
+class GatedMlp(nn.Module):  # type: ignore[misc]
+    """In place of a module with gate, up and down: two launches, nothing between them.
+
+    `gate_proj` and `up_proj` are parts of one product whose epilogue is the gated unit.
+    """
+
+    def __init__(self, replaced: nn.Module) -> None:
+        super().__init__()
+        for name in GATED:
+            self.add_module(name, getattr(replaced, name))
+        self.train(replaced.training)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Y (..., features) of x (..., features)."""
+        y: torch.Tensor = self.down_proj(self.gate_proj.product(x))
+        return y
+
+
+def find_feed_forwards(model: nn.Module, found: list[Found]) -> list[FeedForward]:
+    """Those all of whose layers are in `found`."""
+    layers = {layer.name: layer.module for layer in found}
+    tried = []
+    for name, module in model.named_modules():
+        for candidate in _candidates(name, module):
+            layers_of = [layers.get(each) for each in (*candidate.first, candidate.last)]
+            if None not in layers_of and _computes(module, candidate, layers_of):
+                tried.append(candidate)
+                break
+    return tried
+
+
+def _candidates(name: str, module: nn.Module) -> list[FeedForward]:
+    """What the module could be, by the names of its children."""
+    before = f"{name}." if name else ""
+    act = next((each for each in ACTIVATION_NAMES if callable(getattr(module, each, None))), None)
+    activation = None if act is None else activation_of(getattr(module, act))
+    if act is None or activation in (None, "none"):
+        return []
+    children = dict(module.named_children())
+    found: list[tuple[tuple[str, ...], str]] = []
+    if name and all(each in children for each in GATED):  # a model that is one has nowhere to put another
+        found.append((GATED[:2], GATED[2]))
+    found += [((first,), last) for first, last in CHAINS if first in children and last in children]
+    made = [
+        FeedForward(name, tuple(before + each for each in first), before + last, act, activation)
+        for first, last in found
+    ]
+    if "dense" in children and name.rpartition(".")[2] == "intermediate":
+        beside = name.rpartition(".")[0]
+        last = f"{beside}.output.dense" if beside else "output.dense"
+        made.append(FeedForward(name, (before + "dense",), last, act, activation))
+    return made
+
+
+def _computes(module: nn.Module, candidate: FeedForward, layers: list[Any]) -> bool:
+    """Whether the module, on random x, is what its names say."""
+    *first, last = layers
+    weight = matrix_of(first[0])
+    own = torch.Generator().manual_seed(0)  # the user's random numbers stay as they are
+    x = torch.randn(1, _TRIED_TOKENS, weight.shape[1], generator=own).to(weight)
+    act = getattr(module, candidate.act)
+    ends_here = candidate.last.rpartition(".")[0] == candidate.module
+    with torch.no_grad():
+        hidden = act(first[0](x))
+        if candidate.is_gated:
+            hidden = hidden * first[1](x)
+        wanted = last(hidden) if ends_here else hidden
+        y = _tried(module, x)
+    return y is not None and y.shape == wanted.shape and torch.allclose(y, wanted, rtol=1e-2, atol=1e-3)
+
+
+def _tried(module: Callable[[torch.Tensor], Any], x: torch.Tensor) -> torch.Tensor | None:
+    try:
+        y = module(x)
+    except Exception:  # it takes more than x, so it is something else
+        return None
+    return y if isinstance(y, torch.Tensor) else None
