@@ -22,6 +22,7 @@ from prunecast.models.chains import (
 )
 from prunecast.models.rates import sm_rates
 from prunecast.models.roles import runs_ahead
+from prunecast.models.walk import Ring, run_steps, warp_of
 from prunecast.plan.kernel_plan import Schedule
 from prunecast.plan.program import Instruction, Op, WarpProgram, When
 from tests.models.hand_plans import hand_plan, one_role_programs, two_role_programs
@@ -277,3 +278,14 @@ def test_all_warps_of_a_role_share_the_shared_memory_port():
 @pytest.mark.parametrize(("programs", "ahead"), [(two_role_programs(), True), (one_role_programs(4), False)])
 def test_runs_ahead_if_a_role_only_fetches(programs, ahead):
     assert runs_ahead(programs) is ahead
+
+
+def test_steps_may_ask_for_any_step_ahead():
+    """Checked bounds tell whether the vectors by step reach so far; what is asked for is not waited for."""
+    step = (Instruction(Op.LOAD_A, 64, ahead=1000), Instruction(Op.WAIT_LOAD, 1), Instruction(Op.FMA, 64))
+    programs = (WarpProgram(role="all", warps=4, step=step),)
+    chain = chain_of(programs=programs)
+    (warp,), ring = [warp_of(program, chain) for program in programs], Ring()
+    run_steps([warp], chain, ring, 6)
+    assert min(warp.arrived.size, ring.landed.size, ring.released.size) > 8 + 6 + 1000
+    assert walk_block(chain).step == 3

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from prunecast.models.chain import Chain
 from prunecast.models.roles import COPIES, fetches, multiplies, runs_ahead
-from prunecast.models.walk import KINDS, PLACES, Ring, Warp, run, run_steps, warp_of
+from prunecast.models.walk import KINDS, Ring, Warp, run, run_steps, warp_of
 from prunecast.plan.program import Code, Op, WarpProgram
 
 __all__ = [
@@ -40,11 +40,10 @@ class Pace(NamedTuple):
 def walk_block(chain: Chain) -> Pace:
     """Walk one block through its prologue and some k-steps."""
     settle, count = 2 * max(chain.stages, 2), max(chain.stages, 2)
-    # As many steps as are walked, and those that copies run ahead
-    ring = Ring(places=settle + count + chain.stages + PLACES)
+    ring = Ring()
     # Warps that fetch first: those that multiply wait for what they bring.
     programs = sorted(chain.programs, key=multiplies)
-    warps = [warp_of(program, chain, ring.landed.size) for program in programs]
+    warps = [warp_of(program, chain) for program in programs]
     before, marks = run_steps(warps, chain, ring, settle + count)
     lead = ring.first_full if ring.first_full >= 0.0 else before
     return Pace(lead=lead, step=float(marks[-1] - marks[-1 - count]) / count)

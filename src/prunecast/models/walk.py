@@ -13,7 +13,7 @@ from prunecast.models import walk_loops as loops
 from prunecast.models.chain import Chain
 from prunecast.plan.program import WHOLE_LINES, Code, Instruction, Op, WarpProgram, When
 
-__all__ = ["KINDS", "PLACES", "Ring", "Warp", "run", "run_steps", "store_cycles", "warp_of"]
+__all__ = ["KINDS", "Ring", "Warp", "run", "run_steps", "store_cycles", "warp_of"]
 
 KINDS = {
     "unsplit": (When.ALWAYS, When.FINAL),
@@ -21,18 +21,18 @@ KINDS = {
     "part": (When.ALWAYS, When.PARTIAL),
 }
 PLACES = 64
-"""Steps that a walk outside of the steps' own may touch, ahead and behind."""
+"""Room for so many steps at first; `_make_room` adds what a walk asks for."""
 FloatArray = npt.NDArray[np.float64]
 
 
 class Warp:
     """One warp on its walk: its vector, and when loads have come, by the step that they are for."""
 
-    def __init__(self, program: WarpProgram, abreast: int, places: int = PLACES) -> None:
+    def __init__(self, program: WarpProgram, abreast: int) -> None:
         self.program = program
         self.vector = np.zeros(12)
         self.vector[loops.WARPS], self.vector[loops.ABREAST] = program.warps, abreast
-        self.arrived = np.zeros(places)
+        self.arrived = np.zeros(PLACES)
 
     @property
     def now(self) -> float:
@@ -74,9 +74,9 @@ class Warp:
 class Ring:
     """What the warps of the block share: ports, and when slots were filled and released, by step."""
 
-    def __init__(self, *, gather_free: float = 0.0, places: int = PLACES) -> None:
+    def __init__(self, *, gather_free: float = 0.0) -> None:
         self.vector = np.array([0.0, gather_free, -1.0, 0.0])
-        self.landed, self.released = np.zeros(places), np.zeros(places)
+        self.landed, self.released = np.zeros(PLACES), np.zeros(PLACES)
 
     @property
     def first_full(self) -> float:
@@ -84,10 +84,10 @@ class Ring:
         return float(self.vector[loops.FIRST_FULL])
 
 
-def warp_of(program: WarpProgram, chain: Chain, places: int = PLACES) -> Warp:
+def warp_of(program: WarpProgram, chain: Chain) -> Warp:
     """A warp that stands for the role of a program."""
     abreast = any(instruction.op is Op.SYNC for instruction in program.step)
-    return Warp(program, -(-program.warps // chain.sub_partitions) if abreast else 1, places)
+    return Warp(program, -(-program.warps // chain.sub_partitions) if abreast else 1)
 
 
 def run(
@@ -95,19 +95,25 @@ def run(
 ) -> None:
     """Move the warp through a section; `ring` and `warp` are changed."""
     if code:
-        _make_room(warp, ring, loops.PLACE_OF_STEP_0 + step + max(i.ahead for i in code) + 1)
+        _make_room([warp], ring, code, step)
         loops.run_section(
             _matrix(code), warp.vector, warp.arrived, ring.vector, ring.landed, ring.released,
             _vector(chain), step, _bits(kinds, chain),
         )  # fmt: skip
 
 
-def _make_room(warp: Warp, ring: Ring, places: int) -> None:
+def _make_room(warps: list[Warp], ring: Ring, code: Code, last_step: int) -> None:
     """Vectors by step reach the furthest step that is asked for ahead; jitted code checks no bounds."""
-    more = np.zeros(max(places - min(warp.arrived.size, ring.landed.size, ring.released.size), 0))
-    if more.size:
-        warp.arrived = np.concatenate((warp.arrived, more))
-        ring.landed, ring.released = (np.concatenate((each, more)) for each in (ring.landed, ring.released))
+    places = loops.PLACE_OF_STEP_0 + last_step + max((i.ahead for i in code), default=0) + 1
+    for warp in warps:
+        warp.arrived = _reaching(warp.arrived, places)
+    ring.landed, ring.released = _reaching(ring.landed, places), _reaching(ring.released, places)
+
+
+def _reaching(times: FloatArray, places: int) -> FloatArray:
+    """`times`, with zeros behind them up to so many places."""
+    more = places - times.size
+    return np.concatenate((times, np.zeros(more))) if more > 0 else times
 
 
 def run_steps(warps: list[Warp], chain: Chain, ring: Ring, steps: int) -> tuple[float, FloatArray]:
@@ -115,11 +121,13 @@ def run_steps(warps: list[Warp], chain: Chain, ring: Ring, steps: int) -> tuple[
 
     Returns when the slowest has done its fills, and (steps,) when the last warp has done each step.
     """
-    parts = [
-        _matrix(part)
+    codes = [
+        part
         for warp in warps
         for part in (warp.program.start, warp.program.begin, warp.program.fill, warp.program.step)
     ]
+    _make_room(warps, ring, sum(codes, ()), max(steps, chain.stages))
+    parts = [_matrix(code) for code in codes]
     ends = np.cumsum([0, *(len(part) for part in parts)])
     sections = np.array([ends[4 * i : 4 * i + 5] for i in range(len(warps))])
     vectors, arrived = np.array([w.vector for w in warps]), np.array([w.arrived for w in warps])

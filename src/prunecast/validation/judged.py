@@ -1,8 +1,9 @@
 """`Judged`: a measurement beside what the engines say; and the tables of errors over many of them."""
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -80,17 +81,15 @@ def judge_rows(
     """Predict every measured row; rows of one map follow one another, so that it is made once."""
     maps: dict[tuple[Any, ...], Any] = {}
     judged: list[Judged] = []
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        waiting = []
-        for row in rows:
-            waiting.append((row, *_planned(row, gpu, maps)))
-        futures = [
-            None if plan is None else pool.submit(_predict, plan, gpu, row.case.state, tuple(engines))
-            for row, plan, _ in waiting
-        ]
-        for done, ((row, plan, note), future) in enumerate(zip(waiting, futures, strict=True), 1):
-            judged.append(_judged(row, plan, note, future.result() if future else {}))
-            progress("predicting", done, len(rows))
+    workers = os.cpu_count() or 1
+    with ThreadPoolExecutor(workers) as pool:
+        waiting: deque[Future[Judged]] = deque()
+        for place, row in enumerate(rows, 1):
+            waiting.append(pool.submit(_judged, row, *_planned(row, gpu, maps), gpu, tuple(engines)))
+            # A plan can be megabytes: few are made ahead of those that are predicted
+            while len(waiting) > (2 * workers if place < len(rows) else 0):
+                judged.append(waiting.popleft().result())
+                progress("predicting", len(judged), len(rows))
     return judged
 
 
@@ -119,10 +118,11 @@ def _predict(plan: KernelPlan, gpu: GpuSpec, state: str, engines: Sequence[str])
 
 
 def _judged(
-    row: Measurement, plan: KernelPlan | None, note: str, predicted: Mapping[str, Predicted]
+    row: Measurement, plan: KernelPlan | None, note: str, gpu: GpuSpec, engines: Sequence[str]
 ) -> Judged:
     if plan is None:
         return Judged(measured=row, predicted={}, imbalance=1.0, same_plan=False, note=note)
+    predicted = _predict(plan, gpu, row.case.state, engines)
     kept = plan.tiles.kept_per_tile
     imbalance = float(kept.max() / kept.mean()) if kept.size and kept.any() else 1.0
     same = not row.plan or row.plan == recorded_fingerprint(plan)
