@@ -1,13 +1,19 @@
-"""What importing loads, seen from fresh interpreters."""
+"""What importing loads, seen from fresh interpreters, and that all that is imported anywhere exists."""
 
+import ast
 import json
 import pkgutil
 import re
 import subprocess
 import sys
+from functools import lru_cache
+from pathlib import Path
 
 import prunecast
 
+ROOT = Path(__file__).resolve().parents[1]
+HOMES = {"prunecast": ROOT / "src", "tests": ROOT, "benchmarks": ROOT}
+FOLDERS = ("src", "tests", "benchmarks", "examples", "docs")
 # The only places that may know CuPy; the files of `prunecast.torch`, not the package, need PyTorch.
 NEED_MORE = re.compile(r"prunecast\.(kernels\.(device|\w+\.cuda)|validation\.measure|torch\.)")
 
@@ -63,3 +69,56 @@ def test_help_of_a_command_and_its_usage_errors_load_nothing_heavy():
 def test_listing_gpus_needs_no_compiler():
     code = "from prunecast.cli import main; assert main(['gpus']) == 0"
     assert not {"numba", "scipy", "matplotlib"} & modules_after(code)
+
+
+@lru_cache
+def tree(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def module_file(name):
+    """The file of a module of ours, or the folder of a package without a file; None if there is neither."""
+    path = HOMES[name.partition(".")[0]].joinpath(*name.split("."))
+    found = (path / "__init__.py", path.with_suffix(".py"), path)
+    return next((file for file in found if file.exists()), None)
+
+
+@lru_cache
+def names_bound(path):
+    """Names that a module binds, anywhere in its text."""
+    nodes = list(ast.walk(tree(path)))
+    imported = [
+        a.asname or a.name for n in nodes if isinstance(n, ast.ImportFrom | ast.Import) for a in n.names
+    ]
+    stored = [n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    defined = [n.name for n in nodes if isinstance(n, ast.FunctionDef | ast.ClassDef)]
+    return {*imported, *stored, *defined}
+
+
+def has_name(module, name):
+    file = module_file(module)
+    is_file = file is not None and file.is_file()
+    return (is_file and name in names_bound(file)) or module_file(f"{module}.{name}") is not None
+
+
+def imports_of(path):
+    """(module, name or None) of all that a file imports from us, inside functions too."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from ((node.module, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+
+
+def test_what_any_file_imports_from_us_exists():
+    """Examples and benchmarks too, and what only machines with a GPU import."""
+    files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    missing = [
+        f"{path.relative_to(ROOT)}: {module} {name or ''}"
+        for path in files
+        for module, name in imports_of(path)
+        if module.partition(".")[0] in HOMES
+        and (module_file(module) is None or (name is not None and not has_name(module, name)))
+    ]
+    assert len(files) > 500
+    assert not missing

@@ -10,7 +10,7 @@ from settings import Case, Digits, Language
 from stored_maps import Kept, restore
 
 from prunecast.choice import fastest_plan
-from prunecast.codesign.candidates import kernels_of, takes
+from prunecast.codesign.contestants import kernels_of, takes
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, KernelPlan, plan_dense
