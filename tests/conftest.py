@@ -1,4 +1,7 @@
-"""What holds for all tests: nothing depends on how fast the machine is.
+"""What holds for all tests: nothing depends on how fast the machine is, or on chance.
+
+Laws are tried on the same examples each time, so that a red run is a change's fault; those who look for more
+run `pytest --hypothesis-profile random`, which prints how to repeat what it finds.
 
 Processes that a test starts get 1800 seconds: long enough for a first compilation on a loaded machine, and
 an end for what hangs.
@@ -15,7 +18,8 @@ from prunecast.cli import main
 # a test about progress sets its own delay.
 os.environ["PRUNECAST_PROGRESS"] = "off"
 
-settings.register_profile("any machine", deadline=None)
+settings.register_profile("any machine", deadline=None, derandomize=True)
+settings.register_profile("random", deadline=None, derandomize=False, print_blob=True)
 settings.load_profile("any machine")
 
 

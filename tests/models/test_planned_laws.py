@@ -19,7 +19,7 @@ from prunecast.models import estimate
 from prunecast.patterns import TileMap
 from tests.kernels.layouts import tiles_keeping
 
-LAW = settings(max_examples=60, deadline=None, derandomize=True)
+LAW = settings(max_examples=60, deadline=None)
 H200 = load_gpu("h200-sxm")
 STEADY = replace(
     H200,

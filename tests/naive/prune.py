@@ -254,7 +254,8 @@ def adaptive_counts(scores, heights, to_prune, low, high, quantum):
 def adaptive_tile(matrix, sparsity, height, quantum, low, high):
     m, k = len(matrix), len(matrix[0])
     tiles = [list(range(top, min(top + height, m))) for top in range(0, m, height)]
-    scores = [[sum(matrix[i][j] for i in rows) / len(rows) for j in range(k)] for rows in tiles]
+    # exact, or equal steps would differ by the order in which they are added up
+    scores = [[Fraction(sum(matrix[i][j] for i in rows)) / len(rows) for j in range(k)] for rows in tiles]
     to_prune = target(sparsity, m * k)
     fewest, most = adaptive_range(m * k - to_prune, m, k, quantum, low, high)
     counts = adaptive_counts(scores, [len(rows) for rows in tiles], to_prune, fewest, most, quantum)

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -15,6 +15,10 @@ from tests.patterns.matrices import groups, importances, sparsities
 
 intervals = st.tuples(st.integers(0, 100), st.one_of(st.integers(100, 300), st.just(UNBOUNDED)))
 
+EQUAL_STEPS = np.zeros((10, 3), dtype=np.float32)
+"""Three tiles whose one step is worth 9, as 3 + 6, 3 + 6 and 1 + 3 + 5: the last of them goes."""
+EQUAL_STEPS[[0, 2, 5, 5, 8, 8, 8], [0, 2, 1, 2, 0, 1, 2]] = [3, 6, 3, 6, 1, 3, 5]
+
 
 @given(
     matrix=importances(min_rows=4, most=12),
@@ -23,6 +27,7 @@ intervals = st.tuples(st.integers(0, 100), st.one_of(st.integers(100, 300), st.j
     quantum=st.integers(1, 4),
     interval=intervals,
 )
+@example(matrix=EQUAL_STEPS, sparsity=0.11, height=3, quantum=3, interval=(0, UNBOUNDED))
 def test_same_as_taking_away_the_worst_step_again_and_again(matrix, sparsity, height, quantum, interval):
     low, high = interval
     rule = AdaptiveRule(height=height, quantum=quantum, low=low, high=high)

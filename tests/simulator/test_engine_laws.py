@@ -21,7 +21,7 @@ from tests.naive.records import Item, Kernel, Machine, Work
 from tests.naive.walk import Run, applicable, applicable_outside
 from tests.naive.works import machines, works
 
-LAW = settings(max_examples=60, deadline=None, derandomize=True)
+LAW = settings(max_examples=60, deadline=None)
 COSTS = (
     "port_ticks_per_kib",
     "l2_ticks_per_kib",

@@ -13,7 +13,7 @@ KINDS = {"ring": ring_kernels, "shared": shared_kernels, "register": register_ke
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_engine_and_twin_agree(kind: str, data: st.DataObject) -> None:
     machine = data.draw(machines())

@@ -112,7 +112,7 @@ def prune_adaptive_tile(
     dead = sum(
         (scores.shape[0] - layers[name].rows.size) * scores.shape[1] for name, scores in importances.items()
     )
-    shares = _shares(scored, layers, elements_to_prune(sparsity, total) - dead)
+    shares = _shares(scored, layers, elements_to_prune(sparsity, total) - dead, rule)
     kept = {
         name: _even_out(scored[name], room[name], layers[name].heights, shares[name], rule)
         for name in importances
@@ -125,9 +125,8 @@ def kept_of_sums(sums: TileSums, sparsity: float, rule: AdaptiveRule) -> MaskArr
 
     For tiles of neighbours whose columns rank by mean; `sums` are of tiles as high as the rule's.
     """
-    scores, heights = sums.sums / sums.heights[:, None], sums.heights
     to_prune = elements_to_prune(sparsity, sums.m * sums.k)
-    return _even_out(scores, np.ones(scores.shape, dtype=np.bool_), heights, to_prune, rule)
+    return _even_out(sums.sums, np.ones(sums.sums.shape, dtype=np.bool_), sums.heights, to_prune, rule)
 
 
 def _tiles(
@@ -169,21 +168,22 @@ def _tiles_of(mask: MaskArray, rule: AdaptiveRule) -> Survivors:
 
 
 def _column_scores(scores: ImportanceArray, layer: Survivors, rule: AdaptiveRule) -> ImportanceArray:
-    """(tiles, K) float64: score of each column of a tile, per row."""
+    """(tiles, K) float64: score of each column of a tile: its sum, or per row with `rms`."""
     rows = scores[layer.rows]
     if rule.score == "rms":
         return segment_scores(rows, layer.starts, layer.heights, SANE)
-    return row_sums(rows, layer.starts, power=1) / layer.heights[:, None]
+    return row_sums(rows, layer.starts, power=1)
 
 
 def _shares(
-    scored: Mapping[str, ImportanceArray], layers: Mapping[str, Survivors], target: int
+    scored: Mapping[str, ImportanceArray], layers: Mapping[str, Survivors], target: int, rule: AdaptiveRule
 ) -> dict[str, int]:
     """Layer -> elements that it has to prune, if the columns of all were ranked together."""
     if len(scored) == 1:
         return dict.fromkeys(scored, max(target, 0))
     elements = {name: layer.heights[:, None] for name, layer in layers.items()}
-    kept = keep_highest(scored, elements, target)
+    per_row = scored if rule.score == "rms" else {name: scored[name] / elements[name] for name in scored}
+    kept = keep_highest(per_row, elements, target)
     return {name: int((~kept[name] * elements[name]).sum()) for name in scored}
 
 
@@ -212,7 +212,8 @@ def _counts(
     while (possible := int(heights @ np.minimum(caps, allowed.high))) + step <= wanted:
         wanted = possible + step - 1
         allowed = _range(wanted, rows, k, rule)
-    return best_counts(scores, heights, rows * k - wanted, allowed, rule.quantum, caps)
+    summed = rule.score == "mean"
+    return best_counts(scores, heights, rows * k - wanted, allowed, rule.quantum, caps, summed=summed)
 
 
 def _range(kept_elements: int, rows: int, k: int, rule: AdaptiveRule) -> CountRange:

@@ -63,17 +63,19 @@ def step_edges(allowed: CountRange, quantum: int) -> CountArray:
     return np.append(np.arange(allowed.low, allowed.high, quantum), allowed.high)
 
 
-def step_scores(ranked: ImportanceArray, edges: CountArray) -> ImportanceArray:
-    """(tiles, steps) float64: mean score of the columns of each step; never rises along a tile.
+def step_scores(ranked: ImportanceArray, rows: CountArray, edges: CountArray) -> ImportanceArray:
+    """(tiles, steps) float64: score per element of each step; never rises along a tile.
 
     Parameters
     ----------
     ranked : (tiles, K) scores of the columns of each tile, highest first
+    rows : (tiles,) rows of which a score is the sum
     edges : see `step_edges`, at least two
 
     """
     inside = np.asarray(ranked[:, edges[0] : edges[-1]], dtype=np.float64)
-    means = np.add.reduceat(inside, edges[:-1] - edges[0], axis=1) / np.diff(edges)
+    # Divided once, so that equal steps of whole numbers have equal scores
+    means = np.add.reduceat(inside, edges[:-1] - edges[0], axis=1) / np.outer(rows, np.diff(edges))
     # A shorter last step may round up above the step before it
     return np.minimum.accumulate(means, axis=1)
 
@@ -85,18 +87,21 @@ def best_counts(
     allowed: CountRange,
     quantum: int,
     caps: CountArray | None = None,
+    *,
+    summed: bool = False,
 ) -> CountArray:
     """(tiles,): kept columns of each tile, so that at least `to_prune` elements go and most score stays.
 
     Parameters
     ----------
-    scores : (tiles, K) score of each column of a tile, per element
+    scores : (tiles, K) score of each column of a tile
     heights : (tiles,) rows of each tile
     to_prune : elements; as few more as steps permit are pruned
     allowed : fewest and most columns of a tile
     quantum : step of the counts
     caps : (tiles,) most columns of each tile, multiples of the quantum or K, even where the range asks for
         more; None for no such limit
+    summed : whether scores are sums over the rows of a tile; else they are per element
 
     """
     edges = step_edges(allowed, quantum)
@@ -107,12 +112,12 @@ def best_counts(
         return counts
     sizes = np.diff(edges)
     ranked = -np.sort(-scores, axis=1)
+    rows = heights if summed else np.ones_like(heights)
     above = int(heights @ (scores.shape[1] - counts - possible @ sizes))
     elements = np.outer(heights, sizes)[possible]
     kept = np.zeros(possible.shape, dtype=np.bool_)
-    kept[possible] = keep_highest(
-        {"": step_scores(ranked, edges)[possible]}, {"": elements}, to_prune - above
-    )[""]
+    steps = step_scores(ranked, rows, edges)[possible]
+    kept[possible] = keep_highest({"": steps}, {"": elements}, to_prune - above)[""]
     counts += kept @ sizes
     return counts
 
