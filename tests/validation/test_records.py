@@ -109,6 +109,13 @@ def test_replay_predicts_and_summarises(tmp_path):
     assert not validation.families("fit")
 
 
+def test_parts_of_a_replay_are_all_of_it(tmp_path):
+    rows = [dataclasses.replace(ROW, case=dataclasses.replace(CASE, name=f"{n}", n=n)) for n in (8, 16, 32)]
+    path = str(write(tmp_path / "a.csv", *rows))
+    parts = [replay([path], engines=("model",), part=(number, 2)).row_documents() for number in (1, 2)]
+    assert [[row["n"] for row in part] for part in parts] == [[8, 32], [16]]
+
+
 def test_records_of_another_gpu_are_refused(tmp_path):
     path = write(tmp_path / "a.csv", ROW)
     with pytest.raises(BadInput, match="records are of h200-sxm, the spec is of a100-sxm4-80gb"):

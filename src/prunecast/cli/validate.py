@@ -46,7 +46,9 @@ def validate(
         Path | None,
         typer.Option(metavar="FILE", show_default=False, help="New file (CSV) for what is measured."),
     ] = None,
-    part: Annotated[str, typer.Option(metavar="I/N", help="Measure part I of N.")] = "1/1",
+    part: Annotated[
+        str, typer.Option(metavar="I/N", help="Measure or replay part I of N, in layers.")
+    ] = "1/1",
     resume: Annotated[
         list[str] | None,
         typer.Option(metavar="FILE", show_default="none", help="Record whose cases are not measured again."),
@@ -98,7 +100,9 @@ def validate(
             if left:
                 go_on = f"--resume {out} with more --seconds measures them"
                 tell(f"prunecast: {_rows(left)} not begun in {seconds:g} s; {go_on}", err=True)
-        validation = predict_again(paths, gpu=gpu, engines=engines, progress=progress)
+        validation = predict_again(
+            paths, gpu=gpu, engines=engines, part=numbers if replay else (1, 1), progress=progress
+        )
     if report is not None:
         from prunecast.validation.report import write_report
 

@@ -13,7 +13,7 @@ import itertools
 import json
 import math
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -27,7 +27,7 @@ from prunecast.kernels import KERNELS
 from prunecast.patterns import parse_pattern
 from prunecast.validation.case import Case, check_case, use_by_rule
 
-__all__ = ["SCHEMA", "Suite", "load_suite", "suite_names"]
+__all__ = ["SCHEMA", "Suite", "layers_of_part", "load_suite", "suite_names"]
 
 SCHEMA = 1
 LARGEST_SUITE = 4 * MIB
@@ -78,12 +78,17 @@ class Suite:
 
     def part(self, number: int, parts: int) -> "Suite":
         """Part `number` of `parts` (from 1); products of one layer stay together."""
-        if not 1 <= number <= parts:
-            raise BadInput(f"part must be I/N with 1 <= I <= N, got {number}/{parts}")
-        layers = list(dict.fromkeys(case.layer for case in self.cases))
-        own = set(layers[number - 1 :: parts])
+        own = layers_of_part(self.cases, number, parts)
         cases = tuple(case for case in self.cases if case.layer in own)
         return Suite(name=self.name, cases=cases, fingerprint=self.fingerprint)
+
+
+def layers_of_part(cases: Iterable[Case], number: int, parts: int) -> set[str]:
+    """Layers of part `number` of `parts`, which get layers in turn; counted from 1."""
+    if not 1 <= number <= parts:
+        raise BadInput(f"part must be I/N with 1 <= I <= N, got {number}/{parts}")
+    layers = list(dict.fromkeys(case.layer for case in cases))
+    return set(layers[number - 1 :: parts])
 
 
 def suite_names() -> list[str]:

@@ -12,7 +12,7 @@ from prunecast.validation.errors import ErrorSummary
 from prunecast.validation.judged import Judged, judge_rows, summarise
 from prunecast.validation.merged import merge_rows
 from prunecast.validation.records import RunWriter, read_runs
-from prunecast.validation.suite import Suite, load_suite
+from prunecast.validation.suite import Suite, layers_of_part, load_suite
 
 __all__ = ["SCHEMA_VERSION", "Validation", "bundled_records", "record_suite", "replay", "rows_left"]
 
@@ -82,6 +82,7 @@ def replay(
     *,
     gpu: str | GpuSpec | None = None,
     engines: Sequence[str] = ENGINES,
+    part: tuple[int, int] = (1, 1),
     progress: Progress = silent,
 ) -> Validation:
     """Predict what recorded runs measured; needs no GPU.
@@ -90,6 +91,7 @@ def replay(
     ----------
     paths : record files, oldest first; `merge_rows` says what counts of a case in several of them
     gpu : name or spec to predict with; None for the one that the records name
+    part : number of the part and count of parts; layers are dealt out among parts
 
     Raises
     ------
@@ -102,7 +104,10 @@ def replay(
     spec = load_gpu(names[0]) if gpu is None else load_gpu(gpu) if isinstance(gpu, str) else gpu
     if names != [spec.name]:
         raise BadInput(f"records are of {', '.join(names)}, the spec is of {spec.name}")
-    rows = judge_rows(merge_rows(runs), spec, engines=engines, progress=progress)
+    merged = merge_rows(runs)
+    layers = layers_of_part((row.case for row in merged), *part)
+    wanted = [row for row in merged if row.case.layer in layers]
+    rows = judge_rows(wanted, spec, engines=engines, progress=progress)
     return Validation(gpu=spec, engines=tuple(engines), rows=tuple(rows), records=tuple(map(str, paths)))
 
 
