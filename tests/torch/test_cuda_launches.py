@@ -26,7 +26,7 @@ torch = pytest.importorskip("torch")
 from prunecast.torch.cuda import device, direct, launches, small, tiles, transpose  # noqa: E402
 from prunecast.torch.epilogue import ACTIVATIONS, Epilogue, activated, interleaved  # noqa: E402
 from prunecast.torch.forms import layouts_for  # noqa: E402
-from prunecast.torch.ops import LinearCall  # noqa: E402
+from prunecast.torch.linear_call import LinearCall  # noqa: E402
 from prunecast.torch.packed import PackedProduct, interleaved_tiles  # noqa: E402
 
 pytestmark = pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")

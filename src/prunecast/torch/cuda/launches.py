@@ -17,7 +17,7 @@ from prunecast.torch.forms import plan_for, planned_tokens
 from prunecast.torch.gpus import check_gpu
 from prunecast.torch.images import STAGES, layout_of
 from prunecast.torch.layer_table import known_layer
-from prunecast.torch.ops import LinearCall
+from prunecast.torch.linear_call import LinearCall
 
 __all__ = [
     "Launch",
