@@ -15,9 +15,8 @@ from pathlib import Path
 from prunecast.codesign.engines import ENGINES
 from prunecast.hardware import load_gpu
 from prunecast.validation.judged import Judged, judge_rows, summarise
-from prunecast.validation.merged import merge_rows
 from prunecast.validation.records import Run, read_runs
-from prunecast.validation.validate import bundled_records
+from prunecast.validation.validate import bundled_records, merge_rows
 
 FIT_RUNS = Path(__file__).parent / "measured" / "h200-sxm-fit-runs-2026-11-21.csv"
 

@@ -16,9 +16,8 @@ import numpy as np
 
 from prunecast.hardware import load_gpu
 from prunecast.validation.judged import Judged, judge_rows
-from prunecast.validation.merged import merge_rows
 from prunecast.validation.records import Measurement, read_runs
-from prunecast.validation.validate import bundled_records
+from prunecast.validation.validate import bundled_records, merge_rows
 
 ENGINES = ("simulator", "model")
 

@@ -20,9 +20,9 @@ import numpy as np
 from prunecast.choice import fastest_plan
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.tile.clusters import spread_over_clusters
 from prunecast.kernels.tile.config import TileConfig
-from prunecast.kernels.tile.mma_configs import mma_configs
+from prunecast.kernels.tile.configs import mma_configs
+from prunecast.kernels.tile.stspmm import spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask

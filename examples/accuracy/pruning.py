@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from settings import Case
 
-from prunecast.codesign.schedule_files import tiles_of
+from prunecast.codesign.schedule_masks import tiles_of
 from prunecast.patterns import ElementMap, NestedMap, TileMap, imbalance, parse_pattern
 from prunecast.patterns.importance import magnitude
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pruning import Pruned
 from settings import Case
 
-from prunecast.codesign.schedule_files import read_tile_maps, tiles_of, write_tile_maps
+from prunecast.codesign.schedule_masks import read_tile_maps, tiles_of, write_tile_maps
 from prunecast.patterns import ElementMap, NestedMap, TileMap, element_map_from_mask, parse_pattern
 from prunecast.patterns.tile_element import TileElementPattern
 

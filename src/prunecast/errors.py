@@ -10,8 +10,6 @@ RuntimeError
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["BadInput", "check_choice"]
-
 
 class BadInput(ValueError):
     """Input that cannot be used. The message is one line: what was wanted, what came, where."""

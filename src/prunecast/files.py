@@ -18,19 +18,6 @@ from typing import Any, NoReturn
 
 from prunecast.errors import BadInput
 
-__all__ = [
-    "MIB",
-    "aside",
-    "check_regular",
-    "check_writable",
-    "cut",
-    "folder_aside",
-    "parse_json",
-    "read_bytes",
-    "read_text",
-    "write_text_aside",
-]
-
 MIB = 2**20
 MARK = ".prunecast-"
 """Between the name of a file and the number of its unfinished twin."""

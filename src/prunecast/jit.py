@@ -8,8 +8,6 @@ from typing import Any
 
 import numba
 
-__all__ = ["njit", "prange"]
-
 prange = numba.prange
 
 

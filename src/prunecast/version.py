@@ -2,8 +2,6 @@
 
 from functools import cache
 
-__all__ = ["tool_version"]
-
 
 @cache
 def tool_version() -> str:

@@ -7,10 +7,10 @@ from safetensors.numpy import save_file
 from prunecast.codesign import ConvSettings, explain, predict
 from prunecast.codesign.convolutions import conv_shapes
 from prunecast.codesign.layers import load_layers
+from prunecast.codesign.ways import im2col_seconds
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.models import estimate
-from prunecast.models.im2col import im2col_seconds
 
 RANDOM = np.random.default_rng(0)
 NET = {

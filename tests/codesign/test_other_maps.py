@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prunecast.codesign.other_maps import evened, rounded
+from prunecast.codesign.advice import evened, rounded
 from prunecast.patterns import parse_pattern, tile_map_from_mask
 from tests.codesign.weights import uneven
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from safetensors.numpy import load_file
 
-from prunecast.codesign.schedule_files import read_tile_maps, tiles_of, write_pruned, write_tile_maps
+from prunecast.codesign.schedule_masks import read_tile_maps, tiles_of, write_pruned, write_tile_maps
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
 

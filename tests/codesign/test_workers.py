@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from prunecast.codesign.workers import Workers
+from prunecast.codesign.engines import Workers
 
 
 def test_results_and_errors_reach_whoever_waits():
@@ -54,7 +54,7 @@ def test_what_has_not_begun_is_cancelled():
 def test_the_process_ends_while_they_work():
     code = (
         "import time\n"
-        "from prunecast.codesign.workers import Workers\n"
+        "from prunecast.codesign.engines import Workers\n"
         "Workers(1).submit(lambda: time.sleep(600))\n"
         "print('left')\n"
     )

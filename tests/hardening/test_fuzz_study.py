@@ -9,8 +9,14 @@ import pytest
 pytest.importorskip("optuna")
 
 from prunecast.codesign.study.optuna_library import optuna_library
-from prunecast.codesign.study.owners import is_dead, owner
-from prunecast.codesign.study.run_trials import RESULT, check_trials, finished_trials, patterns_of
+from prunecast.codesign.study.run_trials import (
+    RESULT,
+    check_trials,
+    finished_trials,
+    is_dead,
+    owner,
+    patterns_of,
+)
 from prunecast.codesign.study.storage import StudyStorage
 from prunecast.codesign.study.stored_result import read_result
 

@@ -12,7 +12,7 @@ from prunecast.kernels import (
     run_reference,
 )
 from prunecast.kernels.tile.stspmm import ASSIGNMENTS
-from prunecast.kernels.two_of_four.planner import plan_sparse_tensor, sparse_tensor_configs
+from prunecast.kernels.two_of_four.kernel import plan_sparse_tensor, sparse_tensor_configs
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import KernelPlan

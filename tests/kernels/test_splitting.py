@@ -15,7 +15,7 @@ from prunecast.kernels.tile.item_cost import (
     item_cycles,
     item_times,
 )
-from prunecast.kernels.tile.splitting import even_slices
+from prunecast.kernels.tile.stspmm import even_slices
 from prunecast.kernels.tile.tile_plan import items_of
 from prunecast.plan.kernel_plan import WorkList
 from prunecast.plan.order import block_loads, longest_first

@@ -4,7 +4,7 @@ import numpy as np
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels.small_n.configs import SmallConfig
-from prunecast.kernels.small_n.planner import plan_small_n
+from prunecast.kernels.small_n.kernel import plan_small_n
 from prunecast.launch import launch_context
 from prunecast.launch.prefetch import posted_bytes
 from prunecast.models import estimate

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prunecast.launch.overlap import head_start_cycles
-from prunecast.models.balance import balance_of, busy_share, sm_ends, work_per_sm
+from prunecast.models.unit_costs import balance_of, busy_share, sm_ends, work_per_sm
 
 ENDS = st.lists(st.floats(0, 1e6), min_size=1, max_size=20).map(np.array)
 CYCLES = st.floats(0, 1e7)

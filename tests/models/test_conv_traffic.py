@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from prunecast.choice import fastest_plan
+from prunecast.codesign.ways import im2col_seconds
 from prunecast.hardware import load_gpu
 from prunecast.kernels import ConvShape, implicit_plan
 from prunecast.launch import launch_context
 from prunecast.models import bound_cycles, estimate, plan_amounts, plan_traffic
-from prunecast.models.im2col import im2col_seconds
 from prunecast.patterns import parse_pattern
 from prunecast.plan.tile_rows import columns_of_any
 

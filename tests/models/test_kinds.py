@@ -5,8 +5,8 @@ import pytest
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.models import kinds as module
-from prunecast.models.kinds import item_kinds
+from prunecast.models import amounts as module
+from prunecast.models.amounts import item_kinds
 from prunecast.patterns import parse_pattern
 
 GPU = load_gpu("h200-sxm")

@@ -6,7 +6,7 @@ import pytest
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.kernels.small_n.configs import SmallConfig
-from prunecast.kernels.small_n.planner import plan_small_n
+from prunecast.kernels.small_n.kernel import plan_small_n
 from prunecast.launch import launch_context
 from prunecast.models import estimate
 from prunecast.models.chain import Chain, plan_chain

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern, retained_importance
-from prunecast.patterns.row_exchange import exchange_rows, retained_by_groups
 from prunecast.patterns.row_groups import cluster_rows, consecutive, group_sums, signatures
-from prunecast.patterns.shuffled_block import group_rows, prune_in_groups
+from prunecast.patterns.shuffled_block import exchange_rows, group_rows, prune_in_groups, retained_by_groups
 from prunecast.patterns.vector_wise import prune_vector_wise
 from tests.naive import prune as naive
 from tests.patterns.matrices import importances, sparsities

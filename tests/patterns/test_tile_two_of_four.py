@@ -6,8 +6,7 @@ from hypothesis.extra import numpy as hnp
 
 from prunecast.errors import BadInput
 from prunecast.patterns import NestedMap, element_map_from_mask, imbalance, parse_pattern, row_tile_map
-from prunecast.patterns.column_padding import padded_columns
-from prunecast.patterns.tile_two_of_four import prune_tile_two_of_four
+from prunecast.patterns.tile_two_of_four import padded_columns, prune_tile_two_of_four
 from tests.naive import prune as naive
 from tests.patterns.matrices import as_lists, assert_masks, groups
 

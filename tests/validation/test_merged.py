@@ -6,8 +6,8 @@ from prunecast.kernels import KERNELS
 from prunecast.kernels.kernel import Sources
 from prunecast.validation import builds
 from prunecast.validation.builds import build_of, source_digest
-from prunecast.validation.merged import merge_rows
 from prunecast.validation.records import Measurement, Run
+from prunecast.validation.validate import merge_rows
 from tests.validation.tiny_run import CASE, HEADER
 
 ROW = Measurement(case=CASE, kernel="stspmm", seconds=2e-6, clock_mhz=1600.0, samples=7, plan="p")

@@ -5,12 +5,15 @@ import pytest
 
 from prunecast.validation.records import RunWriter
 from prunecast.validation.report import write_report
-from prunecast.validation.report.boards import board_spreads
-from prunecast.validation.report.causes import cause_of
-from prunecast.validation.report.choices import choices
-from prunecast.validation.report.crossings import Bound, crossings
-from prunecast.validation.report.groups import grouped
-from prunecast.validation.report.suites import suite_errors
+from prunecast.validation.report.figures import grouped
+from prunecast.validation.report.sections import (
+    Bound,
+    board_spreads,
+    cause_of,
+    choices,
+    crossings,
+    suite_errors,
+)
 from tests.validation.judged_rows import judged_row, validation_of
 from tests.validation.tiny_run import HEADER
 

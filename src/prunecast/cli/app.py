@@ -18,8 +18,6 @@ from prunecast.cli.timeline import timeline
 from prunecast.cli.validate import validate
 from prunecast.version import tool_version
 
-__all__ = ["app"]
-
 START = """\
 prunecast tells how fast a pruned layer runs on an NVIDIA GPU that you do not have. Start with
 

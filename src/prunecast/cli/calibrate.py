@@ -10,8 +10,6 @@ from prunecast.cli.output import Report, deliver, destination
 from prunecast.cli.progress import ProgressLines
 from prunecast.errors import BadInput
 
-__all__ = ["calibrate"]
-
 
 def calibrate(
     spec: Annotated[

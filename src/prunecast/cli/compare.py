@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from prunecast.codesign import Comparison
 
-__all__ = ["compare"]
-
 MOST_UNMATCHED = 6
 
 

@@ -13,8 +13,6 @@ from prunecast.cli.progress import PROGRESS
 from prunecast.cli.words import one_line
 from prunecast.errors import BadInput
 
-__all__ = ["main"]
-
 ANYWHERE = ("--debug", "--quiet")
 """Options that every command takes, at any place."""
 

@@ -1,7 +1,5 @@
 """Exit codes of the command line."""
 
-__all__ = ["BAD_INPUT", "DONE", "FAULT", "INTERRUPTED", "MISSED"]
-
 DONE = 0
 MISSED = 1
 """A constraint that was asked for does not hold."""

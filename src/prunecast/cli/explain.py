@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from prunecast.codesign import Explanation, Section
 
-__all__ = ["explain"]
-
 BAR_WIDTH = 30
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from prunecast.hardware import GpuSpec
 
-__all__ = ["gpus"]
-
 
 def gpus(
     name: Annotated[

@@ -7,37 +7,6 @@ import typer
 if TYPE_CHECKING:
     from prunecast.codesign import ConvSettings
 
-__all__ = [
-    "Batch",
-    "Cap",
-    "Conv",
-    "Csv",
-    "Dtype",
-    "Engine",
-    "ExpertsPerToken",
-    "Gpu",
-    "Ignore",
-    "InputSize",
-    "Json",
-    "Kernels",
-    "Latency",
-    "Launch",
-    "ModelBatch",
-    "ModelTokens",
-    "Output",
-    "Padding",
-    "Pattern",
-    "Scope",
-    "Sparsity",
-    "Speedup",
-    "State",
-    "Stride",
-    "Target",
-    "Tokens",
-    "Weights",
-    "conv_settings",
-]
-
 Weights = Annotated[
     str,
     typer.Argument(

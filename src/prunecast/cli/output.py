@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 FORMULA = ("=", "+", "-", "@")
 """How texts begin that spreadsheets compute."""
 
-__all__ = ["Destination", "Report", "deliver", "destination"]
-
 Document = dict[str, Any]
 Row = dict[str, Any]
 

@@ -8,8 +8,6 @@ from prunecast.cli.output import Report, Row, deliver, destination
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["patterns"]
-
 
 def patterns(as_json: opt.Json = False, as_csv: opt.Csv = False, output: opt.Output = None) -> None:
     """Patterns that weights can be pruned to. Shows an example of each, and the kernels that run it."""

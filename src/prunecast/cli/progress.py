@@ -11,8 +11,6 @@ from types import TracebackType
 from prunecast.cli.words import one_line
 from prunecast.errors import BadInput
 
-__all__ = ["PROGRESS", "ProgressLines"]
-
 PROGRESS = "PRUNECAST_PROGRESS"
 """Environment variable: `off`, which `--quiet` sets, or the seconds after which a stage is mentioned."""
 DELAY_S = 2.0

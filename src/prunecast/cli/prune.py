@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from prunecast.codesign import Recipe
 
-__all__ = ["prune"]
-
 
 def prune(
     weights: opt.Weights,

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from prunecast.codesign.search import PrunedModel, Targets
 
-__all__ = ["TargetOptions", "prune_to_target", "read_caps", "targets_of"]
-
 
 class TargetOptions(NamedTuple):
     """What the command line says beside the weights and the folder."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from prunecast.codesign.engines import Progress
     from prunecast.report import MeasuredPoint
 
-__all__ = ["report"]
-
 
 def report(
     weights: opt.Weights,

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from prunecast.codesign.study import StudyResult
 
-__all__ = ["search"]
-
 SHOWN = 10
 """Trials in the table; JSON and CSV hold all."""
 

@@ -13,8 +13,6 @@ from prunecast.files import check_writable
 if TYPE_CHECKING:
     from prunecast.codesign.sweep import SweepCase, SweepSummary
 
-__all__ = ["sweep"]
-
 OTHER_FORMS = (".csv", ".tsv", ".json", ".parquet", ".xlsx", ".txt")
 """Suffixes that promise something else than a database."""
 

@@ -10,8 +10,6 @@ from rich.table import Table
 
 from prunecast.cli.words import printable
 
-__all__ = ["WIDTH", "Column", "aligned", "console", "grid", "microseconds", "percent", "safe", "significant"]
-
 WIDTH = 100
 WIDE = 1000
 """Where nobody looks, no word is broken."""

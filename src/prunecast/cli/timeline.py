@@ -9,8 +9,6 @@ from prunecast.cli.progress import ProgressLines
 from prunecast.cli.words import tell
 from prunecast.errors import BadInput
 
-__all__ = ["timeline"]
-
 MOST_SMS = 4096
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from prunecast.validation import Validation
 
-__all__ = ["validate"]
-
 
 def validate(
     suite: Annotated[

@@ -4,8 +4,6 @@ import sys
 
 from prunecast.files import cut
 
-__all__ = ["one_line", "printable", "tell"]
-
 LONGEST_LINE = 500
 """Longest line of errors and progress, in characters."""
 

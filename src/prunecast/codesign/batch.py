@@ -13,8 +13,6 @@ from prunecast.kernels import KernelPlan
 from prunecast.models import estimate
 from prunecast.simulator import simulate
 
-__all__ = ["estimate_many", "predict_seconds"]
-
 _RUN: dict[str, Callable[..., Outcome]] = {"simulator": simulate, "model": estimate}
 
 

@@ -12,8 +12,6 @@ from prunecast.codesign.table import PredictionTable
 from prunecast.errors import BadInput
 from prunecast.version import tool_version
 
-__all__ = ["Comparison", "ComparisonRow", "compare", "compare_gpus"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRow:

@@ -7,8 +7,6 @@ from prunecast.errors import BadInput, check_choice
 from prunecast.kernels import KERNELS
 from prunecast.patterns import PATTERNS
 
-__all__ = ["Contestant", "contestants", "kernels_of", "takes"]
-
 _DENSE = tuple(name for name, kernel in KERNELS.items() if not kernel.prunes)
 
 

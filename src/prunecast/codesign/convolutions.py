@@ -15,8 +15,6 @@ from prunecast.kernels import ConvShape
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.sources.selection import select_names
 
-__all__ = ["PRODUCTS", "ConvSettings", "conv_shapes"]
-
 PRODUCTS = ("best", "implicit", "im2col")
 """How a convolution becomes a product: without B, with B written first, or the faster of the two."""
 

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["HIGHEST", "RESOLUTION", "Crossover", "crossing"]
-
 HIGHEST = 0.99
 """Sparsities above this are not looked at."""
 RESOLUTION = 0.01

@@ -1,26 +1,66 @@
-"""The two engines behind one call: the simulator, and the closed-form model."""
+"""The two engines behind one call: the simulator, and the closed-form model.
+
+Simulations run in daemon threads, so that Ctrl-C ends the process: pools of the standard library join their
+threads at its end, and a simulation that has begun cannot be stopped.
+"""
 
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
 
-from prunecast.codesign.workers import Workers
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import STATES, GpuSpec
 from prunecast.kernels import KernelPlan, plan_dense
 from prunecast.models import Estimate, estimate
 from prunecast.simulator import LAUNCHES, SimResult, simulate
 
-__all__ = ["ENGINES", "Engine", "Outcome", "Progress", "silent"]
-
 ENGINES = ("simulator", "model")
-
 Outcome = SimResult | Estimate
 """What an engine says about a plan; both have seconds, cycles, clock_hz, occupancy and bound."""
-
 Progress = Callable[[str, int, int], None]
 """Called with a stage, parts done and parts in all; it may print."""
+T = TypeVar("T")
+
+
+class Workers:
+    """At most `count` threads, started when there is something to do."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._started = 0
+        self._tasks: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        """Run `call` as soon as a thread is free."""
+        future: Future[T] = Future()
+        self._tasks.put((future, call))
+        if self._started < self._count:
+            self._started += 1
+            threading.Thread(target=self._work, daemon=True, name=f"prunecast-{self._started}").start()
+        return future
+
+    def cancel(self) -> None:
+        """Give up what has not begun."""
+        while True:
+            try:
+                future, _ = self._tasks.get_nowait()
+            except Empty:
+                return
+            future.cancel()
+
+    def _work(self) -> None:
+        while True:
+            future, call = self._tasks.get()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(call())
+            except BaseException as error:  # handed on to whoever waits for the result
+                future.set_exception(error)
 
 
 def silent(stage: str, done: int, total: int) -> None:

@@ -22,8 +22,6 @@ from prunecast.kernels.tile.kernel import STSPMM, TILE_WISE
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.sources import Layer
 
-__all__ = ["Explanation", "explain"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Explanation:

@@ -13,8 +13,6 @@ from prunecast.models import Estimate
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import PIPES, SimResult
 
-__all__ = ["Fact", "Section", "sections_of"]
-
 COMPUTE_PIPES = ("tensor", "issue")
 MEMORY_PIPES = ("shared", "l2 port", "l2", "dram")
 HISTOGRAM_BINS = 8

@@ -7,8 +7,6 @@ from typing import Any
 from prunecast.errors import BadInput
 from prunecast.files import MIB, parse_json, read_bytes
 
-__all__ = ["SCHEMA_VERSION", "json_text", "read_document"]
-
 SCHEMA_VERSION = 1
 LARGEST_DOCUMENT = 64 * MIB
 """A table of ten thousand layers and all kernels has 40 MiB."""

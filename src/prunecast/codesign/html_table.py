@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-__all__ = ["predictions_html", "predictions_text"]
-
 _HEADERS = (
     "layer",
     "M",

@@ -10,15 +10,6 @@ from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
 
-__all__ = [
-    "GUESSED_COSTS_HIGHER",
-    "GUESSED_COSTS_LOWER",
-    "INTERVAL_KIND",
-    "Interval",
-    "interval_s",
-    "interval_words",
-]
-
 INTERVAL_KIND = "90 % of validated cases where there are any, else a guess"
 """What the bounds of every prediction of this version are; `Interval.kind` says which of the two."""
 

@@ -27,9 +27,6 @@ from prunecast.patterns import parse_pattern
 from prunecast.patterns.dense_block import DenseBlockPattern
 from prunecast.patterns.sources import Layer
 
-__all__ = ["LayerJob", "LayerRows", "StartedLayer", "kernel_dtype"]
-
-
 FAR_FROM_WANTED = 0.05
 """Difference between wanted and achieved sparsity that deserves a note."""
 

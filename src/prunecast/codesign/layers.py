@@ -16,8 +16,6 @@ from prunecast.patterns.sources.read import layers_among
 from prunecast.patterns.sources.roles import seen_as_products
 from prunecast.patterns.sources.stored_tensor import StoredTensor
 
-__all__ = ["ONLY_LAYER", "LoadedLayers", "Source", "load_layers", "stored_arrays"]
-
 Source = str | Path | Mapping[str, npt.NDArray[Any]] | npt.NDArray[Any]
 """Path of a weight file, a mapping of names to matrices (M, K) or filters (out, in, kh, kw), as the state
 dictionary of a torch module is, the module, or one matrix, which is named `weights`."""

@@ -12,8 +12,6 @@ from prunecast.codesign.settings import Settings, prepare, provenance_of
 from prunecast.codesign.table import PredictionTable
 from prunecast.hardware import GpuSpec
 
-__all__ = ["predict"]
-
 
 def predict(
     weights: Source,

@@ -12,8 +12,6 @@ from prunecast.codesign.interval import INTERVAL_KIND
 from prunecast.patterns import parse_pattern
 from prunecast.version import tool_version
 
-__all__ = ["Provenance", "WeightsDigest"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:

@@ -14,8 +14,6 @@ from prunecast.codesign.write_pruned import WEIGHTS, checked_folder, write_folde
 from prunecast.patterns import density, parse_pattern, retained_importance
 from prunecast.version import tool_version
 
-__all__ = ["PrunedLayer", "Recipe", "prune"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrunedLayer:

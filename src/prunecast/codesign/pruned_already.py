@@ -5,8 +5,6 @@ import numpy as np
 from prunecast.codesign.contestants import Contestant, contestants, takes
 from prunecast.patterns.sources import Layer
 
-__all__ = ["zeros_contestants", "zeros_note"]
-
 FEWEST_ZEROS = 0.05
 """Share of zeros that deserves a note: rounding to half precision makes fewer."""
 IN_TILES = "zero-tiles:64"

@@ -11,18 +11,6 @@ from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.tile_map import MaskArray
 
-__all__ = [
-    "DEFAULT_SPARSITY",
-    "FittedMap",
-    "FittedPattern",
-    "MapMaker",
-    "SparsityRange",
-    "fit_pattern",
-    "importance_of",
-    "sparsity_for",
-    "sparsity_range",
-]
-
 DEFAULT_SPARSITY = 0.75
 
 

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 from prunecast.errors import BadInput
 from prunecast.patterns.pattern import check_sparsity
 
-__all__ = ["Schedule", "Stage", "cubic_sparsities", "gradual", "one_shot", "staged"]
-
 CUBIC = 3
 """Power of the gradual curve (Zhu and Gupta, "To prune, or not to prune", 2017)."""
 

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 from prunecast.codesign.schedule import Schedule, Stage
 from prunecast.errors import BadInput
 
-__all__ = ["EVERYTHING", "Measured", "ScheduleRun", "Update"]
-
 EVERYTHING = "all"
 """Name of the one group where layers were not grouped."""
 

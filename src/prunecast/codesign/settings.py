@@ -1,6 +1,6 @@
 """`Settings`: what is asked of a prediction, checked; and the job that it makes of a set of weights."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -10,20 +10,42 @@ from prunecast.codesign.convolutions import ConvSettings, conv_shapes
 from prunecast.codesign.engines import Engine, Progress
 from prunecast.codesign.graph.operation import MOST_TOKENS
 from prunecast.codesign.layer_job import LayerJob
-from prunecast.codesign.layers import Source, load_layers
-from prunecast.codesign.onnx_sizes import OnnxSizes, onnx_sizes
+from prunecast.codesign.layers import LoadedLayers, Source, load_layers
+from prunecast.codesign.onnx_model import read_onnx_model
 from prunecast.codesign.provenance import Provenance, WeightsDigest
 from prunecast.codesign.pruned_already import zeros_contestants
 from prunecast.codesign.pruned_maps import MapMaker, sparsity_for
 from prunecast.codesign.skipped import Skipped
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.kernels import DTYPE_BYTES
+from prunecast.kernels import DTYPE_BYTES, ConvShape
 from prunecast.patterns import SCOPES, Pattern, parse_pattern
 from prunecast.patterns.pattern import check_sparsity
 from prunecast.patterns.sources import Layer
 
-__all__ = ["Prepared", "Settings", "prepare", "provenance_of"]
+
+class _OnnxSizes(NamedTuple):
+    """Layer -> sizes, of all products of a file."""
+
+    path: str
+    tokens: Mapping[str, int]
+    convolutions: Mapping[str, ConvShape]
+
+    def products_of(self, loaded: LoadedLayers) -> LoadedLayers:
+        """The layers that are products; others, as grouped convolutions, are skipped with the reason."""
+        layers = {name: layer for name, layer in loaded.layers.items() if name in self.tokens}
+        if not layers:
+            raise BadInput(
+                f"{self.path}: none of the selected weights belongs to a product, wanted one or more"
+            )
+        others = [
+            Skipped(
+                layer=name, kernel=None, reason="no product in the graph: a grouped convolution or a constant"
+            )
+            for name in loaded.layers
+            if name not in layers
+        ]
+        return LoadedLayers(layers, (*loaded.skipped, *others))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,13 +137,13 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
     return Prepared(job, loaded.skipped)
 
 
-def _onnx_graph(weights: Source, settings: Settings) -> OnnxSizes | None:
+def _onnx_graph(weights: Source, settings: Settings) -> _OnnxSizes | None:
     """What an ONNX file says of its sizes, unless the user says those of its convolutions."""
     if not isinstance(weights, str | Path) or Path(weights).suffix.lower() != ".onnx":
         return None
     if settings.convolutions.input_size:
         return None
-    return onnx_sizes(weights, batch=settings.convolutions.batch, tokens=settings.tokens)
+    return _onnx_sizes(weights, batch=settings.convolutions.batch, tokens=settings.tokens)
 
 
 def _check_fits(pattern: Pattern, layer: Layer) -> None:
@@ -149,3 +171,24 @@ def provenance_of(job: LayerJob, settings: Settings) -> Provenance:
         sparsity=settings.sparsity,
         scope=settings.scope,
     )
+
+
+def _onnx_sizes(path: str | Path, *, batch: int, tokens: int) -> _OnnxSizes:
+    """Read them; `batch` and `tokens` are the sizes that the file leaves free. Raises BadInput."""
+    graph = read_onnx_model(path, batch=batch, tokens=tokens).graph
+    convolutions = {}
+    for name, product in graph.products.items():
+        conv = product.convolution
+        if conv is not None:
+            pixels = conv.height_out * conv.width_out
+            convolutions[name] = ConvShape(
+                channels=conv.in_channels,
+                height=conv.height,
+                width=conv.width,
+                kernel_h=conv.kernel,
+                kernel_w=conv.kernel,
+                stride=conv.stride,
+                padding=conv.padding,
+                batch=max(product.n // pixels, 1),
+            )
+    return _OnnxSizes(f"{path}", {name: product.n for name, product in graph.products.items()}, convolutions)

@@ -17,8 +17,6 @@ from prunecast.errors import BadInput
 from prunecast.files import write_text_aside
 from prunecast.kernels import DTYPE_BYTES, KERNELS, ConvShape
 
-__all__ = ["PredictionTable", "fastest"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class PredictionTable(Sequence[Prediction]):

@@ -19,8 +19,6 @@ from prunecast.patterns.dense_block import BlockParts, cheaper_parts
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
 
-__all__ = ["HEIGHT", "LEAST_SHARES", "blocks_in_two", "launches_in_two", "plan_in_two", "remainder_note"]
-
 HEIGHT = 128
 """Rows of a tile where the pattern has no height."""
 

@@ -5,10 +5,11 @@ from concurrent.futures import Future
 from typing import NamedTuple
 
 from prunecast.codesign.engines import Engine, Outcome
-from prunecast.kernels import ConvShape, KernelPlan, implicit_plan
-from prunecast.models.im2col import im2col_seconds
-
-__all__ = ["RunningWay", "Way", "conv_ways", "fastest", "seconds_of", "start_way"]
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels import KernelPlan, implicit_plan
+from prunecast.plan.conv import im2col_bytes
+from prunecast.plan.conv_shape import ConvShape
+from prunecast.plan.kernel_plan import DTYPE_BYTES
 
 
 class Way(NamedTuple):
@@ -67,3 +68,21 @@ def fastest(ways: Sequence[RunningWay]) -> RunningWay:
 def seconds_of(ways: Sequence[Way], engine: Engine) -> float:
     """Time of the fastest way, by an engine whose answers are not kept."""
     return min(way.before_s + sum(engine.once(plan).seconds for plan in way.launches) for way in ways)
+
+
+def im2col_seconds(conv: ConvShape, dtype: str, gpu: GpuSpec, *, launch: str) -> float:
+    """Seconds of the kernel that writes B (K, N), a launch of its own; 0 where the input is B.
+
+    DRAM delivers the input once and takes B. Every element of B is read and written through L2.
+
+    Parameters
+    ----------
+    launch : `graph` or `stream`
+
+    """
+    moved = im2col_bytes(conv, dtype)
+    if moved == 0:
+        return 0.0
+    through_l2 = 2 * conv.k * conv.n * DTYPE_BYTES[dtype]
+    floor_s = gpu.graph_launch_s if launch == "graph" else gpu.stream_launch_s
+    return floor_s + max(moved / gpu.dram_copy_bytes_per_s, through_l2 / gpu.l2_bytes_per_s)

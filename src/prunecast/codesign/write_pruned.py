@@ -12,8 +12,6 @@ from prunecast.patterns.sources import Checkpoint, masked_checkpoint, write_weig
 from prunecast.patterns.sources.checkpoint import masked_arrays
 from prunecast.patterns.tile_map import MaskArray
 
-__all__ = ["RECIPE", "WEIGHTS", "checked_folder", "write_folder"]
-
 WEIGHTS = "weights.safetensors"
 RECIPE = "recipe.json"
 

@@ -12,17 +12,6 @@ from typing import Any, NamedTuple
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import KINDS, GpuSpec, Provenance, quantity_units
 
-__all__ = [
-    "Quantity",
-    "check_kind",
-    "check_number",
-    "check_ranges",
-    "check_text",
-    "check_together",
-    "read_quantity",
-    "short_text",
-]
-
 KEYS = ("value", "unit", "kind", "source")
 
 MAY_BE_ZERO = frozenset(

@@ -11,8 +11,6 @@ from math import exp
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
 
-__all__ = ["STATES", "sm_clock_hz"]
-
 STATES = ("burst", "sustained")
 """burst: at most about 5 ms of work, then at least 30 ms of rest.
 sustained: back to back for about a second, which the heaviest work slows. What goes on for longer is slowed

@@ -19,8 +19,6 @@ from prunecast.errors import BadInput
 from prunecast.hardware.check import check_kind, check_number, check_text, short_text
 from prunecast.hardware.spec import KINDS
 
-__all__ = ["COST_KINDS", "COST_UNITS", "Cost", "Costs", "load_costs", "read_costs"]
-
 COST_KINDS = (*KINDS, "as-compiled")
 """As those of GPU files; `as-compiled` is counted in the machine code of the kernel."""
 

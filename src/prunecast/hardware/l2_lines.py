@@ -4,8 +4,6 @@ Source: NVIDIA Nsight Compute, Kernel Profiling Guide 2022.2, metrics decoder: a
 32 bytes, and a line of L1 or L2 has four of them.
 """
 
-__all__ = ["LINE_BYTES", "SECTOR_BYTES"]
-
 SECTOR_BYTES = 32
 """Bytes of an L2 sector, the least that a request moves."""
 LINE_BYTES = 4 * SECTOR_BYTES

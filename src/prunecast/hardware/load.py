@@ -18,8 +18,6 @@ from prunecast.files import MIB, read_bytes
 from prunecast.hardware.check import check_ranges, check_together, read_quantity, short_text
 from prunecast.hardware.spec import GpuSpec, quantity_units
 
-__all__ = ["gpu_names", "load_gpu", "parse_spec", "spec_text"]
-
 SCHEMA = 1
 LARGEST_FILE = MIB
 LONGEST_NAME = 200

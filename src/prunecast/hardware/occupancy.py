@@ -6,8 +6,6 @@ from typing import NamedTuple
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
 
-__all__ = ["BlockResources", "Occupancy", "occupancy"]
-
 
 class BlockResources(NamedTuple):
     """What one thread block occupies on an SM."""

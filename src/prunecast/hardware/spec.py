@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-__all__ = ["KINDS", "GpuSpec", "Provenance", "quantity_units"]
-
 KINDS = ("datasheet", "measured", "fitted", "guess")
 """Where a number comes from; `guess` is a value carried over from a related GPU."""
 

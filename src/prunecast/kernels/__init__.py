@@ -24,7 +24,7 @@ from prunecast.kernels.table import KERNELS
 from prunecast.kernels.tile.block_sparse import plan_block_sparse
 from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.kernels.tile.tile_wise import plan_tile_wise
-from prunecast.kernels.two_of_four.planner import plan_sparse_tensor
+from prunecast.kernels.two_of_four.kernel import plan_sparse_tensor
 from prunecast.plan.conv import im2col_bytes, implicit_plan
 from prunecast.plan.conv_shape import ConvShape
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit, Schedule, WorkList

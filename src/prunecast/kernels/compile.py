@@ -10,8 +10,6 @@ from prunecast.errors import BadInput
 from prunecast.kernels.table import KERNELS
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["Operator", "compile"]
-
 
 class Operator(Protocol):
     """One pruned layer on one device. One operator must not run on two streams at once."""

@@ -4,8 +4,6 @@ from prunecast.kernels.table import KERNELS
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 from prunecast.plan.padded_rows import ROW_BYTES
 
-__all__ = ["has_copied_rows", "zero_row_count"]
-
 
 def has_copied_rows(kernel: str, tokens: int, dtype: str) -> bool:
     """Whether B and C of one of the project's kernels are copied to and from rows that it can read."""

@@ -5,8 +5,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ItemTimes"]
-
 
 class ItemTimes(NamedTuple):
     """Cycles and bytes of the items of one config: one item for each tile and token range."""

@@ -17,8 +17,6 @@ from prunecast.patterns.pattern import Kept
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["Entry", "Kernel", "Sources"]
-
 
 class Entry(NamedTuple):
     """A subclass of `device.operator.Operator`, loaded when it is used, since it needs CuPy."""

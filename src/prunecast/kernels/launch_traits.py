@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 from prunecast.plan.program import WarpProgram
 
-__all__ = ["LaunchTraits"]
-
 
 class LaunchTraits(NamedTuple):
     """What a kernel knows of the launches of one plan on one GPU."""

@@ -9,8 +9,6 @@ from prunecast.kernels.tile.kernel import BLOCK_SPARSE, STSPMM, TILE_WISE
 from prunecast.kernels.two_of_four.kernel import TWO_OF_FOUR
 from prunecast.kernels.two_part import TWO_PART
 
-__all__ = ["KERNELS"]
-
 _RECORDS = (DENSE, TILE_WISE, STSPMM, SMALL_N, BLOCK_SPARSE, TWO_OF_FOUR, BALANCED, TWO_PART, CSR)
 
 KERNELS: dict[str, Kernel] = {record.name: record for record in _RECORDS}

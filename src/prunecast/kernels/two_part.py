@@ -29,9 +29,6 @@ from prunecast.plan.program import Instruction, Op, WarpProgram
 from prunecast.plan.reference import run_reference
 from prunecast.plan.work_items import take_items
 
-__all__ = ["TWO_PART", "TwoPartPlan", "TwoParts", "plan_two_part", "run_two_part_reference", "split_parts"]
-
-
 TWO_PART = Kernel(
     name="two-part",
     meaning="tiles first, and the best of what they removed as single weights",

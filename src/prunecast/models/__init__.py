@@ -5,13 +5,14 @@ a place for neural networks. It is fast enough for a search loop, bounds the sim
 which level binds.
 
 Read first: `roofline.py` (the whole formula), `amounts.py` (what a plan does), `bounds.py` (what no order of
-events can beat). Then `chains.py` (waits), `waves.py` and `balance.py` (SMs), `traffic.py` (bytes).
+events can beat). Then `chains.py` (waits), `waves.py` and `unit_costs.py` (SMs), `traffic.py` (bytes).
 """
 
+from prunecast.launch.floor import LAUNCHES
 from prunecast.models.amounts import Amounts, plan_amounts
 from prunecast.models.bounds import bound_cycles
 from prunecast.models.estimate import LEVELS, Estimate
-from prunecast.models.roofline import LAUNCHES, estimate
+from prunecast.models.roofline import estimate
 from prunecast.models.terms import Quantity
 from prunecast.models.traffic import Traffic, plan_traffic
 

@@ -11,8 +11,6 @@ from prunecast.jit import njit
 from prunecast.models.terms import Clip, FloatArray, Section, Unit
 from prunecast.plan.program import When
 
-__all__ = ["Sizes", "measure_terms"]
-
 START, BEGIN, FILL = int(Section.START), int(Section.BEGIN), int(Section.FILL)
 END, FINISH = int(Section.END), int(Section.FINISH)
 ONCE, COLUMNS = int(Unit.ONCE), int(Unit.COLUMNS)

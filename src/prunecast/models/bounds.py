@@ -16,16 +16,6 @@ from prunecast.models.waves import units_of
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 from prunecast.plan.misaligned import gather_line_cost, store_cost
 
-__all__ = [
-    "L2Seconds",
-    "bound_cycles",
-    "bounds_of",
-    "copied_cycles",
-    "l2_seconds",
-    "requests_over_reads",
-    "sm_level_cycles",
-]
-
 SM_LEVELS = LEVELS[:4]
 """Levels that every SM has for itself."""
 

@@ -10,8 +10,6 @@ from prunecast.models.rates import SmRates
 from prunecast.models.traffic import Traffic
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["Case"]
-
 
 class Case(NamedTuple):
     """A plan on a GPU, and what was found out about it before any time was."""

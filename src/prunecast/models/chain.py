@@ -14,8 +14,6 @@ from prunecast.plan.kernel_plan import BlockShape, KernelPlan, Schedule
 from prunecast.plan.misaligned import store_cost
 from prunecast.plan.program import WarpProgram, When
 
-__all__ = ["Chain", "plan_chain"]
-
 
 class Chain(NamedTuple):
     """A block's programs and what the GPU's units cost it, in cycles."""

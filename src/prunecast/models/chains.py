@@ -14,18 +14,6 @@ from prunecast.models.roles import COPIES, fetches, multiplies, runs_ahead
 from prunecast.models.walk import KINDS, Ring, Warp, run, run_steps, warp_of
 from prunecast.plan.program import Code, Op, WarpProgram
 
-__all__ = [
-    "Pace",
-    "after_parts_cycles",
-    "begun_early",
-    "edge_cycles",
-    "multiply_pace",
-    "stores_behind_cycles",
-    "turn_cycles",
-    "walk_block",
-    "walk_pace",
-]
-
 
 class Pace(NamedTuple):
     """How a block goes that has its SM alone, in cycles."""

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from prunecast.hardware.occupancy import Occupancy
 
-__all__ = ["LEVELS", "Estimate"]
-
 LEVELS = ("tensor", "issue", "shared", "l2 port", "l2", "dram")
 """Levels of the roofline, from the SM outward; the same names as the simulator's pipes."""
 

@@ -8,8 +8,6 @@ and 0.4 on block-sparse.
 from prunecast.launch import LaunchContext
 from prunecast.launch.overlap import early_starts, prologue_is_hidden
 
-__all__ = ["first_weights_s", "first_weights_share"]
-
 SHOWN_SHARE = 0.7
 """Share of the prefetch's time at DRAM that launches show: blocks ask over 0.7 to 1.3 us, by clock stamps,
 while DRAM serves those before. Fitted to 120 products of 120 to 132 whole blocks (H200, 2026-11-22)."""

@@ -12,8 +12,6 @@ import numpy as np
 from prunecast.jit import njit
 from prunecast.models.terms import FloatArray
 
-__all__ = ["greedy_cycles"]
-
 DONE = 1e-9
 """Work below which a warp counts as done."""
 

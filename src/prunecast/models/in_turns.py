@@ -11,8 +11,6 @@ import numpy as np
 
 from prunecast.models.terms import FloatArray
 
-__all__ = ["in_turns_cycles"]
-
 ROUNDS = 20
 """Halvings of the interval: to a millionth."""
 

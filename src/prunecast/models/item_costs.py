@@ -24,8 +24,6 @@ from prunecast.models.terms import FloatArray, Quantity
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.plan.program import Op, WarpProgram
 
-__all__ = ["Costs", "each_for_itself", "item_costs"]
-
 
 class Costs(NamedTuple):
     """Cycles of kinds of items, each (kinds,) float64."""

@@ -9,8 +9,6 @@ import numpy as np
 
 from prunecast.jit import njit
 
-__all__ = ["BlockLists", "busiest_sm", "run_down", "run_lists"]
-
 NEVER = np.int64(0x7FF0000000000000)
 """Bits of an endless time."""
 

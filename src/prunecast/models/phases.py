@@ -12,8 +12,6 @@ from prunecast.models.chain import Chain
 from prunecast.models.walk import Ring, run, store_cycles, warp_of
 from prunecast.plan.program import Code, Instruction, Op
 
-__all__ = ["Phase", "phases_around", "phases_before", "phases_of_code"]
-
 _ENDS_PHASE = (Op.WAIT_LOAD, Op.SYNC)
 
 

@@ -6,8 +6,6 @@ from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["SmRates", "gather_bytes_per_clk", "sm_rates"]
-
 _TENSOR_RATE = {
     "fp16": "tensor_fp16_fma_per_clk_per_sm",
     "bf16": "tensor_bf16_fma_per_clk_per_sm",

@@ -4,8 +4,6 @@ from functools import lru_cache
 
 from prunecast.plan.program import Op, WarpProgram, When
 
-__all__ = ["COPIES", "LOADS", "fetches", "has_edges", "multiplies", "runs_ahead", "waits_for_parts"]
-
 COPIES = (Op.COPY_A, Op.COPY_B, Op.GATHER_B)
 LOADS = (Op.LOAD_A, Op.LOAD_B, Op.LOAD_INDEX, Op.LOAD_PARTIALS)
 

@@ -41,13 +41,6 @@ from prunecast.launch.stragglers import (
     straggler_of,
 )
 from prunecast.models.amounts import launch_amounts
-from prunecast.models.balance import (
-    SmEnds,
-    balance_of,
-    busy_share,
-    sm_ends,
-    work_per_sm,
-)
 from prunecast.models.bounds import L2Seconds, bounds_of, l2_seconds, sm_level_cycles
 from prunecast.models.case import Case
 from prunecast.models.chain import plan_chain
@@ -59,11 +52,18 @@ from prunecast.models.roles import runs_ahead
 from prunecast.models.starts import Starts, starts_of
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import plan_traffic
-from prunecast.models.unit_costs import lists_of, steady, unit_costs
+from prunecast.models.unit_costs import (
+    SmEnds,
+    balance_of,
+    busy_share,
+    lists_of,
+    sm_ends,
+    steady,
+    unit_costs,
+    work_per_sm,
+)
 from prunecast.models.waves import Placement, place_units, seats_of, units_of
 from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit, Schedule
-
-__all__ = ["CLOCK_ROUNDS", "LAUNCHES", "check_names", "estimate", "look_up"]
 
 CLOCK_ROUNDS = 6
 """Rounds of cycles -> duty -> clock -> cycles, each about a third as far from the end as the one before: the

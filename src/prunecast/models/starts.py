@@ -29,8 +29,6 @@ from prunecast.patterns.tile_map import MaskArray
 from prunecast.plan.kernel_plan import Schedule
 from prunecast.plan.program import Op
 
-__all__ = ["Starts", "starts_of"]
-
 UNHINDERED_STEPS = 2
 """Steps of a block whose copies do not compete for the port: those of the first arrive before anything is
 multiplied, those of the next find the port idle."""

@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from prunecast.plan.program import WHOLE_LINES, Code, Instruction, Op, WarpProgram, When
 
-__all__ = ["Clip", "FloatArray", "Quantity", "Section", "Table", "Term", "Unit", "table_of"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -13,8 +13,6 @@ from prunecast.models.traffic_loops import count_different, fetch_again
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan, Schedule
 from prunecast.plan.misaligned import store_cost
 
-__all__ = ["RowsRead", "RunOrder", "Traffic", "plan_traffic", "rows_read", "run_order", "written_bytes"]
-
 _Int64Array = npt.NDArray[np.int64]
 
 

@@ -7,8 +7,6 @@ import numpy as np
 
 from prunecast.jit import njit
 
-__all__ = ["count_different", "fetch_again"]
-
 
 @njit()
 def count_different(numbers, below):

@@ -13,8 +13,6 @@ from prunecast.models import walk_loops as loops
 from prunecast.models.chain import Chain
 from prunecast.plan.program import WHOLE_LINES, Code, Instruction, Op, WarpProgram, When
 
-__all__ = ["KINDS", "Ring", "Warp", "run", "run_steps", "store_cycles", "warp_of"]
-
 KINDS = {
     "unsplit": (When.ALWAYS, When.FINAL),
     "owner": (When.ALWAYS, When.FINAL, When.OWNER),

@@ -7,8 +7,6 @@ times by step lie in vectors of their own, at `PLACE_OF_STEP_0` for step 0, 0 wh
 from prunecast.jit import njit
 from prunecast.plan.program import WHOLE_LINES, Op, When
 
-__all__ = ["PLACE_OF_STEP_0", "run_section", "walk_block_steps"]
-
 PLACE_OF_STEP_0 = 8
 # Columns of a section
 OP, AMOUNT, ISSUE, PER_K16, AHEAD, WHEN, LEADER, OPERAND_BYTES, POSTED, PIECE_COST, LATE = range(11)

@@ -11,9 +11,6 @@ from prunecast.models.loops import run_down
 from prunecast.models.terms import FloatArray
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 
-__all__ = ["Placement", "Seats", "place_units", "seats_of", "units_of"]
-
-
 EXACT_WAVES = 64
 """Waves up to which units are placed one by one; of more waves only the last ones are, as earlier ones fill
 all slots evenly, to less than one unit."""

@@ -42,17 +42,6 @@ from prunecast.patterns.tile_wise_2d import (
 )
 from prunecast.patterns.within import importance_within
 
-__all__ = [
-    "HIGH",
-    "LOW",
-    "QUANTUM",
-    "UNBOUNDED",
-    "AdaptiveRule",
-    "ColumnScore",
-    "kept_of_sums",
-    "prune_adaptive_tile",
-]
-
 QUANTUM = 16
 LOW = 97
 HIGH = 103

@@ -27,8 +27,6 @@ from prunecast.patterns.tile_quanta import count_range
 from prunecast.patterns.tile_sums import TileSums
 from prunecast.patterns.tiling import tile_map_from_kept, tile_map_from_mask, tile_map_from_rows
 
-__all__ = ["AdaptiveTile2DPattern", "AdaptiveTilePattern"]
-
 GRAMMAR = re.compile(r"(\d{1,9})(?:x(\d{1,9})(?:x(\d{1,3})-(\d{1,9}|inf))?)?(:shuffled)?(:rms)?")
 
 

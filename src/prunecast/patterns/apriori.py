@@ -22,8 +22,6 @@ from prunecast.patterns.tile_map import MaskArray
 from prunecast.patterns.tile_wise import SANE, TileWisePattern, segment_scores
 from prunecast.patterns.unstructured import prune_unstructured
 
-__all__ = ["AprioriPattern", "prune_apriori"]
-
 PERCENT = 5
 
 

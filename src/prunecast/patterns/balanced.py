@@ -21,8 +21,6 @@ from prunecast.patterns.tile_map import MaskArray, check_mask
 from prunecast.patterns.windows import keep_in_windows, kept_in_windows
 from prunecast.patterns.within import importance_within
 
-__all__ = ["BalancedPattern", "prune_balanced"]
-
 
 def prune_balanced(
     scores: ImportanceArray,

@@ -14,8 +14,6 @@ from prunecast.patterns.segments import broadcast_sizes, column_sums, piece_size
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tiling import tile_map_from_mask
 
-__all__ = ["BlockSparsePattern", "prune_block_sparse"]
-
 BlockScore = Literal["rms", "mean"]
 
 

@@ -16,8 +16,6 @@ import numpy.typing as npt
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
 
-__all__ = ["CountArray", "elements_to_prune", "keep_highest"]
-
 CountArray = npt.NDArray[np.int64]
 
 SAMPLE = 2**16

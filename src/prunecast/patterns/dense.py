@@ -12,8 +12,6 @@ from prunecast.patterns.pattern import Kept, Pattern
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tiling import tile_map_from_mask
 
-__all__ = ["DENSE_TILE_HEIGHT", "DensePattern"]
-
 DENSE_TILE_HEIGHT = 128
 """Rows per tile of a dense map; any height describes the same matrix."""
 

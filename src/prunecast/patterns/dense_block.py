@@ -29,18 +29,6 @@ from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tiling import tile_map_from_rows
 from prunecast.patterns.unstructured import prune_unstructured
 
-__all__ = [
-    "CLUSTERS",
-    "BlockParts",
-    "DenseBlockPattern",
-    "DenseBlocks",
-    "PartsCost",
-    "cheaper_parts",
-    "grow_blocks",
-    "grown_width",
-    "prune_dense_block",
-]
-
 CLUSTERS = 8
 GROWTH = 1.5
 """A block is wide enough once it has this many times what any of its rows leaves over."""

@@ -14,8 +14,6 @@ from prunecast.patterns.tile_map import (
     kept_columns,
 )
 
-__all__ = ["ElementMap", "element_map_from_mask"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ElementMap:

@@ -13,8 +13,6 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.patterns.tile_map import WeightArray
 
-__all__ = ["CRITERIA", "ImportanceArray", "checked_importance", "magnitude", "squared", "weigh"]
-
 ImportanceArray = npt.NDArray[np.floating]
 """(M, K) float32 or float64, finite, not negative."""
 

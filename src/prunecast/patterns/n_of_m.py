@@ -13,8 +13,6 @@ from prunecast.patterns.pattern import MatrixShape, Pattern, check_sparsity, par
 from prunecast.patterns.tile_map import MaskArray, check_mask
 from prunecast.patterns.windows import keep_in_windows, kept_in_windows
 
-__all__ = ["NOfMPattern", "kept_in_tail", "prune_n_of_m"]
-
 
 def kept_in_tail(tail: int, *, n: int, m: int) -> int:
     """Elements kept in a last group of only `tail` elements: tail * n / m, halves rounded up."""

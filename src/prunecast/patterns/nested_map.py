@@ -10,8 +10,6 @@ from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.segments import piece_starts
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask, kept_columns
 
-__all__ = ["NestedMap", "check_two_of_four", "columns_of_tiles", "nested_map"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NestedMap:

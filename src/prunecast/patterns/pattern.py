@@ -16,8 +16,6 @@ from prunecast.patterns.nested_map import NestedMap
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.within import checked_within, importance_within, is_everything
 
-__all__ = ["SCOPES", "Kept", "MatrixShape", "Pattern", "check_sparsity", "parse_sizes"]
-
 SCOPES = ("layer", "global")
 """`layer` cuts every layer at the sparsity; `global` ranks the pieces of all layers against each other."""
 

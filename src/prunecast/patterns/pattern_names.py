@@ -26,8 +26,6 @@ from prunecast.patterns.vector_wise import VectorWisePattern
 from prunecast.patterns.zero_tiles import ZeroTilesPattern
 from prunecast.patterns.zeros import ZerosPattern
 
-__all__ = ["ALIASES", "PATTERNS", "parse_pattern"]
-
 PATTERNS: dict[str, type[Pattern]] = {
     "dense": DensePattern,
     "unstructured": UnstructuredPattern,

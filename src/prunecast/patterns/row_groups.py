@@ -14,16 +14,6 @@ from prunecast.patterns.cut import CountArray
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
 
-__all__ = [
-    "alike_rows",
-    "cluster_rows",
-    "cluster_signatures",
-    "consecutive",
-    "group_sums",
-    "signatures",
-    "tiles_of_alike_rows",
-]
-
 SIGNATURE_DENSITY = 1.5
 """A signature keeps half as many elements again as the pattern will, at most all."""
 

@@ -6,8 +6,6 @@ from prunecast.patterns.cut import CountArray
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
 
-__all__ = ["broadcast_sizes", "column_sums", "piece_sizes", "piece_starts", "row_sums"]
-
 
 def piece_starts(length: int, size: int) -> CountArray:
     """(pieces,) int64: first index of each piece of `size`; the last piece may be shorter."""

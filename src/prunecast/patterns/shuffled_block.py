@@ -2,23 +2,29 @@
 
 The pattern of Huang et al., "Shfl-BW: Accelerating Deep Neural Network Inference with Tensor-Core Aware
 Weight Pruning" (DAC'22): vector-wise after a permutation of the rows, which the kernel undoes as it writes.
-Rows are clustered (`row_groups`), improved by exchange (`row_exchange`), and every group then prunes its
+Rows are clustered (`row_groups`), improved by exchange, and every group then prunes its
 lowest columns as in `vector_wise`. Our own choices: groups keep equally many columns, so that their work is
 even; where `height` does not divide M, one group has the rows that are left; where clusters start below
 consecutive rows, the exchange starts from these, so shuffling never retains less than vector-wise.
+
+The exchange follows gyro-permutation (arXiv 2407.20496): take one row out of every group and put all back
+where they fit best, by an assignment. Rows are worth in a group what they have in the columns that the
+rest of the group would keep. An assignment is a permutation of the groups; its cycles touch different
+groups, so each is taken or left by itself, and only if the true retained importance rises. It never falls,
+and the loop ends.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.patterns.cut import CountArray, elements_to_prune
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Kept, MatrixShape, Pattern
-from prunecast.patterns.row_exchange import exchange_rows, retained_by_groups
 from prunecast.patterns.row_groups import cluster_rows, consecutive, group_sums, tiles_of_alike_rows
 from prunecast.patterns.stated import stated_masks
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
@@ -26,10 +32,18 @@ from prunecast.patterns.tiling import tile_map_from_rows
 from prunecast.patterns.vector_wise import check_equal_counts, highest_columns
 from prunecast.patterns.within import importance_within
 
-__all__ = ["SEED", "ShuffledBlockPattern", "group_rows", "prune_in_groups", "prune_shuffled_block"]
-
 SEED = 0
 """Where nothing else is asked for."""
+MOST_SWEEPS = 50
+"""A sweep samples every row once."""
+MOST_ELEMENTS = 3e8
+"""Elements that all sweeps together may touch, so that a large matrix takes seconds; there is always one."""
+LEAST_GAIN = 2e-4
+"""Share of the retained importance that a sweep must add for another to follow."""
+SLAB = 64
+"""Columns multiplied at once."""
+ROUNDING = 1e-12
+"""Gains below this share of a group's retained importance are rounding."""
 
 
 def prune_shuffled_block(
@@ -134,3 +148,117 @@ class ShuffledBlockPattern(Pattern):
         )
         check_equal_counts(found)
         return found
+
+
+def retained_by_groups(sums: ImportanceArray, count: int) -> npt.NDArray[np.float64]:
+    """(groups,) float64: the `count` highest of the sums (groups, K), added up."""
+    if count == 0:
+        return np.zeros(sums.shape[0])
+    lowest = sums.shape[1] - count
+    total: npt.NDArray[np.float64] = np.partition(sums, lowest, axis=1)[:, lowest:].sum(axis=1)
+    return total
+
+
+def exchange_rows(
+    scores: ImportanceArray, group_of_row: CountArray, count: int, *, seed: int = 0
+) -> CountArray:
+    """(M,) int64: groups of the same sizes that retain at least as much importance.
+
+    Parameters
+    ----------
+    scores : importance (M, K)
+    group_of_row : (M,) where to start; no group is empty
+    count : columns that each group keeps
+    seed : of the order in which rows are sampled
+
+    """
+    state = _State.of(scores, group_of_row, count)
+    random = np.random.default_rng(seed)
+    for _ in range(min(MOST_SWEEPS, 1 + int(MOST_ELEMENTS / scores.size))):
+        before = state.retained.sum()
+        orders = [random.permutation(members.size) for members in state.members]
+        for turn in range(max(order.size for order in orders)):
+            places = np.array([order[turn % order.size] for order in orders])
+            _exchange(scores, state, places, count)
+        if state.retained.sum() - before <= LEAST_GAIN * before:
+            break
+    found = np.empty_like(group_of_row)
+    for group, members in enumerate(state.members):
+        found[members] = group
+    return found
+
+
+class _State(NamedTuple):
+    """Arrays that an exchange updates in place."""
+
+    members: list[CountArray]
+    """Rows of each group."""
+    sums: ImportanceArray
+    """(groups, K) float64."""
+    retained: npt.NDArray[np.float64]
+    """(groups,)."""
+
+    @staticmethod
+    def of(scores: ImportanceArray, group_of_row: CountArray, count: int) -> "_State":
+        members = [np.flatnonzero(group_of_row == group) for group in range(group_of_row.max() + 1)]
+        sums = group_sums(scores, group_of_row)
+        return _State(members, sums, retained_by_groups(sums, count))
+
+
+def _exchange(scores: ImportanceArray, state: _State, places: CountArray, count: int) -> None:
+    """Reassign the row at places[g] of every group g, as far as that gains."""
+    # Slow to import, and only clustering needs it
+    from scipy.optimize import linear_sum_assignment
+
+    rows = np.array([members[place] for members, place in zip(state.members, places, strict=True)])
+    taken = scores[rows].astype(np.float64)
+    rest = state.sums - taken
+    worth = _products(taken, _highest_or_tied(rest, count))
+    target = linear_sum_assignment(worth, maximize=True)[1]
+    source = np.argsort(target)
+    after = rest + taken[source]
+    retained = retained_by_groups(after, count)
+    gain = retained - state.retained
+    for cycle in _cycles(target):
+        if gain[cycle].sum() > ROUNDING * retained[cycle].sum():
+            for group in cycle:
+                state.members[group][places[group]] = rows[source[group]]
+            state.sums[cycle] = after[cycle]
+            state.retained[cycle] = retained[cycle]
+
+
+def _products(taken: ImportanceArray, kept: MaskArray) -> ImportanceArray:
+    """(rows, groups) float64: importance of each row in the columns that each group keeps.
+
+    In slabs so small that BLAS starts no threads: on busy cores they waited for each other ten times as
+    long as they worked.
+    """
+    total = np.zeros((taken.shape[0], kept.shape[0]))
+    for first in range(0, taken.shape[1], SLAB):
+        slab = slice(first, first + SLAB)
+        total += taken[:, slab] @ kept[:, slab].T.astype(np.float64)
+    return total
+
+
+def _highest_or_tied(sums: ImportanceArray, count: int) -> MaskArray:
+    """(groups, K) flags of the highest columns and of their ties: the exact choice would take longer."""
+    if count == 0:
+        return np.zeros(sums.shape, dtype=np.bool_)
+    lowest = sums.shape[1] - count
+    kept: MaskArray = sums >= np.partition(sums, lowest, axis=1)[:, lowest, None]
+    return kept
+
+
+def _cycles(target: CountArray) -> list[list[int]]:
+    """Cycles of a permutation that move something."""
+    found: list[list[int]] = []
+    seen: set[int] = set()
+    for first in range(target.size):
+        cycle = []
+        while first not in seen:
+            seen.add(first)
+            cycle.append(first)
+            first = int(target[first])
+        if len(cycle) > 1:
+            found.append(cycle)
+    return found

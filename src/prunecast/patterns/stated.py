@@ -8,8 +8,6 @@ from prunecast.errors import BadInput
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
 
-__all__ = ["stated_masks"]
-
 
 def stated_masks(
     importances: Mapping[str, ImportanceArray], sparsity: float, has_pattern: Callable[[MaskArray], object]

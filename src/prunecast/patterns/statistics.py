@@ -7,8 +7,6 @@ from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.nested_map import NestedMap
 from prunecast.patterns.tile_map import MaskArray, TileMap
 
-__all__ = ["density", "imbalance", "retained_importance", "row_spread"]
-
 
 def retained_importance(importance: ImportanceArray, mask: MaskArray) -> float:
     """Kept share of the summed importance (M, K), 0 to 1; 1 where there is none to lose."""

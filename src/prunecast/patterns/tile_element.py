@@ -23,8 +23,6 @@ from prunecast.patterns.tile_wise import prune_tile_wise
 from prunecast.patterns.tiling import tile_map_from_mask
 from prunecast.patterns.within import importance_within, whole_columns
 
-__all__ = ["TileElementParts", "TileElementPattern", "bring_back", "prune_tile_element"]
-
 PERCENT = 5
 """Elements that are brought back, in percent of all."""
 

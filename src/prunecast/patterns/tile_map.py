@@ -9,17 +9,6 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.patterns.tile_picture import Pictured
 
-__all__ = [
-    "IntArray",
-    "MaskArray",
-    "TileMap",
-    "WeightArray",
-    "check_kept_columns",
-    "check_mask",
-    "frozen_int32",
-    "kept_columns",
-]
-
 IntArray = npt.NDArray[np.int32]
 MaskArray = npt.NDArray[np.bool_]
 WeightArray = npt.NDArray[np.floating]

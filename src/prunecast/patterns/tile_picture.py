@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Pictured", "draw_heat", "kept_in_bins"]
-
 MOST_TILES = 64
 MOST_BINS = 96
 

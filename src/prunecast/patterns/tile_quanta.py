@@ -12,16 +12,6 @@ from prunecast.patterns.cut import CountArray, keep_highest
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
 
-__all__ = [
-    "CountRange",
-    "best_columns",
-    "best_counts",
-    "caps_of",
-    "count_range",
-    "step_edges",
-    "step_scores",
-]
-
 
 class CountRange(NamedTuple):
     """Fewest and most columns that a tile may keep."""

@@ -16,8 +16,6 @@ from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.segments import piece_sizes, piece_starts, row_sums
 from prunecast.patterns.tile_map import TileMap
 
-__all__ = ["TileSums"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TileSums:

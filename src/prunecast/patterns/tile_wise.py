@@ -19,8 +19,6 @@ from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tiling import tile_map_from_mask
 from prunecast.patterns.within import whole_columns
 
-__all__ = ["SANE", "TileWisePattern", "TileWiseQuirks", "prune_tile_wise", "segment_scores"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TileWiseQuirks:

@@ -19,18 +19,6 @@ from prunecast.patterns.tile_wise import SANE, TileWiseQuirks, segment_scores
 from prunecast.patterns.tiling import tile_map_from_mask
 from prunecast.patterns.within import importance_within
 
-__all__ = [
-    "Survivors",
-    "TileWise2DPattern",
-    "keep_rows",
-    "prune_tile_wise_2d",
-    "rows_left",
-    "spread_tiles",
-    "survivors_of",
-    "whole_of_tiles",
-]
-
-
 ROWS_AT_ONCE = 64
 """Rows whose squares are in memory together."""
 

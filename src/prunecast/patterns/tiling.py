@@ -7,14 +7,6 @@ from prunecast.errors import BadInput
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask, frozen_int32, kept_columns
 
-__all__ = [
-    "dense_tile_map",
-    "row_tile_map",
-    "tile_map_from_kept",
-    "tile_map_from_mask",
-    "tile_map_from_rows",
-]
-
 Indices = npt.NDArray[np.integer]
 
 

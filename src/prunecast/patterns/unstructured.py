@@ -12,8 +12,6 @@ from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Pattern
 from prunecast.patterns.tile_map import MaskArray
 
-__all__ = ["UnstructuredPattern", "prune_unstructured"]
-
 
 def prune_unstructured(importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
     """Masks (M, K) without the lowest elements of the whole group of layers."""

@@ -22,8 +22,6 @@ from prunecast.patterns.tile_map import MaskArray, check_mask
 from prunecast.patterns.tile_two_of_four import prune_inside_tiles
 from prunecast.patterns.windows import keep_in_windows, kept_in_windows
 
-__all__ = ["VectorNOfMPattern", "prune_vector_n_of_m"]
-
 COLUMNS = 4
 """Columns of a window that a group of rows keeps: one group of the 2:4 inside."""
 

@@ -22,8 +22,6 @@ from prunecast.patterns.tiling import tile_map_from_mask
 from prunecast.patterns.windows import keep_in_windows
 from prunecast.patterns.within import importance_within, whole_columns
 
-__all__ = ["VectorWisePattern", "check_equal_counts", "highest_columns", "prune_vector_wise"]
-
 
 def prune_vector_wise(
     scores: ImportanceArray, sparsity: float, *, height: int, most: int | None = None

@@ -6,8 +6,6 @@ import numpy.typing as npt
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
 
-__all__ = ["SMALL_WINDOW", "keep_in_windows", "kept_in_windows"]
-
 SMALL_WINDOW = 16
 """Up to this width, ranking by comparing all pairs beats a selection in each window."""
 

@@ -13,8 +13,6 @@ from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.segments import piece_sizes, piece_starts
 from prunecast.patterns.tile_map import MaskArray
 
-__all__ = ["checked_within", "importance_within", "is_everything", "whole_columns"]
-
 LEAST = {"float32": 1e-37, "float64": 1e-150}
 """Importance of what may be kept is raised to this: its square is no zero in float64."""
 

@@ -14,8 +14,6 @@ from prunecast.patterns.tiling import tile_map_from_mask
 from prunecast.patterns.within import whole_columns
 from prunecast.patterns.zeros import ZerosPattern
 
-__all__ = ["ZeroTilesPattern"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZeroTilesPattern(ZerosPattern):

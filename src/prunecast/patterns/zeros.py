@@ -10,8 +10,6 @@ from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Pattern
 from prunecast.patterns.tile_map import MaskArray, TileMap
 
-__all__ = ["ZerosPattern"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZerosPattern(Pattern):

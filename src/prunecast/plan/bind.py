@@ -9,8 +9,6 @@ from prunecast.hardware.costs import Costs
 from prunecast.hardware.spec import GpuSpec
 from prunecast.plan.program import Charge, Code, Instruction, WarpProgram
 
-__all__ = ["bind", "total"]
-
 
 @lru_cache(maxsize=4096)
 def bind(programs: tuple[WarpProgram, ...], costs: Costs | None, gpu: GpuSpec) -> tuple[WarpProgram, ...]:

@@ -17,8 +17,6 @@ from prunecast.plan.conv_shape import ConvShape
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram
 
-__all__ = ["im2col_bytes", "implicit_plan"]
-
 ADDRESSES_PER_COPY = 2
 """Instructions of a copy beyond those of a product: its pixel's offset, and whether that is in the image."""
 

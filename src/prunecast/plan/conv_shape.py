@@ -17,8 +17,6 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 
-__all__ = ["ConvShape"]
-
 COPY_BYTES = 16
 """The longest asynchronous copy of one lane."""
 

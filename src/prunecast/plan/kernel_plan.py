@@ -19,8 +19,6 @@ from prunecast.patterns.tile_map import IntArray, TileMap, frozen_int32
 from prunecast.plan.conv_shape import ConvShape
 from prunecast.plan.program import WarpProgram
 
-__all__ = ["DTYPE_BYTES", "BlockShape", "KernelPlan", "PlanDoesNotFit", "Schedule", "WorkList"]
-
 DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 """Bytes of one element of A, B and C; sums are fp32 throughout."""
 

@@ -16,15 +16,6 @@ from prunecast.hardware.l2_lines import LINE_BYTES, SECTOR_BYTES
 from prunecast.hardware.spec import GpuSpec
 from prunecast.plan.program import WHOLE_LINES, Code, Instruction, Op, WarpProgram
 
-__all__ = [
-    "StoreCost",
-    "gather_line_cost",
-    "in_sector_share",
-    "store_cost",
-    "two_line_share",
-    "with_row_starts",
-]
-
 
 def two_line_share(row_bytes: int) -> float:
     """Share of a row's pieces of 128 bytes that lie in two lines, on average over the rows of a matrix.

@@ -14,16 +14,6 @@ from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.kernel_plan import Schedule, WorkList
 from prunecast.plan.work_items import Sizes, cut_items, take_items
 
-__all__ = [
-    "Assigned",
-    "assign_dynamic",
-    "assign_hardware",
-    "assign_longest_first",
-    "assign_stream_k",
-    "block_loads",
-    "longest_first",
-]
-
 
 class Assigned(NamedTuple):
     """A work list in the order in which it is done, and how blocks come by it."""

@@ -4,8 +4,6 @@ import numpy as np
 
 from prunecast.jit import njit
 
-__all__ = ["fill_longest_first"]
-
 
 @njit()
 def fill_longest_first(order, cost, load, heap, block_of_item):  # type: ignore[no-untyped-def]

@@ -7,14 +7,6 @@ import math
 
 from prunecast.hardware.l2_lines import LINE_BYTES
 
-__all__ = [
-    "ROW_BYTES",
-    "WAY_OF_COPIES",
-    "copied_row_bytes",
-    "row_bytes_of",
-    "word_bytes",
-]
-
 WAY_OF_COPIES = "rows of whole lines, in words"
 """Told in records: until 2026-11-22 03:15 copies had rows of 16 bytes and moved element by element."""
 

@@ -20,8 +20,6 @@ from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-__all__ = ["Charge", "Code", "Instruction", "Op", "WarpProgram", "When"]
-
 
 class Op(IntEnum):
     """What one instruction does, and what its `amount` means."""

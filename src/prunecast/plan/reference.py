@@ -8,8 +8,6 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["run_reference"]
-
 Matrix = npt.NDArray[np.floating[Any]]
 
 

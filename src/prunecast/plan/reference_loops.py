@@ -7,8 +7,6 @@ import numpy.typing as npt
 
 from prunecast.jit import njit, prange
 
-__all__ = ["Items", "multiply_items", "sum_groups"]
-
 
 class Items(NamedTuple):
     """The columns of a work list that say what an item multiplies; each (items,) int32."""

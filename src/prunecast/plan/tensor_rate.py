@@ -4,8 +4,6 @@ from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
 from prunecast.plan.kernel_plan import DTYPE_BYTES
 
-__all__ = ["TENSOR_PATHS", "check_dtype", "tensor_fma_per_clk"]
-
 TENSOR_PATHS = ("wgmma", "sparse-wgmma", "mma", "sparse-mma")
 """Values of `KernelPlan.tensor` that use tensor cores. The wgmma ones stand for a GPU's native rate."""
 

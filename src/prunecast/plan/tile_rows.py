@@ -4,8 +4,6 @@ import numpy as np
 
 from prunecast.patterns.tile_map import IntArray, TileMap
 
-__all__ = ["columns_of_any", "cut_rows", "kept_per_piece", "rows_are_scattered"]
-
 ROWS_OF_WARP = 16
 """Rows of C that a warp of the tile kernel stores at once."""
 

@@ -10,17 +10,6 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.kernel_plan import WorkList
 
-__all__ = [
-    "Raster",
-    "Sizes",
-    "cut_items",
-    "ranges_together",
-    "raster",
-    "split_items",
-    "take_items",
-    "whole_items",
-]
-
 Sizes = npt.NDArray[np.integer]
 """Counts or costs, one per item."""
 

@@ -17,8 +17,6 @@ from prunecast.kernels import ConvShape, KernelPlan, plan_dense
 from prunecast.patterns import NestedMap, parse_pattern
 from prunecast.patterns.sources import Layer
 
-__all__ = ["SPARSITIES", "Curve", "CurvePoint", "curves_of"]
-
 SPARSITIES = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 
 

@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-__all__ = ["MeasuredPoint"]
-
 
 class MeasuredPoint(NamedTuple):
     """One case of a recorded run."""

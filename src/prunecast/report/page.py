@@ -1,30 +1,74 @@
 """The page: a table of predictions, its weights and GPU become one HTML file."""
 
 import platform
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from importlib import metadata, resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from markupsafe import Markup, escape
 
 from prunecast.codesign.engines import Engine, Progress, silent
 from prunecast.codesign.interval import INTERVAL_KIND
 from prunecast.codesign.layers import Source, load_layers
 from prunecast.codesign.pictures import draw_roofline, draw_sm_work, new_axes
 from prunecast.codesign.predict import predict
-from prunecast.codesign.table import PredictionTable
+from prunecast.codesign.prediction import Prediction
+from prunecast.codesign.table import PredictionTable, fastest
 from prunecast.files import write_text_aside
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.report import pictures
+from prunecast.report.canvas import PAGE, drawing, svg_text
 from prunecast.report.measured import MeasuredPoint
-from prunecast.report.numbers import FILTERS
-from prunecast.report.pictures.canvas import PAGE, drawing, svg_text
 from prunecast.report.study import LayerStudy, chosen_layers, study
-from prunecast.report.summary import summary_of
 from prunecast.report.words import meanings, words_of
 
-__all__ = ["render_page", "write_page", "write_report"]
-
 LIBRARIES = ("numpy", "numba", "matplotlib", "jinja2")
+NOTHING = 1e-9
+"""No unit of the page is so large that less than this says anything."""
+LEAST_GAIN = 1.02
+"""A speedup below this is none."""
+
+
+def significant(value: Any) -> str:
+    """Three significant digits, whole numbers in full, text as it is; what rounding left of nothing is 0."""
+    if not isinstance(value, float):
+        return str(value)
+    if abs(value) < NOTHING:
+        return "0"
+    digits = max(0, 3 - len(str(int(abs(value))))) if abs(value) >= 1 else 0
+    return f"{value:.{digits}f}" if abs(value) >= 1 else f"{value:.3g}"
+
+
+def _microseconds(seconds: float) -> str:
+    """Seconds as microseconds."""
+    return significant(1e6 * seconds)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def _printable(text: str) -> str:
+    """Control characters spelled out: a name may hold any."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _breakable(text: str) -> Markup:
+    """A name that a narrow column may break behind its dots and slashes, or where it goes on for long."""
+    parts = re.findall(r"[^./]{1,24}[./]?|[./]", _printable(text))
+    return Markup("<wbr>").join(escape(part) for part in parts)
+
+
+FILTERS: dict[str, Callable[..., str]] = {
+    "number": significant,
+    "us": _microseconds,
+    "percent": _percent,
+    "printable": _printable,
+    "breakable": _breakable,
+}
+"""Filters of the template."""
 
 
 def write_report(weights: Source, path: str | Path, *, gpu: str | GpuSpec, **options: Any) -> PredictionTable:
@@ -136,3 +180,33 @@ def _fill(**values: Any) -> str:
     environment.filters.update(FILTERS)
     style, script = ((room / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
     return environment.get_template("report.html.j2").render(style=style, script=script, **values)
+
+
+class _SummaryLine(NamedTuple):
+    """One layer."""
+
+    dense: Prediction
+    best: Prediction
+    rows: tuple[Prediction, ...]
+    verdict: str
+    sure: str
+    """`win` or `loss` where intervals do not overlap, else `open`."""
+
+
+def summary_of(table: PredictionTable) -> list[_SummaryLine]:
+    """A line for each layer, in the order of the weights."""
+    return [_line(rows) for rows in table.layers()]
+
+
+def _line(rows: tuple[Prediction, ...]) -> _SummaryLine:
+    dense, best = rows[0], fastest(rows)
+    sparse = fastest(rows[1:]) if len(rows) > 1 else None
+    if sparse is None:
+        return _SummaryLine(dense, best, rows, "nothing to compare with", "open")
+    if best.speedup_over_dense >= LEAST_GAIN:
+        sure = best.seconds_high < dense.seconds_low
+        verdict = "pays" if sure else "may pay"
+        return _SummaryLine(dense, best, rows, verdict, "win" if sure else "open")
+    sure = dense.seconds_high < sparse.seconds_low
+    verdict = "stay dense" if sure else "no gain seen"
+    return _SummaryLine(dense, best, rows, verdict, "loss" if sure else "open")

@@ -20,8 +20,6 @@ from prunecast.patterns.sources import Layer
 from prunecast.report.curves import Curve, curves_of
 from prunecast.simulator import SimResult
 
-__all__ = ["MOST_STUDIED", "LayerStudy", "chosen_layers", "study"]
-
 MOST_STUDIED = 5
 """Layers that get all sections; the summary has all layers."""
 

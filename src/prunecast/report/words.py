@@ -6,8 +6,6 @@ from typing import NamedTuple
 from prunecast.codesign.table import PredictionTable
 from prunecast.kernels import KERNELS
 
-__all__ = ["MEANINGS", "VERDICTS", "Word", "meanings", "words_of"]
-
 
 class Word(NamedTuple):
     """A word of the page, and its meaning in a sentence."""

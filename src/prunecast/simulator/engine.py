@@ -17,8 +17,6 @@ import numpy as np
 from prunecast.jit import njit
 from prunecast.plan.program import WHOLE_LINES, Op, When
 
-__all__ = ["REASONS", "run_loop", "run_recorded_loop"]
-
 inlined = njit(error_model="numpy", forceinline=True)
 """Left to itself the compiler calls each of these small functions, 1.35 times as slow in all."""
 

@@ -10,19 +10,6 @@ import numpy as np
 
 from prunecast.simulator import engine as e
 
-__all__ = [
-    "Events",
-    "Machine",
-    "Program",
-    "State",
-    "Status",
-    "Work",
-    "new_events",
-    "new_state",
-    "run_engine",
-    "run_recorded",
-]
-
 
 class Status(IntEnum):
     """How a run ended."""

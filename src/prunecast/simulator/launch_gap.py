@@ -17,8 +17,6 @@ from prunecast.launch.stragglers import (
 from prunecast.simulator import engine
 from prunecast.simulator.engine_state import State
 
-__all__ = ["LaunchGap", "launch_gap", "launched_cycles"]
-
 
 class LaunchGap(NamedTuple):
     """What lies between the cycles of a launch and those of the next one."""

@@ -16,10 +16,14 @@ from prunecast.plan.program import Code, Instruction, Op, WarpProgram
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import engine
 from prunecast.simulator.engine_state import Machine, Program, Work
-from prunecast.simulator.item_rows import first_items, first_steps, items, next_items
-from prunecast.simulator.source_rows import pixels_per_output, rows_of_source
-
-__all__ = ["Lowered", "lower"]
+from prunecast.simulator.item_rows import (
+    first_items,
+    first_steps,
+    items,
+    next_items,
+    pixels_per_output,
+    rows_of_source,
+)
 
 COPIES = (Op.COPY_A, Op.COPY_B, Op.GATHER_B)
 PER_STEP_FIXED = (Op.ISSUE, Op.FMA, Op.SHARED, Op.LOAD_INDEX, Op.LOAD_A)

@@ -14,8 +14,6 @@ from prunecast.simulator import engine
 from prunecast.simulator.engine_state import new_events, new_state, run_recorded
 from prunecast.simulator.settle import settle
 
-__all__ = ["EVENT_KINDS", "Recording", "record"]
-
 EVENT_KINDS = ("stall", "issue", "tensor", "block")
 SAMPLES = 500
 MOST_EVENTS = 2_000_000

@@ -7,8 +7,6 @@ import numpy.typing as npt
 
 from prunecast.hardware.occupancy import Occupancy
 
-__all__ = ["ATTRIBUTION", "PIPES", "STALLS", "SimResult"]
-
 PIPES = ("tensor", "issue", "shared", "l2 port", "l2", "dram")
 """Units whose use is reported, from the SM outward."""
 

@@ -1,18 +1,41 @@
 """`run_result`: what the engine's memory says when a run is over, in people's words."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from prunecast.hardware.occupancy import Occupancy
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator import engine
-from prunecast.simulator.attribution import Account, attribute_cycles
 from prunecast.simulator.engine_state import State
 from prunecast.simulator.lower import Lowered
 from prunecast.simulator.result import ATTRIBUTION, STALLS, SimResult
 
-__all__ = ["run_result", "tensor_cycles"]
+IntColumn = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Account:
+    """What the attribution reads off a finished run, in cycles.
+
+    Parameters
+    ----------
+    cycles : of the whole run
+    work : (SMs,) cycles of the unit that does the useful work (tensor pipes, or issue for CUDA-core kernels)
+    items : work items of the run
+    first_work, last_work : first and last useful cycle of the SM that finishes last
+    wait_data, fix_up : mean stall of a working warp on that SM, waiting for data and for split parts
+    """
+
+    cycles: int
+    work: npt.NDArray[np.float64]
+    items: int
+    first_work: float
+    last_work: float
+    wait_data: float
+    fix_up: float
 
 
 def tensor_cycles(lowered: Lowered, run: State) -> np.ndarray:
@@ -35,7 +58,7 @@ def run_result(
     """The last run of a plan, which took `cycles` at that clock, and `launch_s` besides."""
     chip = run.mem
     touched = int(chip[engine.G_HIT_BYTES] + chip[engine.G_MISS_BYTES])
-    parts = attribute_cycles(_account(plan, lowered, run, cycles))
+    parts = _attribute_cycles(_account(plan, lowered, run, cycles))
     attribution = {name: parts.get(name, 0.0) / clock_hz for name in ATTRIBUTION} | {"launch": launch_s}
     stall = run.stall.sum(axis=0)
     return SimResult(
@@ -73,7 +96,7 @@ def _utilisation(lowered: Lowered, run: State, cycles: int) -> dict[str, float]:
     return {name: min(float(busy) / span, 1.0) for name, busy in busy_ticks.items()}
 
 
-def _account(plan: KernelPlan, lowered: Lowered, run: State, cycles: int) -> Account:
+def _account(plan: KernelPlan, lowered: Lowered, run: State, cycles: int) -> _Account:
     machine = lowered.machine
     critical = int(np.argmax(run.sm[:, engine.S_BUSY]))
     work = tensor_cycles(lowered, run)
@@ -86,7 +109,7 @@ def _account(plan: KernelPlan, lowered: Lowered, run: State, cycles: int) -> Acc
         first, last = float(cycles), float(cycles)
     workers = max(program.warps for program in plan.programs) * machine.slots
     stall = run.stall[critical]
-    return Account(
+    return _Account(
         cycles=cycles,
         work=np.minimum(work, cycles),
         items=plan.item_count,
@@ -95,3 +118,32 @@ def _account(plan: KernelPlan, lowered: Lowered, run: State, cycles: int) -> Acc
         wait_data=float(stall[engine.DATA] + stall[engine.LOAD]) / workers,
         fix_up=float(stall[engine.FIXUP]) / workers,
     )
+
+
+def _attribute_cycles(account: _Account) -> dict[str, float]:
+    """Cycles by cause, adding up to `account.cycles`.
+
+    * ideal work: the useful work spread evenly over all SMs.
+    * tail: what equal items would lose because they do not fill the last wave.
+    * imbalance: the busiest SM's work beyond that.
+    * fill and drain: before the first and after the last useful cycle of the SM that finishes last.
+    * split fix-up, memory: that SM's waits for other parts and for data, as far as time is left.
+    * other: the rest: issue, barriers, epilogues that nothing hides.
+    """
+    ideal = float(account.work.mean())
+    busiest = float(account.work.max())
+    sms = account.work.size
+    waves = -(-account.items // sms)
+    tail = min(ideal * (waves * sms / max(account.items, 1) - 1.0), busiest - ideal)
+    parts = {"ideal work": ideal, "imbalance": busiest - ideal - tail, "tail": tail}
+    rest = account.cycles - busiest
+    edges = account.first_work + (account.cycles - account.last_work)
+    waits = {
+        "fill and drain": edges,
+        "split fix-up": account.fix_up,
+        "memory": account.wait_data - account.first_work,
+    }
+    for name, wanted in waits.items():
+        parts[name] = float(np.clip(wanted, 0.0, rest))
+        rest -= parts[name]
+    return parts | {"other": rest}

@@ -14,8 +14,6 @@ from prunecast.simulator.launch_gap import launch_gap, launched_cycles
 from prunecast.simulator.lower import Lowered, lower
 from prunecast.simulator.run_result import tensor_cycles
 
-__all__ = ["POLICIES", "Settled", "SimulationStopped", "check_fit", "settle"]
-
 POLICIES = {
     "gto": engine.GREEDY_OLDEST,
     "gty": engine.GREEDY_YOUNGEST,

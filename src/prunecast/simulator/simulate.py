@@ -13,8 +13,6 @@ from prunecast.simulator.result import SimResult
 from prunecast.simulator.run_result import run_result
 from prunecast.simulator.settle import POLICIES, check_fit, settle
 
-__all__ = ["simulate"]
-
 
 def simulate(
     plan: KernelPlan,

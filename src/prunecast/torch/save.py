@@ -12,7 +12,7 @@ from prunecast.choice import PrunedMap
 from prunecast.codesign.files import SCHEMA_VERSION
 from prunecast.codesign.provenance import WeightsDigest
 from prunecast.codesign.prune import PrunedLayer
-from prunecast.codesign.schedule_files import write_pruned
+from prunecast.codesign.schedule_masks import write_pruned
 from prunecast.errors import BadInput
 from prunecast.patterns import Pattern, density, retained_importance
 from prunecast.patterns.importance import ImportanceArray

@@ -18,8 +18,6 @@ from prunecast.kernels.kernel import Sources
 from prunecast.validation.case import Case
 from prunecast.validation.records import RunHeader
 
-__all__ = ["build_of", "source_digest", "source_digests"]
-
 _KERNELS = Path(prunecast.kernels.__file__).parent
 
 

@@ -16,8 +16,6 @@ from prunecast.errors import BadInput
 from prunecast.files import MIB, parse_json, read_bytes
 from prunecast.hardware.load import parse_spec, spec_text
 
-__all__ = ["RAW_SCHEMA", "Derived", "derive", "read_raw", "spec_file"]
-
 RAW_SCHEMA = 1
 LARGEST_RAW = 16 * MIB
 LONGEST_TEXT = 200

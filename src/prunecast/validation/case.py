@@ -9,8 +9,6 @@ from prunecast.errors import BadInput
 from prunecast.hardware import STATES
 from prunecast.kernels import DTYPE_BYTES
 
-__all__ = ["DISTRIBUTIONS", "USES", "Case", "Distribution", "check_case", "parse_distribution", "use_by_rule"]
-
 DISTRIBUTIONS = ("equal", "random", "lognormal", "ramp", "one-full")
 """How kept columns are spread over tiles, at the same total: all alike; every column by itself; skewed by
 exp(s * normal), `lognormal:0.8`; proportional to the number of the tile; one tile keeps all columns."""

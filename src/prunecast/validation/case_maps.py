@@ -14,8 +14,6 @@ from prunecast.patterns.nested_map import NestedMap, nested_map
 from prunecast.patterns.tile_map import MaskArray, frozen_int32
 from prunecast.validation.case import Case, parse_distribution
 
-__all__ = ["kept_counts", "map_of"]
-
 Counts = npt.NDArray[np.int64]
 TILE_FAMILIES = ("tile-wise", "vector-wise", "shuffled-block", "block", "tvw", "dense-block")
 SHUFFLED = ("shuffled-block", "dense-block")

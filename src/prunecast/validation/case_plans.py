@@ -7,8 +7,6 @@ from prunecast.kernels import KERNELS, KernelPlan, plan_dense
 from prunecast.validation.case import Case
 from prunecast.validation.records import Measurement
 
-__all__ = ["NoSuchKernel", "case_plan", "measured_plan"]
-
 
 class NoSuchKernel(BadInput):
     """The kernel cannot be planned by this version."""

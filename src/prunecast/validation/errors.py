@@ -8,8 +8,6 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 
-__all__ = ["ErrorSummary", "log_error", "summarise_errors"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -16,8 +16,6 @@ from typing import NamedTuple
 from prunecast.validation.judged import Judged
 from prunecast.validation.validate import Validation
 
-__all__ = ["FEWEST_CASES", "Bounds", "Coverage", "Ratios", "bounds_of_layers", "coverages", "interval_table"]
-
 FEWEST_CASES = 8
 SHARE = 0.9
 

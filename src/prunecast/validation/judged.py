@@ -20,8 +20,6 @@ from prunecast.validation.errors import ErrorSummary, summarise_errors
 from prunecast.validation.recorded_plan import recorded_fingerprint
 from prunecast.validation.records import Measurement
 
-__all__ = ["Judged", "Predicted", "judge_rows", "summarise"]
-
 
 class Predicted(NamedTuple):
     """What one engine says."""

@@ -4,8 +4,6 @@ import hashlib
 
 from prunecast.kernels import KernelPlan
 
-__all__ = ["recorded_fingerprint"]
-
 
 def recorded_fingerprint(plan: KernelPlan) -> str:
     """First 16 hex digits of the SHA-256 of shape, map, work list, schedule and resources of a plan.

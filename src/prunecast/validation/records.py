@@ -18,8 +18,6 @@ from prunecast.errors import BadInput
 from prunecast.files import MIB, parse_json, read_text
 from prunecast.validation.case import Case, check_case
 
-__all__ = ["RECORD_SCHEMA", "Measurement", "Run", "RunHeader", "RunWriter", "read_runs", "write_runs"]
-
 RECORD_SCHEMA = 2
 KIND = "# prunecast validation, schema "
 CASE_COLUMNS = (

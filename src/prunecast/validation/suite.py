@@ -27,8 +27,6 @@ from prunecast.kernels import KERNELS
 from prunecast.patterns import parse_pattern
 from prunecast.validation.case import Case, check_case, use_by_rule
 
-__all__ = ["SCHEMA", "Suite", "layers_of_part", "load_suite", "suite_names"]
-
 SCHEMA = 1
 LARGEST_SUITE = 4 * MIB
 MOST_COMBINATIONS = 1_000_000

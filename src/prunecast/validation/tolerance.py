@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 
-__all__ = ["WorstTile", "error_bound", "worst_tile"]
-
 FloatArray = npt.NDArray[np.float64]
 
 SUM_ROUNDOFF = 2.0**-23

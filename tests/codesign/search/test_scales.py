@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from prunecast.codesign.search.scales import probe, with_likely
+from prunecast.codesign.search.floor import probe, with_likely
 
 X, Y = ("stspmm", "x"), ("stspmm", "y")
 SHAPES = {"a": (8, 4), "b": (8, 4), "c": (8, 4), "d": (4, 8)}

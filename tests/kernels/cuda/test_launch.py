@@ -16,7 +16,7 @@ from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
 from prunecast.kernels.tile.cuda.forms import Box
 from prunecast.kernels.tile.cuda.mma.records import MMA_ARGS
 from prunecast.kernels.tile.cuda.tensor_maps import BoxMaps, encode_boxes
-from prunecast.kernels.two_of_four.cuda.arguments import SPARSE_ARGS
+from prunecast.kernels.two_of_four.cuda.images import SPARSE_ARGS
 from tests.kernels.cuda.fake_driver import NO_CONTEXT, install
 
 GRID = {"blocks": 7, "threads": 384, "shared_bytes": 200_000}

@@ -8,7 +8,7 @@ import pytest
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.small_n.configs import SmallConfig, block_width
-from prunecast.kernels.small_n.planner import plan_small_n
+from prunecast.kernels.small_n.kernel import plan_small_n
 from prunecast.patterns import TileMap
 from tests.kernels.cuda.on_cpu.mistakes import assert_noticed
 from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE

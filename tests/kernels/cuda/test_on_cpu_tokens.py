@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.tile.clusters import spread_over_clusters
+from prunecast.kernels.tile.stspmm import spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.plan.order import assign_hardware, assign_stream_k

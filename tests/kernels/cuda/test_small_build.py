@@ -9,8 +9,7 @@ from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.device.build import KernelBuildError
 from prunecast.kernels.small_n.configs import HEIGHTS, WIDTHS, SmallConfig, block_width, small_configs
 from prunecast.kernels.small_n.cuda.forms import build_small, small_defines
-from prunecast.kernels.small_n.planner import plan_small_n, small_n_configs
-from prunecast.kernels.small_n.registers import compiled_resources
+from prunecast.kernels.small_n.kernel import compiled_resources, plan_small_n, small_n_configs
 from prunecast.launch import launch_context
 from prunecast.plan.kernel_plan import KernelPlan
 from tests.kernels.cuda.plans import ragged_map

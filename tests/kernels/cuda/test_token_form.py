@@ -8,10 +8,10 @@ import pytest
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan, run_reference
 from prunecast.kernels.device.weights import to_bits, uncovered_rows
-from prunecast.kernels.tile.clusters import spread_over_clusters
 from prunecast.kernels.tile.cuda.forms import build_tile_kernel, check_form, tile_defines
 from prunecast.kernels.tile.cuda.pack import pack_weights
 from prunecast.kernels.tile.cuda.work_image import work_image
+from prunecast.kernels.tile.stspmm import spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.plan.order import assign_hardware, assign_stream_k

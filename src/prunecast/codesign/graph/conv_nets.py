@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from prunecast.codesign.graph.model_graph import ModelGraph
 from prunecast.codesign.graph.operation import Convolution, Operation
 
-__all__ = ["CONV_NETS", "ConvNet", "build_conv_net"]
-
 PIXELS = 224
 CLASSES = 1000
 

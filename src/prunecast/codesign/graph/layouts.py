@@ -15,8 +15,6 @@ import networkx as nx
 from prunecast.codesign.graph.model_graph import ModelGraph
 from prunecast.codesign.graph.operation import Operation
 
-__all__ = ["LayoutChoice", "Transpose", "choose_layouts", "turned_by_dense", "turns"]
-
 _FEATURES, _TOKENS = ("camp", "features"), ("camp", "tokens")
 _READING = "reading"
 

@@ -8,8 +8,6 @@ import networkx as nx
 from prunecast.codesign.graph.operation import Operation
 from prunecast.errors import BadInput
 
-__all__ = ["ModelGraph"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ModelGraph:

@@ -11,8 +11,6 @@ from prunecast.codesign.graph.other_times import other_seconds, transpose_second
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 
-__all__ = ["ModelTime", "model_time"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTime:

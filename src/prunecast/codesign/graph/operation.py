@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 from prunecast.errors import BadInput
 
-__all__ = ["KINDS", "LAYOUTS", "MOST_TOKENS", "Convolution", "Operation"]
-
 KINDS = ("input", "gemm", "attention", "normalise", "elementwise", "pool", "unknown")
 """What an operation is; `gemm` multiplies with a weight matrix, `unknown` is costed as memory traffic."""
 

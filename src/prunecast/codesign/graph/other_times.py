@@ -8,8 +8,6 @@ one goes through DRAM. Fused attention multiplies, and takes an exponential of e
 from prunecast.codesign.graph.operation import Operation
 from prunecast.hardware import GpuSpec, sm_clock_hz
 
-__all__ = ["attention_seconds", "other_seconds", "transpose_seconds"]
-
 PRODUCT_SHARE = 0.6
 """Share of the dense tensor rate that a product of two activations reaches, of one head after the other."""
 

@@ -2,8 +2,6 @@
 
 from prunecast.codesign.graph.model_graph import ModelGraph
 
-__all__ = ["absorbable_rows"]
-
 
 def absorbable_rows(model: ModelGraph, product: str) -> tuple[str, ...]:
     """Products whose columns of A would take over a permutation of the rows of `product`.

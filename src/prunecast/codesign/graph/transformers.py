@@ -7,8 +7,6 @@ from functools import partial
 from prunecast.codesign.graph.model_graph import ModelGraph
 from prunecast.codesign.graph.operation import Operation
 
-__all__ = ["TRANSFORMERS", "Transformer", "build_transformer"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transformer:

@@ -5,8 +5,6 @@ from prunecast.codesign.graph.model_graph import ModelGraph
 from prunecast.codesign.graph.transformers import TRANSFORMERS, build_transformer
 from prunecast.errors import BadInput, check_choice
 
-__all__ = ["WORKLOADS", "load_workload"]
-
 WORKLOADS = (*CONV_NETS, *TRANSFORMERS)
 """Names that `load_workload` takes."""
 

@@ -3,8 +3,7 @@
 Floor: inside `codesign`, above `graph`. It reads sizes and operators and runs nothing; weights are read by
 `patterns.sources.onnx_file`. What an operator means to the time is decided here, how long it takes is not.
 
-Read first: `read_model.py` (the whole way), then `sizes.py` (shapes), `operators.py` (one node) and
-`fusion.py` (what runs as one kernel).
+Read first: `read_model.py` (the whole way), then `sizes.py` (shapes) and `operators.py` (one node).
 """
 
 from prunecast.codesign.onnx_model.read_model import OnnxModel, read_onnx_model

@@ -15,8 +15,6 @@ from prunecast.patterns.sources.stored_tensor import shape_text
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["kinds", "operation_of", "product_of"]
-
 
 @cache
 def kinds() -> dict[str, str]:

@@ -8,8 +8,6 @@ from prunecast.errors import BadInput
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Shapes", "free_sizes", "shapes_of"]
-
 Shapes = dict[str, tuple[int, ...]]
 """Tensor -> sizes, for tensors whose sizes are all known."""
 MOST_ELEMENTS = 2**40

@@ -10,8 +10,7 @@ Read first: `palette.py` and `axes.py`, then any picture.
 from prunecast.codesign.pictures.axes import in_thousands, log_axis, new_axes
 from prunecast.codesign.pictures.palette import SCREEN, Palette, tip
 from prunecast.codesign.pictures.roofline import RooflinePoint, draw_roofline
-from prunecast.codesign.pictures.sm_work import draw_sm_work
-from prunecast.codesign.pictures.timeline import draw_timeline
+from prunecast.codesign.pictures.timeline import draw_sm_work, draw_timeline
 
 __all__ = [
     "SCREEN",

@@ -7,8 +7,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-__all__ = ["in_thousands", "log_axis", "new_axes"]
-
 MOST_LABELS = 7
 
 

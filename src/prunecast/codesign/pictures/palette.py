@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from prunecast.kernels import KERNELS
 
-__all__ = ["SCREEN", "Palette", "tip"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Palette:

@@ -13,8 +13,6 @@ from prunecast.kernels import DTYPE_BYTES, KernelPlan
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import SimResult
 
-__all__ = ["RooflinePoint", "draw_roofline"]
-
 
 class RooflinePoint(Protocol):
     """What a picture needs to know of a prediction; `Prediction` has it."""

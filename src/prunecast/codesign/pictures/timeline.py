@@ -6,14 +6,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from prunecast.codesign.pictures.palette import SCREEN, Palette
+from prunecast.codesign.pictures.axes import in_thousands
+from prunecast.codesign.pictures.palette import SCREEN, Palette, tip
 from prunecast.codesign.timeline.slices import Slices, Track, slices_of
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KernelPlan
-from prunecast.simulator import STALLS, engine
+from prunecast.simulator import STALLS, SimResult, engine
 from prunecast.simulator.record import record
-
-__all__ = ["draw_timeline"]
 
 TENSOR, ISSUING = "tensor", "issuing"
 _COLOURS = dict(
@@ -84,3 +83,22 @@ def _label(track: Track, roles: list[str]) -> str:
     if track.kind == "tensor":
         return f"tensor {track.lane}"
     return f"block {track.slot} warp {track.lane} {roles[track.lane]}"
+
+
+def draw_sm_work(result: SimResult, kernel: str, axes: Axes, palette: Palette = SCREEN) -> None:
+    """Cycles of useful work per SM, most first."""
+    tensor = result.sm_tensor_cycles.any()
+    work = result.sm_tensor_cycles if tensor else result.sm_busy_cycles
+    order = work.argsort(kind="stable")[::-1]
+    colour = palette.of(kernel)
+    # No gaps: at less than two pixels a bar they would be stripes that come and go.
+    bars = axes.bar(range(work.size), work[order], width=1.0, color=colour, edgecolor=colour, lw=0.8)
+    for bar, sm in zip(bars, order, strict=True):
+        bar.set_gid(tip(f"SM {sm}: {work[sm]} cycles, {result.sm_items[sm]} items"))
+    mean, most = float(work.mean()), float(work.max())
+    axes.axhline(mean, color=palette.ink, lw=1, gid=tip(f"mean {mean:.0f} cycles: evenly spread work"))
+    axes.axhline(most, color=palette.ink, lw=1, ls="--", gid=tip(f"most {most:.0f} cycles"))
+    lost = {name: 1e6 * result.attribution_s[name] for name in ("imbalance", "tail")}
+    title = f"lost: imbalance {lost['imbalance']:.2f} us, tail {lost['tail']:.2f} us"
+    axes.set(title=title, xlabel="SMs, busiest first", ylim=(0, 1.08 * max(most, 1.0)))
+    in_thousands(axes, "tensor cycles" if tensor else "busy cycles")

@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 
-__all__ = ["Menu", "allocate", "floor_seconds", "totals"]
-
 FloatArray = npt.NDArray[np.float64]
 ChoiceArray = npt.NDArray[np.int64]
 

@@ -15,16 +15,6 @@ from prunecast.patterns import weigh
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.sources.selection import select_names
 
-__all__ = [
-    "KEPT_DENSE",
-    "SEQUENCE",
-    "LayerSet",
-    "fixed_names",
-    "layers_of_file",
-    "layers_of_onnx",
-    "layers_of_workload",
-]
-
 SEQUENCE = 512
 """Tokens of a sequence where nothing says how many."""
 KEPT_DENSE = ("stem", "classifier", "head", "fc8")

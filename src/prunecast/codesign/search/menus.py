@@ -20,8 +20,6 @@ from prunecast.errors import BadInput
 from prunecast.patterns import TileSums, density, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 
-__all__ = ["HEIGHTS", "layer_options", "tile_kernels"]
-
 FloatArray = npt.NDArray[np.float64]
 
 HEIGHTS = (64, 128, 256)

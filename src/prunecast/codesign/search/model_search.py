@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeGuard, TypeVar
+
+import numpy as np
 
 from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.engines import Engine, Progress, silent
@@ -14,24 +16,46 @@ from prunecast.codesign.search.allocation import Menu
 from prunecast.codesign.search.layer_sets import LayerSet, fixed_names
 from prunecast.codesign.search.menus import layer_options
 from prunecast.codesign.search.option_times import SUMMED_HEIGHT, OptionTimes
-from prunecast.codesign.search.options import Option, menu_of
-from prunecast.codesign.search.pruned_layer import PrunedLayer, sums_say_all
+from prunecast.codesign.search.options import Option, menu_of, retained
 from prunecast.codesign.two_parts import launches_in_two
 from prunecast.errors import BadInput
 from prunecast.kernels import KERNELS, KernelPlan
 from prunecast.patterns import Pattern, TileSums, parse_pattern
+from prunecast.patterns.adaptive_tile_pattern import AdaptiveTilePattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
 
-__all__ = ["FAMILIES", "ModelSearch", "Tried"]
-
 FAMILIES = ("atp", "2:4", "tvw")
-
 MOST_SPARSITY = 0.95
 """Highest sparsity of a layer without a cap of its own: the sum of magnitudes alone would empty layers that
 are slow for their size, and a network does not survive that."""
-
 _Result = TypeVar("_Result")
+
+
+class PrunedLayer(NamedTuple):
+    """A layer after pruning."""
+
+    kept: PrunedMap
+    importance: float
+    """Retained."""
+    weights: int
+    """Kept."""
+
+    @classmethod
+    def of_sums(cls, pattern: AdaptiveTilePattern, sums: TileSums, sparsity: float | None) -> Self:
+        """A pruned layer made from tile sums instead of weights; equal to `of_weights` up to rounding, which
+        only equal columns notice.
+        """
+        fraction = pattern.sparsity_to_prune(sparsity)
+        tiles = pattern.map_of_sums(sums, fraction)
+        kept = int(np.dot(tiles.rows_per_tile.astype(np.int64), tiles.kept_per_tile.astype(np.int64)))
+        return cls(tiles, sums.taller(pattern.height).retained(tiles), kept)
+
+    @classmethod
+    def of_weights(cls, pattern: Pattern, importance: ImportanceArray, sparsity: float | None) -> Self:
+        """Prune the importance (M, K) of a layer."""
+        mask = pattern.prune({"layer": importance}, sparsity)["layer"]
+        return cls(pattern.map(mask), retained(importance, mask), int(np.count_nonzero(mask)))
 
 
 class Tried(NamedTuple):
@@ -230,3 +254,12 @@ class ModelSearch:
                 done[name] = result
                 self.progress(stage, len(done), len(todo))
         return done
+
+
+def sums_say_all(pattern: Pattern, sums: TileSums) -> TypeGuard[AdaptiveTilePattern]:
+    """Whether these sums are all that the pattern asks of a layer."""
+    return (
+        isinstance(pattern, AdaptiveTilePattern)
+        and pattern.needs_only_sums
+        and pattern.height % sums.height == 0
+    )

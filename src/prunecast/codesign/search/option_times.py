@@ -14,8 +14,6 @@ from prunecast.patterns import TileMap, TileSums, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import frozen_int32
 
-__all__ = ["SUMMED_HEIGHT", "OptionTimes", "equal_tile_map"]
-
 FloatArray = npt.NDArray[np.float64]
 CountArray = npt.NDArray[np.int64]
 

@@ -9,8 +9,6 @@ from prunecast.codesign.search.allocation import Menu
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
 
-__all__ = ["Option", "menu_of", "retained"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:

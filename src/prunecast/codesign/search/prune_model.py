@@ -24,8 +24,6 @@ from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.version import tool_version
 
-__all__ = ["PrunedModel", "layers_to_prune", "masks_of", "prune_model"]
-
 TOKENS = 4096
 
 

@@ -16,13 +16,17 @@ import numpy as np
 
 from prunecast.codesign.graph import ModelTime
 from prunecast.codesign.search.allocation import Menu, allocate, floor_seconds, totals
-from prunecast.codesign.search.floor import check_floor
+from prunecast.codesign.search.floor import (
+    Scales,
+    check_floor,
+    probe,
+    seen_scales,
+    sparse_layers,
+    with_likely,
+)
 from prunecast.codesign.search.model_search import ModelSearch, Tried
-from prunecast.codesign.search.scales import Scales, probe, seen_scales, sparse_layers, with_likely
 from prunecast.codesign.search.targets import Targets
 from prunecast.errors import BadInput
-
-__all__ = ["ChosenLayer", "FrontPoint", "TargetResult", "prune_to_targets"]
 
 CLOSE_ENOUGH, CLOSE_ENOUGH_LARGE = 0.004, 0.01
 """A result this far below the target, or less, ends the rounds; of large models, see below."""

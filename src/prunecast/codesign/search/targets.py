@@ -7,8 +7,6 @@ from typing import NamedTuple
 from prunecast.errors import BadInput
 from prunecast.patterns.pattern import check_sparsity
 
-__all__ = ["Latency", "Targets", "parse_latency"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:

@@ -1,14 +1,26 @@
-"""`Evaluator`: what a set of patterns is worth, by the allocation over menus that hold them too."""
+"""`Evaluator`: what a set of patterns is worth, by the allocation over menus that hold them too.
 
-from collections.abc import Mapping
+Options of a layer under a pattern beside its menu are really pruned, near where the layer would end up.
+"""
 
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from prunecast.codesign.contestants import kernels_of
 from prunecast.codesign.search import TargetResult, Targets
+from prunecast.codesign.search.menus import tile_kernels
 from prunecast.codesign.search.model_search import ModelSearch
+from prunecast.codesign.search.options import Option
 from prunecast.codesign.search.target import prune_to_targets
-from prunecast.codesign.study.more_options import OptionMaker
 from prunecast.codesign.study.space import groups_of
+from prunecast.errors import BadInput
+from prunecast.patterns import Pattern, parse_pattern
 
-__all__ = ["Evaluator"]
+STEPS = (-0.08, -0.03, 0.0, 0.03, 0.08)
+"""Away from the sparsity that the layer has without the pattern: a better pattern shifts it, but not far."""
+FROM_DENSE = (0.5, 0.6, 0.7, 0.8, 0.9)
+"""For layers that stay dense without it."""
 
 
 class Evaluator:
@@ -24,7 +36,7 @@ class Evaluator:
         self.search = search
         self.groups = groups_of(search.layers.shapes)
         self.targets = targets
-        self._maker: OptionMaker | None = None
+        self._maker: _OptionMaker | None = None
 
     def plain(self) -> TargetResult:
         """The result without further patterns. Raises BadInput where the targets cannot be met."""
@@ -46,7 +58,7 @@ class Evaluator:
         self._prepare()
         if self._maker is None:
             removed = {layer.layer: layer.removed for layer in plain.layers}
-            self._maker = OptionMaker(self.search, removed)
+            self._maker = _OptionMaker(self.search, removed)
         maker = self._maker
         more = {
             layer: maker.options(layer, patterns[group])
@@ -58,3 +70,63 @@ class Evaluator:
     def _prepare(self) -> None:
         if not self.search.options:
             self.search.prepare()
+
+
+class _OptionMaker:
+    """Makes options and remembers them: most patterns come back in later trials.
+
+    Parameters
+    ----------
+    search : its menus must have been prepared
+    removed : layer -> share of weights that go without any further pattern
+    """
+
+    def __init__(self, search: ModelSearch, removed: dict[str, float]) -> None:
+        self._search = search
+        self._removed = removed
+        self._made: dict[tuple[str, str], tuple[Option, ...]] = {}
+
+    def options(self, layer: str, pattern: str) -> tuple[Option, ...]:
+        """Empty where the layer or the GPU cannot have the pattern."""
+        key = (layer, pattern)
+        if key not in self._made:
+            self._made[key] = tuple(self._make(layer, parse_pattern(pattern)))
+        return self._made[key]
+
+    def _make(self, layer: str, pattern: Pattern) -> Iterator[Option]:
+        for sparsity in self._sparsities(layer):
+            try:
+                yield self._option(layer, pattern, sparsity)
+            except BadInput:
+                continue
+
+    def _sparsities(self, layer: str) -> list[float]:
+        removed = self._removed[layer]
+        around = [removed + step for step in STEPS] if removed else FROM_DENSE
+        most = self._search.caps.get(layer, self._search.most_sparsity)
+        return sorted({round(min(sparsity, most), 3) for sparsity in around if sparsity > 0.0})
+
+    def _option(self, layer: str, pattern: Pattern, sparsity: float) -> Option:
+        search = self._search
+        importance = search.layers.importance(layer)
+        mask = pattern.prune({layer: importance}, sparsity)[layer]
+        kept = pattern.map(mask)
+        seconds = {
+            kernel: sum(search.quick.once(plan).seconds for plan in search.launches(layer, kernel, kept))
+            for kernel in _kernels(pattern.canonical, search.layers.tokens[layer])
+        }
+        kernel = min(seconds, key=lambda kernel: seconds[kernel])
+        return Option(
+            pattern=pattern.canonical,
+            sparsity=sparsity,
+            kernel=kernel,
+            seconds=seconds[kernel],
+            importance=float(importance.sum(where=mask, dtype=np.float64)),
+            kept=int(np.count_nonzero(mask)),
+        )
+
+
+def _kernels(pattern: str, tokens: int) -> tuple[str, ...]:
+    """Kernels of which one is the fastest that runs a pattern: those for tiles where it has tiles."""
+    able = kernels_of(pattern)
+    return tuple(kernel for kernel in tile_kernels(tokens) if kernel in able) or able[:1]

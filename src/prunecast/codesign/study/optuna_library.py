@@ -5,8 +5,6 @@ from typing import Any
 
 from prunecast.errors import BadInput
 
-__all__ = ["optuna_library"]
-
 
 def optuna_library() -> Any:
     """The package, quiet: a trial that is left out is no news.

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from prunecast.codesign.search import FrontPoint
 
-__all__ = ["ParetoPoint", "pareto"]
-
 STEP = 0.05
 """Distance between two points, as a share of the dense time."""
 

@@ -4,21 +4,21 @@ A trial that fails is one whose process died, or one more than was asked for. If
 and no other trial has them, it is owed and is enqueued again; a kill at any point leaves it owed.
 """
 
+import os
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from prunecast.codesign.search import TargetResult
 from prunecast.codesign.study.optuna_library import optuna_library
-from prunecast.codesign.study.owners import is_dead, owner
 from prunecast.codesign.study.seeded_sampler import standing
 from prunecast.codesign.study.space import patterns_from
 from prunecast.codesign.study.storage import GRACE_S
 from prunecast.codesign.study.stored_result import stored_result
 from prunecast.errors import BadInput
-
-__all__ = ["RESULT", "check_trials", "finished_trials", "patterns_of", "run_trials"]
 
 RESULT = "result"
 OWNER = "process"
@@ -27,7 +27,6 @@ SAME_AS = "same as trial"
 SURPLUS = "surplus"
 """Marks a trial that two processes began for the last free place."""
 POLL_S = 0.5
-
 Evaluate = Callable[[Mapping[str, str]], TargetResult]
 Told = Callable[[int], None]
 
@@ -152,3 +151,26 @@ def _take_back(study: Any, groups: Sequence[str]) -> None:
         if owed is not None and owed not in alive:
             study.enqueue_trial({**trial.system_attrs.get("fixed_params", {}), **trial.params})
             alive.append(owed)
+
+
+def owner() -> dict[str, Any]:
+    """Host, number and beginning of this process; a later one of the same number has another beginning."""
+    return {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
+
+
+def is_dead(stored: Any) -> bool:
+    """Whether a process of this host is gone; of other hosts nothing is known, heartbeats tell about them."""
+    if not isinstance(stored, dict) or stored.get("host") != socket.gethostname():
+        return False
+    pid = stored.get("pid")
+    return isinstance(pid, int) and _started(pid) != stored.get("started")
+
+
+def _started(pid: int) -> str | None:
+    """Ticks from the boot of the machine to the start of a process; None if there is no such process."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
+    except OSError:
+        return None
+    state, ticks = fields.split()[0], fields.split()[19]
+    return None if state == "Z" else ticks

@@ -1,11 +1,15 @@
 """`search_model`: a study from a file or the name of a standard model to pruned weights that meet targets."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from prunecast.codesign.engines import Engine, Progress, silent
 from prunecast.codesign.layers import Source
+from prunecast.codesign.provenance import WeightsDigest
 from prunecast.codesign.search import PrunedModel, TargetResult, Targets
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch
 from prunecast.codesign.search.prune_model import layers_to_prune, masks_of
@@ -26,13 +30,11 @@ from prunecast.codesign.study.space import FAMILIES as SPACE_FAMILIES
 from prunecast.codesign.study.space import SPACE_VERSION, plain_params
 from prunecast.codesign.study.storage import StudyStorage
 from prunecast.codesign.study.stored_result import read_result, stored_result
-from prunecast.codesign.study.study_name import study_name
 from prunecast.codesign.study.study_result import FinishedTrial, StudyResult
 from prunecast.codesign.write_pruned import checked_folder, write_folder
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
-
-__all__ = ["search_model"]
+from prunecast.version import tool_version
 
 STAGE = "trials"
 
@@ -224,3 +226,40 @@ def _finished(trial: Any, groups: Sequence[str], result: TargetResult | None) ->
         same_as=trial.user_attrs.get(SAME_AS),
         reason=trial.user_attrs.get(REASON, ""),
     )
+
+
+def study_name(search: ModelSearch, targets: Targets) -> str:
+    """`prunecast-` and the first 16 hex digits of a SHA-256.
+
+    It covers the importance of every weight, the model around the layers, the GPU's numbers, all settings,
+    the version of the search space and that of the tool. Where a file lies does not count.
+    """
+    engine = search.engine
+    numbers = {
+        "weights": _weights(search),
+        "graph": _graph(search),
+        "tokens": search.layers.tokens,
+        "spec": engine.gpu.fingerprint,
+        "engine": [engine.name, engine.state, engine.launch],
+        "dtype": search.dtype,
+        "families": list(search.families),
+        "caps": dict(search.caps),
+        "most_sparsity": search.most_sparsity,
+        "targets": asdict(targets),
+        "space": SPACE_VERSION,
+        "version": tool_version(),
+    }
+    digest = hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()
+    return f"prunecast-{digest[:16]}"
+
+
+def _weights(search: ModelSearch) -> str:
+    digest = WeightsDigest()
+    for name in search.layers.shapes:
+        digest.add(name, search.layers.importance(name))
+    return digest.hexdigest()
+
+
+def _graph(search: ModelSearch) -> list[str]:
+    graph = search.layers.graph
+    return [] if graph is None else [repr(operation) for operation in graph]

@@ -4,8 +4,6 @@ from typing import Any
 
 from prunecast.codesign.study.optuna_library import optuna_library
 
-__all__ = ["seeded_sampler", "standing"]
-
 
 def standing(study: Any, number: int) -> int:
     """How many trials before this one count: failed ones were given up or come again under a new number."""

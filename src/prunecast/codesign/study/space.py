@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["SPACE_VERSION", "Choose", "groups_of", "patterns_from", "plain_params"]
-
 SPACE_VERSION = 1
 """Counted up with every change of names, choices or meaning: it is part of a study's name."""
 

@@ -13,8 +13,6 @@ from prunecast.codesign.study.optuna_library import optuna_library
 from prunecast.errors import BadInput
 from prunecast.files import aside, check_writable
 
-__all__ = ["GRACE_S", "StudyStorage"]
-
 HEARTBEAT_S = 10
 GRACE_S = 60
 """A process of another machine that has said nothing for so long is taken for dead."""

@@ -5,8 +5,6 @@ from typing import Any
 from prunecast.codesign.search import ChosenLayer, FrontPoint, TargetResult
 from prunecast.errors import BadInput
 
-__all__ = ["read_result", "stored_result"]
-
 
 def stored_result(result: TargetResult) -> dict[str, Any]:
     """As JSON holds it; numbers come back as they were."""

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 from prunecast.codesign.search import PrunedModel
 from prunecast.codesign.study.pareto import ParetoPoint
 
-__all__ = ["FinishedTrial", "StudyResult"]
-
 
 class FinishedTrial(NamedTuple):
     """One trial."""

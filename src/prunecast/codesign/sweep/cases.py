@@ -16,8 +16,6 @@ from prunecast.patterns import parse_pattern
 from prunecast.patterns.pattern import check_sparsity
 from prunecast.version import tool_version
 
-__all__ = ["GroupKey", "SweepCase", "expand", "groups_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepCase:

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 
 from prunecast.errors import BadInput
 
-__all__ = ["open_executor"]
-
 _CONNECT_S = 10
 
 

@@ -1,5 +1,6 @@
-"""Pictures of a sweep: a heat map of speedups per kernel, and where each kernel overtakes dense."""
+"""Results of a sweep as Parquet, and as pictures: speedups per kernel, and where each overtakes dense."""
 
+import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -7,12 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from prunecast.errors import BadInput
+from prunecast.files import aside
 from prunecast.kernels import KERNELS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-__all__ = ["SpeedupGrid", "draw_grid", "speedup_grids", "write_pictures"]
 
 Row = dict[str, Any]
 MOST_NUMBERED = 12
@@ -127,3 +127,19 @@ def _by_size(shape: str) -> tuple[int, list[int]]:
     """Multiplications first; shapes with as many stand in the same order in every run."""
     parts = [int(part) for part in shape.split("x")]
     return int(np.prod(parts)), parts
+
+
+def write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Write rows of a `SweepStore` as one Parquet file, aside first.
+
+    Raises
+    ------
+    BadInput : no `pyarrow` installed, or the file cannot be written
+    """
+    try:
+        arrow = importlib.import_module("pyarrow")
+        parquet = importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise BadInput("Parquet needs the package pyarrow: pip install 'prunecast[sweep]'") from None
+    with aside(path) as unfinished:
+        parquet.write_table(arrow.Table.from_pylist(list(rows)), unfinished)

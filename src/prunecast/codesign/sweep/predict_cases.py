@@ -20,8 +20,6 @@ from prunecast.patterns import TileMap, element_map_from_mask, parse_pattern, we
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.simulator import simulate
 
-__all__ = ["predict_group"]
-
 MOST_SHARED = 2**26
 """Weights of which a worker keeps the importance: 256 MiB."""
 

@@ -13,8 +13,6 @@ from prunecast.codesign.sweep.predict_cases import predict_group
 from prunecast.codesign.sweep.store import SweepStore
 from prunecast.errors import BadInput
 
-__all__ = ["SweepSummary", "run_sweep", "sweep"]
-
 DASK_LOST = ("KilledWorker", "FutureCancelledError", "CommClosedError")
 """What Dask raises where workers or the scheduler are gone."""
 IN_FLIGHT = 64

@@ -12,8 +12,6 @@ from prunecast.errors import BadInput
 from prunecast.files import check_writable
 from prunecast.hardware import load_gpu
 
-__all__ = ["SCHEMA", "SweepStore"]
-
 SCHEMA = 1
 _CASE = tuple(field.name for field in fields(SweepCase))
 _RESULT = ("seconds", "sparsity_reached", "bound", "error")

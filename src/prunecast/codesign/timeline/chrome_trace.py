@@ -15,8 +15,6 @@ from prunecast.codesign.timeline.slices import IntColumns, Slices, Track
 from prunecast.simulator import engine
 from prunecast.simulator.record import Recording
 
-__all__ = ["trace_bytes"]
-
 GPU_PROCESS = 1
 FIRST_SM_PROCESS = 2
 KINDS = ("tensor", "issue", "block", "warp")

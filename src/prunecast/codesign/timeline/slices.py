@@ -14,8 +14,6 @@ from prunecast.simulator import STALLS
 from prunecast.simulator import engine as e
 from prunecast.simulator.record import EVENT_KINDS, Recording
 
-__all__ = ["Slices", "Track", "slices_of"]
-
 IntColumns = npt.NDArray[np.int64]
 
 SEGMENTS = ("start", "begin", "fill", "step", "end", "finish", "exit")

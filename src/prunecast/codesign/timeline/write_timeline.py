@@ -12,8 +12,6 @@ from prunecast.hardware import GpuSpec
 from prunecast.kernels import KernelPlan
 from prunecast.simulator.record import record
 
-__all__ = ["MOST_SLICES", "TimelineSummary", "write_timeline"]
-
 MOST_SLICES = 200_000
 """A trace of so many slices takes a few MB, and Perfetto opens it at once."""
 

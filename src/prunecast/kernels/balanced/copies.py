@@ -12,17 +12,6 @@ from prunecast.kernels.balanced.layout import WARPS, BalancedLayout
 from prunecast.plan.padded_rows import row_bytes_of
 from prunecast.plan.program import Code, Instruction, Op, When
 
-__all__ = [
-    "ALONE",
-    "BLOCK_TOKENS",
-    "FIRST_ISSUE",
-    "Sharers",
-    "StepCopies",
-    "TokenRow",
-    "balanced_costs",
-    "step_copies",
-]
-
 BLOCK_TOKENS = 64
 """Tokens of a block. Kind: CUDA source, `matrix.cu`."""
 COPY_PASSES = 2

@@ -13,23 +13,6 @@ import numpy as np
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import IntArray
 
-__all__ = [
-    "DENSE_CLOCKS",
-    "GROUP_ROWS",
-    "LANES",
-    "REST_CLOCKS",
-    "WARPS",
-    "BalancedLayout",
-    "BusySplits",
-    "DenseColumns",
-    "VectorLayout",
-    "balanced_layout",
-    "busy_splits",
-    "choose_rest",
-    "dense_columns",
-    "vector_layout",
-]
-
 GROUP_ROWS = 16
 """Rows that share dense columns. Kind: CUDA source, `matrix.cu`."""
 WARPS = 16

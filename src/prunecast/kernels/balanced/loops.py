@@ -4,8 +4,6 @@ import numpy as np
 
 from prunecast.jit import njit
 
-__all__ = ["count_dense", "write_records"]
-
 GROUP_ROWS = 16
 """As in `layout.py`. Kind: CUDA source, `matrix.cu`."""
 

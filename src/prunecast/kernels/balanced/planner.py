@@ -35,17 +35,6 @@ from prunecast.plan.program import WarpProgram
 from prunecast.plan.tensor_rate import check_dtype
 from prunecast.plan.work_items import raster, whole_items
 
-__all__ = [
-    "TOKENS",
-    "WARPS",
-    "BalancedConfig",
-    "balanced_configs",
-    "balanced_times",
-    "matrix_layout",
-    "plan_balanced",
-    "ring_bytes",
-]
-
 TOKENS = 64
 """Tokens of a block. Kind: CUDA source, `matrix.cu`."""
 STAGES = 2

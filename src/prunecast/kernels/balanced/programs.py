@@ -17,8 +17,6 @@ from prunecast.kernels.balanced.layout import WARPS, BalancedLayout, busy_splits
 from prunecast.plan.kernel_plan import DTYPE_BYTES
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram
 
-__all__ = ["READ_BYTES", "matrix_programs"]
-
 PIECES = 4
 """Parts of a step's reads and products, which take turns: whole, the last warp would multiply alone. Kind:
 choice, how finely the model interleaves them."""

@@ -1,7 +1,5 @@
 """What of an SM blocks of a one-token launch take."""
 
-__all__ = ["MOST_REGISTERS", "vector_registers"]
-
 MOST_REGISTERS = 96
 """Most registers of a thread that the plan allows. Kind: CUDA source, `vector.cu`, launch bounds."""
 

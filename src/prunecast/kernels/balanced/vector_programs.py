@@ -8,8 +8,6 @@ from prunecast.kernels.balanced.programs import READ_BYTES
 from prunecast.plan.kernel_plan import DTYPE_BYTES
 from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram
 
-__all__ = ["vector_programs"]
-
 SEGMENTS_AT_ONCE = 8
 """Segments of which a warp reads four elements of B each. Kind: CUDA source, `vector.cu`."""
 ELEMENTS_AT_ONCE = 4

@@ -16,8 +16,6 @@ from prunecast.kernels.device.places import Place
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.padded_rows import copied_row_bytes
 
-__all__ = ["Rooms", "Wanted", "check_device", "check_given", "check_weights", "multiply"]
-
 _NAMES = {"fp16": ("float16",), "bf16": ("bfloat16", "uint16"), "fp32": ("float32",)}
 """A plan's dtype -> names of array dtypes that are taken; uint16 carries the bits of bf16."""
 _ITEM_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}

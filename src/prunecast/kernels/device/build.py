@@ -14,8 +14,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["NVRTC_VERSION", "SOURCES", "CompiledKernel", "KernelBuildError", "cache_folder", "compile_cubin"]
-
 SOURCES = Path(__file__).parent
 NVRTC_VERSION = "13.0"
 """The cubins' toolkit, for a cache that was filled elsewhere; drivers from 580 on load them."""

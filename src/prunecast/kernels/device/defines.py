@@ -4,8 +4,6 @@ from prunecast.errors import BadInput
 from prunecast.kernels.device.build import CompiledKernel, KernelBuildError
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["ACTIVATIONS", "ARCH", "check_registers", "end_defines", "plan_defines"]
-
 ARCH = "sm_90a"
 """What kernels with instructions of Hopper are compiled for."""
 ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "silu": 3, "gelu-tanh": 4}

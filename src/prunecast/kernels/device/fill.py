@@ -7,8 +7,6 @@ from prunecast.kernels.device.defines import ARCH, end_defines
 from prunecast.kernels.device.launch import PreparedLaunch
 from prunecast.kernels.device.places import Place
 
-__all__ = ["FillRows", "build_fill"]
-
 _THREADS = 256
 """Threads of a block. Kind: CUDA source, `fill_rows.cu`."""
 _C, _C_ROW, _ARGUMENTS, _ARGUMENT_BYTES = 2, 3, 5, 8

@@ -2,6 +2,10 @@
 
 Work is enqueued on the current stream of the caller's own framework, and new arrays come from its own
 allocator: so both CuPy's and torch's graph captures work after a first call.
+
+CuPy's own copy of rows that lie apart moves one element a thread, whatever its size: 0.8 a cycle and SM of
+an H200, so that fp16 goes at 0.4 TB/s (own measurement, 2026-11-22). Rows here are copied in words as wide
+as both sides allow: four elements of fp16 go as 8 bytes.
 """
 
 import sys
@@ -9,10 +13,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
-from prunecast.errors import BadInput
-from prunecast.kernels.device.row_copies import copy_rows
+import numpy as np
 
-__all__ = ["Framework", "Given", "framework_of"]
+from prunecast.errors import BadInput
+from prunecast.plan.padded_rows import word_bytes
 
 
 class Given(NamedTuple):
@@ -84,7 +88,7 @@ class _Cupy:
         return cp.empty((rows, columns), like.dtype)
 
     def copy(self, to: Any, of: Any) -> None:
-        copy_rows(self.view(to), self.view(of))
+        _copy_rows(self.view(to), self.view(of))
 
     def stream(self, array: Any) -> AbstractContextManager[Any]:
         return nullcontext()
@@ -143,7 +147,7 @@ class _Torch:
         return sys.modules["torch"].empty((rows, columns), dtype=like.dtype, device=like.device)
 
     def copy(self, to: Any, of: Any) -> None:
-        copy_rows(self.view(to), self.view(of))
+        _copy_rows(self.view(to), self.view(of))
 
     @contextmanager
     def stream(self, array: Any) -> Iterator[None]:
@@ -159,3 +163,19 @@ def _stream_of(cp: Any, handle: int) -> Any:
     if hasattr(cp.cuda.Stream, "from_external"):
         return cp.cuda.Stream.from_external(_StreamOf(handle))
     return cp.cuda.ExternalStream(handle)
+
+
+def _copy_rows(to: Any, of: Any) -> None:
+    """`to[...] = of` for CuPy arrays (rows, tokens) of one dtype whose tokens lie side by side."""
+    row_bytes = to.shape[1] * to.itemsize
+    starts = (to.data.ptr, of.data.ptr, to.strides[0], of.strides[0])
+    width = word_bytes(to.itemsize, row_bytes, *starts)
+    _in_words(to, row_bytes, width)[...] = _in_words(of, row_bytes, width)
+
+
+def _in_words(array: Any, row_bytes: int, width: int) -> Any:
+    import cupy as cp
+
+    word = np.dtype(f"u{width}")
+    shape, strides = (array.shape[0], row_bytes // width), (array.strides[0], width)
+    return cp.ndarray(shape, word, array.data, strides)

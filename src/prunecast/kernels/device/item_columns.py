@@ -9,8 +9,6 @@ from prunecast.errors import BadInput
 from prunecast.kernels.device.tile_stages import stage_starts
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 
-__all__ = ["ItemColumns", "item_columns"]
-
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 

@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-__all__ = ["LaunchError", "PreparedLaunch", "answer_of", "driver", "launch"]
-
 _PROGRAMMATIC_SERIALIZATION = 6
 """CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION. Kind: definition, CUDA driver API."""
 _NO_CONTEXT = 201

@@ -17,8 +17,6 @@ from prunecast.kernels.device.packed import Packed
 from prunecast.kernels.device.places import Place, Places
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["Operator", "load_kernel"]
-
 Floats = npt.NDArray[np.floating[Any]]
 
 

@@ -8,8 +8,6 @@ import numpy.typing as npt
 
 from prunecast.patterns.tile_map import IntArray
 
-__all__ = ["Packed"]
-
 
 class Packed(NamedTuple):
     """Arrays and the launch argument of one layer."""

@@ -5,8 +5,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Place", "Places"]
-
 WORD_BYTES = 8
 """Bytes of an address or a stride. Kind: definition, 64-bit CUDA."""
 

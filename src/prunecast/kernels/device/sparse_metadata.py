@@ -8,8 +8,6 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.patterns.tile_map import MaskArray
 
-__all__ = ["Squeezed", "squeeze"]
-
 Bits = npt.NDArray[np.uint16]
 
 

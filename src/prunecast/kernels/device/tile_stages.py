@@ -9,8 +9,6 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.patterns.tile_map import IntArray, TileMap
 
-__all__ = ["PackedStages", "TileStages", "of_tiles", "padded", "row_lists", "stage_starts", "tile_stages"]
-
 
 class PackedStages(NamedTuple):
     """The images of one layer; one null stage, without columns, follows the stages of all tiles.

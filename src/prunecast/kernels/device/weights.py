@@ -8,8 +8,6 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.patterns.tile_map import IntArray, TileMap
 
-__all__ = ["Bits", "to_bits", "uncovered_rows"]
-
 Bits = npt.NDArray[np.uint16]
 
 

@@ -1,6 +1,6 @@
 """The kernel for few tokens: tiles whose weights are read once, by warps that never wait for one another.
 
-Read first: `configs.py`, `planner.py`, `programs.py`.
+Read first: `kernel.py` (planner), `configs.py`, `programs.py`.
 """
 
 __all__: list[str] = []

@@ -13,25 +13,6 @@ from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import BlockResources
 from prunecast.plan.kernel_plan import BlockShape
 
-__all__ = [
-    "HEIGHTS",
-    "MOST_TOKENS",
-    "WIDTHS",
-    "ColumnLoads",
-    "SmallConfig",
-    "block_width",
-    "by_words",
-    "column_loads",
-    "config_of_shape",
-    "copies_per_row",
-    "copy_instructions",
-    "k16_instructions",
-    "row_slot_bytes",
-    "row_unit",
-    "small_configs",
-    "small_resources",
-]
-
 HEIGHTS = (64, 32, 16)
 """Rows of a block. Kind: choice, what the compile tests build without spills."""
 WIDTHS = (8, 16, 32, 64)

@@ -1,13 +1,159 @@
-"""The record of `small-n`."""
+"""`small-n`: tiles times few tokens, where reading the weights is all the time there is; planner and record.
+
+One block for up to 64 rows of a tile and all that it keeps; no block is cut along K, none waits for
+another. Blocks are small so that all of them are on the GPU at once. Where launches overlap (PDL), some
+SMs get as many as fit, so that the config decides how long the slowest takes. Rows of B are read once a
+block.
+
+A plan says the most registers that a config may use on any architecture; the tables here say what the
+compiler took for sm_90a (CUDA 13), rounded up to the eight that an SM gives out at once.
+"""
 
 import sys
 
-from prunecast.kernels.kernel import Entry, Kernel, Sources
-from prunecast.kernels.small_n.launch import small_n_traits
-from prunecast.kernels.small_n.planner import MOST_N, plan_small_n, small_n_configs, small_n_times
-from prunecast.patterns.tile_map import TileMap
+import numpy as np
 
-__all__ = ["SMALL_N"]
+from prunecast.errors import BadInput
+from prunecast.hardware.occupancy import BlockResources, occupancy
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.item_times import ItemTimes
+from prunecast.kernels.kernel import Entry, Kernel, Sources
+from prunecast.kernels.launch_traits import LaunchTraits
+from prunecast.kernels.small_n.configs import (
+    WIDTHS,
+    SmallConfig,
+    by_words,
+    config_of_shape,
+    k16_instructions,
+    small_configs,
+    small_resources,
+)
+from prunecast.kernels.small_n.programs import most_kept, small_programs, with_early_blocks
+from prunecast.kernels.tile.tile_plan import check_tokens
+from prunecast.patterns.tile_map import TileMap
+from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.plan.order import assign_hardware
+from prunecast.plan.tensor_rate import check_dtype, tensor_fma_per_clk
+from prunecast.plan.tile_rows import cut_rows, kept_per_piece
+from prunecast.plan.work_items import raster, take_items, whole_items
+
+STEP_CYCLES = 800
+"""Cycles of a warp for a k16, whatever it multiplies: its rows of B are asked for, come and are read.
+Fitted to 390 times of configs on an H200 with 1, 16 and 64 tokens (2026-11-21)."""
+HOPPER = 90
+"""Compute capability that the code was compiled for. Kind: definition, sm_90a."""
+_IN_PIECES = {
+    (16, 8): 56,
+    (16, 16): 64,
+    (16, 32): 64,
+    (16, 64): 80,
+    (32, 8): 56,
+    (32, 16): 56,
+    (32, 32): 80,
+    (32, 64): 112,
+    (64, 8): 64,
+    (64, 16): 80,
+    (64, 32): 120,
+    (64, 64): 192,
+}
+"""Rows and tokens of a block -> registers of a thread, where rows of B come in pieces, or as one word. Kind:
+as-compiled, sm_90a, CUDA 13."""
+_BY_WORDS = {
+    (16, 16): 64,
+    (16, 32): 80,
+    (16, 64): 120,
+    (32, 16): 72,
+    (32, 32): 88,
+    (32, 64): 128,
+    (64, 16): 88,
+    (64, 32): 120,
+    (64, 64): 200,
+}
+"""The same where they come as several words. 16 x 16 with 64 has two blocks of 16 warps to an SM, with 80
+one. Kind: as-compiled, sm_90a, CUDA 13."""
+_SHORT_RINGS = {(4, 4): 48, (4, 8): 48, (6, 8): 56}
+"""Depth and warps -> registers of 16 x 16 in pieces, where they are fewer. Kind: as-compiled,
+sm_90a, CUDA 13."""
+MOST_N = WIDTHS[-1]
+"""Tokens above which the planner leaves the product to the kernels for many. Kind: choice, the last of
+`WIDTHS`."""
+
+
+def plan_small_n(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: SmallConfig) -> KernelPlan:
+    """Plan the product of a tile map with few tokens.
+
+    Parameters
+    ----------
+    config : one of `small_n_configs` or any other; tokens beyond those of its block are taken in turn
+
+    Raises
+    ------
+    BadInput : n below 1, a dtype other than fp16 and bf16, or a GPU without asynchronous copies
+    """
+    _check(n, dtype, gpu)
+    tiles = cut_rows(tiles, config.block_m)
+    order = raster(tiles.tile_count, -(-n // config.block_n), 1)
+    items = whole_items(tiles.kept_per_tile, order, n=n, block_n=config.block_n)
+    assigned = assign_hardware(take_items(items, np.argsort(-items.k_stop, kind="stable")))
+    return KernelPlan(
+        kernel="small-n",
+        n=n,
+        dtype=dtype,
+        tiles=tiles,
+        work=assigned.work,
+        schedule=assigned.schedule,
+        blocks=assigned.blocks,
+        shape=config.shape,
+        resources=small_resources(config, n),
+        programs=small_programs(config, n, dtype, most_kept=most_kept(tiles)),
+        tensor="mma",
+        pdl=gpu.compute_capability >= 90,
+        config=str(config),
+    )
+
+
+def small_n_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[SmallConfig, ...]:
+    """Every config that fits on an SM.
+
+    Raises
+    ------
+    BadInput : n above 64; else as `plan_small_n`
+    """
+    _check(n, dtype, gpu)
+    if n > MOST_N:
+        raise BadInput(f"small-n: takes at most {MOST_N} tokens, got {n}")
+    return tuple(c for c in small_configs(n) if occupancy(small_resources(c, n), gpu).blocks_per_sm > 0)
+
+
+def _small_n_times(config: SmallConfig, tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> ItemTimes:
+    """What items take: instructions of all warps, which share four schedulers, a wait for B in each round of
+    the warps, and the sums of all warps through shared memory.
+    """
+    k16 = -(-kept_per_piece(tiles, config.block_m) // 16).astype(np.float64)
+    sums = 2 * config.warps * config.block_m * config.block_n * 4 / gpu.shared_bytes_per_clk_per_sm
+    pipe = k16 * k16_instructions(config, n) / gpu.sub_partitions_per_sm + sums
+    ranges, weight_bytes = -(-n // config.block_n), 32.0 * config.block_m * float(k16.sum())
+    return ItemTimes(
+        alone=pipe + np.ceil(k16 / config.warps) * gpu.dram_latency_cycles,
+        pipe=pipe,
+        ranges=ranges,
+        slots=occupancy(small_resources(config, n), gpu).blocks_per_sm,
+        weight_bytes=weight_bytes,
+        read_bytes=weight_bytes * ranges + 32.0 * n * float(k16.sum()),
+        once=float(gpu.block_start_cycles + gpu.dram_latency_cycles),
+        co_resident=gpu.compute_capability >= 90,
+    )
+
+
+def _small_n_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
+    """Registers as compiled, and prologues that ask for weights before the preceding launch has ended."""
+    config = config_of_shape(plan.shape, plan.resources)
+    return LaunchTraits(
+        co_resident=True,
+        registers_per_thread=compiled_resources(config, plan.n, gpu).registers_per_thread,
+        cycles_per_column=STEP_CYCLES / (16 * config.warps),
+        prologue=lambda share: with_early_blocks(plan, config, share),
+    )
 
 
 SMALL_N = Kernel(
@@ -20,10 +166,37 @@ SMALL_N = Kernel(
     costs="prunecast.kernels.small_n",
     plan=plan_small_n,
     configs=small_n_configs,
-    times=small_n_times,
+    times=_small_n_times,
     compilers={"mma": Entry("prunecast.kernels.small_n.cuda.operator", "SmallOperator")},
     sources=Sources("small", ("device", "small_n/cuda")),
     writes_all_rows=True,
     unaligned_tokens=sys.maxsize,
-    traits=small_n_traits,
+    traits=_small_n_traits,
 )
+
+
+def _compiled_registers(config: SmallConfig, n: int) -> int:
+    """Registers per thread as compiled, for `n` tokens in all."""
+    tile = (config.block_m, config.block_n)
+    if by_words(config, n) and config.tokens > 1:
+        return _BY_WORDS[tile]
+    fewer = _SHORT_RINGS.get((config.depth, config.warps)) if tile == (16, 16) else None
+    return fewer or _IN_PIECES[tile]
+
+
+def compiled_resources(config: SmallConfig, n: int, gpu: GpuSpec) -> BlockResources:
+    """What a block really occupies; on other architectures the most that it may."""
+    most = small_resources(config, n)
+    if gpu.compute_capability != HOPPER:
+        return most
+    return most._replace(registers_per_thread=_compiled_registers(config, n))
+
+
+def _check(n: int, dtype: str, gpu: GpuSpec) -> None:
+    check_tokens(n)
+    check_dtype(dtype)
+    if dtype not in ("fp16", "bf16"):
+        raise BadInput(f"small-n: dtype must be fp16 or bf16, got {dtype!r}; fp32 needs another kernel")
+    if gpu.compute_capability < 80:
+        raise BadInput(f"small-n: needs compute capability 8.0, {gpu.name} has {gpu.compute_capability / 10}")
+    tensor_fma_per_clk(gpu, dtype, "mma")

@@ -30,8 +30,6 @@ from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram, When
 
-__all__ = ["WAIT_TO_COPY", "most_kept", "small_programs", "with_early_blocks"]
-
 WAIT_TO_COPY = 34
 """Instructions of the tile kernel between its wait for the preceding launch and its first copy of B, as
 compiled for sm_90a. The time of launches that overlap was fitted to it, and has as many of any kernel. Kind:

@@ -1,7 +1,7 @@
 """Tiles on tensor cores: configs, planners, warp programs and CUDA of the project's own tile kernels.
 
 Read first: `block_sparse.py`, the shortest planner, then `tile_plan.py`. `stspmm.py` is the project's own;
-`splitting.py` splits heavy tiles along K, weighed by `item_cost.py`, which also ranks configs.
+it splits heavy tiles along K, weighed by `item_cost.py`, which also ranks configs.
 """
 
 __all__: list[str] = []

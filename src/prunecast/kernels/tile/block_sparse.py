@@ -10,8 +10,6 @@ from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.order import assign_hardware
 from prunecast.plan.tile_rows import cut_rows
 
-__all__ = ["plan_block_sparse", "steps_are_slabs"]
-
 
 def plan_block_sparse(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: TileConfig) -> KernelPlan:
     """Plan a block-sparse product with `n` tokens: one block per tile and token range, no balancing.

@@ -8,16 +8,6 @@ from prunecast.hardware.occupancy import BlockResources
 from prunecast.hardware.spec import GpuSpec
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
 
-__all__ = [
-    "CONSUMER_WARPGROUPS",
-    "MMA_WARPS",
-    "TileConfig",
-    "WgmmaUse",
-    "tile_costs",
-    "weight_bytes",
-    "wgmma_use",
-]
-
 CONSUMER_WARPGROUPS = 2
 """Warpgroups that multiply. Kind: CUDA source, `tile_shape.cuh`."""
 MMA_WARPS = 8

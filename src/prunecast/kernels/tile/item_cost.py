@@ -28,8 +28,6 @@ from prunecast.plan.kernel_plan import WorkList
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.plan.tile_rows import kept_per_piece
 
-__all__ = ["ItemCost", "item_cost", "item_cycles", "item_times"]
-
 ITEM_OVERHEAD_CYCLES = 2500
 """Prologue and epilogue of an item whose warps copy and multiply in turn; 2600 measured, H200, 2026-11-20."""
 FIX_UP_OVER_TRANSFER = 4

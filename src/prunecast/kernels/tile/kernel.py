@@ -13,8 +13,6 @@ from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.kernels.tile.tile_wise import plan_tile_wise
 from prunecast.patterns.tile_map import TileMap
 
-__all__ = ["BLOCK_SPARSE", "STSPMM", "TILE_WISE"]
-
 
 def _times(config: TileConfig, tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> ItemTimes:
     return item_times(config, tiles, n, gpu, persistent=False)

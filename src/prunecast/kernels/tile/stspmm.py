@@ -1,23 +1,47 @@
-"""`stspmm`: tiles on a persistent grid, heavy ones split and the parts redistributed."""
+"""`stspmm`: tiles on a persistent grid, heavy ones split along K (split-K) and the slices redistributed.
+
+Two things keep blocks of a persistent grid from finishing together: tiles that are heavier than a block's
+share, and a last wave that does not fill the GPU. Splitting costs: the fp32 partial sums of every slice are
+written and read again.
+
+Items of clusters, neighbouring blocks with the same weights and neighbouring tokens, are planned for whole
+clusters, with the tokens of all their blocks, and spread over the blocks last: each block of a cluster walks
+the cluster's list with a token range of its own.
+"""
+
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.tile.clusters import cluster_size, spread_over_clusters
-from prunecast.kernels.tile.config import TileConfig
-from prunecast.kernels.tile.item_cost import ItemCost, item_cost, item_cycles
-from prunecast.kernels.tile.splitting import even_slices
+from prunecast.kernels.tile.config import TileConfig, tile_costs
+from prunecast.kernels.tile.item_cost import FEWEST_STEPS_PER_PART, ItemCost, item_cost, item_cycles
 from prunecast.kernels.tile.tile_plan import check_tokens, items_of, resident_blocks, tile_plan
-from prunecast.patterns.tile_map import TileMap
+from prunecast.patterns.tile_map import IntArray, TileMap
 from prunecast.plan.kernel_plan import KernelPlan, WorkList
-from prunecast.plan.order import Assigned, assign_dynamic, assign_longest_first, assign_stream_k
+from prunecast.plan.order import (
+    Assigned,
+    assign_dynamic,
+    assign_longest_first,
+    assign_stream_k,
+    block_loads,
+    longest_first,
+)
 from prunecast.plan.tile_rows import cut_rows
-from prunecast.plan.work_items import split_items
-
-__all__ = ["ASSIGNMENTS", "plan_stspmm"]
+from prunecast.plan.work_items import Sizes, split_items
 
 ASSIGNMENTS = ("longest-first", "stream-k", "dynamic")
+WORTHWHILE_STEPS = 5
+"""Gap in k-steps between the fullest block and the mean below which splitting cannot pay."""
+TAIL_SLICES = (2, 3, 4, 6, 8)
+"""Numbers of slices that are tried for items of a last wave that is not full."""
+HEAVY_SHARES = (1, 2, 4)
+"""Slices of a heavy item are at most the mean block's k-steps over one of these."""
+CLUSTERED_SHAPE = (256, 128)
+"""Tile of C of the config that runs in clusters. Kind: CUDA source, `tile_tokens_sm90.cu`."""
 
 
 def plan_stspmm(
@@ -88,3 +112,126 @@ def _assign(
     if assignment == "dynamic":
         return assign_dynamic(items, cycles, blocks)
     return assign_longest_first(items, cycles, blocks)
+
+
+def even_slices(items: WorkList, blocks: int, block_k: int, cost: ItemCost) -> Sizes:
+    """(items,) number of split-K slices of each item that lets `blocks` blocks finish soonest.
+
+    No slice is shorter than 8 k-steps, and nothing is split where the fullest block is within 5 k-steps of
+    the mean. Tried: splitting what exceeds a share of the mean load, splitting the last wave of the
+    longest-first order into equal slices, and both together; judged by the fullest block of a longest-first
+    assignment. More slices must gain more than a k-step.
+    """
+    steps = -(-items.k_stop // block_k)
+    most = np.maximum(steps // FEWEST_STEPS_PER_PART, 1)
+    best = _finish(items, np.ones(steps.size, np.int64), blocks, block_k, cost)
+    mean = float(item_cycles(items, block_k, cost.shared_by(steps.size, blocks)).sum()) / blocks
+    if best.cycles - mean <= WORTHWHILE_STEPS * cost.step:
+        return best.slices
+    for slices in _choices(steps, most, mean / cost.step, blocks):
+        found = _finish(items, slices, blocks, block_k, cost)
+        if found.cycles < best.cycles - cost.step:
+            best = found
+    return best.slices
+
+
+class _Split(NamedTuple):
+    slices: Sizes
+    cycles: float
+    """SM cycles from the start of the launch to the end of the fullest block."""
+
+
+def _choices(steps: Sizes, most: Sizes, mean_steps: float, blocks: int) -> list[Sizes]:
+    """Slice counts worth trying, each once, fewest slices first."""
+    heavy = [np.minimum(-(-steps // max(int(mean_steps / share), 1)), most) for share in HEAVY_SHARES]
+    unsplit = np.ones(steps.size, np.int64)
+    bases = [unsplit, *(np.maximum(slices, 1) for slices in heavy)]
+    last_wave = _last_wave(steps, blocks)
+    choices = list(bases[1:])
+    for base in bases:
+        for count in TAIL_SLICES:
+            slices = base.copy()
+            slices[last_wave] = np.minimum(np.maximum(base[last_wave], count), most[last_wave])
+            choices.append(slices)
+    distinct = {slices.tobytes(): slices for slices in choices}
+    distinct.pop(unsplit.tobytes(), None)
+    return sorted(distinct.values(), key=lambda slices: int(slices.sum()))
+
+
+def _last_wave(steps: Sizes, blocks: int) -> npt.NDArray[np.intp]:
+    """Items that a longest-first order leaves for a last wave that is not full."""
+    order = np.argsort(-steps, kind="stable")
+    return order[steps.size // blocks * blocks :]
+
+
+def _finish(items: WorkList, slices: Sizes, blocks: int, block_k: int, cost: ItemCost) -> _Split:
+    """The fullest block's end, or that of an owner that waits for the partial sums of its group."""
+    parts = split_items(items, slices, block_k)
+    cycles = item_cycles(parts, block_k, cost.shared_by(parts.tile.size, blocks))
+    start = cost.start if 2 * parts.tile.size > blocks else 0.0
+    handed_over = np.where(parts.owner == 0, cycles + (parts.parts - 1) * cost.fix_up, 0)
+    loads = block_loads(cycles, longest_first(cycles, blocks), blocks)
+    return _Split(slices, float(max(loads.max(initial=0), handed_over.max(initial=0))) + start)
+
+
+def cluster_size(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> int:
+    """Blocks that should share their weights: 2 where tiles are long and every block has tokens, else 1.
+
+    Any GPU with wgmma can hold as many clusters of two as it has pairs of SMs, since SMs come in pairs.
+    """
+    shape = config.shape
+    if config.tensor != "wgmma" or (shape.block_m, shape.block_n) != CLUSTERED_SHAPE:
+        return 1
+    steps = -(-tiles.kept_per_tile // shape.block_k)
+    long_enough = steps.size > 0 and float(steps.mean()) >= tile_costs(gpu)["cluster_fewest_steps"]
+    in_pairs = -(-n // shape.block_n) % 2 == 0
+    return 2 if long_enough and in_pairs else 1
+
+
+def spread_over_clusters(assigned: Assigned, cluster: int, block_n: int) -> Assigned:
+    """From lists of clusters to lists of blocks, of which block r of a cluster takes the r-th token range.
+
+    Parameters
+    ----------
+    assigned : items of up to `cluster * block_n` tokens, fixed lists, one per cluster
+    block_n : tokens of a block
+
+    Raises
+    ------
+    BadInput : an item leaves a block of its cluster without tokens
+    """
+    if cluster == 1:
+        return assigned
+    work = assigned.work
+    if np.any(work.token_stop - work.token_start <= (cluster - 1) * block_n):
+        raise BadInput(f"clusters of {cluster} blocks of {block_n} tokens need tokens for every block")
+    source, rank = _order(work.block_start, cluster)
+    start = work.token_start[source] + rank * block_n
+    columns = WorkList(work.block_start, *(column[source] for column in work[1:]))
+    spread = columns._replace(
+        block_start=_spread_starts(work.block_start, cluster),
+        token_start=start,
+        token_stop=np.minimum(start + block_n, work.token_stop[source]),
+        group=np.where(columns.group < 0, -1, columns.group * cluster + rank),
+    )
+    return Assigned(spread, assigned.schedule, assigned.blocks * cluster)
+
+
+class _Order(NamedTuple):
+    source: IntArray
+    """(items of all blocks,): item of the cluster."""
+    rank: IntArray
+    """(items of all blocks,): place of the block in its cluster."""
+
+
+def _order(start: IntArray, cluster: int) -> _Order:
+    """Every cluster's list, once for each of its blocks."""
+    lists = [np.arange(a, b) for a, b in pairwise(start)]
+    source = [own for own in lists for _ in range(cluster)]
+    rank = [np.full(own.size, r) for own in lists for r in range(cluster)]
+    return _Order(np.concatenate(source), np.concatenate(rank))
+
+
+def _spread_starts(start: IntArray, cluster: int) -> IntArray:
+    lengths = np.repeat(np.diff(start), cluster)
+    return np.concatenate(([0], np.cumsum(lengths)))

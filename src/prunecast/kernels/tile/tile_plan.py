@@ -18,8 +18,6 @@ from prunecast.plan.padded_rows import row_bytes_of
 from prunecast.plan.tile_rows import columns_of_any, rows_are_scattered
 from prunecast.plan.work_items import ranges_together, raster, whole_items
 
-__all__ = ["check_tokens", "height_of", "items_of", "resident_blocks", "tile_plan"]
-
 
 def check_tokens(n: int) -> None:
     """Raise BadInput unless there is at least one token."""

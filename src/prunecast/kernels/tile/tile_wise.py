@@ -8,8 +8,6 @@ from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.order import assign_hardware
 from prunecast.plan.tile_rows import cut_rows
 
-__all__ = ["plan_tile_wise"]
-
 
 def plan_tile_wise(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: TileConfig) -> KernelPlan:
     """Plan the product of a tile map with `n` tokens; heavy tiles simply run longer.

@@ -12,8 +12,6 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.tile.config import TileConfig, WgmmaUse, weight_bytes, wgmma_use
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
 
-__all__ = ["staging_bytes", "wgmma_configs"]
-
 THREADS, REGISTERS_AT_ENTRY = 384, 168
 """Threads of a block, and registers of each when it starts. Kind: as-compiled, sm_90a."""
 BARRIER_BYTES = 1024

@@ -1,14 +1,89 @@
-"""The record of `2:4`."""
+"""`2:4`: sparse tensor cores, on all columns of A or on those that a tile map keeps (TVW); the record too."""
 
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.item_times import ItemTimes
 from prunecast.kernels.kernel import Entry, Kernel, Sources
-from prunecast.kernels.two_of_four.planner import (
-    plan_sparse_tensor,
-    sparse_tensor_configs,
-    sparse_tensor_times,
-)
+from prunecast.kernels.tile.config import TileConfig
+from prunecast.kernels.tile.configs import sparse_configs
+from prunecast.kernels.tile.item_cost import item_cost, item_cycles, item_times
+from prunecast.kernels.tile.tile_plan import check_tokens, height_of, items_of, resident_blocks, tile_plan
 from prunecast.patterns.element_map import ElementMap
+from prunecast.patterns.tile_map import TileMap
+from prunecast.patterns.tiling import dense_tile_map
+from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.plan.order import Assigned, assign_hardware, assign_longest_first
+from prunecast.plan.tile_rows import cut_rows
 
-__all__ = ["TWO_OF_FOUR"]
+_TALL = 256
+"""Rows of the tallest config of the wgmma kernel. Kind: CUDA source, `sparse_shape.cuh`."""
+
+
+def plan_sparse_tensor(
+    elements: ElementMap,
+    n: int,
+    dtype: str,
+    gpu: GpuSpec,
+    config: TileConfig,
+    *,
+    tiles: TileMap | None = None,
+) -> KernelPlan:
+    """Plan a product of 2:4 weights with `n` tokens.
+
+    Parameters
+    ----------
+    elements : kept elements; of every four neighbouring columns a row keeps two at most
+    config : one of `sparse_tensor_configs`
+    tiles : None, or the tiles inside which the 2:4 lies; neighbours are then neighbours in a tile's list of
+        kept columns, and rows of B are gathered
+
+    Raises
+    ------
+    BadInput : elements are not 2:4; n below 1
+    """
+    check_tokens(n)
+    _check_two_of_four(elements, tiles)
+    whole = cut_rows(_tiles_of(elements, tiles), config.shape.block_m)
+    assigned = _assign(whole, config, n, gpu)
+    # Both kernels, `kernels/two_of_four/cuda` and `kernels/tile/cuda/mma`, gather whatever they are given
+    return tile_plan("2:4", whole, n, config, assigned, gpu, b_access="gather", inner=elements)
+
+
+def sparse_tensor_configs(
+    elements: ElementMap, n: int, dtype: str, gpu: GpuSpec, *, tiles: TileMap | None = None
+) -> tuple[TileConfig, ...]:
+    """All configs, but 128 x 256 only where no tile fills 256 rows: it takes as many k-steps as 256 x 128.
+
+    Measured on an H200 (2026-11-20): a step of 256 x 128 takes 749 cycles, of 128 x 256 778; the end of an
+    item hides behind multiplications in the first alone.
+
+    Raises
+    ------
+    BadInput : n below 1; the GPU lacks sparse tensor cores or the dtype
+    """
+    check_tokens(n)
+    height = height_of(_tiles_of(elements, tiles))
+    configs = sparse_configs(gpu, dtype, height)
+    tall = any(c.tensor_path == "wgmma" and c.shape.block_m == _TALL for c in configs)
+    hidden = height >= _TALL and tall
+    return tuple(c for c in configs if not (hidden and c.shape[:2] == (128, 256)))
+
+
+def _sparse_tensor_times(
+    config: TileConfig,
+    elements: ElementMap,
+    n: int,
+    dtype: str,
+    gpu: GpuSpec,
+    *,
+    tiles: TileMap | None = None,
+) -> ItemTimes:
+    """What items take; the wgmma kernel is persistent."""
+    return item_times(config, _tiles_of(elements, tiles), n, gpu, persistent=config.tensor_path == "wgmma")
+
 
 TWO_OF_FOUR = Kernel(
     name="2:4",
@@ -20,7 +95,7 @@ TWO_OF_FOUR = Kernel(
     costs="prunecast.kernels.tile",
     plan=plan_sparse_tensor,
     configs=sparse_tensor_configs,
-    times=sparse_tensor_times,
+    times=_sparse_tensor_times,
     compilers={
         "sparse-wgmma": Entry("prunecast.kernels.two_of_four.cuda.operator", "SparseOperator"),
         "sparse-mma": Entry("prunecast.kernels.tile.cuda.mma.operator", "MmaOperator"),
@@ -28,3 +103,61 @@ TWO_OF_FOUR = Kernel(
     sources=Sources("sparse", ("device", "tile/cuda", "two_of_four/cuda")),
     fills_l2=True,
 )
+
+
+def _tiles_of(elements: ElementMap, tiles: TileMap | None) -> TileMap:
+    return dense_tile_map(elements.m, elements.k, elements.m) if tiles is None else tiles
+
+
+def _assign(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec) -> Assigned:
+    """The wgmma kernel is persistent, so that writing C hides behind the next item."""
+    items = items_of(tiles, config, n, gpu)
+    if config.tensor_path != "wgmma":
+        return assign_hardware(items)
+    cycles = item_cycles(items, config.shape.block_k, item_cost(config, tiles, n, gpu))
+    return assign_longest_first(items, cycles, resident_blocks(config, gpu, items.tile.size))
+
+
+def _check_two_of_four(elements: ElementMap, tiles: TileMap | None) -> None:
+    # Without tiles a column is its own place; looking it up took 1 to 2 s on 4096 x 4096.
+    place = elements.column_index if tiles is None else _checked_places(elements, tiles)
+    group = place // 4
+    # Places ascend in a row, so a third of a group stands two behind the first one
+    third = 2 + np.flatnonzero(group[2:] == group[:-2])
+    row_of = np.searchsorted(elements.row_start, (third - 2, third), side="right") - 1
+    third = third[row_of[0] == row_of[1]]
+    if third.size:
+        row = int(np.searchsorted(elements.row_start, third[0], side="right")) - 1
+        of_row = group[elements.row_start[row] : elements.row_start[row + 1]]
+        kept = int(np.count_nonzero(of_row == group[third[0]]))
+        raise BadInput(
+            f"2:4: row {row} keeps {kept} of the four columns from {4 * int(group[third[0]])}, at most 2 fit"
+        )
+
+
+def _checked_places(elements: ElementMap, tiles: TileMap) -> npt.NDArray[np.int64]:
+    """`_place_in_tile`, refusing elements outside of the tiles."""
+    if (elements.m, elements.k) != (tiles.m, tiles.k):
+        raise BadInput(f"2:4: elements are of {elements.m} x {elements.k}, tiles of {tiles.m} x {tiles.k}")
+    row_of_element = np.repeat(np.arange(elements.m), elements.kept_per_row)
+    place = _place_in_tile(elements, tiles, row_of_element)
+    outside = np.flatnonzero(place < 0)
+    if outside.size:
+        row, column = row_of_element[outside[0]], elements.column_index[outside[0]]
+        raise BadInput(f"2:4: row {row} keeps column {column}, which its tile does not keep")
+    return place
+
+
+def _place_in_tile(
+    elements: ElementMap, tiles: TileMap, row_of_element: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """(kept elements,) place of each element's column in its tile's list, -1 if it is not there."""
+    tile_of_row = np.full(elements.m, -1)
+    tile_of_row[tiles.row_index] = np.repeat(np.arange(tiles.tile_count), tiles.rows_per_tile)
+    tile = tile_of_row[row_of_element]
+    # Keys ascend: tiles in order, columns ascending inside each
+    keys = np.repeat(np.arange(tiles.tile_count), tiles.kept_per_tile) * tiles.k + tiles.column_index
+    wanted = tile * tiles.k + elements.column_index
+    found = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+    hit = (tile >= 0) & (keys[found] == wanted) if keys.size else np.zeros(wanted.size, np.bool_)
+    return np.where(hit, found - tiles.column_start[np.maximum(tile, 0)], -1)

@@ -15,8 +15,6 @@ from prunecast.patterns.sources.safetensors import safetensors_metadata
 from prunecast.patterns.sources.stored_tensor import StoredTensor
 from prunecast.patterns.tile_map import MaskArray
 
-__all__ = ["Checkpoint", "masked_arrays", "masked_checkpoint"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Checkpoint:

@@ -17,8 +17,6 @@ from prunecast.files import MIB
 from prunecast.patterns.sources.sparse_matrix import check_size, sparse_tensor
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
 
-__all__ = ["read_matrix_market"]
-
 WORDS = (
     ("coordinate", "array"),
     ("real", "double", "integer", "unsigned-integer", "pattern"),

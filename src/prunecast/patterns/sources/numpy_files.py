@@ -1,6 +1,11 @@
-"""`.npy` and `.npz`, without pickles: headers are read first, object arrays refused."""
+"""`.npy` and `.npz`, without pickles: headers are read first, object arrays refused.
+
+`.npz` files of `scipy.sparse.save_npz` hold one sparse matrix, which states its own mask. They are read
+here and not by scipy, which follows the offsets of a damaged file without looking at them.
+"""
 
 import zipfile
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -9,14 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.patterns.sources.scipy_npz import is_scipy_npz, scipy_matrix
+from prunecast.patterns.sources.sparse_matrix import check_places, check_size, rows_of_entries, sparse_tensor
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
-
-__all__ = ["read_npy", "read_npz"]
 
 SMALL_ARCHIVE_BYTES = 2**26
 """What the members of an archive may unpack to whatever its size."""
-
 MOST_EXPANSION = 200
 """Unpacked over packed size of a larger archive; weights of which 99 % are zeros pack to a fiftieth."""
 
@@ -42,7 +44,7 @@ def read_npz(path: Path) -> dict[str, StoredTensor]:
         members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
         _check_expansion(path, members)
         tensors = {info.filename.removesuffix(".npy"): _npz_tensor(path, archive, info) for info in members}
-    return {path.stem: scipy_matrix(path, tensors)} if is_scipy_npz(tensors) else tensors
+    return {path.stem: _scipy_matrix(path, tensors)} if _is_scipy_npz(tensors) else tensors
 
 
 def _check_expansion(path: Path, members: list[zipfile.ZipInfo]) -> None:
@@ -90,3 +92,38 @@ def _load_npy(path: Path) -> npt.NDArray[Any]:
 def _load_npz(path: Path, name: str) -> npt.NDArray[Any]:
     with failures_named(path, name), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
         return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def _is_scipy_npz(tensors: Mapping[str, StoredTensor]) -> bool:
+    """Whether the arrays of a `.npz` file are the parts of one sparse matrix."""
+    return {"format", "shape", "data"} <= tensors.keys()
+
+
+def _scipy_matrix(path: Path, tensors: Mapping[str, StoredTensor]) -> StoredTensor:
+    """The matrix; stored entries are its mask, explicit zeros among them.
+
+    Raises
+    ------
+    BadInput : another format than csr, csc and coo, complex values, or entries outside the matrix
+
+    """
+    with failures_named(path):
+        layout = np.asarray(tensors["format"].load()).item()
+        layout = layout.decode("latin-1") if isinstance(layout, bytes) else str(layout)
+        m, k = (int(size) for size in tensors["shape"].load())
+        values = tensors["data"].load()
+    check_size(path, m, k, values.size)
+    if layout not in ("csr", "csc", "coo") or values.dtype.kind not in "fiub" or values.ndim != 1:
+        raise BadInput(f"{path}: wanted real values as csr, csc or coo, got {values.dtype} as {layout!r:.20}")
+    with failures_named(path):
+        if layout == "coo":
+            rows, columns = tensors["row"].load(), tensors["col"].load()
+        else:
+            across = rows_of_entries(path, tensors["indptr"].load(), m if layout == "csr" else k, values.size)
+            along = tensors["indices"].load()
+            rows, columns = (across, along) if layout == "csr" else (along, across)
+        if not rows.shape == columns.shape == values.shape or "f" in rows.dtype.kind + columns.dtype.kind:
+            raise BadInput(f"{path}: rows, columns and values of the entries do not belong together")
+        check_places(path, "rows", rows, m)
+        check_places(path, "columns", columns, k)
+        return sparse_tensor(rows, columns, values, (m, k))

@@ -19,8 +19,6 @@ from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_name
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["PRODUCTS", "WeightUse", "open_onnx", "read_onnx", "text_only", "weight_uses"]
-
 PRODUCTS = ("MatMul", "Gemm", "Conv")
 """Operators that may multiply with a weight."""
 LARGEST_FILE = 2**31

@@ -1,4 +1,8 @@
-"""`read_weights`: the prunable matrices of a file of any known format."""
+"""`read_weights`: the prunable matrices of a file of any known format.
+
+A checkpoint in several `.safetensors` files is a folder, or its index, `model.safetensors.index.json`: the
+JSON object (Hugging Face) whose `weight_map` says for each tensor the file it lies in, in the same folder.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.files import check_regular
+from prunecast.files import MIB, check_regular, parse_json, read_bytes
 from prunecast.patterns.sources.matrix_market import read_matrix_market
 from prunecast.patterns.sources.numpy_files import read_npy, read_npz
 from prunecast.patterns.sources.onnx_file import read_onnx
@@ -24,13 +28,10 @@ from prunecast.patterns.sources.roles import (
 )
 from prunecast.patterns.sources.safetensors import read_safetensors
 from prunecast.patterns.sources.selection import select_names
-from prunecast.patterns.sources.sharded import INDEX, read_sharded
 from prunecast.patterns.sources.smtx import read_smtx
 from prunecast.patterns.sources.sparse_matrix import LARGEST_MATRIX
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named, shape_text
 from prunecast.patterns.sources.weight_set import FilterShape, Layer, WeightSet
-
-__all__ = ["READERS", "layers_among", "open_tensors", "read_weights"]
 
 READERS: dict[str, Callable[[Path], dict[str, StoredTensor]]] = {
     ".safetensors": read_safetensors,
@@ -41,13 +42,12 @@ READERS: dict[str, Callable[[Path], dict[str, StoredTensor]]] = {
     ".onnx": read_onnx,
 }
 """Suffix -> reader of the headers."""
-
 PICKLES = {".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt", ".joblib"}
-
 LARGEST_COUNT = 2**63
 """Above it a number of elements is not written out."""
-
 DTYPE_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp32"}
+INDEX = ".safetensors.index.json"
+LARGEST_INDEX = 64 * MIB
 
 
 def read_weights(
@@ -135,7 +135,7 @@ def open_tensors(path: Path) -> dict[str, StoredTensor]:
         raise BadInput(f"{path}: pickles can run code and are refused; convert the file to .safetensors")
     with failures_named(path):
         if path.is_dir() or path.name.endswith(INDEX):
-            return seen_as_products(path, read_sharded(path))
+            return seen_as_products(path, _read_sharded(path))
     if path.suffix.lower() not in READERS:
         raise BadInput(
             f"{path}: wanted a file ending in {', '.join(READERS)}, got {path.suffix or 'no suffix'!r}"
@@ -210,3 +210,61 @@ def _nothing(skipped: dict[str, str], vectors: int, lookups: list[str]) -> str:
             f"{len(lookups)} embeddings, which multiply nothing (name them with target): {lookups[0]}"
         )
     return "; ".join([f"{vectors} vectors and {len(skipped)} other tensors", *reasons])
+
+
+def _read_sharded(path: Path) -> dict[str, StoredTensor]:
+    """The tensors of all files together.
+
+    Raises
+    ------
+    BadInput : no such files in the folder, an index that names others, or a tensor in two files
+    """
+    found: dict[str, StoredTensor] = {}
+    for file, wanted in _files(path).items():
+        check_regular(file, "a file of weights")
+        tensors = read_safetensors(file)
+        missing = next((name for name in wanted or () if name not in tensors), None)
+        if missing is not None:
+            raise BadInput(f"{file}: the index says that it has {missing!r}, it has not")
+        twice = next((name for name in tensors if name in found), None)
+        if twice is not None:
+            raise BadInput(f"{path}: two files have a tensor {twice!r}")
+        found |= tensors
+    return found
+
+
+def _files(path: Path) -> dict[Path, list[str] | None]:
+    """File -> tensors that it must have, None where no index says so."""
+    if not path.is_dir():
+        return _indexed(path)
+    indices = sorted(path.glob(f"*{INDEX}"))
+    if len(indices) == 1:
+        return _indexed(indices[0])
+    files = sorted(path.glob("*.safetensors"))
+    if not files or indices:
+        what = f"{len(indices)} files *{INDEX}" if indices else "no *.safetensors"
+        raise BadInput(f"{path}: wanted a folder with a checkpoint in .safetensors, got one with {what}")
+    return dict.fromkeys(files)
+
+
+def _indexed(index: Path) -> dict[Path, list[str] | None]:
+    content = read_bytes(index, "an index of a checkpoint", most=LARGEST_INDEX)
+    try:
+        document = parse_json(content)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{index}: wanted an index of a checkpoint, but: {error}") from None
+    places = document.get("weight_map") if isinstance(document, dict) else None
+    if (
+        not isinstance(places, dict)
+        or not places
+        or not all(isinstance(name, str) for name in places.values())
+    ):
+        raise BadInput(f"{index}: wanted an index of a checkpoint with a weight_map of names to files")
+    files: dict[Path, list[str] | None] = {}
+    for tensor, name in sorted(places.items(), key=lambda place: place[1]):
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise BadInput(f"{index}: files must be .safetensors in the same folder, got {name!r:.80}")
+        wanted = files.setdefault(index.parent / name, [])
+        assert wanted is not None
+        wanted.append(tensor)
+    return files

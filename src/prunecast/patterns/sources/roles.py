@@ -20,16 +20,6 @@ from prunecast.errors import BadInput
 from prunecast.patterns.sources.sparse_matrix import LARGEST_MATRIX
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named, shape_text
 
-__all__ = [
-    "ExpertLoader",
-    "expert_counts",
-    "expert_names",
-    "is_lookup",
-    "is_sidecar",
-    "seen_as_products",
-    "turned_names",
-]
-
 LOOKUP = re.compile(
     r"(^|[._/])(embed_tokens|tok_embeddings|token_embd|wte|wpe|shared|positions?|pos_embed|relative_attention_bias"
     r"|embed_positions|(word|position|token_type|token|positional|absolute_position)?_?embeddings?"

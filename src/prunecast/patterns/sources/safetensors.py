@@ -16,8 +16,6 @@ from prunecast.errors import BadInput
 from prunecast.files import MIB, parse_json
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
 
-__all__ = ["read_safetensors", "safetensors_metadata"]
-
 LONGEST_HEADER = 32 * MIB
 """A hundred thousand tensors; read, it takes tens of times the memory. The format allows 100 MB."""
 MOST_DIMENSIONS = 64

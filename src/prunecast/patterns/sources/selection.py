@@ -6,8 +6,6 @@ from difflib import get_close_matches
 
 from prunecast.errors import BadInput
 
-__all__ = ["select_names"]
-
 REGEX = "re:"
 
 

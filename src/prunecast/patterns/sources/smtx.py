@@ -14,8 +14,6 @@ from prunecast.files import MIB
 from prunecast.patterns.sources.sparse_matrix import check_places, check_size, rows_of_entries
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
 
-__all__ = ["read_smtx"]
-
 LARGEST_FILE = 64 * MIB
 """The collection's have 20 MB at most."""
 

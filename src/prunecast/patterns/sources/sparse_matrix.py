@@ -8,8 +8,6 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.patterns.sources.stored_tensor import StoredTensor
 
-__all__ = ["LARGEST_MATRIX", "check_places", "check_size", "rows_of_entries", "sparse_tensor"]
-
 LARGEST_MATRIX = 2**31 - 1
 """Elements of a matrix that the int32 offsets of the maps can count."""
 

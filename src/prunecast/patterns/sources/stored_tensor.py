@@ -17,8 +17,6 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.patterns.tile_map import MaskArray
 
-__all__ = ["StoredTensor", "failures_named", "shape_text"]
-
 DAMAGE = (
     *(OSError, ValueError, EOFError, RuntimeError, MemoryError, OverflowError),
     *(LookupError, TypeError, SyntaxError, tokenize.TokenError),

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from prunecast.patterns.tile_map import MaskArray, WeightArray
 
-__all__ = ["FilterShape", "Layer", "WeightSet"]
-
 
 class FilterShape(NamedTuple):
     """What a row of a convolution's weights is: a filter, flattened in this order."""

@@ -10,8 +10,6 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.files import aside
 
-__all__ = ["write_weights"]
-
 
 def write_weights(
     path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str] | None = None

@@ -12,8 +12,6 @@ from prunecast.kernels.tile.cuda.forms import ARCH
 from prunecast.validation.measure.clock_probe import ClockProbe
 from prunecast.validation.measure.sources import MICROBENCHMARKS
 
-__all__ = ["MIB", "Raw", "bench_function", "launch_seconds", "sm_count"]
-
 Raw = dict[str, Any]
 """Numbers by name, as they were measured."""
 MIB = 1 << 20

@@ -9,8 +9,6 @@ import numpy as np
 from prunecast.validation.measure.bench_launch import MIB, Raw, bench_function, launch_seconds, sm_count
 from prunecast.validation.measure.sources import DEPTHS, ROW_BYTES
 
-__all__ = ["bandwidth", "copies", "kept", "latency"]
-
 FOOTPRINTS_MIB = (2, 8, 16, 24, 32, 40, 48, 56, 64, 96, 192, 512)
 KEPT_PERCENT = (20, *range(40, 101, 5))
 """Working sets of the reuse benchmark, in percent of L2."""

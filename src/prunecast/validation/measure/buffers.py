@@ -3,8 +3,6 @@
 from prunecast.plan.kernel_plan import DTYPE_BYTES
 from prunecast.validation.case import Case
 
-__all__ = ["OUTPUT_BYTES", "POOL_ELEMENTS", "output_bytes", "pool_elements"]
-
 POOL_ELEMENTS = 400_000_000
 """Random numbers in the pool: B is read from one half, dense A from the other."""
 OUTPUT_BYTES = 800_000_000

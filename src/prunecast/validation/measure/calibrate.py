@@ -1,6 +1,7 @@
-"""Run all microbenchmarks on the GPU at hand."""
+"""Run all microbenchmarks on the GPU at hand: the numbers of a GPU, raw, each group by its own function."""
 
 import traceback
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,11 +11,22 @@ from prunecast.codesign.engines import Progress
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.validation.calibration import RAW_SCHEMA
+from prunecast.validation.measure.bench_launch import Raw
+from prunecast.validation.measure.bench_memory import bandwidth, copies, kept, latency
+from prunecast.validation.measure.bench_tensor import power, tensor, waiting
 from prunecast.validation.measure.driver import Driver, check_same_gpu
 from prunecast.validation.measure.header import device_facts
-from prunecast.validation.measure.microbench import GROUPS, run_group
 
-__all__ = ["measure_raw"]
+GROUPS: dict[str, Callable[[], Raw]] = {
+    "latency": latency,
+    "bandwidth": bandwidth,
+    "kept": kept,
+    "copies": copies,
+    "tensor": tensor,
+    "waiting": waiting,
+    "power": power,
+}
+"""Every group, in the order in which they run."""
 
 
 def measure_raw(base: GpuSpec, progress: Progress, *, commit: str = "unknown") -> dict[str, Any]:
@@ -33,7 +45,7 @@ def measure_raw(base: GpuSpec, progress: Progress, *, commit: str = "unknown") -
     for done, name in enumerate(GROUPS):
         progress(f"measuring {name}", done, len(GROUPS))
         try:
-            raw[name] = run_group(name)
+            raw[name] = _run_group(name)
         except Exception:
             raw[name] = {"failed": traceback.format_exc(limit=3)}
     if "waiting" in raw:
@@ -46,3 +58,11 @@ def measure_raw(base: GpuSpec, progress: Progress, *, commit: str = "unknown") -
         "commit": commit,
         "raw": raw,
     }
+
+
+def _run_group(name: str) -> Raw:
+    """Raw numbers of one group."""
+    found = GROUPS[name]()
+    cp.cuda.Device().synchronize()
+    cp.get_default_memory_pool().free_all_blocks()
+    return found

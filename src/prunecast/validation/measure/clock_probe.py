@@ -10,8 +10,6 @@ from prunecast.kernels.device.build import compile_cubin
 from prunecast.kernels.tile.cuda.forms import ARCH
 from prunecast.validation.measure.sources import MICROBENCHMARKS
 
-__all__ = ["ClockProbe"]
-
 HOLD_NS = 1_000_000
 """Longer than a host takes to enqueue a graph of 240 launches. Records up to 2026-11-21 18:37 held 60 us:
 where the host took longer the GPU waited for it, and every launch of the graph got a share

@@ -15,8 +15,6 @@ from prunecast.plan.tile_rows import columns_of_any
 from prunecast.validation.measure.inputs import Inputs, rounded
 from prunecast.validation.measure.libraries import CsrProduct, DenseProduct
 
-__all__ = ["Runner", "csr_runner", "dense_runners", "own_runner"]
-
 INDEX_BYTES = 4.0
 
 

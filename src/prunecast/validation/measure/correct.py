@@ -10,8 +10,6 @@ from prunecast.validation.measure.contestants import Runner
 from prunecast.validation.measure.inputs import Inputs, exact, nothing, rounded
 from prunecast.validation.tolerance import OUTPUT_ROUNDOFF, error_bound
 
-__all__ = ["largest_excess"]
-
 MOST_MULTIPLY_ADDS = 4e10
 """Beyond it tokens are sampled: first and last ones, which are special to kernels, and random ones."""
 EDGE_TOKENS = 64

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 
-__all__ = ["HOT_REASONS", "Driver", "DriverFacts"]
-
 _REASONS = {
     0x4: "power cap",
     0x8: "hardware slowdown",

@@ -16,8 +16,6 @@ from prunecast.validation.records import RunHeader
 from prunecast.validation.suite import Suite
 from prunecast.version import tool_version
 
-__all__ = ["device_facts", "run_header"]
-
 
 def device_facts() -> dict[str, Any]:
     """What CuPy and the driver say about the current device."""

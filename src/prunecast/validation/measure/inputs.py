@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from prunecast.plan.kernel_plan import DTYPE_BYTES
 
-__all__ = ["Inputs", "exact", "layer_inputs", "nothing", "random_pool", "rounded"]
-
 FLOATS = {"fp16": cp.float16, "fp32": cp.float32}
 """Formats that CuPy has; bf16 travels as its bits."""
 

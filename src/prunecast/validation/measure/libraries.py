@@ -15,8 +15,6 @@ import numpy as np
 
 from prunecast.patterns import ElementMap
 
-__all__ = ["CsrProduct", "DenseProduct"]
-
 WORKSPACE_BYTES = 64 * 1024 * 1024
 _TYPE = {"fp16": 2, "bf16": 14, "fp32": 0}
 """cudaDataType."""

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-__all__ = ["DEPTHS", "MICROBENCHMARKS", "ROW_BYTES", "WIDTHS", "microbenchmark_builds"]
-
 MICROBENCHMARKS = Path(__file__).parents[1] / "microbenchmarks"
 DEPTHS = (1, 2, 4, 8, 16)
 """Loads of 16 bytes that a thread has on their way."""

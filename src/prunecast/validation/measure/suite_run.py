@@ -35,8 +35,6 @@ from prunecast.validation.recorded_plan import recorded_fingerprint
 from prunecast.validation.records import Measurement
 from prunecast.validation.suite import Suite
 
-__all__ = ["PROTOCOL", "measure_suite"]
-
 MOST_SPREAD = 0.03
 TURNS = 7
 PROTOCOL = {

@@ -15,17 +15,6 @@ import numpy as np
 
 from prunecast.validation.measure.clock_probe import ClockProbe
 
-__all__ = [
-    "BURST_GRAPH_S",
-    "Contestant",
-    "Sample",
-    "capture",
-    "captured",
-    "rough_seconds",
-    "sustain",
-    "take_turns",
-]
-
 BURST_GRAPH_S = 1.5e-3
 MOST_LAUNCHES = 240
 ROUGH_LAUNCHES = 16

@@ -1,6 +1,6 @@
 """The report: `docs/validation.md` and its figures, made from recorded runs and nothing else.
 
-Floor: inside validation. Read first: `write.py` (the page), then `groups.py`, `choices.py` and `causes.py`.
+Floor: inside validation. Read first: `write.py` (the page), then `sections.py` and `figures.py`.
 """
 
 from prunecast.validation.report.write import write_report

@@ -11,16 +11,16 @@ from prunecast.validation.errors import ErrorSummary
 from prunecast.validation.intervals import coverages
 from prunecast.validation.judged import Judged
 from prunecast.validation.records import Run, read_runs
-from prunecast.validation.report.boards import board_spreads
-from prunecast.validation.report.causes import cause_of
-from prunecast.validation.report.choices import choices
-from prunecast.validation.report.crossings import Crossing, crossings
-from prunecast.validation.report.figures import draw_scatter
-from prunecast.validation.report.groups import GROUPINGS, grouped
-from prunecast.validation.report.suites import suite_errors
+from prunecast.validation.report.figures import GROUPINGS, draw_scatter, grouped
+from prunecast.validation.report.sections import (
+    Crossing,
+    board_spreads,
+    cause_of,
+    choices,
+    crossings,
+    suite_errors,
+)
 from prunecast.validation.validate import Validation
-
-__all__ = ["write_report"]
 
 OWN = tuple(k.name for k in KERNELS.values() if k.takes is TileMap and k.most_tokens is None)
 DENSE = tuple(k.name for k in KERNELS.values() if not k.prunes)

@@ -5,7 +5,7 @@ import numpy as np
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.tile.config import TileConfig
-from prunecast.kernels.tile.mma_configs import mma_configs, register_configs
+from prunecast.kernels.tile.configs import mma_configs, register_configs
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.patterns import TileMap
 from prunecast.plan.order import Assigned, assign_hardware, assign_stream_k

@@ -10,7 +10,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.tile.cuda.mma.forms import PARTS, build_mma, check_mma, mma_defines
-from prunecast.kernels.two_of_four.planner import sparse_tensor_configs
+from prunecast.kernels.two_of_four.kernel import sparse_tensor_configs
 from prunecast.patterns import NestedMap
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.plan.kernel_plan import KernelPlan

@@ -9,9 +9,8 @@ from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.weights import to_bits
 from prunecast.kernels.tile.cuda.forms import SOURCES
 from prunecast.kernels.tile.cuda.work_image import work_image
-from prunecast.kernels.two_of_four.cuda.arguments import SPARSE_ARGS
 from prunecast.kernels.two_of_four.cuda.forms import SPARSE_SOURCE, sparse_defines
-from prunecast.kernels.two_of_four.cuda.pack import pack_sparse
+from prunecast.kernels.two_of_four.cuda.images import SPARSE_ARGS, pack_sparse
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands
 

@@ -5,13 +5,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from prunecast.errors import BadInput
-from prunecast.kernels.balanced.layout import GROUP_ROWS, VectorLayout, choose_rest, vector_layout
-from prunecast.kernels.balanced.planner import WARPS, ring_bytes
+from prunecast.kernels.balanced.layout import GROUP_ROWS, WARPS, VectorLayout, choose_rest, vector_layout
+from prunecast.kernels.balanced.planner import ring_bytes
 from prunecast.kernels.device.build import CompiledKernel, compile_cubin
 from prunecast.kernels.device.defines import check_registers, end_defines
 from prunecast.plan.kernel_plan import KernelPlan
-
-__all__ = ["SOURCES", "BalancedForm", "balanced_defines", "build_balanced", "form_of"]
 
 SOURCES = Path(__file__).parent
 _HALF = {"fp32": 0, "fp16": 1, "bf16": 2}

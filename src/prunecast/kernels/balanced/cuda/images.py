@@ -3,22 +3,20 @@
 Records follow windows of columns, not items: every group of rows walks all of them.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.kernels.balanced.cuda.forms import BalancedForm, form_of
-from prunecast.kernels.balanced.cuda.pack import pack_matrix, pack_vector, rounded
-from prunecast.kernels.balanced.layout import VectorLayout, balanced_layout
-from prunecast.kernels.balanced.planner import WARPS
+from prunecast.kernels.balanced.layout import LANES, WARPS, BalancedLayout, VectorLayout, balanced_layout
+from prunecast.kernels.balanced.planner import TOKENS
 from prunecast.kernels.device.arrays import Wanted
 from prunecast.kernels.device.packed import Packed
 from prunecast.patterns.element_map import ElementMap
-from prunecast.plan.kernel_plan import KernelPlan
-
-__all__ = ["MATRIX_ARGS", "VECTOR_ARGS", "balanced_images"]
+from prunecast.patterns.tile_map import IntArray
+from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
 MATRIX_ARGS = np.dtype(
     [(name, "u8") for name in ("records", "windows", "b", "c", "bias", "clock")]
@@ -32,6 +30,7 @@ VECTOR_ARGS = np.dtype(
     + [(name, "i4") for name in ("m", "k", "chunks", "places")]
 )
 """The bytes of `VectorArgs` in vector.cu."""
+Floats = npt.NDArray[np.float32]
 
 
 def balanced_images(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
@@ -71,3 +70,83 @@ def _matrix_images(
     args["split_windows"] = -(-windows.shape[1] // form.splits)
     args["slot_words"] = int(layout.words.max())
     return Packed({"records": records, "windows": windows}, args, plan.item_count)
+
+
+class PackedMatrix(NamedTuple):
+    """Records of `matrix.cu`, one for each group of 16 rows and window.
+
+    A record has, in words of 16 bytes: for each pair of dense columns 8 words of values, rows ascending; for
+    each row of a quarter of the warp and pair of its rest the pair's values, quarter by quarter; in the same
+    order the places of the rest, 16 bits each; the places of the dense columns, likewise. Places are bytes
+    from the start of the window in shared memory; padding has the value 0 and the place of the zeros behind
+    the window.
+    """
+
+    records: npt.NDArray[np.uint32]
+    """(words, 4)."""
+    windows: IntArray
+    """(groups, windows, 2): first word, pairs of dense columns."""
+
+
+class PackedVector(NamedTuple):
+    """Chunks of `vector.cu`: [rows of a warp][chunk][row][lane][4]; padding is 0 and reads zeros."""
+
+    values: npt.NDArray[Any]
+    indices: npt.NDArray[Any]
+    """uint8 or uint16: place in the lane's bank."""
+
+
+def rounded(weights: npt.NDArray[np.floating[Any]], dtype: str) -> Floats:
+    """`weights` rounded to the plan's dtype, in fp32."""
+    if dtype == "fp32":
+        return np.ascontiguousarray(weights, np.float32)
+    if dtype == "fp16":
+        return weights.astype(np.float16).astype(np.float32)
+    import ml_dtypes
+
+    return weights.astype(ml_dtypes.bfloat16).astype(np.float32)
+
+
+def pack_matrix(elements: ElementMap, layout: BalancedLayout, weights: Floats, dtype: str) -> PackedMatrix:
+    """Records of `weights` (M, K), already rounded; what `elements` does not keep is not read."""
+    from prunecast.kernels.balanced.loops import write_records
+
+    words = layout.words.astype(np.int64)
+    start = (np.cumsum(words) - words.ravel()).reshape(words.shape)
+    records = np.zeros((int(words.sum()), 4), np.uint32)
+    column_bytes = TOKENS * DTYPE_BYTES[dtype]
+    columns = (elements.row_start, elements.column_index)
+    write_records(*columns, weights, layout.window, words.shape[1], layout.rest, column_bytes, start, records)
+    windows = np.stack((start, (layout.dense + 1) // 2), axis=2).astype(np.int32)
+    return PackedMatrix(records, np.ascontiguousarray(windows))
+
+
+def pack_vector(
+    elements: ElementMap, layout: VectorLayout, rows: int, weights: Floats, dtype: str
+) -> PackedVector:
+    """Chunks of `weights` (M, K), already rounded, for warps of `rows` rows."""
+    column = elements.column_index.astype(np.int64)
+    row = np.repeat(np.arange(elements.m), elements.kept_per_row)
+    lane = column // layout.segment % LANES
+    place = column // (LANES * layout.segment) * layout.segment + column % layout.segment
+    order = np.lexsort((place, lane, row))
+    row, lane, place, column = row[order], lane[order], place[order], column[order]
+    slot = row * LANES + lane
+    counts = np.bincount(slot, minlength=elements.m * LANES)
+    in_slot = np.arange(slot.size) - (np.cumsum(counts) - counts)[slot]
+    groups = -(-elements.m // rows)
+    shape = (groups, layout.chunks, rows, LANES, 4)
+    values = np.zeros(shape, np.float32)
+    indices = np.full(shape, layout.places, np.uint8 if layout.places < 256 else np.uint16)
+    at = (row // rows, in_slot // 4, row % rows, lane, in_slot % 4)
+    values[at] = weights[row, column]
+    indices[at] = place
+    return PackedVector(_stored(values, dtype), indices)
+
+
+def _stored(values: Floats, dtype: str) -> npt.NDArray[Any]:
+    if dtype == "fp16":
+        return values.astype(np.float16)
+    if dtype == "bf16":
+        return (values.view(np.uint32) >> 16).astype(np.uint16)
+    return values

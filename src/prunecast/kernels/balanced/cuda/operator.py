@@ -15,8 +15,6 @@ from prunecast.kernels.device.packed import Packed
 from prunecast.kernels.device.places import Place, Places
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["BalancedOperator"]
-
 
 class BalancedOperator(Operator):
     """A plan of a balanced kernel on one device; B and C of one token may begin anywhere."""

@@ -13,17 +13,6 @@ import numpy as np
 from prunecast.kernels.device.build import SOURCES, CompiledKernel, compile_cubin
 from prunecast.kernels.device.launch import PreparedLaunch
 
-__all__ = [
-    "ALIGN_BYTES",
-    "TRANSPOSE_ARGS",
-    "PreparedTranspose",
-    "Rows",
-    "build_transpose",
-    "may_transpose",
-    "transpose_args",
-    "transpose_rows",
-]
-
 ALIGN_BYTES, ELEMENT_BYTES = 16, 2
 """Bytes to which rows are aligned, and of an element. Kind: CUDA source, `transpose_rows.cu`."""
 EDGE, THREADS, SHARED_BYTES = 64, 256, 64 * 33 * 4

@@ -3,8 +3,6 @@
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.plan.program import Code, Instruction, Op, When
 
-__all__ = ["LANE_BYTES", "WARP_BYTES", "copies", "fix_up", "write_c"]
-
 LANE_BYTES = 16
 """Most that one lane loads, stores or copies at once. Kind: definition, PTX ISA, ld, st and cp.async."""
 WARP_BYTES = 32 * LANE_BYTES

@@ -14,15 +14,6 @@ from prunecast.kernels.tile.programs.gather_epilogue import end_of_item, sparse_
 from prunecast.plan.bind import total
 from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram, When
 
-__all__ = [
-    "PRODUCER_WARPS",
-    "copy_overhead_bytes",
-    "edge_cycles",
-    "gather_programs",
-    "producer_cycles",
-    "start_cycles",
-]
-
 PRODUCER_WARPS = 4
 """Warps that copy, one warpgroup. Kind: CUDA source, `tile_producer.cuh`."""
 INDEX_BYTES = 4

@@ -9,8 +9,6 @@ from prunecast.kernels.tile.programs.epilogue import copies
 from prunecast.kernels.tile.wgmma_configs import staging_bytes
 from prunecast.plan.program import Code, Instruction, Op, When
 
-__all__ = ["end_of_item", "sparse_end_of_item"]
-
 FLAG_BYTES = 4
 """Bytes of the flag that says how many parts of a split tile have arrived. Kind: CUDA source,
 `sparse_epilogue.cuh`."""

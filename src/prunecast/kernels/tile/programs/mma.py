@@ -9,8 +9,6 @@ from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.programs.epilogue import copies, fix_up, write_c
 from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram
 
-__all__ = ["mma_programs", "register_programs", "walk_of_step"]
-
 INDEX_BYTES = 4
 """Bytes of a column's index. Kind: CUDA source, `mma_args.cuh`."""
 PART_WAITS = {64 * 64: "wide_part_wait", 32 * 32: "narrow_part_wait"}

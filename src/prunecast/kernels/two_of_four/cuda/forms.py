@@ -11,8 +11,6 @@ from prunecast.kernels.device.defines import ARCH, check_registers, plan_defines
 from prunecast.kernels.tile.cuda.forms import SOURCES
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["SPARSE_SOURCE", "build_sparse_kernel", "check_sparse_form", "sparse_defines"]
-
 SPARSE_SOURCE = Path(__file__).parent / "sparse_sm90.cu"
 _FORMS = ((256, 128), (256, 64), (128, 256), (128, 128), (128, 64))
 """Tiles of C that are compiled. Kind: choice, what the compile tests build without spills."""

@@ -1,4 +1,9 @@
-"""A plan of the sparse wgmma kernel as bytes: 2:4 weights, work records, the launch argument."""
+"""A plan of the sparse wgmma kernel as bytes: 2:4 weights, work records, the launch argument.
+
+Weights are packed in stages that one bulk copy brings whole. Where wgmma.mma_async.sp.m64n*k32 looks for the
+places of kept values was measured on an H200 (2026-11-20): every thread's word and both selectors were probed
+with a product that shows the weights as the hardware decompresses them. It is as the PTX ISA draws it.
+"""
 
 from typing import Any
 
@@ -7,14 +12,42 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.kernels.device.packed import Packed
+from prunecast.kernels.device.sparse_metadata import Bits, squeeze
+from prunecast.kernels.device.tile_stages import PackedStages, of_tiles, padded, tile_stages
 from prunecast.kernels.device.weights import to_bits, uncovered_rows
 from prunecast.kernels.tile.cuda.images import list_args
-from prunecast.kernels.tile.cuda.work_image import work_image
-from prunecast.kernels.two_of_four.cuda.arguments import SPARSE_ARGS
-from prunecast.kernels.two_of_four.cuda.pack import pack_sparse
+from prunecast.kernels.tile.cuda.pack import CHUNK, GATHER_ROWS, STAGE_COLUMNS
+from prunecast.kernels.tile.cuda.work_image import MOST_BLOCKS_IN_ARGS, work_image
+from prunecast.patterns.element_map import ElementMap
+from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["pack_plan"]
+SPARSE_ARGS = np.dtype(
+    [
+        ("weights", "u8"),
+        ("columns", "u8"),
+        ("items", "u8"),
+        ("rows", "u8"),
+        ("b", "u8"),
+        ("c", "u8"),
+        ("bias", "u8"),
+        ("clock", "u8"),
+        ("b_row_bytes", "i8"),
+        ("c_row_bytes", "i8"),
+        ("tokens", "i4"),
+        ("null_stage", "i4"),
+        ("blocks_in_args", "i4"),
+        ("reserved", "i4"),
+        ("first", "i4", (MOST_BLOCKS_IN_ARGS, 4)),
+        ("start", "i4", (MOST_BLOCKS_IN_ARGS + 4,)),
+    ]
+)
+"""The bytes of `SparseArgs`. Kind: CUDA source, `sparse_args.cuh`."""
+GROUP_ROWS = 64
+"""Rows of one instruction. Kind: definition, PTX ISA, wgmma m64."""
+CONSUMERS = 2
+"""Warpgroups that multiply. Kind: CUDA source, `sparse_shape.cuh`."""
+Bytes = npt.NDArray[np.uint8]
 
 
 def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
@@ -39,3 +72,70 @@ def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packe
         blocks=plan.blocks if plan.item_count else 0,
         unwritten=uncovered_rows(plan.tiles),
     )
+
+
+def stage_bytes(block_m: int) -> int:
+    """Bytes of a stage: 32 values of two bytes a row, and 32 places of two bits."""
+    return block_m * (STAGE_COLUMNS + STAGE_COLUMNS // 8)
+
+
+def pack_sparse(tiles: TileMap, inner: ElementMap, bits: Bits, block_m: int) -> PackedStages:
+    """Cut the kept columns of every tile into stages and squeeze its rows.
+
+    Parameters
+    ----------
+    tiles : no tile taller than `block_m`
+    inner : the elements kept, of every four neighbours in a tile's list two at most
+    bits : (M, K) uint16, the weights; what is not kept is not read
+    block_m : rows of a stage, a multiple of 128
+
+    Returns
+    -------
+    with weights (stages + 1, stage_bytes(block_m)): 32 kept values of every row, then their places
+
+    Raises
+    ------
+    BadInput : the shape differs from the map's, a tile is too tall, or the elements are not 2:4 in the tiles
+    """
+    stages, mask = tile_stages(tiles, block_m, STAGE_COLUMNS), inner.mask()
+    weights = np.empty((stages.columns.shape[0], stage_bytes(block_m)), np.uint8)
+    weights[-1] = _tile(np.zeros((1, 1), np.uint16), np.zeros((1, 1), np.bool_), block_m)
+    for (part, own), (_, kept) in zip(
+        of_tiles(bits, tiles, stages), of_tiles(mask, tiles, stages), strict=True
+    ):
+        weights[part] = _tile(own, kept, block_m)
+    return stages.packed(weights, GATHER_ROWS)
+
+
+def _tile(bits: Bits, kept: MaskArray, block_m: int) -> Bytes:
+    """(stages, bytes) of one tile; rows and columns that it lacks are zero."""
+    squeezed = squeeze(padded(bits, block_m, STAGE_COLUMNS), padded(kept, block_m, STAGE_COLUMNS))
+    count = squeezed.values.shape[1] * 2 // STAGE_COLUMNS
+    rows = _swizzled(squeezed.values.reshape(block_m, count, STAGE_COLUMNS // 2).swapaxes(0, 1))
+    words = _words(squeezed.places.reshape(block_m, count, STAGE_COLUMNS // 4).swapaxes(0, 1))
+    stages = np.empty((count, stage_bytes(block_m)), np.uint8)
+    stages[:, : block_m * STAGE_COLUMNS] = rows.reshape(count, block_m * STAGE_COLUMNS // 2).view(np.uint8)
+    stages[:, block_m * STAGE_COLUMNS :] = words.reshape(count, block_m * 2).view(np.uint8)
+    return stages
+
+
+def _swizzled(values: Bits) -> Bits:
+    """(stages, block_m, 32): chunk c of 8 values in row r at chunk c xor (r / 2 mod 4)."""
+    chunks = values.reshape(values.shape[0], values.shape[1], STAGE_COLUMNS // 2 // CHUNK, CHUNK)
+    row, chunk = np.ogrid[: values.shape[1], : chunks.shape[2]]
+    return np.ascontiguousarray(chunks[:, row, chunk ^ (row // 2 % 4)])
+
+
+def _words(places: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
+    """(stages, block_m, 16) in the order [consumer][thread][group of rows], one word each.
+
+    Thread w, q, j (warp, row, place in its quad) holds the places of columns 16 j to 16 j + 15: row 16 w + q
+    in the lower half of the word, row 8 more in the upper. An instruction takes its 32 columns from threads
+    of j 0 and 1 (selector 0) or 2 and 3 (selector 1).
+    """
+    groups = places.shape[1] // (CONSUMERS * GROUP_ROWS)
+    #   stage 0, consumer 1, group 2, warp 3, row + 8 4, q 5, j 6, four of the thread's columns 7
+    names = places.reshape(places.shape[0], CONSUMERS, groups, 4, 2, 8, 4, 4).astype(np.uint32)
+    shifts = (16 * np.arange(2, dtype=np.uint32))[:, None, None, None] + 4 * np.arange(4, dtype=np.uint32)
+    words = (names << shifts).sum(axis=(4, 7), dtype=np.uint32)
+    return np.ascontiguousarray(words.transpose(0, 1, 3, 4, 5, 2))

@@ -13,8 +13,6 @@ from prunecast.kernels.two_of_four.cuda.forms import build_sparse_kernel, sparse
 from prunecast.kernels.two_of_four.cuda.images import pack_plan
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["SparseOperator"]
-
 
 class SparseOperator(Operator):
     """A plan of the sparse wgmma kernel on one device.

@@ -45,7 +45,7 @@ PARTS = {
     (32, 128): Part(16, 32, False),
     (16, 256): Part(16, 32, False),
 }
-"""Block_m x block_n -> parts, those of `kernels/tile/mma_configs.py`. Kind: choice, what the compile tests
+"""Block_m x block_n -> parts, those of `kernels/tile/configs.py`. Kind: choice, what the compile tests
 build without spills."""
 
 

@@ -17,8 +17,6 @@ from matplotlib.figure import Figure
 from prunecast.codesign.pictures.palette import Palette
 from prunecast.kernels import KERNELS
 
-__all__ = ["PAGE", "drawing", "svg_text"]
-
 _SERIES = {kernel: f"#0a0a{place + 1:02x}" for place, kernel in enumerate(KERNELS)}
 PAGE = Palette(ink="#010101", faint="#020202", series=_SERIES)
 """Colours that stand for those of the page."""

@@ -1,12 +1,22 @@
-"""Curves over sparsity: where a kernel overtakes dense, and what importance its time buys."""
+"""Pictures that only the report has, as SVG that follows the page's colours and needs no other file.
+
+Curves over sparsity (where a kernel overtakes dense, what importance its time buys), predicted against
+measured times with intervals, and heat maps of what each tile keeps. Roofline and work are those of
+`codesign/pictures`.
+"""
 
 from collections.abc import Sequence
 
-from prunecast.codesign.pictures import log_axis, new_axes, tip
-from prunecast.report.curves import Curve, CurvePoint
-from prunecast.report.pictures.canvas import PAGE, svg_text
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-__all__ = ["draw_crossover", "draw_pareto", "pareto_front", "speedup_range"]
+from prunecast.codesign.pictures import log_axis, new_axes, tip
+from prunecast.patterns import TileMap
+from prunecast.patterns.tile_picture import MOST_TILES, draw_heat
+from prunecast.report.canvas import PAGE, svg_text
+from prunecast.report.curves import Curve, CurvePoint
+from prunecast.report.measured import MeasuredPoint
 
 SLOWEST_SHOWN = 0.4
 """Speedups below are left out of the picture: they would flatten all that decides."""
@@ -78,3 +88,51 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, flo
         if not front or retained > front[-1][1]:
             front.append((seconds, retained))
     return front
+
+
+def draw_measured(points: Sequence[MeasuredPoint], *, salt: str) -> str:
+    """Both axes logarithmic; on the line they agree."""
+    axes = new_axes(height=4.2)
+    for point in points:
+        x, y = 1e6 * point.measured_s, 1e6 * point.predicted_s
+        colour = PAGE.of(point.kernel)
+        axes.plot([x, x], [1e6 * point.low_s, 1e6 * point.high_s], color=colour, lw=0.6)
+        told = tip(f"{point.case}, {point.kernel}: measured {x:.3g} us, predicted {y:.3g} us")
+        axes.plot([x], [y], "o", color=colour, ms=4, gid=told)
+    for kernel in dict.fromkeys(point.kernel for point in points):
+        axes.plot([], [], "o", color=PAGE.of(kernel), label=kernel)
+    times = [1e6 * point.measured_s for point in points]
+    ends = (min(times) / 1.5, 1.5 * max(times))
+    axes.plot(ends, ends, color=PAGE.ink, lw=1)
+    for which in ("x", "y"):
+        log_axis(axes, which, *ends)
+    axes.set(xlabel="measured, us", ylabel="predicted, us")
+    axes.grid(visible=True)
+    axes.figure.legend(loc="outside lower center", ncols=3)
+    return svg_text(axes, "Predicted against measured", salt=salt)
+
+
+def draw_tile_maps(before: TileMap, after: TileMap | None, *, salt: str) -> str:
+    """One row of pictures for each map: kept share by tile and columns, and kept columns by tile."""
+    maps = [tiles for tiles in (before, after) if tiles is not None]
+    figure = Figure(figsize=(4.4, 2.0 * len(maps)), layout="constrained")
+    most = max(max(int(tiles.kept_per_tile.max(initial=1)) for tiles in maps), 1)
+    for place, tiles in enumerate(maps):
+        heat = figure.add_subplot(len(maps), 4, (4 * place + 1, 4 * place + 3))
+        bars = figure.add_subplot(len(maps), 4, 4 * place + 4)
+        draw_heat(tiles, heat)
+        _draw_counts(bars, tiles)
+        bars.set(xlim=(0, 1.1 * most), xlabel="kept")
+        bars.xaxis.set_major_locator(MaxNLocator(2, integer=True))
+    return svg_text(figure.axes[0], "Kept columns by tile", salt=salt)
+
+
+def _draw_counts(axes: Axes, tiles: TileMap) -> None:
+    kept = tiles.kept_per_tile
+    every = -(-tiles.tile_count // MOST_TILES)
+    for tile in range(0, tiles.tile_count, every):
+        count = float(kept[tile : tile + every].mean())
+        told = tip(f"tile {tile}: {count:g} of {tiles.k} columns kept")
+        axes.barh(tile, count, height=0.8 * every, color=PAGE.of("stspmm"))[0].set_gid(told)
+    axes.axvline(float(kept.mean()), color=PAGE.ink, lw=1)
+    axes.set(ylim=(tiles.tile_count - 0.5, -0.5), yticks=[])

@@ -1,0 +1,223 @@
+"""Sections of the report beside its errors: suites, GPUs of one model, choices, crossings and causes.
+
+A prediction is for choosing the fastest kernel, and for saying from which density sparse beats dense.
+Errors of a suite that came late show how predictions hold where nobody had looked; how far GPUs of one
+model differ on one plan and build is what no prediction of a GPU model can know.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from prunecast.kernels import KERNELS
+from prunecast.kernels.tile.kernel import STSPMM
+from prunecast.validation.errors import ErrorSummary
+from prunecast.validation.judged import Judged, summarise
+from prunecast.validation.records import read_runs
+
+LAUNCH_SHARE = 0.3
+
+
+class SuiteErrors(NamedTuple):
+    """Errors of one kernel's rows of one suite."""
+
+    suite: str
+    kernel: str
+    summary: ErrorSummary
+
+
+def suite_errors(rows: Sequence[Judged], records: Sequence[str], engine: str) -> list[SuiteErrors]:
+    """By suite and kernel, in order; empty where all records are of one suite.
+
+    Parameters
+    ----------
+    rows : of one use and one state
+    records : paths of the records that they come from
+    """
+    runs = [run for record in records for run in read_runs(record)]
+    suite_of = {row.case.name: run.header.suite for run in runs for row in run.rows}
+    if len(set(suite_of.values())) < 2:
+        return []
+    found = []
+    for suite, kernel in sorted({(suite_of[row.case.name], row.family) for row in rows}):
+        own = [row for row in rows if (suite_of[row.case.name], row.family) == (suite, kernel)]
+        summary = summarise(own, engine)
+        if summary is not None:
+            found.append(SuiteErrors(suite, kernel, summary))
+    return found
+
+
+def cause_of(row: Judged, engine: str) -> str:
+    """One line: clock or cycles, and what bounds the kernel."""
+    predicted, measured = row.predicted[engine], row.measured
+    if not measured.seconds:
+        return "not measured"
+    total = math.log(predicted.seconds / measured.seconds)
+    clock = math.log(measured.clock_mhz / predicted.clock_mhz) if measured.clock_mhz else 0.0
+    cycles = total - clock
+    reading = f"clock {predicted.clock_mhz:.0f} for {measured.clock_mhz or 0:.0f} MHz"
+    if abs(clock) > 0.5 * abs(total) and clock * total > 0:
+        return f"clock: {reading}"
+    parts = [f"cycles {100 * math.expm1(cycles):+.0f} %, bound by {predicted.bound}"]
+    if row.imbalance > 1.3:
+        parts.append(f"imbalance {row.imbalance:.1f}")
+    if row.case.n < 64:
+        parts.append("few tokens")
+    if measured.seconds < 5e-6:
+        parts.append("launch and start weigh")
+    if measured.spread and measured.spread > 0.5 * abs(math.expm1(total)):
+        parts.append(f"samples spread by {100 * measured.spread:.0f} %")
+    return ", ".join(parts)
+
+
+class _BoardSpread(NamedTuple):
+    """Rows of one kernel and state that several runs measured."""
+
+    kernel: str
+    state: str
+    rows: int
+    runs: float
+    """Per row, on average."""
+    middle: float
+    """Slowest run over the fastest, less 1: median of the rows."""
+    p90: float
+    """Spread that nine rows of ten stay below."""
+
+
+def board_spreads(rows: Iterable[Judged]) -> list[_BoardSpread]:
+    """One entry for every kernel and state with rows of several runs."""
+    groups: dict[tuple[str, str], list[Judged]] = {}
+    for row in rows:
+        if row.measured.board_spread is not None:
+            groups.setdefault((row.family, row.case.state), []).append(row)
+    return [_spread(kernel, state, own) for (kernel, state), own in sorted(groups.items())]
+
+
+def _spread(kernel: str, state: str, rows: list[Judged]) -> _BoardSpread:
+    spreads = sorted(row.measured.board_spread or 0.0 for row in rows)
+    runs = sum(len(row.measured.board_seconds) for row in rows) / len(rows)
+    nine_of_ten = spreads[math.ceil(0.9 * len(rows)) - 1]
+    return _BoardSpread(kernel, state, len(rows), runs, median(spreads), nine_of_ten)
+
+
+class _Choice(NamedTuple):
+    """One decision among measured alternatives."""
+
+    what: str
+    chosen: str
+    fastest: str
+    regret: float
+    """Measured time of the chosen one over the fastest, less 1."""
+
+
+def choices(rows: Iterable[Judged], engine: str) -> list[_Choice]:
+    """Decisions between kernels and tile heights at the same product, sparsity and skew, dense among them."""
+    groups: dict[tuple[object, ...], list[Judged]] = {}
+    dense: dict[tuple[str, str], Judged] = {}
+    for row in rows:
+        if not row.counts:
+            continue
+        if not KERNELS[row.family].prunes:
+            dense[row.case.layer, row.case.state] = row
+        elif row.case.pattern.startswith(("tile-wise", "block", "shuffled-block")):
+            case = row.case
+            family = case.pattern.split(":")[0]
+            groups.setdefault(
+                (case.layer, case.state, family, case.sparsity, case.distribution, case.seed), []
+            ).append(row)
+    found = []
+    for key, own in groups.items():
+        library = dense.get((str(key[0]), str(key[1])))
+        alternatives = own + ([library] if library is not None else [])
+        if len(alternatives) > 1:
+            found.append(_choice(key, alternatives, engine))
+    return found
+
+
+def _choice(key: tuple[object, ...], rows: list[Judged], engine: str) -> _Choice:
+    chosen = min(rows, key=lambda row: row.predicted[engine].seconds)
+    fastest = min(rows, key=lambda row: row.measured.seconds or math.inf)
+    regret = (chosen.measured.seconds or 0.0) / (fastest.measured.seconds or 1.0) - 1.0
+    what = f"{key[0]} {key[2]} {key[3]} {key[4]}"
+    return _Choice(what, _name(chosen), _name(fastest), regret)
+
+
+def _name(row: Judged) -> str:
+    return f"{row.family} {row.case.pattern}" if KERNELS[row.family].prunes else row.family
+
+
+class Bound(NamedTuple):
+    """Where a curve meets dense, or which end of the densities it does not meet it before."""
+
+    density: float
+    side: int = 0
+    """0 where it meets dense at `density`; 1 where it is below dense up to there, the densest, and -1 where
+    it is above from there on, the sparsest."""
+
+    def __str__(self) -> str:
+        """As a cell of the table."""
+        return f"{('', 'above ', 'below ')[self.side]}{self.density:.3f}"
+
+
+class Crossing(NamedTuple):
+    """Density below which STSpMM beats dense on a layer."""
+
+    layer: str
+    measured: Bound
+    predicted: Bound
+
+    @property
+    def points(self) -> float:
+        """Predicted less measured, in points of density; at least as far where one of both is beyond."""
+        return 100.0 * (self.predicted.density - self.measured.density)
+
+    @property
+    def beyond(self) -> bool:
+        """Whether one of both curves does not meet dense where it was measured."""
+        return (self.measured.side, self.predicted.side) != (0, 0)
+
+
+def _is_on_curve(row: Judged) -> bool:
+    wanted = (STSPMM, STSPMM.natural_pattern, "equal")
+    return (KERNELS[row.family], row.case.pattern, row.case.distribution) == wanted
+
+
+def crossings(rows: Iterable[Judged], engine: str) -> list[Crossing]:
+    """Layers on which equal tiles of 128 rows were measured, or are predicted, on both sides of dense."""
+    curves: dict[tuple[str, str], dict[float, Judged]] = {}
+    dense: dict[tuple[str, str], Judged] = {}
+    for row in rows:
+        if not row.counts or row.case.state != "burst":
+            continue
+        layer = (row.case.layer, row.case.state)
+        if not KERNELS[row.family].prunes:
+            dense[layer] = row
+        elif _is_on_curve(row):
+            curves.setdefault(layer, {})[1.0 - row.case.sparsity] = row
+    found = []
+    for layer, curve in curves.items():
+        if layer not in dense or len(curve) < 2:
+            continue
+        library = dense[layer]
+        measured = _crossing(
+            {d: (row.measured.seconds or 0.0) / (library.measured.seconds or 1.0) for d, row in curve.items()}
+        )
+        predicted = _crossing(
+            {d: row.predicted[engine].seconds / library.predicted[engine].seconds for d, row in curve.items()}
+        )
+        if 0 in (measured.side, predicted.side) or measured.side != predicted.side:
+            found.append(Crossing(layer[0], measured, predicted))
+    return found
+
+
+def _crossing(ratio: dict[float, float]) -> Bound:
+    """Where sparse over dense passes 1, by straight lines between the measured densities."""
+    densities = sorted(ratio)
+    for low, high in itertools.pairwise(densities):
+        if ratio[low] <= 1.0 < ratio[high]:
+            return Bound(low + (1.0 - ratio[low]) / (ratio[high] - ratio[low]) * (high - low))
+    if ratio[densities[0]] > 1.0:
+        return Bound(densities[0], -1)
+    return Bound(densities[-1], 1 if densities[-1] < 1.0 else 0)
