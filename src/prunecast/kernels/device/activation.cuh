@@ -14,8 +14,13 @@
 #ifndef GLU
 #define GLU 0
 #endif
-#ifndef ACTIVATE_INLINE  // or __noinline__
+
+#ifndef ACTIVATE_INLINE
+#if ACTIVATION == 2 && !BIAS  // without the addition the compiler begins with all 128 of a thread at once, and spills
+#define ACTIVATE_INLINE __noinline__
+#else
 #define ACTIVATE_INLINE __forceinline__
+#endif
 #endif
 
 using u32 = unsigned int;
@@ -24,7 +29,13 @@ __device__ ACTIVATE_INLINE float activate(float x) {
 #if ACTIVATION == 1
   return fmaxf(x, 0.0f);
 #elif ACTIVATION == 2
-  return 0.5f * x * (1.0f + erff(x * 0.70710678f));
+  // x times the normal distribution, whose lower half is exp(-z^2) by a polynomial in 1 / (1 + p z): Abramowitz and Stegun
+  // 7.1.26, within 7.5e-8, inline in a third of the instructions of erff
+  const float z = fabsf(x) * 0.70710678f;
+  const float t = __fdividef(1.0f, 1.0f + 0.3275911f * z);
+  const float poly = t * (0.127414796f + t * (-0.142248368f + t * (0.71070687f + t * (-0.726576f + t * 0.53070272f))));
+  const float lower = x * poly * __expf(-z * z);
+  return x < 0.0f ? lower : x - lower;
 #elif ACTIVATION == 3
   return __fdividef(x, 1.0f + __expf(-x));
 #elif ACTIVATION == 4  // 1 + tanh(y) is 2 / (1 + exp(-2 y))

@@ -5,9 +5,6 @@
 // asked, so that the stores of all SMs do not meet. Rows of C are written where the row list says, 16 bytes a
 // lane, at least 64 contiguous bytes a row, or by one instruction of the copy engine where they follow one another.
 #pragma once
-#if ACTIVATION == 2
-#define ACTIVATE_INLINE __noinline__  // 128 copies of an erf would spill
-#endif
 #include "activation.cuh"
 #include "tile_args.cuh"
 #include "tile_shape.cuh"

@@ -7,9 +7,6 @@
 // instruction of the copy engine where they follow one another in C, or else 128 contiguous bytes each, where the row
 // list says.
 #pragma once
-#if ACTIVATION == 2
-#define ACTIVATE_INLINE __noinline__  // GELU 128 times in line makes the kernel spill, and three times as long
-#endif
 #include "activation.cuh"
 #include "tile_args.cuh"
 #include "tile_tokens_shape.cuh"

@@ -7,7 +7,7 @@
 // same in every run.
 #pragma once
 #if ACTIVATION == 2
-#define ACTIVATE_INLINE __noinline__  // a hundred copies of an erf would spill
+#define ACTIVATE_INLINE __noinline__  // a hundred copies of it would spill
 #endif
 #include "activation.cuh"
 #include "mma_multiply.cuh"
