@@ -8,7 +8,7 @@ from prunecast.patterns import parse_pattern
 
 torch = pytest.importorskip("torch")
 
-from prunecast.torch import layer_table  # noqa: E402
+from prunecast.torch import layer_table, ops  # noqa: E402
 from prunecast.torch.epilogue import ACTIVATIONS, Epilogue, activation_of, interleaved  # noqa: E402
 from prunecast.torch.forms import layouts_for  # noqa: E402
 from prunecast.torch.ops import columns_of, linear  # noqa: E402
@@ -185,6 +185,24 @@ def test_it_compiles_whole(dynamic):
         x = torch.randn(2, tokens, K).half()
         with torch.no_grad():
             assert torch.allclose(compiled(x), made(x), rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.slow
+def test_a_large_x_is_turned_by_the_operator_in_a_compiled_graph(monkeypatch):
+    made, _, _ = product()
+    monkeypatch.setattr(ops, "LEAST_TURNED_APART", 64 * K)
+    for tokens, turns in ((8, 0), (64, 1), (70, 1)):
+        targets = []
+
+        def seen(graph, _, targets=targets):
+            targets.extend(str(node.target) for node in graph.graph.nodes)
+            return graph.forward
+
+        torch._dynamo.reset()
+        x = torch.randn(tokens, K).half()
+        with torch.no_grad():
+            assert torch.equal(torch.compile(made, fullgraph=True, backend=seen)(x), made(x))
+        assert sum("prunecast.columns" in target for target in targets) == turns
 
 
 class Three(torch.nn.Module):

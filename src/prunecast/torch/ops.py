@@ -4,8 +4,9 @@
 
 `x_t` (K, tokens or up to 7 more) has the tokens of a feature side by side, as kernels gather them. y (tokens,
 rows) is contiguous, features side by side, as frameworks have it; with `features_first` it lies as x_t does,
-(rows, columns of x_t), for the product behind it. Tracing writes `x_t` as a copy in plain torch, so that
-torch.compile fuses it into what makes x; eagerly `columns` turns x at memory's speed.
+(rows, columns of x_t), for the product behind it. Tracing writes a small `x_t` as a copy in plain torch, so
+that torch.compile fuses it into what makes x; eagerly, and where x is large, `columns` turns x at memory's
+speed.
 
     images     packed weights, each for other numbers of tokens; see `images.py`
     tiles      the tile map, from which all else can be made again
@@ -17,6 +18,7 @@ On a CPU the operators unpack the image and multiply in fp32: slow, and right to
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from prunecast.errors import BadInput
 from prunecast.torch.epilogue import PLAIN, activated
@@ -28,6 +30,9 @@ __all__ = ["COLUMN_GROUP", "columns_of", "linear"]
 
 COLUMN_GROUP = 8
 """Rows of x_t are whole groups of so many tokens, or a single token."""
+LEAST_TURNED_APART = 1 << 22
+"""Elements of x from which a compiled graph turns it by a kernel of its own, behind what made it. Kind: measured,
+H200: a normalisation of 2048 tokens x 4096 that writes x_t itself takes 29 to 46 us, row by row 13."""
 
 _LIBRARY = torch.library.Library("prunecast", "FRAGMENT")
 _LIBRARY.define(
@@ -49,9 +54,14 @@ def columns_of(x: torch.Tensor) -> torch.Tensor:
     if tokens == 1:
         return x.reshape(-1, 1)
     padded = -(-tokens // COLUMN_GROUP) * COLUMN_GROUP
-    if not torch.compiler.is_compiling() and x.stride() == (1, padded) and tokens == padded:
+    if torch.compiler.is_compiling():
+        lies_turned = statically_known_true(x.stride(0) == 1)
+        if lies_turned or not statically_known_true(x.numel() >= LEAST_TURNED_APART):
+            return torch.nn.functional.pad(x.t(), (0, padded - tokens)).contiguous()
+        return torch.ops.prunecast.columns.default(x, padded)
+    if x.stride() == (1, padded) and tokens == padded:
         return x.t()
-    if x.is_cuda and not torch.compiler.is_compiling() and not (x.requires_grad and torch.is_grad_enabled()):
+    if x.is_cuda and not (x.requires_grad and torch.is_grad_enabled()):
         return torch.ops.prunecast.columns.default(x, padded)
     return torch.nn.functional.pad(x.t(), (0, padded - tokens)).contiguous()
 
