@@ -1,6 +1,9 @@
 """The Typer application: the list of commands and what `prunecast` alone prints."""
 
-from typing import Annotated
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -54,6 +57,39 @@ def _start(
         typer.echo(START)
 
 
+def _flat(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as Typer wants it: every field of its records is an option of its own."""
+    hints = get_type_hints(command, include_extras=True)
+    records: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters: list[Parameter] = []
+    for name, parameter in signature(command).parameters.items():
+        if name in records:
+            parameters += _options(records[name])
+        else:
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]))
+
+    def run(**given: Any) -> None:
+        made = {
+            name: record(**{option.name: given.pop(option.name) for option in fields(record)})
+            for name, record in records.items()
+        }
+        command(**given, **made)
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return run
+
+
+def _options(record: Any) -> list[Parameter]:
+    """A parameter for each field of a record."""
+    hints = get_type_hints(record, include_extras=True)
+    return [
+        Parameter(option.name, Parameter.KEYWORD_ONLY, default=option.default, annotation=hints[option.name])
+        for option in fields(record)
+    ]
+
+
 for command in (
     predict,
     prune,
@@ -68,4 +104,4 @@ for command in (
     validate,
     calibrate,
 ):
-    app.command()(command)
+    app.command()(_flat(command))

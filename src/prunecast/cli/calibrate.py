@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from prunecast.cli import options as opt
-from prunecast.cli.output import Report, deliver, destination
+from prunecast.cli.output import Report, deliver
 from prunecast.cli.progress import ProgressLines
 from prunecast.errors import BadInput
 
@@ -15,6 +15,7 @@ def calibrate(
     spec: Annotated[
         Path, typer.Argument(metavar="SPEC.toml", show_default=False, help="New spec file to write.")
     ],
+    *,
     gpu: Annotated[
         str, typer.Option(metavar="NAME", help="Spec that provides what cannot be measured.")
     ] = "h200-sxm",
@@ -24,12 +25,10 @@ def calibrate(
             metavar="FILE", show_default="none", help="Raw numbers of an earlier run; needs no GPU."
         ),
     ] = None,
-    as_json: opt.Json = False,
-    as_csv: opt.Csv = False,
-    output: opt.Output = None,
+    printed: opt.Printed,
 ) -> None:
     """Measure the GPU at hand. Writes a complete spec, raw numbers beside it, in at most three minutes."""
-    to = destination(as_json, as_csv, output)
+    to = printed.destination()
     if spec.suffix != ".toml" or spec.exists():
         raise BadInput(f"SPEC must be a new .toml file, got {spec}{' which exists' if spec.exists() else ''}")
     from prunecast.files import write_text_aside

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prunecast.cli import options as opt
-from prunecast.cli.output import Report, Row, deliver, destination
+from prunecast.cli.output import Report, Row, deliver
 from prunecast.cli.progress import ProgressLines
 from prunecast.errors import BadInput
 
@@ -24,32 +24,15 @@ def compare(
             metavar="A.json B.json | WEIGHTS", show_default=False, help="Two files, or one model."
         ),
     ],
+    *,
     gpu: Annotated[
         list[str] | None, typer.Option(metavar="NAME", show_default="none", help="Two or more, with WEIGHTS.")
     ] = None,
-    tokens: opt.Tokens = 4096,
-    sparsity: opt.Sparsity = None,
-    pattern: opt.Pattern = None,
-    kernel: opt.Kernels = None,
-    engine: opt.Engine = "simulator",
-    state: opt.State = "burst",
-    launch: opt.Launch = "graph",
-    dtype: opt.Dtype = None,
-    scope: opt.Scope = "layer",
-    target: opt.Target = None,
-    ignore: opt.Ignore = None,
-    input_size: opt.InputSize = None,
-    stride: opt.Stride = None,
-    padding: opt.Padding = None,
-    batch: opt.Batch = 1,
-    conv: opt.Conv = "best",
-    experts_per_token: opt.ExpertsPerToken = 2,
-    as_json: opt.Json = False,
-    as_csv: opt.Csv = False,
-    output: opt.Output = None,
+    options: opt.Layers,
+    printed: opt.Printed,
 ) -> None:
     """Two predictions, or several GPUs, side by side. Files are those of `predict --json`."""
-    to = destination(as_json, as_csv, output)
+    to = printed.destination()
     gpus = gpu or []
     if len(paths) == 2 and not gpus:
         from prunecast.codesign import compare as compare_files
@@ -59,24 +42,7 @@ def compare(
         from prunecast.codesign import compare_gpus
 
         with ProgressLines() as progress:
-            comparison = compare_gpus(
-                paths[0],
-                gpus=gpus,
-                tokens=tokens,
-                sparsity=sparsity,
-                pattern=pattern,
-                kernels=kernel or "all",
-                engine=engine,
-                state=state,
-                launch=launch,
-                dtype=dtype,
-                scope=scope,
-                target=target or (),
-                ignore=ignore or (),
-                convolutions=opt.conv_settings(input_size, stride, padding, batch, conv),
-                experts_per_token=experts_per_token,
-                progress=progress,
-            )
+            comparison = compare_gpus(paths[0], gpus=gpus, **options.arguments(), progress=progress)
     else:
         raise BadInput(
             "compare takes two files of `predict --json`, or one file of weights and two or more --gpu, "

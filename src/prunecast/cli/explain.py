@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prunecast.cli import options as opt
-from prunecast.cli.output import Report, deliver, destination
+from prunecast.cli.output import Report, deliver
 from prunecast.cli.progress import ProgressLines
 
 if TYPE_CHECKING:
@@ -18,54 +18,23 @@ BAR_WIDTH = 30
 
 def explain(
     weights: opt.Weights,
+    *,
     gpu: opt.Gpu = "h200-sxm",
-    tokens: opt.Tokens = 4096,
     kernel: Annotated[
         str | None,
         typer.Option(
             metavar="NAME", show_default="the first that runs the pattern", help="Kernel to explain."
         ),
     ] = None,
-    sparsity: opt.Sparsity = None,
-    pattern: opt.Pattern = None,
-    engine: opt.Engine = "simulator",
-    state: opt.State = "burst",
-    launch: opt.Launch = "graph",
-    dtype: opt.Dtype = None,
-    target: opt.Target = None,
-    ignore: opt.Ignore = None,
-    input_size: opt.InputSize = None,
-    stride: opt.Stride = None,
-    padding: opt.Padding = None,
-    batch: opt.Batch = 1,
-    conv: opt.Conv = "best",
-    experts_per_token: opt.ExpertsPerToken = 2,
-    as_json: opt.Json = False,
-    as_csv: opt.Csv = False,
-    output: opt.Output = None,
+    options: opt.Layer,
+    printed: opt.Printed,
 ) -> None:
     """Where the time of one layer goes. Name it with --target; also says what would help, and by how much."""
-    to = destination(as_json, as_csv, output)
+    to = printed.destination()
     from prunecast.codesign import explain as explain_layer
 
     with ProgressLines() as progress:
-        explanation = explain_layer(
-            weights,
-            gpu=gpu,
-            tokens=tokens,
-            kernel=kernel,
-            sparsity=sparsity,
-            pattern=pattern,
-            engine=engine,
-            state=state,
-            launch=launch,
-            dtype=dtype,
-            target=target or (),
-            ignore=ignore or (),
-            convolutions=opt.conv_settings(input_size, stride, padding, batch, conv),
-            experts_per_token=experts_per_token,
-            progress=progress,
-        )
+        explanation = explain_layer(weights, gpu=gpu, kernel=kernel, **options.arguments(), progress=progress)
     rows = [
         {"section": section.title, **fact._asdict()}
         for section in explanation.sections

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from prunecast.cli import options as opt
-from prunecast.cli.output import Report, Row, deliver, destination
+from prunecast.cli.output import Report, Row, deliver
 from prunecast.errors import BadInput
 
 if TYPE_CHECKING:
@@ -20,15 +20,14 @@ def gpus(
         str | None,
         typer.Argument(metavar="[NAME]", show_default=False, help="GPU name or path of a spec file."),
     ] = None,
+    *,
     kernels: Annotated[
         bool, typer.Option("--kernels", help="With NAME: costs of the kernels on its architecture instead.")
     ] = False,
-    as_json: opt.Json = False,
-    as_csv: opt.Csv = False,
-    output: opt.Output = None,
+    printed: opt.Printed,
 ) -> None:
     """GPUs that are known. With NAME: every number of one, with unit, kind and source."""
-    to = destination(as_json, as_csv, output)
+    to = printed.destination()
     if kernels and name is None:
         raise BadInput("--kernels needs the NAME of a GPU")
     from prunecast.hardware import gpu_names, load_gpu

@@ -1,11 +1,16 @@
-"""Options that several commands share, spelled like the fields they fill."""
+"""Options that several commands share, spelled like the fields they fill, and the records they come in."""
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from prunecast.cli.output import Destination, destination
+from prunecast.errors import BadInput
+
 if TYPE_CHECKING:
-    from prunecast.codesign import ConvSettings
+    from prunecast.codesign.search import Targets
 
 Weights = Annotated[
     str,
@@ -138,12 +143,127 @@ Output = Annotated[
 ]
 
 
-def conv_settings(
-    input_size: list[str] | None, stride: list[str] | None, padding: list[str] | None, batch: int, conv: str
-) -> "ConvSettings":
-    """What the options for convolutions say together."""
-    from prunecast.codesign import ConvSettings
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """How a result is printed."""
 
-    return ConvSettings(
-        input_size=input_size or (), stride=stride or (), padding=padding or (), batch=batch, product=conv
-    )
+    as_json: Json = False
+    as_csv: Csv = False
+
+    def destination(self) -> Destination:
+        """Where the report goes; says what contradicts itself before any work is done."""
+        return destination(self.as_json, self.as_csv, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Printed(Form):
+    """How a result is printed, and the file that it is written to as well."""
+
+    output: Output = None
+
+    def destination(self) -> Destination:
+        """Where the report goes, `output` checked too."""
+        return destination(self.as_json, self.as_csv, self.output)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """What is predicted of a layer, whatever the kernel and the GPU."""
+
+    tokens: Tokens = 4096
+    sparsity: Sparsity = None
+    pattern: Pattern = None
+    engine: Engine = "simulator"
+    state: State = "burst"
+    launch: Launch = "graph"
+    dtype: Dtype = None
+    target: Target = None
+    ignore: Ignore = None
+    input_size: InputSize = None
+    stride: Stride = None
+    padding: Padding = None
+    batch: Batch = 1
+    conv: Conv = "best"
+    experts_per_token: ExpertsPerToken = 2
+
+    def arguments(self) -> dict[str, Any]:
+        """The options as `codesign.explain` takes them."""
+        from prunecast.codesign import ConvSettings
+
+        convolutions = ConvSettings(
+            input_size=self.input_size or (),
+            stride=self.stride or (),
+            padding=self.padding or (),
+            batch=self.batch,
+            product=self.conv,
+        )
+        names = ("tokens", "sparsity", "pattern", "engine", "state", "launch", "dtype", "experts_per_token")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "target": self.target or (),
+            "ignore": self.ignore or (),
+            "convolutions": convolutions,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layers(Layer):
+    """What is predicted of all layers, with which kernels."""
+
+    kernel: Kernels = None
+    scope: Scope = "layer"
+
+    def arguments(self) -> dict[str, Any]:
+        """The options as `codesign.predict` takes them."""
+        return {**super().arguments(), "kernels": self.kernel or "all", "scope": self.scope}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """A time that a pruned model is to have, and how it is predicted."""
+
+    latency: Latency = None
+    speedup: Speedup = None
+    cap: Cap = None
+    gpu: Gpu = "h200-sxm"
+    tokens: ModelTokens = None
+    batch: ModelBatch = 8
+    engine: Engine = "simulator"
+    target: Target = None
+    ignore: Ignore = None
+
+    def targets(self, sparsity: float | None) -> "Targets":
+        """What is wanted of the model. Raises BadInput for a latency of another form."""
+        from prunecast.codesign.search import Targets, parse_latency
+
+        time = None if self.latency is None else parse_latency(self.latency)
+        return Targets(
+            latency_share=time and time.share,
+            latency_s=time and time.seconds,
+            speedup=self.speedup,
+            sparsity=sparsity,
+        )
+
+    def arguments(self) -> dict[str, Any]:
+        """The options as `codesign.search.prune_model` takes them beside the targets."""
+        names = ("gpu", "tokens", "batch", "engine")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "caps": _caps(self.cap or ()),
+            "target": self.target or (),
+            "ignore": self.ignore or (),
+        }
+
+
+def _caps(texts: Sequence[str]) -> dict[str, float]:
+    """Layer -> most sparsity, from `LAYER=SHARE`. Raises BadInput for a text of another form."""
+    caps = {}
+    for text in texts:
+        name, _, share = text.rpartition("=")
+        try:
+            caps[name] = float(share)
+        except ValueError:
+            raise BadInput(f"--cap must be like LAYER=0.8, got {text!r}") from None
+        if not name or not 0.0 <= caps[name] < 1.0:
+            raise BadInput(f"--cap must be like LAYER=0.8, from 0 to below 1, got {text!r}")
+    return caps

@@ -3,15 +3,15 @@
 from typing import TYPE_CHECKING
 
 from prunecast.cli import options as opt
-from prunecast.cli.output import Report, Row, deliver, destination
+from prunecast.cli.output import Report, Row, deliver
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-def patterns(as_json: opt.Json = False, as_csv: opt.Csv = False, output: opt.Output = None) -> None:
+def patterns(printed: opt.Printed) -> None:
     """Patterns that weights can be pruned to. Shows an example of each, and the kernels that run it."""
-    to = destination(as_json, as_csv, output)
+    to = printed.destination()
     rows = _rows()
     from prunecast.version import tool_version
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prunecast.cli import options as opt
-from prunecast.cli.output import Report, deliver, destination
-from prunecast.cli.prune_target import TargetOptions, prune_to_target, read_caps
+from prunecast.cli.output import Report, deliver
+from prunecast.cli.prune_target import prune_to_target
 from prunecast.errors import BadInput
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 def prune(
     weights: opt.Weights,
+    *,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FOLDER", show_default=False, help="Folder to write.")
     ],
@@ -27,18 +28,9 @@ def prune(
         ),
     ] = "",
     sparsity: opt.Sparsity = None,
-    latency: opt.Latency = None,
-    speedup: opt.Speedup = None,
-    cap: opt.Cap = None,
-    gpu: opt.Gpu = "h200-sxm",
-    tokens: opt.ModelTokens = None,
-    batch: opt.ModelBatch = 8,
-    engine: opt.Engine = "simulator",
+    budget: opt.Budget,
     scope: opt.Scope = "layer",
-    target: opt.Target = None,
-    ignore: opt.Ignore = None,
-    as_json: opt.Json = False,
-    as_csv: opt.Csv = False,
+    form: opt.Form,
 ) -> None:
     """Write pruned weights and their recipe. By magnitude; FOLDER/weights.safetensors is dense with zeros.
 
@@ -46,26 +38,14 @@ def prune(
     bert-small, bert-base, bert-large, gpt2, llama-2-7b or llama-3-8b. It gets random weights, its time counts
     every operator, and FOLDER gets the recipe alone. The time of an .onnx file counts every operator too.
     """
-    to = destination(as_json, as_csv, None)
-    if latency is not None or speedup is not None:
+    to = form.destination()
+    if budget.latency is not None or budget.speedup is not None:
         if pattern:
             raise BadInput(f"--pattern {pattern} and a time exclude each other: the search chooses patterns")
-        options = TargetOptions(
-            gpu=gpu,
-            tokens=tokens,
-            batch=batch,
-            engine=engine,
-            latency=latency,
-            speedup=speedup,
-            sparsity=sparsity,
-            caps=read_caps(cap or ()),
-            target=target or (),
-            ignore=ignore or (),
-        )
-        prune_to_target(weights, output, options, to)
+        prune_to_target(weights, output, budget, sparsity, to)
         return
-    if cap:
-        raise BadInput(f"--cap {cap[0]} needs a latency budget: give --latency or --speedup too")
+    if budget.cap:
+        raise BadInput(f"--cap {budget.cap[0]} needs a latency budget: give --latency or --speedup too")
     from prunecast.codesign import prune as prune_layers
 
     recipe = prune_layers(
@@ -74,8 +54,8 @@ def prune(
         sparsity=sparsity,
         scope=scope,
         out=output,
-        target=target or (),
-        ignore=ignore or (),
+        target=budget.target or (),
+        ignore=budget.ignore or (),
     )
     rows = [layer.row() for layer in recipe.layers]
     deliver(to, Report(recipe.document(), rows, lambda console: _show(recipe, console)))

@@ -1,84 +1,26 @@
 """`prunecast prune` with a latency or a speedup: every layer gets what fits the latency budget."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from prunecast.cli.options import Budget
 from prunecast.cli.output import Destination, Report, deliver
-from prunecast.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from prunecast.codesign.search import PrunedModel, Targets
+    from prunecast.codesign.search import PrunedModel
 
 
-class TargetOptions(NamedTuple):
-    """What the command line says beside the weights and the folder."""
-
-    gpu: str
-    tokens: int | None
-    batch: int
-    engine: str
-    latency: str | None
-    speedup: float | None
-    sparsity: float | None
-    caps: Mapping[str, float]
-    target: Sequence[str]
-    ignore: Sequence[str]
-
-
-def read_caps(texts: Sequence[str]) -> dict[str, float]:
-    """Layer -> most sparsity, from `LAYER=SHARE`.
-
-    Raises
-    ------
-    BadInput : a text of another form
-    """
-    caps = {}
-    for text in texts:
-        name, _, share = text.rpartition("=")
-        try:
-            caps[name] = float(share)
-        except ValueError:
-            raise BadInput(f"--cap must be like LAYER=0.8, got {text!r}") from None
-        if not name or not 0.0 <= caps[name] < 1.0:
-            raise BadInput(f"--cap must be like LAYER=0.8, from 0 to below 1, got {text!r}")
-    return caps
-
-
-def targets_of(latency: str | None, speedup: float | None, sparsity: float | None) -> "Targets":
-    """What the command line wants of a model. Raises BadInput for a latency of another form."""
-    from prunecast.codesign.search import Targets, parse_latency
-
-    time = None if latency is None else parse_latency(latency)
-    return Targets(
-        latency_share=time and time.share,
-        latency_s=time and time.seconds,
-        speedup=speedup,
-        sparsity=sparsity,
-    )
-
-
-def prune_to_target(weights: str, folder: str, options: TargetOptions, to: Destination) -> None:
+def prune_to_target(
+    weights: str, folder: str, budget: Budget, sparsity: float | None, to: Destination
+) -> None:
     """Search, write and show."""
     from prunecast.cli.progress import ProgressLines
     from prunecast.codesign.search import prune_model
 
-    targets = targets_of(options.latency, options.speedup, options.sparsity)
+    targets = budget.targets(sparsity)
     with ProgressLines() as progress:
-        pruned = prune_model(
-            weights,
-            targets,
-            gpu=options.gpu,
-            tokens=options.tokens,
-            batch=options.batch,
-            engine=options.engine,
-            out=folder,
-            caps=options.caps,
-            target=options.target,
-            ignore=options.ignore,
-            progress=progress,
-        )
+        pruned = prune_model(weights, targets, out=folder, **budget.arguments(), progress=progress)
     rows = [layer.row() for layer in pruned.result.layers]
     deliver(to, Report(pruned.document(), rows, lambda console: _show(pruned, console)))
 

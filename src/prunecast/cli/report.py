@@ -18,27 +18,12 @@ if TYPE_CHECKING:
 
 def report(
     weights: opt.Weights,
+    *,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE", help="The HTML file.")
     ] = "report.html",
     gpu: opt.Gpu = "h200-sxm",
-    tokens: opt.Tokens = 4096,
-    sparsity: opt.Sparsity = None,
-    pattern: opt.Pattern = None,
-    kernel: opt.Kernels = None,
-    engine: opt.Engine = "simulator",
-    state: opt.State = "burst",
-    launch: opt.Launch = "graph",
-    dtype: opt.Dtype = None,
-    scope: opt.Scope = "layer",
-    target: opt.Target = None,
-    ignore: opt.Ignore = None,
-    input_size: opt.InputSize = None,
-    stride: opt.Stride = None,
-    padding: opt.Padding = None,
-    batch: opt.Batch = 1,
-    conv: opt.Conv = "best",
-    experts_per_token: opt.ExpertsPerToken = 2,
+    options: opt.Layers,
     measured: Annotated[
         list[str] | None,
         typer.Option(
@@ -54,25 +39,8 @@ def report(
     from prunecast.report import render_page, write_page
 
     with ProgressLines() as progress:
-        table = predict(
-            weights,
-            gpu=gpu,
-            tokens=tokens,
-            sparsity=sparsity,
-            pattern=pattern,
-            kernels=kernel or "all",
-            engine=engine,
-            state=state,
-            launch=launch,
-            dtype=dtype,
-            scope=scope,
-            target=target or (),
-            ignore=ignore or (),
-            convolutions=opt.conv_settings(input_size, stride, padding, batch, conv),
-            experts_per_token=experts_per_token,
-            progress=progress,
-        )
-        points = _measured(measured or [], gpu, engine, progress)
+        table = predict(weights, gpu=gpu, **options.arguments(), progress=progress)
+        points = _measured(measured or [], gpu, options.engine, progress)
         page = render_page(table, weights, gpu=gpu, measured=points, progress=progress)
         write_page(path, page)
     tell(f"{path}: {table.speedup:.2f}x over dense, {len(page) / 1e3:.0f} kB")

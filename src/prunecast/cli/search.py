@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prunecast.cli import options as opt
-from prunecast.cli.output import Report, deliver, destination
+from prunecast.cli.output import Report, deliver
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,19 +18,17 @@ SHOWN = 10
 
 def search(
     weights: opt.Weights,
+    *,
     output: Annotated[
         str | None,
         typer.Option(
             "--output", "-o", metavar="FOLDER", show_default=False, help="Folder to write the best to."
         ),
     ] = None,
-    latency: opt.Latency = None,
-    speedup: opt.Speedup = None,
     sparsity: Annotated[
         float | None,
         typer.Option(metavar="SHARE", show_default=False, help="Least share of weights removed, in all."),
     ] = None,
-    cap: opt.Cap = None,
     trials: Annotated[
         int, typer.Option(metavar="N", help="Trials that the study has in the end, earlier ones included.")
     ] = 50,
@@ -40,14 +38,8 @@ def search(
     seed: Annotated[
         int, typer.Option(metavar="N", help="Seed of the order in which patterns are tried.")
     ] = 0,
-    gpu: opt.Gpu = "h200-sxm",
-    tokens: opt.ModelTokens = None,
-    batch: opt.ModelBatch = 8,
-    engine: opt.Engine = "simulator",
-    target: opt.Target = None,
-    ignore: opt.Ignore = None,
-    as_json: opt.Json = False,
-    as_csv: opt.Csv = False,
+    budget: opt.Budget,
+    form: opt.Form,
 ) -> None:
     """Try more patterns than `prune --latency` does. Quanta, intervals, shuffled rows, two parts.
 
@@ -55,26 +47,19 @@ def search(
     within the latency budget. The same command resumes a stopped search; several at once share the work.
     """
     from prunecast.cli.progress import ProgressLines
-    from prunecast.cli.prune_target import read_caps, targets_of
     from prunecast.codesign.study import search_model
 
-    to = destination(as_json, as_csv, None)
-    targets = targets_of(latency, speedup, sparsity)
+    to = form.destination()
+    targets = budget.targets(sparsity)
     with ProgressLines(time_left=True) as progress:
         found = search_model(
             weights,
             targets,
-            gpu=gpu,
             trials=trials,
             storage=storage,
             seed=seed,
-            tokens=tokens,
             out=output,
-            engine=engine,
-            caps=read_caps(cap or ()),
-            batch=batch,
-            target=target or (),
-            ignore=ignore or (),
+            **budget.arguments(),
             progress=progress,
         )
     rows = [trial.row() for trial in found.trials]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prunecast.cli import options as opt
-from prunecast.cli.output import Report, deliver, destination
+from prunecast.cli.output import Report, deliver
 from prunecast.cli.progress import ProgressLines
 from prunecast.cli.words import tell
 from prunecast.errors import BadInput
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 def validate(
+    *,
     suite: Annotated[
         str,
         typer.Option(
@@ -62,12 +63,10 @@ def validate(
         Path | None,
         typer.Option(metavar="FILE", show_default=False, help="Also write the table of intervals (.toml)."),
     ] = None,
-    as_json: opt.Json = False,
-    as_csv: opt.Csv = False,
-    output: opt.Output = None,
+    printed: opt.Printed,
 ) -> None:
     """Measure a suite and set it beside the predictions. With --replay nothing is measured."""
-    to = destination(as_json, as_csv, output)
+    to = printed.destination()
     engines = _engines(engine)
     numbers = _part(part)
     if replay and record:
