@@ -9,8 +9,8 @@ from scipy.special import expit
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.small_n.configs import SmallConfig, block_width
-from prunecast.kernels.small_n.planner import plan_small_n
-from prunecast.kernels.tile.clusters import spread_over_clusters
+from prunecast.kernels.small_n.kernel import plan_small_n
+from prunecast.kernels.tile.stspmm import spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.patterns import TileMap

@@ -1,0 +1,146 @@
+"""A table of predictions for people: rows, crossovers, notes and a verdict."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+
+from prunecast.cli.tables import Column, aligned, grid, microseconds, percent, safe
+from prunecast.codesign import Prediction, PredictionTable
+from prunecast.codesign.crossover import HIGHEST
+from prunecast.codesign.interval import interval_words
+
+MOST_NOTES = 12
+TCGEN05 = 100
+"""Compute capability, times ten, from which tensor cores have instructions that no kernel here uses."""
+
+
+def show_predictions(table: PredictionTable, console: Console) -> None:
+    """Print everything that a table of predictions says."""
+    first, origin = table[0], table.provenance
+    console.print(
+        f"{origin.gpu}, {origin.tokens} tokens, {first.engine}, {first.state}, launched in a {origin.launch}",
+        markup=False,
+    )
+    _show_rows(table, console)
+    if table.crossovers:
+        console.print(
+            f"\nDensity below which a kernel beats dense (closed-form model, down to {1 - HIGHEST:.0%}):\n",
+            markup=False,
+        )
+        console.print(_crossovers(table, console))
+    console.print()
+    for line in _notes(table):
+        console.print(safe(line), soft_wrap=True)
+    added = table.transpose_seconds
+    if added:
+        console.print(
+            "Layout: tokens together, B is (K, N). Where a model has features together, as torch does,\n"
+            f"transposes around the fastest kernels add up to {microseconds(added)} us.",
+            markup=False,
+            soft_wrap=True,
+        )
+    console.print(f"Interval (low - high): {interval_words(origin.gpu)}.", markup=False)
+    if first.gpu.compute_capability >= TCGEN05:
+        console.print(
+            "Sparse kernels are this project's: mma.sync reaches a part of this GPU's tensor rate, which a\n"
+            "library with tcgen05 could have whole.",
+            markup=False,
+        )
+    console.print(_verdict(table), style="bold", markup=False, soft_wrap=True)
+
+
+def _show_rows(table: PredictionTable, console: Console) -> None:
+    """A line for each layer, since its name may be long, and one for each kernel under it."""
+    heading, *lines = aligned(_COLUMNS, [_cells(row) for row in table])
+    console.print(f"\n  {heading}", markup=False, soft_wrap=True)
+    rest = iter(lines)
+    for layer in table.layers():
+        first = layer[0]
+        pixels = f", N {first.n}" if first.n != table.provenance.tokens else ""
+        title = f"{first.layer} ({first.m} x {first.k}{pixels})"
+        console.print(safe(title), style="bold", soft_wrap=True)
+        for _ in layer:
+            console.print(f"  {next(rest)}", markup=False, soft_wrap=True)
+
+
+_COLUMNS = (
+    Column("kernel"),
+    Column("pattern"),
+    Column("sparsity %", number=True),
+    Column("time us", number=True),
+    Column("(low - high)", number=True),
+    Column("speedup", number=True),
+    Column("bound"),
+)
+
+
+def _cells(row: Prediction) -> list[str]:
+    return [
+        row.kernel,
+        row.pattern,
+        percent(row.sparsity),
+        microseconds(row.seconds),
+        f"({microseconds(row.seconds_low)} - {microseconds(row.seconds_high)})",
+        f"{row.speedup_over_dense:.2f}x",
+        row.bound,
+    ]
+
+
+def _crossovers(table: PredictionTable, console: Console) -> object:
+    kernels = list(dict.fromkeys(crossover.kernel for crossover in table.crossovers))
+    density = {(c.layer, c.kernel): _density(c.density) for c in table.crossovers}
+    layers = dict.fromkeys(crossover.layer for crossover in table.crossovers)
+    cells = [[layer, *(density.get((layer, kernel), "-") for kernel in kernels)] for layer in layers]
+    return grid([Column("layer"), *(Column(kernel, number=True) for kernel in kernels)], cells, to=console)
+
+
+def _density(density: float | None) -> str:
+    return "never" if density is None else f"{density:.0%}"
+
+
+def _notes(table: PredictionTable) -> Iterator[str]:
+    """Each note once, with its kernels and the number of layers it is about; then what was skipped."""
+    rows_of_note: dict[str, list[Prediction]] = {}
+    for row in table:
+        for note in filter(None, row.note.split("; ")):
+            rows_of_note.setdefault(note, []).append(row)
+    everything = {row.kernel for row in table}
+    lines = [f"note: {_about(note, rows, everything)}" for note, rows in rows_of_note.items()]
+    reasons = Counter((skipped.kernel, skipped.reason) for skipped in table.skipped)
+    first = {(skipped.kernel, skipped.reason): skipped.layer for skipped in reversed(table.skipped)}
+    for (kernel, reason), count in reasons.items():
+        what = f"{kernel} on {first[kernel, reason]}" if kernel else first[kernel, reason]
+        more = f" and {count - 1} more" if count > 1 else ""
+        lines.append(f"skipped: {what}{more}: {reason}")
+    yield from lines[:MOST_NOTES]
+    if len(lines) > MOST_NOTES:
+        yield f"... and {len(lines) - MOST_NOTES} more notes, see --json"
+
+
+def _about(note: str, rows: Sequence[Prediction], everything: set[str]) -> str:
+    """The note with the kernels that it is about, unless it is about all or names its own."""
+    kernels = list(dict.fromkeys(row.kernel for row in rows))
+    layers = list(dict.fromkeys(row.layer for row in rows))
+    named = set(kernels) == everything or note.startswith(kernels[0])
+    where = layers[0] if len(layers) == 1 else f"{len(layers)} layers"
+    return f"{'' if named else ', '.join(kernels) + ': '}{note} ({where})"
+
+
+def _verdict(table: PredictionTable) -> str:
+    winners = Counter(kernel for kernel in table.fastest_kernels())
+    wins = ", ".join(f"{kernel} {count}" for kernel, count in winners.most_common())
+    dense, best = microseconds(table.dense_seconds), microseconds(table.best_seconds)
+    return (
+        f"Fastest per layer: {wins}. {_what(table)}: dense {dense} us, best {best} us, {table.speedup:.2f}x."
+    )
+
+
+def _what(table: PredictionTable) -> str:
+    """What the times are of: a part must not look like the whole."""
+    if not table.missing:
+        return "All layers"
+    count = len(list(table.layers()))
+    share = 100 * table.coverage
+    shown = f"{share:.0f}" if share >= 1 else f"{share:.2g}"
+    return f"Only {count} of {count + len(table.missing)} matrices, {shown} % of the weights"
