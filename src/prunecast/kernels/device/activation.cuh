@@ -15,31 +15,38 @@
 #define GLU 0
 #endif
 
-#ifndef ACTIVATE_INLINE
-#if ACTIVATION == 2 && !BIAS  // without the addition the compiler begins with all 128 of a thread at once, and spills
-#define ACTIVATE_INLINE __noinline__
-#else
-#define ACTIVATE_INLINE __forceinline__
-#endif
-#endif
-
 using u32 = unsigned int;
 
-__device__ ACTIVATE_INLINE float activate(float x) {
+// 2^x and 1 / x by one instruction, subnormal numbers as zero
+__device__ __forceinline__ float power_of_2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// x / (1 + 2^-y)
+__device__ __forceinline__ float gate(float x, float y) { return x * reciprocal(1.0f + power_of_2(-y)); }
+
+__device__ __forceinline__ float activate(float x) {
 #if ACTIVATION == 1
   return fmaxf(x, 0.0f);
 #elif ACTIVATION == 2
-  // x times the normal distribution, whose lower half is exp(-z^2) by a polynomial in 1 / (1 + p z): Abramowitz and Stegun
-  // 7.1.26, within 7.5e-8, inline in a third of the instructions of erff
-  const float z = fabsf(x) * 0.70710678f;
-  const float t = __fdividef(1.0f, 1.0f + 0.3275911f * z);
-  const float poly = t * (0.127414796f + t * (-0.142248368f + t * (0.71070687f + t * (-0.726576f + t * 0.53070272f))));
-  const float lower = x * poly * __expf(-z * z);
-  return x < 0.0f ? lower : x - lower;
+  // max(x, 0) - |x| N(-|x|), with N the normal distribution. The base 2 logarithm of N(-a) is so smooth that a
+  // polynomial of degree 5, fitted by the weight of its error in GELU, is within 4.4e-7. With erff, three times the
+  // instructions, products of 192 kept columns took twice the time.
+  const float a = fabsf(x);
+  const float cubic = -0.45999244f + a * (-0.051827382f + a * (0.007084557f + a * -0.00047330928f));
+  return fmaxf(x, 0.0f) - a * power_of_2(-1.0000377f + a * (-1.1507878f + a * cubic));
 #elif ACTIVATION == 3
-  return __fdividef(x, 1.0f + __expf(-x));
+  return gate(x, 1.4426950f * x);
 #elif ACTIVATION == 4  // 1 + tanh(y) is 2 / (1 + exp(-2 y))
-  return __fdividef(x, 1.0f + __expf(-1.5957691f * x - 0.071354816f * x * x * x));
+  return gate(x, x * (2.3022082f + 0.10294324f * x * x));
 #else
   return x;
 #endif

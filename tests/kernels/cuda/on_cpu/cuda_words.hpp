@@ -72,10 +72,6 @@ inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
   return result;
 }
 
-// Fast forms, exact here: what they lose is within what tests allow an activation
-inline float __expf(float x) { return expf(x); }
-inline float __fdividef(float x, float y) { return x / y; }
-
 // ---- functions of a whole block or warp
 
 inline void __syncthreads() { machine::meet_block(0, 0); }

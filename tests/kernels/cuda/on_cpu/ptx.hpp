@@ -38,6 +38,9 @@ inline void cvt_rn_bf16x2_f32(u32& to, float high, float low) {
   to = static_cast<u32>(machine::to_bf16(high)) << 16 | machine::to_bf16(low);
 }
 
+inline void ex2_approx_ftz_f32(float& to, float from) { to = exp2f(from); }
+inline void rcp_approx_ftz_f32(float& to, float from) { to = 1.0f / from; }
+
 inline void setmaxnreg_dec_sync_aligned_u32(u32) {}
 inline void setmaxnreg_inc_sync_aligned_u32(u32) {}
 inline void griddepcontrol_launch_dependents() {}

@@ -17,7 +17,7 @@
 
 constexpr int WARPGROUP = 128;
 constexpr int THREADS = 3 * WARPGROUP;
-#if (ACTIVATION == 2 && BIAS) || GLU  // calls of GELU beside 8 registers of bias, or gate and up at once
+#if GLU  // gate and up at once
 constexpr int PRODUCER_REGISTERS = 40;
 constexpr int CONSUMER_REGISTERS = 232;
 constexpr bool HOLDS_RANGE = false;  // consumers ask again in every item where their list ends

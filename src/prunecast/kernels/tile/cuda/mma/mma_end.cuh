@@ -6,9 +6,6 @@
 // per warp says how many have arrived, and the owner adds them in the order of the parts, so that a result is the
 // same in every run.
 #pragma once
-#if ACTIVATION == 2
-#define ACTIVATE_INLINE __noinline__  // a hundred copies of it would spill
-#endif
 #include "activation.cuh"
 #include "mma_multiply.cuh"
 
