@@ -32,6 +32,17 @@ class _Held(NamedTuple):
     y: torch.Tensor
 
 
+class _Eager(NamedTuple):
+    """What an eager call needs of the product, found once: looking buffers up takes as long as a launch."""
+
+    direct: Any
+    """Module `prunecast.torch.cuda.direct`."""
+    tensors: Any
+    """`LayerTensors`."""
+    layer: tuple[Any, ...]
+    """All of the product that decides how a call goes."""
+
+
 class PackedProduct(torch.nn.Module):  # type: ignore[misc]
     """y (..., M) = x (..., K) A^T + bias, with A in tiles.
 
@@ -72,6 +83,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         self.register_buffer("fp32_bias", fp32, persistent=False)
         self.plan = register_layer(self.tile_map, dtype_name(weight.dtype), gpu).key
         self._held: _Held | None = None
+        self._eager: _Eager | None = None
 
     @property
     def images(self) -> list[torch.Tensor]:
@@ -85,11 +97,11 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         ------
         BadInput : another number of features or dtype, or more tokens than `max_tokens`
         """
-        self._check(x)
         if residual is None and not torch.compiler.is_compiling() and x.is_cuda:
             y = self._directly(x)
             if y is not None:
                 return y
+        self._check(x)
         flat = x.reshape(-1, self.features)
         tokens = flat.shape[0]
         added = None if residual is None else residual.reshape(-1, self.rows)
@@ -112,23 +124,37 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
 
     def _directly(self, x: torch.Tensor) -> torch.Tensor | None:
         """Y without the operators, None where somebody has to see them."""
-        from prunecast.torch.cuda.direct import direct_call, may_call
+        own = self._eager or self._new_eager()
+        images, bias = own.tensors.images, own.tensors.bias
+        if not own.direct.may_call(x, images[0], bias):
+            return None
+        call = own.direct.known_call(own.layer, x)
+        if call is None:
+            self._check(x)
+            shape = (self.features, self.rows, self.epilogue)
+            call = own.direct.direct_call(own.layer, self.plan, x, *shape, own.tensors)
+        return None if call is None else call(x, images[call.image], bias)
+
+    def _new_eager(self) -> "_Eager":
+        from prunecast.torch.cuda import direct
         from prunecast.torch.cuda.launches import LayerTensors
 
-        images, bias = self.images, self.fp32_bias
-        if not may_call(x, images[0], bias):
-            return None
-        layer = LayerTensors(images, self.tiles, bias, self.gpu.name)
-        call = direct_call(self.plan, x, self.features, self.rows, self.epilogue, layer)
-        return call(x, images[call.image], bias)
+        tensors = LayerTensors(self.images, self.tiles, self.fp32_bias, self.gpu.name)
+        layer = (self.plan, self.epilogue, self.max_tokens, tensors.bias is None)
+        self._eager = _Eager(direct, tensors, layer)
+        return self._eager
 
     def part(self, x: torch.Tensor, first: int, last: int) -> torch.Tensor:
         """Features `first` to `last` of y; the product is made once for parts that are asked for in order."""
         held, version = self._held, _version(x)
         is_same = held is not None and held.x is x and held.version == version
         y = held.y if held is not None and is_same else self(x)
-        self._held = None if last == self.rows else _Held(x, version, y)
-        return y[..., first:last]
+        now = None if last == self.rows else _Held(x, version, y)
+        if torch.compiler.is_compiling():
+            self._held = now
+        else:
+            object.__setattr__(self, "_held", now)  # what a module does besides takes longer than a slice
+        return y.narrow(-1, first, last - first)
 
     def dense_weight(self) -> torch.Tensor:
         """A (M, K), zero where nothing is kept; a new tensor."""
@@ -181,11 +207,20 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
             self.fp32_bias = bias.to(self.fp32_bias.device)
         if image.dtype != before:
             self.plan = register_layer(self.tile_map, dtype_name(image.dtype), self.gpu).key
-        self._held = None
+        self._held = self._eager = None
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_held": None}
+        return {**self.__dict__, "_held": None, "_eager": None}
+
+    def make_trainable(self) -> None:
+        """Images become parameters."""
+        for name in self.image_names:
+            image = getattr(self, name)
+            if not isinstance(image, torch.nn.Parameter):
+                delattr(self, name)
+                self.register_parameter(name, torch.nn.Parameter(image))
+        self._eager = None
 
     def extra_repr(self) -> str:
         """For printing a model."""
@@ -262,11 +297,7 @@ class SparseLinear(torch.nn.Module):  # type: ignore[misc]
         product = self.product
         if len(product.image_names) > 1:
             raise BadInput("weights that are packed twice cannot be trained: sparsify with one_image=True")
-        for name in product.image_names:
-            image = getattr(product, name)
-            if not isinstance(image, torch.nn.Parameter):
-                delattr(product, name)
-                product.register_parameter(name, torch.nn.Parameter(image))
+        product.make_trainable()
         return self
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:

@@ -5,6 +5,7 @@ and a list of tensors take over 100 us of a CPU. Where nobody traces, records or
 comes here instead; the operators remain what graphs hold. A record is kept for each number of tokens.
 """
 
+from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from prunecast.torch.cuda.launches import (
 from prunecast.torch.cuda.transpose import transpose_function
 from prunecast.torch.epilogue import Epilogue, seen_as
 
-__all__ = ["DirectCall", "columns_of_view", "direct_call", "may_call"]
+__all__ = ["DirectCall", "columns_of_view", "direct_call", "known_call", "may_call"]
 
 MOST_CALLS = 4096
 """Records that are kept of all layers; the oldest makes room. Kind: choice, of about 2 KiB each."""
@@ -90,7 +91,7 @@ def columns_of_view(x: torch.Tensor) -> int:
 
 
 def may_call(x: torch.Tensor, image: torch.Tensor, bias: torch.Tensor | None) -> bool:
-    """Whether nobody but the GPU has to see the call, and x lies as its kernels read it."""
+    """Whether nobody but the GPU has to see the call, and x begins where kernels can read it."""
     if not x.is_cuda or type(x) is not torch.Tensor or torch._C._len_torch_dispatch_stack():
         return False
     if torch.is_grad_enabled() and (
@@ -99,22 +100,35 @@ def may_call(x: torch.Tensor, image: torch.Tensor, bias: torch.Tensor | None) ->
         return False
     if torch._C._functorch.maybe_current_level() is not None or torch._C._get_tracing_state() is not None:
         return False
-    if torch._C._cuda_getDevice() != x.get_device() or image.get_device() != x.get_device():
+    device = x.get_device()
+    if torch._C._cuda_getDevice() != device or image.get_device() != device:
         return False
-    lies = x.is_contiguous() or columns_of_view(x) > 0
-    return bool(lies and x.data_ptr() % _ALIGN_BYTES == 0)
+    return bool(x.data_ptr() % _ALIGN_BYTES == 0)
+
+
+def known_call(layer: Hashable, x: torch.Tensor) -> DirectCall | None:
+    """The record for a layer and an x that lies as this one does, None if there was none yet."""
+    return _CALLS.get((layer, x.shape, x.stride(), x.dtype, x.get_device()))
 
 
 def direct_call(
-    plan: int, x: torch.Tensor, features: int, rows: int, epilogue: Epilogue, layer: LayerTensors
-) -> DirectCall:
-    """The record for such a call, made if it is the first; raises as `launch_of`."""
-    tokens, device = x.numel() // features, x.get_device()
-    key = (plan, tokens, epilogue, layer.bias is not None, device, columns_of_view(x))
-    found = _CALLS.get(key)
-    if found is None:
-        prepared = prepared_launch(plan, tokens, epilogue, x, layer)
-        if len(_CALLS) >= MOST_CALLS:
-            del _CALLS[next(iter(_CALLS))]
-        found = _CALLS[key] = DirectCall(prepared, x, features, rows, epilogue)
+    layer: Hashable,
+    plan: int,
+    x: torch.Tensor,
+    features: int,
+    rows: int,
+    epilogue: Epilogue,
+    tensors: LayerTensors,
+) -> DirectCall | None:
+    """The record that `known_call` finds from now on; None for an x that lies as no kernel reads it.
+
+    Raises as `launch_of`.
+    """
+    if not x.is_contiguous() and not columns_of_view(x):
+        return None
+    prepared = prepared_launch(plan, x.numel() // features, epilogue, x, tensors)
+    if len(_CALLS) >= MOST_CALLS:
+        del _CALLS[next(iter(_CALLS))]
+    key = (layer, x.shape, x.stride(), x.dtype, x.get_device())
+    found = _CALLS[key] = DirectCall(prepared, x, features, rows, epilogue)
     return found
