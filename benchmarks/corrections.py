@@ -74,7 +74,7 @@ CORRECTIONS = (
     Correction("posted prefetch", "launch.prefetch.posted_bytes", zero),
     Correction("own prefetch", "launch.prefetch.unposted_bytes", zero),
     Correction("prefetch, B in L2", "launch.prefetch.weights_before_b_bytes", zero),
-    Correction("first ring at DRAM", "models.first_weights.first_weights_share", zero),
+    Correction("first ring at DRAM", "models.starts.first_weights_share", zero),
     Correction("store latency", "launch.stores.store_latency_cycles", _read_latency),
     Correction("slot release", "launch.stores.slot_release_cycles", _read_latency),
     Correction("write-back by reads", "launch.stores.write_back_share", zero),

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prunecast.hardware.load import load_gpu
-from prunecast.kernels.libraries.cusparse.costs import (
+from prunecast.kernels.libraries.cusparse.kernel import plan_csr
+from prunecast.kernels.libraries.cusparse.programs import (
     chain_cycles,
     cusparse_costs,
     meeting_cycles,
     missed_share,
 )
-from prunecast.kernels.libraries.cusparse.planner import plan_csr
 from prunecast.models import estimate
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.simulator import simulate

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.libraries.cublas.configs import aligned_bytes
-from prunecast.kernels.libraries.cublas.planner import dense_configs, plan_dense
+from prunecast.kernels.libraries.cublas.kernel import dense_configs, plan_dense
 from prunecast.models import estimate
 from prunecast.simulator import simulate
 

@@ -12,8 +12,7 @@ import pytest
 from prunecast.errors import BadInput
 from prunecast.hardware.costs import load_costs
 from prunecast.kernels.libraries.cublas.configs import library_kernels
-from prunecast.kernels.libraries.cusparse.costs import cusparse_costs
-from prunecast.kernels.libraries.cusparse.programs import csr_programs
+from prunecast.kernels.libraries.cusparse.programs import csr_programs, cusparse_costs
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.configs import sparse_configs, tile_configs
 from prunecast.kernels.tile.programs.warp_programs import warp_programs

@@ -10,7 +10,7 @@ from prunecast.hardware import load_gpu
 from prunecast.launch import launch_context
 from prunecast.launch.overlap import early_starts
 from prunecast.models import estimate, roofline
-from prunecast.models.first_weights import SHOWN_SHARE, first_weights_s, first_weights_share
+from prunecast.models.starts import SHOWN_SHARE, first_weights_s, first_weights_share
 from prunecast.patterns import TileMap
 
 H200 = load_gpu("h200-sxm")

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.models.estimate import LEVELS
-from prunecast.models.first_weights import SHOWN_SHARE
 from prunecast.models.roofline import estimate
+from prunecast.models.starts import SHOWN_SHARE
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import PlanDoesNotFit, Schedule, WorkList
 from prunecast.plan.program import Instruction, Op, WarpProgram, When

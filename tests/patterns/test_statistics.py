@@ -6,7 +6,6 @@ from prunecast.patterns import (
     element_map_from_mask,
     imbalance,
     retained_importance,
-    row_spread,
     tile_map_from_mask,
 )
 
@@ -35,9 +34,3 @@ def test_imbalance_counts_elements_where_the_last_tile_is_short():
 def test_a_map_that_keeps_nothing_is_even():
     empty = np.zeros((4, 4), dtype=bool)
     assert imbalance(tile_map_from_mask(empty, height=2, pattern="tile-wise:2")) == 1.0
-    assert row_spread(empty) == 0.0
-
-
-def test_row_spread_is_deviation_over_mean():
-    assert row_spread(np.array([[1, 1, 1, 0], [1, 0, 0, 0]], dtype=bool)) == 0.5
-    assert row_spread(np.ones((3, 4), dtype=bool)) == 0.0

@@ -1,8 +1,8 @@
 """Choosing: the plan of a kernel in its fastest config for what a layer keeps.
 
 Floor: above `prunecast.models`, whose estimates decide, and below `prunecast.codesign`. Planners, in
-`prunecast.kernels`, are given a config. Read first: `fastest.py`; `roofline.py` ranks configs, so that few of
-them are planned.
+`prunecast.kernels`, are given a config. Read first: `fastest.py`; a roofline in `product.py` ranks
+configs, so that few of them are planned.
 """
 
 from prunecast.choice.fastest import SEARCHED, configs_of, fastest_plan, plan_with

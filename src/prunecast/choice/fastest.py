@@ -9,8 +9,6 @@ from prunecast.hardware import GpuSpec
 from prunecast.kernels import KernelPlan, PlanDoesNotFit
 from prunecast.models import estimate
 
-__all__ = ["SEARCHED", "configs_of", "fastest_plan", "plan_with"]
-
 NEAR = 1.12
 """Configs up to this many times the roofline's least are planned and estimated. The estimator's best of all
 configs is 0.3 % faster in the mean over the recorded products of the tile kernels, 2 % over those of small-n

@@ -10,7 +10,6 @@ which pattern), `explain.py`.
 """
 
 from prunecast.codesign.advice import Advice
-from prunecast.codesign.batch import estimate_many, predict_seconds
 from prunecast.codesign.compare import Comparison, ComparisonRow, compare, compare_gpus
 from prunecast.codesign.contestants import Contestant, contestants, kernels_of
 from prunecast.codesign.convolutions import ConvSettings
@@ -48,10 +47,8 @@ __all__ = [
     "compare",
     "compare_gpus",
     "contestants",
-    "estimate_many",
     "explain",
     "kernels_of",
     "predict",
-    "predict_seconds",
     "prune",
 ]

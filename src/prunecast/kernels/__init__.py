@@ -18,8 +18,8 @@ of them shares. A new one is a folder and a line in `table.py`, see `docs/howto/
 from prunecast.kernels.balanced.planner import plan_balanced
 from prunecast.kernels.compile import Operator, compile
 from prunecast.kernels.kernel import Kernel
-from prunecast.kernels.libraries.cublas.planner import plan_dense
-from prunecast.kernels.libraries.cusparse.planner import plan_csr
+from prunecast.kernels.libraries.cublas.kernel import plan_dense
+from prunecast.kernels.libraries.cusparse.kernel import plan_csr
 from prunecast.kernels.table import KERNELS
 from prunecast.kernels.tile.block_sparse import plan_block_sparse
 from prunecast.kernels.tile.stspmm import plan_stspmm

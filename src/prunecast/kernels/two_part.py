@@ -11,22 +11,20 @@ remainder.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.kernel import Kernel
-from prunecast.kernels.libraries.cusparse.planner import plan_csr
+from prunecast.kernels.libraries.cusparse.kernel import plan_csr
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.segments import piece_sizes, piece_starts
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tiling import tile_map_from_mask
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 from prunecast.plan.program import Instruction, Op, WarpProgram
-from prunecast.plan.reference import run_reference
 from prunecast.plan.work_items import take_items
 
 TWO_PART = Kernel(
@@ -154,12 +152,3 @@ def _reading_c(program: WarpProgram, element_bytes: int) -> WarpProgram:
             ]
         end.append(instruction)
     return replace(program, end=tuple(end))
-
-
-def run_two_part_reference(
-    plan: TwoPartPlan, mask: MaskArray, a: npt.NDArray[np.floating[Any]], b: npt.NDArray[np.floating[Any]]
-) -> npt.NDArray[np.float64]:
-    """C (M, N) float64 of both launches, see `run_reference`; `mask` (M, K) says what of A is kept."""
-    kept = np.where(mask, a, 0.0)
-    parts = [run_reference(launch, kept, b) for launch in plan.launches]
-    return np.asarray(sum(parts[1:], parts[0]))

@@ -20,8 +20,6 @@ from prunecast.plan.bind import bind
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.program import WarpProgram
 
-__all__ = ["LaunchContext", "burst_contexts", "launch_context"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LaunchContext:

@@ -8,8 +8,6 @@ from prunecast.launch.stores import store_latency_cycles
 from prunecast.plan.kernel_plan import Schedule
 from prunecast.plan.program import Op, WarpProgram
 
-__all__ = ["LAUNCHES", "beside_s", "launch_floor_s"]
-
 LAUNCHES = ("graph", "stream")
 """In a CUDA graph, or one by one in a stream."""
 

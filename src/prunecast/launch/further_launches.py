@@ -5,8 +5,6 @@ from prunecast.kernels.further_launches import has_copied_rows, zero_row_count
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 from prunecast.plan.padded_rows import word_bytes
 
-__all__ = ["padded_copy_seconds", "zero_row_seconds"]
-
 WORDS_PER_CLK = 0.8
 """Words per cycle and SM of a copy between rows that lie apart, whatever the word size: a thread has one
 word, with a division for its position. 0.15 to 17.7 million words of 2, 4 and 8 bytes take 4.75 us per

@@ -12,17 +12,6 @@ from prunecast.launch.context import LaunchContext
 from prunecast.plan.kernel_plan import Schedule
 from prunecast.plan.program import Op, WarpProgram
 
-__all__ = [
-    "early_starts",
-    "head_start_cycles",
-    "list_latency_cycles",
-    "prologue_cycles",
-    "prologue_is_hidden",
-    "prologue_under_preceding_cycles",
-    "tail_spread_cycles",
-]
-
-
 LIST_LATENCY_CYCLES = 210
 """Cycles of the 280 in which a block that the hardware starts reads its item, beside its list's way from
 DRAM, which blocks with longer lists wait for too. 30 products of 67 to 132 blocks take 70 cycles more than in

@@ -15,18 +15,6 @@ import numpy.typing as npt
 
 from prunecast.plan.kernel_plan import WorkList
 
-__all__ = [
-    "JITTER",
-    "BurstPlacement",
-    "Columns",
-    "block_columns",
-    "block_places",
-    "burst_placements",
-    "expected_places",
-    "followed",
-    "resident_share",
-]
-
 FOLLOWED = 24
 """Launches that are followed for each that is resident at once: by then the placement repeats."""
 JITTER = 0.02

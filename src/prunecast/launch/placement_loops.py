@@ -4,8 +4,6 @@ import numpy as np
 
 from prunecast.jit import njit
 
-__all__ = ["follow_launches"]
-
 
 @njit()
 def _run_launch(length, sm, fit, sms, out_ends):  # type: ignore[no-untyped-def]

@@ -6,8 +6,6 @@ import numpy.typing as npt
 from prunecast.hardware.spec import GpuSpec
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["gathered_power", "l2_power", "tensor_power"]
-
 OUT_OF_STEP = 4
 """Power of the density with which tiles of random columns read L2 out of step; 3 to 6 say the same."""
 

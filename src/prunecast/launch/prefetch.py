@@ -16,8 +16,6 @@ from prunecast.launch.overlap import early_starts, prologue_under_preceding_cycl
 from prunecast.plan.kernel_plan import Schedule
 from prunecast.plan.program import Instruction, Op, WarpProgram, When
 
-__all__ = ["posted_bytes", "prefetched_blocks", "unposted_bytes", "weights_before_b_bytes", "with_prefetch"]
-
 
 def with_prefetch(context: LaunchContext) -> tuple[WarpProgram, ...]:
     """Programs with the weights of a block's first ring before its steps, where the kernel prefetches them.

@@ -6,8 +6,6 @@ from prunecast.kernels.table import KERNELS
 from prunecast.launch.context import LaunchContext
 from prunecast.plan.kernel_plan import DTYPE_BYTES
 
-__all__ = ["slot_release_cycles", "store_latency_cycles", "write_back_share"]
-
 MEASURED_BYTES = 64 * 1024
 """Bytes that one SM had stored when `store_latency_cycles` of a GPU was measured (H200)."""
 COPY_ENGINE_CYCLES = 600

@@ -12,14 +12,6 @@ import numpy.typing as npt
 
 from prunecast.launch.context import LaunchContext
 
-__all__ = [
-    "Straggler",
-    "straggler_credit_cycles",
-    "straggler_credit_scale",
-    "straggler_cycles",
-    "straggler_of",
-]
-
 Cycles = npt.NDArray[np.float64]
 
 

@@ -21,7 +21,7 @@ LARGEST_TABLE = 2**22
 """Keys below this are counted in a table, which takes a tenth of the time of sorting them."""
 
 
-class ItemKinds(NamedTuple):
+class _ItemKinds(NamedTuple):
     """Items by kind."""
 
     of_item: Index
@@ -60,7 +60,7 @@ class Amounts:
     step_count: FloatArray
     last_k16: FloatArray
     tokens: FloatArray
-    kinds: ItemKinds
+    kinds: _ItemKinds
     tensor_warps: float
 
     @property
@@ -116,7 +116,7 @@ def _amounts(plan: KernelPlan, programs: tuple[WarpProgram, ...], refill_from: f
     )
 
 
-def _sizes_of(plan: KernelPlan, kinds: ItemKinds, columns: IntArray) -> Sizes:
+def _sizes_of(plan: KernelPlan, kinds: _ItemKinds, columns: IntArray) -> Sizes:
     work, shape, item = plan.work, plan.shape, kinds.example
     multiplied = plan.at_least_fewest_steps(columns).astype(np.float64)
     return Sizes(
@@ -138,7 +138,7 @@ def _full_step(table: Table, plan: KernelPlan) -> FloatArray:
     return np.asarray(np.array(measure) @ table.weights)
 
 
-def item_kinds(plan: KernelPlan) -> ItemKinds:
+def item_kinds(plan: KernelPlan) -> _ItemKinds:
     """The kinds of a plan's items, in the order of their sizes."""
     key = _keys(plan)
     highest = int(key.max(initial=-1)) + 1
@@ -150,7 +150,7 @@ def item_kinds(plan: KernelPlan) -> ItemKinds:
     there = np.flatnonzero(example >= 0)
     number = np.zeros(highest, np.int64)
     number[there] = np.arange(there.size)
-    return ItemKinds(
+    return _ItemKinds(
         of_item=number[key],
         example=example[there],
         members=np.bincount(key, minlength=highest)[there].astype(np.float64),

@@ -94,14 +94,14 @@ def l2_seconds(context: LaunchContext, amounts: Amounts, traffic: Traffic) -> L2
     stores = traffic.c_bytes + partials
     requests = (traffic.l2_bytes - stores) / gpu.l2_bytes_per_s
     return L2Seconds(
-        reads=requests / requests_over_reads(context, amounts),
+        reads=requests / _requests_over_reads(context, amounts),
         requests=requests,
         stores=stores / gpu.l2_store_bytes_per_s,
         merging=store_cost(context.programs).lines * traffic.c_bytes / gpu.l2_store_bytes_per_s,
     )
 
 
-def requests_over_reads(context: LaunchContext, amounts: Amounts) -> float:
+def _requests_over_reads(context: LaunchContext, amounts: Amounts) -> float:
     """What reads of a full step cost L2, over as many bytes in whole lines."""
     step = amounts.step
     more = (gather_line_cost(context.programs) - 1.0) * float(step[Quantity.B])

@@ -15,7 +15,7 @@ from prunecast.models.walk import KINDS, Ring, Warp, run, run_steps, warp_of
 from prunecast.plan.program import Code, Op, WarpProgram
 
 
-class Pace(NamedTuple):
+class _Pace(NamedTuple):
     """How a block goes that has its SM alone, in cycles."""
 
     lead: float
@@ -25,7 +25,7 @@ class Pace(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def walk_block(chain: Chain) -> Pace:
+def walk_block(chain: Chain) -> _Pace:
     """Walk one block through its prologue and some k-steps."""
     settle, count = 2 * max(chain.stages, 2), max(chain.stages, 2)
     ring = Ring()
@@ -34,7 +34,7 @@ def walk_block(chain: Chain) -> Pace:
     warps = [warp_of(program, chain) for program in programs]
     before, marks = run_steps(warps, chain, ring, settle + count)
     lead = ring.first_full if ring.first_full >= 0.0 else before
-    return Pace(lead=lead, step=float(marks[-1] - marks[-1 - count]) / count)
+    return _Pace(lead=lead, step=float(marks[-1] - marks[-1 - count]) / count)
 
 
 def begun_early(chain: Chain) -> Chain:

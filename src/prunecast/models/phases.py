@@ -15,7 +15,7 @@ from prunecast.plan.program import Code, Instruction, Op
 _ENDS_PHASE = (Op.WAIT_LOAD, Op.SYNC)
 
 
-class Phase(NamedTuple):
+class _Phase(NamedTuple):
     """One phase of a warp, in cycles: what it does between two waits or barriers."""
 
     alone: float
@@ -29,20 +29,20 @@ class Phase(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def phases_around(chain: Chain) -> tuple[Phase, ...]:
+def phases_around(chain: Chain) -> tuple[_Phase, ...]:
     """Phases of `begin`, then of `end`, of the one program that such a block has."""
-    return (*phases_before(chain), *phases_of_code(chain.programs[0].end, chain))
+    return (*phases_before(chain), *_phases_of_code(chain.programs[0].end, chain))
 
 
 @lru_cache(maxsize=256)
-def phases_before(chain: Chain) -> tuple[Phase, ...]:
+def phases_before(chain: Chain) -> tuple[_Phase, ...]:
     """Phases of `begin`."""
     begin = chain.programs[0].begin
     joined = any(instruction.op is Op.SYNC for instruction in begin)
-    return tuple(phases_of_code(begin, chain if joined else chain.of_lone_warps()))
+    return tuple(_phases_of_code(begin, chain if joined else chain.of_lone_warps()))
 
 
-def phases_of_code(code: Code, chain: Chain) -> list[Phase]:
+def _phases_of_code(code: Code, chain: Chain) -> list[_Phase]:
     """Phases of a part of the one program that such a block has."""
     warp, ring, found, first, began = warp_of(chain.programs[0], chain), Ring(), [], 0, 0.0
     # The last step's products are still on their way when the sections after it begin
@@ -64,12 +64,12 @@ def _only_waits(code: Code) -> bool:
     return code[-1].op is Op.ISSUE and code[-1].amount > 0 and all(i.issue <= 1 for i in code)
 
 
-def _phase(code: Code, chain: Chain, alone: float, *, together: bool) -> Phase:
+def _phase(code: Code, chain: Chain, alone: float, *, together: bool) -> _Phase:
     issue = [float(max(_times(i, chain) * i.issue, 1)) for i in code]
     shared = [_times(i, chain) * i.amount / chain.shared_bytes_per_clk * (i.op is Op.SHARED) for i in code]
     warps, stored = chain.programs[0].warps, sum(store_cycles(i, chain) for i in code)
     behind = max((warps / chain.sub_partitions - 1.0) * max(issue), (warps - 1.0) * max(*shared, stored))
-    return Phase(alone, sum(issue), sum(shared), behind if together else 0.0)
+    return _Phase(alone, sum(issue), sum(shared), behind if together else 0.0)
 
 
 def _times(instruction: Instruction, chain: Chain) -> int:

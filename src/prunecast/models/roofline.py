@@ -45,11 +45,10 @@ from prunecast.models.bounds import L2Seconds, bounds_of, l2_seconds, sm_level_c
 from prunecast.models.case import Case
 from prunecast.models.chain import plan_chain
 from prunecast.models.estimate import LEVELS, Estimate
-from prunecast.models.first_weights import first_weights_s, first_weights_share
 from prunecast.models.item_costs import item_costs
 from prunecast.models.rates import sm_rates
 from prunecast.models.roles import runs_ahead
-from prunecast.models.starts import Starts, starts_of
+from prunecast.models.starts import Starts, first_weights_s, first_weights_share, starts_of
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import plan_traffic
 from prunecast.models.unit_costs import (
@@ -90,7 +89,7 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
     PlanDoesNotFit : no block fits on an SM, or a persistent grid is larger than the GPU holds at once
     BadInput : an unknown state or launch, or instructions that the GPU does not have
     """
-    check_names(state, launch)
+    _check_names(state, launch)
     context = launch_context(plan, gpu)
     check_fit(context)
     placed = burst_contexts(context)
@@ -103,7 +102,7 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
 
 
 def _estimate(context: LaunchContext, *, state: str, launch: str) -> Estimate:
-    case, gpu = look_up(context), context.gpu
+    case, gpu = _look_up(context), context.gpu
     items, starts = item_costs(case), starts_of(case)
     units = unit_costs(lists_of(case, items, starts), starts, context.plan.schedule)
     slots = context.fit.blocks_per_sm
@@ -127,7 +126,7 @@ def _estimate(context: LaunchContext, *, state: str, launch: str) -> Estimate:
     )
 
 
-def check_names(state: str, launch: str) -> None:
+def _check_names(state: str, launch: str) -> None:
     """Refuse states and launches that are none, with `BadInput`."""
     if state not in STATES:
         raise BadInput(f"state must be one of {', '.join(STATES)}, got {state!r}")
@@ -142,7 +141,7 @@ def check_fit(context: LaunchContext) -> None:
         raise PlanDoesNotFit(f"{kernel}: no block fits on an SM of {gpu}, limit: {context.fit.limiter}")
 
 
-def look_up(context: LaunchContext) -> Case:
+def _look_up(context: LaunchContext) -> Case:
     """Amounts, rates and bytes of a launch; raises what `estimate` raises."""
     check_fit(context)
     plan, gpu = context.plan, context.gpu
@@ -205,7 +204,7 @@ class _Ends(NamedTuple):
     """Share of C that is written earlier, as `Case` says."""
     l2: L2Seconds
     first_weights_s: float
-    """Before rows of B, as `first_weights.py` says."""
+    """Before rows of B, as `first_weights_s` says."""
 
 
 def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Starts) -> _Ends:

@@ -79,7 +79,7 @@ class Clip(IntEnum):
     PARTS = 4
 
 
-class Term(NamedTuple):
+class _Term(NamedTuple):
     """Where and how often a coefficient counts."""
 
     section: Section
@@ -94,7 +94,7 @@ class Term(NamedTuple):
 class Table(NamedTuple):
     """Programs as terms."""
 
-    terms: tuple[Term, ...]
+    terms: tuple[_Term, ...]
     places: npt.NDArray[np.int64]
     """(terms, 6): the fields of `terms` as numbers."""
     weights: FloatArray
@@ -117,7 +117,7 @@ _ACTS_ON_STEP = frozenset(range(Op.COPY_A, Op.LOAD_INDEX + 1)) | {Op.WAIT_EMPTY,
 @lru_cache(maxsize=64)
 def table_of(programs: tuple[WarpProgram, ...]) -> Table:
     """Boil programs down to terms; equal terms of all instructions are added up."""
-    sums: dict[Term, FloatArray] = {}
+    sums: dict[_Term, FloatArray] = {}
     tensor_fma: list[int] = []
     for program in programs:
         for section in Section:
@@ -133,8 +133,8 @@ def table_of(programs: tuple[WarpProgram, ...]) -> Table:
     return _table(tuple(sums), weights, spread / busiest if busiest else 1.0)
 
 
-def _table(terms: tuple[Term, ...], weights: FloatArray, tensor_warps: float) -> Table:
-    places = np.array(terms, np.int64).reshape(len(terms), len(Term._fields))
+def _table(terms: tuple[_Term, ...], weights: FloatArray, tensor_warps: float) -> Table:
+    places = np.array(terms, np.int64).reshape(len(terms), len(_Term._fields))
     in_steps = np.isin(places[:, :1], (Section.FILL, Section.STEP))
     in_edges = np.isin(places[:, :1], (Section.BEGIN, Section.END))
     asks = in_steps & (places[:, 2:3] > 0)
@@ -145,7 +145,7 @@ def _table(terms: tuple[Term, ...], weights: FloatArray, tensor_warps: float) ->
 
 
 class _Contribution(NamedTuple):
-    term: Term
+    term: _Term
     quantity: Quantity
     coefficient: float
 
@@ -159,7 +159,7 @@ def _contributions(section: Section, instruction: Instruction, warps: int) -> li
 
     def add(quantity: Quantity, value: float, unit: Unit = unit, clip: Clip = Clip.FULL) -> None:
         if value:
-            term = Term(section, on_step, shift, unit, clip, instruction.when)
+            term = _Term(section, on_step, shift, unit, clip, instruction.when)
             found.append(_Contribution(term, quantity, value))
 
     def move(quantity: Quantity, value: float, unit: Unit = unit, clip: Clip = Clip.FULL) -> None:

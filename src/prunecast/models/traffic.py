@@ -71,7 +71,7 @@ def plan_traffic(context: LaunchContext, amounts: Amounts, resident_blocks: int)
     """
     plan = context.plan
     total = amounts.total(plan.blocks)
-    read = rows_read(plan)
+    read = _rows_read(plan)
     whole, weight = amounts.whole, amounts.kinds.members * amounts.tokens / plan.n
     return Traffic(
         flops=2.0 * plan.density * plan.m * plan.k * plan.n,
@@ -85,7 +85,7 @@ def plan_traffic(context: LaunchContext, amounts: Amounts, resident_blocks: int)
     )
 
 
-class RowsRead(NamedTuple):
+class _RowsRead(NamedTuple):
     """Rows of B, or channels of the input of a convolution, that any tile reads."""
 
     rows: int
@@ -101,14 +101,14 @@ class RowsRead(NamedTuple):
         return np.asarray(1.0 - (1.0 - 1.0 / max(self.rows, 1)) ** columns)
 
 
-def rows_read(plan: KernelPlan) -> RowsRead:
+def _rows_read(plan: KernelPlan) -> _RowsRead:
     """Count what the tiles of a plan read together."""
     element_bytes = DTYPE_BYTES[plan.dtype]
     if plan.source is None:
-        return RowsRead(_used(plan.tiles.column_index, plan.k, plan), float(element_bytes), 1)
+        return _RowsRead(_used(plan.tiles.column_index, plan.k, plan), float(element_bytes), 1)
     taps, channels = plan.source.taps, plan.source.channels
     used = _used(plan.tiles.column_index // taps, channels, plan)
-    return RowsRead(used, element_bytes * plan.source.source_ratio, taps)
+    return _RowsRead(used, element_bytes * plan.source.source_ratio, taps)
 
 
 def _used(index: npt.NDArray[np.integer], size: int, plan: KernelPlan) -> int:
@@ -119,7 +119,7 @@ def _used(index: npt.NDArray[np.integer], size: int, plan: KernelPlan) -> int:
 
 
 def _read_again_bytes(
-    context: LaunchContext, amounts: Amounts, read: RowsRead, resident_blocks: int
+    context: LaunchContext, amounts: Amounts, read: _RowsRead, resident_blocks: int
 ) -> float:
     """Bytes of A and B that fall out of L2 between two uses.
 
@@ -135,11 +135,11 @@ def _read_again_bytes(
     whole, kinds, work = amounts.whole, amounts.kinds, plan.work
     weight = kinds.members * amounts.tokens / plan.n
     bytes_per_token = max(read.rows, 1) * read.bytes_per_token
-    c_bytes = written_bytes(plan)
+    c_bytes = _written_bytes(plan)
     footprint = whole[:, Quantity.A] @ weight + plan.n * bytes_per_token + c_bytes.sum()
     if footprint <= gpu.l2_usable_bytes or not plan.item_count:
         return 0.0
-    order = run_order(plan, resident_blocks)
+    order = _run_order(plan, resident_blocks)
     a_key = _pieces_of_a(plan)
     b_key = work.token_start.astype(np.int64) // plan.shape.block_n
     again = fetch_again(
@@ -158,14 +158,14 @@ def _read_again_bytes(
     return float(again)
 
 
-def written_bytes(plan: KernelPlan) -> npt.NDArray[np.float64]:
+def _written_bytes(plan: KernelPlan) -> npt.NDArray[np.float64]:
     """(items,): bytes of C that each item writes."""
     work = plan.work
     elements = plan.tiles.rows_per_tile[work.tile] * (work.token_stop - work.token_start).astype(np.float64)
     return np.asarray(DTYPE_BYTES[plan.dtype] * elements * work.owner, np.float64)
 
 
-class RunOrder(NamedTuple):
+class _RunOrder(NamedTuple):
     """When items run."""
 
     order: _Int64Array
@@ -174,14 +174,14 @@ class RunOrder(NamedTuple):
     """(items,): the wave of each item, by item."""
 
 
-def run_order(plan: KernelPlan, resident_blocks: int) -> RunOrder:
+def _run_order(plan: KernelPlan, resident_blocks: int) -> _RunOrder:
     """Items in waves of `resident_blocks` at a time, or by their place in the lists of static blocks."""
     item = np.arange(plan.item_count, dtype=np.int64)
     if plan.schedule is not Schedule.STATIC:
-        return RunOrder(item, item // max(resident_blocks, 1))
+        return _RunOrder(item, item // max(resident_blocks, 1))
     first_of_block = np.repeat(plan.work.block_start[:-1], np.diff(plan.work.block_start))
     wave = item - first_of_block
-    return RunOrder(np.argsort(wave, kind="stable"), wave)
+    return _RunOrder(np.argsort(wave, kind="stable"), wave)
 
 
 def _pieces_of_a(plan: KernelPlan) -> _Int64Array:

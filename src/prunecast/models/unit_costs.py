@@ -14,7 +14,7 @@ from prunecast.models.terms import FloatArray
 from prunecast.plan.kernel_plan import Schedule
 
 
-class UnitCosts(NamedTuple):
+class _UnitCosts(NamedTuple):
     """Cycles of what is placed as one, blocks with their lists or items that are drawn, (units,) float64."""
 
     alone: FloatArray
@@ -67,31 +67,31 @@ def lists_of(case: Case, items: Costs, starts: Starts) -> BlockLists:
 
 
 def unit_costs(
-    lists: BlockLists, starts: Starts, schedule: Schedule, room: UnitCosts | None = None
-) -> UnitCosts:
+    lists: BlockLists, starts: Starts, schedule: Schedule, room: _UnitCosts | None = None
+) -> _UnitCosts:
     """Cycles of lists, or of items where blocks draw them: of those, the first ones start a block.
 
     `room` takes, if given, what is found.
     """
     if schedule is Schedule.DYNAMIC:
         return _drawn(lists, starts)
-    found = room or UnitCosts(*np.zeros((3, lists.block_start.size - 1)))
+    found = room or _UnitCosts(*np.zeros((3, lists.block_start.size - 1)))
     run_lists(lists, *found)
     np.minimum(found.quiet, starts.quiet, out=found.quiet)
     return found
 
 
-def _drawn(lists: BlockLists, starts: Starts) -> UnitCosts:
+def _drawn(lists: BlockLists, starts: Starts) -> _UnitCosts:
     """Items that start a block are lists of one; another one costs what it adds to a list of its like."""
     once, twice = _alike(lists, 1), _alike(lists, 2)
-    return UnitCosts(
+    return _UnitCosts(
         alone=np.where(starts.first, once.alone, twice.alone - once.alone + lists.wait),
         demand=lists.demand + np.where(starts.first, starts.block_demand, 0.0),
         quiet=once.quiet,
     )
 
 
-def _alike(lists: BlockLists, count: int) -> UnitCosts:
+def _alike(lists: BlockLists, count: int) -> _UnitCosts:
     """Cycles of a list that has every item `count` times: it waits for data once and for no other slice."""
     items = lists.multiply.size
     again = {
@@ -111,7 +111,7 @@ def _alike(lists: BlockLists, count: int) -> UnitCosts:
     )
     found = np.zeros((3, items))
     run_lists(alike, *found)
-    return UnitCosts(*found)
+    return _UnitCosts(*found)
 
 
 def work_per_sm(sm_count: int, sm: npt.NDArray[np.int64], work: FloatArray) -> FloatArray:

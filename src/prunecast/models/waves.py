@@ -56,7 +56,7 @@ def units_of(plan: KernelPlan, item_values: FloatArray) -> FloatArray:
     return np.asarray(sums[plan.work.block_start[1:]] - sums[plan.work.block_start[:-1]])
 
 
-class Seats(NamedTuple):
+class _Seats(NamedTuple):
     """Where the units of a launch begin, however long they are."""
 
     slots: int
@@ -72,7 +72,7 @@ class Seats(NamedTuple):
     sms: int
 
 
-def seats_of(context: LaunchContext, units: int) -> Seats:
+def seats_of(context: LaunchContext, units: int) -> _Seats:
     """Seats of so many units: the first ones go round robin over the SMs, or where they pile up."""
     sms, blocks_per_sm = context.gpu.sm_count, context.fit.blocks_per_sm
     in_flight = min(context.plan.blocks, context.held, units)
@@ -81,10 +81,10 @@ def seats_of(context: LaunchContext, units: int) -> Seats:
     first = np.arange(in_flight) if context.places is None else context.places[:in_flight]
     places[:in_flight] = first % sms
     in_turn = np.arange(units) % sms
-    return Seats(blocks_per_sm, in_flight, early, places, in_turn, sms)
+    return _Seats(blocks_per_sm, in_flight, early, places, in_turn, sms)
 
 
-def place_units(seats: Seats, alone: FloatArray, demand: FloatArray) -> Placement:
+def place_units(seats: _Seats, alone: FloatArray, demand: FloatArray) -> Placement:
     """Run units over the SMs as the plan's schedule does: list scheduling with shared SMs.
 
     A slot that comes free takes the next unit of the list. Of r units on one SM each gets on at the rate

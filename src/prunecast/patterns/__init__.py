@@ -18,7 +18,7 @@ from prunecast.patterns.importance import CRITERIA, weigh
 from prunecast.patterns.nested_map import NestedMap
 from prunecast.patterns.pattern import SCOPES, Pattern
 from prunecast.patterns.pattern_names import PATTERNS, parse_pattern
-from prunecast.patterns.statistics import density, imbalance, retained_importance, row_spread
+from prunecast.patterns.statistics import density, imbalance, retained_importance
 from prunecast.patterns.tile_map import TileMap
 from prunecast.patterns.tile_sums import TileSums
 from prunecast.patterns.tiling import dense_tile_map, row_tile_map, tile_map_from_mask
@@ -38,7 +38,6 @@ __all__ = [
     "imbalance",
     "parse_pattern",
     "retained_importance",
-    "row_spread",
     "row_tile_map",
     "tile_map_from_mask",
     "weigh",

@@ -32,9 +32,3 @@ def imbalance(tiles: TileMap | ElementMap | NestedMap) -> float:
     if kept.size == 0 or not kept.any():
         return 1.0
     return float(kept.max() / kept.mean())
-
-
-def row_spread(mask: MaskArray) -> float:
-    """Standard deviation over mean of the elements kept per row; 0 where all rows keep equally many."""
-    kept = np.count_nonzero(mask, axis=1)
-    return float(kept.std() / kept.mean()) if kept.any() else 0.0

@@ -23,7 +23,6 @@ def test_one_stream_adds_up_and_the_critical_path_is_the_longest() -> None:
     assert times.seconds == pytest.approx(10e-6)
     assert times.critical_path == ("x", "b", "c")
     assert times.critical_seconds == pytest.approx(7e-6)
-    assert times.prunable_share == 1.0
 
 
 def test_a_tensor_with_two_sparse_readers_is_transposed_once() -> None:
@@ -79,7 +78,6 @@ def test_every_kind_is_in_the_sum() -> None:
     times = model_time(model, GPU, dict.fromkeys(model.products, 1e-5))
     assert sum(times.seconds_by_kind.values()) == pytest.approx(times.seconds)
     assert {"gemm", "attention", "normalise"} <= set(times.seconds_by_kind)
-    assert 0.0 < times.prunable_share < 1.0
 
 
 def test_a_product_without_a_time_is_named() -> None:

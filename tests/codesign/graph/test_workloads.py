@@ -2,7 +2,7 @@
 
 import pytest
 
-from prunecast.codesign.graph import WORKLOADS, Convolution, absorbable_rows, load_workload
+from prunecast.codesign.graph import WORKLOADS, Convolution, load_workload
 from prunecast.errors import BadInput
 
 TOTALS = {
@@ -73,19 +73,6 @@ def test_every_product_reads_what_is_written_before_it(name: str) -> None:
 def test_output_sides_of_convolutions(side: int, kernel: int, stride: int, out: int) -> None:
     conv = Convolution(3, side, side, kernel, stride, kernel // 2)
     assert (conv.height_out, conv.width_out) == (out, out)
-
-
-def test_rows_of_up_can_be_absorbed_by_down_and_rows_of_qkv_cannot() -> None:
-    model = load_workload("bert-small")
-    assert absorbable_rows(model, "layer.0.up") == ("layer.0.down",)
-    assert absorbable_rows(model, "layer.0.qkv") == ()
-    assert absorbable_rows(model, "layer.0.down") == ()
-
-
-def test_rows_inside_a_bottleneck_can_be_absorbed() -> None:
-    model = load_workload("resnet50", batch=1)
-    assert absorbable_rows(model, "stage1.0.conv1") == ("stage1.0.conv2",)
-    assert absorbable_rows(model, "stage1.0.conv3") == ()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from prunecast.codesign.graph.layouts import LayoutChoice, choose_layouts, turne
 from prunecast.codesign.graph.model_graph import ModelGraph
 from prunecast.codesign.graph.model_time import ModelTime, model_time
 from prunecast.codesign.graph.operation import KINDS, Convolution, Operation
-from prunecast.codesign.graph.permutations import absorbable_rows
 from prunecast.codesign.graph.workloads import WORKLOADS, load_workload
 
 __all__ = [
@@ -23,7 +22,6 @@ __all__ = [
     "ModelGraph",
     "ModelTime",
     "Operation",
-    "absorbable_rows",
     "choose_layouts",
     "load_workload",
     "model_time",

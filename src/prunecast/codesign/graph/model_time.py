@@ -49,11 +49,6 @@ class ModelTime:
         return sum(s for name, s in self.seconds_of.items() if self.kind_of[name] == "gemm")
 
     @property
-    def prunable_share(self) -> float:
-        """Share of the time that pruning can touch."""
-        return self.product_seconds / self.seconds
-
-    @property
     def seconds_by_kind(self) -> dict[str, float]:
         """Kind -> seconds, transposes apart."""
         total: dict[str, float] = {}

@@ -7,7 +7,6 @@ from prunecast.errors import BadInput, check_choice
 
 WORKLOADS = (*CONV_NETS, *TRANSFORMERS)
 """Names that `load_workload` takes."""
-
 _SEQUENCE = 512
 
 

@@ -81,7 +81,7 @@ class TokenRow(NamedTuple):
         return self.stride if self.stride <= LINE_BYTES else LINE_BYTES + self.stride % LINE_BYTES
 
 
-class StepCopies(NamedTuple):
+class _StepCopies(NamedTuple):
     """Copies of one step; those that come before others carry `late` cycles."""
 
     rows: Instruction
@@ -102,7 +102,7 @@ def step_copies(
     sharers: Sharers,
     *,
     fills_port: bool,
-) -> StepCopies:
+) -> _StepCopies:
     """Windows of B, zeros included where tokens are missing, and records.
 
     Parameters
@@ -117,7 +117,7 @@ def step_copies(
     late = _behind_others(layout, splits, row, gpu, sharers, asking=4 * issue)
     rows = Instruction(Op.COPY_B, row.block_bytes, 0, per_k16=True, leader=True, late=late)
     again = (COPY_PASSES - 1) * record * fills_port
-    return StepCopies(
+    return _StepCopies(
         rows=rows._replace(operand_bytes=passes * fills_port),
         record=Instruction(Op.COPY_A, record, 0, per_k16=True, operand_bytes=again),
         asking=Instruction(Op.COPY_A, 0, max(issue, 1)),

@@ -52,7 +52,7 @@ class BalancedLayout(NamedTuple):
         return (8 * pairs + 6 * self.rest + (pairs + 3) // 4).astype(np.int32)
 
 
-class DenseColumns(NamedTuple):
+class _DenseColumns(NamedTuple):
     """Dense columns of a window that a warp multiplies."""
 
     mean: float
@@ -60,7 +60,7 @@ class DenseColumns(NamedTuple):
     """Largest count among the warps of a block, which wait for one another; mean over their steps."""
 
 
-class BusySplits(NamedTuple):
+class _BusySplits(NamedTuple):
     """How many warps of a block multiply. Each split has as many windows as the first, which lie together, so
     that the last ones have fewer or none: of 40 windows 13 splits of 16 have three, and one has one.
     """
@@ -92,7 +92,7 @@ def balanced_layout(elements: ElementMap, window: int, rest: int) -> BalancedLay
     return BalancedLayout(window, rest, dense)
 
 
-def dense_columns(layout: BalancedLayout, splits: int) -> DenseColumns:
+def dense_columns(layout: BalancedLayout, splits: int) -> _DenseColumns:
     """What the warps of a block multiply of a step, each one window; they do two columns at a time."""
     groups, windows = layout.dense.shape
     steps, in_block = -(-windows // splits), WARPS // splits
@@ -100,17 +100,17 @@ def dense_columns(layout: BalancedLayout, splits: int) -> DenseColumns:
     padded[:groups, :windows] = 2 * -(-layout.dense // 2)
     of_warp = padded.reshape(-1, in_block, splits, steps)
     mean = of_warp.sum() / max(layout.dense.size, 1)
-    return DenseColumns(float(mean), float(of_warp.max(axis=(1, 2)).mean()))
+    return _DenseColumns(float(mean), float(of_warp.max(axis=(1, 2)).mean()))
 
 
-def busy_splits(layout: BalancedLayout, splits: int) -> BusySplits:
+def busy_splits(layout: BalancedLayout, splits: int) -> _BusySplits:
     """Shares of a block's warps, and of its fullest sub-partition's, that have a window in a step."""
     windows = int(layout.dense.shape[1])
     steps = max(-(-windows // splits), 1)
     whole, groups = windows // steps, WARPS // splits
     some, left = min(whole + 1, splits) * groups, windows % steps
     crowded = left * _fullest(some) + (steps - left) * _fullest(whole * groups)
-    return BusySplits(windows / (steps * splits), crowded / (steps * WARPS))
+    return _BusySplits(windows / (steps * splits), crowded / (steps * WARPS))
 
 
 def _fullest(warps: int) -> int:

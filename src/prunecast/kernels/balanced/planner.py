@@ -49,7 +49,7 @@ WINDOWS = (128, 64, 32, 16)
 """Columns of a window. Kind: choice, what the compile tests build."""
 
 
-class BalancedConfig(NamedTuple):
+class _BalancedConfig(NamedTuple):
     """One compiled config of the kernel, but for how its layout packs elements, which the matrix says."""
 
     rows: int
@@ -68,7 +68,7 @@ class BalancedConfig(NamedTuple):
 
 
 def plan_balanced(
-    elements: ElementMap, n: int, dtype: str, gpu: GpuSpec, config: BalancedConfig
+    elements: ElementMap, n: int, dtype: str, gpu: GpuSpec, config: _BalancedConfig
 ) -> KernelPlan:
     """Plan the product of a balanced matrix with `n` tokens.
 
@@ -97,14 +97,14 @@ def plan_balanced(
     return _plan(elements, n, dtype, shape, resources, programs, gpu, config)
 
 
-def balanced_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[BalancedConfig, ...]:
+def balanced_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[_BalancedConfig, ...]:
     """Configs whose windows of B fit into shared memory; their records may not. Errors as `plan_balanced`."""
     _check(elements, n, dtype, gpu)
     if n == 1:  # one wave of blocks if four rows a warp are enough for it
         rows = min(max(-(-elements.m // (gpu.sm_count * WARPS)), 1), MOST_VECTOR_ROWS)
-        return (BalancedConfig(rows * WARPS, 0),)
+        return (_BalancedConfig(rows * WARPS, 0),)
     fitting = [
-        BalancedConfig(GROUP_ROWS * WARPS // splits, window)
+        _BalancedConfig(GROUP_ROWS * WARPS // splits, window)
         for splits in SPLITS
         for window in WINDOWS
         if ring_bytes(window, splits, dtype) <= gpu.shared_bytes_per_block
@@ -113,7 +113,7 @@ def balanced_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> 
 
 
 def balanced_times(
-    config: BalancedConfig, elements: ElementMap, n: int, dtype: str, gpu: GpuSpec
+    config: _BalancedConfig, elements: ElementMap, n: int, dtype: str, gpu: GpuSpec
 ) -> ItemTimes:
     """What items take: shared memory hands out words of B for each element, and a step waits for its own."""
     tokens, blocks = TOKENS if config.window else 1, -(-elements.m // config.rows)
@@ -153,7 +153,7 @@ def _check_fit(resources: BlockResources, gpu: GpuSpec) -> None:
         raise PlanDoesNotFit(f"balanced: a block of {resources} does not fit on an SM of {gpu.name}")
 
 
-def _vector_plan(elements: ElementMap, dtype: str, gpu: GpuSpec, config: BalancedConfig) -> KernelPlan:
+def _vector_plan(elements: ElementMap, dtype: str, gpu: GpuSpec, config: _BalancedConfig) -> KernelPlan:
     """One token."""
     vector, rows = vector_layout(elements), config.rows // WARPS
     shape = BlockShape(config.rows, 1, 128)
@@ -183,7 +183,7 @@ def _plan(
     resources: BlockResources,
     programs: tuple[WarpProgram, ...],
     gpu: GpuSpec,
-    config: BalancedConfig,
+    config: _BalancedConfig,
 ) -> KernelPlan:
     tiles = dense_tile_map(elements.m, elements.k, shape.block_m)
     order = raster(tiles.tile_count, -(-n // shape.block_n), 1)

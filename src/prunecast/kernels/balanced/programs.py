@@ -45,7 +45,7 @@ class Work(NamedTuple):
     """Cycles of its sub-partition."""
 
 
-class Products(NamedTuple):
+class _Products(NamedTuple):
     """What a warp multiplies."""
 
     dense: Work
@@ -54,12 +54,12 @@ class Products(NamedTuple):
     """Four elements of the rest, one for each quarter."""
 
 
-def _products(dtype: str, costs: Costs) -> Products:
+def _products(dtype: str, costs: Costs) -> _Products:
     """fp32 waits for the words that shared memory hands out, the others for issue, conversions included."""
     if dtype == "fp32":
         dense = Work(costs["fp32_dense_port"], costs["fp32_dense_issue"])
-        return Products(dense, Work(costs["fp32_rest_port"], costs["fp32_rest_issue"]))
-    return Products(Work(0.0, costs["half_dense_issue"]), Work(0.0, costs["half_rest_issue"]))
+        return _Products(dense, Work(costs["fp32_rest_port"], costs["fp32_rest_issue"]))
+    return _Products(Work(0.0, costs["half_dense_issue"]), Work(0.0, costs["half_rest_issue"]))
 
 
 def matrix_programs(
@@ -117,7 +117,7 @@ def matrix_programs(
     return (worker,)
 
 
-def _piece(layout: BalancedLayout, splits: int, products: Products, gpu: GpuSpec) -> Code:
+def _piece(layout: BalancedLayout, splits: int, products: _Products, gpu: GpuSpec) -> Code:
     """Reads and products of a part of a step. Where the port of shared memory has room for them, reads are
     only what the first one waits.
     """

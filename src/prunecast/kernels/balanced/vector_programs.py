@@ -29,7 +29,7 @@ ASK_ISSUE, PIECE_ISSUE = 11, 10
 sm_90."""
 
 
-class Chained(NamedTuple):
+class _Chained(NamedTuple):
     """Instructions of which one waits for another; what other rows of a warp add is issued meanwhile."""
 
     issue: int
@@ -37,16 +37,16 @@ class Chained(NamedTuple):
     """Cost: cycles that a lone warp takes beside their issue."""
 
 
-SET_UP = Chained(80, "set_up_wait")
+SET_UP = _Chained(80, "set_up_wait")
 """Once before B is spread, behind the wait for the preceding launch: 55 instructions, 40 of them integer
 ones, of which a sub-partition takes one in two cycles. Kind: as-compiled, sm_90."""
-ROUND = Chained(0, "round_wait")
+ROUND = _Chained(0, "round_wait")
 """A round of pieces: strides of B are read from constants, twice in a row. Kind: as-compiled, sm_90."""
-CHUNK = Chained(34, "chunk_wait")
+CHUNK = _Chained(34, "chunk_wait")
 """Four elements of a row of weights. Kind: as-compiled, sm_90."""
-ASK = Chained(17, "ask_wait")
+ASK = _Chained(17, "ask_wait")
 """The request for the next four. Kind: as-compiled, sm_90."""
-ASK_MOVED = Chained(17, "moved_ask_wait")
+ASK_MOVED = _Chained(17, "moved_ask_wait")
 """Where a round begins with them, which reads where they lie from constants. Kind: as-compiled, sm_90."""
 
 
@@ -146,7 +146,7 @@ def _chunks(layout: VectorLayout, rows: int, chunk: int, ahead: int, moved: int,
     return tuple(code)
 
 
-def _issue(chained: Chained, rows: int = 1) -> Instruction:
+def _issue(chained: _Chained, rows: int = 1) -> Instruction:
     """Four rows of a warp take longer than their instructions."""
     wait, issue = Charge(chained.wait), chained.issue * rows
     if rows < 4 or not issue:

@@ -48,7 +48,7 @@ class CompiledKernel:
     log: str
 
 
-def cache_folder() -> Path:
+def _cache_folder() -> Path:
     """Where cubins are kept: `PRUNECAST_CACHE`, else the user's cache folder."""
     own = os.environ.get("PRUNECAST_CACHE")
     if own:
@@ -82,7 +82,7 @@ def compile_cubin(
         instructions were serialised
     """
     options = _options(arch, defines)
-    folder = folder or cache_folder()
+    folder = folder or _cache_folder()
     folders = (source.parent, *includes, SOURCES)
     name = f"{source.stem}-{arch}-{_key(source, folders, options)}"
     kept = folder / f"{name}.json"

@@ -95,12 +95,12 @@ class Operator(ABC):
         cubin = cls.build(
             plan, _arch_of_device(), activation=activation, bias=bias is not None, changes=changes
         ).cubin
-        kernel = load_kernel(cubin, cls.entry_of(plan), plan.resources.shared_bytes)
+        kernel = _load_kernel(cubin, cls.entry_of(plan), plan.resources.shared_bytes)
         packed = cls.pack(plan, weights)
         fill = None
         if packed.unwritten.size:
             zeros = build_fill(plan.dtype, activation, bias=bias is not None)
-            fill = load_kernel(zeros.cubin, "fill_rows", 0)
+            fill = _load_kernel(zeros.cubin, "fill_rows", 0)
         overlap = overlap and int(cp.cuda.Device().compute_capability) >= 90
         return cls(plan, packed, _on_device(packed, bias), kernel, fill, overlap=overlap)
 
@@ -193,7 +193,7 @@ class Operator(ABC):
         )
 
 
-def load_kernel(cubin: Any, entry: str, shared_bytes: int) -> Any:
+def _load_kernel(cubin: Any, entry: str, shared_bytes: int) -> Any:
     """A compiled kernel on the current device, allowed that much dynamic shared memory."""
     kernel = cp.RawModule(path=str(cubin)).get_function(entry)
     kernel.max_dynamic_shared_size_bytes = shared_bytes

@@ -11,7 +11,7 @@ from prunecast.patterns.tile_map import MaskArray
 Bits = npt.NDArray[np.uint16]
 
 
-class Squeezed(NamedTuple):
+class _Squeezed(NamedTuple):
     """Half of the elements of every row."""
 
     values: Bits
@@ -39,7 +39,7 @@ _FIRST, _SECOND, _HAS_FIRST, _HAS_SECOND = np.array([_table(kept) for kept in ra
 PTX ISA, mma.sp metadata."""
 
 
-def squeeze(values: Bits, kept: MaskArray) -> Squeezed:
+def squeeze(values: Bits, kept: MaskArray) -> _Squeezed:
     """Squeeze rows of a multiple of four columns.
 
     Parameters
@@ -59,7 +59,7 @@ def squeeze(values: Bits, kept: MaskArray) -> Squeezed:
     first = _picked(groups, _FIRST[code], _HAS_FIRST[code])
     second = _picked(groups, _SECOND[code], _HAS_SECOND[code])
     squeezed = np.stack((first, second), axis=2).reshape(kept.shape[0], -1)
-    return Squeezed(squeezed, _FIRST[code] | _SECOND[code] << 2)
+    return _Squeezed(squeezed, _FIRST[code] | _SECOND[code] << 2)
 
 
 def _picked(groups: Bits, place: npt.NDArray[Any], has: npt.NDArray[Any]) -> Bits:

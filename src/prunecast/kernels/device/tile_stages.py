@@ -32,7 +32,7 @@ class PackedStages(NamedTuple):
         return int(self.stage_start[-1])
 
 
-class TileStages(NamedTuple):
+class _TileStages(NamedTuple):
     """The same without weights, columns in order."""
 
     columns: IntArray
@@ -53,7 +53,7 @@ def stage_starts(tiles: TileMap, step: int) -> IntArray:
     return np.concatenate(([0], np.cumsum(stages))).astype(np.int32)
 
 
-def tile_stages(tiles: TileMap, block_m: int, step: int) -> TileStages:
+def tile_stages(tiles: TileMap, block_m: int, step: int) -> _TileStages:
     """Rows and columns of the stages.
 
     Raises
@@ -68,11 +68,11 @@ def tile_stages(tiles: TileMap, block_m: int, step: int) -> TileStages:
     rows = np.full((tiles.tile_count, block_m), -1, np.int32)
     _fill(columns, start[:-1].astype(np.int64) * step, tiles.kept_per_tile, tiles.column_index)
     _fill(rows, np.arange(tiles.tile_count) * block_m, tiles.rows_per_tile, tiles.row_index)
-    return TileStages(columns, rows, start)
+    return _TileStages(columns, rows, start)
 
 
 def of_tiles(
-    matrix: npt.NDArray[Any], tiles: TileMap, stages: TileStages
+    matrix: npt.NDArray[Any], tiles: TileMap, stages: _TileStages
 ) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
     """Stages of every tile, with its rows and kept columns of `matrix` (M, K).
 

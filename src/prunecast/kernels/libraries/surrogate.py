@@ -15,10 +15,8 @@ from prunecast.kernels.launch_traits import LaunchTraits
 from prunecast.kernels.libraries.tables import rows_for
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["Learnt", "Surrogate"]
 
-
-class Learnt(NamedTuple):
+class _Learnt(NamedTuple):
     """Where a row of a library's table comes from."""
 
     family: str
@@ -51,10 +49,10 @@ class Surrogate:
     plan: Callable[..., KernelPlan]
     traits: Callable[[KernelPlan, GpuSpec], LaunchTraits]
 
-    def learnt(self, gpu: GpuSpec) -> list[Learnt]:
+    def learnt(self, gpu: GpuSpec) -> list[_Learnt]:
         """What is known of the library on the GPU's architecture, or on the nearest older one."""
         rows = rows_for(self.families, gpu.compute_capability)
-        return [Learnt(*(row[name] for name in Learnt._fields)) for row in rows]
+        return [_Learnt(*(row[name] for name in _Learnt._fields)) for row in rows]
 
     def kernel(self, name: str, meaning: str, **attributes: Any) -> Kernel:
         """The record of a kernel that this library runs.

@@ -12,8 +12,6 @@ from types import MappingProxyType
 
 from prunecast.errors import BadInput
 
-__all__ = ["Row", "numbers", "rows_for", "table"]
-
 Row = MappingProxyType[str, str]
 
 

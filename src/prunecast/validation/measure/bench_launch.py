@@ -8,7 +8,7 @@ import cupy as cp
 import numpy as np
 
 from prunecast.kernels.device.build import compile_cubin
-from prunecast.kernels.tile.cuda.forms import ARCH
+from prunecast.kernels.device.defines import ARCH
 from prunecast.validation.measure.clock_probe import ClockProbe
 from prunecast.validation.measure.sources import MICROBENCHMARKS
 

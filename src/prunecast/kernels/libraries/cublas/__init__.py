@@ -1,6 +1,6 @@
 """The vendor's dense product (cuBLAS): its kernels, which of them it takes, and what their warps do.
 
-Read first: `planner.py`, `configs.py`, `rank.py`.
+Read first: `kernel.py` (planner), `configs.py`, `rank.py`.
 """
 
 __all__: list[str] = []

@@ -15,8 +15,6 @@ import numpy.typing as npt
 from prunecast.hardware.spec import GpuSpec
 from prunecast.plan.kernel_plan import BlockShape
 
-__all__ = ["Multicast", "line_wait_cycles", "multicast", "multicast_of"]
-
 FloatArray = npt.NDArray[np.float64]
 
 MOST_CTAS_IN_LARGE_CLUSTERS = 120
@@ -35,7 +33,7 @@ the rows (`_1x4`, 1,347 of 1,785 names of 64 to 1024 tokens, H200, 2026-11-22). 
 nor which side two token ranges share is modelled: the choice of what is split comes out wrong with it."""
 
 
-class Multicast(NamedTuple):
+class _Multicast(NamedTuple):
     """CTAs that share one read, one entry for each config: 1, 2 or 4."""
 
     weights: FloatArray
@@ -46,7 +44,7 @@ class Multicast(NamedTuple):
 
 def multicast(
     block_m: FloatArray, block_n: FloatArray, m: int, n: int, slices: FloatArray | float = 1.0
-) -> Multicast:
+) -> _Multicast:
     """Sharing of tiles of these sizes, no wider than there are neighbours.
 
     slices : of split-K, one entry for each config
@@ -68,7 +66,7 @@ def multicast(
         tokens = np.where(two, np.where(by_tokens, PAIR, 1), tokens)
         odd = large & (along_tokens % PAIR == 1) & (along_tokens > 1)
         weights, tokens = np.where(odd, 1, weights), np.where(odd, LONGER_SIDE, tokens)
-    return Multicast(
+    return _Multicast(
         _power_of_two(np.minimum(np.maximum(weights, alone), along_tokens)),
         _power_of_two(np.minimum(np.maximum(tokens, alone), along_rows)),
     )

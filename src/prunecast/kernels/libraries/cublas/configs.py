@@ -19,8 +19,6 @@ from prunecast.kernels.tile.config import CONSUMER_WARPGROUPS, TileConfig, wgmma
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 
-__all__ = ["LibraryKernel", "aligned_bytes", "fma_per_clk", "library_kernels"]
-
 VECTOR_BYTES, NARROW_BYTES = 16, 4
 WARPGROUP_THREADS, MOST_STAGING_BYTES = 384, 32 * 1024
 SIDE_STEP = 8

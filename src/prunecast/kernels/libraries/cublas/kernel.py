@@ -1,10 +1,99 @@
-"""The record of `dense`."""
+"""`dense`: cuBLAS's product, in the kernel that the library is taken to choose; planner and record."""
 
-from prunecast.kernels.libraries.cublas.launches import dense_traits
-from prunecast.kernels.libraries.cublas.planner import dense_configs, plan_dense
+from dataclasses import replace
+
+import numpy as np
+
+from prunecast.errors import BadInput
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.libraries.cublas.configs import LibraryKernel, aligned_bytes
+from prunecast.kernels.libraries.cublas.launches import cublas_costs, dense_traits
+from prunecast.kernels.libraries.cublas.programs import cublas_programs
+from prunecast.kernels.libraries.cublas.rank import Ranked, rank
 from prunecast.kernels.libraries.surrogate import Surrogate
+from prunecast.kernels.libraries.tables import numbers, table
+from prunecast.kernels.tile.config import TileConfig
+from prunecast.kernels.tile.tile_plan import check_tokens, items_of, resident_blocks
+from prunecast.patterns.tiling import dense_tile_map
+from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit, WorkList
+from prunecast.plan.order import Assigned, assign_hardware, assign_longest_first
+from prunecast.plan.work_items import split_items
 
-__all__ = ["CUBLAS", "DENSE"]
+
+def dense_configs(
+    m: int, k: int, n: int, dtype: str, gpu: GpuSpec, *, tokens_lie_together: bool = False
+) -> list[Ranked]:
+    """Kernels that cuBLAS may take, each with its split-K slices, the one that it is taken to choose first.
+
+    Parameters
+    ----------
+    tokens_lie_together : C is row-major, so that n says whether its rows are aligned; as torch has C,
+        column-major, it does not matter
+
+    Raises
+    ------
+    BadInput : a size below 1, or a dtype that the GPU has no tensor cores for
+    """
+    if m <= 0 or k <= 0:
+        raise BadInput(f"A must have at least one row and one column, got {m} x {k}")
+    check_tokens(n)
+    row_bytes = aligned_bytes(k, n, dtype) if tokens_lie_together else 16
+    found = rank(m, k, n, dtype, gpu, row_bytes)
+    named = _named_tile(m, k, n, gpu)
+    return sorted(found, key=lambda ranked: ranked.kernel.config.shape[:2] != named) if named else found
+
+
+def plan_dense(
+    m: int,
+    k: int,
+    n: int,
+    dtype: str,
+    gpu: GpuSpec,
+    *,
+    config: Ranked | None = None,
+    tokens_lie_together: bool = False,
+) -> KernelPlan:
+    """Plan C (m, n) = A (m, k) @ B (k, n) without any pruning.
+
+    On sm_90 and sm_100 the grid is persistent, and clusters share what they read from L2. Elsewhere the
+    hardware dispatches one CTA per tile of C. Split-K slices are added up by a second kernel.
+
+    Parameters
+    ----------
+    config : of `dense_configs`, or None for the one that the library is taken to choose
+    tokens_lie_together : as of `dense_configs`
+
+    Raises
+    ------
+    BadInput : as `dense_configs`
+    PlanDoesNotFit : no kernel fits
+    """
+    if config is None:
+        found = dense_configs(m, k, n, dtype, gpu, tokens_lie_together=tokens_lie_together)
+        if not found:
+            raise PlanDoesNotFit(f"dense: no kernel of cuBLAS fits on an SM of {gpu.name}")
+        config = found[0]
+    kernel = _as_launched(config, m, n, gpu)
+    tile, slices = kernel.config, config.slices
+    tiles = dense_tile_map(m, k, tile.shape.block_m)
+    items = items_of(tiles, tile, n, gpu)
+    parts = split_items(items, np.full(items.tile.size, slices), tile.shape.block_k)
+    assigned = _assign(parts, tile, gpu)
+    return KernelPlan(
+        kernel="dense",
+        n=n,
+        dtype=dtype,
+        tiles=tiles,
+        work=assigned.work,
+        schedule=assigned.schedule,
+        blocks=assigned.blocks,
+        shape=tile.shape,
+        resources=tile.resources,
+        programs=cublas_programs(kernel, m, k, n, slices, gpu),
+        tensor=tile.tensor,
+        b_access="dense_tile",
+    )
+
 
 CUBLAS = Surrogate(
     library="cuBLAS",
@@ -14,7 +103,6 @@ CUBLAS = Surrogate(
     plan=plan_dense,
     traits=dense_traits,
 )
-
 DENSE = CUBLAS.kernel(
     "dense",
     "all weights, pruned or not, by the vendor's library: what the others are compared with",
@@ -23,3 +111,34 @@ DENSE = CUBLAS.kernel(
     families=("dense",),
     fills_l2=True,
 )
+
+
+def _named_tile(m: int, k: int, n: int, gpu: GpuSpec) -> tuple[int, int] | None:
+    """Rows and tokens of the tile that `tables/cublas_choices.csv` has for such products."""
+    for row in table("cublas_choices"):
+        if gpu.compute_capability not in numbers(row["sm"]):
+            continue
+        if m <= int(row["m_to"]) and k <= int(row["k_to"]) and int(row["n_from"]) <= n <= int(row["n_to"]):
+            return int(row["block_m"]), int(row["block_n"])
+    return None
+
+
+def _as_launched(config: Ranked, m: int, n: int, gpu: GpuSpec) -> LibraryKernel:
+    """Warpgroups take tiles in turn: where an SM has but one CTA's tile, the other one has nothing to do."""
+    kernel = config.kernel
+    tile = kernel.config
+    block_m, block_n, _ = tile.shape
+    ctas = -(-m // block_m) * -(-n // block_n) * config.slices
+    most = cublas_costs(gpu.compute_capability)["lone_warpgroup_elements"]
+    in_turn = gpu.has_wgmma and tile.tensor_path == "wgmma" and block_m * block_n <= most
+    if not in_turn or ctas > gpu.sm_count:
+        return kernel
+    return kernel._replace(config=replace(tile, warpgroups=1, part_m=block_m, part_n=block_n))
+
+
+def _assign(parts: WorkList, config: TileConfig, gpu: GpuSpec) -> Assigned:
+    if config.tensor_path != "wgmma":
+        return assign_hardware(parts)
+    return assign_longest_first(
+        parts, parts.k_stop - parts.k_start, resident_blocks(config, gpu, parts.tile.size)
+    )

@@ -10,8 +10,6 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.launch_traits import LaunchTraits
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["counter_seconds", "cublas_costs", "dense_traits", "reduction_seconds"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

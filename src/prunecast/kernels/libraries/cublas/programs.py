@@ -12,8 +12,6 @@ from prunecast.kernels.tile.programs.warp_programs import warp_programs
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram, When
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 
-__all__ = ["cublas_programs", "first_stage_cycles", "group_cycles", "operand_bytes"]
-
 LANES, STEP_BYTES = 32, 128
 """Lanes of a warp; bytes of a row of A in a k-step."""
 

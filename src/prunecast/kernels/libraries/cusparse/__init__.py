@@ -1,6 +1,6 @@
 """Unstructured sparsity on CUDA cores (cuSPARSE).
 
-Read first: `planner.py`.
+Read first: `kernel.py`.
 """
 
 __all__: list[str] = []

@@ -1,20 +1,142 @@
-"""The record of `csr`."""
+"""`csr`: unstructured sparsity on CUDA cores, as cuSPARSE runs it; planner and record.
 
-from prunecast.kernels.libraries.cusparse.planner import csr_configs, csr_traits, plan_csr
+cuSPARSE deals the elements of the matrix out evenly, whatever rows they belong to. A list stands for all CTAs
+that an SM gets. Ten of them share it at once, and each warp is a chain of loads that wait for one another: an
+SM takes what its CTAs issue or what a chain takes, whichever is longer, and part of a chain more where CTAs
+follow one another.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.hardware.costs import Costs
+from prunecast.hardware.occupancy import BlockResources, occupancy
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.launch_traits import LaunchTraits
+from prunecast.kernels.libraries.cusparse.programs import (
+    CSR_WARPS,
+    chain_cycles,
+    csr_programs,
+    cusparse_costs,
+    meeting_cycles,
+    missed_share,
+    odd_slots,
+    one_token_programs,
+    width,
+)
 from prunecast.kernels.libraries.surrogate import Surrogate
+from prunecast.kernels.libraries.tables import rows_for
+from prunecast.kernels.tile.tile_plan import check_tokens
 from prunecast.patterns.element_map import ElementMap
+from prunecast.patterns.tiling import row_tile_map
+from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit, Schedule, WorkList
+from prunecast.plan.program import WarpProgram
+from prunecast.plan.tensor_rate import check_dtype
+from prunecast.plan.work_items import raster, take_items, whole_items
 
-__all__ = ["CSR", "CUSPARSE"]
+BLOCK_K = 32
+WAVES_APART = 8
+"""Waves of CTAs beyond which they are dealt out to SMs several at a time, which keeps lists short."""
+REGISTERS = 128
+"""With which one block of 512 threads lies on an SM, which stands for all that the SM has at once."""
+Index = npt.NDArray[np.int64]
+
+
+class _CsrConfig(NamedTuple):
+    """One of the library's kernels: CTAs take equal numbers of elements in the order of rows."""
+
+    kernel: str
+    elements: int
+    """Elements of the matrix per CTA, whatever rows they belong to."""
+    warps: int
+    resources: BlockResources
+    tokens: int
+    """Tokens of a CTA."""
+
+    @property
+    def elements_of_warp(self) -> int:
+        """Elements of each warp, which `csr_partition_kernel` has found before."""
+        return self.elements // self.warps
+
+
+def _csr_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> list[_CsrConfig]:
+    """The kernel that cuSPARSE takes: one for matrices, one for vectors (`tables/cusparse_families.csv`)."""
+    many, one = rows_for("cusparse_families", gpu.compute_capability)
+    row = one if n == 1 else many
+    warps = int(row["warps"])
+    resources = BlockResources(32 * warps, int(row["registers"]), 0, 0)
+    return [_CsrConfig(row["family"], int(row["elements"]), warps, resources, width(n))]
+
+
+def plan_csr(
+    elements: ElementMap, n: int, dtype: str, gpu: GpuSpec, *, config: _CsrConfig | None = None
+) -> KernelPlan:
+    """Plan the product of a CSR matrix with `n` tokens.
+
+    Rows of B are read from L2 anew for every row of A that keeps their column: nothing is shared, so the
+    traffic is that of the elements. All rows of a token range run together.
+
+    config : of `_csr_configs`; None for its first
+
+    Raises
+    ------
+    BadInput : n below 1, or a dtype that the GPU does not compute in
+    PlanDoesNotFit : no block fits
+    """
+    check_tokens(n)
+    _check_dtype(dtype, gpu)
+    config = config or _csr_configs(elements, n, dtype, gpu)[0]
+    shape = BlockShape(1, config.tokens, BLOCK_K)
+    resources = BlockResources(32 if n == 1 else 32 * CSR_WARPS, REGISTERS, 0, 0)
+    resident = occupancy(resources, gpu).blocks_per_sm
+    if resident == 0:
+        raise PlanDoesNotFit(
+            f"csr: a block of {resources.threads} threads does not fit on an SM of {gpu.name}"
+        )
+    tiles = row_tile_map(elements)
+    order = raster(tiles.tile_count, -(-n // shape.block_n), 1)
+    rows = whole_items(tiles.kept_per_tile, order, n=n, block_n=shape.block_n)
+    sms = resident * gpu.sm_count
+    count = max(-(-elements.column_index.size // config.elements), 1)
+    together = occupancy(config.resources, gpu).blocks_per_sm
+    per_deal = max(count * -(-n // shape.block_n) // (WAVES_APART * together * sms), 1)
+    blocks = -(-count // per_deal)
+    pieces = _cut(rows, elements.row_start.astype(np.int64), blocks, config.elements * per_deal)
+    ranges = pieces.items.token_start.astype(np.int64) // shape.block_n
+    work = _dealt(pieces, ranges, blocks, sms)
+    return KernelPlan(
+        kernel="csr",
+        n=n,
+        dtype=dtype,
+        tiles=tiles,
+        work=work,
+        schedule=Schedule.STATIC,
+        blocks=work.block_start.size - 1,
+        shape=shape,
+        resources=resources,
+        programs=_programs(elements, n, work, config, dtype, gpu),
+        tensor="none",
+    )
+
+
+def _csr_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
+    """Launches before the kernel, of which one writes C; one token has one more, behind it."""
+    name = "one_token_launches_s" if plan.n == 1 else "partition_launches_s"
+    written_s = plan.m * plan.n * DTYPE_BYTES[plan.dtype] / gpu.dram_write_bytes_per_s
+    return LaunchTraits(other_launches_s=cusparse_costs(gpu.compute_capability)[name] + written_s)
+
 
 CUSPARSE = Surrogate(
     library="cuSPARSE",
     package=__package__,
     families="cusparse_families",
-    configs=csr_configs,
+    configs=_csr_configs,
     plan=plan_csr,
-    traits=csr_traits,
+    traits=_csr_traits,
 )
-
 CSR = CUSPARSE.kernel(
     "csr",
     "any weight may be removed; each kept one is stored with its column",
@@ -22,3 +144,105 @@ CSR = CUSPARSE.kernel(
     natural_pattern="unstructured",
     keeps=("tiles", "elements", "elements in tiles"),
 )
+
+
+class _Pieces(NamedTuple):
+    """Rows or parts of rows."""
+
+    items: WorkList
+    block: Index
+    """(items,): the block of its token range that each belongs to."""
+
+
+def _programs(
+    elements: ElementMap, n: int, work: WorkList, config: _CsrConfig, dtype: str, gpu: GpuSpec
+) -> tuple[WarpProgram, ...]:
+    costs, element_bytes = cusparse_costs(gpu.compute_capability), DTYPE_BYTES[dtype]
+    if n == 1:
+        return one_token_programs(element_bytes, costs)
+    # Of reads of rows of B, those that L1 cannot answer; rounded, so that programs are found again
+    of_sm = max(elements.column_index.size / gpu.sm_count, config.elements)
+    row_bytes = min(n, config.tokens) * element_bytes
+    missed = round(missed_share(of_sm, elements.k, row_bytes, gpu.shared_bytes_per_sm), 2)
+    slots = _mean_slots(n, config, costs) + costs["missed_slots"] * missed + odd_slots(n, costs)
+    wait_cycles = _wait_cycles(elements, n, config, slots, missed, gpu)
+    return csr_programs(config.tokens, element_bytes, _elements_per_group(work), slots, wait_cycles, costs)
+
+
+def _mean_slots(n: int, config: _CsrConfig, costs: Costs) -> float:
+    """Issue slots for an element, over token ranges of which the last one may be narrower."""
+    ranges = -(-n // config.tokens)
+    last = n - (ranges - 1) * config.tokens
+    whole, rest = (costs[f"slots_per_element_{width(tokens)}"] for tokens in (config.tokens, last))
+    return ((ranges - 1) * whole + rest) / ranges
+
+
+def _wait_cycles(
+    elements: ElementMap, n: int, config: _CsrConfig, slots: float, missed: float, gpu: GpuSpec
+) -> float:
+    """Cycles by which an SM takes longer than it issues: a lone chain of loads, and a tail of CTAs."""
+    costs, count, ranges = (
+        cusparse_costs(gpu.compute_capability),
+        elements.column_index.size,
+        -(-n // config.tokens),
+    )
+    ctas = max(-(-count // config.elements), 1) * ranges / gpu.sm_count
+    rows_of_warp = min(elements.m * config.elements_of_warp / max(count, 1), elements.m)
+    chain = chain_cycles(rows_of_warp, missed, config.tokens, costs)
+    work = config.elements * ctas * slots / gpu.sub_partitions_per_sm
+    tail = costs["tail_share"] * chain if ctas > occupancy(config.resources, gpu).blocks_per_sm else 0.0
+    meeting = meeting_cycles(np.diff(elements.row_start), n, config.elements_of_warp, costs)
+    return max(chain - work, 0.0) + tail + meeting
+
+
+def _cut(rows: WorkList, row_start: Index, blocks: int, size: int) -> _Pieces:
+    """Rows, each an item, cut where another of the `blocks` of a token range begins, each of `size` elements,
+    to whole k-steps.
+    """
+    begin, stop = row_start[rows.tile], row_start[rows.tile + 1]
+    last = np.minimum(np.maximum(stop - 1, begin) // size, blocks - 1)
+    first = np.minimum((begin + BLOCK_K - 1) // size, last)
+    parts = last - first + 1
+    row = np.repeat(np.arange(parts.size), parts)
+    part = np.arange(row.size) - (np.cumsum(parts) - parts)[row]
+    block = first[row] + part
+    k_start, k_stop = ((at * size - begin[row]) // BLOCK_K * BLOCK_K for at in (block, block + 1))
+    is_split = parts > 1
+    items = take_items(rows, row)._replace(
+        k_start=np.where(part == 0, 0, k_start).astype(np.int32),
+        k_stop=np.where(part == parts[row] - 1, (stop - begin)[row], k_stop).astype(np.int32),
+        group=np.where(is_split, np.cumsum(is_split) - 1, -1)[row].astype(np.int32),
+        part=part.astype(np.int32),
+        parts=parts[row].astype(np.int32),
+        owner=(part == 0).astype(np.int32),
+    )
+    return _Pieces(items, block)
+
+
+def _dealt(pieces: _Pieces, ranges: Index, blocks: int, most_lists: int) -> WorkList:
+    """Blocks to lists in turn, token range by token range. In each list parts stand before owners, who never
+    wait here: what a list takes is the same in any order.
+    """
+    block = pieces.block + blocks * ranges
+    lists = min(most_lists, int(block.max(initial=0)) + 1)
+    turn = np.lexsort((block // lists, pieces.items.owner, block % lists))
+    counts = np.bincount(block % lists, minlength=lists)
+    starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+    return take_items(pieces.items, turn)._replace(block_start=starts)
+
+
+def _elements_per_group(work: WorkList) -> float:
+    """Elements in each group of 16 columns, the last group of an item having fewer; rounded, so that programs
+    are found again.
+    """
+    columns = (work.k_stop - work.k_start).astype(np.int64)
+    groups = int((-(-columns // 16)).sum())
+    return round(float(columns.sum()) / groups, 1) if groups else 16.0
+
+
+def _check_dtype(dtype: str, gpu: GpuSpec) -> None:
+    check_dtype(dtype)
+    if dtype == "bf16" and gpu.compute_capability < 80:
+        raise BadInput(
+            f"dtype bf16 needs compute capability 8.0, {gpu.name} has {gpu.compute_capability / 10}"
+        )

@@ -11,8 +11,6 @@ from prunecast.kernels.device.defines import check_registers, plan_defines
 from prunecast.kernels.small_n.configs import config_of_shape, row_unit
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 
-__all__ = ["SMALL_SOURCE", "build_small", "small_defines"]
-
 SMALL_SOURCE = Path(__file__).parent / "small_n.cu"
 _REGISTERS_PER_SM = 65536
 """Registers of an SM on every architecture from 8.0 on. Kind: datasheet, CUDA C++ Programming Guide,

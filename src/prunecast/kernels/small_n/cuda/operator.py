@@ -15,8 +15,6 @@ from prunecast.kernels.small_n.cuda.forms import build_small, small_defines
 from prunecast.kernels.small_n.cuda.records import pack_plan, place_b
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["SmallOperator"]
-
 
 class SmallOperator(Operator):
     """A plan of the small-n kernel on one device; B and C of any N are read and written in place."""

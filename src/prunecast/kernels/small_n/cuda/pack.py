@@ -9,8 +9,6 @@ from prunecast.kernels.device.tile_stages import of_tiles, padded, tile_stages
 from prunecast.kernels.device.weights import Bits
 from prunecast.patterns.tile_map import IntArray, TileMap
 
-__all__ = ["GROUP", "NO_COLUMN", "PackedSmall", "pack_small"]
-
 GROUP = 16
 """Kept columns of a tensor instruction, a k16. Kind: definition, PTX ISA, mma m16n8k16."""
 NO_COLUMN = 0xFFFF

@@ -13,8 +13,6 @@ from prunecast.kernels.small_n.cuda.pack import GROUP, PackedSmall, pack_small
 from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
-__all__ = ["MOST_RANGES_IN_ARGS", "SMALL_ARGS", "SmallRecords", "pack_plan", "place_b", "small_records"]
-
 MOST_RANGES_IN_ARGS = 440
 """Ranges that fit into the launch arguments. Kind: CUDA source, `small_args.cuh`."""
 

@@ -4,8 +4,6 @@ import numpy as np
 
 from prunecast.kernels.tile.cuda.work_image import MOST_BLOCKS_IN_ARGS
 
-__all__ = ["TILE_ARGS"]
-
 TILE_ARGS = np.dtype(
     [
         ("weights", "u8"),

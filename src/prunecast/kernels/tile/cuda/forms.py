@@ -11,18 +11,6 @@ from prunecast.kernels.tile.configs import OWN_WGMMA_SHAPES
 from prunecast.kernels.tile.cuda.token_form import TOKEN_SHAPES, TOKEN_SOURCE, check_cluster, token_defines
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = [
-    "ARCH",
-    "SOURCES",
-    "Box",
-    "box_of",
-    "build_tile_kernel",
-    "check_form",
-    "tile_defines",
-    "token_box_of",
-]
-
-
 SOURCES = Path(__file__).parent
 
 

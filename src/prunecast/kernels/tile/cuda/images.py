@@ -13,8 +13,6 @@ from prunecast.kernels.tile.cuda.pack import pack_weights
 from prunecast.kernels.tile.cuda.work_image import WorkImage, work_image
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["list_args", "pack_plan"]
-
 _COUNTERS_PER_GROUP = 16
 """Words of a counter: a line of its own for each tile, of which the first word counts. Kind: CUDA source,
 `tile_sums.cuh`."""

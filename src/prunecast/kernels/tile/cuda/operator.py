@@ -15,8 +15,6 @@ from prunecast.kernels.tile.cuda.images import pack_plan
 from prunecast.kernels.tile.cuda.tensor_maps import BoxMaps
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["TileOperator"]
-
 
 class TileOperator(Operator):
     """A plan of the wgmma tile kernel on one device."""

@@ -6,8 +6,6 @@ from prunecast.kernels.device.tile_stages import PackedStages, of_tiles, padded,
 from prunecast.kernels.device.weights import Bits
 from prunecast.patterns.tile_map import TileMap
 
-__all__ = ["CHUNK", "GATHER_ROWS", "STAGE_COLUMNS", "pack_weights"]
-
 STAGE_COLUMNS = 64
 """Columns of a stage. Kind: CUDA source, `tile_shape.cuh`."""
 CHUNK = 8

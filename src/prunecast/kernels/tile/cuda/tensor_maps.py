@@ -10,8 +10,6 @@ from prunecast.kernels.device.launch import LaunchError, answer_of, driver
 from prunecast.kernels.device.places import Place
 from prunecast.kernels.tile.cuda.forms import Box
 
-__all__ = ["BoxMaps", "encode_boxes"]
-
 MOST_MAPS = 256
 """Tensor maps that an operator keeps. Kind: choice, of 128 bytes each."""
 _UINT16 = 1

@@ -7,8 +7,6 @@ alone or in clusters of two blocks that share their weights.
 from prunecast.errors import BadInput
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["CLUSTERS", "TOKEN_SHAPES", "TOKEN_SOURCE", "check_cluster", "token_defines"]
-
 TOKEN_SOURCE = "tile_tokens_sm90.cu"
 TOKEN_SHAPES = ((256, 128),)
 """Tiles of C whose first operand are the tokens. Kind: CUDA source, `tile_tokens_shape.cuh`."""

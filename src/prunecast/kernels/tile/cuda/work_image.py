@@ -10,8 +10,6 @@ from prunecast.kernels.device.item_columns import ItemColumns, item_columns
 from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 
-__all__ = ["MOST_BLOCKS_IN_ARGS", "WorkImage", "work_image"]
-
 MOST_BLOCKS_IN_ARGS = 160
 """Blocks whose first item and list bounds fit into the launch arguments. Kind: CUDA source,
 `tile_args.cuh`."""

@@ -9,8 +9,6 @@ from prunecast.kernels.device.build import CompiledKernel, compile_cubin
 from prunecast.kernels.device.defines import plan_defines
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["MMA_SOURCE", "PARTS", "Part", "build_mma", "check_mma", "has_async_copies", "mma_defines"]
-
 MMA_SOURCE = Path(__file__).parent / "tile_mma.cu"
 _REGISTERS_PER_SM = 65536
 """Registers of an SM on every architecture from 7.5 on. Kind: datasheet, CUDA C++ Programming Guide,

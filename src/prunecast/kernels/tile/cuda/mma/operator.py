@@ -15,8 +15,6 @@ from prunecast.kernels.tile.cuda.mma.forms import build_mma, has_async_copies, m
 from prunecast.kernels.tile.cuda.mma.records import pack_plan
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["MmaOperator"]
-
 
 class MmaOperator(Operator):
     """A plan of the mma tile kernel on one device.

@@ -7,8 +7,6 @@ from prunecast.kernels.device.weights import Bits
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import BlockShape
 
-__all__ = ["fragments", "pack_mma", "rows_at_once"]
-
 _DEPTH = 16
 """Weights of a row in one instruction. Kind: definition, PTX ISA, mma m16n8k16."""
 _THREADS = 256

@@ -6,8 +6,6 @@ from prunecast.kernels.tile.cuda.mma.pack import pack_mma
 from prunecast.kernels.tile.cuda.mma.sparse_pack import pack_sparse_mma
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["pack_bits"]
-
 
 def pack_bits(plan: KernelPlan, bits: Bits) -> PackedStages:
     """The images of `bits` (M, K), the weights of a plan that `check_mma` takes.

@@ -16,8 +16,6 @@ from prunecast.kernels.tile.cuda.mma.plan_pack import pack_bits
 from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.kernel_plan import KernelPlan
 
-__all__ = ["MMA_ARGS", "MOST_BLOCKS_IN_ARGS", "WARPS", "MmaRecords", "mma_records", "pack_plan"]
-
 MOST_BLOCKS_IN_ARGS = 900
 """Blocks whose records fit into the launch arguments. Kind: CUDA source, `mma_args.cuh`."""
 WARPS = 8

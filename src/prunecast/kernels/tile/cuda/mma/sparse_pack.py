@@ -16,8 +16,6 @@ from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.plan.kernel_plan import BlockShape
 
-__all__ = ["pack_sparse_mma", "place_words"]
-
 _LINE_ELEMENTS = 64
 """Elements of a line of 128 bytes, of which weights of a stage fill a whole number. Kind: CUDA source,
 `mma_shape.cuh`."""
