@@ -2,7 +2,7 @@
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels.libraries.cublas.planner import plan_dense
+from prunecast.kernels.libraries.cublas.kernel import plan_dense
 from prunecast.launch import launch_context
 from prunecast.launch.overlap import prologue_is_hidden
 from prunecast.launch.prefetch import prefetched_blocks, with_prefetch

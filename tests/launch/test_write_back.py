@@ -7,7 +7,7 @@ import pytest
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels.libraries.cublas.planner import plan_dense
+from prunecast.kernels.libraries.cublas.kernel import plan_dense
 from prunecast.launch import launch_context
 from prunecast.launch.stores import write_back_share
 from prunecast.patterns import TileMap

@@ -172,7 +172,7 @@ class TileTwoOfFourPattern(Pattern):
         return max(ways, key=lambda masks: _kept_importance(importances, masks))
 
     def map(self, mask: MaskArray) -> NestedMap:
-        """Tiles of `height` rows and the elements inside; see `column_padding` for what no mask can tell."""
+        """Tiles of `height` rows and the elements inside; see `padded_columns` for what no mask can tell."""
         check_mask(mask, self.canonical)
         starts = piece_starts(mask.shape[0], self.height)
         columns = np.array([padded_columns(mask[first : first + self.height]) for first in starts])

@@ -29,8 +29,8 @@ DENSE_CLOCKS = 13.2
 place for each lane, and 32 words a clock are handed out even where lanes ask for the same. Kind: choice, the
 layout's rule is the same on every architecture (measured on an H200, 2026-11-20)."""
 REST_CLOCKS = 9.5
-"""The same for four elements of the rest, one for each quarter: 8 words of B, a value, half a place. Kind:
-choice, as `DENSE_CLOCKS`."""
+"""Clocks of shared memory for four elements of the rest, one for each quarter: 8 words of B, a value, half a
+place. Kind: choice, as `DENSE_CLOCKS`."""
 _SAMPLE_GROUPS = 16
 """Groups of rows that `choose_rest` looks at. Kind: choice, more of them change nothing."""
 

@@ -36,7 +36,7 @@ class Operator(ABC):
     """
 
     name: ClassVar[str]
-    """Of the kernel, in refusals."""
+    """What refusals call the kernel."""
     entry: ClassVar[str] = ""
     """Name of the `__global__` function, where there is one for all plans."""
 
@@ -135,7 +135,7 @@ class Operator(ABC):
         self._fill_rows = self._prepared_fill()
 
     def copy(self) -> Self:
-        """The same with arrays of its own, to be used on another stream."""
+        """An operator of the same plan and weights with arrays of its own, to be used on another stream."""
         own = {name: array.copy() for name, array in self._arrays.items()}
         return type(self)(self.plan, self._packed, own, self._kernel, self._fill, overlap=self.overlap)
 

@@ -17,7 +17,7 @@ class Packed(NamedTuple):
     args: npt.NDArray[np.void]
     """The kernel's first argument, one record, complete but for addresses and row bytes."""
     blocks: int
-    """Of a launch."""
+    """Thread blocks of a launch."""
     workspace: Mapping[str, tuple[int, str]] = {}
     """Zeros on the device, by the name of their address: how many, and their dtype."""
     unwritten: IntArray = np.zeros(0, np.int32)

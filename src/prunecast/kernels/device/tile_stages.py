@@ -33,7 +33,7 @@ class PackedStages(NamedTuple):
 
 
 class _TileStages(NamedTuple):
-    """The same without weights, columns in order."""
+    """Stages of all tiles without weights: columns in order, rows of C, first stage of each tile."""
 
     columns: IntArray
     """(stages + 1, step)."""

@@ -28,7 +28,7 @@ _REGISTERS = {16: 64, 32: 80, 64: 128, 128: 200}
 """Sums of a thread -> registers that the compiler may use, in any config and on any architecture.
 Kind: CUDA source, `small_shape.cuh`."""
 _REGISTERS_BY_WORDS = {16: 80, 32: 120, 64: 128, 128: 208}
-"""The same where rows of B are no whole words: every word of theirs has an address of its own.
+"""Sums of a thread -> registers where rows of B are no whole words: every word has an address of its own.
 Kind: CUDA source, `small_shape.cuh`."""
 
 
@@ -36,7 +36,8 @@ _AT_ONCE = {(32, 16): (5, 6, 8), (16, 16): (5, 6), (16, 32): (8,)}
 """Rows and tokens of a block -> depths of which all columns but the first k16's are asked for at once. Kind:
 as-compiled, sm_90a, order of loads."""
 _BEHIND = {(64, 16): (4, 5, 6), (64, 64): (4, 5, 6, 8), (64, 32): (5, 6), (32, 64): (5,), (16, 64): (5, 6)}
-"""The same of which the first k16's columns are behind the wait too. Kind: as-compiled, sm_90a."""
+"""Rows and tokens of a block -> depths of which the first k16's columns, too, are asked for behind the wait.
+Kind: as-compiled, sm_90a."""
 
 
 class ColumnLoads(NamedTuple):

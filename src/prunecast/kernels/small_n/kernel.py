@@ -69,8 +69,8 @@ _BY_WORDS = {
     (64, 32): 120,
     (64, 64): 200,
 }
-"""The same where they come as several words. 16 x 16 with 64 has two blocks of 16 warps to an SM, with 80
-one. Kind: as-compiled, sm_90a, CUDA 13."""
+"""Rows and tokens of a block -> registers of a thread, where rows of B come as several words: 16 x 16 with 64
+has two blocks of 16 warps to an SM, with 80 one. Kind: as-compiled, sm_90a, CUDA 13."""
 _SHORT_RINGS = {(4, 4): 48, (4, 8): 48, (6, 8): 56}
 """Depth and warps -> registers of 16 x 16 in pieces, where they are fewer. Kind: as-compiled,
 sm_90a, CUDA 13."""

@@ -214,7 +214,7 @@ def _landing(config: SmallConfig, n: int, rings: range) -> Code:
 
 
 def _landed(config: SmallConfig, n: int) -> Instruction:
-    """They take the port while nobody waits for it, but the reads behind them."""
+    """Rows of B that land in shared memory take its port while no warp waits, but for the reads behind."""
     passed = PORT_BYTES * _landing_passes(config, n)
     return Instruction(Op.SHARED, int(passed / config.warps), 0, per_k16=True, posted=True)
 

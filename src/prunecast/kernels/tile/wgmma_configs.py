@@ -45,7 +45,6 @@ that wgmma multiplies in halves."""
 _SPARSE_SHAPES = ((256, 128), (128, 256), (256, 64), (128, 128), (128, 64))
 """Shapes of the 2:4 kernel, whose consumer warpgroups have 64 or 128 rows and all tokens. Kind: choice, what
 the compile tests build without spills."""
-"""The same of two SMs together. Kind: choice, sizes of tcgen05.mma of a pair."""
 
 
 def wgmma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:
