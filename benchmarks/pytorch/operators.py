@@ -77,12 +77,13 @@ def check_layer(weight: torch.Tensor, tiles: TileMap, gpu: str) -> list[str]:
     m, dtype, spec = len(weight), weight.dtype, load_gpu(gpu)
     bias = torch.randn(m, device="cuda").to(dtype)
     layouts = layouts_for(tiles, "fp16" if dtype == torch.float16 else "bf16", spec, 4096, few_tokens=True)
-    made = PackedProduct(weight, tiles, bias, gpu=spec, max_tokens=4096, layouts=layouts)
+    options = {"gpu": spec, "max_tokens": 4096, "layouts": layouts}
+    products = [PackedProduct(weight, tiles, bias, epilogue=each, **options) for each in epilogues_of(tiles)]
     return [
-        f"{tokens} tokens, {epilogue}: {off:.3g}"
+        f"{tokens} tokens, {made.epilogue}: {off:.3g}"
         for tokens in TOKENS
-        for epilogue in epilogues_of(tiles)
-        for off in [worst_error(made, weight, bias, tokens, epilogue)]
+        for made in products
+        for off in [worst_error(made, weight, bias, tokens)]
         if not off < MOST_ERROR[dtype]
     ]
 
@@ -94,17 +95,14 @@ def epilogues_of(tiles: TileMap) -> list[Epilogue]:
     return [*plain, *([Epilogue("silu", glu=True, features_first=True)] if may_gate else [])]
 
 
-def worst_error(
-    made: PackedProduct, weight: torch.Tensor, bias: torch.Tensor, tokens: int, epilogue: Epilogue
-) -> float:
+def worst_error(made: PackedProduct, weight: torch.Tensor, bias: torch.Tensor, tokens: int) -> float:
     """Largest error over the largest element of y."""
     x = torch.randn(tokens, weight.shape[1], device="cuda").to(weight.dtype)
     sums = nn.functional.linear(x.float(), weight.float(), bias.float())
-    wanted = activated(sums, epilogue)
-    made.epilogue, made.rows = epilogue, wanted.shape[1]
+    wanted = activated(sums, made.epilogue)
     y, direct = raw(made, columns_of(x), tokens), made(x)
     off = max(float((each.float() - wanted).abs().max() / wanted.abs().max()) for each in (y, direct))
-    return off if epilogue.features_first or y.is_contiguous() else float("inf")
+    return off if made.epilogue.features_first or y.is_contiguous() else float("inf")
 
 
 def raw(product: PackedProduct, x_t: torch.Tensor, tokens: int) -> torch.Tensor:
