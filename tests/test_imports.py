@@ -72,8 +72,21 @@ def test_listing_gpus_needs_no_compiler():
 
 
 @lru_cache
-def tree(path):
-    return ast.parse(path.read_text(encoding="utf-8"))
+def names_in(path):
+    """What a module imports, as (module, name or None), inside functions too; and the names that it binds."""
+    imported, bound = [], set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            bound |= {alias.asname or alias.name for alias in node.names}
+            if isinstance(node, ast.Import):
+                imported += [(alias.name, None) for alias in node.names]
+            elif node.module and not node.level:
+                imported += [(node.module, alias.name) for alias in node.names]
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            bound.add(node.name)
+    return imported, bound
 
 
 def module_file(name):
@@ -83,31 +96,10 @@ def module_file(name):
     return next((file for file in found if file.exists()), None)
 
 
-@lru_cache
-def names_bound(path):
-    """Names that a module binds, anywhere in its text."""
-    nodes = list(ast.walk(tree(path)))
-    imported = [
-        a.asname or a.name for n in nodes if isinstance(n, ast.ImportFrom | ast.Import) for a in n.names
-    ]
-    stored = [n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
-    defined = [n.name for n in nodes if isinstance(n, ast.FunctionDef | ast.ClassDef)]
-    return {*imported, *stored, *defined}
-
-
 def has_name(module, name):
     file = module_file(module)
     is_file = file is not None and file.is_file()
-    return (is_file and name in names_bound(file)) or module_file(f"{module}.{name}") is not None
-
-
-def imports_of(path):
-    """(module, name or None) of all that a file imports from us, inside functions too."""
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield from ((node.module, alias.name) for alias in node.names)
-        elif isinstance(node, ast.Import):
-            yield from ((alias.name, None) for alias in node.names)
+    return (is_file and name in names_in(file)[1]) or module_file(f"{module}.{name}") is not None
 
 
 def test_what_any_file_imports_from_us_exists():
@@ -116,7 +108,7 @@ def test_what_any_file_imports_from_us_exists():
     missing = [
         f"{path.relative_to(ROOT)}: {module} {name or ''}"
         for path in files
-        for module, name in imports_of(path)
+        for module, name in names_in(path)[0]
         if module.partition(".")[0] in HOMES
         and (module_file(module) is None or (name is not None and not has_name(module, name)))
     ]
