@@ -66,7 +66,9 @@ def plan_for(
 
     def allowed(config: Any) -> bool:
         """Gate and up of 64 x 64 sums need more registers than 16 warps have."""
-        is_large = glu and kernel == "small-n" and config.warps == 16 and config.shape[:2] == (64, 64)
+        is_large = (
+            glu and layouts[image].kind == FRAGMENTS and config.warps == 16 and config.shape[:2] == (64, 64)
+        )
         return bool(config.shape.block_m == rows and not is_large)
 
     return fastest_plan(kernel, tiles, tokens, dtype, gpu, allowed=allowed), image
