@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from prunecast.choice.product import roofline_seconds
 from prunecast.hardware import load_gpu
-from prunecast.kernels.item_times import ItemTimes
+from prunecast.kernels.kernel import ItemTimes
 from prunecast.kernels.tile.configs import tile_configs
 from prunecast.kernels.tile.item_cost import item_times
 from tests.kernels.layouts import tiles_keeping

@@ -17,8 +17,7 @@ from prunecast.codesign.study.run_trials import (
     owner,
     patterns_of,
 )
-from prunecast.codesign.study.storage import StudyStorage
-from prunecast.codesign.study.stored_result import read_result
+from prunecast.codesign.study.storage import StudyStorage, read_result
 
 COLUMNS = {
     "trials": ("number", "state", "datetime_start"),

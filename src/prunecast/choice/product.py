@@ -11,7 +11,7 @@ from typing import Any
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import DTYPE_BYTES, KERNELS, Kernel, KernelPlan
-from prunecast.kernels.item_times import ItemTimes
+from prunecast.kernels.kernel import ItemTimes
 from prunecast.patterns import ElementMap, NestedMap, TileMap, element_map_from_mask
 
 PrunedMap = TileMap | ElementMap | NestedMap

@@ -8,9 +8,8 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from prunecast.cli.exits import BAD_INPUT, DONE, FAULT, INTERRUPTED
 from prunecast.cli.progress import PROGRESS
-from prunecast.cli.words import one_line
+from prunecast.cli.words import BAD_INPUT, DONE, FAULT, INTERRUPTED, one_line
 from prunecast.errors import BadInput
 
 ANYWHERE = ("--debug", "--quiet")

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prunecast.cli import options as opt
-from prunecast.cli.exits import MISSED
 from prunecast.cli.output import Report, deliver
 from prunecast.cli.progress import ProgressLines
-from prunecast.cli.words import tell
+from prunecast.cli.words import MISSED, tell
 from prunecast.errors import BadInput
 
 if TYPE_CHECKING:

@@ -1,18 +1,19 @@
-"""`prunecast prune`: write weights with zeros, and the recipe beside them."""
+"""`prunecast prune`: write weights with zeros and the recipe, by a sparsity or to fit a latency budget."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from prunecast.cli import options as opt
-from prunecast.cli.output import Report, deliver
-from prunecast.cli.prune_target import prune_to_target
+from prunecast.cli.options import Budget
+from prunecast.cli.output import Destination, Report, deliver
 from prunecast.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from prunecast.codesign import Recipe
+    from prunecast.codesign.search import PrunedModel
 
 
 def prune(
@@ -42,7 +43,7 @@ def prune(
     if budget.latency is not None or budget.speedup is not None:
         if pattern:
             raise BadInput(f"--pattern {pattern} and a time exclude each other: the search chooses patterns")
-        prune_to_target(weights, output, budget, sparsity, to)
+        _prune_to_target(weights, output, budget, sparsity, to)
         return
     if budget.cap:
         raise BadInput(f"--cap {budget.cap[0]} needs a latency budget: give --latency or --speedup too")
@@ -82,3 +83,103 @@ def _show(recipe: "Recipe", console: "Console") -> None:
         safe(f"Wrote weights.safetensors ({recipe.pattern}) and recipe.json in {recipe.folder}."),
         soft_wrap=True,
     )
+
+
+def _prune_to_target(
+    weights: str, folder: str, budget: Budget, sparsity: float | None, to: Destination
+) -> None:
+    """Search, write and show."""
+    from prunecast.cli.progress import ProgressLines
+    from prunecast.codesign.search import prune_model
+
+    targets = budget.targets(sparsity)
+    with ProgressLines() as progress:
+        pruned = prune_model(weights, targets, out=folder, **budget.arguments(), progress=progress)
+    rows = [layer.row() for layer in pruned.result.layers]
+    deliver(to, Report(pruned.document(), rows, lambda console: _show_target(pruned, console)))
+
+
+def _show_target(pruned: "PrunedModel", console: "Console") -> None:
+    from prunecast.cli.tables import Column, grid, microseconds, percent, safe
+
+    result = pruned.result
+    columns = [
+        Column("layer"),
+        Column("M x K"),
+        Column("pattern"),
+        Column("kernel"),
+        Column("sparsity %", number=True),
+        Column("kept %", number=True),
+        Column("time us", number=True),
+        Column("speedup", number=True),
+    ]
+    cells = [
+        [
+            layer.layer,
+            f"{layer.m} x {layer.k}",
+            layer.pattern,
+            layer.kernel,
+            percent(layer.removed),
+            percent(layer.retained_importance),
+            microseconds(layer.seconds),
+            f"{layer.speedup:.2f}x",
+        ]
+        for layer in result.layers
+    ]
+    console.print(safe(f"{pruned.gpu}, {_tokens(pruned)}, {pruned.engine}, {pruned.dtype}: {pruned.source}"))
+    console.print()
+    console.print(grid(columns, cells, to=console))
+    console.print()
+    if not pruned.has_weights:
+        console.print(
+            "The weights are random with heavy tails: what is kept of their importance says little."
+        )
+    if result.time is None:
+        console.print("Time is that of these products alone: attention, norms and embeddings are not in it.")
+    dense = sum(layer.pattern == "dense" for layer in result.layers)
+    if dense:
+        console.print(f"{dense} of {len(result.layers)} layers stay dense: nothing gains enough there.")
+    if result.time is not None:
+        outside = result.seconds - result.time.product_seconds
+        console.print(f"{microseconds(outside)} us of the model lie outside of products with weights.")
+        unknown = [name for name, kind in result.time.kind_of.items() if kind == "unknown"]
+        if unknown:
+            listed = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
+            console.print(safe(f"{len(unknown)} unknown operators count as the memory they move: {listed}."))
+    _show_front(pruned, console)
+    console.print(
+        f"{microseconds(result.seconds)} us, {result.seconds / result.dense_seconds:.1%} of dense "
+        f"({result.speedup:.2f}x), keeps {result.retained_importance:.1%} of the importance "
+        f"at {result.sparsity:.1%} sparsity."
+    )
+    console.print(safe(f"Wrote {pruned.folder}."), soft_wrap=True)
+
+
+def _tokens(pruned: "PrunedModel") -> str:
+    """Columns of B, the least and the most of all layers."""
+    counts = sorted({layer.n for layer in pruned.result.layers})
+    return f"{counts[0]} tokens" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} tokens"
+
+
+def _show_front(pruned: "PrunedModel", console: "Console") -> None:
+    """What other times would retain."""
+    from prunecast.cli.tables import Column, grid, microseconds, percent
+
+    columns = [
+        Column("time us", number=True),
+        Column("of dense %", number=True),
+        Column("importance kept %", number=True),
+        Column("sparsity %", number=True),
+    ]
+    dense_s = pruned.result.dense_seconds
+    cells = [
+        [
+            microseconds(point.seconds),
+            percent(point.seconds / dense_s),
+            percent(point.retained_importance),
+            percent(point.sparsity),
+        ]
+        for point in pruned.result.front
+    ]
+    console.print(grid(columns, cells, to=console))
+    console.print()

@@ -1,4 +1,7 @@
-"""What may be shown in a terminal: no control character of a file's names gets there, no line is endless."""
+"""What may be shown in a terminal, and the exit codes of the command line.
+
+No control character of a file's names gets to the terminal, no line is endless.
+"""
 
 import sys
 
@@ -6,6 +9,14 @@ from prunecast.files import cut
 
 LONGEST_LINE = 500
 """Longest line of errors and progress, in characters."""
+DONE = 0
+MISSED = 1
+"""A constraint that was asked for does not hold."""
+BAD_INPUT = 2
+FAULT = 3
+"""An error of ours."""
+INTERRUPTED = 130
+"""Ctrl-C; 128 and the number of the signal, as shells count."""
 
 
 def printable(text: str) -> str:

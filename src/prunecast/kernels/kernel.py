@@ -1,21 +1,67 @@
 """`Kernel`: what the rest of the project knows about a kernel. One record in each kernel's folder.
 
 Nothing outside `prunecast.kernels` compares names of kernels: what they differ in is an attribute here.
+
+`LaunchTraits` is what a kernel knows of its launches that a plan does not say; `ItemTimes` what work items
+of a config take of an SM, by which configs are ranked before they are planned.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from prunecast.errors import BadInput
 from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.item_times import ItemTimes
-from prunecast.kernels.launch_traits import LaunchTraits
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.pattern import Kept
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.plan.program import WarpProgram
+
+
+class ItemTimes(NamedTuple):
+    """Cycles and bytes of the items of one config: one item for each tile and token range."""
+
+    alone: npt.NDArray[np.float64]
+    """(tiles,) SM cycles of an item whose block has the SM to itself."""
+    pipe: npt.NDArray[np.float64]
+    """(tiles,) SM cycles that the SM's busiest pipe works for an item."""
+    ranges: int
+    """Token ranges, each an item of every tile."""
+    slots: int
+    """Blocks that fit on an SM."""
+    weight_bytes: float
+    """Bytes of packed weights, which DRAM delivers once."""
+    read_bytes: float
+    """Bytes of weights and B that blocks read from L2."""
+    once: float = 0.0
+    """SM cycles of a persistent block beside its items; 0 where every item is a block."""
+    fix_up: float | None = None
+    """SM cycles to write, or to read, the partial sums of a split-K slice; None where tiles are not split."""
+    co_resident: bool = False
+    """Under PDL blocks find room beside those of the preceding launch, on SMs that take as many as fit."""
+
+
+class LaunchTraits(NamedTuple):
+    """What a kernel knows of the launches of one plan on one GPU."""
+
+    co_resident: bool = False
+    """Under PDL blocks of the next launch find room beside those of this one, and each has one item."""
+    registers_per_thread: int = 0
+    """As compiled for the GPU; 0 where they are what the plan says."""
+    cycles_per_column: float = 0.0
+    """Cycles of a block per kept column, by which blocks of unequal tiles end apart."""
+    prologue: Callable[[float], tuple[WarpProgram, ...]] | None = None
+    """Programs if such a share of a launch's blocks has run its prologue when the preceding launch ends; None
+    where that changes none."""
+    b_in_l2: bool = False
+    """Weights are read to be evicted first, so that L2 keeps B."""
+    other_launches_s: float = 0.0
+    """Seconds of what a library launches besides this kernel."""
 
 
 class Entry(NamedTuple):

@@ -16,8 +16,7 @@ from prunecast.codesign.search import TargetResult
 from prunecast.codesign.study.optuna_library import optuna_library
 from prunecast.codesign.study.seeded_sampler import standing
 from prunecast.codesign.study.space import patterns_from
-from prunecast.codesign.study.storage import GRACE_S
-from prunecast.codesign.study.stored_result import stored_result
+from prunecast.codesign.study.storage import GRACE_S, stored_result
 from prunecast.errors import BadInput
 
 RESULT = "result"

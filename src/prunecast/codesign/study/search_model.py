@@ -28,8 +28,7 @@ from prunecast.codesign.study.run_trials import (
 from prunecast.codesign.study.seeded_sampler import seeded_sampler
 from prunecast.codesign.study.space import FAMILIES as SPACE_FAMILIES
 from prunecast.codesign.study.space import SPACE_VERSION, plain_params
-from prunecast.codesign.study.storage import StudyStorage
-from prunecast.codesign.study.stored_result import read_result, stored_result
+from prunecast.codesign.study.storage import StudyStorage, read_result, stored_result
 from prunecast.codesign.study.study_result import FinishedTrial, StudyResult
 from prunecast.codesign.write_pruned import checked_folder, write_folder
 from prunecast.errors import BadInput

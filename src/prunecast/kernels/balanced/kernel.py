@@ -7,8 +7,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.balanced.layout import WARPS, vector_layout
 from prunecast.kernels.balanced.planner import balanced_configs, balanced_times, plan_balanced
 from prunecast.kernels.balanced.registers import vector_registers
-from prunecast.kernels.kernel import Entry, Kernel, Sources
-from prunecast.kernels.launch_traits import LaunchTraits
+from prunecast.kernels.kernel import Entry, Kernel, LaunchTraits, Sources
 from prunecast.patterns.element_map import ElementMap
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.program import Op, WarpProgram

@@ -25,7 +25,7 @@ from prunecast.kernels.balanced.layout import (
 from prunecast.kernels.balanced.programs import matrix_programs
 from prunecast.kernels.balanced.registers import MOST_REGISTERS
 from prunecast.kernels.balanced.vector_programs import vector_programs
-from prunecast.kernels.item_times import ItemTimes
+from prunecast.kernels.kernel import ItemTimes
 from prunecast.kernels.tile.tile_plan import check_tokens
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tiling import dense_tile_map

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.kernel import Kernel
-from prunecast.kernels.launch_traits import LaunchTraits
+from prunecast.kernels.kernel import Kernel, LaunchTraits
 from prunecast.kernels.libraries.tables import rows_for
 from prunecast.plan.kernel_plan import KernelPlan
 

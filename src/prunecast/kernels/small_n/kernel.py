@@ -16,9 +16,7 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.item_times import ItemTimes
-from prunecast.kernels.kernel import Entry, Kernel, Sources
-from prunecast.kernels.launch_traits import LaunchTraits
+from prunecast.kernels.kernel import Entry, ItemTimes, Kernel, LaunchTraits, Sources
 from prunecast.kernels.small_n.configs import (
     WIDTHS,
     SmallConfig,

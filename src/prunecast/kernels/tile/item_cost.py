@@ -11,7 +11,7 @@ import numpy.typing as npt
 from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.item_times import ItemTimes
+from prunecast.kernels.kernel import ItemTimes
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.programs.gather import (
     PRODUCER_WARPS,

@@ -3,8 +3,7 @@
 from typing import Any
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.item_times import ItemTimes
-from prunecast.kernels.kernel import Entry, Kernel, Sources
+from prunecast.kernels.kernel import Entry, ItemTimes, Kernel, Sources
 from prunecast.kernels.tile.block_sparse import plan_block_sparse
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.configs import tile_map_configs

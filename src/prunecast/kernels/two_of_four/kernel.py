@@ -5,8 +5,7 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.item_times import ItemTimes
-from prunecast.kernels.kernel import Entry, Kernel, Sources
+from prunecast.kernels.kernel import Entry, ItemTimes, Kernel, Sources
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.configs import sparse_configs
 from prunecast.kernels.tile.item_cost import item_cost, item_cycles, item_times

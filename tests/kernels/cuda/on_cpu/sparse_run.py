@@ -9,8 +9,7 @@ from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.weights import to_bits
 from prunecast.kernels.tile.cuda.forms import SOURCES
 from prunecast.kernels.tile.cuda.work_image import work_image
-from prunecast.kernels.two_of_four.cuda.forms import SPARSE_SOURCE, sparse_defines
-from prunecast.kernels.two_of_four.cuda.images import SPARSE_ARGS, pack_sparse
+from prunecast.kernels.two_of_four.cuda.images import SPARSE_ARGS, SPARSE_SOURCE, pack_sparse, sparse_defines
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands
 

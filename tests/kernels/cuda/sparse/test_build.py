@@ -8,7 +8,7 @@ import pytest
 from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.kernels import Schedule
-from prunecast.kernels.two_of_four.cuda.forms import build_sparse_kernel, check_sparse_form, sparse_defines
+from prunecast.kernels.two_of_four.cuda.images import build_sparse_kernel, check_sparse_form, sparse_defines
 from prunecast.patterns.element_map import element_map_from_mask
 from tests.kernels.cuda.plans import plan_of as dense_plan_of
 from tests.kernels.cuda.plans import ragged_map

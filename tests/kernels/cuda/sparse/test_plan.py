@@ -5,7 +5,7 @@ import pytest
 
 from prunecast.choice import fastest_plan
 from prunecast.kernels import Schedule
-from prunecast.kernels.two_of_four.cuda.forms import check_sparse_form
+from prunecast.kernels.two_of_four.cuda.images import check_sparse_form
 from prunecast.patterns import NestedMap, TileMap
 from prunecast.patterns.element_map import element_map_from_mask
 from tests.kernels.cuda.sparse.layouts import GPU, elements_in

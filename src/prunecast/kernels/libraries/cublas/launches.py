@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launch_traits import LaunchTraits
+from prunecast.kernels.kernel import LaunchTraits
 from prunecast.plan.kernel_plan import KernelPlan
 
 FloatArray = npt.NDArray[np.float64]

@@ -15,7 +15,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware.costs import Costs
 from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.launch_traits import LaunchTraits
+from prunecast.kernels.kernel import LaunchTraits
 from prunecast.kernels.libraries.cusparse.programs import (
     CSR_WARPS,
     chain_cycles,

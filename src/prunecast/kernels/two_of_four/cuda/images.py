@@ -1,20 +1,25 @@
-"""A plan of the sparse wgmma kernel as bytes: 2:4 weights, work records, the launch argument.
+"""A plan of the sparse wgmma kernel as bytes: 2:4 weights, work records, the launch argument; and its build.
 
 Weights are packed in stages that one bulk copy brings whole. Where wgmma.mma_async.sp.m64n*k32 looks for the
 places of kept values was measured on an H200 (2026-11-20): every thread's word and both selectors were probed
 with a product that shows the weights as the hardware decompresses them. It is as the PTX ISA draws it.
 """
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
+from prunecast.kernels.device.build import CompiledKernel, compile_cubin
+from prunecast.kernels.device.defines import ARCH, check_registers, plan_defines
 from prunecast.kernels.device.packed import Packed
 from prunecast.kernels.device.sparse_metadata import Bits, squeeze
 from prunecast.kernels.device.tile_stages import PackedStages, of_tiles, padded, tile_stages
 from prunecast.kernels.device.weights import to_bits, uncovered_rows
+from prunecast.kernels.tile.cuda.forms import SOURCES
 from prunecast.kernels.tile.cuda.images import list_args
 from prunecast.kernels.tile.cuda.pack import CHUNK, GATHER_ROWS, STAGE_COLUMNS
 from prunecast.kernels.tile.cuda.work_image import MOST_BLOCKS_IN_ARGS, work_image
@@ -48,6 +53,9 @@ GROUP_ROWS = 64
 CONSUMERS = 2
 """Warpgroups that multiply. Kind: CUDA source, `sparse_shape.cuh`."""
 Bytes = npt.NDArray[np.uint8]
+SPARSE_SOURCE = Path(__file__).parent / "sparse_sm90.cu"
+_FORMS = ((256, 128), (256, 64), (128, 256), (128, 128), (128, 64))
+"""Tiles of C that are compiled. Kind: choice, what the compile tests build without spills."""
 
 
 def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
@@ -139,3 +147,49 @@ def _words(places: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
     shifts = (16 * np.arange(2, dtype=np.uint32))[:, None, None, None] + 4 * np.arange(4, dtype=np.uint32)
     words = (names << shifts).sum(axis=(4, 7), dtype=np.uint32)
     return np.ascontiguousarray(words.transpose(0, 1, 3, 4, 5, 2))
+
+
+def check_sparse_form(plan: KernelPlan) -> None:
+    """Refuse plans that this kernel does not run, with `BadInput`."""
+    shape = plan.shape
+    if plan.tensor != "sparse-wgmma" or plan.inner is None:
+        raise BadInput(f"{plan.kernel}: the sparse kernel runs 2:4 on wgmma, the plan has {plan.tensor}")
+    if plan.dtype not in ("fp16", "bf16"):
+        raise BadInput(f"{plan.kernel}: the sparse kernel takes fp16 or bf16, the plan has {plan.dtype}")
+    if (shape.block_m, shape.block_n) not in _FORMS or shape.block_k != 64:
+        known = ", ".join(f"{m} x {n}" for m, n in _FORMS)
+        raise BadInput(f"{plan.kernel}: block shapes are {known}; the plan has {tuple(shape)}")
+    if np.any(plan.work.parts > 1):
+        raise BadInput(f"{plan.kernel}: the sparse kernel does not split tiles, the plan does")
+
+
+def sparse_defines(
+    plan: KernelPlan,
+    *,
+    activation: str = "none",
+    bias: bool = False,
+    changes: Mapping[str, int] | None = None,
+) -> dict[str, int]:
+    """Preprocessor names of the form; `changes` override them, for experiments and debugging."""
+    check_sparse_form(plan)
+    defines = {
+        "BLOCK_M": plan.shape.block_m,
+        "BLOCK_N": plan.shape.block_n,
+        "STAGES": plan.resources.stages,
+        **plan_defines(plan, activation, bias=bias),
+    }
+    return {**defines, **(changes or {})}
+
+
+def build_sparse_kernel(plan: KernelPlan, defines: Mapping[str, int]) -> CompiledKernel:
+    """Compile the form.
+
+    Raises
+    ------
+    KernelBuildError : as `compile_cubin`, or the registers differ from the plan's
+    """
+    kernel = compile_cubin(
+        SPARSE_SOURCE, ARCH, defines, includes=[SOURCES], allow_spills=bool(defines.get("GUARD", 0))
+    )
+    check_registers(kernel, plan, fewer=False)
+    return kernel

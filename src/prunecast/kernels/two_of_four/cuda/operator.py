@@ -9,8 +9,7 @@ import numpy.typing as npt
 from prunecast.kernels.device.build import CompiledKernel
 from prunecast.kernels.device.operator import Operator
 from prunecast.kernels.device.packed import Packed
-from prunecast.kernels.two_of_four.cuda.forms import build_sparse_kernel, sparse_defines
-from prunecast.kernels.two_of_four.cuda.images import pack_plan
+from prunecast.kernels.two_of_four.cuda.images import build_sparse_kernel, pack_plan, sparse_defines
 from prunecast.plan.kernel_plan import KernelPlan
 
 
