@@ -81,6 +81,15 @@ def test_it_is_saved_as_dense_tensors_and_loaded_sparse(tmp_path):
         assert torch.allclose(outputs(loaded, IDS), outputs(sparse, IDS), rtol=2e-3, atol=2e-3)
 
 
+def test_the_head_is_pruned_only_by_name():
+    sparse, named = llama(), llama()
+    done = sparsify_pretrained(sparse, "tile-wise:16", sparsity=0.5, **OPTIONS)
+    assert "lm_head: makes the logits; name it in target to prune it" in done.left
+    assert isinstance(sparse.lm_head, torch.nn.Linear)
+    options = {**OPTIONS, "target": ["lm_head"]}
+    assert sparsify_pretrained(named, "tile-wise:16", sparsity=0.5, **options).layers == ("lm_head",)
+
+
 PLAIN = """
 import sys, torch
 from transformers import AutoModelForCausalLM

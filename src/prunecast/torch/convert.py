@@ -99,7 +99,8 @@ def sparsify(
     gpu : name or spec of the GPU to plan for
     max_tokens : most tokens of one call: batch times sequence
     sparsity : prune every layer to this by magnitude first; None takes the zeros that are there
-    target, ignore : names of modules, or `re:` and a regular expression
+    target, ignore : names of modules, or `re:` and a regular expression; without `target` the layer that
+        makes logits is not pruned
     few_tokens : keep a second image of the weights for calls of up to 64 tokens; without it decoding is
         slower, and the weights take half of the memory
     fuse : one launch for layers that read the same x, activations and gated units in the epilogue; with
@@ -117,6 +118,9 @@ def sparsify(
     spec, plan = load_gpu(gpu) if isinstance(gpu, str) else gpu, read_recipe(recipe)
     _check(max_tokens, sparsity)
     found, left = find_layers(model)
+    if sparsity is not None and not target:
+        found, heads = _without_head(model, found)
+        left += heads
     names = select_names([layer.name for layer in found], target, ignore)
     _check_devices(found, spec)
     forwards = find_feed_forwards(model, found) if fuse and not trainable else []
@@ -141,6 +145,15 @@ def sparsify(
     if not quiet:
         print(f"prunecast: {done}", file=sys.stderr)
     return done
+
+
+def _without_head(model: nn.Module, found: list[Found]) -> tuple[list[Found], list[str]]:
+    """The layers but for the one that makes logits, which loses most by pruning and is asked for by name."""
+    getter = getattr(model, "get_output_embeddings", None)
+    head = getter() if callable(getter) else None
+    names = [layer.name for layer in found if layer.module is head]
+    why = [f"{name}: makes the logits; name it in target to prune it" for name in names]
+    return [layer for layer in found if layer.module is not head], why
 
 
 def _choose(
