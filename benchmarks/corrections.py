@@ -62,7 +62,7 @@ def _read_latency(context: LaunchContext) -> int:
 CORRECTIONS = (
     Correction("head start", "launch.overlap.prologue_under_preceding_cycles", zero),
     Correction("early start", "launch.overlap.prologue_is_hidden", never),
-    Correction("tail spread", "launch.overlap.tail_spread_cycles", zero),
+    Correction("tail spread", "launch.overlap.spread_cycles", zero),
     Correction("list latency", "launch.overlap.list_latency_cycles", zero),
     Correction("placement", "launch.placement.expected_places", lambda columns, fit, sms: None),
     Correction("burst of placements", "launch.placement.burst_placements", lambda blocks, fit, sms: ()),
@@ -120,7 +120,7 @@ def _planned(every: int, gpu: GpuSpec) -> list[Row]:
         try:
             if key not in maps:
                 maps = {key: map_of(case)}
-            plan = measured_plan(case, row.kernel, maps[key], gpu, row.plan or "")
+            plan = measured_plan(row, maps[key], gpu)
         except BadInput:
             continue
         if not row.plan or row.plan == recorded_fingerprint(plan):

@@ -85,7 +85,6 @@ _VALUES: dict[str, Any] = {
     "graph_launch_s": 1e-6,
     "overlapped_launch_s": 1e-6,
     "most_before_b_cycles": 1270.0,
-    "ends_apart_cycles": 200,
     "slow_sm_cycles": 110.0,
     "late_block_cycles": 250.0,
     "late_block_share": 0.018,

@@ -9,7 +9,7 @@ from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.launch import launch_context
 from prunecast.launch.floor import launch_floor_s
-from prunecast.launch.overlap import head_start_cycles, prologue_under_preceding_cycles, tail_spread_cycles
+from prunecast.launch.overlap import head_start_cycles, prologue_under_preceding_cycles
 from prunecast.launch.stragglers import straggler_credit_cycles, straggler_credit_scale
 from prunecast.patterns import TileMap
 from prunecast.simulator import engine, simulate
@@ -42,15 +42,15 @@ def head_start(plan, run):
     """Cycles by which the launch gains on the preceding one."""
     context, ends = launch_context(plan, H200), run.sm[:, engine.S_BUSY].astype(float)
     prologue = prologue_under_preceding_cycles(context)
-    return head_start_cycles(ends, prologue, tail_spread_cycles(context))
+    return head_start_cycles(ends, prologue, int((ends == 0.0).sum()))
 
 
 def test_blocks_that_end_together_gain_little_and_a_lone_long_one_all_that_is_read_first():
     equal, uneven = plan_of([1024] * 32), plan_of([256] * 15 + [4096] + [256] * 15, n=256)
     # Start, producer (300 and 300) and wait for indices
     most = H200.block_start_cycles + 300 + 300 + H200.dram_latency_cycles
-    apart = tail_spread_cycles(launch_context(equal, H200))
-    assert apart <= head_start(equal, run_of(equal)) < 0.5 * most
+    assert equal.blocks == 128
+    assert most / 32 <= head_start(equal, run_of(equal)) < 0.5 * most
     assert head_start(uneven, run_of(uneven)) == pytest.approx(most)
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prunecast.launch.overlap import head_start_cycles
+from prunecast.launch.overlap import free_sms, head_start_cycles
 from prunecast.models.unit_costs import balance_of, busy_share, sm_ends, work_per_sm
 
 ENDS = st.lists(st.floats(0, 1e6), min_size=1, max_size=20).map(np.array)
@@ -63,25 +63,45 @@ def test_more_work_for_the_chip_is_never_faster(ends, cycles, more):
     assert stretch(ends, (cycles + more,)) >= stretch(ends, (cycles,)) * (1 - 1e-12)
 
 
+def test_queues_cost_most_where_dram_works_as_long_as_the_sms_and_nothing_where_it_hardly_works():
+    sms = sm_ends(np.full(4, 100.0))
+    assert sms.queued(100.0) == pytest.approx(2**0.2 * 100)
+    assert sms.queued(20.0) == pytest.approx(100.0, rel=1e-3)
+    assert sms.queued(500.0) == pytest.approx(500.0, rel=1e-3)
+
+
+@given(ends=ENDS, dram=st.integers(0, 10**7), more=CYCLES, quiet=st.floats(0, 1e6))
+def test_queues_are_never_faster_than_no_queues_nor_with_more_to_bring(ends, dram, more, quiet):
+    sms = sm_ends(np.round(ends), round(quiet))
+    assert sms.queued(dram) >= sms.stretched(dram) * (1 - 1e-12)
+    assert sms.queued(dram + more) >= sms.queued(dram) * (1 - 1e-12)
+
+
 def test_nothing_is_gained_where_all_sms_end_together():
-    assert head_start_cycles(np.full(4, 700.0), 300.0) == 0.0
-    assert head_start_cycles(np.zeros(4), 300.0) == 0.0
+    assert head_start_cycles(np.full(4, 700.0), 300.0, 0) == 0.0
+    assert head_start_cycles(np.zeros(4), 300.0, 0) == 0.0
 
 
 def test_blocks_start_early_on_the_sms_that_are_left_first():
     # Left after 500, 600, 900 and 1000: the next blocks start 300 (of 500), 300, 100 and 0 cycles early. They
     # take 900, 500, 1000 and 600, and the third one is last, at 900.
-    assert head_start_cycles(np.array([900.0, 500.0, 1000.0, 600.0]), 300.0) == pytest.approx(100)
+    assert head_start_cycles(np.array([900.0, 500.0, 1000.0, 600.0]), 300.0, 0) == pytest.approx(100)
     # Only the first block has an SM that was idle
-    assert head_start_cycles(np.array([800.0, 800.0, 0.0]), 300.0) == 0.0
-    assert head_start_cycles(np.array([800.0, 0.0, 0.0]), 300.0) == 300.0
+    assert head_start_cycles(np.array([800.0, 800.0, 0.0]), 300.0, 1) == 0.0
+    assert head_start_cycles(np.array([800.0, 0.0, 0.0]), 300.0, 2) == 300.0
 
 
-def test_ends_that_are_apart_leave_sms_for_all_blocks_before():
-    assert head_start_cycles(np.array([800.0, 800.0, 0.0]), 300.0, 100.0) == 100.0
-    assert head_start_cycles(np.array([800.0, 800.0, 0.0]), 50.0, 100.0) == 50.0
+def test_early_starts_spread_from_free_sms_to_all_blocks_in_whole_groups():
+    def gained(blocks, shorter=0):
+        ends = np.array([800.0] * blocks + [400.0] * shorter + [0.0] * (12 - blocks - shorter))
+        return head_start_cycles(ends, 300.0, free_sms(ends, 300.0))
+
+    assert gained(4) == 300.0
+    assert gained(8) == gained(7) == pytest.approx(150.0)
+    assert gained(8, shorter=4) == pytest.approx(150.0)  # free when their items end, as those without
+    assert gained(12) == gained(9) == 0.0
 
 
 @given(ends=ENDS, before_b=st.floats(0, 1e6))
 def test_a_head_start_is_no_longer_than_what_comes_before_b(ends, before_b):
-    assert -1e-9 <= head_start_cycles(ends, before_b) <= before_b + 1e-9
+    assert -1e-9 <= head_start_cycles(ends, before_b, free_sms(ends, before_b)) <= before_b + 1e-9

@@ -12,6 +12,7 @@ from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import DTYPE_BYTES, KERNELS, Kernel, KernelPlan
 from prunecast.kernels.kernel import ItemTimes
+from prunecast.launch.overlap import spread_cycles
 from prunecast.patterns import ElementMap, NestedMap, TileMap, element_map_from_mask
 
 PrunedMap = TileMap | ElementMap | NestedMap
@@ -116,7 +117,8 @@ def _waves(times: ItemTimes, items: int, gpu: GpuSpec) -> float:
     """Waves of equal items."""
     full, rest = divmod(items, gpu.sm_count * times.slots)
     last = min(times.slots, rest) if times.co_resident else -(-rest // gpu.sm_count)
-    return full * _together(times, times.slots) + (_together(times, last) if rest else 0.0)
+    early = spread_cycles(times.prologue, rest, gpu.sm_count - rest)
+    return full * _together(times, times.slots) + (_together(times, last) if rest else 0.0) - early
 
 
 def _together(times: ItemTimes, blocks: int) -> float:

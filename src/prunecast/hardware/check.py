@@ -25,7 +25,6 @@ MAY_BE_ZERO = frozenset(
         "l2_line_cycles",
         "l2_second_line_share",
         "l2_split_sector_fetched_share",
-        "ends_apart_cycles",
         "first_rows_s",
     }
 )

@@ -159,9 +159,6 @@ class GpuSpec:
     """Longest part of the prologue, before the first read of B, that programmatic dependent launch hides
     where all SMs have blocks; the last blocks to start wait for their list and columns behind the gathers of
     others."""
-    ends_apart_cycles: int = _quantity("cycle")
-    """Cycles by which the last of equal blocks ends after the one that releases the dependent launch, where
-    the launch leaves SMs without a block."""
     slow_sm_cycles: float = _quantity("cycle")
     """Straggler delay: Gumbel scale of the end times of equal blocks, since L2 and DRAM do not serve all SMs
     alike; the last of n ends this times (log n + 0.2) after the median."""

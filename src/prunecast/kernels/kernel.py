@@ -40,6 +40,8 @@ class ItemTimes(NamedTuple):
     """Bytes of weights and B that blocks read from L2."""
     once: float = 0.0
     """SM cycles of a persistent block beside its items; 0 where every item is a block."""
+    prologue: float = 0.0
+    """SM cycles of `once` that lie under the preceding launch where that leaves SMs."""
     fix_up: float | None = None
     """SM cycles to write, or to read, the partial sums of a split-K slice; None where tiles are not split."""
     co_resident: bool = False

@@ -17,7 +17,7 @@ LIST_LATENCY_CYCLES = 210
 DRAM, which blocks with longer lists wait for too. 30 products of 67 to 132 blocks take 70 cycles more than in
 lists (34 to 130; H200, 2026-11-22). Later blocks find their list in L2."""
 FREE_SMS = 4
-"""SMs that a launch leaves at least where the spread of its equal blocks' ends counts."""
+"""SMs that a launch leaves at least where early starts spread from them to the others."""
 
 
 def prologue_is_hidden(context: LaunchContext) -> bool:
@@ -46,16 +46,6 @@ def prologue_cycles(context: LaunchContext) -> float:
     """Cycles of a block from its start until it may read B: set-up, and its list and indices from DRAM."""
     gpu, setting_up = context.gpu, max((_set_up_cycles(program) for program in context.programs), default=0)
     return float(gpu.block_start_cycles + setting_up + gpu.dram_latency_cycles)
-
-
-def tail_spread_cycles(context: LaunchContext) -> float:
-    """Cycles from the end of the SMs that the next launch needs to that of the last, where equal blocks leave
-    SMs free. Worth 0.3 points on stspmm and tile-wise, in the simulator 1.3 on stspmm.
-    """
-    if context.co_resident:
-        return 0.0
-    prologue = prologue_under_preceding_cycles(context)
-    return _blocks_apart_cycles(context.plan.blocks, prologue, context.gpu)
 
 
 def early_starts(context: LaunchContext) -> float:
@@ -90,20 +80,6 @@ def _most_before_b_cycles(before_b: float, blocks: int, gpu: GpuSpec, *, started
     return min(before_b, gpu.most_before_b_cycles)
 
 
-def _blocks_apart_cycles(blocks: int, before_b: float, gpu: GpuSpec) -> float:
-    """Spread of the ends of so many equal blocks with an SM each, whose prologue takes `before_b` cycles.
-
-    Where n blocks leave f SMs, f of the next launch start at once, f more on SMs whose blocks had started so,
-    and so on. In launches that repeat each of these groups is late by as much more than the one before, and
-    the last one by what is left: so all of them gain `before_b` over the number of groups. Groups are whole:
-    80 blocks start in two, not in 1.5, without which they are 4 to 7 % too fast (1280 x 1280 x 1024 and
-    3072 x 768 x 512 in other forms than the planner takes; H200, 2026-11-22).
-    """
-    if not _leaves_sms(blocks, gpu):
-        return 0.0
-    return gpu.ends_apart_cycles + before_b / _groups_of_starts(blocks, gpu)
-
-
 def _groups_of_starts(blocks: int, gpu: GpuSpec) -> int:
     """Groups in which the blocks of a launch start that leaves SMs free, each of as many blocks as these."""
     return -(-blocks // (gpu.sm_count - blocks))
@@ -123,7 +99,12 @@ def _leaves_sms(blocks: int, gpu: GpuSpec) -> bool:
     return 0 < blocks <= gpu.sm_count - FREE_SMS
 
 
-def head_start_cycles(sm_finish: npt.NDArray[np.float64], before_b: float, ends_apart: float = 0.0) -> float:
+def free_sms(sm_finish: npt.NDArray[np.float64], before_b: float) -> int:
+    """SMs that have `before_b` cycles left when the last one ends."""
+    return int((sm_finish <= sm_finish.max(initial=0.0) - before_b).sum())
+
+
+def head_start_cycles(sm_finish: npt.NDArray[np.float64], before_b: float, free: int) -> float:
     """Head start: cycles by which launches that repeat come closer, since their first blocks start early.
 
     A block takes the next SM that the preceding launch leaves and runs its prologue there, but waits for the
@@ -134,8 +115,24 @@ def head_start_cycles(sm_finish: npt.NDArray[np.float64], before_b: float, ends_
     ----------
     sm_finish : (SMs,) cycle in which each SM runs dry, 0 if it has no block
     before_b : cycles of a block before it reads B
-    ends_apart : cycles that the last SM ends after those before it, where all have the same to do
+    free : SMs on which blocks start early whatever the rest does: `free_sms`, or where ends differ by chance,
+        as in a simulated run, those without a block
     """
     last = float(sm_finish.max(initial=0.0))
-    early = np.minimum(last - np.sort(sm_finish) + ends_apart, before_b)
+    if before_b <= 0.0:
+        return 0.0
+    spread = spread_cycles(before_b, sm_finish.size - free, free)
+    early = np.minimum(last - np.sort(sm_finish) + spread, before_b)
     return last - float(np.max(sm_finish - np.where(sm_finish > 0.0, early, 0.0), initial=0.0))
+
+
+def spread_cycles(before_b: float, late: int, free: int) -> float:
+    """Cycles that every block gains where `late` SMs end last and `free` ones leave time for a prologue.
+
+    So many blocks of the next launch as SMs are free start early, then as many on SMs whose blocks had
+    started so, and so on. In launches that repeat each of these groups is late by as much more than the one
+    before, and the last one by what is left: so all of them gain `before_b` over the number of groups. Groups
+    are whole: 80 blocks start in two, not in 1.5, without which they are 4 to 7 % too fast (1280 x 1280 x
+    1024 and 3072 x 768 x 512, H200, 2026-11-22).
+    """
+    return before_b / -(-late // free) if free >= FREE_SMS and late > 0 else 0.0

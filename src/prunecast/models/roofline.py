@@ -28,10 +28,10 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext, burst_contexts, launch_context
 from prunecast.launch.floor import LAUNCHES, beside_s, launch_floor_s
 from prunecast.launch.overlap import (
+    free_sms,
     head_start_cycles,
     prologue_cycles,
     prologue_under_preceding_cycles,
-    tail_spread_cycles,
 )
 from prunecast.launch.power import l2_power, tensor_power
 from prunecast.launch.stragglers import (
@@ -213,7 +213,7 @@ def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Start
     fetched = placement.fetched(quiet_end)
     context, sm_finish = case.context, placement.sm_finish
     prologue = prologue_under_preceding_cycles(context)
-    head_start = head_start_cycles(sm_finish, prologue, tail_spread_cycles(context))
+    head_start = head_start_cycles(sm_finish, prologue, free_sms(sm_finish, prologue))
     head_start += straggler_credit_cycles(sm_finish, straggler_credit_scale(context))
     columns = float((case.plan.work.k_stop - case.plan.work.k_start).sum(dtype=np.int64))
     share = first_weights_share(case.context)
@@ -257,8 +257,11 @@ def _chip_cycles(case: Case, ends: _Ends, clock_hz: float) -> float:
     earlier = ends.earlier_share
     written = max(earlier, traffic.read_share)
     l2_s = max(ends.l2.reads + earlier * ends.l2.stores, earlier * ends.l2.merging)
-    before_last = max(l2_s, reads_s + written * writes_s)
-    last_fetch = ends.fetching.stretched(clock_hz * before_last)
+    last_fetch = ends.fetching.stretched(clock_hz * l2_s)
+    dram_cycles = clock_hz * (reads_s + written * writes_s)
+    # Co-resident blocks hide each other's waits, and what is late of them counts as stragglers
+    wait = ends.fetching.stretched if case.context.co_resident else ends.fetching.queued
+    last_fetch = max(last_fetch, wait(dram_cycles))
     asked_first = clock_hz * (ends.l2.requests + earlier * ends.l2.stores)
     last_fetch = max(last_fetch, ends.fetching.quiet + asked_first)
     # Blocks of all SMs end and begin in step, for DRAM serves them in turn; C is written meanwhile

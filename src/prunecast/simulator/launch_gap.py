@@ -6,7 +6,7 @@ import numpy as np
 
 from prunecast.launch import LaunchContext
 from prunecast.launch.floor import launch_floor_s
-from prunecast.launch.overlap import head_start_cycles, prologue_under_preceding_cycles, tail_spread_cycles
+from prunecast.launch.overlap import head_start_cycles, prologue_under_preceding_cycles
 from prunecast.launch.stores import write_back_share
 from prunecast.launch.stragglers import (
     straggler_credit_cycles,
@@ -36,7 +36,7 @@ def launch_gap(context: LaunchContext, run: State, clock_hz: float, launch: str)
     if launch == "graph":
         ends = run.sm[:, engine.S_BUSY].astype(np.float64)
         prologue = prologue_under_preceding_cycles(context)
-        gained = head_start_cycles(ends, prologue, tail_spread_cycles(context))
+        gained = head_start_cycles(ends, prologue, int((ends == 0.0).sum()))
         gained += straggler_credit_cycles(ends, straggler_credit_scale(context))
         gained -= straggler_cycles(ends, straggler_of(context))
     left = launch_s - gained / clock_hz

@@ -153,6 +153,7 @@ def item_times(
         weight_bytes=weight_bytes,
         read_bytes=weight_bytes * ranges + float(k16.sum()) * 16 * n * config.element_bytes,
         once=first_stage if persistent else 0.0,
+        prologue=cost.start if persistent else 0.0,
         fix_up=cost.fix_up if splits and longest >= 2 * FEWEST_STEPS_PER_PART else None,
     )
 

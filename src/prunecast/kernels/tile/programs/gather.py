@@ -185,12 +185,16 @@ def _copy_overhead(config: TileConfig) -> _CopyOverhead:
 
     Other configs make up for that while they wait for the port or the producer.
     """
+    if config.is_sparse:
+        return _CopyOverhead(0, ())
     copied = config.share_bytes_per_k16
     passing = copied + config.operand_bytes_per_warp_per_k16 * config.consumer_warps
     multiplied = config.fma_per_warp_per_k16 * config.consumer_warps // PORT_FMA_PER_BYTE
-    if config.is_sparse or multiplied < passing:
-        return _CopyOverhead(0, ())
-    charge = Charge("stalled_share", copied / PRODUCER_WARPS, "operand_bytes")
+    if multiplied < passing:
+        gathered = copied - config.weight_bytes_per_k16
+        return _CopyOverhead(0, (Charge("copy_port_share", gathered / PRODUCER_WARPS, "operand_bytes"),))
+    stalled = "tokens_first_stalled_share" if _tokens_first(config) else "stalled_share"
+    charge = Charge(stalled, copied / PRODUCER_WARPS, "operand_bytes")
     return _CopyOverhead((multiplied - passing) // PRODUCER_WARPS, (charge,))
 
 
