@@ -22,6 +22,12 @@ constexpr int ROWS_AT_ONCE = 4;          // that a lane takes out of the staging
 constexpr int STEPS_BETWEEN = 2;
 constexpr int LONG_ITEM = 6;
 
+#if GLU
+constexpr int SUM_ROWS = 32;  // of which 16 rows of C are made
+#else
+constexpr int SUM_ROWS = 16;
+#endif
+
 // What a thread knows about the item it is going to finish.
 struct Ending {
   int4 split;
@@ -62,7 +68,7 @@ __device__ __forceinline__ Ending prepare_ending(const TileArgs& args, int place
   ending.between = steps_of(item) >= LONG_ITEM ? STEPS_BETWEEN : 0;
 #pragma unroll
   for (int half = 0; half < HALVES; ++half) {
-    ending.rows[half] = gated_row(load_early(rows + gate_of(half * HALF_ROWS + warp % 4 * 32 + lane)));
+    ending.rows[half] = gated_row(load_early(rows + half * HALF_ROWS + warp % 4 * SUM_ROWS * 2 + gate_of(lane)));
   }
 #endif
 #if BIAS
@@ -82,12 +88,6 @@ __device__ __forceinline__ float bias_of(const Ending& ending, int row, int odd,
   return 0.0f;
 #endif
 }
-
-#if GLU
-constexpr int SUM_ROWS = 32;  // of which 16 rows of C are made
-#else
-constexpr int SUM_ROWS = 16;
-#endif
 
 // Bias, activation and rounding of the sums of SUM_ROWS rows; words in the order of stmatrix.
 __device__ __forceinline__ void round_rows(u32 (&words)[4], const float* sums, const Ending& ending, int row, int lane) {
@@ -188,7 +188,7 @@ struct Outgoing {
       pause -= 1;
       return;
     }
-    if (left < HALVES) restage();
+    if (HALVES == 2 && left == 1) restage();
     const int first = __shfl_sync(0xffffffff, row, 0);
     if (__all_sync(0xffffffff, first >= 0 && row == first + lane)) {
       if (lane == 0 && token < args.tokens) store_box(&map, token, first, staging + warp * 4096);
