@@ -17,7 +17,7 @@ from prunecast.torch.huggingface import (  # noqa: E402
     load_pretrained,
     sparsify_pretrained,
 )
-from prunecast.torch.packed import SparseLinear  # noqa: E402
+from prunecast.torch.sparse_linear import SparseLinear  # noqa: E402
 
 # Inductor's own
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -15,9 +15,9 @@ from prunecast.torch.ops import columns_of, linear  # noqa: E402
 from prunecast.torch.packed import (  # noqa: E402
     PackedProduct,
     Rows,
-    SparseLinear,
     interleaved_tiles,
 )
+from prunecast.torch.sparse_linear import SparseLinear  # noqa: E402
 
 # Inductor's own
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

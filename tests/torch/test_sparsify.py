@@ -9,7 +9,8 @@ from prunecast.errors import BadInput
 torch = pytest.importorskip("torch")
 
 from prunecast.torch import sparsify  # noqa: E402
-from prunecast.torch.packed import PackedProduct, SparseLinear  # noqa: E402
+from prunecast.torch.packed import PackedProduct  # noqa: E402
+from prunecast.torch.sparse_linear import SparseLinear  # noqa: E402
 
 OPTIONS = {"gpu": "h200-sxm", "max_tokens": 256, "quiet": True}
 PATTERN = "tile-wise:32"
@@ -80,6 +81,15 @@ def test_activations_become_epilogues_where_the_module_computes_what_its_names_s
     with torch.no_grad():
         assert torch.allclose(sparse(x), plain(x), rtol=2**-6, atol=5e-3)
         assert torch.equal(again(x), sparse(x))
+
+
+def test_gate_and_up_are_pruned_together_only_where_their_product_is_gated():
+    together, apart = (torch.nn.Sequential(Gated(SILU)).half().eval() for _ in range(2))
+    sparsify(together, PATTERN, sparsity=0.5, **OPTIONS)
+    sparsify(apart, PATTERN, sparsity=0.5, ignore=["0.down_proj"], **OPTIONS)
+    assert together[0].gate_proj.pattern == "tile-wise:16"
+    assert apart[0].gate_proj.pattern == PATTERN
+    assert isinstance(apart[0], Gated)
 
 
 def test_a_layer_that_is_fused_is_not_trained():

@@ -5,7 +5,7 @@ tensors (`codesign/schedule*.py`, `patterns`); here masks meet parameters, gradi
 trains nothing itself and predicts nothing. Importing this package does not import PyTorch: every name below
 is loaded when it is first used, and needs PyTorch then.
 
-Read first: `pruner.py`; for inference `convert.py`, then `packed.py` and `ops.py`; `linear.py` is the layer
+Read first: `pruner.py`; for inference `convert.py`, then `packed.py`, `sparse_linear.py` and `ops.py`; `linear.py` is the layer
 without an operator of torch's.
 """
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from prunecast.torch.convert import Sparsified, sparsify
     from prunecast.torch.linear import TileSparseLinear
     from prunecast.torch.load_model import load
-    from prunecast.torch.packed import SparseLinear
     from prunecast.torch.pruner import Pruner
+    from prunecast.torch.sparse_linear import SparseLinear
 
 __all__ = ["Pruner", "SparseLinear", "Sparsified", "TileSparseLinear", "load", "sparsify"]
 
 _HOME = {
     "Sparsified": "prunecast.torch.convert",
-    "SparseLinear": "prunecast.torch.packed",
+    "SparseLinear": "prunecast.torch.sparse_linear",
     "load": "prunecast.torch.load_model",
     "sparsify": "prunecast.torch.convert",
     "Pruner": "prunecast.torch.pruner",

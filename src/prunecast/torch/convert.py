@@ -17,24 +17,20 @@ from torch import nn
 
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.patterns import Pattern, TileMap, parse_pattern
+from prunecast.patterns import TileMap
 from prunecast.patterns.sources.selection import select_names
+from prunecast.torch.choose_tiles import Choice, choose_tiles
 from prunecast.torch.epilogue import GATED_ROWS, PLAIN, Epilogue, interleaved
 from prunecast.torch.feed_forward import FeedForward, GatedMlp, find_feed_forwards
 from prunecast.torch.find import Found, find_layers, is_transposed, matrix_of, sibling_groups
 from prunecast.torch.forms import layouts_for
 from prunecast.torch.gpus import check_gpu
-from prunecast.torch.kept import tiles_of
 from prunecast.torch.layer_table import dtype_name
-from prunecast.torch.packed import PackedProduct, Rows, SparseLinear, interleaved_tiles, stacked_tiles
+from prunecast.torch.packed import PackedProduct, Rows, interleaved_tiles, stacked_tiles
 from prunecast.torch.recipe import Recipe, read_recipe
+from prunecast.torch.sparse_linear import SparseLinear
 
-__all__ = ["LEAST_SPARSITY", "Sparsified", "sparsify"]
-
-LEAST_SPARSITY = 0.3
-"""Layers that keep more stay dense: no kernel gains there."""
-OFF_RECIPE = 0.01
-"""Share of a layer's weights that may be kept beyond its recipe, where sizes do not divide."""
+__all__ = ["Sparsified", "sparsify"]
 
 Progress = Callable[[str, int, int], None]
 
@@ -60,17 +56,10 @@ class Sparsified(NamedTuple):
         )
 
 
-class _Choice(NamedTuple):
-    """A layer and what it will keep."""
-
-    layer: Found
-    tiles: TileMap
-
-
 class _Launch(NamedTuple):
     """Layers that become one product, and what it does behind the bias."""
 
-    choices: list[_Choice]
+    choices: list[Choice]
     epilogue: Epilogue = PLAIN
 
 
@@ -124,7 +113,7 @@ def sparsify(
     names = select_names([layer.name for layer in found], target, ignore)
     _check_devices(found, spec)
     forwards = find_feed_forwards(model, found) if fuse and not trainable else []
-    chosen, more_left = _choose(found, set(names), plan, sparsity, forwards)
+    chosen, more_left = choose_tiles(found, set(names), plan, sparsity, forwards)
     before = _bytes_of(model)
     fused = _fusable(forwards, chosen)
     groups = _grouped(chosen, fused) if fuse else [_Launch([choice]) for choice in chosen]
@@ -156,96 +145,7 @@ def _without_head(model: nn.Module, found: list[Found]) -> tuple[list[Found], li
     return [layer for layer in found if layer.module is not head], why
 
 
-def _choose(
-    found: list[Found],
-    wanted: set[str],
-    recipe: Recipe,
-    sparsity: float | None,
-    forwards: list[FeedForward],
-) -> tuple[list[_Choice], list[str]]:
-    chosen, left = [], []
-    unknown = [name for name in recipe.sparsities if name not in {layer.name for layer in found}]
-    if unknown:
-        raise BadInput(f"the recipe prunes {unknown[0]!r}, which the model has no linear layer of")
-    in_recipe = wanted.intersection(recipe.sparsities) if recipe.sparsities else wanted
-    joint = {} if sparsity is None else _joint_tiles(found, in_recipe, recipe, sparsity, forwards)
-    for layer in found:
-        if layer.name not in wanted:
-            left.append(f"{layer.name}: not asked for")
-            continue
-        if layer.name not in in_recipe:
-            left.append(f"{layer.name}: not in the recipe")
-            continue
-        tiles = joint.get(layer.name) or _tiles(layer, recipe, sparsity)
-        if 1.0 - tiles.density < LEAST_SPARSITY:
-            left.append(f"{layer.name}: {1.0 - tiles.density:.0%} sparse, dense is faster")
-            continue
-        chosen.append(_Choice(layer, tiles))
-    if not chosen:
-        why = left[0] if left else "the model has no linear layers"
-        raise BadInput(f"no layer has enough zeros of {recipe.pattern} to become sparse ({why})")
-    return chosen, left
-
-
-def _joint_tiles(
-    found: list[Found], wanted: set[str], recipe: Recipe, sparsity: float, forwards: list[FeedForward]
-) -> dict[str, TileMap]:
-    """Tiles of gates and ups that are pruned together, by name.
-
-    The epilogue of a gated unit needs a row of the gate in the same tile as that of up: tiles have half of
-    their rows from each, and both layers have the pattern of half the height, with the same columns.
-    """
-    layers, tiles = {layer.name: layer for layer in found}, {}
-    for forward in forwards:
-        patterns = {recipe.pattern_of(name) for name in forward.first}
-        half = _half_as_high(recipe.pattern_of(forward.first[0]))
-        if not forward.is_gated or len(patterns) > 1 or half is None or not wanted.issuperset(forward.first):
-            continue
-        gate, up = (matrix_of(layers[name].module) for name in forward.first)
-        both = interleaved(gate, up).float().abs().cpu().numpy()
-        mask = torch.from_numpy(parse_pattern(patterns.pop()).prune({"both": both}, sparsity)["both"])
-        for number, name in enumerate(forward.first):
-            own = Rows(number, gate.shape[0], interleaved=True).of(mask).reshape(gate.shape)
-            kept = half.map(own.numpy())
-            assert isinstance(kept, TileMap)
-            tiles[name] = kept
-    return tiles
-
-
-def _half_as_high(pattern: str) -> Pattern | None:
-    """The tile-wise pattern with tiles of half the height, for those whose tiles are whole groups of rows."""
-    name, _, height = pattern.partition(":")
-    if name != "tile-wise" or not height.isdecimal() or int(height) % (2 * GATED_ROWS):
-        return None
-    return parse_pattern(f"{name}:{int(height) // 2}")
-
-
-def _tiles(layer: Found, recipe: Recipe, sparsity: float | None) -> TileMap:
-    """What the layer keeps."""
-    weights = matrix_of(layer.module)
-    dtype_name(weights.dtype)
-    array = weights.float().cpu().numpy()
-    pattern = parse_pattern(recipe.pattern_of(layer.name))
-    if sparsity is not None:
-        mask = pattern.prune({layer.name: np.abs(array)}, sparsity)[layer.name]
-        kept = pattern.map(mask)
-        if not isinstance(kept, TileMap):
-            raise BadInput(f"prunecast.torch runs patterns of tiles, {pattern.canonical} has none")
-        return kept
-    try:
-        tiles = tiles_of(array, None, recipe.pattern_of(layer.name))
-    except BadInput as error:
-        raise BadInput(f"{layer.name}: {error}") from None
-    said = recipe.sparsities.get(layer.name)
-    if said is not None and 1.0 - tiles.density < said - OFF_RECIPE:
-        raise BadInput(
-            f"{layer.name}: the recipe says {said:.1%} zeros of {pattern.canonical}, the weights have "
-            f"{1.0 - tiles.density:.1%}"
-        )
-    return tiles
-
-
-def _fusable(forwards: list[FeedForward], chosen: list[_Choice]) -> list[FeedForward]:
+def _fusable(forwards: list[FeedForward], chosen: list[Choice]) -> list[FeedForward]:
     """Those whose layers are all sparse, gate and up with the same tiles of whole groups of rows."""
     tiles = {choice.layer.name: choice.tiles for choice in chosen}
     found = []
@@ -267,7 +167,7 @@ def _may_interleave(gate: TileMap, up: TileMap) -> bool:
     return bool(np.array_equal(rows, rows[:, :1] // GATED_ROWS * GATED_ROWS + np.arange(GATED_ROWS)))
 
 
-def _grouped(chosen: list[_Choice], fused: list[FeedForward]) -> list[_Launch]:
+def _grouped(chosen: list[Choice], fused: list[FeedForward]) -> list[_Launch]:
     """Layers that read the same x together, in the order of the model."""
     by_name = {choice.layer.name: choice for choice in chosen}
     epilogues = {

@@ -1,10 +1,7 @@
-"""`PackedProduct`: one launch's worth of pruned weights on a device; `SparseLinear`: what stands for an
-`nn.Linear`.
+"""`PackedProduct`: one launch's worth of pruned weights on a device.
 
-Several linear layers that read the same x are one product: their rows follow one another in one tile map,
-each keeps a `SparseLinear` under its own name, and the first that is called computes for all. The state dict
-holds dense tensors with zeros under the names that `nn.Linear` gives them, so that a checkpoint loads with
-and without this package.
+Several linear layers that read the same x are one product: their rows follow one another in one tile map, or
+interleave, and the first layer that is called computes for all. See `sparse_linear.py` for the layers.
 """
 
 from collections.abc import Sequence
@@ -21,7 +18,7 @@ from prunecast.torch.images import Layout, covering, layout_of, pack, tiles_to_t
 from prunecast.torch.layer_table import dtype_name, register_layer
 from prunecast.torch.ops import columns_of, linear
 
-__all__ = ["PackedProduct", "Rows", "SparseLinear", "interleaved_tiles", "stacked_tiles"]
+__all__ = ["PackedProduct", "Rows", "interleaved_tiles", "stacked_tiles"]
 
 
 class _Held(NamedTuple):
@@ -241,100 +238,6 @@ class Rows(NamedTuple):
         if self.interleaved:
             return whole.unflatten(0, (-1, 2, GATED_ROWS))[:, self.first]
         return whole[self.first : self.first + self.size]
-
-
-class SparseLinear(torch.nn.Module):  # type: ignore[misc]
-    """Rows of a product, in place of the `nn.Linear` that they were.
-
-    Has no gradient for its weights unless `trainable()` was called on it, or those around it; x has one.
-    """
-
-    def __init__(
-        self, product: PackedProduct, rows: Rows, pattern: str, *, has_bias: bool, transposed: bool = False
-    ) -> None:
-        super().__init__()
-        self.product, self.rows, self.has_bias, self.transposed = product, rows, has_bias, transposed
-        self.pattern = pattern
-        """The pattern that its zeros have."""
-        self.in_features, self.out_features = product.features, rows.size
-
-    @property
-    def weight(self) -> torch.Tensor:
-        """Dense weights with zeros as the layer had them, a new tensor at every call."""
-        own = self.rows.of(self.product.dense_weight()).reshape(self.out_features, self.in_features)
-        return (own.t() if self.transposed else own).clone(memory_format=torch.contiguous_format)
-
-    @property
-    def bias(self) -> torch.Tensor | None:
-        """(out_features,) of the weights' dtype, or None."""
-        if not self.has_bias:
-            return None
-        return self.rows.of(self.product.fp32_bias).flatten().to(self.product.images[0].dtype)
-
-    @property
-    def density(self) -> float:
-        """Share of the weights that its tiles keep."""
-        tiles = self.product.tile_map
-        mine = np.zeros(tiles.m, bool)
-        self.rows.of(torch.from_numpy(mine))[...] = True
-        kept_of_row = np.repeat(tiles.kept_per_tile, tiles.rows_per_tile)
-        kept = int(kept_of_row[mine[tiles.row_index]].sum(dtype=np.int64))
-        return kept / float(self.out_features * self.in_features)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Y (..., out_features) of x (..., in_features); contiguous where the product has one part.
-
-        Gate and up of a gated unit, called by themselves, multiply dense weights.
-        """
-        if self.rows.interleaved:
-            return torch.nn.functional.linear(x, self.weight, self.bias)
-        if self.out_features == self.product.rows:
-            return self.product(x)
-        return self.product.part(x, self.rows.first, self.rows.first + self.out_features)
-
-    def trainable(self) -> "SparseLinear":
-        """Kept values become parameters with gradients; everything else stays zero."""
-        product = self.product
-        if len(product.image_names) > 1:
-            raise BadInput("weights that are packed twice cannot be trained: sparsify with one_image=True")
-        product.make_trainable()
-        return self
-
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        destination[prefix + "weight"] = self.weight.detach()
-        if self.has_bias:
-            destination[prefix + "bias"] = self.bias
-
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        wanted = ("weight", "bias") if self.has_bias else ("weight",)
-        missing_keys += [prefix + name for name in wanted if prefix + name not in state_dict]
-        weight, bias = state_dict.get(prefix + "weight"), state_dict.get(prefix + "bias")
-        shape = (self.out_features, self.in_features)
-        if weight is not None:
-            matrix = weight.t() if self.transposed else weight
-            if tuple(matrix.shape) != shape:
-                error_msgs.append(f"size mismatch for {prefix}weight: {tuple(matrix.shape)}, wanted {shape}")
-            else:
-                self.product.set_weight(matrix.detach(), self.rows)
-        if bias is not None and self.has_bias:
-            own = self.rows.of(self.product.fp32_bias)
-            own.copy_(bias.detach().reshape(own.shape))
-        unexpected_keys += [
-            key for key in state_dict if key.startswith(prefix) and key.removeprefix(prefix) not in wanted
-        ] * strict
-
-    def extra_repr(self) -> str:
-        """For printing a model."""
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.has_bias}"
 
 
 def stacked_tiles(maps: Sequence[TileMap]) -> TileMap:

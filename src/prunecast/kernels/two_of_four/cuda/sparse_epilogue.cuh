@@ -31,64 +31,16 @@ __device__ __forceinline__ Ending prepare_ending(const SparseArgs& args, int4 it
   return ending;
 }
 
-#if ACTIVATION == 2
-
-__device__ __forceinline__ u32 round_pair(float even, float odd) {
-  u32 both;
-#ifdef BF16
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(odd), "f"(even));
-#else
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(odd), "f"(even));
-#endif
-  return both;
-}
-
-// Bias and GELU of 16 sums of every lane, through the warp's staging slot, where each lane keeps to itself. The
-// polynomials of erf stand in the code once: unrolled over all sums they need more registers than there are.
-__device__ __forceinline__ void activate_16(float* sums, const Ending& ending, u32 slot, int lane) {
-  const u32 own = slot + 4 * lane;
-#pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    const float x = sums[i] + ending.bias[i / 2 % 2];
-    asm volatile("st.shared.f32 [%0], %1;" ::"r"(own + 128 * i), "f"(x) : "memory");
-  }
-#pragma unroll 1
-  for (int i = 0; i < 16; ++i) {
-    float x;
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(own + 128 * i) : "memory");
-    asm volatile("st.shared.f32 [%0], %1;" ::"r"(own + 128 * i), "f"(activate(x)) : "memory");
-  }
-#pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(sums[i]) : "r"(own + 128 * i) : "memory");
-  }
-}
-
-#endif
-
-__device__ __forceinline__ u32 finished_pair(const float* sums, float bias) {
-#if ACTIVATION == 2
-  return round_pair(sums[0], sums[1]);
-#else
-  return pack(sums[0], sums[1], bias);
-#endif
-}
-
 // 16 rows x CHUNK_TOKENS tokens from registers to shared memory; 8 rows meet 8 different banks.
-__device__ __forceinline__ void stage_chunk(u32 slot, float* sums, const Ending& ending, int lane) {
+__device__ __forceinline__ void stage_chunk(u32 slot, const float* sums, const Ending& ending, int lane) {
   const int row = lane % 16, half = lane / 16;
-#if ACTIVATION == 2
-  activate_16(sums, ending, slot, lane);
-  activate_16(sums + 16, ending, slot, lane);
-  __syncwarp();
-#endif
 #pragma unroll
   for (int pair = 0; pair < CHUNK_TOKENS / 16; ++pair) {
     const float* s = sums + 8 * pair;
     const u32 to = slot + row * CHUNK_TOKENS * 2 + ((2 * pair + half) ^ (row % 8)) * 16;
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
-                 "r"(finished_pair(s, ending.bias[0])), "r"(finished_pair(s + 2, ending.bias[1])),
-                 "r"(finished_pair(s + 4, ending.bias[0])), "r"(finished_pair(s + 6, ending.bias[1]))
+                 "r"(pack(s[0], s[1], ending.bias[0])), "r"(pack(s[2], s[3], ending.bias[1])),
+                 "r"(pack(s[4], s[5], ending.bias[0])), "r"(pack(s[6], s[7], ending.bias[1]))
                  : "memory");
   }
 }
