@@ -5,8 +5,8 @@ tensors (`codesign/schedule*.py`, `patterns`); here masks meet parameters, gradi
 trains nothing itself and predicts nothing. Importing this package does not import PyTorch: every name below
 is loaded when it is first used, and needs PyTorch then.
 
-Read first: `pruner.py`; for inference `convert.py`, then `packed.py`, `sparse_linear.py` and `ops.py`; `linear.py` is the layer
-without an operator of torch's.
+Read first: `pruner.py`; for inference `convert.py`, then `packed.py`, `sparse_linear.py` and `ops.py`;
+`linear.py` is the layer without an operator of torch's.
 """
 
 from importlib import import_module
