@@ -12,7 +12,8 @@ from prunecast.codesign.graph.layouts import LayoutChoice, choose_layouts, turne
 from prunecast.codesign.graph.model_graph import ModelGraph
 from prunecast.codesign.graph.model_time import ModelTime, model_time
 from prunecast.codesign.graph.operation import KINDS, Convolution, Operation
-from prunecast.codesign.graph.workloads import WORKLOADS, load_workload
+from prunecast.codesign.graph.passes import Pass, parse_workload
+from prunecast.codesign.graph.workloads import WORKLOADS, load_pass, load_workload
 
 __all__ = [
     "KINDS",
@@ -22,8 +23,11 @@ __all__ = [
     "ModelGraph",
     "ModelTime",
     "Operation",
+    "Pass",
     "choose_layouts",
+    "load_pass",
     "load_workload",
     "model_time",
+    "parse_workload",
     "turned_by_dense",
 ]

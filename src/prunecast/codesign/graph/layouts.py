@@ -56,7 +56,7 @@ def choose_layouts(model: ModelGraph, wanted: Mapping[str, str]) -> LayoutChoice
         if needed is not None:
             cut.add_edge(*_tie(operation.name, needed))
     for source, target, elements in model.graph.edges(data="elements"):
-        _connect(cut, source, reading[target], elements)
+        _connect(cut, source, reading[target], elements * model[source].runs)
     feature_side: set[object] = set()
     if "features" in wanted.values():
         _, (feature_side, _) = nx.minimum_cut(cut, _FEATURES, _TOKENS)

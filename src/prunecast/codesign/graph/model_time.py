@@ -70,7 +70,7 @@ def model_time(
 
     Parameters
     ----------
-    product_seconds : seconds of every product of the graph, launch included
+    product_seconds : seconds of every product of the graph, of all copies that run, launches included
     sparse : products that run a sparse kernel and want feature-major tensors
     launch : `graph` or `stream`, which launch floor the other operations pay
 
@@ -95,9 +95,8 @@ def model_time(
         kind_of={o.name: o.kind for o in model},
         transposes=changed,
         turning_seconds={
-            change.source: transpose_seconds(
-                change.elements, gpu, element_bytes=element_bytes, launch_s=launch_s
-            )
+            change.source: model[change.source].runs
+            * transpose_seconds(change.elements, gpu, element_bytes=element_bytes, launch_s=launch_s)
             for change in changed
         },
         critical_path=path,

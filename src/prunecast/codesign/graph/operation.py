@@ -51,6 +51,9 @@ class Operation:
     flops : floating-point operations on the tensor cores for other kinds; a product's follow from m, k, n
     head_width : features of a head of fused attention; 0 for a product of two activations that stands alone
     elements_in, elements_out : numbers read and written, weights apart
+    elements_cached : numbers read that no operation of this pass wrote: keys and values of earlier tokens
+    copies : operations alike that this one stands for: experts, layers of a large model. Sizes are of one
+    idle : how many of them this pass leaves out: experts that no token goes to
     tensors_out : tensors that `elements_out` are, all of one size; a reader reads one of them
     layout : one of `LAYOUTS`, or None where both will do
 
@@ -69,6 +72,9 @@ class Operation:
     head_width: int = 0
     elements_in: int = 0
     elements_out: int = 0
+    elements_cached: int = 0
+    copies: int = 1
+    idle: int = 0
     tensors_out: int = 1
     layout: str | None = None
 
@@ -84,10 +90,15 @@ class Operation:
 
     @property
     def weights(self) -> int:
-        """Elements of A."""
-        return self.m * self.k
+        """Elements of A, of all copies."""
+        return self.m * self.k * self.copies
+
+    @property
+    def runs(self) -> int:
+        """Copies that a pass runs."""
+        return self.copies - self.idle
 
     @property
     def multiplications(self) -> int:
-        """Multiply-add pairs of a product."""
-        return self.m * self.k * self.n
+        """Multiply-add pairs of a product, of all copies that run."""
+        return self.m * self.k * self.n * self.runs

@@ -20,11 +20,12 @@ figure 5, to the fastest kernel at each point."""
 
 
 def other_seconds(operation: Operation, gpu: GpuSpec, *, element_bytes: int, launch_s: float) -> float:
-    """Seconds of an operation that is neither input nor product, one launch included."""
+    """Seconds of an operation that is neither input nor product, one launch of each copy included."""
     if operation.kind == "input":
         return 0.0
     moved = _traffic_seconds(operation.elements_in, operation.elements_out, element_bytes, gpu)
-    return launch_s + max(moved, _tensor_seconds(operation, gpu))
+    moved += operation.elements_cached * element_bytes / gpu.dram_bytes_per_s
+    return operation.runs * (launch_s + max(moved, _tensor_seconds(operation, gpu)))
 
 
 def transpose_seconds(elements: int, gpu: GpuSpec, *, element_bytes: int, launch_s: float) -> float:

@@ -1,31 +1,48 @@
 """The standard models by name."""
 
 from prunecast.codesign.graph.conv_nets import CONV_NETS, build_conv_net
+from prunecast.codesign.graph.diffusion import UNETS, build_unet
 from prunecast.codesign.graph.model_graph import ModelGraph
-from prunecast.codesign.graph.transformers import TRANSFORMERS, build_transformer
+from prunecast.codesign.graph.passes import SEQUENCE, Pass
+from prunecast.codesign.graph.shapes import transformers
+from prunecast.codesign.graph.transformers import build_transformer
 from prunecast.errors import BadInput, check_choice
 
-WORKLOADS = (*CONV_NETS, *TRANSFORMERS)
+WORKLOADS = (*CONV_NETS, *UNETS, *transformers())
 """Names that `load_workload` takes."""
-_SEQUENCE = 512
 
 
-def load_workload(name: str, *, batch: int = 8, sequence: int = _SEQUENCE) -> ModelGraph:
+def load_workload(
+    name: str, *, batch: int = 8, sequence: int = SEQUENCE, cached: int = 0, all_logits: bool = True
+) -> ModelGraph:
     """One forward pass of a standard model.
 
     Parameters
     ----------
     name : one of `WORKLOADS`
-    batch : images or sequences
-    sequence : tokens of each sequence; of no meaning for images
+    batch : images, latents or sequences
+    sequence : new tokens of each sequence; of no meaning for images
+    cached : tokens of each sequence whose keys and values are read from the cache
+    all_logits : the last product is of all tokens, else of one for each sequence
 
     Raises
     ------
-    BadInput : an unknown name, or a number below 1
+    BadInput : an unknown name, a number out of range, or a cache where no text is generated
     """
-    check_choice("workload", name, WORKLOADS)
-    if batch < 1 or sequence < 1:
+    if batch < 1 or sequence < 1 or cached < 0:
         raise BadInput(f"batch and sequence must be at least 1, got {batch} and {sequence}")
-    if name in CONV_NETS:
-        return build_conv_net(name, CONV_NETS[name], batch=batch)
-    return build_transformer(name, TRANSFORMERS[name], batch=batch, sequence=sequence)
+    return load_pass(name, Pass(batch, sequence, cached, all_logits))
+
+
+def load_pass(name: str, run: Pass) -> ModelGraph:
+    """The graph of one forward pass of a standard model. Raises BadInput as `load_workload`."""
+    check_choice("workload", name, WORKLOADS)
+    if name in transformers():
+        return build_transformer(name, transformers()[name], run)
+    if run.cached:
+        raise BadInput(
+            f"{name} generates no tokens one by one: wanted batch:B, got {run.label or 'a decode'}"
+        )
+    if name in UNETS:
+        return build_unet(name, UNETS[name], batch=run.batch)
+    return build_conv_net(name, CONV_NETS[name], batch=run.batch)
