@@ -141,9 +141,9 @@ def emulated(monkeypatch, tmp_path_factory):
     monkeypatch.setattr(
         transpose, "build_transpose", lambda _: Built(Loaded("transpose_rows", source, {}, 1))
     )
-    transpose.transpose_function.cache_clear()
+    transpose._function.cache_clear()
     yield made
-    transpose.transpose_function.cache_clear()
+    transpose._function.cache_clear()
 
 
 def product(pattern, dtype, *, few_tokens, m=512, k=384):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from prunecast.kernels.device.launch import PreparedLaunch
-from prunecast.kernels.device.transpose.transpose import SHARED_BYTES, THREADS, Rows, transpose_args
+from prunecast.kernels.device.transpose.transpose import Rows, transpose_args
 from prunecast.torch.cuda.device import stream_of
 from prunecast.torch.cuda.launches import (
     LayerTensors,
@@ -19,7 +19,7 @@ from prunecast.torch.cuda.launches import (
     forgotten_with_launches,
     prepared_launch,
 )
-from prunecast.torch.cuda.transpose import transpose_function
+from prunecast.torch.cuda.transpose import transpose_launch
 from prunecast.torch.epilogue import Epilogue, seen_as
 
 __all__ = ["DirectCall", "columns_of_view", "direct_call", "known_call", "may_call"]
@@ -54,14 +54,7 @@ class DirectCall:
         x_t = Rows(0, self._columns * _ELEMENT_BYTES, self._features, self._columns)
         self._args, blocks = transpose_args(x, x_t)
         self._words: Any = self._args.view("u8").data
-        return PreparedLaunch(
-            transpose_function(self._device),
-            [self._args.ctypes.data],
-            blocks=blocks,
-            threads=THREADS,
-            shared_bytes=SHARED_BYTES,
-            overlap=False,
-        )
+        return transpose_launch(self._device, self._args, blocks)
 
     def __call__(self, x: torch.Tensor, image: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """Y (..., rows) of x (..., features), contiguous, or with features first as the epilogue says."""

@@ -1,21 +1,23 @@
 """X (tokens, features) turned into rows of tokens, at the speed of memory."""
 
 from functools import cache
+from typing import Any
 
+import numpy as np
 import torch
 
 from prunecast.kernels.device.launch import PreparedLaunch
 from prunecast.kernels.device.transpose.transpose import (
     SHARED_BYTES,
-    THREADS,
     Rows,
     build_transpose,
     may_transpose,
+    prepared_launch,
     transpose_args,
 )
 from prunecast.torch.cuda.device import arch_of, load_function, stream_of
 
-__all__ = ["transpose_function", "turned"]
+__all__ = ["transpose_launch", "turned"]
 
 ELEMENT_BYTES = 2
 
@@ -33,15 +35,7 @@ def turned(x: torch.Tensor, tokens: int) -> torch.Tensor:
     index = x.device.index
     with torch.cuda.device(index):
         args, blocks = transpose_args(given, made)
-        launch = PreparedLaunch(
-            transpose_function(index),
-            [args.ctypes.data],
-            blocks=blocks,
-            threads=THREADS,
-            shared_bytes=SHARED_BYTES,
-            overlap=False,
-        )
-        launch(stream_of(index))
+        transpose_launch(index, args, blocks)(stream_of(index))
     return x_t
 
 
@@ -51,8 +45,13 @@ def _copied(x: torch.Tensor, x_t: torch.Tensor) -> torch.Tensor:
     return x_t
 
 
+def transpose_launch(device: int, args: np.ndarray[Any, Any], blocks: int) -> PreparedLaunch:
+    """A launch with the arguments that `transpose_args` made, which the caller keeps."""
+    overlap = torch.cuda.get_device_capability(device)[0] >= 9
+    return prepared_launch(_function(device), args, blocks, overlap=overlap)
+
+
 @cache
-def transpose_function(device: int) -> int:
-    """Handle of the loaded kernel."""
+def _function(device: int) -> int:
     cubin = build_transpose(arch_of(torch.device("cuda", device))).cubin
     return load_function(cubin, "transpose_rows", SHARED_BYTES, device)

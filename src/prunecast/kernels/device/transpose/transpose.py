@@ -80,20 +80,27 @@ class PreparedTranspose:
     def __init__(self, x: Rows, b: Rows, *, device: int) -> None:
         args, blocks = transpose_args(x, b)
         self._words, self._lock = args.view(np.uint64).data, Lock()
-        self._launch = PreparedLaunch(
-            _kernel(device).kernel.ptr,
-            [args.ctypes.data],
-            blocks=blocks,
-            threads=THREADS,
-            shared_bytes=SHARED_BYTES,
-            overlap=False,
-        )
+        self._launch = prepared_launch(_kernel(device).kernel.ptr, args, blocks, overlap=False)
 
     def __call__(self, x_pointer: int, b_pointer: int, stream: int) -> None:
         """Enqueue it on a stream of the current device, which is the one it was made for."""
         with self._lock:
             self._words[_X_WORD], self._words[_B_WORD] = x_pointer, b_pointer
             self._launch(stream)
+
+
+def prepared_launch(
+    function: int, args: np.ndarray[Any, Any], blocks: int, *, overlap: bool
+) -> PreparedLaunch:
+    """A launch of the loaded kernel; `overlap` from compute capability 9.0 on."""
+    return PreparedLaunch(
+        function,
+        [args.ctypes.data],
+        blocks=blocks,
+        threads=THREADS,
+        shared_bytes=SHARED_BYTES,
+        overlap=overlap,
+    )
 
 
 def build_transpose(arch: str) -> CompiledKernel:

@@ -2,8 +2,9 @@
 //
 // Contract: a block per square of 64 tokens and 64 features, 256 threads, 64 * 33 * 4 bytes of shared memory. Rows of X
 // and of B begin at multiples of 16 bytes, `features` and `padded` are multiples of 8; tokens of B from `tokens` to
-// `padded` become zero. Reads and writes whole 128-byte lines. Runs on every architecture.
-typedef unsigned int u32;
+// `padded` become zero. Reads and writes whole 128-byte lines. Runs on every architecture;
+// from 9.0 on it may start before the launch that writes X has ended.
+#include "ptx.cuh"
 
 struct TransposeArgs {
   const unsigned char* x;
@@ -26,6 +27,8 @@ extern "C" __global__ void __launch_bounds__(256) transpose_rows(TransposeArgs a
   extern __shared__ u32 square[];
   const int first_feature = blockIdx.x % args.blocks_across * EDGE;
   const int first_token = blockIdx.x / args.blocks_across * EDGE;
+  let_next_launch_start();
+  wait_for_last_launch();
 
   for (int i = threadIdx.x; i < EDGE * EDGE / 8; i += blockDim.x) {
     const int token = i / 8, chunk = i % 8;
