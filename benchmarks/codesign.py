@@ -8,7 +8,7 @@ import time
 
 from prunecast.choice import fastest_plan
 from prunecast.codesign import Engine
-from prunecast.codesign.graph import WORKLOADS, load_workload
+from prunecast.codesign.graph import WORKLOADS, Pass, load_workload
 from prunecast.codesign.search import Targets
 from prunecast.codesign.search.layer_sets import LayerSet, layers_of_file, layers_of_workload
 from prunecast.codesign.search.model_search import ModelSearch
@@ -50,7 +50,7 @@ def read_layers(source: str, tokens: int, batch: int) -> LayerSet:
     """Layers of a standard model or of a file."""
     if source in WORKLOADS:
         return layers_of_workload(load_workload(source, batch=batch, sequence=tokens))
-    return layers_of_file(source, tokens, ignore=["re:embed", "re:positions"])
+    return layers_of_file(source, [Pass(1, tokens)], ignore=["re:embed", "re:positions"])
 
 
 def main() -> None:

@@ -133,6 +133,15 @@ ModelTokens = Annotated[
 ModelBatch = Annotated[
     int, typer.Option(metavar="N", help="Images or sequences, where WEIGHTS names a standard model.")
 ]
+Workload = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        show_default=False,
+        help="In place of tokens and batch: prefill:2048, decode:16@4096, batch:8, or a mix like"
+        " prefill:2048=1,decode:16@4096=200.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")]
 Output = Annotated[
@@ -228,6 +237,7 @@ class Budget:
     gpu: Gpu = "h200-sxm"
     tokens: ModelTokens = None
     batch: ModelBatch = 8
+    workload: Workload = None
     engine: Engine = "simulator"
     target: Target = None
     ignore: Ignore = None
@@ -246,7 +256,7 @@ class Budget:
 
     def arguments(self) -> dict[str, Any]:
         """The options as `codesign.search.prune_model` takes them beside the targets."""
-        names = ("gpu", "tokens", "batch", "engine")
+        names = ("gpu", "tokens", "batch", "workload", "engine")
         return {
             **{name: getattr(self, name) for name in names},
             "caps": _caps(self.cap or ()),

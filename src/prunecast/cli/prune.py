@@ -35,9 +35,9 @@ def prune(
 ) -> None:
     """Write pruned weights and their recipe. By magnitude; FOLDER/weights.safetensors is dense with zeros.
 
-    With --latency or --speedup, WEIGHTS may also name a standard model: resnet18, resnet34, resnet50, vgg16,
-    bert-small, bert-base, bert-large, gpt2, llama-2-7b or llama-3-8b. It gets random weights, its time counts
-    every operator, and FOLDER gets the recipe alone. The time of an .onnx file counts every operator too.
+    With --latency or --speedup, WEIGHTS may also name a standard model, as resnet50 or llama-3-8b: an unknown
+    name lists them. It gets random weights, its time counts every operator, and FOLDER gets the recipe alone.
+    The time of an .onnx file counts every operator too.
     """
     to = form.destination()
     if budget.latency is not None or budget.speedup is not None:
@@ -115,7 +115,7 @@ def _show_target(pruned: "PrunedModel", console: "Console") -> None:
     ]
     cells = [
         [
-            layer.layer,
+            layer.layer if layer.copies == 1 else f"{layer.layer}, {layer.copies} alike",
             f"{layer.m} x {layer.k}",
             layer.pattern,
             layer.kernel,
@@ -156,7 +156,9 @@ def _show_target(pruned: "PrunedModel", console: "Console") -> None:
 
 
 def _tokens(pruned: "PrunedModel") -> str:
-    """Columns of B, the least and the most of all layers."""
+    """The workload, or the columns of B, the least and the most of all layers."""
+    if pruned.workload is not None:
+        return pruned.workload
     counts = sorted({layer.n for layer in pruned.result.layers})
     return f"{counts[0]} tokens" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} tokens"
 

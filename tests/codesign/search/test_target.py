@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from prunecast.codesign import Engine
-from prunecast.codesign.graph import load_workload
+from prunecast.codesign.graph import Pass, load_workload
 from prunecast.codesign.search.layer_sets import LayerSet, layers_of_file, layers_of_workload
 from prunecast.codesign.search.menus import layer_options
 from prunecast.codesign.search.model_search import ModelSearch
@@ -30,7 +30,7 @@ def two_layers() -> LayerSet:
         "wide": (rng.standard_normal((1024, 1024)) * scales).astype(np.float16),
         "flat": rng.standard_normal((512, 1024)).astype(np.float16),
     }
-    return layers_of_file(weights, TOKENS)
+    return layers_of_file(weights, [Pass(1, TOKENS)])
 
 
 def prepared(layers: LayerSet, **changes: object) -> ModelSearch:
@@ -143,7 +143,7 @@ def test_the_refusal_of_many_shapes_names_the_largest_parts() -> None:
     weights = {f"w{m}": np.random.default_rng(m).random((m, 256)) for m in range(64, 704, 64)}
     with pytest.raises(BadInput, match="3 smaller parts") as refused:
         prune_to_targets(
-            prepared(layers_of_file(weights, 512), families=("atp",)), Targets(latency_share=0.1)
+            prepared(layers_of_file(weights, [Pass(1, 512)]), families=("atp",)), Targets(latency_share=0.1)
         )
     seconds = [float(part.split(" us ")[0]) for part in str(refused.value).split(": ")[1].split(", ")]
     assert seconds[:7] == sorted(seconds[:7], reverse=True)
@@ -227,7 +227,7 @@ def test_an_option_tried_is_what_its_pruned_weights_come_to(pattern: str) -> Non
     place = next(i for i, o in enumerate(search.options[name]) if o.pattern == pattern)
     option, tried = search.options[name][place], search.realise({name: place})[name]
     mask = search.mask(name, pattern, option.sparsity)
-    launches = search.launches(name, option.kernel, parse_pattern(pattern).map(mask))
-    assert tried.seconds == sum(search.engine.run(plan).seconds for plan in launches)
+    kept = parse_pattern(pattern).map(mask)
+    assert tried.seconds == search.seconds(name, (option.kernel,), kept, search.engine.run)
     assert tried.kept == mask.sum()
     assert tried.importance == pytest.approx(layers.importance(name).sum(where=mask, dtype=float), rel=1e-6)

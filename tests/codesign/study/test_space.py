@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prunecast.codesign.engines import Engine
+from prunecast.codesign.graph import Pass
 from prunecast.codesign.search import FrontPoint, Targets
 from prunecast.codesign.search.layer_sets import layers_of_file
 from prunecast.codesign.search.model_search import ModelSearch
@@ -43,7 +44,7 @@ def test_groups_follow_the_shape():
 def name_of(weights, *, gpu="h200-sxm", latency=0.6, tokens=64, **settings):
     spec = load_gpu(gpu)
     search = ModelSearch(
-        layers=layers_of_file(weights, tokens),
+        layers=layers_of_file(weights, [Pass(1, tokens)]),
         engine=Engine(name="model", gpu=spec),
         quick=Engine(name="model", gpu=spec),
         dtype="fp16",

@@ -1,13 +1,17 @@
-"""`LayerSet`: the layers to prune, one at a time, whether they lie in a file or are drawn at random."""
+"""`LayerSet`: the layers to prune, one at a time, whether they lie in a file or are drawn at random, and the
+passes that the model is run in.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.codesign.graph import ModelGraph
+from prunecast.codesign.graph import ModelGraph, Pass
+from prunecast.codesign.graph.passes import SEQUENCE
 from prunecast.codesign.layers import Source, load_layers
 from prunecast.codesign.onnx_model import read_onnx_model
 from prunecast.errors import BadInput
@@ -15,10 +19,10 @@ from prunecast.patterns import weigh
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.sources.selection import select_names
 
-SEQUENCE = 512
-"""Tokens of a sequence where nothing says how many."""
 KEPT_DENSE = ("stem", "classifier", "head", "fc8")
 """First and last layers of the standard models: they are customarily not pruned."""
+ROUTER = ".router"
+"""Products that choose the experts of a token are not pruned either."""
 
 
 MOST_REMEMBERED_WEIGHTS = 2**27
@@ -27,40 +31,71 @@ ROWS_AT_A_TIME = 32
 """Rows that a cache holds while they are scaled."""
 
 
+class LayerPass(NamedTuple):
+    """One pass of a workload as the layers see it."""
+
+    tokens: dict[str, int]
+    """N of each layer that it runs."""
+    graph: ModelGraph | None = None
+    """The model around the layers, or None for layers alone."""
+    share: float = 1.0
+    """Part of all passes."""
+
+    def runs(self, name: str) -> int:
+        """How often it runs a layer: a node of a graph may stand for several alike."""
+        return 1 if self.graph is None else self.graph[name].runs
+
+
 class LayerSet(NamedTuple):
     """Layers by name; `importance` is called when a layer's turn has come: one at a time is in memory."""
 
     shapes: dict[str, tuple[int, int]]
-    tokens: dict[str, int]
     importance: Callable[[str], ImportanceArray]
-    graph: ModelGraph | None
-    """The model around the layers, or None for layers alone."""
+    passes: tuple[LayerPass, ...]
+    copies: Mapping[str, int] = MappingProxyType({})
+    """Matrices that a name stands for, where they are several alike."""
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """N of each layer, the most of all passes."""
+        return {
+            name: max(run.tokens[name] for run in self.passes if name in run.tokens) for name in self.shapes
+        }
+
+    @property
+    def weights(self) -> int:
+        """Elements of all matrices."""
+        return sum(m * k * self.copies.get(name, 1) for name, (m, k) in self.shapes.items())
 
 
 def layers_of_file(
     weights: Source,
-    tokens: int,
+    passes: Sequence[Pass],
     *,
     target: Sequence[str] = (),
     ignore: Sequence[str] = (),
     experts_per_token: int = 2,
 ) -> LayerSet:
-    """The matrices of a file or mapping; all multiply the same number of tokens, but experts, who share them.
+    """The matrices of a file or mapping; all multiply the tokens of a pass, but experts, who share them.
 
     Raises
     ------
-    BadInput : as `load_layers`, or no tokens
+    BadInput : as `load_layers`
     """
-    if tokens < 1:
-        raise BadInput(f"tokens must be at least 1, got {tokens}")
     layers = load_layers(weights, target=target, ignore=ignore).layers
     shapes = {name: (layer.weights.shape[0], layer.weights.shape[1]) for name, layer in layers.items()}
 
     def importance(name: str) -> ImportanceArray:
         return weigh(name, layers[name].weights)
 
-    own = {name: layer.tokens(tokens, experts_per_token) for name, layer in layers.items()}
-    return LayerSet(shapes, own, importance, None)
+    seen = tuple(
+        LayerPass(
+            {name: layer.tokens(run.columns, experts_per_token) for name, layer in layers.items()},
+            share=run.share,
+        )
+        for run in passes
+    )
+    return LayerSet(shapes, importance, seen)
 
 
 def layers_of_onnx(
@@ -95,18 +130,25 @@ def layers_of_onnx(
     def importance(name: str) -> ImportanceArray:
         return weigh(name, layers[name].weights)
 
-    return LayerSet(shapes, {name: graph[name].n for name in layers}, importance, graph)
+    return LayerSet(shapes, importance, (LayerPass({name: graph[name].n for name in layers}, graph),))
 
 
 def layers_of_workload(
-    graph: ModelGraph, *, seed: int = 0, target: Sequence[str] = (), ignore: Sequence[str] = ()
+    *graphs: ModelGraph,
+    shares: Sequence[float] = (1.0,),
+    seed: int = 0,
+    target: Sequence[str] = (),
+    ignore: Sequence[str] = (),
 ) -> LayerSet:
     """The products of a standard model, with heavy-tailed random weights that depend on the seed alone.
+
+    `graphs` are its passes, of which `shares` are the parts.
 
     Rows and columns of trained matrices differ in scale by factors (outlier features); a lognormal factor per
     column and row stands for that. Without it all columns would be alike and every pattern equally good.
     """
-    offered = {name: p for name, p in graph.products.items() if name in target or name not in KEPT_DENSE}
+    every = {name: product for graph in graphs for name, product in graph.products.items()}
+    offered = {name: p for name, p in every.items() if name in target or is_pruned(name)}
     products = {name: offered[name] for name in select_names(offered, target, ignore)}
     shapes = {name: (p.m, p.k) for name, p in products.items()}
     places = {name: place for place, name in enumerate(products)}
@@ -116,7 +158,16 @@ def layers_of_workload(
 
     if sum(m * k for m, k in shapes.values()) <= MOST_REMEMBERED_WEIGHTS:
         importance = cache(importance)
-    return LayerSet(shapes, {name: p.n for name, p in products.items()}, importance, graph)
+    seen = tuple(
+        LayerPass({name: p.n for name, p in graph.products.items() if name in products}, graph, share)
+        for share, graph in zip(shares, graphs, strict=True)
+    )
+    return LayerSet(shapes, importance, seen, {name: p.copies for name, p in products.items()})
+
+
+def is_pruned(name: str) -> bool:
+    """Whether a product of a standard model is one that is customarily pruned."""
+    return name not in KEPT_DENSE and not name.endswith(ROUTER)
 
 
 def _heavy_tailed(shape: tuple[int, int], seed: Sequence[int]) -> ImportanceArray:
@@ -130,11 +181,3 @@ def _heavy_tailed(shape: tuple[int, int], seed: Sequence[int]) -> ImportanceArra
         rows *= of_row[first : first + ROWS_AT_A_TIME]
         np.abs(rows, out=rows)
     return weights
-
-
-def fixed_names(layers: LayerSet) -> Mapping[str, tuple[int, int, int]]:
-    """Products of the graph that are not pruned: name -> m, k, n."""
-    if layers.graph is None:
-        return {}
-    others = {name: p for name, p in layers.graph.products.items() if name not in layers.shapes}
-    return {name: (p.m, p.k, p.n) for name, p in others.items()}

@@ -10,13 +10,14 @@ from typing import NamedTuple, Self, TypeGuard, TypeVar
 import numpy as np
 
 from prunecast.choice import PrunedMap, fastest_plan
-from prunecast.codesign.engines import Engine, Progress, silent
+from prunecast.codesign.engines import Engine, Outcome, Progress, silent
 from prunecast.codesign.graph import ModelTime, model_time, turned_by_dense
+from prunecast.codesign.graph.mixed_time import mixed_time
 from prunecast.codesign.search.allocation import Menu
-from prunecast.codesign.search.layer_sets import LayerSet, fixed_names
+from prunecast.codesign.search.layer_sets import LayerPass, LayerSet
 from prunecast.codesign.search.menus import layer_options
 from prunecast.codesign.search.option_times import SUMMED_HEIGHT, OptionTimes
-from prunecast.codesign.search.options import Option, menu_of, retained
+from prunecast.codesign.search.options import Option, menu_of, mixed_options, retained
 from prunecast.codesign.two_parts import launches_in_two
 from prunecast.errors import BadInput
 from prunecast.kernels import KERNELS, KernelPlan
@@ -116,9 +117,17 @@ class ModelSearch:
             importance = self.layers.importance(name)
             sums = TileSums.of(importance, SUMMED_HEIGHT)
             self._sums[name] = sums
-            offered = layer_options(importance, sums, self.layers.tokens[name], times, families=self.families)
             most = self.caps.get(name, self.most_sparsity) + 1e-9
-            return tuple(option for option in offered if 1.0 - option.kept / importance.size <= most)
+            offered = {
+                n: layer_options(importance, sums, n, times, families=self.families)
+                for n in {run.tokens[name] for run in self._passes_of(name)}
+            }
+            menus = [
+                (self._weight(run, name), [o for o in offered[n] if 1.0 - o.kept / importance.size <= most])
+                for run in self._passes_of(name)
+                for n in (run.tokens[name],)
+            ]
+            return mixed_options(menus, self.layers.copies.get(name, 1))
 
         # The first of a shape fills its times, which two threads would otherwise both compute.
         first = list(self._first_of_shapes().values())
@@ -131,10 +140,7 @@ class ModelSearch:
             for o in options
             if o.pattern == "2:4"
         )
-        for name, (m, k, n) in fixed_names(self.layers).items():
-            self._fixed[name] = times.dense(m, k, n)
-        for name, (m, k) in self.layers.shapes.items():
-            self._fixed[name] = times.dense(m, k, self.layers.tokens[name])
+        self._fixed.update(self._dense(times))
         self._saved.update(self._savings_of_dense())
 
     def with_more(self, more: Mapping[str, Sequence[Option]]) -> "ModelSearch":
@@ -178,12 +184,8 @@ class ModelSearch:
 
     def time(self, seconds: dict[str, float], sparse: frozenset[str]) -> ModelTime | None:
         """End to end, or None for layers alone."""
-        graph = self.layers.graph
-        if graph is None:
-            return None
-        return model_time(
-            graph, self.engine.gpu, {**self._fixed, **seconds}, sparse=sparse, launch=self.engine.launch
-        )
+        found = self._times({**self._fixed, **seconds}, sparse)
+        return mixed_time(found) if found else None
 
     def total(self, seconds: dict[str, float], sparse: frozenset[str]) -> float:
         """Seconds of the model."""
@@ -194,12 +196,71 @@ class ModelSearch:
         """Dense seconds of each layer that may be pruned."""
         return {name: self._fixed[name] for name in self.options}
 
-    def launches(self, name: str, kernel: str, kept: PrunedMap) -> tuple[KernelPlan, ...]:
-        """What a kernel launches for what is kept of a layer."""
-        n, gpu = self.layers.tokens[name], self.engine.gpu
+    def seconds(
+        self, name: str, kernels: Sequence[str], kept: PrunedMap, run: Callable[[KernelPlan], Outcome]
+    ) -> float:
+        """Time of what is kept of a layer in all passes, each with its own of `kernels`."""
+        passes = self._passes_of(name)
+        return sum(
+            self._weight(one, name) * run(plan).seconds
+            for one, kernel in zip(passes, kernels, strict=True)
+            for plan in self._launches(kernel, kept, one.tokens[name])
+        )
+
+    def fastest(self, name: str, kept: PrunedMap, kernels: Callable[[int], Sequence[str]]) -> tuple[str, ...]:
+        """For each pass the fastest of the kernels that `kernels` allows for its tokens, in closed form."""
+
+        def seconds(kernel: str, n: int) -> float:
+            return sum(self.quick.once(plan).seconds for plan in self._launches(kernel, kept, n))
+
+        return tuple(
+            min(kernels(n), key=lambda kernel, n=n: seconds(kernel, n))  # type: ignore[misc]
+            for n in (run.tokens[name] for run in self._passes_of(name))
+        )
+
+    def _launches(self, kernel: str, kept: PrunedMap, n: int) -> tuple[KernelPlan, ...]:
+        """What a kernel launches for what is kept of a layer and `n` tokens."""
         if KERNELS[kernel].parts:
             return launches_in_two(kept, n, self.dtype, self.quick)
-        return (fastest_plan(kernel, kept, n=n, dtype=self.dtype, gpu=gpu),)
+        return (fastest_plan(kernel, kept, n=n, dtype=self.dtype, gpu=self.engine.gpu),)
+
+    def _passes_of(self, name: str) -> list[LayerPass]:
+        return [run for run in self.layers.passes if name in run.tokens]
+
+    def _weight(self, run: LayerPass, name: str) -> float:
+        """How often a pass runs a layer, times its share."""
+        return run.share * run.runs(name)
+
+    def _dense(self, times: OptionTimes) -> dict[str, float]:
+        """Dense seconds of every product in all passes, those that are not pruned too."""
+        found: dict[str, float] = {}
+        for run in self.layers.passes:
+            others = {} if run.graph is None else {n: (p.m, p.k, p.n) for n, p in run.graph.products.items()}
+            own = {name: (*self.layers.shapes[name], n) for name, n in run.tokens.items()}
+            for name, sizes in {**others, **own}.items():
+                found[name] = found.get(name, 0.0) + self._weight(run, name) * times.dense(*sizes)
+        return found
+
+    def _times(self, seconds: Mapping[str, float], sparse: frozenset[str]) -> list[tuple[float, ModelTime]]:
+        """Share and time of each pass; `seconds` of all are divided evenly among those with the product."""
+        graphs = [(run.share, run.graph) for run in self.layers.passes if run.graph is not None]
+        shares: dict[str, float] = {}
+        for share, graph in graphs:
+            for name in graph.products:
+                shares[name] = shares.get(name, 0.0) + share
+        return [
+            (
+                share,
+                model_time(
+                    graph,
+                    self.engine.gpu,
+                    {name: seconds[name] / shares[name] for name in graph.products},
+                    sparse=sparse & graph.products.keys(),
+                    launch=self.engine.launch,
+                ),
+            )
+            for share, graph in graphs
+        ]
 
     def _try(self, name: str, option: Option) -> Tried:
         """Time and importance of an option. Which two of four stay does not change the time, so 2:4 takes
@@ -207,12 +268,12 @@ class ModelSearch:
         """
         if option.pattern == "dense":
             return Tried(self._fixed[name], option.importance, option.kept)
-        if option.pattern == "2:4" == KERNELS[option.kernel].natural_pattern and name in self._two_of_four:
+        if option.pattern == "2:4" == option.kernel and name in self._two_of_four:
             return self._two_of_four[name]
         pruned = self._prune(name, parse_pattern(option.pattern), option.sparsity)
-        launches = self.launches(name, option.kernel, pruned.kept)
-        seconds = sum(self.engine.run(plan).seconds for plan in launches)
-        return Tried(seconds, pruned.importance, pruned.weights)
+        seconds = self.seconds(name, option.kernels(len(self._passes_of(name))), pruned.kept, self.engine.run)
+        copies = self.layers.copies.get(name, 1)
+        return Tried(seconds, copies * pruned.importance, copies * pruned.weights)
 
     def _prune(self, name: str, pattern: Pattern, sparsity: float | None) -> PrunedLayer:
         """By sums over tiles where they say all: the weights may have to be read or drawn again."""
@@ -223,13 +284,14 @@ class ModelSearch:
 
     def _savings_of_dense(self) -> dict[str, float]:
         """Layer -> seconds of transposes that a sparse product there needs, all others sparse too."""
-        time = self.time(dict.fromkeys(self.options, 0.0), frozenset(self.options))
-        if time is None or self.layers.graph is None:
-            return {}
-        turned = turned_by_dense(self.layers.graph, time.transposes)
-        return {
-            name: sum(time.turning_seconds[writer] for writer in writers) for name, writers in turned.items()
-        }
+        nothing = dict.fromkeys(self._fixed, 0.0)
+        saved: dict[str, float] = {}
+        graphs = [run.graph for run in self.layers.passes if run.graph is not None]
+        for graph, (share, time) in zip(graphs, self._times(nothing, frozenset(self.options)), strict=True):
+            for name, writers in turned_by_dense(graph, time.transposes).items():
+                own = share * sum(time.turning_seconds[writer] for writer in writers)
+                saved[name] = saved.get(name, 0.0) + own
+        return saved
 
     def _typical(self) -> dict[tuple[int, int], Callable[[], ImportanceArray]]:
         """The importance of the first layer of each shape."""

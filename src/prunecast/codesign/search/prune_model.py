@@ -7,10 +7,10 @@ from typing import Any, Self
 
 from prunecast.codesign.engines import Engine, Progress, silent
 from prunecast.codesign.files import SCHEMA_VERSION
-from prunecast.codesign.graph import WORKLOADS, load_workload
+from prunecast.codesign.graph import WORKLOADS, Pass, load_pass, parse_workload
+from prunecast.codesign.graph.passes import SEQUENCE
 from prunecast.codesign.layers import Source
 from prunecast.codesign.search.layer_sets import (
-    SEQUENCE,
     LayerSet,
     layers_of_file,
     layers_of_onnx,
@@ -20,6 +20,7 @@ from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, Mode
 from prunecast.codesign.search.target import TargetResult, prune_to_targets
 from prunecast.codesign.search.targets import Targets
 from prunecast.codesign.write_pruned import WEIGHTS, checked_folder, write_folder
+from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.version import tool_version
@@ -37,6 +38,7 @@ class PrunedModel:
     gpu, spec_hash, engine, dtype : of the predictions
     source : path or name that was pruned
     targets : what was asked for
+    workload : what the times are of, where it was said
     folder : holds `recipe.json`, and `weights.safetensors` if real weights were pruned
     """
 
@@ -49,6 +51,7 @@ class PrunedModel:
     targets: Targets
     folder: Path | None
     has_weights: bool
+    workload: str | None = None
 
     @classmethod
     def of(
@@ -60,6 +63,7 @@ class PrunedModel:
         engine: Engine,
         dtype: str,
         folder: Path | None,
+        workload: str | None = None,
     ) -> Self:
         """A result with what it was found for: `weights`, a file, matrices or a standard model, on a GPU."""
         return cls(
@@ -71,6 +75,7 @@ class PrunedModel:
             source=str(weights) if isinstance(weights, str | Path) else "arrays",
             targets=targets,
             folder=folder,
+            workload=workload,
             has_weights=not (isinstance(weights, str) and weights in WORKLOADS),
         )
 
@@ -87,6 +92,7 @@ class PrunedModel:
             "engine": self.engine,
             "dtype": self.dtype,
             "criterion": "magnitude",
+            "workload": self.workload,
             "targets": {name: getattr(self.targets, name) for name in Targets.__slots__},
             "seconds": result.seconds,
             "dense_seconds": result.dense_seconds,
@@ -112,6 +118,7 @@ def prune_model(
     caps: Mapping[str, float] | None = None,
     most_sparsity: float = MOST_SPARSITY,
     batch: int = 8,
+    workload: str | None = None,
     target: Sequence[str] = (),
     ignore: Sequence[str] = (),
     progress: Progress = silent,
@@ -133,6 +140,8 @@ def prune_model(
     families : what layers are offered beside dense: `atp`, `2:4`, `tvw`
     caps, most_sparsity : most sparsity by layer, and of layers that `caps` does not name
     batch : images or sequences of a standard model; the free first size of inputs of `.onnx`
+    workload : in place of tokens and batch, as `prefill:2048` or `decode:16@4096`, or a mix of them, whose
+        mean time counts; see `graph.parse_workload`
     target, ignore : layers to take and to leave out
 
     Raises
@@ -142,7 +151,7 @@ def prune_model(
     """
     folder = None if out is None else checked_folder(Path(out), weights)
     spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
-    layers = layers_to_prune(weights, tokens, batch, target, ignore)
+    layers = layers_to_prune(weights, tokens, batch, target, ignore, workload)
     search = ModelSearch(
         layers=layers,
         engine=Engine(name=engine, gpu=spec, state=state, launch=launch, progress=progress),
@@ -156,7 +165,13 @@ def prune_model(
     search.prepare()
     result = prune_to_targets(search, targets)
     pruned = PrunedModel.of(
-        result, targets, weights=weights, engine=search.engine, dtype=dtype, folder=folder
+        result,
+        targets,
+        weights=weights,
+        engine=search.engine,
+        dtype=dtype,
+        folder=folder,
+        workload=workload,
     )
     if folder is not None:
         masks = masks_of(search, pruned.result) if pruned.has_weights else None
@@ -165,15 +180,30 @@ def prune_model(
 
 
 def layers_to_prune(
-    weights: Source, tokens: int | None, batch: int, target: Sequence[str], ignore: Sequence[str]
+    weights: Source,
+    tokens: int | None,
+    batch: int,
+    target: Sequence[str],
+    ignore: Sequence[str],
+    workload: str | None = None,
 ) -> LayerSet:
     """The layers of a file, of matrices by name, of an ONNX file or of a standard model. Raises BadInput."""
+    if tokens is not None and (tokens < 1 or workload is not None):
+        raise BadInput(f"tokens must be at least 1, and left out with a workload, got {tokens}")
+    passes = None if workload is None else parse_workload(workload)
     if isinstance(weights, str) and weights in WORKLOADS:
-        graph = load_workload(weights, batch=batch, sequence=SEQUENCE if tokens is None else tokens)
-        return layers_of_workload(graph, target=target, ignore=ignore)
+        runs = passes or (Pass(batch, SEQUENCE if tokens is None else tokens),)
+        graphs = [load_pass(weights, run) for run in runs]
+        shares = [run.share for run in runs]
+        return layers_of_workload(*graphs, shares=shares, target=target, ignore=ignore)
     if isinstance(weights, str | Path) and Path(weights).suffix.lower() == ".onnx":
+        if passes is not None:
+            raise BadInput(
+                f"{weights}: an .onnx file says its sizes: wanted --tokens or --batch, got {workload}"
+            )
         return layers_of_onnx(weights, batch=batch, tokens=tokens, target=target, ignore=ignore)
-    return layers_of_file(weights, TOKENS if tokens is None else tokens, target=target, ignore=ignore)
+    passes = passes or (Pass(1, TOKENS if tokens is None else tokens),)
+    return layers_of_file(weights, passes, target=target, ignore=ignore)
 
 
 def masks_of(search: ModelSearch, result: TargetResult) -> dict[str, MaskArray]:

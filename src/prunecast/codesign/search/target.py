@@ -45,12 +45,13 @@ class ChosenLayer:
 
     Parameters
     ----------
-    layer, m, k, n : name and sizes
+    layer, m, k, n : name and sizes; n is the most of all passes
     pattern, kernel : what it gets; `dense` for a layer that nothing on the menu makes worth pruning
     sparsity : what the pattern was told
     removed : share of weights removed
     retained_importance : share
-    seconds, dense_seconds : predicted
+    seconds, dense_seconds : predicted; of all copies, and the mean over the passes of a workload
+    copies : layers alike that it stands for
     """
 
     layer: str
@@ -64,6 +65,7 @@ class ChosenLayer:
     retained_importance: float
     seconds: float
     dense_seconds: float
+    copies: int = 1
 
     @property
     def speedup(self) -> float:
@@ -129,15 +131,14 @@ def prune_to_targets(search: ModelSearch, targets: Targets) -> TargetResult:
     """
     dense_s = search.total(search.dense_seconds(), frozenset())
     most_s = targets.most_seconds(dense_s)
-    most_kept = targets.most_kept(sum(m * k for m, k in search.layers.shapes.values()))
+    most_kept = targets.most_kept(search.layers.weights)
     best = _search(search, most_s, most_kept)
     return _result(search, best, dense_s)
 
 
 def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
     scales: Scales = {name: {} for name in search.options}
-    weights = sum(m * k for m, k in search.layers.shapes.values())
-    large = weights > MOST_REFINED_WEIGHTS
+    large = search.layers.weights > MOST_REFINED_WEIGHTS
     fewest, near = (1, CLOSE_ENOUGH_LARGE) if large else (FEWEST_ROUNDS, CLOSE_ENOUGH)
     # A first choice just above its target would cost a large model another round
     aim, found = most_s * (1.0 - 0.5 * near) if large else most_s, []
@@ -256,10 +257,11 @@ def _chosen(search: ModelSearch, name: str, best: _Round) -> ChosenLayer:
         pattern=option.pattern,
         kernel=option.kernel,
         sparsity=option.sparsity,
-        removed=1.0 - tried.kept / (m * k),
+        removed=1.0 - tried.kept / search.options[name][0].kept,
         retained_importance=tried.importance / search.options[name][0].importance,
         seconds=tried.seconds,
         dense_seconds=search.dense_seconds()[name],
+        copies=search.layers.copies.get(name, 1),
     )
 
 

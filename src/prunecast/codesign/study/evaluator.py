@@ -4,6 +4,7 @@ Options of a layer under a pattern beside its menu are really pruned, near where
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from prunecast.codesign.contestants import kernels_of
 from prunecast.codesign.search import TargetResult, Targets
 from prunecast.codesign.search.menus import tile_kernels
 from prunecast.codesign.search.model_search import ModelSearch
-from prunecast.codesign.search.options import Option
+from prunecast.codesign.search.options import Option, joined
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.codesign.study.space import groups_of
 from prunecast.errors import BadInput
@@ -111,18 +112,15 @@ class _OptionMaker:
         importance = search.layers.importance(layer)
         mask = pattern.prune({layer: importance}, sparsity)[layer]
         kept = pattern.map(mask)
-        seconds = {
-            kernel: sum(search.quick.once(plan).seconds for plan in search.launches(layer, kernel, kept))
-            for kernel in _kernels(pattern.canonical, search.layers.tokens[layer])
-        }
-        kernel = min(seconds, key=lambda kernel: seconds[kernel])
+        kernels = search.fastest(layer, kept, partial(_kernels, pattern.canonical))
+        copies = search.layers.copies.get(layer, 1)
         return Option(
             pattern=pattern.canonical,
             sparsity=sparsity,
-            kernel=kernel,
-            seconds=seconds[kernel],
-            importance=float(importance.sum(where=mask, dtype=np.float64)),
-            kept=int(np.count_nonzero(mask)),
+            kernel=joined(kernels),
+            seconds=search.seconds(layer, kernels, kept, search.quick.once),
+            importance=copies * float(importance.sum(where=mask, dtype=np.float64)),
+            kept=copies * int(np.count_nonzero(mask)),
         )
 
 

@@ -65,6 +65,7 @@ def search_model(
     caps: Mapping[str, float] | None = None,
     most_sparsity: float = MOST_SPARSITY,
     batch: int = 8,
+    workload: str | None = None,
     target: Sequence[str] = (),
     ignore: Sequence[str] = (),
     progress: Progress = silent,
@@ -76,8 +77,8 @@ def search_model(
 
     Parameters
     ----------
-    weights, targets, gpu, tokens, out, engine, families, caps, most_sparsity, batch, target, ignore : as in
-        `prune_model`
+    weights, targets, gpu, tokens, out, engine, families, caps, most_sparsity : as in `prune_model`
+    batch, workload, target, ignore : as in `prune_model`
     trials : finished ones that the study has in the end, those of earlier runs and other processes included
     storage : path of an SQLite file, or the URL of a database
     seed : of the sampler; one process alone finds the same with the same seed, interrupted or not
@@ -92,7 +93,7 @@ def search_model(
     kept_in = StudyStorage(storage)
     spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
     search = ModelSearch(
-        layers=layers_to_prune(weights, tokens, batch, target, ignore),
+        layers=layers_to_prune(weights, tokens, batch, target, ignore, workload),
         engine=Engine(name=engine, gpu=spec, state=state, launch=launch, progress=progress),
         quick=Engine(name="model", gpu=spec, state=state, launch=launch),
         dtype=dtype,
@@ -106,7 +107,13 @@ def search_model(
 
     def model(result: TargetResult) -> PrunedModel:
         return PrunedModel.of(
-            result, targets, weights=weights, engine=search.engine, dtype=dtype, folder=folder
+            result,
+            targets,
+            weights=weights,
+            engine=search.engine,
+            dtype=dtype,
+            folder=folder,
+            workload=workload,
         )
 
     found = StudyResult(
@@ -237,7 +244,7 @@ def study_name(search: ModelSearch, targets: Targets) -> str:
     numbers = {
         "weights": _weights(search),
         "graph": _graph(search),
-        "tokens": search.layers.tokens,
+        "tokens": [[run.share, run.tokens] for run in search.layers.passes],
         "spec": engine.gpu.fingerprint,
         "engine": [engine.name, engine.state, engine.launch],
         "dtype": search.dtype,
@@ -260,5 +267,5 @@ def _weights(search: ModelSearch) -> str:
 
 
 def _graph(search: ModelSearch) -> list[str]:
-    graph = search.layers.graph
-    return [] if graph is None else [repr(operation) for operation in graph]
+    graphs = [run.graph for run in search.layers.passes if run.graph is not None]
+    return [repr(operation) for graph in graphs for operation in graph]

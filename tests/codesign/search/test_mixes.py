@@ -1,0 +1,133 @@
+"""Workloads as what a latency is of: every pass by itself, and mixes of them."""
+
+import numpy as np
+import pytest
+
+from prunecast.codesign.engines import Engine
+from prunecast.codesign.graph import load_pass, parse_workload
+from prunecast.codesign.search import Targets, prune_model
+from prunecast.codesign.search.layer_sets import layers_of_workload
+from prunecast.codesign.search.model_search import ModelSearch
+from prunecast.codesign.search.options import Option, mixed_options
+from prunecast.errors import BadInput
+from prunecast.hardware import load_gpu
+from prunecast.patterns import parse_pattern
+
+GPU = load_gpu("h200-sxm")
+MIX = "prefill:8x448=1,decode:8@200=40"
+
+
+def weights(m, k, seed=0):
+    return np.random.default_rng(seed).standard_normal((m, k)).astype(np.float16)
+
+
+def search_of(workload, name="whisper-tiny"):
+    runs = parse_workload(workload)
+    model = Engine(name="model", gpu=GPU)
+    search = ModelSearch(
+        layers=layers_of_workload(*(load_pass(name, r) for r in runs), shares=[r.share for r in runs]),
+        engine=model,
+        quick=model,
+        dtype="fp16",
+        families=("2:4",),
+    )
+    search.prepare()
+    return search
+
+
+def test_the_dense_time_of_a_mix_is_the_mean_of_its_passes():
+    alone = [search_of(part) for part in ("prefill:8x448", "decode:8@200")]
+    mixed = search_of(MIX)
+    first, then = (search.total(search.dense_seconds(), frozenset()) for search in alone)
+    assert mixed.total(mixed.dense_seconds(), frozenset()) == pytest.approx((first + 40 * then) / 41)
+
+
+def test_one_pass_as_a_mix_is_that_pass():
+    layer = {"a": weights(1024, 1024)}
+    found = [
+        prune_model(layer, Targets(latency_share=0.7), gpu=GPU, engine="model", **said).result
+        for said in ({"tokens": 2048}, {"workload": "prefill:2048=3"})
+    ]
+    assert found[0].layers == found[1].layers or found[0].layers[0].row() == found[1].layers[0].row()
+
+
+def test_each_pass_of_a_mix_runs_its_own_kernel():
+    """The slow twin: prune to what was chosen, plan each pass by itself, add up with the shares."""
+    layer = {"a": weights(2048, 2048)}
+    found = prune_model(
+        layer,
+        Targets(latency_share=0.6),
+        gpu=GPU,
+        engine="model",
+        families=("atp",),
+        workload="prefill:2048=1,decode:1@100=20",
+    ).result
+    (chosen,) = found.layers
+    assert chosen.kernel == "stspmm+small-n"
+    importance = np.abs(layer["a"]).astype(np.float32)
+    pattern = parse_pattern(chosen.pattern)
+    kept = pattern.map(pattern.prune({"a": importance}, chosen.sparsity)["a"])
+    from prunecast.choice import fastest_plan
+    from prunecast.models import estimate
+
+    seconds = [
+        estimate(fastest_plan(kernel, kept, n=n, dtype="fp16", gpu=GPU), GPU).seconds
+        for kernel, n in (("stspmm", 2048), ("small-n", 1))
+    ]
+    assert chosen.seconds == pytest.approx((seconds[0] + 20 * seconds[1]) / 21)
+    assert found.seconds <= 0.6 * found.dense_seconds
+
+
+def option(kernel, seconds, pattern="atp:64"):
+    return Option(pattern=pattern, sparsity=0.5, kernel=kernel, seconds=seconds, importance=3.0, kept=10)
+
+
+def test_a_menu_of_two_passes_has_what_both_can_run_with_all_kernels():
+    few = [option("stspmm", 2.0), option("small-n", 1.0), option("2:4", 7.0, "2:4")]
+    many = [option("stspmm", 8.0)]
+    mixed = mixed_options([(0.25, many), (1.5, few)], copies=4)
+    assert [(o.kernel, o.seconds, o.importance, o.kept) for o in mixed] == [
+        ("stspmm", 5.0, 12.0, 40),
+        ("stspmm+small-n", 3.5, 12.0, 40),
+    ]
+
+
+def test_layers_alike_are_pruned_alike_and_count_as_often_as_they_are():
+    """Two nodes of a graph, one of which stands for three layers, against the same layer three times."""
+    from prunecast.codesign.graph import ModelGraph, Operation
+
+    def searched(names, copies):
+        graph = ModelGraph(name="chain")
+        graph.add(Operation(name="x", kind="input", elements_out=512 * 2048, layout="tokens"))
+        last = "x"
+        for name in names:
+            product = Operation(
+                name=name, kind="gemm", m=512, k=512, n=2048, elements_out=512 * 2048, copies=copies
+            )
+            last = graph.add(product, [last])
+        model = Engine(name="model", gpu=GPU)
+        search = ModelSearch(
+            layers=layers_of_workload(graph), engine=model, quick=model, dtype="fp16", families=("2:4",)
+        )
+        search.prepare()
+        return search
+
+    alike, apart = searched(["a"], 3), searched(["a", "b", "c"], 1)
+    assert alike.layers.weights == apart.layers.weights
+    assert alike.dense_seconds()["a"] == pytest.approx(sum(apart.dense_seconds().values()))
+    (option,) = (o for o in alike.options["a"] if o.pattern == "2:4")
+    assert option.kept == 3 * apart.options["a"][1].kept
+    assert option.seconds == pytest.approx(3 * apart.options["a"][1].seconds)
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "words"),
+    [
+        ("bert-small", {"workload": "decode:16@64"}, "one by one"),
+        ("bert-small", {"workload": "batch:8", "tokens": 64}, "left out with a workload"),
+        ("bert-small", {"workload": "pre"}, "must be like"),
+    ],
+)
+def test_bad_workloads(name, said, words):
+    with pytest.raises(BadInput, match=words):
+        prune_model(name, Targets(speedup=1.1), gpu=GPU, engine="model", **said)
