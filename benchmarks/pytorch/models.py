@@ -1,100 +1,63 @@
 """Is a pruned model faster in PyTorch? Hugging Face's code, `sparsify`, torch.compile, CUDA graphs.
 
-    python -m benchmarks.pytorch.models [--cases operators,products,bert-75,...] [--quick] [--out FILE.json]
+    python -m benchmarks.pytorch.models [--set judged] [--only TEXT] [--compiled] [--out FILE.json]
 
-Each case checks the output against the dense model with the same zeros, then times one forward pass, in turn
-and with rests: dense eagerly, in a CUDA graph, and compiled in a CUDA graph (there with fused Q/K/V and
-gate/up, as a careful user has it), without and with launches that overlap (torch's `triton.enable_pdl`);
-sparse likewise. Attention is that of torch without a mask on both sides, decoding starts from the same cache in
-each variant. Graphs are enqueued behind a busy GPU, as in a loop of replays. The table comes last; its
-speedup is the best dense over the best sparse. Needs the GPU that --gpu names.
+    judged     the models that the documentation shows, by which predictions of whole models are judged
+    fitted     other sizes of the same models, to which costs of attention and element-wise kernels are fitted
+    operators  is `prunecast::linear` right, and how fast are layers alone?
+
+What is measured: `prunecast.validation.torch_models.measure`. The table comes last; its speedup is the best
+dense over the best sparse. Needs the GPU that --gpu names.
 """
 
 import argparse
 import json
 import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
-from benchmarks.pytorch.model_cases import Case, Forward, fuse_dense, model_cases
 from benchmarks.pytorch.operators import check_operators, time_products
-from benchmarks.pytorch.timing import captured, error, kernels_us, times_us
-from prunecast.torch import sparsify
+from prunecast.codesign.graph.passes import Pass, parse_workload
+from prunecast.validation.torch_models import Case
+from prunecast.validation.torch_models.measure import COMPILED, VARIANTS, measure
 
-PATTERN = "tile-wise:128"
-VARIANTS = tuple(
-    f"{kind} {how}" for kind in ("dense", "sparse") for how in ("eager", "graph", "compiled", "overlapped")
-)
-"""How a model runs: overlapped is compiled with programmatic dependent launch."""
-COMPILED = ("compiled", "overlapped")
 MOST_SHOWN = 14
-QUICK = ("operators", "llama-2048", "bert-75")
 
 
-@torch.no_grad()
-def run_case(case: Case, gpu: str, rounds: int, dtype: torch.dtype) -> dict[str, Any]:
-    """One row of the table."""
-    torch.manual_seed(0)
-    torch._dynamo.reset()
-    plain, fused, sparse = (new_model(case, dtype) for _ in range(3))
-    done = sparsify(
-        sparse,
-        PATTERN,
-        gpu=gpu,
-        max_tokens=case.max_tokens,
-        sparsity=case.sparsity,
-        few_tokens="-1" in case.name,
-    )
-    state = sparse.state_dict()
-    plain.load_state_dict(state)
-    fused.load_state_dict(state)
-    del state
-    fuse_dense(fused)
-    mib = [round(each / 2**20) for each in (done.bytes_before, done.bytes_after)]
-    row: dict[str, Any] = {"case": case.name, "pack_s": done.seconds, "mib": mib, "error": {}, "refused": {}}
-    variants: dict[str, Forward] = {}
-    wanted = case.call(plain)().clone()
-    for name, model in (("dense", plain), ("sparse", sparse)):
-        forward = case.call(model)
-        attempt(row, variants, f"{name} eager", lambda forward=forward: forward)
-        attempt(row, variants, f"{name} graph", lambda forward=forward: captured(forward))
-    for how, overlap in (("compiled", False), ("overlapped", True)):
-        torch._dynamo.reset()
-        with torch._inductor.config.patch({"triton.enable_pdl": overlap}):
-            for name, model in (("dense", fused), ("sparse", sparse)):
-                made = torch.compile(model)
-                attempt(row, variants, f"{name} {how}", lambda made=made: captured(case.call(made)))
-    for name, forward in variants.items():
-        row["error"][name] = error(forward(), wanted)
-    row["us"] = times_us(variants, rounds)
-    row["kernels_us"] = {name: kernels_us(variants[name]) for name in variants if name.endswith(COMPILED)}
-    return row
+def _case(model: str, run: str, sparsity: float = 0.75, blocks: int | None = None) -> Case:
+    """`run` is a workload, or BxT for B sequences of T tokens."""
+    if ":" in run:
+        return Case(model, parse_workload(run)[0], sparsity, blocks=blocks)
+    batch, tokens = run.split("x")
+    return Case(model, Pass(int(batch), int(tokens), label=run), sparsity, blocks=blocks)
 
 
-def new_model(case: Case, dtype: torch.dtype) -> nn.Module:
-    with torch.device("cuda"):
-        return case.make().to(dtype).eval()
-
-
-def attempt(
-    row: dict[str, Any], variants: dict[str, Forward], name: str, make: Callable[[], Forward]
-) -> None:
-    """A variant, or why there is none."""
-    start = time.monotonic()
-    try:
-        found = make()
-        found()
-        torch.cuda.synchronize()
-        variants[name] = found
-        print(f"  {name}: {time.monotonic() - start:.1f} s", flush=True)
-    except Exception as refused:
-        row["refused"][name] = f"{type(refused).__name__}: {str(refused)[:300]}"
-        print(f"  {name}: {traceback.format_exc()[-1500:]}", flush=True)
+SETS = {
+    "judged": (
+        _case("llama-2-7b", "prefill:2048", blocks=4),
+        _case("bert-base", "32x128"),
+        _case("llama-2-7b", "decode:1@1024", blocks=4),
+        _case("llama-2-7b", "decode:16@1024", blocks=4),
+        _case("vit-large-16", "32x197"),
+        _case("llama-2-7b", "prefill:2048", 0.5, blocks=4),
+        _case("bert-base", "32x128", 0.9),
+    ),
+    "fitted": (
+        _case("bert-base", "16x512"),
+        _case("llama-2-7b", "prefill:2x1024", 0.6, blocks=2),
+        _case("llama-3-8b", "decode:4@2048", blocks=2),
+        _case("vit-large-16", "8x197"),
+        _case("bert-large", "8x256", blocks=6),
+        _case("llama-2-7b", "prefill:4096", 0.8, blocks=2),
+        _case("llama-2-7b", "decode:32@512", 0.75, blocks=2),
+        _case("bert-base", "64x128", 0.6, blocks=6),
+        _case("llama-3-8b", "prefill:1024", blocks=2),
+        _case("gpt2", "8x512"),
+    ),
+}
 
 
 def show_products(rows: list[dict[str, Any]]) -> None:
@@ -109,10 +72,14 @@ def show_models(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         us = row["us"]
         best = {
-            kind: min(t for name, t in us.items() if name.startswith(kind)) for kind in ("dense", "sparse")
+            kind: min(
+                (t for name, t in us.items() if name.startswith(kind) and "zeros" not in name),
+                default=float("nan"),
+            )
+            for kind in ("dense", "sparse")
         }
         cells = [f"{us[name]:.0f}" if name in us else "-" for name in VARIANTS]
-        eager = us["dense eager"] / us["sparse eager"] if "sparse eager" in us else float("nan")
+        eager = us.get("dense eager", float("nan")) / us.get("sparse eager", float("nan"))
         worst = max(row["error"].values())
         speedup = best["dense"] / best["sparse"]
         numbers = (f"{speedup:.2f}", f"{eager:.2f}", f"{worst:.2%}", f"{row['pack_s']:.1f}", f"{row['mib']}")
@@ -123,47 +90,51 @@ def show_models(rows: list[dict[str, Any]]) -> None:
 
 def show_kernels(row: dict[str, Any]) -> None:
     print(json.dumps(row["us"]))
-    for name, kernels in row["kernels_us"].items():
-        print(f"  {name}: {sum(kernels.values()):.0f} us in kernels")
-        for kernel, us in list(kernels.items())[:MOST_SHOWN]:
-            print(f"    {us:8.1f} us  {kernel[:90]}", flush=True)
+    for name, trace in row["traces"].items():
+        print(f"  {name}: {trace['busy_us']:.0f} us busy of {trace['span_us']:.0f}")
+        for kernel, launches, us in trace["kernels"][:MOST_SHOWN]:
+            print(f"    {us:8.1f} us {launches:6.1f}  {kernel[:90]}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--gpu", default="h200-sxm")
-    parser.add_argument("--cases", default="", help="joined by commas")
-    parser.add_argument("--blocks", type=int, default=2, help="of Llama")
+    parser.add_argument("--set", default="judged", choices=(*SETS, "operators"))
+    parser.add_argument("--only", default="", help="cases whose name holds this")
     parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--quick", action="store_true", help=", ".join(QUICK))
+    parser.add_argument("--compiled", action="store_true", help="compiled variants alone")
     parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--seconds", type=float, default=540.0, help="begin no case after so many")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    cases = model_cases(asked.blocks)
-    wanted = (
-        QUICK if asked.quick else asked.cases.split(",") if asked.cases else ("operators", "products", *cases)
-    )
+    began = time.monotonic()
     dtype = torch.bfloat16 if asked.bf16 else torch.float16
-    head = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "dtype": str(dtype)}
-    document: dict[str, Any] = {**head, "models": [], "products": []}
-    for name in wanted:
+    document: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "dtype": str(dtype),
+    }
+    if asked.set == "operators":
+        document["operators"] = check_operators(asked.gpu)
+        document["products"] = time_products(asked.gpu, asked.rounds)
+        show_products(document["products"])
+    rows = document["models"] = []
+    for case in SETS.get(asked.set, ()):
+        if asked.only not in case.name or time.monotonic() - began > asked.seconds:
+            continue
         start = time.monotonic()
         try:
-            if name == "operators":
-                document[name] = check_operators(asked.gpu)
-            elif name == "products":
-                document[name] = time_products(asked.gpu, asked.rounds)
-            else:
-                document["models"].append(run_case(cases[name], asked.gpu, asked.rounds, dtype))
-                show_kernels(document["models"][-1])
+            variants = COMPILED if asked.compiled else VARIANTS
+            rows.append(measure(case, asked.gpu, rounds=asked.rounds, dtype=dtype, variants=variants))
+            show_kernels(rows[-1])
         except Exception:
             print(traceback.format_exc()[-3000:], flush=True)
-        torch.cuda.empty_cache()
-        print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
+        print(f"{case.name}: {time.monotonic() - start:.0f} s", flush=True)
         if asked.out is not None:
             asked.out.write_text(json.dumps(document, indent=1))
-    show_products(document["products"])
-    show_models(document["models"])
+    show_models(rows)
+    if asked.out is not None:
+        asked.out.write_text(json.dumps(document, indent=1))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.pytorch.timing import captured, error, times_us
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.torch import sparsify
@@ -15,6 +14,7 @@ from prunecast.torch.epilogue import Epilogue, activated
 from prunecast.torch.forms import layouts_for
 from prunecast.torch.ops import columns_of
 from prunecast.torch.packed import PackedProduct
+from prunecast.validation.torch_models.timing import captured, error, times_us
 
 TURNS = 20
 TOKENS = (1, 3, 8, 57, 64, 65, 200, 1023, 2048, 2049)

@@ -1,6 +1,6 @@
 """PyTorch: prune a model while it trains, and run its pruned layers on the project's kernels.
 
-Floor: beside `validation`, above `codesign`. What is pruned when and to which masks is decided below, without
+Floor: below `validation`, above `codesign`. What is pruned when and to which masks is decided below, without
 tensors (`codesign/schedule*.py`, `patterns`); here masks meet parameters, gradients and optimizer steps. It
 trains nothing itself and predicts nothing. Importing this package does not import PyTorch: every name below
 is loaded when it is first used, and needs PyTorch then.

@@ -1,8 +1,9 @@
-"""Times of passes in torch, eager or in CUDA graphs."""
+"""Times of passes in torch, eager or in CUDA graphs, and the kernels of a pass."""
 
 import statistics
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
@@ -31,7 +32,7 @@ def captured(forward: Forward) -> Forward:
         graph.replay()
         return out
 
-    replay.is_graph = True
+    replay.is_graph = True  # type: ignore[attr-defined]
     return replay
 
 
@@ -64,19 +65,73 @@ def _one_us(forward: Forward) -> float:
     return 1e3 * float(first.elapsed_time(last))
 
 
-def kernels_us(forward: Forward, passes: int = 5) -> dict[str, float]:
-    """Name of a kernel -> what all its launches of one pass take, the longest first."""
+class KernelTime(NamedTuple):
+    """All launches of one kernel in a pass."""
+
+    name: str
+    launches: float
+    us: float
+
+
+class Trace(NamedTuple):
+    """The kernels of a pass, means over the passes that were traced."""
+
+    kernels: tuple[KernelTime, ...]
+    """The longest first."""
+    busy_us: float
+    """Time in which at least one kernel ran: launches may overlap."""
+    span_us: float
+    """From the first kernel's begin to the last one's end."""
+
+
+class _Event(NamedTuple):
+    name: str
+    begin: float
+    end: float
+
+
+def traced(forward: Forward, passes: int = 5) -> Trace:
+    """The kernels of a pass, by torch's profiler; a rest between passes."""
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CUDA]) as traced:
+    found: list[list[_Event]] = []
+    forward()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         for _ in range(passes):
             forward()
-        torch.cuda.synchronize()
-    found: dict[str, float] = {}
-    for event in traced.events():
-        if event.device_type == torch.autograd.DeviceType.CUDA:
-            found[event.name] = found.get(event.name, 0.0) + event.device_time / passes
-    return dict(sorted(found.items(), key=lambda each: -each[1]))
+            torch.cuda.synchronize()
+            time.sleep(REST_S)
+    events = sorted(
+        (
+            _Event(event.name, event.time_range.start, event.time_range.end)
+            for event in profiler.events()
+            if event.device_type == torch.autograd.DeviceType.CUDA
+        ),
+        key=lambda event: event.begin,
+    )
+    for event in events:
+        if not found or event.begin - found[-1][-1].end > 1e6 * REST_S / 2:
+            found.append([])
+        found[-1].append(event)
+    return trace_of(found)
+
+
+def trace_of(passes: list[list[_Event]]) -> Trace:
+    """The means over passes, each with its events in order of their begin."""
+    count = max(len(passes), 1)
+    sums: dict[str, list[float]] = {}
+    busy = span = 0.0
+    for events in passes:
+        last = events[0].begin
+        for event in events:
+            own = sums.setdefault(event.name, [0.0, 0.0])
+            own[0] += 1.0 / count
+            own[1] += (event.end - event.begin) / count
+            busy += max(event.end - max(event.begin, last), 0.0) / count
+            last = max(last, event.end)
+        span += (last - events[0].begin) / count
+    kernels = (KernelTime(name, round(launches, 2), us) for name, (launches, us) in sums.items())
+    return Trace(tuple(sorted(kernels, key=lambda kernel: -kernel.us)), busy, span)
 
 
 def error(found: torch.Tensor, wanted: torch.Tensor) -> float:
