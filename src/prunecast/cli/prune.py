@@ -55,6 +55,8 @@ def prune(
         sparsity=sparsity,
         scope=scope,
         out=output,
+        gpu=budget.gpu,
+        tokens=4096 if budget.tokens is None else budget.tokens,
         target=budget.target or (),
         ignore=budget.ignore or (),
     )

@@ -32,6 +32,11 @@ def takes(kernel: str, tokens: int) -> bool:
     return most is None or tokens <= most
 
 
+def tile_kernels(tokens: int) -> tuple[str, ...]:
+    """Kernels that run adaptive tiles of so many tokens, and can be the fastest that do."""
+    return tuple(kernel for kernel in ("stspmm", "small-n") if takes(kernel, tokens))
+
+
 def contestants(
     kernels: Sequence[str] | str = "all", pattern: str | None = None, tokens: int = 1
 ) -> tuple[Contestant, ...]:

@@ -13,7 +13,7 @@ from prunecast.codesign.engines import Engine
 from prunecast.codesign.interval import interval_s
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.pruned_already import zeros_note
-from prunecast.codesign.pruned_maps import DEFAULT_SPARSITY, MapMaker, sparsity_for, sparsity_range
+from prunecast.codesign.pruned_maps import DEFAULT_SPARSITY, Guide, MapMaker, sparsity_for, sparsity_range
 from prunecast.codesign.skipped import Skipped
 from prunecast.codesign.two_parts import blocks_in_two, launches_in_two, remainder_note
 from prunecast.codesign.ways import RunningWay, Way, conv_ways, fastest, seconds_of, start_way
@@ -21,9 +21,10 @@ from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, ConvShape, KernelPlan, plan_dense
 from prunecast.kernels.further_launches import zero_row_count
+from prunecast.kernels.tile.kernel import STSPMM
 from prunecast.kernels.two_part import TwoParts
 from prunecast.launch.further_launches import padded_copy_seconds
-from prunecast.patterns import parse_pattern
+from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.dense_block import DenseBlockPattern
 from prunecast.patterns.sources import Layer
 
@@ -128,7 +129,8 @@ class LayerJob:
     def crossovers(self, layer: Layer) -> list[Crossover]:
         """Where each kernel with a choice of sparsity overtakes dense, by the closed-form model.
 
-        A kernel that cannot run the layer has no crossover.
+        A kernel that cannot run the layer has no crossover, nor has a pattern that is guided by time: each of
+        its points is a search.
         """
         engine = replace(self.engine, name="model")
         alone = MapMaker({layer.name: layer}, "layer", remember=True)
@@ -136,7 +138,7 @@ class LayerJob:
         found = []
         for contestant in self.contestants[1:]:
             pattern = self.maker.fit(layer.name, contestant.pattern, natural=self.natural).pattern
-            if sparsity_for(pattern, None, natural=self.natural) is None:
+            if sparsity_for(pattern, None, natural=self.natural) is None or pattern.needs_times:
                 continue
             with contextlib.suppress(BadInput):
                 allowed = sparsity_range(pattern)
@@ -192,7 +194,10 @@ class LayerJob:
         """What is kept of a layer for one kernel; dense blocks in two parts are pruned by predicted time."""
         pattern = maker.fit(layer.name, contestant.pattern, natural=self.natural).pattern
         if not KERNELS[contestant.kernel].parts or not isinstance(pattern, DenseBlockPattern):
-            return maker.map_of(layer.name, contestant.pattern, sparsity, natural=self.natural).kept
+            guide = self._guide(maker, contestant.kernel)
+            return maker.map_of(
+                layer.name, contestant.pattern, sparsity, natural=self.natural, guide=guide
+            ).kept
         told = sparsity_for(pattern, sparsity, natural=self.natural)
         return blocks_in_two(
             maker.importance(layer.name, pattern),
@@ -202,6 +207,17 @@ class LayerJob:
             kernel_dtype(layer, self.dtype),
             replace(self.engine, name="model"),
         )
+
+    def _guide(self, maker: MapMaker, kernel: str) -> Guide:
+        """Times of the kernel by the closed-form model; of `stspmm` for kernels that run elements."""
+        model = replace(self.engine, name="model")
+        guide = kernel if KERNELS[kernel].takes is TileMap else STSPMM.name
+
+        def seconds(name: str, tiles: TileMap) -> float:
+            layer = maker.layers[name]
+            return seconds_of(self._ways(layer, self._launches(layer, guide, tiles, model)), model)
+
+        return Guide(guide, seconds)
 
     def _launches(
         self, layer: Layer, kernel: str, kept: PrunedMap | TwoParts, engine: Engine

@@ -1,18 +1,27 @@
 """`prune`: write a checkpoint with zeros where the pattern removes weights, and the recipe beside it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from prunecast.choice import fastest_plan
+from prunecast.codesign.contestants import tile_kernels
+from prunecast.codesign.engines import Engine
 from prunecast.codesign.files import SCHEMA_VERSION
+from prunecast.codesign.layer_job import kernel_dtype
 from prunecast.codesign.layers import LoadedLayers, Source, load_layers
 from prunecast.codesign.provenance import WeightsDigest
 from prunecast.codesign.pruned_maps import importance_of, sparsity_for
 from prunecast.codesign.skipped import Skipped
 from prunecast.codesign.write_pruned import WEIGHTS, checked_folder, write_folder
-from prunecast.patterns import density, parse_pattern, retained_importance
+from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.patterns import TileMap, density, parse_pattern, retained_importance
+from prunecast.patterns.sources import Layer
 from prunecast.version import tool_version
+
+EXPERTS_PER_TOKEN = 2
+"""Of a mixture of experts, as `predict` takes it where it is not told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +73,7 @@ class Recipe:
     sparsity: float | None
     scope: str
     weights_hash: str
+    guided_by: dict[str, Any] | None
     layers: tuple[PrunedLayer, ...]
     skipped: tuple[Skipped, ...]
 
@@ -78,6 +88,7 @@ class Recipe:
             "criterion": "magnitude",
             "seed": parse_pattern(self.pattern).seed,
             "weights_hash": self.weights_hash,
+            **({} if self.guided_by is None else {"guided_by": self.guided_by}),
             "weights": WEIGHTS,
             "layers": [layer.row() for layer in self.layers],
             "skipped": [skipped.row() for skipped in self.skipped],
@@ -91,6 +102,8 @@ def prune(
     out: str | Path,
     sparsity: float | None = None,
     scope: str = "layer",
+    gpu: str | GpuSpec = "h200-sxm",
+    tokens: int = 4096,
     target: Sequence[str] = (),
     ignore: Sequence[str] = (),
 ) -> Recipe:
@@ -107,6 +120,7 @@ def prune(
     out : a folder, made if there is none; its parent must exist
     sparsity : share of weights to remove; None for 0.75 or the pattern's own
     scope : `layer` or `global`
+    gpu, tokens : whose predicted times guide patterns that ask for times
 
     Raises
     ------
@@ -118,13 +132,15 @@ def prune(
     folder = checked_folder(Path(out), weights)
     loaded = load_layers(weights, target=target, ignore=ignore)
     importances = {name: importance_of(layer, rule) for name, layer in loaded.layers.items()}
-    masks = rule.prune(importances, told, scope)
+    guide = _guide(loaded, gpu, tokens) if rule.needs_times else None
+    masks = (rule if guide is None else rule.timed_by(guide.seconds)).prune(importances, told, scope)
     recipe = Recipe(
         folder=folder,
         pattern=rule.canonical,
         sparsity=told,
         scope=scope,
         weights_hash=_digest(loaded),
+        guided_by=None if guide is None else guide.document(),
         layers=tuple(
             PrunedLayer(
                 layer=name,
@@ -139,6 +155,31 @@ def prune(
     )
     write_folder(folder, weights, masks, recipe.document())
     return recipe
+
+
+class _Guide(NamedTuple):
+    """Times of the fastest tile kernel by the closed-form model."""
+
+    layers: Mapping[str, Layer]
+    engine: Engine
+    tokens: int
+
+    def seconds(self, name: str, tiles: TileMap) -> float:
+        """Of a layer that keeps these tiles."""
+        layer, gpu = self.layers[name], self.engine.gpu
+        n, dtype = layer.tokens(self.tokens, EXPERTS_PER_TOKEN), kernel_dtype(layer, None)
+        plans = [fastest_plan(kernel, tiles, n, dtype, gpu) for kernel in tile_kernels(n)]
+        return min(self.engine.once(plan).seconds for plan in plans)
+
+    def document(self) -> dict[str, Any]:
+        """What a recipe says of it."""
+        gpu = self.engine.gpu
+        return {"gpu": gpu.name, "spec_hash": gpu.fingerprint, "tokens": self.tokens}
+
+
+def _guide(loaded: LoadedLayers, gpu: str | GpuSpec, tokens: int) -> _Guide:
+    spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
+    return _Guide(loaded.layers, Engine(name="model", gpu=spec), tokens)
 
 
 def _digest(loaded: LoadedLayers) -> str:

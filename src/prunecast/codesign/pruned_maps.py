@@ -8,6 +8,7 @@ from prunecast.choice import PrunedMap
 from prunecast.errors import BadInput
 from prunecast.patterns import Pattern, TileMap, parse_pattern, weigh
 from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.pattern import LayerSeconds
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.tile_map import MaskArray
 
@@ -83,6 +84,14 @@ class _Key(NamedTuple):
     name: str
     pattern: Pattern
     sparsity: float | None
+    guide: str
+
+
+class Guide(NamedTuple):
+    """What predicts the layouts of patterns that are guided by time."""
+
+    kernel: str
+    seconds: LayerSeconds
 
 
 class MapMaker:
@@ -101,9 +110,11 @@ class MapMaker:
         self._remember = remember
         self._importance: dict[tuple[str, bool], ImportanceArray] = {}
         self._made: dict[_Key, PrunedMap] = {}
-        self._ranked_together: dict[Pattern, dict[str, MaskArray]] = {}
+        self._ranked_together: dict[tuple[Pattern, str], dict[str, MaskArray]] = {}
 
-    def map_of(self, name: str, wanted: str, sparsity: float | None, *, natural: bool) -> FittedMap:
+    def map_of(
+        self, name: str, wanted: str, sparsity: float | None, *, natural: bool, guide: Guide | None = None
+    ) -> FittedMap:
         """Map of one layer under a pattern; only one that came with the kernel is cut to fit the layer.
 
         Parameters
@@ -112,6 +123,7 @@ class MapMaker:
         wanted : pattern string
         sparsity : asked for, or None
         natural : the pattern came with the kernel, see `sparsity_for`
+        guide : for patterns that ask for times
 
         Raises
         ------
@@ -119,9 +131,9 @@ class MapMaker:
         """
         fitted = self.fit(name, wanted, natural=natural)
         told = sparsity_for(fitted.pattern, sparsity, natural=natural)
-        key = _Key(name, fitted.pattern, told)
+        key = _Key(name, fitted.pattern, told, _kernel_of(guide, fitted.pattern))
         if key not in self._made:
-            masks = self._masks(name, wanted, fitted.pattern, told, natural=natural)
+            masks = self._masks(wanted, key, guide, natural=natural)
             self._made = {
                 other: kept
                 for other, kept in self._made.items()
@@ -135,19 +147,19 @@ class MapMaker:
         m, k = self.layers[name].weights.shape
         return fit_pattern(wanted, m, k) if natural else FittedPattern(parse_pattern(wanted), "")
 
-    def _masks(
-        self, name: str, wanted: str, pattern: Pattern, sparsity: float | None, *, natural: bool
-    ) -> dict[str, MaskArray]:
+    def _masks(self, wanted: str, key: _Key, guide: Guide | None, *, natural: bool) -> dict[str, MaskArray]:
+        pattern = key.pattern if guide is None else key.pattern.timed_by(guide.seconds)
         if self._scope == "layer":
-            return pattern.prune({name: self.importance(name, pattern)}, sparsity)
-        if pattern not in self._ranked_together:
+            return pattern.prune({key.name: self.importance(key.name, pattern)}, key.sparsity)
+        together = pattern, key.guide
+        if together not in self._ranked_together:
             alike = {
                 other: importance_of(layer, pattern)
                 for other, layer in self.layers.items()
                 if self.fit(other, wanted, natural=natural).pattern == pattern
             }
-            self._ranked_together[pattern] = pattern.prune(alike, sparsity, self._scope)
-        return self._ranked_together[pattern]
+            self._ranked_together[together] = pattern.prune(alike, key.sparsity, self._scope)
+        return self._ranked_together[together]
 
     def importance(self, name: str, pattern: Pattern) -> ImportanceArray:
         """(M, K): what decides which weights of a layer go under a pattern."""
@@ -156,6 +168,11 @@ class MapMaker:
             self._importance.clear()
             self._importance[key] = importance_of(self.layers[name], pattern)
         return self._importance[key]
+
+
+def _kernel_of(guide: Guide | None, pattern: Pattern) -> str:
+    """The kernel on which a map depends, or empty."""
+    return guide.kernel if guide is not None and pattern.needs_times else ""
 
 
 def _has_own_sparsity(pattern: Pattern) -> bool:

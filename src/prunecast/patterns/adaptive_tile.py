@@ -109,6 +109,28 @@ def prune_adaptive_tile(
     return {name: spread_tiles(kept[name], layers[name], importances[name]) for name in importances}
 
 
+def tile_orders(
+    importances: Mapping[str, ImportanceArray], sparsity: float, rule: AdaptiveRule
+) -> dict[str, tuple[Survivors, ...]]:
+    """Layer -> its rows in the order of tiles: neighbours and, if shuffled, also rows that keep alike."""
+    plain = _tiles(importances, sparsity, rule._replace(shuffled=False))
+    if not rule.shuffled:
+        return {name: (layer,) for name, layer in plain.items()}
+    return {
+        name: (layer, _by_first_row(_shuffled(layer, importances[name], sparsity, rule.height)))
+        for name, layer in plain.items()
+    }
+
+
+def _by_first_row(layer: Survivors) -> Survivors:
+    """The same tiles in the order in which a map of the mask has them."""
+    order = np.argsort(layer.rows[layer.starts], kind="stable")
+    heights, tiles = layer.heights[order], np.split(layer.rows, layer.starts[1:])
+    return Survivors(
+        np.concatenate([tiles[tile] for tile in order]), np.cumsum(heights) - heights, heights, heights
+    )
+
+
 def kept_of_sums(sums: TileSums, sparsity: float, rule: AdaptiveRule) -> MaskArray:
     """(tiles, K) flags of what `prune_adaptive_tile` keeps of a layer, from the sums of its tiles alone.
 

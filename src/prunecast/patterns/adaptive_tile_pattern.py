@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -17,9 +17,11 @@ from prunecast.patterns.adaptive_tile import (
     ColumnScore,
     kept_of_sums,
     prune_adaptive_tile,
+    tile_orders,
 )
+from prunecast.patterns.guided_tile import prune_guided
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import Kept, MatrixShape, Pattern
+from prunecast.patterns.pattern import Kept, LayerSeconds, MatrixShape, Pattern
 from prunecast.patterns.row_groups import tiles_of_alike_rows
 from prunecast.patterns.shuffled_block import SEED
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
@@ -27,7 +29,7 @@ from prunecast.patterns.tile_quanta import count_range
 from prunecast.patterns.tile_sums import TileSums
 from prunecast.patterns.tiling import tile_map_from_kept, tile_map_from_mask, tile_map_from_rows
 
-GRAMMAR = re.compile(r"(\d{1,9})(?:x(\d{1,9})(?:x(\d{1,3})-(\d{1,9}|inf))?)?(:shuffled)?(:rms)?")
+GRAMMAR = re.compile(r"(\d{1,9})(?:x(\d{1,9})(?:x(\d{1,3})-(\d{1,9}|inf))?)?(:shuffled)?(:rms)?(:guided)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +38,8 @@ class AdaptiveTilePattern(Pattern):
 
     Spelled `atp:HEIGHT`, `atp:HEIGHTxQUANTUM` or `atp:HEIGHTxQUANTUMxLOW-HIGH`, the interval in percent of
     the mean, its upper end possibly `inf`. Behind it `:shuffled` lets a tile have rows from anywhere, which
-    retains more and takes longer to prune; `:rms` ranks columns as `tile-wise` does.
+    retains more and takes longer to prune; `:rms` ranks columns as `tile-wise` does. `:guided` chooses the
+    counts by predicted time (`guided_tile`).
     """
 
     family: ClassVar[str] = "atp"
@@ -53,6 +56,9 @@ class AdaptiveTilePattern(Pattern):
     high: int = HIGH
     shuffled: bool = False
     score: ColumnScore = "mean"
+    guided: bool = False
+    seconds: LayerSeconds | None = field(default=None, compare=False, repr=False)
+    """What predicts, for `guided`."""
 
     @classmethod
     def from_argument(cls, argument: str) -> Self:
@@ -71,6 +77,10 @@ class AdaptiveTilePattern(Pattern):
             raise BadInput(
                 f"pattern {cls.family}: wanted an interval around 100 %, got {match[3]}-{match[4]}"
             )
+        if match[7] and (match[3] or match[6] or cls.rows_first):
+            raise BadInput(
+                f"guided counts follow time alone: wanted atp:HEIGHTxQUANTUM:guided, got {argument!r}"
+            )
         return cls(
             height=sizes[0],
             quantum=sizes[1] if len(sizes) > 1 else QUANTUM,
@@ -78,6 +88,7 @@ class AdaptiveTilePattern(Pattern):
             high=min(high, UNBOUNDED),
             shuffled=bool(match[5]),
             score="rms" if match[6] else "mean",
+            guided=bool(match[7]),
         )
 
     @property
@@ -89,7 +100,7 @@ class AdaptiveTilePattern(Pattern):
             text += f"x{self.quantum}x{self.low}-{high}"
         elif self.quantum != QUANTUM:
             text += f"x{self.quantum}"
-        return text + ":shuffled" * self.shuffled + ":rms" * (self.score == "rms")
+        return text + ":shuffled" * self.shuffled + ":rms" * (self.score == "rms") + ":guided" * self.guided
 
     @property
     def smallest(self) -> MatrixShape:
@@ -100,6 +111,15 @@ class AdaptiveTilePattern(Pattern):
     def seed(self) -> int | None:
         """Seed of the order in which rows are exchanged between tiles, for `:shuffled`."""
         return SEED if self.shuffled else None
+
+    @property
+    def needs_times(self) -> bool:
+        """Only if guided."""
+        return self.guided
+
+    def timed_by(self, seconds: LayerSeconds) -> Self:
+        """The same pattern, guided by these predictions."""
+        return replace(self, seconds=seconds)
 
     @property
     def rule(self) -> AdaptiveRule:
@@ -115,19 +135,34 @@ class AdaptiveTilePattern(Pattern):
         )
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """See `prune_adaptive_tile`."""
-        return prune_adaptive_tile(importances, sparsity, self.rule)
+        """See `prune_adaptive_tile` and `prune_guided`. Raises BadInput if guided and nothing predicts."""
+        if not self.guided:
+            return prune_adaptive_tile(importances, sparsity, self.rule)
+        if self.seconds is None:
+            raise BadInput(
+                f"{self.canonical} needs a kernel and a GPU, whose times guide it: wanted predict or prune"
+            )
+        orders = tile_orders(importances, sparsity, self.rule)
+        return prune_guided(
+            importances, sparsity, orders, self.seconds, height=self.height, quantum=self.quantum
+        )
 
     def masks_within(
         self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
     ) -> dict[str, MaskArray]:
-        """See `prune_adaptive_tile`."""
+        """See `prune_adaptive_tile`. Raises BadInput if guided."""
+        if self.guided:
+            raise BadInput(
+                f"{self.canonical} cannot prune in steps: wanted a pattern without predicted times"
+            )
         return prune_adaptive_tile(importances, sparsity, self.rule, within)
 
     def map(self, mask: MaskArray) -> TileMap:
         """Tiles of `height` rows; refused off the quantum, and where one keeps more than the interval."""
         check_mask(mask, self.canonical)
         tiles = self._tiles(mask)
+        if self.guided:
+            return tiles  # tile-wise pruning's own counts may have been the fastest
         kept = tiles.kept_per_tile
         off = np.flatnonzero((kept % self.quantum > 0) & (kept < tiles.k))
         if off.size:
@@ -146,7 +181,7 @@ class AdaptiveTilePattern(Pattern):
     @property
     def needs_only_sums(self) -> bool:
         """Whether the sums of columns over tiles of neighbours say all that pruning asks for."""
-        return not (self.rows_first or self.shuffled) and self.score == "mean"
+        return not (self.rows_first or self.shuffled or self.guided) and self.score == "mean"
 
     def map_of_sums(self, sums: TileSums, sparsity: float) -> TileMap:
         """The map of what `prune` keeps of one layer, without the layer: 1/64 of the numbers or less.

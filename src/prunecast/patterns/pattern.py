@@ -2,7 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar, Literal, NamedTuple, Self
 
@@ -22,6 +22,10 @@ SCOPES = ("layer", "global")
 
 Kept = Literal["elements", "tiles", "elements in tiles"]
 """Elements: any, in rows. Tiles: rows that share their kept columns. Elements in tiles: 2:4 inside them."""
+
+
+LayerSeconds = Callable[[str, TileMap], float]
+"""Predicted seconds of the layer of a name that keeps these tiles."""
 
 
 class MatrixShape(NamedTuple):
@@ -57,6 +61,15 @@ class Pattern(ABC):
     def seed(self) -> int | None:
         """Seed of what pruning draws at random; None where it draws nothing."""
         return None
+
+    @property
+    def needs_times(self) -> bool:
+        """Whether pruning asks how long a layer takes, see `timed_by`."""
+        return False
+
+    def timed_by(self, seconds: LayerSeconds) -> "Pattern":
+        """The same pattern, told what predicts the seconds of a layer; most patterns ask for no times."""
+        return self
 
     @abstractmethod
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:

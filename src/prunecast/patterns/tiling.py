@@ -1,5 +1,7 @@
 """From masks to tile maps. The mask is the truth: a map that says anything else about it is refused."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -52,10 +54,18 @@ def tile_map_from_rows(mask: MaskArray, *, row_index: Indices, row_start: Indice
     return _tile_map(kept, mask.shape[0], row_start=row_start, row_index=row_index, pattern=pattern)
 
 
-def tile_map_from_kept(kept: MaskArray, m: int, *, height: int, pattern: str) -> TileMap:
-    """Tiles of `height` neighbouring rows of m, the last one possibly fewer, of their columns (tiles, K)."""
-    row_start = np.append(np.arange(0, m, height), m)
-    return _tile_map(kept, m, row_start=row_start, row_index=np.arange(m), pattern=pattern)
+def tile_map_from_kept(
+    kept: MaskArray, m: int, *, height: int, pattern: str, rows: Sequence[Indices] = ()
+) -> TileMap:
+    """Tiles that keep columns (tiles, K), of `height` neighbouring rows of m, the last one possibly fewer.
+
+    Parameters
+    ----------
+    rows : instead of neighbours, the rows of all tiles and where those of each begin
+    """
+    row_index, starts = rows or (np.arange(m), np.arange(0, m, height))
+    row_start = np.append(starts, row_index.size)
+    return _tile_map(kept, m, row_start=row_start, row_index=row_index, pattern=pattern)
 
 
 def _tile_map(kept: MaskArray, m: int, *, row_start: Indices, row_index: Indices, pattern: str) -> TileMap:

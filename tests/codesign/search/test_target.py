@@ -73,7 +73,7 @@ def test_what_is_reported_is_what_the_masks_hold(search: ModelSearch) -> None:
     result = prune_to_targets(search, Targets(latency_share=0.8))
     for chosen in (layer for layer in result.layers if layer.pattern != "dense"):
         importance = search.layers.importance(chosen.layer)
-        mask = search.mask(chosen.layer, chosen.pattern, chosen.sparsity)
+        mask = search.mask(chosen.layer, chosen.pattern, chosen.sparsity, chosen.kernel)
         assert chosen.removed == pytest.approx(1.0 - mask.mean())
         kept = importance.sum(where=mask, dtype=np.float64) / importance.sum(dtype=np.float64)
         assert chosen.retained_importance == pytest.approx(kept)
@@ -226,7 +226,7 @@ def test_an_option_tried_is_what_its_pruned_weights_come_to(pattern: str) -> Non
     name = next(iter(search.options))
     place = next(i for i, o in enumerate(search.options[name]) if o.pattern == pattern)
     option, tried = search.options[name][place], search.realise({name: place})[name]
-    mask = search.mask(name, pattern, option.sparsity)
+    mask = search.mask(name, pattern, option.sparsity, option.kernel)
     kept = parse_pattern(pattern).map(mask)
     assert tried.seconds == search.seconds(name, (option.kernel,), kept, search.engine.run)
     assert tried.kept == mask.sum()

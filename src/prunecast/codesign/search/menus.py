@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.codesign.contestants import takes
+from prunecast.codesign.contestants import tile_kernels
 from prunecast.codesign.search.option_times import OptionTimes
 from prunecast.codesign.search.options import Option, retained
 from prunecast.errors import BadInput
@@ -23,7 +23,6 @@ from prunecast.patterns.importance import ImportanceArray
 FloatArray = npt.NDArray[np.float64]
 
 HEIGHTS = (64, 128, 256)
-TILE_KERNELS = ("stspmm", "small-n")
 QUANTUM = 16
 COUNTS = 48
 """Counts of columns on a menu, about; a step is then 2 % of K."""
@@ -45,6 +44,10 @@ UNEVEN = (
     Interval("x16x75-125", 0.75, 1.25),
     Interval("x16x0-inf", 0.0, float("inf")),
 )
+GUIDED = Interval(":guided", 0.0, float("inf"))
+"""A search, so it stands behind tiles without limits: tried where these took longer than even ones."""
+EVEN = 1.1
+"""Highest count of a tile over the mean one up to which there is nothing to guide."""
 ROWS_AT_A_TIME = 16
 MOST_NESTED_WEIGHTS = 2**23
 """Layers above this are not offered TVW, whose retained importance needs a pruning for every sparsity."""
@@ -65,7 +68,8 @@ def layer_options(
     importance : (M, K)
     sums : of the importance over tiles of the lowest height on offer, or a part of it
     tokens : N
-    families : which of `atp`, `2:4` and `tvw` are offered; one that the GPU or layer cannot have is left out
+    families : which of `atp`, `guided` (ATP by predicted time), `2:4` and `tvw` are offered; one that the GPU
+        or layer cannot have is left out
     """
     m, k = importance.shape
     total = float(importance.sum(dtype=np.float64))
@@ -79,7 +83,9 @@ def layer_options(
     )
     found = [dense]
     if "atp" in families:
-        found += _tile_options(sums, tokens, times)
+        found += _tile_options(sums, tokens, times, UNEVEN)
+    if "guided" in families:
+        found += _tile_options(sums, tokens, times, (GUIDED,))
     if "2:4" in families:
         found += _two_of_four(importance, tokens, times)
     if "tvw" in families and importance.size <= MOST_NESTED_WEIGHTS:
@@ -87,7 +93,9 @@ def layer_options(
     return tuple(found)
 
 
-def _tile_options(sums: TileSums, tokens: int, times: OptionTimes) -> Iterator[Option]:
+def _tile_options(
+    sums: TileSums, tokens: int, times: OptionTimes, intervals: Sequence[Interval]
+) -> Iterator[Option]:
     m, k = sums.m, sums.k
     step = max(QUANTUM, round(k / COUNTS / QUANTUM) * QUANTUM)
     counts = range(step, k, step)
@@ -96,7 +104,9 @@ def _tile_options(sums: TileSums, tokens: int, times: OptionTimes) -> Iterator[O
     for height in (height for height in HEIGHTS if height <= m):
         ranked = -np.sort(-sums.taller(height).sums, axis=1)
         curves = _curves(m, k, tokens, counts, height, times)
-        for interval in UNEVEN:
+        if intervals == (GUIDED,) and _are_even(ranked):
+            continue
+        for interval in intervals:
             means = counts if interval.high == 1.0 else _finer(counts, k)
             for kept, best in zip(means, _retained(ranked, means, interval), strict=True):
                 for kernel, equal_s in curves.items():
@@ -110,6 +120,13 @@ def _tile_options(sums: TileSums, tokens: int, times: OptionTimes) -> Iterator[O
                     )
 
 
+def _are_even(ranked: FloatArray) -> bool:
+    """Whether the best quarter of all columns is spread evenly over the tiles."""
+    best = np.argsort(-ranked, axis=None)[: ranked.size // 4]
+    counts = np.bincount(best // ranked.shape[1], minlength=ranked.shape[0])
+    return bool(counts.max() <= EVEN * counts.mean())
+
+
 def _curves(
     m: int, k: int, tokens: int, counts: range, height: int, times: OptionTimes
 ) -> dict[str, FloatArray]:
@@ -119,11 +136,6 @@ def _curves(
         with contextlib.suppress(BadInput):
             curves[kernel] = times.tile_curve(m, k, tokens, counts=counts, height=height, kernel=kernel)
     return curves
-
-
-def tile_kernels(tokens: int) -> tuple[str, ...]:
-    """Kernels that run adaptive tiles of so many tokens, and can be the fastest that do."""
-    return tuple(kernel for kernel in TILE_KERNELS if takes(kernel, tokens))
 
 
 def _two_of_four(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Option]:

@@ -17,7 +17,7 @@ from prunecast.codesign.search.allocation import Menu
 from prunecast.codesign.search.layer_sets import LayerPass, LayerSet
 from prunecast.codesign.search.menus import layer_options
 from prunecast.codesign.search.option_times import SUMMED_HEIGHT, OptionTimes
-from prunecast.codesign.search.options import Option, menu_of, mixed_options, retained
+from prunecast.codesign.search.options import Option, kernels_of_passes, menu_of, mixed_options, retained
 from prunecast.codesign.two_parts import launches_in_two
 from prunecast.errors import BadInput
 from prunecast.kernels import KERNELS, KernelPlan
@@ -26,10 +26,12 @@ from prunecast.patterns.adaptive_tile_pattern import AdaptiveTilePattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
 
-FAMILIES = ("atp", "2:4", "tvw")
+FAMILIES = ("atp", "guided", "2:4", "tvw")
 MOST_SPARSITY = 0.95
 """Highest sparsity of a layer without a cap of its own: the sum of magnitudes alone would empty layers that
 are slow for their size, and a network does not survive that."""
+MOST_GUIDED_LAYERS = 48
+"""Models of more layers are not offered guided tiles: each try plans a layer a hundred times."""
 _Result = TypeVar("_Result")
 
 
@@ -111,6 +113,8 @@ class ModelSearch:
             raise BadInput(
                 f"a cap names {unknown[0]!r}, which is not among the {len(self.layers.shapes)} layers"
             )
+        few = len(self.layers.shapes) <= MOST_GUIDED_LAYERS
+        families = [family for family in self.families if few or family != "guided"]
         times = OptionTimes(engine=self.engine, dtype=self.dtype, typical=self._typical(), quick=self.quick)
 
         def make(name: str) -> tuple[Option, ...]:
@@ -119,7 +123,7 @@ class ModelSearch:
             self._sums[name] = sums
             most = self.caps.get(name, self.most_sparsity) + 1e-9
             offered = {
-                n: layer_options(importance, sums, n, times, families=self.families)
+                n: layer_options(importance, sums, n, times, families=families)
                 for n in {run.tokens[name] for run in self._passes_of(name)}
             }
             menus = [
@@ -177,10 +181,10 @@ class ModelSearch:
         self._tried.update({(name, chosen[name]): tried for name, tried in found.items()})
         return {name: self._tried[name, option] for name, option in chosen.items()}
 
-    def mask(self, name: str, pattern: str, sparsity: float | None) -> MaskArray:
+    def mask(self, name: str, pattern: str, sparsity: float | None, kernel: str) -> MaskArray:
         """What a layer keeps under a pattern of the menu."""
-        importance = self.layers.importance(name)
-        return parse_pattern(pattern).prune({name: importance}, sparsity)[name]
+        rule = self._timed(name, parse_pattern(pattern), kernel)
+        return rule.prune({name: self.layers.importance(name)}, sparsity)[name]
 
     def time(self, seconds: dict[str, float], sparse: frozenset[str]) -> ModelTime | None:
         """End to end, or None for layers alone."""
@@ -270,10 +274,16 @@ class ModelSearch:
             return Tried(self._fixed[name], option.importance, option.kept)
         if option.pattern == "2:4" == option.kernel and name in self._two_of_four:
             return self._two_of_four[name]
-        pruned = self._prune(name, parse_pattern(option.pattern), option.sparsity)
+        pattern = self._timed(name, parse_pattern(option.pattern), option.kernel)
+        pruned = self._prune(name, pattern, option.sparsity)
         seconds = self.seconds(name, option.kernels(len(self._passes_of(name))), pruned.kept, self.engine.run)
         copies = self.layers.copies.get(name, 1)
         return Tried(seconds, copies * pruned.importance, copies * pruned.weights)
+
+    def _timed(self, name: str, pattern: Pattern, kernel: str) -> Pattern:
+        """The pattern, guided by closed-form times in all passes if it asks for times."""
+        kernels = kernels_of_passes(kernel, len(self._passes_of(name)))
+        return pattern.timed_by(lambda _, tiles: self.seconds(name, kernels, tiles, self.quick.once))
 
     def _prune(self, name: str, pattern: Pattern, sparsity: float | None) -> PrunedLayer:
         """By sums over tiles where they say all: the weights may have to be read or drawn again."""

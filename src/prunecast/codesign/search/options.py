@@ -34,8 +34,7 @@ class Option:
 
     def kernels(self, passes: int) -> tuple[str, ...]:
         """The kernel of each of so many passes."""
-        own = tuple(self.kernel.split("+"))
-        return own if len(own) == passes else own * passes
+        return kernels_of_passes(self.kernel, passes)
 
     @property
     def run_as(self) -> tuple[str, str]:
@@ -51,6 +50,12 @@ def menu_of(options: Sequence[Option], scales: Mapping[tuple[str, str], float]) 
         np.array([option.importance for option in options], dtype=np.float64),
         np.array([option.kept for option in options], dtype=np.float64),
     )
+
+
+def kernels_of_passes(kernel: str, passes: int) -> tuple[str, ...]:
+    """The kernel of each of so many passes, from what `joined` makes of them."""
+    own = tuple(kernel.split("+"))
+    return own if len(own) == passes else own * passes
 
 
 def joined(kernels: Sequence[str]) -> str:

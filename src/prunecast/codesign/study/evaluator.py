@@ -8,9 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from prunecast.codesign.contestants import kernels_of
+from prunecast.codesign.contestants import kernels_of, tile_kernels
 from prunecast.codesign.search import TargetResult, Targets
-from prunecast.codesign.search.menus import tile_kernels
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.options import Option, joined
 from prunecast.codesign.search.target import prune_to_targets

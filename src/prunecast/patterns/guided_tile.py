@@ -1,0 +1,137 @@
+"""Guided adaptive tile pruning: tiles that retain enough importance at the least predicted time.
+
+Enough is what tile-wise pruning retains at the wanted sparsity; how much is kept for it, and so the sparsity
+that is reached, follows. Time is that of the plan that will run, splitting and redistribution included: every
+layout is planned anew by a function that the caller hands in, since no GPU is known here.
+
+Tried are, for steps of one quantum to eight and for falling limits on the columns of a tile, the steps of
+most importance per weight that retain enough. A low limit evens tiles out, as a kernel with a block for each
+tile wants it; a high one keeps fewer weights in all, as a kernel that splits tiles wants it; long steps make
+items alike, which fill waves. Tile-wise pruning's own tiles are tried too, so that the outcome is never
+slower.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from prunecast.patterns.cut import CountArray
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.pattern import LayerSeconds
+from prunecast.patterns.segments import row_sums
+from prunecast.patterns.tile_map import MaskArray, TileMap
+from prunecast.patterns.tile_quanta import CountRange, step_edges, step_scores
+from prunecast.patterns.tile_wise import prune_tile_wise
+from prunecast.patterns.tile_wise_2d import Survivors, spread_tiles
+from prunecast.patterns.tiling import tile_map_from_kept, tile_map_from_mask
+
+TileSeconds = Callable[[TileMap], float]
+"""Predicted seconds of a layer that keeps these tiles."""
+
+QUANTA = (1, 2, 4, 8)
+"""Quanta of a step."""
+LIMITS = 24
+"""Limits on the columns of a tile that are tried for each step, about."""
+ROUNDING = 1e-12
+"""Share of a sum of importance that another order of adding may change."""
+
+
+class _Layout(NamedTuple):
+    mask: MaskArray
+    seconds: float
+
+
+def prune_guided(
+    importances: Mapping[str, ImportanceArray],
+    sparsity: float,
+    tilings: Mapping[str, tuple[Survivors, ...]],
+    seconds: LayerSeconds,
+    *,
+    height: int,
+    quantum: int,
+) -> dict[str, MaskArray]:
+    """Masks (M, K) that retain in each layer what tile-wise pruning of all of them retains there.
+
+    Parameters
+    ----------
+    importances : layer -> importance (M, K)
+    sparsity : that tile-wise pruning gets
+    tilings : layer -> its rows in the order of tiles, one or more ways
+    seconds : predicts
+    height, quantum : rows of a tile, step of the counts
+    """
+    tile_wise = prune_tile_wise(importances, sparsity, height=height)
+    return {
+        name: _fastest(scores, tile_wise[name], tilings[name], partial(seconds, name), height, quantum)
+        for name, scores in importances.items()
+    }
+
+
+def _fastest(
+    scores: ImportanceArray,
+    tile_wise: MaskArray,
+    tilings: tuple[Survivors, ...],
+    seconds: TileSeconds,
+    height: int,
+    quantum: int,
+) -> MaskArray:
+    enough = float((scores * tile_wise).sum(dtype=np.float64)) * (1.0 - ROUNDING)
+    own = tile_map_from_mask(tile_wise, height=height, pattern=f"tile-wise:{height}")
+    best = _Layout(tile_wise, seconds(own))
+    for layer in tilings:
+        sums = row_sums(scores[layer.rows], layer.starts, power=1)
+        order = np.argsort(-sums, axis=1, kind="stable")
+        place = np.argsort(order, axis=1, kind="stable")
+        for counts in layouts(np.take_along_axis(sums, order, axis=1), layer.heights, enough, quantum):
+            kept = place < counts[:, None]
+            rows = (layer.rows, layer.starts)
+            taken = seconds(tile_map_from_kept(kept, own.m, height=height, pattern=own.pattern, rows=rows))
+            if taken < best.seconds:
+                best = _Layout(spread_tiles(kept, layer, scores), taken)
+    return best.mask
+
+
+def layouts(
+    ranked: ImportanceArray, heights: CountArray, enough: float, quantum: int
+) -> Iterator[CountArray]:
+    """Counts of columns (tiles,) that retain enough, each layout once.
+
+    Parameters
+    ----------
+    ranked : (tiles, K) sums of the columns of each tile, highest first
+    heights : (tiles,) rows of each tile
+    enough : importance that a layout retains at least
+    quantum : of the counts
+    """
+    found = set()
+    for quanta in QUANTA:
+        for counts in _limited(ranked, heights, enough, quanta * quantum):
+            if counts.tobytes() not in found:
+                found.add(counts.tobytes())
+                yield counts
+
+
+def _limited(ranked: ImportanceArray, heights: CountArray, enough: float, step: int) -> Iterator[CountArray]:
+    """Layouts on one step, from no limit down to the last one under which tiles can retain enough."""
+    edges = step_edges(CountRange(0, ranked.shape[1]), step)
+    gains = np.add.reduceat(ranked, edges[:-1], axis=1).ravel()
+    order = np.argsort(-step_scores(ranked, heights, edges), axis=None, kind="stable")
+    ends = edges[1:][order % (edges.size - 1)]
+    limit, fall = int(edges[-1]), 0
+    while True:
+        taken = order[ends <= limit]
+        retained = np.cumsum(gains[taken])
+        if retained.size == 0 or retained[-1] < enough:
+            return
+        taken = taken[: np.searchsorted(retained, enough) + 1]
+        counts = edges[np.bincount(taken // (edges.size - 1), minlength=heights.size)]
+        yield counts
+        fall = fall or _fall(counts, step)
+        limit = int(counts.max()) - fall
+
+
+def _fall(counts: CountArray, step: int) -> int:
+    """Columns, on the step, between one limit and the next."""
+    return max(round(float(counts.max() - counts.mean()) / LIMITS / step), 1) * step

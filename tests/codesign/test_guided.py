@@ -1,0 +1,100 @@
+"""Tiles guided by the times of the plans that run, against tile-wise pruning under the same kernel."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prunecast.codesign import Engine, predict, prune
+from prunecast.codesign.search.menus import layer_options
+from prunecast.codesign.search.option_times import OptionTimes
+from prunecast.errors import BadInput
+from prunecast.hardware import load_gpu
+from prunecast.patterns import TileSums
+
+
+def skewed(m, k, seed, *, tiles=0.8, columns=0.7, height=128):
+    """(m, k) half-normal importance under log-normal scales of columns and of tiles of rows."""
+    rng = np.random.default_rng(seed)
+    by_tile = np.repeat(np.exp(tiles * rng.standard_normal(-(-m // height))), height)[:m, None]
+    by_column = np.exp(columns * rng.standard_normal(k))
+    return (np.abs(rng.standard_normal((m, k))) * by_column * by_tile).astype(np.float32)
+
+
+def row_of(weights, pattern, kernel, **options):
+    options = {"gpu": "h200-sxm", "tokens": 4096, "engine": "model", "crossovers": False} | options
+    return list(predict(weights, pattern=pattern, kernels=kernel, **options))[1]
+
+
+def importance_of(weights, row):
+    return float((np.abs(weights) * row.plan.tiles.mask()).sum(dtype=np.float64))
+
+
+@settings(deadline=None, max_examples=12)
+@given(
+    seed=st.integers(0, 99),
+    gpu=st.sampled_from(["h200-sxm", "a100-sxm4-80gb", "v100-sxm2-16gb", "t4"]),
+    kernel=st.sampled_from(["stspmm", "tile-wise"]),
+    state=st.sampled_from(["burst", "sustained"]),
+    sparsity=st.sampled_from([0.5, 0.75, 0.9]),
+    pattern=st.sampled_from(["atp:64:guided", "atp:64x8:guided", "atp:64:shuffled:guided"]),
+)
+def test_never_slower_than_tile_wise_at_its_importance(seed, gpu, kernel, state, sparsity, pattern):
+    weights = skewed(320, 512, seed, height=64)
+    options = {"gpu": gpu, "tokens": 300 + seed, "state": state, "sparsity": sparsity}
+    tile_wise = row_of(weights, "tile-wise:64", kernel, **options)
+    guided = row_of(weights, pattern, kernel, **options)
+    assert guided.seconds <= tile_wise.seconds
+    assert importance_of(weights, guided) >= importance_of(weights, tile_wise) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(("kernel", "gain"), [("stspmm", 0.09), ("tile-wise", 0.25)])
+def test_what_it_gains_where_tiles_differ_in_scale(kernel, gain):
+    weights = skewed(2048, 2048, 2, tiles=0.7)
+    tile_wise = row_of(weights, "tile-wise:128", kernel)
+    guided = row_of(weights, "atp:128:guided", kernel)
+    assert guided.seconds <= (1 - gain) * tile_wise.seconds
+    assert importance_of(weights, guided) >= importance_of(weights, tile_wise) * (1 - 1e-9)
+
+
+def test_each_kernel_is_guided_by_its_own_time():
+    weights = skewed(1024, 1024, 4)
+    rows = {kernel: row_of(weights, "atp:128:guided", kernel) for kernel in ("stspmm", "tile-wise")}
+    even = {kernel: row.plan.tiles.kept_per_tile.max() for kernel, row in rows.items()}
+    assert even["tile-wise"] < even["stspmm"]
+
+
+def test_a_guided_pattern_has_no_crossover():
+    weights = skewed(128, 256, 1, height=64)
+    options = {"gpu": "t4", "tokens": 64, "engine": "model", "kernels": ("stspmm",)}
+    assert predict(weights, pattern="atp:64", **options).crossovers
+    assert not predict(weights, pattern="atp:64:guided", **options).crossovers
+
+
+def test_a_recipe_says_whose_times_guided_it(tmp_path):
+    weights = {"w": skewed(256, 512, 5, height=64)}
+    recipe = prune(
+        weights, pattern="atp:64:guided", sparsity=0.75, out=tmp_path / "out", gpu="t4", tokens=512
+    )
+    stored = json.loads((recipe.folder / "recipe.json").read_text())
+    assert stored["guided_by"]["gpu"] == "t4"
+    assert stored["guided_by"]["tokens"] == 512
+    plain = prune(weights, pattern="atp:64", out=tmp_path / "plain")
+    assert "guided_by" not in plain.document()
+
+
+def test_an_unknown_gpu_writes_nothing(tmp_path):
+    with pytest.raises(BadInput, match="no-such-gpu"):
+        prune({"w": skewed(128, 64, 0)}, pattern="atp:64:guided", out=tmp_path / "out", gpu="no-such-gpu")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("tiles", "offered"), [(0.8, True), (0.0, False)])
+def test_menus_offer_it_where_tiles_differ(tiles, offered):
+    importance = skewed(512, 512, 6, tiles=tiles, height=64)
+    engine = Engine(name="model", gpu=load_gpu("h200-sxm"))
+    times = OptionTimes(engine=engine, dtype="fp16", typical={importance.shape: lambda: importance})
+    options = layer_options(importance, TileSums.of(importance, 64), 1024, times, families=("atp", "guided"))
+    assert any(option.pattern == "atp:64:guided" for option in options) == offered
