@@ -15,7 +15,6 @@ from benchmarks.on_gpu.plans import GPU, save_plans
 from benchmarks.suite import build
 from prunecast.codesign.engines import Engine
 from prunecast.codesign.search import TargetResult, Targets
-from prunecast.codesign.search.layer_sets import fixed_names
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.option_times import OptionTimes
 from prunecast.codesign.search.prune_model import layers_to_prune, masks_of
@@ -128,7 +127,10 @@ def _unpruned(search: ModelSearch) -> list[dict[str, Any]]:
     """Products of the model that are never pruned, as dense layers."""
     times = OptionTimes(engine=search.engine, dtype="fp16")
     found = []
-    for name, (m, k, n) in fixed_names(search.layers).items():
+    (run,) = search.layers.passes
+    products = {} if run.graph is None else run.graph.products
+    fixed = {name: (p.m, p.k, p.n) for name, p in products.items() if name not in search.layers.shapes}
+    for name, (m, k, n) in fixed.items():
         seconds = times.dense(m, k, n)
         sizes = {"layer": name, "m": m, "k": k, "n": n, "pattern": "dense", "kernel": "dense"}
         found.append({**sizes, "removed": 0.0, "seconds": seconds, "dense_seconds": seconds, "plan": None})

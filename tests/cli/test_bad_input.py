@@ -74,8 +74,8 @@ def test_a_file_that_is_not_there(refused, tmp_path, monkeypatch):
 
 def test_a_standard_model_and_a_folder_are_told_where_to_go(refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    line = refused("predict", "bert-base", *FAST)
-    assert "`prunecast sweep --workload bert-base`" in line
+    line = refused("prune", "bert-base", "-o", "out")
+    assert "`prunecast predict bert-base`" in line
     assert (
         refused("predict", "bert-bse", *FAST) == "bert-bse: no such file; nearest standard model: bert-base"
     )

@@ -24,7 +24,10 @@ Weights = Annotated[
 Gpu = Annotated[
     str, typer.Option(metavar="NAME", help="GPU name, see `prunecast gpus`, or path of a spec file.")
 ]
-Tokens = Annotated[int, typer.Option("--tokens", "-n", metavar="N", help="Tokens: columns of B and C.")]
+Tokens = Annotated[
+    int | None,
+    typer.Option("--tokens", "-n", metavar="N", show_default="4096", help="Tokens: columns of B and C."),
+]
 Sparsity = Annotated[
     float | None,
     typer.Option(metavar="SHARE", show_default="0.75, 2:4 always 0.5", help="Share of weights to remove."),
@@ -179,7 +182,8 @@ class Printed(Form):
 class Layer:
     """What is predicted of a layer, whatever the kernel and the GPU."""
 
-    tokens: Tokens = 4096
+    tokens: Tokens = None
+    workload: Workload = None
     sparsity: Sparsity = None
     pattern: Pattern = None
     engine: Engine = "simulator"
@@ -206,9 +210,10 @@ class Layer:
             batch=self.batch,
             product=self.conv,
         )
-        names = ("tokens", "sparsity", "pattern", "engine", "state", "launch", "dtype", "experts_per_token")
+        names = ("tokens", "workload", "sparsity", "pattern", "engine", "state", "launch", "dtype")
         return {
             **{name: getattr(self, name) for name in names},
+            "experts_per_token": self.experts_per_token,
             "target": self.target or (),
             "ignore": self.ignore or (),
             "convolutions": convolutions,

@@ -9,6 +9,7 @@ from prunecast.cli.tables import Column, aligned, grid, microseconds, percent, s
 from prunecast.codesign import Prediction, PredictionTable
 from prunecast.codesign.crossover import HIGHEST
 from prunecast.codesign.interval import interval_words
+from prunecast.codesign.table import WholeModel
 
 MOST_NOTES = 12
 TCGEN05 = 100
@@ -18,8 +19,9 @@ TCGEN05 = 100
 def show_predictions(table: PredictionTable, console: Console) -> None:
     """Print everything that a table of predictions says."""
     first, origin = table[0], table.provenance
+    what = origin.workload or f"{origin.tokens} tokens"
     console.print(
-        f"{origin.gpu}, {origin.tokens} tokens, {first.engine}, {first.state}, launched in a {origin.launch}",
+        f"{origin.gpu}, {what}, {first.engine}, {first.state}, launched in a {origin.launch}",
         markup=False,
     )
     _show_rows(table, console)
@@ -47,6 +49,8 @@ def show_predictions(table: PredictionTable, console: Console) -> None:
             "library with tcgen05 could have whole.",
             markup=False,
         )
+    if table.whole is not None:
+        console.print(_whole(table.whole), markup=False, soft_wrap=True)
     console.print(_verdict(table), style="bold", markup=False, soft_wrap=True)
 
 
@@ -58,7 +62,9 @@ def _show_rows(table: PredictionTable, console: Console) -> None:
     for layer in table.layers():
         first = layer[0]
         pixels = f", N {first.n}" if first.n != table.provenance.tokens else ""
-        title = f"{first.layer} ({first.m} x {first.k}{pixels})"
+        runs = table.runs.get(first.layer, 1)
+        often = "" if runs == 1 else f", {runs:.4g} times a pass"
+        title = f"{first.layer} ({first.m} x {first.k}{pixels}{often})"
         console.print(safe(title), style="bold", soft_wrap=True)
         for _ in layer:
             console.print(f"  {next(rest)}", markup=False, soft_wrap=True)
@@ -125,6 +131,16 @@ def _about(note: str, rows: Sequence[Prediction], everything: set[str]) -> str:
     named = set(kernels) == everything or note.startswith(kernels[0])
     where = layers[0] if len(layers) == 1 else f"{len(layers)} layers"
     return f"{'' if named else ', '.join(kernels) + ': '}{note} ({where})"
+
+
+def _whole(whole: WholeModel) -> str:
+    """The model around the layers, and what it spends outside of them."""
+    kinds = {name: seconds for name, seconds in whole.best.seconds_by_kind.items() if name != "gemm"}
+    outside = ", ".join(f"{name} {microseconds(seconds)}" for name, seconds in kinds.items() if seconds)
+    return (
+        f"Whole model, a pass: dense {microseconds(whole.dense.seconds)} us, with the fastest kernels "
+        f"{microseconds(whole.best.seconds)} us ({outside}), {whole.speedup:.2f}x."
+    )
 
 
 def _verdict(table: PredictionTable) -> str:

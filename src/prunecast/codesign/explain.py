@@ -59,7 +59,8 @@ def explain(
     weights: Source,
     *,
     gpu: str | GpuSpec,
-    tokens: int,
+    tokens: int | None = None,
+    workload: str | None = None,
     kernel: str | None = None,
     sparsity: float | None = None,
     pattern: str | None = None,
@@ -84,6 +85,7 @@ def explain(
     settings = Settings(
         gpu=gpu,
         tokens=tokens,
+        workload=workload,
         sparsity=sparsity,
         pattern=pattern,
         kernels=(kernel or _first_kernel(pattern),),

@@ -90,8 +90,8 @@ def _check_is_no_model_name(weights: str) -> None:
         return
     if weights in WORKLOADS:
         raise BadInput(
-            f"wanted a file of weights, got the standard model {weights}: `prunecast prune {weights} "
-            f"--latency 75%` and `prunecast sweep --workload {weights}` take its name"
+            f"wanted a file of weights, got the standard model {weights}: `prunecast predict {weights}`, "
+            f"`prune {weights} --latency 75%` and `sweep --workload {weights}` take its name"
         )
     raise BadInput(f"{weights}: no such file; nearest standard model: {', '.join(near)}")
 

@@ -1,23 +1,28 @@
 """`predict`: how long each layer takes with each kernel that can run it."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from prunecast.codesign.convolutions import ConvSettings
 from prunecast.codesign.crossover import Crossover
 from prunecast.codesign.engines import Progress, silent
+from prunecast.codesign.graph import ModelTime, Operation
 from prunecast.codesign.layer_job import LayerJob, LayerRows, StartedLayer
 from prunecast.codesign.layers import Source
+from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.settings import Settings, prepare, provenance_of
-from prunecast.codesign.table import PredictionTable
+from prunecast.codesign.table import PredictionTable, WholeModel
+from prunecast.codesign.workload_layers import WorkloadLayers
 from prunecast.hardware import GpuSpec
+from prunecast.kernels import KERNELS, plan_dense
 
 
 def predict(
     weights: Source,
     *,
     gpu: str | GpuSpec,
-    tokens: int,
+    tokens: int | None = None,
+    workload: str | None = None,
     sparsity: float | None = None,
     pattern: str | None = None,
     kernels: str | Sequence[str] = "all",
@@ -37,9 +42,12 @@ def predict(
 
     Parameters
     ----------
-    weights : a file, one matrix (M, K), or a mapping of names to such matrices
+    weights : a file, one matrix (M, K), a mapping of names to such matrices, or one of `graph.WORKLOADS`,
+        with random weights; without a workload it runs 8 images, or 8 sequences of 512 tokens
     gpu : a name of `gpu_names()`, the path of a spec file, or a spec
-    tokens : N, columns of B and C
+    tokens : N, columns of B and C; None for 4096
+    workload : in place of tokens, as `prefill:2048` or `decode:16@4096` or a mix of them, of which times are
+        the mean; see `graph.parse_workload`
     sparsity : share of weights to remove, 0 <= sparsity < 1; None for 0.75. Patterns with a sparsity of
         their own, as 2:4, keep it
     pattern : pattern for all kernels that can run it; None for each kernel's own
@@ -63,6 +71,7 @@ def predict(
     settings = Settings(
         gpu=gpu,
         tokens=tokens,
+        workload=workload,
         sparsity=sparsity,
         pattern=pattern,
         kernels=kernels,
@@ -76,20 +85,49 @@ def predict(
         convolutions=convolutions or ConvSettings(),
         experts_per_token=experts_per_token,
     )
-    job, skipped = prepare(weights, settings, progress)
+    job, skipped, workload_layers = prepare(weights, settings, progress)
     try:
         # The simulations run in threads of their own while this one looks for crossovers.
         started = [job.start(layer) for layer in job.maker.layers.values()]
         found = _find_crossovers(job, progress) if crossovers else ()
         rows = _collect(job, started, progress)
+        predictions = tuple(row for part in rows for row in part.predictions)
+        whole = _whole_model(job, workload_layers, predictions)
     finally:
         job.engine.stop()
     return PredictionTable(
-        predictions=tuple(row for part in rows for row in part.predictions),
+        predictions=predictions,
         crossovers=found,
         skipped=(*skipped, *(row for part in rows for row in part.skipped)),
         provenance=provenance_of(job, settings),
         convolutions=job.convolutions,
+        runs={} if workload_layers is None else workload_layers.runs,
+        whole=whole,
+    )
+
+
+def _whole_model(
+    job: LayerJob, layers: WorkloadLayers | None, rows: Sequence[Prediction]
+) -> WholeModel | None:
+    """The standard model around the layers: dense, and with the fastest kernel for each."""
+    if layers is None or not layers.passes:
+        return None
+    best: dict[str, Prediction] = {}
+    for row in rows:
+        best[row.layer] = min(best.get(row.layer, row), row, key=lambda one: one.seconds)
+    dense = {row.layer: row.seconds for row in rows if not KERNELS[row.kernel].prunes}
+    sparse = frozenset(name for name, row in best.items() if KERNELS[row.kernel].prunes)
+    engine = job.engine
+
+    def other(product: Operation) -> float:
+        plan = plan_dense(product.m, product.k, product.n, job.dtype or "fp16", engine.gpu)
+        return engine.run(plan).seconds
+
+    def whole(seconds: Mapping[str, float], sparse: frozenset[str]) -> ModelTime:
+        return layers.whole(engine.gpu, seconds, sparse, other, engine.launch)
+
+    return WholeModel(
+        dense=whole(dense, frozenset()), best=whole({n: r.seconds for n, r in best.items()}, sparse)
     )
 
 

@@ -23,7 +23,7 @@ class Provenance:
     weights_hash : fingerprint of the weights that were read
     tokens : N
     launch : `graph` or `stream`
-    pattern, sparsity, scope : as asked for; None where the defaults were taken
+    pattern, sparsity, scope, workload : as asked for; None where the defaults were taken
     """
 
     gpu: str
@@ -34,6 +34,7 @@ class Provenance:
     pattern: str | None
     sparsity: float | None
     scope: str
+    workload: str | None = None
 
     def document(self) -> dict[str, Any]:
         """The head of a JSON object."""
@@ -46,7 +47,12 @@ class Provenance:
             "seed": None if self.pattern is None else parse_pattern(self.pattern).seed,
             "tokens": self.tokens,
             "launch": self.launch,
-            "asked": {"pattern": self.pattern, "sparsity": self.sparsity, "scope": self.scope},
+            "asked": {
+                "pattern": self.pattern,
+                "sparsity": self.sparsity,
+                "scope": self.scope,
+                **({} if self.workload is None else {"workload": self.workload}),
+            },
             "interval": INTERVAL_KIND,
         }
 

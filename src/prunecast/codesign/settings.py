@@ -8,6 +8,7 @@ from typing import NamedTuple
 from prunecast.codesign.contestants import contestants
 from prunecast.codesign.convolutions import ConvSettings, conv_shapes
 from prunecast.codesign.engines import Engine, Progress
+from prunecast.codesign.graph import WORKLOADS, Pass, parse_workload
 from prunecast.codesign.graph.operation import MOST_TOKENS
 from prunecast.codesign.layer_job import LayerJob
 from prunecast.codesign.layers import LoadedLayers, Source, load_layers
@@ -16,12 +17,21 @@ from prunecast.codesign.provenance import Provenance, WeightsDigest
 from prunecast.codesign.pruned_already import zeros_contestants
 from prunecast.codesign.pruned_maps import MapMaker, sparsity_for
 from prunecast.codesign.skipped import Skipped
+from prunecast.codesign.workload_layers import (
+    WorkloadLayers,
+    conv_shape,
+    layers_of_model,
+    layers_of_passes,
+)
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import DTYPE_BYTES, ConvShape
 from prunecast.patterns import SCOPES, Pattern, parse_pattern
 from prunecast.patterns.pattern import check_sparsity
 from prunecast.patterns.sources import Layer
+
+TOKENS = 4096
+"""Of all layers, where nothing says how many."""
 
 
 class _OnnxSizes(NamedTuple):
@@ -58,7 +68,8 @@ class Settings:
     """
 
     gpu: str | GpuSpec
-    tokens: int
+    tokens: int | None = None
+    workload: str | None = None
     sparsity: float | None = None
     pattern: str | None = None
     kernels: str | Sequence[str] = "all"
@@ -73,10 +84,12 @@ class Settings:
     experts_per_token: int = 2
 
     def __post_init__(self) -> None:
-        if self.tokens < 1:
+        if self.tokens is not None and self.tokens < 1:
             raise BadInput(f"tokens must be at least 1, got {self.tokens}")
-        if self.tokens > MOST_TOKENS:
+        if self.tokens is not None and self.tokens > MOST_TOKENS:
             raise BadInput(f"tokens must be at most {MOST_TOKENS}, got {self.tokens}")
+        if self.tokens is not None and self.workload is not None:
+            raise BadInput(f"tokens and a workload exclude each other, got {self.tokens} and {self.workload}")
         if self.experts_per_token < 1:
             raise BadInput(f"experts-per-token must be at least 1, got {self.experts_per_token}")
         if self.dtype == "tf32":
@@ -90,12 +103,28 @@ class Settings:
         if self.dtype is not None:
             check_choice("dtype", self.dtype, DTYPE_BYTES)
 
+    def passes(self, *, of_model: bool) -> tuple[Pass, ...]:
+        """What layers are run on; a standard model runs 8 sequences or images where nothing is said."""
+        if self.workload is not None:
+            return parse_workload(self.workload)
+        if self.tokens is not None or not of_model:
+            return (Pass(1, self.columns),)
+        return (Pass(8),)
+
+    @property
+    def columns(self) -> int:
+        """N of layers that are no convolution, the most of all passes."""
+        if self.workload is not None:
+            return max(run.columns for run in parse_workload(self.workload))
+        return TOKENS if self.tokens is None else self.tokens
+
 
 class Prepared(NamedTuple):
-    """A job, its layers inside, and what the source left out."""
+    """A job, its layers inside, what the source left out, and the workload where there is one."""
 
     job: LayerJob
     skipped: tuple[Skipped, ...]
+    workload: WorkloadLayers | None
 
 
 def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared:
@@ -106,35 +135,61 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
     BadInput : an unknown name, unreadable weights, or a kernel that cannot run the pattern
     """
     pattern = None if settings.pattern is None else parse_pattern(settings.pattern)
-    chosen = contestants(settings.kernels, None if pattern is None else pattern.canonical, settings.tokens)
+    of_model = is_model(weights)
+    least = min(run.columns for run in settings.passes(of_model=of_model))
+    chosen = contestants(settings.kernels, None if pattern is None else pattern.canonical, least)
     if settings.pattern == "zeros" and settings.kernels == "all":
-        chosen = zeros_contestants(settings.tokens)
+        chosen = zeros_contestants(least)
     gpu = load_gpu(settings.gpu) if isinstance(settings.gpu, str) else settings.gpu
     engine = Engine(
         name=settings.engine, gpu=gpu, state=settings.state, launch=settings.launch, progress=progress
     )
-    loaded = load_layers(weights, target=settings.target, ignore=settings.ignore)
+    workload = _workload(weights, settings)
+    loaded = (
+        workload.loaded if workload else load_layers(weights, target=settings.target, ignore=settings.ignore)
+    )
     if pattern is not None:
         for layer in loaded.layers.values():
             _check_fits(pattern, layer)
     graph = _onnx_graph(weights, settings)
     loaded = loaded if graph is None else graph.products_of(loaded)
+    sizes = graph or workload
     shapes = conv_shapes(tuple(loaded.layers.values()), settings.convolutions)
     job = LayerJob(
         engine=engine,
-        n=settings.tokens,
+        n=settings.columns,
         dtype=settings.dtype,
         contestants=chosen,
         sparsity=settings.sparsity,
         natural=pattern is None,
         strict=settings.kernels != "all",
         maker=MapMaker(loaded.layers, settings.scope),
-        convolutions=shapes if graph is None else graph.convolutions,
-        tokens={} if graph is None else graph.tokens,
+        convolutions=sizes.convolutions if sizes else shapes,
+        tokens=sizes.tokens if sizes else {},
         product=settings.convolutions.product,
         experts_per_token=settings.experts_per_token,
     )
-    return Prepared(job, loaded.skipped)
+    return Prepared(job, loaded.skipped, workload)
+
+
+def is_model(weights: Source) -> bool:
+    """Whether this is the name of a standard model."""
+    return isinstance(weights, str) and weights in WORKLOADS and not Path(weights).exists()
+
+
+def _workload(weights: Source, settings: Settings) -> WorkloadLayers | None:
+    """The layers of a standard model, or of a file for the passes of a workload; None for a file alone."""
+    passes = settings.passes(of_model=is_model(weights))
+    if is_model(weights):
+        if settings.convolutions.input_size:
+            raise BadInput(f"{weights} says the sizes of its inputs: leave out --input")
+        return layers_of_model(f"{weights}", passes, target=settings.target, ignore=settings.ignore)
+    if settings.workload is None:
+        return None
+    if isinstance(weights, str | Path) and Path(weights).suffix.lower() == ".onnx":
+        raise BadInput(f"{weights}: an .onnx file says its sizes: wanted tokens or batch, got a workload")
+    loaded = load_layers(weights, target=settings.target, ignore=settings.ignore)
+    return layers_of_passes(loaded, passes, settings.experts_per_token)
 
 
 def _onnx_graph(weights: Source, settings: Settings) -> _OnnxSizes | None:
@@ -143,7 +198,7 @@ def _onnx_graph(weights: Source, settings: Settings) -> _OnnxSizes | None:
         return None
     if settings.convolutions.input_size:
         return None
-    return _onnx_sizes(weights, batch=settings.convolutions.batch, tokens=settings.tokens)
+    return _onnx_sizes(weights, batch=settings.convolutions.batch, tokens=settings.columns)
 
 
 def _check_fits(pattern: Pattern, layer: Layer) -> None:
@@ -167,6 +222,7 @@ def provenance_of(job: LayerJob, settings: Settings) -> Provenance:
         weights_hash=digest.hexdigest(),
         tokens=job.n,
         launch=job.engine.launch,
+        workload=settings.workload,
         pattern=settings.pattern,
         sparsity=settings.sparsity,
         scope=settings.scope,
@@ -176,19 +232,9 @@ def provenance_of(job: LayerJob, settings: Settings) -> Provenance:
 def _onnx_sizes(path: str | Path, *, batch: int, tokens: int) -> _OnnxSizes:
     """Read them; `batch` and `tokens` are the sizes that the file leaves free. Raises BadInput."""
     graph = read_onnx_model(path, batch=batch, tokens=tokens).graph
-    convolutions = {}
-    for name, product in graph.products.items():
-        conv = product.convolution
-        if conv is not None:
-            pixels = conv.height_out * conv.width_out
-            convolutions[name] = ConvShape(
-                channels=conv.in_channels,
-                height=conv.height,
-                width=conv.width,
-                kernel_h=conv.kernel,
-                kernel_w=conv.kernel,
-                stride=conv.stride,
-                padding=conv.padding,
-                batch=max(product.n // pixels, 1),
-            )
+    convolutions = {
+        name: conv_shape(product)
+        for name, product in graph.products.items()
+        if product.convolution is not None
+    }
     return _OnnxSizes(f"{path}", {name: product.n for name, product in graph.products.items()}, convolutions)

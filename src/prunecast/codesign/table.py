@@ -4,10 +4,11 @@ import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 from prunecast.codesign.crossover import Crossover
 from prunecast.codesign.files import json_text
+from prunecast.codesign.graph import ModelTime
 from prunecast.codesign.graph.other_times import transpose_seconds
 from prunecast.codesign.html_table import predictions_html, predictions_text
 from prunecast.codesign.prediction import Prediction
@@ -16,6 +17,19 @@ from prunecast.codesign.skipped import Skipped
 from prunecast.errors import BadInput
 from prunecast.files import write_text_aside
 from prunecast.kernels import DTYPE_BYTES, KERNELS, ConvShape
+
+
+class WholeModel(NamedTuple):
+    """A standard model, attention and norms and transposes included: the mean pass of its workload."""
+
+    dense: ModelTime
+    best: ModelTime
+    """With the fastest kernel for each layer."""
+
+    @property
+    def speedup(self) -> float:
+        """End to end, dense over fastest."""
+        return self.dense.seconds / self.best.seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -29,6 +43,8 @@ class PredictionTable(Sequence[Prediction]):
     skipped : layers and kernels that could not be run
     provenance : tool, GPU, weights and settings
     convolutions : layer -> the convolution that it is, where its input size was said
+    runs : layer -> how often a pass of the workload runs it, where that is not once
+    whole : the model around the layers, where it is a standard one
     """
 
     predictions: tuple[Prediction, ...]
@@ -36,6 +52,8 @@ class PredictionTable(Sequence[Prediction]):
     skipped: tuple[Skipped, ...]
     provenance: Provenance
     convolutions: Mapping[str, ConvShape] = field(default_factory=dict)
+    runs: Mapping[str, float] = field(default_factory=dict)
+    whole: WholeModel | None = None
 
     @overload
     def __getitem__(self, index: int) -> Prediction: ...
@@ -52,15 +70,19 @@ class PredictionTable(Sequence[Prediction]):
         for name in dict.fromkeys(row.layer for row in self.predictions):
             yield tuple(row for row in self.predictions if row.layer == name)
 
+    def total(self, rows: Sequence[Prediction]) -> float:
+        """Seconds of rows, each as often as a pass runs its layer."""
+        return sum(self.runs.get(row.layer, 1) * row.seconds for row in rows)
+
     @property
     def dense_seconds(self) -> float:
         """Time of all layers with the dense kernel."""
-        return sum(row.seconds for row in self.predictions if not KERNELS[row.kernel].prunes)
+        return self.total([row for row in self.predictions if not KERNELS[row.kernel].prunes])
 
     @property
     def best_seconds(self) -> float:
         """Time of all layers with the fastest kernel for each."""
-        return sum(fastest(rows).seconds for rows in self.layers())
+        return self.total([fastest(rows) for rows in self.layers()])
 
     @property
     def speedup(self) -> float:
@@ -82,7 +104,8 @@ class PredictionTable(Sequence[Prediction]):
     def transpose_seconds(self) -> float:
         """What transposes of B and C add around the fastest kernels where a model has features together."""
         return sum(
-            transpose_seconds(
+            self.runs.get(row.layer, 1)
+            * transpose_seconds(
                 size * row.n,
                 row.gpu,
                 element_bytes=DTYPE_BYTES[row.dtype],
@@ -104,7 +127,18 @@ class PredictionTable(Sequence[Prediction]):
             "predictions": [row.row() for row in self.predictions],
             "crossovers": [crossover.row() for crossover in self.crossovers],
             "skipped": [skipped.row() for skipped in self.skipped],
+            **self._workload(),
         }
+
+    def _workload(self) -> dict[str, Any]:
+        """What a JSON object says of the passes, nothing where there are none."""
+        found: dict[str, Any] = {"runs": dict(self.runs)} if self.runs else {}
+        if self.whole is not None:
+            found["whole_model"] = {
+                name: {"seconds": time.seconds, "seconds_by_kind": time.seconds_by_kind}
+                for name, time in self.whole._asdict().items()
+            }
+        return found
 
     def __str__(self) -> str:
         last = f"dense {1e6 * self.dense_seconds:.4g} us, best {1e6 * self.best_seconds:.4g} us"

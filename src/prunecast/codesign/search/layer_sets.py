@@ -8,27 +8,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-import numpy as np
-
 from prunecast.codesign.graph import ModelGraph, Pass
 from prunecast.codesign.graph.passes import SEQUENCE
 from prunecast.codesign.layers import Source, load_layers
 from prunecast.codesign.onnx_model import read_onnx_model
+from prunecast.codesign.random_weights import heavy_tailed, is_pruned
 from prunecast.errors import BadInput
 from prunecast.patterns import weigh
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.sources.selection import select_names
 
-KEPT_DENSE = ("stem", "classifier", "head", "fc8")
-"""First and last layers of the standard models: they are customarily not pruned."""
-ROUTER = ".router"
-"""Products that choose the experts of a token are not pruned either."""
-
-
 MOST_REMEMBERED_WEIGHTS = 2**27
 """Random weights of larger models are drawn again when they are wanted, rather than take half a gigabyte."""
-ROWS_AT_A_TIME = 32
-"""Rows that a cache holds while they are scaled."""
 
 
 class LayerPass(NamedTuple):
@@ -143,9 +134,6 @@ def layers_of_workload(
     """The products of a standard model, with heavy-tailed random weights that depend on the seed alone.
 
     `graphs` are its passes, of which `shares` are the parts.
-
-    Rows and columns of trained matrices differ in scale by factors (outlier features); a lognormal factor per
-    column and row stands for that. Without it all columns would be alike and every pattern equally good.
     """
     every = {name: product for graph in graphs for name, product in graph.products.items()}
     offered = {name: p for name, p in every.items() if name in target or is_pruned(name)}
@@ -154,7 +142,7 @@ def layers_of_workload(
     places = {name: place for place, name in enumerate(products)}
 
     def importance(name: str) -> ImportanceArray:
-        return _heavy_tailed(shapes[name], (seed, places[name]))
+        return heavy_tailed(shapes[name], (seed, places[name]))
 
     if sum(m * k for m, k in shapes.values()) <= MOST_REMEMBERED_WEIGHTS:
         importance = cache(importance)
@@ -163,21 +151,3 @@ def layers_of_workload(
         for share, graph in zip(shares, graphs, strict=True)
     )
     return LayerSet(shapes, importance, seen, {name: p.copies for name, p in products.items()})
-
-
-def is_pruned(name: str) -> bool:
-    """Whether a product of a standard model is one that is customarily pruned."""
-    return name not in KEPT_DENSE and not name.endswith(ROUTER)
-
-
-def _heavy_tailed(shape: tuple[int, int], seed: Sequence[int]) -> ImportanceArray:
-    rng = np.random.default_rng(seed)
-    weights = rng.standard_normal(shape, np.float32)
-    of_column = np.exp(0.5 * rng.standard_normal(shape[1], np.float32))
-    of_row = np.exp(0.3 * rng.standard_normal((shape[0], 1), np.float32))
-    for first in range(0, shape[0], ROWS_AT_A_TIME):
-        rows = weights[first : first + ROWS_AT_A_TIME]
-        rows *= of_column
-        rows *= of_row[first : first + ROWS_AT_A_TIME]
-        np.abs(rows, out=rows)
-    return weights

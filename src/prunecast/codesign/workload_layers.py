@@ -1,0 +1,179 @@
+"""The layers of a workload: of a standard model by name, or of a file, for every pass that is asked for."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from prunecast.codesign.graph import (
+    ModelGraph,
+    ModelTime,
+    Operation,
+    Pass,
+    load_pass,
+    model_time,
+)
+from prunecast.codesign.graph.mixed_time import mixed_time
+from prunecast.codesign.layers import LoadedLayers
+from prunecast.codesign.random_weights import heavy_tailed, is_pruned
+from prunecast.codesign.skipped import Skipped
+from prunecast.hardware import GpuSpec
+from prunecast.kernels import ConvShape
+from prunecast.patterns.sources import FilterShape, Layer
+from prunecast.patterns.sources.selection import select_names
+
+RANDOM = "random weights with heavy tails"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GraphPass:
+    """One pass of a standard model, and which of the layers that are predicted stand for its products.
+
+    Parameters
+    ----------
+    share : part of all passes
+    graph : the model
+    row_of : product -> layer of the table; products that are not predicted have none
+    """
+
+    share: float
+    graph: ModelGraph
+    row_of: Mapping[str, str]
+
+    def time(
+        self,
+        gpu: GpuSpec,
+        seconds: Mapping[str, float],
+        sparse: frozenset[str],
+        dense: Callable[[Operation], float],
+        launch: str,
+    ) -> ModelTime:
+        """The whole pass: `seconds` of layers, `sparse` ones feature-major, `dense` for the rest."""
+        products = self.graph.products
+        own = {
+            name: product.runs * (seconds[self.row_of[name]] if name in self.row_of else dense(product))
+            for name, product in products.items()
+        }
+        wanted = frozenset(name for name, row in self.row_of.items() if row in sparse)
+        return model_time(self.graph, gpu, own, sparse=wanted, launch=launch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WorkloadLayers:
+    """Layers to predict.
+
+    Parameters
+    ----------
+    loaded : the layers, one for each shape and number of tokens of a standard model
+    tokens : layer -> N
+    runs : layer -> how often a pass runs it, on average
+    convolutions : layer -> the convolution that it is
+    passes : of a standard model; empty for a file
+    """
+
+    loaded: LoadedLayers
+    tokens: dict[str, int] = field(default_factory=dict)
+    runs: dict[str, float] = field(default_factory=dict)
+    convolutions: dict[str, ConvShape] = field(default_factory=dict)
+    passes: tuple[GraphPass, ...] = ()
+
+    def whole(
+        self,
+        gpu: GpuSpec,
+        seconds: Mapping[str, float],
+        sparse: frozenset[str],
+        dense: Callable[[Operation], float],
+        launch: str,
+    ) -> ModelTime:
+        """The mean pass; see `GraphPass.time`."""
+        return mixed_time([(one.share, one.time(gpu, seconds, sparse, dense, launch)) for one in self.passes])
+
+
+def layers_of_passes(loaded: LoadedLayers, passes: Sequence[Pass], experts_per_token: int) -> WorkloadLayers:
+    """The layers of a file, once for each pass."""
+    found: dict[str, Layer] = {}
+    tokens, runs = {}, {}
+    for run in passes:
+        for name, layer in loaded.layers.items():
+            own = _label(name, run, passes)
+            found[own] = replace(layer, name=own, experts=None)
+            tokens[own], runs[own] = layer.tokens(run.columns, experts_per_token), run.share
+    return WorkloadLayers(loaded=LoadedLayers(found, loaded.skipped), tokens=tokens, runs=runs)
+
+
+def layers_of_model(
+    name: str, passes: Sequence[Pass], *, target: Sequence[str] = (), ignore: Sequence[str] = ()
+) -> WorkloadLayers:
+    """One layer for each shape and number of tokens of a standard model, with random weights.
+
+    First and last layers are left out unless `target` names them.
+
+    Raises
+    ------
+    BadInput : as `load_pass`, or a selector without a match
+    """
+    found = WorkloadLayers(loaded=LoadedLayers({}, ()))
+    made: dict[tuple[int, int], Layer] = {}
+    graphs = [(run, load_pass(name, run)) for run in passes]
+    every = {product: None for _, graph in graphs for product in graph.products}
+    chosen = [p for p in select_names(every, target, ignore) if target or is_pruned(p)]
+    seen: list[GraphPass] = []
+    for run, graph in graphs:
+        rows = _rows(graph, chosen, run, passes)
+        for product_name, row in rows.items():
+            product = graph[product_name]
+            if row not in found.loaded.layers:
+                _add(found, row, product, made)
+            found.runs[row] = found.runs.get(row, 0.0) + run.share * product.runs
+        seen.append(GraphPass(share=run.share, graph=graph, row_of=rows))
+    left = tuple(
+        Skipped(layer=p, kernel=None, reason="customarily not pruned: name it with target")
+        for p in select_names(every, target, ignore)
+        if p not in chosen
+    )
+    return replace(found, loaded=LoadedLayers(found.loaded.layers, left), passes=tuple(seen))
+
+
+def _rows(graph: ModelGraph, chosen: Sequence[str], run: Pass, passes: Sequence[Pass]) -> dict[str, str]:
+    """Product -> the first one of its shape, tokens and convolution."""
+    first: dict[tuple[object, ...], str] = {}
+    rows = {}
+    for name in chosen:
+        if name in graph.products:
+            product = graph[name]
+            key = (product.m, product.k, product.n, product.convolution)
+            rows[name] = first.setdefault(key, _label(name, run, passes))
+    return rows
+
+
+def _add(found: WorkloadLayers, row: str, product: Operation, made: dict[tuple[int, int], Layer]) -> None:
+    shape = (product.m, product.k)
+    if shape not in made:
+        weights = heavy_tailed(shape, (0, len(made))).astype(np.float16)
+        made[shape] = Layer(name=row, weights=weights, dtype="fp16", note=RANDOM)
+    conv = product.convolution
+    filters = FilterShape(conv.in_channels, conv.kernel, conv.kernel) if conv else None
+    found.loaded.layers[row] = replace(made[shape], name=row, filters=filters)
+    found.tokens[row] = product.n
+    if product.convolution is not None:
+        found.convolutions[row] = conv_shape(product)
+
+
+def _label(name: str, run: Pass, passes: Sequence[Pass]) -> str:
+    return name if len(passes) == 1 else f"{name} {run.label}"
+
+
+def conv_shape(product: Operation) -> ConvShape:
+    """The convolution behind a product, as kernels take it."""
+    conv = product.convolution
+    assert conv is not None
+    return ConvShape(
+        channels=conv.in_channels,
+        height=conv.height,
+        width=conv.width,
+        kernel_h=conv.kernel,
+        kernel_w=conv.kernel,
+        stride=conv.stride,
+        padding=conv.padding,
+        batch=max(product.n // (conv.height_out * conv.width_out), 1),
+    )
