@@ -100,6 +100,12 @@ class EmulatedDriver:
         return 0
 
 
+def _new_empty(shape, strides, dtype):
+    made = torch.empty((), dtype=dtype).new_empty(shape)
+    assert made.stride() == tuple(strides)
+    return made
+
+
 @pytest.fixture
 def emulated(monkeypatch, tmp_path_factory):
     """The driver under the launches, which take tensors of the host for those of a device."""
@@ -109,6 +115,7 @@ def emulated(monkeypatch, tmp_path_factory):
         monkeypatch.setattr(module, "driver", lambda: made)
     monkeypatch.setattr(launches, "_PREPARED", {})
     monkeypatch.setattr(direct, "_CALLS", {})
+    monkeypatch.setattr(direct, "_empty_on_cuda", _new_empty)
     monkeypatch.setattr(launches, "check_gpu", lambda *_: None)
     monkeypatch.setattr(launches, "is_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "device", lambda *_: contextlib.nullcontext())

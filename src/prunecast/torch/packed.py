@@ -145,7 +145,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         """Features `first` to `last` of y; the product is made once for parts that are asked for in order."""
         held, version = self._held, _version(x)
         is_same = held is not None and held.x is x and held.version == version
-        y = held.y if held is not None and is_same else self(x)
+        y = held.y if held is not None and is_same else self.forward(x)
         now = None if last == self.rows else _Held(x, version, y)
         if torch.compiler.is_compiling():
             self._held = now

@@ -30,8 +30,14 @@ __device__ __forceinline__ float reciprocal(float x) {
   return y;
 }
 
-// x / (1 + 2^-y)
-__device__ __forceinline__ float gate(float x, float y) { return x * reciprocal(1.0f + power_of_2(-y)); }
+// SiLU and GELU with tanh are x / (1 + 2^exponent): 1 + tanh(y) is 2 / (1 + exp(-2 y)).
+__device__ __forceinline__ float exponent(float x) {
+#if ACTIVATION == 4
+  return x * (-2.3022082f + -0.10294324f * x * x);
+#else
+  return -1.4426950f * x;
+#endif
+}
 
 __device__ __forceinline__ float activate(float x) {
 #if ACTIVATION == 1
@@ -43,10 +49,8 @@ __device__ __forceinline__ float activate(float x) {
   const float a = fabsf(x);
   const float cubic = -0.45999244f + a * (-0.051827382f + a * (0.007084557f + a * -0.00047330928f));
   return fmaxf(x, 0.0f) - a * power_of_2(-1.0000377f + a * (-1.1507878f + a * cubic));
-#elif ACTIVATION == 3
-  return gate(x, 1.4426950f * x);
-#elif ACTIVATION == 4  // 1 + tanh(y) is 2 / (1 + exp(-2 y))
-  return gate(x, x * (2.3022082f + 0.10294324f * x * x));
+#elif ACTIVATION == 3 || ACTIVATION == 4
+  return x * reciprocal(1.0f + power_of_2(exponent(x)));
 #else
   return x;
 #endif
@@ -73,14 +77,26 @@ __device__ __forceinline__ u32 pack(float even, float odd, float bias_even, floa
 __device__ __forceinline__ u32 pack(float even, float odd, float bias) { return pack(even, odd, bias, bias); }
 
 #if GLU
+__device__ __forceinline__ u32 gated(float even, float odd, float up_even, float up_odd) {
+#if ACTIVATION == 3 || ACTIVATION == 4
+  // One reciprocal for both: 3 instructions of the special function unit, which bounds this, instead of 4. The
+  // denominators' product stays finite; what is cut off there rounds to zero.
+  const float of_even = 1.0f + power_of_2(fminf(exponent(even), 62.0f));
+  const float of_odd = 1.0f + power_of_2(fminf(exponent(odd), 62.0f));
+  const float both = reciprocal(of_even * of_odd);
+  return round_both(even * up_even * (of_odd * both), odd * up_odd * (of_even * both));
+#else
+  return round_both(activate(even) * up_even, activate(odd) * up_odd);
+#endif
+}
+
 // Two sums of a row of the gate, two of the row of up that it goes with, and their biases.
 __device__ __forceinline__ u32 pack_gated(const float* gate, const float* up, const float* gate_bias,
                                           const float* up_bias) {
 #if BIAS
-  return round_both(activate(gate[0] + gate_bias[0]) * (up[0] + up_bias[0]),
-                    activate(gate[1] + gate_bias[1]) * (up[1] + up_bias[1]));
+  return gated(gate[0] + gate_bias[0], gate[1] + gate_bias[1], up[0] + up_bias[0], up[1] + up_bias[1]);
 #else
-  return round_both(activate(gate[0]) * up[0], activate(gate[1]) * up[1]);
+  return gated(gate[0], gate[1], up[0], up[1]);
 #endif
 }
 

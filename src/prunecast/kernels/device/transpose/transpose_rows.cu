@@ -18,30 +18,25 @@ struct TransposeArgs {
 };
 
 // A row of a square has 32 words of two features; one more keeps the 8 tokens of a word of B out of each other's bank.
-constexpr int EDGE = 64, PITCH = 33;
+constexpr int EDGE = 64, PITCH = 33, CHUNKS = EDGE * EDGE / 8, PAIRS = EDGE * EDGE / 16;
+#ifndef THREADS
+#define THREADS 256
+#endif
 
 __device__ inline u32 low(u32 first, u32 second) { return (first & 0xffffu) | (second << 16); }
 __device__ inline u32 high(u32 first, u32 second) { return (first >> 16) | (second & 0xffff0000u); }
 
-extern "C" __global__ void __launch_bounds__(256) transpose_rows(TransposeArgs args) {
-  extern __shared__ u32 square[];
-  const int first_feature = blockIdx.x % args.blocks_across * EDGE;
-  const int first_token = blockIdx.x / args.blocks_across * EDGE;
-  let_next_launch_start();
-  wait_for_last_launch();
+// Eight features of a token, by their number in the square.
+__device__ inline uint4 chunk_of(const TransposeArgs& args, int first_token, int first_feature, int at) {
+  const int token = first_token + at / 8, feature = first_feature + at % 8 * 8;
+  if (token >= args.tokens || feature >= args.features) return make_uint4(0, 0, 0, 0);
+  return *reinterpret_cast<const uint4*>(args.x + token * args.x_row_bytes + 2ll * feature);
+}
 
-  for (int i = threadIdx.x; i < EDGE * EDGE / 8; i += blockDim.x) {
-    const int token = i / 8, chunk = i % 8;
-    const int feature = first_feature + 8 * chunk;
-    uint4 words = make_uint4(0, 0, 0, 0);
-    if (first_token + token < args.tokens && feature < args.features)
-      words = *reinterpret_cast<const uint4*>(args.x + (first_token + token) * args.x_row_bytes + 2ll * feature);
-    u32* to = square + token * PITCH + 4 * chunk;
-    to[0] = words.x, to[1] = words.y, to[2] = words.z, to[3] = words.w;
-  }
-  __syncthreads();
-
-  const int pair = threadIdx.x / 8, group = threadIdx.x % 8;
+// Eight tokens of two features.
+__device__ inline void write_pair(const TransposeArgs& args, const u32* square, int first_token, int first_feature,
+                                  int at) {
+  const int pair = at / 8, group = at % 8;
   const int feature = first_feature + 2 * pair, token = first_token + 8 * group;
   if (feature >= args.features || token >= args.padded) return;
   u32 of[8];
@@ -50,4 +45,26 @@ extern "C" __global__ void __launch_bounds__(256) transpose_rows(TransposeArgs a
   *reinterpret_cast<uint4*>(to) = make_uint4(low(of[0], of[1]), low(of[2], of[3]), low(of[4], of[5]), low(of[6], of[7]));
   *reinterpret_cast<uint4*>(to + args.b_row_bytes) =
       make_uint4(high(of[0], of[1]), high(of[2], of[3]), high(of[4], of[5]), high(of[6], of[7]));
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) transpose_rows(TransposeArgs args) {
+  extern __shared__ u32 square[];
+  uint4 read[CHUNKS / THREADS];  // all on their way at once
+  const int first_feature = blockIdx.x % args.blocks_across * EDGE;
+  const int first_token = blockIdx.x / args.blocks_across * EDGE;
+  let_next_launch_start();
+  wait_for_last_launch();
+
+#pragma unroll
+  for (int i = 0; i < CHUNKS / THREADS; ++i)
+    read[i] = chunk_of(args, first_token, first_feature, threadIdx.x + i * THREADS);
+#pragma unroll
+  for (int i = 0; i < CHUNKS / THREADS; ++i) {
+    const int at = threadIdx.x + i * THREADS;
+    u32* to = square + at / 8 * PITCH + 4 * (at % 8);
+    to[0] = read[i].x, to[1] = read[i].y, to[2] = read[i].z, to[3] = read[i].w;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = threadIdx.x; i < PAIRS; i += THREADS) write_pair(args, square, first_token, first_feature, i);
 }
