@@ -222,8 +222,8 @@ class Three(torch.nn.Module):
 
 def test_parts_that_read_the_same_x_are_one_product():
     made, weight, bias = product()
-    three, calls = Three(made), []
-    made.register_forward_hook(lambda *_: calls.append(1))
+    three, calls, forward = Three(made), [], made.forward
+    made.forward = lambda x: calls.append(1) or forward(x)
     x = torch.randn(2, 7, K).half()
     wanted = torch.nn.functional.linear(torch.nn.functional.layer_norm(x, (K,)), weight, bias)
     wanted[..., :128] *= 2
