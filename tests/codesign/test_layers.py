@@ -1,8 +1,10 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
-from prunecast.codesign.layers import load_layers
+from prunecast.codesign import prune
+from prunecast.codesign.layers import Transposed, load_layers
 from prunecast.errors import BadInput
 
 ONE = np.ones((2, 3), np.float32)
@@ -52,3 +54,30 @@ def test_no_layer_at_all():
         load_layers({"a": ONE}, ignore=["a"])
     with pytest.raises(BadInput, match="matches no tensor"):
         load_layers({"a": ONE}, target=["b"])
+
+
+def test_matrices_can_be_said_to_lie_transposed(tmp_path):
+    """From an array or a file: turned where it is read, written back as it lay."""
+    wide = np.arange(24, dtype=np.float32).reshape(4, 6) + 1
+    save_file({"a": wide, "b": wide, "bias": wide[0]}, tmp_path / "w.safetensors")
+    for source in ({"a": wide, "b": wide}, tmp_path / "w.safetensors"):
+        turned = Transposed(weights=source, names=["re:^a"])
+        layers = load_layers(turned).layers
+        assert {name: layer.weights.shape for name, layer in layers.items()} == {"a": (6, 4), "b": (4, 6)}
+        np.testing.assert_array_equal(layers["a"].weights, wide.T)
+        prune(turned, pattern="unstructured", sparsity=0.5, out=tmp_path / "out")
+        written = load_file(tmp_path / "out" / "weights.safetensors")
+        assert written["a"].shape == (4, 6)
+        assert set(written["a"][written["a"] != 0]) <= set(wide.ravel())
+
+
+def test_transposing_what_is_no_matrix_is_refused():
+    with pytest.raises(BadInput, match="wanted a matrix, got 1 dimensions: 'bias'"):
+        load_layers(Transposed(weights={"a": ONE, "bias": ONE[0]}, names=["bias"]))
+    with pytest.raises(BadInput, match="matches no tensor"):
+        load_layers(Transposed(weights={"a": ONE}, names=["b"]))
+
+
+def test_kernels_of_flax_lie_transposed():
+    layers = load_layers({"Dense_0.kernel": np.ones((3, 5), np.float32)}).layers
+    assert layers["Dense_0.kernel"].weights.shape == (5, 3)

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -147,11 +148,24 @@ def _safetensors(draw: Draw) -> bytes:
     shape = {"dtype": "I64", "shape": [2], "data_offsets": [8704, 8720]}
     header: Document = {"a.weight": entry, "q.compressed": dict(entry), "q.bitmask": packed, "q.shape": shape}
     header["experts.up"] = {"dtype": "F16", "shape": [4, 32, 32], "data_offsets": [0, 8192]}
+    header["f8"] = {"dtype": "F8_E4M3", "shape": [64, 64], "data_offsets": [0, 4096]}
+    header["f8_scale"] = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
     text = _json(draw, header)
     if draw.random() < 0.3:
         text = _bytes(draw, text)
     sizes = np.array([draw.choice((64, 64, -1, 2**40)), 128]).tobytes()
     return struct.pack("<Q", len(text)) + text + _weights(64, 64).tobytes() + bytes(512) + sizes
+
+
+def _torch(draw: Draw) -> bytes:
+    import torch
+
+    made = io.BytesIO()
+    tensors: Document = {"a.weight": torch.zeros(64, 64), "a.bias": torch.zeros(64), "step": 3}
+    wide = torch.zeros(1).expand(2**20, 2**20)
+    tensors["odd"] = draw.choice((wide, torch.zeros(3, 0), torch.eye(4).to_sparse(), "text", [1]))
+    torch.save({"model": tensors} if draw.random() < 0.3 else tensors, made)
+    return _bytes(draw, made.getvalue())
 
 
 def _npy(draw: Draw) -> bytes:
@@ -261,6 +275,7 @@ def _suite(draw: Draw) -> bytes:
 KINDS: dict[str, Kind] = {
     "safetensors": Kind(".safetensors", "", _safetensors),
     "safetensors, pruned": Kind(".safetensors", "prune", _safetensors),
+    **({"pt": Kind(".pt", "", _torch)} if find_spec("torch") else {}),
     "npy": Kind(".npy", "", _npy),
     "npz": Kind(".npz", "", _npz),
     "mtx": Kind(".mtx", "", _mtx),

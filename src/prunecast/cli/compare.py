@@ -42,7 +42,9 @@ def compare(
         from prunecast.codesign import compare_gpus
 
         with ProgressLines() as progress:
-            comparison = compare_gpus(paths[0], gpus=gpus, **options.arguments(), progress=progress)
+            comparison = compare_gpus(
+                options.source(paths[0]), gpus=gpus, **options.arguments(), progress=progress
+            )
     else:
         raise BadInput(
             "compare takes two files of `predict --json`, or one file of weights and two or more --gpu, "

@@ -34,7 +34,9 @@ def explain(
     from prunecast.codesign import explain as explain_layer
 
     with ProgressLines() as progress:
-        explanation = explain_layer(weights, gpu=gpu, kernel=kernel, **options.arguments(), progress=progress)
+        explanation = explain_layer(
+            options.source(weights), gpu=gpu, kernel=kernel, **options.arguments(), progress=progress
+        )
     rows = [
         {"section": section.title, **fact._asdict()}
         for section in explanation.sections

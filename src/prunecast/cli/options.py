@@ -10,6 +10,7 @@ from prunecast.cli.output import Destination, destination
 from prunecast.errors import BadInput
 
 if TYPE_CHECKING:
+    from prunecast.codesign.layers import Source
     from prunecast.codesign.search import Targets
 
 Weights = Annotated[
@@ -17,8 +18,8 @@ Weights = Annotated[
     typer.Argument(
         metavar="WEIGHTS",
         show_default=False,
-        help="Weight matrices (M, K) or filters (out, in, kh, kw): a folder of .safetensors, or a file"
-        " .safetensors, .npz, .npy, .mtx, .smtx or .onnx.",
+        help="Weight matrices (M, K) or filters (out, in, kh, kw): a folder of .safetensors, a file"
+        " .safetensors, .npz, .npy, .mtx, .smtx, .onnx or .pt, or the name of a standard model.",
     ),
 ]
 Gpu = Annotated[
@@ -76,6 +77,14 @@ Ignore = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME", show_default="none", help="Layer to leave out, or re:REGEX; can be repeated."
+    ),
+]
+Transpose = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        show_default="Conv1D of GPT-2, kernels of Flax",
+        help="Matrix that lies (K, M), or re:REGEX; can be repeated.",
     ),
 ]
 InputSize = Annotated[
@@ -179,7 +188,20 @@ class Printed(Form):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layer:
+class Read:
+    """How weights are read."""
+
+    transpose: Transpose = None
+
+    def source(self, weights: str) -> "Source":
+        """The weights, some of them transposed."""
+        from prunecast.codesign.layers import Transposed
+
+        return Transposed(weights=weights, names=self.transpose) if self.transpose else weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer(Read):
     """What is predicted of a layer, whatever the kernel and the GPU."""
 
     tokens: Tokens = None
@@ -233,7 +255,7 @@ class Layers(Layer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budget:
+class Budget(Read):
     """A time that a pruned model is to have, and how it is predicted."""
 
     latency: Latency = None

@@ -38,7 +38,7 @@ def predict(
 
     with ProgressLines() as progress:
         table = predict_layers(
-            weights, gpu=gpu, **options.arguments(), crossovers=crossovers, progress=progress
+            options.source(weights), gpu=gpu, **options.arguments(), crossovers=crossovers, progress=progress
         )
     deliver(to, Report(table.document(), [row.row() for row in table], lambda console: _show(table, console)))
     if min_speedup is not None and table.speedup < min_speedup:

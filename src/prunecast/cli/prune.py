@@ -50,7 +50,7 @@ def prune(
     from prunecast.codesign import prune as prune_layers
 
     recipe = prune_layers(
-        weights,
+        budget.source(weights),
         pattern=pattern or "tile-wise:128",
         sparsity=sparsity,
         scope=scope,
@@ -96,7 +96,9 @@ def _prune_to_target(
 
     targets = budget.targets(sparsity)
     with ProgressLines() as progress:
-        pruned = prune_model(weights, targets, out=folder, **budget.arguments(), progress=progress)
+        pruned = prune_model(
+            budget.source(weights), targets, out=folder, **budget.arguments(), progress=progress
+        )
     rows = [layer.row() for layer in pruned.result.layers]
     deliver(to, Report(pruned.document(), rows, lambda console: _show_target(pruned, console)))
 

@@ -39,9 +39,9 @@ def report(
     from prunecast.report import render_page, write_page
 
     with ProgressLines() as progress:
-        table = predict(weights, gpu=gpu, **options.arguments(), progress=progress)
+        table = predict(options.source(weights), gpu=gpu, **options.arguments(), progress=progress)
         points = _measured(measured or [], gpu, options.engine, progress)
-        page = render_page(table, weights, gpu=gpu, measured=points, progress=progress)
+        page = render_page(table, options.source(weights), gpu=gpu, measured=points, progress=progress)
         write_page(path, page)
     tell(f"{path}: {table.speedup:.2f}x over dense, {len(page) / 1e3:.0f} kB")
 

@@ -53,7 +53,7 @@ def search(
     targets = budget.targets(sparsity)
     with ProgressLines(time_left=True) as progress:
         found = search_model(
-            weights,
+            budget.source(weights),
             targets,
             trials=trials,
             storage=storage,

@@ -1,6 +1,7 @@
 """Layers from whatever a caller has: a file, one matrix, or named matrices."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,11 +13,28 @@ from prunecast.codesign.graph import WORKLOADS
 from prunecast.codesign.skipped import Skipped
 from prunecast.errors import BadInput
 from prunecast.patterns.sources import Layer, WeightSet, read_weights
-from prunecast.patterns.sources.read import layers_among
-from prunecast.patterns.sources.roles import seen_as_products
+from prunecast.patterns.sources.read import layers_among, open_tensors
+from prunecast.patterns.sources.roles import seen_as_products, turned
+from prunecast.patterns.sources.selection import select_names
 from prunecast.patterns.sources.stored_tensor import StoredTensor
+from prunecast.patterns.sources.torch_file import array_of
 
-Source = str | Path | Mapping[str, npt.NDArray[Any]] | npt.NDArray[Any]
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Transposed:
+    """Weights of which some matrices lie (K, M), where neither a name nor a bias tells.
+
+    Parameters
+    ----------
+    weights : any `Source`
+    names : selectors of the matrices, exact names or `re:` and a regular expression
+    """
+
+    weights: "Source"
+    names: Sequence[str]
+
+
+Source = str | Path | Mapping[str, npt.NDArray[Any]] | npt.NDArray[Any] | Transposed
 """Path of a weight file, a mapping of names to matrices (M, K) or filters (out, in, kh, kw), as the state
 dictionary of a torch module is, the module, or one matrix, which is named `weights`."""
 
@@ -40,11 +58,22 @@ def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence
     if isinstance(weights, str | Path):
         _check_is_no_model_name(str(weights))
         return _loaded(read_weights(weights, target, ignore))
-    return _loaded(layers_among(Path("weights"), stored_arrays(weights), target, ignore))
+    return _loaded(layers_among(path_of(weights) or Path("weights"), stored_arrays(weights), target, ignore))
+
+
+def path_of(weights: Source) -> Path | None:
+    """The file or folder behind weights, None for arrays."""
+    while isinstance(weights, Transposed):
+        weights = weights.weights
+    return Path(weights) if isinstance(weights, str | Path) else None
 
 
 def stored_arrays(weights: Source) -> dict[str, StoredTensor]:
-    """Arrays by name, of numpy or torch: of a module, a state dictionary, a mapping or one matrix alone."""
+    """Tensors by name: of a file, a module of torch, a state dictionary, a mapping or one matrix alone."""
+    if isinstance(weights, Transposed):
+        return _transposed(weights)
+    if isinstance(weights, str | Path):
+        return open_tensors(Path(weights))
     if hasattr(weights, "state_dict"):
         weights = weights.state_dict()
     named = weights if isinstance(weights, Mapping) else {ONLY_LAYER: weights}
@@ -52,22 +81,17 @@ def stored_arrays(weights: Source) -> dict[str, StoredTensor]:
     return seen_as_products(Path("weights"), stored)
 
 
+def _transposed(weights: Transposed) -> dict[str, StoredTensor]:
+    stored = stored_arrays(weights.weights)
+    for name in select_names(stored, weights.names):
+        if len(stored[name].shape) != 2:
+            raise BadInput(f"transpose: wanted a matrix, got {len(stored[name].shape)} dimensions: {name!r}")
+        stored[name] = turned(stored[name])
+    return stored
+
+
 def _array(array: Any) -> npt.NDArray[Any]:
-    """A tensor of torch as an array that shares its memory where it can; bfloat16, which numpy lacks, too."""
-    if not hasattr(array, "detach"):
-        return np.asarray(array)
-    tensor = array.detach().cpu()
-    if str(tensor.dtype) != "torch.bfloat16":
-        return np.asarray(tensor)
-    import ml_dtypes
-
-    return np.asarray(tensor.contiguous().view(_torch_int16(tensor))).view(ml_dtypes.bfloat16)
-
-
-def _torch_int16(tensor: Any) -> Any:
-    import importlib
-
-    return importlib.import_module(type(tensor).__module__.partition(".")[0]).int16
+    return array_of(array) if hasattr(array, "detach") else np.asarray(array)
 
 
 def _loaded(found: WeightSet) -> LoadedLayers:

@@ -201,6 +201,12 @@ def _onnx_graph(weights: Source, settings: Settings) -> _OnnxSizes | None:
     return _onnx_sizes(weights, batch=settings.convolutions.batch, tokens=settings.columns)
 
 
+def predicted_layers(weights: Source, workload: str | None, names: Sequence[str]) -> Mapping[str, Layer]:
+    """The layers of rows of a table: of a file those called so, of a workload all. Raises BadInput."""
+    found = _workload(weights, Settings(gpu="", workload=workload))
+    return found.loaded.layers if found else load_layers(weights, target=names).layers
+
+
 def _check_fits(pattern: Pattern, layer: Layer) -> None:
     """A pattern that was asked for is not changed behind the user's back, and no layer silently left out."""
     (m, k), least = layer.weights.shape, pattern.smallest

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from prunecast.codesign.files import json_text
-from prunecast.codesign.layers import Source, stored_arrays
+from prunecast.codesign.layers import Source, path_of, stored_arrays
 from prunecast.errors import BadInput
 from prunecast.files import folder_aside
 from prunecast.patterns.sources import Checkpoint, masked_checkpoint, write_weights
@@ -27,16 +27,18 @@ def checked_folder(folder: Path, weights: Source) -> Path:
         raise BadInput(f"out must be a folder, got the file {folder}")
     if not folder.absolute().parent.is_dir():
         raise BadInput(f"out must lie in a folder that exists, got {folder}")
-    if _is_file(weights) and folder.exists() and folder.samefile(weights):
+    source = _file(weights)
+    if source and folder.exists() and folder.samefile(source):
         raise BadInput(f"out would mix with the weights that it is made from: {folder}")
     target = folder / WEIGHTS
-    if _is_file(weights) and target.exists() and target.samefile(weights):
+    if source and target.exists() and target.samefile(source):
         raise BadInput(f"out would overwrite the weights that it is made from: {target}")
     return folder
 
 
-def _is_file(weights: Source) -> TypeGuard[str | Path]:
-    return isinstance(weights, str | Path) and Path(weights).exists()
+def _file(weights: Source) -> Path | None:
+    path = path_of(weights)
+    return path if path is not None and path.exists() else None
 
 
 def write_folder(

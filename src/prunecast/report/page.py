@@ -11,10 +11,11 @@ from markupsafe import Markup, escape
 
 from prunecast.codesign.engines import Engine, Progress, silent
 from prunecast.codesign.interval import INTERVAL_KIND
-from prunecast.codesign.layers import Source, load_layers
+from prunecast.codesign.layers import Source
 from prunecast.codesign.pictures import draw_roofline, draw_sm_work, new_axes
 from prunecast.codesign.predict import predict
 from prunecast.codesign.prediction import Prediction
+from prunecast.codesign.settings import predicted_layers
 from prunecast.codesign.table import PredictionTable, fastest
 from prunecast.files import write_text_aside
 from prunecast.hardware import GpuSpec, load_gpu
@@ -108,7 +109,7 @@ def render_page(
     first, origin = table[0], table.provenance
     engine = Engine(name=first.engine, gpu=spec, state=first.state, launch=origin.launch)
     chosen = chosen_layers(table)
-    layers = load_layers(weights, target=[rows[0].layer for rows in chosen]).layers
+    layers = predicted_layers(weights, origin.workload, [rows[0].layer for rows in chosen])
     shown = []
     for done, rows in enumerate(chosen):
         progress("looking into layers", done, len(chosen))

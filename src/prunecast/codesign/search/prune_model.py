@@ -9,7 +9,7 @@ from prunecast.codesign.engines import Engine, Progress, silent
 from prunecast.codesign.files import SCHEMA_VERSION
 from prunecast.codesign.graph import WORKLOADS, Pass, load_pass, parse_workload
 from prunecast.codesign.graph.passes import SEQUENCE
-from prunecast.codesign.layers import Source
+from prunecast.codesign.layers import Source, path_of
 from prunecast.codesign.search.layer_sets import (
     LayerSet,
     layers_of_file,
@@ -72,7 +72,7 @@ class PrunedModel:
             spec_hash=engine.gpu.fingerprint,
             engine=engine.name,
             dtype=dtype,
-            source=str(weights) if isinstance(weights, str | Path) else "arrays",
+            source=str(path_of(weights) or "arrays"),
             targets=targets,
             folder=folder,
             workload=workload,

@@ -51,7 +51,7 @@ def masked_arrays(
         _check_fits(file, name, mask, shapes.get(name))
     arrays = {}
     for name, tensor in tensors.items():
-        array = tensor.load()
+        array = (tensor.as_stored or tensor.load)()
         kept = masks.get(name)
         if any(own in masks for own in experts[name]):
             kept = np.stack([masks.get(own, np.ones(tensor.shape[1:], np.bool_)) for own in experts[name]])

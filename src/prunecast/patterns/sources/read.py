@@ -31,6 +31,7 @@ from prunecast.patterns.sources.selection import select_names
 from prunecast.patterns.sources.smtx import read_smtx
 from prunecast.patterns.sources.sparse_matrix import LARGEST_MATRIX
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named, shape_text
+from prunecast.patterns.sources.torch_file import SUFFIXES, read_torch
 from prunecast.patterns.sources.weight_set import FilterShape, Layer, WeightSet
 
 READERS: dict[str, Callable[[Path], dict[str, StoredTensor]]] = {
@@ -40,9 +41,10 @@ READERS: dict[str, Callable[[Path], dict[str, StoredTensor]]] = {
     ".mtx": read_matrix_market,
     ".smtx": read_smtx,
     ".onnx": read_onnx,
+    **dict.fromkeys(SUFFIXES, read_torch),
 }
 """Suffix -> reader of the headers."""
-PICKLES = {".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt", ".joblib"}
+PICKLES = {".pkl", ".pickle", ".joblib"}
 LARGEST_COUNT = 2**63
 """Above it a number of elements is not written out."""
 DTYPE_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp32"}
@@ -61,7 +63,8 @@ def read_weights(
 
     Parameters
     ----------
-    path : a folder of `.safetensors` or its index, `.safetensors`, `.npz`, `.npy`, `.mtx`, `.smtx` or `.onnx`
+    path : a folder of `.safetensors` or its index, `.safetensors`, `.npz`, `.npy`, `.mtx`, `.smtx`, `.onnx`,
+        or a state dictionary of torch (`.pt`, `.pth`, `.bin`, `.ckpt`)
     target : selectors of the tensors to read, all without; see `select_names`
     ignore : selectors of tensors to leave out
 
@@ -222,7 +225,7 @@ def _read_sharded(path: Path) -> dict[str, StoredTensor]:
     found: dict[str, StoredTensor] = {}
     for file, wanted in _files(path).items():
         check_regular(file, "a file of weights")
-        tensors = read_safetensors(file)
+        tensors = READERS[file.suffix](file)
         missing = next((name for name in wanted or () if name not in tensors), None)
         if missing is not None:
             raise BadInput(f"{file}: the index says that it has {missing!r}, it has not")
@@ -240,7 +243,7 @@ def _files(path: Path) -> dict[Path, list[str] | None]:
     indices = sorted(path.glob(f"*{INDEX}"))
     if len(indices) == 1:
         return _indexed(indices[0])
-    files = sorted(path.glob("*.safetensors"))
+    files = sorted(path.glob("*.safetensors")) or sorted(path.glob("pytorch_model*.bin"))
     if not files or indices:
         what = f"{len(indices)} files *{INDEX}" if indices else "no *.safetensors"
         raise BadInput(f"{path}: wanted a folder with a checkpoint in .safetensors, got one with {what}")

@@ -7,7 +7,7 @@ what its shape says.
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
+from prunecast.patterns.sources.fp8 import is_scale, wider
 from prunecast.patterns.sources.sparse_matrix import LARGEST_MATRIX
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named, shape_text
 
@@ -35,6 +36,8 @@ SIDECAR = re.compile(r"^(.*[._])(weight_scale|weight_scale_inv|input_scale|scale
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_fc|c_proj)\.weight$")
 """GPT-2's `Conv1D`, whose weights are (in, out)."""
+KERNEL = re.compile(r"(^|[./])kernel$")
+"""Weights of Flax and Keras, which are (in, out)."""
 PARTS = (".compressed", ".bitmask", ".shape")
 """Tensors of a matrix packed by compressed-tensors (`sparse-24-bitmask`, `sparse-bitmask`): kept values, row
 by row; a bit for each element, lowest first; the shape."""
@@ -51,9 +54,11 @@ def is_sidecar(name: str, tensors: Tensors) -> bool:
     """Whether a tensor of floats belongs to packed integers beside it."""
     match = SIDECAR.match(name)
     if match is None:
-        return False
+        return is_scale(name, tensors)
     siblings = (tensor for other, tensor in tensors.items() if other.startswith(match[1]) and other != name)
-    return any(tensor.dtype not in FLOATS and len(tensor.shape) > 1 for tensor in siblings)
+    return is_scale(name, tensors) or any(
+        tensor.dtype not in FLOATS and len(tensor.shape) > 1 for tensor in siblings
+    )
 
 
 def expert_counts(names: list[str]) -> dict[str, int]:
@@ -101,11 +106,13 @@ class ExpertLoader:
 
 
 def turned_names(tensors: Tensors) -> set[str]:
-    """Weights that lie (K, M): those of GPT-2's Conv1D, told by a bias that is as long as the second size."""
-    named = [name for name, tensor in tensors.items() if CONV1D.search(name) and len(tensor.shape) == 2]
+    """Weights that lie (K, M): Flax's and Keras' kernels, and GPT-2's Conv1D, told by a bias' length."""
+    matrices = [name for name, tensor in tensors.items() if len(tensor.shape) == 2]
+    kernels = {name for name in matrices if KERNEL.search(name)}
+    named = [name for name in matrices if CONV1D.search(name)]
     if not any(_is_turned(name, tensors) for name in named):
-        return set()
-    return set(named)
+        return kernels
+    return kernels | set(named)
 
 
 def _is_turned(name: str, tensors: Tensors) -> bool:
@@ -122,20 +129,14 @@ def seen_as_products(path: Path, tensors: Tensors) -> dict[str, StoredTensor]:
     BadInput : a packed matrix whose parts do not belong together
     """
     found: dict[str, StoredTensor] = {}
-    turned = turned_names(tensors)
-    for name, tensor in tensors.items():
+    lie_turned = turned_names(tensors)
+    for name, tensor in wider(path, tensors).items():
         whole = name.removesuffix(PARTS[0])
         if all(whole + part in tensors for part in PARTS):
             if name.endswith(PARTS[0]):
                 found[f"{whole}.weight"] = _unpacked(path, whole, tensors)
-        elif name in turned:
-            found[name] = replace(
-                tensor,
-                shape=tensor.shape[::-1],
-                load=partial(_turned, tensor),
-                note="stored as (K, M)",
-                is_turned=True,
-            )
+        elif name in lie_turned:
+            found[name] = turned(tensor)
         elif not any(name == w + part for part in PARTS[1:] for w in _packed(name, tensors)):
             found[name] = tensor
     return found
@@ -147,8 +148,21 @@ def _packed(name: str, tensors: Tensors) -> list[str]:
     return [whole for whole in wholes if all(whole + part in tensors for part in PARTS)]
 
 
-def _turned(tensor: StoredTensor) -> npt.NDArray[Any]:
-    return tensor.load().T
+def turned(tensor: StoredTensor) -> StoredTensor:
+    """A matrix of the file as the transposed one; of one that is turned already, as it lies."""
+    return replace(
+        tensor,
+        shape=tensor.shape[::-1],
+        load=partial(_transposed, tensor.load),
+        as_stored=None if tensor.as_stored is None else partial(_transposed, tensor.as_stored),
+        stored=None if tensor.stored is None else tensor.stored.T,
+        note=None if tensor.is_turned else "stored as (K, M)",
+        is_turned=not tensor.is_turned,
+    )
+
+
+def _transposed(load: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    return load().T
 
 
 def _unpacked(path: Path, whole: str, tensors: Tensors) -> StoredTensor:

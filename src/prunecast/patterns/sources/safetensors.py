@@ -22,8 +22,11 @@ MOST_DIMENSIONS = 64
 """Most dimensions of a tensor, numpy's limit."""
 LARGEST = 2**63
 
-DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
-DTYPE_BYTES = {"F16": 2, "BF16": 2, "F32": 4, "F64": 8}
+DTYPES = {
+    **{"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"},
+    **{"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"},
+}
+DTYPE_BYTES = {"F16": 2, "BF16": 2, "F32": 4, "F64": 8, "F8_E4M3": 1, "F8_E5M2": 1}
 
 
 def read_safetensors(path: Path) -> dict[str, StoredTensor]:
@@ -39,7 +42,8 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
     for name, entry in entries.items():
         _check_entry(path, name, entry, data_bytes)
     ordered = sorted(entries.items(), key=lambda item: item[1]["data_offsets"])
-    return {name: _tensor(path, name, entry) for name, entry in ordered}
+    first = path.stat().st_size - data_bytes
+    return {name: _tensor(path, name, entry, first) for name, entry in ordered}
 
 
 def safetensors_metadata(path: Path) -> dict[str, str]:
@@ -89,9 +93,25 @@ def _check_entry(path: Path, name: str, entry: Any, data_bytes: int) -> None:
         raise BadInput(f"{where}: {dtype} of shape {shape} does not fill its {stop - start} bytes")
 
 
-def _tensor(path: Path, name: str, entry: dict[str, Any]) -> StoredTensor:
-    dtype = DTYPES.get(entry["dtype"], entry["dtype"])
-    return StoredTensor(shape=tuple(entry["shape"]), dtype=dtype, load=partial(_load, path, name))
+def _tensor(path: Path, name: str, entry: dict[str, Any], first: int) -> StoredTensor:
+    dtype, shape = DTYPES.get(entry["dtype"], entry["dtype"]), tuple(entry["shape"])
+    load = partial(_load, path, name)
+    if dtype.startswith("float8"):
+        load = partial(_load_bytes, path, name, first + entry["data_offsets"][0], shape, dtype)
+    return StoredTensor(shape=shape, dtype=dtype, load=load)
+
+
+def _load_bytes(path: Path, name: str, start: int, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
+    """Formats of one byte that safetensors finds in no numpy; the header's place has been checked."""
+    import ml_dtypes
+
+    with failures_named(path, name):
+        count = math.prod(shape)
+        found = np.fromfile(path, np.uint8, count, offset=start)
+        if found.size != count:
+            raise ValueError(f"wanted {count} bytes, got {found.size}")
+        values: npt.NDArray[Any] = found.view(getattr(ml_dtypes, dtype)).reshape(shape)
+        return values
 
 
 def _load(path: Path, name: str) -> npt.NDArray[Any]:

@@ -37,6 +37,7 @@ class StoredTensor:
     stored : (M, K) bool, elements that a sparse file stores, or None
     note : what a reader wants to say of it, or None
     is_turned : the file holds (K, M), `load` gives (M, K)
+    as_stored : reads the values as the file has them, where `load` makes other numbers of them; else None
 
     """
 
@@ -46,6 +47,7 @@ class StoredTensor:
     stored: MaskArray | None = None
     note: str | None = None
     is_turned: bool = False
+    as_stored: Callable[[], npt.NDArray[Any]] | None = None
 
     @property
     def elements(self) -> int:
