@@ -5,7 +5,7 @@ from prunecast.codesign import explain, predict
 from prunecast.codesign.files import json_text
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.launch.further_launches import padded_copy_seconds
+from prunecast.launch.floor import padded_copy_seconds
 from prunecast.simulator import STALLS
 from tests.codesign.weights import uneven
 

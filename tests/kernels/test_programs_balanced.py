@@ -11,7 +11,7 @@ from prunecast.kernels.balanced.planner import matrix_layout
 from prunecast.kernels.balanced.programs import matrix_programs
 from prunecast.kernels.balanced.vector_programs import vector_programs
 from prunecast.launch import launch_context
-from prunecast.launch.further_launches import padded_copy_seconds
+from prunecast.launch.floor import padded_copy_seconds
 from prunecast.models import estimate
 from prunecast.patterns import ElementMap, parse_pattern
 from prunecast.plan.program import Code, Op

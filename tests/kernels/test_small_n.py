@@ -10,14 +10,14 @@ from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
+from prunecast.hardware.placement import block_places
 from prunecast.kernels.further_launches import zero_row_count
 from prunecast.kernels.small_n.configs import SmallConfig
 from prunecast.kernels.small_n.kernel import plan_small_n
 from prunecast.kernels.small_n.programs import WAIT_TO_COPY
 from prunecast.launch import LaunchContext, context, launch_context
+from prunecast.launch.ends import store_latency_cycles
 from prunecast.launch.floor import launch_floor_s
-from prunecast.launch.placement import block_places
-from prunecast.launch.stores import store_latency_cycles
 from prunecast.models import estimate
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit, Schedule
@@ -171,19 +171,13 @@ def test_blocks_that_find_no_room_beside_the_launch_before_read_their_weights_la
     assert late + early == pytest.approx(ring, rel=0.01)
 
 
-def test_what_late_blocks_do_before_b_lies_under_the_way_of_the_launch() -> None:
-    """Theirs is the start of a block and, where their first columns are not behind the wait, these."""
+def test_the_start_of_late_blocks_lies_under_the_way_of_the_launch() -> None:
     tiles = tiles_keeping([1024] * 86, height=128, k=4096)
-    wide, narrow = (
-        plan_small_n(tiles, 64, "fp16", GPU, config=SmallConfig(height, 64, 4, 4)) for height in (64, 32)
-    )
-    at_hz = GPU.clock_burst_hz[0]
-    started = GPU.block_start_cycles + 60
-    expected = [GPU.overlapped_launch_s - started / at_hz, 0.0]
-    assert [launch_floor_s(launch_context(plan, GPU), "graph") for plan in (wide, narrow)] == pytest.approx(
-        expected
-    )
-    assert started + GPU.dram_latency_cycles > GPU.overlapped_launch_s * at_hz
+    plan = plan_small_n(tiles, 64, "fp16", GPU, config=SmallConfig(64, 64, 4, 4))
+    context = launch_context(plan, GPU)
+    assert context.pdl_release_s == 0.0
+    hidden_s = GPU.block_start_cycles / GPU.clock_burst_hz[0]
+    assert launch_floor_s(context, "graph") == pytest.approx(GPU.overlapped_launch_s - hidden_s)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.tile.configs import tile_configs
 from prunecast.kernels.tile.item_cost import (
-    FIX_UP_OVER_TRANSFER,
     ItemCost,
     item_cost,
     item_cycles,
@@ -89,7 +88,7 @@ def test_one_item_by_hand():
     assert cost.overhead == 136 + 84 + 16 + 60 + 64 + 512
     # A producer sets itself up (300), finds its item (300), waits for indices (500); the block starts (500)
     assert cost.start == 300 + 300 + 500 + 500
-    assert cost.fix_up == FIX_UP_OVER_TRANSFER * (128 * 256 * 4 / 64 + 200)
+    assert cost.fix_up == 4.0 * (128 * 256 * 4 / 64 + 200)
 
 
 def test_blocks_that_share_an_sm_slow_each_others_steps_down():

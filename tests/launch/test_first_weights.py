@@ -8,12 +8,14 @@ import pytest
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.launch import launch_context
+from prunecast.launch.context import launch_costs
 from prunecast.launch.overlap import early_starts
 from prunecast.models import estimate, roofline
-from prunecast.models.starts import SHOWN_SHARE, first_weights_s, first_weights_share
+from prunecast.models.prefetch import first_weights_s, first_weights_share
 from prunecast.patterns import TileMap
 
 H200 = load_gpu("h200-sxm")
+SHOWN_SHARE = launch_costs(H200)["shown_prefetch_share"]
 
 
 def plan_of(tiles, columns, n):

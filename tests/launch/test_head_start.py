@@ -8,14 +8,16 @@ import pytest
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.launch import launch_context
+from prunecast.launch.context import launch_costs
+from prunecast.launch.ends import straggler_credit_cycles, straggler_credit_scale
 from prunecast.launch.floor import launch_floor_s
 from prunecast.launch.overlap import head_start_cycles, prologue_under_preceding_cycles
-from prunecast.launch.stragglers import straggler_credit_cycles, straggler_credit_scale
 from prunecast.patterns import TileMap
 from prunecast.simulator import engine, simulate
 from prunecast.simulator.settle import settle
 
 H200 = load_gpu("h200-sxm")
+MOST_HIDDEN = launch_costs(H200)["most_hidden_prologue_cycles"]
 
 
 def plan_of(kept, *, n=512, k=4096, height=128):
@@ -57,8 +59,8 @@ def test_blocks_that_end_together_gain_little_and_a_lone_long_one_all_that_is_re
 def test_where_every_sm_has_a_block_little_is_gained_if_they_end_together_and_never_all():
     equal, uneven = plan_of([1024] * 33), plan_of([256] * 8 + [4096] + [256] * 24)
     assert equal.blocks == uneven.blocks == 132
-    assert head_start(equal, run_of(equal)) < 0.1 * H200.most_before_b_cycles
-    assert head_start(uneven, run_of(uneven)) == H200.most_before_b_cycles
+    assert head_start(equal, run_of(equal)) < 0.1 * MOST_HIDDEN
+    assert head_start(uneven, run_of(uneven)) == MOST_HIDDEN
 
 
 def test_cycles_under_the_launch_before_are_taken_off():
@@ -67,7 +69,7 @@ def test_cycles_under_the_launch_before_are_taken_off():
     gained = head_start(plan, run) + straggler_credit_cycles(
         run.sm[:, engine.S_BUSY].astype(float), straggler_credit_scale(launch_context(plan, H200))
     )
-    floor = (launch_floor_s(launch_context(plan, H200), "graph") - H200.first_rows_s) * result.clock_hz
+    floor = launch_floor_s(launch_context(plan, H200), "graph") * result.clock_hz
     assert gained > 1.4 * floor
     assert result.launch_s == 0.0
     assert result.cycles == int(run.mem[engine.G_END]) - round(gained - floor)
@@ -96,6 +98,6 @@ def test_a_launch_whose_blocks_all_begin_early_has_gained_it_already():
         )
         / result.clock_hz
     )
-    floor_s = launch_floor_s(launch_context(plan, H200), "graph") - H200.first_rows_s
+    floor_s = launch_floor_s(launch_context(plan, H200), "graph")
     assert 0.0 < spared_s < 0.06e-6
     assert result.launch_s == pytest.approx(floor_s - spared_s)

@@ -7,8 +7,7 @@ import pytest
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.launch import launch_context
-from prunecast.launch.floor import launch_floor_s
-from prunecast.launch.further_launches import padded_copy_seconds
+from prunecast.launch.floor import launch_floor_s, padded_copy_seconds
 from prunecast.patterns import dense_tile_map
 
 H200 = load_gpu("h200-sxm")

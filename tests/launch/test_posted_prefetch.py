@@ -6,8 +6,8 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels.small_n.configs import SmallConfig
 from prunecast.kernels.small_n.kernel import plan_small_n
 from prunecast.launch import launch_context
-from prunecast.launch.prefetch import posted_bytes
 from prunecast.models import estimate
+from prunecast.models.prefetch import posted_bytes
 from prunecast.patterns import TileMap
 from prunecast.simulator import simulate
 from tests.kernels.layouts import tiles_keeping

@@ -9,8 +9,8 @@ from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.kernels.libraries.cublas.kernel import plan_dense
 from prunecast.launch import launch_context
-from prunecast.launch.stores import write_back_share
 from prunecast.patterns import TileMap
+from prunecast.simulator.between_launches import write_back_share
 
 H200 = load_gpu("h200-sxm")
 

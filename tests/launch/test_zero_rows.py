@@ -11,8 +11,7 @@ from prunecast.codesign import explain
 from prunecast.hardware import load_gpu
 from prunecast.kernels.further_launches import zero_row_count
 from prunecast.launch import launch_context
-from prunecast.launch.floor import launch_floor_s
-from prunecast.launch.further_launches import zero_row_seconds
+from prunecast.launch.floor import launch_floor_s, zero_row_seconds
 from prunecast.models import estimate
 from prunecast.patterns import parse_pattern
 from prunecast.simulator import simulate

@@ -4,14 +4,14 @@ from itertools import pairwise
 
 import numpy as np
 
+from prunecast.hardware.placement import JITTER, followed
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
 from prunecast.launch.overlap import prologue_is_hidden
-from prunecast.launch.placement import JITTER, followed
-from prunecast.launch.prefetch import prefetched_blocks, with_prefetch
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import engine_state
+from prunecast.simulator.between_launches import prefetched_blocks, with_prefetch
 from tests.naive.records import POLICIES, Item, Kernel, Machine, Work
 
 __all__ = ["kernel_of", "machine_of", "work_of"]

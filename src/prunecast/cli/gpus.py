@@ -86,8 +86,8 @@ def _costs(spec: "GpuSpec") -> list[Row]:
     from prunecast.hardware import load_costs
     from prunecast.kernels import KERNELS
 
-    packages = dict.fromkeys(kernel.costs for kernel in KERNELS.values() if kernel.costs)
-
+    own = dict.fromkeys(kernel.costs for kernel in KERNELS.values() if kernel.costs)
+    packages = (*own, "prunecast.launch")
     return [
         {
             "kernel": costs.kernel,

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from prunecast.codesign.prediction import Prediction
 from prunecast.hardware import GpuSpec, Occupancy
 from prunecast.kernels import KernelPlan
-from prunecast.launch.further_launches import padded_copy_seconds, zero_row_seconds
+from prunecast.launch.floor import padded_copy_seconds, zero_row_seconds
 from prunecast.models import Estimate
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import PIPES, SimResult

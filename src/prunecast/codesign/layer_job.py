@@ -23,7 +23,7 @@ from prunecast.kernels import KERNELS, ConvShape, KernelPlan, plan_dense
 from prunecast.kernels.further_launches import zero_row_count
 from prunecast.kernels.tile.kernel import STSPMM
 from prunecast.kernels.two_part import TwoParts
-from prunecast.launch.further_launches import padded_copy_seconds
+from prunecast.launch.floor import padded_copy_seconds
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.dense_block import DenseBlockPattern
 from prunecast.patterns.sources import Layer

@@ -25,7 +25,6 @@ MAY_BE_ZERO = frozenset(
         "l2_line_cycles",
         "l2_second_line_share",
         "l2_split_sector_fetched_share",
-        "first_rows_s",
     }
 )
 """Quantities whose 0 means that the GPU has none of it; all others are positive."""
@@ -40,7 +39,6 @@ NOT_ABOVE = (
     ("l2_latency_cycles", "dram_latency_cycles"),
     ("graph_launch_s", "stream_launch_s"),
     ("overlapped_launch_s", "graph_launch_s"),
-    ("first_rows_s", "overlapped_launch_s"),
     ("dram_write_bytes_per_s", "dram_peak_bytes_per_s"),
     ("dram_copy_bytes_per_s", "dram_peak_bytes_per_s"),
     ("l2_latency_cycles", "gather_latency_cycles"),

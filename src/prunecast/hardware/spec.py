@@ -155,24 +155,9 @@ class GpuSpec:
     """Time per kernel of back-to-back empty kernels in a CUDA graph."""
     overlapped_launch_s: float = _quantity("s")
     """Time that a launch adds in a CUDA graph under programmatic dependent launch."""
-    most_before_b_cycles: float = _quantity("cycle")
-    """Longest part of the prologue, before the first read of B, that programmatic dependent launch hides
-    where all SMs have blocks; the last blocks to start wait for their list and columns behind the gathers of
-    others."""
     slow_sm_cycles: float = _quantity("cycle")
     """Straggler delay: Gumbel scale of the end times of equal blocks, since L2 and DRAM do not serve all SMs
     alike; the last of n ends this times (log n + 0.2) after the median."""
-    late_block_cycles: float = _quantity("cycle")
-    """Largest Gumbel scale of the straggler delay of blocks with small N: late ones meet less traffic."""
-    late_block_share: float = _quantity("ratio")
-    """Gumbel scale of the straggler delay of blocks with small N as a share of a block's time, up to
-    `late_block_cycles`."""
-    first_rows_s: float = _quantity("s")
-    """Part of `overlapped_launch_s` that is the wait for the first rows of B, longer where many SMs read DRAM
-    at once; the closed form takes it from here, the simulator simulates it."""
-    let_go_s: float = _quantity("s")
-    """Release latency of programmatic dependent launch at small N: from a launch's last instruction to the
-    first one of the resident dependent launch behind its wait."""
 
     # The SM clock against activity, see hardware/clock.py
     clock_activity: tuple[float, ...] = _quantity("ratio")
@@ -184,11 +169,6 @@ class GpuSpec:
     """Activity that moving one byte per clk from DRAM, shared evenly by the SMs, adds to the tensor duty."""
     clock_bf16_duty: float = _quantity("ratio")
     """Activity of bf16 tensor work over that of the same work in fp16."""
-    clock_sparse_duty: float = _quantity("ratio")
-    """Activity of a cycle of the sparse tensor cores over that of a cycle of the dense ones."""
-    clock_zero_rows_duty: float = _quantity("ratio")
-    """Activity of zero rows of A, multiplied where a tile has fewer rows than its block, over that of other
-    rows: B still moves through the tensor cores, sums stay zero."""
     clock_in_step_l2: float = _quantity("ratio")
     """Activity of an L2 byte that neighbouring blocks read at the same time over that of other bytes: L2
     serves such reads together."""

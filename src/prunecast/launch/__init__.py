@@ -1,4 +1,4 @@
-"""What a launch costs and finds on a GPU among launches like it: PDL, placement, stragglers, caches.
+"""What a launch costs and finds on a GPU among launches like it: PDL, stragglers, caches.
 
 Read first: `context.py`; then `floor.py` and `overlap.py`.
 """

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.occupancy import BlockResources, Occupancy, occupancy
+from prunecast.hardware.placement import Columns, burst_placements, expected_places, resident_share
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.further_launches import zero_row_count
+from prunecast.kernels.further_launches import has_copied_rows, zero_row_count
 from prunecast.kernels.table import KERNELS
-from prunecast.launch.further_launches import padded_copy_seconds
-from prunecast.launch.placement import block_columns, burst_placements, expected_places, resident_share
 from prunecast.plan.bind import bind
-from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan, WorkList
 from prunecast.plan.program import WarpProgram
 
 
@@ -28,6 +28,7 @@ class LaunchContext:
     Parameters
     ----------
     plan, gpu : what is launched, and where
+    costs : what launches cost on the GPU's architecture, `costs/sm_*.toml`
     fit : blocks per SM, with registers as compiled
     programs : the plan's with costs of the GPU's architecture, less what co-resident blocks have done when
         the preceding launch ends
@@ -43,6 +44,7 @@ class LaunchContext:
 
     plan: KernelPlan
     gpu: GpuSpec
+    costs: Costs
     fit: Occupancy
     programs: tuple[WarpProgram, ...]
     pdl: bool = False
@@ -87,19 +89,32 @@ def launch_context(plan: KernelPlan, gpu: GpuSpec) -> LaunchContext:
         )
         places = expected_places(columns, fit.blocks_per_sm, gpu.sm_count)
         programs = traits.prologue(resident) if traits.prologue else programs
-    alone = zero_row_count(plan) == 0 and padded_copy_seconds(plan, gpu) == 0.0
+    alone = zero_row_count(plan) == 0 and not has_copied_rows(plan.kernel, plan.n, plan.dtype)
+    costs = launch_costs(gpu)
     return LaunchContext(
         plan=plan,
         gpu=gpu,
+        costs=costs,
         fit=fit,
         programs=bind(programs, KERNELS[plan.kernel].costs_on(gpu), gpu),
         pdl=plan.pdl and alone,
         co_resident=co_resident,
         places=places,
         b_in_l2=traits.b_in_l2,
-        pdl_release_s=gpu.let_go_s if resident >= 1.0 else 0.0,
+        pdl_release_s=costs["release_s"] if resident >= 1.0 else 0.0,
         other_launches_s=traits.other_launches_s,
     )
+
+
+def launch_costs(gpu: GpuSpec) -> Costs:
+    """What launches cost on the GPU's architecture, whatever the kernel."""
+    return load_costs("prunecast.launch", gpu.compute_capability)
+
+
+def block_columns(work: WorkList) -> Columns:
+    """Kept columns of each block, 1 each where all are equal: placement asks for proportions only."""
+    columns = work.k_stop - work.k_start
+    return (1,) * columns.size if (columns == columns[:1]).all() else tuple(columns.tolist())
 
 
 def burst_contexts(context: LaunchContext) -> list[tuple[float, LaunchContext]]:
@@ -109,6 +124,26 @@ def burst_contexts(context: LaunchContext) -> list[tuple[float, LaunchContext]]:
         return [(1.0, context)]
     placements = burst_placements(blocks, context.fit.blocks_per_sm, sms)
     return [(one.share, replace(context, places=one.places)) for one in placements] or [(1.0, context)]
+
+
+def l2_power(context: LaunchContext) -> float:
+    """Power of a byte through L2, below 1 where blocks read the same rows of B in step.
+
+    Kernels that read dense tiles of B say themselves who shares a read. Worth 0.1 points on 2:4.
+    """
+    plan = context.plan
+    if plan.b_access == "dense_tile":
+        return 1.0
+    return gathered_power(plan.tiles.kept_per_tile / plan.k, context.costs, context.gpu.clock_in_step_l2)
+
+
+def gathered_power(density: npt.NDArray[np.float64], costs: Costs, in_step_power: float) -> float:
+    """`l2_power` of tiles (tiles,) that keep such shares of all columns, as if they had been drawn."""
+    columns = float(density.sum())
+    if columns == 0.0:
+        return 1.0
+    in_step = float(density @ density ** costs["out_of_step_power"]) / columns
+    return 1.0 - (1.0 - in_step_power) * in_step
 
 
 def _as_compiled(plan: KernelPlan, registers: int) -> BlockResources:

@@ -12,13 +12,6 @@ from prunecast.launch.context import LaunchContext
 from prunecast.plan.kernel_plan import Schedule
 from prunecast.plan.program import Op, WarpProgram
 
-LIST_LATENCY_CYCLES = 210
-"""Cycles of the 280 in which a block that the hardware starts reads its item, beside its list's way from
-DRAM, which blocks with longer lists wait for too. 30 products of 67 to 132 blocks take 70 cycles more than in
-lists (34 to 130; H200, 2026-11-22). Later blocks find their list in L2."""
-FREE_SMS = 4
-"""SMs that a launch leaves at least where early starts spread from them to the others."""
-
 
 def prologue_is_hidden(context: LaunchContext) -> bool:
     """Whether all blocks run their whole prologue under the preceding launch, which leaves them SMs.
@@ -37,9 +30,13 @@ def prologue_under_preceding_cycles(context: LaunchContext) -> float:
     """
     if prologue_is_hidden(context) or context.co_resident or not context.pdl:
         return 0.0
-    blocks = context.plan.blocks
-    started = blocks if context.plan.schedule is Schedule.HARDWARE else 0
-    return _most_before_b_cycles(prologue_cycles(context), blocks, context.gpu, started=started)
+    gpu, blocks, prologue = context.gpu, context.plan.blocks, prologue_cycles(context)
+    # Of more blocks than SMs, which the hardware starts, the last to start in the first wave is not the one
+    # that ends last: this one begins behind a block that had started early
+    rounds = context.plan.schedule is Schedule.HARDWARE and blocks > gpu.sm_count
+    if rounds or _leaves_sms(blocks, gpu):
+        return prologue
+    return min(prologue, context.costs["most_hidden_prologue_cycles"])
 
 
 def prologue_cycles(context: LaunchContext) -> float:
@@ -69,34 +66,14 @@ def _set_up_cycles(program: WarpProgram) -> int:
     return sum(instruction.amount for instruction in code if instruction.op is Op.ISSUE)
 
 
-def _most_before_b_cycles(before_b: float, blocks: int, gpu: GpuSpec, *, started: int = 0) -> float:
-    """Cycles of a prologue of `before_b` under the preceding launch, of so many blocks with an SM each.
-
-    started : blocks that the hardware starts. Of more than SMs the one that starts last in the first wave is
-        not the one that ends last: this one begins behind a block that had started early
-    """
-    if _leaves_sms(blocks, gpu) or started > gpu.sm_count:
-        return before_b
-    return min(before_b, gpu.most_before_b_cycles)
-
-
 def _groups_of_starts(blocks: int, gpu: GpuSpec) -> int:
     """Groups in which the blocks of a launch start that leaves SMs free, each of as many blocks as these."""
     return -(-blocks // (gpu.sm_count - blocks))
 
 
-def list_latency_cycles(blocks: int, gpu: GpuSpec) -> int:
-    """Cycles that reading their items does not cost so many blocks that the hardware starts, if they are the
-    first ones of their SMs; in proportion to them, since the rest lies under the preceding launch anyway.
-
-    Worth 0.5 points on block-sparse in the simulator.
-    """
-    return LIST_LATENCY_CYCLES * blocks // gpu.sm_count if blocks <= gpu.sm_count else 0
-
-
 def _leaves_sms(blocks: int, gpu: GpuSpec) -> bool:
     """Whether so many blocks, with an SM each, leave SMs to the first blocks of the next launch."""
-    return 0 < blocks <= gpu.sm_count - FREE_SMS
+    return 0 < blocks < gpu.sm_count
 
 
 def free_sms(sm_finish: npt.NDArray[np.float64], before_b: float) -> int:
@@ -135,4 +112,4 @@ def spread_cycles(before_b: float, late: int, free: int) -> float:
     are whole: 80 blocks start in two, not in 1.5, without which they are 4 to 7 % too fast (1280 x 1280 x
     1024 and 3072 x 768 x 512, H200, 2026-11-22).
     """
-    return before_b / -(-late // free) if free >= FREE_SMS and late > 0 else 0.0
+    return before_b / -(-late // free) if free > 0 and late > 0 else 0.0

@@ -7,7 +7,7 @@ import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
-from prunecast.launch.prefetch import weights_before_b_bytes
+from prunecast.models.prefetch import weights_before_b_bytes
 from prunecast.models.rates import SmRates, gather_bytes_per_clk
 from prunecast.models.roles import has_edges, waits_for_parts
 from prunecast.plan.kernel_plan import BlockShape, KernelPlan, Schedule

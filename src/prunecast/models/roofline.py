@@ -26,6 +26,13 @@ from prunecast.errors import BadInput
 from prunecast.hardware.clock import STATES, sm_clock_hz
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext, burst_contexts, launch_context
+from prunecast.launch.context import l2_power
+from prunecast.launch.ends import (
+    straggler_credit_cycles,
+    straggler_credit_scale,
+    straggler_cycles,
+    straggler_of,
+)
 from prunecast.launch.floor import LAUNCHES, beside_s, launch_floor_s
 from prunecast.launch.overlap import (
     free_sms,
@@ -33,22 +40,16 @@ from prunecast.launch.overlap import (
     prologue_cycles,
     prologue_under_preceding_cycles,
 )
-from prunecast.launch.power import l2_power, tensor_power
-from prunecast.launch.stragglers import (
-    straggler_credit_cycles,
-    straggler_credit_scale,
-    straggler_cycles,
-    straggler_of,
-)
 from prunecast.models.amounts import launch_amounts
 from prunecast.models.bounds import L2Seconds, bounds_of, l2_seconds, sm_level_cycles
 from prunecast.models.case import Case
 from prunecast.models.chain import plan_chain
 from prunecast.models.estimate import LEVELS, Estimate
 from prunecast.models.item_costs import item_costs
+from prunecast.models.prefetch import first_weights_s, first_weights_share
 from prunecast.models.rates import sm_rates
 from prunecast.models.roles import runs_ahead
-from prunecast.models.starts import Starts, first_weights_s, first_weights_share, starts_of
+from prunecast.models.starts import Starts, starts_of
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import plan_traffic
 from prunecast.models.unit_costs import (
@@ -163,8 +164,8 @@ def _settle(case: Case, ends: "_Ends", launch_s: float, state: str) -> _Settled:
     """
     gpu = case.gpu
     total = case.amounts.total(case.plan.blocks)
-    l2_bytes = l2_power(case.plan, gpu) * float(total[Quantity.L2])
-    tensor = tensor_power(case.plan, gpu) * float(sm_level_cycles(total, case.rates)["tensor"])
+    l2_bytes = l2_power(case.context) * float(total[Quantity.L2])
+    tensor = float(sm_level_cycles(total, case.rates)["tensor"])
     settled = _Settled(_chip_cycles(case, ends, gpu.max_clock_hz), gpu.max_clock_hz)
     for _ in range(CLOCK_ROUNDS):
         period_s = settled.cycles / settled.clock_hz + launch_s

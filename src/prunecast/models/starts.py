@@ -1,20 +1,12 @@
-"""What blocks and items begin and end with: set-up, first stages, and what the next block waits for.
-
-In launches of one wave the first rows of B wait behind the weight prefetch of all blocks: tile kernels ask
-DRAM for a ring of weights before `griddepcontrol.wait` and for B behind it. Where SMs are free, blocks
-that start early have their weights by then (`launch/prefetch.py`). Worth 0.2 points on stspmm and 0.4 on
-block-sparse.
-"""
+"""What blocks and items begin and end with: set-up, first stages, and what the next block waits for."""
 
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.launch import LaunchContext
-from prunecast.launch.overlap import early_starts, prologue_is_hidden
-from prunecast.launch.prefetch import posted_bytes, unposted_bytes
-from prunecast.launch.stores import slot_release_cycles, store_latency_cycles
+from prunecast.launch.ends import store_latency_cycles
+from prunecast.launch.overlap import prologue_is_hidden
 from prunecast.models.bounds import copied_cycles, sm_level_cycles
 from prunecast.models.case import Case
 from prunecast.models.chain import Chain, plan_chain
@@ -30,6 +22,7 @@ from prunecast.models.chains import (
 from prunecast.models.in_turns import in_turns_cycles
 from prunecast.models.item_costs import each_for_itself
 from prunecast.models.phases import phases_before
+from prunecast.models.prefetch import posted_bytes, unposted_bytes
 from prunecast.models.roles import runs_ahead
 from prunecast.models.terms import FloatArray
 from prunecast.patterns.tile_map import MaskArray
@@ -39,9 +32,6 @@ from prunecast.plan.program import Op
 UNHINDERED_STEPS = 2
 """Steps of a block whose copies do not compete for the port: those of the first arrive before anything is
 multiplied, those of the next find the port idle."""
-SHOWN_SHARE = 0.7
-"""Share of the prefetch's time at DRAM that launches show: blocks ask over 0.7 to 1.3 us, by clock stamps,
-while DRAM serves those before. Fitted to 120 products of 120 to 132 whole blocks (H200, 2026-11-22)."""
 
 
 class Starts(NamedTuple):
@@ -90,9 +80,9 @@ def starts_of(case: Case) -> Starts:
     first = max(walk_pace(chain.of_first_ring()), float(levels["l2 port"]))
     sooner = max(step - first, 0.0) if ahead else 0.0
     multiply, hindered = _multiply_step(case, chain, levels) if ahead else (1.0, 0.0)
-    # A block that the hardware starts takes its slot when the stores of the one before are on their way
+    # A block that the hardware starts takes its slot when L2 has the stores of the one before
     hardware = case.plan.schedule is Schedule.HARDWARE and case.context.places is None
-    leave = drain - latency + slot_release_cycles(case.context) if hardware else 0.0
+    leave = drain if hardware else 0.0
     waits = first_items | (not ahead)
     wait = together = _waits(case, chain, waits, blocks=1)
     if case.context.co_resident and case.context.crowd > 1:
@@ -236,31 +226,3 @@ def _first_items(case: Case) -> MaskArray:
     is_first = np.zeros(place.size, np.bool_)
     is_first[start[:-1][np.diff(start) > 0]] = True
     return is_first
-
-
-def first_weights_share(context: LaunchContext) -> float:
-    """Share of the weights of all blocks' first rings for which B waits, however long tiles are.
-
-    0 where the preceding launch hides it: split tiles leave their SMs long before it ends. The constants of
-    2:4 have it.
-    """
-    plan, blocks = context.plan, context.plan.blocks
-    whole = plan.inner is None and int(plan.work.parts.max(initial=1)) == 1
-    one_wave = plan.item_count == blocks <= context.gpu.sm_count
-    overlap = context.prefetches_weights and context.pdl and not prologue_is_hidden(context)
-    if not (whole and one_wave and overlap):
-        return 0.0
-    return SHOWN_SHARE * (1.0 - min(early_starts(context) / max(blocks, 1), 1.0))
-
-
-def first_weights_s(context: LaunchContext, share: float, a_bytes: float, columns: float) -> float:
-    """Seconds that rows of B wait for the weight prefetch at DRAM.
-
-    Parameters
-    ----------
-    share : as `first_weights_share`
-    a_bytes, columns : weights that all items read, and columns that they keep together
-    """
-    plan, gpu = context.plan, context.gpu
-    ring = plan.resources.stages * plan.shape.block_k * plan.item_count
-    return share * a_bytes * min(ring / columns, 1.0) / gpu.dram_bytes_per_s if columns else 0.0

@@ -5,15 +5,14 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.launch import LaunchContext
-from prunecast.launch.floor import launch_floor_s
-from prunecast.launch.overlap import head_start_cycles, prologue_under_preceding_cycles
-from prunecast.launch.stores import write_back_share
-from prunecast.launch.stragglers import (
+from prunecast.launch.ends import (
     straggler_credit_cycles,
     straggler_credit_scale,
     straggler_cycles,
     straggler_of,
 )
+from prunecast.launch.floor import launch_floor_s
+from prunecast.launch.overlap import head_start_cycles, prologue_under_preceding_cycles
 from prunecast.simulator import engine
 from prunecast.simulator.engine_state import State
 
@@ -30,8 +29,6 @@ class LaunchGap(NamedTuple):
 def launch_gap(context: LaunchContext, run: State, clock_hz: float, launch: str) -> LaunchGap:
     """Gap behind a plan's last run at this clock; `launch` is one of `LAUNCHES`."""
     launch_s = launch_floor_s(context, launch)
-    if launch == "graph" and _waits_for_first_rows(context):
-        launch_s = max(launch_s - context.gpu.first_rows_s, 0.0)
     gained = 0.0
     if launch == "graph":
         ends = run.sm[:, engine.S_BUSY].astype(np.float64)
@@ -41,13 +38,6 @@ def launch_gap(context: LaunchContext, run: State, clock_hz: float, launch: str)
         gained -= straggler_cycles(ends, straggler_of(context))
     left = launch_s - gained / clock_hz
     return LaunchGap(max(left, 0.0), max(-left, 0.0) * clock_hz)
-
-
-def _waits_for_first_rows(context: LaunchContext) -> bool:
-    """Whether the wait for first rows of B is to be taken off; not for 2:4, whose epilogue was fitted with
-    it.
-    """
-    return context.plan.inner is None and write_back_share(context) > 0.0 and context.pdl
 
 
 def launched_cycles(run: State, gap: LaunchGap) -> int:

@@ -8,13 +8,13 @@ import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
+from prunecast.launch.ends import store_latency_cycles
 from prunecast.launch.overlap import prologue_is_hidden
-from prunecast.launch.prefetch import prefetched_blocks, with_prefetch
-from prunecast.launch.stores import store_latency_cycles, write_back_share
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import engine
+from prunecast.simulator.between_launches import prefetched_blocks, with_prefetch, write_back_share
 from prunecast.simulator.engine_state import Machine, Program, Work
 from prunecast.simulator.item_rows import (
     first_items,

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from prunecast.hardware.clock import sm_clock_hz
 from prunecast.launch import LaunchContext
+from prunecast.launch.context import l2_power
 from prunecast.launch.floor import beside_s
-from prunecast.launch.power import l2_power, tensor_power
-from prunecast.launch.stores import write_back_share
 from prunecast.plan.kernel_plan import PlanDoesNotFit, Schedule
 from prunecast.simulator import engine
+from prunecast.simulator.between_launches import write_back_share
 from prunecast.simulator.engine_state import State, Status, new_state, run_engine
 from prunecast.simulator.launch_gap import launch_gap, launched_cycles
 from prunecast.simulator.lower import Lowered, lower
@@ -113,8 +113,8 @@ def _caused_clock(
     working = ends[ends > 0]
     return sm_clock_hz(
         gpu,
-        tensor_duty=tensor_power(plan, gpu) * float(tensor_cycles(lowered, run).mean()) / period,
-        l2_bytes_per_clk_per_sm=l2_power(plan, gpu) * float(run.mem[engine.G_L2_BYTES]) / sm_cycles,
+        tensor_duty=float(tensor_cycles(lowered, run).mean()) / period,
+        l2_bytes_per_clk_per_sm=l2_power(context) * float(run.mem[engine.G_L2_BYTES]) / sm_cycles,
         dram_bytes_per_clk_per_sm=float(run.mem[engine.G_DRAM_BYTES]) / sm_cycles,
         state=state,
         dtype=plan.dtype,

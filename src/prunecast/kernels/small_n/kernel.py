@@ -14,6 +14,7 @@ import sys
 import numpy as np
 
 from prunecast.errors import BadInput
+from prunecast.hardware.costs import load_costs
 from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.kernel import Entry, ItemTimes, Kernel, LaunchTraits, Sources
@@ -35,9 +36,6 @@ from prunecast.plan.tensor_rate import check_dtype, tensor_fma_per_clk
 from prunecast.plan.tile_rows import cut_rows, kept_per_piece
 from prunecast.plan.work_items import raster, take_items, whole_items
 
-STEP_CYCLES = 800
-"""Cycles of a warp for a k16, whatever it multiplies: its rows of B are asked for, come and are read.
-Fitted to 390 times of configs on an H200 with 1, 16 and 64 tokens (2026-11-21)."""
 HOPPER = 90
 """Compute capability that the code was compiled for. Kind: definition, sm_90a."""
 _IN_PIECES = {
@@ -149,7 +147,7 @@ def _small_n_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
     return LaunchTraits(
         co_resident=True,
         registers_per_thread=compiled_resources(config, plan.n, gpu).registers_per_thread,
-        cycles_per_column=STEP_CYCLES / (16 * config.warps),
+        cycles_per_column=load_costs(__package__, gpu.compute_capability)["k16_cycles"] / (16 * config.warps),
         prologue=lambda share: with_early_blocks(plan, config, share),
     )
 

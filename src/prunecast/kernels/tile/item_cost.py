@@ -28,16 +28,9 @@ from prunecast.plan.kernel_plan import WorkList
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.plan.tile_rows import kept_per_piece
 
-ITEM_OVERHEAD_CYCLES = 2500
-"""Prologue and epilogue of an item whose warps copy and multiply in turn; 2600 measured, H200, 2026-11-20."""
-FIX_UP_OVER_TRANSFER = 4
-"""Writing, or reading and adding, a slice's partial sums over the bare transfer: waits for L2 that nothing
-hides. Own measurements, H200: 32 split plans and the same configs unsplit differ by 100 cycles more than they
-should in the mean, 4,700 rms; with 3 by 1,800 less and 3,900, with 6 by 4,400 more and 9,700 (2026-11-21)."""
 FEWEST_STEPS_PER_PART = 8
-"""A shorter split-K slice does not repay the 4 to 5 k-steps that its partial sums take."""
-ENTRY_ISSUES, ROUND_ISSUES = 36, 20
-"""Issue cycles of a consumer warp for its next entry in the list, and for rounding its sums."""
+"""K-steps of the shortest split-K slice. Kind: choice, a shorter one does not repay the 4 to 5 that its
+partial sums take."""
 
 
 class ItemCost(NamedTuple):
@@ -98,8 +91,8 @@ def item_cost(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> ItemC
     passing = read + copied + (PRODUCER_WARPS * copy_overhead_bytes(config, costs) if gathers else 0)
     cost = ItemCost(
         step=max(tensor, passing * k16 / gpu.shared_bytes_per_clk_per_sm) * slots,
-        overhead=ITEM_OVERHEAD_CYCLES,
-        fix_up=FIX_UP_OVER_TRANSFER * sums,
+        overhead=costs["item_cycles"],
+        fix_up=costs["fix_up_over_transfer"] * sums,
         slots=slots,
     )
     port = copied * k16 / gpu.l2_port_bytes_per_clk_per_sm
@@ -109,12 +102,12 @@ def item_cost(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> ItemC
         cost = cost._replace(step=max(cost.step, port * slots, l2_share * slots))
         if config.is_sparse:
             return cost
-        overhead = ITEM_OVERHEAD_CYCLES + _store_cycles(config, load, gpu)
+        overhead = costs["item_cycles"] + _store_cycles(config, load, gpu)
         chain = _chain_cycles(config, tensor, gpu, costs)
         return cost._replace(overhead=overhead, fetch=chain, fetch_overhead=overhead)
     fetch = max(port + 4, _gather_cycles(config, load, gpu, costs))
     wait = gpu.gather_latency_cycles / 2  # an item's entry and its columns come behind gathers
-    overhead = wait + ENTRY_ISSUES + _epilogue_cycles(config, load, gpu)
+    overhead = wait + costs["entry_issues"] + _epilogue_cycles(config, load, gpu, costs)
     return cost._replace(
         overhead=overhead,
         fetch=fetch,
@@ -215,13 +208,13 @@ def _gather_cycles(config: TileConfig, load: _Load, gpu: GpuSpec, costs: Costs) 
     return max(gathered, (gathered + gpu.gather_latency_cycles) / stages, issues * block_k / 16)
 
 
-def _epilogue_cycles(config: TileConfig, load: _Load, gpu: GpuSpec) -> float:
+def _epilogue_cycles(config: TileConfig, load: _Load, gpu: GpuSpec, costs: Costs) -> float:
     """Cycles of a consumer warp that rounds C and fills its staging buffer, waiting for what that held."""
     store = _store_cycles(config, load, gpu)
     tile_bytes = config.shape.block_m * config.shape.block_n * config.element_bytes
     of_warp = tile_bytes / config.consumer_warps
     rounds = max(tile_bytes // staging_bytes(config.shape, config.element_bytes), 1)
-    issues = of_warp / config.element_bytes / 64 + ROUND_ISSUES + of_warp / 512
+    issues = of_warp / config.element_bytes / 64 + costs["round_issues"] + of_warp / 512
     fills = rounds * gpu.shared_latency_cycles + of_warp / gpu.shared_bytes_per_clk_per_sm
     return issues + fills + (rounds - 1) / rounds * store
 

@@ -35,11 +35,12 @@ from prunecast.plan.work_items import Sizes, split_items
 
 ASSIGNMENTS = ("longest-first", "stream-k", "dynamic")
 WORTHWHILE_STEPS = 5
-"""Gap in k-steps between the fullest block and the mean below which splitting cannot pay."""
+"""Gap in k-steps between the fullest block and the mean up to which nothing is split. Kind: choice, what the
+partial sums of a slice take."""
 TAIL_SLICES = (2, 3, 4, 6, 8)
-"""Numbers of slices that are tried for items of a last wave that is not full."""
+"""Split-K slices of items of a last wave that is not full. Kind: choice, what is tried."""
 HEAVY_SHARES = (1, 2, 4)
-"""Slices of a heavy item are at most the mean block's k-steps over one of these."""
+"""Slices of a heavy item are at most the mean block's k-steps over one of these. Kind: choice, all tried."""
 CLUSTERED_SHAPE = (256, 128)
 """Tile of C of the config that runs in clusters. Kind: CUDA source, `tile_tokens_sm90.cu`."""
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.libraries.cublas.launches import cublas_costs
 from prunecast.plan.kernel_plan import BlockShape
 
 FloatArray = npt.NDArray[np.float64]
@@ -21,16 +22,16 @@ MOST_CTAS_IN_LARGE_CLUSTERS = 120
 """CTAs up to which clusters are of four and eight, beyond which of two. Kind: choice, cuBLAS 13.1: names and
 grids of 133 products on an H200, 2026-11-21."""
 LONGER_SIDE, SHORTER_SIDE = 4, 2
-"""CTAs of a cluster of eight that share one read of the longer and of the shorter side of their tiles."""
-PAIR, LONG_TILE = 2, 2.0
-"""Two pairs side by side share both sides, or all four the longer one where it is over twice the shorter. Of
-two token ranges no pair stands beside the other, and it shares the longer side: 4096 x 4096 with 136 and 200
-tokens in 64 x 72 and 64 x 104 reads 8.6 TB/s if pairs share tokens alone, the rate of L2; four that shared
-would read 5.8 and 6.3 (H200, 2026-11-22)."""
-SMALL_N = 64
-"""An odd number of token ranges does not fill fours and eights in both directions: clusters are four along
-the rows (`_1x4`, 1,347 of 1,785 names of 64 to 1024 tokens, H200, 2026-11-22). Up to 64 tokens neither this
-nor which side two token ranges share is modelled: the choice of what is split comes out wrong with it."""
+"""CTAs of a cluster of eight that share one read of the longer and of the shorter side of their tiles. Kind:
+definition, names of kernels that end in `_2x4` and `_4x2`."""
+PAIR = 2
+"""CTAs of a pair. Two pairs side by side share both sides, or all four the longer one where it is over
+`long_tile_ratio` times the shorter. Of two token ranges no pair stands beside the other, and it shares the
+longer side: 4096 x 4096 with 136 and 200 tokens in 64 x 72 and 64 x 104 reads 8.6 TB/s if pairs share tokens
+alone, the rate of L2; four that shared would read 5.8 and 6.3 (H200, 2026-11-22). Kind: definition, names of
+kernels that end in `_2x1`."""
+HOPPER = 90
+"""Compute capability whose kernels run in clusters. Kind: definition, CUDA C++ Programming Guide."""
 
 
 class _Multicast(NamedTuple):
@@ -47,18 +48,23 @@ def multicast(
 ) -> _Multicast:
     """Sharing of tiles of these sizes, no wider than there are neighbours.
 
+    An odd number of token ranges does not fill fours and eights in both directions: clusters are four along
+    the rows (`_1x4`). Up to `clusters_few_tokens` neither this nor which side two token ranges share is
+    modelled: the choice of what is split comes out wrong with it.
+
     slices : of split-K, one entry for each config
     """
     along_rows, along_tokens = np.ceil(m / block_m), np.ceil(n / block_n)
     large = along_rows * along_tokens * slices <= MOST_CTAS_IN_LARGE_CLUSTERS
-    long = np.maximum(block_m, block_n) > LONG_TILE * np.minimum(block_m, block_n)
+    costs = cublas_costs(HOPPER)
+    long = np.maximum(block_m, block_n) > costs["long_tile_ratio"] * np.minimum(block_m, block_n)
     longer = np.where(large | long, LONGER_SIDE, PAIR)
     shorter = np.where(large, SHORTER_SIDE, np.where(long, 1, PAIR))
     alone = np.where(large & (np.minimum(along_rows, along_tokens) == 1), LONGER_SIDE, 1)
     wide = block_m > block_n
     weights, tokens = np.where(wide, longer, shorter), np.where(wide, shorter, longer)
     two = ~large & (along_tokens == PAIR)
-    if n <= SMALL_N:
+    if n <= costs["clusters_few_tokens"]:
         weights = np.where(two, 1, weights)
     else:
         by_tokens = block_m < block_n

@@ -14,15 +14,19 @@ from typing import NamedTuple
 
 from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.libraries.cublas.launches import cublas_costs
 from prunecast.kernels.libraries.tables import Row, numbers, rows_for, table
 from prunecast.kernels.tile.config import CONSUMER_WARPGROUPS, TileConfig, wgmma_use
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 
 VECTOR_BYTES, NARROW_BYTES = 16, 4
-WARPGROUP_THREADS, MOST_STAGING_BYTES = 384, 32 * 1024
+"""Bytes at whose multiples bulk copies begin, and the narrowest of `cp.async`. Kind: definition, PTX ISA."""
+WARPGROUP_THREADS = 384
+"""Threads of a CTA: a warpgroup that copies and two that multiply. Kind: as-compiled, launches of kernels
+whose names begin with nvjet."""
 SIDE_STEP = 8
-
+"""Step of the tokens that a tensor instruction takes. Kind: definition, PTX ISA, shapes of wgmma."""
 
 FAMILY_RULES = ("align_bytes", "free_least_steps", "most_slices", "narrow_up_to", "overhang")
 KERNEL_RULES = (
@@ -170,6 +174,10 @@ def _part(family: Row, row: Row, block_m: int, block_n: int, element: int) -> _P
     return None
 
 
+def _most_staging_bytes(gpu: GpuSpec) -> int:
+    return cublas_costs(gpu.compute_capability).whole("most_staging_bytes")
+
+
 def _resources(
     family: Row, row: Row, tile: tuple[int, int, int], part: _Part | None, gpu: GpuSpec, element: int
 ) -> BlockResources | None:
@@ -179,7 +187,7 @@ def _resources(
     stage = (block_m + block_n // int(family["pair"])) * step_bytes
     other, registers = int(family["beside_bytes"]), int(row["registers"])
     if family["path"] == "wgmma":
-        other += min(block_m * block_n * element // 2, MOST_STAGING_BYTES)
+        other += min(block_m * block_n * element // 2, _most_staging_bytes(gpu))
         threads = WARPGROUP_THREADS
     elif part is None:
         return None

@@ -13,7 +13,8 @@ from prunecast.plan.program import Code, Instruction, Op, WarpProgram, When
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 
 LANES, STEP_BYTES = 32, 128
-"""Lanes of a warp; bytes of a row of A in a k-step."""
+"""Lanes of a warp; bytes of a row of A in a k-step. Kind: definition, 64 columns of two bytes in names like
+`128x128_64x6`."""
 
 
 def cublas_programs(

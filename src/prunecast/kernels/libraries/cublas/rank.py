@@ -26,7 +26,10 @@ Array = npt.NDArray[np.float64]
 Table = dict[str, Array]
 """What does not depend on the product, each (kernels, 1): rules, shape, step cycles, CTAs on an SM."""
 SMALL_SIDE, EVEN_TOKENS, SPLIT_COLUMNS = 64, 64, 64
+"""Side of the tiles that the table's `narrow_up_to`, tokens that its `deals_out` and columns that its
+`split_least_steps` are counted by. Kind: definition, `configs.LibraryKernel`."""
 LANES, VECTOR_WARP_BYTES = 32, 512
+"""Lanes of a warp, and what they load at once, 16 bytes each. Kind: definition, PTX ISA."""
 
 
 class Ranked(NamedTuple):

@@ -38,10 +38,12 @@ from prunecast.plan.tensor_rate import check_dtype
 from prunecast.plan.work_items import raster, take_items, whole_items
 
 BLOCK_K = 32
+"""Columns of a k-step of the model's blocks. Kind: choice, two groups of 16."""
 WAVES_APART = 8
-"""Waves of CTAs beyond which they are dealt out to SMs several at a time, which keeps lists short."""
+"""Waves of CTAs beyond which they are dealt out to SMs several at a time. Kind: choice, keeps lists short."""
 REGISTERS = 128
-"""With which one block of 512 threads lies on an SM, which stands for all that the SM has at once."""
+"""Registers per thread of the model's block of 512 threads, which stands for all that an SM has at once.
+Kind: definition, one block takes all 65,536 registers of an SM."""
 Index = npt.NDArray[np.int64]
 
 

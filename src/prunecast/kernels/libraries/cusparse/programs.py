@@ -13,10 +13,11 @@ from prunecast.hardware.costs import Costs, load_costs
 from prunecast.plan.program import Instruction, Op, WarpProgram, When
 
 CSR_WARPS = 16
+"""Warps of the model's block, which stands for all that an SM has at once. Kind: choice, four a scheduler."""
 INDEX_BYTES = 4
 """Bytes of a column's index. Kind: definition, CSR with 32-bit indices."""
 WIDTHS = (32, 64, 128)
-"""Tokens of a CTA."""
+"""Tokens of a CTA. Kind: choice, those that `slots_per_element_*` were fitted for."""
 
 
 def csr_programs(

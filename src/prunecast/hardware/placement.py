@@ -13,8 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.plan.kernel_plan import WorkList
-
 FOLLOWED = 24
 """Launches that are followed for each that is resident at once: by then the placement repeats."""
 JITTER = 0.02
@@ -29,12 +27,6 @@ BURST, SETTLED, RARE = 240, 0.8, 0.05
 Columns = tuple[int, ...]
 """Kept columns of each block of a launch."""
 Places = npt.NDArray[np.int64]
-
-
-def block_columns(work: WorkList) -> Columns:
-    """Kept columns of each block, 1 each where all are equal: placement asks for proportions only."""
-    columns = work.k_stop - work.k_start
-    return (1,) * columns.size if (columns == columns[:1]).all() else tuple(columns.tolist())
 
 
 def expected_places(columns: Columns, fit: int, sms: int) -> Places | None:
@@ -99,7 +91,7 @@ def burst_placements(blocks: int, fit: int, sms: int) -> tuple[BurstPlacement, .
     A burst begins with blocks that have an SM each; the more launches are resident at once, the longer it
     takes until some share one. Worth 0.1 points on balanced: launches of 25 to 60 blocks for one token.
     """
-    from prunecast.launch.placement_loops import follow_launches  # numba is slow to import
+    from prunecast.hardware.placement_loops import follow_launches  # numba is slow to import
 
     sm, longest = np.empty((BURST, blocks), np.int64), np.empty(BURST)
     jitter = 1.0 + JITTER * np.random.default_rng(blocks).standard_normal((BURST, blocks))
@@ -129,7 +121,7 @@ def _crowd(blocks: int, fit: int, sms: int) -> _Crowd:
 
 def _typical(columns: Columns, fit: int, sms: int) -> Places:
     """(blocks,): SM of each block in the last launch of about mean duration."""
-    from prunecast.launch.placement_loops import follow_launches  # numba is slow to import
+    from prunecast.hardware.placement_loops import follow_launches  # numba is slow to import
 
     launches, blocks = followed(len(columns), fit, sms), len(columns)
     length = np.maximum(np.array(columns, np.float64), 1.0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prunecast.launch.placement import resident_share
+from prunecast.hardware.placement import resident_share
 
 
 def share(columns: tuple[int, ...], fit: int, sms: int) -> float:

@@ -6,8 +6,8 @@ import pytest
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
+from prunecast.hardware.placement import block_places, expected_places
 from prunecast.launch import launch_context
-from prunecast.launch.placement import block_places, expected_places
 from prunecast.patterns import ElementMap
 from tests.naive.from_plan import unequal_places
 from tests.naive.records import Item
