@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from prunecast.errors import BadInput
 from prunecast.models.estimate import LEVELS
 from prunecast.models.roofline import estimate
-from prunecast.models.starts import SHOWN_SHARE
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import PlanDoesNotFit, Schedule, WorkList
 from prunecast.plan.program import Instruction, Op, WarpProgram, When
@@ -237,7 +236,7 @@ def test_an_owner_that_works_longer_does_not_wait():
 
 def test_overlapping_launches_have_read_their_indices():
     # The index: 500 from DRAM and the wait's cycle, less the cycle in which it is asked for; if there is an
-    # SM for each block of two launches. If not, B waits for 0.7 of the first rings' weights: 2 x 32 KB.
+    # SM for each block of two launches. If not, B waits for half of the first rings' weights: 2 x 32 KB.
     producer, consumer = two_role_programs()
     begin = (Instruction(Op.LOAD_INDEX, 0), Instruction(Op.WAIT_LOAD))
     plan = hand_plan([256] * 2, 64, programs=(replace(producer, begin=begin), consumer), shared_bytes=LARGE)
@@ -245,7 +244,14 @@ def test_overlapping_launches_have_read_their_indices():
         gpu = toy_gpu(**ENDLESS, sm_count=sms)
         apart, overlapping = (estimate(replace(plan, pdl=o), gpu) for o in (False, True))
         ring = plan.resources.stages * 64 * 64 * 2 * 2
-        waits = 0.0 if hidden else SHOWN_SHARE * ring / gpu.dram_bytes_per_s * overlapping.clock_hz
+        waits = (
+            0.0
+            if hidden
+            else launch_costs(gpu)["shown_prefetch_share"]
+            * ring
+            / gpu.dram_bytes_per_s
+            * overlapping.clock_hz
+        )
         assert apart.cycles - overlapping.cycles == pytest.approx(hidden - waits)
 
 
