@@ -86,8 +86,8 @@ def test_blocks_start_early_on_the_sms_that_are_left_first():
     # Left after 500, 600, 900 and 1000: the next blocks start 300 (of 500), 300, 100 and 0 cycles early. They
     # take 900, 500, 1000 and 600, and the third one is last, at 900.
     assert head_start_cycles(np.array([900.0, 500.0, 1000.0, 600.0]), 300.0, 0) == pytest.approx(100)
-    # Only the first block has an SM that was idle
-    assert head_start_cycles(np.array([800.0, 800.0, 0.0]), 300.0, 1) == 0.0
+    # One SM was idle: two groups of one block each, half of the prologue apart
+    assert head_start_cycles(np.array([800.0, 800.0, 0.0]), 300.0, 1) == pytest.approx(150)
     assert head_start_cycles(np.array([800.0, 0.0, 0.0]), 300.0, 2) == 300.0
 
 
