@@ -319,3 +319,15 @@ def test_nothing_is_prepared_while_a_graph_is_captured(emulated, monkeypatch):
     monkeypatch.setattr(launches, "is_capturing", lambda: True)
     with pytest.raises(BadInput, match="call the layer once before it is captured"):
         call(emulated, made, torch.randn(200, made.features).half())
+
+
+def test_what_was_prepared_is_not_planned_at_a_call(emulated, monkeypatch):
+    made, weight, bias = product("tile-wise:128", torch.float16, few_tokens=True)
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    made.prepare(70)
+    made.prepare(1)
+    monkeypatch.setattr(launches, "plan_for", None)
+    x = torch.randn(70, made.features).half()
+    wanted = torch.nn.functional.linear(x.float(), weight.float(), bias.float())
+    assert torch.allclose(call(emulated, made, x).float(), wanted, rtol=1e-2, atol=2e-2)
+    assert len(launches._PREPARED) == 2

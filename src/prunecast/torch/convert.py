@@ -190,11 +190,14 @@ def _pack(
     progress: Progress | None,
 ) -> list[tuple[_Launch, PackedProduct]]:
     """Products in the order of the model, planned and packed in threads, which NumPy and torch let run
-    together.
+    together; ready for calls of `max_tokens`, and of one where few are looked after.
     """
 
     def packed(launch: _Launch) -> PackedProduct:
-        return _product(launch, gpu, max_tokens, few_tokens=few_tokens)
+        product = _product(launch, gpu, max_tokens, few_tokens=few_tokens)
+        for tokens in {max_tokens, 1} if few_tokens else {max_tokens}:
+            product.prepare(tokens)
+        return product
 
     products: list[PackedProduct] = []
     with ThreadPoolExecutor() as pool:

@@ -141,6 +141,14 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         self._eager = _Eager(direct, tensors, layer)
         return self._eager
 
+    def prepare(self, tokens: int) -> None:
+        """Plan, compile and copy what a call of so many tokens launches; does nothing on a CPU."""
+        from prunecast.torch.cuda.launches import prepared_launch
+
+        own = self._eager or self._new_eager()
+        if own.tensors.tiles.is_cuda:
+            prepared_launch(self.plan, tokens, self.epilogue, own.tensors.images[0], own.tensors)
+
     def part(self, x: torch.Tensor, first: int, last: int) -> torch.Tensor:
         """Features `first` to `last` of y; the product is made once for parts that are asked for in order."""
         held, version = self._held, _version(x)
