@@ -59,6 +59,16 @@ def test_what_it_gains_where_tiles_differ_in_scale(kernel, gain):
     assert importance_of(weights, guided) >= importance_of(weights, tile_wise) * (1 - 1e-9)
 
 
+@pytest.mark.parametrize("shape", [(256, 2304, 12544), (512, 4608, 3136), (512, 2048, 4096)])
+def test_plain_adaptive_tiles_keep_nearly_all_importance_at_no_more_time(shape):
+    m, k, n = shape
+    weights = skewed(m, k, 1, tiles=0.6, height=64)
+    tile_wise = row_of(weights, "tile-wise:64", "tile-wise", tokens=n)
+    adaptive = row_of(weights, "atp:64", "tile-wise", tokens=n)
+    assert adaptive.seconds <= tile_wise.seconds
+    assert importance_of(weights, adaptive) >= 0.97 * importance_of(weights, tile_wise)
+
+
 def test_each_kernel_is_guided_by_its_own_time():
     weights = skewed(1024, 1024, 4)
     rows = {kernel: row_of(weights, "atp:128:guided", kernel) for kernel in ("stspmm", "tile-wise")}

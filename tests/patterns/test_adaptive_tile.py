@@ -174,6 +174,37 @@ def test_the_default_interval_does_not_open_a_quantum_that_exceeds_it():
     assert count_range(508 * 256, 256, 510, quantum=16, low=100, high=100) == (496, 510)
 
 
+def pruned(matrix, text, sparsity):
+    pattern = parse_pattern(text)
+    mask = pattern.prune({"w": matrix}, sparsity)["w"]
+    return pattern.map(mask), float((matrix * mask).sum(dtype=np.float64))
+
+
+@given(matrix=importances(min_rows=4, min_columns=3, most=12), sparsity=sparsities, quantum=st.integers(1, 3))
+def test_the_default_interval_is_the_least_that_retains_enough(matrix, sparsity, quantum):
+    tiles, found = pruned(matrix, f"atp:2x{quantum}", sparsity)
+    free = pruned(matrix, f"atp:2x{quantum}x0-inf", sparsity)[1]
+    strict = pruned(matrix, f"atp:2x{quantum}x97-103", sparsity)[1]
+    assert found >= 0.98 * free - 1e-9
+    if strict >= 0.98 * free:
+        assert found == strict
+        return
+    slow = (pruned(matrix, f"atp:2x{quantum}x0-{high}", sparsity) for high in range(100, 5000))
+    first = next(found for found in slow if found[1] >= 0.98 * free - 1e-9)
+    assert tiles.kept_per_tile.max() == first[0].kept_per_tile.max()
+
+
+@settings(deadline=None)
+@given(
+    matrix=importances(min_rows=4, min_columns=3, most=12),
+    sparsity=sparsities,
+    rule=st.sampled_from(["", "x1", "x2x50-150", "x1x0-inf"]),
+)
+def test_shuffled_tiles_retain_no_less_under_any_rule(matrix, sparsity, rule):
+    rule = rule or "x3"
+    assert pruned(matrix, f"atp:2{rule}:shuffled", sparsity)[1] >= pruned(matrix, f"atp:2{rule}", sparsity)[1]
+
+
 def test_columns_move_to_the_tile_where_they_retain_most():
     """Two tiles at 50 %: the second is worth more. 4 and 4 strictly, 2 and 6 within half of the mean."""
     importance = np.repeat([[1.0] * 8, [2.0] * 8], 2, axis=0)
@@ -187,11 +218,14 @@ def test_columns_move_to_the_tile_where_they_retain_most():
 @pytest.mark.parametrize(
     ("kept", "message"),
     [
-        ([3, 4], "mask is not atp:2x2: tile 0 keeps 3 columns, no multiple of 2"),
-        ([0, 12], "mask is not atp:2x2: tile 1 keeps 12 columns, more than the 8 that 103 % of the mean"),
+        ([3, 4], "mask is not atp:2x2x97-103: tile 0 keeps 3 columns, no multiple of 2"),
+        (
+            [0, 12],
+            "mask is not atp:2x2x97-103: tile 1 keeps 12 columns, more than the 8 that 103 % of the mean",
+        ),
     ],
 )
 def test_map_refuses_what_the_pattern_does_not_allow(kept, message):
     mask = np.repeat(np.arange(16) < np.array(kept)[:, None], 2, axis=0)
     with pytest.raises(BadInput, match=message):
-        parse_pattern("atp:2x2").map(mask)
+        parse_pattern("atp:2x2x97-103").map(mask)

@@ -4,13 +4,17 @@
 on Information and Systems, 2025) keeps the workloads of tiles flexibly balanced. Only abstracts have been
 read, no code is public, and they give no steps. The procedure is therefore our own:
 
-1. Rows form tiles of `height`: neighbours, or rows from anywhere that keep alike (`shuffled`), which a kernel
-   undoes as it writes. With `rows_first` whole rows go before, as in `tile_wise_2d`.
+1. Rows form tiles of `height`: neighbours, or rows from anywhere that keep alike (`shuffled`, where that
+   retains more), which a kernel undoes as it writes. With `rows_first` whole rows go before, as in
+   `tile_wise_2d`.
 2. In each tile columns rank by their mean importance: the sum is what is retained. (`rms` ranks as
    `tile_wise` does.)
 3. Each tile gets a count of columns: on a quantum (16, one step of the tensor cores) or K, and within an
-   interval around the mean of the layer, 97 to 103 %. The two multiples next to the mean are always allowed.
-   Equal bounds of 100 % give strict balance.
+   interval around the mean of the layer. The two multiples next to the mean are always allowed. Equal bounds
+   of 100 % give strict balance. Where no interval is asked for it follows the importance (`flexible`): 97 to
+   103 %, and where that would lose more than 2 % of what tiles without limits retain, no lower limit and the
+   least upper one that does not. A tile that keeps little delays nobody, one that keeps much may: so the
+   upper limit alone is worth importance, and it is as low as the importance allows.
 4. Inside the interval, steps of one quantum go to the tiles where they retain most. With a quantum of 1, the
    interval 0-inf and `rms` this is `tile_wise` (`tile_wise_2d` with `rows_first`).
 
@@ -18,7 +22,7 @@ Of layers ranked together, each first gets the share that one ranking of all col
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -45,6 +49,9 @@ from prunecast.patterns.within import importance_within
 QUANTUM = 16
 LOW = 97
 HIGH = 103
+ENOUGH = 0.98
+"""Share of what tiles without limits retain that a flexible interval keeps. Own choice: with quanta, 0.97
+would keep less than 97 % of tile-wise pruning's importance; 0.99 costs unsplit tiles 5 % (2026-11-23)."""
 UNBOUNDED = 10**9
 """Percent of the mean that no tile reaches: `inf` in a pattern string."""
 
@@ -67,6 +74,8 @@ class AdaptiveRule(NamedTuple):
     shuffled: bool = False
     """Rows from anywhere form a tile, those that keep alike."""
     score: ColumnScore = "mean"
+    flexible: bool = False
+    """The interval is widened as importance asks for it."""
 
 
 def prune_adaptive_tile(
@@ -86,6 +95,24 @@ def prune_adaptive_tile(
         rows do not die first, and a tile that may keep too little for the interval keeps what it may
 
     """
+    masks = _masks(importances, sparsity, rule, within)
+    if not rule.shuffled or not (within is None or all(room.all() for room in within.values())):
+        return masks
+    plain = _masks(importances, sparsity, rule._replace(shuffled=False), within)
+    return max(masks, plain, key=lambda found: _retained(importances, found))
+
+
+def _retained(importances: Mapping[str, ImportanceArray], masks: Mapping[str, MaskArray]) -> float:
+    return sum(float((scores * masks[name]).sum(dtype=np.float64)) for name, scores in importances.items())
+
+
+def _masks(
+    importances: Mapping[str, ImportanceArray],
+    sparsity: float,
+    rule: AdaptiveRule,
+    within: Mapping[str, MaskArray] | None,
+) -> dict[str, MaskArray]:
+    """Masks of tiles of one kind: all of neighbours, or all of rows from anywhere."""
     total = sum(scores.size for scores in importances.values())
     layers = _tiles(importances, sparsity, rule) if within is None else _tiles_within(within, rule)
     if within is not None and rule.shuffled:
@@ -205,8 +232,40 @@ def _even_out(
     rows, k = int(heights.sum()), scores.shape[1]
     if rows == 0:
         return np.zeros(scores.shape, dtype=np.bool_)
-    counts = _counts(scores, caps_of(room, rule.quantum), heights, rows * k - to_prune, rule)
+    caps = caps_of(room, rule.quantum)
+    ranked = -np.sort(-scores, axis=1)
+
+    def counts_of(rule: AdaptiveRule) -> CountArray:
+        return _counts(ranked, caps, heights, rows * k - to_prune, rule)
+
+    counts = _flexible(ranked, heights, counts_of, rule) if rule.flexible else counts_of(rule)
     return best_columns(scores, counts)
+
+
+def _flexible(
+    ranked: ImportanceArray,
+    heights: CountArray,
+    counts_of: Callable[[AdaptiveRule], CountArray],
+    rule: AdaptiveRule,
+) -> CountArray:
+    """Counts in the rule's interval, or below the least upper limit that retains enough."""
+    rows = np.ones_like(heights) if rule.score == "mean" else heights
+    before = np.cumsum(ranked * rows[:, None], axis=1)
+
+    def retained(counts: CountArray) -> float:
+        return float(before[np.arange(counts.size), counts - 1].sum(where=counts > 0))
+
+    counts, free = counts_of(rule), counts_of(rule._replace(low=0, high=UNBOUNDED))
+    enough = ENOUGH * retained(free)
+    if retained(counts) >= enough:
+        return counts
+    mean = max(int(heights @ free) / int(heights.sum()), 1.0)
+    low, high = 100, math.ceil(100 * free.max() / mean)
+    while low < high:
+        middle = (low + high) // 2
+        found = counts_of(rule._replace(low=0, high=middle))
+        low, high = (low, middle) if retained(found) >= enough else (middle + 1, high)
+    return counts_of(rule._replace(low=0, high=high))
 
 
 def _counts(

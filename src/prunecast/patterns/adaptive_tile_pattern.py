@@ -37,9 +37,9 @@ class AdaptiveTilePattern(Pattern):
     """Tiles of `height` rows that keep counts on a quantum, close to each other.
 
     Spelled `atp:HEIGHT`, `atp:HEIGHTxQUANTUM` or `atp:HEIGHTxQUANTUMxLOW-HIGH`, the interval in percent of
-    the mean, its upper end possibly `inf`. Behind it `:shuffled` lets a tile have rows from anywhere, which
-    retains more and takes longer to prune; `:rms` ranks columns as `tile-wise` does. `:guided` chooses the
-    counts by predicted time (`guided_tile`).
+    the mean, its upper end possibly `inf`; without one it follows the importance. Behind it `:shuffled` gives
+    a tile rows from anywhere where that retains more, and takes longer to prune; `:rms` ranks columns as
+    `tile-wise` does; `:guided` chooses the counts by predicted time (`guided_tile`).
     """
 
     family: ClassVar[str] = "atp"
@@ -56,6 +56,8 @@ class AdaptiveTilePattern(Pattern):
     high: int = HIGH
     shuffled: bool = False
     score: ColumnScore = "mean"
+    flexible: bool = True
+    """No interval was asked for: it follows the importance."""
     guided: bool = False
     seconds: LayerSeconds | None = field(default=None, compare=False, repr=False)
     """What predicts, for `guided`."""
@@ -88,6 +90,7 @@ class AdaptiveTilePattern(Pattern):
             high=min(high, UNBOUNDED),
             shuffled=bool(match[5]),
             score="rms" if match[6] else "mean",
+            flexible=match[3] is None,
             guided=bool(match[7]),
         )
 
@@ -95,7 +98,7 @@ class AdaptiveTilePattern(Pattern):
     def canonical(self) -> str:
         """Without what has its default."""
         text = f"{self.family}:{self.height}"
-        if (self.low, self.high) != (LOW, HIGH):
+        if not self.flexible:
             high = "inf" if self.high == UNBOUNDED else self.high
             text += f"x{self.quantum}x{self.low}-{high}"
         elif self.quantum != QUANTUM:
@@ -132,6 +135,7 @@ class AdaptiveTilePattern(Pattern):
             rows_first=self.rows_first,
             shuffled=self.shuffled,
             score=self.score,
+            flexible=self.flexible,
         )
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
@@ -171,7 +175,7 @@ class AdaptiveTilePattern(Pattern):
                 f"{self.quantum}"
             )
         most = self._most(tiles)
-        if kept.max(initial=0) > most:
+        if kept.max(initial=0) > most and not self.flexible:
             raise BadInput(
                 f"mask is not {self.canonical}: tile {kept.argmax()} keeps {kept.max()} columns, more than "
                 f"the {most} that {self.high} % of the mean allows"

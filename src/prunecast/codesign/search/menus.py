@@ -1,6 +1,7 @@
 """What there is to choose from for one layer: densities of ATP in three tile heights, 2:4, TVW, and dense.
 
-Tiles are offered in three degrees of balance, from counts within 3 % of their mean to counts of any size.
+Tiles are offered in four degrees of balance, from counts within 3 % of their mean to counts of any size;
+guided by time; and with rows from anywhere.
 What they retain at every count follows from one sort of column sums. Their time is first taken from shape and
 mean count alone, as if they were even, since splitting evens them out; what a layer has really been planned
 to take then corrects it.
@@ -18,7 +19,9 @@ from prunecast.codesign.search.option_times import OptionTimes
 from prunecast.codesign.search.options import Option, retained
 from prunecast.errors import BadInput
 from prunecast.patterns import TileSums, density, parse_pattern
+from prunecast.patterns.adaptive_tile import ENOUGH
 from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.shuffled_block import group_rows
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -38,12 +41,23 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    most: float = 0.0
+    """Share of what tiles without limits retain that is retained at least."""
+
 
 UNEVEN = (
-    Interval("", 1.0, 1.0),
+    Interval("x16x97-103", 1.0, 1.0),
     Interval("x16x75-125", 0.75, 1.25),
+    Interval("", 1.0, 1.0, ENOUGH),
     Interval("x16x0-inf", 0.0, float("inf")),
 )
+NARROW = 1024
+"""Columns up to which counts in steps of 8 are offered too: a tenth of 512 lies far from the steps of 16."""
+FINE = Interval("x8x97-103", 1.0, 1.0)
+SHUFFLED, SHUFFLED_HEIGHT, SHUFFLED_SPARSITY = Interval(":shuffled", 1.0, 1.0, ENOUGH), 128, 0.75
+"""Which rows keep alike is found once for all densities."""
+MOST_SHUFFLED_WEIGHTS = 2**21
+"""Layers above this are not offered rows from anywhere, which take seconds to find."""
 GUIDED = Interval(":guided", 0.0, float("inf"))
 """A search, so it stands behind tiles without limits: tried where these took longer than even ones."""
 EVEN = 1.1
@@ -68,8 +82,8 @@ def layer_options(
     importance : (M, K)
     sums : of the importance over tiles of the lowest height on offer, or a part of it
     tokens : N
-    families : which of `atp`, `guided` (ATP by predicted time), `2:4` and `tvw` are offered; one that the GPU
-        or layer cannot have is left out
+    families : which of `atp`, `guided` (ATP by predicted time), `shuffled` (ATP on rows from anywhere), `2:4`
+        and `tvw` are offered; one that the GPU or layer cannot have is left out
     """
     m, k = importance.shape
     total = float(importance.sum(dtype=np.float64))
@@ -86,6 +100,8 @@ def layer_options(
         found += _tile_options(sums, tokens, times, UNEVEN)
     if "guided" in families:
         found += _tile_options(sums, tokens, times, (GUIDED,))
+    if "shuffled" in families and m > SHUFFLED_HEIGHT and importance.size <= MOST_SHUFFLED_WEIGHTS:
+        found += _tile_options(_shuffled_sums(importance), tokens, times, (SHUFFLED,))
     if "2:4" in families:
         found += _two_of_four(importance, tokens, times)
     if "tvw" in families and importance.size <= MOST_NESTED_WEIGHTS:
@@ -101,13 +117,14 @@ def _tile_options(
     counts = range(step, k, step)
     if not counts:
         return  # tiles keep whole quanta of columns, of which so narrow a layer has but one
-    for height in (height for height in HEIGHTS if height <= m):
+    for height in (height for height in HEIGHTS if height <= m and height % sums.height == 0):
         ranked = -np.sort(-sums.taller(height).sums, axis=1)
         curves = _curves(m, k, tokens, counts, height, times)
         if intervals == (GUIDED,) and _are_even(ranked):
             continue
-        for interval in intervals:
-            means = counts if interval.high == 1.0 else _finer(counts, k)
+        fine = (FINE,) if intervals is UNEVEN and k <= NARROW else ()
+        for interval in (*intervals, *fine):
+            means = counts if interval.high == 1.0 and not interval.most else _finer(counts, k)
             for kept, best in zip(means, _retained(ranked, means, interval), strict=True):
                 for kernel, equal_s in curves.items():
                     yield Option(
@@ -118,6 +135,13 @@ def _tile_options(
                         importance=best,
                         kept=m * kept,
                     )
+
+
+def _shuffled_sums(importance: ImportanceArray) -> TileSums:
+    """Sums of tiles of rows that keep alike; the last one may be short."""
+    groups = group_rows(importance, SHUFFLED_SPARSITY, height=SHUFFLED_HEIGHT)
+    order = np.argsort(groups, kind="stable")
+    return TileSums.of(importance[order], SHUFFLED_HEIGHT)
 
 
 def _are_even(ranked: FloatArray) -> bool:
@@ -188,6 +212,10 @@ def _retained(ranked: FloatArray, means: Sequence[int], interval: Interval) -> l
     """Importance retained by the best `kept` columns per tile on average, for each of `means`; column sums
     (tiles, K) are sorted, highest first.
     """
+    if interval.most:
+        free = _retained(ranked, means, Interval("", 0.0, float("inf")))
+        even = _retained(ranked, means, interval._replace(most=0.0))
+        return [max(one, interval.most * other) for one, other in zip(even, free, strict=True)]
     tiles, k = ranked.shape
     of_first = np.append(0.0, np.cumsum(ranked.sum(axis=0)))
     if interval.low == 0.0 and interval.high * min(means) >= k:

@@ -26,12 +26,13 @@ from prunecast.patterns.adaptive_tile_pattern import AdaptiveTilePattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
 
-FAMILIES = ("atp", "guided", "2:4", "tvw")
+FAMILIES = ("atp", "guided", "shuffled", "2:4", "tvw")
 MOST_SPARSITY = 0.95
 """Highest sparsity of a layer without a cap of its own: the sum of magnitudes alone would empty layers that
 are slow for their size, and a network does not survive that."""
 MOST_GUIDED_LAYERS = 48
-"""Models of more layers are not offered guided tiles: each try plans a layer a hundred times."""
+"""Models of more layers are not offered guided or shuffled tiles, which take seconds a try."""
+SLOW = ("guided", "shuffled")
 _Result = TypeVar("_Result")
 
 
@@ -114,7 +115,7 @@ class ModelSearch:
                 f"a cap names {unknown[0]!r}, which is not among the {len(self.layers.shapes)} layers"
             )
         few = len(self.layers.shapes) <= MOST_GUIDED_LAYERS
-        families = [family for family in self.families if few or family != "guided"]
+        families = [family for family in self.families if few or family not in SLOW]
         times = OptionTimes(engine=self.engine, dtype=self.dtype, typical=self._typical(), quick=self.quick)
 
         def make(name: str) -> tuple[Option, ...]:

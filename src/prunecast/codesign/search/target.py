@@ -31,7 +31,7 @@ from prunecast.errors import BadInput
 CLOSE_ENOUGH, CLOSE_ENOUGH_LARGE = 0.004, 0.01
 """A result this far below the target, or less, ends the rounds; of large models, see below."""
 ROUNDS = 10
-FEWEST_ROUNDS = 3
+FEWEST_ROUNDS = 5
 """The first choice rests on typical times, later ones on those of the layers themselves."""
 MOST_REFINED_WEIGHTS = 2**29
 """Larger models are done with the first choice that meets the target: a round predicts hundreds of layers."""
