@@ -247,3 +247,18 @@ def test_torch_itself():
     (layer,) = load_layers(linear).layers.values()
     assert layer.weights.dtype == ml_dtypes.bfloat16
     np.testing.assert_array_equal(layer.weights.astype(np.float32), linear.weight.detach().float().numpy())
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "note"),
+    [
+        ("h.0.attn.c_attn.weight", (192, 64), "queries, keys and values in one product, 64 rows each"),
+        ("model.layers.0.self_attn.qkv_proj.weight", (96, 64), "queries, keys and values in one product"),
+        ("attn.in_proj_weight", (192, 64), "queries, keys and values in one product, 64 rows each"),
+        ("blocks.0.attn.qkv.weight", (192, 64), "queries, keys and values in one product, 64 rows each"),
+        ("attn.q_proj.weight", (192, 64), None),
+    ],
+)
+def test_fused_projections_are_known_as_three(name, shape, note):
+    named = {name: np.ones(shape, np.float16), "other": np.ones((8, 8), np.float16)}
+    assert load_layers(named).layers[name].note == note

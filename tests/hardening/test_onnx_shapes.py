@@ -4,6 +4,8 @@ import numpy as np
 import onnx
 import pytest
 
+from prunecast.codesign.onnx_model import read_onnx_model
+from prunecast.errors import BadInput
 from tests import onnx_files
 from tests.onnx_files import node
 
@@ -41,3 +43,13 @@ def test_one_line_or_a_table(run, tmp_path, monkeypatch, name, command):
     assert code in (0, 2), err
     assert (code == 0) == bool(out)
     assert err.count("\n") == code // 2
+
+
+@pytest.mark.parametrize("dims", [[2**31], [2**30], [2**20, 2**20], [-1]])
+def test_a_constant_that_says_more_than_it_holds(tmp_path, dims):
+    """Inference of shapes would make room for all that it says."""
+    model = onnx_files.gelu_mlp()
+    model.graph.initializer[2].dims[:] = dims
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(BadInput, match="a constant must hold its elements"):
+        read_onnx_model(tmp_path / "m.onnx", batch=1, tokens=1)

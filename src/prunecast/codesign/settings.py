@@ -1,15 +1,18 @@
 """`Settings`: what is asked of a prediction, checked; and the job that it makes of a set of weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from prunecast.codesign.contestants import contestants
 from prunecast.codesign.convolutions import ConvSettings, conv_shapes
 from prunecast.codesign.engines import Engine, Progress
-from prunecast.codesign.graph import WORKLOADS, Pass, parse_workload
+from prunecast.codesign.graph import WORKLOADS, ModelGraph, Pass, load_pass, parse_workload
+from prunecast.codesign.graph.config import CONFIG, KINDS, checkpoint_shape, shape_of_config
 from prunecast.codesign.graph.operation import MOST_TOKENS
+from prunecast.codesign.graph.transformers import build_transformer
 from prunecast.codesign.layer_job import LayerJob
 from prunecast.codesign.layers import LoadedLayers, Source, load_layers
 from prunecast.codesign.onnx_model import read_onnx_model
@@ -20,6 +23,7 @@ from prunecast.codesign.skipped import Skipped
 from prunecast.codesign.workload_layers import (
     WorkloadLayers,
     conv_shape,
+    layers_of_checkpoint,
     layers_of_model,
     layers_of_passes,
 )
@@ -173,8 +177,21 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
 
 
 def is_model(weights: Source) -> bool:
-    """Whether this is the name of a standard model."""
+    """Whether this is the name of a standard model, or the configuration of one."""
+    if isinstance(weights, str | Path) and Path(weights).name == CONFIG and Path(weights).exists():
+        return True
     return isinstance(weights, str) and weights in WORKLOADS and not Path(weights).exists()
+
+
+def _graphs(weights: Source) -> Callable[[Pass], ModelGraph]:
+    """The graph of each pass of a standard model. Raises BadInput for a configuration of unknown type."""
+    name = f"{weights}"
+    if name in WORKLOADS:
+        return partial(load_pass, name)
+    shape = shape_of_config(Path(name))
+    if shape is None:
+        raise BadInput(f"{name}: its model_type is none of {', '.join(KINDS)}")
+    return partial(build_transformer, name, shape)
 
 
 def _workload(weights: Source, settings: Settings) -> WorkloadLayers | None:
@@ -183,7 +200,14 @@ def _workload(weights: Source, settings: Settings) -> WorkloadLayers | None:
     if is_model(weights):
         if settings.convolutions.input_size:
             raise BadInput(f"{weights} says the sizes of its inputs: leave out --input")
-        return layers_of_model(f"{weights}", passes, target=settings.target, ignore=settings.ignore)
+        graphs = [(run, make(run)) for make in (_graphs(weights),) for run in passes]
+        return layers_of_model(graphs, target=settings.target, ignore=settings.ignore)
+    shape = checkpoint_shape(weights)
+    if isinstance(weights, str | Path) and shape is not None:
+        loaded = load_layers(weights, target=settings.target, ignore=settings.ignore)
+        found = layers_of_checkpoint(Path(weights), shape, loaded, passes)
+        if found is not None:
+            return found
     if settings.workload is None:
         return None
     if isinstance(weights, str | Path) and Path(weights).suffix.lower() == ".onnx":

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -10,18 +11,23 @@ from prunecast.codesign.graph import (
     ModelTime,
     Operation,
     Pass,
-    load_pass,
     model_time,
 )
+from prunecast.codesign.graph.config import graph_of_tensors
 from prunecast.codesign.graph.mixed_time import mixed_time
+from prunecast.codesign.graph.shapes import Transformer
 from prunecast.codesign.layers import LoadedLayers
 from prunecast.codesign.random_weights import heavy_tailed, is_pruned
 from prunecast.codesign.skipped import Skipped
+from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import ConvShape
 from prunecast.patterns.sources import FilterShape, Layer
+from prunecast.patterns.sources.read import matrix_sizes, open_tensors
 from prunecast.patterns.sources.selection import select_names
 
+MOST_DRAWN = 2**28
+"""A gigabyte while they are drawn."""
 RANDOM = "random weights with heavy tails"
 
 
@@ -102,7 +108,10 @@ def layers_of_passes(loaded: LoadedLayers, passes: Sequence[Pass], experts_per_t
 
 
 def layers_of_model(
-    name: str, passes: Sequence[Pass], *, target: Sequence[str] = (), ignore: Sequence[str] = ()
+    graphs: Sequence[tuple[Pass, ModelGraph]],
+    *,
+    target: Sequence[str] = (),
+    ignore: Sequence[str] = (),
 ) -> WorkloadLayers:
     """One layer for each shape and number of tokens of a standard model, with random weights.
 
@@ -110,11 +119,11 @@ def layers_of_model(
 
     Raises
     ------
-    BadInput : as `load_pass`, or a selector without a match
+    BadInput : a selector without a match, or a matrix too large to be drawn at random
     """
     found = WorkloadLayers(loaded=LoadedLayers({}, ()))
     made: dict[tuple[int, int], Layer] = {}
-    graphs = [(run, load_pass(name, run)) for run in passes]
+    passes = [run for run, _ in graphs]
     every = {product: None for _, graph in graphs for product in graph.products}
     chosen = [p for p in select_names(every, target, ignore) if target or is_pruned(p)]
     seen: list[GraphPass] = []
@@ -134,6 +143,30 @@ def layers_of_model(
     return replace(found, loaded=LoadedLayers(found.loaded.layers, left), passes=tuple(seen))
 
 
+def layers_of_checkpoint(
+    folder: Path, shape: Transformer, loaded: LoadedLayers, passes: Sequence[Pass]
+) -> WorkloadLayers | None:
+    """The layers of a folder, once for each pass, and the graph around them that its configuration says.
+
+    None where a matrix has another shape than the configuration says.
+    """
+    sizes = matrix_sizes(open_tensors(folder))
+    found = WorkloadLayers(loaded=LoadedLayers({}, loaded.skipped))
+    seen = []
+    for run in passes:
+        graph = graph_of_tensors(folder.name, shape, run, sizes)
+        if graph is None or not loaded.layers.keys() <= sizes.keys():
+            return None
+        rows = {name: _label(name, run, passes) for name in loaded.layers if name in graph.products}
+        for name, row in rows.items():
+            found.loaded.layers[row] = replace(loaded.layers[name], name=row, experts=None)
+            found.tokens[row], found.runs[row] = graph[name].n, run.share * graph[name].runs
+            if graph[name].convolution is not None:
+                found.convolutions[row] = conv_shape(graph[name])
+        seen.append(GraphPass(share=run.share, graph=graph, row_of=rows))
+    return replace(found, passes=tuple(seen))
+
+
 def _rows(graph: ModelGraph, chosen: Sequence[str], run: Pass, passes: Sequence[Pass]) -> dict[str, str]:
     """Product -> the first one of its shape, tokens and convolution."""
     first: dict[tuple[object, ...], str] = {}
@@ -148,6 +181,10 @@ def _rows(graph: ModelGraph, chosen: Sequence[str], run: Pass, passes: Sequence[
 
 def _add(found: WorkloadLayers, row: str, product: Operation, made: dict[tuple[int, int], Layer]) -> None:
     shape = (product.m, product.k)
+    if product.m * product.k > MOST_DRAWN:
+        raise BadInput(
+            f"{row}: random weights have at most {MOST_DRAWN} elements, got {product.m}x{product.k}"
+        )
     if shape not in made:
         weights = heavy_tailed(shape, (0, len(made))).astype(np.float16)
         made[shape] = Layer(name=row, weights=weights, dtype="fp16", note=RANDOM)

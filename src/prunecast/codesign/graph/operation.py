@@ -53,7 +53,7 @@ class Operation:
     elements_in, elements_out : numbers read and written, weights apart
     elements_cached : numbers read that no operation of this pass wrote: keys and values of earlier tokens
     copies : operations alike that this one stands for: experts, layers of a large model. Sizes are of one
-    idle : how many of them this pass leaves out: experts that no token goes to
+    idle : how many of them a pass leaves out, on average: experts that no token goes to
     tensors_out : tensors that `elements_out` are, all of one size; a reader reads one of them
     layout : one of `LAYOUTS`, or None where both will do
 
@@ -74,7 +74,7 @@ class Operation:
     elements_out: int = 0
     elements_cached: int = 0
     copies: int = 1
-    idle: int = 0
+    idle: float = 0
     tensors_out: int = 1
     layout: str | None = None
 
@@ -94,11 +94,11 @@ class Operation:
         return self.m * self.k * self.copies
 
     @property
-    def runs(self) -> int:
+    def runs(self) -> float:
         """Copies that a pass runs."""
         return self.copies - self.idle
 
     @property
-    def multiplications(self) -> int:
+    def multiplications(self) -> float:
         """Multiply-add pairs of a product, of all copies that run."""
         return self.m * self.k * self.n * self.runs

@@ -22,8 +22,11 @@ FRAMES, HEARD = 3000, 1500
 """Of 30 s of sound: what Whisper's encoder reads, and its tokens."""
 
 
-def build_transformer(name: str, shape: Transformer, run: Pass) -> ModelGraph:
-    """The graph of one forward pass. Raises BadInput for a decode where no text is generated."""
+def build_transformer(name: str, shape: Transformer, run: Pass, *, apart: bool = False) -> ModelGraph:
+    """The graph of one forward pass; with `apart` every layer has nodes of its own, however large the model.
+
+    Raises BadInput for a decode where no text is generated.
+    """
     check_phase(name, shape, run.cached)
     model = ModelGraph(name=name)
     if shape.mels:
@@ -32,7 +35,7 @@ def build_transformer(name: str, shape: Transformer, run: Pass) -> ModelGraph:
         run = run._replace(tokens=(PIXELS // shape.patch) ** 2 + 1, all_logits=False)
     blocks = Blocks(model, shape, run)
     stream = _patches(model, shape, run) if shape.patch else _input(model, "embedding", shape, run)
-    for layer, copies, window in _layers(shape):
+    for layer, copies, window in _layers(shape, apart=apart):
         own = Blocks(model, shape, run, copies)
         stream = own.feed_forward(layer, own.attention(layer, stream, window))
     _head(blocks, shape, run, stream)
@@ -44,9 +47,9 @@ def _input(model: ModelGraph, name: str, shape: Transformer, run: Pass) -> str:
     return model.add(Operation(name=name, kind="input", elements_out=elements, layout="tokens"))
 
 
-def _layers(shape: Transformer) -> Iterator[tuple[str, int, int]]:
+def _layers(shape: Transformer, *, apart: bool) -> Iterator[tuple[str, int, int]]:
     """Name, number of layers that it stands for, window of each node."""
-    if shape.weights <= MOST_APART:
+    if apart or shape.weights <= MOST_APART:
         yield from ((f"layer.{layer}", 1, shape.window_of(layer)) for layer in range(shape.layers))
         return
     windows = Counter(shape.window_of(layer) for layer in range(shape.layers))

@@ -1,5 +1,6 @@
 """The shape of every tensor of a model, once its free sizes are given."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ def shapes_of(path: Path, model: "onnx.ModelProto", *, batch: int, tokens: int) 
     """
     import onnx
 
+    _check_constants(path, model)
     sized = onnx.ModelProto()
     sized.CopyFrom(_without_values(model))
     constants = {constant.name for constant in sized.graph.initializer}
@@ -41,6 +43,18 @@ def shapes_of(path: Path, model: "onnx.ModelProto", *, batch: int, tokens: int) 
         if sizes is not None:
             found[value.name] = sizes
     return {name: sizes for name, sizes in found.items() if _is_sane(sizes)}
+
+
+def _check_constants(path: Path, model: "onnx.ModelProto") -> None:
+    """Refuse constants that say more elements than they hold: inference would make room for all of them."""
+    in_nodes = [entry.t for node in model.graph.node for entry in node.attribute if entry.HasField("t")]
+    for constant in (*model.graph.initializer, *in_nodes):
+        said, held = math.prod(constant.dims), constant.ByteSize()
+        if not constant.external_data and (said > 8 * held or min(constant.dims, default=0) < 0):
+            raise BadInput(
+                f"{path}: a constant must hold its elements, got {held} bytes for the sizes "
+                f"{list(constant.dims)!s:.60}: {constant.name!r:.80}"
+            )
 
 
 def _without_values(model: "onnx.ModelProto") -> "onnx.ModelProto":

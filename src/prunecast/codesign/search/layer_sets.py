@@ -9,13 +9,16 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from prunecast.codesign.graph import ModelGraph, Pass
+from prunecast.codesign.graph.config import graph_of_tensors
 from prunecast.codesign.graph.passes import SEQUENCE
+from prunecast.codesign.graph.shapes import Transformer
 from prunecast.codesign.layers import Source, load_layers
 from prunecast.codesign.onnx_model import read_onnx_model
 from prunecast.codesign.random_weights import heavy_tailed, is_pruned
 from prunecast.errors import BadInput
 from prunecast.patterns import weigh
 from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.sources.read import matrix_sizes, open_tensors
 from prunecast.patterns.sources.selection import select_names
 
 MOST_REMEMBERED_WEIGHTS = 2**27
@@ -32,7 +35,7 @@ class LayerPass(NamedTuple):
     share: float = 1.0
     """Part of all passes."""
 
-    def runs(self, name: str) -> int:
+    def runs(self, name: str) -> float:
         """How often it runs a layer: a node of a graph may stand for several alike."""
         return 1 if self.graph is None else self.graph[name].runs
 
@@ -87,6 +90,35 @@ def layers_of_file(
         for run in passes
     )
     return LayerSet(shapes, importance, seen)
+
+
+def layers_of_checkpoint(
+    folder: Path,
+    shape: Transformer,
+    passes: Sequence[Pass],
+    *,
+    target: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+) -> LayerSet | None:
+    """The matrices of a folder with the graph that its configuration says, which counts all of them.
+
+    None where a matrix has another shape than the configuration says. Raises BadInput as `load_layers`.
+    """
+    sizes = matrix_sizes(open_tensors(folder))
+    graphs = [graph_of_tensors(folder.name, shape, run, sizes) for run in passes]
+    layers = load_layers(folder, target=target, ignore=ignore).layers
+    seen = tuple(
+        LayerPass({name: graph[name].n for name in layers if name in graph.products}, graph, run.share)
+        for graph, run in zip(graphs, passes, strict=True)
+        if graph is not None
+    )
+    if None in graphs or any(len(run.tokens) < len(layers) for run in seen):
+        return None
+
+    def importance(name: str) -> ImportanceArray:
+        return weigh(name, layers[name].weights)
+
+    return LayerSet({name: sizes[name] for name in layers}, importance, seen)
 
 
 def layers_of_onnx(

@@ -8,10 +8,12 @@ from typing import Any, Self
 from prunecast.codesign.engines import Engine, Progress, silent
 from prunecast.codesign.files import SCHEMA_VERSION
 from prunecast.codesign.graph import WORKLOADS, Pass, load_pass, parse_workload
+from prunecast.codesign.graph.config import checkpoint_shape
 from prunecast.codesign.graph.passes import SEQUENCE
 from prunecast.codesign.layers import Source, path_of
 from prunecast.codesign.search.layer_sets import (
     LayerSet,
+    layers_of_checkpoint,
     layers_of_file,
     layers_of_onnx,
     layers_of_workload,
@@ -203,6 +205,11 @@ def layers_to_prune(
             )
         return layers_of_onnx(weights, batch=batch, tokens=tokens, target=target, ignore=ignore)
     passes = passes or (Pass(1, TOKENS if tokens is None else tokens),)
+    shape = checkpoint_shape(weights)
+    if isinstance(weights, str | Path) and shape is not None:
+        found = layers_of_checkpoint(Path(weights), shape, passes, target=target, ignore=ignore)
+        if found is not None:
+            return found
     return layers_of_file(weights, passes, target=target, ignore=ignore)
 
 

@@ -22,6 +22,7 @@ from prunecast.patterns.sources.roles import (
     ExpertLoader,
     expert_counts,
     expert_names,
+    fused_note,
     is_lookup,
     is_sidecar,
     seen_as_products,
@@ -119,6 +120,18 @@ def layers_among(
     )
 
 
+def matrix_sizes(stored: Mapping[str, StoredTensor]) -> dict[str, tuple[int, int]]:
+    """M, K of every tensor that `layers_among` takes for a layer, from the headers alone."""
+    tensors = _expert_by_expert(stored)
+    return {
+        name: (tensor.shape[0], tensor.elements // tensor.shape[0])
+        for name, tensor in tensors.items()
+        if _unusable(tensor) is None
+        and not is_sidecar(name, tensors)
+        and not (is_lookup(name) and len(tensor.shape) == 2)
+    }
+
+
 def _expert_by_expert(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
     """Tensors (experts, M, K) as one matrix for each."""
     found: dict[str, StoredTensor] = {}
@@ -172,7 +185,7 @@ def _unusable(tensor: StoredTensor) -> str | None:
 
 def _layer(path: Path, name: str, tensor: StoredTensor) -> Layer:
     weights = tensor.load()
-    notes = [tensor.note] if tensor.note else []
+    notes = [note for note in (tensor.note, fused_note(name, tensor.shape)) if note]
     filters = FilterShape(*weights.shape[1:]) if weights.ndim == 4 else None
     if weights.ndim == 4:
         matrix = weights.reshape(weights.shape[0], -1)

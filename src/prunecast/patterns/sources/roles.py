@@ -38,11 +38,23 @@ CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_fc|c_proj)\.weight$")
 """GPT-2's `Conv1D`, whose weights are (in, out)."""
 KERNEL = re.compile(r"(^|[./])kernel$")
 """Weights of Flax and Keras, which are (in, out)."""
+FUSED_QKV = re.compile(
+    r"(^|[._])(c_attn|qkv|qkv_proj|query_key_value|Wqkv|in_proj|attn_qkv)([._]weight)?$", re.IGNORECASE
+)
+"""Names of fused projections: GPT-2, ViT, Phi, Falcon, MPT, torch's MultiheadAttention, GGUF."""
 PARTS = (".compressed", ".bitmask", ".shape")
 """Tensors of a matrix packed by compressed-tensors (`sparse-24-bitmask`, `sparse-bitmask`): kept values, row
 by row; a bit for each element, lowest first; the shape."""
 
 Tensors = Mapping[str, StoredTensor]
+
+
+def fused_note(name: str, shape: tuple[int, ...]) -> str | None:
+    """What to say of a matrix that has queries, keys and values below each other; None for any other."""
+    if not FUSED_QKV.search(name) or len(shape) != 2:
+        return None
+    equal = f", {shape[0] // 3} rows each" if shape[0] == 3 * shape[1] else ""
+    return f"queries, keys and values in one product{equal}"
 
 
 def is_lookup(name: str) -> bool:
