@@ -18,6 +18,7 @@ as a percent.
 """
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -91,6 +92,12 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
     BadInput : an unknown state or launch, or instructions that the GPU does not have
     """
     _check_names(state, launch)
+    return _estimated(plan, gpu, state, launch)
+
+
+@lru_cache(maxsize=32)
+def _estimated(plan: KernelPlan, gpu: GpuSpec, state: str, launch: str) -> Estimate:
+    """The last ones are kept: whoever chooses a config asks for the time of the plan that it has chosen."""
     context = launch_context(plan, gpu)
     check_fit(context)
     placed = burst_contexts(context)
