@@ -44,8 +44,9 @@ def plan_for(kernel: str, gpu: GpuSpec) -> KernelPlan:
     """A small plan of the kernel, uneven where the kernel allows it."""
     if kernel == "dense":
         return KERNELS[kernel].plan(M, K, N, "fp16", gpu)
-    if kernel in ("2:4", "csr", "balanced"):
-        return fastest_plan(kernel, element_map(two_of_four=kernel == "2:4"), N, "fp16", gpu)
+    two_of_four = kernel in ("2:4", "cusparselt")
+    if two_of_four or kernel in ("csr", "balanced"):
+        return fastest_plan(kernel, element_map(two_of_four=two_of_four), N, "fp16", gpu)
     height = 64 if kernel == "block-sparse" else 128
     tokens = 48 if kernel == "small-n" else N
     return fastest_plan(
@@ -59,7 +60,7 @@ def cases() -> list[tuple[str, str]]:
     return [
         (kernel, gpu)
         for kernel, gpu in pairs
-        if kernel not in ("2:4", "small-n") or load_gpu(gpu).sparse_tensor_factor > 0
+        if kernel not in ("2:4", "cusparselt", "small-n") or load_gpu(gpu).sparse_tensor_factor > 0
     ]
 
 

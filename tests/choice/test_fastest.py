@@ -40,9 +40,11 @@ def test_the_chosen_config_is_the_models_best_within_two_per_cent(gpu, kernel, m
 
 @pytest.mark.parametrize("kernel", [name for name in PLANNED if KERNELS[name].times is not None])
 def test_every_config_of_a_kernel_can_be_planned_and_told_by_its_name(kernel):
-    kept = {"2:4": two_of_four(256, 512), "balanced": elements_of_density(256, 512, 0.2)}.get(
-        kernel, tiles_of_density(256, 512, 64, 0.4)
-    )
+    kept = {
+        "2:4": two_of_four(256, 512),
+        "cusparselt": two_of_four(256, 512),
+        "balanced": elements_of_density(256, 512, 0.2),
+    }.get(kernel, tiles_of_density(256, 512, 64, 0.4))
     configs = configs_of(kernel, kept, 40, "fp16", H200)
     assert len({str(config) for config in configs}) == len(configs) > 1
     planned = 0

@@ -20,7 +20,7 @@ def test_json_is_one_object_with_the_promised_fields(run, model):
     document = json.loads(out, parse_constant=pytest.fail)
     assert document["schema_version"] == 1
     assert {"version", "gpu", "spec_hash", "weights_hash", "crossovers"} <= set(document)
-    assert len(document["predictions"]) == 12
+    assert len(document["predictions"]) == 14
     for row in document["predictions"]:
         assert list(row)[: len(FIELDS)] == FIELDS
     assert {row["layer"] for row in document["predictions"]} == {"[bold]a[/].weight", "b\x1b[31m.weight"}
@@ -35,7 +35,7 @@ def test_the_same_command_prints_the_same_bytes(run, model):
 def test_csv_has_a_row_for_each_prediction(run, model):
     _, out, _ = run("predict", model, *FAST, "--csv", "--no-crossovers")
     rows = list(csv.DictReader(io.StringIO(out)))
-    assert len(rows) == 12
+    assert len(rows) == 14
     assert list(rows[0])[: len(FIELDS)] == FIELDS
     assert float(rows[0]["seconds"]) > 0
 
@@ -49,8 +49,10 @@ def test_the_table_is_for_people(run, model):
     assert INTERVAL_KIND in out
     assert "Density below which a kernel beats dense" in out
     assert out.splitlines()[-1].startswith("Fastest per layer:")
-    rows = [line.split() for line in out.splitlines() if line.startswith("  ")][1:13]
-    assert [row[0] for row in rows[:6]] == ["dense", "tile-wise", "stspmm", "block-sparse", "2:4", "csr"]
+    rows = [line.split() for line in out.splitlines() if line.startswith("  ")][1:15]
+    assert [row[0] for row in rows[:7]] == [
+        *("dense", "tile-wise", "stspmm", "block-sparse", "2:4", "cusparselt", "csr")
+    ]
     assert all(len(line) <= 100 for line in out.splitlines() if not line.startswith(("note", "skipped")))
 
 

@@ -34,7 +34,7 @@ def test_without_a_pattern_all_kernels_run_on_their_own_but_for_those_that_must_
     [
         ("tile-wise:64", ["dense", "tile-wise", "stspmm", "small-n", "csr"]),
         ("block:32x32", ["dense", "block-sparse", "stspmm", "small-n", "csr"]),
-        ("2:4", ["dense", "2:4", "csr"]),
+        ("2:4", ["dense", "2:4", "cusparselt", "csr"]),
         ("1:4", ["dense", "csr"]),
         ("balanced:32", ["dense", "balanced", "csr"]),
         ("tile-element:64", ["dense", "two-part", "csr"]),
@@ -64,5 +64,5 @@ def test_dense_is_always_there_and_first():
 def test_refusals_name_what_would_work():
     with pytest.raises(BadInput, match="got 'tilewise'; nearest: tile-wise"):
         contestants(["tilewise"])
-    with pytest.raises(BadInput, match="2:4, csr can"):
+    with pytest.raises(BadInput, match="2:4, cusparselt, csr can"):
         contestants(["stspmm"], "2:4")

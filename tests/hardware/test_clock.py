@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
-from prunecast.hardware import STATES, gpu_names, load_gpu, sm_clock_hz
+from prunecast.hardware import STATES, at_power_limit, gpu_names, load_gpu, sm_clock_hz
 
 GPUS = {name: load_gpu(name) for name in gpu_names()}
 
@@ -160,3 +160,21 @@ def test_past_the_table_it_goes_on_with_the_last_slope():
 def test_unknown_state():
     with pytest.raises(BadInput, match="state must be one of burst, sustained, got 'cold'"):
         clock_mhz(GPUS["t4"], 0.5, 0.0, "cold")
+
+
+class TestAtPowerLimit:
+    gpu = GPUS["h200-sxm"]
+
+    @given(st.floats(150, 2000), st.floats(0.05, 1.0))
+    def test_the_clock_rises_with_the_limit(self, watts, duty):
+        low, high = (at_power_limit(self.gpu, limit) for limit in (watts, 1.05 * watts))
+        assert clock_mhz(low, duty, 0.0, "sustained") <= clock_mhz(high, duty, 0.0, "sustained") + 1e-9
+
+    def test_its_own_limit_changes_nothing(self):
+        same = at_power_limit(self.gpu, self.gpu.power_limit_w)
+        assert same.clock_activity == self.gpu.clock_activity
+
+    @pytest.mark.parametrize("watts", [-1.0, 0.0, 100.0, 5000.0, float("nan")])
+    def test_limits_without_sense_are_refused(self, watts):
+        with pytest.raises(BadInput, match="power-limit must be 106 to 2100 W on h200-sxm"):
+            at_power_limit(self.gpu, watts)

@@ -28,7 +28,7 @@ from tests.kernels.layouts import PLANNED, elements_of_density, tiles_keeping, t
 from tests.kernels.plan_laws import check_plan
 from tests.toy_gpu import toy_gpu
 
-M, K, N = 256, 192, 100
+M, K, N = 256, 192, 104
 ON_CUDA_CORES = ("csr", "balanced", "dense")
 """In fp32, where a GPU has no tensor cores for it."""
 MOST_TOKENS = {"small-n": 64}
@@ -39,6 +39,7 @@ def plan_by_name(kernel: str, gpu, *, n: int = N, dtype: str = "fp16") -> Kernel
         return KERNELS[kernel].plan(M, K, n, dtype, gpu)
     layout = {
         "2:4": two_of_four(M, K),
+        "cusparselt": two_of_four(M, K),
         "csr": elements_of_density(M, K, 0.2),
         "balanced": elements_of_density(M, K, 0.2),
     }.get(kernel, tiles_of_density(M, K, 64, 0.4))
@@ -52,9 +53,13 @@ def test_every_gpu_gets_plans_that_fit_or_a_refusal_with_a_reason(name, kernel, 
     gpu = load_gpu(name)
     old = gpu.compute_capability < 80
     refused = old and (
-        kernel in ("2:4", "small-n") or dtype == "bf16" or (dtype == "fp32" and kernel not in ON_CUDA_CORES)
+        kernel in ("2:4", "cusparselt", "small-n")
+        or dtype == "bf16"
+        or (dtype == "fp32" and kernel not in ON_CUDA_CORES)
     )
     refused = refused or (kernel == "small-n" and dtype == "fp32")
+    none = gpu.tensor_fp16_fma_per_clk_per_sm == 0 and dtype == "fp16"
+    refused = refused or (none and kernel not in ("csr", "balanced"))
     if refused:
         with pytest.raises(BadInput, match="needs"):
             plan_by_name(kernel, gpu, dtype=dtype)

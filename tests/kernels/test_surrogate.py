@@ -7,10 +7,11 @@ import pytest
 from prunecast.hardware import gpu_names, load_gpu
 from prunecast.kernels.libraries.cublas.kernel import CUBLAS
 from prunecast.kernels.libraries.cusparse.kernel import CUSPARSE
+from prunecast.kernels.libraries.cusparselt.kernel import CUSPARSELT_LIBRARY
 from prunecast.kernels.libraries.tables import numbers, table
 from prunecast.kernels.table import KERNELS
 
-SURROGATES = (CUBLAS, CUSPARSE)
+SURROGATES = (CUBLAS, CUSPARSE, CUSPARSELT_LIBRARY)
 KINDS = {"measured", "fitted", "vendor", "guess"}
 
 
@@ -43,7 +44,7 @@ def test_entries_are_numbers_or_ranges():
 
 
 def test_libraries_are_kernels_like_others():
-    for name, surrogate in (("dense", CUBLAS), ("csr", CUSPARSE)):
+    for name, surrogate in (("dense", CUBLAS), ("csr", CUSPARSE), ("cusparselt", CUSPARSELT_LIBRARY)):
         kernel = KERNELS[name]
         assert kernel.library
         assert (kernel.plan, kernel.configs) == (surrogate.plan, surrogate.configs)

@@ -41,15 +41,18 @@ def plan_of(kernel, gpu, n=N, density=0.25):
     if kernel in ("csr", "balanced"):
         mask = np.random.default_rng(3).random((M, K)) < density
         return fastest_plan(kernel, element_map_from_mask(mask, "unstructured"), n, "fp16", gpu)
-    if kernel == "2:4":
+    if kernel in ("2:4", "cusparselt"):
         mask = np.tile([True, False, True, False], (M, K // 4))
-        return fastest_plan("2:4", element_map_from_mask(mask, "2:4"), n, "fp16", gpu)
+        return fastest_plan(kernel, element_map_from_mask(mask, "2:4"), n, "fp16", gpu)
     kept = np.rint(density * K * np.linspace(0.5, 1.5, M // 128)).astype(int)
     return fastest_plan(kernel, tiles_of(kept), min(n, 48) if kernel == "small-n" else n, "fp16", gpu)
 
 
 CASES = [
-    (kernel, gpu) for kernel in PLANNED for gpu in GPUS if gpu != "t4" or kernel not in ("2:4", "small-n")
+    (kernel, gpu)
+    for kernel in PLANNED
+    for gpu in GPUS
+    if gpu != "t4" or kernel not in ("2:4", "cusparselt", "small-n")
 ]
 
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def gpus(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", show_default=False, help="GPU name or path of a spec file."),
+        typer.Argument(
+            metavar="[NAME]", show_default=False, help="GPU name, part of one, or path of a spec file."
+        ),
     ] = None,
     *,
     kernels: Annotated[
@@ -26,14 +28,17 @@ def gpus(
     ] = False,
     printed: opt.Printed,
 ) -> None:
-    """GPUs that are known. With NAME: every number of one, with unit, kind and source."""
+    """GPUs that are known, or those whose names have NAME in them. With all of a name: every number of one,
+    with unit, kind and source.
+    """
     to = printed.destination()
     if kernels and name is None:
         raise BadInput("--kernels needs the NAME of a GPU")
     from prunecast.hardware import gpu_names, load_gpu
 
-    if name is None:
-        specs = [load_gpu(known) for known in gpu_names()]
+    listed = [known for known in gpu_names() if name is None or name.lower() in known]
+    if name is None or (listed and name not in listed and not kernels):
+        specs = sorted(map(load_gpu, listed), key=lambda spec: (spec.compute_capability, spec.name))
         rows = [_summary(spec) for spec in specs]
         deliver(to, Report(_document(gpus=rows), rows, lambda console: _show_list(rows, console)))
     elif kernels:

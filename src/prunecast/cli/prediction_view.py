@@ -10,6 +10,7 @@ from prunecast.codesign import Prediction, PredictionTable
 from prunecast.codesign.crossover import HIGHEST
 from prunecast.codesign.interval import interval_words
 from prunecast.codesign.table import WholeModel
+from prunecast.kernels import KERNELS
 
 MOST_NOTES = 12
 TCGEN05 = 100
@@ -145,11 +146,19 @@ def _whole(whole: WholeModel) -> str:
 
 def _verdict(table: PredictionTable) -> str:
     winners = Counter(kernel for kernel in table.fastest_kernels())
-    wins = ", ".join(f"{kernel} {count}" for kernel, count in winners.most_common())
+    wins = ", ".join(f"{_whose(kernel)} {count}" for kernel, count in winners.most_common())
     dense, best = microseconds(table.dense_seconds), microseconds(table.best_seconds)
     return (
         f"Fastest per layer: {wins}. {_what(table)}: dense {dense} us, best {best} us, {table.speedup:.2f}x."
     )
+
+
+def _whose(kernel: str) -> str:
+    """The kernel, and whose it is where the vendor's library has one for the same pattern as the project."""
+    record = KERNELS[kernel]
+    if not record.library or not record.prunes:
+        return kernel
+    return f"{kernel} (NVIDIA's library)"
 
 
 def _what(table: PredictionTable) -> str:

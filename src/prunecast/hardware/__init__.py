@@ -6,7 +6,7 @@ Not here: anything about kernels, plans or weights, and no measuring. Ground flo
 saying what is wrong with it. `costs.py` reads what kernels keep beside their sources: costs by architecture.
 """
 
-from prunecast.hardware.clock import STATES, sm_clock_hz
+from prunecast.hardware.clock import STATES, at_power_limit, sm_clock_hz
 from prunecast.hardware.costs import Cost, Costs, load_costs
 from prunecast.hardware.load import gpu_names, load_gpu
 from prunecast.hardware.occupancy import BlockResources, Occupancy, occupancy
@@ -21,6 +21,7 @@ __all__ = [
     "GpuSpec",
     "Occupancy",
     "Provenance",
+    "at_power_limit",
     "gpu_names",
     "load_costs",
     "load_gpu",

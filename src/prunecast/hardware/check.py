@@ -17,6 +17,7 @@ KEYS = ("value", "unit", "kind", "source")
 MAY_BE_ZERO = frozenset(
     {
         "shared_reserved_bytes_per_block",
+        "tensor_fp16_fma_per_clk_per_sm",
         "tensor_bf16_fma_per_clk_per_sm",
         "tensor_tf32_fma_per_clk_per_sm",
         "sparse_tensor_factor",

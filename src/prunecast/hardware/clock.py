@@ -6,6 +6,7 @@ specs were read inside kernels (clock64 over globaltimer).
 """
 
 from bisect import bisect_right
+from dataclasses import replace
 from math import exp
 
 from prunecast.errors import BadInput
@@ -15,6 +16,14 @@ STATES = ("burst", "sustained")
 """burst: at most about 5 ms of work, then at least 30 ms of rest.
 sustained: back to back for about a second, which the heaviest work slows. What goes on for longer is slowed
 further, by up to 15 % (H200, 4096 x 4096 x 4096: 1260 to 1310 MHz after several seconds)."""
+
+
+IDLE_SHARE = 0.15
+"""Power of a GPU that waits at full clock, over its power limit. Kind: guess, 105 of 700 W on an H200."""
+LEAST_CLOCK = 0.15
+"""Clock that a power limit leaves at least, over the highest. Kind: guess, 300 of 1980 MHz on an H200."""
+MOST_POWER = 3.0
+"""Highest limit that makes sense, over the GPU's own."""
 
 
 def sm_clock_hz(
@@ -60,7 +69,28 @@ def sm_clock_hz(
     clocks = gpu.clock_burst_hz if state == "burst" else gpu.clock_sustained_hz
     followed = 1.0 - exp(-period_s / gpu.clock_follow_s)
     busy = 1.0 - (1.0 - busy_share) * followed
-    return busy * _on_line(activity / busy, gpu.clock_activity, clocks) + (1.0 - busy) * clocks[0]
+    loaded = max(_on_line(activity / busy, gpu.clock_activity, clocks), LEAST_CLOCK * gpu.max_clock_hz)
+    return busy * loaded + (1.0 - busy) * clocks[0]
+
+
+def at_power_limit(gpu: GpuSpec, watts: float) -> GpuSpec:
+    """The GPU with another power limit: less work brings the clock down where the limit is lower.
+
+    Power above that of an idle GPU is activity times a power of the clock, and the clock is the one at which
+    it meets the limit. So a limit that leaves half as much for work has at half the activity the clocks that
+    the GPU's own limit has: the points of the clock tables move along the activity, whatever that power is.
+
+    Raises
+    ------
+    BadInput : a limit that leaves nothing for work, or more than three times the GPU's own
+    """
+    idle = IDLE_SHARE * gpu.power_limit_w
+    if not idle < watts <= MOST_POWER * gpu.power_limit_w:
+        least, most = round(idle) + 1, round(MOST_POWER * gpu.power_limit_w)
+        raise BadInput(f"power-limit must be {least} to {most} W on {gpu.name}, got {watts:g}")
+    factor = (watts - idle) / (gpu.power_limit_w - idle)
+    activity = tuple(point * factor for point in gpu.clock_activity)
+    return replace(gpu, power_limit_w=watts, clock_activity=activity)
 
 
 def _on_line(x: float, xs: tuple[float, ...], ys: tuple[float, ...]) -> float:

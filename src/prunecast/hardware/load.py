@@ -16,12 +16,13 @@ from typing import Any
 from prunecast.errors import BadInput
 from prunecast.files import MIB, read_bytes
 from prunecast.hardware.check import check_ranges, check_together, read_quantity, short_text
+from prunecast.hardware.relatives import with_relative
 from prunecast.hardware.spec import GpuSpec, quantity_units
 
 SCHEMA = 1
 LARGEST_FILE = MIB
 LONGEST_NAME = 200
-HEADER = ("schema", "name", "title", "compute_capability")
+HEADER = ("schema", "name", "title", "compute_capability", "like")
 
 
 def gpu_names() -> list[str]:
@@ -50,8 +51,7 @@ def load_gpu(name_or_path: str) -> GpuSpec:
 
 def parse_spec(content: bytes, where: str) -> GpuSpec:
     """The spec that the content of a file is; `where` names it in messages. Raises BadInput as `load_gpu`."""
-    document = _parse(content, where)
-    _check_header(document, where)
+    document = _document(content, where)
     quantities = {name: read_quantity(document[name], name, where) for name in quantity_units()}
     values: dict[str, Any] = {name: quantity.value for name, quantity in quantities.items()}
     check_together(values, where)
@@ -132,6 +132,29 @@ def _check_header(document: Mapping[str, Any], where: str) -> None:
     _check_names(document, where)
 
 
+def _document(content: bytes, where: str) -> dict[str, Any]:
+    """All tables of a file, those of the relative that it names included."""
+    document = _parse(content, where)
+    _check_header(document, where)
+    if "like" in document:
+        name = document["like"]
+        if not isinstance(name, str) or name not in gpu_names():
+            raise BadInput(f"{where}: like must be the name of a bundled GPU, got {short_text(name)}")
+        document = with_relative(document, _whole_file(name, where), where)
+    for name in quantity_units():
+        if name not in document:
+            raise BadInput(f"{where}: {name}: quantity is missing")
+    return document
+
+
+def _whole_file(name: str, where: str) -> dict[str, Any]:
+    """The tables of a bundled file that names no relative itself."""
+    relative = _parse(_read(_data() / f"{name}.toml", name), name)
+    if "like" in relative:
+        raise BadInput(f"{where}: like must be a GPU with a whole file, {name} is like {relative['like']}")
+    return relative
+
+
 def _check_names(document: Mapping[str, Any], where: str) -> None:
     wanted = quantity_units()
     for name in document:
@@ -139,9 +162,6 @@ def _check_names(document: Mapping[str, Any], where: str) -> None:
             near = difflib.get_close_matches(name, wanted, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise BadInput(f"{where}: {name!r}: unknown quantity{hint}")
-    for name in wanted:
-        if name not in document:
-            raise BadInput(f"{where}: {name}: quantity is missing")
 
 
 def _bundled_files() -> set[str]:
@@ -153,7 +173,7 @@ def _ranges() -> dict[str, tuple[float, float]]:
     """Quantity -> the least and the most that a bundled GPU has, of lists of any of their points."""
     found: dict[str, tuple[float, float]] = {}
     for name in gpu_names():
-        document = tomllib.loads((_data() / f"{name}.toml").read_text(encoding="utf-8"))
+        document = _document((_data() / f"{name}.toml").read_bytes(), f"{name}.toml")
         for quantity in quantity_units():
             value = document[quantity]["value"]
             points = [*(value if isinstance(value, list) else [value]), *found.get(quantity, ())]

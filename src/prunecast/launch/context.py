@@ -16,6 +16,7 @@ from prunecast.hardware.placement import Columns, burst_placements, expected_pla
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.further_launches import has_copied_rows, zero_row_count
 from prunecast.kernels.table import KERNELS
+from prunecast.launch.cache_state import COLD, CacheState, gpu_as_found
 from prunecast.plan.bind import bind
 from prunecast.plan.kernel_plan import KernelPlan, WorkList
 from prunecast.plan.program import WarpProgram
@@ -72,8 +73,9 @@ class LaunchContext:
         return max(min(self.fit.blocks_per_sm, -(-self.plan.item_count // self.gpu.sm_count)), 1)
 
 
-def launch_context(plan: KernelPlan, gpu: GpuSpec) -> LaunchContext:
-    """Everything about a launch that its plan does not decide."""
+def launch_context(plan: KernelPlan, gpu: GpuSpec, l2: CacheState = COLD) -> LaunchContext:
+    """Everything about a launch that its plan does not decide. BadInput: an unknown state of L2."""
+    gpu = gpu_as_found(plan, gpu, l2)
     traits = KERNELS[plan.kernel].traits(plan, gpu)
     fit = occupancy(_as_compiled(plan, traits.registers_per_thread), gpu)
     co_resident, programs = traits.co_resident and plan.pdl, plan.programs

@@ -18,7 +18,6 @@ as a percent.
 """
 
 from dataclasses import replace
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +25,7 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.hardware.clock import STATES, sm_clock_hz
 from prunecast.hardware.spec import GpuSpec
-from prunecast.launch import LaunchContext, burst_contexts, launch_context
+from prunecast.launch import COLD, CacheState, LaunchContext, burst_contexts, launch_context
 from prunecast.launch.context import l2_power
 from prunecast.launch.ends import (
     straggler_credit_cycles,
@@ -78,13 +77,16 @@ class _Settled(NamedTuple):
     clock_hz: float
 
 
-def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: str = "graph") -> Estimate:
+def estimate(
+    plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: str = "graph", l2: CacheState = COLD
+) -> Estimate:
     """Time of one launch in closed form; takes about a millisecond for a plan of hundreds of items.
 
     Parameters
     ----------
     state : `burst` or `sustained`, see `hardware.clock`
     launch : one of `LAUNCHES`
+    l2 : what of the operands lies in L2
 
     Raises
     ------
@@ -92,13 +94,7 @@ def estimate(plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: st
     BadInput : an unknown state or launch, or instructions that the GPU does not have
     """
     _check_names(state, launch)
-    return _estimated(plan, gpu, state, launch)
-
-
-@lru_cache(maxsize=32)
-def _estimated(plan: KernelPlan, gpu: GpuSpec, state: str, launch: str) -> Estimate:
-    """The last ones are kept: whoever chooses a config asks for the time of the plan that it has chosen."""
-    context = launch_context(plan, gpu)
+    context = launch_context(plan, gpu, l2)
     check_fit(context)
     placed = burst_contexts(context)
     found = [_estimate(each, state=state, launch=launch) for _, each in placed]

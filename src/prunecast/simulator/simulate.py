@@ -6,7 +6,7 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
-from prunecast.launch import LAUNCHES, LaunchContext, burst_contexts, launch_context
+from prunecast.launch import COLD, LAUNCHES, CacheState, LaunchContext, burst_contexts, launch_context
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator.launch_gap import launch_gap, launched_cycles
 from prunecast.simulator.result import SimResult
@@ -20,6 +20,7 @@ def simulate(
     *,
     state: str = "burst",
     launch: str = "graph",
+    l2: CacheState = COLD,
     policy: str = "gty",
 ) -> SimResult:
     """Predict the run of `plan` on `gpu`.
@@ -31,6 +32,7 @@ def simulate(
     ----------
     state : `burst` or `sustained`
     launch : `graph` or `stream`: which launch floor is added
+    l2 : what of the operands lies in L2
     policy : warp scheduler, one of `POLICIES`; greedy-then-youngest is what recent GPUs were found to do
         (arXiv 2503.20481)
 
@@ -41,7 +43,7 @@ def simulate(
     """
     _check_choice("launch", launch, LAUNCHES)
     _check_choice("policy", policy, tuple(POLICIES))
-    context = launch_context(plan, gpu)
+    context = launch_context(plan, gpu, l2)
     check_fit(context)
     placed = burst_contexts(context)
     results = [_simulated(each, state=state, launch=launch, policy=policy) for _, each in placed]

@@ -8,13 +8,12 @@ transposed, and the transposed product gives the transposed result.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import networkx as nx
 
 from prunecast.codesign.graph.model_graph import ModelGraph
 from prunecast.codesign.graph.operation import Operation
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 _FEATURES, _TOKENS = ("camp", "features"), ("camp", "tokens")
 _READING = "reading"
@@ -50,8 +49,6 @@ def choose_layouts(model: ModelGraph, wanted: Mapping[str, str]) -> LayoutChoice
     wanted : layouts that operations must have beside their own, e.g. `features` for every pruned product
     """
     reading: dict[str, object] = {o.name: (_READING, o.name) if turns(o, wanted) else o.name for o in model}
-    import networkx as nx  # takes a fifth of a second, and only whole models need it
-
     cut: nx.DiGraph[object] = nx.DiGraph()
     cut.add_nodes_from((_FEATURES, _TOKENS, *reading.values(), *reading))
     for operation in model:

@@ -53,6 +53,10 @@ class LibraryKernel(NamedTuple):
     tiles times columns of A, at most.
     """
 
+    def __str__(self) -> str:
+        """Short name, that of its tile."""
+        return str(self.config)
+
 
 def aligned_bytes(k: int, n: int, dtype: str) -> int:
     """Largest of 16, 4 and 2 bytes at whose multiples rows of A, B and C begin; one token lies along them."""

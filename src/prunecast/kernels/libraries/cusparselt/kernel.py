@@ -1,0 +1,197 @@
+"""`cusparselt`: 2:4 weights as the vendor's library multiplies them; planner and record.
+
+Its source is not public. It stands here as cuBLAS's tiles with 2:4 weights: half of the values and two bits
+for each in every copy, sparse tensor instructions, as many stages as fit. A user of the library has it search
+its algorithms, so the config is the one that the closed form finds fastest.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+from prunecast.errors import BadInput
+from prunecast.hardware.occupancy import occupancy
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.kernel import ItemTimes, LaunchTraits
+from prunecast.kernels.libraries.cublas.configs import LibraryKernel, library_kernels
+from prunecast.kernels.libraries.cublas.programs import cublas_programs
+from prunecast.kernels.libraries.surrogate import Surrogate
+from prunecast.kernels.libraries.tables import Row, rows_for
+from prunecast.kernels.tile.config import WGMMA_ROWS, TileConfig, weight_bytes, wgmma_use
+from prunecast.kernels.tile.item_cost import item_times
+from prunecast.kernels.tile.tile_plan import check_tokens, items_of, resident_blocks
+from prunecast.patterns.element_map import ElementMap
+from prunecast.patterns.tile_map import TileMap
+from prunecast.patterns.tiling import dense_tile_map
+from prunecast.plan.kernel_plan import KernelPlan, WorkList
+from prunecast.plan.order import assign_hardware, assign_longest_first
+from prunecast.plan.tensor_rate import tensor_fma_per_clk
+from prunecast.plan.two_of_four import check_two_of_four
+from prunecast.plan.work_items import raster, whole_items
+
+WEIGHT_MULTIPLE, TOKEN_MULTIPLE = 16, 8
+"""Rows and columns of 2:4 weights of two bytes come in multiples of 16, tokens of 8. Kind: definition,
+cuSPARSELt documentation, `cusparseLtStructuredDescriptorInit` and `cusparseLtDenseDescriptorInit`."""
+LEAST_STAGES = 2
+
+
+def cusparselt_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[LibraryKernel, ...]:
+    """Kernels that the library may take.
+
+    Raises
+    ------
+    BadInput : sizes that the library refuses; the GPU lacks sparse tensor cores or the dtype
+    """
+    check_tokens(n)
+    for name, size, multiple in (
+        ("rows", elements.m, WEIGHT_MULTIPLE),
+        ("columns", elements.k, WEIGHT_MULTIPLE),
+        ("tokens", n, TOKEN_MULTIPLE),
+    ):
+        if size % multiple:
+            raise BadInput(f"cusparselt: {name} must be a multiple of {multiple}, got {size}")
+    return _kernels(gpu, dtype)
+
+
+def plan_cusparselt(
+    elements: ElementMap, n: int, dtype: str, gpu: GpuSpec, config: LibraryKernel | None = None
+) -> KernelPlan:
+    """Plan a product of 2:4 weights with `n` tokens; `config` is one of `cusparselt_configs`, or its first.
+
+    Raises
+    ------
+    BadInput : as `cusparselt_configs`, or elements that are not 2:4
+    """
+    kernel = config or cusparselt_configs(elements, n, dtype, gpu)[0]
+    check_two_of_four(elements)
+    tile = kernel.config
+    tiles = dense_tile_map(elements.m, elements.k, tile.shape.block_m)
+    if tile.tensor_path == "wgmma":
+        items = items_of(tiles, tile, n, gpu)
+        cycles = items.k_stop - items.k_start
+        assigned = assign_longest_first(items, cycles, resident_blocks(tile, gpu, items.tile.size))
+    else:
+        assigned = assign_hardware(_range_after_range(tiles, tile, n))
+    return KernelPlan(
+        kernel="cusparselt",
+        n=n,
+        dtype=dtype,
+        tiles=tiles,
+        inner=elements,
+        work=assigned.work,
+        schedule=assigned.schedule,
+        blocks=assigned.blocks,
+        shape=tile.shape,
+        resources=tile.resources,
+        programs=cublas_programs(kernel, elements.m, elements.k, n, 1, gpu),
+        tensor=tile.tensor,
+        b_access="dense_tile",
+        config=str(tile),
+    )
+
+
+def _times(kernel: LibraryKernel, elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> ItemTimes:
+    tiles = dense_tile_map(elements.m, elements.k, elements.m)
+    return item_times(kernel.config, tiles, n, gpu, persistent=kernel.config.tensor_path == "wgmma")
+
+
+def _traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
+    return LaunchTraits(other_launches_s=float(_family(gpu)["beside_s"]))
+
+
+def _family(gpu: GpuSpec) -> Row:
+    """Smallest tiles, and the time beside the product, on an architecture."""
+    return rows_for("cusparselt_families", gpu.compute_capability)[0]
+
+
+CUSPARSELT_LIBRARY = Surrogate(
+    library="cuSPARSELt",
+    package="prunecast.kernels.libraries.cublas",
+    families="cusparselt_families",
+    configs=cusparselt_configs,
+    plan=plan_cusparselt,
+    traits=_traits,
+)
+CUSPARSELT = CUSPARSELT_LIBRARY.kernel(
+    "cusparselt",
+    "two of every four weights are kept, by the vendor's library for sparse tensor cores; always 50 %",
+    takes=ElementMap,
+    natural_pattern="2:4",
+    families=("2:4",),
+    times=_times,
+    fills_l2=True,
+)
+
+
+def _range_after_range(tiles: TileMap, config: TileConfig, n: int) -> WorkList:
+    """All rows of a token range before the next one's, however large A is: kernels of sm_80 read weights that
+    L2 has no room for once for each range. With 27648 x 5120 an A100 and an RTX 4090 take 1.2 and 1.4 times
+    less than dense, with 7168 x 5120 1.6 and 2.1 (cuSPARSELt of CUDA 12.9).
+    """
+    order = raster(tiles.tile_count, -(-n // config.shape.block_n), 1)
+    return whole_items(tiles.kept_per_tile, order, n=n, block_n=config.shape.block_n)
+
+
+@lru_cache(maxsize=64)
+def _kernels(gpu: GpuSpec, dtype: str) -> tuple[LibraryKernel, ...]:
+    tensor_fma_per_clk(gpu, dtype, "sparse-mma")  # refuses what the GPU cannot run
+    least_rows, least_tokens = (int(_family(gpu)[name]) for name in ("least_rows", "least_tokens"))
+    wanted = (
+        kernel
+        for kernel in library_kernels(gpu, dtype)
+        if not kernel.deals_out
+        and kernel.config.shape.block_m >= least_rows
+        and kernel.config.shape.block_n >= least_tokens
+    )
+    found = (_sparse(kernel, gpu) for kernel in wanted)
+    return tuple(kernel for kernel in found if kernel is not None)
+
+
+def _sparse(kernel: LibraryKernel, gpu: GpuSpec) -> LibraryKernel | None:
+    """The kernel with 2:4 weights, in k-steps twice as long where those fit; None if there is none."""
+    for config in _longer_and_same(kernel.config):
+        fitted = _with_stages(config, kernel.config, gpu)
+        if fitted is not None:
+            return kernel._replace(config=fitted)
+    return None
+
+
+def _longer_and_same(dense: TileConfig) -> Iterator[TileConfig]:
+    part_m, part_n = _parts(dense)
+    if not part_m:
+        return
+    for factor in (2, 1):
+        yield replace(
+            dense,
+            tensor=f"sparse-{dense.tensor}",
+            shape=dense.shape._replace(block_k=factor * dense.shape.block_k),
+            part_m=part_m,
+            part_n=part_n,
+        )
+
+
+def _parts(dense: TileConfig) -> tuple[int, int]:
+    """What a warp or warpgroup owns: of a warpgroup whole instructions of 64 rows of weights; 0 if none."""
+    if dense.tensor_path != "wgmma" or dense.pair > 1:
+        return dense.part_m, dense.part_n
+    block_m, block_n, _ = dense.shape
+    for part in ((block_m // 2, block_n), (block_m, block_n // 2)):
+        whole = part[0] % WGMMA_ROWS == 0 and part[1] % 8 == 0
+        if whole and wgmma_use(*part, dense.element_bytes, sparse=True):
+            return part
+    return 0, 0
+
+
+def _with_stages(config: TileConfig, dense: TileConfig, gpu: GpuSpec) -> TileConfig | None:
+    """With as many stages as shared memory holds, at most those of the dense kernel."""
+    shape, element = config.shape, config.element_bytes
+    was = (shape.block_m + shape.block_n // config.pair) * dense.shape.block_k * element
+    beside = dense.resources.shared_bytes - dense.resources.stages * was
+    weights = weight_bytes(shape.block_m, shape.block_k, element, sparse=True)
+    stage = weights + shape.block_n // config.pair * shape.block_k * element
+    stages = min((gpu.shared_bytes_per_block - beside) // stage, dense.resources.stages)
+    if stages < LEAST_STAGES:
+        return None
+    resources = dense.resources._replace(shared_bytes=beside + stages * stage, stages=stages)
+    fitted = replace(config, resources=resources)
+    return fitted if occupancy(resources, gpu).blocks_per_sm else None
