@@ -83,6 +83,15 @@ def test_activations_become_epilogues_where_the_module_computes_what_its_names_s
         assert torch.equal(again(x), sparse(x))
 
 
+def test_zeros_of_a_gate_and_up_that_were_pruned_together_are_taken_as_they_are():
+    model, x = torch.nn.Sequential(Gated(SILU)).half(), torch.randn(5, 64).half()
+    sparsify(model, PATTERN, gpu="h200-sxm", max_tokens=64, sparsity=0.5, quiet=True)
+    again = torch.nn.Sequential(Gated(SILU)).half()
+    again.load_state_dict(model.state_dict())
+    assert sparsify(again, PATTERN, gpu="h200-sxm", max_tokens=64, quiet=True).launches == 2
+    assert torch.equal(again(x), model(x))
+
+
 def test_gate_and_up_are_pruned_together_only_where_their_product_is_gated():
     together, apart = (torch.nn.Sequential(Gated(SILU)).half().eval() for _ in range(2))
     sparsify(together, PATTERN, sparsity=0.5, **OPTIONS)

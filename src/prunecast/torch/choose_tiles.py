@@ -1,5 +1,6 @@
 """What every layer of a model keeps: pruned here by magnitude, or the zeros that are there."""
 
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -7,6 +8,7 @@ import torch
 
 from prunecast.errors import BadInput
 from prunecast.patterns import Pattern, TileMap, parse_pattern
+from prunecast.patterns.importance import ImportanceArray
 from prunecast.torch.epilogue import GATED_ROWS, interleaved
 from prunecast.torch.feed_forward import FeedForward
 from prunecast.torch.find import Found, matrix_of
@@ -55,6 +57,7 @@ def choose_tiles(
         raise BadInput(f"the recipe prunes {unknown[0]!r}, which the model has no linear layer of")
     in_recipe = wanted.intersection(recipe.sparsities) if recipe.sparsities else wanted
     joint = {} if sparsity is None else _joint_tiles(found, in_recipe, recipe, sparsity, forwards)
+    gated = {name for forward in forwards if forward.is_gated for name in forward.first}
     for layer in found:
         if layer.name not in wanted:
             left.append(f"{layer.name}: not asked for")
@@ -62,7 +65,7 @@ def choose_tiles(
         if layer.name not in in_recipe:
             left.append(f"{layer.name}: not in the recipe")
             continue
-        tiles = joint.get(layer.name) or _tiles(layer, recipe, sparsity)
+        tiles = joint.get(layer.name) or _tiles(layer, recipe, sparsity, is_gated=layer.name in gated)
         if 1.0 - tiles.density < LEAST_SPARSITY:
             left.append(f"{layer.name}: {1.0 - tiles.density:.0%} sparse, dense is faster")
             continue
@@ -111,8 +114,8 @@ def _half_as_high(pattern: str) -> Pattern | None:
     return parse_pattern(f"{name}:{int(height) // 2}")
 
 
-def _tiles(layer: Found, recipe: Recipe, sparsity: float | None) -> TileMap:
-    """What the layer keeps."""
+def _tiles(layer: Found, recipe: Recipe, sparsity: float | None, *, is_gated: bool) -> TileMap:
+    """What the layer keeps; the zeros of a gate or up may be those of tiles that it shares with the other."""
     weights = matrix_of(layer.module)
     dtype_name(weights.dtype)
     array = weights.float().cpu().numpy()
@@ -123,10 +126,7 @@ def _tiles(layer: Found, recipe: Recipe, sparsity: float | None) -> TileMap:
         if not isinstance(kept, TileMap):
             raise BadInput(f"prunecast.torch runs patterns of tiles, {pattern.canonical} has none")
         return kept
-    try:
-        tiles = tiles_of(array, None, recipe.pattern_of(layer.name))
-    except BadInput as error:
-        raise BadInput(f"{layer.name}: {error}") from None
+    tiles = _tiles_of_zeros(layer.name, array, recipe.pattern_of(layer.name), is_gated=is_gated)
     said = recipe.sparsities.get(layer.name)
     if said is not None and 1.0 - tiles.density < said - OFF_RECIPE:
         raise BadInput(
@@ -134,3 +134,13 @@ def _tiles(layer: Found, recipe: Recipe, sparsity: float | None) -> TileMap:
             f"{1.0 - tiles.density:.1%}"
         )
     return tiles
+
+
+def _tiles_of_zeros(name: str, array: ImportanceArray, pattern: str, *, is_gated: bool) -> TileMap:
+    try:
+        return tiles_of(array, None, pattern)
+    except BadInput as error:
+        if is_gated and (half := _half_as_high(pattern)) is not None:
+            with suppress(BadInput):
+                return tiles_of(array, None, half.canonical)
+        raise BadInput(f"{name}: {error}") from None
