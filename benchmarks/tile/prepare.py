@@ -8,8 +8,14 @@ from benchmarks.tile.cases import full_cases, quick_cases, tile_map
 from prunecast.choice import fastest_plan
 from prunecast.kernels.device.build import SOURCES as DEVICE
 from prunecast.kernels.device.build import CompiledKernel, compile_cubin
-from prunecast.kernels.tile.cuda.forms import ARCH, SOURCES
-from prunecast.kernels.tile.cuda.token_form import CLUSTERS, TOKEN_SHAPES, TOKEN_SOURCE, token_defines
+from prunecast.kernels.tile.cuda.forms import (
+    ARCH,
+    CLUSTERS,
+    SOURCES,
+    TOKEN_SHAPES,
+    TOKEN_SOURCE,
+    token_defines,
+)
 from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 
 __all__ = ["prepare"]

@@ -5,8 +5,8 @@ kernel that can run them, asks the simulator or the closed-form model how long e
 answers side by side. It decides nothing about patterns (`patterns`), launches (`kernels`) or time
 (`simulator`, `models`), and it never touches a GPU.
 
-Read first: `predict.py` and `layer_job.py` (one layer, all kernels), `contestants.py` (which kernel runs
-which pattern), `explain.py`.
+Read first: `predict.py`, `layer_launches.py` (one layer, one kernel) and `layer_job.py` (all kernels),
+`contestants.py` (which kernel runs which pattern), `explain.py`.
 """
 
 from prunecast.codesign.advice import Advice

@@ -1,9 +1,17 @@
 """From which sparsity on a sparse kernel beats the dense one, on the layer's own weights."""
 
+import contextlib
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
+
+from prunecast.codesign.contestants import Contestant
+from prunecast.codesign.layer_launches import LayerLaunches
+from prunecast.codesign.pruned_maps import MapMaker, sparsity_for, sparsity_range
+from prunecast.codesign.ways import seconds_of
+from prunecast.errors import BadInput
+from prunecast.patterns.sources import Layer
 
 HIGHEST = 0.99
 """Sparsities above this are not looked at."""
@@ -43,6 +51,37 @@ class Crossover:
             "sparsity": self.sparsity,
             "density": self.density,
         }
+
+
+def layer_crossovers(
+    launches: LayerLaunches, layer: Layer, contestants: Sequence[Contestant]
+) -> list[Crossover]:
+    """Where each kernel with a choice of sparsity overtakes dense, by the closed-form model.
+
+    A kernel that cannot run the layer has no crossover, nor has a pattern that is guided by time: each of
+    its points is a search.
+    """
+    engine = replace(launches.engine, name="model")
+    alone = MapMaker({layer.name: layer}, "layer", remember=True)
+    dense_seconds = seconds_of(launches.ways(layer, (launches.dense_plan(layer),)), engine)
+    found = []
+    for contestant in contestants:
+        pattern = launches.maker.fit(layer.name, contestant.pattern, natural=launches.natural).pattern
+        if sparsity_for(pattern, None, natural=launches.natural) is None or pattern.needs_times:
+            continue
+        with contextlib.suppress(BadInput):
+            allowed = sparsity_range(pattern)
+            sparsity = crossing(
+                launches.seconds_at(alone, contestant, engine),
+                dense_seconds,
+                lowest=allowed.low,
+                highest=allowed.high,
+            )
+            name = pattern.canonical
+            found.append(
+                Crossover(layer=layer.name, kernel=contestant.kernel, pattern=name, sparsity=sparsity)
+            )
+    return found
 
 
 def crossing(

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from prunecast.codesign.convolutions import ConvSettings
-from prunecast.codesign.crossover import Crossover
+from prunecast.codesign.crossover import Crossover, layer_crossovers
 from prunecast.codesign.engines import Progress, silent
 from prunecast.codesign.graph import ModelTime, Operation
 from prunecast.codesign.layer_job import LayerJob, LayerRows, StartedLayer
@@ -145,5 +145,5 @@ def _find_crossovers(job: LayerJob, progress: Progress) -> tuple[Crossover, ...]
     found: list[Crossover] = []
     for done, layer in enumerate(job.maker.layers.values()):
         progress("finding crossovers", done, len(job.maker.layers))
-        found.extend(job.crossovers(layer))
+        found.extend(layer_crossovers(job, layer, job.contestants[1:]))
     return tuple(found)

@@ -9,7 +9,7 @@ from prunecast.choice import fastest_plan
 from prunecast.codesign.contestants import tile_kernels
 from prunecast.codesign.engines import Engine
 from prunecast.codesign.files import SCHEMA_VERSION
-from prunecast.codesign.layer_job import kernel_dtype
+from prunecast.codesign.layer_launches import kernel_dtype
 from prunecast.codesign.layers import LoadedLayers, Source, load_layers
 from prunecast.codesign.provenance import WeightsDigest
 from prunecast.codesign.pruned_maps import importance_of, sparsity_for

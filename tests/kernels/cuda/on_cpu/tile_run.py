@@ -10,9 +10,15 @@ from prunecast.kernels.device.build import SOURCES as DEVICE
 from prunecast.kernels.device.defines import ACTIVATIONS
 from prunecast.kernels.device.weights import to_bits, uncovered_rows
 from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
-from prunecast.kernels.tile.cuda.forms import SOURCES, box_of, tile_defines, token_box_of
+from prunecast.kernels.tile.cuda.forms import (
+    SOURCES,
+    TOKEN_SHAPES,
+    TOKEN_SOURCE,
+    box_of,
+    tile_defines,
+    token_box_of,
+)
 from prunecast.kernels.tile.cuda.pack import pack_weights
-from prunecast.kernels.tile.cuda.token_form import TOKEN_SHAPES, TOKEN_SOURCE
 from prunecast.kernels.tile.cuda.work_image import work_image
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands, Rows

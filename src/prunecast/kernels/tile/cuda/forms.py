@@ -1,4 +1,8 @@
-"""Which compiled form of the tile kernel a plan runs: the defines, checked against what the plan says."""
+"""Which compiled form of the tile kernel a plan runs: the defines, checked against what the plan says.
+
+The token form has 256 rows of weights by 128 tokens a block, tokens as the 64-row operand of wgmma
+(`tile_tokens_sm90.cu`), alone or in clusters of two blocks that share their weights.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,10 +12,14 @@ from prunecast.errors import BadInput
 from prunecast.kernels.device.build import CompiledKernel, compile_cubin
 from prunecast.kernels.device.defines import ARCH, check_registers, plan_defines
 from prunecast.kernels.tile.configs import OWN_WGMMA_SHAPES
-from prunecast.kernels.tile.cuda.token_form import TOKEN_SHAPES, TOKEN_SOURCE, check_cluster, token_defines
 from prunecast.plan.kernel_plan import KernelPlan
 
 SOURCES = Path(__file__).parent
+TOKEN_SOURCE = "tile_tokens_sm90.cu"
+TOKEN_SHAPES = ((256, 128),)
+"""Tiles of C whose first operand are the tokens. Kind: CUDA source, `tile_tokens_shape.cuh`."""
+CLUSTERS = (1, 2)
+"""CTAs of a cluster. Kind: choice, what the compile tests build."""
 
 
 class Box(NamedTuple):
@@ -84,3 +92,18 @@ def token_box_of(plan: KernelPlan) -> Box:
 
 def _is_token_form(plan: KernelPlan) -> bool:
     return plan.tensor == "wgmma" and plan.shape[:2] in TOKEN_SHAPES
+
+
+def check_cluster(plan: KernelPlan) -> None:
+    """Refuse clusters that no form of the kernel has, with `BadInput`."""
+    if plan.cluster != 1 and plan.shape[:2] not in TOKEN_SHAPES:
+        raise BadInput(
+            f"{plan.kernel}: blocks of {tuple(plan.shape)} run alone, the plan has {plan.cluster} together"
+        )
+    if plan.cluster not in CLUSTERS:
+        raise BadInput(f"{plan.kernel}: clusters have 1 or 2 blocks, the plan's have {plan.cluster}")
+
+
+def token_defines(cluster: int) -> dict[str, int]:
+    """Preprocessor names that this form has besides those of every form."""
+    return {"CLUSTER": cluster}

@@ -2,7 +2,7 @@
 
 And 2:4 weights, of whole matrices or inside the tiles of a map (TVW), through mma.sp from 8.0 on.
 
-`tile_mma.cu` is the kernel; `pack`, `sparse_pack`, `plan_pack` and `records` lay out bytes with NumPy,
+`tile_mma.cu` is the kernel; `pack`, `sparse_pack` and `records` lay out bytes with NumPy,
 `forms` chooses the compiled form of a plan, and only `operator` touches a device. Which blocks there are is
 decided by the planners and in `kernels/tile/configs.py`. It runs plans that were made for any GPU of that
 kind on any GPU that has the instructions, an H200 among them. Not here: few tokens (`small`), and sm_90's own

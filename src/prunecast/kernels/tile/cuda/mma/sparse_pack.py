@@ -1,4 +1,4 @@
-"""2:4 weights of a tile map as the mma tile kernel reads them: fragments of what is kept, and its places.
+"""The weights of a plan as the mma tile kernel reads them; 2:4 ones are fragments of what is kept, and places.
 
 Where mma.sp.m16n8k32 looks for the places: PTX ISA, sparse matrix storage and matrix fragments of sparse mma.
 Lane 4 g + j of a warp holds those of 16 columns of rows g (lower half of the word) and g + 8; selector 0
@@ -11,14 +11,26 @@ import numpy.typing as npt
 from prunecast.kernels.device.sparse_metadata import squeeze
 from prunecast.kernels.device.tile_stages import PackedStages, of_tiles, padded, tile_stages
 from prunecast.kernels.device.weights import Bits
-from prunecast.kernels.tile.cuda.mma.pack import fragments, rows_at_once
+from prunecast.kernels.tile.cuda.mma.pack import fragments, pack_mma, rows_at_once
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import MaskArray, TileMap
-from prunecast.plan.kernel_plan import BlockShape
+from prunecast.plan.kernel_plan import BlockShape, KernelPlan
 
 _LINE_ELEMENTS = 64
 """Elements of a line of 128 bytes, of which weights of a stage fill a whole number. Kind: CUDA source,
 `mma_shape.cuh`."""
+
+
+def pack_bits(plan: KernelPlan, bits: Bits) -> PackedStages:
+    """The images of `bits` (M, K), the weights of a plan that `check_mma` takes.
+
+    Raises
+    ------
+    BadInput : as `pack_mma` and `pack_sparse_mma`
+    """
+    if plan.inner is None:
+        return pack_mma(plan.tiles, bits, plan.shape)
+    return pack_sparse_mma(plan.tiles, plan.inner, bits, plan.shape)
 
 
 def pack_sparse_mma(tiles: TileMap, inner: ElementMap, bits: Bits, shape: BlockShape) -> PackedStages:

@@ -1,0 +1,120 @@
+"""What a kernel launches for one layer, pruned to any sparsity."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from prunecast.choice import PrunedMap, fastest_plan
+from prunecast.codesign.contestants import Contestant
+from prunecast.codesign.engines import Engine
+from prunecast.codesign.pruned_maps import Guide, MapMaker, sparsity_for
+from prunecast.codesign.two_parts import blocks_in_two, launches_in_two
+from prunecast.codesign.ways import Way, conv_ways, seconds_of
+from prunecast.kernels import KERNELS, ConvShape, KernelPlan, plan_dense
+from prunecast.kernels.tile.kernel import STSPMM
+from prunecast.kernels.two_part import TwoParts
+from prunecast.patterns import TileMap
+from prunecast.patterns.dense_block import DenseBlockPattern
+from prunecast.patterns.sources import Layer
+
+
+def kernel_dtype(layer: Layer, asked: str | None) -> str:
+    """The format a layer is computed in: as asked, or bf16 for bf16 weights and fp16 for all others."""
+    return asked or ("bf16" if layer.dtype == "bf16" else "fp16")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LayerLaunches:
+    """Settings that decide what is launched for a layer, whichever kernels are compared.
+
+    Parameters
+    ----------
+    engine : what predicts
+    n : tokens of layers that are no convolution
+    dtype : as asked for, or None
+    natural : the patterns came with the kernels: cut them to fit, and leave 2:4 its own sparsity
+    maker : makes the maps
+    convolutions : layer -> the convolution that it is, where that is known
+    product : one of `convolutions.PRODUCTS`
+    experts_per_token : experts that each token goes to, of those that share a layer's tokens
+    tokens : layer -> its own tokens, where a file says them
+    """
+
+    engine: Engine
+    n: int
+    dtype: str | None
+    natural: bool
+    maker: MapMaker
+    convolutions: Mapping[str, ConvShape] = field(default_factory=dict)
+    product: str = "best"
+    experts_per_token: int = 2
+    tokens: Mapping[str, int] = field(default_factory=dict)
+
+    def kept(
+        self, maker: MapMaker, layer: Layer, contestant: Contestant, sparsity: float | None
+    ) -> PrunedMap | TwoParts:
+        """What is kept of a layer for one kernel; dense blocks in two parts are pruned by predicted time."""
+        pattern = maker.fit(layer.name, contestant.pattern, natural=self.natural).pattern
+        if not KERNELS[contestant.kernel].parts or not isinstance(pattern, DenseBlockPattern):
+            guide = self._guide(maker, contestant.kernel)
+            return maker.map_of(
+                layer.name, contestant.pattern, sparsity, natural=self.natural, guide=guide
+            ).kept
+        told = sparsity_for(pattern, sparsity, natural=self.natural)
+        return blocks_in_two(
+            maker.importance(layer.name, pattern),
+            pattern.sparsity_to_prune(told),
+            pattern.clusters,
+            self.tokens_of(layer),
+            kernel_dtype(layer, self.dtype),
+            replace(self.engine, name="model"),
+        )
+
+    def _guide(self, maker: MapMaker, kernel: str) -> Guide:
+        """Times of the kernel by the closed-form model; of `stspmm` for kernels that run elements."""
+        model = replace(self.engine, name="model")
+        guide = kernel if KERNELS[kernel].takes is TileMap else STSPMM.name
+
+        def seconds(name: str, tiles: TileMap) -> float:
+            layer = maker.layers[name]
+            return seconds_of(self.ways(layer, self.launches(layer, guide, tiles, model)), model)
+
+        return Guide(guide, seconds)
+
+    def launches(
+        self, layer: Layer, kernel: str, kept: PrunedMap | TwoParts, engine: Engine
+    ) -> tuple[KernelPlan, ...]:
+        """What `kernel` launches for what is kept of a layer, B being a matrix."""
+        n, dtype = self.tokens_of(layer), kernel_dtype(layer, self.dtype)
+        if KERNELS[kernel].parts or isinstance(kept, TwoParts):
+            return launches_in_two(kept, n, dtype, replace(engine, name="model"))
+        return (fastest_plan(kernel, kept, n=n, dtype=dtype, gpu=engine.gpu),)
+
+    def ways(self, layer: Layer, launches: tuple[KernelPlan, ...]) -> list[Way]:
+        """Ways to run a layer's launches, of which a convolution has several."""
+        return conv_ways(launches, self.convolutions.get(layer.name), self.product, self.engine)
+
+    def tokens_of(self, layer: Layer) -> int:
+        """Tokens of a layer: of its convolution, its own, or of its experts."""
+        conv = self.convolutions.get(layer.name)
+        if conv is not None:
+            return conv.n
+        return self.tokens.get(layer.name) or layer.tokens(self.n, self.experts_per_token)
+
+    def dense_plan(self, layer: Layer) -> KernelPlan:
+        """The dense product of a layer."""
+        dtype = kernel_dtype(layer, self.dtype)
+        m, k = layer.weights.shape
+        return plan_dense(m, k, self.tokens_of(layer), dtype, self.engine.gpu)
+
+    def seconds_at(self, alone: MapMaker, contestant: Contestant, engine: Engine) -> Callable[[float], float]:
+        """Time of a kernel on the one layer of `alone`, as a function of sparsity."""
+        (layer,) = alone.layers.values()
+
+        def seconds(sparsity: float) -> float:
+            kept = self.kept(alone, layer, contestant, sparsity)
+            if kept.density == 0.0:
+                return math.inf  # nothing is left of the layer, which `predict` refuses
+            return seconds_of(self.ways(layer, self.launches(layer, contestant.kernel, kept, engine)), engine)
+
+        return seconds
