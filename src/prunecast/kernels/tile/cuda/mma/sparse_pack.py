@@ -1,4 +1,4 @@
-"""The weights of a plan as the mma tile kernel reads them; 2:4 ones are fragments of what is kept, and places.
+"""The weights of a plan as the mma tile kernel reads them; 2:4 ones are fragments of what is kept and places.
 
 Where mma.sp.m16n8k32 looks for the places: PTX ISA, sparse matrix storage and matrix fragments of sparse mma.
 Lane 4 g + j of a warp holds those of 16 columns of rows g (lower half of the word) and g + 8; selector 0
