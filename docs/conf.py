@@ -26,8 +26,25 @@ autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 
 
+SECTIONS = ("Parameters", "Returns", "Raises", "Yields")
+
+
+def section(paragraph: list[str]) -> list[str]:
+    """A section of a docstring, `name : text` on each of its lines and what follows indented, as a list."""
+    found = [f".. rubric:: {paragraph[0]}", ""]
+    for line in paragraph[2:]:
+        name, colon, text = line.partition(" : ")
+        if line.startswith(" ") or not colon:
+            found.append(f"  {line.strip()}" if line.startswith(" ") else f"* {line}")
+        else:
+            found.append(f"* **{name.replace('*', '')}**: {text}")
+    return [*(line.replace("|", r"\|") for line in found), ""]
+
+
 def prose(paragraph: list[str]) -> list[str]:
     """A paragraph of a docstring as reStructuredText: indented ones stay as they were typed."""
+    if paragraph[0] in SECTIONS and len(paragraph) > 2 and set(paragraph[1]) == {"-"}:
+        return section(paragraph)
     if any(line.startswith(" ") for line in paragraph):
         return ["::", "", *(f"    {line}" for line in paragraph), ""]
     return [*(line.replace("|", r"\|").replace("*", r"\*") for line in paragraph), ""]

@@ -117,7 +117,39 @@ def test_convolutions_are_named_by_their_input(run, tmp_path, monkeypatch):
 def test_notes_name_the_kernel_that_they_are_about(run, model):
     code, out, _ = run("predict", model, "--tokens", 65536, "--engine", "model", "--no-crossovers")
     assert code == 0
-    assert re.search(
-        r"^note: csr: 65536 tokens is outside the validated range, \d+ to \d+ tokens \(", out, re.M
-    )
+    outside = r"^note: .*block-sparse.*: 65536 tokens is outside the validated range, \d+ to \d+ tokens \("
+    assert re.search(outside, out, re.M)
+    assert "csr: 65536" not in out  # a thirtieth of dense: how sure its time is matters to nobody
     assert "note: 2:4 removes 50%, not 75% (2 layers)" in out
+
+
+def test_padding_that_pays_is_said(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    weights = np.random.default_rng(0).standard_normal((1024, 1024)).astype(np.float16)
+    np.save("a.npy", weights)
+    options = ("--engine", "model", "--no-crossovers", "--kernel", "small-n")
+    _, odd, _ = run("predict", "a.npy", *options, "--tokens", 33)
+    assert re.search(r"note: small-n: padded to 40 tokens it would take [\d.]+ us", odd)
+    _, even, _ = run("predict", "a.npy", *options, "--tokens", 40)
+    assert "padded to" not in even
+
+
+def test_crossovers_of_equal_shapes_are_a_range(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    named = {f"l{i}": rng.standard_normal((256, 256)).astype(np.float16) for i in range(3)}
+    save_file({**named, "other": rng.standard_normal((128, 256)).astype(np.float16)}, "w.safetensors")
+    code, out, _ = run("predict", "w.safetensors", "--engine", "model", "--kernel", "stspmm")
+    assert code == 0
+    lines = [line for line in out.splitlines() if re.match(r"(l0 and 2 of its shape|other)  +\d", line)]
+    assert len(lines) == 2
+
+
+def test_a_timeline_says_what_it_shows(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", np.random.default_rng(0).standard_normal((1024, 512)).astype(np.float16))
+    code, out, _ = run("timeline", "a.npy", "-o", "t.json.gz", "--kernel", "stspmm", "-n", "4096")
+    assert code == 0
+    found = re.search(r"SMs 0-3 of 132, the first 2 items .*: up to ([\d.]+) us of ([\d.]+) us\.", out)
+    assert found
+    assert 0 < float(found[1]) <= float(found[2])

@@ -38,6 +38,8 @@ def test_every_interval_holds_its_prediction(kernel, engine, state):
 def test_it_warns_outside_of_the_validated_range():
     long = interval_s("stspmm", 1.0, gpu="h200-sxm", tokens=2048)
     assert "outside the validated range" in long.warning
+    one = interval_s("csr", 1e-5, gpu="h200-sxm", tokens=1)
+    assert one.warning.startswith("1 token is outside the validated range")
     many = interval_s("stspmm", 20e-6, gpu="h200-sxm", tokens=1 << 20)
     assert "tokens" in many.warning
 

@@ -1,7 +1,7 @@
 """A table of predictions for people: rows, crossovers, notes and a verdict."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 
@@ -13,6 +13,9 @@ from prunecast.codesign.table import WholeModel
 from prunecast.kernels import KERNELS
 
 MOST_NOTES = 12
+HOPELESS = 0.5
+"""Speedup below which nobody runs a kernel, and how sure its time is matters to none."""
+OUTSIDE = "outside the validated range"
 TCGEN05 = 100
 """Compute capability, times ten, from which tensor cores have instructions that no kernel here uses."""
 
@@ -98,8 +101,33 @@ def _crossovers(table: PredictionTable, console: Console) -> object:
     kernels = list(dict.fromkeys(crossover.kernel for crossover in table.crossovers))
     density = {(c.layer, c.kernel): _density(c.density) for c in table.crossovers}
     layers = dict.fromkeys(crossover.layer for crossover in table.crossovers)
-    cells = [[layer, *(density.get((layer, kernel), "-") for kernel in kernels)] for layer in layers]
+    cells = [
+        [
+            _named(names),
+            *(_range([density.get((layer, kernel), "-") for layer in names]) for kernel in kernels),
+        ]
+        for names in _alike(table, layers)
+    ]
     return grid([Column("layer"), *(Column(kernel, number=True) for kernel in kernels)], cells, to=console)
+
+
+def _alike(table: PredictionTable, layers: Iterable[str]) -> Iterator[list[str]]:
+    """Layers of one shape and number of tokens together: where a curve is flat, their crossovers differ."""
+    sizes = {row.layer: (row.m, row.k, row.n) for row in table}
+    alike: dict[tuple[int, int, int], list[str]] = {}
+    for layer in layers:
+        alike.setdefault(sizes[layer], []).append(layer)
+    yield from alike.values()
+
+
+def _named(layers: Sequence[str]) -> str:
+    return layers[0] if len(layers) == 1 else f"{layers[0]} and {len(layers) - 1} of its shape"
+
+
+def _range(densities: Sequence[str]) -> str:
+    """One density, or the lowest and the highest of several; `never` lies below all others."""
+    known = sorted(set(densities), key=lambda text: (text.endswith("%"), text != "-", len(text), text))
+    return known[0] if len(known) == 1 else f"{known[0]} - {known[-1]}"
 
 
 def _density(density: float | None) -> str:
@@ -111,6 +139,8 @@ def _notes(table: PredictionTable) -> Iterator[str]:
     rows_of_note: dict[str, list[Prediction]] = {}
     for row in table:
         for note in filter(None, row.note.split("; ")):
+            if OUTSIDE in note and row.speedup_over_dense < HOPELESS:
+                continue
             rows_of_note.setdefault(note, []).append(row)
     everything = {row.kernel for row in table}
     lines = [f"note: {_about(note, rows, everything)}" for note, rows in rows_of_note.items()]

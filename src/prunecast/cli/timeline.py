@@ -71,6 +71,11 @@ def timeline(
         most_slices=max_slices,
     )
     tell(f"{written.path}: {written.slices} slices, {written.file_bytes / 1e6:.2f} MB")
+    part = f", the first {first_waves} items of each block slot" if first_waves else ""
+    tell(
+        f"It shows SMs {sm} of {load_gpu(gpu).sm_count}{part}: up to {1e6 * written.shown_seconds:.4g} us of "
+        f"{1e6 * written.seconds:.4g} us."
+    )
 
 
 def _numbers(text: str) -> list[int]:

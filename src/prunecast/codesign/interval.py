@@ -97,7 +97,8 @@ def _outside(row: dict[str, Any], name: str, value: float) -> str:
     if name == "seconds":
         times = (f"{1e6 * each:.3g}" for each in (value, low, high))
         return "{} us is outside the validated range, {} to {} us".format(*times)
-    return f"{value:.0f} tokens is outside the validated range, {low:.0f} to {high:.0f} tokens"
+    tokens = "1 token" if value == 1 else f"{value:.0f} tokens"
+    return f"{tokens} is outside the validated range, {low:.0f} to {high:.0f} tokens"
 
 
 @cache

@@ -1,10 +1,10 @@
 """One layer, all its kernels: prune, plan and run."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from prunecast.choice import PrunedMap
+from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.contestants import Contestant
 from prunecast.codesign.interval import interval_s
 from prunecast.codesign.layer_launches import LayerLaunches, kernel_dtype
@@ -27,6 +27,10 @@ FAR_FROM_WANTED = 0.05
 """Difference between wanted and achieved sparsity that deserves a note."""
 
 
+TOKENS_TOGETHER = 8
+"""Tokens of fp16 that one load of 16 bytes takes."""
+WORTH_PADDING = 0.9
+"""Share of the time below which padding deserves a note."""
 TF32 = "fp32 products run as TF32 on the tensor cores: in true fp32, torch's default, they take longer"
 
 
@@ -125,12 +129,32 @@ class LayerJob(LayerLaunches):
             notes += [fitted.note, self._sparsity_note(kept)]
             launches = self.launches(layer, contestant.kernel, kept, self.engine)
             notes.append(remainder_note(launches, kept) if KERNELS[contestant.kernel].parts else None)
+            notes.append(self._padding_note(layer, contestant.kernel, kept, launches))
             notes += [_zero_rows_note(launches[0]), _copies_note(launches[0], self.engine.gpu)]
         if layer.filters is not None and layer.name not in self.convolutions:
             notes.append(f"product with {self.n} tokens: no input size given")
         ways = [start_way(way, self.engine) for way in self.ways(layer, launches)]
         note = "; ".join(note for note in notes if note)
         return _Run(contestant.kernel, pattern, density, ways, note)
+
+    def _padding_note(
+        self,
+        layer: Layer,
+        kernel: str,
+        kept: PrunedMap | TwoParts,
+        launches: tuple[KernelPlan, ...],
+    ) -> str | None:
+        """Says what padded tokens would save, where that is worth a line: odd N loads one by one."""
+        n = self.tokens_of(layer)
+        padded = -(-n // TOKENS_TOGETHER) * TOKENS_TOGETHER
+        if n == padded or isinstance(kept, TwoParts) or KERNELS[kernel].most_tokens is None:
+            return None
+        plan = fastest_plan(kernel, kept, n=padded, dtype=launches[0].dtype, gpu=self.engine.gpu)
+        quick = replace(self.engine, name="model")
+        seconds = quick.once(plan).seconds
+        if seconds > WORTH_PADDING * sum(quick.once(launch).seconds for launch in launches):
+            return None
+        return f"padded to {padded} tokens it would take {1e6 * seconds:.3g} us (closed-form model)"
 
     def _experts_note(self, layer: Layer) -> str | None:
         if layer.experts is None:

@@ -10,6 +10,7 @@ from prunecast.errors import BadInput
 from prunecast.files import aside, check_writable
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KernelPlan
+from prunecast.simulator import engine
 from prunecast.simulator.record import record
 
 MOST_SLICES = 200_000
@@ -24,6 +25,8 @@ class TimelineSummary(NamedTuple):
     file_bytes: int
     seconds: float
     """Time of the whole run without the launch floor."""
+    shown_seconds: float
+    """End of the last slice."""
 
 
 def write_timeline(
@@ -66,4 +69,11 @@ def write_timeline(
     content = trace_bytes(recording, groups, title=title, roles=roles)
     with aside(path) as unfinished:
         unfinished.write_bytes(content)
-    return TimelineSummary(path, slices, len(content), recording.cycles / recording.clock_hz)
+    last = max((int(group.stop.max()) for group in groups if len(group.stop)), default=0)
+    return TimelineSummary(
+        path,
+        slices,
+        len(content),
+        recording.cycles / recording.clock_hz,
+        last / engine.TICKS / recording.clock_hz,
+    )
