@@ -154,6 +154,14 @@ Workload = Annotated[
         " prefill:2048=1,decode:16@4096=200.",
     ),
 ]
+Runtime = Annotated[
+    str,
+    typer.Option(
+        metavar="TEXT",
+        help="What runs a standard model: engine, operators fused around every kernel; or torch, as"
+        " torch.compile and prunecast.torch.sparsify run it.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")]
 Output = Annotated[
@@ -248,10 +256,12 @@ class Layers(Layer):
 
     kernel: Kernels = None
     scope: Scope = "layer"
+    runtime: Runtime = "engine"
 
     def arguments(self) -> dict[str, Any]:
         """The options as `codesign.predict` takes them."""
-        return {**super().arguments(), "kernels": self.kernel or "all", "scope": self.scope}
+        own = {"kernels": self.kernel or "all", "scope": self.scope, "runtime": self.runtime}
+        return {**super().arguments(), **own}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,6 +275,7 @@ class Budget(Read):
     tokens: ModelTokens = None
     batch: ModelBatch = 8
     workload: Workload = None
+    runtime: Runtime = "engine"
     engine: Engine = "simulator"
     target: Target = None
     ignore: Ignore = None
@@ -283,7 +294,7 @@ class Budget(Read):
 
     def arguments(self) -> dict[str, Any]:
         """The options as `codesign.search.prune_model` takes them beside the targets."""
-        names = ("gpu", "tokens", "batch", "workload", "engine")
+        names = ("gpu", "tokens", "batch", "workload", "runtime", "engine")
         return {
             **{name: getattr(self, name) for name in names},
             "caps": _caps(self.cap or ()),

@@ -63,11 +63,48 @@ def validate(
         Path | None,
         typer.Option(metavar="FILE", show_default=False, help="Also write the table of intervals (.toml)."),
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            show_default="none",
+            help="Measure a whole model in PyTorch instead, dense and pruned: a standard transformer, or a"
+            " folder of Hugging Face's.",
+        ),
+    ] = None,
+    workload: Annotated[
+        str,
+        typer.Option(metavar="TEXT", help="With --model: prefill:32x128, decode:16@1024 or batch:8."),
+    ] = "prefill:2048",
+    blocks: Annotated[
+        int | None,
+        typer.Option(metavar="N", show_default="all", help="With --model: blocks of a standard model."),
+    ] = None,
+    pattern: Annotated[
+        str, typer.Option(metavar="TEXT", help="With --model: pattern of every layer.")
+    ] = "tile-wise:128",
+    sparsity: Annotated[
+        float, typer.Option(metavar="SHARE", help="With --model: share of weights to remove.")
+    ] = 0.75,
     printed: opt.Printed,
 ) -> None:
-    """Measure a suite and set it beside the predictions. With --replay nothing is measured."""
+    """Measure a suite and set it beside the predictions. With --replay nothing is measured.
+
+    With --model it is a model that is measured, as torch.compile and prunecast.torch.sparsify run it, and
+    --record names a .json file.
+    """
     to = printed.destination()
     engines = _engines(engine)
+    if model is not None:
+        from prunecast.cli.validate_model import show_model, validated
+
+        if replay or report or intervals or resume:
+            raise BadInput("--model goes with --record alone: --replay, --resume, --report are of suites")
+        found = validated(
+            model, workload, blocks, pattern, sparsity, gpu=gpu, engine=engines[0], record=record
+        )
+        deliver(to, Report(found.document(), found.rows(), lambda console: show_model(found, console)))
+        return
     numbers = _part(part)
     if replay and record:
         raise BadInput("--record keeps what is measured, and --replay measures nothing")

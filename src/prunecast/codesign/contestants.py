@@ -37,6 +37,20 @@ def tile_kernels(tokens: int) -> tuple[str, ...]:
     return tuple(kernel for kernel in ("stspmm", "small-n") if takes(kernel, tokens))
 
 
+TORCH_KERNELS = ("dense", "stspmm", "small-n")
+"""What runs products where the runtime is torch: cuBLAS, and what `prunecast.torch.sparsify` launches."""
+
+
+def run_in_torch(chosen: Sequence[Contestant], *, asked: bool) -> tuple[Contestant, ...]:
+    """Those whose kernel runs where the runtime is torch. Raises BadInput for one that was asked for and does
+    not.
+    """
+    others = [one.kernel for one in chosen if one.kernel not in TORCH_KERNELS]
+    if others and asked:
+        raise BadInput(f"runtime torch runs {', '.join(TORCH_KERNELS)}, got the kernel {others[0]}")
+    return tuple(one for one in chosen if one.kernel in TORCH_KERNELS)
+
+
 def contestants(
     kernels: Sequence[str] | str = "all", pattern: str | None = None, tokens: int = 1
 ) -> tuple[Contestant, ...]:

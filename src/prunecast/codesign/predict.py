@@ -23,6 +23,7 @@ def predict(
     gpu: str | GpuSpec,
     tokens: int | None = None,
     workload: str | None = None,
+    runtime: str = "engine",
     sparsity: float | None = None,
     pattern: str | None = None,
     kernels: str | Sequence[str] = "all",
@@ -48,6 +49,8 @@ def predict(
     tokens : N, columns of B and C; None for 4096
     workload : in place of tokens, as `prefill:2048` or `decode:16@4096` or a mix of them, of which times are
         the mean; see `graph.parse_workload`
+    runtime : `engine`, or `torch`: the whole model as torch.compile and `prunecast.torch.sparsify` run it,
+        with their kernels alone
     sparsity : share of weights to remove, 0 <= sparsity < 1; None for 0.75. Patterns with a sparsity of
         their own, as 2:4, keep it
     pattern : pattern for all kernels that can run it; None for each kernel's own
@@ -72,6 +75,7 @@ def predict(
         gpu=gpu,
         tokens=tokens,
         workload=workload,
+        runtime=runtime,
         sparsity=sparsity,
         pattern=pattern,
         kernels=kernels,

@@ -6,12 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from prunecast.codesign.contestants import contestants
+from prunecast.codesign.contestants import contestants, run_in_torch
 from prunecast.codesign.convolutions import ConvSettings, conv_shapes
 from prunecast.codesign.engines import Engine, Progress
-from prunecast.codesign.graph import WORKLOADS, ModelGraph, Pass, load_pass, parse_workload
+from prunecast.codesign.graph import RUNTIMES, WORKLOADS, ModelGraph, Pass, load_pass, parse_workload
 from prunecast.codesign.graph.config import CONFIG, KINDS, checkpoint_shape, shape_of_config
 from prunecast.codesign.graph.operation import MOST_TOKENS
+from prunecast.codesign.graph.torch_form import torch_form
 from prunecast.codesign.graph.transformers import build_transformer
 from prunecast.codesign.layer_job import LayerJob
 from prunecast.codesign.layers import LoadedLayers, Source, load_layers
@@ -74,6 +75,7 @@ class Settings:
     gpu: str | GpuSpec
     tokens: int | None = None
     workload: str | None = None
+    runtime: str = "engine"
     sparsity: float | None = None
     pattern: str | None = None
     kernels: str | Sequence[str] = "all"
@@ -94,6 +96,7 @@ class Settings:
             raise BadInput(f"tokens must be at most {MOST_TOKENS}, got {self.tokens}")
         if self.tokens is not None and self.workload is not None:
             raise BadInput(f"tokens and a workload exclude each other, got {self.tokens} and {self.workload}")
+        check_choice("runtime", self.runtime, RUNTIMES)
         if self.experts_per_token < 1:
             raise BadInput(f"experts-per-token must be at least 1, got {self.experts_per_token}")
         if self.dtype == "tf32":
@@ -144,6 +147,10 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
     chosen = contestants(settings.kernels, None if pattern is None else pattern.canonical, least)
     if settings.pattern == "zeros" and settings.kernels == "all":
         chosen = zeros_contestants(least)
+    if settings.runtime == "torch":
+        if not of_model:
+            raise BadInput("runtime torch is of whole models: wanted the name of a standard transformer")
+        chosen = run_in_torch(chosen, asked=settings.kernels != "all")
     gpu = load_gpu(settings.gpu) if isinstance(settings.gpu, str) else settings.gpu
     engine = Engine(
         name=settings.engine, gpu=gpu, state=settings.state, launch=settings.launch, progress=progress
@@ -183,15 +190,15 @@ def is_model(weights: Source) -> bool:
     return isinstance(weights, str) and weights in WORKLOADS and not Path(weights).exists()
 
 
-def _graphs(weights: Source) -> Callable[[Pass], ModelGraph]:
+def _graphs(weights: Source, runtime: str) -> Callable[[Pass], ModelGraph]:
     """The graph of each pass of a standard model. Raises BadInput for a configuration of unknown type."""
     name = f"{weights}"
     if name in WORKLOADS:
-        return partial(load_pass, name)
+        return partial(load_pass, name, runtime=runtime)
     shape = shape_of_config(Path(name))
     if shape is None:
         raise BadInput(f"{name}: its model_type is none of {', '.join(KINDS)}")
-    return partial(build_transformer, name, shape)
+    return partial(torch_form if runtime == "torch" else build_transformer, name, shape)
 
 
 def _workload(weights: Source, settings: Settings) -> WorkloadLayers | None:
@@ -200,7 +207,7 @@ def _workload(weights: Source, settings: Settings) -> WorkloadLayers | None:
     if is_model(weights):
         if settings.convolutions.input_size:
             raise BadInput(f"{weights} says the sizes of its inputs: leave out --input")
-        graphs = [(run, make(run)) for make in (_graphs(weights),) for run in passes]
+        graphs = [(run, make(run)) for make in (_graphs(weights, settings.runtime),) for run in passes]
         return layers_of_model(graphs, target=settings.target, ignore=settings.ignore)
     shape = checkpoint_shape(weights)
     if isinstance(weights, str | Path) and shape is not None:

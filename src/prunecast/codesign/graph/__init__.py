@@ -5,7 +5,7 @@ a product with a weight matrix (attention, norms, element-wise work, transposes)
 no kernel: the time of a weight's product is handed in by its caller.
 
 Read first: `operation.py` (the records), `model_graph.py` (the graph), `workloads.py` (the models by name),
-`model_time.py` (the end-to-end time).
+`model_time.py` (the end-to-end time). What torch launches of them: `torch_form.py` and `torch_time.py`.
 """
 
 from prunecast.codesign.graph.layouts import LayoutChoice, choose_layouts, turned_by_dense
@@ -13,10 +13,11 @@ from prunecast.codesign.graph.model_graph import ModelGraph
 from prunecast.codesign.graph.model_time import ModelTime, model_time
 from prunecast.codesign.graph.operation import KINDS, Convolution, Operation
 from prunecast.codesign.graph.passes import Pass, parse_workload
-from prunecast.codesign.graph.workloads import WORKLOADS, load_pass, load_workload
+from prunecast.codesign.graph.workloads import RUNTIMES, WORKLOADS, load_pass, load_workload
 
 __all__ = [
     "KINDS",
+    "RUNTIMES",
     "WORKLOADS",
     "Convolution",
     "LayoutChoice",

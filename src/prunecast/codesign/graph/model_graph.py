@@ -18,10 +18,12 @@ class ModelGraph:
     name : e.g. `bert-base`
     graph : a `networkx.DiGraph` of operation names; each node holds its `operation`, each edge the `elements`
         of the tensor that goes along it
+    runtime : `engine`, operators as an inference engine would run them, or `torch`, see `torch_form`
     """
 
     name: str
     graph: "nx.DiGraph[str]" = field(default_factory=nx.DiGraph)
+    runtime: str = "engine"
 
     def add(self, operation: Operation, after: Sequence[str] = ()) -> str:
         """Append an operation that reads what `after` write; its name comes back.

@@ -8,6 +8,7 @@ import networkx as nx
 from prunecast.codesign.graph.layouts import Transpose, choose_layouts
 from prunecast.codesign.graph.model_graph import ModelGraph
 from prunecast.codesign.graph.other_times import other_seconds, transpose_seconds
+from prunecast.codesign.graph.torch_time import TorchTimer
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 
@@ -82,23 +83,28 @@ def model_time(
     if missing:
         raise BadInput(f"{model.name}: no time was given for {', '.join(missing[:3])}")
     launch_s = gpu.graph_launch_s if launch == "graph" else gpu.stream_launch_s
-    seconds = {
-        o.name: product_seconds[o.name]
-        if o.kind == "gemm"
-        else other_seconds(o, gpu, element_bytes=element_bytes, launch_s=launch_s)
-        for o in model
-    }
-    changed = choose_layouts(model, dict.fromkeys(sparse, "features")).transposes
+    if model.runtime == "torch":
+        timer = TorchTimer(gpu, element_bytes=element_bytes)
+        seconds, changed, turning = timer.times(model, product_seconds, sparse)
+    else:
+        seconds = {
+            o.name: product_seconds[o.name]
+            if o.kind == "gemm"
+            else other_seconds(o, gpu, element_bytes=element_bytes, launch_s=launch_s)
+            for o in model
+        }
+        changed = choose_layouts(model, dict.fromkeys(sparse, "features")).transposes
+        turning = {
+            change.source: model[change.source].runs
+            * transpose_seconds(change.elements, gpu, element_bytes=element_bytes, launch_s=launch_s)
+            for change in changed
+        }
     path = _longest_path(model, seconds)
     return ModelTime(
         seconds_of=seconds,
         kind_of={o.name: o.kind for o in model},
         transposes=changed,
-        turning_seconds={
-            change.source: model[change.source].runs
-            * transpose_seconds(change.elements, gpu, element_bytes=element_bytes, launch_s=launch_s)
-            for change in changed
-        },
+        turning_seconds=turning,
         critical_path=path,
         critical_seconds=sum(seconds[name] for name in path),
     )

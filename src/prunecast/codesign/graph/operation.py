@@ -5,8 +5,12 @@ from typing import NamedTuple
 
 from prunecast.errors import BadInput
 
-KINDS = ("input", "gemm", "attention", "normalise", "elementwise", "pool", "unknown")
-"""What an operation is; `gemm` multiplies with a weight matrix, `unknown` is costed as memory traffic."""
+KINDS = (
+    *("input", "gemm", "attention", "normalise", "elementwise", "pool", "unknown"),
+    *("rms norm", "activation", "gated unit", "rotary", "cache", "patches"),
+)
+"""What an operation is; `gemm` multiplies with a weight matrix, `unknown` is costed as memory traffic. The
+second line are launches of a `torch_form`, `patches` its convolution of an image."""
 
 LAYOUTS = ("features", "tokens")
 """features: the tokens of one feature are contiguous, (K, N) row-major, as the sparse kernels want it.

@@ -5,11 +5,15 @@ from prunecast.codesign.graph.diffusion import UNETS, build_unet
 from prunecast.codesign.graph.model_graph import ModelGraph
 from prunecast.codesign.graph.passes import SEQUENCE, Pass
 from prunecast.codesign.graph.shapes import transformers
+from prunecast.codesign.graph.torch_form import torch_form
 from prunecast.codesign.graph.transformers import build_transformer
 from prunecast.errors import BadInput, check_choice
 
 WORKLOADS = (*CONV_NETS, *UNETS, *transformers())
 """Names that `load_workload` takes."""
+RUNTIMES = ("engine", "torch")
+"""What runs a model: operators as inference engines fuse them, around kernels that take features first; or
+torch.compile, with the layers that `prunecast.torch.sparsify` makes."""
 
 
 def load_workload(
@@ -34,9 +38,23 @@ def load_workload(
     return load_pass(name, Pass(batch, sequence, cached, all_logits))
 
 
-def load_pass(name: str, run: Pass) -> ModelGraph:
-    """The graph of one forward pass of a standard model. Raises BadInput as `load_workload`."""
+def load_pass(name: str, run: Pass, runtime: str = "engine") -> ModelGraph:
+    """The graph of one forward pass of a standard model.
+
+    Parameters
+    ----------
+    runtime : one of `RUNTIMES`
+
+    Raises
+    ------
+    BadInput : as `load_workload`, or a model whose form in torch is not known
+    """
     check_choice("workload", name, WORKLOADS)
+    check_choice("runtime", runtime, RUNTIMES)
+    if runtime == "torch":
+        if name not in transformers():
+            raise BadInput(f"{name} is no transformer, of which alone the form in torch is known")
+        return torch_form(name, transformers()[name], run)
     if name in transformers():
         return build_transformer(name, transformers()[name], run)
     if run.cached:

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from prunecast.codesign.engines import Engine, Progress, silent
 from prunecast.codesign.files import SCHEMA_VERSION
-from prunecast.codesign.graph import WORKLOADS, Pass, load_pass, parse_workload
+from prunecast.codesign.graph import RUNTIMES, WORKLOADS, Pass, load_pass, parse_workload
 from prunecast.codesign.graph.config import checkpoint_shape
 from prunecast.codesign.graph.passes import SEQUENCE
 from prunecast.codesign.layers import Source, path_of
@@ -22,12 +22,14 @@ from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, Mode
 from prunecast.codesign.search.target import TargetResult, prune_to_targets
 from prunecast.codesign.search.targets import Targets
 from prunecast.codesign.write_pruned import WEIGHTS, checked_folder, write_folder
-from prunecast.errors import BadInput
+from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.version import tool_version
 
 TOKENS = 4096
+TILE_FAMILIES = ("atp", "guided")
+"""Patterns that `prunecast.torch.sparsify` takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,6 +43,7 @@ class PrunedModel:
     source : path or name that was pruned
     targets : what was asked for
     workload : what the times are of, where it was said
+    runtime : what runs the model
     folder : holds `recipe.json`, and `weights.safetensors` if real weights were pruned
     """
 
@@ -54,6 +57,7 @@ class PrunedModel:
     folder: Path | None
     has_weights: bool
     workload: str | None = None
+    runtime: str = "engine"
 
     @classmethod
     def of(
@@ -66,6 +70,7 @@ class PrunedModel:
         dtype: str,
         folder: Path | None,
         workload: str | None = None,
+        runtime: str = "engine",
     ) -> Self:
         """A result with what it was found for: `weights`, a file, matrices or a standard model, on a GPU."""
         return cls(
@@ -78,6 +83,7 @@ class PrunedModel:
             targets=targets,
             folder=folder,
             workload=workload,
+            runtime=runtime,
             has_weights=not (isinstance(weights, str) and weights in WORKLOADS),
         )
 
@@ -95,6 +101,7 @@ class PrunedModel:
             "dtype": self.dtype,
             "criterion": "magnitude",
             "workload": self.workload,
+            "runtime": self.runtime,
             "targets": {name: getattr(self.targets, name) for name in Targets.__slots__},
             "seconds": result.seconds,
             "dense_seconds": result.dense_seconds,
@@ -121,6 +128,7 @@ def prune_model(
     most_sparsity: float = MOST_SPARSITY,
     batch: int = 8,
     workload: str | None = None,
+    runtime: str = "engine",
     target: Sequence[str] = (),
     ignore: Sequence[str] = (),
     progress: Progress = silent,
@@ -144,6 +152,7 @@ def prune_model(
     batch : images or sequences of a standard model; the free first size of inputs of `.onnx`
     workload : in place of tokens and batch, as `prefill:2048` or `decode:16@4096`, or a mix of them, whose
         mean time counts; see `graph.parse_workload`
+    runtime : what runs a standard model: `engine`, or `torch`, whose layers have patterns of tiles alone
     target, ignore : layers to take and to leave out
 
     Raises
@@ -153,13 +162,13 @@ def prune_model(
     """
     folder = None if out is None else checked_folder(Path(out), weights)
     spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
-    layers = layers_to_prune(weights, tokens, batch, target, ignore, workload)
+    layers = layers_to_prune(weights, tokens, batch, target, ignore, workload, runtime)
     search = ModelSearch(
         layers=layers,
         engine=Engine(name=engine, gpu=spec, state=state, launch=launch, progress=progress),
         quick=Engine(name="model", gpu=spec, state=state, launch=launch),
         dtype=dtype,
-        families=families,
+        families=families_of(runtime, families),
         caps=caps or {},
         most_sparsity=most_sparsity,
         progress=progress,
@@ -174,6 +183,7 @@ def prune_model(
         dtype=dtype,
         folder=folder,
         workload=workload,
+        runtime=runtime,
     )
     if folder is not None:
         masks = masks_of(search, pruned.result) if pruned.has_weights else None
@@ -188,14 +198,18 @@ def layers_to_prune(
     target: Sequence[str],
     ignore: Sequence[str],
     workload: str | None = None,
+    runtime: str = "engine",
 ) -> LayerSet:
     """The layers of a file, of matrices by name, of an ONNX file or of a standard model. Raises BadInput."""
+    check_choice("runtime", runtime, RUNTIMES)
+    if runtime == "torch" and not (isinstance(weights, str) and weights in WORKLOADS):
+        raise BadInput("runtime torch is of whole models: wanted a standard transformer")
     if tokens is not None and (tokens < 1 or workload is not None):
         raise BadInput(f"tokens must be at least 1, and left out with a workload, got {tokens}")
     passes = None if workload is None else parse_workload(workload)
     if isinstance(weights, str) and weights in WORKLOADS:
         runs = passes or (Pass(batch, SEQUENCE if tokens is None else tokens),)
-        graphs = [load_pass(weights, run) for run in runs]
+        graphs = [load_pass(weights, run, runtime) for run in runs]
         shares = [run.share for run in runs]
         return layers_of_workload(*graphs, shares=shares, target=target, ignore=ignore)
     if isinstance(weights, str | Path) and Path(weights).suffix.lower() == ".onnx":
@@ -211,6 +225,11 @@ def layers_to_prune(
         if found is not None:
             return found
     return layers_of_file(weights, passes, target=target, ignore=ignore)
+
+
+def families_of(runtime: str, families: Sequence[str]) -> Sequence[str]:
+    """The families of patterns whose layers the runtime can run."""
+    return [family for family in families if runtime == "engine" or family in TILE_FAMILIES]
 
 
 def masks_of(search: ModelSearch, result: TargetResult) -> dict[str, MaskArray]:

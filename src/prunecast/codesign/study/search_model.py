@@ -12,7 +12,7 @@ from prunecast.codesign.layers import Source
 from prunecast.codesign.provenance import WeightsDigest
 from prunecast.codesign.search import PrunedModel, TargetResult, Targets
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch
-from prunecast.codesign.search.prune_model import layers_to_prune, masks_of
+from prunecast.codesign.search.prune_model import families_of, layers_to_prune, masks_of
 from prunecast.codesign.study.evaluator import Evaluator
 from prunecast.codesign.study.optuna_library import optuna_library
 from prunecast.codesign.study.pareto import pareto
@@ -66,6 +66,7 @@ def search_model(
     most_sparsity: float = MOST_SPARSITY,
     batch: int = 8,
     workload: str | None = None,
+    runtime: str = "engine",
     target: Sequence[str] = (),
     ignore: Sequence[str] = (),
     progress: Progress = silent,
@@ -78,7 +79,7 @@ def search_model(
     Parameters
     ----------
     weights, targets, gpu, tokens, out, engine, families, caps, most_sparsity : as in `prune_model`
-    batch, workload, target, ignore : as in `prune_model`
+    batch, workload, runtime, target, ignore : as in `prune_model`
     trials : finished ones that the study has in the end, those of earlier runs and other processes included
     storage : path of an SQLite file, or the URL of a database
     seed : of the sampler; one process alone finds the same with the same seed, interrupted or not
@@ -93,11 +94,11 @@ def search_model(
     kept_in = StudyStorage(storage)
     spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
     search = ModelSearch(
-        layers=layers_to_prune(weights, tokens, batch, target, ignore, workload),
+        layers=layers_to_prune(weights, tokens, batch, target, ignore, workload, runtime),
         engine=Engine(name=engine, gpu=spec, state=state, launch=launch, progress=progress),
         quick=Engine(name="model", gpu=spec, state=state, launch=launch),
         dtype=dtype,
-        families=families,
+        families=families_of(runtime, families),
         caps=caps or {},
         most_sparsity=most_sparsity,
     )
@@ -114,6 +115,7 @@ def search_model(
             dtype=dtype,
             folder=folder,
             workload=workload,
+            runtime=runtime,
         )
 
     found = StudyResult(

@@ -1,13 +1,13 @@
 """Models with random weights and the passes that are timed, from the shapes of standard transformers.
 
-Hugging Face's code. Dense and sparse models attend without a mask: no input is padded, and transformers
-builds a mask under torch.compile that keeps flash attention away. `sdpa_without_mask` is transformers' own
-function for `scaled_dot_product_attention`, which takes `is_causal` where there is no mask, under a name that
-transformers makes no masks for.
+Hugging Face's code, or that of `plain.py` where it is not installed. Dense and sparse models attend without a
+mask: no input is padded, and transformers builds a mask under torch.compile that keeps flash attention away.
+`sdpa_without_mask` is transformers' own function for `scaled_dot_product_attention`, which takes `is_causal`
+where there is no mask, under a name that transformers makes no masks for.
 """
 
+import importlib.util
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,23 +15,22 @@ from torch import nn
 
 from prunecast.codesign.graph.passes import Pass
 from prunecast.codesign.graph.shapes import Transformer, transformers
+from prunecast.codesign.graph.torch_form import PIXELS, tokens_of
 from prunecast.errors import BadInput
 from prunecast.validation.torch_models.case import Case
+from prunecast.validation.torch_models.plain import PlainTransformer, new_caches
 from prunecast.validation.torch_models.timing import Forward
 
 VOCABULARY = 512
-PIXELS = 224
 WITHOUT_MASK = "sdpa_without_mask"
 
 
 def make_model(case: Case, dtype: torch.dtype, device: str) -> nn.Module:
     """The model of a case on a device. Raises BadInput for an unknown name, or without transformers."""
     if case.model in transformers():
+        make = _standard if has_transformers() else PlainTransformer
         with torch.device(device):
-            return _standard(case.shape).to(dtype).eval()
-    if not Path(case.model).is_dir():
-        known = ", ".join(transformers())
-        raise BadInput(f"model must be a Hugging Face folder or one of {known}, got {case.model!r}")
+            return make(case.shape).to(dtype).eval()
     auto = _transformers().AutoModel
     return (
         auto.from_pretrained(
@@ -40,6 +39,11 @@ def make_model(case: Case, dtype: torch.dtype, device: str) -> nn.Module:
         .to(device)
         .eval()
     )
+
+
+def has_transformers() -> bool:
+    """Whether Hugging Face's transformers is installed."""
+    return importlib.util.find_spec("transformers") is not None
 
 
 def _transformers() -> Any:
@@ -95,9 +99,25 @@ def _standard(shape: Transformer) -> nn.Module:
 
 def passes(case: Case, device: str) -> Callable[[nn.Module], Forward]:
     """A function that makes the timed pass of a model; the same input for every model."""
-    if case.model in transformers() and case.shape.patch:
+    if case.model in transformers() and not has_transformers():
+        return _plain(case, device)
+    if case.shape.patch:
         return _pictures(case.run.batch, device)
     return _decode(case.run, device) if case.run.cached else _whole(case.run, device)
+
+
+def _plain(case: Case, device: str) -> Callable[[nn.Module], Forward]:
+    """A pass over random hidden states, behind random keys and values where some are cached."""
+    run, shape = case.run, case.shape
+    x = torch.randn(run.batch, tokens_of(shape, run), shape.hidden, device=device)
+    caches = new_caches(shape, run, x) if run.cached else None
+
+    def call(model: nn.Module) -> Forward:
+        given = x.to(next(model.parameters()).dtype)
+        own = None if caches is None else [cache.copied(given.dtype) for cache in caches]
+        return lambda: model(given, own)
+
+    return call
 
 
 def _ids(run: Pass, device: str) -> torch.Tensor:

@@ -1,0 +1,144 @@
+"""A transformer as `torch.compile` and `prunecast.torch.sparsify` run it: which launches, after what.
+
+Queries, keys and values are one product, gate and up another. Between products lie attention and the kernels
+that Inductor writes: a norm with the residual sums before it, rotary embedding, the cache's new keys and
+values, and an activation where it is no epilogue. What each takes: `torch_time.py`.
+"""
+
+from prunecast.codesign.graph.blocks import mean_keys
+from prunecast.codesign.graph.model_graph import ModelGraph
+from prunecast.codesign.graph.operation import Convolution, Operation
+from prunecast.codesign.graph.passes import Pass
+from prunecast.codesign.graph.shapes import Transformer, check_phase
+from prunecast.errors import BadInput
+
+PIXELS = 224
+TILE_KEYS = 128
+"""Queries and keys of a tile of cuDNN's attention, which multiplies whole ones. Kind: fitted, with the costs
+of attention."""
+SUMMED_TENSORS = 4.75
+"""Tensors that a norm moves where sums go on beside it: Inductor adds up the branches since the last sum that
+it wrote, 2 to 5 tensors in turn, and writes that sum once in four norms. Kind: read in the kernels that it
+made for Llama and ViT (torch 2.11)."""
+
+
+def torch_form(name: str, shape: Transformer, run: Pass) -> ModelGraph:
+    """The graph of one forward pass.
+
+    Raises
+    ------
+    BadInput : a model whose form is not known, or a decode where no text is generated
+    """
+    check_phase(name, shape, run.cached)
+    if shape.experts or shape.mels or shape.window:
+        what = "experts" if shape.experts else "sound" if shape.mels else "windows of attention"
+        raise BadInput(f"{name} has {what}, of which the form in torch is not known: --runtime engine")
+    return _Form(name, shape, run._replace(tokens=tokens_of(shape, run))).model
+
+
+def tokens_of(shape: Transformer, run: Pass) -> int:
+    """New tokens of each sequence, or of each image."""
+    return (PIXELS // shape.patch) ** 2 + 1 if shape.patch else run.tokens
+
+
+def _whole(tokens: int) -> int:
+    """Tokens of whole tiles."""
+    return -(-tokens // TILE_KEYS) * TILE_KEYS
+
+
+class _Form:
+    """Adds launch after launch."""
+
+    def __init__(self, name: str, shape: Transformer, run: Pass) -> None:
+        self.model = ModelGraph(name=name, runtime="torch")
+        self._shape, self._run, self._columns = shape, run, run.columns
+        stream = self._patches() if shape.patch else self._input()
+        if shape.norm_first:
+            stream = self._norm("norm0", stream, first=True)
+        for layer in range(shape.layers):
+            stream = self._layer(f"layer.{layer}", stream)
+        if shape.head:
+            n = 0 if run.all_logits and not shape.patch else run.batch
+            self._product("head", shape.head, shape.hidden, stream, n=n)
+
+    def _input(self) -> str:
+        elements = self._shape.hidden * self._columns
+        return self.model.add(Operation(name="embedding", kind="input", elements_out=elements))
+
+    def _patches(self) -> str:
+        shape = self._shape
+        conv = Convolution(3, PIXELS, PIXELS, shape.patch, shape.patch, 0)
+        image = Operation(name="image", kind="input", elements_out=3 * PIXELS**2 * self._run.batch)
+        n = self._run.batch * conv.height_out * conv.width_out
+        product = Operation(
+            name="patches",
+            kind="patches",
+            flops=2.0 * shape.hidden * 3 * shape.patch**2 * n,
+            elements_in=image.elements_out,
+            elements_out=shape.hidden * n,
+        )
+        return self.model.add(product, [self.model.add(image)])
+
+    def _layer(self, layer: str, stream: str) -> str:
+        shape = self._shape
+        qkv = self._product(f"{layer}.qkv", shape.width + 2 * shape.key_width, shape.hidden, stream)
+        mixed = self._attention(layer, self._rotary(layer, qkv) if shape.gated else qkv)
+        output = self._product(f"{layer}.output", shape.hidden, shape.width, mixed)
+        return self._feed_forward(layer, self._norm(f"{layer}.norm1", output))
+
+    def _feed_forward(self, layer: str, stream: str) -> str:
+        shape, wide = self._shape, self._shape.feed_forward
+        rows, name = (2 * wide, "gate_up") if shape.gated else (wide, "up")
+        up = self._product(f"{layer}.{name}", rows, shape.hidden, stream)
+        kind = "gated unit" if shape.gated else "activation"
+        active = self._add(f"{layer}.activation", kind, up, rows, wide)
+        return self._norm(f"{layer}.norm2", self._product(f"{layer}.down", shape.hidden, wide, active))
+
+    def _product(self, name: str, m: int, k: int, after: str, *, n: int = 0) -> str:
+        n = n or self._columns
+        product = Operation(name=name, kind="gemm", m=m, k=k, n=n, elements_in=k * n, elements_out=m * n)
+        return self.model.add(product, [after])
+
+    def _rotary(self, layer: str, after: str) -> str:
+        """Queries and keys are turned, and keys and values go into the cache, where there is one."""
+        shape = self._shape
+        turned = self._add(f"{layer}.rotary", "rotary", after, shape.width + shape.key_width)
+        return (
+            self._add(f"{layer}.cache", "cache", turned, 2 * shape.key_width) if self._run.cached else turned
+        )
+
+    def _attention(self, layer: str, after: str) -> str:
+        shape, run = self._shape, self._run
+        queries, keys = run.tokens if run.cached else _whole(run.tokens), float(_whole(run.tokens))
+        if shape.causal:
+            keys = mean_keys(run, 0) + 0.5 * min(TILE_KEYS, run.tokens)
+        mixed = Operation(
+            name=f"{layer}.attention",
+            kind="attention",
+            flops=4.0 * run.batch * queries * keys * shape.width,
+            head_width=shape.width // shape.heads,
+            elements_in=(shape.width + 2 * shape.key_width) * self._columns,
+            elements_cached=2 * shape.key_width * run.batch * run.cached,
+            elements_out=shape.width * self._columns,
+        )
+        return self.model.add(mixed, [after])
+
+    def _norm(self, name: str, after: str, *, first: bool = False) -> str:
+        """Residual sum and norm in one kernel."""
+        each = self._shape.hidden * self._columns
+        tensors = 2.0 if first else SUMMED_TENSORS if self._shape.norm_first else 3.0
+        norm = Operation(
+            name=name,
+            kind="rms norm" if self._shape.gated else "normalise",
+            elements_in=round((tensors - 1.0) * each),
+            elements_out=each,
+        )
+        return self.model.add(norm, [after])
+
+    def _add(self, name: str, kind: str, after: str, read: int, written: int = 0) -> str:
+        """An element-wise kernel over so many features in, and as many out where nothing else is said."""
+        columns = self._columns
+        each = Operation(
+            name=name, kind=kind, elements_in=read * columns, elements_out=(written or read) * columns
+        )
+        return self.model.add(each, [after])

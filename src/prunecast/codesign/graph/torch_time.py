@@ -1,0 +1,139 @@
+"""The time of every launch of a `torch_form` that is no product, and what sparse products add or save.
+
+An element-wise kernel takes what it moves, at a share of the GPU's copy rate that goes with its kind, and a
+beginning. Attention is cuDNN's. The numbers are fitted to traces, see `costs/sm_90.toml`.
+
+Around sparse products: an activation between two of them is the first one's epilogue, which writes C as the
+second one reads it. X of any other sparse product is turned, by a launch of its own, or, where it is small,
+by the norm that makes it.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from prunecast.codesign.graph.layouts import Transpose
+from prunecast.codesign.graph.model_graph import ModelGraph
+from prunecast.codesign.graph.operation import Operation
+from prunecast.codesign.graph.other_times import EXPONENTIALS_PER_CLK_PER_SM
+from prunecast.hardware import GpuSpec, sm_clock_hz
+from prunecast.hardware.costs import load_costs
+
+FEW_TURNED_APART = 64
+"""Tokens up to which X has a turning launch of its own. Kind: definition, `prunecast.torch.ops`."""
+LEAST_TURNED_APART = 1 << 20
+"""Elements from which it has one. Kind: definition, `prunecast.torch.ops`."""
+EPILOGUES = {"activation": "gelu_clk", "gated unit": "silu_clk"}
+MOVING = {
+    "input": ("layer_norm_s", "layer_norm_share"),
+    "normalise": ("layer_norm_s", "layer_norm_share"),
+    "rms norm": ("rms_norm_s", "rms_norm_share"),
+    "activation": ("activation_s", "activation_share"),
+    "gated unit": ("gated_s", "gated_share"),
+    "rotary": ("rotary_s", "rotary_share"),
+    "cache": ("cache_s", "turn_share"),
+    "turn": ("turn_s", "turn_share"),
+}
+"""Kind -> entries for its beginning and its share of the copy rate."""
+NORMS = ("normalise", "rms norm")
+MEAN_DUTY = 0.5
+"""Tensor duty of attention, for the clock."""
+PATCH_TILE = 128
+"""Pixels and channels of a tile of cuDNN's convolution of patches."""
+
+
+class TorchTimes(NamedTuple):
+    """Seconds by operation, and of turned tensors by what writes them."""
+
+    seconds: dict[str, float]
+    transposes: tuple[Transpose, ...]
+    turning: dict[str, float]
+
+
+class AttentionWork(NamedTuple):
+    """Seconds of attention at the whole tensor rate."""
+
+    multiplying: float
+    """Products and exponentials, neither hidden behind the other."""
+    per_key: float
+    """For each key in whose time a tile of queries starts and ends."""
+
+
+class TorchTimer:
+    """Times of launches on one GPU."""
+
+    def __init__(self, gpu: GpuSpec, *, element_bytes: int) -> None:
+        self._gpu, self._bytes = gpu, element_bytes
+        self._costs = load_costs(__package__, gpu.compute_capability)
+
+    def times(
+        self, model: ModelGraph, product_seconds: Mapping[str, float], sparse: frozenset[str]
+    ) -> TorchTimes:
+        """All of a pass."""
+        seconds = {o.name: product_seconds[o.name] if o.kind == "gemm" else self.seconds(o) for o in model}
+        changed, turning = [], {}
+        for name in sorted(sparse):
+            (source,) = model.graph.predecessors(name)
+            maker = model[source]
+            if _is_epilogue(model, maker, sparse):
+                seconds[source] = self.epilogue(maker)
+            elif model[name].n > 1:
+                changed.append(Transpose(source, name, model[name].elements_in))
+                turning[source] = self.turning(maker, model[name])
+        return TorchTimes(seconds, tuple(changed), turning)
+
+    def seconds(self, operation: Operation) -> float:
+        """Seconds of an operation that is no product, launch included."""
+        gap_s = self._costs["gap_s"]
+        if operation.kind == "attention":
+            return 2.0 * gap_s + self._attention(operation)
+        if operation.kind == "patches":
+            return gap_s + self._patches(operation)
+        return gap_s + self._moved(operation.kind, operation.elements_in + operation.elements_out)
+
+    def epilogue(self, operation: Operation) -> float:
+        """Seconds by which an activation in the epilogue makes a product longer."""
+        clk = self._costs[EPILOGUES[operation.kind]]
+        return clk * operation.elements_out / self._gpu.sm_count / self._gpu.clock_burst_hz[0]
+
+    def turning(self, maker: Operation, reader: Operation) -> float:
+        """Seconds of turning X, which `maker` makes, for a sparse product."""
+        x = reader.elements_in
+        if reader.n > FEW_TURNED_APART and x < LEAST_TURNED_APART and maker.kind in NORMS:
+            share = self._costs["turned_norm_share"] * self._gpu.dram_copy_bytes_per_s
+            return 2 * x * self._bytes / share
+        return self._moved("turn", 2 * x)
+
+    def _moved(self, kind: str, elements: int) -> float:
+        begin, share = MOVING[kind]
+        rate = self._costs[share] * self._gpu.dram_copy_bytes_per_s
+        return self._costs[begin] + elements * self._bytes / rate
+
+    def _attention(self, o: Operation) -> float:
+        """Tensor work of whole sequences; of few new tokens what the cache's bytes take, and partial sums."""
+        costs, work = self._costs, attention_work(o, self._gpu)
+        tensor = (work.multiplying + costs["start_keys"] * work.per_key) / costs["attention_share"]
+        if not o.elements_cached:
+            return costs["attention_s"] + tensor
+        read = o.elements_cached * self._bytes / (costs["cache_read_share"] * self._gpu.dram_bytes_per_s)
+        return costs["split_keys_s"] + max(read, tensor)
+
+    def _patches(self, o: Operation) -> float:
+        """Waves of the convolution, and its input and output in the layouts that it wants."""
+        tiles = -(-o.elements_out // PATCH_TILE**2)
+        waves = -(-tiles // self._gpu.sm_count)
+        rate = self._costs["patch_turn_share"] * self._gpu.dram_copy_bytes_per_s
+        return waves * self._costs["patch_wave_s"] + (o.elements_in + o.elements_out) * self._bytes / rate
+
+
+def attention_work(o: Operation, gpu: GpuSpec) -> AttentionWork:
+    """The work of attention."""
+    clock_hz = sm_clock_hz(gpu, tensor_duty=MEAN_DUTY, l2_bytes_per_clk_per_sm=0.0, state="burst")
+    per_clk = 2.0 * gpu.tensor_fp16_fma_per_clk_per_sm
+    exponentials = per_clk / (4.0 * o.head_width * EXPONENTIALS_PER_CLK_PER_SM)
+    per_flop_s = (1.0 + exponentials) / (per_clk * gpu.sm_count * clock_hz)
+    return AttentionWork(o.flops * per_flop_s, 4.0 * o.elements_out * per_flop_s)
+
+
+def _is_epilogue(model: ModelGraph, maker: Operation, sparse: frozenset[str]) -> bool:
+    """Whether an activation between sparse products is the first one's epilogue."""
+    return maker.kind in EPILOGUES and sparse.issuperset(model.graph.predecessors(maker.name))

@@ -1,0 +1,99 @@
+"""`predict_case`: a model's pass in torch, dense and with every layer pruned alike, by one of the engines."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from prunecast.choice import fastest_plan
+from prunecast.codesign.engines import Engine, Progress, silent
+from prunecast.codesign.graph import ModelTime, model_time
+from prunecast.codesign.graph.operation import Operation
+from prunecast.codesign.graph.shapes import transformers
+from prunecast.codesign.graph.torch_form import torch_form
+from prunecast.errors import BadInput
+from prunecast.hardware import GpuSpec
+from prunecast.kernels import KernelPlan, plan_dense
+from prunecast.patterns import TileMap, parse_pattern
+from prunecast.validation.torch_models.case import Case
+
+FEW_TOKENS, LINE_TOKENS = 64, 64
+"""Up to so many, the kernel of few tokens runs, with whole groups of 8; others run whole lines of L2.
+Kind: definition, `prunecast.torch.forms`."""
+GROUP = 8
+SAMPLE = 256
+"""Rows and columns of weights on which a pattern is tried."""
+
+
+class ModelPrediction(NamedTuple):
+    """The times of a pass."""
+
+    dense: ModelTime
+    sparse: ModelTime
+
+    @property
+    def speedup(self) -> float:
+        """Dense time over sparse."""
+        return self.dense.seconds / self.sparse.seconds
+
+
+def predict_case(
+    case: Case, gpu: GpuSpec, *, engine: str = "simulator", dtype: str = "fp16", progress: Progress = silent
+) -> ModelPrediction:
+    """Predict a pass, dense as `torch.compile` runs it and sparse as `prunecast.torch.sparsify` does.
+
+    The weights are normal, as those of `make_model`. The model ends with its last block.
+
+    Raises
+    ------
+    BadInput : a model whose form in torch is not known, or a pattern without tiles
+    """
+    graph = torch_form(case.model, case.shape, case.run)
+    runner = Engine(name=engine, gpu=gpu, state="burst", launch="graph", progress=progress)
+    products = graph.products
+    dense = {name: runner.run(_dense_plan(o, dtype, gpu)).seconds for name, o in products.items()}
+    plans: dict[tuple[int, int], KernelPlan] = {}
+    for o in products.values():
+        if (o.m, o.k) not in plans:
+            plans[o.m, o.k] = _sparse_plan(o, case, dtype, gpu)
+    sparse = {name: runner.run(plans[o.m, o.k]).seconds for name, o in products.items()}
+    runner.stop()
+    return ModelPrediction(
+        model_time(graph, gpu, dense), model_time(graph, gpu, sparse, sparse=frozenset(products))
+    )
+
+
+def _dense_plan(o: Operation, dtype: str, gpu: GpuSpec) -> KernelPlan:
+    return plan_dense(o.m, o.k, o.n, dtype, gpu)
+
+
+def _sparse_plan(o: Operation, case: Case, dtype: str, gpu: GpuSpec) -> KernelPlan:
+    """The plan that the runtime makes."""
+    kept = _kept(case, o.m, o.k)
+    kernel = "small-n" if o.n <= FEW_TOKENS else "stspmm"
+    return fastest_plan(kernel, kept, planned_tokens(o.n), dtype, gpu)
+
+
+def _kept(case: Case, m: int, k: int) -> TileMap:
+    """What normal weights (m, k) keep."""
+    weights = np.abs(np.random.default_rng(0).standard_normal((m, k), np.float32))
+    rule = parse_pattern(case.pattern)
+    kept = rule.map(rule.prune({"layer": weights}, case.sparsity)["layer"])
+    if not isinstance(kept, TileMap):
+        raise BadInput(f"prunecast.torch runs patterns of tiles, {rule.canonical} has none")
+    return kept
+
+
+def check_case(case: Case) -> None:
+    """Refuse a case that cannot be predicted. Raises BadInput as `predict_case`, in no time."""
+    torch_form(case.model, case.shape, case.run)
+    if case.blocks is not None and case.model not in transformers():
+        raise BadInput(f"blocks are of models by name, {case.model!r:.80} has its own")
+    _kept(case, SAMPLE, SAMPLE)
+
+
+def planned_tokens(tokens: int) -> int:
+    """Tokens of the plan that a call of so many runs."""
+    if tokens == 1:
+        return 1
+    group = GROUP if tokens <= FEW_TOKENS else LINE_TOKENS
+    return -(-tokens // group) * group

@@ -1,0 +1,65 @@
+"""`validate --model`: what cannot be measured is one line, exit 2; a record's numbers make the table."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from prunecast.codesign.graph import Pass
+from prunecast.hardware import load_gpu
+from prunecast.validation.torch_models import Case
+from prunecast.validation.torch_models import compare as comparing
+
+US = {"dense compiled": 900.0, "sparse overlapped": 600.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--model", "bert-base"], "needs PyTorch with CUDA and a GPU"),
+        (["--model", "no-such-model"], "model must be"),
+        (["--model", "bert-base", "--workload", "prefill:1,prefill:2"], "measures one pass"),
+        (["--model", "bert-base", "--blocks", "0"], "blocks must be at least 1"),
+        (["--model", "bert-base", "--replay", "bundled"], "--model goes with --record alone"),
+        (["--model", "mixtral-8x7b"], "experts"),
+        (["--model", "bert-base", "--pattern", "2:4", "--sparsity", "0.5"], "patterns of tiles"),
+        (["--model", "bert-base", "--sparsity", "1.5"], "sparsity must be"),
+    ],
+)
+def test_what_cannot_be_measured(run, options, said, monkeypatch):
+    monkeypatch.setattr(comparing, "_check_gpu", no_gpu)
+    code, _, error = run("validate", *options)
+    assert code == 2
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def no_gpu(gpu) -> None:
+    from prunecast.errors import BadInput
+
+    raise BadInput("measuring a model needs PyTorch with CUDA and a GPU, and torch sees no GPU")
+
+
+def test_the_table_and_the_record(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(comparing, "_check_gpu", lambda gpu: None)
+    monkeypatch.setattr(comparing, "_measure", lambda *_: {"us": US, "refused": {"dense graph": "why"}})
+    out = tmp_path / "record.json"
+    options = (
+        "--model",
+        "bert-small",
+        "--workload",
+        "prefill:128",
+        "--engine",
+        "model",
+        "--record",
+        str(out),
+    )
+    code, shown, _ = run("validate", *options)
+    assert code == 0
+    assert "sparse overlapped" in shown
+    assert "1.50x" in shown
+    assert "dense graph did not run: why" in shown
+    found = comparing.beside(
+        Case("bert-small", Pass(1, 128)), {"us": US}, load_gpu("h200-sxm"), engine="model"
+    )
+    assert json.loads(Path(out).read_text())["rows"] == found.rows()

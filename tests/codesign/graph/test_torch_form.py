@@ -1,0 +1,116 @@
+"""Models as torch runs them: launches by hand, and laws of their times."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prunecast.codesign.graph import Pass, load_pass, model_time
+from prunecast.codesign.graph.shapes import Transformer
+from prunecast.codesign.graph.torch_form import torch_form
+from prunecast.codesign.graph.torch_time import (
+    FEW_TURNED_APART,
+    LEAST_TURNED_APART,
+    TorchTimer,
+)
+from prunecast.errors import BadInput
+from prunecast.hardware import load_gpu
+
+GPU = load_gpu("h200-sxm")
+SMALL = {"layers": 2, "hidden": 64, "heads": 4, "feed_forward": 128}
+LLAMA = Transformer(**SMALL, gated=True)
+BERT = Transformer(**SMALL, norm_first=False, causal=False)
+
+
+def kinds(shape: Transformer, run: Pass) -> Counter[str]:
+    return Counter(operation.kind for operation in torch_form("x", shape, run))
+
+
+def test_launches_of_two_blocks_by_hand() -> None:
+    # a block: qkv, output, gate and up, down; llama has a norm before each part and one behind the last
+    gated = {"input": 1, "gemm": 8, "attention": 2, "rotary": 2, "gated unit": 2, "rms norm": 5}
+    assert kinds(LLAMA, Pass(1, 512)) == gated
+    assert kinds(LLAMA, Pass(4, 1, 512)) == {**gated, "cache": 2}
+    assert kinds(BERT, Pass(8, 128)) == {
+        "input": 1,
+        "gemm": 8,
+        "attention": 2,
+        "activation": 2,
+        "normalise": 4,
+    }
+
+
+def test_products_of_queries_keys_and_values_and_of_gate_and_up_are_one() -> None:
+    products = load_pass("llama-3-8b", Pass(1, 16), "torch").products
+    own = [(p.m, p.k) for p in products.values() if p.name.startswith("layer.0.")]
+    assert own == [(6144, 4096), (4096, 4096), (2 * 14336, 4096), (4096, 14336)]
+
+
+@pytest.mark.parametrize("name", ["resnet50", "mixtral-8x7b", "whisper-tiny", "gemma-2-9b"])
+def test_models_without_a_known_form_are_refused(name: str) -> None:
+    with pytest.raises(BadInput, match="form in torch is") as error:
+        load_pass(name, Pass(1, 16), "torch")
+    assert name in str(error.value)
+
+
+def test_an_image_is_its_patches_and_a_token() -> None:
+    products = load_pass("vit-large-16", Pass(32, 999), "torch").products
+    assert products["layer.0.qkv"].n == 32 * 197
+
+
+def times(shape: Transformer, run: Pass, sparse: set[str]) -> dict[str, float]:
+    graph = torch_form("x", shape, run)
+    found = model_time(graph, GPU, dict.fromkeys(graph.products, 1e-6), sparse=frozenset(sparse))
+    return {**found.seconds_of, **{f"turn {name}": s for name, s in found.turning_seconds.items()}}
+
+
+def test_an_activation_is_an_epilogue_only_between_two_sparse_products() -> None:
+    run = Pass(16, 128)
+    dense = times(BERT, run, set())["layer.0.activation"]
+    both = times(BERT, run, {"layer.0.up", "layer.0.down"})
+    assert both["layer.0.activation"] < dense
+    assert "turn layer.0.activation" not in both
+    for alone in ({"layer.0.up"}, {"layer.0.down"}):
+        assert times(BERT, run, alone)["layer.0.activation"] == dense
+    assert "turn layer.0.activation" in times(BERT, run, {"layer.0.down"})
+
+
+def test_one_token_is_not_turned() -> None:
+    every = {f"layer.{i}.{name}" for i in range(2) for name in ("qkv", "output", "gate_up", "down")}
+    assert not [name for name in times(LLAMA, Pass(1, 1, 9), every) if name.startswith("turn")]
+    turned = [name for name in times(LLAMA, Pass(2, 1, 9), every) if name.startswith("turn")]
+    assert len(turned) == 2 * 3  # what down reads, the epilogue writes turned
+
+
+def test_where_x_is_turned_apart_is_what_the_operator_does() -> None:
+    text = Path("src/prunecast/torch/ops.py").read_text(encoding="utf-8")
+    least = re.search(r"^LEAST_TURNED_APART = (\d+) << (\d+)", text, re.MULTILINE)
+    few = re.search(r"^FEW_TURNED_APART = (\d+)", text, re.MULTILINE)
+    assert least is not None
+    assert few is not None
+    assert int(least[1]) << int(least[2]) == LEAST_TURNED_APART
+    assert int(few[1]) == FEW_TURNED_APART
+
+
+@given(st.integers(1, 64), st.integers(1, 2048), st.booleans(), st.booleans())
+def test_more_sequences_take_no_less(batch: int, tokens: int, gated: bool, cached: bool) -> None:
+    shape = LLAMA if gated or cached else BERT
+    timer = TorchTimer(GPU, element_bytes=2)
+    behind = 100 if cached else 0
+    for less, more in zip(
+        torch_form("x", shape, Pass(batch, tokens, behind)),
+        torch_form("x", shape, Pass(batch + 1, tokens, behind)),
+        strict=True,
+    ):
+        if less.kind != "gemm":
+            assert 0.0 < timer.seconds(less) <= timer.seconds(more)
+
+
+@given(st.integers(1, 4000), st.integers(1, 4000))
+def test_a_longer_cache_takes_no_less(one: int, other: int) -> None:
+    timer = TorchTimer(GPU, element_bytes=2)
+    short, long = (torch_form("x", LLAMA, Pass(4, 1, n)) for n in sorted((one, other)))
+    assert timer.seconds(short["layer.0.attention"]) <= timer.seconds(long["layer.0.attention"])

@@ -1,0 +1,128 @@
+"""Models beside their predictions: the record judges, fakes measure, and no GPU is one line."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from prunecast.codesign.graph import Pass
+from prunecast.codesign.graph.shapes import Transformer
+from prunecast.errors import BadInput
+from prunecast.hardware import load_gpu
+from prunecast.validation.torch_models import Case
+from prunecast.validation.torch_models import compare as comparing
+from prunecast.validation.torch_models.compare import beside, validate_model
+from prunecast.validation.torch_models.kinds import by_kind, kind_of
+
+RECORD = Path("benchmarks/measured/h200-sxm-pytorch-models-2026-11-23.json")
+GPU = load_gpu("h200-sxm")
+MODELS = [m for m in json.loads(RECORD.read_text(encoding="utf-8"))["models"] if m["use"] == "judge"]
+US = {"dense compiled": 900.0, "dense zeros compiled": 100.0, "dense eager": 2000.0, "sparse compiled": 600.0}
+
+
+def case_of(model: dict) -> Case:
+    return Case(model["model"], Pass(**model["run"]), model["sparsity"], model["pattern"], model["blocks"])
+
+
+@pytest.mark.parametrize("model", MODELS, ids=[m["case"] for m in MODELS])
+def test_whole_models_are_predicted_within_8_percent(model):
+    found = beside(case_of(model), model, GPU, engine="model")
+    assert abs(found.dense.error) < 0.08
+    assert abs(found.sparse.error) < 0.08
+
+
+def test_the_fastest_of_each_kind_counts_but_none_with_the_zeros_of_the_pruned_model(monkeypatch):
+    case = Case("bert-small", Pass(1, 128, label="prefill:128"))
+    found = beside(case, {"us": US}, GPU, engine="model")
+    assert (found.dense.variant, found.dense.measured_us) == ("dense compiled", 900.0)
+    assert (found.sparse.variant, found.sparse.measured_us) == ("sparse compiled", 600.0)
+    assert found.speedups.measured_us == 1.5
+    assert found.dense.error == pytest.approx(found.dense.predicted_us / 900.0 - 1.0)
+
+
+def test_a_model_whose_sparse_side_did_not_run_is_refused():
+    with pytest.raises(BadInput, match="no sparse variant ran"):
+        beside(Case("bert-small", Pass(1, 128)), {"us": {"dense compiled": 1.0}}, GPU, engine="model")
+
+
+def test_a_record_is_written_whole(monkeypatch, tmp_path):
+    monkeypatch.setattr(comparing, "_check_gpu", lambda gpu: None)
+    monkeypatch.setattr(comparing, "_measure", lambda *_: {"us": US, "refused": {}})
+    out = tmp_path / "record.json"
+    found = validate_model(Case("bert-small", Pass(1, 128, label="prefill:128")), engine="model", record=out)
+    document = json.loads(out.read_text(encoding="utf-8"))
+    assert document == json.loads(json.dumps(found.document()))
+    assert [row["what"] for row in document["rows"]] == ["dense", "sparse", "speedup"]
+
+
+def test_what_cannot_be_measured_is_one_line_and_writes_nothing(monkeypatch, tmp_path):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    out = tmp_path / "record.json"
+    with pytest.raises(BadInput, match="needs PyTorch with CUDA and a GPU"):
+        validate_model(Case("bert-base", Pass(1, 128)), record=out)
+    with pytest.raises(BadInput, match="fp16 or bf16"):
+        validate_model(Case("bert-base", Pass(1, 128)), dtype="fp32")
+    assert not list(tmp_path.iterdir())
+
+
+def test_kernels_have_kinds():
+    names = {
+        "nvjet_sm90_hsh_256x128_64x4_1x2_h_bz_coopA_TNT": "gemm",
+        "tile_sm90": "gemm",
+        "transpose_rows": "transpose",
+        "triton_poi_fused_gelu_view_2": "activation",
+        "triton_poi_fused__unsafe_view_mul_silu_slice_5": "gated unit",
+        "triton_per_fused_add_native_layer_norm_view_1": "normalise",
+        "triton_red_fused__to_copy_add_columns_mean_mul_pow_rsqrt_view_10": "normalise",
+        "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7": "attention",
+    }
+    assert {name: kind_of(name) for name in names} == names
+    assert by_kind([("tile_sm90", 2.0, 10.0), ("small_n", 1.0, 5.0)]) == {"gemm": (3.0, 15.0)}
+
+
+SHAPES = {
+    "tiny-llama": (Transformer(layers=1, hidden=64, heads=4, key_heads=2, feed_forward=128, gated=True)),
+    "tiny-bert": Transformer(layers=1, hidden=64, heads=4, feed_forward=128, norm_first=False, causal=False),
+    "tiny-vit": Transformer(layers=1, hidden=64, heads=4, feed_forward=128, causal=False, patch=32),
+    "tiny-gpt": Transformer(layers=1, hidden=64, heads=4, feed_forward=128),
+}
+RUNS = {
+    "tiny-llama": [Pass(1, 32, label="a"), Pass(3, 1, 16, label="b")],
+    "tiny-bert": [Pass(2, 16)],
+    "tiny-vit": [Pass(2)],
+    "tiny-gpt": [Pass(2, 16)],
+}
+
+
+@pytest.mark.parametrize("hugging_face", [True, False])
+@pytest.mark.parametrize(("name", "run"), [(name, run) for name, runs in RUNS.items() for run in runs])
+def test_measuring_with_fakes_of_the_gpu(monkeypatch, name, run, hugging_face):
+    """Models are built, pruned and run on the CPU; graphs, compilers and clocks are fakes."""
+    torch = pytest.importorskip("torch")
+    # From the repository's root, transformers would take its link `kernels` for the package of that name
+    here = {"", ".", str(Path.cwd())}
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each not in here])
+    if hugging_face:
+        pytest.importorskip("transformers")
+    from prunecast.codesign.graph import shapes
+    from prunecast.validation.torch_models import measure as measuring
+    from prunecast.validation.torch_models import models
+    from prunecast.validation.torch_models.timing import Trace
+
+    monkeypatch.setitem(shapes.transformers(), name, SHAPES[name])
+    monkeypatch.setattr(models, "has_transformers", lambda: hugging_face)
+    monkeypatch.setattr(measuring, "DEVICE", "cpu")
+    monkeypatch.setattr(measuring, "captured", lambda forward: forward)
+    monkeypatch.setattr(
+        measuring, "times_us", lambda made, rounds: {n: (f(), 1.0)[1] for n, f in made.items()}
+    )
+    monkeypatch.setattr(measuring, "traced", lambda forward: Trace((), 1.0, 2.0))
+    monkeypatch.setattr(torch, "compile", lambda model: model)
+    case = Case(name, run, 0.5, "tile-wise:16")
+    row = measuring.measure(case, "h200-sxm", rounds=1, say=lambda line: None)
+    assert not row["refused"]
+    assert set(row["us"]) == set(measuring.VARIANTS) == set(row["error"])
+    assert max(row["error"].values()) < 0.01  # of fp16: the sparse model computes what its dense twin does
+    json.dumps(row)
