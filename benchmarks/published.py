@@ -2,10 +2,12 @@
 
 python -m benchmarks.published FOLDER [--every 6] [--engines model simulator]
 
-FOLDER holds dense bf16 tables of A100 SXM and H100 SXM (AIConfigurator, Apache-2.0), the dense fp16 table of
-V100 (DeepBench, Apache-2.0) and V:N:M kernels of RTX 3090 (VENOM, Apache-2.0); they are no part of this
-project. One hash of the sizes says which half of a table may be fitted to, as in a suite. Launches are taken
-to come from a graph, clocks to be those of bursts. Of several forms or layouts the fastest counts.
+FOLDER holds dense bf16 tables of A100 SXM, H100 SXM, B200 and L40S (AIConfigurator, Apache-2.0), dense fp16
+tables of V100 and T4 (DeepBench, Apache-2.0), V:N:M kernels of RTX 3090 (VENOM, Apache-2.0), and dense beside
+2:4 by the vendor's libraries on A100 PCIe, H100 PCIe, B200 and RTX 4090 (vllmbench, Apache-2.0); they are no
+part of this project. One hash of the sizes says which half of a table may be fitted to, as in a suite. How a
+table was taken (`Table`) says which state, launches and cache are predicted. Of several forms or layouts the
+fastest counts. Pairs of 2048^3 and more also say how often the sign of "2:4 pays" is right.
 """
 
 import argparse
@@ -14,10 +16,15 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from benchmarks.goals import Goal, print_goal
+from prunecast.choice import fastest_plan
 from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.kernels import KernelPlan, plan_dense
+from prunecast.kernels import DTYPE_BYTES, KernelPlan, plan_dense
+from prunecast.launch import CacheState
 from prunecast.models import estimate
+from prunecast.patterns import ElementMap
 from prunecast.simulator import simulate
 from prunecast.validation.case import Case, use_by_rule
 from prunecast.validation.case_maps import map_of
@@ -25,9 +32,11 @@ from prunecast.validation.case_plans import case_plan
 from prunecast.validation.errors import ErrorSummary, summarise_errors
 
 ENGINES: dict[str, Callable[..., float]] = {
-    "model": lambda plan, gpu: estimate(plan, gpu).seconds,
-    "simulator": lambda plan, gpu: simulate(plan, gpu).seconds,
+    "model": lambda plan, gpu, **taken: estimate(plan, gpu, **taken).seconds,
+    "simulator": lambda plan, gpu, **taken: simulate(plan, gpu, **taken).seconds,
 }
+SETS_OF_WEIGHTS = 6.0
+"""Layers in turn in the graphs of AIConfigurator."""
 HEIGHT = 128
 """Rows of a tile in which a V:N:M kernel keeps the same columns."""
 MOST_SIMULATED_S = 2e-3
@@ -43,6 +52,7 @@ class Product(NamedTuple):
     keeps: int
     """2 of so many columns; 0 for dense."""
     seconds: float
+    kernel: str = "dense"
 
 
 class Table(NamedTuple):
@@ -55,6 +65,10 @@ class Table(NamedTuple):
     products: Callable[[Iterable[dict[str, str]]], Iterator[Product]]
     most_percent: float
     """MAPE that is wanted of rows that were not fitted to."""
+    state: str = "burst"
+    launch: str = "graph"
+    l2: str = "cold"
+    """As `CacheState.name`; in `model` six sets of weights rotate, as in AIConfigurator's graphs."""
 
 
 def torch_linear(rows: Iterable[dict[str, str]]) -> Iterator[Product]:
@@ -81,10 +95,48 @@ def venom(algorithm: str, column: str) -> Callable[[Iterable[dict[str, str]]], I
     return products
 
 
+def pairs(gpu: str, kernel: str) -> Callable[[Iterable[dict[str, str]]], Iterator[Product]]:
+    """bf16 products of one GPU: dense, or 2:4 by the vendor's library."""
+    column = "dense_seconds" if kernel == "dense" else "two_of_four_seconds"
+
+    def products(rows: Iterable[dict[str, str]]) -> Iterator[Product]:
+        for row in rows:
+            if (row["gpu"], row["dtype"]) == (gpu, "bf16") and row[column]:
+                size = (int(row["m"]), int(row["k"]), int(row["n"]))
+                if size[0] > MOST_ROWS:
+                    continue
+                if kernel == "dense" or size[0] * size[1] * size[2] >= LARGE:
+                    yield Product(*size, 0, float(row[column]), kernel)
+
+    return products
+
+
+def paired(gpu: str, spec: str, wanted: float) -> tuple[Table, Table]:
+    """The two tables of the pairs of a GPU: launches back to back, on the same operands."""
+    back_to_back = {"state": "sustained", "launch": "stream", "l2": "warm"}
+    file, name = "two_of_four_pairs.csv", gpu if "PCIe" in gpu else f"{gpu} pairs,"
+    own = gpu.split()[0]
+    return (
+        Table(f"{name} dense", file, spec, "bf16", pairs(own, "dense"), wanted, **back_to_back),
+        Table(f"{name} 2:4, large", file, spec, "bf16", pairs(own, "cusparselt"), 10.0, **back_to_back),
+    )
+
+
+MOST_ROWS = 60_000
+"""Of a product whose map of 2:4 fits in memory."""
+LARGE = 2048**3
+"""M x K x N from which errors of 2:4 are counted: smaller ones are launches above all."""
 TABLES = (
     Table("A100 dense", "gemm_bf16_a100_sxm.csv", "a100-sxm4-80gb", "bf16", torch_linear, 9.0),
     Table("H100 dense", "gemm_bf16_h100_sxm.csv", "h100-sxm", "bf16", torch_linear, 9.0),
     Table("V100 dense", "gemm_fp16_v100.csv", "v100-sxm2-16gb", "fp16", deep_bench, 12.0),
+    Table("B200 dense", "gemm_bf16_b200.csv", "b200", "bf16", torch_linear, 10.0, "sustained", l2="model"),
+    Table("L40S dense", "gemm_bf16_l40s.csv", "l40s", "bf16", torch_linear, 13.0, "sustained", l2="model"),
+    Table("T4 dense", "gemm_fp16_t4.csv", "t4", "fp16", deep_bench, 9.0, "sustained", "stream", "warm"),
+    *paired("A100 PCIe", "a100-pcie-40gb", 8.0),
+    *paired("H100 PCIe", "h100-pcie", 9.0),
+    *paired("B200", "b200", 10.0),
+    *paired("RTX4090", "rtx-4090", 9.0),
     Table("RTX 3090 dense", "venom_rtx3090_*.csv", "rtx-3090", "fp16", venom("2", "gemm_time"), 10.0),
     Table("RTX 3090 V:N:M", "venom_rtx3090_*.csv", "rtx-3090", "fp16", venom("2", "spmm_time"), 10.0),
     Table("RTX 3090 V:N:M, other", "venom_rtx3090_*.csv", "rtx-3090", "fp16", venom("7", "spmm_time"), 10.0),
@@ -109,6 +161,8 @@ def use_of(product: Product) -> str:
 def plan_of(product: Product, dtype: str, gpu: GpuSpec) -> KernelPlan:
     """Dense, or 2:4 in columns that tiles of 128 rows keep."""
     m, k, n = product[:3]
+    if product.kernel != "dense":
+        return fastest_plan(product.kernel, two_of_four(m, k), n, dtype, gpu, state="sustained")
     if not product.keeps:
         return plan_dense(m, k, n, dtype, gpu)
     case = Case(
@@ -118,6 +172,18 @@ def plan_of(product: Product, dtype: str, gpu: GpuSpec) -> KernelPlan:
     return case_plan(case, "2:4", map_of(case), gpu)
 
 
+def two_of_four(m: int, k: int) -> ElementMap:
+    """The first two of every four: which ones stay does not change the time."""
+    columns = np.arange(k, dtype=np.int32).reshape(-1, 4)[:, :2].ravel()
+    return ElementMap(
+        m=m,
+        k=k,
+        row_start=np.arange(m + 1, dtype=np.int32) * np.int32(columns.size),
+        column_index=np.tile(columns, m),
+        pattern="2:4",
+    )
+
+
 def errors(table: Table, products: list[Product], use: str, engine: str) -> ErrorSummary | None:
     """Of the products of one use; None without any."""
     gpu = load_gpu(table.gpu)
@@ -125,7 +191,16 @@ def errors(table: Table, products: list[Product], use: str, engine: str) -> Erro
     own = [product for product in products if use_of(product) == use and product.seconds <= most_s]
     if not own:
         return None
-    predicted = [ENGINES[engine](plan_of(product, table.dtype, gpu), gpu) for product in own]
+    predicted = [
+        ENGINES[engine](
+            plan_of(product, table.dtype, gpu),
+            gpu,
+            state=table.state,
+            launch=table.launch,
+            l2=CacheState(table.l2, SETS_OF_WEIGHTS * product.m * product.k * DTYPE_BYTES[table.dtype]),
+        )
+        for product in own
+    ]
     return summarise_errors(predicted, [product.seconds for product in own], [str(p) for p in own])
 
 
