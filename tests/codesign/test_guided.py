@@ -69,6 +69,19 @@ def test_plain_adaptive_tiles_keep_nearly_all_importance_at_no_more_time(shape):
     assert importance_of(weights, adaptive) >= 0.97 * importance_of(weights, tile_wise)
 
 
+@pytest.mark.parametrize("kernel", ["stspmm", "two-part"])
+@pytest.mark.parametrize("gpu", ["h200-sxm", "v100-sxm2-16gb"])
+def test_dense_blocks_are_as_many_as_pay(gpu, kernel):
+    """Eight clusters of 16 rows waste most of a tile of 64 and more: one is two to three times as fast."""
+    weights = np.random.default_rng(0).standard_normal((128, 1152)).astype(np.float32)
+    options = {"gpu": gpu, "tokens": 6272, "sparsity": 0.74}
+    one, eight, guided = (
+        row_of(weights, f"dense-block:{text}", kernel, **options) for text in ("1", "8", "8:guided")
+    )
+    assert guided.speedup_over_dense >= one.speedup_over_dense - 1e-9
+    assert guided.seconds < eight.seconds
+
+
 def test_each_kernel_is_guided_by_its_own_time():
     weights = skewed(1024, 1024, 4)
     rows = {kernel: row_of(weights, "atp:128:guided", kernel) for kernel in ("stspmm", "tile-wise")}

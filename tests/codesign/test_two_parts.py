@@ -46,7 +46,7 @@ def test_two_parts_are_predicted_beside_the_others():
 
 def test_dense_blocks_keep_leftovers_where_that_is_worth_its_time():
     scores = np.abs(W).astype(np.float32)
-    parts = blocks_in_two(scores, 0.75, 8, 1024, "fp16", ENGINE)
+    parts = blocks_in_two(scores, 0.75, (8,), 1024, "fp16", ENGINE)
     assert parts.density == pytest.approx(0.25, abs=0.01)
     row = quick(pattern="dense-block:8", kernels=["two-part"], sparsity=0.75)[-1]
     assert row.pattern == "dense-block:8"

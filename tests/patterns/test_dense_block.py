@@ -6,7 +6,8 @@ from hypothesis.extra import numpy as hnp
 
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern, retained_importance
-from prunecast.patterns.dense_block import FEWEST_ROWS, cheaper_parts, grow_blocks, prune_dense_block
+from prunecast.patterns.dense_block import FEWEST_ROWS, grow_blocks, prune_dense_block
+from prunecast.patterns.guided_block import cheaper_parts, cluster_counts, prune_guided_block
 from prunecast.patterns.unstructured import prune_unstructured
 from tests.naive import prune as naive
 from tests.patterns.matrices import importances, sparsities
@@ -77,10 +78,10 @@ def test_planted_blocks_are_found_again():
 
 def test_the_cost_decides_how_much_is_left_over():
     matrix = np.abs(np.random.default_rng(0).standard_normal((80, 60)))
-    dear_rest = cheaper_parts(matrix, 0.75, lambda parts: 1.0 + 100 * parts.rest.density, clusters=4)
+    dear_rest = cheaper_parts(matrix, 0.75, lambda parts: 1.0 + 100 * parts.rest.density, counts=(4,))
     np.testing.assert_array_equal(dear_rest.tiles.mask(), prune_dense_block(matrix, 0.75, clusters=4))
     assert dear_rest.rest.density == 0
-    free_rest = cheaper_parts(matrix, 0.75, lambda parts: 1.0, clusters=4)
+    free_rest = cheaper_parts(matrix, 0.75, lambda parts: 1.0, counts=(4,))
     np.testing.assert_array_equal(free_rest.rest.mask(), prune_unstructured({"w": matrix}, 0.75)["w"])
     assert free_rest.tiles.density == 0
 
@@ -93,7 +94,7 @@ def test_parts_do_not_overlap_and_have_the_sparsity(matrix, sparsity, price):
         calls.append(parts)
         return 1.0 + price * parts.rest.density
 
-    best = cheaper_parts(matrix, sparsity, cost, clusters=2, fewest_rows=2)
+    best = cheaper_parts(matrix, sparsity, cost, counts=(2,), fewest_rows=2)
     worth = []
     for parts in calls:
         tiled, rest = parts.tiles.mask(), parts.rest.mask()
@@ -101,6 +102,50 @@ def test_parts_do_not_overlap_and_have_the_sparsity(matrix, sparsity, price):
         assert (~(tiled | rest)).sum() >= naive.target(sparsity, matrix.size)
         worth.append(retained_importance(matrix, tiled | rest) / (1.0 + price * parts.rest.density))
     assert best is calls[int(np.argmax(worth))]
+
+
+@given(
+    matrix=importances(min_rows=4, most=12),
+    sparsity=sparsities,
+    of_rows=st.integers(0, 9),
+    most=st.integers(1, 5),
+)
+def test_guided_blocks_are_worth_more_per_second_than_any_number(matrix, sparsity, of_rows, most):
+    def seconds(mask):
+        return 1.0 + np.count_nonzero(mask) + of_rows * len(np.unique(mask, axis=0))
+
+    guided = prune_guided_block(matrix, sparsity, seconds, most_clusters=most, fewest_rows=2)
+    assert guided.size - np.count_nonzero(guided) >= naive.target(sparsity, guided.size)
+    worth = retained_importance(matrix, guided) / seconds(guided)
+    for clusters in cluster_counts(most):
+        mask = prune_dense_block(matrix, sparsity, clusters=clusters, fewest_rows=2)
+        assert worth >= retained_importance(matrix, mask) / seconds(mask) - 1e-12
+
+
+def test_guided_blocks_lose_columns_that_cost_a_whole_step():
+    """A loop that takes 16 columns at a time makes the last four of 20 as dear as sixteen."""
+    matrix = np.abs(np.random.default_rng(0).standard_normal((40, 40)))
+    matrix[:, 16:] *= 0.2
+
+    def seconds(mask):
+        return float(sum(-(-width // 16) for width in np.unique(mask, axis=0).sum(axis=1)))
+
+    mask = prune_guided_block(matrix, 0.5, seconds, most_clusters=1)
+    assert np.count_nonzero(mask.any(axis=0)) == 16
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical", "counts"),
+    [("dense-block:guided", "dense-block:8:guided", (1, 2, 4, 8)), ("dense-block:5", "dense-block:5", (5,))],
+)
+def test_names_of_guided_blocks(text, canonical, counts):
+    assert parse_pattern(text).canonical == canonical
+    assert parse_pattern(canonical).counts == counts
+
+
+def test_guided_blocks_need_times():
+    with pytest.raises(BadInput, match="needs a kernel and a GPU"):
+        parse_pattern("dense-block:guided").prune({"w": np.ones((40, 4))}, 0.5)
 
 
 def test_map_refuses_more_blocks_than_clusters():

@@ -14,7 +14,7 @@ from prunecast.kernels import KERNELS, ConvShape, KernelPlan, plan_dense
 from prunecast.kernels.tile.kernel import STSPMM
 from prunecast.kernels.two_part import TwoParts
 from prunecast.patterns import TileMap
-from prunecast.patterns.dense_block import DenseBlockPattern
+from prunecast.patterns.dense_block_pattern import DenseBlockPattern
 from prunecast.patterns.sources import Layer
 
 
@@ -64,7 +64,7 @@ class LayerLaunches:
         return blocks_in_two(
             maker.importance(layer.name, pattern),
             pattern.sparsity_to_prune(told),
-            pattern.clusters,
+            pattern.counts,
             self.tokens_of(layer),
             kernel_dtype(layer, self.dtype),
             replace(self.engine, name="model"),

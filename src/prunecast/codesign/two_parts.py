@@ -2,9 +2,10 @@
 
 All choices keep the same; they differ in which columns of a tile are multiplied whole. The closed-form model
 ranks them: a remainder is slow by the element, a column of few elements wastes the tensor cores. For dense
-blocks the pruner itself asks how long its parts take (`patterns.dense_block.cheaper_parts`).
+blocks the pruner itself asks how long its parts take (`patterns.guided_block.cheaper_parts`).
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +16,8 @@ from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, KernelPlan
 from prunecast.kernels.two_part import TwoPartPlan, TwoParts, plan_two_part, split_parts
 from prunecast.patterns import ElementMap, NestedMap, TileMap, parse_pattern
-from prunecast.patterns.dense_block import BlockParts, cheaper_parts
 from prunecast.patterns.element_map import element_map_from_mask
+from prunecast.patterns.guided_block import BlockParts, cheaper_parts
 from prunecast.patterns.importance import ImportanceArray
 
 HEIGHT = 128
@@ -78,7 +79,7 @@ def _splits(elements: ElementMap, n: int, dtype: str, engine: Engine) -> list[_C
 
 
 def blocks_in_two(
-    importance: ImportanceArray, sparsity: float, clusters: int, n: int, dtype: str, engine: Engine
+    importance: ImportanceArray, sparsity: float, counts: Sequence[int], n: int, dtype: str, engine: Engine
 ) -> TwoParts:
     """Dense blocks and leftovers that retain the most importance per predicted time."""
 
@@ -86,7 +87,7 @@ def blocks_in_two(
         launches = plan_in_two(TwoParts(*parts), n, dtype, engine.gpu, most=SEARCHED).launches
         return sum(engine.once(plan).seconds for plan in launches)
 
-    return TwoParts(*cheaper_parts(importance, sparsity, seconds, clusters=clusters))
+    return TwoParts(*cheaper_parts(importance, sparsity, seconds, counts=counts))
 
 
 def remainder_note(launches: tuple[KernelPlan, ...], kept: PrunedMap | TwoParts) -> str:

@@ -12,7 +12,7 @@ from prunecast.patterns.apriori import AprioriPattern
 from prunecast.patterns.balanced import BalancedPattern
 from prunecast.patterns.block import BlockSparsePattern
 from prunecast.patterns.dense import DensePattern
-from prunecast.patterns.dense_block import DenseBlockPattern
+from prunecast.patterns.dense_block_pattern import DenseBlockPattern
 from prunecast.patterns.n_of_m import NOfMPattern
 from prunecast.patterns.pattern import Pattern
 from prunecast.patterns.shuffled_block import ShuffledBlockPattern

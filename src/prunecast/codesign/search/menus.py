@@ -18,8 +18,9 @@ from prunecast.codesign.contestants import tile_kernels
 from prunecast.codesign.search.option_times import OptionTimes
 from prunecast.codesign.search.options import Option, retained
 from prunecast.errors import BadInput
-from prunecast.patterns import TileSums, density, parse_pattern
+from prunecast.patterns import TileMap, TileSums, density, parse_pattern
 from prunecast.patterns.adaptive_tile import ENOUGH
+from prunecast.patterns.dense_block import FEWEST_ROWS
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.shuffled_block import group_rows
 
@@ -62,6 +63,10 @@ GUIDED = Interval(":guided", 0.0, float("inf"))
 """A search, so it stands behind tiles without limits: tried where these took longer than even ones."""
 EVEN = 1.1
 """Highest count of a tile over the mean one up to which there is nothing to guide."""
+BLOCKS = "dense-block:8:guided"
+BLOCK_SPARSITIES = (0.5, 0.75, 0.875)
+MOST_BLOCK_WEIGHTS = 2**19
+"""Layers above this are not offered dense blocks, which are clustered anew for every sparsity."""
 ROWS_AT_A_TIME = 16
 MOST_NESTED_WEIGHTS = 2**23
 """Layers above this are not offered TVW, whose retained importance needs a pruning for every sparsity."""
@@ -82,8 +87,8 @@ def layer_options(
     importance : (M, K)
     sums : of the importance over tiles of the lowest height on offer, or a part of it
     tokens : N
-    families : which of `atp`, `guided` (ATP by predicted time), `shuffled` (ATP on rows from anywhere), `2:4`
-        and `tvw` are offered; one that the GPU or layer cannot have is left out
+    families : which of `atp`, `guided` (ATP by predicted time), `shuffled` (ATP on rows from anywhere),
+        `dense-block` (guided), `2:4` and `tvw` are offered; one that the GPU or layer cannot have is left out
     """
     m, k = importance.shape
     total = float(importance.sum(dtype=np.float64))
@@ -102,6 +107,8 @@ def layer_options(
         found += _tile_options(sums, tokens, times, (GUIDED,))
     if "shuffled" in families and m > SHUFFLED_HEIGHT and importance.size <= MOST_SHUFFLED_WEIGHTS:
         found += _tile_options(_shuffled_sums(importance), tokens, times, (SHUFFLED,))
+    if "dense-block" in families and m >= FEWEST_ROWS and importance.size <= MOST_BLOCK_WEIGHTS:
+        found += _block_options(importance, tokens, times)
     if "2:4" in families:
         found += _two_of_four(importance, tokens, times)
     if "tvw" in families and importance.size <= MOST_NESTED_WEIGHTS:
@@ -233,6 +240,24 @@ def _retained_within(ranked: FloatArray, kept: int, interval: Interval, of_first
     between = ranked[:, low:high].ravel()
     best = between if free >= between.size else -np.partition(-between, free)[:free]
     return float(of_first[low] + best.sum())
+
+
+def _block_options(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Option]:
+    """Dense blocks: only a pruning tells what they retain and how long they take."""
+    pattern = parse_pattern(BLOCKS).timed_by(lambda _, tiles: times.of_map(tiles, tokens))
+    for sparsity in BLOCK_SPARSITIES:
+        with contextlib.suppress(BadInput):
+            mask = pattern.prune({"layer": importance}, sparsity)["layer"]
+            tiles = pattern.map(mask)
+            if isinstance(tiles, TileMap):
+                yield Option(
+                    pattern=BLOCKS,
+                    sparsity=sparsity,
+                    kernel="stspmm",
+                    seconds=times.of_map(tiles, tokens),
+                    importance=retained(importance, mask),
+                    kept=int(np.count_nonzero(mask)),
+                )
 
 
 def _nested_options(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Option]:

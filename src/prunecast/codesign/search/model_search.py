@@ -26,13 +26,13 @@ from prunecast.patterns.adaptive_tile_pattern import AdaptiveTilePattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
 
-FAMILIES = ("atp", "guided", "shuffled", "2:4", "tvw")
+FAMILIES = ("atp", "guided", "shuffled", "dense-block", "2:4", "tvw")
 MOST_SPARSITY = 0.95
 """Highest sparsity of a layer without a cap of its own: the sum of magnitudes alone would empty layers that
 are slow for their size, and a network does not survive that."""
 MOST_GUIDED_LAYERS = 48
-"""Models of more layers are not offered guided or shuffled tiles, which take seconds a try."""
-SLOW = ("guided", "shuffled")
+"""Models of more layers are not offered what takes seconds a try."""
+SLOW = ("guided", "shuffled", "dense-block")
 _Result = TypeVar("_Result")
 
 

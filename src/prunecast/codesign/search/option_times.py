@@ -107,6 +107,12 @@ class OptionTimes:
         equal = equal_tile_map(self._columns(m, k, height), m, kept=kept, height=height)
         return fastest_plan(kernel, equal, n, self.dtype, self.engine.gpu, most=SEARCHED)
 
+    def of_map(self, tiles: TileMap, n: int) -> float:
+        """Seconds of `stspmm` on any tiles, in closed form where there is one; nothing is kept."""
+        engine = self.quick or self.engine
+        plan = fastest_plan("stspmm", tiles, n, self.dtype, engine.gpu, most=SEARCHED)
+        return engine.once(plan).seconds
+
     def two_of_four(self, pattern: str, sparsity: float | None, m: int, k: int, n: int) -> float | None:
         """Seconds of `2:4` on a pattern with 2:4 inside; None where the GPU or the shape cannot have it."""
         key = (pattern, sparsity, m, k, n)

@@ -147,7 +147,8 @@ def prune_model(
         the free sizes of inputs but the first, None for 512
     out : a folder, made if there is none; None writes nothing
     engine : predicts the layers in the end; the search itself uses the closed-form model
-    families : what layers are offered beside dense: `atp`, `guided`, `shuffled`, `2:4`, `tvw`
+    families : what layers are offered beside dense: `atp`, `guided`, `shuffled`,
+        `dense-block`, `2:4`, `tvw`
     caps, most_sparsity : most sparsity by layer, and of layers that `caps` does not name
     batch : images or sequences of a standard model; the free first size of inputs of `.onnx`
     workload : in place of tokens and batch, as `prefill:2048` or `decode:16@4096`, or a mix of them, whose
