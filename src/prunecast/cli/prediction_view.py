@@ -39,7 +39,7 @@ def show_predictions(table: PredictionTable, console: Console) -> None:
     for line in _notes(table):
         console.print(safe(line), soft_wrap=True)
     added = table.transpose_seconds
-    if added:
+    if added and origin.runtime == "engine":
         console.print(
             "Layout: tokens together, B is (K, N). Where a model has features together, as torch does,\n"
             f"transposes around the fastest kernels add up to {microseconds(added)} us.",
@@ -54,7 +54,7 @@ def show_predictions(table: PredictionTable, console: Console) -> None:
             markup=False,
         )
     if table.whole is not None:
-        console.print(_whole(table.whole), markup=False, soft_wrap=True)
+        console.print(_whole(table.whole, origin.runtime), markup=False, soft_wrap=True)
     console.print(_verdict(table), style="bold", markup=False, soft_wrap=True)
 
 
@@ -164,12 +164,13 @@ def _about(note: str, rows: Sequence[Prediction], everything: set[str]) -> str:
     return f"{'' if named else ', '.join(kernels) + ': '}{note} ({where})"
 
 
-def _whole(whole: WholeModel) -> str:
+def _whole(whole: WholeModel, runtime: str) -> str:
     """The model around the layers, and what it spends outside of them."""
     kinds = {name: seconds for name, seconds in whole.best.seconds_by_kind.items() if name != "gemm"}
     outside = ", ".join(f"{name} {microseconds(seconds)}" for name, seconds in kinds.items() if seconds)
+    how = " as torch runs it" if runtime == "torch" else ""
     return (
-        f"Whole model, a pass: dense {microseconds(whole.dense.seconds)} us, with the fastest kernels "
+        f"Whole model, a pass{how}: dense {microseconds(whole.dense.seconds)} us, with the fastest kernels "
         f"{microseconds(whole.best.seconds)} us ({outside}), {whole.speedup:.2f}x."
     )
 

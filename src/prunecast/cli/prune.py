@@ -37,7 +37,8 @@ def prune(
 
     With --latency or --speedup, WEIGHTS may also name a standard model, as resnet50 or llama-3-8b: an unknown
     name lists them. It gets random weights, its time counts every operator, and FOLDER gets the recipe alone.
-    The time of an .onnx file counts every operator too.
+    The time of an .onnx file counts every operator too. --runtime torch counts what torch launches of a
+    standard transformer, and offers patterns that prunecast.torch.sparsify runs.
     """
     to = form.destination()
     if budget.latency is not None or budget.speedup is not None:

@@ -24,6 +24,7 @@ class Provenance:
     tokens : N
     launch : `graph` or `stream`
     pattern, sparsity, scope, workload : as asked for; None where the defaults were taken
+    runtime : what runs a whole model
     """
 
     gpu: str
@@ -35,6 +36,7 @@ class Provenance:
     sparsity: float | None
     scope: str
     workload: str | None = None
+    runtime: str = "engine"
 
     def document(self) -> dict[str, Any]:
         """The head of a JSON object."""
@@ -52,6 +54,7 @@ class Provenance:
                 "sparsity": self.sparsity,
                 "scope": self.scope,
                 **({} if self.workload is None else {"workload": self.workload}),
+                **({} if self.runtime == "engine" else {"runtime": self.runtime}),
             },
             "interval": INTERVAL_KIND,
         }

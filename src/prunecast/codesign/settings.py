@@ -260,6 +260,7 @@ def provenance_of(job: LayerJob, settings: Settings) -> Provenance:
         tokens=job.n,
         launch=job.engine.launch,
         workload=settings.workload,
+        runtime=settings.runtime,
         pattern=settings.pattern,
         sparsity=settings.sparsity,
         scope=settings.scope,

@@ -28,7 +28,7 @@ from prunecast.patterns.tile_map import MaskArray
 from prunecast.version import tool_version
 
 TOKENS = 4096
-TILE_FAMILIES = ("atp", "guided")
+TILE_FAMILIES = ("atp", "guided", "shuffled")
 """Patterns that `prunecast.torch.sparsify` takes."""
 
 

@@ -1,0 +1,70 @@
+"""`--runtime torch`: a whole model as torch runs it."""
+
+import json
+
+import pytest
+
+from prunecast.codesign import predict
+
+OPTIONS = ("--engine", "model", "--json", "--runtime", "torch")
+
+
+def test_predict_counts_what_torch_launches(run):
+    code, out, _ = run("predict", "bert-small", "--workload", "prefill:2x128", *OPTIONS, "--no-crossovers")
+    assert code == 0
+    document = json.loads(out)
+    assert document["asked"]["runtime"] == "torch"
+    assert {row["kernel"] for row in document["predictions"]} == {"dense", "stspmm"}
+
+
+def test_the_table_says_so(run):
+    options = ("--engine", "model", "--runtime", "torch", "--no-crossovers")
+    code, out, _ = run("predict", "bert-small", "--workload", "prefill:2x128", *options)
+    assert code == 0
+    assert "Whole model, a pass as torch runs it: dense" in out
+    assert "Layout:" not in out
+
+
+def test_torch_and_an_engine_take_different_times():
+    found = {
+        runtime: predict(
+            "bert-small",
+            gpu="h200-sxm",
+            workload="prefill:8x128",
+            runtime=runtime,
+            engine="model",
+            kernels=["stspmm"],
+            crossovers=False,
+        ).whole
+        for runtime in ("engine", "torch")
+    }
+    assert found["torch"].dense.seconds > found["engine"].dense.seconds  # GELU is a kernel of its own
+    assert "activation" in found["torch"].best.seconds_by_kind
+
+
+def test_prune_offers_tiles_alone(run, tmp_path):
+    asked = ("--latency", "85%", "--workload", "prefill:64x128", "-o", str(tmp_path / "out"))
+    code, out, error = run("prune", "bert-small", *asked, *OPTIONS)
+    assert code == 0, error
+    document = json.loads(out)
+    assert document["runtime"] == "torch"
+    assert document["seconds"] <= 0.85 * document["dense_seconds"]
+    assert {row["pattern"].partition(":")[0] for row in document["layers"]} <= {"atp", "dense"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("predict", "resnet50", "--runtime", "torch"), "is no transformer"),
+        (("predict", "bert-small", "--runtime", "jax"), "runtime must be"),
+        (("predict", "bert-small", "--runtime", "torch", "--kernel", "2:4"), "runs dense, stspmm, small-n"),
+        (("prune", "x.onnx", "--latency", "60%", "--runtime", "torch", "-o", "out"), "whole models"),
+    ],
+)
+def test_what_torch_does_not_run(run, arguments, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, error = run(*arguments)
+    assert code == 2
+    assert said in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
