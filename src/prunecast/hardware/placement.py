@@ -14,15 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 FOLLOWED = 24
-"""Launches that are followed for each that is resident at once: by then the placement repeats."""
+"""Launches that are followed for each that is resident at once. Kind: choice, the placement repeats by
+then."""
 JITTER = 0.02
-"""Standard deviation of a block's duration over its mean; 0.01 and 0.1 lead to the same placement."""
+"""Standard deviation of a block's duration over its mean. Kind: choice, 0.01 and 0.1 lead to the same."""
 DEEPEST, PAIRS, FEWEST = 12, 2, 24
 """Launches resident at once from which on placement changes from launch to launch: of a burst of 240 launches
-61 % have pairs with 24 blocks, 76 % with 32, 3 % with 16 (clock stamps, H200). Fewer blocks are taken to have
-SMs alone."""
+61 % have pairs with 24 blocks, 76 % with 32, 3 % with 16. Fewer blocks are taken to have SMs alone. Kind:
+measured, clock stamps, H200, 2026-11-22."""
 BURST, SETTLED, RARE = 240, 0.8, 0.05
-"""Launches of a burst; shares of one placement that count as all of them, and as none."""
+"""Launches of a burst; shares of one placement that count as all of them, and as none. Kind: definition,
+bursts of recorded runs, and choice."""
 
 Columns = tuple[int, ...]
 """Kept columns of each block of a launch."""
@@ -31,8 +33,6 @@ Places = npt.NDArray[np.int64]
 
 def expected_places(columns: Columns, fit: int, sms: int) -> Places | None:
     """(blocks,) slot of each block of a launch, slot p on SM p mod `sms`; None where blocks fill SMs in turn.
-
-    Worth 1.7 points on small-n and 2.4 on balanced.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def burst_placements(blocks: int, fit: int, sms: int) -> tuple[BurstPlacement, .
     launches lie in one way.
 
     A burst begins with blocks that have an SM each; the more launches are resident at once, the longer it
-    takes until some share one. Worth 0.1 points on balanced: launches of 25 to 60 blocks for one token.
+    takes until some share one. It matters for 25 to 60 blocks of one token.
     """
     from prunecast.hardware.placement_loops import follow_launches  # numba is slow to import
 
@@ -152,8 +152,7 @@ def resident_share(
     """Share of a launch's blocks, 0 to 1, that reside on an SM before the preceding launch ends.
 
     With equal blocks it is what slots are free. With unequal ones short blocks free their slots long before
-    the longest ends; a late block that ends no later than the longest delays nobody, and all count. Worth 0.7
-    points on small-n.
+    the longest ends; a late block that ends no later than the longest delays nobody, and all count.
 
     Parameters
     ----------

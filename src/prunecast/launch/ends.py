@@ -21,8 +21,7 @@ def store_latency_cycles(context: LaunchContext) -> int:
     """Cycles from a block's last store until L2 has it: a read's latency, and more with the bytes stored.
 
     The copy engine of the tile kernels waits as long as was measured, until it has read the whole tile of C.
-    Warps of co-resident launches and of 2:4 store for themselves. Worth 0.2 points on balanced and
-    small-n.
+    Warps of co-resident launches and of 2:4 store for themselves.
     """
     plan, gpu = context.plan, context.gpu
     if not context.co_resident and plan.tensor != "sparse-wgmma":
@@ -47,7 +46,7 @@ class Straggler(NamedTuple):
 
 
 def straggler_of(context: LaunchContext) -> Straggler:
-    """Distribution of co-resident launches under PDL, none of others; worth 0.8 points on small-n."""
+    """Distribution of co-resident launches under PDL, none of others."""
     if not context.co_resident or not context.pdl:
         return Straggler(0.0, 0.0, 0.0, 0.0)
     gpu = context.gpu
@@ -70,7 +69,7 @@ def straggler_cycles(sm_ends: Cycles, straggler: Straggler) -> float:
 
 
 def straggler_credit_scale(context: LaunchContext) -> float:
-    """Gumbel scale of launches of one block to an SM, 0 of others; worth 0.1 points, block-sparse 0.7."""
+    """Gumbel scale of launches of one block to an SM, 0 of others."""
     plan, gpu = context.plan, context.gpu
     one_each = plan.item_count == plan.blocks <= gpu.sm_count
     return gpu.slow_sm_cycles if one_each and not context.co_resident and context.pdl else 0.0

@@ -16,7 +16,7 @@ from prunecast.plan.program import Op, WarpProgram
 def prologue_is_hidden(context: LaunchContext) -> bool:
     """Whether all blocks run their whole prologue under the preceding launch, which leaves them SMs.
 
-    Without it products of at most 66 blocks are 900 to 1,500 cycles too slow. Worth 0.5 to 1 point.
+    Without it products of at most 66 blocks are 900 to 1,500 cycles too slow.
     """
     plan = context.plan
     one_each = not context.co_resident and plan.item_count == plan.blocks
@@ -24,10 +24,7 @@ def prologue_is_hidden(context: LaunchContext) -> bool:
 
 
 def prologue_under_preceding_cycles(context: LaunchContext) -> float:
-    """Cycles of a block's prologue that may lie under the preceding launch; 0 where none or all of it does.
-
-    The head start that they give is worth 0.7 (stspmm) to 1.7 points (block-sparse).
-    """
+    """Cycles of a prologue that may lie under the preceding launch; 0 where none or all of it does."""
     if prologue_is_hidden(context) or context.co_resident or not context.pdl:
         return 0.0
     gpu, blocks, prologue = context.gpu, context.plan.blocks, prologue_cycles(context)
@@ -85,8 +82,7 @@ def head_start_cycles(sm_finish: npt.NDArray[np.float64], before_b: float, free:
     """Head start: cycles by which launches that repeat come closer, since their first blocks start early.
 
     A block takes the next SM that the preceding launch leaves and runs its prologue there, but waits for the
-    end of that launch with the rest. So nothing is gained where all SMs end together. Worth 0.7 points on
-    stspmm and 1.7 on block-sparse.
+    end of that launch with the rest. So nothing is gained where all SMs end together.
 
     Parameters
     ----------

@@ -26,10 +26,7 @@ def unposted_bytes(context: LaunchContext, blocks: int) -> float:
 
 
 def weights_before_b_bytes(context: LaunchContext) -> float:
-    """Weights that all blocks ask and wait for before their first read of B, where L2 holds B.
-
-    Worth 0.2 points on balanced.
-    """
+    """Weights that all blocks ask and wait for before their first read of B, where L2 holds B."""
     return (
         _weight_bytes(context, context.plan.item_count, posted=False, before_b=True)
         if context.b_in_l2

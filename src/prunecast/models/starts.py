@@ -130,10 +130,7 @@ def _quiet(case: Case, chain: Chain, drain: float) -> float:
 
 
 def _begun_together(case: Case, until_data: float) -> float:
-    """Cycles of the SM that a co-resident block's wait takes: all wait for the preceding launch at once.
-
-    Worth 0.7 points on small-n.
-    """
+    """Cycles of the SM that a co-resident block's wait takes: all wait for the preceding launch at once."""
     return until_data / case.context.crowd if case.context.co_resident else 0.0
 
 
@@ -155,7 +152,7 @@ def _waits(case: Case, steady: Chain, waits: MaskArray, *, blocks: int) -> Float
 
 def _behind_weights(case: Case, cold: Chain, steady: Chain, begin: float, blocks: int) -> float:
     """Cycles until the first stage is there where DRAM first serves the weight prefetch of the next launch,
-    then that of the blocks themselves; 0 if B is in L2. Worth 0.5 points on small-n.
+    then that of the blocks themselves; 0 if B is in L2.
 
     Columns that a block waits for before its rows come behind the weights too, and all else behind them.
     """
@@ -180,7 +177,7 @@ def _behind_weights(case: Case, cold: Chain, steady: Chain, begin: float, blocks
 def _ring_in_turns(case: Case, steady: Chain, blocks: int) -> float:
     """Cycles that the others of `blocks` on an SM cost a warp in the steps of its first ring.
 
-    Worth less than 0.1 points, but the order of configs of few tokens hangs on it.
+    The order of configs of few tokens hangs on it.
     """
     levels = sm_level_cycles(case.amounts.step, case.rates)
     warps, partitions = steady.programs[0].warps, steady.sub_partitions

@@ -17,10 +17,7 @@ from prunecast.plan.program import Op, WarpProgram, When
 
 
 def with_prefetch(context: LaunchContext) -> tuple[WarpProgram, ...]:
-    """Programs with the weights of a block's first ring before its steps, where the kernel prefetches them.
-
-    Worth 0.4 points on tile-wise and 0.9 on block-sparse in the simulator.
-    """
+    """Programs with the weights of a block's first ring before its steps, if the kernel prefetches them."""
     if not context.prefetches_weights:
         return context.programs
     return tuple(_prefetching(program, context.plan.resources.stages) for program in context.programs)
@@ -37,10 +34,7 @@ def _prefetching(program: WarpProgram, stages: int) -> WarpProgram:
 
 
 def prefetched_blocks(context: LaunchContext) -> int:
-    """Blocks whose weight prefetch is done when the first block may read B, as far as DRAM's rate allows.
-
-    Worth 0.1 points on stspmm in the simulator.
-    """
+    """Blocks whose weight prefetch is done when the first block may read B, as far as DRAM's rate allows."""
     early, gpu, blocks = early_starts(context), context.gpu, context.plan.blocks
     if early == 0.0:
         return 0
@@ -67,8 +61,7 @@ def write_back_share(context: LaunchContext) -> float:
 
     0 where launches neither gather under PDL nor fill L2 with one another's C. First stages come 1,060 cycles
     later for a MB of B (H200); V:N:M kernels with 8 MB of C and 4 MB else take 16.2 us where C after all else
-    takes 21.3 (RTX 3090). Worth 0.3 points on dense and 0.4 on
-    block-sparse in the simulator, which reads so; the closed form spreads reads over the launch.
+    takes 21.3 (RTX 3090). The closed form spreads reads over the launch.
     """
     plan = context.plan
     if context.co_resident or not (plan.pdl or KERNELS[plan.kernel].fills_l2):
