@@ -201,4 +201,4 @@ def test_sweep_begins_no_file_of_results(refused, tmp_path, monkeypatch, argumen
 
 
 def test_gpus(refused):
-    assert "nearest: a100" in refused("gpus", "a100")
+    assert "nearest: a10" in refused("gpus", "a1000")

@@ -57,7 +57,7 @@ def test_compare_files(run, model):
     code, out, _ = run("compare", "a.json", "b.json")
     assert code == 0
     assert "[bold]a[/]" in out
-    assert "and 2 more" in out
+    assert "and 4 more" in out
     rows = list(csv.DictReader(io.StringIO(run("compare", "a.json", "b.json", "--csv")[1])))
     assert [row["kernel"] for row in rows] == ["dense", "csr"] * 2
     assert rows[0]["ratio a.json (h200-sxm)"] == "1.0"
@@ -96,10 +96,16 @@ def test_an_explanation_can_be_compared(run, model):
 def test_gpus_lists_all(run):
     code, out, _ = run("gpus")
     assert code == 0
-    assert [
-        line.split()[0] for line in out.splitlines() if line.startswith(tuple(gpu_names()))
-    ] == gpu_names()
-    assert [row["name"] for row in json.loads(run("gpus", "--json")[1])["gpus"]] == gpu_names()
+    rows = json.loads(run("gpus", "--json")[1])["gpus"]
+    assert sorted(row["name"] for row in rows) == gpu_names()
+    assert rows == sorted(rows, key=lambda row: (row["compute_capability"], row["name"]))
+    shown = [line.split()[0] for line in out.splitlines() if line.startswith(tuple(gpu_names()))]
+    assert shown == [row["name"] for row in rows]
+
+
+def test_a_part_of_names_lists_the_gpus_that_have_it(run):
+    rows = json.loads(run("gpus", "A100", "--json")[1])["gpus"]
+    assert [row["name"] for row in rows] == [name for name in gpu_names() if "a100" in name]
 
 
 def test_one_gpu_shows_every_number_with_its_source(run):

@@ -153,3 +153,35 @@ def test_a_timeline_says_what_it_shows(run, tmp_path, monkeypatch):
     found = re.search(r"SMs 0-3 of 132, the first 2 items .*: up to ([\d.]+) us of ([\d.]+) us\.", out)
     assert found
     assert 0 < float(found[1]) <= float(found[2])
+
+
+def test_states_of_l2_and_power_limits_are_said_and_matter(run, model):
+    def dense_us(*options):
+        code, out, _ = run("predict", model, *FAST, "--gpu", "l40s", "--json", *options)
+        assert code == 0
+        document = json.loads(out)
+        return document, document["predictions"][0]["seconds"]
+
+    cold, cold_s = dense_us()
+    warm, warm_s = dense_us("--l2", "warm")
+    assert "l2" not in cold
+    assert warm["l2"] == "warm"
+    assert warm_s < cold_s
+    limited, _ = dense_us("--power-limit", "200")
+    assert limited["power_limit_w"] == 200
+    assert limited["spec_hash"] != cold["spec_hash"]
+    out = run("predict", model, *FAST, "--gpu", "l40s", "--l2", "model", "--power-limit", "200")[1]
+    assert "launched in a graph, B in L2, 200 W" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--l2", "hot"), "l2 must be one of cold, model, warm"),
+        (("--power-limit", "9"), "power-limit must be"),
+    ],
+)
+def test_states_that_are_none_are_refused_in_a_line(run, model, options, told):
+    code, out, err = run("predict", model, *FAST, *options)
+    assert (code, out) == (2, "")
+    assert told in err

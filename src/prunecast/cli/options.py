@@ -55,9 +55,24 @@ Engine = Annotated[
     str, typer.Option(metavar="TEXT", help="simulator, or model: closed form, faster, coarser.")
 ]
 State = Annotated[
-    str, typer.Option(metavar="TEXT", help="burst: rests between runs; sustained: power limited.")
+    str,
+    typer.Option(
+        metavar="TEXT", help="burst: rests between runs; sustained: power limited, as in a busy server."
+    ),
 ]
 Launch = Annotated[str, typer.Option(metavar="TEXT", help="graph or stream: how the kernel is launched.")]
+L2 = Annotated[
+    str,
+    typer.Option(
+        "--l2",
+        metavar="TEXT",
+        help="cold: operands in DRAM; model: B in L2, weights too if all layers' fit; warm: all that fits.",
+    ),
+]
+PowerLimit = Annotated[
+    float | None,
+    typer.Option(metavar="W", show_default="the GPU's own", help="Power limit, as nvidia-smi -pl sets it."),
+]
 Dtype = Annotated[
     str | None,
     typer.Option(
@@ -257,10 +272,13 @@ class Layers(Layer):
     kernel: Kernels = None
     scope: Scope = "layer"
     runtime: Runtime = "engine"
+    l2: L2 = "cold"
+    power_limit: PowerLimit = None
 
     def arguments(self) -> dict[str, Any]:
         """The options as `codesign.predict` takes them."""
-        own = {"kernels": self.kernel or "all", "scope": self.scope, "runtime": self.runtime}
+        names = ("scope", "runtime", "l2", "power_limit")
+        own = {"kernels": self.kernel or "all", **{name: getattr(self, name) for name in names}}
         return {**super().arguments(), **own}
 
 

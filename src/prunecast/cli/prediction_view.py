@@ -9,6 +9,7 @@ from prunecast.cli.tables import Column, aligned, grid, microseconds, percent, s
 from prunecast.codesign import Prediction, PredictionTable
 from prunecast.codesign.crossover import HIGHEST
 from prunecast.codesign.interval import interval_words
+from prunecast.codesign.provenance import Provenance
 from prunecast.codesign.table import WholeModel
 from prunecast.kernels import KERNELS
 
@@ -24,8 +25,9 @@ def show_predictions(table: PredictionTable, console: Console) -> None:
     """Print everything that a table of predictions says."""
     first, origin = table[0], table.provenance
     what = origin.workload or f"{origin.tokens} tokens"
+    how = f"launched in a {origin.launch}{_unusual(origin)}"
     console.print(
-        f"{origin.gpu}, {what}, {first.engine}, {first.state}, launched in a {origin.launch}",
+        f"{origin.gpu}, {what}, {first.engine}, {first.state}, {how}",
         markup=False,
     )
     _show_rows(table, console)
@@ -182,6 +184,12 @@ def _verdict(table: PredictionTable) -> str:
     return (
         f"Fastest per layer: {wins}. {_what(table)}: dense {dense} us, best {best} us, {table.speedup:.2f}x."
     )
+
+
+def _unusual(origin: Provenance) -> str:
+    """State of L2 and power limit where they are not the usual ones."""
+    l2 = {"cold": "", "model": ", B in L2", "warm": ", operands in L2"}[origin.l2.name]
+    return l2 if origin.power_limit_w is None else f"{l2}, {origin.power_limit_w:g} W"
 
 
 def _whose(kernel: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import STATES, GpuSpec
 from prunecast.kernels import KernelPlan, plan_dense
+from prunecast.launch import COLD, L2_STATES, CacheState
 from prunecast.models import Estimate, estimate
 from prunecast.simulator import LAUNCHES, SimResult, simulate
 
@@ -79,6 +80,7 @@ class Engine:
     gpu : the GPU
     state : `burst` or `sustained`
     launch : `graph` or `stream`, which launch floor is added
+    l2 : what of the operands lies in L2
     progress : told before a compilation that may take long
 
     Raises
@@ -90,6 +92,7 @@ class Engine:
     gpu: GpuSpec
     state: str = "burst"
     launch: str = "graph"
+    l2: CacheState = COLD
     progress: Progress = silent
     _known: dict[str, Future[Outcome]] = field(default_factory=dict, init=False, repr=False)
     _threads: Workers = field(default_factory=lambda: Workers(os.cpu_count() or 1), init=False, repr=False)
@@ -98,6 +101,7 @@ class Engine:
         check_choice("engine", self.name, ENGINES)
         check_choice("state", self.state, STATES)
         check_choice("launch", self.launch, LAUNCHES)
+        check_choice("l2", self.l2.name, L2_STATES)
 
     def run(self, plan: KernelPlan) -> Outcome:
         """Predict the run of a plan. Raises PlanDoesNotFit if no block of it fits on an SM."""
@@ -132,10 +136,10 @@ class Engine:
             self.progress("simulating", 0, 1)
 
     def _simulate(self, plan: KernelPlan) -> SimResult:
-        return simulate(plan, self.gpu, state=self.state, launch=self.launch)
+        return simulate(plan, self.gpu, state=self.state, launch=self.launch, l2=self.l2)
 
     def _estimate(self, plan: KernelPlan) -> Estimate:
-        return estimate(plan, self.gpu, state=self.state, launch=self.launch)
+        return estimate(plan, self.gpu, state=self.state, launch=self.launch, l2=self.l2)
 
 
 def _finished(call: Callable[[], Outcome]) -> Future[Outcome]:

@@ -30,6 +30,8 @@ def predict(
     engine: str = "simulator",
     state: str = "burst",
     launch: str = "graph",
+    l2: str = "cold",
+    power_limit: float | None = None,
     dtype: str | None = None,
     scope: str = "layer",
     target: Sequence[str] = (),
@@ -58,6 +60,9 @@ def predict(
     engine : `simulator` or `model`
     state : `burst` or `sustained`
     launch : `graph` or `stream`
+    l2 : `cold`: operands come from DRAM; `model`: the layer before has just written B, and weights are cold
+        unless those of all layers fit in L2; `warm`: the same product over and over
+    power_limit : of the GPU in W; None for its own
     dtype : `fp16`, `bf16` or `tf32`, which `fp32` means too; None for bf16 of bf16 weights, else fp16
     scope : `layer`, the same sparsity in each, or `global`, the least important weights of all
     target, ignore : layers to take and to leave out, by name or `re:` and a regular expression
@@ -82,6 +87,8 @@ def predict(
         engine=engine,
         state=state,
         launch=launch,
+        l2=l2,
+        power_limit=power_limit,
         dtype=dtype,
         scope=scope,
         target=target,

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from prunecast.codesign.files import SCHEMA_VERSION
 from prunecast.codesign.interval import INTERVAL_KIND
+from prunecast.launch import COLD, CacheState
 from prunecast.patterns import parse_pattern
 from prunecast.version import tool_version
 
@@ -23,6 +24,8 @@ class Provenance:
     weights_hash : fingerprint of the weights that were read
     tokens : N
     launch : `graph` or `stream`
+    l2 : what of the operands lies in L2
+    power_limit_w : another one than the GPU's own, else None
     pattern, sparsity, scope, workload : as asked for; None where the defaults were taken
     runtime : what runs a whole model
     """
@@ -37,6 +40,8 @@ class Provenance:
     scope: str
     workload: str | None = None
     runtime: str = "engine"
+    l2: CacheState = COLD
+    power_limit_w: float | None = None
 
     def document(self) -> dict[str, Any]:
         """The head of a JSON object."""
@@ -49,6 +54,8 @@ class Provenance:
             "seed": None if self.pattern is None else parse_pattern(self.pattern).seed,
             "tokens": self.tokens,
             "launch": self.launch,
+            **({} if self.l2.name == "cold" else {"l2": self.l2.name}),
+            **({} if self.power_limit_w is None else {"power_limit_w": self.power_limit_w}),
             "asked": {
                 "pattern": self.pattern,
                 "sparsity": self.sparsity,

@@ -29,8 +29,9 @@ from prunecast.codesign.workload_layers import (
     layers_of_passes,
 )
 from prunecast.errors import BadInput, check_choice
-from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.hardware import GpuSpec, at_power_limit, load_gpu
 from prunecast.kernels import DTYPE_BYTES, ConvShape
+from prunecast.launch import L2_STATES, CacheState
 from prunecast.patterns import SCOPES, Pattern, parse_pattern
 from prunecast.patterns.pattern import check_sparsity
 from prunecast.patterns.sources import Layer
@@ -82,6 +83,8 @@ class Settings:
     engine: str = "simulator"
     state: str = "burst"
     launch: str = "graph"
+    l2: str = "cold"
+    power_limit: float | None = None
     dtype: str | None = None
     scope: str = "layer"
     target: Sequence[str] = ()
@@ -97,6 +100,7 @@ class Settings:
         if self.tokens is not None and self.workload is not None:
             raise BadInput(f"tokens and a workload exclude each other, got {self.tokens} and {self.workload}")
         check_choice("runtime", self.runtime, RUNTIMES)
+        check_choice("l2", self.l2, L2_STATES)
         if self.experts_per_token < 1:
             raise BadInput(f"experts-per-token must be at least 1, got {self.experts_per_token}")
         if self.dtype == "tf32":
@@ -152,9 +156,8 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
             raise BadInput("runtime torch is of whole models: wanted the name of a standard transformer")
         chosen = run_in_torch(chosen, asked=settings.kernels != "all")
     gpu = load_gpu(settings.gpu) if isinstance(settings.gpu, str) else settings.gpu
-    engine = Engine(
-        name=settings.engine, gpu=gpu, state=settings.state, launch=settings.launch, progress=progress
-    )
+    if settings.power_limit is not None:
+        gpu = at_power_limit(gpu, settings.power_limit)
     workload = _workload(weights, settings)
     loaded = (
         workload.loaded if workload else load_layers(weights, target=settings.target, ignore=settings.ignore)
@@ -165,6 +168,14 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
     graph = _onnx_graph(weights, settings)
     loaded = loaded if graph is None else graph.products_of(loaded)
     sizes = graph or workload
+    engine = Engine(
+        name=settings.engine,
+        gpu=gpu,
+        state=settings.state,
+        launch=settings.launch,
+        l2=CacheState(settings.l2, _weight_bytes(loaded)),
+        progress=progress,
+    )
     shapes = conv_shapes(tuple(loaded.layers.values()), settings.convolutions)
     job = LayerJob(
         engine=engine,
@@ -181,6 +192,11 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
         experts_per_token=settings.experts_per_token,
     )
     return Prepared(job, loaded.skipped, workload)
+
+
+def _weight_bytes(loaded: LoadedLayers) -> float:
+    """Weights that are multiplied one after the other, two bytes each, as if none were pruned."""
+    return float(sum(2 * layer.weights.size for layer in loaded.layers.values()))
 
 
 def is_model(weights: Source) -> bool:
@@ -259,6 +275,8 @@ def provenance_of(job: LayerJob, settings: Settings) -> Provenance:
         weights_hash=digest.hexdigest(),
         tokens=job.n,
         launch=job.engine.launch,
+        l2=job.engine.l2,
+        power_limit_w=settings.power_limit,
         workload=settings.workload,
         runtime=settings.runtime,
         pattern=settings.pattern,

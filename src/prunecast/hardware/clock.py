@@ -7,6 +7,7 @@ specs were read inside kernels (clock64 over globaltimer).
 
 from bisect import bisect_right
 from dataclasses import replace
+from hashlib import sha256
 from math import exp
 
 from prunecast.errors import BadInput
@@ -90,7 +91,10 @@ def at_power_limit(gpu: GpuSpec, watts: float) -> GpuSpec:
         raise BadInput(f"power-limit must be {least} to {most} W on {gpu.name}, got {watts:g}")
     factor = (watts - idle) / (gpu.power_limit_w - idle)
     activity = tuple(point * factor for point in gpu.clock_activity)
-    return replace(gpu, power_limit_w=watts, clock_activity=activity)
+    if watts == gpu.power_limit_w:
+        return gpu
+    fingerprint = sha256(f"{gpu.fingerprint} {watts!r}".encode()).hexdigest()[:16]
+    return replace(gpu, power_limit_w=watts, clock_activity=activity, fingerprint=fingerprint)
 
 
 def _on_line(x: float, xs: tuple[float, ...], ys: tuple[float, ...]) -> float:

@@ -18,7 +18,7 @@ from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.settings import predicted_layers
 from prunecast.codesign.table import PredictionTable, fastest
 from prunecast.files import write_text_aside
-from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.hardware import GpuSpec, at_power_limit, load_gpu
 from prunecast.report import pictures
 from prunecast.report.canvas import PAGE, drawing, svg_text
 from prunecast.report.measured import MeasuredPoint
@@ -107,7 +107,8 @@ def render_page(
     """
     spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
     first, origin = table[0], table.provenance
-    engine = Engine(name=first.engine, gpu=spec, state=first.state, launch=origin.launch)
+    spec = spec if origin.power_limit_w is None else at_power_limit(spec, origin.power_limit_w)
+    engine = Engine(name=first.engine, gpu=spec, state=first.state, launch=origin.launch, l2=origin.l2)
     chosen = chosen_layers(table)
     layers = predicted_layers(weights, origin.workload, [rows[0].layer for rows in chosen])
     shown = []
