@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+import prunecast
 from prunecast.codesign import predict
 from prunecast.codesign.pictures import in_thousands, log_axis, new_axes
 from prunecast.errors import BadInput
@@ -125,3 +126,19 @@ def test_notebooks_escape_names(table):
 def test_predicting_loads_no_pictures():
     code = "import sys, prunecast.codesign, prunecast.patterns; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_tables_are_figures_and_html(tmp_path):
+    """A bar for each layer and kernel; what a name holds is text, in HTML and in a figure."""
+    rng = np.random.default_rng(0)
+    layers = {name: rng.standard_normal((64, 64)).astype(np.float16) for name in ("<b>a$^2$", "b")}
+    table = prunecast.predict(layers, gpu="h200-sxm", tokens=64, engine="model", crossovers=False)
+    axes = table.plot().axes[0]
+    assert len(axes.patches) == len({row.kernel for row in table}) * 2
+    assert [label.get_text() for label in axes.get_xticklabels()] == list(layers)
+    table.plot().savefig(tmp_path / "t.png")
+    settings = {"tokens": 64, "engine": "model", "kernels": ["stspmm"]}
+    compared = prunecast.compare_gpus(layers, gpus=["h200-sxm", "a100-sxm4-80gb"], **settings)
+    assert len(compared.plot().axes[0].patches) == 2 * len(compared.rows)
+    assert "&lt;b&gt;a$^2$" in compared._repr_html_()
+    assert len(str(compared).splitlines()) == 1 + len(compared.rows)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from prunecast.cli import completion
 from prunecast.cli.output import Destination, destination
 from prunecast.errors import BadInput
 
@@ -17,13 +18,19 @@ Weights = Annotated[
     str,
     typer.Argument(
         metavar="WEIGHTS",
+        autocompletion=completion.weights,
         show_default=False,
         help="Weight matrices (M, K) or filters (out, in, kh, kw): a folder of .safetensors, a file"
         " .safetensors, .npz, .npy, .mtx, .smtx, .onnx or .pt, or the name of a standard model.",
     ),
 ]
 Gpu = Annotated[
-    str, typer.Option(metavar="NAME", help="GPU name, see `prunecast gpus`, or path of a spec file.")
+    str,
+    typer.Option(
+        metavar="NAME",
+        autocompletion=completion.gpus,
+        help="GPU name, see `prunecast gpus`, or path of a spec file.",
+    ),
 ]
 Tokens = Annotated[
     int | None,
@@ -38,6 +45,7 @@ Pattern = Annotated[
     typer.Option(
         metavar="TEXT",
         show_default="each kernel's own",
+        autocompletion=completion.patterns,
         help="Pattern to prune to, see `prunecast patterns`.",
     ),
 ]
@@ -49,7 +57,13 @@ Scope = Annotated[
 ]
 Kernels = Annotated[
     list[str] | None,
-    typer.Option("--kernel", metavar="NAME", show_default="all", help="Kernel to predict; can be repeated."),
+    typer.Option(
+        "--kernel",
+        metavar="NAME",
+        show_default="all",
+        autocompletion=completion.kernels,
+        help="Kernel to predict; can be repeated.",
+    ),
 ]
 Engine = Annotated[
     str, typer.Option(metavar="TEXT", help="simulator, or model: closed form, faster, coarser.")

@@ -30,6 +30,12 @@ def prune(
     ] = "",
     sparsity: opt.Sparsity = None,
     budget: opt.Budget,
+    solutions: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="With a time: look for N solutions that differ; more are in FOLDER-2 and so on."
+        ),
+    ] = 1,
     scope: opt.Scope = "layer",
     form: opt.Form,
 ) -> None:
@@ -44,7 +50,7 @@ def prune(
     if budget.latency is not None or budget.speedup is not None:
         if pattern:
             raise BadInput(f"--pattern {pattern} and a time exclude each other: the search chooses patterns")
-        _prune_to_target(weights, output, budget, sparsity, to)
+        _prune_to_target(weights, output, budget, sparsity, to, solutions)
         return
     if budget.cap:
         raise BadInput(f"--cap {budget.cap[0]} needs a latency budget: give --latency or --speedup too")
@@ -89,7 +95,7 @@ def _show(recipe: "Recipe", console: "Console") -> None:
 
 
 def _prune_to_target(
-    weights: str, folder: str, budget: Budget, sparsity: float | None, to: Destination
+    weights: str, folder: str, budget: Budget, sparsity: float | None, to: Destination, solutions: int
 ) -> None:
     """Search, write and show."""
     from prunecast.cli.progress import ProgressLines
@@ -98,7 +104,12 @@ def _prune_to_target(
     targets = budget.targets(sparsity)
     with ProgressLines() as progress:
         pruned = prune_model(
-            budget.source(weights), targets, out=folder, **budget.arguments(), progress=progress
+            budget.source(weights),
+            targets,
+            out=folder,
+            solutions=solutions,
+            **budget.arguments(),
+            progress=progress,
         )
     rows = [layer.row() for layer in pruned.result.layers]
     deliver(to, Report(pruned.document(), rows, lambda console: _show_target(pruned, console)))
@@ -158,6 +169,15 @@ def _show_target(pruned: "PrunedModel", console: "Console") -> None:
         f"at {result.sparsity:.1%} sparsity."
     )
     console.print(safe(f"Wrote {pruned.folder}."), soft_wrap=True)
+    for other in pruned.others:
+        own = other.result
+        console.print(
+            safe(
+                f"Or {other.offered}: {microseconds(own.seconds)} us, keeps {own.retained_importance:.1%} "
+                f"at {own.sparsity:.1%} sparsity: {other.folder}."
+            ),
+            soft_wrap=True,
+        )
 
 
 def _tokens(pruned: "PrunedModel") -> str:

@@ -3,14 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prunecast.codesign.files import SCHEMA_VERSION, read_document
+from prunecast.codesign.html_table import cells_html, cells_text
 from prunecast.codesign.layers import Source
 from prunecast.codesign.predict import predict
 from prunecast.codesign.table import PredictionTable
 from prunecast.errors import BadInput
 from prunecast.version import tool_version
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +51,25 @@ class Comparison:
     columns: tuple[str, ...]
     rows: tuple[ComparisonRow, ...]
     unmatched: tuple[str, ...]
+
+    def plot(self) -> "Figure":
+        """Time of each layer and kernel in every column, as a new Matplotlib figure."""
+        from prunecast.codesign.pictures import draw_bars
+
+        names = [f"{row.layer}, {row.kernel}" for row in self.rows]
+        times = [[None if s is None else 1e6 * s for s in row.seconds] for row in self.rows]
+        return draw_bars(names, self.columns, times, "ratio is to the first")
+
+    def cells(self) -> list[list[str]]:
+        """The table as texts, a heading first."""
+        head = ["layer", "kernel", "N", *(f"{name}, us" for name in self.columns)]
+        return [head, *([r.layer, r.kernel, f"{r.n}", *map(_us, r.seconds)] for r in self.rows)]
+
+    def _repr_html_(self) -> str:
+        return cells_html(self.cells())
+
+    def __str__(self) -> str:
+        return cells_text(self.cells(), words=("layer", "kernel"))
 
     def document(self) -> dict[str, Any]:
         """The JSON object of `prunecast compare --json`."""
@@ -89,6 +112,10 @@ def compare(first: str | Path, second: str | Path) -> Comparison:
     ]
     tables = [_rows_of(document, path) for path, document in zip((first, second), documents, strict=True)]
     return _side_by_side(_different(labels), tables)
+
+
+def _us(seconds: float | None) -> str:
+    return "" if seconds is None else f"{1e6 * seconds:.2f}"
 
 
 def _different(labels: Sequence[str]) -> list[str]:

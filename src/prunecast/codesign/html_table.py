@@ -21,22 +21,31 @@ _HEADERS = (
 
 def predictions_html(rows: Sequence[Mapping[str, Any]]) -> str:
     """One `table` element of the rows of `Prediction.row`; names are escaped."""
-    head = "".join(f"<th>{name}</th>" for name in _HEADERS)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in _cells(row))}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return cells_html([_HEADERS, *map(_cells, rows)])
+
+
+def cells_html(lines: Sequence[Sequence[str]]) -> str:
+    """One `table` element, its first line a heading; texts are escaped."""
+    head, *rows = (f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in lines)
+    titles = head.replace("<td>", "<th>").replace("</td>", "</th>")
+    return f"<table><thead>{titles}</thead><tbody>{''.join(rows)}</tbody></table>"
 
 
 def predictions_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Aligned lines of the same cells, numbers to the right; control characters are spelled out."""
-    lines = [_HEADERS, *(tuple(map(_printable, _cells(row))) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    words = ("layer", "kernel", "pattern", "bound")
+    return cells_text([_HEADERS, *map(_cells, rows)], words=("layer", "kernel", "pattern", "bound"))
+
+
+def cells_text(lines: Sequence[Sequence[str]], *, words: Sequence[str]) -> str:
+    """Aligned lines, a heading first; columns that are no `words` to the right."""
+    shown = [tuple(map(_printable, line)) for line in lines]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     return "\n".join(
         "  ".join(
             cell.ljust(width) if heading in words else cell.rjust(width)
-            for cell, width, heading in zip(line, widths, _HEADERS, strict=True)
+            for cell, width, heading in zip(line, widths, shown[0], strict=True)
         ).rstrip()
-        for line in lines
+        for line in shown
     )
 
 

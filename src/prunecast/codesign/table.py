@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from prunecast.codesign.crossover import Crossover
 from prunecast.codesign.files import json_text
@@ -17,6 +17,9 @@ from prunecast.codesign.skipped import Skipped
 from prunecast.errors import BadInput
 from prunecast.files import write_text_aside
 from prunecast.kernels import DTYPE_BYTES, KERNELS, ConvShape
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class WholeModel(NamedTuple):
@@ -158,6 +161,16 @@ class PredictionTable(Sequence[Prediction]):
 
     def _repr_html_(self) -> str:
         return predictions_html([row.row() for row in self.predictions])
+
+    def plot(self) -> "Figure":
+        """Time of each layer with each kernel, as a new Matplotlib figure."""
+        from prunecast.codesign.pictures import draw_bars
+
+        kernels = list(dict.fromkeys(row.kernel for row in self))
+        times = {(row.layer, row.kernel): row.latency_us for row in self}
+        names = list(dict.fromkeys(row.layer for row in self))
+        rows = [[times.get((name, kernel)) for kernel in kernels] for name in names]
+        return draw_bars(names, kernels, rows, self.provenance.gpu)
 
     def save(self, path: str | Path) -> None:
         """Write the JSON object; `compare` reads it."""

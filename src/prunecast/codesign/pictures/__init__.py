@@ -8,6 +8,7 @@ Read first: `palette.py` and `axes.py`, then any picture.
 """
 
 from prunecast.codesign.pictures.axes import in_thousands, log_axis, new_axes
+from prunecast.codesign.pictures.bars import draw_bars, draw_front
 from prunecast.codesign.pictures.palette import SCREEN, Palette, tip
 from prunecast.codesign.pictures.roofline import RooflinePoint, draw_roofline
 from prunecast.codesign.pictures.timeline import draw_sm_work, draw_timeline
@@ -16,6 +17,8 @@ __all__ = [
     "SCREEN",
     "Palette",
     "RooflinePoint",
+    "draw_bars",
+    "draw_front",
     "draw_roofline",
     "draw_sm_work",
     "draw_timeline",

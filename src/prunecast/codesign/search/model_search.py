@@ -150,8 +150,13 @@ class ModelSearch:
 
     def with_more(self, more: Mapping[str, Sequence[Option]]) -> "ModelSearch":
         """A search of this model with longer menus, which shares all results already computed."""
-        longer = {name: (*options, *more.get(name, ())) for name, options in self.options.items()}
-        return replace(self, options=longer)
+        return self.with_options(
+            {name: (*options, *more.get(name, ())) for name, options in self.options.items()}
+        )
+
+    def with_options(self, options: dict[str, tuple[Option, ...]]) -> "ModelSearch":
+        """A search of this model with other menus, dense first on each, which shares all results."""
+        return replace(self, options=options)
 
     def menus(self, scales: Mapping[str, Mapping[tuple[str, str], float]]) -> list[Menu]:
         """Menus as arrays, times times layer -> kernel, pattern -> `scales`, where seen.

@@ -1,15 +1,16 @@
 """`prune_model`: from a file or the name of a standard model to pruned weights that meet targets."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from prunecast.codesign.engines import Engine, Progress, silent
 from prunecast.codesign.files import SCHEMA_VERSION
 from prunecast.codesign.graph import RUNTIMES, WORKLOADS, Pass, load_pass, parse_workload
 from prunecast.codesign.graph.config import checkpoint_shape
 from prunecast.codesign.graph.passes import SEQUENCE
+from prunecast.codesign.html_table import cells_html, cells_text
 from prunecast.codesign.layers import Source, path_of
 from prunecast.codesign.search.layer_sets import (
     LayerSet,
@@ -19,13 +20,17 @@ from prunecast.codesign.search.layer_sets import (
     layers_of_workload,
 )
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch
-from prunecast.codesign.search.target import TargetResult, prune_to_targets
+from prunecast.codesign.search.solutions import different_solutions
+from prunecast.codesign.search.target import TargetResult
 from prunecast.codesign.search.targets import Targets
 from prunecast.codesign.write_pruned import WEIGHTS, checked_folder, write_folder
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.version import tool_version
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TOKENS = 4096
 TILE_FAMILIES = ("atp", "guided", "shuffled")
@@ -44,6 +49,8 @@ class PrunedModel:
     targets : what was asked for
     workload : what the times are of, where it was said
     runtime : what runs the model
+    offered : what layers could get
+    others : other solutions, where several were asked for
     folder : holds `recipe.json`, and `weights.safetensors` if real weights were pruned
     """
 
@@ -57,6 +64,8 @@ class PrunedModel:
     folder: Path | None
     has_weights: bool
     workload: str | None = None
+    offered: str = "everything"
+    others: tuple["PrunedModel", ...] = ()
     runtime: str = "engine"
 
     @classmethod
@@ -87,6 +96,38 @@ class PrunedModel:
             has_weights=not (isinstance(weights, str) and weights in WORKLOADS),
         )
 
+    def plot(self) -> "Figure":
+        """Importance kept at other times, and here, as a new Matplotlib figure."""
+        from prunecast.codesign.pictures import draw_front
+
+        result = self.result
+        return draw_front(
+            [point.seconds / result.dense_seconds for point in result.front],
+            [point.retained_importance for point in result.front],
+            (result.seconds / result.dense_seconds, result.retained_importance),
+        )
+
+    def cells(self) -> list[list[str]]:
+        """The layers as texts, a heading first."""
+        head = ["layer", "M", "K", "pattern", "kernel", "removed", "kept", "us", "over dense"]
+        return [
+            head,
+            *(
+                [
+                    *(layer.layer, f"{layer.m}", f"{layer.k}", layer.pattern, layer.kernel),
+                    *(f"{layer.removed:.3f}", f"{layer.retained_importance:.3f}"),
+                    *(f"{1e6 * layer.seconds:.2f}", f"{layer.speedup:.2f}x"),
+                ]
+                for layer in self.result.layers
+            ),
+        ]
+
+    def _repr_html_(self) -> str:
+        return cells_html(self.cells())
+
+    def __str__(self) -> str:
+        return cells_text(self.cells(), words=("layer", "pattern", "kernel"))
+
     def document(self) -> dict[str, Any]:
         """The JSON object of `recipe.json`."""
         result = self.result
@@ -100,6 +141,7 @@ class PrunedModel:
             "engine": self.engine,
             "dtype": self.dtype,
             "criterion": "magnitude",
+            "offered": self.offered,
             "workload": self.workload,
             "runtime": self.runtime,
             "targets": {name: getattr(self.targets, name) for name in Targets.__slots__},
@@ -129,6 +171,7 @@ def prune_model(
     batch: int = 8,
     workload: str | None = None,
     runtime: str = "engine",
+    solutions: int = 1,
     target: Sequence[str] = (),
     ignore: Sequence[str] = (),
     progress: Progress = silent,
@@ -154,6 +197,7 @@ def prune_model(
     workload : in place of tokens and batch, as `prefill:2048` or `decode:16@4096`, or a mix of them, whose
         mean time counts; see `graph.parse_workload`
     runtime : what runs a standard model: `engine`, or `torch`, whose layers have patterns of tiles alone
+    solutions : how many that differ are looked for; the second is written to `out`-2, and so on
     target, ignore : layers to take and to leave out
 
     Raises
@@ -175,21 +219,32 @@ def prune_model(
         progress=progress,
     )
     search.prepare()
-    result = prune_to_targets(search, targets)
-    pruned = PrunedModel.of(
-        result,
-        targets,
-        weights=weights,
-        engine=search.engine,
-        dtype=dtype,
-        folder=folder,
-        workload=workload,
-        runtime=runtime,
-    )
-    if folder is not None:
-        masks = masks_of(search, pruned.result) if pruned.has_weights else None
-        write_folder(folder, weights, masks, pruned.document())
-    return pruned
+    found = [
+        replace(
+            PrunedModel.of(
+                solution.result,
+                targets,
+                weights=weights,
+                engine=search.engine,
+                dtype=dtype,
+                folder=None if folder is None else _numbered(folder, number),
+                workload=workload,
+                runtime=runtime,
+            ),
+            offered=solution.offered,
+        )
+        for number, solution in enumerate(different_solutions(search, targets, solutions), 1)
+    ]
+    for pruned in reversed(found):
+        if pruned.folder is not None:
+            masks = masks_of(search, pruned.result) if pruned.has_weights else None
+            write_folder(checked_folder(pruned.folder, weights), weights, masks, pruned.document())
+    return replace(found[0], others=tuple(found[1:]))
+
+
+def _numbered(folder: Path, number: int) -> Path:
+    """Where a solution is written."""
+    return folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
 
 
 def layers_to_prune(

@@ -1,0 +1,49 @@
+"""What a shell offers after TAB: names of GPUs, patterns, kernels and standard models, and files."""
+
+from collections.abc import Iterable
+from glob import escape, glob
+from pathlib import Path
+
+
+def gpus(incomplete: str) -> list[str]:
+    """Names of GPUs, and spec files."""
+    from prunecast.hardware import gpu_names
+
+    return [*_beginning(gpu_names(), incomplete), *_files(incomplete, (".toml",))]
+
+
+def patterns(incomplete: str) -> list[str]:
+    """Families of patterns, and their short names."""
+    from prunecast.patterns.pattern_names import ALIASES, PATTERNS
+
+    return _beginning((*PATTERNS, *ALIASES), incomplete)
+
+
+def kernels(incomplete: str) -> list[str]:
+    """Names of kernels."""
+    from prunecast.kernels import KERNELS
+
+    return _beginning(KERNELS, incomplete)
+
+
+def models(incomplete: str) -> list[str]:
+    """Names of standard models."""
+    from prunecast.codesign.graph import WORKLOADS
+
+    return _beginning(WORKLOADS, incomplete)
+
+
+def weights(incomplete: str) -> list[str]:
+    """Files of weights and folders, and names of standard models."""
+    from prunecast.patterns.sources.read import READERS
+
+    return [*_files(incomplete, tuple(READERS)), *models(incomplete)]
+
+
+def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _files(incomplete: str, suffixes: tuple[str, ...]) -> list[str]:
+    found = (Path(name) for name in glob(escape(incomplete) + "*"))
+    return sorted(f"{p}/" if p.is_dir() else f"{p}" for p in found if p.is_dir() or p.suffix in suffixes)

@@ -1,0 +1,84 @@
+"""Several solutions of one search that differ: what is best, and what a user may want instead of it.
+
+Every one meets the same targets. They differ in what the layers are offered: accuracy is not what importance
+says, and a team may have kernels, or trust, for some patterns alone.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from prunecast.codesign.search.model_search import ModelSearch
+from prunecast.codesign.search.options import Option
+from prunecast.codesign.search.target import TargetResult, prune_to_targets
+from prunecast.codesign.search.targets import Targets
+from prunecast.errors import BadInput
+
+DIFFERENT = 0.1
+"""Share of layers with another pattern or kernel from which a solution is another."""
+GENTLE = (0.75, 0.6)
+"""Most sparsity of a layer, in solutions that spread it evenly."""
+
+
+class Solution(NamedTuple):
+    """A result and what it was found with."""
+
+    offered: str
+    result: TargetResult
+
+
+class _Offer(NamedTuple):
+    """What layers may get."""
+
+    words: str
+    allows: Callable[[Option, int], bool]
+    """Of an option, and the weights of its layer."""
+
+
+def different_solutions(search: ModelSearch, targets: Targets, most: int) -> list[Solution]:
+    """Up to `most` solutions that differ, the first with everything on offer, the others by what they retain.
+
+    Raises
+    ------
+    BadInput : not even with everything on offer are the targets met, or `most` is below 1
+    """
+    if most < 1:
+        raise BadInput(f"solutions must be at least 1, got {most}")
+    found = [Solution("everything", prune_to_targets(search, targets))]
+    for offer in _offers() if most > 1 else ():
+        try:
+            result = prune_to_targets(_restricted(search, offer), targets)
+        except BadInput:
+            continue  # with so little on offer the targets cannot be met
+        if all(_differ(result, known.result) for known in found):
+            found.append(Solution(offer.words, result))
+    best, *others = found
+    return [best, *sorted(others, key=lambda one: -one.result.retained_importance)][:most]
+
+
+def _offers() -> Iterator[_Offer]:
+    yield _Offer("2:4 alone", lambda option, _: option.pattern == "2:4")
+    yield _Offer("tiles alone", lambda option, _: option.pattern.startswith("atp"))
+    for height in (64, 128, 256):
+        own = f"atp:{height}"
+        yield _Offer(f"equal tiles of {height} rows", lambda option, _, own=own: option.pattern == own)  # type: ignore[misc]
+    for most in GENTLE:
+        yield _Offer(
+            f"at most {most:.0%} of a layer removed",
+            lambda option, weights, most=most: option.kept >= (1.0 - most) * weights,  # type: ignore[misc]
+        )
+
+
+def _restricted(search: ModelSearch, offer: _Offer) -> ModelSearch:
+    """The search with less on the menus; dense stays, and what has been computed is shared."""
+    return search.with_options(
+        {
+            name: tuple(o for o in options if o.pattern == "dense" or offer.allows(o, options[0].kept))
+            for name, options in search.options.items()
+        }
+    )
+
+
+def _differ(one: TargetResult, other: TargetResult) -> bool:
+    pairs = list(zip(one.layers, other.layers, strict=True))
+    unlike = sum((a.pattern, a.kernel) != (b.pattern, b.kernel) for a, b in pairs)
+    return unlike >= DIFFERENT * len(pairs)

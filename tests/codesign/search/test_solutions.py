@@ -1,0 +1,74 @@
+"""Several solutions: all meet the targets, differ, and lie in folders of their own."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from prunecast.codesign.search import Targets, prune_model
+from prunecast.codesign.search.solutions import DIFFERENT
+from prunecast.errors import BadInput
+
+RNG = np.random.default_rng(4)
+LAYERS = {
+    name: (RNG.standard_normal((m, k)) * np.exp(RNG.standard_normal(k))).astype(np.float16)
+    for name, m, k in (("a", 1024, 1024), ("b", 2048, 1024), ("c", 1024, 2048))
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    out = tmp_path_factory.mktemp("solutions") / "out"
+    return prune_model(
+        LAYERS, Targets(latency_share=0.75), gpu="h200-sxm", tokens=4096, engine="model", out=out, solutions=4
+    )
+
+
+def ways(pruned):
+    return [(layer.pattern, layer.kernel) for layer in pruned.result.layers]
+
+
+def test_all_meet_the_target_and_differ(found):
+    every = [found, *found.others]
+    assert len(every) > 2
+    assert all(one.result.seconds <= 0.75 * one.result.dense_seconds for one in every)
+    for one, other in itertools.combinations(every, 2):
+        unlike = sum(a != b for a, b in zip(ways(one), ways(other), strict=True))
+        assert unlike >= DIFFERENT * len(LAYERS)
+
+
+def test_what_was_offered_is_what_they_have(found):
+    for one in found.others:
+        patterns = {layer.pattern for layer in one.result.layers} - {"dense"}
+        if one.offered == "2:4 alone":
+            assert patterns == {"2:4"}
+        if one.offered == "tiles alone":
+            assert all(pattern.startswith("atp") for pattern in patterns)
+
+
+def test_each_is_written_whole(found):
+    for number, one in enumerate([found, *found.others], 1):
+        assert one.folder.name == ("out" if number == 1 else f"out-{number}")
+        recipe = json.loads((one.folder / "recipe.json").read_text())
+        assert recipe["offered"] == one.offered
+        assert (one.folder / "weights.safetensors").stat().st_size > 0
+
+
+def test_one_solution_is_the_first_of_many(found):
+    alone = prune_model(
+        LAYERS, Targets(latency_share=0.75), gpu="h200-sxm", tokens=4096, engine="model"
+    ).result
+    assert [layer.row() for layer in alone.layers] == [layer.row() for layer in found.result.layers]
+
+
+def test_none_is_refused():
+    with pytest.raises(BadInput, match="solutions must be at least 1"):
+        prune_model(LAYERS, Targets(speedup=1.2), gpu="h200-sxm", engine="model", solutions=0)
+
+
+def test_a_pruned_model_draws_and_prints_itself(found):
+    figure = found.plot()
+    assert len(figure.axes[0].lines) == 2
+    assert len(str(found).splitlines()) == 1 + len(LAYERS)
+    assert found._repr_html_().count("<tr>") == 1 + len(LAYERS)
