@@ -24,7 +24,7 @@ def completed(words):
     [
         ("prunecast predict w.npy --gpu h200", "h200-sxm"),
         ("prunecast predict qwen3-8", "qwen3-8b"),
-        ("prunecast prune w.npy --pattern tile-w", "tile-wise"),
+        ("prunecast predict w.npy --pattern tile-w", "tile-wise"),
         ("prunecast predict w.npy --kernel sts", "stspmm"),
     ],
 )
