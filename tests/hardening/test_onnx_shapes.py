@@ -53,3 +53,15 @@ def test_a_constant_that_says_more_than_it_holds(tmp_path, dims):
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(BadInput, match="a constant must hold its elements"):
         read_onnx_model(tmp_path / "m.onnx", batch=1, tokens=1)
+
+
+@pytest.mark.parametrize("lost", ["input", "output"])
+def test_a_product_of_one_tensor(tmp_path, lost):
+    model = onnx_files.gelu_mlp()
+    product = next(node for node in model.graph.node if node.op_type in ("MatMul", "Gemm"))
+    del getattr(product, lost)[-1:]
+    if lost == "input":
+        del product.input[1:]
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(BadInput):
+        read_onnx_model(tmp_path / "m.onnx", batch=1, tokens=1)

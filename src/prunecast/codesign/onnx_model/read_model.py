@@ -66,10 +66,20 @@ def _read(file: Path, batch: int, tokens: int) -> OnnxModel:
     for value in model.graph.input:
         builder.add_input(value.name)
     for node in model.graph.node:
+        _check_operands(file, node)
         builder.add(node)
     if not builder.model.products:
         raise BadInput(f"{file}: wanted a MatMul, Gemm or Conv with a constant weight, got none")
     return OnnxModel(graph=_fuse(builder.model), unknown=builder.unknown, takes=free_sizes(model))
+
+
+def _check_operands(file: Path, node: "onnx.NodeProto") -> None:
+    """A product of less than two tensors, or of none that is written, is none."""
+    if node.op_type in ("MatMul", "Gemm", "Conv") and (len(node.input) < 2 or not node.output):
+        raise BadInput(
+            f"{file}: {node.op_type} needs two inputs and an output, got {len(node.input)} and "
+            f"{len(node.output)}: {node.name!r:.80}"
+        )
 
 
 class _Builder:
