@@ -168,11 +168,11 @@ def test_global_scope_ranks_layers_of_one_pattern_together():
 def test_layers_of_one_shape_share_their_dense_time(monkeypatch):
     calls = []
 
-    def counted(plan, gpu, **settings):
+    def counted(plan, gpu, state, launch, l2):
         calls.append(plan.kernel)
-        return estimate(plan, gpu, **settings)
+        return estimate(plan, gpu, state=state, launch=launch, l2=l2)
 
-    monkeypatch.setattr(engines, "estimate", counted)
+    monkeypatch.setattr(engines, "kept_estimate", counted)
     table = quick({"a": W, "b": uneven(256, 256, seed=1), "c": uneven(128, 256)}, kernels=["tile-wise"])
     assert [row.kernel for row in table] == ["dense", "tile-wise"] * 3
     assert calls.count("dense") == 2

@@ -14,12 +14,15 @@ from prunecast.plan.program import Charge, Instruction, Op, WarpProgram
 
 GPU = load_gpu("h200-sxm")
 PACKAGE = Path(prunecast.__file__).parent
+ENGINES = ("models", "simulator")
+"""Rooms that read costs of launches too."""
 FOLDERS = sorted({path.parent.parent for path in PACKAGE.rglob("costs/sm_*.toml")})
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=[folder.name for folder in FOLDERS])
 def test_every_entry_is_read_by_its_kernel(folder: Path) -> None:
-    sources = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
+    rooms = [folder, *(PACKAGE / engine for engine in ENGINES if folder.name == "launch")]
+    sources = "".join(path.read_text(encoding="utf-8") for room in rooms for path in room.rglob("*.py"))
     named = set(re.findall(r'"([a-z0-9_]+(?:{[^}"]+})?[a-z0-9_]*)"', sources))
     patterns = [re.compile(re.sub("{[^}]+}", "[a-z0-9_]+", name)) for name in named]
     for capability in (75, 80, 90):

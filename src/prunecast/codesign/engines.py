@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from prunecast.choice import kept_estimate
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import STATES, GpuSpec
 from prunecast.kernels import KernelPlan, plan_dense
 from prunecast.launch import COLD, L2_STATES, CacheState
-from prunecast.models import Estimate, estimate
+from prunecast.models import Estimate
 from prunecast.simulator import LAUNCHES, SimResult, simulate
 
 ENGINES = ("simulator", "model")
@@ -139,7 +140,7 @@ class Engine:
         return simulate(plan, self.gpu, state=self.state, launch=self.launch, l2=self.l2)
 
     def _estimate(self, plan: KernelPlan) -> Estimate:
-        return estimate(plan, self.gpu, state=self.state, launch=self.launch, l2=self.l2)
+        return kept_estimate(plan, self.gpu, self.state, self.launch, self.l2)
 
 
 def _finished(call: Callable[[], Outcome]) -> Future[Outcome]:

@@ -13,16 +13,14 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from prunecast.errors import check_choice
+from prunecast.hardware.costs import load_costs
 from prunecast.hardware.spec import GpuSpec
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
 L2_STATES = ("cold", "model", "warm")
-ALL_KEPT, NOTHING_KEPT = 0.75, 1.1
-"""Bytes used in turn over those that L2 can use, up to which all are found again, and from which none. L40S
-reads 100 MB of B at DRAM's rate beside an L2 of 96 MB. Kind: fitted, AIConfigurator (Apache-2.0), dense bf16,
-L40S, vLLM 0.24, fit rows, 2026-11-23."""
 GRAIN = 64
-"""Parts of 1 to which shares are rounded, so that a GPU with warm operands is found again."""
+"""Parts of 1 to which shares are rounded, so that a GPU with warm operands is found again. Kind: choice, fine
+enough."""
 
 
 class CacheState(NamedTuple):
@@ -67,7 +65,9 @@ def _found(plan: KernelPlan, gpu: GpuSpec, l2: CacheState) -> _Found:
 
 def _kept(size: float, gpu: GpuSpec) -> float:
     """Share of what is used in turn that L2 still has."""
-    return min(max((NOTHING_KEPT - size / gpu.l2_usable_bytes) / (NOTHING_KEPT - ALL_KEPT), 0.0), 1.0)
+    costs = load_costs("prunecast.launch", gpu.compute_capability)
+    all_kept, none_kept = costs["l2_all_kept_ratio"], costs["l2_none_kept_ratio"]
+    return min(max((none_kept - size / gpu.l2_usable_bytes) / (none_kept - all_kept), 0.0), 1.0)
 
 
 @lru_cache(maxsize=1024)

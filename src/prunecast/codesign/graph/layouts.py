@@ -8,12 +8,13 @@ transposed, and the transposed product gives the transposed result.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
-
-import networkx as nx
+from typing import TYPE_CHECKING, NamedTuple
 
 from prunecast.codesign.graph.model_graph import ModelGraph
 from prunecast.codesign.graph.operation import Operation
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 _FEATURES, _TOKENS = ("camp", "features"), ("camp", "tokens")
 _READING = "reading"
@@ -48,6 +49,8 @@ def choose_layouts(model: ModelGraph, wanted: Mapping[str, str]) -> LayoutChoice
     ----------
     wanted : layouts that operations must have beside their own, e.g. `features` for every pruned product
     """
+    import networkx as nx  # slow to import
+
     reading: dict[str, object] = {o.name: (_READING, o.name) if turns(o, wanted) else o.name for o in model}
     cut: nx.DiGraph[object] = nx.DiGraph()
     cut.add_nodes_from((_FEATURES, _TOKENS, *reading.values(), *reading))

@@ -2,11 +2,19 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from prunecast.codesign.graph.operation import Operation
 from prunecast.errors import BadInput
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+
+def _empty() -> "nx.DiGraph[str]":
+    import networkx as nx  # slow to import, and only whole models need it
+
+    return nx.DiGraph()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -22,7 +30,7 @@ class ModelGraph:
     """
 
     name: str
-    graph: "nx.DiGraph[str]" = field(default_factory=nx.DiGraph)
+    graph: "nx.DiGraph[str]" = field(default_factory=_empty)
     runtime: str = "engine"
 
     def add(self, operation: Operation, after: Sequence[str] = ()) -> str:
@@ -48,6 +56,8 @@ class ModelGraph:
 
     def __iter__(self) -> Iterator[Operation]:
         """Operations in an order in which they can run."""
+        import networkx as nx
+
         place = {name: place for place, name in enumerate(self.graph)}
         return (self[name] for name in nx.lexicographical_topological_sort(self.graph, key=place.__getitem__))
 

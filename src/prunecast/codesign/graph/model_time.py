@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import networkx as nx
-
 from prunecast.codesign.graph.layouts import Transpose, choose_layouts
 from prunecast.codesign.graph.model_graph import ModelGraph
 from prunecast.codesign.graph.other_times import other_seconds, transpose_seconds
@@ -111,6 +109,8 @@ def model_time(
 
 
 def _longest_path(model: ModelGraph, seconds: Mapping[str, float]) -> tuple[str, ...]:
+    import networkx as nx  # slow to import
+
     weighted = nx.DiGraph()
     for source, target in model.graph.edges:
         weighted.add_edge(source, target, weight=seconds[target])

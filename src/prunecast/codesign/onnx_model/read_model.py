@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import networkx as nx
-
 from prunecast.codesign.graph import ModelGraph, Operation
 from prunecast.codesign.onnx_model.operators import kinds, operation_of, product_of
 from prunecast.codesign.onnx_model.sizes import Shapes, free_sizes, shapes_of
@@ -19,6 +17,7 @@ from prunecast.errors import BadInput
 from prunecast.patterns.sources.onnx_file import PRODUCTS, WeightUse, open_onnx, text_only, weight_uses
 
 if TYPE_CHECKING:
+    import networkx as nx
     import onnx
 
 FEW = 64
@@ -152,6 +151,8 @@ class _Builder:
 
 def _fuse(model: ModelGraph) -> ModelGraph:
     """The graph with fewer operations; products, attention and unknown ones all stay."""
+    import networkx as nx
+
     graph: nx.DiGraph[str] = model.graph.copy()
     for name in list(nx.lexicographical_topological_sort(graph)):
         _join_pointwise(graph, name)

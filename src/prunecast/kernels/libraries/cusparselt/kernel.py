@@ -33,6 +33,7 @@ WEIGHT_MULTIPLE, TOKEN_MULTIPLE = 16, 8
 """Rows and columns of 2:4 weights of two bytes come in multiples of 16, tokens of 8. Kind: definition,
 cuSPARSELt documentation, `cusparseLtStructuredDescriptorInit` and `cusparseLtDenseDescriptorInit`."""
 LEAST_STAGES = 2
+"""Stages of a ring. Kind: definition, one is copied while another is multiplied."""
 
 
 def cusparselt_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[LibraryKernel, ...]:
