@@ -28,7 +28,8 @@ def by_kernel(table):
 
 def test_all_kernels_in_order_each_against_dense():
     table = quick()
-    assert [row.kernel for row in table] == ["dense", "tile-wise", "stspmm", "block-sparse", "2:4", "csr"]
+    kernels = ["dense", "tile-wise", "stspmm", "block-sparse", "2:4", "cusparselt", "csr"]
+    assert [row.kernel for row in table] == kernels
     dense = table[0]
     assert dense.speedup_over_dense == 1.0
     for row in table:
@@ -99,7 +100,10 @@ def test_a_pattern_that_leaves_nothing_is_no_candidate():
 
 def test_what_the_gpu_cannot_run_is_skipped_unless_asked_for():
     table = quick(gpu="t4")
-    assert [(s.kernel, "sparse tensor cores" in s.reason) for s in table.skipped] == [("2:4", True)]
+    assert [(s.kernel, "sparse tensor cores" in s.reason) for s in table.skipped] == [
+        ("2:4", True),
+        ("cusparselt", True),
+    ]
     with pytest.raises(BadInput, match="weights: 2:4 needs sparse tensor cores"):
         quick(gpu="t4", kernels=["2:4"])
 
@@ -247,7 +251,7 @@ def test_progress_counts_every_kernel_of_every_layer():
         ({"sparsity": float("nan")}, "sparsity must be in"),
         ({"pattern": "2:4", "sparsity": 0.75}, "2:4 only has sparsity 0.5"),
         ({"pattern": "dense", "sparsity": 0.5}, "dense only has sparsity 0"),
-        ({"gpu": "h20"}, "unknown GPU"),
+        ({"gpu": "h2000"}, "unknown GPU"),
         ({"engine": "simulatr"}, "nearest: simulator"),
         ({"state": "bursts"}, "nearest: burst"),
         ({"launch": "graf"}, "nearest: graph"),

@@ -1,7 +1,7 @@
 """`Settings`: what is asked of a prediction, checked; and the job that it makes of a set of weights."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -158,6 +158,14 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
     gpu = load_gpu(settings.gpu) if isinstance(settings.gpu, str) else settings.gpu
     if settings.power_limit is not None:
         gpu = at_power_limit(gpu, settings.power_limit)
+    engine = Engine(
+        name=settings.engine,
+        gpu=gpu,
+        state=settings.state,
+        launch=settings.launch,
+        l2=CacheState(settings.l2),
+        progress=progress,
+    )
     workload = _workload(weights, settings)
     loaded = (
         workload.loaded if workload else load_layers(weights, target=settings.target, ignore=settings.ignore)
@@ -168,14 +176,7 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
     graph = _onnx_graph(weights, settings)
     loaded = loaded if graph is None else graph.products_of(loaded)
     sizes = graph or workload
-    engine = Engine(
-        name=settings.engine,
-        gpu=gpu,
-        state=settings.state,
-        launch=settings.launch,
-        l2=CacheState(settings.l2, _weight_bytes(loaded)),
-        progress=progress,
-    )
+    engine = replace(engine, l2=CacheState(settings.l2, _weight_bytes(loaded)))
     shapes = conv_shapes(tuple(loaded.layers.values()), settings.convolutions)
     job = LayerJob(
         engine=engine,
