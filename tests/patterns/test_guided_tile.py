@@ -60,6 +60,14 @@ def test_on_equal_rows_it_is_plain_atp(columns, tiles, kept, seconds):
     np.testing.assert_array_equal(guided, plain)
 
 
+def test_of_layouts_that_take_equally_long_the_one_with_the_fewest_weights():
+    """One tile is worth nine times the other: its columns alone stay where time does not depend on tiles."""
+    matrix = np.repeat([[9.0] * 8, [1.0] * 8], 2, axis=0).astype(np.float32)
+    guided = parse_pattern("atp:2x1:guided").timed_by(lambda _, tiles: 1.0)
+    found = guided.map(guided.prune({"w": matrix}, 0.5)["w"])
+    assert found.kept_per_tile.tolist() == [8, 0]
+
+
 def slow_layout(ranked, heights, enough, step, limit):
     """Best step again and again, until enough is retained; None where the limit does not allow it."""
     counts, kept = [0] * len(heights), 0.0

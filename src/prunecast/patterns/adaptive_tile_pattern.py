@@ -45,7 +45,8 @@ class AdaptiveTilePattern(Pattern):
     family: ClassVar[str] = "atp"
     example: ClassVar[str] = "atp:128"
     meaning: ClassVar[str] = (
-        "as tile-wise, with about equally many columns in all tiles; see HEIGHTxQUANTUMxLOW-HIGH:shuffled"
+        "as tile-wise, with about equally many columns in all tiles;"
+        " see HEIGHTxQUANTUMxLOW-HIGH:shuffled:guided"
     )
     keeps: ClassVar[Kept] = "tiles"
     rows_first: ClassVar[bool] = False

@@ -38,9 +38,15 @@ ROUNDING = 1e-12
 """Share of a sum of importance that another order of adding may change."""
 
 
+TIE = 1.005
+"""Times up to this many times the least are a tie, which goes to the layout that keeps the fewest weights. Own
+choice: the closed form cannot tell them apart."""
+
+
 class _Layout(NamedTuple):
-    mask: MaskArray
     seconds: float
+    weights: int
+    mask: Callable[[], MaskArray]
 
 
 def prune_guided(
@@ -79,7 +85,7 @@ def _fastest(
 ) -> MaskArray:
     enough = float((scores * tile_wise).sum(dtype=np.float64)) * (1.0 - ROUNDING)
     own = tile_map_from_mask(tile_wise, height=height, pattern=f"tile-wise:{height}")
-    best = _Layout(tile_wise, seconds(own))
+    found = [_Layout(seconds(own), int(np.count_nonzero(tile_wise)), lambda: tile_wise)]
     for layer in tilings:
         sums = row_sums(scores[layer.rows], layer.starts, power=1)
         order = np.argsort(-sums, axis=1, kind="stable")
@@ -87,10 +93,12 @@ def _fastest(
         for counts in layouts(np.take_along_axis(sums, order, axis=1), layer.heights, enough, quantum):
             kept = place < counts[:, None]
             rows = (layer.rows, layer.starts)
-            taken = seconds(tile_map_from_kept(kept, own.m, height=height, pattern=own.pattern, rows=rows))
-            if taken < best.seconds:
-                best = _Layout(spread_tiles(kept, layer, scores), taken)
-    return best.mask
+            tiles = tile_map_from_kept(kept, own.m, height=height, pattern=own.pattern, rows=rows)
+            mask = partial(spread_tiles, kept, layer, scores)
+            found.append(_Layout(seconds(tiles), int(layer.heights @ counts), mask))
+    most_s = min(TIE * min(layout.seconds for layout in found), found[0].seconds)
+    tied = [layout for layout in found if layout.seconds <= most_s]
+    return min(tied, key=lambda layout: (layout.weights, layout.seconds)).mask()
 
 
 def layouts(
