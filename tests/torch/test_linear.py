@@ -33,6 +33,11 @@ def module(seed=0, sparsity=0.5, **options):
     )
 
 
+def test_a_layer_that_nobody_pruned_is_refused():
+    with pytest.raises(BadInput, match="wanted a pruned layer"):
+        TileSparseLinear.from_linear(linear(), pattern=PATTERN, **OPTIONS)
+
+
 def test_it_keeps_what_the_mask_keeps():
     layer = linear()
     sparse = TileSparseLinear.from_linear(layer, mask(), pattern=PATTERN, **OPTIONS)

@@ -296,6 +296,16 @@ class Layers(Layer):
         return {**super().arguments(), **own}
 
 
+Calibrate = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        show_default=False,
+        help="Mean squares of each layer's inputs, see prunecast.torch.input_squares: importance knows them.",
+    ),
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Budget(Read):
     """A time that a pruned model is to have, and how it is predicted."""
@@ -309,6 +319,7 @@ class Budget(Read):
     workload: Workload = None
     runtime: Runtime = "engine"
     engine: Engine = "simulator"
+    calibrate: Calibrate = None
     target: Target = None
     ignore: Ignore = None
 
@@ -326,7 +337,7 @@ class Budget(Read):
 
     def arguments(self) -> dict[str, Any]:
         """The options as `codesign.search.prune_model` takes them beside the targets."""
-        names = ("gpu", "tokens", "batch", "workload", "runtime", "engine")
+        names = ("gpu", "tokens", "batch", "workload", "runtime", "engine", "calibrate")
         return {
             **{name: getattr(self, name) for name in names},
             "caps": _caps(self.cap or ()),

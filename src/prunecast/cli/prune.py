@@ -64,6 +64,7 @@ def prune(
         out=output,
         gpu=budget.gpu,
         tokens=4096 if budget.tokens is None else budget.tokens,
+        calibrate=budget.calibrate,
         target=budget.target or (),
         ignore=budget.ignore or (),
     )

@@ -17,6 +17,7 @@ from prunecast.codesign.skipped import Skipped
 from prunecast.codesign.write_pruned import WEIGHTS, checked_folder, write_folder
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns import TileMap, density, parse_pattern, retained_importance
+from prunecast.patterns.calibration import read_calibration
 from prunecast.patterns.sources import Layer
 from prunecast.version import tool_version
 
@@ -66,6 +67,7 @@ class Recipe:
     weights_hash : fingerprint of the layers before pruning
     layers : what was pruned
     skipped : tensors that went through unchanged for a reason worth a line
+    criterion : `magnitude`, or `inputs` where it was multiplied by what inputs are like
     """
 
     folder: Path
@@ -76,6 +78,7 @@ class Recipe:
     guided_by: dict[str, Any] | None
     layers: tuple[PrunedLayer, ...]
     skipped: tuple[Skipped, ...]
+    criterion: str = "magnitude"
 
     def document(self) -> dict[str, Any]:
         """The JSON object of `recipe.json`."""
@@ -85,7 +88,7 @@ class Recipe:
             "pattern": self.pattern,
             "sparsity": self.sparsity,
             "scope": self.scope,
-            "criterion": "magnitude",
+            "criterion": self.criterion,
             "seed": parse_pattern(self.pattern).seed,
             "weights_hash": self.weights_hash,
             **({} if self.guided_by is None else {"guided_by": self.guided_by}),
@@ -104,6 +107,7 @@ def prune(
     scope: str = "layer",
     gpu: str | GpuSpec = "h200-sxm",
     tokens: int = 4096,
+    calibrate: str | Path | None = None,
     target: Sequence[str] = (),
     ignore: Sequence[str] = (),
 ) -> Recipe:
@@ -121,6 +125,7 @@ def prune(
     sparsity : share of weights to remove; None for 0.75 or the pattern's own
     scope : `layer` or `global`
     gpu, tokens : whose predicted times guide patterns that ask for times
+    calibrate : file of mean squares of each layer's inputs, by whose roots magnitudes are multiplied
 
     Raises
     ------
@@ -132,6 +137,9 @@ def prune(
     folder = checked_folder(Path(out), weights)
     loaded = load_layers(weights, target=target, ignore=ignore)
     importances = {name: importance_of(layer, rule) for name, layer in loaded.layers.items()}
+    if calibrate is not None:
+        known = read_calibration(calibrate)
+        importances = {name: known.weigh(name, scores) for name, scores in importances.items()}
     guide = _guide(loaded, gpu, tokens) if rule.needs_times else None
     masks = (rule if guide is None else rule.timed_by(guide.seconds)).prune(importances, told, scope)
     recipe = Recipe(
@@ -152,6 +160,7 @@ def prune(
             for name, mask in masks.items()
         ),
         skipped=loaded.skipped,
+        criterion="magnitude" if calibrate is None else "inputs",
     )
     write_folder(folder, weights, masks, recipe.document())
     return recipe

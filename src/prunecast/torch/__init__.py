@@ -13,17 +13,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from prunecast.torch.calibrate import input_squares
     from prunecast.torch.convert import Sparsified, sparsify
     from prunecast.torch.linear import TileSparseLinear
     from prunecast.torch.load_model import load
     from prunecast.torch.pruner import Pruner
     from prunecast.torch.sparse_linear import SparseLinear
 
-__all__ = ["Pruner", "SparseLinear", "Sparsified", "TileSparseLinear", "load", "sparsify"]
+__all__ = ["Pruner", "SparseLinear", "Sparsified", "TileSparseLinear", "input_squares", "load", "sparsify"]
 
 _HOME = {
     "Sparsified": "prunecast.torch.convert",
     "SparseLinear": "prunecast.torch.sparse_linear",
+    "input_squares": "prunecast.torch.calibrate",
     "load": "prunecast.torch.load_model",
     "sparsify": "prunecast.torch.convert",
     "Pruner": "prunecast.torch.pruner",

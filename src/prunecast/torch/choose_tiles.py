@@ -1,13 +1,15 @@
 """What every layer of a model keeps: pruned here by magnitude, or the zeros that are there."""
 
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from prunecast.errors import BadInput
 from prunecast.patterns import Pattern, TileMap, parse_pattern
+from prunecast.patterns.calibration import Calibration
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.torch.epilogue import GATED_ROWS, interleaved
 from prunecast.torch.feed_forward import FeedForward
@@ -38,6 +40,7 @@ def choose_tiles(
     recipe: Recipe,
     sparsity: float | None,
     forwards: list[FeedForward],
+    squares: Mapping[str, Any] | None = None,
 ) -> tuple[list[Choice], list[str]]:
     """Layers that become sparse, with their tiles; and why others stay dense.
 
@@ -46,6 +49,7 @@ def choose_tiles(
     wanted : names of layers that were asked for
     sparsity : to prune to, by magnitude; None for the zeros that are there
     forwards : feed-forward layers whose gate and up may be pruned together
+    squares : name of a weight -> mean square of each of its inputs; None for magnitudes alone
 
     Raises
     ------
@@ -56,7 +60,8 @@ def choose_tiles(
     if unknown:
         raise BadInput(f"the recipe prunes {unknown[0]!r}, which the model has no linear layer of")
     in_recipe = wanted.intersection(recipe.sparsities) if recipe.sparsities else wanted
-    joint = {} if sparsity is None else _joint_tiles(found, in_recipe, recipe, sparsity, forwards)
+    known = None if squares is None else Calibration("squares", squares)
+    joint = {} if sparsity is None else _joint_tiles(found, in_recipe, recipe, sparsity, forwards, known)
     gated = {name for forward in forwards if forward.is_gated for name in forward.first}
     for layer in found:
         if layer.name not in wanted:
@@ -65,7 +70,7 @@ def choose_tiles(
         if layer.name not in in_recipe:
             left.append(f"{layer.name}: not in the recipe")
             continue
-        tiles = joint.get(layer.name) or _tiles(layer, recipe, sparsity, is_gated=layer.name in gated)
+        tiles = joint.get(layer.name) or _tiles(layer, recipe, sparsity, known, is_gated=layer.name in gated)
         if 1.0 - tiles.density < LEAST_SPARSITY:
             left.append(f"{layer.name}: {1.0 - tiles.density:.0%} sparse, dense is faster")
             continue
@@ -77,7 +82,12 @@ def choose_tiles(
 
 
 def _joint_tiles(
-    found: list[Found], wanted: set[str], recipe: Recipe, sparsity: float, forwards: list[FeedForward]
+    found: list[Found],
+    wanted: set[str],
+    recipe: Recipe,
+    sparsity: float,
+    forwards: list[FeedForward],
+    known: Calibration | None,
 ) -> dict[str, TileMap]:
     """Tiles of gates and ups that are pruned together, by name.
 
@@ -96,7 +106,7 @@ def _joint_tiles(
         ):
             continue
         gate, up = (matrix_of(layers[name].module) for name in forward.first)
-        both = interleaved(gate, up).float().abs().cpu().numpy()
+        both = _weighed(forward.first[0], interleaved(gate, up).float().abs().cpu().numpy(), known)
         mask = torch.from_numpy(parse_pattern(patterns.pop()).prune({"both": both}, sparsity)["both"])
         for number, name in enumerate(forward.first):
             own = Rows(number, gate.shape[0], interleaved=True).of(mask).reshape(gate.shape)
@@ -114,14 +124,20 @@ def _half_as_high(pattern: str) -> Pattern | None:
     return parse_pattern(f"{name}:{int(height) // 2}")
 
 
-def _tiles(layer: Found, recipe: Recipe, sparsity: float | None, *, is_gated: bool) -> TileMap:
+def _weighed(name: str, magnitudes: ImportanceArray, known: Calibration | None) -> ImportanceArray:
+    return magnitudes if known is None else known.weigh(f"{name}.weight", magnitudes)
+
+
+def _tiles(
+    layer: Found, recipe: Recipe, sparsity: float | None, known: Calibration | None, *, is_gated: bool
+) -> TileMap:
     """What the layer keeps; the zeros of a gate or up may be those of tiles that it shares with the other."""
     weights = matrix_of(layer.module)
     dtype_name(weights.dtype)
     array = weights.float().cpu().numpy()
     pattern = parse_pattern(recipe.pattern_of(layer.name))
     if sparsity is not None:
-        mask = pattern.prune({layer.name: np.abs(array)}, sparsity)[layer.name]
+        mask = pattern.prune({layer.name: _weighed(layer.name, np.abs(array), known)}, sparsity)[layer.name]
         kept = pattern.map(mask)
         if not isinstance(kept, TileMap):
             raise BadInput(f"prunecast.torch runs patterns of tiles, {pattern.canonical} has none")

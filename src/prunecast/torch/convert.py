@@ -70,6 +70,7 @@ def sparsify(
     gpu: str | GpuSpec,
     max_tokens: int,
     sparsity: float | None = None,
+    squares: Mapping[str, Any] | None = None,
     target: Sequence[str] = (),
     ignore: Sequence[str] = (),
     few_tokens: bool = True,
@@ -88,6 +89,7 @@ def sparsify(
     gpu : name or spec of the GPU to plan for
     max_tokens : most tokens of one call: batch times sequence
     sparsity : prune every layer to this by magnitude first; None takes the zeros that are there
+    squares : what `input_squares` found: magnitudes are multiplied by what inputs are like
     target, ignore : names of modules, or `re:` and a regular expression; without `target` the layer that
         makes logits is not pruned
     few_tokens : keep a second image of the weights for calls of up to 64 tokens; without it decoding is
@@ -113,7 +115,7 @@ def sparsify(
     names = select_names([layer.name for layer in found], target, ignore)
     _check_devices(found, spec)
     forwards = find_feed_forwards(model, found) if fuse and not trainable else []
-    chosen, more_left = choose_tiles(found, set(names), plan, sparsity, forwards)
+    chosen, more_left = choose_tiles(found, set(names), plan, sparsity, forwards, squares)
     before = _bytes_of(model)
     fused = _fusable(forwards, chosen)
     groups = _grouped(chosen, fused) if fuse else [_Launch([choice]) for choice in chosen]

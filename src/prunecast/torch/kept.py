@@ -17,8 +17,6 @@ TILE_COLUMNS = ("row_start", "row_index", "column_start", "column_index")
 
 Floats = npt.NDArray[np.floating[Any]]
 
-MOST_DENSE = 0.999
-"""Share of weights that are not zero above which a layer is not pruned."""
 MOST_BY_CHANCE = 0.01
 """Share of kept weights that may be zero. In fp16 about one in a million is, as it is below half of 6e-8."""
 
@@ -42,9 +40,6 @@ def tiles_of(weights: Floats, kept: TileMap | npt.NDArray[np.bool_] | None, patt
     if pattern is None:
         raise BadInput("a mask needs the pattern that it follows, e.g. tile-wise:128")
     found = parse_pattern(pattern)
-    if kept is None and np.count_nonzero(weights) > MOST_DENSE * weights.size:
-        share = np.count_nonzero(weights) / weights.size
-        raise BadInput(f"wanted a pruned layer, or what to keep of it; {share:.2%} of its weights stay")
     mask = _not_zero(weights, found) if kept is None else kept
     if mask.shape != weights.shape:
         raise BadInput(f"the mask must have the weights' shape {weights.shape}, got {mask.shape}")

@@ -25,13 +25,15 @@ from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import KernelPlan, Operator, compile
 from prunecast.patterns import TileMap
-from prunecast.torch.kept import TILE_COLUMNS, place_values, take_values, tiles_of
+from prunecast.torch.kept import TILE_COLUMNS, Floats, place_values, take_values, tiles_of
 from prunecast.torch.prepared import PreparedCall, prepared_call
 from prunecast.torch.token_rows import LINE_TOKENS, in_rows, padded_tokens, planned_tokens
 
 __all__ = ["LAYOUTS", "TileSparseLinear"]
 
 LAYOUTS = ("tokens_first", "features_first")
+MOST_DENSE = 0.999
+"""Share of weights that are not zero above which a layer is not pruned. Kind: choice."""
 MOST_PLANS = 16
 """Most plans that a module keeps on the device, each with packed weights of its own."""
 MOST_CALLS = 256
@@ -107,7 +109,9 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         weights = linear.weight.detach().float().cpu().numpy()
         if isinstance(kept, torch.Tensor):
             kept = kept.detach().cpu().numpy()
-        tiles = tiles_of(weights, None if kept is None else kept, pattern)
+        if kept is None:
+            _check_is_pruned(weights)
+        tiles = tiles_of(weights, kept, pattern)
         values = torch.from_numpy(take_values(tiles, weights)).to(linear.weight)
         bias = None if linear.bias is None else linear.bias.detach().clone()
         spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
@@ -256,6 +260,12 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         kept = self.values.numel() / (self.in_features * self.out_features)
         features = f"in_features={self.in_features}, out_features={self.out_features}"
         return f"{features}, bias={self.bias is not None}, pattern={self.pattern}, density={kept:.3f}"
+
+
+def _check_is_pruned(weights: Floats) -> None:
+    share = np.count_nonzero(weights) / weights.size
+    if share > MOST_DENSE:
+        raise BadInput(f"wanted a pruned layer, or what to keep of it; {share:.2%} of its weights stay")
 
 
 def _check(linear: torch.nn.Linear, layout: str, max_tokens: int, token_step: int, max_plans: int) -> None:

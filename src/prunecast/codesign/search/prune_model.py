@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from prunecast.codesign.engines import Engine, Progress, silent
 from prunecast.codesign.files import SCHEMA_VERSION
 from prunecast.codesign.graph import RUNTIMES, WORKLOADS, Pass, load_pass, parse_workload
@@ -26,6 +28,7 @@ from prunecast.codesign.search.targets import Targets
 from prunecast.codesign.write_pruned import WEIGHTS, checked_folder, write_folder
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.patterns.calibration import read_calibration
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.version import tool_version
 
@@ -51,6 +54,7 @@ class PrunedModel:
     runtime : what runs the model
     offered : what layers could get
     others : other solutions, where several were asked for
+    criterion : `magnitude`, or `inputs` where it was multiplied by what inputs are like
     folder : holds `recipe.json`, and `weights.safetensors` if real weights were pruned
     """
 
@@ -67,6 +71,7 @@ class PrunedModel:
     offered: str = "everything"
     others: tuple["PrunedModel", ...] = ()
     runtime: str = "engine"
+    criterion: str = "magnitude"
 
     @classmethod
     def of(
@@ -80,6 +85,7 @@ class PrunedModel:
         folder: Path | None,
         workload: str | None = None,
         runtime: str = "engine",
+        criterion: str = "magnitude",
     ) -> Self:
         """A result with what it was found for: `weights`, a file, matrices or a standard model, on a GPU."""
         return cls(
@@ -93,6 +99,7 @@ class PrunedModel:
             folder=folder,
             workload=workload,
             runtime=runtime,
+            criterion=criterion,
             has_weights=not (isinstance(weights, str) and weights in WORKLOADS),
         )
 
@@ -140,7 +147,7 @@ class PrunedModel:
             "spec_hash": self.spec_hash,
             "engine": self.engine,
             "dtype": self.dtype,
-            "criterion": "magnitude",
+            "criterion": self.criterion,
             "offered": self.offered,
             "workload": self.workload,
             "runtime": self.runtime,
@@ -172,6 +179,7 @@ def prune_model(
     workload: str | None = None,
     runtime: str = "engine",
     solutions: int = 1,
+    calibrate: str | Path | None = None,
     target: Sequence[str] = (),
     ignore: Sequence[str] = (),
     progress: Progress = silent,
@@ -198,6 +206,7 @@ def prune_model(
         mean time counts; see `graph.parse_workload`
     runtime : what runs a standard model: `engine`, or `torch`, whose layers have patterns of tiles alone
     solutions : how many that differ are looked for; the second is written to `out`-2, and so on
+    calibrate : file of mean squares of each layer's inputs, by whose roots magnitudes are multiplied
     target, ignore : layers to take and to leave out
 
     Raises
@@ -208,6 +217,8 @@ def prune_model(
     folder = None if out is None else checked_folder(Path(out), weights)
     spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
     layers = layers_to_prune(weights, tokens, batch, target, ignore, workload, runtime)
+    if calibrate is not None:
+        layers = _calibrated(layers, weights, calibrate)
     search = ModelSearch(
         layers=layers,
         engine=Engine(name=engine, gpu=spec, state=state, launch=launch, progress=progress),
@@ -230,6 +241,7 @@ def prune_model(
                 folder=None if folder is None else _numbered(folder, number),
                 workload=workload,
                 runtime=runtime,
+                criterion="magnitude" if calibrate is None else "inputs",
             ),
             offered=solution.offered,
         )
@@ -281,6 +293,15 @@ def layers_to_prune(
         if found is not None:
             return found
     return layers_of_file(weights, passes, target=target, ignore=ignore)
+
+
+def _calibrated(layers: LayerSet, weights: Source, path: str | Path) -> LayerSet:
+    if isinstance(weights, str) and weights in WORKLOADS:
+        raise BadInput(f"calibrate is of trained weights, {weights} has random ones")
+    known, magnitudes = read_calibration(path), layers.importance
+    for name, (_, k) in layers.shapes.items():
+        known.weigh(name, np.zeros((1, k), np.float32))  # says what is missing before the search
+    return layers._replace(importance=lambda name: known.weigh(name, magnitudes(name)))
 
 
 def families_of(runtime: str, families: Sequence[str]) -> Sequence[str]:
