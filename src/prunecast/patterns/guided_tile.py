@@ -39,7 +39,7 @@ ROUNDING = 1e-12
 
 
 TIE = 1.005
-"""Times up to this many times the least are a tie, which goes to the layout that keeps the fewest weights. Own
+"""Times up to this many times the least are a tie, which goes to the layout that keeps fewest weights. Own
 choice: the closed form cannot tell them apart."""
 
 
