@@ -1,6 +1,7 @@
 """Which kernels a layer can be run with, and the pattern that each is given."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from prunecast.errors import BadInput, check_choice
@@ -39,6 +40,14 @@ def tile_kernels(tokens: int) -> tuple[str, ...]:
 
 TORCH_KERNELS = ("dense", "stspmm", "small-n")
 """What runs products where the runtime is torch: cuBLAS, and what `prunecast.torch.sparsify` launches."""
+
+
+def check_has_form(runtime: str, weights: object) -> None:
+    """Refuse runtime torch to weights without a known model around them."""
+    if runtime == "torch":
+        what = f"{weights}"[:80] if isinstance(weights, str | Path) else "matrices"
+        wanted = "wanted a standard transformer, or a Hugging Face folder of one whose matrices are all there"
+        raise BadInput(f"runtime torch is of whole models: {wanted}, got {what}")
 
 
 def run_in_torch(chosen: Sequence[Contestant], *, asked: bool) -> tuple[Contestant, ...]:

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from prunecast.codesign.contestants import contestants, run_in_torch
+from prunecast.codesign.contestants import check_has_form, contestants, run_in_torch
 from prunecast.codesign.convolutions import ConvSettings, conv_shapes
 from prunecast.codesign.engines import Engine, Progress
 from prunecast.codesign.graph import RUNTIMES, WORKLOADS, ModelGraph, Pass, load_pass, parse_workload
@@ -152,8 +152,6 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
     if settings.pattern == "zeros" and settings.kernels == "all":
         chosen = zeros_contestants(least)
     if settings.runtime == "torch":
-        if not of_model:
-            raise BadInput("runtime torch is of whole models: wanted the name of a standard transformer")
         chosen = run_in_torch(chosen, asked=settings.kernels != "all")
     gpu = load_gpu(settings.gpu) if isinstance(settings.gpu, str) else settings.gpu
     if settings.power_limit is not None:
@@ -229,9 +227,10 @@ def _workload(weights: Source, settings: Settings) -> WorkloadLayers | None:
     shape = checkpoint_shape(weights)
     if isinstance(weights, str | Path) and shape is not None:
         loaded = load_layers(weights, target=settings.target, ignore=settings.ignore)
-        found = layers_of_checkpoint(Path(weights), shape, loaded, passes)
+        found = layers_of_checkpoint(Path(weights), shape, loaded, passes, settings.runtime)
         if found is not None:
             return found
+    check_has_form(settings.runtime, weights)
     if settings.workload is None:
         return None
     if isinstance(weights, str | Path) and Path(weights).suffix.lower() == ".onnx":

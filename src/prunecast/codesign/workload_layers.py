@@ -144,7 +144,7 @@ def layers_of_model(
 
 
 def layers_of_checkpoint(
-    folder: Path, shape: Transformer, loaded: LoadedLayers, passes: Sequence[Pass]
+    folder: Path, shape: Transformer, loaded: LoadedLayers, passes: Sequence[Pass], runtime: str = "engine"
 ) -> WorkloadLayers | None:
     """The layers of a folder, once for each pass, and the graph around them that its configuration says.
 
@@ -154,7 +154,7 @@ def layers_of_checkpoint(
     found = WorkloadLayers(loaded=LoadedLayers({}, loaded.skipped))
     seen = []
     for run in passes:
-        graph = graph_of_tensors(folder.name, shape, run, sizes)
+        graph = graph_of_tensors(folder.name, shape, run, sizes, runtime)
         if graph is None or not loaded.layers.keys() <= sizes.keys():
             return None
         rows = {name: _label(name, run, passes) for name in loaded.layers if name in graph.products}

@@ -7,11 +7,13 @@ import pytest
 from safetensors.numpy import save_file
 
 from prunecast.codesign import predict
-from prunecast.codesign.graph import parse_workload
+from prunecast.codesign.graph import model_time, parse_workload
 from prunecast.codesign.graph.config import graph_of_tensors, node_of, shape_of_config
 from prunecast.codesign.graph.shapes import transformers
+from prunecast.codesign.graph.torch_form import torch_form
 from prunecast.codesign.search import Targets, prune_model
 from prunecast.errors import BadInput
+from prunecast.hardware import load_gpu
 
 LLAMA = {
     "model_type": "llama",
@@ -186,3 +188,51 @@ def test_types_that_are_not_known(tmp_path):
     assert predict(source, tokens=64, **SETTINGS).whole is None
     with pytest.raises(BadInput, match="its model_type is none of llama"):
         predict(tmp_path / "config.json", **SETTINGS)
+
+
+def test_a_folder_in_torch_has_the_launches_of_torch_under_the_names_of_its_tensors(tmp_path):
+    where = folder(tmp_path, LLAMA)
+    whole = predict(where, workload="prefill:2048", runtime="torch", **SETTINGS).whole
+    kinds = set(whole.best.seconds_by_kind)
+    assert {"rms norm", "rotary", "gated unit"} <= kinds
+    assert "model.layers.0.self_attn.q_proj.weight" in whole.best.seconds_of
+    # x of q, k and v is turned once, and what the gated unit writes not at all
+    turned = whole.best.turning_seconds
+    assert sorted(turned) == sorted(
+        [
+            "norm0",
+            "layer.0.norm2",
+            *(f"layer.{i}.{name}" for i in range(2) for name in ("norm1", "attention")),
+        ]
+    )
+
+
+def test_products_that_torch_launches_together_pay_one_launch(tmp_path):
+    (run,) = parse_workload("prefill:2048")
+    gpu = load_gpu("h200-sxm")
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    shape = shape_of_config(tmp_path / "config.json")
+    graph = torch_form("x", shape, run, apart=True)
+    found = model_time(graph, gpu, dict.fromkeys(graph.products, 10e-6))
+    saved = sum(10e-6 - found.seconds_of[name] for name in graph.products)
+    assert saved == pytest.approx(2 * 3 * gpu.graph_launch_s)  # k, v and up of each layer
+
+
+def test_a_folder_is_pruned_to_a_time_in_torch(tmp_path):
+    where = folder(tmp_path, LLAMA)
+    pruned = prune_model(
+        where,
+        Targets(latency_share=0.95),
+        gpu="h200-sxm",
+        engine="model",
+        workload="prefill:512x128",
+        runtime="torch",
+    )
+    assert pruned.result.time is not None
+    assert "rms norm" in pruned.result.time.seconds_by_kind
+    assert {layer.pattern.partition(":")[0] for layer in pruned.result.layers} <= {"atp", "dense"}
+
+
+def test_matrices_alone_have_no_form_in_torch():
+    with pytest.raises(BadInput, match="runtime torch is of whole models"):
+        predict(np.ones((64, 64), np.float16), runtime="torch", **SETTINGS)

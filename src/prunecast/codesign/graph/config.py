@@ -13,6 +13,7 @@ from prunecast.codesign.graph.model_graph import ModelGraph
 from prunecast.codesign.graph.operation import Operation
 from prunecast.codesign.graph.passes import Pass
 from prunecast.codesign.graph.shapes import Transformer
+from prunecast.codesign.graph.torch_form import torch_form
 from prunecast.codesign.graph.transformers import PIXELS, build_transformer
 from prunecast.errors import BadInput
 from prunecast.files import MIB, parse_json, read_bytes
@@ -179,7 +180,11 @@ def _encoder(kind: str, numbers: _Numbers) -> Transformer:
 
 
 def graph_of_tensors(
-    name: str, shape: Transformer, run: Pass, matrices: Mapping[str, tuple[int, int]]
+    name: str,
+    shape: Transformer,
+    run: Pass,
+    matrices: Mapping[str, tuple[int, int]],
+    runtime: str = "engine",
 ) -> ModelGraph | None:
     """One pass of the model, its products called as the file's tensors.
 
@@ -194,16 +199,20 @@ def graph_of_tensors(
     -------
     the graph, or None where a matrix has another shape than the configuration says
     """
-    model = build_transformer(name, shape, run, apart=True)
+    make = torch_form if runtime == "torch" else build_transformer
+    model = make(name, shape, run, apart=True)
     tensors: dict[str, list[str]] = {}
+    counted: set[str] = set()
     for tensor, size in matrices.items():
         node = node_of(tensor)
         if node is None or node not in model.products:
+            if node in model.graph:  # patches in torch, which are a kind of their own
+                counted.add(tensor)
             continue
         if size != (model[node].m, model[node].k):
             return None
         tensors.setdefault(node, []).append(tensor)
-    known = {tensor for own in tensors.values() for tensor in own}
+    known = counted.union(*tensors.values())
     return _renamed(model, tensors, {t: size for t, size in matrices.items() if t not in known}, run)
 
 
@@ -227,7 +236,7 @@ def _renamed(
     run: Pass,
 ) -> ModelGraph:
     """The graph with products called like tensors; experts, one node before, are one each."""
-    found = ModelGraph(name=model.name)
+    found = ModelGraph(name=model.name, runtime=model.runtime)
     called: dict[str, list[str]] = {}
     for operation in model:
         names = tensors.get(operation.name, [operation.name])

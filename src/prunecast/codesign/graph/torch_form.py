@@ -22,8 +22,12 @@ it wrote, 2 to 5 tensors in turn, and writes that sum once in four norms. Kind: 
 made for Llama and ViT (torch 2.11)."""
 
 
-def torch_form(name: str, shape: Transformer, run: Pass) -> ModelGraph:
+def torch_form(name: str, shape: Transformer, run: Pass, *, apart: bool = False) -> ModelGraph:
     """The graph of one forward pass.
+
+    Parameters
+    ----------
+    apart : products by matrix, as files hold them, though torch launches those together that read the same
 
     Raises
     ------
@@ -33,7 +37,7 @@ def torch_form(name: str, shape: Transformer, run: Pass) -> ModelGraph:
     if shape.experts or shape.mels or shape.window:
         what = "experts" if shape.experts else "sound" if shape.mels else "windows of attention"
         raise BadInput(f"{name} has {what}, of which the form in torch is not known: --runtime engine")
-    return _Form(name, shape, run._replace(tokens=tokens_of(shape, run))).model
+    return _Form(name, shape, run._replace(tokens=tokens_of(shape, run)), apart=apart).model
 
 
 def tokens_of(shape: Transformer, run: Pass) -> int:
@@ -49,9 +53,9 @@ def _whole(tokens: int) -> int:
 class _Form:
     """Adds launch after launch."""
 
-    def __init__(self, name: str, shape: Transformer, run: Pass) -> None:
+    def __init__(self, name: str, shape: Transformer, run: Pass, *, apart: bool) -> None:
         self.model = ModelGraph(name=name, runtime="torch")
-        self._shape, self._run, self._columns = shape, run, run.columns
+        self._shape, self._run, self._columns, self._apart = shape, run, run.columns, apart
         stream = self._patches() if shape.patch else self._input()
         if shape.norm_first:
             stream = self._norm("norm0", stream, first=True)
@@ -81,17 +85,21 @@ class _Form:
 
     def _layer(self, layer: str, stream: str) -> str:
         shape = self._shape
-        qkv = self._product(f"{layer}.qkv", shape.width + 2 * shape.key_width, shape.hidden, stream)
-        mixed = self._attention(layer, self._rotary(layer, qkv) if shape.gated else qkv)
+        qkv = {"query": shape.width, "key": shape.key_width, "value": shape.key_width}
+        read = self._products(layer, "qkv", qkv, stream, apart=not shape.fused_qkv)
+        mixed = self._attention(layer, [self._rotary(layer, read)] if shape.gated else read)
         output = self._product(f"{layer}.output", shape.hidden, shape.width, mixed)
         return self._feed_forward(layer, self._norm(f"{layer}.norm1", output))
 
     def _feed_forward(self, layer: str, stream: str) -> str:
         shape, wide = self._shape, self._shape.feed_forward
-        rows, name = (2 * wide, "gate_up") if shape.gated else (wide, "up")
-        up = self._product(f"{layer}.{name}", rows, shape.hidden, stream)
-        kind = "gated unit" if shape.gated else "activation"
-        active = self._add(f"{layer}.activation", kind, up, rows, wide)
+        if shape.gated:
+            parts = {"gate": wide, "up": wide}
+            up = self._products(layer, "gate_up", parts, stream, apart=not shape.fused_gate)
+            active = self._add(f"{layer}.activation", "gated unit", up, 2 * wide, wide)
+        else:
+            up = [self._product(f"{layer}.up", wide, shape.hidden, stream)]
+            active = self._add(f"{layer}.activation", "activation", up, wide)
         return self._norm(f"{layer}.norm2", self._product(f"{layer}.down", shape.hidden, wide, active))
 
     def _product(self, name: str, m: int, k: int, after: str, *, n: int = 0) -> str:
@@ -99,15 +107,23 @@ class _Form:
         product = Operation(name=name, kind="gemm", m=m, k=k, n=n, elements_in=k * n, elements_out=m * n)
         return self.model.add(product, [after])
 
-    def _rotary(self, layer: str, after: str) -> str:
+    def _products(
+        self, layer: str, together: str, parts: dict[str, int], after: str, *, apart: bool
+    ) -> list[str]:
+        """Rows that read the same as one product, or as one for each matrix of the file."""
+        if not (self._apart and apart):
+            parts = {together: sum(parts.values())}
+        return [self._product(f"{layer}.{name}", m, self._shape.hidden, after) for name, m in parts.items()]
+
+    def _rotary(self, layer: str, after: list[str]) -> str:
         """Queries and keys are turned, and keys and values go into the cache, where there is one."""
         shape = self._shape
         turned = self._add(f"{layer}.rotary", "rotary", after, shape.width + shape.key_width)
-        return (
-            self._add(f"{layer}.cache", "cache", turned, 2 * shape.key_width) if self._run.cached else turned
-        )
+        if not self._run.cached:
+            return turned
+        return self._add(f"{layer}.cache", "cache", [turned], 2 * shape.key_width)
 
-    def _attention(self, layer: str, after: str) -> str:
+    def _attention(self, layer: str, after: list[str]) -> str:
         shape, run = self._shape, self._run
         queries, keys = run.tokens if run.cached else _whole(run.tokens), float(_whole(run.tokens))
         if shape.causal:
@@ -121,7 +137,7 @@ class _Form:
             elements_cached=2 * shape.key_width * run.batch * run.cached,
             elements_out=shape.width * self._columns,
         )
-        return self.model.add(mixed, [after])
+        return self.model.add(mixed, after)
 
     def _norm(self, name: str, after: str, *, first: bool = False) -> str:
         """Residual sum and norm in one kernel."""
@@ -135,10 +151,10 @@ class _Form:
         )
         return self.model.add(norm, [after])
 
-    def _add(self, name: str, kind: str, after: str, read: int, written: int = 0) -> str:
+    def _add(self, name: str, kind: str, after: list[str], read: int, written: int = 0) -> str:
         """An element-wise kernel over so many features in, and as many out where nothing else is said."""
         columns = self._columns
         each = Operation(
             name=name, kind=kind, elements_in=read * columns, elements_out=(written or read) * columns
         )
-        return self.model.add(each, [after])
+        return self.model.add(each, after)

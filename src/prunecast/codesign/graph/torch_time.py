@@ -70,9 +70,13 @@ class TorchTimer:
     ) -> TorchTimes:
         """All of a pass."""
         seconds = {o.name: product_seconds[o.name] if o.kind == "gemm" else self.seconds(o) for o in model}
+        for name in _launched_with_another(model):
+            seconds[name] = max(seconds[name] - self._gpu.graph_launch_s, 0.0)
         changed, turning = [], {}
         for name in sorted(sparse):
-            (source,) = model.graph.predecessors(name)
+            source = next(iter(model.graph.predecessors(name)), None)
+            if source is None:  # a matrix that the form does not know: a pooler
+                continue
             maker = model[source]
             if _is_epilogue(model, maker, sparse):
                 seconds[source] = self.epilogue(maker)
@@ -132,6 +136,17 @@ def attention_work(o: Operation, gpu: GpuSpec) -> AttentionWork:
     exponentials = per_clk / (4.0 * o.head_width * EXPONENTIALS_PER_CLK_PER_SM)
     per_flop_s = (1.0 + exponentials) / (per_clk * gpu.sm_count * clock_hz)
     return AttentionWork(o.flops * per_flop_s, 4.0 * o.elements_out * per_flop_s)
+
+
+def _launched_with_another(model: ModelGraph) -> list[str]:
+    """Products by matrix that torch launches together with one before them, which reads the same."""
+    seen, found = set(), []
+    for name in model.products:
+        source = next(iter(model.graph.predecessors(name)), None)
+        if source is not None and source in seen:
+            found.append(name)
+        seen.add(source)
+    return found
 
 
 def _is_epilogue(model: ModelGraph, maker: Operation, sparse: frozenset[str]) -> bool:

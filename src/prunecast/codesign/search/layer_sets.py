@@ -99,13 +99,14 @@ def layers_of_checkpoint(
     *,
     target: Sequence[str] = (),
     ignore: Sequence[str] = (),
+    runtime: str = "engine",
 ) -> LayerSet | None:
     """The matrices of a folder with the graph that its configuration says, which counts all of them.
 
     None where a matrix has another shape than the configuration says. Raises BadInput as `load_layers`.
     """
     sizes = matrix_sizes(open_tensors(folder))
-    graphs = [graph_of_tensors(folder.name, shape, run, sizes) for run in passes]
+    graphs = [graph_of_tensors(folder.name, shape, run, sizes, runtime) for run in passes]
     layers = load_layers(folder, target=target, ignore=ignore).layers
     seen = tuple(
         LayerPass({name: graph[name].n for name in layers if name in graph.products}, graph, run.share)

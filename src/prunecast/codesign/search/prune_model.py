@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from prunecast.codesign.contestants import check_has_form
 from prunecast.codesign.engines import Engine, Progress, silent
 from prunecast.codesign.files import SCHEMA_VERSION
 from prunecast.codesign.graph import RUNTIMES, WORKLOADS, Pass, load_pass, parse_workload
@@ -270,8 +271,6 @@ def layers_to_prune(
 ) -> LayerSet:
     """The layers of a file, of matrices by name, of an ONNX file or of a standard model. Raises BadInput."""
     check_choice("runtime", runtime, RUNTIMES)
-    if runtime == "torch" and not (isinstance(weights, str) and weights in WORKLOADS):
-        raise BadInput("runtime torch is of whole models: wanted a standard transformer")
     if tokens is not None and (tokens < 1 or workload is not None):
         raise BadInput(f"tokens must be at least 1, and left out with a workload, got {tokens}")
     passes = None if workload is None else parse_workload(workload)
@@ -281,6 +280,7 @@ def layers_to_prune(
         shares = [run.share for run in runs]
         return layers_of_workload(*graphs, shares=shares, target=target, ignore=ignore)
     if isinstance(weights, str | Path) and Path(weights).suffix.lower() == ".onnx":
+        check_has_form(runtime, weights)
         if passes is not None:
             raise BadInput(
                 f"{weights}: an .onnx file says its sizes: wanted --tokens or --batch, got {workload}"
@@ -289,9 +289,12 @@ def layers_to_prune(
     passes = passes or (Pass(1, TOKENS if tokens is None else tokens),)
     shape = checkpoint_shape(weights)
     if isinstance(weights, str | Path) and shape is not None:
-        found = layers_of_checkpoint(Path(weights), shape, passes, target=target, ignore=ignore)
+        found = layers_of_checkpoint(
+            Path(weights), shape, passes, target=target, ignore=ignore, runtime=runtime
+        )
         if found is not None:
             return found
+    check_has_form(runtime, weights)
     return layers_of_file(weights, passes, target=target, ignore=ignore)
 
 
