@@ -71,9 +71,10 @@ def silent(stage: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Engine:
-    """An engine on one GPU. Equal plans are run once: layers of one shape share their dense time.
+    """An engine on one GPU. Equal plans are run once.
 
-    Simulations run beside each other in threads, one per processor: the jitted loop holds no lock.
+    Layers of one shape share their dense time, and that of 2:4. Simulations run beside each other in threads,
+    one per processor: the jitted loop holds no lock.
 
     Parameters
     ----------
@@ -110,7 +111,7 @@ class Engine:
 
     def start(self, plan: KernelPlan) -> Future[Outcome]:
         """Begin to predict the run of a plan; asking for the result raises what `run` raises."""
-        key = plan.fingerprint()
+        key = plan.timing_key()
         if key not in self._known:
             if self.name == "simulator":
                 self._compile()
