@@ -12,11 +12,13 @@ fastest counts. Pairs of 2048^3 and more also say how often the sign of "2:4 pay
 
 import argparse
 import csv
+import datetime
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks.goals import Goal, print_goal
 from prunecast.choice import fastest_plan
@@ -29,7 +31,7 @@ from prunecast.simulator import simulate
 from prunecast.validation.case import Case, use_by_rule
 from prunecast.validation.case_maps import map_of
 from prunecast.validation.case_plans import case_plan
-from prunecast.validation.errors import ErrorSummary, summarise_errors
+from prunecast.validation.errors import summarise_errors
 
 ENGINES: dict[str, Callable[..., float]] = {
     "model": lambda plan, gpu, **taken: estimate(plan, gpu, **taken).seconds,
@@ -124,6 +126,8 @@ def paired(gpu: str, spec: str, wanted: float) -> tuple[Table, Table]:
 
 MOST_ROWS = 60_000
 """Of a product whose map of 2:4 fits in memory."""
+FEWEST_ROWS, TAIL = 10, 0.05
+"""Rows from which bounds are drawn, and what lies beyond each of them."""
 LARGE = 2048**3
 """M x K x N from which errors of 2:4 are counted: smaller ones are launches above all."""
 TABLES = (
@@ -184,14 +188,24 @@ def two_of_four(m: int, k: int) -> ElementMap:
     )
 
 
-def errors(table: Table, products: list[Product], use: str, engine: str) -> ErrorSummary | None:
-    """Of the products of one use; None without any."""
+class Found(NamedTuple):
+    """Products of one use, and what is predicted of them."""
+
+    products: list[Product]
+    seconds: list[float]
+
+    @property
+    def ratios(self) -> list[float]:
+        """Measured over predicted times."""
+        return [product.seconds / seconds for product, seconds in zip(*self, strict=True)]
+
+
+def predicted(table: Table, products: list[Product], use: str, engine: str) -> Found:
+    """Predictions of the products of one use."""
     gpu = load_gpu(table.gpu)
     most_s = MOST_SIMULATED_S if engine == "simulator" else float("inf")
     own = [product for product in products if use_of(product) == use and product.seconds <= most_s]
-    if not own:
-        return None
-    predicted = [
+    seconds = [
         ENGINES[engine](
             plan_of(product, table.dtype, gpu),
             gpu,
@@ -201,7 +215,7 @@ def errors(table: Table, products: list[Product], use: str, engine: str) -> Erro
         )
         for product in own
     ]
-    return summarise_errors(predicted, [product.seconds for product in own], [str(p) for p in own])
+    return Found(own, seconds)
 
 
 def rows_of(folder: Path, pattern: str) -> Iterator[dict[str, str]]:
@@ -219,18 +233,60 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--every", type=int, default=1, help="of that many rows take the first")
     parser.add_argument("--engines", nargs="*", default=["model"], choices=tuple(ENGINES))
+    parser.add_argument(
+        "--intervals", type=Path, help="write bounds that 90 %% of fit rows keep to this file"
+    )
     arguments = parser.parse_args()
+    found: dict[tuple[str, str], dict[str, list[float]]] = {}
     for table in TABLES:
         products = fastest(table.products(rows_of(arguments.folder, table.file)))[:: arguments.every]
         for engine in arguments.engines:
             for use in ("fit", "judge"):
-                print_errors(table, engine, use, errors(table, products, use, engine))
+                rows = predicted(table, products, use, engine)
+                print_errors(table, engine, use, rows)
+                of_kernel = found.setdefault((table.gpu, kernel_of(rows)), {})
+                of_kernel.setdefault(use, []).extend(rows.ratios)
+    if arguments.intervals:
+        arguments.intervals.write_text(bands(found), encoding="utf-8")
 
 
-def print_errors(table: Table, engine: str, use: str, found: ErrorSummary | None) -> None:
+def kernel_of(rows: Found) -> str:
+    """The kernel that a table is of; nothing without rows."""
+    names = {"2:4" if product.keeps else product.kernel for product in rows.products}
+    return names.pop() if names else ""
+
+
+def bands(found: dict[tuple[str, str], dict[str, list[float]]]) -> str:
+    """CSV: for each GPU and kernel what `codesign.interval` takes where nothing was measured here."""
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    files = {table.gpu: table.file for table in reversed(TABLES)}
+    lines = ["gpu,kernel,low,high,fit_cases,judge_cases,coverage,date,source"]
+    for (gpu, kernel), ratios in found.items():
+        fit, judge = (np.array(ratios.get(use, [])) for use in ("fit", "judge"))
+        if min(fit.size, judge.size) < FEWEST_ROWS:
+            continue
+        low, high = (1.0 / bound(1.0 / fit), bound(fit))
+        inside = float(((judge >= low) & (judge <= high)).mean())
+        lines.append(
+            f"{gpu},{kernel},{low:.3f},{high:.3f},{fit.size},{judge.size},{inside:.3f},{today},{files[gpu]}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def bound(ratios: npt.NDArray[np.float64]) -> float:
+    """What a new row exceeds in a `TAIL` of cases (conformal rank); of few rows above the largest."""
+    rank = int(np.ceil((ratios.size + 1) * (1.0 - TAIL)))
+    if rank <= ratios.size:
+        return float(np.sort(ratios)[rank - 1])
+    return float(ratios.max()) * (1.0 + 1.0 / ratios.size)
+
+
+def print_errors(table: Table, engine: str, use: str, rows: Found) -> None:
     """MAPE beside its goal, and the rest on a line of its own."""
-    if found is None:
+    if not rows.products:
         return
+    measured = [product.seconds for product in rows.products]
+    found = summarise_errors(rows.seconds, measured, [str(product) for product in rows.products])
     name = f"{table.name}, {engine}, {found.cases} {use} rows: MAPE"
     print_goal(Goal(name=name, limit=table.most_percent, unit="%"), 100 * found.mape)
     print(

@@ -1,6 +1,12 @@
 import pytest
 
-from prunecast.codesign.interval import GUESSED_COSTS_HIGHER, GUESSED_COSTS_LOWER, interval_s
+from prunecast.codesign.interval import (
+    GUESSED_COSTS_HIGHER,
+    GUESSED_COSTS_LOWER,
+    guessed_share,
+    interval_s,
+    interval_words,
+)
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KERNELS
 from tests.kernels.layouts import PLANNED
@@ -46,6 +52,23 @@ def test_it_warns_outside_of_the_validated_range():
 
 def test_other_gpus_are_guesses():
     assert interval_s("stspmm", 20e-6, gpu="a100-sxm4-80gb").kind == "guess"
+
+
+@pytest.mark.parametrize("gpu", ["a100-sxm4-80gb", "b200", "l40s", "rtx-4090"])
+def test_what_others_published_says_so_and_holds_the_prediction(gpu):
+    found = interval_s("dense", 20e-6, gpu=gpu)
+    assert found.kind == "published"
+    assert found.low_s < 20e-6 < found.high_s
+    assert "dense" in interval_words(gpu)
+    assert "published" in interval_words(gpu)
+
+
+def test_guessed_constants_of_a_gpu_widen():
+    known, unknown = (guessed_share(load_gpu(name)) for name in ("h200-sxm", "rtx-5080"))
+    assert (known, unknown) == (0.0, 1.0)
+    narrow, wide = (interval_s("stspmm", 1.0, guessed_gpu=share) for share in (known, unknown))
+    assert wide.low_s < narrow.low_s
+    assert wide.high_s > narrow.high_s
 
 
 def test_guesses_widen_with_the_share_of_costs_that_were_carried_over():

@@ -2,13 +2,18 @@
 
 `validated.toml` is made from recorded runs (`prunecast validate --replay bundled --intervals FILE`):
 quantiles of measured over predicted time of the cases that were used for fitting, with the share of the other
-cases that lie inside. What was never validated gets a guess, and says so.
+cases that lie inside. `published.csv` has the same of GPUs whose times others published (made by
+`python -m benchmarks.published FOLDER --intervals FILE`). What was never validated gets a guess, which is
+wider where constants of the GPU are guesses, and says so.
 """
 
+import csv
 import tomllib
 from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
+
+from prunecast.hardware import GpuSpec
 
 INTERVAL_KIND = "90 % of validated cases where there are any, else a guess"
 """What the bounds of every prediction of this version are; `Interval.kind` says which of the two."""
@@ -19,7 +24,12 @@ NEVER_MEASURED = "a guess, nothing was ever measured on this GPU"
 
 def interval_words(gpu: str) -> str:
     """What the bounds of predictions for a GPU are, by the name of its spec."""
-    return INTERVAL_KIND if any(key[0] == gpu for key in _validated()) else NEVER_MEASURED
+    if any(key[0] == gpu for key in _validated()):
+        return INTERVAL_KIND
+    kernels = [key[1] for key in _published() if key[0] == gpu]
+    if not kernels:
+        return NEVER_MEASURED
+    return f"of {' and '.join(kernels)} from times that others published, else a guess"
 
 
 class Interval(NamedTuple):
@@ -28,7 +38,7 @@ class Interval(NamedTuple):
     low_s: float
     high_s: float
     kind: str
-    """`validated`, or `guess`."""
+    """`validated`, `published`, or `guess`."""
     warning: str
     """Why the case lies outside the validated range; empty inside it and for guesses."""
 
@@ -52,6 +62,11 @@ _PRIOR = {
 GUESSED_COSTS_LOWER, GUESSED_COSTS_HIGHER = 0.13, 0.32
 """How far predictions move where all costs are two thirds of what they are, or half as much again: 90 % of
 recorded rows move by less (tile kernels, closed form, H200, 2026-11-22: `python -m benchmarks.costs`)."""
+GUESSED_GPU = 0.2
+"""How far times move where clocks, bandwidths and launches of a GPU are guesses. Kind: choice, products of
+B200, L40S and T4 before anything was fitted to them were 14 to 27 % off."""
+_MATTER = ("clock_burst_hz", "clock_sustained_hz", "dram_bytes_per_s", "l2_bytes_per_s", "graph_launch_s")
+"""Quantities that move predictions most."""
 _SLACK = 1.25
 """Factor beyond the range of validated times and tokens that still counts as inside."""
 
@@ -65,6 +80,7 @@ def interval_s(
     state: str = "burst",
     tokens: int | None = None,
     guessed_costs: float = 0.0,
+    guessed_gpu: float = 0.0,
 ) -> Interval:
     """Interval around a predicted time.
 
@@ -77,17 +93,26 @@ def interval_s(
     tokens : N, to tell whether the case lies inside the validated range
     guessed_costs : share of the kernel's costs that were carried over from another architecture; a guess is
         wider by `GUESSED_COSTS_LOWER` and `GUESSED_COSTS_HIGHER` times that, below and above
+    guessed_gpu : `guessed_share` of the GPU; a guess is wider by `GUESSED_GPU` times that
     """
     row = _validated().get((gpu, kernel, state, engine))
+    if row is None and (gpu, kernel) in _published():
+        low, high = _published()[gpu, kernel]
+        return Interval(seconds * low, seconds * high, "published", "")
     if row is None:
         band = _PRIOR.get(kernel, _OWN_KERNEL)
-        low_s = seconds * band.low / (1.0 + GUESSED_COSTS_LOWER * guessed_costs)
-        high_s = seconds * band.high * (1.0 + GUESSED_COSTS_HIGHER * guessed_costs)
-        return Interval(low_s, high_s, "guess", "")
+        lower = (1.0 + GUESSED_COSTS_LOWER * guessed_costs) * (1.0 + GUESSED_GPU * guessed_gpu)
+        higher = (1.0 + GUESSED_COSTS_HIGHER * guessed_costs) * (1.0 + GUESSED_GPU * guessed_gpu)
+        return Interval(seconds * band.low / lower, seconds * band.high * higher, "guess", "")
     warning = _outside(row, "seconds", seconds)
     if not warning and tokens is not None:
         warning = _outside(row, "tokens", tokens)
     return Interval(seconds * row["low"], seconds * row["high"], "validated", warning)
+
+
+def guessed_share(gpu: GpuSpec) -> float:
+    """Share of the quantities that move predictions most of which nothing is known."""
+    return sum(gpu.provenance[name].kind == "guess" for name in _MATTER) / len(_MATTER)
 
 
 def _outside(row: dict[str, Any], name: str, value: float) -> str:
@@ -106,3 +131,11 @@ def _validated() -> dict[tuple[str, str, str, str], dict[str, Any]]:
     text = (resources.files("prunecast.codesign") / "validated.toml").read_text(encoding="utf-8")
     rows = tomllib.loads(text).get("validated", [])
     return {(row["gpu"], row["kernel"], row["state"], row["engine"]): row for row in rows}
+
+
+@cache
+def _published() -> dict[tuple[str, str], tuple[float, float]]:
+    """GPU and kernel -> measured over predicted time, from and to."""
+    text = (resources.files("prunecast.codesign") / "published.csv").read_text(encoding="utf-8")
+    rows = csv.DictReader(text.splitlines())
+    return {(row["gpu"], row["kernel"]): (float(row["low"]), float(row["high"])) for row in rows}

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.contestants import Contestant
-from prunecast.codesign.interval import interval_s
+from prunecast.codesign.interval import guessed_share, interval_s
 from prunecast.codesign.layer_launches import LayerLaunches, kernel_dtype
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.pruned_already import zeros_note
@@ -186,6 +186,7 @@ class LayerJob(LayerLaunches):
             state=engine.state,
             tokens=plan.n,
             guessed_costs=guessed,
+            guessed_gpu=guessed_share(engine.gpu),
         )
         return Prediction(
             layer=layer.name,
