@@ -82,6 +82,18 @@ def test_dense_blocks_are_as_many_as_pay(gpu, kernel):
     assert guided.seconds < eight.seconds
 
 
+@pytest.mark.parametrize("sparsity", [0.75, 0.875])
+def test_even_tiles_with_two_of_four_inside_are_faster_at_nearly_the_same_importance(sparsity):
+    weights = skewed(2048, 2048, 2, tiles=0.5)
+    plain, even = (
+        row_of(weights, pattern, "2:4", sparsity=sparsity) for pattern in ("tvw:128", "tvw:128:even")
+    )
+    kept = [float((np.abs(weights) * row.plan.inner.mask()).sum()) for row in (plain, even)]
+    assert even.seconds < plain.seconds
+    assert kept[1] >= 0.97 * kept[0]
+    assert even.sparsity == pytest.approx(sparsity, abs=0.01)
+
+
 def test_each_kernel_is_guided_by_its_own_time():
     weights = skewed(1024, 1024, 4)
     rows = {kernel: row_of(weights, "atp:128:guided", kernel) for kernel in ("stspmm", "tile-wise")}

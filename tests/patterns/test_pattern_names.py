@@ -31,6 +31,7 @@ from prunecast.patterns import PATTERNS, parse_pattern
         ("apriori:128x5", "apriori:128", {"height": 128, "percent": 5}),
         ("apriori:64x10", "apriori:64x10", {"height": 64, "percent": 10}),
         ("tvw:128", "tvw:128", {"height": 128}),
+        ("tvw:64:even", "tvw:64:even", {"height": 64}),
         ("vnm:64:2:8", "vnm:64:2:8", {"height": 64, "n": 2, "m": 8}),
         ("vnm:64x2x8", "vnm:64:2:8", {"height": 64, "n": 2, "m": 8}),
         ("tew:128x5", "tile-element:128", {"height": 128, "percent": 5}),

@@ -13,16 +13,17 @@ row keep at most two of every four. Any list that does describes the same produc
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from prunecast.errors import BadInput
+from prunecast.patterns.adaptive_tile import AdaptiveRule, prune_adaptive_tile
 from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.n_of_m import prune_n_of_m
 from prunecast.patterns.nested_map import NestedMap, columns_of_tiles, nested_map
-from prunecast.patterns.pattern import Kept, MatrixShape, Pattern
+from prunecast.patterns.pattern import Kept, MatrixShape, Pattern, parse_sizes
 from prunecast.patterns.segments import piece_starts
 from prunecast.patterns.stated import stated_masks
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
@@ -35,6 +36,7 @@ def prune_tile_two_of_four(
     sparsity: float,
     *,
     height: int,
+    even: bool = False,
     three_of_four_below_half: bool = False,
 ) -> dict[str, MaskArray]:
     """Masks (M, K): `prune_tile_wise` at 1 - 2 (1 - sparsity), then the best 2 of 4 survivors of every row.
@@ -47,11 +49,16 @@ def prune_tile_two_of_four(
     importances : layer -> importance (M, K)
     sparsity : from 0.5; below it only with the switch
     height : rows of a tile
+    even : tiles are those of `prune_adaptive_tile` in place of `prune_tile_wise`
     three_of_four_below_half : as the released code: below 0.5 no tile is pruned and 3 of 4 stay
 
     """
     keep = 3 if sparsity < 0.5 and three_of_four_below_half else 2
-    tiles = prune_tile_wise(importances, max(1.0 - 2.0 * (1.0 - sparsity), 0.0), height=height)
+    of_tiles = max(1.0 - 2.0 * (1.0 - sparsity), 0.0)
+    if even:
+        tiles = prune_adaptive_tile(importances, of_tiles, AdaptiveRule(height=height, flexible=True))
+    else:
+        tiles = prune_tile_wise(importances, of_tiles, height=height)
     return {
         name: prune_inside_tiles(scores, columns_of_tiles(tiles[name], height), height=height, keep=keep)
         for name, scores in importances.items()
@@ -119,7 +126,10 @@ def _kept_importance(importances: Mapping[str, ImportanceArray], masks: Mapping[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TileTwoOfFourPattern(Pattern):
-    """Tiles of `height` consecutive rows with 2:4 inside."""
+    """Tiles of `height` consecutive rows with 2:4 inside.
+
+    Those of `tvw:HEIGHT:even` keep about equally much, as tiles of `atp` do: the kernel does not split them.
+    """
 
     family: ClassVar[str] = "tvw"
     example: ClassVar[str] = "tvw:128"
@@ -127,6 +137,18 @@ class TileTwoOfFourPattern(Pattern):
     keeps: ClassVar[Kept] = "elements in tiles"
 
     height: int
+    even: bool = False
+
+    @classmethod
+    def from_argument(cls, argument: str) -> Self:
+        """From `128` or `128:even`."""
+        plain = argument.removesuffix(":even")
+        return cls(height=parse_sizes(plain, ("height",), cls.example)[0], even=plain != argument)
+
+    @property
+    def canonical(self) -> str:
+        """With the word where tiles are evened."""
+        return f"{self.family}:{self.height}" + ":even" * self.even
 
     @property
     def smallest(self) -> MatrixShape:
@@ -146,7 +168,7 @@ class TileTwoOfFourPattern(Pattern):
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
         """See `prune_tile_two_of_four`; weights that were pruned so keep their mask."""
         stated = stated_masks(importances, sparsity, self.map)
-        return stated or prune_tile_two_of_four(importances, sparsity, height=self.height)
+        return stated or prune_tile_two_of_four(importances, sparsity, height=self.height, even=self.even)
 
     def masks_within(
         self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]

@@ -9,6 +9,7 @@ to take then corrects it.
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ HEIGHTS = (64, 128, 256)
 QUANTUM = 16
 COUNTS = 48
 """Counts of columns on a menu, about; a step is then 2 % of K."""
-NESTED = "tvw:128"
+NESTED = ("tvw:128", "tvw:128:even")
 NESTED_SPARSITIES = (0.625, 0.75, 0.875)
 
 
@@ -263,13 +264,12 @@ def _block_options(importance: ImportanceArray, tokens: int, times: OptionTimes)
 def _nested_options(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Option]:
     """TVW: only a pruning tells what it retains."""
     m, k = importance.shape
-    pattern = parse_pattern(NESTED)
-    for sparsity in NESTED_SPARSITIES:
-        seconds = times.two_of_four(NESTED, sparsity, m, k, tokens)
+    for text, sparsity in product(NESTED, NESTED_SPARSITIES):
+        seconds = times.two_of_four(text, sparsity, m, k, tokens)
         if seconds is not None:
-            mask = pattern.prune({"layer": importance}, sparsity)["layer"]
+            mask = parse_pattern(text).prune({"layer": importance}, sparsity)["layer"]
             yield Option(
-                pattern=NESTED,
+                pattern=text,
                 sparsity=sparsity,
                 kernel="2:4",
                 seconds=seconds,
