@@ -22,7 +22,7 @@ from prunecast.patterns.sources import Layer
 from prunecast.version import tool_version
 
 EXPERTS_PER_TOKEN = 2
-"""Of a mixture of experts, as `predict` takes it where it is not told."""
+"""Experts of a mixture per token, as `predict` takes them where it is not told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +174,7 @@ class _Guide(NamedTuple):
     tokens: int
 
     def seconds(self, name: str, tiles: TileMap) -> float:
-        """Of a layer that keeps these tiles."""
+        """Time of a layer that keeps these tiles."""
         layer, gpu = self.layers[name], self.engine.gpu
         n, dtype = layer.tokens(self.tokens, EXPERTS_PER_TOKEN), kernel_dtype(layer, None)
         plans = [fastest_plan(kernel, tiles, n, dtype, gpu) for kernel in tile_kernels(n)]

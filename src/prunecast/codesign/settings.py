@@ -37,7 +37,7 @@ from prunecast.patterns.pattern import check_sparsity
 from prunecast.patterns.sources import Layer
 
 TOKENS = 4096
-"""Of all layers, where nothing says how many."""
+"""Tokens of all layers, where nothing says how many."""
 
 
 class _OnnxSizes(NamedTuple):

@@ -39,9 +39,9 @@ class _Found(NamedTuple):
     """Shares that lie in L2."""
 
     read: float
-    """Of the bytes of A and B."""
+    """Share of the bytes of A and B."""
     written: float
-    """Of C, which the next launch writes again before it has left L2."""
+    """Share of C, which the next launch writes again before it has left L2."""
 
 
 def gpu_as_found(plan: KernelPlan, gpu: GpuSpec, l2: CacheState) -> GpuSpec:

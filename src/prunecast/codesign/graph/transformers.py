@@ -19,7 +19,7 @@ MOST_APART = 2**33
 """Weights above which layers that are alike are one node of the graph, and pruned alike."""
 PIXELS = 224
 FRAMES, HEARD = 3000, 1500
-"""Of 30 s of sound: what Whisper's encoder reads, and its tokens."""
+"""Frames that Whisper's encoder reads of 30 s of sound, and its tokens."""
 
 
 def build_transformer(name: str, shape: Transformer, run: Pass, *, apart: bool = False) -> ModelGraph:

@@ -31,7 +31,7 @@ class _Offer(NamedTuple):
 
     words: str
     allows: Callable[[Option, int], bool]
-    """Of an option, and the weights of its layer."""
+    """Takes an option, and the weights of its layer."""
 
 
 def different_solutions(search: ModelSearch, targets: Targets, most: int) -> list[Solution]:

@@ -29,7 +29,7 @@ class Case(NamedTuple):
 
     @property
     def shape(self) -> Transformer:
-        """Of the model, with as many blocks as asked for and without what makes logits.
+        """Sizes of the model, with as many blocks as asked for and without what makes logits.
 
         Raises
         ------

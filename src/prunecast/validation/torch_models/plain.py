@@ -12,7 +12,7 @@ from prunecast.codesign.graph.passes import Pass
 from prunecast.codesign.graph.shapes import Transformer
 
 BASE = 10_000.0
-"""Of rotary embeddings' wave lengths."""
+"""Base of rotary embeddings' wave lengths."""
 
 
 class Cache:
