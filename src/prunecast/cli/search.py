@@ -6,6 +6,7 @@ import typer
 
 from prunecast.cli import options as opt
 from prunecast.cli.output import Report, deliver
+from prunecast.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,6 +52,9 @@ def search(
 
     to = form.destination()
     targets = budget.targets(sparsity)
+    arguments = budget.arguments()
+    if arguments.pop("calibrate"):
+        raise BadInput("--calibrate weighs what prune is guided by: search takes weights alone")
     with ProgressLines(time_left=True) as progress:
         found = search_model(
             budget.source(weights),
@@ -59,7 +63,7 @@ def search(
             storage=storage,
             seed=seed,
             out=output,
-            **budget.arguments(),
+            **arguments,
             progress=progress,
         )
     rows = [trial.row() for trial in found.trials]

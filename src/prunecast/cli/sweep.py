@@ -56,7 +56,11 @@ def sweep(
     launch: opt.Launch = "graph",
     dtype: Annotated[str, typer.Option(metavar="TEXT", help="fp16, bf16 or fp32.")] = "fp16",
     executor: Annotated[
-        str, typer.Option(metavar="WHERE", help="processes, or dask://host:port of a running scheduler.")
+        str,
+        typer.Option(
+            metavar="WHERE",
+            help="processes, or dask://host:port of a scheduler that you trust: Dask sends pickles.",
+        ),
     ] = "processes",
     workers: Annotated[
         int | None, typer.Option(metavar="N", show_default="one per processor", help="Processes.")
