@@ -41,7 +41,7 @@ def show_predictions(table: PredictionTable, console: Console) -> None:
     for line in _notes(table):
         console.print(safe(line), soft_wrap=True)
     added = table.transpose_seconds
-    if added and origin.runtime == "engine":
+    if added and table.whole is None and origin.runtime == "engine":
         console.print(
             "Layout: tokens together, B is (K, N). Where a model has features together, as torch does,\n"
             f"transposes around the fastest kernels add up to {microseconds(added)} us.",

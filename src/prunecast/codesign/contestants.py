@@ -38,10 +38,6 @@ def tile_kernels(tokens: int) -> tuple[str, ...]:
     return tuple(kernel for kernel in ("stspmm", "small-n") if takes(kernel, tokens))
 
 
-TORCH_KERNELS = ("dense", "stspmm", "small-n")
-"""What runs products where the runtime is torch: cuBLAS, and what `prunecast.torch.sparsify` launches."""
-
-
 def check_has_form(runtime: str, weights: object) -> None:
     """Refuse runtime torch to weights without a known model around them."""
     if runtime == "torch":
@@ -54,10 +50,11 @@ def run_in_torch(chosen: Sequence[Contestant], *, asked: bool) -> tuple[Contesta
     """Those whose kernel runs where the runtime is torch. Raises BadInput for one that was asked for and does
     not.
     """
-    others = [one.kernel for one in chosen if one.kernel not in TORCH_KERNELS]
+    runs = [name for name, kernel in KERNELS.items() if kernel.in_torch]
+    others = [one.kernel for one in chosen if not KERNELS[one.kernel].in_torch]
     if others and asked:
-        raise BadInput(f"runtime torch runs {', '.join(TORCH_KERNELS)}, got the kernel {others[0]}")
-    return tuple(one for one in chosen if one.kernel in TORCH_KERNELS)
+        raise BadInput(f"runtime torch runs {', '.join(runs)}, got the kernel {others[0]}")
+    return tuple(one for one in chosen if KERNELS[one.kernel].in_torch)
 
 
 def contestants(

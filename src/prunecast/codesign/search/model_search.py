@@ -100,7 +100,7 @@ class ModelSearch:
     _fixed: dict[str, float] = field(default_factory=dict)
     _saved: dict[str, float] = field(default_factory=dict)
     _sums: dict[str, TileSums] = field(default_factory=dict)
-    _two_of_four: dict[str, Tried] = field(default_factory=dict)
+    _two_of_four: dict[tuple[str, str], Tried] = field(default_factory=dict)
 
     def prepare(self) -> None:
         """Make the menus.
@@ -140,7 +140,7 @@ class ModelSearch:
         made |= self._for_all("menus", make, (name for name in self.layers.shapes if name not in made))
         self.options.update({name: made[name] for name in self.layers.shapes})
         self._two_of_four.update(
-            (name, Tried(o.seconds, o.importance, o.kept))
+            ((name, o.kernel), Tried(o.seconds, o.importance, o.kept))
             for name, options in made.items()
             for o in options
             if o.pattern == "2:4"
@@ -278,8 +278,8 @@ class ModelSearch:
         """
         if option.pattern == "dense":
             return Tried(self._fixed[name], option.importance, option.kept)
-        if option.pattern == "2:4" == option.kernel and name in self._two_of_four:
-            return self._two_of_four[name]
+        if option.pattern == "2:4" and (name, option.kernel) in self._two_of_four:
+            return self._two_of_four[name, option.kernel]
         pattern = self._timed(name, parse_pattern(option.pattern), option.kernel)
         pruned = self._prune(name, pattern, option.sparsity)
         seconds = self.seconds(name, option.kernels(len(self._passes_of(name))), pruned.kept, self.engine.run)

@@ -154,6 +154,7 @@ def _small_n_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
 
 SMALL_N = Kernel(
     name="small-n",
+    in_torch=True,
     meaning=f"the same tiles for at most {MOST_N} tokens, where reading the weights is all the time there is",
     takes=TileMap,
     natural_pattern="tile-wise:128",

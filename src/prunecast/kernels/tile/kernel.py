@@ -45,6 +45,7 @@ TILE_WISE = Kernel(
 
 STSPMM = Kernel(
     name="stspmm",
+    in_torch=True,
     meaning="the same tiles; heavy ones are split and spread over the SMs",
     natural_pattern="tile-wise:128",
     keeps=("tiles",),

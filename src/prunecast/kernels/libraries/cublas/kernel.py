@@ -110,6 +110,7 @@ DENSE = CUBLAS.kernel(
     natural_pattern="dense",
     families=("dense",),
     fills_l2=True,
+    in_torch=True,
 )
 
 
