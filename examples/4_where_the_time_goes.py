@@ -9,7 +9,7 @@ from prunecast.patterns import parse_pattern
 rng = np.random.default_rng(0)
 importance = np.abs(rng.normal(size=(2048, 2048)) * rng.lognormal(sigma=1.0, size=(2048, 1)))
 gpu = prunecast.load_gpu("h200-sxm")
-for text in ("tile-wise:128", "atp:128"):
+for text in ("tile-wise:128", "atp:128x16x97-103"):
     pattern = parse_pattern(text)
     tiles = pattern.map(pattern.prune({"layer": importance}, 0.75)["layer"])
     result = prunecast.simulate(fastest_plan("stspmm", tiles, 4096, "fp16", gpu), gpu)
