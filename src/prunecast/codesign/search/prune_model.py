@@ -215,6 +215,8 @@ def prune_model(
     BadInput : input that cannot be used, a target below the floor, or a folder that cannot be written; then
         nothing is written
     """
+    if solutions < 1:
+        raise BadInput(f"solutions must be at least 1, got {solutions}")
     folder = None if out is None else checked_folder(Path(out), weights)
     spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
     layers = layers_to_prune(weights, tokens, batch, target, ignore, workload, runtime)

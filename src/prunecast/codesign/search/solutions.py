@@ -39,10 +39,8 @@ def different_solutions(search: ModelSearch, targets: Targets, most: int) -> lis
 
     Raises
     ------
-    BadInput : not even with everything on offer are the targets met, or `most` is below 1
+    BadInput : not even with everything on offer are the targets met
     """
-    if most < 1:
-        raise BadInput(f"solutions must be at least 1, got {most}")
     found = [Solution("everything", prune_to_targets(search, targets))]
     for offer in _offers() if most > 1 else ():
         try:
