@@ -191,6 +191,14 @@ Runtime = Annotated[
         " torch.compile and prunecast.torch.sparsify run it.",
     ),
 ]
+Calibrate = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        show_default=False,
+        help="Mean squares of each layer's inputs, see prunecast.torch.input_squares: importance knows them.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")]
 Output = Annotated[
@@ -294,16 +302,6 @@ class Layers(Layer):
         names = ("scope", "runtime", "l2", "power_limit")
         own = {"kernels": self.kernel or "all", **{name: getattr(self, name) for name in names}}
         return {**super().arguments(), **own}
-
-
-Calibrate = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE",
-        show_default=False,
-        help="Mean squares of each layer's inputs, see prunecast.torch.input_squares: importance knows them.",
-    ),
-]
 
 
 @dataclass(frozen=True, kw_only=True)

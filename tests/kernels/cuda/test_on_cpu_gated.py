@@ -74,9 +74,18 @@ def excess(plan: KernelPlan, operands: Operands, c: Rows, activation: str) -> np
     return np.where(np.isfinite(error), error, np.inf) / bound
 
 
-def check(plan: KernelPlan, folder: Path, *, activation: str = "silu", bias: bool = False, **choices) -> None:
-    """Every element within its rounding error, nothing around C touched."""
+def check(
+    plan: KernelPlan,
+    folder: Path,
+    *,
+    activation: str = "silu",
+    bias: bool = False,
+    gates: int = 1,
+    **choices,
+) -> None:
+    """Every element within its rounding error, nothing around C touched; gates are `gates` times as large."""
     operands = make_operands(plan, bias=bias, align=8)
+    operands.a[np.arange(plan.m) // 8 % 2 == 0] *= gates
     padded = -(-plan.n // 8) * 8
     c = rows_of(np.full((plan.m // 2, plan.n), np.nan, operands.c.matrix.dtype), apart=padded)
     run = run_small if plan.kernel == "small-n" else run_tiles
@@ -128,6 +137,20 @@ def test_few_tokens(n: int, dtype: str, block_m: int, bias: bool, cubins: Path) 
     config = SmallConfig(block_m, block_width(n), 4)
     plan = plan_small_n(gated_map(block_m, shuffled=True), n, dtype, load_gpu("h200-sxm"), config=config)
     check(plan, cubins, bias=bias)
+
+
+UNCUT = {f"fminf(exponent({each}), 62.0f)": f"exponent({each})" for each in ("even", "odd")}
+
+
+@pytest.mark.parametrize("activation", STEEPEST)
+def test_gates_far_from_zero_share_a_reciprocal_that_stays_finite(activation: str, cubins: Path) -> None:
+    plan = plan_of(gated_map(64, shuffled=False), 72, 64, 128, dtype="bf16")
+    check(plan, cubins, activation=activation, gates=64)
+
+    def run(seed: int) -> None:
+        check(plan, cubins, activation=activation, gates=64, changes=UNCUT, seed=seed)
+
+    assert_noticed(run, "not what", range(1))
 
 
 WRONG = {
