@@ -12,7 +12,7 @@ from prunecast.kernels.libraries.cusparse.kernel import plan_csr
 from prunecast.kernels.two_part import TwoParts, split_parts
 from prunecast.models import estimate
 from prunecast.patterns import element_map_from_mask, parse_pattern
-from prunecast.patterns.guided_block import cheaper_parts
+from prunecast.patterns.dense_block_pattern import cheaper_parts
 from prunecast.plan.program import Op
 
 H200 = load_gpu("h200-sxm")

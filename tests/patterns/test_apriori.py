@@ -3,8 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prunecast.patterns import parse_pattern
-from prunecast.patterns.apriori import prune_apriori
-from prunecast.patterns.tile_wise import prune_tile_wise
+from prunecast.patterns.tile_wise import prune_apriori, prune_tile_wise
 from tests.naive import prune as naive
 from tests.patterns.matrices import as_lists, assert_masks, groups, sparsities
 

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
-from prunecast.patterns.n_of_m import kept_in_tail, prune_n_of_m
-from prunecast.patterns.windows import SMALL_WINDOW
+from prunecast.patterns.n_of_m import SMALL_WINDOW, kept_in_tail, prune_n_of_m
 from tests.naive import prune as naive
 from tests.patterns.matrices import importances
 

@@ -7,7 +7,7 @@ from prunecast.choice import configs_of
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.patterns import parse_pattern
-from prunecast.patterns.nested_map import NestedMap
+from prunecast.patterns.element_map import NestedMap
 from prunecast.validation.case import Case
 from prunecast.validation.case_maps import kept_counts, map_of
 from prunecast.validation.case_plans import case_plan, measured_plan

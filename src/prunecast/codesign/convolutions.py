@@ -13,7 +13,7 @@ from typing import NamedTuple
 from prunecast.errors import BadInput, check_choice
 from prunecast.kernels import ConvShape
 from prunecast.patterns.sources import Layer
-from prunecast.patterns.sources.selection import select_names
+from prunecast.patterns.sources.weight_set import select_names
 
 PRODUCTS = ("best", "implicit", "im2col")
 """How a convolution becomes a product: without B, with B written first, or the faster of the two."""

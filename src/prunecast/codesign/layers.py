@@ -15,9 +15,9 @@ from prunecast.errors import BadInput
 from prunecast.patterns.sources import Layer, WeightSet, read_weights
 from prunecast.patterns.sources.read import layers_among, open_tensors
 from prunecast.patterns.sources.roles import seen_as_products, turned
-from prunecast.patterns.sources.selection import select_names
 from prunecast.patterns.sources.stored_tensor import StoredTensor
 from prunecast.patterns.sources.torch_file import array_of
+from prunecast.patterns.sources.weight_set import select_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

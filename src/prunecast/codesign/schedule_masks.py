@@ -31,8 +31,7 @@ from prunecast.patterns.pattern import Pattern
 from prunecast.patterns.shuffled_block import ShuffledBlockPattern, group_rows, prune_in_groups
 from prunecast.patterns.sources import write_weights
 from prunecast.patterns.sources.numpy_files import read_npz
-from prunecast.patterns.sources.sparse_matrix import LARGEST_MATRIX
-from prunecast.patterns.sources.stored_tensor import StoredTensor
+from prunecast.patterns.sources.stored_tensor import LARGEST_MATRIX, StoredTensor
 from prunecast.patterns.tile_map import MaskArray
 
 WAYS = ("stepwise", "towards")

@@ -2,7 +2,7 @@
 
 All choices keep the same; they differ in which columns of a tile are multiplied whole. The closed-form model
 ranks them: a remainder is slow by the element, a column of few elements wastes the tensor cores. For dense
-blocks the pruner itself asks how long its parts take (`patterns.guided_block.cheaper_parts`).
+blocks the pruner itself asks how long its parts take (`patterns.dense_block_pattern.cheaper_parts`).
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, KernelPlan
 from prunecast.kernels.two_part import TwoPartPlan, TwoParts, plan_two_part, split_parts
 from prunecast.patterns import ElementMap, NestedMap, TileMap, parse_pattern
+from prunecast.patterns.dense_block_pattern import BlockParts, cheaper_parts
 from prunecast.patterns.element_map import element_map_from_mask
-from prunecast.patterns.guided_block import BlockParts, cheaper_parts
 from prunecast.patterns.importance import ImportanceArray
 
 HEIGHT = 128

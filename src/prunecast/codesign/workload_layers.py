@@ -24,7 +24,7 @@ from prunecast.hardware import GpuSpec
 from prunecast.kernels import ConvShape
 from prunecast.patterns.sources import FilterShape, Layer
 from prunecast.patterns.sources.read import matrix_sizes, open_tensors
-from prunecast.patterns.sources.selection import select_names
+from prunecast.patterns.sources.weight_set import select_names
 
 MOST_DRAWN = 2**28
 """A gigabyte while they are drawn."""

@@ -19,8 +19,8 @@ from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.kernel import Kernel
 from prunecast.kernels.libraries.cusparse.kernel import plan_csr
+from prunecast.patterns.cut import piece_sizes, piece_starts
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
-from prunecast.patterns.segments import piece_sizes, piece_starts
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tiling import tile_map_from_mask
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan

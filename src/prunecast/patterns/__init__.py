@@ -13,9 +13,8 @@ Floor: the ground, beside `hardware`; it imports `errors` and nothing else of th
 Read first: `tile_map` (the words), `pattern` (what a pattern can do), `tile_wise` (one whole pattern).
 """
 
-from prunecast.patterns.element_map import ElementMap, element_map_from_mask
+from prunecast.patterns.element_map import ElementMap, NestedMap, element_map_from_mask
 from prunecast.patterns.importance import CRITERIA, weigh
-from prunecast.patterns.nested_map import NestedMap
 from prunecast.patterns.pattern import SCOPES, Pattern
 from prunecast.patterns.pattern_names import PATTERNS, parse_pattern
 from prunecast.patterns.statistics import density, imbalance, retained_importance

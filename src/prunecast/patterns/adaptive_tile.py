@@ -27,10 +27,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest
+from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest, row_sums
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.row_groups import tiles_of_alike_rows
-from prunecast.patterns.segments import row_sums
 from prunecast.patterns.shuffled_block import group_rows
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.patterns.tile_quanta import CountRange, best_columns, best_counts, caps_of, count_range

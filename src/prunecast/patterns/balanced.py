@@ -16,9 +16,9 @@ from prunecast.errors import BadInput
 from prunecast.patterns.cut import elements_to_prune
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.n_of_m import keep_in_windows, kept_in_windows
 from prunecast.patterns.pattern import MatrixShape, Pattern
 from prunecast.patterns.tile_map import MaskArray, check_mask
-from prunecast.patterns.windows import keep_in_windows, kept_in_windows
 from prunecast.patterns.within import importance_within
 
 

@@ -7,10 +7,18 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest
+from prunecast.patterns.cut import (
+    CountArray,
+    broadcast_sizes,
+    column_sums,
+    elements_to_prune,
+    keep_highest,
+    piece_sizes,
+    piece_starts,
+    row_sums,
+)
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Kept, MatrixShape, Pattern
-from prunecast.patterns.segments import broadcast_sizes, column_sums, piece_sizes, piece_starts, row_sums
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tiling import tile_map_from_mask
 

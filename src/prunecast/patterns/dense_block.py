@@ -10,7 +10,7 @@ rows or fewer. Our own choices:
 * Blocks keep as much as the sparsity allows: grown columns go last, others come in where room is left, each
   by its mean importance. The published way has whatever sparsity the growth leads to (`grow_blocks`).
 * How many clusters, how wide, and how much is left over and kept as a sparse remainder may be up to predicted
-  time (`guided_block`).
+  time (`dense_block_pattern`).
 """
 
 from typing import NamedTuple

@@ -17,10 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.patterns.cut import CountArray
+from prunecast.patterns.cut import CountArray, row_sums
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import LayerSeconds
-from prunecast.patterns.segments import row_sums
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tile_quanta import CountRange, step_edges, step_scores
 from prunecast.patterns.tile_wise import prune_tile_wise

@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.patterns.element_map import ElementMap
+from prunecast.patterns.element_map import ElementMap, NestedMap
 from prunecast.patterns.importance import ImportanceArray, checked_importance
-from prunecast.patterns.nested_map import NestedMap
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.within import checked_within, importance_within, is_everything
 

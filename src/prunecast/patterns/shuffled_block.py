@@ -26,11 +26,10 @@ from prunecast.patterns.cut import CountArray, elements_to_prune
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Kept, MatrixShape, Pattern
 from prunecast.patterns.row_groups import cluster_rows, consecutive, group_sums, tiles_of_alike_rows
-from prunecast.patterns.stated import stated_masks
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tiling import tile_map_from_rows
 from prunecast.patterns.vector_wise import check_equal_counts, highest_columns
-from prunecast.patterns.within import importance_within
+from prunecast.patterns.within import importance_within, stated_masks
 
 SEED = 0
 """Where nothing else is asked for."""

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from prunecast.patterns.element_map import ElementMap
+from prunecast.patterns.element_map import ElementMap, NestedMap
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.nested_map import NestedMap
 from prunecast.patterns.tile_map import MaskArray, TileMap
 
 

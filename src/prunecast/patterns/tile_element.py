@@ -13,11 +13,10 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.patterns.cut import elements_to_prune, keep_highest
+from prunecast.patterns.cut import elements_to_prune, keep_highest, piece_sizes, piece_starts
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import MatrixShape, Pattern, parse_sizes
-from prunecast.patterns.segments import piece_sizes, piece_starts
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tile_wise import prune_tile_wise
 from prunecast.patterns.tiling import tile_map_from_mask

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.patterns.cut import CountArray
+from prunecast.patterns.cut import CountArray, piece_sizes, piece_starts, row_sums
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.segments import piece_sizes, piece_starts, row_sums
 from prunecast.patterns.tile_map import TileMap
 
 

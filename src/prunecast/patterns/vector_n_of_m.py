@@ -13,14 +13,13 @@ from typing import ClassVar, Self
 import numpy as np
 
 from prunecast.errors import BadInput
+from prunecast.patterns.cut import piece_starts, row_sums
+from prunecast.patterns.element_map import NestedMap, columns_of_tiles, nested_map
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.n_of_m import kept_in_tail
-from prunecast.patterns.nested_map import NestedMap, columns_of_tiles, nested_map
+from prunecast.patterns.n_of_m import keep_in_windows, kept_in_tail, kept_in_windows
 from prunecast.patterns.pattern import Kept, MatrixShape, Pattern, check_sparsity, parse_sizes
-from prunecast.patterns.segments import piece_starts, row_sums
 from prunecast.patterns.tile_map import MaskArray, check_mask
 from prunecast.patterns.tile_two_of_four import prune_inside_tiles
-from prunecast.patterns.windows import keep_in_windows, kept_in_windows
 
 COLUMNS = 4
 """Columns of a window that a group of rows keeps: one group of the 2:4 inside."""

@@ -13,13 +13,12 @@ from typing import ClassVar
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.patterns.cut import elements_to_prune
+from prunecast.patterns.cut import elements_to_prune, piece_sizes, piece_starts, row_sums
 from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.n_of_m import keep_in_windows
 from prunecast.patterns.pattern import Kept, MatrixShape, Pattern
-from prunecast.patterns.segments import piece_sizes, piece_starts, row_sums
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tiling import tile_map_from_mask
-from prunecast.patterns.windows import keep_in_windows
 from prunecast.patterns.within import importance_within, whole_columns
 
 

@@ -18,7 +18,7 @@ from torch import nn
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns import TileMap
-from prunecast.patterns.sources.selection import select_names
+from prunecast.patterns.sources.weight_set import select_names
 from prunecast.torch.choose_tiles import Choice, choose_tiles
 from prunecast.torch.epilogue import GATED_ROWS, PLAIN, Epilogue, interleaved
 from prunecast.torch.feed_forward import FeedForward, GatedMlp, find_feed_forwards

@@ -9,7 +9,7 @@ from prunecast.errors import BadInput
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.pattern import Pattern
 from prunecast.patterns.tile_wise import TileWisePattern
-from prunecast.patterns.zero_tiles import ZeroTilesPattern
+from prunecast.patterns.zeros import ZeroTilesPattern
 
 __all__ = ["TILE_COLUMNS", "place_values", "take_values", "tiles_of"]
 

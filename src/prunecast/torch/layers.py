@@ -10,7 +10,7 @@ from torch import nn
 
 from prunecast.errors import BadInput
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.sources.selection import select_names
+from prunecast.patterns.sources.weight_set import select_names
 from prunecast.patterns.tile_map import MaskArray
 
 __all__ = ["as_array", "as_mask_tensor", "as_matrix", "prunable"]

@@ -22,7 +22,7 @@ from prunecast.codesign.schedule_run import EVERYTHING, ScheduleRun, Update
 from prunecast.errors import BadInput
 from prunecast.patterns import Pattern, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.sources.selection import select_names
+from prunecast.patterns.sources.weight_set import select_names
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.torch.importance import Importance, Scores
 from prunecast.torch.layers import as_mask_tensor, prunable

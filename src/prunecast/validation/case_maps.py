@@ -10,7 +10,7 @@ import numpy.typing as npt
 from prunecast.choice import PrunedMap
 from prunecast.errors import BadInput
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask, parse_pattern
-from prunecast.patterns.nested_map import NestedMap, nested_map
+from prunecast.patterns.element_map import NestedMap, nested_map
 from prunecast.patterns.tile_map import MaskArray, frozen_int32
 from prunecast.validation.case import Case, parse_distribution
 

@@ -19,7 +19,7 @@ from prunecast.errors import BadInput
 from prunecast.patterns import weigh
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.sources.read import matrix_sizes, open_tensors
-from prunecast.patterns.sources.selection import select_names
+from prunecast.patterns.sources.weight_set import select_names
 
 MOST_REMEMBERED_WEIGHTS = 2**27
 """Random weights of larger models are drawn again when they are wanted, rather than take half a gigabyte."""

@@ -11,8 +11,7 @@ Read first: `read` (what counts as a weight matrix), `weight_set`, `stored_tenso
 
 from prunecast.patterns.sources.checkpoint import Checkpoint, masked_checkpoint
 from prunecast.patterns.sources.read import read_weights
-from prunecast.patterns.sources.weight_set import FilterShape, Layer, WeightSet
-from prunecast.patterns.sources.write import write_weights
+from prunecast.patterns.sources.weight_set import FilterShape, Layer, WeightSet, write_weights
 
 __all__ = [
     "Checkpoint",

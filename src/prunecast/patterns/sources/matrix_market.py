@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.files import MIB
-from prunecast.patterns.sources.sparse_matrix import check_size, sparse_tensor
-from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
+from prunecast.patterns.sources.stored_tensor import StoredTensor, check_size, failures_named, sparse_tensor
 
 WORDS = (
     ("coordinate", "array"),

@@ -14,8 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.patterns.sources.sparse_matrix import check_places, check_size, rows_of_entries, sparse_tensor
-from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
+from prunecast.patterns.sources.stored_tensor import (
+    StoredTensor,
+    check_places,
+    check_size,
+    failures_named,
+    rows_of_entries,
+    sparse_tensor,
+)
 
 SMALL_ARCHIVE_BYTES = 2**26
 """What the members of an archive may unpack to whatever its size."""

@@ -28,12 +28,10 @@ from prunecast.patterns.sources.roles import (
     seen_as_products,
 )
 from prunecast.patterns.sources.safetensors import read_safetensors
-from prunecast.patterns.sources.selection import select_names
 from prunecast.patterns.sources.smtx import read_smtx
-from prunecast.patterns.sources.sparse_matrix import LARGEST_MATRIX
-from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named, shape_text
+from prunecast.patterns.sources.stored_tensor import LARGEST_MATRIX, StoredTensor, failures_named, shape_text
 from prunecast.patterns.sources.torch_file import SUFFIXES, read_torch
-from prunecast.patterns.sources.weight_set import FilterShape, Layer, WeightSet
+from prunecast.patterns.sources.weight_set import FilterShape, Layer, WeightSet, select_names
 
 READERS: dict[str, Callable[[Path], dict[str, StoredTensor]]] = {
     ".safetensors": read_safetensors,

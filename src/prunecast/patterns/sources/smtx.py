@@ -11,8 +11,13 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.files import MIB
-from prunecast.patterns.sources.sparse_matrix import check_places, check_size, rows_of_entries
-from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
+from prunecast.patterns.sources.stored_tensor import (
+    StoredTensor,
+    check_places,
+    check_size,
+    failures_named,
+    rows_of_entries,
+)
 
 LARGEST_FILE = 64 * MIB
 """The collection's have 20 MB at most."""

@@ -1,4 +1,4 @@
-"""`StoredTensor`: one tensor in a file, known from the file's header and not loaded yet."""
+"""`StoredTensor`: one tensor in a file, known from its header and not loaded yet; sparse ones too."""
 
 import contextlib
 import lzma
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
@@ -71,3 +72,57 @@ def failures_named(path: Path, tensor: str | None = None) -> Iterator[None]:
     except DAMAGE as error:
         cause = " ".join(str(error).split()) or type(error).__name__
         raise BadInput(f"{where}: cannot be read: {cause:.300}") from error
+
+
+LARGEST_MATRIX = 2**31 - 1
+"""Elements of a matrix that the int32 offsets of the maps can count."""
+
+
+SMALL_MATRIX = 2**24
+"""Elements that may be allocated whatever the file holds."""
+
+MOST_PER_ENTRY = 10_000
+"""Elements of a larger matrix per entry that the file stores: a few bytes must not ask for gigabytes."""
+
+
+def check_size(path: Path, rows: int, columns: int, entries: int) -> None:
+    """Refuse, before it is allocated, a matrix that no map can describe or its file does not justify."""
+    if rows < 1 or columns < 1 or rows * columns > LARGEST_MATRIX:
+        raise BadInput(f"{path}: wanted a matrix of 1 to {LARGEST_MATRIX} elements, got {rows}x{columns}")
+    if rows * columns > max(SMALL_MATRIX, MOST_PER_ENTRY * entries):
+        raise BadInput(
+            f"{path}: {entries} entries are too few for a matrix of {rows}x{columns}:"
+            f" wanted one in {MOST_PER_ENTRY} or more"
+        )
+
+
+def rows_of_entries(
+    path: Path, offsets: npt.NDArray[np.integer], rows: int, entries: int
+) -> npt.NDArray[np.int64]:
+    """(entries,): the row of each entry, from the (rows + 1,) offsets of compressed rows; or of columns."""
+    if offsets.shape != (rows + 1,):
+        raise BadInput(f"{path}: wanted {rows + 1} offsets, got {offsets.size}")
+    if offsets[0] != 0 or offsets[-1] != entries or np.any(offsets[1:] < offsets[:-1]):
+        raise BadInput(f"{path}: offsets must rise from 0 to {entries}")
+    return np.repeat(np.arange(rows), np.diff(offsets))
+
+
+def check_places(path: Path, what: str, places: npt.NDArray[np.integer], size: int) -> None:
+    """Refuse rows or columns outside [0, size)."""
+    if places.size and not 0 <= places.min() <= places.max() < size:
+        raise BadInput(f"{path}: {what} must lie in [0, {size}), got {places.min()} to {places.max()}")
+
+
+def sparse_tensor(
+    rows: npt.NDArray[np.integer],
+    columns: npt.NDArray[np.integer],
+    values: npt.NDArray[np.number],
+    shape: tuple[int, int],
+) -> StoredTensor:
+    """fp32 matrix with the values at (rows, columns), added up where repeated; stored zeros stay stored."""
+    stored = np.zeros(shape, dtype=np.bool_)
+    stored[rows, columns] = True
+    weights = np.zeros(shape, dtype=np.float32)
+    with np.errstate(over="ignore"):
+        np.add.at(weights, (rows, columns), values.astype(np.float32))
+    return StoredTensor(shape=shape, dtype="float32", load=lambda: weights, stored=stored)

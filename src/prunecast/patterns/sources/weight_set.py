@@ -1,10 +1,17 @@
-"""`WeightSet`: the matrices that a file holds, ready to be scored and pruned."""
+"""`WeightSet`: the matrices that a file holds, which of them are meant, and the way back to a file."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.files import aside
 from prunecast.patterns.tile_map import MaskArray, WeightArray
 
 
@@ -73,3 +80,87 @@ class WeightSet:
     lookups: tuple[str, ...] = ()
     skipped_weights: Mapping[str, int] = field(default_factory=dict)
     vectors: int = 0
+
+
+def write_weights(
+    path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write arrays to a `.safetensors` file, whole or not at all.
+
+    The file is written under another name in the same folder and then renamed, so that a reader never
+    sees half of it and a failure leaves an older file as it was.
+
+    Parameters
+    ----------
+    path : ends in `.safetensors`
+    arrays : name -> array of any shape, of a type that safetensors stores
+    metadata : text entries for the header
+
+    Raises
+    ------
+    BadInput : another suffix, nothing to write, metadata that is not text, or a file that cannot be written
+
+    """
+    import safetensors
+    from safetensors.numpy import save_file
+
+    final = Path(path)
+    texts = dict(metadata or {})
+    if final.suffix.lower() != ".safetensors":
+        raise BadInput(f"{final}: weights are written to .safetensors, got {final.suffix or 'no suffix'!r}")
+    if not arrays:
+        raise BadInput(f"{final}: no array to write")
+    if not all(isinstance(text, str) for entry in texts.items() for text in entry):
+        raise BadInput(f"{final}: metadata must be text to text, got {texts!r:.80}")
+    # save_file writes the memory behind an array as it lies there, whatever its strides
+    whole = {_utf8(name): np.ascontiguousarray(array) for name, array in arrays.items()}
+    with aside(final) as unfinished:
+        try:
+            save_file(whole, unfinished, metadata=texts or None)
+            unfinished.chmod(0o644)  # save_file leaves 0600, which others could not read
+        except (OSError, safetensors.SafetensorError) as error:
+            raise BadInput(f"{final}: cannot be written: {' '.join(str(error).split())}") from error
+
+
+def _utf8(name: str) -> str:
+    """The name, bytes spelled out that are no text: a tensor may be called like its file."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+REGEX = "re:"
+
+
+def select_names(names: Iterable[str], target: Sequence[str] = (), ignore: Sequence[str] = ()) -> list[str]:
+    """The `names` that a target matches (all, without targets) and no ignore does, in their order.
+
+    A selector is an exact name, or `re:` with a regular expression that is found anywhere in the name:
+    `re:embed` means every name with `embed` in it.
+
+    Raises
+    ------
+    BadInput : an invalid expression, or a target that matches no name (with the nearest names)
+
+    """
+    names = list(names)
+    for selector in target:
+        if not any(_matches(selector, name) for name in names):
+            raise BadInput(f"target {selector!r} matches no tensor; {_nearest(selector, names)}")
+    wanted = [name for name in names if not target or any(_matches(selector, name) for selector in target)]
+    return [name for name in wanted if not any(_matches(selector, name) for selector in ignore)]
+
+
+def _matches(selector: str, name: str) -> bool:
+    if not selector.startswith(REGEX):
+        return selector == name
+    try:
+        return re.search(selector.removeprefix(REGEX), name) is not None
+    except re.error as error:
+        raise BadInput(f"selector {selector!r}: invalid regular expression: {error}") from error
+
+
+def _nearest(selector: str, names: list[str]) -> str:
+    parts = sum(selector in name for name in names)
+    if parts:
+        return f"re:{selector} finds {parts} with it in their names"
+    near = get_close_matches(selector.removeprefix(REGEX), names, n=3, cutoff=0.4)
+    return f"nearest: {', '.join(near)}" if near else f"the file has {', '.join(names[:5]) or 'none'}"
