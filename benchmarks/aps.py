@@ -28,7 +28,7 @@ from prunecast.codesign.search.option_times import OptionTimes
 from prunecast.hardware import load_gpu
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.tile.stspmm import plan_stspmm
-from prunecast.kernels.tile.tile_wise import plan_tile_wise
+from prunecast.kernels.tile.tile_plan import plan_tile_wise
 from prunecast.models import estimate
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.importance import ImportanceArray

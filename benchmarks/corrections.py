@@ -72,11 +72,9 @@ CORRECTIONS = (
     Correction("straggler credit", "launch.ends.straggler_credit_scale", zero),
     Correction("store latency", "launch.ends.store_latency_cycles", _read_latency),
     Correction("further launches", "launch.floor.beside_s", zero),
-    Correction(
-        "prefetch before B", "simulator.between_launches.with_prefetch", lambda context: context.programs
-    ),
-    Correction("prefetched blocks", "simulator.between_launches.prefetched_blocks", zero),
-    Correction("write-back by reads", "simulator.between_launches.write_back_share", zero),
+    Correction("prefetch before B", "simulator.launch_gap.with_prefetch", lambda context: context.programs),
+    Correction("prefetched blocks", "simulator.launch_gap.prefetched_blocks", zero),
+    Correction("write-back by reads", "simulator.launch_gap.write_back_share", zero),
     Correction("posted prefetch", "models.prefetch.posted_bytes", zero),
     Correction("own prefetch", "models.prefetch.unposted_bytes", zero),
     Correction("prefetch, B in L2", "models.prefetch.weights_before_b_bytes", zero),

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.golden import sample
 from prunecast.hardware import Costs, load_costs, load_gpu
-from prunecast.plan.bind import bind
+from prunecast.plan.program import bind
 from prunecast.validation.judged import Judged, judge_rows
 from prunecast.validation.records import Measurement
 

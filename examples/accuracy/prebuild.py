@@ -9,9 +9,9 @@ from study_plans import STUDIES, ways
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.balanced.cuda.forms import build_balanced
+from prunecast.kernels.balanced.cuda.images import build_balanced
 from prunecast.kernels.device.build import CompiledKernel, KernelBuildError, compile_cubin
-from prunecast.kernels.device.fill import build_fill
+from prunecast.kernels.device.operator import build_fill
 from prunecast.kernels.tile.cuda.forms import ARCH, build_tile_kernel, tile_defines
 from prunecast.kernels.two_of_four.cuda.images import build_sparse_kernel, sparse_defines
 from prunecast.validation.measure.sources import MICROBENCHMARKS

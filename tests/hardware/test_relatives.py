@@ -7,8 +7,7 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.hardware.load import parse_spec
-from prunecast.hardware.relatives import OWN, with_relative
+from prunecast.hardware.load import OWN, parse_spec, with_relative
 
 
 def text_of(name):

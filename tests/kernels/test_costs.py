@@ -9,8 +9,7 @@ import pytest
 import prunecast
 from prunecast.hardware import load_gpu
 from prunecast.hardware.costs import Costs, load_costs, read_costs
-from prunecast.plan.bind import bind
-from prunecast.plan.program import Charge, Instruction, Op, WarpProgram
+from prunecast.plan.program import Charge, Instruction, Op, WarpProgram, bind
 
 GPU = load_gpu("h200-sxm")
 PACKAGE = Path(prunecast.__file__).parent

@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
-from prunecast.kernels.libraries.cublas.clusters import multicast_of
 from prunecast.kernels.libraries.cublas.configs import LibraryKernel, library_kernels
 from prunecast.kernels.libraries.cublas.kernel import dense_configs, plan_dense
-from prunecast.kernels.libraries.cublas.launches import counter_seconds, cublas_costs, reduction_seconds
+from prunecast.kernels.libraries.cublas.launches import (
+    counter_seconds,
+    cublas_costs,
+    multicast_of,
+    reduction_seconds,
+)
 from prunecast.kernels.libraries.cublas.programs import first_stage_cycles, group_cycles, operand_bytes
 from prunecast.kernels.libraries.cublas.rank import Ranked
 from prunecast.kernels.tile.config import TileConfig

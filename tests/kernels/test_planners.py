@@ -19,8 +19,8 @@ from prunecast.kernels import (
     plan_sparse_tensor,
     plan_stspmm,
 )
-from prunecast.kernels.tile.block_sparse import steps_are_slabs
 from prunecast.kernels.tile.configs import sparse_configs, tile_configs
+from prunecast.kernels.tile.tile_plan import steps_are_slabs
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.program import Op

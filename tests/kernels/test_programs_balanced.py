@@ -6,8 +6,8 @@ import pytest
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.kernels.balanced.copies import Sharers, TokenRow, balanced_costs
+from prunecast.kernels.balanced.kernel import matrix_layout
 from prunecast.kernels.balanced.layout import BalancedLayout, VectorLayout, busy_splits, dense_columns
-from prunecast.kernels.balanced.planner import matrix_layout
 from prunecast.kernels.balanced.programs import matrix_programs
 from prunecast.kernels.balanced.vector_programs import vector_programs
 from prunecast.launch import launch_context

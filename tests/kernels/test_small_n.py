@@ -11,10 +11,10 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.placement import block_places
-from prunecast.kernels.further_launches import zero_row_count
 from prunecast.kernels.small_n.configs import SmallConfig
 from prunecast.kernels.small_n.kernel import plan_small_n
 from prunecast.kernels.small_n.programs import WAIT_TO_COPY
+from prunecast.kernels.table import zero_row_count
 from prunecast.launch import LaunchContext, context, launch_context
 from prunecast.launch.ends import store_latency_cycles
 from prunecast.launch.floor import launch_floor_s

@@ -8,7 +8,7 @@ from prunecast.hardware import gpu_names, load_gpu
 from prunecast.kernels.libraries.cublas.kernel import CUBLAS
 from prunecast.kernels.libraries.cusparse.kernel import CUSPARSE
 from prunecast.kernels.libraries.cusparselt.kernel import CUSPARSELT_LIBRARY
-from prunecast.kernels.libraries.tables import numbers, table
+from prunecast.kernels.libraries.surrogate import numbers, table
 from prunecast.kernels.table import KERNELS
 
 SURROGATES = (CUBLAS, CUSPARSE, CUSPARSELT_LIBRARY)

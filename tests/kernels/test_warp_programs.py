@@ -16,8 +16,7 @@ from prunecast.kernels.libraries.cusparse.programs import csr_programs, cusparse
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.configs import sparse_configs, tile_configs
 from prunecast.kernels.tile.programs.warp_programs import warp_programs
-from prunecast.plan.bind import bind
-from prunecast.plan.program import Instruction, Op, WarpProgram, When
+from prunecast.plan.program import Instruction, Op, WarpProgram, When, bind
 from tests.toy_gpu import toy_gpu
 
 CAPABILITIES = (70, 75, 80, 86, 89, 90, 100, 120)

@@ -6,7 +6,7 @@ from prunecast.kernels.libraries.cublas.kernel import plan_dense
 from prunecast.launch import launch_context
 from prunecast.launch.overlap import prologue_is_hidden
 from prunecast.plan.program import Op, When
-from prunecast.simulator.between_launches import prefetched_blocks, with_prefetch
+from prunecast.simulator.launch_gap import prefetched_blocks, with_prefetch
 from tests.kernels.layouts import tiles_keeping
 
 H200 = load_gpu("h200-sxm")

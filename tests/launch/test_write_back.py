@@ -10,7 +10,7 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels.libraries.cublas.kernel import plan_dense
 from prunecast.launch import launch_context
 from prunecast.patterns import TileMap
-from prunecast.simulator.between_launches import write_back_share
+from prunecast.simulator.launch_gap import write_back_share
 
 H200 = load_gpu("h200-sxm")
 

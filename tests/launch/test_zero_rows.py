@@ -9,7 +9,7 @@ import pytest
 from prunecast.choice import fastest_plan
 from prunecast.codesign import explain
 from prunecast.hardware import load_gpu
-from prunecast.kernels.further_launches import zero_row_count
+from prunecast.kernels.table import zero_row_count
 from prunecast.launch import launch_context
 from prunecast.launch.floor import launch_floor_s, zero_row_seconds
 from prunecast.models import estimate

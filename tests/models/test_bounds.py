@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from prunecast.errors import BadInput
 from prunecast.hardware.clock import STATES
 from prunecast.models.bounds import bound_cycles
-from prunecast.models.estimate import LEVELS
+from prunecast.models.case import LEVELS
 from prunecast.models.roofline import estimate
 from prunecast.plan.kernel_plan import Schedule
 from prunecast.plan.program import Instruction, Op, WarpProgram

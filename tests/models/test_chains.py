@@ -20,8 +20,7 @@ from prunecast.models.chains import (
     walk_block,
     walk_pace,
 )
-from prunecast.models.rates import sm_rates
-from prunecast.models.roles import runs_ahead
+from prunecast.models.rates import runs_ahead, sm_rates
 from prunecast.models.walk import Ring, run_steps, warp_of
 from prunecast.plan.kernel_plan import Schedule
 from prunecast.plan.program import Instruction, Op, WarpProgram, When

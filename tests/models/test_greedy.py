@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prunecast.models.greedy import greedy_cycles
+from prunecast.models.in_turns import greedy_cycles
 
 
 def _last(alone: float, issue: float, warps: int) -> float:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.launch.context import launch_costs
-from prunecast.models.estimate import LEVELS
+from prunecast.models.case import LEVELS
 from prunecast.models.roofline import estimate
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import PlanDoesNotFit, Schedule, WorkList

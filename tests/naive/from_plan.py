@@ -11,7 +11,7 @@ from prunecast.launch.overlap import prologue_is_hidden
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import engine_state
-from prunecast.simulator.between_launches import prefetched_blocks, with_prefetch
+from prunecast.simulator.launch_gap import prefetched_blocks, with_prefetch
 from tests.naive.records import POLICIES, Item, Kernel, Machine, Work
 
 __all__ = ["kernel_of", "machine_of", "work_of"]

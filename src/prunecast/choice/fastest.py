@@ -46,7 +46,7 @@ def fastest_plan(
     kernel : a name of `KERNELS`
     kept : what is kept of A (M, K)
     n : tokens
-    state : of the GPU, as in `prunecast.models.estimate`
+    state : of the GPU, as in `prunecast.models.case`
     most : configs that are planned at most; None for all that the roofline finds near its best
     allowed : says of a config whether it may be chosen; None for all
     options : further keywords of the kernel's planner

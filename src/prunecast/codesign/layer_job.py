@@ -17,7 +17,7 @@ from prunecast.codesign.ways import RunningWay, fastest, start_way
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, KernelPlan
-from prunecast.kernels.further_launches import zero_row_count
+from prunecast.kernels.table import zero_row_count
 from prunecast.kernels.two_part import TwoParts
 from prunecast.launch.floor import padded_copy_seconds
 from prunecast.patterns import parse_pattern

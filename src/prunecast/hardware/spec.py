@@ -4,6 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+SECTOR_BYTES = 32
+"""Bytes of an L2 sector, the least that a request moves."""
+LINE_BYTES = 4 * SECTOR_BYTES
+"""Bytes of an L2 line, which has one tag for four sectors."""
+
+
 KINDS = ("datasheet", "measured", "fitted", "guess")
 """Where a number comes from; `guess` is a value carried over from a related GPU."""
 

@@ -9,21 +9,20 @@ Floor: above `prunecast.patterns` and `prunecast.hardware`, below everything tha
 
 `compile` brings a plan to the GPU; what it needs is loaded when it is called.
 
-Read first: `kernel.py` (what the project knows of a kernel), then `tile/block_sparse.py`, the shortest
+Read first: `kernel.py` (what the project knows of a kernel), then `tile/tile_plan.py`, the shortest
 planner. Every kernel is a folder with its record: `tile` has three that share their CUDA, `two_of_four`,
 `small_n` and `balanced` one each, `libraries` those of cuBLAS and cuSPARSE. `device` is what the CUDA of all
 of them shares. A new one is a folder and a line in `table.py`, see `docs/howto/add_a_kernel.md`.
 """
 
-from prunecast.kernels.balanced.planner import plan_balanced
+from prunecast.kernels.balanced.kernel import plan_balanced
 from prunecast.kernels.compile import Operator, compile
 from prunecast.kernels.kernel import Kernel
 from prunecast.kernels.libraries.cublas.kernel import plan_dense
 from prunecast.kernels.libraries.cusparse.kernel import plan_csr
 from prunecast.kernels.table import KERNELS
-from prunecast.kernels.tile.block_sparse import plan_block_sparse
 from prunecast.kernels.tile.stspmm import plan_stspmm
-from prunecast.kernels.tile.tile_wise import plan_tile_wise
+from prunecast.kernels.tile.tile_plan import plan_block_sparse, plan_tile_wise
 from prunecast.kernels.two_of_four.kernel import plan_sparse_tensor
 from prunecast.plan.conv import im2col_bytes, implicit_plan
 from prunecast.plan.conv_shape import ConvShape

@@ -35,7 +35,7 @@ class Operator(Protocol):
 
         Parameters
         ----------
-        b, c : `prunecast.kernels.device.places.Place` of rows on the operator's device, which is the current
+        b, c : `prunecast.kernels.device.launch.Place` of rows on the operator's device, which is the current
             one, in the plan's dtype; aligned, and B padded, as `__call__` makes them where they are not
         stream : handle
 

@@ -1,4 +1,8 @@
-"""`KERNELS`: every kernel there is. A new one is a folder with a record, and a line here."""
+"""`KERNELS`: every kernel there is. A new one is a folder with a record, and a line here.
+
+Also the launches that an operator adds to its kernel's: padded copies of B and C, a fill of rows without a
+tile.
+"""
 
 from prunecast.kernels.balanced.kernel import BALANCED
 from prunecast.kernels.kernel import Kernel
@@ -9,8 +13,23 @@ from prunecast.kernels.small_n.kernel import SMALL_N
 from prunecast.kernels.tile.kernel import BLOCK_SPARSE, STSPMM, TILE_WISE
 from prunecast.kernels.two_of_four.kernel import TWO_OF_FOUR
 from prunecast.kernels.two_part import TWO_PART
+from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
+from prunecast.plan.misaligned import ROW_BYTES
 
 _RECORDS = (DENSE, TILE_WISE, STSPMM, SMALL_N, BLOCK_SPARSE, TWO_OF_FOUR, CUSPARSELT, BALANCED, TWO_PART, CSR)
 
 KERNELS: dict[str, Kernel] = {record.name: record for record in _RECORDS}
 """Name -> record, in the order of tables and legends."""
+
+
+def has_copied_rows(kernel: str, tokens: int, dtype: str) -> bool:
+    """Whether B and C of one of the project's kernels are copied to and from rows that it can read."""
+    any_rows = tokens <= KERNELS[kernel].unaligned_tokens
+    return not any_rows and tokens * DTYPE_BYTES[dtype] % ROW_BYTES != 0
+
+
+def zero_row_count(plan: KernelPlan) -> int:
+    """Rows of C that lie in no tile and that the kernel does not write itself."""
+    if KERNELS[plan.kernel].writes_all_rows:
+        return 0
+    return plan.m - int(plan.tiles.row_index.size)

@@ -3,8 +3,14 @@
 Read first: `context.py`; then `floor.py` and `overlap.py`.
 """
 
-from prunecast.launch.cache_state import COLD, L2_STATES, CacheState
-from prunecast.launch.context import LaunchContext, burst_contexts, launch_context
+from prunecast.launch.context import (
+    COLD,
+    L2_STATES,
+    CacheState,
+    LaunchContext,
+    burst_contexts,
+    launch_context,
+)
 from prunecast.launch.floor import LAUNCHES
 
 __all__ = ["COLD", "L2_STATES", "LAUNCHES", "CacheState", "LaunchContext", "burst_contexts", "launch_context"]

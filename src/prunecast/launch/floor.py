@@ -1,11 +1,11 @@
 """Launch floor: what lies between back-to-back launches beside their kernels' own cycles."""
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.further_launches import has_copied_rows, zero_row_count
+from prunecast.kernels.table import has_copied_rows, zero_row_count
 from prunecast.launch.context import LaunchContext, launch_costs
 from prunecast.launch.ends import store_latency_cycles
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
-from prunecast.plan.padded_rows import word_bytes
+from prunecast.plan.misaligned import word_bytes
 
 ROW_PADDING = 8
 """Elements of a vector, of which rows of C have a whole number. Kind: definition, 16 bytes of two-byte

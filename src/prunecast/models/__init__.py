@@ -11,7 +11,7 @@ events can beat). Then `chains.py` (waits), `waves.py` and `unit_costs.py` (SMs)
 from prunecast.launch.floor import LAUNCHES
 from prunecast.models.amounts import Amounts, plan_amounts
 from prunecast.models.bounds import bound_cycles
-from prunecast.models.estimate import LEVELS, Estimate
+from prunecast.models.case import LEVELS, Estimate
 from prunecast.models.roofline import estimate
 from prunecast.models.terms import Quantity
 from prunecast.models.traffic import Traffic, plan_traffic

@@ -7,7 +7,7 @@ import numpy as np
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext, launch_context
 from prunecast.models.amounts import Amounts, launch_amounts
-from prunecast.models.estimate import LEVELS
+from prunecast.models.case import LEVELS
 from prunecast.models.loops import busiest_sm
 from prunecast.models.rates import SmRates, sm_rates
 from prunecast.models.terms import FloatArray, Quantity

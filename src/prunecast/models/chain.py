@@ -8,8 +8,7 @@ import numpy as np
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
 from prunecast.models.prefetch import weights_before_b_bytes
-from prunecast.models.rates import SmRates, gather_bytes_per_clk
-from prunecast.models.roles import has_edges, waits_for_parts
+from prunecast.models.rates import SmRates, gather_bytes_per_clk, has_edges, waits_for_parts
 from prunecast.plan.kernel_plan import BlockShape, KernelPlan, Schedule
 from prunecast.plan.misaligned import store_cost
 from prunecast.plan.program import WarpProgram, When

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from prunecast.models.chain import Chain
-from prunecast.models.roles import COPIES, fetches, multiplies, runs_ahead
+from prunecast.models.rates import COPIES, fetches, multiplies, runs_ahead
 from prunecast.models.walk import KINDS, Ring, Warp, run, run_steps, warp_of
 from prunecast.plan.program import Code, Op, WarpProgram
 

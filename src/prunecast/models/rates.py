@@ -1,10 +1,12 @@
-"""What one SM does per cycle for a plan: the ceilings of the roofline on the SM."""
+"""What one SM does per cycle for a plan, the ceilings of its roofline, and what the roles of warps do."""
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
 from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.plan.program import Op, WarpProgram, When
 
 _TENSOR_RATE = {
     "fp16": "tensor_fp16_fma_per_clk_per_sm",
@@ -75,3 +77,36 @@ def gather_bytes_per_clk(plan: KernelPlan, gpu: GpuSpec) -> float:
     """
     rate = float(gpu.gather_bytes_per_clk_per_sm)
     return max(rate, L1_INTAKE_BYTES) if plan.tensor == "wgmma" else rate
+
+
+COPIES = (Op.COPY_A, Op.COPY_B, Op.GATHER_B)
+LOADS = (Op.LOAD_A, Op.LOAD_B, Op.LOAD_INDEX, Op.LOAD_PARTIALS)
+
+
+@lru_cache(maxsize=64)
+def runs_ahead(programs: tuple[WarpProgram, ...]) -> bool:
+    """Whether warps that only fetch go on to the next item while others still finish this one."""
+    return any(fetches(program) and not multiplies(program) for program in programs)
+
+
+@lru_cache(maxsize=64)
+def waits_for_parts(programs: tuple[WarpProgram, ...]) -> bool:
+    """Whether owners of split tiles collect the sums themselves; else another launch adds them up."""
+    return any(i.op is Op.WAIT_PARTS for program in programs for i in program.end)
+
+
+@lru_cache(maxsize=64)
+def has_edges(programs: tuple[WarpProgram, ...]) -> bool:
+    """Whether warps do something else in items with fewer tokens than a block takes."""
+    parts = ("start", "begin", "fill", "step", "end", "finish")
+    return any(i.when is When.EDGE for program in programs for part in parts for i in getattr(program, part))
+
+
+def fetches(program: WarpProgram) -> bool:
+    """Whether its warps copy or load in a k-step, or before the first one."""
+    return any(i.op in (*COPIES, *LOADS) for i in (*program.fill, *program.step))
+
+
+def multiplies(program: WarpProgram) -> bool:
+    """Whether its warps multiply in a k-step."""
+    return any(i.op in (Op.MMA, Op.MMA_SYNC, Op.FMA) for i in program.step)

@@ -42,13 +42,11 @@ from prunecast.launch.overlap import (
 )
 from prunecast.models.amounts import launch_amounts
 from prunecast.models.bounds import L2Seconds, bounds_of, l2_seconds, sm_level_cycles
-from prunecast.models.case import Case
+from prunecast.models.case import LEVELS, Case, Estimate
 from prunecast.models.chain import plan_chain
-from prunecast.models.estimate import LEVELS, Estimate
 from prunecast.models.item_costs import item_costs
 from prunecast.models.prefetch import first_weights_s, first_weights_share
-from prunecast.models.rates import sm_rates
-from prunecast.models.roles import runs_ahead
+from prunecast.models.rates import runs_ahead, sm_rates
 from prunecast.models.starts import Starts, starts_of
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import plan_traffic

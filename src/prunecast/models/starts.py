@@ -23,7 +23,7 @@ from prunecast.models.in_turns import in_turns_cycles
 from prunecast.models.item_costs import each_for_itself
 from prunecast.models.phases import phases_before
 from prunecast.models.prefetch import posted_bytes, unposted_bytes
-from prunecast.models.roles import runs_ahead
+from prunecast.models.rates import runs_ahead
 from prunecast.models.terms import FloatArray
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.plan.kernel_plan import Schedule

@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.launch import LaunchContext
+from prunecast.models.amount_loops import count_different, fetch_again
 from prunecast.models.amounts import Amounts
 from prunecast.models.terms import FloatArray, Quantity
-from prunecast.models.traffic_loops import count_different, fetch_again
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan, Schedule
 from prunecast.plan.misaligned import store_cost
 

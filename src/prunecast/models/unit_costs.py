@@ -8,7 +8,7 @@ import numpy.typing as npt
 from prunecast.models.case import Case
 from prunecast.models.item_costs import Costs
 from prunecast.models.loops import BlockLists, run_lists
-from prunecast.models.roles import waits_for_parts
+from prunecast.models.rates import waits_for_parts
 from prunecast.models.starts import Starts
 from prunecast.models.terms import FloatArray
 from prunecast.plan.kernel_plan import Schedule

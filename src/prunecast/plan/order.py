@@ -77,7 +77,7 @@ def assign_stream_k(items: WorkList, blocks: int, block_k: int) -> Assigned:
 
 def longest_first(cost: Sizes, blocks: int) -> IntArray:
     """(items,) int32: block of each item when the costliest item left goes to the least loaded block."""
-    from prunecast.plan.order_loops import fill_longest_first  # numba is slow to import
+    from prunecast.plan.loops import fill_longest_first  # numba is slow to import
 
     _check_blocks(blocks)
     costs = np.ascontiguousarray(cost, dtype=np.int64)

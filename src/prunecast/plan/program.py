@@ -1,7 +1,7 @@
 """What the warps of a block do: the program that each kernel declares and the simulator lowers for a GPU.
 
 Amounts are facts about the kernel (bytes, FMA, instructions). Cycles belong to a GPU: instructions name
-them (`Charge`), and `plan.bind` puts in what its file and the kernel's costs on its architecture say.
+them (`Charge`), and `bind` puts in what its file and the kernel's costs on its architecture say.
 A block runs its work items one after another; for each item a warp runs
 
     begin, then fill for the first `stages - 1` steps, then step for every step, then end
@@ -16,9 +16,13 @@ releases none, but its `end` writes zeros.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
+
+from prunecast.hardware.costs import Costs
+from prunecast.hardware.spec import GpuSpec
 
 
 class Op(IntEnum):
@@ -205,3 +209,41 @@ class WarpProgram:
 def _program(*values: Any) -> WarpProgram:
     names = (f.name for f in fields(WarpProgram) if f.compare)
     return WarpProgram(**dict(zip(names, values, strict=True)))
+
+
+@lru_cache(maxsize=4096)
+def bind(programs: tuple[WarpProgram, ...], costs: Costs | None, gpu: GpuSpec) -> tuple[WarpProgram, ...]:
+    """Programs whose instructions have what they name, in whole units and at least 0.
+
+    A name is an entry of the costs, or else a quantity of the GPU. Programs without charges come back as they
+    are. AttributeError: there is no such number.
+    """
+    return tuple(_bound_program(program, partial(_number, costs=costs, gpu=gpu)) for program in programs)
+
+
+def _number(name: str, costs: Costs | None, gpu: GpuSpec) -> float:
+    if costs is not None and name in costs.entries:
+        return costs[name]
+    return float(getattr(gpu, name))
+
+
+def total(charges: tuple[Charge, ...], costs: Costs) -> float:
+    """What charges add up to."""
+    return sum(charge.times * costs[charge.name] for charge in charges)
+
+
+def _bound_program(program: WarpProgram, number: Callable[[str], float]) -> WarpProgram:
+    changed: dict[str, Any] = {}
+    for part in ("start", "begin", "fill", "step", "end", "finish"):
+        code: Code = getattr(program, part)
+        if any(instruction.charges for instruction in code):
+            changed[part] = tuple(_bound(instruction, number) for instruction in code)
+    return replace(program, **changed) if changed else program
+
+
+def _bound(instruction: Instruction, number: Callable[[str], float]) -> Instruction:
+    fields: dict[str, Any] = {}
+    for name, times, column in instruction.charges:
+        fields[column] = fields.get(column, getattr(instruction, column)) + times * number(name)
+    whole = {column: max(round(value), 0) for column, value in fields.items()}
+    return instruction._replace(**whole, charges=()) if fields else instruction

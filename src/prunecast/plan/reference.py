@@ -30,7 +30,7 @@ def run_reference(plan: KernelPlan, a: Matrix, b: Matrix) -> npt.NDArray[np.floa
     _check("A", a, (plan.m, plan.k))
     b = b if plan.source is None else plan.source.rows_of_input(b)
     _check("B", b, (plan.k, plan.n))
-    from prunecast.plan.reference_loops import Items, multiply_items, sum_groups  # numba is slow to import
+    from prunecast.plan.loops import Items, multiply_items, sum_groups  # numba is slow to import
 
     work, tiles = plan.work, plan.tiles
     items = Items(work.tile, work.token_start, work.token_stop, work.k_start, work.k_stop)

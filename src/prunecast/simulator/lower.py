@@ -14,7 +14,6 @@ from prunecast.plan.kernel_plan import KernelPlan, Schedule
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import engine
-from prunecast.simulator.between_launches import prefetched_blocks, with_prefetch, write_back_share
 from prunecast.simulator.engine_state import Machine, Program, Work
 from prunecast.simulator.item_rows import (
     first_items,
@@ -24,6 +23,7 @@ from prunecast.simulator.item_rows import (
     pixels_per_output,
     rows_of_source,
 )
+from prunecast.simulator.launch_gap import prefetched_blocks, with_prefetch, write_back_share
 
 COPIES = (Op.COPY_A, Op.COPY_B, Op.GATHER_B)
 PER_STEP_FIXED = (Op.ISSUE, Op.FMA, Op.SHARED, Op.LOAD_INDEX, Op.LOAD_A)

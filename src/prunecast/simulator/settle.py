@@ -8,9 +8,8 @@ from prunecast.launch.context import l2_power
 from prunecast.launch.floor import beside_s
 from prunecast.plan.kernel_plan import PlanDoesNotFit, Schedule
 from prunecast.simulator import engine
-from prunecast.simulator.between_launches import write_back_share
 from prunecast.simulator.engine_state import State, Status, new_state, run_engine
-from prunecast.simulator.launch_gap import launch_gap, launched_cycles
+from prunecast.simulator.launch_gap import launch_gap, launched_cycles, write_back_share
 from prunecast.simulator.lower import Lowered, lower
 from prunecast.simulator.run_result import tensor_cycles
 

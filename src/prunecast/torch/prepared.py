@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from prunecast.kernels import Operator
-from prunecast.kernels.device.places import Place
+from prunecast.kernels.device.launch import Place
 from prunecast.kernels.device.transpose.transpose import ALIGN_BYTES, PreparedTranspose, Rows, may_transpose
 from prunecast.torch.token_rows import ELEMENT_BYTES, has_room, padded_tokens, side_by_side
 

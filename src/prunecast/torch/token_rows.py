@@ -6,9 +6,9 @@ begin with a line of L2, which holds 64. What stands behind the tokens of a row 
 
 import torch
 
-from prunecast.hardware.l2_lines import LINE_BYTES
+from prunecast.hardware.spec import LINE_BYTES
 from prunecast.kernels.device.transpose.transpose import Rows, may_transpose, transpose_rows
-from prunecast.plan.padded_rows import ROW_BYTES, copied_row_bytes
+from prunecast.plan.misaligned import ROW_BYTES, copied_row_bytes
 
 __all__ = [
     "ELEMENT_BYTES",

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import prunecast.kernels
 from prunecast.kernels import KERNELS
-from prunecast.kernels.further_launches import has_copied_rows
 from prunecast.kernels.kernel import Sources
+from prunecast.kernels.table import has_copied_rows
 from prunecast.validation.case import Case
 from prunecast.validation.records import RunHeader
 

@@ -10,7 +10,7 @@ from prunecast.errors import BadInput
 from prunecast.kernels.device import arrays
 from prunecast.kernels.device.arrays import Rooms, Wanted, check_given, check_weights, multiply
 from prunecast.kernels.device.frameworks import Given
-from prunecast.plan.padded_rows import word_bytes
+from prunecast.plan.misaligned import word_bytes
 from tests.kernels.cuda.plans import plan_of, ragged_map
 
 WANTED = Wanted(m=48, k=32, n=24, dtype="fp16", device=0)

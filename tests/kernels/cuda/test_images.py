@@ -7,8 +7,8 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan, Schedule, run_reference
+from prunecast.kernels.device.packed import to_bits, uncovered_rows
 from prunecast.kernels.device.tile_stages import stage_starts
-from prunecast.kernels.device.weights import to_bits, uncovered_rows
 from prunecast.kernels.tile.cuda.pack import pack_weights
 from prunecast.kernels.tile.cuda.work_image import work_image
 from tests.kernels.cuda.emulator import run_images

@@ -8,7 +8,7 @@ import pytest
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.kernels.balanced.cuda.images import balanced_images
-from prunecast.kernels.device.places import Place
+from prunecast.kernels.device.launch import Place
 from prunecast.kernels.small_n.cuda.records import SMALL_ARGS
 from prunecast.kernels.small_n.cuda.records import pack_plan as pack_small_plan
 from prunecast.kernels.tile.cuda.arguments import TILE_ARGS

@@ -7,7 +7,7 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan, run_reference
-from prunecast.kernels.device.weights import to_bits, uncovered_rows
+from prunecast.kernels.device.packed import to_bits, uncovered_rows
 from prunecast.kernels.tile.cuda.forms import build_tile_kernel, check_form, tile_defines
 from prunecast.kernels.tile.cuda.pack import pack_weights
 from prunecast.kernels.tile.cuda.work_image import work_image

@@ -1,6 +1,6 @@
 """Balanced Sparsity on CUDA cores: windows of B in shared memory, equally many elements in each row.
 
-Read first: `layout.py`, `planner.py`; `vector_programs.py` is for one token, `programs.py` for more.
+Read first: `layout.py`, `kernel.py`; `vector_programs.py` is for one token, `programs.py` for more.
 """
 
 __all__: list[str] = []

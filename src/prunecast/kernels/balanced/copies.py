@@ -6,10 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.hardware.costs import Costs, load_costs
-from prunecast.hardware.l2_lines import LINE_BYTES, SECTOR_BYTES
-from prunecast.hardware.spec import GpuSpec
+from prunecast.hardware.spec import LINE_BYTES, SECTOR_BYTES, GpuSpec
 from prunecast.kernels.balanced.layout import WARPS, BalancedLayout
-from prunecast.plan.padded_rows import row_bytes_of
+from prunecast.plan.misaligned import row_bytes_of
 from prunecast.plan.program import Code, Instruction, Op, When
 
 BLOCK_TOKENS = 64

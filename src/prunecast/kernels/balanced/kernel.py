@@ -1,16 +1,211 @@
-"""The record of `balanced`, and launches of it: set-up and first weights of blocks that find room early."""
+"""`balanced`: Balanced Sparsity on CUDA cores, windows of B in shared memory; planner and record.
+
+After Yao et al., "Balanced Sparsity for Efficient DNN Inference on GPU" (AAAI'19), where equal counts per
+segment give every lane equal work. The layout, with dense columns beside the equal rest, is our own.
+"""
 
 from dataclasses import replace
 from itertools import takewhile
+from typing import NamedTuple
 
+import numpy as np
+
+from prunecast.errors import BadInput
+from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.balanced.layout import WARPS, vector_layout
-from prunecast.kernels.balanced.planner import balanced_configs, balanced_times, plan_balanced
-from prunecast.kernels.balanced.registers import vector_registers
-from prunecast.kernels.kernel import Entry, Kernel, LaunchTraits, Sources
+from prunecast.kernels.balanced.copies import Sharers
+from prunecast.kernels.balanced.layout import (
+    GROUP_ROWS,
+    LANES,
+    REST_CLOCKS,
+    WARPS,
+    BalancedLayout,
+    balanced_layout,
+    choose_rest,
+    vector_layout,
+)
+from prunecast.kernels.balanced.programs import matrix_programs
+from prunecast.kernels.balanced.vector_programs import MOST_REGISTERS, vector_programs, vector_registers
+from prunecast.kernels.kernel import Entry, ItemTimes, Kernel, LaunchTraits, Sources
+from prunecast.kernels.tile.tile_plan import check_tokens
 from prunecast.patterns.element_map import ElementMap
-from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.patterns.tiling import dense_tile_map
+from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit
+from prunecast.plan.order import assign_hardware
 from prunecast.plan.program import Op, WarpProgram
+from prunecast.plan.tensor_rate import check_dtype
+from prunecast.plan.work_items import raster, whole_items
+
+TOKENS = 64
+"""Tokens of a block. Kind: CUDA source, `matrix.cu`."""
+STAGES = 2
+"""Slots of the ring. Kind: CUDA source, `matrix.cu`."""
+MATRIX_REGISTERS = 128
+"""Most registers of a thread. Kind: CUDA source, `matrix.cu`, launch bounds."""
+MOST_VECTOR_ROWS = 4
+"""Rows of a warp for one token. Kind: choice, what the compile tests build without spills."""
+SPLITS = (1, 2, 4, 8, 16)
+"""Warps that share a group of rows. Kind: choice, divisors of a block's warps."""
+WINDOWS = (128, 64, 32, 16)
+"""Columns of a window. Kind: choice, what the compile tests build."""
+
+
+class _BalancedConfig(NamedTuple):
+    """One compiled config of the kernel, but for how its layout packs elements, which the matrix says."""
+
+    rows: int
+    """Rows of A that a block computes."""
+    window: int
+    """Columns of A that a warp multiplies in a step; 0 for one token, where lanes own segments of columns."""
+
+    def __str__(self) -> str:
+        """Short name, e.g. `64x64 w32`: rows and tokens of a block, and its window; `16x1` for one token."""
+        return f"{self.rows}x{TOKENS} w{self.window}" if self.window else f"{self.rows}x1"
+
+    @property
+    def splits(self) -> int:
+        """Warps of a block that share a group of rows; each takes a part of the windows."""
+        return GROUP_ROWS * WARPS // self.rows
+
+
+def plan_balanced(
+    elements: ElementMap, n: int, dtype: str, gpu: GpuSpec, config: _BalancedConfig
+) -> KernelPlan:
+    """Plan the product of a balanced matrix with `n` tokens.
+
+    Any element map is right; it is fast where every segment of a row keeps equally many.
+
+    Parameters
+    ----------
+    config : one of `balanced_configs`
+
+    Raises
+    ------
+    BadInput : n below 1, a dtype that the GPU does not compute in, or no elements but tiles
+    PlanDoesNotFit : no block fits
+    """
+    _check(elements, n, dtype, gpu)
+    if n == 1:
+        return _vector_plan(elements, dtype, gpu, config)
+    layout, splits = matrix_layout(elements, config.window), config.splits
+    resources = _matrix_resources(layout, splits, dtype)
+    _check_fit(resources, gpu)
+    shape = BlockShape(config.rows, TOKENS, config.window * splits)
+    ranges = -(-n // TOKENS)
+    alike = min(-(-elements.m // shape.block_m), max(gpu.sm_count // ranges, 1))
+    sharers = Sharers(alike, -(-(-(-elements.m // shape.block_m) * ranges) // gpu.sm_count))
+    programs = matrix_programs(layout, splits, n, dtype, gpu, sharers=sharers)
+    return _plan(elements, n, dtype, shape, resources, programs, gpu, config)
+
+
+def balanced_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[_BalancedConfig, ...]:
+    """Configs whose windows of B fit into shared memory; their records may not. Errors as `plan_balanced`."""
+    _check(elements, n, dtype, gpu)
+    if n == 1:  # one wave of blocks if four rows a warp are enough for it
+        rows = min(max(-(-elements.m // (gpu.sm_count * WARPS)), 1), MOST_VECTOR_ROWS)
+        return (_BalancedConfig(rows * WARPS, 0),)
+    fitting = [
+        _BalancedConfig(GROUP_ROWS * WARPS // splits, window)
+        for splits in SPLITS
+        for window in WINDOWS
+        if ring_bytes(window, splits, dtype) <= gpu.shared_bytes_per_block
+    ]
+    return tuple(fitting)
+
+
+def balanced_times(
+    config: _BalancedConfig, elements: ElementMap, n: int, dtype: str, gpu: GpuSpec
+) -> ItemTimes:
+    """What items take: shared memory hands out words of B for each element, and a step waits for its own."""
+    tokens, blocks = TOKENS if config.window else 1, -(-elements.m // config.rows)
+    kept = elements.column_index.size / max(blocks, 1)
+    pipe = np.full(blocks, kept * (REST_CLOCKS / 4 if config.window else 1 / LANES))
+    steps = -(-elements.k // (config.window * config.splits)) if config.window else 1
+    read = elements.k * min(n, tokens) * DTYPE_BYTES[dtype]
+    packed = elements.column_index.size * (DTYPE_BYTES[dtype] + 1.0)
+    return ItemTimes(
+        alone=pipe + steps * (gpu.sync_latency_cycles + gpu.barrier_latency_cycles) + gpu.dram_latency_cycles,
+        pipe=pipe,
+        ranges=-(-n // tokens),
+        slots=1 if config.window else 2,
+        weight_bytes=packed,
+        read_bytes=-(-n // tokens) * (packed + float(blocks) * read),
+        once=float(gpu.block_start_cycles),
+    )
+
+
+def matrix_layout(elements: ElementMap, window: int) -> BalancedLayout:
+    """The layout of a matrix for more than one token; the same matrix has the same layout everywhere."""
+    return balanced_layout(elements, window, choose_rest(elements, window))
+
+
+def _check(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> None:
+    check_tokens(n)
+    check_dtype(dtype)
+    if not isinstance(elements, ElementMap):
+        raise BadInput(f"balanced: wanted an ElementMap, got {type(elements).__name__}")
+    if dtype == "bf16" and gpu.compute_capability < 80:
+        needed = f"{gpu.name} has {gpu.compute_capability / 10}"
+        raise BadInput(f"dtype bf16 needs compute capability 8.0, {needed}")
+
+
+def _check_fit(resources: BlockResources, gpu: GpuSpec) -> None:
+    if occupancy(resources, gpu).blocks_per_sm == 0:
+        raise PlanDoesNotFit(f"balanced: a block of {resources} does not fit on an SM of {gpu.name}")
+
+
+def _vector_plan(elements: ElementMap, dtype: str, gpu: GpuSpec, config: _BalancedConfig) -> KernelPlan:
+    """One token."""
+    vector, rows = vector_layout(elements), config.rows // WARPS
+    shape = BlockShape(config.rows, 1, 128)
+    resources = BlockResources(32 * WARPS, MOST_REGISTERS, 128 * (vector.places + 1))
+    _check_fit(resources, gpu)
+    blocks = -(-elements.m // (rows * WARPS))
+    programs = vector_programs(vector, elements.k, rows, dtype, blocks=blocks)
+    return _plan(elements, 1, dtype, shape, resources, programs, gpu, config)
+
+
+def ring_bytes(window: int, splits: int, dtype: str) -> int:
+    """Shared memory of the windows of B; each ends in a column of zeros."""
+    return STAGES * splits * (window + 1) * TOKENS * DTYPE_BYTES[dtype]
+
+
+def _matrix_resources(layout: BalancedLayout, splits: int, dtype: str) -> BlockResources:
+    records = STAGES * WARPS * int(layout.words.max(initial=1)) * 16
+    shared = ring_bytes(layout.window, splits, dtype) + records
+    return BlockResources(32 * WARPS, MATRIX_REGISTERS, shared, STAGES)
+
+
+def _plan(
+    elements: ElementMap,
+    n: int,
+    dtype: str,
+    shape: BlockShape,
+    resources: BlockResources,
+    programs: tuple[WarpProgram, ...],
+    gpu: GpuSpec,
+    config: _BalancedConfig,
+) -> KernelPlan:
+    tiles = dense_tile_map(elements.m, elements.k, shape.block_m)
+    order = raster(tiles.tile_count, -(-n // shape.block_n), 1)
+    assigned = assign_hardware(whole_items(tiles.kept_per_tile, order, n=n, block_n=shape.block_n))
+    return KernelPlan(
+        kernel="balanced",
+        n=n,
+        dtype=dtype,
+        tiles=tiles,
+        inner=elements,
+        work=assigned.work,
+        schedule=assigned.schedule,
+        blocks=assigned.blocks,
+        shape=shape,
+        resources=resources,
+        programs=programs,
+        tensor="none",
+        b_access="dense_tile",
+        pdl=gpu.compute_capability >= 90,
+        config=str(config),
+    )
 
 
 def _balanced_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:

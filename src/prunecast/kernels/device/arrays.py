@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.kernels.device.frameworks import Framework, Given, framework_of
-from prunecast.kernels.device.places import Place
+from prunecast.kernels.device.launch import Place
 from prunecast.plan.kernel_plan import KernelPlan
-from prunecast.plan.padded_rows import copied_row_bytes
+from prunecast.plan.misaligned import copied_row_bytes
 
 _NAMES = {"fp16": ("float16",), "bf16": ("bfloat16", "uint16"), "fp32": ("float32",)}
 """A plan's dtype -> names of array dtypes that are taken; uint16 carries the bits of bf16."""

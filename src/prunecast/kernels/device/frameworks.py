@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.plan.padded_rows import word_bytes
+from prunecast.plan.misaligned import word_bytes
 
 
 class Given(NamedTuple):

@@ -14,7 +14,7 @@ entries of `costs/sm_90.toml`.
 import math
 from dataclasses import replace
 
-from prunecast.hardware.l2_lines import SECTOR_BYTES
+from prunecast.hardware.spec import SECTOR_BYTES
 from prunecast.kernels.small_n.configs import (
     ColumnLoads,
     SmallConfig,

@@ -23,8 +23,8 @@ from prunecast.kernels.tile.programs.gather import (
 from prunecast.kernels.tile.programs.mma import walk_of_step
 from prunecast.kernels.tile.wgmma_configs import staging_bytes
 from prunecast.patterns.tile_map import TileMap
-from prunecast.plan.bind import total
 from prunecast.plan.kernel_plan import WorkList
+from prunecast.plan.program import total
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.plan.tile_rows import kept_per_piece
 

@@ -4,12 +4,11 @@ from typing import Any
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.kernel import Entry, ItemTimes, Kernel, Sources
-from prunecast.kernels.tile.block_sparse import plan_block_sparse
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.configs import tile_map_configs
 from prunecast.kernels.tile.item_cost import item_times
 from prunecast.kernels.tile.stspmm import plan_stspmm
-from prunecast.kernels.tile.tile_wise import plan_tile_wise
+from prunecast.kernels.tile.tile_plan import plan_block_sparse, plan_tile_wise
 from prunecast.patterns.tile_map import TileMap
 
 

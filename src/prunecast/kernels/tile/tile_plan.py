@@ -12,10 +12,9 @@ from prunecast.kernels.tile.programs.warp_programs import warp_programs
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import KernelPlan, Schedule, WorkList
-from prunecast.plan.misaligned import with_row_starts
-from prunecast.plan.order import Assigned
-from prunecast.plan.padded_rows import row_bytes_of
-from prunecast.plan.tile_rows import columns_of_any, rows_are_scattered
+from prunecast.plan.misaligned import row_bytes_of, with_row_starts
+from prunecast.plan.order import Assigned, assign_hardware
+from prunecast.plan.tile_rows import columns_of_any, cut_rows, rows_are_scattered
 from prunecast.plan.work_items import ranges_together, raster, whole_items
 
 
@@ -112,3 +111,54 @@ def tile_plan(
         pdl=own,
         config=str(config),
     )
+
+
+def plan_block_sparse(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: TileConfig) -> KernelPlan:
+    """Plan a block-sparse product with `n` tokens: one block per tile and token range, no balancing.
+
+    Where sparse blocks are narrower than a k-step, or lie askew to it, rows of B are gathered one by one; on
+    sm_90 always, by the project's own kernel.
+
+    Parameters
+    ----------
+    config : one of `tile_map_configs`
+
+    Raises
+    ------
+    BadInput : n below 1
+    """
+    check_tokens(n)
+    tiles = cut_rows(tiles, config.shape.block_m)
+    boxes = config.tensor_path != "wgmma" and steps_are_slabs(tiles, config.shape.block_k)
+    assigned = assign_hardware(items_of(tiles, config, n, gpu))
+    return tile_plan(
+        "block-sparse", tiles, n, config, assigned, gpu, b_access="dense_tile" if boxes else "gather"
+    )
+
+
+def steps_are_slabs(tiles: TileMap, block_k: int) -> bool:
+    """Whether the columns of every k-step are neighbours that start at a multiple of `block_k`."""
+    kept = tiles.kept_per_tile
+    place = np.arange(tiles.column_index.size) - np.repeat(tiles.column_start[:-1], kept)
+    slab, inside = np.divmod(tiles.column_index, block_k)
+    first_of_step = np.arange(place.size) - place % block_k
+    return bool(np.all(inside == place % block_k) and np.all(slab == slab[first_of_step]))
+
+
+def plan_tile_wise(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: TileConfig) -> KernelPlan:
+    """Plan the product of a tile map with `n` tokens; heavy tiles simply run longer.
+
+    Tiles taller than the config's block are cut along their rows.
+
+    Parameters
+    ----------
+    config : one of `tile_map_configs`
+
+    Raises
+    ------
+    BadInput : n below 1
+    """
+    check_tokens(n)
+    tiles = cut_rows(tiles, config.shape.block_m)
+    assigned = assign_hardware(items_of(tiles, config, n, gpu))
+    return tile_plan("tile-wise", tiles, n, config, assigned, gpu, b_access="gather")

@@ -11,8 +11,7 @@ from prunecast.patterns.tile_map import TileMap
 from prunecast.patterns.tiling import dense_tile_map
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.order import Assigned, assign_hardware, assign_longest_first
-from prunecast.plan.tile_rows import cut_rows
-from prunecast.plan.two_of_four import check_two_of_four
+from prunecast.plan.tile_rows import check_two_of_four, cut_rows
 
 _TALL = 256
 """Rows of the tallest config of the wgmma kernel. Kind: CUDA source, `sparse_shape.cuh`."""

@@ -8,8 +8,7 @@ import torch
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.launch import PreparedLaunch
 from prunecast.kernels.small_n.cuda.forms import build_small, small_defines
-from prunecast.kernels.small_n.cuda.pack import NO_COLUMN, PackedSmall
-from prunecast.kernels.small_n.cuda.records import SMALL_ARGS, small_records
+from prunecast.kernels.small_n.cuda.records import NO_COLUMN, SMALL_ARGS, PackedSmall, small_records
 from prunecast.torch.cuda.device import DeviceArray, arch_of, load_function, stream_of
 from prunecast.torch.epilogue import Epilogue
 from prunecast.torch.images import FRAGMENTS, Layout, slabs_of

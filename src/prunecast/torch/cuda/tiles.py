@@ -6,8 +6,7 @@ import numpy as np
 import torch
 
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.device.launch import PreparedLaunch
-from prunecast.kernels.device.places import Place
+from prunecast.kernels.device.launch import Place, PreparedLaunch
 from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
 from prunecast.kernels.tile.cuda.forms import box_of, build_tile_kernel, tile_defines, token_box_of
 from prunecast.kernels.tile.cuda.pack import GATHER_ROWS, STAGE_COLUMNS

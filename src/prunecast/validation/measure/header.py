@@ -8,7 +8,7 @@ import cupy as cp
 import numpy as np
 
 from prunecast.hardware import GpuSpec
-from prunecast.plan.padded_rows import WAY_OF_COPIES
+from prunecast.plan.misaligned import WAY_OF_COPIES
 from prunecast.validation.builds import source_digests
 from prunecast.validation.measure.driver import Driver, check_same_gpu
 from prunecast.validation.measure.suite_run import PROTOCOL

@@ -5,7 +5,7 @@ import pytest
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels.balanced.cuda.forms import build_balanced
+from prunecast.kernels.balanced.cuda.images import build_balanced
 from prunecast.patterns import element_map_from_mask
 from prunecast.patterns.balanced import prune_balanced
 from tests.kernels.cuda.sass import opcodes

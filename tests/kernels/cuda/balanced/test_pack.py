@@ -5,8 +5,7 @@ import pytest
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels.balanced.cuda.forms import form_of
-from prunecast.kernels.balanced.cuda.images import pack_matrix, pack_vector, rounded
+from prunecast.kernels.balanced.cuda.images import form_of, pack_matrix, pack_vector, rounded
 from prunecast.kernels.balanced.layout import balanced_layout, vector_layout
 from prunecast.patterns import ElementMap, element_map_from_mask
 from prunecast.patterns.balanced import prune_balanced

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.sparse_metadata import squeeze
+from prunecast.kernels.device.packed import squeeze
 from prunecast.kernels.device.tile_stages import PackedStages
 from prunecast.kernels.tile.cuda.mma.records import mma_records
 from prunecast.kernels.tile.cuda.mma.sparse_pack import pack_bits, pack_sparse_mma, place_words

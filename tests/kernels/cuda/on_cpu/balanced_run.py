@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.balanced.cuda.forms import SOURCES, balanced_defines, form_of
-from prunecast.kernels.balanced.cuda.images import balanced_images
+from prunecast.kernels.balanced.cuda.images import SOURCES, balanced_defines, balanced_images, form_of
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands
 

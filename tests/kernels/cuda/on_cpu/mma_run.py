@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.device.weights import to_bits
+from prunecast.kernels.device.packed import to_bits
 from prunecast.kernels.tile.cuda.mma.forms import MMA_SOURCE, has_async_copies, mma_defines
 from prunecast.kernels.tile.cuda.mma.records import WARPS, mma_records
 from prunecast.kernels.tile.cuda.mma.sparse_pack import pack_bits

@@ -8,7 +8,7 @@ import numpy as np
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.build import SOURCES as DEVICE
 from prunecast.kernels.device.defines import ACTIVATIONS
-from prunecast.kernels.device.weights import to_bits, uncovered_rows
+from prunecast.kernels.device.packed import to_bits, uncovered_rows
 from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
 from prunecast.kernels.tile.cuda.forms import (
     SOURCES,

@@ -7,12 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.balanced.cuda.forms import build_balanced, form_of
-from prunecast.kernels.balanced.cuda.images import balanced_images
+from prunecast.kernels.balanced.cuda.images import balanced_images, build_balanced, form_of
 from prunecast.kernels.device.build import CompiledKernel
+from prunecast.kernels.device.launch import Place, Places
 from prunecast.kernels.device.operator import Operator
 from prunecast.kernels.device.packed import Packed
-from prunecast.kernels.device.places import Place, Places
 from prunecast.plan.kernel_plan import KernelPlan
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.libraries.cublas.launches import cublas_costs
-from prunecast.kernels.libraries.tables import Row, numbers, rows_for, table
+from prunecast.kernels.libraries.surrogate import Row, numbers, rows_for, table
 from prunecast.kernels.tile.config import CONSUMER_WARPGROUPS, TileConfig, wgmma_use
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
 from prunecast.plan.tensor_rate import tensor_fma_per_clk

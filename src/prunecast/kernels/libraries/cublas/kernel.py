@@ -10,8 +10,7 @@ from prunecast.kernels.libraries.cublas.configs import LibraryKernel, aligned_by
 from prunecast.kernels.libraries.cublas.launches import cublas_costs, dense_traits
 from prunecast.kernels.libraries.cublas.programs import cublas_programs
 from prunecast.kernels.libraries.cublas.rank import Ranked, rank
-from prunecast.kernels.libraries.surrogate import Surrogate
-from prunecast.kernels.libraries.tables import numbers, table
+from prunecast.kernels.libraries.surrogate import Surrogate, numbers, table
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.tile_plan import check_tokens, items_of, resident_blocks
 from prunecast.patterns.tiling import dense_tile_map

@@ -4,9 +4,13 @@ from dataclasses import replace
 from functools import lru_cache
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.libraries.cublas.clusters import MulticastOf, line_wait_cycles, multicast_of
 from prunecast.kernels.libraries.cublas.configs import LibraryKernel
-from prunecast.kernels.libraries.cublas.launches import cublas_costs
+from prunecast.kernels.libraries.cublas.launches import (
+    MulticastOf,
+    cublas_costs,
+    line_wait_cycles,
+    multicast_of,
+)
 from prunecast.kernels.tile.config import CONSUMER_WARPGROUPS, TileConfig, wgmma_use
 from prunecast.kernels.tile.programs.warp_programs import warp_programs
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram, When

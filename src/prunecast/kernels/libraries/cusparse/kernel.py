@@ -27,8 +27,7 @@ from prunecast.kernels.libraries.cusparse.programs import (
     one_token_programs,
     width,
 )
-from prunecast.kernels.libraries.surrogate import Surrogate
-from prunecast.kernels.libraries.tables import rows_for
+from prunecast.kernels.libraries.surrogate import Surrogate, rows_for
 from prunecast.kernels.tile.tile_plan import check_tokens
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tiling import row_tile_map

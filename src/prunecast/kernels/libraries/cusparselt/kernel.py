@@ -15,8 +15,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.kernel import ItemTimes, LaunchTraits
 from prunecast.kernels.libraries.cublas.configs import LibraryKernel, library_kernels
 from prunecast.kernels.libraries.cublas.programs import cublas_programs
-from prunecast.kernels.libraries.surrogate import Surrogate
-from prunecast.kernels.libraries.tables import Row, rows_for
+from prunecast.kernels.libraries.surrogate import Row, Surrogate, rows_for
 from prunecast.kernels.tile.config import WGMMA_ROWS, TileConfig, weight_bytes, wgmma_use
 from prunecast.kernels.tile.item_cost import item_times
 from prunecast.kernels.tile.tile_plan import check_tokens, items_of, resident_blocks
@@ -26,7 +25,7 @@ from prunecast.patterns.tiling import dense_tile_map
 from prunecast.plan.kernel_plan import KernelPlan, WorkList
 from prunecast.plan.order import assign_hardware, assign_longest_first
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
-from prunecast.plan.two_of_four import check_two_of_four
+from prunecast.plan.tile_rows import check_two_of_four
 from prunecast.plan.work_items import raster, whole_items
 
 WEIGHT_MULTIPLE, TOKEN_MULTIPLE = 16, 8

@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.kernels.device.build import CompiledKernel
+from prunecast.kernels.device.launch import Place
 from prunecast.kernels.device.operator import Operator
 from prunecast.kernels.device.packed import Packed
-from prunecast.kernels.device.places import Place
 from prunecast.kernels.small_n.configs import row_unit
 from prunecast.kernels.small_n.cuda.forms import build_small, small_defines
 from prunecast.kernels.small_n.cuda.records import pack_plan, place_b

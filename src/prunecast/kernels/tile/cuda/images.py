@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.device.packed import Packed
+from prunecast.kernels.device.packed import Packed, to_bits, uncovered_rows
 from prunecast.kernels.device.tile_stages import PackedStages
-from prunecast.kernels.device.weights import to_bits, uncovered_rows
 from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
 from prunecast.kernels.tile.cuda.pack import pack_weights
 from prunecast.kernels.tile.cuda.work_image import WorkImage, work_image

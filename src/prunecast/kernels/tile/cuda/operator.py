@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.kernels.device.build import CompiledKernel
+from prunecast.kernels.device.launch import Place
 from prunecast.kernels.device.operator import Operator
 from prunecast.kernels.device.packed import Packed
-from prunecast.kernels.device.places import Place
 from prunecast.kernels.tile.cuda.forms import box_of, build_tile_kernel, tile_defines
 from prunecast.kernels.tile.cuda.images import pack_plan
 from prunecast.kernels.tile.cuda.tensor_maps import BoxMaps

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from prunecast.kernels.device.packed import Bits
 from prunecast.kernels.device.tile_stages import PackedStages, of_tiles, padded, tile_stages
-from prunecast.kernels.device.weights import Bits
 from prunecast.patterns.tile_map import TileMap
 
 STAGE_COLUMNS = 64

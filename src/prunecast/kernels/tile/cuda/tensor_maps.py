@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.device.launch import LaunchError, answer_of, driver
-from prunecast.kernels.device.places import Place
+from prunecast.kernels.device.launch import LaunchError, Place, answer_of, driver
 from prunecast.kernels.tile.cuda.forms import Box
 
 MOST_MAPS = 256

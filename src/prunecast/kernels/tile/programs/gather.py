@@ -11,8 +11,7 @@ from prunecast.hardware.costs import Costs
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.programs.epilogue import copies
 from prunecast.kernels.tile.programs.gather_epilogue import end_of_item, sparse_end_of_item
-from prunecast.plan.bind import total
-from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram, When
+from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram, When, total
 
 PRODUCER_WARPS = 4
 """Warps that copy, one warpgroup. Kind: CUDA source, `tile_producer.cuh`."""

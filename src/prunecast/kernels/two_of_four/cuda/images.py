@@ -15,10 +15,8 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.kernels.device.build import CompiledKernel, compile_cubin
 from prunecast.kernels.device.defines import ARCH, check_registers, plan_defines
-from prunecast.kernels.device.packed import Packed
-from prunecast.kernels.device.sparse_metadata import Bits, squeeze
+from prunecast.kernels.device.packed import Bits, Packed, squeeze, to_bits, uncovered_rows
 from prunecast.kernels.device.tile_stages import PackedStages, of_tiles, padded, tile_stages
-from prunecast.kernels.device.weights import to_bits, uncovered_rows
 from prunecast.kernels.tile.cuda.forms import SOURCES
 from prunecast.kernels.tile.cuda.images import list_args
 from prunecast.kernels.tile.cuda.pack import CHUNK, GATHER_ROWS, STAGE_COLUMNS
