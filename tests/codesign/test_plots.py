@@ -96,11 +96,10 @@ def test_axes_that_are_given_are_drawn_on(table):
     assert len(axes.patches) == 132  # SMs of the H200
 
 
-def test_the_model_knows_no_single_sm(table):
+def test_single_sms_are_simulated_where_a_closed_form_predicted(table):
     weights = {"w": np.ones((256, 256), np.float16)}
     row = predict(weights, gpu="a100-sxm4-80gb", tokens=64, engine="model", crossovers=False)[0]
-    with pytest.raises(BadInput, match="engine='simulator', got model"):
-        row.plot_work()
+    assert len(row.plot_work().patches) == 108  # SMs of the A100
     with pytest.raises(BadInput, match="sm must lie in 0 to"):
         row.plot_timeline(sm=10_000)
 

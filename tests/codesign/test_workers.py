@@ -2,9 +2,15 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 
-from prunecast.codesign.engines import Workers
+from prunecast.choice import fastest_plan
+from prunecast.codesign.engines import Engine, Workers
+from prunecast.hardware import load_gpu
+from prunecast.models import Estimate
+from prunecast.patterns import element_map_from_mask
+from prunecast.simulator import SimResult
 
 
 def test_results_and_errors_reach_whoever_waits():
@@ -60,3 +66,15 @@ def test_the_process_ends_while_they_work():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=1800)
     assert (done.returncode, done.stdout) == (0, "left\n")
+
+
+@pytest.mark.parametrize("tokens", [64, 1000])
+def test_lists_that_issue_slots_bound_take_what_a_simulation_says(tokens):
+    weights = np.random.default_rng(3).standard_normal((96, 512)) * np.arange(1, 97)[:, None]
+    kept = element_map_from_mask(np.abs(weights) > np.quantile(np.abs(weights), 0.8), "unstructured")
+    gpu = load_gpu("h200-sxm")
+    plan = fastest_plan("csr", kept, tokens, "fp16", gpu)
+    quick, whole = (Engine(name="simulator", gpu=gpu, quick_lists=quick) for quick in (True, False))
+    assert quick.run(plan).seconds == pytest.approx(whole.run(plan).seconds, rel=5e-4)
+    assert isinstance(quick.run(plan), Estimate)
+    assert isinstance(whole.run(plan), SimResult)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.contestants import Contestant
@@ -21,6 +22,10 @@ from prunecast.patterns.sources import Layer
 def kernel_dtype(layer: Layer, asked: str | None) -> str:
     """The format a layer is computed in: as asked, or bf16 for bf16 weights and fp16 for all others."""
     return asked or ("bf16" if layer.dtype == "bf16" else "fp16")
+
+
+_known_dense = lru_cache(maxsize=64)(plan_dense)
+"""Layers of one shape share their plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -105,7 +110,7 @@ class LayerLaunches:
         """The dense product of a layer."""
         dtype = kernel_dtype(layer, self.dtype)
         m, k = layer.weights.shape
-        return plan_dense(m, k, self.tokens_of(layer), dtype, self.engine.gpu)
+        return _known_dense(m, k, self.tokens_of(layer), dtype, self.engine.gpu)
 
     def seconds_at(self, alone: MapMaker, contestant: Contestant, engine: Engine) -> Callable[[float], float]:
         """Time of a kernel on the one layer of `alone`, as a function of sparsity."""

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from prunecast.codesign.convolutions import ConvSettings
 from prunecast.codesign.crossover import Crossover, layer_crossovers
@@ -97,6 +98,7 @@ def predict(
         experts_per_token=experts_per_token,
     )
     job, skipped, workload_layers = prepare(weights, settings, progress)
+    job = replace(job, engine=replace(job.engine, quick_lists=True))
     try:
         # The simulations run in threads of their own while this one looks for crossovers.
         started = [job.start(layer) for layer in job.maker.layers.values()]

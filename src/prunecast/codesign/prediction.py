@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from prunecast.codesign.engines import Outcome
 from prunecast.codesign.html_table import predictions_html
-from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KernelPlan
-from prunecast.simulator import SimResult
+from prunecast.simulator import SimResult, simulate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,16 +78,14 @@ class Prediction:
     def plot_work(self, axes: "Axes | None" = None) -> "Axes":
         """Work of each SM, most first; on `axes` or on a new figure.
 
-        Raises
-        ------
-        BadInput : the closed-form model predicted, which knows no single SM
+        Simulates the plan to see single SMs, where a closed form predicted.
         """
-        if not isinstance(self.result, SimResult):
-            raise BadInput(f"plot_work shows single SMs: predict with engine='simulator', got {self.engine}")
         from prunecast.codesign.pictures import draw_sm_work, new_axes
 
+        simulated = isinstance(self.result, SimResult)
+        result = self.result if simulated else simulate(self.plan, self.gpu, state=self.state)
         axes = new_axes(5.0, 2.6) if axes is None else axes
-        draw_sm_work(self.result, self.kernel, axes)
+        draw_sm_work(result, self.kernel, axes)
         return axes
 
     def plot_timeline(self, axes: "Axes | None" = None, *, sm: int = 0, first_waves: int = 1) -> "Axes":

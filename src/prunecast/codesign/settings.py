@@ -174,7 +174,8 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
     graph = _onnx_graph(weights, settings)
     loaded = loaded if graph is None else graph.products_of(loaded)
     sizes = graph or workload
-    engine = replace(engine, l2=CacheState(settings.l2, _weight_bytes(loaded)))
+    if settings.l2 == "model":
+        engine = replace(engine, l2=CacheState("model", _weight_bytes(loaded)))
     shapes = conv_shapes(tuple(loaded.layers.values()), settings.convolutions)
     job = LayerJob(
         engine=engine,

@@ -82,6 +82,7 @@ def study(rows: Rows, table: PredictionTable, layer: Layer, engine: Engine) -> L
     engine : the one that predicted, for advice
     """
     subject = fastest(rows[1:] or rows)
+    subject = replace(subject, result=engine.run(subject.plan))  # its SMs too, where lists were not simulated
     conv = table.convolutions.get(layer.name)
     tiled = [row for row in rows if _runs_whole_tiles(KERNELS[row.kernel])]
     tiles = fastest(tiled).plan.tiles if tiled else None
