@@ -82,8 +82,9 @@ class Prediction:
         """
         from prunecast.codesign.pictures import draw_sm_work, new_axes
 
-        simulated = isinstance(self.result, SimResult)
-        result = self.result if simulated else simulate(self.plan, self.gpu, state=self.state)
+        result = self.result
+        if not isinstance(result, SimResult):
+            result = simulate(self.plan, self.gpu, state=self.state)
         axes = new_axes(5.0, 2.6) if axes is None else axes
         draw_sm_work(result, self.kernel, axes)
         return axes
