@@ -1,87 +1,225 @@
-"""The language model of the study: text, model and losses of `examples/stdlib_lm`, at BERT-Small's size."""
+"""The language model of the study: a decoder of 51 M weights over source code and its documentation."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cache
 
+import numpy as np
 import torch
-from settings import Language
-from torch import Tensor
+from study import Batch, Budget, Scores, Study
+from text import Text, read_text
+from torch import Tensor, nn
+from torch.nn import functional
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "stdlib_lm"))
+from prunecast.codesign.graph import ModelGraph, Pass
+from prunecast.codesign.graph.config import graph_of_tensors
+from prunecast.codesign.graph.shapes import Transformer
 
-from corpus import (
-    Corpus,
-    bytes_tensor,
-    even_windows,
-    random_windows,
-    read_corpus,
+DISTILLED = 0.5
+"""Share of the loss that is the distance from the dense model."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the model, its text and its batches."""
+
+    layers: int = 4
+    hidden: int = 1024
+    heads: int = 16
+    words: int = 8192
+    context: int = 512
+    windows: int = 32
+    judged: int = 768
+    text_bytes: int = 160_000_000
+    timed_sequences: int = 8
+
+
+TINY = Sizes(
+    layers=1,
+    hidden=256,
+    heads=4,
+    words=300,
+    context=32,
+    windows=4,
+    judged=8,
+    text_bytes=1_500_000,
+    timed_sequences=512,
 )
-from model import LanguageModel, Shape, evaluation_loss_nats_per_byte, next_byte_loss
-
-__all__ = [
-    "LanguageModel",
-    "Text",
-    "batches",
-    "build",
-    "next_byte_loss",
-    "read_corpus",
-    "text_of",
-    "training_loss",
-    "validation_loss",
-]
 
 
-class Text(NamedTuple):
-    """All bytes to train on, and fixed windows of both splits, on one device."""
+class Attention(nn.Module):
+    """Causal attention with queries, keys and values of x."""
 
-    training: Tensor
-    training_windows: Tensor
-    validation_windows: Tensor
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.heads = sizes.heads
+        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+            self.add_module(name, nn.Linear(sizes.hidden, sizes.hidden))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Y (batch, tokens, hidden) of x."""
+        q, k, v = (
+            part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.o_proj(y.transpose(1, 2).flatten(2))
 
 
-def shape() -> Shape:
-    """Sizes of the model."""
-    return Shape(
-        layers=Language.layers,
-        hidden=Language.hidden,
-        heads=Language.heads,
-        feed_forward=Language.feed_forward,
+class FeedForward(nn.Module):
+    """fc2(GELU(fc1(x))), under the names that GPT-2 has."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.c_fc = nn.Linear(sizes.hidden, 4 * sizes.hidden)
+        self.act = nn.GELU()
+        self.c_proj = nn.Linear(4 * sizes.hidden, sizes.hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Y of x."""
+        return self.c_proj(self.act(self.c_fc(x)))
+
+
+class Block(nn.Module):
+    """Attention and feed-forward, each behind its norm."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(sizes.hidden), nn.LayerNorm(sizes.hidden)
+        self.self_attn, self.mlp = Attention(sizes), FeedForward(sizes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Y of x."""
+        x = x + self.self_attn(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class LanguageModel(nn.Module):
+    """Logits (batch, tokens, words) of ids (batch, tokens)."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.words = nn.Embedding(sizes.words, sizes.hidden)
+        self.places = nn.Embedding(sizes.context, sizes.hidden)
+        self.layers = nn.ModuleList(Block(sizes) for _ in range(sizes.layers))
+        self.norm = nn.LayerNorm(sizes.hidden)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2:
+                deep = name.endswith(("o_proj.weight", "c_proj.weight"))
+                nn.init.normal_(parameter, std=0.02 / (2 * sizes.layers) ** 0.5 if deep else 0.02)
+
+    def hidden(self, ids: Tensor) -> Tensor:
+        """The last block's output, normalised."""
+        x = self.words(ids) + self.places.weight[: ids.shape[1]]
+        for layer in self.layers:
+            x = layer(x)
+        return self.norm(x)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Logits of the next word at every place."""
+        return functional.linear(self.hidden(ids), self.words.weight)
+
+
+class Prompt(nn.Module):
+    """The timed pass: a prompt is read, and only its last word has logits."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Logits (batch, words) behind ids (batch, tokens)."""
+        return functional.linear(self.model.hidden(ids)[:, -1], self.model.words.weight)
+
+
+def study(tiny: bool) -> Study:
+    """The study, or one of the same parts in small that runs on a CPU in seconds."""
+    sizes = TINY if tiny else Sizes()
+    text = cache(lambda: read_text(sizes.words, sizes.text_bytes, sizes.context, sizes.judged))
+    return Study(
+        name="language",
+        build=lambda device: LanguageModel(sizes).to(device),
+        batches=lambda seed, device: batches(text(), sizes, seed, device),
+        outputs=lambda model, batch: model(batch[0][:, :-1]),
+        loss=loss,
+        scores=lambda model: scores(model, text()),
+        more_is_better=False,
+        unit="nats a token",
+        target=("re:layers",),
+        timed=Prompt,
+        example=lambda device: (
+            torch.zeros((sizes.timed_sequences, sizes.context), dtype=torch.int64, device=device),
+        ),
+        tokens=sizes.timed_sequences * sizes.context,
+        graph=lambda: graph(sizes),
+        budget=TINY_BUDGET if tiny else BUDGET,
+        shares=(0.9,) if tiny else (0.8, 0.7, 0.6),
+        seeds=(0, 1) if tiny else (0, 1, 2),
     )
 
 
-def build(dropout: float, device: torch.device) -> LanguageModel:
-    """A model with initial weights."""
-    return LanguageModel(shape(), dropout).to(device)
+BUDGET = Budget(train_steps=3000, train_rate=1e-3, tune_steps=300, tune_rate=3e-4)
+TINY_BUDGET = Budget(
+    train_steps=12,
+    train_rate=1e-3,
+    tune_steps=6,
+    tune_rate=1e-3,
+    updates=2,
+    calibration_steps=2,
+    warmup_steps=2,
+)
 
 
-def text_of(corpus: Corpus, device: torch.device) -> Text:
-    """The corpus on the device."""
-    training = bytes_tensor(corpus.training, device)
-    validation = bytes_tensor(corpus.validation, device)
-    length_bytes = shape().context_bytes + 1
-    return Text(
-        training,
-        even_windows(training, Language.evaluation_windows // 2, length_bytes),
-        even_windows(validation, Language.evaluation_windows, length_bytes),
-    )
-
-
-def batches(text: Text, batch: int, seed: int) -> Iterator[Tensor]:
-    """Random windows (batch, context + 1) without end."""
-    generator = torch.Generator(text.training.device).manual_seed(seed)
+def batches(text: Text, sizes: Sizes, seed: int, device: str) -> Iterator[Batch]:
+    """Random windows (windows, context + 1) of the training files."""
+    training = torch.from_numpy(text.training.astype(np.int32)).to(device)
+    generator = torch.Generator().manual_seed(seed)
+    span = torch.arange(sizes.context + 1, device=device)
     while True:
-        yield random_windows(text.training, batch, shape().context_bytes + 1, generator)
+        starts = torch.randint(len(training) - sizes.context - 1, (sizes.windows, 1), generator=generator)
+        yield (training[starts.to(device) + span].long(),)
 
 
-def validation_loss(model: LanguageModel, text: Text) -> float:
-    """Nats per byte on the fixed held-out windows, in float32 without dropout."""
-    return round(evaluation_loss_nats_per_byte(model, text.validation_windows), 6)
+def loss(logits: Tensor, dense: Tensor | None, batch: Batch) -> Tensor:
+    """Cross entropy with the next word; with the dense logits, the mean of that and the divergence."""
+    own = functional.cross_entropy(logits.flatten(0, 1).float(), batch[0][:, 1:].flatten())
+    if dense is None:
+        return own
+    wanted, said = (functional.log_softmax(each.flatten(0, 1).float(), -1) for each in (dense, logits))
+    apart = functional.kl_div(said, wanted, log_target=True, reduction="batchmean")
+    return (1 - DISTILLED) * own + DISTILLED * apart
 
 
-def training_loss(model: LanguageModel, text: Text) -> float:
-    """The same on the fixed windows of the training files."""
-    return round(evaluation_loss_nats_per_byte(model, text.training_windows), 6)
+@torch.no_grad()
+def scores(model: nn.Module, text: Text) -> Scores:
+    """Mean loss of each held-out window, one window a file."""
+    device = next(model.parameters()).device
+    windows = torch.from_numpy(text.judged.astype(np.int64)).to(device)
+    found = []
+    for part in windows.split(32):
+        with torch.autocast(device.type, torch.bfloat16):
+            logits = model(part[:, :-1])
+        losses = functional.cross_entropy(logits.transpose(1, 2).float(), part[:, 1:], reduction="none")
+        found.append(losses.mean(1))
+    return torch.cat(found).cpu().numpy()
+
+
+def graph(sizes: Sizes) -> ModelGraph:
+    """The timed pass as torch launches it, products called as the weights."""
+    shape = Transformer(
+        layers=sizes.layers,
+        hidden=sizes.hidden,
+        heads=sizes.heads,
+        feed_forward=4 * sizes.hidden,
+        head=sizes.words,
+    )
+    with torch.device("meta"):
+        weights = dict(LanguageModel(sizes).named_parameters())
+    matrices = {
+        name: tuple(w.shape) for name, w in weights.items() if name.startswith("layers") and w.dim() == 2
+    }
+    found = graph_of_tensors("language", shape, Pass(sizes.timed_sequences, sizes.context), matrices, "torch")
+    assert found is not None
+    return found

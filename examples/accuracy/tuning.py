@@ -1,61 +1,141 @@
-"""Training loops of the studies: a warm-up, a cosine to zero, and masks kept on the way."""
+"""Training and tuning: one loop, one budget for everybody; importance before anything is pruned."""
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 
+import numpy as np
 import torch
+from study import Batch, Budget, Study
 from torch import Tensor, nn
 
+from prunecast.codesign.schedule import gradual
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.tile_map import MaskArray
 from prunecast.torch import Pruner
+from prunecast.torch.layers import prunable
 
-WEIGHT_DECAY = 0.1
-GRADIENT_NORM_LIMIT = 1.0
+GRADIENT_NORM = 1.0
+ANYWHERE = "unstructured"
+"""Pattern of masks that were found before: any."""
 
-
-def rate_at(step: int, steps: int, warmup_steps: int, peak: float) -> float:
-    """Learning rate: linear warm-up times a cosine that falls to zero."""
-    return peak * min(1.0, (step + 1) / warmup_steps) * 0.5 * (1 + math.cos(math.pi * step / steps))
-
-
-def make_optimizer(model: nn.Module, device: torch.device) -> torch.optim.AdamW:
-    """AdamW that decays matrices and kernels and leaves norms and biases alone."""
-    parameters = list(model.parameters())
-    groups = [
-        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": WEIGHT_DECAY},
-        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, betas=(0.9, 0.95), fused=device.type == "cuda")
+Objective = Callable[[Batch], Tensor]
 
 
-def train(
+def rates(steps: int, warmup: int, peak: float) -> list[float]:
+    """A rise, then half a cosine to a hundredth."""
+    turns = (max(step - warmup, 0) / max(steps - warmup, 1) for step in range(steps))
+    falls = (0.01 + 0.99 * (1 + math.cos(math.pi * turn)) / 2 for turn in turns)
+    return [peak * min(1.0, (step + 1) / warmup) * fall for step, fall in enumerate(falls)]
+
+
+def run_steps(
     model: nn.Module,
-    loss_of: Callable[[nn.Module, Any], Tensor],
-    batches: Iterable[Any],
-    rates: list[float],
+    objective: Objective,
+    source: Iterable[Batch],
+    peaks: list[float],
+    weight_decay: float,
     pruner: Pruner | None = None,
-    watch: Callable[[int], None] | None = None,
 ) -> None:
-    """One optimizer step per rate; bfloat16 products on CUDA. With a pruner, masks hold throughout.
-
-    `watch` is told the number of steps done, after each.
-    """
-    device = next(model.parameters()).device
-    optimizer = make_optimizer(model, device)
-    model.train()
-    for step, (rate, batch) in enumerate(zip(rates, batches, strict=False), 1):
+    """AdamW over the batches; matrices decay, vectors do not."""
+    matrices = [each for each in model.parameters() if each.dim() > 1]
+    vectors = [each for each in model.parameters() if each.dim() <= 1]
+    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    on_gpu = next(model.parameters()).is_cuda
+    optimizer = torch.optim.AdamW(groups, peaks[0], betas=(0.9, 0.95), fused=on_gpu)
+    for rate, batch in zip(peaks, islice(source, len(peaks)), strict=True):
         for group in optimizer.param_groups:
             group["lr"] = rate
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
-            loss = loss_of(model, batch)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), GRADIENT_NORM_LIMIT)
+        optimizer.zero_grad()
+        objective(batch).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), GRADIENT_NORM)
         optimizer.step()
         if pruner is not None:
             pruner.step()
-        if watch is not None:
-            watch(step)
-    model.eval()
+
+
+class Trainer:
+    """The models of a study on one device, compiled once for all runs of a process.
+
+    `teacher` is the dense model that `model` is tuned beside.
+    """
+
+    def __init__(self, study: Study, device: str) -> None:
+        self.study, self.device = study, device
+        self.model = study.build(device)
+        self.teacher = copy.deepcopy(self.model).eval().requires_grad_(False)
+        compiled = device == "cuda"
+        self._alone = torch.compile(self._loss_alone) if compiled else self._loss_alone
+        self._beside = torch.compile(self._loss_beside) if compiled else self._loss_beside
+
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        with torch.autocast(self.device, torch.bfloat16):
+            return self.study.outputs(model, batch)
+
+    def _loss_alone(self, batch: Batch) -> Tensor:
+        return self.study.loss(self._outputs(self.model, batch), None, batch)
+
+    def _loss_beside(self, batch: Batch) -> Tensor:
+        with torch.no_grad():
+            wanted = self._outputs(self.teacher, batch)
+        return self.study.loss(self._outputs(self.model, batch), wanted, batch)
+
+    def begin(self, dense: Mapping[str, Tensor]) -> None:
+        """Model and teacher are the dense model again."""
+        self.model.load_state_dict(dense)
+        self.teacher.load_state_dict(dense)
+
+    def train(self, seed: int) -> None:
+        """The dense model from its first weights."""
+        budget = self.study.budget
+        peaks = rates(budget.train_steps, budget.warmup_steps * 4, budget.train_rate)
+        self.model.train()
+        run_steps(self.model, self._alone, self.study.batches(seed, self.device), peaks, budget.weight_decay)
+
+    def importance(self, seed: int) -> dict[str, ImportanceArray]:
+        """Sum over batches of (weight * gradient) squared of each weight (M, K): what its removal costs."""
+        parameters = prunable(self.model, self.study.target)
+        sums = {name: torch.zeros_like(each) for name, each in parameters.items()}
+        for batch in islice(self.study.batches(100 + seed, self.device), self.study.budget.calibration_steps):
+            self.model.zero_grad()
+            self._alone(batch).backward()
+            for name, each in parameters.items():
+                assert each.grad is not None
+                sums[name] += (each.detach() * each.grad).square()
+        self.model.zero_grad()
+        return {name: found.flatten(1).cpu().numpy() for name, found in sums.items()}
+
+    def tune(
+        self, kept: Mapping[str, MaskArray] | None, importance: Mapping[str, ImportanceArray], seed: int
+    ) -> None:
+        """Gradually prune to masks while training beside the dense model; None tunes that itself."""
+        budget, pruner = self.study.budget, None
+        if kept is not None:
+            pruner = _pruner(self.model, kept, importance, budget, self.study.target)
+            pruner.prepare()
+        peaks = rates(budget.tune_steps, budget.warmup_steps, budget.tune_rate)
+        self.model.train()
+        source = self.study.batches(1000 + seed, self.device)
+        run_steps(self.model, self._beside, source, peaks, budget.weight_decay, pruner)
+        if pruner is not None:
+            pruner.close()
+
+    def scores(self) -> np.ndarray:
+        """Of the model as it is now."""
+        return np.asarray(self.study.scores(self.model.eval()), np.float32)
+
+
+def _pruner(
+    model: nn.Module,
+    kept: Mapping[str, MaskArray],
+    importance: Mapping[str, ImportanceArray],
+    budget: Budget,
+    target: tuple[str, ...],
+) -> Pruner:
+    removed = 1.0 - sum(int(m.sum()) for m in kept.values()) / sum(m.size for m in kept.values())
+    every = max(budget.tune_steps // 2 // budget.updates, 1)
+    schedule = gradual(removed, updates=budget.updates, every=every)
+    return Pruner(model, ANYWHERE, schedule=schedule, target=target, importance=importance, final=kept)

@@ -277,3 +277,70 @@ def test_matrices_are_copies():
     matrix = as_matrix(weight)
     weight.zero_()
     assert matrix.all()
+
+
+def weights_of(model):
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.dim() > 1}
+
+
+def test_the_way_to_given_masks_takes_the_least_important_first():
+    model, final = small_model(), {}
+    scores = {name: each.detach().abs().numpy() for name, each in weights_of(model).items()}
+    for name, pattern, sparsity in (("0.weight", "tile-wise:16", 0.75), ("2.weight", "block:8x8", 0.5)):
+        final[name] = parse_pattern(pattern).prune({name: scores[name]}, sparsity)[name]
+    schedule = gradual(0.6, updates=5, every=2)
+    pruner = Pruner(model, "unstructured", schedule=schedule, final=final)
+    pruner.prepare()
+    before = {name: np.ones(mask.shape, bool) for name, mask in final.items()}
+    while True:
+        for name, mask in pruner.masks.items():
+            assert (mask <= before[name]).all()
+            assert (mask >= final[name]).all()
+            gone = ~mask
+            left = mask & ~final[name]
+            if gone.any() and left.any():
+                assert scores[name][gone].max() <= scores[name][left].min()
+            share = schedule.sparsity_at(pruner.run.step) / 0.6
+            assert gone.sum() == pytest.approx(share * (~final[name]).sum(), abs=1)
+        before = pruner.masks
+        if pruner.finished:
+            break
+        train(model, pruner, 1)
+    for name, mask in final.items():
+        assert np.array_equal(pruner.masks[name], mask)
+    train(model, pruner, 3)
+    assert_pruned_weights_are_zero(model, pruner)
+
+
+def test_final_masks_must_fit_the_layers():
+    model = small_model()
+    good = {name: np.ones(each.shape, bool) for name, each in weights_of(model).items()}
+    with pytest.raises(BadInput, match=r"another set: '2\.weight'"):
+        Pruner(model, "unstructured", 0.5, final={"0.weight": good["0.weight"]})
+    with pytest.raises(BadInput, match="shape"):
+        Pruner(model, "unstructured", 0.5, final={**good, "0.weight": good["0.weight"].T})
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_distance_from_the_teacher_is_the_divergence(temperature):
+    model, teacher = small_model(), small_model(1)
+    pruner = Pruner(model, "tile-wise:16", 0.5, teacher=teacher)
+    x = torch.randn(3, 5, INPUTS)
+    logits = model(x)
+    found = pruner.distance(logits, x, temperature=temperature)
+    p, q = (np.exp(each.detach().double().numpy() / temperature) for each in (teacher(x), logits))
+    p, q = (each / each.sum(-1, keepdims=True) for each in (p, q))
+    wanted = temperature**2 * (p * np.log(p / q)).sum(-1).mean()
+    assert found.item() == pytest.approx(wanted, rel=1e-5)
+    found.backward()
+    assert all(parameter.grad is None for parameter in teacher.parameters())
+    assert pruner.distance(teacher(x), x).item() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_distance_needs_a_teacher_of_the_same_shape():
+    model = small_model()
+    with pytest.raises(BadInput, match="needs the dense model"):
+        Pruner(model, "tile-wise:16", 0.5).distance(model(torch.ones(2, INPUTS)), torch.ones(2, INPUTS))
+    pruner = Pruner(model, "tile-wise:16", 0.5, teacher=torch.nn.Linear(INPUTS, 3))
+    with pytest.raises(BadInput, match=r"\(2, 3\), got \(2, 32\)"):
+        pruner.distance(torch.ones(2, INPUTS), torch.ones(2, INPUTS))

@@ -27,6 +27,7 @@ from prunecast.patterns.tile_map import MaskArray
 from prunecast.torch.importance import Importance, Scores
 from prunecast.torch.layers import as_mask_tensor, prunable
 from prunecast.torch.save import save
+from prunecast.torch.towards import Towards
 
 __all__ = ["Pruner"]
 
@@ -53,6 +54,10 @@ class Pruner:
     way : `stepwise`, `towards` or None, see `codesign.schedule_masks`
     groups : name -> selectors; layers that a schedule with floors prunes one group after another
     metric : measures the model, more is better; wanted by schedules with floors
+    final : the masks of all layers at the end of the schedule, where they have been found before, as
+        `prunecast prune --latency` finds them; of what they prune the least important goes first, and
+        `pattern` is only what the recipe says
+    teacher : what gives `distance` its outputs, mostly a copy of the dense model; it is not trained
 
     Raises
     ------
@@ -73,6 +78,8 @@ class Pruner:
         way: str | None = None,
         groups: Mapping[str, Sequence[str]] | None = None,
         metric: Callable[[], float] | None = None,
+        final: Mapping[str, MaskArray] | None = None,
+        teacher: Callable[..., torch.Tensor] | None = None,
     ) -> None:
         rule = parse_pattern(pattern)
         self.model = model
@@ -84,8 +91,10 @@ class Pruner:
         self.path = MaskPath(rule, self.schedule.sparsity, scope=scope, way=way)
         self.run = ScheduleRun(self.schedule, tuple(self.groups))
         self.importance = Importance(importance, self.parameters)
+        self.teacher = teacher
         self.first: dict[str, ImportanceArray] = {}
         """Layer -> importance when it was first pruned."""
+        self._towards = None if final is None else self._on_the_way_to(final)
         self._metric = metric
         self._masks: dict[str, torch.Tensor] = {}
         self._hooks = [
@@ -95,7 +104,9 @@ class Pruner:
     @property
     def masks(self) -> dict[str, MaskArray]:
         """Layer -> bool mask (M, K), of the layers that are pruned by now."""
-        return dict(self.path.masks)
+        if self._towards is None:
+            return dict(self.path.masks)
+        return {name: mask.flatten(1).bool().cpu().numpy() for name, mask in self._masks.items()}
 
     @property
     def finished(self) -> bool:
@@ -132,6 +143,30 @@ class Pruner:
         with torch.no_grad():
             for name, mask in self._masks.items():
                 self.parameters[name].mul_(mask)
+
+    def distance(self, logits: torch.Tensor, *inputs: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
+        """Divergence of the teacher's classes from `logits` (..., classes), to be added to the loss.
+
+        Parameters
+        ----------
+        inputs : what the teacher is called with
+        temperature : divides logits; its square multiplies the divergence (Hinton et al., 2015)
+
+        Raises
+        ------
+        BadInput : there is no teacher, or it gives another shape
+        """
+        if self.teacher is None:
+            raise BadInput("distillation needs the dense model: Pruner(..., teacher=copy.deepcopy(model))")
+        with torch.no_grad():
+            wanted = self.teacher(*inputs)
+        if wanted.shape != logits.shape:
+            raise BadInput(f"distance: the teacher gives {tuple(wanted.shape)}, got {tuple(logits.shape)}")
+        said, told = (
+            (each.float() / temperature).log_softmax(-1).flatten(0, -2) for each in (logits, wanted)
+        )
+        apart = nn.functional.kl_div(said, told, log_target=True, reduction="batchmean")
+        return apart * temperature**2
 
     def finalize(self, out: str | Path) -> Path:
         """Write the folder `out` with weights, recipe and tile maps; the model is no longer watched.
@@ -176,8 +211,20 @@ class Pruner:
 
     def _prune(self, update: Update) -> None:
         layers = [name for group in update.groups for name in self.groups[group]]
+        if self._towards is not None:
+            self._go_on(self._towards, layers, update.sparsity / max(self.schedule.sparsity, 1e-12))
+            return
         scores = {name: self.importance.of(name) for name in layers}
         self._use(scores, self.path.advance(scores, update.sparsity))
+
+    def _on_the_way_to(self, final: Mapping[str, MaskArray]) -> Towards:
+        self.first = {name: self.importance.of(name) for name in self.parameters}
+        return Towards(final, self.parameters, self.first)
+
+    def _go_on(self, towards: Towards, layers: Sequence[str], share: float) -> None:
+        for name in layers:
+            self._masks[name] = towards.mask(name, share)
+        self.apply()
 
     def _take(self, masks: Mapping[str, MaskArray], update: Update | None) -> None:
         if update is None or set(masks) != set(self.parameters):

@@ -1,0 +1,117 @@
+"""The time of a whole pass on the GPU, pruned and dense in turn: compiled, in CUDA graphs, overlapped.
+
+Dense products that read the same are one, and the dense model has all its weights: what a careful user has.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from study import Study
+from torch import Tensor, nn
+
+from prunecast.patterns.tile_map import MaskArray
+from prunecast.torch import sparsify
+from prunecast.torch.find import find_layers
+from prunecast.torch.recipe import Recipe
+from prunecast.validation.torch_models.fuse_dense import fuse_dense
+from prunecast.validation.torch_models.timing import Forward, captured, error, times_us
+
+ROUNDS = 40
+FORMS = {"compiled": False, "overlapped": True}
+"""How a pass runs -> whether launches overlap (programmatic dependent launch)."""
+
+
+class TwoOfFour(nn.Module):
+    """A linear layer of 2:4 weights by cuSPARSELt, as torch calls it."""
+
+    def __init__(self, dense: nn.Linear) -> None:
+        super().__init__()
+        self.register_buffer("packed", torch._cslt_compress(dense.weight.detach()))
+        self.register_buffer("bias", dense.bias.detach())
+        self.rows = dense.out_features
+        columns = torch.zeros(dense.in_features, 4096, dtype=dense.weight.dtype, device=dense.weight.device)
+        self.way = int(
+            torch._cslt_sparse_mm_search(self.packed, columns, bias=self.bias, transpose_result=True)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Y (..., M) of x (..., K)."""
+        flat = x.flatten(0, -2).t()
+        y = torch._cslt_sparse_mm(self.packed, flat, bias=self.bias, transpose_result=True, alg_id=self.way)
+        return y.unflatten(0, x.shape[:-1])
+
+
+def half_model(study: Study, dense: Mapping[str, Tensor], kept: Mapping[str, MaskArray]) -> nn.Module:
+    """The model in fp16 on the GPU with zeros where masks prune."""
+    model = study.build("cuda")
+    model.load_state_dict(dense)
+    with torch.no_grad():
+        for name, mask in kept.items():
+            weight = model.get_parameter(name)
+            weight.mul_(torch.from_numpy(mask).to("cuda").reshape(weight.shape))
+    return model.half().eval().requires_grad_(False)
+
+
+def make_sparse(model: nn.Module, patterns: Mapping[str, str], runtime: str, gpu: str, tokens: int) -> str:
+    """Put sparse products in place; what was done."""
+    if runtime == "2:4":
+        layers, _ = find_layers(model)
+        wanted = [layer for layer in layers if f"{layer.name}.weight" in patterns]
+        for name, module in wanted:
+            parent, _, own = name.rpartition(".")
+            setattr(model.get_submodule(parent), own, TwoOfFour(module))
+        return f"{len(wanted)} layers in cuSPARSELt"
+    modules = {name.removesuffix(".weight"): pattern for name, pattern in patterns.items()}
+    recipe = Recipe(next(iter(modules.values())), modules, dict.fromkeys(modules, 0.0))
+    return str(sparsify(model, recipe, gpu=gpu, max_tokens=tokens, few_tokens=False, quiet=True))
+
+
+def forward_of(study: Study, model: nn.Module, form: str) -> Forward:
+    """A pass as a CUDA graph."""
+    torch._dynamo.reset()
+    module, example = study.timed(model), study.example("cuda")
+    with torch._inductor.config.patch({"triton.enable_pdl": FORMS[form]}):
+        compiled = torch.compile(module)
+        return captured(lambda: compiled(*example))
+
+
+@torch.no_grad()
+def measure(
+    study: Study,
+    dense: Mapping[str, Tensor],
+    kept: Mapping[str, MaskArray],
+    patterns: Mapping[str, str],
+    *,
+    runtime: str,
+    gpu: str,
+    lock: Path,
+) -> dict[str, Any]:
+    """Times of a pass in microseconds, and the share of the best dense form.
+
+    Processes may compile beside each other: only one of them, which holds the file `lock`, times at once.
+    """
+    zeros = half_model(study, dense, kept)
+    wanted = study.timed(zeros)(*study.example("cuda"))
+    done = make_sparse(zeros, patterns, runtime, gpu, study.tokens)
+    forwards = {
+        f"dense {form}": forward_of(study, fuse_dense(half_model(study, dense, {})), form) for form in FORMS
+    }
+    forwards |= {f"sparse {form}": forward_of(study, zeros, form) for form in FORMS}
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        us = times_us(forwards, ROUNDS)
+    off = error(forwards["sparse overlapped"](), wanted)
+    best = {kind: min(t for name, t in us.items() if name.startswith(kind)) for kind in ("dense", "sparse")}
+    return {
+        "us": {name: round(t, 2) for name, t in us.items()},
+        "share": round(best["sparse"] / best["dense"], 4),
+        "error": round(off, 6),
+        "done": done,
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+    }

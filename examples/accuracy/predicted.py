@@ -1,0 +1,73 @@
+"""Predicted time of the whole model as torch runs it, in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from prunecast.choice import fastest_plan
+from prunecast.codesign.engines import Engine
+from prunecast.codesign.graph import ModelGraph, model_time
+from prunecast.codesign.search.layer_sets import LayerPass, LayerSet
+from prunecast.codesign.search.model_search import ModelSearch
+from prunecast.codesign.search.prune_model import families_of
+from prunecast.hardware import load_gpu
+from prunecast.kernels import plan_dense
+from prunecast.patterns import TileMap, parse_pattern
+from prunecast.patterns.importance import ImportanceArray
+
+FAMILIES = ("atp", "guided", "shuffled")
+
+
+class Predictor:
+    """Times of one graph on one GPU."""
+
+    def __init__(self, graph: ModelGraph, gpu: str, dtype: str = "fp16") -> None:
+        self.graph, self.dtype = graph, dtype
+        self.engine = Engine(name="model", gpu=load_gpu(gpu))
+        self.dense = {
+            name: self.engine.run(plan_dense(o.m, o.k, o.n, dtype, self.engine.gpu)).seconds
+            for name, o in graph.products.items()
+        }
+        self.dense_s = model_time(graph, self.engine.gpu, self.dense).seconds
+
+    def layer_seconds(self, name: str, tiles: TileMap) -> float:
+        """Seconds of one layer that keeps these tiles."""
+        n = self.graph[name].n
+        return self.engine.once(fastest_plan("stspmm", tiles, n, self.dtype, self.engine.gpu)).seconds
+
+    def share(self, maps: Mapping[str, TileMap]) -> float:
+        """Time of the model with these layers pruned over that of the dense one."""
+        products = {**self.dense, **{name: self.layer_seconds(name, tiles) for name, tiles in maps.items()}}
+        time = model_time(self.graph, self.engine.gpu, products, sparse=frozenset(maps))
+        return time.seconds / self.dense_s
+
+    def curve(
+        self, pattern: str, importance: Mapping[str, ImportanceArray], at: Sequence[float]
+    ) -> list[float]:
+        """The share with every layer pruned alike, as the first one of its shape, at these sparsities."""
+        rule, firsts = parse_pattern(pattern), {scores.shape: scores for scores in importance.values()}
+        found = []
+        for sparsity in at:
+            masks = {shape: rule.prune({"": scores}, sparsity)[""] for shape, scores in firsts.items()}
+            maps = {name: rule.map(masks[scores.shape]) for name, scores in importance.items()}
+            found.append(
+                self.share({name: tiles for name, tiles in maps.items() if isinstance(tiles, TileMap)})
+            )
+        return found
+
+    def search(self, importance: Mapping[str, ImportanceArray]) -> ModelSearch:
+        """The search of `prunecast prune --latency --runtime torch` over these layers, prepared."""
+        layers = LayerSet(
+            {name: (scores.shape[0], scores.shape[1]) for name, scores in importance.items()},
+            lambda name: importance[name],
+            (LayerPass({name: self.graph[name].n for name in importance}, self.graph),),
+        )
+        search = ModelSearch(
+            layers=layers,
+            engine=self.engine,
+            quick=self.engine,
+            dtype=self.dtype,
+            families=families_of("torch", FAMILIES),
+        )
+        search.prepare()
+        return search

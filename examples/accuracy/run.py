@@ -1,0 +1,249 @@
+"""The steps of a study; each does what has no row yet and can be ended at any time.
+
+python examples/accuracy/run.py STEP --study examples/accuracy/language.py --out FOLDER
+
+train    the dense models, one a seed, and the importance of their weights
+masks    every contestant's masks at every share of the time
+time     the whole pass with these masks on the GPU; masks after that are corrected by what was measured
+tune     prune and tune, and score every held-out item
+report   table, picture and record (report.py)
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import torch
+from contestants import CONTESTANTS, LIKE, Masks, find_masks
+from measured import measure
+from predicted import Predictor
+from rows import Row, Rows, part_of, work_through
+from safetensors.torch import load_file, save_file
+from study import Study, default_device, load_study
+from tuning import Trainer
+
+sys.path.append(str(Path(__file__).parent))
+
+DENSE = "dense"
+PATTERN = "/pattern"
+ONCE = 1.0
+"""The share of a contestant with one time."""
+
+
+def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("step", choices=STEPS)
+    parser.add_argument("--study", type=Path, default=Path(__file__).parent / "language.py")
+    parser.add_argument("--tiny", action="store_true", help="everything small, for a CPU")
+    parser.add_argument("--out", type=Path, required=True, help="folder for rows and files")
+    parser.add_argument("--only", default="", help="contestants, by commas; all by default")
+    parser.add_argument("--seeds", default="", help="e.g. 0,2; all by default")
+    parser.add_argument("--part", default="1/1", help="I/N: every N-th of what is to do")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin nothing after so many")
+    parser.add_argument("--processes", type=int, default=1, help="beside each other, for masks and time")
+    parser.add_argument("--correct", action="store_true", help="masks anew for shares that were measured")
+    parser.add_argument("--gpu", default="h200-sxm", help="spec of the GPU that times are of")
+    parser.add_argument("--device", default=default_device())
+    return parser.parse_args(arguments)
+
+
+def name_of(case: Row) -> str:
+    """What files of a case are called."""
+    return re.sub(r"[^\w.]+", "-", f"{case['contestant']}-{case['share']}-{case['seed']}")
+
+
+class Run:
+    """A study and the folder of its files, in one process."""
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        self.asked, self.out = asked, asked.out
+        self.study: Study = load_study(asked.study, tiny=asked.tiny)
+        self.rows = Rows(self.out / "rows.jsonl")
+        self.seeds = [int(each) for each in asked.seeds.split(",") if each] or list(self.study.seeds)
+        names = [each for each in asked.only.split(",") if each]
+        self.names = names or list(CONTESTANTS)
+        self.trainer = cache(lambda: Trainer(self.study, asked.device))
+        self.predictor = cache(lambda: Predictor(self.study.graph(), asked.gpu))
+        self.importance = cache(self._importance)
+
+    def dense(self, seed: int) -> dict[str, torch.Tensor]:
+        """State of a trained dense model."""
+        return load_file(self.out / f"dense-{seed}.safetensors")
+
+    def _importance(self, seed: int) -> dict[str, np.ndarray]:
+        stored = load_file(self.out / f"importance-{seed}.safetensors")
+        return {name: tensor.numpy() for name, tensor in stored.items()}
+
+    def cases(self, seeds: list[int]) -> list[Row]:
+        """Contestants, shares and seeds, in the order of their worth."""
+        shares = self.study.shares
+        return [
+            {"contestant": name, "share": share, "seed": seed}
+            for seed in seeds
+            for place, name in enumerate(self.names)
+            for share in (shares if CONTESTANTS[name].runtime != "2:4" else (ONCE,))
+        ]
+
+    def masks_file(self, key: Row) -> Path:
+        """Where the newest masks of a case are kept."""
+        return self.out / "masks" / f"{name_of(key)}.npz"
+
+    def read_masks(self, key: Row) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+        """Masks and patterns of a case."""
+        products = self.study.graph().products
+        with np.load(self.masks_file(key)) as stored:
+            patterns = {
+                name.removesuffix(PATTERN): str(stored[name]) for name in stored if name.endswith(PATTERN)
+            }
+            kept = {}
+            for name in (each for each in stored if not each.endswith(PATTERN)):
+                m, k = products[name].m, products[name].k
+                kept[name] = np.unpackbits(stored[name], count=m * k).reshape(m, k).astype(bool)
+        return kept, patterns
+
+    def write_masks(self, key: Row, masks: Masks) -> None:
+        """Keep them, a bit each."""
+        file = self.masks_file(key)
+        file.parent.mkdir(exist_ok=True)
+        arrays = {name: np.packbits(mask) for name, mask in masks.kept.items()}
+        np.savez(file, **arrays, **{name + PATTERN: np.array(each) for name, each in masks.patterns.items()})
+
+
+def train(run: Run) -> None:
+    """Dense models and importance."""
+
+    def work(key: Row) -> Row:
+        seed, trainer = key["seed"], run.trainer()
+        torch.manual_seed(seed)
+        trainer.model.load_state_dict(run.study.build(run.asked.device).state_dict())
+        if run.study.budget.train_steps:
+            trainer.train(seed)
+        scores = trainer.scores()
+        _keep_scores(run, {"contestant": "untuned", "share": 1.0, "seed": seed}, scores)
+        save_file(
+            {name: each.contiguous() for name, each in trainer.model.state_dict().items()},
+            run.out / f"dense-{seed}.safetensors",
+        )
+        found = trainer.importance(seed)
+        save_file(
+            {name: torch.from_numpy(each) for name, each in found.items()},
+            run.out / f"importance-{seed}.safetensors",
+        )
+        return {"score": round(float(scores.mean()), 5), "unit": run.study.unit}
+
+    todo = [{"step": "train", "seed": seed} for seed in run.seeds]
+    work_through(run.rows, part_of(todo, run.asked.part), work, run.asked.seconds)
+
+
+def masks(run: Run) -> None:
+    """Masks of every case; with --correct those whose time was measured, at the share that leads there."""
+    torch.set_num_threads(1)
+
+    def work(key: Row) -> Row:
+        case = {name: key[name] for name in ("contestant", "share", "seed")}
+        aim, sparsity = key["share"] * _ratio(run, key), None
+        if CONTESTANTS[key["contestant"]].runtime is None:
+            like = run.rows.last(step="masks", contestant=LIKE, share=key["share"], seed=key["seed"])
+            sparsity = None if like is None else like["sparsity"]
+        found = find_masks(key["contestant"], run.importance(key["seed"]), aim, run.predictor(), sparsity)
+        run.write_masks(case, found)
+        return {"sparsity": found.sparsity, "aim": aim, "predicted_share": found.predicted_share}
+
+    todo = [{"step": "masks", **case, "corrected": run.asked.correct} for case in run.cases(run.seeds)]
+    work_through(run.rows, part_of(todo, run.asked.part), work, run.asked.seconds)
+
+
+def _ratio(run: Run, key: Row) -> float:
+    """Predicted over measured share of the case's first masks, where these were timed."""
+    case = {"contestant": key["contestant"], "share": key["share"], "corrected": False}
+    timed, predicted = (
+        run.rows.last(step="time", **case),
+        run.rows.last(step="masks", **case, seed=run.study.seeds[0]),
+    )
+    if not key["corrected"] or timed is None or predicted is None or predicted["predicted_share"] is None:
+        return 1.0
+    return float(predicted["predicted_share"] / timed["measured_share"])
+
+
+def time(run: Run) -> None:
+    """Time the newest masks of the first seed."""
+    first = run.study.seeds[0]
+
+    def work(key: Row) -> Row:
+        contestant = CONTESTANTS[key["contestant"]]
+        kept, patterns = run.read_masks(key)
+        found = measure(
+            run.study,
+            run.dense(first),
+            kept,
+            patterns,
+            runtime=contestant.runtime or "",
+            gpu=run.asked.gpu,
+            lock=run.out / f"gpu-{torch.cuda.current_device()}.lock",
+        )
+        return {"measured_share": found.pop("share"), **found}
+
+    cases = [case for case in run.cases([first]) if CONTESTANTS[case["contestant"]].runtime]
+    if run.asked.correct:
+        cases = [case for case in cases if run.rows.last(step="masks", **case, corrected=True)]
+    todo = [{"step": "time", **case, "corrected": run.asked.correct} for case in cases]
+    work_through(run.rows, part_of(todo, run.asked.part), work, run.asked.seconds)
+
+
+def tune(run: Run) -> None:
+    """Prune and tune every case that has masks, the dense model too, and keep the score of each item."""
+
+    def work(key: Row) -> Row:
+        seed, trainer, is_dense = key["seed"], run.trainer(), key["contestant"] == DENSE
+        case = {name: key[name] for name in ("contestant", "share", "seed")}
+        kept = None if is_dense else run.read_masks(case)[0]
+        torch.manual_seed(seed)
+        trainer.begin(run.dense(seed))
+        trainer.tune(kept, {} if is_dense else run.importance(seed), seed)
+        scores = trainer.scores()
+        _keep_scores(run, case, scores)
+        return {"score": round(float(scores.mean()), 5)}
+
+    cases = [{"contestant": DENSE, "share": 1.0, "seed": seed} for seed in run.seeds]
+    cases += [case for case in run.cases(run.seeds) if run.masks_file(case).exists()]
+    todo = [{"step": "tune", **case} for case in cases]
+    work_through(run.rows, part_of(todo, run.asked.part), work, run.asked.seconds)
+
+
+def _keep_scores(run: Run, case: Row, scores: np.ndarray) -> None:
+    folder = run.out / "scores"
+    folder.mkdir(exist_ok=True)
+    np.save(folder / f"{name_of(case)}.npy", scores.astype(np.float16))
+
+
+STEPS: dict[str, Callable[[Run], None]] = {"train": train, "masks": masks, "time": time, "tune": tune}
+
+
+def _one_part(given: tuple[list[str], str]) -> None:
+    arguments, part = given
+    main([*arguments, "--part", part, "--processes", "1"])
+
+
+def main(arguments: list[str] | None = None) -> None:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    asked = parse_options(arguments)
+    if asked.processes > 1:
+        parts = [(arguments, f"{number}/{asked.processes}") for number in range(1, asked.processes + 1)]
+        with ProcessPoolExecutor(asked.processes, get_context("spawn")) as pool:
+            list(pool.map(_one_part, parts))
+        return
+    STEPS[asked.step](Run(asked))
+
+
+if __name__ == "__main__":
+    main()

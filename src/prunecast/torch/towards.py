@@ -1,0 +1,62 @@
+"""`Towards`: masks that grow, on the device, until they are given ones."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import nn
+
+from prunecast.errors import BadInput
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.tile_map import MaskArray
+
+__all__ = ["Towards"]
+
+
+class Towards:
+    """Of what the final masks prune, the least important goes first, layer by layer.
+
+    Parameters
+    ----------
+    final : layer -> bool mask (M, K), of every layer of `parameters`
+    parameters : layer -> weights (M, ...)
+    scores : layer -> importance (M, K)
+
+    Raises
+    ------
+    BadInput : masks of other layers or shapes
+    """
+
+    def __init__(
+        self,
+        final: Mapping[str, MaskArray],
+        parameters: Mapping[str, nn.Parameter],
+        scores: Mapping[str, ImportanceArray],
+    ) -> None:
+        if set(final) != set(parameters):
+            other = sorted(set(final) ^ set(parameters))[0]
+            raise BadInput(f"final masks must be of the layers that are pruned, got another set: {other!r}")
+        self._turns: dict[str, torch.Tensor] = {}
+        for name, parameter in parameters.items():
+            wanted = (parameter.shape[0], parameter[0].numel())
+            if final[name].shape != wanted:
+                raise BadInput(f"final mask of {name!r} must have shape {wanted}, got {final[name].shape}")
+            self._turns[name] = _turns(final[name], scores[name], parameter)
+
+    def mask(self, name: str, share: float) -> torch.Tensor:
+        """Ones where the layer keeps, when `share` of all that will go has gone; as its weights."""
+        turns = self._turns[name]
+        return (turns >= share).to(turns.dtype)
+
+
+def _turns(final: MaskArray, scores: ImportanceArray, like: torch.Tensor) -> torch.Tensor:
+    """When each weight goes, in [0, 1), in the order of importance; 2 for those that stay."""
+    pruned = torch.from_numpy(np.ascontiguousarray(~final)).to(like.device).flatten()
+    order = (
+        torch.from_numpy(np.ascontiguousarray(scores, np.float32)).to(like.device).flatten()[pruned].argsort()
+    )
+    places = torch.empty_like(order)
+    places[order] = torch.arange(len(order), device=like.device)
+    turns = torch.full((final.size,), 2.0, device=like.device)
+    turns[pruned] = places.double().div(max(len(order), 1)).float().clamp_max(1.0 - 2.0**-24)
+    return turns.reshape(like.shape)
