@@ -16,6 +16,7 @@ import re
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -48,6 +49,9 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="folder for rows and files")
     parser.add_argument("--only", default="", help="contestants, by commas; all by default")
     parser.add_argument("--seeds", default="", help="e.g. 0,2; all by default")
+    parser.add_argument("--shares", default="", help="e.g. 0.7; all by default")
+    parser.add_argument("--train-steps", type=int, help="in place of the study's")
+    parser.add_argument("--tune-steps", type=int, help="in place of the study's")
     parser.add_argument("--part", default="1/1", help="I/N: every N-th of what is to do")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin nothing after so many")
     parser.add_argument("--processes", type=int, default=1, help="beside each other, for masks and time")
@@ -67,9 +71,13 @@ class Run:
 
     def __init__(self, asked: argparse.Namespace) -> None:
         self.asked, self.out = asked, asked.out
-        self.study: Study = load_study(asked.study, tiny=asked.tiny)
+        study: Study = load_study(asked.study, tiny=asked.tiny)
+        steps = {name: getattr(asked, name) for name in ("train_steps", "tune_steps")}
+        given = {name: each for name, each in steps.items() if each is not None}
+        self.study = replace(study, budget=replace(study.budget, **given))
         self.rows = Rows(self.out / "rows.jsonl")
         self.seeds = [int(each) for each in asked.seeds.split(",") if each] or list(self.study.seeds)
+        self.shares = [float(each) for each in asked.shares.split(",") if each] or list(study.shares)
         names = [each for each in asked.only.split(",") if each]
         self.names = names or list(CONTESTANTS)
         self.trainer = cache(lambda: Trainer(self.study, asked.device))
@@ -86,12 +94,11 @@ class Run:
 
     def cases(self, seeds: list[int]) -> list[Row]:
         """Contestants, shares and seeds, in the order of their worth."""
-        shares = self.study.shares
         return [
             {"contestant": name, "share": share, "seed": seed}
             for seed in seeds
-            for place, name in enumerate(self.names)
-            for share in (shares if CONTESTANTS[name].runtime != "2:4" else (ONCE,))
+            for name in self.names
+            for share in (self.shares if CONTESTANTS[name].runtime != "2:4" else (ONCE,))
         ]
 
     def masks_file(self, key: Row) -> Path:
@@ -126,8 +133,7 @@ def train(run: Run) -> None:
         seed, trainer = key["seed"], run.trainer()
         torch.manual_seed(seed)
         trainer.model.load_state_dict(run.study.build(run.asked.device).state_dict())
-        if run.study.budget.train_steps:
-            trainer.train(seed)
+        step_s = trainer.train(seed) if run.study.budget.train_steps else 0.0
         scores = trainer.scores()
         _keep_scores(run, {"contestant": "untuned", "share": 1.0, "seed": seed}, scores)
         save_file(
@@ -139,7 +145,7 @@ def train(run: Run) -> None:
             {name: torch.from_numpy(each) for name, each in found.items()},
             run.out / f"importance-{seed}.safetensors",
         )
-        return {"score": round(float(scores.mean()), 5), "unit": run.study.unit}
+        return {"score": _mean(scores), "unit": run.study.unit, "step_s": step_s}
 
     todo = [{"step": "train", "seed": seed} for seed in run.seeds]
     work_through(run.rows, part_of(todo, run.asked.part), work, run.asked.seconds)
@@ -209,15 +215,19 @@ def tune(run: Run) -> None:
         kept = None if is_dense else run.read_masks(case)[0]
         torch.manual_seed(seed)
         trainer.begin(run.dense(seed))
-        trainer.tune(kept, {} if is_dense else run.importance(seed), seed)
+        step_s = trainer.tune(kept, {} if is_dense else run.importance(seed), seed)
         scores = trainer.scores()
         _keep_scores(run, case, scores)
-        return {"score": round(float(scores.mean()), 5)}
+        return {"score": _mean(scores), "step_s": step_s}
 
     cases = [{"contestant": DENSE, "share": 1.0, "seed": seed} for seed in run.seeds]
     cases += [case for case in run.cases(run.seeds) if run.masks_file(case).exists()]
     todo = [{"step": "tune", **case} for case in cases]
     work_through(run.rows, part_of(todo, run.asked.part), work, run.asked.seconds)
+
+
+def _mean(scores: np.ndarray) -> float:
+    return round(float(scores.mean()), 5)
 
 
 def _keep_scores(run: Run, case: Row, scores: np.ndarray) -> None:

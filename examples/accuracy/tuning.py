@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
@@ -39,14 +40,17 @@ def run_steps(
     peaks: list[float],
     weight_decay: float,
     pruner: Pruner | None = None,
-) -> None:
-    """AdamW over the batches; matrices decay, vectors do not."""
+) -> float:
+    """AdamW over the batches; matrices decay, vectors do not. Seconds a step, of the second half."""
     matrices = [each for each in model.parameters() if each.dim() > 1]
     vectors = [each for each in model.parameters() if each.dim() <= 1]
     groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
     on_gpu = next(model.parameters()).is_cuda
     optimizer = torch.optim.AdamW(groups, peaks[0], betas=(0.9, 0.95), fused=on_gpu)
-    for rate, batch in zip(peaks, islice(source, len(peaks)), strict=True):
+    half = 0.0
+    for step, (rate, batch) in enumerate(zip(peaks, islice(source, len(peaks)), strict=True)):
+        if step == len(peaks) // 2:
+            half = _now(on_gpu)
         for group in optimizer.param_groups:
             group["lr"] = rate
         optimizer.zero_grad()
@@ -55,6 +59,13 @@ def run_steps(
         optimizer.step()
         if pruner is not None:
             pruner.step()
+    return (_now(on_gpu) - half) / (len(peaks) - len(peaks) // 2)
+
+
+def _now(on_gpu: bool) -> float:
+    if on_gpu:
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 class Trainer:
@@ -88,12 +99,13 @@ class Trainer:
         self.model.load_state_dict(dense)
         self.teacher.load_state_dict(dense)
 
-    def train(self, seed: int) -> None:
-        """The dense model from its first weights."""
+    def train(self, seed: int) -> float:
+        """The dense model from its first weights; seconds a step."""
         budget = self.study.budget
         peaks = rates(budget.train_steps, budget.warmup_steps * 4, budget.train_rate)
         self.model.train()
-        run_steps(self.model, self._alone, self.study.batches(seed, self.device), peaks, budget.weight_decay)
+        source = self.study.batches(seed, self.device)
+        return run_steps(self.model, self._alone, source, peaks, budget.weight_decay)
 
     def importance(self, seed: int) -> dict[str, ImportanceArray]:
         """Sum over batches of (weight * gradient) squared of each weight (M, K): what its removal costs."""
@@ -110,8 +122,13 @@ class Trainer:
 
     def tune(
         self, kept: Mapping[str, MaskArray] | None, importance: Mapping[str, ImportanceArray], seed: int
-    ) -> None:
-        """Gradually prune to masks while training beside the dense model; None tunes that itself."""
+    ) -> float:
+        """Gradually prune to masks while training beside the dense model; None tunes that itself.
+
+        Returns
+        -------
+        seconds a step
+        """
         budget, pruner = self.study.budget, None
         if kept is not None:
             pruner = _pruner(self.model, kept, importance, budget, self.study.target)
@@ -119,9 +136,10 @@ class Trainer:
         peaks = rates(budget.tune_steps, budget.warmup_steps, budget.tune_rate)
         self.model.train()
         source = self.study.batches(1000 + seed, self.device)
-        run_steps(self.model, self._beside, source, peaks, budget.weight_decay, pruner)
+        step_s = run_steps(self.model, self._beside, source, peaks, budget.weight_decay, pruner)
         if pruner is not None:
             pruner.close()
+        return step_s
 
     def scores(self) -> np.ndarray:
         """Of the model as it is now."""
