@@ -66,7 +66,10 @@ def _triton_blocks(a: Any, bs: list[Any]) -> Callable[[int], Any]:
     return block_sparse(a, bs, BLOCK)
 
 
-PEERS = (Peer("Triton blocks 64x64 fp16, 75 %", "float16", _blocks, _triton_blocks),)
+PEERS = (
+    Peer("cuSPARSELt 2:4 fp16", "float16", _two_of_four, _semi_structured),
+    Peer("Triton blocks 64x64 fp16, 75 %", "float16", _blocks, _triton_blocks),
+)
 
 
 def _inputs(layer: tuple[int, int, int], peer: Peer, count: int) -> tuple[Any, list[Any]]:
