@@ -7,7 +7,7 @@ from typing import Any
 
 from prunecast.choice.product import Product, PrunedMap, product_of
 from prunecast.hardware import GpuSpec
-from prunecast.kernels import KernelPlan, PlanDoesNotFit
+from prunecast.kernels import ConvGrid, KernelPlan, PlanDoesNotFit, grid_plan
 from prunecast.launch import COLD, CacheState
 from prunecast.models import Estimate, estimate
 
@@ -37,6 +37,7 @@ def fastest_plan(
     state: str = "burst",
     most: int | None = None,
     allowed: Callable[[Any], bool] | None = None,
+    source: ConvGrid | None = None,
     **options: Any,
 ) -> KernelPlan:
     """The plan of `kernel` in the config that the closed-form model finds fastest; ties go to nearly all SMs.
@@ -49,6 +50,7 @@ def fastest_plan(
     state : of the GPU, as in `prunecast.models.case`
     most : configs that are planned at most; None for all that the roofline finds near its best
     allowed : says of a config whether it may be chosen; None for all
+    source : the convolution whose input is read in place of B; it has `n` columns
     options : further keywords of the kernel's planner
 
     Raises
@@ -60,6 +62,8 @@ def fastest_plan(
     if product.kernel.times is None:
         return product.plan(**options)
     plans = _near_plans(product, most, allowed, options)
+    if source is not None:
+        plans = [grid_plan(plan, source, gpu) for plan in plans]
     if len(plans) == 1:
         return plans[0]
     seconds = [kept_estimate(plan, gpu, state, "graph", COLD).seconds for plan in plans]

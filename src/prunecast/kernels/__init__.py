@@ -24,7 +24,8 @@ from prunecast.kernels.table import KERNELS
 from prunecast.kernels.tile.stspmm import plan_stspmm
 from prunecast.kernels.tile.tile_plan import plan_block_sparse, plan_tile_wise
 from prunecast.kernels.two_of_four.kernel import plan_sparse_tensor
-from prunecast.plan.conv import im2col_bytes, implicit_plan
+from prunecast.plan.conv import grid_plan, im2col_bytes, implicit_plan
+from prunecast.plan.conv_grid import ConvGrid
 from prunecast.plan.conv_shape import ConvShape
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit, Schedule, WorkList
 from prunecast.plan.reference import run_reference
@@ -33,6 +34,7 @@ __all__ = [
     "DTYPE_BYTES",
     "KERNELS",
     "BlockShape",
+    "ConvGrid",
     "ConvShape",
     "Kernel",
     "KernelPlan",
@@ -41,6 +43,7 @@ __all__ = [
     "Schedule",
     "WorkList",
     "compile",
+    "grid_plan",
     "im2col_bytes",
     "implicit_plan",
     "plan_balanced",

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
+from prunecast.kernels.device.conv_input import ConvOperator, grid_of
 from prunecast.kernels.table import KERNELS
 from prunecast.plan.kernel_plan import KernelPlan
 
@@ -56,7 +57,8 @@ def compile(
 
     Parameters
     ----------
-    plan : from any planner whose kernel runs: all but `dense` and `csr`, which are libraries'
+    plan : from any planner whose kernel runs: all but `dense` and `csr`, which are libraries'. One of the tile
+        kernels whose `source` is a `ConvGrid` makes a `ConvOperator`, whose B and C are such inputs
     weights : (M, K), rounded to the plan's dtype; what the plan does not keep is not read
     bias : (M,), added to every column of C, in fp32
     activation : `none`, `relu` or `gelu`, after the bias
@@ -67,11 +69,12 @@ def compile(
         the kernel runs on
     prunecast.kernels.device.build.KernelBuildError : the kernel cannot be built
     """
+    grid = grid_of(plan)
+    if grid is not None and (KERNELS[plan.kernel].costs != "prunecast.kernels.tile" or plan.inner is not None):
+        raise BadInput(f"{plan.kernel}: the tile kernels alone read the input of a convolution")
     entry = KERNELS[plan.kernel].compilers.get(plan.tensor)
     if entry is None:
         raise BadInput(f"no kernel runs plans of {plan.kernel} on {plan.tensor}; those are predicted only")
-    if plan.source is not None:
-        raise BadInput(f"{plan.kernel}: no kernel reads the input of a convolution; it is predicted only")
     try:
         found = getattr(import_module(entry.module), entry.name)
     except ImportError as missing:
@@ -79,4 +82,4 @@ def compile(
             raise
         raise BadInput(f"running {plan.kernel} needs CuPy: install the extra cuda13 or cuda12") from missing
     operator: Operator = found.compile(plan, weights, bias=bias, activation=activation)
-    return operator
+    return operator if grid is None else ConvOperator(operator, grid)

@@ -13,8 +13,12 @@ whoever reads a plan's `source` sees to that.
 from dataclasses import replace
 
 from prunecast.errors import BadInput
+from prunecast.hardware.l2_lines import LINE_BYTES
+from prunecast.hardware.spec import GpuSpec
+from prunecast.plan.conv_grid import ConvGrid
 from prunecast.plan.conv_shape import ConvShape
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
+from prunecast.plan.misaligned import with_row_starts
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram
 
 ADDRESSES_PER_COPY = 2
@@ -48,6 +52,24 @@ def implicit_plan(plan: KernelPlan, conv: ConvShape) -> KernelPlan:
     grain = conv.copy_bytes(DTYPE_BYTES[plan.dtype])
     programs = tuple(_with_addresses(program, grain) for program in plan.programs)
     return replace(plan, programs=programs, source=conv)
+
+
+def grid_plan(plan: KernelPlan, grid: ConvGrid, gpu: GpuSpec) -> KernelPlan:
+    """`plan`, of the same layer as a product with `grid.n` tokens, reading the input of a convolution.
+
+    Its kernel does what it does for a product; rows of B and C begin at other places.
+
+    Raises
+    ------
+    BadInput : the plan is for another K or N than the convolution
+    """
+    if (plan.k, plan.n) != (grid.k, grid.n):
+        raise BadInput(
+            f"convolution: a plan for K = {plan.k} and N = {plan.n} is none for K = {grid.k} and N = {grid.n}"
+        )
+    pixel_bytes = grid.conv.batch * DTYPE_BYTES[plan.dtype]
+    programs = with_row_starts(plan.programs, LINE_BYTES + pixel_bytes, gpu)
+    return replace(plan, programs=programs, source=grid)
 
 
 def im2col_bytes(conv: ConvShape, dtype: str) -> int:

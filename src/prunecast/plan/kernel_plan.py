@@ -17,6 +17,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import BlockResources
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import IntArray, TileMap, frozen_int32
+from prunecast.plan.conv_grid import ConvGrid
 from prunecast.plan.conv_shape import ConvShape
 from prunecast.plan.program import WarpProgram
 
@@ -96,7 +97,8 @@ class KernelPlan:
     tensor : `wgmma`, `mma`, `sparse-wgmma`, `sparse-mma`, or `none` for CUDA cores
     b_access : `gather` if kept columns are fetched row by row of B, `dense_tile` if B is read in contiguous
         slabs
-    source : the convolution whose input is read in place of B, or None where B is a matrix
+    source : the convolution whose input is read in place of B, or None where B is a matrix; a grid if the tile
+        kernel runs it
     cluster : neighbouring blocks that fetch their weights together, each an equal share that all of them get:
         item j of the lists of blocks cluster * i to cluster * i + cluster - 1 has the same tile and k range
     fewest_steps : k-steps that every item has, however little it keeps; those beyond its columns multiply 16
@@ -123,7 +125,7 @@ class KernelPlan:
     programs: tuple[WarpProgram, ...]
     tensor: str
     b_access: str = "gather"
-    source: ConvShape | None = None
+    source: ConvShape | ConvGrid | None = None
     cluster: int = 1
     fewest_steps: int = 0
     pdl: bool = False

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from prunecast.kernels import KernelPlan
+from prunecast.kernels.device.conv_input import reading_input
 from prunecast.kernels.device.packed import to_bits
 from prunecast.kernels.tile.cuda.mma.forms import MMA_SOURCE, has_async_copies, mma_defines
 from prunecast.kernels.tile.cuda.mma.records import WARPS, mma_records
@@ -39,7 +40,7 @@ def run_mma(
     form = mma_defines(plan, activation=activation, bias=operands.bias is not None, changes=defines)
     arch = 900 if has_async_copies(plan) else 750
     kernel = build_on_cpu(MMA_SOURCE, "tile_mma", form, folder, arch=arch, changes=changes)
-    packed = pack_bits(plan, to_bits(operands.a, plan.dtype))
+    packed = reading_input(plan, pack_bits(plan, to_bits(operands.a, plan.dtype)))
     records = mma_records(plan, packed)
     sums = plan.shape.block_m * plan.shape.block_n
     arrays = {

@@ -7,6 +7,7 @@ import numpy as np
 
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.build import SOURCES as DEVICE
+from prunecast.kernels.device.conv_input import reading_input, write_border
 from prunecast.kernels.device.defines import ACTIVATIONS
 from prunecast.kernels.device.packed import to_bits, uncovered_rows
 from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
@@ -60,6 +61,7 @@ def run_tiles(
     source = TOKEN_SOURCE if plan.shape[:2] in TOKEN_SHAPES else "tile_sm90.cu"
     kernel = build_on_cpu(SOURCES / source, "tile_sm90", form, folder, changes=changes)
     packed = pack_weights(plan.tiles, to_bits(operands.a, plan.dtype), plan.shape.block_m)
+    packed = reading_input(plan, packed)
     work = work_image(plan)
     sums = plan.shape.block_m * plan.shape.block_n
     arrays = {
@@ -82,6 +84,7 @@ def run_tiles(
     args["c"], args["c_row_bytes"], args["c_tokens"] = c.address, c.row_bytes, c.matrix.shape[0]
     args["tokens"], args["null_stage"] = -(-plan.n // 8) * 8, packed.null_stage
     work.into(args)
+    write_border(plan, args)
     resources = plan.resources
     grid = Grid(
         plan.blocks,

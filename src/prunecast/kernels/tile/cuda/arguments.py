@@ -23,7 +23,8 @@ TILE_ARGS = np.dtype(
         ("null_stage", "i4"),
         ("blocks_in_args", "i4"),
         ("c_tokens", "i4"),
-        ("reserved", "i4", (2,)),
+        ("line_chunks", "i4"),
+        ("pixel_chunks", "i4"),
         ("first", "i4", (MOST_BLOCKS_IN_ARGS, 4)),
         ("start", "i4", (MOST_BLOCKS_IN_ARGS + 4,)),
     ]

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prunecast.kernels.device.conv_input import reading_input, write_border
 from prunecast.kernels.device.packed import Packed, to_bits, uncovered_rows
 from prunecast.kernels.device.tile_stages import PackedStages
 from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
@@ -24,7 +25,7 @@ def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packe
     ------
     BadInput : as `pack_weights` and `work_image`
     """
-    packed = pack_weights(plan.tiles, to_bits(weights, plan.dtype), plan.shape.block_m)
+    packed = reading_input(plan, pack_weights(plan.tiles, to_bits(weights, plan.dtype), plan.shape.block_m))
     work = work_image(plan)
     tile_floats = plan.shape.block_m * plan.shape.block_n
     return Packed(
@@ -52,4 +53,5 @@ def list_args(
     args = np.zeros(1, dtype)
     args["tokens"], args["null_stage"] = -(-plan.n // 8) * 8, packed.null_stage
     work.into(args)
+    write_border(plan, args)
     return args

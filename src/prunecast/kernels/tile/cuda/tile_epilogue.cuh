@@ -6,6 +6,7 @@
 // lane, at least 64 contiguous bytes a row, or by one instruction of the copy engine where they follow one another.
 #pragma once
 #include "activation.cuh"
+#include "border.cuh"
 #include "tile_args.cuh"
 #include "tile_shape.cuh"
 
@@ -27,6 +28,9 @@ struct Ending {
   int row;                 // row of C that is row `lane % CHUNK_ROWS` of a chunk of the warp
 #endif
   float bias[2];           // of the two rows whose sums this lane holds
+#if BORDER
+  u32 zeros;               // bit i: tokens 8 i to 8 i + 7 of the warpgroup are zeros
+#endif
 };
 
 __device__ __forceinline__ Ending prepare_ending(const TileArgs& args, int place, int4 item, int warp, int lane) {
@@ -46,6 +50,10 @@ __device__ __forceinline__ Ending prepare_ending(const TileArgs& args, int place
   for (int i = 0; i < 2; ++i) ending.bias[i] = load_early(args.bias + max(load_early(rows + i * 8 + lane / 4), 0));
 #else
   ending.bias[0] = ending.bias[1] = 0.0f;
+#endif
+#if BORDER
+  static_assert(!GLU && !TOKEN_MAJOR, "a convolution has rows of tokens");
+  ending.zeros = __ballot_sync(0xffffffff, in_border(ending.token + 8 * lane, args.line_chunks, args.pixel_chunks));
 #endif
   return ending;
 }
@@ -80,6 +88,14 @@ __device__ __forceinline__ void round_chunk(u32 (&words)[CHUNK_WORDS], const flo
 #endif
 }
 
+#if BORDER
+// Zeros in the words of `round_chunk` that are in the border; bit i of `zeros` is that of tokens 8 i to 8 i + 7.
+__device__ __forceinline__ void clear_border(u32 (&words)[CHUNK_WORDS], u32 zeros) {
+#pragma unroll
+  for (int i = 0; i < CHUNK_WORDS; ++i) words[i] = zeros >> i / 2 & 1 ? 0 : words[i];
+}
+#endif
+
 #if TOKEN_MAJOR
 #include "tile_token_major.cuh"
 #else
@@ -104,6 +120,9 @@ struct Outgoing {
     for (int chunk = 0; chunk < CHUNKS; ++chunk) {
       u32 words[CHUNK_WORDS];
       round_chunk(words, sums + chunk * CHUNK_SUMS, ending);
+#if BORDER
+      clear_border(words, ending.zeros >> chunk * (CHUNK_TOKENS / 8));
+#endif
       if (chunk < CHUNKS_STAGED) {
         stage_chunk(staging + chunk * CHUNK_BYTES, words, lane);
       } else {

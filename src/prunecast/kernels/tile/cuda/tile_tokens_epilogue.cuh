@@ -8,6 +8,7 @@
 // list says.
 #pragma once
 #include "activation.cuh"
+#include "border.cuh"
 #include "tile_args.cuh"
 #include "tile_tokens_shape.cuh"
 
@@ -40,6 +41,9 @@ struct Ending {
   int rows[HALVES];     // row of C of place `lane` among those of a half that this warp stores
 #endif
   int between;          // steps from one half to the other
+#if BORDER
+  bool zeros[2];        // whether the first and the last 8 of the 16 tokens of this warp are zeros
+#endif
 #if BIAS
   float bias[BLOCK_M / 32];  // of rows lane, lane + 32, ...
 #endif
@@ -77,6 +81,13 @@ __device__ __forceinline__ Ending prepare_ending(const TileArgs& args, int place
     ending.bias[i] = load_early(args.bias + max(load_early(rows + i * 32 + lane), 0));
   }
 #endif
+#if BORDER
+  static_assert(!GLU && !TOKEN_MAJOR, "a convolution has rows of tokens");
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    ending.zeros[i] = in_border(item.w + warp * 16 + 8 * i, args.line_chunks, args.pixel_chunks);
+  }
+#endif
   return ending;
 }
 
@@ -105,6 +116,9 @@ __device__ __forceinline__ void round_rows(u32 (&words)[4], const float* sums, c
   for (int i = 0; i < 4; ++i) {
     const int of = row + i / 2 * 8;
     words[i] = pack(sums[2 * i], sums[2 * i + 1], bias_of(ending, of, 0, lane), bias_of(ending, of, 1, lane));
+#if BORDER
+    if (ending.zeros[i % 2]) words[i] = 0;
+#endif
   }
 #endif
 }

@@ -6,7 +6,7 @@
 // Split (int4): x workspace slot (of this part, or of the owner's part 1); y other parts that an owner waits
 //   for; z reduction group.
 #pragma once
-#include "ptx.cuh"
+#include "border.cuh"
 
 constexpr int MOST_BLOCKS_IN_ARGS = 900;
 
@@ -28,9 +28,13 @@ struct MmaArgs {
   int tokens;              // a multiple of 8
   int blocks_in_args;      // 0: `first` is not filled, read `start`
   int first[MOST_BLOCKS_IN_ARGS + 4];  // the same as `start`, so that it needs no load
+#if BORDER
+  int line_chunks;  // as in `border.cuh`
+  int pixel_chunks;
+#endif
 };
 
-static_assert(sizeof(MmaArgs) == 3736, "MMA_ARGS in records.py has the same bytes");
+static_assert(sizeof(MmaArgs) == 3736 + 8 * BORDER, "MMA_ARGS in records.py has the same bytes");
 
 enum What { FIRST_STEP = 1, LAST_STEP = 2, PART = 4, OWNER = 8, PLACE_SHIFT = 4 };
 

@@ -58,6 +58,11 @@ __device__ __forceinline__ void transpose_quads(u32 (&word)[4], int lane) {
 __device__ __forceinline__ void store_rows(const MmaArgs& args, const Sums& sums, const Rows& rows, int token_start,
                                            const Place& me) {
   const int first = token_start + me.token + me.lane % 4 * 8;
+#if BORDER
+  u32 zeros = 0;
+#pragma unroll
+  for (int n = 0; n < N8; n += 4) zeros |= in_border(first + n * 8, args.line_chunks, args.pixel_chunks) << n;
+#endif
 #pragma unroll
   for (int m = 0; m < M16; ++m) {
 #pragma unroll
@@ -78,6 +83,10 @@ __device__ __forceinline__ void store_rows(const MmaArgs& args, const Sums& sums
           word[i] = word_of(sums[m][n + i][2 * half], sums[m][n + i][2 * half + 1], bias);
         }
         transpose_quads(word, me.lane);
+#if BORDER
+#pragma unroll
+        for (int i = 0; i < 4; ++i) word[i] = zeros >> n & 1 ? 0 : word[i];
+#endif
         const int token = first + n * 8;
         if (row >= 0 && token < args.tokens) {
           store_16(to + 2ll * token, make_uint4(word[0], word[1], word[2], word[3]));

@@ -1,0 +1,131 @@
+"""A convolution's input in place of B: pixels for columns, where lines of C end, and `ConvOperator`."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.kernels.device.arrays import Wanted, check_given
+from prunecast.kernels.device.frameworks import framework_of
+from prunecast.kernels.device.places import Place
+from prunecast.kernels.device.tile_stages import PackedStages
+from prunecast.plan.conv_grid import ConvGrid
+from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
+
+CHUNK = 8
+"""Tokens that are zeros together, and that a row of B begins at a multiple of. Kind: CUDA source,
+`border.cuh`."""
+
+
+def grid_of(plan: KernelPlan) -> ConvGrid | None:
+    """The convolution whose input a plan reads; None for a product.
+
+    Raises
+    ------
+    BadInput : images that no kernel reads, or not a multiple of 8 of them
+    """
+    if plan.source is None:
+        return None
+    if not isinstance(plan.source, ConvGrid):
+        raise BadInput(f"{plan.kernel}: no kernel reads an input without a border; it is predicted only")
+    if plan.source.conv.batch % CHUNK:
+        raise BadInput(f"{plan.kernel}: wanted a multiple of {CHUNK} images, got {plan.source.conv.batch}")
+    return plan.source
+
+
+def border_of(plan: KernelPlan) -> int:
+    """Pixels of zeros behind a line of C; 0 for a product."""
+    grid = grid_of(plan)
+    return 0 if grid is None else grid.border
+
+
+def reading_input(plan: KernelPlan, packed: PackedStages) -> PackedStages:
+    """Images whose columns are pixels of the input, `batch` elements apart; those of a product unchanged."""
+    grid = grid_of(plan)
+    if grid is None:
+        return packed
+    pixels = np.append(grid.offsets(), np.int32(-1))
+    return packed._replace(columns=np.ascontiguousarray(pixels[packed.columns]))
+
+
+def write_border(plan: KernelPlan, args: npt.NDArray[Any]) -> None:
+    """Lines and their pixels in chunks into the argument of a launch; nothing for a product."""
+    grid = grid_of(plan)
+    if grid is None:
+        return
+    args["line_chunks"] = grid.line * grid.conv.batch // CHUNK
+    args["pixel_chunks"] = grid.conv.width_out * grid.conv.batch // CHUNK
+
+
+class ConvOperator:
+    """A convolution on one device, `y = op(x)`: both are planes of a `ConvGrid`, pixels of `batch` elements.
+
+    Attributes
+    ----------
+    grid : of the input; the output has the same lines and borders
+    """
+
+    def __init__(self, operator: Any, grid: ConvGrid) -> None:
+        self._operator, self.grid, self.plan, self.clock = operator, grid, operator.plan, operator.clock
+        pixel = grid.conv.batch * DTYPE_BYTES[self.plan.dtype]
+        self._first, self._plane = grid.first * pixel, grid.plane * pixel
+        self._pixel = pixel
+
+    @property
+    def out_pixels(self) -> int:
+        """Pixels of the output, borders included."""
+        return self.grid.pixels(self.plan.m)
+
+    def __call__(self, x: Any, out: Any = None) -> Any:
+        """Y (out_pixels, batch) of x (source_pixels, batch), a CuPy array or a torch tensor without gaps.
+
+        Enqueued on the current stream of the framework of `x`. An `out` has zeros between its planes already,
+        such as a former output.
+
+        Raises
+        ------
+        BadInput : a dtype, shape, device or layout differs from the plan's; nothing was launched
+        """
+        import cupy as cp
+
+        framework = framework_of("x", x)
+        b = self._place("x", framework, x, self.grid.source_pixels)
+        y = framework.empty(x, self.out_pixels, self.grid.conv.batch) if out is None else out
+        c = self._place("y", framework, y, self.out_pixels)
+        with framework.stream(x):
+            if out is None:
+                self._clear(framework.view(y))
+            self.enqueue(b, c, int(cp.cuda.get_current_stream().ptr))
+        return y
+
+    def enqueue(self, b: Place, c: Place, stream: int) -> None:
+        """The launch alone: nothing is checked, and borders between planes of C are not written.
+
+        Parameters
+        ----------
+        b, c : input and output, the bytes of a pixel for those of a row
+        stream : handle
+        """
+        self._operator.enqueue(b, Place(c.pointer + self._first, self._plane), stream)
+
+    def copy(self) -> "ConvOperator":
+        """A copy with device memory of its own, to be used on another stream."""
+        return ConvOperator(self._operator.copy(), self.grid)
+
+    def _place(self, name: str, framework: Any, array: Any, pixels: int) -> Place:
+        given, conv = framework.describe(name, array), self.grid.conv
+        wanted = Wanted(pixels, pixels, conv.batch, self.plan.dtype, given.device)
+        check_given(name, given, wanted, pixels)
+        if given.strides[0] != self._pixel or given.pointer % wanted.align_bytes:
+            raise BadInput(f"{name} must lie without gaps from a multiple of {wanted.align_bytes} bytes on")
+        if given.device < 0:
+            raise BadInput(f"{name} must lie on the device of the weights, got the host")
+        return Place(given.pointer, self._pixel)
+
+    def _clear(self, y: Any) -> None:
+        """Zeros between the planes."""
+        import cupy as cp
+
+        shape = (self.plan.m + 1, self._first // y.itemsize)
+        cp.lib.stride_tricks.as_strided(y, shape, (self._plane, y.itemsize))[...] = 0

@@ -1,0 +1,108 @@
+"""Convolutions through the tile kernels, run as they are on an emulated machine."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from prunecast.kernels import ConvGrid, ConvShape, KernelPlan
+from prunecast.kernels.tile.stspmm import spread_over_clusters
+from prunecast.kernels.tile.tile_plan import items_of, tile_plan
+from prunecast.kernels.tile.wgmma_configs import wgmma_configs
+from prunecast.patterns import TileMap, parse_pattern
+from prunecast.plan.order import assign_stream_k
+from tests.kernels.cuda.mma import mma_plans
+from tests.kernels.cuda.on_cpu.mma_run import run_mma
+from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE
+from tests.kernels.cuda.on_cpu.operands import Operands, Rows
+from tests.kernels.cuda.on_cpu.tile_run import run_tiles
+from tests.kernels.cuda.plans import GPU, plan_of
+from tests.naive.convolution import convolve
+
+pytestmark = pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")
+
+
+def grid_of(*, height: int = 5, size: int = 3, stride: int = 1, border: int = 1) -> ConvGrid:
+    conv = ConvShape(
+        channels=20,
+        height=height,
+        width=7,
+        kernel_h=size,
+        kernel_w=size,
+        stride=stride,
+        padding=size // 2,
+        batch=8,
+    )
+    return ConvGrid(conv=conv, border=border)
+
+
+def tiles_of(grid: ConvGrid, m: int, height: int) -> TileMap:
+    pattern = parse_pattern(f"tile-wise:{height}")
+    importance = np.random.default_rng(1).random((m, grid.k))
+    return pattern.map(pattern.prune({"w": importance}, 0.6)["w"])
+
+
+def operands_of(plan: KernelPlan, grid: ConvGrid, images: np.ndarray, weights: np.ndarray) -> Operands:
+    """The input, and C as the planes of an output that holds no numbers yet."""
+    source = np.ascontiguousarray(grid.source_of(images), np.float16)
+    out = np.full((grid.pixels(plan.m), grid.conv.batch), np.nan, np.float16)
+    step = grid.plane * grid.conv.batch * 2
+    planes = np.lib.stride_tricks.as_strided(out[grid.first :], (plan.m, plan.n), (step, 2))
+    bias = np.random.default_rng(3).standard_normal(plan.m).astype(np.float32)
+    return Operands(a=weights, b=Rows(whole=source, matrix=source), c=Rows(whole=out, matrix=planes), bias=bias)
+
+
+def check(plan: KernelPlan, grid: ConvGrid, folder: Path, run) -> None:
+    """All of the output: pixels by definition, zeros in the border, and nothing else touched."""
+    plan, random, conv = replace(plan, source=grid), np.random.default_rng(2), grid.conv
+    images = random.standard_normal((conv.channels, conv.height, conv.width, conv.batch)).astype(np.float16)
+    weights = random.standard_normal((plan.m, plan.k)).astype(np.float16).astype(np.float32)
+    operands = operands_of(plan, grid, images, weights)
+    run(plan, operands, folder, activation="relu")
+    kept = np.where(plan.tiles.mask(), weights, 0.0)
+    filters = kept.reshape(plan.m, conv.channels, conv.kernel_h, conv.kernel_w)
+    wanted = np.maximum(convolve(filters, images, conv.stride, conv.padding) + operands.bias[:, None, None, None], 0)
+    c = operands.c.matrix.copy()
+    np.testing.assert_allclose(grid.images_of(c), wanted, rtol=2e-3, atol=2e-3)
+    assert not c[:, grid.in_border()].any()
+    operands.c.matrix[...] = np.nan
+    assert np.isnan(operands.c.whole.astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("form", [(128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128)])
+def test_every_form_of_wgmma(form: tuple[int, int], cubins: Path) -> None:
+    grid = grid_of()
+    plan = plan_of(tiles_of(grid, 2 * form[0], form[0]), grid.n, *form, blocks=3)
+    check(plan, grid, cubins, run_tiles)
+
+
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_tokens_as_the_first_operand(cluster: int, cubins: Path) -> None:
+    grid = grid_of(height=7)
+    tiles = tiles_of(grid, 512, 256)
+    config = next(v for v in wgmma_configs(GPU, "fp16", "wgmma") if v.shape[:2] == (256, 128))
+    assigned = assign_stream_k(items_of(tiles, config, grid.n, GPU, cluster=cluster), 3, 64)
+    work = spread_over_clusters(assigned, cluster, 128)
+    check(
+        tile_plan("stspmm", tiles, grid.n, config, work, GPU, b_access="gather", cluster=cluster),
+        grid,
+        cubins,
+        run_tiles,
+    )
+
+
+@pytest.mark.parametrize("gpu", ["a100-sxm4-80gb", "t4"])
+@pytest.mark.parametrize("form", [(128, 128), (64, 256), (16, 256)])
+def test_without_wgmma(form: tuple[int, int], gpu: str, cubins: Path) -> None:
+    grid = grid_of()
+    plan = mma_plans.plan_of(tiles_of(grid, 2 * form[0], form[0]), grid.n, form, blocks=3, gpu=gpu)
+    check(plan, grid, cubins, run_mma)
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "border"), [(1, 1, 0), (1, 1, 1), (1, 2, 1), (3, 2, 1), (5, 1, 2), (5, 2, 1), (3, 1, 2)]
+)
+def test_filters_strides_and_borders(size: int, stride: int, border: int, cubins: Path) -> None:
+    grid = grid_of(size=size, stride=stride, border=border)
+    check(plan_of(tiles_of(grid, 128, 128), grid.n, 128, 128, blocks=2), grid, cubins, run_tiles)
