@@ -14,6 +14,7 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, Schedule, WorkList
+from prunecast.kernels.tile.configs import mma_configs
 from prunecast.kernels.tile.tile_plan import tile_plan
 from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
@@ -81,7 +82,8 @@ def _arrays(plan: KernelPlan) -> dict[str, np.ndarray]:
 
 def _restored(about: Mapping[str, Any], stored: Mapping[str, np.ndarray]) -> KernelPlan:
     mark, block = about["fingerprint"], tuple(about["block"])
-    configs = wgmma_configs(GPU, about["dtype"], about["tensor"])
+    kinds = mma_configs if about["tensor"] == "mma" else wgmma_configs
+    configs = kinds(GPU, about["dtype"], about["tensor"])
     config = next((one for one in configs if one.shape[:2] == block), None)
     if config is None:
         raise BadInput(f"{mark}: no config {block[0]} x {block[1]} of {about['tensor']}; prepare again")

@@ -1,4 +1,4 @@
-"""Convolutions as the tile kernel runs them: rows of B that overlap in an input with zeros between its images."""
+"""Convolutions as the tile kernel runs them: rows of B that overlap, zeros between images."""
 
 import numpy as np
 import pytest

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.conv_input import ConvOperator, grid_of
+from prunecast.kernels.device.conv_input import ConvOperator, check_conv, grid_of
 from prunecast.kernels.table import KERNELS
 from prunecast.plan.kernel_plan import KernelPlan
 
@@ -57,8 +57,8 @@ def compile(
 
     Parameters
     ----------
-    plan : from any planner whose kernel runs: all but `dense` and `csr`, which are libraries'. One of the tile
-        kernels whose `source` is a `ConvGrid` makes a `ConvOperator`, whose B and C are such inputs
+    plan : from any planner whose kernel runs: all but `dense` and `csr`, which are libraries'; with a
+        `ConvGrid` as `source` of a tile kernel, for a `ConvOperator`
     weights : (M, K), rounded to the plan's dtype; what the plan does not keep is not read
     bias : (M,), added to every column of C, in fp32
     activation : `none`, `relu` or `gelu`, after the bias
@@ -70,8 +70,8 @@ def compile(
     prunecast.kernels.device.build.KernelBuildError : the kernel cannot be built
     """
     grid = grid_of(plan)
-    if grid is not None and (KERNELS[plan.kernel].costs != "prunecast.kernels.tile" or plan.inner is not None):
-        raise BadInput(f"{plan.kernel}: the tile kernels alone read the input of a convolution")
+    if grid is not None:
+        check_conv(plan)
     entry = KERNELS[plan.kernel].compilers.get(plan.tensor)
     if entry is None:
         raise BadInput(f"no kernel runs plans of {plan.kernel} on {plan.tensor}; those are predicted only")

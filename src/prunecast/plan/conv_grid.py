@@ -6,11 +6,12 @@ together are one run of pixels of `batch` elements each:
 
     border lines | lines of plane 0 | border lines | lines of plane 1 | ... | border lines
 
-from pixel `border` on, where a line is `width` pixels and `border` zeros; as many zeros end it. The zeros behind a line are those in front of the next one,
-and the lines below a plane those above the next one. Every element of a filter then meets whole lines, zeros
-included, that begin at one offset and follow each other: a row of B begins at pixel `offsets[k]` and is
-`n` elements long, and rows overlap. A kernel that gathers rows of B needs no other address than for a
-product. Columns of C in the border are stored as zeros, so that C is such an input again.
+from pixel `border` on, where a line is `width` pixels and `border` zeros; as many zeros end it. The zeros
+behind a line are those in front of the next one, and the lines below a plane those above the next one. Every
+element of a filter then meets whole lines, zeros included, that begin at one offset and follow each other: a
+row of B begins at pixel `offsets[k]` and is `n` elements long, and rows overlap. A kernel that gathers rows
+of B needs no other address than for a product. Columns of C in the border are stored as zeros, so that C is
+such an input again.
 """
 
 from dataclasses import dataclass
@@ -86,7 +87,7 @@ class ConvGrid:
 
     @property
     def n(self) -> int:
-        """Columns of B and C: all images' pixels of a plane, those of the border behind its lines included."""
+        """Columns of B and C: pixels of a plane, of all images, with the border behind its lines."""
         return self.conv.height_out * self.line * self.conv.batch
 
     @property

@@ -97,8 +97,8 @@ class KernelPlan:
     tensor : `wgmma`, `mma`, `sparse-wgmma`, `sparse-mma`, or `none` for CUDA cores
     b_access : `gather` if kept columns are fetched row by row of B, `dense_tile` if B is read in contiguous
         slabs
-    source : the convolution whose input is read in place of B, or None where B is a matrix; a grid if the tile
-        kernel runs it
+    source : the convolution whose input is read in place of B, a grid if the tile kernel runs it; None where
+        B is a matrix
     cluster : neighbouring blocks that fetch their weights together, each an equal share that all of them get:
         item j of the lists of blocks cluster * i to cluster * i + cluster - 1 has the same tile and k range
     fewest_steps : k-steps that every item has, however little it keeps; those beyond its columns multiply 16

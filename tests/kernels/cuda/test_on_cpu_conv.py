@@ -50,7 +50,9 @@ def operands_of(plan: KernelPlan, grid: ConvGrid, images: np.ndarray, weights: n
     step = grid.plane * grid.conv.batch * 2
     planes = np.lib.stride_tricks.as_strided(out[grid.first :], (plan.m, plan.n), (step, 2))
     bias = np.random.default_rng(3).standard_normal(plan.m).astype(np.float32)
-    return Operands(a=weights, b=Rows(whole=source, matrix=source), c=Rows(whole=out, matrix=planes), bias=bias)
+    return Operands(
+        a=weights, b=Rows(whole=source, matrix=source), c=Rows(whole=out, matrix=planes), bias=bias
+    )
 
 
 def check(plan: KernelPlan, grid: ConvGrid, folder: Path, run) -> None:
@@ -62,7 +64,9 @@ def check(plan: KernelPlan, grid: ConvGrid, folder: Path, run) -> None:
     run(plan, operands, folder, activation="relu")
     kept = np.where(plan.tiles.mask(), weights, 0.0)
     filters = kept.reshape(plan.m, conv.channels, conv.kernel_h, conv.kernel_w)
-    wanted = np.maximum(convolve(filters, images, conv.stride, conv.padding) + operands.bias[:, None, None, None], 0)
+    wanted = np.maximum(
+        convolve(filters, images, conv.stride, conv.padding) + operands.bias[:, None, None, None], 0
+    )
     c = operands.c.matrix.copy()
     np.testing.assert_allclose(grid.images_of(c), wanted, rtol=2e-3, atol=2e-3)
     assert not c[:, grid.in_border()].any()
@@ -101,7 +105,8 @@ def test_without_wgmma(form: tuple[int, int], gpu: str, cubins: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "stride", "border"), [(1, 1, 0), (1, 1, 1), (1, 2, 1), (3, 2, 1), (5, 1, 2), (5, 2, 1), (3, 1, 2)]
+    ("size", "stride", "border"),
+    [(1, 1, 0), (1, 1, 1), (1, 2, 1), (3, 2, 1), (5, 1, 2), (5, 2, 1), (3, 1, 2)],
 )
 def test_filters_strides_and_borders(size: int, stride: int, border: int, cubins: Path) -> None:
     grid = grid_of(size=size, stride=stride, border=border)

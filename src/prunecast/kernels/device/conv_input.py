@@ -10,6 +10,7 @@ from prunecast.kernels.device.arrays import Wanted, check_given
 from prunecast.kernels.device.frameworks import framework_of
 from prunecast.kernels.device.places import Place
 from prunecast.kernels.device.tile_stages import PackedStages
+from prunecast.kernels.device.weights import uncovered_rows
 from prunecast.plan.conv_grid import ConvGrid
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
@@ -32,6 +33,14 @@ def grid_of(plan: KernelPlan) -> ConvGrid | None:
     if plan.source.conv.batch % CHUNK:
         raise BadInput(f"{plan.kernel}: wanted a multiple of {CHUNK} images, got {plan.source.conv.batch}")
     return plan.source
+
+
+def check_conv(plan: KernelPlan) -> None:
+    """Refuse plans of other kernels than those of tiles, and filters in no tile, with `BadInput`."""
+    if plan.inner is not None or plan.tensor not in ("wgmma", "mma"):
+        raise BadInput(f"{plan.kernel}: the tile kernels alone read the input of a convolution")
+    if uncovered_rows(plan.tiles).size:
+        raise BadInput(f"{plan.kernel}: wanted every filter of a convolution in a tile")
 
 
 def border_of(plan: KernelPlan) -> int:
@@ -59,7 +68,7 @@ def write_border(plan: KernelPlan, args: npt.NDArray[Any]) -> None:
 
 
 class ConvOperator:
-    """A convolution on one device, `y = op(x)`: both are planes of a `ConvGrid`, pixels of `batch` elements.
+    """A convolution on one device, `c = op(b)`: both are planes of a `ConvGrid`, pixels of `batch` elements.
 
     Attributes
     ----------
@@ -77,10 +86,10 @@ class ConvOperator:
         """Pixels of the output, borders included."""
         return self.grid.pixels(self.plan.m)
 
-    def __call__(self, x: Any, out: Any = None) -> Any:
-        """Y (out_pixels, batch) of x (source_pixels, batch), a CuPy array or a torch tensor without gaps.
+    def __call__(self, b: Any, out: Any = None) -> Any:
+        """C (out_pixels, batch) of B (source_pixels, batch), a CuPy array or a torch tensor without gaps.
 
-        Enqueued on the current stream of the framework of `x`. An `out` has zeros between its planes already,
+        Enqueued on the current stream of the framework of `b`. An `out` has zeros between its planes already,
         such as a former output.
 
         Raises
@@ -89,15 +98,15 @@ class ConvOperator:
         """
         import cupy as cp
 
-        framework = framework_of("x", x)
-        b = self._place("x", framework, x, self.grid.source_pixels)
-        y = framework.empty(x, self.out_pixels, self.grid.conv.batch) if out is None else out
-        c = self._place("y", framework, y, self.out_pixels)
-        with framework.stream(x):
+        framework = framework_of("B", b)
+        read = self._place("B", framework, b, self.grid.source_pixels)
+        c = framework.empty(b, self.out_pixels, self.grid.conv.batch) if out is None else out
+        written = self._place("C", framework, c, self.out_pixels)
+        with framework.stream(b):
             if out is None:
-                self._clear(framework.view(y))
-            self.enqueue(b, c, int(cp.cuda.get_current_stream().ptr))
-        return y
+                self.clear(framework.view(c))
+            self.enqueue(read, written, int(cp.cuda.get_current_stream().ptr))
+        return c
 
     def enqueue(self, b: Place, c: Place, stream: int) -> None:
         """The launch alone: nothing is checked, and borders between planes of C are not written.
@@ -123,9 +132,9 @@ class ConvOperator:
             raise BadInput(f"{name} must lie on the device of the weights, got the host")
         return Place(given.pointer, self._pixel)
 
-    def _clear(self, y: Any) -> None:
-        """Zeros between the planes."""
+    def clear(self, c: Any) -> None:
+        """Zeros between the planes of C, a CuPy array."""
         import cupy as cp
 
-        shape = (self.plan.m + 1, self._first // y.itemsize)
-        cp.lib.stride_tricks.as_strided(y, shape, (self._plane, y.itemsize))[...] = 0
+        shape = (self.plan.m + 1, self._first // c.itemsize)
+        cp.lib.stride_tricks.as_strided(c, shape, (self._plane, c.itemsize))[...] = 0

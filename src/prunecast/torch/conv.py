@@ -1,0 +1,272 @@
+"""`TileSparseConv2d`: `torch.nn.Conv2d` with pruned filters, for inference.
+
+The kernel reads and writes planes of pixels with the batch innermost and zeros around the images
+(`prunecast.plan.conv_grid`). Where the module moves data:
+
+* it takes (batch, channels, height, width) laid out in any way, which one copy brings to planes, of a stride
+  above 1 to a plane for each of its places;
+* it gives planes seen as (batch, filters, height, width): nothing is moved. The next one of these modules
+  with a stride of 1 takes them as they lie, also where something has changed them in place, such as `relu_`
+  or `+=`; what makes a new tensor makes a copy.
+
+Batches that are no multiple of 8 are filled up.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from prunecast.choice import fastest_plan
+from prunecast.errors import BadInput
+from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.kernels import ConvGrid, ConvShape, KernelPlan, compile
+from prunecast.kernels.device.conv_input import CHUNK, ConvOperator
+from prunecast.patterns import TileMap
+from prunecast.torch.images import covering
+from prunecast.torch.kept import TILE_COLUMNS, place_values, take_values, tiles_of
+
+__all__ = ["Planes", "TileSparseConv2d", "images_in", "planes_of"]
+
+MOST_PLANS = 16
+"""Most shapes of input that a module keeps plans and packed weights for."""
+_DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
+_PLANES = "_prunecast_planes"
+
+
+class Planes(NamedTuple):
+    """The planes that a tensor of images is a view of; what lies around the images are zeros."""
+
+    pixels: torch.Tensor
+    """(pixels, batch)."""
+    height: int
+    width: int
+    border: int
+
+
+def planes_of(x: torch.Tensor, grid: ConvGrid) -> torch.Tensor:
+    """The input (source_pixels, batch) of images (N, channels, height, width), N up to the batch: a copy."""
+    conv, size = grid.conv, len(grid.phases)
+    source = x.new_zeros((grid.source_pixels, conv.batch))
+    lines = (conv.height_out + grid.border, grid.line, conv.batch)
+    body = source[grid.first : grid.first + grid.planes * grid.plane]
+    planes = body.view(conv.channels, size, size, *lines)
+    for i, y in enumerate(grid.phases.tolist()):
+        for j, left in enumerate(grid.phases.tolist()):
+            some = x[:, :, y :: conv.stride, left :: conv.stride].permute(1, 2, 3, 0)
+            planes[:, i, j, : some.shape[1], : some.shape[2], : some.shape[3]].copy_(some)
+    return source
+
+
+def images_in(y: torch.Tensor, grid: ConvGrid, filters: int, count: int) -> torch.Tensor:
+    """Images (count, filters, height, width) in the planes (pixels, batch) of an output, a view."""
+    batch = grid.conv.batch
+    shape = (count, filters, grid.conv.height_out, grid.conv.width_out)
+    return y.as_strided(shape, (1, grid.plane * batch, grid.line * batch, batch), grid.first * batch)
+
+
+class TileSparseConv2d(torch.nn.Module):  # type: ignore[misc]
+    """y = activation(conv(x) + bias) with tile-sparse filters. Made by `from_conv`; no gradients.
+
+    The state holds the kept values and the tiles. For every shape of input the first call plans and packs;
+    `MOST_PLANS` shapes are kept.
+    """
+
+    def __init__(
+        self,
+        tiles: TileMap,
+        values: torch.Tensor,
+        bias: torch.Tensor | None,
+        *,
+        size: int,
+        stride: int,
+        gpu: GpuSpec,
+        activation: str = "none",
+        border: int = 1,
+    ) -> None:
+        super().__init__()
+        self.out_channels, self.in_channels = tiles.m, tiles.k // size**2
+        self.size, self.stride, self.border = size, stride, border
+        self.pattern, self.gpu, self.activation = tiles.pattern, gpu, activation
+        self.register_buffer("values", values)
+        self.register_buffer("bias", bias)
+        for name in TILE_COLUMNS:
+            self.register_buffer(f"tile_{name}", torch.from_numpy(getattr(tiles, name).copy()))
+        self._operators: dict[tuple[int, int, int], ConvOperator] = {}
+
+    @classmethod
+    def from_conv(
+        cls,
+        conv: torch.nn.Conv2d,
+        kept: "TileMap | torch.Tensor | np.ndarray[Any, Any] | None" = None,
+        *,
+        pattern: str | None = None,
+        gpu: str | GpuSpec,
+        activation: str = "none",
+        border: int = 1,
+    ) -> "TileSparseConv2d":
+        """Take over what `conv` keeps, in its dtype and on its device.
+
+        Parameters
+        ----------
+        conv : fp16 or bf16; odd square filters with half of their size for padding, of one group
+        kept : `TileMap`; or a mask (filters, channels * size * size) that follows `pattern`, such as those of
+            `Pruner.masks`; None for the weights that are not zero
+        pattern : pattern string, e.g. `tile-wise:128`; not needed with a `TileMap`
+        gpu : name of the GPU to plan for, or its spec
+        activation : `none`, `relu` or `gelu`, after the bias
+        border : zeros around images in memory, in pixels; equal in layers that follow one another
+
+        Raises
+        ------
+        BadInput : another dtype or kind of convolution, or what `TileSparseLinear.from_linear` refuses
+        """
+        _check(conv, border)
+        weights = conv.weight.detach().flatten(1).float().cpu().numpy()
+        if isinstance(kept, torch.Tensor):
+            kept = kept.detach().flatten(1).cpu().numpy()
+        tiles = covering(tiles_of(weights, kept, pattern))
+        module = cls(
+            tiles,
+            torch.from_numpy(take_values(tiles, weights)).to(conv.weight),
+            None if conv.bias is None else conv.bias.detach().clone(),
+            size=conv.kernel_size[0],
+            stride=conv.stride[0],
+            gpu=load_gpu(gpu) if isinstance(gpu, str) else gpu,
+            activation=activation,
+            border=border,
+        )
+        module.train(conv.training)
+        return module
+
+    def tiles(self) -> TileMap:
+        """The tiles as they stand in the state."""
+        columns = {name: getattr(self, f"tile_{name}").cpu().numpy() for name in TILE_COLUMNS}
+        k = self.in_channels * self.size**2
+        return TileMap(m=self.out_channels, k=k, pattern=self.pattern, **columns)
+
+    def dense_weight(self) -> torch.Tensor:
+        """Filters (out, in, size, size), zero where nothing is kept; a new tensor of the module's dtype."""
+        weights = torch.from_numpy(place_values(self.tiles(), self.values.float().cpu().numpy()))
+        return weights.to(self.values).unflatten(1, (self.in_channels, self.size, self.size))
+
+    def grid(self, count: int, height: int, width: int) -> ConvGrid:
+        """How inputs of so many images lie in memory."""
+        shape = ConvShape(
+            channels=self.in_channels,
+            height=height,
+            width=width,
+            kernel_h=self.size,
+            kernel_w=self.size,
+            stride=self.stride,
+            padding=self.size // 2,
+            batch=-(-count // CHUNK) * CHUNK,
+        )
+        return ConvGrid(conv=shape, border=self.border)
+
+    def plan(self, grid: ConvGrid) -> KernelPlan:
+        """The plan that a call with such an input runs."""
+        return fastest_plan("stspmm", self.tiles(), grid.n, _DTYPES[self.values.dtype], self.gpu, source=grid)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Y (batch, filters, height, width) of x (batch, channels, height, width).
+
+        Raises
+        ------
+        BadInput : where gradients are wanted; another number of channels, dtype or device
+        """
+        self._check_input(x)
+        count, _, height, width = x.shape
+        operator = self._operator(count, height, width)
+        grid, planes = operator.grid, getattr(x, _PLANES, None)
+        in_planes = planes is not None and self._lie_in(planes, x, grid)
+        y = operator(planes.pixels if in_planes else planes_of(x, grid))
+        images = images_in(y, grid, self.out_channels, count)
+        setattr(images, _PLANES, Planes(y, grid.conv.height_out, grid.conv.width_out, self.border))
+        return images
+
+    def _lie_in(self, planes: Planes, x: torch.Tensor, grid: ConvGrid) -> bool:
+        """Whether images are still the view of planes that was made, and planes what the kernel reads."""
+        if self.stride != 1 or planes[1:] != (*x.shape[2:], self.border):
+            return False
+        made = images_in(planes.pixels, grid, self.in_channels, x.shape[0])
+        return bool(x.data_ptr() == made.data_ptr() and x.stride() == made.stride())
+
+    def _operator(self, count: int, height: int, width: int) -> ConvOperator:
+        """The newest in use stands last; the first one leaves where there are too many."""
+        key = (-(-count // CHUNK) * CHUNK, height, width)
+        found = self._operators.pop(key, None)
+        if found is None:
+            if len(self._operators) >= MOST_PLANS:
+                torch.cuda.synchronize(self.values.device)
+                del self._operators[next(iter(self._operators))]
+            found = self._compile(self.grid(*key))
+        self._operators[key] = found
+        return found
+
+    def _compile(self, grid: ConvGrid) -> Any:
+        bias = None if self.bias is None else self.bias.float().cpu().numpy()
+        weights = self.dense_weight().flatten(1).float().cpu().numpy()
+        with torch.cuda.device(self.values.device):
+            return compile(self.plan(grid), weights, bias=bias, activation=self.activation)
+
+    def _check_input(self, x: torch.Tensor) -> None:
+        if torch.is_grad_enabled() and (self.training or x.requires_grad):
+            raise BadInput("TileSparseConv2d has no gradients: call eval() and use torch.no_grad()")
+        if x.dim() != 4 or x.shape[1] != self.in_channels or not x.numel():
+            raise BadInput(
+                f"x must be (batch, {self.in_channels} channels, height, width), got {tuple(x.shape)}"
+            )
+        if x.dtype != self.values.dtype or x.device != self.values.device or not x.is_cuda:
+            wanted = f"{self.values.dtype} on the GPU of the module"
+            raise BadInput(
+                f"x must be {wanted}, got {x.dtype} on {x.device}; the module is on {self.values.device}"
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """State of a copy without kernels and device memory: a copy packs anew."""
+        return {**self.__dict__, "_operators": {}}
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "TileSparseConv2d":
+        """Moved or cast: what is packed on the device no longer fits."""
+        self._operators = {}
+        super()._apply(fn, recurse)
+        return self
+
+    def extra_repr(self) -> str:
+        """For printing a model."""
+        kept = self.values.numel() / (self.out_channels * self.in_channels * self.size**2)
+        shape = f"{self.in_channels}, {self.out_channels}, {self.size}x{self.size}, stride={self.stride}"
+        return f"{shape}, {self.activation}, pattern={self.pattern}, density={kept:.3f}"
+
+
+def _check(conv: torch.nn.Conv2d, border: int) -> None:
+    if type(conv) is not torch.nn.Conv2d:
+        raise BadInput(f"wanted a Conv2d, got {type(conv).__name__}")
+    if conv.weight.dtype not in _DTYPES:
+        raise BadInput(
+            f"TileSparseConv2d takes fp16 or bf16 weights, got {conv.weight.dtype}: cast the layer first"
+        )
+    size, stride = conv.kernel_size[0], conv.stride[0]
+    if (
+        conv.kernel_size != (size, size)
+        or conv.stride != (stride, stride)
+        or conv.padding != (size // 2, size // 2)
+        or size % 2 == 0
+        or conv.dilation != (1, 1)
+        or conv.groups != 1
+        or conv.padding_mode != "zeros"
+    ):
+        raise BadInput(f"wanted odd square filters, half of that as padding, one group; got {conv}")
+    ConvGrid(
+        conv=ConvShape(
+            channels=1,
+            height=size,
+            width=size,
+            kernel_h=size,
+            kernel_w=size,
+            stride=stride,
+            padding=size // 2,
+        ),
+        border=border,
+    )
