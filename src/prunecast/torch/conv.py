@@ -179,8 +179,10 @@ class TileSparseConv2d(torch.nn.Module):  # type: ignore[misc]
         count, _, height, width = x.shape
         operator = self._operator(count, height, width)
         grid, planes = operator.grid, getattr(x, _PLANES, None)
-        in_planes = planes is not None and self._lie_in(planes, x, grid)
-        y = operator(planes.pixels if in_planes else planes_of(x, grid))
+        if isinstance(planes, Planes) and self._lie_in(planes, x, grid):
+            y = operator(planes.pixels)
+        else:
+            y = operator(planes_of(x, grid))
         images = images_in(y, grid, self.out_channels, count)
         setattr(images, _PLANES, Planes(y, grid.conv.height_out, grid.conv.width_out, self.border))
         return images
