@@ -13,8 +13,7 @@ whoever reads a plan's `source` sees to that.
 from dataclasses import replace
 
 from prunecast.errors import BadInput
-from prunecast.hardware.l2_lines import LINE_BYTES
-from prunecast.hardware.spec import GpuSpec
+from prunecast.hardware.spec import LINE_BYTES, GpuSpec
 from prunecast.plan.conv_grid import ConvGrid
 from prunecast.plan.conv_shape import ConvShape
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan

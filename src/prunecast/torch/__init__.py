@@ -14,13 +14,23 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from prunecast.torch.calibrate import input_squares
+    from prunecast.torch.conv import TileSparseConv2d
     from prunecast.torch.convert import Sparsified, sparsify
     from prunecast.torch.linear import TileSparseLinear
     from prunecast.torch.load_model import load
     from prunecast.torch.pruner import Pruner
     from prunecast.torch.sparse_linear import SparseLinear
 
-__all__ = ["Pruner", "SparseLinear", "Sparsified", "TileSparseLinear", "input_squares", "load", "sparsify"]
+__all__ = [
+    "Pruner",
+    "SparseLinear",
+    "Sparsified",
+    "TileSparseConv2d",
+    "TileSparseLinear",
+    "input_squares",
+    "load",
+    "sparsify",
+]
 
 _HOME = {
     "Sparsified": "prunecast.torch.convert",
@@ -29,6 +39,7 @@ _HOME = {
     "load": "prunecast.torch.load_model",
     "sparsify": "prunecast.torch.convert",
     "Pruner": "prunecast.torch.pruner",
+    "TileSparseConv2d": "prunecast.torch.conv",
     "TileSparseLinear": "prunecast.torch.linear",
 }
 

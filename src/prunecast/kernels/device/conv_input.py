@@ -8,9 +8,9 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.kernels.device.arrays import Wanted, check_given
 from prunecast.kernels.device.frameworks import framework_of
-from prunecast.kernels.device.places import Place
+from prunecast.kernels.device.launch import Place
+from prunecast.kernels.device.packed import uncovered_rows
 from prunecast.kernels.device.tile_stages import PackedStages
-from prunecast.kernels.device.weights import uncovered_rows
 from prunecast.plan.conv_grid import ConvGrid
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
@@ -29,7 +29,9 @@ def grid_of(plan: KernelPlan) -> ConvGrid | None:
     if plan.source is None:
         return None
     if not isinstance(plan.source, ConvGrid):
-        raise BadInput(f"{plan.kernel}: no kernel reads an input without a border; it is predicted only")
+        raise BadInput(
+            f"{plan.kernel}: no kernel reads the input of a convolution without a grid; it is predicted only"
+        )
     if plan.source.conv.batch % CHUNK:
         raise BadInput(f"{plan.kernel}: wanted a multiple of {CHUNK} images, got {plan.source.conv.batch}")
     return plan.source

@@ -1,0 +1,95 @@
+"""`TileSparseConv2d` without a GPU: what it takes over, refuses, and how images come into planes."""
+
+import copy
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from prunecast.errors import BadInput  # noqa: E402
+from prunecast.kernels import run_reference  # noqa: E402
+from prunecast.torch import Pruner, TileSparseConv2d  # noqa: E402
+from prunecast.torch.conv import images_in, planes_of  # noqa: E402
+
+GPU = "h200-sxm"
+
+
+def pruned_conv(size=3, stride=1, channels=12, filters=32, **options):
+    torch.manual_seed(0)
+    conv = torch.nn.Conv2d(channels, filters, size, stride=stride, padding=size // 2, **options).half()
+    pruner = Pruner(torch.nn.Sequential(conv.float()), "tile-wise:16", 0.6)
+    pruner.prepare()
+    (mask,) = pruner.masks.values()
+    return conv.half().eval(), mask
+
+
+def test_planes_are_those_that_the_grid_describes():
+    conv, mask = pruned_conv(stride=2)
+    module = TileSparseConv2d.from_conv(conv, mask, pattern="tile-wise:16", gpu=GPU)
+    grid = module.grid(5, 7, 9)
+    x = torch.randn(5, 12, 7, 9)
+    images = np.zeros((12, 7, 9, 8))
+    images[..., :5] = x.permute(1, 2, 3, 0).numpy()
+    np.testing.assert_array_equal(planes_of(x, grid).numpy(), grid.source_of(images).astype(np.float32))
+
+
+@pytest.mark.parametrize(("size", "stride"), [(1, 1), (1, 2), (3, 1), (3, 2), (5, 1)])
+def test_the_plan_on_its_planes_is_what_torch_computes(size, stride):
+    conv, mask = pruned_conv(size, stride)
+    module = TileSparseConv2d.from_conv(conv, mask, pattern="tile-wise:16", gpu=GPU, border=max(size // 2, 1))
+    grid, x = module.grid(3, 6, 5), torch.randn(3, 12, 6, 5).half()
+    plan = module.plan(grid)
+    weights = module.dense_weight().flatten(1).double().numpy()
+    c = run_reference(plan, weights, planes_of(x, grid).numpy())
+    out = torch.zeros(grid.pixels(32), 8, dtype=torch.float64)
+    for m, row in enumerate(c):
+        at = grid.first + m * grid.plane
+        out[at : at + grid.n // 8] = torch.from_numpy(row).view(-1, 8)
+    options = {"stride": stride, "padding": size // 2}
+    wanted = torch.nn.functional.conv2d(
+        x.double(), torch.from_numpy(weights).view(32, 12, size, size), **options
+    )
+    torch.testing.assert_close(images_in(out, grid, 32, 3), wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_zeros_of_the_weights_are_enough_and_states_go_through():
+    conv, mask = pruned_conv()
+    module = TileSparseConv2d.from_conv(conv, pattern="tile-wise:16", gpu=GPU, activation="relu")
+    assert np.array_equal(module.tiles().mask(), mask)
+    torch.testing.assert_close(
+        module.dense_weight(), conv.weight * torch.from_numpy(mask).view_as(conv.weight)
+    )
+    again = copy.deepcopy(module)
+    again.load_state_dict(module.state_dict())
+    assert "32, 3x3, stride=1, relu" in repr(again)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"groups": 2}, "odd square filters, half of that as padding, one group"),
+        ({"dilation": 2}, "odd square filters"),
+        ({"padding_mode": "circular"}, "odd square filters"),
+    ],
+)
+def test_convolutions_that_it_does_not_run(options, message):
+    conv = torch.nn.Conv2d(8, 16, 3, padding=1, **options).half()
+    with pytest.raises(BadInput, match=message):
+        TileSparseConv2d.from_conv(conv, pattern="tile-wise:16", gpu=GPU)
+
+
+def test_other_refusals():
+    conv, mask = pruned_conv()
+    with pytest.raises(BadInput, match=r"takes fp16 or bf16 weights, got torch\.float32"):
+        TileSparseConv2d.from_conv(copy.deepcopy(conv).float(), mask, pattern="tile-wise:16", gpu=GPU)
+    with pytest.raises(BadInput, match="reach across a border of 0"):
+        TileSparseConv2d.from_conv(conv, mask, pattern="tile-wise:16", gpu=GPU, border=0)
+    module = TileSparseConv2d.from_conv(conv, mask, pattern="tile-wise:16", gpu=GPU)
+    with torch.no_grad():
+        with pytest.raises(
+            BadInput, match=r"x must be \(batch, 12 channels, height, width\), got \(1, 3, 4, 4\)"
+        ):
+            module(torch.zeros(1, 3, 4, 4).half())
+        with pytest.raises(BadInput, match=r"on the GPU of the module, got torch\.float16 on cpu"):
+            module(torch.zeros(1, 12, 4, 4).half())
