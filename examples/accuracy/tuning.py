@@ -17,7 +17,7 @@ from prunecast.codesign.schedule import gradual
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.torch import Pruner
-from prunecast.torch.layers import prunable
+from prunecast.torch.importance import prunable
 
 GRADIENT_NORM = 1.0
 ANYWHERE = "unstructured"

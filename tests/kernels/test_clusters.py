@@ -10,7 +10,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, PlanDoesNotFit, Schedule, plan_stspmm, run_reference
 from prunecast.kernels.tile.configs import tile_configs
-from prunecast.kernels.tile.stspmm import cluster_size, spread_over_clusters
+from prunecast.kernels.tile.stspmm import _cluster_size, spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.launch import launch_context
@@ -178,5 +178,5 @@ def test_a_drawn_list_has_no_clusters() -> None:
 
 def test_other_forms_and_empty_maps_have_no_clusters() -> None:
     narrow = next(v for v in wgmma_configs(GPU, "fp16", "wgmma") if v.shape[:2] == (128, 256))
-    assert cluster_size(narrow, equal_tiles(4096, 4096), 4096, GPU) == 1
-    assert cluster_size(VARIANT, equal_tiles(256, 0), 4096, GPU) == 1
+    assert _cluster_size(narrow, equal_tiles(4096, 4096), 4096, GPU) == 1
+    assert _cluster_size(VARIANT, equal_tiles(256, 0), 4096, GPU) == 1

@@ -15,12 +15,12 @@ from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.libraries.cublas.configs import LibraryKernel, library_kernels
 from prunecast.kernels.libraries.cublas.kernel import dense_configs, plan_dense
 from prunecast.kernels.libraries.cublas.launches import (
-    counter_seconds,
+    _counter_seconds,
     cublas_costs,
     multicast_of,
     reduction_seconds,
 )
-from prunecast.kernels.libraries.cublas.programs import first_stage_cycles, group_cycles, operand_bytes
+from prunecast.kernels.libraries.cublas.programs import _first_stage_cycles, group_cycles, operand_bytes
 from prunecast.kernels.libraries.cublas.rank import Ranked
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.launch import launch_context
@@ -211,11 +211,11 @@ def test_no_more_ctas_share_than_there_are_neighbours(m, n):
 
 def test_a_counter_is_cleared_where_an_sm_has_more_than_two_tiles():
     """Captured graphs: 1024 x 256 with 12544 tokens (392 tiles) begins with a fill, 264 tiles do not."""
-    assert [counter_seconds(tiles, H200) for tiles in (264, 392)] == [0.0, H200.graph_launch_s]
+    assert [_counter_seconds(tiles, H200) for tiles in (264, 392)] == [0.0, H200.graph_launch_s]
     plan = plan_dense(1024, 256, 12_544, "fp16", H200)
     assert plan.item_count > 2 * H200.sm_count
     assert launch_context(plan, H200).other_launches_s == H200.graph_launch_s
-    assert counter_seconds(1e6, load_gpu("a100-sxm4-80gb")) == 0.0
+    assert _counter_seconds(1e6, load_gpu("a100-sxm4-80gb")) == 0.0
 
 
 def test_parts_do_not_wait_until_their_sums_are_stored():
@@ -243,7 +243,7 @@ def queued(k: int, *, stages: int = 13, parts: int = 1, m: int = 768, n: int = 5
     """Bytes that the first stage waits for."""
     config = kernel_of(64, 64).config
     config = replace(config, resources=config.resources._replace(stages=stages))
-    cycles = first_stage_cycles(config, m, k, n, parts, H200)
+    cycles = _first_stage_cycles(config, m, k, n, parts, H200)
     return cycles / H200.clock_burst_hz[0] * H200.dram_bytes_per_s
 
 
@@ -262,7 +262,7 @@ def test_a_ring_that_holds_all_of_k_waits_for_the_steps_behind_at_most():
 
 
 def test_warps_that_copy_wait_for_the_first_stage():
-    expected = first_stage_cycles(chosen(1024, 1024, 4096).kernel.config, 1024, 1024, 4096, 1, H200)
+    expected = _first_stage_cycles(chosen(1024, 1024, 4096).kernel.config, 1024, 1024, 4096, 1, H200)
     for gpu, waits in ((H200, [expected]), (load_gpu("a100-sxm4-80gb"), [])):
         programs = plan_dense(1024, 1024, 4096, "fp16", gpu).programs
         starts = [i.amount for p in programs for i in p.start if i.op is Op.ISSUE and i.amount]

@@ -12,7 +12,7 @@ from prunecast.kernels import (
     run_reference,
 )
 from prunecast.kernels.tile.stspmm import ASSIGNMENTS
-from prunecast.kernels.two_of_four.kernel import plan_sparse_tensor, sparse_tensor_configs
+from prunecast.kernels.two_of_four.kernel import _sparse_tensor_configs, plan_sparse_tensor
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import KernelPlan
@@ -88,7 +88,7 @@ def test_2_of_4_inside_tiles_counts_neighbours_in_the_tiles_own_list():
         mask[64 * tile : 64 * tile + 64, columns[2::4]] = False
         mask[64 * tile : 64 * tile + 64, columns[3::4]] = False
     elements = element_map_from_mask(mask, "tile-wise-2d:64x2:4")
-    config = sparse_tensor_configs(elements, 90, "fp16", toy_gpu(), tiles=tiles)[0]
+    config = _sparse_tensor_configs(elements, 90, "fp16", toy_gpu(), tiles=tiles)[0]
     plan = plan_sparse_tensor(elements, 90, "fp16", toy_gpu(), config, tiles=tiles)
     assert plan.b_access == "gather"
     check_meaning(plan, mask)

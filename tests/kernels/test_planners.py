@@ -20,7 +20,7 @@ from prunecast.kernels import (
     plan_stspmm,
 )
 from prunecast.kernels.tile.configs import sparse_configs, tile_configs
-from prunecast.kernels.tile.tile_plan import steps_are_slabs
+from prunecast.kernels.tile.tile_plan import _steps_are_slabs
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.program import Op
@@ -220,7 +220,7 @@ def test_slabs_are_runs_that_start_on_a_step(columns, block_k, expected):
         column_index=np.array(columns),
         pattern="block:2x32",
     )
-    assert steps_are_slabs(tiles, block_k) == expected
+    assert _steps_are_slabs(tiles, block_k) == expected
 
 
 def test_narrow_blocks_are_gathered():

@@ -6,7 +6,7 @@ import pytest
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.models import amounts as module
-from prunecast.models.amounts import item_kinds
+from prunecast.models.amounts import _item_kinds
 from prunecast.patterns import parse_pattern
 
 GPU = load_gpu("h200-sxm")
@@ -33,7 +33,7 @@ def sizes(plan):
 def test_items_of_a_kind_have_the_same_sizes_and_those_of_two_kinds_do_not(name, largest, monkeypatch):
     monkeypatch.setattr(module, "LARGEST_TABLE", largest)
     plan = PLANS[name]
-    kinds, each = item_kinds(plan), sizes(plan)
+    kinds, each = _item_kinds(plan), sizes(plan)
     assert len(set(each)) == kinds.example.size
     assert [each[item] for item in kinds.example[kinds.of_item]] == each
     np.testing.assert_array_equal(kinds.members, np.bincount(kinds.of_item))

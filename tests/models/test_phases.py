@@ -10,7 +10,7 @@ from prunecast.kernels.small_n.kernel import plan_small_n
 from prunecast.launch import launch_context
 from prunecast.models import estimate
 from prunecast.models.chain import Chain, plan_chain
-from prunecast.models.phases import phases_around
+from prunecast.models.chains import phases_around
 from prunecast.models.rates import sm_rates
 from prunecast.patterns import ElementMap, parse_pattern
 from prunecast.plan.program import Instruction, Op, WarpProgram

@@ -60,7 +60,7 @@ def unstructured(group, sparsity):
     return prune_cells(group, cells, scores, target(sparsity, size(group)))
 
 
-def block_sparse(group, sparsity, height, width, score="rms"):
+def block_sparse(group, sparsity, height, width):
     cells = []
     for layer, matrix in enumerate(group):
         m, k = len(matrix), len(matrix[0])
@@ -71,10 +71,7 @@ def block_sparse(group, sparsity, height, width, score="rms"):
     scores = []
     for layer, places in cells:
         values = [group[layer][i][j] for i, j in places]
-        if score == "rms":
-            scores.append(math.sqrt(sum(value * value for value in values) / len(values)))
-        else:
-            scores.append(sum(values) / len(values))
+        scores.append(math.sqrt(sum(value * value for value in values) / len(values)))
     return prune_cells(group, cells, scores, target(sparsity, size(group)))
 
 
@@ -89,19 +86,18 @@ def n_of_m(matrix, n, m):
     return mask
 
 
-def segment_score(values, length, divide_by_width):
-    norm = math.sqrt(sum(value * value for value in values))
-    return norm / length if divide_by_width else norm / math.sqrt(length)
+def segment_score(values):
+    return math.sqrt(sum(value * value for value in values)) / math.sqrt(len(values))
 
 
-def tile_wise(group, sparsity, height, divide_by_width=False):
+def tile_wise(group, sparsity, height):
     cells, scores = [], []
     for layer, matrix in enumerate(group):
         for top in range(0, len(matrix), height):
             rows = range(top, min(top + height, len(matrix)))
             for j in range(len(matrix[0])):
                 cells.append((layer, [(i, j) for i in rows]))
-                scores.append(segment_score([matrix[i][j] for i in rows], len(rows), divide_by_width))
+                scores.append(segment_score([matrix[i][j] for i in rows]))
     return prune_cells(group, cells, scores, target(sparsity, size(group)))
 
 
@@ -111,38 +107,37 @@ def row_target(sparsity, total):
     return next(n for n in range(total + 1) if (1 - Fraction(n, total)) ** 2 <= left)
 
 
-def tiles_2d(dead, height, retile):
+def tiles_2d(dead, height):
     """Tiles as lists of consecutive rows, dead ones included."""
     tiles, current, alive = [], [], 0
     for i, is_dead in enumerate(dead):
         current.append(i)
         alive += not is_dead
-        if (alive == height) if retile else (len(current) == height):
+        if alive == height:
             tiles.append(current)
             current, alive = [], 0
-    if current and retile and alive == 0 and tiles:
+    if current and alive == 0 and tiles:
         tiles[-1].extend(current)
     elif current:
         tiles.append(current)
     return [tile for tile in tiles if not all(dead[i] for i in tile)]
 
 
-def tile_wise_2d(group, sparsity, height, divide_by_width=False, count_dead_rows=False, retile=True):
+def tile_wise_2d(group, sparsity, height):
     rows = [(layer, i) for layer, matrix in enumerate(group) for i in range(len(matrix))]
     pieces = []
     for layer, i in rows:
         row = group[layer][i]
-        pieces.append((segment_score(row, len(row), divide_by_width), len(row)))
+        pieces.append((segment_score(row), len(row)))
     gone = {rows[index] for index in cut(pieces, row_target(sparsity, size(group)))}
     cells, scores = [], []
     for layer, matrix in enumerate(group):
         dead = [(layer, i) in gone for i in range(len(matrix))]
-        for tile in tiles_2d(dead, height, retile):
+        for tile in tiles_2d(dead, height):
             alive = [i for i in tile if not dead[i]]
-            length = len(tile) if count_dead_rows else len(alive)
             for j in range(len(matrix[0])):
                 cells.append((layer, [(i, j) for i in alive]))
-                scores.append(segment_score([matrix[i][j] for i in alive], length, divide_by_width))
+                scores.append(segment_score([matrix[i][j] for i in alive]))
     pruned = sum(len(group[layer][i]) for layer, i in gone)
     masks = prune_cells(group, cells, scores, target(sparsity, size(group)) - pruned)
     for layer, i in gone:
@@ -386,7 +381,7 @@ def apriori(group, sparsity, height, percent):
         for rows in tiles_of(len(matrix), height):
             for j in range(len(matrix[0])):
                 cells.append((layer, [(i, j) for i in rows]))
-                scores.append(segment_score([matrix[i][j] for i in rows], len(rows), False))
+                scores.append(segment_score([matrix[i][j] for i in rows]))
                 shares.append(Fraction(sum(single[layer][i][j] for i in rows), len(rows)))
     order = sorted(range(len(cells)), key=lambda index: (shares[index], scores[index], -index))
     ends = len(cells) * percent // 100

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
-from prunecast.patterns.block import prune_block_sparse
+from prunecast.patterns.block import BlockSparsePattern
 from tests.naive import prune as naive
 from tests.patterns.matrices import as_lists, assert_masks, groups, sparsities
 
@@ -15,11 +15,10 @@ from tests.patterns.matrices import as_lists, assert_masks, groups, sparsities
     sparsity=sparsities,
     height=st.integers(1, 3),
     width=st.integers(1, 3),
-    score=st.sampled_from(["rms", "mean"]),
 )
-def test_same_as_sorting_all_rectangles(group, sparsity, height, width, score):
-    masks = prune_block_sparse(group, sparsity, height=height, width=width, score=score)
-    assert_masks(masks, group, naive.block_sparse(as_lists(group), sparsity, height, width, score))
+def test_same_as_sorting_all_rectangles(group, sparsity, height, width):
+    masks = BlockSparsePattern(height=height, width=width).masks(group, sparsity)
+    assert_masks(masks, group, naive.block_sparse(as_lists(group), sparsity, height, width))
 
 
 def test_a_small_rectangle_at_the_edge_competes_on_equal_terms():

@@ -8,7 +8,7 @@ from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern, retained_importance
 from prunecast.patterns.dense_block import FEWEST_ROWS, grow_blocks, prune_dense_block
 from prunecast.patterns.dense_block_pattern import cheaper_parts, cluster_counts, prune_guided_block
-from prunecast.patterns.unstructured import prune_unstructured
+from prunecast.patterns.plain import prune_unstructured
 from tests.naive import prune as naive
 from tests.patterns.matrices import importances, sparsities
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern, retained_importance
-from prunecast.patterns.tile_element import prune_tile_element
+from prunecast.patterns.tile_element import TileElementPattern
 from tests.naive import prune as naive
 from tests.patterns.matrices import as_lists, assert_masks, groups, pruned_elements
 
@@ -17,7 +17,7 @@ from tests.patterns.matrices import as_lists, assert_masks, groups, pruned_eleme
 )
 def test_same_as_bringing_the_best_of_the_lost_elements_back(group, percents, height):
     sparsity = percents[0] / 100
-    masks = prune_tile_element(group, sparsity, height=height, percent=percents[1])
+    masks = TileElementPattern(height=height, percent=percents[1]).masks(group, sparsity)
     assert_masks(masks, group, naive.tile_element(as_lists(group), sparsity, height, percents[1]))
 
 

@@ -6,7 +6,7 @@ from hypothesis.extra import numpy as hnp
 
 from prunecast.errors import BadInput
 from prunecast.patterns import NestedMap, element_map_from_mask, imbalance, parse_pattern, row_tile_map
-from prunecast.patterns.tile_two_of_four import padded_columns, prune_tile_two_of_four
+from prunecast.patterns.tile_two_of_four import TileTwoOfFourPattern, padded_columns
 from tests.naive import prune as naive
 from tests.patterns.matrices import as_lists, assert_masks, groups
 
@@ -16,7 +16,7 @@ TEXTS = ["tvw:1", "tvw:3", "vnm:1:2:4", "vnm:2:2:5", "vnm:3:2:8"]
 
 @given(group=groups(min_rows=4, most=12), sparsity=from_half, height=st.integers(1, 4))
 def test_same_as_tile_wise_and_then_the_best_two_of_four_survivors(group, sparsity, height):
-    masks = prune_tile_two_of_four(group, sparsity, height=height)
+    masks = TileTwoOfFourPattern(height=height).pruned(group, sparsity)
     assert_masks(masks, group, naive.tile_two_of_four(as_lists(group), sparsity, height))
 
 
@@ -66,12 +66,10 @@ def test_half_is_plain_2_of_4():
     )
 
 
-def test_below_half_is_refused_or_by_the_switch_keeps_3_of_4():
+def test_below_half_is_refused():
     importance = {"w": np.arange(1.0, 9.0).reshape(1, 8)}
     with pytest.raises(BadInput, match=r"tvw:1 keeps 2 of 4 at most: wanted a sparsity from 0.5, got 0.4"):
         parse_pattern("tvw:1").prune(importance, 0.4)
-    switched = prune_tile_two_of_four(importance, 0.4, height=1, three_of_four_below_half=True)["w"]
-    assert list(switched[0]) == [False, True, True, True] * 2
 
 
 def test_map_refuses_rows_that_no_list_of_columns_allows():

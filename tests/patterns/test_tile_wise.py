@@ -2,30 +2,24 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prunecast.patterns.tile_wise import TileWiseQuirks, prune_tile_wise
+from prunecast.patterns.tile_wise import prune_tile_wise
 from tests.naive import prune as naive
 from tests.patterns.matrices import as_lists, assert_masks, groups, sparsities
 
 
-@given(group=groups(min_rows=4), sparsity=sparsities, height=st.integers(1, 4), divide_by_width=st.booleans())
-def test_same_as_sorting_all_segments(group, sparsity, height, divide_by_width):
-    quirks = TileWiseQuirks(divide_by_width=divide_by_width)
-    masks = prune_tile_wise(group, sparsity, height=height, quirks=quirks)
-    assert_masks(masks, group, naive.tile_wise(as_lists(group), sparsity, height, divide_by_width))
+@given(group=groups(min_rows=4), sparsity=sparsities, height=st.integers(1, 4))
+def test_same_as_sorting_all_segments(group, sparsity, height):
+    masks = prune_tile_wise(group, sparsity, height=height)
+    assert_masks(masks, group, naive.tile_wise(as_lists(group), sparsity, height))
 
 
-def test_a_short_last_tile_has_no_advantage_but_by_the_quirk():
+def test_a_short_last_tile_has_no_advantage():
     """Five rows in tiles of four, all equal but for slightly lower ones in the last: they should go first."""
     importance = np.full((5, 4), 10.0)
     importance[4] = 9.0
     sane = prune_tile_wise({"w": importance}, 0.2, height=4)["w"]
-    quirk = prune_tile_wise({"w": importance}, 0.2, height=4, quirks=TileWiseQuirks(divide_by_width=True))[
-        "w"
-    ]
     assert not sane[4].any()
     assert sane[:4].all()
-    assert quirk[4].all()
-    assert list(quirk[0]) == [True, True, True, False]
 
 
 def test_the_cut_counts_elements_not_segments():

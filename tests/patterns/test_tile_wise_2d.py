@@ -3,7 +3,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prunecast.patterns import parse_pattern
-from prunecast.patterns.tile_wise import TileWiseQuirks
 from prunecast.patterns.tile_wise_2d import prune_tile_wise_2d
 from tests.naive import prune as naive
 from tests.patterns.matrices import as_lists, assert_masks, groups, sparsities
@@ -13,16 +12,10 @@ from tests.patterns.matrices import as_lists, assert_masks, groups, sparsities
     group=groups(min_rows=4),
     sparsity=sparsities,
     height=st.integers(1, 4),
-    divide_by_width=st.booleans(),
-    count_dead_rows=st.booleans(),
-    retile=st.booleans(),
 )
-def test_same_as_two_full_sorts(group, sparsity, height, divide_by_width, count_dead_rows, retile):
-    quirks = TileWiseQuirks(
-        divide_by_width=divide_by_width, count_dead_rows=count_dead_rows, retile_on_survivors=retile
-    )
-    masks = prune_tile_wise_2d(group, sparsity, height=height, quirks=quirks)
-    wanted = naive.tile_wise_2d(as_lists(group), sparsity, height, divide_by_width, count_dead_rows, retile)
+def test_same_as_two_full_sorts(group, sparsity, height):
+    masks = prune_tile_wise_2d(group, sparsity, height=height)
+    wanted = naive.tile_wise_2d(as_lists(group), sparsity, height)
     assert_masks(masks, group, wanted)
 
 
@@ -44,18 +37,14 @@ def test_tiles_are_cut_on_survivors():
     assert [list(kept) for kept in np.split(tiles.column_index, tiles.column_start[1:-1])] == [[0, 1], [2, 3]]
 
 
-def test_dead_rows_inside_a_tile_count_only_by_the_quirk():
+def test_dead_rows_inside_a_tile_do_not_count():
     """Tile of rows 1 and 5 spans 6 rows, tile of 6 and 7 spans 2; the first is a little more important."""
     importance = np.full((8, 4), 1.0)
     importance[[1, 5]] = 10.0
     importance[[6, 7]] = 9.0
     sane = prune_tile_wise_2d({"w": importance}, 0.75, height=2)["w"]
-    counting = TileWiseQuirks(count_dead_rows=True)
-    quirk = prune_tile_wise_2d({"w": importance}, 0.75, height=2, quirks=counting)["w"]
     assert sane[[1, 5]].all()
     assert not sane[[6, 7]].any()
-    assert quirk[[6, 7]].all()
-    assert not quirk[[1, 5]].any()
 
 
 def test_a_layer_that_loses_all_rows_still_has_a_map():

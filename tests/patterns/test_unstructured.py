@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 
 from prunecast.patterns import parse_pattern
-from prunecast.patterns.unstructured import prune_unstructured
+from prunecast.patterns.plain import prune_unstructured
 from tests.naive import prune as naive
 from tests.patterns.matrices import as_lists, assert_masks, groups, pruned_elements, sparsities
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
-from prunecast.patterns.vector_n_of_m import prune_vector_n_of_m
+from prunecast.patterns.vector_n_of_m import VectorNOfMPattern
 from tests.naive import prune as naive
 from tests.patterns.matrices import importances
 
@@ -13,7 +13,8 @@ from tests.patterns.matrices import importances
 @given(matrix=importances(most=18), height=st.integers(1, 4), m=st.integers(4, 10))
 def test_same_as_sorting_columns_and_then_elements(matrix, height, m):
     np.testing.assert_array_equal(
-        prune_vector_n_of_m(matrix, height=height, m=m), naive.vector_n_of_m(matrix.tolist(), height, m)
+        VectorNOfMPattern(height=height, n=2, m=m).mask(matrix, 0.5),
+        naive.vector_n_of_m(matrix.tolist(), height, m),
     )
 
 

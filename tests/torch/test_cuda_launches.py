@@ -13,8 +13,7 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels.device import launch as kernel_launch
 from prunecast.kernels.device.build import SOURCES as DEVICE
 from prunecast.kernels.device.transpose.transpose import TRANSPOSE_ARGS
-from prunecast.kernels.small_n.cuda.forms import SMALL_SOURCE
-from prunecast.kernels.small_n.cuda.records import SMALL_ARGS
+from prunecast.kernels.small_n.cuda.records import SMALL_ARGS, SMALL_SOURCE
 from prunecast.kernels.tile.cuda import tensor_maps
 from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
 from prunecast.kernels.tile.cuda.forms import SOURCES
@@ -26,7 +25,7 @@ torch = pytest.importorskip("torch")
 from prunecast.torch.cuda import device, direct, launches, small, tiles, transpose  # noqa: E402
 from prunecast.torch.epilogue import ACTIVATIONS, Epilogue, activated, interleaved  # noqa: E402
 from prunecast.torch.forms import layouts_for  # noqa: E402
-from prunecast.torch.linear_call import LinearCall  # noqa: E402
+from prunecast.torch.ops import LinearCall  # noqa: E402
 from prunecast.torch.packed import PackedProduct, interleaved_tiles  # noqa: E402
 
 pytestmark = pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")

@@ -271,7 +271,7 @@ def test_importing_the_package_does_not_import_torch():
 
 
 def test_matrices_are_copies():
-    from prunecast.torch.layers import as_matrix
+    from prunecast.torch.importance import as_matrix
 
     weight = torch.ones(2, 2)
     matrix = as_matrix(weight)

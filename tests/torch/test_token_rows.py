@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from prunecast.torch.token_rows import in_rows, padded_tokens, planned_tokens  # noqa: E402
+from prunecast.torch.prepared import in_rows, padded_tokens, planned_tokens  # noqa: E402
 
 
 @pytest.mark.parametrize("step", [64, 256, 1024])

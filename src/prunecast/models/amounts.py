@@ -96,7 +96,7 @@ def launch_amounts(context: LaunchContext) -> Amounts:
 
 
 def _amounts(plan: KernelPlan, programs: tuple[WarpProgram, ...], refill_from: float) -> Amounts:
-    kinds = item_kinds(plan)
+    kinds = _item_kinds(plan)
     columns = plan.work.k_stop[kinds.example] - plan.work.k_start[kinds.example]
     table = table_of(programs)
     sizes = _sizes_of(plan, kinds, columns)
@@ -138,7 +138,7 @@ def _full_step(table: Table, plan: KernelPlan) -> FloatArray:
     return np.asarray(np.array(measure) @ table.weights)
 
 
-def item_kinds(plan: KernelPlan) -> _ItemKinds:
+def _item_kinds(plan: KernelPlan) -> _ItemKinds:
     """The kinds of a plan's items, in the order of their sizes."""
     key = _keys(plan)
     highest = int(key.max(initial=-1)) + 1

@@ -14,6 +14,7 @@ from prunecast.models.chains import (
     begun_early,
     edge_cycles,
     multiply_pace,
+    phases_before,
     stores_behind_cycles,
     turn_cycles,
     walk_block,
@@ -21,7 +22,6 @@ from prunecast.models.chains import (
 )
 from prunecast.models.in_turns import in_turns_cycles
 from prunecast.models.item_costs import each_for_itself
-from prunecast.models.phases import phases_before
 from prunecast.models.prefetch import posted_bytes, unposted_bytes
 from prunecast.models.rates import runs_ahead
 from prunecast.models.terms import FloatArray

@@ -13,11 +13,17 @@ Floor: the ground, beside `hardware`; it imports `errors` and nothing else of th
 Read first: `tile_map` (the words), `pattern` (what a pattern can do), `tile_wise` (one whole pattern).
 """
 
-from prunecast.patterns.element_map import ElementMap, NestedMap, element_map_from_mask
+from prunecast.patterns.element_map import (
+    ElementMap,
+    NestedMap,
+    density,
+    element_map_from_mask,
+    imbalance,
+    retained_importance,
+)
 from prunecast.patterns.importance import CRITERIA, weigh
 from prunecast.patterns.pattern import SCOPES, Pattern
 from prunecast.patterns.pattern_names import PATTERNS, parse_pattern
-from prunecast.patterns.statistics import density, imbalance, retained_importance
 from prunecast.patterns.tile_map import TileMap
 from prunecast.patterns.tile_sums import TileSums
 from prunecast.patterns.tiling import dense_tile_map, row_tile_map, tile_map_from_mask

@@ -34,7 +34,7 @@ from prunecast.patterns.shuffled_block import group_rows
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.patterns.tile_quanta import CountRange, best_columns, best_counts, caps_of, count_range
 from prunecast.patterns.tile_sums import TileSums
-from prunecast.patterns.tile_wise import SANE, segment_scores
+from prunecast.patterns.tile_wise import segment_scores
 from prunecast.patterns.tile_wise_2d import (
     Survivors,
     keep_rows,
@@ -113,7 +113,10 @@ def _masks(
 ) -> dict[str, MaskArray]:
     """Masks of tiles of one kind: all of neighbours, or all of rows from anywhere."""
     total = sum(scores.size for scores in importances.values())
-    layers = _tiles(importances, sparsity, rule) if within is None else _tiles_within(within, rule)
+    if within is None:
+        layers = _tiles(importances, sparsity, rule)
+    else:
+        layers = {name: _tiles_of(mask, rule) for name, mask in within.items()}
     if within is not None and rule.shuffled:
         layers = {
             name: _shuffled(layer, importances[name], sparsity, rule.height) if within[name].all() else layer
@@ -152,9 +155,7 @@ def _by_first_row(layer: Survivors) -> Survivors:
     """The same tiles in the order in which a map of the mask has them."""
     order = np.argsort(layer.rows[layer.starts], kind="stable")
     heights, tiles = layer.heights[order], np.split(layer.rows, layer.starts[1:])
-    return Survivors(
-        np.concatenate([tiles[tile] for tile in order]), np.cumsum(heights) - heights, heights, heights
-    )
+    return Survivors(np.concatenate([tiles[tile] for tile in order]), np.cumsum(heights) - heights, heights)
 
 
 def kept_of_sums(sums: TileSums, sparsity: float, rule: AdaptiveRule) -> MaskArray:
@@ -172,8 +173,8 @@ def _tiles(
     """Layer -> its rows in the order of tiles."""
     step = 1.0 - math.sqrt(1.0 - sparsity) if rule.rows_first else 0.0
     total = sum(scores.size for scores in importances.values())
-    alive = keep_rows(importances, elements_to_prune(step, total), SANE)
-    layers = {name: survivors_of(alive[name], rule.height, SANE) for name in importances}
+    alive = keep_rows(importances, elements_to_prune(step, total))
+    layers = {name: survivors_of(alive[name], rule.height) for name in importances}
     if not rule.shuffled:
         return layers
     left = 1.0 - (1.0 - sparsity) / (1.0 - step)
@@ -188,27 +189,22 @@ def _shuffled(layer: Survivors, scores: ImportanceArray, sparsity: float, height
     return layer._replace(rows=layer.rows[np.argsort(groups, kind="stable")])
 
 
-def _tiles_within(within: Mapping[str, MaskArray], rule: AdaptiveRule) -> dict[str, Survivors]:
-    """Layer -> the tiles that its mask shows."""
-    return {name: _tiles_of(mask, rule) for name, mask in within.items()}
-
-
 def _tiles_of(mask: MaskArray, rule: AdaptiveRule) -> Survivors:
     alive = rows_left(mask) if rule.rows_first else np.ones(mask.shape[0], dtype=np.bool_)
-    layer = survivors_of(alive, rule.height, SANE)
+    layer = survivors_of(alive, rule.height)
     if not rule.shuffled:
         return layer
     tiles = tiles_of_alike_rows(mask[layer.rows], rule.height, "within: as shuffled tiles")
     heights = np.array([tile.size for tile in tiles], dtype=np.int64)
     rows = layer.rows[np.concatenate([np.zeros(0, dtype=np.int64), *tiles])]
-    return Survivors(rows, np.cumsum(heights) - heights, heights, heights)
+    return Survivors(rows, np.cumsum(heights) - heights, heights)
 
 
 def _column_scores(scores: ImportanceArray, layer: Survivors, rule: AdaptiveRule) -> ImportanceArray:
     """(tiles, K) float64: score of each column of a tile: its sum, or per row with `rms`."""
     rows = scores[layer.rows]
     if rule.score == "rms":
-        return segment_scores(rows, layer.starts, layer.heights, SANE)
+        return segment_scores(rows, layer.starts, layer.heights)
     return row_sums(rows, layer.starts, power=1)
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
@@ -21,19 +21,19 @@ from prunecast.patterns.adaptive_tile import (
 )
 from prunecast.patterns.guided_tile import prune_guided
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import Kept, LayerSeconds, MatrixShape, Pattern
+from prunecast.patterns.pattern import GuidedPattern, Kept, MatrixShape
 from prunecast.patterns.row_groups import tiles_of_alike_rows
 from prunecast.patterns.shuffled_block import SEED
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tile_quanta import count_range
 from prunecast.patterns.tile_sums import TileSums
-from prunecast.patterns.tiling import tile_map_from_kept, tile_map_from_mask, tile_map_from_rows
+from prunecast.patterns.tiling import tile_map_from_kept, tile_map_from_mask, tile_map_of_groups
 
 GRAMMAR = re.compile(r"(\d{1,9})(?:x(\d{1,9})(?:x(\d{1,3})-(\d{1,9}|inf))?)?(:shuffled)?(:rms)?(:guided)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdaptiveTilePattern(Pattern):
+class AdaptiveTilePattern(GuidedPattern):
     """Tiles of `height` rows that keep counts on a quantum, close to each other.
 
     Spelled `atp:HEIGHT`, `atp:HEIGHTxQUANTUM` or `atp:HEIGHTxQUANTUMxLOW-HIGH`, the interval in percent of
@@ -59,9 +59,6 @@ class AdaptiveTilePattern(Pattern):
     score: ColumnScore = "mean"
     flexible: bool = True
     """No interval was asked for: it follows the importance."""
-    guided: bool = False
-    seconds: LayerSeconds | None = field(default=None, compare=False, repr=False)
-    """What predicts, for `guided`."""
 
     @classmethod
     def from_argument(cls, argument: str) -> Self:
@@ -117,49 +114,23 @@ class AdaptiveTilePattern(Pattern):
         return SEED if self.shuffled else None
 
     @property
-    def needs_times(self) -> bool:
-        """Only if guided."""
-        return self.guided
-
-    def timed_by(self, seconds: LayerSeconds) -> Self:
-        """The same pattern, guided by these predictions."""
-        return replace(self, seconds=seconds)
-
-    @property
     def rule(self) -> AdaptiveRule:
         """The pattern as its pruner reads it."""
-        return AdaptiveRule(
-            height=self.height,
-            quantum=self.quantum,
-            low=self.low,
-            high=self.high,
-            rows_first=self.rows_first,
-            shuffled=self.shuffled,
-            score=self.score,
-            flexible=self.flexible,
-        )
+        return AdaptiveRule(*(getattr(self, name) for name in AdaptiveRule._fields))
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
         """See `prune_adaptive_tile` and `prune_guided`. Raises BadInput if guided and nothing predicts."""
         if not self.guided:
             return prune_adaptive_tile(importances, sparsity, self.rule)
-        if self.seconds is None:
-            raise BadInput(
-                f"{self.canonical} needs a kernel and a GPU, whose times guide it: wanted predict or prune"
-            )
+        seconds = self.told_times()
         orders = tile_orders(importances, sparsity, self.rule)
-        return prune_guided(
-            importances, sparsity, orders, self.seconds, height=self.height, quantum=self.quantum
-        )
+        return prune_guided(importances, sparsity, orders, seconds, height=self.height, quantum=self.quantum)
 
     def masks_within(
         self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
     ) -> dict[str, MaskArray]:
         """See `prune_adaptive_tile`. Raises BadInput if guided."""
-        if self.guided:
-            raise BadInput(
-                f"{self.canonical} cannot prune in steps: wanted a pattern without predicted times"
-            )
+        self.refuse_steps()
         return prune_adaptive_tile(importances, sparsity, self.rule, within)
 
     def map(self, mask: MaskArray) -> TileMap:
@@ -212,12 +183,7 @@ class AdaptiveTilePattern(Pattern):
         if not self.shuffled:
             return tile_map_from_mask(mask, height=self.height, pattern=self.canonical, rows=rows)
         tiles = [rows[tile] for tile in tiles_of_alike_rows(mask[rows], self.height, self.canonical)]
-        return tile_map_from_rows(
-            mask,
-            row_index=np.concatenate([rows[:0], *tiles]),
-            row_start=np.cumsum([0, *(tile.size for tile in tiles)]),
-            pattern=self.canonical,
-        )
+        return tile_map_of_groups(mask, tiles, self.canonical)
 
     def _most(self, tiles: TileMap) -> int:
         """Most columns of a tile, if the pruner was to keep up to one step more than it could."""

@@ -17,7 +17,7 @@ from prunecast.patterns.cut import elements_to_prune
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.n_of_m import keep_in_windows, kept_in_windows
-from prunecast.patterns.pattern import MatrixShape, Pattern
+from prunecast.patterns.pattern import Pattern
 from prunecast.patterns.tile_map import MaskArray, check_mask
 from prunecast.patterns.within import importance_within
 
@@ -54,11 +54,6 @@ class BalancedPattern(Pattern):
 
     width: int
 
-    @property
-    def smallest(self) -> MatrixShape:
-        """One whole segment."""
-        return MatrixShape(1, self.width)
-
     def sparsity_to_prune(self, sparsity: float | None) -> float:
         """As given, refused where no element of a segment would be left."""
         wanted = Pattern.sparsity_to_prune(self, sparsity)
@@ -70,11 +65,9 @@ class BalancedPattern(Pattern):
             )
         return wanted
 
-    def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """See `prune_balanced`; layers do not compete."""
-        return {
-            name: prune_balanced(scores, sparsity, width=self.width) for name, scores in importances.items()
-        }
+    def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
+        """See `prune_balanced`."""
+        return prune_balanced(scores, sparsity, width=self.width)
 
     def masks_within(
         self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]

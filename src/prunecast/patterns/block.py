@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,33 +18,9 @@ from prunecast.patterns.cut import (
     row_sums,
 )
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import Kept, MatrixShape, Pattern
+from prunecast.patterns.pattern import Kept, Pattern
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tiling import tile_map_from_mask
-
-BlockScore = Literal["rms", "mean"]
-
-
-def prune_block_sparse(
-    importances: Mapping[str, ImportanceArray],
-    sparsity: float,
-    *,
-    height: int,
-    width: int,
-    score: BlockScore = "rms",
-) -> dict[str, MaskArray]:
-    """Masks (M, K) without the lowest `height` x `width` rectangles of the whole group of layers.
-
-    `score` is the L2 norm over the root of the element count (`rms`) or the mean importance (`mean`);
-    both let the smaller rectangles at the right and lower edge compete on equal terms.
-    """
-    elements = {name: _elements(scores.shape, height, width) for name, scores in importances.items()}
-    scored = {
-        name: _scores(scores, height, width, score, elements[name]) for name, scores in importances.items()
-    }
-    total = sum(scores.size for scores in importances.values())
-    kept = keep_highest(scored, elements, elements_to_prune(sparsity, total))
-    return {name: _spread(kept[name], scores.shape, height, width) for name, scores in importances.items()}
 
 
 def _elements(shape: tuple[int, ...], height: int, width: int) -> CountArray:
@@ -53,13 +29,13 @@ def _elements(shape: tuple[int, ...], height: int, width: int) -> CountArray:
     return np.outer(broadcast_sizes(rows), broadcast_sizes(columns))
 
 
-def _scores(
-    scores: ImportanceArray, height: int, width: int, score: BlockScore, elements: CountArray
-) -> ImportanceArray:
-    rows = row_sums(scores, piece_starts(scores.shape[0], height), power=1 if score == "mean" else 2)
-    means = column_sums(rows, width)
+def _scores(scores: ImportanceArray, height: int, width: int, elements: CountArray) -> ImportanceArray:
+    """L2 norm of each rectangle over the root of its element count, so that the smaller ones at the right and
+    lower edge compete on equal terms.
+    """
+    means = column_sums(row_sums(scores, piece_starts(scores.shape[0], height), power=2), width)
     means /= elements
-    return means if score == "mean" else np.sqrt(means, out=means)
+    return np.sqrt(means, out=means)
 
 
 def _spread(kept: MaskArray, shape: tuple[int, ...], height: int, width: int) -> MaskArray:
@@ -79,14 +55,14 @@ class BlockSparsePattern(Pattern):
     height: int
     width: int
 
-    @property
-    def smallest(self) -> MatrixShape:
-        """One whole rectangle."""
-        return MatrixShape(self.height, self.width)
-
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """See `prune_block_sparse`."""
-        return prune_block_sparse(importances, sparsity, height=self.height, width=self.width)
+        """Without the lowest rectangles of the whole group of layers."""
+        sizes = (self.height, self.width)
+        elements = {name: _elements(scores.shape, *sizes) for name, scores in importances.items()}
+        scored = {name: _scores(scores, *sizes, elements[name]) for name, scores in importances.items()}
+        total = sum(scores.size for scores in importances.values())
+        kept = keep_highest(scored, elements, elements_to_prune(sparsity, total))
+        return {name: _spread(kept[name], scores.shape, *sizes) for name, scores in importances.items()}
 
     def room(self, within: MaskArray) -> MaskArray:
         """Rectangles that may be kept as a whole."""

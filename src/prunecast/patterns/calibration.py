@@ -17,8 +17,6 @@ from prunecast.errors import BadInput
 from prunecast.patterns.importance import ImportanceArray, checked_importance
 from prunecast.patterns.sources.read import open_tensors
 
-__all__ = ["Calibration", "read_calibration"]
-
 
 class Calibration:
     """Mean squares of layers' inputs.

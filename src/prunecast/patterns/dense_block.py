@@ -19,9 +19,9 @@ import numpy as np
 
 from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest
 from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.plain import prune_unstructured
 from prunecast.patterns.row_groups import cluster_signatures, group_sums
 from prunecast.patterns.tile_map import MaskArray
-from prunecast.patterns.unstructured import prune_unstructured
 
 CLUSTERS = 8
 GROWTH = 1.5
@@ -40,9 +40,7 @@ class DenseBlocks(NamedTuple):
     """(blocks, K)."""
 
 
-def grow_blocks(
-    mask: MaskArray, *, clusters: int = CLUSTERS, growth: float = GROWTH, fewest_rows: int = FEWEST_ROWS
-) -> DenseBlocks:
+def grow_blocks(mask: MaskArray, *, clusters: int = CLUSTERS, fewest_rows: int = FEWEST_ROWS) -> DenseBlocks:
     """Dense blocks of an unstructured mask; rows that keep nothing are in none.
 
     There are fewer than `clusters` where rows do not suffice for blocks of `fewest_rows`.
@@ -57,15 +55,15 @@ def grow_blocks(
     for block in range(count):
         inside = mask[block_of_row == block]
         order = np.argsort(-np.count_nonzero(inside, axis=0), kind="stable")
-        columns[block, order[: grown_width(inside[:, order], growth)]] = True
+        columns[block, order[: _grown_width(inside[:, order])]] = True
     return DenseBlocks(block_of_row, columns)
 
 
-def grown_width(rows: MaskArray, growth: float = GROWTH) -> int:
-    """Fewest leading columns of `rows`, from 1, that exceed `growth` times what any row keeps behind them."""
+def _grown_width(rows: MaskArray) -> int:
+    """Fewest leading columns of `rows`, from 1, that exceed `GROWTH` times what any row keeps behind them."""
     covered = np.cumsum(rows, axis=1, dtype=np.int32)
     left_over = (covered[:, -1:] - covered).max(axis=0)
-    return int(np.argmax(np.arange(1, rows.shape[1] + 1) > growth * left_over)) + 1
+    return int(np.argmax(np.arange(1, rows.shape[1] + 1) > GROWTH * left_over)) + 1
 
 
 def prune_dense_block(

@@ -7,7 +7,7 @@ that the caller hands in, since no GPU is known here. Alone, blocks are guided i
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -24,13 +24,12 @@ from prunecast.patterns.dense_block import (
     spread_blocks,
     wanted_blocks,
 )
-from prunecast.patterns.element_map import ElementMap, element_map_from_mask
+from prunecast.patterns.element_map import ElementMap, element_map_from_mask, retained_importance
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import Kept, LayerSeconds, MatrixShape, Pattern, parse_sizes
+from prunecast.patterns.pattern import GuidedPattern, Kept, MatrixShape, parse_sizes
 from prunecast.patterns.row_groups import alike_rows
-from prunecast.patterns.statistics import retained_importance
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
-from prunecast.patterns.tiling import tile_map_from_rows
+from prunecast.patterns.tiling import tile_map_of_groups
 
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 """Shares of the kept elements in blocks that `cheaper_parts` tries; at 1 all leftovers are re-pruned."""
@@ -152,18 +151,17 @@ def _best_outside(scores: ImportanceArray, taken: MaskArray, to_prune: int) -> M
 
 
 def _parts(blocks: DenseBlocks, tiled: MaskArray, rest: MaskArray, pattern: str) -> BlockParts:
-    order = np.argsort(blocks.block_of_row, kind="stable")
-    rows = order[np.count_nonzero(blocks.block_of_row < 0) :]
-    sizes = np.bincount(blocks.block_of_row[rows]) if rows.size else np.zeros(0, dtype=np.int64)
-    tiles = tile_map_from_rows(
-        tiled, row_index=rows, row_start=np.append(0, np.cumsum(sizes)), pattern=pattern
-    )
+    groups = [np.flatnonzero(blocks.block_of_row == block) for block in range(blocks.columns.shape[0])]
+    tiles = tile_map_of_groups(tiled, groups, pattern)
     return BlockParts(tiles, element_map_from_mask(rest, pattern))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DenseBlockPattern(Pattern):
-    """At most `clusters` dense blocks of rows and columns from anywhere; `dense-block` alone means 8."""
+class DenseBlockPattern(GuidedPattern):
+    """At most `clusters` dense blocks of rows and columns from anywhere; `dense-block` alone means 8.
+
+    Guided, the number of clusters, up to `clusters`, and their width follow predicted time.
+    """
 
     family: ClassVar[str] = "dense-block"
     example: ClassVar[str] = "dense-block:8"
@@ -171,10 +169,6 @@ class DenseBlockPattern(Pattern):
     keeps: ClassVar[Kept] = "tiles"
 
     clusters: int = CLUSTERS
-    guided: bool = False
-    """The number of clusters, up to `clusters`, and their width follow predicted time."""
-    seconds: LayerSeconds | None = field(default=None, compare=False, repr=False)
-    """What predicts, for `guided`."""
 
     @classmethod
     def from_argument(cls, argument: str) -> Self:
@@ -194,15 +188,6 @@ class DenseBlockPattern(Pattern):
         return cluster_counts(self.clusters) if self.guided else (self.clusters,)
 
     @property
-    def needs_times(self) -> bool:
-        """Only if guided."""
-        return self.guided
-
-    def timed_by(self, seconds: LayerSeconds) -> Self:
-        """The same pattern, guided by these predictions."""
-        return replace(self, seconds=seconds)
-
-    @property
     def smallest(self) -> MatrixShape:
         """The rows of one block."""
         return MatrixShape(FEWEST_ROWS, 1)
@@ -217,11 +202,7 @@ class DenseBlockPattern(Pattern):
     def _mask(self, name: str, scores: ImportanceArray, sparsity: float) -> MaskArray:
         if not self.guided:
             return prune_dense_block(scores, sparsity, clusters=self.clusters)
-        predict = self.seconds
-        if predict is None:
-            raise BadInput(
-                f"{self.canonical} needs a kernel and a GPU, whose times guide it: wanted predict or prune"
-            )
+        predict = self.told_times()
         return prune_guided_block(
             scores, sparsity, lambda mask: predict(name, self.map(mask)), most_clusters=self.clusters
         )
@@ -233,10 +214,7 @@ class DenseBlockPattern(Pattern):
 
         Raises BadInput if guided.
         """
-        if self.guided:
-            raise BadInput(
-                f"{self.canonical} cannot prune in steps: wanted a pattern without predicted times"
-            )
+        self.refuse_steps()
         return {name: self._narrowed(name, importances[name], sparsity, within[name]) for name in within}
 
     def _narrowed(self, name: str, scores: ImportanceArray, sparsity: float, within: MaskArray) -> MaskArray:
@@ -258,6 +236,4 @@ class DenseBlockPattern(Pattern):
             raise BadInput(
                 f"mask is not {self.canonical}: its rows keep {len(tiles)} different sets of columns"
             )
-        rows = np.concatenate(tiles) if tiles else np.zeros(0, dtype=np.int64)
-        row_start = np.cumsum([0, *(tile.size for tile in tiles)])
-        return tile_map_from_rows(mask, row_index=rows, row_start=row_start, pattern=self.canonical)
+        return tile_map_of_groups(mask, tiles, self.canonical)

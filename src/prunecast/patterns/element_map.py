@@ -1,4 +1,4 @@
-"""`ElementMap`: which single elements of A are kept; `NestedMap`: those inside tiles (TVW, V:N:M)."""
+"""`ElementMap`: which single elements of A are kept; `NestedMap`: those inside tiles; how good a mask is."""
 
 import hashlib
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.patterns.cut import piece_starts
+from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import (
     IntArray,
     MaskArray,
@@ -181,3 +182,29 @@ def check_two_of_four(mask: MaskArray, columns: MaskArray, *, height: int, patte
                 f"mask is not {pattern}: row {first_row + row} keeps {of_four[row, group]} of the four "
                 f"columns of its tile from {column}, at most 2 fit"
             )
+
+
+def retained_importance(importance: ImportanceArray, mask: MaskArray) -> float:
+    """Kept share of the summed importance (M, K), 0 to 1; 1 where there is none to lose."""
+    total = float(importance.sum(dtype=np.float64))
+    kept = float(np.sum(importance, where=mask, dtype=np.float64))
+    return kept / total if total > 0 else 1.0
+
+
+def density(mask: MaskArray) -> float:
+    """Kept elements over all elements."""
+    return np.count_nonzero(mask) / mask.size
+
+
+def imbalance(tiles: TileMap | ElementMap | NestedMap) -> float:
+    """Most over mean of the elements kept per tile (per row of an element map); 1 is even.
+
+    Of elements in tiles, the tiles count: they are what a block works through.
+    It bounds how much longer the heaviest tile takes than its fair share. A map that keeps nothing is even.
+    """
+    if isinstance(tiles, NestedMap):
+        tiles = tiles.tiles
+    kept = tiles.kept_per_row if isinstance(tiles, ElementMap) else tiles.rows_per_tile * tiles.kept_per_tile
+    if kept.size == 0 or not kept.any():
+        return 1.0
+    return float(kept.max() / kept.mean())

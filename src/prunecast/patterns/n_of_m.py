@@ -3,7 +3,6 @@
 `keep_in_windows` ranks for all patterns that keep the same number of elements in every window of a row.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -129,9 +128,9 @@ class NOfMPattern(Pattern):
         n = max(1, round((1.0 - sparsity) * self.m))
         return f"the nearest N:{self.m} is {n}:{self.m} with {1.0 - n / self.m:.4g}"
 
-    def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """See `prune_n_of_m`; layers do not compete."""
-        return {name: prune_n_of_m(scores, n=self.n, m=self.m) for name, scores in importances.items()}
+    def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
+        """See `prune_n_of_m`."""
+        return prune_n_of_m(scores, n=self.n, m=self.m)
 
     def map(self, mask: MaskArray) -> ElementMap:
         """Kept elements in compressed rows; a group may keep fewer than it could, never more."""

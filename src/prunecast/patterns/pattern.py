@@ -3,7 +3,7 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -41,8 +41,9 @@ class MatrixShape(NamedTuple):
 class Pattern(ABC):
     """A rule that says which masks are allowed. One subclass per family, in its own file.
 
-    The fields of a subclass are its sizes, in the order of the pattern string; it supplies `masks` and
-    `map`, and overrides the rest where the family differs.
+    The fields of a subclass are its sizes, in the order of the pattern string, where those with a default may
+    be left out; it supplies `mask`, or `masks` if layers compete, and `map`, and overrides the rest where the
+    family differs.
     """
 
     family: ClassVar[str]
@@ -70,9 +71,15 @@ class Pattern(ABC):
         """The same pattern, told what predicts the seconds of a layer; most patterns ask for no times."""
         return self
 
-    @abstractmethod
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Masks of one group of layers that share a sparsity; input has been checked."""
+        """Masks of one group of layers that share a sparsity; input has been checked. Layers do not compete,
+        unless overridden.
+        """
+        return {name: self.mask(scores, sparsity) for name, scores in importances.items()}
+
+    def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
+        """Mask (M, K) of one layer by itself."""
+        return self.masks({"": scores}, sparsity)[""]
 
     def masks_within(
         self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
@@ -102,7 +109,8 @@ class Pattern(ABC):
     @classmethod
     def from_argument(cls, argument: str) -> Self:
         """Pattern from the text behind the colon, empty if there is none. Raises BadInput."""
-        names = [field.name for field in fields(cls)]
+        known = fields(cls) if "x" in argument else [each for each in fields(cls) if each.default is MISSING]
+        names = [field.name for field in known]
         sizes = parse_sizes(argument, names, cls.example)
         return cls(**dict(zip(names, sizes, strict=True)))
 
@@ -120,13 +128,14 @@ class Pattern(ABC):
     @property
     def canonical(self) -> str:
         """The one string that names this pattern; `parse_pattern` reads it back."""
-        sizes = "x".join(str(size) for size in self.parameters.values())
+        default = {field.name: field.default for field in fields(self)}
+        sizes = "x".join(str(size) for name, size in self.parameters.items() if size != default[name])
         return f"{self.family}:{sizes}" if sizes else self.family
 
     @property
     def smallest(self) -> MatrixShape:
-        """Smallest matrix that the pattern can prune."""
-        return MatrixShape(1, 1)
+        """Smallest matrix that the pattern can prune: of its `height` and `width`, where it has such."""
+        return MatrixShape(getattr(self, "height", 1), getattr(self, "width", 1))
 
     def sparsity_to_prune(self, sparsity: float | None) -> float:
         """The sparsity that `masks` gets; patterns that have but one override this.
@@ -203,6 +212,39 @@ class Pattern(ABC):
         if self.ranks and is_zero and (within is None or within.any()):
             raise BadInput(f"importance of {name!r} is zero everywhere: nothing to rank")
         return scores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuidedPattern(Pattern):
+    """A family whose layout can follow predicted time."""
+
+    guided: bool = False
+    seconds: LayerSeconds | None = field(default=None, compare=False, repr=False)
+    """What predicts, for `guided`."""
+
+    @property
+    def needs_times(self) -> bool:
+        """Only if guided."""
+        return self.guided
+
+    def timed_by(self, seconds: LayerSeconds) -> Self:
+        """The same pattern, guided by these predictions."""
+        return replace(self, seconds=seconds)
+
+    def told_times(self) -> LayerSeconds:
+        """What predicts. Raises BadInput if nothing does."""
+        if self.seconds is None:
+            raise BadInput(
+                f"{self.canonical} needs a kernel and a GPU, whose times guide it: wanted predict or prune"
+            )
+        return self.seconds
+
+    def refuse_steps(self) -> None:
+        """Raise BadInput if guided: inside earlier masks there are no times."""
+        if self.guided:
+            raise BadInput(
+                f"{self.canonical} cannot prune in steps: wanted a pattern without predicted times"
+            )
 
 
 def check_sparsity(sparsity: float) -> float:

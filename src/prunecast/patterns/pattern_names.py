@@ -10,19 +10,17 @@ from prunecast.errors import BadInput
 from prunecast.patterns.adaptive_tile_pattern import AdaptiveTile2DPattern, AdaptiveTilePattern
 from prunecast.patterns.balanced import BalancedPattern
 from prunecast.patterns.block import BlockSparsePattern
-from prunecast.patterns.dense import DensePattern
 from prunecast.patterns.dense_block_pattern import DenseBlockPattern
 from prunecast.patterns.n_of_m import NOfMPattern
 from prunecast.patterns.pattern import Pattern
+from prunecast.patterns.plain import DensePattern, UnstructuredPattern, ZerosPattern, ZeroTilesPattern
 from prunecast.patterns.shuffled_block import ShuffledBlockPattern
 from prunecast.patterns.tile_element import TileElementPattern
 from prunecast.patterns.tile_two_of_four import TileTwoOfFourPattern
 from prunecast.patterns.tile_wise import AprioriPattern, TileWisePattern
 from prunecast.patterns.tile_wise_2d import TileWise2DPattern
-from prunecast.patterns.unstructured import UnstructuredPattern
 from prunecast.patterns.vector_n_of_m import VectorNOfMPattern
 from prunecast.patterns.vector_wise import VectorWisePattern
-from prunecast.patterns.zeros import ZerosPattern, ZeroTilesPattern
 
 PATTERNS: dict[str, type[Pattern]] = {
     "dense": DensePattern,

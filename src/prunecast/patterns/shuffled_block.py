@@ -24,15 +24,15 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.patterns.cut import CountArray, elements_to_prune
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import Kept, MatrixShape, Pattern
+from prunecast.patterns.pattern import Kept, Pattern
 from prunecast.patterns.row_groups import cluster_rows, consecutive, group_sums, tiles_of_alike_rows
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
-from prunecast.patterns.tiling import tile_map_from_rows
+from prunecast.patterns.tiling import tile_map_of_groups
 from prunecast.patterns.vector_wise import check_equal_counts, highest_columns
 from prunecast.patterns.within import importance_within, stated_masks
 
 SEED = 0
-"""Where nothing else is asked for."""
+"""Seed of the order in which rows are sampled."""
 MOST_SWEEPS = 50
 """A sweep samples every row once."""
 MOST_ELEMENTS = 3e8
@@ -45,15 +45,7 @@ ROUNDING = 1e-12
 """Gains below this share of a group's retained importance are rounding."""
 
 
-def prune_shuffled_block(
-    scores: ImportanceArray, sparsity: float, *, height: int, seed: int = SEED
-) -> MaskArray:
-    """Mask (M, K): rows grouped by `group_rows`, then `prune_in_groups`."""
-    groups = group_rows(scores, sparsity, height=height, seed=seed)
-    return prune_in_groups(scores, sparsity, groups)
-
-
-def group_rows(scores: ImportanceArray, sparsity: float, *, height: int, seed: int = SEED) -> CountArray:
+def group_rows(scores: ImportanceArray, sparsity: float, *, height: int) -> CountArray:
     """(M,) int64: group of each row, for masks that retain much at this sparsity.
 
     A schedule that prunes in steps groups once and hands the groups to `prune_in_groups` at every step:
@@ -65,7 +57,7 @@ def group_rows(scores: ImportanceArray, sparsity: float, *, height: int, seed: i
         cluster_rows(scores, sparsity, height=height),
     )
     best = max(starts, key=lambda groups: retained_by_groups(group_sums(scores, groups), count).sum())
-    return exchange_rows(scores, best, count, seed=seed)
+    return exchange_rows(scores, best, count)
 
 
 def prune_in_groups(scores: ImportanceArray, sparsity: float, group_of_row: CountArray) -> MaskArray:
@@ -92,22 +84,16 @@ class ShuffledBlockPattern(Pattern):
     height: int
 
     @property
-    def smallest(self) -> MatrixShape:
-        """One whole group."""
-        return MatrixShape(self.height, 1)
-
-    @property
     def seed(self) -> int:
         """Seed of the order in which rows are exchanged between groups."""
         return SEED
 
-    def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """See `prune_shuffled_block`; layers do not compete."""
-        return {name: self._mask(scores, sparsity) for name, scores in importances.items()}
-
-    def _mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
-        stated = stated_masks({"layer": scores}, sparsity, lambda mask: self._check_counts(mask, sparsity))
-        return stated["layer"] if stated else prune_shuffled_block(scores, sparsity, height=self.height)
+    def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
+        """Rows grouped, then pruned in these groups; weights that were pruned so keep their mask."""
+        stated = stated_masks({"": scores}, sparsity, lambda mask: self._check_counts(mask, sparsity))
+        if stated:
+            return stated[""]
+        return prune_in_groups(scores, sparsity, group_rows(scores, sparsity, height=self.height))
 
     def _check_counts(self, mask: MaskArray, sparsity: float) -> None:
         """Refuse a mask whose groups do not keep as many columns as this sparsity leaves them."""
@@ -122,11 +108,11 @@ class ShuffledBlockPattern(Pattern):
 
         Where a group may keep fewer columns than the sparsity says, all groups keep as few as it.
         """
-        return {name: self._regrouped(name, importances[name], sparsity, within[name]) for name in within}
+        return {name: self._regrouped(importances[name], sparsity, within[name]) for name in within}
 
-    def _regrouped(self, name: str, scores: ImportanceArray, sparsity: float, within: MaskArray) -> MaskArray:
+    def _regrouped(self, scores: ImportanceArray, sparsity: float, within: MaskArray) -> MaskArray:
         if within.all():
-            return self.masks({name: scores}, sparsity)[name]
+            return self.mask(scores, sparsity)
         tiles = tiles_of_alike_rows(within, self.height, self.canonical)
         groups = np.empty(scores.shape[0], dtype=np.int64)
         for group, rows in enumerate(tiles):
@@ -139,12 +125,7 @@ class ShuffledBlockPattern(Pattern):
         """Tiles of `height` rows that keep the same columns, see `tiles_of_alike_rows`."""
         check_mask(mask, self.canonical)
         tiles = tiles_of_alike_rows(mask, self.height, self.canonical)
-        found = tile_map_from_rows(
-            mask,
-            row_index=np.concatenate(tiles),
-            row_start=np.cumsum([0, *(rows.size for rows in tiles)]),
-            pattern=self.canonical,
-        )
+        found = tile_map_of_groups(mask, tiles, self.canonical)
         check_equal_counts(found)
         return found
 
@@ -158,9 +139,7 @@ def retained_by_groups(sums: ImportanceArray, count: int) -> npt.NDArray[np.floa
     return total
 
 
-def exchange_rows(
-    scores: ImportanceArray, group_of_row: CountArray, count: int, *, seed: int = 0
-) -> CountArray:
+def exchange_rows(scores: ImportanceArray, group_of_row: CountArray, count: int) -> CountArray:
     """(M,) int64: groups of the same sizes that retain at least as much importance.
 
     Parameters
@@ -168,11 +147,10 @@ def exchange_rows(
     scores : importance (M, K)
     group_of_row : (M,) where to start; no group is empty
     count : columns that each group keeps
-    seed : of the order in which rows are sampled
 
     """
     state = _State.of(scores, group_of_row, count)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(SEED)
     for _ in range(min(MOST_SWEEPS, 1 + int(MOST_ELEMENTS / scores.size))):
         before = state.retained.sum()
         orders = [random.permutation(members.size) for members in state.members]

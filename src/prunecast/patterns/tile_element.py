@@ -8,7 +8,7 @@ their importance (tiles by its root mean square), and of equal elements the earl
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from prunecast.errors import BadInput
 from prunecast.patterns.cut import elements_to_prune, keep_highest, piece_sizes, piece_starts
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import MatrixShape, Pattern, parse_sizes
+from prunecast.patterns.pattern import Pattern
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tile_wise import prune_tile_wise
 from prunecast.patterns.tiling import tile_map_from_mask
@@ -35,24 +35,7 @@ class TileElementParts(NamedTuple):
     """Every other kept element."""
 
 
-def prune_tile_element(
-    importances: Mapping[str, ImportanceArray], sparsity: float, *, height: int, percent: int = PERCENT
-) -> dict[str, MaskArray]:
-    """Masks (M, K): `prune_tile_wise` at `sparsity` + `percent`, then the best of what it took come back.
-
-    Parameters
-    ----------
-    importances : layer -> importance (M, K)
-    sparsity : of the outcome, over the whole group, exact to the element
-    height : rows of a tile
-    percent : elements brought back, of all elements; sparsity and percent together stay below 1
-
-    """
-    tiled = prune_tile_wise(importances, sparsity + percent / 100, height=height)
-    return bring_back(importances, tiled, sparsity)
-
-
-def bring_back(
+def _bring_back(
     importances: Mapping[str, ImportanceArray], tiled: Mapping[str, MaskArray], sparsity: float
 ) -> dict[str, MaskArray]:
     """`tiled` and, of all elements outside, the most important ones that the sparsity allows."""
@@ -80,23 +63,6 @@ class TileElementPattern(Pattern):
     height: int
     percent: int = PERCENT
 
-    @classmethod
-    def from_argument(cls, argument: str) -> Self:
-        """From `128` or `128x5`."""
-        names = ("height", "percent") if "x" in argument else ("height",)
-        return cls(**dict(zip(names, parse_sizes(argument, names, cls.example), strict=True)))
-
-    @property
-    def canonical(self) -> str:
-        """Without the percentage where it is the default."""
-        text = f"{self.family}:{self.height}"
-        return text if self.percent == PERCENT else f"{text}x{self.percent}"
-
-    @property
-    def smallest(self) -> MatrixShape:
-        """One whole tile."""
-        return MatrixShape(self.height, 1)
-
     def sparsity_to_prune(self, sparsity: float | None) -> float:
         """As given, refused where tiles would have to prune everything."""
         wanted = Pattern.sparsity_to_prune(self, sparsity)
@@ -109,8 +75,9 @@ class TileElementPattern(Pattern):
         return wanted
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """See `prune_tile_element`."""
-        return prune_tile_element(importances, sparsity, height=self.height, percent=self.percent)
+        """Tiles at the sparsity and `percent`, then the best of what they took come back."""
+        tiled = prune_tile_wise(importances, sparsity + self.percent / 100, height=self.height)
+        return _bring_back(importances, tiled, sparsity)
 
     def masks_within(
         self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
@@ -124,7 +91,7 @@ class TileElementPattern(Pattern):
             height=self.height,
         )
         kept = {name: tiled[name] & whole[name] for name in within}
-        masks = bring_back(left, kept, sparsity)
+        masks = _bring_back(left, kept, sparsity)
         return {name: masks[name] & within[name] for name in importances}
 
     def map(self, mask: MaskArray) -> ElementMap:

@@ -4,7 +4,7 @@ TVW (Guo et al., "Accelerating Sparse DNNs Based on Tiled GEMM", IEEE TC 2024) p
 s_TW = 1 - 2 (1 - s) and lets 2:4 halve what survives. The groups of four lie on each tile's own list of
 columns, which is what the hardware sees once the tile has been compacted. Below 50 % the released code skips
 the tile step and keeps 3 of 4, whatever the sparsity, which no sparse tensor core can run; here a sparsity
-below 0.5 is refused, and `prune_tile_two_of_four` offers the published rule as a switch.
+below 0.5 is refused.
 
 A column that outlived the tile but that no row kept leaves no trace in the mask, and without it the groups of
 four behind it would shift. Such columns are put back: as few as possible, in any place where they make every
@@ -29,49 +29,17 @@ from prunecast.patterns.tile_wise import prune_tile_wise
 from prunecast.patterns.within import importance_within, stated_masks
 
 
-def prune_tile_two_of_four(
-    importances: Mapping[str, ImportanceArray],
-    sparsity: float,
-    *,
-    height: int,
-    even: bool = False,
-    three_of_four_below_half: bool = False,
-) -> dict[str, MaskArray]:
-    """Masks (M, K): `prune_tile_wise` at 1 - 2 (1 - sparsity), then the best 2 of 4 survivors of every row.
+def prune_inside_tiles(scores: ImportanceArray, columns: MaskArray, *, height: int) -> MaskArray:
+    """Mask (M, K) that keeps the best 2 of 4 neighbours in the list `columns` of a tile (tiles, K).
 
     A last group of fewer than four keeps its share, halves rounded up, as in `n_of_m`: a row may keep half an
     element more than the sparsity says.
-
-    Parameters
-    ----------
-    importances : layer -> importance (M, K)
-    sparsity : from 0.5; below it only with the switch
-    height : rows of a tile
-    even : tiles are those of `prune_adaptive_tile` in place of `prune_tile_wise`
-    three_of_four_below_half : as the released code: below 0.5 no tile is pruned and 3 of 4 stay
-
     """
-    keep = 3 if sparsity < 0.5 and three_of_four_below_half else 2
-    of_tiles = max(1.0 - 2.0 * (1.0 - sparsity), 0.0)
-    if even:
-        tiles = prune_adaptive_tile(importances, of_tiles, AdaptiveRule(height=height, flexible=True))
-    else:
-        tiles = prune_tile_wise(importances, of_tiles, height=height)
-    return {
-        name: prune_inside_tiles(scores, columns_of_tiles(tiles[name], height), height=height, keep=keep)
-        for name, scores in importances.items()
-    }
-
-
-def prune_inside_tiles(
-    scores: ImportanceArray, columns: MaskArray, *, height: int, keep: int = 2
-) -> MaskArray:
-    """Mask (M, K) that keeps the best `keep` of 4 neighbours in the list `columns` of a tile (tiles, K)."""
     mask = np.zeros(scores.shape, dtype=np.bool_)
     for tile, first in enumerate(piece_starts(scores.shape[0], height)):
         rows, listed = slice(first, first + height), np.flatnonzero(columns[tile])
         if listed.size:
-            mask[rows, listed] = prune_n_of_m(scores[rows, listed], n=keep, m=4)
+            mask[rows, listed] = prune_n_of_m(scores[rows, listed], n=2, m=4)
     return mask
 
 
@@ -164,9 +132,21 @@ class TileTwoOfFourPattern(Pattern):
         return wanted
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """See `prune_tile_two_of_four`; weights that were pruned so keep their mask."""
-        stated = stated_masks(importances, sparsity, self.map)
-        return stated or prune_tile_two_of_four(importances, sparsity, height=self.height, even=self.even)
+        """See `pruned`; weights that were pruned so keep their mask."""
+        return stated_masks(importances, sparsity, self.map) or self.pruned(importances, sparsity)
+
+    def pruned(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
+        """Tiles at 1 - 2 (1 - sparsity), then the best 2 of 4 survivors of every row."""
+        of_tiles = max(1.0 - 2.0 * (1.0 - sparsity), 0.0)
+        if self.even:
+            rule = AdaptiveRule(height=self.height, flexible=True)
+            tiles = prune_adaptive_tile(importances, of_tiles, rule)
+        else:
+            tiles = prune_tile_wise(importances, of_tiles, height=self.height)
+        return {
+            name: prune_inside_tiles(scores, columns_of_tiles(tiles[name], self.height), height=self.height)
+            for name, scores in importances.items()
+        }
 
     def masks_within(
         self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]

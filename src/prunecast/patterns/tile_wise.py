@@ -13,7 +13,7 @@ others, and those among themselves, rank as in `tile-wise`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
@@ -28,63 +28,56 @@ from prunecast.patterns.cut import (
     row_sums,
 )
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import Kept, MatrixShape, Pattern, parse_sizes
+from prunecast.patterns.pattern import Kept, Pattern
+from prunecast.patterns.plain import prune_unstructured
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tiling import tile_map_from_mask
-from prunecast.patterns.unstructured import prune_unstructured
 from prunecast.patterns.within import whole_columns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TileWiseQuirks:
-    """Where the authors' released code differs from what one would do; False, False, True is the sane choice.
-
-    divide_by_width : divide the L2 norm by the length of the segment instead of its root. The score then
-        falls as 1 / sqrt(length): short last tiles are favoured, layers with a large K lose more rows.
-    count_dead_rows : TW-2D measures the height of a tile with the dead rows between its survivors, which
-        penalises tiles that span many of them.
-    retile_on_survivors : TW-2D cuts a tile each time `height` surviving rows have been seen; if False,
-        every `height` rows of the matrix, dead or not.
-    """
-
-    divide_by_width: bool = False
-    count_dead_rows: bool = False
-    retile_on_survivors: bool = True
-
-
-SANE = TileWiseQuirks()
-
-
 def prune_tile_wise(
-    importances: Mapping[str, ImportanceArray],
-    sparsity: float,
-    *,
-    height: int,
-    quirks: TileWiseQuirks = SANE,
+    importances: Mapping[str, ImportanceArray], sparsity: float, *, height: int
 ) -> dict[str, MaskArray]:
     """Masks (M, K) without the lowest segments of all tiles of the whole group of layers.
 
     A tile is `height` consecutive rows, the last one possibly fewer. A segment is one column of a tile,
     scored by the root mean square of its importance.
     """
-    sizes = {name: piece_sizes(scores.shape[0], height) for name, scores in importances.items()}
-    scored = {
-        name: segment_scores(scores, piece_starts(scores.shape[0], height), sizes[name], quirks)
+    return _without_lowest(importances, _scored(importances, height), sparsity, height)
+
+
+def _scored(importances: Mapping[str, ImportanceArray], height: int) -> dict[str, ImportanceArray]:
+    return {
+        name: segment_scores(
+            scores, piece_starts(scores.shape[0], height), piece_sizes(scores.shape[0], height)
+        )
         for name, scores in importances.items()
     }
+
+
+def _without_lowest(
+    importances: Mapping[str, ImportanceArray],
+    scored: Mapping[str, ImportanceArray],
+    sparsity: float,
+    height: int,
+) -> dict[str, MaskArray]:
+    """Masks (M, K) without the segments (tiles, K) that score lowest."""
+    sizes = {name: piece_sizes(scores.shape[0], height) for name, scores in importances.items()}
     elements = {name: broadcast_sizes(size)[:, None] for name, size in sizes.items()}
     total = sum(scores.size for scores in importances.values())
     kept = keep_highest(scored, elements, elements_to_prune(sparsity, total))
     return {name: np.repeat(kept[name], sizes[name], axis=0) for name in importances}
 
 
-def segment_scores(
-    scores: ImportanceArray, starts: CountArray, lengths: CountArray, quirks: TileWiseQuirks
-) -> ImportanceArray:
-    """(tiles, K) float64: L2 norm of each segment over the root (or quirk: the whole) of its length."""
+def segment_scores(scores: ImportanceArray, starts: CountArray, lengths: CountArray) -> ImportanceArray:
+    """(tiles, K) float64: L2 norm of each segment over the root of its length.
+
+    The authors' released code divides by the length, which falls as 1 / sqrt(length): short last tiles are
+    favoured, and layers with a large K lose more rows. It also counts dead rows of `tile-wise-2d` as length.
+    """
     norms = row_sums(scores, starts, power=2)
     np.sqrt(norms, out=norms)
-    norms /= (lengths if quirks.divide_by_width else np.sqrt(lengths))[:, None]
+    norms /= np.sqrt(lengths)[:, None]
     return norms
 
 
@@ -98,11 +91,6 @@ class TileWisePattern(Pattern):
     keeps: ClassVar[Kept] = "tiles"
 
     height: int
-
-    @property
-    def smallest(self) -> MatrixShape:
-        """One whole tile."""
-        return MatrixShape(self.height, 1)
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
         """See `prune_tile_wise`."""
@@ -118,37 +106,6 @@ class TileWisePattern(Pattern):
 
 
 PERCENT = 5
-
-
-def prune_apriori(
-    importances: Mapping[str, ImportanceArray], sparsity: float, *, height: int, percent: int = PERCENT
-) -> dict[str, MaskArray]:
-    """Masks (M, K) of tiles whose clearest segments unstructured pruning has decided about.
-
-    Parameters
-    ----------
-    importances : layer -> importance (M, K)
-    sparsity : of the group
-    height : rows of a tile
-    percent : segments decided about at either end, of all segments; at most 50
-
-    """
-    sizes = {name: piece_sizes(scores.shape[0], height) for name, scores in importances.items()}
-    starts = {name: piece_starts(scores.shape[0], height) for name, scores in importances.items()}
-    scored = {
-        name: segment_scores(scores, starts[name], sizes[name], SANE) for name, scores in importances.items()
-    }
-    single = prune_unstructured(importances, sparsity)
-    shares = {
-        name: row_sums(mask, starts[name], power=1) / sizes[name][:, None] for name, mask in single.items()
-    }
-    total = sum(scores.size for scores in importances.values())
-    kept = keep_highest(
-        _decided(scored, shares, percent),
-        {name: broadcast_sizes(size)[:, None] for name, size in sizes.items()},
-        elements_to_prune(sparsity, total),
-    )
-    return {name: np.repeat(kept[name], sizes[name], axis=0) for name in importances}
 
 
 def _decided(
@@ -187,21 +144,15 @@ class AprioriPattern(TileWisePattern):
 
     percent: int = PERCENT
 
-    @classmethod
-    def from_argument(cls, argument: str) -> Self:
-        """From `128` or `128x5`; the percentage is at most 50."""
-        names = ("height", "percent") if "x" in argument else ("height",)
-        found = cls(**dict(zip(names, parse_sizes(argument, names, cls.example), strict=True)))
-        if found.percent > 50:
-            raise BadInput(f"pattern {cls.family}: wanted at most 50 % at either end, got {found.percent}")
-        return found
-
-    @property
-    def canonical(self) -> str:
-        """Without the percentage where it is the default."""
-        text = f"{self.family}:{self.height}"
-        return text if self.percent == PERCENT else f"{text}x{self.percent}"
+    def __post_init__(self) -> None:
+        if self.percent > 50:
+            raise BadInput(f"pattern {self.family}: wanted at most 50 % at either end, got {self.percent}")
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """See `prune_apriori`."""
-        return prune_apriori(importances, sparsity, height=self.height, percent=self.percent)
+        """Tiles whose clearest segments unstructured pruning has decided about."""
+        scored, shares = _scored(importances, self.height), {}
+        for name, mask in prune_unstructured(importances, sparsity).items():
+            m, height = mask.shape[0], self.height
+            shares[name] = row_sums(mask, piece_starts(m, height), power=1) / piece_sizes(m, height)[:, None]
+        ranks = _decided(scored, shares, self.percent)
+        return _without_lowest(importances, ranks, sparsity, self.height)

@@ -13,9 +13,9 @@ import numpy as np
 
 from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import Kept, MatrixShape, Pattern
+from prunecast.patterns.pattern import Kept, Pattern
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
-from prunecast.patterns.tile_wise import SANE, TileWiseQuirks, segment_scores
+from prunecast.patterns.tile_wise import segment_scores
 from prunecast.patterns.tiling import tile_map_from_mask
 from prunecast.patterns.within import importance_within
 
@@ -32,8 +32,6 @@ class Survivors(NamedTuple):
     """(tiles,): place in `rows` where each tile begins."""
     heights: CountArray
     """(tiles,): surviving rows of each tile."""
-    spans: CountArray
-    """(tiles,): rows of A that the tile spans, dead ones included."""
 
 
 def prune_tile_wise_2d(
@@ -41,7 +39,6 @@ def prune_tile_wise_2d(
     sparsity: float,
     *,
     height: int,
-    quirks: TileWiseQuirks = SANE,
 ) -> dict[str, MaskArray]:
     """Masks (M, K) without the lowest rows, then without the lowest segments of what is left.
 
@@ -49,26 +46,20 @@ def prune_tile_wise_2d(
     sparsity: s' of the survivors, but for rounding to whole rows. Thresholds run over all layers.
     """
     total = sum(scores.size for scores in importances.values())
-    row_kept = keep_rows(importances, elements_to_prune(1.0 - math.sqrt(1.0 - sparsity), total), quirks)
-    layers = {name: survivors_of(row_kept[name], height, quirks) for name in importances}
-    return _prune_segments(importances, sparsity, layers, quirks)
+    row_kept = keep_rows(importances, elements_to_prune(1.0 - math.sqrt(1.0 - sparsity), total))
+    layers = {name: survivors_of(row_kept[name], height) for name in importances}
+    return _prune_segments(importances, sparsity, layers)
 
 
 def _prune_segments(
     importances: Mapping[str, ImportanceArray],
     sparsity: float,
     layers: Mapping[str, Survivors],
-    quirks: TileWiseQuirks,
 ) -> dict[str, MaskArray]:
     """Masks (M, K) without dead rows, and without the lowest segments of the tiles of the others."""
     total = sum(scores.size for scores in importances.values())
     scored = {
-        name: segment_scores(
-            importances[name][layer.rows],
-            layer.starts,
-            layer.spans if quirks.count_dead_rows else layer.heights,
-            quirks,
-        )
+        name: segment_scores(importances[name][layer.rows], layer.starts, layer.heights)
         for name, layer in layers.items()
     }
     dead = sum(
@@ -79,42 +70,26 @@ def _prune_segments(
     return {name: spread_tiles(kept[name], layers[name], importances[name]) for name in importances}
 
 
-def keep_rows(
-    importances: Mapping[str, ImportanceArray], target: int, quirks: TileWiseQuirks
-) -> dict[str, MaskArray]:
+def keep_rows(importances: Mapping[str, ImportanceArray], target: int) -> dict[str, MaskArray]:
     """(M,) flags of the rows that stay when the lowest of all layers go until `target` elements have."""
-    scored = {name: _row_scores(scores, quirks) for name, scores in importances.items()}
+    scored = {name: _row_scores(scores) for name, scores in importances.items()}
     elements = {name: np.array([scores.shape[1]], dtype=np.int64) for name, scores in importances.items()}
     return keep_highest(scored, elements, target)
 
 
-def _row_scores(scores: ImportanceArray, quirks: TileWiseQuirks) -> ImportanceArray:
-    """(M,) float64: L2 norm of each row over the root (or quirk: the whole) of K."""
+def _row_scores(scores: ImportanceArray) -> ImportanceArray:
+    """(M,) float64: L2 norm of each row over the root of K."""
     parts = (scores[first : first + ROWS_AT_ONCE] for first in range(0, scores.shape[0], ROWS_AT_ONCE))
     sums = [np.square(rows, dtype=np.float64, order="C").sum(axis=1) for rows in parts]
     norms: ImportanceArray = np.sqrt(np.concatenate(sums))
-    return norms / (scores.shape[1] if quirks.divide_by_width else math.sqrt(scores.shape[1]))
+    return norms / math.sqrt(scores.shape[1])
 
 
-def survivors_of(row_kept: MaskArray, height: int, quirks: TileWiseQuirks) -> Survivors:
-    """Tiles of `height` surviving rows, or what the quirk makes of them."""
+def survivors_of(row_kept: MaskArray, height: int) -> Survivors:
+    """Tiles of `height` surviving rows."""
     rows = np.flatnonzero(row_kept)
-    if quirks.retile_on_survivors:
-        starts = np.arange(0, rows.size, height)
-    else:
-        starts = np.unique(np.searchsorted(rows, np.arange(0, row_kept.size, height)))
-        starts = starts[starts < rows.size]
-    heights = np.diff(starts, append=rows.size)
-    return Survivors(rows, starts, heights, _spans(rows, starts, row_kept.size, height, quirks))
-
-
-def _spans(rows: CountArray, starts: CountArray, m: int, height: int, quirks: TileWiseQuirks) -> CountArray:
-    """A tile on survivors ends at its last one; the last tile also spans the dead rows behind it."""
-    if not quirks.retile_on_survivors:
-        first = rows[starts] // height * height
-        return np.minimum(first + height, m) - first
-    stops = np.append(rows[starts[1:] - 1] + 1, m)[: starts.size]
-    return np.diff(stops, prepend=0)
+    starts = np.arange(0, rows.size, height)
+    return Survivors(rows, starts, np.diff(starts, append=rows.size))
 
 
 def rows_left(within: MaskArray) -> MaskArray:
@@ -149,11 +124,6 @@ class TileWise2DPattern(Pattern):
 
     height: int
 
-    @property
-    def smallest(self) -> MatrixShape:
-        """One whole tile."""
-        return MatrixShape(self.height, 1)
-
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
         """See `prune_tile_wise_2d`."""
         return prune_tile_wise_2d(importances, sparsity, height=self.height)
@@ -164,13 +134,13 @@ class TileWise2DPattern(Pattern):
         """Masks inside what earlier masks keep, without the row step: rows that are gone shape the tiles, and
         no further rows are removed.
         """
-        layers = {name: survivors_of(rows_left(mask), self.height, SANE) for name, mask in within.items()}
+        layers = {name: survivors_of(rows_left(mask), self.height) for name, mask in within.items()}
         room = {
             name: spread_tiles(whole_of_tiles(mask, layers[name]), layers[name], importances[name])
             for name, mask in within.items()
         }
         left = {name: importance_within(scores, room[name]) for name, scores in importances.items()}
-        masks = _prune_segments(left, sparsity, layers, SANE)
+        masks = _prune_segments(left, sparsity, layers)
         return {name: masks[name] & room[name] for name in importances}
 
     def map(self, mask: MaskArray) -> TileMap:

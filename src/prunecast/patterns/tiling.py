@@ -54,6 +54,13 @@ def tile_map_from_rows(mask: MaskArray, *, row_index: Indices, row_start: Indice
     return _tile_map(kept, mask.shape[0], row_start=row_start, row_index=row_index, pattern=pattern)
 
 
+def tile_map_of_groups(mask: MaskArray, groups: Sequence[Indices], pattern: str) -> TileMap:
+    """Tiles of these groups of rows. Errors as `tile_map_from_rows`."""
+    rows = np.concatenate([np.zeros(0, dtype=np.int64), *groups])
+    starts = np.cumsum([0, *(group.size for group in groups)])
+    return tile_map_from_rows(mask, row_index=rows, row_start=starts, pattern=pattern)
+
+
 def tile_map_from_kept(
     kept: MaskArray, m: int, *, height: int, pattern: str, rows: Sequence[Indices] = ()
 ) -> TileMap:

@@ -6,7 +6,6 @@ importance over the V rows (VENOM's pruner is second-order), of equal scores the
 last window of fewer than M columns keeps its share of 4, halves rounded up.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -23,12 +22,6 @@ from prunecast.patterns.tile_two_of_four import prune_inside_tiles
 
 COLUMNS = 4
 """Columns of a window that a group of rows keeps: one group of the 2:4 inside."""
-
-
-def prune_vector_n_of_m(scores: ImportanceArray, *, height: int, m: int) -> MaskArray:
-    """Mask (M, K): of every `m` columns the best 4 for `height` rows together, of these 2 for each row."""
-    sums = row_sums(scores, piece_starts(scores.shape[0], height), power=1)
-    return prune_inside_tiles(scores, _keep_columns(sums, m), height=height)
 
 
 def _keep_columns(scores: ImportanceArray, m: int) -> MaskArray:
@@ -79,12 +72,10 @@ class VectorNOfMPattern(Pattern):
             )
         return own
 
-    def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """See `prune_vector_n_of_m`; layers do not compete."""
-        return {
-            name: prune_vector_n_of_m(scores, height=self.height, m=self.m)
-            for name, scores in importances.items()
-        }
+    def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
+        """Of every `m` columns the best 4 for `height` rows together, of these 2 for each row."""
+        sums = row_sums(scores, piece_starts(scores.shape[0], self.height), power=1)
+        return prune_inside_tiles(scores, _keep_columns(sums, self.m), height=self.height)
 
     def map(self, mask: MaskArray) -> NestedMap:
         """Tiles that list 4 columns of every window; where rows keep fewer, the lowest others fill it."""

@@ -16,7 +16,7 @@ from prunecast.errors import BadInput
 from prunecast.patterns.cut import elements_to_prune, piece_sizes, piece_starts, row_sums
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.n_of_m import keep_in_windows
-from prunecast.patterns.pattern import Kept, MatrixShape, Pattern
+from prunecast.patterns.pattern import Kept, Pattern
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tiling import tile_map_from_mask
 from prunecast.patterns.within import importance_within, whole_columns
@@ -61,17 +61,9 @@ class VectorWisePattern(Pattern):
 
     height: int
 
-    @property
-    def smallest(self) -> MatrixShape:
-        """One whole group."""
-        return MatrixShape(self.height, 1)
-
-    def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """See `prune_vector_wise`; layers do not compete."""
-        return {
-            name: prune_vector_wise(scores, sparsity, height=self.height)
-            for name, scores in importances.items()
-        }
+    def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
+        """See `prune_vector_wise`."""
+        return prune_vector_wise(scores, sparsity, height=self.height)
 
     def masks_within(
         self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]

@@ -11,7 +11,7 @@ from prunecast.simulator import engine
 from prunecast.simulator.engine_state import State, Status, new_state, run_engine
 from prunecast.simulator.launch_gap import launch_gap, launched_cycles, write_back_share
 from prunecast.simulator.lower import Lowered, lower
-from prunecast.simulator.run_result import tensor_cycles
+from prunecast.simulator.result import tensor_cycles
 
 POLICIES = {
     "gto": engine.GREEDY_OLDEST,

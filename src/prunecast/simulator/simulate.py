@@ -9,8 +9,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import COLD, LAUNCHES, CacheState, LaunchContext, burst_contexts, launch_context
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator.launch_gap import launch_gap, launched_cycles
-from prunecast.simulator.result import SimResult
-from prunecast.simulator.run_result import run_result
+from prunecast.simulator.result import SimResult, run_result
 from prunecast.simulator.settle import POLICIES, check_fit, settle
 
 

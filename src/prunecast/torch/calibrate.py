@@ -12,8 +12,6 @@ from prunecast.errors import BadInput
 from prunecast.files import aside
 from prunecast.torch.find import find_layers
 
-__all__ = ["input_squares"]
-
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def input_squares(

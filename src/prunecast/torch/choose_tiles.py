@@ -19,8 +19,6 @@ from prunecast.torch.layer_table import dtype_name
 from prunecast.torch.packed import Rows
 from prunecast.torch.recipe import Recipe
 
-__all__ = ["LEAST_SPARSITY", "Choice", "choose_tiles"]
-
 LEAST_SPARSITY = 0.3
 """Layers that keep more stay dense: no kernel gains there."""
 OFF_RECIPE = 0.01

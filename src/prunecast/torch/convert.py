@@ -24,13 +24,10 @@ from prunecast.torch.epilogue import GATED_ROWS, PLAIN, Epilogue, interleaved
 from prunecast.torch.feed_forward import FeedForward, GatedMlp, find_feed_forwards
 from prunecast.torch.find import Found, find_layers, is_transposed, matrix_of, sibling_groups
 from prunecast.torch.forms import layouts_for
-from prunecast.torch.gpus import check_gpu
-from prunecast.torch.layer_table import dtype_name
+from prunecast.torch.layer_table import check_gpu, dtype_name
 from prunecast.torch.packed import PackedProduct, Rows, interleaved_tiles, stacked_tiles
 from prunecast.torch.recipe import Recipe, read_recipe
 from prunecast.torch.sparse_linear import SparseLinear
-
-__all__ = ["Sparsified", "sparsify"]
 
 Progress = Callable[[str, int, int], None]
 

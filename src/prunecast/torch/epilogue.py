@@ -7,8 +7,6 @@ import torch
 
 from prunecast.errors import BadInput
 
-__all__ = ["ACTIVATIONS", "PLAIN", "Epilogue", "activated", "activation_of", "interleaved", "seen_as"]
-
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "none": lambda x: x,
     "relu": torch.nn.functional.relu,

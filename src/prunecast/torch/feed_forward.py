@@ -16,8 +16,6 @@ from torch import nn
 from prunecast.torch.epilogue import activation_of
 from prunecast.torch.find import Found, matrix_of
 
-__all__ = ["FeedForward", "GatedMlp", "find_feed_forwards"]
-
 GATED = ("gate_proj", "up_proj", "down_proj")
 CHAINS = (("fc1", "fc2"), ("c_fc", "c_proj"), ("lin1", "lin2"), ("dense_h_to_4h", "dense_4h_to_h"))
 ACTIVATION_NAMES = ("act_fn", "activation_fn", "act", "activation", "intermediate_act_fn")

@@ -12,8 +12,6 @@ from torch import nn
 
 from prunecast.errors import BadInput
 
-__all__ = ["SIBLINGS", "Found", "find_layers", "is_transposed", "matrix_of", "sibling_groups"]
-
 SIBLINGS = (
     ("q_proj", "k_proj", "v_proj"),
     ("query", "key", "value"),

@@ -14,8 +14,6 @@ from prunecast.kernels import KernelPlan
 from prunecast.patterns import TileMap
 from prunecast.torch.images import FRAGMENTS, STAGES, Layout
 
-__all__ = ["FEW_TOKENS", "layouts_for", "plan_for", "planned_tokens"]
-
 FEW_TOKENS = 64
 """Up to so many, the kernel of few tokens runs."""
 _LINE_TOKENS = 64

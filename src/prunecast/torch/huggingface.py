@@ -22,10 +22,8 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.torch.convert import Sparsified, sparsify
-from prunecast.torch.gpus import gpu_of
+from prunecast.torch.layer_table import gpu_of
 from prunecast.torch.recipe import Recipe, read_recipe
-
-__all__ = ["METHOD", "PrunecastConfig", "PrunecastQuantizer", "load_pretrained", "sparsify_pretrained"]
 
 METHOD = "prunecast"
 

@@ -19,20 +19,6 @@ from prunecast.patterns import TileMap
 from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.tile_rows import cut_rows
 
-__all__ = [
-    "FRAGMENTS",
-    "STAGES",
-    "Layout",
-    "Slabs",
-    "covering",
-    "layout_of",
-    "pack",
-    "slabs_of",
-    "tiles_from_tensor",
-    "tiles_to_tensor",
-    "unpack",
-]
-
 STAGES, FRAGMENTS = "stages", "fragments"
 _COLUMNS = {STAGES: 64, FRAGMENTS: 16}
 _HEADER = 4

@@ -8,10 +8,8 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.pattern import Pattern
+from prunecast.patterns.plain import ZeroTilesPattern
 from prunecast.patterns.tile_wise import TileWisePattern
-from prunecast.patterns.zeros import ZeroTilesPattern
-
-__all__ = ["TILE_COLUMNS", "place_values", "take_values", "tiles_of"]
 
 TILE_COLUMNS = ("row_start", "row_index", "column_start", "column_index")
 

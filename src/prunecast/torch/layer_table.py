@@ -2,6 +2,8 @@
 
 The number is a hash of the layer's tiles, dtype and GPU, so that it is the same in another process; an
 operator that meets one it does not know makes the entry again from its tensors.
+
+Also which GPU a device is: the spec that was planned for, or the one that fits.
 """
 
 import hashlib
@@ -10,11 +12,41 @@ from typing import NamedTuple
 import torch
 
 from prunecast.errors import BadInput
-from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.hardware import GpuSpec, gpu_names, load_gpu
 from prunecast.patterns import TileMap
 from prunecast.torch.images import tiles_from_tensor
 
-__all__ = ["DTYPES", "Layer", "dtype_name", "known_layer", "layer_key", "register_layer"]
+
+def check_gpu(device: torch.device, gpu: GpuSpec) -> None:
+    """Refuse a device that is another GPU than the one planned for, with `BadInput`."""
+    found = torch.cuda.get_device_properties(device)
+    if (10 * found.major + found.minor, found.multi_processor_count) != (
+        gpu.compute_capability,
+        gpu.sm_count,
+    ):
+        raise BadInput(
+            f"planned for {gpu.name} with {gpu.sm_count} SMs, {device} is a {found.name} with "
+            f"{found.multi_processor_count}"
+        )
+
+
+def gpu_of(device: torch.device) -> GpuSpec:
+    """The spec of the GPU that a device is.
+
+    Raises
+    ------
+    BadInput : it is none, or none that is known
+    """
+    if device.type != "cuda":
+        raise BadInput("the weights lie on a CPU: name the GPU to plan for, gpu=...")
+    found = torch.cuda.get_device_properties(device)
+    facts = (10 * found.major + found.minor, found.multi_processor_count)
+    specs = [load_gpu(name) for name in gpu_names()]
+    fitting = [spec for spec in specs if (spec.compute_capability, spec.sm_count) == facts]
+    if not fitting:
+        raise BadInput(f"{device} is a {found.name}, which prunecast has no spec of: name one, gpu=...")
+    return max(fitting, key=lambda spec: sum(word in found.name.lower() for word in spec.name.split("-")))
+
 
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 

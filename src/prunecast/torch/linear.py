@@ -26,10 +26,14 @@ from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import KernelPlan, Operator, compile
 from prunecast.patterns import TileMap
 from prunecast.torch.kept import TILE_COLUMNS, Floats, place_values, take_values, tiles_of
-from prunecast.torch.prepared import PreparedCall, prepared_call
-from prunecast.torch.token_rows import LINE_TOKENS, in_rows, padded_tokens, planned_tokens
-
-__all__ = ["LAYOUTS", "TileSparseLinear"]
+from prunecast.torch.prepared import (
+    LINE_TOKENS,
+    PreparedCall,
+    in_rows,
+    padded_tokens,
+    planned_tokens,
+    prepared_call,
+)
 
 LAYOUTS = ("tokens_first", "features_first")
 MOST_DENSE = 0.999

@@ -10,8 +10,6 @@ from prunecast.errors import BadInput
 from prunecast.torch.convert import sparsify
 from prunecast.torch.recipe import RECIPE
 
-__all__ = ["load"]
-
 CONFIG, WEIGHTS = "config.json", "weights.safetensors"
 
 

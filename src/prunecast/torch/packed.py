@@ -18,8 +18,6 @@ from prunecast.torch.images import Layout, covering, layout_of, pack, tiles_to_t
 from prunecast.torch.layer_table import dtype_name, register_layer
 from prunecast.torch.ops import columns_of, linear
 
-__all__ = ["PackedProduct", "Rows", "interleaved_tiles", "stacked_tiles"]
-
 
 class _Held(NamedTuple):
     """What one part computed for the others."""

@@ -24,12 +24,9 @@ from prunecast.patterns import Pattern, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.sources.weight_set import select_names
 from prunecast.patterns.tile_map import MaskArray
-from prunecast.torch.importance import Importance, Scores
-from prunecast.torch.layers import as_mask_tensor, prunable
+from prunecast.torch.importance import Importance, Scores, as_mask_tensor, prunable
 from prunecast.torch.save import save
 from prunecast.torch.towards import Towards
-
-__all__ = ["Pruner"]
 
 REST = "rest"
 """The group of layers that no named group takes."""

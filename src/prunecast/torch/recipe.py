@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
 
-__all__ = ["RECIPE", "Recipe", "read_recipe"]
-
 RECIPE = "recipe.json"
 
 

@@ -17,10 +17,8 @@ from prunecast.errors import BadInput
 from prunecast.patterns import Pattern, density, retained_importance
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
-from prunecast.torch.layers import as_array
+from prunecast.torch.importance import as_array
 from prunecast.version import tool_version
-
-__all__ = ["save"]
 
 
 def save(

@@ -12,8 +12,6 @@ import torch
 from prunecast.errors import BadInput
 from prunecast.torch.packed import PackedProduct, Rows
 
-__all__ = ["SparseLinear"]
-
 
 class SparseLinear(torch.nn.Module):  # type: ignore[misc]
     """Rows of a product, in place of the `nn.Linear` that they were.

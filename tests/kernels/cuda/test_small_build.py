@@ -8,8 +8,8 @@ from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.device.build import KernelBuildError
 from prunecast.kernels.small_n.configs import HEIGHTS, WIDTHS, SmallConfig, block_width, small_configs
-from prunecast.kernels.small_n.cuda.forms import build_small, small_defines
-from prunecast.kernels.small_n.kernel import compiled_resources, plan_small_n, small_n_configs
+from prunecast.kernels.small_n.cuda.records import build_small, small_defines
+from prunecast.kernels.small_n.kernel import _compiled_resources, _small_n_configs, plan_small_n
 from prunecast.launch import launch_context
 from prunecast.plan.kernel_plan import KernelPlan
 from tests.kernels.cuda.plans import ragged_map
@@ -41,7 +41,7 @@ def test_every_architecture_takes_the_widest_form(arch: str, block_m: int) -> No
 def test_every_form_that_may_be_chosen_keeps_its_registers(n: int) -> None:
     """Rows of an odd number of tokens need most registers, a bias and GELU some more."""
     tiles = ragged_map(64)
-    for form in small_n_configs(tiles, n, "bf16", GPU):
+    for form in _small_n_configs(tiles, n, "bf16", GPU):
         plan = plan_small_n(tiles, n, "bf16", GPU, config=form)
         kernel = build_small(plan, "sm_90a", small_defines(plan, activation="gelu", bias=True))
         assert kernel.spill_bytes == 0, form
@@ -51,7 +51,7 @@ def test_every_form_that_may_be_chosen_keeps_its_registers(n: int) -> None:
 @pytest.mark.parametrize(("activation", "bias"), [("none", False), ("none", True), ("gelu", True)])
 def test_every_form_writes_c_token_major_within_its_registers(n: int, activation: str, bias: bool) -> None:
     tiles = ragged_map(64)
-    for form in small_n_configs(tiles, n, "fp16", GPU):
+    for form in _small_n_configs(tiles, n, "fp16", GPU):
         plan = plan_small_n(tiles, n, "fp16", GPU, config=form)
         defines = small_defines(plan, activation=activation, bias=bias, changes={"TOKEN_MAJOR": 1})
         assert build_small(plan, "sm_90a", defines).spill_bytes == 0, form
@@ -60,7 +60,7 @@ def test_every_form_writes_c_token_major_within_its_registers(n: int, activation
 @pytest.mark.parametrize("n", [8, 7, 12, 11, 28, 17, 56, 49])
 def test_as_many_blocks_lie_on_an_sm_as_registers_say_that_the_compiler_took(n: int) -> None:
     for form in small_configs(n):
-        said = compiled_resources(form, n, GPU)
+        said = _compiled_resources(form, n, GPU)
         if occupancy(said, GPU).blocks_per_sm == 0:
             continue
         plan = plan_small_n(ragged_map(64), n, "fp16", GPU, config=form)

@@ -77,7 +77,7 @@ def plan_balanced(
 
     Parameters
     ----------
-    config : one of `balanced_configs`
+    config : one of `_balanced_configs`
 
     Raises
     ------
@@ -87,7 +87,7 @@ def plan_balanced(
     _check(elements, n, dtype, gpu)
     if n == 1:
         return _vector_plan(elements, dtype, gpu, config)
-    layout, splits = matrix_layout(elements, config.window), config.splits
+    layout, splits = _matrix_layout(elements, config.window), config.splits
     resources = _matrix_resources(layout, splits, dtype)
     _check_fit(resources, gpu)
     shape = BlockShape(config.rows, TOKENS, config.window * splits)
@@ -98,7 +98,7 @@ def plan_balanced(
     return _plan(elements, n, dtype, shape, resources, programs, gpu, config)
 
 
-def balanced_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[_BalancedConfig, ...]:
+def _balanced_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[_BalancedConfig, ...]:
     """Configs whose windows of B fit into shared memory; their records may not. Errors as `plan_balanced`."""
     _check(elements, n, dtype, gpu)
     if n == 1:  # one wave of blocks if four rows a warp are enough for it
@@ -113,7 +113,7 @@ def balanced_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> 
     return tuple(fitting)
 
 
-def balanced_times(
+def _balanced_times(
     config: _BalancedConfig, elements: ElementMap, n: int, dtype: str, gpu: GpuSpec
 ) -> ItemTimes:
     """What items take: shared memory hands out words of B for each element, and a step waits for its own."""
@@ -134,7 +134,7 @@ def balanced_times(
     )
 
 
-def matrix_layout(elements: ElementMap, window: int) -> BalancedLayout:
+def _matrix_layout(elements: ElementMap, window: int) -> BalancedLayout:
     """The layout of a matrix for more than one token; the same matrix has the same layout everywhere."""
     return balanced_layout(elements, window, choose_rest(elements, window))
 
@@ -234,8 +234,8 @@ BALANCED = Kernel(
     on_request=True,
     costs="prunecast.kernels.balanced",
     plan=plan_balanced,
-    configs=balanced_configs,
-    times=balanced_times,
+    configs=_balanced_configs,
+    times=_balanced_times,
     compilers={"none": Entry("prunecast.kernels.balanced.cuda.operator", "BalancedOperator")},
     sources=Sources("balanced", ("device", "balanced/cuda")),
     unaligned_tokens=1,

@@ -23,7 +23,7 @@ _C, _C_ROW, _ARGUMENTS, _ARGUMENT_BYTES = 2, 3, 5, 8
 CUDA source, `fill_rows.cu`."""
 
 
-class FillRows:
+class _FillRows:
     """Writes what rows without weights come to, again and again, to wherever C lies.
 
     Parameters
@@ -217,12 +217,12 @@ class Operator(ABC):
         """Addresses of the values of the kernel's arguments."""
         return [self._args.ctypes.data]
 
-    def _prepared_fill(self) -> FillRows | None:
+    def _prepared_fill(self) -> _FillRows | None:
         rows, bias = self._packed.unwritten, self._arrays["bias"]
         if not rows.size:
             return None
         on_device = self._arrays["unwritten"]
-        return FillRows(
+        return _FillRows(
             self._fill.kernel.ptr,
             on_device.data.ptr,
             bias.data.ptr,

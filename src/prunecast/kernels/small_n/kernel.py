@@ -80,7 +80,7 @@ def plan_small_n(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: Small
 
     Parameters
     ----------
-    config : one of `small_n_configs` or any other; tokens beyond those of its block are taken in turn
+    config : one of `_small_n_configs` or any other; tokens beyond those of its block are taken in turn
 
     Raises
     ------
@@ -108,7 +108,7 @@ def plan_small_n(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: Small
     )
 
 
-def small_n_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[SmallConfig, ...]:
+def _small_n_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[SmallConfig, ...]:
     """Every config that fits on an SM.
 
     Raises
@@ -146,7 +146,7 @@ def _small_n_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
     config = config_of_shape(plan.shape, plan.resources)
     return LaunchTraits(
         co_resident=True,
-        registers_per_thread=compiled_resources(config, plan.n, gpu).registers_per_thread,
+        registers_per_thread=_compiled_resources(config, plan.n, gpu).registers_per_thread,
         cycles_per_column=load_costs(__package__, gpu.compute_capability)["k16_cycles"] / (16 * config.warps),
         prologue=lambda share: with_early_blocks(plan, config, share),
     )
@@ -162,7 +162,7 @@ SMALL_N = Kernel(
     most_tokens=MOST_N,
     costs="prunecast.kernels.small_n",
     plan=plan_small_n,
-    configs=small_n_configs,
+    configs=_small_n_configs,
     times=_small_n_times,
     compilers={"mma": Entry("prunecast.kernels.small_n.cuda.operator", "SmallOperator")},
     sources=Sources("small", ("device", "small_n/cuda")),
@@ -181,7 +181,7 @@ def _compiled_registers(config: SmallConfig, n: int) -> int:
     return fewer or _IN_PIECES[tile]
 
 
-def compiled_resources(config: SmallConfig, n: int, gpu: GpuSpec) -> BlockResources:
+def _compiled_resources(config: SmallConfig, n: int, gpu: GpuSpec) -> BlockResources:
     """What a block really occupies; on other architectures the most that it may."""
     most = small_resources(config, n)
     if gpu.compute_capability != HOPPER:

@@ -113,7 +113,7 @@ def _all(gpu: GpuSpec, dtype: str, tensor: str) -> list[TileConfig]:
         return list(wgmma_configs(gpu, dtype, tensor))
     if gpu.has_async_copy:
         return list(mma_configs(gpu, dtype, tensor))
-    return list(register_configs(gpu, dtype, tensor))
+    return list(_register_configs(gpu, dtype, tensor))
 
 
 def mma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:
@@ -124,7 +124,7 @@ def mma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:
         yield max(choices, key=lambda v: occupancy(v.resources, gpu).blocks_per_sm)
 
 
-def register_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:
+def _register_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:
     """sm_70, sm_75: two slots, and the next step's data wait in registers."""
     # Turing: m16n8k8. Volta: m8n8k4 is four instructions of 256 FMA (Jia et al., arXiv 1804.06826)
     fma = 1024 if gpu.compute_capability >= 75 else 256

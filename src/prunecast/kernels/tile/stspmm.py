@@ -72,7 +72,7 @@ def plan_stspmm(
     _check(assignment, split)
     check_tokens(n)
     tiles = cut_rows(tiles, config.shape.block_m)
-    cluster = cluster_size(config, tiles, n, gpu) if assignment != "dynamic" else 1
+    cluster = _cluster_size(config, tiles, n, gpu) if assignment != "dynamic" else 1
     items = items_of(tiles, config, n, gpu, cluster=cluster)
     cost = item_cost(config, tiles, n, gpu)
     assigned = _assign(items, config, cost, gpu, assignment, split, cluster)
@@ -106,7 +106,7 @@ def _assign(
         return assign_stream_k(items, everywhere, block_k)
     if split is not None:
         auto = split == "auto"
-        cut = even_slices(items, everywhere, block_k, cost) if auto else -(-steps // int(split))
+        cut = _even_slices(items, everywhere, block_k, cost) if auto else -(-steps // int(split))
         items = split_items(items, cut, block_k)
     cycles = item_cycles(items, block_k, cost)
     blocks = resident_blocks(config, gpu, items.tile.size, cluster=cluster)
@@ -115,7 +115,7 @@ def _assign(
     return assign_longest_first(items, cycles, blocks)
 
 
-def even_slices(items: WorkList, blocks: int, block_k: int, cost: ItemCost) -> Sizes:
+def _even_slices(items: WorkList, blocks: int, block_k: int, cost: ItemCost) -> Sizes:
     """(items,) number of split-K slices of each item that lets `blocks` blocks finish soonest.
 
     No slice is shorter than 8 k-steps, and nothing is split where the fullest block is within 5 k-steps of
@@ -175,7 +175,7 @@ def _finish(items: WorkList, slices: Sizes, blocks: int, block_k: int, cost: Ite
     return _Split(slices, float(max(loads.max(initial=0), handed_over.max(initial=0))) + start)
 
 
-def cluster_size(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> int:
+def _cluster_size(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> int:
     """Blocks that should share their weights: 2 where tiles are long and every block has tokens, else 1.
 
     Any GPU with wgmma can hold as many clusters of two as it has pairs of SMs, since SMs come in pairs.

@@ -129,14 +129,14 @@ def plan_block_sparse(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: 
     """
     check_tokens(n)
     tiles = cut_rows(tiles, config.shape.block_m)
-    boxes = config.tensor_path != "wgmma" and steps_are_slabs(tiles, config.shape.block_k)
+    boxes = config.tensor_path != "wgmma" and _steps_are_slabs(tiles, config.shape.block_k)
     assigned = assign_hardware(items_of(tiles, config, n, gpu))
     return tile_plan(
         "block-sparse", tiles, n, config, assigned, gpu, b_access="dense_tile" if boxes else "gather"
     )
 
 
-def steps_are_slabs(tiles: TileMap, block_k: int) -> bool:
+def _steps_are_slabs(tiles: TileMap, block_k: int) -> bool:
     """Whether the columns of every k-step are neighbours that start at a multiple of `block_k`."""
     kept = tiles.kept_per_tile
     place = np.arange(tiles.column_index.size) - np.repeat(tiles.column_start[:-1], kept)

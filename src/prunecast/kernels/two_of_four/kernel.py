@@ -31,7 +31,7 @@ def plan_sparse_tensor(
     Parameters
     ----------
     elements : kept elements; of every four neighbouring columns a row keeps two at most
-    config : one of `sparse_tensor_configs`
+    config : one of `_sparse_tensor_configs`
     tiles : None, or the tiles inside which the 2:4 lies; neighbours are then neighbours in a tile's list of
         kept columns, and rows of B are gathered
 
@@ -47,7 +47,7 @@ def plan_sparse_tensor(
     return tile_plan("2:4", whole, n, config, assigned, gpu, b_access="gather", inner=elements)
 
 
-def sparse_tensor_configs(
+def _sparse_tensor_configs(
     elements: ElementMap, n: int, dtype: str, gpu: GpuSpec, *, tiles: TileMap | None = None
 ) -> tuple[TileConfig, ...]:
     """All configs, but 128 x 256 only where no tile fills 256 rows: it takes as many k-steps as 256 x 128.
@@ -89,7 +89,7 @@ TWO_OF_FOUR = Kernel(
     families=("2:4",),
     costs="prunecast.kernels.tile",
     plan=plan_sparse_tensor,
-    configs=sparse_tensor_configs,
+    configs=_sparse_tensor_configs,
     times=_sparse_tensor_times,
     compilers={
         "sparse-wgmma": Entry("prunecast.kernels.two_of_four.cuda.operator", "SparseOperator"),

@@ -3,6 +3,9 @@
 Format: R. Boisvert, R. Pozo, K. Remington, "The Matrix Market Exchange Formats", NISTIR 5935, 1996. Read
 here and not by `scipy.io.mmread`, whose parser (1.17) writes past its buffer where an array file holds more
 values than its header says.
+
+`.smtx` (Deep Learning Matrix Collection, Gale et al., SC'20) has three lines of text: `rows, columns,
+entries`; the row offsets; the column of every entry. No values: a kept weight reads as 1.
 """
 
 from collections.abc import Iterator
@@ -14,7 +17,14 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.files import MIB
-from prunecast.patterns.sources.stored_tensor import StoredTensor, check_size, failures_named, sparse_tensor
+from prunecast.patterns.sources.stored_tensor import (
+    StoredTensor,
+    check_places,
+    check_size,
+    failures_named,
+    rows_of_entries,
+    sparse_tensor,
+)
 
 WORDS = (
     ("coordinate", "array"),
@@ -137,3 +147,43 @@ def _places(path: Path, what: str, places: npt.NDArray[np.float64], size: int) -
     if not good.all():
         raise BadInput(f"{path}: wanted a {what} in 1 to {size}, got {places[~good][0]:g}")
     return places.astype(np.int64) - 1
+
+
+LARGEST_FILE = 64 * MIB
+"""The collection's have 20 MB at most."""
+
+
+def read_smtx(path: Path) -> dict[str, StoredTensor]:
+    """The matrix, under the name of the file.
+
+    Raises
+    ------
+    BadInput : a line is missing, has the wrong number of entries, or counts outside the matrix
+
+    """
+    if path.stat().st_size > LARGEST_FILE:
+        raise BadInput(f"{path}: wanted at most {LARGEST_FILE} bytes, got {path.stat().st_size}")
+    with failures_named(path), path.open("rb") as file:
+        header = _numbers_of_line(path, "header", file.readline().replace(b",", b" "), 3)
+        rows, columns, entries = (int(number) for number in header)
+        check_size(path, rows, columns, entries)
+        offsets = _numbers_of_line(path, "row offsets", file.readline(), rows + 1)
+        places = _numbers_of_line(path, "columns", file.readline(), entries)
+    check_places(path, "columns", places, columns)
+    row_of_entry = rows_of_entries(path, offsets, rows, entries)
+    stored = np.zeros((rows, columns), dtype=np.bool_)
+    stored[row_of_entry, places] = True
+    ones = stored.astype(np.float32)
+    return {path.stem: StoredTensor(shape=ones.shape, dtype="float32", load=lambda: ones, stored=stored)}
+
+
+def _numbers_of_line(path: Path, what: str, line: bytes, count: int) -> npt.NDArray[np.int64]:
+    words = line.split()
+    if len(words) != count:
+        raise BadInput(
+            f"{path}: cut off or no smtx file: wanted {count} numbers in its {what}, got {len(words)}"
+        )
+    try:
+        return np.fromiter(map(int, words), dtype=np.int64, count=count)
+    except (ValueError, OverflowError) as error:
+        raise BadInput(f"{path}: no smtx file: its {what} hold something else than whole numbers") from error

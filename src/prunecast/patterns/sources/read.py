@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.files import MIB, check_regular, parse_json, read_bytes
-from prunecast.patterns.sources.matrix_market import read_matrix_market
+from prunecast.patterns.sources.matrix_market import read_matrix_market, read_smtx
 from prunecast.patterns.sources.numpy_files import read_npy, read_npz
 from prunecast.patterns.sources.onnx_file import read_onnx
 from prunecast.patterns.sources.roles import (
@@ -28,7 +28,6 @@ from prunecast.patterns.sources.roles import (
     seen_as_products,
 )
 from prunecast.patterns.sources.safetensors import read_safetensors
-from prunecast.patterns.sources.smtx import read_smtx
 from prunecast.patterns.sources.stored_tensor import LARGEST_MATRIX, StoredTensor, failures_named, shape_text
 from prunecast.patterns.sources.torch_file import SUFFIXES, read_torch
 from prunecast.patterns.sources.weight_set import FilterShape, Layer, WeightSet, select_names

@@ -15,8 +15,6 @@ import torch
 
 from prunecast.kernels.device.launch import LaunchError, driver
 
-__all__ = ["DeviceArray", "arch_of", "is_capturing", "load_function", "stream_of"]
-
 _MOST_DYNAMIC_SHARED = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA driver API."""
 

@@ -22,8 +22,6 @@ from prunecast.torch.cuda.launches import (
 from prunecast.torch.cuda.transpose import transpose_launch
 from prunecast.torch.epilogue import Epilogue, seen_as
 
-__all__ = ["DirectCall", "columns_of_view", "direct_call", "known_call", "may_call"]
-
 MOST_CALLS = 4096
 """Records that are kept of all layers; the oldest makes room. Kind: choice, of about 2 KiB each."""
 _ELEMENT_BYTES, _ALIGN_BYTES, _GROUP = 2, 16, 8

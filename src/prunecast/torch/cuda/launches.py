@@ -14,20 +14,9 @@ from prunecast.torch.cuda.small import SmallLaunch
 from prunecast.torch.cuda.tiles import TileLaunch
 from prunecast.torch.epilogue import Epilogue
 from prunecast.torch.forms import plan_for, planned_tokens
-from prunecast.torch.gpus import check_gpu
 from prunecast.torch.images import STAGES, layout_of
-from prunecast.torch.layer_table import known_layer
-from prunecast.torch.linear_call import LinearCall
-
-__all__ = [
-    "Launch",
-    "LayerTensors",
-    "Prepared",
-    "forget_launches",
-    "forgotten_with_launches",
-    "launch_of",
-    "prepared_launch",
-]
+from prunecast.torch.layer_table import check_gpu, known_layer
+from prunecast.torch.ops import LinearCall
 
 
 class Launch(Protocol):

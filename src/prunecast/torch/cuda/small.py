@@ -7,13 +7,17 @@ import torch
 
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.launch import PreparedLaunch
-from prunecast.kernels.small_n.cuda.forms import build_small, small_defines
-from prunecast.kernels.small_n.cuda.records import NO_COLUMN, SMALL_ARGS, PackedSmall, small_records
+from prunecast.kernels.small_n.cuda.records import (
+    NO_COLUMN,
+    SMALL_ARGS,
+    PackedSmall,
+    build_small,
+    small_defines,
+    small_records,
+)
 from prunecast.torch.cuda.device import DeviceArray, arch_of, load_function, stream_of
 from prunecast.torch.epilogue import Epilogue
 from prunecast.torch.images import FRAGMENTS, Layout, slabs_of
-
-__all__ = ["SmallLaunch", "lists_of"]
 
 _ELEMENT_BYTES, _WORD_BYTES = 2, 4
 _FIELDS: Any = SMALL_ARGS.fields

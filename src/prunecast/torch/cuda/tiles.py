@@ -17,8 +17,6 @@ from prunecast.torch.cuda.device import DeviceArray, load_function, stream_of
 from prunecast.torch.epilogue import Epilogue
 from prunecast.torch.images import STAGES, Layout, slabs_of
 
-__all__ = ["TileLaunch", "columns_by_thread"]
-
 _COUNTERS_PER_GROUP = 16
 _FIELDS: Any = TILE_ARGS.fields
 _WORDS = {name: _FIELDS[name][1] // 8 for name in ("weights", "b", "c", "bias", "b_row_bytes", "c_row_bytes")}

@@ -17,8 +17,6 @@ from prunecast.kernels.device.transpose.transpose import (
 )
 from prunecast.torch.cuda.device import arch_of, load_function, stream_of
 
-__all__ = ["transpose_launch", "turned"]
-
 ELEMENT_BYTES = 2
 
 

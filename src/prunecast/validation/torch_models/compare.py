@@ -138,7 +138,7 @@ def _check_gpu(gpu: GpuSpec) -> None:
         raise BadInput(f"measuring a model needs PyTorch with CUDA and a GPU: {missing}") from None
     if not torch.cuda.is_available():
         raise BadInput("measuring a model needs PyTorch with CUDA and a GPU, and torch sees no GPU")
-    from prunecast.torch.gpus import check_gpu
+    from prunecast.torch.layer_table import check_gpu
 
     check_gpu(torch.device("cuda", torch.cuda.current_device()), gpu)
 

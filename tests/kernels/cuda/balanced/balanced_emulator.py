@@ -3,13 +3,13 @@
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.balanced.cuda.images import PackedMatrix, PackedVector
+from prunecast.kernels.balanced.cuda.images import _PackedMatrix, _PackedVector
 from prunecast.kernels.balanced.layout import BalancedLayout, VectorLayout
 
 Floats = npt.NDArray[np.float64]
 
 
-def run_matrix(packed: PackedMatrix, layout: BalancedLayout, m: int, b: Floats, column_bytes: int) -> Floats:
+def run_matrix(packed: _PackedMatrix, layout: BalancedLayout, m: int, b: Floats, column_bytes: int) -> Floats:
     """C (M, N): every record of every group, as `multiply_window` reads it."""
     groups, windows, _ = packed.windows.shape
     sums = np.zeros((16 * groups, b.shape[1]))
@@ -38,7 +38,7 @@ def _add_record(sums, words, pairs, layout, own, column_bytes):
         sums[4 * quarter + r] += values[r, j, quarter, e] * own[places[r, j, quarter, e] // column_bytes]
 
 
-def run_vector(packed: PackedVector, layout: VectorLayout, m: int, b: Floats) -> Floats:
+def run_vector(packed: _PackedVector, layout: VectorLayout, m: int, b: Floats) -> Floats:
     """C (M, 1), lane by lane from the banks."""
     rounds = layout.places // layout.segment
     padded = np.zeros(rounds * 32 * layout.segment)

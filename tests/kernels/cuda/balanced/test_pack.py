@@ -5,7 +5,7 @@ import pytest
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels.balanced.cuda.images import form_of, pack_matrix, pack_vector, rounded
+from prunecast.kernels.balanced.cuda.images import _pack_matrix, _pack_vector, form_of, rounded
 from prunecast.kernels.balanced.layout import balanced_layout, vector_layout
 from prunecast.patterns import ElementMap, element_map_from_mask
 from prunecast.patterns.balanced import prune_balanced
@@ -46,7 +46,7 @@ CASES = [
 def test_records_mean_a(elements, dtype, window, rest):
     a, b, wanted = operands(elements, 8)
     layout = balanced_layout(elements, window, rest)
-    packed = pack_matrix(elements, layout, a, dtype)
+    packed = _pack_matrix(elements, layout, a, dtype)
     c = run_matrix(packed, layout, elements.m, b, 64 * (4 if dtype == "fp32" else 2))
     np.testing.assert_allclose(c, wanted, rtol=1e-6, atol=1e-5)
 
@@ -55,7 +55,7 @@ def test_records_mean_a(elements, dtype, window, rest):
 def test_chunks_mean_a(elements, dtype):
     a, b, wanted = operands(elements, 1)
     layout = vector_layout(elements)
-    packed = pack_vector(elements, layout, 3, a, "fp32")
+    packed = _pack_vector(elements, layout, 3, a, "fp32")
     np.testing.assert_allclose(run_vector(packed, layout, elements.m, b), wanted, rtol=1e-6, atol=1e-5)
 
 
@@ -63,7 +63,7 @@ def test_elements_that_are_not_kept_are_not_read():
     elements = balanced(32, 128, 0.75)
     a = np.where(elements.mask(), 1.0, np.nan).astype(np.float32)
     layout = balanced_layout(elements, 64, 4)
-    packed = pack_matrix(elements, layout, a, "fp32")
+    packed = _pack_matrix(elements, layout, a, "fp32")
     c = run_matrix(packed, layout, 32, np.ones((128, 1)), 256)
     assert (c == 32).all()
 

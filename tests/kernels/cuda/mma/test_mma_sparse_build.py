@@ -10,7 +10,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.tile.cuda.mma.forms import PARTS, build_mma, check_mma, mma_defines
-from prunecast.kernels.two_of_four.kernel import sparse_tensor_configs
+from prunecast.kernels.two_of_four.kernel import _sparse_tensor_configs
 from prunecast.patterns import NestedMap
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.plan.kernel_plan import KernelPlan
@@ -107,4 +107,4 @@ def test_other_plans_are_refused() -> None:
 
 def test_gpus_without_sparse_tensor_cores_are_refused_when_planning() -> None:
     with pytest.raises(BadInput, match="2:4 needs sparse tensor cores, t4 has none"):
-        sparse_tensor_configs(plan((64, 64)).inner, 64, "fp16", load_gpu("t4"), tiles=ragged_map(64))
+        _sparse_tensor_configs(plan((64, 64)).inner, 64, "fp16", load_gpu("t4"), tiles=ragged_map(64))

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.balanced.cuda.images import SOURCES, balanced_defines, balanced_images, form_of
+from prunecast.kernels.balanced.cuda.images import SOURCES, _balanced_defines, balanced_images, form_of
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands
 
@@ -26,7 +26,7 @@ def run_balanced(
 ) -> None:
     """Fill C of `operands`; blocks run two at a time. The rest as `build_on_cpu` and `Grid`."""
     form = form_of(plan)
-    defines = balanced_defines(plan, activation=activation, bias=operands.bias is not None)
+    defines = _balanced_defines(plan, activation=activation, bias=operands.bias is not None)
     kernel = build_on_cpu(SOURCES / form.source, form.entry, defines, folder, arch=arch, changes=changes)
     images = balanced_images(plan, operands.a)
     bias = np.zeros(1, np.float32) if operands.bias is None else operands.bias

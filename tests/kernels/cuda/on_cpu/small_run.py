@@ -7,8 +7,13 @@ import numpy as np
 
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.packed import to_bits
-from prunecast.kernels.small_n.cuda.forms import SMALL_SOURCE, small_defines
-from prunecast.kernels.small_n.cuda.records import pack_small, place_b, small_records
+from prunecast.kernels.small_n.cuda.records import (
+    SMALL_SOURCE,
+    pack_small,
+    place_b,
+    small_defines,
+    small_records,
+)
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands, Rows
 

@@ -8,7 +8,7 @@ import pytest
 from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.kernels import Schedule
-from prunecast.kernels.two_of_four.cuda.images import build_sparse_kernel, check_sparse_form, sparse_defines
+from prunecast.kernels.two_of_four.cuda.images import _check_sparse_form, build_sparse_kernel, sparse_defines
 from prunecast.patterns.element_map import element_map_from_mask
 from tests.kernels.cuda.plans import plan_of as dense_plan_of
 from tests.kernels.cuda.plans import ragged_map
@@ -54,7 +54,7 @@ def test_all_multiplications_are_sparse_and_take_all_tokens(form: tuple[int, int
 def test_the_plan_of_a_tile_map_with_2_of_4_inside_runs_on_it() -> None:
     mask = np.tile([True, False, True, False], (512, 64))
     p = fastest_plan("2:4", element_map_from_mask(mask, "2:4"), 512, "fp16", GPU)
-    check_sparse_form(p)
+    _check_sparse_form(p)
     assert p.schedule is Schedule.STATIC
 
 

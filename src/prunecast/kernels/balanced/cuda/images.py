@@ -35,7 +35,7 @@ _HALF = {"fp32": 0, "fp16": 1, "bf16": 2}
 """dtype -> macro `HALF`. Kind: CUDA source, `element.cuh`."""
 
 
-class BalancedForm(NamedTuple):
+class _BalancedForm(NamedTuple):
     """What a plan says beyond the contract."""
 
     source: str
@@ -47,19 +47,19 @@ class BalancedForm(NamedTuple):
     vector: VectorLayout | None = None
 
 
-def form_of(plan: KernelPlan) -> BalancedForm:
+def form_of(plan: KernelPlan) -> _BalancedForm:
     """The form of a balanced plan; the same plan gives the same form everywhere."""
     if plan.inner is None:
         raise BadInput("the balanced kernel needs a plan with elements")
     if plan.n == 1:
-        return BalancedForm("vector.cu", "balanced_vector", vector=vector_layout(plan.inner))
+        return _BalancedForm("vector.cu", "balanced_vector", vector=vector_layout(plan.inner))
     splits = GROUP_ROWS * WARPS // plan.shape.block_m
     window = plan.shape.block_k // splits
     rest = choose_rest(plan.inner, window)
-    return BalancedForm("matrix.cu", "balanced_matrix", window=window, splits=splits, rest=rest)
+    return _BalancedForm("matrix.cu", "balanced_matrix", window=window, splits=splits, rest=rest)
 
 
-def balanced_defines(plan: KernelPlan, *, activation: str = "none", bias: bool = False) -> dict[str, int]:
+def _balanced_defines(plan: KernelPlan, *, activation: str = "none", bias: bool = False) -> dict[str, int]:
     """Preprocessor names of the form."""
     end = {**end_defines(activation, bias=bias), "HALF": _HALF[plan.dtype]}
     form = form_of(plan)
@@ -96,7 +96,7 @@ def build_balanced(
     KernelBuildError : as `compile_cubin`, or more registers than the plan's
     """
     form = form_of(plan)
-    defines = {**balanced_defines(plan, activation=activation, bias=bias), **(changes or {})}
+    defines = {**_balanced_defines(plan, activation=activation, bias=bias), **(changes or {})}
     kernel = compile_cubin(SOURCES / form.source, arch, defines)
     check_registers(kernel, plan, fewer=True)
     return kernel
@@ -135,7 +135,7 @@ def balanced_images(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) ->
 def _vector_images(
     plan: KernelPlan, elements: ElementMap, layout: VectorLayout, weights: npt.NDArray[np.float32]
 ) -> Packed:
-    packed = pack_vector(elements, layout, plan.shape.block_m // WARPS, weights, plan.dtype)
+    packed = _pack_vector(elements, layout, plan.shape.block_m // WARPS, weights, plan.dtype)
     args = np.zeros(1, VECTOR_ARGS)
     args["m"], args["k"] = plan.m, plan.k
     args["chunks"], args["places"] = layout.chunks, layout.places
@@ -143,10 +143,10 @@ def _vector_images(
 
 
 def _matrix_images(
-    plan: KernelPlan, elements: ElementMap, form: BalancedForm, weights: npt.NDArray[np.float32]
+    plan: KernelPlan, elements: ElementMap, form: _BalancedForm, weights: npt.NDArray[np.float32]
 ) -> Packed:
     layout = balanced_layout(elements, form.window, form.rest)
-    records, windows = pack_matrix(elements, layout, weights, plan.dtype)
+    records, windows = _pack_matrix(elements, layout, weights, plan.dtype)
     args = np.zeros(1, MATRIX_ARGS)
     args["m"], args["k"] = plan.m, plan.k
     args["tokens"] = Wanted(plan.m, plan.k, plan.n, plan.dtype, 0).padded_n
@@ -156,7 +156,7 @@ def _matrix_images(
     return Packed({"records": records, "windows": windows}, args, plan.item_count)
 
 
-class PackedMatrix(NamedTuple):
+class _PackedMatrix(NamedTuple):
     """Records of `matrix.cu`, one for each group of 16 rows and window.
 
     A record has, in words of 16 bytes: for each pair of dense columns 8 words of values, rows ascending; for
@@ -172,7 +172,7 @@ class PackedMatrix(NamedTuple):
     """(groups, windows, 2): first word, pairs of dense columns."""
 
 
-class PackedVector(NamedTuple):
+class _PackedVector(NamedTuple):
     """Chunks of `vector.cu`: [rows of a warp][chunk][row][lane][4]; padding is 0 and reads zeros."""
 
     values: npt.NDArray[Any]
@@ -191,7 +191,7 @@ def rounded(weights: npt.NDArray[np.floating[Any]], dtype: str) -> Floats:
     return weights.astype(ml_dtypes.bfloat16).astype(np.float32)
 
 
-def pack_matrix(elements: ElementMap, layout: BalancedLayout, weights: Floats, dtype: str) -> PackedMatrix:
+def _pack_matrix(elements: ElementMap, layout: BalancedLayout, weights: Floats, dtype: str) -> _PackedMatrix:
     """Records of `weights` (M, K), already rounded; what `elements` does not keep is not read."""
     from prunecast.kernels.balanced.loops import write_records
 
@@ -202,12 +202,12 @@ def pack_matrix(elements: ElementMap, layout: BalancedLayout, weights: Floats, d
     columns = (elements.row_start, elements.column_index)
     write_records(*columns, weights, layout.window, words.shape[1], layout.rest, column_bytes, start, records)
     windows = np.stack((start, (layout.dense + 1) // 2), axis=2).astype(np.int32)
-    return PackedMatrix(records, np.ascontiguousarray(windows))
+    return _PackedMatrix(records, np.ascontiguousarray(windows))
 
 
-def pack_vector(
+def _pack_vector(
     elements: ElementMap, layout: VectorLayout, rows: int, weights: Floats, dtype: str
-) -> PackedVector:
+) -> _PackedVector:
     """Chunks of `weights` (M, K), already rounded, for warps of `rows` rows."""
     column = elements.column_index.astype(np.int64)
     row = np.repeat(np.arange(elements.m), elements.kept_per_row)
@@ -225,7 +225,7 @@ def pack_vector(
     at = (row // rows, in_slot // 4, row % rows, lane, in_slot % 4)
     values[at] = weights[row, column]
     indices[at] = place
-    return PackedVector(_stored(values, dtype), indices)
+    return _PackedVector(_stored(values, dtype), indices)
 
 
 def _stored(values: Floats, dtype: str) -> npt.NDArray[Any]:

@@ -47,7 +47,7 @@ def reduction_seconds(m: int, n: int, slices: FloatArray | int, gpu: GpuSpec) ->
     return np.where(np.asarray(slices) > 1, launch_s + cycles / gpu.max_clock_hz + sums_s, 0.0)
 
 
-def counter_seconds(tiles: float, gpu: GpuSpec) -> float:
+def _counter_seconds(tiles: float, gpu: GpuSpec) -> float:
     """Launch that clears the counter from which CTAs draw tiles, where they do not follow from its number."""
     most = cublas_costs(gpu.compute_capability)["counter_tiles_per_sm"] * gpu.sm_count
     return gpu.graph_launch_s if gpu.has_wgmma and tiles > most else 0.0
@@ -57,7 +57,7 @@ def dense_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
     """A split-K reduction, and a fill that clears the tile counter."""
     slices = int(plan.work.parts.max(initial=1))
     sums_s = float(reduction_seconds(plan.m, plan.n, slices, gpu))
-    return LaunchTraits(other_launches_s=sums_s + counter_seconds(plan.item_count, gpu))
+    return LaunchTraits(other_launches_s=sums_s + _counter_seconds(plan.item_count, gpu))
 
 
 MOST_CTAS_IN_LARGE_CLUSTERS = 120

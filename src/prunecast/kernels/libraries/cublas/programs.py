@@ -29,7 +29,7 @@ def cublas_programs(
     if config.tensor_path != "wgmma" or not gpu.has_wgmma:
         return _copying_warps(config, kernel.rules["copy_cycles"], kernel.rules["align_bytes"], gpu)
     producer, consumer = _warpgroups(config, multicast_of(config.shape, m, n, slices), gpu)
-    start = Instruction(Op.ISSUE, first_stage_cycles(config, m, k, n, slices, gpu), 20)
+    start = Instruction(Op.ISSUE, _first_stage_cycles(config, m, k, n, slices, gpu), 20)
     wait = line_wait_cycles(config.shape, m, n, gpu)
     step = (*producer.step, Instruction(Op.ISSUE, wait, leader=True)) if wait else producer.step
     return replace(producer, step=step, start=(start,)), consumer
@@ -96,7 +96,7 @@ def group_cycles(config: TileConfig, gpu: GpuSpec) -> int:
     return max(round(k16 * (reads - config.fma_per_warp_per_k16 * config.consumer_warps / rate)), 0)
 
 
-def first_stage_cycles(config: TileConfig, m: int, k: int, n: int, slices: int, gpu: GpuSpec) -> int:
+def _first_stage_cycles(config: TileConfig, m: int, k: int, n: int, slices: int, gpu: GpuSpec) -> int:
     """Cycles that DRAM needs for what all CTAs ask for before they have anything, as far as it queues that.
 
     All CTAs fill their ring of stages at once, and DRAM serves its queue in no order of stages: the first

@@ -35,7 +35,7 @@ LEAST_STAGES = 2
 """Stages of a ring. Kind: definition, one is copied while another is multiplied."""
 
 
-def cusparselt_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[LibraryKernel, ...]:
+def _cusparselt_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[LibraryKernel, ...]:
     """Kernels that the library may take.
 
     Raises
@@ -53,16 +53,16 @@ def cusparselt_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -
     return _kernels(gpu, dtype)
 
 
-def plan_cusparselt(
+def _plan_cusparselt(
     elements: ElementMap, n: int, dtype: str, gpu: GpuSpec, config: LibraryKernel | None = None
 ) -> KernelPlan:
-    """Plan a product of 2:4 weights with `n` tokens; `config` is one of `cusparselt_configs`, or its first.
+    """Plan a product of 2:4 weights with `n` tokens; `config` is one of `_cusparselt_configs`, or its first.
 
     Raises
     ------
-    BadInput : as `cusparselt_configs`, or elements that are not 2:4
+    BadInput : as `_cusparselt_configs`, or elements that are not 2:4
     """
-    kernel = config or cusparselt_configs(elements, n, dtype, gpu)[0]
+    kernel = config or _cusparselt_configs(elements, n, dtype, gpu)[0]
     check_two_of_four(elements)
     tile = kernel.config
     tiles = dense_tile_map(elements.m, elements.k, tile.shape.block_m)
@@ -108,8 +108,8 @@ CUSPARSELT_LIBRARY = Surrogate(
     library="cuSPARSELt",
     package="prunecast.kernels.libraries.cublas",
     families="cusparselt_families",
-    configs=cusparselt_configs,
-    plan=plan_cusparselt,
+    configs=_cusparselt_configs,
+    plan=_plan_cusparselt,
     traits=_traits,
 )
 CUSPARSELT = CUSPARSELT_LIBRARY.kernel(

@@ -11,8 +11,7 @@ from prunecast.kernels.device.launch import Place
 from prunecast.kernels.device.operator import Operator
 from prunecast.kernels.device.packed import Packed
 from prunecast.kernels.small_n.configs import row_unit
-from prunecast.kernels.small_n.cuda.forms import build_small, small_defines
-from prunecast.kernels.small_n.cuda.records import pack_plan, place_b
+from prunecast.kernels.small_n.cuda.records import build_small, pack_plan, place_b, small_defines
 from prunecast.plan.kernel_plan import KernelPlan
 
 

@@ -1,16 +1,72 @@
 """What the small-n kernel is given: weights in the order of its fragments, and records of its work."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
+from prunecast.kernels.device.build import CompiledKernel, compile_cubin
+from prunecast.kernels.device.defines import check_registers, plan_defines
 from prunecast.kernels.device.item_columns import item_columns
 from prunecast.kernels.device.packed import Bits, Packed, to_bits, uncovered_rows
 from prunecast.kernels.device.tile_stages import of_tiles, padded, row_lists, tile_stages
+from prunecast.kernels.small_n.configs import config_of_shape, row_unit
 from prunecast.patterns.tile_map import IntArray, TileMap
-from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
+from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan, Schedule
+
+SMALL_SOURCE = Path(__file__).parent / "small_n.cu"
+_REGISTERS_PER_SM = 65536
+"""Registers of an SM on every architecture from 8.0 on. Kind: datasheet, CUDA C++ Programming Guide,
+technical specifications."""
+
+
+def small_defines(
+    plan: KernelPlan,
+    *,
+    activation: str = "none",
+    bias: bool = False,
+    changes: Mapping[str, int] | None = None,
+) -> dict[str, int]:
+    """Preprocessor names of the form; `changes` override them, for experiments.
+
+    Raises
+    ------
+    BadInput : the plan is for another kernel, or the activation is unknown
+    """
+    if (
+        plan.kernel != "small-n"
+        or plan.schedule is Schedule.DYNAMIC
+        or np.any(np.diff(plan.work.block_start) > 1)
+        or plan.work.parts.max(initial=1) > 1
+    ):
+        raise BadInput(f"the small-n kernel runs its own plans of whole tiles, got {plan.kernel}")
+    form, resources = config_of_shape(plan.shape, plan.resources), plan.resources
+    defines = {
+        "BLOCK_M": form.block_m,
+        "BLOCK_N": form.block_n,
+        "WARPS": form.warps,
+        "DEPTH": form.depth,
+        "UNIT": row_unit(plan.n),
+        "BLOCKS_PER_SM": max(_REGISTERS_PER_SM // (resources.registers_per_thread * resources.threads), 1),
+        **plan_defines(plan, activation, bias=bias),
+    }
+    return {**defines, **(changes or {})}
+
+
+def build_small(plan: KernelPlan, arch: str, defines: Mapping[str, int]) -> CompiledKernel:
+    """Compile the form for an architecture.
+
+    Raises
+    ------
+    KernelBuildError : as `compile_cubin`, or more registers than the plan's
+    """
+    kernel = compile_cubin(SMALL_SOURCE, arch, defines)
+    check_registers(kernel, plan, fewer=True)
+    return kernel
+
 
 GROUP = 16
 """Kept columns of a tensor instruction, a k16. Kind: definition, PTX ISA, mma m16n8k16."""
@@ -76,7 +132,7 @@ SMALL_ARGS = np.dtype(
 """The bytes of `SmallArgs`. Kind: CUDA source, `small_args.cuh`."""
 
 
-class SmallRecords(NamedTuple):
+class _SmallRecords(NamedTuple):
     """One entry for each block: those of the plan, then blocks for rows in no tile, which keep nothing."""
 
     ranges: IntArray
@@ -101,7 +157,7 @@ class SmallRecords(NamedTuple):
         return args
 
 
-def small_records(plan: KernelPlan, packed: PackedSmall) -> SmallRecords:
+def small_records(plan: KernelPlan, packed: PackedSmall) -> _SmallRecords:
     """The records of a plan, whose items are whole tiles."""
     items = item_columns(plan, GROUP, "the small-n kernel")
     lists = row_lists(uncovered_rows(plan.tiles), plan.shape.block_m)
@@ -110,7 +166,7 @@ def small_records(plan: KernelPlan, packed: PackedSmall) -> SmallRecords:
     extra = np.stack((number, np.tile(tokens, lists.shape[0])), axis=1)
     ranges = np.stack((items.first, items.steps), axis=1)
     places = np.stack((items.tile, items.token), axis=1)
-    return SmallRecords(
+    return _SmallRecords(
         ranges=_int32(np.concatenate((ranges, np.zeros_like(extra)))),
         places=_int32(np.concatenate((places, extra))),
         rows=_int32(np.concatenate((packed.rows, lists))),

@@ -147,7 +147,7 @@ def _words(places: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
     return np.ascontiguousarray(words.transpose(0, 1, 3, 4, 5, 2))
 
 
-def check_sparse_form(plan: KernelPlan) -> None:
+def _check_sparse_form(plan: KernelPlan) -> None:
     """Refuse plans that this kernel does not run, with `BadInput`."""
     shape = plan.shape
     if plan.tensor != "sparse-wgmma" or plan.inner is None:
@@ -169,7 +169,7 @@ def sparse_defines(
     changes: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
     """Preprocessor names of the form; `changes` override them, for experiments and debugging."""
-    check_sparse_form(plan)
+    _check_sparse_form(plan)
     defines = {
         "BLOCK_M": plan.shape.block_m,
         "BLOCK_N": plan.shape.block_n,
