@@ -9,8 +9,11 @@ from bisect import bisect_right
 from dataclasses import replace
 from hashlib import sha256
 from math import exp
+from typing import Any
 
-from prunecast.errors import BadInput
+import numpy.typing as npt
+
+from prunecast.errors import BadInput, check_choice
 from prunecast.hardware.spec import GpuSpec
 
 STATES = ("burst", "sustained")
@@ -58,8 +61,7 @@ def sm_clock_hz(
     Where SMs are done at different times, activity is high first and low at the end. The clock of a short
     launch goes with the mean; within a long one it follows, and is the mean of both times' clocks.
     """
-    if state not in STATES:
-        raise BadInput(f"state must be one of {', '.join(STATES)}, got {state!r}")
+    check_choice("state", state, STATES)
     if tensor_duty <= 0.0:
         return gpu.max_clock_hz
     activity = (
@@ -72,6 +74,15 @@ def sm_clock_hz(
     busy = 1.0 - (1.0 - busy_share) * followed
     loaded = max(_on_line(activity / busy, gpu.clock_activity, clocks), LEAST_CLOCK * gpu.max_clock_hz)
     return busy * loaded + (1.0 - busy) * clocks[0]
+
+
+def busy_share(sm_finish: npt.NDArray[Any]) -> float:
+    """Mean time until an SM is done over the longest, of those that have anything to do; 1 where none has.
+
+    An SM without work is idle all the time, which the mean activity has already.
+    """
+    working = sm_finish[sm_finish > 0.0]
+    return float(working.mean() / working.max()) if working.size else 1.0
 
 
 def at_power_limit(gpu: GpuSpec, watts: float) -> GpuSpec:

@@ -27,7 +27,7 @@ from prunecast.hardware.occupancy import BlockResources, Occupancy, occupancy
 from prunecast.hardware.placement import Columns, burst_placements, expected_places, resident_share
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.table import KERNELS, has_copied_rows, zero_row_count
-from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan, WorkList
+from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan, PlanDoesNotFit, Schedule, WorkList
 from prunecast.plan.program import WarpProgram, bind
 
 L2_STATES = ("cold", "model", "warm")
@@ -138,6 +138,18 @@ class LaunchContext:
     def held(self) -> int:
         """Blocks that the GPU holds at once."""
         return self.fit.blocks_per_sm * self.gpu.sm_count
+
+    def check_fit(self) -> None:
+        """Raise `PlanDoesNotFit` where no block fits on an SM, or not all of a persistent grid on the GPU."""
+        plan, gpu = self.plan, self.gpu
+        if self.fit.blocks_per_sm == 0:
+            raise PlanDoesNotFit(
+                f"{plan.kernel}: no block fits on an SM of {gpu.name}, limit: {self.fit.limiter}"
+            )
+        if plan.schedule is not Schedule.HARDWARE and plan.blocks > self.held:
+            raise PlanDoesNotFit(
+                f"{plan.kernel} has {plan.blocks} persistent blocks, {gpu.name} holds {self.held} at once"
+            )
 
     @property
     def crowd(self) -> int:

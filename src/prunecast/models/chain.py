@@ -12,6 +12,7 @@ from prunecast.models.rates import SmRates, gather_bytes_per_clk, has_edges, wai
 from prunecast.plan.kernel_plan import BlockShape, KernelPlan, Schedule
 from prunecast.plan.misaligned import store_cost
 from prunecast.plan.program import WarpProgram, When
+from prunecast.plan.tensor_rate import tensor_latency_cycles
 
 
 class Chain(NamedTuple):
@@ -112,7 +113,7 @@ def plan_chain(context: LaunchContext, rates: SmRates, memory_latency_cycles: fl
         port_store_bytes_per_clk=float(gpu.store_bytes_per_clk_per_sm),
         tokens_share=min(plan.n / plan.shape.block_n, 1.0),
         store_share=_store_share(plan),
-        tensor_latency=_tensor_latency(plan, gpu),
+        tensor_latency=tensor_latency_cycles(gpu, plan.tensor),
         shared_latency=gpu.shared_latency_cycles,
         barrier_latency=gpu.barrier_latency_cycles,
         sync_latency=gpu.sync_latency_cycles,
@@ -152,8 +153,3 @@ def _parts_wait(plan: KernelPlan, gpu: GpuSpec) -> int:
     about together, and what is waited for is their signal on its way.
     """
     return gpu.signal_latency_cycles if plan.schedule is Schedule.DYNAMIC else 0
-
-
-def _tensor_latency(plan: KernelPlan, gpu: GpuSpec) -> int:
-    """Warpgroup instructions answer later than those of a warp."""
-    return gpu.warpgroup_latency_cycles if plan.tensor.endswith("wgmma") else gpu.tensor_latency_cycles

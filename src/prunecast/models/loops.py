@@ -164,32 +164,22 @@ class BlockLists(NamedTuple):
     group: np.ndarray
     owner: np.ndarray
     """(items,) int32, as in `kernels.plan.WorkList`."""
-    multiply_step: float
-    ring: float
-    first_ring: float
-    first_share: float
-    first_reads: float
-    first_reads_share: float
-    turn: float
-    block: float
-    leave: float
-    block_demand: float
     signal: float
     """From the end of a part until its owner knows."""
 
 
 @njit()
-def _run_list(lists, block, ready, parts_only):
+def _run_list(lists, starts, block, ready, parts_only):
     """When a list ends, and when it has fetched all.
 
     `ready` (groups,) is changed by parts and waited for by owners.
     """
     first, stop = lists.block_start[block], lists.block_start[block + 1]
-    now, fetched, last_fetch = lists.block, lists.block, 0.0
-    sooner, unhindered = lists.first_ring, lists.first_reads
+    now, fetched, last_fetch = starts.block, starts.block, 0.0
+    sooner, unhindered = starts.first_ring, starts.first_reads
     for i in range(first, stop):
         group, wait, fetch = lists.group[i], lists.wait[i], lists.fetch[i]
-        saved = min(sooner, fetch * lists.first_share)
+        saved = min(sooner, fetch * starts.first_share)
         sooner -= saved
         fetch -= saved
         if parts_only and group >= 0 and lists.owner[i] == 1:
@@ -198,26 +188,26 @@ def _run_list(lists, block, ready, parts_only):
             # Each step goes on its way when what its warps do for the one before is done
             fetched = now + wait + fetch - lists.fetch_last[i]
         else:
-            fetched = max(fetched + lists.turn + fetch, now + fetch - lists.ring)
-        hindered = min(unhindered, lists.multiply[i] * lists.first_reads_share)
+            fetched = max(fetched + starts.turn + fetch, now + fetch - starts.ring)
+        hindered = min(unhindered, lists.multiply[i] * starts.first_reads_share)
         unhindered -= hindered
         now += wait + lists.multiply[i] - hindered
         if fetch > 0.0:
             now = max(now, fetched + lists.last[i])
             # No more than the ring is fetched before it is multiplied
-            fetched = max(fetched, now - lists.ring)
+            fetched = max(fetched, now - starts.ring)
         # A whole step before: what its size saves here the reads would lose where they are late
-        last_fetch = now - lists.multiply_step
+        last_fetch = now - starts.multiply_step
         now += lists.edge[i]
         if group >= 0 and lists.owner[i] == 1:
             now = max(now, ready[group] + lists.after_parts[i])
         elif group >= 0:
             ready[group] = max(ready[group], now + lists.signal)
-    return now + lists.leave, last_fetch
+    return now + starts.leave, last_fetch
 
 
 @njit()
-def run_lists(lists, out_alone, out_demand, out_quiet):
+def run_lists(lists, starts, out_alone, out_demand, out_quiet):
     """Run the items of every list one by one, warps that only fetch being ahead as far as the ring goes.
 
     In every list parts stand before owners, so that nothing that waits for parts comes before one.
@@ -231,11 +221,11 @@ def run_lists(lists, out_alone, out_demand, out_quiet):
         groups = max(groups, lists.group[i] + 1)
     ready = np.zeros(groups)
     for block in range(out_alone.size if groups > 0 else 0):
-        _run_list(lists, block, ready, True)
+        _run_list(lists, starts, block, ready, True)
     for block in range(out_alone.size):
-        out_alone[block], last_fetch = _run_list(lists, block, ready, False)
+        out_alone[block], last_fetch = _run_list(lists, starts, block, ready, False)
         out_quiet[block] = out_alone[block] - last_fetch
-        out_demand[block] = lists.block_demand
+        out_demand[block] = starts.block_demand
         for i in range(lists.block_start[block], lists.block_start[block + 1]):
             out_demand[block] += lists.demand[i]
 

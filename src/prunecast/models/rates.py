@@ -3,17 +3,10 @@
 from functools import lru_cache
 from typing import NamedTuple
 
-from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.program import Op, WarpProgram, When
-
-_TENSOR_RATE = {
-    "fp16": "tensor_fp16_fma_per_clk_per_sm",
-    "bf16": "tensor_bf16_fma_per_clk_per_sm",
-    "fp32": "tensor_tf32_fma_per_clk_per_sm",
-}
-
+from prunecast.plan.tensor_rate import tensor_fma_per_clk
 
 L1_INTAKE_BYTES = 64.0
 """Bytes a cycle that the first level of cache takes in. From stage to stage of a first ring of the tile
@@ -37,9 +30,6 @@ class SmRates(NamedTuple):
 def sm_rates(plan: KernelPlan, gpu: GpuSpec) -> SmRates:
     """Ceilings of an SM of `gpu` for the instructions of `plan`.
 
-    mma.sync reaches `mma_sync_share` of the tensor rate. FMA of sparse instructions count kept weights
-    only, of which a pipe does `sparse_tensor_factor` / 2 times as many as of dense ones.
-
     Raises
     ------
     BadInput : the plan needs tensor instructions that the GPU does not have
@@ -47,26 +37,11 @@ def sm_rates(plan: KernelPlan, gpu: GpuSpec) -> SmRates:
     fp32_lanes = gpu.fp32_fma_per_clk_per_sm / gpu.sub_partitions_per_sm
     return SmRates(
         sub_partitions=gpu.sub_partitions_per_sm,
-        tensor_fma_per_clk=_tensor_rate(plan, gpu),
+        tensor_fma_per_clk=tensor_fma_per_clk(gpu, plan.dtype, plan.tensor) if plan.tensor != "none" else 0.0,
         fp32_cycles=max(1.0, 32.0 / fp32_lanes),
         shared_bytes_per_clk=float(gpu.shared_bytes_per_clk_per_sm),
         port_bytes_per_clk=float(gpu.l2_port_bytes_per_clk_per_sm),
     )
-
-
-def _tensor_rate(plan: KernelPlan, gpu: GpuSpec) -> float:
-    if plan.tensor == "none":
-        return 0.0
-    rate = float(getattr(gpu, _TENSOR_RATE[plan.dtype]))
-    if plan.tensor in ("mma", "sparse-mma"):
-        rate *= gpu.mma_sync_share
-    if plan.tensor.startswith("sparse-"):
-        rate *= gpu.sparse_tensor_factor / 2.0
-    if rate <= 0.0:
-        raise BadInput(
-            f"{gpu.name} has no {plan.tensor} instructions for {plan.dtype}, which {plan.kernel} needs"
-        )
-    return rate
 
 
 def gather_bytes_per_clk(plan: KernelPlan, gpu: GpuSpec) -> float:

@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.errors import BadInput
-from prunecast.hardware.clock import STATES, sm_clock_hz
+from prunecast.errors import check_choice
+from prunecast.hardware.clock import STATES, busy_share, sm_clock_hz
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import COLD, CacheState, LaunchContext, burst_contexts, launch_context
 from prunecast.launch.context import l2_power
@@ -53,7 +53,6 @@ from prunecast.models.traffic import plan_traffic
 from prunecast.models.unit_costs import (
     SmEnds,
     balance_of,
-    busy_share,
     lists_of,
     sm_ends,
     steady,
@@ -61,7 +60,7 @@ from prunecast.models.unit_costs import (
     work_per_sm,
 )
 from prunecast.models.waves import Placement, place_units, seats_of, units_of
-from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit, Schedule
+from prunecast.plan.kernel_plan import KernelPlan, Schedule
 
 CLOCK_ROUNDS = 6
 """Rounds of cycles -> duty -> clock -> cycles, each about a third as far from the end as the one before: the
@@ -91,9 +90,10 @@ def estimate(
     PlanDoesNotFit : no block fits on an SM, or a persistent grid is larger than the GPU holds at once
     BadInput : an unknown state or launch, or instructions that the GPU does not have
     """
-    _check_names(state, launch)
+    check_choice("state", state, STATES)
+    check_choice("launch", launch, LAUNCHES)
     context = launch_context(plan, gpu, l2)
-    check_fit(context)
+    context.check_fit()
     placed = burst_contexts(context)
     found = [_estimate(each, state=state, launch=launch) for _, each in placed]
     if len(found) == 1:
@@ -128,29 +128,9 @@ def _estimate(context: LaunchContext, *, state: str, launch: str) -> Estimate:
     )
 
 
-def _check_names(state: str, launch: str) -> None:
-    """Refuse states and launches that are none, with `BadInput`."""
-    if state not in STATES:
-        raise BadInput(f"state must be one of {', '.join(STATES)}, got {state!r}")
-    if launch not in LAUNCHES:
-        raise BadInput(f"launch must be one of {', '.join(LAUNCHES)}, got {launch!r}")
-
-
-def check_fit(context: LaunchContext) -> None:
-    """Raise `PlanDoesNotFit` where no block fits on an SM."""
-    if context.fit.blocks_per_sm == 0:
-        kernel, gpu = context.plan.kernel, context.gpu.name
-        raise PlanDoesNotFit(f"{kernel}: no block fits on an SM of {gpu}, limit: {context.fit.limiter}")
-
-
 def _look_up(context: LaunchContext) -> Case:
     """Amounts, rates and bytes of a launch; raises what `estimate` raises."""
-    check_fit(context)
     plan, gpu = context.plan, context.gpu
-    if plan.schedule is not Schedule.HARDWARE and plan.blocks > context.held:
-        raise PlanDoesNotFit(
-            f"{plan.kernel} has {plan.blocks} persistent blocks, {gpu.name} holds {context.held} at once"
-        )
     amounts = launch_amounts(context)
     traffic = plan_traffic(context, amounts, min(plan.blocks, context.held))
     rates = sm_rates(plan, gpu)

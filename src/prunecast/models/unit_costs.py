@@ -52,38 +52,23 @@ def lists_of(case: Case, items: Costs, starts: Starts) -> BlockLists:
         if waits_for_parts(case.context.programs)
         else np.full_like(plan.work.group, -1),
         owner=plan.work.owner,
-        multiply_step=starts.multiply_step,
-        ring=starts.ring,
-        first_ring=starts.first_ring,
-        first_share=starts.first_share,
-        first_reads=starts.first_reads,
-        first_reads_share=starts.first_reads_share,
-        turn=starts.turn,
-        block=starts.block,
-        leave=starts.leave,
-        block_demand=starts.block_demand,
         signal=float(case.gpu.signal_latency_cycles),
     )
 
 
-def unit_costs(
-    lists: BlockLists, starts: Starts, schedule: Schedule, room: _UnitCosts | None = None
-) -> _UnitCosts:
-    """Cycles of lists, or of items where blocks draw them: of those, the first ones start a block.
-
-    `room` takes, if given, what is found.
-    """
+def unit_costs(lists: BlockLists, starts: Starts, schedule: Schedule) -> _UnitCosts:
+    """Cycles of lists, or of items where blocks draw them: of those, the first ones start a block."""
     if schedule is Schedule.DYNAMIC:
         return _drawn(lists, starts)
-    found = room or _UnitCosts(*np.zeros((3, lists.block_start.size - 1)))
-    run_lists(lists, *found)
+    found = _UnitCosts(*np.zeros((3, lists.block_start.size - 1)))
+    run_lists(lists, starts, *found)
     np.minimum(found.quiet, starts.quiet, out=found.quiet)
     return found
 
 
 def _drawn(lists: BlockLists, starts: Starts) -> _UnitCosts:
     """Items that start a block are lists of one; another one costs what it adds to a list of its like."""
-    once, twice = _alike(lists, 1), _alike(lists, 2)
+    once, twice = _alike(lists, starts, 1), _alike(lists, starts, 2)
     return _UnitCosts(
         alone=np.where(starts.first, once.alone, twice.alone - once.alone + lists.wait),
         demand=lists.demand + np.where(starts.first, starts.block_demand, 0.0),
@@ -91,7 +76,7 @@ def _drawn(lists: BlockLists, starts: Starts) -> _UnitCosts:
     )
 
 
-def _alike(lists: BlockLists, count: int) -> _UnitCosts:
+def _alike(lists: BlockLists, starts: Starts, count: int) -> _UnitCosts:
     """Cycles of a list that has every item `count` times: it waits for data once and for no other slice."""
     items = lists.multiply.size
     again = {
@@ -110,7 +95,7 @@ def _alike(lists: BlockLists, count: int) -> _UnitCosts:
         }
     )
     found = np.zeros((3, items))
-    run_lists(alike, *found)
+    run_lists(alike, starts, *found)
     return _UnitCosts(*found)
 
 
@@ -123,15 +108,6 @@ def balance_of(work: FloatArray) -> float:
     """Mean over maximum of the work per SM: 1 is perfect, 1 / SMs is everything on one; 1 without work."""
     most = float(work.max(initial=0.0))
     return float(work.mean()) / most if most > 0.0 else 1.0
-
-
-def busy_share(sm_finish: FloatArray) -> float:
-    """Mean time until an SM is done over the longest, of those that have anything to do; 1 where none has.
-
-    An SM without work is idle all the time, which the mean activity has already.
-    """
-    working = sm_finish[sm_finish > 0.0]
-    return float(working.mean() / working.max()) if working.size else 1.0
 
 
 QUEUE_ORDER = 5

@@ -48,3 +48,17 @@ def _sparse_share(gpu: GpuSpec) -> float:
     if gpu.sparse_tensor_factor <= 0.0:
         raise BadInput(f"2:4 needs sparse tensor cores, {gpu.name} has none")
     return gpu.sparse_tensor_factor / 2.0
+
+
+def tensor_latency_cycles(gpu: GpuSpec, tensor: str) -> int:
+    """Cycles until a tensor instruction answers: those of a warpgroup later than those of a warp."""
+    return gpu.warpgroup_latency_cycles if tensor.endswith("wgmma") else gpu.tensor_latency_cycles
+
+
+def check_core_dtype(dtype: str, gpu: GpuSpec) -> None:
+    """Raise BadInput for a dtype that CUDA cores of the GPU do not compute in."""
+    check_dtype(dtype)
+    if dtype == "bf16" and gpu.compute_capability < 80:
+        raise BadInput(
+            f"dtype bf16 needs compute capability 8.0, {gpu.name} has {gpu.compute_capability / 10}"
+        )

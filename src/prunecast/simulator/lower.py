@@ -12,7 +12,7 @@ from prunecast.launch.ends import store_latency_cycles
 from prunecast.launch.overlap import prologue_is_hidden
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram
-from prunecast.plan.tensor_rate import tensor_fma_per_clk
+from prunecast.plan.tensor_rate import tensor_fma_per_clk, tensor_latency_cycles
 from prunecast.simulator import engine
 from prunecast.simulator.engine_state import Machine, Program, Work
 from prunecast.simulator.item_rows import (
@@ -90,7 +90,7 @@ def _machine(context: LaunchContext, policy: int, clock_hz: float, written: floa
         barrier_latency=gpu.barrier_latency_cycles,
         sync_latency=gpu.sync_latency_cycles,
         signal_latency=gpu.signal_latency_cycles,
-        tensor_latency=_tensor_latency(plan, gpu),
+        tensor_latency=tensor_latency_cycles(gpu, plan.tensor),
         shared_latency=gpu.shared_latency_cycles,
         l2_latency=gpu.l2_latency_cycles,
         store_latency=store_latency_cycles(context),
@@ -121,11 +121,6 @@ def _dram_ticks(gpu: GpuSpec, clock_hz: float, share: float) -> _DramTicks:
     read = _ticks_per_kib(gpu.dram_bytes_per_s / clock_hz)
     write = _ticks_per_kib(gpu.dram_write_bytes_per_s / clock_hz)
     return _DramTicks(read + round(share * write), round(share * write)) if share else _DramTicks(read, write)
-
-
-def _tensor_latency(plan: KernelPlan, gpu: GpuSpec) -> int:
-    """Warpgroup instructions answer later than those of a warp."""
-    return gpu.warpgroup_latency_cycles if plan.tensor.endswith("wgmma") else gpu.tensor_latency_cycles
 
 
 def _ticks_per_kib(bytes_per_clk: float) -> int:

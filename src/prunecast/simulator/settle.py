@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-from prunecast.hardware.clock import sm_clock_hz
+from prunecast.hardware.clock import busy_share, sm_clock_hz
 from prunecast.launch import LaunchContext
 from prunecast.launch.context import l2_power
 from prunecast.launch.floor import beside_s
-from prunecast.plan.kernel_plan import PlanDoesNotFit, Schedule
 from prunecast.simulator import engine
 from prunecast.simulator.engine_state import State, Status, new_state, run_engine
 from prunecast.simulator.launch_gap import launch_gap, launched_cycles, write_back_share
@@ -47,7 +46,7 @@ class Settled:
 
 def settle(context: LaunchContext, *, state: str, policy: str, launch: str = "graph") -> Settled:
     """Run a launch until clock and activity agree; arguments and errors are those of `simulate`."""
-    check_fit(context)
+    context.check_fit()
     plan, gpu = context.plan, context.gpu
     clock_hz = sm_clock_hz(
         gpu, tensor_duty=float(plan.tensor != "none"), l2_bytes_per_clk_per_sm=0.0, state=state
@@ -73,19 +72,6 @@ def _share_that_came(run: State, written: float) -> float:
     return min(written, 1.0 - read / moved) if moved else written
 
 
-def check_fit(context: LaunchContext) -> None:
-    """Raise PlanDoesNotFit where no block fits on an SM, or a persistent grid is too large."""
-    plan, gpu, fit = context.plan, context.gpu, context.fit
-    if fit.blocks_per_sm == 0:
-        raise PlanDoesNotFit(
-            f"no block of {plan.kernel} fits on an SM of {gpu.name}: {fit.limiter} ({plan.resources})"
-        )
-    if plan.schedule is not Schedule.HARDWARE and plan.blocks > context.held:
-        raise PlanDoesNotFit(
-            f"{plan.kernel} launches {plan.blocks} persistent blocks, {gpu.name} holds {context.held} at once"
-        )
-
-
 def _run(context: LaunchContext, lowered: Lowered) -> State:
     run = new_state(lowered.machine, lowered.program, lowered.work)
     status = run_engine(run)
@@ -108,8 +94,6 @@ def _caused_clock(
     plan, gpu = context.plan, context.gpu
     period = period_s * clock_hz
     sm_cycles = period * gpu.sm_count
-    ends = run.sm[:, engine.S_BUSY]
-    working = ends[ends > 0]
     return sm_clock_hz(
         gpu,
         tensor_duty=float(tensor_cycles(lowered, run).mean()) / period,
@@ -117,6 +101,6 @@ def _caused_clock(
         dram_bytes_per_clk_per_sm=float(run.mem[engine.G_DRAM_BYTES]) / sm_cycles,
         state=state,
         dtype=plan.dtype,
-        busy_share=float(working.mean() / working.max()) if working.size else 1.0,
+        busy_share=busy_share(run.sm[:, engine.S_BUSY]),
         period_s=period_s,
     )

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from prunecast.errors import BadInput
+from prunecast.errors import check_choice
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import COLD, LAUNCHES, CacheState, LaunchContext, burst_contexts, launch_context
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator.launch_gap import launch_gap, launched_cycles
 from prunecast.simulator.result import SimResult, run_result
-from prunecast.simulator.settle import POLICIES, check_fit, settle
+from prunecast.simulator.settle import POLICIES, settle
 
 
 def simulate(
@@ -40,10 +40,10 @@ def simulate(
     PlanDoesNotFit : no block fits on an SM, or a persistent grid is larger than the GPU holds at once
     SimulationStopped : the warps wait for each other
     """
-    _check_choice("launch", launch, LAUNCHES)
-    _check_choice("policy", policy, tuple(POLICIES))
+    check_choice("launch", launch, LAUNCHES)
+    check_choice("policy", policy, tuple(POLICIES))
     context = launch_context(plan, gpu, l2)
-    check_fit(context)
+    context.check_fit()
     placed = burst_contexts(context)
     results = [_simulated(each, state=state, launch=launch, policy=policy) for _, each in placed]
     return _mean([share for share, _ in placed], results)
@@ -74,8 +74,3 @@ def _mean(shares: list[float], results: list[SimResult]) -> SimResult:
     longer = seconds / typical.seconds
     attribution = {name: longer * part for name, part in typical.attribution_s.items()}
     return replace(typical, seconds=seconds, cycles=cycles, attribution_s=attribution)
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise BadInput(f"{name} must be one of {', '.join(choices)}, got {value!r}")

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from prunecast.kernels.device import launch as launch_module
-from prunecast.kernels.device.launch import LaunchError, Place, Places, PreparedLaunch, launch
-from prunecast.kernels.device.operator import _FillRows
+from prunecast.kernels.device.launch import FillRows, LaunchError, Place, Places, PreparedLaunch, launch
 from prunecast.kernels.device.transpose import transpose
 from prunecast.kernels.device.transpose.transpose import PreparedTranspose, Rows, transpose_args
 from prunecast.kernels.tile.cuda import tensor_maps
@@ -70,7 +69,7 @@ def test_places_are_the_fields_of_the_record(record):
 
 def test_rows_without_weights_are_launched_with_what_the_kernel_reads(monkeypatch):
     driver = install(monkeypatch, 8, 8, 8, 8, 4)
-    fill = _FillRows(99, 11, 22, blocks=5, tokens=64)
+    fill = FillRows(99, 11, 22, blocks=5, tokens=64)
     for place in (C, B):
         fill(place, 3)
         seen = driver.launched[-1]

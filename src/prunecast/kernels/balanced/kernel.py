@@ -33,7 +33,7 @@ from prunecast.patterns.tiling import dense_tile_map
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit
 from prunecast.plan.order import assign_hardware
 from prunecast.plan.program import Op, WarpProgram
-from prunecast.plan.tensor_rate import check_dtype
+from prunecast.plan.tensor_rate import check_core_dtype
 from prunecast.plan.work_items import raster, whole_items
 
 TOKENS = 64
@@ -141,12 +141,9 @@ def _matrix_layout(elements: ElementMap, window: int) -> BalancedLayout:
 
 def _check(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> None:
     check_tokens(n)
-    check_dtype(dtype)
+    check_core_dtype(dtype, gpu)
     if not isinstance(elements, ElementMap):
         raise BadInput(f"balanced: wanted an ElementMap, got {type(elements).__name__}")
-    if dtype == "bf16" and gpu.compute_capability < 80:
-        needed = f"{gpu.name} has {gpu.compute_capability / 10}"
-        raise BadInput(f"dtype bf16 needs compute capability 8.0, {needed}")
 
 
 def _check_fit(resources: BlockResources, gpu: GpuSpec) -> None:

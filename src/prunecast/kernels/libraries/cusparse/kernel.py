@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.errors import BadInput
 from prunecast.hardware.costs import Costs
 from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
@@ -33,7 +32,7 @@ from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tiling import row_tile_map
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit, Schedule, WorkList
 from prunecast.plan.program import WarpProgram
-from prunecast.plan.tensor_rate import check_dtype
+from prunecast.plan.tensor_rate import check_core_dtype
 from prunecast.plan.work_items import raster, take_items, whole_items
 
 BLOCK_K = 32
@@ -88,7 +87,7 @@ def plan_csr(
     PlanDoesNotFit : no block fits
     """
     check_tokens(n)
-    _check_dtype(dtype, gpu)
+    check_core_dtype(dtype, gpu)
     config = config or _csr_configs(elements, n, dtype, gpu)[0]
     shape = BlockShape(1, config.tokens, BLOCK_K)
     resources = BlockResources(32 if n == 1 else 32 * CSR_WARPS, REGISTERS, 0, 0)
@@ -239,11 +238,3 @@ def _elements_per_group(work: WorkList) -> float:
     columns = (work.k_stop - work.k_start).astype(np.int64)
     groups = int((-(-columns // 16)).sum())
     return round(float(columns.sum()) / groups, 1) if groups else 16.0
-
-
-def _check_dtype(dtype: str, gpu: GpuSpec) -> None:
-    check_dtype(dtype)
-    if dtype == "bf16" and gpu.compute_capability < 80:
-        raise BadInput(
-            f"dtype bf16 needs compute capability 8.0, {gpu.name} has {gpu.compute_capability / 10}"
-        )
