@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prunecast.hardware.clock import busy_share
 from prunecast.launch.overlap import free_sms, head_start_cycles
-from prunecast.models.unit_costs import balance_of, busy_share, sm_ends, work_per_sm
+from prunecast.models.unit_costs import balance_of, sm_ends, work_per_sm
 
 ENDS = st.lists(st.floats(0, 1e6), min_size=1, max_size=20).map(np.array)
 CYCLES = st.floats(0, 1e7)

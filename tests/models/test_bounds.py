@@ -80,7 +80,7 @@ def test_chip_levels_cost_more_cycles_at_a_higher_clock():
 
 
 def test_refuses_a_gpu_without_the_tensor_instructions():
-    with pytest.raises(BadInput, match="toy has no wgmma instructions for fp16"):
+    with pytest.raises(BadInput, match="dtype fp16 needs fp16 tensor cores, toy has none"):
         bound_cycles(hand_plan([64], 64), toy_gpu(tensor_fp16_fma_per_clk_per_sm=0), CLOCK_HZ)
 
 

@@ -23,9 +23,14 @@ from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, Grid, build_on_cpu, ru
 torch = pytest.importorskip("torch")
 
 from prunecast.torch.cuda import device, direct, launches, small, tiles, transpose  # noqa: E402
-from prunecast.torch.epilogue import ACTIVATIONS, Epilogue, activated, interleaved  # noqa: E402
+from prunecast.torch.epilogue import (  # noqa: E402
+    ACTIVATIONS,
+    Epilogue,
+    LinearCall,
+    activated,
+    interleaved,
+)
 from prunecast.torch.forms import layouts_for  # noqa: E402
-from prunecast.torch.ops import LinearCall  # noqa: E402
 from prunecast.torch.packed import PackedProduct, interleaved_tiles  # noqa: E402
 
 pytestmark = pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")

@@ -1,4 +1,4 @@
-"""What becomes of a product's sums before they are y, and how y lies."""
+"""What becomes of a product's sums before they are y, and how y lies; the record of a product's arguments."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -74,3 +74,31 @@ def seen_as(y_t: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
         strides.append(step)
         step *= size
     return y_t.as_strided((*shape, y_t.shape[0]), (*reversed(strides), y_t.shape[1]))
+
+
+class LinearCall(NamedTuple):
+    """The arguments of `prunecast::linear`, in its order."""
+
+    x_t: torch.Tensor
+    images: list[torch.Tensor]
+    tiles: torch.Tensor
+    bias: torch.Tensor | None
+    residual: torch.Tensor | None
+    tokens: int
+    rows: int
+    activation: str
+    glu: bool
+    features_first: bool
+    gpu: str
+    plan: int
+
+    @property
+    def epilogue(self) -> Epilogue:
+        """What becomes of the sums."""
+        return Epilogue(self.activation, self.glu, self.features_first)
+
+    def new_y(self) -> torch.Tensor:
+        """Room for y."""
+        columns = self.x_t.shape[1]
+        shape = (self.rows, columns) if self.features_first else (self.tokens, self.rows)
+        return self.x_t.new_empty(shape)

@@ -15,44 +15,15 @@ speed.
 On a CPU the operators unpack the image and multiply in fp32: slow, and right to the rounding of y.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from prunecast.errors import BadInput
-from prunecast.torch.epilogue import PLAIN, Epilogue, activated
+from prunecast.torch.epilogue import PLAIN, LinearCall, activated
 from prunecast.torch.images import layout_of, pack, unpack
 from prunecast.torch.layer_table import known_layer
-
-
-class LinearCall(NamedTuple):
-    """The arguments of `prunecast::linear`, in its order."""
-
-    x_t: torch.Tensor
-    images: list[torch.Tensor]
-    tiles: torch.Tensor
-    bias: torch.Tensor | None
-    residual: torch.Tensor | None
-    tokens: int
-    rows: int
-    activation: str
-    glu: bool
-    features_first: bool
-    gpu: str
-    plan: int
-
-    @property
-    def epilogue(self) -> Epilogue:
-        """What becomes of the sums."""
-        return Epilogue(self.activation, self.glu, self.features_first)
-
-    def new_y(self) -> torch.Tensor:
-        """Room for y."""
-        columns = self.x_t.shape[1]
-        shape = (self.rows, columns) if self.features_first else (self.tokens, self.rows)
-        return self.x_t.new_empty(shape)
-
 
 COLUMN_GROUP = 8
 """Rows of x_t are whole groups of so many tokens, or a single token."""

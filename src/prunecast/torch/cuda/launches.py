@@ -12,11 +12,10 @@ from prunecast.errors import BadInput
 from prunecast.torch.cuda.device import is_capturing
 from prunecast.torch.cuda.small import SmallLaunch
 from prunecast.torch.cuda.tiles import TileLaunch
-from prunecast.torch.epilogue import Epilogue
+from prunecast.torch.epilogue import Epilogue, LinearCall
 from prunecast.torch.forms import plan_for, planned_tokens
 from prunecast.torch.images import STAGES, layout_of
 from prunecast.torch.layer_table import check_gpu, known_layer
-from prunecast.torch.ops import LinearCall
 
 
 class Launch(Protocol):
