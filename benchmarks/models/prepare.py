@@ -21,7 +21,7 @@ from prunecast.codesign.search.prune_model import layers_to_prune, masks_of
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.device.launch import build_fill
+from prunecast.kernels.device.fill import build_fill
 from prunecast.patterns import parse_pattern
 
 __all__ = ["prepare"]

@@ -8,7 +8,7 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.kernels.device import arrays
-from prunecast.kernels.device.arrays import Rooms, Wanted, _check_given, check_weights, multiply
+from prunecast.kernels.device.arrays import Rooms, Wanted, check_given, check_weights, multiply
 from prunecast.kernels.device.frameworks import Given
 from prunecast.plan.misaligned import word_bytes
 from tests.kernels.cuda.plans import plan_of, ragged_map
@@ -18,8 +18,8 @@ GIVEN = Given(dtype="float16", shape=(32, 24), strides=(48, 2), device=0, pointe
 
 
 def test_what_is_wanted_is_taken():
-    _check_given("B", GIVEN, WANTED, 32)
-    _check_given("B", GIVEN._replace(strides=(64, 2)), WANTED, 32)  # a part of wider rows
+    check_given("B", GIVEN, WANTED, 32)
+    check_given("B", GIVEN._replace(strides=(64, 2)), WANTED, 32)  # a part of wider rows
 
 
 @pytest.mark.parametrize(
@@ -37,21 +37,21 @@ def test_what_is_wanted_is_taken():
 )
 def test_what_is_refused_before_a_launch(change, message):
     with pytest.raises(BadInput, match=message):
-        _check_given("B", GIVEN._replace(**change), WANTED, 32)
+        check_given("B", GIVEN._replace(**change), WANTED, 32)
 
 
 def test_a_single_token_may_have_any_step_between_tokens():
     one = GIVEN._replace(shape=(32, 1), strides=(2, 2))
-    _check_given("B", one, WANTED._replace(n=1), 32)
-    _check_given("B", one._replace(strides=(2, 0)), WANTED._replace(n=1), 32)
+    check_given("B", one, WANTED._replace(n=1), 32)
+    check_given("B", one._replace(strides=(2, 0)), WANTED._replace(n=1), 32)
 
 
 def test_bf16_is_taken_as_such_and_as_bits():
     wanted = WANTED._replace(dtype="bf16")
     for name in ("bfloat16", "uint16"):
-        _check_given("B", GIVEN._replace(dtype=name), wanted, 32)
+        check_given("B", GIVEN._replace(dtype=name), wanted, 32)
     with pytest.raises(BadInput, match="must be bfloat16 or uint16, got float16"):
-        _check_given("B", GIVEN, wanted, 32)
+        check_given("B", GIVEN, wanted, 32)
 
 
 @pytest.mark.parametrize(

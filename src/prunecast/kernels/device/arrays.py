@@ -93,7 +93,7 @@ def multiply(wanted: Wanted, rooms: Rooms, b: Any, out: Any, run: Run) -> Any:
     """
     framework = framework_of("B", b)
     given = framework.describe("B", b)
-    _check_given("B", given, wanted, wanted.k)
+    check_given("B", given, wanted, wanted.k)
     written_in_place = out is not None and _may_be_written(_describe_out(framework, out, wanted), wanted)
     with framework.stream(b):
         if not _may_be_read(given, wanted):
@@ -107,7 +107,7 @@ def multiply(wanted: Wanted, rooms: Rooms, b: Any, out: Any, run: Run) -> Any:
         return out
 
 
-def _check_given(name: str, given: Given, wanted: Wanted, rows: int) -> None:
+def check_given(name: str, given: Given, wanted: Wanted, rows: int) -> None:
     """Refuse an array that is not (rows, n), row-major, of the wanted dtype on the wanted device."""
     names, shape, item = _NAMES[wanted.dtype], (rows, wanted.n), wanted.item_bytes
     if given.dtype not in names:
@@ -168,7 +168,7 @@ def _describe_out(framework: Framework, out: Any, wanted: Wanted) -> Given:
     if other.name != framework.name:
         raise BadInput(f"C must be of {framework.name} like B, got an array of {other.name}")
     given = other.describe("C", out)
-    _check_given("C", given, wanted, wanted.m)
+    check_given("C", given, wanted, wanted.m)
     return given
 
 

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from prunecast.kernels.device.arrays import Rooms, Wanted, check_device, check_weights, multiply
 from prunecast.kernels.device.build import CompiledKernel
-from prunecast.kernels.device.launch import FillRows, Place, Places, PreparedLaunch, build_fill
+from prunecast.kernels.device.fill import FillRows, build_fill
+from prunecast.kernels.device.launch import Place, Places, PreparedLaunch
 from prunecast.kernels.device.packed import Packed
 from prunecast.plan.kernel_plan import KernelPlan
 
