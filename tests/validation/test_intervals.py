@@ -2,7 +2,7 @@ import tomllib
 
 import pytest
 
-from prunecast.validation.intervals import FEWEST_CASES, Ratios, bounds_of_layers, coverages, interval_table
+from prunecast.validation.intervals import FEWEST_CASES, Ratios, bounds_of_layers, coverages, write_intervals
 from tests.validation.judged_rows import judged_row, validation_of
 
 
@@ -64,9 +64,11 @@ def test_too_few_cases_make_no_interval():
     assert coverages(validation_of(*rows([1.0] * 20, "judge"))) == []
 
 
-def test_the_table_is_toml():
-    text = interval_table(validation_of(*rows([0.9 + 0.01 * i for i in range(20)], "fit")))
-    (row,) = tomllib.loads(text)["validated"]
+def test_the_table_is_toml_and_keeps_other_gpus(tmp_path):
+    file = tmp_path / "validated.toml"
+    validation = validation_of(*rows([0.9 + 0.01 * i for i in range(20)], "fit"))
+    write_intervals(validation, file)
+    (row,) = tomllib.loads(file.read_text())["validated"]
     assert (row["gpu"], row["kernel"], row["state"], row["engine"]) == (
         "h200-sxm",
         "stspmm",
@@ -75,3 +77,7 @@ def test_the_table_is_toml():
     )
     assert row["low"] < 1.0 < row["high"]
     assert row["tokens"] == [1024, 1024]
+    file.write_text(file.read_text().replace("h200-sxm", "another"))
+    write_intervals(validation, file)
+    both = tomllib.loads(file.read_text())["validated"]
+    assert both == [row | {"gpu": "another"}, row]

@@ -63,7 +63,7 @@ def _measured(records: list[str], gpu: str, engine: str, progress: "Progress") -
     from prunecast.report import MeasuredPoint
     from prunecast.validation.validate import bundled_records, replay
 
-    paths = [path for one in records for path in (bundled_records() if one == "bundled" else [one])]
+    paths = [path for one in records for path in (bundled_records(gpu) if one == "bundled" else [one])]
     found = replay(paths, gpu=gpu, engines=(engine,), progress=progress)
     points = []
     for row in found.rows:

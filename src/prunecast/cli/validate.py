@@ -117,7 +117,7 @@ def validate(
 
     with ProgressLines() as progress:
         if replay:
-            paths = [path for one in replay for path in (bundled_records() if one == "bundled" else [one])]
+            paths = [path for one in replay for path in (bundled_records(gpu) if one == "bundled" else [one])]
         else:
             out, chosen = _record_path(record), load_suite(suite)
             record_suite(
@@ -142,10 +142,9 @@ def validate(
 
         write_report(validation, report)
     if intervals is not None:
-        from prunecast.files import write_text_aside
-        from prunecast.validation.intervals import interval_table
+        from prunecast.validation.intervals import write_intervals
 
-        write_text_aside(intervals, interval_table(validation))
+        write_intervals(validation, intervals)
     rows = validation.row_documents()
     deliver(to, Report(validation.document(), rows, lambda console: _show(validation, console)))
 

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 from prunecast.codesign.convolutions import ConvSettings
 from prunecast.codesign.crossover import Crossover, layer_crossovers
@@ -132,9 +133,12 @@ def _whole_model(
     sparse = frozenset(name for name, row in best.items() if KERNELS[row.kernel].prunes)
     engine = job.engine
 
+    @cache
+    def seconds_of(m: int, k: int, n: int) -> float:
+        return engine.run(plan_dense(m, k, n, job.dtype or "fp16", engine.gpu)).seconds
+
     def other(product: Operation) -> float:
-        plan = plan_dense(product.m, product.k, product.n, job.dtype or "fp16", engine.gpu)
-        return engine.run(plan).seconds
+        return seconds_of(product.m, product.k, product.n)
 
     def whole(seconds: Mapping[str, float], sparse: frozenset[str]) -> ModelTime:
         return layers.whole(engine.gpu, seconds, sparse, other, engine.launch)

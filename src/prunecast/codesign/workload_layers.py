@@ -126,6 +126,7 @@ def layers_of_model(
     passes = [run for run, _ in graphs]
     every = {product: None for _, graph in graphs for product in graph.products}
     chosen = [p for p in select_names(every, target, ignore) if target or is_pruned(p)]
+    pruned = frozenset(chosen)
     seen: list[GraphPass] = []
     for run, graph in graphs:
         rows = _rows(graph, chosen, run, passes)
@@ -138,7 +139,7 @@ def layers_of_model(
     left = tuple(
         Skipped(layer=p, kernel=None, reason="customarily not pruned: name it with target")
         for p in select_names(every, target, ignore)
-        if p not in chosen
+        if p not in pruned
     )
     return replace(found, loaded=LoadedLayers(found.loaded.layers, left), passes=tuple(seen))
 
@@ -157,7 +158,7 @@ def layers_of_checkpoint(
         graph = graph_of_tensors(folder.name, shape, run, sizes, runtime)
         if graph is None or not loaded.layers.keys() <= sizes.keys():
             return None
-        rows = {name: _label(name, run, passes) for name in loaded.layers if name in graph.products}
+        rows = {name: _label(name, run, passes) for name in loaded.layers if graph.has_product(name)}
         for name, row in rows.items():
             found.loaded.layers[row] = replace(loaded.layers[name], name=row, experts=None)
             found.tokens[row], found.runs[row] = graph[name].n, run.share * graph[name].runs
@@ -172,7 +173,7 @@ def _rows(graph: ModelGraph, chosen: Sequence[str], run: Pass, passes: Sequence[
     first: dict[tuple[object, ...], str] = {}
     rows = {}
     for name in chosen:
-        if name in graph.products:
+        if graph.has_product(name):
             product = graph[name]
             key = (product.m, product.k, product.n, product.convolution)
             rows[name] = first.setdefault(key, _label(name, run, passes))

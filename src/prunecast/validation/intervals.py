@@ -10,9 +10,12 @@ a case counts, and the interval is widened until it holds layers that had no par
 """
 
 import math
+import tomllib
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+from prunecast.files import write_text_aside
 from prunecast.validation.judged import Judged
 from prunecast.validation.validate import Validation
 
@@ -146,14 +149,19 @@ def _first_beyond(ordered: Sequence[tuple[float, float]], cases: float) -> float
     return ordered[-1][0]
 
 
-def interval_table(validation: Validation) -> str:
-    """The text of `validated.toml`."""
-    head = (
-        "# Made by `prunecast validate --replay RECORDS --intervals FILE`; not written by hand.\n"
-        "# low, high: measured over predicted time that 90 % of a new layer's cases keep, from the fitting\n"
-        "# cases; coverage: share of the judging cases inside.\nschema = 1\n"
-    )
-    return head + "".join(_entry(row) for row in coverages(validation))
+def write_intervals(validation: Validation, path: Path) -> None:
+    """Write the table of intervals (`validated.toml`); entries of other GPUs that the file has are kept."""
+    before = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    others = [Coverage(**row) for row in before.get("validated", ()) if row["gpu"] != validation.gpu.name]
+    rows = sorted([*others, *coverages(validation)], key=lambda row: row.gpu)
+    write_text_aside(path, _HEAD + "".join(map(_entry, rows)))
+
+
+_HEAD = (
+    "# Made by `prunecast validate --replay RECORDS --intervals FILE`; not written by hand.\n"
+    "# low, high: measured over predicted time that 90 % of a new layer's cases keep, from the fitting\n"
+    "# cases; coverage: share of the judging cases inside.\nschema = 1\n"
+)
 
 
 def _entry(row: Coverage) -> str:

@@ -76,9 +76,19 @@ class Validation:
 _SUMMARY = ("cases", "mape", "p90", "bias", "worst", "worst_case", "spearman")
 
 
-def bundled_records() -> list[str]:
-    """Path of the record that comes with the package, as a list of one."""
-    return [str(Path(__file__).parent / "recorded.csv")]
+def bundled_records(gpu: str | None = None) -> list[str]:
+    """Path of the record of a GPU that comes with the package, as a list of one; the H200's by default.
+
+    Raises
+    ------
+    BadInput : nothing was recorded on that GPU
+    """
+    folder = Path(__file__).parent / "recorded"
+    path = folder / f"{gpu or 'h200-sxm'}.csv"
+    if path not in folder.iterdir():
+        recorded = ", ".join(sorted(each.stem for each in folder.iterdir()))
+        raise BadInput(f"bundled records are of {recorded}, not of {gpu!r:.80}")
+    return [str(path)]
 
 
 def replay(

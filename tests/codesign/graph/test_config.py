@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from prunecast.codesign import predict
-from prunecast.codesign.graph import model_time, parse_workload
+from prunecast.codesign.graph import ModelGraph, model_time, parse_workload
 from prunecast.codesign.graph.config import graph_of_tensors, node_of, shape_of_config
 from prunecast.codesign.graph.shapes import transformers
 from prunecast.codesign.graph.torch_form import torch_form
@@ -55,6 +55,26 @@ def folder(tmp_path, config):
     save_file(named, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(config))
     return tmp_path
+
+
+def test_a_graph_is_sorted_as_often_for_many_layers_as_for_few(tmp_path, monkeypatch):
+    sorts = []
+    ordered = ModelGraph.__iter__
+    monkeypatch.setattr(ModelGraph, "__iter__", lambda graph: sorts.append(graph) or ordered(graph))
+
+    def sorts_of(layers):
+        sorts.clear()
+        (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "num_hidden_layers": layers}))
+        predict(tmp_path / "config.json", **SETTINGS)
+        return len(sorts)
+
+    assert sorts_of(1) == sorts_of(40) > 0
+
+
+def test_more_layers_than_any_model_has_are_refused(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "num_hidden_layers": 2000}))
+    with pytest.raises(BadInput, match="num_hidden_layers must be 1 to 1024, got 2000"):
+        predict(tmp_path / "config.json", **SETTINGS)
 
 
 def test_products_are_called_as_their_tensors_and_run_what_is_said(tmp_path):

@@ -34,6 +34,8 @@ LLAMAS = (
 KINDS = (*LLAMAS, "gpt2", "bert", "vit")
 """Types of models that are known."""
 MOST = 2**20
+MOST_LAYERS = 1024
+"""Eight times those of Llama 3.1 405B; a graph has a dozen operations a layer."""
 """Layers, features and tokens of a vocabulary, each."""
 
 _LLAMA = {
@@ -106,12 +108,12 @@ class _Numbers:
     def __init__(self, path: Path, config: Mapping[str, Any]) -> None:
         self._path, self._config = path, config
 
-    def get(self, *names: str, default: int | None = None) -> int:
+    def get(self, *names: str, default: int | None = None, most: int = MOST) -> int:
         """The first of these that is there."""
         name = next((name for name in names if self._config.get(name) is not None), None)
         found = default if name is None else self._config[name]
-        if type(found) is not int or not (0 if found == default else 1) <= found <= MOST:
-            raise BadInput(f"{self._path}: {name or names[0]} must be 1 to {MOST}, got {found!r:.40}")
+        if type(found) is not int or not (0 if found == default else 1) <= found <= most:
+            raise BadInput(f"{self._path}: {name or names[0]} must be 1 to {most}, got {found!r:.40}")
         return found
 
     def says(self, name: str) -> bool:
@@ -134,7 +136,7 @@ def _llama(kind: str, numbers: _Numbers) -> Transformer:
     every = {"gemma2": 2, "gemma3_text": numbers.get("sliding_window_pattern", default=6)}
     heads = numbers.heads(hidden, "num_attention_heads")
     return Transformer(
-        layers=numbers.get("num_hidden_layers"),
+        layers=numbers.get("num_hidden_layers", most=MOST_LAYERS),
         hidden=hidden,
         heads=heads,
         head_width=numbers.get("head_dim", default=0),
@@ -169,7 +171,7 @@ def _encoder(kind: str, numbers: _Numbers) -> Transformer:
     if patch and (patch > PIXELS or numbers.get("image_size", default=PIXELS) != PIXELS):
         raise BadInput(f"wanted images of {PIXELS} pixels and smaller patches, got patches of {patch}")
     return Transformer(
-        layers=numbers.get("num_hidden_layers"),
+        layers=numbers.get("num_hidden_layers", most=MOST_LAYERS),
         hidden=hidden,
         heads=numbers.heads(hidden, "num_attention_heads"),
         feed_forward=numbers.get("intermediate_size"),
@@ -205,7 +207,7 @@ def graph_of_tensors(
     counted: set[str] = set()
     for tensor, size in matrices.items():
         node = node_of(tensor)
-        if node is None or node not in model.products:
+        if node is None or not model.has_product(node):
             if node in model.graph:  # patches in torch, which are a kind of their own
                 counted.add(tensor)
             continue

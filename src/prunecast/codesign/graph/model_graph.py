@@ -69,6 +69,10 @@ class ModelGraph:
         """The operations with weights, by name, in order."""
         return {operation.name: operation for operation in self if operation.kind == "gemm"}
 
+    def has_product(self, name: str) -> bool:
+        """Whether an operation of this name has weights; `products` sorts the graph, this does not."""
+        return name in self.graph and self[name].kind == "gemm"
+
     @property
     def weights(self) -> int:
         """Elements of all weight matrices."""

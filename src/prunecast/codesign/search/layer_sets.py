@@ -109,7 +109,7 @@ def layers_of_checkpoint(
     graphs = [graph_of_tensors(folder.name, shape, run, sizes, runtime) for run in passes]
     layers = load_layers(folder, target=target, ignore=ignore).layers
     seen = tuple(
-        LayerPass({name: graph[name].n for name in layers if name in graph.products}, graph, run.share)
+        LayerPass({name: graph[name].n for name in layers if graph.has_product(name)}, graph, run.share)
         for graph, run in zip(graphs, passes, strict=True)
         if graph is not None
     )
@@ -145,7 +145,7 @@ def layers_of_onnx(
     layers = {
         name: layer
         for name, layer in load_layers(path, target=target, ignore=ignore).layers.items()
-        if name in graph.products
+        if graph.has_product(name)
     }
     if not layers:
         raise BadInput(f"{path}: none of the selected weights belongs to a product, wanted at least one")

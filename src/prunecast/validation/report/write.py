@@ -56,7 +56,7 @@ def _head(validation: Validation) -> str:
     runs = [run for record in validation.records for run in read_runs(record)]
     return "\n".join(
         [
-            "# Predicted against measured",
+            f"# Predicted against measured: {validation.gpu.title}",
             "",
             "Made by `prunecast validate --replay RECORDS --report docs/validation.md` from the records named"
             " here; nobody needs a GPU to repeat it. Error is predicted over measured, less 1: below 0 the"
