@@ -17,7 +17,7 @@ from prunecast.codesign.engines import Engine
 from prunecast.codesign.search import TargetResult, Targets
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.option_times import OptionTimes
-from prunecast.codesign.search.prune_model import layers_to_prune, masks_of
+from prunecast.codesign.search.prune_model import search_of
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan
@@ -96,12 +96,7 @@ def _prepared(model: Model) -> tuple[dict[str, Any], list[KernelPlan]]:
 
 
 def _search(model: Model) -> ModelSearch:
-    search = ModelSearch(
-        layers=layers_to_prune(model.source, model.tokens, BATCH, model.target, ()),
-        engine=Engine(name="simulator", gpu=GPU),
-        quick=Engine(name="model", gpu=GPU),
-        dtype="fp16",
-    )
+    search = search_of(model.source, gpu=GPU, tokens=model.tokens, batch=BATCH, target=model.target)
     search.prepare()
     return search
 

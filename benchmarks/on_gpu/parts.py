@@ -9,8 +9,8 @@ from typing import Any
 
 import cupy as cp
 
-from prunecast.validation.measure.clock_probe import ClockProbe
 from prunecast.validation.measure.sources import MICROBENCHMARKS
+from prunecast.validation.measure.timing import ClockProbe
 
 __all__ = ["CupyProbe", "parts_parser", "run_parts"]
 

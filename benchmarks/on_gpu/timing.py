@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 
-from prunecast.validation.measure.clock_probe import ClockProbe
-from prunecast.validation.measure.timing import captured, rough_seconds
+from prunecast.validation.measure.timing import ClockProbe, captured, rough_seconds
 
 __all__ = [
     "L2",

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
-from prunecast.codesign.graph.operation import Operation
+from prunecast.codesign.graph.model_graph import Operation
 from prunecast.codesign.graph.passes import Pass
 from prunecast.codesign.graph.torch_form import torch_form
 from prunecast.codesign.graph.torch_time import attention_work

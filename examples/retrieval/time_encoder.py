@@ -21,8 +21,7 @@ from settings import Retrieval
 from torch import nn
 
 from prunecast.torch import sparsify
-from prunecast.validation.torch_models.fuse_dense import fuse_dense
-from prunecast.validation.torch_models.models import without_mask
+from prunecast.validation.torch_models.models import fuse_dense, without_mask
 from prunecast.validation.torch_models.timing import Forward, captured, times_us, traced
 
 CASES = (

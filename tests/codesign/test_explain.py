@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from prunecast.codesign import explain, predict
-from prunecast.codesign.files import json_text
+from prunecast.codesign.provenance import json_text
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.launch.floor import padded_copy_seconds

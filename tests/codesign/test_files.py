@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from prunecast.codesign.files import json_text, read_document
+from prunecast.codesign.provenance import json_text, read_document
 from prunecast.errors import BadInput
 from prunecast.files import write_text_aside
 

@@ -4,9 +4,9 @@ import pytest
 
 import prunecast.codesign.engines as engines
 from prunecast.codesign import PredictionTable, predict
-from prunecast.codesign.files import json_text
 from prunecast.codesign.interval import INTERVAL_KIND
 from prunecast.codesign.layer_job import TF32
+from prunecast.codesign.provenance import json_text
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.models import estimate

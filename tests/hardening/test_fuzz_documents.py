@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prunecast.codesign.files import read_document
+from prunecast.codesign.provenance import read_document
 from prunecast.codesign.schedule_masks import read_tile_maps, write_tile_maps
 from prunecast.codesign.sweep import SweepStore
 from prunecast.errors import BadInput

@@ -3,8 +3,7 @@
 from benchmarks.golden import sample
 from prunecast.hardware import load_gpu
 from prunecast.validation.case_maps import map_of
-from prunecast.validation.case_plans import measured_plan
-from prunecast.validation.recorded_plan import recorded_fingerprint
+from prunecast.validation.case_plans import measured_plan, recorded_fingerprint
 
 
 def test_recorded_plans_of_stspmm_are_made_again():

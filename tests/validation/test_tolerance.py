@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from prunecast.errors import BadInput
-from prunecast.validation.tolerance import error_bound, worst_tile
+from prunecast.validation.tolerance import error_bound
 
 STORED = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32}
 
@@ -23,18 +23,14 @@ def test_sums_in_fp32_stay_within_the_bound(dtype):
     c = np.zeros(reference.shape, np.float32)
     for j in range(a.shape[1]):  # the plainest order of all: one product after another
         c += a[:, j : j + 1].astype(np.float32) * b[j : j + 1].astype(np.float32)
-    found = worst_tile(c.astype(STORED[dtype]), reference, bound, tile=(32, 32))
-    assert found.passes
-    assert found.wrong_tiles == 0
+    assert (np.abs(c.astype(STORED[dtype]).astype(np.float64) - reference) <= bound).all()
 
 
 @pytest.mark.parametrize("dtype", STORED)
 def test_one_lost_k_step_is_beyond_the_bound(dtype):
-    a, b, reference, bound = product_and_bound(np.random.default_rng(2), 256, 1024, 256, dtype)
-    c = reference.copy()
-    c[128:, :128] -= a[128:, 960:] @ b[960:, :128]
-    found = worst_tile(c, reference, bound)
-    assert (found.row, found.column, found.wrong_tiles) == (128, 0, 1)
+    a, b, _, bound = product_and_bound(np.random.default_rng(2), 256, 1024, 256, dtype)
+    lost = a[128:, 960:] @ b[960:, :128]
+    assert (np.abs(lost) > bound[128:, :128]).mean() > 0.9
 
 
 def test_a_single_wrong_tile_of_a_large_matrix_is_found():
@@ -46,26 +42,7 @@ def test_a_single_wrong_tile_of_a_large_matrix_is_found():
     c[1152:1280, 3072:3200] = 0.0
     # The usual whole-matrix check, 1 - 2 <x, y> / (<x, x> + <y, y>) < 0.001, lets it pass.
     assert 1 - 2 * np.vdot(c, reference) / (np.vdot(c, c) + np.vdot(reference, reference)) < 0.001
-    found = worst_tile(c, reference, bound)
-    assert not found.passes
-    assert (found.row, found.column, found.wrong_tiles) == (1152, 3072, 1)
-    assert found.wrong_elements > 128 * 128 / 2
-
-
-def test_edge_tiles_are_compared_too():
-    reference = np.ones((130, 200))
-    c = reference.copy()
-    c[129, 199] = 2.0
-    found = worst_tile(c, reference, np.full(reference.shape, 0.5))
-    assert (found.row, found.column, found.excess, found.wrong_elements) == (128, 128, 2.0, 1)
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_value_that_is_not_finite_never_passes(value):
-    c = np.ones((4, 4))
-    c[2, 3] = value
-    found = worst_tile(c, np.ones((4, 4)), np.ones((4, 4)), tile=(2, 2))
-    assert (found.row, found.column, found.excess) == (2, 2, math.inf)
+    assert (np.abs(c - reference) > bound).sum() > 128 * 128 / 2
 
 
 def test_the_bound_by_hand():
@@ -81,7 +58,3 @@ def test_refusals():
         error_bound(one, one, 1, "fp8")
     with pytest.raises(BadInput, match="k must stay below"):
         error_bound(one, one, 2**22, "fp32")
-    with pytest.raises(BadInput, match="equal matrices"):
-        worst_tile(np.ones((1, 2)), one, one)
-    with pytest.raises(BadInput, match="at least 1 x 1"):
-        worst_tile(one, one, one, tile=(0, 1))

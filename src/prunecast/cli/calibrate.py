@@ -1,7 +1,7 @@
 """`prunecast calibrate`: the numbers of the GPU at hand, as a spec file."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,6 +9,9 @@ from prunecast.cli import options as opt
 from prunecast.cli.output import Report, deliver
 from prunecast.cli.progress import ProgressLines
 from prunecast.errors import BadInput
+
+if TYPE_CHECKING:
+    from prunecast.cli.tables import Page
 
 
 def calibrate(
@@ -41,7 +44,7 @@ def calibrate(
         for name, found in derive(document["raw"]).items()
     ]
     report = {"schema_version": 1, "base": gpu, "spec": str(spec), "quantities": rows}
-    deliver(to, Report(report, rows, lambda console: _show(rows, spec, console)))
+    deliver(to, Report(report, rows, lambda page: _show(rows, spec, page)))
 
 
 def _measured(gpu: str, path: Path) -> dict[str, Any]:
@@ -61,11 +64,7 @@ def _measured(gpu: str, path: Path) -> dict[str, Any]:
     return document
 
 
-def _show(rows: list[dict[str, Any]], spec: Path, console: Any) -> None:
-    from prunecast.cli.tables import Column, grid, safe
-
-    columns = [Column("quantity"), Column("value", number=True), Column("how")]
-    cells = [[row["quantity"], f"{row['value']:.4g}", row["how"]] for row in rows]
-    console.print(grid(columns, cells, to=console))
-    console.print()
-    console.print(safe(f"Written: {spec}"), soft_wrap=True)
+def _show(rows: list[dict[str, Any]], spec: Path, page: "Page") -> None:
+    cells = [{**row, "value": f"{row['value']:.4g}"} for row in rows]
+    page.table(cells, words=("quantity", "how"))
+    page.say(f"\nWritten: {spec}")

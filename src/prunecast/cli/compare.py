@@ -8,10 +8,10 @@ from prunecast.cli import options as opt
 from prunecast.cli.output import Report, Row, deliver
 from prunecast.cli.progress import ProgressLines
 from prunecast.errors import BadInput
+from prunecast.text import microseconds
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from prunecast.cli.tables import Page
     from prunecast.codesign import Comparison
 
 MOST_UNMATCHED = 6
@@ -50,7 +50,7 @@ def compare(
             "compare takes two files of `predict --json`, or one file of weights and two or more --gpu, "
             f"got {len(paths)} files and {len(gpus)} GPUs"
         )
-    deliver(to, Report(comparison.document(), _rows(comparison), lambda console: _show(comparison, console)))
+    deliver(to, Report(comparison.document(), _rows(comparison), lambda page: _show(comparison, page)))
 
 
 def _rows(comparison: "Comparison") -> list[Row]:
@@ -67,29 +67,31 @@ def _rows(comparison: "Comparison") -> list[Row]:
     ]
 
 
-def _show(comparison: "Comparison", console: "Console") -> None:
-    from prunecast.cli.tables import Column, grid, microseconds, safe
+def _show(comparison: "Comparison", page: "Page") -> None:
     from prunecast.codesign import INTERVAL_KIND
 
-    columns = [Column("layer"), Column("kernel")]
-    columns += [Column(f"{name} us", number=True) for name in comparison.columns]
-    columns += [Column(f"{name} ratio", number=True) for name in comparison.columns[1:]]
-    cells = [
+    columns = comparison.columns
+    page.table(
         [
-            row.layer,
-            row.kernel,
-            *("" if time is None else microseconds(time) for time in row.seconds),
-            *("" if ratio is None else f"{ratio:.2f}" for ratio in row.ratio[1:]),
-        ]
-        for row in comparison.rows
-    ]
-    console.print(grid(columns, cells, to=console))
-    console.print()
-    for name in comparison.unmatched[:MOST_UNMATCHED]:
-        console.print(safe(f"in one column alone: {name}"), soft_wrap=True)
-    if len(comparison.unmatched) > MOST_UNMATCHED:
-        console.print(f"... and {len(comparison.unmatched) - MOST_UNMATCHED} more, see --json", markup=False)
-    console.print(
-        safe(f"Ratio: time over that of {comparison.columns[0]}. Interval of predictions: {INTERVAL_KIND}."),
-        soft_wrap=True,
+            {
+                "layer": row.layer,
+                "kernel": row.kernel,
+                **{
+                    f"{name} us": "" if time is None else microseconds(time)
+                    for name, time in zip(columns, row.seconds, strict=True)
+                },
+                **{
+                    f"{name} ratio": "" if ratio is None else f"{ratio:.2f}"
+                    for name, ratio in zip(columns[1:], row.ratio[1:], strict=True)
+                },
+            }
+            for row in comparison.rows
+        ],
+        words=("layer", "kernel"),
     )
+    page.say()
+    for name in comparison.unmatched[:MOST_UNMATCHED]:
+        page.say(f"in one column alone: {name}")
+    if len(comparison.unmatched) > MOST_UNMATCHED:
+        page.say(f"... and {len(comparison.unmatched) - MOST_UNMATCHED} more, see --json")
+    page.say(f"Ratio: time over that of {columns[0]}. Interval of predictions: {INTERVAL_KIND}.")

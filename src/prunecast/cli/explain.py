@@ -7,10 +7,10 @@ import typer
 from prunecast.cli import options as opt
 from prunecast.cli.output import Report, deliver
 from prunecast.cli.progress import ProgressLines
+from prunecast.text import microseconds, significant
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from prunecast.cli.tables import Page
     from prunecast.codesign import Explanation, Section
 
 BAR_WIDTH = 30
@@ -42,51 +42,37 @@ def explain(
         for section in explanation.sections
         for fact in section.facts
     ]
-    deliver(to, Report(explanation.document(), rows, lambda console: _show(explanation, console)))
+    deliver(to, Report(explanation.document(), rows, lambda page: _show(explanation, page)))
 
 
-def _show(explanation: "Explanation", console: "Console") -> None:
-    from prunecast.cli.tables import microseconds, safe
+def _show(explanation: "Explanation", page: "Page") -> None:
     from prunecast.codesign import INTERVAL_KIND
 
     row = explanation.prediction
-    console.print(
-        safe(
-            f"{row.layer}: {row.m} x {row.k}, {row.n} tokens, {row.dtype}, {row.kernel} on {row.pattern}, "
-            f"{row.sparsity:.1%} removed, {explanation.provenance.gpu}, {row.engine}, {row.state}"
-        ),
-        soft_wrap=True,
+    page.say(
+        f"{row.layer}: {row.m} x {row.k}, {row.n} tokens, {row.dtype}, {row.kernel} on {row.pattern}, "
+        f"{row.sparsity:.1%} removed, {explanation.provenance.gpu}, {row.engine}, {row.state}"
     )
     low, high = microseconds(row.seconds_low), microseconds(row.seconds_high)
-    console.print(
+    page.say(
         f"{microseconds(row.seconds)} us ({low} - {high}, {INTERVAL_KIND}), "
-        f"{row.speedup_over_dense:.2f}x over dense",
-        markup=False,
+        f"{row.speedup_over_dense:.2f}x over dense"
     )
     for section in explanation.sections:
-        _show_section(section, console)
-    console.print("\nWhat would help", style="bold")
+        _show_section(section, page)
+    page.say("\nWhat would help", "bold")
     for advice in explanation.advice:
-        console.print(f"  {advice.gain:6.1%}  {advice.change}", markup=False, soft_wrap=True)
+        page.say(f"  {advice.gain:6.1%}  {advice.change}")
     if not explanation.advice:
-        console.print("  nothing that was tried saves more than 1 %", markup=False)
+        page.say("  nothing that was tried saves more than 1 %")
 
 
-def _show_section(section: "Section", console: "Console") -> None:
-    from prunecast.cli.tables import significant
-
-    console.print(f"\n{section.title}", style="bold")
+def _show_section(section: "Section", page: "Page") -> None:
+    page.say(f"\n{section.title}", "bold")
     longest = max((len(fact.name) for fact in section.facts), default=0)
-    counts = [fact.value for fact in section.facts if fact.name.startswith("SMs with ")]
-    most = max((float(count) for count in counts), default=0.0)
+    counts = [float(fact.value) for fact in section.facts if fact.name.startswith("SMs with ")]
     for fact in section.facts:
-        value = fact.value if isinstance(fact.value, str) else significant(fact.value)
-        bar = (
-            f"  {'#' * round(BAR_WIDTH * float(fact.value) / most)}"
-            if fact.name.startswith("SMs with ")
-            else ""
-        )
+        bars = round(BAR_WIDTH * float(fact.value) / max(counts)) if fact.name.startswith("SMs with ") else 0
         unit = "" if fact.unit == "count" else fact.unit
-        console.print(
-            f"  {fact.name:<{longest}}  {value:>9} {unit}{bar}".rstrip(), markup=False, soft_wrap=True
-        )
+        line = f"  {fact.name:<{longest}}  {significant(fact.value):>9} {unit}{'  ' * (bars > 0)}{'#' * bars}"
+        page.say(line.rstrip())

@@ -10,8 +10,7 @@ from prunecast.cli.output import Report, Row, deliver
 from prunecast.errors import BadInput
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from prunecast.cli.tables import Page
     from prunecast.hardware import GpuSpec
 
 
@@ -40,17 +39,17 @@ def gpus(
     if name is None or (listed and name not in listed and not kernels):
         specs = sorted(map(load_gpu, listed), key=lambda spec: (spec.compute_capability, spec.name))
         rows = [_summary(spec) for spec in specs]
-        deliver(to, Report(_document(gpus=rows), rows, lambda console: _show_list(rows, console)))
+        deliver(to, Report(_document(gpus=rows), rows, lambda page: _show_list(rows, page)))
     elif kernels:
         spec = load_gpu(name)
         rows = _costs(spec)
         document = _document(gpu=spec.name, architecture=f"sm_{spec.compute_capability}", costs=rows)
-        deliver(to, Report(document, rows, lambda console: _show_costs(spec, rows, console)))
+        deliver(to, Report(document, rows, lambda page: _show_costs(spec, rows, page)))
     else:
         spec = load_gpu(name)
         rows = _quantities(spec)
         document = _document(gpu=spec.name, title=spec.title, spec_hash=spec.fingerprint, quantities=rows)
-        deliver(to, Report(document, [_flat(row) for row in rows], lambda c: _show_one(spec, rows, c)))
+        deliver(to, Report(document, [_flat(row) for row in rows], lambda page: _show_one(spec, rows, page)))
 
 
 def _document(**content: Any) -> dict[str, Any]:
@@ -119,70 +118,54 @@ def _text(value: Any) -> str:
     return " ".join(f"{point:g}" for point in value) if isinstance(value, tuple) else f"{value:.10g}"
 
 
-def _show_list(rows: list[Row], console: "Console") -> None:
-    from prunecast.cli.tables import Column, grid
-
-    columns = [
-        Column("name"),
-        Column("cc", number=True),
-        Column("SMs", number=True),
-        Column("clock MHz", number=True),
-        Column("DRAM GB/s", number=True),
-        Column("L2 MiB", number=True),
-        Column("fp16 tensor TFLOP/s", number=True),
-        Column("title"),
-    ]
-    cells = [
+def _show_list(rows: list[Row], page: "Page") -> None:
+    page.table(
         [
-            row["name"],
-            f"{row['compute_capability']:.1f}",
-            str(row["sm_count"]),
-            f"{row['max_clock_hz'] / 1e6:.0f}",
-            f"{row['dram_peak_bytes_per_s'] / 1e9:.0f}",
-            f"{row['l2_bytes'] / 2**20:.0f}",
-            f"{row['tensor_fp16_peak_flop_per_s'] / 1e12:.0f}",
-            row["title"],
-        ]
-        for row in rows
-    ]
-    console.print(grid(columns, cells, to=console))
-    console.print(
-        "\nPeaks are at the highest clock. `prunecast gpus NAME` shows every number and its source."
+            {
+                "name": row["name"],
+                "cc": f"{row['compute_capability']:.1f}",
+                "SMs": str(row["sm_count"]),
+                "clock MHz": f"{row['max_clock_hz'] / 1e6:.0f}",
+                "DRAM GB/s": f"{row['dram_peak_bytes_per_s'] / 1e9:.0f}",
+                "L2 MiB": f"{row['l2_bytes'] / 2**20:.0f}",
+                "fp16 tensor TFLOP/s": f"{row['tensor_fp16_peak_flop_per_s'] / 1e12:.0f}",
+                "title": row["title"],
+            }
+            for row in rows
+        ],
+        words=("name", "title"),
     )
+    page.say("\nPeaks are at the highest clock. `prunecast gpus NAME` shows every number and its source.")
 
 
-def _show_one(spec: "GpuSpec", rows: list[Row], console: "Console") -> None:
+def _show_one(spec: "GpuSpec", rows: list[Row], page: "Page") -> None:
     """Two lines for each number: what it is, and where it comes from."""
-    from prunecast.cli.tables import safe
-
-    console.print(safe(f"{spec.title} ({spec.name}), spec {spec.fingerprint}"), soft_wrap=True)
+    page.say(f"{spec.title} ({spec.name}), spec {spec.fingerprint}")
     longest = max(len(row["quantity"]) for row in rows)
     for row in rows:
         value = f"{_text(row['value'])} {row['unit']}, {row['kind']}"
-        _show_number(f"{row['quantity']:<{longest}}  {value}", row["source"], console)
+        _show_number(f"{row['quantity']:<{longest}}  {value}", row["source"], page)
 
 
-def _show_costs(spec: "GpuSpec", rows: list[Row], console: "Console") -> None:
+def _show_costs(spec: "GpuSpec", rows: list[Row], page: "Page") -> None:
     """Two lines for each cost, under the name of its kernel: value and meaning, and where it comes from."""
-    from prunecast.cli.tables import safe
-
     guesses = sum(row["kind"] == "guess" for row in rows)
     head = f"{spec.title} ({spec.name}), sm_{spec.compute_capability}: costs of kernels, "
-    console.print(safe(f"{head}{guesses} of {len(rows)} guessed"), soft_wrap=True)
+    page.say(f"{head}{guesses} of {len(rows)} guessed")
     longest = max((len(row["cost"]) for row in rows), default=0)
     for kernel in dict.fromkeys(row["kernel"] for row in rows):
-        console.print(f"\n{kernel}", markup=False)
+        page.say(f"\n{kernel}")
         for row in rows:
             if row["kernel"] == kernel:
                 value = f"{_text(row['value'])} {row['unit']}, {row['kind']} {row['date']}"
                 worth = f". Worth: {row['worth']}" if row["worth"] else ""
                 text = f"{row['meaning']}. {row['source']}{worth}"
-                _show_number(f"{row['cost']:<{longest}}  {value}", text, console)
+                _show_number(f"{row['cost']:<{longest}}  {value}", text, page)
 
 
-def _show_number(line: str, text: str, console: "Console") -> None:
+def _show_number(line: str, text: str, page: "Page") -> None:
     from prunecast.cli.tables import WIDTH
 
-    console.print(line, markup=False, soft_wrap=True)
+    page.say(line)
     folded = textwrap.fill(text, WIDTH, initial_indent="    ", subsequent_indent="    ")
-    console.print(folded, style="dim", markup=False, soft_wrap=True)
+    page.say(folded, "dim")

@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from prunecast.cli.words import printable
 from prunecast.errors import BadInput
 from prunecast.files import check_writable
+from prunecast.text import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from prunecast.cli.tables import Page
 
 FORMULA = ("=", "+", "-", "@")
 """How texts begin that spreadsheets compute."""
@@ -34,7 +34,7 @@ class Report(NamedTuple):
     """What JSON holds."""
     rows: Sequence[Row]
     """What CSV holds: flat rows with the same keys."""
-    show: "Callable[[Console], None]"
+    show: "Callable[[Page], None]"
     """Prints it for people."""
 
 
@@ -57,9 +57,9 @@ def deliver(to: Destination, report: Report) -> None:
 
         write_text_aside(to.path, _render(to.path.suffix[1:], report))
     if to.form == "table":
-        from prunecast.cli.tables import console
+        from prunecast.cli.tables import Page
 
-        report.show(console())
+        report.show(Page())
     else:
         sys.stdout.write(_render(to.form, report))
 
@@ -67,7 +67,7 @@ def deliver(to: Destination, report: Report) -> None:
 def _render(form: str, report: Report) -> str:
     if form == "csv":
         return _csv_text(report.rows)
-    from prunecast.codesign.files import json_text
+    from prunecast.codesign.provenance import json_text
 
     return json_text(report.document)
 

@@ -6,7 +6,7 @@ from prunecast.cli import options as opt
 from prunecast.cli.output import Report, Row, deliver
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from prunecast.cli.tables import Page
 
 
 def patterns(printed: opt.Printed) -> None:
@@ -17,7 +17,7 @@ def patterns(printed: opt.Printed) -> None:
 
     document = {"schema_version": 1, "version": tool_version(), "patterns": rows}
     flat = [{**row, "kernels": " ".join(row["kernels"])} for row in rows]
-    deliver(to, Report(document, flat, lambda console: _show(rows, console)))
+    deliver(to, Report(document, flat, lambda page: _show(rows, page)))
 
 
 def _rows() -> list[Row]:
@@ -35,9 +35,16 @@ def _rows() -> list[Row]:
     ]
 
 
-def _show(rows: list[Row], console: "Console") -> None:
-    from prunecast.cli.tables import Column, grid
-
-    columns = [Column("pattern"), Column("example"), Column("kernels"), Column("meaning")]
-    cells = [[row["family"], row["example"], ", ".join(row["kernels"]), row["meaning"]] for row in rows]
-    console.print(grid(columns, cells, to=console))
+def _show(rows: list[Row], page: "Page") -> None:
+    page.table(
+        [
+            {
+                "pattern": row["family"],
+                "example": row["example"],
+                "kernels": ", ".join(row["kernels"]),
+                "meaning": row["meaning"],
+            }
+            for row in rows
+        ],
+        words=("pattern", "example", "kernels", "meaning"),
+    )

@@ -11,8 +11,7 @@ from prunecast.cli.words import MISSED, tell
 from prunecast.errors import BadInput
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from prunecast.cli.tables import Page
     from prunecast.codesign import PredictionTable
 
 
@@ -40,13 +39,13 @@ def predict(
         table = predict_layers(
             options.source(weights), gpu=gpu, **options.arguments(), crossovers=crossovers, progress=progress
         )
-    deliver(to, Report(table.document(), [row.row() for row in table], lambda console: _show(table, console)))
+    deliver(to, Report(table.document(), [row.row() for row in table], lambda page: _show(table, page)))
     if min_speedup is not None and table.speedup < min_speedup:
         tell(f"prunecast: speedup {table.speedup:.3g} is below the {min_speedup:g} asked for", err=True)
         raise typer.Exit(MISSED)
 
 
-def _show(table: "PredictionTable", console: "Console") -> None:
+def _show(table: "PredictionTable", page: "Page") -> None:
     from prunecast.cli.prediction_view import show_predictions
 
-    show_predictions(table, console)
+    show_predictions(table, page)

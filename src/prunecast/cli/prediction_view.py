@@ -3,15 +3,14 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from rich.console import Console
-
-from prunecast.cli.tables import Column, aligned, grid, microseconds, percent, safe
+from prunecast.cli.tables import Page
 from prunecast.codesign import Prediction, PredictionTable
 from prunecast.codesign.crossover import HIGHEST
 from prunecast.codesign.interval import interval_words
 from prunecast.codesign.provenance import Provenance
 from prunecast.codesign.table import WholeModel
 from prunecast.kernels import KERNELS
+from prunecast.text import Cells, microseconds, percent, table_text
 
 MOST_NOTES = 12
 HOPELESS = 0.5
@@ -21,96 +20,79 @@ TCGEN05 = 100
 """Compute capability, times ten, from which tensor cores have instructions that no kernel here uses."""
 
 
-def show_predictions(table: PredictionTable, console: Console) -> None:
+def show_predictions(table: PredictionTable, page: Page) -> None:
     """Print everything that a table of predictions says."""
     first, origin = table[0], table.provenance
     what = origin.workload or f"{origin.tokens} tokens"
     how = f"launched in a {origin.launch}{_unusual(origin)}"
-    console.print(
-        f"{origin.gpu}, {what}, {first.engine}, {first.state}, {how}",
-        markup=False,
-    )
-    _show_rows(table, console)
+    page.say(f"{origin.gpu}, {what}, {first.engine}, {first.state}, {how}")
+    _show_rows(table, page)
     if table.crossovers:
-        console.print(
-            f"\nDensity below which a kernel beats dense (closed-form model, down to {1 - HIGHEST:.0%}):\n",
-            markup=False,
+        page.say(
+            f"\nDensity below which a kernel beats dense (closed-form model, down to {1 - HIGHEST:.0%}):\n"
         )
-        console.print(_crossovers(table, console))
-    console.print()
+        page.table(_crossovers(table), words=("layer",))
+    page.say()
     for line in _notes(table):
-        console.print(safe(line), soft_wrap=True)
+        page.say(line)
     added = table.transpose_seconds
     if added and table.whole is None and origin.runtime == "engine":
-        console.print(
+        page.say(
             "Layout: tokens together, B is (K, N). Where a model has features together, as torch does,\n"
-            f"transposes around the fastest kernels add up to {microseconds(added)} us.",
-            markup=False,
-            soft_wrap=True,
+            f"transposes around the fastest kernels add up to {microseconds(added)} us."
         )
-    console.print(f"Interval (low - high): {interval_words(origin.gpu)}.", markup=False)
+    page.say(f"Interval (low - high): {interval_words(origin.gpu)}.")
     if first.gpu.compute_capability >= TCGEN05:
-        console.print(
+        page.say(
             "Sparse kernels are this project's: mma.sync reaches a part of this GPU's tensor rate, which a\n"
-            "library with tcgen05 could have whole.",
-            markup=False,
+            "library with tcgen05 could have whole."
         )
     if table.whole is not None:
-        console.print(_whole(table.whole, origin.runtime), markup=False, soft_wrap=True)
-    console.print(_verdict(table), style="bold", markup=False, soft_wrap=True)
+        page.say(_whole(table.whole, origin.runtime))
+    page.say(_verdict(table), "bold")
 
 
-def _show_rows(table: PredictionTable, console: Console) -> None:
+def _show_rows(table: PredictionTable, page: Page) -> None:
     """A line for each layer, since its name may be long, and one for each kernel under it."""
-    heading, *lines = aligned(_COLUMNS, [_cells(row) for row in table])
-    console.print(f"\n  {heading}", markup=False, soft_wrap=True)
+    heading, *lines = table_text([_cells(row) for row in table], words=WORDS).split("\n")
+    page.say(f"\n  {heading}")
     rest = iter(lines)
     for layer in table.layers():
         first = layer[0]
         pixels = f", N {first.n}" if first.n != table.provenance.tokens else ""
         runs = table.runs.get(first.layer, 1)
         often = "" if runs == 1 else f", {runs:.4g} times a pass"
-        title = f"{first.layer} ({first.m} x {first.k}{pixels}{often})"
-        console.print(safe(title), style="bold", soft_wrap=True)
+        page.say(f"{first.layer} ({first.m} x {first.k}{pixels}{often})", "bold")
         for _ in layer:
-            console.print(f"  {next(rest)}", markup=False, soft_wrap=True)
+            page.say(f"  {next(rest)}")
 
 
-_COLUMNS = (
-    Column("kernel"),
-    Column("pattern"),
-    Column("sparsity %", number=True),
-    Column("time us", number=True),
-    Column("(low - high)", number=True),
-    Column("speedup", number=True),
-    Column("bound"),
-)
+WORDS = ("kernel", "pattern", "bound")
 
 
-def _cells(row: Prediction) -> list[str]:
-    return [
-        row.kernel,
-        row.pattern,
-        percent(row.sparsity),
-        microseconds(row.seconds),
-        f"({microseconds(row.seconds_low)} - {microseconds(row.seconds_high)})",
-        f"{row.speedup_over_dense:.2f}x",
-        row.bound,
-    ]
+def _cells(row: Prediction) -> Cells:
+    return {
+        "kernel": row.kernel,
+        "pattern": row.pattern,
+        "sparsity %": percent(row.sparsity),
+        "time us": microseconds(row.seconds),
+        "(low - high)": f"({microseconds(row.seconds_low)} - {microseconds(row.seconds_high)})",
+        "speedup": f"{row.speedup_over_dense:.2f}x",
+        "bound": row.bound,
+    }
 
 
-def _crossovers(table: PredictionTable, console: Console) -> object:
+def _crossovers(table: PredictionTable) -> list[Cells]:
     kernels = list(dict.fromkeys(crossover.kernel for crossover in table.crossovers))
     density = {(c.layer, c.kernel): _density(c.density) for c in table.crossovers}
     layers = dict.fromkeys(crossover.layer for crossover in table.crossovers)
-    cells = [
-        [
-            _named(names),
-            *(_range([density.get((layer, kernel), "-") for layer in names]) for kernel in kernels),
-        ]
+    return [
+        {
+            "layer": _named(names),
+            **{k: _range([density.get((layer, k), "-") for layer in names]) for k in kernels},
+        }
         for names in _alike(table, layers)
     ]
-    return grid([Column("layer"), *(Column(kernel, number=True) for kernel in kernels)], cells, to=console)
 
 
 def _alike(table: PredictionTable, layers: Iterable[str]) -> Iterator[list[str]]:

@@ -1,5 +1,6 @@
 """`prunecast prune`: write weights with zeros and the recipe, by a sparsity or to fit a latency budget."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,10 +9,10 @@ from prunecast.cli import options as opt
 from prunecast.cli.options import Budget
 from prunecast.cli.output import Destination, Report, deliver
 from prunecast.errors import BadInput
+from prunecast.text import microseconds, percent
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from prunecast.cli.tables import Page
     from prunecast.codesign import Recipe
     from prunecast.codesign.search import PrunedModel
 
@@ -69,30 +70,26 @@ def prune(
         ignore=budget.ignore or (),
     )
     rows = [layer.row() for layer in recipe.layers]
-    deliver(to, Report(recipe.document(), rows, lambda console: _show(recipe, console)))
+    deliver(to, Report(recipe.document(), rows, lambda page: _show(recipe, page)))
 
 
-def _show(recipe: "Recipe", console: "Console") -> None:
-    from prunecast.cli.tables import Column, grid, percent, safe
-
-    columns = [
-        Column("layer"),
-        Column("M x K", number=True),
-        Column("sparsity %", number=True),
-        Column("importance kept %", number=True),
-    ]
-    cells = [
-        [layer.layer, f"{layer.m} x {layer.k}", percent(layer.sparsity), percent(layer.retained_importance)]
-        for layer in recipe.layers
-    ]
-    console.print(grid(columns, cells, to=console))
-    console.print()
-    for skipped in recipe.skipped:
-        console.print(safe(f"unchanged: {skipped.layer}: {skipped.reason}"), soft_wrap=True)
-    console.print(
-        safe(f"Wrote weights.safetensors ({recipe.pattern}) and recipe.json in {recipe.folder}."),
-        soft_wrap=True,
+def _show(recipe: "Recipe", page: "Page") -> None:
+    page.table(
+        [
+            {
+                "layer": layer.layer,
+                "M x K": f"{layer.m} x {layer.k}",
+                "sparsity %": percent(layer.sparsity),
+                "importance kept %": percent(layer.retained_importance),
+            }
+            for layer in recipe.layers
+        ],
+        words=("layer",),
     )
+    page.say()
+    for skipped in recipe.skipped:
+        page.say(f"unchanged: {skipped.layer}: {skipped.reason}")
+    page.say(f"Wrote weights.safetensors ({recipe.pattern}) and recipe.json in {recipe.folder}.")
 
 
 def _prune_to_target(
@@ -113,72 +110,63 @@ def _prune_to_target(
             progress=progress,
         )
     rows = [layer.row() for layer in pruned.result.layers]
-    deliver(to, Report(pruned.document(), rows, lambda console: _show_target(pruned, console)))
+    deliver(to, Report(pruned.document(), rows, lambda page: _show_target(pruned, page)))
 
 
-def _show_target(pruned: "PrunedModel", console: "Console") -> None:
-    from prunecast.cli.tables import Column, grid, microseconds, percent, safe
-
+def _show_target(pruned: "PrunedModel", page: "Page") -> None:
     result = pruned.result
-    columns = [
-        Column("layer"),
-        Column("M x K"),
-        Column("pattern"),
-        Column("kernel"),
-        Column("sparsity %", number=True),
-        Column("kept %", number=True),
-        Column("time us", number=True),
-        Column("speedup", number=True),
-    ]
-    cells = [
+    page.say(f"{pruned.gpu}, {_tokens(pruned)}, {pruned.engine}, {pruned.dtype}: {pruned.source}\n")
+    page.table(
         [
-            layer.layer if layer.copies == 1 else f"{layer.layer}, {layer.copies} alike",
-            f"{layer.m} x {layer.k}",
-            layer.pattern,
-            layer.kernel,
-            percent(layer.removed),
-            percent(layer.retained_importance),
-            microseconds(layer.seconds),
-            f"{layer.speedup:.2f}x",
-        ]
-        for layer in result.layers
-    ]
-    console.print(safe(f"{pruned.gpu}, {_tokens(pruned)}, {pruned.engine}, {pruned.dtype}: {pruned.source}"))
-    console.print()
-    console.print(grid(columns, cells, to=console))
-    console.print()
-    if not pruned.has_weights:
-        console.print(
-            "The weights are random with heavy tails: what is kept of their importance says little."
-        )
-    if result.time is None:
-        console.print("Time is that of these products alone: attention, norms and embeddings are not in it.")
-    dense = sum(layer.pattern == "dense" for layer in result.layers)
-    if dense:
-        console.print(f"{dense} of {len(result.layers)} layers stay dense: nothing gains enough there.")
-    if result.time is not None:
-        outside = result.seconds - result.time.product_seconds
-        console.print(f"{microseconds(outside)} us of the model lie outside of products with weights.")
-        unknown = [name for name, kind in result.time.kind_of.items() if kind == "unknown"]
-        if unknown:
-            listed = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
-            console.print(safe(f"{len(unknown)} unknown operators count as the memory they move: {listed}."))
-    _show_front(pruned, console)
-    console.print(
+            {
+                "layer": layer.layer if layer.copies == 1 else f"{layer.layer}, {layer.copies} alike",
+                "M x K": f"{layer.m} x {layer.k}",
+                "pattern": layer.pattern,
+                "kernel": layer.kernel,
+                "sparsity %": percent(layer.removed),
+                "kept %": percent(layer.retained_importance),
+                "time us": microseconds(layer.seconds),
+                "speedup": f"{layer.speedup:.2f}x",
+            }
+            for layer in result.layers
+        ],
+        words=("layer", "M x K", "pattern", "kernel"),
+    )
+    page.say()
+    for line in _remarks(pruned):
+        page.say(line)
+    _show_front(pruned, page)
+    page.say(
         f"{microseconds(result.seconds)} us, {result.seconds / result.dense_seconds:.1%} of dense "
         f"({result.speedup:.2f}x), keeps {result.retained_importance:.1%} of the importance "
         f"at {result.sparsity:.1%} sparsity."
     )
-    console.print(safe(f"Wrote {pruned.folder}."), soft_wrap=True)
+    page.say(f"Wrote {pruned.folder}.")
     for other in pruned.others:
         own = other.result
-        console.print(
-            safe(
-                f"Or {other.offered}: {microseconds(own.seconds)} us, keeps {own.retained_importance:.1%} "
-                f"at {own.sparsity:.1%} sparsity: {other.folder}."
-            ),
-            soft_wrap=True,
+        page.say(
+            f"Or {other.offered}: {microseconds(own.seconds)} us, keeps {own.retained_importance:.1%} "
+            f"at {own.sparsity:.1%} sparsity: {other.folder}."
         )
+
+
+def _remarks(pruned: "PrunedModel") -> Iterator[str]:
+    """What the numbers leave out."""
+    result = pruned.result
+    if not pruned.has_weights:
+        yield "The weights are random with heavy tails: what is kept of their importance says little."
+    if result.time is None:
+        yield "Time is that of these products alone: attention, norms and embeddings are not in it."
+    dense = sum(layer.pattern == "dense" for layer in result.layers)
+    if dense:
+        yield f"{dense} of {len(result.layers)} layers stay dense: nothing gains enough there."
+    if result.time is not None:
+        outside = result.seconds - result.time.product_seconds
+        yield f"{microseconds(outside)} us of the model lie outside of products with weights."
+        unknown = [name for name, kind in result.time.kind_of.items() if kind == "unknown"]
+        if unknown:
+            listed = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
+            yield f"{len(unknown)} unknown operators count as the memory they move: {listed}."
 
 
 def _tokens(pruned: "PrunedModel") -> str:
@@ -189,25 +177,18 @@ def _tokens(pruned: "PrunedModel") -> str:
     return f"{counts[0]} tokens" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} tokens"
 
 
-def _show_front(pruned: "PrunedModel", console: "Console") -> None:
+def _show_front(pruned: "PrunedModel", page: "Page") -> None:
     """What other times would retain."""
-    from prunecast.cli.tables import Column, grid, microseconds, percent
-
-    columns = [
-        Column("time us", number=True),
-        Column("of dense %", number=True),
-        Column("importance kept %", number=True),
-        Column("sparsity %", number=True),
-    ]
     dense_s = pruned.result.dense_seconds
-    cells = [
+    page.table(
         [
-            microseconds(point.seconds),
-            percent(point.seconds / dense_s),
-            percent(point.retained_importance),
-            percent(point.sparsity),
+            {
+                "time us": microseconds(point.seconds),
+                "of dense %": percent(point.seconds / dense_s),
+                "importance kept %": percent(point.retained_importance),
+                "sparsity %": percent(point.sparsity),
+            }
+            for point in pruned.result.front
         ]
-        for point in pruned.result.front
-    ]
-    console.print(grid(columns, cells, to=console))
-    console.print()
+    )
+    page.say()

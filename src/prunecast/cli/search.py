@@ -6,11 +6,10 @@ import typer
 
 from prunecast.cli import options as opt
 from prunecast.cli.output import Report, deliver
-from prunecast.errors import BadInput
+from prunecast.text import microseconds, percent
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from prunecast.cli.tables import Page
     from prunecast.codesign.study import StudyResult
 
 SHOWN = 10
@@ -52,9 +51,6 @@ def search(
 
     to = form.destination()
     targets = budget.targets(sparsity)
-    arguments = budget.arguments()
-    if arguments.pop("calibrate"):
-        raise BadInput("--calibrate weighs what prune is guided by: search takes weights alone")
     with ProgressLines(time_left=True) as progress:
         found = search_model(
             budget.source(weights),
@@ -63,76 +59,55 @@ def search(
             storage=storage,
             seed=seed,
             out=output,
-            **arguments,
+            **budget.arguments(),
             progress=progress,
         )
     rows = [trial.row() for trial in found.trials]
-    deliver(to, Report(found.document(), rows, lambda console: _show(found, console)))
+    deliver(to, Report(found.document(), rows, lambda page: _show(found, page)))
 
 
-def _show(found: "StudyResult", console: "Console") -> None:
-    from prunecast.cli.tables import microseconds, safe
-
-    _show_trials(found, console)
-    _show_pareto(found, console)
-    best, plain = found.best.result, found.plain.result
-    console.print(
-        f"{len(found.trials)} trials, {found.computed} computed now. Trial {found.best_trial} keeps "
-        f"{best.retained_importance:.2%} of the importance in {microseconds(best.seconds)} us, the plain "
-        f"allocation {plain.retained_importance:.2%} in {microseconds(plain.seconds)} us.",
-        soft_wrap=True,
+def _show(found: "StudyResult", page: "Page") -> None:
+    _show_trials(found, page)
+    page.table(
+        [
+            {
+                "time, % of dense": percent(point.time_share),
+                "plain kept %": "-"
+                if point.plain_importance is None
+                else f"{100 * point.plain_importance:.2f}",
+                "kept %": f"{100 * point.retained_importance:.2f}",
+                "trial": str(point.trial),
+            }
+            for point in found.pareto
+        ]
     )
-    console.print(safe(f"Study {found.study} in {found.storage}."), soft_wrap=True)
+    best, plain = found.best.result, found.plain.result
+    page.say(
+        f"\n{len(found.trials)} trials, {found.computed} computed now. Trial {found.best_trial} keeps "
+        f"{best.retained_importance:.2%} of the importance in {microseconds(best.seconds)} us, the plain "
+        f"allocation {plain.retained_importance:.2%} in {microseconds(plain.seconds)} us."
+    )
+    page.say(f"Study {found.study} in {found.storage}.")
     if found.best.folder is not None:
-        console.print(safe(f"Wrote {found.best.folder}."), soft_wrap=True)
+        page.say(f"Wrote {found.best.folder}.")
 
 
-def _show_trials(found: "StudyResult", console: "Console") -> None:
-    from prunecast.cli.tables import Column, grid, microseconds, percent
-
-    columns = [
-        Column("trial", number=True),
-        Column("patterns beside the menu"),
-        Column("time us", number=True),
-        Column("sparsity %", number=True),
-        Column("kept %", number=True),
-    ]
+def _show_trials(found: "StudyResult", page: "Page") -> None:
     ranked = sorted(
         (t for t in found.trials if t.retained_importance is not None and t.same_as is None),
         key=lambda t: (-(t.retained_importance or 0.0), t.trial),
     )
-    shown = ranked[:SHOWN] + [t for t in ranked[SHOWN:] if t.trial == 0]
-    cells = [
+    page.table(
         [
-            str(t.trial),
-            t.patterns_text(),
-            microseconds(t.seconds or 0.0),
-            percent(t.sparsity or 0.0),
-            f"{100 * (t.retained_importance or 0.0):.2f}",
-        ]
-        for t in shown
-    ]
-    console.print(grid(columns, cells, to=console))
-    console.print()
-
-
-def _show_pareto(found: "StudyResult", console: "Console") -> None:
-    from prunecast.cli.tables import Column, grid, percent
-
-    columns = [
-        Column("time, % of dense", number=True),
-        Column("plain kept %", number=True),
-        Column("kept %", number=True),
-        Column("trial", number=True),
-    ]
-    cells = [
-        [
-            percent(point.time_share),
-            "-" if point.plain_importance is None else f"{100 * point.plain_importance:.2f}",
-            f"{100 * point.retained_importance:.2f}",
-            str(point.trial),
-        ]
-        for point in found.pareto
-    ]
-    console.print(grid(columns, cells, to=console))
-    console.print()
+            {
+                "trial": str(t.trial),
+                "patterns beside the menu": t.patterns_text(),
+                "time us": microseconds(t.seconds or 0.0),
+                "sparsity %": percent(t.sparsity or 0.0),
+                "kept %": f"{100 * (t.retained_importance or 0.0):.2f}",
+            }
+            for t in ranked[:SHOWN] + [t for t in ranked[SHOWN:] if t.trial == 0]
+        ],
+        words=("patterns beside the menu",),
+    )
+    page.say()

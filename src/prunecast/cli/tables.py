@@ -1,104 +1,58 @@
-"""Tables for people: at most 100 columns wide, plain where there is no terminal."""
+"""`Page`: tables and lines for people, at most 100 columns wide, plain where there is no terminal."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Sequence
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from prunecast.cli.words import printable
+from prunecast.text import Cells, printable
 
 WIDTH = 100
 WIDE = 1000
 """Where nobody looks, no word is broken."""
-NOTHING = 1e-9
 
 
-class Column(NamedTuple):
-    """Heading of a column; numbers stand right, words left."""
+class Page:
+    """What a command prints for people; texts are taken literally, control characters spelled out.
 
-    heading: str
-    number: bool = False
-
-
-class _Printable(Console):
-    """Spells out the control characters of every text that it prints; cells of tables are `safe` already."""
-
-    def print(self, *objects: Any, **options: Any) -> None:
-        """Prints through `rich.console.Console.print`."""
-        super().print(*(_lines(o) if isinstance(o, str) else o for o in objects), **options)
-
-
-def _lines(text: str) -> str:
-    return "\n".join(printable(line) for line in text.split("\n"))
-
-
-def console() -> Console:
-    """A console on stdout, never wider than 100 columns; in a file or a pipe as wide as the table is."""
-    out = Console(highlight=False, soft_wrap=False)
-    return _Printable(highlight=False, width=min(out.width, WIDTH) if out.is_terminal else WIDE)
-
-
-def grid(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, to: Console) -> Table:
-    """A table of plain cells; cells are printed as they are, square brackets included."""
-    # Without a terminal there is nobody to please with drawn lines, and columns are easier to cut.
-    table = Table(box=box.SIMPLE_HEAD if to.is_terminal else None, pad_edge=False, header_style="bold")
-    for column in columns:
-        place = len(table.columns)
-        longest = max((len(row[place]) for row in rows), default=0)
-        table.add_column(
-            safe(column.heading),
-            justify="right" if column.number else "left",
-            overflow="fold",
-            # Headings may be folded, numbers may not.
-            min_width=longest if column.number else None,
-        )
-    for row in rows:
-        table.add_row(*(safe(cell) for cell in row))
-    return table
-
-
-def aligned(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Plain lines, the headings first, with equally wide cells: for tables with lines of text in between."""
-    widths = [
-        max(len(cell) for cell in cells) for cells in zip([c.heading for c in columns], *rows, strict=True)
-    ]
-    lines = [[column.heading for column in columns], *rows]
-    return [
-        "  ".join(_padded(*cell) for cell in zip(line, columns, widths, strict=True)).rstrip()
-        for line in lines
-    ]
-
-
-def _padded(cell: str, column: Column, width: int) -> str:
-    return cell.rjust(width) if column.number else cell.ljust(width)
-
-
-def safe(text: str) -> str:
-    """Text that Rich and the terminal take literally: markup escaped, control characters spelled out."""
-    return escape(printable(text))
-
-
-def significant(value: float, digits: int = 3) -> str:
-    """`digits` significant digits: 1234.5 -> 1234, 0.012345 -> 0.0123; whole numbers as they are.
-
-    What rounding left of nothing, 4.7e-16, is 0.
+    Parameters
+    ----------
+    console : where to; None for stdout, in a file or a pipe as wide as the table is
     """
-    if isinstance(value, int) or abs(value) < NOTHING:
-        return f"{value:.0f}"
-    whole = len(str(int(abs(value)))) if abs(value) >= 1 else 0
-    if whole:
-        return f"{value:.{max(0, digits - whole)}f}"
-    return f"{value:.{digits}g}"
+
+    def __init__(self, console: Console | None = None) -> None:
+        out = Console(highlight=False, soft_wrap=False)
+        width = min(out.width, WIDTH) if out.is_terminal else WIDE
+        self._console = console or Console(highlight=False, width=width)
+
+    def say(self, text: str = "", style: str | None = None) -> None:
+        """A line, or several, which the terminal may fold."""
+        shown = "\n".join(map(printable, text.split("\n")))
+        self._console.print(shown, style=style, markup=False, soft_wrap=True)
+
+    def table(self, rows: Sequence[Cells], *, words: Collection[str] = ()) -> None:
+        """A table, or nothing without rows; columns of `words` stand left, the others, numbers, right."""
+        if not rows:
+            return
+        # Without a terminal there is nobody to please with drawn lines, and columns are easier to cut.
+        drawn = box.SIMPLE_HEAD if self._console.is_terminal else None
+        table = Table(box=drawn, pad_edge=False, header_style="bold")
+        for heading in rows[0]:
+            is_word = heading in words
+            table.add_column(
+                _safe(heading),
+                justify="left" if is_word else "right",
+                overflow="fold",
+                # Headings may be folded, numbers may not.
+                min_width=None if is_word else max(len(row[heading]) for row in rows),
+            )
+        for row in rows:
+            table.add_row(*map(_safe, row.values()))
+        self._console.print(table)
 
 
-def microseconds(seconds: float) -> str:
-    """Seconds as microseconds with three significant digits."""
-    return significant(seconds * 1e6)
-
-
-def percent(share: float) -> str:
-    """0.754 -> 75.4."""
-    return f"{100 * share:.1f}"
+def _safe(text: str) -> str:
+    """Text that Rich and the terminal take literally."""
+    return escape(printable(text))

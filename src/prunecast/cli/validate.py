@@ -11,10 +11,10 @@ from prunecast.cli.progress import ProgressLines
 from prunecast.cli.words import tell
 from prunecast.errors import BadInput
 from prunecast.files import check_writable
+from prunecast.text import percent
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from prunecast.cli.tables import Page
     from prunecast.validation import Validation
 
 
@@ -103,7 +103,7 @@ def validate(
         found = validated(
             model, workload, blocks, pattern, sparsity, gpu=gpu, engine=engines[0], record=record
         )
-        deliver(to, Report(found.document(), found.rows(), lambda console: show_model(found, console)))
+        deliver(to, Report(found.document(), found.rows(), lambda page: show_model(found, page)))
         return
     numbers = _part(part)
     if replay and record:
@@ -146,7 +146,7 @@ def validate(
 
         write_intervals(validation, intervals)
     rows = validation.row_documents()
-    deliver(to, Report(validation.document(), rows, lambda console: _show(validation, console)))
+    deliver(to, Report(validation.document(), rows, lambda page: _show(validation, page)))
 
 
 def _engines(text: str) -> tuple[str, ...]:
@@ -175,32 +175,30 @@ def _rows(count: int) -> str:
     return f"{count} row{'s' * (count != 1)}"
 
 
-def _show(validation: "Validation", console: "Console") -> None:
-    from prunecast.cli.tables import Column, grid, safe
-
-    columns = [Column(name) for name in ("kernel", "state", "engine", "use")]
-    columns += [Column(name, number=True) for name in ("cases", "MAPE", "p90", "bias", "Spearman")]
-    cells = [
+def _show(validation: "Validation", page: "Page") -> None:
+    page.table(
         [
-            kernel,
-            state,
-            engine,
-            use,
-            str(found.cases),
-            f"{100 * found.mape:.1f} %",
-            f"{100 * found.p90:.1f} %",
-            f"{100 * found.bias:+.1f} %",
-            "-" if found.spearman is None else f"{found.spearman:.3f}",
-        ]
-        for use in ("judge", "fit")
-        for (kernel, state, engine), found in validation.families(use).items()
-    ]
-    console.print(grid(columns, cells, to=console))
+            {
+                "kernel": kernel,
+                "state": state,
+                "engine": engine,
+                "use": use,
+                "cases": str(found.cases),
+                "MAPE": f"{percent(found.mape)} %",
+                "p90": f"{percent(found.p90)} %",
+                "bias": f"{100 * found.bias:+.1f} %",
+                "Spearman": "-" if found.spearman is None else f"{found.spearman:.3f}",
+            }
+            for use in ("judge", "fit")
+            for (kernel, state, engine), found in validation.families(use).items()
+        ],
+        words=("kernel", "state", "engine", "use"),
+    )
     unmeasured = [row for row in validation.rows if row.measured.seconds is None]
     unknown = [row for row in validation.rows if row.measured.usable and row.note]
     other = [row for row in validation.rows if row.measured.usable and not (row.same_plan or row.note)]
     wrong = [row for row in validation.rows if "wrong" in row.measured.marks]
-    console.print()
+    page.say()
     for rows, what in (
         (unmeasured, "not measured"),
         (unknown, "not predicted"),
@@ -209,4 +207,4 @@ def _show(validation: "Validation", console: "Console") -> None:
     ):
         if rows:
             first = "; ".join(rows[0].measured.marks) or rows[0].note or rows[0].case.name
-            console.print(safe(f"{_rows(len(rows))} {what}, the first: {first}"), soft_wrap=True)
+            page.say(f"{_rows(len(rows))} {what}, the first: {first}")

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-from rich.console import Console
-
 from prunecast.cli.progress import ProgressLines
-from prunecast.cli.tables import Column, grid, percent, safe
+from prunecast.cli.tables import Page
 from prunecast.codesign.graph import parse_workload
 from prunecast.errors import BadInput
+from prunecast.text import percent
 from prunecast.validation.torch_models import Case
 from prunecast.validation.torch_models.compare import ModelValidation, validate_model
 
@@ -41,25 +40,22 @@ def validated(
         )
 
 
-def show_model(found: ModelValidation, console: Console) -> None:
+def show_model(found: ModelValidation, page: Page) -> None:
     """The table: dense, sparse and speedup."""
-    console.print(safe(f"{found.gpu}, {found.case.name}, {found.case.pattern}, {found.engine}"))
-    columns = [Column("what"), Column("fastest as")]
-    columns += [Column(name, number=True) for name in ("measured", "predicted", "error %")]
-    times = [
-        [
-            each.what,
-            each.variant,
-            f"{each.measured_us:.1f} us",
-            f"{each.predicted_us:.1f} us",
-            percent(each.error),
-        ]
-        for each in (found.dense, found.sparse)
-    ]
+    page.say(f"{found.gpu}, {found.case.name}, {found.case.pattern}, {found.engine}")
     ratio = found.speedups
-    times.append(
-        [ratio.what, "", f"{ratio.measured_us:.2f}x", f"{ratio.predicted_us:.2f}x", percent(ratio.error)]
+    page.table(
+        [
+            {
+                "what": each.what,
+                "fastest as": "" if each == ratio else each.variant,
+                "measured": f"{each.measured_us:.2f}x" if each == ratio else f"{each.measured_us:.1f} us",
+                "predicted": f"{each.predicted_us:.2f}x" if each == ratio else f"{each.predicted_us:.1f} us",
+                "error %": percent(each.error),
+            }
+            for each in (found.dense, found.sparse, ratio)
+        ],
+        words=("what", "fastest as"),
     )
-    console.print(grid(columns, times, to=console))
     for name, why in found.measured.get("refused", {}).items():
-        console.print(safe(f"{name} did not run: {why}"), soft_wrap=True)
+        page.say(f"{name} did not run: {why}")

@@ -6,6 +6,7 @@ No control character of a file's names gets to the terminal, no line is endless.
 import sys
 
 from prunecast.files import cut
+from prunecast.text import printable
 
 LONGEST_LINE = 500
 """Longest line of errors and progress, in characters."""
@@ -17,11 +18,6 @@ FAULT = 3
 """An error of ours."""
 INTERRUPTED = 130
 """Ctrl-C; 128 and the number of the signal, as shells count."""
-
-
-def printable(text: str) -> str:
-    """The text with control characters spelled out, line ends among them."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def one_line(text: str) -> str:

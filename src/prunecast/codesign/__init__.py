@@ -18,11 +18,11 @@ from prunecast.codesign.engines import ENGINES, Engine
 from prunecast.codesign.explain import Explanation, explain
 from prunecast.codesign.explain_sections import Fact, Section
 from prunecast.codesign.interval import INTERVAL_KIND
+from prunecast.codesign.layers import Skipped
 from prunecast.codesign.predict import predict
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance
 from prunecast.codesign.prune import PrunedLayer, Recipe, prune
-from prunecast.codesign.skipped import Skipped
 from prunecast.codesign.table import PredictionTable
 
 __all__ = [

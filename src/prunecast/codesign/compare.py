@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prunecast.codesign.files import SCHEMA_VERSION, read_document
-from prunecast.codesign.html_table import cells_html, cells_text
 from prunecast.codesign.layers import Source
 from prunecast.codesign.predict import predict
+from prunecast.codesign.provenance import SCHEMA_VERSION, read_document
 from prunecast.codesign.table import PredictionTable
 from prunecast.errors import BadInput
+from prunecast.text import Cells, table_html, table_text
 from prunecast.version import tool_version
 
 if TYPE_CHECKING:
@@ -60,16 +60,20 @@ class Comparison:
         times = [[None if s is None else 1e6 * s for s in row.seconds] for row in self.rows]
         return draw_bars(names, self.columns, times, "ratio is to the first")
 
-    def cells(self) -> list[list[str]]:
-        """The table as texts, a heading first."""
-        head = ["layer", "kernel", "N", *(f"{name}, us" for name in self.columns)]
-        return [head, *([r.layer, r.kernel, f"{r.n}", *map(_us, r.seconds)] for r in self.rows)]
+    def cells(self) -> list[Cells]:
+        """The table as texts."""
+        heads = [f"{name}, us" for name in self.columns]
+        return [
+            {"layer": r.layer, "kernel": r.kernel, "N": f"{r.n}"}
+            | dict(zip(heads, map(_us, r.seconds), strict=True))
+            for r in self.rows
+        ]
 
     def _repr_html_(self) -> str:
-        return cells_html(self.cells())
+        return table_html(self.cells())
 
     def __str__(self) -> str:
-        return cells_text(self.cells(), words=("layer", "kernel"))
+        return table_text(self.cells(), words=("layer", "kernel"))
 
     def document(self) -> dict[str, Any]:
         """The JSON object of `prunecast compare --json`."""

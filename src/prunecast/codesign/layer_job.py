@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from prunecast.choice import PrunedMap, fastest_plan
-from prunecast.codesign.contestants import Contestant
+from prunecast.codesign.contestants import Contestant, zeros_note
 from prunecast.codesign.interval import guessed_share, interval_s
 from prunecast.codesign.layer_launches import LayerLaunches, kernel_dtype
+from prunecast.codesign.layers import Skipped
 from prunecast.codesign.prediction import Prediction
-from prunecast.codesign.pruned_already import zeros_note
 from prunecast.codesign.pruned_maps import DEFAULT_SPARSITY, sparsity_for
-from prunecast.codesign.skipped import Skipped
 from prunecast.codesign.two_parts import remainder_note
 from prunecast.codesign.ways import RunningWay, fastest, start_way
 from prunecast.errors import BadInput

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.codesign.graph import WORKLOADS
-from prunecast.codesign.skipped import Skipped
 from prunecast.errors import BadInput
 from prunecast.patterns.sources import Layer, WeightSet, read_weights
 from prunecast.patterns.sources.read import layers_among, open_tensors
@@ -18,6 +17,28 @@ from prunecast.patterns.sources.roles import seen_as_products, turned
 from prunecast.patterns.sources.stored_tensor import StoredTensor
 from prunecast.patterns.sources.torch_file import array_of
 from prunecast.patterns.sources.weight_set import select_names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A tensor that is no layer, or a kernel that cannot run one.
+
+    Parameters
+    ----------
+    layer : name of the tensor
+    kernel : name of the kernel, None where the whole tensor was left out
+    reason : one line
+    weights : elements of a tensor that may be a product and was not predicted
+    """
+
+    layer: str
+    kernel: str | None
+    reason: str
+    weights: int = 0
+
+    def row(self) -> dict[str, Any]:
+        """The fields as JSON holds them."""
+        return {"layer": self.layer, "kernel": self.kernel, "reason": self.reason}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

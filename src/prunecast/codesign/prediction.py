@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from prunecast.codesign.engines import Outcome
-from prunecast.codesign.html_table import predictions_html
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KernelPlan
 from prunecast.simulator import SimResult, simulate
+from prunecast.text import Cells, table_html
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,6 +67,16 @@ class Prediction:
         """The fields that files hold, in order."""
         return {name: getattr(self, name) for name in _ROW_FIELDS}
 
+    def cells(self) -> Cells:
+        """The fields as people read them."""
+        us = [f"{1e6 * seconds:.2f}" for seconds in (self.seconds, self.seconds_low, self.seconds_high)]
+        return {
+            **{"layer": self.layer, "M": str(self.m), "K": str(self.k), "N": str(self.n)},
+            **{"kernel": self.kernel, "pattern": self.pattern, "sparsity": f"{self.sparsity:.3f}"},
+            **{"us": us[0], "90 % interval, us": f"{us[1]} to {us[2]}"},
+            **{"over dense": f"{self.speedup_over_dense:.2f}x", "bound": self.bound},
+        }
+
     def plot_roofline(self, axes: "Axes | None" = None) -> "Axes":
         """Attained rate over FLOP per byte, under the GPU's ceilings; on `axes` or on a new figure."""
         from prunecast.codesign.pictures import draw_roofline, new_axes
@@ -112,7 +122,7 @@ class Prediction:
         return drawn
 
     def _repr_html_(self) -> str:
-        return predictions_html([self.row()])
+        return table_html([self.cells()])
 
 
 _ROW_FIELDS = tuple(name for name in Prediction.__slots__ if name not in ("plan", "result", "gpu"))

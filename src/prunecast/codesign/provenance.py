@@ -1,17 +1,51 @@
-"""`Provenance`: what a file of predictions must say so that it can be repeated."""
+"""Documents of ours: JSON that any reader accepts, and what repeating it takes."""
 
 import hashlib
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.codesign.files import SCHEMA_VERSION
 from prunecast.codesign.interval import INTERVAL_KIND
+from prunecast.errors import BadInput
+from prunecast.files import MIB, parse_json, read_bytes
 from prunecast.launch import COLD, CacheState
 from prunecast.patterns import parse_pattern
 from prunecast.version import tool_version
+
+SCHEMA_VERSION = 1
+LARGEST_DOCUMENT = 64 * MIB
+"""A table of ten thousand layers and all kernels has 40 MiB."""
+
+
+def json_text(document: dict[str, Any]) -> str:
+    """JSON with a stable layout: the same document gives the same bytes. NaN and infinity are refused."""
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def read_document(path: str | Path, *, key: str) -> dict[str, Any]:
+    """Read a JSON object of ours that must hold `key`.
+
+    Raises
+    ------
+    BadInput : the file is missing, is no JSON, or is no such object of a schema that this version reads
+    """
+    try:
+        document = parse_json(read_bytes(path, "a file of `prunecast --json`", most=LARGEST_DOCUMENT))
+    except BadInput:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path} must be JSON, as `prunecast --json` writes it: {error}") from None
+    if not isinstance(document, dict) or key not in document:
+        raise BadInput(f"{path} must be a JSON object with {key!r}, as `prunecast --json` writes it")
+    if document.get("schema_version") != SCHEMA_VERSION:
+        raise BadInput(
+            f"{path}: schema_version must be {SCHEMA_VERSION}, got {document.get('schema_version')!r}"
+        )
+    return document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,10 @@ from typing import Any, NamedTuple
 from prunecast.choice import fastest_plan
 from prunecast.codesign.contestants import tile_kernels
 from prunecast.codesign.engines import Engine
-from prunecast.codesign.files import SCHEMA_VERSION
 from prunecast.codesign.layer_launches import kernel_dtype
-from prunecast.codesign.layers import LoadedLayers, Source, load_layers
-from prunecast.codesign.provenance import WeightsDigest
+from prunecast.codesign.layers import LoadedLayers, Skipped, Source, load_layers
+from prunecast.codesign.provenance import SCHEMA_VERSION, WeightsDigest
 from prunecast.codesign.pruned_maps import importance_of, sparsity_for
-from prunecast.codesign.skipped import Skipped
 from prunecast.codesign.write_pruned import WEIGHTS, checked_folder, write_folder
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns import TileMap, density, parse_pattern, retained_importance

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.choice import PrunedMap
-from prunecast.codesign.files import json_text
+from prunecast.codesign.provenance import json_text
 from prunecast.errors import BadInput, check_choice
 from prunecast.files import folder_aside
 from prunecast.patterns import NestedMap, TileMap

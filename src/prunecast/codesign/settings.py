@@ -6,21 +6,19 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from prunecast.codesign.contestants import check_has_form, contestants, run_in_torch
+from prunecast.codesign.contestants import check_has_form, contestants, run_in_torch, zeros_contestants
 from prunecast.codesign.convolutions import ConvSettings, conv_shapes
 from prunecast.codesign.engines import Engine, Progress
 from prunecast.codesign.graph import RUNTIMES, WORKLOADS, ModelGraph, Pass, load_pass, parse_workload
 from prunecast.codesign.graph.config import CONFIG, KINDS, checkpoint_shape, shape_of_config
-from prunecast.codesign.graph.operation import MOST_TOKENS
+from prunecast.codesign.graph.model_graph import MOST_TOKENS
 from prunecast.codesign.graph.torch_form import torch_form
 from prunecast.codesign.graph.transformers import build_transformer
 from prunecast.codesign.layer_job import LayerJob
-from prunecast.codesign.layers import LoadedLayers, Source, load_layers
+from prunecast.codesign.layers import LoadedLayers, Skipped, Source, load_layers
 from prunecast.codesign.onnx_model import read_onnx_model
 from prunecast.codesign.provenance import Provenance, WeightsDigest
-from prunecast.codesign.pruned_already import zeros_contestants
 from prunecast.codesign.pruned_maps import MapMaker, sparsity_for
-from prunecast.codesign.skipped import Skipped
 from prunecast.codesign.workload_layers import (
     WorkloadLayers,
     conv_shape,

@@ -7,19 +7,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from prunecast.codesign.crossover import Crossover
-from prunecast.codesign.files import json_text
 from prunecast.codesign.graph import ModelTime
 from prunecast.codesign.graph.other_times import transpose_seconds
-from prunecast.codesign.html_table import predictions_html, predictions_text
+from prunecast.codesign.layers import Skipped
 from prunecast.codesign.prediction import Prediction
-from prunecast.codesign.provenance import Provenance
-from prunecast.codesign.skipped import Skipped
+from prunecast.codesign.provenance import Provenance, json_text
 from prunecast.errors import BadInput
 from prunecast.files import write_text_aside
 from prunecast.kernels import DTYPE_BYTES, KERNELS, ConvShape
+from prunecast.text import table_html, table_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+WORDS = ("layer", "kernel", "pattern", "bound")
+"""Columns that are no numbers."""
 
 
 class WholeModel(NamedTuple):
@@ -145,7 +148,7 @@ class PredictionTable(Sequence[Prediction]):
 
     def __str__(self) -> str:
         last = f"dense {1e6 * self.dense_seconds:.4g} us, best {1e6 * self.best_seconds:.4g} us"
-        return f"{predictions_text([row.row() for row in self])}\n{last}, {self.speedup:.2f}x"
+        return f"{table_text([row.cells() for row in self], words=WORDS)}\n{last}, {self.speedup:.2f}x"
 
     def __repr__(self) -> str:
         count = len(list(self.layers()))
@@ -160,7 +163,7 @@ class PredictionTable(Sequence[Prediction]):
         return pandas.DataFrame([row.row() for row in self])
 
     def _repr_html_(self) -> str:
-        return predictions_html([row.row() for row in self.predictions])
+        return table_html([row.cells() for row in self])
 
     def plot(self) -> "Figure":
         """Time of each layer with each kernel, as a new Matplotlib figure."""

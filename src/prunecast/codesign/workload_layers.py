@@ -14,11 +14,10 @@ from prunecast.codesign.graph import (
     model_time,
 )
 from prunecast.codesign.graph.config import graph_of_tensors
-from prunecast.codesign.graph.mixed_time import mixed_time
+from prunecast.codesign.graph.model_time import mixed_time
 from prunecast.codesign.graph.shapes import Transformer
-from prunecast.codesign.layers import LoadedLayers
+from prunecast.codesign.layers import LoadedLayers, Skipped
 from prunecast.codesign.random_weights import heavy_tailed, is_pruned
-from prunecast.codesign.skipped import Skipped
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import ConvShape

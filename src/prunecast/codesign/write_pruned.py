@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from prunecast.codesign.files import json_text
 from prunecast.codesign.layers import Source, path_of, stored_arrays
+from prunecast.codesign.provenance import json_text
 from prunecast.errors import BadInput
 from prunecast.files import folder_aside
 from prunecast.patterns.sources import Checkpoint, masked_checkpoint, write_weights

@@ -8,7 +8,7 @@ Read first: `page.py` (the whole page), then `study.py` (what is said about one 
 `pictures/` (SVG that follows the page's colours).
 """
 
-from prunecast.report.measured import MeasuredPoint
 from prunecast.report.page import render_page, write_page, write_report
+from prunecast.report.pictures import MeasuredPoint
 
 __all__ = ["MeasuredPoint", "render_page", "write_page", "write_report"]

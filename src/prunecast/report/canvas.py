@@ -14,7 +14,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from prunecast.codesign.pictures.palette import Palette
+from prunecast.codesign.pictures.axes import Palette
 from prunecast.kernels import KERNELS
 
 _SERIES = {kernel: f"#0a0a{place + 1:02x}" for place, kernel in enumerate(KERNELS)}

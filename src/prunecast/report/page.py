@@ -21,52 +21,27 @@ from prunecast.files import write_text_aside
 from prunecast.hardware import GpuSpec, at_power_limit, load_gpu
 from prunecast.report import pictures
 from prunecast.report.canvas import PAGE, drawing, svg_text
-from prunecast.report.measured import MeasuredPoint
+from prunecast.report.pictures import MeasuredPoint
 from prunecast.report.study import LayerStudy, chosen_layers, study
 from prunecast.report.words import meanings, words_of
+from prunecast.text import microseconds, percent, printable, significant
 
 LIBRARIES = ("numpy", "numba", "matplotlib", "jinja2")
-NOTHING = 1e-9
-"""No unit of the page is so large that less than this says anything."""
 LEAST_GAIN = 1.02
 """A speedup below this is none."""
 
 
-def significant(value: Any) -> str:
-    """Three significant digits, whole numbers in full, text as it is; what rounding left of nothing is 0."""
-    if not isinstance(value, float):
-        return str(value)
-    if abs(value) < NOTHING:
-        return "0"
-    digits = max(0, 3 - len(str(int(abs(value))))) if abs(value) >= 1 else 0
-    return f"{value:.{digits}f}" if abs(value) >= 1 else f"{value:.3g}"
-
-
-def _microseconds(seconds: float) -> str:
-    """Seconds as microseconds."""
-    return significant(1e6 * seconds)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}"
-
-
-def _printable(text: str) -> str:
-    """Control characters spelled out: a name may hold any."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
 def _breakable(text: str) -> Markup:
     """A name that a narrow column may break behind its dots and slashes, or where it goes on for long."""
-    parts = re.findall(r"[^./]{1,24}[./]?|[./]", _printable(text))
+    parts = re.findall(r"[^./]{1,24}[./]?|[./]", printable(text))
     return Markup("<wbr>").join(escape(part) for part in parts)
 
 
 FILTERS: dict[str, Callable[..., str]] = {
     "number": significant,
-    "us": _microseconds,
-    "percent": _percent,
-    "printable": _printable,
+    "us": microseconds,
+    "percent": percent,
+    "printable": printable,
     "breakable": _breakable,
 }
 """Filters of the template."""

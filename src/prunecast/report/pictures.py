@@ -6,6 +6,7 @@ measured times with intervals, and heat maps of what each tile keeps. Roofline a
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,7 +17,24 @@ from prunecast.patterns import TileMap
 from prunecast.patterns.tile_picture import MOST_TILES, draw_heat
 from prunecast.report.canvas import PAGE, svg_text
 from prunecast.report.curves import Curve, CurvePoint
-from prunecast.report.measured import MeasuredPoint
+
+
+class MeasuredPoint(NamedTuple):
+    """One case of a recorded run."""
+
+    case: str
+    kernel: str
+    measured_s: float
+    predicted_s: float
+    low_s: float
+    high_s: float
+    """Interval of the prediction."""
+
+    @property
+    def inside(self) -> bool:
+        """Whether the interval holds what was measured."""
+        return self.low_s <= self.measured_s <= self.high_s
+
 
 SLOWEST_SHOWN = 0.4
 """Speedups below are left out of the picture: they would flatten all that decides."""

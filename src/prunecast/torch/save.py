@@ -9,8 +9,7 @@ import numpy.typing as npt
 from torch import nn
 
 from prunecast.choice import PrunedMap
-from prunecast.codesign.files import SCHEMA_VERSION
-from prunecast.codesign.provenance import WeightsDigest
+from prunecast.codesign.provenance import SCHEMA_VERSION, WeightsDigest
 from prunecast.codesign.prune import PrunedLayer
 from prunecast.codesign.schedule_masks import write_pruned
 from prunecast.errors import BadInput

@@ -13,7 +13,7 @@ from prunecast.validation.case import Case
 from prunecast.validation.errors import ErrorSummary, log_error, summarise_errors
 from prunecast.validation.records import Measurement, Run, read_runs
 from prunecast.validation.suite import Suite, load_suite, suite_names
-from prunecast.validation.tolerance import WorstTile, error_bound, worst_tile
+from prunecast.validation.tolerance import error_bound
 from prunecast.validation.validate import Validation, record_suite, replay, rows_left
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "Run",
     "Suite",
     "Validation",
-    "WorstTile",
     "error_bound",
     "load_suite",
     "log_error",
@@ -33,5 +32,4 @@ __all__ = [
     "rows_left",
     "suite_names",
     "summarise_errors",
-    "worst_tile",
 ]

@@ -1,4 +1,6 @@
-"""From a case and a kernel to the plan that is predicted and run."""
+"""From a case and a kernel to the plan that is predicted and run, and how records name it."""
+
+import hashlib
 
 from prunecast.choice import PrunedMap, configs_of, fastest_plan, plan_with
 from prunecast.errors import BadInput
@@ -6,6 +8,24 @@ from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, KernelPlan, plan_dense
 from prunecast.validation.case import Case
 from prunecast.validation.records import Measurement
+
+
+def recorded_fingerprint(plan: KernelPlan) -> str:
+    """First 16 hex digits of the SHA-256 of shape, map, work list, schedule and resources of a plan.
+
+    Programs are left out: they say what the compiled code is believed to do, and a measured time stays one of
+    the same launch when that is said better. `KernelPlan.fingerprint` has every column.
+    """
+    schedule = plan.schedule
+    text = f"{plan.kernel} {plan.n} {plan.dtype} {plan.tensor} {schedule} {plan.blocks} {plan.shape}"
+    text += f" {plan.cluster}" if plan.cluster > 1 else ""
+    text += f" {plan.source}" if plan.source is not None else ""
+    digest = hashlib.sha256(f"{text} {plan.resources} {plan.tiles.fingerprint()}".encode())
+    if plan.inner is not None:
+        digest.update(plan.inner.fingerprint().encode())
+    for column in plan.work:
+        digest.update(column.tobytes())
+    return digest.hexdigest()[:16]
 
 
 class NoSuchKernel(BadInput):

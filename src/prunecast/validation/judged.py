@@ -15,9 +15,8 @@ from prunecast.models import estimate
 from prunecast.simulator import simulate
 from prunecast.validation.case import Case
 from prunecast.validation.case_maps import map_of
-from prunecast.validation.case_plans import measured_plan
+from prunecast.validation.case_plans import measured_plan, recorded_fingerprint
 from prunecast.validation.errors import ErrorSummary, summarise_errors
-from prunecast.validation.recorded_plan import recorded_fingerprint
 from prunecast.validation.records import Measurement
 
 

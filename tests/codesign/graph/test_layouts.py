@@ -14,7 +14,7 @@ from prunecast.codesign.graph import (
     load_workload,
     turned_by_dense,
 )
-from prunecast.codesign.graph.operation import LAYOUTS
+from prunecast.codesign.graph.model_graph import LAYOUTS
 
 
 def cost_of(model: ModelGraph, reads: dict[str, str], writes: dict[str, str]) -> int:

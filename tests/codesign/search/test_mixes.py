@@ -8,7 +8,7 @@ from prunecast.codesign.graph import load_pass, parse_workload
 from prunecast.codesign.search import Targets, prune_model
 from prunecast.codesign.search.layer_sets import layers_of_workload
 from prunecast.codesign.search.model_search import ModelSearch
-from prunecast.codesign.search.options import Option, mixed_options
+from prunecast.codesign.search.option_times import Option, mixed_options
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.patterns import parse_pattern

@@ -9,9 +9,9 @@ from prunecast.codesign.graph import Pass
 from prunecast.codesign.search import FrontPoint, Targets
 from prunecast.codesign.search.layer_sets import layers_of_file
 from prunecast.codesign.search.model_search import ModelSearch
-from prunecast.codesign.study.pareto import pareto
+from prunecast.codesign.study.evaluator import groups_of, patterns_from, plain_params
 from prunecast.codesign.study.search_model import study_name
-from prunecast.codesign.study.space import groups_of, patterns_from, plain_params
+from prunecast.codesign.study.study_result import pareto
 from prunecast.hardware import load_gpu
 from prunecast.patterns import parse_pattern
 from tests.codesign.weights import uneven

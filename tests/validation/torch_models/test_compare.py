@@ -13,7 +13,6 @@ from prunecast.hardware import load_gpu
 from prunecast.validation.torch_models import Case
 from prunecast.validation.torch_models import compare as comparing
 from prunecast.validation.torch_models.compare import beside, validate_model
-from prunecast.validation.torch_models.kinds import by_kind, kind_of
 
 RECORD = Path("benchmarks/measured/h200-sxm-pytorch-models-2026-11-23.json")
 GPU = load_gpu("h200-sxm")
@@ -67,21 +66,6 @@ def test_what_cannot_be_measured_is_one_line_and_writes_nothing(monkeypatch, tmp
     assert not list(tmp_path.iterdir())
 
 
-def test_kernels_have_kinds():
-    names = {
-        "nvjet_sm90_hsh_256x128_64x4_1x2_h_bz_coopA_TNT": "gemm",
-        "tile_sm90": "gemm",
-        "transpose_rows": "transpose",
-        "triton_poi_fused_gelu_view_2": "activation",
-        "triton_poi_fused__unsafe_view_mul_silu_slice_5": "gated unit",
-        "triton_per_fused_add_native_layer_norm_view_1": "normalise",
-        "triton_red_fused__to_copy_add_columns_mean_mul_pow_rsqrt_view_10": "normalise",
-        "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7": "attention",
-    }
-    assert {name: kind_of(name) for name in names} == names
-    assert by_kind([("tile_sm90", 2.0, 10.0), ("small_n", 1.0, 5.0)]) == {"gemm": (3.0, 15.0)}
-
-
 SHAPES = {
     "tiny-llama": (Transformer(layers=1, hidden=64, heads=4, key_heads=2, feed_forward=128, gated=True)),
     "tiny-bert": Transformer(layers=1, hidden=64, heads=4, feed_forward=128, norm_first=False, causal=False),
@@ -96,23 +80,19 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("hugging_face", [True, False])
 @pytest.mark.parametrize(("name", "run"), [(name, run) for name, runs in RUNS.items() for run in runs])
-def test_measuring_with_fakes_of_the_gpu(monkeypatch, name, run, hugging_face):
+def test_measuring_with_fakes_of_the_gpu(monkeypatch, name, run):
     """Models are built, pruned and run on the CPU; graphs, compilers and clocks are fakes."""
     torch = pytest.importorskip("torch")
     # From the repository's root, transformers would take its link `kernels` for the package of that name
     here = {"", ".", str(Path.cwd())}
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each not in here])
-    if hugging_face:
-        pytest.importorskip("transformers")
+    pytest.importorskip("transformers")
     from prunecast.codesign.graph import shapes
     from prunecast.validation.torch_models import measure as measuring
-    from prunecast.validation.torch_models import models
     from prunecast.validation.torch_models.timing import Trace
 
     monkeypatch.setitem(shapes.transformers(), name, SHAPES[name])
-    monkeypatch.setattr(models, "has_transformers", lambda: hugging_face)
     monkeypatch.setattr(measuring, "DEVICE", "cpu")
     monkeypatch.setattr(measuring, "captured", lambda forward: forward)
     monkeypatch.setattr(

@@ -1,7 +1,6 @@
 """`Blocks`: adds the parts of transformer layers to a graph: attention, feed-forward, experts."""
 
-from prunecast.codesign.graph.model_graph import ModelGraph
-from prunecast.codesign.graph.operation import Operation
+from prunecast.codesign.graph.model_graph import ModelGraph, Operation
 from prunecast.codesign.graph.passes import Pass
 from prunecast.codesign.graph.shapes import Transformer
 

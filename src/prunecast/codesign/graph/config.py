@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from prunecast.codesign.graph.model_graph import ModelGraph
-from prunecast.codesign.graph.operation import Operation
+from prunecast.codesign.graph.model_graph import ModelGraph, Operation
 from prunecast.codesign.graph.passes import Pass
 from prunecast.codesign.graph.shapes import Transformer
 from prunecast.codesign.graph.torch_form import torch_form

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from prunecast.codesign.graph.model_graph import ModelGraph
-from prunecast.codesign.graph.operation import Convolution, Operation
+from prunecast.codesign.graph.model_graph import Convolution, ModelGraph, Operation
 
 PIXELS = 224
 CLASSES = 1000

@@ -10,8 +10,7 @@ transposed, and the transposed product gives the transposed result.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from prunecast.codesign.graph.model_graph import ModelGraph
-from prunecast.codesign.graph.operation import Operation
+from prunecast.codesign.graph.model_graph import ModelGraph, Operation
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -2,13 +2,115 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from prunecast.codesign.graph.operation import Operation
 from prunecast.errors import BadInput
 
 if TYPE_CHECKING:
     import networkx as nx
+
+
+KINDS = (
+    *("input", "gemm", "attention", "normalise", "elementwise", "pool", "unknown"),
+    *("rms norm", "activation", "gated unit", "rotary", "cache", "patches"),
+)
+"""What an operation is; `gemm` multiplies with a weight matrix, `unknown` is costed as memory traffic. The
+second line are launches of a `torch_form`, `patches` its convolution of an image."""
+
+LAYOUTS = ("features", "tokens")
+"""features: the tokens of one feature are contiguous, (K, N) row-major, as the sparse kernels want it.
+tokens: the features of one token are contiguous, as attention wants it."""
+
+MOST_TOKENS = 2**24
+"""Far above any batch; a plan lists every token range."""
+
+
+class Convolution(NamedTuple):
+    """The convolution behind a product; K is in_channels * kernel**2, N is batch * height_out * width_out."""
+
+    in_channels: int
+    height: int
+    """Height of the input, in pixels."""
+    width: int
+    kernel: int
+    stride: int
+    padding: int
+
+    @property
+    def height_out(self) -> int:
+        """Rows of the output."""
+        return (self.height + 2 * self.padding - self.kernel) // self.stride + 1
+
+    @property
+    def width_out(self) -> int:
+        """Columns of the output."""
+        return (self.width + 2 * self.padding - self.kernel) // self.stride + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One operator.
+
+    Parameters
+    ----------
+    name : unique in its graph, e.g. `encoder.0.query`
+    kind : one of `KINDS`
+    m, k, n : of C (M, N) = A (M, K) @ B (K, N) for `gemm`; else 0
+    convolution : what the product computes, or None for a linear layer
+    flops : floating-point operations on the tensor cores for other kinds; a product's follow from m, k, n
+    head_width : features of a head of fused attention; 0 for a product of two activations that stands alone
+    elements_in, elements_out : numbers read and written, weights apart
+    elements_cached : numbers read that no operation of this pass wrote: keys and values of earlier tokens
+    copies : operations alike that this one stands for: experts, layers of a large model. Sizes are of one
+    idle : how many of them a pass leaves out, on average: experts that no token goes to
+    tensors_out : tensors that `elements_out` are, all of one size; a reader reads one of them
+    layout : one of `LAYOUTS`, or None where both will do
+
+    Raises
+    ------
+    BadInput : an unknown kind or layout, or a product without a size
+    """
+
+    name: str
+    kind: str
+    m: int = 0
+    k: int = 0
+    n: int = 0
+    convolution: Convolution | None = None
+    flops: float = 0.0
+    head_width: int = 0
+    elements_in: int = 0
+    elements_out: int = 0
+    elements_cached: int = 0
+    copies: int = 1
+    idle: float = 0
+    tensors_out: int = 1
+    layout: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise BadInput(f"{self.name}: kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
+        if self.layout not in (None, *LAYOUTS):
+            raise BadInput(f"{self.name}: layout must be one of {', '.join(LAYOUTS)}, got {self.layout!r}")
+        if self.kind == "gemm" and min(self.m, self.k, self.n) < 1:
+            raise BadInput(
+                f"{self.name}: a product needs m, k, n of at least 1, got {self.m}, {self.k}, {self.n}"
+            )
+
+    @property
+    def weights(self) -> int:
+        """Elements of A, of all copies."""
+        return self.m * self.k * self.copies
+
+    @property
+    def runs(self) -> float:
+        """Copies that a pass runs."""
+        return self.copies - self.idle
+
+    @property
+    def multiplications(self) -> float:
+        """Multiply-add pairs of a product, of all copies that run."""
+        return self.m * self.k * self.n * self.runs
 
 
 def _empty() -> "nx.DiGraph[str]":

@@ -1,7 +1,8 @@
 """`model_time`: the end-to-end time of a graph, and what pruning can touch of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from prunecast.codesign.graph.layouts import Transpose, choose_layouts
 from prunecast.codesign.graph.model_graph import ModelGraph
@@ -115,3 +116,26 @@ def _longest_path(model: ModelGraph, seconds: Mapping[str, float]) -> tuple[str,
     for source, target in model.graph.edges:
         weighted.add_edge(source, target, weight=seconds[target])
     return tuple(nx.dag_longest_path(weighted)) if weighted else tuple(model.graph)
+
+
+def mixed_time(passes: Sequence[tuple[float, ModelTime]]) -> ModelTime:
+    """Times with their shares as one: sums times shares; the critical path is that of the longest pass."""
+    if len(passes) == 1 and passes[0][0] == 1.0:
+        return passes[0][1]
+    longest = max((time for _, time in passes), key=lambda time: time.critical_seconds)
+    return ModelTime(
+        seconds_of=_summed([(share, time.seconds_of) for share, time in passes]),
+        kind_of=dict(chain.from_iterable(time.kind_of.items() for _, time in passes)),
+        transposes=tuple(dict.fromkeys(chain.from_iterable(time.transposes for _, time in passes))),
+        turning_seconds=_summed([(share, time.turning_seconds) for share, time in passes]),
+        critical_path=longest.critical_path,
+        critical_seconds=sum(share * time.critical_seconds for share, time in passes),
+    )
+
+
+def _summed(parts: Sequence[tuple[float, dict[str, float]]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for share, seconds in parts:
+        for name, own in seconds.items():
+            total[name] = total.get(name, 0.0) + share * own
+    return total

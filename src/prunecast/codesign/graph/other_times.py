@@ -5,7 +5,7 @@ one goes through DRAM. Fused attention multiplies, and takes an exponential of e
 `attention_seconds`.
 """
 
-from prunecast.codesign.graph.operation import Operation
+from prunecast.codesign.graph.model_graph import Operation
 from prunecast.hardware import GpuSpec, sm_clock_hz
 
 PRODUCT_SHARE = 0.6

@@ -6,8 +6,7 @@ values, and an activation where it is no epilogue. What each takes: `torch_time.
 """
 
 from prunecast.codesign.graph.blocks import mean_keys
-from prunecast.codesign.graph.model_graph import ModelGraph
-from prunecast.codesign.graph.operation import Convolution, Operation
+from prunecast.codesign.graph.model_graph import Convolution, ModelGraph, Operation
 from prunecast.codesign.graph.passes import Pass
 from prunecast.codesign.graph.shapes import Transformer, check_phase
 from prunecast.errors import BadInput

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from prunecast.codesign.graph.layouts import Transpose
-from prunecast.codesign.graph.model_graph import ModelGraph
-from prunecast.codesign.graph.operation import Operation
+from prunecast.codesign.graph.model_graph import ModelGraph, Operation
 from prunecast.codesign.graph.other_times import EXPONENTIALS_PER_CLK_PER_SM
 from prunecast.hardware import GpuSpec, sm_clock_hz
 from prunecast.hardware.costs import load_costs

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from prunecast.codesign.graph.blocks import Blocks
-from prunecast.codesign.graph.model_graph import ModelGraph
-from prunecast.codesign.graph.operation import Convolution, Operation
+from prunecast.codesign.graph.model_graph import Convolution, ModelGraph, Operation
 from prunecast.codesign.graph.passes import Pass
 from prunecast.codesign.graph.shapes import Transformer, check_phase
 

@@ -7,7 +7,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from prunecast.codesign.graph import Convolution, Operation
-from prunecast.codesign.graph.operation import MOST_TOKENS
+from prunecast.codesign.graph.model_graph import MOST_TOKENS
 from prunecast.codesign.onnx_model.sizes import Shapes
 from prunecast.errors import BadInput
 from prunecast.patterns.sources.stored_tensor import shape_text

@@ -7,9 +7,8 @@ rooms above import it inside functions.
 Read first: `palette.py` and `axes.py`, then any picture.
 """
 
-from prunecast.codesign.pictures.axes import in_thousands, log_axis, new_axes
+from prunecast.codesign.pictures.axes import SCREEN, Palette, in_thousands, log_axis, new_axes, tip
 from prunecast.codesign.pictures.bars import draw_bars, draw_front
-from prunecast.codesign.pictures.palette import SCREEN, Palette, tip
 from prunecast.codesign.pictures.roofline import RooflinePoint, draw_roofline
 from prunecast.codesign.pictures.timeline import draw_sm_work, draw_timeline
 

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from prunecast.codesign.pictures.axes import new_axes
-from prunecast.codesign.pictures.palette import SCREEN
+from prunecast.codesign.pictures.axes import SCREEN, new_axes
 
 MOST_GROUPS = 24
 """Layers of a figure; the rest is left out, and the title says how many."""

@@ -6,8 +6,7 @@ from typing import Protocol
 from matplotlib.axes import Axes
 
 from prunecast.codesign.engines import Outcome
-from prunecast.codesign.pictures.axes import log_axis
-from prunecast.codesign.pictures.palette import SCREEN, Palette, tip
+from prunecast.codesign.pictures.axes import SCREEN, Palette, log_axis, tip
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import DTYPE_BYTES, KernelPlan
 from prunecast.plan.tensor_rate import tensor_fma_per_clk

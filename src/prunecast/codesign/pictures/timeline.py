@@ -6,8 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from prunecast.codesign.pictures.axes import in_thousands
-from prunecast.codesign.pictures.palette import SCREEN, Palette, tip
+from prunecast.codesign.pictures.axes import SCREEN, Palette, in_thousands, tip
 from prunecast.codesign.timeline.slices import Slices, Track, slices_of
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KernelPlan

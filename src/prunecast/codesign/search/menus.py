@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.codesign.contestants import tile_kernels
-from prunecast.codesign.search.option_times import OptionTimes
-from prunecast.codesign.search.options import Option, retained
+from prunecast.codesign.search.option_times import Option, OptionTimes, retained
 from prunecast.errors import BadInput
 from prunecast.patterns import TileMap, TileSums, density, parse_pattern
 from prunecast.patterns.adaptive_tile import ENOUGH

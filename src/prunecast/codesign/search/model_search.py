@@ -12,12 +12,19 @@ import numpy as np
 from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.engines import Engine, Outcome, Progress, silent
 from prunecast.codesign.graph import ModelTime, model_time, turned_by_dense
-from prunecast.codesign.graph.mixed_time import mixed_time
+from prunecast.codesign.graph.model_time import mixed_time
 from prunecast.codesign.search.allocation import Menu
 from prunecast.codesign.search.layer_sets import LayerPass, LayerSet
 from prunecast.codesign.search.menus import layer_options
-from prunecast.codesign.search.option_times import SUMMED_HEIGHT, OptionTimes
-from prunecast.codesign.search.options import Option, kernels_of_passes, menu_of, mixed_options, retained
+from prunecast.codesign.search.option_times import (
+    SUMMED_HEIGHT,
+    Option,
+    OptionTimes,
+    kernels_of_passes,
+    menu_of,
+    mixed_options,
+    retained,
+)
 from prunecast.codesign.two_parts import launches_in_two
 from prunecast.errors import BadInput
 from prunecast.kernels import KERNELS, KernelPlan
@@ -70,6 +77,19 @@ class Tried(NamedTuple):
     kept: int
 
 
+class Origin(NamedTuple):
+    """Where the layers of a search come from, as recipes say it."""
+
+    source: str = "arrays"
+    """Path or name."""
+    has_weights: bool = True
+    """Else they are drawn at random."""
+    workload: str | None = None
+    runtime: str = "engine"
+    criterion: str = "magnitude"
+    """Or `inputs`, where it was multiplied by what inputs are like."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ModelSearch:
     """The menus of a model and what has been tried on them.
@@ -84,6 +104,7 @@ class ModelSearch:
     caps : layer -> most sparsity that it may have
     most_sparsity : the same for all other layers
     progress : told how far it is
+    origin : for recipes
     options : layer -> menu, made by `prepare`
     """
 
@@ -95,6 +116,7 @@ class ModelSearch:
     caps: Mapping[str, float] = field(default_factory=dict)
     most_sparsity: float = MOST_SPARSITY
     progress: Progress = silent
+    origin: Origin = field(default_factory=Origin)
     options: dict[str, tuple[Option, ...]] = field(default_factory=dict)
     _tried: dict[tuple[str, Option], Tried] = field(default_factory=dict)
     _fixed: dict[str, float] = field(default_factory=dict)

@@ -9,12 +9,11 @@ import numpy as np
 
 from prunecast.codesign.contestants import check_has_form
 from prunecast.codesign.engines import Engine, Progress, silent
-from prunecast.codesign.files import SCHEMA_VERSION
 from prunecast.codesign.graph import RUNTIMES, WORKLOADS, Pass, load_pass, parse_workload
 from prunecast.codesign.graph.config import checkpoint_shape
 from prunecast.codesign.graph.passes import SEQUENCE
-from prunecast.codesign.html_table import cells_html, cells_text
 from prunecast.codesign.layers import Source, path_of
+from prunecast.codesign.provenance import SCHEMA_VERSION
 from prunecast.codesign.search.layer_sets import (
     LayerSet,
     layers_of_checkpoint,
@@ -22,7 +21,7 @@ from prunecast.codesign.search.layer_sets import (
     layers_of_onnx,
     layers_of_workload,
 )
-from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch
+from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch, Origin
 from prunecast.codesign.search.solutions import different_solutions
 from prunecast.codesign.search.target import TargetResult
 from prunecast.codesign.search.targets import Targets
@@ -30,7 +29,7 @@ from prunecast.codesign.write_pruned import WEIGHTS, checked_folder, write_folde
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns.calibration import read_calibration
-from prunecast.patterns.tile_map import MaskArray
+from prunecast.text import Cells, table_html, table_text
 from prunecast.version import tool_version
 
 if TYPE_CHECKING:
@@ -77,32 +76,36 @@ class PrunedModel:
     @classmethod
     def of(
         cls,
+        search: ModelSearch,
         result: TargetResult,
         targets: Targets,
-        *,
-        weights: Source,
-        engine: Engine,
-        dtype: str,
         folder: Path | None,
-        workload: str | None = None,
-        runtime: str = "engine",
-        criterion: str = "magnitude",
+        offered: str = "everything",
     ) -> Self:
-        """A result with what it was found for: `weights`, a file, matrices or a standard model, on a GPU."""
+        """A result with what it was found for."""
         return cls(
             result=result,
-            gpu=engine.gpu.name,
-            spec_hash=engine.gpu.fingerprint,
-            engine=engine.name,
-            dtype=dtype,
-            source=str(path_of(weights) or "arrays"),
+            gpu=search.engine.gpu.name,
+            spec_hash=search.engine.gpu.fingerprint,
+            engine=search.engine.name,
+            dtype=search.dtype,
             targets=targets,
             folder=folder,
-            workload=workload,
-            runtime=runtime,
-            criterion=criterion,
-            has_weights=not (isinstance(weights, str) and weights in WORKLOADS),
+            offered=offered,
+            **search.origin._asdict(),
         )
+
+    def write(self, search: ModelSearch, weights: Source, document: dict[str, Any]) -> None:
+        """Write `document`, and the weights where they are real, to the folder, if there is one."""
+        if self.folder is None:
+            return
+        masks = {
+            layer.layer: search.mask(layer.layer, layer.pattern, layer.sparsity, layer.kernel)
+            for layer in self.result.layers
+            if self.has_weights and layer.pattern != "dense"
+        }
+        folder = checked_folder(self.folder, weights)
+        write_folder(folder, weights, masks if self.has_weights else None, document)
 
     def plot(self) -> "Figure":
         """Importance kept at other times, and here, as a new Matplotlib figure."""
@@ -115,26 +118,23 @@ class PrunedModel:
             (result.seconds / result.dense_seconds, result.retained_importance),
         )
 
-    def cells(self) -> list[list[str]]:
-        """The layers as texts, a heading first."""
-        head = ["layer", "M", "K", "pattern", "kernel", "removed", "kept", "us", "over dense"]
+    def cells(self) -> list[Cells]:
+        """The layers as texts."""
         return [
-            head,
-            *(
-                [
-                    *(layer.layer, f"{layer.m}", f"{layer.k}", layer.pattern, layer.kernel),
-                    *(f"{layer.removed:.3f}", f"{layer.retained_importance:.3f}"),
-                    *(f"{1e6 * layer.seconds:.2f}", f"{layer.speedup:.2f}x"),
-                ]
-                for layer in self.result.layers
-            ),
+            {
+                **{"layer": layer.layer, "M": f"{layer.m}", "K": f"{layer.k}"},
+                **{"pattern": layer.pattern, "kernel": layer.kernel, "removed": f"{layer.removed:.3f}"},
+                **{"kept": f"{layer.retained_importance:.3f}", "us": f"{1e6 * layer.seconds:.2f}"},
+                "over dense": f"{layer.speedup:.2f}x",
+            }
+            for layer in self.result.layers
         ]
 
     def _repr_html_(self) -> str:
-        return cells_html(self.cells())
+        return table_html(self.cells())
 
     def __str__(self) -> str:
-        return cells_text(self.cells(), words=("layer", "pattern", "kernel"))
+        return table_text(self.cells(), words=("layer", "pattern", "kernel"))
 
     def document(self) -> dict[str, Any]:
         """The JSON object of `recipe.json`."""
@@ -167,8 +167,46 @@ def prune_model(
     targets: Targets,
     *,
     gpu: str | GpuSpec,
-    tokens: int | None = None,
     out: str | Path | None = None,
+    solutions: int = 1,
+    **options: Any,
+) -> PrunedModel:
+    """Give every layer the pattern, density and kernel with which the model meets its targets.
+
+    Retained importance (the kept sum of magnitudes over all layers) is maximised. A layer that no sparse
+    kernel makes faster stays dense.
+
+    Parameters
+    ----------
+    targets : what the model must meet
+    out : a folder, made if there is none; None writes nothing
+    solutions : how many that differ are looked for; the second is written to `out`-2, and so on
+    weights, gpu, options : as of `search_of`
+
+    Raises
+    ------
+    BadInput : input that cannot be used, a target below the floor, or a folder that cannot be written; then
+        nothing is written
+    """
+    if solutions < 1:
+        raise BadInput(f"solutions must be at least 1, got {solutions}")
+    folder = None if out is None else checked_folder(Path(out), weights)
+    search = search_of(weights, gpu=gpu, **options)
+    search.prepare()
+    found = [
+        PrunedModel.of(search, one.result, targets, folder and _numbered(folder, number), one.offered)
+        for number, one in enumerate(different_solutions(search, targets, solutions), 1)
+    ]
+    for pruned in reversed(found):
+        pruned.write(search, weights, pruned.document())
+    return replace(found[0], others=tuple(found[1:]))
+
+
+def search_of(
+    weights: Source,
+    *,
+    gpu: str | GpuSpec,
+    tokens: int | None = None,
     engine: str = "simulator",
     state: str = "burst",
     launch: str = "graph",
@@ -179,25 +217,19 @@ def prune_model(
     batch: int = 8,
     workload: str | None = None,
     runtime: str = "engine",
-    solutions: int = 1,
     calibrate: str | Path | None = None,
     target: Sequence[str] = (),
     ignore: Sequence[str] = (),
     progress: Progress = silent,
-) -> PrunedModel:
-    """Give every layer the pattern, density and kernel with which the model meets its targets.
-
-    Retained importance (the kept sum of magnitudes over all layers) is maximised. A layer that no sparse
-    kernel makes faster stays dense.
+) -> ModelSearch:
+    """A search of a model, its menus not yet made.
 
     Parameters
     ----------
     weights : a file, matrices by name, or one of `graph.WORKLOADS`, with heavy-tailed random weights. For
         these and for `.onnx` the whole graph is counted
-    targets : what the model must meet
     tokens : N of every layer, None for 4096; for a standard transformer tokens per sequence and for `.onnx`
         the free sizes of inputs but the first, None for 512
-    out : a folder, made if there is none; None writes nothing
     engine : predicts the layers in the end; the search itself uses the closed-form model
     families : what layers are offered beside dense: `atp`, `guided`, `shuffled`,
         `dense-block`, `2:4`, `tvw`
@@ -206,55 +238,38 @@ def prune_model(
     workload : in place of tokens and batch, as `prefill:2048` or `decode:16@4096`, or a mix of them, whose
         mean time counts; see `graph.parse_workload`
     runtime : what runs a standard model: `engine`, or `torch`, whose layers have patterns of tiles alone
-    solutions : how many that differ are looked for; the second is written to `out`-2, and so on
     calibrate : file of mean squares of each layer's inputs, by whose roots magnitudes are multiplied
     target, ignore : layers to take and to leave out
 
     Raises
     ------
-    BadInput : input that cannot be used, a target below the floor, or a folder that cannot be written; then
-        nothing is written
+    BadInput : input that cannot be used
     """
-    if solutions < 1:
-        raise BadInput(f"solutions must be at least 1, got {solutions}")
-    folder = None if out is None else checked_folder(Path(out), weights)
     spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
     layers = layers_to_prune(weights, tokens, batch, target, ignore, workload, runtime)
     if calibrate is not None:
         layers = _calibrated(layers, weights, calibrate)
-    search = ModelSearch(
+    return ModelSearch(
         layers=layers,
         engine=Engine(name=engine, gpu=spec, state=state, launch=launch, progress=progress),
         quick=Engine(name="model", gpu=spec, state=state, launch=launch),
         dtype=dtype,
-        families=families_of(runtime, families),
+        families=[family for family in families if runtime == "engine" or family in TILE_FAMILIES],
         caps=caps or {},
         most_sparsity=most_sparsity,
         progress=progress,
+        origin=Origin(
+            source=str(path_of(weights) or "arrays"),
+            has_weights=not _is_standard(weights),
+            workload=workload,
+            runtime=runtime,
+            criterion="magnitude" if calibrate is None else "inputs",
+        ),
     )
-    search.prepare()
-    found = [
-        replace(
-            PrunedModel.of(
-                solution.result,
-                targets,
-                weights=weights,
-                engine=search.engine,
-                dtype=dtype,
-                folder=None if folder is None else _numbered(folder, number),
-                workload=workload,
-                runtime=runtime,
-                criterion="magnitude" if calibrate is None else "inputs",
-            ),
-            offered=solution.offered,
-        )
-        for number, solution in enumerate(different_solutions(search, targets, solutions), 1)
-    ]
-    for pruned in reversed(found):
-        if pruned.folder is not None:
-            masks = masks_of(search, pruned.result) if pruned.has_weights else None
-            write_folder(checked_folder(pruned.folder, weights), weights, masks, pruned.document())
-    return replace(found[0], others=tuple(found[1:]))
+
+
+def _is_standard(weights: Source) -> bool:
+    return isinstance(weights, str) and weights in WORKLOADS
 
 
 def _numbered(folder: Path, number: int) -> Path:
@@ -301,23 +316,9 @@ def layers_to_prune(
 
 
 def _calibrated(layers: LayerSet, weights: Source, path: str | Path) -> LayerSet:
-    if isinstance(weights, str) and weights in WORKLOADS:
+    if _is_standard(weights):
         raise BadInput(f"calibrate is of trained weights, {weights} has random ones")
     known, magnitudes = read_calibration(path), layers.importance
     for name, (_, k) in layers.shapes.items():
         known.weigh(name, np.zeros((1, k), np.float32))  # says what is missing before the search
     return layers._replace(importance=lambda name: known.weigh(name, magnitudes(name)))
-
-
-def families_of(runtime: str, families: Sequence[str]) -> Sequence[str]:
-    """The families of patterns whose layers the runtime can run."""
-    return [family for family in families if runtime == "engine" or family in TILE_FAMILIES]
-
-
-def masks_of(search: ModelSearch, result: TargetResult) -> dict[str, MaskArray]:
-    """What the layers of a result keep, those that stay dense left out."""
-    return {
-        layer.layer: search.mask(layer.layer, layer.pattern, layer.sparsity, layer.kernel)
-        for layer in result.layers
-        if layer.pattern != "dense"
-    }

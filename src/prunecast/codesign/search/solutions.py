@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from prunecast.codesign.search.model_search import ModelSearch
-from prunecast.codesign.search.options import Option
+from prunecast.codesign.search.option_times import Option
 from prunecast.codesign.search.target import TargetResult, prune_to_targets
 from prunecast.codesign.search.targets import Targets
 from prunecast.errors import BadInput

@@ -10,8 +10,7 @@ it knows nothing about how a time is predicted. Optuna is optional and imported 
 Read first: `space.py` (what is searched), `run_trials.py` (how it goes on after a kill), `search_model.py`.
 """
 
-from prunecast.codesign.study.pareto import ParetoPoint
 from prunecast.codesign.study.search_model import search_model
-from prunecast.codesign.study.study_result import FinishedTrial, StudyResult
+from prunecast.codesign.study.study_result import FinishedTrial, ParetoPoint, StudyResult
 
 __all__ = ["FinishedTrial", "ParetoPoint", "StudyResult", "search_model"]

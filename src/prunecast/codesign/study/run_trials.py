@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from prunecast.codesign.search import TargetResult
-from prunecast.codesign.study.optuna_library import optuna_library
-from prunecast.codesign.study.seeded_sampler import standing
-from prunecast.codesign.study.space import patterns_from
+from prunecast.codesign.study.evaluator import patterns_from
+from prunecast.codesign.study.optuna_library import optuna_library, standing
 from prunecast.codesign.study.storage import GRACE_S, stored_result
 from prunecast.errors import BadInput
 

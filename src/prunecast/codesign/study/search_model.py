@@ -2,20 +2,20 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from prunecast.codesign.engines import Engine, Progress, silent
+from prunecast.codesign.engines import Progress, silent
 from prunecast.codesign.layers import Source
 from prunecast.codesign.provenance import WeightsDigest
 from prunecast.codesign.search import PrunedModel, TargetResult, Targets
-from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch
-from prunecast.codesign.search.prune_model import families_of, layers_to_prune, masks_of
-from prunecast.codesign.study.evaluator import Evaluator
-from prunecast.codesign.study.optuna_library import optuna_library
-from prunecast.codesign.study.pareto import pareto
+from prunecast.codesign.search.model_search import ModelSearch
+from prunecast.codesign.search.prune_model import search_of
+from prunecast.codesign.study.evaluator import FAMILIES as SPACE_FAMILIES
+from prunecast.codesign.study.evaluator import SPACE_VERSION, Evaluator, plain_params
+from prunecast.codesign.study.optuna_library import optuna_library, seeded_sampler
 from prunecast.codesign.study.run_trials import (
     REASON,
     RESULT,
@@ -25,14 +25,11 @@ from prunecast.codesign.study.run_trials import (
     patterns_of,
     run_trials,
 )
-from prunecast.codesign.study.seeded_sampler import seeded_sampler
-from prunecast.codesign.study.space import FAMILIES as SPACE_FAMILIES
-from prunecast.codesign.study.space import SPACE_VERSION, plain_params
 from prunecast.codesign.study.storage import StudyStorage, read_result, stored_result
-from prunecast.codesign.study.study_result import FinishedTrial, StudyResult
-from prunecast.codesign.write_pruned import checked_folder, write_folder
+from prunecast.codesign.study.study_result import FinishedTrial, StudyResult, pareto
+from prunecast.codesign.write_pruned import checked_folder
 from prunecast.errors import BadInput
-from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.hardware import GpuSpec
 from prunecast.version import tool_version
 
 STAGE = "trials"
@@ -55,21 +52,9 @@ def search_model(
     trials: int = 50,
     storage: str = "study.sqlite",
     seed: int = 0,
-    tokens: int | None = None,
     out: str | Path | None = None,
-    engine: str = "simulator",
-    state: str = "burst",
-    launch: str = "graph",
-    dtype: str = "fp16",
-    families: Sequence[str] = FAMILIES,
-    caps: Mapping[str, float] | None = None,
-    most_sparsity: float = MOST_SPARSITY,
-    batch: int = 8,
-    workload: str | None = None,
-    runtime: str = "engine",
-    target: Sequence[str] = (),
-    ignore: Sequence[str] = (),
     progress: Progress = silent,
+    **options: Any,
 ) -> StudyResult:
     """Bring the study of this model, GPU and settings to `trials` finished trials, and give the best of them.
 
@@ -78,8 +63,7 @@ def search_model(
 
     Parameters
     ----------
-    weights, targets, gpu, tokens, out, engine, families, caps, most_sparsity : as in `prune_model`
-    batch, workload, runtime, target, ignore : as in `prune_model`
+    weights, targets, gpu, out, options : as in `prune_model`
     trials : finished ones that the study has in the end, those of earlier runs and other processes included
     storage : path of an SQLite file, or the URL of a database
     seed : of the sampler; one process alone finds the same with the same seed, interrupted or not
@@ -92,32 +76,14 @@ def search_model(
     _check(trials, seed)
     folder = None if out is None else checked_folder(Path(out), weights)
     kept_in = StudyStorage(storage)
-    spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
-    search = ModelSearch(
-        layers=layers_to_prune(weights, tokens, batch, target, ignore, workload, runtime),
-        engine=Engine(name=engine, gpu=spec, state=state, launch=launch, progress=progress),
-        quick=Engine(name="model", gpu=spec, state=state, launch=launch),
-        dtype=dtype,
-        families=families_of(runtime, families),
-        caps=caps or {},
-        most_sparsity=most_sparsity,
-    )
+    search = replace(search_of(weights, gpu=gpu, **options, progress=progress), progress=silent)
     evaluator = Evaluator(search, targets)
     with kept_in.errors():
         run = _run(kept_in, evaluator, trials, seed, progress)
 
-    def model(result: TargetResult) -> PrunedModel:
-        return PrunedModel.of(
-            result,
-            targets,
-            weights=weights,
-            engine=search.engine,
-            dtype=dtype,
-            folder=folder,
-            workload=workload,
-            runtime=runtime,
-        )
-
+    plain, best = (
+        PrunedModel.of(search, run.results[trial], targets, folder) for trial in (run.plain, run.best)
+    )
     found = StudyResult(
         study=run.name,
         storage=kept_in.shown,
@@ -125,8 +91,8 @@ def search_model(
         seed=seed,
         trials=run.finished,
         computed=run.computed,
-        plain=model(run.results[run.plain]),
-        best=model(run.results[run.best]),
+        plain=plain,
+        best=best,
         best_trial=run.best,
         pareto=pareto(
             run.results[run.plain].front,
@@ -134,9 +100,7 @@ def search_model(
             run.dense_s,
         ),
     )
-    if folder is not None:
-        masks = masks_of(search, found.best.result) if found.best.has_weights else None
-        write_folder(folder, weights, masks, found.document())
+    best.write(search, weights, found.document())
     return found
 
 

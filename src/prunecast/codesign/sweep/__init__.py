@@ -7,10 +7,9 @@ Read first: `cases.py`, `run_sweep.py`, `store.py`.
 """
 
 from prunecast.codesign.sweep.cases import SweepCase, expand
-from prunecast.codesign.sweep.executors import open_executor
 from prunecast.codesign.sweep.pictures import write_parquet, write_pictures
 from prunecast.codesign.sweep.predict_cases import predict_group
-from prunecast.codesign.sweep.run_sweep import SweepSummary, run_sweep
+from prunecast.codesign.sweep.run_sweep import SweepSummary, open_executor, run_sweep
 from prunecast.codesign.sweep.store import SweepStore
 
 __all__ = [

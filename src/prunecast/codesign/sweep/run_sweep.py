@@ -1,17 +1,85 @@
-"""`run_sweep`: predict what is missing, store every group as soon as it is there."""
+"""`run_sweep`: predict what is missing, in processes or on Dask's workers, and store it group by group."""
 
+import importlib
 import itertools
+import multiprocessing
+import os
+import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from prunecast.codesign.engines import Progress, silent
 from prunecast.codesign.sweep.cases import SweepCase, expand, groups_of
-from prunecast.codesign.sweep.executors import open_executor
 from prunecast.codesign.sweep.predict_cases import predict_group
 from prunecast.codesign.sweep.store import SweepStore
 from prunecast.errors import BadInput
+
+_CONNECT_S = 10
+
+
+@contextmanager
+def open_executor(address: str = "processes", workers: int | None = None) -> Iterator[Executor]:
+    """An executor by name.
+
+    Parameters
+    ----------
+    address : `processes`, or `dask://host:port` of a running scheduler
+    workers : processes; None for one per processor
+
+    Raises
+    ------
+    BadInput : no worker, an unknown form, no `distributed` installed, or a scheduler that does not answer
+    """
+    if workers is not None and workers < 1:
+        raise BadInput(f"workers must be at least 1, got {workers}")
+    if address == "processes":
+        with _pool(workers or os.cpu_count() or 1) as pool:
+            yield pool
+    elif address.startswith("dask://"):
+        with _dask_executor(address) as executor:
+            yield executor
+    else:
+        raise BadInput(f"executor must be processes or dask://host:port, got {address!r}")
+
+
+def _pool(workers: int) -> Executor:
+    """Processes, or one thread where the system has no semaphores for them: a container without /dev/shm."""
+    # A child of a process with threads must not be forked: JIT and BLAS threads hold locks.
+    context = multiprocessing.get_context("spawn")
+    try:
+        context.Lock()
+        return ProcessPoolExecutor(workers, mp_context=context)
+    except (OSError, ImportError, NotImplementedError):
+        warnings.warn(
+            "no processes can be started here, one case runs at a time", RuntimeWarning, stacklevel=2
+        )
+        return ThreadPoolExecutor(1)
+
+
+@contextmanager
+def _dask_executor(address: str) -> Iterator[Executor]:
+    try:
+        distributed = importlib.import_module("distributed")
+    except ImportError:
+        raise BadInput("dask:// needs the package `distributed`: pip install 'prunecast[sweep]'") from None
+    try:
+        client = distributed.Client("tcp://" + address.removeprefix("dask://"), timeout=_CONNECT_S)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"no Dask scheduler answers at {address}: {str(error).splitlines()[0]}") from None
+    with client:
+        yield client.get_executor()
+
 
 DASK_LOST = ("KilledWorker", "FutureCancelledError", "CommClosedError")
 """What Dask raises where workers or the scheduler are gone."""

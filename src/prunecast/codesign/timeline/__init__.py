@@ -6,9 +6,8 @@ one that `simulate` times.
 Read first: `slices.py` (events become nested slices), `chrome_trace.py` (the file), `write_timeline.py`.
 """
 
-from prunecast.codesign.timeline.chrome_trace import trace_bytes
+from prunecast.codesign.timeline.chrome_trace import MOST_SLICES, TimelineSummary, trace_bytes, write_timeline
 from prunecast.codesign.timeline.slices import Slices, Track, slices_of
-from prunecast.codesign.timeline.write_timeline import MOST_SLICES, TimelineSummary, write_timeline
 
 __all__ = [
     "MOST_SLICES",

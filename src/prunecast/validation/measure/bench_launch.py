@@ -9,8 +9,8 @@ import numpy as np
 
 from prunecast.kernels.device.build import compile_cubin
 from prunecast.kernels.device.defines import ARCH
-from prunecast.validation.measure.clock_probe import ClockProbe
 from prunecast.validation.measure.sources import MICROBENCHMARKS
+from prunecast.validation.measure.timing import ClockProbe
 
 Raw = dict[str, Any]
 """Numbers by name, as they were measured."""

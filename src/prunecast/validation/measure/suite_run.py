@@ -15,9 +15,8 @@ from prunecast.kernels import KERNELS
 from prunecast.kernels.device.build import KernelBuildError
 from prunecast.validation.case import Case
 from prunecast.validation.case_maps import map_of
-from prunecast.validation.case_plans import case_plan
+from prunecast.validation.case_plans import case_plan, recorded_fingerprint
 from prunecast.validation.measure.buffers import output_bytes, pool_elements
-from prunecast.validation.measure.clock_probe import HOLD_NS, ClockProbe
 from prunecast.validation.measure.contestants import Runner, csr_runner, dense_runners, own_runner
 from prunecast.validation.measure.correct import largest_excess
 from prunecast.validation.measure.driver import HOT_REASONS, Driver
@@ -25,13 +24,14 @@ from prunecast.validation.measure.inputs import Inputs, layer_inputs, random_poo
 from prunecast.validation.measure.libraries import DenseProduct
 from prunecast.validation.measure.timing import (
     BURST_GRAPH_S,
+    HOLD_NS,
+    ClockProbe,
     Contestant,
     Sample,
     capture,
     sustain,
     take_turns,
 )
-from prunecast.validation.recorded_plan import recorded_fingerprint
 from prunecast.validation.records import Measurement
 from prunecast.validation.suite import Suite
 

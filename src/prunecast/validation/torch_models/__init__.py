@@ -4,6 +4,6 @@ Floor: inside `validation`. It imports torch when something is measured; `transf
 Read first: `measure.py`.
 """
 
-from prunecast.validation.torch_models.case import Case
+from prunecast.validation.torch_models.predicted import Case
 
 __all__ = ["Case"]

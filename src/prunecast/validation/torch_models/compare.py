@@ -9,8 +9,7 @@ from prunecast.codesign.engines import Progress, silent
 from prunecast.errors import BadInput
 from prunecast.files import check_writable, write_text_aside
 from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.validation.torch_models.case import Case
-from prunecast.validation.torch_models.predicted import check_case, predict_case
+from prunecast.validation.torch_models.predicted import Case, check_case, predict_case
 
 SCHEMA_VERSION = 1
 WITH_ZEROS = "zeros"

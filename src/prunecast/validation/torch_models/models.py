@@ -1,12 +1,11 @@
 """Models with random weights and the passes that are timed, from the shapes of standard transformers.
 
-Hugging Face's code, or that of `plain.py` where it is not installed. Dense and sparse models attend without a
-mask: no input is padded, and transformers builds a mask under torch.compile that keeps flash attention away.
+Hugging Face's code. Dense and sparse models attend without a mask: no input is padded, and transformers
+builds a mask under torch.compile that keeps flash attention away.
 `sdpa_without_mask` is transformers' own function for `scaled_dot_product_attention`, which takes `is_causal`
 where there is no mask, under a name that transformers makes no masks for.
 """
 
-import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -15,11 +14,58 @@ from torch import nn
 
 from prunecast.codesign.graph.passes import Pass
 from prunecast.codesign.graph.shapes import Transformer, transformers
-from prunecast.codesign.graph.torch_form import PIXELS, tokens_of
+from prunecast.codesign.graph.torch_form import PIXELS
 from prunecast.errors import BadInput
-from prunecast.validation.torch_models.case import Case
-from prunecast.validation.torch_models.plain import PlainTransformer, new_caches
+from prunecast.torch.find import find_layers, matrix_of, sibling_groups
+from prunecast.validation.torch_models.predicted import Case
 from prunecast.validation.torch_models.timing import Forward
+
+
+class DenseProduct(nn.Module):  # type: ignore[misc]
+    """Layers that read the same x as one dense product."""
+
+    def __init__(self, parts: list[nn.Linear]) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.cat([part.weight.detach() for part in parts]))
+        biases = [part.bias for part in parts]
+        self.register_buffer("bias", None if biases[0] is None else torch.cat(biases).detach())
+        self.held: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def part(self, x: torch.Tensor, first: int, last: int) -> torch.Tensor:
+        """Features `first` to `last` of the product."""
+        held = self.held
+        is_same = held is not None and held[0] is x
+        y = held[1] if held is not None and is_same else nn.functional.linear(x, self.weight, self.bias)
+        self.held = None if last == self.weight.shape[0] else (x, y)
+        return y[..., first:last]
+
+
+class DensePart(nn.Module):  # type: ignore[misc]
+    """Rows of a dense product."""
+
+    def __init__(self, product: DenseProduct, first: int, rows: int) -> None:
+        super().__init__()
+        self.product, self.first, self.rows = product, first, rows
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Its features of x."""
+        return self.product.part(x, self.first, self.first + self.rows)
+
+
+def fuse_dense(model: nn.Module) -> nn.Module:
+    """Siblings become one product, as `sparsify` does with sparse ones."""
+    found, _ = find_layers(model)
+    for group in sibling_groups(found):
+        if len(group) == 1:
+            continue
+        product, first = DenseProduct([layer.module for layer in group]), 0
+        for layer in group:
+            rows = matrix_of(layer.module).shape[0]
+            parent, _, own = layer.name.rpartition(".")
+            setattr(model.get_submodule(parent), own, DensePart(product, first, rows))
+            first += rows
+    return model
+
 
 VOCABULARY = 512
 WITHOUT_MASK = "sdpa_without_mask"
@@ -28,9 +74,8 @@ WITHOUT_MASK = "sdpa_without_mask"
 def make_model(case: Case, dtype: torch.dtype, device: str) -> nn.Module:
     """The model of a case on a device. Raises BadInput for an unknown name, or without transformers."""
     if case.model in transformers():
-        make = _standard if has_transformers() else PlainTransformer
         with torch.device(device):
-            return make(case.shape).to(dtype).eval()
+            return _standard(case.shape).to(dtype).eval()
     auto = _transformers().AutoModel
     return (
         auto.from_pretrained(
@@ -39,11 +84,6 @@ def make_model(case: Case, dtype: torch.dtype, device: str) -> nn.Module:
         .to(device)
         .eval()
     )
-
-
-def has_transformers() -> bool:
-    """Whether Hugging Face's transformers is installed."""
-    return importlib.util.find_spec("transformers") is not None
 
 
 def _transformers() -> Any:
@@ -99,25 +139,9 @@ def _standard(shape: Transformer) -> nn.Module:
 
 def passes(case: Case, device: str) -> Callable[[nn.Module], Forward]:
     """A function that makes the timed pass of a model; the same input for every model."""
-    if case.model in transformers() and not has_transformers():
-        return _plain(case, device)
     if case.shape.patch:
         return _pictures(case.run.batch, device)
     return _decode(case.run, device) if case.run.cached else _whole(case.run, device)
-
-
-def _plain(case: Case, device: str) -> Callable[[nn.Module], Forward]:
-    """A pass over random hidden states, behind random keys and values where some are cached."""
-    run, shape = case.run, case.shape
-    x = torch.randn(run.batch, tokens_of(shape, run), shape.hidden, device=device)
-    caches = new_caches(shape, run, x) if run.cached else None
-
-    def call(model: nn.Module) -> Forward:
-        given = x.to(next(model.parameters()).dtype)
-        own = None if caches is None else [cache.copied(given.dtype) for cache in caches]
-        return lambda: model(given, own)
-
-    return call
 
 
 def _ids(run: Pass, device: str) -> torch.Tensor:

@@ -1,0 +1,58 @@
+"""Numbers and names as people read them, and tables of them as plain text and HTML."""
+
+from collections.abc import Collection, Mapping, Sequence
+from html import escape
+from typing import Any
+
+NOTHING = 1e-9
+"""No unit is so large that less than this says anything."""
+
+Cells = Mapping[str, str]
+"""One row of a table: heading -> cell."""
+
+
+def printable(text: str) -> str:
+    """The text with control characters spelled out, line ends among them."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def significant(value: Any) -> str:
+    """Three significant digits: 1234.5 -> 1234, 0.012345 -> 0.0123; whole numbers in full, text as it is.
+
+    What rounding left of nothing, 4.7e-16, is 0.
+    """
+    if not isinstance(value, float):
+        return str(value)
+    if abs(value) < NOTHING:
+        return "0"
+    return f"{value:.{max(0, 3 - len(str(int(abs(value)))))}f}" if abs(value) >= 1 else f"{value:.3g}"
+
+
+def microseconds(seconds: float) -> str:
+    """Seconds as microseconds with three significant digits."""
+    return significant(1e6 * seconds)
+
+
+def percent(share: float) -> str:
+    """0.754 -> 75.4."""
+    return f"{100 * share:.1f}"
+
+
+def table_text(rows: Sequence[Cells], *, words: Collection[str]) -> str:
+    """Aligned lines, the headings first; columns that are no `words` stand right."""
+    lines = [[printable(cell) for cell in line] for line in (rows[0], *(row.values() for row in rows))]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if heading in words else cell.rjust(width)
+            for cell, width, heading in zip(line, widths, rows[0], strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def table_html(rows: Sequence[Cells]) -> str:
+    """One `table` element; texts are escaped."""
+    head = "".join(f"<th>{escape(heading)}</th>" for heading in rows[0])
+    body = "".join(f"<tr>{''.join(f'<td>{escape(c)}</td>' for c in row.values())}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
