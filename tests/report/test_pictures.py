@@ -10,7 +10,7 @@ from prunecast.hardware import load_gpu
 from prunecast.patterns import TileMap
 from prunecast.patterns.tile_picture import kept_in_bins
 from prunecast.report.curves import Curve, CurvePoint, curves_of
-from prunecast.report.page import significant
+from prunecast.text import significant
 from prunecast.report.pictures import draw_crossover, pareto_front, speedup_range
 
 
