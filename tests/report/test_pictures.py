@@ -10,7 +10,6 @@ from prunecast.hardware import load_gpu
 from prunecast.patterns import TileMap
 from prunecast.patterns.tile_picture import kept_in_bins
 from prunecast.report.curves import Curve, CurvePoint, curves_of
-from prunecast.text import significant
 from prunecast.report.pictures import draw_crossover, pareto_front, speedup_range
 
 
@@ -49,22 +48,6 @@ def test_curves_retain_what_single_weights_show():
     assert point.retained == pytest.approx(magnitude[magnitude.size // 2 :].sum() / magnitude.sum(), rel=1e-4)
     assert curves["dense"].points[0].retained == 1.0
     assert len(curves["2:4"].points) == 1
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.0, "0"),
-        (1234.5, "1234"),
-        (12.345, "12.3"),
-        (0.012345, "0.0123"),
-        (7, "7"),
-        ("a", "a"),
-        (4.7e-16, "0"),
-    ],
-)
-def test_three_digits(value, text):
-    assert significant(value) == text
 
 
 def curve(kernel, *seconds):
