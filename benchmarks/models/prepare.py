@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 
 from benchmarks.on_gpu.plans import GPU, save_plans
 from benchmarks.suite import build
-from prunecast.codesign.engines import Engine
 from prunecast.codesign.search import TargetResult, Targets
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.option_times import OptionTimes
-from prunecast.codesign.search.prune_model import search_of
+from prunecast.codesign.search.prune_model import masks_of, search_of
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan

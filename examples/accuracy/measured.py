@@ -18,7 +18,7 @@ from prunecast.patterns.tile_map import MaskArray
 from prunecast.torch import sparsify
 from prunecast.torch.find import find_layers
 from prunecast.torch.recipe import Recipe
-from prunecast.validation.torch_models.fuse_dense import fuse_dense
+from prunecast.validation.torch_models.models import fuse_dense
 from prunecast.validation.torch_models.timing import Forward, captured, error, times_us
 
 ROUNDS = 40

@@ -29,6 +29,7 @@ from prunecast.codesign.write_pruned import WEIGHTS, checked_folder, write_folde
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns.calibration import read_calibration
+from prunecast.patterns.tile_map import MaskArray
 from prunecast.text import Cells, table_html, table_text
 from prunecast.version import tool_version
 
@@ -99,13 +100,8 @@ class PrunedModel:
         """Write `document`, and the weights where they are real, to the folder, if there is one."""
         if self.folder is None:
             return
-        masks = {
-            layer.layer: search.mask(layer.layer, layer.pattern, layer.sparsity, layer.kernel)
-            for layer in self.result.layers
-            if self.has_weights and layer.pattern != "dense"
-        }
-        folder = checked_folder(self.folder, weights)
-        write_folder(folder, weights, masks if self.has_weights else None, document)
+        masks = masks_of(search, self.result) if self.has_weights else None
+        write_folder(checked_folder(self.folder, weights), weights, masks, document)
 
     def plot(self) -> "Figure":
         """Importance kept at other times, and here, as a new Matplotlib figure."""
@@ -322,3 +318,12 @@ def _calibrated(layers: LayerSet, weights: Source, path: str | Path) -> LayerSet
     for name, (_, k) in layers.shapes.items():
         known.weigh(name, np.zeros((1, k), np.float32))  # says what is missing before the search
     return layers._replace(importance=lambda name: known.weigh(name, magnitudes(name)))
+
+
+def masks_of(search: ModelSearch, result: TargetResult) -> dict[str, MaskArray]:
+    """What the layers of a result keep, those that stay dense left out."""
+    return {
+        layer.layer: search.mask(layer.layer, layer.pattern, layer.sparsity, layer.kernel)
+        for layer in result.layers
+        if layer.pattern != "dense"
+    }
