@@ -250,7 +250,7 @@ def search_of(
         engine=Engine(name=engine, gpu=spec, state=state, launch=launch, progress=progress),
         quick=Engine(name="model", gpu=spec, state=state, launch=launch),
         dtype=dtype,
-        families=[family for family in families if runtime == "engine" or family in TILE_FAMILIES],
+        families=families_of(runtime, families),
         caps=caps or {},
         most_sparsity=most_sparsity,
         progress=progress,
@@ -318,6 +318,11 @@ def _calibrated(layers: LayerSet, weights: Source, path: str | Path) -> LayerSet
     for name, (_, k) in layers.shapes.items():
         known.weigh(name, np.zeros((1, k), np.float32))  # says what is missing before the search
     return layers._replace(importance=lambda name: known.weigh(name, magnitudes(name)))
+
+
+def families_of(runtime: str, families: Sequence[str]) -> Sequence[str]:
+    """The families of patterns whose layers the runtime can run."""
+    return [family for family in families if runtime == "engine" or family in TILE_FAMILIES]
 
 
 def masks_of(search: ModelSearch, result: TargetResult) -> dict[str, MaskArray]:
