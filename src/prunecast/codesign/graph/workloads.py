@@ -1,7 +1,6 @@
 """The standard models by name."""
 
-from prunecast.codesign.graph.conv_nets import CONV_NETS, build_conv_net
-from prunecast.codesign.graph.diffusion import UNETS, build_unet
+from prunecast.codesign.graph.image_nets import CONV_NETS, UNETS, build_conv_net, build_unet
 from prunecast.codesign.graph.model_graph import ModelGraph
 from prunecast.codesign.graph.passes import SEQUENCE, Pass
 from prunecast.codesign.graph.shapes import transformers
