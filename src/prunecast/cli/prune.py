@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prunecast.cli import options as opt
-from prunecast.cli.options import Budget
+from prunecast.cli.budget import Budget
 from prunecast.cli.output import Destination, Report, deliver
 from prunecast.errors import BadInput
 from prunecast.text import microseconds, percent
@@ -30,7 +30,7 @@ def prune(
         ),
     ] = "",
     sparsity: opt.Sparsity = None,
-    budget: opt.Budget,
+    budget: Budget,
     solutions: Annotated[
         int,
         typer.Option(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prunecast.cli import options as opt
+from prunecast.cli.budget import Budget
 from prunecast.cli.output import Report, deliver
 from prunecast.text import microseconds, percent
 
@@ -38,7 +39,7 @@ def search(
     seed: Annotated[
         int, typer.Option(metavar="N", help="Seed of the order in which patterns are tried.")
     ] = 0,
-    budget: opt.Budget,
+    budget: Budget,
     form: opt.Form,
 ) -> None:
     """Try more patterns than `prune --latency` does. Quanta, intervals, shuffled rows, two parts.

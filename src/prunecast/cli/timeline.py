@@ -14,15 +14,10 @@ MOST_SMS = 4096
 
 def timeline(
     weights: opt.Weights,
+    *,
     gpu: opt.Gpu = "h200-sxm",
-    tokens: opt.Tokens = 4096,
     kernel: Annotated[str, typer.Option(metavar="NAME", help="Kernel to show.")] = "stspmm",
-    sparsity: opt.Sparsity = None,
-    pattern: opt.Pattern = None,
-    state: opt.State = "burst",
-    dtype: opt.Dtype = None,
-    target: opt.Target = None,
-    ignore: opt.Ignore = None,
+    options: opt.Layer,
     sm: Annotated[str, typer.Option(metavar="LIST", help="SMs to show, such as 0-3 or 0,5,7.")] = "0-3",
     first_waves: Annotated[
         int, typer.Option(metavar="COUNT", help="Items of each block slot to show; 0 shows all.")
@@ -42,17 +37,10 @@ def timeline(
 
     with ProgressLines() as progress:
         table = predict(
-            weights,
+            options.source(weights),
             gpu=gpu,
-            tokens=tokens,
             kernels=(kernel,),
-            sparsity=sparsity,
-            pattern=pattern,
-            engine="model",
-            state=state,
-            dtype=dtype,
-            target=target or (),
-            ignore=ignore or (),
+            **options.arguments() | {"engine": "model"},
             crossovers=False,
             progress=progress,
         )
@@ -67,7 +55,7 @@ def timeline(
         output,
         sms=sms,
         first_waves=first_waves or None,
-        state=state,
+        state=options.state,
         most_slices=max_slices,
     )
     tell(f"{written.path}: {written.slices} slices, {written.file_bytes / 1e6:.2f} MB")

@@ -1,8 +1,7 @@
 """`explain`: where the time of one layer goes and what would help, in the order of a GPU profiler."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from prunecast.codesign.advice import Advice, Case, advise
 from prunecast.codesign.contestants import kernels_of
@@ -59,22 +58,13 @@ def explain(
     weights: Source,
     *,
     gpu: str | GpuSpec,
-    tokens: int | None = None,
-    workload: str | None = None,
     kernel: str | None = None,
-    sparsity: float | None = None,
     pattern: str | None = None,
-    engine: str = "simulator",
-    state: str = "burst",
-    launch: str = "graph",
-    dtype: str | None = None,
-    target: Sequence[str] = (),
-    ignore: Sequence[str] = (),
     convolutions: ConvSettings | None = None,
-    experts_per_token: int = 2,
     progress: Progress = silent,
+    **options: Any,
 ) -> Explanation:
-    """Explain the predicted time of one layer and kernel; the arguments are those of `predict`.
+    """Explain the predicted time of one layer and kernel; the others of `options` are those of `predict`.
 
     Without a kernel it is the first that runs the pattern, or tile-wise.
 
@@ -84,19 +74,10 @@ def explain(
     """
     settings = Settings(
         gpu=gpu,
-        tokens=tokens,
-        workload=workload,
-        sparsity=sparsity,
         pattern=pattern,
         kernels=(kernel or _first_kernel(pattern),),
-        engine=engine,
-        state=state,
-        launch=launch,
-        dtype=dtype,
-        target=target,
-        ignore=ignore,
         convolutions=convolutions or ConvSettings(),
-        experts_per_token=experts_per_token,
+        **options,
     )
     job = prepare(weights, settings, progress).job
     layer = _only_layer(job)
@@ -104,7 +85,9 @@ def explain(
     prediction = job.collect(job.start(layer), tick=lambda: None).predictions[-1]
     progress("trying changes", 0, 1)
     # What is planned and changed there is a product
-    advice = () if prediction.plan.source else advise(*_advised(job, layer, prediction))
+    advice: tuple[Advice, ...] = ()
+    if prediction.plan.source is None:
+        advice = advise(_case(job, layer, prediction), prediction.seconds, _tiled(layer, prediction))
     return Explanation(
         prediction=prediction,
         sections=sections_of(prediction, job.engine.gpu),
@@ -115,18 +98,6 @@ def explain(
 
 def _first_kernel(pattern: str | None) -> str:
     return TILE_WISE.name if pattern is None else kernels_of(parse_pattern(pattern).canonical)[0]
-
-
-class _Advised(NamedTuple):
-    """The arguments of `advise`."""
-
-    case: Case
-    seconds: float
-    tiled: TileMap | None
-
-
-def _advised(job: LayerJob, layer: Layer, prediction: Prediction) -> _Advised:
-    return _Advised(_case(job, layer, prediction), prediction.seconds, _tiled(layer, prediction))
 
 
 def _only_layer(job: LayerJob) -> Layer:

@@ -1,14 +1,15 @@
 """`predict`: how long each layer takes with each kernel that can run it."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
 from prunecast.codesign.convolutions import ConvSettings
 from prunecast.codesign.crossover import Crossover, layer_crossovers
 from prunecast.codesign.engines import Progress, silent
-from prunecast.codesign.graph import ModelTime, Operation
+from prunecast.codesign.graph import ModelTime, Operation, model_time
+from prunecast.codesign.graph.model_time import mixed_time
 from prunecast.codesign.layer_job import LayerJob, LayerRows, StartedLayer
 from prunecast.codesign.layers import Source
 from prunecast.codesign.prediction import Prediction
@@ -130,7 +131,7 @@ def _whole_model(
     for row in rows:
         best[row.layer] = min(best.get(row.layer, row), row, key=lambda one: one.seconds)
     dense = {row.layer: row.seconds for row in rows if not KERNELS[row.kernel].prunes}
-    sparse = frozenset(name for name, row in best.items() if KERNELS[row.kernel].prunes)
+    sparse = {name for name, row in best.items() if KERNELS[row.kernel].prunes}
     engine = job.engine
 
     @cache
@@ -140,12 +141,24 @@ def _whole_model(
     def other(product: Operation) -> float:
         return seconds_of(product.m, product.k, product.n)
 
-    def whole(seconds: Mapping[str, float], sparse: frozenset[str]) -> ModelTime:
-        return layers.whole(engine.gpu, seconds, sparse, other, engine.launch)
+    def whole(seconds: Mapping[str, float], sparse: Collection[str]) -> ModelTime:
+        return mixed_time(
+            [
+                (
+                    one.share,
+                    model_time(
+                        one.graph,
+                        engine.gpu,
+                        one.seconds(seconds, other),
+                        sparse=one.those_of(sparse),
+                        launch=engine.launch,
+                    ),
+                )
+                for one in layers.passes
+            ]
+        )
 
-    return WholeModel(
-        dense=whole(dense, frozenset()), best=whole({n: r.seconds for n, r in best.items()}, sparse)
-    )
+    return WholeModel(dense=whole(dense, ()), best=whole({n: r.seconds for n, r in best.items()}, sparse))
 
 
 def _collect(job: LayerJob, started: Sequence[StartedLayer], progress: Progress) -> list[LayerRows]:

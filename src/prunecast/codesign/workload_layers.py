@@ -1,6 +1,6 @@
 """The layers of a workload: of a standard model by name, or of a file, for every pass that is asked for."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -8,18 +8,14 @@ import numpy as np
 
 from prunecast.codesign.graph import (
     ModelGraph,
-    ModelTime,
     Operation,
     Pass,
-    model_time,
 )
 from prunecast.codesign.graph.config import graph_of_tensors
-from prunecast.codesign.graph.model_time import mixed_time
 from prunecast.codesign.graph.shapes import Transformer
 from prunecast.codesign.layers import LoadedLayers, Skipped
 from prunecast.codesign.random_weights import heavy_tailed, is_pruned
 from prunecast.errors import BadInput
-from prunecast.hardware import GpuSpec
 from prunecast.kernels import ConvShape
 from prunecast.patterns.sources import FilterShape, Layer
 from prunecast.patterns.sources.read import matrix_sizes, open_tensors
@@ -45,22 +41,16 @@ class GraphPass:
     graph: ModelGraph
     row_of: Mapping[str, str]
 
-    def time(
-        self,
-        gpu: GpuSpec,
-        seconds: Mapping[str, float],
-        sparse: frozenset[str],
-        dense: Callable[[Operation], float],
-        launch: str,
-    ) -> ModelTime:
-        """The whole pass: `seconds` of layers, `sparse` ones feature-major, `dense` for the rest."""
-        products = self.graph.products
-        own = {
-            name: product.runs * (seconds[self.row_of[name]] if name in self.row_of else dense(product))
-            for name, product in products.items()
+    def seconds(self, rows: Mapping[str, float], dense: Callable[[Operation], float]) -> dict[str, float]:
+        """Seconds of every product in the pass: those of its row, `dense` for the rest."""
+        return {
+            name: product.runs * (rows[self.row_of[name]] if name in self.row_of else dense(product))
+            for name, product in self.graph.products.items()
         }
-        wanted = frozenset(name for name, row in self.row_of.items() if row in sparse)
-        return model_time(self.graph, gpu, own, sparse=wanted, launch=launch)
+
+    def those_of(self, rows: Collection[str]) -> frozenset[str]:
+        """Products that some of the rows stand for."""
+        return frozenset(name for name, row in self.row_of.items() if row in rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,17 +71,6 @@ class WorkloadLayers:
     runs: dict[str, float] = field(default_factory=dict)
     convolutions: dict[str, ConvShape] = field(default_factory=dict)
     passes: tuple[GraphPass, ...] = ()
-
-    def whole(
-        self,
-        gpu: GpuSpec,
-        seconds: Mapping[str, float],
-        sparse: frozenset[str],
-        dense: Callable[[Operation], float],
-        launch: str,
-    ) -> ModelTime:
-        """The mean pass; see `GraphPass.time`."""
-        return mixed_time([(one.share, one.time(gpu, seconds, sparse, dense, launch)) for one in self.passes])
 
 
 def layers_of_passes(loaded: LoadedLayers, passes: Sequence[Pass], experts_per_token: int) -> WorkloadLayers:

@@ -1,7 +1,7 @@
 """Networks of images at fixed sizes: ResNets and VGG at 224 pixels, and Stable Diffusion's denoiser.
 
-ResNet-18, -34 and -50 (v1.5, stride in the 3x3) and VGG-16 classify; the denoiser is a U-Net of residual blocks
-and transformers over 64 x 64 latents.
+ResNet-18, -34 and -50 (v1.5, stride in the 3x3) and VGG-16 classify; the denoiser is a U-Net of residual
+blocks and transformers over 64 x 64 latents.
 """
 
 from dataclasses import dataclass

@@ -134,18 +134,13 @@ def run_sweep(
 def sweep(
     output: str | Path,
     *,
-    shapes: Sequence[tuple[int, ...]],
     gpus: Sequence[str] = ("h200-sxm",),
     patterns: Sequence[str] = ("tile-wise:128",),
     sparsities: Sequence[float] = (0.5, 0.75, 0.9),
-    kernels: Sequence[str] = (),
-    dtype: str = "fp16",
-    engine: str = "model",
-    state: str = "burst",
-    launch: str = "graph",
     executor: str = "processes",
     workers: int | None = None,
     progress: Progress = silent,
+    **options: Any,
 ) -> list[dict[str, Any]]:
     """Predict GPUs x patterns x sparsities x shapes (M, K, N) and return all rows that `output` then holds.
 
@@ -153,22 +148,13 @@ def sweep(
     ----------
     output : SQLite file; what it holds already is not computed again
     executor, workers : see `open_executor`
+    gpus, patterns, sparsities, options : as of `expand`
 
     Raises
     ------
     BadInput : a value that cannot be used, or a file that is no file of results
     """
-    cases = expand(
-        gpus=gpus,
-        shapes=shapes,
-        patterns=patterns,
-        sparsities=sparsities,
-        kernels=kernels,
-        dtype=dtype,
-        engine=engine,
-        state=state,
-        launch=launch,
-    )
+    cases = expand(gpus=gpus, patterns=patterns, sparsities=sparsities, **options)
     with open_executor(executor, workers) as where, SweepStore(output) as store:
         run_sweep(cases, store, where, progress)
         return store.rows()

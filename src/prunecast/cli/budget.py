@@ -1,0 +1,103 @@
+"""`Budget`: options of the commands that prune a model to a time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from prunecast.cli import options as opt
+from prunecast.errors import BadInput
+
+if TYPE_CHECKING:
+    from prunecast.codesign.search import Targets
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget(opt.Read):
+    """A time that a pruned model is to have, and how it is predicted."""
+
+    latency: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            show_default=False,
+            help="Latency budget: 60% of the dense time, 850us or 1.2ms.",
+        ),
+    ] = None
+    speedup: Annotated[
+        float | None,
+        typer.Option(metavar="FACTOR", show_default=False, help="Dense time over pruned time, at least."),
+    ] = None
+    cap: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LAYER=SHARE",
+            show_default="0.95 everywhere",
+            help="Highest sparsity of a layer under a latency budget; can be repeated.",
+        ),
+    ] = None
+    gpu: opt.Gpu = "h200-sxm"
+    tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--tokens",
+            "-n",
+            metavar="N",
+            show_default="4096; 512 a sequence of a standard model",
+            help="Tokens that the latency is for.",
+        ),
+    ] = None
+    batch: Annotated[
+        int, typer.Option(metavar="N", help="Images or sequences, where WEIGHTS names a standard model.")
+    ] = 8
+    workload: opt.Workload = None
+    runtime: opt.Runtime = "engine"
+    engine: opt.Engine = "simulator"
+    calibrate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="Mean squares of each layer's inputs, see prunecast.torch.input_squares: importance knows"
+            " them.",
+        ),
+    ] = None
+    target: opt.Target = None
+    ignore: opt.Ignore = None
+
+    def targets(self, sparsity: float | None) -> "Targets":
+        """What is wanted of the model. Raises BadInput for a latency of another form."""
+        from prunecast.codesign.search import Targets, parse_latency
+
+        time = None if self.latency is None else parse_latency(self.latency)
+        return Targets(
+            latency_share=time and time.share,
+            latency_s=time and time.seconds,
+            speedup=self.speedup,
+            sparsity=sparsity,
+        )
+
+    def arguments(self) -> dict[str, Any]:
+        """The options as `codesign.search.prune_model` takes them beside the targets."""
+        names = ("gpu", "tokens", "batch", "workload", "runtime", "engine", "calibrate")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "caps": _caps(self.cap or ()),
+            "target": self.target or (),
+            "ignore": self.ignore or (),
+        }
+
+
+def _caps(texts: Sequence[str]) -> dict[str, float]:
+    """Layer -> most sparsity, from `LAYER=SHARE`. Raises BadInput for a text of another form."""
+    caps = {}
+    for text in texts:
+        name, _, share = text.rpartition("=")
+        try:
+            caps[name] = float(share)
+        except ValueError:
+            raise BadInput(f"--cap must be like LAYER=0.8, got {text!r}") from None
+        if not name or not 0.0 <= caps[name] < 1.0:
+            raise BadInput(f"--cap must be like LAYER=0.8, from 0 to below 1, got {text!r}")
+    return caps
