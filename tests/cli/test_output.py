@@ -7,7 +7,7 @@ from prunecast.errors import BadInput
 
 
 def report(number=1.0):
-    return Report({"number": number}, [{"a": 1, "b": 'x,"y'}], lambda console: console.print("shown"))
+    return Report({"number": number}, [{"a": 1, "b": 'x,"y'}], lambda page: page.say("shown"))
 
 
 def test_forms(capsys, tmp_path, monkeypatch):

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from safetensors.numpy import load_file
 
-from prunecast.codesign.schedule_masks import read_tile_maps, tiles_of, write_pruned, write_tile_maps
+from prunecast.codesign.write_pruned import read_tile_maps, tiles_of, write_folder, write_tile_maps
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
+from prunecast.patterns.sources import Checkpoint
 
 
 def pruned(pattern, seed=0, shape=(48, 64), sparsity=0.75):
@@ -18,6 +19,10 @@ def pruned(pattern, seed=0, shape=(48, 64), sparsity=0.75):
     scores = np.random.default_rng(seed).random(shape).astype(np.float32)
     mask = rule.prune({"": scores}, sparsity)[""]
     return np.where(mask, scores, np.float32(0)), rule.map(mask)
+
+
+def checkpoint(weights):
+    return Checkpoint(arrays={"w": weights}, metadata={})
 
 
 @given(seed=st.integers(0, 10**6), sparsity=st.floats(0.1, 0.9))
@@ -35,7 +40,7 @@ def test_tile_maps_come_back_as_they_were(pattern, seed, sparsity, tmp_path_fact
 
 def test_the_folder_holds_weights_recipe_and_tiles(tmp_path):
     weights, kept = pruned("tile-wise:16")
-    folder = write_pruned(tmp_path / "out", {"w": weights}, {"w": kept}, {"pattern": "tile-wise:16"})
+    folder = write_folder(tmp_path / "out", {"pattern": "tile-wise:16"}, checkpoint(weights), {"w": kept})
     assert sorted(file.name for file in folder.iterdir()) == [
         "recipe.json",
         "tiles.npz",
@@ -43,14 +48,13 @@ def test_the_folder_holds_weights_recipe_and_tiles(tmp_path):
     ]
     assert np.array_equal(load_file(folder / "weights.safetensors")["w"], weights)
     recipe = json.loads((folder / "recipe.json").read_text())
-    assert recipe == {"pattern": "tile-wise:16", "weights": "weights.safetensors", "tiles": "tiles.npz"}
+    assert recipe == {"pattern": "tile-wise:16"}
 
 
 def test_without_tiles_there_is_no_tile_file(tmp_path):
     weights, kept = pruned("unstructured")
-    folder = write_pruned(tmp_path / "out", {"w": weights}, {"w": kept}, {})
+    folder = write_folder(tmp_path / "out", {}, checkpoint(weights), tiles_of({"w": kept}))
     assert not (folder / "tiles.npz").exists()
-    assert json.loads((folder / "recipe.json").read_text())["tiles"] is None
 
 
 def test_nested_maps_give_their_tiles():
@@ -62,10 +66,10 @@ def test_nested_maps_give_their_tiles():
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     weights, kept = pruned("tile-wise:16")
     with pytest.raises(BadInput, match="cannot write"):
-        write_pruned(tmp_path / "no" / "out", {"w": weights}, {"w": kept}, {})
+        write_folder(tmp_path / "no" / "out", {}, checkpoint(weights), {"w": kept})
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="must lie in a folder that exists"):
-        write_pruned(tmp_path / "file", {"w": weights}, {"w": kept}, {})
+        write_folder(tmp_path / "file", {}, checkpoint(weights), {"w": kept})
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 

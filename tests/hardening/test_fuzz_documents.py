@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prunecast.codesign.provenance import read_document
-from prunecast.codesign.schedule_masks import read_tile_maps, write_tile_maps
 from prunecast.codesign.sweep import SweepStore
+from prunecast.codesign.write_pruned import read_tile_maps, write_tile_maps
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileMap

@@ -67,4 +67,4 @@ def _measured(gpu: str, path: Path) -> dict[str, Any]:
 def _show(rows: list[dict[str, Any]], spec: Path, page: "Page") -> None:
     cells = [{**row, "value": f"{row['value']:.4g}"} for row in rows]
     page.table(cells, words=("quantity", "how"))
-    page.say(f"\nWritten: {spec}")
+    page.say("", f"Written: {spec}")

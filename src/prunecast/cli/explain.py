@@ -60,7 +60,7 @@ def _show(explanation: "Explanation", page: "Page") -> None:
     )
     for section in explanation.sections:
         _show_section(section, page)
-    page.say("\nWhat would help", "bold")
+    page.say("", "What would help", style="bold")
     for advice in explanation.advice:
         page.say(f"  {advice.gain:6.1%}  {advice.change}")
     if not explanation.advice:
@@ -68,7 +68,7 @@ def _show(explanation: "Explanation", page: "Page") -> None:
 
 
 def _show_section(section: "Section", page: "Page") -> None:
-    page.say(f"\n{section.title}", "bold")
+    page.say("", section.title, style="bold")
     longest = max((len(fact.name) for fact in section.facts), default=0)
     counts = [float(fact.value) for fact in section.facts if fact.name.startswith("SMs with ")]
     for fact in section.facts:

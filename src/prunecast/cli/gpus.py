@@ -135,7 +135,7 @@ def _show_list(rows: list[Row], page: "Page") -> None:
         ],
         words=("name", "title"),
     )
-    page.say("\nPeaks are at the highest clock. `prunecast gpus NAME` shows every number and its source.")
+    page.say("", "Peaks are at the highest clock. `prunecast gpus NAME` shows every number and its source.")
 
 
 def _show_one(spec: "GpuSpec", rows: list[Row], page: "Page") -> None:
@@ -154,7 +154,7 @@ def _show_costs(spec: "GpuSpec", rows: list[Row], page: "Page") -> None:
     page.say(f"{head}{guesses} of {len(rows)} guessed")
     longest = max((len(row["cost"]) for row in rows), default=0)
     for kernel in dict.fromkeys(row["kernel"] for row in rows):
-        page.say(f"\n{kernel}")
+        page.say("", kernel)
         for row in rows:
             if row["kernel"] == kernel:
                 value = f"{_text(row['value'])} {row['unit']}, {row['kind']} {row['date']}"
@@ -167,5 +167,5 @@ def _show_number(line: str, text: str, page: "Page") -> None:
     from prunecast.cli.tables import WIDTH
 
     page.say(line)
-    folded = textwrap.fill(text, WIDTH, initial_indent="    ", subsequent_indent="    ")
-    page.say(folded, "dim")
+    folded = textwrap.wrap(text, WIDTH, initial_indent="    ", subsequent_indent="    ")
+    page.say(*folded, style="dim")

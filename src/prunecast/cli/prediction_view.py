@@ -29,7 +29,9 @@ def show_predictions(table: PredictionTable, page: Page) -> None:
     _show_rows(table, page)
     if table.crossovers:
         page.say(
-            f"\nDensity below which a kernel beats dense (closed-form model, down to {1 - HIGHEST:.0%}):\n"
+            "",
+            f"Density below which a kernel beats dense (closed-form model, down to {1 - HIGHEST:.0%}):",
+            "",
         )
         page.table(_crossovers(table), words=("layer",))
     page.say()
@@ -38,31 +40,31 @@ def show_predictions(table: PredictionTable, page: Page) -> None:
     added = table.transpose_seconds
     if added and table.whole is None and origin.runtime == "engine":
         page.say(
-            "Layout: tokens together, B is (K, N). Where a model has features together, as torch does,\n"
-            f"transposes around the fastest kernels add up to {microseconds(added)} us."
+            "Layout: tokens together, B is (K, N). Where a model has features together, as torch does,",
+            f"transposes around the fastest kernels add up to {microseconds(added)} us.",
         )
     page.say(f"Interval (low - high): {interval_words(origin.gpu)}.")
     if first.gpu.compute_capability >= TCGEN05:
         page.say(
-            "Sparse kernels are this project's: mma.sync reaches a part of this GPU's tensor rate, which a\n"
-            "library with tcgen05 could have whole."
+            "Sparse kernels are this project's: mma.sync reaches a part of this GPU's tensor rate, which a",
+            "library with tcgen05 could have whole.",
         )
     if table.whole is not None:
         page.say(_whole(table.whole, origin.runtime))
-    page.say(_verdict(table), "bold")
+    page.say(_verdict(table), style="bold")
 
 
 def _show_rows(table: PredictionTable, page: Page) -> None:
     """A line for each layer, since its name may be long, and one for each kernel under it."""
     heading, *lines = table_text([_cells(row) for row in table], words=WORDS).split("\n")
-    page.say(f"\n  {heading}")
+    page.say("", f"  {heading}")
     rest = iter(lines)
     for layer in table.layers():
         first = layer[0]
         pixels = f", N {first.n}" if first.n != table.provenance.tokens else ""
         runs = table.runs.get(first.layer, 1)
         often = "" if runs == 1 else f", {runs:.4g} times a pass"
-        page.say(f"{first.layer} ({first.m} x {first.k}{pixels}{often})", "bold")
+        page.say(f"{first.layer} ({first.m} x {first.k}{pixels}{often})", style="bold")
         for _ in layer:
             page.say(f"  {next(rest)}")
 

@@ -115,7 +115,7 @@ def _prune_to_target(
 
 def _show_target(pruned: "PrunedModel", page: "Page") -> None:
     result = pruned.result
-    page.say(f"{pruned.gpu}, {_tokens(pruned)}, {pruned.engine}, {pruned.dtype}: {pruned.source}\n")
+    page.say(f"{pruned.gpu}, {_tokens(pruned)}, {pruned.engine}, {pruned.dtype}: {pruned.source}", "")
     page.table(
         [
             {

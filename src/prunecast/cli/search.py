@@ -84,9 +84,10 @@ def _show(found: "StudyResult", page: "Page") -> None:
     )
     best, plain = found.best.result, found.plain.result
     page.say(
-        f"\n{len(found.trials)} trials, {found.computed} computed now. Trial {found.best_trial} keeps "
+        "",
+        f"{len(found.trials)} trials, {found.computed} computed now. Trial {found.best_trial} keeps "
         f"{best.retained_importance:.2%} of the importance in {microseconds(best.seconds)} us, the plain "
-        f"allocation {plain.retained_importance:.2%} in {microseconds(plain.seconds)} us."
+        f"allocation {plain.retained_importance:.2%} in {microseconds(plain.seconds)} us.",
     )
     page.say(f"Study {found.study} in {found.storage}.")
     if found.best.folder is not None:

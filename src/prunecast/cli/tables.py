@@ -27,9 +27,9 @@ class Page:
         width = min(out.width, WIDTH) if out.is_terminal else WIDE
         self._console = console or Console(highlight=False, width=width)
 
-    def say(self, text: str = "", style: str | None = None) -> None:
-        """A line, or several, which the terminal may fold."""
-        shown = "\n".join(map(printable, text.split("\n")))
+    def say(self, *lines: str, style: str | None = None) -> None:
+        """Lines, which the terminal may fold; none for an empty one."""
+        shown = "\n".join(map(printable, lines))
         self._console.print(shown, style=style, markup=False, soft_wrap=True)
 
     def table(self, rows: Sequence[Cells], *, words: Collection[str] = ()) -> None:

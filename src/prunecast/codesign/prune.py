@@ -12,7 +12,7 @@ from prunecast.codesign.layer_launches import kernel_dtype
 from prunecast.codesign.layers import LoadedLayers, Skipped, Source, load_layers
 from prunecast.codesign.provenance import SCHEMA_VERSION, WeightsDigest
 from prunecast.codesign.pruned_maps import importance_of, sparsity_for
-from prunecast.codesign.write_pruned import WEIGHTS, checked_folder, write_folder
+from prunecast.codesign.write_pruned import WEIGHTS, checked_folder, pruned_checkpoint, write_folder
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns import TileMap, density, parse_pattern, retained_importance
 from prunecast.patterns.calibration import read_calibration
@@ -160,7 +160,7 @@ def prune(
         skipped=loaded.skipped,
         criterion="magnitude" if calibrate is None else "inputs",
     )
-    write_folder(folder, weights, masks, recipe.document())
+    write_folder(folder, recipe.document(), pruned_checkpoint(weights, masks))
     return recipe
 
 

@@ -1,19 +1,27 @@
-"""Writing pruned weights and their recipe: both files or none."""
+"""Folders of pruned models: weights with zeros, their recipe and, where a pattern has tiles, their maps."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.choice import PrunedMap
 from prunecast.codesign.layers import Source, path_of, stored_arrays
 from prunecast.codesign.provenance import json_text
 from prunecast.errors import BadInput
 from prunecast.files import folder_aside
+from prunecast.patterns import NestedMap, TileMap
 from prunecast.patterns.sources import Checkpoint, masked_checkpoint, write_weights
 from prunecast.patterns.sources.checkpoint import masked_arrays
+from prunecast.patterns.sources.numpy_files import read_npz
+from prunecast.patterns.sources.stored_tensor import LARGEST_MATRIX, StoredTensor
 from prunecast.patterns.tile_map import MaskArray
 
 WEIGHTS = "weights.safetensors"
-RECIPE = "recipe.json"
+RECIPE, TILES = "recipe.json", "tiles.npz"
+_COLUMNS = ("row_start", "row_index", "column_start", "column_index")
 
 
 def checked_folder(folder: Path, weights: Source) -> Path:
@@ -42,24 +50,82 @@ def _file(weights: Source) -> Path | None:
 
 
 def write_folder(
-    folder: Path, weights: Source, masks: Mapping[str, MaskArray] | None, recipe: dict[str, Any]
-) -> None:
-    """Write the recipe and, with masks, the weights with zeros where a mask removes them.
+    folder: str | Path,
+    recipe: Mapping[str, Any],
+    pruned: Checkpoint | None = None,
+    tiles: Mapping[str, TileMap] | None = None,
+) -> Path:
+    """Write `recipe.json` and what else there is: the weights, and `tiles.npz`; the folder.
 
-    Both are finished in a folder of their own before either takes its place.
+    The files are finished in a folder of their own before any takes its place.
+
+    Parameters
+    ----------
+    folder : made if there is none; its parent must exist
+    pruned : all tensors, zeros where they are pruned
+    tiles : layer -> what it keeps
 
     Raises
     ------
-    BadInput : the folder cannot be written; what was there is still there
+    BadInput : a folder that cannot be written; what was there is still there
     """
-    with folder_aside(folder, last=RECIPE) as aside:
-        if masks is not None:
-            pruned = _pruned(weights, masks)
+    with folder_aside(Path(folder), last=RECIPE) as aside:
+        if pruned is not None:
             write_weights(aside / WEIGHTS, pruned.arrays, pruned.metadata)
-        (aside / RECIPE).write_text(json_text(recipe), encoding="utf-8")
+        if tiles:
+            write_tile_maps(aside / TILES, tiles)
+        (aside / RECIPE).write_text(json_text({**recipe}), encoding="utf-8")
+    return Path(folder)
 
 
-def _pruned(weights: Source, masks: Mapping[str, MaskArray]) -> Checkpoint:
+def pruned_checkpoint(weights: Source, masks: Mapping[str, MaskArray]) -> Checkpoint:
+    """All tensors of `weights`, with zeros where a mask removes them."""
     if isinstance(weights, str | Path):
         return masked_checkpoint(weights, masks)
     return Checkpoint(arrays=masked_arrays(Path("weights"), stored_arrays(weights), masks), metadata={})
+
+
+def tiles_of(maps: Mapping[str, PrunedMap]) -> dict[str, TileMap]:
+    """The maps that are tiles, and the tiles around the elements of nested maps."""
+    found = {name: kept.tiles if isinstance(kept, NestedMap) else kept for name, kept in maps.items()}
+    return {name: kept for name, kept in found.items() if isinstance(kept, TileMap)}
+
+
+def write_tile_maps(path: str | Path, maps: Mapping[str, TileMap]) -> None:
+    """Write tile maps as arrays `LAYER/row_start` and so on of an `.npz` file, pattern strings as text."""
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for name, tiles in maps.items():
+        arrays |= {f"{name}/{column}": getattr(tiles, column) for column in _COLUMNS}
+        arrays[f"{name}/shape"] = np.array([tiles.m, tiles.k], dtype=np.int32)
+        arrays[f"{name}/pattern"] = np.array(tiles.pattern)
+    np.savez_compressed(path, allow_pickle=False, **arrays)
+
+
+def read_tile_maps(path: str | Path) -> dict[str, TileMap]:
+    """Layer -> tile map of a file that `write_tile_maps` wrote.
+
+    Raises
+    ------
+    BadInput : the file cannot be read, or does not hold tile maps
+    """
+    try:
+        stored = read_npz(Path(path))
+        names = [key.removesuffix("/shape") for key in stored if key.endswith("/shape")]
+        return {name: _tile_map(name, stored) for name in names}
+    except (KeyError, ValueError, TypeError) as error:
+        raise BadInput(f"cannot read tile maps of {path}: {' '.join(str(error).split())}") from None
+
+
+def _tile_map(name: str, stored: Mapping[str, StoredTensor]) -> TileMap:
+    m, k = (int(size) for size in _int32(name, "shape", stored))
+    if m < 1 or k < 1 or m * k > LARGEST_MATRIX:
+        raise ValueError(f"{name}: wanted a matrix of 1 to {LARGEST_MATRIX} elements, got {m}x{k}")
+    columns = {column: _int32(name, column, stored) for column in _COLUMNS}
+    return TileMap(m=m, k=k, pattern=str(stored[f"{name}/pattern"].load()), **columns)
+
+
+def _int32(name: str, column: str, stored: Mapping[str, StoredTensor]) -> npt.NDArray[np.int32]:
+    array = stored[f"{name}/{column}"].load()
+    if array.dtype != np.int32 or array.ndim != 1:
+        raise ValueError(f"{name}/{column} must be a list of int32, got {array.dtype} {array.shape}")
+    return array

@@ -11,10 +11,11 @@ from torch import nn
 from prunecast.choice import PrunedMap
 from prunecast.codesign.provenance import SCHEMA_VERSION, WeightsDigest
 from prunecast.codesign.prune import PrunedLayer
-from prunecast.codesign.schedule_masks import write_pruned
+from prunecast.codesign.write_pruned import TILES, WEIGHTS, tiles_of, write_folder
 from prunecast.errors import BadInput
 from prunecast.patterns import Pattern, density, retained_importance
 from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.sources import Checkpoint
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.torch.importance import as_array
 from prunecast.version import tool_version
@@ -55,7 +56,9 @@ def save(
         "not_in_pattern": [name for name in masks if name not in maps],
         "skipped": [],
     }
-    return write_pruned(out, arrays, maps, recipe)
+    tiles = tiles_of(maps)
+    recipe |= {"weights": WEIGHTS, "tiles": TILES if tiles else None}
+    return write_folder(out, recipe, Checkpoint(arrays=arrays, metadata={}), tiles)
 
 
 def _maps(pattern: Pattern, masks: Mapping[str, MaskArray]) -> dict[str, PrunedMap]:

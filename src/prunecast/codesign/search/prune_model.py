@@ -25,7 +25,7 @@ from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, Mode
 from prunecast.codesign.search.solutions import different_solutions
 from prunecast.codesign.search.target import TargetResult
 from prunecast.codesign.search.targets import Targets
-from prunecast.codesign.write_pruned import WEIGHTS, checked_folder, write_folder
+from prunecast.codesign.write_pruned import WEIGHTS, checked_folder, pruned_checkpoint, write_folder
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns.calibration import read_calibration
@@ -100,8 +100,9 @@ class PrunedModel:
         """Write `document`, and the weights where they are real, to the folder, if there is one."""
         if self.folder is None:
             return
+        folder = checked_folder(self.folder, weights)
         masks = masks_of(search, self.result) if self.has_weights else None
-        write_folder(checked_folder(self.folder, weights), weights, masks, document)
+        write_folder(folder, document, None if masks is None else pruned_checkpoint(weights, masks))
 
     def plot(self) -> "Figure":
         """Importance kept at other times, and here, as a new Matplotlib figure."""
