@@ -27,8 +27,6 @@ from prunecast.validation.case_plans import case_plan
 from prunecast.validation.measure.sources import MICROBENCHMARKS
 from prunecast.validation.suite import Suite, load_suite
 
-__all__ = ["build", "plans_of"]
-
 LIBRARIES = ("dense", "csr")
 BALANCED_ARCH = "sm_90"
 """As its operator asks for: its kernel has no instructions of `sm_90a` alone."""

@@ -18,10 +18,8 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 
-from benchmarks.on_gpu.dense_contestants import cublas_contestant
+from benchmarks.on_gpu.rotation import cublas_contestant
 from benchmarks.on_gpu.timing import L2, STATES, Contestant, contestant, sets_for, take_turns
-
-__all__ = ["PEERS", "Peer"]
 
 LAYERS = ((4096, 4096, 256), (4096, 4096, 2048), (11008, 4096, 2048), (768, 3072, 4096))
 BLOCK = 64

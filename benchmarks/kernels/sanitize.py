@@ -29,8 +29,6 @@ from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
 from prunecast.patterns.balanced import prune_balanced
 from prunecast.plan.order import assign_hardware, assign_longest_first, assign_stream_k
 
-__all__ = ["CASES"]
-
 GPU, A100 = load_gpu("h200-sxm"), load_gpu("a100-sxm4-80gb")
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 KEPT = (0, 1, 17, 64, 65, 150)

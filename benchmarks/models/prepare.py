@@ -23,8 +23,6 @@ from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.fill import build_fill
 from prunecast.patterns import parse_pattern
 
-__all__ = ["prepare"]
-
 BATCH = 8
 """As of `prunecast prune`."""
 SHARES = (0.6, 0.65, 0.7, 0.75, 0.8)

@@ -4,8 +4,6 @@ import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-__all__ = ["print_record"]
-
 WANTED = 0.07
 """Largest distance of a measured model from its prediction."""
 

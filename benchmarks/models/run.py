@@ -29,8 +29,6 @@ from prunecast.validation.measure.correct import largest_excess
 from prunecast.validation.measure.inputs import Inputs, layer_inputs, random_pool
 from prunecast.validation.measure.libraries import DenseProduct
 
-__all__ = ["run"]
-
 POOL_ELEMENTS = 400_000_000
 OUTPUT_ELEMENTS = 400_000_000
 LAYOUTS = ("KN", "NK")

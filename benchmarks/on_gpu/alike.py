@@ -15,8 +15,6 @@ from benchmarks.tile.cases import Case
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.tile.cuda.operator import TileOperator
 
-__all__ = ["run_cases", "time_alike"]
-
 TURNS = 7
 MOST_APART = 4e-3
 """Of the largest value. Not bit by bit: plans cut their tiles elsewhere."""

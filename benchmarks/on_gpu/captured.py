@@ -7,8 +7,6 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["launched", "library_name"]
-
 _FAMILIES = ("nvjet", "cutlass_", "ampere", "splitK")
 
 _KERNEL_NODE, _CLUSTER = 0, 4

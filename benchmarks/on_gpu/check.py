@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 
-from benchmarks.on_gpu.formats import in_float64, poisoned, rounded
 from benchmarks.on_gpu.plans import GPU
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.tile.cuda.forms import CLUSTERS, TOKEN_SHAPES
@@ -19,16 +18,8 @@ from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.patterns import TileMap
 from prunecast.plan.order import assign_hardware, assign_stream_k
+from prunecast.validation.measure.inputs import FLOATS, exact, nothing, rounded
 from prunecast.validation.tolerance import error_bound
-
-__all__ = [
-    "Inputs",
-    "Verdict",
-    "check",
-    "check_forms",
-    "ragged_map",
-    "random_inputs",
-]
 
 KEPT = (0, 1, 15, 16, 17, 63, 64, 65, 700, 300)
 FORMS = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128), *TOKEN_SHAPES)
@@ -80,9 +71,14 @@ def check(name: str, operator: Any, inputs: Inputs, *, runs: int = 1) -> Verdict
         again = poisoned(plan)
         operator(inputs.b, out=again)
         repeats &= bool((again.view(cp.uint16) == c.view(cp.uint16)).all())
-    excess = _excess(plan, inputs, in_float64(c, plan.dtype))
+    excess = _excess(plan, inputs, exact(c, plan.dtype))
     detail = "" if float(excess.max()) <= 1.0 else _detail(plan, excess, c)
     return Verdict(name, float(excess.max()), _wrong_tiles(excess), repeats, detail)
+
+
+def poisoned(plan: KernelPlan) -> Any:
+    """C (M, N) of NaN, so that what a kernel leaves out shows."""
+    return cp.full((plan.m, plan.n), nothing(plan.dtype), FLOATS.get(plan.dtype, cp.uint16))
 
 
 def _detail(plan: KernelPlan, excess: Any, c: Any) -> str:
@@ -99,7 +95,7 @@ def _detail(plan: KernelPlan, excess: Any, c: Any) -> str:
             where = f"rows {places[0]}-{places[-1]} of {len(own)}, tokens {tokens[0]}-{tokens[-1]}"
             hit.append(f"tile {t} kept {kept}: {own.sum()} of {own.size}, {where}")
     alone = np.setdiff1d(np.arange(plan.m), tiles.row_index)
-    not_finite = int((~cp.isfinite(in_float64(c, plan.dtype))).sum())
+    not_finite = int((~cp.isfinite(exact(c, plan.dtype))).sum())
     return f"{wrong.sum()} wrong, {not_finite} not finite, {wrong[alone].sum()} in no tile; " + "; ".join(
         hit[:6]
     )
@@ -107,9 +103,9 @@ def _detail(plan: KernelPlan, excess: Any, c: Any) -> str:
 
 def _excess(plan: KernelPlan, inputs: Inputs, c: Any) -> Any:
     """|error| over bound of every element, (M, N)."""
-    a = in_float64(rounded(cp.asarray(inputs.a), plan.dtype), plan.dtype)
+    a = exact(rounded(cp.asarray(inputs.a), plan.dtype), plan.dtype)
     a *= cp.asarray(plan.tiles.mask())
-    b = in_float64(inputs.b, plan.dtype)
+    b = exact(inputs.b, plan.dtype)
     b[~cp.isfinite(b)] = 0.0
     reference = a @ b
     cp.abs(a, out=a)

@@ -10,19 +10,6 @@ from benchmarks.on_gpu.parts import CupyProbe
 from prunecast.validation.measure.libraries import DenseProduct
 from prunecast.validation.measure.timing import capture, take_turns
 
-__all__ = [
-    "POOL_BYTES",
-    "SETS_BYTES",
-    "Bench",
-    "Sets",
-    "dense_bench",
-    "kernel_words",
-    "multiply",
-    "multiplying",
-    "product_time",
-    "sets_of",
-]
-
 POOL_BYTES = 1_500_000_000
 SETS_BYTES = (132e6, 270e6, 540e6, 1000e6)
 """That sets of inputs have together; the first is over twice the L2."""

@@ -12,8 +12,6 @@ import cupy as cp
 from prunecast.validation.measure.sources import MICROBENCHMARKS
 from prunecast.validation.measure.timing import ClockProbe
 
-__all__ = ["CupyProbe", "parts_parser", "run_parts"]
-
 
 class CupyProbe(ClockProbe):
     """Compiled by CuPy, where the package's own compiler may be missing."""

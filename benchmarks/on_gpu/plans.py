@@ -20,8 +20,6 @@ from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
 from prunecast.plan.order import Assigned
 
-__all__ = ["GPU", "load_plans", "save_plans"]
-
 GPU = load_gpu("h200-sxm")
 MAP_COLUMNS = ("row_start", "row_index", "column_start", "column_index")
 

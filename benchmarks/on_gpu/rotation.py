@@ -1,22 +1,13 @@
-"""Inputs and operators in rotation, so that nothing is found in L2 that a user would not have there."""
+"""Inputs and operators in rotation, so that nothing is found in L2 that a user would not have there; and cuBLAS so."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import cupy as cp
 
-from benchmarks.on_gpu.timing import sets_for
+from benchmarks.on_gpu.timing import Contestant, contestant, sets_for
 from prunecast.kernels import KernelPlan
-
-__all__ = [
-    "Rotation",
-    "Sets",
-    "input_sets",
-    "launcher",
-    "more_sets",
-    "moved_bytes",
-    "rotation_of",
-]
+from prunecast.validation.measure.libraries import DenseProduct
 
 Sets = list[tuple[Any, Any, Any]]
 """A (M, K), B (K, N) and C (M, N), fp16."""
@@ -72,3 +63,29 @@ def launcher(rotation: Rotation, *, overlap: bool = True) -> Callable[[int], obj
         return rotation.operators[i](rotation.bs[i], out=rotation.cs[i])
 
     return run
+
+
+_DTYPES = {"float16": "fp16", "float32": "fp32"}
+
+
+def dense_contestants(stream: Any, sets: Sets) -> list[Contestant]:
+    """CuBLAS with B (K, N) and with B (N, K)."""
+    return [cublas_contestant(stream, sets, token_major=major) for major in (False, True)]
+
+
+def cublas_contestant(stream: Any, sets: Sets, *, token_major: bool) -> Contestant:
+    """The dense product; checked against CuPy's own on the first set."""
+    product = DenseProduct(stream, _DTYPES[sets[0][0].dtype.name])
+    bs = [cp.ascontiguousarray(b.T) if token_major else b for _, b, _ in sets]
+
+    def launch(i: int) -> None:
+        product(sets[i][0], bs[i], sets[i][2], b_is_token_major=token_major)
+
+    launch(0)
+    a, b, c = sets[0]
+    wanted = a[:64].astype(cp.float32) @ b.astype(cp.float32)
+    error = float(cp.abs(c[:64].astype(cp.float32) - wanted).max() / cp.abs(wanted).max())
+    if not error < 2e-3:
+        raise RuntimeError(f"cuBLAS baseline is wrong by {error}")
+    name = f"cublas {'NK' if token_major else 'KN'}"
+    return contestant(name, stream, launch, sets=len(sets))

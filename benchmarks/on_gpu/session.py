@@ -14,8 +14,6 @@ import numpy as np
 
 from benchmarks.on_gpu.check import Verdict
 
-__all__ = ["Session", "device"]
-
 MOST_SHOWN = 12
 """Wrong results of a group."""
 

@@ -16,18 +16,6 @@ import numpy as np
 
 from prunecast.validation.measure.timing import ClockProbe, captured, rough_seconds
 
-__all__ = [
-    "L2",
-    "STATES",
-    "Contestant",
-    "Sample",
-    "contestant",
-    "replay_seconds",
-    "rotations",
-    "sets_for",
-    "take_turns",
-]
-
 GRAPH_SECONDS = 4e-3
 MOST_LAUNCHES = 200
 REST_SECONDS = 0.03

@@ -9,8 +9,6 @@ import torch
 import triton
 import triton.language as tl
 
-__all__ = ["block_sparse"]
-
 CONFIGS = [
     triton.Config({"TOKENS": tokens}, num_warps=warps, num_stages=stages)
     for tokens in (64, 128, 256)

@@ -7,8 +7,6 @@ import numpy as np
 
 from prunecast.patterns import TileMap
 
-__all__ = ["LARGE", "LAYERS", "TILE_ROWS", "Case", "full_cases", "quick_cases", "tile_map"]
-
 TILE_ROWS = (128, 256)
 """Heights of tiles; the pruner may choose, so that the faster one of a layer counts."""
 

@@ -18,8 +18,6 @@ from prunecast.kernels.tile.cuda.forms import (
 )
 from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 
-__all__ = ["prepare"]
-
 CHANGES = ({}, {"GUARD": 1})
 FORMS = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128))
 

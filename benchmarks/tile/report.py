@@ -6,8 +6,6 @@ from typing import Any
 from benchmarks.goals import Goal, print_goal
 from benchmarks.tile.cases import LARGE, LAYERS, TILE_ROWS
 
-__all__ = ["line", "print_tables"]
-
 
 def line(entry: dict[str, Any]) -> str:
     """One case on one line."""

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.on_gpu.check import Verdict, check, check_forms, random_inputs
-from benchmarks.on_gpu.dense_contestants import dense_contestants
 from benchmarks.on_gpu.plans import GPU, load_plans
-from benchmarks.on_gpu.rotation import Sets, input_sets, launcher, moved_bytes, rotation_of
+from benchmarks.on_gpu.rotation import Sets, dense_contestants, input_sets, launcher, moved_bytes, rotation_of
 from benchmarks.on_gpu.session import Session
 from benchmarks.on_gpu.timing import Contestant, Sample, contestant, sets_for, take_turns
 from benchmarks.tile.cases import Case, full_cases, quick_cases, tile_map
@@ -17,8 +16,6 @@ from benchmarks.tile.report import line, print_tables
 from prunecast.choice import fastest_plan
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.tile.cuda.operator import TileOperator
-
-__all__ = ["run"]
 
 
 def run(options: argparse.Namespace) -> int:
