@@ -24,8 +24,7 @@ from prunecast.kernels import KernelPlan
 from prunecast.launch import LaunchContext
 from prunecast.models import estimate
 from prunecast.simulator import simulate
-from prunecast.validation.case_maps import map_of
-from prunecast.validation.case_plans import measured_plan, recorded_fingerprint
+from prunecast.validation.case_maps import map_of, measured_plan, recorded_fingerprint
 from prunecast.validation.records import Measurement
 
 Function = Callable[..., Any]

@@ -29,9 +29,8 @@ from prunecast.models import estimate
 from prunecast.patterns import ElementMap
 from prunecast.simulator import simulate
 from prunecast.validation.case import Case, use_by_rule
-from prunecast.validation.case_maps import map_of
-from prunecast.validation.case_plans import case_plan
-from prunecast.validation.errors import summarise_errors
+from prunecast.validation.case_maps import case_plan, map_of
+from prunecast.validation.judged import summarise_errors
 
 ENGINES: dict[str, Callable[..., float]] = {
     "model": lambda plan, gpu, **taken: estimate(plan, gpu, **taken).seconds,

@@ -22,8 +22,7 @@ from prunecast.kernels.device.fill import build_fill
 from prunecast.kernels.small_n.cuda.records import build_small, small_defines
 from prunecast.kernels.tile.cuda.forms import ARCH, build_tile_kernel, tile_defines
 from prunecast.kernels.two_of_four.cuda.images import build_sparse_kernel, sparse_defines
-from prunecast.validation.case_maps import map_of
-from prunecast.validation.case_plans import case_plan
+from prunecast.validation.case_maps import case_plan, map_of
 from prunecast.validation.measure.sources import MICROBENCHMARKS
 from prunecast.validation.suite import Suite, load_suite
 

@@ -1,4 +1,4 @@
-"""Inputs and operators in rotation, so that nothing is found in L2 that a user would not have; cuBLAS so, too."""
+"""Inputs and operators in rotation, so that nothing is in L2 that a user would not have there; cuBLAS, too."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

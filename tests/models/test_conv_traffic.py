@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from prunecast.choice import fastest_plan
-from prunecast.codesign.ways import im2col_seconds
+from prunecast.codesign.layer_launches import im2col_seconds
 from prunecast.hardware import load_gpu
 from prunecast.kernels import ConvShape, implicit_plan
 from prunecast.launch import launch_context

@@ -9,8 +9,8 @@ from prunecast.codesign.layers import load_layers
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileMap
 from prunecast.patterns.tile_picture import kept_in_bins
-from prunecast.report.curves import Curve, CurvePoint, curves_of
 from prunecast.report.pictures import draw_crossover, pareto_front, speedup_range
+from prunecast.report.study import Curve, CurvePoint, curves_of
 
 
 def test_bins_hold_the_share_of_kept_columns():

@@ -9,8 +9,7 @@ from prunecast.hardware import load_gpu
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.element_map import NestedMap
 from prunecast.validation.case import Case
-from prunecast.validation.case_maps import kept_counts, map_of
-from prunecast.validation.case_plans import case_plan, measured_plan
+from prunecast.validation.case_maps import case_plan, kept_counts, map_of, measured_plan
 from prunecast.validation.records import Measurement
 
 GPU = load_gpu("h200-sxm")

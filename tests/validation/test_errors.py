@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from prunecast.errors import BadInput
-from prunecast.validation.errors import log_error, summarise_errors
+from prunecast.validation.judged import log_error, summarise_errors
 
 times = st.floats(1e-7, 1e-2)
 

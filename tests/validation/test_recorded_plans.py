@@ -2,8 +2,7 @@
 
 from benchmarks.golden import sample
 from prunecast.hardware import load_gpu
-from prunecast.validation.case_maps import map_of
-from prunecast.validation.case_plans import measured_plan, recorded_fingerprint
+from prunecast.validation.case_maps import map_of, measured_plan, recorded_fingerprint
 
 
 def test_recorded_plans_of_stspmm_are_made_again():

@@ -1,7 +1,7 @@
 """Predictions side by side: two files, or one model on several GPUs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,17 +81,7 @@ class Comparison:
             "schema_version": SCHEMA_VERSION,
             "version": tool_version(),
             "columns": list(self.columns),
-            "rows": [
-                {
-                    "layer": row.layer,
-                    "kernel": row.kernel,
-                    "n": row.n,
-                    "pattern": row.pattern,
-                    "seconds": list(row.seconds),
-                    "ratio": list(row.ratio),
-                }
-                for row in self.rows
-            ],
+            "rows": [asdict(row) for row in self.rows],
             "unmatched": list(self.unmatched),
         }
 

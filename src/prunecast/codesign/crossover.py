@@ -3,13 +3,12 @@
 import contextlib
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from prunecast.codesign.contestants import Contestant
-from prunecast.codesign.layer_launches import LayerLaunches
+from prunecast.codesign.layer_launches import LayerLaunches, seconds_of
 from prunecast.codesign.pruned_maps import MapMaker, sparsity_for, sparsity_range
-from prunecast.codesign.ways import seconds_of
 from prunecast.errors import BadInput
 from prunecast.patterns.sources import Layer
 
@@ -44,13 +43,7 @@ class Crossover:
 
     def row(self) -> dict[str, Any]:
         """The fields as JSON holds them."""
-        return {
-            "layer": self.layer,
-            "kernel": self.kernel,
-            "pattern": self.pattern,
-            "sparsity": self.sparsity,
-            "density": self.density,
-        }
+        return {**asdict(self), "density": self.density}
 
 
 def layer_crossovers(

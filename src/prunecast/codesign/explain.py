@@ -1,6 +1,6 @@
 """`explain`: where the time of one layer goes and what would help, in the order of a GPU profiler."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from prunecast.codesign.advice import Advice, Case, advise
@@ -48,9 +48,7 @@ class Explanation:
                 {"title": section.title, "facts": [fact._asdict() for fact in section.facts]}
                 for section in self.sections
             ],
-            "advice": [
-                {"change": line.change, "seconds": line.seconds, "gain": line.gain} for line in self.advice
-            ],
+            "advice": [asdict(line) for line in self.advice],
         }
 
 

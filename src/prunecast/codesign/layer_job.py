@@ -7,12 +7,11 @@ from typing import NamedTuple
 from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.contestants import Contestant, zeros_note
 from prunecast.codesign.interval import guessed_share, interval_s
-from prunecast.codesign.layer_launches import LayerLaunches, kernel_dtype
+from prunecast.codesign.layer_launches import LayerLaunches, RunningWay, fastest, kernel_dtype, start_way
 from prunecast.codesign.layers import Skipped
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.pruned_maps import DEFAULT_SPARSITY, sparsity_for
 from prunecast.codesign.two_parts import remainder_note
-from prunecast.codesign.ways import RunningWay, fastest, start_way
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, KernelPlan

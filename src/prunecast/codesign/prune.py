@@ -1,7 +1,7 @@
 """`prune`: write a checkpoint with zeros where the pattern removes weights, and the recipe beside it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,13 +43,7 @@ class PrunedLayer:
 
     def row(self) -> dict[str, Any]:
         """The fields as JSON holds them."""
-        return {
-            "layer": self.layer,
-            "m": self.m,
-            "k": self.k,
-            "sparsity": self.sparsity,
-            "retained_importance": self.retained_importance,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

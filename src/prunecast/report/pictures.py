@@ -16,7 +16,7 @@ from prunecast.codesign.pictures import log_axis, new_axes, tip
 from prunecast.patterns import TileMap
 from prunecast.patterns.tile_picture import MOST_TILES, draw_heat
 from prunecast.report.canvas import PAGE, svg_text
-from prunecast.report.curves import Curve, CurvePoint
+from prunecast.report.study import Curve, CurvePoint
 
 
 class MeasuredPoint(NamedTuple):

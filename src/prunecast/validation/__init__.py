@@ -10,7 +10,7 @@ two ways in), then `tolerance.py` (is the result right?) and `errors.py` (is the
 """
 
 from prunecast.validation.case import Case
-from prunecast.validation.errors import ErrorSummary, log_error, summarise_errors
+from prunecast.validation.judged import ErrorSummary, log_error, summarise_errors
 from prunecast.validation.records import Measurement, Run, read_runs
 from prunecast.validation.suite import Suite, load_suite, suite_names
 from prunecast.validation.tolerance import error_bound

@@ -15,8 +15,7 @@ from prunecast.codesign.engines import ENGINES, Progress, silent
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.validation.builds import build_of
-from prunecast.validation.errors import ErrorSummary
-from prunecast.validation.judged import Judged, judge_rows, summarise
+from prunecast.validation.judged import ErrorSummary, Judged, judge_rows, summarise
 from prunecast.validation.records import Measurement, Run, RunWriter, read_runs
 from prunecast.validation.suite import Suite, layers_of_part, load_suite
 

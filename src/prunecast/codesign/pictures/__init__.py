@@ -7,8 +7,16 @@ rooms above import it inside functions.
 Read first: `palette.py` and `axes.py`, then any picture.
 """
 
-from prunecast.codesign.pictures.axes import SCREEN, Palette, in_thousands, log_axis, new_axes, tip
-from prunecast.codesign.pictures.bars import draw_bars, draw_front
+from prunecast.codesign.pictures.axes import (
+    SCREEN,
+    Palette,
+    draw_bars,
+    draw_front,
+    in_thousands,
+    log_axis,
+    new_axes,
+    tip,
+)
 from prunecast.codesign.pictures.roofline import RooflinePoint, draw_roofline
 from prunecast.codesign.pictures.timeline import draw_sm_work, draw_timeline
 

@@ -14,8 +14,7 @@ from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS
 from prunecast.kernels.device.build import KernelBuildError
 from prunecast.validation.case import Case
-from prunecast.validation.case_maps import map_of
-from prunecast.validation.case_plans import case_plan, recorded_fingerprint
+from prunecast.validation.case_maps import case_plan, map_of, recorded_fingerprint
 from prunecast.validation.measure.buffers import output_bytes, pool_elements
 from prunecast.validation.measure.contestants import Runner, csr_runner, dense_runners, own_runner
 from prunecast.validation.measure.correct import largest_excess

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from prunecast.validation.errors import ErrorSummary
-from prunecast.validation.judged import Judged, summarise
+from prunecast.validation.judged import ErrorSummary, Judged, summarise
 
 COLOURS = {"simulator": "#1f6f8b", "model": "#d1603d"}
 

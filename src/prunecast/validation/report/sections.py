@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from prunecast.kernels import KERNELS
 from prunecast.kernels.tile.kernel import STSPMM
-from prunecast.validation.errors import ErrorSummary
-from prunecast.validation.judged import Judged, summarise
+from prunecast.validation.judged import ErrorSummary, Judged, summarise
 from prunecast.validation.records import read_runs
 
 LAUNCH_SHARE = 0.3

@@ -7,9 +7,8 @@ from prunecast.errors import BadInput
 from prunecast.files import write_text_aside
 from prunecast.kernels import KERNELS
 from prunecast.patterns import TileMap
-from prunecast.validation.errors import ErrorSummary
 from prunecast.validation.intervals import coverages
-from prunecast.validation.judged import Judged
+from prunecast.validation.judged import ErrorSummary, Judged
 from prunecast.validation.records import Run, read_runs
 from prunecast.validation.report.figures import GROUPINGS, draw_scatter, grouped
 from prunecast.validation.report.sections import (
