@@ -1,4 +1,4 @@
-"""Inputs and operators in rotation, so that nothing is in L2 that a user would not have there; cuBLAS, too."""
+"""Inputs and operators in rotation, so that nothing is in L2 that a user would not have; and cuBLAS."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 from prunecast.errors import BadInput
 from prunecast.files import MIB, read_text
@@ -34,18 +34,8 @@ LARGEST = 2**63
 """Above every number of a suite; refuses infinity and NaN too."""
 _ALLOWED = ("schema", "name", "title", "case", "product")
 _TYPES: dict[str, tuple[type, ...]] = {
-    "name": (str,),
-    "m": (int,),
-    "k": (int,),
-    "n": (int,),
-    "dtype": (str,),
-    "pattern": (str,),
-    "sparsity": (int, float),
-    "distribution": (str,),
-    "seed": (int,),
-    "kernels": (list,),
-    "state": (str,),
-    "use": (str,),
+    name: (list,) if get_origin(kind) is tuple else (int, float) if kind is float else (kind,)
+    for name, kind in get_type_hints(Case).items()
 }
 _WORDS = {str: "a text", int: "a whole number", float: "a number", list: "a list"}
 _DEFAULTS: dict[str, Any] = {

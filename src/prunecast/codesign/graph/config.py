@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from prunecast.codesign.graph.model_graph import ModelGraph, Operation
+from prunecast.codesign.graph.model_graph import ModelGraph, linear
 from prunecast.codesign.graph.passes import Pass
 from prunecast.codesign.graph.shapes import Transformer
 from prunecast.codesign.graph.torch_form import torch_form
@@ -248,9 +248,7 @@ def _renamed(
             found.add(replace(operation, name=own, copies=copies, idle=idle), before)
         called[operation.name] = names
     for own, (m, k) in others.items():
-        n = run.columns
-        product = Operation(name=own, kind="gemm", m=m, k=k, n=n, elements_in=k * n, elements_out=m * n)
-        found.add(product)
+        found.add(linear(own, m, k, run.columns))
     return found
 
 

@@ -7,7 +7,7 @@ blocks and transformers over 64 x 64 latents.
 from dataclasses import dataclass
 
 from prunecast.codesign.graph.blocks import Blocks
-from prunecast.codesign.graph.model_graph import Convolution, ModelGraph, Operation
+from prunecast.codesign.graph.model_graph import Convolution, ModelGraph, Operation, convolved, linear
 from prunecast.codesign.graph.passes import Pass
 from prunecast.codesign.graph.shapes import Transformer
 
@@ -85,18 +85,7 @@ class _Chain:
         are fused.
         """
         conv = Convolution(self.channels, self.side, self.side, kernel, stride, kernel // 2)
-        pixels = self.batch * conv.height_out * conv.width_out
-        product = Operation(
-            name=name,
-            kind="gemm",
-            m=channels,
-            k=self.channels * kernel**2,
-            n=pixels,
-            convolution=conv,
-            elements_in=self._elements(self.channels),
-            elements_out=channels * pixels,
-        )
-        return self.model.add(product, [after or self.last])
+        return self.model.add(convolved(name, channels, conv, self.batch), [after or self.last])
 
     def chain(self, name: str, channels: int, kernel: int, *, stride: int = 1) -> str:
         """A convolution that the chain goes through."""
@@ -105,8 +94,7 @@ class _Chain:
 
     def linear(self, name: str, m: int, k: int, after: list[str], n: int) -> str:
         """A product beside the chain."""
-        product = Operation(name=name, kind="gemm", m=m, k=k, n=n, elements_in=k * n, elements_out=m * n)
-        return self.model.add(product, after)
+        return self.model.add(linear(name, m, k, n), after)
 
     def work(self, name: str, kind: str, tensors: int, after: list[str]) -> str:
         """Element-wise work that reads so many tensors, all as large as the one that it writes."""

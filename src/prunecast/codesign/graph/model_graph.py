@@ -113,6 +113,26 @@ class Operation:
         return self.m * self.k * self.n * self.runs
 
 
+def linear(name: str, m: int, k: int, n: int) -> Operation:
+    """C (m, n) = A (m, k) @ B (k, n)."""
+    return Operation(name=name, kind="gemm", m=m, k=k, n=n, elements_in=k * n, elements_out=m * n)
+
+
+def convolved(name: str, channels: int, conv: Convolution, batch: int) -> Operation:
+    """A convolution to so many channels of `batch` images."""
+    n = batch * conv.height_out * conv.width_out
+    return Operation(
+        name=name,
+        kind="gemm",
+        m=channels,
+        k=conv.in_channels * conv.kernel**2,
+        n=n,
+        convolution=conv,
+        elements_in=conv.in_channels * conv.height * conv.width * batch,
+        elements_out=channels * n,
+    )
+
+
 def _empty() -> "nx.DiGraph[str]":
     import networkx as nx  # slow to import, and only whole models need it
 

@@ -6,7 +6,7 @@ values, and an activation where it is no epilogue. What each takes: `torch_time.
 """
 
 from prunecast.codesign.graph.blocks import mean_keys
-from prunecast.codesign.graph.model_graph import Convolution, ModelGraph, Operation
+from prunecast.codesign.graph.model_graph import Convolution, ModelGraph, Operation, convolved, linear
 from prunecast.codesign.graph.passes import Pass
 from prunecast.codesign.graph.shapes import Transformer, check_phase
 from prunecast.errors import BadInput
@@ -71,14 +71,14 @@ class _Form:
     def _patches(self) -> str:
         shape = self._shape
         conv = Convolution(3, PIXELS, PIXELS, shape.patch, shape.patch, 0)
-        image = Operation(name="image", kind="input", elements_out=3 * PIXELS**2 * self._run.batch)
-        n = self._run.batch * conv.height_out * conv.width_out
+        of = convolved("patches", shape.hidden, conv, self._run.batch)
+        image = Operation(name="image", kind="input", elements_out=of.elements_in)
         product = Operation(
-            name="patches",
+            name=of.name,
             kind="patches",
-            flops=2.0 * shape.hidden * 3 * shape.patch**2 * n,
-            elements_in=image.elements_out,
-            elements_out=shape.hidden * n,
+            flops=2.0 * of.multiplications,
+            elements_in=of.elements_in,
+            elements_out=of.elements_out,
         )
         return self.model.add(product, [self.model.add(image)])
 
@@ -102,9 +102,7 @@ class _Form:
         return self._norm(f"{layer}.norm2", self._product(f"{layer}.down", shape.hidden, wide, active))
 
     def _product(self, name: str, m: int, k: int, after: str, *, n: int = 0) -> str:
-        n = n or self._columns
-        product = Operation(name=name, kind="gemm", m=m, k=k, n=n, elements_in=k * n, elements_out=m * n)
-        return self.model.add(product, [after])
+        return self.model.add(linear(name, m, k, n or self._columns), [after])
 
     def _products(
         self, layer: str, together: str, parts: dict[str, int], after: str, *, apart: bool

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from prunecast.codesign.graph.blocks import Blocks
-from prunecast.codesign.graph.model_graph import Convolution, ModelGraph, Operation
+from prunecast.codesign.graph.model_graph import Convolution, ModelGraph, Operation, convolved
 from prunecast.codesign.graph.passes import Pass
 from prunecast.codesign.graph.shapes import Transformer, check_phase
 
@@ -64,20 +64,9 @@ def _head(blocks: Blocks, shape: Transformer, run: Pass, stream: str) -> None:
 def _patches(model: ModelGraph, shape: Transformer, run: Pass) -> str:
     """An image's patches as tokens: a convolution without overlap."""
     conv = Convolution(3, PIXELS, PIXELS, shape.patch, shape.patch, 0)
-    pixels = 3 * PIXELS**2 * run.batch
-    image = model.add(Operation(name="image", kind="input", elements_out=pixels))
-    n = run.batch * conv.height_out * conv.width_out
-    product = Operation(
-        name="patches",
-        kind="gemm",
-        m=shape.hidden,
-        k=3 * shape.patch**2,
-        n=n,
-        convolution=conv,
-        elements_in=pixels,
-        elements_out=shape.hidden * n,
-    )
-    return model.add(product, [image])
+    product = convolved("patches", shape.hidden, conv, run.batch)
+    image = Operation(name="image", kind="input", elements_out=product.elements_in)
+    return model.add(product, [model.add(image)])
 
 
 def _whisper(model: ModelGraph, shape: Transformer, run: Pass) -> ModelGraph:
