@@ -21,7 +21,7 @@ html_title = f"prunecast {__version__}"
 suppress_warnings = ["myst.xref_missing"]
 
 # The reference is built where there is neither a GPU nor the optional extras.
-autodoc_mock_imports = ["cupy", "cupyx", "torch", "distributed", "optuna", "pynvml"]
+autodoc_mock_imports = ["cupy", "cupyx", "torch", "distributed", "optuna"]
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 

@@ -34,7 +34,7 @@ def test_a_tensor_with_two_sparse_readers_is_transposed_once() -> None:
 
 
 def test_small_tensors_move_at_the_speed_of_l2_and_large_ones_of_dram() -> None:
-    cost = {"element_bytes": 2, "launch_s": 0.0}
+    cost = {"launch_s": 0.0}
     small, large = 1000, GPU.l2_usable_bytes
     norm = [Operation(name="n", kind="normalise", elements_in=e, elements_out=e) for e in (small, large)]
     assert other_seconds(norm[0], GPU, **cost) == pytest.approx(4 * small / GPU.l2_bytes_per_s)
@@ -44,7 +44,7 @@ def test_small_tensors_move_at_the_speed_of_l2_and_large_ones_of_dram() -> None:
 def test_long_attention_is_bound_by_arithmetic() -> None:
     model = load_workload("llama-2-7b", batch=1, sequence=4096)
     mixing = model["layer.0.attention"]
-    seconds = other_seconds(mixing, GPU, element_bytes=2, launch_s=0.0)
+    seconds = other_seconds(mixing, GPU, launch_s=0.0)
     # 2 x 4096^3 operations, half of 989 TFLOP/s at most: at least 0.139 ms; FlashAttention-3 shows 0.2 to 0.3
     assert 0.139e-3 < seconds < 0.4e-3
 
@@ -69,7 +69,7 @@ def test_attention_is_as_fast_as_the_fastest_published(width: int) -> None:
 def test_attention_of_bert_is_not_faster_than_a_library_and_not_much_slower() -> None:
     """Torch took 24.5 us on an H200 (benchmarks/measured, 2026-11-21), with a kernel that others better."""
     mixing = load_workload("bert-base")["layer.0.attention"]
-    seconds = other_seconds(mixing, GPU, element_bytes=2, launch_s=GPU.graph_launch_s)
+    seconds = other_seconds(mixing, GPU, launch_s=GPU.graph_launch_s)
     assert 0.75 * 24.5e-6 < seconds < 24.5e-6
 
 

@@ -99,7 +99,7 @@ def test_a_token_reads_keys_and_values_of_all_before_it() -> None:
     attention = found["layer.0.attention"]
     cached_bytes = 2 * 1024 * 4096 * 16 * 2
     assert attention.elements_cached * 2 == cached_bytes
-    seconds = other_seconds(attention, GPU, element_bytes=2, launch_s=0.0)
+    seconds = other_seconds(attention, GPU, launch_s=0.0)
     assert seconds >= cached_bytes / GPU.dram_peak_bytes_per_s
     assert {product.n for product in found.products.values()} == {16}
 
@@ -145,7 +145,7 @@ def test_layers_alike_of_large_models_take_as_long_as_one_after_the_other() -> N
     large = load_workload("llama-3-70b", batch=1, sequence=64)
     attention = large["layers.attention"]
     assert attention.copies == 80
-    whole = other_seconds(attention, GPU, element_bytes=2, launch_s=2e-6)
+    whole = other_seconds(attention, GPU, launch_s=2e-6)
     assert whole >= 80 * 2e-6
 
 

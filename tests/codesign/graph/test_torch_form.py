@@ -98,7 +98,7 @@ def test_where_x_is_turned_apart_is_what_the_operator_does() -> None:
 @given(st.integers(1, 64), st.integers(1, 2048), st.booleans(), st.booleans())
 def test_more_sequences_take_no_less(batch: int, tokens: int, gated: bool, cached: bool) -> None:
     shape = LLAMA if gated or cached else BERT
-    timer = TorchTimer(GPU, element_bytes=2)
+    timer = TorchTimer(GPU)
     behind = 100 if cached else 0
     for less, more in zip(
         torch_form("x", shape, Pass(batch, tokens, behind)),
@@ -111,6 +111,6 @@ def test_more_sequences_take_no_less(batch: int, tokens: int, gated: bool, cache
 
 @given(st.integers(1, 4000), st.integers(1, 4000))
 def test_a_longer_cache_takes_no_less(one: int, other: int) -> None:
-    timer = TorchTimer(GPU, element_bytes=2)
+    timer = TorchTimer(GPU)
     short, long = (torch_form("x", LLAMA, Pass(4, 1, n)) for n in sorted((one, other)))
     assert timer.seconds(short["layer.0.attention"]) <= timer.seconds(long["layer.0.attention"])

@@ -78,14 +78,10 @@ class _Chain:
         """A tensor that comes from outside."""
         return self.model.add(Operation(name=name, kind="input", elements_out=elements))
 
-    def convolve(
-        self, name: str, channels: int, kernel: int, *, stride: int = 1, after: str | None = None
-    ) -> str:
-        """A convolution of the last tensor, or of `after`, which has the same shape; its bias and activation
-        are fused.
-        """
+    def convolve(self, name: str, channels: int, kernel: int, *, stride: int = 1) -> str:
+        """A convolution of the last tensor; its bias and activation are fused."""
         conv = Convolution(self.channels, self.side, self.side, kernel, stride, kernel // 2)
-        return self.model.add(convolved(name, channels, conv, self.batch), [after or self.last])
+        return self.model.add(convolved(name, channels, conv, self.batch), [self.last])
 
     def chain(self, name: str, channels: int, kernel: int, *, stride: int = 1) -> str:
         """A convolution that the chain goes through."""

@@ -63,7 +63,6 @@ def model_time(
     product_seconds: Mapping[str, float],
     *,
     sparse: frozenset[str] = frozenset(),
-    element_bytes: int = 2,
     launch: str = "graph",
 ) -> ModelTime:
     """Add up a forward pass.
@@ -83,19 +82,17 @@ def model_time(
         raise BadInput(f"{model.name}: no time was given for {', '.join(missing[:3])}")
     launch_s = gpu.graph_launch_s if launch == "graph" else gpu.stream_launch_s
     if model.runtime == "torch":
-        timer = TorchTimer(gpu, element_bytes=element_bytes)
+        timer = TorchTimer(gpu)
         seconds, changed, turning = timer.times(model, product_seconds, sparse)
     else:
         seconds = {
-            o.name: product_seconds[o.name]
-            if o.kind == "gemm"
-            else other_seconds(o, gpu, element_bytes=element_bytes, launch_s=launch_s)
+            o.name: product_seconds[o.name] if o.kind == "gemm" else other_seconds(o, gpu, launch_s=launch_s)
             for o in model
         }
         changed = choose_layouts(model, dict.fromkeys(sparse, "features")).transposes
         turning = {
             change.source: model[change.source].runs
-            * transpose_seconds(change.elements, gpu, element_bytes=element_bytes, launch_s=launch_s)
+            * transpose_seconds(change.elements, gpu, launch_s=launch_s)
             for change in changed
         }
     path = _longest_path(model, seconds)

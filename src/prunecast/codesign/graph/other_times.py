@@ -8,6 +8,9 @@ one goes through DRAM. Fused attention multiplies, and takes an exponential of e
 from prunecast.codesign.graph.model_graph import Operation
 from prunecast.hardware import GpuSpec, sm_clock_hz
 
+ELEMENT_BYTES = 2
+"""Tensors of whole models are of half precision."""
+
 PRODUCT_SHARE = 0.6
 """Share of the dense tensor rate that a product of two activations reaches, of one head after the other."""
 
@@ -19,16 +22,18 @@ START_KEYS = 230
 figure 5, to the fastest kernel at each point."""
 
 
-def other_seconds(operation: Operation, gpu: GpuSpec, *, element_bytes: int, launch_s: float) -> float:
+def other_seconds(operation: Operation, gpu: GpuSpec, *, launch_s: float) -> float:
     """Seconds of an operation that is neither input nor product, one launch of each copy included."""
     if operation.kind == "input":
         return 0.0
-    moved = _traffic_seconds(operation.elements_in, operation.elements_out, element_bytes, gpu)
-    moved += operation.elements_cached * element_bytes / gpu.dram_bytes_per_s
+    moved = _traffic_seconds(operation.elements_in, operation.elements_out, ELEMENT_BYTES, gpu)
+    moved += operation.elements_cached * ELEMENT_BYTES / gpu.dram_bytes_per_s
     return operation.runs * (launch_s + max(moved, _tensor_seconds(operation, gpu)))
 
 
-def transpose_seconds(elements: int, gpu: GpuSpec, *, element_bytes: int, launch_s: float) -> float:
+def transpose_seconds(
+    elements: int, gpu: GpuSpec, *, element_bytes: int = ELEMENT_BYTES, launch_s: float
+) -> float:
     """Seconds of changing the layout of a tensor: read once, written once, one launch."""
     return launch_s + _traffic_seconds(elements, elements, element_bytes, gpu)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from prunecast.codesign.graph.layouts import Transpose
 from prunecast.codesign.graph.model_graph import ModelGraph, Operation
-from prunecast.codesign.graph.other_times import EXPONENTIALS_PER_CLK_PER_SM
+from prunecast.codesign.graph.other_times import ELEMENT_BYTES, EXPONENTIALS_PER_CLK_PER_SM
 from prunecast.hardware import GpuSpec, sm_clock_hz
 from prunecast.hardware.costs import load_costs
 
@@ -60,8 +60,8 @@ class AttentionWork(NamedTuple):
 class TorchTimer:
     """Times of launches on one GPU."""
 
-    def __init__(self, gpu: GpuSpec, *, element_bytes: int) -> None:
-        self._gpu, self._bytes = gpu, element_bytes
+    def __init__(self, gpu: GpuSpec) -> None:
+        self._gpu = gpu
         self._costs = load_costs(__package__, gpu.compute_capability)
 
     def times(
@@ -103,13 +103,13 @@ class TorchTimer:
         x = reader.elements_in
         if reader.n > FEW_TURNED_APART and x < LEAST_TURNED_APART and maker.kind in NORMS:
             share = self._costs["turned_norm_share"] * self._gpu.dram_copy_bytes_per_s
-            return 2 * x * self._bytes / share
+            return 2 * x * ELEMENT_BYTES / share
         return self._moved("turn", 2 * x)
 
     def _moved(self, kind: str, elements: int) -> float:
         begin, share = MOVING[kind]
         rate = self._costs[share] * self._gpu.dram_copy_bytes_per_s
-        return self._costs[begin] + elements * self._bytes / rate
+        return self._costs[begin] + elements * ELEMENT_BYTES / rate
 
     def _attention(self, o: Operation) -> float:
         """Tensor work of whole sequences; of few new tokens what the cache's bytes take, and partial sums."""
@@ -117,7 +117,7 @@ class TorchTimer:
         tensor = (work.multiplying + costs["start_keys"] * work.per_key) / costs["attention_share"]
         if not o.elements_cached:
             return costs["attention_s"] + tensor
-        read = o.elements_cached * self._bytes / (costs["cache_read_share"] * self._gpu.dram_bytes_per_s)
+        read = o.elements_cached * ELEMENT_BYTES / (costs["cache_read_share"] * self._gpu.dram_bytes_per_s)
         return costs["split_keys_s"] + max(read, tensor)
 
     def _patches(self, o: Operation) -> float:
@@ -125,7 +125,7 @@ class TorchTimer:
         tiles = -(-o.elements_out // PATCH_TILE**2)
         waves = -(-tiles // self._gpu.sm_count)
         rate = self._costs["patch_turn_share"] * self._gpu.dram_copy_bytes_per_s
-        return waves * self._costs["patch_wave_s"] + (o.elements_in + o.elements_out) * self._bytes / rate
+        return waves * self._costs["patch_wave_s"] + (o.elements_in + o.elements_out) * ELEMENT_BYTES / rate
 
 
 def attention_work(o: Operation, gpu: GpuSpec) -> AttentionWork:

@@ -33,7 +33,6 @@ def draw_timeline(
     sm: int = 0,
     first_waves: int = 1,
     state: str = "burst",
-    palette: Palette = SCREEN,
 ) -> None:
     """One line for each tensor pipe and each warp of one SM, time in us from left to right.
 
@@ -63,7 +62,7 @@ def draw_timeline(
     axes.set(xlabel="time, us", ylim=(len(lines) - 0.5, -0.5), title=f"{plan.kernel} on SM {sm}")
     handles = [Patch(color=colour, label=kind) for kind, colour in _COLOURS.items() if kind in shown]
     axes.figure.legend(
-        handles=handles, loc="outside lower center", ncols=5, fontsize=7, labelcolor=palette.ink
+        handles=handles, loc="outside lower center", ncols=5, fontsize=7, labelcolor=SCREEN.ink
     )
 
 
