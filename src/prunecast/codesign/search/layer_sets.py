@@ -2,7 +2,7 @@
 passes that the model is run in.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from prunecast.codesign.random_weights import heavy_tailed, is_pruned
 from prunecast.errors import BadInput
 from prunecast.patterns import weigh
 from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.sources import Layer
 from prunecast.patterns.sources.read import matrix_sizes, open_tensors
 from prunecast.patterns.sources.weight_set import select_names
 
@@ -77,19 +78,20 @@ def layers_of_file(
     BadInput : as `load_layers`
     """
     layers = load_layers(weights, target=target, ignore=ignore).layers
-    shapes = {name: (layer.weights.shape[0], layer.weights.shape[1]) for name, layer in layers.items()}
-
-    def importance(name: str) -> ImportanceArray:
-        return weigh(name, layers[name].weights)
-
-    seen = tuple(
+    seen = [
         LayerPass(
             {name: layer.tokens(run.columns, experts_per_token) for name, layer in layers.items()},
             share=run.share,
         )
         for run in passes
-    )
-    return LayerSet(shapes, importance, seen)
+    ]
+    return _of_layers(layers, seen)
+
+
+def _of_layers(layers: Mapping[str, Layer], passes: Iterable[LayerPass]) -> LayerSet:
+    """Layers that were read."""
+    shapes = {name: (layer.weights.shape[0], layer.weights.shape[1]) for name, layer in layers.items()}
+    return LayerSet(shapes, lambda name: weigh(name, layers[name].weights), tuple(passes))
 
 
 def layers_of_checkpoint(
@@ -108,18 +110,14 @@ def layers_of_checkpoint(
     sizes = matrix_sizes(open_tensors(folder))
     graphs = [graph_of_tensors(folder.name, shape, run, sizes, runtime) for run in passes]
     layers = load_layers(folder, target=target, ignore=ignore).layers
-    seen = tuple(
+    seen = [
         LayerPass({name: graph[name].n for name in layers if graph.has_product(name)}, graph, run.share)
         for graph, run in zip(graphs, passes, strict=True)
         if graph is not None
-    )
+    ]
     if None in graphs or any(len(run.tokens) < len(layers) for run in seen):
         return None
-
-    def importance(name: str) -> ImportanceArray:
-        return weigh(name, layers[name].weights)
-
-    return LayerSet({name: sizes[name] for name in layers}, importance, seen)
+    return _of_layers(layers, seen)
 
 
 def layers_of_onnx(
@@ -149,12 +147,7 @@ def layers_of_onnx(
     }
     if not layers:
         raise BadInput(f"{path}: none of the selected weights belongs to a product, wanted at least one")
-    shapes = {name: (graph[name].m, graph[name].k) for name in layers}
-
-    def importance(name: str) -> ImportanceArray:
-        return weigh(name, layers[name].weights)
-
-    return LayerSet(shapes, importance, (LayerPass({name: graph[name].n for name in layers}, graph),))
+    return _of_layers(layers, [LayerPass({name: graph[name].n for name in layers}, graph)])
 
 
 def layers_of_workload(
