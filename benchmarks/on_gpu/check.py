@@ -18,7 +18,7 @@ from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.patterns import TileMap
 from prunecast.plan.order import assign_hardware, assign_stream_k
-from prunecast.validation.measure.inputs import FLOATS, exact, nothing, rounded
+from prunecast.validation.measure.contestants import FLOATS, exact, nothing, rounded
 from prunecast.validation.tolerance import error_bound
 
 KEPT = (0, 1, 15, 16, 17, 63, 64, 65, 700, 300)

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from prunecast.codesign.graph.model_graph import Operation
-from prunecast.codesign.graph.passes import Pass
+from prunecast.codesign.graph.shapes import Pass
 from prunecast.codesign.graph.torch_form import torch_form
 from prunecast.codesign.graph.torch_time import attention_work
 from prunecast.hardware import GpuSpec, load_gpu

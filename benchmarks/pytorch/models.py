@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from benchmarks.pytorch.operators import check_operators, time_products
-from prunecast.codesign.graph.passes import Pass, parse_workload
+from prunecast.codesign.graph.shapes import Pass, parse_workload
 from prunecast.validation.torch_models import Case
 from prunecast.validation.torch_models.measure import COMPILED, VARIANTS, measure
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from prunecast.validation.measure.buffers import OUTPUT_BYTES, POOL_ELEMENTS, output_bytes, pool_elements
+from prunecast.validation.measure.sources import OUTPUT_BYTES, POOL_ELEMENTS, output_bytes, pool_elements
 from prunecast.validation.suite import load_suite, suite_names
 from tests.validation.tiny_run import CASE
 

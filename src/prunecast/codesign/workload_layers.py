@@ -1,4 +1,8 @@
-"""The layers of a workload: of a standard model by name, or of a file, for every pass that is asked for."""
+"""The layers of a workload: of a standard model, with random weights, or of a file, for every pass asked for.
+
+Rows and columns of trained matrices differ in scale by factors (outlier features); in random ones a lognormal
+factor per column and row stands for that. Without it all columns would be alike, every pattern equally good.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,12 +18,39 @@ from prunecast.codesign.graph import (
 from prunecast.codesign.graph.config import graph_of_tensors
 from prunecast.codesign.graph.shapes import Transformer
 from prunecast.codesign.layers import LoadedLayers, Skipped
-from prunecast.codesign.random_weights import heavy_tailed, is_pruned
 from prunecast.errors import BadInput
 from prunecast.kernels import ConvShape
+from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.sources import FilterShape, Layer
 from prunecast.patterns.sources.read import matrix_sizes, open_tensors
 from prunecast.patterns.sources.weight_set import select_names
+
+KEPT_DENSE = ("stem", "classifier", "head", "fc8")
+"""First and last layers of the standard models: they are customarily not pruned."""
+ROUTER = ".router"
+"""Products that choose the experts of a token are not pruned either."""
+ROWS_AT_A_TIME = 32
+"""Rows that a cache holds while they are scaled."""
+
+
+def is_pruned(name: str) -> bool:
+    """Whether a product of a standard model is one that is customarily pruned."""
+    return name not in KEPT_DENSE and not name.endswith(ROUTER)
+
+
+def heavy_tailed(shape: tuple[int, int], seed: Sequence[int]) -> ImportanceArray:
+    """Magnitudes of a matrix (M, K), float32, that depend on the seed alone."""
+    rng = np.random.default_rng(seed)
+    weights = rng.standard_normal(shape, np.float32)
+    of_column = np.exp(0.5 * rng.standard_normal(shape[1], np.float32))
+    of_row = np.exp(0.3 * rng.standard_normal((shape[0], 1), np.float32))
+    for first in range(0, shape[0], ROWS_AT_A_TIME):
+        rows = weights[first : first + ROWS_AT_A_TIME]
+        rows *= of_column
+        rows *= of_row[first : first + ROWS_AT_A_TIME]
+        np.abs(rows, out=rows)
+    return weights
+
 
 MOST_DRAWN = 2**28
 """A gigabyte while they are drawn."""

@@ -11,7 +11,7 @@ Read first: `operation.py` (the records), `model_graph.py` (the graph), `workloa
 from prunecast.codesign.graph.layouts import LayoutChoice, choose_layouts, turned_by_dense
 from prunecast.codesign.graph.model_graph import KINDS, Convolution, ModelGraph, Operation
 from prunecast.codesign.graph.model_time import ModelTime, model_time
-from prunecast.codesign.graph.passes import Pass, parse_workload
+from prunecast.codesign.graph.shapes import Pass, parse_workload
 from prunecast.codesign.graph.workloads import RUNTIMES, WORKLOADS, load_pass, load_workload
 
 __all__ = [

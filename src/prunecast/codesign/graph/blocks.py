@@ -1,8 +1,7 @@
 """`Blocks`: adds the parts of transformer layers to a graph: attention, feed-forward, experts."""
 
 from prunecast.codesign.graph.model_graph import ModelGraph, Operation
-from prunecast.codesign.graph.passes import Pass
-from prunecast.codesign.graph.shapes import Transformer
+from prunecast.codesign.graph.shapes import Pass, Transformer
 
 
 class Blocks:

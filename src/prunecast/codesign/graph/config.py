@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from prunecast.codesign.graph.model_graph import ModelGraph, linear
-from prunecast.codesign.graph.passes import Pass
-from prunecast.codesign.graph.shapes import Transformer
+from prunecast.codesign.graph.shapes import Pass, Transformer
 from prunecast.codesign.graph.torch_form import torch_form
 from prunecast.codesign.graph.transformers import PIXELS, build_transformer
 from prunecast.errors import BadInput

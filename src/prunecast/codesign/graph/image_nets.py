@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from prunecast.codesign.graph.blocks import Blocks
 from prunecast.codesign.graph.model_graph import Convolution, ModelGraph, Operation, convolved, linear
-from prunecast.codesign.graph.passes import Pass
-from prunecast.codesign.graph.shapes import Transformer
+from prunecast.codesign.graph.shapes import Pass, Transformer
 
 PIXELS = 224
 CLASSES = 1000

@@ -7,8 +7,7 @@ values, and an activation where it is no epilogue. What each takes: `torch_time.
 
 from prunecast.codesign.graph.blocks import mean_keys
 from prunecast.codesign.graph.model_graph import Convolution, ModelGraph, Operation, convolved, linear
-from prunecast.codesign.graph.passes import Pass
-from prunecast.codesign.graph.shapes import Transformer, check_phase
+from prunecast.codesign.graph.shapes import Pass, Transformer, check_phase
 from prunecast.errors import BadInput
 
 PIXELS = 224

@@ -11,8 +11,7 @@ from dataclasses import replace
 
 from prunecast.codesign.graph.blocks import Blocks
 from prunecast.codesign.graph.model_graph import Convolution, ModelGraph, Operation, convolved
-from prunecast.codesign.graph.passes import Pass
-from prunecast.codesign.graph.shapes import Transformer, check_phase
+from prunecast.codesign.graph.shapes import Pass, Transformer, check_phase
 
 MOST_APART = 2**33
 """Weights above which layers that are alike are one node of the graph, and pruned alike."""

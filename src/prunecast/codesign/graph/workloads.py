@@ -2,8 +2,7 @@
 
 from prunecast.codesign.graph.image_nets import CONV_NETS, UNETS, build_conv_net, build_unet
 from prunecast.codesign.graph.model_graph import ModelGraph
-from prunecast.codesign.graph.passes import SEQUENCE, Pass
-from prunecast.codesign.graph.shapes import transformers
+from prunecast.codesign.graph.shapes import SEQUENCE, Pass, transformers
 from prunecast.codesign.graph.torch_form import torch_form
 from prunecast.codesign.graph.transformers import build_transformer
 from prunecast.errors import BadInput, check_choice

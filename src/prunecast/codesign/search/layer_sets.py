@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 from prunecast.codesign.graph import ModelGraph, Pass
 from prunecast.codesign.graph.config import graph_of_tensors
-from prunecast.codesign.graph.passes import SEQUENCE
-from prunecast.codesign.graph.shapes import Transformer
+from prunecast.codesign.graph.shapes import SEQUENCE, Transformer
 from prunecast.codesign.layers import Source, load_layers
 from prunecast.codesign.onnx_model import read_onnx_model
-from prunecast.codesign.random_weights import heavy_tailed, is_pruned
+from prunecast.codesign.workload_layers import heavy_tailed, is_pruned
 from prunecast.errors import BadInput
 from prunecast.patterns import weigh
 from prunecast.patterns.importance import ImportanceArray

@@ -11,7 +11,7 @@ from prunecast.codesign.contestants import check_has_form
 from prunecast.codesign.engines import Engine, Progress, silent
 from prunecast.codesign.graph import RUNTIMES, WORKLOADS, Pass, load_pass, parse_workload
 from prunecast.codesign.graph.config import checkpoint_shape
-from prunecast.codesign.graph.passes import SEQUENCE
+from prunecast.codesign.graph.shapes import SEQUENCE
 from prunecast.codesign.layers import Source, path_of
 from prunecast.codesign.provenance import SCHEMA_VERSION
 from prunecast.codesign.search.layer_sets import (

@@ -6,8 +6,8 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from prunecast.validation.measure.bench_launch import MIB, Raw, bench_function, launch_seconds, sm_count
 from prunecast.validation.measure.sources import DEPTHS, ROW_BYTES
+from prunecast.validation.measure.timing import MIB, Raw, bench_function, launch_seconds, sm_count
 
 FOOTPRINTS_MIB = (2, 8, 16, 24, 32, 40, 48, 56, 64, 96, 192, 512)
 KEPT_PERCENT = (20, *range(40, 101, 5))

@@ -11,9 +11,9 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from prunecast.validation.measure.bench_launch import MIB, Raw, bench_function, launch_seconds, sm_count
 from prunecast.validation.measure.driver import Driver
 from prunecast.validation.measure.sources import WIDTHS
+from prunecast.validation.measure.timing import MIB, Raw, bench_function, launch_seconds, sm_count
 
 
 def tensor() -> Raw:

@@ -11,11 +11,11 @@ from prunecast.codesign.engines import Progress
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.validation.calibration import RAW_SCHEMA
-from prunecast.validation.measure.bench_launch import Raw
 from prunecast.validation.measure.bench_memory import bandwidth, copies, kept, latency
 from prunecast.validation.measure.bench_tensor import power, tensor, waiting
 from prunecast.validation.measure.driver import Driver, check_same_gpu
 from prunecast.validation.measure.header import device_facts
+from prunecast.validation.measure.timing import Raw
 
 GROUPS: dict[str, Callable[[], Raw]] = {
     "latency": latency,

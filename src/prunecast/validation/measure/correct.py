@@ -6,8 +6,7 @@ import cupy as cp
 import numpy as np
 
 from prunecast.patterns.tile_map import MaskArray
-from prunecast.validation.measure.contestants import Runner
-from prunecast.validation.measure.inputs import Inputs, exact, nothing, rounded
+from prunecast.validation.measure.contestants import Inputs, Runner, exact, nothing, rounded
 from prunecast.validation.tolerance import OUTPUT_ROUNDOFF, error_bound
 
 MOST_MULTIPLY_ADDS = 4e10

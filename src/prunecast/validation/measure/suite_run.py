@@ -15,12 +15,19 @@ from prunecast.kernels import KERNELS
 from prunecast.kernels.device.build import KernelBuildError
 from prunecast.validation.case import Case
 from prunecast.validation.case_maps import case_plan, map_of, recorded_fingerprint
-from prunecast.validation.measure.buffers import output_bytes, pool_elements
-from prunecast.validation.measure.contestants import Runner, csr_runner, dense_runners, own_runner
+from prunecast.validation.measure.contestants import (
+    Inputs,
+    Runner,
+    csr_runner,
+    dense_runners,
+    layer_inputs,
+    own_runner,
+    random_pool,
+)
 from prunecast.validation.measure.correct import largest_excess
 from prunecast.validation.measure.driver import HOT_REASONS, Driver
-from prunecast.validation.measure.inputs import Inputs, layer_inputs, random_pool
 from prunecast.validation.measure.libraries import DenseProduct
+from prunecast.validation.measure.sources import output_bytes, pool_elements
 from prunecast.validation.measure.timing import (
     BURST_GRAPH_S,
     HOLD_NS,

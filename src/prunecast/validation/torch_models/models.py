@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from prunecast.codesign.graph.passes import Pass
-from prunecast.codesign.graph.shapes import Transformer, transformers
+from prunecast.codesign.graph.shapes import Pass, Transformer, transformers
 from prunecast.codesign.graph.torch_form import PIXELS
 from prunecast.errors import BadInput
 from prunecast.torch.find import find_layers, matrix_of, sibling_groups

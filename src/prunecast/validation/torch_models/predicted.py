@@ -11,8 +11,7 @@ from prunecast.codesign.engines import Engine, Progress, silent
 from prunecast.codesign.graph import ModelTime, model_time
 from prunecast.codesign.graph.config import CONFIG, shape_of_config
 from prunecast.codesign.graph.model_graph import Operation
-from prunecast.codesign.graph.passes import Pass
-from prunecast.codesign.graph.shapes import Transformer, transformers
+from prunecast.codesign.graph.shapes import Pass, Transformer, transformers
 from prunecast.codesign.graph.torch_form import torch_form
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
