@@ -26,7 +26,7 @@ class ConvOperator:
         self._first, self._plane = self.output.first * self._pixel, self.output.plane * self._pixel
 
     def __call__(self, b: Any, out: Any = None) -> Any:
-        """C (output.pixels, batch) of B (grid.source.pixels, batch), CuPy arrays or torch tensors without gaps.
+        """C (output.pixels, batch) of B (grid.source.pixels, batch): CuPy arrays or torch tensors.
 
         Enqueued on the current stream of the framework of `b`. An `out` has zeros between its planes already,
         such as a former output.
