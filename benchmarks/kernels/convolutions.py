@@ -6,14 +6,16 @@
 
 Batch 32, fp16, filters of random weights pruned to 75 % with one threshold a layer. Outputs are compared with
 torch's in fp32, zeros of the border included, before any time counts. cuDNN has its own layout, channels last
-and contiguous, tuned by its benchmark mode and by its heuristics; both sides add no bias. `+ copy` has the
-copy to the planes of a stride of 2 in its time. Bursts, cold L2. Writes DIR/convolutions.json.
+and contiguous, tuned by its benchmark mode and by its heuristics; both sides add no bias, and inputs lie as
+each wants them. Bursts, cold L2. `--configs` times every config of the layers, in bursts too. Writes
+DIR/convolutions.json.
 """
 
 import argparse
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -131,12 +133,14 @@ def products() -> dict[str, KernelPlan]:
         for height in sorted({min(128, case.filters), min(256, case.filters)}):
             tiles, grid = tiles_of(case, height), case.grid
             chosen = fastest_plan("stspmm", tiles, grid.n, "fp16", GPU, source=grid)
-            config = next(c for c in tile_configs(GPU, "fp16", height) if c.shape == chosen.shape)
-            found[f"{case.name}|tile-wise:{height}"] = plan_with(config, "stspmm", tiles, grid.n, "fp16", GPU)
+            for config in tile_configs(GPU, "fp16", height):
+                plan = plan_with(config, "stspmm", tiles, grid.n, "fp16", GPU)
+                name = f"{case.name}|tile-wise:{height}"
+                found[name if config.shape == chosen.shape else f"{name} {config}"] = plan
     return found
 
 
-def prepare(folder: Path) -> None:
+def prepare(folder: Path, changes: dict[str, int]) -> None:
     """Write `plans.npz`, `plans.json` and `cubin/`."""
     import os
 
@@ -145,18 +149,20 @@ def prepare(folder: Path) -> None:
     save_plans(folder, plans)
     cases = {case.name: case for case in (*SMALL, *VGG, *RESNET)}
 
-    def build(name: str) -> Any:
+    def build(name: str, changes: dict[str, int] | None = None) -> Any:
         plan = grid_plan(plans[name], cases[name.partition("|")[0]].grid, GPU)
         if plan.tensor == "mma":
             return build_mma(plan, ARCH, mma_defines(plan))
-        return build_tile_kernel(plan, tile_defines(plan))
+        return build_tile_kernel(plan, tile_defines(plan, changes=changes))
 
     with ThreadPoolExecutor(2) as pool:
         built = [*pool.map(build, plans), compile_cubin(MICROBENCHMARKS / "clock_probe.cu", ARCH, {})]
+        own = [name for name, plan in plans.items() if changes and plan.tensor == "wgmma"]
+        built += pool.map(partial(build, changes=changes), own)
     print(f"{len(plans)} plans, {len({kernel.cubin for kernel in built})} cubins")
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace, changes: dict[str, int]) -> None:
     """Check and time every case while time is left."""
     import cupy as cp
 
@@ -167,9 +173,13 @@ def run(options: argparse.Namespace) -> None:
         if time.perf_counter() - began > options.seconds:
             print("out of time at", case.name)
             break
-        own = {name: plan for name, plan in plans.items() if name.startswith(f"{case.name}|")}
+        own = {
+            name.partition("|")[2]: plan for name, plan in plans.items() if name.startswith(f"{case.name}|")
+        }
+        if case.network != "small" and not options.configs:
+            own = {name: plan for name, plan in own.items() if " " not in name}
         try:
-            rows.append(_run_case(case, own, stream, options))
+            rows.append(_run_case(case, own, stream, options.turns, changes))
         except Exception as reason:  # the others go on
             print(f"{case.name}: {type(reason).__name__}: {str(reason)[:300]}", flush=True)
         options.out.mkdir(parents=True, exist_ok=True)
@@ -178,16 +188,18 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _run_case(
-    case: Case, plans: dict[str, KernelPlan], stream: Any, options: argparse.Namespace
+    case: Case, plans: dict[str, KernelPlan], stream: Any, turns: int, changes: dict[str, int]
 ) -> dict[str, Any]:
     import torch
 
     with stream, torch.cuda.stream(torch.cuda.ExternalStream(stream.ptr)), torch.no_grad():
         layer = _Layer(case)
-        operators = {name.partition("|")[2]: layer.checked(plan) for name, plan in plans.items()}
+        operators = {name: layer.checked(plan) for name, plan in plans.items()}
+        if changes and case.network != "small":
+            operators |= {f"{name} changed": layer.checked(plan, changes) for name, plan in plans.items()}
         found: dict[str, Any] = {"case": case.name, "excess": layer.excess}
         if case.network != "small":
-            found["us"] = _times(layer, operators, stream, options.turns)
+            found["us"] = _times(layer, operators, stream, turns)
     wrong = {name: excess for name, excess in layer.excess.items() if not excess <= 1.0} or "none"
     checks = f"{len(operators)} checked, worst {max(layer.excess.values()):.2f} of the bound, wrong {wrong}"
     said = " ".join(f"{name} {us:.1f}" for name, us in found.get("us", {}).items())
@@ -219,23 +231,30 @@ class _Layer:
         kept = torch.from_numpy(filters_of(self.case) * tiles.mask()).cuda()
         return kept.view(self.case.filters, self.case.channels, self.case.kernel, self.case.kernel)
 
-    def checked(self, plan: KernelPlan) -> Any:
+    def checked(self, plan: KernelPlan, changes: dict[str, int] | None = None) -> Any:
         """The operator of a plan; how far it is from torch goes to `excess`."""
+        import cupy as cp
         import torch
 
         from prunecast.kernels import compile
+        from prunecast.kernels.device.conv_operator import ConvOperator
+        from prunecast.kernels.tile.cuda.operator import TileOperator
         from prunecast.torch.conv import images_in, planes_of
 
         case, grid = self.case, self.case.grid
-        operator = compile(grid_plan(plan, grid, GPU), filters_of(case))
-        source = planes_of(self.xs[0], grid)
-        y = torch.full((operator.out_pixels, case.batch), torch.nan, dtype=torch.float16, device="cuda")
-        operator.clear(_cupy(y))
+        operator: Any = compile(grid_plan(plan, grid, GPU), filters_of(case))
+        if changes:
+            changed = TileOperator.compile(grid_plan(plan, grid, GPU), filters_of(case), changes=changes)
+            operator = ConvOperator(changed, grid)
+        source = planes_of(self.xs[0], case.batch, grid.border)
+        shape = (operator.output.pixels, case.batch)
+        y = torch.full(shape, torch.nan, dtype=torch.float16, device="cuda")
+        operator.clear(cp.from_dlpack(y))
         operator(source, out=y)
         wanted, bound = self._reference(plan)
-        images = images_in(y, grid, case.filters, case.batch)
+        images = images_in(y, operator.output, case.batch)
         apart = (images.float() - wanted).abs() / bound
-        expected = planes_like(images, grid, case.filters)
+        expected = planes_of(images, case.batch, grid.border)
         same_zeros = torch.equal(y[: -grid.border], expected[: -grid.border])
         excess = float(torch.nan_to_num(apart, nan=torch.inf).max()) if same_zeros else float("inf")
         name = f"{plan.tensor} {plan.config} {plan.tiles.pattern}"
@@ -258,22 +277,6 @@ class _Layer:
         return self._wanted[key]
 
 
-def planes_like(images: Any, grid: ConvGrid, filters: int) -> Any:
-    """The planes that hold images and zeros."""
-    from prunecast.torch.conv import planes_of
-
-    conv = grid.conv
-    after = ConvShape(
-        channels=filters,
-        height=conv.height_out,
-        width=conv.width_out,
-        kernel_h=1,
-        kernel_w=1,
-        batch=conv.batch,
-    )
-    return planes_of(images, ConvGrid(conv=after, border=grid.border))
-
-
 def _times(layer: _Layer, operators: dict[str, Any], stream: Any, turns: int) -> dict[str, float]:
     """Microseconds by contestant."""
     import torch
@@ -281,9 +284,8 @@ def _times(layer: _Layer, operators: dict[str, Any], stream: Any, turns: int) ->
     from benchmarks.on_gpu.timing import contestant, take_turns
     from prunecast.torch.conv import planes_of
 
-    case, grid, sets = layer.case, layer.case.grid, layer.sets
-    found = []
-    sources = [planes_of(x, grid) for x in layer.xs]
+    sets, found = layer.sets, []
+    sources = [planes_of(x, layer.case.batch, layer.case.grid.border) for x in layer.xs]
     for name, operator in operators.items():
         outs = [operator(source) for source in sources]
         own = [operator, *(operator.copy() for _ in range(sets - 1))]
@@ -292,14 +294,6 @@ def _times(layer: _Layer, operators: dict[str, Any], stream: Any, turns: int) ->
             own[i](sources[i], out=outs[i])
 
         found.append(contestant(name, stream, launch, sets=sets))
-        if case.stride > 1:
-            inputs = [planes_like(x, _unstrided(case), case.channels) for x in layer.xs]
-            views = [_view(x, _unstrided(case), case) for x in inputs]
-
-            def with_copy(i: int, own: Any = own, outs: Any = outs, views: Any = views) -> None:
-                own[i](planes_of(views[i], grid), out=outs[i])
-
-            found.append(contestant(f"{name} + copy", stream, with_copy, sets=sets))
     tiles = next(iter(operators.values())).plan.tiles
     for layout in (torch.channels_last, torch.contiguous_format):
         found.append(_cudnn(layer, tiles, layout, stream, tuned=True))
@@ -308,17 +302,6 @@ def _times(layer: _Layer, operators: dict[str, Any], stream: Any, turns: int) ->
             found.append(thread.submit(_cudnn, layer, tiles, layout, stream, tuned=False).result())
     samples = take_turns(stream, found, turns)
     return {name: sample.median * 1e6 for name, sample in samples.items()}
-
-
-def _unstrided(case: Case) -> ConvGrid:
-    """The grid of the layer's input as the layer before it leaves it."""
-    return case._replace(stride=1).grid
-
-
-def _view(planes: Any, grid: ConvGrid, case: Case) -> Any:
-    from prunecast.torch.conv import images_in
-
-    return images_in(planes, grid, case.channels, case.batch)
 
 
 def _cudnn(layer: _Layer, tiles: TileMap, layout: Any, stream: Any, *, tuned: bool) -> Any:
@@ -341,12 +324,6 @@ def _cudnn(layer: _Layer, tiles: TileMap, layout: Any, stream: Any, *, tuned: bo
         return contestant(f"cuDNN {name}{' tuned' if tuned else ''}", stream, launch, sets=layer.sets)
 
 
-def _cupy(y: Any) -> Any:
-    import cupy as cp
-
-    return cp.from_dlpack(y)
-
-
 def _summary(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         us = row.get("us")
@@ -364,12 +341,9 @@ def _summary(rows: list[dict[str, Any]]) -> None:
 
 
 def _gain(row: dict[str, Any]) -> float:
-    """Of tiles of 128 filters, or of 64 where there are no more, the copy included."""
-    us = row["us"]
-    own = {name: value for name, value in us.items() if not name.startswith("cuDNN")}
-    low = [name for name in own if "256" not in name] or list(own)
-    with_copy = [name for name in low if "copy" in name] or low
-    return float(min(v for n, v in us.items() if n.startswith("cuDNN")) / own[with_copy[0]])
+    """Of tiles of 128 filters, or of 64 where there are no more."""
+    own = [us for name, us in row["us"].items() if name in ("tile-wise:128", "tile-wise:64")]
+    return float(min(us for name, us in row["us"].items() if name.startswith("cuDNN")) / own[0])
 
 
 def main() -> None:
@@ -382,9 +356,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--case", action="append", default=[])
     parser.add_argument("--seconds", type=float, default=200.0)
+    parser.add_argument("--configs", action="store_true", help="every config, not the chosen one alone")
+    parser.add_argument("--changes", nargs="*", default=[], help="NAME=NUMBER of a second build")
     parser.add_argument("--turns", type=int, default=5)
     options = parser.parse_args()
-    prepare(options.folder) if options.what == "prepare" else run(options)
+    changes = {one.partition("=")[0]: int(one.partition("=")[2]) for one in options.changes}
+    prepare(options.folder, changes) if options.what == "prepare" else run(options, changes)
 
 
 if __name__ == "__main__":

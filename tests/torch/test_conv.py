@@ -31,7 +31,8 @@ def test_planes_are_those_that_the_grid_describes():
     x = torch.randn(5, 12, 7, 9)
     images = np.zeros((12, 7, 9, 8))
     images[..., :5] = x.permute(1, 2, 3, 0).numpy()
-    np.testing.assert_array_equal(planes_of(x, grid).numpy(), grid.source_of(images).astype(np.float32))
+    wanted = grid.source.of_images(images).astype(np.float32)
+    np.testing.assert_array_equal(planes_of(x, 8, 1).numpy(), wanted)
 
 
 @pytest.mark.parametrize(("size", "stride"), [(1, 1), (1, 2), (3, 1), (3, 2), (5, 1)])
@@ -41,16 +42,17 @@ def test_the_plan_on_its_planes_is_what_torch_computes(size, stride):
     grid, x = module.grid(3, 6, 5), torch.randn(3, 12, 6, 5).half()
     plan = module.plan(grid)
     weights = module.dense_weight().flatten(1).double().numpy()
-    c = run_reference(plan, weights, planes_of(x, grid).numpy())
-    out = torch.zeros(grid.pixels(32), 8, dtype=torch.float64)
+    c = run_reference(plan, weights, planes_of(x, 8, grid.border).numpy())
+    output = grid.output(32)
+    out = torch.zeros(output.pixels, 8, dtype=torch.float64)
     for m, row in enumerate(c):
-        at = grid.first + m * grid.plane
+        at = output.first + m * output.plane
         out[at : at + grid.n // 8] = torch.from_numpy(row).view(-1, 8)
     options = {"stride": stride, "padding": size // 2}
     wanted = torch.nn.functional.conv2d(
         x.double(), torch.from_numpy(weights).view(32, 12, size, size), **options
     )
-    torch.testing.assert_close(images_in(out, grid, 32, 3), wanted, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(images_in(out, output, 3), wanted, rtol=1e-9, atol=1e-9)
 
 
 def test_zeros_of_the_weights_are_enough_and_states_go_through():

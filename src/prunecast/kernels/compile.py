@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.conv_input import ConvOperator, check_conv, grid_of
+from prunecast.kernels.device.conv_input import check_conv, grid_of
+from prunecast.kernels.device.conv_operator import ConvOperator
 from prunecast.kernels.table import KERNELS
 from prunecast.plan.kernel_plan import KernelPlan
 

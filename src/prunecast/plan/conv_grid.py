@@ -1,20 +1,19 @@
-"""`ConvGrid`: a convolution's input as it lies in memory for the tile kernel, with zeros between its images.
+"""`ConvGrid`: input and output of a convolution as the tile kernel has them, with zeros between images.
 
-An input is a list of planes: channels, and where the stride is above 1 the pixels of a channel that lie a
-stride apart, in planes of their own. A plane has as many lines and pixels as the output, and all planes
-together are one run of pixels of `batch` elements each:
+Both are lists of planes, one for each channel, in one run of pixels of `batch` elements each:
 
     border lines | lines of plane 0 | border lines | lines of plane 1 | ... | border lines
 
 from pixel `border` on, where a line is `width` pixels and `border` zeros; as many zeros end it. The zeros
-behind a line are those in front of the next one, and the lines below a plane those above the next one. Every
-element of a filter then meets whole lines, zeros included, that begin at one offset and follow each other: a
-row of B begins at pixel `offsets[k]` and is `n` elements long, and rows overlap. A kernel that gathers rows
-of B needs no other address than for a product. Columns of C in the border are stored as zeros, so that C is
-such an input again.
+behind a line are those in front of the next one, and the lines below a plane those above the next one. With
+a stride of 1 every element of a filter then meets whole lines, zeros included, that begin at one offset and
+follow each other: a row of B begins at pixel `offsets[k]` and is `n` elements long, and rows overlap. A
+kernel that gathers rows of B needs no other address than for a product. A larger stride takes every so many
+pixels and lines of such a row. Columns of C in the border are stored as zeros, so that C is an input again.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +30,8 @@ class ConvGrid:
     Parameters
     ----------
     conv : its filters have an odd size, and half of it for padding
-    border : zeros behind a line, in pixels, and between planes, in lines; what the filters need, or more for
-        the layers that read the output
+    border : zeros behind a line, in pixels, and between planes, in lines, of input and output; the padding,
+        or more for layers that read the output
 
     Raises
     ------
@@ -49,10 +48,9 @@ class ConvGrid:
                 f"convolution: wanted odd filters with half of their size for padding, got "
                 f"{conv.kernel_h}x{conv.kernel_w} with padding {conv.padding}"
             )
-        if self.border < -(-conv.padding // conv.stride):
+        if self.border < conv.padding:
             raise BadInput(
-                f"convolution: filters of {conv.kernel_h}x{conv.kernel_w} with stride {conv.stride} reach "
-                f"across a border of {self.border}"
+                f"convolution: filters of {wanted}x{wanted} reach across a border of {self.border}"
             )
 
     @property
@@ -71,19 +69,18 @@ class ConvGrid:
         return self.conv.k
 
     @property
+    def source(self) -> "PlaneLayout":
+        """Where pixels of the input lie."""
+        return PlaneLayout(self.conv.channels, self.conv.height, self.conv.width, self.border)
+
+    def output(self, filters: int) -> "PlaneLayout":
+        """Where pixels of the output lie."""
+        return PlaneLayout(filters, self.conv.height_out, self.conv.width_out, self.border)
+
+    @property
     def line(self) -> int:
-        """Pixels from one line to the next."""
+        """Pixels from one line of the output to the next."""
         return self.conv.width_out + self.border
-
-    @property
-    def plane(self) -> int:
-        """Pixels from one plane to the next, of input and output."""
-        return (self.conv.height_out + self.border) * self.line
-
-    @property
-    def first(self) -> int:
-        """First pixel of the first plane."""
-        return self.border * self.line + self.border
 
     @property
     def n(self) -> int:
@@ -91,76 +88,39 @@ class ConvGrid:
         return self.conv.height_out * self.line * self.conv.batch
 
     @property
-    def phases(self) -> IntArray:
-        """(phases,) int32: of the pixels of an axis modulo the stride, those that filters read."""
-        taps = np.arange(-self.conv.padding, self.conv.padding + 1)
-        return np.unique(taps % self.conv.stride).astype(np.int32)
-
-    @property
-    def planes(self) -> int:
-        """Planes of the input."""
-        return self.channels * int(self.phases.size) ** 2
-
-    @property
-    def source_pixels(self) -> int:
-        """Pixels of the input, borders included, each of `batch` elements."""
-        return self.pixels(self.planes)
-
-    @property
     def source_ratio(self) -> float:
         """Elements of a channel that are read over columns of C."""
-        return float(self.planes // self.channels)
-
-    def pixels(self, planes: int) -> int:
-        """Pixels of so many planes, borders included."""
-        return planes * self.plane + self.first + self.border
+        return self.conv.source_tokens / self.n
 
     def offsets(self) -> IntArray:
-        """(K,) int32: the pixel with which each row of B begins."""
-        taps = np.arange(-self.conv.padding, self.conv.padding + 1)
-        phase = np.searchsorted(self.phases, taps % self.conv.stride)
-        shift = taps // self.conv.stride
-        channel, y, x = np.ix_(np.arange(self.channels), np.arange(taps.size), np.arange(taps.size))
-        plane = (channel * self.phases.size + phase[y]) * self.phases.size + phase[x]
-        found = plane * self.plane + self.first + shift[y] * self.line + shift[x]
+        """(K,) int32: the pixel of the input with which each row of B begins."""
+        shift, source = np.arange(self.conv.kernel_h) - self.conv.padding, self.source
+        channel, y, x = np.ix_(np.arange(self.channels), shift, shift)
+        found = channel * source.plane + source.first + y * source.line + x
         return found.reshape(-1).astype(np.int32)
 
-    def source_of(self, images: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-        """The input (source_pixels, batch) of images (channels, height, width, batch).
-
-        Raises
-        ------
-        BadInput : another shape
-        """
-        conv = self.conv
-        shape = (conv.channels, conv.height, conv.width, conv.batch)
-        if images.shape != shape:
-            raise BadInput(f"convolution: wanted an input of shape {shape}, got {images.shape}")
-        planes = np.zeros((conv.channels, self.phases.size, self.phases.size, *self._lines, conv.batch))
-        for i, y in enumerate(self.phases):
-            for j, x in enumerate(self.phases):
-                some = images[:, y :: conv.stride, x :: conv.stride]
-                planes[:, i, j, : some.shape[1], : some.shape[2]] = some
-        source = np.zeros((self.source_pixels, conv.batch))
-        source[self.first : self.first + self.planes * self.plane] = planes.reshape(-1, conv.batch)
-        return source
+    def places(self) -> npt.NDArray[np.int64]:
+        """(N / batch,): pixels from the first one of a row to each of it; of those in the border any."""
+        y, x = np.divmod(np.arange(self.n // self.conv.batch), self.line)
+        inside = np.where(x < self.conv.width_out, x, 0)
+        return np.asarray(self.conv.stride * (y * self.source.line + inside), np.int64)
 
     def rows_of_input(self, source: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
         """B (K, N) float64, written out.
 
         Parameters
         ----------
-        source : (source_pixels, batch)
+        source : (source.pixels, batch)
 
         Raises
         ------
         BadInput : another shape
         """
-        shape = (self.source_pixels, self.conv.batch)
+        shape = (self.source.pixels, self.conv.batch)
         if source.shape != shape:
             raise BadInput(f"convolution: wanted an input of shape {shape}, got {source.shape}")
-        flat = source.astype(np.float64).reshape(-1)
-        return np.stack([flat[at : at + self.n] for at in self.offsets().astype(np.int64) * self.conv.batch])
+        rows = source.astype(np.float64)[self.offsets()[:, None] + self.places()]
+        return np.asarray(rows.reshape(self.k, self.n))
 
     def in_border(self) -> npt.NDArray[np.bool_]:
         """(N,): columns of C that are no pixels."""
@@ -172,7 +132,42 @@ class ConvGrid:
         conv = self.conv
         return c.reshape(-1, conv.height_out, self.line, conv.batch)[:, :, : conv.width_out]
 
+
+class PlaneLayout(NamedTuple):
+    """Where the pixels of images lie, in pixels of `batch` elements."""
+
+    planes: int
+    height: int
+    width: int
+    border: int
+
     @property
-    def _lines(self) -> tuple[int, int]:
-        """Lines and pixels of a line, those of the border behind them included."""
-        return self.conv.height_out + self.border, self.line
+    def line(self) -> int:
+        """From one line to the next."""
+        return self.width + self.border
+
+    @property
+    def plane(self) -> int:
+        """From one plane to the next."""
+        return (self.height + self.border) * self.line
+
+    @property
+    def first(self) -> int:
+        """In front of the first one of an image."""
+        return self.border * self.line + self.border
+
+    @property
+    def pixels(self) -> int:
+        """Of all planes, borders included."""
+        return self.planes * self.plane + self.first + self.border
+
+    def of_images(self, images: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+        """(pixels, batch) float64 of images (planes, height, width, batch). BadInput: another shape."""
+        if images.ndim != 4 or images.shape[:3] != self[:3]:
+            raise BadInput(f"convolution: wanted images of shape {self[:3]} and a batch, got {images.shape}")
+        batch = images.shape[3]
+        planes = np.zeros((self.planes, self.height + self.border, self.line, batch))
+        planes[:, : self.height, : self.width] = images
+        found = np.zeros((self.pixels, batch))
+        found[self.first : self.first + self.planes * self.plane] = planes.reshape(-1, batch)
+        return found

@@ -3,16 +3,15 @@
 The kernel reads and writes planes of pixels with the batch innermost and zeros around the images
 (`prunecast.plan.conv_grid`). Where the module moves data:
 
-* it takes (batch, channels, height, width) laid out in any way, which one copy brings to planes, of a stride
-  above 1 to a plane for each of its places;
+* it takes (batch, channels, height, width) laid out in any way, which one copy brings to planes;
 * it gives planes seen as (batch, filters, height, width): nothing is moved. The next one of these modules
-  with a stride of 1 takes them as they lie, also where something has changed them in place, such as `relu_`
-  or `+=`; what makes a new tensor makes a copy.
+  takes them as they lie, also where something has changed them in place, such as `relu_` or `+=`; what makes
+  a new tensor makes a copy.
 
 Batches that are no multiple of 8 are filled up.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,12 +20,14 @@ from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import ConvGrid, ConvShape, KernelPlan, compile
-from prunecast.kernels.device.conv_input import CHUNK, ConvOperator
+from prunecast.kernels.device.conv_input import CHUNK
+from prunecast.kernels.device.conv_operator import ConvOperator
 from prunecast.patterns import TileMap
+from prunecast.plan.conv_grid import PlaneLayout
 from prunecast.torch.images import covering
 from prunecast.torch.kept import TILE_COLUMNS, place_values, take_values, tiles_of
 
-__all__ = ["Planes", "TileSparseConv2d", "images_in", "planes_of"]
+__all__ = ["TileSparseConv2d", "images_in", "planes_of"]
 
 MOST_PLANS = 16
 """Most shapes of input that a module keeps plans and packed weights for."""
@@ -34,35 +35,22 @@ _DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 _PLANES = "_prunecast_planes"
 
 
-class Planes(NamedTuple):
-    """The planes that a tensor of images is a view of; what lies around the images are zeros."""
-
-    pixels: torch.Tensor
-    """(pixels, batch)."""
-    height: int
-    width: int
-    border: int
-
-
-def planes_of(x: torch.Tensor, grid: ConvGrid) -> torch.Tensor:
-    """The input (source_pixels, batch) of images (N, channels, height, width), N up to the batch: a copy."""
-    conv, size = grid.conv, len(grid.phases)
-    source = x.new_zeros((grid.source_pixels, conv.batch))
-    lines = (conv.height_out + grid.border, grid.line, conv.batch)
-    body = source[grid.first : grid.first + grid.planes * grid.plane]
-    planes = body.view(conv.channels, size, size, *lines)
-    for i, y in enumerate(grid.phases.tolist()):
-        for j, left in enumerate(grid.phases.tolist()):
-            some = x[:, :, y :: conv.stride, left :: conv.stride].permute(1, 2, 3, 0)
-            planes[:, i, j, : some.shape[1], : some.shape[2], : some.shape[3]].copy_(some)
-    return source
+def planes_of(x: torch.Tensor, batch: int, border: int) -> torch.Tensor:
+    """Planes (pixels, batch) of images (N, channels, height, width), N up to the batch: a copy."""
+    channels, height, width = x.shape[1:]
+    layout = PlaneLayout(channels, height, width, border)
+    planes = x.new_zeros((layout.pixels, batch))
+    body = planes[layout.first : layout.first + layout.planes * layout.plane]
+    lines = body.view(layout.planes, layout.height + border, layout.line, batch)
+    lines[:, : layout.height, : layout.width, : x.shape[0]].copy_(x.permute(1, 2, 3, 0))
+    return planes
 
 
-def images_in(y: torch.Tensor, grid: ConvGrid, filters: int, count: int) -> torch.Tensor:
-    """Images (count, filters, height, width) in the planes (pixels, batch) of an output, a view."""
-    batch = grid.conv.batch
-    shape = (count, filters, grid.conv.height_out, grid.conv.width_out)
-    return y.as_strided(shape, (1, grid.plane * batch, grid.line * batch, batch), grid.first * batch)
+def images_in(planes: torch.Tensor, layout: PlaneLayout, count: int) -> torch.Tensor:
+    """Images (count, channels, height, width) that lie in planes (pixels, batch), a view."""
+    batch = planes.shape[1]
+    strides = (1, layout.plane * batch, layout.line * batch, batch)
+    return planes.as_strided((count, *layout[:3]), strides, layout.first * batch)
 
 
 class TileSparseConv2d(torch.nn.Module):  # type: ignore[misc]
@@ -179,20 +167,12 @@ class TileSparseConv2d(torch.nn.Module):  # type: ignore[misc]
         count, _, height, width = x.shape
         operator = self._operator(count, height, width)
         grid, planes = operator.grid, getattr(x, _PLANES, None)
-        if isinstance(planes, Planes) and self._lie_in(planes, x, grid):
-            y = operator(planes.pixels)
-        else:
-            y = operator(planes_of(x, grid))
-        images = images_in(y, grid, self.out_channels, count)
-        setattr(images, _PLANES, Planes(y, grid.conv.height_out, grid.conv.width_out, self.border))
+        if planes is None or not _lie_in(x, planes, grid):
+            planes = planes_of(x, grid.conv.batch, self.border)
+        y = operator(planes)
+        images = images_in(y, operator.output, count)
+        setattr(images, _PLANES, y)
         return images
-
-    def _lie_in(self, planes: Planes, x: torch.Tensor, grid: ConvGrid) -> bool:
-        """Whether images are still the view of planes that was made, and planes what the kernel reads."""
-        if self.stride != 1 or planes[1:] != (*x.shape[2:], self.border):
-            return False
-        made = images_in(planes.pixels, grid, self.in_channels, x.shape[0])
-        return bool(x.data_ptr() == made.data_ptr() and x.stride() == made.stride())
 
     def _operator(self, count: int, height: int, width: int) -> ConvOperator:
         """The newest in use stands last; the first one leaves where there are too many."""
@@ -240,6 +220,14 @@ class TileSparseConv2d(torch.nn.Module):  # type: ignore[misc]
         kept = self.values.numel() / (self.out_channels * self.in_channels * self.size**2)
         shape = f"{self.in_channels}, {self.out_channels}, {self.size}x{self.size}, stride={self.stride}"
         return f"{shape}, {self.activation}, pattern={self.pattern}, density={kept:.3f}"
+
+
+def _lie_in(x: torch.Tensor, planes: torch.Tensor, grid: ConvGrid) -> bool:
+    """Whether images are still the view of planes that a module gave, and the planes those of the grid."""
+    if planes.shape != (grid.source.pixels, grid.conv.batch):
+        return False
+    made = images_in(planes, grid.source, x.shape[0])
+    return bool(x.data_ptr() == made.data_ptr() and x.stride() == made.stride())
 
 
 def _check(conv: torch.nn.Conv2d, border: int) -> None:

@@ -45,10 +45,11 @@ def tiles_of(grid: ConvGrid, m: int, height: int) -> TileMap:
 
 def operands_of(plan: KernelPlan, grid: ConvGrid, images: np.ndarray, weights: np.ndarray) -> Operands:
     """The input, and C as the planes of an output that holds no numbers yet."""
-    source = np.ascontiguousarray(grid.source_of(images), np.float16)
-    out = np.full((grid.pixels(plan.m), grid.conv.batch), np.nan, np.float16)
-    step = grid.plane * grid.conv.batch * 2
-    planes = np.lib.stride_tricks.as_strided(out[grid.first :], (plan.m, plan.n), (step, 2))
+    output = grid.output(plan.m)
+    source = np.ascontiguousarray(grid.source.of_images(images), np.float16)
+    out = np.full((output.pixels, grid.conv.batch), np.nan, np.float16)
+    step = output.plane * grid.conv.batch * 2
+    planes = np.lib.stride_tricks.as_strided(out[output.first :], (plan.m, plan.n), (step, 2))
     bias = np.random.default_rng(3).standard_normal(plan.m).astype(np.float32)
     return Operands(
         a=weights, b=Rows(whole=source, matrix=source), c=Rows(whole=out, matrix=planes), bias=bias
@@ -106,8 +107,26 @@ def test_without_wgmma(form: tuple[int, int], gpu: str, cubins: Path) -> None:
 
 @pytest.mark.parametrize(
     ("size", "stride", "border"),
-    [(1, 1, 0), (1, 1, 1), (1, 2, 1), (3, 2, 1), (5, 1, 2), (5, 2, 1), (3, 1, 2)],
+    [(1, 1, 0), (1, 1, 1), (1, 2, 0), (3, 2, 1), (5, 1, 2), (5, 3, 2), (3, 1, 2)],
 )
 def test_filters_strides_and_borders(size: int, stride: int, border: int, cubins: Path) -> None:
     grid = grid_of(size=size, stride=stride, border=border)
     check(plan_of(tiles_of(grid, 128, 128), grid.n, 128, 128, blocks=2), grid, cubins, run_tiles)
+
+
+@pytest.mark.parametrize("form", [(128, 256), (128, 64), (64, 128)])
+def test_strides_in_every_gather_of_wgmma(form: tuple[int, int], cubins: Path) -> None:
+    grid = grid_of(height=9, stride=2)
+    check(plan_of(tiles_of(grid, 2 * form[0], form[0]), grid.n, *form, blocks=3), grid, cubins, run_tiles)
+
+
+@pytest.mark.parametrize("gpu", ["a100-sxm4-80gb", "t4"])
+def test_strides_without_wgmma(gpu: str, cubins: Path) -> None:
+    grid = grid_of(height=9, stride=2)
+    plan = mma_plans.plan_of(tiles_of(grid, 256, 128), grid.n, (128, 128), blocks=3, gpu=gpu)
+    check(plan, grid, cubins, run_mma)
+
+
+def test_strides_with_tokens_as_the_first_operand(cubins: Path) -> None:
+    grid = grid_of(height=9, stride=2)
+    check(plan_of(tiles_of(grid, 512, 256), grid.n, 256, 128, blocks=3), grid, cubins, run_tiles)

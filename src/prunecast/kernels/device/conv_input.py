@@ -1,4 +1,4 @@
-"""A convolution's input in place of B: pixels for columns, where lines of C end, and `ConvOperator`."""
+"""A convolution's input in place of B: pixels for columns, where lines of C end, and strides."""
 
 from typing import Any
 
@@ -6,9 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.arrays import Wanted, check_given
-from prunecast.kernels.device.frameworks import framework_of
-from prunecast.kernels.device.launch import Place
 from prunecast.kernels.device.packed import uncovered_rows
 from prunecast.kernels.device.tile_stages import PackedStages
 from prunecast.plan.conv_grid import ConvGrid
@@ -45,10 +42,13 @@ def check_conv(plan: KernelPlan) -> None:
         raise BadInput(f"{plan.kernel}: wanted every filter of a convolution in a tile")
 
 
-def border_of(plan: KernelPlan) -> int:
-    """Pixels of zeros behind a line of C; 0 for a product."""
+def conv_defines(plan: KernelPlan) -> dict[str, int]:
+    """Preprocessor names of a kernel that reads a convolution's input; none for a product."""
     grid = grid_of(plan)
-    return 0 if grid is None else grid.border
+    if grid is None:
+        return {}
+    strided = grid.conv.stride > 1
+    return {**({"BORDER": 1} if grid.border or strided else {}), **({"STRIDED": 1} if strided else {})}
 
 
 def reading_input(plan: KernelPlan, packed: PackedStages) -> PackedStages:
@@ -60,83 +60,13 @@ def reading_input(plan: KernelPlan, packed: PackedStages) -> PackedStages:
     return packed._replace(columns=np.ascontiguousarray(pixels[packed.columns]))
 
 
-def write_border(plan: KernelPlan, args: npt.NDArray[Any]) -> None:
-    """Lines and their pixels in chunks into the argument of a launch; nothing for a product."""
+def write_grid(plan: KernelPlan, args: npt.NDArray[Any]) -> None:
+    """Lines, their pixels and strides into the argument of a launch; nothing for a product."""
     grid = grid_of(plan)
     if grid is None:
         return
-    args["line_chunks"] = grid.line * grid.conv.batch // CHUNK
-    args["pixel_chunks"] = grid.conv.width_out * grid.conv.batch // CHUNK
-
-
-class ConvOperator:
-    """A convolution on one device, `c = op(b)`: both are planes of a `ConvGrid`, pixels of `batch` elements.
-
-    Attributes
-    ----------
-    grid : of the input; the output has the same lines and borders
-    """
-
-    def __init__(self, operator: Any, grid: ConvGrid) -> None:
-        self._operator, self.grid, self.plan, self.clock = operator, grid, operator.plan, operator.clock
-        pixel = grid.conv.batch * DTYPE_BYTES[self.plan.dtype]
-        self._first, self._plane = grid.first * pixel, grid.plane * pixel
-        self._pixel = pixel
-
-    @property
-    def out_pixels(self) -> int:
-        """Pixels of the output, borders included."""
-        return self.grid.pixels(self.plan.m)
-
-    def __call__(self, b: Any, out: Any = None) -> Any:
-        """C (out_pixels, batch) of B (source_pixels, batch), a CuPy array or a torch tensor without gaps.
-
-        Enqueued on the current stream of the framework of `b`. An `out` has zeros between its planes already,
-        such as a former output.
-
-        Raises
-        ------
-        BadInput : a dtype, shape, device or layout differs from the plan's; nothing was launched
-        """
-        import cupy as cp
-
-        framework = framework_of("B", b)
-        read = self._place("B", framework, b, self.grid.source_pixels)
-        c = framework.empty(b, self.out_pixels, self.grid.conv.batch) if out is None else out
-        written = self._place("C", framework, c, self.out_pixels)
-        with framework.stream(b):
-            if out is None:
-                self.clear(framework.view(c))
-            self.enqueue(read, written, int(cp.cuda.get_current_stream().ptr))
-        return c
-
-    def enqueue(self, b: Place, c: Place, stream: int) -> None:
-        """The launch alone: nothing is checked, and borders between planes of C are not written.
-
-        Parameters
-        ----------
-        b, c : input and output, the bytes of a pixel for those of a row
-        stream : handle
-        """
-        self._operator.enqueue(b, Place(c.pointer + self._first, self._plane), stream)
-
-    def copy(self) -> "ConvOperator":
-        """A copy with device memory of its own, to be used on another stream."""
-        return ConvOperator(self._operator.copy(), self.grid)
-
-    def _place(self, name: str, framework: Any, array: Any, pixels: int) -> Place:
-        given, conv = framework.describe(name, array), self.grid.conv
-        wanted = Wanted(pixels, pixels, conv.batch, self.plan.dtype, given.device)
-        check_given(name, given, wanted, pixels)
-        if given.strides[0] != self._pixel or given.pointer % wanted.align_bytes:
-            raise BadInput(f"{name} must lie without gaps from a multiple of {wanted.align_bytes} bytes on")
-        if given.device < 0:
-            raise BadInput(f"{name} must lie on the device of the weights, got the host")
-        return Place(given.pointer, self._pixel)
-
-    def clear(self, c: Any) -> None:
-        """Zeros between the planes of C, a CuPy array."""
-        import cupy as cp
-
-        shape = (self.plan.m + 1, self._first // c.itemsize)
-        cp.lib.stride_tricks.as_strided(c, shape, (self._plane, c.itemsize))[...] = 0
+    conv, pixel_bytes = grid.conv, grid.conv.batch * DTYPE_BYTES[plan.dtype]
+    chunks = conv.batch // CHUNK
+    args["line_chunks"], args["pixel_chunks"] = grid.line * chunks, conv.width_out * chunks
+    step = conv.stride * pixel_bytes
+    args["strides"] = (chunks, step, step * grid.source.line, 0)

@@ -2,7 +2,7 @@
 
 from prunecast.errors import BadInput
 from prunecast.kernels.device.build import CompiledKernel, KernelBuildError
-from prunecast.kernels.device.conv_input import border_of
+from prunecast.kernels.device.conv_input import conv_defines
 from prunecast.plan.kernel_plan import KernelPlan
 
 ARCH = "sm_90a"
@@ -27,7 +27,7 @@ def plan_defines(plan: KernelPlan, activation: str, *, bias: bool) -> dict[str, 
     return {
         "PLAN_SHARED_BYTES": plan.resources.shared_bytes,
         "PLAN_THREADS": plan.resources.threads,
-        **({"BORDER": 1} if border_of(plan) else {}),
+        **conv_defines(plan),
         **end_defines(activation, bias=bias, dtype=plan.dtype),
     }
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.build import SOURCES as DEVICE
-from prunecast.kernels.device.conv_input import reading_input, write_border
+from prunecast.kernels.device.conv_input import reading_input, write_grid
 from prunecast.kernels.device.defines import ACTIVATIONS
 from prunecast.kernels.device.packed import to_bits, uncovered_rows
 from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
@@ -84,7 +84,7 @@ def run_tiles(
     args["c"], args["c_row_bytes"], args["c_tokens"] = c.address, c.row_bytes, c.matrix.shape[0]
     args["tokens"], args["null_stage"] = -(-plan.n // 8) * 8, packed.null_stage
     work.into(args)
-    write_border(plan, args)
+    write_grid(plan, args)
     resources = plan.resources
     grid = Grid(
         plan.blocks,

@@ -27,6 +27,8 @@ TILE_ARGS = np.dtype(
         ("pixel_chunks", "i4"),
         ("first", "i4", (MOST_BLOCKS_IN_ARGS, 4)),
         ("start", "i4", (MOST_BLOCKS_IN_ARGS + 4,)),
+        ("strides", "i4", (4,)),
     ]
 )
-"""The bytes of `TileArgs`; `first` is 16-byte aligned there. Kind: CUDA source, `tile_args.cuh`."""
+"""The bytes of `TileArgs`; `first` is 16-byte aligned there, and `strides` is read where there are some.
+Kind: CUDA source, `tile_args.cuh`."""

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.device.conv_input import reading_input, write_border
+from prunecast.kernels.device.conv_input import reading_input, write_grid
 from prunecast.kernels.device.packed import Packed, to_bits, uncovered_rows
 from prunecast.kernels.device.tile_stages import PackedStages
 from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
@@ -53,5 +53,5 @@ def list_args(
     args = np.zeros(1, dtype)
     args["tokens"], args["null_stage"] = -(-plan.n // 8) * 8, packed.null_stage
     work.into(args)
-    write_border(plan, args)
+    write_grid(plan, args)
     return args

@@ -5,7 +5,7 @@
 // Split (int4): x workspace slot (of this part, or of the owner's part 1); y other parts that an owner waits
 //   for; z reduction group; w 0 whole, 1 part that hands its sums over, 2 owner.
 #pragma once
-#include "ptx.cuh"
+#include "border.cuh"
 
 constexpr int MOST_BLOCKS_IN_ARGS = 160;
 constexpr int COUNTERS_PER_GROUP = 16;
@@ -33,9 +33,12 @@ struct TileArgs {
   int pixel_chunks;
   int4 first[MOST_BLOCKS_IN_ARGS];     // first item of every block, so that it needs no load
   int start[MOST_BLOCKS_IN_ARGS + 4];  // items of block i: start[i] to start[i + 1]
+#if STRIDED
+  Strides strides;
+#endif
 };
 
-static_assert(sizeof(TileArgs) == 3344, "TILE_ARGS in launch.py has the same bytes");
+static_assert(sizeof(TileArgs) == 3344 + 16 * STRIDED, "TILE_ARGS in arguments.py has the same bytes");
 
 using Args = TileArgs;  // for the headers that the sparse kernel shares
 

@@ -6,7 +6,6 @@
 // lane, at least 64 contiguous bytes a row, or by one instruction of the copy engine where they follow one another.
 #pragma once
 #include "activation.cuh"
-#include "border.cuh"
 #include "tile_args.cuh"
 #include "tile_shape.cuh"
 

@@ -10,10 +10,21 @@ struct Gather {
   u32 row_bytes;
   int tokens_left;            // from this thread's chunk to the end of the row
   bool inside;                // all tokens of the item are there
+#if STRIDED
+  u32 at[BLOCK_N / 64];       // in a row, of this thread's chunk of each 64 tokens
+#endif
 
   __device__ __forceinline__ Gather(const Args& args, int first_token, int chunk) {
     const int token = first_token + 8 * chunk;
+#if STRIDED
+    from = args.b;
+#pragma unroll
+    for (int b = 0; b < BLOCK_N / 64; ++b) {
+      at[b] = source_of(min(token + b * 64, args.tokens - 8), args.line_chunks, args.pixel_chunks, args.strides);
+    }
+#else
     from = args.b + 2ll * min(token, args.tokens - 8);
+#endif
     row_bytes = static_cast<u32>(args.b_row_bytes);
     tokens_left = args.tokens - token;
     inside = first_token + BLOCK_N <= args.tokens;
@@ -37,7 +48,11 @@ struct Gather {
 
   __device__ __forceinline__ void copy_row(u32 to, int column, int block) const {
     const unsigned char* row = from + static_cast<u64>(static_cast<u32>(column)) * row_bytes;
+#if STRIDED
+    copy_16_unless(to + block * TOKEN_BLOCK_BYTES, row + at[block], column < 0);
+#else
     copy_16_unless(to + block * TOKEN_BLOCK_BYTES, row + block * 128, column < 0);
+#endif
   }
 
   __device__ __forceinline__ void whole(u32 to, int4 columns) const {
@@ -46,7 +61,11 @@ struct Gather {
   }
 
   __device__ __forceinline__ void edge(u32 to, int4 columns) const {
+#if STRIDED
+#pragma unroll  // or `at` would need an address
+#else
 #pragma unroll 1
+#endif
     for (int b = 0; b < BLOCK_N / 64; ++b) {
       const int beyond = tokens_left > b * 64 ? 0 : -1;
       block(to, make_int4(columns.x | beyond, columns.y | beyond, columns.z | beyond, columns.w | beyond), b);

@@ -8,7 +8,6 @@
 // list says.
 #pragma once
 #include "activation.cuh"
-#include "border.cuh"
 #include "tile_args.cuh"
 #include "tile_tokens_shape.cuh"
 

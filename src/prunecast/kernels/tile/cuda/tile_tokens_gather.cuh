@@ -17,7 +17,14 @@ struct Gather {
       : row_bytes(static_cast<int>(args.b_row_bytes)) {
     const int token = first_token + 8 * chunk;
 #pragma unroll
-    for (int block = 0; block < 2; ++block) from[block] = args.b + 2ll * min(token + 64 * block, args.tokens - 8);
+    for (int block = 0; block < 2; ++block) {
+      const int first = min(token + 64 * block, args.tokens - 8);
+#if STRIDED
+      from[block] = args.b + source_of(first, args.line_chunks, args.pixel_chunks, args.strides);
+#else
+      from[block] = args.b + 2ll * first;
+#endif
+    }
   }
 
   __device__ __forceinline__ void stage(u32 to, int4 columns) const {

@@ -32,9 +32,22 @@ struct MmaArgs {
   int line_chunks;  // as in `border.cuh`
   int pixel_chunks;
 #endif
+#if STRIDED
+  Strides strides;
+#endif
 };
 
-static_assert(sizeof(MmaArgs) == 3736 + 8 * BORDER, "MMA_ARGS in records.py has the same bytes");
+static_assert(sizeof(MmaArgs) == 3736 + 8 * BORDER + 16 * STRIDED, "MMA_ARGS in records.py has the same bytes");
+static_assert(BORDER || !STRIDED, "what strides need stands with the border");
+
+// Bytes from the beginning of a row of B to 8 of its tokens.
+__device__ __forceinline__ i64 place_in_row(const MmaArgs& args, int token) {
+#if STRIDED
+  return source_of(token, args.line_chunks, args.pixel_chunks, args.strides);
+#else
+  return 2ll * token;
+#endif
+}
 
 enum What { FIRST_STEP = 1, LAST_STEP = 2, PART = 4, OWNER = 8, PLACE_SHIFT = 4 };
 

@@ -124,7 +124,7 @@ struct Fetcher {
     const int row = threadIdx.x / LANES_PER_ROW, chunk = threadIdx.x % LANES_PER_ROW;
     const int token = first_token + 8 * chunk;
     const bool inside = token < args.tokens;
-    const unsigned char* from = args.b + 2ll * token;
+    const unsigned char* from = args.b + place_in_row(args, token);
     int column[ROWS_A_PIECE];
     read_columns(column, columns + (row * ROW_COPIES + first) * 4);
     to += row * ROW_BYTES + (chunk ^ row % 8) * 16;

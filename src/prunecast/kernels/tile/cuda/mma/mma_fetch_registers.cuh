@@ -77,7 +77,7 @@ struct Fetcher {
     }
     const int token = next.y + 8 * (threadIdx.x % LANES_PER_ROW);
     const bool inside = token < args.tokens;
-    const unsigned char* first = args.b + 2ll * (inside ? token : 0);
+    const unsigned char* first = args.b + place_in_row(args, inside ? token : 0);
 #pragma unroll
     for (int q = 0; q < ROW_COPIES; ++q) {
       tokens[q] = make_uint4(0, 0, 0, 0);

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.device.conv_input import reading_input, write_border
+from prunecast.kernels.device.conv_input import reading_input, write_grid
 from prunecast.kernels.device.item_columns import ItemColumns, item_columns
 from prunecast.kernels.device.packed import Packed, to_bits, uncovered_rows
 from prunecast.kernels.device.tile_stages import PackedStages, row_lists
@@ -29,10 +29,10 @@ MMA_ARGS = np.dtype(
     + [(name, "i8") for name in ("b_row_bytes", "c_row_bytes")]
     + [(name, "i4") for name in ("tokens", "blocks_in_args")]
     + [("first", "i4", (MOST_BLOCKS_IN_ARGS + 4,))]
-    + [(name, "i4") for name in ("line_chunks", "pixel_chunks")]
+    + [("line_chunks", "i4"), ("pixel_chunks", "i4"), ("strides", "i4", (4,))]
 )
-"""The bytes of `MmaArgs`, of which a form without a border reads all but the last two numbers. Kind: CUDA
-source, `mma_args.cuh`."""
+"""The bytes of `MmaArgs`, of which a form without border and strides reads all but what follows `first`.
+Kind: CUDA source, `mma_args.cuh`."""
 
 
 class MmaRecords(NamedTuple):
@@ -63,7 +63,7 @@ class MmaRecords(NamedTuple):
         if self.blocks <= MOST_BLOCKS_IN_ARGS:
             args["blocks_in_args"] = 1
             args["first"][0, : self.start.size] = self.start
-        write_border(plan, args)
+        write_grid(plan, args)
         return args
 
 

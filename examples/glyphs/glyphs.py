@@ -1,0 +1,222 @@
+"""The study of a convolutional network: which character is it? Glyphs of many fonts, distorted and noisy.
+
+A network of ResNet-18's size, trained from its first weights on images that are made as they are needed;
+20,000 others, the same for every model, judge it. The first stage, of 64 filters, stays dense.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from draw import Distortion, distort, draw
+from network import ResidualNetwork
+from study import Batch, Budget, Scores, Study
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import fuse_conv_bn_eval
+
+from prunecast.codesign.graph import ModelGraph
+from prunecast.codesign.graph.model_graph import Convolution, Operation
+
+DISTILLED = 0.7
+"""Share of the loss that is the distance from the dense model."""
+WARMTH = 2.0
+"""What logits are divided by for that distance."""
+JUDGED_SEED = 7
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the network, its images and batches."""
+
+    widths: tuple[int, ...] = (64, 128, 256, 512)
+    pixels: int = 32
+    characters: int = 1000
+    images: int = 512
+    judged: int = 20_000
+    timed_images: int = 1024
+
+
+TINY = Sizes(widths=(64, 128), characters=12, images=8, judged=16, timed_images=8)
+
+
+class Cells(NamedTuple):
+    """Drawn glyphs (glyphs, CELL, CELL) and their characters' numbers (glyphs,)."""
+
+    cells: Tensor
+    labels: Tensor
+
+
+class Judged(NamedTuple):
+    """Images that judge, and their characters' numbers."""
+
+    images: Tensor
+    labels: Tensor
+
+
+def study(tiny: bool) -> Study:
+    """The study, or one of the same parts in small that runs on a CPU in seconds."""
+    sizes = TINY if tiny else Sizes()
+    cells = cache(lambda device: read_cells(sizes, device))
+    judged = cache(lambda device: judge_with(cells(device), sizes))
+    classes = cache(lambda: int(cells("cpu").labels.max()) + 1)
+    return Study(
+        name="glyphs",
+        build=lambda device: ResidualNetwork(classes(), sizes.widths).to(
+            device, memory_format=torch.channels_last
+        ),
+        batches=lambda seed, device: batches(cells(device), sizes, seed),
+        outputs=lambda model, batch: model(batch[0]),
+        loss=loss,
+        scores=lambda model: scores(model, judged(str(next(model.parameters()).device)), sizes),
+        more_is_better=True,
+        unit="share of characters that are told",
+        target=(r"re:^stages\.[1-9]",),
+        timed=folded,
+        example=lambda device: (
+            torch.randn((sizes.timed_images, 1, sizes.pixels, sizes.pixels), device=device).half(),
+        ),
+        tokens=sizes.timed_images,
+        graph=lambda: graph(sizes),
+        budget=TINY_BUDGET if tiny else BUDGET,
+        shares=(0.8,) if tiny else (0.75,),
+        seeds=(0, 1) if tiny else (0, 1, 2),
+    )
+
+
+BUDGET = Budget(train_steps=2500, train_rate=2e-3, tune_steps=600, tune_rate=5e-4, weight_decay=0.05)
+TINY_BUDGET = Budget(
+    train_steps=3,
+    train_rate=1e-3,
+    tune_steps=4,
+    tune_rate=1e-3,
+    updates=2,
+    calibration_steps=2,
+    warmup_steps=2,
+)
+
+
+def read_cells(sizes: Sizes, device: str) -> Cells:
+    """All glyphs, drawn once a machine: they are kept in the folder of temporary files."""
+    path = Path(tempfile.gettempdir()) / f"prunecast-glyphs-{sizes.characters}.npy"
+    if not path.exists():
+        unfinished = path.with_name(f"{os.getpid()}-{path.name}")
+        np.save(unfinished, draw(sizes.characters, min(os.cpu_count() or 1, 16)).cells)
+        unfinished.replace(path)
+    cells = torch.from_numpy(np.load(path, allow_pickle=False)).to(device)
+    labels = torch.arange(len(cells), device=device).repeat_interleave(cells.shape[1])
+    return Cells(cells.flatten(0, 1), labels)
+
+
+def batches(cells: Cells, sizes: Sizes, seed: int) -> Iterator[Batch]:
+    """Images (images, 1, pixels, pixels) and their characters' numbers."""
+    device = cells.cells.device
+    draw_from = torch.Generator(device).manual_seed(seed)
+    while True:
+        chosen = torch.randint(len(cells.cells), (sizes.images,), generator=draw_from, device=device)
+        images = distort(cells.cells[chosen], sizes.pixels, Distortion(), draw_from)
+        yield images.contiguous(memory_format=torch.channels_last), cells.labels[chosen]
+
+
+def judge_with(cells: Cells, sizes: Sizes) -> Judged:
+    """The same images for every model."""
+    source = batches(cells, sizes, JUDGED_SEED)
+    found = [next(source) for _ in range(-(-sizes.judged // sizes.images))]
+    images, labels = (torch.cat(parts)[: sizes.judged] for parts in zip(*found, strict=True))
+    return Judged(images, labels)
+
+
+def loss(logits: Tensor, dense: Tensor | None, batch: Batch) -> Tensor:
+    """Cross entropy; with the dense model's logits also the divergence from them."""
+    own = functional.cross_entropy(logits.float(), batch[1])
+    if dense is None:
+        return own
+    said, wanted = (functional.log_softmax(each.float() / WARMTH, 1) for each in (logits, dense))
+    apart = functional.kl_div(said, wanted, log_target=True, reduction="batchmean") * WARMTH**2
+    return (1 - DISTILLED) * own + DISTILLED * apart
+
+
+@torch.no_grad()
+def scores(model: nn.Module, judged: Judged, sizes: Sizes) -> Scores:
+    """1 for each image whose character is told, else 0."""
+    found = []
+    for images, labels in zip(judged.images.split(2048), judged.labels.split(2048), strict=True):
+        with torch.autocast(images.device.type, torch.float16, enabled=images.is_cuda):
+            found.append(model(images).argmax(1) == labels)
+    return torch.cat(found).float().cpu().numpy()
+
+
+def folded(model: nn.Module) -> nn.Module:
+    """For the timed pass: norms are part of the convolutions before them, channels lie innermost."""
+    model.eval()
+    _fold(model, "stem", "norm")
+    for block in (block for stage in model.stages for block in stage):
+        _fold(block, "conv1", "norm1")
+        _fold(block, "conv2", "norm2")
+        if isinstance(block.norm, nn.BatchNorm2d):
+            _fold(block, "shortcut", "norm")
+    return model.to(memory_format=torch.channels_last)
+
+
+def _fold(module: nn.Module, conv: str, norm: str) -> None:
+    setattr(module, conv, fuse_conv_bn_eval(getattr(module, conv), getattr(module, norm)))
+    setattr(module, norm, nn.Identity())
+
+
+def graph(sizes: Sizes) -> ModelGraph:
+    """The timed pass, products called as the weights; sums and the mean of pixels are passes over memory."""
+    model, side = ModelGraph(name="glyphs"), sizes.pixels // 2
+    image = sizes.timed_images * sizes.pixels**2
+    last = model.add(Operation(name="image", kind="input", elements_out=image))
+    last = _convolve(model, "stem", (1, sizes.pixels), (sizes.widths[0], 3, 2), sizes, last)
+    before = sizes.widths[0]
+    for stage, width in enumerate(sizes.widths):
+        for place in range(2):
+            stride = 2 if stage and not place else 1
+            name = f"stages.{stage}.{place}"
+            first = _convolve(model, f"{name}.conv1", (before, side), (width, 3, stride), sizes, last)
+            short = last
+            if before != width or stride != 1:
+                short = _convolve(model, f"{name}.shortcut", (before, side), (width, 1, stride), sizes, last)
+            side //= stride
+            inside = _convolve(model, f"{name}.conv2", (width, side), (width, 3, 1), sizes, first)
+            last, before = _sum(model, name, width * side**2 * sizes.timed_images, (inside, short)), width
+    return model
+
+
+def _sum(model: ModelGraph, name: str, elements: int, after: tuple[str, str]) -> str:
+    total = Operation(name=f"{name}.sum", kind="elementwise", elements_in=2 * elements, elements_out=elements)
+    return model.add(total, after)
+
+
+def _convolve(
+    model: ModelGraph,
+    name: str,
+    given: tuple[int, int],
+    made: tuple[int, int, int],
+    sizes: Sizes,
+    after: str,
+) -> str:
+    """A convolution of `given` channels and side to `made` filters, of a size and a stride."""
+    (channels, side), (filters, kernel, stride) = given, made
+    conv = Convolution(channels, side, side, kernel, stride, kernel // 2)
+    pixels = sizes.timed_images * conv.height_out * conv.width_out
+    product = Operation(
+        name=f"{name}.weight",
+        kind="gemm",
+        m=filters,
+        k=channels * kernel**2,
+        n=pixels,
+        convolution=conv,
+        elements_in=channels * side**2 * sizes.timed_images,
+        elements_out=filters * pixels,
+    )
+    return model.add(product, [after])

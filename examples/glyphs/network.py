@@ -1,0 +1,47 @@
+"""A residual network of ResNet-18's size for small images of one channel."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions around a shortcut, which is a 1x1 convolution where the size changes."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(outputs)
+        changes = inputs != outputs or stride != 1
+        self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False) if changes else nn.Identity()
+        self.norm = nn.BatchNorm2d(outputs) if changes else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, inputs, height, width) to (batch, outputs, height / stride, width / stride)."""
+        inside = functional.relu(self.norm1(self.conv1(x)))
+        return functional.relu(self.norm2(self.conv2(inside)) + self.norm(self.shortcut(x)))
+
+
+class ResidualNetwork(nn.Module):
+    """A stem of stride 2, stages of two blocks that halve the image and widen, a linear head on the mean."""
+
+    def __init__(self, classes: int, widths: tuple[int, ...] = (64, 128, 256, 512)) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(1, widths[0], 3, 2, 1, bias=False)
+        self.norm = nn.BatchNorm2d(widths[0])
+        sizes = zip((widths[0], *widths), widths, strict=False)
+        self.stages = nn.Sequential(
+            *(
+                nn.Sequential(Block(before, width, 1 + (place > 0)), Block(width, width, 1))
+                for place, (before, width) in enumerate(sizes)
+            )
+        )
+        self.head = nn.Linear(widths[-1], classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, 1, height, width) to logits (batch, classes)."""
+        x = functional.relu(self.norm(self.stem(x)))
+        return self.head(self.stages(x).mean(dim=(2, 3)))

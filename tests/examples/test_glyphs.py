@@ -1,0 +1,77 @@
+"""The study of glyphs: which characters count, what is timed, and that the whole runs in small."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("matplotlib")
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    """The folders of the scripts as they see them themselves."""
+    folders = [EXAMPLES / "glyphs", EXAMPLES / "accuracy"]
+    names = [path.stem for folder in folders for path in folder.glob("*.py")]
+    for folder in folders:
+        monkeypatch.syspath_prepend(folder)
+    for name in names:
+        sys.modules.pop(name, None)
+    yield
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def test_cells_without_ink_or_alike_are_left_out(scripts):
+    from draw import apart
+
+    cells = np.zeros((5, 4, 4), np.uint8)
+    cells[0, 0], cells[1, 0], cells[2, 1], cells[4] = 200, 100, 255, 9
+    assert apart(cells) == [0, 2, 4]
+
+
+def test_distorted_images_follow_from_the_generator_alone(scripts):
+    from draw import CELL, Distortion, distort
+
+    cells = torch.randint(0, 255, (6, CELL, CELL), dtype=torch.uint8)
+    one, two, other = (
+        distort(cells, 16, Distortion(), torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)
+    )
+    assert one.shape == (6, 1, 16, 16)
+    assert torch.equal(one, two)
+    assert not torch.equal(one, other)
+
+
+def test_the_timed_network_says_what_the_trained_one_says(scripts):
+    import copy
+
+    from glyphs import folded
+    from network import ResidualNetwork
+
+    torch.manual_seed(0)
+    model = ResidualNetwork(7, (8, 16)).double()
+    for _ in range(3):
+        model(torch.randn(4, 1, 16, 16, dtype=torch.float64))  # norms gather what they normalise by
+    images = torch.randn(4, 1, 16, 16, dtype=torch.float64)
+    torch.testing.assert_close(folded(copy.deepcopy(model))(images), model.eval()(images))
+
+
+def test_products_of_the_graph_are_the_convolutions_of_the_network(scripts):
+    from glyphs import TINY, graph
+    from network import ResidualNetwork
+
+    model, found = ResidualNetwork(3, TINY.widths), {}
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Conv2d):
+
+            def hook(module, _, y, name=name):
+                k = module.weight[0].numel()
+                found[f"{name}.weight"] = (y.shape[1], k, y.shape[0] * y.shape[2] * y.shape[3])
+
+            module.register_forward_hook(hook)
+    model(torch.zeros(TINY.timed_images, 1, TINY.pixels, TINY.pixels))
+    assert {name: (o.m, o.k, o.n) for name, o in graph(TINY).products.items()} == found
