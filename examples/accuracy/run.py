@@ -6,13 +6,13 @@ train    the dense models, one a seed, and the importance of their weights
 masks    every contestant's masks at every share of the time
 time     the whole pass with these masks on the GPU; masks after that are corrected by what was measured
 tune     prune and tune, and score every held-out item
-report   table, picture and record (report.py)
+
+Table, picture and record: report.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -26,6 +26,7 @@ import torch
 from contestants import CONTESTANTS, LIKE, Masks, find_masks
 from measured import measure
 from predicted import Predictor
+from report import file_name
 from rows import Row, Rows, part_of, work_through
 from safetensors.torch import load_file, save_file
 from study import Study, default_device, load_study
@@ -61,9 +62,9 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def name_of(case: Row) -> str:
-    """What files of a case are called."""
-    return re.sub(r"[^\w.]+", "-", f"{case['contestant']}-{case['share']}-{case['seed']}")
+def case_of(key: Row) -> Row:
+    """The contestant, share and seed of a row."""
+    return {name: key[name] for name in ("contestant", "share", "seed")}
 
 
 class Run:
@@ -103,7 +104,7 @@ class Run:
 
     def masks_file(self, key: Row) -> Path:
         """Where the newest masks of a case are kept."""
-        return self.out / "masks" / f"{name_of(key)}.npz"
+        return self.out / "masks" / f"{file_name(**case_of(key))}.npz"
 
     def read_masks(self, key: Row) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         """Masks and patterns of a case."""
@@ -145,7 +146,12 @@ def train(run: Run) -> None:
             {name: torch.from_numpy(each) for name, each in found.items()},
             run.out / f"importance-{seed}.safetensors",
         )
-        return {"score": _mean(scores), "unit": run.study.unit, "step_s": step_s}
+        return {
+            "score": _mean(scores),
+            "unit": run.study.unit,
+            "more_is_better": run.study.more_is_better,
+            "step_s": step_s,
+        }
 
     todo = [{"step": "train", "seed": seed} for seed in run.seeds]
     work_through(run.rows, part_of(todo, run.asked.part), work, run.asked.seconds)
@@ -156,7 +162,7 @@ def masks(run: Run) -> None:
     torch.set_num_threads(1)
 
     def work(key: Row) -> Row:
-        case = {name: key[name] for name in ("contestant", "share", "seed")}
+        case = case_of(key)
         aim, sparsity = key["share"] * _ratio(run, key), None
         if CONTESTANTS[key["contestant"]].runtime is None:
             like = run.rows.last(step="masks", contestant=LIKE, share=key["share"], seed=key["seed"])
@@ -211,7 +217,7 @@ def tune(run: Run) -> None:
 
     def work(key: Row) -> Row:
         seed, trainer, is_dense = key["seed"], run.trainer(), key["contestant"] == DENSE
-        case = {name: key[name] for name in ("contestant", "share", "seed")}
+        case = case_of(key)
         kept = None if is_dense else run.read_masks(case)[0]
         torch.manual_seed(seed)
         trainer.begin(run.dense(seed))
@@ -233,7 +239,7 @@ def _mean(scores: np.ndarray) -> float:
 def _keep_scores(run: Run, case: Row, scores: np.ndarray) -> None:
     folder = run.out / "scores"
     folder.mkdir(exist_ok=True)
-    np.save(folder / f"{name_of(case)}.npy", scores.astype(np.float16))
+    np.save(folder / f"{file_name(**case)}.npy", scores.astype(np.float16))
 
 
 STEPS: dict[str, Callable[[Run], None]] = {"train": train, "masks": masks, "time": time, "tune": tune}

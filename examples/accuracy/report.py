@@ -1,0 +1,208 @@
+"""From the rows of a study to its record, a table and a picture.
+
+    python examples/accuracy/report.py --record FOLDER [--out OUT] [--page PAGE.md] [--picture PICTURE.svg]
+
+With `--out` the record is made anew of a run's rows and scores (fp16, packed); the rest is made of the record
+alone. The table replaces what lies between two marks of the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from paired import Cube, Interval, interval
+
+ROWS, SCORES = "rows.jsonl", "scores.npz"
+DENSE, UNTUNED, BASE = "dense", "untuned", "tile-wise:128"
+MARKS = ("<!-- table begins -->\n", "<!-- table ends -->")
+SHOWN = (
+    "step",
+    "contestant",
+    "share",
+    "seed",
+    "corrected",
+    "sparsity",
+    "predicted_share",
+    "measured_share",
+    "us",
+)
+SHOWN += ("error", "score", "unit", "device", "torch", "more_is_better", "step_s")
+
+Row = dict[str, Any]
+
+
+class Cell(NamedTuple):
+    """A contestant at one time."""
+
+    contestant: str
+    share: float
+    """Asked for."""
+    measured: float | None
+    """Time over the dense model's; None where nothing runs it."""
+    sparsity: float
+    harm: Interval
+    """How much worse than the dense model with the same tuning."""
+    against: Interval | None
+    """Less than 0: better than `BASE` at the same time."""
+    better: str
+    """Seeds in which it is better than `BASE`, of those that both have."""
+
+
+class Record:
+    """Rows and scores of a study."""
+
+    def __init__(self, folder: Path) -> None:
+        lines = (folder / ROWS).read_text().splitlines()
+        self.rows: list[Row] = [json.loads(line) for line in lines]
+        with np.load(folder / SCORES) as stored:
+            self.scores = {name: stored[name].astype(np.float64) for name in stored}
+        self.sign = -1.0 if any(row.get("more_is_better") for row in self.rows) else 1.0
+        self.unit = next((row["unit"] for row in self.rows if "unit" in row), "")
+
+    def last(self, **wanted: Any) -> Row:
+        """The newest row with these values, or an empty one."""
+        found = [row for row in self.rows if all(row.get(name) == each for name, each in wanted.items())]
+        return found[-1] if found else {}
+
+    def seeds(self, contestant: str, share: float) -> list[int]:
+        """Seeds that were tuned."""
+        wanted = {"step": "tune", "contestant": contestant, "share": share}
+        found = [row["seed"] for row in self.rows if all(row.get(n) == each for n, each in wanted.items())]
+        return sorted(set(found))
+
+    def harms(self, contestant: str, share: float, seeds: list[int]) -> Cube:
+        """Items' scores less the dense model's, (seeds, items); more is worse."""
+        return self.sign * np.stack(
+            [
+                self.scores[f"{contestant}|{share}|{seed}"] - self.scores[f"{DENSE}|1.0|{seed}"]
+                for seed in seeds
+            ]
+        )
+
+    def cells(self) -> list[Cell]:
+        """All contestants at all times, in the order of the rows."""
+        keys = {(row["contestant"], row["share"]): None for row in self.rows if row["step"] == "tune"}
+        return [self.cell(*key) for key in keys if key[0] != DENSE]
+
+    def cell(self, contestant: str, share: float) -> Cell:
+        """One of them; compared with the base at the share that it was asked for, if both have a seed."""
+        seeds = self.seeds(contestant, share)
+        both = [seed for seed in seeds if seed in self.seeds(BASE, share)]
+        against, better = None, ""
+        if both and contestant != BASE:
+            apart = self.harms(contestant, share, both) - self.harms(BASE, share, both)
+            against = interval(apart)
+            better = f"{int((apart.mean(1) < 0).sum())} of {len(both)}"
+        timed = self.last(step="time", contestant=contestant, share=share)
+        masks = self.last(step="masks", contestant=contestant, share=share, seed=seeds[0])
+        return Cell(
+            contestant,
+            share,
+            timed.get("measured_share"),
+            masks.get("sparsity", float("nan")),
+            interval(self.harms(contestant, share, seeds)),
+            against,
+            better,
+        )
+
+
+def make_record(out: Path, record: Path) -> None:
+    """Rows without what only the run needs, and all scores in one file."""
+    record.mkdir(parents=True, exist_ok=True)
+    rows = [json.loads(line) for line in (out / ROWS).read_text().splitlines()]
+    kept = [{name: row[name] for name in SHOWN if row.get(name) is not None} for row in rows]
+    (record / ROWS).write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+    scores = {}
+    for row in rows:
+        if row["step"] in ("tune", "train"):
+            name, share = row.get("contestant", UNTUNED), row.get("share", 1.0)
+            file = out / "scores" / f"{file_name(name, share, row['seed'])}.npy"
+            scores[f"{name}|{share}|{row['seed']}"] = np.load(file)
+    np.savez_compressed(record / SCORES, **scores)
+
+
+def file_name(contestant: str, share: float, seed: int) -> str:
+    """What files of a case are called."""
+    return "".join(each if each.isalnum() or each in "._" else "-" for each in f"{contestant}-{share}-{seed}")
+
+
+def table(record: Record) -> str:
+    """A row a contestant and time; the least harm of each time in bold."""
+    cells = record.cells()
+    runs = [cell for cell in cells if cell.measured is not None]
+    best = {share: min(c.harm.mean for c in runs if c.share == share) for share in {c.share for c in runs}}
+    lines = [
+        f"| time asked for | contestant | measured | pruned | worse than dense, {record.unit} "
+        f"| against {BASE} | seeds better |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for share in sorted({cell.share for cell in cells}, reverse=True):
+        for cell in sorted((c for c in cells if c.share == share), key=lambda c: c.harm.mean):
+            bold = "**" if cell.measured is not None and cell.harm.mean == best[share] else ""
+            asked = "its own" if share == 1.0 else f"{share:.0%}"
+            measured = "no kernel" if cell.measured is None else f"{cell.measured:.1%}"
+            lines.append(
+                f"| {asked} | {bold}{cell.contestant}{bold} | {measured} | {cell.sparsity:.0%} "
+                f"| {bold}{_words(cell.harm)}{bold} | {_words(cell.against)} | {cell.better} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def _words(found: Interval | None) -> str:
+    if found is None:
+        return ""
+    return f"{found.mean:+.4f} ({found.low:+.4f} to {found.high:+.4f})"
+
+
+def draw(record: Record, path: Path) -> None:
+    """Harm against measured time, a line a contestant, bars of 95 %."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context({"svg.hashsalt": "study", "svg.fonttype": "none", "font.size": 9}):
+        figure = Figure(figsize=(7.5, 4.5), layout="constrained")
+        axes = figure.add_subplot(
+            xlabel="measured time of the whole model, % of dense", ylabel=f"worse than dense, {record.unit}"
+        )
+        cells = [cell for cell in record.cells() if cell.measured is not None]
+        for place, name in enumerate(dict.fromkeys(cell.contestant for cell in cells)):
+            own = sorted((c for c in cells if c.contestant == name), key=lambda c: c.measured or 0.0)
+            means = np.array([c.harm.mean for c in own])
+            bars = np.abs(np.array([[c.harm.low, c.harm.high] for c in own]).T - means)
+            style = {"marker": "osD^v"[place % 5], "markersize": 4, "capsize": 2, "linewidth": 1.2}
+            axes.errorbar([100 * (c.measured or 0.0) for c in own], means, bars, label=name, **style)
+        axes.legend(frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.savefig(path, metadata={"Date": None})
+
+
+def put_in(page: Path, text: str) -> None:
+    """Replace what lies between the marks."""
+    content = page.read_text(encoding="utf-8")
+    before, rest = content.split(MARKS[0])
+    page.write_text(before + MARKS[0] + text + MARKS[1] + rest.split(MARKS[1])[1], encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--record", type=Path, required=True)
+    parser.add_argument("--out", type=Path, help="folder of a run")
+    parser.add_argument("--page", type=Path)
+    parser.add_argument("--picture", type=Path)
+    asked = parser.parse_args()
+    if asked.out is not None:
+        make_record(asked.out, asked.record)
+    record = Record(asked.record)
+    print(table(record), end="")
+    if asked.page is not None:
+        put_in(asked.page, table(record))
+    if asked.picture is not None:
+        draw(record, asked.picture)
+
+
+if __name__ == "__main__":
+    main()
