@@ -18,6 +18,8 @@ from prunecast.patterns.tile_map import MaskArray
 Importance = Mapping[str, ImportanceArray]
 EVALUATIONS = 4
 CLOSE = 0.003
+MIXTURES, CLOSE_MIXTURE = 3, 0.01
+"""A mixture takes at most what it is asked for, and patterns come in steps: it is asked again."""
 GRID = (0.1, 0.3, 0.5, 0.65, 0.8, 0.9, 0.96)
 """Sparsities of the curve on which a search for a sparsity begins."""
 
@@ -37,6 +39,7 @@ CONTESTANTS = {
     "tile-wise:128": Contestant("tile-wise:128"),
     "atp:128": Contestant("atp:128"),
     "atp:128 guided": Contestant("atp:128:guided", "global"),
+    "atp:128 shuffled guided": Contestant("atp:128:shuffled:guided", "global"),
     MIXTURE: Contestant(""),
     "2:4": Contestant("2:4", runtime="2:4"),
     "tile-wise:128 global": Contestant("tile-wise:128", "global"),
@@ -127,8 +130,13 @@ def _off(masks: Masks, share: float) -> float:
 
 def _mixture(importance: Importance, share: float, predictor: Predictor) -> Masks:
     """What `prunecast prune --latency SHARE --runtime torch` chooses, layer by layer."""
-    search = predictor.search(importance)
-    result = prune_to_targets(search, Targets(latency_share=share))
+    search, aim = predictor.search(importance), share
+    for _ in range(MIXTURES):
+        result = prune_to_targets(search, Targets(latency_share=aim))
+        found = result.seconds / result.dense_seconds
+        if abs(found / share - 1.0) < CLOSE_MIXTURE:
+            break
+        aim *= share / found
     kept = {name: np.ones(scores.shape, bool) for name, scores in importance.items()}
     kept |= masks_of(search, result)
     patterns = {layer.layer: layer.pattern for layer in result.layers if layer.pattern != "dense"}

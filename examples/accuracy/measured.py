@@ -22,6 +22,9 @@ from prunecast.validation.torch_models.models import fuse_dense
 from prunecast.validation.torch_models.timing import Forward, captured, error, times_us
 
 ROUNDS = 40
+ALGORITHMS = 12
+"""Most that cuSPARSELt has for a product."""
+SMALLEST = 2.0**-23
 FORMS = {"compiled": False, "overlapped": True}
 """How a pass runs -> whether launches overlap (programmatic dependent launch)."""
 
@@ -34,16 +37,25 @@ class TwoOfFour(nn.Module):
         self.register_buffer("packed", torch._cslt_compress(dense.weight.detach()))
         self.register_buffer("bias", dense.bias.detach())
         self.rows = dense.out_features
-        columns = torch.zeros(dense.in_features, 4096, dtype=dense.weight.dtype, device=dense.weight.device)
-        self.way = int(
-            torch._cslt_sparse_mm_search(self.packed, columns, bias=self.bias, transpose_result=True)
-        )
+        self.way = 0
 
     def forward(self, x: Tensor) -> Tensor:
         """Y (..., M) of x (..., K)."""
-        flat = x.flatten(0, -2).t()
-        y = torch._cslt_sparse_mm(self.packed, flat, bias=self.bias, transpose_result=True, alg_id=self.way)
-        return y.unflatten(0, x.shape[:-1])
+        return self.product(x.flatten(0, -2), self.way).unflatten(0, x.shape[:-1])
+
+    def product(self, x: Tensor, way: int) -> Tensor:
+        """Y (tokens, M) of x (tokens, K) by one of the library's algorithms."""
+        return torch._cslt_sparse_mm(self.packed, x.t(), bias=self.bias, transpose_result=True, alg_id=way)
+
+    def choose(self, tokens: int, columns: int) -> None:
+        """Take the fastest algorithm for so many tokens, of those that run."""
+        x, taken = torch.randn(tokens, columns, device="cuda").to(self.bias.dtype), {}
+        for way in range(ALGORITHMS):
+            try:
+                taken[way] = times_us({"": lambda way=way: self.product(x, way)}, 5)[""]
+            except RuntimeError:
+                break
+        self.way = min(taken, key=taken.__getitem__) if taken else 0
 
 
 def half_model(study: Study, dense: Mapping[str, Tensor], kept: Mapping[str, MaskArray]) -> nn.Module:
@@ -52,8 +64,9 @@ def half_model(study: Study, dense: Mapping[str, Tensor], kept: Mapping[str, Mas
     model.load_state_dict(dense)
     with torch.no_grad():
         for name, mask in kept.items():
-            weight = model.get_parameter(name)
-            weight.mul_(torch.from_numpy(mask).to("cuda").reshape(weight.shape))
+            weight, keeps = model.get_parameter(name), torch.from_numpy(mask).to("cuda")
+            weight[weight.abs() < SMALLEST] = SMALLEST  # fp16 would round it to a zero that no pattern has
+            weight.mul_(keeps.reshape(weight.shape))
     return model.half().eval().requires_grad_(False)
 
 
@@ -64,7 +77,9 @@ def make_sparse(model: nn.Module, patterns: Mapping[str, str], runtime: str, gpu
         wanted = [layer for layer in layers if f"{layer.name}.weight" in patterns]
         for name, module in wanted:
             parent, _, own = name.rpartition(".")
-            setattr(model.get_submodule(parent), own, TwoOfFour(module))
+            product = TwoOfFour(module)
+            product.choose(tokens, module.in_features)
+            setattr(model.get_submodule(parent), own, product)
         return f"{len(wanted)} layers in cuSPARSELt"
     modules = {name.removesuffix(".weight"): pattern for name, pattern in patterns.items()}
     recipe = Recipe(next(iter(modules.values())), modules, dict.fromkeys(modules, 0.0))
@@ -97,6 +112,7 @@ def measure(
     """
     zeros = half_model(study, dense, kept)
     wanted = study.timed(zeros)(*study.example("cuda"))
+    patterns = {name: each for name, each in patterns.items() if not kept[name].all()}
     done = make_sparse(zeros, patterns, runtime, gpu, study.tokens)
     forwards = {
         f"dense {form}": forward_of(study, fuse_dense(half_model(study, dense, {})), form) for form in FORMS

@@ -10,15 +10,15 @@ from prunecast.torch.kept import place_values, take_values, tiles_of
 M, K = 256, 200
 
 
-def pruned(seed=0):
+def pruned(seed=0, pattern="tile-wise:64"):
     weights = np.random.default_rng(seed).standard_normal((M, K)).astype(np.float32)
-    mask = parse_pattern("tile-wise:64").masks({"layer": np.abs(weights)}, 0.5)["layer"]
+    mask = parse_pattern(pattern).masks({"layer": np.abs(weights)}, 0.5)["layer"]
     return weights * mask, mask
 
 
-@pytest.mark.parametrize("pattern", ["tile-wise:64", "zero-tiles:64"])
+@pytest.mark.parametrize("pattern", ["tile-wise:64", "zero-tiles:64", "atp:64"])
 def test_a_kept_weight_may_be_zero_by_chance(pattern):
-    weights, mask = pruned()
+    weights, mask = pruned(pattern=pattern if pattern.startswith("atp") else "tile-wise:64")
     weights[tuple(np.argwhere(mask)[::2000].T)] = 0.0
     tiles = tiles_of(weights, None, pattern)
     assert np.array_equal(tiles.mask(), mask)

@@ -20,7 +20,7 @@ from prunecast.torch.packed import Rows
 from prunecast.torch.recipe import Recipe
 
 LEAST_SPARSITY = 0.3
-"""Layers that keep more stay dense: no kernel gains there."""
+"""Layers that keep more stay dense, unless a recipe names them: no kernel gains there by itself."""
 OFF_RECIPE = 0.01
 """Share of a layer's weights that may be kept beyond its recipe, where sizes do not divide."""
 
@@ -69,7 +69,7 @@ def choose_tiles(
             left.append(f"{layer.name}: not in the recipe")
             continue
         tiles = joint.get(layer.name) or _tiles(layer, recipe, sparsity, known, is_gated=layer.name in gated)
-        if 1.0 - tiles.density < LEAST_SPARSITY:
+        if 1.0 - tiles.density < LEAST_SPARSITY and layer.name not in recipe.patterns:
             left.append(f"{layer.name}: {1.0 - tiles.density:.0%} sparse, dense is faster")
             continue
         chosen.append(Choice(layer, tiles))

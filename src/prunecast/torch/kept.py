@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.patterns import TileMap, parse_pattern
+from prunecast.patterns.adaptive_tile_pattern import AdaptiveTilePattern
 from prunecast.patterns.pattern import Pattern
 from prunecast.patterns.plain import ZeroTilesPattern
 from prunecast.patterns.tile_wise import TileWisePattern
@@ -26,7 +27,7 @@ def tiles_of(weights: Floats, kept: TileMap | npt.NDArray[np.bool_] | None, patt
     ----------
     weights : (M, K)
     kept : tiles; or a mask (M, K), whose `pattern` must then be given; or None for all that is not zero, and
-        for weights of `tile-wise` and `zero-tiles` columns that are zero by chance
+        for weights of `tile-wise`, `atp` and `zero-tiles` columns that are zero by chance
     pattern : pattern string, e.g. `tile-wise:128`
 
     Raises
@@ -50,7 +51,9 @@ def tiles_of(weights: Floats, kept: TileMap | npt.NDArray[np.bool_] | None, patt
 def _not_zero(weights: Floats, pattern: Pattern) -> npt.NDArray[np.bool_]:
     """(M, K): what is not zero, or whole columns of tiles where few weights of them are."""
     stated = np.asarray(weights != 0)
-    if not isinstance(pattern, TileWisePattern | ZeroTilesPattern):
+    if isinstance(pattern, AdaptiveTilePattern) and (pattern.shuffled or pattern.rows_first):
+        return stated
+    if not isinstance(pattern, TileWisePattern | AdaptiveTilePattern | ZeroTilesPattern):
         return stated
     whole = ZeroTilesPattern(height=pattern.height).masks({"layer": np.abs(weights)}, 0.0)["layer"]
     by_chance = np.count_nonzero(whole & ~stated) <= MOST_BY_CHANCE * np.count_nonzero(whole)

@@ -13,6 +13,7 @@ from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.engines import Engine, Outcome, Progress, silent
 from prunecast.codesign.graph import ModelTime, model_time, turned_by_dense
 from prunecast.codesign.graph.model_time import mixed_time
+from prunecast.codesign.graph.torch_time import lost_epilogues
 from prunecast.codesign.search.allocation import Menu
 from prunecast.codesign.search.layer_sets import LayerPass, LayerSet
 from prunecast.codesign.search.menus import layer_options
@@ -321,7 +322,9 @@ class ModelSearch:
         return PrunedLayer.of_weights(pattern, self.layers.importance(name), sparsity)
 
     def _savings_of_dense(self) -> dict[str, float]:
-        """Layer -> seconds of transposes that a sparse product there needs, all others sparse too."""
+        """Layer -> seconds of transposes that a sparse product there needs, all others sparse too, less
+        those of activations that it has as epilogue.
+        """
         nothing = dict.fromkeys(self._fixed, 0.0)
         saved: dict[str, float] = {}
         graphs = [run.graph for run in self.layers.passes if run.graph is not None]
@@ -329,6 +332,9 @@ class ModelSearch:
             for name, writers in turned_by_dense(graph, time.transposes).items():
                 own = share * sum(time.turning_seconds[writer] for writer in writers)
                 saved[name] = saved.get(name, 0.0) + own
+            for name, seconds in lost_epilogues(graph, self.engine.gpu).items():
+                if name in self.options:
+                    saved[name] = saved.get(name, 0.0) - share * seconds
         return saved
 
     def _typical(self) -> dict[tuple[int, int], Callable[[], ImportanceArray]]:
