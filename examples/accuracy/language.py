@@ -160,7 +160,7 @@ def study(tiny: bool) -> Study:
     )
 
 
-BUDGET = Budget(train_steps=3000, train_rate=1e-3, tune_steps=300, tune_rate=3e-4)
+BUDGET = Budget(train_steps=3000, train_rate=1e-3, tune_steps=250, tune_rate=3e-4)
 TINY_BUDGET = Budget(
     train_steps=12,
     train_rate=1e-3,

@@ -26,7 +26,7 @@ import torch
 from contestants import CONTESTANTS, LIKE, Masks, find_masks
 from measured import measure
 from predicted import Predictor
-from report import file_name
+from report import BASE, file_name
 from rows import Row, Rows, part_of, work_through
 from safetensors.torch import load_file, save_file
 from study import Study, default_device, load_study
@@ -176,15 +176,14 @@ def masks(run: Run) -> None:
 
 
 def _ratio(run: Run, key: Row) -> float:
-    """Predicted over measured share of the case's first masks, where these were timed."""
-    case = {"contestant": key["contestant"], "share": key["share"], "corrected": False}
-    timed, predicted = (
-        run.rows.last(step="time", **case),
-        run.rows.last(step="masks", **case, seed=run.study.seeds[0]),
-    )
-    if not key["corrected"] or timed is None or predicted is None or predicted["predicted_share"] is None:
-        return 1.0
-    return float(predicted["predicted_share"] / timed["measured_share"])
+    """Predicted over measured share of the contestant's first masks, or of `BASE` where these were not timed."""
+    for name in (key["contestant"], BASE) if key["corrected"] else ():
+        case = {"contestant": name, "share": key["share"], "corrected": False}
+        timed = run.rows.last(step="time", **case)
+        said = run.rows.last(step="masks", **case, seed=run.study.seeds[0])
+        if timed is not None and said is not None and said["predicted_share"] is not None:
+            return float(said["predicted_share"] / timed["measured_share"])
+    return 1.0
 
 
 def time(run: Run) -> None:
