@@ -176,7 +176,7 @@ def masks(run: Run) -> None:
 
 
 def _ratio(run: Run, key: Row) -> float:
-    """Predicted over measured share of the contestant's first masks, or of `BASE` where these were not timed."""
+    """Predicted over measured share of the first masks, or of those of `BASE` where these have no time."""
     for name in (key["contestant"], BASE) if key["corrected"] else ():
         case = {"contestant": name, "share": key["share"], "corrected": False}
         timed = run.rows.last(step="time", **case)
