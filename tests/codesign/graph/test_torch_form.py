@@ -15,6 +15,7 @@ from prunecast.codesign.graph.torch_time import (
     FEW_TURNED_APART,
     LEAST_TURNED_APART,
     TorchTimer,
+    lost_epilogues,
 )
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
@@ -76,6 +77,24 @@ def test_an_activation_is_an_epilogue_only_between_two_sparse_products() -> None
     for alone in ({"layer.0.up"}, {"layer.0.down"}):
         assert times(BERT, run, alone)["layer.0.activation"] == dense
     assert "turn layer.0.activation" in times(BERT, run, {"layer.0.down"})
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_product_that_alone_is_dense_loses_the_epilogue(gated: bool) -> None:
+    shape = Transformer(layers=2, hidden=512, heads=8, feed_forward=2048, gated=gated)
+    model, gpu = torch_form("small", shape, Pass(8, 512)), load_gpu("h200-sxm")
+    lost, nothing = lost_epilogues(model, gpu), dict.fromkeys(model.products, 0.0)
+    for name in model.products:
+        every = model_time(model, gpu, nothing, sparse=frozenset(model.products))
+        fewer = model_time(model, gpu, nothing, sparse=frozenset(model.products) - {name})
+        turned = sum(
+            own for source, own in every.turning_seconds.items() if source not in fewer.turning_seconds
+        )
+        assert lost.get(name, 0.0) == pytest.approx(fewer.seconds - every.seconds + turned, abs=1e-12)
+    assert set(lost) == {
+        f"layer.{n}.{part}" for n in (0, 1) for part in ("gate_up" if gated else "up", "down")
+    }
+    assert lost_epilogues(load_pass("bert-base", Pass(8, 512)), gpu) == {}
 
 
 def test_one_token_is_not_turned() -> None:

@@ -128,16 +128,17 @@ class TorchTimer:
         return waves * self._costs["patch_wave_s"] + (o.elements_in + o.elements_out) * ELEMENT_BYTES / rate
 
 
-def lost_epilogues(model: ModelGraph, gpu: GpuSpec, *, element_bytes: int = 2) -> dict[str, float]:
+def lost_epilogues(model: ModelGraph, gpu: GpuSpec) -> dict[str, float]:
     """Product -> seconds that a pass takes longer if it alone is dense, all others sparse, beside its own.
 
     An activation between two sparse products is the first one's epilogue, and else a kernel; behind a dense
     product X of the second one must be turned too. Empty for models that torch does not run.
     """
     lost: dict[str, float] = {}
-    timer = TorchTimer(gpu, element_bytes=element_bytes)
-    between = [o for o in model if o.kind in EPILOGUES] if model.runtime == "torch" else []
-    for o in between:
+    if model.runtime != "torch":
+        return lost
+    timer = TorchTimer(gpu)
+    for o in (each for each in model if each.kind in EPILOGUES):
         apart = timer.seconds(o) - timer.epilogue(o)
         readers = [model[name] for name in model.graph.successors(o.name)]
         lost |= {reader.name: apart for reader in readers}
