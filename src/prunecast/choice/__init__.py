@@ -1,7 +1,7 @@
 """Choosing: the plan of a kernel in its fastest config for what a layer keeps.
 
 Floor: above `prunecast.models`, whose estimates decide, and below `prunecast.codesign`. Planners, in
-`prunecast.kernels`, are given a config. Read first: `fastest.py`; a roofline in `product.py` ranks
+`prunecast.kernels`, are given a config. Read first: `fastest.py`, in which a roofline ranks
 configs, so that few of them are planned.
 """
 

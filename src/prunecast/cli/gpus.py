@@ -75,13 +75,8 @@ def _summary(spec: "GpuSpec") -> Row:
 
 def _quantities(spec: "GpuSpec") -> list[Row]:
     return [
-        {
-            "quantity": name,
-            "value": getattr(spec, name),
-            "unit": provenance.unit,
-            "kind": provenance.kind,
-            "source": provenance.source,
-        }
+        {"quantity": name, "value": getattr(spec, name)}
+        | {told: getattr(provenance, told) for told in ("unit", "kind", "source")}
         for name, provenance in spec.provenance.items()
     ]
 
@@ -93,16 +88,10 @@ def _costs(spec: "GpuSpec") -> list[Row]:
     own = dict.fromkeys(kernel.costs for kernel in KERNELS.values() if kernel.costs)
     packages = (*own, "prunecast.launch")
     return [
-        {
-            "kernel": costs.kernel,
-            "cost": name,
-            "value": cost.value,
-            "unit": cost.unit,
-            "kind": cost.kind,
-            "date": cost.date,
-            "meaning": cost.meaning,
-            "source": cost.source,
-            "worth": cost.worth,
+        {"kernel": costs.kernel, "cost": name}
+        | {
+            told: getattr(cost, told)
+            for told in ("value", "unit", "kind", "date", "meaning", "source", "worth")
         }
         for costs in (load_costs(package, spec.compute_capability) for package in packages)
         for name, cost in costs.entries.items()

@@ -6,7 +6,7 @@ and CuPy: everything else works on records of runs.
 It is not a benchmark of our own code (`benchmarks/`) and not a test of it (`tests/`).
 
 Read first: `case.py` and `suite.py` (what is measured), `records.py` (what is kept of it), `validate.py` (the
-two ways in), then `tolerance.py` (is the result right?) and `errors.py` (is the predicted time right?).
+two ways in), then `tolerance.py` (is the result right?) and `judged.py` (is the predicted time right?).
 """
 
 from prunecast.validation.case import Case

@@ -4,7 +4,7 @@ Floor: inside `codesign`. It knows the shapes of standard architectures and the 
 a product with a weight matrix (attention, norms, element-wise work, transposes); it prunes nothing and plans
 no kernel: the time of a weight's product is handed in by its caller.
 
-Read first: `operation.py` (the records), `model_graph.py` (the graph), `workloads.py` (the models by name),
+Read first: `model_graph.py` (the records and the graph), `workloads.py` (the models by name),
 `model_time.py` (the end-to-end time). What torch launches of them: `torch_form.py` and `torch_time.py`.
 """
 

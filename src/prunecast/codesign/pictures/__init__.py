@@ -4,7 +4,7 @@ Floor: inside codesign, below `Prediction`, whose `plot_*` methods call them. Th
 files and pages are the caller's; colours come from a `Palette`. Matplotlib is loaded with this room, so the
 rooms above import it inside functions.
 
-Read first: `palette.py` and `axes.py`, then any picture.
+Read first: `axes.py`, then any picture.
 """
 
 from prunecast.codesign.pictures.axes import (

@@ -135,7 +135,6 @@ class PrunedModel:
 
     def document(self) -> dict[str, Any]:
         """The JSON object of `recipe.json`."""
-        result = self.result
         return {
             "schema_version": SCHEMA_VERSION,
             "version": tool_version(),
@@ -150,12 +149,7 @@ class PrunedModel:
             "workload": self.workload,
             "runtime": self.runtime,
             "targets": {name: getattr(self.targets, name) for name in Targets.__slots__},
-            "seconds": result.seconds,
-            "dense_seconds": result.dense_seconds,
-            "retained_importance": result.retained_importance,
-            "sparsity": result.sparsity,
-            "layers": [layer.row() for layer in result.layers],
-            "front": [point._asdict() for point in result.front],
+            **self.result.document(),
         }
 
 

@@ -105,6 +105,15 @@ class TargetResult:
     sparsity: float
     front: tuple[FrontPoint, ...]
 
+    def document(self) -> dict[str, Any]:
+        """As JSON holds it; numbers come back as they were."""
+        names = ("seconds", "dense_seconds", "retained_importance", "sparsity")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "layers": [layer.row() for layer in self.layers],
+            "front": [point._asdict() for point in self.front],
+        }
+
     @property
     def speedup(self) -> float:
         """Dense time over pruned time, end to end."""

@@ -15,7 +15,7 @@ from typing import Any
 from prunecast.codesign.search import TargetResult
 from prunecast.codesign.study.evaluator import patterns_from
 from prunecast.codesign.study.optuna_library import optuna_library, standing
-from prunecast.codesign.study.storage import GRACE_S, stored_result
+from prunecast.codesign.study.storage import GRACE_S
 from prunecast.errors import BadInput
 
 RESULT = "result"
@@ -78,7 +78,7 @@ def _tried(trial: Any, evaluate: Evaluate, patterns: Mapping[str, str]) -> float
         trial.set_user_attr(REASON, str(error))
         raise optuna_library().TrialPruned from None
     trial.set_user_attr("seconds", result.seconds)
-    trial.set_user_attr(RESULT, stored_result(result))
+    trial.set_user_attr(RESULT, result.document())
     return result.retained_importance
 
 

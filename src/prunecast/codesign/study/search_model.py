@@ -25,7 +25,7 @@ from prunecast.codesign.study.run_trials import (
     patterns_of,
     run_trials,
 )
-from prunecast.codesign.study.storage import StudyStorage, read_result, stored_result
+from prunecast.codesign.study.storage import StudyStorage, read_result
 from prunecast.codesign.study.study_result import FinishedTrial, StudyResult, pareto
 from prunecast.codesign.write_pruned import checked_folder
 from prunecast.errors import BadInput
@@ -179,7 +179,7 @@ def _add_plain(study: Any, plain: TargetResult, groups: Sequence[str]) -> None:
             value=plain.retained_importance,
             params=params,
             distributions=dict.fromkeys(params, optuna.distributions.CategoricalDistribution(SPACE_FAMILIES)),
-            user_attrs={"seconds": plain.seconds, RESULT: stored_result(plain)},
+            user_attrs={"seconds": plain.seconds, RESULT: plain.document()},
         )
     )
 

@@ -205,18 +205,6 @@ def _of_the_database(error: BaseException | None) -> BaseException | None:
     return None
 
 
-def stored_result(result: TargetResult) -> dict[str, Any]:
-    """As JSON holds it; numbers come back as they were."""
-    return {
-        "seconds": result.seconds,
-        "dense_seconds": result.dense_seconds,
-        "retained_importance": result.retained_importance,
-        "sparsity": result.sparsity,
-        "layers": [layer.row() for layer in result.layers],
-        "front": [point._asdict() for point in result.front],
-    }
-
-
 def read_result(stored: Any, where: str) -> TargetResult:
     """The result again, without the times of single operators.
 

@@ -3,7 +3,7 @@
 Floor: inside `codesign`, above the simulator, which records the events. It predicts nothing: the run is the
 one that `simulate` times.
 
-Read first: `slices.py` (events become nested slices), `chrome_trace.py` (the file), `write_timeline.py`.
+Read first: `slices.py` (events become nested slices), then `chrome_trace.py` (the file).
 """
 
 from prunecast.codesign.timeline.chrome_trace import MOST_SLICES, TimelineSummary, trace_bytes, write_timeline
