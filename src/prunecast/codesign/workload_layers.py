@@ -103,6 +103,13 @@ class WorkloadLayers:
     convolutions: dict[str, ConvShape] = field(default_factory=dict)
     passes: tuple[GraphPass, ...] = ()
 
+    def take(self, row: str, layer: Layer, product: Operation, runs: float) -> None:
+        """Add a layer as a row, or so many runs to it."""
+        self.loaded.layers.setdefault(row, replace(layer, name=row, experts=None))
+        self.tokens[row], self.runs[row] = product.n, self.runs.get(row, 0.0) + runs
+        if product.convolution is not None:
+            self.convolutions[row] = conv_shape(product)
+
 
 def layers_of_passes(loaded: LoadedLayers, passes: Sequence[Pass], experts_per_token: int) -> WorkloadLayers:
     """The layers of a file, once for each pass."""
@@ -141,9 +148,8 @@ def layers_of_model(
         rows = _rows(graph, chosen, run, passes)
         for product_name, row in rows.items():
             product = graph[product_name]
-            if row not in found.loaded.layers:
-                _add(found, row, product, made)
-            found.runs[row] = found.runs.get(row, 0.0) + run.share * product.runs
+            layer = found.loaded.layers.get(row) or _drawn(row, product, made)
+            found.take(row, layer, product, run.share * product.runs)
         seen.append(GraphPass(share=run.share, graph=graph, row_of=rows))
     left = tuple(
         Skipped(layer=p, kernel=None, reason="customarily not pruned: name it with target")
@@ -169,10 +175,7 @@ def layers_of_checkpoint(
             return None
         rows = {name: _label(name, run, passes) for name in loaded.layers if graph.has_product(name)}
         for name, row in rows.items():
-            found.loaded.layers[row] = replace(loaded.layers[name], name=row, experts=None)
-            found.tokens[row], found.runs[row] = graph[name].n, run.share * graph[name].runs
-            if graph[name].convolution is not None:
-                found.convolutions[row] = conv_shape(graph[name])
+            found.take(row, loaded.layers[name], graph[name], run.share * graph[name].runs)
         seen.append(GraphPass(share=run.share, graph=graph, row_of=rows))
     return replace(found, passes=tuple(seen))
 
@@ -189,8 +192,9 @@ def _rows(graph: ModelGraph, chosen: Sequence[str], run: Pass, passes: Sequence[
     return rows
 
 
-def _add(found: WorkloadLayers, row: str, product: Operation, made: dict[tuple[int, int], Layer]) -> None:
-    shape = (product.m, product.k)
+def _drawn(row: str, product: Operation, made: dict[tuple[int, int], Layer]) -> Layer:
+    """Random weights of a product, made once for each shape."""
+    shape, conv = (product.m, product.k), product.convolution
     if product.m * product.k > MOST_DRAWN:
         raise BadInput(
             f"{row}: random weights have at most {MOST_DRAWN} elements, got {product.m}x{product.k}"
@@ -198,12 +202,8 @@ def _add(found: WorkloadLayers, row: str, product: Operation, made: dict[tuple[i
     if shape not in made:
         weights = heavy_tailed(shape, (0, len(made))).astype(np.float16)
         made[shape] = Layer(name=row, weights=weights, dtype="fp16", note=RANDOM)
-    conv = product.convolution
     filters = FilterShape(conv.in_channels, conv.kernel, conv.kernel) if conv else None
-    found.loaded.layers[row] = replace(made[shape], name=row, filters=filters)
-    found.tokens[row] = product.n
-    if product.convolution is not None:
-        found.convolutions[row] = conv_shape(product)
+    return replace(made[shape], filters=filters)
 
 
 def _label(name: str, run: Pass, passes: Sequence[Pass]) -> str:

@@ -7,7 +7,7 @@ rows of a database: they survive a kill, several processes share them, and `optu
 Floor: inside `codesign`, above `search`. It decides which patterns are tried, not which layer gets what, and
 it knows nothing about how a time is predicted. Optuna is optional and imported where it is used.
 
-Read first: `evaluator.py` (what is searched), `run_trials.py` (how it goes on after a kill), `search_model.py`.
+Read first: `evaluator.py` (what is searched), `run_trials.py` (the loop, kills among it), `search_model.py`.
 """
 
 from prunecast.codesign.study.search_model import search_model
