@@ -6,7 +6,7 @@ import torch
 
 from prunecast.errors import BadInput
 from prunecast.patterns.calibration import read_calibration
-from prunecast.torch import input_squares, sparsify
+from prunecast.torch import input_moments, input_squares, sparsify, update_weights
 
 
 def model():
@@ -37,3 +37,20 @@ def test_sparsify_keeps_the_columns_that_have_input():
 def test_a_pass_that_reaches_no_layer_is_said():
     with pytest.raises(BadInput, match="wanted passes through linear layers"):
         input_squares(model(), lambda: None)
+
+
+def test_moments_are_the_mean_products_of_inputs_and_updates_follow_them(tmp_path):
+    made, x = model().float(), torch.randn(300, 48) @ torch.randn(48, 48)
+    moments = input_moments(made, lambda: [made(part) for part in x.split(100)], tmp_path / "m.safetensors")
+    wanted = (x.double().t() @ x.double() / 300).numpy()
+    assert np.allclose(moments["0.weight"], wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+    assert read_calibration(tmp_path / "m.safetensors").weigh("2.weight", np.ones((48, 64))).shape == (48, 64)
+    dense, mask = made[0].weight.detach().clone(), np.arange(48) % 3 > 0
+    masks = {"0.weight": np.tile(mask, (64, 1))}
+    update_weights(made, masks, moments)
+    assert np.array_equal((made[0].weight != 0).numpy(), masks["0.weight"])
+    pruned = dense * torch.from_numpy(mask)
+    errors = [float((x @ (each - dense).t()).detach().square().mean()) for each in (made[0].weight, pruned)]
+    assert errors[0] < 0.8 * errors[1]
+    with pytest.raises(BadInput, match=r"got none of '2\.weight'"):
+        update_weights(made, {"2.weight": np.ones((48, 64), bool)}, {"0.weight": moments["0.weight"]})

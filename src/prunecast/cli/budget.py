@@ -59,8 +59,8 @@ class Budget(opt.Read):
         typer.Option(
             metavar="FILE",
             show_default=False,
-            help="Mean squares of each layer's inputs, see prunecast.torch.input_squares: importance knows"
-            " them.",
+            help="Mean squares of each layer's inputs (prunecast.torch.input_squares): importance knows them;"
+            " or second moments (input_moments): kept weights are updated too.",
         ),
     ] = None
     target: opt.Target = None

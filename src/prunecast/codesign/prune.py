@@ -117,7 +117,8 @@ def prune(
     sparsity : share of weights to remove; None for 0.75 or the pattern's own
     scope : `layer` or `global`
     gpu, tokens : whose predicted times guide patterns that ask for times
-    calibrate : file of mean squares of each layer's inputs, by whose roots magnitudes are multiplied
+    calibrate : file of mean squares of each layer's inputs, by whose roots magnitudes are multiplied; or of
+        second moments, by which kept weights are updated too
 
     Raises
     ------
@@ -129,8 +130,8 @@ def prune(
     folder = checked_folder(Path(out), weights)
     loaded = load_layers(weights, target=target, ignore=ignore)
     importances = {name: importance_of(layer, rule) for name, layer in loaded.layers.items()}
-    if calibrate is not None:
-        known = read_calibration(calibrate)
+    known = None if calibrate is None else read_calibration(calibrate)
+    if known is not None:
         importances = {name: known.weigh(name, scores) for name, scores in importances.items()}
     guide = _guide(loaded, gpu, tokens) if rule.needs_times else None
     masks = (rule if guide is None else rule.timed_by(guide.seconds)).prune(importances, told, scope)
@@ -154,7 +155,7 @@ def prune(
         skipped=loaded.skipped,
         criterion="magnitude" if calibrate is None else "inputs",
     )
-    write_folder(folder, recipe.document(), pruned_checkpoint(weights, masks))
+    write_folder(folder, recipe.document(), pruned_checkpoint(weights, masks, known))
     return recipe
 
 

@@ -13,6 +13,7 @@ from prunecast.codesign.provenance import json_text
 from prunecast.errors import BadInput
 from prunecast.files import folder_aside
 from prunecast.patterns import NestedMap, TileMap
+from prunecast.patterns.calibration import Calibration
 from prunecast.patterns.sources import Checkpoint, masked_checkpoint, write_weights
 from prunecast.patterns.sources.checkpoint import masked_arrays
 from prunecast.patterns.sources.numpy_files import read_npz
@@ -78,11 +79,17 @@ def write_folder(
     return Path(folder)
 
 
-def pruned_checkpoint(weights: Source, masks: Mapping[str, MaskArray]) -> Checkpoint:
-    """All tensors of `weights`, with zeros where a mask removes them."""
+def pruned_checkpoint(
+    weights: Source, masks: Mapping[str, MaskArray], known: Calibration | None = None
+) -> Checkpoint:
+    """All tensors of `weights`, with zeros where a mask removes them, and kept weights updated by what is
+    known of the layers' inputs.
+    """
+    update = None if known is None else known.update
     if isinstance(weights, str | Path):
-        return masked_checkpoint(weights, masks)
-    return Checkpoint(arrays=masked_arrays(Path("weights"), stored_arrays(weights), masks), metadata={})
+        return masked_checkpoint(weights, masks, update)
+    arrays = masked_arrays(Path("weights"), stored_arrays(weights), masks, update)
+    return Checkpoint(arrays=arrays, metadata={})
 
 
 def tiles_of(maps: Mapping[str, PrunedMap]) -> dict[str, TileMap]:

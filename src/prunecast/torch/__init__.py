@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from prunecast.torch.calibrate import input_squares
+    from prunecast.torch.calibrate import input_moments, input_squares, update_weights
     from prunecast.torch.conv import TileSparseConv2d
     from prunecast.torch.convert import Sparsified, sparsify
     from prunecast.torch.linear import TileSparseLinear
@@ -27,15 +27,19 @@ __all__ = [
     "Sparsified",
     "TileSparseConv2d",
     "TileSparseLinear",
+    "input_moments",
     "input_squares",
     "load",
     "sparsify",
+    "update_weights",
 ]
 
 _HOME = {
     "Sparsified": "prunecast.torch.convert",
     "SparseLinear": "prunecast.torch.sparse_linear",
+    "input_moments": "prunecast.torch.calibrate",
     "input_squares": "prunecast.torch.calibrate",
+    "update_weights": "prunecast.torch.calibrate",
     "load": "prunecast.torch.load_model",
     "sparsify": "prunecast.torch.convert",
     "Pruner": "prunecast.torch.pruner",

@@ -1,6 +1,6 @@
-"""`input_squares`: what the layers of a model are given, for importance that knows it."""
+"""What the layers of a model are given, for importance that knows it and weights that make up for others."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,15 @@ from torch import nn
 
 from prunecast.errors import BadInput
 from prunecast.files import aside
+from prunecast.patterns.calibration import Calibration
+from prunecast.patterns.tile_map import MaskArray
 from prunecast.torch.find import find_layers
+from prunecast.torch.importance import as_matrix
+
+Found = dict[str, np.ndarray[Any, Any]]
 
 
-@torch.no_grad()  # type: ignore[untyped-decorator]
-def input_squares(
-    model: nn.Module, run: Callable[[], Any], path: str | Path | None = None
-) -> dict[str, np.ndarray[Any, Any]]:
+def input_squares(model: nn.Module, run: Callable[[], Any], path: str | Path | None = None) -> Found:
     """Mean square of each input feature of each linear layer, over all passes that `run` makes.
 
     Parameters
@@ -33,31 +35,85 @@ def input_squares(
     ------
     BadInput : the model has no linear layer, or a pass reached none of them
     """
+    return _gathered(model, run, path, lambda x: x.double().square().sum(0))
+
+
+def input_moments(model: nn.Module, run: Callable[[], Any], path: str | Path | None = None) -> Found:
+    """Mean of x x^T over the inputs x of each linear layer, over all passes that `run` makes.
+
+    More than `input_squares` know: which inputs can stand in for which. Takes K^2 numbers a layer, and more
+    tokens than the widest layer has inputs.
+
+    Parameters
+    ----------
+    model, run, path : as for `input_squares`
+
+    Returns
+    -------
+    name of each weight -> (K, K) float32
+
+    Raises
+    ------
+    BadInput : the model has no linear layer, or a pass reached none of them
+    """
+    return _gathered(model, run, path, lambda x: (x.float().t() @ x.float()).double())
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def update_weights(model: nn.Module, masks: Mapping[str, MaskArray], moments: Mapping[str, Any]) -> None:
+    """Prune in place, and let kept weights make up for pruned ones (`patterns.weight_update`).
+
+    Parameters
+    ----------
+    model : with its dense weights
+    masks : name of each weight -> (M, K), True where it stays
+    moments : what `input_moments` found
+
+    Raises
+    ------
+    BadInput : moments of a layer are missing or of another size
+    """
+    known = Calibration("moments", moments)
+    for name, mask in masks.items():
+        weight = model.get_parameter(name)
+        found = known.update(name, as_matrix(weight), mask)
+        weight.copy_(torch.from_numpy(found).reshape(weight.shape))
+
+
+def _gathered(
+    model: nn.Module,
+    run: Callable[[], Any],
+    path: str | Path | None,
+    sums_of: Callable[[torch.Tensor], torch.Tensor],
+) -> Found:
+    """Means over tokens of what `sums_of` gives for the inputs (tokens, K) of a layer."""
     layers, _ = find_layers(model)
-    sums = {layer.name: torch.zeros((), dtype=torch.float64) for layer in layers}
-    counts = dict.fromkeys(sums, 0)
+    sums: dict[str, torch.Tensor] = {}
+    counts = dict.fromkeys((layer.name for layer in layers), 0)
 
     def hook_of(name: str) -> Callable[..., None]:
         def hook(_: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
             x = given[0].detach().reshape(-1, given[0].shape[-1])
-            sums[name] = sums[name] + x.double().square().sum(0).cpu()
+            own = sums_of(x)
+            sums[name] = sums[name] + own if name in sums else own
             counts[name] += x.shape[0]
 
         return hook
 
     hooks = [layer.module.register_forward_pre_hook(hook_of(layer.name)) for layer in layers]
     try:
-        run()
+        with torch.no_grad():
+            run()
     finally:
         for hook in hooks:
             hook.remove()
     found = {
-        f"{layer.name}.weight": (sums[layer.name] / counts[layer.name]).float().numpy()
+        f"{layer.name}.weight": (sums[layer.name] / counts[layer.name]).float().cpu().numpy()
         for layer in layers
         if counts[layer.name]
     }
     if not found:
-        raise BadInput(f"input_squares: wanted passes through linear layers, got none of {len(layers)}")
+        raise BadInput(f"wanted passes through linear layers, got none of {len(layers)}")
     if path is not None:
         from safetensors.numpy import save_file
 

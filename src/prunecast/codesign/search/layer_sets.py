@@ -16,6 +16,7 @@ from prunecast.codesign.onnx_model import read_onnx_model
 from prunecast.codesign.workload_layers import heavy_tailed, is_pruned
 from prunecast.errors import BadInput
 from prunecast.patterns import weigh
+from prunecast.patterns.calibration import Calibration
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.sources.read import matrix_sizes, open_tensors
@@ -48,6 +49,8 @@ class LayerSet(NamedTuple):
     passes: tuple[LayerPass, ...]
     copies: Mapping[str, int] = MappingProxyType({})
     """Matrices that a name stands for, where they are several alike."""
+    known: Calibration | None = None
+    """What is known of the layers' inputs, where `importance` knows it."""
 
     @property
     def tokens(self) -> dict[str, int]:

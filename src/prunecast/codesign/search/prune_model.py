@@ -102,7 +102,11 @@ class PrunedModel:
             return
         folder = checked_folder(self.folder, weights)
         masks = masks_of(search, self.result) if self.has_weights else None
-        write_folder(folder, document, None if masks is None else pruned_checkpoint(weights, masks))
+        write_folder(
+            folder,
+            document,
+            None if masks is None else pruned_checkpoint(weights, masks, search.layers.known),
+        )
 
     def plot(self) -> "Figure":
         """Importance kept at other times, and here, as a new Matplotlib figure."""
@@ -229,7 +233,8 @@ def search_of(
     workload : in place of tokens and batch, as `prefill:2048` or `decode:16@4096`, or a mix of them, whose
         mean time counts; see `graph.parse_workload`
     runtime : what runs a standard model: `engine`, or `torch`, whose layers have patterns of tiles alone
-    calibrate : file of mean squares of each layer's inputs, by whose roots magnitudes are multiplied
+    calibrate : file of mean squares of each layer's inputs, by whose roots magnitudes are multiplied; or of
+        second moments, by which kept weights are updated too
     target, ignore : layers to take and to leave out
 
     Raises
@@ -312,7 +317,7 @@ def _calibrated(layers: LayerSet, weights: Source, path: str | Path) -> LayerSet
     known, magnitudes = read_calibration(path), layers.importance
     for name, (_, k) in layers.shapes.items():
         known.weigh(name, np.zeros((1, k), np.float32))  # says what is missing before the search
-    return layers._replace(importance=lambda name: known.weigh(name, magnitudes(name)))
+    return layers._replace(importance=lambda name: known.weigh(name, magnitudes(name)), known=known)
 
 
 def families_of(runtime: str, families: Sequence[str]) -> Sequence[str]:

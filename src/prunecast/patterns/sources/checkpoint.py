@@ -1,6 +1,6 @@
 """A whole file of weights with masks applied: what is not pruned goes through unchanged."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,17 @@ class Checkpoint:
     metadata: Mapping[str, str]
 
 
-def masked_checkpoint(path: str | Path, masks: Mapping[str, MaskArray]) -> Checkpoint:
+Update = Callable[[str, npt.NDArray[Any], MaskArray], npt.NDArray[Any]]
+"""From a layer's name, weights (M, K) and mask to weights with zeros, of the same dtype."""
+
+
+def masked_checkpoint(
+    path: str | Path, masks: Mapping[str, MaskArray], update: Update | None = None
+) -> Checkpoint:
     """The tensors of a file, those with a mask (M, K) set to zero where it is False.
 
     A mask fits any tensor with M as its first size and K as the product of the others. Write the outcome
-    with `write_weights`.
+    with `write_weights`. `update` makes the pruned weights of tensors that are one layer each.
 
     Raises
     ------
@@ -37,11 +43,14 @@ def masked_checkpoint(path: str | Path, masks: Mapping[str, MaskArray]) -> Check
     """
     file = Path(path)
     metadata = safetensors_metadata(file) if file.suffix.lower() == ".safetensors" else {}
-    return Checkpoint(arrays=masked_arrays(file, open_tensors(file), masks), metadata=metadata)
+    return Checkpoint(arrays=masked_arrays(file, open_tensors(file), masks, update), metadata=metadata)
 
 
 def masked_arrays(
-    file: Path, tensors: Mapping[str, StoredTensor], masks: Mapping[str, MaskArray]
+    file: Path,
+    tensors: Mapping[str, StoredTensor],
+    masks: Mapping[str, MaskArray],
+    update: Update | None = None,
 ) -> dict[str, npt.NDArray[Any]]:
     """Tensors as their file holds them, those with a mask set to zero; `file` names them in messages."""
     experts = {name: expert_names(name, tensor) for name, tensor in tensors.items()}
@@ -55,7 +64,12 @@ def masked_arrays(
         kept = masks.get(name)
         if any(own in masks for own in experts[name]):
             kept = np.stack([masks.get(own, np.ones(tensor.shape[1:], np.bool_)) for own in experts[name]])
-        pruned = array if kept is None else np.where(kept.reshape(array.shape), array, array.dtype.type(0))
+        if kept is not None and update is not None and name in masks:
+            pruned = update(name, array.reshape(kept.shape), kept).reshape(array.shape)
+        else:
+            pruned = (
+                array if kept is None else np.where(kept.reshape(array.shape), array, array.dtype.type(0))
+            )
         arrays[name] = pruned.T if tensor.is_turned else pruned
     return arrays
 
