@@ -8,20 +8,25 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from prunecast.codesign.graph import ModelGraph, Pass
-from prunecast.codesign.graph.config import graph_of_tensors
+import numpy as np
+
+from prunecast.codesign.contestants import check_has_form
+from prunecast.codesign.graph import RUNTIMES, WORKLOADS, ModelGraph, Pass, load_pass, parse_workload
+from prunecast.codesign.graph.config import checkpoint_shape, graph_of_tensors
 from prunecast.codesign.graph.shapes import SEQUENCE, Transformer
 from prunecast.codesign.layers import Source, load_layers
 from prunecast.codesign.onnx_model import read_onnx_model
 from prunecast.codesign.workload_layers import heavy_tailed, is_pruned
-from prunecast.errors import BadInput
+from prunecast.errors import BadInput, check_choice
 from prunecast.patterns import weigh
-from prunecast.patterns.calibration import Calibration
+from prunecast.patterns.calibration import Calibration, read_calibration
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.sources.read import matrix_sizes, open_tensors
 from prunecast.patterns.sources.weight_set import select_names
 
+TOKENS = 4096
+"""N of layers without a model around them, where nothing says how many."""
 MOST_REMEMBERED_WEIGHTS = 2**27
 """Random weights of larger models are drawn again when they are wanted, rather than take half a gigabyte."""
 
@@ -179,3 +184,56 @@ def layers_of_workload(
         for share, graph in zip(shares, graphs, strict=True)
     )
     return LayerSet(shapes, importance, seen, {name: p.copies for name, p in products.items()})
+
+
+def is_standard(weights: Source) -> bool:
+    """Whether this is the name of a standard model."""
+    return isinstance(weights, str) and weights in WORKLOADS
+
+
+def layers_to_prune(
+    weights: Source,
+    tokens: int | None,
+    batch: int,
+    target: Sequence[str],
+    ignore: Sequence[str],
+    workload: str | None = None,
+    runtime: str = "engine",
+) -> LayerSet:
+    """The layers of a file, of matrices by name, of an ONNX file or of a standard model. Raises BadInput."""
+    check_choice("runtime", runtime, RUNTIMES)
+    if tokens is not None and (tokens < 1 or workload is not None):
+        raise BadInput(f"tokens must be at least 1, and left out with a workload, got {tokens}")
+    passes = None if workload is None else parse_workload(workload)
+    if isinstance(weights, str) and weights in WORKLOADS:
+        runs = passes or (Pass(batch, SEQUENCE if tokens is None else tokens),)
+        graphs = [load_pass(weights, run, runtime) for run in runs]
+        shares = [run.share for run in runs]
+        return layers_of_workload(*graphs, shares=shares, target=target, ignore=ignore)
+    if isinstance(weights, str | Path) and Path(weights).suffix.lower() == ".onnx":
+        check_has_form(runtime, weights)
+        if passes is not None:
+            raise BadInput(
+                f"{weights}: an .onnx file says its sizes: wanted --tokens or --batch, got {workload}"
+            )
+        return layers_of_onnx(weights, batch=batch, tokens=tokens, target=target, ignore=ignore)
+    passes = passes or (Pass(1, TOKENS if tokens is None else tokens),)
+    shape = checkpoint_shape(weights)
+    if isinstance(weights, str | Path) and shape is not None:
+        found = layers_of_checkpoint(
+            Path(weights), shape, passes, target=target, ignore=ignore, runtime=runtime
+        )
+        if found is not None:
+            return found
+    check_has_form(runtime, weights)
+    return layers_of_file(weights, passes, target=target, ignore=ignore)
+
+
+def calibrated(layers: LayerSet, weights: Source, path: str | Path) -> LayerSet:
+    """The layers with magnitudes multiplied by what a file says of their inputs. Raises BadInput."""
+    if is_standard(weights):
+        raise BadInput(f"calibrate is of trained weights, {weights} has random ones")
+    known, magnitudes = read_calibration(path), layers.importance
+    for name, (_, k) in layers.shapes.items():
+        known.weigh(name, np.zeros((1, k), np.float32))  # says what is missing before the search
+    return layers._replace(importance=lambda name: known.weigh(name, magnitudes(name)), known=known)

@@ -5,15 +5,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple, Self, TypeGuard, TypeVar
-
-import numpy as np
+from typing import NamedTuple, TypeVar
 
 from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.engines import Engine, Outcome, Progress, silent
-from prunecast.codesign.graph import ModelTime, model_time, turned_by_dense
+from prunecast.codesign.graph import ModelTime
 from prunecast.codesign.graph.model_time import mixed_time
-from prunecast.codesign.graph.torch_time import lost_epilogues
 from prunecast.codesign.search.allocation import Menu
 from prunecast.codesign.search.layer_sets import LayerPass, LayerSet
 from prunecast.codesign.search.menus import layer_options
@@ -24,13 +21,13 @@ from prunecast.codesign.search.option_times import (
     kernels_of_passes,
     menu_of,
     mixed_options,
-    retained,
 )
+from prunecast.codesign.search.pass_times import PassTimes
+from prunecast.codesign.search.pruned_layer import PrunedLayer, sums_say_all
 from prunecast.codesign.two_parts import launches_in_two
 from prunecast.errors import BadInput
 from prunecast.kernels import KERNELS, KernelPlan
 from prunecast.patterns import Pattern, TileSums, parse_pattern
-from prunecast.patterns.adaptive_tile_pattern import AdaptiveTilePattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
 
@@ -42,32 +39,6 @@ MOST_GUIDED_LAYERS = 48
 """Models of more layers are not offered what takes seconds a try."""
 SLOW = ("guided", "shuffled", "dense-block")
 _Result = TypeVar("_Result")
-
-
-class PrunedLayer(NamedTuple):
-    """A layer after pruning."""
-
-    kept: PrunedMap
-    importance: float
-    """Retained."""
-    weights: int
-    """Kept."""
-
-    @classmethod
-    def of_sums(cls, pattern: AdaptiveTilePattern, sums: TileSums, sparsity: float | None) -> Self:
-        """A pruned layer made from tile sums instead of weights; equal to `of_weights` up to rounding, which
-        only equal columns notice.
-        """
-        fraction = pattern.sparsity_to_prune(sparsity)
-        tiles = pattern.map_of_sums(sums, fraction)
-        kept = int(np.dot(tiles.rows_per_tile.astype(np.int64), tiles.kept_per_tile.astype(np.int64)))
-        return cls(tiles, sums.taller(pattern.height).retained(tiles), kept)
-
-    @classmethod
-    def of_weights(cls, pattern: Pattern, importance: ImportanceArray, sparsity: float | None) -> Self:
-        """Prune the importance (M, K) of a layer."""
-        mask = pattern.prune({"layer": importance}, sparsity)["layer"]
-        return cls(pattern.map(mask), retained(importance, mask), int(np.count_nonzero(mask)))
 
 
 class Tried(NamedTuple):
@@ -169,7 +140,7 @@ class ModelSearch:
             if o.pattern == "2:4"
         )
         self._fixed.update(self._dense(times))
-        self._saved.update(self._savings_of_dense())
+        self._saved.update(self._whole.savings_of_dense(frozenset(self._fixed), frozenset(self.options)))
 
     def with_more(self, more: Mapping[str, Sequence[Option]]) -> "ModelSearch":
         """A search of this model with longer menus, which shares all results already computed."""
@@ -217,7 +188,7 @@ class ModelSearch:
 
     def time(self, seconds: dict[str, float], sparse: frozenset[str]) -> ModelTime | None:
         """End to end, or None for layers alone."""
-        found = self._times({**self._fixed, **seconds}, sparse)
+        found = self._whole.times({**self._fixed, **seconds}, sparse)
         return mixed_time(found) if found else None
 
     def total(self, seconds: dict[str, float], sparse: frozenset[str]) -> float:
@@ -257,6 +228,10 @@ class ModelSearch:
             return launches_in_two(kept, n, self.dtype, self.quick)
         return (fastest_plan(kernel, kept, n=n, dtype=self.dtype, gpu=self.engine.gpu),)
 
+    @property
+    def _whole(self) -> PassTimes:
+        return PassTimes(self.layers.passes, self.engine.gpu, self.engine.launch)
+
     def _passes_of(self, name: str) -> list[LayerPass]:
         return [run for run in self.layers.passes if name in run.tokens]
 
@@ -273,27 +248,6 @@ class ModelSearch:
             for name, sizes in {**others, **own}.items():
                 found[name] = found.get(name, 0.0) + self._weight(run, name) * times.dense(*sizes)
         return found
-
-    def _times(self, seconds: Mapping[str, float], sparse: frozenset[str]) -> list[tuple[float, ModelTime]]:
-        """Share and time of each pass; `seconds` of all are divided evenly among those with the product."""
-        graphs = [(run.share, run.graph) for run in self.layers.passes if run.graph is not None]
-        shares: dict[str, float] = {}
-        for share, graph in graphs:
-            for name in graph.products:
-                shares[name] = shares.get(name, 0.0) + share
-        return [
-            (
-                share,
-                model_time(
-                    graph,
-                    self.engine.gpu,
-                    {name: seconds[name] / shares[name] for name in graph.products},
-                    sparse=sparse & graph.products.keys(),
-                    launch=self.engine.launch,
-                ),
-            )
-            for share, graph in graphs
-        ]
 
     def _try(self, name: str, option: Option) -> Tried:
         """Time and importance of an option. Which two of four stay does not change the time, so 2:4 takes
@@ -321,22 +275,6 @@ class ModelSearch:
             return PrunedLayer.of_sums(pattern, sums, sparsity)
         return PrunedLayer.of_weights(pattern, self.layers.importance(name), sparsity)
 
-    def _savings_of_dense(self) -> dict[str, float]:
-        """Layer -> seconds of transposes that a sparse product there needs, all others sparse too, less
-        those of activations that it has as epilogue.
-        """
-        nothing = dict.fromkeys(self._fixed, 0.0)
-        saved: dict[str, float] = {}
-        graphs = [run.graph for run in self.layers.passes if run.graph is not None]
-        for graph, (share, time) in zip(graphs, self._times(nothing, frozenset(self.options)), strict=True):
-            for name, writers in turned_by_dense(graph, time.transposes).items():
-                own = share * sum(time.turning_seconds[writer] for writer in writers)
-                saved[name] = saved.get(name, 0.0) + own
-            for name, seconds in lost_epilogues(graph, self.engine.gpu).items():
-                if name in self.options:
-                    saved[name] = saved.get(name, 0.0) - share * seconds
-        return saved
-
     def _typical(self) -> dict[tuple[int, int], Callable[[], ImportanceArray]]:
         """The importance of the first layer of each shape."""
         return {
@@ -360,12 +298,3 @@ class ModelSearch:
                 done[name] = result
                 self.progress(stage, len(done), len(todo))
         return done
-
-
-def sums_say_all(pattern: Pattern, sums: TileSums) -> TypeGuard[AdaptiveTilePattern]:
-    """Whether these sums are all that the pattern asks of a layer."""
-    return (
-        isinstance(pattern, AdaptiveTilePattern)
-        and pattern.needs_only_sums
-        and pattern.height % sums.height == 0
-    )

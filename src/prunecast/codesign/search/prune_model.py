@@ -5,30 +5,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
-from prunecast.codesign.contestants import check_has_form
 from prunecast.codesign.engines import Engine, Progress, silent
-from prunecast.codesign.graph import RUNTIMES, WORKLOADS, Pass, load_pass, parse_workload
-from prunecast.codesign.graph.config import checkpoint_shape
-from prunecast.codesign.graph.shapes import SEQUENCE
 from prunecast.codesign.layers import Source, path_of
 from prunecast.codesign.provenance import SCHEMA_VERSION
-from prunecast.codesign.search.layer_sets import (
-    LayerSet,
-    layers_of_checkpoint,
-    layers_of_file,
-    layers_of_onnx,
-    layers_of_workload,
-)
+from prunecast.codesign.search.layer_sets import calibrated, is_standard, layers_to_prune
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch, Origin
 from prunecast.codesign.search.solutions import different_solutions
 from prunecast.codesign.search.target import TargetResult
 from prunecast.codesign.search.targets import Targets
 from prunecast.codesign.write_pruned import WEIGHTS, checked_folder, pruned_checkpoint, write_folder
-from prunecast.errors import BadInput, check_choice
+from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.patterns.calibration import read_calibration
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.text import Cells, table_html, table_text
 from prunecast.version import tool_version
@@ -36,7 +23,6 @@ from prunecast.version import tool_version
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TOKENS = 4096
 TILE_FAMILIES = ("atp", "guided", "shuffled")
 """Patterns that `prunecast.torch.sparsify` takes."""
 
@@ -244,7 +230,7 @@ def search_of(
     spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
     layers = layers_to_prune(weights, tokens, batch, target, ignore, workload, runtime)
     if calibrate is not None:
-        layers = _calibrated(layers, weights, calibrate)
+        layers = calibrated(layers, weights, calibrate)
     return ModelSearch(
         layers=layers,
         engine=Engine(name=engine, gpu=spec, state=state, launch=launch, progress=progress),
@@ -256,7 +242,7 @@ def search_of(
         progress=progress,
         origin=Origin(
             source=str(path_of(weights) or "arrays"),
-            has_weights=not _is_standard(weights),
+            has_weights=not is_standard(weights),
             workload=workload,
             runtime=runtime,
             criterion="magnitude" if calibrate is None else "inputs",
@@ -264,60 +250,9 @@ def search_of(
     )
 
 
-def _is_standard(weights: Source) -> bool:
-    return isinstance(weights, str) and weights in WORKLOADS
-
-
 def _numbered(folder: Path, number: int) -> Path:
     """Where a solution is written."""
     return folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
-
-
-def layers_to_prune(
-    weights: Source,
-    tokens: int | None,
-    batch: int,
-    target: Sequence[str],
-    ignore: Sequence[str],
-    workload: str | None = None,
-    runtime: str = "engine",
-) -> LayerSet:
-    """The layers of a file, of matrices by name, of an ONNX file or of a standard model. Raises BadInput."""
-    check_choice("runtime", runtime, RUNTIMES)
-    if tokens is not None and (tokens < 1 or workload is not None):
-        raise BadInput(f"tokens must be at least 1, and left out with a workload, got {tokens}")
-    passes = None if workload is None else parse_workload(workload)
-    if isinstance(weights, str) and weights in WORKLOADS:
-        runs = passes or (Pass(batch, SEQUENCE if tokens is None else tokens),)
-        graphs = [load_pass(weights, run, runtime) for run in runs]
-        shares = [run.share for run in runs]
-        return layers_of_workload(*graphs, shares=shares, target=target, ignore=ignore)
-    if isinstance(weights, str | Path) and Path(weights).suffix.lower() == ".onnx":
-        check_has_form(runtime, weights)
-        if passes is not None:
-            raise BadInput(
-                f"{weights}: an .onnx file says its sizes: wanted --tokens or --batch, got {workload}"
-            )
-        return layers_of_onnx(weights, batch=batch, tokens=tokens, target=target, ignore=ignore)
-    passes = passes or (Pass(1, TOKENS if tokens is None else tokens),)
-    shape = checkpoint_shape(weights)
-    if isinstance(weights, str | Path) and shape is not None:
-        found = layers_of_checkpoint(
-            Path(weights), shape, passes, target=target, ignore=ignore, runtime=runtime
-        )
-        if found is not None:
-            return found
-    check_has_form(runtime, weights)
-    return layers_of_file(weights, passes, target=target, ignore=ignore)
-
-
-def _calibrated(layers: LayerSet, weights: Source, path: str | Path) -> LayerSet:
-    if _is_standard(weights):
-        raise BadInput(f"calibrate is of trained weights, {weights} has random ones")
-    known, magnitudes = read_calibration(path), layers.importance
-    for name, (_, k) in layers.shapes.items():
-        known.weigh(name, np.zeros((1, k), np.float32))  # says what is missing before the search
-    return layers._replace(importance=lambda name: known.weigh(name, magnitudes(name)), known=known)
 
 
 def families_of(runtime: str, families: Sequence[str]) -> Sequence[str]:
