@@ -5,9 +5,9 @@ from prunecast.codesign import explain, predict
 from prunecast.codesign.engines import Engine
 from prunecast.codesign.two_parts import LEAST_SHARES, blocks_in_two, launches_in_two, plan_in_two
 from prunecast.hardware import load_gpu
-from prunecast.kernels.two_part import split_parts
 from prunecast.models import estimate
 from prunecast.patterns import parse_pattern
+from prunecast.patterns.tile_element import split_parts
 
 H200 = load_gpu("h200-sxm")
 ENGINE = Engine(name="model", gpu=H200)

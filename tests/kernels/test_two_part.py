@@ -9,10 +9,10 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import run_reference
 from prunecast.kernels.libraries.cusparse.kernel import plan_csr
-from prunecast.kernels.two_part import TwoParts, split_parts
 from prunecast.models import estimate
 from prunecast.patterns import element_map_from_mask, parse_pattern
 from prunecast.patterns.dense_block_pattern import cheaper_parts
+from prunecast.patterns.tile_element import split_parts
 from prunecast.plan.program import Op
 
 H200 = load_gpu("h200-sxm")
@@ -37,15 +37,6 @@ def test_every_kept_element_is_in_one_part(mask, height, share):
         np.testing.assert_array_equal(tiled[rows].any(axis=0), (kept > 0) & (kept >= share - 1e-12))
 
 
-def test_whole_segments_are_the_parts_of_tile_element():
-    pattern = parse_pattern("tile-element:4x10")
-    mask = pattern.prune({"w": np.random.default_rng(0).random((14, 9))}, 0.6)["w"]
-    parts = split_parts(pattern.map(mask), height=4, least_share=1.0)
-    wanted = pattern.parts(mask)
-    np.testing.assert_array_equal(parts.tiles.mask(), wanted.tiles.mask())
-    np.testing.assert_array_equal(parts.rest.mask(), wanted.rest.mask())
-
-
 def parts_of(seed, share):
     pattern = parse_pattern("tile-element:64x5")
     importance = np.random.default_rng(seed).random((256, 256))
@@ -68,7 +59,7 @@ def test_dense_blocks_with_leftovers_are_two_parts():
     random = np.random.default_rng(1)
     scores = random.random((128, 96))
     found = cheaper_parts(scores, 0.6, lambda parts: 1.0 + parts.tiles.density)
-    plan = plan_in_two(TwoParts(found.tiles, found.rest), 32, "fp16", H200)
+    plan = plan_in_two(found, 32, "fp16", H200)
     mask = found.tiles.mask() | found.rest.mask()
     a, b = random.normal(size=(128, 96)), random.normal(size=(96, 32))
     result = product_of(plan, mask, a, b)

@@ -27,20 +27,6 @@ def test_the_sparsity_is_met_to_the_element(group, sparsity):
     assert pruned_elements(masks) == naive.target(sparsity, sum(mask.size for mask in masks.values()))
 
 
-@given(group=groups(min_rows=3), sparsity=st.integers(0, 79).map(lambda percent: percent / 100))
-def test_the_parts_add_up_to_the_mask(group, sparsity):
-    pattern = parse_pattern("tile-element:3x20")
-    for mask in pattern.prune(group, sparsity).values():
-        parts = pattern.parts(mask)
-        tiles, rest = parts.tiles.mask(), parts.rest.mask()
-        assert not (tiles & rest).any()
-        np.testing.assert_array_equal(tiles | rest, mask)
-        np.testing.assert_array_equal(pattern.map(mask).mask(), mask)
-        assert parts.tiles.pattern == parts.rest.pattern == "tile-element:3x20"
-        for first in range(0, mask.shape[0], 3):
-            assert not rest[first : first + 3].all(axis=0).any()
-
-
 def test_it_retains_more_than_tiles_alone():
     importance = {"w": np.abs(np.random.default_rng(0).standard_normal((64, 64)))}
     kept = [
@@ -55,8 +41,3 @@ def test_a_sparsity_that_leaves_no_tile_is_refused():
         BadInput, match=r"tile-element:2 brings 5 % back: wanted a sparsity below 0.95, got 0.96"
     ):
         parse_pattern("tile-element:2").prune({"w": np.ones((4, 4))}, 0.96)
-
-
-def test_parts_want_a_bool_matrix():
-    with pytest.raises(BadInput, match=r"wanted a bool mask \(M, K\)"):
-        parse_pattern("tile-element:2").parts(np.ones((4, 4)))

@@ -16,10 +16,10 @@ from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, KernelPlan
 from prunecast.kernels.table import zero_row_count
-from prunecast.kernels.two_part import TwoParts
 from prunecast.launch.floor import padded_copy_seconds
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.sources import Layer
+from prunecast.patterns.tile_element import TwoParts
 
 FAR_FROM_WANTED = 0.05
 """Difference between wanted and achieved sparsity that deserves a note."""

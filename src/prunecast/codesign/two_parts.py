@@ -14,11 +14,12 @@ from prunecast.choice import SEARCHED, PrunedMap, fastest_plan
 from prunecast.codesign.engines import Engine
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, KernelPlan
-from prunecast.kernels.two_part import TwoPartPlan, TwoParts, plan_two_part, split_parts
+from prunecast.kernels.two_part import TwoPartPlan, plan_two_part
 from prunecast.patterns import ElementMap, NestedMap, TileMap, parse_pattern
-from prunecast.patterns.dense_block_pattern import BlockParts, cheaper_parts
+from prunecast.patterns.dense_block_pattern import cheaper_parts
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.tile_element import TwoParts, split_parts
 
 HEIGHT = 128
 """Rows of a tile where the pattern has no height."""
@@ -83,11 +84,11 @@ def blocks_in_two(
 ) -> TwoParts:
     """Dense blocks and leftovers that retain the most importance per predicted time."""
 
-    def seconds(parts: BlockParts) -> float:
-        launches = plan_in_two(TwoParts(*parts), n, dtype, engine.gpu, most=SEARCHED).launches
+    def seconds(parts: TwoParts) -> float:
+        launches = plan_in_two(parts, n, dtype, engine.gpu, most=SEARCHED).launches
         return sum(engine.once(plan).seconds for plan in launches)
 
-    return TwoParts(*cheaper_parts(importance, sparsity, seconds, counts=counts))
+    return cheaper_parts(importance, sparsity, seconds, counts=counts)
 
 
 def remainder_note(launches: tuple[KernelPlan, ...], kept: PrunedMap | TwoParts) -> str:

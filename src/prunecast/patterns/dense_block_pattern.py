@@ -24,10 +24,11 @@ from prunecast.patterns.dense_block import (
     spread_blocks,
     wanted_blocks,
 )
-from prunecast.patterns.element_map import ElementMap, element_map_from_mask, retained_importance
+from prunecast.patterns.element_map import element_map_from_mask, retained_importance
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import GuidedPattern, Kept, MatrixShape, parse_sizes
 from prunecast.patterns.row_groups import alike_rows
+from prunecast.patterns.tile_element import TwoParts
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tiling import tile_map_of_groups
 
@@ -38,21 +39,14 @@ STEPS = (1, 16, 64)
 """Steps of columns to which blocks are narrowed: of the tensor cores, and of most kernels' loops."""
 
 
-class BlockParts(NamedTuple):
-    """What is kept, in two parts without a common element."""
-
-    tiles: TileMap
-    rest: ElementMap
-
-
 class _Choice(NamedTuple):
     """Retained importance per cost, and what has it."""
 
     worth: float
-    parts: BlockParts
+    parts: TwoParts
 
 
-PartsCost = Callable[[BlockParts], float]
+PartsCost = Callable[[TwoParts], float]
 """Predicted time, or any other cost above 0, of the two parts together."""
 
 
@@ -107,7 +101,7 @@ def cheaper_parts(
     *,
     counts: Sequence[int] = (CLUSTERS,),
     fewest_rows: int = FEWEST_ROWS,
-) -> BlockParts:
+) -> TwoParts:
     """The mix of dense blocks and sparse remainder that retains the most importance per cost.
 
     All choices have the sparsity; they differ in the number of clusters and in the share of the kept elements
@@ -150,10 +144,10 @@ def _best_outside(scores: ImportanceArray, taken: MaskArray, to_prune: int) -> M
     return mask
 
 
-def _parts(blocks: DenseBlocks, tiled: MaskArray, rest: MaskArray, pattern: str) -> BlockParts:
+def _parts(blocks: DenseBlocks, tiled: MaskArray, rest: MaskArray, pattern: str) -> TwoParts:
     groups = [np.flatnonzero(blocks.block_of_row == block) for block in range(blocks.columns.shape[0])]
     tiles = tile_map_of_groups(tiled, groups, pattern)
-    return BlockParts(tiles, element_map_from_mask(rest, pattern))
+    return TwoParts(tiles, element_map_from_mask(rest, pattern))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

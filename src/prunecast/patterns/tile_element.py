@@ -4,6 +4,10 @@ The mix of Guo et al. (SC'20): prune tiles at s + d, then bring back the most im
 wherever they stand. The tiles run on tensor cores, the rest as a sparse remainder; d is 5 % as in the
 authors' released code for TW-1D. Our own choices: the sparsity is met to the element, elements compete by
 their importance (tiles by its root mean square), and of equal elements the earlier one is brought back.
+
+Where an element map is all that is known, a line has to be drawn between tiles and remainder (`split_parts`):
+a segment (column of a tile) of which enough rows keep something is multiplied as a whole, zeros included; of
+the others the elements are the remainder.
 """
 
 from collections.abc import Mapping
@@ -17,7 +21,7 @@ from prunecast.patterns.cut import elements_to_prune, keep_highest, piece_sizes,
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Pattern
-from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
+from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tile_wise import prune_tile_wise
 from prunecast.patterns.tiling import tile_map_from_mask
 from prunecast.patterns.within import importance_within, whole_columns
@@ -26,13 +30,60 @@ PERCENT = 5
 """Elements that are brought back, in percent of all."""
 
 
-class TileElementParts(NamedTuple):
-    """A mask in two parts without a common element."""
+class TwoParts(NamedTuple):
+    """What a layer keeps: every kept element lies in a tile or in the remainder, none in both."""
 
     tiles: TileMap
-    """Columns that all rows of a tile keep."""
+    """May hold elements that are not kept; their weights are zeros."""
     rest: ElementMap
-    """Every other kept element."""
+
+    @property
+    def m(self) -> int:
+        """Rows of A."""
+        return self.tiles.m
+
+    @property
+    def k(self) -> int:
+        """Columns of A."""
+        return self.tiles.k
+
+    @property
+    def pattern(self) -> str:
+        """Canonical pattern string of what is kept."""
+        return self.tiles.pattern
+
+    @property
+    def density(self) -> float:
+        """Elements of both parts over M * K."""
+        return self.tiles.density + self.rest.density
+
+
+def split_parts(kept: ElementMap, *, height: int, least_share: float) -> TwoParts:
+    """Draw the line between tiles and remainder.
+
+    Parameters
+    ----------
+    kept : elements of A (M, K)
+    height : consecutive rows of a tile, the last one possibly fewer
+    least_share : of the rows of a tile that must keep an element of a column for the column to be the tile's;
+        1 for whole segments only, 0 for every column of which anything is kept
+
+    Raises
+    ------
+    BadInput : a share outside 0 to 1
+
+    """
+    if not 0.0 <= least_share <= 1.0:
+        raise BadInput(f"two parts: wanted a share of 0 to 1, got {least_share}")
+    mask = kept.mask()
+    sizes = piece_sizes(kept.m, height)
+    keeping = np.add.reduceat(mask, piece_starts(kept.m, height), axis=0, dtype=np.int64)
+    whole = (keeping > 0) & (keeping >= least_share * sizes[:, None])
+    tiled: MaskArray = np.repeat(whole, sizes, axis=0)
+    return TwoParts(
+        tiles=tile_map_from_mask(tiled, height=height, pattern=kept.pattern),
+        rest=element_map_from_mask(mask & ~tiled, kept.pattern),
+    )
 
 
 def _bring_back(
@@ -97,16 +148,3 @@ class TileElementPattern(Pattern):
     def map(self, mask: MaskArray) -> ElementMap:
         """All kept elements in compressed rows. Any mask will do: its tiles may be empty."""
         return element_map_from_mask(mask, self.canonical)
-
-    def parts(self, mask: MaskArray) -> TileElementParts:
-        """The kept elements in two parts, tiles for a tile kernel and the rest for a sparse one. Raises
-        BadInput.
-        """
-        check_mask(mask, self.canonical)
-        m = mask.shape[0]
-        whole = np.logical_and.reduceat(mask, piece_starts(m, self.height), axis=0)
-        tiled = np.repeat(whole, piece_sizes(m, self.height), axis=0)
-        return TileElementParts(
-            tiles=tile_map_from_mask(tiled, height=self.height, pattern=self.canonical),
-            rest=element_map_from_mask(mask & ~tiled, self.canonical),
-        )
