@@ -20,11 +20,10 @@ import numpy as np
 from prunecast.choice import fastest_plan
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.tile.config import TileConfig
+from prunecast.kernels.tile.config import TileConfig, wgmma_configs
 from prunecast.kernels.tile.configs import mma_configs
 from prunecast.kernels.tile.stspmm import spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
-from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
 from prunecast.patterns.balanced import prune_balanced
 from prunecast.plan.order import assign_hardware, assign_longest_first, assign_stream_k

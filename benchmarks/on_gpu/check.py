@@ -11,11 +11,11 @@ import numpy as np
 
 from benchmarks.on_gpu.plans import GPU
 from prunecast.kernels import KernelPlan
+from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.cuda.forms import CLUSTERS, TOKEN_SHAPES
 from prunecast.kernels.tile.cuda.operator import TileOperator
 from prunecast.kernels.tile.stspmm import spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
-from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.patterns import TileMap
 from prunecast.plan.order import assign_hardware, assign_stream_k
 from prunecast.validation.measure.contestants import FLOATS, exact, nothing, rounded

@@ -14,9 +14,9 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, Schedule, WorkList
+from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.configs import mma_configs
 from prunecast.kernels.tile.tile_plan import tile_plan
-from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
 from prunecast.plan.order import Assigned
 

@@ -8,6 +8,7 @@ from benchmarks.tile.cases import full_cases, quick_cases, tile_map
 from prunecast.choice import fastest_plan
 from prunecast.kernels.device.build import SOURCES as DEVICE
 from prunecast.kernels.device.build import CompiledKernel, compile_cubin
+from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.cuda.forms import (
     ARCH,
     CLUSTERS,
@@ -16,7 +17,6 @@ from prunecast.kernels.tile.cuda.forms import (
     TOKEN_SOURCE,
     token_defines,
 )
-from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 
 CHANGES = ({}, {"GUARD": 1})
 FORMS = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128))

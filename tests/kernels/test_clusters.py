@@ -9,10 +9,10 @@ from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, PlanDoesNotFit, Schedule, plan_stspmm, run_reference
+from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.configs import tile_configs
 from prunecast.kernels.tile.stspmm import _cluster_size, spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
-from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.launch import launch_context
 from prunecast.models import plan_traffic
 from prunecast.models.amounts import plan_amounts

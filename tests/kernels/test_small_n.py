@@ -16,8 +16,8 @@ from prunecast.kernels.small_n.kernel import plan_small_n
 from prunecast.kernels.small_n.programs import WAIT_TO_COPY
 from prunecast.kernels.table import zero_row_count
 from prunecast.launch import LaunchContext, context, launch_context
-from prunecast.launch.ends import store_latency_cycles
 from prunecast.launch.floor import launch_floor_s
+from prunecast.launch.overlap import store_latency_cycles
 from prunecast.models import estimate
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit, Schedule

@@ -9,12 +9,16 @@ from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.launch import launch_context
 from prunecast.launch.context import launch_costs
-from prunecast.launch.ends import straggler_credit_cycles, straggler_credit_scale
 from prunecast.launch.floor import launch_floor_s
-from prunecast.launch.overlap import head_start_cycles, prologue_under_preceding_cycles
+from prunecast.launch.overlap import (
+    head_start_cycles,
+    prologue_under_preceding_cycles,
+    straggler_credit_cycles,
+    straggler_credit_scale,
+)
 from prunecast.patterns import TileMap
 from prunecast.simulator import engine, simulate
-from prunecast.simulator.settle import settle
+from prunecast.simulator.simulate import settle
 
 H200 = load_gpu("h200-sxm")
 MOST_HIDDEN = launch_costs(H200)["most_hidden_prologue_cycles"]

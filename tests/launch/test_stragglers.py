@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from prunecast.hardware import load_gpu
-from prunecast.launch.ends import Straggler, straggler_credit_cycles, straggler_cycles
+from prunecast.launch.overlap import Straggler, straggler_credit_cycles, straggler_cycles
 
 SHARE, MOST, START = 0.018, 250.0, 505.0
 SLOW_CYCLES = load_gpu("h200-sxm").slow_sm_cycles

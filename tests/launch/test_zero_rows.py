@@ -141,7 +141,7 @@ def test_an_explanation_tells_the_zeros_apart(engine):
 
 
 @pytest.mark.parametrize(
-    ("predict", "where"), [(simulate, "prunecast.simulator.settle"), (estimate, estimate.__module__)]
+    ("predict", "where"), [(simulate, "prunecast.simulator.simulate"), (estimate, estimate.__module__)]
 )
 def test_the_clock_of_the_tiles_is_not_that_of_the_zeros_too(predict, where, monkeypatch):
     """4096 x 4096 x 4096 at 75 %, 61 us with 5 of zeros: the tiles' clock goes with the other 56."""

@@ -7,7 +7,7 @@ from hypothesis.extra import numpy as hnp
 from prunecast.errors import BadInput
 from prunecast.patterns import imbalance, parse_pattern, retained_importance
 from prunecast.patterns.adaptive_tile import UNBOUNDED, AdaptiveRule, prune_adaptive_tile
-from prunecast.patterns.tile_quanta import CountRange, best_counts, count_range
+from prunecast.patterns.tile_sums import CountRange, best_counts, count_range
 from prunecast.patterns.tile_wise import prune_tile_wise
 from prunecast.patterns.tile_wise_2d import prune_tile_wise_2d
 from tests.naive import prune as naive

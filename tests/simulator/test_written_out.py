@@ -10,7 +10,7 @@ from prunecast.hardware import load_gpu
 from prunecast.launch import launch_context
 from prunecast.patterns import TileMap
 from prunecast.simulator import engine
-from prunecast.simulator.settle import settle
+from prunecast.simulator.simulate import settle
 
 H200 = load_gpu("h200-sxm")
 

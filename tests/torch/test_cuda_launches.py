@@ -15,8 +15,8 @@ from prunecast.kernels.device.build import SOURCES as DEVICE
 from prunecast.kernels.device.transpose.transpose import TRANSPOSE_ARGS
 from prunecast.kernels.small_n.cuda.records import SMALL_ARGS, SMALL_SOURCE
 from prunecast.kernels.tile.cuda import tensor_maps
-from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
 from prunecast.kernels.tile.cuda.forms import SOURCES
+from prunecast.kernels.tile.cuda.work_image import TILE_ARGS
 from prunecast.patterns import parse_pattern
 from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, Grid, build_on_cpu, run_on_cpu
 

@@ -7,7 +7,7 @@ from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.kernels.device.packed import to_bits
 from prunecast.kernels.small_n.cuda.records import pack_small
-from prunecast.kernels.tile.cuda.pack import pack_weights
+from prunecast.kernels.tile.cuda.images import pack_weights
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.plan.tile_rows import cut_rows
 

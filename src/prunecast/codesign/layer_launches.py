@@ -15,10 +15,10 @@ from prunecast.codesign.two_parts import blocks_in_two, launches_in_two
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels import KERNELS, ConvShape, KernelPlan, implicit_plan, plan_dense
 from prunecast.kernels.tile.kernel import STSPMM
-from prunecast.patterns.tile_element import TwoParts
 from prunecast.patterns import TileMap
 from prunecast.patterns.dense_block_pattern import DenseBlockPattern
 from prunecast.patterns.sources import Layer
+from prunecast.patterns.tile_element import TwoParts
 from prunecast.plan.conv import im2col_bytes
 from prunecast.plan.kernel_plan import DTYPE_BYTES
 

@@ -3,7 +3,7 @@
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.table import has_copied_rows, zero_row_count
 from prunecast.launch.context import LaunchContext, launch_costs
-from prunecast.launch.ends import store_latency_cycles
+from prunecast.launch.overlap import store_latency_cycles
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 from prunecast.plan.misaligned import word_bytes
 

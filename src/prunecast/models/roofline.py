@@ -27,18 +27,16 @@ from prunecast.hardware.clock import STATES, busy_share, sm_clock_hz
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import COLD, CacheState, LaunchContext, burst_contexts, launch_context
 from prunecast.launch.context import l2_power
-from prunecast.launch.ends import (
-    straggler_credit_cycles,
-    straggler_credit_scale,
-    straggler_cycles,
-    straggler_of,
-)
 from prunecast.launch.floor import LAUNCHES, beside_s, launch_floor_s
 from prunecast.launch.overlap import (
     free_sms,
     head_start_cycles,
     prologue_cycles,
     prologue_under_preceding_cycles,
+    straggler_credit_cycles,
+    straggler_credit_scale,
+    straggler_cycles,
+    straggler_of,
 )
 from prunecast.models.amounts import launch_amounts
 from prunecast.models.bounds import L2Seconds, bounds_of, l2_seconds, sm_level_cycles

@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.launch.ends import store_latency_cycles
-from prunecast.launch.overlap import prologue_is_hidden
+from prunecast.launch.overlap import prologue_is_hidden, store_latency_cycles
 from prunecast.models.bounds import copied_cycles, sm_level_cycles
 from prunecast.models.case import Case
 from prunecast.models.chain import Chain, plan_chain

@@ -32,8 +32,7 @@ from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.row_groups import tiles_of_alike_rows
 from prunecast.patterns.shuffled_block import group_rows
 from prunecast.patterns.tile_map import MaskArray
-from prunecast.patterns.tile_quanta import CountRange, best_columns, best_counts, caps_of, count_range
-from prunecast.patterns.tile_sums import TileSums
+from prunecast.patterns.tile_sums import CountRange, TileSums, best_columns, best_counts, caps_of, count_range
 from prunecast.patterns.tile_wise import segment_scores
 from prunecast.patterns.tile_wise_2d import (
     Survivors,

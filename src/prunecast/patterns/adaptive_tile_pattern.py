@@ -25,8 +25,7 @@ from prunecast.patterns.pattern import GuidedPattern, Kept, MatrixShape
 from prunecast.patterns.row_groups import tiles_of_alike_rows
 from prunecast.patterns.shuffled_block import SEED
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
-from prunecast.patterns.tile_quanta import count_range
-from prunecast.patterns.tile_sums import TileSums
+from prunecast.patterns.tile_sums import TileSums, count_range
 from prunecast.patterns.tiling import tile_map_from_kept, tile_map_from_mask, tile_map_of_groups
 
 GRAMMAR = re.compile(r"(\d{1,9})(?:x(\d{1,9})(?:x(\d{1,3})-(\d{1,9}|inf))?)?(:shuffled)?(:rms)?(:guided)?")

@@ -21,7 +21,7 @@ from prunecast.patterns.cut import CountArray, row_sums
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import LayerSeconds
 from prunecast.patterns.tile_map import MaskArray, TileMap
-from prunecast.patterns.tile_quanta import CountRange, step_edges, step_scores
+from prunecast.patterns.tile_sums import CountRange, step_edges, step_scores
 from prunecast.patterns.tile_wise import prune_tile_wise
 from prunecast.patterns.tile_wise_2d import Survivors, spread_tiles
 from prunecast.patterns.tiling import tile_map_from_kept, tile_map_from_mask

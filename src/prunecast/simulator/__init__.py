@@ -7,8 +7,7 @@ and what it returns), `docs/reference/engine_rules.md` (the rules), `engine.py` 
 
 from prunecast.launch import LAUNCHES
 from prunecast.simulator.result import ATTRIBUTION, PIPES, STALLS, SimResult
-from prunecast.simulator.settle import POLICIES, SimulationStopped
-from prunecast.simulator.simulate import simulate
+from prunecast.simulator.simulate import POLICIES, SimulationStopped, simulate
 
 __all__ = [
     "ATTRIBUTION",

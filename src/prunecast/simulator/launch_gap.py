@@ -12,14 +12,16 @@ import numpy as np
 
 from prunecast.kernels.table import KERNELS
 from prunecast.launch import LaunchContext
-from prunecast.launch.ends import (
+from prunecast.launch.floor import launch_floor_s
+from prunecast.launch.overlap import (
+    early_starts,
+    head_start_cycles,
+    prologue_under_preceding_cycles,
     straggler_credit_cycles,
     straggler_credit_scale,
     straggler_cycles,
     straggler_of,
 )
-from prunecast.launch.floor import launch_floor_s
-from prunecast.launch.overlap import early_starts, head_start_cycles, prologue_under_preceding_cycles
 from prunecast.plan.kernel_plan import DTYPE_BYTES, Schedule
 from prunecast.plan.program import Op, WarpProgram, When
 from prunecast.simulator import engine

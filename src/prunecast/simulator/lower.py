@@ -8,8 +8,7 @@ import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
-from prunecast.launch.ends import store_latency_cycles
-from prunecast.launch.overlap import prologue_is_hidden
+from prunecast.launch.overlap import prologue_is_hidden, store_latency_cycles
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram
 from prunecast.plan.tensor_rate import tensor_fma_per_clk, tensor_latency_cycles

@@ -12,7 +12,7 @@ from prunecast.launch import launch_context
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator import engine
 from prunecast.simulator.engine_state import new_events, new_state, run_recorded
-from prunecast.simulator.settle import settle
+from prunecast.simulator.simulate import settle
 
 EVENT_KINDS = ("stall", "issue", "tensor", "block")
 SAMPLES = 500

@@ -4,8 +4,8 @@ import numpy as np
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, WorkList
+from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
-from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.patterns import TileMap
 from prunecast.plan.order import Assigned, assign_hardware, assign_stream_k
 

@@ -11,10 +11,10 @@ from prunecast.kernels.device.launch import LaunchError, Place, Places, Prepared
 from prunecast.kernels.device.transpose import transpose
 from prunecast.kernels.device.transpose.transpose import PreparedTranspose, Rows, transpose_args
 from prunecast.kernels.tile.cuda import tensor_maps
-from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
 from prunecast.kernels.tile.cuda.forms import Box
 from prunecast.kernels.tile.cuda.mma.records import MMA_ARGS
 from prunecast.kernels.tile.cuda.tensor_maps import BoxMaps, encode_boxes
+from prunecast.kernels.tile.cuda.work_image import TILE_ARGS
 from prunecast.kernels.two_of_four.cuda.images import SPARSE_ARGS
 from tests.kernels.cuda.fake_driver import NO_CONTEXT, install
 

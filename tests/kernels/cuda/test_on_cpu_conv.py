@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from prunecast.kernels import ConvGrid, ConvShape, KernelPlan
+from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.stspmm import spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
-from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.plan.order import assign_stream_k
 from tests.kernels.cuda.mma import mma_plans

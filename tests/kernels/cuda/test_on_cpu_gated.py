@@ -10,9 +10,9 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.small_n.configs import SmallConfig, block_width
 from prunecast.kernels.small_n.kernel import plan_small_n
+from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.stspmm import spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
-from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.patterns import TileMap
 from prunecast.plan.order import assign_stream_k
 from prunecast.validation.tolerance import error_bound

@@ -11,10 +11,10 @@ from prunecast.kernels.balanced.cuda.images import balanced_images
 from prunecast.kernels.device.launch import Place
 from prunecast.kernels.small_n.cuda.records import SMALL_ARGS
 from prunecast.kernels.small_n.cuda.records import pack_plan as pack_small_plan
-from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
 from prunecast.kernels.tile.cuda.forms import box_of
 from prunecast.kernels.tile.cuda.images import pack_plan
 from prunecast.kernels.tile.cuda.tensor_maps import encode_boxes
+from prunecast.kernels.tile.cuda.work_image import TILE_ARGS
 from tests.kernels.cuda.fake_cupy import HostArray, instead_of_cupy, kernel_of
 from tests.kernels.cuda.fake_driver import install
 from tests.kernels.cuda.plans import plan_of, ragged_map

@@ -8,12 +8,12 @@ import pytest
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan, run_reference
 from prunecast.kernels.device.packed import to_bits, uncovered_rows
+from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.cuda.forms import build_tile_kernel, check_form, tile_defines
-from prunecast.kernels.tile.cuda.pack import pack_weights
+from prunecast.kernels.tile.cuda.images import pack_weights
 from prunecast.kernels.tile.cuda.work_image import work_image
 from prunecast.kernels.tile.stspmm import spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
-from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.plan.order import assign_hardware, assign_stream_k
 from tests.kernels.cuda.emulator import run_images
 from tests.kernels.cuda.plans import GPU, plan_of, ragged_map

@@ -15,9 +15,8 @@ from typing import NamedTuple
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.tile.config import TileConfig, weight_bytes
+from prunecast.kernels.tile.config import TileConfig, weight_bytes, wgmma_configs
 from prunecast.kernels.tile.tile_plan import check_tokens, height_of
-from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
 from prunecast.plan.tensor_rate import tensor_fma_per_clk

@@ -12,7 +12,7 @@ from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.kernel import ItemTimes
-from prunecast.kernels.tile.config import TileConfig
+from prunecast.kernels.tile.config import TileConfig, staging_bytes
 from prunecast.kernels.tile.programs.gather import (
     PRODUCER_WARPS,
     copy_overhead_bytes,
@@ -21,7 +21,6 @@ from prunecast.kernels.tile.programs.gather import (
     start_cycles,
 )
 from prunecast.kernels.tile.programs.mma import walk_of_step
-from prunecast.kernels.tile.wgmma_configs import staging_bytes
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import WorkList
 from prunecast.plan.program import total

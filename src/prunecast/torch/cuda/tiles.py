@@ -7,11 +7,10 @@ import torch
 
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.launch import Place, PreparedLaunch
-from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
 from prunecast.kernels.tile.cuda.forms import box_of, build_tile_kernel, tile_defines, token_box_of
-from prunecast.kernels.tile.cuda.pack import GATHER_ROWS, STAGE_COLUMNS
+from prunecast.kernels.tile.cuda.images import GATHER_ROWS, STAGE_COLUMNS
 from prunecast.kernels.tile.cuda.tensor_maps import BoxMaps
-from prunecast.kernels.tile.cuda.work_image import work_image
+from prunecast.kernels.tile.cuda.work_image import TILE_ARGS, work_image
 from prunecast.patterns.tile_map import IntArray
 from prunecast.torch.cuda.device import DeviceArray, load_function, stream_of
 from prunecast.torch.epilogue import Epilogue

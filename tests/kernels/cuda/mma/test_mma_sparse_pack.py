@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from prunecast.errors import BadInput
 from prunecast.kernels.device.packed import squeeze
 from prunecast.kernels.device.tile_stages import PackedStages
+from prunecast.kernels.tile.cuda.mma.pack import pack_bits, pack_sparse_mma, place_words
 from prunecast.kernels.tile.cuda.mma.records import mma_records
-from prunecast.kernels.tile.cuda.mma.sparse_pack import pack_bits, pack_sparse_mma, place_words
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.tiling import dense_tile_map
 from prunecast.plan.kernel_plan import BlockShape

@@ -9,8 +9,8 @@ from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.conv_input import reading_input
 from prunecast.kernels.device.packed import to_bits
 from prunecast.kernels.tile.cuda.mma.forms import MMA_SOURCE, has_async_copies, mma_defines
+from prunecast.kernels.tile.cuda.mma.pack import pack_bits
 from prunecast.kernels.tile.cuda.mma.records import WARPS, mma_records
-from prunecast.kernels.tile.cuda.mma.sparse_pack import pack_bits
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands
 

@@ -10,7 +10,6 @@ from prunecast.kernels.device.build import SOURCES as DEVICE
 from prunecast.kernels.device.conv_input import reading_input, write_grid
 from prunecast.kernels.device.defines import ACTIVATIONS
 from prunecast.kernels.device.packed import to_bits, uncovered_rows
-from prunecast.kernels.tile.cuda.arguments import TILE_ARGS
 from prunecast.kernels.tile.cuda.forms import (
     SOURCES,
     TOKEN_SHAPES,
@@ -19,8 +18,8 @@ from prunecast.kernels.tile.cuda.forms import (
     tile_defines,
     token_box_of,
 )
-from prunecast.kernels.tile.cuda.pack import pack_weights
-from prunecast.kernels.tile.cuda.work_image import work_image
+from prunecast.kernels.tile.cuda.images import pack_weights
+from prunecast.kernels.tile.cuda.work_image import TILE_ARGS, work_image
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands, Rows
 

@@ -6,9 +6,9 @@ import numpy.typing as npt
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.tile_stages import PackedStages
+from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.cuda.work_image import WorkImage
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
-from prunecast.kernels.tile.wgmma_configs import wgmma_configs
 from prunecast.patterns import ElementMap, TileMap
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.plan.order import assign_hardware, assign_longest_first

@@ -10,9 +10,8 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.kernels.device.build import CompiledKernel, compile_cubin
 from prunecast.kernels.device.defines import check_registers, plan_defines
-from prunecast.kernels.device.item_columns import item_columns
 from prunecast.kernels.device.packed import Bits, Packed, to_bits, uncovered_rows
-from prunecast.kernels.device.tile_stages import of_tiles, padded, row_lists, tile_stages
+from prunecast.kernels.device.tile_stages import item_columns, of_tiles, padded, row_lists, tile_stages
 from prunecast.kernels.small_n.configs import config_of_shape, row_unit
 from prunecast.patterns.tile_map import IntArray, TileMap
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan, Schedule

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.item_columns import ItemColumns, item_columns
+from prunecast.kernels.device.tile_stages import ItemColumns, item_columns
 from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 
@@ -78,3 +78,33 @@ def _splits(items: ItemColumns) -> IntArray:
 
 def _int32(*columns: npt.NDArray[np.int64]) -> IntArray:
     return np.ascontiguousarray(np.stack(columns, axis=1).astype(np.int32))
+
+
+TILE_ARGS = np.dtype(
+    [
+        ("weights", "u8"),
+        ("columns", "u8"),
+        ("items", "u8"),
+        ("splits", "u8"),
+        ("rows", "u8"),
+        ("b", "u8"),
+        ("c", "u8"),
+        ("bias", "u8"),
+        ("partials", "u8"),
+        ("counters", "u8"),
+        ("clock", "u8"),
+        ("b_row_bytes", "i8"),
+        ("c_row_bytes", "i8"),
+        ("tokens", "i4"),
+        ("null_stage", "i4"),
+        ("blocks_in_args", "i4"),
+        ("c_tokens", "i4"),
+        ("line_chunks", "i4"),
+        ("pixel_chunks", "i4"),
+        ("first", "i4", (MOST_BLOCKS_IN_ARGS, 4)),
+        ("start", "i4", (MOST_BLOCKS_IN_ARGS + 4,)),
+        ("strides", "i4", (4,)),
+    ]
+)
+"""The bytes of `TileArgs`; `first` is 16-byte aligned there, and `strides` is read where there are some.
+Kind: CUDA source, `tile_args.cuh`."""

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from prunecast.hardware.costs import Costs
 from prunecast.kernels.tile.config import TileConfig
-from prunecast.kernels.tile.programs.epilogue import copies
-from prunecast.kernels.tile.programs.gather_epilogue import end_of_item, sparse_end_of_item
+from prunecast.kernels.tile.programs.epilogue import copies, end_of_item, sparse_end_of_item
 from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram, When, total
 
 PRODUCER_WARPS = 4

@@ -18,8 +18,7 @@ from prunecast.kernels.device.defines import ARCH, check_registers, plan_defines
 from prunecast.kernels.device.packed import Bits, Packed, squeeze, to_bits, uncovered_rows
 from prunecast.kernels.device.tile_stages import PackedStages, of_tiles, padded, tile_stages
 from prunecast.kernels.tile.cuda.forms import SOURCES
-from prunecast.kernels.tile.cuda.images import list_args
-from prunecast.kernels.tile.cuda.pack import CHUNK, GATHER_ROWS, STAGE_COLUMNS
+from prunecast.kernels.tile.cuda.images import CHUNK, GATHER_ROWS, STAGE_COLUMNS, list_args
 from prunecast.kernels.tile.cuda.work_image import MOST_BLOCKS_IN_ARGS, work_image
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import MaskArray, TileMap
