@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.libraries.cublas.configs import LibraryKernel, library_kernels
-from prunecast.kernels.libraries.cublas.kernel import dense_configs, plan_dense
+from prunecast.kernels.libraries.cublas.kernel import _dense_configs, plan_dense
 from prunecast.kernels.libraries.cublas.launches import (
     _counter_seconds,
     cublas_costs,
@@ -52,7 +52,7 @@ def kernel_of(rows: int, tokens: int, gpu=H200) -> LibraryKernel:
 
 
 def chosen(m: int, k: int, n: int, gpu=H200) -> Ranked:
-    return dense_configs(m, k, n, "fp16", gpu)[0]
+    return _dense_configs(m, k, n, "fp16", gpu)[0]
 
 
 def tile(m: int, k: int, n: int, gpu=H200) -> tuple[int, int]:
@@ -106,7 +106,7 @@ def test_short_k_steps_where_shared_memory_is_small():
 @given(m=sizes, k=sizes, n=sizes, name=st.sampled_from(GPUS))
 def test_configs_come_in_the_order_of_the_heuristic(m, k, n, name):
     # The tile that a table of choices names stands first, whatever its place in the roofline
-    found = dense_configs(m, k, n, "fp16", load_gpu(name))[n == 1 :]
+    found = _dense_configs(m, k, n, "fp16", load_gpu(name))[n == 1 :]
     assert [c.seconds for c in found] == sorted(c.seconds for c in found)
     assert found[0].slices <= max(k // 64, 1)
 
@@ -122,7 +122,7 @@ def test_tiles_are_not_much_larger_than_the_product_needs(m, n):
 def test_no_config_takes_less_time_for_more_work(m, k, n):
     # So many tokens that split-K is of no use to any
     less, more = (
-        {c.kernel.config.shape: c.seconds for c in dense_configs(m, k, tokens, "fp16", H200)}
+        {c.kernel.config.shape: c.seconds for c in _dense_configs(m, k, tokens, "fp16", H200)}
         for tokens in (64_000, 128_000)
     )
     assert all(more[shape] >= less[shape] for shape in less.keys() & more.keys())
@@ -333,8 +333,8 @@ def test_more_rows_columns_or_tokens_take_other_tiles():
 @pytest.mark.parametrize(("tokens", "side"), [(200, (64, 104)), (336, (64, 168)), (1576, (128, 200))])
 def test_tokens_that_are_no_multiple_of_64_are_dealt_out_evenly(tokens, side):
     """Tiles in captured graphs (cuBLAS 13.1, H200, 2026-11-22)."""
-    dealt = {c.kernel.config.shape[:2] for c in dense_configs(4096, 4096, tokens, "fp16", H200)}
-    even = {c.kernel.config.shape[:2] for c in dense_configs(4096, 4096, 1024, "fp16", H200)}
+    dealt = {c.kernel.config.shape[:2] for c in _dense_configs(4096, 4096, tokens, "fp16", H200)}
+    even = {c.kernel.config.shape[:2] for c in _dense_configs(4096, 4096, 1024, "fp16", H200)}
     assert side in dealt - even
     assert even <= listed() <= dealt
 
@@ -351,7 +351,7 @@ def test_few_tiles_of_a_long_product_are_split_whether_it_pays_or_not(m, k, n, s
 
 def slices_of(side: tuple[int, int], m: int, k: int, n: int) -> int:
     """Of the config with such a tile."""
-    found = dense_configs(m, k, n, "fp16", H200)
+    found = _dense_configs(m, k, n, "fp16", H200)
     return next(c.slices for c in found if c.kernel.config.shape[:2] == side)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.libraries.cublas.configs import aligned_bytes
-from prunecast.kernels.libraries.cublas.kernel import dense_configs, plan_dense
+from prunecast.kernels.libraries.cublas.kernel import _dense_configs, plan_dense
 from prunecast.models import estimate
 from prunecast.simulator import simulate
 
@@ -33,7 +33,7 @@ def test_lanes_copy_four_bytes_or_two():
 
 
 def taken(m, k, n, dtype):
-    first = dense_configs(m, k, n, dtype, H200, tokens_lie_together=True)[0]
+    first = _dense_configs(m, k, n, dtype, H200, tokens_lie_together=True)[0]
     return (*first.kernel.config.shape[:2], first.slices)
 
 
@@ -85,7 +85,7 @@ def test_the_tile_that_runs_is_the_one_chosen(odd, share):
     m=st.integers(1, 20_000), k=st.integers(1, 20_000), n=st.integers(1, 8_000), dtype=st.sampled_from(TYPES)
 )
 def test_a_cta_of_every_kernel_fits_and_every_slice_has_a_step(m, k, n, dtype):
-    for found in dense_configs(m, k, n, dtype, H200, tokens_lie_together=True):
+    for found in _dense_configs(m, k, n, dtype, H200, tokens_lie_together=True):
         config = found.kernel.config
         assert occupancy(config.resources, H200).blocks_per_sm > 0
         tile = config.shape.block_m * config.shape.block_n

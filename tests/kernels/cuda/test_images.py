@@ -8,7 +8,7 @@ import pytest
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan, Schedule, run_reference
 from prunecast.kernels.device.packed import to_bits, uncovered_rows
-from prunecast.kernels.device.tile_stages import stage_starts
+from prunecast.kernels.device.tile_stages import _stage_starts
 from prunecast.kernels.tile.cuda.images import pack_weights
 from prunecast.kernels.tile.cuda.work_image import work_image
 from tests.kernels.cuda.emulator import run_images
@@ -51,7 +51,7 @@ def test_the_null_stage_is_zero_and_names_no_column() -> None:
     packed = pack_weights(tiles, np.full((tiles.m, tiles.k), 7, np.uint16), 128)
     assert not packed.weights[packed.null_stage].any()
     assert (packed.columns[packed.null_stage] == -1).all()
-    assert stage_starts(tiles, 64)[-1] == packed.null_stage == 13
+    assert _stage_starts(tiles, 64)[-1] == packed.null_stage == 13
 
 
 def test_a_dynamic_plan_is_refused() -> None:

@@ -13,7 +13,7 @@ from prunecast.kernels.device.transpose.transpose import PreparedTranspose, Rows
 from prunecast.kernels.tile.cuda import tensor_maps
 from prunecast.kernels.tile.cuda.forms import Box
 from prunecast.kernels.tile.cuda.mma.records import MMA_ARGS
-from prunecast.kernels.tile.cuda.tensor_maps import BoxMaps, encode_boxes
+from prunecast.kernels.tile.cuda.tensor_maps import BoxMaps, _encode_boxes
 from prunecast.kernels.tile.cuda.work_image import TILE_ARGS
 from prunecast.kernels.two_of_four.cuda.images import SPARSE_ARGS
 from tests.kernels.cuda.fake_driver import NO_CONTEXT, install
@@ -87,7 +87,7 @@ def test_maps_are_encoded_once_for_each_place(monkeypatch):
     assert len(set(addresses)) == driver.maps == 3
     assert all(address % 64 == 0 for address in addresses)
     for place in (B, C):
-        wanted = encode_boxes(place.pointer, rows=96, tokens=128, row_bytes=place.row_bytes, box=Box(16, 64))
+        wanted = _encode_boxes(place.pointer, rows=96, tokens=128, row_bytes=place.row_bytes, box=Box(16, 64))
         assert maps._kept[place].map.tobytes() == wanted.tobytes()
         assert maps._kept[place].address == maps._kept[place].map.ctypes.data
 

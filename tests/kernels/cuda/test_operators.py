@@ -13,7 +13,7 @@ from prunecast.kernels.small_n.cuda.records import SMALL_ARGS
 from prunecast.kernels.small_n.cuda.records import pack_plan as pack_small_plan
 from prunecast.kernels.tile.cuda.forms import box_of
 from prunecast.kernels.tile.cuda.images import pack_plan
-from prunecast.kernels.tile.cuda.tensor_maps import encode_boxes
+from prunecast.kernels.tile.cuda.tensor_maps import _encode_boxes
 from prunecast.kernels.tile.cuda.work_image import TILE_ARGS
 from tests.kernels.cuda.fake_cupy import HostArray, instead_of_cupy, kernel_of
 from tests.kernels.cuda.fake_driver import install
@@ -61,7 +61,7 @@ def test_a_tile_operator_enqueues_the_product_and_rows_in_no_tile(monkeypatch, l
         wanted["clock"] = operator.clock.data.ptr
         wanted["b"], wanted["c"] = b.pointer, c.pointer
         wanted["b_row_bytes"], wanted["c_row_bytes"] = b.row_bytes, c.row_bytes
-        map_of_c = encode_boxes(c.pointer, rows=plan.m, tokens=200, row_bytes=c.row_bytes, box=box_of(plan))
+        map_of_c = _encode_boxes(c.pointer, rows=plan.m, tokens=200, row_bytes=c.row_bytes, box=box_of(plan))
         assert product.arguments == (wanted.tobytes(), map_of_c.tobytes())
         assert (product.function, product.grid[0], product.stream) == (TILES, plan.blocks, 5)
         assert (product.block[0], product.overlaps) == (plan.resources.threads, True)

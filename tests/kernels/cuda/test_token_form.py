@@ -9,7 +9,7 @@ from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan, run_reference
 from prunecast.kernels.device.packed import to_bits, uncovered_rows
 from prunecast.kernels.tile.config import wgmma_configs
-from prunecast.kernels.tile.cuda.forms import build_tile_kernel, check_form, tile_defines
+from prunecast.kernels.tile.cuda.forms import _check_form, build_tile_kernel, tile_defines
 from prunecast.kernels.tile.cuda.images import pack_weights
 from prunecast.kernels.tile.cuda.work_image import work_image
 from prunecast.kernels.tile.stspmm import spread_over_clusters
@@ -95,14 +95,14 @@ def test_only_a_cluster_copies_to_its_neighbour_and_without_a_fence_on_the_way()
 def test_other_forms_run_without_clusters() -> None:
     p = plan_of(ragged_map(128), 512, 128, 256)
     pairs = replace(p, cluster=1)
-    check_form(pairs)
+    _check_form(pairs)
     with pytest.raises(BadInput, match="run alone"):
-        check_form(_clustered(128, 256))
+        _check_form(_clustered(128, 256))
 
 
 def test_clusters_have_one_or_two_blocks() -> None:
     with pytest.raises(BadInput, match="clusters have 1 or 2 blocks"):
-        check_form(_clustered(256, 128, cluster=4))
+        _check_form(_clustered(256, 128, cluster=4))
 
 
 def _clustered(block_m: int, block_n: int, cluster: int = 2) -> KernelPlan:

@@ -52,7 +52,7 @@ class _TileStages(NamedTuple):
         return PackedStages(weights, by_thread, self.rows, self.stage_start)
 
 
-def stage_starts(tiles: TileMap, step: int) -> IntArray:
+def _stage_starts(tiles: TileMap, step: int) -> IntArray:
     """(tiles + 1,) int32: first stage of every tile, and their number."""
     stages = -(-tiles.kept_per_tile.astype(np.int64) // step)
     return np.concatenate(([0], np.cumsum(stages))).astype(np.int32)
@@ -68,7 +68,7 @@ def tile_stages(tiles: TileMap, block_m: int, step: int) -> _TileStages:
     tallest = int(tiles.rows_per_tile.max(initial=0))
     if tallest > block_m:
         raise BadInput(f"a tile of {tallest} rows does not fit into a block of {block_m}")
-    start = stage_starts(tiles, step)
+    start = _stage_starts(tiles, step)
     columns = np.full((start[-1] + 1, step), -1, np.int32)
     rows = np.full((tiles.tile_count, block_m), -1, np.int32)
     _fill(columns, start[:-1].astype(np.int64) * step, tiles.kept_per_tile, tiles.column_index)
@@ -168,7 +168,7 @@ def item_columns(plan: KernelPlan, step: int, kernel: str) -> ItemColumns:
     first_slot = np.cumsum(others) - others
     slot = first_slot[group] + np.where(is_owner, 0, work.part - 1)
     return ItemColumns(
-        first=stage_starts(plan.tiles, step)[work.tile].astype(np.int64) + work.k_start // step,
+        first=_stage_starts(plan.tiles, step)[work.tile].astype(np.int64) + work.k_start // step,
         columns=columns,
         steps=-(-columns // step),
         tile=work.tile.astype(np.int64),

@@ -121,7 +121,7 @@ def tile_costs(gpu: GpuSpec) -> Costs:
     return load_costs("prunecast.kernels.tile", gpu.compute_capability)
 
 
-class WgmmaUse(NamedTuple):
+class _WgmmaUse(NamedTuple):
     """How a warpgroup multiplies 16 columns of its part of C."""
 
     operand_bytes: int
@@ -130,7 +130,7 @@ class WgmmaUse(NamedTuple):
     """64 of one operand and this many (N) of the other go into one instruction."""
 
 
-def wgmma_use(part_m: int, part_n: int, element_bytes: int, *, sparse: bool) -> WgmmaUse | None:
+def wgmma_use(part_m: int, part_n: int, element_bytes: int, *, sparse: bool) -> _WgmmaUse | None:
     """The cheapest way to multiply 16 columns of a part of C; None if no instruction fits the part.
 
     An instruction m64nN reads 64 rows of one operand and N of the other. Weights or tokens may be the 64
@@ -141,9 +141,9 @@ def wgmma_use(part_m: int, part_n: int, element_bytes: int, *, sparse: bool) -> 
     tokens = element_bytes * 16
     ways = []
     if part_m % WGMMA_ROWS == 0 and part_n <= WGMMA_MOST_COLUMNS:
-        ways.append(WgmmaUse(part_m // WGMMA_ROWS * (WGMMA_ROWS * weights + part_n * tokens), part_n))
+        ways.append(_WgmmaUse(part_m // WGMMA_ROWS * (WGMMA_ROWS * weights + part_n * tokens), part_n))
     if part_n % WGMMA_ROWS == 0 and part_m <= WGMMA_MOST_COLUMNS and not sparse:
-        ways.append(WgmmaUse(part_n // WGMMA_ROWS * (WGMMA_ROWS * tokens + part_m * weights), part_m))
+        ways.append(_WgmmaUse(part_n // WGMMA_ROWS * (WGMMA_ROWS * tokens + part_m * weights), part_m))
     return min(ways, default=None)
 
 
@@ -206,7 +206,7 @@ def wgmma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]
 class _Part(NamedTuple):
     rows: int
     tokens: int
-    use: WgmmaUse
+    use: _WgmmaUse
 
 
 def _part(shape: BlockShape, element_bytes: int, *, sparse: bool) -> _Part | None:

@@ -8,7 +8,7 @@ import pytest
 from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.kernels.tile.cuda.mma.pack import pack_mma, rows_at_once
+from prunecast.kernels.tile.cuda.mma.pack import _pack_mma, rows_at_once
 from prunecast.kernels.tile.cuda.mma.records import (
     FIRST_STEP,
     LAST_STEP,
@@ -28,7 +28,7 @@ def test_every_kept_weight_lies_where_its_lane_reads_it(form: tuple[int, int]) -
     """Lane 4 g + q, word w: row g + 8 (w mod 2), column 2 q + 8 (w div 2) and the next (PTX ISA, mma)."""
     tiles = ragged_map(form[0])
     bits = np.random.default_rng(1).integers(1, 65535, (tiles.m, tiles.k)).astype(np.uint16)
-    packed = pack_mma(tiles, bits, BlockShape(*form, 32))
+    packed = _pack_mma(tiles, bits, BlockShape(*form, 32))
     by_lane = packed.weights.reshape(-1, 2, form[0] // 16, 32, 8)
     found = np.zeros_like(bits)
     at_once = rows_at_once(form[1])
@@ -56,7 +56,7 @@ def test_every_kept_weight_lies_where_its_lane_reads_it(form: tuple[int, int]) -
 @pytest.mark.parametrize("blocks", [0, 7])
 def test_steps_are_those_of_the_work_list(blocks: int) -> None:
     plan = plan_of(ragged_map(64), 200, (64, 128), blocks=blocks)
-    packed = pack_mma(plan.tiles, np.zeros((plan.m, plan.k), np.uint16), plan.shape)
+    packed = _pack_mma(plan.tiles, np.zeros((plan.m, plan.k), np.uint16), plan.shape)
     records = mma_records(plan, packed)
     work = plan.work
     seen = 0
@@ -99,7 +99,7 @@ def _place(work, i: int) -> int:
 
 def test_blocks_behind_the_plans_write_rows_in_no_tile() -> None:
     plan = plan_of(ragged_map(64), 200, (64, 128), blocks=7)
-    packed = pack_mma(plan.tiles, np.zeros((plan.m, plan.k), np.uint16), plan.shape)
+    packed = _pack_mma(plan.tiles, np.zeros((plan.m, plan.k), np.uint16), plan.shape)
     records = mma_records(plan, packed)
     extra = records.steps[records.start[plan.blocks] :]
     assert records.blocks == plan.blocks + 2  # five rows, twice 128 tokens
@@ -111,20 +111,21 @@ def test_blocks_behind_the_plans_write_rows_in_no_tile() -> None:
 
 def test_plans_that_the_kernel_cannot_walk_are_refused() -> None:
     plan = fastest_plan("stspmm", ragged_map(64), 64, "fp16", A100, assignment="dynamic")
-    packed = pack_mma(plan.tiles, np.zeros((plan.m, plan.k), np.uint16), plan.shape)
+    packed = _pack_mma(plan.tiles, np.zeros((plan.m, plan.k), np.uint16), plan.shape)
     with pytest.raises(BadInput, match="walks fixed lists"):
         mma_records(plan, packed)
     plan = plan_of(ragged_map(64), 200, (64, 128))
     short = plan.work._replace(token_stop=np.minimum(plan.work.token_stop, plan.work.token_start + 64))
     with pytest.raises(BadInput, match="must take 128 tokens"):
         mma_records(
-            replace(plan, work=short), pack_mma(plan.tiles, np.zeros((plan.m, plan.k), np.uint16), plan.shape)
+            replace(plan, work=short),
+            _pack_mma(plan.tiles, np.zeros((plan.m, plan.k), np.uint16), plan.shape),
         )
 
 
 def test_weights_of_another_shape_and_tall_tiles_are_refused() -> None:
     tiles = ragged_map(64)
     with pytest.raises(BadInput, match="map's shape"):
-        pack_mma(tiles, np.zeros((3, 3), np.uint16), BlockShape(64, 64, 32))
+        _pack_mma(tiles, np.zeros((3, 3), np.uint16), BlockShape(64, 64, 32))
     with pytest.raises(BadInput, match="64 rows does not fit"):
-        pack_mma(tiles, np.zeros((tiles.m, tiles.k), np.uint16), BlockShape(32, 128, 32))
+        _pack_mma(tiles, np.zeros((tiles.m, tiles.k), np.uint16), BlockShape(32, 128, 32))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prunecast.errors import BadInput
 from prunecast.kernels.device.packed import squeeze
 from prunecast.kernels.device.tile_stages import PackedStages
-from prunecast.kernels.tile.cuda.mma.pack import pack_bits, pack_sparse_mma, place_words
+from prunecast.kernels.tile.cuda.mma.pack import _pack_sparse_mma, _place_words, pack_bits
 from prunecast.kernels.tile.cuda.mma.records import mma_records
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.tiling import dense_tile_map
@@ -72,7 +72,7 @@ def test_unpacking_gives_back_what_was_kept(seed: int, k: int, m: int, shape: tu
     tiles = dense_tile_map(m, k, form.block_m)
     inner = elements_in(tiles, seed % 1000)
     bits = rng.integers(1, 65536, (m, k)).astype(np.uint16)
-    packed = pack_sparse_mma(tiles, inner, bits, form)
+    packed = _pack_sparse_mma(tiles, inner, bits, form)
     assert np.array_equal(unpacked(packed, form, (m, k)), bits * inner.mask())
 
 
@@ -99,7 +99,7 @@ def test_a_word_has_16_columns_of_two_rows() -> None:
     kept = np.zeros((16, 64), np.bool_)
     kept[3, [16, 17]] = True  # row g 3, word 1: places 0 and 1 of its first four columns
     kept[11, [30, 31]] = True  # row g + 8: 2 and 3 of its last four
-    words = place_words(squeeze(np.zeros((16, 64), np.uint16), kept).places, 64)
+    words = _place_words(squeeze(np.zeros((16, 64), np.uint16), kept).places, 64)
     assert words.shape == (1, 1, 8, 4)
     assert words[0, 0, 3, 1] == 0xEEEE_EEE4
     assert (np.delete(words.reshape(-1), 3 * 4 + 1) == 0xEEEE_EEEE).all()
@@ -121,4 +121,4 @@ def test_elements_that_are_not_two_of_four_are_refused() -> None:
     plan = plan_of(ragged_map(64), 72, (64, 64), sparse=True)
     full = element_map_from_mask(np.ones((plan.m, plan.k), np.bool_), "dense")
     with pytest.raises(BadInput, match="more than two of four"):
-        pack_sparse_mma(plan.tiles, full, np.zeros((plan.m, plan.k), np.uint16), plan.shape)
+        _pack_sparse_mma(plan.tiles, full, np.zeros((plan.m, plan.k), np.uint16), plan.shape)

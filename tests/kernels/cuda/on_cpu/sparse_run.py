@@ -9,7 +9,7 @@ from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.packed import to_bits
 from prunecast.kernels.tile.cuda.forms import SOURCES
 from prunecast.kernels.tile.cuda.work_image import work_image
-from prunecast.kernels.two_of_four.cuda.images import SPARSE_ARGS, SPARSE_SOURCE, pack_sparse, sparse_defines
+from prunecast.kernels.two_of_four.cuda.images import SPARSE_ARGS, SPARSE_SOURCE, _pack_sparse, sparse_defines
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands
 
@@ -30,7 +30,7 @@ def run_sparse(
     defines = sparse_defines(plan, activation=activation, bias=operands.bias is not None)
     kernel = build_on_cpu(SPARSE_SOURCE, "sparse_sm90", defines, folder, includes=[SOURCES], changes=changes)
     assert plan.inner is not None
-    packed = pack_sparse(plan.tiles, plan.inner, to_bits(operands.a, plan.dtype), plan.shape.block_m)
+    packed = _pack_sparse(plan.tiles, plan.inner, to_bits(operands.a, plan.dtype), plan.shape.block_m)
     work = work_image(plan)
     arrays = {
         "weights": packed.weights,

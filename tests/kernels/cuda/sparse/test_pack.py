@@ -7,7 +7,7 @@ from prunecast.errors import BadInput
 from prunecast.kernels import run_reference
 from prunecast.kernels.device.packed import squeeze, to_bits, uncovered_rows
 from prunecast.kernels.tile.cuda.work_image import work_image
-from prunecast.kernels.two_of_four.cuda.images import pack_sparse, stage_bytes
+from prunecast.kernels.two_of_four.cuda.images import _pack_sparse, stage_bytes
 from prunecast.patterns.element_map import element_map_from_mask
 from tests.kernels.cuda.sparse.layouts import FORMS, plan_of, run_images
 
@@ -19,7 +19,7 @@ def test_images_multiply_as_the_plan(form: tuple[int, int], blocks: int) -> None
     rng = np.random.default_rng(1)
     a = rng.standard_normal((plan.m, plan.k)).astype(np.float16)
     b = rng.standard_normal((plan.k, plan.n))
-    packed = pack_sparse(plan.tiles, plan.inner, to_bits(a, "fp16"), plan.shape.block_m)
+    packed = _pack_sparse(plan.tiles, plan.inner, to_bits(a, "fp16"), plan.shape.block_m)
     c = run_images(plan, packed, work_image(plan), b)
     alone = uncovered_rows(plan.tiles)
     assert np.isnan(c[alone]).all()
@@ -54,7 +54,7 @@ def test_three_of_four_are_refused() -> None:
 def test_the_null_stage_is_zero_and_names_no_column() -> None:
     plan = plan_of(64, (256, 128))
     bits = np.full((plan.m, plan.k), 7, np.uint16)
-    packed = pack_sparse(plan.tiles, plan.inner, bits, 256)
+    packed = _pack_sparse(plan.tiles, plan.inner, bits, 256)
     assert packed.weights.shape == (packed.null_stage + 1, stage_bytes(256)) == (14, 18432)
     assert not packed.weights[packed.null_stage, : 256 * 64].any()
     assert (packed.columns[packed.null_stage] == -1).all()
@@ -63,11 +63,11 @@ def test_the_null_stage_is_zero_and_names_no_column() -> None:
 def test_weights_of_another_shape_are_refused() -> None:
     plan = plan_of(64, (256, 128))
     with pytest.raises(BadInput, match="must have the map's shape"):
-        pack_sparse(plan.tiles, plan.inner, np.zeros((plan.m, plan.k + 1), np.uint16), 256)
+        _pack_sparse(plan.tiles, plan.inner, np.zeros((plan.m, plan.k + 1), np.uint16), 256)
 
 
 def test_elements_that_are_not_two_of_four_are_refused() -> None:
     plan = plan_of(64, (256, 128))
     full = element_map_from_mask(np.ones((plan.m, plan.k), np.bool_), "dense")
     with pytest.raises(BadInput, match="more than two of four"):
-        pack_sparse(plan.tiles, full, np.zeros((plan.m, plan.k), np.uint16), 256)
+        _pack_sparse(plan.tiles, full, np.zeros((plan.m, plan.k), np.uint16), 256)

@@ -19,7 +19,7 @@ from prunecast.plan.order import Assigned, assign_hardware, assign_longest_first
 from prunecast.plan.work_items import split_items
 
 
-def dense_configs(
+def _dense_configs(
     m: int, k: int, n: int, dtype: str, gpu: GpuSpec, *, tokens_lie_together: bool = False
 ) -> list[Ranked]:
     """Kernels that cuBLAS may take, each with its split-K slices, the one that it is taken to choose first.
@@ -59,16 +59,16 @@ def plan_dense(
 
     Parameters
     ----------
-    config : of `dense_configs`, or None for the one that the library is taken to choose
-    tokens_lie_together : as of `dense_configs`
+    config : of `_dense_configs`, or None for the one that the library is taken to choose
+    tokens_lie_together : as of `_dense_configs`
 
     Raises
     ------
-    BadInput : as `dense_configs`
+    BadInput : as `_dense_configs`
     PlanDoesNotFit : no kernel fits
     """
     if config is None:
-        found = dense_configs(m, k, n, dtype, gpu, tokens_lie_together=tokens_lie_together)
+        found = _dense_configs(m, k, n, dtype, gpu, tokens_lie_together=tokens_lie_together)
         if not found:
             raise PlanDoesNotFit(f"dense: no kernel of cuBLAS fits on an SM of {gpu.name}")
         config = found[0]
@@ -98,7 +98,7 @@ CUBLAS = Surrogate(
     library="cuBLAS",
     package=__package__,
     families="cublas_families",
-    configs=dense_configs,
+    configs=_dense_configs,
     plan=plan_dense,
     traits=dense_traits,
 )

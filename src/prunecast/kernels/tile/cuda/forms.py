@@ -29,7 +29,7 @@ class Box(NamedTuple):
     tokens: int
 
 
-def check_form(plan: KernelPlan) -> None:
+def _check_form(plan: KernelPlan) -> None:
     """Refuse plans that this kernel does not run, with `BadInput`."""
     shape = plan.shape
     if plan.tensor != "wgmma" or plan.inner is not None or plan.kernel == "dense":
@@ -39,7 +39,7 @@ def check_form(plan: KernelPlan) -> None:
     if (shape.block_m, shape.block_n) not in OWN_WGMMA_SHAPES or shape.block_k != 64:
         known = ", ".join(f"{m} x {n}" for m, n in OWN_WGMMA_SHAPES)
         raise BadInput(f"{plan.kernel}: block shapes are {known}; the plan has {tuple(shape)}")
-    check_cluster(plan)
+    _check_cluster(plan)
 
 
 def tile_defines(
@@ -50,7 +50,7 @@ def tile_defines(
     changes: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
     """Preprocessor names of the form; `changes` override them, for experiments and debugging."""
-    check_form(plan)
+    _check_form(plan)
     defines = {
         "BLOCK_M": plan.shape.block_m,
         "BLOCK_N": plan.shape.block_n,
@@ -94,7 +94,7 @@ def _is_token_form(plan: KernelPlan) -> bool:
     return plan.tensor == "wgmma" and plan.shape[:2] in TOKEN_SHAPES
 
 
-def check_cluster(plan: KernelPlan) -> None:
+def _check_cluster(plan: KernelPlan) -> None:
     """Refuse clusters that no form of the kernel has, with `BadInput`."""
     if plan.cluster != 1 and plan.shape[:2] not in TOKEN_SHAPES:
         raise BadInput(

@@ -17,7 +17,7 @@ _SWIZZLE_BY_TOKENS = {32: 2, 64: 3}
 """Elements in a row of a box -> CU_TENSOR_MAP_SWIZZLE_64B or _128B. Kind: definition, CUDA driver API."""
 
 
-def encode_boxes(pointer: int, *, rows: int, tokens: int, row_bytes: int, box: Box) -> npt.NDArray[np.uint8]:
+def _encode_boxes(pointer: int, *, rows: int, tokens: int, row_bytes: int, box: Box) -> npt.NDArray[np.uint8]:
     """The tensor map of a row-major matrix of 16-bit elements, cut into boxes.
 
     Parameters
@@ -81,6 +81,6 @@ class BoxMaps:
         if len(self._kept) >= MOST_MAPS:
             del self._kept[next(iter(self._kept))]
         row_bytes, box = place.row_bytes, self._box
-        new = encode_boxes(place.pointer, rows=self._rows, tokens=self._tokens, row_bytes=row_bytes, box=box)
+        new = _encode_boxes(place.pointer, rows=self._rows, tokens=self._tokens, row_bytes=row_bytes, box=box)
         self._kept[place] = _Kept(new.ctypes.data, new)
         return self._kept[place]

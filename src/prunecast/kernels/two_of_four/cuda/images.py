@@ -60,11 +60,11 @@ def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packe
 
     Raises
     ------
-    BadInput : the plan has no elements; else as `pack_sparse` and `work_image`
+    BadInput : the plan has no elements; else as `_pack_sparse` and `work_image`
     """
     if plan.inner is None:
         raise BadInput("the sparse kernel needs a plan with elements")
-    packed = pack_sparse(plan.tiles, plan.inner, to_bits(weights, plan.dtype), plan.shape.block_m)
+    packed = _pack_sparse(plan.tiles, plan.inner, to_bits(weights, plan.dtype), plan.shape.block_m)
     work = work_image(plan)
     return Packed(
         arrays={
@@ -84,7 +84,7 @@ def stage_bytes(block_m: int) -> int:
     return block_m * (STAGE_COLUMNS + STAGE_COLUMNS // 8)
 
 
-def pack_sparse(tiles: TileMap, inner: ElementMap, bits: Bits, block_m: int) -> PackedStages:
+def _pack_sparse(tiles: TileMap, inner: ElementMap, bits: Bits, block_m: int) -> PackedStages:
     """Cut the kept columns of every tile into stages and squeeze its rows.
 
     Parameters

@@ -27,7 +27,7 @@ def rows_at_once(block_n: int) -> int:
     return _THREADS * _LANE_TOKENS // block_n
 
 
-def pack_mma(tiles: TileMap, bits: Bits, shape: BlockShape) -> PackedStages:
+def _pack_mma(tiles: TileMap, bits: Bits, shape: BlockShape) -> PackedStages:
     """Cut the kept columns of every tile into k-steps.
 
     Parameters
@@ -38,7 +38,7 @@ def pack_mma(tiles: TileMap, bits: Bits, shape: BlockShape) -> PackedStages:
 
     Returns
     -------
-    with weights (stages + 1, elements): `fragments` of the weights; `pack_sparse_mma` adds their places
+    with weights (stages + 1, elements): `fragments` of the weights; `_pack_sparse_mma` adds their places
 
     Raises
     ------
@@ -81,24 +81,24 @@ def pack_bits(plan: KernelPlan, bits: Bits) -> PackedStages:
 
     Raises
     ------
-    BadInput : as `pack_mma` and `pack_sparse_mma`
+    BadInput : as `_pack_mma` and `_pack_sparse_mma`
     """
     if plan.inner is None:
-        return pack_mma(plan.tiles, bits, plan.shape)
-    return pack_sparse_mma(plan.tiles, plan.inner, bits, plan.shape)
+        return _pack_mma(plan.tiles, bits, plan.shape)
+    return _pack_sparse_mma(plan.tiles, plan.inner, bits, plan.shape)
 
 
-def pack_sparse_mma(tiles: TileMap, inner: ElementMap, bits: Bits, shape: BlockShape) -> PackedStages:
+def _pack_sparse_mma(tiles: TileMap, inner: ElementMap, bits: Bits, shape: BlockShape) -> PackedStages:
     """Cut the kept columns of every tile into k-steps and squeeze its rows.
 
     Parameters
     ----------
-    tiles, bits, shape : as `prunecast.kernels.tile.cuda.mma.pack.pack_mma`
+    tiles, bits, shape : as `prunecast.kernels.tile.cuda.mma.pack._pack_mma`
     inner : the elements kept, of every four neighbours in a tile's list two at most
 
     Raises
     ------
-    BadInput : as `pack_mma`; the elements are not 2:4 in the tiles
+    BadInput : as `_pack_mma`; the elements are not 2:4 in the tiles
     """
     stages, mask = tile_stages(tiles, shape.block_m, shape.block_k), inner.mask()
     nothing = np.zeros((shape.block_m, shape.block_k), np.uint16)
@@ -112,7 +112,7 @@ def pack_sparse_mma(tiles: TileMap, inner: ElementMap, bits: Bits, shape: BlockS
     return stages.packed(weights, rows_at_once(shape.block_n))
 
 
-def place_words(places: npt.NDArray[np.uint8], block_k: int) -> npt.NDArray[np.uint32]:
+def _place_words(places: npt.NDArray[np.uint8], block_k: int) -> npt.NDArray[np.uint32]:
     """Places in the order in which lanes read them.
 
     Parameters
@@ -137,7 +137,7 @@ def _stages(values: Bits, kept: MaskArray, block_k: int) -> Bits:
     """(stages, elements) of one tile."""
     squeezed = squeeze(values, kept)
     weights = fragments(squeezed.values, block_k // 2)
-    words = place_words(squeezed.places, block_k)
+    words = _place_words(squeezed.places, block_k)
     places = words.reshape(weights.shape[0], block_k * values.shape[0] // 32).view(np.uint16)
     missing = -(weights.shape[1] + places.shape[1]) % _LINE_ELEMENTS
     return np.concatenate((weights, places, np.zeros((weights.shape[0], missing), np.uint16)), axis=1)

@@ -34,7 +34,7 @@ MMA_ARGS = np.dtype(
 Kind: CUDA source, `mma_args.cuh`."""
 
 
-class MmaRecords(NamedTuple):
+class _MmaRecords(NamedTuple):
     """What every block does: those of the plan, then blocks for rows in no tile, which multiply zeros."""
 
     steps: IntArray
@@ -76,7 +76,7 @@ class _Walked(NamedTuple):
     what: IntArray
 
 
-def mma_records(plan: KernelPlan, packed: PackedStages) -> MmaRecords:
+def mma_records(plan: KernelPlan, packed: PackedStages) -> _MmaRecords:
     """The records of a plan.
 
     Raises
@@ -100,7 +100,7 @@ def mma_records(plan: KernelPlan, packed: PackedStages) -> MmaRecords:
     start = plan.work.block_start
     first_item = np.concatenate((start, start[-1] + 1 + np.arange(alone.size)))
     first_step = np.concatenate(([0], np.cumsum(walked.steps)))
-    return MmaRecords(
+    return _MmaRecords(
         steps=_steps(walked),
         splits=_splits(items),
         start=_int32(first_step[first_item]),
