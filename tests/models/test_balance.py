@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from prunecast.hardware.clock import busy_share
 from prunecast.launch.overlap import free_sms, head_start_cycles
-from prunecast.models.unit_costs import balance_of, sm_ends, work_per_sm
+from prunecast.models.unit_costs import sm_ends
 
 ENDS = st.lists(st.floats(0, 1e6), min_size=1, max_size=20).map(np.array)
 CYCLES = st.floats(0, 1e7)
@@ -17,20 +17,9 @@ def stretch(sm_finish, chip_cycles, quiet_cycles=0.0):
     return sm_ends(sm_finish, quiet_cycles).stretched(max(chip_cycles))
 
 
-def test_balance_is_mean_over_maximum():
-    assert balance_of(np.array([4.0, 2.0, 2.0, 0.0])) == 0.5
-    assert balance_of(np.ones(7)) == 1.0
-    assert balance_of(np.zeros(4)) == 1.0
-
-
 def test_busy_share_is_the_mean_end_over_the_last_of_sms_that_work():
     assert busy_share(np.array([100.0, 300.0, 0.0, 200.0, 400.0])) == 0.625
     assert busy_share(np.zeros(3)) == 1.0
-
-
-def test_work_is_added_up_where_it_was_done():
-    work = work_per_sm(3, np.array([0, 2, 0]), np.array([1.0, 5.0, 2.0]))
-    assert work.tolist() == [3.0, 0.0, 5.0]
 
 
 def test_endless_bandwidth_leaves_the_last_sm():

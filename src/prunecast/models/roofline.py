@@ -50,12 +50,10 @@ from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import plan_traffic
 from prunecast.models.unit_costs import (
     SmEnds,
-    balance_of,
     lists_of,
     sm_ends,
     steady,
     unit_costs,
-    work_per_sm,
 )
 from prunecast.models.waves import Placement, place_units, seats_of, units_of
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
@@ -111,7 +109,7 @@ def _estimate(context: LaunchContext, *, state: str, launch: str) -> Estimate:
     launch_s = launch_floor_s(context, launch)
     settled = _settle(case, _ends(case, placement, units.quiet, starts), launch_s - beside_s(context), state)
     item_work = np.maximum(steady(items, starts) / slots, items.demand)[case.amounts.kinds.of_item]
-    work = work_per_sm(gpu.sm_count, placement.sm, units_of(context.plan, item_work))
+    work = np.bincount(placement.sm, weights=units_of(context.plan, item_work), minlength=gpu.sm_count)
     return Estimate(
         seconds=launch_s + settled.cycles / settled.clock_hz,
         cycles=settled.cycles,
@@ -122,7 +120,7 @@ def _estimate(context: LaunchContext, *, state: str, launch: str) -> Estimate:
         bound_cycles=bounds_of(context, settled.clock_hz, case.amounts, case.traffic),
         step_cycles=_step_cycles(case, settled.clock_hz),
         waves=float(work.max()) / float(item_work.mean()) if item_work.any() else 0.0,
-        balance=balance_of(work),
+        balance=float(work.mean() / work.max()) if work.any() else 1.0,
     )
 
 

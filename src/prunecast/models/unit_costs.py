@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from prunecast.models.case import Case
 from prunecast.models.item_costs import Costs
@@ -97,17 +96,6 @@ def _alike(lists: BlockLists, starts: Starts, count: int) -> _UnitCosts:
     found = np.zeros((3, items))
     run_lists(alike, starts, *found)
     return _UnitCosts(*found)
-
-
-def work_per_sm(sm_count: int, sm: npt.NDArray[np.int64], work: FloatArray) -> FloatArray:
-    """(SMs,) float64: sum of the work (units,) that each SM got."""
-    return np.bincount(sm, weights=work, minlength=sm_count).astype(np.float64)
-
-
-def balance_of(work: FloatArray) -> float:
-    """Mean over maximum of the work per SM: 1 is perfect, 1 / SMs is everything on one; 1 without work."""
-    most = float(work.max(initial=0.0))
-    return float(work.mean()) / most if most > 0.0 else 1.0
 
 
 QUEUE_ORDER = 5

@@ -11,6 +11,7 @@ from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import (
     IntArray,
     MaskArray,
+    OfTiles,
     TileMap,
     check_kept_columns,
     check_mask,
@@ -82,7 +83,7 @@ def element_map_from_mask(mask: MaskArray, pattern: str) -> ElementMap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NestedMap:
+class NestedMap(OfTiles):
     """Tiles of A (M, K) and the elements that are kept inside them.
 
     Of every four neighbours in a tile's list of columns, a row keeps two at most. A tile may list
@@ -106,21 +107,6 @@ class NestedMap:
         for name in ("m", "k", "pattern"):
             if getattr(self.tiles, name) != getattr(self.inner, name):
                 raise ValueError(f"{name} of tiles and elements differ: {self.tiles} {self.inner}")
-
-    @property
-    def m(self) -> int:
-        """Rows of A."""
-        return self.tiles.m
-
-    @property
-    def k(self) -> int:
-        """Columns of A."""
-        return self.tiles.k
-
-    @property
-    def pattern(self) -> str:
-        """Canonical pattern string that built the map."""
-        return self.tiles.pattern
 
     @property
     def density(self) -> float:

@@ -12,7 +12,7 @@ the others the elements are the remainder.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from prunecast.patterns.cut import elements_to_prune, keep_highest, piece_sizes,
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Pattern
-from prunecast.patterns.tile_map import MaskArray, TileMap
+from prunecast.patterns.tile_map import MaskArray, OfTiles, TileMap
 from prunecast.patterns.tile_wise import prune_tile_wise
 from prunecast.patterns.tiling import tile_map_from_mask
 from prunecast.patterns.within import importance_within, whole_columns
@@ -30,27 +30,13 @@ PERCENT = 5
 """Elements that are brought back, in percent of all."""
 
 
-class TwoParts(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class TwoParts(OfTiles):
     """What a layer keeps: every kept element lies in a tile or in the remainder, none in both."""
 
     tiles: TileMap
     """May hold elements that are not kept; their weights are zeros."""
     rest: ElementMap
-
-    @property
-    def m(self) -> int:
-        """Rows of A."""
-        return self.tiles.m
-
-    @property
-    def k(self) -> int:
-        """Columns of A."""
-        return self.tiles.k
-
-    @property
-    def pattern(self) -> str:
-        """Canonical pattern string of what is kept."""
-        return self.tiles.pattern
 
     @property
     def density(self) -> float:

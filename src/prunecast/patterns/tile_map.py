@@ -94,6 +94,28 @@ class TileMap(Pictured):
         return digest.hexdigest()[:16]
 
 
+class OfTiles:
+    """What a record of `tiles`, and of more that is kept, has of its tiles."""
+
+    __slots__ = ()
+    tiles: TileMap
+
+    @property
+    def m(self) -> int:
+        """Rows of A."""
+        return self.tiles.m
+
+    @property
+    def k(self) -> int:
+        """Columns of A."""
+        return self.tiles.k
+
+    @property
+    def pattern(self) -> str:
+        """Canonical pattern string of what is kept."""
+        return self.tiles.pattern
+
+
 def frozen_int32(column: npt.ArrayLike) -> IntArray:
     """`column` as a contiguous read-only int32 array; the caller's own array stays writable."""
     frozen = np.ascontiguousarray(column, dtype=np.int32).view()

@@ -16,7 +16,7 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import BlockResources
 from prunecast.patterns.element_map import ElementMap
-from prunecast.patterns.tile_map import IntArray, TileMap, frozen_int32
+from prunecast.patterns.tile_map import IntArray, OfTiles, TileMap, frozen_int32
 from prunecast.plan.conv_grid import ConvGrid
 from prunecast.plan.conv_shape import ConvShape
 from prunecast.plan.program import WarpProgram
@@ -79,7 +79,7 @@ class WorkList(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class KernelPlan:
+class KernelPlan(OfTiles):
     """One launch of one kernel: C (M, N) = (A * mask) (M, K) @ B (K, N), or a convolution with A as filters.
 
     Parameters
@@ -134,16 +134,6 @@ class KernelPlan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "work", WorkList(*(frozen_int32(column) for column in self.work)))
         _check_work(self)
-
-    @property
-    def m(self) -> int:
-        """Rows of A."""
-        return self.tiles.m
-
-    @property
-    def k(self) -> int:
-        """Columns of A."""
-        return self.tiles.k
 
     @property
     def item_count(self) -> int:

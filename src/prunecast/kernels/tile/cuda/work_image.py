@@ -80,31 +80,22 @@ def _int32(*columns: npt.NDArray[np.int64]) -> IntArray:
     return np.ascontiguousarray(np.stack(columns, axis=1).astype(np.int32))
 
 
-TILE_ARGS = np.dtype(
-    [
-        ("weights", "u8"),
-        ("columns", "u8"),
-        ("items", "u8"),
-        ("splits", "u8"),
-        ("rows", "u8"),
-        ("b", "u8"),
-        ("c", "u8"),
-        ("bias", "u8"),
-        ("partials", "u8"),
-        ("counters", "u8"),
-        ("clock", "u8"),
-        ("b_row_bytes", "i8"),
-        ("c_row_bytes", "i8"),
-        ("tokens", "i4"),
-        ("null_stage", "i4"),
-        ("blocks_in_args", "i4"),
-        ("c_tokens", "i4"),
-        ("line_chunks", "i4"),
-        ("pixel_chunks", "i4"),
-        ("first", "i4", (MOST_BLOCKS_IN_ARGS, 4)),
-        ("start", "i4", (MOST_BLOCKS_IN_ARGS + 4,)),
-        ("strides", "i4", (4,)),
-    ]
+_LISTS = [("first", "i4", (MOST_BLOCKS_IN_ARGS, 4)), ("start", "i4", (MOST_BLOCKS_IN_ARGS + 4,))]
+
+
+def list_record(pointers: str, numbers: str, *behind: tuple[str, str, tuple[int]]) -> np.dtype[np.void]:
+    """The argument of a kernel that walks lists of items: names of its pointers and of its numbers of four
+    bytes, with the bytes of rows of B and C between them, and what stands behind the lists.
+    """
+    words = [(name, "u8") for name in pointers.split()]
+    rows = [("b_row_bytes", "i8"), ("c_row_bytes", "i8")]
+    return np.dtype([*words, *rows, *((name, "i4") for name in numbers.split()), *_LISTS, *behind])
+
+
+TILE_ARGS = list_record(
+    "weights columns items splits rows b c bias partials counters clock",
+    "tokens null_stage blocks_in_args c_tokens line_chunks pixel_chunks",
+    ("strides", "i4", (4,)),
 )
 """The bytes of `TileArgs`; `first` is 16-byte aligned there, and `strides` is read where there are some.
 Kind: CUDA source, `tile_args.cuh`."""

@@ -19,30 +19,13 @@ from prunecast.kernels.device.packed import Bits, Packed, squeeze, to_bits, unco
 from prunecast.kernels.device.tile_stages import PackedStages, of_tiles, padded, tile_stages
 from prunecast.kernels.tile.cuda.forms import SOURCES
 from prunecast.kernels.tile.cuda.images import CHUNK, GATHER_ROWS, STAGE_COLUMNS, list_args
-from prunecast.kernels.tile.cuda.work_image import MOST_BLOCKS_IN_ARGS, work_image
+from prunecast.kernels.tile.cuda.work_image import list_record, work_image
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.plan.kernel_plan import KernelPlan
 
-SPARSE_ARGS = np.dtype(
-    [
-        ("weights", "u8"),
-        ("columns", "u8"),
-        ("items", "u8"),
-        ("rows", "u8"),
-        ("b", "u8"),
-        ("c", "u8"),
-        ("bias", "u8"),
-        ("clock", "u8"),
-        ("b_row_bytes", "i8"),
-        ("c_row_bytes", "i8"),
-        ("tokens", "i4"),
-        ("null_stage", "i4"),
-        ("blocks_in_args", "i4"),
-        ("reserved", "i4"),
-        ("first", "i4", (MOST_BLOCKS_IN_ARGS, 4)),
-        ("start", "i4", (MOST_BLOCKS_IN_ARGS + 4,)),
-    ]
+SPARSE_ARGS = list_record(
+    "weights columns items rows b c bias clock", "tokens null_stage blocks_in_args reserved"
 )
 """The bytes of `SparseArgs`. Kind: CUDA source, `sparse_args.cuh`."""
 GROUP_ROWS = 64
