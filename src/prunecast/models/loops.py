@@ -3,7 +3,7 @@
 The wrappers are in `waves.py`, `unit_costs.py` and `bounds.py`. Arrays named `out_*` are changed in place.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -150,17 +150,10 @@ class BlockLists(NamedTuple):
 
     block_start: np.ndarray
     """(blocks + 1,) int64."""
-    fetch: np.ndarray
-    fetch_last: np.ndarray
-    multiply: np.ndarray
-    last: np.ndarray
-    edge: np.ndarray
-    demand: np.ndarray
-    """(items,)."""
+    costs: Any
+    """`item_costs.Costs`, each column (items,)."""
     wait: np.ndarray
     """(items,): until the first stage is there, of items that wait for it; else 0."""
-    after_parts: np.ndarray
-    """(items,): of an owner's edge, what follows the signals of the other parts."""
     group: np.ndarray
     owner: np.ndarray
     """(items,) int32, as in `kernels.plan.WorkList`."""
@@ -178,7 +171,7 @@ def _run_list(lists, starts, block, ready, parts_only):
     now, fetched, last_fetch = starts.block, starts.block, 0.0
     sooner, unhindered = starts.first_ring, starts.first_reads
     for i in range(first, stop):
-        group, wait, fetch = lists.group[i], lists.wait[i], lists.fetch[i]
+        group, wait, fetch = lists.group[i], lists.wait[i], lists.costs.fetch[i]
         saved = min(sooner, fetch * starts.first_share)
         sooner -= saved
         fetch -= saved
@@ -186,21 +179,21 @@ def _run_list(lists, starts, block, ready, parts_only):
             break
         if wait > 0.0:
             # Each step goes on its way when what its warps do for the one before is done
-            fetched = now + wait + fetch - lists.fetch_last[i]
+            fetched = now + wait + fetch - lists.costs.fetch_last[i]
         else:
             fetched = max(fetched + starts.turn + fetch, now + fetch - starts.ring)
-        hindered = min(unhindered, lists.multiply[i] * starts.first_reads_share)
+        hindered = min(unhindered, lists.costs.multiply[i] * starts.first_reads_share)
         unhindered -= hindered
-        now += wait + lists.multiply[i] - hindered
+        now += wait + lists.costs.multiply[i] - hindered
         if fetch > 0.0:
-            now = max(now, fetched + lists.last[i])
+            now = max(now, fetched + lists.costs.last[i])
             # No more than the ring is fetched before it is multiplied
             fetched = max(fetched, now - starts.ring)
         # A whole step before: what its size saves here the reads would lose where they are late
         last_fetch = now - starts.multiply_step
-        now += lists.edge[i]
+        now += lists.costs.edge[i]
         if group >= 0 and lists.owner[i] == 1:
-            now = max(now, ready[group] + lists.after_parts[i])
+            now = max(now, ready[group] + lists.costs.after_parts[i])
         elif group >= 0:
             ready[group] = max(ready[group], now + lists.signal)
     return now + starts.leave, last_fetch
@@ -227,7 +220,7 @@ def run_lists(lists, starts, out_alone, out_demand, out_quiet):
         out_quiet[block] = out_alone[block] - last_fetch
         out_demand[block] = starts.block_demand
         for i in range(lists.block_start[block], lists.block_start[block + 1]):
-            out_demand[block] += lists.demand[i]
+            out_demand[block] += lists.costs.demand[i]
 
 
 @njit()

@@ -23,7 +23,7 @@ class _UnitCosts(NamedTuple):
     """At its end, when it has nothing more to fetch."""
 
 
-def steady(items: Costs | BlockLists, starts: Starts) -> FloatArray:
+def steady(items: Costs, starts: Starts) -> FloatArray:
     """Cycles of each of `items` among others like it, the block's start aside."""
     behind_ring = np.maximum(items.edge - starts.ring, 0.0)
     return np.asarray(
@@ -39,14 +39,8 @@ def lists_of(case: Case, items: Costs, starts: Starts) -> BlockLists:
     plan, of_item = case.plan, case.amounts.kinds.of_item
     return BlockLists(
         block_start=plan.work.block_start.astype(np.int64),
-        fetch=items.fetch[of_item],
-        fetch_last=items.fetch_last[of_item],
-        multiply=items.multiply[of_item],
-        last=items.last[of_item],
-        edge=items.edge[of_item],
-        demand=items.demand[of_item],
+        costs=Costs(*(column[of_item] for column in items)),
         wait=np.where(case.amounts.step_count[of_item] > 0, starts.wait, 0.0),
-        after_parts=items.after_parts[of_item],
         group=plan.work.group
         if waits_for_parts(case.context.programs)
         else np.full_like(plan.work.group, -1),
@@ -70,28 +64,23 @@ def _drawn(lists: BlockLists, starts: Starts) -> _UnitCosts:
     once, twice = _alike(lists, starts, 1), _alike(lists, starts, 2)
     return _UnitCosts(
         alone=np.where(starts.first, once.alone, twice.alone - once.alone + lists.wait),
-        demand=lists.demand + np.where(starts.first, starts.block_demand, 0.0),
+        demand=lists.costs.demand + np.where(starts.first, starts.block_demand, 0.0),
         quiet=once.quiet,
     )
 
 
 def _alike(lists: BlockLists, starts: Starts, count: int) -> _UnitCosts:
     """Cycles of a list that has every item `count` times: it waits for data once and for no other slice."""
-    items = lists.multiply.size
-    again = {
-        name: np.repeat(column, count)
-        for name, column in lists._asdict().items()
-        if isinstance(column, np.ndarray) and column.size == items
-    }
+    items = lists.wait.size
     wait = np.zeros((items, count))
     wait[:, 0] = lists.wait
-    alike = lists._replace(
-        **again
-        | {
-            "block_start": np.arange(items + 1) * count,
-            "wait": wait.ravel(),
-            "group": np.full(items * count, -1, lists.group.dtype),
-        }
+    alike = BlockLists(
+        block_start=np.arange(items + 1) * count,
+        costs=Costs(*(np.repeat(column, count) for column in lists.costs)),
+        wait=wait.ravel(),
+        group=np.full(items * count, -1, lists.group.dtype),
+        owner=np.repeat(lists.owner, count),
+        signal=lists.signal,
     )
     found = np.zeros((3, items))
     run_lists(alike, starts, *found)
