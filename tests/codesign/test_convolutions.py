@@ -10,6 +10,7 @@ from prunecast.codesign.layer_launches import im2col_seconds
 from prunecast.codesign.layers import load_layers
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
+from prunecast.kernels import ConvGrid, ConvShape
 from prunecast.models import estimate
 
 RANDOM = np.random.default_rng(0)
@@ -151,3 +152,14 @@ def test_explain_takes_a_convolution():
     assert told.prediction.plan.source is not None
     assert told.sections
     assert told.advice == ()
+
+
+@pytest.mark.parametrize(("batch", "stride", "runs"), [(32, 1, True), (32, 2, True), (12, 1, False)])
+def test_tile_kernels_are_predicted_as_they_run(batch, stride, runs):
+    """Whole groups of 8 images lie among zeros, of which those behind a line are computed too."""
+    settings = ConvSettings(input_size=("28x28",), stride=(str(stride),), batch=batch, product="implicit")
+    row = quick(target=["layer1.conv"], kernels=["stspmm"], convolutions=settings)[-1]
+    size = 28 // stride
+    assert row.n == size * size * batch
+    assert isinstance(row.plan.source, ConvGrid if runs else ConvShape)
+    assert row.plan.n == size * (size + runs) * batch

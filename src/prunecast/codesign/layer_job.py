@@ -14,7 +14,7 @@ from prunecast.codesign.pruned_maps import DEFAULT_SPARSITY, sparsity_for
 from prunecast.codesign.two_parts import remainder_note
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
-from prunecast.kernels import KERNELS, KernelPlan
+from prunecast.kernels import KERNELS, ConvGrid, KernelPlan
 from prunecast.kernels.table import zero_row_count
 from prunecast.launch.floor import padded_copy_seconds
 from prunecast.patterns import parse_pattern
@@ -190,7 +190,7 @@ class LayerJob(LayerLaunches):
             layer=layer.name,
             m=plan.m,
             k=plan.k,
-            n=plan.n,
+            n=self.tokens_of(layer) if isinstance(plan.source, ConvGrid) else plan.n,
             dtype=plan.dtype,
             pattern=run.pattern,
             sparsity=1.0 - run.density,

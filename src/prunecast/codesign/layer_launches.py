@@ -12,8 +12,9 @@ from prunecast.codesign.contestants import Contestant
 from prunecast.codesign.engines import Engine, Outcome
 from prunecast.codesign.pruned_maps import Guide, MapMaker, sparsity_for
 from prunecast.codesign.two_parts import blocks_in_two, launches_in_two
+from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels import KERNELS, ConvShape, KernelPlan, implicit_plan, plan_dense
+from prunecast.kernels import KERNELS, ConvGrid, ConvShape, KernelPlan, implicit_plan, plan_dense
 from prunecast.kernels.tile.kernel import STSPMM
 from prunecast.patterns import TileMap
 from prunecast.patterns.dense_block_pattern import DenseBlockPattern
@@ -21,6 +22,9 @@ from prunecast.patterns.sources import Layer
 from prunecast.patterns.tile_element import TwoParts
 from prunecast.plan.conv import im2col_bytes
 from prunecast.plan.kernel_plan import DTYPE_BYTES
+
+IMAGES_TOGETHER = 8
+"""Images of fp16 that a copy of 16 bytes moves, of which the tile kernel takes whole groups."""
 
 
 class Way(NamedTuple):
@@ -57,13 +61,24 @@ def conv_ways(
         return [Way(launches)]
     ways = []
     if product in ("best", "implicit"):
-        ways.append(
-            Way(tuple(implicit_plan(plan, conv) for plan in launches), note="convolution without im2col")
-        )
+        implicit = tuple(_without_b(plan, conv, engine.gpu) for plan in launches)
+        ways.append(Way(implicit, note="convolution without im2col"))
     if product in ("best", "im2col"):
         before_s = im2col_seconds(conv, launches[0].dtype, engine.gpu, launch=engine.launch)
         ways.append(Way(launches, before_s, "convolution with im2col, its time included"))
     return ways
+
+
+def _without_b(plan: KernelPlan, conv: ConvShape, gpu: GpuSpec) -> KernelPlan:
+    """The convolution as the tile kernel runs it; else as a kernel would that works out pixels by itself."""
+    sources = KERNELS[plan.kernel].sources
+    if sources is None or sources.name != "tile" or conv.batch % IMAGES_TOGETHER:
+        return implicit_plan(plan, conv)
+    try:
+        grid = ConvGrid(conv=conv, border=max(conv.padding, 1))
+    except BadInput:
+        return implicit_plan(plan, conv)
+    return fastest_plan(plan.kernel, plan.tiles, grid.n, plan.dtype, gpu, source=grid)
 
 
 def start_way(way: Way, engine: Engine) -> RunningWay:
