@@ -2,20 +2,18 @@
 
     python -m benchmarks.kernels.convolutions prepare --folder build/conv   # plans and cubins; no GPU needed
     PRUNECAST_CACHE=build/conv/cubin python -m benchmarks.kernels.convolutions run --folder build/conv \
-        --out DIR [--case NAME ...] [--seconds 200] [--turns 5]
+        --out DIR [--case NAME] [--configs] [--seconds 200] [--turns 5]
+    python -m benchmarks.kernels.convolutions judge [FILE.csv]            # predicted beside measured; no GPU
 
 Batch 32, fp16, filters of random weights pruned to 75 % with one threshold a layer. Outputs are compared with
 torch's in fp32, zeros of the border included, before any time counts. cuDNN has its own layout, channels last
 and contiguous, tuned by its benchmark mode and by its heuristics; both sides add no bias, and inputs lie as
-each wants them. Bursts, cold L2. `--configs` times every config of the layers, in bursts too. Writes
-DIR/convolutions.json.
+each wants them. Bursts, cold L2. `--configs` times every config of the layers. Writes DIR/convolutions.csv.
 """
 
 import argparse
-import json
-import time
+import csv
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,11 +27,14 @@ from prunecast.kernels.device.defines import ARCH
 from prunecast.kernels.tile.configs import mma_configs, tile_configs
 from prunecast.kernels.tile.cuda.forms import build_tile_kernel, tile_defines
 from prunecast.kernels.tile.cuda.mma.forms import build_mma, mma_defines
+from prunecast.models import estimate
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.validation.measure.sources import MICROBENCHMARKS
 
 SPARSITY = 0.75
-MOST_SETS = 24
+CUDNN = "cuDNN"
+"""What rows of a record have for tiles where the library ran."""
+RECORD = Path(__file__).parents[1] / "measured" / "h200-sxm-convolutions-2026-11-23.csv"
 
 
 class Case(NamedTuple):
@@ -140,7 +141,7 @@ def products() -> dict[str, KernelPlan]:
     return found
 
 
-def prepare(folder: Path, changes: dict[str, int]) -> None:
+def prepare(folder: Path) -> None:
     """Write `plans.npz`, `plans.json` and `cubin/`."""
     import os
 
@@ -149,219 +150,98 @@ def prepare(folder: Path, changes: dict[str, int]) -> None:
     save_plans(folder, plans)
     cases = {case.name: case for case in (*SMALL, *VGG, *RESNET)}
 
-    def build(name: str, changes: dict[str, int] | None = None) -> Any:
+    def build(name: str) -> Any:
         plan = grid_plan(plans[name], cases[name.partition("|")[0]].grid, GPU)
         if plan.tensor == "mma":
             return build_mma(plan, ARCH, mma_defines(plan))
-        return build_tile_kernel(plan, tile_defines(plan, changes=changes))
+        return build_tile_kernel(plan, tile_defines(plan))
 
     with ThreadPoolExecutor(2) as pool:
         built = [*pool.map(build, plans), compile_cubin(MICROBENCHMARKS / "clock_probe.cu", ARCH, {})]
-        own = [name for name, plan in plans.items() if changes and plan.tensor == "wgmma"]
-        built += pool.map(partial(build, changes=changes), own)
     print(f"{len(plans)} plans, {len({kernel.cubin for kernel in built})} cubins")
 
 
-def run(options: argparse.Namespace, changes: dict[str, int]) -> None:
-    """Check and time every case while time is left."""
-    import cupy as cp
-
-    plans, began, rows = load_plans(options.folder), time.perf_counter(), []
-    stream = cp.cuda.Stream(non_blocking=True)
-    wanted = [case for case in (*SMALL, *VGG, *RESNET) if not options.case or case.name in options.case]
-    for case in wanted:
-        if time.perf_counter() - began > options.seconds:
-            print("out of time at", case.name)
-            break
+def prepared(folder: Path, *, every_config: bool) -> dict[Case, dict[str, KernelPlan]]:
+    """Layer -> name -> plan of the convolution, of what `prepare` wrote; those of small layers first."""
+    plans, found = load_plans(folder), {}
+    for case in (*SMALL, *VGG, *RESNET):
         own = {
             name.partition("|")[2]: plan for name, plan in plans.items() if name.startswith(f"{case.name}|")
         }
-        if case.network != "small" and not options.configs:
-            own = {name: plan for name, plan in own.items() if " " not in name}
-        try:
-            rows.append(_run_case(case, own, stream, options.turns, changes))
-        except Exception as reason:  # the others go on
-            print(f"{case.name}: {type(reason).__name__}: {str(reason)[:300]}", flush=True)
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "convolutions.json").write_text(json.dumps(rows, indent=1))
-    _summary(rows)
-
-
-def _run_case(
-    case: Case, plans: dict[str, KernelPlan], stream: Any, turns: int, changes: dict[str, int]
-) -> dict[str, Any]:
-    import torch
-
-    with stream, torch.cuda.stream(torch.cuda.ExternalStream(stream.ptr)), torch.no_grad():
-        layer = _Layer(case)
-        operators = {name: layer.checked(plan) for name, plan in plans.items()}
-        if changes and case.network != "small":
-            operators |= {f"{name} changed": layer.checked(plan, changes) for name, plan in plans.items()}
-        found: dict[str, Any] = {"case": case.name, "excess": layer.excess}
-        if case.network != "small":
-            found["us"] = _times(layer, operators, stream, turns)
-    wrong = {name: excess for name, excess in layer.excess.items() if not excess <= 1.0} or "none"
-    checks = f"{len(operators)} checked, worst {max(layer.excess.values()):.2f} of the bound, wrong {wrong}"
-    said = " ".join(f"{name} {us:.1f}" for name, us in found.get("us", {}).items())
-    print(f"{case.name}: {checks}; {said}", flush=True)
+        found[case] = {
+            name: grid_plan(plan, case.grid, GPU)
+            for name, plan in own.items()
+            if every_config or " " not in name or case in SMALL
+        }
     return found
 
 
-class _Layer:
-    """A layer's input, filters and output by torch."""
-
-    def __init__(self, case: Case) -> None:
-        import torch
-
-        from benchmarks.on_gpu.timing import sets_for
-
-        self.case, self.excess = case, {}
-        shape = (case.batch, case.channels, case.size, case.size)
-        torch.manual_seed(1)
-        moved = 2 * (case.batch * case.size**2 * case.channels + case.grid.conv.n * case.filters)
-        self.sets = min(sets_for(moved, "cold"), MOST_SETS) if case.network != "small" else 1
-        self.xs = [torch.randn(shape, device="cuda").half() for _ in range(self.sets)]
-        self.padding = case.kernel // 2
-        self._wanted: dict[bytes, Any] = {}
-
-    def weight(self, tiles: TileMap) -> Any:
-        """Filters with what is pruned set to zero."""
-        import torch
-
-        kept = torch.from_numpy(filters_of(self.case) * tiles.mask()).cuda()
-        return kept.view(self.case.filters, self.case.channels, self.case.kernel, self.case.kernel)
-
-    def checked(self, plan: KernelPlan, changes: dict[str, int] | None = None) -> Any:
-        """The operator of a plan; how far it is from torch goes to `excess`."""
-        import cupy as cp
-        import torch
-
-        from prunecast.kernels import compile
-        from prunecast.kernels.device.conv_operator import ConvOperator
-        from prunecast.kernels.tile.cuda.operator import TileOperator
-        from prunecast.torch.conv import images_in, planes_of
-
-        case, grid = self.case, self.case.grid
-        operator: Any = compile(grid_plan(plan, grid, GPU), filters_of(case))
-        if changes:
-            changed = TileOperator.compile(grid_plan(plan, grid, GPU), filters_of(case), changes=changes)
-            operator = ConvOperator(changed, grid)
-        source = planes_of(self.xs[0], case.batch, grid.border)
-        shape = (operator.output.pixels, case.batch)
-        y = torch.full(shape, torch.nan, dtype=torch.float16, device="cuda")
-        operator.clear(cp.from_dlpack(y))
-        operator(source, out=y)
-        wanted, bound = self._reference(plan)
-        images = images_in(y, operator.output, case.batch)
-        apart = (images.float() - wanted).abs() / bound
-        expected = planes_of(images, case.batch, grid.border)
-        same_zeros = torch.equal(y[: -grid.border], expected[: -grid.border])
-        excess = float(torch.nan_to_num(apart, nan=torch.inf).max()) if same_zeros else float("inf")
-        name = f"{plan.tensor} {plan.config} {plan.tiles.pattern}"
-        self.excess[name] = excess
-        return operator
-
-    def _reference(self, plan: KernelPlan) -> tuple[Any, Any]:
-        """Output in fp32, and how far fp16 with sums in fp32 may be from it."""
-        import torch
-        from torch.nn.functional import conv2d
-
-        key = plan.tiles.fingerprint().encode()
-        if key not in self._wanted:
-            torch.backends.cudnn.allow_tf32 = False
-            options = {"stride": self.case.stride, "padding": self.padding}
-            weight, x = self.weight(plan.tiles), self.xs[0].float()
-            wanted, size = conv2d(x, weight, **options), conv2d(x.abs(), weight.abs(), **options)
-            gamma = 2 * int(plan.tiles.kept_per_tile.max()) * 2.0**-23
-            self._wanted = {key: (wanted, gamma * size + 2.0**-11 * (wanted.abs() + gamma * size) + 2.0**-24)}
-        return self._wanted[key]
+def report(rows: list[dict[str, str]]) -> None:
+    """Times of each layer beside the best of cuDNN, and geometric means with tiles of up to 128 filters."""
+    gains: dict[str, list[float]] = {}
+    for case in dict.fromkeys(row["case"] for row in rows):
+        of = [row for row in rows if row["case"] == case]
+        dense = min(float(row["us"]) for row in of if row["tiles"] == CUDNN)
+        for row in (row for row in of if row["tiles"] != CUDNN):
+            us = float(row["us"])
+            against = f"cuDNN {dense:7.1f}, {dense / us:.2f}"
+            print(f"{case:26s} {row['tiles']:14s} {row['config']:16s} {us:7.1f} us, {against}")
+            if row["chosen"] == "1" and row["tiles"] != "tile-wise:256":
+                gains.setdefault(case.split()[0], []).append(dense / us)
+    for network, found in gains.items():
+        print(f"{network}: geometric mean {np.exp(np.mean(np.log(found))):.2f} of {len(found)} layers")
 
 
-def _times(layer: _Layer, operators: dict[str, Any], stream: Any, turns: int) -> dict[str, float]:
-    """Microseconds by contestant."""
-    import torch
-
-    from benchmarks.on_gpu.timing import contestant, take_turns
-    from prunecast.torch.conv import planes_of
-
-    sets, found = layer.sets, []
-    sources = [planes_of(x, layer.case.batch, layer.case.grid.border) for x in layer.xs]
-    for name, operator in operators.items():
-        outs = [operator(source) for source in sources]
-        own = [operator, *(operator.copy() for _ in range(sets - 1))]
-
-        def launch(i: int, own: Any = own, outs: Any = outs) -> None:
-            own[i](sources[i], out=outs[i])
-
-        found.append(contestant(name, stream, launch, sets=sets))
-    tiles = next(iter(operators.values())).plan.tiles
-    for layout in (torch.channels_last, torch.contiguous_format):
-        found.append(_cudnn(layer, tiles, layout, stream, tuned=True))
-    with ThreadPoolExecutor(1) as thread:  # torch keeps a tuned choice for the thread that tuned
-        for layout in (torch.channels_last, torch.contiguous_format):
-            found.append(thread.submit(_cudnn, layer, tiles, layout, stream, tuned=False).result())
-    samples = take_turns(stream, found, turns)
-    return {name: sample.median * 1e6 for name, sample in samples.items()}
+def errors(rows: list[dict[str, str]]) -> dict[tuple[str, str, str], float]:
+    """Case, tiles and config -> predicted over measured time, less 1, by the closed-form model."""
+    cases, found = {case.name: case for case in (*VGG, *RESNET)}, {}
+    for row in (row for row in rows if row["tiles"] != CUDNN):
+        case = cases[row["case"]]
+        height = int(row["tiles"].rpartition(":")[2])
+        config = next(c for c in tile_configs(GPU, "fp16", height) if str(c) == row["config"])
+        product = plan_with(config, "stspmm", tiles_of(case, height), case.grid.n, "fp16", GPU)
+        seconds = estimate(grid_plan(product, case.grid, GPU), GPU).seconds
+        found[row["case"], row["tiles"], row["config"]] = 1e6 * seconds / float(row["us"]) - 1.0
+    return found
 
 
-def _cudnn(layer: _Layer, tiles: TileMap, layout: Any, stream: Any, *, tuned: bool) -> Any:
-    import torch
-    from torch.nn.functional import conv2d
-
-    from benchmarks.on_gpu.timing import contestant
-
-    weights = [layer.weight(tiles).half().to(memory_format=layout) for _ in range(layer.sets)]
-    xs = [x.to(memory_format=layout) for x in layer.xs]
-    external = torch.cuda.ExternalStream(stream.ptr)
-
-    def launch(i: int) -> Any:
-        torch.backends.cudnn.benchmark = tuned
-        with torch.cuda.stream(external), torch.no_grad():
-            return conv2d(xs[i], weights[i], stride=layer.case.stride, padding=layer.padding)
-
-    name = "channels last" if layout is torch.channels_last else "contiguous"
-    with stream:
-        return contestant(f"cuDNN {name}{' tuned' if tuned else ''}", stream, launch, sets=layer.sets)
+def judge(file: Path) -> None:
+    """Print `errors` of a record."""
+    found = errors(read_times(file))
+    for (case, tiles, config), error in found.items():
+        print(f"{case:26s} {tiles:14s} {config:16s} {100 * error:+6.1f} %")
+    size = np.abs(list(found.values()))
+    print(f"mean |error| {100 * size.mean():.1f} %, within 8 %: {(size <= 0.08).sum()} of {size.size}")
 
 
-def _summary(rows: list[dict[str, Any]]) -> None:
-    for row in rows:
-        us = row.get("us")
-        if not us:
-            continue
-        dense = min(value for name, value in us.items() if name.startswith("cuDNN"))
-        for name, value in us.items():
-            if not name.startswith("cuDNN"):
-                against = f"cuDNN {dense:8.1f} us, {dense / value:5.2f}"
-                print(f"{row['case']:28s} {name:24s} {value:8.1f} us, {against}")
-    for network in ("vgg", "resnet"):
-        best = [_gain(row) for row in rows if row["case"].startswith(network) and row.get("us")]
-        if best:
-            print(f"{network}: geometric mean {np.exp(np.mean(np.log(best))):.2f} of {len(best)} layers")
-
-
-def _gain(row: dict[str, Any]) -> float:
-    """Of tiles of 128 filters, or of 64 where there are no more."""
-    own = [us for name, us in row["us"].items() if name in ("tile-wise:128", "tile-wise:64")]
-    return float(min(us for name, us in row["us"].items() if name.startswith("cuDNN")) / own[0])
+def read_times(file: Path) -> list[dict[str, str]]:
+    """Rows of a record."""
+    with file.open(newline="") as lines:
+        return list(csv.DictReader(lines))
 
 
 def main() -> None:
-    """Prepare or run."""
+    """Prepare, run or judge."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("prepare", "run"))
+    parser.add_argument("what", choices=("prepare", "run", "judge"))
+    parser.add_argument("file", type=Path, nargs="?", default=RECORD)
     parser.add_argument("--folder", type=Path, default=Path("build/conv"))
     parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--case", action="append", default=[])
     parser.add_argument("--seconds", type=float, default=200.0)
     parser.add_argument("--configs", action="store_true", help="every config, not the chosen one alone")
-    parser.add_argument("--changes", nargs="*", default=[], help="NAME=NUMBER of a second build")
     parser.add_argument("--turns", type=int, default=5)
     options = parser.parse_args()
-    changes = {one.partition("=")[0]: int(one.partition("=")[2]) for one in options.changes}
-    prepare(options.folder, changes) if options.what == "prepare" else run(options, changes)
+    if options.what == "prepare":
+        prepare(options.folder)
+    elif options.what == "run":
+        from benchmarks.on_gpu.conv_layers import run
+
+        run(options, prepared(options.folder, every_config=options.configs))
+    else:
+        judge(options.file)
 
 
 if __name__ == "__main__":

@@ -5,15 +5,6 @@
 // after a `__syncwarp` behind that.
 #pragma once
 
-#ifndef THROUGH_L1
-#define THROUGH_L1 0
-#endif
-#if THROUGH_L1
-#define ROWS_THROUGH "ca"
-#else
-#define ROWS_THROUGH "cg"
-#endif
-
 // 16 bytes through L2; 0 bytes read leave 16 zeros.
 __device__ __forceinline__ void copy_16(u32 to, const void* from, u32 bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
@@ -29,7 +20,7 @@ __device__ __forceinline__ void copy_16_of_row(u32 to, const void* column, int r
       "{\n.reg .pred none;\n.reg .b64 from;\n"
       "setp.lt.s32 none, %2, 0;\n"
       "mad.wide.s32 from, %2, %3, %1;\n"
-      "cp.async." ROWS_THROUGH ".shared.global [%0], [from], 16, none;\n}\n" ::"r"(to),
+      "cp.async.cg.shared.global [%0], [from], 16, none;\n}\n" ::"r"(to),
       "l"(column), "r"(row), "r"(row_bytes)
       : "memory");
 }
@@ -38,7 +29,7 @@ __device__ __forceinline__ void copy_16_of_row(u32 to, const void* column, int r
 __device__ __forceinline__ void copy_16_unless(u32 to, const void* from, bool none) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n"
-      "cp.async." ROWS_THROUGH ".shared.global [%0], [%1], 16, p;\n}\n" ::"r"(to),
+      "cp.async.cg.shared.global [%0], [%1], 16, p;\n}\n" ::"r"(to),
       "l"(from), "r"(static_cast<u32>(none))
       : "memory");
 }
