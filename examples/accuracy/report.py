@@ -175,7 +175,8 @@ def draw(record: Record, path: Path) -> None:
             bars = np.abs(np.array([[c.harm.low, c.harm.high] for c in own]).T - means)
             style = {"marker": "osD^v"[place % 5], "markersize": 4, "capsize": 2, "linewidth": 1.2}
             axes.errorbar([100 * (c.measured or 0.0) for c in own], means, bars, label=name, **style)
-        axes.legend(frameon=False)
+        if cells:
+            axes.legend(frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
         figure.savefig(path, metadata={"Date": None})
 

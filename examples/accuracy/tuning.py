@@ -6,6 +6,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -121,7 +122,13 @@ class Trainer:
         return {name: found.flatten(1).cpu().numpy() for name, found in sums.items()}
 
     def tune(
-        self, kept: Mapping[str, MaskArray] | None, importance: Mapping[str, ImportanceArray], seed: int
+        self,
+        kept: Mapping[str, MaskArray] | None,
+        importance: Mapping[str, ImportanceArray],
+        seed: int,
+        *,
+        is_gradual: bool = True,
+        distils: bool = True,
     ) -> float:
         """Gradually prune to masks while training beside the dense model; None tunes that itself.
 
@@ -131,12 +138,16 @@ class Trainer:
         """
         budget, pruner = self.study.budget, None
         if kept is not None:
-            pruner = _pruner(self.model, kept, importance, budget, self.study.target)
+            updates = budget.updates if is_gradual else 1
+            pruner = _pruner(
+                self.model, kept, importance, replace(budget, updates=updates), self.study.target
+            )
             pruner.prepare()
         peaks = rates(budget.tune_steps, budget.warmup_steps, budget.tune_rate)
         self.model.train()
         source = self.study.batches(1000 + seed, self.device)
-        step_s = run_steps(self.model, self._beside, source, peaks, budget.weight_decay, pruner)
+        objective = self._beside if distils else self._alone
+        step_s = run_steps(self.model, objective, source, peaks, budget.weight_decay, pruner)
         if pruner is not None:
             pruner.close()
         return step_s

@@ -1,8 +1,6 @@
 """The harness of the accuracy studies: its parts, and all of its steps on a tiny model."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,7 +16,9 @@ MODULES = (
     "contestants",
     "language",
     "measured",
+    "paired",
     "predicted",
+    "recovery",
     "report",
     "rows",
     "run",
@@ -36,26 +36,6 @@ def scripts(monkeypatch):
     yield
     for name in MODULES:
         sys.modules.pop(name, None)
-
-
-def step(name, out, *arguments):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    command = [
-        sys.executable,
-        SCRIPTS / "run.py",
-        name,
-        "--tiny",
-        "--out",
-        out,
-        "--device",
-        "cpu",
-        *arguments,
-    ]
-    done = subprocess.run(
-        list(map(str, command)), env=environment, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_a_step_goes_on_where_it_ended(scripts, tmp_path):
@@ -86,20 +66,61 @@ def test_parts_are_everything_once(scripts):
     assert sorted(each for number in range(1, 5) for each in part_of(todo, f"{number}/4")) == todo
 
 
+def test_intervals_hold_the_mean_and_know_two_levels(scripts):
+    from paired import interval
+
+    rng = np.random.default_rng(1)
+    items = rng.normal(1.0, 1.0, (1, 400)).repeat(3, axis=0)
+    alike = interval(items)
+    assert alike.mean == pytest.approx(items.mean())
+    assert alike.low < alike.mean < alike.high
+    assert alike.high - alike.low == pytest.approx(2 * 1.96 / 20, rel=0.2)  # seeds that agree add nothing
+    apart = interval(items + np.array([[-1.0], [0.0], [1.0]]))
+    assert apart.high - apart.low > 3 * (alike.high - alike.low)
+    assert interval(np.zeros((1, 1))) == (0.0, 0.0, 0.0)
+
+
 @pytest.mark.slow
-def test_all_steps_on_a_tiny_model(tmp_path):
-    step("train", tmp_path)
-    for _ in range(2):  # whoever takes its sparsity from another comes second
-        step("masks", tmp_path, "--only", SOME)
-    said = step("tune", tmp_path, "--only", SOME)
-    assert "failed" not in said
+def test_all_steps_on_a_tiny_model(scripts, tmp_path, capsys, monkeypatch):
+    import report
+    from run import main
+
+    def step(name, *arguments):
+        main([name, "--tiny", "--out", str(tmp_path), "--device", "cpu", "--seeds", "0", *arguments])
+        return capsys.readouterr().out
+
+    step("train")
+    step("masks", "--only", SOME)
+    assert "failed" not in step("tune", "--only", SOME)
+    assert step("tune", "--only", SOME) == ""
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
-    tuned = [(row["contestant"], row["seed"]) for row in rows if row["step"] == "tune"]
-    assert sorted(tuned) == sorted((name, seed) for name in [*SOME.split(","), "dense"] for seed in (0, 1))
-    found = {row["contestant"]: row for row in rows if row["step"] == "masks" and row["seed"] == 0}
+    assert sorted(row["contestant"] for row in rows if row["step"] == "tune") == sorted(
+        [*SOME.split(","), "dense"]
+    )
+    found = {row["contestant"]: row for row in rows if row["step"] == "masks"}
     for name in ("tile-wise:128", "atp:128"):
         assert found[name]["predicted_share"] == pytest.approx(found[name]["share"], rel=0.03)
     assert found["prune --latency"]["predicted_share"] <= found["prune --latency"]["share"]
     assert found["unstructured"]["sparsity"] == pytest.approx(found["atp:128"]["sparsity"], abs=0.01)
-    assert np.load(tmp_path / "scores" / "dense-1.0-0.npy").shape == (8,)
-    assert step("tune", tmp_path, "--only", SOME) == ""
+    page, picture = tmp_path / "page.md", tmp_path / "picture.svg"
+    page.write_text("before\n<!-- table begins -->\nold\n<!-- table ends -->\nafter\n")
+    options = ["--out", tmp_path, "--record", tmp_path / "record", "--page", page, "--picture", picture]
+    monkeypatch.setattr(sys, "argv", ["report.py", *map(str, options)])
+    report.main()
+    assert page.read_text().startswith("before\n")
+    assert page.read_text().count("| 90% |") == len(SOME.split(",")) - 1
+    assert "old" not in page.read_text()
+    assert picture.exists()
+
+
+@pytest.mark.slow
+def test_what_recovery_brings_on_a_tiny_model(scripts, tmp_path, capsys):
+    from recovery import VARIANTS, recover
+    from run import Run, main, parse_options
+
+    tiny = ["--tiny", "--out", str(tmp_path), "--device", "cpu", "--seeds", "0", "--tune-steps", "2"]
+    main(["train", *tiny])
+    recover(Run(parse_options(["tune", *tiny])))
+    said = capsys.readouterr().out
+    assert "failed" not in said
+    assert said.count('"recover"') == len(VARIANTS)
