@@ -5,10 +5,9 @@ import pytest
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels.balanced.copies import Sharers, TokenRow, balanced_costs
 from prunecast.kernels.balanced.kernel import _matrix_layout
 from prunecast.kernels.balanced.layout import BalancedLayout, VectorLayout, busy_splits, dense_columns
-from prunecast.kernels.balanced.programs import matrix_programs
+from prunecast.kernels.balanced.programs import Sharers, _balanced_costs, _TokenRow, matrix_programs
 from prunecast.kernels.balanced.vector_programs import vector_programs
 from prunecast.launch import launch_context
 from prunecast.launch.floor import padded_copy_seconds
@@ -102,8 +101,8 @@ def test_rows_that_begin_anywhere_are_asked_for_slowly(tokens: int, lines: float
     """Four rows of 48, 80, 96, 112 and 144 bytes take 10.0, 11.2, 8.1, 12.5 and 8.1 cycles of an SM
     (`gpu_hot`), a warp of each of whose four sub-partitions asks for four times as many.
     """
-    row = TokenRow(tokens, 2)
-    assert (row.lines, row.copy_issue(balanced_costs(H200))) == (lines, issue)
+    row = _TokenRow(tokens, 2)
+    assert (row.lines, row.copy_issue(_balanced_costs(H200))) == (lines, issue)
 
 
 @pytest.mark.parametrize(

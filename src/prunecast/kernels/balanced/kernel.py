@@ -13,7 +13,6 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.balanced.copies import Sharers
 from prunecast.kernels.balanced.layout import (
     GROUP_ROWS,
     LANES,
@@ -24,7 +23,7 @@ from prunecast.kernels.balanced.layout import (
     choose_rest,
     vector_layout,
 )
-from prunecast.kernels.balanced.programs import matrix_programs
+from prunecast.kernels.balanced.programs import Sharers, matrix_programs
 from prunecast.kernels.balanced.vector_programs import MOST_REGISTERS, vector_programs, vector_registers
 from prunecast.kernels.kernel import Entry, ItemTimes, Kernel, LaunchTraits, Sources
 from prunecast.kernels.tile.tile_plan import check_tokens
