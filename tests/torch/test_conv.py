@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from prunecast.errors import BadInput  # noqa: E402
 from prunecast.kernels import run_reference  # noqa: E402
-from prunecast.torch import Pruner, TileSparseConv2d  # noqa: E402
+from prunecast.torch import Pruner, TileSparseConv2d, sparsify  # noqa: E402
 from prunecast.torch.conv import images_in, planes_of  # noqa: E402
 
 GPU = "h200-sxm"
@@ -95,3 +95,40 @@ def test_other_refusals():
             module(torch.zeros(1, 3, 4, 4).half())
         with pytest.raises(BadInput, match=r"on the GPU of the module, got torch\.float16 on cpu"):
             module(torch.zeros(1, 12, 4, 4).half())
+
+
+def test_sparsify_takes_convolutions_where_asked():
+    torch.manual_seed(1)
+    stem, body = torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.Conv2d(16, 32, 3, padding=1)
+    wide, head = torch.nn.Conv2d(32, 32, 5, padding=2, bias=False), torch.nn.Linear(32, 8)
+    model = torch.nn.Sequential(stem, torch.nn.ReLU(), torch.nn.Sequential(body, torch.nn.ReLU()), wide, head)
+    model = model.half().eval()
+    done = sparsify(
+        model,
+        "tile-wise:16",
+        gpu=GPU,
+        max_tokens=64,
+        sparsity=0.6,
+        ignore=["4"],
+        convolutions=True,
+        quiet=True,
+    )
+    assert done.layers == ("2.0", "3")
+    assert any("0: 16 x 27 is no multiple of 8" in line for line in done.left)
+    assert [type(module).__name__ for module in model] == [
+        "Conv2d",
+        "ReLU",
+        "Sequential",
+        "TileSparseConv2d",
+        "Linear",
+    ]
+    assert isinstance(model[2][1], torch.nn.Identity)
+    assert (model[2][0].activation, model[3].activation, model[2][0].border) == ("relu", "none", 2)
+    assert 0.55 < 1 - model[3].tiles().density < 0.65
+
+
+def test_sparsify_leaves_convolutions_where_not():
+    model = torch.nn.Sequential(torch.nn.Conv2d(16, 32, 3, padding=1), torch.nn.Linear(32, 32)).half()
+    done = sparsify(model, "tile-wise:16", gpu=GPU, max_tokens=64, sparsity=0.6, target=["1"], quiet=True)
+    assert done.layers == ("1",)
+    assert type(model[0]) is torch.nn.Conv2d

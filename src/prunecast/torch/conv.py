@@ -11,7 +11,9 @@ The kernel reads and writes planes of pixels with the batch innermost and zeros 
 Batches that are no multiple of 8 are filled up.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +26,7 @@ from prunecast.kernels.device.conv_input import CHUNK
 from prunecast.kernels.device.conv_operator import ConvOperator
 from prunecast.patterns import TileMap
 from prunecast.plan.conv_grid import PlaneLayout
+from prunecast.torch.find import GRID_FILTERS, is_convolution, runs_on_grid
 from prunecast.torch.images import covering
 from prunecast.torch.kept import TILE_COLUMNS, place_values, take_values, tiles_of
 
@@ -237,26 +240,46 @@ def _check(conv: torch.nn.Conv2d, border: int) -> None:
         raise BadInput(
             f"TileSparseConv2d takes fp16 or bf16 weights, got {conv.weight.dtype}: cast the layer first"
         )
-    size, stride = conv.kernel_size[0], conv.stride[0]
-    if (
-        conv.kernel_size != (size, size)
-        or conv.stride != (stride, stride)
-        or conv.padding != (size // 2, size // 2)
-        or size % 2 == 0
-        or conv.dilation != (1, 1)
-        or conv.groups != 1
-        or conv.padding_mode != "zeros"
-    ):
-        raise BadInput(f"wanted odd square filters, half of that as padding, one group; got {conv}")
-    ConvGrid(
-        conv=ConvShape(
-            channels=1,
-            height=size,
-            width=size,
-            kernel_h=size,
-            kernel_w=size,
-            stride=stride,
-            padding=size // 2,
-        ),
-        border=border,
-    )
+    if not runs_on_grid(conv):
+        raise BadInput(f"wanted {GRID_FILTERS}; got {conv}")
+    if border < conv.padding[0]:
+        raise BadInput(
+            f"filters of {conv.kernel_size[0]}x{conv.kernel_size[1]} reach across a border of {border}"
+        )
+
+
+class SparseConv(NamedTuple):
+    """A module that takes a place in a model."""
+
+    name: str
+    module: torch.nn.Module
+
+
+def sparse_convs(
+    model: torch.nn.Module, kept: Mapping[str, TileMap], gpu: GpuSpec, *, fuse: bool
+) -> list[SparseConv]:
+    """Convolutions with what they keep, by name; `fuse` takes up a ReLU that follows in a `Sequential`."""
+    convs = {name: model.get_submodule(name) for name in kept}
+    border = max([1, *(conv.padding[0] for conv in convs.values())])
+    follows = _relus(model) if fuse else {}
+    found = []
+    for name, conv in convs.items():
+        relu = follows.get(name)
+        activation = "none" if relu is None else "relu"
+        sparse = TileSparseConv2d.from_conv(conv, kept[name], gpu=gpu, activation=activation, border=border)
+        found.append(SparseConv(name, sparse))
+        if relu is not None:
+            found.append(SparseConv(relu, torch.nn.Identity()))
+    return found
+
+
+def _relus(model: torch.nn.Module) -> dict[str, str]:
+    """Name of a convolution -> that of the ReLU behind it in a `Sequential`."""
+    found = {}
+    for name, parent in model.named_modules():
+        if type(parent) is not torch.nn.Sequential:
+            continue
+        for (own, module), (after, behind) in pairwise(parent.named_children()):
+            if is_convolution(module) and type(behind) is torch.nn.ReLU:
+                found[f"{name}.{own}".lstrip(".")] = f"{name}.{after}".lstrip(".")
+    return found

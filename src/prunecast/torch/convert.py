@@ -20,9 +20,10 @@ from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns import TileMap
 from prunecast.patterns.sources.weight_set import select_names
 from prunecast.torch.choose_tiles import Choice, choose_tiles
+from prunecast.torch.conv import sparse_convs
 from prunecast.torch.epilogue import GATED_ROWS, PLAIN, Epilogue, interleaved
 from prunecast.torch.feed_forward import FeedForward, GatedMlp, find_feed_forwards
-from prunecast.torch.find import Found, find_layers, is_transposed, matrix_of, sibling_groups
+from prunecast.torch.find import Found, find_layers, is_convolution, is_transposed, matrix_of, sibling_groups
 from prunecast.torch.forms import layouts_for
 from prunecast.torch.layer_table import check_gpu, dtype_name
 from prunecast.torch.packed import PackedProduct, Rows, interleaved_tiles, stacked_tiles
@@ -73,6 +74,7 @@ def sparsify(
     few_tokens: bool = True,
     fuse: bool = True,
     trainable: bool = False,
+    convolutions: bool = False,
     progress: Progress | None = None,
     quiet: bool = False,
 ) -> Sparsified:
@@ -94,6 +96,7 @@ def sparsify(
     fuse : one launch for layers that read the same x, activations and gated units in the epilogue; with
         `sparsity`, gate and up are pruned together, in tiles with half of their rows from each
     trainable : kept values become parameters with gradients; with one image only
+    convolutions : replace `Conv2d` too, by `TileSparseConv2d`, which runs on a GPU alone
     progress : told `(stage, done, total)`
     quiet : do not print what was done
 
@@ -105,7 +108,7 @@ def sparsify(
     start = time.monotonic()
     spec, plan = load_gpu(gpu) if isinstance(gpu, str) else gpu, read_recipe(recipe)
     _check(max_tokens, sparsity)
-    found, left = find_layers(model)
+    found, left = find_layers(model, convolutions=convolutions)
     if sparsity is not None and not target:
         found, heads = _without_head(model, found)
         left += heads
@@ -113,7 +116,10 @@ def sparsify(
     _check_devices(found, spec)
     forwards = find_feed_forwards(model, found) if fuse and not trainable else []
     chosen, more_left = choose_tiles(found, set(names), plan, sparsity, forwards, squares)
-    before = _bytes_of(model)
+    layers, before = tuple(choice.layer.name for choice in chosen), _bytes_of(model)
+    filters = {layer.name: tiles for layer, tiles in chosen if is_convolution(layer.module)}
+    convs = sparse_convs(model, filters, spec, fuse=fuse)
+    chosen = [choice for choice in chosen if choice.layer.name not in filters]
     fused = _fusable(forwards, chosen)
     groups = _grouped(chosen, fused) if fuse else [_Launch([choice]) for choice in chosen]
     few = few_tokens and not trainable
@@ -121,10 +127,11 @@ def sparsify(
     for group, product in products:
         _replace(model, group, product, trainable=trainable)
     _leave_out_activations(model, fused)
-    layers = tuple(choice.layer.name for choice in chosen)
+    for name, module in convs:
+        model.set_submodule(name, module)
     done = Sparsified(
         layers,
-        len(products),
+        len(products) + len(filters),
         (*left, *more_left),
         before,
         _bytes_of(model),

@@ -19,6 +19,8 @@ SIBLINGS = (
 )
 """Names in the order in which models call them."""
 _ADAPTER = "lora_A"
+GRID_FILTERS = "odd square filters, half of that as padding, one group"
+"""What the tile kernel runs of convolutions."""
 _GROUP = 8
 """Rows of C, and of B where tokens are features, are whole groups of 16 bytes."""
 
@@ -31,9 +33,9 @@ class Found(NamedTuple):
     module: nn.Module
 
 
-def find_layers(model: nn.Module) -> tuple[list[Found], list[str]]:
-    """Linear layers in the order of the model, Hugging Face's `Conv1D` too; and why others are left as they
-    are.
+def find_layers(model: nn.Module, *, convolutions: bool = False) -> tuple[list[Found], list[str]]:
+    """Linear layers in the order of the model, Hugging Face's `Conv1D` too, and `Conv2d` where asked for; and
+    why others are left as they are.
 
     Raises
     ------
@@ -44,13 +46,15 @@ def find_layers(model: nn.Module) -> tuple[list[Found], list[str]]:
     for name, module in model.named_modules():
         if hasattr(module, _ADAPTER):
             raise BadInput(f"{name} carries a LoRA adapter: merge it first, e.g. model.merge_and_unload()")
-        if not _is_linear(module):
+        if not (_is_linear(module) or (convolutions and is_convolution(module))):
             continue
         m, k = matrix_of(module).shape
         if id(module.weight) in tied:
             left.append(f"{name}: its weights are another module's too")
         elif m % _GROUP or k % _GROUP:
             left.append(f"{name}: {m} x {k} is no multiple of {_GROUP}")
+        elif is_convolution(module) and not runs_on_grid(module):
+            left.append(f"{name}: wanted {GRID_FILTERS}, got {module}")
         else:
             found.append(Found(name, module))
     return found, left
@@ -70,14 +74,29 @@ def sibling_groups(found: list[Found]) -> list[list[Found]]:
 
 
 def matrix_of(module: nn.Module) -> torch.Tensor:
-    """A (M, K) of a linear layer, a view."""
+    """A (M, K) of a linear layer, or filters (M, channels * height * width), a view."""
     weight: torch.Tensor = module.weight.detach()
+    if is_convolution(module):
+        return weight.flatten(1)
     return weight.t() if is_transposed(module) else weight
 
 
 def is_transposed(module: nn.Module) -> bool:
     """Whether the layer keeps its weights as (K, M), as Hugging Face's `Conv1D` does."""
     return type(module).__name__ == "Conv1D" and hasattr(module, "nf")
+
+
+def is_convolution(module: nn.Module) -> bool:
+    """Whether the layer is a `Conv2d`, and no kind of it."""
+    return type(module) is nn.Conv2d
+
+
+def runs_on_grid(conv: nn.Conv2d) -> bool:
+    """Whether a convolution has `GRID_FILTERS`."""
+    size, stride = conv.kernel_size[0], conv.stride[0]
+    sizes = (conv.kernel_size, conv.stride, conv.padding, conv.dilation)
+    same = sizes == ((size, size), (stride, stride), (size // 2, size // 2), (1, 1))
+    return same and size % 2 == 1 and conv.groups == 1 and conv.padding_mode == "zeros"
 
 
 def _is_linear(module: nn.Module) -> bool:
