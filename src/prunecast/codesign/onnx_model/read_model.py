@@ -5,7 +5,8 @@ product, a residual sum to its norm, as the standard models of `graph.workloads`
 node for each, and would seem to move far more memory than it does.
 """
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -143,10 +144,7 @@ class _Builder:
         )
 
     def _elements(self, tensor: str) -> int:
-        elements = 1
-        for size in self.shapes.get(tensor, (0,)):
-            elements *= size
-        return elements
+        return math.prod(self.shapes.get(tensor, (0,)))
 
 
 def _fuse(model: ModelGraph) -> ModelGraph:
@@ -226,11 +224,8 @@ def _merge(graph: "nx.DiGraph[str]", name: str, *, into: str, elements_out: int)
 
 def _rebuilt(model: ModelGraph, graph: "nx.DiGraph[str]") -> ModelGraph:
     fused = ModelGraph(name=model.name)
-    for name in _in_order(model, graph):
-        fused.graph.add_node(name, operation=_operation(graph, name))
+    for operation in model:  # in their order
+        if operation.name in graph:
+            fused.graph.add_node(operation.name, operation=_operation(graph, operation.name))
     fused.graph.add_edges_from(graph.edges(data=True))
     return fused
-
-
-def _in_order(model: ModelGraph, graph: "nx.DiGraph[str]") -> Iterable[str]:
-    return (operation.name for operation in model if operation.name in graph)

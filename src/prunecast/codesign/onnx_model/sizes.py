@@ -42,7 +42,11 @@ def shapes_of(path: Path, model: "onnx.ModelProto", *, batch: int, tokens: int) 
         sizes = _sizes(value)
         if sizes is not None:
             found[value.name] = sizes
-    return {name: sizes for name, sizes in found.items() if _is_sane(sizes)}
+    return {
+        name: sizes
+        for name, sizes in found.items()
+        if min(sizes, default=0) >= 0 and math.prod(sizes) <= MOST_ELEMENTS
+    }
 
 
 def _check_constants(path: Path, model: "onnx.ModelProto") -> None:
@@ -122,14 +126,3 @@ def _sizes(value: "onnx.ValueInfoProto") -> tuple[int, ...] | None:
     if not all(size.HasField("dim_value") for size in tensor.shape.dim):
         return None
     return tuple(int(size.dim_value) for size in tensor.shape.dim)
-
-
-def _is_sane(sizes: tuple[int, ...]) -> bool:
-    elements = 1
-    for size in sizes:
-        if size < 0:
-            return False
-        elements *= size
-        if elements > MOST_ELEMENTS:
-            return False
-    return True
