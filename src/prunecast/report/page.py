@@ -20,8 +20,7 @@ from prunecast.codesign.table import PredictionTable, fastest
 from prunecast.files import write_text_aside
 from prunecast.hardware import GpuSpec, at_power_limit, load_gpu
 from prunecast.report import pictures
-from prunecast.report.canvas import PAGE, drawing, svg_text
-from prunecast.report.pictures import MeasuredPoint
+from prunecast.report.pictures import PAGE, MeasuredPoint, drawing, svg_text
 from prunecast.report.study import LayerStudy, chosen_layers, study
 from prunecast.report.words import meanings, words_of
 from prunecast.text import microseconds, percent, printable, significant
