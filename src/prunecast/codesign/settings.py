@@ -21,14 +21,14 @@ from prunecast.codesign.provenance import Provenance, WeightsDigest
 from prunecast.codesign.pruned_maps import MapMaker, sparsity_for
 from prunecast.codesign.workload_layers import (
     WorkloadLayers,
-    conv_shape,
     layers_of_checkpoint,
     layers_of_model,
+    layers_of_onnx,
     layers_of_passes,
 )
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec, at_power_limit, load_gpu
-from prunecast.kernels import DTYPE_BYTES, ConvShape
+from prunecast.kernels import DTYPE_BYTES
 from prunecast.launch import L2_STATES, CacheState
 from prunecast.patterns import SCOPES, Pattern, parse_pattern
 from prunecast.patterns.pattern import check_sparsity
@@ -36,30 +36,6 @@ from prunecast.patterns.sources import Layer
 
 TOKENS = 4096
 """Tokens of all layers, where nothing says how many."""
-
-
-class _OnnxSizes(NamedTuple):
-    """Layer -> sizes, of all products of a file."""
-
-    path: str
-    tokens: Mapping[str, int]
-    convolutions: Mapping[str, ConvShape]
-
-    def products_of(self, loaded: LoadedLayers) -> LoadedLayers:
-        """The layers that are products; others, as grouped convolutions, are skipped with the reason."""
-        layers = {name: layer for name, layer in loaded.layers.items() if name in self.tokens}
-        if not layers:
-            raise BadInput(
-                f"{self.path}: none of the selected weights belongs to a product, wanted one or more"
-            )
-        others = [
-            Skipped(
-                layer=name, kernel=None, reason="no product in the graph: a grouped convolution or a constant"
-            )
-            for name in loaded.layers
-            if name not in layers
-        ]
-        return LoadedLayers(layers, (*loaded.skipped, *others))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,9 +145,6 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
     if pattern is not None:
         for layer in loaded.layers.values():
             _check_fits(pattern, layer)
-    graph = _onnx_graph(weights, settings)
-    loaded = loaded if graph is None else graph.products_of(loaded)
-    sizes = graph or workload
     if settings.l2 == "model":
         engine = replace(engine, l2=CacheState("model", _weight_bytes(loaded)))
     shapes = conv_shapes(tuple(loaded.layers.values()), settings.convolutions)
@@ -184,8 +157,8 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
         natural=pattern is None,
         strict=settings.kernels != "all",
         maker=MapMaker(loaded.layers, settings.scope),
-        convolutions=sizes.convolutions if sizes else shapes,
-        tokens=sizes.tokens if sizes else {},
+        convolutions=workload.convolutions if workload else shapes,
+        tokens=workload.tokens if workload else {},
         product=settings.convolutions.product,
         experts_per_token=settings.experts_per_token,
     )
@@ -230,26 +203,31 @@ def _workload(weights: Source, settings: Settings) -> WorkloadLayers | None:
         if found is not None:
             return found
     check_has_form(settings.runtime, weights)
+    if _is_onnx(weights):
+        return _of_onnx(str(weights), settings)
     if settings.workload is None:
         return None
-    if isinstance(weights, str | Path) and Path(weights).suffix.lower() == ".onnx":
-        raise BadInput(f"{weights}: an .onnx file says its sizes: wanted tokens or batch, got a workload")
     loaded = load_layers(weights, target=settings.target, ignore=settings.ignore)
     return layers_of_passes(loaded, passes, settings.experts_per_token)
 
 
-def _onnx_graph(weights: Source, settings: Settings) -> _OnnxSizes | None:
-    """What an ONNX file says of its sizes, unless the user says those of its convolutions."""
-    if not isinstance(weights, str | Path) or Path(weights).suffix.lower() != ".onnx":
-        return None
+def _is_onnx(weights: Source) -> bool:
+    return isinstance(weights, str | Path) and Path(weights).suffix.lower() == ".onnx"
+
+
+def _of_onnx(path: str, settings: Settings) -> WorkloadLayers | None:
+    """What the file says of its sizes, unless the user says those of its convolutions."""
+    if settings.workload is not None:
+        raise BadInput(f"{path}: an .onnx file says its sizes: wanted tokens or batch, got a workload")
     if settings.convolutions.input_size:
         return None
-    return _onnx_sizes(weights, batch=settings.convolutions.batch, tokens=settings.columns)
+    graph = read_onnx_model(path, batch=settings.convolutions.batch, tokens=settings.columns).graph
+    return layers_of_onnx(path, graph, load_layers(path, target=settings.target, ignore=settings.ignore))
 
 
 def predicted_layers(weights: Source, workload: str | None, names: Sequence[str]) -> Mapping[str, Layer]:
     """The layers of rows of a table: of a file those called so, of a workload all. Raises BadInput."""
-    found = _workload(weights, Settings(gpu="", workload=workload))
+    found = None if _is_onnx(weights) else _workload(weights, Settings(gpu="", workload=workload))
     return found.loaded.layers if found else load_layers(weights, target=names).layers
 
 
@@ -282,14 +260,3 @@ def provenance_of(job: LayerJob, settings: Settings) -> Provenance:
         sparsity=settings.sparsity,
         scope=settings.scope,
     )
-
-
-def _onnx_sizes(path: str | Path, *, batch: int, tokens: int) -> _OnnxSizes:
-    """Read them; `batch` and `tokens` are the sizes that the file leaves free. Raises BadInput."""
-    graph = read_onnx_model(path, batch=batch, tokens=tokens).graph
-    convolutions = {
-        name: conv_shape(product)
-        for name, product in graph.products.items()
-        if product.convolution is not None
-    }
-    return _OnnxSizes(f"{path}", {name: product.n for name, product in graph.products.items()}, convolutions)

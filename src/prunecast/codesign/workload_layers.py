@@ -180,6 +180,26 @@ def layers_of_checkpoint(
     return replace(found, passes=tuple(seen))
 
 
+def layers_of_onnx(path: str, graph: ModelGraph, loaded: LoadedLayers) -> WorkloadLayers:
+    """The products of a file with the sizes that it says; others, as grouped convolutions, are skipped.
+
+    Raises
+    ------
+    BadInput : none of the layers is a product
+    """
+    products = graph.products
+    layers = {name: layer for name, layer in loaded.layers.items() if name in products}
+    if not layers:
+        raise BadInput(f"{path}: none of the selected weights belongs to a product, wanted one or more")
+    why = "no product in the graph: a grouped convolution or a constant"
+    others = (Skipped(layer=name, kernel=None, reason=why) for name in loaded.layers if name not in layers)
+    return WorkloadLayers(
+        loaded=LoadedLayers(layers, (*loaded.skipped, *others)),
+        tokens={name: products[name].n for name in layers},
+        convolutions={name: conv_shape(products[name]) for name in layers if products[name].convolution},
+    )
+
+
 def _rows(graph: ModelGraph, chosen: Sequence[str], run: Pass, passes: Sequence[Pass]) -> dict[str, str]:
     """Product -> the first one of its shape, tokens and convolution."""
     first: dict[tuple[object, ...], str] = {}
