@@ -1,25 +1,22 @@
 """What importance, weight updates, distillation and a gradual schedule bring, each by itself, on one pattern.
 
-    python examples/accuracy/recovery.py --out OUT [--study FILE] [--seeds 0] [--show RECORD.jsonl]
+    python examples/accuracy/recovery.py --out OUT [--study FILE] [--seeds 0]
 
 `OUT` is the folder of a run whose dense models are trained. All variants have the same sparsity, and those
-that are tuned the same budget. `--show` prints the table of rows, and needs nothing else.
+that are tuned the same budget. `report.py` makes a table of the rows.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Mapping
 from itertools import islice, product
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from rows import Row, Rows, work_through
-from run import Run
+from rows import Row, work_through
+from run import Run, parse_options
 
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.calibration import Calibration
@@ -99,34 +96,5 @@ def recover(run: Run) -> None:
         work_through(run.rows, todo, work, run.asked.seconds)
 
 
-def table(rows: list[Row]) -> str:
-    """Means over seeds, the order of the variants kept."""
-    found: dict[Variant, list[float]] = {}
-    for row in rows:
-        if row["step"] == "recover":
-            found.setdefault(Variant(row["importance"], row["updates"], row["tuned"]), []).append(
-                row["score"]
-            )
-    lines = ["| importance | kept weights updated | tuned | score |", "| --- | --- | --- | --- |"]
-    for variant, scores in found.items():
-        updated = "yes" if variant.updates else "no"
-        lines.append(f"| {variant.importance} | {updated} | {variant.tuned} | {np.mean(scores):.3f} |")
-    return "\n".join(lines)
-
-
-def main() -> None:
-    if "--show" in sys.argv:
-        parser = argparse.ArgumentParser()
-        parser.add_argument("--show", type=Path, required=True)
-        lines = parser.parse_args().show.read_text().splitlines()
-        print(table([json.loads(line) for line in lines]))
-        return
-    from run import parse_options
-
-    run = Run(parse_options(["tune", *sys.argv[1:]]))
-    recover(run)
-    print(table(Rows(run.out / "rows.jsonl").read()))
-
-
 if __name__ == "__main__":
-    main()
+    recover(Run(parse_options(["tune", *sys.argv[1:]])))

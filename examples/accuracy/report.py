@@ -3,7 +3,7 @@
     python examples/accuracy/report.py --record FOLDER [--out OUT] [--page PAGE.md] [--picture PICTURE.svg]
 
 With `--out` the record is made anew of a run's rows and scores (fp16, packed); the rest is made of the record
-alone. The table replaces what lies between two marks of the page.
+alone. Tables replace what lies between their marks in the page.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from paired import Cube, Interval, interval
 
 ROWS, SCORES = "rows.jsonl", "scores.npz"
 DENSE, UNTUNED, BASE = "dense", "untuned", "tile-wise:128"
-MARKS = ("<!-- table begins -->\n", "<!-- table ends -->")
 SHOWN = (
     "step",
     "contestant",
@@ -30,7 +29,18 @@ SHOWN = (
     "measured_share",
     "us",
 )
-SHOWN += ("error", "score", "unit", "device", "torch", "more_is_better", "step_s")
+SHOWN += (
+    "importance",
+    "updates",
+    "tuned",
+    "error",
+    "score",
+    "unit",
+    "device",
+    "torch",
+    "more_is_better",
+    "step_s",
+)
 
 Row = dict[str, Any]
 
@@ -181,11 +191,28 @@ def draw(record: Record, path: Path) -> None:
         figure.savefig(path, metadata={"Date": None})
 
 
-def put_in(page: Path, text: str) -> None:
-    """Replace what lies between the marks."""
+def recovery_table(record: Record) -> str:
+    """What each way to recover brings, means over seeds; empty where none was tried."""
+    found: dict[tuple[str, bool, str], list[float]] = {}
+    for row in record.rows:
+        if row["step"] == "recover":
+            found.setdefault((row["importance"], row["updates"], row["tuned"]), []).append(row["score"])
+    lines = [f"| importance | kept weights updated | tuned | {record.unit} |", "| --- | --- | --- | --- |"]
+    for (importance, updates, tuned), scores in found.items():
+        updated = "yes" if updates else "no"
+        lines.append(f"| {importance} | {updated} | {tuned} | {np.mean(scores):.3f} |")
+    return "\n".join(lines) + "\n" if found else ""
+
+
+def put_in(page: Path, tables: dict[str, str]) -> None:
+    """Replace what lies between the marks of each table that the page has."""
     content = page.read_text(encoding="utf-8")
-    before, rest = content.split(MARKS[0])
-    page.write_text(before + MARKS[0] + text + MARKS[1] + rest.split(MARKS[1])[1], encoding="utf-8")
+    for name, text in tables.items():
+        begin, end = f"<!-- {name} begins -->\n", f"<!-- {name} ends -->"
+        if begin in content and text:
+            before, rest = content.split(begin)
+            content = before + begin + text + end + rest.split(end)[1]
+    page.write_text(content, encoding="utf-8")
 
 
 def main() -> None:
@@ -198,9 +225,9 @@ def main() -> None:
     if asked.out is not None:
         make_record(asked.out, asked.record)
     record = Record(asked.record)
-    print(table(record), end="")
+    print(table(record) + recovery_table(record), end="")
     if asked.page is not None:
-        put_in(asked.page, table(record))
+        put_in(asked.page, {"table": table(record), "recovery": recovery_table(record)})
     if asked.picture is not None:
         draw(record, asked.picture)
 
