@@ -31,6 +31,8 @@ class Contestant(NamedTuple):
     scope: str = "layer"
     runtime: str | None = "sparsify"
     """`sparsify`, `2:4` (cuSPARSELt), or None: no kernel; then it has the sparsity of `LIKE`."""
+    spread: float = 1.0
+    """Power of a layer's mean importance that is left where layers compete; with 0 all layers are alike."""
 
 
 MIXTURE = "prune --latency"
@@ -38,9 +40,13 @@ LIKE = "atp:128"
 CONTESTANTS = {
     "tile-wise:128": Contestant("tile-wise:128"),
     "atp:128": Contestant("atp:128"),
-    "atp:128 guided": Contestant("atp:128:guided", "global"),
+    "atp:128 guided": Contestant("atp:128:guided"),
+    "atp:128 guided half alike": Contestant("atp:128:guided", "global", spread=0.5),
+    "atp:128 guided alike": Contestant("atp:128:guided", "global", spread=0.0),
+    "atp:128 guided competing": Contestant("atp:128:guided", "global"),
     "atp:128 shuffled guided": Contestant("atp:128:shuffled:guided", "global"),
     MIXTURE: Contestant(""),
+    f"{MIXTURE} alike": Contestant("", spread=0.0),
     "2:4": Contestant("2:4", runtime="2:4"),
     "tile-wise:128 global": Contestant("tile-wise:128", "global"),
     "block:64": Contestant("block:64x64"),
@@ -77,13 +83,20 @@ def find_masks(
     sparsity : of contestants that nothing runs
     """
     contestant = CONTESTANTS[name]
-    if name == MIXTURE:
+    if contestant.spread != 1.0:
+        importance = {layer: _spread(scores, contestant.spread) for layer, scores in importance.items()}
+    if name.startswith(MIXTURE):
         return _mixture(importance, share, predictor)
     pattern = _timed(parse_pattern(contestant.pattern), predictor)
     if contestant.runtime != "sparsify":
         told = None if contestant.runtime else sparsity
         return _masks(pattern, importance, told, contestant.scope, None)
     return _of_share(pattern, contestant.scope, importance, share, predictor)
+
+
+def _spread(scores: ImportanceArray, power: float) -> ImportanceArray:
+    scaled: ImportanceArray = scores * np.float32(max(float(scores.mean()), 1e-30) ** (power - 1.0))
+    return scaled
 
 
 def _timed(pattern: Pattern, predictor: Predictor) -> Pattern:
