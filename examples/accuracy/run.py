@@ -57,6 +57,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=1e9, help="begin nothing after so many")
     parser.add_argument("--processes", type=int, default=1, help="beside each other, for masks and time")
     parser.add_argument("--correct", action="store_true", help="masks anew for shares that were measured")
+    parser.add_argument("--ratio", type=float, default=1.0, help="predicted over measured, where not timed")
     parser.add_argument("--gpu", default="h200-sxm", help="spec of the GPU that times are of")
     parser.add_argument("--device", default=default_device())
     return parser.parse_args(arguments)
@@ -183,7 +184,7 @@ def _ratio(run: Run, key: Row) -> float:
         said = run.rows.last(step="masks", **case, seed=run.study.seeds[0])
         if timed is not None and said is not None and said["predicted_share"] is not None:
             return float(said["predicted_share"] / timed["measured_share"])
-    return 1.0
+    return float(run.asked.ratio)
 
 
 def time(run: Run) -> None:
