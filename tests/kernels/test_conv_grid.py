@@ -1,13 +1,22 @@
 """Convolutions as the tile kernel runs them: rows of B that overlap, zeros between images."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
-from prunecast.kernels import ConvGrid, ConvShape
+from prunecast.hardware import load_gpu
+from prunecast.kernels import ConvGrid, ConvShape, compile, grid_plan
+from prunecast.kernels.device.conv_operator import ConvOperator
+from prunecast.kernels.device.launch import Place
+from prunecast.patterns import parse_pattern
 from tests.naive.convolution import convolve
+
+H200 = load_gpu("h200-sxm")
 
 
 @st.composite
@@ -80,3 +89,59 @@ def test_convolutions_that_no_grid_holds(changes, border, message):
     usual = {"channels": 1, "height": 4, "width": 4, "kernel_h": 3, "kernel_w": 3, "padding": 1}
     with pytest.raises(BadInput, match=message):
         ConvGrid(conv=ConvShape(**{**usual, **changes}), border=border)
+
+
+class Recorder:
+    """An operator of a product that keeps what it is asked for."""
+
+    def __init__(self, plan):
+        self.plan, self.clock, self.asked, self.device = plan, None, [], -1
+
+    def enqueue(self, b, c, stream):
+        self.asked.append((b, c, stream))
+
+
+def planned(batch=8, filters=32, **sizes):
+    conv = ConvShape(channels=4, height=6, width=5, kernel_h=3, kernel_w=3, padding=1, batch=batch, **sizes)
+    grid, pattern = ConvGrid(conv=conv), parse_pattern("tile-wise:16")
+    kept = np.random.default_rng(0).random((filters, grid.k))
+    tiles = pattern.map(pattern.prune({"w": kept}, 0.5)["w"])
+    return fastest_plan("tile-wise", tiles, grid.n, "fp16", H200, source=grid), grid
+
+
+def test_the_product_is_told_where_planes_begin():
+    """Rows of B are a pixel of all images apart, rows of C a plane."""
+    plan, grid = planned()
+    product = Recorder(plan)
+    ConvOperator(product, grid).enqueue(Place(4096, 16), Place(1 << 20, 16), 7)
+    line, plane = 6 * 8 * 2, 7 * 6 * 8 * 2
+    assert product.asked == [(Place(4096, 16), Place((1 << 20) + line + 16, plane), 7)]
+
+
+def test_inputs_that_are_none():
+    torch = pytest.importorskip("torch")
+    plan, grid = planned()
+    operator, pixels = ConvOperator(Recorder(plan), grid), grid.source.pixels
+    for shape, dtype, message in (
+        ((pixels, 16), torch.float16, rf"B must have shape \({pixels}, 8\)"),
+        ((pixels, 8), torch.float32, "B must be float16, got float32"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            operator(torch.zeros(shape, dtype=dtype))
+    with pytest.raises(BadInput, match="B must lie without gaps from a multiple of 16 bytes on"):
+        operator(torch.zeros(pixels, 16).half()[:, :8])
+    operator._operator.device = 0
+    with pytest.raises(BadInput, match="B must lie on device 0, where the weights are, got the host"):
+        operator(torch.zeros(pixels, 8).half())
+
+
+def test_plans_that_no_kernel_runs():
+    with pytest.raises(BadInput, match="wanted a multiple of 8 images, got 12"):
+        compile(planned(batch=12)[0], np.zeros((32, 36)))
+    plan, _ = planned()
+    with pytest.raises(BadInput, match="a plan for K = 36 and N = 288 is none for K = 36 and N = 96"):
+        grid_plan(plan, planned(stride=2)[1], H200)
+    alone = replace(plan.tiles, row_index=plan.tiles.row_index[:-1], row_start=np.array([0, 16, 31]))
+    missing = fastest_plan("tile-wise", alone, plan.n, "fp16", H200, source=plan.source)
+    with pytest.raises(BadInput, match="wanted every filter of a convolution in a tile"):
+        compile(missing, np.zeros((32, 36)))

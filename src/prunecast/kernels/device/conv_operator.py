@@ -35,12 +35,12 @@ class ConvOperator:
         ------
         BadInput : a dtype, shape, device or layout differs from the plan's; nothing was launched
         """
-        import cupy as cp
-
         framework = framework_of("B", b)
         read = self._place("B", framework, b, self.grid.source.pixels)
         c = framework.empty(b, self.output.pixels, self.grid.conv.batch) if out is None else out
         written = self._place("C", framework, c, self.output.pixels)
+        import cupy as cp
+
         with framework.stream(b):
             if out is None:
                 self.clear(framework.view(c))
@@ -63,12 +63,10 @@ class ConvOperator:
 
     def _place(self, name: str, framework: Any, array: Any, pixels: int) -> Place:
         given, conv = framework.describe(name, array), self.grid.conv
-        wanted = Wanted(pixels, pixels, conv.batch, self.plan.dtype, given.device)
+        wanted = Wanted(pixels, pixels, conv.batch, self.plan.dtype, self._operator.device)
         check_given(name, given, wanted, pixels)
         if given.strides[0] != self._pixel or given.pointer % wanted.align_bytes:
             raise BadInput(f"{name} must lie without gaps from a multiple of {wanted.align_bytes} bytes on")
-        if given.device < 0:
-            raise BadInput(f"{name} must lie on the device of the weights, got the host")
         return Place(given.pointer, self._pixel)
 
     def clear(self, c: Any) -> None:

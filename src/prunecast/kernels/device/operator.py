@@ -133,6 +133,11 @@ class Operator(ABC):
         )
         self._fill_rows = self._prepared_fill()
 
+    @property
+    def device(self) -> int:
+        """Number of the device that it runs on."""
+        return self._wanted.device
+
     def copy(self) -> Self:
         """An operator of the same plan and weights with arrays of its own, to be used on another stream."""
         own = {name: array.copy() for name, array in self._arrays.items()}
