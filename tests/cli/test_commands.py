@@ -103,6 +103,14 @@ def test_gpus_lists_all(run):
     assert shown == [row["name"] for row in rows]
 
 
+def test_gpus_say_which_times_they_were_held_against(run):
+    times = {row["name"]: row["checked_against"] for row in json.loads(run("gpus", "--json")[1])["gpus"]}
+    own = {name for name, said in times.items() if said.endswith(" own")}
+    assert own == {"h100-sxm", "h200-sxm"}
+    assert times["rtx-4090"].startswith("published ")
+    assert times["jetson-agx-thor"] == "none"
+
+
 def test_a_part_of_names_lists_the_gpus_that_have_it(run):
     rows = json.loads(run("gpus", "A100", "--json")[1])["gpus"]
     assert [row["name"] for row in rows] == [name for name in gpu_names() if "a100" in name]

@@ -59,6 +59,8 @@ def _document(**content: Any) -> dict[str, Any]:
 
 
 def _summary(spec: "GpuSpec") -> Row:
+    from prunecast.codesign.interval import evidence
+
     fma_per_clk = spec.sm_count * spec.tensor_fp16_fma_per_clk_per_sm
     return {
         "name": spec.name,
@@ -69,6 +71,7 @@ def _summary(spec: "GpuSpec") -> Row:
         "dram_peak_bytes_per_s": spec.dram_peak_bytes_per_s,
         "l2_bytes": spec.l2_bytes,
         "tensor_fp16_peak_flop_per_s": 2.0 * fma_per_clk * spec.max_clock_hz,
+        "checked_against": evidence(spec.name),
         "spec_hash": spec.fingerprint,
     }
 
@@ -118,13 +121,19 @@ def _show_list(rows: list[Row], page: "Page") -> None:
                 "DRAM GB/s": f"{row['dram_peak_bytes_per_s'] / 1e9:.0f}",
                 "L2 MiB": f"{row['l2_bytes'] / 2**20:.0f}",
                 "fp16 tensor TFLOP/s": f"{row['tensor_fp16_peak_flop_per_s'] / 1e12:.0f}",
+                "times": row["checked_against"],
                 "title": row["title"],
             }
             for row in rows
         ],
-        words=("name", "title"),
+        words=("name", "times", "title"),
     )
-    page.say("", "Peaks are at the highest clock. `prunecast gpus NAME` shows every number and its source.")
+    page.say(
+        "",
+        "Peaks are at the highest clock. Times are those that predictions were held against: rows of our own"
+        " records, or kernels whose times others published. `prunecast gpus NAME` shows every number and its"
+        " source.",
+    )
 
 
 def _show_one(spec: "GpuSpec", rows: list[Row], page: "Page") -> None:
