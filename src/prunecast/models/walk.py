@@ -163,10 +163,9 @@ def _vector(chain: Chain) -> FloatArray:
     ], np.float64)  # fmt: skip
 
 
-def store_cycles(instruction: Instruction, chain: Chain, groups: int = 1) -> float:
+def store_cycles(instruction: Instruction, chain: Chain) -> float:
     """Cycles of the store port for what one warp stores; 0 for other instructions."""
     if instruction.op not in (Op.STORE_C, Op.STORE_PARTIAL):
         return 0.0
     rate = chain.store_bytes_per_clk if instruction.op is Op.STORE_C else chain.port_store_bytes_per_clk
-    stored = instruction.amount * groups * chain.store_share
-    return stored * instruction.piece_cost / WHOLE_LINES / rate
+    return instruction.amount * chain.store_share * instruction.piece_cost / WHOLE_LINES / rate

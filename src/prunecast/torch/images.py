@@ -115,7 +115,7 @@ def tiles_to_tensor(tiles: TileMap) -> torch.Tensor:
     return torch.from_numpy(np.concatenate((header, *columns)))
 
 
-def tiles_from_tensor(tensor: torch.Tensor, pattern: str = "packed") -> TileMap:
+def tiles_from_tensor(tensor: torch.Tensor) -> TileMap:
     """The reverse of `tiles_to_tensor`; every row of the map lies in a tile."""
     numbers = tensor.cpu().numpy()
     m, k, tiles, kept = (int(number) for number in numbers[:_HEADER])
@@ -129,7 +129,7 @@ def tiles_from_tensor(tensor: torch.Tensor, pattern: str = "packed") -> TileMap:
         row_index=row_index,
         column_start=column_start,
         column_index=column_index,
-        pattern=pattern,
+        pattern="packed",
     )
 
 

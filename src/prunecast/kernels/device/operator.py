@@ -69,7 +69,6 @@ class Operator(ABC):
         *,
         bias: Floats | None = None,
         activation: str = "none",
-        overlap: bool = True,
         changes: Mapping[str, int] | None = None,
     ) -> Self:
         """Compile the kernel of `plan`, pack `weights` (M, K) and bring both to the current device.
@@ -79,7 +78,6 @@ class Operator(ABC):
         weights : rounded to the plan's dtype; what the plan does not keep is not read
         bias : (M,), added to every column of C, in fp32
         activation : `none`, `relu` or `gelu`
-        overlap : let a launch start while the kernel before it in the stream drains
         changes : preprocessor names that differ from the plan's form, for experiments and debugging
 
         Raises
@@ -100,7 +98,7 @@ class Operator(ABC):
         if packed.unwritten.size:
             zeros = build_fill(plan.dtype, activation, bias=bias is not None)
             fill = _load_kernel(zeros.cubin, "fill_rows", 0)
-        overlap = overlap and int(cp.cuda.Device().compute_capability) >= 90
+        overlap = int(cp.cuda.Device().compute_capability) >= 90
         return cls(plan, packed, _on_device(packed, bias), kernel, fill, overlap=overlap)
 
     def __init__(

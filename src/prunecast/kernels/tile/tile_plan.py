@@ -70,7 +70,6 @@ def tile_plan(
     gpu: GpuSpec,
     *,
     b_access: str,
-    multicast: int = 1,
     cluster: int = 1,
     inner: ElementMap | None = None,
 ) -> KernelPlan:
@@ -78,7 +77,6 @@ def tile_plan(
 
     Parameters
     ----------
-    multicast : blocks that share the boxes of B that a `box` kernel reads
     cluster : blocks that share the weights of a `gather` kernel; the items are already spread over them
     """
     # The kernel for sm_90a, `kernels/tile/cuda/tile_sm90.cu`
@@ -86,7 +84,7 @@ def tile_plan(
     programs = warp_programs(
         config,
         b_access,
-        multicast=max(multicast, cluster),
+        multicast=cluster,
         item_in_memory=assigned.schedule is Schedule.HARDWARE,
         scattered=own and rows_are_scattered(tiles),
     )
