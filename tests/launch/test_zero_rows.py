@@ -110,7 +110,7 @@ def test_a_language_model_takes_what_was_measured(sparsity, missing_us, least_us
     """What 24 layers took above a prediction of one launch each, less what was missing without zero rows too.
 
     `tile-wise-2d:128`, and `tile-wise`, `atp` and `apriori` for the rest, all on `stspmm`. Own measurement,
-    H200, 2026-11-20 (`benchmarks/measured/accuracy-language.json`).
+    H200, 2026-11-20.
     """
     added_s = 0.0
     for m, layers in ((512, 20), (2048, 4)):
