@@ -78,8 +78,8 @@ class Pattern(ABC):
         return {name: self.mask(scores, sparsity) for name, scores in importances.items()}
 
     def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
-        """Mask (M, K) of one layer by itself."""
-        return self.masks({"": scores}, sparsity)[""]
+        """Mask (M, K) of one layer by itself, for families whose layers do not compete."""
+        raise NotImplementedError(f"{type(self).__name__}: wanted mask, or masks of all layers together")
 
     def masks_within(
         self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
