@@ -79,7 +79,7 @@ CORRECTIONS = (
     Correction("first ring at DRAM", "models.prefetch.first_weights_share", zero),
     Correction("rounds of blocks", "models.roofline.between_cycles", zero),
     Correction("crowd waits together", "models.starts._begun_together", zero),
-    Correction("greedy scheduler", "models.greedy.greedy_cycles", lambda alone, issue, warps: alone),
+    Correction("greedy scheduler", "models.in_turns.greedy_cycles", lambda alone, issue, warps: alone),
 )
 
 
