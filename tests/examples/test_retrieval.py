@@ -1,5 +1,7 @@
 """The retrieval study: what is read of WordNet, and what an embedding does not depend on."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -99,3 +101,39 @@ def test_products_of_the_graph_are_the_matrices_of_the_encoder(scripts):
         if hasattr(module, "in_features")
     }
     assert found == {f"encoder.{name}": tuple(module.weight.shape) for name, module in linear.items()}
+
+
+@pytest.mark.slow
+def test_the_tutorial_makes_a_pruned_checkpoint(tmp_path):
+    torch, hf = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    from safetensors.torch import load_file, save_file
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 256, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 1024}
+    model = hf.BertModel(hf.BertConfig(vocab_size=60, **sizes), add_pooling_layer=False)
+    model.half().save_pretrained(tmp_path / "in" / "model")
+    ids = torch.randint(1, 60, (3, 24, 10)).to(torch.uint16)
+    save_file(
+        {"sentences": ids[0], "glosses": ids[1], "alone": ids[2]}, tmp_path / "in" / "pairs.safetensors"
+    )
+    command = [EXAMPLES / "retrieval" / "tutorial.sh", tmp_path / "in", tmp_path / "work", "90%", "6", "4"]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(EXAMPLES.parent / "src"),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        list(map(str, command)), env=environment, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("recall@1") == 3
+    tuned = load_file(tmp_path / "work" / "tuned" / "model.safetensors")
+    pruned = load_file(tmp_path / "work" / "pruned" / "weights.safetensors")
+    zeros = {
+        name: weight == 0
+        for name, weight in pruned.items()
+        if name.startswith("encoder") and weight.dim() == 2
+    }
+    assert any(zero.float().mean() > 0.2 for zero in zeros.values())
+    for name, zero in zeros.items():
+        assert not tuned[name][zero].any()
