@@ -61,7 +61,8 @@ def distil(asked: argparse.Namespace, device: str) -> None:
     removed = 1.0 - sum(mask.mean() * mask.size for mask in kept.values()) / sum(
         m.size for m in kept.values()
     )
-    schedule = gradual(removed, updates=UPDATES, every=max(asked.steps // 2 // UPDATES, 1))
+    updates = min(UPDATES, max(asked.steps // 2, 1))
+    schedule = gradual(removed, updates=updates, every=max(asked.steps // 2 // updates, 1))
     pruner = Pruner(model, "unstructured", schedule=schedule, target=TARGET, final=kept)
     pruner.prepare()
 
