@@ -14,13 +14,14 @@ import sys
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import nn
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "accuracy"))
 
-from encoder import Encoder, load_encoder, pooled, states
+from encoder import SMALLEST, Encoder, load_encoder, pooled, states
 from paired import interval
 from retrieval import Sizes, batches, loss, ranks, read_texts
 from tuning import rates, run_steps
@@ -53,14 +54,13 @@ def distil(asked: argparse.Namespace, device: str) -> None:
     """Tune towards the states of the checkpoint; masks grow over the first half of the steps."""
     model = load_encoder(asked.inputs / "model").to(device)
     dense = copy.deepcopy(model).eval().requires_grad_(False)
-    names = [
-        name for name, weight in model.named_parameters() if name.startswith("encoder") and weight.dim() == 2
-    ]
     stored = load_file(asked.pruned / "weights.safetensors")
-    kept = {name: (stored[name] != 0).cpu().numpy() for name in names}
-    removed = 1.0 - sum(mask.mean() * mask.size for mask in kept.values()) / sum(
-        m.size for m in kept.values()
-    )
+    kept = {
+        name: (stored[name] != 0).numpy()
+        for name, weight in model.named_parameters()
+        if name.startswith("encoder") and weight.dim() == 2
+    }
+    removed = 1.0 - float(np.mean(np.concatenate([mask.ravel() for mask in kept.values()])))
     updates = min(UPDATES, max(asked.steps // 2, 1))
     schedule = gradual(removed, updates=updates, every=max(asked.steps // 2 // updates, 1))
     pruner = Pruner(model, "unstructured", schedule=schedule, target=TARGET, final=kept)
@@ -74,6 +74,10 @@ def distil(asked: argparse.Namespace, device: str) -> None:
     source = batches(read_texts(asked.inputs, device), asked.sizes, 1)
     run_steps(model, objective, source, rates(asked.steps, WARMUP, RATE), WEIGHT_DECAY, pruner)
     pruner.close()
+    with torch.no_grad():
+        for name, mask in pruner.masks.items():
+            weight, keeps = model.get_parameter(name), torch.from_numpy(mask).to(device)
+            weight[keeps & (weight.abs() < SMALLEST)] = SMALLEST
     model.half().save_pretrained(asked.out)
     print(f"{asked.out}: {removed:.1%} of {len(kept)} matrices pruned, {asked.steps} steps")
 

@@ -111,7 +111,9 @@ def test_the_tutorial_makes_a_pruned_checkpoint(tmp_path):
     torch.manual_seed(0)
     sizes = {"hidden_size": 256, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 1024}
     model = hf.BertModel(hf.BertConfig(vocab_size=60, **sizes), add_pooling_layer=False)
-    model.half().save_pretrained(tmp_path / "in" / "model")
+    for weight in model.half().parameters():
+        weight.data[weight.abs() < 2.0**-23] = 2.0**-23  # as prepare.py writes them
+    model.save_pretrained(tmp_path / "in" / "model")
     ids = torch.randint(1, 60, (3, 24, 10)).to(torch.uint16)
     save_file(
         {"sentences": ids[0], "glosses": ids[1], "alone": ids[2]}, tmp_path / "in" / "pairs.safetensors"
@@ -137,3 +139,15 @@ def test_the_tutorial_makes_a_pruned_checkpoint(tmp_path):
     assert any(zero.float().mean() > 0.2 for zero in zeros.values())
     for name, zero in zeros.items():
         assert not tuned[name][zero].any()
+
+
+def test_the_page_says_what_the_record_says(scripts):
+    from report import Record
+
+    root = EXAMPLES.parent
+    page = (root / "docs" / "studies" / "retrieval.md").read_text()
+    for cell in Record(root / "benchmarks" / "measured" / "study-retrieval").cells():
+        said = [cell.contestant, f"{cell.sparsity:.0%}", f"{cell.harm.mean:+.4f}"]
+        if cell.measured is not None:
+            said.append(f"{cell.measured:.1%}")
+        assert any(all(each in line for each in said) for line in page.splitlines()), said
