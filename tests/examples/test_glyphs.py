@@ -75,3 +75,21 @@ def test_products_of_the_graph_are_the_convolutions_of_the_network(scripts):
             module.register_forward_hook(hook)
     model(torch.zeros(TINY.timed_images, 1, TINY.pixels, TINY.pixels))
     assert {name: (o.m, o.k, o.n) for name, o in graph(TINY).products.items()} == found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", ["glyphs/glyphs.py", "retrieval/retrieval.py"])
+def test_the_harness_goes_through_a_study_in_small(scripts, study, tmp_path):
+    pytest.importorskip("transformers")
+    from rows import Rows
+    from run import main
+
+    given = ["--study", str(EXAMPLES / study), "--tiny", "--device", "cpu", "--seeds", "0"]
+    for step in ("train", "masks", "tune"):
+        main([step, *given, "--out", str(tmp_path), "--only", "tile-wise:128"])
+    rows = Rows(tmp_path / "rows.jsonl")
+    masks, tuned = rows.last(step="masks"), rows.last(step="tune", contestant="tile-wise:128")
+    assert masks["predicted_share"] == pytest.approx(masks["share"], rel=0.03)
+    scores = np.load(next((tmp_path / "scores").glob("tile-wise*")))
+    assert tuned["score"] == pytest.approx(float(scores.mean()), abs=1e-3)
+    assert set(np.unique(scores)) <= {0.0, 1.0}
