@@ -68,3 +68,10 @@ def test_what_torch_does_not_run(run, arguments, said, tmp_path, monkeypatch):
     assert said in error
     assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("pattern", ["shuffled-block:64", "atp:128:shuffled", "dense-block:8"])
+def test_rows_from_anywhere_are_refused(run, pattern):
+    code, out, error = run("predict", "bert-small", "--pattern", pattern, *OPTIONS)
+    assert (code, out) == (2, "")
+    assert "wanted a pattern whose tiles are of neighbouring rows" in error

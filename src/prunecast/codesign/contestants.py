@@ -8,7 +8,7 @@ import numpy as np
 
 from prunecast.errors import BadInput, check_choice
 from prunecast.kernels import KERNELS
-from prunecast.patterns import PATTERNS
+from prunecast.patterns import PATTERNS, Pattern
 from prunecast.patterns.sources import Layer
 
 _DENSE = tuple(name for name, kernel in KERNELS.items() if not kernel.prunes)
@@ -47,6 +47,17 @@ def check_has_form(runtime: str, weights: object) -> None:
         what = f"{weights}"[:80] if isinstance(weights, str | Path) else "matrices"
         wanted = "wanted a standard transformer, or a Hugging Face folder of one whose matrices are all there"
         raise BadInput(f"runtime torch is of whole models: {wanted}, got {what}")
+
+
+def check_rows_stay(pattern: Pattern | None) -> None:
+    """Refuse runtime torch to rows from anywhere. C is token-major there, so that such rows are written one
+    element at a time: 7 times the time of a product (MiniLM, H200, 2026-11-23), which no prediction knows.
+    """
+    if pattern is not None and any(word in pattern.canonical for word in ("shuffled", "dense-block")):
+        raise BadInput(
+            f"runtime torch writes C token-major, where rows from anywhere are slow: wanted a pattern whose"
+            f" tiles are of neighbouring rows, got {pattern.canonical}"
+        )
 
 
 def run_in_torch(chosen: Sequence[Contestant], *, asked: bool) -> tuple[Contestant, ...]:

@@ -6,7 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from prunecast.codesign.contestants import check_has_form, contestants, run_in_torch, zeros_contestants
+from prunecast.codesign.contestants import (
+    check_has_form,
+    check_rows_stay,
+    contestants,
+    run_in_torch,
+    zeros_contestants,
+)
 from prunecast.codesign.convolutions import ConvSettings, conv_shapes
 from prunecast.codesign.engines import Engine, Progress
 from prunecast.codesign.graph import RUNTIMES, WORKLOADS, ModelGraph, Pass, load_pass, parse_workload
@@ -126,6 +132,7 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
     if settings.pattern == "zeros" and settings.kernels == "all":
         chosen = zeros_contestants(least)
     if settings.runtime == "torch":
+        check_rows_stay(pattern)
         chosen = run_in_torch(chosen, asked=settings.kernels != "all")
     gpu = load_gpu(settings.gpu) if isinstance(settings.gpu, str) else settings.gpu
     if settings.power_limit is not None:
