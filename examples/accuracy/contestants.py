@@ -30,7 +30,7 @@ class Contestant(NamedTuple):
     pattern: str
     scope: str = "layer"
     runtime: str | None = "sparsify"
-    """`sparsify`, `2:4` (cuSPARSELt), or None: no kernel; then it has the sparsity of `LIKE`."""
+    """`sparsify`, `2:4` (cuSPARSELt), or None: nothing fast in torch; then it has the sparsity of `LIKE`."""
     spread: float = 1.0
     """Power of a layer's mean importance that is left where layers compete; with 0 all layers are alike."""
 
@@ -44,16 +44,15 @@ CONTESTANTS = {
     "atp:128 guided half alike": Contestant("atp:128:guided", "global", spread=0.5),
     "atp:128 guided alike": Contestant("atp:128:guided", "global", spread=0.0),
     "atp:128 guided competing": Contestant("atp:128:guided", "global"),
-    "atp:128 shuffled guided": Contestant("atp:128:shuffled:guided", "global"),
     MIXTURE: Contestant(""),
     f"{MIXTURE} alike": Contestant("", spread=0.0),
     "2:4": Contestant("2:4", runtime="2:4"),
     "tile-wise:128 global": Contestant("tile-wise:128", "global"),
     "block:64": Contestant("block:64x64"),
-    "shuffled-block:64": Contestant("shuffled-block:64"),
+    "shuffled-block:64": Contestant("shuffled-block:64", runtime=None),
     "unstructured": Contestant("unstructured", runtime=None),
     "block:32": Contestant("block:32x32"),
-    "dense-block": Contestant("dense-block:8"),
+    "dense-block": Contestant("dense-block:8", runtime=None),
     "tvw:128": Contestant("tvw:128", runtime=None),
     "balanced:64": Contestant("balanced:64", runtime=None),
 }

@@ -15,7 +15,7 @@ from prunecast.kernels import plan_dense
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 
-FAMILIES = ("atp", "guided", "shuffled")
+FAMILIES = ("atp", "guided")
 
 
 class Predictor:

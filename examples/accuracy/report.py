@@ -154,7 +154,7 @@ def table(record: Record) -> str:
         for cell in sorted((c for c in cells if c.share == share), key=lambda c: c.harm.mean):
             bold = "**" if cell.measured is not None and cell.harm.mean == best[share] else ""
             asked = "its own" if share == 1.0 else f"{share:.0%}"
-            measured = "no kernel" if cell.measured is None else f"{cell.measured:.1%}"
+            measured = "not timed" if cell.measured is None else f"{cell.measured:.1%}"
             lines.append(
                 f"| {asked} | {bold}{cell.contestant}{bold} | {measured} | {cell.sparsity:.0%} "
                 f"| {bold}{_words(cell.harm)}{bold} | {_words(cell.against)} | {cell.better} |"
