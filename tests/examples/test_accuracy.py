@@ -83,6 +83,7 @@ def test_intervals_hold_the_mean_and_know_two_levels(scripts):
 @pytest.mark.slow
 def test_all_steps_on_a_tiny_model(scripts, tmp_path, capsys, monkeypatch):
     import report
+    from contestants import CLOSE_MIXTURE
     from run import main
 
     def step(name, *arguments):
@@ -100,7 +101,8 @@ def test_all_steps_on_a_tiny_model(scripts, tmp_path, capsys, monkeypatch):
     found = {row["contestant"]: row for row in rows if row["step"] == "masks"}
     for name in ("tile-wise:128", "atp:128"):
         assert found[name]["predicted_share"] == pytest.approx(found[name]["share"], rel=0.03)
-    assert found["prune --latency"]["predicted_share"] <= found["prune --latency"]["share"]
+    mixture = found["prune --latency"]
+    assert mixture["predicted_share"] <= mixture["share"] * (1 + CLOSE_MIXTURE)
     assert found["unstructured"]["sparsity"] == pytest.approx(found["atp:128"]["sparsity"], abs=0.01)
     page, picture = tmp_path / "page.md", tmp_path / "picture.svg"
     page.write_text("before\n<!-- table begins -->\nold\n<!-- table ends -->\nafter\n")
