@@ -217,9 +217,11 @@ def _choose(
         return dict(zip(search.options, allocate(menus, math.inf, most_kept).tolist(), strict=True))
     floor = floor_seconds(menus)
     sparse = frozenset(search.options)
+    check_floor(
+        search, menus, search.around(sparse), most_s
+    )  # that of a choice with dense layers is no floor
     for _ in range(2):
         around = search.around(sparse)
-        check_floor(search, menus, around, most_s)
         budget = max(aim_s - around, 0.5 * (floor + most_s - around), floor)
         choice = dict(zip(search.options, allocate(menus, budget, most_kept).tolist(), strict=True))
         sparse = sparse_layers(search, choice)
