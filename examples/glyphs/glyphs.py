@@ -35,7 +35,7 @@ JUDGED_SEED = 7
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of the network, its images and batches."""
+    """Sizes of the network, its images and batches."""
 
     widths: tuple[int, ...] = (64, 128, 256, 512)
     pixels: int = 32

@@ -26,7 +26,7 @@ WORDS = "embeddings.word_embeddings.weight"
 TAKEN = 3
 """One in so many of the glosses without a sentence."""
 MOST_TOKENS = 48
-"""Of a text; one gloss in a hundred is longer and is cut."""
+"""Most tokens of a text; one gloss in a hundred is longer and is cut."""
 
 
 def installed_model() -> Path | None:

@@ -27,7 +27,7 @@ from prunecast.codesign.graph.config import graph_of_tensors
 from prunecast.codesign.graph.shapes import Transformer
 
 SPLIT_SEED = 0
-"""Of the halves, the same in all runs."""
+"""Seed of the halves, the same in all runs."""
 TEMPERATURE = 0.05
 APART = 5.0
 """Weight of how far states are from the dense model's, beside the nats of how far rankings are."""
@@ -35,12 +35,12 @@ APART = 5.0
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of batches, of what is judged, and of the pass that is timed."""
+    """Sizes of batches, of what is judged, and of the pass that is timed."""
 
     pairs: int = 96
     others: int = 64
     tuned_tokens: int = 32
-    """Of a text in tuning; one gloss in ten is longer and is cut."""
+    """Most tokens of a text in tuning; one gloss in ten is longer and is cut."""
     judged_at_once: int = 2048
     timed_texts: int = 64
     timed_tokens: int = 128
@@ -149,7 +149,7 @@ def batches(texts: Texts, sizes: Sizes, seed: int) -> Iterator[Batch]:
 
 
 def loss(said: Tensor, dense: Tensor | None, batch: Batch) -> Tensor:
-    """Of states of all layers (layers, texts, tokens, hidden): contrast where there is no dense model yet.
+    """Loss of states of all layers (layers, texts, tokens, hidden): contrast where there is no dense model yet.
 
     Beside the dense model: how far the states of every token are from its own, in every layer, and how far
     the ranking of the texts.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 PARTS = ("adj", "adv", "noun", "verb")
 LEAST_LETTERS = 25
-"""Of a sentence; shorter ones say too little."""
+"""Fewest letters of a sentence; shorter ones say too little."""
 _QUOTED = re.compile(r'"([^"]*)"')
 
 

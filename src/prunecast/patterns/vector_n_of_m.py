@@ -73,7 +73,7 @@ class VectorNOfMPattern(Pattern):
         return own
 
     def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
-        """Of every `m` columns the best 4 for `height` rows together, of these 2 for each row."""
+        """Keep the best 4 of every `m` columns for `height` rows together, and 2 of these for each row."""
         sums = row_sums(scores, piece_starts(scores.shape[0], self.height), power=1)
         return prune_inside_tiles(scores, _keep_columns(sums, self.m), height=self.height)
 

@@ -153,12 +153,12 @@ class PlaneLayout(NamedTuple):
 
     @property
     def first(self) -> int:
-        """In front of the first one of an image."""
+        """Pixels in front of the first one of an image."""
         return self.border * self.line + self.border
 
     @property
     def pixels(self) -> int:
-        """Of all planes, borders included."""
+        """Pixels of all planes, borders included."""
         return self.planes * self.plane + self.first + self.border
 
     def of_images(self, images: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:

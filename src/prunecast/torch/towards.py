@@ -14,7 +14,7 @@ __all__ = ["Towards"]
 
 
 class Towards:
-    """Of what the final masks prune, the least important goes first, layer by layer.
+    """What the final masks prune goes, the least important first, layer by layer.
 
     Parameters
     ----------

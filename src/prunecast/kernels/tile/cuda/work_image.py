@@ -81,6 +81,7 @@ def _int32(*columns: npt.NDArray[np.int64]) -> IntArray:
 
 
 _LISTS = [("first", "i4", (MOST_BLOCKS_IN_ARGS, 4)), ("start", "i4", (MOST_BLOCKS_IN_ARGS + 4,))]
+"""Lists in the argument of a kernel. Kind: definition, `TileArgs` of tile_args.cuh."""
 
 
 def list_record(pointers: str, numbers: str, *behind: tuple[str, str, tuple[int]]) -> np.dtype[np.void]:
