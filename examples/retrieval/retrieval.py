@@ -149,7 +149,7 @@ def batches(texts: Texts, sizes: Sizes, seed: int) -> Iterator[Batch]:
 
 
 def loss(said: Tensor, dense: Tensor | None, batch: Batch) -> Tensor:
-    """Loss of states of all layers (layers, texts, tokens, hidden): contrast where there is no dense model yet.
+    """Loss of states of all layers (layers, texts, tokens, hidden): contrast without a dense model.
 
     Beside the dense model: how far the states of every token are from its own, in every layer, and how far
     the ranking of the texts.
