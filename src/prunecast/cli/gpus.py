@@ -1,6 +1,9 @@
 """`prunecast gpus`: the GPUs that are known, or every number of one with its source."""
 
+import csv
 import textwrap
+import tomllib
+from importlib import resources
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -59,8 +62,6 @@ def _document(**content: Any) -> dict[str, Any]:
 
 
 def _summary(spec: "GpuSpec") -> Row:
-    from prunecast.codesign.interval import evidence
-
     fma_per_clk = spec.sm_count * spec.tensor_fp16_fma_per_clk_per_sm
     return {
         "name": spec.name,
@@ -71,9 +72,25 @@ def _summary(spec: "GpuSpec") -> Row:
         "dram_peak_bytes_per_s": spec.dram_peak_bytes_per_s,
         "l2_bytes": spec.l2_bytes,
         "tensor_fp16_peak_flop_per_s": 2.0 * fma_per_clk * spec.max_clock_hz,
-        "checked_against": evidence(spec.name),
+        "checked_against": _checked_against(spec.name),
         "spec_hash": spec.fingerprint,
     }
+
+
+def _checked_against(gpu: str) -> str:
+    """Which times predictions for a GPU were held against.
+
+    `N own` counts rows of this project's records, kernels that follow have times that others published. The
+    tables are those of `prunecast.codesign`, which would bring Numba.
+    """
+    folder = resources.files("prunecast").joinpath("codesign")
+    validated = tomllib.loads(folder.joinpath("validated.toml").read_text(encoding="utf-8"))["validated"]
+    own = {(r["kernel"], r["state"]): r["fit_cases"] + r["judge_cases"] for r in validated if r["gpu"] == gpu}
+    if own:
+        return f"{sum(own.values())} own"
+    rows = csv.DictReader(folder.joinpath("published.csv").read_text(encoding="utf-8").splitlines())
+    published = sorted(row["kernel"] for row in rows if row["gpu"] == gpu)
+    return f"published {', '.join(published)}" if published else "none"
 
 
 def _quantities(spec: "GpuSpec") -> list[Row]:

@@ -32,24 +32,6 @@ def interval_words(gpu: str) -> str:
     return f"of {' and '.join(kernels)} from times that others published, else a guess"
 
 
-def evidence(gpu: str) -> str:
-    """Which times predictions for a GPU were held against, by the name of its spec.
-
-    `N own` counts rows of this project's records, kernels that follow have times that others published.
-    """
-    counts = {
-        key[1:3]: row["fit_cases"] + row["judge_cases"] for key, row in _validated().items() if key[0] == gpu
-    }
-    published = sorted(key[1] for key in _published() if key[0] == gpu and not counts)
-    return (
-        f"{sum(counts.values())} own"
-        if counts
-        else f"published {', '.join(published)}"
-        if published
-        else "none"
-    )
-
-
 class Interval(NamedTuple):
     """Bounds in seconds, and what they rest on."""
 
