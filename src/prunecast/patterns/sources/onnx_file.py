@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
+from prunecast.files import check_regular
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def open_onnx(path: Path) -> "onnx.ModelProto":
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     except ImportError as missing:
         raise BadInput(f"{path}: reading it needs the package onnx: install the extra onnx") from missing
+    check_regular(path, "an ONNX file")
     if path.stat().st_size > LARGEST_FILE:
         raise BadInput(f"{path}: wanted at most {LARGEST_FILE} bytes, got {path.stat().st_size}")
     model = onnx.ModelProto()
