@@ -1,6 +1,5 @@
 """The study of glyphs: which characters count, what is timed, and that the whole runs in small."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,18 +11,8 @@ pytest.importorskip("matplotlib")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.fixture
-def scripts(monkeypatch):
-    """The folders of the scripts as they see them themselves."""
-    folders = [EXAMPLES / "glyphs", EXAMPLES / "accuracy"]
-    names = [path.stem for folder in folders for path in folder.glob("*.py")]
-    for folder in folders:
-        monkeypatch.syspath_prepend(folder)
-    for name in names:
-        sys.modules.pop(name, None)
-    yield
-    for name in names:
-        sys.modules.pop(name, None)
+STUDY = "glyphs"
+"""Its folder, for the fixture `scripts`."""
 
 
 def test_cells_without_ink_or_alike_are_left_out(scripts):

@@ -15,18 +15,8 @@ LINES = """  1 This line is of the licence | nothing "in it is a sentence of Wor
 """
 
 
-@pytest.fixture
-def scripts(monkeypatch):
-    """The folders of the scripts as they see them themselves."""
-    folders = [EXAMPLES / "retrieval", EXAMPLES / "accuracy"]
-    names = [path.stem for folder in folders for path in folder.glob("*.py")]
-    for folder in folders:
-        monkeypatch.syspath_prepend(folder)
-    for name in names:
-        sys.modules.pop(name, None)
-    yield
-    for name in names:
-        sys.modules.pop(name, None)
+STUDY = "retrieval"
+"""Its folder, for the fixture `scripts`."""
 
 
 def test_a_synset_gives_its_gloss_and_its_first_long_sentence(scripts, tmp_path):

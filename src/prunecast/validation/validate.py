@@ -76,18 +76,21 @@ _SUMMARY = ("cases", "mape", "p90", "bias", "worst", "worst_case", "spearman")
 
 
 def bundled_records(gpu: str | None = None) -> list[str]:
-    """Path of the record of a GPU that comes with the package, as a list of one; the H200's by default.
+    """Path of the record of a GPU that comes with the package, as a list of one.
+
+    Parameters
+    ----------
+    gpu : name of a GPU or path of a spec of one; None for the H200
 
     Raises
     ------
-    BadInput : nothing was recorded on that GPU
+    BadInput : no such GPU, or nothing was recorded on it
     """
-    folder = Path(__file__).parent / "recorded"
-    path = folder / f"{gpu or 'h200-sxm'}.csv"
-    if path not in folder.iterdir():
-        recorded = ", ".join(sorted(each.stem for each in folder.iterdir()))
-        raise BadInput(f"bundled records are of {recorded}, not of {gpu!r:.80}")
-    return [str(path)]
+    name = "h200-sxm" if gpu is None else load_gpu(gpu).name
+    recorded = {path.stem: str(path) for path in (Path(__file__).parent / "recorded").glob("*.csv")}
+    if name not in recorded:
+        raise BadInput(f"bundled records are of {', '.join(sorted(recorded))}, not of {name}")
+    return [recorded[name]]
 
 
 def replay(
