@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from prunecast.codesign import predict
+from prunecast.codesign import predict, workload_layers
 from prunecast.codesign.graph import load_pass, parse_workload
 from prunecast.errors import BadInput
 
@@ -98,3 +98,17 @@ def test_convolutions_of_a_model_have_their_sizes():
 def test_bad_workloads(source, said, words):
     with pytest.raises(BadInput, match=words):
         predict(source, **{**SETTINGS, **said})
+
+
+@pytest.mark.parametrize(("normals", "drawn"), [(2**26, 300), (7000, 40)])
+def test_drawn_weights_are_normals_scaled_by_row_and_column(monkeypatch, normals, drawn):
+    monkeypatch.setattr(workload_layers, "MOST_NORMALS", normals)
+    monkeypatch.setattr(workload_layers, "SCALED_AT_A_TIME", 3500)
+    rng = np.random.default_rng((4, 2))
+    of_weight = np.resize(rng.standard_normal((drawn, 175), np.float32), (300, 175))
+    of_column = np.exp(0.5 * rng.standard_normal(175, np.float32))
+    of_row = np.exp(0.3 * rng.standard_normal((300, 1), np.float32))
+    want = np.abs(of_weight * of_column * of_row)
+    np.testing.assert_array_equal(workload_layers.heavy_tailed((300, 175), (4, 2)), want)
+    half = workload_layers.heavy_tailed((300, 175), (4, 2), np.float16)
+    np.testing.assert_array_equal(half, want.astype(np.float16))

@@ -16,7 +16,7 @@ import struct
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
@@ -340,7 +340,9 @@ def _peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def run_inputs(seeds: range, kinds: tuple[str, ...] = tuple(KINDS), keep: Path | None = None) -> list[Broken]:
+def run_inputs(
+    seeds: Iterable[int], kinds: tuple[str, ...] = tuple(KINDS), keep: Path | None = None
+) -> list[Broken]:
     """Every seed with one kind after the other, in a folder of its own."""
     found = []
     before = Path.cwd()
@@ -367,6 +369,7 @@ def run_inputs(seeds: range, kinds: tuple[str, ...] = tuple(KINDS), keep: Path |
 def _main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--inputs", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no input after so many")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", choices=list(KINDS), action="append")
     parser.add_argument("--keep", type=Path, default=None)
@@ -374,11 +377,22 @@ def _main() -> int:
     keep = None if asked.keep is None else asked.keep.absolute()
     kinds = tuple(asked.kind or KINDS)
     run_inputs(range(1))  # compiles what the inputs' own time is not to count
-    found = run_inputs(range(asked.seed, asked.seed + asked.inputs), kinds, keep)
+    begun: list[int] = []
+    found = run_inputs(_until(asked, begun), kinds, keep)
     for broken in found:
         print(f"{broken.kind} {broken.seed}: {broken.why}")
-    print(f"{asked.inputs} inputs, {len(found)} broke a rule")
+    print(f"{len(begun)} inputs, {len(found)} broke a rule")
     return int(bool(found))
+
+
+def _until(asked: argparse.Namespace, begun: list[int]) -> Iterator[int]:
+    """Seeds as long as there is time; each is put into `begun`."""
+    end = time.monotonic() + asked.seconds
+    for seed in range(asked.seed, asked.seed + asked.inputs):
+        if time.monotonic() > end:
+            return
+        begun.append(seed)
+        yield seed
 
 
 if __name__ == "__main__":

@@ -7,8 +7,10 @@ factor per column and row stands for that. Without it all columns would be alike
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from prunecast.codesign.graph import (
     ModelGraph,
@@ -20,7 +22,6 @@ from prunecast.codesign.graph.shapes import Transformer
 from prunecast.codesign.layers import LoadedLayers, Skipped
 from prunecast.errors import BadInput
 from prunecast.kernels import ConvShape
-from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.sources import FilterShape, Layer
 from prunecast.patterns.sources.read import matrix_sizes, open_tensors
 from prunecast.patterns.sources.weight_set import select_names
@@ -29,8 +30,10 @@ KEPT_DENSE = ("stem", "classifier", "head", "fc8")
 """First and last layers of the standard models: they are customarily not pruned."""
 ROUTER = ".router"
 """Products that choose the experts of a token are not pruned either."""
-ROWS_AT_A_TIME = 32
-"""Rows that a cache holds while they are scaled."""
+SCALED_AT_A_TIME = 2**17
+"""Elements that a cache holds while they are scaled."""
+MOST_NORMALS = 2**26
+"""Normal numbers that are drawn for one matrix: a second and a half."""
 
 
 def is_pruned(name: str) -> bool:
@@ -38,17 +41,25 @@ def is_pruned(name: str) -> bool:
     return name not in KEPT_DENSE and not name.endswith(ROUTER)
 
 
-def heavy_tailed(shape: tuple[int, int], seed: Sequence[int]) -> ImportanceArray:
-    """Magnitudes of a matrix (M, K), float32, that depend on the seed alone."""
+def heavy_tailed(
+    shape: tuple[int, int], seed: Sequence[int], dtype: npt.DTypeLike = np.float32
+) -> npt.NDArray[Any]:
+    """Magnitudes of a matrix (M, K) that depend on the seed alone, rounded from float32 to `dtype`.
+
+    What the rows of a matrix above `MOST_NORMALS` elements are scaled from repeats.
+    """
     rng = np.random.default_rng(seed)
-    weights = rng.standard_normal(shape, np.float32)
+    step = max(SCALED_AT_A_TIME // shape[1], 1)
+    drawn = min(shape[0], max(MOST_NORMALS // shape[1] // step, 1) * step)
+    normals = rng.standard_normal((drawn, shape[1]), np.float32)
     of_column = np.exp(0.5 * rng.standard_normal(shape[1], np.float32))
     of_row = np.exp(0.3 * rng.standard_normal((shape[0], 1), np.float32))
-    for first in range(0, shape[0], ROWS_AT_A_TIME):
-        rows = weights[first : first + ROWS_AT_A_TIME]
-        rows *= of_column
-        rows *= of_row[first : first + ROWS_AT_A_TIME]
-        np.abs(rows, out=rows)
+    weights = np.empty(shape, dtype)
+    for first in range(0, shape[0], step):
+        rows, start = weights[first : first + step], first % drawn
+        scaled = normals[start : start + len(rows)] * of_column
+        scaled *= of_row[first : first + step]
+        rows[...] = np.abs(scaled, out=scaled)
     return weights
 
 
@@ -220,7 +231,7 @@ def _drawn(row: str, product: Operation, made: dict[tuple[int, int], Layer]) -> 
             f"{row}: random weights have at most {MOST_DRAWN} elements, got {product.m}x{product.k}"
         )
     if shape not in made:
-        weights = heavy_tailed(shape, (0, len(made))).astype(np.float16)
+        weights = heavy_tailed(shape, (0, len(made)), np.float16)
         made[shape] = Layer(name=row, weights=weights, dtype="fp16", note=RANDOM)
     filters = FilterShape(conv.in_channels, conv.kernel, conv.kernel) if conv else None
     return replace(made[shape], filters=filters)
