@@ -83,7 +83,8 @@ def make_sparse(model: nn.Module, patterns: Mapping[str, str], runtime: str, gpu
         return f"{len(wanted)} layers in cuSPARSELt"
     modules = {name.removesuffix(".weight"): pattern for name, pattern in patterns.items()}
     recipe = Recipe(next(iter(modules.values())), modules, dict.fromkeys(modules, 0.0))
-    return str(sparsify(model, recipe, gpu=gpu, max_tokens=tokens, few_tokens=False, quiet=True))
+    how = {"max_tokens": tokens, "few_tokens": False, "convolutions": True, "quiet": True}
+    return str(sparsify(model, recipe, gpu=gpu, **how))
 
 
 def forward_of(study: Study, model: nn.Module, form: str) -> Forward:
@@ -110,6 +111,7 @@ def measure(
 
     Processes may compile beside each other: only one of them, which holds the file `lock`, times at once.
     """
+    torch.backends.cudnn.benchmark = True
     zeros = half_model(study, dense, kept)
     wanted = study.timed(zeros)(*study.example("cuda"))
     patterns = {name: each for name, each in patterns.items() if not kept[name].all()}

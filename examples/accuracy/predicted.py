@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from prunecast.choice import fastest_plan
 from prunecast.codesign.engines import Engine
 from prunecast.codesign.graph import ModelGraph, model_time
+from prunecast.codesign.graph.model_graph import Operation
 from prunecast.codesign.search.layer_sets import LayerPass, LayerSet
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.prune_model import families_of
 from prunecast.hardware import load_gpu
-from prunecast.kernels import plan_dense
+from prunecast.kernels import ConvGrid, ConvShape, plan_dense
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 
@@ -32,8 +33,11 @@ class Predictor:
 
     def layer_seconds(self, name: str, tiles: TileMap) -> float:
         """Seconds of one layer that keeps these tiles."""
-        n = self.graph[name].n
-        return self.engine.once(fastest_plan("stspmm", tiles, n, self.dtype, self.engine.gpu)).seconds
+        operation = self.graph[name]
+        grid = _grid(operation)
+        n = operation.n if grid is None else grid.n
+        plan = fastest_plan("stspmm", tiles, n, self.dtype, self.engine.gpu, source=grid)
+        return self.engine.once(plan).seconds
 
     def share(self, maps: Mapping[str, TileMap]) -> float:
         """Time of the model with these layers pruned over that of the dense one."""
@@ -71,3 +75,21 @@ class Predictor:
         )
         search.prepare()
         return search
+
+
+def _grid(operation: Operation) -> ConvGrid | None:
+    """How the images of a convolution lie in memory."""
+    conv = operation.convolution
+    if conv is None:
+        return None
+    shape = ConvShape(
+        channels=conv.in_channels,
+        height=conv.height,
+        width=conv.width,
+        kernel_h=conv.kernel,
+        kernel_w=conv.kernel,
+        stride=conv.stride,
+        padding=conv.padding,
+        batch=operation.n // (conv.height_out * conv.width_out),
+    )
+    return ConvGrid(conv=shape)

@@ -65,6 +65,7 @@ class Study:
     budget : steps and rates
     shares : times as shares of the dense model's
     seeds : of training and tuning
+    is_captured : batches have one size, and a step on the GPU is a CUDA graph instead of being compiled
     """
 
     name: str
@@ -83,6 +84,7 @@ class Study:
     budget: Budget
     shares: tuple[float, ...] = (0.8, 0.7, 0.6)
     seeds: tuple[int, ...] = (0, 1, 2)
+    is_captured: bool = False
 
 
 def load_study(path: Path, *, tiny: bool) -> Study:

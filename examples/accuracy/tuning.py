@@ -11,6 +11,7 @@ from itertools import islice
 
 import numpy as np
 import torch
+from captured import CapturedBackward
 from study import Batch, Budget, Study
 from torch import Tensor, nn
 
@@ -25,6 +26,8 @@ ANYWHERE = "unstructured"
 """Pattern of masks that were found before: any."""
 
 Objective = Callable[[Batch], Tensor]
+Backward = Callable[[Batch], None]
+"""Leaves gradients in the parameters, which have none before."""
 
 
 def rates(steps: int, warmup: int, peak: float) -> list[float]:
@@ -36,7 +39,7 @@ def rates(steps: int, warmup: int, peak: float) -> list[float]:
 
 def run_steps(
     model: nn.Module,
-    objective: Objective,
+    backward: Backward,
     source: Iterable[Batch],
     peaks: list[float],
     weight_decay: float,
@@ -55,7 +58,7 @@ def run_steps(
         for group in optimizer.param_groups:
             group["lr"] = rate
         optimizer.zero_grad()
-        objective(batch).backward()
+        backward(batch)
         nn.utils.clip_grad_norm_(model.parameters(), GRADIENT_NORM)
         optimizer.step()
         if pruner is not None:
@@ -79,7 +82,8 @@ class Trainer:
         self.study, self.device = study, device
         self.model = study.build(device)
         self.teacher = copy.deepcopy(self.model).eval().requires_grad_(False)
-        compiled = device == "cuda"
+        compiled = device == "cuda" and not study.is_captured
+        self._captured: dict[bool, Backward] = {}
         self._alone = torch.compile(self._loss_alone) if compiled else self._loss_alone
         self._beside = torch.compile(self._loss_beside) if compiled else self._loss_beside
 
@@ -95,6 +99,16 @@ class Trainer:
             wanted = self._outputs(self.teacher, batch)
         return self.study.loss(self._outputs(self.model, batch), wanted, batch)
 
+    def _backward(self, *, distils: bool) -> Backward:
+        """Captured once a process, before anything watches the parameters."""
+        objective = self._beside if distils else self._alone
+        if self.device != "cuda" or not self.study.is_captured:
+            return lambda batch: objective(batch).backward()
+        if distils not in self._captured:
+            batch = next(self.study.batches(0, self.device))
+            self._captured[distils] = CapturedBackward(objective, self.model.train(), batch)
+        return self._captured[distils]
+
     def begin(self, dense: Mapping[str, Tensor]) -> None:
         """Model and teacher are the dense model again."""
         self.model.load_state_dict(dense)
@@ -104,9 +118,12 @@ class Trainer:
         """The dense model from its first weights; seconds a step."""
         budget = self.study.budget
         peaks = rates(budget.train_steps, budget.warmup_steps * 4, budget.train_rate)
+        state = copy.deepcopy(self.model.state_dict())
+        backward = self._backward(distils=False)
+        self.model.load_state_dict(state)
         self.model.train()
         source = self.study.batches(seed, self.device)
-        return run_steps(self.model, self._alone, source, peaks, budget.weight_decay)
+        return run_steps(self.model, backward, source, peaks, budget.weight_decay)
 
     def importance(self, seed: int) -> dict[str, ImportanceArray]:
         """Sum over batches of (weight * gradient) squared of each weight (M, K): what its removal costs."""
@@ -137,6 +154,9 @@ class Trainer:
         seconds a step
         """
         budget, pruner = self.study.budget, None
+        state = copy.deepcopy(self.model.state_dict())
+        backward = self._backward(distils=distils)
+        self.model.load_state_dict(state)
         if kept is not None:
             updates = budget.updates if is_gradual else 1
             pruner = _pruner(
@@ -146,8 +166,7 @@ class Trainer:
         peaks = rates(budget.tune_steps, budget.warmup_steps, budget.tune_rate)
         self.model.train()
         source = self.study.batches(1000 + seed, self.device)
-        objective = self._beside if distils else self._alone
-        step_s = run_steps(self.model, objective, source, peaks, budget.weight_decay, pruner)
+        step_s = run_steps(self.model, backward, source, peaks, budget.weight_decay, pruner)
         if pruner is not None:
             pruner.close()
         return step_s

@@ -17,11 +17,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from draw import Distortion, distort, draw
-from network import ResidualNetwork
+from network import ResidualNetwork, TimedNetwork
 from study import Batch, Budget, Scores, Study
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils import fuse_conv_bn_eval
 
 from prunecast.codesign.graph import ModelGraph
 from prunecast.codesign.graph.model_graph import Convolution, Operation
@@ -80,7 +79,7 @@ def study(tiny: bool) -> Study:
         more_is_better=True,
         unit="share of characters that are told",
         target=(r"re:^stages\.[1-9]",),
-        timed=folded,
+        timed=TimedNetwork,
         example=lambda device: (
             torch.randn((sizes.timed_images, 1, sizes.pixels, sizes.pixels), device=device).half(),
         ),
@@ -89,6 +88,7 @@ def study(tiny: bool) -> Study:
         budget=TINY_BUDGET if tiny else BUDGET,
         shares=(0.8,) if tiny else (0.75,),
         seeds=(0, 1) if tiny else (0, 1, 2),
+        is_captured=True,
     )
 
 
@@ -152,23 +152,6 @@ def scores(model: nn.Module, judged: Judged, sizes: Sizes) -> Scores:
         with torch.autocast(images.device.type, torch.float16, enabled=images.is_cuda):
             found.append(model(images).argmax(1) == labels)
     return torch.cat(found).float().cpu().numpy()
-
-
-def folded(model: nn.Module) -> nn.Module:
-    """For the timed pass: norms are part of the convolutions before them, channels lie innermost."""
-    model.eval()
-    _fold(model, "stem", "norm")
-    for block in (block for stage in model.stages for block in stage):
-        _fold(block, "conv1", "norm1")
-        _fold(block, "conv2", "norm2")
-        if isinstance(block.norm, nn.BatchNorm2d):
-            _fold(block, "shortcut", "norm")
-    return model.to(memory_format=torch.channels_last)
-
-
-def _fold(module: nn.Module, conv: str, norm: str) -> None:
-    setattr(module, conv, fuse_conv_bn_eval(getattr(module, conv), getattr(module, norm)))
-    setattr(module, norm, nn.Identity())
 
 
 def graph(sizes: Sizes) -> ModelGraph:

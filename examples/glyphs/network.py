@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils import fuse_conv_bn_eval
+
+from prunecast.torch import TileSparseConv2d
+from prunecast.torch.conv import in_planes
 
 
 class Block(nn.Module):
@@ -45,3 +50,57 @@ class ResidualNetwork(nn.Module):
         """(batch, 1, height, width) to logits (batch, classes)."""
         x = functional.relu(self.norm(self.stem(x)))
         return self.head(self.stages(x).mean(dim=(2, 3)))
+
+
+class TimedNetwork(nn.Module):
+    """The network as it is timed: norms are part of the convolutions before them, sums and ReLU in place.
+
+    Sparse convolutions keep channels outermost and take ReLU into their epilogue; torch compiles the rest.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = _folded(network.eval()).to(memory_format=torch.channels_last)
+        self.blocks = [block for stage in network.stages for block in stage]
+        for block in self.blocks:
+            if isinstance(block.conv1, TileSparseConv2d):
+                block.conv1.activation = "relu"
+        if any(isinstance(module, TileSparseConv2d) for module in network.modules()):
+            self._add, self.forward = torch.compile(_add_relu_), torch.compiler.disable(self.forward)
+        else:
+            self._add = _add_relu_
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits (batch, classes) of images (batch, 1, height, width)."""
+        x = self.network.stem(x).relu_()
+        for block in self.blocks:
+            x = self._block(block, x)
+        return self.network.head(x.mean(dim=(2, 3)))
+
+    def _block(self, block: nn.Module, x: Tensor) -> Tensor:
+        is_sparse = isinstance(block.conv1, TileSparseConv2d)
+        if is_sparse:
+            x = in_planes(x)
+        inside = block.conv1(x)
+        y = block.conv2(inside if is_sparse else inside.relu_())
+        self._add(y, block.shortcut(x))
+        return y
+
+
+def _add_relu_(y: Tensor, x: Tensor) -> None:
+    y.add_(x).relu_()
+
+
+def _folded(network: nn.Module) -> nn.Module:
+    _fold(network, "stem", "norm")
+    for block in (block for stage in network.stages for block in stage):
+        _fold(block, "conv1", "norm1")
+        _fold(block, "conv2", "norm2")
+        _fold(block, "shortcut", "norm")
+    return network
+
+
+def _fold(module: nn.Module, conv: str, norm: str) -> None:
+    if isinstance(getattr(module, norm), nn.BatchNorm2d):
+        setattr(module, conv, fuse_conv_bn_eval(getattr(module, conv), getattr(module, norm)))
+        setattr(module, norm, nn.Identity())

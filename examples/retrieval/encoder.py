@@ -35,8 +35,13 @@ def random_encoder() -> nn.Module:
 
 def states(model: nn.Module, ids: Tensor) -> Tensor:
     """(layers, texts, tokens, hidden): what layers say of token numbers (texts, tokens); 0 is filling."""
-    found = model(input_ids=ids, attention_mask=ids != 0, output_hidden_states=True).hidden_states
+    found = model(input_ids=ids, attention_mask=_seen(ids), output_hidden_states=True).hidden_states
     return torch.stack(found[1:])
+
+
+def _seen(ids: Tensor) -> Tensor:
+    """(texts, 1, 1, tokens): what may be looked at, as a CUDA graph can hold it."""
+    return (ids != 0)[:, None, None]
 
 
 def pooled(last: Tensor, ids: Tensor) -> Tensor:
@@ -47,7 +52,7 @@ def pooled(last: Tensor, ids: Tensor) -> Tensor:
 
 def embed(model: nn.Module, ids: Tensor) -> Tensor:
     """Unit vectors (texts, hidden) of token numbers (texts, tokens)."""
-    return pooled(model(input_ids=ids, attention_mask=ids != 0).last_hidden_state, ids)
+    return pooled(model(input_ids=ids, attention_mask=_seen(ids)).last_hidden_state, ids)
 
 
 class Encoder(nn.Module):

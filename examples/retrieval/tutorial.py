@@ -66,13 +66,14 @@ def distil(asked: argparse.Namespace, device: str) -> None:
     pruner = Pruner(model, "unstructured", schedule=schedule, target=TARGET, final=kept)
     pruner.prepare()
 
-    def objective(batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    def backward(batch: tuple[torch.Tensor, ...]) -> None:
         ids = torch.cat(batch)
         with torch.autocast(device, torch.bfloat16):
-            return loss(states(model, ids), states(dense, ids), batch)
+            apart = loss(states(model, ids), states(dense, ids), batch)
+        apart.backward()
 
     source = batches(read_texts(asked.inputs, device), asked.sizes, 1)
-    run_steps(model, objective, source, rates(asked.steps, WARMUP, RATE), WEIGHT_DECAY, pruner)
+    run_steps(model, backward, source, rates(asked.steps, WARMUP, RATE), WEIGHT_DECAY, pruner)
     pruner.close()
     with torch.no_grad():
         for name, mask in pruner.masks.items():

@@ -38,15 +38,14 @@ def test_distorted_images_follow_from_the_generator_alone(scripts):
 def test_the_timed_network_says_what_the_trained_one_says(scripts):
     import copy
 
-    from glyphs import folded
-    from network import ResidualNetwork
+    from network import ResidualNetwork, TimedNetwork
 
     torch.manual_seed(0)
     model = ResidualNetwork(7, (8, 16)).double()
     for _ in range(3):
         model(torch.randn(4, 1, 16, 16, dtype=torch.float64))  # norms gather what they normalise by
     images = torch.randn(4, 1, 16, 16, dtype=torch.float64)
-    torch.testing.assert_close(folded(copy.deepcopy(model))(images), model.eval()(images))
+    torch.testing.assert_close(TimedNetwork(copy.deepcopy(model))(images), model.eval()(images))
 
 
 def test_products_of_the_graph_are_the_convolutions_of_the_network(scripts):

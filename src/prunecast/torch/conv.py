@@ -30,7 +30,7 @@ from prunecast.torch.find import GRID_FILTERS, is_convolution, runs_on_grid
 from prunecast.torch.images import covering
 from prunecast.torch.kept import TILE_COLUMNS, place_values, take_values, tiles_of
 
-__all__ = ["TileSparseConv2d", "images_in", "planes_of"]
+__all__ = ["TileSparseConv2d", "images_in", "in_planes", "planes_of"]
 
 MOST_PLANS = 16
 """Most shapes of input that a module keeps plans and packed weights for."""
@@ -54,6 +54,22 @@ def images_in(planes: torch.Tensor, layout: PlaneLayout, count: int) -> torch.Te
     batch = planes.shape[1]
     strides = (1, layout.plane * batch, layout.line * batch, batch)
     return planes.as_strided((count, *layout[:3]), strides, layout.first * batch)
+
+
+def in_planes(x: torch.Tensor, border: int = 1) -> torch.Tensor:
+    """Images (batch, channels, height, width) that lie as `TileSparseConv2d` wants them.
+
+    One copy where several modules read them, none where one of these modules made them.
+    """
+    count, channels, height, width = x.shape
+    layout, batch = PlaneLayout(channels, height, width, border), -(-count // CHUNK) * CHUNK
+    planes = getattr(x, _PLANES, None)
+    if planes is not None and _is_view(x, planes, layout, batch):
+        return x
+    planes = planes_of(x, batch, border)
+    images = images_in(planes, layout, count)
+    setattr(images, _PLANES, planes)
+    return images
 
 
 class TileSparseConv2d(torch.nn.Module):  # type: ignore[misc]
@@ -169,10 +185,7 @@ class TileSparseConv2d(torch.nn.Module):  # type: ignore[misc]
         self._check_input(x)
         count, _, height, width = x.shape
         operator = self._operator(count, height, width)
-        grid, planes = operator.grid, getattr(x, _PLANES, None)
-        if planes is None or not _lie_in(x, planes, grid):
-            planes = planes_of(x, grid.conv.batch, self.border)
-        y = operator(planes)
+        y = operator(getattr(in_planes(x, self.border), _PLANES))
         images = images_in(y, operator.output, count)
         setattr(images, _PLANES, y)
         return images
@@ -225,11 +238,11 @@ class TileSparseConv2d(torch.nn.Module):  # type: ignore[misc]
         return f"{shape}, {self.activation}, pattern={self.pattern}, density={kept:.3f}"
 
 
-def _lie_in(x: torch.Tensor, planes: torch.Tensor, grid: ConvGrid) -> bool:
-    """Whether images are still the view of planes that a module gave, and the planes those of the grid."""
-    if planes.shape != (grid.source.pixels, grid.conv.batch):
+def _is_view(x: torch.Tensor, planes: torch.Tensor, layout: PlaneLayout, batch: int) -> bool:
+    """Whether images are still the view of planes that a module gave, and the planes those of the layout."""
+    if planes.shape != (layout.pixels, batch):
         return False
-    made = images_in(planes, grid.source, x.shape[0])
+    made = images_in(planes, layout, x.shape[0])
     return bool(x.data_ptr() == made.data_ptr() and x.stride() == made.stride())
 
 
