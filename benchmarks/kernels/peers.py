@@ -1,11 +1,10 @@
-"""What else can be installed, on the same pruned weights: torch's 2:4, Triton block-sparse, cuBLAS.
+"""What else can be installed, on the same pruned weights: Triton block-sparse, cuBLAS.
 
     python -m benchmarks.kernels.peers --out DIR [--state burst,sustained] [--l2 cold,warm]
 
-Each peer runs the pattern that it is made for: cuSPARSELt through torch's semi-structured tensors (2:4, its
-own tuning first), block-sparse in Triton (blocks of 64 x 64, 75 %, tuned by Triton itself); cuSPARSE is in
-the suites of `prunecast validate`. A peer that cannot be imported is named and left out. Results are checked
-against float64 on sampled rows before any time counts. Writes DIR/peers.json.
+Block-sparse in Triton has blocks of 64 x 64, 75 %, tuned by Triton itself; cuSPARSE is in the suites of
+`prunecast validate`, cuSPARSELt in `benchmarks.kernels.vendors`. A peer that cannot be imported is named and
+left out. Results are checked against float64 on sampled rows before any time counts. Writes DIR/peers.json.
 """
 
 import argparse
@@ -36,26 +35,10 @@ class Peer(NamedTuple):
     """(A pruned (M, K), B of every set) -> the product with set i, (M, N)."""
 
 
-def _two_of_four(m: int, k: int, rng: np.random.Generator) -> np.ndarray:
-    rank = rng.random((m, k // 4, 4)).argsort(axis=2).argsort(axis=2)
-    return (rank < 2).reshape(m, k)
-
-
 def _blocks(m: int, k: int, rng: np.random.Generator) -> np.ndarray:
     """A quarter of the blocks, equally many in every row of blocks."""
     kept = rng.random((m // BLOCK, k // BLOCK)).argsort(axis=1) < k // BLOCK // 4
     return np.kron(kept, np.ones((BLOCK, BLOCK), bool))
-
-
-def _semi_structured(a: Any, bs: list[Any]) -> Callable[[int], Any]:
-    """CuSPARSELt behind torch; its search over algorithms runs first."""
-    import torch
-    from torch.sparse import SparseSemiStructuredTensor, to_sparse_semi_structured
-
-    SparseSemiStructuredTensor._FORCE_CUTLASS = False
-    packed = to_sparse_semi_structured(torch.from_dlpack(a))
-    tensors = [torch.from_dlpack(b) for b in bs]
-    return lambda i: torch.mm(packed, tensors[i])
 
 
 def _triton_blocks(a: Any, bs: list[Any]) -> Callable[[int], Any]:
@@ -64,10 +47,7 @@ def _triton_blocks(a: Any, bs: list[Any]) -> Callable[[int], Any]:
     return block_sparse(a, bs, BLOCK)
 
 
-PEERS = (
-    Peer("cuSPARSELt 2:4 fp16", "float16", _two_of_four, _semi_structured),
-    Peer("Triton blocks 64x64 fp16, 75 %", "float16", _blocks, _triton_blocks),
-)
+PEERS = (Peer("Triton blocks 64x64 fp16, 75 %", "float16", _blocks, _triton_blocks),)
 
 
 def _inputs(layer: tuple[int, int, int], peer: Peer, count: int) -> tuple[Any, list[Any]]:
