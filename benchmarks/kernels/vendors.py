@@ -40,7 +40,7 @@ SPARSE_SIZES = (
     *((4096, 11008, 2048), (768, 3072, 4096), (2048, 2048, 8192)),
 )
 """Rows and columns of A, and tokens."""
-BYTES = {"fp16": 2, "fp8": 1, "int8": 1}
+BYTES, OUTPUT_BYTES = {"fp16": 2, "fp8": 1, "int8": 1}, {"fp16": 2, "fp8": 2, "int8": 4}
 COLD_BYTES, MOST_SETS = 2.2 * 60e6, 64
 TRIALS = 6
 """Launches by which an algorithm is compared with others before it is timed."""
@@ -97,7 +97,7 @@ def _measured(product: Product, stream: Any, turns: int) -> dict[str, float]:
 
     item = BYTES[product.dtype]
     _, _, m, k, n = product
-    size = item * (m * k + k * n) + 2 * m * n
+    size = item * (m * k + k * n) + OUTPUT_BYTES[product.dtype] * m * n
     sets = min(max(int(np.ceil(COLD_BYTES / size)), 2), MOST_SETS)
     forms = _dense_forms if product.kernel == "dense" else _sparse_forms
     contestants = [
@@ -157,10 +157,10 @@ def _sparse_forms(product: Product, sets: int) -> Iterator[tuple[str, Callable[[
     masked = torch.where(mask, dense.to(torch.float16), torch.zeros((), device="cuda").half()).to(dense.dtype)
     packed = [torch._cslt_compress(masked).clone() for _ in range(sets)]
     xs = [_random((n, k), dtype) for _ in range(sets)]
-    out = torch.bfloat16 if dtype == "fp8" else torch.float16
+    out = {"fp16": None, "fp8": torch.bfloat16, "int8": torch.int32}[dtype]
     for layout in ("tokens", "features"):
         bs = [x.t() if layout == "tokens" else x.t().contiguous() for x in xs]
-        launch = _sparse_launch(packed, bs, out if dtype != "fp16" else None)
+        launch = _sparse_launch(packed, bs, out)
         try:
             got = launch(0)
         except RuntimeError as reason:
@@ -173,8 +173,8 @@ def _sparse_forms(product: Product, sets: int) -> Iterator[tuple[str, Callable[[
                 raise RuntimeError(f"wrong by {error:.3g}")
         if layout == "tokens":
             yield f"{layout}, default", launch
-        for how in _algorithms(packed[0], bs[0], out if dtype != "fp16" else None):
-            yield f"{layout}, {how[0]}", _sparse_launch(packed, bs, out if dtype != "fp16" else None, how[1])
+        for how in _algorithms(packed[0], bs[0], out):
+            yield f"{layout}, {how[0]}", _sparse_launch(packed, bs, out, how[1])
 
 
 def _sparse_launch(packed: list[Any], bs: list[Any], out: Any, how: tuple[int, ...] = ()) -> Any:
