@@ -105,7 +105,8 @@ def test_an_empty_file_becomes_a_database(tmp_path):
     assert StudyStorage(str(tmp_path / "s.sqlite")).exists
 
 
-def test_a_database_that_goes_away_is_one_line(tmp_path):
+def test_a_database_that_goes_away_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.delenv("PRUNECAST_TEST_DATABASE", raising=False)
     from tests.codesign.study.toy_study import GROUPS, open_study, run_trials, toy_result
 
     study = open_study(tmp_path, 0)
@@ -127,7 +128,8 @@ def test_a_file_with_a_strange_name(tmp_path):
     assert StudyStorage(str(path)).exists
 
 
-def test_the_dashboard_reads_it(tmp_path):
+def test_the_dashboard_reads_it(tmp_path, monkeypatch):
+    monkeypatch.delenv("PRUNECAST_TEST_DATABASE", raising=False)
     dashboard = pytest.importorskip("optuna_dashboard")
     from tests.codesign.study.toy_study import open_study, run_toy
 

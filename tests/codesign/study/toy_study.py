@@ -1,6 +1,10 @@
 """A study whose trials cost nothing; as a program, one that kills itself at a commit of its database.
 
 `python -m tests.codesign.study.toy_study FOLDER TRIALS SEED COMMIT`
+
+It lies in an SQLite file, or on a server where there is one; pools of its driver outlive the tests:
+`PRUNECAST_TEST_DATABASE=postgresql+psycopg://user@host/studies pytest -p no:unraisableexception
+tests/codesign/study/test_run_trials.py`
 """
 
 import hashlib
@@ -8,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import uuid
 from pathlib import Path
 
 import optuna
@@ -39,9 +44,13 @@ def toy_result(patterns):
 
 
 def open_study(folder: Path, seed: int):
+    storage = StudyStorage(os.environ.get("PRUNECAST_TEST_DATABASE") or str(folder / "study.sqlite")).open()
+    name = folder / "name"
+    if not name.exists():
+        name.write_text(f"toy {uuid.uuid4()}")
     return optuna.create_study(
-        storage=StudyStorage(str(folder / "study.sqlite")).open(),
-        study_name="toy",
+        storage=storage,
+        study_name=name.read_text(),
         direction="maximize",
         sampler=seeded_sampler(seed),
         load_if_exists=True,
