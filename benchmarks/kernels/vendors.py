@@ -4,8 +4,8 @@
     python -m benchmarks.kernels.vendors judge [FILE.csv ...]        # the closed form beside measured; no GPU
 
 Through torch: fp8 (e4m3, C in bf16) by `_scaled_mm`, with sums in fp32 and with the faster, less exact ones;
-int8 (C in int32) by `_int_mm`; 2:4 by `_cslt_sparse_mm` in every algorithm that the library has and with what
-its own search finds, B with features and with tokens outermost; the fastest counts. Weights, B and C rotate
+int8 (C in int32) by `_int_mm`; 2:4 by `_cslt_sparse_mm` as torch calls it unless told, and with what the library's search finds,
+B with features and with tokens outermost; the fastest counts. Weights, B and C rotate
 over twice the L2; bursts of at most 4 ms, held until all is enqueued. fp16 products are checked against torch
 in fp32. `run` writes DIR/vendors.csv.
 """
@@ -14,7 +14,6 @@ import argparse
 import csv
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from itertools import product as product_of
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,8 +41,6 @@ SPARSE_SIZES = (
 """Rows and columns of A, and tokens."""
 BYTES, OUTPUT_BYTES = {"fp16": 2, "fp8": 1, "int8": 1}, {"fp16": 2, "fp8": 2, "int8": 4}
 COLD_BYTES, MOST_SETS = 2.2 * 60e6, 64
-TRIALS = 6
-"""Launches by which an algorithm is compared with others before it is timed."""
 RECORD = Path(__file__).parents[1] / "measured" / "vendors-2026-11-23.csv"
 
 
@@ -60,10 +57,10 @@ class Product(NamedTuple):
 def products(only: str) -> Iterator[Product]:
     """Everything that is timed: those that say most come first."""
     for dtype in ("fp8", "int8"):
-        if "dense" in only:
+        if "dense" in only and dtype in only:
             yield from (Product("dense", dtype, *size) for size in DENSE_SIZES)
     for dtype in ("fp16", "fp8", "int8"):
-        if "cusparselt" in only:
+        if "cusparselt" in only and dtype in only:
             yield from (Product("cusparselt", dtype, *size) for size in SPARSE_SIZES)
 
 
@@ -148,7 +145,7 @@ def _scaled(weights: list[Any], xs: list[Any], *, fast: bool) -> Callable[[int],
 
 
 def _sparse_forms(product: Product, sets: int) -> Iterator[tuple[str, Callable[[int], Any]]]:
-    """What the library runs unless told, what its search finds, and the fastest of all algorithms."""
+    """What the library runs unless told, and what its search finds."""
     import torch
 
     _, dtype, m, k, n = product
@@ -185,45 +182,14 @@ def _sparse_launch(packed: list[Any], bs: list[Any], out: Any, how: tuple[int, .
 
 
 def _algorithms(packed: Any, b: Any, out: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """What the search finds, and the fastest of a quick look at all algorithms whole and in two slices."""
+    """What the search finds."""
     import torch
 
-    most = 8
     try:
         found = torch._C._cusparselt.mm_search(packed, b, None, None, out, False)
-        most = int(found[-1])
         yield f"search {found[0]}/{found[1]}", tuple(int(part) for part in found[:3])
     except Exception as reason:
         print(f"no search: {str(reason)[:120]}", flush=True)
-    quick: dict[tuple[int, ...], float] = {}
-    for number, (slices, mode) in product_of(range(most), ((1, -1), (2, 1))):
-        tried = number, slices, mode
-        try:
-            quick[tried] = _quick(_sparse_launch([packed], [b], out, tried))
-        except RuntimeError:
-            torch.cuda.synchronize()
-    if quick:
-        best = min(quick, key=quick.__getitem__)
-        yield f"algorithm {best[0]}/{best[1]}", best
-
-
-def _quick(launch: Callable[[int], Any]) -> float:
-    """Milliseconds of a few launches in a graph."""
-    import torch
-
-    launch(0)
-    stream = torch.cuda.Stream()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream, capture_error_mode="relaxed"):
-        for _ in range(TRIALS):
-            launch(0)
-    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    graph.replay()
-    start.record()
-    graph.replay()
-    stop.record()
-    stop.synchronize()
-    return float(start.elapsed_time(stop))
 
 
 def plan_of(product: Product, gpu: GpuSpec) -> KernelPlan:
@@ -271,7 +237,7 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="*", default=[RECORD])
     parser.add_argument("--gpu", default="h200-sxm")
     parser.add_argument("--out", type=Path, default=Path())
-    parser.add_argument("--only", default="dense,cusparselt")
+    parser.add_argument("--only", default="dense,cusparselt,fp16,fp8,int8", help="kernels and dtypes")
     parser.add_argument("--turns", type=int, default=4)
     options = parser.parse_args()
     if options.what == "judge":
