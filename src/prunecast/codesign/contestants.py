@@ -122,7 +122,7 @@ def zeros_note(layer: Layer) -> str | None:
 
 
 def _fits_two_of_four(layer: Layer) -> bool:
-    m, k = layer.weights.shape
+    m, k = layer.shape
     whole = k // 4 * 4
     counts = layer.kept[:, :whole].reshape(m, -1, 4).sum(axis=2, dtype=np.uint8)
     return bool(whole) and bool((counts <= 2).all())

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from prunecast.choice import PrunedMap, fastest_plan
@@ -42,12 +43,19 @@ class LayerRows(NamedTuple):
 class _Run(NamedTuple):
     """One kernel of one layer."""
 
-    kernel: str
+    contestant: Contestant
     pattern: str
     density: float
     ways: list[RunningWay]
     """The fastest one counts."""
     note: str
+
+
+class _Planned(NamedTuple):
+    """What a kernel keeps of a layer, None for dense, and what it launches."""
+
+    kept: PrunedMap | TwoParts | None
+    launches: tuple[KernelPlan, ...]
 
 
 class StartedLayer(NamedTuple):
@@ -67,11 +75,13 @@ class LayerJob(LayerLaunches):
     contestants : kernels and patterns, dense first
     sparsity : as asked for, or None
     strict : a kernel that cannot run a layer is an error; else it is skipped
+    holds_plans : predictions hold their plans; else they plan again when they are asked
     """
 
     contestants: tuple[Contestant, ...]
     sparsity: float | None
     strict: bool
+    holds_plans: bool = True
 
     def start(self, layer: Layer) -> StartedLayer:
         """Plan all kernels of one layer and begin their runs. Raises BadInput if one that must run cannot."""
@@ -117,15 +127,12 @@ class LayerJob(LayerLaunches):
         is_dense = not KERNELS[contestant.kernel].prunes and contestant.pattern == "dense"
         if is_dense and len(self.contestants) > 1:
             notes.append(zeros_note(layer))
-        if not KERNELS[contestant.kernel].prunes:
-            launches: tuple[KernelPlan, ...] = (self.dense_plan(layer),)
-            pattern, density = "dense", 1.0
-        else:
+        kept, launches = self._planned(layer, contestant)
+        pattern, density = ("dense", 1.0) if kept is None else (kept.pattern, kept.density)
+        if kept is not None:
             fitted = self.maker.fit(layer.name, contestant.pattern, natural=self.natural)
-            kept = self.kept(self.maker, layer, contestant, self.sparsity)
-            pattern, density = kept.pattern, kept.density
-            notes += [fitted.note, self._sparsity_note(kept)]
-            launches = self.launches(layer, contestant.kernel, kept, self.engine)
+            notes.append(fitted.note)
+            notes.append(self._sparsity_note(kept))
             notes.append(remainder_note(launches, kept) if KERNELS[contestant.kernel].parts else None)
             notes.append(self._padding_note(layer, contestant.kernel, kept, launches))
             notes += [_zero_rows_note(launches[0]), _copies_note(launches[0], self.engine.gpu)]
@@ -133,7 +140,18 @@ class LayerJob(LayerLaunches):
             notes.append(f"product with {self.n} tokens: no input size given")
         ways = [start_way(way, self.engine) for way in self.ways(layer, launches)]
         note = "; ".join(note for note in notes if note)
-        return _Run(contestant.kernel, pattern, density, ways, note)
+        return _Run(contestant, pattern, density, ways, note)
+
+    def _planned(self, layer: Layer, contestant: Contestant) -> _Planned:
+        if not KERNELS[contestant.kernel].prunes:
+            return _Planned(None, (self.dense_plan(layer),))
+        kept = self.kept(self.maker, layer, contestant, self.sparsity)
+        if kept.density == 0.0:
+            raise BadInput(f"{kept.pattern} at this sparsity removes all of a matrix of {kept.m}x{kept.k}")
+        return _Planned(kept, self.launches(layer, contestant.kernel, kept, self.engine))
+
+    def _plan_again(self, layer: Layer, contestant: Contestant, way: int) -> KernelPlan:
+        return self.ways(layer, self._planned(layer, contestant).launches)[way].launches[0]
 
     def _padding_note(
         self,
@@ -161,10 +179,8 @@ class LayerJob(LayerLaunches):
         return f"each token goes to {shared}, evenly: {got} of {self.n} tokens (--experts-per-token)"
 
     def _sparsity_note(self, kept: PrunedMap | TwoParts) -> str:
-        """Says where a pattern is too coarse for a layer. Raises BadInput where nothing is left of it."""
+        """Says where a pattern is too coarse for a layer."""
         removed = 1.0 - kept.density
-        if removed == 1.0:
-            raise BadInput(f"{kept.pattern} at this sparsity removes all of a matrix of {kept.m}x{kept.k}")
         wanted = sparsity_for(parse_pattern(kept.pattern), self.sparsity, natural=False)
         if wanted is None and self.natural:
             wanted = DEFAULT_SPARSITY
@@ -174,10 +190,11 @@ class LayerJob(LayerLaunches):
 
     def _prediction(self, layer: Layer, run: _Run, way: RunningWay, dense_seconds: float) -> Prediction:
         plan, seconds = way.way.launches[0], way.seconds
+        again = partial(self._plan_again, layer, run.contestant, run.ways.index(way))
         engine = self.engine
         guessed = max(KERNELS[launch.kernel].guessed_costs(engine.gpu) for launch in way.way.launches)
         interval = interval_s(
-            run.kernel,
+            run.contestant.kernel,
             seconds,
             gpu=engine.gpu.name,
             engine=engine.name,
@@ -194,7 +211,7 @@ class LayerJob(LayerLaunches):
             dtype=plan.dtype,
             pattern=run.pattern,
             sparsity=1.0 - run.density,
-            kernel=run.kernel,
+            kernel=run.contestant.kernel,
             engine=self.engine.name,
             state=self.engine.state,
             seconds=seconds,
@@ -203,10 +220,14 @@ class LayerJob(LayerLaunches):
             speedup_over_dense=dense_seconds / seconds,
             bound=way.longest.bound,
             note="; ".join(note for note in (run.note, way.way.note, interval.warning) if note),
-            plan=plan,
+            planned=partial(_itself, plan) if self.holds_plans else again,
             result=way.outcomes[0].result(),
             gpu=engine.gpu,
         )
+
+
+def _itself(plan: KernelPlan) -> KernelPlan:
+    return plan
 
 
 def _zero_rows_note(plan: KernelPlan) -> str:

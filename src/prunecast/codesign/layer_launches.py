@@ -204,7 +204,7 @@ class LayerLaunches:
     def dense_plan(self, layer: Layer) -> KernelPlan:
         """The dense product of a layer."""
         dtype = kernel_dtype(layer, self.dtype)
-        m, k = layer.weights.shape
+        m, k = layer.shape
         return _known_dense(m, k, self.tokens_of(layer), dtype, self.engine.gpu)
 
     def seconds_at(self, alone: MapMaker, contestant: Contestant, engine: Engine) -> Callable[[float], float]:

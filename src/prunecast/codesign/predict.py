@@ -1,6 +1,6 @@
 """`predict`: how long each layer takes with each kernel that can run it."""
 
-import itertools
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -18,6 +18,9 @@ from prunecast.codesign.table import PredictionTable, WholeModel
 from prunecast.codesign.workload_layers import WorkloadLayers
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, plan_dense
+
+LAYERS_AHEAD = 2
+"""Layers of a large checkpoint whose plans wait for the engine."""
 
 
 def predict(
@@ -103,9 +106,9 @@ def predict(
     job = replace(job, engine=replace(job.engine, quick_lists=True))
     try:
         # The simulations run in threads of their own while this one looks for crossovers.
-        started = [job.start(layer) for layer in job.maker.layers.values()]
+        running = _Running(job, progress)
         found = _find_crossovers(job, progress) if crossovers else ()
-        rows = _collect(job, started, progress)
+        rows = running.collect()
         predictions = tuple(row for part in rows for row in part.predictions)
         whole = _whole_model(job, workload_layers, predictions)
     finally:
@@ -161,14 +164,31 @@ def _whole_model(
     return WholeModel(dense=whole(dense, ()), best=whole({n: r.seconds for n, r in best.items()}, sparse))
 
 
-def _collect(job: LayerJob, started: Sequence[StartedLayer], progress: Progress) -> list[LayerRows]:
-    ticks = itertools.count(1)
-    total = len(started) * len(job.contestants)
+class _Running:
+    """Layers whose kernels are being run, all of them or, where plans are not held, few at a time."""
 
-    def tick() -> None:
-        progress("predicting", next(ticks), total)
+    def __init__(self, job: LayerJob, progress: Progress) -> None:
+        self._job, self._progress = job, progress
+        self._started: deque[StartedLayer] = deque()
+        self._rows: list[LayerRows] = []
+        self._done = 0
+        for layer in job.maker.layers.values():
+            self._started.append(job.start(layer))
+            if not job.holds_plans and len(self._started) > LAYERS_AHEAD:
+                self._collect_first()
 
-    return [job.collect(layer, tick) for layer in started]
+    def collect(self) -> list[LayerRows]:
+        """Wait for all that run."""
+        while self._started:
+            self._collect_first()
+        return self._rows
+
+    def _collect_first(self) -> None:
+        self._rows.append(self._job.collect(self._started.popleft(), self._tick))
+
+    def _tick(self) -> None:
+        self._done += 1
+        self._progress("predicting", self._done, len(self._job.maker.layers) * len(self._job.contestants))
 
 
 def _find_crossovers(job: LayerJob, progress: Progress) -> tuple[Crossover, ...]:

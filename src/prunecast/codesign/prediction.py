@@ -1,5 +1,6 @@
 """`Prediction`: one layer run by one kernel."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -33,7 +34,7 @@ class Prediction:
     speedup_over_dense : time of the dense kernel on the same layer over this time
     bound : the busiest unit, or `latency`
     note : what a reader should know about this row, or empty
-    plan : what was predicted
+    planned : gives what was predicted; for a checkpoint too large to hold it is planned again
     result : what the engine found
     gpu : what it was predicted for; none of the three is part of files
     """
@@ -54,9 +55,14 @@ class Prediction:
     speedup_over_dense: float
     bound: str
     note: str = ""
-    plan: KernelPlan = field(repr=False)
+    planned: Callable[[], KernelPlan] = field(repr=False)
     result: Outcome = field(repr=False)
     gpu: GpuSpec = field(repr=False)
+
+    @property
+    def plan(self) -> KernelPlan:
+        """What was predicted."""
+        return self.planned()
 
     @property
     def latency_us(self) -> float:
@@ -125,4 +131,4 @@ class Prediction:
         return table_html([self.cells()])
 
 
-_ROW_FIELDS = tuple(name for name in Prediction.__slots__ if name not in ("plan", "result", "gpu"))
+_ROW_FIELDS = tuple(name for name in Prediction.__slots__ if name not in ("planned", "result", "gpu"))

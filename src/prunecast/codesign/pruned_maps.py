@@ -144,7 +144,7 @@ class MapMaker:
 
     def fit(self, name: str, wanted: str, *, natural: bool) -> FittedPattern:
         """The pattern that a layer is pruned to."""
-        m, k = self.layers[name].weights.shape
+        m, k = self.layers[name].shape
         return fit_pattern(wanted, m, k) if natural else FittedPattern(parse_pattern(wanted), "")
 
     def _masks(self, wanted: str, key: _Key, guide: Guide | None, *, natural: bool) -> dict[str, MaskArray]:

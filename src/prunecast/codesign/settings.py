@@ -39,6 +39,7 @@ from prunecast.launch import L2_STATES, CacheState
 from prunecast.patterns import SCOPES, Pattern, parse_pattern
 from prunecast.patterns.pattern import check_sparsity
 from prunecast.patterns.sources import Layer
+from prunecast.patterns.sources.read import MOST_HELD
 
 TOKENS = 4096
 """Tokens of all layers, where nothing says how many."""
@@ -163,6 +164,7 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
         sparsity=settings.sparsity,
         natural=pattern is None,
         strict=settings.kernels != "all",
+        holds_plans=sum(layer.size for layer in loaded.layers.values()) <= MOST_HELD,
         maker=MapMaker(loaded.layers, settings.scope),
         convolutions=workload.convolutions if workload else shapes,
         tokens=workload.tokens if workload else {},
@@ -174,7 +176,7 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
 
 def _weight_bytes(loaded: LoadedLayers) -> float:
     """Weights that are multiplied one after the other, two bytes each, as if none were pruned."""
-    return float(sum(2 * layer.weights.size for layer in loaded.layers.values()))
+    return float(sum(2 * layer.size for layer in loaded.layers.values()))
 
 
 def is_model(weights: Source) -> bool:
@@ -240,7 +242,7 @@ def predicted_layers(weights: Source, workload: str | None, names: Sequence[str]
 
 def _check_fits(pattern: Pattern, layer: Layer) -> None:
     """A pattern that was asked for is not changed behind the user's back, and no layer silently left out."""
-    (m, k), least = layer.weights.shape, pattern.smallest
+    (m, k), least = layer.shape, pattern.smallest
     if m < least.rows or k < least.columns:
         raise BadInput(
             f"{pattern.canonical} needs a matrix of {least} or more, got {m}x{k} in {layer.name!r}; "

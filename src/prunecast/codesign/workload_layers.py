@@ -232,7 +232,7 @@ def _drawn(row: str, product: Operation, made: dict[tuple[int, int], Layer]) -> 
         )
     if shape not in made:
         weights = heavy_tailed(shape, (0, len(made)), np.float16)
-        made[shape] = Layer(name=row, weights=weights, dtype="fp16", note=RANDOM)
+        made[shape] = Layer(name=row, shape=shape, load=lambda: weights, dtype="fp16", note=RANDOM)
     filters = FilterShape(conv.in_channels, conv.kernel, conv.kernel) if conv else None
     return replace(made[shape], filters=filters)
 

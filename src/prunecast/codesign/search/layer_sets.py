@@ -97,7 +97,7 @@ def layers_of_file(
 
 def _of_layers(layers: Mapping[str, Layer], passes: Iterable[LayerPass]) -> LayerSet:
     """Layers that were read."""
-    shapes = {name: (layer.weights.shape[0], layer.weights.shape[1]) for name, layer in layers.items()}
+    shapes = {name: layer.shape for name, layer in layers.items()}
     return LayerSet(shapes, lambda name: weigh(name, layers[name].weights), tuple(passes))
 
 

@@ -30,7 +30,8 @@ from prunecast.patterns.sources.roles import (
 from prunecast.patterns.sources.safetensors import read_safetensors
 from prunecast.patterns.sources.stored_tensor import LARGEST_MATRIX, StoredTensor, failures_named, shape_text
 from prunecast.patterns.sources.torch_file import SUFFIXES, read_torch
-from prunecast.patterns.sources.weight_set import FilterShape, Layer, WeightSet, select_names
+from prunecast.patterns.sources.weight_set import FilterShape, Layer, OneAtATime, WeightSet, select_names
+from prunecast.patterns.tile_map import WeightArray
 
 READERS: dict[str, Callable[[Path], dict[str, StoredTensor]]] = {
     ".safetensors": read_safetensors,
@@ -46,6 +47,8 @@ PICKLES = {".pkl", ".pickle", ".joblib"}
 LARGEST_COUNT = 2**63
 """Above it a number of elements is not written out."""
 DTYPE_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp32"}
+MOST_HELD = 2**30
+"""Weights of a checkpoint above which its matrices are read one at a time, and again when they are needed."""
 INDEX = ".safetensors.index.json"
 LARGEST_INDEX = 64 * MIB
 
@@ -87,7 +90,10 @@ def layers_among(
     lookups: list[str] = []
     vectors = 0
     experts = expert_counts(list(tensors))
-    for name in select_names(tensors, target, ignore):
+    selected = select_names(tensors, target, ignore)
+    elements = sum(tensors[name].elements for name in selected if _unusable(tensors[name]) is None)
+    held = OneAtATime() if elements > MOST_HELD else None
+    for name in selected:
         tensor = tensors[name]
         reason = _unusable(tensor)
         if reason is None and not target and len(tensors) > 1:
@@ -96,7 +102,7 @@ def layers_among(
                 continue
             reason = "belongs to packed weights" if is_sidecar(name, tensors) else None
         if reason is None:
-            layers[name] = replace(_layer(file, name, tensor), experts=experts.get(name))
+            layers[name] = replace(_layer(file, name, tensor, held), experts=experts.get(name))
         elif name in target or len(tensors) == 1:
             raise BadInput(f"{file}: {reason}: {name!r}")
         elif len(tensor.shape) < 2:
@@ -180,26 +186,36 @@ def _unusable(tensor: StoredTensor) -> str | None:
     return None
 
 
-def _layer(path: Path, name: str, tensor: StoredTensor) -> Layer:
-    weights = tensor.load()
+def _layer(path: Path, name: str, tensor: StoredTensor, held: OneAtATime | None) -> Layer:
+    """A layer that is read now, or with `held` whenever it is asked for."""
     notes = [note for note in (tensor.note, fused_note(name, tensor.shape)) if note]
-    filters = FilterShape(*weights.shape[1:]) if weights.ndim == 4 else None
-    if weights.ndim == 4:
-        matrix = weights.reshape(weights.shape[0], -1)
-        notes.append(f"conv {shape_text(weights.shape)} reshaped to {shape_text(matrix.shape)}")
-        weights = matrix
+    shape = tensor.shape[0], tensor.elements // tensor.shape[0]
+    if len(tensor.shape) == 4:
+        notes.append(f"conv {shape_text(tensor.shape)} reshaped to {shape_text(shape)}")
     if tensor.dtype == "float64":
         notes.append("fp64 rounded to fp32")
-    weights = _native(weights)
-    _check_finite(path, name, weights)
+    load = partial(_matrix, path, name, tensor)
     return Layer(
         name=name,
-        weights=weights,
+        shape=shape,
+        load=partial(_itself, load()) if held is None else partial(held.read, name, load),
         dtype=DTYPE_NAMES[tensor.dtype],
         note="; ".join(notes) or None,
         stored=tensor.stored,
-        filters=filters,
+        filters=FilterShape(*tensor.shape[1:]) if len(tensor.shape) == 4 else None,
     )
+
+
+def _matrix(path: Path, name: str, tensor: StoredTensor) -> WeightArray:
+    """The values (M, K) of a tensor, checked."""
+    with failures_named(path, name):
+        weights = _native(tensor.load().reshape(tensor.shape[0], -1))
+    _check_finite(path, name, weights)
+    return weights
+
+
+def _itself(weights: WeightArray) -> WeightArray:
+    return weights
 
 
 def _native(weights: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -1,7 +1,7 @@
 """`WeightSet`: the matrices that a file holds, which of them are meant, and the way back to a file."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -30,7 +30,8 @@ class Layer:
     Parameters
     ----------
     name : name of the tensor in the file, or of the file
-    weights : (M, K) float16, bfloat16 (of ml_dtypes) or float32; finite
+    shape : M, K
+    load : gives the weights; large checkpoints hold one matrix at a time and read it again
     dtype : `fp16`, `bf16` or `fp32`, the type of `weights`
     note : what was done to the tensor on the way, e.g. `conv 64x3x7x7 reshaped to 64x147`, or None
     experts : among so many matrices a model divides its tokens, this one gets a part; None gets all
@@ -40,7 +41,8 @@ class Layer:
     """
 
     name: str
-    weights: WeightArray
+    shape: tuple[int, int]
+    load: Callable[[], WeightArray]
     dtype: str
     note: str | None = None
     stored: MaskArray | None = None
@@ -54,9 +56,33 @@ class Layer:
         return min(tokens, max(1, -(-tokens * experts_per_token // self.experts)))
 
     @property
+    def weights(self) -> WeightArray:
+        """(M, K) float16, bfloat16 (of ml_dtypes) or float32; finite. Raises BadInput as `read_weights`."""
+        return self.load()
+
+    @property
+    def size(self) -> int:
+        """M * K."""
+        return self.shape[0] * self.shape[1]
+
+    @property
     def kept(self) -> MaskArray:
         """(M, K) bool: the mask that the file itself states, stored elements or else those not zero."""
         return self.weights != 0 if self.stored is None else self.stored
+
+
+class OneAtATime:
+    """Holds the matrix that was read last, for layers of a checkpoint that is too large to hold."""
+
+    def __init__(self) -> None:
+        self._held: tuple[str, WeightArray] | None = None
+
+    def read(self, name: str, load: Callable[[], WeightArray]) -> WeightArray:
+        """The matrix called so, read unless it is the last one again."""
+        if self._held is None or self._held[0] != name:
+            self._held = None
+            self._held = (name, load())
+        return self._held[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
