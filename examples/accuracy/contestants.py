@@ -33,6 +33,8 @@ class Contestant(NamedTuple):
     """`sparsify`, `2:4` (cuSPARSELt), or None: nothing fast in torch; then it has the sparsity of `LIKE`."""
     spread: float = 1.0
     """Power of a layer's mean importance that is left where layers compete; with 0 all layers are alike."""
+    is_measured: bool = False
+    """Layers compete by the loss that was measured with each of them pruned alone."""
 
 
 MIXTURE = "prune --latency"
@@ -44,8 +46,10 @@ CONTESTANTS = {
     "atp:128 guided half alike": Contestant("atp:128:guided", "global", spread=0.5),
     "atp:128 guided alike": Contestant("atp:128:guided", "global", spread=0.0),
     "atp:128 guided competing": Contestant("atp:128:guided", "global"),
+    "atp:128 guided measured": Contestant("atp:128:guided", "global", is_measured=True),
     MIXTURE: Contestant(""),
     f"{MIXTURE} alike": Contestant("", spread=0.0),
+    f"{MIXTURE} measured": Contestant("", is_measured=True),
     "2:4": Contestant("2:4", runtime="2:4"),
     "tile-wise:128 global": Contestant("tile-wise:128", "global"),
     "block:64": Contestant("block:64x64"),
@@ -72,7 +76,12 @@ class Masks(NamedTuple):
 
 
 def find_masks(
-    name: str, importance: Importance, share: float, predictor: Predictor, sparsity: float | None = None
+    name: str,
+    importance: Importance,
+    share: float,
+    predictor: Predictor,
+    sparsity: float | None = None,
+    costs: Mapping[str, float] | None = None,
 ) -> Masks:
     """The masks of a contestant.
 
@@ -80,8 +89,13 @@ def find_masks(
     ----------
     share : predicted time over the dense model's
     sparsity : of contestants that nothing runs
+    costs : layer -> loss that a unit of importance is worth, for contestants that are measured
     """
     contestant = CONTESTANTS[name]
+    if contestant.is_measured:
+        importance = {
+            layer: scores * np.float32((costs or {})[layer]) for layer, scores in importance.items()
+        }
     if contestant.spread != 1.0:
         importance = {layer: _spread(scores, contestant.spread) for layer, scores in importance.items()}
     if name.startswith(MIXTURE):
@@ -145,11 +159,12 @@ def _mixture(importance: Importance, share: float, predictor: Predictor) -> Mask
     search, aim = predictor.search(importance), share
     for _ in range(MIXTURES):
         result = prune_to_targets(search, Targets(latency_share=aim))
-        found = result.seconds / result.dense_seconds
+        pruned = masks_of(search, result)
+        patterns = {layer.layer: layer.pattern for layer in result.layers if layer.pattern != "dense"}
+        maps = {name: parse_pattern(patterns[name]).map(mask) for name, mask in pruned.items()}
+        found = predictor.share({name: tiles for name, tiles in maps.items() if isinstance(tiles, TileMap)})
         if abs(found / share - 1.0) < CLOSE_MIXTURE:
             break
         aim *= share / found
-    kept = {name: np.ones(scores.shape, bool) for name, scores in importance.items()}
-    kept |= masks_of(search, result)
-    patterns = {layer.layer: layer.pattern for layer in result.layers if layer.pattern != "dense"}
-    return Masks(kept, patterns, result.sparsity, result.seconds / result.dense_seconds)
+    kept = {name: np.ones(scores.shape, bool) for name, scores in importance.items()} | pruned
+    return Masks(kept, patterns, result.sparsity, found)

@@ -14,6 +14,7 @@ import torch
 from study import Study
 from torch import Tensor, nn
 
+from prunecast.patterns import parse_pattern
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.torch import sparsify
 from prunecast.torch.find import find_layers
@@ -24,7 +25,6 @@ from prunecast.validation.torch_models.timing import Forward, captured, error, t
 ROUNDS = 40
 ALGORITHMS = 12
 """Most that cuSPARSELt has for a product."""
-SMALLEST = 2.0**-23
 FORMS = {"compiled": False, "overlapped": True}
 """How a pass runs -> whether launches overlap (programmatic dependent launch)."""
 
@@ -65,12 +65,18 @@ def half_model(study: Study, dense: Mapping[str, Tensor], kept: Mapping[str, Mas
     with torch.no_grad():
         for name, mask in kept.items():
             weight, keeps = model.get_parameter(name), torch.from_numpy(mask).to("cuda")
-            weight[weight.abs() < SMALLEST] = SMALLEST  # fp16 would round it to a zero that no pattern has
             weight.mul_(keeps.reshape(weight.shape))
     return model.half().eval().requires_grad_(False)
 
 
-def make_sparse(model: nn.Module, patterns: Mapping[str, str], runtime: str, gpu: str, tokens: int) -> str:
+def make_sparse(
+    model: nn.Module,
+    kept: Mapping[str, MaskArray],
+    patterns: Mapping[str, str],
+    runtime: str,
+    gpu: str,
+    tokens: int,
+) -> str:
     """Put sparse products in place; what was done."""
     if runtime == "2:4":
         layers, _ = find_layers(model)
@@ -82,7 +88,8 @@ def make_sparse(model: nn.Module, patterns: Mapping[str, str], runtime: str, gpu
             setattr(model.get_submodule(parent), own, product)
         return f"{len(wanted)} layers in cuSPARSELt"
     modules = {name.removesuffix(".weight"): pattern for name, pattern in patterns.items()}
-    recipe = Recipe(next(iter(modules.values())), modules, dict.fromkeys(modules, 0.0))
+    tiles = {name: parse_pattern(pattern).map(kept[f"{name}.weight"]) for name, pattern in modules.items()}
+    recipe = Recipe(next(iter(modules.values())), modules, dict.fromkeys(modules, 0.0), tiles)
     how = {"max_tokens": tokens, "few_tokens": False, "convolutions": True, "quiet": True}
     return str(sparsify(model, recipe, gpu=gpu, **how))
 
@@ -115,7 +122,7 @@ def measure(
     zeros = half_model(study, dense, kept)
     wanted = study.timed(zeros)(*study.example("cuda"))
     patterns = {name: each for name, each in patterns.items() if not kept[name].all()}
-    done = make_sparse(zeros, patterns, runtime, gpu, study.tokens)
+    done = make_sparse(zeros, kept, patterns, runtime, gpu, study.tokens)
     forwards = {
         f"dense {form}": forward_of(study, fuse_dense(half_model(study, dense, {})), form) for form in FORMS
     }

@@ -13,6 +13,7 @@ Table, picture and record: report.py.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -94,6 +95,11 @@ class Run:
         stored = load_file(self.out / f"importance-{seed}.safetensors")
         return {name: tensor.numpy() for name, tensor in stored.items()}
 
+    def costs(self, seed: int) -> dict[str, float]:
+        """Loss that a unit of importance is worth, by layer."""
+        found: dict[str, float] = json.loads((self.out / f"costs-{seed}.json").read_text(encoding="utf-8"))
+        return found
+
     def cases(self, seeds: list[int]) -> list[Row]:
         """Contestants, shares and seeds, in the order of their worth."""
         return [
@@ -147,6 +153,8 @@ def train(run: Run) -> None:
             {name: torch.from_numpy(each) for name, each in found.items()},
             run.out / f"importance-{seed}.safetensors",
         )
+        costs = trainer.costs(found, seed)
+        (run.out / f"costs-{seed}.json").write_text(json.dumps(costs), encoding="utf-8")
         return {
             "score": _mean(scores),
             "unit": run.study.unit,
@@ -168,7 +176,8 @@ def masks(run: Run) -> None:
         if CONTESTANTS[key["contestant"]].runtime is None:
             like = run.rows.last(step="masks", contestant=LIKE, share=key["share"], seed=key["seed"])
             sparsity = None if like is None else like["sparsity"]
-        found = find_masks(key["contestant"], run.importance(key["seed"]), aim, run.predictor(), sparsity)
+        known = run.importance(key["seed"]), aim, run.predictor(), sparsity, run.costs(key["seed"])
+        found = find_masks(key["contestant"], *known)
         run.write_masks(case, found)
         return {"sparsity": found.sparsity, "aim": aim, "predicted_share": found.predicted_share}
 

@@ -92,7 +92,7 @@ def study(tiny: bool) -> Study:
     )
 
 
-BUDGET = Budget(train_steps=1800, train_rate=2e-3, tune_steps=500, tune_rate=5e-4, weight_decay=0.05)
+BUDGET = Budget(train_steps=2400, train_rate=2e-3, tune_steps=600, tune_rate=5e-4, weight_decay=0.05)
 TINY_BUDGET = Budget(
     train_steps=3,
     train_rate=1e-3,

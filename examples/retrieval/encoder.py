@@ -10,9 +10,6 @@ from torch.nn import functional
 
 from prunecast.validation.torch_models.models import without_mask
 
-SMALLEST = 2.0**-23
-"""What is smaller fp16 rounds to a zero, which a mask would take for pruned."""
-
 
 def load_encoder(folder: Path, dtype: torch.dtype = torch.float32) -> nn.Module:
     """BERT without its pooler and without dropout."""

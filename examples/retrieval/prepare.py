@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from encoder import SMALLEST
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 from wordnet import read_wordnet
@@ -79,8 +78,6 @@ def write_model(source: Path, words: npt.NDArray[np.uint16], out: Path) -> None:
         for name, tensor in load_file(source / "model.safetensors").items()
         if tensor.dtype == np.float32 and not name.startswith("pooler")
     }
-    for tensor in weights.values():
-        tensor[np.abs(tensor) < SMALLEST] = SMALLEST
     weights[WORDS] = weights[WORDS][words]
     config = json.loads((source / "config.json").read_text()) | {"vocab_size": len(words)}
     save_file(weights, out / "model.safetensors", {"format": "pt"})

@@ -94,7 +94,7 @@ def study(tiny: bool) -> Study:
 BUDGET = Budget(
     train_steps=300,
     train_rate=1e-4,
-    tune_steps=400,
+    tune_steps=800,
     tune_rate=3e-4,
     weight_decay=0.01,
     calibration_steps=16,
@@ -142,10 +142,11 @@ def random_texts() -> Texts:
 def batches(texts: Texts, sizes: Sizes, seed: int) -> Iterator[Batch]:
     """Sentences, their glosses, other glosses. Each pair comes once before one comes again."""
     draw, half = torch.Generator().manual_seed(seed), texts.tuning
+    device = texts.alone.device
     while True:
-        for chosen in torch.randperm(len(half.sentences), generator=draw).split(sizes.pairs):
+        for chosen in torch.randperm(len(half.sentences), generator=draw).to(device).split(sizes.pairs):
             if len(chosen) == sizes.pairs:
-                others = torch.randint(len(texts.alone), (sizes.others,), generator=draw)
+                others = torch.randint(len(texts.alone), (sizes.others,), generator=draw).to(device)
                 batch = half.sentences[chosen], half.glosses[chosen], texts.alone[others]
                 yield tuple(ids[:, : sizes.tuned_tokens] for ids in batch)
 

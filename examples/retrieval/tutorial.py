@@ -16,22 +16,21 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 from torch import nn
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "accuracy"))
 
-from encoder import SMALLEST, Encoder, load_encoder, pooled, states
+from encoder import Encoder, load_encoder, pooled, states
 from paired import interval
 from retrieval import Sizes, batches, loss, ranks, read_texts
 from tuning import rates, run_steps
 
 from prunecast.codesign.schedule import gradual
+from prunecast.codesign.write_pruned import read_tile_maps
 from prunecast.torch import Pruner, input_squares, sparsify
 from prunecast.validation.torch_models.models import fuse_dense
 from prunecast.validation.torch_models.timing import captured, times_us
 
-TARGET = ("re:^encoder",)
 CALIBRATED_BATCHES = 8
 UPDATES, WARMUP = 12, 12
 RATE, WEIGHT_DECAY = 3e-4, 0.01
@@ -54,16 +53,11 @@ def distil(asked: argparse.Namespace, device: str) -> None:
     """Tune towards the states of the checkpoint; masks grow over the first half of the steps."""
     model = load_encoder(asked.inputs / "model").to(device)
     dense = copy.deepcopy(model).eval().requires_grad_(False)
-    stored = load_file(asked.pruned / "weights.safetensors")
-    kept = {
-        name: (stored[name] != 0).numpy()
-        for name, weight in model.named_parameters()
-        if name.startswith("encoder") and weight.dim() == 2
-    }
+    kept = {name: tiles.mask() for name, tiles in read_tile_maps(asked.pruned / "tiles.npz").items()}
     removed = 1.0 - float(np.mean(np.concatenate([mask.ravel() for mask in kept.values()])))
     updates = min(UPDATES, max(asked.steps // 2, 1))
     schedule = gradual(removed, updates=updates, every=max(asked.steps // 2 // updates, 1))
-    pruner = Pruner(model, "unstructured", schedule=schedule, target=TARGET, final=kept)
+    pruner = Pruner(model, "unstructured", schedule=schedule, target=tuple(kept), final=kept)
     pruner.prepare()
 
     def backward(batch: tuple[torch.Tensor, ...]) -> None:
@@ -75,10 +69,6 @@ def distil(asked: argparse.Namespace, device: str) -> None:
     source = batches(read_texts(asked.inputs, device), asked.sizes, 1)
     run_steps(model, backward, source, rates(asked.steps, WARMUP, RATE), WEIGHT_DECAY, pruner)
     pruner.close()
-    with torch.no_grad():
-        for name, mask in pruner.masks.items():
-            weight, keeps = model.get_parameter(name), torch.from_numpy(mask).to(device)
-            weight[keeps & (weight.abs() < SMALLEST)] = SMALLEST
     model.half().save_pretrained(asked.out)
     print(f"{asked.out}: {removed:.1%} of {len(kept)} matrices pruned, {asked.steps} steps")
 

@@ -26,7 +26,7 @@ MODULES = (
     "text",
     "tuning",
 )
-SOME = "tile-wise:128,atp:128,prune --latency,2:4,unstructured"
+SOME = "tile-wise:128,atp:128,prune --latency measured,2:4,unstructured"
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_all_steps_on_a_tiny_model(scripts, tmp_path, capsys, monkeypatch):
     found = {row["contestant"]: row for row in rows if row["step"] == "masks"}
     for name in ("tile-wise:128", "atp:128"):
         assert found[name]["predicted_share"] == pytest.approx(found[name]["share"], rel=0.03)
-    mixture = found["prune --latency"]
+    mixture = found["prune --latency measured"]
     assert mixture["predicted_share"] <= mixture["share"] * (1 + CLOSE_MIXTURE)
     assert found["unstructured"]["sparsity"] == pytest.approx(found["atp:128"]["sparsity"], abs=0.01)
     page, picture = tmp_path / "page.md", tmp_path / "picture.svg"

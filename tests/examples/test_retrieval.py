@@ -101,9 +101,7 @@ def test_the_tutorial_makes_a_pruned_checkpoint(tmp_path):
     torch.manual_seed(0)
     sizes = {"hidden_size": 256, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 1024}
     model = hf.BertModel(hf.BertConfig(vocab_size=60, **sizes), add_pooling_layer=False)
-    for weight in model.half().parameters():
-        weight.data[weight.abs() < 2.0**-23] = 2.0**-23  # as prepare.py writes them
-    model.save_pretrained(tmp_path / "in" / "model")
+    model.half().save_pretrained(tmp_path / "in" / "model")
     ids = torch.randint(1, 60, (3, 24, 10)).to(torch.uint16)
     save_file(
         {"sentences": ids[0], "glosses": ids[1], "alone": ids[2]}, tmp_path / "in" / "pairs.safetensors"

@@ -3,13 +3,20 @@
 import copy
 
 import pytest
+from safetensors.numpy import load_file
 
+from prunecast.codesign.search.prune_model import prune_model
+from prunecast.codesign.search.targets import Targets
+from prunecast.codesign.write_pruned import read_tile_maps
 from prunecast.errors import BadInput
 
 torch = pytest.importorskip("torch")
 
 from prunecast.torch import sparsify  # noqa: E402
+from prunecast.torch.choose_tiles import choose_tiles  # noqa: E402
+from prunecast.torch.find import find_layers  # noqa: E402
 from prunecast.torch.packed import PackedProduct  # noqa: E402
+from prunecast.torch.recipe import read_recipe  # noqa: E402
 from prunecast.torch.sparse_linear import SparseLinear  # noqa: E402
 
 OPTIONS = {"gpu": "h200-sxm", "max_tokens": 256, "quiet": True}
@@ -237,3 +244,41 @@ def test_a_deep_copy_is_a_model_of_its_own():
     x = torch.randn(4, 64).half()
     with torch.no_grad():
         assert torch.equal(other(x), sparse(x))
+
+
+def pruned_folder(tmp_path):
+    """A model whose weights `prune --latency` pruned, and the folder that it wrote."""
+    torch.manual_seed(0)
+    made = torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.Linear(1024, 512)).half()
+    weights = {name: each.detach().numpy() for name, each in made.named_parameters() if each.dim() == 2}
+    targets, out = Targets(latency_share=0.6), tmp_path / "pruned"
+    prune_model(weights, targets, gpu="h200-sxm", tokens=8192, engine="model", families=("atp",), out=out)
+    stored = load_file(out / "weights.safetensors")
+    made.load_state_dict({**made.state_dict(), **{name: torch.from_numpy(stored[name]) for name in weights}})
+    return made, out
+
+
+def test_a_pruned_folder_is_packed_in_the_tiles_that_were_planned(tmp_path):
+    made, out = pruned_folder(tmp_path)
+    planned = read_tile_maps(out / "tiles.npz")
+    assert len(planned) == 2
+    with torch.no_grad():
+        for name, tiles in planned.items():
+            rows, columns = tiles.row_index[: tiles.row_start[1]], tiles.column_index[0]
+            made.get_parameter(name)[rows.tolist(), int(columns)] = 0  # as if by chance
+    chosen, _ = choose_tiles(find_layers(made)[0], {"0", "1"}, read_recipe(out), None, [])
+    for layer, tiles in chosen:
+        for column in ("row_start", "row_index", "column_start", "column_index"):
+            wanted = getattr(planned[f"{layer.name}.weight"], column)
+            assert getattr(tiles, column).tolist() == wanted.tolist()
+    assert sparsify(made, out, **OPTIONS).layers == ("0", "1")
+
+
+def test_weights_that_the_planned_tiles_do_not_hold_are_refused(tmp_path):
+    made, out = pruned_folder(tmp_path)
+    with torch.no_grad():
+        weight = made.get_parameter("0.weight")
+        weight[tuple((weight == 0).nonzero()[0].tolist())] = 1.0
+    with pytest.raises(BadInput, match="0: wanted zeros outside of the recipe's tiles, got 1 weight"):
+        sparsify(made, out, **OPTIONS)
+    assert unchanged(made)

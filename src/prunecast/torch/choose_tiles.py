@@ -140,12 +140,29 @@ def _tiles(
         if not isinstance(kept, TileMap):
             raise BadInput(f"prunecast.torch runs patterns of tiles, {pattern.canonical} has none")
         return kept
-    tiles = _tiles_of_zeros(layer.name, array, recipe.pattern_of(layer.name), is_gated=is_gated)
+    if layer.name in recipe.tiles and pattern.keeps == "tiles":
+        tiles = _stored(layer.name, array, recipe.tiles[layer.name])
+    else:
+        tiles = _tiles_of_zeros(layer.name, array, recipe.pattern_of(layer.name), is_gated=is_gated)
     said = recipe.sparsities.get(layer.name)
     if said is not None and 1.0 - tiles.density < said - OFF_RECIPE:
         raise BadInput(
             f"{layer.name}: the recipe says {said:.1%} zeros of {pattern.canonical}, the weights have "
             f"{1.0 - tiles.density:.1%}"
+        )
+    return tiles
+
+
+def _stored(name: str, array: ImportanceArray, tiles: TileMap) -> TileMap:
+    """The tiles that a layer was pruned to; a weight that is zero by chance changes nothing."""
+    if (tiles.m, tiles.k) != array.shape:
+        raise BadInput(
+            f"{name}: the recipe's tiles are of {tiles.m} x {tiles.k}, the weights of {array.shape}"
+        )
+    outside = np.count_nonzero(array) - np.count_nonzero(array[tiles.mask()])
+    if outside:
+        raise BadInput(
+            f"{name}: wanted zeros outside of the recipe's tiles, got {outside} weights that are none"
         )
     return tiles
 

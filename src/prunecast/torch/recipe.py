@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from prunecast.codesign.write_pruned import TILES, read_tile_maps
 from prunecast.errors import BadInput
-from prunecast.patterns import parse_pattern
+from prunecast.patterns import TileMap, parse_pattern
 
 RECIPE = "recipe.json"
 
@@ -19,6 +20,8 @@ class Recipe(NamedTuple):
     patterns: Mapping[str, str]
     sparsities: Mapping[str, float]
     """Sparsities of modules by name; empty where none is given."""
+    tiles: Mapping[str, TileMap] = {}
+    """Tiles of modules by name, where the recipe's folder holds them: what lies in them may be zero."""
 
     def pattern_of(self, name: str) -> str:
         """The pattern of a layer."""
@@ -39,7 +42,8 @@ def read_recipe(recipe: "str | Path | Mapping[str, Any] | Recipe") -> Recipe:
     path = Path(recipe)
     if isinstance(recipe, Path) or path.exists():
         file = path / RECIPE if path.is_dir() else path
-        return _of_document(_read(file), str(file))
+        document = _read(file)
+        return _of_document(document, str(file))._replace(tiles=_tiles(document, file.parent / TILES))
     return Recipe(parse_pattern(recipe).canonical, {}, {})
 
 
@@ -66,6 +70,12 @@ def _of_document(document: Mapping[str, Any], where: str) -> Recipe:
         name: float(row["sparsity"]) for name, row in named.items() if row.get("sparsity") is not None
     }
     return Recipe(pattern, patterns, sparsities)
+
+
+def _tiles(document: Mapping[str, Any], file: Path) -> dict[str, TileMap]:
+    if not document.get("tiles"):
+        return {}
+    return {_module(layer): tiles for layer, tiles in read_tile_maps(file).items()}
 
 
 def _module(layer: str) -> str:

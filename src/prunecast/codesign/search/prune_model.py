@@ -13,9 +13,17 @@ from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, Mode
 from prunecast.codesign.search.solutions import different_solutions
 from prunecast.codesign.search.target import TargetResult
 from prunecast.codesign.search.targets import Targets
-from prunecast.codesign.write_pruned import WEIGHTS, checked_folder, pruned_checkpoint, write_folder
+from prunecast.codesign.write_pruned import (
+    TILES,
+    WEIGHTS,
+    checked_folder,
+    pruned_checkpoint,
+    tiles_of,
+    write_folder,
+)
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.patterns import parse_pattern
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.text import Cells, table_html, table_text
 from prunecast.version import tool_version
@@ -43,7 +51,7 @@ class PrunedModel:
     offered : what layers could get
     others : other solutions, where several were asked for
     criterion : `magnitude`, or `inputs` where it was multiplied by what inputs are like
-    folder : holds `recipe.json`, and `weights.safetensors` if real weights were pruned
+    folder : holds `recipe.json`, and `weights.safetensors` and `tiles.npz` if real weights were pruned
     """
 
     result: TargetResult
@@ -88,12 +96,19 @@ class PrunedModel:
         if self.folder is None:
             return
         folder = checked_folder(self.folder, weights)
-        masks = masks_of(search, self.result) if self.has_weights else None
-        write_folder(
-            folder,
-            document,
-            None if masks is None else pruned_checkpoint(weights, masks, search.layers.known),
+        if not self.has_weights:
+            write_folder(folder, document)
+            return
+        masks = masks_of(search, self.result)
+        tiles = tiles_of(
+            {name: parse_pattern(self._patterns[name]).map(mask) for name, mask in masks.items()}
         )
+        document = {**document, "tiles": TILES if tiles else None}
+        write_folder(folder, document, pruned_checkpoint(weights, masks, search.layers.known), tiles)
+
+    @property
+    def _patterns(self) -> dict[str, str]:
+        return {layer.layer: layer.pattern for layer in self.result.layers}
 
     def plot(self) -> "Figure":
         """Importance kept at other times, and here, as a new Matplotlib figure."""
