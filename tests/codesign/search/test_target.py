@@ -69,6 +69,23 @@ def test_the_layer_with_unlike_columns_is_pruned_more() -> None:
     assert flat.removed < 0.5 * wide.removed
 
 
+class CostlyDense(ModelSearch):
+    """A dense layer takes more from what is around it than the whole model has, as a lost epilogue may."""
+
+    def around(self, sparse: frozenset[str]) -> float:
+        lost = sum(self.dense_seconds().values()) if len(sparse) < len(self.options) else 0.0
+        return super().around(sparse) + lost
+
+
+def test_a_choice_with_dense_layers_sets_no_floor() -> None:
+    model = Engine(name="model", gpu=GPU)
+    search = CostlyDense(layers=two_layers(), engine=model, quick=model, dtype="fp16", families=("atp",))
+    search.prepare()
+    result = prune_to_targets(search, Targets(latency_share=0.9))
+    assert all(layer.pattern != "dense" for layer in result.layers)
+    assert result.seconds <= 0.9 * result.dense_seconds
+
+
 def test_what_is_reported_is_what_the_masks_hold(search: ModelSearch) -> None:
     result = prune_to_targets(search, Targets(latency_share=0.8))
     for chosen in (layer for layer in result.layers if layer.pattern != "dense"):

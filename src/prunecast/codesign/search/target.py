@@ -217,9 +217,8 @@ def _choose(
         return dict(zip(search.options, allocate(menus, math.inf, most_kept).tolist(), strict=True))
     floor = floor_seconds(menus)
     sparse = frozenset(search.options)
-    check_floor(
-        search, menus, search.around(sparse), most_s
-    )  # that of a choice with dense layers is no floor
+    # Around a choice with dense layers lies no floor
+    check_floor(search, menus, search.around(sparse), most_s)
     for _ in range(2):
         around = search.around(sparse)
         budget = max(aim_s - around, 0.5 * (floor + most_s - around), floor)
