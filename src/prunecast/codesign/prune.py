@@ -1,9 +1,13 @@
 """`prune`: write a checkpoint with zeros where the pattern removes weights, and the recipe beside it."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from prunecast.choice import fastest_plan
 from prunecast.codesign.contestants import tile_kernels
@@ -16,7 +20,9 @@ from prunecast.codesign.write_pruned import WEIGHTS, checked_folder, pruned_chec
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns import TileMap, density, parse_pattern, retained_importance
 from prunecast.patterns.calibration import read_calibration
+from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.sources import Layer
+from prunecast.patterns.tile_map import MaskArray
 from prunecast.version import tool_version
 
 EXPERTS_PER_TOKEN = 2
@@ -129,34 +135,62 @@ def prune(
     rule.sparsity_to_prune(told)
     folder = checked_folder(Path(out), weights)
     loaded = load_layers(weights, target=target, ignore=ignore)
-    importances = {name: importance_of(layer, rule) for name, layer in loaded.layers.items()}
     known = None if calibrate is None else read_calibration(calibrate)
-    if known is not None:
-        importances = {name: known.weigh(name, scores) for name, scores in importances.items()}
     guide = _guide(loaded, gpu, tokens) if rule.needs_times else None
-    masks = (rule if guide is None else rule.timed_by(guide.seconds)).prune(importances, told, scope)
+    timed = rule if guide is None else rule.timed_by(guide.seconds)
+    masks, digest, rows = PackedMasks(), WeightsDigest(), []
+    for names in [[name] for name in loaded.layers] if scope == "layer" else [list(loaded.layers)]:
+        importances = {name: importance_of(loaded.layers[name], rule) for name in names}
+        if known is not None:
+            importances = {name: known.weigh(name, scores) for name, scores in importances.items()}
+        for name, mask in timed.prune(importances, told, scope).items():
+            masks.put(name, mask)
+            digest.add(name, loaded.layers[name].weights)
+            rows.append(_row(name, importances[name], mask))
     recipe = Recipe(
         folder=folder,
         pattern=rule.canonical,
         sparsity=told,
         scope=scope,
-        weights_hash=_digest(loaded),
+        weights_hash=digest.hexdigest(),
         guided_by=None if guide is None else guide.document(),
-        layers=tuple(
-            PrunedLayer(
-                layer=name,
-                m=mask.shape[0],
-                k=mask.shape[1],
-                sparsity=1.0 - density(mask),
-                retained_importance=retained_importance(importances[name], mask),
-            )
-            for name, mask in masks.items()
-        ),
+        layers=tuple(rows),
         skipped=loaded.skipped,
         criterion="magnitude" if calibrate is None else "inputs",
     )
     write_folder(folder, recipe.document(), pruned_checkpoint(weights, masks, known))
     return recipe
+
+
+def _row(name: str, importance: ImportanceArray, mask: MaskArray) -> PrunedLayer:
+    return PrunedLayer(
+        layer=name,
+        m=mask.shape[0],
+        k=mask.shape[1],
+        sparsity=1.0 - density(mask),
+        retained_importance=retained_importance(importance, mask),
+    )
+
+
+class PackedMasks(Mapping[str, MaskArray]):
+    """Masks by layer, one bit for each weight."""
+
+    def __init__(self) -> None:
+        self._packed: dict[str, tuple[tuple[int, ...], npt.NDArray[np.uint8]]] = {}
+
+    def put(self, name: str, mask: MaskArray) -> None:
+        """Keep a mask (M, K)."""
+        self._packed[name] = (mask.shape, np.packbits(mask))
+
+    def __getitem__(self, name: str) -> MaskArray:
+        shape, packed = self._packed[name]
+        return np.unpackbits(packed, count=math.prod(shape)).reshape(shape).view(np.bool_)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._packed)
+
+    def __len__(self) -> int:
+        return len(self._packed)
 
 
 class _Guide(NamedTuple):
@@ -182,10 +216,3 @@ class _Guide(NamedTuple):
 def _guide(loaded: LoadedLayers, gpu: str | GpuSpec, tokens: int) -> _Guide:
     spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
     return _Guide(loaded.layers, Engine(name="model", gpu=spec), tokens)
-
-
-def _digest(loaded: LoadedLayers) -> str:
-    digest = WeightsDigest()
-    for layer in loaded.layers.values():
-        digest.add(layer.name, layer.weights)
-    return digest.hexdigest()

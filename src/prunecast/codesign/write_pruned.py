@@ -15,7 +15,7 @@ from prunecast.files import folder_aside
 from prunecast.patterns import NestedMap, TileMap
 from prunecast.patterns.calibration import Calibration
 from prunecast.patterns.sources import Checkpoint, masked_checkpoint, write_weights
-from prunecast.patterns.sources.checkpoint import masked_arrays
+from prunecast.patterns.sources.checkpoint import MaskedTensors
 from prunecast.patterns.sources.numpy_files import read_npz
 from prunecast.patterns.sources.stored_tensor import LARGEST_MATRIX, StoredTensor
 from prunecast.patterns.tile_map import MaskArray
@@ -88,7 +88,7 @@ def pruned_checkpoint(
     update = None if known is None else known.update
     if isinstance(weights, str | Path):
         return masked_checkpoint(weights, masks, update)
-    arrays = masked_arrays(Path("weights"), stored_arrays(weights), masks, update)
+    arrays = MaskedTensors(Path("weights"), stored_arrays(weights), masks, update)
     return Checkpoint(arrays=arrays, metadata={})
 
 

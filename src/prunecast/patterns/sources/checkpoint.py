@@ -1,17 +1,18 @@
 """A whole file of weights with masks applied: what is not pruned goes through unchanged."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.patterns.sources.read import open_tensors
-from prunecast.patterns.sources.roles import expert_names
-from prunecast.patterns.sources.safetensors import safetensors_metadata
+from prunecast.patterns.sources.roles import FLOATS, expert_names
+from prunecast.patterns.sources.safetensors import Form, safetensors_metadata
 from prunecast.patterns.sources.stored_tensor import StoredTensor
 from prunecast.patterns.tile_map import MaskArray
 
@@ -43,35 +44,60 @@ def masked_checkpoint(
     """
     file = Path(path)
     metadata = safetensors_metadata(file) if file.suffix.lower() == ".safetensors" else {}
-    return Checkpoint(arrays=masked_arrays(file, open_tensors(file), masks, update), metadata=metadata)
+    return Checkpoint(arrays=MaskedTensors(file, open_tensors(file), masks, update), metadata=metadata)
 
 
-def masked_arrays(
-    file: Path,
-    tensors: Mapping[str, StoredTensor],
-    masks: Mapping[str, MaskArray],
-    update: Update | None = None,
-) -> dict[str, npt.NDArray[Any]]:
-    """Tensors as their file holds them, those with a mask set to zero; `file` names them in messages."""
-    experts = {name: expert_names(name, tensor) for name, tensor in tensors.items()}
-    shapes = {name: tensor.shape for name, tensor in tensors.items()}
-    shapes |= {own: shapes[name][1:] for name, names in experts.items() for own in names}
-    for name, mask in masks.items():
-        _check_fits(file, name, mask, shapes.get(name))
-    arrays = {}
-    for name, tensor in tensors.items():
+class MaskedTensors(Mapping[str, npt.NDArray[Any]]):
+    """Tensors as their file holds them, those with a mask set to zero; each is read when it is asked for.
+
+    Parameters
+    ----------
+    file : named in messages
+
+    Raises
+    ------
+    BadInput : a mask for a tensor that is not there or has another shape; reading one, an unreadable file
+
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        tensors: Mapping[str, StoredTensor],
+        masks: Mapping[str, MaskArray],
+        update: Update | None = None,
+    ) -> None:
+        self._tensors, self._masks, self._update = tensors, masks, update
+        self._experts = {name: expert_names(name, tensor) for name, tensor in tensors.items()}
+        shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        shapes |= {own: shapes[name][1:] for name, names in self._experts.items() for own in names}
+        for name, mask in masks.items():
+            _check_fits(file, name, mask, shapes.get(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        tensor, kept, owns = self._tensors[name], self._masks.get(name), self._experts[name]
         array = (tensor.as_stored or tensor.load)()
-        kept = masks.get(name)
-        if any(own in masks for own in experts[name]):
-            kept = np.stack([masks.get(own, np.ones(tensor.shape[1:], np.bool_)) for own in experts[name]])
-        if kept is not None and update is not None and name in masks:
-            pruned = update(name, array.reshape(kept.shape), kept).reshape(array.shape)
-        else:
-            pruned = (
-                array if kept is None else np.where(kept.reshape(array.shape), array, array.dtype.type(0))
-            )
-        arrays[name] = pruned.T if tensor.is_turned else pruned
-    return arrays
+        if any(own in self._masks for own in owns):
+            kept = np.stack([self._masks.get(own, np.ones(tensor.shape[1:], np.bool_)) for own in owns])
+        if kept is not None and self._update is not None and name in self._masks:
+            array = self._update(name, array.reshape(kept.shape), kept).reshape(array.shape)
+        elif kept is not None:
+            array = np.where(kept.reshape(array.shape), array, array.dtype.type(0))
+        return array.T if tensor.is_turned else array
+
+    def form(self, name: str) -> Form:
+        """What an array will be, read for it only where the header's word may not be the array's."""
+        tensor = self._tensors[name]
+        if tensor.as_stored is not None or tensor.dtype not in FLOATS:
+            return Form((array := self[name]).dtype, array.shape)
+        shape = tensor.shape[::-1] if tensor.is_turned else tensor.shape
+        return Form(np.dtype(getattr(ml_dtypes, tensor.dtype, tensor.dtype)), shape)
 
 
 def _check_fits(path: Path, name: str, mask: MaskArray, shape: tuple[int, ...] | None) -> None:

@@ -4,11 +4,13 @@ Layout (safetensors format description): 8 bytes little-endian length of the hea
 name -> {dtype, shape, data_offsets}, then the data that the offsets count from.
 """
 
+import json
 import math
+from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +37,11 @@ READ_HERE = {
     **{"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"},
 }
 """Formats that are read from their place in the file: those of ten thousand tensors, in a second."""
+WRITTEN = {name: code for code, name in DTYPES.items()} | {
+    **{"bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32"},
+    **{"int32": "I32", "uint64": "U64", "int64": "I64", "complex64": "C64", "float8_e8m0fnu": "F8_E8M0"},
+}
+"""Type of numpy or ml_dtypes -> its name in the format."""
 
 
 def read_safetensors(path: Path) -> dict[str, StoredTensor]:
@@ -55,6 +62,59 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
             raise BadInput(f"{path}: tensor {before!r}: cannot be read: it shares its bytes with {name!r}")
     first = path.stat().st_size - data_bytes
     return {name: _tensor(path, name, entry, first) for name, entry in ordered}
+
+
+class Form(NamedTuple):
+    """What a header says of a tensor beside its place."""
+
+    dtype: npt.DTypeLike
+    shape: tuple[int, ...]
+
+
+def write_safetensors(
+    path: Path, arrays: Mapping[str, npt.NDArray[Any]], forms: Mapping[str, Form], texts: Mapping[str, str]
+) -> None:
+    """Write arrays, each taken from its mapping once, when its turn has come.
+
+    Parameters
+    ----------
+    forms : what each array will be
+    texts : entries of the header
+
+    Raises
+    ------
+    OSError, ValueError : a file that cannot be written, an array of a type that the format lacks or that is
+        not what was said of it
+    """
+    names = sorted(forms, key=lambda name: (-np.dtype(forms[name].dtype).itemsize, name))
+    header: dict[str, Any] = {"__metadata__": dict(texts)} if texts else {}
+    place = 0
+    for name in names:
+        dtype, shape = np.dtype(forms[name].dtype), forms[name].shape
+        if dtype.name not in WRITTEN:
+            raise ValueError(f"tensor {name!r} of dtype {dtype.name}")
+        end = place + math.prod(shape) * dtype.itemsize
+        header[_utf8(name)] = {
+            "dtype": WRITTEN[dtype.name],
+            "shape": list(shape),
+            "data_offsets": [place, end],
+        }
+        place = end
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in names:
+            array = arrays[name]
+            if (array.dtype, array.shape) != (forms[name].dtype, forms[name].shape):
+                raise ValueError(f"tensor {name!r}: got {array.dtype} {array.shape} for {forms[name]}")
+            little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+            file.write(little.reshape(-1).view(np.uint8).data)
+
+
+def _utf8(name: str) -> str:
+    """The name, bytes spelled out that are no text: a tensor may be called like its file."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def safetensors_metadata(path: Path) -> dict[str, str]:

@@ -7,11 +7,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.files import aside
+from prunecast.patterns.sources.safetensors import Form, write_safetensors
 from prunecast.patterns.tile_map import MaskArray, WeightArray
 
 
@@ -119,7 +119,8 @@ def write_weights(
     Parameters
     ----------
     path : ends in `.safetensors`
-    arrays : name -> array of any shape, of a type that safetensors stores
+    arrays : name -> array of any shape, of a type that safetensors stores; one that makes them when they are
+        asked for says before, in `form`, what each will be
     metadata : text entries for the header
 
     Raises
@@ -127,9 +128,6 @@ def write_weights(
     BadInput : another suffix, nothing to write, metadata that is not text, or a file that cannot be written
 
     """
-    import safetensors
-    from safetensors.numpy import save_file
-
     final = Path(path)
     texts = dict(metadata or {})
     if final.suffix.lower() != ".safetensors":
@@ -138,19 +136,13 @@ def write_weights(
         raise BadInput(f"{final}: no array to write")
     if not all(isinstance(text, str) for entry in texts.items() for text in entry):
         raise BadInput(f"{final}: metadata must be text to text, got {texts!r:.80}")
-    # save_file writes the memory behind an array as it lies there, whatever its strides
-    whole = {_utf8(name): np.ascontiguousarray(array) for name, array in arrays.items()}
+    form = getattr(arrays, "form", None) or (lambda name: Form(arrays[name].dtype, arrays[name].shape))
+    forms = {name: form(name) for name in arrays}
     with aside(final) as unfinished:
         try:
-            save_file(whole, unfinished, metadata=texts or None)
-            unfinished.chmod(0o644)  # save_file leaves 0600, which others could not read
-        except (OSError, safetensors.SafetensorError) as error:
+            write_safetensors(unfinished, arrays, forms, texts)
+        except (OSError, ValueError) as error:
             raise BadInput(f"{final}: cannot be written: {' '.join(str(error).split())}") from error
-
-
-def _utf8(name: str) -> str:
-    """The name, bytes spelled out that are no text: a tensor may be called like its file."""
-    return name.encode("utf-8", "backslashreplace").decode()
 
 
 REGEX = "re:"
