@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 
-from benchmarks.on_gpu.plans import GPU
+from benchmarks.on_gpu.plans import GPU, ragged_map
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.cuda.forms import CLUSTERS, TOKEN_SHAPES
@@ -21,7 +21,6 @@ from prunecast.plan.order import assign_hardware, assign_stream_k
 from prunecast.validation.measure.contestants import FLOATS, exact, nothing, rounded
 from prunecast.validation.tolerance import error_bound
 
-KEPT = (0, 1, 15, 16, 17, 63, 64, 65, 700, 300)
 FORMS = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128), *TOKEN_SHAPES)
 TILE = 128
 
@@ -104,7 +103,7 @@ def _detail(plan: KernelPlan, excess: Any, c: Any) -> str:
 def _excess(plan: KernelPlan, inputs: Inputs, c: Any) -> Any:
     """|error| over bound of every element, (M, N)."""
     a = exact(rounded(cp.asarray(inputs.a), plan.dtype), plan.dtype)
-    a *= cp.asarray(plan.tiles.mask())
+    a *= cp.asarray((plan.inner or plan.tiles).mask())
     b = exact(inputs.b, plan.dtype)
     b[~cp.isfinite(b)] = 0.0
     reference = a @ b
@@ -123,24 +122,6 @@ def _wrong_tiles(excess: Any) -> int:
     padded[: excess.shape[0], : excess.shape[1]] = excess
     worst = padded.reshape(rows, TILE, columns, TILE).max(axis=(1, 3))
     return int((worst > 1.0).sum())
-
-
-def ragged_map(block_m: int, k: int, seed: int) -> TileMap:
-    """A tile for every count of `KEPT`, rows shuffled over the matrix, a short last tile, rows in no tile."""
-    rng = np.random.default_rng(seed)
-    heights = np.full(len(KEPT), block_m)
-    heights[-1] = block_m // 2 + 3
-    m = int(heights.sum()) + 5
-    columns = [np.sort(rng.choice(k - 8, min(kept, k - 8), replace=False)) for kept in KEPT]
-    return TileMap(
-        m=m,
-        k=k,
-        row_start=np.concatenate(([0], np.cumsum(heights))),
-        row_index=rng.permutation(m)[: m - 5],
-        column_start=np.concatenate(([0], np.cumsum([c.size for c in columns]))),
-        column_index=np.concatenate(columns),
-        pattern=f"tile-wise:{block_m}",
-    )
 
 
 def plan_of(

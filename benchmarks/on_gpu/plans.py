@@ -21,6 +21,7 @@ from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
 from prunecast.plan.order import Assigned
 
 GPU = load_gpu("h200-sxm")
+KEPT = (0, 1, 15, 16, 17, 63, 64, 65, 700, 300)
 MAP_COLUMNS = ("row_start", "row_index", "column_start", "column_index")
 
 
@@ -111,3 +112,21 @@ def _restored(about: Mapping[str, Any], stored: Mapping[str, np.ndarray]) -> Ker
 def _elements(about: Mapping[str, Any], stored: Mapping[str, np.ndarray]) -> ElementMap:
     bits = np.unpackbits(stored[f"{about['fingerprint']}/inner"], axis=1, count=about["k"])
     return element_map_from_mask(bits.astype(np.bool_), about["pattern"])
+
+
+def ragged_map(block_m: int, k: int, seed: int) -> TileMap:
+    """A tile for every count of `KEPT`, rows shuffled over the matrix, a short last tile, rows in no tile."""
+    rng = np.random.default_rng(seed)
+    heights = np.full(len(KEPT), block_m)
+    heights[-1] = block_m // 2 + 3
+    m = int(heights.sum()) + 5
+    columns = [np.sort(rng.choice(k - 8, min(kept, k - 8), replace=False)) for kept in KEPT]
+    return TileMap(
+        m=m,
+        k=k,
+        row_start=np.concatenate(([0], np.cumsum(heights))),
+        row_index=rng.permutation(m)[: m - 5],
+        column_start=np.concatenate(([0], np.cumsum([c.size for c in columns]))),
+        column_index=np.concatenate(columns),
+        pattern=f"tile-wise:{block_m}",
+    )

@@ -14,7 +14,7 @@ from prunecast.kernels.tile.item_cost import (
     item_cycles,
     item_times,
 )
-from prunecast.kernels.tile.stspmm import _even_slices
+from prunecast.kernels.tile.stspmm import even_slices
 from prunecast.kernels.tile.tile_plan import items_of
 from prunecast.plan.kernel_plan import WorkList
 from prunecast.plan.order import block_loads, longest_first
@@ -60,7 +60,7 @@ def test_an_owner_that_waits_for_its_parts_counts():
     uncut, half = 16 * 1000 + 2500, 8 * 1000 + 2500
     pays_up_to = (uncut - 1000 - half) / 2
     for fix_up, pieces in ((pays_up_to - 100, 2), (pays_up_to + 100, 1)):
-        assert _even_slices(items, 2, BLOCK_K, COST._replace(fix_up=fix_up)).tolist() == [pieces]
+        assert even_slices(items, 2, BLOCK_K, COST._replace(fix_up=fix_up)).tolist() == [pieces]
 
 
 @pytest.mark.parametrize("kept", [80, 128, 100, 1024])
@@ -102,12 +102,12 @@ def test_blocks_that_share_an_sm_slow_each_others_steps_down():
 
 
 def test_balanced_work_is_left_whole():
-    assert _even_slices(items_of_steps([40] * 8), 4, BLOCK_K, COST).tolist() == [1] * 8
+    assert even_slices(items_of_steps([40] * 8), 4, BLOCK_K, COST).tolist() == [1] * 8
 
 
 def test_one_heavy_tile_is_cut_and_short_ones_stay_whole():
     items = items_of_steps([200, 12, 12, 12, 12, 12])
-    pieces = _even_slices(items, 4, BLOCK_K, COST)
+    pieces = even_slices(items, 4, BLOCK_K, COST)
     assert pieces[0] > 1
     assert pieces[1:].tolist() == [1] * 5
     assert finish(split_items(items, pieces, BLOCK_K), 4) < 0.5 * finish(items, 4)
@@ -115,25 +115,25 @@ def test_one_heavy_tile_is_cut_and_short_ones_stay_whole():
 
 def test_a_last_wave_of_few_tiles_is_cut_into_parts_that_fill_it():
     items = items_of_steps([64] * 160)
-    pieces = _even_slices(items, 132, BLOCK_K, COST)
+    pieces = even_slices(items, 132, BLOCK_K, COST)
     assert (pieces == 1).sum() == 132
     assert set(pieces[pieces > 1].tolist()) == {4}
 
 
 def test_fewer_tiles_than_blocks_are_cut():
     items = items_of_steps([64] * 3)
-    assert _even_slices(items, 12, BLOCK_K, COST).min() >= 3
+    assert even_slices(items, 12, BLOCK_K, COST).min() >= 3
 
 
 def test_tiles_too_short_for_two_parts_are_left_whole():
-    assert _even_slices(items_of_steps([15] * 5), 4, BLOCK_K, COST).tolist() == [1] * 5
+    assert even_slices(items_of_steps([15] * 5), 4, BLOCK_K, COST).tolist() == [1] * 5
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.integers(0, 200), min_size=1, max_size=30), st.integers(1, 16))
 def test_cutting_never_delays_the_last_block_nor_makes_short_parts(steps, blocks):
     items = items_of_steps(steps)
-    parts = split_items(items, _even_slices(items, blocks, BLOCK_K, COST), BLOCK_K)
+    parts = split_items(items, even_slices(items, blocks, BLOCK_K, COST), BLOCK_K)
     assert finish(parts, blocks) <= finish(items, blocks)
     cut = parts.parts > 1
     assert np.all((parts.k_stop - parts.k_start)[cut] >= 8 * BLOCK_K)

@@ -2,13 +2,19 @@
 
 from functools import partial
 
+import numpy as np
 import pytest
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels import KERNELS, KernelPlan
+from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.stspmm import ASSIGNMENTS
+from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.launch import launch_context
+from prunecast.patterns import element_map_from_mask
+from prunecast.plan.order import assign_longest_first
+from prunecast.plan.work_items import split_items
 from prunecast.simulator import POLICIES
 from prunecast.simulator.lower import lower
 from tests.kernels.layouts import PLANNED, elements_of_density, tiles_keeping, two_of_four
@@ -64,3 +70,15 @@ def test_split_tiles_under_every_assignment_and_policy(assignment: str, policy: 
     plan = fastest_plan("stspmm", TILES, N, "fp16", gpu, assignment=assignment, split=2)
     assert plan.work.parts.max() > 1
     assert_agree(plan, gpu, policy)
+
+
+@pytest.mark.parametrize("block_m", [256, 128])
+def test_split_tiles_of_two_of_four(block_m: int) -> None:
+    gpu = toy_gpu(compute_capability=90, sm_count=3)
+    tiles = tiles_keeping([300, 40, 170], height=block_m, k=320)
+    inner = element_map_from_mask(np.zeros((tiles.m, tiles.k), bool), tiles.pattern)
+    config = next(c for c in wgmma_configs(gpu, "fp16", "sparse-wgmma") if c.shape[:2] == (block_m, 128))
+    items = items_of(tiles, config, N, gpu)
+    parts = split_items(items, np.where(items.k_stop > 64, 2, 1), 64)
+    assigned = assign_longest_first(parts, parts.k_stop - parts.k_start, 3)
+    assert_agree(tile_plan("2:4", tiles, N, config, assigned, gpu, b_access="gather", inner=inner), gpu)

@@ -5,6 +5,14 @@ Floor: above `prunecast.models`, whose estimates decide, and below `prunecast.co
 configs, so that few of them are planned.
 """
 
-from prunecast.choice.fastest import SEARCHED, PrunedMap, configs_of, fastest_plan, kept_estimate, plan_with
+from prunecast.choice.fastest import (
+    SEARCHED,
+    PrunedMap,
+    configs_of,
+    fastest_plan,
+    kept_estimate,
+    plan_with,
+    plans_with,
+)
 
-__all__ = ["SEARCHED", "PrunedMap", "configs_of", "fastest_plan", "kept_estimate", "plan_with"]
+__all__ = ["SEARCHED", "PrunedMap", "configs_of", "fastest_plan", "kept_estimate", "plan_with", "plans_with"]

@@ -57,6 +57,12 @@ class Product:
         """The plan in a config of `configs`, or in the one config there is; options are the planner's."""
         return self.kernel.plan(self.kept, self.n, self.dtype, self.gpu, *config, **self.inside, **options)
 
+    def plans(self, config: Any, **options: Any) -> list[KernelPlan]:
+        """The plan in a config, and the one with heavy tiles split along K where that is another."""
+        plan, split = self.plan(config, **options), self.kernel.split_plan
+        other = plan if split is None else split(plan, config, self.gpu)
+        return [plan] if other is plan else [plan, other]
+
     def roofline_seconds(self, config: Any) -> float:
         """Seconds by which configs are ranked; 0 where there is one config."""
         if self.kernel.times is None:
@@ -210,6 +216,13 @@ def plan_with(
     return product_of(kernel, kept, n, dtype, gpu).plan(config, **options)
 
 
+def plans_with(
+    config: Any, kernel: str, kept: PrunedMap, n: int, dtype: str, gpu: GpuSpec
+) -> list[KernelPlan]:
+    """As `plan_with`, and the plan with heavy tiles split along K where that is another."""
+    return product_of(kernel, kept, n, dtype, gpu).plans(config)
+
+
 def _near_plans(
     product: Product, most: int | None, allowed: Callable[[Any], bool] | None, options: dict[str, Any]
 ) -> list[KernelPlan]:
@@ -231,8 +244,8 @@ def _near_plans(
 
 
 def _that_fit(product: Product, configs: Sequence[Any], options: dict[str, Any]) -> list[KernelPlan]:
-    plans = []
+    plans: list[KernelPlan] = []
     for config in configs:
         with contextlib.suppress(PlanDoesNotFit):
-            plans.append(product.plan(config, **options))
+            plans += product.plans(config, **options)
     return plans

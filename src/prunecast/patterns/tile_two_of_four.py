@@ -94,7 +94,7 @@ def _kept_importance(importances: Mapping[str, ImportanceArray], masks: Mapping[
 class TileTwoOfFourPattern(Pattern):
     """Tiles of `height` consecutive rows with 2:4 inside.
 
-    Those of `tvw:HEIGHT:even` keep about equally much, as tiles of `atp` do: the kernel does not split them.
+    Those of `tvw:HEIGHT:even` keep about equally much, as tiles of `atp` do.
     """
 
     family: ClassVar[str] = "tvw"

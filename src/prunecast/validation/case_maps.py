@@ -9,7 +9,7 @@ import hashlib
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.choice import PrunedMap, configs_of, fastest_plan, plan_with
+from prunecast.choice import PrunedMap, configs_of, fastest_plan, plans_with
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, KernelPlan, plan_dense
@@ -60,7 +60,8 @@ def case_plan(case: Case, kernel: str, kept: PrunedMap | None, gpu: GpuSpec) -> 
 
 
 def measured_plan(row: Measurement, kept: PrunedMap | None, gpu: GpuSpec) -> KernelPlan:
-    """The plan of a row in the config that was measured; that of `case_plan` where this version has no such.
+    """The plan of a row in the config that was measured, split along K where that was; that of `case_plan`
+    where this version has no such config.
 
     Raises
     ------
@@ -70,7 +71,8 @@ def measured_plan(row: Measurement, kept: PrunedMap | None, gpu: GpuSpec) -> Ker
     if kept is not None and row.plan and kernel in KERNELS:
         for config in configs_of(kernel, kept, case.n, case.dtype, gpu):
             if str(config) == row.config:
-                return plan_with(config, kernel, kept, case.n, case.dtype, gpu)
+                plans = plans_with(config, kernel, kept, case.n, case.dtype, gpu)
+                return next((plan for plan in plans if recorded_fingerprint(plan) == row.plan), plans[0])
     return case_plan(case, kernel, kept, gpu)
 
 

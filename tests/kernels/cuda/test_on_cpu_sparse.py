@@ -33,6 +33,26 @@ def test_every_form_one_item_per_block(form: tuple[int, int], cubins: Path) -> N
     check(plan_of(72, form, dtype="bf16"), cubins, seed=1)
 
 
+@pytest.mark.parametrize("landing", ["oldest", "newest", "at-once"])
+@pytest.mark.parametrize("form", [(256, 128), (128, 256)])
+def test_split_tiles_and_whole_ones_behind_their_parts(
+    form: tuple[int, int], landing: str, cubins: Path
+) -> None:
+    check(split_plan(form), cubins, landing=landing)
+
+
+def split_plan(form: tuple[int, int]) -> KernelPlan:
+    plan = plan_of(200, form, blocks=3, k=600, slices=3)
+    assert plan.work.parts.max() == 3
+    assert (plan.work.parts == 1).any()
+    return plan
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_split_tiles_in_any_order(seed: int, cubins: Path) -> None:
+    check(plan_of(72, (128, 64), blocks=5, k=600, slices=4, dtype="bf16"), cubins, seed=seed, bias=True)
+
+
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_bias_and_activation(activation: str, cubins: Path) -> None:
     check(plan_of(72, (128, 64), blocks=2), cubins, activation=activation, bias=True)
@@ -59,6 +79,22 @@ WRONG = {
     ),
     "sums are read before they are complete": ({}, {"me.hold();\n  multiply_wait<1>();": "me.hold();"}),
 }
+WRONG_SPLITS = {
+    "an owner does not wait for the other parts": {
+        "while (load_acquire(counter) != static_cast<u32>(split.y)) patience.spend();": ""
+    },
+    "an owner reads before its lane has waited": {
+        "*counter = 0;\n  }\n  __syncwarp();": "*counter = 0;\n  }"
+    },
+    "a part signals before all lanes have written": {
+        "  __syncwarp();\n  if (threadIdx.x % 32 == 0) signal_add": "  if (threadIdx.x % 32 == 0) signal_add"
+    },
+    "both groups of rows share counters": {
+        "2 * CONSUMER_WARPS + warp_of_group(group)": "2 * CONSUMER_WARPS + warp_of_group(0)"
+    },
+    "a part is added twice": {"split.x + part, group": "split.x, group"},
+    "a part writes C": {"if (ending.split.w == PART)": "if (false)"},
+}
 
 
 @pytest.mark.parametrize("wrong", WRONG)
@@ -68,5 +104,15 @@ def test_a_kernel_that_was_made_wrong_is_found_out(wrong: str, cubins: Path) -> 
     assert_noticed(
         lambda seed: check(plan, cubins, changes=changes, seed=seed, **choices),
         "wrong; tile|a race|ascend|an? .*address outside of all arrays",
+        range(6),
+    )
+
+
+@pytest.mark.parametrize("wrong", WRONG_SPLITS)
+def test_a_wrong_exchange_of_sums_is_found_out(wrong: str, cubins: Path) -> None:
+    plan = split_plan((256, 128))
+    assert_noticed(
+        lambda seed: check(plan, cubins, changes=WRONG_SPLITS[wrong], seed=seed),
+        "wrong; tile|a race|counters of split tiles|deadlock",
         range(6),
     )

@@ -106,7 +106,7 @@ def _assign(
         return assign_stream_k(items, everywhere, block_k)
     if split is not None:
         auto = split == "auto"
-        cut = _even_slices(items, everywhere, block_k, cost) if auto else -(-steps // int(split))
+        cut = even_slices(items, everywhere, block_k, cost) if auto else -(-steps // int(split))
         items = split_items(items, cut, block_k)
     cycles = item_cycles(items, block_k, cost)
     blocks = resident_blocks(config, gpu, items.tile.size, cluster=cluster)
@@ -115,7 +115,7 @@ def _assign(
     return assign_longest_first(items, cycles, blocks)
 
 
-def _even_slices(items: WorkList, blocks: int, block_k: int, cost: ItemCost) -> Sizes:
+def even_slices(items: WorkList, blocks: int, block_k: int, cost: ItemCost) -> Sizes:
     """(items,) number of split-K slices of each item that lets `blocks` blocks finish soonest.
 
     No slice is shorter than 8 k-steps, and nothing is split where the fullest block is within 5 k-steps of

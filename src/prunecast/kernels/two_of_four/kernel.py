@@ -1,17 +1,21 @@
 """`2:4`: sparse tensor cores, on all columns of A or on those that a tile map keeps (TVW); the record too."""
 
+from dataclasses import replace
+
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.kernel import Entry, ItemTimes, Kernel, Sources
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.configs import sparse_configs
 from prunecast.kernels.tile.item_cost import item_cost, item_cycles, item_times
+from prunecast.kernels.tile.stspmm import even_slices
 from prunecast.kernels.tile.tile_plan import check_tokens, height_of, items_of, resident_blocks, tile_plan
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import TileMap
 from prunecast.patterns.tiling import dense_tile_map
-from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan, WorkList
 from prunecast.plan.order import Assigned, assign_hardware, assign_longest_first
 from prunecast.plan.tile_rows import check_two_of_four, cut_rows
+from prunecast.plan.work_items import split_items
 
 _TALL = 256
 """Rows of the tallest config of the wgmma kernel. Kind: CUDA source, `sparse_shape.cuh`."""
@@ -47,6 +51,23 @@ def plan_sparse_tensor(
     return tile_plan("2:4", whole, n, config, assigned, gpu, b_access="gather", inner=elements)
 
 
+def split_sparse_tensor(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> KernelPlan:
+    """The plan with heavy tiles split along K and their slices redistributed, as STSpMM does.
+
+    The plan itself where no slices let its blocks finish sooner, and of the kernel that is not persistent.
+    """
+    if config.tensor_path != "wgmma":
+        return plan
+    items = items_of(plan.tiles, config, plan.n, gpu)
+    cost, block_k = item_cost(config, plan.tiles, plan.n, gpu), config.shape.block_k
+    blocks = resident_blocks(config, gpu, int((-(-items.k_stop // block_k)).sum()))
+    slices = even_slices(items, blocks, block_k, cost)
+    if slices.max(initial=1) == 1:
+        return plan
+    assigned = _spread(split_items(items, slices, block_k), plan.tiles, config, plan.n, gpu)
+    return replace(plan, **assigned._asdict())
+
+
 def _sparse_tensor_configs(
     elements: ElementMap, n: int, dtype: str, gpu: GpuSpec, *, tiles: TileMap | None = None
 ) -> tuple[TileConfig, ...]:
@@ -76,8 +97,9 @@ def _sparse_tensor_times(
     *,
     tiles: TileMap | None = None,
 ) -> ItemTimes:
-    """What items take; the wgmma kernel is persistent."""
-    return item_times(config, _tiles_of(elements, tiles), n, gpu, persistent=config.tensor_path == "wgmma")
+    """What items take; the wgmma kernel is persistent and splits tiles."""
+    own = config.tensor_path == "wgmma"
+    return item_times(config, _tiles_of(elements, tiles), n, gpu, persistent=own, splits=own)
 
 
 TWO_OF_FOUR = Kernel(
@@ -91,6 +113,7 @@ TWO_OF_FOUR = Kernel(
     plan=plan_sparse_tensor,
     configs=_sparse_tensor_configs,
     times=_sparse_tensor_times,
+    split_plan=split_sparse_tensor,
     compilers={
         "sparse-wgmma": Entry("prunecast.kernels.two_of_four.cuda.operator", "SparseOperator"),
         "sparse-mma": Entry("prunecast.kernels.tile.cuda.mma.operator", "MmaOperator"),
@@ -109,5 +132,10 @@ def _assign(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec) -> Assigne
     items = items_of(tiles, config, n, gpu)
     if config.tensor_path != "wgmma":
         return assign_hardware(items)
+    return _spread(items, tiles, config, n, gpu)
+
+
+def _spread(items: WorkList, tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec) -> Assigned:
+    """A persistent grid, longest items first."""
     cycles = item_cycles(items, config.shape.block_k, item_cost(config, tiles, n, gpu))
     return assign_longest_first(items, cycles, resident_blocks(config, gpu, items.tile.size))

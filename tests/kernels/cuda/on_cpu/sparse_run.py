@@ -9,7 +9,13 @@ from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.packed import to_bits
 from prunecast.kernels.tile.cuda.forms import SOURCES
 from prunecast.kernels.tile.cuda.work_image import work_image
-from prunecast.kernels.two_of_four.cuda.images import SPARSE_ARGS, SPARSE_SOURCE, _pack_sparse, sparse_defines
+from prunecast.kernels.two_of_four.cuda.images import (
+    COUNTERS_PER_GROUP,
+    SPARSE_ARGS,
+    SPARSE_SOURCE,
+    _pack_sparse,
+    sparse_defines,
+)
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands
 
@@ -26,7 +32,9 @@ def run_sparse(
     landing: str = "oldest",
     seed: int = 0,
 ) -> None:
-    """Fill the rows of C in tiles; blocks run two at a time. The rest as `build_on_cpu` and `Grid`."""
+    """Fill the rows of C in tiles; blocks run two at a time, all where tiles are split. The rest as
+    `build_on_cpu` and `Grid`.
+    """
     defines = sparse_defines(plan, activation=activation, bias=operands.bias is not None)
     kernel = build_on_cpu(SPARSE_SOURCE, "sparse_sm90", defines, folder, includes=[SOURCES], changes=changes)
     assert plan.inner is not None
@@ -36,6 +44,9 @@ def run_sparse(
         "weights": packed.weights,
         "columns": packed.columns,
         "items": work.items,
+        "splits": work.splits,
+        "partials": np.full(max(work.slots, 1) * plan.shape.block_m * plan.shape.block_n, np.nan, np.float32),
+        "counters": np.zeros(max(work.groups, 1) * COUNTERS_PER_GROUP, np.uint32),
         "rows": packed.rows,
         "bias": np.zeros(1, np.float32) if operands.bias is None else operands.bias,
         "clock": np.zeros(4, np.uint64),
@@ -49,6 +60,12 @@ def run_sparse(
     work.into(args)
     resources = plan.resources
     grid = Grid(
-        plan.blocks, resources.threads, resources.shared_bytes, resident=2, landing=landing, seed=seed
+        plan.blocks,
+        resources.threads,
+        resources.shared_bytes,
+        resident=plan.blocks if work.groups else 2,
+        landing=landing,
+        seed=seed,
     )
     run_on_cpu(kernel, grid, [args], [*arrays.values(), operands.b.whole, operands.c.whole])
+    assert not arrays["counters"].any(), "counters of split tiles must be zero again"

@@ -12,6 +12,7 @@ from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.patterns import ElementMap, TileMap
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.plan.order import assign_hardware, assign_longest_first
+from prunecast.plan.work_items import split_items
 from tests.kernels.cuda.plans import ragged_map
 
 GPU = load_gpu("h200-sxm")
@@ -33,14 +34,25 @@ def elements_in(tiles: TileMap, seed: int = 0) -> ElementMap:
 
 
 def plan_of(
-    n: int, form: tuple[int, int], *, dtype: str = "fp16", blocks: int = 0, k: int = 300
+    n: int,
+    form: tuple[int, int],
+    *,
+    dtype: str = "fp16",
+    blocks: int = 0,
+    k: int = 300,
+    slices: int = 1,
+    shuffled: bool = True,
 ) -> KernelPlan:
-    """Ragged tiles; one item per block, or a persistent grid of `blocks` blocks."""
-    tiles = ragged_map(form[0], k=k)
+    """Ragged tiles; one item per block, or a persistent grid of `blocks` blocks, tiles cut into up to so many
+    slices.
+    """
+    tiles = ragged_map(form[0], k=k, shuffled=shuffled)
     configs = wgmma_configs(GPU, dtype, "sparse-wgmma")
     config = next(v for v in configs if v.shape[:2] == form)
     items = items_of(tiles, config, n, GPU)
-    cost = items.k_stop.astype(np.int64) + 64
+    steps = -(-items.k_stop // 64)
+    items = split_items(items, np.clip(steps, 1, slices), 64)
+    cost = (items.k_stop - items.k_start).astype(np.int64) + 64
     assigned = assign_longest_first(items, cost, blocks) if blocks else assign_hardware(items)
     return tile_plan("2:4", tiles, n, config, assigned, GPU, b_access="gather", inner=elements_in(tiles))
 

@@ -1,7 +1,5 @@
 """The gate: every sparse form compiles without a GPU to what the plan says, nothing serialised or spilled."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -63,11 +61,18 @@ def test_plans_of_other_kernels_are_refused() -> None:
         sparse_defines(dense_plan_of(ragged_map(128), 64, 128, 256))
 
 
-def test_split_tiles_are_refused() -> None:
-    p = plan_of(64, (256, 128))
-    twice = p.work._replace(parts=np.full(p.item_count, 2), group=np.arange(p.item_count))
-    with pytest.raises(BadInput, match="does not split tiles"):
-        sparse_defines(replace(p, work=twice))
+@pytest.mark.parametrize("form", FORMS)
+def test_split_tiles_add_no_multiplication_and_do_not_spill(form: tuple[int, int]) -> None:
+    p = plan_of(200, form, blocks=3, slices=2, dtype="bf16")
+    defines = sparse_defines(p, activation="gelu", bias=True)
+    assert defines.pop("SPLIT_K") == 1
+    split, whole = (build_sparse_kernel(p, {**defines, "SPLIT_K": here}) for here in (1, 0))
+    assert split.spill_bytes == 0
+    found = [
+        {name: n for name, n in opcodes(kernel.cubin).items() if name.startswith(("HGMMA", "LDL", "STL"))}
+        for kernel in (split, whole)
+    ]
+    assert found[0] == found[1]
 
 
 def test_an_unknown_activation_is_refused() -> None:

@@ -3,31 +3,75 @@
 import numpy as np
 import pytest
 
-from prunecast.choice import fastest_plan
-from prunecast.kernels import Schedule
+from prunecast.choice import configs_of, fastest_plan, plans_with
+from prunecast.choice.fastest import TIE
+from prunecast.hardware import load_gpu
+from prunecast.kernels import Schedule, run_reference
 from prunecast.kernels.two_of_four.cuda.images import _check_sparse_form
+from prunecast.models import estimate
 from prunecast.patterns import NestedMap, TileMap
 from prunecast.patterns.element_map import element_map_from_mask
 from tests.kernels.cuda.sparse.layouts import GPU, elements_in
 
 
 def tiles_of(height: int, tiles: int = 32, k: int = 256, kept: int = 64) -> TileMap:
-    columns = np.arange(kept) * (k // kept)
+    return tiles_with(height, k, [kept] * tiles)
+
+
+def tiles_with(height: int, k: int, counts: list[int]) -> TileMap:
+    """The first columns of each tile, so many."""
     return TileMap(
-        m=height * tiles,
+        m=height * len(counts),
         k=k,
-        row_start=np.arange(tiles + 1) * height,
-        row_index=np.arange(height * tiles),
-        column_start=np.arange(tiles + 1) * kept,
-        column_index=np.tile(columns, tiles),
+        row_start=np.arange(len(counts) + 1) * height,
+        row_index=np.arange(height * len(counts)),
+        column_start=np.concatenate(([0], np.cumsum(counts))),
+        column_index=np.concatenate([np.arange(kept) for kept in counts]),
         pattern=f"tvw:{height}",
     )
+
+
+def nested(tiles: TileMap) -> NestedMap:
+    return NestedMap(tiles=tiles, inner=elements_in(tiles))
+
+
+def test_one_heavy_tile_is_split_and_the_product_stays() -> None:
+    kept = nested(tiles_with(256, 8192, [8192, *[512] * 7]))
+    p = fastest_plan("2:4", kept, 100, "fp16", GPU)
+    _check_sparse_form(p)
+    assert p.work.parts.max() > 1
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((p.m, p.k)), rng.standard_normal((p.k, p.n))
+    np.testing.assert_allclose(run_reference(p, a, b), (a * kept.inner.mask()) @ b, atol=1e-9)
+
+
+@pytest.mark.parametrize("counts", [[8192, *[512] * 7], [4096, 3000, 2000, 1000] * 8])
+@pytest.mark.parametrize("n", [100, 2048])
+def test_a_split_plan_is_taken_where_the_closed_form_finds_it_faster(counts: list[int], n: int) -> None:
+    kept = nested(tiles_with(256, 8192, counts))
+    chosen = estimate(fastest_plan("2:4", kept, n, "fp16", GPU), GPU).seconds
+    for config in configs_of("2:4", kept, n, "fp16", GPU):
+        whole, *split = plans_with(config, "2:4", kept, n, "fp16", GPU)
+        assert whole.work.parts.max() == 1
+        assert all(plan.work.parts.max() > 1 for plan in split)
+        assert chosen <= TIE * min(estimate(plan, GPU).seconds for plan in (whole, *split))
+
+
+def test_equal_tiles_that_fill_the_gpu_are_not_split() -> None:
+    p = fastest_plan("2:4", nested(tiles_of(256, tiles=33, kept=256)), 2048, "fp16", GPU)
+    assert p.work.parts.max() == 1
+
+
+def test_blocks_without_wgmma_keep_whole_tiles() -> None:
+    a100 = load_gpu("a100-sxm4-80gb")
+    p = fastest_plan("2:4", nested(tiles_with(256, 8192, [8192, *[512] * 7])), 100, "fp16", a100)
+    assert p.work.parts.max() == 1
 
 
 @pytest.mark.parametrize(("height", "form"), [(256, (256, 128)), (512, (256, 128)), (128, (128, 256))])
 def test_tiles_that_fill_256_rows_get_them(height: int, form: tuple[int, int]) -> None:
     tiles = tiles_of(height)
-    p = fastest_plan("2:4", NestedMap(tiles=tiles, inner=elements_in(tiles)), 8192, "fp16", GPU)
+    p = fastest_plan("2:4", nested(tiles), 8192, "fp16", GPU)
     _check_sparse_form(p)
     assert p.shape[:2] == form
     assert p.schedule is Schedule.STATIC

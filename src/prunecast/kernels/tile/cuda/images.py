@@ -68,7 +68,6 @@ def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packe
     """
     packed = reading_input(plan, pack_weights(plan.tiles, to_bits(weights, plan.dtype), plan.shape.block_m))
     work = work_image(plan)
-    tile_floats = plan.shape.block_m * plan.shape.block_n
     return Packed(
         arrays={
             "weights": packed.weights,
@@ -79,10 +78,7 @@ def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packe
         },
         args=list_args(plan, TILE_ARGS, packed, work),
         blocks=plan.blocks if plan.item_count else 0,
-        workspace={
-            "partials": (max(work.slots, 1) * tile_floats, "f4"),
-            "counters": (max(work.groups, 1) * _COUNTERS_PER_GROUP, "u4"),
-        },
+        workspace=work.workspace(plan.shape, _COUNTERS_PER_GROUP),
         unwritten=uncovered_rows(plan.tiles),
     )
 

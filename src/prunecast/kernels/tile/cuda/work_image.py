@@ -8,7 +8,7 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.kernels.device.tile_stages import ItemColumns, item_columns
 from prunecast.patterns.tile_map import IntArray
-from prunecast.plan.kernel_plan import KernelPlan, Schedule
+from prunecast.plan.kernel_plan import BlockShape, KernelPlan, Schedule
 
 MOST_BLOCKS_IN_ARGS = 160
 """Blocks whose first item and list bounds fit into the launch arguments. Kind: CUDA source,
@@ -32,6 +32,14 @@ class WorkImage(NamedTuple):
     """Partial tiles of C in the workspace."""
     groups: int
     """Split tiles of C."""
+
+    def workspace(self, shape: BlockShape, counters_per_group: int) -> dict[str, tuple[int, str]]:
+        """Sums and counters of split tiles, as `Packed.workspace`."""
+        tile_floats = shape.block_m * shape.block_n
+        return {
+            "partials": (max(self.slots, 1) * tile_floats, "f4"),
+            "counters": (max(self.groups, 1) * counters_per_group, "u4"),
+        }
 
     def into(self, args: npt.NDArray[np.void]) -> None:
         """Write list bounds and first items into launch arguments, for plans that walk lists."""

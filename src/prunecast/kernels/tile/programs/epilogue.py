@@ -62,7 +62,7 @@ def _sums_per_lane(config: TileConfig) -> int:
 
 FLAG_BYTES = 4
 """Bytes of the flag that says how many parts of a split tile have arrived. Kind: CUDA source,
-`sparse_epilogue.cuh`."""
+`sparse_sums.cuh`."""
 SPARSE_TALL = 256
 """Rows of the 2:4 form that ends in two halves. Kind: CUDA source, `sparse_epilogue.cuh`."""
 CHUNK_BYTES = 2048
@@ -132,12 +132,12 @@ def _sparse_end(config: TileConfig, groups: int) -> Code:
     """A group of rows: partial sums out, or those of the other parts in and C out."""
     sums = config.shape.block_m * config.shape.block_n // (groups * config.consumer_warps)
     return (
-        Instruction(Op.STORE_PARTIAL, 4 * sums, copies(4 * sums), when=When.PARTIAL),
+        Instruction(Op.STORE_PARTIAL, 4 * sums, copies(4 * sums), when=When.PARTIAL, whole=True),
         Instruction(Op.WAIT_PARTS, when=When.OWNER),
         # The flag is read even where all parts arrived long ago
         Instruction(Op.LOAD_INDEX, FLAG_BYTES, when=When.OWNER),
         Instruction(Op.WAIT_LOAD, when=When.OWNER),
-        Instruction(Op.LOAD_PARTIALS, 4 * sums, copies(4 * sums), when=When.OWNER),
+        Instruction(Op.LOAD_PARTIALS, 4 * sums, copies(4 * sums), when=When.OWNER, whole=True),
         Instruction(Op.WAIT_LOAD, when=When.OWNER),
         Instruction(Op.ISSUE, issue=sums // 32, when=When.OWNER),
         *_store_c(sums, config.element_bytes),

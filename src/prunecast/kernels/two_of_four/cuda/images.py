@@ -24,10 +24,17 @@ from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.plan.kernel_plan import KernelPlan
 
+_SPLIT_POINTERS = ("splits", "partials", "counters", "unused")
 SPARSE_ARGS = list_record(
-    "weights columns items rows b c bias clock", "tokens null_stage blocks_in_args reserved"
+    "weights columns items rows b c bias clock",
+    "tokens null_stage blocks_in_args reserved",
+    *((name, "u8", (1,)) for name in _SPLIT_POINTERS),
 )
-"""The bytes of `SparseArgs`. Kind: CUDA source, `sparse_args.cuh`."""
+"""The bytes of `SparseArgs`; what stands behind the lists is read where tiles are split. Kind: CUDA source,
+`sparse_args.cuh`."""
+COUNTERS_PER_GROUP = 16
+"""Counters of a split tile: of each of eight warps, for each of its groups of rows. Kind: CUDA source,
+`sparse_sums.cuh`."""
 GROUP_ROWS = 64
 """Rows of one instruction. Kind: definition, PTX ISA, wgmma m64."""
 CONSUMERS = 2
@@ -47,17 +54,24 @@ def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packe
     """
     if plan.inner is None:
         raise BadInput("the sparse kernel needs a plan with elements")
-    packed = _pack_sparse(plan.tiles, plan.inner, to_bits(weights, plan.dtype), plan.shape.block_m)
+    bits = to_bits(weights, plan.dtype)
+    return packed_plan(plan, _pack_sparse(plan.tiles, plan.inner, bits, plan.shape.block_m))
+
+
+def packed_plan(plan: KernelPlan, packed: PackedStages) -> Packed:
+    """A plan with its stages."""
     work = work_image(plan)
     return Packed(
         arrays={
             "weights": packed.weights,
             "columns": packed.columns,
             "items": work.items,
+            "splits": work.splits,
             "rows": packed.rows,
         },
         args=list_args(plan, SPARSE_ARGS, packed, work),
         blocks=plan.blocks if plan.item_count else 0,
+        workspace=work.workspace(plan.shape, COUNTERS_PER_GROUP),
         unwritten=uncovered_rows(plan.tiles),
     )
 
@@ -139,8 +153,6 @@ def _check_sparse_form(plan: KernelPlan) -> None:
     if (shape.block_m, shape.block_n) not in _FORMS or shape.block_k != 64:
         known = ", ".join(f"{m} x {n}" for m, n in _FORMS)
         raise BadInput(f"{plan.kernel}: block shapes are {known}; the plan has {tuple(shape)}")
-    if np.any(plan.work.parts > 1):
-        raise BadInput(f"{plan.kernel}: the sparse kernel does not split tiles, the plan does")
 
 
 def sparse_defines(
@@ -156,6 +168,7 @@ def sparse_defines(
         "BLOCK_M": plan.shape.block_m,
         "BLOCK_N": plan.shape.block_n,
         "STAGES": plan.resources.stages,
+        **({"SPLIT_K": 1} if np.any(plan.work.parts > 1) else {}),
         **plan_defines(plan, activation, bias=bias),
     }
     return {**defines, **(changes or {})}

@@ -2,9 +2,13 @@
 //
 // Item (int4), as of the tile kernel: x first stage of the packed image; y k-steps in the lower 24 bits; z tile;
 // w first token. An item has at least two steps: shorter ones are filled up with the
-// null stage.
+// null stage. Split (int4), with SPLIT_K: as of the tile kernel.
 #pragma once
 #include "ptx.cuh"
+
+#ifndef SPLIT_K  // tiles are split along K
+#define SPLIT_K 0
+#endif
 
 constexpr int MOST_BLOCKS_IN_ARGS = 160;
 
@@ -25,9 +29,14 @@ struct SparseArgs {
   int reserved;
   int4 first[MOST_BLOCKS_IN_ARGS];     // first item of every block, so that it needs no load
   int start[MOST_BLOCKS_IN_ARGS + 4];  // items of block i: start[i] to start[i + 1]
+#if SPLIT_K
+  const int4* splits;
+  float4* partials;              // [slot][group of rows][warp][quad of registers][lane]
+  u32* counters;                 // [split tile][group of rows][warp], zero before and after every launch
+#endif
 };
 
-static_assert(sizeof(SparseArgs) == 3312, "SPARSE_ARGS in images.py has the same bytes");
+static_assert(sizeof(SparseArgs) == 3312 + 32 * SPLIT_K, "SPARSE_ARGS in images.py has the same bytes");
 
 using Args = SparseArgs;  // for the headers of the tile kernel
 
@@ -49,7 +58,7 @@ __device__ __forceinline__ int4 first_item(const SparseArgs& args) {
 __device__ __forceinline__ int real_steps(int4 item) { return item.y & 0xffffff; }
 __device__ __forceinline__ int steps_of(int4 item) { return max(real_steps(item), 2); }
 
-// No tile is split, so that no item has sums of others to wait for.
+// The ring brings no sums: consumers read those of other parts themselves.
 __device__ __forceinline__ constexpr bool is_owner(int4) { return false; }
 template <class Ring>
 __device__ __forceinline__ void fetch_sums(const SparseArgs&, Ring&, int) {}

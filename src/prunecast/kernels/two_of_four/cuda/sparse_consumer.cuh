@@ -65,8 +65,12 @@ struct Consumer {
     ring.advance();
   }
 
-  __device__ __forceinline__ Ending ending(int4 item, int group) const {
-    return prepare_ending(args, item, first_row + group * 64, lane);
+  __device__ __forceinline__ Ending ending(int place, int4 item, int group) const {
+    return prepare_ending(args, place, item, first_row + group * 64, lane);
+  }
+
+  __device__ __forceinline__ void finish(int group, Sums& sums, const Ending& ending, int4 item) const {
+    ::finish(args, sums, ending, group, item.w, staging, lane);
   }
 };
 
@@ -126,7 +130,7 @@ __device__ __forceinline__ void consume(const SparseArgs& args, ItemRange range,
   Consumer me(args, base, thread);
   Sums sums[GROUPS];
   int4 item = first_item(args);
-  Ending upper = me.ending(item, 0), lower = me.ending(item, 1);
+  Ending upper = me.ending(range.begin, item, 0), lower = me.ending(range.begin, item, 1);
   {
     const Places places = me.wait_full();
     multiply_alone(me, 0, places, 0, sums[0]);
@@ -136,22 +140,22 @@ __device__ __forceinline__ void consume(const SparseArgs& args, ItemRange range,
   for (int i = range.begin + 1; i < range.end; ++i) {
     const int4 next = load_early(args.items + i);
     multiply_rest(me, item, sums);
-    finish(args, sums[0], upper, item.w, me.staging, me.lane);
+    me.finish(0, sums[0], upper, item);
     const Places places = me.wait_full();
     multiply_alone(me, 0, places, 0, sums[0]);
-    upper = me.ending(next, 0);
+    upper = me.ending(i, next, 0);
     multiply_wait<1>();
     me.release();
-    finish(args, sums[1], lower, item.w, me.staging, me.lane);
+    me.finish(1, sums[1], lower, item);
     multiply_alone(me, 1, places, 0, sums[1]);
     me.hold();
     item = next;
-    lower = me.ending(item, 1);
+    lower = me.ending(i, item, 1);
   }
   multiply_rest(me, item, sums);
-  finish(args, sums[0], upper, item.w, me.staging, me.lane);
+  me.finish(0, sums[0], upper, item);
   multiply_wait<0>();
-  finish(args, sums[1], lower, item.w, me.staging, me.lane);
+  me.finish(1, sums[1], lower, item);
 }
 
 #else
@@ -162,7 +166,7 @@ __device__ __forceinline__ void consume(const SparseArgs& args, ItemRange range,
   int4 item = first_item(args);
   for (int i = range.begin; i < range.end; ++i) {
     const int4 next = i + 1 < range.end ? load_early(args.items + i + 1) : item;
-    const Ending ending = me.ending(item, 0);
+    const Ending ending = me.ending(i, item, 0);
     const Places first = me.wait_full();
     multiply_alone(me, 0, first, 0, sums[0]);
     me.hold();
@@ -174,7 +178,7 @@ __device__ __forceinline__ void consume(const SparseArgs& args, ItemRange range,
     me.hold();
     multiply_wait<0>();
     me.release();
-    finish(args, sums[0], ending, item.w, me.staging, me.lane);
+    me.finish(0, sums[0], ending, item);
     item = next;
   }
 }

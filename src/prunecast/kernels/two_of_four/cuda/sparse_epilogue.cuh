@@ -6,6 +6,9 @@
 #include "activation.cuh"
 #include "sparse_args.cuh"
 #include "sparse_shape.cuh"
+#if SPLIT_K
+#include "sparse_sums.cuh"
+#endif
 
 constexpr int LANES_PER_ROW = CHUNK_TOKENS / 8;
 constexpr int ROWS_AT_ONCE = 32 / LANES_PER_ROW;
@@ -15,10 +18,18 @@ constexpr int ROW_LOADS = 16 / ROWS_AT_ONCE;
 struct Ending {
   int rows[ROW_LOADS];  // rows of C that this lane stores
   float bias[2];        // of the two rows whose sums this lane holds
+#if SPLIT_K
+  int4 split;
+#endif
 };
 
-__device__ __forceinline__ Ending prepare_ending(const SparseArgs& args, int4 item, int group_row, int lane) {
+// Of item `place` of the lists.
+__device__ __forceinline__ Ending prepare_ending(const SparseArgs& args, int place, int4 item, int group_row,
+                                                 int lane) {
   Ending ending;
+#if SPLIT_K
+  ending.split = load_early(args.splits + place);
+#endif
   const int* rows = args.rows + item.z * BLOCK_M + group_row;
 #pragma unroll
   for (int i = 0; i < ROW_LOADS; ++i) ending.rows[i] = load_early(rows + i * ROWS_AT_ONCE + lane / LANES_PER_ROW);
@@ -64,8 +75,15 @@ __device__ __forceinline__ void store_chunk(const SparseArgs& args, u32 slot, co
 }
 
 // All tokens of one group of rows.
-__device__ __forceinline__ void finish(const SparseArgs& args, Sums& sums, const Ending& ending, int token,
+__device__ __forceinline__ void finish(const SparseArgs& args, Sums& sums, const Ending& ending, int group, int token,
                                        u32 staging, int lane) {
+#if SPLIT_K
+  if (ending.split.w == PART) {
+    hand_over(args, sums, ending.split, group);
+    return;
+  }
+  if (ending.split.w == OWNER) take_over(args, sums, ending.split, group);
+#endif
 #pragma unroll
   for (int chunk = 0; chunk < BLOCK_N / CHUNK_TOKENS; ++chunk) {
     __syncwarp();

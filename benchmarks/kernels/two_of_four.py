@@ -1,0 +1,346 @@
+"""Is 2:4 inside tiles (TVW) right where tiles are split along K, and how fast against cuBLAS?
+
+    python -m benchmarks.kernels.two_of_four prepare build/tvw              # no GPU needed: plans and cubins
+    python -m benchmarks.kernels.two_of_four run --prepared build/tvw --out DIR
+    python -m benchmarks.kernels.two_of_four report DIR/two_of_four.json    # no GPU needed
+
+The layers of `benchmarks.tile` at 75 and 87.5 %, fp16. Maps: `pruned` from normal random weights by one
+threshold a layer, `even` as `tvw:HEIGHT:even` prunes them, `skewed` as `pruned` but rows in blocks of
+log-normal scale. Each with whole tiles and with heavy ones split, where a plan splits any, beside cuBLAS in
+turn: bursts, inputs rotated over twice the L2. Times do not depend on which two of four stay, so that weights
+are drawn as the kernel reads them; results are checked before, tile by tile, on ragged maps.
+"""
+
+import argparse
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.goals import Goal, print_goal
+from benchmarks.on_gpu.plans import GPU, MAP_COLUMNS, ragged_map
+from benchmarks.tile.cases import LARGE, LAYERS
+from prunecast.choice import configs_of, plans_with
+from prunecast.kernels import KernelPlan, Schedule, WorkList
+from prunecast.kernels.device.tile_stages import tile_stages
+from prunecast.kernels.tile.config import wgmma_configs
+from prunecast.kernels.tile.cuda.images import GATHER_ROWS, STAGE_COLUMNS
+from prunecast.kernels.tile.tile_plan import items_of, tile_plan
+from prunecast.kernels.two_of_four.cuda.images import (
+    build_sparse_kernel,
+    packed_plan,
+    sparse_defines,
+    stage_bytes,
+)
+from prunecast.models import estimate
+from prunecast.patterns import ElementMap, TileMap, element_map_from_mask, parse_pattern
+from prunecast.plan.order import Assigned, assign_longest_first
+from prunecast.plan.work_items import split_items
+
+SPARSITIES = (0.75, 0.875)
+MAPS = (("pruned", 128), ("pruned", 256), ("even", 256), ("skewed", 256))
+"""Kinds of maps, and heights of their tiles, of which the pruner may choose the faster."""
+GOALS = {0.75: (2.6, 2.1), 0.875: (4.5, 3.3)}
+"""Sparsity -> least geometric mean of `pruned` over five large and over twelve layers."""
+SCALE_SPREAD, SCALE_ROWS = 0.3, 256
+TURNS = 7
+_PLACES = np.array([0b0100, 0b1000, 0b1100, 0b1001, 0b1101, 0b1110], np.uint8)
+"""Two places of four that differ and ascend, the first in the lower bits. Kind: definition, PTX ISA."""
+
+
+class Case(NamedTuple):
+    """One map of one layer."""
+
+    layer: tuple[int, int, int]
+    sparsity: float
+    kind: str
+    height: int
+
+    @property
+    def name(self) -> str:
+        """Unique among the cases."""
+        return f"{'x'.join(map(str, self.layer))} {self.sparsity:g} {self.kind} rows={self.height}"
+
+
+class Entry(NamedTuple):
+    """A plan of a case, and what the closed form says of it."""
+
+    case: Case
+    way: str
+    """`whole` or `split`."""
+    plan: KernelPlan
+    model_us: float
+
+
+def cases(layers: Iterable[tuple[int, int, int]] = LAYERS) -> list[Case]:
+    """All of them."""
+    return [Case(layer, s, kind, height) for layer in layers for s in SPARSITIES for kind, height in MAPS]
+
+
+def entries(case: Case) -> Iterator[Entry]:
+    """The best config with whole tiles, and the best with split ones where there is one."""
+    m, k, n = case.layer
+    rng = np.random.default_rng([m, k])
+    weights = np.abs(rng.standard_normal((m, k), dtype=np.float32))
+    if case.kind == "skewed":
+        weights *= np.repeat(rng.lognormal(0.0, SCALE_SPREAD, -(-m // SCALE_ROWS)), SCALE_ROWS)[
+            :m, None
+        ].astype(np.float32)
+    pattern = parse_pattern(f"tvw:{case.height}{':even' * (case.kind == 'even')}")
+    kept = pattern.map(pattern.prune({"w": weights}, case.sparsity)["w"])
+    best: dict[str, Entry] = {}
+    for config in configs_of("2:4", kept, n, "fp16", GPU):
+        for way, plan in zip(
+            ("whole", "split"), plans_with(config, "2:4", kept, n, "fp16", GPU), strict=False
+        ):
+            entry = Entry(case, way, plan, 1e6 * estimate(plan, GPU).seconds)
+            best[way] = min(best.get(way, entry), entry, key=lambda each: each.model_us)
+    yield from best.values()
+
+
+def prepare(folder: Path) -> None:
+    """Write plans and cubins."""
+    folder.mkdir(parents=True, exist_ok=True)
+    about, arrays, forms = [], {}, {}
+    for case in cases():
+        for entry in entries(case):
+            plan = entry.plan
+            mark = str(len(about))
+            arrays |= {f"{mark}/{name}": getattr(plan.tiles, name) for name in MAP_COLUMNS}
+            arrays |= {
+                f"{mark}/{name}": column for name, column in zip(WorkList._fields, plan.work, strict=True)
+            }
+            forms[plan.config, entry.way] = plan
+            about.append(
+                {
+                    **case._asdict(),
+                    "way": entry.way,
+                    "model_us": entry.model_us,
+                    "config": plan.config,
+                    "blocks": plan.blocks,
+                }
+            )
+            print(f"{case.name:44s} {entry.way:6s} {plan.config:14s} {entry.model_us:8.1f} us", flush=True)
+    np.savez_compressed(folder / "plans.npz", **arrays)
+    (folder / "plans.json").write_text(json.dumps(about, indent=1))
+    with ThreadPoolExecutor(2) as pool:
+        plans = [*forms.values(), *(plan for _, plan in ragged_plans())]
+        distinct = {json.dumps(sparse_defines(plan)): plan for plan in plans}
+        list(pool.map(lambda plan: build_sparse_kernel(plan, sparse_defines(plan)), distinct.values()))
+
+
+def ragged_plans() -> Iterator[tuple[str, KernelPlan]]:
+    """Every form, dtype and some numbers of tokens and blocks, with whole tiles and with split ones."""
+    for config in wgmma_configs(GPU, "fp16", "sparse-wgmma"):
+        for n, blocks, dtype in ((200, 13, "fp16"), (203, 13, "bf16"), (1024, 132, "fp16")):
+            tiles = ragged_map(config.shape.block_m, 708, seed=n)
+            own = replace(config, dtype=dtype)
+            items = items_of(tiles, own, n, GPU)
+            for slices in (1, 3, 8):
+                steps = np.maximum(-(-items.k_stop // config.shape.block_k), 1)
+                parts = split_items(items, np.minimum(steps, slices), config.shape.block_k)
+                assigned = assign_longest_first(parts, (parts.k_stop - parts.k_start) + 64, blocks)
+                plan = tile_plan(
+                    "2:4", tiles, n, own, assigned, GPU, b_access="gather", inner=first_two(tiles)
+                )
+                yield f"{own} {dtype} N={n} blocks={blocks} slices={slices}", plan
+
+
+def first_two(tiles: TileMap) -> ElementMap:
+    """The first two of every four columns of a tile, in all of its rows."""
+    mask = np.zeros((tiles.m, tiles.k), bool)
+    for t, rows in enumerate(np.split(tiles.row_index, tiles.row_start[1:-1])):
+        columns = tiles.column_index[tiles.column_start[t] : tiles.column_start[t + 1]]
+        mask[np.ix_(rows[: tiles.rows_per_tile[t]], columns[np.arange(columns.size) % 4 < 2])] = True
+    return element_map_from_mask(mask, tiles.pattern)
+
+
+def load(folder: Path) -> list[Entry]:
+    """What `prepare` wrote; maps without elements, on which no time depends."""
+    found = []
+    with np.load(folder / "plans.npz", allow_pickle=False) as stored:
+        for mark, about in enumerate(json.loads((folder / "plans.json").read_text())):
+            case = Case(tuple(about["layer"]), *(about[name] for name in Case._fields[1:]))
+            m, k, n = case.layer
+            columns = {name: stored[f"{mark}/{name}"] for name in MAP_COLUMNS}
+            tiles = TileMap(m=m, k=k, pattern=f"tvw:{case.height}", **columns)
+            work = WorkList(*(stored[f"{mark}/{name}"] for name in WorkList._fields))
+            config = next(c for c in wgmma_configs(GPU, "fp16", "sparse-wgmma") if str(c) == about["config"])
+            assigned = Assigned(work, Schedule.STATIC, about["blocks"])
+            nothing = ElementMap(
+                m=m, k=k, row_start=np.zeros(m + 1), column_index=np.zeros(0), pattern=tiles.pattern
+            )
+            plan = tile_plan("2:4", tiles, n, config, assigned, GPU, b_access="gather", inner=nothing)
+            found.append(Entry(case, about["way"], plan, about["model_us"]))
+    return found
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check, time, write, print."""
+    from benchmarks.on_gpu.session import Session
+
+    session = Session(options.out / "two_of_four.json", {k: str(v) for k, v in vars(options).items()})
+    found = load(options.prepared)
+
+    def timed(layer: Any, stream: Any) -> list[dict[str, Any]]:
+        return _time_layer([entry for entry in found if entry.case.layer == layer], stream)
+
+    def work() -> None:
+        if session.check({"2:4 on ragged maps": _checks}):
+            session.time_layers(dict.fromkeys(entry.case.layer for entry in found), options.seconds, timed)
+
+    went = session.run(work)
+    report(session.record)
+    return 0 if went else 1
+
+
+def _checks() -> Iterator[Any]:
+    from benchmarks.on_gpu.check import check, random_inputs
+    from prunecast.kernels.two_of_four.cuda.operator import SparseOperator
+
+    for name, plan in ragged_plans():
+        inputs = random_inputs(plan, plan.n)
+        yield check(name, SparseOperator.compile(plan, inputs.a), inputs, runs=5)
+
+
+def _time_layer(found: list[Entry], stream: Any) -> list[dict[str, Any]]:
+    from benchmarks.on_gpu.rotation import dense_contestants, input_sets, launcher, rotation_of
+    from benchmarks.on_gpu.timing import contestant, rotations, take_turns
+
+    m, k, n = found[0].case.layer
+    sets = input_sets(m, k, n)
+    contestants, names = dense_contestants(stream, sets), [each.case.name + each.way for each in found]
+    for name, entry in zip(names, found, strict=True):
+        kept_bytes = 1.125 * m * k * (1.0 - entry.case.sparsity) + 2 * (k * n + m * n)
+        rotation = rotation_of(_drawn_operator(entry.plan), sets, rotations(kept_bytes))
+        clock = rotation.operators[0].clock
+        run_it = launcher(rotation)
+        contestants.append(contestant(name, stream, run_it, sets=len(rotation.operators), clock=clock))
+    samples = take_turns(stream, contestants, TURNS)
+    dense_us = 1e6 * min(samples[each.name].median for each in contestants[:2])
+    return [
+        {
+            **entry.case._asdict(),
+            "way": entry.way,
+            "config": entry.plan.config,
+            "most_parts": int(entry.plan.work.parts.max()),
+            "model_us": entry.model_us,
+            "us": 1e6 * samples[name].median,
+            "least_us": 1e6 * min(samples[name].seconds),
+            "mhz": float(np.median(samples[name].clock_mhz)),
+            "dense_us": dense_us,
+        }
+        for name, entry in zip(names, found, strict=True)
+    ]
+
+
+def _drawn_operator(plan: KernelPlan) -> Any:
+    """With random weights and places, made where they are read."""
+    import cupy as cp
+
+    from prunecast.kernels.device.operator import _load_kernel, _on_device
+    from prunecast.kernels.two_of_four.cuda.operator import SparseOperator
+
+    block_m = plan.shape.block_m
+    stages = tile_stages(plan.tiles, block_m, STAGE_COLUMNS)
+    count, values = stages.columns.shape[0], STAGE_COLUMNS // 2 * block_m
+    weights = cp.empty((count, stage_bytes(block_m)), cp.uint8)
+    random = cp.random.RandomState(2)
+    drawn = random.standard_normal((count, values), dtype=cp.float32).astype(cp.float16)
+    weights[:, : 2 * values] = drawn.view(cp.uint8)
+    low, high = (cp.asarray(_PLACES)[random.randint(0, 6, weights[:, 2 * values :].shape)] for _ in range(2))
+    weights[:, 2 * values :] = low | high << 4
+    packed = packed_plan(plan, stages.packed(weights, GATHER_ROWS))
+    kernel = _load_kernel(
+        build_sparse_kernel(plan, sparse_defines(plan)).cubin,
+        SparseOperator.entry,
+        plan.resources.shared_bytes,
+    )
+    return SparseOperator(plan, packed, _on_device(packed, None), kernel, overlap=True)
+
+
+def report(record: dict[str, Any]) -> None:
+    """Speedups over cuBLAS beside the goals, and how far the closed form was."""
+    checks, rows = record["checks"], record["cases"]
+    print(f"checks: {sum(c['passes'] for c in checks)} of {len(checks)} right")
+    for row in rows:
+        name = Case(tuple(row["layer"]), row["sparsity"], row["kind"], row["height"]).name
+        print(
+            f"{name:42s} {row['way']:6s} {row['config']:14s} dense {row['dense_us']:7.1f} us, "
+            f"{row['us']:7.1f} us {row['dense_us'] / row['us']:5.2f}x, model {row['model_us']:7.1f} us, "
+            f"{row['mhz']:5.0f} MHz"
+        )
+    for sparsity, goals in GOALS.items():
+        for kind in dict.fromkeys(kind for kind, _ in MAPS):
+            own = [row for row in rows if row["sparsity"] == sparsity and row["kind"] == kind]
+            for title, layers, goal in zip(("five large", "twelve"), (LARGE, LAYERS), goals, strict=True):
+                _print_speedup(
+                    f"{sparsity:.1%} {kind}, {title}", [r for r in own if tuple(r["layer"]) in layers], goal
+                )
+
+
+def _print_speedup(title: str, rows: list[dict[str, Any]], goal: float) -> None:
+    """The plan that the closed form finds faster, of the faster height; then whole tiles alone."""
+    chosen = [
+        row
+        for row in rows
+        if row["model_us"] == min(r["model_us"] for r in rows if _map_of(r) == _map_of(row))
+    ]
+    whole = [row for row in rows if row["way"] == "whole"]
+    split = [row for row in rows if row["way"] == "split"]
+    means = [_mean_of_best(found) for found in (chosen, whole)]
+    limits = Goal(
+        name=f"{title}, whole tiles alone {means[1]:.2f}, {len(split)} maps split",
+        limit=goal,
+        unit="x",
+        at_least=True,
+    )
+    print_goal(limits, means[0])
+
+
+def _map_of(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row["layer"]), row["height"]
+
+
+def _mean_of_best(rows: list[dict[str, Any]]) -> float:
+    best: dict[Any, float] = {}
+    for row in rows:
+        layer = tuple(row["layer"])
+        best[layer] = max(row["dense_us"] / row["us"], best.get(layer, 0.0))
+    return math.exp(sum(map(math.log, best.values())) / len(best)) if best else math.nan
+
+
+def main() -> int:
+    """Prepare, run, or report."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    what = parser.add_subparsers(dest="what", required=True)
+    what.add_parser("prepare").add_argument("folder", type=Path)
+    what.add_parser("report").add_argument("record", type=Path)
+    on_gpu = what.add_parser("run")
+    on_gpu.add_argument("--prepared", type=Path, required=True)
+    on_gpu.add_argument("--out", type=Path, required=True)
+    on_gpu.add_argument("--seconds", type=float, default=110.0, help="start no layer after this long")
+    options = parser.parse_args()
+    if options.what != "report":
+        folder = options.folder if options.what == "prepare" else options.prepared
+        os.environ["PRUNECAST_CACHE"] = str(folder / "cubin")
+    if options.what == "prepare":
+        prepare(options.folder)
+    elif options.what == "report":
+        report(json.loads(options.record.read_text()))
+    else:
+        return run(options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
