@@ -132,3 +132,12 @@ def test_where_outputs_of_a_token_lie_together_tokens_do_not_matter():
     apart, together = (plan_dense(512, 512, 12, "fp16", a100, tokens_lie_together=t) for t in (False, True))
     assert apart.shape == together.shape
     assert apart.programs == together.programs
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(2047, 2048, 1024), (2048, 2047, 1024), (2047, 2047, 1025)])
+def test_odd_rows_of_weights_or_results_are_slow_as_torch_has_them_too(m, k, n):
+    """2048 x 2048 x 1025 with tokens together takes 100 us on an H200, 14 us with 1024."""
+    aligned = plan_dense(2048, 2048, 1024, "fp16", H200, is_padded=False)
+    odd = plan_dense(m, k, n, "fp16", H200, is_padded=False)
+    assert estimate(odd, H200).seconds > 4 * estimate(aligned, H200).seconds
+    assert estimate(plan_dense(m, k, n, "fp16", H200), H200).seconds < 1.1 * estimate(aligned, H200).seconds

@@ -15,7 +15,7 @@ from prunecast.codesign.pruned_maps import DEFAULT_SPARSITY, sparsity_for
 from prunecast.codesign.two_parts import remainder_note
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
-from prunecast.kernels import KERNELS, ConvGrid, KernelPlan
+from prunecast.kernels import KERNELS, ConvGrid, KernelPlan, plan_dense
 from prunecast.kernels.table import zero_row_count
 from prunecast.launch.floor import padded_copy_seconds
 from prunecast.patterns import parse_pattern
@@ -136,6 +136,8 @@ class LayerJob(LayerLaunches):
             notes.append(remainder_note(launches, kept) if KERNELS[contestant.kernel].parts else None)
             notes.append(self._padding_note(layer, contestant.kernel, kept, launches))
             notes += [_zero_rows_note(launches[0]), _copies_note(launches[0], self.engine.gpu)]
+        if is_dense:
+            notes.append(self._odd_rows_note(layer, launches[0]))
         if layer.filters is not None and layer.name not in self.convolutions:
             notes.append(f"product with {self.n} tokens: no input size given")
         ways = [start_way(way, self.engine) for way in self.ways(layer, launches)]
@@ -152,6 +154,20 @@ class LayerJob(LayerLaunches):
 
     def _plan_again(self, layer: Layer, contestant: Contestant, way: int) -> KernelPlan:
         return self.ways(layer, self._planned(layer, contestant).launches)[way].launches[0]
+
+    def _odd_rows_note(self, layer: Layer, dense: KernelPlan) -> str | None:
+        """Says what rows of whole 16 bytes would save: cuBLAS loads others two or four bytes at a time."""
+        m, k = (-(-size // TOKENS_TOGETHER) * TOKENS_TOGETHER for size in layer.shape)
+        if (m, k) == layer.shape or layer.filters is not None:
+            return None
+        padded = plan_dense(m, k, dense.n, dense.dtype, self.engine.gpu)
+        quick = replace(self.engine, name="model")
+        seconds = quick.once(padded).seconds
+        if seconds > WORTH_PADDING * quick.once(dense).seconds:
+            return None
+        return (
+            f"rows of weights or of C are not aligned: padded to {m}x{k} {1e6 * seconds:.3g} us (closed form)"
+        )
 
     def _padding_note(
         self,

@@ -59,7 +59,9 @@ class LibraryKernel(NamedTuple):
 
 
 def aligned_bytes(k: int, n: int, dtype: str) -> int:
-    """Largest of 16, 4 and 2 bytes at whose multiples rows of A, B and C begin; one token lies along them."""
+    """Largest of 16, 4 and 2 bytes at whose multiples rows of A, B and C begin, rows of k and of n elements;
+    one token lies along them.
+    """
     element = DTYPE_BYTES[dtype]
     if (k if n == 1 else gcd(k, n)) * element % VECTOR_BYTES == 0:
         return VECTOR_BYTES

@@ -20,14 +20,22 @@ from prunecast.plan.work_items import split_items
 
 
 def _dense_configs(
-    m: int, k: int, n: int, dtype: str, gpu: GpuSpec, *, tokens_lie_together: bool = False
+    m: int,
+    k: int,
+    n: int,
+    dtype: str,
+    gpu: GpuSpec,
+    *,
+    tokens_lie_together: bool = False,
+    is_padded: bool = True,
 ) -> list[Ranked]:
     """Kernels that cuBLAS may take, each with its split-K slices, the one that it is taken to choose first.
 
     Parameters
     ----------
-    tokens_lie_together : C is row-major, so that n says whether its rows are aligned; as torch has C,
-        column-major, it does not matter
+    tokens_lie_together : C is row-major, so that k and n say whether rows are aligned
+    is_padded : as torch has C, column-major, rows of k and m elements begin at multiples of 16 bytes whatever
+        their lengths are, as those of convolutions do; without, their lengths say where they begin
 
     Raises
     ------
@@ -36,7 +44,9 @@ def _dense_configs(
     if m <= 0 or k <= 0:
         raise BadInput(f"A must have at least one row and one column, got {m} x {k}")
     check_tokens(n)
-    row_bytes = aligned_bytes(k, n, dtype) if tokens_lie_together else 16
+    row_bytes = 16
+    if tokens_lie_together or not is_padded:
+        row_bytes = aligned_bytes(k, n if tokens_lie_together or n == 1 else m, dtype)
     found = rank(m, k, n, dtype, gpu, row_bytes)
     named = _named_tile(m, k, n, gpu)
     return sorted(found, key=lambda ranked: ranked.kernel.config.shape[:2] != named) if named else found
@@ -51,6 +61,7 @@ def plan_dense(
     *,
     config: Ranked | None = None,
     tokens_lie_together: bool = False,
+    is_padded: bool = True,
 ) -> KernelPlan:
     """Plan C (m, n) = A (m, k) @ B (k, n) without any pruning.
 
@@ -60,7 +71,7 @@ def plan_dense(
     Parameters
     ----------
     config : of `_dense_configs`, or None for the one that the library is taken to choose
-    tokens_lie_together : as of `_dense_configs`
+    tokens_lie_together, is_padded : as of `_dense_configs`
 
     Raises
     ------
@@ -68,7 +79,9 @@ def plan_dense(
     PlanDoesNotFit : no kernel fits
     """
     if config is None:
-        found = _dense_configs(m, k, n, dtype, gpu, tokens_lie_together=tokens_lie_together)
+        found = _dense_configs(
+            m, k, n, dtype, gpu, tokens_lie_together=tokens_lie_together, is_padded=is_padded
+        )
         if not found:
             raise PlanDoesNotFit(f"dense: no kernel of cuBLAS fits on an SM of {gpu.name}")
         config = found[0]
