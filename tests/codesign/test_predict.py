@@ -280,7 +280,13 @@ def test_the_seed_is_that_of_the_pattern():
 
 def test_odd_sizes_are_slow_when_dense_and_the_row_says_what_padding_brings():
     weights = np.random.default_rng(0).standard_normal((2047, 2047)).astype(np.float16)
-    settings = {"gpu": "h200-sxm", "tokens": 1025, "engine": "model", "kernels": ["stspmm"], "crossovers": False}
+    settings = {
+        "gpu": "h200-sxm",
+        "tokens": 1025,
+        "engine": "model",
+        "kernels": ["stspmm"],
+        "crossovers": False,
+    }
     odd, even = (predict(weights[:side, :side], **settings) for side in (2047, 2040))
     assert odd[0].seconds > 4 * even[0].seconds
     assert "padded to 2048x2048" in odd[0].note
