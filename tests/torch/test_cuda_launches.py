@@ -38,6 +38,8 @@ pytestmark = pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")
 GPU = load_gpu("h200-sxm")
 ARGUMENTS = {"tile_sm90": TILE_ARGS, "small_n": SMALL_ARGS, "transpose_rows": TRANSPOSE_ARGS}
 TENSOR_MAP = np.dtype(("u8", 16))
+UINT16, FLOAT16, BFLOAT16 = 1, 6, 9
+"""CU_TENSOR_MAP_DATA_TYPE of the CUDA driver API."""
 
 
 class Loaded(NamedTuple):
@@ -56,6 +58,7 @@ class EmulatedDriver:
         self.folder, self.arrays, self.loaded = folder, {}, []
         self.tensors: list[Any] = []
         self.launched: list[str] = []
+        self.kinds: list[int] = []
 
     def cuMemAlloc_v2(self, pointer, size):  # noqa: N802
         whole = np.zeros(size.value + 128, np.uint8)
@@ -76,8 +79,9 @@ class EmulatedDriver:
         self, to, kind, rank, pointer, sizes, strides, box, *rest
     ):
         """As `machine_memory.cpp` reads it."""
-        facts = (pointer.value, sizes[0], sizes[1], strides[0], box[0], box[1])
-        ctypes.memmove(to.value, (ctypes.c_uint64 * 6)(*facts), 48)
+        facts = (pointer.value, sizes[0], sizes[1], strides[0], box[0], box[1], kind == BFLOAT16)
+        ctypes.memmove(to.value, (ctypes.c_uint64 * 7)(*facts), 56)
+        self.kinds.append(kind)
         return 0
 
     def cuLaunchKernelEx(self, config, function, addresses, extra):  # noqa: N802
@@ -167,18 +171,19 @@ def product(pattern, dtype, *, few_tokens, m=512, k=384):
     return PackedProduct(weight, kept, bias, gpu=GPU, max_tokens=512, layouts=layouts), weight, bias
 
 
-def call(emulated, made, x):
+def call(emulated, made, x, residual=None):
     """y as the operators for CUDA make it, in memory that the emulated driver knows."""
     tokens = len(x)
     padded = 1 if tokens == 1 else -(-tokens // 8) * 8
     x_t = torch.empty(made.features, padded, dtype=x.dtype)
     turned = made.epilogue.features_first
     y = torch.full((made.rows, padded) if turned else (tokens, made.rows), float("nan"), dtype=x.dtype)
+    y = y if residual is None else residual.clone()
     emulated.tensors = [x, x_t, y, made.fp32_bias, *made.images]
     x_t[:, :tokens], x_t[:, tokens:] = x.t(), 0
-    given = (x_t, made.images, made.tiles, made.fp32_bias, None, tokens, made.rows)
+    given = (x_t, made.images, made.tiles, made.fp32_bias, residual, tokens, made.rows)
     found = launches.launch_of(LinearCall(*given, *made.epilogue, GPU.name, made.plan))
-    found(x_t, made.images, made.fp32_bias, None, y)
+    found(x_t, made.images, made.fp32_bias, y)
     return y[:, :tokens].t() if turned else y
 
 
@@ -202,6 +207,23 @@ def test_a_call_gives_y(pattern, tokens, few_tokens, dtype, emulated):
         y = call(emulated, made, x)
         assert torch.allclose(y.float(), wanted, rtol=1e-2, atol=2e-2 if dtype == torch.float16 else 0.3)
     assert len(emulated.launched) == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("pattern", "tokens", "few_tokens"),
+    [("tile-wise:128", 45, False), ("tile-wise:256", 131, False), ("tile-wise:64", 13, True)],
+)
+def test_a_residual_is_added_by_the_launch_and_each_sum_is_rounded_once(
+    pattern, tokens, few_tokens, dtype, emulated
+):
+    made, _, _ = product(pattern, dtype, few_tokens=few_tokens)
+    x, residual = torch.randn(tokens, made.features).to(dtype), torch.randn(tokens, made.rows).to(dtype)
+    alone = call(emulated, made, x)
+    assert torch.equal(call(emulated, made, x, residual), alone + residual)
+    assert len(emulated.launched) == 2
+    adds = {torch.float16: FLOAT16, torch.bfloat16: BFLOAT16}[dtype]
+    assert emulated.kinds == ([] if few_tokens else [UINT16, adds])
 
 
 def gated_product(dtype, *, few_tokens):

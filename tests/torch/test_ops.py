@@ -140,6 +140,22 @@ def test_torch_checks_the_operators(tokens, features_first):
     torch.library.opcheck(torch.ops.prunecast.linear.default, given)
     torch.library.opcheck(torch.ops.prunecast.linear.default, arguments(made, x))
     torch.library.opcheck(torch.ops.prunecast.columns.default, (x, 80))
+    x_t, images, tiles, bias, _, *_, gpu, plan = arguments(made, x)
+    given = (torch.randn(tokens, M).half(), x_t, images, tiles, bias, tokens, M, gpu, plan)
+    torch.library.opcheck(torch.ops.prunecast.linear_add_.default, given)
+
+
+@pytest.mark.parametrize(
+    ("residual", "message"),
+    [
+        (torch.zeros(16, M), "a residual must be torch.float16 .16, 320. like y, got torch.float32"),
+        (torch.zeros(15, M).half(), "got torch.float16 .15, 320."),
+    ],
+)
+def test_a_residual_that_is_not_like_y_is_refused(residual, message):
+    made, _, _ = product()
+    with pytest.raises(BadInput, match=message):
+        linear(*arguments(made, torch.randn(16, K).half(), residual=residual))
 
 
 def test_torch_checks_the_gradients():

@@ -76,6 +76,13 @@ def seen_as(y_t: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     return y_t.as_strided((*shape, y_t.shape[0]), (*reversed(strides), y_t.shape[1]))
 
 
+def changes_of(epilogue: Epilogue, *, adds: bool) -> dict[str, int]:
+    """Preprocessor names of a kernel whose C is y; `adds` where y holds a residual."""
+    if epilogue.features_first:
+        return {"GLU": int(epilogue.glu)}
+    return {"TOKEN_MAJOR": 1, **({"RESIDUAL": 1} if adds else {})}
+
+
 class LinearCall(NamedTuple):
     """The arguments of `prunecast::linear`, in its order."""
 
@@ -98,7 +105,22 @@ class LinearCall(NamedTuple):
         return Epilogue(self.activation, self.glu, self.features_first)
 
     def new_y(self) -> torch.Tensor:
-        """Room for y."""
+        """Room for y, with the residual in it where there is one."""
         columns = self.x_t.shape[1]
         shape = (self.rows, columns) if self.features_first else (self.tokens, self.rows)
-        return self.x_t.new_empty(shape)
+        if self.residual is None:
+            return self.x_t.new_empty(shape)
+        return self.residual.reshape(shape).clone(memory_format=torch.contiguous_format)
+
+    def check_residual(self) -> None:
+        """Refuse one that cannot be added, with `BadInput`."""
+        residual, wanted = self.residual, self.tokens * self.rows
+        if residual is None:
+            return
+        if self.features_first:
+            raise BadInput("a residual is added to y (tokens, rows), features_first asks for (rows, tokens)")
+        if residual.dtype != self.x_t.dtype or residual.numel() != wanted:
+            got = f"{residual.dtype} {tuple(residual.shape)}"
+            raise BadInput(
+                f"a residual must be {self.x_t.dtype} ({self.tokens}, {self.rows}) like y, got {got}"
+            )

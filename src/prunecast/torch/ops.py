@@ -1,4 +1,4 @@
-"""`prunecast::linear` and `prunecast::columns`, operators for torch.compile, torch.export and CUDA graphs.
+"""`prunecast::linear`, `linear_add_`, `columns`: operators for torch.compile, torch.export and CUDA graphs.
 
     linear(x_t, images, tiles, bias, residual, tokens, rows, activation, glu, features_first, gpu, plan) -> y
 
@@ -7,6 +7,11 @@ rows) is contiguous, features side by side, as frameworks have it; with `feature
 (rows, columns of x_t), for the product behind it. Tracing writes a small `x_t` as a copy in plain torch, so
 that torch.compile fuses it into what makes x; eagerly, and where x is large, `columns` turns x at memory's
 speed.
+
+    linear_add_(y, x_t, images, tiles, bias, tokens, rows, gpu, plan)
+
+is `linear` with y as the residual, in its place: the epilogue adds to it. Graphs hold it where `residual.py`
+finds a sum behind a product. Both round the product, then the sum, as the two operators that they replace.
 
     images     packed weights, each for other numbers of tokens; see `images.py`
     tiles      the tile map, from which all else can be made again
@@ -43,6 +48,11 @@ _LIBRARY = torch.library.Library("prunecast", "FRAGMENT")
 _LIBRARY.define(
     "linear(Tensor x_t, Tensor[] images, Tensor tiles, Tensor? bias, Tensor? residual, SymInt tokens, "
     "int rows, str activation, bool glu, bool features_first, str gpu, int plan) -> Tensor",
+    tags=(torch.Tag.needs_fixed_stride_order,),
+)
+_LIBRARY.define(
+    "linear_add_(Tensor(a!) y, Tensor x_t, Tensor[] images, Tensor tiles, Tensor? bias, SymInt tokens, "
+    "int rows, str gpu, int plan) -> ()",
     tags=(torch.Tag.needs_fixed_stride_order,),
 )
 _LIBRARY.define("columns(Tensor x, SymInt tokens) -> Tensor", tags=(torch.Tag.needs_fixed_stride_order,))
@@ -111,9 +121,38 @@ def _linear_on_cuda(*given: Any) -> torch.Tensor:
     from prunecast.torch.cuda.launches import launch_of
 
     call = LinearCall(*given)
+    call.check_residual()
     y = call.new_y()
-    launch_of(call)(call.x_t, call.images, call.bias, call.residual, y)
+    launch_of(call)(call.x_t, call.images, call.bias, y)
     return y
+
+
+def _add_linear_on_cpu(y: torch.Tensor, *given: Any) -> None:
+    y.add_(_linear_on_cpu(*_added_to(None, *given)).view_as(y))
+
+
+def _add_linear_on_cuda(y: torch.Tensor, *given: Any) -> None:
+    from prunecast.torch.cuda.launches import launch_of
+
+    call = _added_to(y, *given)
+    call.check_residual()
+    if not y.is_contiguous():
+        raise BadInput(f"y must be contiguous, got strides {y.stride()}")
+    launch_of(call)(call.x_t, call.images, call.bias, y)
+
+
+def _added_to(
+    y: torch.Tensor | None,
+    x_t: torch.Tensor,
+    images: list[torch.Tensor],
+    tiles: torch.Tensor,
+    bias: torch.Tensor | None,
+    tokens: int,
+    rows: int,
+    gpu: str,
+    plan: int,
+) -> LinearCall:
+    return LinearCall(x_t, images, tiles, bias, y, tokens, rows, *PLAIN, gpu, plan)
 
 
 def _fake_linear(*given: Any) -> torch.Tensor:
@@ -126,15 +165,17 @@ def _check(call: LinearCall) -> None:
         raise BadInput(f"x_t must be (features, {call.tokens} tokens or more), got {tuple(x_t.shape)}")
     if not call.images or any(image.dtype != x_t.dtype for image in call.images):
         raise BadInput(f"images must have the dtype of x_t, {x_t.dtype}")
-    if call.features_first and call.residual is not None:
-        raise BadInput("a residual is added to y (tokens, rows), and features_first asks for (rows, tokens)")
+    call.check_residual()
 
 
 _LIBRARY.impl("linear", _linear_on_cpu, "CPU")
 _LIBRARY.impl("linear", _linear_on_cuda, "CUDA")
+_LIBRARY.impl("linear_add_", _add_linear_on_cpu, "CPU")
+_LIBRARY.impl("linear_add_", _add_linear_on_cuda, "CUDA")
 _LIBRARY.impl("columns", _columns_on_cpu, "CPU")
 _LIBRARY.impl("columns", _columns_on_cuda, "CUDA")
 torch.library.register_fake("prunecast::linear", _fake_linear, lib=_LIBRARY)
+torch.library.register_fake("prunecast::linear_add_", lambda *_: None, lib=_LIBRARY)
 torch.library.register_fake("prunecast::columns", _fake_columns, lib=_LIBRARY)
 
 

@@ -23,17 +23,27 @@ from tests.kernels.cuda.plans import GPU, plan_of, ragged_map
 pytestmark = pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")
 
 
-def new_c(plan: KernelPlan, operands: Operands, tokens: int) -> Rows:
-    """Poisoned; rows of whole groups of 16 bytes, as M must be for the copy engine."""
-    return rows_of(np.full((tokens, plan.m), np.nan, operands.c.matrix.dtype), apart=-(-plan.m // 8) * 8)
+def new_c(plan: KernelPlan, operands: Operands, tokens: int, *, residual: bool) -> Rows:
+    """Poisoned or random; rows of whole groups of 16 bytes, as M must be for the copy engine."""
+    values = np.random.default_rng(2).standard_normal((tokens, plan.m)) if residual else np.nan
+    dtype = operands.c.matrix.dtype
+    return rows_of(np.full((tokens, plan.m), values).astype(dtype), apart=-(-plan.m // 8) * 8)
 
 
 def check(
-    plan: KernelPlan, folder: Path, *, tokens: int, activation: str = "none", bias: bool = False, **choices
+    plan: KernelPlan,
+    folder: Path,
+    *,
+    tokens: int,
+    activation: str = "none",
+    bias: bool = False,
+    residual: bool = False,
+    **choices,
 ) -> None:
     """The rows in tiles against float64, for the tokens that C has; nothing around them is touched."""
     operands = make_operands(plan, bias=bias, align=8)
-    c = new_c(plan, operands, tokens)
+    c = new_c(plan, operands, tokens, residual=residual)
+    before, choices = c.matrix.astype(np.float32), {"residual": residual, **choices}
     if plan.kernel == "small-n":
         run_small(plan, operands, folder, activation=activation, token_major=c, **choices)
     else:
@@ -44,6 +54,8 @@ def check(
     run_plain(plan, operands, folder, activation)
     check_c(plan, operands, activation)
     wanted = operands.c.matrix[covered, :tokens].T
+    if residual:  # each sum is rounded as the dtype says
+        wanted = (wanted.astype(np.float32) + before[:, covered]).astype(wanted.dtype)
     assert np.array_equal(c.matrix[:, covered], wanted), "not what the kernel writes as (features, tokens)"
 
 
@@ -78,11 +90,11 @@ def test_every_form(form: tuple[int, int], n: int, tokens: int, dtype: str, cubi
     check(plan_of(tiles, n, *form, dtype=dtype), cubins, tokens=tokens, backwards=True)
 
 
-def token_form_plan(n: int, *, shuffled: bool) -> KernelPlan:
+def token_form_plan(n: int, *, shuffled: bool, dtype: str = "fp16", clusters: int = 2) -> KernelPlan:
     tiles = ragged_map(256, k=700, shuffled=shuffled)
-    config = next(v for v in wgmma_configs(GPU, "fp16", "wgmma") if v.shape[:2] == (256, 128))
+    config = next(v for v in wgmma_configs(GPU, dtype, "wgmma") if v.shape[:2] == (256, 128))
     items = items_of(tiles, config, n, GPU, cluster=2)
-    spread = spread_over_clusters(assign_stream_k(items, 2, 64), 2, 128)
+    spread = spread_over_clusters(assign_stream_k(items, clusters, 64), 2, 128)
     return tile_plan("stspmm", tiles, n, config, spread, GPU, b_access="gather", cluster=2)
 
 
@@ -99,6 +111,28 @@ def test_bias_and_activation(form: tuple[int, int], cubins: Path) -> None:
     else:
         plan = plan_of(ragged_map(128, shuffled=False), 136, *form, blocks=7)
     check(plan, cubins, tokens=130, activation="gelu", bias=True)
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("form", [(128, 256), (64, 128), (256, 128)])
+def test_the_product_is_added_to_a_residual(
+    form: tuple[int, int], dtype: str, cubins: Path, *, shuffled: bool
+) -> None:
+    """By the owner of a split tile alone, and in the rows and tokens that C has."""
+    if form == (256, 128):
+        plan = token_form_plan(392, shuffled=shuffled, dtype=dtype, clusters=5)
+    else:
+        plan = plan_of(ragged_map(form[0], k=700, shuffled=shuffled), 392, *form, blocks=7, dtype=dtype)
+    assert plan.work.parts.max() > 1
+    check(plan, cubins, tokens=387, bias=True, residual=True, landing="newest")
+
+
+@pytest.mark.parametrize(("n", "tokens"), [(1, 1), (64, 57)])
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_so_are_few_tokens(n: int, tokens: int, dtype: str, cubins: Path) -> None:
+    plan = plan_small_n(ragged_map(64), n, dtype, GPU, config=SmallConfig(64, block_width(n), 4))
+    check(plan, cubins, tokens=tokens, bias=True, residual=True)
 
 
 @pytest.mark.parametrize(("n", "tokens"), [(1, 1), (8, 3), (16, 16), (64, 57)])

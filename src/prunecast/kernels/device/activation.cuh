@@ -2,7 +2,8 @@
 //
 // Contract: BIAS 0 or 1; ACTIVATION 0 none, 1 ReLU, 2 GELU (the exact form, with erf), 3 SiLU, 4 GELU with tanh; BF16
 // or fp16, both rounded to nearest even. The first sum is the lower half. GLU 1: a gated unit, rows 16 i + j and
-// 16 i + 8 + j of A are gate and up of row 8 i + j of C, activate(gate) * up, for j below 8.
+// 16 i + 8 + j of A are gate and up of row 8 i + j of C, activate(gate) * up, for j below 8. RESIDUAL 1: what is rounded
+// is added to what C holds, (tokens, M), and the sum is rounded again, as two operators of a framework do.
 #pragma once
 
 #ifndef BIAS
@@ -13,6 +14,9 @@
 #endif
 #ifndef GLU
 #define GLU 0
+#endif
+#ifndef RESIDUAL
+#define RESIDUAL 0
 #endif
 
 using u32 = unsigned int;
@@ -75,6 +79,25 @@ __device__ __forceinline__ u32 pack(float even, float odd, float bias_even, floa
 }
 
 __device__ __forceinline__ u32 pack(float even, float odd, float bias) { return pack(even, odd, bias, bias); }
+
+__device__ __forceinline__ float widened(unsigned short x) {
+#ifdef BF16
+  return __uint_as_float(static_cast<u32>(x) << 16);
+#else
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
+  return y;
+#endif
+}
+
+// One element of C; two roundings of their sum, to fp32 and then to 16 bits, are one: 24 bits are twice 11 and 2 more.
+__device__ __forceinline__ void store_element(unsigned char* c, unsigned short y) {
+  unsigned short* to = reinterpret_cast<unsigned short*>(c);
+#if RESIDUAL
+  y = static_cast<unsigned short>(round_both(widened(*to) + widened(y), 0.0f));
+#endif
+  *to = y;
+}
 
 #if GLU
 __device__ __forceinline__ u32 gated(float even, float odd, float up_even, float up_odd) {

@@ -81,6 +81,13 @@ __device__ __forceinline__ void store_box(const TensorMap* map, int x, int y, u3
                : "memory");
 }
 
+// The same, added in L2 to what the matrix holds, of the type that the map names; every sum is rounded to nearest even.
+__device__ __forceinline__ void add_box(const TensorMap* map, int x, int y, u32 from) {
+  asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
+               "r"(x), "r"(y), "r"(from)
+               : "memory");
+}
+
 __device__ __forceinline__ void bulk_stores_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
 // Shared memory under this thread's bulk stores may be written again.

@@ -27,7 +27,7 @@ class Launch(Protocol):
     def __call__(
         self, x_t: torch.Tensor, image: torch.Tensor, bias: torch.Tensor | None, y: torch.Tensor
     ) -> None:
-        """Y, as the epilogue lays it, of x_t (K, tokens or more)."""
+        """Y, as the epilogue lays it, of x_t (K, tokens or more); or added to what y holds."""
 
     def at(self, x_t: int, columns: int, image: int, bias: int, y: int, tokens: int, stream: int) -> None:
         """Y of addresses: x_t (K, columns), y (tokens, rows) or (rows, columns) contiguous; 0 for no bias."""
@@ -49,6 +49,8 @@ class _Key(NamedTuple):
     epilogue: Epilogue
     has_bias: bool
     device: int
+    adds: bool
+    """Whether y holds a residual."""
 
 
 class Prepared(NamedTuple):
@@ -62,18 +64,15 @@ class Prepared(NamedTuple):
         x_t: torch.Tensor,
         images: list[torch.Tensor],
         bias: torch.Tensor | None,
-        residual: torch.Tensor | None,
         y: torch.Tensor,
     ) -> None:
-        """Enqueue it; the residual is added by a pass of its own."""
+        """Enqueue it."""
         device = x_t.device.index
         if torch._C._cuda_getDevice() == device:
             self.launch(x_t, images[self.image], bias, y)
         else:
             with torch.cuda.device(device):
                 self.launch(x_t, images[self.image], bias, y)
-        if residual is not None:
-            y += residual.reshape(y.shape)
 
 
 _PREPARED: dict[tuple[Any, ...], Prepared] = {}
@@ -91,14 +90,21 @@ def launch_of(call: LinearCall) -> Prepared:
     if call.x_t.stride(1) != 1 and call.x_t.shape[1] > 1:
         raise BadInput(f"x_t must have its tokens side by side, got strides {call.x_t.stride()}")
     layer = LayerTensors(call.images, call.tiles, call.bias, call.gpu)
-    return prepared_launch(call.plan, call.tokens, call.epilogue, call.x_t, layer)
+    adds = call.residual is not None
+    return prepared_launch(call.plan, call.tokens, call.epilogue, call.x_t, layer, adds=adds)
 
 
 def prepared_launch(
-    plan: int, tokens: int, epilogue: Epilogue, x: torch.Tensor, layer: LayerTensors
+    plan: int,
+    tokens: int,
+    epilogue: Epilogue,
+    x: torch.Tensor,
+    layer: LayerTensors,
+    *,
+    adds: bool = False,
 ) -> Prepared:
     """`launch_of` an x of that device and dtype, however it lies."""
-    key = _Key(plan, planned_tokens(tokens), epilogue, layer.bias is not None, x.device.index)
+    key = _Key(plan, planned_tokens(tokens), epilogue, layer.bias is not None, x.device.index, adds)
     found = _PREPARED.get(key)
     if found is None:
         if is_capturing():
@@ -129,4 +135,4 @@ def _prepared(key: _Key, x: torch.Tensor, given: LayerTensors) -> Prepared:
     plan, image = plan_for(layer.tiles, key.tokens, layer.dtype, layer.gpu, layouts, glu=key.epilogue.glu)
     kind = TileLaunch if layouts[image].kind == STAGES else SmallLaunch
     with torch.cuda.device(x.device):
-        return Prepared(kind(plan, key.epilogue, bias=key.has_bias, device=x.device), image)
+        return Prepared(kind(plan, key.epilogue, bias=key.has_bias, adds=key.adds, device=x.device), image)

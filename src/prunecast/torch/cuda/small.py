@@ -16,7 +16,7 @@ from prunecast.kernels.small_n.cuda.records import (
     small_records,
 )
 from prunecast.torch.cuda.device import DeviceArray, arch_of, load_function, stream_of
-from prunecast.torch.epilogue import Epilogue
+from prunecast.torch.epilogue import Epilogue, changes_of
 from prunecast.torch.images import FRAGMENTS, Layout, slabs_of
 
 _ELEMENT_BYTES, _WORD_BYTES = 2, 4
@@ -31,8 +31,10 @@ class SmallLaunch:
 
     takes_one = True
 
-    def __init__(self, plan: KernelPlan, epilogue: Epilogue, *, bias: bool, device: torch.device) -> None:
-        changes = {"GLU": int(epilogue.glu)} if epilogue.features_first else {"TOKEN_MAJOR": 1}
+    def __init__(
+        self, plan: KernelPlan, epilogue: Epilogue, *, bias: bool, adds: bool, device: torch.device
+    ) -> None:
+        changes = changes_of(epilogue, adds=adds)
         defines = small_defines(plan, activation=epilogue.activation, bias=bias, changes=changes)
         cubin = build_small(plan, arch_of(device), defines).cubin
         lists = lists_of(plan)

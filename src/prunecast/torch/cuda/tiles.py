@@ -13,7 +13,7 @@ from prunecast.kernels.tile.cuda.tensor_maps import BoxMaps
 from prunecast.kernels.tile.cuda.work_image import TILE_ARGS, work_image
 from prunecast.patterns.tile_map import IntArray
 from prunecast.torch.cuda.device import DeviceArray, load_function, stream_of
-from prunecast.torch.epilogue import Epilogue
+from prunecast.torch.epilogue import Epilogue, changes_of
 from prunecast.torch.images import STAGES, Layout, slabs_of
 
 _COUNTERS_PER_GROUP = 16
@@ -30,8 +30,10 @@ class TileLaunch:
 
     takes_one = False
 
-    def __init__(self, plan: KernelPlan, epilogue: Epilogue, *, bias: bool, device: torch.device) -> None:
-        changes = {"GLU": int(epilogue.glu)} if epilogue.features_first else {"TOKEN_MAJOR": 1}
+    def __init__(
+        self, plan: KernelPlan, epilogue: Epilogue, *, bias: bool, adds: bool, device: torch.device
+    ) -> None:
+        changes = changes_of(epilogue, adds=adds)
         defines = tile_defines(plan, activation=epilogue.activation, bias=bias, changes=changes)
         cubin = build_tile_kernel(plan, defines).cubin
         resources, work = plan.resources, work_image(plan)
@@ -50,6 +52,7 @@ class TileLaunch:
             self._args[name] = array.pointer
         self._args["null_stage"] = len(slabs.columns)
         work.into(self._args)
+        self._adds = plan.dtype if adds else None
         self._rows, self._device = plan.m // 2 if epilogue.glu else plan.m, device.index
         self._turned = epilogue.features_first
         self._box = box_of(plan, gated=epilogue.glu) if self._turned else token_box_of(plan)
@@ -97,7 +100,7 @@ class TileLaunch:
         found = self._maps.get(tokens)
         if found is None:
             rows, width = (self._rows, tokens) if self._turned else (tokens, self._rows)
-            found = self._maps[tokens] = BoxMaps(rows=rows, tokens=width, box=self._box)
+            found = self._maps[tokens] = BoxMaps(rows=rows, tokens=width, box=self._box, adds=self._adds)
         return found
 
 

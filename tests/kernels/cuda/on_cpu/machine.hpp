@@ -55,6 +55,7 @@ struct Copy {
 struct BoxStore {
   u64 map;
   u32 x, y, from;
+  bool adds;  // to what the matrix holds
   Moment moment;
   Clock fenced;
 };

@@ -60,7 +60,7 @@ bool barrier_done(u32 barrier, u32 parity);
 
 // Copies by the copy engine
 void bulk_load(u32 to, u64 from, u32 bytes, u32 barrier, u32 mask);  // mask 0: this block
-void box_store(u64 map, u32 x, u32 y, u32 from);
+void box_store(u64 map, u32 x, u32 y, u32 from, bool adds);
 void commit_stores();
 void wait_stores(u32 unfinished);
 

@@ -72,8 +72,14 @@ namespace {
 
 // A matrix cut into boxes, as the tests encode it in the 128 bytes of a tensor map
 struct BoxMap {
-  u64 base, tokens, rows, row_bytes, box_tokens, box_rows;
+  u64 base, tokens, rows, row_bytes, box_tokens, box_rows, bf16;
 };
+
+void add_8(u16* to, const u16* from, bool bf16) {
+  for (int i = 0; i < 8; ++i) {
+    to[i] = bf16 ? to_bf16(from_bf16(to[i]) + from_bf16(from[i])) : to_half(from_half(to[i]) + from_half(from[i]));
+  }
+}
 
 void store_now(const BoxStore& store) {
   const BoxMap& map = *reinterpret_cast<const BoxMap*>(store.map);
@@ -86,16 +92,21 @@ void store_now(const BoxStore& store) {
       if (x >= map.tokens || y >= map.rows) continue;
       check_fenced(*current->block, from, 16, store.moment, store.fenced);
       note_read(*current->block, from, 16, store.moment);
-      std::memcpy(global_at(map.base + y * map.row_bytes + 2 * x, 16), shared_at(from, 16), 16);
+      void* to = global_at(map.base + y * map.row_bytes + 2 * x, 16);
+      if (store.adds) {
+        add_8(static_cast<u16*>(to), static_cast<const u16*>(shared_at(from, 16)), map.bf16);
+      } else {
+        std::memcpy(to, shared_at(from, 16), 16);
+      }
     }
   }
 }
 
 }  // namespace
 
-void box_store(u64 map, u32 x, u32 y, u32 from) {
+void box_store(u64 map, u32 x, u32 y, u32 from, bool adds) {
   step();
-  const BoxStore store{map, x, y, from, now_of_warp(), fenced_by_warp()};
+  const BoxStore store{map, x, y, from, adds, now_of_warp(), fenced_by_warp()};
   if (the->launch.landing == AT_ONCE) {
     store_now(store);
   } else {

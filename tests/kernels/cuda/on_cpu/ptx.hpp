@@ -189,7 +189,10 @@ inline void cp_async_bulk_shared_cluster_global_mbarrier_complete_tx_bytes_multi
   machine::bulk_load(to, from, bytes, barrier, mask);
 }
 inline void cp_async_bulk_tensor_2d_global_shared_cta_bulk_group(u64 map, u32 x, u32 y, u32 from) {
-  machine::box_store(map, x, y, from);
+  machine::box_store(map, x, y, from, false);
+}
+inline void cp_reduce_async_bulk_tensor_2d_global_shared_cta_add_tile_bulk_group(u64 map, u32 x, u32 y, u32 from) {
+  machine::box_store(map, x, y, from, true);
 }
 inline void cp_async_bulk_commit_group() { machine::commit_stores(); }
 inline void cp_async_bulk_wait_group_read(u32 unfinished) { machine::wait_stores(unfinished); }

@@ -31,16 +31,17 @@ def run_small(
     backwards: bool = False,
     seed: int = 0,
     token_major: Rows | None = None,
+    residual: bool = False,
     gated: Rows | None = None,
 ) -> None:
     """Fill C of `operands`; blocks run two at a time. `changes` as `build_on_cpu`, the rest as `Grid`.
 
-    `token_major` is C as (tokens, M), to be filled instead; it may have fewer tokens than B. So is `gated`,
-    C as (M / 2, tokens) of gate and up that interleave in A.
+    `token_major` is C as (tokens, M), to be filled instead; it may have fewer tokens than B. With `residual`
+    the product is added to what it holds. So is `gated`, C as (M / 2, tokens) of gate and up that interleave in A.
     """
     defines = small_defines(plan, activation=activation, bias=operands.bias is not None)
     if token_major is not None:
-        defines["TOKEN_MAJOR"] = 1
+        defines |= {"TOKEN_MAJOR": 1, "RESIDUAL": int(residual)}
     if gated is not None:
         defines["GLU"] = 1
     kernel = build_on_cpu(SMALL_SOURCE, "small_n", defines, folder, changes=changes)

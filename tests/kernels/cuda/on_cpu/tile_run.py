@@ -40,6 +40,7 @@ def run_tiles(
     backwards: bool = False,
     seed: int = 0,
     token_major: Rows | None = None,
+    residual: bool = False,
     gated: Rows | None = None,
 ) -> None:
     """Fill the rows of C that lie in tiles; all blocks run at once.
@@ -50,10 +51,11 @@ def run_tiles(
     defines : preprocessor names that differ from the plan's form
     changes : as `build_on_cpu`; the rest as `Grid`
     token_major : C as (tokens, M), to be filled instead; it may have fewer tokens than B
+    residual : what it holds is added to
     gated : C as (M / 2, tokens), of gate and up that interleave in A, to be filled instead
     """
     if token_major is not None:
-        defines = {**(defines or {}), "TOKEN_MAJOR": 1}
+        defines = {**(defines or {}), "TOKEN_MAJOR": 1, "RESIDUAL": int(residual)}
     if gated is not None:
         defines = {**(defines or {}), "GLU": 1}
     form = tile_defines(plan, activation=activation, bias=operands.bias is not None, changes=defines)
@@ -111,9 +113,9 @@ def _map_of_c(plan: KernelPlan, c: Rows, *, gated: bool) -> np.ndarray:
 
 
 def _token_map(plan: KernelPlan, c: Rows) -> np.ndarray:
-    """The same of (tokens, M)."""
+    """The same of (tokens, M), and whether what is added are bf16."""
     box = token_box_of(plan)
-    facts = [c.address, plan.m, c.matrix.shape[0], c.row_bytes, box.tokens, box.rows]
+    facts = [c.address, plan.m, c.matrix.shape[0], c.row_bytes, box.tokens, box.rows, plan.dtype == "bf16"]
     return np.array(facts + [0] * (16 - len(facts)), np.uint64)
 
 

@@ -82,9 +82,9 @@ __device__ __forceinline__ void add_and_store(const SmallArgs& args, u32 shared,
     const u32 both = pack(sum.x, sum.y, bias);
     const int token = first + t;
     unsigned char* to = args.c + args.c_row_bytes * token + 2ll * row;
-    if (token < args.c_tokens) *reinterpret_cast<unsigned short*>(to) = static_cast<unsigned short>(both);
+    if (token < args.c_tokens) store_element(to, static_cast<unsigned short>(both));
     if (token + TOKENS < args.c_tokens) {
-      *reinterpret_cast<unsigned short*>(to + args.c_row_bytes * TOKENS) = static_cast<unsigned short>(both >> 16);
+      store_element(to + args.c_row_bytes * TOKENS, static_cast<unsigned short>(both >> 16));
     }
   }
 }

@@ -11,13 +11,18 @@ from prunecast.kernels.tile.cuda.forms import Box
 
 MOST_MAPS = 256
 """Tensor maps that an operator keeps. Kind: choice, of 128 bytes each."""
-_UINT16 = 1
-"""CU_TENSOR_MAP_DATA_TYPE_UINT16. Kind: definition, CUDA driver API."""
+_TYPES = {None: 1, "fp16": 6, "bf16": 9}
+"""What is added to elements -> CU_TENSOR_MAP_DATA_TYPE_UINT16, _FLOAT16 or _BFLOAT16.
+
+Kind: definition, CUDA driver API.
+"""
 _SWIZZLE_BY_TOKENS = {32: 2, 64: 3}
 """Elements in a row of a box -> CU_TENSOR_MAP_SWIZZLE_64B or _128B. Kind: definition, CUDA driver API."""
 
 
-def _encode_boxes(pointer: int, *, rows: int, tokens: int, row_bytes: int, box: Box) -> npt.NDArray[np.uint8]:
+def _encode_boxes(
+    pointer: int, *, rows: int, tokens: int, row_bytes: int, box: Box, adds: str | None = None
+) -> npt.NDArray[np.uint8]:
     """The tensor map of a row-major matrix of 16-bit elements, cut into boxes.
 
     Parameters
@@ -25,6 +30,7 @@ def _encode_boxes(pointer: int, *, rows: int, tokens: int, row_bytes: int, box: 
     pointer : device address, 16-byte aligned
     row_bytes : from a row to the next, a multiple of 16
     box : of 64 or 32 tokens; swizzled as wide as its rows
+    adds : dtype of what is added to the matrix, None where boxes are stored
 
     Returns
     -------
@@ -40,7 +46,7 @@ def _encode_boxes(pointer: int, *, rows: int, tokens: int, row_bytes: int, box: 
     status = answer_of(
         driver().cuTensorMapEncodeTiled,
         ctypes.c_void_p(found.ctypes.data),
-        _UINT16,
+        _TYPES[adds],
         2,
         ctypes.c_void_p(pointer),
         (ctypes.c_uint64 * 2)(tokens, rows),
@@ -68,8 +74,8 @@ class _Kept(NamedTuple):
 class BoxMaps:
     """Maps of matrices of one shape, each encoded once: an allocator gives the same few addresses again."""
 
-    def __init__(self, *, rows: int, tokens: int, box: Box) -> None:
-        self._rows, self._tokens, self._box = rows, tokens, box
+    def __init__(self, *, rows: int, tokens: int, box: Box, adds: str | None = None) -> None:
+        self._rows, self._tokens, self._box, self._adds = rows, tokens, box, adds
         self._kept: dict[Place, _Kept] = {}
 
     def address(self, place: Place) -> int:
@@ -80,7 +86,13 @@ class BoxMaps:
     def _encoded(self, place: Place) -> _Kept:
         if len(self._kept) >= MOST_MAPS:
             del self._kept[next(iter(self._kept))]
-        row_bytes, box = place.row_bytes, self._box
-        new = _encode_boxes(place.pointer, rows=self._rows, tokens=self._tokens, row_bytes=row_bytes, box=box)
+        new = _encode_boxes(
+            place.pointer,
+            rows=self._rows,
+            tokens=self._tokens,
+            row_bytes=place.row_bytes,
+            box=self._box,
+            adds=self._adds,
+        )
         self._kept[place] = _Kept(new.ctypes.data, new)
         return self._kept[place]

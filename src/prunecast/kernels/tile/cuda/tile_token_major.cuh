@@ -94,7 +94,13 @@ struct Outgoing {
     if (left != CHUNKS && left % CHUNKS_STAGED == 0) restage();
     const u32 slot = staging + (CHUNKS - left) % CHUNKS_STAGED * GROUP_CHUNK_BYTES;
     if (together) {
-      if (warp == 0 && lane == 0 && token < args.c_tokens) store_box(&map, rows[0], token, slot);
+      if (warp == 0 && lane == 0 && token < args.c_tokens) {
+#if RESIDUAL
+        add_box(&map, rows[0], token, slot);
+#else
+        store_box(&map, rows[0], token, slot);
+#endif
+      }
       bulk_stores_commit();
     } else {
       store_elements(args, slot);
@@ -112,7 +118,7 @@ struct Outgoing {
     for (int place = 0; place < GROUP_ROWS; ++place) {
       const int row = __shfl_sync(0xffffffff, place < 32 ? rows[0] : rows[1], place % 32);
       const u32 at = slot + own * 128 + ((place / 8) ^ (own % 8)) * 16 + place % 8 * 2;
-      if (inside && row >= 0) *reinterpret_cast<unsigned short*>(c + 2ll * row) = load_shared_2(at);
+      if (inside && row >= 0) store_element(c + 2ll * row, load_shared_2(at));
     }
   }
 

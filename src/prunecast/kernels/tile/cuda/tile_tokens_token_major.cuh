@@ -88,7 +88,11 @@ struct Outgoing {
     if (left == 1) restage();
     if (first >= 0) {
       if (lane < BOXES && token < args.c_tokens) {
+#if RESIDUAL
+        add_box(&map, first + lane * BOX_ROWS, token, staging + lane * BOX_BYTES);
+#else
         store_box(&map, first + lane * BOX_ROWS, token, staging + lane * BOX_BYTES);
+#endif
       }
       bulk_stores_commit();
     } else {
@@ -110,7 +114,7 @@ struct Outgoing {
       const int row = load_early(rows + place);
       const u32 box = staging + place / BOX_ROWS * BOX_BYTES + own * 128;
       const u32 at = box + ((place % BOX_ROWS / 8) ^ (own % 8)) * 16 + place % 8 * 2;
-      if (inside && row >= 0) *reinterpret_cast<unsigned short*>(c + 2ll * row) = load_shared_2(at);
+      if (inside && row >= 0) store_element(c + 2ll * row, load_shared_2(at));
     }
   }
 
