@@ -37,7 +37,8 @@ def run_small(
     """Fill C of `operands`; blocks run two at a time. `changes` as `build_on_cpu`, the rest as `Grid`.
 
     `token_major` is C as (tokens, M), to be filled instead; it may have fewer tokens than B. With `residual`
-    the product is added to what it holds. So is `gated`, C as (M / 2, tokens) of gate and up that interleave in A.
+    the product is added to what it holds. So is `gated`, C as (M / 2, tokens) of gate and up that interleave
+    in A.
     """
     defines = small_defines(plan, activation=activation, bias=operands.bias is not None)
     if token_major is not None:
