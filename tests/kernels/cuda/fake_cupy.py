@@ -33,7 +33,8 @@ def fake_cupy() -> ModuleType:
     found.zeros = lambda shape, dtype: HostArray(np.zeros(shape, dtype))
     found.empty = found.zeros
     found.asarray = lambda array, dtype=None: HostArray(np.asarray(array, dtype))
-    found.cuda = SimpleNamespace(Device=lambda: SimpleNamespace(id=0))
+    stream = SimpleNamespace(synchronize=lambda: None)
+    found.cuda = SimpleNamespace(Device=lambda: SimpleNamespace(id=0), get_current_stream=lambda: stream)
     return found
 
 

@@ -113,6 +113,8 @@ class Operator(ABC):
     ) -> None:
         self.plan, self.overlap = plan, overlap
         self.clock = cp.zeros(4, cp.uint64)
+        # Weights and lists must have arrived: the first launch may come on a stream that waits for no other
+        cp.cuda.get_current_stream().synchronize()
         self._packed, self._arrays, self._kernel, self._fill = packed, arrays, kernel, fill
         self._wanted = Wanted(plan.m, plan.k, plan.n, plan.dtype, cp.cuda.Device().id, self.align_bytes(plan))
         self._rooms, self._lock = Rooms(), Lock()
