@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,6 +46,10 @@ def _page(file: Path) -> None:
     assert file.read_text().rstrip().endswith("</html>")
 
 
+def _toml(file: Path) -> None:
+    tomllib.loads(file.read_text())
+
+
 def _json(file: Path) -> None:
     json.loads(file.read_text())
 
@@ -63,16 +68,23 @@ COMMANDS = {
         _database,
     ),
     "report": Command(("report", "w.safetensors", *FAST, "-o", "r.html"), "r.html", _page),
+    "validate": Command(
+        (
+            *("validate", "--replay", "bundled", "--part", "1/400", "--engine", "model"),
+            *("--report", "v.md", "--intervals", "v.toml"),
+        ),
+        "v.toml",
+        _toml,
+    ),
     "predict": Command(("predict", "w.safetensors", *FAST, "-o", "p.json"), "p.json", _json),
 }
 
 
-def kill_all(folder: Path, kills: int, seed: int = 0) -> list[str]:
+def kill_all(folder: Path, kills: int, seed: int = 0, names: Sequence[str] = tuple(COMMANDS)) -> list[str]:
     """What was not whole, or did not complete, or stayed behind."""
     draw, faults = random.Random(seed), []
     weights = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float16)
     save_file({"a": weights, "b": weights[:128]}, folder / "w.safetensors")
-    names = list(COMMANDS)
     takes = {name: _seconds(folder, COMMANDS[name]) for name in names}
     for number in range(kills):
         name = names[number % len(names)]
@@ -123,9 +135,10 @@ def _main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=list(COMMANDS), action="append")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        faults = kill_all(Path(folder), asked.kills, asked.seed)
+        faults = kill_all(Path(folder), asked.kills, asked.seed, tuple(asked.only or COMMANDS))
     print("\n".join(faults) or "every output was whole or absent, every rerun completed")
     return int(bool(faults))
 
