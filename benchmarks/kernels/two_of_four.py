@@ -40,7 +40,8 @@ from prunecast.kernels.two_of_four.cuda.images import (
     stage_bytes,
 )
 from prunecast.models import estimate
-from prunecast.patterns import ElementMap, TileMap, element_map_from_mask, parse_pattern
+from prunecast.patterns import ElementMap, NestedMap, TileMap, element_map_from_mask, parse_pattern
+from prunecast.patterns.adaptive_tile import AdaptiveRule, prune_adaptive_tile
 from prunecast.plan.order import Assigned, assign_longest_first
 from prunecast.plan.work_items import split_items
 
@@ -93,8 +94,8 @@ def entries(case: Case) -> Iterator[Entry]:
         weights *= np.repeat(rng.lognormal(0.0, SCALE_SPREAD, -(-m // SCALE_ROWS)), SCALE_ROWS)[
             :m, None
         ].astype(np.float32)
-    pattern = parse_pattern(f"tvw:{case.height}{':even' * (case.kind == 'even')}")
-    kept = pattern.map(pattern.prune({"w": weights}, case.sparsity)["w"])
+    tiles = _tiles({"w": weights}, case)
+    kept = NestedMap(tiles=tiles, inner=nothing_in(tiles))
     best: dict[str, Entry] = {}
     for config in configs_of("2:4", kept, n, "fp16", GPU):
         for way, plan in zip(
@@ -103,6 +104,26 @@ def entries(case: Case) -> Iterator[Entry]:
             entry = Entry(case, way, plan, 1e6 * estimate(plan, GPU).seconds)
             best[way] = min(best.get(way, entry), entry, key=lambda each: each.model_us)
     yield from best.values()
+
+
+def _tiles(weights: dict[str, Any], case: Case) -> TileMap:
+    """What `tvw:HEIGHT` or `tvw:HEIGHT:even` keeps before 2:4 halves it."""
+    pattern = parse_pattern(f"tile-wise:{case.height}")
+    of_tiles = 1.0 - 2.0 * (1.0 - case.sparsity)
+    if case.kind == "even":
+        rule = AdaptiveRule(height=case.height, flexible=True)
+        found = pattern.map(prune_adaptive_tile(weights, of_tiles, rule)["w"])
+    else:
+        found = pattern.map(pattern.prune(weights, of_tiles)["w"])
+    assert isinstance(found, TileMap)
+    return found
+
+
+def nothing_in(tiles: TileMap) -> ElementMap:
+    """Stands for elements where only tiles matter."""
+    none = np.zeros(0, np.int32)
+    start = np.zeros(tiles.m + 1, np.int32)
+    return ElementMap(m=tiles.m, k=tiles.k, row_start=start, column_index=none, pattern=tiles.pattern)
 
 
 def prepare(folder: Path) -> None:
@@ -174,10 +195,8 @@ def load(folder: Path) -> list[Entry]:
             work = WorkList(*(stored[f"{mark}/{name}"] for name in WorkList._fields))
             config = next(c for c in wgmma_configs(GPU, "fp16", "sparse-wgmma") if str(c) == about["config"])
             assigned = Assigned(work, Schedule.STATIC, about["blocks"])
-            nothing = ElementMap(
-                m=m, k=k, row_start=np.zeros(m + 1), column_index=np.zeros(0), pattern=tiles.pattern
-            )
-            plan = tile_plan("2:4", tiles, n, config, assigned, GPU, b_access="gather", inner=nothing)
+            inner = nothing_in(tiles)
+            plan = tile_plan("2:4", tiles, n, config, assigned, GPU, b_access="gather", inner=inner)
             found.append(Entry(case, about["way"], plan, about["model_us"]))
     return found
 

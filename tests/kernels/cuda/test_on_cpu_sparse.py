@@ -93,7 +93,7 @@ WRONG_SPLITS = {
         "2 * CONSUMER_WARPS + warp_of_group(group)": "2 * CONSUMER_WARPS + warp_of_group(0)"
     },
     "a part is added twice": {"split.x + part, group": "split.x, group"},
-    "a part writes C": {"if (ending.split.w == PART)": "if (false)"},
+    "a part writes C": {"if (ending.action == PART)": "if (false)"},
 }
 
 

@@ -27,7 +27,7 @@ from prunecast.plan.kernel_plan import KernelPlan
 _SPLIT_POINTERS = ("splits", "partials", "counters", "unused")
 SPARSE_ARGS = list_record(
     "weights columns items rows b c bias clock",
-    "tokens null_stage blocks_in_args reserved",
+    "tokens null_stage blocks_in_args c_tokens",
     *((name, "u8", (1,)) for name in _SPLIT_POINTERS),
 )
 """The bytes of `SparseArgs`; what stands behind the lists is read where tiles are split. Kind: CUDA source,

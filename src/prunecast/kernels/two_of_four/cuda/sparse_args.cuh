@@ -26,7 +26,7 @@ struct SparseArgs {
   int tokens;                    // a multiple of 8
   int null_stage;                // a stage of zeros without columns
   int blocks_in_args;            // 0: one item per block, and `start` and `first` are not filled
-  int reserved;
+  int c_tokens;                  // rows of C where it is token-major, (tokens, M) elements
   int4 first[MOST_BLOCKS_IN_ARGS];     // first item of every block, so that it needs no load
   int start[MOST_BLOCKS_IN_ARGS + 4];  // items of block i: start[i] to start[i + 1]
 #if SPLIT_K

@@ -69,8 +69,8 @@ struct Consumer {
     return prepare_ending(args, place, item, first_row + group * 64, lane);
   }
 
-  __device__ __forceinline__ void finish(int group, Sums& sums, const Ending& ending, int4 item) const {
-    ::finish(args, sums, ending, group, item.w, staging, lane);
+  __device__ __forceinline__ void finish(int place, int4 item, int group, Sums& sums, const Ending& ending) const {
+    ::finish(args, place, sums, ending, group, item.w, staging, lane);
   }
 };
 
@@ -140,22 +140,22 @@ __device__ __forceinline__ void consume(const SparseArgs& args, ItemRange range,
   for (int i = range.begin + 1; i < range.end; ++i) {
     const int4 next = load_early(args.items + i);
     multiply_rest(me, item, sums);
-    me.finish(0, sums[0], upper, item);
+    me.finish(i - 1, item, 0, sums[0], upper);
     const Places places = me.wait_full();
     multiply_alone(me, 0, places, 0, sums[0]);
     upper = me.ending(i, next, 0);
     multiply_wait<1>();
     me.release();
-    me.finish(1, sums[1], lower, item);
+    me.finish(i - 1, item, 1, sums[1], lower);
     multiply_alone(me, 1, places, 0, sums[1]);
     me.hold();
     item = next;
     lower = me.ending(i, item, 1);
   }
   multiply_rest(me, item, sums);
-  me.finish(0, sums[0], upper, item);
+  me.finish(range.end - 1, item, 0, sums[0], upper);
   multiply_wait<0>();
-  me.finish(1, sums[1], lower, item);
+  me.finish(range.end - 1, item, 1, sums[1], lower);
 }
 
 #else
@@ -178,7 +178,7 @@ __device__ __forceinline__ void consume(const SparseArgs& args, ItemRange range,
     me.hold();
     multiply_wait<0>();
     me.release();
-    me.finish(0, sums[0], ending, item);
+    me.finish(i, item, 0, sums[0], ending);
     item = next;
   }
 }

@@ -10,16 +10,24 @@
 #include "sparse_sums.cuh"
 #endif
 
+#ifndef TOKEN_MAJOR  // C is (tokens, M) instead of (M, tokens)
+#define TOKEN_MAJOR 0
+#endif
+
 constexpr int LANES_PER_ROW = CHUNK_TOKENS / 8;
 constexpr int ROWS_AT_ONCE = 32 / LANES_PER_ROW;
 constexpr int ROW_LOADS = 16 / ROWS_AT_ONCE;
 
 // What a thread knows about the rows of one group of the item that it is going to finish.
 struct Ending {
+#if TOKEN_MAJOR
+  int row;              // row of A that is row `lane % 16` of the warp
+#else
   int rows[ROW_LOADS];  // rows of C that this lane stores
+#endif
   float bias[2];        // of the two rows whose sums this lane holds
 #if SPLIT_K
-  int4 split;
+  int action;           // WHOLE, PART or OWNER
 #endif
 };
 
@@ -28,11 +36,15 @@ __device__ __forceinline__ Ending prepare_ending(const SparseArgs& args, int pla
                                                  int lane) {
   Ending ending;
 #if SPLIT_K
-  ending.split = load_early(args.splits + place);
+  ending.action = load_early(&args.splits[place].w);
 #endif
   const int* rows = args.rows + item.z * BLOCK_M + group_row;
+#if TOKEN_MAJOR
+  ending.row = load_early(rows + lane % 16);
+#else
 #pragma unroll
   for (int i = 0; i < ROW_LOADS; ++i) ending.rows[i] = load_early(rows + i * ROWS_AT_ONCE + lane / LANES_PER_ROW);
+#endif
 #if BIAS
 #pragma unroll
   for (int i = 0; i < 2; ++i) ending.bias[i] = load_early(args.bias + max(load_early(rows + i * 8 + lane / 4), 0));
@@ -42,6 +54,9 @@ __device__ __forceinline__ Ending prepare_ending(const SparseArgs& args, int pla
   return ending;
 }
 
+#if TOKEN_MAJOR
+#include "sparse_token_major.cuh"
+#else
 // 16 rows x CHUNK_TOKENS tokens from registers to shared memory; 8 rows meet 8 different banks.
 __device__ __forceinline__ void stage_chunk(u32 slot, const float* sums, const Ending& ending, int lane) {
   const int row = lane % 16, half = lane / 16;
@@ -73,16 +88,17 @@ __device__ __forceinline__ void store_chunk(const SparseArgs& args, u32 slot, co
     }
   }
 }
+#endif
 
-// All tokens of one group of rows.
-__device__ __forceinline__ void finish(const SparseArgs& args, Sums& sums, const Ending& ending, int group, int token,
-                                       u32 staging, int lane) {
+// All tokens of one group of rows of item `place` of the lists.
+__device__ __forceinline__ void finish(const SparseArgs& args, int place, Sums& sums, const Ending& ending, int group,
+                                       int token, u32 staging, int lane) {
 #if SPLIT_K
-  if (ending.split.w == PART) {
-    hand_over(args, sums, ending.split, group);
+  if (ending.action == PART) {
+    hand_over(args, sums, load_early(args.splits + place), group);
     return;
   }
-  if (ending.split.w == OWNER) take_over(args, sums, ending.split, group);
+  if (ending.action == OWNER) take_over(args, sums, load_early(args.splits + place), group);
 #endif
 #pragma unroll
   for (int chunk = 0; chunk < BLOCK_N / CHUNK_TOKENS; ++chunk) {
