@@ -16,15 +16,13 @@ from study import Batch, Budget, Study
 from torch import Tensor, nn
 
 from prunecast.codesign.schedule import gradual
-from prunecast.patterns import parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
-from prunecast.torch import Pruner
-from prunecast.torch.importance import as_mask_tensor, prunable
+from prunecast.torch import Pruner, layer_costs
+from prunecast.torch.importance import prunable
 
 GRADIENT_NORM = 1.0
-PROBE, PROBED = "tile-wise:128", 0.5
-PROBE_BATCHES, LEAST_COST = 2, 1e-6
+PROBE_BATCHES = 2
 ANYWHERE = "unstructured"
 """Pattern of masks that were found before: any."""
 
@@ -143,22 +141,12 @@ class Trainer:
 
     @torch.no_grad()
     def costs(self, importance: Mapping[str, ImportanceArray], seed: int) -> dict[str, float]:
-        """Loss beside the dense model, which this one is, that a unit of removed importance costs, by layer.
-
-        Each layer is pruned to `PROBED` alone, and put back.
-        """
+        """Layer -> loss beside the dense model, which this one is, that a unit of removed importance costs."""
         self.teacher.load_state_dict(self.model.state_dict())
         self.model.eval()
         batches = list(islice(self.study.batches(100 + seed, self.device), PROBE_BATCHES))
-        rule, whole, found = parse_pattern(PROBE), self._apart(batches), {}
-        for name, parameter in prunable(self.model, self.study.target).items():
-            kept = rule.prune({name: importance[name]}, PROBED)[name]
-            before = parameter.clone()
-            parameter.mul_(as_mask_tensor(kept, parameter))
-            removed = float(importance[name].sum(where=~kept, dtype=np.float64))
-            found[name] = max(self._apart(batches) - whole, LEAST_COST) / max(removed, 1e-30)
-            parameter.copy_(before)
-        return found
+        weights = {name: each.data for name, each in prunable(self.model, self.study.target).items()}
+        return layer_costs(weights, importance, lambda: self._apart(batches))
 
     def _apart(self, batches: list[Batch]) -> float:
         return float(torch.stack([self._loss_beside(batch) for batch in batches]).mean())

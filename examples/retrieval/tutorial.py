@@ -37,15 +37,20 @@ RATE, WEIGHT_DECAY = 3e-4, 0.01
 
 
 def calibrate(asked: argparse.Namespace, device: str) -> None:
-    """Mean squares of what each layer is given."""
+    """Mean squares of what each layer is given, scaled by what pruning that layer alone costs."""
     model = load_encoder(asked.inputs / "model").to(device).eval()
     source = batches(read_texts(asked.inputs, device), asked.sizes, 0)
+    with torch.no_grad():
+        known = [(batch, states(model, torch.cat(batch))) for batch in islice(source, CALIBRATED_BATCHES)]
 
     def run() -> None:
-        for batch in islice(source, CALIBRATED_BATCHES):
+        for batch, _ in known:
             states(model, torch.cat(batch))
 
-    found = input_squares(model, run, asked.out)
+    def apart() -> float:
+        return sum(float(loss(states(model, torch.cat(batch)), dense, batch)) for batch, dense in known)
+
+    found = input_squares(model, run, asked.out, loss=apart)
     print(f"{asked.out}: inputs of {len(found)} layers")
 
 

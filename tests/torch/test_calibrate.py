@@ -1,12 +1,15 @@
 """Mean squares of inputs, and pruning by them."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 
 from prunecast.errors import BadInput
-from prunecast.patterns.calibration import read_calibration
-from prunecast.torch import input_moments, input_squares, sparsify, update_weights
+from prunecast.patterns import parse_pattern
+from prunecast.patterns.calibration import Calibration, read_calibration
+from prunecast.torch import input_moments, input_squares, layer_costs, sparsify, update_weights
 
 
 def model():
@@ -54,3 +57,48 @@ def test_moments_are_the_mean_products_of_inputs_and_updates_follow_them(tmp_pat
     assert errors[0] < 0.8 * errors[1]
     with pytest.raises(BadInput, match=r"got none of '2\.weight'"):
         update_weights(made, {"2.weight": np.ones((48, 64), bool)}, {"0.weight": moments["0.weight"]})
+
+
+def lost_alone(made, name, mask, x):
+    """How far outputs are with one layer pruned, by definition."""
+    other = copy.deepcopy(made)
+    with torch.no_grad():
+        other.get_parameter(name).mul_(torch.from_numpy(mask))
+        return float((other(x) - made(x)).square().mean())
+
+
+def half_of(importance):
+    pattern = parse_pattern(f"tile-wise:{len(importance)}")
+    return pattern.prune({"": importance}, 0.5)[""]
+
+
+def test_costs_are_what_layers_lose_when_each_is_pruned_alone():
+    made, x = model().float(), torch.randn(50, 48)
+    weights = {name: each.data for name, each in made.named_parameters() if each.dim() == 2}
+    importance = {name: each.abs().numpy() for name, each in weights.items()}
+    before, dense = copy.deepcopy(made.state_dict()), made(x).detach()
+    costs = layer_costs(weights, importance, lambda: float((made(x) - dense).square().mean()))
+    for name, scores in importance.items():
+        mask = half_of(scores)
+        assert costs[name] * scores.sum(where=~mask) == pytest.approx(
+            lost_alone(made, name, mask, x), rel=1e-4
+        )
+    assert all(torch.equal(before[name], each) for name, each in made.state_dict().items())
+
+
+def test_squares_by_loss_let_layers_compete_by_what_they_lose():
+    made, x = model().float(), torch.randn(50, 48)
+    with torch.no_grad():
+        made[0].weight *= 100  # what follows undoes it: the layer matters no more than before
+        made[0].bias *= 100
+        made[2].weight /= 100
+    dense = made(x).detach()
+    squares = input_squares(made, lambda: made(x), loss=lambda: float((made(x) - dense).square().mean()))
+    known, removed, lost = Calibration("squares", squares), {}, {}
+    for name, each in made.named_parameters():
+        if each.dim() == 2:
+            importance = known.weigh(name, each.detach().abs().numpy())
+            mask = half_of(importance)
+            removed[name], lost[name] = importance.sum(where=~mask), lost_alone(made, name, mask, x)
+    shares = [removed[name] / lost[name] for name in lost]
+    assert shares[0] == pytest.approx(shares[1], rel=1e-3)

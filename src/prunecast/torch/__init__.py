@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from prunecast.torch.calibrate import input_moments, input_squares, update_weights
+    from prunecast.torch.calibrate import input_moments, input_squares, layer_costs, update_weights
     from prunecast.torch.conv import TileSparseConv2d
     from prunecast.torch.convert import Sparsified, sparsify
     from prunecast.torch.linear import TileSparseLinear
@@ -29,6 +29,7 @@ __all__ = [
     "TileSparseLinear",
     "input_moments",
     "input_squares",
+    "layer_costs",
     "load",
     "sparsify",
     "update_weights",
@@ -39,6 +40,7 @@ _HOME = {
     "SparseLinear": "prunecast.torch.sparse_linear",
     "input_moments": "prunecast.torch.calibrate",
     "input_squares": "prunecast.torch.calibrate",
+    "layer_costs": "prunecast.torch.calibrate",
     "update_weights": "prunecast.torch.calibrate",
     "load": "prunecast.torch.load_model",
     "sparsify": "prunecast.torch.convert",

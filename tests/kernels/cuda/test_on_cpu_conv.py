@@ -107,7 +107,7 @@ def test_without_wgmma(form: tuple[int, int], gpu: str, cubins: Path) -> None:
 
 @pytest.mark.parametrize(
     ("size", "stride", "border"),
-    [(1, 1, 0), (1, 1, 1), (1, 2, 0), (3, 2, 1), (5, 1, 2), (5, 3, 2), (3, 1, 2)],
+    [(1, 1, 0), (1, 1, 1), (1, 2, 0), (1, 2, 1), (3, 2, 1), (5, 1, 2), (5, 3, 2), (3, 1, 2)],
 )
 def test_filters_strides_and_borders(size: int, stride: int, border: int, cubins: Path) -> None:
     grid = grid_of(size=size, stride=stride, border=border)
