@@ -1,5 +1,6 @@
 """The command as a process: exit codes, streams, pipes and signals."""
 
+import errno
 import json
 import os
 import signal
@@ -8,6 +9,8 @@ import sys
 from functools import partial
 
 import pytest
+
+from prunecast.cli import entry
 
 PRUNECAST = [sys.executable, "-m", "prunecast"]
 FAST = ["--engine", "model", "-n", "64", "--no-crossovers"]
@@ -50,6 +53,12 @@ def test_the_installed_command_is_the_module(tmp_path):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_a_folder_that_is_gone_is_not_the_output(capsys):
+    """`os.getcwd` raises so, without a file name."""
+    assert entry._report(FileNotFoundError(errno.ENOENT, "No such file or directory"), ()) == 2
+    assert capsys.readouterr().err == "prunecast: error: No such file or directory: the current folder\n"
+
+
 def test_a_full_disk_is_one_line():
     with open("/dev/full", "w") as full:
         left = subprocess.run(

@@ -64,7 +64,8 @@ def _report(error: Exception, arguments: Sequence[str]) -> int:
     if isinstance(error, OSError) and error.errno:
         if error.errno == errno.ENOSPC:
             _forget_what_is_left()
-        where = os.fsdecode(error.filename) if error.filename else "standard output"
+        nameless = "the current folder" if error.errno == errno.ENOENT else "standard output"
+        where = os.fsdecode(error.filename) if error.filename else nameless
         return _say(f"error: {os.strerror(error.errno)}: {where}", BAD_INPUT)
     if isinstance(error, MemoryError):
         return _say("error: there is not enough memory for this", BAD_INPUT)

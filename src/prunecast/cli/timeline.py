@@ -24,7 +24,7 @@ def timeline(
     ] = 2,
     max_slices: Annotated[int, typer.Option(metavar="COUNT", help="Refuse a larger trace.")] = 200_000,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="The gzipped trace.")
+        str, typer.Option("--output", "-o", metavar="FILE", help="The trace: .json.gz or .json.")
     ] = "trace.json.gz",
 ) -> None:
     """Trace the warps of one layer. For ui.perfetto.dev or chrome://tracing; name the layer with --target."""

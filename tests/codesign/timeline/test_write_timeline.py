@@ -170,6 +170,13 @@ def test_same_bytes_twice(tmp_path):
     assert (tmp_path / "a.json.gz").read_bytes() == (tmp_path / "b.json.gz").read_bytes()
 
 
+def test_the_trace_can_be_plain_json(tmp_path):
+    plan, gpu = PLANS["stspmm"]()
+    for name in ("a.json.gz", "a.json"):
+        write_timeline(plan, gpu, tmp_path / name)
+    assert gzip.decompress((tmp_path / "a.json.gz").read_bytes()) == (tmp_path / "a.json").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -137,10 +137,11 @@ def write_timeline(
     state: str = "burst",
     most_slices: int = MOST_SLICES,
 ) -> TimelineSummary:
-    """Write the trace of `plan` on `gpu` to `path`, gzipped; open it at ui.perfetto.dev or chrome://tracing.
+    """Write the trace of `plan` on `gpu` to `path`; open it at ui.perfetto.dev or chrome://tracing.
 
     Parameters
     ----------
+    path : `.json.gz`, gzipped, or `.json`
     sms : numbers of the SMs to show
     first_waves : show the first so many items of each block slot; None shows all
     state : `burst` or `sustained`
@@ -152,8 +153,8 @@ def write_timeline(
     PlanDoesNotFit, SimulationStopped : as `simulate`
     """
     path = Path(path)
-    if path.suffix != ".gz":
-        raise BadInput(f"a timeline needs a file .json.gz, got {path}")
+    if not path.name.endswith((".json.gz", ".json")):
+        raise BadInput(f"a timeline needs a file .json.gz or .json, got {path}")
     check_writable(path, "a timeline")
     recording = record(plan, gpu, sms=sms, waves=first_waves, state=state)
     groups = list(slices_of(recording))
@@ -165,6 +166,8 @@ def write_timeline(
     roles = [plan.programs[role].role for role in recording.roles.tolist()]
     title = f"{plan.kernel} {plan.m} x {plan.k}, {plan.n} tokens, {plan.pattern}, {gpu.name}"
     content = trace_bytes(recording, groups, title=title, roles=roles)
+    if path.suffix == ".json":
+        content = gzip.decompress(content)
     with aside(path) as unfinished:
         unfinished.write_bytes(content)
     last = max((int(group.stop.max()) for group in groups if len(group.stop)), default=0)
