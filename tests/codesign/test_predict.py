@@ -5,7 +5,6 @@ import pytest
 import prunecast.codesign.engines as engines
 from prunecast.codesign import PredictionTable, predict
 from prunecast.codesign.interval import INTERVAL_KIND
-from prunecast.codesign.layer_job import TF32
 from prunecast.codesign.provenance import json_text
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
@@ -120,7 +119,8 @@ def test_a_layer_of_zeros_has_a_dense_time_only():
         (np.float16, None, "fp16", ""),
         (ml_dtypes.bfloat16, None, "bf16", ""),
         (np.float32, None, "fp16", "fp32 weights run as fp16"),
-        (np.float32, "fp32", "fp32", TF32),
+        (np.float32, "fp32", "fp32", ""),
+        (np.float32, "tf32", "tf32", "fp32 weights run as tf32"),
         (np.float16, "bf16", "bf16", "fp16 weights run as bf16"),
     ],
 )

@@ -210,10 +210,12 @@ def test_zeros_run_with_every_kernel_that_they_allow():
     assert "2:4" not in {row.kernel for row in table}
 
 
-def test_fp32_is_said_to_be_tf32():
-    table = predict({"a": normal(256, 256)}, tokens=64, dtype="fp32", **FAST)
-    assert "TF32" in table[0].note
-    assert predict({"a": normal(256, 256)}, tokens=64, dtype="tf32", **FAST)[0].seconds == table[0].seconds
+def test_fp32_runs_on_cuda_cores_and_tf32_on_tensor_cores():
+    rows = {d: predict({"a": normal(1024, 1024)}, tokens=2048, dtype=d, **FAST) for d in ("fp32", "tf32")}
+    assert {row.dtype for row in rows["fp32"]} == {"fp32"}
+    assert rows["fp32"][0].seconds > 3 * rows["tf32"][0].seconds
+    assert {"dense", "tile-wise", "stspmm", "csr"} <= {row.kernel for row in rows["fp32"]}
+    assert "csr" not in {row.kernel for row in rows["tf32"]}
 
 
 class Tensor:

@@ -68,7 +68,7 @@ def ctas(m: int, k: int, n: int) -> int:
 @pytest.mark.parametrize("capability", [70, 75, 80, 86, 89, 90, 100, 120])
 def test_a_cta_of_every_config_fits_and_its_parts_tile_it(capability):
     gpu = toy_gpu(compute_capability=capability)
-    for dtype in ("fp16", "bf16", "fp32") if capability >= 80 else ("fp16",):
+    for dtype in ("fp16", "bf16", "fp32", "tf32") if capability >= 80 else ("fp16",):
         for config in configs(gpu, dtype):
             assert occupancy(config.resources, gpu).blocks_per_sm > 0
             area, part = config.shape.block_m * config.shape.block_n, config.part_m * config.part_n
@@ -415,8 +415,8 @@ def test_clusters_of_an_odd_number_of_token_ranges_are_four_rows():
     assert multicast_of(BlockShape(128, 64, 64), 4096, 192) == (1, 4)
 
 
-@pytest.mark.parametrize("name", ["v100-sxm2-16gb", "t4"])
-def test_fp32_runs_on_cuda_cores_where_no_tensor_core_takes_it(name):
+@pytest.mark.parametrize("name", ["v100-sxm2-16gb", "t4", "a100-sxm4-80gb", "h200-sxm"])
+def test_fp32_runs_on_cuda_cores_on_every_gpu(name):
     gpu = load_gpu(name)
     plan = plan_dense(4096, 4096, 4096, "fp32", gpu)
     assert plan.tensor == "none"

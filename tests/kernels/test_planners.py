@@ -29,8 +29,8 @@ from tests.kernels.plan_laws import check_plan
 from tests.toy_gpu import toy_gpu
 
 M, K, N = 256, 192, 104
-ON_CUDA_CORES = ("csr", "balanced", "dense")
-"""In fp32, where a GPU has no tensor cores for it."""
+ON_CUDA_CORES = ("csr", "balanced", "dense", "tile-wise", "stspmm", "block-sparse")
+"""In fp32, on every GPU."""
 MOST_TOKENS = {"small-n": 64}
 
 
@@ -48,20 +48,17 @@ def plan_by_name(kernel: str, gpu, *, n: int = N, dtype: str = "fp16") -> Kernel
 
 @pytest.mark.parametrize("kernel", PLANNED)
 @pytest.mark.parametrize("name", gpu_names())
-@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32", "tf32"])
 def test_every_gpu_gets_plans_that_fit_or_a_refusal_with_a_reason(name, kernel, dtype):
     gpu = load_gpu(name)
     old = gpu.compute_capability < 80
-    refused = old and (
-        kernel in ("2:4", "cusparselt", "small-n")
-        or dtype == "bf16"
-        or (dtype == "fp32" and kernel not in ON_CUDA_CORES)
-    )
-    refused = refused or (kernel == "small-n" and dtype == "fp32")
+    refused = old and (kernel in ("2:4", "cusparselt", "small-n") or dtype == "bf16" or dtype == "tf32")
+    refused = refused or (dtype == "fp32" and kernel not in ON_CUDA_CORES)
+    refused = refused or (dtype == "tf32" and kernel in ("small-n", "csr", "balanced"))
     none = gpu.tensor_fp16_fma_per_clk_per_sm == 0 and dtype == "fp16"
     refused = refused or (none and kernel not in ("csr", "balanced"))
     if refused:
-        with pytest.raises(BadInput, match="needs"):
+        with pytest.raises(BadInput, match=r"needs|tensor cores|fp16 or bf16"):
             plan_by_name(kernel, gpu, dtype=dtype)
         return
     plan = plan_by_name(kernel, gpu, dtype=dtype)
@@ -87,7 +84,7 @@ def test_no_tokens_are_refused(kernel, n):
 
 @pytest.mark.parametrize("kernel", PLANNED)
 def test_an_unknown_dtype_is_refused(kernel):
-    with pytest.raises(BadInput, match="dtype must be one of fp16, bf16, fp32, got 'int8'"):
+    with pytest.raises(BadInput, match="dtype must be one of fp16, bf16, fp32, tf32, got 'int8'"):
         plan_by_name(kernel, toy_gpu(), dtype="int8")
 
 

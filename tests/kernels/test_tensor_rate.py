@@ -12,7 +12,7 @@ from tests.toy_gpu import toy_gpu
     [
         ("fp16", "wgmma", 1024),
         ("bf16", "wgmma", 1024),
-        ("fp32", "wgmma", 512),
+        ("tf32", "wgmma", 512),
         ("fp16", "mma", 256),
         ("fp16", "sparse-wgmma", 768),
         ("fp16", "sparse-mma", 192),
@@ -26,10 +26,11 @@ def test_each_path_has_its_share_of_the_rate(dtype, tensor, rate):
 @pytest.mark.parametrize(
     ("capability", "dtype", "tensor", "message"),
     [
-        (90, "fp64", "mma", "dtype must be one of fp16, bf16, fp32, got 'fp64'"),
+        (90, "fp64", "mma", "dtype must be one of fp16, bf16, fp32, tf32, got 'fp64'"),
         (90, "fp16", "none", "tensor path must be one of"),
         (70, "bf16", "mma", "dtype bf16 needs bf16 tensor cores, toy has none"),
-        (75, "fp32", "mma", "dtype fp32 needs tf32 tensor cores, toy has none"),
+        (75, "tf32", "mma", "dtype tf32 needs tf32 tensor cores, toy has none"),
+        (90, "fp32", "mma", "tensor cores do not multiply fp32"),
         (75, "fp16", "sparse-mma", "2:4 needs sparse tensor cores, toy has none"),
     ],
 )

@@ -59,7 +59,7 @@ def test_registers_of_a_64_x_32_warp_part_allow_two_blocks_where_nothing_is_stag
 )
 def test_every_variant_fits_and_its_parts_tile_the_block(make, capability):
     gpu = toy_gpu(compute_capability=capability)
-    for dtype in ("fp16", "bf16", "fp32") if capability >= 80 else ("fp16",):
+    for dtype in ("fp16", "bf16", "tf32") if capability >= 80 else ("fp16",):
         found = make(gpu, dtype, 10_000)
         assert len(found) >= 5
         for v in found:
@@ -77,9 +77,11 @@ def test_every_variant_fits_and_its_parts_tile_the_block(make, capability):
         (70, "fp16", "registers"),
         (75, "fp16", "registers"),
         (80, "fp16", "mma"),
-        (89, "fp32", "mma"),
+        (89, "tf32", "mma"),
         (90, "bf16", "wgmma"),
-        (90, "fp32", "mma"),
+        (90, "tf32", "mma"),
+        (70, "fp32", "registers"),
+        (90, "fp32", "registers"),
         (100, "fp16", "mma"),
         (120, "fp16", "mma"),
     ],

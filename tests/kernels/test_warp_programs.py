@@ -27,7 +27,7 @@ def all_configs() -> list[TileConfig]:
     found = []
     for capability in CAPABILITIES:
         gpu = toy_gpu(compute_capability=capability)
-        for dtype in ("fp16", "fp32") if capability >= 80 else ("fp16",):
+        for dtype in ("fp16", "tf32") if capability >= 80 else ("fp16",):
             found += [
                 *tile_configs(gpu, dtype, 999),
                 *(kernel.config for kernel in library_kernels(gpu, dtype)[::12]),

@@ -18,11 +18,11 @@ def rates_of(gpu, **changes):
     [
         ("wgmma", "fp16", 1024),
         ("wgmma", "bf16", 1024),
-        ("wgmma", "fp32", 512),
+        ("wgmma", "tf32", 512),
         ("mma", "fp16", 1024 * 0.63),
         # Twice as fast over all elements, of which half are kept: as many kept ones
         ("sparse-wgmma", "fp16", 1024),
-        ("sparse-mma", "fp32", 512 * 0.63),
+        ("sparse-mma", "tf32", 512 * 0.63),
         ("none", "fp16", 0),
     ],
 )

@@ -153,7 +153,7 @@ class Layer(Read):
         typer.Option(
             metavar="TEXT",
             show_default="bf16 for bf16 weights, else fp16",
-            help="fp16, bf16 or tf32 (fp32 is taken for it).",
+            help="fp16, bf16, fp32 (CUDA cores) or tf32 (tensor cores).",
         ),
     ] = None
     target: Target = None

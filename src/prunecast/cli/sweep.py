@@ -54,7 +54,7 @@ def sweep(
     engine: opt.Engine = "model",
     state: opt.State = "burst",
     launch: opt.Launch = "graph",
-    dtype: Annotated[str, typer.Option(metavar="TEXT", help="fp16, bf16 or fp32.")] = "fp16",
+    dtype: Annotated[str, typer.Option(metavar="TEXT", help="fp16, bf16, fp32 or tf32.")] = "fp16",
     executor: Annotated[
         str,
         typer.Option(

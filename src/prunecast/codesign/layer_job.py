@@ -30,7 +30,6 @@ TOKENS_TOGETHER = 8
 """Tokens of fp16 that one load of 16 bytes takes."""
 WORTH_PADDING = 0.9
 """Share of the time below which padding deserves a note."""
-TF32 = "fp32 products run as TF32 on the tensor cores: in true fp32, torch's default, they take longer"
 
 
 class LayerRows(NamedTuple):
@@ -123,7 +122,7 @@ class LayerJob(LayerLaunches):
     def _begin(self, layer: Layer, contestant: Contestant) -> _Run:
         dtype = kernel_dtype(layer, self.dtype)
         notes = [layer.note, f"{layer.dtype} weights run as {dtype}" if dtype != layer.dtype else None]
-        notes += [self._experts_note(layer), TF32 if dtype == "fp32" else None]
+        notes += [self._experts_note(layer)]
         is_dense = not KERNELS[contestant.kernel].prunes and contestant.pattern == "dense"
         if is_dense and len(self.contestants) > 1:
             notes.append(zeros_note(layer))

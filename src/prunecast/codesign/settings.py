@@ -84,8 +84,6 @@ class Settings:
         check_choice("l2", self.l2, L2_STATES)
         if self.experts_per_token < 1:
             raise BadInput(f"experts-per-token must be at least 1, got {self.experts_per_token}")
-        if self.dtype == "tf32":
-            object.__setattr__(self, "dtype", "fp32")
         if self.sparsity is not None:
             check_sparsity(self.sparsity)
         if self.pattern is not None:

@@ -21,8 +21,9 @@ from prunecast.plan.conv_grid import ConvGrid
 from prunecast.plan.conv_shape import ConvShape
 from prunecast.plan.program import WarpProgram
 
-DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
-"""Bytes of one element of A, B and C; sums are fp32 throughout."""
+DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "tf32": 4}
+"""Bytes of one element of A, B and C; sums are fp32 throughout. `fp32` is multiplied by CUDA cores; `tf32` is
+fp32 in memory, rounded to TF32 by the tensor cores that multiply it."""
 
 
 class PlanDoesNotFit(BadInput):
@@ -86,7 +87,7 @@ class KernelPlan(OfTiles):
     ----------
     kernel : name of the kernel, e.g. `stspmm`
     n : tokens, the columns of B and C
-    dtype : `fp16`, `bf16` or `fp32`, of A, B and C
+    dtype : one of `DTYPE_BYTES`, of A, B and C
     tiles : the tiles that `work.tile` counts; a CSR kernel sees every row as a tile of its own
     inner : elements kept inside the tiles (2:4), or None where tiles keep all of theirs
     work, schedule : the work list and how blocks come by it

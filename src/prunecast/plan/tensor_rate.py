@@ -10,9 +10,8 @@ TENSOR_PATHS = ("wgmma", "sparse-wgmma", "mma", "sparse-mma")
 _RATE_FIELD = {
     "fp16": "tensor_fp16_fma_per_clk_per_sm",
     "bf16": "tensor_bf16_fma_per_clk_per_sm",
-    "fp32": "tensor_tf32_fma_per_clk_per_sm",
+    "tf32": "tensor_tf32_fma_per_clk_per_sm",
 }
-_FORMAT = {"fp16": "fp16", "bf16": "bf16", "fp32": "tf32"}
 
 
 def check_dtype(dtype: str) -> None:
@@ -24,7 +23,7 @@ def check_dtype(dtype: str) -> None:
 def tensor_fma_per_clk(gpu: GpuSpec, dtype: str, tensor: str) -> float:
     """FMA per clock and SM that instructions of the path `tensor` execute.
 
-    fp32 means TF32. On the sparse paths only kept FMA count, so that a GPU whose 2:4 instructions double
+    On the sparse paths only kept FMA count, so that a GPU whose 2:4 instructions double
     the dense rate executes kept FMA at the dense rate.
 
     Raises
@@ -34,9 +33,11 @@ def tensor_fma_per_clk(gpu: GpuSpec, dtype: str, tensor: str) -> float:
     check_dtype(dtype)
     if tensor not in TENSOR_PATHS:
         raise BadInput(f"tensor path must be one of {', '.join(TENSOR_PATHS)}, got {tensor!r}")
+    if dtype not in _RATE_FIELD:
+        raise BadInput(f"tensor cores do not multiply {dtype}: tf32 rounds it to what they do")
     rate = float(getattr(gpu, _RATE_FIELD[dtype]))
     if rate <= 0.0:
-        raise BadInput(f"dtype {dtype} needs {_FORMAT[dtype]} tensor cores, {gpu.name} has none")
+        raise BadInput(f"dtype {dtype} needs {dtype} tensor cores, {gpu.name} has none")
     if tensor.endswith("mma") and not tensor.endswith("wgmma"):
         rate *= gpu.mma_sync_share
     if tensor.startswith("sparse-"):
@@ -50,6 +51,16 @@ def _sparse_share(gpu: GpuSpec) -> float:
     return gpu.sparse_tensor_factor / 2.0
 
 
+def fma_per_clk(gpu: GpuSpec, dtype: str, tensor: str) -> float:
+    """FMA per clock and SM of tensor cores, or of CUDA cores where `tensor` is `none`.
+
+    Raises
+    ------
+    BadInput : as `tensor_fma_per_clk`
+    """
+    return float(gpu.fp32_fma_per_clk_per_sm) if tensor == "none" else tensor_fma_per_clk(gpu, dtype, tensor)
+
+
 def tensor_latency_cycles(gpu: GpuSpec, tensor: str) -> int:
     """Cycles until a tensor instruction answers: those of a warpgroup later than those of a warp."""
     return gpu.warpgroup_latency_cycles if tensor.endswith("wgmma") else gpu.tensor_latency_cycles
@@ -58,6 +69,8 @@ def tensor_latency_cycles(gpu: GpuSpec, tensor: str) -> int:
 def check_core_dtype(dtype: str, gpu: GpuSpec) -> None:
     """Raise BadInput for a dtype that CUDA cores of the GPU do not compute in."""
     check_dtype(dtype)
+    if dtype == "tf32":
+        raise BadInput("dtype tf32 is a format of tensor cores: on CUDA cores it is fp32")
     if dtype == "bf16" and gpu.compute_capability < 80:
         raise BadInput(
             f"dtype bf16 needs compute capability 8.0, {gpu.name} has {gpu.compute_capability / 10}"

@@ -1,10 +1,13 @@
 """Configs of the tile kernel on a GPU.
 
-One tile of C per block, kept columns in k-steps through a ring of slots in shared memory. Three tensor paths:
+One tile of C per block, kept columns in k-steps through a ring of slots in shared memory. Three paths:
 
     wgmma      sm_90: a warpgroup copies, two warpgroups multiply
     mma        sm_80 and later: eight warps copy (cp.async) and multiply (mma.sync)
     registers  sm_70, sm_75: eight warps; copies go through registers, two slots
+
+fp32 takes `registers` everywhere, with products of CUDA cores. tf32 takes `mma`: its wgmma reads only
+K-contiguous operands, and rows of B are token-contiguous.
 
 Our own kernels have wgmma on sm_90 alone; later GPUs dropped it and run them as `mma`.
 """
@@ -19,7 +22,7 @@ from prunecast.kernels.tile.config import TileConfig, weight_bytes, wgmma_config
 from prunecast.kernels.tile.tile_plan import check_tokens, height_of
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
-from prunecast.plan.tensor_rate import tensor_fma_per_clk
+from prunecast.plan.tensor_rate import fma_per_clk
 
 OWN_WGMMA_SHAPES = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128), (256, 128))
 """block_m x block_n of compiled kernels. Kind: choice, those that the compile tests build without spills."""
@@ -63,6 +66,16 @@ _MMA_FORMS = (
     _WarpTile(16, 256, 16, 32),
 )
 """Tiles that are compiled. Kind: choice, those that the compile tests build without spills."""
+_CORE_FORMS = (
+    _WarpTile(128, 128, 32, 64),
+    _WarpTile(64, 128, 32, 32),
+    _WarpTile(128, 64, 32, 32),
+    _WarpTile(64, 64, 16, 32),
+    _WarpTile(32, 128, 16, 32),
+)
+"""Tiles of the fp32 kernel. Kind: choice, those that the compile tests build without spills."""
+_CORE_REGISTERS = {32 * 64: 128, 32 * 32: 128, 16 * 32: 80}
+"""Rows x tokens of a warp's part -> registers of a thread. Kind: as-compiled, sm_75 to sm_120."""
 _REGISTER_FORMS = tuple(form for form in _MMA_FORMS if form.block_m * form.block_n <= 128 * 128)
 """Shapes that leave registers for staged copies. Kind: choice, as `_MMA_FORMS`."""
 
@@ -76,20 +89,20 @@ def tile_map_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[
 def tile_configs(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileConfig, ...]:
     """Configs of our own tile kernel on `gpu` for tiles of up to `height` rows, none taller than they need.
 
-    TF32 wgmma reads only K-contiguous operands, and rows of B are token-contiguous: fp32 uses mma.sync.
-
     Raises
     ------
     BadInput : unknown dtype, or the GPU has no tensor cores for it
     """
-    if gpu.has_wgmma and dtype != "fp32":
+    if dtype == "fp32":
+        return _fitting(gpu, dtype, "none", height)
+    if gpu.has_wgmma and dtype != "tf32":
         return _fitting(gpu, dtype, "wgmma", height, OWN_WGMMA_SHAPES)
     return _fitting(gpu, dtype, "mma", height)
 
 
 def sparse_configs(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileConfig, ...]:
     """Configs for 2:4 weights on sparse tensor cores. BadInput where the GPU has none."""
-    native = gpu.has_wgmma and dtype != "fp32"
+    native = gpu.has_wgmma and dtype != "tf32"
     return _fitting(gpu, dtype, "sparse-wgmma" if native else "sparse-mma", height)
 
 
@@ -99,7 +112,7 @@ def _fitting(
     """Configs of which a block fits on an SM, up to the lowest that takes a tile of `height` rows whole."""
     if height <= 0:
         raise BadInput(f"tile height must be at least 1, got {height}")
-    tensor_fma_per_clk(gpu, dtype, tensor)  # refuses what the GPU cannot run
+    fma_per_clk(gpu, dtype, tensor)  # refuses what the GPU cannot run
     offered = [v for v in _all(gpu, dtype, tensor) if shapes is None or v.shape[:2] in shapes]
     found = [v for v in offered if occupancy(v.resources, gpu).blocks_per_sm > 0]
     heights = [v.shape.block_m for v in found]
@@ -110,6 +123,8 @@ def _fitting(
 def _all(gpu: GpuSpec, dtype: str, tensor: str) -> list[TileConfig]:
     if tensor.endswith("wgmma"):
         return list(wgmma_configs(gpu, dtype, tensor))
+    if tensor == "none":
+        return list(_core_configs())
     if gpu.has_async_copy:
         return list(mma_configs(gpu, dtype, tensor))
     return list(_register_configs(gpu, dtype, tensor))
@@ -133,6 +148,15 @@ def _register_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileCon
         registers = _registers(form, staged=stage // THREADS // 4)
         resources = BlockResources(THREADS, registers, 2 * stage, 2)
         yield _config("registers", form, shape, dtype, tensor, fma, resources)
+
+
+def _core_configs() -> Iterator[TileConfig]:
+    """fp32 on CUDA cores, whose instructions have one FMA for each lane."""
+    for form in _CORE_FORMS:
+        shape = BlockShape(form.block_m, form.block_n, STEP_ROW_BYTES // DTYPE_BYTES["fp32"])
+        stage = (form.block_m + form.block_n) * STEP_ROW_BYTES
+        resources = BlockResources(THREADS, _CORE_REGISTERS[form.part_m * form.part_n], 2 * stage, 2)
+        yield _config("registers", form, shape, "fp32", "none", 32, resources)
 
 
 def _mma_config(form: _WarpTile, dtype: str, tensor: str, step_row_bytes: int, stages: int) -> TileConfig:

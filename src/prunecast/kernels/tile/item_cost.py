@@ -24,7 +24,7 @@ from prunecast.kernels.tile.programs.mma import walk_of_step
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import WorkList
 from prunecast.plan.program import total
-from prunecast.plan.tensor_rate import tensor_fma_per_clk
+from prunecast.plan.tensor_rate import fma_per_clk
 from prunecast.plan.tile_rows import kept_per_piece
 
 FEWEST_STEPS_PER_PART = 8
@@ -83,7 +83,7 @@ def item_cost(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> ItemC
     tokens = load.tokens if gathers else min(shape.block_n, n)
     copied = config.weight_bytes_per_k16 + tokens * 16 * config.element_bytes
     read = config.operand_bytes_per_warp_per_k16 * config.consumer_warps
-    rate = tensor_fma_per_clk(gpu, config.dtype, config.tensor)
+    rate = fma_per_clk(gpu, config.dtype, config.tensor)
     tensor = config.fma_per_warp_per_k16 * config.consumer_warps * k16 / rate
     sums = shape.block_m * shape.block_n * 4 / gpu.l2_port_bytes_per_clk_per_sm + gpu.l2_latency_cycles
     costs = load_costs("prunecast.kernels.tile", gpu.compute_capability)

@@ -26,6 +26,7 @@ _COMMON: dict[str, Any] = {
     "compilers": {
         "wgmma": Entry("prunecast.kernels.tile.cuda.operator", "TileOperator"),
         "mma": Entry("prunecast.kernels.tile.cuda.mma.operator", "MmaOperator"),
+        "none": Entry("prunecast.kernels.tile.cuda.ffma.operator", "FfmaOperator"),
     },
     "sources": Sources("tile", ("device", "tile/cuda")),
     "costs": "prunecast.kernels.tile",

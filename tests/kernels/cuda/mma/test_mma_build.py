@@ -95,7 +95,7 @@ def test_other_plans_are_refused() -> None:
     with pytest.raises(BadInput, match="runs tile maps on mma and 2:4 on sparse-mma, the plan has wgmma"):
         mma_defines(fastest_plan("stspmm", tiles, 64, "fp16", load_gpu("h200-sxm")))
     with pytest.raises(BadInput, match="takes fp16 or bf16"):
-        mma_defines(fastest_plan("stspmm", tiles, 64, "fp32", load_gpu(A100)))
+        mma_defines(fastest_plan("stspmm", tiles, 64, "tf32", load_gpu(A100)))
     with pytest.raises(BadInput, match="bf16 needs compute capability"):
         mma_defines(replace(plan((64, 64), T4), dtype="bf16"))
     with pytest.raises(BadInput, match="activation must be one of"):

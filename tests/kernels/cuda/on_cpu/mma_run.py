@@ -1,4 +1,4 @@
-"""The tile kernel for GPUs without wgmma on the CPU, from a plan."""
+"""The tile kernels for GPUs without wgmma, tensor cores or CUDA cores, on the CPU, from a plan."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,6 +8,8 @@ import numpy as np
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.conv_input import reading_input
 from prunecast.kernels.device.packed import to_bits
+from prunecast.kernels.tile.cuda.ffma.forms import SOURCE as FFMA_SOURCE
+from prunecast.kernels.tile.cuda.ffma.forms import ffma_defines, pack_ffma
 from prunecast.kernels.tile.cuda.mma.forms import MMA_SOURCE, has_async_copies, mma_defines
 from prunecast.kernels.tile.cuda.mma.pack import pack_bits
 from prunecast.kernels.tile.cuda.mma.records import WARPS, mma_records
@@ -33,14 +35,18 @@ def run_mma(
 
     Parameters
     ----------
-    operands : rows aligned to 8 elements
+    operands : rows aligned to 16 bytes
     defines : preprocessor names that differ from the plan's form
     changes : as `build_on_cpu`; the rest as `Grid`
     """
-    form = mma_defines(plan, activation=activation, bias=operands.bias is not None, changes=defines)
-    arch = 900 if has_async_copies(plan) else 750
-    kernel = build_on_cpu(MMA_SOURCE, "tile_mma", form, folder, arch=arch, changes=changes)
-    packed = reading_input(plan, pack_bits(plan, to_bits(operands.a, plan.dtype)))
+    choices = {"activation": activation, "bias": operands.bias is not None, "changes": defines}
+    if plan.tensor == "none":
+        form, packed = ffma_defines(plan, **choices), pack_ffma(plan, operands.a)
+        kernel = build_on_cpu(FFMA_SOURCE, "tile_ffma", form, folder, arch=900, changes=changes)
+    else:
+        form, arch = mma_defines(plan, **choices), 900 if has_async_copies(plan) else 750
+        kernel = build_on_cpu(MMA_SOURCE, "tile_mma", form, folder, arch=arch, changes=changes)
+        packed = reading_input(plan, pack_bits(plan, to_bits(operands.a, plan.dtype)))
     records = mma_records(plan, packed)
     sums = plan.shape.block_m * plan.shape.block_n
     arrays = {

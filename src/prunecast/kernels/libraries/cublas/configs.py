@@ -18,7 +18,7 @@ from prunecast.kernels.libraries.cublas.launches import cublas_costs
 from prunecast.kernels.libraries.surrogate import Row, numbers, rows_for, table
 from prunecast.kernels.tile.config import CONSUMER_WARPGROUPS, TileConfig, wgmma_use
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
-from prunecast.plan.tensor_rate import tensor_fma_per_clk
+from prunecast.plan.tensor_rate import fma_per_clk
 
 VECTOR_BYTES, NARROW_BYTES = 16, 4
 """Bytes at whose multiples bulk copies begin, and the narrowest of `cp.async`. Kind: definition, PTX ISA."""
@@ -81,8 +81,8 @@ def library_kernels(gpu: GpuSpec, dtype: str, row_bytes: int = VECTOR_BYTES) -> 
     BadInput : unknown dtype, or the GPU has no tensor cores for it
     """
     families = rows_for("cublas_families", gpu.compute_capability)
-    aligned = [f for f in families if int(f["align_bytes"]) == row_bytes] or [families[0]]
-    own = [family for family in aligned if dtype in _dtypes(family)] or aligned
+    known = [family for family in families if dtype in _dtypes(family)] or families
+    own = [f for f in known if int(f["align_bytes"]) == row_bytes] or known[:1]
     own = [family for family in own if family["version"] == own[0]["version"]]
     fma_per_clk(gpu, dtype, _tensor(own[0]))  # refuses what the GPU cannot run
     found = (kernel for family in own for kernel in _kernels(family, gpu, dtype))
@@ -103,17 +103,6 @@ def _kernels(family: Row, gpu: GpuSpec, dtype: str) -> Iterator[LibraryKernel]:
 def _rules(family: Row, row: Row) -> dict[str, float]:
     of_family = {name: float(family[name]) for name in FAMILY_RULES}
     return of_family | {name: float(row[name]) for name in KERNEL_RULES}
-
-
-def fma_per_clk(gpu: GpuSpec, dtype: str, tensor: str) -> float:
-    """FMA per clock and SM of tensor cores, or of CUDA cores where `tensor` is `none`.
-
-    Raises
-    ------
-    BadInput : unknown dtype, or the GPU has no tensor cores for it
-    """
-    cuda_cores = tensor == "none"
-    return float(gpu.fp32_fma_per_clk_per_sm) if cuda_cores else tensor_fma_per_clk(gpu, dtype, tensor)
 
 
 def _dtypes(family: Row) -> set[str]:

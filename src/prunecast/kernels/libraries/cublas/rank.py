@@ -15,11 +15,12 @@ import numpy.typing as npt
 
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.libraries.cublas.configs import LibraryKernel, fma_per_clk, library_kernels
+from prunecast.kernels.libraries.cublas.configs import LibraryKernel, library_kernels
 from prunecast.kernels.libraries.cublas.launches import cublas_costs, multicast, reduction_seconds
 from prunecast.kernels.libraries.cublas.programs import operand_bytes
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.plan.kernel_plan import DTYPE_BYTES
+from prunecast.plan.tensor_rate import fma_per_clk
 
 Array = npt.NDArray[np.float64]
 Table = dict[str, Array]

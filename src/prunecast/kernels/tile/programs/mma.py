@@ -1,4 +1,4 @@
-"""Warp programs of the mma.sync kernels: eight equal warps copy and multiply.
+"""Warp programs of the mma.sync kernels, and of fp32 on CUDA cores: eight equal warps copy and multiply.
 
 A barrier of the block in each step protects the slots: behind it everyone has read the slot of the step
 before, which is the one that the copies of this step fill. Slabs of B are copied as gathered rows are, but
@@ -139,6 +139,9 @@ def _multiply(config: TileConfig) -> Code:
     """
     operands = config.operand_bytes_per_warp_per_k16
     fma, instructions = config.fma_per_warp_per_k16, config.instructions_per_k16
+    if config.tensor == "none":
+        read = Instruction(Op.SHARED, operands, 4 * copies(operands), per_k16=True, posted=True)
+        return (read, Instruction(Op.FMA, issue=instructions, per_k16=True))
     return (
         Instruction(Op.WAIT_MMA, 1),
         Instruction(Op.SHARED, operands, copies(operands), per_k16=True),

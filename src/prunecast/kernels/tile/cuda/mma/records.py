@@ -13,12 +13,14 @@ from prunecast.kernels.device.packed import Packed, to_bits, uncovered_rows
 from prunecast.kernels.device.tile_stages import ItemColumns, PackedStages, item_columns, row_lists
 from prunecast.kernels.tile.cuda.mma.pack import pack_bits
 from prunecast.patterns.tile_map import IntArray
-from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
 MOST_BLOCKS_IN_ARGS = 900
 """Blocks whose records fit into the launch arguments. Kind: CUDA source, `mma_args.cuh`."""
 WARPS = 8
 """Warps of a block; each has a counter for every split tile. Kind: CUDA source, `mma_shape.cuh`."""
+_LANE_BYTES = 16
+"""Bytes that a lane stores at once. Kind: CUDA source, `mma_end.cuh`."""
 FIRST_STEP, LAST_STEP, PART, OWNER, PLACE_SHIFT = 1, 2, 4, 8, 4
 """The enum `What`. Kind: CUDA source, `mma_args.cuh`."""
 
@@ -58,7 +60,8 @@ class _MmaRecords(NamedTuple):
     def arguments(self, plan: KernelPlan) -> npt.NDArray[np.void]:
         """One `MMA_ARGS` record, complete but for addresses and row bytes."""
         args = np.zeros(1, MMA_ARGS)
-        args["tokens"] = -(-plan.n // 8) * 8
+        together = _LANE_BYTES // DTYPE_BYTES[plan.dtype]
+        args["tokens"] = -(-plan.n // together) * together
         if self.blocks <= MOST_BLOCKS_IN_ARGS:
             args["blocks_in_args"] = 1
             args["first"][0, : self.start.size] = self.start
@@ -137,7 +140,11 @@ def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packe
     ------
     BadInput : as `mma_records` and the packing of the weights
     """
-    packed = reading_input(plan, pack_bits(plan, to_bits(weights, plan.dtype)))
+    return with_records(plan, reading_input(plan, pack_bits(plan, to_bits(weights, plan.dtype))))
+
+
+def with_records(plan: KernelPlan, packed: PackedStages) -> Packed:
+    """Stages and the records of a plan. Raises BadInput as `mma_records`."""
     records = mma_records(plan, packed)
     return Packed(
         arrays={

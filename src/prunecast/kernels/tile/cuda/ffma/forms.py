@@ -1,0 +1,82 @@
+"""What a fp32 plan of tiles is compiled with, and its weights as the kernel reads them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.kernels.device.build import CompiledKernel, compile_cubin
+from prunecast.kernels.device.defines import plan_defines
+from prunecast.kernels.device.tile_stages import PackedStages, of_tiles, padded, tile_stages
+from prunecast.plan.kernel_plan import KernelPlan
+
+SOURCE = Path(__file__).parent / "tile_ffma.cu"
+_INCLUDES = (SOURCE.parents[1] / "mma",)
+LANES_M, LANES_N = 4, 8
+"""Lanes of a warp along the rows and along the tokens of its part. Kind: CUDA source, `tile_ffma.cu`."""
+PARTS = {
+    (128, 128): (32, 64),
+    (64, 128): (32, 32),
+    (128, 64): (32, 32),
+    (64, 64): (16, 32),
+    (32, 128): (16, 32),
+}
+"""Block_m x block_n -> rows and tokens of a warp's part. Kind: choice, what the compile tests build without
+spills."""
+_THREADS, _LANE_TOKENS, _STEP = 256, 4, 16
+"""Threads of a block, tokens of a copy of one lane, columns of a stage. Kind: CUDA source, `tile_ffma.cu`."""
+
+
+def ffma_defines(
+    plan: KernelPlan,
+    *,
+    activation: str = "none",
+    bias: bool = False,
+    changes: Mapping[str, int] | None = None,
+) -> dict[str, int]:
+    """Preprocessor names of the form; `changes` override them, for experiments.
+
+    Raises
+    ------
+    BadInput : the plan is for another kernel, or the activation is unknown
+    """
+    shape, resources = plan.shape, plan.resources
+    part = PARTS.get((shape.block_m, shape.block_n))
+    if plan.tensor != "none" or plan.inner is not None or plan.dtype != "fp32":
+        raise BadInput(f"{plan.kernel}: the fp32 tile kernel runs tiles on CUDA cores, got {plan.dtype}")
+    if part is None or shape.block_k != _STEP:
+        known = ", ".join(f"{m} x {n}" for m, n in PARTS)
+        raise BadInput(f"{plan.kernel}: block shapes are {known}, by {_STEP}; the plan has {tuple(shape)}")
+    return {
+        "BLOCK_M": shape.block_m,
+        "BLOCK_N": shape.block_n,
+        "LANE_M": part[0] // LANES_M,
+        "LANE_N": part[1] // LANES_N,
+        "MOST_REGISTERS": resources.registers_per_thread,
+        **plan_defines(plan, activation, bias=bias),
+        **(changes or {}),
+    }
+
+
+def build_ffma(arch: str, defines: Mapping[str, int]) -> CompiledKernel:
+    """Compile a form for an architecture. Raises KernelBuildError as `compile_cubin`."""
+    spills = bool(defines.get("GUARD", 0))
+    return compile_cubin(SOURCE, arch.rstrip("a"), defines, includes=_INCLUDES, allow_spills=spills)
+
+
+def pack_ffma(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> PackedStages:
+    """Stages of 16 kept columns, (16, block_m) fp32 each: zeros where a tile has fewer rows or columns.
+
+    Raises
+    ------
+    BadInput : the shape differs from the map's, or a tile is taller than the block
+    """
+    tiles, block_m = plan.tiles, plan.shape.block_m
+    stages = tile_stages(tiles, block_m, _STEP)
+    packed = np.zeros((stages.columns.shape[0], _STEP, block_m), np.float32)
+    for part, own in of_tiles(np.asarray(weights, np.float32), tiles, stages):
+        packed[part] = padded(own, block_m, _STEP).T.reshape(-1, _STEP, block_m)
+    return stages.packed(packed, _THREADS * _LANE_TOKENS // plan.shape.block_n)

@@ -1,0 +1,43 @@
+"""The fp32 tile kernel compiles everywhere to what its plans say, without spills."""
+
+import pytest
+
+from prunecast.choice import fastest_plan
+from prunecast.errors import BadInput
+from prunecast.hardware import load_gpu
+from prunecast.kernels import KernelPlan
+from prunecast.kernels.tile.cuda.ffma.forms import PARTS, build_ffma, ffma_defines
+from tests.kernels.cuda.mma.mma_plans import plan_of, ragged_map, variants_of
+from tests.kernels.cuda.sass import opcodes
+
+pytest.importorskip("cuda.bindings.nvrtc")
+pytestmark = pytest.mark.compile
+
+ARCHS = ("sm_75", "sm_80", "sm_90a", "sm_120")
+
+
+def plan(form: tuple[int, int]) -> KernelPlan:
+    return plan_of(ragged_map(form[0]), 200, form, dtype="fp32")
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("form", list(PARTS))
+def test_every_architecture_takes_every_form(form: tuple[int, int], arch: str) -> None:
+    p = plan(form)
+    kernel = build_ffma(arch, ffma_defines(p, activation="gelu", bias=True))
+    assert kernel.spill_bytes == kernel.shared_bytes == 0
+    assert kernel.registers <= p.resources.registers_per_thread
+    assert not any(name.startswith("HMMA") for name in opcodes(kernel.cubin))
+
+
+def test_parts_are_those_that_planners_reckon_with() -> None:
+    found = {tuple(v.shape[:2]): (v.part_m, v.part_n) for v in variants_of("t4", "fp32")}
+    assert found == PARTS
+
+
+def test_other_plans_are_refused() -> None:
+    a100 = load_gpu("a100-sxm4-80gb")
+    with pytest.raises(BadInput, match="runs tiles on CUDA cores, got tf32"):
+        ffma_defines(fastest_plan("stspmm", ragged_map(64), 64, "tf32", a100))
+    with pytest.raises(BadInput, match="activation must be one of"):
+        ffma_defines(plan((64, 64)), activation="tanh")
