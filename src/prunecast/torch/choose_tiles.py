@@ -2,18 +2,23 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from prunecast.errors import BadInput
-from prunecast.patterns import Pattern, TileMap, parse_pattern
+from prunecast.kernels import KERNELS
+from prunecast.patterns import NestedMap, Pattern, TileMap, parse_pattern
 from prunecast.patterns.calibration import Calibration
 from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.tile_map import MaskArray
+from prunecast.patterns.tiling import dense_tile_map
 from prunecast.torch.epilogue import GATED_ROWS, interleaved
 from prunecast.torch.feed_forward import FeedForward
-from prunecast.torch.find import Found, matrix_of
+from prunecast.torch.find import Found, is_convolution, matrix_of
 from prunecast.torch.kept import tiles_of
 from prunecast.torch.layer_table import dtype_name
 from prunecast.torch.packed import Rows
@@ -30,6 +35,22 @@ class Choice(NamedTuple):
 
     layer: Found
     tiles: TileMap
+    halves: npt.NDArray[np.uint8] | None = None
+    """(M, K / 8): what 2:4 keeps inside the tiles, bits; None where the tiles keep all of theirs."""
+
+    @property
+    def density(self) -> float:
+        """Share of the weights that is kept."""
+        if self.halves is None:
+            return self.tiles.density
+        return int(np.bitwise_count(self.halves).sum(dtype=np.int64)) / (self.tiles.m * self.tiles.k)
+
+    def kept(self, weights: torch.Tensor) -> torch.Tensor:
+        """(M, K) with zeros where 2:4 keeps nothing."""
+        if self.halves is None:
+            return weights
+        bits = np.unpackbits(self.halves, axis=1, count=self.tiles.k)
+        return weights * torch.from_numpy(bits).to(weights.device)
 
 
 def choose_tiles(
@@ -68,11 +89,16 @@ def choose_tiles(
         if layer.name not in in_recipe:
             left.append(f"{layer.name}: not in the recipe")
             continue
-        tiles = joint.get(layer.name) or _tiles(layer, recipe, sparsity, known, is_gated=layer.name in gated)
-        if 1.0 - tiles.density < LEAST_SPARSITY and layer.name not in recipe.patterns:
-            left.append(f"{layer.name}: {1.0 - tiles.density:.0%} sparse, dense is faster")
+        together = joint.get(layer.name)
+        choice = (
+            _choice(layer, recipe, sparsity, known, is_gated=layer.name in gated)
+            if together is None
+            else Choice(layer, together)
+        )
+        if 1.0 - choice.density < LEAST_SPARSITY and layer.name not in recipe.patterns:
+            left.append(f"{layer.name}: {1.0 - choice.density:.0%} sparse, dense is faster")
             continue
-        chosen.append(Choice(layer, tiles))
+        chosen.append(choice)
     if not chosen:
         why = left[0] if left else "the model has no linear layers"
         raise BadInput(f"no layer has enough zeros of {recipe.pattern} to become sparse ({why})")
@@ -126,9 +152,9 @@ def _weighed(name: str, magnitudes: ImportanceArray, known: Calibration | None) 
     return magnitudes if known is None else known.weigh(f"{name}.weight", magnitudes)
 
 
-def _tiles(
+def _choice(
     layer: Found, recipe: Recipe, sparsity: float | None, known: Calibration | None, *, is_gated: bool
-) -> TileMap:
+) -> Choice:
     """What the layer keeps; the zeros of a gate or up may be those of tiles that it shares with the other."""
     weights = matrix_of(layer.module)
     dtype_name(weights.dtype)
@@ -136,21 +162,49 @@ def _tiles(
     pattern = parse_pattern(recipe.pattern_of(layer.name))
     if sparsity is not None:
         mask = pattern.prune({layer.name: _weighed(layer.name, np.abs(array), known)}, sparsity)[layer.name]
-        kept = pattern.map(mask)
-        if not isinstance(kept, TileMap):
-            raise BadInput(f"prunecast.torch runs patterns of tiles, {pattern.canonical} has none")
-        return kept
+        return _mapped(layer, pattern, mask)
+    if _halves(pattern):
+        choice = _mapped(layer, pattern, array != 0)
+        _check_said(layer.name, recipe, pattern, choice.density)
+        return choice
     if layer.name in recipe.tiles and pattern.keeps == "tiles":
         tiles = _stored(layer.name, array, recipe.tiles[layer.name])
     else:
         tiles = _tiles_of_zeros(layer.name, array, recipe.pattern_of(layer.name), is_gated=is_gated)
-    said = recipe.sparsities.get(layer.name)
-    if said is not None and 1.0 - tiles.density < said - OFF_RECIPE:
+    _check_said(layer.name, recipe, pattern, tiles.density)
+    return Choice(layer, tiles)
+
+
+def _check_said(name: str, recipe: Recipe, pattern: Pattern, density: float) -> None:
+    """Refuse zeros that are fewer than the recipe says, with `BadInput`."""
+    said = recipe.sparsities.get(name)
+    if said is not None and 1.0 - density < said - OFF_RECIPE:
         raise BadInput(
-            f"{layer.name}: the recipe says {said:.1%} zeros of {pattern.canonical}, the weights have "
-            f"{1.0 - tiles.density:.1%}"
+            f"{name}: the recipe says {said:.1%} zeros of {pattern.canonical}, the weights have "
+            f"{1.0 - density:.1%}"
         )
-    return tiles
+
+
+def _halves(pattern: Pattern) -> bool:
+    """Whether it is 2:4, of whole matrices or inside of tiles."""
+    return KERNELS["2:4"].runs(pattern.canonical, pattern.keeps)
+
+
+def _mapped(layer: Found, pattern: Pattern, mask: MaskArray) -> Choice:
+    """A mask as tiles, with 2:4 in them where the pattern has that."""
+    try:
+        kept = pattern.map(mask)
+    except BadInput as error:
+        raise BadInput(f"{layer.name}: {error}") from None
+    if isinstance(kept, TileMap):
+        return Choice(layer, kept)
+    if not _halves(pattern) or is_convolution(layer.module):
+        what = "convolutions in tiles" if _halves(pattern) else "patterns of tiles and 2:4"
+        raise BadInput(f"prunecast.torch runs {what}, {pattern.canonical} has none")
+    m, k = mask.shape
+    whole = dense_tile_map(m, k, m)
+    tiles = kept.tiles if isinstance(kept, NestedMap) else replace(whole, pattern=pattern.canonical)
+    return Choice(layer, tiles, np.packbits(mask, axis=1))
 
 
 def _stored(name: str, array: ImportanceArray, tiles: TileMap) -> TileMap:

@@ -116,8 +116,13 @@ def sparsify(
     _check_devices(found, spec)
     forwards = find_feed_forwards(model, found) if fuse and not trainable else []
     chosen, more_left = choose_tiles(found, set(names), plan, sparsity, forwards, squares)
+    halved = [choice.layer.name for choice in chosen if choice.halves is not None]
+    if trainable and halved:
+        raise BadInput(
+            f"{halved[0]} is 2:4, which is not trained in place: train with `Pruner`, then sparsify"
+        )
     layers, before = tuple(choice.layer.name for choice in chosen), _bytes_of(model)
-    filters = {layer.name: tiles for layer, tiles in chosen if is_convolution(layer.module)}
+    filters = {layer.name: tiles for layer, tiles, _ in chosen if is_convolution(layer.module)}
     convs = sparse_convs(model, filters, spec, fuse=fuse)
     chosen = [choice for choice in chosen if choice.layer.name not in filters]
     fused = _fusable(forwards, chosen)
@@ -153,7 +158,7 @@ def _without_head(model: nn.Module, found: list[Found]) -> tuple[list[Found], li
 
 def _fusable(forwards: list[FeedForward], chosen: list[Choice]) -> list[FeedForward]:
     """Those whose layers are all sparse, gate and up with the same tiles of whole groups of rows."""
-    tiles = {choice.layer.name: choice.tiles for choice in chosen}
+    tiles = {choice.layer.name: choice.tiles for choice in chosen if choice.halves is None}
     found = []
     for forward in forwards:
         if not tiles.keys() >= {*forward.first, forward.last}:
@@ -180,10 +185,11 @@ def _grouped(chosen: list[Choice], fused: list[FeedForward]) -> list[_Launch]:
         forward.first[0]: Epilogue(forward.activation, forward.is_gated, features_first=True)
         for forward in fused
     }
-    groups = sibling_groups([choice.layer for choice in chosen])
+    kinds = ([c.layer for c in chosen if (c.halves is None) is whole] for whole in (True, False))
     return [
         _Launch([by_name[layer.name] for layer in group], epilogues.get(group[0].name, PLAIN))
-        for group in groups
+        for layers in kinds
+        for group in sibling_groups(layers)
     ]
 
 
@@ -216,14 +222,18 @@ def _pack(
 
 def _product(launch: _Launch, gpu: GpuSpec, max_tokens: int, *, few_tokens: bool) -> PackedProduct:
     modules = [choice.layer.module for choice in launch.choices]
-    matrices, bias = [matrix_of(module) for module in modules], _biases(modules)
+    matrices, bias = (
+        [choice.kept(matrix_of(choice.layer.module)) for choice in launch.choices],
+        _biases(modules),
+    )
     if launch.epilogue.glu:
         weight, tiles = interleaved(*matrices), interleaved_tiles(launch.choices[0].tiles, "interleaved")
         added = None if bias is None else interleaved(*bias)
     else:
         weight, tiles = torch.cat(matrices), stacked_tiles([choice.tiles for choice in launch.choices])
         added = None if bias is None else torch.cat(bias)
-    layouts = layouts_for(tiles, dtype_name(weight.dtype), gpu, max_tokens, few_tokens=few_tokens)
+    dtype, halved = dtype_name(weight.dtype), launch.choices[0].halves is not None
+    layouts = layouts_for(tiles, dtype, gpu, max_tokens, few_tokens=few_tokens, halved=halved)
     with torch.no_grad():
         return PackedProduct(
             weight,

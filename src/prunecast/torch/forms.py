@@ -7,12 +7,14 @@ other numbers of tokens choose among the configs of that height.
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KernelPlan
-from prunecast.patterns import TileMap
-from prunecast.torch.images import FRAGMENTS, STAGES, Layout
+from prunecast.patterns import ElementMap, NestedMap, TileMap
+from prunecast.torch.images import FRAGMENTS, HALVES, STAGES, Layout
 
 FEW_TOKENS = 64
 """Up to so many, the kernel of few tokens runs."""
@@ -20,20 +22,38 @@ _LINE_TOKENS = 64
 
 
 def layouts_for(
-    tiles: TileMap, dtype: str, gpu: GpuSpec, max_tokens: int, *, few_tokens: bool
+    tiles: TileMap, dtype: str, gpu: GpuSpec, max_tokens: int, *, few_tokens: bool, halved: bool = False
 ) -> tuple[Layout, ...]:
     """The images of a layer.
 
     Parameters
     ----------
     few_tokens : also one for calls of up to 64 tokens, where more are planned for
+    halved : the weights in the tiles are 2:4, for which one kernel runs any number of tokens
+
+    Raises
+    ------
+    BadInput : 2:4 on a GPU without wgmma
     """
+    if halved:
+        if not gpu.has_wgmma:
+            raise BadInput(f"prunecast.torch runs 2:4 on GPUs with wgmma, {gpu.name} has none")
+        kept = halved_map(tiles)
+        return (Layout(HALVES, fastest_plan("2:4", kept, max_tokens, dtype, gpu).shape.block_m),)
     found = []
     if max_tokens > FEW_TOKENS:
         found.append(Layout(STAGES, fastest_plan("stspmm", tiles, max_tokens, dtype, gpu).shape.block_m))
     if few_tokens or max_tokens <= FEW_TOKENS:
         found.append(Layout(FRAGMENTS, fastest_plan("small-n", tiles, 1, dtype, gpu).shape.block_m))
     return tuple(found)
+
+
+def halved_map(tiles: TileMap) -> NestedMap:
+    """The tiles with 2:4 inside; which two of four stay matters to no plan, and so none are named."""
+    none = np.zeros(0, np.int32)
+    start = np.zeros(tiles.m + 1, np.int32)
+    inner = ElementMap(m=tiles.m, k=tiles.k, row_start=start, column_index=none, pattern=tiles.pattern)
+    return NestedMap(tiles=tiles, inner=inner)
 
 
 def planned_tokens(tokens: int) -> int:
@@ -54,6 +74,12 @@ def plan_for(
     BadInput : no image is for so many tokens
     """
     kinds = [layout.kind for layout in layouts]
+    if HALVES in kinds:
+        rows = layouts[0].block_m
+        same = fastest_plan(
+            "2:4", halved_map(tiles), tokens, dtype, gpu, allowed=lambda config: config.shape.block_m == rows
+        )
+        return same, 0
     if tokens <= FEW_TOKENS and FRAGMENTS in kinds:
         kernel, image = "small-n", kinds.index(FRAGMENTS)
     elif STAGES in kinds:

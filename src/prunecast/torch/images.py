@@ -6,6 +6,7 @@ stands where is decided by the tiles and by the height of a block alone:
 
     stages      (k-steps + 1, block_m, 64), for the tile kernel on wgmma; the last one holds zeros
     fragments   (k16s, block_m / 16, 32, 8), for the kernel of few tokens
+    halves      (k-steps + 1, block_m, 36), 2:4 in tiles: 32 values of a row, then places, see `halves.py`
 """
 
 from itertools import pairwise
@@ -18,9 +19,10 @@ import torch
 from prunecast.patterns import TileMap
 from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.tile_rows import cut_rows
+from prunecast.torch.halves import HALF_WIDTH, from_halves, to_halves
 
-STAGES, FRAGMENTS = "stages", "fragments"
-_COLUMNS = {STAGES: 64, FRAGMENTS: 16}
+STAGES, FRAGMENTS, HALVES = "stages", "fragments", "halves"
+_COLUMNS = {STAGES: 64, FRAGMENTS: 16, HALVES: 64}
 _HEADER = 4
 
 
@@ -28,7 +30,7 @@ class Layout(NamedTuple):
     """How an image is laid out."""
 
     kind: str
-    """`stages` or `fragments`."""
+    """`stages`, `fragments` or `halves`."""
     block_m: int
     """Rows of a block."""
 
@@ -65,7 +67,7 @@ def _ranks(start: IntArray) -> npt.NDArray[np.int64]:
 def layout_of(image: torch.Tensor) -> Layout:
     """The layout, which the shape of an image says."""
     if image.dim() == 3:
-        return Layout(STAGES, int(image.shape[1]))
+        return Layout(HALVES if image.shape[2] == HALF_WIDTH else STAGES, int(image.shape[1]))
     return Layout(FRAGMENTS, 16 * int(image.shape[1]))
 
 
@@ -94,6 +96,8 @@ def pack(weight: torch.Tensor, tiles: TileMap, layout: Layout) -> torch.Tensor:
     natural = wide[places.rows[:, :, None], places.columns[:, None, :]]
     if layout.kind == FRAGMENTS:
         return _to_fragments(natural)
+    if layout.kind == HALVES:
+        return to_halves(torch.cat((natural, natural.new_zeros((1, *natural.shape[1:])))))
     zeros = natural.new_zeros((1, *natural.shape[1:]))
     return torch.cat((_swapped(natural), zeros))
 
@@ -102,7 +106,10 @@ def unpack(image: torch.Tensor, tiles: TileMap) -> torch.Tensor:
     """A (M, K), zero where nothing is kept."""
     layout = layout_of(image)
     places = _places(tiles, layout, image.device)
-    natural = _from_fragments(image) if layout.kind == FRAGMENTS else _swapped(image[:-1])
+    if layout.kind == FRAGMENTS:
+        natural = _from_fragments(image)
+    else:
+        natural = from_halves(image[:-1]) if layout.kind == HALVES else _swapped(image[:-1])
     wide = image.new_zeros((tiles.m + 1, tiles.k + 1))
     wide[places.rows[:, :, None], places.columns[:, None, :]] = natural
     return wide[: tiles.m, : tiles.k].contiguous()

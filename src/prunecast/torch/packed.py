@@ -14,7 +14,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.patterns import TileMap
 from prunecast.torch.epilogue import GATED_ROWS, PLAIN, Epilogue
-from prunecast.torch.images import Layout, covering, layout_of, pack, tiles_to_tensor, unpack
+from prunecast.torch.images import HALVES, Layout, covering, layout_of, pack, tiles_to_tensor, unpack
 from prunecast.torch.layer_table import dtype_name, register_layer
 from prunecast.torch.ops import columns_of, linear
 
@@ -85,6 +85,11 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         """Packed weights, each for other numbers of tokens."""
         return [getattr(self, name) for name in self.image_names]
 
+    @property
+    def is_halved(self) -> bool:
+        """Whether the weights in its tiles are 2:4."""
+        return layout_of(getattr(self, self.image_names[0])).kind == HALVES
+
     def forward(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
         """Y of x, contiguous, or seen as (..., rows) where the epilogue writes features first.
 
@@ -135,7 +140,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         from prunecast.torch.cuda.launches import LayerTensors
 
         tensors = LayerTensors(self.images, self.tiles, self.fp32_bias, self.gpu.name)
-        layer = (self.plan, self.epilogue, self.max_tokens, tensors.bias is None)
+        layer = (self.plan, self.epilogue, self.max_tokens, tensors.bias is None, self.is_halved)
         self._eager = _Eager(direct, tensors, layer)
         return self._eager
 
@@ -202,10 +207,13 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
 
     def _apply(self, fn: Any, recurse: bool = True) -> "PackedProduct":
         """Moved or cast; biases stay fp32, tiles int32, and a cast to fp32 weights is refused."""
-        before = getattr(self, self.image_names[0]).dtype
+        before, packed = getattr(self, self.image_names[0]).dtype, getattr(self, self.image_names[0])
         bias = self.fp32_bias
         super()._apply(fn, recurse)
         image = getattr(self, self.image_names[0])
+        if image.dtype != before and self.is_halved:  # places are bits
+            dense = unpack(packed, self.tile_map).to(image.device, image.dtype)
+            setattr(self, self.image_names[0], pack(dense, self.tile_map, layout_of(image)))
         if bias is not None and self.fp32_bias.dtype != torch.float32:
             self.fp32_bias = bias.to(self.fp32_bias.device)
         if image.dtype != before:
@@ -217,7 +225,9 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         return {**self.__dict__, "_held": None, "_eager": None}
 
     def make_trainable(self) -> None:
-        """Images become parameters."""
+        """Images become parameters. BadInput: they are 2:4."""
+        if self.is_halved:
+            raise BadInput("2:4 weights are not trained in place: train with `Pruner`, then sparsify")
         for name in self.image_names:
             image = getattr(self, name)
             if not isinstance(image, torch.nn.Parameter):

@@ -17,8 +17,10 @@ from tests.kernels.cuda.on_cpu.mistakes import assert_noticed
 from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE
 from tests.kernels.cuda.on_cpu.operands import Operands, Rows, check_c, make_operands, rows_of
 from tests.kernels.cuda.on_cpu.small_run import run_small
+from tests.kernels.cuda.on_cpu.sparse_run import run_sparse
 from tests.kernels.cuda.on_cpu.tile_run import run_fill, run_tiles
 from tests.kernels.cuda.plans import GPU, plan_of, ragged_map
+from tests.kernels.cuda.sparse.layouts import plan_of as sparse_plan_of
 
 pytestmark = pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")
 
@@ -46,6 +48,8 @@ def check(
     before, choices = c.matrix.astype(np.float32), {"residual": residual, **choices}
     if plan.kernel == "small-n":
         run_small(plan, operands, folder, activation=activation, token_major=c, **choices)
+    elif plan.kernel == "2:4":
+        run_sparse(plan, operands, folder, activation=activation, token_major=c, **choices)
     else:
         run_tiles(plan, operands, folder, activation=activation, token_major=c, **choices)
         run_fill(plan, operands, folder, activation=activation)  # twins have no rows outside of tiles
@@ -63,6 +67,9 @@ def run_plain(plan: KernelPlan, operands: Operands, folder: Path, activation: st
     """C as (features, tokens), by the same kernel without the flag."""
     if plan.kernel == "small-n":
         run_small(plan, operands, folder, activation=activation)
+    elif plan.kernel == "2:4":
+        run_sparse(plan, operands, folder, activation=activation)
+        run_fill(plan, operands, folder, activation=activation)
     else:
         run_tiles(plan, operands, folder, activation=activation)
 
@@ -128,11 +135,16 @@ def test_the_product_is_added_to_a_residual(
     check(plan, cubins, tokens=387, bias=True, residual=True, landing="newest")
 
 
-@pytest.mark.parametrize(("n", "tokens"), [(1, 1), (64, 57)])
-@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-def test_so_are_few_tokens(n: int, tokens: int, dtype: str, cubins: Path) -> None:
-    plan = plan_small_n(ragged_map(64), n, dtype, GPU, config=SmallConfig(64, block_width(n), 4))
-    check(plan, cubins, tokens=tokens, bias=True, residual=True)
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize(("form", "dtype"), [((256, 128), "fp16"), ((256, 64), "bf16"), ((128, 256), "fp16")])
+def test_two_of_four(form: tuple[int, int], dtype: str, shuffled: bool, cubins: Path) -> None:
+    plan = sparse_plan_of(200, form, blocks=3, k=600, slices=3, shuffled=shuffled, dtype=dtype)
+    check(plan, cubins, tokens=197, bias=not shuffled, residual=shuffled)
+
+
+def test_two_of_four_adds_to_a_residual_behind_its_activation(cubins: Path) -> None:
+    plan = sparse_plan_of(72, (128, 64), blocks=2, shuffled=False)
+    check(plan, cubins, tokens=65, activation="gelu", bias=True, residual=True)
 
 
 @pytest.mark.parametrize(("n", "tokens"), [(1, 1), (8, 3), (16, 16), (64, 57)])
@@ -141,6 +153,26 @@ def test_few_tokens(n: int, tokens: int, dtype: str, block_m: int, cubins: Path)
     config = SmallConfig(block_m, block_width(n), 4)
     plan = plan_small_n(ragged_map(block_m), n, dtype, load_gpu("h200-sxm"), config=config)
     check(plan, cubins, tokens=tokens, bias=True)
+
+
+WRONG_TURNS = {
+    "8 rows of a token are exchanged": {"lane % 8, lane / 8 % 2);": "lane % 8, 1 - lane / 8 % 2);"},
+    "tokens beyond C are written": {"if (row >= args.c_tokens) return;": ""},
+    "rows that follow no other are stored as if they did": {
+        "in_line = first >= 0 && first % 8 == 0 && row == first + lane % 16;": "in_line = first >= 0;"
+    },
+    "a chunk is stored before all lanes have staged": {"__syncwarp();\n    store_chunk": "store_chunk"},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_TURNS)
+def test_a_wrong_turn_of_two_of_four_is_found_out(wrong: str, cubins: Path) -> None:
+    plan = sparse_plan_of(72, (128, 64), blocks=2, shuffled="follow" in wrong)
+    assert_noticed(
+        lambda seed: check(plan, cubins, tokens=65, changes=WRONG_TURNS[wrong], seed=seed),
+        "not what|a race|around C|not aligned",
+        range(4),
+    )
 
 
 SEEDS = range(6)

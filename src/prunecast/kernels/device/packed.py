@@ -67,7 +67,7 @@ def _table(kept: int) -> tuple[int, int, int, int]:
     return 2, 3, 0, 0
 
 
-_FIRST, _SECOND, _HAS_FIRST, _HAS_SECOND = np.array([_table(kept) for kept in range(16)], np.uint8).T
+PLACES_OF_MASK = np.array([_table(kept) for kept in range(16)], np.uint8).T
 """Mask of four columns -> places of the two that 2:4 keeps, and whether there are so many. Kind: definition,
 PTX ISA, mma.sp metadata."""
 
@@ -89,10 +89,10 @@ def squeeze(values: Bits, kept: MaskArray) -> _Squeezed:
         raise BadInput("2:4: more than two of four neighbours are kept")
     code = np.packbits(fours, axis=2, bitorder="little")[:, :, 0]
     groups = values.reshape(fours.shape)
-    first = _picked(groups, _FIRST[code], _HAS_FIRST[code])
-    second = _picked(groups, _SECOND[code], _HAS_SECOND[code])
+    at_first, at_second, has_first, has_second = (column[code] for column in PLACES_OF_MASK)
+    first, second = _picked(groups, at_first, has_first), _picked(groups, at_second, has_second)
     squeezed = np.stack((first, second), axis=2).reshape(kept.shape[0], -1)
-    return _Squeezed(squeezed, _FIRST[code] | _SECOND[code] << 2)
+    return _Squeezed(squeezed, at_first | at_second << 2)
 
 
 def _picked(groups: Bits, place: npt.NDArray[Any], has: npt.NDArray[Any]) -> Bits:

@@ -10,11 +10,12 @@ import torch
 
 from prunecast.errors import BadInput
 from prunecast.torch.cuda.device import is_capturing
+from prunecast.torch.cuda.halves import HalvesLaunch
 from prunecast.torch.cuda.small import SmallLaunch
 from prunecast.torch.cuda.tiles import TileLaunch
 from prunecast.torch.epilogue import Epilogue, LinearCall
 from prunecast.torch.forms import plan_for, planned_tokens
-from prunecast.torch.images import STAGES, layout_of
+from prunecast.torch.images import FRAGMENTS, HALVES, STAGES, layout_of
 from prunecast.torch.layer_table import check_gpu, known_layer
 
 
@@ -51,6 +52,8 @@ class _Key(NamedTuple):
     device: int
     adds: bool
     """Whether y holds a residual."""
+    width: int
+    """Of the first image, which tells 2:4 in tiles from the tiles."""
 
 
 class Prepared(NamedTuple):
@@ -75,6 +78,7 @@ class Prepared(NamedTuple):
                 self.launch(x_t, images[self.image], bias, y)
 
 
+_LAUNCHES: dict[str, Any] = {STAGES: TileLaunch, FRAGMENTS: SmallLaunch, HALVES: HalvesLaunch}
 _PREPARED: dict[tuple[Any, ...], Prepared] = {}
 _TABLES: list[dict[Any, Any]] = [_PREPARED]
 
@@ -104,7 +108,15 @@ def prepared_launch(
     adds: bool = False,
 ) -> Prepared:
     """`launch_of` an x of that device and dtype, however it lies."""
-    key = _Key(plan, planned_tokens(tokens), epilogue, layer.bias is not None, x.device.index, adds)
+    key = _Key(
+        plan,
+        planned_tokens(tokens),
+        epilogue,
+        layer.bias is not None,
+        x.device.index,
+        adds,
+        layer.images[0].shape[-1],
+    )
     found = _PREPARED.get(key)
     if found is None:
         if is_capturing():
@@ -133,6 +145,6 @@ def _prepared(key: _Key, x: torch.Tensor, given: LayerTensors) -> Prepared:
     check_gpu(x.device, layer.gpu)
     layouts = [layout_of(image) for image in given.images]
     plan, image = plan_for(layer.tiles, key.tokens, layer.dtype, layer.gpu, layouts, glu=key.epilogue.glu)
-    kind = TileLaunch if layouts[image].kind == STAGES else SmallLaunch
+    kind = _LAUNCHES[layouts[image].kind]
     with torch.cuda.device(x.device):
         return Prepared(kind(plan, key.epilogue, bias=key.has_bias, adds=key.adds, device=x.device), image)

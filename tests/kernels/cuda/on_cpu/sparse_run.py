@@ -17,7 +17,7 @@ from prunecast.kernels.two_of_four.cuda.images import (
     sparse_defines,
 )
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
-from tests.kernels.cuda.on_cpu.operands import Operands
+from tests.kernels.cuda.on_cpu.operands import Operands, Rows
 
 __all__ = ["run_sparse"]
 
@@ -29,13 +29,20 @@ def run_sparse(
     *,
     activation: str = "none",
     changes: Mapping[str, str] | None = None,
+    token_major: Rows | None = None,
+    residual: bool = False,
     landing: str = "oldest",
     seed: int = 0,
 ) -> None:
     """Fill the rows of C in tiles; blocks run two at a time, all where tiles are split. The rest as
     `build_on_cpu` and `Grid`.
+
+    Parameters
+    ----------
+    token_major : C as (tokens, M), to be filled instead, or added to where it is a `residual`
     """
-    defines = sparse_defines(plan, activation=activation, bias=operands.bias is not None)
+    own = {"TOKEN_MAJOR": 1, "RESIDUAL": int(residual)} if token_major is not None else {}
+    defines = sparse_defines(plan, activation=activation, bias=operands.bias is not None, changes=own)
     kernel = build_on_cpu(SPARSE_SOURCE, "sparse_sm90", defines, folder, includes=[SOURCES], changes=changes)
     assert plan.inner is not None
     packed = _pack_sparse(plan.tiles, plan.inner, to_bits(operands.a, plan.dtype), plan.shape.block_m)
@@ -55,7 +62,8 @@ def run_sparse(
     for name, array in arrays.items():
         args[name] = array.ctypes.data
     args["b"], args["b_row_bytes"] = operands.b.address, operands.b.row_bytes
-    args["c"], args["c_row_bytes"] = operands.c.address, operands.c.row_bytes
+    c = token_major or operands.c
+    args["c"], args["c_row_bytes"], args["c_tokens"] = c.address, c.row_bytes, c.matrix.shape[0]
     args["tokens"], args["null_stage"] = -(-plan.n // 8) * 8, packed.null_stage
     work.into(args)
     resources = plan.resources
@@ -67,5 +75,5 @@ def run_sparse(
         landing=landing,
         seed=seed,
     )
-    run_on_cpu(kernel, grid, [args], [*arrays.values(), operands.b.whole, operands.c.whole])
+    run_on_cpu(kernel, grid, [args], [*arrays.values(), operands.b.whole, c.whole])
     assert not arrays["counters"].any(), "counters of split tiles must be zero again"

@@ -21,7 +21,7 @@ constexpr int ROW_LOADS = 16 / ROWS_AT_ONCE;
 // What a thread knows about the rows of one group of the item that it is going to finish.
 struct Ending {
 #if TOKEN_MAJOR
-  int row;              // row of A that is row `lane % 16` of the warp
+  int first;            // row of C of the warp's first row where the others follow; or ~ the place of its row list
 #else
   int rows[ROW_LOADS];  // rows of C that this lane stores
 #endif
@@ -40,7 +40,9 @@ __device__ __forceinline__ Ending prepare_ending(const SparseArgs& args, int pla
 #endif
   const int* rows = args.rows + item.z * BLOCK_M + group_row;
 #if TOKEN_MAJOR
-  ending.row = load_early(rows + lane % 16);
+  const int row = load_early(rows + lane % 16), first = uniform(row);
+  const bool in_line = first >= 0 && first % 8 == 0 && row == first + lane % 16;
+  ending.first = __all_sync(0xffffffff, in_line) ? first : ~(item.z * BLOCK_M + group_row);
 #else
 #pragma unroll
   for (int i = 0; i < ROW_LOADS; ++i) ending.rows[i] = load_early(rows + i * ROWS_AT_ONCE + lane / LANES_PER_ROW);

@@ -25,32 +25,49 @@ __device__ __forceinline__ void stage_chunk(u32 slot, const float* sums, const E
   }
 }
 
+#if RESIDUAL
+__device__ __forceinline__ u32 added(u32 c, u32 y) {
+  const unsigned short low = static_cast<unsigned short>(c), high = static_cast<unsigned short>(c >> 16);
+  return round_both(widened(low) + widened(static_cast<unsigned short>(y)),
+                    widened(high) + widened(static_cast<unsigned short>(y >> 16)));
+}
+#endif
+
+// Eight elements of C, or added to what is there.
+__device__ __forceinline__ void store_8(unsigned char* c, uint4 y) {
+#if RESIDUAL
+  const uint4 was = *reinterpret_cast<const uint4*>(c);
+  y = make_uint4(added(was.x, y.x), added(was.y, y.y), added(was.z, y.z), added(was.w, y.w));
+#endif
+  store_16(c, y);
+}
+
 // Rows that lie anywhere: a row after the other, each lane its tokens.
-__device__ __forceinline__ void store_elements(const SparseArgs& args, u32 slot, int own_row, int token, int lane) {
+__device__ __forceinline__ void store_elements(const SparseArgs& args, u32 slot, const int* rows, int token, int lane) {
 #pragma unroll 1
   for (int place = 0; place < 16; ++place) {
-    const int row = __shfl_sync(0xffffffff, own_row, place);
+    const int row = load_early(rows + place);
+#pragma unroll 1
     for (int own = lane; own < CHUNK_TOKENS; own += 32) {
       if (row < 0 || token + own >= args.c_tokens) continue;
       unsigned char* c = args.c + (token + own) * args.c_row_bytes + 2ll * row;
-      *reinterpret_cast<unsigned short*>(c) = load_shared_2(turned_at(slot, own, place / 8) + place % 8 * 2);
+      store_element(c, load_shared_2(turned_at(slot, own, place / 8) + place % 8 * 2));
     }
   }
 }
 
 __device__ __forceinline__ void store_chunk(const SparseArgs& args, u32 slot, const Ending& ending, int token,
                                             int lane) {
-  const int first = __shfl_sync(0xffffffff, ending.row, 0);
-  const bool in_line = first >= 0 && first % 8 == 0 && ending.row == first + lane % 16;
-  if (!__all_sync(0xffffffff, in_line)) {
-    store_elements(args, slot, ending.row, token, lane);
+  if (ending.first < 0) {
+    store_elements(args, slot, args.rows + ~ending.first, token, lane);
     return;
   }
   const int half = lane % 2;
 #pragma unroll 1
   for (int own = lane / 2; own < CHUNK_TOKENS; own += 16) {
-    if (token + own >= args.c_tokens) return;
-    unsigned char* c = args.c + (token + own) * args.c_row_bytes + 2ll * (first + 8 * half);
-    store_16(c, load_shared_16(turned_at(slot, own, half)));
+    const int row = token + own;
+    if (row >= args.c_tokens) return;
+    unsigned char* c = args.c + row * args.c_row_bytes + 2ll * (ending.first + 8 * half);
+    store_8(c, load_shared_16(turned_at(slot, own, half)));
   }
 }
