@@ -6,7 +6,7 @@
 
 The layers of `benchmarks.tile` at 75 and 87.5 %, fp16. Maps: `pruned` from normal random weights by one
 threshold a layer, `even` as `tvw:HEIGHT:even` prunes them, `skewed` as `pruned` but rows in blocks of
-log-normal scale. Each with whole tiles and with heavy ones split, where a plan splits any, beside cuBLAS in
+log-normal scale, `equal` tiles of random columns. Each with whole tiles and with heavy ones split, where a plan splits any, beside cuBLAS in
 turn: bursts, inputs rotated over twice the L2. Times do not depend on which two of four stay, so that weights
 are drawn as the kernel reads them; results are checked before, tile by tile, on ragged maps.
 """
@@ -16,7 +16,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -46,7 +46,7 @@ from prunecast.plan.order import Assigned, assign_longest_first
 from prunecast.plan.work_items import split_items
 
 SPARSITIES = (0.75, 0.875)
-MAPS = (("pruned", 128), ("pruned", 256), ("even", 256), ("skewed", 256))
+MAPS = (("pruned", 128), ("pruned", 256), ("even", 256), ("skewed", 256), ("equal", 256))
 """Kinds of maps, and heights of their tiles, of which the pruner may choose the faster."""
 GOALS = {0.75: (2.6, 2.1), 0.875: (4.5, 3.3)}
 """Sparsity -> least geometric mean of `pruned` over five large and over twelve layers."""
@@ -80,9 +80,10 @@ class Entry(NamedTuple):
     model_us: float
 
 
-def cases(layers: Iterable[tuple[int, int, int]] = LAYERS) -> list[Case]:
-    """All of them."""
-    return [Case(layer, s, kind, height) for layer in layers for s in SPARSITIES for kind, height in MAPS]
+def cases(kinds: Sequence[str], layers: Iterable[tuple[int, int, int]]) -> list[Case]:
+    """Those of some kinds of maps."""
+    maps = [each for each in MAPS if each[0] in kinds]
+    return [Case(layer, s, kind, height) for layer in layers for s in SPARSITIES for kind, height in maps]
 
 
 def entries(case: Case) -> Iterator[Entry]:
@@ -110,7 +111,12 @@ def _tiles(weights: dict[str, Any], case: Case) -> TileMap:
     """What `tvw:HEIGHT` or `tvw:HEIGHT:even` keeps before 2:4 halves it."""
     pattern = parse_pattern(f"tile-wise:{case.height}")
     of_tiles = 1.0 - 2.0 * (1.0 - case.sparsity)
-    if case.kind == "even":
+    if case.kind == "equal":
+        share, seed = round(case.layer[1] * (1.0 - of_tiles)), [*case.layer[:2], case.height]
+        drawn = np.random.default_rng(seed)
+        rows = [drawn.permutation(case.layer[1]) < share for _ in range(-(-case.layer[0] // case.height))]
+        found = pattern.map(np.repeat(rows, case.height, axis=0)[: case.layer[0]])
+    elif case.kind == "even":
         rule = AdaptiveRule(height=case.height, flexible=True)
         found = pattern.map(prune_adaptive_tile(weights, of_tiles, rule)["w"])
     else:
@@ -126,11 +132,11 @@ def nothing_in(tiles: TileMap) -> ElementMap:
     return ElementMap(m=tiles.m, k=tiles.k, row_start=start, column_index=none, pattern=tiles.pattern)
 
 
-def prepare(folder: Path) -> None:
+def prepare(folder: Path, chosen: Iterable[Case]) -> None:
     """Write plans and cubins."""
     folder.mkdir(parents=True, exist_ok=True)
     about, arrays, forms = [], {}, {}
-    for case in cases():
+    for case in chosen:
         for entry in entries(case):
             plan = entry.plan
             mark = str(len(about))
@@ -342,7 +348,10 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     what = parser.add_subparsers(dest="what", required=True)
-    what.add_parser("prepare").add_argument("folder", type=Path)
+    plans = what.add_parser("prepare")
+    plans.add_argument("folder", type=Path)
+    plans.add_argument("--kinds", default=",".join(dict.fromkeys(kind for kind, _ in MAPS)))
+    plans.add_argument("--large", action="store_true", help="the five large layers only")
     what.add_parser("report").add_argument("record", type=Path)
     on_gpu = what.add_parser("run")
     on_gpu.add_argument("--prepared", type=Path, required=True)
@@ -353,7 +362,7 @@ def main() -> int:
         folder = options.folder if options.what == "prepare" else options.prepared
         os.environ["PRUNECAST_CACHE"] = str(folder / "cubin")
     if options.what == "prepare":
-        prepare(options.folder)
+        prepare(options.folder, cases(options.kinds.split(","), LARGE if options.large else LAYERS))
     elif options.what == "report":
         report(json.loads(options.record.read_text()))
     else:

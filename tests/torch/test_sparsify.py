@@ -267,7 +267,7 @@ def test_a_pruned_folder_is_packed_in_the_tiles_that_were_planned(tmp_path):
             rows, columns = tiles.row_index[: tiles.row_start[1]], tiles.column_index[0]
             made.get_parameter(name)[rows.tolist(), int(columns)] = 0  # as if by chance
     chosen, _ = choose_tiles(find_layers(made)[0], {"0", "1"}, read_recipe(out), None, [])
-    for layer, tiles in chosen:
+    for layer, tiles, _ in chosen:
         for column in ("row_start", "row_index", "column_start", "column_index"):
             wanted = getattr(planned[f"{layer.name}.weight"], column)
             assert getattr(tiles, column).tolist() == wanted.tolist()

@@ -11,7 +11,7 @@ from prunecast.errors import BadInput
 from prunecast.kernels.device.packed import PLACES_OF_MASK
 
 HALF_WIDTH = 36
-"""Elements of a row of a stage: 32 kept values, eight bytes of places. Kind: CUDA source, `sparse_args.cuh`."""
+"""Elements of a row of a stage: 32 values, eight bytes of places. Kind: CUDA source, `sparse_args.cuh`."""
 _VALUES, _CHUNK, _CONSUMERS = 32, 8, 2
 
 
