@@ -24,6 +24,7 @@ _SM_LIMITS: dict[int, dict[str, Any]] = {
 _BEFORE_80 = {
     "tensor_bf16_fma_per_clk_per_sm": 0,
     "tensor_tf32_fma_per_clk_per_sm": 0,
+    "tensor_fp8_fma_per_clk_per_sm": 0,
     "sparse_tensor_factor": 0.0,
     "shared_reserved_bytes_per_block": 0,
     "shared_allocation_bytes": 256,
@@ -44,6 +45,8 @@ _VALUES: dict[str, Any] = {
     "tensor_fp16_fma_per_clk_per_sm": 1024,
     "tensor_bf16_fma_per_clk_per_sm": 1024,
     "tensor_tf32_fma_per_clk_per_sm": 512,
+    "tensor_fp8_fma_per_clk_per_sm": 2048,
+    "tensor_int8_fma_per_clk_per_sm": 2048,
     "fp32_fma_per_clk_per_sm": 128,
     "mma_sync_share": 1.0,
     "sparse_tensor_factor": 2.0,

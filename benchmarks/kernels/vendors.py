@@ -4,8 +4,8 @@
     python -m benchmarks.kernels.vendors judge [FILE.csv ...]        # the closed form beside measured; no GPU
 
 Through torch: fp8 (e4m3, C in bf16) by `_scaled_mm`, with sums in fp32 and with the faster, less exact ones;
-int8 (C in int32) by `_int_mm`; 2:4 by `_cslt_sparse_mm` as torch calls it unless told, and with what the library's search finds,
-B with features and with tokens outermost; the fastest counts. Weights, B and C rotate
+int8 (C in int32) by `_int_mm`; 2:4 by `_cslt_sparse_mm` as torch calls it unless told, and with what the
+library's search finds, B with features and with tokens outermost; the fastest counts. Weights, B and C rotate
 over twice the L2; bursts of at most 4 ms, held until all is enqueued. fp16 products are checked against torch
 in fp32. `run` writes DIR/vendors.csv.
 """
@@ -24,6 +24,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import KernelPlan, plan_dense
 from prunecast.models import estimate
+from prunecast.validation.case import use_by_rule
 
 DENSE_SIZES = (
     *((4096, 4096, n) for n in (16, 128, 256, 1024, 2048, 4096)),
@@ -203,7 +204,7 @@ def plan_of(product: Product, gpu: GpuSpec) -> KernelPlan:
 
 
 def judge(files: list[Path]) -> None:
-    """Errors of the closed form by GPU, kernel and dtype, the fastest form of each product."""
+    """Errors of the closed form by GPU, kernel, dtype and use, the fastest form of each product."""
     best: dict[tuple[str, Product], float] = {}
     for row in (row for path in files for row in csv.DictReader(path.open())):
         sizes = (int(row["m"]), int(row["k"]), int(row["n"]))
@@ -217,7 +218,8 @@ def judge(files: list[Path]) -> None:
         except BadInput as reason:
             print(f"{name} {product}: {reason}")
             continue
-        errors[name, product.kernel, product.dtype].append(us / measured)
+        use = use_by_rule(product.m, product.k, product.n, product.kernel)
+        errors[name, product.kernel, product.dtype, use].append(us / measured)
         print(
             name,
             *product,

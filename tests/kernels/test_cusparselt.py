@@ -63,3 +63,14 @@ def test_the_tile_is_the_one_that_the_closed_form_finds_fastest_of_the_near_ones
         for config in configs_of("cusparselt", elements, 512, "bf16", gpu)
     ]
     assert min(every) <= chosen <= 1.1 * min(every)
+
+
+def test_the_library_alone_multiplies_fp8_and_int8():
+    """Through torch 2.11 with its search, H200, 2026-11-23 (`vendors-2026-11-23.csv`)."""
+    elements, gpu = two_of_four(4096, 4096), load_gpu("h200-sxm")
+    for dtype, us in (("fp8", 33.41), ("int8", 36.02)):
+        plan = fastest_plan("cusparselt", elements, 2048, dtype, gpu)
+        assert 1e6 * estimate(plan, gpu).seconds == pytest.approx(us, rel=0.1)
+        for kernel in ("2:4", "csr", "balanced"):
+            with pytest.raises(BadInput, match=f"{dtype} is dense and cusparselt alone"):
+                fastest_plan(kernel, elements, 2048, dtype, gpu)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.libraries.cublas.configs import LibraryKernel, library_kernels
@@ -20,10 +21,10 @@ from prunecast.kernels.libraries.cublas.launches import (
     multicast_of,
     reduction_seconds,
 )
-from prunecast.kernels.libraries.cublas.programs import _first_stage_cycles, group_cycles, operand_bytes
+from prunecast.kernels.libraries.cublas.programs import _first_stage_bytes, group_cycles, operand_bytes
 from prunecast.kernels.libraries.cublas.rank import Ranked
 from prunecast.kernels.tile.config import TileConfig
-from prunecast.launch import launch_context
+from prunecast.launch import CacheState, launch_context
 from prunecast.models import estimate
 from prunecast.plan.kernel_plan import BlockShape
 from prunecast.plan.program import Op, When
@@ -243,8 +244,7 @@ def queued(k: int, *, stages: int = 13, parts: int = 1, m: int = 768, n: int = 5
     """Bytes that the first stage waits for."""
     config = kernel_of(64, 64).config
     config = replace(config, resources=config.resources._replace(stages=stages))
-    cycles = _first_stage_cycles(config, m, k, n, parts, H200)
-    return cycles / H200.clock_burst_hz[0] * H200.dram_bytes_per_s
+    return _first_stage_bytes(config, m, k, n, parts, H200)
 
 
 def test_the_first_stage_comes_with_all_that_was_asked_for():
@@ -262,11 +262,30 @@ def test_a_ring_that_holds_all_of_k_waits_for_the_steps_behind_at_most():
 
 
 def test_warps_that_copy_wait_for_the_first_stage():
-    expected = _first_stage_cycles(chosen(1024, 1024, 4096).kernel.config, 1024, 1024, 4096, 1, H200)
-    for gpu, waits in ((H200, [expected]), (load_gpu("a100-sxm4-80gb"), [])):
-        programs = plan_dense(1024, 1024, 4096, "fp16", gpu).programs
-        starts = [i.amount for p in programs for i in p.start if i.op is Op.ISSUE and i.amount]
-        assert starts == waits
+    queued_bytes = _first_stage_bytes(chosen(1024, 1024, 4096).kernel.config, 1024, 1024, 4096, 1, H200)
+    seconds = {"cold": queued_bytes / H200.dram_bytes_per_s, "warm": queued_bytes / H200.l2_bytes_per_s}
+    for l2, expected in seconds.items():
+        assert starts_of(H200, l2) == [round(expected * H200.clock_burst_hz[0])]
+    assert starts_of(load_gpu("a100-sxm4-80gb"), "cold") == []
+
+
+def starts_of(gpu, l2: str) -> list[int]:
+    """Cycles that warps wait before they copy, operands in that state."""
+    context = launch_context(plan_dense(1024, 1024, 4096, "fp16", gpu), gpu, CacheState(l2))
+    return [i.amount for p in context.programs for i in p.start if i.op is Op.ISSUE and i.amount]
+
+
+def test_fp8_halves_what_a_product_reads_and_doubles_what_it_multiplies():
+    """cuBLASLt of torch 2.11, H200, 2026-11-23 (`vendors-2026-11-23.csv`)."""
+    for m, k, n, us in ((4096, 4096, 16, 6.99), (4096, 4096, 4096, 92.8), (11008, 4096, 2048, 128.6)):
+        plan = plan_dense(m, k, n, "fp8", H200)
+        assert 1e6 * estimate(plan, H200).seconds == pytest.approx(us, rel=0.08)
+
+
+@pytest.mark.parametrize(("dtype", "gpu"), [("fp8", "a100-sxm4-80gb"), ("int8", "v100-sxm2-16gb")])
+def test_a_gpu_without_tensor_cores_for_a_dtype_says_so(dtype, gpu):
+    with pytest.raises(BadInput, match=f"dtype {dtype} needs {dtype} tensor cores"):
+        plan_dense(256, 256, 256, dtype, load_gpu(gpu))
 
 
 @pytest.mark.parametrize(("k", "us"), [(256, 3.29), (1024, 4.82), (2048, 6.37), (3328, 8.33), (6144, 12.68)])

@@ -26,12 +26,13 @@ def test_each_path_has_its_share_of_the_rate(dtype, tensor, rate):
 @pytest.mark.parametrize(
     ("capability", "dtype", "tensor", "message"),
     [
-        (90, "fp64", "mma", "dtype must be one of fp16, bf16, fp32, tf32, got 'fp64'"),
+        (90, "fp64", "mma", "dtype must be one of fp16, bf16, fp32, tf32, fp8, int8, got 'fp64'"),
         (90, "fp16", "none", "tensor path must be one of"),
         (70, "bf16", "mma", "dtype bf16 needs bf16 tensor cores, toy has none"),
         (75, "tf32", "mma", "dtype tf32 needs tf32 tensor cores, toy has none"),
         (90, "fp32", "mma", "tensor cores do not multiply fp32"),
         (75, "fp16", "sparse-mma", "2:4 needs sparse tensor cores, toy has none"),
+        (75, "fp8", "mma", "dtype fp8 needs fp8 tensor cores, toy has none"),
     ],
 )
 def test_what_a_gpu_cannot_run_is_refused(capability, dtype, tensor, message):

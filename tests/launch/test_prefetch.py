@@ -33,7 +33,8 @@ def test_a_ring_of_weights_goes_before_the_rows():
 
 def test_other_kernels_keep_their_programs():
     plan = plan_dense(1024, 1024, 512, "fp16", H200)
-    assert with_prefetch(launch_context(plan, H200)) == plan.programs
+    context = launch_context(plan, H200)
+    assert with_prefetch(context) == context.programs
 
 
 def test_blocks_that_start_under_the_launch_before_have_weights_when_b_may_be_read():

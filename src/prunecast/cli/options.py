@@ -153,7 +153,7 @@ class Layer(Read):
         typer.Option(
             metavar="TEXT",
             show_default="bf16 for bf16 weights, else fp16",
-            help="fp16, bf16, fp32 (CUDA cores) or tf32 (tensor cores).",
+            help="fp16, bf16, fp32 (CUDA cores) or tf32 (tensor cores); fp8, int8 for dense and cusparselt.",
         ),
     ] = None
     target: Target = None

@@ -69,7 +69,8 @@ def predict(
     l2 : `cold`: operands come from DRAM; `model`: the layer before has just written B, and weights are cold
         unless those of all layers fit in L2; `warm`: the same product over and over
     power_limit : of the GPU in W; None for its own
-    dtype : `fp16`, `bf16`, `fp32` on CUDA cores, or `tf32`; None for bf16 of bf16 weights, else fp16
+    dtype : `fp16`, `bf16`, `fp32` on CUDA cores, or `tf32`; `fp8` and `int8` for `dense` and `cusparselt`;
+        None for bf16 of bf16 weights, else fp16
     scope : `layer`, the same sparsity in each, or `global`, the least important weights of all
     target, ignore : layers to take and to leave out, by name or `re:` and a regular expression
     convolutions : sizes of inputs, strides, padding and batch, for weights that are filters; without, their

@@ -23,7 +23,7 @@ class Prediction:
     ----------
     layer : name of the weight tensor
     m, k, n : rows and columns of A, tokens
-    dtype : `fp16`, `bf16` or `fp32`, of A, B and C
+    dtype : `fp16`, `bf16`, `fp32`, `fp8` or `int8`, of A and B
     pattern : canonical pattern string of what is kept
     sparsity : share of A removed, as achieved
     kernel : name of the kernel

@@ -20,6 +20,8 @@ MAY_BE_ZERO = frozenset(
         "tensor_fp16_fma_per_clk_per_sm",
         "tensor_bf16_fma_per_clk_per_sm",
         "tensor_tf32_fma_per_clk_per_sm",
+        "tensor_fp8_fma_per_clk_per_sm",
+        "tensor_int8_fma_per_clk_per_sm",
         "sparse_tensor_factor",
         "clock_activity_per_l2_byte_per_clk",
         "clock_activity_per_dram_byte_per_clk",

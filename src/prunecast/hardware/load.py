@@ -21,7 +21,7 @@ from typing import Any
 from prunecast.errors import BadInput
 from prunecast.files import MIB, read_bytes
 from prunecast.hardware.check import check_ranges, check_together, read_quantity, short_text
-from prunecast.hardware.spec import GpuSpec, quantity_units
+from prunecast.hardware.spec import GpuSpec, optional_quantities, quantity_units
 
 OWN = (
     *("sm_count", "max_clock_hz", "power_limit_w", "l2_bytes"),
@@ -222,6 +222,9 @@ def _document(content: bytes, where: str) -> dict[str, Any]:
         if not isinstance(name, str) or name not in gpu_names():
             raise BadInput(f"{where}: like must be the name of a bundled GPU, got {short_text(name)}")
         document = with_relative(document, _whole_file(name, where), where)
+    for name, unit in optional_quantities().items():
+        said = {"value": 0, "unit": unit, "kind": "guess", "source": "The file says nothing of it"}
+        document = {name: said, **document}
     for name in quantity_units():
         if name not in document:
             raise BadInput(f"{where}: {name}: quantity is missing")

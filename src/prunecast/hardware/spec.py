@@ -30,8 +30,8 @@ class Provenance:
     source: str
 
 
-def _quantity(unit: str) -> Any:
-    return field(metadata={"unit": unit})
+def _quantity(unit: str, *, optional: bool = False) -> Any:
+    return field(metadata={"unit": unit, "optional": optional})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,6 +75,10 @@ class GpuSpec:
     """0 where there are no bf16 tensor instructions."""
     tensor_tf32_fma_per_clk_per_sm: int = _quantity("FMA/clk")
     """0 where there are no tf32 tensor instructions."""
+    tensor_fp8_fma_per_clk_per_sm: int = _quantity("FMA/clk", optional=True)
+    """Of e4m3 with fp32 accumulation; 0 where there are no fp8 tensor instructions."""
+    tensor_int8_fma_per_clk_per_sm: int = _quantity("FMA/clk", optional=True)
+    """0 where there are no int8 tensor instructions."""
     fp32_fma_per_clk_per_sm: int = _quantity("FMA/clk")
     mma_sync_share: float = _quantity("ratio")
     """Share of the tensor rate that warp-level mma.sync reaches (0.63 on Hopper, 1 before)."""
@@ -186,6 +190,11 @@ class GpuSpec:
         return self
 
     @property
+    def dram_s_per_byte(self) -> float:
+        """Seconds that DRAM needs for a byte that is read."""
+        return 1.0 / self.dram_bytes_per_s
+
+    @property
     def has_wgmma(self) -> bool:
         """Whether warpgroup tensor instructions and bulk copies exist (compute capability 9.0 only)."""
         return self.compute_capability == 90
@@ -197,5 +206,10 @@ class GpuSpec:
 
 
 def quantity_units() -> dict[str, str]:
-    """Field name -> unit, for every quantity that a spec file must give."""
+    """Field name -> unit, for every quantity of a spec file."""
     return {f.name: f.metadata["unit"] for f in fields(GpuSpec) if "unit" in f.metadata}
+
+
+def optional_quantities() -> dict[str, str]:
+    """Field name -> unit, of rates that are 0 where a spec file says nothing."""
+    return {f.name: f.metadata["unit"] for f in fields(GpuSpec) if f.metadata.get("optional")}

@@ -27,7 +27,14 @@ from prunecast.hardware.occupancy import BlockResources, Occupancy, occupancy
 from prunecast.hardware.placement import Columns, burst_placements, expected_places, resident_share
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.table import KERNELS, has_copied_rows, zero_row_count
-from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan, PlanDoesNotFit, Schedule, WorkList
+from prunecast.plan.kernel_plan import (
+    DTYPE_BYTES,
+    OUTPUT_BYTES,
+    KernelPlan,
+    PlanDoesNotFit,
+    Schedule,
+    WorkList,
+)
 from prunecast.plan.program import WarpProgram, bind
 
 L2_STATES = ("cold", "model", "warm")
@@ -68,7 +75,8 @@ def gpu_as_found(plan: KernelPlan, gpu: GpuSpec, l2: CacheState) -> GpuSpec:
 
 def _found(plan: KernelPlan, gpu: GpuSpec, l2: CacheState) -> _Found:
     element = DTYPE_BYTES[plan.dtype]
-    a, b, c = plan.density * plan.m * plan.k * element, plan.k * plan.n * element, plan.m * plan.n * element
+    a, b = plan.density * plan.m * plan.k * element, plan.k * plan.n * element
+    c = plan.m * plan.n * OUTPUT_BYTES[plan.dtype]
     if l2.name == "warm":
         share = _kept(a + b + c, gpu)
         return _Found(share, share)

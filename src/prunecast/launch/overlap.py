@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch.context import LaunchContext
-from prunecast.plan.kernel_plan import DTYPE_BYTES, Schedule
+from prunecast.plan.kernel_plan import OUTPUT_BYTES, Schedule
 from prunecast.plan.program import Op, WarpProgram
 
 Cycles = npt.NDArray[np.float64]
@@ -32,7 +32,7 @@ def store_latency_cycles(context: LaunchContext) -> int:
     plan, gpu = context.plan, context.gpu
     if not context.co_resident and plan.tensor != "sparse-wgmma":
         return gpu.store_latency_cycles
-    tile = min(plan.shape.block_m, plan.m) * min(plan.shape.block_n, plan.n) * DTYPE_BYTES[plan.dtype]
+    tile = min(plan.shape.block_m, plan.m) * min(plan.shape.block_n, plan.n) * OUTPUT_BYTES[plan.dtype]
     beyond = gpu.store_latency_cycles - gpu.l2_latency_cycles
     share = min(tile / context.costs["store_latency_measured_bytes"], 1.0)
     return gpu.l2_latency_cycles + max(round(beyond * share), 0)

@@ -10,7 +10,7 @@ from prunecast.launch import LaunchContext
 from prunecast.models.amount_loops import count_different, fetch_again
 from prunecast.models.amounts import Amounts
 from prunecast.models.terms import FloatArray, Quantity
-from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan, Schedule
+from prunecast.plan.kernel_plan import DTYPE_BYTES, OUTPUT_BYTES, KernelPlan, Schedule
 from prunecast.plan.misaligned import store_cost
 
 _Int64Array = npt.NDArray[np.int64]
@@ -162,7 +162,7 @@ def _written_bytes(plan: KernelPlan) -> npt.NDArray[np.float64]:
     """(items,): bytes of C that each item writes."""
     work = plan.work
     elements = plan.tiles.rows_per_tile[work.tile] * (work.token_stop - work.token_start).astype(np.float64)
-    return np.asarray(DTYPE_BYTES[plan.dtype] * elements * work.owner, np.float64)
+    return np.asarray(OUTPUT_BYTES[plan.dtype] * elements * work.owner, np.float64)
 
 
 class _RunOrder(NamedTuple):

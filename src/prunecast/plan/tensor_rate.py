@@ -2,7 +2,7 @@
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
-from prunecast.plan.kernel_plan import DTYPE_BYTES
+from prunecast.plan.kernel_plan import DTYPE_BYTES, OWN_DTYPES
 
 TENSOR_PATHS = ("wgmma", "sparse-wgmma", "mma", "sparse-mma")
 """Values of `KernelPlan.tensor` that use tensor cores. The wgmma ones stand for a GPU's native rate."""
@@ -11,6 +11,8 @@ _RATE_FIELD = {
     "fp16": "tensor_fp16_fma_per_clk_per_sm",
     "bf16": "tensor_bf16_fma_per_clk_per_sm",
     "tf32": "tensor_tf32_fma_per_clk_per_sm",
+    "fp8": "tensor_fp8_fma_per_clk_per_sm",
+    "int8": "tensor_int8_fma_per_clk_per_sm",
 }
 
 
@@ -18,6 +20,13 @@ def check_dtype(dtype: str) -> None:
     """Raise BadInput unless `dtype` is one that kernels know."""
     if dtype not in DTYPE_BYTES:
         raise BadInput(f"dtype must be one of {', '.join(DTYPE_BYTES)}, got {dtype!r}")
+
+
+def check_own_dtype(dtype: str) -> None:
+    """Raise BadInput for a dtype that no kernel of the project multiplies."""
+    check_dtype(dtype)
+    if dtype not in OWN_DTYPES:
+        raise BadInput(f"dtype must be one of {', '.join(OWN_DTYPES)}; {dtype} is dense and cusparselt alone")
 
 
 def tensor_fma_per_clk(gpu: GpuSpec, dtype: str, tensor: str) -> float:
@@ -68,7 +77,7 @@ def tensor_latency_cycles(gpu: GpuSpec, tensor: str) -> int:
 
 def check_core_dtype(dtype: str, gpu: GpuSpec) -> None:
     """Raise BadInput for a dtype that CUDA cores of the GPU do not compute in."""
-    check_dtype(dtype)
+    check_own_dtype(dtype)
     if dtype == "tf32":
         raise BadInput("dtype tf32 is a format of tensor cores: on CUDA cores it is fp32")
     if dtype == "bf16" and gpu.compute_capability < 80:

@@ -22,7 +22,7 @@ from prunecast.launch.overlap import (
     straggler_cycles,
     straggler_of,
 )
-from prunecast.plan.kernel_plan import DTYPE_BYTES, Schedule
+from prunecast.plan.kernel_plan import DTYPE_BYTES, OUTPUT_BYTES, Schedule
 from prunecast.plan.program import Op, WarpProgram, When
 from prunecast.simulator import engine
 from prunecast.simulator.engine_state import State
@@ -80,7 +80,7 @@ def write_back_share(context: LaunchContext) -> float:
         return 0.0
     tiles, element = plan.tiles, DTYPE_BYTES[plan.dtype]
     rows = tiles.rows_per_tile.astype(np.float64)
-    c = float(rows.sum()) * plan.n * element
+    c = float(rows.sum()) * plan.n * OUTPUT_BYTES[plan.dtype]
     a = float(rows @ tiles.kept_per_tile) * element * (0.5 if plan.inner is not None else 1.0)
     b = float(np.unique(tiles.column_index).size) * plan.n * element
     return c / (c + a + b) if c else 0.0

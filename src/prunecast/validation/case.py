@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from prunecast.errors import BadInput
 from prunecast.hardware import STATES
-from prunecast.kernels import DTYPE_BYTES
+from prunecast.plan.kernel_plan import OWN_DTYPES
 
 DISTRIBUTIONS = ("equal", "random", "lognormal", "ramp", "one-full")
 """How kept columns are spread over tiles, at the same total: all alike; every column by itself; skewed by
@@ -87,7 +87,7 @@ def check_case(case: Case, where: str) -> Case:
         raise BadInput(f"{where}: seed must be 0 or more, got {case.seed}")
     if not 0.0 <= case.sparsity < 1.0:
         raise BadInput(f"{where}: sparsity must be in [0, 1), got {case.sparsity}")
-    for name, known in (("dtype", tuple(DTYPE_BYTES)), ("state", STATES), ("use", USES)):
+    for name, known in (("dtype", OWN_DTYPES), ("state", STATES), ("use", USES)):
         if getattr(case, name) not in known:
             raise BadInput(f"{where}: {name} must be one of {', '.join(known)}, got {getattr(case, name)!r}")
     if not case.kernels:

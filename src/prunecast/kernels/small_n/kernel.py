@@ -32,7 +32,7 @@ from prunecast.kernels.tile.tile_plan import check_tokens
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.order import assign_hardware
-from prunecast.plan.tensor_rate import check_dtype, tensor_fma_per_clk
+from prunecast.plan.tensor_rate import check_own_dtype, tensor_fma_per_clk
 from prunecast.plan.tile_rows import cut_rows, kept_per_piece
 from prunecast.plan.work_items import raster, take_items, whole_items
 
@@ -189,7 +189,7 @@ def _compiled_resources(config: SmallConfig, n: int, gpu: GpuSpec) -> BlockResou
 
 def _check(n: int, dtype: str, gpu: GpuSpec) -> None:
     check_tokens(n)
-    check_dtype(dtype)
+    check_own_dtype(dtype)
     if dtype not in ("fp16", "bf16"):
         raise BadInput(f"small-n: dtype must be fp16 or bf16, got {dtype!r}; fp32 needs another kernel")
     if gpu.compute_capability < 80:

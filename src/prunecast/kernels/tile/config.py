@@ -11,7 +11,7 @@ from typing import NamedTuple
 from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.occupancy import BlockResources
 from prunecast.hardware.spec import GpuSpec
-from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
+from prunecast.plan.kernel_plan import DTYPE_BYTES, OUTPUT_BYTES, BlockShape
 
 CONSUMER_WARPGROUPS = 2
 """Warpgroups that multiply. Kind: CUDA source, `tile_shape.cuh`."""
@@ -29,7 +29,7 @@ class TileConfig:
     ----------
     tensor_path : `wgmma`, `mma` or `registers`, see `prunecast.kernels.tile.configs`
     tensor : as `KernelPlan.tensor`
-    dtype : of A, B and C
+    dtype : as `KernelPlan.dtype`
     shape : tile of C and k-step; `block_k` counts columns of A before 2:4 where weights are 2:4
     part_m, part_n : the part of the tile of C that one warpgroup (wgmma) or warp (else) owns
     fma_per_instruction : of one tensor instruction, of a warpgroup (wgmma) or a warp (else)
@@ -56,8 +56,13 @@ class TileConfig:
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of one element of A, B and C."""
+        """Bytes of one element of A and B."""
         return DTYPE_BYTES[self.dtype]
+
+    @property
+    def output_bytes(self) -> int:
+        """Bytes of one element of C."""
+        return OUTPUT_BYTES[self.dtype]
 
     @property
     def is_sparse(self) -> bool:

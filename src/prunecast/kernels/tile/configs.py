@@ -22,7 +22,7 @@ from prunecast.kernels.tile.config import TileConfig, weight_bytes, wgmma_config
 from prunecast.kernels.tile.tile_plan import check_tokens, height_of
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
-from prunecast.plan.tensor_rate import fma_per_clk
+from prunecast.plan.tensor_rate import check_own_dtype, fma_per_clk
 
 OWN_WGMMA_SHAPES = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128), (256, 128))
 """block_m x block_n of compiled kernels. Kind: choice, those that the compile tests build without spills."""
@@ -112,6 +112,7 @@ def _fitting(
     """Configs of which a block fits on an SM, up to the lowest that takes a tile of `height` rows whole."""
     if height <= 0:
         raise BadInput(f"tile height must be at least 1, got {height}")
+    check_own_dtype(dtype)
     fma_per_clk(gpu, dtype, tensor)  # refuses what the GPU cannot run
     offered = [v for v in _all(gpu, dtype, tensor) if shapes is None or v.shape[:2] in shapes]
     found = [v for v in offered if occupancy(v.resources, gpu).blocks_per_sm > 0]

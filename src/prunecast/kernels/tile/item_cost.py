@@ -170,7 +170,7 @@ def _load_of(config: TileConfig, tiles: TileMap, n: int) -> _Load:
         items=items,
         steps=float((-(-np.maximum(kept, fewest) // shape.block_k)).sum()) / max(kept.size, 1),
         tokens=-(-n // ranges),
-        c_bytes=float(tiles.row_index.size) * n * config.element_bytes / items,
+        c_bytes=float(tiles.row_index.size) * n * config.output_bytes / items,
         lacking=1.0 / ranges if n % shape.block_n else 0.0,
     )
 

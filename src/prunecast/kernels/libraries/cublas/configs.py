@@ -17,7 +17,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.libraries.cublas.launches import cublas_costs
 from prunecast.kernels.libraries.surrogate import Row, numbers, rows_for, table
 from prunecast.kernels.tile.config import CONSUMER_WARPGROUPS, TileConfig, wgmma_use
-from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
+from prunecast.plan.kernel_plan import DTYPE_BYTES, OUTPUT_BYTES, BlockShape
 from prunecast.plan.tensor_rate import fma_per_clk
 
 VECTOR_BYTES, NARROW_BYTES = 16, 4
@@ -119,11 +119,11 @@ def _config(family: Row, row: Row, block_n: int, gpu: GpuSpec, dtype: str) -> Ti
     block_m, element = int(row["block_m"]), DTYPE_BYTES[dtype]
     part = _part(family, row, block_m, block_n, element)
     step_bytes = int(row["step_bytes"])
-    resources = _resources(family, row, (block_m, block_n, step_bytes), part, gpu, element)
+    resources = _resources(family, row, (block_m, block_n, step_bytes), part, gpu, dtype)
     if resources is None and family["path"] == "mma":
         # The shorter k-step where fewer than the wanted stages of the longer fit
         step_bytes //= 2
-        resources = _resources(family, row, (block_m, block_n, step_bytes), part, gpu, element)
+        resources = _resources(family, row, (block_m, block_n, step_bytes), part, gpu, dtype)
     if part is None or resources is None:
         return None
     return TileConfig(
@@ -174,7 +174,7 @@ def _most_staging_bytes(gpu: GpuSpec) -> int:
 
 
 def _resources(
-    family: Row, row: Row, tile: tuple[int, int, int], part: _Part | None, gpu: GpuSpec, element: int
+    family: Row, row: Row, tile: tuple[int, int, int], part: _Part | None, gpu: GpuSpec, dtype: str
 ) -> BlockResources | None:
     """As many stages as shared memory holds, within the row's limits; None with fewer than the least."""
     block_m, block_n, step_bytes = tile
@@ -182,7 +182,7 @@ def _resources(
     stage = (block_m + block_n // int(family["pair"])) * step_bytes
     other, registers = int(family["beside_bytes"]), int(row["registers"])
     if family["path"] == "wgmma":
-        other += min(block_m * block_n * element // 2, _most_staging_bytes(gpu))
+        other += min(block_m * block_n * OUTPUT_BYTES[dtype] // 2, _most_staging_bytes(gpu))
         threads = WARPGROUP_THREADS
     elif part is None:
         return None

@@ -13,7 +13,7 @@ from prunecast.kernels.libraries.cublas.launches import (
 )
 from prunecast.kernels.tile.config import CONSUMER_WARPGROUPS, TileConfig, wgmma_use
 from prunecast.kernels.tile.programs.warp_programs import warp_programs
-from prunecast.plan.program import Code, Instruction, Op, WarpProgram, When
+from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram, When
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 
 LANES, STEP_BYTES = 32, 128
@@ -29,7 +29,8 @@ def cublas_programs(
     if config.tensor_path != "wgmma" or not gpu.has_wgmma:
         return _copying_warps(config, kernel.rules["copy_cycles"], kernel.rules["align_bytes"], gpu)
     producer, consumer = _warpgroups(config, multicast_of(config.shape, m, n, slices), gpu)
-    start = Instruction(Op.ISSUE, _first_stage_cycles(config, m, k, n, slices, gpu), 20)
+    cycles_per_s = _first_stage_bytes(config, m, k, n, slices, gpu) * gpu.clock_burst_hz[0]
+    start = Instruction(Op.ISSUE, 0, 20, charges=(Charge("dram_s_per_byte", cycles_per_s),))
     wait = line_wait_cycles(config.shape, m, n, gpu)
     step = (*producer.step, Instruction(Op.ISSUE, wait, leader=True)) if wait else producer.step
     return replace(producer, step=step, start=(start,)), consumer
@@ -96,8 +97,8 @@ def group_cycles(config: TileConfig, gpu: GpuSpec) -> int:
     return max(round(k16 * (reads - config.fma_per_warp_per_k16 * config.consumer_warps / rate)), 0)
 
 
-def _first_stage_cycles(config: TileConfig, m: int, k: int, n: int, slices: int, gpu: GpuSpec) -> int:
-    """Cycles that DRAM needs for what all CTAs ask for before they have anything, as far as it queues that.
+def _first_stage_bytes(config: TileConfig, m: int, k: int, n: int, slices: int, gpu: GpuSpec) -> float:
+    """What the first stage waits for: all that CTAs ask for at first, as far as DRAM queues it.
 
     All CTAs fill their ring of stages at once, and DRAM serves its queue in no order of stages: the first
     stage is there about when everything is. 768 x K with 512 tokens in tiles of 64 x 64 takes 4,040 cycles
@@ -107,11 +108,11 @@ def _first_stage_cycles(config: TileConfig, m: int, k: int, n: int, slices: int,
     """
     asked = config.resources.stages * config.shape.block_k * slices
     queued = min(min(k, asked) * (m + n) * config.element_bytes, gpu.dram_queue_bytes)
-    cycles = queued / gpu.dram_bytes_per_s * gpu.clock_burst_hz[0]
-    if asked >= k:
-        steps = -(-k * config.element_bytes // (STEP_BYTES * slices))
-        cycles = min(cycles, cublas_costs(gpu.compute_capability)["ring_step_cycles"] * (steps - 1))
-    return round(cycles)
+    if asked < k:
+        return queued
+    steps = -(-k * config.element_bytes // (STEP_BYTES * slices))
+    most_s = cublas_costs(gpu.compute_capability)["ring_step_cycles"] * (steps - 1) / gpu.clock_burst_hz[0]
+    return min(queued, most_s * gpu.dram_bytes_per_s)
 
 
 def _on_cuda_cores(code: Code) -> Code:

@@ -19,7 +19,7 @@ from prunecast.kernels.libraries.cublas.configs import LibraryKernel, library_ke
 from prunecast.kernels.libraries.cublas.launches import cublas_costs, multicast, reduction_seconds
 from prunecast.kernels.libraries.cublas.programs import operand_bytes
 from prunecast.kernels.tile.config import TileConfig
-from prunecast.plan.kernel_plan import DTYPE_BYTES
+from prunecast.plan.kernel_plan import DTYPE_BYTES, OUTPUT_BYTES
 from prunecast.plan.tensor_rate import fma_per_clk
 
 Array = npt.NDArray[np.float64]
@@ -50,7 +50,7 @@ def rank(m: int, k: int, n: int, dtype: str, gpu: GpuSpec, row_bytes: int) -> li
         return []
     table = _table(gpu, dtype, row_bytes)
     slices = _slices(table, m, k, n, gpu)
-    seconds = _seconds(table, np.maximum(slices, 1.0), m, k, n, DTYPE_BYTES[dtype], gpu)
+    seconds = _seconds(table, np.maximum(slices, 1.0), m, k, n, dtype, gpu)
     seconds = np.where((slices > 0) & _may_be_taken(table, m, k, n, gpu), seconds, np.inf)
     best = np.argmin(seconds, axis=1)
     least = seconds[np.arange(best.size), best]
@@ -59,14 +59,15 @@ def rank(m: int, k: int, n: int, dtype: str, gpu: GpuSpec, row_bytes: int) -> li
     return [Ranked(kernels[i], int(count), time) for i, count, time in zip(order, *columns, strict=True)]
 
 
-def _seconds(t: Table, slices: Array, m: int, k: int, n: int, element: int, gpu: GpuSpec) -> Array:
+def _seconds(t: Table, slices: Array, m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> Array:
     """(kernels, ways to split): launch floor left out."""
+    element, output = DTYPE_BYTES[dtype], OUTPUT_BYTES[dtype]
     tiles = np.ceil(m / t["block_m"]) * np.ceil(n / t["block_n"])
     rows, tokens = np.minimum(t["block_m"], m), np.minimum(t["block_n"], n)
     steps = np.ceil(np.ceil(k / t["block_k"]) / slices)
     port = (rows + tokens / t["pair"]) * t["block_k"] * element / gpu.l2_port_bytes_per_clk_per_sm
     lead = gpu.block_start_cycles + gpu.dram_latency_cycles + gpu.store_latency_cycles
-    epilogue = t["epilogue"] + rows * tokens * element / gpu.store_bytes_per_clk_per_sm
+    epilogue = t["epilogue"] + rows * tokens * output / gpu.store_bytes_per_clk_per_sm
     alone = steps * np.maximum(t["alone"], port) + epilogue + np.where(t["persistent"], 0.0, lead)
     demand = steps * np.maximum(t["busy"], port)
     rounds, rest = np.divmod(np.ceil(tiles * slices / gpu.sm_count), t["ctas_per_sm"])
@@ -77,9 +78,9 @@ def _seconds(t: Table, slices: Array, m: int, k: int, n: int, element: int, gpu:
     by_rows, by_tokens = (np.where(t["persistent"], count, 1.0) for count in shared)
     l2_s = tiles * (rows / by_rows + tokens / by_tokens) * k * element / gpu.l2_bytes_per_s
     # DRAM serves the same bytes whatever the kernel; on sm_90 the choice does not go by it
-    dram_s = element * (m * k + k * n + m * n) / gpu.dram_bytes_per_s
+    dram_s = (element * (m * k + k * n) + output * m * n) / gpu.dram_bytes_per_s
     chip_s = (
-        np.maximum(l2_s, np.where(t["persistent"], 0.0, dram_s)) + m * n * element / gpu.l2_store_bytes_per_s
+        np.maximum(l2_s, np.where(t["persistent"], 0.0, dram_s)) + m * n * output / gpu.l2_store_bytes_per_s
     )
     unhidden = cublas_costs(gpu.compute_capability)["heuristic_unhidden"]
     seconds = np.maximum(sm_s, chip_s) + unhidden * np.minimum(sm_s, chip_s)
@@ -167,7 +168,7 @@ def _step_cycles(kernel: LibraryKernel, gpu: GpuSpec) -> _StepCycles:
     path = "wgmma" if config.tensor_path == "wgmma" else "mma"
     epilogue = costs[f"epilogue_cycles_per_pair_{path}"] * area / (2 * LANES * warps)
     epilogue += costs["item_instructions"] + 2 * gpu.shared_latency_cycles
-    epilogue += 2 * area * config.element_bytes / rate
+    epilogue += 2 * area * config.output_bytes / rate
     return _StepCycles(max(busy, _waits(config, tensor, gpu)), busy, epilogue)
 
 

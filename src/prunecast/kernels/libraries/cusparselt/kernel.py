@@ -134,9 +134,11 @@ def _range_after_range(tiles: TileMap, config: TileConfig, n: int) -> WorkList:
 def _kernels(gpu: GpuSpec, dtype: str) -> tuple[LibraryKernel, ...]:
     tensor_fma_per_clk(gpu, dtype, "sparse-mma")  # refuses what the GPU cannot run
     least_rows, least_tokens = (int(_family(gpu)[name]) for name in ("least_rows", "least_tokens"))
+    # On sm_90 dense int8 has older kernels, 2:4 has those of fp8
+    tiles_of = "fp8" if dtype == "int8" and gpu.has_wgmma else dtype
     wanted = (
-        kernel
-        for kernel in library_kernels(gpu, dtype)
+        kernel._replace(config=replace(kernel.config, dtype=dtype))
+        for kernel in library_kernels(gpu, tiles_of)
         if not kernel.deals_out
         and kernel.config.shape.block_m >= least_rows
         and kernel.config.shape.block_n >= least_tokens

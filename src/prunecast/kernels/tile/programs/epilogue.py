@@ -41,7 +41,7 @@ def write_c(config: TileConfig) -> Code:
     A wgmma kernel leaves reading and writing to bulk stores, and each warp turns rows of its own; in the
     others the warps wait for one another and store themselves.
     """
-    size = config.shape.block_m * config.shape.block_n * config.element_bytes // config.consumer_warps
+    size = config.shape.block_m * config.shape.block_n * config.output_bytes // config.consumer_warps
     pairs = -(-_sums_per_lane(config) // 2)
     convert = Instruction(Op.ISSUE, issue=pairs + 20, when=When.FINAL)
     if config.tensor_path == "wgmma":
@@ -80,7 +80,7 @@ def end_of_item(config: TileConfig, scattered: bool) -> Code:
         Instruction(Op.WAIT_LOAD, when=When.OWNER),
         Instruction(Op.ISSUE, issue=sums // 32, when=When.OWNER),
         Instruction(Op.ISSUE, issue=max(sums // 64, 1) + 20, when=When.FINAL),
-        *_leave(config, sums * config.element_bytes, scattered),
+        *_leave(config, sums * config.output_bytes, scattered),
     )
 
 
@@ -91,7 +91,7 @@ def _leave(config: TileConfig, size: int, scattered: bool) -> Code:
     third one takes 1,650 cycles instead of 1,050, and the one a ring later 1,550 (clock stamps, 0007). Rows
     that are scattered hold up every step in which they leave, 1,400 to 1,800 cycles each.
     """
-    staged = staging_bytes(config.shape, config.element_bytes) // config.consumer_warps
+    staged = staging_bytes(config.shape, config.output_bytes) // config.consumer_warps
     rounds = max(size // staged, 1)
     fill = Instruction(Op.SHARED, size // rounds, max(size // rounds // 512, 1), when=When.FINAL)
     if scattered:
@@ -140,7 +140,7 @@ def _sparse_end(config: TileConfig, groups: int) -> Code:
         Instruction(Op.LOAD_PARTIALS, 4 * sums, copies(4 * sums), when=When.OWNER, whole=True),
         Instruction(Op.WAIT_LOAD, when=When.OWNER),
         Instruction(Op.ISSUE, issue=sums // 32, when=When.OWNER),
-        *_store_c(sums, config.element_bytes),
+        *_store_c(sums, config.output_bytes),
     )
 
 
