@@ -1,5 +1,6 @@
 """`Pruner` on small models: masks hold through training, schedules run, and the files can be predicted."""
 
+import io
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -344,3 +345,83 @@ def test_distance_needs_a_teacher_of_the_same_shape():
     pruner = Pruner(model, "tile-wise:16", 0.5, teacher=torch.nn.Linear(INPUTS, 3))
     with pytest.raises(BadInput, match=r"\(2, 3\), got \(2, 32\)"):
         pruner.distance(torch.ones(2, INPUTS), torch.ones(2, INPUTS))
+
+
+RESUMED = [
+    ("tile-wise:16", {"schedule": gradual(0.75, updates=4, every=3)}),
+    ("atp:16:shuffled", {"schedule": gradual(0.75, updates=4, every=3, delay_steps=2)}),
+    ("tile-wise:16", {"schedule": gradual(0.5, updates=4, every=3, delay_steps=2), "importance": "taylor"}),
+    ("2:4", {"schedule": gradual(0.5, updates=4, every=3), "way": "towards"}),
+    ("tile-wise:16", {"schedule": gradual(0.75, updates=4, every=3), "final": True}),
+    (
+        "tile-wise:16",
+        {"schedule": staged([0.5, 0.75], steps=4, floors=-1.0, tries=2), "metric": lambda: -2.0},
+    ),
+]
+
+
+def resumed(pattern, options, before, after):
+    """The model after so many steps, the run saved, dropped and begun again in between."""
+    model = small_model()
+    final = {
+        name: parse_pattern(pattern).prune({name: p.detach().abs().numpy()}, options["schedule"].sparsity)[
+            name
+        ]
+        for name, p in model.named_parameters()
+        if p.dim() > 1
+    }
+    options = {**options, **({"final": final} if options.get("final") else {})}
+    pruner, optimizer = Pruner(model, pattern, **options), torch.optim.SGD(model.parameters(), lr=1e-2)
+    pruner.prepare()
+    train(model, pruner, before, optimizer)
+    if after is None:
+        return model, pruner
+    saved = io.BytesIO()
+    torch.save({"model": model.state_dict(), "pruner": pruner.state_dict()}, saved)
+    saved.seek(0)
+    state = torch.load(saved, weights_only=True)
+    again = small_model(seed=7)
+    again.load_state_dict(state["model"])
+    pruner, optimizer = Pruner(again, pattern, **options), torch.optim.SGD(again.parameters(), lr=1e-2)
+    pruner.load_state_dict(state["pruner"])
+    train(again, pruner, after, optimizer)
+    return again, pruner
+
+
+@pytest.mark.parametrize(("pattern", "options"), RESUMED)
+@pytest.mark.parametrize("stop", [1, 7, 20])
+def test_a_run_that_goes_on_is_the_run_that_was_not_stopped(pattern, options, stop, monkeypatch):
+    batches = {}
+
+    def train_on(model, pruner, steps, optimizer):
+        """Batch i is that of step i, whatever ran before."""
+        for _ in range(steps):
+            x = batches.setdefault(
+                pruner.run.step,
+                torch.randn(16, INPUTS, generator=torch.Generator().manual_seed(pruner.run.step)),
+            )
+            optimizer.zero_grad()
+            (model(x) - x.roll(1, dims=1)).square().mean().backward()
+            optimizer.step()
+            pruner.step()
+
+    monkeypatch.setitem(globals(), "train", train_on)
+    whole, pruner = resumed(pattern, options, 20, None)
+    again, its = resumed(pattern, options, stop, 20 - stop)
+    assert its.masks.keys() == pruner.masks.keys()
+    for name, mask in pruner.masks.items():
+        np.testing.assert_array_equal(its.masks[name], mask)
+        np.testing.assert_array_equal(its.first[name], pruner.first[name])
+    for name, tensor in whole.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], tensor, rtol=0, atol=0)
+    assert (its.finished, its.run.state()) == (pruner.finished, pruner.run.state())
+
+
+def test_the_state_of_another_pruner_is_refused():
+    state = Pruner(small_model(), "tile-wise:16", 0.5).state_dict()
+    with pytest.raises(BadInput, match="schedule must be"):
+        Pruner(small_model(), "tile-wise:16", 0.75).load_state_dict(state)
+    with pytest.raises(BadInput, match="pattern must be"):
+        Pruner(small_model(), "tile-wise:32", 0.5).load_state_dict(state)
+    with pytest.raises(BadInput, match="layers must be"):
+        Pruner(small_model(), "tile-wise:16", 0.5, ignore=["0.weight"]).load_state_dict(state)

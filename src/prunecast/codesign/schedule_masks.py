@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from prunecast.errors import BadInput, check_choice
 from prunecast.patterns.adaptive_tile_pattern import AdaptiveTilePattern
@@ -85,6 +86,17 @@ class MaskPath:
             found = self._stepwise(alive, self._told if last else sparsity)
         self.masks.update(found)
         return {name: self.masks[name] for name in importances}
+
+    def state(self) -> dict[str, dict[str, MaskArray] | dict[str, CountArray]]:
+        """What has been decided, as arrays by layer, for `take_state` of a path of the same pattern."""
+        return {"masks": dict(self.masks), "groups": dict(self._groups), "final": dict(self._final)}
+
+    def take_state(self, state: Mapping[str, Mapping[str, npt.ArrayLike]]) -> None:
+        """Go on from where another path was."""
+        self.masks, self._groups, self._final = (
+            {name: np.asarray(array) for name, array in state[part].items()}
+            for part in ("masks", "groups", "final")
+        )
 
     def _is_empty(self, name: str) -> bool:
         """Nothing is left to rank; a coarse pattern may take all of a small layer before the last stage."""

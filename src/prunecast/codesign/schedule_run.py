@@ -1,7 +1,7 @@
 """A schedule as it runs: counts training steps, asks for the metric, says which groups to prune how far."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from prunecast.codesign.schedule import Schedule, Stage
@@ -64,7 +64,8 @@ class ScheduleRun:
         self.stopped: dict[str, float] = {}
         """Group -> sparsity at which it missed a floor."""
         self.measured: list[Measured] = []
-        self._visits = deque(_visits(schedule, tuple(groups)))
+        self._groups = tuple(groups)
+        self._visits = deque(_visits(schedule, self._groups))
         self._current: _Visit | None = None
         self._wait = schedule.delay_steps
         self._tries_left = 0
@@ -74,6 +75,29 @@ class ScheduleRun:
     def finished(self) -> bool:
         """No update will come any more, and no metric will be asked for."""
         return self._begun and self._current is None and not self._visits
+
+    def state(self) -> dict[str, Any]:
+        """Where the run is, in plain values, for `take_state` of a run of the same schedule and groups."""
+        return {
+            "step": self.step,
+            "stopped": dict(self.stopped),
+            "measured": [measured.row() for measured in self.measured],
+            "visits_left": len(self._visits),
+            "current": None if self._current is None else list(self._current.groups),
+            "wait": self._wait,
+            "tries_left": self._tries_left,
+            "begun": self._begun,
+        }
+
+    def take_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from where another run was."""
+        self.step, self._wait, self._begun = state["step"], state["wait"], state["begun"]
+        self._tries_left, self.stopped = state["tries_left"], dict(state["stopped"])
+        self.measured = [Measured(**{**row, "groups": tuple(row["groups"])}) for row in state["measured"]]
+        visits = _visits(self.schedule, self._groups)
+        going, left = state["current"], len(visits) - state["visits_left"]
+        self._visits = deque(visits[left:])
+        self._current = None if going is None else _Visit(visits[left - 1].stage, tuple(going))
 
     def begin(self) -> Update | None:
         """The first update, if the schedule has no delay. Raises BadInput when called twice."""

@@ -111,6 +111,11 @@ class Importance:
         known = self._gathered.get(name)
         self._gathered[name] = product if known is None else known.add_(product)
 
+    @property
+    def gathered(self) -> dict[str, torch.Tensor]:
+        """What backward passes have said since the last masks, by layer."""
+        return self._gathered
+
     def of(self, name: str) -> ImportanceArray:
         """Importance (M, K) of a layer as it is now. Raises BadInput."""
         if self.needs_gradients:

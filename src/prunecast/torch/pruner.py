@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -165,6 +167,49 @@ class Pruner:
         apart = nn.functional.kl_div(said, told, log_target=True, reduction="batchmean")
         return apart * temperature**2
 
+    def state_dict(self) -> dict[str, Any]:
+        """All that a training run needs to go on: tensors and plain values, which `torch.save` keeps.
+
+        The model and the optimizer have states of their own; a teacher and functions are given again.
+        """
+        towards = {} if self._towards is None else self._towards.turns
+        return {
+            "pattern": self.path.pattern.canonical,
+            "schedule": self.schedule.document(),
+            "layers": {name: list(parameter.shape) for name, parameter in self.parameters.items()},
+            "run": self.run.state(),
+            "path": {part: _tensors(arrays) for part, arrays in self.path.state().items()},
+            "first": _tensors(self.first),
+            "masks": {name: mask.bool() for name, mask in self._masks.items()},
+            "gathered": dict(self.importance.gathered),
+            "towards": dict(towards),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where another `Pruner` of the same arguments was; in place of `prepare`.
+
+        Raises
+        ------
+        BadInput : the state is of another pattern, schedule or model
+        """
+        own = self.state_dict()
+        for part in ("pattern", "schedule", "layers"):
+            if state.get(part) != own[part]:
+                raise BadInput(
+                    f"state of a pruner: {part} must be {own[part]!s:.120}, got {state.get(part)!s:.120}"
+                )
+        self.run.take_state(state["run"])
+        self.path.take_state(state["path"])
+        self.first = {name: scores.numpy() for name, scores in state["first"].items()}
+        like = self.parameters
+        self._masks = {
+            name: mask.to(like[name].device, like[name].dtype) for name, mask in state["masks"].items()
+        }
+        self.importance.gathered.update({n: t.to(like[n].device) for n, t in state["gathered"].items()})
+        if self._towards is not None:
+            self._towards.turns.update({n: t.to(like[n].device) for n, t in state["towards"].items()})
+        self.apply()
+
     def finalize(self, out: str | Path) -> Path:
         """Write the folder `out` with weights, recipe and tile maps; the model is no longer watched.
 
@@ -239,6 +284,10 @@ class Pruner:
             self.first.setdefault(name, scores[name])
             self._masks[name] = as_mask_tensor(mask, self.parameters[name])
         self.apply()
+
+
+def _tensors(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
 
 
 def _schedule(rule: Pattern, sparsity: float | None, schedule: Schedule | None) -> Schedule:

@@ -36,16 +36,17 @@ class Towards:
         if set(final) != set(parameters):
             other = sorted(set(final) ^ set(parameters))[0]
             raise BadInput(f"final masks must be of the layers that are pruned, got another set: {other!r}")
-        self._turns: dict[str, torch.Tensor] = {}
+        self.turns: dict[str, torch.Tensor] = {}
+        """Layer -> when each weight goes."""
         for name, parameter in parameters.items():
             wanted = (parameter.shape[0], parameter[0].numel())
             if final[name].shape != wanted:
                 raise BadInput(f"final mask of {name!r} must have shape {wanted}, got {final[name].shape}")
-            self._turns[name] = _turns(final[name], scores[name], parameter)
+            self.turns[name] = _turns(final[name], scores[name], parameter)
 
     def mask(self, name: str, share: float) -> torch.Tensor:
         """Ones where the layer keeps, when `share` of all that will go has gone; as its weights."""
-        turns = self._turns[name]
+        turns = self.turns[name]
         return (turns >= share).to(turns.dtype)
 
 
