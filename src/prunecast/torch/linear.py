@@ -182,7 +182,7 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         """The first call of its kind, or one that lies as none did; what it found out is kept."""
         self._check_input(x)
         in_order = self.layout == "features_first"
-        if not x.is_cuda:
+        if not _has_kernels(x):
             return self._on_cpu(x.t()).t() if in_order else self._on_cpu(x)
         b = x if in_order else x.reshape(-1, self.in_features).t()
         c = self._multiply(b)
@@ -294,6 +294,10 @@ def _check(linear: torch.nn.Linear, layout: str, max_tokens: int, token_step: in
     if max_plans < 1:
         raise BadInput(f"max_plans must be at least 1, got {max_plans}")
     _dtype(linear.weight)
+
+
+def _has_kernels(x: torch.Tensor) -> bool:
+    return bool(x.is_cuda)
 
 
 def _dtype(values: torch.Tensor) -> str:
