@@ -17,12 +17,13 @@ from prunecast.kernels.small_n.cuda.records import SMALL_ARGS, SMALL_SOURCE
 from prunecast.kernels.tile.cuda import tensor_maps
 from prunecast.kernels.tile.cuda.forms import SOURCES
 from prunecast.kernels.tile.cuda.work_image import TILE_ARGS
-from prunecast.patterns import parse_pattern
+from prunecast.kernels.two_of_four.cuda.images import SPARSE_ARGS, SPARSE_SOURCE
+from prunecast.patterns import NestedMap, parse_pattern
 from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, Grid, build_on_cpu, run_on_cpu
 
 torch = pytest.importorskip("torch")
 
-from prunecast.torch.cuda import device, direct, launches, small, tiles, transpose  # noqa: E402
+from prunecast.torch.cuda import device, direct, halves, launches, small, tiles, transpose  # noqa: E402
 from prunecast.torch.epilogue import (  # noqa: E402
     ACTIVATIONS,
     Epilogue,
@@ -36,7 +37,12 @@ from prunecast.torch.packed import PackedProduct, interleaved_tiles  # noqa: E40
 pytestmark = pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")
 
 GPU = load_gpu("h200-sxm")
-ARGUMENTS = {"tile_sm90": TILE_ARGS, "small_n": SMALL_ARGS, "transpose_rows": TRANSPOSE_ARGS}
+ARGUMENTS = {
+    "tile_sm90": TILE_ARGS,
+    "small_n": SMALL_ARGS,
+    "transpose_rows": TRANSPOSE_ARGS,
+    "sparse_sm90": SPARSE_ARGS,
+}
 TENSOR_MAP = np.dtype(("u8", 16))
 UINT16, FLOAT16, BFLOAT16 = 1, 6, 9
 """CU_TENSOR_MAP_DATA_TYPE of the CUDA driver API."""
@@ -86,7 +92,7 @@ class EmulatedDriver:
 
     def cuLaunchKernelEx(self, config, function, addresses, extra):  # noqa: N802
         kernel, given = self.loaded[function.value - 1], config._obj
-        built = build_on_cpu(kernel.source, kernel.entry, kernel.defines, self.folder)
+        built = build_on_cpu(kernel.source, kernel.entry, kernel.defines, self.folder, includes=[SOURCES])
         kinds = [ARGUMENTS[kernel.entry], *([TENSOR_MAP] if kernel.entry == "tile_sm90" else [])]
         arguments = [
             np.frombuffer(ctypes.string_at(address, kind.itemsize), np.uint8).copy()
@@ -97,7 +103,7 @@ class EmulatedDriver:
             given.block[0],
             given.shared_bytes,
             cluster=kernel.cluster,
-            resident=0 if kernel.entry == "tile_sm90" else 2,
+            resident=0 if kernel.entry in ("tile_sm90", "sparse_sm90") else 2,
         )
         memory = [tensor.untyped_storage() for tensor in self.tensors]
         arrays = [
@@ -137,9 +143,9 @@ def emulated(monkeypatch, tmp_path_factory):
         made.loaded.append(cubin)
         return len(made.loaded)
 
-    for module in (tiles, small, transpose):
+    for module in (tiles, small, halves, transpose):
         monkeypatch.setattr(module, "load_function", load)
-    for module in (tiles, small, transpose, direct):
+    for module in (tiles, small, halves, transpose, direct):
         monkeypatch.setattr(module, "stream_of", lambda _: 0)
 
     def built_tile(plan, defines):
@@ -150,9 +156,13 @@ def emulated(monkeypatch, tmp_path_factory):
     def built_small(plan, arch, defines):
         return Built(Loaded("small_n", SMALL_SOURCE, dict(defines), 1))
 
+    def built_sparse(plan, defines):
+        return Built(Loaded("sparse_sm90", SPARSE_SOURCE, dict(defines), 1))
+
     source = DEVICE / "transpose" / "transpose_rows.cu"
     monkeypatch.setattr(tiles, "build_tile_kernel", built_tile)
     monkeypatch.setattr(small, "build_small", built_small)
+    monkeypatch.setattr(halves, "build_sparse_kernel", built_sparse)
     monkeypatch.setattr(
         transpose, "build_transpose", lambda _: Built(Loaded("transpose_rows", source, {}, 1))
     )
@@ -166,8 +176,10 @@ def product(pattern, dtype, *, few_tokens, m=512, k=384):
     weight, found = torch.randn(m, k).to(dtype), parse_pattern(pattern)
     kept = found.map(found.prune({"w": weight.abs().float().numpy()}, 0.6)["w"])
     weight = weight * torch.from_numpy(kept.mask())
-    bias = torch.randn(m).to(dtype)
-    layouts = layouts_for(kept, "fp16" if dtype == torch.float16 else "bf16", GPU, 512, few_tokens=few_tokens)
+    bias, halved = torch.randn(m).to(dtype), isinstance(kept, NestedMap)
+    kept = kept.tiles if halved else kept
+    name = "fp16" if dtype == torch.float16 else "bf16"
+    layouts = layouts_for(kept, name, GPU, 512, few_tokens=few_tokens, halved=halved)
     return PackedProduct(weight, kept, bias, gpu=GPU, max_tokens=512, layouts=layouts), weight, bias
 
 
@@ -196,6 +208,8 @@ def call(emulated, made, x, residual=None):
         ("tile-wise:64", 1, True, torch.float16),
         ("tile-wise:64", 13, True, torch.bfloat16),
         ("tile-wise:64", 64, True, torch.float16),
+        ("tvw:128", 200, False, torch.float16),
+        ("tvw:256", 45, True, torch.bfloat16),
     ],
 )
 def test_a_call_gives_y(pattern, tokens, few_tokens, dtype, emulated):
@@ -212,7 +226,12 @@ def test_a_call_gives_y(pattern, tokens, few_tokens, dtype, emulated):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize(
     ("pattern", "tokens", "few_tokens"),
-    [("tile-wise:128", 45, False), ("tile-wise:256", 131, False), ("tile-wise:64", 13, True)],
+    [
+        ("tile-wise:128", 45, False),
+        ("tile-wise:256", 131, False),
+        ("tile-wise:64", 13, True),
+        ("tvw:128", 45, False),
+    ],
 )
 def test_a_residual_is_added_by_the_launch_and_each_sum_is_rounded_once(
     pattern, tokens, few_tokens, dtype, emulated
@@ -223,7 +242,8 @@ def test_a_residual_is_added_by_the_launch_and_each_sum_is_rounded_once(
     assert torch.equal(call(emulated, made, x, residual), alone + residual)
     assert len(emulated.launched) == 2
     adds = {torch.float16: FLOAT16, torch.bfloat16: BFLOAT16}[dtype]
-    assert emulated.kinds == ([] if few_tokens else [UINT16, adds])
+    has_maps = pattern.startswith("tile-wise") and not few_tokens
+    assert emulated.kinds == ([UINT16, adds] if has_maps else [])
 
 
 def gated_product(dtype, *, few_tokens):
@@ -262,6 +282,26 @@ def test_epilogues_write_features_first(glu, tokens, few_tokens, dtype, emulated
     wanted = activated(sums, made.epilogue)
     error = (call(emulated, made, x).float() - wanted).abs().max() / wanted.abs().max()
     assert error < (2e-3 if dtype == torch.float16 else 1.2e-2)
+
+
+@pytest.mark.parametrize("tokens", [45, 200])
+def test_2_of_4_writes_features_first(tokens, emulated):
+    made, weight, bias = product("tvw:128", torch.float16, few_tokens=False)
+    made.epilogue = Epilogue("gelu-tanh", features_first=True)
+    x = torch.randn(tokens, made.features).half()
+    wanted = activated(torch.nn.functional.linear(x.float(), weight.float(), bias.float()), made.epilogue)
+    error = (call(emulated, made, x).float() - wanted).abs().max() / wanted.abs().max()
+    assert error < 2e-3
+
+
+def test_tiles_and_2_of_4_in_the_same_tiles_have_launches_of_their_own(emulated):
+    halved, weight, bias = product("tvw:128", torch.float16, few_tokens=False)
+    layouts = layouts_for(halved.tile_map, "fp16", GPU, 512, few_tokens=False)
+    whole = PackedProduct(weight, halved.tile_map, bias, gpu=GPU, max_tokens=512, layouts=layouts)
+    assert whole.plan == halved.plan
+    x = torch.randn(45, halved.features).half()
+    assert torch.allclose(call(emulated, whole, x), call(emulated, halved, x), rtol=1e-2, atol=2e-2)
+    assert set(emulated.launched) == {"tile_sm90", "sparse_sm90"}
 
 
 @pytest.mark.parametrize(

@@ -144,3 +144,27 @@ def test_one_image_serves_all_numbers_of_tokens(tokens: int) -> None:
     layouts = layouts_for(plan.tiles, "fp16", gpu, 4096, few_tokens=True, halved=True)
     found, image = plan_for(plan.tiles, tokens, "fp16", gpu, layouts)
     assert (found.kernel, found.shape.block_m, image) == ("2:4", layouts[0].block_m, 0)
+
+
+class Chain(torch.nn.Module):
+    """Two products, an activation between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = torch.nn.Linear(128, 256), torch.nn.Linear(256, 128)
+        self.activation_fn = torch.nn.GELU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc2(self.activation_fn(self.fc1(x)))
+
+
+def test_an_activation_between_two_products_is_an_epilogue() -> None:
+    torch.manual_seed(0)
+    dense = torch.nn.Sequential(Chain()).half().eval()
+    for layer in (dense[0].fc1, dense[0].fc2):
+        layer.weight.data *= torch.tensor([1, 0, 1, 0]).repeat(layer.in_features // 4)
+    sparse = copy.deepcopy(dense)
+    sparsify(sparse, "2:4", gpu="h200-sxm", max_tokens=64, quiet=True)
+    assert sparse[0].fc1.product.epilogue.activation == "gelu"
+    x = torch.randn(9, 128).half()
+    assert torch.allclose(sparse(x), dense(x), rtol=1e-2, atol=1e-2)

@@ -136,6 +136,7 @@ def _whole_model(
         best[row.layer] = min(best.get(row.layer, row), row, key=lambda one: one.seconds)
     dense = {row.layer: row.seconds for row in rows if not KERNELS[row.kernel].prunes}
     sparse = {name for name, row in best.items() if KERNELS[row.kernel].prunes}
+    ungated = frozenset(name for name in sparse if not KERNELS[best[name].kernel].gates_in_torch)
     engine = job.engine
 
     @cache
@@ -155,6 +156,7 @@ def _whole_model(
                         engine.gpu,
                         one.seconds(seconds, other),
                         sparse=one.those_of(sparse),
+                        ungated=ungated,
                         launch=engine.launch,
                     ),
                 )

@@ -120,6 +120,7 @@ class Kernel:
     sources : its CUDA; None for libraries, and for a kernel of more than one launch
     library : run by the GPU vendor's library, predicted and measured but not compiled
     in_torch : what runs products of models in torch: cuBLAS, and what `prunecast.torch.sparsify` launches
+    gates_in_torch : a gated unit between its products is the first one's epilogue there
     parts : names of the kernels that are launched one behind the other; empty for a kernel of one launch
     writes_all_rows : also rows of C in which nothing is kept; else a second launch writes them
     unaligned_tokens : up to so many tokens, rows of B and C may begin anywhere; above, copies are padded
@@ -146,6 +147,7 @@ class Kernel:
     sources: Sources | None = None
     library: bool = False
     in_torch: bool = False
+    gates_in_torch: bool = True
     parts: tuple[str, ...] = ()
     writes_all_rows: bool = False
     unaligned_tokens: int = 0

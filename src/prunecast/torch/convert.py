@@ -158,12 +158,15 @@ def _without_head(model: nn.Module, found: list[Found]) -> tuple[list[Found], li
 
 def _fusable(forwards: list[FeedForward], chosen: list[Choice]) -> list[FeedForward]:
     """Those whose layers are all sparse, gate and up with the same tiles of whole groups of rows."""
-    tiles = {choice.layer.name: choice.tiles for choice in chosen if choice.halves is None}
+    tiles = {choice.layer.name: choice.tiles for choice in chosen}
+    halved = {choice.layer.name for choice in chosen if choice.halves is not None}
     found = []
     for forward in forwards:
         if not tiles.keys() >= {*forward.first, forward.last}:
             continue
-        if not forward.is_gated or _may_interleave(*(tiles[name] for name in forward.first)):
+        if not forward.is_gated or (
+            halved.isdisjoint(forward.first) and _may_interleave(*(tiles[name] for name in forward.first))
+        ):
             found.append(forward)
     return found
 

@@ -1,4 +1,4 @@
-"""Stages of 2:4 weights as the sparse kernel reads them, as tensors: values of kept weights, then their places.
+"""Stages of 2:4 weights as the sparse kernel reads them, as tensors: kept values, then their places.
 
 The NumPy packing of `kernels.two_of_four` lays out the same bytes, which the tests compare, and says where
 the hardware looks for places. They stand behind the values as bits of the weights' dtype: such an image is

@@ -133,3 +133,20 @@ def test_a_longer_cache_takes_no_less(one: int, other: int) -> None:
     timer = TorchTimer(GPU)
     short, long = (torch_form("x", LLAMA, Pass(4, 1, n)) for n in sorted((one, other)))
     assert timer.seconds(short["layer.0.attention"]) <= timer.seconds(long["layer.0.attention"])
+
+
+def test_behind_products_that_gate_nothing_a_gated_unit_stays_a_kernel():
+    graph = torch_form("llama-2-7b", transformers()["llama-2-7b"], Pass(1, 2048))
+    gpu, seconds = load_gpu("h200-sxm"), dict.fromkeys(graph.products, 1e-4)
+    sparse = frozenset(graph.products)
+    gated = model_time(graph, gpu, seconds, sparse=sparse).seconds
+    apart = model_time(graph, gpu, seconds, sparse=sparse, ungated=sparse).seconds
+    assert apart > gated
+    bert = torch_form("bert-base", transformers()["bert-base"], Pass(32, 128))
+    alike = [
+        model_time(
+            bert, gpu, dict.fromkeys(bert.products, 1e-4), sparse=frozenset(bert.products), ungated=apart
+        )
+        for apart in (frozenset(), frozenset(bert.products))
+    ]
+    assert alike[0].seconds == alike[1].seconds

@@ -63,6 +63,7 @@ def model_time(
     product_seconds: Mapping[str, float],
     *,
     sparse: frozenset[str] = frozenset(),
+    ungated: frozenset[str] = frozenset(),
     launch: str = "graph",
 ) -> ModelTime:
     """Add up a forward pass.
@@ -71,6 +72,7 @@ def model_time(
     ----------
     product_seconds : seconds of every product of the graph, of all copies that run, launches included
     sparse : products that run a sparse kernel and want feature-major tensors
+    ungated : those of `sparse` behind which torch runs a gated unit as a kernel
     launch : `graph` or `stream`, which launch floor the other operations pay
 
     Raises
@@ -83,7 +85,7 @@ def model_time(
     launch_s = gpu.graph_launch_s if launch == "graph" else gpu.stream_launch_s
     if model.runtime == "torch":
         timer = TorchTimer(gpu)
-        seconds, changed, turning = timer.times(model, product_seconds, sparse)
+        seconds, changed, turning = timer.times(model, product_seconds, sparse, ungated)
     else:
         seconds = {
             o.name: product_seconds[o.name] if o.kind == "gemm" else other_seconds(o, gpu, launch_s=launch_s)

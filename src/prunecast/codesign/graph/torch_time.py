@@ -65,9 +65,13 @@ class TorchTimer:
         self._costs = load_costs(__package__, gpu.compute_capability)
 
     def times(
-        self, model: ModelGraph, product_seconds: Mapping[str, float], sparse: frozenset[str]
+        self,
+        model: ModelGraph,
+        product_seconds: Mapping[str, float],
+        sparse: frozenset[str],
+        ungated: frozenset[str] = frozenset(),
     ) -> TorchTimes:
-        """All of a pass."""
+        """All of a pass; `ungated` are those of `sparse` that have no gated unit as epilogue."""
         seconds = {o.name: product_seconds[o.name] if o.kind == "gemm" else self.seconds(o) for o in model}
         for name in _launched_with_another(model):
             seconds[name] = max(seconds[name] - self._gpu.graph_launch_s, 0.0)
@@ -77,7 +81,7 @@ class TorchTimer:
             if source is None:  # a matrix that the form does not know: a pooler
                 continue
             maker = model[source]
-            if _is_epilogue(model, maker, sparse):
+            if _is_epilogue(model, maker, sparse, ungated):
                 seconds[source] = self.epilogue(maker)
             elif model[name].n > 1:
                 changed.append(Transpose(source, name, model[name].elements_in))
@@ -167,6 +171,10 @@ def _launched_with_another(model: ModelGraph) -> list[str]:
     return found
 
 
-def _is_epilogue(model: ModelGraph, maker: Operation, sparse: frozenset[str]) -> bool:
+def _is_epilogue(
+    model: ModelGraph, maker: Operation, sparse: frozenset[str], ungated: frozenset[str]
+) -> bool:
     """Whether an activation between sparse products is the first one's epilogue."""
-    return maker.kind in EPILOGUES and sparse.issuperset(model.graph.predecessors(maker.name))
+    makers = frozenset(model.graph.predecessors(maker.name))
+    alone = maker.kind == "gated unit" and not ungated.isdisjoint(makers)
+    return maker.kind in EPILOGUES and sparse >= makers and not alone

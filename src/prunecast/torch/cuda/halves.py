@@ -1,4 +1,4 @@
-"""A plan of the 2:4 kernel on one device, C token-major."""
+"""A plan of the 2:4 kernel on one device, C as the epilogue lays it; gated units are no epilogue of it."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ class HalvesLaunch:
             self._args[name] = array.pointer
         self._args["null_stage"] = len(slabs.columns)
         work.into(self._args)
-        self._rows, self._device = plan.m, device.index
+        self._rows, self._device, self._turned = plan.m, device.index, epilogue.features_first
         self._words, self._numbers = self._args.view(np.uint64).data, self._args.view(np.int32).data
         self._launch = PreparedLaunch(
             load_function(cubin, "sparse_sm90", resources.shared_bytes, device.index),
@@ -70,6 +70,11 @@ class HalvesLaunch:
         """Enqueue it."""
         if x_t.shape[1] % _GROUP:  # a single token
             x_t = torch.nn.functional.pad(x_t, (0, -x_t.shape[1] % _GROUP))
+            if self._turned:
+                wide = y.new_empty((self._rows, x_t.shape[1]))
+                self(x_t, image, bias, wide)
+                y.copy_(wide[:, : y.shape[1]])
+                return
         x_t = x_t.contiguous()
         biased = 0 if bias is None else bias.data_ptr()
         given = (x_t.data_ptr(), x_t.shape[1], image.data_ptr(), biased, y.data_ptr(), y.shape[0])
@@ -79,7 +84,8 @@ class HalvesLaunch:
         """The same by addresses; columns are whole groups of 8."""
         words, numbers = self._words, self._numbers
         words[_WORDS["weights"]], words[_WORDS["b"]], words[_WORDS["bias"]] = image, x_t, bias
-        words[_WORDS["c"]], words[_WORDS["c_row_bytes"]] = y, self._rows * _ELEMENT_BYTES
+        words[_WORDS["c"]] = y
+        words[_WORDS["c_row_bytes"]] = (columns if self._turned else self._rows) * _ELEMENT_BYTES
         words[_WORDS["b_row_bytes"]] = columns * _ELEMENT_BYTES
         numbers[_TOKENS], numbers[_C_TOKENS] = columns, tokens
         self._launch(stream)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.choice import fastest_plan
+from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.engines import Engine, Progress, silent
 from prunecast.codesign.graph import ModelTime, model_time
 from prunecast.codesign.graph.config import CONFIG, shape_of_config
@@ -15,7 +15,7 @@ from prunecast.codesign.graph.shapes import Pass, Transformer, transformers
 from prunecast.codesign.graph.torch_form import torch_form
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
-from prunecast.kernels import KernelPlan, plan_dense
+from prunecast.kernels import KERNELS, KernelPlan, plan_dense
 from prunecast.patterns import TileMap, parse_pattern
 
 
@@ -94,9 +94,11 @@ def predict_case(
             plans[o.m, o.k] = _sparse_plan(o, case, dtype, gpu)
     sparse = {name: runner.run(plans[o.m, o.k]).seconds for name, o in products.items()}
     runner.stop()
-    return ModelPrediction(
-        model_time(graph, gpu, dense), model_time(graph, gpu, sparse, sparse=frozenset(products))
-    )
+    all_of_them = frozenset(products)
+    is_ungated = any(not KERNELS[plan.kernel].gates_in_torch for plan in plans.values())
+    ungated = all_of_them if is_ungated else frozenset()
+    whole = model_time(graph, gpu, sparse, sparse=all_of_them, ungated=ungated)
+    return ModelPrediction(model_time(graph, gpu, dense), whole)
 
 
 def _dense_plan(o: Operation, dtype: str, gpu: GpuSpec) -> KernelPlan:
@@ -106,17 +108,17 @@ def _dense_plan(o: Operation, dtype: str, gpu: GpuSpec) -> KernelPlan:
 def _sparse_plan(o: Operation, case: Case, dtype: str, gpu: GpuSpec) -> KernelPlan:
     """The plan that the runtime makes."""
     kept = _kept(case, o.m, o.k)
-    kernel = "small-n" if o.n <= FEW_TOKENS else "stspmm"
+    kernel = "2:4" if not isinstance(kept, TileMap) else "small-n" if o.n <= FEW_TOKENS else "stspmm"
     return fastest_plan(kernel, kept, planned_tokens(o.n), dtype, gpu)
 
 
-def _kept(case: Case, m: int, k: int) -> TileMap:
-    """What normal weights (m, k) keep."""
+def _kept(case: Case, m: int, k: int) -> PrunedMap:
+    """What normal weights (m, k) keep: tiles, or 2:4."""
     weights = np.abs(np.random.default_rng(0).standard_normal((m, k), np.float32))
     rule = parse_pattern(case.pattern)
     kept = rule.map(rule.prune({"layer": weights}, case.sparsity)["layer"])
-    if not isinstance(kept, TileMap):
-        raise BadInput(f"prunecast.torch runs patterns of tiles, {rule.canonical} has none")
+    if not isinstance(kept, TileMap) and not KERNELS["2:4"].runs(rule.canonical, rule.keeps):
+        raise BadInput(f"prunecast.torch runs patterns of tiles and 2:4, {rule.canonical} has none")
     return kept
 
 
