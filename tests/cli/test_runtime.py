@@ -14,7 +14,7 @@ def test_predict_counts_what_torch_launches(run):
     assert code == 0
     document = json.loads(out)
     assert document["asked"]["runtime"] == "torch"
-    assert {row["kernel"] for row in document["predictions"]} == {"dense", "stspmm"}
+    assert {row["kernel"] for row in document["predictions"]} == {"dense", "stspmm", "2:4"}
 
 
 def test_the_table_says_so(run):
@@ -57,7 +57,7 @@ def test_prune_offers_tiles_alone(run, tmp_path):
     [
         (("predict", "resnet50", "--runtime", "torch"), "is no transformer"),
         (("predict", "bert-small", "--runtime", "jax"), "runtime must be"),
-        (("predict", "bert-small", "--runtime", "torch", "--kernel", "2:4"), "runs dense, stspmm, small-n"),
+        (("predict", "bert-small", "--runtime", "torch", "--kernel", "tile-wise"), "runs dense, stspmm, small-n"),
         (("prune", "x.onnx", "--latency", "60%", "--runtime", "torch", "-o", "out"), "whole models"),
     ],
 )
