@@ -45,3 +45,29 @@ def test_importing_the_face_loads_nothing_heavy():
 
 def test_errors_are_value_errors():
     assert issubclass(prunecast.BadInput, ValueError)
+
+
+TWINS = {
+    "calibrate": {"derive", "spec_file"},
+    "compare": {"compare", "compare_gpus"},
+    "explain": {"explain"},
+    "gpus": {"gpu_names", "load_gpu"},
+    "patterns": {"PATTERNS", "parse_pattern"},
+    "predict": {"predict"},
+    "prune": {"prune", "prune_model"},
+    "report": {"write_report"},
+    "search": {"search_model"},
+    "sweep": {"sweep"},
+    "timeline": {"write_timeline"},
+    "validate": {"record_suite", "replay"},
+}
+"""Command -> what does the same in Python."""
+
+
+def test_every_command_has_functions_that_do_the_same():
+    from typer.main import get_command
+
+    from prunecast.cli.app import app
+
+    assert set(get_command(app).commands) == set(TWINS)
+    assert set().union(*TWINS.values()) <= set(prunecast.__all__)

@@ -24,18 +24,22 @@ if TYPE_CHECKING:
     from prunecast.errors import BadInput
     from prunecast.hardware import gpu_names, load_gpu
     from prunecast.models import estimate
-    from prunecast.patterns import parse_pattern
+    from prunecast.patterns import PATTERNS, parse_pattern
     from prunecast.report import write_report
     from prunecast.simulator import simulate
+    from prunecast.validation.calibration import derive, spec_file
+    from prunecast.validation.validate import record_suite, replay
 
     __version__: str
 
 __all__ = [
+    "PATTERNS",
     "BadInput",
     "Targets",
     "__version__",
     "compare",
     "compare_gpus",
+    "derive",
     "estimate",
     "explain",
     "fastest_plan",
@@ -45,8 +49,11 @@ __all__ = [
     "predict",
     "prune",
     "prune_model",
+    "record_suite",
+    "replay",
     "search_model",
     "simulate",
+    "spec_file",
     "sweep",
     "write_report",
     "write_timeline",
@@ -54,9 +61,11 @@ __all__ = [
 
 _HOME = {
     "BadInput": "prunecast.errors",
+    "PATTERNS": "prunecast.patterns",
     "Targets": "prunecast.codesign.search",
     "compare": "prunecast.codesign",
     "compare_gpus": "prunecast.codesign",
+    "derive": "prunecast.validation.calibration",
     "estimate": "prunecast.models",
     "explain": "prunecast.codesign",
     "fastest_plan": "prunecast.choice",
@@ -66,8 +75,11 @@ _HOME = {
     "predict": "prunecast.codesign",
     "prune": "prunecast.codesign",
     "prune_model": "prunecast.codesign.search",
+    "record_suite": "prunecast.validation.validate",
+    "replay": "prunecast.validation.validate",
     "search_model": "prunecast.codesign.study.search_model",
     "simulate": "prunecast.simulator",
+    "spec_file": "prunecast.validation.calibration",
     "sweep": "prunecast.codesign.sweep.run_sweep",
     "write_report": "prunecast.report",
     "write_timeline": "prunecast.codesign.timeline",

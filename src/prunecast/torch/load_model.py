@@ -18,8 +18,8 @@ def load(folder: str | Path, model: torch.nn.Module | None = None, **options: An
 
     Parameters
     ----------
-    folder : as `save_pretrained` of a sparsified transformers model wrote it; or, with `model`, as `Pruner` or
-        `prunecast prune` wrote it, with weights and a recipe
+    folder : as `save_pretrained` of a sparsified transformers model wrote it; or, with `model`, as
+        `Pruner` or `prunecast prune` wrote it, with weights and a recipe
     model : of the same names and shapes, which takes the weights and is given back
     options : of `from_pretrained`, e.g. `device_map="cuda"`; with `model` of `sparsify`, of which `gpu` and
         `max_tokens` must be told
