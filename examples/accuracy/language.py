@@ -136,7 +136,15 @@ class Prompt(nn.Module):
 
 def study(tiny: bool) -> Study:
     """The study, or one of the same parts in small that runs on a CPU in seconds."""
-    sizes = TINY if tiny else Sizes()
+    if tiny:
+        return study_of(TINY, TINY_BUDGET, (0.9,), (0, 1))
+    return study_of(Sizes(), BUDGET, (0.8, 0.7, 0.6), (0, 1, 2))
+
+
+def study_of(
+    sizes: Sizes, budget: Budget, shares: tuple[float, ...] = (0.9,), seeds: tuple[int, ...] = (0, 1, 2)
+) -> Study:
+    """The study of a model of these sizes."""
     text = cache(lambda: read_text(sizes.words, sizes.text_bytes, sizes.context, sizes.judged))
     return Study(
         name="language",
@@ -154,9 +162,9 @@ def study(tiny: bool) -> Study:
         ),
         tokens=sizes.timed_sequences * sizes.context,
         graph=lambda: graph(sizes),
-        budget=TINY_BUDGET if tiny else BUDGET,
-        shares=(0.9,) if tiny else (0.8, 0.7, 0.6),
-        seeds=(0, 1) if tiny else (0, 1, 2),
+        budget=budget,
+        shares=shares,
+        seeds=seeds,
     )
 
 

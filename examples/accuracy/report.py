@@ -177,7 +177,7 @@ def table(record: Record) -> str:
 def _words(found: Interval | None) -> str:
     if found is None:
         return ""
-    return f"{found.mean:+.4f} ({found.low:+.4f} to {found.high:+.4f})"
+    return f"{found.mean:+.4f} ({found.low:+.4f}…{found.high:+.4f})"
 
 
 def draw(record: Record, path: Path) -> None:
