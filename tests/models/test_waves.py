@@ -156,4 +156,4 @@ def test_what_an_sm_has_fetched_is_told_by_its_last_unit():
     # SM 0 runs the first unit and then the third one, which is quiet for its last 20 cycles
     placement = place_units(seats(3, 2, 1), np.array([100.0, 300.0, 50.0]), np.zeros(3))
     assert placement.sm.tolist() == [0, 1, 0]
-    assert placement.fetched(np.array([70.0, 10.0, 20.0])).tolist() == [130.0, 290.0]
+    assert placement.fetched(placement.sm_finish, np.array([70.0, 10.0, 20.0])).tolist() == [130.0, 290.0]

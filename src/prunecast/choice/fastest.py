@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec
@@ -110,11 +110,11 @@ def roofline_seconds(times: ItemTimes, other_bytes: float, gpu: GpuSpec) -> floa
 
 def _sm_cycles(times: ItemTimes, gpu: GpuSpec) -> float:
     """Until the last SM is done: with whole items in waves, or with heavy tiles split along K."""
-    longest, alone = float(times.alone.max(initial=0.0)), float(times.alone.mean())
+    longest, alone, pipe = float(times.alone.max()), float(times.alone.mean()), float(times.pipe.mean())
     items = times.alone.size * times.ranges
-    even = items / gpu.sm_count * max(alone / times.slots, float(times.pipe.mean()))
+    even = items / gpu.sm_count * max(alone / times.slots, pipe)
     if times.co_resident or longest <= UNEVEN * alone:
-        whole = _waves(times, items, gpu)
+        whole = _waves(times, alone, pipe, items, gpu)
     else:
         whole = even if times.once else even + TAIL_SHARE * longest
     whole = max(whole, longest)
@@ -124,18 +124,20 @@ def _sm_cycles(times: ItemTimes, gpu: GpuSpec) -> float:
     return min(whole, max(even + 2 * times.fix_up, owner))
 
 
-def _waves(times: ItemTimes, items: int, gpu: GpuSpec) -> float:
-    """Waves of equal items."""
+def _waves(times: ItemTimes, alone: float, pipe: float, items: int, gpu: GpuSpec) -> float:
+    """Waves of equal items, of which each takes `alone` and `pipe` cycles.
+
+    Blocks of an SM hide each other's waits, unless they are so short that all wait at once.
+    """
+
+    def together(blocks: int) -> float:
+        pipes = blocks * pipe
+        return pipes + alone - pipe if times.co_resident else max(alone, pipes)
+
     full, rest = divmod(items, gpu.sm_count * times.slots)
     last = min(times.slots, rest) if times.co_resident else -(-rest // gpu.sm_count)
     early = spread_cycles(times.prologue, rest, gpu.sm_count - rest)
-    return full * _together(times, times.slots) + (_together(times, last) if rest else 0.0) - early
-
-
-def _together(times: ItemTimes, blocks: int) -> float:
-    """Blocks of an SM hide each other's waits, unless they are so short that all wait at once."""
-    alone, pipes = float(times.alone.mean()), blocks * float(times.pipe.mean())
-    return pipes + alone - float(times.pipe.mean()) if times.co_resident else max(alone, pipes)
+    return full * together(times.slots) + (together(last) if rest else 0.0) - early
 
 
 NEAR = 1.12
@@ -188,14 +190,51 @@ def fastest_plan(
     product = product_of(kernel, kept, n, dtype, gpu)
     if product.kernel.times is None:
         return product.plan(**options)
-    plans = _near_plans(product, most, allowed, options)
+    alike = _AlikeOnSparseCores(
+        kernel, product.kept.m, product.kept.k, product.kept.density, n, dtype, gpu, state, most
+    )
+    plain = not product.inside and allowed is None and source is None and not options
+    if plain and alike in _chosen:
+        config, place = _chosen[alike]
+        return product.plans(config)[place]
+    near = _near_plans(product, most, allowed, options)
+    plans = [one.plan for one in near]
     if source is not None:
         plans = [grid_plan(plan, source, gpu) for plan in plans]
+    best = _fastest_of(plans, gpu, state)
+    if plain and plans[best].inner is not None and plans[best].tensor.startswith("sparse"):
+        if len(_chosen) >= MOST_CHOSEN:
+            _chosen.clear()
+        _chosen[alike] = near[best].config, near[best].place
+    return plans[best]
+
+
+class _AlikeOnSparseCores(NamedTuple):
+    """What the choice of a config hangs on for 2:4 weights on sparse tensor cores: not on which two stay."""
+
+    kernel: str
+    m: int
+    k: int
+    density: float
+    n: int
+    dtype: str
+    gpu: GpuSpec
+    state: str
+    most: int | None
+
+
+MOST_CHOSEN = 1024
+"""Choices that are remembered."""
+_chosen: dict[_AlikeOnSparseCores, tuple[Any, int]] = {}
+
+
+def _fastest_of(plans: Sequence[KernelPlan], gpu: GpuSpec, state: str) -> int:
+    """Place of the fastest plan; ties go to nearly all SMs."""
     if len(plans) == 1:
-        return plans[0]
+        return 0
     seconds = [kept_estimate(plan, gpu, state, "graph", COLD).seconds for plan in plans]
     tied = [i for i, each in enumerate(seconds) if each <= TIE * min(seconds)]
-    return plans[min(tied, key=lambda i: (plans[i].blocks < NEARLY_ALL * gpu.sm_count, seconds[i]))]
+    return min(tied, key=lambda i: (plans[i].blocks < NEARLY_ALL * gpu.sm_count, seconds[i]))
 
 
 @lru_cache(maxsize=32)
@@ -223,9 +262,16 @@ def plans_with(
     return product_of(kernel, kept, n, dtype, gpu).plans(config)
 
 
+class _Near(NamedTuple):
+    config: Any
+    place: int
+    """In `Product.plans`."""
+    plan: KernelPlan
+
+
 def _near_plans(
     product: Product, most: int | None, allowed: Callable[[Any], bool] | None, options: dict[str, Any]
-) -> list[KernelPlan]:
+) -> list[_Near]:
     """Plans near the roofline's best, or of the best that fits."""
     configs = [config for config in product.configs() if allowed is None or allowed(config)]
     seconds = [product.roofline_seconds(config) for config in configs]
@@ -243,9 +289,10 @@ def _near_plans(
     )
 
 
-def _that_fit(product: Product, configs: Sequence[Any], options: dict[str, Any]) -> list[KernelPlan]:
-    plans: list[KernelPlan] = []
+def _that_fit(product: Product, configs: Sequence[Any], options: dict[str, Any]) -> list[_Near]:
+    plans: list[_Near] = []
     for config in configs:
         with contextlib.suppress(PlanDoesNotFit):
-            plans += product.plans(config, **options)
+            made = product.plans(config, **options)
+            plans += [_Near(config, place, plan) for place, plan in enumerate(made)]
     return plans

@@ -29,9 +29,9 @@ T = TypeVar("T")
 
 
 class Workers:
-    """At most `count` threads, started when there is something to do."""
+    """At most `count` threads, started when there is something to do; None: one for each processor."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int | None = None) -> None:
         self._count = count
         self._started = 0
         self._tasks: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
@@ -40,7 +40,7 @@ class Workers:
         """Run `call` as soon as a thread is free."""
         future: Future[T] = Future()
         self._tasks.put((future, call))
-        if self._started < self._count:
+        if self._started < (self._count or os.cpu_count() or 1):
             self._started += 1
             threading.Thread(target=self._work, daemon=True, name=f"prunecast-{self._started}").start()
         return future
@@ -100,7 +100,7 @@ class Engine:
     quick_lists: bool = False
     progress: Progress = silent
     _known: dict[str, Future[Outcome]] = field(default_factory=dict, init=False, repr=False)
-    _threads: Workers = field(default_factory=lambda: Workers(os.cpu_count() or 1), init=False, repr=False)
+    _threads: Workers = field(default_factory=Workers, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_choice("engine", self.name, ENGINES)

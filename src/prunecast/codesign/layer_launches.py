@@ -1,7 +1,7 @@
 """What a kernel launches for one layer, pruned to any sparsity; and the ways to run it as a convolution."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -149,6 +149,7 @@ class LayerLaunches:
     product: str = "best"
     experts_per_token: int = 2
     tokens: Mapping[str, int] = field(default_factory=dict)
+    _seconds_of_maps: dict[tuple[Hashable, ...], float] = field(default_factory=dict, repr=False)
 
     def kept(
         self, maker: MapMaker, layer: Layer, contestant: Contestant, sparsity: float | None
@@ -207,13 +208,25 @@ class LayerLaunches:
         return _known_dense(*layer.shape, n, dtype, self.engine.gpu, is_padded=layer.filters is not None)
 
     def seconds_at(self, alone: MapMaker, contestant: Contestant, engine: Engine) -> Callable[[float], float]:
-        """Time of a kernel on the one layer of `alone`, as a function of sparsity."""
+        """Time of a kernel on the one layer of `alone`, as a function of sparsity.
+
+        Equal maps are timed once: blocks are few, and where nothing is pruned layers of one shape are alike.
+        """
         (layer,) = alone.layers.values()
+        where = (self.tokens_of(layer), self.convolutions.get(layer.name), engine.name)
+
+        def timed(kept: PrunedMap | TwoParts) -> float:
+            return seconds_of(self.ways(layer, self.launches(layer, contestant.kernel, kept, engine)), engine)
 
         def seconds(sparsity: float) -> float:
             kept = self.kept(alone, layer, contestant, sparsity)
             if kept.density == 0.0:
                 return math.inf  # nothing is left of the layer, which `predict` refuses
-            return seconds_of(self.ways(layer, self.launches(layer, contestant.kernel, kept, engine)), engine)
+            if isinstance(kept, TwoParts):
+                return timed(kept)
+            key = (contestant.kernel, kept.fingerprint(), kernel_dtype(layer, self.dtype), *where)
+            if key not in self._seconds_of_maps:
+                self._seconds_of_maps[key] = timed(kept)
+            return self._seconds_of_maps[key]
 
         return seconds

@@ -1,6 +1,7 @@
 """How many blocks of a kernel an SM holds at once, and which resource is the limit."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from prunecast.errors import BadInput
@@ -40,6 +41,7 @@ class Occupancy:
     share: float
 
 
+@lru_cache(maxsize=1024)
 def occupancy(resources: BlockResources, gpu: GpuSpec) -> Occupancy:
     """Count the blocks that fit on one SM.
 

@@ -110,10 +110,10 @@ def _requests_over_reads(context: LaunchContext, amounts: Amounts) -> float:
 
 def sm_level_cycles(amounts: FloatArray, rates: SmRates) -> dict[str, FloatArray]:
     """Cycles that the units of one SM work for amounts (..., quantities), by level."""
-    tensor = amounts[..., Quantity.FMA] / rates.tensor_fma_per_clk if rates.tensor_fma_per_clk else 0.0
+    fma, rate = amounts[..., Quantity.FMA], rates.tensor_fma_per_clk
     slots = np.maximum(amounts[..., Quantity.ISSUE], amounts[..., Quantity.FP32] * rates.fp32_cycles)
     return {
-        "tensor": np.asarray(tensor + np.zeros(amounts.shape[:-1])),
+        "tensor": np.asarray(fma / rate if rate else np.zeros_like(fma)),
         "issue": np.asarray(slots / rates.sub_partitions),
         "shared": np.asarray(amounts[..., Quantity.SHARED] / rates.shared_bytes_per_clk),
         "l2 port": np.asarray(amounts[..., Quantity.PORT] / rates.port_bytes_per_clk),

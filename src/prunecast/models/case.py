@@ -1,6 +1,7 @@
 """`Case`: a plan on a GPU, and what was found out about it before any time was; `Estimate`: its time."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from prunecast.hardware.occupancy import Occupancy
@@ -26,10 +27,7 @@ class Estimate:
     cycles : SM cycles without the launch floor
     clock_hz, launch_s, state : as in the simulator's result
     occupancy : blocks per SM and the limiting resource
-    bound_cycles : lower bound of the cycles by level of `LEVELS`; none of them can be beaten
-    step_cycles : cycles of one full k-step by level, for one block that has the SM to its share
-    waves : work of the busiest SM over work of one item
-    balance : mean over maximum of the work per SM, 1 is perfect
+    explained : what explains the time, worked out when it is first asked for
     """
 
     seconds: float
@@ -38,10 +36,27 @@ class Estimate:
     launch_s: float
     state: str
     occupancy: Occupancy
-    bound_cycles: dict[str, float]
-    step_cycles: dict[str, float]
-    waves: float
-    balance: float
+    explained: Callable[[], "Explained"] = field(repr=False)
+
+    @property
+    def bound_cycles(self) -> dict[str, float]:
+        """Lower bound of the cycles by level of `LEVELS`; none of them can be beaten."""
+        return self.explained().bound_cycles
+
+    @property
+    def step_cycles(self) -> dict[str, float]:
+        """Cycles of one full k-step by level, for one block that has the SM to its share."""
+        return self.explained().step_cycles
+
+    @property
+    def waves(self) -> float:
+        """Work of the busiest SM over work of one item."""
+        return self.explained().waves
+
+    @property
+    def balance(self) -> float:
+        """Mean over maximum of the work per SM, 1 is perfect."""
+        return self.explained().balance
 
     @property
     def bound(self) -> str:
@@ -52,6 +67,15 @@ class Estimate:
         highest = max(self.bound_cycles.values())
         level = next(level for level in LEVELS if self.bound_cycles[level] >= 0.97 * highest)
         return level if highest >= 0.5 * self.cycles else "latency"
+
+
+class Explained(NamedTuple):
+    """What explains a time; `Estimate` says what each means."""
+
+    bound_cycles: dict[str, float]
+    step_cycles: dict[str, float]
+    waves: float
+    balance: float
 
 
 class Case(NamedTuple):

@@ -1,6 +1,7 @@
 """What the waits of a block depend on: its programs, and what the GPU's units cost it."""
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -72,11 +73,7 @@ class Chain(NamedTuple):
 
     def of_first_ring(self) -> "Chain":
         """The block as if all its steps were of its first ring."""
-        programs = tuple(
-            replace(program, step=tuple(i for i in program.step if i.when is not When.REFILL))
-            for program in self.programs
-        )
-        return self._replace(programs=programs)
+        return self._replace(programs=_of_first_ring(self.programs))
 
     def of_lone_warps(self) -> "Chain":
         """The block as if each role had one warp, with nobody in its way."""
@@ -84,16 +81,26 @@ class Chain(NamedTuple):
 
     def asking_no_more(self) -> "Chain":
         """The block in its last steps: instructions that act on a step that does not exist are skipped."""
-        programs = tuple(
-            replace(program, step=tuple(i for i in program.step if not i.ahead or not i.of_a_step))
-            for program in self.programs
-        )
-        return self._replace(programs=programs)
+        return self._replace(programs=_asking_no_more(self.programs))
 
     def with_short_steps(self) -> "Chain":
         """The block with k-steps of 16 columns, and a ring of as many columns."""
         stages = self.stages * -(-self.shape.block_k // 16)
         return self._replace(shape=self.shape._replace(block_k=16), stages=stages)
+
+
+@lru_cache(maxsize=256)
+def _of_first_ring(programs: tuple[WarpProgram, ...]) -> tuple[WarpProgram, ...]:
+    """Programs without what only later rings do."""
+    return tuple(replace(p, step=tuple(i for i in p.step if i.when is not When.REFILL)) for p in programs)
+
+
+@lru_cache(maxsize=256)
+def _asking_no_more(programs: tuple[WarpProgram, ...]) -> tuple[WarpProgram, ...]:
+    """Programs without what acts on later steps."""
+    return tuple(
+        replace(p, step=tuple(i for i in p.step if not i.ahead or not i.of_a_step)) for p in programs
+    )
 
 
 def plan_chain(context: LaunchContext, rates: SmRates, memory_latency_cycles: float) -> Chain:

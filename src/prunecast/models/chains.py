@@ -46,8 +46,12 @@ def begun_early(chain: Chain) -> Chain:
     """The block as if it had started before the walk begins, with all that it waits for before B already
     there.
     """
-    programs = (replace(program, start=(), begin=_begun(program.begin)) for program in chain.programs)
-    return chain._replace(programs=tuple(programs))
+    return chain._replace(programs=_begun_programs(chain.programs))
+
+
+@lru_cache(maxsize=256)
+def _begun_programs(programs: tuple[WarpProgram, ...]) -> tuple[WarpProgram, ...]:
+    return tuple(replace(program, start=(), begin=_begun(program.begin)) for program in programs)
 
 
 def _begun(begin: Code) -> Code:

@@ -8,6 +8,7 @@ fetch, they are up to a ring of stages ahead, and a list of items takes what its
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -172,36 +173,57 @@ class _Steps(NamedTuple):
 
     all: FloatArray
     """Cycles of all steps."""
-    whole: FloatArray
-    """Cycles of a whole step."""
+    whole: FloatArray | float
+    """Cycles of a whole step; one number where all kinds have it."""
 
 
 def _pace_of_steps(case: Case, chain: Chain, pace: Callable[[Chain], float]) -> _Steps:
     """Whole steps and a last one between a step of 16 columns and a whole one; slower where tokens lack."""
     k16, steps = -(-case.plan.shape.block_k // 16), case.amounts.step_count
     lacks = case.amounts.tokens < case.plan.shape.block_n
-    whole = _by_tokens(chain, lacks, pace)
     ahead = 0 if runs_ahead(case.context.programs) else _most_ahead(case.context.programs)
-    ending = chain.asking_no_more() if ahead else chain
-    end, short = _by_tokens(ending, lacks, pace), _by_tokens(ending.with_short_steps(), lacks, pace)
+    whole, end, short, first = _paces(chain, lacks, pace, ahead > 0)
     last = short + (case.amounts.last_k16 - 1.0) / max(k16 - 1, 1) * (end - short)
-    ends = np.clip(steps, 1.0, max(ahead, 1)) - 1.0
-    cycles = (steps - 1.0 - ends) * whole + ends * end + last
     if ahead:
-        cycles -= np.minimum(steps, chain.stages) * (end - _by_tokens(ending.of_first_ring(), lacks, pace))
+        ends = np.clip(steps, 1.0, ahead) - 1.0
+        cycles = (steps - 1.0 - ends) * whole + ends * end + last
+        cycles -= np.minimum(steps, chain.stages) * (end - first)
+    else:
+        cycles = (steps - 1.0) * whole + last
     return _Steps(np.where(steps > 0, cycles, 0.0), whole)
+
+
+class _Paces(NamedTuple):
+    """Cycles of kinds of steps: (kinds,), or one number where no item lacks tokens."""
+
+    whole: FloatArray | float
+    end: FloatArray | float
+    """A step that asks for no later one."""
+    short: FloatArray | float
+    """The same of 16 columns."""
+    first: FloatArray | float
+    """The same of a block's first ring, where warps ask ahead."""
+
+
+def _paces(chain: Chain, lacks: MaskArray, pace: Callable[[Chain], float], asks: bool) -> _Paces:
+    full = _paces_of(chain, pace, asks)
+    if not lacks.any():
+        return full
+    lacking = _paces_of(chain.where_tokens_lack(), pace, asks)
+    return _Paces(*(np.where(lacks, less, all_of) for less, all_of in zip(lacking, full, strict=True)))
+
+
+@lru_cache(maxsize=256)
+def _paces_of(chain: Chain, pace: Callable[[Chain], float], asks: bool) -> _Paces:
+    """Asks : warps ask for later steps than they multiply"""
+    ending = chain.asking_no_more() if asks else chain
+    first = pace(ending.of_first_ring()) if asks else 0.0
+    return _Paces(pace(chain), pace(ending), pace(ending.with_short_steps()), first)
 
 
 def _most_ahead(programs: tuple[WarpProgram, ...]) -> int:
     """Steps by which the warps ask ahead of what they multiply."""
     return max((i.ahead for program in programs for i in program.step), default=0)
-
-
-def _by_tokens(chain: Chain, lacks: MaskArray, pace: Callable[[Chain], float]) -> FloatArray:
-    """(kinds,)."""
-    if not lacks.any():
-        return np.full(lacks.size, pace(chain))
-    return np.where(lacks, pace(chain.where_tokens_lack()), pace(chain))
 
 
 def _last_step(case: Case, steps: dict[str, FloatArray]) -> FloatArray:

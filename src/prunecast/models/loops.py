@@ -224,6 +224,15 @@ def run_lists(lists, starts, out_alone, out_demand, out_quiet):
 
 
 @njit()
+def longer_of_each(lasting, share, most):
+    """Cycles of parts of which each lasts `lasting` cycles, or its share of `most` where that is longer."""
+    total = 0.0
+    for i in range(lasting.size):
+        total += max(lasting[i], most * share[i])
+    return total
+
+
+@njit()
 def busiest_sm(cycles, members, sms):
     """At least what the busiest of so many SMs has to do for `members` units of each of these cycles: of all
     j whose unit j * SMs, sorted from the longest, has a value, the last one counts most.

@@ -8,7 +8,7 @@ import numpy as np
 from prunecast.launch.overlap import prologue_is_hidden, store_latency_cycles
 from prunecast.models.bounds import copied_cycles, sm_level_cycles
 from prunecast.models.case import Case
-from prunecast.models.chain import Chain, plan_chain
+from prunecast.models.chain import Chain
 from prunecast.models.chains import (
     begun_early,
     edge_cycles,
@@ -138,7 +138,7 @@ def _waits(case: Case, steady: Chain, waits: MaskArray, *, blocks: int) -> Float
 
     Blocks whose prologue lies under the preceding launch have read items and indices by then.
     """
-    cold = plan_chain(case.context, case.rates, case.gpu.dram_latency_cycles)
+    cold = steady._replace(memory_latency=round(case.gpu.dram_latency_cycles))
     begin = edge_cycles(steady, ("begin",), "unsplit")
     lead = max(_lead_in(cold, steady, begin), _behind_weights(case, cold, steady, begin, blocks))
     wait = np.where(waits, lead, 0.0)
@@ -220,5 +220,5 @@ def _first_items(case: Case) -> MaskArray:
         return np.asarray(place < case.blocks_in_flight)
     start = case.plan.work.block_start
     is_first = np.zeros(place.size, np.bool_)
-    is_first[start[:-1][np.diff(start) > 0]] = True
+    is_first[start[:-1][start[1:] > start[:-1]]] = True
     return is_first

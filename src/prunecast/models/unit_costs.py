@@ -6,7 +6,7 @@ import numpy as np
 
 from prunecast.models.case import Case
 from prunecast.models.item_costs import Costs
-from prunecast.models.loops import BlockLists, run_lists
+from prunecast.models.loops import BlockLists, longer_of_each, run_lists
 from prunecast.models.rates import waits_for_parts
 from prunecast.models.starts import Starts
 from prunecast.models.terms import FloatArray
@@ -106,13 +106,15 @@ class SmEnds(NamedTuple):
     share_of_work: FloatArray
     """(SMs,) of all that is asked of the chip."""
     quiet: float
+    together: float
+    """Cycles of `lasting` added up."""
 
     def stretched(self, most: float) -> float:
         """Cycles until the last SM is done, where the busiest level of the chip works `most` for all of them.
 
         Never below the last end nor below `most`.
         """
-        return max(most, self.quiet + float(np.maximum(self.lasting, most * self.share_of_work).sum()))
+        return max(most, self.quiet + float(longer_of_each(self.lasting, self.share_of_work, most)))
 
     def queued(self, dram: float) -> float:
         """Cycles until the last SM is done, where DRAM works `dram` for all of them and its queues fill.
@@ -120,7 +122,7 @@ class SmEnds(NamedTuple):
         SMs wait for DRAM before it is busy all the time: 15 % longer where it works as long as they do. Never
         below `stretched`.
         """
-        shorter, longer = sorted((float(self.lasting.sum()), dram))
+        shorter, longer = sorted((self.together, dram))
         both: float = longer * (1.0 + (shorter / max(longer, 1.0)) ** QUEUE_ORDER) ** (1 / QUEUE_ORDER)
         return max(self.stretched(dram), self.quiet + both)
 
@@ -136,10 +138,11 @@ def sm_ends(sm_finish: FloatArray, quiet_cycles: float = 0.0) -> SmEnds:
     ends = np.sort(sm_finish)
     spent = float(ends.sum())
     if spent <= 0.0:
-        return SmEnds(np.zeros(0), np.zeros(0), 0.0)
+        return SmEnds(np.zeros(0), np.zeros(0), 0.0, 0.0)
     share_of_work = _rises(ends, 0.0) * np.arange(ends.size, 0, -1) / spent
     quiet = min(quiet_cycles, float(ends[-1]))
-    return SmEnds(_rises(np.maximum(ends, quiet), quiet), share_of_work, quiet)
+    lasting = _rises(np.maximum(ends, quiet), quiet)
+    return SmEnds(lasting, share_of_work, quiet, float(lasting.sum()))
 
 
 def _rises(values: FloatArray, first: float) -> FloatArray:

@@ -34,13 +34,13 @@ class Placement:
         """(SMs,) float64: cycle in which each SM runs dry."""
         return np.asarray(self.slot_finish.max(axis=1))
 
-    def fetched(self, quiet: FloatArray) -> FloatArray:
+    def fetched(self, sm_finish: FloatArray, quiet: FloatArray) -> FloatArray:
         """(SMs,) float64: when each SM has fetched all, if units fetch nothing in their last `quiet` (units,)
         cycles.
         """
-        of_sm = np.zeros(self.slot_finish.shape[0])
+        of_sm = np.zeros(sm_finish.size)
         of_sm[self.sm] = quiet  # that of an SM's last unit stays
-        return np.maximum(self.sm_finish - of_sm, 0.0)
+        return np.maximum(sm_finish - of_sm, 0.0)
 
     @property
     def cycles(self) -> float:

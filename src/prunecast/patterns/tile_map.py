@@ -138,7 +138,7 @@ def check_kept_columns(name: str, start: IntArray, column_index: IntArray, k: in
     """Refuse lists of kept columns, one after another, that do not ascend inside [0, k)."""
     _check_starts(name, start, column_index.size)
     _check_range("column_index", column_index, k)
-    rises = np.diff(column_index) > 0
+    rises = column_index[1:] > column_index[:-1]
     first_of_list = start[1:-1]
     first_of_list = first_of_list[(first_of_list > 0) & (first_of_list < column_index.size)]
     rises[first_of_list - 1] = True
@@ -147,7 +147,7 @@ def check_kept_columns(name: str, start: IntArray, column_index: IntArray, k: in
 
 
 def _check_starts(name: str, start: IntArray, size: int) -> None:
-    if start.size < 1 or start[0] != 0 or start[-1] != size or np.any(np.diff(start) < 0):
+    if start.size < 1 or start[0] != 0 or start[-1] != size or np.any(start[1:] < start[:-1]):
         raise ValueError(f"{name} must rise from 0 to {size}, got {start[:3]}...{start[-1:]}")
 
 

@@ -8,7 +8,6 @@ patterns of single elements need; for tiles the exact solution is cheaper.
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_factor, cho_solve
 
 from prunecast.errors import BadInput
 from prunecast.patterns.tile_map import MaskArray
@@ -40,6 +39,8 @@ def updated_weights(
             f"weight update: weights {weights.shape} need a mask of that shape and moments (K, K), got "
             f"{mask.shape} and {moments.shape}"
         )
+    from scipy.linalg import cho_factor, cho_solve  # slow to import
+
     h = damped(moments)
     found = np.where(mask, weights, 0.0).astype(np.float64)
     alike, group_of = np.unique(np.packbits(mask, axis=1), axis=0, return_inverse=True)

@@ -218,7 +218,7 @@ def _check_work(plan: KernelPlan) -> None:
     if any(column.shape != (items,) for column in work[1:]):
         raise PlanDoesNotFit(f"{plan.kernel}: work list columns must all have {items} entries")
     start = work.block_start
-    if start[0] != 0 or start[-1] != items or np.any(np.diff(start) < 0):
+    if start[0] != 0 or start[-1] != items or np.any(start[1:] < start[:-1]):
         raise PlanDoesNotFit(f"{plan.kernel}: block_start must rise from 0 to {items}")
     if plan.schedule is not Schedule.DYNAMIC and start.size != plan.blocks + 1:
         raise PlanDoesNotFit(f"{plan.kernel}: block_start has {start.size} entries for {plan.blocks} blocks")
@@ -277,6 +277,8 @@ def _check_groups(plan: KernelPlan) -> None:
     """One owner per group, and no owner of a split group before a non-owner part in any block's list."""
     work = plan.work
     split = work.group >= 0
+    if not split.any() and (work.owner == 1).all():
+        return
     groups = int(work.group.max()) + 1 if split.any() else 0
     owners = np.bincount(work.group[split & (work.owner == 1)], minlength=groups)
     if np.any(owners != 1) or np.any(work.owner[~split] != 1):

@@ -64,6 +64,7 @@ def in_sector_share(row_bytes: int) -> float:
     return 1.0 - math.gcd(row_bytes, SECTOR_BYTES) / SECTOR_BYTES
 
 
+@lru_cache(maxsize=256)
 def with_row_starts(
     programs: tuple[WarpProgram, ...], row_bytes: int, gpu: GpuSpec
 ) -> tuple[WarpProgram, ...]:

@@ -89,9 +89,7 @@ def longest_first(cost: Sizes, blocks: int) -> IntArray:
 
 def block_loads(cost: Sizes, block_of_item: IntArray, blocks: int) -> npt.NDArray[np.int64]:
     """(blocks,) int64: summed cost of each block's items."""
-    loads = np.zeros(blocks, np.int64)
-    np.add.at(loads, block_of_item, np.asarray(cost, np.int64))
-    return loads
+    return np.bincount(block_of_item, weights=cost, minlength=blocks).astype(np.int64)
 
 
 def _most_first(block_of_item: IntArray, cost: Sizes, blocks: int) -> IntArray:

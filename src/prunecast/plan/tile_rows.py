@@ -40,6 +40,8 @@ def kept_per_piece(tiles: TileMap, height: int) -> IntArray:
 
 def rows_are_scattered(tiles: TileMap) -> bool:
     """Whether most groups of `ROWS_OF_WARP` rows of a tile do not follow one another in C."""
+    if (tiles.row_index[1:] - tiles.row_index[:-1] == 1).all():
+        return False
     rows, height = tiles.row_index.astype(np.int64), tiles.rows_per_tile.astype(np.int64)
     groups = -(-height // ROWS_OF_WARP)
     place = np.arange(rows.size) - np.repeat(tiles.row_start[:-1], height)

@@ -6,6 +6,7 @@ copies and two multiply: a kernel of this form, compiled for sm_90a and measured
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from prunecast.hardware.costs import Costs, load_costs
@@ -135,6 +136,7 @@ class _WgmmaUse(NamedTuple):
     """64 of one operand and this many (N) of the other go into one instruction."""
 
 
+@lru_cache(maxsize=256)
 def wgmma_use(part_m: int, part_n: int, element_bytes: int, *, sparse: bool) -> _WgmmaUse | None:
     """The cheapest way to multiply 16 columns of a part of C; None if no instruction fits the part.
 

@@ -12,7 +12,8 @@ K-contiguous operands, and rows of B are token-contiguous.
 Our own kernels have wgmma on sm_90 alone; later GPUs dropped it and run them as `mma`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from prunecast.errors import BadInput
@@ -106,8 +107,9 @@ def sparse_configs(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileConfig, .
     return _fitting(gpu, dtype, "sparse-wgmma" if native else "sparse-mma", height)
 
 
+@lru_cache(maxsize=256)
 def _fitting(
-    gpu: GpuSpec, dtype: str, tensor: str, height: int, shapes: Sequence[tuple[int, int]] | None = None
+    gpu: GpuSpec, dtype: str, tensor: str, height: int, shapes: tuple[tuple[int, int], ...] | None = None
 ) -> tuple[TileConfig, ...]:
     """Configs of which a block fits on an SM, up to the lowest that takes a tile of `height` rows whole."""
     if height <= 0:

@@ -5,6 +5,7 @@ Stages of the ring pass from the producer to the consumers and back through mbar
 the producer is at work on the next item while the consumers round C. `programs_gather_end` has how C leaves.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from prunecast.hardware.costs import Costs
@@ -93,6 +94,7 @@ def _producer(config: TileConfig, multicast: int) -> WarpProgram:
     )
 
 
+@lru_cache(maxsize=256)
 def start_cycles(config: TileConfig, costs: Costs) -> float:
     """Cycles of a block's producer warp before it asks for its first indices; then it waits for them."""
     return total(_set_up(config), costs) + costs["next_item_wait"]
@@ -107,8 +109,13 @@ def producer_cycles(config: TileConfig, costs: Costs, refilled: float = 1.0) -> 
 
     refilled : share of a block's steps that lie beyond its first ring of stages
     """
-    own = _copy_issues(config) + total(_pace(config), costs)
-    return own + refilled * costs["refill_wait_per_k16"]
+    return _first_ring_cycles(config, costs) + refilled * costs["refill_wait_per_k16"]
+
+
+@lru_cache(maxsize=256)
+def _first_ring_cycles(config: TileConfig, costs: Costs) -> float:
+    """The same of a block's first ring of stages."""
+    return _copy_issues(config) + total(_pace(config), costs)
 
 
 def _copy_issues(config: TileConfig) -> int:
@@ -160,6 +167,7 @@ def _edge_pace(config: TileConfig) -> tuple[Charge, ...]:
     )
 
 
+@lru_cache(maxsize=256)
 def edge_cycles(config: TileConfig, costs: Costs) -> int:
     """More cycles of a producer warp for 16 columns of a tile that lacks tokens."""
     if _tokens_first(config):
@@ -196,6 +204,7 @@ def _copy_overhead(config: TileConfig) -> _CopyOverhead:
     return _CopyOverhead((multiplied - passing) // PRODUCER_WARPS, (charge,))
 
 
+@lru_cache(maxsize=256)
 def copy_overhead_bytes(config: TileConfig, costs: Costs) -> int:
     """Time of the shared-memory port for a warp's copies of 16 columns besides their bytes, in bytes."""
     overhead = _copy_overhead(config)

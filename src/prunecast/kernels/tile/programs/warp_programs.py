@@ -1,5 +1,7 @@
 """The warp programs of a config of the tile kernel."""
 
+from functools import lru_cache
+
 from prunecast.errors import BadInput
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.programs.epilogue import fix_up, write_c
@@ -13,6 +15,7 @@ PRODUCER_WARPS = 4
 """A warpgroup, of which one thread works. Kind: choice, as in CUTLASS's warp-specialised kernels."""
 
 
+@lru_cache(maxsize=256)
 def warp_programs(
     config: TileConfig,
     b_access: str,
