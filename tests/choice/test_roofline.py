@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prunecast.choice.fastest import roofline_seconds
+from prunecast.choice import roofline_seconds
 from prunecast.hardware import load_gpu
 from prunecast.kernels.kernel import ItemTimes
 from prunecast.kernels.tile.configs import tile_configs

@@ -12,7 +12,7 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels import KERNELS, run_reference
 from prunecast.models import estimate
 from prunecast.patterns import parse_pattern
-from prunecast.report.words import words_of
+from prunecast.report.page import words_of
 from prunecast.simulator import simulate
 
 H200 = load_gpu("h200-sxm")

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
-from prunecast.patterns.balanced import prune_balanced
 from prunecast.patterns.element_map import ElementMap
+from prunecast.patterns.n_of_m import prune_balanced
 from tests.naive import prune as naive
 from tests.patterns.matrices import importances, sparsities
 

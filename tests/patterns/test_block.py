@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
-from prunecast.patterns.block import BlockSparsePattern
+from prunecast.patterns.plain import BlockSparsePattern
 from tests.naive import prune as naive
 from tests.patterns.matrices import as_lists, assert_masks, groups, sparsities
 

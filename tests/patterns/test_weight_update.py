@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from prunecast.codesign import prune
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
-from prunecast.patterns.calibration import Calibration
+from prunecast.patterns.calibration import DAMPING, Calibration, damped, least_loss, updated_weights
 from prunecast.patterns.sources.read import open_tensors
-from prunecast.patterns.weight_update import DAMPING, damped, least_loss, updated_weights
 from tests.naive.weight_update import rise_of_one, updated
 
 M, K = 12, 10

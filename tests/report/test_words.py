@@ -8,8 +8,7 @@ import pytest
 
 from prunecast.codesign import predict
 from prunecast.kernels import KERNELS
-from prunecast.report.page import FILTERS, summary_of
-from prunecast.report.words import VERDICTS, meanings, words_of
+from prunecast.report.page import FILTERS, VERDICTS, meanings, summary_of, words_of
 from prunecast.simulator import PIPES, STALLS
 from prunecast.simulator.result import ATTRIBUTION
 

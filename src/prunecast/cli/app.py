@@ -1,24 +1,13 @@
 """The Typer application: the list of commands and what `prunecast` alone prints."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
+from importlib import import_module
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from prunecast.cli.calibrate import calibrate
-from prunecast.cli.compare import compare
-from prunecast.cli.explain import explain
-from prunecast.cli.gpus import gpus
-from prunecast.cli.patterns import patterns
-from prunecast.cli.predict import predict
-from prunecast.cli.prune import prune
-from prunecast.cli.report import report
-from prunecast.cli.search import search
-from prunecast.cli.sweep import sweep
-from prunecast.cli.timeline import timeline
-from prunecast.cli.validate import validate
 from prunecast.version import tool_version
 
 START = """\
@@ -30,14 +19,21 @@ prunecast tells how fast a pruned layer runs on an NVIDIA GPU that you do not ha
 
 prunecast --help lists every command, prunecast COMMAND --help its options."""
 
-app = typer.Typer(
-    add_completion=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    help="Tells how fast a pruned layer runs on an NVIDIA GPU that you do not have.",
-    epilog="Exit codes: 0 done, 1 constraint missed, 2 bad input. --debug anywhere shows a traceback,"
-    " --quiet no progress.",
+COMMANDS = (
+    "predict",
+    "prune",
+    "search",
+    "compare",
+    "explain",
+    "report",
+    "timeline",
+    "sweep",
+    "gpus",
+    "patterns",
+    "validate",
+    "calibrate",
 )
+"""Modules of this room with a function of the same name, in the order of the help text."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -46,7 +42,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
 def _start(
     context: typer.Context,
     version: Annotated[
@@ -90,18 +85,19 @@ def _options(record: Any) -> list[Parameter]:
     ]
 
 
-for command in (
-    predict,
-    prune,
-    search,
-    compare,
-    explain,
-    report,
-    timeline,
-    sweep,
-    gpus,
-    patterns,
-    validate,
-    calibrate,
-):
-    app.command()(_flat(command))
+def application(arguments: Sequence[str]) -> typer.Typer:
+    """The application with the command that the arguments begin with, or with all where they name none."""
+    app = typer.Typer(
+        add_completion=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        help="Tells how fast a pruned layer runs on an NVIDIA GPU that you do not have.",
+        epilog="Exit codes: 0 done, 1 constraint missed, 2 bad input. --debug anywhere shows a traceback,"
+        " --quiet no progress.",
+    )
+    app.callback(invoke_without_command=True)(_start)
+    named = next((argument for argument in arguments if not argument.startswith("-")), "")
+    for name in (named,) if named in COMMANDS else COMMANDS:
+        module = import_module(f"prunecast.cli.{name}")
+        app.command()(_flat(getattr(module, name)))
+    return app

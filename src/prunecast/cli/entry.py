@@ -45,10 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     import typer
 
-    from prunecast.cli.app import app
+    from prunecast.cli.app import application
 
     try:
-        code = app(arguments, prog_name="prunecast", standalone_mode=False)
+        code = application(arguments)(arguments, prog_name="prunecast", standalone_mode=False)
     except typer.Abort:
         raise KeyboardInterrupt from None
     except SystemExit:  # typer's own answer to a broken pipe

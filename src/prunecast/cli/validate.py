@@ -1,4 +1,6 @@
-"""`prunecast validate`: predicted against measured, on this GPU or from recorded runs."""
+"""`prunecast validate`: predicted against measured, on this GPU or from recorded runs; with `--model` a whole
+model in PyTorch beside its prediction.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +18,7 @@ from prunecast.text import percent
 if TYPE_CHECKING:
     from prunecast.cli.tables import Page
     from prunecast.validation import Validation
+    from prunecast.validation.torch_models.compare import ModelValidation
 
 
 def validate(
@@ -96,14 +99,12 @@ def validate(
     to = printed.destination()
     engines = _engines(engine)
     if model is not None:
-        from prunecast.cli.validate_model import show_model, validated
-
         if replay or report or intervals or resume:
             raise BadInput("--model goes with --record alone: --replay, --resume, --report are of suites")
-        found = validated(
+        found = _validated_model(
             model, workload, blocks, pattern, sparsity, gpu=gpu, engine=engines[0], record=record
         )
-        deliver(to, Report(found.document(), found.rows(), lambda page: show_model(found, page)))
+        deliver(to, Report(found.document(), found.rows(), lambda page: _show_model(found, page)))
         return
     numbers = _part(part)
     if replay and record:
@@ -208,3 +209,57 @@ def _show(validation: "Validation", page: "Page") -> None:
         if rows:
             first = "; ".join(rows[0].measured.marks) or rows[0].note or rows[0].case.name
             page.say(f"{_rows(len(rows))} {what}, the first: {first}")
+
+
+def _validated_model(
+    model: str,
+    workload: str,
+    blocks: int | None,
+    pattern: str,
+    sparsity: float,
+    *,
+    gpu: str | None,
+    engine: str,
+    record: Path | None,
+) -> "ModelValidation":
+    """Measure it. Raises BadInput where it cannot be."""
+    from prunecast.codesign.graph import parse_workload
+    from prunecast.validation.torch_models import Case
+    from prunecast.validation.torch_models.compare import validate_model
+
+    passes = parse_workload(workload)
+    if len(passes) > 1:
+        raise BadInput(f"--model measures one pass, got {len(passes)}: {workload!r}")
+    if blocks is not None and blocks < 1:
+        raise BadInput(f"--blocks must be at least 1, got {blocks}")
+    case = Case(model, passes[0], sparsity, pattern, blocks)
+    with ProgressLines() as progress:
+        return validate_model(
+            case,
+            gpu=gpu or "h200-sxm",
+            engine=engine,
+            record=record,
+            say=lambda line: progress(f"measuring: {line}", 0, 1),
+            progress=progress,
+        )
+
+
+def _show_model(found: "ModelValidation", page: "Page") -> None:
+    """The table: dense, sparse and speedup."""
+    page.say(f"{found.gpu}, {found.case.name}, {found.case.pattern}, {found.engine}")
+    ratio = found.speedups
+    page.table(
+        [
+            {
+                "what": each.what,
+                "fastest as": "" if each == ratio else each.variant,
+                "measured": f"{each.measured_us:.2f}x" if each == ratio else f"{each.measured_us:.1f} us",
+                "predicted": f"{each.predicted_us:.2f}x" if each == ratio else f"{each.predicted_us:.1f} us",
+                "error %": percent(each.error),
+            }
+            for each in (found.dense, found.sparse, ratio)
+        ],
+        words=("what", "fastest as"),
+    )
+    for name, why in found.measured.get("refused", {}).items():
+        page.say(f"{name} did not run: {why}")

@@ -6,6 +6,11 @@ layer, the mean square of each of its K input features over some text or picture
 (`prunecast.torch.input_squares` makes one), or the means of all their products, (K, K)
 (`prunecast.torch.input_moments`). With these a weight counts as the loss that remains when the others of its
 row make up for it (Optimal Brain Surgeon, B. Hassibi and D. Stork, 1992), and kept weights are updated so.
+
+Kept weights make up for pruned ones best, in the mean square over a layer's inputs, if each row is the
+least-squares fit of its dense output; rows that keep the same columns, as those of a tile, are solved
+together. SparseGPT (E. Frantar and D. Alistarh, ICML 2023) does the same one column after another, which
+patterns of single elements need; for tiles the exact solution is cheaper.
 """
 
 from collections.abc import Mapping
@@ -19,7 +24,6 @@ from prunecast.errors import BadInput
 from prunecast.patterns.importance import ImportanceArray, checked_importance
 from prunecast.patterns.sources.read import open_tensors
 from prunecast.patterns.tile_map import MaskArray
-from prunecast.patterns.weight_update import least_loss, updated_weights
 
 
 class Calibration:
@@ -74,3 +78,63 @@ class Calibration:
 def read_calibration(path: str | Path) -> Calibration:
     """A `.safetensors` or `.npz` file of a vector or matrix for each layer. Raises BadInput if it is none."""
     return Calibration(str(path), {name: tensor.load() for name, tensor in open_tensors(Path(path)).items()})
+
+
+FloatArray = npt.NDArray[np.float64]
+
+DAMPING = 0.01
+"""Share of the mean of H's diagonal that is added to it: inputs that hardly vary move no weight far. Kind:
+convention, SparseGPT's."""
+
+
+def updated_weights(
+    weights: npt.NDArray[np.floating], mask: MaskArray, moments: npt.NDArray[np.floating]
+) -> FloatArray:
+    """Weights (M, K) as float64, zero where `mask` is False, that compensate for what it prunes.
+
+    Parameters
+    ----------
+    weights : (M, K), before pruning
+    mask : (M, K), True where weights stay
+    moments : (K, K), mean of x x^T over inputs x of the layer; symmetric, no eigenvalue below 0
+
+    Raises
+    ------
+    BadInput : shapes that do not fit, or moments that are not finite
+    """
+    if mask.shape != weights.shape or moments.shape != (weights.shape[1],) * 2:
+        raise BadInput(
+            f"weight update: weights {weights.shape} need a mask of that shape and moments (K, K), got "
+            f"{mask.shape} and {moments.shape}"
+        )
+    from scipy.linalg import cho_factor, cho_solve  # slow to import
+
+    h = damped(moments)
+    found = np.where(mask, weights, 0.0).astype(np.float64)
+    alike, group_of = np.unique(np.packbits(mask, axis=1), axis=0, return_inverse=True)
+    for group in range(len(alike)):
+        rows = np.flatnonzero(group_of.ravel() == group)
+        kept = mask[rows[0]]
+        if kept.any() and not kept.all():
+            lost = weights[np.ix_(rows, np.flatnonzero(~kept))].astype(np.float64)
+            factor = cho_factor(h[np.ix_(kept, kept)], overwrite_a=True, check_finite=False)
+            found[np.ix_(rows, np.flatnonzero(kept))] += cho_solve(factor, h[np.ix_(kept, ~kept)] @ lost.T).T
+    return found
+
+
+def least_loss(moments: npt.NDArray[np.floating]) -> FloatArray:
+    """(K,): 1 / diag(H^-1), by how much the mean square of an output rises if a weight of 1 is pruned and the
+    others of its row make up for it. Raises BadInput.
+    """
+    inverse: FloatArray = 1.0 / np.diag(np.linalg.inv(damped(moments)))
+    return inverse
+
+
+def damped(moments: npt.NDArray[np.floating]) -> FloatArray:
+    """H with a diagonal that can be inverted. Raises BadInput for values that are not finite."""
+    h = moments.astype(np.float64)
+    if h.ndim != 2 or h.shape[0] != h.shape[1] or not np.isfinite(h).all():
+        raise BadInput(f"second moments must be finite, (K, K), got {h.shape}")
+    mean = float(np.diag(h).mean())
+    h[np.diag_indices_from(h)] += DAMPING * mean if mean > 0.0 else 1.0
+    return h

@@ -8,12 +8,16 @@ from difflib import get_close_matches
 
 from prunecast.errors import BadInput
 from prunecast.patterns.adaptive_tile_pattern import AdaptiveTile2DPattern, AdaptiveTilePattern
-from prunecast.patterns.balanced import BalancedPattern
-from prunecast.patterns.block import BlockSparsePattern
 from prunecast.patterns.dense_block_pattern import DenseBlockPattern
-from prunecast.patterns.n_of_m import NOfMPattern
+from prunecast.patterns.n_of_m import BalancedPattern, NOfMPattern
 from prunecast.patterns.pattern import Pattern
-from prunecast.patterns.plain import DensePattern, UnstructuredPattern, ZerosPattern, ZeroTilesPattern
+from prunecast.patterns.plain import (
+    BlockSparsePattern,
+    DensePattern,
+    UnstructuredPattern,
+    ZerosPattern,
+    ZeroTilesPattern,
+)
 from prunecast.patterns.shuffled_block import ShuffledBlockPattern
 from prunecast.patterns.tile_element import TileElementPattern
 from prunecast.patterns.tile_two_of_four import TileTwoOfFourPattern

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from prunecast.codesign.search.pruned_layer import PrunedLayer, sums_say_all
+from prunecast.codesign.search.option_times import PrunedLayer, sums_say_all
 from prunecast.patterns import TileSums, parse_pattern
 
 IMPORTANCE = np.abs(np.random.default_rng(5).standard_normal((300, 512), np.float32))

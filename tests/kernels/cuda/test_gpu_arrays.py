@@ -8,7 +8,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import compile
 from prunecast.patterns import dense_tile_map, element_map_from_mask
-from prunecast.patterns.balanced import prune_balanced
+from prunecast.patterns.n_of_m import prune_balanced
 from tests.kernels.cuda.plans import plan_of
 
 cp = pytest.importorskip("cupy")

@@ -9,7 +9,7 @@ from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
 from prunecast.patterns import ElementMap, element_map_from_mask
-from prunecast.patterns.balanced import prune_balanced
+from prunecast.patterns.n_of_m import prune_balanced
 from tests.kernels.cuda.on_cpu.balanced_run import run_balanced
 from tests.kernels.cuda.on_cpu.mistakes import assert_noticed
 from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE

@@ -17,8 +17,7 @@ from prunecast.codesign.pictures.axes import (
     new_axes,
     tip,
 )
-from prunecast.codesign.pictures.roofline import RooflinePoint, draw_roofline
-from prunecast.codesign.pictures.timeline import draw_sm_work, draw_timeline
+from prunecast.codesign.pictures.plots import RooflinePoint, draw_roofline, draw_sm_work, draw_timeline
 
 __all__ = [
     "SCREEN",

@@ -1,5 +1,5 @@
 """`LayerSet`: the layers to prune, one at a time, whether they lie in a file or are drawn at random, and the
-passes that the model is run in.
+passes that the model is run in; `PassTimes`: what the model takes in each, from the seconds of its products.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,13 +11,25 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.codesign.contestants import check_has_form
-from prunecast.codesign.graph import RUNTIMES, WORKLOADS, ModelGraph, Pass, load_pass, parse_workload
+from prunecast.codesign.graph import (
+    RUNTIMES,
+    WORKLOADS,
+    ModelGraph,
+    ModelTime,
+    Pass,
+    load_pass,
+    model_time,
+    parse_workload,
+    turned_by_dense,
+)
 from prunecast.codesign.graph.config import checkpoint_shape, graph_of_tensors
 from prunecast.codesign.graph.shapes import SEQUENCE, Transformer
+from prunecast.codesign.graph.torch_time import lost_epilogues
 from prunecast.codesign.layers import Source, load_layers
 from prunecast.codesign.onnx_model import read_onnx_model
 from prunecast.codesign.workload_layers import heavy_tailed, is_pruned
 from prunecast.errors import BadInput, check_choice
+from prunecast.hardware import GpuSpec
 from prunecast.patterns import weigh
 from prunecast.patterns.calibration import Calibration, read_calibration
 from prunecast.patterns.importance import ImportanceArray
@@ -237,3 +249,50 @@ def calibrated(layers: LayerSet, weights: Source, path: str | Path) -> LayerSet:
     for name, (_, k) in layers.shapes.items():
         known.weigh(name, np.zeros((1, k), np.float32))  # says what is missing before the search
     return layers._replace(importance=lambda name: known.weigh(name, magnitudes(name)), known=known)
+
+
+class PassTimes(NamedTuple):
+    """Passes on a GPU; those of layers alone take no part."""
+
+    passes: tuple[LayerPass, ...]
+    gpu: GpuSpec
+    launch: str
+    """`graph` or `stream`."""
+
+    def times(self, seconds: Mapping[str, float], sparse: frozenset[str]) -> list[tuple[float, ModelTime]]:
+        """Share and time of each pass; `seconds` of all are divided evenly among those with the product."""
+        graphs = [(run.share, run.graph) for run in self.passes if run.graph is not None]
+        shares: dict[str, float] = {}
+        for share, graph in graphs:
+            for name in graph.products:
+                shares[name] = shares.get(name, 0.0) + share
+        return [
+            (
+                share,
+                model_time(
+                    graph,
+                    self.gpu,
+                    {name: seconds[name] / shares[name] for name in graph.products},
+                    sparse=sparse & graph.products.keys(),
+                    launch=self.launch,
+                ),
+            )
+            for share, graph in graphs
+        ]
+
+    def savings_of_dense(self, products: frozenset[str], sparse: frozenset[str]) -> dict[str, float]:
+        """Layer of `sparse` -> seconds of transposes that a sparse product there needs, all of them sparse,
+        less those of activations that it has as epilogue.
+        """
+        saved: dict[str, float] = {}
+        graphs = [run.graph for run in self.passes if run.graph is not None]
+        for graph, (share, time) in zip(
+            graphs, self.times(dict.fromkeys(products, 0.0), sparse), strict=True
+        ):
+            for name, writers in turned_by_dense(graph, time.transposes).items():
+                own = share * sum(time.turning_seconds[writer] for writer in writers)
+                saved[name] = saved.get(name, 0.0) + own
+            for name, seconds in lost_epilogues(graph, self.gpu).items():
+                if name in sparse:
+                    saved[name] = saved.get(name, 0.0) - share * seconds
+        return saved

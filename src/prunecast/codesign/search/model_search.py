@@ -12,18 +12,18 @@ from prunecast.codesign.engines import Engine, Outcome, Progress, silent
 from prunecast.codesign.graph import ModelTime
 from prunecast.codesign.graph.model_time import mixed_time
 from prunecast.codesign.search.allocation import Menu
-from prunecast.codesign.search.layer_sets import LayerPass, LayerSet
+from prunecast.codesign.search.layer_sets import LayerPass, LayerSet, PassTimes
 from prunecast.codesign.search.menus import layer_options
 from prunecast.codesign.search.option_times import (
     SUMMED_HEIGHT,
     Option,
     OptionTimes,
+    PrunedLayer,
     kernels_of_passes,
     menu_of,
     mixed_options,
+    sums_say_all,
 )
-from prunecast.codesign.search.pass_times import PassTimes
-from prunecast.codesign.search.pruned_layer import PrunedLayer, sums_say_all
 from prunecast.codesign.two_parts import launches_in_two
 from prunecast.errors import BadInput
 from prunecast.kernels import KERNELS, KernelPlan

@@ -7,7 +7,7 @@ from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.kernels.balanced.cuda.images import build_balanced
 from prunecast.patterns import element_map_from_mask
-from prunecast.patterns.balanced import prune_balanced
+from prunecast.patterns.n_of_m import prune_balanced
 from tests.kernels.cuda.sass import opcodes
 
 pytest.importorskip("cuda.bindings.nvrtc")

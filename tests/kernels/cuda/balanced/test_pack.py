@@ -8,7 +8,7 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels.balanced.cuda.images import _pack_matrix, _pack_vector, form_of, rounded
 from prunecast.kernels.balanced.layout import balanced_layout, vector_layout
 from prunecast.patterns import ElementMap, element_map_from_mask
-from prunecast.patterns.balanced import prune_balanced
+from prunecast.patterns.n_of_m import prune_balanced
 from tests.kernels.cuda.balanced.balanced_emulator import run_matrix, run_vector
 
 H200 = load_gpu("h200-sxm")

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from prunecast.choice import configs_of, fastest_plan, plans_with
-from prunecast.choice.fastest import TIE
+from prunecast.choice import TIE, configs_of, fastest_plan, plans_with
 from prunecast.hardware import load_gpu
 from prunecast.kernels import Schedule, run_reference
 from prunecast.kernels.two_of_four.cuda.images import _check_sparse_form

@@ -1,4 +1,7 @@
-"""The fastest config of a kernel by the closed-form model, of those that a roofline finds near the best.
+"""Choosing: the fastest config of a kernel by the closed-form model, of those near a roofline's best.
+
+Floor: above `prunecast.models`, whose estimates decide, and below `prunecast.codesign`. Planners, in
+`prunecast.kernels`, are given a config.
 
 Configs are ranked before they are planned, by a roofline of their busiest SM, L2 and DRAM. It is coarse on
 purpose: `prunecast.models` says how long a plan takes. Left out are clocks under load, tails of
