@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from prunecast.codesign.search import Targets, prune_model
     from prunecast.codesign.study.search_model import search_model
     from prunecast.codesign.sweep.run_sweep import sweep
-    from prunecast.codesign.timeline import write_timeline
+    from prunecast.codesign.timeline.chrome_trace import write_timeline
     from prunecast.errors import BadInput
     from prunecast.hardware import gpu_names, load_gpu
     from prunecast.models import estimate
     from prunecast.patterns import PATTERNS, parse_pattern
-    from prunecast.report import write_report
+    from prunecast.report.page import write_report
     from prunecast.simulator import simulate
     from prunecast.validation.calibration import derive, spec_file
     from prunecast.validation.validate import record_suite, replay
@@ -81,8 +81,8 @@ _HOME = {
     "simulate": "prunecast.simulator",
     "spec_file": "prunecast.validation.calibration",
     "sweep": "prunecast.codesign.sweep.run_sweep",
-    "write_report": "prunecast.report",
-    "write_timeline": "prunecast.codesign.timeline",
+    "write_report": "prunecast.report.page",
+    "write_timeline": "prunecast.codesign.timeline.chrome_trace",
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import prunecast
 from prunecast.codesign import predict
-from prunecast.codesign.pictures import in_thousands, log_axis, new_axes
+from prunecast.codesign.pictures.axes import in_thousands, log_axis, new_axes
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
 

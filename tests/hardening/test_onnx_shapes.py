@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
-from prunecast.codesign.onnx_model import read_onnx_model
+from prunecast.codesign.onnx_model.read_model import read_onnx_model
 from prunecast.errors import BadInput
 from tests import onnx_files
 from tests.onnx_files import node

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from prunecast.codesign import predict
-from prunecast.report import MeasuredPoint, render_page
+from prunecast.report.page import render_page
+from prunecast.report.pictures import MeasuredPoint
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 

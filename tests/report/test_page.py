@@ -12,7 +12,8 @@ from prunecast.codesign.engines import Engine
 from prunecast.codesign.layers import load_layers
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.report import MeasuredPoint, render_page, write_page
+from prunecast.report.page import render_page, write_page
+from prunecast.report.pictures import MeasuredPoint
 from prunecast.report.study import MOST_STUDIED, chosen_layers, study
 
 BUNDLED = Path(__file__).parents[2] / "examples/stdlib_lm/weights.safetensors"

@@ -1,5 +1,7 @@
-"""`prunecast predict`: dense against sparse, layer by layer."""
+"""`prunecast predict`: dense against sparse, layer by layer: rows, crossovers, notes and a verdict."""
 
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,10 +11,13 @@ from prunecast.cli.output import Report, deliver
 from prunecast.cli.progress import ProgressLines
 from prunecast.cli.words import MISSED, tell
 from prunecast.errors import BadInput
+from prunecast.text import Cells, microseconds, percent, table_text
 
 if TYPE_CHECKING:
     from prunecast.cli.tables import Page
-    from prunecast.codesign import PredictionTable
+    from prunecast.codesign import Prediction, PredictionTable
+    from prunecast.codesign.provenance import Provenance
+    from prunecast.codesign.table import WholeModel
 
 
 def predict(
@@ -39,13 +44,197 @@ def predict(
         table = predict_layers(
             options.source(weights), gpu=gpu, **options.arguments(), crossovers=crossovers, progress=progress
         )
-    deliver(to, Report(table.document(), [row.row() for row in table], lambda page: _show(table, page)))
+    deliver(
+        to,
+        Report(table.document(), [row.row() for row in table], lambda page: _show_predictions(table, page)),
+    )
     if min_speedup is not None and table.speedup < min_speedup:
         tell(f"prunecast: speedup {table.speedup:.3g} is below the {min_speedup:g} asked for", err=True)
         raise typer.Exit(MISSED)
 
 
-def _show(table: "PredictionTable", page: "Page") -> None:
-    from prunecast.cli.prediction_view import show_predictions
+MOST_NOTES = 12
+HOPELESS = 0.5
+"""Speedup below which nobody runs a kernel, and how sure its time is matters to none."""
+OUTSIDE = "outside the validated range"
+TCGEN05 = 100
+"""Compute capability, times ten, from which tensor cores have instructions that no kernel here uses."""
 
-    show_predictions(table, page)
+
+def _show_predictions(table: "PredictionTable", page: "Page") -> None:
+    """Print everything that a table of predictions says."""
+    from prunecast.codesign.crossover import HIGHEST
+    from prunecast.codesign.interval import interval_words
+
+    first, origin = table[0], table.provenance
+    what = origin.workload or f"{origin.tokens} tokens"
+    how = f"launched in a {origin.launch}{_unusual(origin)}"
+    page.say(f"{origin.gpu}, {what}, {first.engine}, {first.state}, {how}")
+    _show_rows(table, page)
+    if table.crossovers:
+        page.say(
+            "",
+            f"Density below which a kernel beats dense (closed-form model, down to {1 - HIGHEST:.0%}):",
+            "",
+        )
+        page.table(_crossovers(table), words=("layer",))
+    page.say()
+    for line in _notes(table):
+        page.say(line)
+    added = table.transpose_seconds
+    if added and table.whole is None and origin.runtime == "engine":
+        page.say(
+            "Layout: tokens together, B is (K, N). Where a model has features together, as torch does,",
+            f"transposes around the fastest kernels add up to {microseconds(added)} us.",
+        )
+    page.say(f"Interval (low - high): {interval_words(origin.gpu)}.")
+    if first.gpu.compute_capability >= TCGEN05:
+        page.say(
+            "Sparse kernels are this project's: mma.sync reaches a part of this GPU's tensor rate, which a",
+            "library with tcgen05 could have whole.",
+        )
+    if table.whole is not None:
+        page.say(_whole(table.whole, origin.runtime))
+    page.say(_verdict(table), style="bold")
+
+
+def _show_rows(table: "PredictionTable", page: "Page") -> None:
+    """A line for each layer, since its name may be long, and one for each kernel under it."""
+    heading, *lines = table_text([_cells(row) for row in table], words=WORDS).split("\n")
+    page.say("", f"  {heading}")
+    rest = iter(lines)
+    for layer in table.layers():
+        first = layer[0]
+        pixels = f", N {first.n}" if first.n != table.provenance.tokens else ""
+        runs = table.runs.get(first.layer, 1)
+        often = "" if runs == 1 else f", {runs:.4g} times a pass"
+        page.say(f"{first.layer} ({first.m} x {first.k}{pixels}{often})", style="bold")
+        for _ in layer:
+            page.say(f"  {next(rest)}")
+
+
+WORDS = ("kernel", "pattern", "bound")
+
+
+def _cells(row: "Prediction") -> Cells:
+    return {
+        "kernel": row.kernel,
+        "pattern": row.pattern,
+        "sparsity %": percent(row.sparsity),
+        "time us": microseconds(row.seconds),
+        "(low - high)": f"({microseconds(row.seconds_low)} - {microseconds(row.seconds_high)})",
+        "speedup": f"{row.speedup_over_dense:.2f}x",
+        "bound": row.bound,
+    }
+
+
+def _crossovers(table: "PredictionTable") -> list[Cells]:
+    kernels = list(dict.fromkeys(crossover.kernel for crossover in table.crossovers))
+    density = {(c.layer, c.kernel): _density(c.density) for c in table.crossovers}
+    layers = dict.fromkeys(crossover.layer for crossover in table.crossovers)
+    return [
+        {
+            "layer": _named(names),
+            **{k: _range([density.get((layer, k), "-") for layer in names]) for k in kernels},
+        }
+        for names in _alike(table, layers)
+    ]
+
+
+def _alike(table: "PredictionTable", layers: Iterable[str]) -> Iterator[list[str]]:
+    """Layers of one shape and number of tokens together: where a curve is flat, their crossovers differ."""
+    sizes = {row.layer: (row.m, row.k, row.n) for row in table}
+    alike: dict[tuple[int, int, int], list[str]] = {}
+    for layer in layers:
+        alike.setdefault(sizes[layer], []).append(layer)
+    yield from alike.values()
+
+
+def _named(layers: Sequence[str]) -> str:
+    return layers[0] if len(layers) == 1 else f"{layers[0]} and {len(layers) - 1} of its shape"
+
+
+def _range(densities: Sequence[str]) -> str:
+    """One density, or the lowest and the highest of several; `never` lies below all others."""
+    known = sorted(set(densities), key=lambda text: (text.endswith("%"), text != "-", len(text), text))
+    return known[0] if len(known) == 1 else f"{known[0]} - {known[-1]}"
+
+
+def _density(density: float | None) -> str:
+    return "never" if density is None else f"{density:.0%}"
+
+
+def _notes(table: "PredictionTable") -> Iterator[str]:
+    """Each note once, with its kernels and the number of layers it is about; then what was skipped."""
+    rows_of_note: dict[str, list[Prediction]] = {}
+    for row in table:
+        for note in filter(None, row.note.split("; ")):
+            if OUTSIDE in note and row.speedup_over_dense < HOPELESS:
+                continue
+            rows_of_note.setdefault(note, []).append(row)
+    everything = {row.kernel for row in table}
+    lines = [f"note: {_about(note, rows, everything)}" for note, rows in rows_of_note.items()]
+    reasons = Counter((skipped.kernel, skipped.reason) for skipped in table.skipped)
+    first = {(skipped.kernel, skipped.reason): skipped.layer for skipped in reversed(table.skipped)}
+    for (kernel, reason), count in reasons.items():
+        what = f"{kernel} on {first[kernel, reason]}" if kernel else first[kernel, reason]
+        more = f" and {count - 1} more" if count > 1 else ""
+        lines.append(f"skipped: {what}{more}: {reason}")
+    yield from lines[:MOST_NOTES]
+    if len(lines) > MOST_NOTES:
+        yield f"... and {len(lines) - MOST_NOTES} more notes, see --json"
+
+
+def _about(note: str, rows: "Sequence[Prediction]", everything: set[str]) -> str:
+    """The note with the kernels that it is about, unless it is about all or names its own."""
+    kernels = list(dict.fromkeys(row.kernel for row in rows))
+    layers = list(dict.fromkeys(row.layer for row in rows))
+    named = set(kernels) == everything or note.startswith(kernels[0])
+    where = layers[0] if len(layers) == 1 else f"{len(layers)} layers"
+    return f"{'' if named else ', '.join(kernels) + ': '}{note} ({where})"
+
+
+def _whole(whole: "WholeModel", runtime: str) -> str:
+    """The model around the layers, and what it spends outside of them."""
+    kinds = {name: seconds for name, seconds in whole.best.seconds_by_kind.items() if name != "gemm"}
+    outside = ", ".join(f"{name} {microseconds(seconds)}" for name, seconds in kinds.items() if seconds)
+    how = " as torch runs it" if runtime == "torch" else ""
+    return (
+        f"Whole model, a pass{how}: dense {microseconds(whole.dense.seconds)} us, with the fastest kernels "
+        f"{microseconds(whole.best.seconds)} us ({outside}), {whole.speedup:.2f}x."
+    )
+
+
+def _verdict(table: "PredictionTable") -> str:
+    winners = Counter(kernel for kernel in table.fastest_kernels())
+    wins = ", ".join(f"{_whose(kernel)} {count}" for kernel, count in winners.most_common())
+    dense, best = microseconds(table.dense_seconds), microseconds(table.best_seconds)
+    return (
+        f"Fastest per layer: {wins}. {_what(table)}: dense {dense} us, best {best} us, {table.speedup:.2f}x."
+    )
+
+
+def _unusual(origin: "Provenance") -> str:
+    """State of L2 and power limit where they are not the usual ones."""
+    l2 = {"cold": "", "model": ", B in L2", "warm": ", operands in L2"}[origin.l2.name]
+    return l2 if origin.power_limit_w is None else f"{l2}, {origin.power_limit_w:g} W"
+
+
+def _whose(kernel: str) -> str:
+    """The kernel, and whose it is where the vendor's library has one for the same pattern as the project."""
+    from prunecast.kernels import KERNELS
+
+    record = KERNELS[kernel]
+    if not record.library or not record.prunes:
+        return kernel
+    return f"{kernel} (NVIDIA's library)"
+
+
+def _what(table: "PredictionTable") -> str:
+    """What the times are of: a part must not look like the whole."""
+    if not table.missing:
+        return "All layers"
+    count = len(list(table.layers()))
+    share = 100 * table.coverage
+    shown = f"{share:.0f}" if share >= 1 else f"{share:.2g}"
+    return f"Only {count} of {count + len(table.missing)} matrices, {shown} % of the weights"

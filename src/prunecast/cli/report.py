@@ -13,7 +13,7 @@ from prunecast.files import check_writable
 
 if TYPE_CHECKING:
     from prunecast.codesign.engines import Progress
-    from prunecast.report import MeasuredPoint
+    from prunecast.report.pictures import MeasuredPoint
 
 
 def report(
@@ -36,7 +36,7 @@ def report(
     """Write one HTML file with pictures. Predicts as `predict` does; the file needs no network."""
     path = _html_path(output)
     from prunecast.codesign import predict
-    from prunecast.report import render_page, write_page
+    from prunecast.report.page import render_page, write_page
 
     with ProgressLines() as progress:
         table = predict(options.source(weights), gpu=gpu, **options.arguments(), progress=progress)
@@ -60,7 +60,7 @@ def _measured(records: list[str], gpu: str, engine: str, progress: "Progress") -
         return []
     from prunecast.codesign.interval import interval_s
     from prunecast.kernels import KERNELS
-    from prunecast.report import MeasuredPoint
+    from prunecast.report.pictures import MeasuredPoint
     from prunecast.validation.validate import bundled_records, replay
 
     paths = [path for one in records for path in (bundled_records(gpu) if one == "bundled" else [one])]

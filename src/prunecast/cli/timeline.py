@@ -32,7 +32,7 @@ def timeline(
     if first_waves < 0:
         raise BadInput(f"first-waves must be 0 or more, got {first_waves}")
     from prunecast.codesign import predict
-    from prunecast.codesign.timeline import write_timeline
+    from prunecast.codesign.timeline.chrome_trace import write_timeline
     from prunecast.hardware import load_gpu
 
     with ProgressLines() as progress:

@@ -85,7 +85,8 @@ class Prediction:
 
     def plot_roofline(self, axes: "Axes | None" = None) -> "Axes":
         """Attained rate over FLOP per byte, under the GPU's ceilings; on `axes` or on a new figure."""
-        from prunecast.codesign.pictures import draw_roofline, new_axes
+        from prunecast.codesign.pictures.axes import new_axes
+        from prunecast.codesign.pictures.plots import draw_roofline
 
         axes = new_axes(5.0, 3.4) if axes is None else axes
         draw_roofline([self], self.gpu, axes)
@@ -96,7 +97,8 @@ class Prediction:
 
         Simulates the plan to see single SMs, where a closed form predicted.
         """
-        from prunecast.codesign.pictures import draw_sm_work, new_axes
+        from prunecast.codesign.pictures.axes import new_axes
+        from prunecast.codesign.pictures.plots import draw_sm_work
 
         result = self.result
         if not isinstance(result, SimResult):
@@ -119,7 +121,8 @@ class Prediction:
         ------
         BadInput : an SM that the GPU lacks, or no wave
         """
-        from prunecast.codesign.pictures import draw_timeline, new_axes
+        from prunecast.codesign.pictures.axes import new_axes
+        from prunecast.codesign.pictures.plots import draw_timeline
 
         drawn = new_axes(8.0, 4.0) if axes is None else axes
         draw_timeline(self.plan, self.gpu, drawn, sm=sm, first_waves=first_waves, state=self.state)

@@ -22,7 +22,7 @@ from prunecast.codesign.graph.torch_form import torch_form
 from prunecast.codesign.graph.transformers import build_transformer
 from prunecast.codesign.layer_job import LayerJob
 from prunecast.codesign.layers import LoadedLayers, Skipped, Source, load_layers
-from prunecast.codesign.onnx_model import read_onnx_model
+from prunecast.codesign.onnx_model.read_model import read_onnx_model
 from prunecast.codesign.provenance import Provenance, WeightsDigest
 from prunecast.codesign.pruned_maps import MapMaker, sparsity_for
 from prunecast.codesign.workload_layers import (

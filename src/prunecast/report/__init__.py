@@ -7,8 +7,3 @@ a terminal (`cli`).
 Read first: `page.py` (the whole page), then `study.py` (what is said about one layer) and
 `pictures.py` (SVG that follows the page's colours).
 """
-
-from prunecast.report.page import render_page, write_page, write_report
-from prunecast.report.pictures import MeasuredPoint
-
-__all__ = ["MeasuredPoint", "render_page", "write_page", "write_report"]

@@ -14,7 +14,8 @@ from markupsafe import Markup, escape
 from prunecast.codesign.engines import Engine, Progress, silent
 from prunecast.codesign.interval import INTERVAL_KIND
 from prunecast.codesign.layers import Source
-from prunecast.codesign.pictures import draw_roofline, draw_sm_work, new_axes
+from prunecast.codesign.pictures.axes import new_axes
+from prunecast.codesign.pictures.plots import draw_roofline, draw_sm_work
 from prunecast.codesign.predict import predict
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.settings import predicted_layers

@@ -17,8 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from prunecast.codesign.pictures import log_axis, new_axes, tip
-from prunecast.codesign.pictures.axes import Palette
+from prunecast.codesign.pictures.axes import Palette, log_axis, new_axes, tip
 from prunecast.kernels import KERNELS
 from prunecast.patterns import TileMap
 from prunecast.patterns.tile_picture import MOST_TILES, draw_heat

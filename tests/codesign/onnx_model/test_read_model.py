@@ -4,7 +4,7 @@ import onnx
 import pytest
 
 from prunecast.codesign.graph import load_workload, model_time
-from prunecast.codesign.onnx_model import read_onnx_model
+from prunecast.codesign.onnx_model.read_model import read_onnx_model
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from tests import onnx_files

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from prunecast.choice import fastest_plan
-from prunecast.codesign.timeline import slices_of, write_timeline
+from prunecast.codesign.timeline.chrome_trace import write_timeline
+from prunecast.codesign.timeline.slices import slices_of
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import plan_csr, plan_dense

@@ -5,7 +5,3 @@ Floor: inside `codesign`, above `graph`. It reads sizes and operators and runs n
 
 Read first: `read_model.py` (the whole way), then `sizes.py` (shapes) and `operators.py` (one node).
 """
-
-from prunecast.codesign.onnx_model.read_model import OnnxModel, read_onnx_model
-
-__all__ = ["OnnxModel", "read_onnx_model"]

@@ -6,30 +6,3 @@ rooms above import it inside functions.
 
 Read first: `axes.py`, then any picture.
 """
-
-from prunecast.codesign.pictures.axes import (
-    SCREEN,
-    Palette,
-    draw_bars,
-    draw_front,
-    in_thousands,
-    log_axis,
-    new_axes,
-    tip,
-)
-from prunecast.codesign.pictures.plots import RooflinePoint, draw_roofline, draw_sm_work, draw_timeline
-
-__all__ = [
-    "SCREEN",
-    "Palette",
-    "RooflinePoint",
-    "draw_bars",
-    "draw_front",
-    "draw_roofline",
-    "draw_sm_work",
-    "draw_timeline",
-    "in_thousands",
-    "log_axis",
-    "new_axes",
-    "tip",
-]

@@ -26,7 +26,7 @@ from prunecast.codesign.graph.config import checkpoint_shape, graph_of_tensors
 from prunecast.codesign.graph.shapes import SEQUENCE, Transformer
 from prunecast.codesign.graph.torch_time import lost_epilogues
 from prunecast.codesign.layers import Source, load_layers
-from prunecast.codesign.onnx_model import read_onnx_model
+from prunecast.codesign.onnx_model.read_model import read_onnx_model
 from prunecast.codesign.workload_layers import heavy_tailed, is_pruned
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec
