@@ -8,7 +8,7 @@ from prunecast.codesign.engines import Engine
 from prunecast.codesign.layers import load_layers
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileMap
-from prunecast.patterns.tile_picture import kept_in_bins
+from prunecast.patterns.tile_map import kept_in_bins
 from prunecast.report.pictures import draw_crossover, pareto_front, speedup_range
 from prunecast.report.study import Curve, CurvePoint, curves_of
 

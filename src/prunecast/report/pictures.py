@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator
 from prunecast.codesign.pictures.axes import Palette, log_axis, new_axes, tip
 from prunecast.kernels import KERNELS
 from prunecast.patterns import TileMap
-from prunecast.patterns.tile_picture import MOST_TILES, draw_heat
+from prunecast.patterns.tile_map import MOST_TILES, draw_heat
 from prunecast.report.study import Curve, CurvePoint
 
 _SERIES = {kernel: f"#0a0a{place + 1:02x}" for place, kernel in enumerate(KERNELS)}
