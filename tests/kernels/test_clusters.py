@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.kernels import KernelPlan, PlanDoesNotFit, Schedule, plan_stspmm, run_reference
+from prunecast.kernels import KernelPlan, PlanDoesNotFit, plan_stspmm, run_reference
 from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.configs import tile_configs
 from prunecast.kernels.tile.stspmm import _cluster_size, spread_over_clusters
@@ -18,7 +17,6 @@ from prunecast.models import plan_traffic
 from prunecast.models.amounts import plan_amounts
 from prunecast.patterns import TileMap
 from prunecast.plan.order import (
-    assign_dynamic,
     assign_hardware,
     assign_longest_first,
     assign_stream_k,
@@ -120,15 +118,10 @@ def test_lists_that_do_not_match_make_no_cluster() -> None:
         replace(plan, work=plan.work._replace(tile=tile, k_stop=k_stop))
 
 
-def test_clusters_need_a_whole_number_of_blocks_and_fixed_lists() -> None:
+def test_clusters_need_a_whole_number_of_blocks() -> None:
     plan = clustered(1000, "longest-first")
     with pytest.raises(PlanDoesNotFit, match="make no clusters of 4"):
         replace(plan, cluster=4)
-    items = items_of(uneven_map(), VARIANT, 1000, GPU)
-    drawn = assign_dynamic(items, items.k_stop, 6)
-    with pytest.raises(PlanDoesNotFit, match="dynamic blocks make no clusters of 2"):
-        tile_plan("stspmm", uneven_map(), 1000, VARIANT, drawn, GPU, b_access="gather", cluster=2)
-    assert drawn.schedule is Schedule.DYNAMIC
 
 
 def test_a_cluster_changes_the_fingerprint_and_one_block_alone_does_not() -> None:
@@ -169,11 +162,6 @@ def test_stspmm_clusters_long_tiles_with_tokens_for_every_block(kept: int, n: in
     plan = plan_stspmm(tiles, n, "fp16", GPU, config)
     assert plan.cluster == cluster
     assert plan.blocks == 132
-
-
-def test_a_drawn_list_has_no_clusters() -> None:
-    plan = fastest_plan("stspmm", equal_tiles(4096, 2048), 4096, "fp16", GPU, assignment="dynamic")
-    assert plan.cluster == 1
 
 
 def test_other_forms_and_empty_maps_have_no_clusters() -> None:

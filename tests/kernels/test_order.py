@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from prunecast.errors import BadInput
 from prunecast.plan.kernel_plan import Schedule, WorkList
 from prunecast.plan.order import (
-    assign_dynamic,
     assign_hardware,
     assign_longest_first,
     assign_stream_k,
@@ -86,15 +85,6 @@ def test_more_blocks_than_items_leave_blocks_without_work():
     assert assigned.work.block_start.tolist() == [0, 1, 1, 1]
 
 
-def test_the_dynamic_list_has_parts_first_then_falling_cost():
-    items = split_items(items_keeping([40, 10, 60]), np.array([2, 1, 1]), 10)
-    assigned = assign_dynamic(items, np.array([20, 21, 10, 60]), 2)
-    assert assigned.work.tile.tolist() == [0, 2, 0, 1]
-    assert assigned.work.owner.tolist() == [0, 1, 1, 1]
-    assert assigned.work.block_start.tolist() == [0, 4]
-    assert (assigned.schedule, assigned.blocks) == (Schedule.DYNAMIC, 2)
-
-
 def test_the_hardware_gets_one_block_per_item_parts_first():
     items = split_items(items_keeping([40, 10]), np.array([4, 1]), 10)
     assigned = assign_hardware(items)
@@ -158,7 +148,6 @@ def test_a_grid_without_blocks_is_refused(blocks):
     items = items_keeping([5])
     for assign in (
         lambda: assign_longest_first(items, np.array([5]), blocks),
-        lambda: assign_dynamic(items, np.array([5]), blocks),
         lambda: assign_stream_k(items, blocks, 10),
     ):
         with pytest.raises(BadInput, match="at least 1 block"):

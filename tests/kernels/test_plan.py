@@ -9,14 +9,17 @@ from prunecast.choice import fastest_plan
 from prunecast.hardware.occupancy import BlockResources
 from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.plan.program import Instruction, Op
+from prunecast.plan.work_items import take_items
 from tests.kernels.layouts import tiles_keeping
 from tests.toy_gpu import toy_gpu
 
 
-def plan(split: int | None = 2, assignment: str = "dynamic") -> KernelPlan:
-    """Two low tiles, which the lowest block suits; the list begins with part 1 of the first tile."""
+def plan(split: int | None = 2) -> KernelPlan:
+    """Two low tiles, which the lowest block suits; the one list begins with part 1 of the first tile."""
     tiles = tiles_keeping([256, 100], height=16, k=300)
-    return fastest_plan("stspmm", tiles, 70, "fp16", toy_gpu(), split=split, assignment=assignment)
+    made = fastest_plan("stspmm", tiles, 70, "fp16", toy_gpu(), split=split)
+    parts_first = np.argsort(made.work.owner, kind="stable")
+    return replace(made, work=take_items(made.work, parts_first), blocks=1, schedule=Schedule.STATIC)
 
 
 def changed(column: str, index: int, value: int) -> KernelPlan:
@@ -69,7 +72,7 @@ def test_a_tile_taller_than_the_block_is_refused():
 
 
 def test_a_grid_that_differs_from_the_lists_is_refused():
-    good = plan(assignment="longest-first")
+    good = plan()
     with pytest.raises(PlanDoesNotFit, match="for 99 blocks"):
         replace(good, blocks=99)
     work = good.work._replace(block_start=np.array([0, 0, good.item_count], np.int32))

@@ -103,7 +103,7 @@ def test_an_empty_dense_matrix_is_refused(m, k):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"assignment": "round-robin"}, "assignment must be one of longest-first, stream-k, dynamic"),
+        ({"assignment": "round-robin"}, "assignment must be one of longest-first, stream-k"),
         ({"split": 0}, "split must be auto, None or a number of k-steps from 1, got 0"),
         ({"split": "often"}, "split must be auto, None"),
     ],
@@ -126,7 +126,6 @@ def test_tile_wise_runs_one_block_per_tile_and_token_range():
     [
         ("longest-first", Schedule.STATIC),
         ("stream-k", Schedule.STATIC),
-        ("dynamic", Schedule.DYNAMIC),
     ],
 )
 def test_stspmm_runs_a_persistent_grid(assignment, schedule):

@@ -22,7 +22,6 @@ from prunecast.models.chains import (
 )
 from prunecast.models.rates import runs_ahead, sm_rates
 from prunecast.models.walk import Ring, run_steps, warp_of
-from prunecast.plan.kernel_plan import Schedule
 from prunecast.plan.program import Instruction, Op, WarpProgram, When
 from tests.models.hand_plans import hand_plan, one_role_programs, two_role_programs
 from tests.toy_gpu import toy_gpu
@@ -111,12 +110,6 @@ def test_edges_by_kind_of_item():
 def test_owner_after_the_signals():
     # WAIT_PARTS 1, loads 500 + 1, and STORE_C as above
     assert after_parts_cycles(chain_of()) == pytest.approx(1 + 500 + 1 + 1 + 8192 / 50)
-
-
-def test_an_owner_that_is_drawn_waits_for_a_signal_on_its_way():
-    plan, gpu = replace(hand_plan([256] * 4, 64), schedule=Schedule.DYNAMIC), toy_gpu()
-    chain = plan_chain(launch_context(plan, gpu), sm_rates(plan, gpu), 500)
-    assert after_parts_cycles(chain) == pytest.approx(after_parts_cycles(chain_of()) + 200)
 
 
 def test_what_a_block_asks_for_early_is_there():

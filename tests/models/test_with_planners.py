@@ -91,7 +91,7 @@ def test_splitting_one_full_tile_pays():
     assert split.seconds < 0.8 * whole.seconds
 
 
-@pytest.mark.parametrize("assignment", ["longest-first", "stream-k", "dynamic"])
+@pytest.mark.parametrize("assignment", ["longest-first", "stream-k"])
 def test_every_assignment_can_be_estimated(assignment):
     gpu = load_gpu("h200-sxm")
     plan = fastest_plan(

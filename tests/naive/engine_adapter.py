@@ -179,8 +179,6 @@ def _first_items(work: Work) -> npt.NDArray[np.int64]:
 
 
 def _next_items(work: Work) -> npt.NDArray[np.int64]:
-    if work.schedule is Schedule.DYNAMIC:
-        return np.full(len(work.items), engine.UNDRAWN, np.int64)
     stops = set(work.block_start)
     following = [engine.NO_ITEM if i in stops else i for i in range(1, len(work.items) + 1)]
     return np.array(following, np.int64)

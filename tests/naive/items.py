@@ -15,10 +15,9 @@ class Items:
 
     def __init__(self, kernel: Kernel, work: Work) -> None:
         self.kernel, self.work = kernel, work
-        self.next_item = 0
 
     def run_of(self, block: Block, place: int) -> Run | None:
-        """The block's item of that place in its list, drawn now if it was not drawn before."""
+        """The block's item of that place in its list."""
         if place < len(block.runs):
             return block.runs[place]
         number = self.item_number(block, place)
@@ -35,10 +34,5 @@ class Items:
     def item_number(self, block: Block, place: int) -> int | None:
         if self.work.schedule is Schedule.HARDWARE:
             return block.number if place == 0 else None
-        if self.work.schedule is Schedule.STATIC:
-            number = self.work.block_start[block.number] + place
-            return number if number < self.work.block_start[block.number + 1] else None
-        if self.next_item == len(self.work.items):
-            return None
-        self.next_item += 1
-        return self.next_item - 1
+        number = self.work.block_start[block.number] + place
+        return number if number < self.work.block_start[block.number + 1] else None

@@ -97,8 +97,6 @@ def _dealt(draw: DrawFn, items: list[Item], columns: tuple[tuple[int, ...], ...]
     schedule = draw(st.sampled_from(Schedule))
     if schedule is Schedule.HARDWARE:
         blocks, start = len(items), tuple(range(len(items) + 1))
-    elif schedule is Schedule.DYNAMIC:
-        blocks, start = draw(st.integers(1, machine.sms * machine.slots + 1)), (0, len(items))
     else:
         blocks = draw(st.integers(1, machine.sms * machine.slots))
         dealt = [draw(st.integers(0, blocks - 1)) for _ in items]

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from prunecast.plan.kernel_plan import Schedule
 from prunecast.plan.program import Instruction, Op, WarpProgram, When
 from tests.naive.cases import KIB, SIMULATORS, cycles_per_kib, listed, one_role
 from tests.naive.records import Item, Kernel, Machine, NaiveResult, Work
@@ -352,31 +351,12 @@ def test_item_without_steps(simulate: Simulate) -> None:
     assert (result.cycles, result.operations) == (5, 5)
 
 
-def test_static_lists_and_dynamic_draws(simulate: Simulate) -> None:
+def test_static_lists(simulate: Simulate) -> None:
     items = (Item(k_count=48), Item(k_count=16), Item(k_count=16))
     kernel = one_role(step=(Instruction(Op.ISSUE, issue=10),))
     static = simulate(Machine(sms=2), kernel, listed(*items, block_start=(0, 2, 3)))
     # SM 0: four steps, EXIT at 40. SM 1: one step, EXIT at 10.
     assert (static.cycles, static.sm_busy, static.sm_items) == (41, [41, 11], [2, 1])
-    drawn = Work(
-        schedule=Schedule.DYNAMIC,
-        blocks=2,
-        block_start=(0, 3),
-        items=items,
-        columns=(tuple(range(48)),),
-    )
-    dynamic = simulate(Machine(sms=2), kernel, drawn)
-    # SM 0 draws the long item and SM 1 both short ones: EXIT at 30 and 20.
-    assert (dynamic.cycles, dynamic.sm_busy, dynamic.sm_items) == (31, [31, 21], [1, 2])
-
-
-def test_next_item_is_drawn_with_the_last_instruction_of_the_one_before(simulate: Simulate) -> None:
-    items = (Item(k_count=16), Item(k_count=16), Item(k_count=16))
-    columns = (tuple(range(16)),)
-    work = Work(schedule=Schedule.DYNAMIC, blocks=2, block_start=(0, 3), items=items, columns=columns)
-    result = simulate(Machine(sms=2), one_role(step=(Instruction(Op.ISSUE, issue=10),)), work)
-    # Both SMs issue their only step at 0; SM 0 takes its turn first and draws the third item there and then.
-    assert result.sm_items == [2, 1]
 
 
 def test_gather_touches_panels_and_shares_columns_among_warps(simulate: Simulate) -> None:

@@ -137,10 +137,9 @@ def copied_cycles(amounts: FloatArray, rates: SmRates) -> FloatArray:
 
 
 def _units(context: LaunchContext, amounts: Amounts) -> _Units:
-    """Blocks of a static list, else kinds of items. The blocks of a dynamic list are shared: left out."""
+    """Blocks of a static list, else kinds of items."""
     whole, block = amounts.whole[:, OF_AN_SM], amounts.block[OF_AN_SM]
     if context.plan.schedule is Schedule.STATIC:
         blocks = units_of(context.plan, whole[amounts.kinds.of_item])
         return _Units(blocks + block, np.ones(len(blocks)))
-    share = block if context.plan.schedule is Schedule.HARDWARE else np.zeros_like(block)
-    return _Units(whole + share, amounts.kinds.members)
+    return _Units(whole + block, amounts.kinds.members)

@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
 from prunecast.models.prefetch import weights_before_b_bytes
 from prunecast.models.rates import SmRates, gather_bytes_per_clk, has_edges, waits_for_parts
-from prunecast.plan.kernel_plan import BlockShape, KernelPlan, Schedule
+from prunecast.plan.kernel_plan import BlockShape, KernelPlan
 from prunecast.plan.misaligned import store_cost
 from prunecast.plan.program import WarpProgram, When
 from prunecast.plan.tensor_rate import tensor_latency_cycles
@@ -44,8 +43,6 @@ class Chain(NamedTuple):
     sync_latency: int
     perform_latency: int
     """From a part's last store until it may signal."""
-    parts_wait: int
-    """Cycles that an owner waits for the other split-K slices, where the walk must say so."""
     memory_latency: int
     """From the issue of a read to its use; 0 with endless ports for data that are there already."""
     gather_latency: int
@@ -125,7 +122,6 @@ def plan_chain(context: LaunchContext, rates: SmRates, memory_latency_cycles: fl
         barrier_latency=gpu.barrier_latency_cycles,
         sync_latency=gpu.sync_latency_cycles,
         perform_latency=gpu.store_latency_cycles if waits_for_parts(context.programs) else 0,
-        parts_wait=_parts_wait(plan, gpu),
         memory_latency=round(memory_latency_cycles),
         gather_latency=gpu.gather_latency_cycles,
         lacks_tokens=False,
@@ -153,10 +149,3 @@ def _store_share(plan: KernelPlan) -> float:
     rows = plan.tiles.rows_per_tile[work.tile].astype(np.float64)
     area = float(np.mean(rows * (work.token_stop - work.token_start)))
     return round(area / (shape.block_m * shape.block_n), 2)
-
-
-def _parts_wait(plan: KernelPlan, gpu: GpuSpec) -> int:
-    """None where lists say when parts end (`loops.run_lists`); of items that are drawn those of one tile end
-    about together, and what is waited for is their signal on its way.
-    """
-    return gpu.signal_latency_cycles if plan.schedule is Schedule.DYNAMIC else 0

@@ -105,7 +105,7 @@ def estimate(
 def _estimate(context: LaunchContext, *, state: str, launch: str) -> Estimate:
     case = _look_up(context)
     items, starts = item_costs(case), starts_of(case)
-    units = unit_costs(lists_of(case, items, starts), starts, context.plan.schedule)
+    units = unit_costs(lists_of(case, items, starts), starts)
     seats = seats_of(context, units.alone.size)
     placement = place_units(seats, units.alone, units.demand)
     launch_s = launch_floor_s(context, launch)

@@ -36,8 +36,6 @@ multiplied, those of the next find the port idle."""
 class Starts(NamedTuple):
     """Cycles around the k-steps of blocks and items, however many columns are kept."""
 
-    first: MaskArray
-    """(items,): whether an item is the first one of its block."""
     wait: FloatArray
     """(items,): from an item's begin until its first stage is there; 0 where it comes behind another item."""
     multiply_step: float
@@ -88,7 +86,6 @@ def starts_of(case: Case) -> Starts:
         together = _waits(case, chain, waits, blocks=case.context.crowd)
     demand = max(float(c) for c in sm_level_cycles(case.amounts.block, case.rates).values())
     return Starts(
-        first=first_items,
         wait=wait,
         multiply_step=max(float(levels["tensor"]), float(levels["shared"])) if ahead else 0.0,
         ring=case.plan.resources.stages * step if ahead else 0.0,
@@ -216,8 +213,6 @@ def _lead_in(first: Chain, steady: Chain, begin: float) -> float:
 def _first_items(case: Case) -> MaskArray:
     """(items,) bool: whether an item is the first one of its block."""
     place = np.arange(case.plan.item_count)
-    if case.plan.schedule is Schedule.DYNAMIC:
-        return np.asarray(place < case.blocks_in_flight)
     start = case.plan.work.block_start
     is_first = np.zeros(place.size, np.bool_)
     is_first[start[:-1][start[1:] > start[:-1]]] = True

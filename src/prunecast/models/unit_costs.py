@@ -1,4 +1,4 @@
-"""What blocks with their lists, or items that are drawn, cost, and how evenly that work lies on the SMs."""
+"""What blocks with their lists cost, and how evenly that work lies on the SMs."""
 
 from typing import NamedTuple
 
@@ -10,11 +10,10 @@ from prunecast.models.loops import BlockLists, longer_of_each, run_lists
 from prunecast.models.rates import waits_for_parts
 from prunecast.models.starts import Starts
 from prunecast.models.terms import FloatArray
-from prunecast.plan.kernel_plan import Schedule
 
 
 class _UnitCosts(NamedTuple):
-    """Cycles of what is placed as one, blocks with their lists or items that are drawn, (units,) float64."""
+    """Cycles of what is placed as one, a block with its list, (units,) float64."""
 
     alone: FloatArray
     """Cycles of a unit that has an SM to itself."""
@@ -49,42 +48,12 @@ def lists_of(case: Case, items: Costs, starts: Starts) -> BlockLists:
     )
 
 
-def unit_costs(lists: BlockLists, starts: Starts, schedule: Schedule) -> _UnitCosts:
-    """Cycles of lists, or of items where blocks draw them: of those, the first ones start a block."""
-    if schedule is Schedule.DYNAMIC:
-        return _drawn(lists, starts)
+def unit_costs(lists: BlockLists, starts: Starts) -> _UnitCosts:
+    """Cycles of lists."""
     found = _UnitCosts(*np.zeros((3, lists.block_start.size - 1)))
     run_lists(lists, starts, *found)
     np.minimum(found.quiet, starts.quiet, out=found.quiet)
     return found
-
-
-def _drawn(lists: BlockLists, starts: Starts) -> _UnitCosts:
-    """Items that start a block are lists of one; another one costs what it adds to a list of its like."""
-    once, twice = _alike(lists, starts, 1), _alike(lists, starts, 2)
-    return _UnitCosts(
-        alone=np.where(starts.first, once.alone, twice.alone - once.alone + lists.wait),
-        demand=lists.costs.demand + np.where(starts.first, starts.block_demand, 0.0),
-        quiet=once.quiet,
-    )
-
-
-def _alike(lists: BlockLists, starts: Starts, count: int) -> _UnitCosts:
-    """Cycles of a list that has every item `count` times: it waits for data once and for no other slice."""
-    items = lists.wait.size
-    wait = np.zeros((items, count))
-    wait[:, 0] = lists.wait
-    alike = BlockLists(
-        block_start=np.arange(items + 1) * count,
-        costs=Costs(*(np.repeat(column, count) for column in lists.costs)),
-        wait=wait.ravel(),
-        group=np.full(items * count, -1, lists.group.dtype),
-        owner=np.repeat(lists.owner, count),
-        signal=lists.signal,
-    )
-    found = np.zeros((3, items))
-    run_lists(alike, starts, *found)
-    return _UnitCosts(*found)
 
 
 QUEUE_ORDER = 5

@@ -158,7 +158,7 @@ def _vector(chain: Chain) -> FloatArray:
         -(-c.shape.block_k // 16), c.shape.block_k, c.stages, c.tensor_fma_per_clk, c.fp32_cycles,
         c.shared_bytes_per_clk, c.port_bytes_per_clk, c.gather_bytes_per_clk, c.store_bytes_per_clk,
         c.port_store_bytes_per_clk, c.tokens_share, c.store_share, c.tensor_latency, c.shared_latency,
-        c.barrier_latency, c.sync_latency, c.perform_latency, c.parts_wait, c.memory_latency,
+        c.barrier_latency, c.sync_latency, c.perform_latency, c.memory_latency,
         c.gather_latency, c.b_latency, c.first_weights_late,
     ], np.float64)  # fmt: skip
 

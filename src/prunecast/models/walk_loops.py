@@ -18,8 +18,8 @@ PORT_FREE, GATHER_FREE, FIRST_FULL, WAITED = range(4)
 # A chain
 (GROUPS, BLOCK_K, STAGES, TENSOR_RATE, FP32_CYCLES, SHARED_RATE, PORT_RATE, GATHER_RATE, STORE_RATE,
  PORT_STORE_RATE, TOKENS_SHARE, STORE_SHARE, TENSOR_LATENCY, SHARED_LATENCY, BARRIER_LATENCY, SYNC_LATENCY,
- PERFORM_LATENCY, PARTS_WAIT, MEMORY_LATENCY, GATHER_LATENCY, B_LATENCY,
- FIRST_WEIGHTS_LATE) = range(22)  # fmt: skip
+ PERFORM_LATENCY, MEMORY_LATENCY, GATHER_LATENCY, B_LATENCY,
+ FIRST_WEIGHTS_LATE) = range(21)  # fmt: skip
 
 REFILL = 1 << When.REFILL
 OPS = [int(op) for op in Op]
@@ -52,8 +52,6 @@ def _wait(row, warp, arrived, ring, landed, released, chain, step):
             ring[FIRST_FULL] = warp[NOW]
     elif op == WAIT_MMA:
         warp[NOW] = max(warp[NOW], warp[TENSOR_DONE_BEFORE] if row[AMOUNT] != 0.0 else warp[TENSOR_DONE])
-    elif op == WAIT_PARTS:
-        warp[NOW] += chain[PARTS_WAIT]
     elif op == WAIT_FULL:
         _sleep(warp, landed[target], chain[BARRIER_LATENCY])
         if ring[FIRST_FULL] < 0.0:

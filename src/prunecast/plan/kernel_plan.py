@@ -41,8 +41,6 @@ class Schedule(IntEnum):
     """One item per block; the GPU starts blocks in order as slots come free."""
     STATIC = 1
     """Persistent grid, all resident at once: block b walks items block_start[b] to block_start[b + 1]."""
-    DYNAMIC = 2
-    """Persistent grid: each block draws the next item of the list from a counter."""
 
 
 class BlockShape(NamedTuple):
@@ -67,7 +65,7 @@ class WorkList(NamedTuple):
     """
 
     block_start: IntArray
-    """(blocks + 1,); for DYNAMIC the grid size is `KernelPlan.blocks` and this is [0, items]."""
+    """(blocks + 1,)."""
     tile: IntArray
     token_start: IntArray
     token_stop: IntArray
@@ -220,7 +218,7 @@ def _check_work(plan: KernelPlan) -> None:
     start = work.block_start
     if start[0] != 0 or start[-1] != items or np.any(start[1:] < start[:-1]):
         raise PlanDoesNotFit(f"{plan.kernel}: block_start must rise from 0 to {items}")
-    if plan.schedule is not Schedule.DYNAMIC and start.size != plan.blocks + 1:
+    if start.size != plan.blocks + 1:
         raise PlanDoesNotFit(f"{plan.kernel}: block_start has {start.size} entries for {plan.blocks} blocks")
     if plan.schedule is Schedule.HARDWARE and plan.blocks != items:
         raise PlanDoesNotFit(f"{plan.kernel}: hardware dispatch needs one item per block, got {items} items")
@@ -243,9 +241,8 @@ def _check_cluster(plan: KernelPlan) -> None:
     cluster, work, start = plan.cluster, plan.work, plan.work.block_start
     if cluster == 1:
         return
-    if cluster < 1 or plan.blocks % cluster or plan.schedule is Schedule.DYNAMIC:
-        schedule = plan.schedule.name.lower()
-        raise PlanDoesNotFit(f"{plan.kernel}: {plan.blocks} {schedule} blocks make no clusters of {cluster}")
+    if cluster < 1 or plan.blocks % cluster:
+        raise PlanDoesNotFit(f"{plan.kernel}: {plan.blocks} blocks make no clusters of {cluster}")
     lengths = np.diff(start)
     block = np.repeat(np.arange(plan.blocks), lengths)
     leader = start[block // cluster * cluster] + np.arange(work.tile.size) - start[block]

@@ -32,14 +32,6 @@ def assign_hardware(items: WorkList) -> Assigned:
     )
 
 
-def assign_dynamic(items: WorkList, cost: Sizes, blocks: int) -> Assigned:
-    """A persistent grid draws items from one list: non-owner parts, then the rest, longest first in each."""
-    _check_blocks(blocks)
-    late = _rank(items) > 0
-    work = take_items(items, np.lexsort((-np.asarray(cost, np.int64), late)))
-    return Assigned(work, Schedule.DYNAMIC, blocks)
-
-
 def assign_longest_first(items: WorkList, cost: Sizes, blocks: int) -> Assigned:
     """A persistent grid with fixed lists: items by falling cost, each to the block with the least so far.
 

@@ -25,7 +25,6 @@ TICKS = 1 << TICK_BITS
 PLACE_BITS = 10
 """Bits of a warp's place among those of its sub-partition, which has 16 in an SM of today."""
 FOREVER = 1 << 60
-UNDRAWN = -2
 NO_ITEM = -1
 
 # Scalars at the head of `mem`: the machine, the block, the work, the chip's state, addresses of the tables
@@ -37,7 +36,7 @@ M_GATHER_LATENCY, M_DRAM_WRITE_TICKS = range(24, 26)
 N_FULL_ARRIVALS, N_EMPTY_ARRIVALS, N_PART_SIGNALS, N_BLOCK_M, N_BLOCK_N, N_BLOCK_K, N_ROLES = range(26, 33)
 N_SCHEDULE, N_BLOCKS, N_ITEMS, N_PANEL, N_TOKEN_BLOCKS, N_GATHER_BASE, N_BOX_BASE = range(33, 40)
 N_INDEX_BASE, N_A_WAYS, N_SEGMENTS, N_LEAVES = range(40, 44)
-G_L2_FREE, G_DRAM_FREE, G_L2_BUSY, G_DRAM_BUSY, G_NEXT_BLOCK, G_NEXT_ITEM, G_PLACED, G_END = range(44, 52)
+G_L2_FREE, G_DRAM_FREE, G_L2_BUSY, G_DRAM_BUSY, G_NEXT_BLOCK, G_PLACED, G_END = range(44, 51)
 G_OPERATIONS, G_INSTRUCTIONS, G_L2_BYTES, G_HIT_BYTES, G_MISS_BYTES, G_DRAM_BYTES = range(52, 58)
 G_L2_USED, G_RETIRED = range(58, 60)
 AT_CODE, AT_BOUNDS, AT_ROLE_WARPS, AT_ITEM, AT_FIRST_ITEM, AT_NEXT_ITEM, AT_WARP, AT_BLOCK = range(60, 68)
@@ -105,7 +104,7 @@ REASONS = 11
 NOTHING, ON_FULL, ON_EMPTY, ON_SYNC, ON_GROUP = range(5)
 
 GREEDY_OLDEST, GREEDY_YOUNGEST, ROUND_ROBIN, OLDEST = range(4)
-HARDWARE, STATIC, DYNAMIC = range(3)
+HARDWARE, STATIC = range(2)
 
 ISSUE, FMA = int(Op.ISSUE), int(Op.FMA)
 COPY_A, COPY_B, GATHER_B = int(Op.COPY_A), int(Op.COPY_B), int(Op.GATHER_B)
@@ -352,20 +351,9 @@ def _enter_item(mem, warp, item):
 
 
 @inlined
-def _draw(mem):
-    item = mem[G_NEXT_ITEM]
-    if item >= mem[N_ITEMS]:
-        return NO_ITEM
-    mem[G_NEXT_ITEM] += 1
-    return item
-
-
-@inlined
 def _leave_item(mem, warp):
     following = mem[AT_NEXT_ITEM] + mem[warp + W_ITEM]
     mem[warp + W_BASE] += mem[mem[warp + W_ITEM_ROW] + T_STEPS]
-    if mem[following] == UNDRAWN:
-        mem[following] = _draw(mem)
     _enter_item(mem, warp, mem[following])
 
 
@@ -429,9 +417,7 @@ def _reset(mem, barrier):
 
 @inlined
 def _first_item(mem, block):
-    if mem[N_SCHEDULE] == STATIC:
-        return mem[mem[AT_FIRST_ITEM] + block]
-    return _draw(mem) if mem[N_SCHEDULE] == DYNAMIC else block
+    return mem[mem[AT_FIRST_ITEM] + block] if mem[N_SCHEDULE] == STATIC else block
 
 
 @inlined

@@ -81,7 +81,7 @@ class Work(NamedTuple):
     first_item: np.ndarray
     """(blocks,) int64 for STATIC: first item of each block or NO_ITEM."""
     next_item: np.ndarray
-    """(items,) int64: the item after this one in its block, NO_ITEM or UNDRAWN."""
+    """(items,) int64: the item after this one in its block, or NO_ITEM."""
     column: np.ndarray
     """(kept columns of all tiles,) int32."""
     panel: int

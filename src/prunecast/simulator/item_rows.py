@@ -70,8 +70,6 @@ def first_items(context: LaunchContext) -> np.ndarray:
 def next_items(plan: KernelPlan) -> np.ndarray:
     """(items,) the item that follows in the same block."""
     count = plan.item_count
-    if plan.schedule is Schedule.DYNAMIC:
-        return np.full(count, engine.UNDRAWN, np.int64)
     following = np.arange(1, count + 1, dtype=np.int64)
     stops = plan.work.block_start[1:]
     following[stops[stops > 0] - 1] = engine.NO_ITEM

@@ -1,12 +1,10 @@
 """Packed weights and work records mean what the plan means."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from prunecast.errors import BadInput
-from prunecast.kernels import KernelPlan, Schedule, run_reference
+from prunecast.kernels import KernelPlan, run_reference
 from prunecast.kernels.device.packed import to_bits, uncovered_rows
 from prunecast.kernels.device.tile_stages import _stage_starts
 from prunecast.kernels.tile.cuda.images import pack_weights
@@ -52,13 +50,6 @@ def test_the_null_stage_is_zero_and_names_no_column() -> None:
     assert not packed.weights[packed.null_stage].any()
     assert (packed.columns[packed.null_stage] == -1).all()
     assert _stage_starts(tiles, 64)[-1] == packed.null_stage == 13
-
-
-def test_a_dynamic_plan_is_refused() -> None:
-    plan = plan_of(ragged_map(128), 64, 128, 128)
-    work = plan.work._replace(block_start=np.array([0, plan.item_count], np.int32))
-    with pytest.raises(BadInput, match="fixed lists"):
-        work_image(replace(plan, work=work, schedule=Schedule.DYNAMIC))
 
 
 def test_weights_of_another_shape_are_refused() -> None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.patterns.tile_map import IntArray, TileMap
-from prunecast.plan.kernel_plan import KernelPlan, Schedule
+from prunecast.plan.kernel_plan import KernelPlan
 
 
 class PackedStages(NamedTuple):
@@ -156,7 +156,7 @@ def item_columns(plan: KernelPlan, step: int, kernel: str) -> ItemColumns:
 
     Raises
     ------
-    BadInput : the plan draws its items from a counter, splits inside a stage, leaves tokens of a block out,
+    BadInput : the plan splits inside a stage, leaves tokens of a block out,
         or lets a part other than the first own a split tile
     """
     _check(plan, step, kernel)
@@ -185,8 +185,6 @@ def item_columns(plan: KernelPlan, step: int, kernel: str) -> ItemColumns:
 
 def _check(plan: KernelPlan, step: int, kernel: str) -> None:
     work = plan.work
-    if plan.schedule is Schedule.DYNAMIC:
-        raise BadInput(f"{plan.kernel}: {kernel} walks fixed lists, the plan's schedule is dynamic")
     whole_end = work.k_stop == plan.tiles.kept_per_tile[work.tile]
     if np.any(work.k_start % step) or np.any((work.k_stop % step != 0) & ~whole_end):
         raise BadInput(f"{plan.kernel}: parts of a split tile must begin at multiples of {step} columns")

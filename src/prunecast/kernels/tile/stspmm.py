@@ -24,7 +24,6 @@ from prunecast.patterns.tile_map import IntArray, TileMap
 from prunecast.plan.kernel_plan import KernelPlan, WorkList
 from prunecast.plan.order import (
     Assigned,
-    assign_dynamic,
     assign_longest_first,
     assign_stream_k,
     block_loads,
@@ -33,7 +32,7 @@ from prunecast.plan.order import (
 from prunecast.plan.tile_rows import cut_rows
 from prunecast.plan.work_items import Sizes, split_items
 
-ASSIGNMENTS = ("longest-first", "stream-k", "dynamic")
+ASSIGNMENTS = ("longest-first", "stream-k")
 WORTHWHILE_STEPS = 5
 """Gap in k-steps between the fullest block and the mean up to which nothing is split. Kind: choice, what the
 partial sums of a slice take."""
@@ -60,8 +59,7 @@ def plan_stspmm(
     Parameters
     ----------
     config : one of `tile_map_configs`
-    assignment : `longest-first` (fixed lists), `dynamic` (one list, drawn from) or `stream-k` (equal shares
-        of all k-steps, cut wherever they end)
+    assignment : `longest-first`, or `stream-k` (equal shares of all k-steps, cut wherever they end)
     split : `auto` cuts what keeps blocks from finishing together, a number is the most k-steps of one part,
         None cuts nothing; stream-k cuts by itself and ignores it
 
@@ -72,7 +70,7 @@ def plan_stspmm(
     _check(assignment, split)
     check_tokens(n)
     tiles = cut_rows(tiles, config.shape.block_m)
-    cluster = _cluster_size(config, tiles, n, gpu) if assignment != "dynamic" else 1
+    cluster = _cluster_size(config, tiles, n, gpu)
     items = items_of(tiles, config, n, gpu, cluster=cluster)
     cost = item_cost(config, tiles, n, gpu)
     assigned = _assign(items, config, cost, gpu, assignment, split, cluster)
@@ -110,8 +108,6 @@ def _assign(
         items = split_items(items, cut, block_k)
     cycles = item_cycles(items, block_k, cost)
     blocks = resident_blocks(config, gpu, items.tile.size, cluster=cluster)
-    if assignment == "dynamic":
-        return assign_dynamic(items, cycles, blocks)
     return assign_longest_first(items, cycles, blocks)
 
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels.tile.cuda.mma.pack import _pack_mma, rows_at_once
@@ -110,10 +109,6 @@ def test_blocks_behind_the_plans_write_rows_in_no_tile() -> None:
 
 
 def test_plans_that_the_kernel_cannot_walk_are_refused() -> None:
-    plan = fastest_plan("stspmm", ragged_map(64), 64, "fp16", A100, assignment="dynamic")
-    packed = _pack_mma(plan.tiles, np.zeros((plan.m, plan.k), np.uint16), plan.shape)
-    with pytest.raises(BadInput, match="walks fixed lists"):
-        mma_records(plan, packed)
     plan = plan_of(ragged_map(64), 200, (64, 128))
     short = plan.work._replace(token_stop=np.minimum(plan.work.token_stop, plan.work.token_start + 64))
     with pytest.raises(BadInput, match="must take 128 tokens"):

@@ -14,7 +14,7 @@ from prunecast.kernels.device.packed import Bits, Packed, to_bits, uncovered_row
 from prunecast.kernels.device.tile_stages import item_columns, of_tiles, padded, row_lists, tile_stages
 from prunecast.kernels.small_n.configs import config_of_shape, row_unit
 from prunecast.patterns.tile_map import IntArray, TileMap
-from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan, Schedule
+from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
 SMALL_SOURCE = Path(__file__).parent / "small_n.cu"
 _REGISTERS_PER_SM = 65536
@@ -37,7 +37,6 @@ def small_defines(
     """
     if (
         plan.kernel != "small-n"
-        or plan.schedule is Schedule.DYNAMIC
         or np.any(np.diff(plan.work.block_start) > 1)
         or plan.work.parts.max(initial=1) > 1
     ):

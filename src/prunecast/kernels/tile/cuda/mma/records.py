@@ -84,7 +84,7 @@ def mma_records(plan: KernelPlan, packed: PackedStages) -> _MmaRecords:
 
     Raises
     ------
-    BadInput : the plan draws its items from a counter, splits inside k-steps, leaves tokens of a block out,
+    BadInput : the plan splits inside k-steps, leaves tokens of a block out,
         or lets a part other than the first own a split tile
     """
     items, block_n = item_columns(plan, plan.shape.block_k, "the mma tile kernel"), plan.shape.block_n
