@@ -11,7 +11,7 @@ import cupy as cp
 import torch
 from torch.nn.functional import conv2d
 
-from benchmarks.kernels.convolutions import CUDNN, SMALL, Case, filters_of, report
+from benchmarks.on_gpu.conv_cases import CUDNN, SMALL, Case, filters_of
 from benchmarks.on_gpu.timing import contestant, sets_for, take_turns
 from prunecast.kernels import KernelPlan, compile
 from prunecast.patterns import TileMap
@@ -22,9 +22,10 @@ __all__ = ["run"]
 MOST_SETS = 24
 
 
-def run(options: argparse.Namespace, layers: dict[Case, dict[str, KernelPlan]]) -> None:
-    """Check and time every case while time is left."""
-    began, rows = time.perf_counter(), []
+def run(options: argparse.Namespace, layers: dict[Case, dict[str, KernelPlan]]) -> list[dict[str, str]]:
+    """Check and time every case while time is left; rows of the record."""
+    began = time.perf_counter()
+    rows: list[dict[str, str]] = []
     options.out.mkdir(parents=True, exist_ok=True)
     stream = cp.cuda.Stream(non_blocking=True)
     for case, own in layers.items():
@@ -38,7 +39,7 @@ def run(options: argparse.Namespace, layers: dict[Case, dict[str, KernelPlan]]) 
         except Exception as reason:  # the others go on
             print(f"{case.name}: {type(reason).__name__}: {str(reason)[:300]}", flush=True)
         _write(options.out / "convolutions.csv", rows)
-    report(rows)
+    return rows
 
 
 def _write(file: Path, rows: list[dict[str, str]]) -> None:
