@@ -7,3 +7,5 @@ a terminal (`cli`).
 Read first: `page.py` (the whole page), then `study.py` (what is said about one layer) and
 `pictures.py` (SVG that follows the page's colours).
 """
+
+__all__: list[str] = []

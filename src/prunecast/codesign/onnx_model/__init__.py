@@ -5,3 +5,5 @@ Floor: inside `codesign`, above `graph`. It reads sizes and operators and runs n
 
 Read first: `read_model.py` (the whole way), then `sizes.py` (shapes) and `operators.py` (one node).
 """
+
+__all__: list[str] = []

@@ -6,3 +6,5 @@ rooms above import it inside functions.
 
 Read first: `axes.py`, then any picture.
 """
+
+__all__: list[str] = []

@@ -5,3 +5,5 @@ one that `simulate` times.
 
 Read first: `slices.py` (events become nested slices), then `chrome_trace.py` (the file).
 """
+
+__all__: list[str] = []
