@@ -18,7 +18,7 @@ from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.balanced.cuda.images import build_balanced
 from prunecast.kernels.device.build import CompiledKernel, KernelBuildError, compile_cubin
-from prunecast.kernels.device.operator import build_fill
+from prunecast.kernels.device.fill import build_fill
 from prunecast.kernels.small_n.cuda.records import build_small, small_defines
 from prunecast.kernels.tile.cuda.forms import ARCH, build_tile_kernel, tile_defines
 from prunecast.kernels.two_of_four.cuda.images import build_sparse_kernel, sparse_defines

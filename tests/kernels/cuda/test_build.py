@@ -7,7 +7,7 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.kernels.device.build import SOURCES, KernelBuildError, compile_cubin
-from prunecast.kernels.device.operator import build_fill
+from prunecast.kernels.device.fill import build_fill
 from prunecast.kernels.tile.cuda.forms import ARCH, build_tile_kernel, tile_defines
 from prunecast.kernels.tile.cuda.forms import SOURCES as TILE_SOURCES
 from prunecast.plan.kernel_plan import KernelPlan

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from prunecast.kernels.device import launch as launch_module
+from prunecast.kernels.device.fill import FillRows
 from prunecast.kernels.device.launch import LaunchError, Place, Places, PreparedLaunch, launch
-from prunecast.kernels.device.operator import FillRows
 from prunecast.kernels.device.transpose import transpose
 from prunecast.kernels.device.transpose.transpose import PreparedTranspose, Rows, transpose_args
 from prunecast.kernels.tile.cuda import tensor_maps
