@@ -141,7 +141,7 @@ class Trainer:
 
     @torch.no_grad()
     def costs(self, importance: Mapping[str, ImportanceArray], seed: int) -> dict[str, float]:
-        """Layer -> loss beside the dense model, which this one is, that a unit of removed importance costs."""
+        """Layer -> loss beside the dense model, which this is, that a unit of removed importance costs."""
         self.teacher.load_state_dict(self.model.state_dict())
         self.model.eval()
         batches = list(islice(self.study.batches(100 + seed, self.device), PROBE_BATCHES))
