@@ -57,7 +57,10 @@ def test_prune_offers_tiles_alone(run, tmp_path):
     [
         (("predict", "resnet50", "--runtime", "torch"), "is no transformer"),
         (("predict", "bert-small", "--runtime", "jax"), "runtime must be"),
-        (("predict", "bert-small", "--runtime", "torch", "--kernel", "tile-wise"), "runs dense, stspmm, small-n"),
+        (
+            ("predict", "bert-small", "--runtime", "torch", "--kernel", "tile-wise"),
+            "runs dense, stspmm, small-n",
+        ),
         (("prune", "x.onnx", "--latency", "60%", "--runtime", "torch", "-o", "out"), "whole models"),
     ],
 )

@@ -264,3 +264,17 @@ def test_torch_itself():
 def test_fused_projections_are_known_as_three(name, shape, note):
     named = {name: np.ones(shape, np.float16), "other": np.ones((8, 8), np.float16)}
     assert load_layers(named).layers[name].note == note
+
+
+@pytest.mark.parametrize("pattern", ["tile-wise:64", "unstructured", "atp:64"])
+def test_fused_projections_lose_as_much_of_each_part_whatever_their_scales(tmp_path, pattern):
+    """Ranked as they lie, values a tenth as large as queries would all be gone."""
+    rng = np.random.default_rng(0)
+    scales = np.repeat([3.0, 1.0, 0.3], 256)[:, None]
+    fused = (scales * rng.standard_normal((768, 256))).astype(np.float16)
+    recipe = prune({"attn.qkv.weight": fused}, pattern=pattern, sparsity=0.5, out=tmp_path / "out")
+    kept = read_weights(recipe.folder / "weights.safetensors").layers["attn.qkv.weight"].kept
+    shares = kept.reshape(3, -1).mean(axis=1)
+    assert abs(shares - shares.mean()).max() < 0.06
+    apart = prune({"other.weight": fused}, pattern=pattern, sparsity=0.5, out=tmp_path / "apart")
+    assert read_weights(apart.folder / "weights.safetensors").layers["other.weight"].kept[512:].mean() < 0.1

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from prunecast.choice import PrunedMap
 from prunecast.errors import BadInput
 from prunecast.patterns import Pattern, TileMap, parse_pattern, weigh
-from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.importance import ImportanceArray, even_parts
 from prunecast.patterns.pattern import LayerSeconds
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.tile_map import MaskArray
@@ -75,7 +75,7 @@ def importance_of(layer: Layer, pattern: Pattern) -> ImportanceArray:
     """Magnitude of the weights; for patterns that rank nothing, what the source says is kept."""
     if not pattern.ranks:
         return layer.kept.astype("float32")
-    return weigh(layer.name, layer.weights)
+    return even_parts(weigh(layer.name, layer.weights), layer.parts)
 
 
 class _Key(NamedTuple):

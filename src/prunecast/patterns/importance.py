@@ -62,6 +62,22 @@ def weigh(name: str, weights: WeightArray, criterion: str | npt.ArrayLike = "mag
     return checked_importance(name, CRITERIA[criterion](weights))
 
 
+def even_parts(importance: ImportanceArray, parts: int) -> ImportanceArray:
+    """Importance (M, K) of `parts` matrices of M / parts rows below each other, scaled to equal sums.
+
+    Queries, keys and values in one matrix differ in scale: ranked as they are, the smaller would go whole.
+    """
+    if parts == 1:
+        return importance
+    matrices = importance.reshape(parts, -1, importance.shape[1])
+    sums = matrices.sum(axis=(1, 2), dtype=np.float64)
+    scale = np.divide(sums.mean(), sums, out=np.ones(parts), where=sums > 0)
+    evened: ImportanceArray = (matrices * scale[:, None, None].astype(importance.dtype)).reshape(
+        importance.shape
+    )
+    return evened
+
+
 def checked_importance(name: str, array: npt.ArrayLike) -> ImportanceArray:
     """`array` as float32 or float64 (M, K), refused if it is not finite, not negative and two-dimensional.
 

@@ -32,7 +32,7 @@ from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec
 from prunecast.patterns import weigh
 from prunecast.patterns.calibration import Calibration, read_calibration
-from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.importance import ImportanceArray, even_parts
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.sources.read import matrix_sizes, open_tensors
 from prunecast.patterns.sources.weight_set import select_names
@@ -110,7 +110,11 @@ def layers_of_file(
 def _of_layers(layers: Mapping[str, Layer], passes: Iterable[LayerPass]) -> LayerSet:
     """Layers that were read."""
     shapes = {name: layer.shape for name, layer in layers.items()}
-    return LayerSet(shapes, lambda name: weigh(name, layers[name].weights), tuple(passes))
+
+    def importance(name: str) -> ImportanceArray:
+        return even_parts(weigh(name, layers[name].weights), layers[name].parts)
+
+    return LayerSet(shapes, importance, tuple(passes))
 
 
 def layers_of_checkpoint(

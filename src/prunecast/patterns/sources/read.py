@@ -23,6 +23,7 @@ from prunecast.patterns.sources.roles import (
     expert_counts,
     expert_names,
     fused_note,
+    fused_parts,
     is_lookup,
     is_sidecar,
     seen_as_products,
@@ -202,6 +203,7 @@ def _layer(path: Path, name: str, tensor: StoredTensor, held: OneAtATime | None)
         dtype=DTYPE_NAMES[tensor.dtype],
         note="; ".join(notes) or None,
         stored=tensor.stored,
+        parts=fused_parts(name, tensor.shape),
         filters=FilterShape(*tensor.shape[1:]) if len(tensor.shape) == 4 else None,
     )
 

@@ -48,11 +48,16 @@ by row; a bit for each element, lowest first; the shape."""
 Tensors = Mapping[str, StoredTensor]
 
 
+def fused_parts(name: str, shape: tuple[int, ...]) -> int:
+    """3 for queries, keys and values of equally many rows below each other; 1 for any other matrix."""
+    return 3 if FUSED_QKV.search(name) and len(shape) == 2 and shape[0] == 3 * shape[1] else 1
+
+
 def fused_note(name: str, shape: tuple[int, ...]) -> str | None:
     """What to say of a matrix that has queries, keys and values below each other; None for any other."""
     if not FUSED_QKV.search(name) or len(shape) != 2:
         return None
-    equal = f", {shape[0] // 3} rows each" if shape[0] == 3 * shape[1] else ""
+    equal = f", {shape[0] // 3} rows each" if fused_parts(name, shape) > 1 else ""
     return f"queries, keys and values in one product{equal}"
 
 

@@ -36,6 +36,7 @@ class Layer:
     note : what was done to the tensor on the way, e.g. `conv 64x3x7x7 reshaped to 64x147`, or None
     experts : among so many matrices a model divides its tokens, this one gets a part; None gets all
     filters : of a convolution, K = channels * height * width; None for plain matrices
+    parts : matrices of as many rows below each other, as queries, keys and values; 1 for any other
     stored : (M, K) bool, the elements that a sparse file stores, zeros among them; None for dense files
 
     """
@@ -48,6 +49,7 @@ class Layer:
     stored: MaskArray | None = None
     filters: FilterShape | None = None
     experts: int | None = None
+    parts: int = 1
 
     def tokens(self, tokens: int, experts_per_token: int) -> int:
         """Tokens that reach this matrix of all that the model gets: experts share them evenly."""
