@@ -108,6 +108,64 @@ def test_gate_and_up_are_pruned_together_only_where_their_product_is_gated():
     assert isinstance(apart[0], Gated)
 
 
+@pytest.mark.parametrize("case", ["gated silu", "chain gelu"])
+def test_a_fused_model_is_exported_for_any_number_of_tokens(case):
+    kind, act, *_ = FEED_FORWARDS[case]
+    model = torch.nn.Sequential(kind(act)).half().eval()
+    sparsify(model, PATTERN, sparsity=0.5, **OPTIONS)
+    tokens = torch.export.Dim("tokens", min=2, max=100)
+    exported = torch.export.export(model, (torch.randn(2, 8, 64).half(),), dynamic_shapes=({1: tokens},))
+    targets = [str(node.target) for node in exported.graph.nodes]
+    turns = sum("pad" in target or "columns" in target for target in targets)
+    assert turns == 1, "nothing runs between the two products"
+    for count in (2, 7, 100):
+        x = torch.randn(2, count, 64).half()
+        assert torch.equal(exported.module()(x), model(x))
+
+
+def test_a_trained_model_has_the_state_of_the_dense_one():
+    sparse, plain = torch.nn.Sequential(Chain(GELU)).half(), torch.nn.Sequential(Chain(GELU)).half()
+    sparsify(sparse, PATTERN, sparsity=0.5, trainable=True, **OPTIONS)
+    state = sparse.state_dict()
+    assert list(state) == list(plain.state_dict())
+    plain.load_state_dict({name: 2 * value for name, value in state.items()})
+    sparse.load_state_dict(plain.state_dict())
+    assert all(torch.equal(value, 2 * state[name]) for name, value in sparse.state_dict().items())
+
+
+def test_a_cast_that_is_refused_leaves_weights_as_they_were():
+    sparse = torch.nn.Sequential(Chain(GELU)).half().eval()
+    sparsify(sparse, PATTERN, sparsity=0.5, **OPTIONS)
+    x = torch.randn(8, 64).half()
+    before = sparse(x)
+    with pytest.raises(BadInput, match=r"fp16 and bf16 weights, got torch\.float32"):
+        sparse.float()
+    assert torch.equal(sparse(x), before)
+    assert sparse.bfloat16()(x.bfloat16()).dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.zeros(257, 64).half(), "planned for at most 256 tokens, got 257"),
+        (torch.zeros(8, 64), r"x must be torch\.float16 like the weights, got torch\.float32"),
+        (torch.zeros(8, 32).half(), r"x must have 64 features, got \(8, 32\)"),
+        (torch.tensor(1.0).half(), r"x must have 64 features, got \(\)"),
+        (torch.zeros(0, 64).half(), "x has no tokens"),
+        (
+            torch.zeros(8, 64).half().requires_grad_(),
+            "no gradient through a fused gelu: sparsify with fuse=False",
+        ),
+    ],
+)
+def test_an_input_is_refused_in_one_line(x, message):
+    sparse = torch.nn.Sequential(Chain(GELU)).half().eval()
+    sparsify(sparse, PATTERN, sparsity=0.5, **OPTIONS)
+    with pytest.raises(BadInput, match=message) as refused:
+        sparse(x)
+    assert "\n" not in str(refused.value)
+
+
 def test_a_layer_that_is_fused_is_not_trained():
     sparse = torch.nn.Sequential(Chain(GELU)).half()
     sparsify(sparse, PATTERN, sparsity=0.5, trainable=True, few_tokens=False, **OPTIONS)
@@ -201,6 +259,12 @@ def strange_zeros():
     return plain
 
 
+def one_in_fp32():
+    plain = torch.nn.Sequential(Chain(GELU)).half()
+    plain[0].fc2.float()
+    return plain
+
+
 BAD = {
     "fp32": (lambda: model(torch.float32), PATTERN, {"sparsity": 0.5}, "cast the model first"),
     "no zeros": (model, PATTERN, {}, "no layer has enough zeros"),
@@ -221,7 +285,16 @@ BAD = {
         "no linear layer",
     ),
     "sparsity": (model, PATTERN, {"sparsity": 1.5}, r"must be in \[0, 1\)"),
-    "tokens": (model, PATTERN, {"sparsity": 0.5, "max_tokens": 0}, "at least 1"),
+    "tokens": (model, PATTERN, {"sparsity": 0.5, "max_tokens": 0}, "a whole number from 1 to 1048576, got 0"),
+    "too many tokens": (model, PATTERN, {"sparsity": 0.5, "max_tokens": 2**40}, "from 1 to 1048576"),
+    "tokens in words": (model, PATTERN, {"sparsity": 0.5, "max_tokens": "64"}, "got '64'"),
+    "one layer in fp32": (one_in_fp32, PATTERN, {"sparsity": 0.5}, "cast the model first"),
+    "a sparsity in words": (
+        model,
+        {"pattern": PATTERN, "layers": [{"layer": "down_proj", "sparsity": "half"}]},
+        {},
+        r"wanted a sparsity in \[0, 1\) of 'down_proj', got 'half'",
+    ),
     "meta": (lambda: model().to("meta"), PATTERN, {"sparsity": 0.5}, "load the model first"),
 }
 

@@ -31,6 +31,8 @@ from prunecast.torch.recipe import Recipe, read_recipe
 from prunecast.torch.sparse_linear import SparseLinear
 
 Progress = Callable[[str, int, int], None]
+MOST_TOKENS = 1 << 20
+"""Of one call; a plan lists every group of some tokens. Kind: choice."""
 
 
 class Sparsified(NamedTuple):
@@ -292,8 +294,8 @@ def _leave_out_activations(model: nn.Module, fused: list[FeedForward]) -> None:
 
 
 def _check(max_tokens: int, sparsity: float | None) -> None:
-    if max_tokens < 1:
-        raise BadInput(f"max_tokens must be at least 1, got {max_tokens}")
+    if not isinstance(max_tokens, int) or not 1 <= max_tokens <= MOST_TOKENS:
+        raise BadInput(f"max_tokens must be a whole number from 1 to {MOST_TOKENS}, got {max_tokens!r:.40}")
     if sparsity is not None and not 0.0 <= sparsity < 1.0:
         raise BadInput(f"sparsity must be in [0, 1), got {sparsity}")
 

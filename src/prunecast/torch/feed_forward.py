@@ -103,13 +103,19 @@ def _computes(module: nn.Module, candidate: FeedForward, layers: list[Any]) -> b
     x = torch.randn(1, _TRIED_TOKENS, weight.shape[1], generator=own).to(weight)
     act = getattr(module, candidate.act)
     ends_here = candidate.last.rpartition(".")[0] == candidate.module
-    with torch.no_grad():
+
+    def as_named(x: torch.Tensor) -> torch.Tensor:
         hidden = act(first[0](x))
         if candidate.is_gated:
             hidden = hidden * first[1](x)
-        wanted = last(hidden) if ends_here else hidden
-        y = _tried(module, x)
-    return y is not None and y.shape == wanted.shape and torch.allclose(y, wanted, rtol=1e-2, atol=1e-3)
+        wanted: torch.Tensor = last(hidden) if ends_here else hidden
+        return wanted
+
+    with torch.no_grad():
+        wanted, y = _tried(as_named, x), _tried(module, x)
+    if wanted is None or y is None or y.shape != wanted.shape:
+        return False
+    return bool(torch.allclose(y, wanted, rtol=1e-2, atol=1e-3))
 
 
 def _tried(module: Callable[[torch.Tensor], Any], x: torch.Tensor) -> torch.Tensor | None:

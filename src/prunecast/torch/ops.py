@@ -68,8 +68,11 @@ def columns_of(x: torch.Tensor) -> torch.Tensor:
     tokens = x.shape[0]
     if tokens == 1:
         return x.reshape(-1, 1)
-    padded = -(-tokens // COLUMN_GROUP) * COLUMN_GROUP
+    padded = tokens + -tokens % COLUMN_GROUP  # of unknown tokens too, torch.export knows that it is no fewer
     if torch.compiler.is_compiling():
+        if statically_known_true(x.stride(0) == 1) and statically_known_true(x.stride(1) == padded):
+            is_whole = statically_known_true(tokens == padded)
+            return x.t() if is_whole else x.as_strided((x.shape[1], padded), (padded, 1))
         if _turned_apart(x):
             return torch.ops.prunecast.columns.default(x, padded)
         return torch.nn.functional.pad(x.t(), (0, padded - tokens)).contiguous()

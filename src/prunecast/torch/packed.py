@@ -119,7 +119,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
             self.plan,
         )
         if self.epilogue.features_first:
-            return y[:, :tokens].t().unflatten(0, x.shape[:-1]) if x.dim() > 1 else y[:, 0]
+            return y.t()[:tokens].unflatten(0, x.shape[:-1]) if x.dim() > 1 else y[:, 0]
         return y.view(*x.shape[:-1], self.rows)
 
     def _directly(self, x: torch.Tensor) -> torch.Tensor | None:
@@ -195,7 +195,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
 
     def _check(self, x: torch.Tensor) -> None:
         image = getattr(self, self.image_names[0])
-        if x.shape[-1] != self.features:
+        if x.dim() == 0 or x.shape[-1] != self.features:
             raise BadInput(f"x must have {self.features} features, got {tuple(x.shape)}")
         if x.dtype != image.dtype:
             raise BadInput(f"x must be {image.dtype} like the weights, got {x.dtype}")
@@ -207,8 +207,9 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
 
     def _apply(self, fn: Any, recurse: bool = True) -> "PackedProduct":
         """Moved or cast; biases stay fp32, tiles int32, and a cast to fp32 weights is refused."""
-        before, packed = getattr(self, self.image_names[0]).dtype, getattr(self, self.image_names[0])
-        bias = self.fp32_bias
+        packed = getattr(self, self.image_names[0])
+        before, bias = packed.dtype, self.fp32_bias
+        dtype_name(fn(packed.new_empty(0)).dtype)
         super()._apply(fn, recurse)
         image = getattr(self, self.image_names[0])
         if image.dtype != before and self.is_halved:  # places are bits
@@ -223,6 +224,11 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_held": None, "_eager": None}
+
+    def _save_to_state_dict(self, *_: Any) -> None:
+        """Layers save and load dense weights, whether images are parameters or not."""
+
+    def _load_from_state_dict(self, *_: Any) -> None: ...
 
     def make_trainable(self) -> None:
         """Images become parameters. BadInput: they are 2:4."""

@@ -66,10 +66,11 @@ def _of_document(document: Mapping[str, Any], where: str) -> Recipe:
         raise BadInput(f"{where}: wanted a pattern, got none")
     for each in {pattern, *patterns.values()}:
         parse_pattern(each)
-    sparsities = {
-        name: float(row["sparsity"]) for name, row in named.items() if row.get("sparsity") is not None
-    }
-    return Recipe(pattern, patterns, sparsities)
+    said = {name: row["sparsity"] for name, row in named.items() if row.get("sparsity") is not None}
+    for name, sparsity in said.items():
+        if not isinstance(sparsity, (int, float)) or not 0.0 <= sparsity < 1.0:
+            raise BadInput(f"{where}: wanted a sparsity in [0, 1) of {name!r}, got {sparsity!r:.40}")
+    return Recipe(pattern, patterns, {name: float(sparsity) for name, sparsity in said.items()})
 
 
 def _tiles(document: Mapping[str, Any], file: Path) -> dict[str, TileMap]:
