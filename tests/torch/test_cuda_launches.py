@@ -23,6 +23,7 @@ from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, Grid, build_on_cpu, ru
 
 torch = pytest.importorskip("torch")
 
+from prunecast.torch import ops  # noqa: E402
 from prunecast.torch.cuda import device, direct, halves, launches, small, tiles, transpose  # noqa: E402
 from prunecast.torch.epilogue import (  # noqa: E402
     ACTIVATIONS,
@@ -236,14 +237,21 @@ def test_a_call_gives_y(pattern, tokens, few_tokens, dtype, emulated):
 def test_a_residual_is_added_by_the_launch_and_each_sum_is_rounded_once(
     pattern, tokens, few_tokens, dtype, emulated
 ):
+    """In a y of its own, and in the place of a residual as models have it, (batch, tokens, rows)."""
     made, _, _ = product(pattern, dtype, few_tokens=few_tokens)
     x, residual = torch.randn(tokens, made.features).to(dtype), torch.randn(tokens, made.rows).to(dtype)
     alone = call(emulated, made, x)
     assert torch.equal(call(emulated, made, x, residual), alone + residual)
-    assert len(emulated.launched) == 2
+    in_place = residual.clone().unsqueeze(0)
+    x_t = torch.nn.functional.pad(x.t(), (0, -tokens % 8)).contiguous()
+    emulated.tensors = [x_t, in_place, made.fp32_bias, *made.images]
+    layer = (made.images, made.tiles, made.fp32_bias, tokens, made.rows, GPU.name, made.plan)
+    ops._add_linear_on_cuda(in_place, x_t, *layer)
+    assert torch.equal(in_place[0], alone + residual)
+    assert len(emulated.launched) == 3
     adds = {torch.float16: FLOAT16, torch.bfloat16: BFLOAT16}[dtype]
     has_maps = pattern.startswith("tile-wise") and not few_tokens
-    assert emulated.kinds == ([UINT16, adds] if has_maps else [])
+    assert emulated.kinds == ([UINT16, adds, adds] if has_maps else [])
 
 
 def gated_product(dtype, *, few_tokens):

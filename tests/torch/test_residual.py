@@ -116,8 +116,10 @@ def test_inductor_adds_in_place():
     torch._dynamo.reset()
     with config.patch(force_disable_caches=True, post_grad_custom_post_pass=None):
         residual.register()
-        found, code = run_and_get_code(torch.compile(model, fullgraph=True), x)
+        compiled = torch.compile(model, fullgraph=True)
+        found, code = run_and_get_code(compiled, x)
     assert torch.allclose(found, model(x), rtol=4e-3, atol=8e-3)
+    assert torch.equal(compiled(x), found), "every call makes the residual anew"
     calls = [line for line in code[0].splitlines() if "ops.prunecast.linear_add_" in line]
     assert len(calls) == 2
     assert len({call.partition("(")[2].partition(",")[0] for call in calls}) == 1

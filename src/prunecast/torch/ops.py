@@ -141,7 +141,7 @@ def _add_linear_on_cuda(y: torch.Tensor, *given: Any) -> None:
     call.check_residual()
     if not y.is_contiguous():
         raise BadInput(f"y must be contiguous, got strides {y.stride()}")
-    launch_of(call)(call.x_t, call.images, call.bias, y)
+    launch_of(call)(call.x_t, call.images, call.bias, y.view(call.tokens, call.rows))
 
 
 def _added_to(
