@@ -1,6 +1,6 @@
 """Is a pruned model faster in PyTorch? Hugging Face's code, `sparsify`, torch.compile, CUDA graphs.
 
-    python -m benchmarks.pytorch.models [--set judged] [--only TEXT] [--compiled] [--out FILE.json]
+    python -m benchmarks.pytorch.models [--set judged] [--only TEXT] [--compiled] [--residual] [--out F.json]
 
     judged     the models that the documentation shows, by which predictions of whole models are judged
     fitted     other sizes of the same models, to which costs of attention and element-wise kernels are fitted
@@ -21,6 +21,7 @@ import torch
 
 from benchmarks.pytorch.operators import check_operators, time_products
 from prunecast.codesign.graph.shapes import Pass, parse_workload
+from prunecast.torch.residual import register
 from prunecast.validation.torch_models import Case
 from prunecast.validation.torch_models.measure import COMPILED, VARIANTS, measure
 
@@ -104,9 +105,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--compiled", action="store_true", help="compiled variants alone")
     parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--residual", action="store_true", help="sums behind products in their epilogues")
     parser.add_argument("--seconds", type=float, default=540.0, help="begin no case after so many")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
+    if asked.residual:
+        register()
     began = time.monotonic()
     dtype = torch.bfloat16 if asked.bf16 else torch.float16
     document: dict[str, Any] = {

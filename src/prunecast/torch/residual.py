@@ -3,7 +3,8 @@
     residual + linear(x)        ->        linear_add_(residual, x)
 
 A pass over Inductor's graph, so that a model's code stays as it is. The residual is overwritten, which is why
-it must have been made in the graph, and be read by nobody behind the sum.
+it must have been made in the graph, and be read by nobody behind the sum. Nothing registers it by itself:
+`docs/decisions/0016-epilogues-in-models.md` says what it may bring.
 """
 
 import operator

@@ -79,6 +79,18 @@ def test_an_activation_is_an_epilogue_only_between_two_sparse_products() -> None
     assert "turn layer.0.activation" in times(BERT, run, {"layer.0.down"})
 
 
+def test_a_gated_unit_is_one_only_where_gate_and_up_are_one_product() -> None:
+    """As two matrices they are pruned one by one, and have other tiles."""
+    run, parts = Pass(16, 128), ("qkv", "output", "gate", "up", "down")
+    graph = torch_form("x", LLAMA, run, apart=True)
+    sparse = frozenset(name for name in graph.products if name.rpartition(".")[2] in parts)
+    found = model_time(graph, GPU, dict.fromkeys(graph.products, 1e-6), sparse=sparse)
+    dense = model_time(graph, GPU, dict.fromkeys(graph.products, 1e-6), sparse=frozenset())
+    assert found.seconds_of["layer.0.activation"] == dense.seconds_of["layer.0.activation"]
+    assert "layer.0.activation" in found.turning_seconds
+    assert lost_epilogues(graph, GPU) == {}
+
+
 @pytest.mark.parametrize("gated", [False, True])
 def test_a_product_that_alone_is_dense_loses_the_epilogue(gated: bool) -> None:
     shape = Transformer(layers=2, hidden=512, heads=8, feed_forward=2048, gated=gated)

@@ -4,8 +4,8 @@ An element-wise kernel takes what it moves, at a share of the GPU's copy rate th
 beginning. Attention is cuDNN's. The numbers are fitted to traces, see `costs/sm_90.toml`.
 
 Around sparse products: an activation between two of them is the first one's epilogue, which writes C as the
-second one reads it. X of any other sparse product is turned, by a launch of its own, or, where it is small,
-by the norm that makes it.
+second one reads it; so is a gated unit whose gate and up are one product, and have the same tiles. X of any
+other sparse product is turned, by a launch of its own, or, where it is small, by the norm that makes it.
 """
 
 from collections.abc import Mapping
@@ -142,7 +142,7 @@ def lost_epilogues(model: ModelGraph, gpu: GpuSpec) -> dict[str, float]:
     if model.runtime != "torch":
         return lost
     timer = TorchTimer(gpu)
-    for o in (each for each in model if each.kind in EPILOGUES):
+    for o in (each for each in model if _may_be_epilogue(model, each)):
         apart = timer.seconds(o) - timer.epilogue(o)
         readers = [model[name] for name in model.graph.successors(o.name)]
         lost |= {reader.name: apart for reader in readers}
@@ -177,4 +177,9 @@ def _is_epilogue(
     """Whether an activation between sparse products is the first one's epilogue."""
     makers = frozenset(model.graph.predecessors(maker.name))
     alone = maker.kind == "gated unit" and not ungated.isdisjoint(makers)
-    return maker.kind in EPILOGUES and sparse >= makers and not alone
+    return _may_be_epilogue(model, maker) and sparse >= makers and not alone
+
+
+def _may_be_epilogue(model: ModelGraph, maker: Operation) -> bool:
+    """Gate and up of a file are pruned one by one: their tiles differ, and the gated unit stays a kernel."""
+    return maker.kind in EPILOGUES and model.graph.in_degree(maker.name) == 1
