@@ -313,6 +313,8 @@ def report(record: dict[str, Any]) -> None:
 
 def _print_speedup(title: str, rows: list[dict[str, Any]], goal: float) -> None:
     """The plan that the closed form finds faster, of the faster height; then whole tiles alone."""
+    if not rows:
+        return
     chosen = [
         row
         for row in rows
