@@ -6,9 +6,10 @@
 
 The layers of `benchmarks.tile` at 75 and 87.5 %, fp16. Maps: `pruned` from normal random weights by one
 threshold a layer, `even` as `tvw:HEIGHT:even` prunes them, `skewed` as `pruned` but rows in blocks of
-log-normal scale, `equal` tiles of random columns. Each with whole tiles and with heavy ones split, where a plan splits any, beside cuBLAS in
-turn: bursts, inputs rotated over twice the L2. Times do not depend on which two of four stay, so that weights
-are drawn as the kernel reads them; results are checked before, tile by tile, on ragged maps.
+log-normal scale, `equal` tiles of random columns. Each with whole tiles and with heavy ones split, where a
+plan splits any, beside cuBLAS in turn: bursts, inputs rotated over twice the L2. Times do not depend on which
+two of four stay, so that weights are drawn as the kernel reads them; results are checked before, tile by
+tile, on ragged maps.
 """
 
 import argparse
