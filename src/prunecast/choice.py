@@ -61,10 +61,9 @@ class Product:
         return self.kernel.plan(self.kept, self.n, self.dtype, self.gpu, *config, **self.inside, **options)
 
     def plans(self, config: Any, **options: Any) -> list[KernelPlan]:
-        """The plan in a config, and the one with heavy tiles split along K where that is another."""
-        plan, split = self.plan(config, **options), self.kernel.split_plan
-        other = plan if split is None else split(plan, config, self.gpu)
-        return [plan] if other is plan else [plan, other]
+        """The plan in a config, and those with other splits along K where the planner was given none."""
+        plan, others = self.plan(config, **options), self.kernel.other_plans
+        return [plan] if others is None or options else [plan, *others(plan, config, self.gpu)]
 
     def roofline_seconds(self, config: Any) -> float:
         """Seconds by which configs are ranked; 0 where there is one config."""
@@ -147,6 +146,10 @@ NEAR = 1.12
 """Configs up to this many times the roofline's least are planned and estimated. The estimator's best of all
 configs is 0.3 % faster in the mean over the recorded products of the tile kernels, 2 % over those of small-n
 (2026-11-22)."""
+
+NEAR_GUESSED = 1.6
+"""The same for a kernel that splits tiles where its costs are guesses. Kind: choice, with less V100, T4 and A100
+lose up to 11 % on five uneven maps (closed form, 2026-11-23)."""
 
 TIE = 1.025
 """Estimates up to this many times the least are a tie, which goes to a plan that works on nearly all SMs: the
@@ -279,7 +282,9 @@ def _near_plans(
     configs = [config for config in product.configs() if allowed is None or allowed(config)]
     seconds = [product.roofline_seconds(config) for config in configs]
     order = sorted(range(len(configs)), key=seconds.__getitem__)
-    near = [configs[i] for i in order if seconds[i] <= NEAR * seconds[order[0]]][:most]
+    guessed = product.kernel.splits and product.kernel.guessed_costs(product.gpu) > 0.0
+    limit = NEAR_GUESSED if guessed and most is None else NEAR
+    near = [configs[i] for i in order if seconds[i] <= limit * seconds[order[0]]][:most]
     plans = _that_fit(product, near, options)
     if plans:
         return plans

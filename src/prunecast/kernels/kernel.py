@@ -114,8 +114,8 @@ class Kernel:
         keyword `tiles` where the elements of the map lie inside tiles
     configs : `(map, n, dtype, gpu)` -> configs that fit on the GPU; `str` of each is its short name
     times : `(config, map, n, dtype, gpu)` -> `ItemTimes`, by which configs are ranked; None if there is one
-    split_plan : `(plan, config, gpu)` -> the plan with heavy tiles split along K, itself where that evens
-        nothing; the closed form tells which of the two is faster. None where the planner decides, or never
+    other_plans : `(plan, config, gpu)` -> further plans of the same product in the config, with other splits
+        along K; the closed form tells which is fastest. None where the planner decides alone
     compilers : tensor instruction of a plan -> what compiles it; empty where no CUDA of the project runs it
     sources : its CUDA; None for libraries, and for a kernel of more than one launch
     library : run by the GPU vendor's library, predicted and measured but not compiled
@@ -142,7 +142,7 @@ class Kernel:
     plan: Callable[..., KernelPlan] = _more_than_one_launch
     configs: Callable[..., Iterable[Any]] = _only_one_config
     times: Callable[..., ItemTimes] | None = None
-    split_plan: Callable[[KernelPlan, Any, GpuSpec], KernelPlan] | None = None
+    other_plans: Callable[[KernelPlan, Any, GpuSpec], list[KernelPlan]] | None = None
     compilers: Mapping[str, Entry] = field(default_factory=dict)
     sources: Sources | None = None
     library: bool = False

@@ -7,7 +7,7 @@ from prunecast.kernels.kernel import Entry, ItemTimes, Kernel, Sources
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.configs import tile_map_configs
 from prunecast.kernels.tile.item_cost import item_times
-from prunecast.kernels.tile.stspmm import plan_stspmm
+from prunecast.kernels.tile.stspmm import other_splits, plan_stspmm
 from prunecast.kernels.tile.tile_plan import plan_block_sparse, plan_tile_wise
 from prunecast.patterns.tile_map import TileMap
 
@@ -51,6 +51,7 @@ STSPMM = Kernel(
     keeps=("tiles",),
     splits=True,
     plan=plan_stspmm,
+    other_plans=other_splits,
     times=_stspmm_times,
     **_COMMON,
 )

@@ -21,9 +21,10 @@ from prunecast.kernels.tile.config import TileConfig, tile_costs
 from prunecast.kernels.tile.item_cost import FEWEST_STEPS_PER_PART, ItemCost, item_cost, item_cycles
 from prunecast.kernels.tile.tile_plan import check_tokens, items_of, resident_blocks, tile_plan
 from prunecast.patterns.tile_map import IntArray, TileMap
-from prunecast.plan.kernel_plan import KernelPlan, WorkList
+from prunecast.plan.kernel_plan import KernelPlan, Schedule, WorkList
 from prunecast.plan.order import (
     Assigned,
+    assign_hardware,
     assign_longest_first,
     assign_stream_k,
     block_loads,
@@ -40,6 +41,8 @@ TAIL_SLICES = (2, 3, 4, 6, 8)
 """Split-K slices of items of a last wave that is not full. Kind: choice, what is tried."""
 HEAVY_SHARES = (1, 2, 4)
 """Slices of a heavy item are at most the mean block's k-steps over one of these. Kind: choice, all tried."""
+OTHER_SLICES = (16, 32)
+"""K-steps of slices that are tried where the planner's costs are guesses. Kind: choice, what is tried."""
 CLUSTERED_SHAPE = (256, 128)
 """Tile of C of the config that runs in clusters. Kind: CUDA source, `tile_tokens_sm90.cu`."""
 
@@ -76,6 +79,23 @@ def plan_stspmm(
     assigned = _assign(items, config, cost, gpu, assignment, split, cluster)
     spread = spread_over_clusters(assigned, cluster, config.shape.block_n)
     return tile_plan("stspmm", tiles, n, config, spread, gpu, b_access="gather", cluster=cluster)
+
+
+def other_splits(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> list[KernelPlan]:
+    """Plans that may be faster than the planner finds by costs that are guesses; none on sm_90.
+
+    Nothing split, slices of a length, equal shares of all k-steps, and whole items that the hardware places.
+    """
+    if config.tensor_path == "wgmma" or plan.schedule is not Schedule.STATIC:
+        return []
+    tiles, n = plan.tiles, plan.n
+    found = [plan_stspmm(tiles, n, plan.dtype, gpu, config, split=split) for split in (None, *OTHER_SLICES)]
+    found.append(plan_stspmm(tiles, n, plan.dtype, gpu, config, assignment="stream-k"))
+    placed = assign_hardware(items_of(tiles, config, n, gpu))
+    found.append(tile_plan("stspmm", tiles, n, config, placed, gpu, b_access="gather"))
+    distinct = {other.fingerprint(): other for other in found}
+    distinct.pop(plan.fingerprint(), None)
+    return list(distinct.values())
 
 
 def _check(assignment: str, split: str | int | None) -> None:

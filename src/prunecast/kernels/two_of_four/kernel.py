@@ -102,6 +102,11 @@ def _sparse_tensor_times(
     return item_times(config, _tiles_of(elements, tiles), n, gpu, persistent=own, splits=own)
 
 
+def _other_plans(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> list[KernelPlan]:
+    split = split_sparse_tensor(plan, config, gpu)
+    return [] if split is plan else [split]
+
+
 TWO_OF_FOUR = Kernel(
     name="2:4",
     in_torch=True,
@@ -115,7 +120,7 @@ TWO_OF_FOUR = Kernel(
     plan=plan_sparse_tensor,
     configs=_sparse_tensor_configs,
     times=_sparse_tensor_times,
-    split_plan=split_sparse_tensor,
+    other_plans=_other_plans,
     compilers={
         "sparse-wgmma": Entry("prunecast.kernels.two_of_four.cuda.operator", "SparseOperator"),
         "sparse-mma": Entry("prunecast.kernels.tile.cuda.mma.operator", "MmaOperator"),
