@@ -148,7 +148,7 @@ configs is 0.3 % faster in the mean over the recorded products of the tile kerne
 (2026-11-22)."""
 
 NEAR_GUESSED = 1.6
-"""The same for a kernel that splits tiles where its costs are guesses. Kind: choice, with less V100, T4 and A100
+"""The same for a kernel that splits tiles where its costs are guesses. Kind: choice, with less V100, T4, A100
 lose up to 11 % on five uneven maps (closed form, 2026-11-23)."""
 
 TIE = 1.025
