@@ -120,7 +120,12 @@ def test_a_layer_of_zeros_has_a_dense_time_only():
         (ml_dtypes.bfloat16, None, "bf16", ""),
         (np.float32, None, "fp16", "fp32 weights run as fp16"),
         (np.float32, "fp32", "fp32", ""),
-        (np.float32, "tf32", "tf32", "fp32 weights run as tf32"),
+        (
+            np.float32,
+            "tf32",
+            "tf32",
+            "fp32 weights run as tf32; predicted only: tile-wise has no kernel in tf32",
+        ),
         (np.float16, "bf16", "bf16", "fp16 weights run as bf16"),
     ],
 )
@@ -292,3 +297,17 @@ def test_odd_sizes_are_slow_when_dense_and_the_row_says_what_padding_brings():
     assert "padded to 2048x2048" in odd[0].note
     assert even[0].note == ""
     assert all("padded to 2048" not in row.note for row in odd[1:])
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "note"),
+    [
+        ("v100-sxm2-16gb", "fp16", "predicted only: stspmm has no kernel below compute capability 7.5"),
+        ("v100-sxm2-16gb", "fp32", ""),
+        ("t4", "fp16", ""),
+        ("h200-sxm", "tf32", "predicted only: stspmm has no kernel in tf32"),
+    ],
+)
+def test_a_kernel_that_is_not_there_is_named(gpu, dtype, note):
+    row = quick(uneven(128, 128), gpu=gpu, dtype=dtype, kernels=["stspmm"])[-1]
+    assert next((text for text in row.note.split("; ") if text.startswith("predicted only")), "") == note

@@ -135,6 +135,7 @@ class LayerJob(LayerLaunches):
             notes.append(remainder_note(launches, kept) if KERNELS[contestant.kernel].parts else None)
             notes.append(self._padding_note(layer, contestant.kernel, kept, launches))
             notes += [_zero_rows_note(launches[0]), _copies_note(launches[0], self.engine.gpu)]
+            notes.append(KERNELS[contestant.kernel].why_predicted_only(launches[0], self.engine.gpu))
         if is_dense:
             notes.append(self._odd_rows_note(layer, launches[0]))
         if layer.filters is not None and layer.name not in self.convolutions:

@@ -71,6 +71,9 @@ class Entry(NamedTuple):
 
     module: str
     name: str
+    least: int = 90
+    """Compute capability times ten from which it runs."""
+    dtypes: tuple[str, ...] = ("fp16", "bf16")
 
 
 class Sources(NamedTuple):
@@ -164,6 +167,17 @@ class Kernel:
     def runs_any_mask(self) -> bool:
         """Whether it takes the elements of every mask, tiles included, at whatever cost."""
         return self.takes is ElementMap and "tiles" in self.keeps
+
+    def why_predicted_only(self, plan: KernelPlan, gpu: GpuSpec) -> str | None:
+        """Why no kernel runs a plan of this one on the GPU; None where one does, or is made of others."""
+        if self.library or not self.compilers:
+            return None
+        entry = self.compilers.get(plan.tensor)
+        if entry is None or plan.dtype not in entry.dtypes:
+            return f"predicted only: {self.name} has no kernel in {plan.dtype}"
+        if gpu.compute_capability < entry.least:
+            return f"predicted only: {self.name} has no kernel below compute capability {entry.least / 10}"
+        return None
 
     def costs_on(self, gpu: GpuSpec) -> Costs | None:
         """Costs on the GPU's architecture, None where the kernel has none."""

@@ -230,7 +230,11 @@ BALANCED = Kernel(
     plan=plan_balanced,
     configs=_balanced_configs,
     times=_balanced_times,
-    compilers={"none": Entry("prunecast.kernels.balanced.cuda.operator", "BalancedOperator")},
+    compilers={
+        "none": Entry(
+            "prunecast.kernels.balanced.cuda.operator", "BalancedOperator", 75, ("fp16", "bf16", "fp32")
+        )
+    },
     sources=Sources("balanced", ("device", "balanced/cuda")),
     unaligned_tokens=1,
     traits=_balanced_traits,

@@ -25,8 +25,8 @@ _COMMON: dict[str, Any] = {
     "configs": tile_map_configs,
     "compilers": {
         "wgmma": Entry("prunecast.kernels.tile.cuda.operator", "TileOperator"),
-        "mma": Entry("prunecast.kernels.tile.cuda.mma.operator", "MmaOperator"),
-        "none": Entry("prunecast.kernels.tile.cuda.ffma.operator", "FfmaOperator"),
+        "mma": Entry("prunecast.kernels.tile.cuda.mma.operator", "MmaOperator", 75),
+        "none": Entry("prunecast.kernels.tile.cuda.ffma.operator", "FfmaOperator", 70, ("fp32",)),
     },
     "sources": Sources("tile", ("device", "tile/cuda")),
     "costs": "prunecast.kernels.tile",

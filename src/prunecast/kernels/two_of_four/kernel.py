@@ -123,7 +123,7 @@ TWO_OF_FOUR = Kernel(
     other_plans=_other_plans,
     compilers={
         "sparse-wgmma": Entry("prunecast.kernels.two_of_four.cuda.operator", "SparseOperator"),
-        "sparse-mma": Entry("prunecast.kernels.tile.cuda.mma.operator", "MmaOperator"),
+        "sparse-mma": Entry("prunecast.kernels.tile.cuda.mma.operator", "MmaOperator", 80),
     },
     sources=Sources("sparse", ("device", "tile/cuda", "two_of_four/cuda")),
     fills_l2=True,
