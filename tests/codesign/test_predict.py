@@ -260,7 +260,7 @@ def test_progress_counts_every_kernel_of_every_layer():
         ({"engine": "simulatr"}, "nearest: simulator"),
         ({"state": "bursts"}, "nearest: burst"),
         ({"launch": "graf"}, "nearest: graph"),
-        ({"dtype": "fp8"}, "dtype must be one of"),
+        ({"dtype": "fp4"}, "dtype must be one of"),
         ({"scope": "model"}, "scope must be one of layer, global"),
     ],
 )
