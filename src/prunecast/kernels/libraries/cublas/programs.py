@@ -116,12 +116,8 @@ def _first_stage_bytes(config: TileConfig, m: int, k: int, n: int, slices: int, 
 
 
 def _on_cuda_cores(code: Code) -> Code:
-    """FMA instructions in place of tensor instructions, which nobody waits for."""
-    return tuple(
-        Instruction(Op.FMA, issue=i.issue, per_k16=i.per_k16) if i.op is Op.MMA else i
-        for i in code
-        if i.op is not Op.WAIT_MMA
-    )
+    """No waits for sums of tensor cores."""
+    return tuple(i for i in code if i.op is not Op.WAIT_MMA)
 
 
 def _without_fix_up(program: WarpProgram) -> WarpProgram:

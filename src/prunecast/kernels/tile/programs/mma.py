@@ -140,13 +140,21 @@ def _multiply(config: TileConfig) -> Code:
     operands = config.operand_bytes_per_warp_per_k16
     fma, instructions = config.fma_per_warp_per_k16, config.instructions_per_k16
     if config.tensor == "none":
-        read = Instruction(Op.SHARED, operands, 4 * copies(operands), per_k16=True, posted=True)
-        return (read, Instruction(Op.FMA, issue=instructions, per_k16=True))
+        return (
+            Instruction(Op.SHARED, operands, copies(operands), per_k16=True, posted=True),
+            fma_instruction(instructions),
+        )
     return (
         Instruction(Op.WAIT_MMA, 1),
         Instruction(Op.SHARED, operands, copies(operands), per_k16=True),
         Instruction(Op.MMA, fma, instructions, per_k16=True),
     )
+
+
+def fma_instruction(count: int) -> Instruction:
+    """Products of CUDA cores for 16 columns, and the issue slots that they take besides."""
+    besides = (Charge("fma_issue_share", count, "issue"),)
+    return Instruction(Op.FMA, issue=count, per_k16=True, charges=besides)
 
 
 def _weights_per_warp(config: TileConfig) -> int:
