@@ -121,8 +121,12 @@ def count_different(numbers, below):
 
 
 @njit()
-def fetch_again(order, wave, a_key, b_key, a_bytes, b_bytes, c_bytes, b_share, capacity, a_keys, b_keys):
+def fetch_again(
+    order, wave, a_key, b_key, a_bytes, b_bytes, c_bytes, b_share, capacity, a_keys, b_keys, out_read
+):
     """Bytes of A and B that must be read from DRAM more than once; see `traffic.py` for the model.
+
+    `out_read` (waves,), all zero, becomes the bytes of A and B that DRAM reads in each wave.
 
     order, wave : (items,) int64, items in the order they run, and the wave each runs in, ascending
     a_key, b_key : (items,) int64, 0 <= key < a_keys or b_keys: the piece of A and the token range of B
@@ -144,8 +148,11 @@ def fetch_again(order, wave, a_key, b_key, a_bytes, b_bytes, c_bytes, b_share, c
             this_wave = w
             at_begin = touched
         if a_wave[a] != w:
-            if a_wave[a] >= 0 and at_begin - a_mark[a] > capacity:
+            lost = a_wave[a] >= 0 and at_begin - a_mark[a] > capacity
+            if lost:
                 again += a_bytes[i]
+            if lost or a_wave[a] < 0:
+                out_read[w] += a_bytes[i]
             a_wave[a] = w
             a_mark[a] = at_begin
             touched += a_bytes[i]
@@ -159,6 +166,7 @@ def fetch_again(order, wave, a_key, b_key, a_bytes, b_bytes, c_bytes, b_share, c
         first = (1.0 - ever[b]) * b_share[i]
         new_in_wave = (1.0 - in_wave[b]) * b_share[i]
         again += (fetched - first) * b_bytes[i]
+        out_read[w] += fetched * b_bytes[i]
         touched += new_in_wave * b_bytes[i] + c_bytes[i]
         in_cache[b] += fetched
         ever[b] += first

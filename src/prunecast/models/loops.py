@@ -233,6 +233,20 @@ def longer_of_each(lasting, share, most):
 
 
 @njit()
+def queued_waves(together, reads, evenly, work_share, read_share, order):
+    """Cycles of waves one after another: of each the norm of its work, a share of `together`, and of what
+    DRAM does for it, of `evenly` the share of its work.
+    """
+    total = 0.0
+    for i in range(work_share.size):
+        work = together * work_share[i]
+        dram = evenly * work_share[i] + reads * read_share[i]
+        longer = max(work, dram)
+        total += longer * (1.0 + (min(work, dram) / max(longer, 1e-9)) ** order) ** (1.0 / order)
+    return total
+
+
+@njit()
 def busiest_sm(cycles, members, sms):
     """At least what the busiest of so many SMs has to do for `members` units of each of these cycles: of all
     j whose unit j * SMs, sorted from the longest, has a value, the last one counts most.

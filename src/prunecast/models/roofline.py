@@ -12,9 +12,7 @@ All in SM cycles until the last line:
             that of back-to-back empty kernels, which start and drain too: it is added in full.
 
 Left out: warps that get in each other's way inside an SM, and blocks that drift apart or ask in bursts. Both
-take time, so the estimate tends to be low. DRAM reads are spread evenly over the launch although most come
-early, so that where waves are not full a few tokens more, or a slower port, can come out faster by as much
-as a percent.
+take time, so the estimate tends to be low.
 """
 
 from dataclasses import replace
@@ -51,10 +49,12 @@ from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import plan_traffic
 from prunecast.models.unit_costs import (
     SmEnds,
+    WaveShares,
     lists_of,
     sm_ends,
     steady,
     unit_costs,
+    wave_shares,
 )
 from prunecast.models.waves import Placement, place_units, seats_of, units_of
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
@@ -109,7 +109,9 @@ def _estimate(context: LaunchContext, *, state: str, launch: str) -> Estimate:
     seats = seats_of(context, units.alone.size)
     placement = place_units(seats, units.alone, units.demand)
     launch_s = launch_floor_s(context, launch)
-    settled = _settle(case, _ends(case, placement, units.quiet, starts), launch_s - beside_s(context), state)
+    waves = wave_shares(case.traffic.waves, partial(_item_cycles, case, items, starts))
+    ends = _ends(case, placement, units.quiet, starts, waves)
+    settled = _settle(case, ends, launch_s - beside_s(context), state)
     return Estimate(
         seconds=launch_s + settled.cycles / settled.clock_hz,
         cycles=settled.cycles,
@@ -121,10 +123,15 @@ def _estimate(context: LaunchContext, *, state: str, launch: str) -> Estimate:
     )
 
 
+def _item_cycles(case: Case, items: Costs, starts: Starts) -> FloatArray:
+    """(items,): what each takes of an SM, among others like it."""
+    of_kinds = np.maximum(steady(items, starts) / case.context.fit.blocks_per_sm, items.demand)
+    return np.asarray(of_kinds[case.amounts.kinds.of_item])
+
+
 def _explained(case: Case, items: Costs, starts: Starts, placement: Placement, clock_hz: float) -> Explained:
-    slots, plan = case.context.fit.blocks_per_sm, case.plan
-    item_work = np.maximum(steady(items, starts) / slots, items.demand)[case.amounts.kinds.of_item]
-    work = np.bincount(placement.sm, weights=units_of(plan, item_work), minlength=case.gpu.sm_count)
+    item_work = _item_cycles(case, items, starts)
+    work = np.bincount(placement.sm, weights=units_of(case.plan, item_work), minlength=case.gpu.sm_count)
     return Explained(
         bound_cycles=bounds_of(case.context, clock_hz, case.amounts, case.traffic),
         step_cycles=_step_cycles(case, clock_hz),
@@ -192,6 +199,7 @@ class _Ends(NamedTuple):
     earlier_share: float
     """Share of C that is written earlier, as `Case` says."""
     l2: L2Seconds
+    waves: WaveShares
     first_weights_s: float
     """Before rows of B, as `first_weights_s` says."""
     dram: "_DramSeconds"
@@ -212,7 +220,9 @@ def _dram_seconds(case: Case) -> _DramSeconds:
     return _DramSeconds(reads, traffic.c_bytes / gpu.dram_write_bytes_per_s, traffic.read_share)
 
 
-def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Starts) -> _Ends:
+def _ends(
+    case: Case, placement: Placement, quiet_end: FloatArray, starts: Starts, waves: WaveShares
+) -> _Ends:
     # Nothing comes before the first block has started and its first read has gone to DRAM and back.
     quiet = case.gpu.block_start_cycles + case.gpu.dram_latency_cycles
     context, sm_finish = case.context, placement.sm_finish
@@ -232,6 +242,7 @@ def _ends(case: Case, placement: Placement, quiet_end: FloatArray, starts: Start
         busy_share=busy_share(sm_finish),
         earlier_share=case.earlier_share,
         l2=l2_seconds(case.context, case.amounts, case.traffic),
+        waves=waves,
         first_weights_s=first_weights_s(case.context, share, case.traffic.a_bytes, columns),
         dram=_dram_seconds(case),
     )
@@ -259,10 +270,12 @@ def _chip_cycles(case: Case, ends: _Ends, clock_hz: float) -> float:
     written = max(earlier, read_share)
     l2_s = max(ends.l2.reads + earlier * ends.l2.stores, earlier * ends.l2.merging)
     last_fetch = ends.fetching.stretched(clock_hz * l2_s)
-    dram_cycles = clock_hz * (reads_s + written * writes_s)
+    read_cycles, write_cycles = clock_hz * reads_s, clock_hz * written * writes_s
     # Co-resident blocks hide each other's waits, and what is late of them counts as stragglers
-    wait = ends.fetching.stretched if case.context.co_resident else ends.fetching.queued
-    last_fetch = max(last_fetch, wait(dram_cycles))
+    if case.context.co_resident:
+        last_fetch = max(last_fetch, ends.fetching.stretched(read_cycles + write_cycles))
+    else:
+        last_fetch = max(last_fetch, ends.fetching.queued(read_cycles, write_cycles, ends.waves))
     asked_first = clock_hz * (ends.l2.requests + earlier * ends.l2.stores)
     last_fetch = max(last_fetch, ends.fetching.quiet + asked_first)
     # Blocks of all SMs end and begin in step, for DRAM serves them in turn; C is written meanwhile

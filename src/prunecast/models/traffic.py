@@ -16,6 +16,15 @@ from prunecast.plan.misaligned import store_cost
 _Int64Array = npt.NDArray[np.int64]
 
 
+class WaveReads(NamedTuple):
+    """What DRAM reads in each wave of items: most of it in the first one, where several tiles share B."""
+
+    of_item: _Int64Array
+    """(items,): the wave of each item."""
+    read_bytes: FloatArray
+    """(waves,): of A and B."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
     """Work and bytes of one launch.
@@ -29,6 +38,7 @@ class Traffic:
     read_again_bytes : A and B that DRAM delivers again because L2 has lost them
     merged_bytes : of sectors of C that are written in parts, which L2 fetches
     l2_bytes : through L2, reads and writes, a multicast counted once
+    waves : when A and B are read
     """
 
     flops: float
@@ -39,6 +49,7 @@ class Traffic:
     read_again_bytes: float
     merged_bytes: float
     l2_bytes: float
+    waves: WaveReads
 
     @property
     def compulsory_bytes(self) -> float:
@@ -73,15 +84,17 @@ def plan_traffic(context: LaunchContext, amounts: Amounts, resident_blocks: int)
     total = amounts.total(plan.blocks)
     read = _rows_read(plan)
     whole, weight = amounts.whole, amounts.kinds.members * amounts.tokens / plan.n
+    again, waves = _wave_reads(context, amounts, read, resident_blocks)
     return Traffic(
         flops=2.0 * plan.density * plan.m * plan.k * plan.n,
         a_bytes=float(whole[:, Quantity.A] @ weight),
         b_bytes=read.rows * read.bytes_per_token * plan.n,
         index_bytes=float(whole[:, Quantity.INDEX] @ weight),
         c_bytes=float(total[Quantity.C]),
-        read_again_bytes=_read_again_bytes(context, amounts, read, resident_blocks),
+        read_again_bytes=again,
         merged_bytes=store_cost(context.programs).fetched * float(total[Quantity.C]),
         l2_bytes=float(total[Quantity.L2]),
+        waves=waves,
     )
 
 
@@ -118,10 +131,10 @@ def _used(index: npt.NDArray[np.integer], size: int, plan: KernelPlan) -> int:
     return int(count_different(index, size))
 
 
-def _read_again_bytes(
+def _wave_reads(
     context: LaunchContext, amounts: Amounts, read: _RowsRead, resident_blocks: int
-) -> float:
-    """Bytes of A and B that fall out of L2 between two uses.
+) -> tuple[float, WaveReads]:
+    """Bytes of A and B that fall out of L2 between two uses, and when DRAM reads any of them.
 
     The items that run at once (a wave) walk their columns abreast, so what several of them read comes from
     DRAM once. Between waves the cache is least-recently-used at the grain of whole pieces: the weights of
@@ -136,10 +149,11 @@ def _read_again_bytes(
     weight = kinds.members * amounts.tokens / plan.n
     bytes_per_token = max(read.rows, 1) * read.bytes_per_token
     c_bytes = _written_bytes(plan)
-    footprint = whole[:, Quantity.A] @ weight + plan.n * bytes_per_token + c_bytes.sum()
-    if footprint <= gpu.l2_usable_bytes or not plan.item_count:
-        return 0.0
     order = _run_order(plan, resident_blocks)
+    waves = WaveReads(order.wave, np.zeros(int(order.wave.max(initial=0)) + 1))
+    if waves.read_bytes.size == 1:
+        return 0.0, waves
+    footprint = whole[:, Quantity.A] @ weight + plan.n * bytes_per_token + c_bytes.sum()
     a_key = _pieces_of_a(plan)
     b_key = work.token_start.astype(np.int64) // plan.shape.block_n
     again = fetch_again(
@@ -151,11 +165,12 @@ def _read_again_bytes(
         bytes_per_token * amounts.tokens[kinds.of_item],
         c_bytes,
         read.share(work.k_stop - work.k_start),
-        float(gpu.l2_usable_bytes),
+        float(gpu.l2_usable_bytes) if footprint > gpu.l2_usable_bytes else np.inf,
         int(a_key.max()) + 1,
         int(b_key.max()) + 1,
+        waves.read_bytes,
     )
-    return float(again)
+    return float(again), waves
 
 
 def _written_bytes(plan: KernelPlan) -> npt.NDArray[np.float64]:
