@@ -22,7 +22,7 @@ US = {"dense compiled": 900.0, "sparse overlapped": 600.0}
         (["--model", "bert-base", "--blocks", "0"], "blocks must be at least 1"),
         (["--model", "bert-base", "--replay", "bundled"], "--model goes with --record alone"),
         (["--model", "mixtral-8x7b"], "experts"),
-        (["--model", "bert-base", "--pattern", "2:4", "--sparsity", "0.5"], "patterns of tiles"),
+        (["--model", "bert-base", "--pattern", "unstructured"], "patterns of tiles"),
         (["--model", "bert-base", "--sparsity", "1.5"], "sparsity must be"),
     ],
 )
