@@ -44,7 +44,7 @@ def refused(run, tmp_path):
         (["--engine", "modell"], "nearest: model"),
         (["--state", "cold"], "state must be one of burst, sustained, got 'cold'"),
         (["--launch", "fast"], "launch must be one of graph, stream, got 'fast'"),
-        (["--dtype", "int8"], "dtype must be one of fp16, bf16, fp32, tf32, got 'int8'"),
+        (["--dtype", "int4"], "dtype must be one of fp16, bf16, fp32, tf32, fp8, int8, got 'int4'"),
         (["--scope", "all"], "scope must be one of layer, global, got 'all'"),
         (["--target", "c.weight"], "target 'c.weight' matches no tensor"),
         (["--target", "weight"], "re:weight finds 2 with it in their names"),

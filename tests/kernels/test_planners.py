@@ -84,8 +84,8 @@ def test_no_tokens_are_refused(kernel, n):
 
 @pytest.mark.parametrize("kernel", PLANNED)
 def test_an_unknown_dtype_is_refused(kernel):
-    with pytest.raises(BadInput, match="dtype must be one of fp16, bf16, fp32, tf32, got 'int8'"):
-        plan_by_name(kernel, toy_gpu(), dtype="int8")
+    with pytest.raises(BadInput, match="dtype must be one of fp16, bf16, fp32, tf32, fp8, int8, got 'int4'"):
+        plan_by_name(kernel, toy_gpu(), dtype="int4")
 
 
 @pytest.mark.parametrize("kernel", PLANNED)
