@@ -116,7 +116,8 @@ def pairs(gpu: str, kernel: str) -> Callable[[Iterable[dict[str, str]]], Iterato
 
 def paired(gpu: str, spec: str, wanted: float) -> tuple[Table, Table]:
     """The two tables of the pairs of a GPU: launches back to back, on the same operands."""
-    back_to_back: dict[str, Any] = {"state": "sustained", "launch": "stream", "l2": "warm", "series": WARM_UPS + REPEATS}
+    back_to_back: dict[str, Any] = {"state": "sustained", "launch": "stream", "l2": "warm"}
+    back_to_back["series"] = WARM_UPS + REPEATS
     file, name = "two_of_four_pairs.csv", gpu if "PCIe" in gpu else f"{gpu} pairs,"
     own = gpu.split()[0]
     return (
