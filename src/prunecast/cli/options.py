@@ -229,15 +229,14 @@ class Layers(Layer):
     scope: Scope = "layer"
     runtime: Runtime = "engine"
     l2: Annotated[
-        str | None,
+        str,
         typer.Option(
             "--l2",
             metavar="TEXT",
-            show_default="model for the layers of a known model, else cold",
             help="cold: operands in DRAM; model: B in L2, weights too if all layers' fit; warm: all that"
             " fits.",
         ),
-    ] = None
+    ] = "cold"
     power_limit: Annotated[
         float | None,
         typer.Option(

@@ -36,7 +36,7 @@ def predict(
     engine: str = "simulator",
     state: str = "burst",
     launch: str = "graph",
-    l2: str | None = None,
+    l2: str = "cold",
     power_limit: float | None = None,
     dtype: str | None = None,
     scope: str = "layer",
@@ -67,8 +67,7 @@ def predict(
     state : `burst` or `sustained`
     launch : `graph` or `stream`
     l2 : `cold`: operands come from DRAM; `model`: the layer before has just written B, and weights are cold
-        unless those of all layers fit in L2; `warm`: the same product over and over; None for `model`
-        where the graph of a model is known, else `cold`
+        unless those of all layers fit in L2; `warm`: the same product over and over
     power_limit : of the GPU in W; None for its own
     dtype : `fp16`, `bf16`, `fp32` on CUDA cores, or `tf32`; `fp8` and `int8` for `dense` and `cusparselt`;
         None for bf16 of bf16 weights, else fp16

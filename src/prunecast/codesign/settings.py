@@ -64,7 +64,7 @@ class Settings:
     engine: str = "simulator"
     state: str = "burst"
     launch: str = "graph"
-    l2: str | None = None
+    l2: str = "cold"
     power_limit: float | None = None
     dtype: str | None = None
     scope: str = "layer"
@@ -81,8 +81,7 @@ class Settings:
         if self.tokens is not None and self.workload is not None:
             raise BadInput(f"tokens and a workload exclude each other, got {self.tokens} and {self.workload}")
         check_choice("runtime", self.runtime, RUNTIMES)
-        if self.l2 is not None:
-            check_choice("l2", self.l2, L2_STATES)
+        check_choice("l2", self.l2, L2_STATES)
         if self.experts_per_token < 1:
             raise BadInput(f"experts-per-token must be at least 1, got {self.experts_per_token}")
         if self.sparsity is not None:
@@ -142,6 +141,7 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
         gpu=gpu,
         state=settings.state,
         launch=settings.launch,
+        l2=CacheState(settings.l2),
         progress=progress,
     )
     workload = _workload(weights, settings)
@@ -151,7 +151,8 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
     if pattern is not None:
         for layer in loaded.layers.values():
             _check_fits(pattern, layer)
-    engine = replace(engine, l2=_cache_state(settings, loaded, in_model=workload is not None))
+    if settings.l2 == "model":
+        engine = replace(engine, l2=CacheState("model", _weight_bytes(loaded)))
     shapes = conv_shapes(tuple(loaded.layers.values()), settings.convolutions)
     job = LayerJob(
         engine=engine,
@@ -169,13 +170,6 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
         experts_per_token=settings.experts_per_token,
     )
     return Prepared(job, loaded.skipped, workload)
-
-
-def _cache_state(settings: Settings, loaded: LoadedLayers, *, in_model: bool) -> CacheState:
-    """As asked for, or else B in L2 for layers of a model; what torch launches besides was fitted cold."""
-    usual = "model" if in_model and settings.runtime == "engine" else "cold"
-    name = settings.l2 or usual
-    return CacheState(name, _weight_bytes(loaded)) if name == "model" else CacheState(name)
 
 
 def _weight_bytes(loaded: LoadedLayers) -> float:
