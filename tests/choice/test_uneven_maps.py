@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from prunecast.choice import configs_of, fastest_plan, plan_with
-from prunecast.choice import TIE
+from prunecast.choice import TIE, configs_of, fastest_plan, plan_with
 from prunecast.hardware import load_gpu
 from prunecast.models import estimate
 from tests.kernels.layouts import tiles_keeping
