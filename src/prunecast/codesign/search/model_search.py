@@ -117,8 +117,9 @@ class ModelSearch:
             sums = TileSums.of(importance, SUMMED_HEIGHT)
             self._sums[name] = sums
             most = self.caps.get(name, self.most_sparsity) + 1e-9
+            convolves = any(run.convolves(name) for run in self._passes_of(name))
             offered = {
-                n: layer_options(importance, sums, n, times, families=families)
+                n: layer_options(importance, sums, n, times, families=families, is_convolution=convolves)
                 for n in {run.tokens[name] for run in self._passes_of(name)}
             }
             menus = [
@@ -243,10 +244,12 @@ class ModelSearch:
         """Dense seconds of every product in all passes, those that are not pruned too."""
         found: dict[str, float] = {}
         for run in self.layers.passes:
-            others = {} if run.graph is None else {n: (p.m, p.k, p.n) for n, p in run.graph.products.items()}
+            products = {} if run.graph is None else run.graph.products
+            others = {name: (p.m, p.k, p.n) for name, p in products.items()}
             own = {name: (*self.layers.shapes[name], n) for name, n in run.tokens.items()}
             for name, sizes in {**others, **own}.items():
-                found[name] = found.get(name, 0.0) + self._weight(run, name) * times.dense(*sizes)
+                seconds = times.dense(*sizes, is_padded=run.convolves(name))
+                found[name] = found.get(name, 0.0) + self._weight(run, name) * seconds
         return found
 
     def _try(self, name: str, option: Option) -> Tried:

@@ -165,11 +165,12 @@ class OptionTimes:
     _sums: dict[tuple[int, int], TileSums] = field(default_factory=dict, init=False, repr=False)
     _best_first: dict[tuple[int, int, int], CountArray] = field(default_factory=dict, init=False, repr=False)
 
-    def dense(self, m: int, k: int, n: int) -> float:
-        """Seconds of the dense kernel."""
-        key = ("dense", m, k, n)
+    def dense(self, m: int, k: int, n: int, *, is_padded: bool = False) -> float:
+        """Seconds of the dense kernel; libraries pad channels of convolutions, not features of products."""
+        key = ("dense", m, k, n, is_padded)
         if key not in self._known:
-            self._known[key] = self.engine.run(plan_dense(m, k, n, self.dtype, self.engine.gpu)).seconds
+            plan = plan_dense(m, k, n, self.dtype, self.engine.gpu, is_padded=is_padded)
+            self._known[key] = self.engine.run(plan).seconds
         return self._known[key]
 
     def tiles(self, m: int, k: int, n: int, *, kept: int, height: int, kernel: str = "stspmm") -> float:
