@@ -15,8 +15,9 @@ Left out: warps that get in each other's way inside an SM, and blocks that drift
 take time, so the estimate tends to be low.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -119,8 +120,22 @@ def _estimate(context: LaunchContext, *, state: str, launch: str) -> Estimate:
         launch_s=launch_s,
         state=state,
         occupancy=context.fit,
-        explained=cache(partial(_explained, case, items, starts, placement, settled.clock_hz)),
+        explained=_Once(partial(_explained, case, items, starts, placement, settled.clock_hz)),
     )
+
+
+class _Once:
+    """What a call gives, made when it is first asked for; then the call and all that it holds are let go."""
+
+    def __init__(self, make: Callable[[], Explained]) -> None:
+        self._make: Callable[[], Explained] | None = make
+        self._made: Explained | None = None
+
+    def __call__(self) -> Explained:
+        if self._made is None:
+            assert self._make is not None
+            self._made, self._make = self._make(), None
+        return self._made
 
 
 def _item_cycles(case: Case, items: Costs, starts: Starts) -> FloatArray:
