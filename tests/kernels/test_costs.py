@@ -13,14 +13,16 @@ from prunecast.plan.program import Charge, Instruction, Op, WarpProgram, bind
 
 GPU = load_gpu("h200-sxm")
 PACKAGE = Path(prunecast.__file__).parent
-ENGINES = ("models", "simulator")
-"""Rooms that read costs of launches too."""
+READ_TOO = {"launch": ("models", "simulator"), "cublas": ("kernels/tile/programs",)}
+"""Rooms that read a folder's costs too: engines those of launches, and cuBLAS's programs are made of the tile
+kernels' parts.
+"""
 FOLDERS = sorted({path.parent.parent for path in PACKAGE.rglob("costs/sm_*.toml")})
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=[folder.name for folder in FOLDERS])
 def test_every_entry_is_read_by_its_kernel(folder: Path) -> None:
-    rooms = [folder, *(PACKAGE / engine for engine in ENGINES if folder.name == "launch")]
+    rooms = [folder, *(PACKAGE / room for room in READ_TOO.get(folder.name, ()))]
     sources = "".join(path.read_text(encoding="utf-8") for room in rooms for path in room.rglob("*.py"))
     named = set(re.findall(r'"([a-z0-9_]+(?:{[^}"]+})?[a-z0-9_]*)"', sources))
     patterns = [re.compile(re.sub("{[^}]+}", "[a-z0-9_]+", name)) for name in named]
