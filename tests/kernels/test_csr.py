@@ -149,6 +149,22 @@ def test_one_token_streams_elements_from_dram(engine):
         assert engine(plan, gpu).seconds == pytest.approx(us * 1e-6, rel=0.1)
 
 
+def test_one_token_of_long_rows_takes_longer_for_each_element_before_hopper():
+    """Published, RTX 3090, CUDA 12, us: rows of 4096 x 4096, 14336 x 4096 and 4096 x 14336."""
+    gpu = load_gpu("rtx-3090")
+    for m, k, kept, us in ((4096, 4096, 4096, 712), (14336, 4096, 819, 135), (4096, 14336, 7168, 3277)):
+        seconds = estimate(plan_csr(map_of_equal_rows(m, k, kept), 1, "fp16", gpu), gpu).seconds
+        assert seconds == pytest.approx(us * 1e-6, rel=0.12)
+
+
+def test_one_token_on_hopper_does_not_mind_long_rows():
+    gpu = load_gpu("h200-sxm")
+    long, short = (
+        plan_csr(map_of_equal_rows(m, 8192, kept), 1, "fp16", gpu) for m, kept in ((1056, 4096), (8448, 512))
+    )
+    assert estimate(long, gpu).seconds <= 1.05 * estimate(short, gpu).seconds
+
+
 def test_parts_of_rows_share_no_indices_however_long_the_steps_of_the_simulator():
     gpu = load_gpu("h200-sxm")
     for m in (64, 3200):

@@ -159,7 +159,7 @@ def _programs(
 ) -> tuple[WarpProgram, ...]:
     costs, element_bytes = cusparse_costs(gpu.compute_capability), DTYPE_BYTES[dtype]
     if n == 1:
-        return one_token_programs(element_bytes, costs)
+        return one_token_programs(element_bytes, costs, np.diff(elements.row_start).astype(np.int64))
     # Of reads of rows of B, those that L1 cannot answer; rounded, so that programs are found again
     of_sm = max(elements.column_index.size / gpu.sm_count, config.elements)
     row_bytes = min(n, config.tokens) * element_bytes

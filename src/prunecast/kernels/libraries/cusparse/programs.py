@@ -71,12 +71,21 @@ def csr_programs(
     return (worker,)
 
 
-def one_token_programs(element_bytes: int, costs: Costs) -> tuple[WarpProgram, ...]:
+def one_token_programs(
+    element_bytes: int, costs: Costs, elements_of_rows: npt.NDArray[np.int64]
+) -> tuple[WarpProgram, ...]:
     """Rows times a vector: elements stream from DRAM, and their products are added where a row ends.
 
-    The vector is read element by element, from L1.
+    The vector is read element by element, from L1. Where the library gives a row to few threads, an element
+    takes the longer the more its row has.
+
+    Parameters
+    ----------
+    elements_of_rows : (rows,) kept
     """
     group = (INDEX_BYTES + element_bytes) * 16
+    in_long_rows = round(16 * one_token_slots(elements_of_rows, costs))
+    waits = (Instruction(Op.ISSUE, issue=in_long_rows, per_k16=True),) if in_long_rows else ()
     worker = WarpProgram(
         role="worker",
         warps=1,
@@ -87,12 +96,22 @@ def one_token_programs(element_bytes: int, costs: Costs) -> tuple[WarpProgram, .
         step=(
             Instruction(Op.LOAD_B, element_bytes, 1, per_k16=True),
             Instruction(Op.LOAD_INDEX, group, per_k16=True, ahead=1),
+            *waits,
             Instruction(Op.FMA, issue=1, per_k16=True),
         ),
         end=(Instruction(Op.STORE_C, element_bytes, 1, when=When.FINAL),),
         finish=(Instruction(Op.WAIT_LOAD),),
     )
     return (worker,)
+
+
+def one_token_slots(elements_of_rows: npt.NDArray[np.int64], costs: Costs) -> float:
+    """Mean issue slots of an element for the length of its row, rounded, so that programs are found again."""
+    kept = elements_of_rows.astype(np.float64)
+    long = kept > costs["one_token_long_row"]
+    slope = np.where(long, costs["one_token_slots_in_long_row"], costs["one_token_slots_in_row"])
+    beyond = np.maximum(kept - costs["one_token_short_row"], 0.0)
+    return round(float((slope * beyond * kept).sum() / max(kept.sum(), 1.0)), 2)
 
 
 @cache
