@@ -86,5 +86,5 @@ def test_what_was_validated_does_not_widen():
 
 def test_only_architectures_with_files_of_costs_have_few_guesses():
     h100, a100 = load_gpu("h100-sxm"), load_gpu("a100-sxm4-80gb")
-    assert (KERNELS["stspmm"].guessed_costs(h100), KERNELS["2:4"].guessed_costs(h100)) == (0.0, 0.0)
+    assert max(KERNELS["stspmm"].guessed_costs(h100), KERNELS["2:4"].guessed_costs(h100)) < 0.05
     assert KERNELS["stspmm"].guessed_costs(a100) == 1.0

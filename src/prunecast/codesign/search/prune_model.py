@@ -103,12 +103,17 @@ class PrunedModel:
         tiles = tiles_of(
             {name: parse_pattern(self._patterns[name]).map(mask) for name, mask in masks.items()}
         )
-        document = {**document, "tiles": TILES if tiles else None}
         write_folder(folder, document, pruned_checkpoint(weights, masks, search.layers.known), tiles)
 
     @property
     def _patterns(self) -> dict[str, str]:
         return {layer.layer: layer.pattern for layer in self.result.layers}
+
+    @property
+    def _keeps_tiles(self) -> bool:
+        """Whether the folder holds what tiles keep."""
+        patterns = set(self._patterns.values()) - {"dense"}
+        return self.has_weights and any(parse_pattern(each).keeps != "elements" for each in patterns)
 
     def plot(self) -> "Figure":
         """Importance kept at other times, and here, as a new Matplotlib figure."""
@@ -146,6 +151,7 @@ class PrunedModel:
             "version": tool_version(),
             "source": self.source,
             "weights": WEIGHTS if self.has_weights else None,
+            "tiles": TILES if self._keeps_tiles else None,
             "gpu": self.gpu,
             "spec_hash": self.spec_hash,
             "engine": self.engine,
