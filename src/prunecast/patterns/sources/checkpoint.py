@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -93,6 +92,8 @@ class MaskedTensors(Mapping[str, npt.NDArray[Any]]):
 
     def form(self, name: str) -> Form:
         """What an array will be, read for it only where the header's word may not be the array's."""
+        import ml_dtypes
+
         tensor = self._tensors[name]
         if tensor.as_stored is not None or tensor.dtype not in FLOATS:
             return Form((array := self[name]).dtype, array.shape)
