@@ -158,6 +158,8 @@ Kind: chosen by regret on 67 recorded products, which therefore do not judge it 
 NEARLY_ALL = 0.95
 """Share of the SMs. Kind: chosen with `TIE`."""
 
+MOSTLY = 0.5
+"""Share of a kernel's costs that are guesses from which `NEAR_GUESSED` counts."""
 SEARCHED = 2
 """Configs that loops over many products plan of each at most."""
 
@@ -282,7 +284,7 @@ def _near_plans(
     configs = [config for config in product.configs() if allowed is None or allowed(config)]
     seconds = [product.roofline_seconds(config) for config in configs]
     order = sorted(range(len(configs)), key=seconds.__getitem__)
-    guessed = product.kernel.splits and product.kernel.guessed_costs(product.gpu) > 0.0
+    guessed = product.kernel.splits and product.kernel.guessed_costs(product.gpu) > MOSTLY
     limit = NEAR_GUESSED if guessed and most is None else NEAR
     near = [configs[i] for i in order if seconds[i] <= limit * seconds[order[0]]][:most]
     plans = _that_fit(product, near, options)
