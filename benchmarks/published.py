@@ -127,12 +127,12 @@ def paired(gpu: str, spec: str, wanted: float) -> tuple[Table, Table]:
 
 
 WARM_UPS, REPEATS = 25, 50
-"""Of vllmbench."""
+"""As vllmbench has it."""
 BURST_S = 5e-3
 """A series that is over by then is a burst: the power limit has not yet brought the clock down. Kind: fitted,
 fit rows of the H100 PCIe."""
 MOST_ROWS = 60_000
-"""Of a product whose map of 2:4 fits in memory."""
+"""A product whose map of 2:4 fits in memory."""
 FEWEST_ROWS, TAIL = 10, 0.05
 """Rows from which bounds are drawn, and what lies beyond each of them."""
 LARGE = 2048**3

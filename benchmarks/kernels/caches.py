@@ -36,7 +36,7 @@ SIZES = (*LARGE, (4096, 4096), (8192, 2048))
 SMALL_SIZES = ((2048, 1), (4096, 1), (4096, 8))
 COLD_BYTES, MOST_SETS = 2.2 * 60e6, 240
 Planned = Future[KernelPlan] | None
-"""Of a kernel of the project."""
+"""A kernel of the project."""
 RECORD = Path(__file__).parents[1] / "measured" / "l2-states-2026-11-23.csv"
 
 
@@ -120,7 +120,7 @@ def _sets(size: float) -> int:
 
 
 def _launches(product: Product, plan: Planned, stream: Any) -> Iterator[tuple[str, Callable[[int], Any]]]:
-    """Of each state and form the launch with a number."""
+    """For each state and form the launch with a number."""
     import cupy as cp
 
     _, side, n = product

@@ -76,7 +76,7 @@ class GpuSpec:
     tensor_tf32_fma_per_clk_per_sm: int = _quantity("FMA/clk")
     """0 where there are no tf32 tensor instructions."""
     tensor_fp8_fma_per_clk_per_sm: int = _quantity("FMA/clk", optional=True)
-    """Of e4m3 with fp32 accumulation; 0 where there are no fp8 tensor instructions."""
+    """For e4m3 with fp32 accumulation; 0 where there are no fp8 tensor instructions."""
     tensor_int8_fma_per_clk_per_sm: int = _quantity("FMA/clk", optional=True)
     """0 where there are no int8 tensor instructions."""
     fp32_fma_per_clk_per_sm: int = _quantity("FMA/clk")

@@ -74,9 +74,9 @@ class WaveShares(NamedTuple):
     """
 
     work: FloatArray
-    """Of the cycles of all items, none of them waiting for DRAM."""
+    """Shares of the cycles of all items, none of them waiting for DRAM."""
     reads: FloatArray
-    """Of the bytes of A and B that DRAM delivers."""
+    """Shares of the bytes of A and B that DRAM delivers."""
 
 
 _ONE_WAVE = WaveShares(np.ones(1), np.ones(1))

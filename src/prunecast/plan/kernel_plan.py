@@ -22,7 +22,7 @@ from prunecast.plan.conv_shape import ConvShape
 from prunecast.plan.program import WarpProgram
 
 OWN_DTYPES = ("fp16", "bf16", "fp32", "tf32")
-"""Of the project's kernels; the vendor's libraries multiply `fp8` (e4m3) and `int8` besides."""
+"""What the project's kernels take; the vendor's libraries multiply `fp8` (e4m3) and `int8` besides."""
 DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "tf32": 4, "fp8": 1, "int8": 1}
 """Bytes of one element of A and B; sums are fp32, of int8 int32. `fp32` is multiplied by CUDA cores; `tf32`
 is fp32 in memory, rounded to TF32 by the tensor cores that multiply it."""

@@ -32,7 +32,7 @@ from prunecast.torch.sparse_linear import SparseLinear
 
 Progress = Callable[[str, int, int], None]
 MOST_TOKENS = 1 << 20
-"""Of one call; a plan lists every group of some tokens. Kind: choice."""
+"""Most tokens of one call; a plan lists every group of some tokens. Kind: choice."""
 
 
 class Sparsified(NamedTuple):

@@ -87,7 +87,7 @@ def _is_view(node: Node) -> bool:
 
 
 def _last_use(node: Node, place: dict[Node, int]) -> int:
-    """Of the tensor or of a view of it."""
+    """Place of the last node that uses the tensor or a view of it."""
     return max(
         (max(place[user], _last_use(user, place) if _is_view(user) else 0) for user in node.users), default=0
     )

@@ -53,7 +53,7 @@ class _Key(NamedTuple):
     adds: bool
     """Whether y holds a residual."""
     width: int
-    """Of the first image, which tells 2:4 in tiles from the tiles."""
+    """Width of the first image, which tells 2:4 in tiles from the tiles."""
 
 
 class Prepared(NamedTuple):

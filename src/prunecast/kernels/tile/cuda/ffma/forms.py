@@ -14,7 +14,7 @@ from prunecast.kernels.device.tile_stages import PackedStages, of_tiles, padded,
 from prunecast.plan.kernel_plan import KernelPlan
 
 SOURCE = Path(__file__).parent / "tile_ffma.cu"
-_INCLUDES = (SOURCE.parents[1] / "mma",)
+_INCLUDES = (SOURCE.parent.with_name("mma"),)
 LANES_M, LANES_N = 4, 8
 """Lanes of a warp along the rows and along the tokens of its part. Kind: CUDA source, `tile_ffma.cu`."""
 PARTS = {
