@@ -31,7 +31,7 @@ _COMMON: dict[str, Any] = {
     "sources": Sources("tile", ("device", "tile/cuda")),
     "costs": "prunecast.kernels.tile",
 }
-"""What kernels of tiles share. Kind: definition, the capabilities from which each kind of program compiles."""
+"""What kernels of tiles share. Kind: definition, capabilities from which each kind of program compiles."""
 
 TILE_WISE = Kernel(
     name="tile-wise",
