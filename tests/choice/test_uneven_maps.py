@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from prunecast.choice import TIE, configs_of, fastest_plan, plan_with
+from prunecast.choice import MOSTLY, TIE, configs_of, fastest_plan, plan_with
 from prunecast.hardware import load_gpu
+from prunecast.kernels import KERNELS
 from prunecast.models import estimate
 from tests.kernels.layouts import tiles_keeping
 
@@ -27,3 +28,8 @@ def test_no_config_placed_by_hardware_or_by_equal_shares_is_faster(name: str, gp
         for kernel, options in (("tile-wise", {}), ("stspmm", {"assignment": "stream-k"}), ("stspmm", {})):
             other = plan_with(config, kernel, tiles, N, "fp16", spec, **options)
             assert chosen <= TIE * estimate(other, spec).seconds
+
+
+def test_one_guess_widens_no_choice_where_costs_are_measured() -> None:
+    guessed = {gpu: KERNELS["stspmm"].guessed_costs(load_gpu(gpu)) for gpu in ("h200-sxm", "a100-sxm4-40gb")}
+    assert guessed["h200-sxm"] <= MOSTLY < guessed["a100-sxm4-40gb"]

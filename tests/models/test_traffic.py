@@ -63,6 +63,14 @@ def test_blocks_of_a_wave_share_what_they_read():
     assert traffic_of(plan, resident_blocks=6, l2_usable_bytes=60 * KIB).read_again_bytes == 0
 
 
+def test_the_first_wave_reads_b_and_later_ones_find_it():
+    # Items walk tiles for each token range, two at once: a wave reads a range of B for both, and both tiles
+    # are read by the first wave alone
+    waves = traffic_of(hand_plan([256] * 2, 192), resident_blocks=2).waves
+    assert waves.of_item.tolist() == [0, 0, 1, 1, 2, 2]
+    assert waves.read_bytes.tolist() == [3 * 32 * KIB, 32 * KIB, 32 * KIB]
+
+
 @settings(deadline=None)  # the first example may compile
 @given(
     kept=st.lists(st.integers(1, 300), min_size=1, max_size=6),
@@ -77,5 +85,7 @@ def test_dram_reads_lie_between_once_and_every_time(kept, tokens, room, resident
     read = traffic.a_bytes + traffic.b_bytes + traffic.read_again_bytes
     assert traffic.read_again_bytes >= 0
     assert read <= (amounts.total(plan.blocks)[Quantity.L2] - traffic.c_bytes) * (1 + 1e-9) + 1
+    in_waves = traffic.waves.read_bytes
+    assert in_waves.size == 1 or in_waves.sum() <= read * (1 + 1e-9)
     endless = traffic_of(plan, resident, l2_usable_bytes=1 << 40)
     assert endless.read_again_bytes == 0
