@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from predicted import Predictor
 
+from prunecast.choice import PrunedMap
 from prunecast.codesign.search.prune_model import masks_of
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.codesign.search.targets import Targets
-from prunecast.patterns import Pattern, TileMap, parse_pattern
+from prunecast.patterns import Pattern, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
 
@@ -22,23 +23,27 @@ MIXTURES, CLOSE_MIXTURE = 3, 0.01
 """A mixture takes at most what it is asked for, and patterns come in steps: it is asked again."""
 GRID = (0.1, 0.3, 0.5, 0.65, 0.8, 0.9, 0.96)
 """Sparsities of the curve on which a search for a sparsity begins."""
+NESTED_GRID = (0.5, 0.6, 0.7, 0.8, 0.9, 0.96)
+"""Of patterns with 2:4 inside of tiles."""
 
 
 class Contestant(NamedTuple):
-    """A pattern, how layers share its sparsity, and what runs a model with it in torch."""
+    """A pattern, how layers share its sparsity, and whether torch runs it fast."""
 
     pattern: str
     scope: str = "layer"
-    runtime: str | None = "sparsify"
-    """`sparsify`, `2:4` (cuSPARSELt), or None: nothing fast in torch; then it has the sparsity of `LIKE`."""
+    is_fast: bool = True
+    """Else nothing in torch runs it fast, and it has the sparsity of `LIKE`."""
     spread: float = 1.0
     """Power of a layer's mean importance that is left where layers compete; with 0 all layers are alike."""
     is_measured: bool = False
     """Layers compete by the loss that was measured with each of them pruned alone."""
+    families: tuple[str, ...] = ("atp", "guided")
+    """What a mixture is offered beside dense layers."""
 
 
 MIXTURE = "prune --latency"
-LIKE = "atp:128"
+LIKE, TWO_OF_FOUR = "atp:128", "2:4"
 CONTESTANTS = {
     "tile-wise:128": Contestant("tile-wise:128"),
     "atp:128": Contestant("atp:128"),
@@ -50,15 +55,16 @@ CONTESTANTS = {
     MIXTURE: Contestant(""),
     f"{MIXTURE} alike": Contestant("", spread=0.0),
     f"{MIXTURE} measured": Contestant("", is_measured=True),
-    "2:4": Contestant("2:4", runtime="2:4"),
+    f"{MIXTURE} measured 2:4": Contestant("", is_measured=True, families=("atp", "guided", "2:4", "tvw")),
+    TWO_OF_FOUR: Contestant(TWO_OF_FOUR),
     "tile-wise:128 global": Contestant("tile-wise:128", "global"),
     "block:64": Contestant("block:64x64"),
-    "shuffled-block:64": Contestant("shuffled-block:64", runtime=None),
-    "unstructured": Contestant("unstructured", runtime=None),
+    "shuffled-block:64": Contestant("shuffled-block:64", is_fast=False),
+    "unstructured": Contestant("unstructured", is_fast=False),
     "block:32": Contestant("block:32x32"),
-    "dense-block": Contestant("dense-block:8", runtime=None),
-    "tvw:128": Contestant("tvw:128", runtime=None),
-    "balanced:64": Contestant("balanced:64", runtime=None),
+    "dense-block": Contestant("dense-block:8", is_fast=False),
+    "tvw:128": Contestant("tvw:128"),
+    "balanced:64": Contestant("balanced:64", is_fast=False),
 }
 """Name -> contestant, what matters most first."""
 
@@ -99,11 +105,12 @@ def find_masks(
     if contestant.spread != 1.0:
         importance = {layer: _spread(scores, contestant.spread) for layer, scores in importance.items()}
     if name.startswith(MIXTURE):
-        return _mixture(importance, share, predictor)
+        return _mixture(importance, share, predictor, contestant.families)
     pattern = _timed(parse_pattern(contestant.pattern), predictor)
-    if contestant.runtime != "sparsify":
-        told = None if contestant.runtime else sparsity
-        return _masks(pattern, importance, told, contestant.scope, None)
+    if contestant.pattern == TWO_OF_FOUR:
+        return _masks(pattern, importance, None, contestant.scope, predictor)
+    if not contestant.is_fast:
+        return _masks(pattern, importance, sparsity, contestant.scope, None)
     return _of_share(pattern, contestant.scope, importance, share, predictor)
 
 
@@ -125,10 +132,9 @@ def _masks(
     return Masks(kept, dict.fromkeys(kept, pattern.canonical), removed, share)
 
 
-def maps_of(pattern: Pattern, kept: Mapping[str, MaskArray]) -> dict[str, TileMap]:
-    """Tiles of layers that have zeros at all."""
-    maps = {name: pattern.map(mask) for name, mask in kept.items() if not mask.all()}
-    return {name: tiles for name, tiles in maps.items() if isinstance(tiles, TileMap)}
+def maps_of(pattern: Pattern, kept: Mapping[str, MaskArray]) -> dict[str, PrunedMap]:
+    """What is kept of layers that have zeros at all."""
+    return {name: pattern.map(mask) for name, mask in kept.items() if not mask.all()}
 
 
 def _of_share(
@@ -136,10 +142,12 @@ def _of_share(
 ) -> Masks:
     """The pattern at the sparsity whose predicted time is a share: a cheap curve, corrected each time."""
     height = max(pattern.parameters.get("height", 128), 32)
-    curve, aim = predictor.curve(f"atp:{height}", importance, GRID), share
+    is_nested = pattern.keeps == "elements in tiles"
+    like, grid = (pattern.canonical, NESTED_GRID) if is_nested else (f"atp:{height}", GRID)
+    curve, aim = predictor.curve(like, importance, grid), share
     best: Masks | None = None
     for _ in range(EVALUATIONS):
-        told = float(np.interp(-aim, [-each for each in curve], GRID))
+        told = float(np.interp(-aim, [-each for each in curve], grid))
         found = _masks(pattern, importance, told, scope, predictor)
         if best is None or _off(found, share) < _off(best, share):
             best = found
@@ -154,15 +162,16 @@ def _off(masks: Masks, share: float) -> float:
     return abs((masks.predicted_share or share) / share - 1.0)
 
 
-def _mixture(importance: Importance, share: float, predictor: Predictor) -> Masks:
+def _mixture(importance: Importance, share: float, predictor: Predictor, families: Sequence[str]) -> Masks:
     """What `prunecast prune --latency SHARE --runtime torch` chooses, layer by layer."""
-    search, aim = predictor.search(importance), share
+    search, aim = predictor.search(importance, families), share
     for _ in range(MIXTURES):
         result = prune_to_targets(search, Targets(latency_share=aim))
         pruned = masks_of(search, result)
         patterns = {layer.layer: layer.pattern for layer in result.layers if layer.pattern != "dense"}
-        maps = {name: parse_pattern(patterns[name]).map(mask) for name, mask in pruned.items()}
-        found = predictor.share({name: tiles for name, tiles in maps.items() if isinstance(tiles, TileMap)})
+        found = predictor.share(
+            {name: parse_pattern(patterns[name]).map(mask) for name, mask in pruned.items()}
+        )
         if abs(found / share - 1.0) < CLOSE_MIXTURE:
             break
         aim *= share / found

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from prunecast.choice import fastest_plan
+from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.engines import Engine
 from prunecast.codesign.graph import ModelGraph, model_time
 from prunecast.codesign.graph.model_graph import Operation
 from prunecast.codesign.search.layer_sets import LayerPass, LayerSet
 from prunecast.codesign.search.model_search import ModelSearch
-from prunecast.codesign.search.prune_model import families_of
 from prunecast.hardware import load_gpu
 from prunecast.kernels import ConvGrid, ConvShape, plan_dense
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
-
-FAMILIES = ("atp", "guided")
 
 
 class Predictor:
@@ -31,15 +28,16 @@ class Predictor:
         }
         self.dense_s = model_time(graph, self.engine.gpu, self.dense).seconds
 
-    def layer_seconds(self, name: str, tiles: TileMap) -> float:
-        """Seconds of one layer that keeps these tiles."""
+    def layer_seconds(self, name: str, kept: PrunedMap) -> float:
+        """Seconds of one layer that keeps these tiles, or 2:4 in them."""
         operation = self.graph[name]
         grid = _grid(operation)
         n = operation.n if grid is None else grid.n
-        plan = fastest_plan("stspmm", tiles, n, self.dtype, self.engine.gpu, source=grid)
+        kernel = "stspmm" if isinstance(kept, TileMap) else "2:4"
+        plan = fastest_plan(kernel, kept, n, self.dtype, self.engine.gpu, source=grid)
         return self.engine.once(plan).seconds
 
-    def share(self, maps: Mapping[str, TileMap]) -> float:
+    def share(self, maps: Mapping[str, PrunedMap]) -> float:
         """Time of the model with these layers pruned over that of the dense one."""
         products = {**self.dense, **{name: self.layer_seconds(name, tiles) for name, tiles in maps.items()}}
         time = model_time(self.graph, self.engine.gpu, products, sparse=frozenset(maps))
@@ -53,13 +51,11 @@ class Predictor:
         found = []
         for sparsity in at:
             masks = {shape: rule.prune({"": scores}, sparsity)[""] for shape, scores in firsts.items()}
-            maps = {name: rule.map(masks[scores.shape]) for name, scores in importance.items()}
-            found.append(
-                self.share({name: tiles for name, tiles in maps.items() if isinstance(tiles, TileMap)})
-            )
+            maps = {shape: rule.map(mask) for shape, mask in masks.items()}
+            found.append(self.share({name: maps[scores.shape] for name, scores in importance.items()}))
         return found
 
-    def search(self, importance: Mapping[str, ImportanceArray]) -> ModelSearch:
+    def search(self, importance: Mapping[str, ImportanceArray], families: Sequence[str]) -> ModelSearch:
         """The search of `prunecast prune --latency --runtime torch` over these layers, prepared."""
         layers = LayerSet(
             {name: (scores.shape[0], scores.shape[1]) for name, scores in importance.items()},
@@ -71,7 +67,7 @@ class Predictor:
             engine=self.engine,
             quick=self.engine,
             dtype=self.dtype,
-            families=families_of("torch", FAMILIES),
+            families=families,
         )
         search.prepare()
         return search

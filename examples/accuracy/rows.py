@@ -5,7 +5,8 @@ from __future__ import annotations
 import fcntl
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,20 @@ class Rows:
             json.dumps({name: value for name, value in row.items() if not isinstance(value, dict)}),
             flush=True,
         )
+
+
+@contextmanager
+def turn(lock: Path, *, alone: bool) -> Iterator[None]:
+    """A process's turn on a device: by itself, or beside others that do not ask for that.
+
+    Who waits to be alone holds the door, so that no one else comes in before.
+    """
+    with lock.with_suffix(".door").open("w") as door, lock.open("w") as room:
+        fcntl.flock(door, fcntl.LOCK_EX)
+        fcntl.flock(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        if not alone:
+            fcntl.flock(door, fcntl.LOCK_UN)
+        yield
 
 
 def part_of(todo: Sequence[Row], part: str) -> list[Row]:

@@ -24,11 +24,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from contestants import CONTESTANTS, LIKE, Masks, find_masks
+from contestants import CONTESTANTS, LIKE, TWO_OF_FOUR, Masks, find_masks
 from measured import measure
 from predicted import Predictor
 from report import BASE, file_name
-from rows import Row, Rows, part_of, work_through
+from rows import Row, Rows, part_of, turn, work_through
 from safetensors.torch import load_file, save_file
 from study import Study, default_device, load_study
 from tuning import Trainer
@@ -100,13 +100,17 @@ class Run:
         found: dict[str, float] = json.loads((self.out / f"costs-{seed}.json").read_text(encoding="utf-8"))
         return found
 
+    def lock(self) -> Path:
+        """File by which processes take turns on a device."""
+        return self.out / f"gpu-{torch.cuda.current_device() if torch.cuda.is_available() else 0}.lock"
+
     def cases(self, seeds: list[int]) -> list[Row]:
         """Contestants, shares and seeds, in the order of their worth."""
         return [
             {"contestant": name, "share": share, "seed": seed}
             for seed in seeds
             for name in self.names
-            for share in (self.shares if CONTESTANTS[name].runtime != "2:4" else (ONCE,))
+            for share in ((ONCE,) if CONTESTANTS[name].pattern == TWO_OF_FOUR else self.shares)
         ]
 
     def masks_file(self, key: Row) -> Path:
@@ -173,7 +177,7 @@ def masks(run: Run) -> None:
     def work(key: Row) -> Row:
         case = case_of(key)
         aim, sparsity = key["share"] * _ratio(run, key), None
-        if CONTESTANTS[key["contestant"]].runtime is None:
+        if not CONTESTANTS[key["contestant"]].is_fast:
             like = run.rows.last(step="masks", contestant=LIKE, share=key["share"], seed=key["seed"])
             sparsity = None if like is None else like["sparsity"]
         known = run.importance(key["seed"]), aim, run.predictor(), sparsity, run.costs(key["seed"])
@@ -201,20 +205,18 @@ def time(run: Run) -> None:
     first = run.study.seeds[0]
 
     def work(key: Row) -> Row:
-        contestant = CONTESTANTS[key["contestant"]]
         kept, patterns = run.read_masks(key)
         found = measure(
             run.study,
             run.dense(first),
             kept,
             patterns,
-            runtime=contestant.runtime or "",
             gpu=run.asked.gpu,
-            lock=run.out / f"gpu-{torch.cuda.current_device()}.lock",
+            lock=run.lock(),
         )
         return {"measured_share": found.pop("share"), **found}
 
-    cases = [case for case in run.cases([first]) if CONTESTANTS[case["contestant"]].runtime]
+    cases = [case for case in run.cases([first]) if CONTESTANTS[case["contestant"]].is_fast]
     if run.asked.correct:
         cases = [case for case in cases if run.rows.last(step="masks", **case, corrected=True)]
     todo = [{"step": "time", **case, "corrected": run.asked.correct} for case in cases]
@@ -229,9 +231,10 @@ def tune(run: Run) -> None:
         case = case_of(key)
         kept = None if is_dense else run.read_masks(case)[0]
         torch.manual_seed(seed)
-        trainer.begin(run.dense(seed))
-        step_s = trainer.tune(kept, {} if is_dense else run.importance(seed), seed)
-        scores = trainer.scores()
+        with turn(run.lock(), alone=False):
+            trainer.begin(run.dense(seed))
+            step_s = trainer.tune(kept, {} if is_dense else run.importance(seed), seed)
+            scores = trainer.scores()
         _keep_scores(run, case, scores)
         return {"score": _mean(scores), "step_s": step_s}
 
