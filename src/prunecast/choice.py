@@ -3,9 +3,7 @@
 Floor: above `prunecast.models`, whose estimates decide, and below `prunecast.codesign`. Planners, in
 `prunecast.kernels`, are given a config.
 
-Configs are ranked before they are planned, by a roofline of their busiest SM, L2 and DRAM. It is coarse on
-purpose: `prunecast.models` says how long a plan takes. Left out are clocks under load, tails of
-overlapping launches, and waits for other SMs.
+Configs are ranked before they are planned, by `prunecast.models.config_roofline`.
 """
 
 import contextlib
@@ -17,20 +15,33 @@ from typing import Any, NamedTuple
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import DTYPE_BYTES, KERNELS, ConvGrid, Kernel, KernelPlan, PlanDoesNotFit, grid_plan
-from prunecast.kernels.kernel import ItemTimes
 from prunecast.launch import COLD, CacheState
-from prunecast.launch.overlap import spread_cycles
 from prunecast.models import Estimate, estimate
+from prunecast.models.config_roofline import roofline_seconds
 from prunecast.patterns import ElementMap, NestedMap, TileMap, element_map_from_mask
 
 PrunedMap = TileMap | ElementMap | NestedMap
 """What is kept of a pruned layer."""
-MOST_PARTS = 8
-"""Split-K slices of a tile that are tried."""
-UNEVEN = 1.1
-"""Longest item over the mean one from which waves of equal items say nothing."""
-TAIL_SHARE = 0.5
-"""Share of the longest item by which uneven blocks end late where the hardware places them."""
+NEAR = 1.12
+"""Configs up to this many times the roofline's least are planned and estimated. The estimator's best of all
+configs is 0.3 % faster in the mean over the recorded products of the tile kernels, 2 % over those of small-n
+(2026-11-22)."""
+
+NEAR_GUESSED = 1.6
+"""The same for a kernel that splits tiles where its costs are guesses. Kind: choice, with less V100, T4, A100
+lose up to 11 % on five uneven maps (closed form, 2026-11-23)."""
+
+TIE = 1.025
+"""Estimates up to this many times the least are a tie, which goes to a plan that works on nearly all SMs: the
+model is 3 % too fast on five fit rows of 89 to 107 blocks of 128 x 256, whose free SMs are said to gain time.
+Kind: chosen by regret on 67 recorded products, which therefore do not judge it (H200, 2026-11-22)."""
+NEARLY_ALL = 0.95
+"""Share of the SMs. Kind: chosen with `TIE`."""
+
+MOSTLY = 0.5
+"""Share of a kernel's costs that are guesses from which `NEAR_GUESSED` counts."""
+SEARCHED = 2
+"""Configs that loops over many products plan of each at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,73 +106,6 @@ def product_of(kernel: str, kept: PrunedMap, n: int, dtype: str, gpu: GpuSpec) -
         kinds = "no map" if record.takes is None else record.takes.__name__
         raise BadInput(f"{kernel} runs {kinds}, got {type(kept).__name__} of {kept.pattern}")
     return Product(kernel=record, kept=kept, n=n, dtype=dtype, gpu=gpu, inside=inside)
-
-
-def roofline_seconds(times: ItemTimes, other_bytes: float, gpu: GpuSpec) -> float:
-    """Seconds of a launch.
-
-    Parameters
-    ----------
-    other_bytes : of B and C
-    """
-    cycles = times.once + (_sm_cycles(times, gpu) if times.alone.size else 0.0)
-    dram = (times.weight_bytes + other_bytes) / gpu.dram_bytes_per_s
-    l2 = times.read_bytes / gpu.l2_bytes_per_s
-    return max(cycles / gpu.clock_burst_hz[0], dram, l2) + gpu.graph_launch_s
-
-
-def _sm_cycles(times: ItemTimes, gpu: GpuSpec) -> float:
-    """Until the last SM is done: with whole items in waves, or with heavy tiles split along K."""
-    longest, alone, pipe = float(times.alone.max()), float(times.alone.mean()), float(times.pipe.mean())
-    items = times.alone.size * times.ranges
-    even = items / gpu.sm_count * max(alone / times.slots, pipe)
-    if times.co_resident or longest <= UNEVEN * alone:
-        whole = _waves(times, alone, pipe, items, gpu)
-    else:
-        whole = even if times.once else even + TAIL_SHARE * longest
-    whole = max(whole, longest)
-    if times.fix_up is None:
-        return whole
-    owner = min(longest / parts + (parts - 1) * times.fix_up for parts in range(1, MOST_PARTS + 1))
-    return min(whole, max(even + 2 * times.fix_up, owner))
-
-
-def _waves(times: ItemTimes, alone: float, pipe: float, items: int, gpu: GpuSpec) -> float:
-    """Waves of equal items, of which each takes `alone` and `pipe` cycles.
-
-    Blocks of an SM hide each other's waits, unless they are so short that all wait at once.
-    """
-
-    def together(blocks: int) -> float:
-        pipes = blocks * pipe
-        return pipes + alone - pipe if times.co_resident else max(alone, pipes)
-
-    full, rest = divmod(items, gpu.sm_count * times.slots)
-    last = min(times.slots, rest) if times.co_resident else -(-rest // gpu.sm_count)
-    early = spread_cycles(times.prologue, rest, gpu.sm_count - rest)
-    return full * together(times.slots) + (together(last) if rest else 0.0) - early
-
-
-NEAR = 1.12
-"""Configs up to this many times the roofline's least are planned and estimated. The estimator's best of all
-configs is 0.3 % faster in the mean over the recorded products of the tile kernels, 2 % over those of small-n
-(2026-11-22)."""
-
-NEAR_GUESSED = 1.6
-"""The same for a kernel that splits tiles where its costs are guesses. Kind: choice, with less V100, T4, A100
-lose up to 11 % on five uneven maps (closed form, 2026-11-23)."""
-
-TIE = 1.025
-"""Estimates up to this many times the least are a tie, which goes to a plan that works on nearly all SMs: the
-model is 3 % too fast on five fit rows of 89 to 107 blocks of 128 x 256, whose free SMs are said to gain time.
-Kind: chosen by regret on 67 recorded products, which therefore do not judge it (H200, 2026-11-22)."""
-NEARLY_ALL = 0.95
-"""Share of the SMs. Kind: chosen with `TIE`."""
-
-MOSTLY = 0.5
-"""Share of a kernel's costs that are guesses from which `NEAR_GUESSED` counts."""
-SEARCHED = 2
-"""Configs that loops over many products plan of each at most."""
 
 
 def fastest_plan(

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prunecast.choice import roofline_seconds
 from prunecast.hardware import load_gpu
 from prunecast.kernels.kernel import ItemTimes
 from prunecast.kernels.tile.configs import tile_configs
 from prunecast.kernels.tile.item_cost import item_times
+from prunecast.models.config_roofline import roofline_seconds
 from tests.kernels.layouts import tiles_keeping
 from tests.toy_gpu import toy_gpu
 

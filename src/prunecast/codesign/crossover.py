@@ -4,7 +4,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from prunecast.codesign.contestants import Contestant
 from prunecast.codesign.layer_launches import LayerLaunches, seconds_of
@@ -14,10 +14,12 @@ from prunecast.patterns.sources import Layer
 
 HIGHEST = 0.99
 """Sparsities above this are not looked at."""
-RESOLUTION = 0.01
-"""Width of the range of sparsity that the search ends with."""
-TRIED_EARLY = 0.1
-"""Density that is looked at first."""
+STEPS = 100
+"""Sparsities that are looked at are multiples of 1 / STEPS."""
+TRIED_EARLY = 90
+"""Step that is looked at before the ends: a nearly dense matrix costs the most to prune and plan."""
+NEAR_LIKELY = (0, -1, 4, -5, 24, -25)
+"""Steps beyond a likely crossing that are looked at first: two are enough where it is right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +29,8 @@ class Crossover:
     Parameters
     ----------
     layer, kernel, pattern : what was pruned and run
-    sparsity : the kernel is no slower than dense from here on, to 1 %; None if not even at the highest
-        sparsity that the pattern has, 0.99 at most
+    sparsity : the kernel is no slower than dense from here on, in whole percent; None if not even at the
+        highest sparsity that the pattern has, 0.99 at most
     """
 
     layer: str
@@ -63,14 +65,17 @@ def layer_crossovers(
         if sparsity_for(pattern, None, natural=launches.natural) is None or pattern.needs_times:
             continue
         with contextlib.suppress(BadInput):
-            allowed = sparsity_range(pattern)
+            allowed, name = sparsity_range(pattern), pattern.canonical
+            alike = (contestant.kernel, name, layer.shape, dense_seconds)
             sparsity = crossing(
                 launches.seconds_at(alone, contestant, engine),
                 dense_seconds,
                 lowest=allowed.low,
                 highest=allowed.high,
+                likely=launches.likely_crossings.get(alike),
             )
-            name = pattern.canonical
+            if sparsity is not None:
+                launches.likely_crossings[alike] = sparsity
             found.append(
                 Crossover(layer=layer.name, kernel=contestant.kernel, pattern=name, sparsity=sparsity)
             )
@@ -83,56 +88,33 @@ def crossing(
     *,
     lowest: float = 0.0,
     highest: float = HIGHEST,
+    likely: float | None = None,
 ) -> float | None:
-    """Sparsity at which a time that falls with sparsity reaches that of the dense kernel.
+    """Least sparsity, of multiples of 1 / `STEPS`, at which a time that falls with sparsity reaches dense.
 
     Parameters
     ----------
     seconds_at : time of the sparse kernel at a sparsity, `lowest` to `highest`
-    dense_seconds : time to reach
+    dense_seconds : time of the dense kernel
     lowest, highest : sparsities that the pattern can have
+    likely : where the crossing may lie, as that of a layer of the same shape
 
     Returns
     -------
-    `lowest` if the sparse kernel is as fast there; None if it is slower at `highest`; else the upper end of a
-    range of at most `RESOLUTION` that holds the crossing, so that the kernel is fast enough there
+    `lowest` if the sparse kernel is as fast there; None if it is slower at `highest`; else a sparsity at
+    which it is fast enough and a step below which it is not
     """
-    # A nearly dense matrix costs the most to prune and plan, so the range is cut first
-    early = min(max(1.0 - TRIED_EARLY, lowest), highest)
-    middle = _Point(early, seconds_at(early))
-    if middle.seconds <= dense_seconds:
-        faster, slower = middle, _Point(lowest, seconds_at(lowest))
-        if slower.seconds <= dense_seconds:
-            return lowest
-    else:
-        faster, slower = _Point(highest, seconds_at(highest)), middle
-        if faster.seconds > dense_seconds:
-            return None
-    # Times are nearly linear in density: aim just beyond and just before the interpolated crossing, so that
-    # both ends close in on it. Every third step halves the range, whatever the times are.
-    for aside in itertools.cycle((0.4 * RESOLUTION, -0.4 * RESOLUTION, None)):
-        if faster.sparsity - slower.sparsity <= RESOLUTION:
+    first, last = round(lowest * STEPS), round(highest * STEPS)
+    looks = [] if likely is None else [round(likely * STEPS) + aside for aside in NEAR_LIKELY]
+    slower, faster = first - 1, last + 1
+    for step in itertools.chain(looks, (TRIED_EARLY, first, last), itertools.repeat(None)):
+        if faster - slower <= 1:
             break
-        sparsity = _between(slower, faster, dense_seconds, aside)
-        point = _Point(sparsity, seconds_at(sparsity))
-        if point.seconds > dense_seconds:
-            slower = point
+        here = (slower + faster) // 2 if step is None else step
+        if not slower < here < faster:
+            continue
+        if seconds_at(here / STEPS) <= dense_seconds:
+            faster = here
         else:
-            faster = point
-    return faster.sparsity
-
-
-class _Point(NamedTuple):
-    sparsity: float
-    seconds: float
-
-
-def _between(slower: _Point, faster: _Point, dense_seconds: float, aside: float | None) -> float:
-    """The middle, or the interpolated crossing moved `aside`, if that lies inside the range."""
-    width = faster.sparsity - slower.sparsity
-    if aside is not None:
-        share = (slower.seconds - dense_seconds) / (slower.seconds - faster.seconds)
-        aimed = slower.sparsity + width * share + aside
-        if slower.sparsity < aimed < faster.sparsity:
-            return aimed
-    return slower.sparsity + width / 2
+            slower = here
+    return None if faster > last else faster / STEPS

@@ -138,6 +138,7 @@ class LayerLaunches:
     product : one of `convolutions.PRODUCTS`
     experts_per_token : experts that each token goes to, of those that share a layer's tokens
     tokens : layer -> its own tokens, where a file says them
+    likely_crossings : kernel, pattern, shape, and time of the dense product -> the last crossing found
     """
 
     engine: Engine
@@ -149,6 +150,7 @@ class LayerLaunches:
     product: str = "best"
     experts_per_token: int = 2
     tokens: Mapping[str, int] = field(default_factory=dict)
+    likely_crossings: dict[tuple[Hashable, ...], float] = field(default_factory=dict, repr=False)
     _seconds_of_maps: dict[tuple[Hashable, ...], float] = field(default_factory=dict, repr=False)
 
     def kept(
