@@ -164,7 +164,7 @@ def test_states_of_l2_and_power_limits_are_said_and_matter(run, model):
 
     cold, cold_s = dense_us()
     warm, warm_s = dense_us("--l2", "warm")
-    assert "l2" not in cold
+    assert cold["l2"] == "cold"
     assert warm["l2"] == "warm"
     assert warm_s < cold_s
     limited, _ = dense_us("--power-limit", "200")

@@ -52,9 +52,42 @@ def test_layers_of_a_file_have_the_tokens_of_each_pass():
         ("a prefill:512", 512),
         ("a decode:4@99", 4),
     ]
-    alone = [predict(layers, tokens=n, **SETTINGS) for n in (512, 4)]
+    alone = [predict(layers, tokens=n, l2="model", **SETTINGS) for n in (512, 4)]
     assert mixed.best_seconds == pytest.approx(sum(table.best_seconds for table in alone) / 2)
     assert mixed.whole is None
+
+
+@pytest.mark.parametrize(
+    ("source", "said", "state"),
+    [
+        ({"a": weights(1024, 1024)}, {"tokens": 2048}, "cold"),
+        ({"a": weights(1024, 1024)}, {"workload": "prefill:2048"}, "model"),
+        ("bert-small", {"workload": "batch:4"}, "model"),
+        ("bert-small", {}, "model"),
+        ("bert-small", {"runtime": "torch"}, "cold"),
+    ],
+)
+def test_layers_of_a_model_find_b_in_l2(source, said, state):
+    usual, *others = (predict(source, l2=l2, **said, **SETTINGS) for l2 in (None, "warm", "model", "cold"))
+    same = dict(zip(("warm", "model", "cold"), others, strict=True))[state]
+    assert usual.provenance.l2 == same.provenance.l2
+    assert [row.seconds for row in usual] == [row.seconds for row in same]
+    times = [table.dense_seconds for table in others]
+    assert times == sorted(times)
+    assert times[0] < times[-1]
+
+
+def test_weights_of_a_model_count_once_whatever_its_passes():
+    layers = {"a": weights(1024, 1024), "b": weights(512, 512)}
+    once, twice = (
+        predict(layers, workload=text, **SETTINGS).provenance.l2
+        for text in ("prefill:64", "prefill:64=1,decode:4@9=1")
+    )
+    assert once == twice == ("model", 2.0 * (1024 * 1024 + 512 * 512))
+    graph = load_pass("bert-small", parse_workload("batch:2")[0])
+    assert (
+        predict("bert-small", workload="batch:2", **SETTINGS).provenance.l2.weight_bytes == 2 * graph.weights
+    )
 
 
 def test_experts_of_a_file_share_the_tokens_of_a_pass():

@@ -229,14 +229,15 @@ class Layers(Layer):
     scope: Scope = "layer"
     runtime: Runtime = "engine"
     l2: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--l2",
             metavar="TEXT",
+            show_default="model with a workload or a model's graph, else cold",
             help="cold: operands in DRAM; model: B in L2, weights too if all layers' fit; warm: all that"
             " fits.",
         ),
-    ] = "cold"
+    ] = None
     power_limit: Annotated[
         float | None,
         typer.Option(

@@ -68,7 +68,7 @@ def _show_predictions(table: "PredictionTable", page: "Page") -> None:
 
     first, origin = table[0], table.provenance
     what = origin.workload or f"{origin.tokens} tokens"
-    how = f"launched in a {origin.launch}{_unusual(origin)}"
+    how = f"launched in a {origin.launch}{_found_there(origin)}"
     page.say(f"{origin.gpu}, {what}, {first.engine}, {first.state}, {how}")
     _show_rows(table, page)
     if table.crossovers:
@@ -214,9 +214,9 @@ def _verdict(table: "PredictionTable") -> str:
     )
 
 
-def _unusual(origin: "Provenance") -> str:
-    """State of L2 and power limit where they are not the usual ones."""
-    l2 = {"cold": "", "model": ", B in L2", "warm": ", operands in L2"}[origin.l2.name]
+def _found_there(origin: "Provenance") -> str:
+    """What lies in L2, and the power limit where it is not the GPU's own."""
+    l2 = f", {origin.l2.words}"
     return l2 if origin.power_limit_w is None else f"{l2}, {origin.power_limit_w:g} W"
 
 

@@ -114,8 +114,11 @@ def _prune_to_target(
 
 
 def _show_target(pruned: "PrunedModel", page: "Page") -> None:
+    from prunecast.launch import CacheState
+
     result = pruned.result
-    page.say(f"{pruned.gpu}, {_tokens(pruned)}, {pruned.engine}, {pruned.dtype}: {pruned.source}", "")
+    how = f"{pruned.engine}, {pruned.dtype}, {CacheState(pruned.l2).words}"
+    page.say(f"{pruned.gpu}, {_tokens(pruned)}, {how}: {pruned.source}", "")
     page.table(
         [
             {

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from prunecast.choice import kept_estimate
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import STATES, GpuSpec
-from prunecast.kernels import KERNELS, KernelPlan, plan_dense
+from prunecast.kernels import DTYPE_BYTES, KERNELS, KernelPlan, plan_dense
 from prunecast.launch import COLD, L2_STATES, CacheState
 from prunecast.models import Estimate
 from prunecast.simulator import LAUNCHES, SimResult, simulate
@@ -26,6 +26,24 @@ Outcome = SimResult | Estimate
 Progress = Callable[[str, int, int], None]
 """Called with a stage, parts done and parts in all; it may print."""
 T = TypeVar("T")
+
+
+def cache_state(l2: str | None, weights: int, dtype: str | None, *, in_model: bool) -> CacheState:
+    """The state of L2 as asked for; by default layers of a model find B there, single layers nothing.
+
+    Parameters
+    ----------
+    l2 : one of `L2_STATES`, or None
+    weights : elements of the model's matrices, as if none were pruned
+    dtype : theirs; None for one of two bytes
+    in_model : the layers run one after the other, on B that the layer before has just written
+    """
+    name = l2 or ("model" if in_model else "cold")
+    return (
+        CacheState(name, float(weights * DTYPE_BYTES[dtype or "fp16"]))
+        if name == "model"
+        else CacheState(name)
+    )
 
 
 class Workers:

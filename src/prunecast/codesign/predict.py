@@ -36,7 +36,7 @@ def predict(
     engine: str = "simulator",
     state: str = "burst",
     launch: str = "graph",
-    l2: str = "cold",
+    l2: str | None = None,
     power_limit: float | None = None,
     dtype: str | None = None,
     scope: str = "layer",
@@ -67,7 +67,8 @@ def predict(
     state : `burst` or `sustained`
     launch : `graph` or `stream`
     l2 : `cold`: operands come from DRAM; `model`: the layer before has just written B, and weights are cold
-        unless those of all layers fit in L2; `warm`: the same product over and over
+        unless those of all layers fit in L2; `warm`: the same product over and over. None: `model` for a
+        workload, an ONNX graph or a standard model that no torch runs, else `cold`
     power_limit : of the GPU in W; None for its own
     dtype : `fp16`, `bf16`, `fp32` on CUDA cores, or `tf32`; `fp8` and `int8` for `dense` and `cusparselt`;
         None for bf16 of bf16 weights, else fp16

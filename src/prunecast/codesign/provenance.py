@@ -88,7 +88,7 @@ class Provenance:
             "seed": None if self.pattern is None else parse_pattern(self.pattern).seed,
             "tokens": self.tokens,
             "launch": self.launch,
-            **({} if self.l2.name == "cold" else {"l2": self.l2.name}),
+            "l2": self.l2.name,
             **({} if self.power_limit_w is None else {"power_limit_w": self.power_limit_w}),
             "asked": {
                 "pattern": self.pattern,

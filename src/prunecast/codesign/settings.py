@@ -14,14 +14,14 @@ from prunecast.codesign.contestants import (
     zeros_contestants,
 )
 from prunecast.codesign.convolutions import ConvSettings, conv_shapes
-from prunecast.codesign.engines import Engine, Progress
+from prunecast.codesign.engines import Engine, Progress, cache_state
 from prunecast.codesign.graph import RUNTIMES, WORKLOADS, ModelGraph, Pass, load_pass, parse_workload
 from prunecast.codesign.graph.config import CONFIG, KINDS, checkpoint_shape, shape_of_config
 from prunecast.codesign.graph.model_graph import MOST_TOKENS
 from prunecast.codesign.graph.torch_form import torch_form
 from prunecast.codesign.graph.transformers import build_transformer
 from prunecast.codesign.layer_job import LayerJob
-from prunecast.codesign.layers import LoadedLayers, Skipped, Source, load_layers
+from prunecast.codesign.layers import Skipped, Source, load_layers
 from prunecast.codesign.onnx_model.read_model import read_onnx_model
 from prunecast.codesign.provenance import Provenance, WeightsDigest
 from prunecast.codesign.pruned_maps import MapMaker, sparsity_for
@@ -35,7 +35,7 @@ from prunecast.codesign.workload_layers import (
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec, at_power_limit, load_gpu
 from prunecast.kernels import DTYPE_BYTES
-from prunecast.launch import L2_STATES, CacheState
+from prunecast.launch import L2_STATES
 from prunecast.patterns import SCOPES, Pattern, parse_pattern
 from prunecast.patterns.pattern import check_sparsity
 from prunecast.patterns.sources import Layer
@@ -64,7 +64,7 @@ class Settings:
     engine: str = "simulator"
     state: str = "burst"
     launch: str = "graph"
-    l2: str = "cold"
+    l2: str | None = None
     power_limit: float | None = None
     dtype: str | None = None
     scope: str = "layer"
@@ -81,7 +81,8 @@ class Settings:
         if self.tokens is not None and self.workload is not None:
             raise BadInput(f"tokens and a workload exclude each other, got {self.tokens} and {self.workload}")
         check_choice("runtime", self.runtime, RUNTIMES)
-        check_choice("l2", self.l2, L2_STATES)
+        if self.l2 is not None:
+            check_choice("l2", self.l2, L2_STATES)
         if self.experts_per_token < 1:
             raise BadInput(f"experts-per-token must be at least 1, got {self.experts_per_token}")
         if self.sparsity is not None:
@@ -141,7 +142,6 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
         gpu=gpu,
         state=settings.state,
         launch=settings.launch,
-        l2=CacheState(settings.l2),
         progress=progress,
     )
     workload = _workload(weights, settings)
@@ -151,8 +151,10 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
     if pattern is not None:
         for layer in loaded.layers.values():
             _check_fits(pattern, layer)
-    if settings.l2 == "model":
-        engine = replace(engine, l2=CacheState("model", _weight_bytes(loaded)))
+    elements = workload.weights if workload else sum(layer.size for layer in loaded.layers.values())
+    in_model = workload is not None and settings.runtime == "engine"
+    l2 = cache_state(settings.l2, elements, settings.dtype, in_model=in_model)
+    engine = replace(engine, l2=l2)
     shapes = conv_shapes(tuple(loaded.layers.values()), settings.convolutions)
     job = LayerJob(
         engine=engine,
@@ -170,11 +172,6 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
         experts_per_token=settings.experts_per_token,
     )
     return Prepared(job, loaded.skipped, workload)
-
-
-def _weight_bytes(loaded: LoadedLayers) -> float:
-    """Weights that are multiplied one after the other, two bytes each, as if none were pruned."""
-    return float(sum(2 * layer.size for layer in loaded.layers.values()))
 
 
 def is_model(weights: Source) -> bool:

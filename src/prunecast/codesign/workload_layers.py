@@ -106,6 +106,7 @@ class WorkloadLayers:
     runs : layer -> how often a pass runs it, on average
     convolutions : layer -> the convolution that it is
     passes : of a standard model; empty for a file
+    weights : elements of all matrices of the model
     """
 
     loaded: LoadedLayers
@@ -113,6 +114,7 @@ class WorkloadLayers:
     runs: dict[str, float] = field(default_factory=dict)
     convolutions: dict[str, ConvShape] = field(default_factory=dict)
     passes: tuple[GraphPass, ...] = ()
+    weights: int = 0
 
     def take(self, row: str, layer: Layer, product: Operation, runs: float) -> None:
         """Add a layer as a row, or so many runs to it."""
@@ -131,7 +133,10 @@ def layers_of_passes(loaded: LoadedLayers, passes: Sequence[Pass], experts_per_t
             own = _label(name, run, passes)
             found[own] = replace(layer, name=own, experts=None)
             tokens[own], runs[own] = layer.tokens(run.columns, experts_per_token), run.share
-    return WorkloadLayers(loaded=LoadedLayers(found, loaded.skipped), tokens=tokens, runs=runs)
+    weights = sum(layer.size for layer in loaded.layers.values())
+    return WorkloadLayers(
+        loaded=LoadedLayers(found, loaded.skipped), tokens=tokens, runs=runs, weights=weights
+    )
 
 
 def layers_of_model(
@@ -167,7 +172,8 @@ def layers_of_model(
         for p in select_names(every, target, ignore)
         if p not in pruned
     )
-    return replace(found, loaded=LoadedLayers(found.loaded.layers, left), passes=tuple(seen))
+    weights = max(graph.weights for _, graph in graphs)
+    return replace(found, loaded=LoadedLayers(found.loaded.layers, left), passes=tuple(seen), weights=weights)
 
 
 def layers_of_checkpoint(
@@ -188,7 +194,7 @@ def layers_of_checkpoint(
         for name, row in rows.items():
             found.take(row, loaded.layers[name], graph[name], run.share * graph[name].runs)
         seen.append(GraphPass(share=run.share, graph=graph, row_of=rows))
-    return replace(found, passes=tuple(seen))
+    return replace(found, passes=tuple(seen), weights=max(one.graph.weights for one in seen))
 
 
 def layers_of_onnx(path: str, graph: ModelGraph, loaded: LoadedLayers) -> WorkloadLayers:
@@ -208,6 +214,7 @@ def layers_of_onnx(path: str, graph: ModelGraph, loaded: LoadedLayers) -> Worklo
         loaded=LoadedLayers(layers, (*loaded.skipped, *others)),
         tokens={name: products[name].n for name in layers},
         convolutions={name: conv_shape(products[name]) for name in layers if products[name].convolution},
+        weights=graph.weights,
     )
 
 

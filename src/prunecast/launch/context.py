@@ -51,6 +51,11 @@ class CacheState(NamedTuple):
     weight_bytes: float = float("inf")
     """Weights of the whole model, of which each launch uses its own; `model` alone asks for it."""
 
+    @property
+    def words(self) -> str:
+        """Where a launch finds its operands, as tables say it."""
+        return {"cold": "operands in DRAM", "model": "B in L2", "warm": "operands in L2"}[self.name]
+
 
 COLD = CacheState()
 

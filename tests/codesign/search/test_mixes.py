@@ -46,7 +46,7 @@ def test_one_pass_as_a_mix_is_that_pass():
     layer = {"a": weights(1024, 1024)}
     found = [
         prune_model(layer, Targets(latency_share=0.7), gpu=GPU, engine="model", **said).result
-        for said in ({"tokens": 2048}, {"workload": "prefill:2048=3"})
+        for said in ({"workload": "prefill:2048"}, {"workload": "prefill:2048=3"})
     ]
     assert found[0].layers == found[1].layers or found[0].layers[0].row() == found[1].layers[0].row()
 
@@ -68,10 +68,12 @@ def test_each_pass_of_a_mix_runs_its_own_kernel():
     pattern = parse_pattern(chosen.pattern)
     kept = pattern.map(pattern.prune({"a": importance}, chosen.sparsity)["a"])
     from prunecast.choice import fastest_plan
+    from prunecast.launch import CacheState
     from prunecast.models import estimate
 
+    l2 = CacheState("model", 2.0 * layer["a"].size)
     seconds = [
-        estimate(fastest_plan(kernel, kept, n=n, dtype="fp16", gpu=GPU), GPU).seconds
+        estimate(fastest_plan(kernel, kept, n=n, dtype="fp16", gpu=GPU), GPU, l2=l2).seconds
         for kernel, n in (("stspmm", 2048), ("small-n", 1))
     ]
     assert chosen.seconds == pytest.approx((seconds[0] + 20 * seconds[1]) / 21)

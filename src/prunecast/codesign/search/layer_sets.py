@@ -86,6 +86,11 @@ class LayerSet(NamedTuple):
         """Elements of all matrices."""
         return sum(m * k * self.copies.get(name, 1) for name, (m, k) in self.shapes.items())
 
+    @property
+    def weights_around(self) -> int:
+        """Elements of all matrices of the model around the layers; 0 for layers alone."""
+        return max(0 if run.graph is None else run.graph.weights for run in self.passes)
+
 
 def layers_of_file(
     weights: Source,

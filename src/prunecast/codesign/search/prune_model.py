@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from prunecast.codesign.engines import Engine, Progress, silent
+from prunecast.codesign.engines import Engine, Progress, cache_state, silent
 from prunecast.codesign.layers import Source, path_of
 from prunecast.codesign.provenance import SCHEMA_VERSION
 from prunecast.codesign.search.layer_sets import calibrated, is_standard, layers_to_prune
@@ -43,7 +43,7 @@ class PrunedModel:
     Parameters
     ----------
     result : layers, times and front
-    gpu, spec_hash, engine, dtype : of the predictions
+    gpu, spec_hash, engine, l2, dtype : of the predictions
     source : path or name that was pruned
     targets : what was asked for
     workload : what the times are of, where it was said
@@ -58,6 +58,7 @@ class PrunedModel:
     gpu: str
     spec_hash: str
     engine: str
+    l2: str
     dtype: str
     source: str
     targets: Targets
@@ -84,6 +85,7 @@ class PrunedModel:
             gpu=search.engine.gpu.name,
             spec_hash=search.engine.gpu.fingerprint,
             engine=search.engine.name,
+            l2=search.engine.l2.name,
             dtype=search.dtype,
             targets=targets,
             folder=folder,
@@ -155,6 +157,7 @@ class PrunedModel:
             "gpu": self.gpu,
             "spec_hash": self.spec_hash,
             "engine": self.engine,
+            "l2": self.l2,
             "dtype": self.dtype,
             "criterion": self.criterion,
             "offered": self.offered,
@@ -253,10 +256,13 @@ def search_of(
     layers = layers_to_prune(weights, tokens, batch, target, ignore, workload, runtime)
     if calibrate is not None:
         layers = calibrated(layers, weights, calibrate)
+    around = layers.weights_around
+    in_model = runtime == "engine" and (workload is not None or around > 0)
+    l2 = cache_state(None, around or layers.weights, dtype, in_model=in_model)
     return ModelSearch(
         layers=layers,
-        engine=Engine(name=engine, gpu=spec, state=state, launch=launch, progress=progress),
-        quick=Engine(name="model", gpu=spec, state=state, launch=launch),
+        engine=Engine(name=engine, gpu=spec, state=state, launch=launch, l2=l2, progress=progress),
+        quick=Engine(name="model", gpu=spec, state=state, launch=launch, l2=l2),
         dtype=dtype,
         families=families_of(runtime, families),
         caps=caps or {},

@@ -212,7 +212,7 @@ def study_name(search: ModelSearch, targets: Targets) -> str:
         "graph": _graph(search),
         "tokens": [[run.share, run.tokens] for run in search.layers.passes],
         "spec": engine.gpu.fingerprint,
-        "engine": [engine.name, engine.state, engine.launch],
+        "engine": [engine.name, engine.state, engine.launch, engine.l2.name],
         "dtype": search.dtype,
         "families": list(search.families),
         "caps": dict(search.caps),
