@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from prunecast.errors import BadInput  # noqa: E402
 from prunecast.kernels import run_reference  # noqa: E402
-from prunecast.torch import Pruner, TileSparseConv2d, sparsify  # noqa: E402
+from prunecast.torch import Pruner, TileSparseConv2d, TileSparseLinear, sparsify  # noqa: E402
 from prunecast.torch.conv import images_in, planes_of  # noqa: E402
 
 GPU = "h200-sxm"
@@ -132,3 +132,24 @@ def test_sparsify_leaves_convolutions_where_not():
     done = sparsify(model, "tile-wise:16", gpu=GPU, max_tokens=64, sparsity=0.6, target=["1"], quiet=True)
     assert done.layers == ("1",)
     assert type(model[0]) is torch.nn.Conv2d
+
+
+@pytest.mark.parametrize("made", ["conv", "linear"])
+def test_what_a_cuda_graph_may_read_stays_until_the_module_changes(made):
+    if made == "conv":
+        conv, mask = pruned_conv()
+        module = TileSparseConv2d.from_conv(conv, mask, pattern="tile-wise:16", gpu=GPU)
+    else:
+        linear = torch.nn.Linear(32, 32).half().requires_grad_(False)
+        linear.weight[:, ::2] = 0
+        module = TileSparseLinear.from_linear(linear, pattern="tile-wise:16", gpu=GPU, max_tokens=8)
+    operator = object()
+    for change, stays in (
+        (lambda: module.to(memory_format=torch.channels_last), True),
+        (lambda: module.half().to("cpu"), True),
+        (lambda: module.bfloat16(), False),
+        (lambda: module.load_state_dict(module.state_dict()), False),
+    ):
+        module._operators = {8: operator}
+        change()
+        assert (module._operators == {8: operator}) is stays

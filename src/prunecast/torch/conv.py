@@ -28,7 +28,7 @@ from prunecast.patterns import TileMap
 from prunecast.plan.conv_grid import PlaneLayout
 from prunecast.torch.find import GRID_FILTERS, is_convolution, runs_on_grid
 from prunecast.torch.images import covering
-from prunecast.torch.kept import TILE_COLUMNS, place_values, take_values, tiles_of
+from prunecast.torch.kept import TILE_COLUMNS, lies_as, place_values, take_values, tiles_of
 
 __all__ = ["TileSparseConv2d", "images_in", "in_planes", "planes_of"]
 
@@ -226,10 +226,17 @@ class TileSparseConv2d(torch.nn.Module):  # type: ignore[misc]
         return {**self.__dict__, "_operators": {}}
 
     def _apply(self, fn: Any, recurse: bool = True) -> "TileSparseConv2d":
-        """Moved or cast: what is packed on the device no longer fits."""
-        self._operators = {}
+        """Moved or cast: what is packed on the device no longer fits; else CUDA graphs may still read it."""
+        before = self.values
         super()._apply(fn, recurse)
+        if not lies_as(self.values, before):
+            self._operators = {}
         return self
+
+    def _load_from_state_dict(self, *given: Any) -> None:
+        """Other weights than those that are packed."""
+        self._operators = {}
+        super()._load_from_state_dict(*given)
 
     def extra_repr(self) -> str:
         """For printing a model."""

@@ -27,7 +27,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import KernelPlan, Operator, compile
 from prunecast.patterns import TileMap
-from prunecast.torch.kept import TILE_COLUMNS, Floats, place_values, take_values, tiles_of
+from prunecast.torch.kept import TILE_COLUMNS, Floats, lies_as, place_values, take_values, tiles_of
 from prunecast.torch.prepared import (
     LINE_TOKENS,
     PreparedCall,
@@ -257,9 +257,11 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         return {**self.__dict__, "_operators": {}, "_calls": {}}
 
     def _apply(self, fn: Any, recurse: bool = True) -> "TileSparseLinear":
-        """Moved or cast: what is packed on the device no longer fits."""
-        self._forget()
+        """Moved or cast: what is packed on the device no longer fits; else CUDA graphs may still read it."""
+        before = self.values
         super()._apply(fn, recurse)
+        if not lies_as(self.values, before):
+            self._forget()
         return self
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
