@@ -1,4 +1,5 @@
-"""Tiles in fp32 on CUDA cores against cuBLAS without TF32 and cuSPARSE CSR, beside what is predicted.
+"""Tiles in fp32 on CUDA cores, in every form, against cuBLAS without TF32 and cuSPARSE CSR, beside what is
+predicted.
 
     python -m benchmarks.kernels.fp32_tiles --out DIR
 
@@ -8,6 +9,7 @@ time counts; bursts, cold L2. Writes DIR/fp32_tiles.csv, a row as soon as it is 
 
 import argparse
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,11 @@ import cupy as cp
 import numpy as np
 
 from benchmarks.on_gpu.timing import contestant, sets_for, take_turns
-from prunecast.choice import fastest_plan
+from prunecast.choice import configs_of, fastest_plan, plan_with
 from prunecast.hardware import load_gpu
 from prunecast.kernels import compile, plan_dense
+from prunecast.kernels.tile.cuda.ffma.forms import build_ffma, ffma_defines
+from prunecast.kernels.tile.cuda.forms import ARCH
 from prunecast.models import estimate
 from prunecast.patterns import parse_pattern
 from prunecast.plan.kernel_plan import KernelPlan
@@ -64,17 +68,23 @@ def _run(layer: tuple[int, int, int], name: str) -> list[dict[str, Any]]:
     sets = sets_for(4.0 * (m * k / 4 + k * n + m * n), "cold")
     bs = [cp.random.standard_normal((k, n), dtype=cp.float32) for _ in range(sets)]
     pruned, stream = cp.asarray(weights * mask), cp.cuda.Stream(non_blocking=True)
-    plans = {
-        kernel: fastest_plan(kernel, pattern.map(mask), n, "fp32", gpu) for kernel in ("tile-wise", "stspmm")
+    tiles = pattern.map(mask)
+    ours = {
+        f"tile-wise {config}": plan_with(config, "tile-wise", tiles, n, "fp32", gpu)
+        for config in configs_of("tile-wise", tiles, n, "fp32", gpu)
     }
+    ours["stspmm"] = fastest_plan("stspmm", tiles, n, "fp32", gpu)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda plan: build_ffma(ARCH, ffma_defines(plan)), ours.values()))
+    plans = dict(ours)
     plans["dense"] = plan_dense(m, k, n, "fp32", gpu)
     elements = parse_pattern("unstructured")
     plans["csr"] = fastest_plan("csr", elements.map(mask), n, "fp32", gpu)
     runs: dict[str, Callable[[int], Any]] = {}
-    for kernel in ("tile-wise", "stspmm"):
-        operator = compile(plans[kernel], weights)
-        wrong = wrong_tiles(plans[kernel], pruned, bs[0], operator(bs[0]))
-        print(f"{layer} {kernel} {plans[kernel].config}: {wrong} tiles wrong", flush=True)
+    for kernel, plan in ours.items():
+        operator = compile(plan, weights)
+        wrong = wrong_tiles(plan, pruned, bs[0], operator(bs[0]))
+        print(f"{layer} {kernel} {plan.config}: {wrong} tiles wrong", flush=True)
         if not wrong:
             runs[kernel] = lambda i, operator=operator: operator(bs[i])
     runs["dense"] = _in_torch(stream, cp.asarray(weights), bs, sparse=False)
@@ -82,7 +92,7 @@ def _run(layer: tuple[int, int, int], name: str) -> list[dict[str, Any]]:
     with stream:
         contestants = [contestant(kernel, stream, run, sets=sets) for kernel, run in runs.items()]
         samples = take_turns(stream, contestants, TURNS)
-    return [_row(layer, kernel, plans[kernel], samples[kernel].median, gpu) for kernel in samples]
+    return [_row(layer, kernel.split()[0], plans[kernel], samples[kernel].median, gpu) for kernel in samples]
 
 
 def _row(

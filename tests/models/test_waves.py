@@ -75,6 +75,13 @@ def test_equal_units_make_whole_waves():
     assert np.bincount(placement.sm).tolist() == [3, 2, 2, 2]
 
 
+def test_slots_that_come_free_together_are_filled_evenly():
+    # 4 SMs of 3 slots: 12 units end together, and of the 8 that are left every SM takes two
+    placement = place([100] * 20, [100] * 20, slots=3)
+    assert np.bincount(placement.sm).tolist() == [5, 5, 5, 5]
+    assert placement.cycles == 500
+
+
 def test_free_sm_takes_the_next_unit():
     # 2 SMs. 0: 30 ends at 30, takes 40 until 70. 1: 50 until 50, takes 5 until 55, takes 5 until 60.
     placement = place([30, 50, 40, 5, 5], sms=2)

@@ -117,7 +117,8 @@ def run_down(alone, demand, places, out_finish, out_sm):
     key = _new_queue(ends)
     leaves = key.size // 2
     while key[1] < NEVER:
-        sm = key[1] & (leaves - 1)
+        own = key[1]
+        sm = own & (leaves - 1)
         now = ends[sm]
         residents = 0
         for slot in range(slots):
@@ -141,7 +142,7 @@ def run_down(alone, demand, places, out_finish, out_sm):
         new_key = _key(ends, sm, leaves)
         if ends[sm] <= now and following < alone.size:
             # Of slots that come free together one on every SM first: else one SM would take all that is left
-            new_key += leaves
+            new_key = own + leaves
         _requeue(key, sm, new_key)
 
 

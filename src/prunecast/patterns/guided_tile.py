@@ -37,11 +37,6 @@ ROUNDING = 1e-12
 """Share of a sum of importance that another order of adding may change."""
 
 
-TIE = 1.005
-"""Times up to this many times the least are a tie, which goes to the layout that keeps fewest weights. Own
-choice: the closed form cannot tell them apart."""
-
-
 class _Layout(NamedTuple):
     seconds: float
     weights: int
@@ -95,9 +90,7 @@ def _fastest(
             tiles = tile_map_from_kept(kept, own.m, height=height, pattern=own.pattern, rows=rows)
             mask = partial(spread_tiles, kept, layer, scores)
             found.append(_Layout(seconds(tiles), int(layer.heights @ counts), mask))
-    most_s = min(TIE * min(layout.seconds for layout in found), found[0].seconds)
-    tied = [layout for layout in found if layout.seconds <= most_s]
-    return min(tied, key=lambda layout: (layout.weights, layout.seconds)).mask()
+    return min(found, key=lambda layout: (layout.seconds, layout.weights)).mask()
 
 
 def layouts(

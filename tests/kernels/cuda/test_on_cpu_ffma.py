@@ -13,11 +13,12 @@ from tests.kernels.cuda.on_cpu.operands import check_around, check_c, make_opera
 
 pytestmark = pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")
 
-FORMS = [tuple(config.shape[:2]) for config in variants_of("v100-sxm2-16gb", "fp32")]
+ASYNC, THROUGH_REGISTERS = "a100-sxm4-80gb", "v100-sxm2-16gb"
+FORMS = [tuple(config.shape[:2]) for config in variants_of(ASYNC, "fp32")]
 
 
-def plan(form: tuple[int, int], n: int, blocks: int = 0, k: int = 701) -> KernelPlan:
-    return plan_of(ragged_map(form[0], k), n, form, dtype="fp32", blocks=blocks, gpu="v100-sxm2-16gb")
+def plan(form: tuple[int, int], n: int, blocks: int = 0, k: int = 701, gpu: str = ASYNC) -> KernelPlan:
+    return plan_of(ragged_map(form[0], k), n, form, dtype="fp32", blocks=blocks, gpu=gpu)
 
 
 def check(plan: KernelPlan, folder: Path, *, activation: str = "none", bias: bool = False, **choices) -> None:
@@ -28,9 +29,17 @@ def check(plan: KernelPlan, folder: Path, *, activation: str = "none", bias: boo
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(("blocks", "n"), [(0, 133), (6, 64), (5, 3)])
-def test_every_tile_is_right(form: tuple[int, int], blocks: int, n: int, cubins: Path) -> None:
-    check(plan(form, n, blocks), cubins, backwards=blocks == 0)
+@pytest.mark.parametrize(
+    ("gpu", "blocks", "n"),
+    [(ASYNC, 0, 133), (ASYNC, 5, 3), (THROUGH_REGISTERS, 0, 133), (THROUGH_REGISTERS, 6, 64)],
+)
+def test_every_tile_is_right(form: tuple[int, int], gpu: str, blocks: int, n: int, cubins: Path) -> None:
+    check(plan(form, n, blocks, gpu=gpu), cubins, backwards=blocks == 0)
+
+
+@pytest.mark.parametrize("landing", ["at-once", "newest"])
+def test_copies_may_land_whenever_they_do(landing: str, cubins: Path) -> None:
+    check(plan((64, 64), 64, blocks=5), cubins, landing=landing)
 
 
 @pytest.mark.parametrize("seed", [1, 4, 6])
@@ -46,20 +55,29 @@ def test_bias_and_activation(activation: str, cubins: Path) -> None:
 
 
 WRONG = {
-    "a barrier is missing": ({"__syncthreads();": ""}, "a race"),
+    "a barrier is missing": (THROUGH_REGISTERS, {"__syncthreads();": ""}, "a race"),
     "the slot that is read is filled": (
+        THROUGH_REGISTERS,
         {"fetcher.land_tokens(tokens, 1 - slot);": "fetcher.land_tokens(tokens, slot);"},
         "a race|wrong; tile",
     ),
-    "rows of padded columns are read": (
-        {"inside && column[q] >= 0": "inside"},
+    "copies fill the slot that is read": (
+        ASYNC,
+        {"fetcher.issue(i, slot == 0 ? 4 - 1 : slot - 1);": "fetcher.issue(i, slot);"},
+        "a race|wrong; tile",
+    ),
+    "nobody waits for copies": (
+        ASYNC,
+        {"wait_step();": "__syncthreads();"},
         "outside of all arrays|wrong; tile",
     ),
     "sums of the item before are kept": (
-        {"if (what & FIRST_STEP) clear(sums);": "if (i == 0) clear(sums);"},
+        ASYNC,
+        {"if (fetcher.record(i).w & FIRST_STEP) clear(sums);": "if (i == 0) clear(sums);"},
         "wrong; tile",
     ),
     "an owner does not wait for the other parts": (
+        ASYNC,
         {"while (load_acquire(counter) != static_cast<u32>(parts)) patience.spend();": ""},
         "counters of split tiles|wrong; tile",
     ),
@@ -68,6 +86,6 @@ WRONG = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_kernel_that_was_made_wrong_is_found_out(wrong: str, cubins: Path) -> None:
-    changes, message = WRONG[wrong]
-    mistaken = plan((64, 64), 136, blocks=5)
+    gpu, changes, message = WRONG[wrong]
+    mistaken = plan((64, 64), 136, blocks=5, gpu=gpu)
     assert_noticed(lambda seed: check(mistaken, cubins, changes=changes, seed=seed), message, range(6))

@@ -111,8 +111,17 @@ class TileConfig:
         if self.tensor_path == "wgmma":
             use = wgmma_use(self.part_m, self.part_n, self.element_bytes, sparse=self.is_sparse)
             return use.operand_bytes // 4 if use else 0
+        if self.tensor == "none":
+            return self._port_bytes_per_k16
         weights = weight_bytes(self.part_m, 16, self.element_bytes, sparse=self.is_sparse)
         return weights + self.part_n * 16 * self.element_bytes
+
+    @property
+    def _port_bytes_per_k16(self) -> int:
+        """What reads of a warp on CUDA cores take of the port: lanes, 4 along the rows and 8 along the
+        tokens, read four elements at a time, and a read passes in two halves of 128 bytes.
+        """
+        return 16 * (self.part_m // 4 // 4 + self.part_n // 8 // 4) * 2 * 128
 
 
 def weight_bytes(rows: int, columns: int, element_bytes: int, *, sparse: bool) -> int:

@@ -6,7 +6,7 @@ One tile of C per block, kept columns in k-steps through a ring of slots in shar
     mma        sm_80 and later: eight warps copy (cp.async) and multiply (mma.sync)
     registers  sm_70, sm_75: eight warps; copies go through registers, two slots
 
-fp32 takes `registers` everywhere, with products of CUDA cores. tf32 takes `mma`: its wgmma reads only
+fp32 takes `mma` or `registers`, with products of CUDA cores. tf32 takes `mma`: its wgmma reads only
 K-contiguous operands, and rows of B are token-contiguous.
 
 Our own kernels have wgmma on sm_90 alone; later GPUs dropped it and run them as `mma`.
@@ -77,6 +77,8 @@ _CORE_FORMS = (
 """Tiles of the fp32 kernel. Kind: choice, those that the compile tests build without spills."""
 _CORE_REGISTERS = {32 * 64: 128, 32 * 32: 128, 16 * 32: 80}
 """Rows x tokens of a warp's part -> registers of a thread. Kind: as-compiled, sm_75 to sm_120."""
+_CORE_STAGES = {True: (4, 3), False: (2,)}
+"""Whether there is cp.async -> slots of the fp32 kernel. Kind: choice, what the compile tests build."""
 _REGISTER_FORMS = tuple(form for form in _MMA_FORMS if form.block_m * form.block_n <= 128 * 128)
 """Shapes that leave registers for staged copies. Kind: choice, as `_MMA_FORMS`."""
 
@@ -127,7 +129,7 @@ def _all(gpu: GpuSpec, dtype: str, tensor: str) -> list[TileConfig]:
     if tensor.endswith("wgmma"):
         return list(wgmma_configs(gpu, dtype, tensor))
     if tensor == "none":
-        return list(_core_configs())
+        return list(core_configs(gpu))
     if gpu.has_async_copy:
         return list(mma_configs(gpu, dtype, tensor))
     return list(_register_configs(gpu, dtype, tensor))
@@ -153,13 +155,19 @@ def _register_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileCon
         yield _config("registers", form, shape, dtype, tensor, fma, resources)
 
 
-def _core_configs() -> Iterator[TileConfig]:
-    """fp32 on CUDA cores, whose instructions have one FMA for each lane."""
+def core_configs(gpu: GpuSpec) -> Iterator[TileConfig]:
+    """fp32 on CUDA cores, whose instructions have one FMA for each lane; slots as `mma_configs` chooses."""
     for form in _CORE_FORMS:
-        shape = BlockShape(form.block_m, form.block_n, STEP_ROW_BYTES // DTYPE_BYTES["fp32"])
-        stage = (form.block_m + form.block_n) * STEP_ROW_BYTES
-        resources = BlockResources(THREADS, _CORE_REGISTERS[form.part_m * form.part_n], 2 * stage, 2)
-        yield _config("registers", form, shape, "fp32", "none", 32, resources)
+        choices = [_core_config(form, stages) for stages in _CORE_STAGES[gpu.has_async_copy]]
+        yield max(choices, key=lambda v: occupancy(v.resources, gpu).blocks_per_sm)
+
+
+def _core_config(form: _WarpTile, stages: int) -> TileConfig:
+    shape = BlockShape(form.block_m, form.block_n, STEP_ROW_BYTES // DTYPE_BYTES["fp32"])
+    is_async = stages > _CORE_STAGES[False][0]
+    shared = stages * (form.block_m + form.block_n) * STEP_ROW_BYTES + is_async * BESIDE_BYTES
+    resources = BlockResources(THREADS, _CORE_REGISTERS[form.part_m * form.part_n], shared, stages)
+    return _config("mma" if is_async else "registers", form, shape, "fp32", "none", 32, resources)
 
 
 def _mma_config(form: _WarpTile, dtype: str, tensor: str, step_row_bytes: int, stages: int) -> TileConfig:

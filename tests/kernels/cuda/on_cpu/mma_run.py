@@ -40,11 +40,12 @@ def run_mma(
     changes : as `build_on_cpu`; the rest as `Grid`
     """
     choices = {"activation": activation, "bias": operands.bias is not None, "changes": defines}
+    arch = 900 if has_async_copies(plan) else 750
     if plan.tensor == "none":
         form, packed = ffma_defines(plan, **choices), pack_ffma(plan, operands.a)
-        kernel = build_on_cpu(FFMA_SOURCE, "tile_ffma", form, folder, arch=900, changes=changes)
+        kernel = build_on_cpu(FFMA_SOURCE, "tile_ffma", form, folder, arch=arch, changes=changes)
     else:
-        form, arch = mma_defines(plan, **choices), 900 if has_async_copies(plan) else 750
+        form = mma_defines(plan, **choices)
         kernel = build_on_cpu(MMA_SOURCE, "tile_mma", form, folder, arch=arch, changes=changes)
         packed = reading_input(plan, pack_bits(plan, to_bits(operands.a, plan.dtype)))
     records = mma_records(plan, packed)

@@ -11,6 +11,9 @@ from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram
 
 INDEX_BYTES = 4
 """Bytes of a column's index. Kind: CUDA source, `mma_args.cuh`."""
+HALF_WARPS = 2
+"""Reads of a warp per 512 bytes of the port that operands of CUDA cores take: lanes of a half warp pass
+together, and bring 128 bytes. Kind: CUDA source, `ffma/tile_ffma.cu`."""
 PART_WAITS = {64 * 64: "wide_part_wait", 32 * 32: "narrow_part_wait"}
 """Rows x tokens of parts with registers for two sets of fragments -> a warp's wait for its reads. Kind: CUDA
 source, `mma_multiply.cuh`."""
@@ -41,7 +44,8 @@ def walk_of_step(config: TileConfig) -> tuple[Charge, ...]:
     return (
         Charge("walk_instructions", field="issue"),
         Charge("walk_instructions_per_copy", made, "issue"),
-        Charge(wait),
+        # Products of CUDA cores are issued while the next operands are read
+        Charge(wait, float(config.tensor != "none")),
     )
 
 
@@ -140,8 +144,9 @@ def _multiply(config: TileConfig) -> Code:
     operands = config.operand_bytes_per_warp_per_k16
     fma, instructions = config.fma_per_warp_per_k16, config.instructions_per_k16
     if config.tensor == "none":
+        reads = HALF_WARPS * copies(operands)
         return (
-            Instruction(Op.SHARED, operands, copies(operands), per_k16=True, posted=True),
+            Instruction(Op.SHARED, operands, reads, per_k16=True, posted=True),
             fma_instruction(instructions),
         )
     return (

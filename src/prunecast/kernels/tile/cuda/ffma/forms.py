@@ -11,12 +11,13 @@ from prunecast.errors import BadInput
 from prunecast.kernels.device.build import CompiledKernel, compile_cubin
 from prunecast.kernels.device.defines import plan_defines
 from prunecast.kernels.device.tile_stages import PackedStages, of_tiles, padded, tile_stages
+from prunecast.kernels.tile.cuda.mma.forms import has_async_copies
 from prunecast.plan.kernel_plan import KernelPlan
 
 SOURCE = Path(__file__).parent / "tile_ffma.cu"
 _INCLUDES = (SOURCE.parent.with_name("mma"),)
 LANES_M, LANES_N = 4, 8
-"""Lanes of a warp along the rows and along the tokens of its part. Kind: CUDA source, `tile_ffma.cu`."""
+"""Lanes of a warp along the rows and along the tokens of its part. Kind: CUDA source, `ffma_shape.cuh`."""
 PARTS = {
     (128, 128): (32, 64),
     (64, 128): (32, 32),
@@ -27,7 +28,8 @@ PARTS = {
 """Block_m x block_n -> rows and tokens of a warp's part. Kind: choice, what the compile tests build without
 spills."""
 _THREADS, _LANE_TOKENS, _STEP = 256, 4, 16
-"""Threads of a block, tokens of a copy of one lane, columns of a stage. Kind: CUDA source, `tile_ffma.cu`."""
+"""Threads of a block, tokens of a copy of one lane, columns of a stage. Kind: CUDA source,
+`ffma_shape.cuh`."""
 
 
 def ffma_defines(
@@ -55,6 +57,8 @@ def ffma_defines(
         "BLOCK_N": shape.block_n,
         "LANE_M": part[0] // LANES_M,
         "LANE_N": part[1] // LANES_N,
+        "STAGES": resources.stages,
+        "ASYNC": int(has_async_copies(plan)),
         "MOST_REGISTERS": resources.registers_per_thread,
         **plan_defines(plan, activation, bias=bias),
         **(changes or {}),

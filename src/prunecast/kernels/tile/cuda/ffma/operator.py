@@ -9,6 +9,7 @@ import numpy.typing as npt
 from prunecast.kernels.device.build import CompiledKernel
 from prunecast.kernels.device.packed import Packed
 from prunecast.kernels.tile.cuda.ffma.forms import build_ffma, ffma_defines, pack_ffma
+from prunecast.kernels.tile.cuda.mma.forms import has_async_copies
 from prunecast.kernels.tile.cuda.mma.operator import MmaOperator
 from prunecast.kernels.tile.cuda.mma.records import with_records
 from prunecast.plan.kernel_plan import KernelPlan
@@ -21,8 +22,8 @@ class FfmaOperator(MmaOperator):
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:
-        """CUDA cores alone; NVRTC 13 compiles from 7.5 on, an older one from 7.0 on."""
-        return range(70, 1000)
+        """From cp.async on, or CUDA cores alone; NVRTC 13 compiles from 7.5 on, an older one from 7.0 on."""
+        return range(80 if has_async_copies(plan) else 70, 1000)
 
     @classmethod
     def build(

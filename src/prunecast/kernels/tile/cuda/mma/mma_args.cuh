@@ -8,7 +8,12 @@
 #pragma once
 #include "border.cuh"
 
+#ifndef ELEMENT_BYTES  // of B and C
+#define ELEMENT_BYTES 2
+#endif
+
 constexpr int MOST_BLOCKS_IN_ARGS = 900;
+constexpr int CHUNK_TOKENS = 16 / ELEMENT_BYTES;  // that a copy of 16 bytes brings
 
 struct MmaArgs {
   const uint4* weights;    // [stage][k16][BLOCK_M / 16][lane]: the registers of one lane of mma.m16n8k16
@@ -25,7 +30,7 @@ struct MmaArgs {
   u64* clock;              // 4 numbers: cycles and nanoseconds at start and end; or null
   i64 b_row_bytes;
   i64 c_row_bytes;
-  int tokens;              // a multiple of 8
+  int tokens;              // whole chunks
   int blocks_in_args;      // 0: `first` is not filled, read `start`
   int first[MOST_BLOCKS_IN_ARGS + 4];  // the same as `start`, so that it needs no load
 #if BORDER
@@ -40,12 +45,12 @@ struct MmaArgs {
 static_assert(sizeof(MmaArgs) == 3736 + 8 * BORDER + 16 * STRIDED, "MMA_ARGS in records.py has the same bytes");
 static_assert(BORDER || !STRIDED, "what strides need stands with the border");
 
-// Bytes from the beginning of a row of B to 8 of its tokens.
+// Bytes from the beginning of a row of B to a chunk of its tokens.
 __device__ __forceinline__ i64 place_in_row(const MmaArgs& args, int token) {
 #if STRIDED
   return source_of(token, args.line_chunks, args.pixel_chunks, args.strides);
 #else
-  return 2ll * token;
+  return static_cast<i64>(ELEMENT_BYTES) * token;
 #endif
 }
 

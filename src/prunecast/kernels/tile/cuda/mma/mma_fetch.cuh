@@ -1,14 +1,14 @@
 // Copies into the ring by cp.async: packed weights and gathered rows of B, AHEAD steps before they are multiplied and
 // across items, so that the next item's first steps arrive while C is written.
 //
-// Contract: all threads of the block call `begin` once and `issue` in step i, behind a `wait_step` that says that the
-// slot before this step's has been read and that everything AHEAD steps old has landed. A row of B is copied AHEAD
-// steps before its product, its column number as long before that, and as long again before it the record of the
-// step, so that nobody waits for a load. Thread t fetches chunk t mod LANES_PER_ROW of rows
-// t / LANES_PER_ROW + ROWS_AT_ONCE q. Columns of -1 and tokens beyond the row leave zeros.
+// Contract: included behind the sizes of a stage, `mma_shape.cuh` or `ffma_shape.cuh`. All threads of the block call
+// `begin` once and `issue` in step i, behind a `wait_step` that says that the slot before this step's has been read and
+// that everything AHEAD steps old has landed. A row of B is copied AHEAD steps before its product, its column number as
+// long before that, and as long again before it the record of the step, so that nobody waits for a load. Thread t
+// fetches chunk t mod LANES_PER_ROW of rows t / LANES_PER_ROW + ROWS_AT_ONCE q. Columns of -1 and tokens beyond the row
+// leave zeros.
 #pragma once
 #include "mma_args.cuh"
-#include "mma_fragments.cuh"
 
 constexpr int AHEAD = STAGES - 1;
 constexpr int COLUMN_CHUNKS = COLUMN_BYTES / 16;
@@ -122,12 +122,12 @@ struct Fetcher {
   // Those of this thread from the one of number `first` on.
   __device__ __forceinline__ void copy_rows(bool more, u32 to, u32 columns, int first_token, int first) const {
     const int row = threadIdx.x / LANES_PER_ROW, chunk = threadIdx.x % LANES_PER_ROW;
-    const int token = first_token + 8 * chunk;
+    const int token = first_token + CHUNK_TOKENS * chunk;
     const bool inside = token < args.tokens;
     const unsigned char* from = args.b + place_in_row(args, token);
     int column[ROWS_A_PIECE];
     read_columns(column, columns + (row * ROW_COPIES + first) * 4);
-    to += row * ROW_BYTES + (chunk ^ row % 8) * 16;
+    to += row * ROW_BYTES + (chunk ^ row % SWIZZLED_ROWS) * 16;
 #pragma unroll
     for (int q = 0; q < ROWS_A_PIECE; ++q) {
       copy_16_of_row_if(more, to + (first + q) * ROWS_AT_ONCE * ROW_BYTES, from, inside ? column[q] : -1,

@@ -5,6 +5,7 @@
 // of this one are issued, so that the tensor cores do not wait for shared memory. Behind the last step of all it
 // reads what nobody uses.
 #pragma once
+#include "mma_fragments.cuh"
 #if ASYNC
 #include "mma_fetch.cuh"
 #else

@@ -51,6 +51,7 @@ constexpr int N16 = PART_N / 16;
 constexpr int N8 = PART_N / 8;
 
 // Copies of one thread in a stage
+constexpr int SWIZZLED_ROWS = 8;
 constexpr int LANES_PER_ROW = BLOCK_N / 8;
 constexpr int ROWS_AT_ONCE = THREADS / LANES_PER_ROW;
 constexpr int ROW_COPIES = STEP_COLUMNS / ROWS_AT_ONCE;
