@@ -76,7 +76,9 @@ _CORE_FORMS = (
 )
 """Tiles of the fp32 kernel. Kind: choice, those that the compile tests build without spills."""
 _CORE_REGISTERS = {32 * 64: 128, 32 * 32: 128, 16 * 32: 80}
-"""Rows x tokens of a warp's part -> registers of a thread. Kind: as-compiled, sm_75 to sm_120."""
+"""Rows x tokens of a warp's part -> registers of a thread. Kind: as-compiled, sm_75 to sm_90."""
+_PAIRED_REGISTERS = {**_CORE_REGISTERS, 32 * 64: 160}
+"""The same where products come in pairs of registers. Kind: as-compiled, sm_100 and sm_120."""
 _CORE_STAGES = {True: (4, 3), False: (2,)}
 """Whether there is cp.async -> slots of the fp32 kernel. Kind: choice, what the compile tests build."""
 _REGISTER_FORMS = tuple(form for form in _MMA_FORMS if form.block_m * form.block_n <= 128 * 128)
@@ -158,15 +160,17 @@ def _register_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileCon
 def core_configs(gpu: GpuSpec) -> Iterator[TileConfig]:
     """fp32 on CUDA cores, whose instructions have one FMA for each lane; slots as `mma_configs` chooses."""
     for form in _CORE_FORMS:
-        choices = [_core_config(form, stages) for stages in _CORE_STAGES[gpu.has_async_copy]]
+        registers = _CORE_REGISTERS if gpu.compute_capability < 100 else _PAIRED_REGISTERS
+        of_part = registers[form.part_m * form.part_n]
+        choices = [_core_config(form, of_part, stages) for stages in _CORE_STAGES[gpu.has_async_copy]]
         yield max(choices, key=lambda v: occupancy(v.resources, gpu).blocks_per_sm)
 
 
-def _core_config(form: _WarpTile, stages: int) -> TileConfig:
+def _core_config(form: _WarpTile, registers: int, stages: int) -> TileConfig:
     shape = BlockShape(form.block_m, form.block_n, STEP_ROW_BYTES // DTYPE_BYTES["fp32"])
     is_async = stages > _CORE_STAGES[False][0]
     shared = stages * (form.block_m + form.block_n) * STEP_ROW_BYTES + is_async * BESIDE_BYTES
-    resources = BlockResources(THREADS, _CORE_REGISTERS[form.part_m * form.part_n], shared, stages)
+    resources = BlockResources(THREADS, registers, shared, stages)
     return _config("mma" if is_async else "registers", form, shape, "fp32", "none", 32, resources)
 
 

@@ -16,14 +16,15 @@ pytestmark = pytest.mark.compile
 ARCHS = ("sm_75", "sm_80", "sm_90a", "sm_120")
 
 
-def plan(form: tuple[int, int]) -> KernelPlan:
-    return plan_of(ragged_map(form[0]), 200, form, dtype="fp32")
+def plan(form: tuple[int, int], arch: str = "sm_80") -> KernelPlan:
+    gpu = {"sm_75": "t4", "sm_120": "rtx-5090"}.get(arch, "a100-sxm4-80gb")
+    return plan_of(ragged_map(form[0]), 200, form, dtype="fp32", gpu=gpu)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("form", list(PARTS))
 def test_every_architecture_takes_every_form(form: tuple[int, int], arch: str) -> None:
-    p = plan(form)
+    p = plan(form, arch)
     kernel = build_ffma(arch, ffma_defines(p, activation="gelu", bias=True))
     assert kernel.spill_bytes == kernel.shared_bytes == 0
     assert kernel.registers <= p.resources.registers_per_thread
