@@ -24,7 +24,7 @@ from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, Grid, build_on_cpu, ru
 torch = pytest.importorskip("torch")
 
 from prunecast.torch import ops  # noqa: E402
-from prunecast.torch.cuda import device, direct, halves, launches, small, tiles, transpose  # noqa: E402
+from prunecast.torch.cuda import device, direct, launches, layer_launch, small, tiles, transpose  # noqa: E402
 from prunecast.torch.epilogue import (  # noqa: E402
     ACTIVATIONS,
     Epilogue,
@@ -116,9 +116,8 @@ class EmulatedDriver:
 
 
 def _new_empty(shape, strides, dtype):
-    made = torch.empty((), dtype=dtype).new_empty(shape)
-    assert made.stride() == tuple(strides)
-    return made
+    elements = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    return torch.empty((), dtype=dtype).new_empty(elements).as_strided(shape, strides)
 
 
 @pytest.fixture
@@ -129,8 +128,7 @@ def emulated(monkeypatch, tmp_path_factory):
     for module in (device, kernel_launch, tensor_maps):
         monkeypatch.setattr(module, "driver", lambda: made)
     monkeypatch.setattr(launches, "_PREPARED", {})
-    monkeypatch.setattr(direct, "_CALLS", {})
-    monkeypatch.setattr(direct, "_empty_on_cuda", _new_empty)
+    monkeypatch.setattr(direct, "_empty", _new_empty)
     monkeypatch.setattr(launches, "check_gpu", lambda *_: None)
     monkeypatch.setattr(launches, "is_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "device", lambda *_: contextlib.nullcontext())
@@ -144,9 +142,9 @@ def emulated(monkeypatch, tmp_path_factory):
         made.loaded.append(cubin)
         return len(made.loaded)
 
-    for module in (tiles, small, halves, transpose):
+    for module in (layer_launch, transpose):
         monkeypatch.setattr(module, "load_function", load)
-    for module in (tiles, small, halves, transpose, direct):
+    for module in (layer_launch, transpose, direct):
         monkeypatch.setattr(module, "stream_of", lambda _: 0)
 
     def built_tile(plan, defines):
@@ -163,13 +161,19 @@ def emulated(monkeypatch, tmp_path_factory):
     source = DEVICE / "transpose" / "transpose_rows.cu"
     monkeypatch.setattr(tiles, "build_tile_kernel", built_tile)
     monkeypatch.setattr(small, "build_small", built_small)
-    monkeypatch.setattr(halves, "build_sparse_kernel", built_sparse)
+    monkeypatch.setattr(tiles, "build_sparse_kernel", built_sparse)
     monkeypatch.setattr(
         transpose, "build_transpose", lambda _: Built(Loaded("transpose_rows", source, {}, 1))
     )
     transpose._function.cache_clear()
     yield made
     transpose._function.cache_clear()
+
+
+def on_gpu(monkeypatch):
+    """Tensors say that they are on the device."""
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    monkeypatch.setattr(torch.Tensor, "get_device", lambda _: None)
 
 
 def product(pattern, dtype, *, few_tokens, m=512, k=384):
@@ -325,8 +329,7 @@ def test_an_eager_call_is_two_launches_and_no_operator(shape, few_tokens, emulat
         return new[-1]
 
     monkeypatch.setattr(torch.Tensor, "new_empty", told)
-    monkeypatch.setattr(direct, "may_call", lambda *_: True)
-    monkeypatch.setattr(torch.Tensor, "get_device", lambda _: 0)
+    on_gpu(monkeypatch)
     for seed in (1, 2):
         torch.manual_seed(seed)
         x = torch.randn(*shape, made.features).half()
@@ -338,6 +341,89 @@ def test_an_eager_call_is_two_launches_and_no_operator(shape, few_tokens, emulat
         assert y.is_contiguous()
         assert torch.allclose(y.float(), wanted, rtol=1e-2, atol=2e-2)
         assert len(emulated.launched) == (1 if few_tokens and shape == (1, 1) else 2)
+
+
+class Seen(torch.Tensor):
+    """A kind of tensor of the user's."""
+
+
+def in_grad(x, call):
+    found = []
+    torch.func.grad(lambda y: found.append(call(y)) or y.sum())(x)
+    return found[0]
+
+
+def under_a_mode(x, call):
+    class Mode(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            return function(*args, **(kwargs or {}))
+
+    with Mode():
+        return call(x)
+
+
+NOT_DIRECT = {
+    "x has a gradient": lambda x, call: call(x.clone().requires_grad_()),
+    "another kind of tensor": lambda x, call: call(x.as_subclass(Seen)),
+    "somebody differentiates": in_grad,
+    "somebody listens": under_a_mode,
+    "x begins between words of 16 bytes": lambda x, call: call(
+        torch.zeros(1 + x.numel()).half()[1:].view(x.shape)
+    ),
+    "x lies otherwise": lambda x, call: call(torch.zeros(*x.shape[:-1], 2 * x.shape[-1]).half()[..., ::2]),
+    "nothing was called so yet": lambda x, call: call(x[:, :8].clone()),
+}
+
+
+@pytest.mark.parametrize("why", NOT_DIRECT)
+def test_a_call_that_somebody_has_to_see_is_no_direct_one(why, emulated, monkeypatch):
+    made, _, _ = product("tile-wise:64", torch.float16, few_tokens=False)
+    on_gpu(monkeypatch)
+    x = torch.randn(2, 35, made.features).half()
+    monkeypatch.setattr(emulated, "cuLaunchKernelEx", lambda *_: 0)
+    assert made._directly(x) is not None
+    own = made._eager
+    assert own(x.clone()) is not None
+    assert NOT_DIRECT[why](x, own) is None
+    assert own(x) is not None
+
+
+def test_calls_are_known_again_by_how_x_lies_and_the_oldest_makes_room(emulated, monkeypatch):
+    made, _, _ = product("tile-wise:64", torch.float16, few_tokens=False)
+    on_gpu(monkeypatch)
+    monkeypatch.setattr(emulated, "cuLaunchKernelEx", lambda *_: 0)
+    monkeypatch.setattr(direct, "MOST_CALLS", 2)
+    first, second, third = (torch.randn(count, made.features).half() for count in (70, 80, 90))
+    for x in (first, second, first):
+        assert made._directly(x).shape == (len(x), made.rows)
+    own = made._eager
+    assert own(second) is not None, "behind another one"
+    assert made._directly(third) is not None
+    assert own(first) is None, "it was the oldest"
+    own.clear()
+    assert own(third) is None
+
+
+def test_parts_of_a_direct_call_are_views_of_one_product(emulated, monkeypatch):
+    made, _, _ = product("tile-wise:64", torch.float16, few_tokens=False)
+    on_gpu(monkeypatch)
+    launched = []
+    monkeypatch.setattr(emulated, "cuLaunchKernelEx", lambda *_: launched.append(0) or 0)
+    x = torch.randn(2, 35, made.features).half()
+    for _ in range(2):
+        launched.clear()
+        parts = [made.part(x, first, size) for first, size in ((0, 128), (128, 256), (384, 128))]
+        assert len(launched) == 2, "turning and multiplying"
+        whole = parts[0]._base if parts[0]._base is not None else parts[0]
+        for part, first, size in zip(parts, (0, 128, 384), (128, 256, 128), strict=True):
+            assert part.shape == (2, 35, size)
+            assert part.stride() == (35 * made.rows, made.rows, 1)
+            assert part.data_ptr() == whole.data_ptr() + 2 * first
+    made.part(x, 0, 128)
+    x += 1
+    launched.clear()
+    made.part(x, 128, 256)
+    assert len(launched) == 2, "x is another one now"
 
 
 @pytest.mark.parametrize(("shape", "few_tokens"), [((2, 70), False), ((1, 1), True), ((13,), True)])
@@ -358,8 +444,7 @@ def test_a_product_written_features_first_is_read_as_it_lies(shape, few_tokens, 
         return new[-1]
 
     monkeypatch.setattr(torch.Tensor, "new_empty", told)
-    monkeypatch.setattr(direct, "may_call", lambda *_: True)
-    monkeypatch.setattr(torch.Tensor, "get_device", lambda _: 0)
+    on_gpu(monkeypatch)
     x = torch.randn(*shape, first.features).half()
     known(x)
     y = second._directly(first._directly(x))

@@ -67,13 +67,13 @@ def interleaved(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     return torch.stack(pair, 1).flatten(0, 2)
 
 
-def seen_as(y_t: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """The tokens of y_t (rows, columns) as (*shape, rows), a view."""
+def strides_seen_as(shape: Sequence[int], columns: int) -> tuple[int, ...]:
+    """Strides of (*shape, rows), a view of the tokens of (rows, columns)."""
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
         step *= size
-    return y_t.as_strided((*shape, y_t.shape[0]), (*reversed(strides), y_t.shape[1]))
+    return (*reversed(strides), columns)
 
 
 def changes_of(epilogue: Epilogue, *, adds: bool) -> dict[str, int]:

@@ -25,17 +25,8 @@ class _Held(NamedTuple):
     x: torch.Tensor
     version: int
     y: torch.Tensor
-
-
-class _Eager(NamedTuple):
-    """What an eager call needs of the product, found once: looking buffers up takes as long as a launch."""
-
-    direct: Any
-    """Module `prunecast.torch.cuda.direct`."""
-    tensors: Any
-    """`LayerTensors`."""
-    layer: tuple[Any, ...]
-    """All of the product that decides how a call goes."""
+    parts: Any
+    """What `DirectCalls` keeps of parts; None for a y that an operator made."""
 
 
 class PackedProduct(torch.nn.Module):  # type: ignore[misc]
@@ -78,7 +69,8 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         self.register_buffer("fp32_bias", fp32, persistent=False)
         self.plan = register_layer(self.tile_map, dtype_name(weight.dtype), gpu).key
         self._held: _Held | None = None
-        self._eager: _Eager | None = None
+        self._eager: Any = None
+        """`DirectCalls`, once there is an x on a GPU."""
 
     @property
     def images(self) -> list[torch.Tensor]:
@@ -97,7 +89,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         ------
         BadInput : another number of features or dtype, or more tokens than `max_tokens`
         """
-        if residual is None and not torch.compiler.is_compiling() and x.is_cuda:
+        if residual is None:
             y = self._directly(x)
             if y is not None:
                 return y
@@ -124,45 +116,55 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
 
     def _directly(self, x: torch.Tensor) -> torch.Tensor | None:
         """Y without the operators, None where somebody has to see them."""
-        own = self._eager or self._new_eager()
-        images, bias = own.tensors.images, own.tensors.bias
-        if not own.direct.may_call(x, images[0], bias):
+        if torch.compiler.is_dynamo_compiling():
             return None
-        call = own.direct.known_call(own.layer, x)
-        if call is None:
-            self._check(x)
-            shape = (self.features, self.rows, self.epilogue)
-            call = own.direct.direct_call(own.layer, self.plan, x, *shape, own.tensors)
-        return None if call is None else call(x, images[call.image], bias)
+        own = self._eager
+        y: torch.Tensor | None = None if own is None else own(x)
+        return self._directly_first(x) if y is None and x.is_cuda else y
 
-    def _new_eager(self) -> "_Eager":
-        from prunecast.torch.cuda import direct
+    def _directly_first(self, x: torch.Tensor) -> torch.Tensor | None:
+        own = self._eager or self._new_eager()
+        if not own.may_call(x):
+            return None
+        self._check(x)
+        return own.first(x)
+
+    def _new_eager(self) -> Any:
+        from prunecast.torch.cuda.direct import DirectCalls, ProductForm
         from prunecast.torch.cuda.launches import LayerTensors
 
         tensors = LayerTensors(self.images, self.tiles, self.fp32_bias, self.gpu.name)
-        layer = (self.plan, self.epilogue, self.max_tokens, tensors.bias is None, self.is_halved)
-        self._eager = _Eager(direct, tensors, layer)
+        form = ProductForm(self.features, self.rows, self.plan, self.epilogue)
+        self._eager = DirectCalls(form, tensors)
         return self._eager
 
     def prepare(self, tokens: int) -> None:
         """Plan, compile and copy what a call of so many tokens launches; does nothing on a CPU."""
         from prunecast.torch.cuda.launches import prepared_launch
 
-        own = self._eager or self._new_eager()
-        if own.tensors.tiles.is_cuda:
+        if self.tiles.is_cuda:
+            own = self._eager or self._new_eager()
             prepared_launch(self.plan, tokens, self.epilogue, own.tensors.images[0], own.tensors)
 
-    def part(self, x: torch.Tensor, first: int, last: int) -> torch.Tensor:
-        """Features `first` to `last` of y; the product is made once for parts that are asked for in order."""
-        held, version = self._held, _version(x)
-        is_same = held is not None and held.x is x and held.version == version
-        y = held.y if held is not None and is_same else self.forward(x)
-        now = None if last == self.rows else _Held(x, version, y)
-        if torch.compiler.is_compiling():
-            self._held = now
+    def part(self, x: torch.Tensor, first: int, size: int) -> torch.Tensor:
+        """Features from `first` on of y; the product is made once for parts that are asked for in order."""
+        held = self._held
+        if held is None or held.x is not x or held.version != _version(x):
+            y = self._directly(x)
+            parts = None if y is None else self._eager.parts
+            held = _Held(x, _version(x), self.forward(x) if y is None else y, parts)
+            self._hold(held)
+        if first + size == self.rows:
+            self._hold(None)
+        if held.parts is None:
+            return held.y.narrow(-1, first, size)
+        return self._eager.part_of(held.y, first, size, held.parts)
+
+    def _hold(self, held: _Held | None) -> None:
+        if torch.compiler.is_dynamo_compiling():
+            self._held = held
         else:
-            object.__setattr__(self, "_held", now)  # what a module does besides takes longer than a slice
-        return y.narrow(-1, first, last - first)
+            object.__setattr__(self, "_held", held)  # what a module does besides takes longer than a slice
 
     def dense_weight(self) -> torch.Tensor:
         """A (M, K), zero where nothing is kept; a new tensor."""
@@ -298,6 +300,6 @@ def interleaved_tiles(half: TileMap, pattern: str) -> TileMap:
 
 def _version(x: torch.Tensor) -> int:
     """Counts changes in place, where torch counts them."""
-    if torch.compiler.is_compiling() or x.is_inference():
+    if torch.compiler.is_dynamo_compiling() or x.is_inference():
         return 0
     return int(x._version)

@@ -61,7 +61,7 @@ class SparseLinear(torch.nn.Module):  # type: ignore[misc]
             return torch.nn.functional.linear(x, self.weight, self.bias)
         if self.out_features == product.rows:
             return product.forward(x)
-        return product.part(x, rows.first, rows.first + self.out_features)
+        return product.part(x, rows.first, rows.size)
 
     def trainable(self) -> "SparseLinear":
         """Kept values become parameters with gradients; everything else stays zero."""

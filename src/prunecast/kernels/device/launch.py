@@ -138,7 +138,10 @@ class PreparedLaunch:
         LaunchError : the driver's error number
         """
         self._config.stream = stream
-        status = answer_of(driver().cuLaunchKernelEx, *self._given)
+        status = driver().cuLaunchKernelEx(*self._given)
+        if status == _NO_CONTEXT:
+            _bind_context()
+            status = driver().cuLaunchKernelEx(*self._given)
         if status != 0:
             blocks, threads = self._config.grid[0], self._config.block[0]
             raise LaunchError(f"cuLaunchKernelEx answers {status} for {blocks} blocks of {threads} threads")

@@ -1,130 +1,187 @@
-"""The eager call of a layer: x turned and multiplied by two launches, with nothing of torch's dispatcher.
+"""Eager calls of a product: x turned and multiplied by two launches, with nothing of torch's dispatcher.
 
 torch's operators cost an eager call more than its kernels do: two of them with gradients registered in Python
 and a list of tensors take over 100 us of a CPU. Where nobody traces, records or differentiates, a call
-comes here instead; the operators remain what graphs hold. A record is kept for each number of tokens.
+comes here instead; the operators remain what graphs hold. What a call finds out is kept for calls like it,
+which a guard of torch's compiler tells in one step: type, dtype, device, shape, strides, and who would
+see an operator.
 """
 
-from collections.abc import Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from prunecast.kernels.device.launch import PreparedLaunch
 from prunecast.kernels.device.transpose.transpose import Rows, transpose_args
 from prunecast.torch.cuda.device import stream_of
-from prunecast.torch.cuda.launches import (
-    LayerTensors,
-    Prepared,
-    forgotten_with_launches,
-    prepared_launch,
-)
+from prunecast.torch.cuda.launches import LayerTensors, Prepared, forgotten_with_launches, prepared_launch
+from prunecast.torch.cuda.layer_launch import ELEMENT_BYTES, GROUP, Call
 from prunecast.torch.cuda.transpose import transpose_launch
-from prunecast.torch.epilogue import Epilogue, seen_as
+from prunecast.torch.epilogue import Epilogue, strides_seen_as
 
-MOST_CALLS = 4096
-"""Records that are kept of all layers; the oldest makes room. Kind: choice, of about 2 KiB each."""
-_ELEMENT_BYTES, _ALIGN_BYTES, _GROUP = 2, 16, 8
-_empty_on_cuda: Any = torch._C._dynamo.guards._empty_strided_cuda
+MOST_CALLS = 64
+"""Kinds of x whose calls a product keeps; the oldest makes room. Kind: choice, of about 2 KiB each."""
+_ALIGN_BYTES = 16
+_guards: Any = torch._C._dynamo.guards
+_empty: Any = _guards._empty_strided_cuda
 """Room on the current device, as graphs of torch's compiler ask for it: half the time of `new_empty`."""
-_CALLS: dict[tuple[Any, ...], "DirectCall"] = forgotten_with_launches({})
+_reinterpret: Any = _guards._reinterpret_tensor
+_modes: Any = torch._C._len_torch_dispatch_stack
 
 
-class DirectCall:
-    """y of x for one layer, epilogue and number of tokens on one device, the current one.
+class ProductForm(NamedTuple):
+    """What a product tells its calls besides its tensors."""
 
-    Owns its launches' arguments: threads must not share a layer on a device.
-    """
+    features: int
+    rows: int
+    plan: int
+    epilogue: Epilogue
 
-    def __init__(
-        self, prepared: Prepared, x: torch.Tensor, features: int, rows: int, epilogue: Epilogue
-    ) -> None:
-        self.image = prepared.image
-        """Which of the layer's images it reads."""
-        self._launch, self._device = prepared.launch, x.get_device()
-        self._tokens, self._features, self._rows = x.numel() // features, features, rows
-        self._turned = epilogue.features_first
-        group = 1 if self._tokens == 1 and prepared.launch.takes_one else _GROUP
+
+class DirectCalls:
+    """The calls of one product. Its launches own their arguments: threads must not share it on a device."""
+
+    def __init__(self, form: ProductForm, tensors: LayerTensors) -> None:
+        self.form, self.tensors = form, tensors
+        self._calls: dict[tuple[Any, ...], _DirectCall] = {}
+        self._last: _DirectCall | None = None
+        forgotten_with_launches(self)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor | None:
+        """Y of x, contiguous, or with features first as the epilogue says; None where somebody has to see
+        the operators, or no x has lain so yet.
+        """
+        last = self._last
+        y = None if last is None else last(x)
+        if y is not None:
+            return y
+        found = self._calls.get(_key(x)) if self.may_call(x) else None
+        if found is None:
+            return None
+        self._last = found
+        return found.run(x, x.data_ptr())
+
+    def first(self, x: torch.Tensor) -> torch.Tensor | None:
+        """The first call for an x that lies as none has and that `may_call` takes; None where no kernel reads
+        it so. Raises as `launch_of`.
+        """
+        if not x.is_contiguous() and not columns_of_view(x):
+            return None
+        if len(self._calls) >= MOST_CALLS:
+            del self._calls[next(iter(self._calls))]
+        found = self._calls[_key(x)] = self._last = _DirectCall(self.form, self.tensors, x)
+        return found.run(x, x.data_ptr())
+
+    def may_call(self, x: torch.Tensor) -> bool:
+        """Whether nobody but the GPU has to see the call, and x begins where kernels can read it."""
+        if type(x) is not torch.Tensor or _modes() or not x.is_cuda:
+            return False
+        grown = (x, self.tensors.images[0], self.tensors.bias)
+        if torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in grown):
+            return False
+        if torch._C._functorch.maybe_current_level() is not None or torch._C._get_tracing_state() is not None:
+            return False
+        if not torch._C._cuda_getDevice() == x.get_device() == self.tensors.images[0].get_device():
+            return False
+        return bool(x.data_ptr() % _ALIGN_BYTES == 0)
+
+    @property
+    def parts(self) -> dict[int, tuple[Any, ...]]:
+        """First feature of a part -> its shape and strides in what the last call gave."""
+        return {} if self._last is None else self._last.parts
+
+    @staticmethod
+    def part_of(y: torch.Tensor, first: int, size: int, parts: dict[int, tuple[Any, ...]]) -> torch.Tensor:
+        """Features of a y that was made here, by a third of the host's time of `narrow`."""
+        place = parts.get(first)
+        if place is None:
+            place = parts[first] = ((*y.shape[:-1], size), y.stride(), first)
+        part: torch.Tensor = _reinterpret(y, *place)
+        return part
+
+    def clear(self) -> None:
+        """Keep no call."""
+        self._calls, self._last = {}, None
+
+
+def _key(x: torch.Tensor) -> tuple[Any, ...]:
+    """How x lies, and what else makes guards differ."""
+    return x.shape, x.stride(), x.dtype, torch.is_inference_mode_enabled(), torch.is_autocast_enabled()
+
+
+class _DirectCall:
+    """y of an x that lies as the first one did."""
+
+    def __init__(self, product: ProductForm, tensors: LayerTensors, x: torch.Tensor) -> None:
+        self._device, self._tokens = x.get_device(), x.numel() // product.features
+        prepared = prepared_launch(product.plan, self._tokens, product.epilogue, x, tensors)
+        image, bias = tensors.images[prepared.image], tensors.bias
+        self._launch, self._read = prepared.launch.at, (image, bias)
         lies_turned = columns_of_view(x)
-        self._columns = lies_turned or -(-self._tokens // group) * group
-        self._turn = None if lies_turned or self._columns == 1 else self._prepare_turn()
-        self._x_t_shape, self._x_t_strides = (features, self._columns), (self._columns, 1)
-        shape = (rows, self._columns) if self._turned else (*x.shape[:-1], rows)
-        self._y_shape, self._y_strides = shape, torch.empty(shape, device="meta").stride()
+        columns = lies_turned or self._whole(prepared)
+        self._call = Call(columns, image.data_ptr(), 0 if bias is None else bias.data_ptr(), self._tokens)
+        self._x_t = ((product.features, columns), (columns, 1), x.dtype)
+        self._turn = None if lies_turned or columns == 1 else self._prepare_turn(product.features)
+        self._y = self._room_of_y(product, x, columns)
+        self.parts: dict[int, tuple[Any, ...]] = {}
+        self._trains = any(each is not None and each.requires_grad for each in self._read)
+        self._looks_alike = _guards.TensorGuards(x, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
 
-    def _prepare_turn(self) -> PreparedLaunch:
-        x = Rows(0, self._features * _ELEMENT_BYTES, self._tokens, self._features)
-        x_t = Rows(0, self._columns * _ELEMENT_BYTES, self._features, self._columns)
+    def _whole(self, prepared: Prepared) -> int:
+        group = 1 if self._tokens == 1 and prepared.launch.takes_one else GROUP
+        return int(-(-self._tokens // group) * group)
+
+    def _prepare_turn(self, features: int) -> PreparedLaunch:
+        columns = self._call.columns
+        x = Rows(0, features * ELEMENT_BYTES, self._tokens, features)
+        x_t = Rows(0, columns * ELEMENT_BYTES, features, columns)
         self._args, blocks = transpose_args(x, x_t)
         self._words: Any = self._args.view("u8").data
         return transpose_launch(self._device, self._args, blocks)
 
-    def __call__(self, x: torch.Tensor, image: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        """Y (..., rows) of x (..., features), contiguous, or with features first as the epilogue says."""
-        columns, at, stream = self._columns, x.data_ptr(), stream_of(self._device)
-        y = _empty_on_cuda(self._y_shape, self._y_strides, x.dtype)
+    def _room_of_y(self, product: ProductForm, x: torch.Tensor, columns: int) -> tuple[Any, ...]:
+        """Shape, strides and dtype of y; of all of it where features come first and columns are filled up."""
+        shape, rows = x.shape[:-1], product.rows
+        self._seen = None
+        if not product.epilogue.features_first:
+            whole: tuple[int, ...] = (*shape, rows)
+            return whole, torch.empty(whole, device="meta").stride(), x.dtype
+        strides = strides_seen_as(shape, columns)
+        if columns == self._tokens:
+            return (*shape, rows), strides, x.dtype
+        self._seen = ((*shape, rows), strides)
+        return (rows, columns), (columns, 1), x.dtype
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor | None:
+        """Y; None where x is not like the first one, or somebody else has to see the call."""
+        at = x.data_ptr() if self._looks_alike(x) and not _modes() else 1
+        if at % _ALIGN_BYTES or torch._C._cuda_getDevice() != self._device:
+            return None
+        if self._trains and torch.is_grad_enabled():
+            return None
+        return self.run(x, at)
+
+    def run(self, x: torch.Tensor, at: int) -> torch.Tensor:
+        """Enqueue it for an x at that address."""
+        stream = stream_of(self._device)
+        y: torch.Tensor = _empty(*self._y)
         if self._turn is not None:
-            x_t, words = _empty_on_cuda(self._x_t_shape, self._x_t_strides, x.dtype), self._words
+            x_t, words = _empty(*self._x_t), self._words
             words[0], words[1] = at, x_t.data_ptr()
             at = words[1]
             self._turn(stream)
-        biased = 0 if bias is None else bias.data_ptr()
-        self._launch.at(at, columns, image.data_ptr(), biased, y.data_ptr(), self._tokens, stream)
-        return seen_as(y, x.shape[:-1]) if self._turned else y
+        self._launch(self._call, at, y.data_ptr(), stream)
+        return y if self._seen is None else y.as_strided(*self._seen)
 
 
 def columns_of_view(x: torch.Tensor) -> int:
     """Columns of the (features, columns) that x (..., features) is a view of; 0 where it lies otherwise."""
     shape, strides = x.shape, x.stride()
     columns, step = strides[-1], 1
-    if columns == 1 or columns % _GROUP:
+    if columns == 1 or columns % GROUP:
         return 0
     for size, stride in zip(reversed(shape[:-1]), reversed(strides[:-1]), strict=True):
         if size != 1 and stride != step:
             return 0
         step *= size
     return columns if step <= columns else 0
-
-
-def may_call(x: torch.Tensor, image: torch.Tensor, bias: torch.Tensor | None) -> bool:
-    """Whether nobody but the GPU has to see the call, and x begins where kernels can read it."""
-    if not x.is_cuda or type(x) is not torch.Tensor or torch._C._len_torch_dispatch_stack():
-        return False
-    if torch.is_grad_enabled() and (
-        x.requires_grad or image.requires_grad or (bias is not None and bias.requires_grad)
-    ):
-        return False
-    if torch._C._functorch.maybe_current_level() is not None or torch._C._get_tracing_state() is not None:
-        return False
-    device = x.get_device()
-    if torch._C._cuda_getDevice() != device or image.get_device() != device:
-        return False
-    return bool(x.data_ptr() % _ALIGN_BYTES == 0)
-
-
-def known_call(layer: Hashable, x: torch.Tensor) -> DirectCall | None:
-    """The record for a layer and an x that lies as this one does, None if there was none yet."""
-    return _CALLS.get((layer, x.shape, x.stride(), x.dtype, x.get_device()))
-
-
-def direct_call(
-    layer: Hashable,
-    plan: int,
-    x: torch.Tensor,
-    features: int,
-    rows: int,
-    epilogue: Epilogue,
-    tensors: LayerTensors,
-) -> DirectCall | None:
-    """The record that `known_call` finds from now on; None for an x that lies as no kernel reads it.
-
-    Raises as `launch_of`.
-    """
-    if not x.is_contiguous() and not columns_of_view(x):
-        return None
-    prepared = prepared_launch(plan, x.numel() // features, epilogue, x, tensors)
-    if len(_CALLS) >= MOST_CALLS:
-        del _CALLS[next(iter(_CALLS))]
-    key = (layer, x.shape, x.stride(), x.dtype, x.get_device())
-    found = _CALLS[key] = DirectCall(prepared, x, features, rows, epilogue)
-    return found

@@ -4,34 +4,20 @@ Records of a launch are made at its first call, which plans, compiles and copies
 of a captured CUDA graph. They hold no weights: where these, x and y lie is told at every call.
 """
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import torch
 
 from prunecast.errors import BadInput
 from prunecast.torch.cuda.device import is_capturing
-from prunecast.torch.cuda.halves import HalvesLaunch
+from prunecast.torch.cuda.layer_launch import LayerLaunch
 from prunecast.torch.cuda.small import SmallLaunch
-from prunecast.torch.cuda.tiles import TileLaunch
+from prunecast.torch.cuda.tiles import HalvesLaunch, TileLaunch
 from prunecast.torch.epilogue import Epilogue, LinearCall
 from prunecast.torch.forms import plan_for, planned_tokens
 from prunecast.torch.images import FRAGMENTS, HALVES, STAGES, layout_of
 from prunecast.torch.layer_table import check_gpu, known_layer
-
-
-class Launch(Protocol):
-    """A kernel for one layer, epilogue and number of tokens, to be enqueued on torch's current stream."""
-
-    takes_one: bool
-    """Whether x_t may have one column, else whole groups of 8."""
-
-    def __call__(
-        self, x_t: torch.Tensor, image: torch.Tensor, bias: torch.Tensor | None, y: torch.Tensor
-    ) -> None:
-        """Y, as the epilogue lays it, of x_t (K, tokens or more); or added to what y holds."""
-
-    def at(self, x_t: int, columns: int, image: int, bias: int, y: int, tokens: int, stream: int) -> None:
-        """Y of addresses: x_t (K, columns), y (tokens, rows) or (rows, columns) contiguous; 0 for no bias."""
 
 
 class LayerTensors(NamedTuple):
@@ -59,7 +45,7 @@ class _Key(NamedTuple):
 class Prepared(NamedTuple):
     """A launch, and which of the layer's images it reads."""
 
-    launch: Launch
+    launch: LayerLaunch
     image: int
 
     def __call__(
@@ -78,9 +64,10 @@ class Prepared(NamedTuple):
                 self.launch(x_t, images[self.image], bias, y)
 
 
-_LAUNCHES: dict[str, Any] = {STAGES: TileLaunch, FRAGMENTS: SmallLaunch, HALVES: HalvesLaunch}
+_LAUNCHES: dict[str, type[LayerLaunch]] = {STAGES: TileLaunch, FRAGMENTS: SmallLaunch, HALVES: HalvesLaunch}
 _PREPARED: dict[tuple[Any, ...], Prepared] = {}
-_TABLES: list[dict[Any, Any]] = [_PREPARED]
+_USERS: "WeakSet[Any]" = WeakSet()
+"""What keeps launches besides, and has `clear`."""
 
 
 def launch_of(call: LinearCall) -> Prepared:
@@ -130,14 +117,13 @@ def prepared_launch(
 def forget_launches() -> None:
     """Give back all that was prepared on devices; captured graphs must not run after it."""
     torch.cuda.synchronize()
-    for table in _TABLES:
-        table.clear()
+    for each in (_PREPARED, *_USERS):
+        each.clear()
 
 
-def forgotten_with_launches(table: dict[Any, Any]) -> dict[Any, Any]:
-    """The table, which `forget_launches` empties too."""
-    _TABLES.append(table)
-    return table
+def forgotten_with_launches(user: Any) -> None:
+    """Have `forget_launches` clear it too."""
+    _USERS.add(user)
 
 
 def _prepared(key: _Key, x: torch.Tensor, given: LayerTensors) -> Prepared:

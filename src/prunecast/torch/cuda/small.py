@@ -1,4 +1,4 @@
-"""A plan of the kernel of few tokens on one device, C as the epilogue lays it."""
+"""A plan of the kernel of few tokens on one device."""
 
 from typing import Any
 
@@ -6,81 +6,53 @@ import numpy as np
 import torch
 
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.device.launch import PreparedLaunch
 from prunecast.kernels.small_n.cuda.records import (
     NO_COLUMN,
-    SMALL_ARGS,
     PackedSmall,
     build_small,
     small_defines,
     small_records,
 )
-from prunecast.torch.cuda.device import DeviceArray, arch_of, load_function, stream_of
-from prunecast.torch.epilogue import Epilogue, changes_of
+from prunecast.torch.cuda.device import arch_of
+from prunecast.torch.cuda.layer_launch import ELEMENT_BYTES, Call, Kernel, LayerLaunch
 from prunecast.torch.images import FRAGMENTS, Layout, slabs_of
 
-_ELEMENT_BYTES, _WORD_BYTES = 2, 4
-_FIELDS: Any = SMALL_ARGS.fields
-_POINTERS = ("weights", "b", "c", "bias", "b_row_bytes", "c_row_bytes", "b_end")
-_WORDS = {name: _FIELDS[name][1] // 8 for name in _POINTERS}
-_HALVES = {name: _FIELDS[name][1] // 4 for name in ("b_shift", "c_tokens")}
+_READ_BYTES = 4
+"""x_t is read in words of so many. Kind: CUDA source, `small_args.cuh`."""
 
 
-class SmallLaunch:
-    """See `prunecast.torch.cuda.launches.Launch`."""
+class SmallLaunch(LayerLaunch):
+    """The kernel of few tokens: x_t may begin in the middle of a word."""
 
     takes_one = True
+    _shift = 0
+    """Elements before x_t in its first word."""
 
-    def __init__(
-        self, plan: KernelPlan, epilogue: Epilogue, *, bias: bool, adds: bool, device: torch.device
-    ) -> None:
-        changes = changes_of(epilogue, adds=adds)
-        defines = small_defines(plan, activation=epilogue.activation, bias=bias, changes=changes)
-        cubin = build_small(plan, arch_of(device), defines).cubin
+    def kernel_of(self, plan: KernelPlan, device: torch.device, options: dict[str, Any]) -> Kernel:
+        """Lists of columns and rows, and records of blocks."""
         lists = lists_of(plan)
-        records, resources = small_records(plan, lists), plan.resources
-        self._arrays = {
-            "columns": DeviceArray(lists.columns),
-            "ranges": DeviceArray(records.ranges),
-            "places": DeviceArray(records.places),
-            "rows": DeviceArray(records.rows),
+        records = small_records(plan, lists)
+        arrays: dict[str, Any] = {
+            "columns": lists.columns,
+            "ranges": records.ranges,
+            "places": records.places,
+            "rows": records.rows,
         }
-        self._args = records.arguments(plan)
-        for name, array in self._arrays.items():
-            self._args[name] = array.pointer
-        self._plan, self._device, self._turned = plan, device.index, epilogue.features_first
-        self._words, self._halves = self._args.view(np.uint64).data, self._args.view(np.int32).data
-        self._launch = PreparedLaunch(
-            load_function(cubin, "small_n", resources.shared_bytes, device.index),
-            [self._args.ctypes.data],
-            blocks=records.blocks,
-            threads=resources.threads,
-            shared_bytes=resources.shared_bytes,
-            overlap=torch.cuda.get_device_capability(device)[0] >= 9,
-        )
+        cubin = build_small(plan, arch_of(device), small_defines(plan, **options)).cubin
+        return Kernel(cubin, "small_n", records.arguments(plan), arrays, records.blocks)
 
-    def __call__(
-        self, x_t: torch.Tensor, image: torch.Tensor, bias: torch.Tensor | None, y: torch.Tensor
-    ) -> None:
-        """Enqueue it."""
-        if x_t.shape[1] > 1 and x_t.stride(0) != x_t.shape[1]:
-            x_t = x_t.contiguous()
-        biased = 0 if bias is None else bias.data_ptr()
-        given = (x_t.data_ptr(), x_t.shape[1], image.data_ptr(), biased, y.data_ptr(), y.shape[0])
-        self.at(*given, stream_of(self._device))
+    def write(self, call: Call) -> None:
+        """And where B ends."""
+        super().write(call)
+        self._args["b_shift"] = self._shift
+        self._args["b_end"] = self._shift + (self._plan.k - 1) * call.columns + self._plan.n
 
-    def at(self, x_t: int, columns: int, image: int, bias: int, y: int, tokens: int, stream: int) -> None:
-        """The same by addresses."""
-        words, halves, shift = self._words, self._halves, x_t % _WORD_BYTES // _ELEMENT_BYTES
-        words[_WORDS["weights"]], words[_WORDS["bias"]], words[_WORDS["c"]] = image, bias, y
-        words[_WORDS["b"]], words[_WORDS["b_row_bytes"]] = (
-            x_t - shift * _ELEMENT_BYTES,
-            columns * _ELEMENT_BYTES,
-        )
-        words[_WORDS["b_end"]] = shift + (self._plan.k - 1) * columns + self._plan.n
-        words[_WORDS["c_row_bytes"]] = (columns if self._turned else self._plan.m) * _ELEMENT_BYTES
-        halves[_HALVES["b_shift"]], halves[_HALVES["c_tokens"]] = shift, tokens
-        self._launch(stream)
+    def at(self, call: Call, x_t: int, y: int, stream: int) -> None:
+        """With x_t from its first whole word on."""
+        shift = x_t % _READ_BYTES // ELEMENT_BYTES
+        if shift != self._shift:
+            self._shift, self._call = shift, None
+        super().at(call, x_t - shift * ELEMENT_BYTES, y, stream)
 
 
 def lists_of(plan: KernelPlan) -> PackedSmall:

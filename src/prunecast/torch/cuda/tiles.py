@@ -1,4 +1,4 @@
-"""A plan of the wgmma tile kernel on one device, C as the epilogue lays it."""
+"""Plans of the kernels of tiles, whole ones and those with 2:4 inside, which have no gated units."""
 
 from typing import Any
 
@@ -6,102 +6,91 @@ import numpy as np
 import torch
 
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.device.launch import Place, PreparedLaunch
 from prunecast.kernels.tile.cuda.forms import box_of, build_tile_kernel, tile_defines, token_box_of
-from prunecast.kernels.tile.cuda.images import GATHER_ROWS, STAGE_COLUMNS
+from prunecast.kernels.tile.cuda.images import COUNTERS_PER_GROUP, GATHER_ROWS, STAGE_COLUMNS
 from prunecast.kernels.tile.cuda.tensor_maps import BoxMaps
 from prunecast.kernels.tile.cuda.work_image import TILE_ARGS, work_image
+from prunecast.kernels.two_of_four.cuda.images import SPARSE_ARGS, build_sparse_kernel, sparse_defines
 from prunecast.patterns.tile_map import IntArray
-from prunecast.torch.cuda.device import DeviceArray, load_function, stream_of
-from prunecast.torch.epilogue import Epilogue, changes_of
-from prunecast.torch.images import STAGES, Layout, slabs_of
-
-_COUNTERS_PER_GROUP = 16
-_FIELDS: Any = TILE_ARGS.fields
-_WORDS = {name: _FIELDS[name][1] // 8 for name in ("weights", "b", "c", "bias", "b_row_bytes", "c_row_bytes")}
-_HALVES = {name: _FIELDS[name][1] // 4 for name in ("tokens", "c_tokens")}
-_ELEMENT_BYTES, _GROUP = 2, 8
+from prunecast.torch.cuda.layer_launch import ELEMENT_BYTES, Call, Kernel, LayerLaunch
+from prunecast.torch.epilogue import Epilogue
+from prunecast.torch.images import HALVES, STAGES, Layout, slabs_of
 
 
-class TileLaunch:
-    """See `prunecast.torch.cuda.launches.Launch`. Owns a workspace: it must not run on two streams at
-    once.
-    """
+class StagedLaunch(LayerLaunch):
+    """A kernel that walks stages of tiles, which may be split."""
 
-    takes_one = False
+    kind, record = STAGES, TILE_ARGS
+
+    def kernel_of(self, plan: KernelPlan, device: torch.device, options: dict[str, Any]) -> Kernel:
+        """Stages, work records and room for sums of split tiles."""
+        work, slabs = work_image(plan), slabs_of(plan.tiles, Layout(self.kind, plan.shape.block_m))
+        room = work.workspace(plan.shape, COUNTERS_PER_GROUP)
+        arrays = {
+            "columns": columns_by_thread(slabs.columns),
+            "items": work.items,
+            "splits": work.splits,
+            "rows": slabs.rows,
+            **{name: np.zeros(count, dtype) for name, (count, dtype) in room.items()},
+        }
+        args = np.zeros(1, self.record)
+        args["null_stage"] = len(slabs.columns)
+        work.into(args)
+        build, entry = self.built(plan, options)
+        return Kernel(build.cubin, entry, args, arrays, plan.blocks)
+
+    def built(self, plan: KernelPlan, options: dict[str, Any]) -> tuple[Any, str]:
+        """The compiled kernel and its entry."""
+        raise NotImplementedError
+
+    def write(self, call: Call) -> None:
+        """And columns, filled up."""
+        super().write(call)
+        self._args["tokens"] = call.columns
+
+
+class HalvesLaunch(StagedLaunch):
+    """The 2:4 kernel."""
+
+    kind, record = HALVES, SPARSE_ARGS
+
+    def built(self, plan: KernelPlan, options: dict[str, Any]) -> tuple[Any, str]:
+        """For sm_90a."""
+        return build_sparse_kernel(plan, sparse_defines(plan, **options)), "sparse_sm90"
+
+
+class TileLaunch(StagedLaunch):
+    """The wgmma tile kernel, which stores C by the copy engine, with a tensor map for each place of C."""
+
+    maps = 1
 
     def __init__(
         self, plan: KernelPlan, epilogue: Epilogue, *, bias: bool, adds: bool, device: torch.device
     ) -> None:
-        changes = changes_of(epilogue, adds=adds)
-        defines = tile_defines(plan, activation=epilogue.activation, bias=bias, changes=changes)
-        cubin = build_tile_kernel(plan, defines).cubin
-        resources, work = plan.resources, work_image(plan)
-        slabs = slabs_of(plan.tiles, Layout(STAGES, plan.shape.block_m))
-        sums = plan.shape.block_m * plan.shape.block_n
-        self._arrays = {
-            "columns": DeviceArray(columns_by_thread(slabs.columns)),
-            "items": DeviceArray(work.items),
-            "splits": DeviceArray(work.splits),
-            "rows": DeviceArray(slabs.rows),
-            "partials": DeviceArray(np.zeros(max(work.slots, 1) * sums, np.float32)),
-            "counters": DeviceArray(np.zeros(max(work.groups, 1) * _COUNTERS_PER_GROUP, np.uint32)),
-        }
-        self._args = np.zeros(1, TILE_ARGS)
-        for name, array in self._arrays.items():
-            self._args[name] = array.pointer
-        self._args["null_stage"] = len(slabs.columns)
-        work.into(self._args)
-        self._adds = plan.dtype if adds else None
-        self._rows, self._device = plan.m // 2 if epilogue.glu else plan.m, device.index
-        self._turned = epilogue.features_first
+        super().__init__(plan, epilogue, bias=bias, adds=adds, device=device)
         self._box = box_of(plan, gated=epilogue.glu) if self._turned else token_box_of(plan)
-        self._words, self._halves = self._args.view(np.uint64).data, self._args.view(np.int32).data
-        self._maps: dict[int, BoxMaps] = {}
-        self._launch = PreparedLaunch(
-            load_function(cubin, "tile_sm90", resources.shared_bytes, device.index),
-            [self._args.ctypes.data, 0],
-            blocks=plan.blocks,
-            threads=resources.threads,
-            shared_bytes=resources.shared_bytes,
-            overlap=True,
-        )
+        self._adds = plan.dtype if adds else None
+        self._maps: dict[tuple[int, int], BoxMaps] = {}
 
-    def __call__(
-        self, x_t: torch.Tensor, image: torch.Tensor, bias: torch.Tensor | None, y: torch.Tensor
-    ) -> None:
-        """Enqueue it."""
-        if x_t.shape[1] % _GROUP:  # a single token
-            x_t = torch.nn.functional.pad(x_t, (0, -x_t.shape[1] % _GROUP))
-            if self._turned:
-                wide = y.new_empty((self._rows, x_t.shape[1]))
-                self(x_t, image, bias, wide)
-                y.copy_(wide[:, : y.shape[1]])
-                return
-        if x_t.stride(0) != x_t.shape[1]:
-            x_t = x_t.contiguous()
-        biased = 0 if bias is None else bias.data_ptr()
-        given = (x_t.data_ptr(), x_t.shape[1], image.data_ptr(), biased, y.data_ptr(), y.shape[0])
-        self.at(*given, stream_of(self._device))
+    def built(self, plan: KernelPlan, options: dict[str, Any]) -> tuple[Any, str]:
+        """For sm_90a."""
+        return build_tile_kernel(plan, tile_defines(plan, **options)), "tile_sm90"
 
-    def at(self, x_t: int, columns: int, image: int, bias: int, y: int, tokens: int, stream: int) -> None:
-        """The same by addresses; columns are whole groups of 8."""
-        words, halves = self._words, self._halves
-        row_bytes = (columns if self._turned else self._rows) * _ELEMENT_BYTES
-        words[_WORDS["weights"]], words[_WORDS["b"]], words[_WORDS["bias"]] = image, x_t, bias
-        words[_WORDS["c"]], words[_WORDS["c_row_bytes"]] = y, row_bytes
-        words[_WORDS["b_row_bytes"]] = columns * _ELEMENT_BYTES
-        halves[_HALVES["tokens"]], halves[_HALVES["c_tokens"]] = columns, tokens
-        self._launch.point(1, self._maps_of(columns if self._turned else tokens).address(Place(y, row_bytes)))
-        self._launch(stream)
-
-    def _maps_of(self, tokens: int) -> BoxMaps:
-        """Tensor maps of C with so many tokens."""
-        found = self._maps.get(tokens)
+    def write(self, call: Call) -> None:
+        """And which maps of C are read."""
+        super().write(call)
+        rows, width = (self._rows, call.columns) if self._turned else (call.tokens, self._rows)
+        found = self._maps.get((rows, width))
         if found is None:
-            rows, width = (self._rows, tokens) if self._turned else (tokens, self._rows)
-            found = self._maps[tokens] = BoxMaps(rows=rows, tokens=width, box=self._box, adds=self._adds)
-        return found
+            found = BoxMaps(rows=rows, tokens=width, box=self._box, adds=self._adds)
+            self._maps[rows, width] = found
+        self._map_of, self._c_row_bytes = found.address, width * ELEMENT_BYTES
+
+    def place(self, x_t: int, y: int) -> None:
+        """And the map of y."""
+        words = self._words
+        words[self._b], words[self._c] = x_t, y
+        self._launch.point(1, self._map_of((y, self._c_row_bytes)))
 
 
 def columns_by_thread(columns: IntArray) -> IntArray:

@@ -54,7 +54,7 @@ def _swizzled(values: Bits) -> Bits:
     return swizzled
 
 
-_COUNTERS_PER_GROUP = 16
+COUNTERS_PER_GROUP = 16
 """Words of a counter: a line of its own for each tile, of which the first word counts. Kind: CUDA source,
 `tile_sums.cuh`."""
 
@@ -78,7 +78,7 @@ def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packe
         },
         args=list_args(plan, TILE_ARGS, packed, work),
         blocks=plan.blocks if plan.item_count else 0,
-        workspace=work.workspace(plan.shape, _COUNTERS_PER_GROUP),
+        workspace=work.workspace(plan.shape, COUNTERS_PER_GROUP),
         unwritten=uncovered_rows(plan.tiles),
     )
 

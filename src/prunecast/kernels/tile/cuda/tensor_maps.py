@@ -76,12 +76,12 @@ class BoxMaps:
 
     def __init__(self, *, rows: int, tokens: int, box: Box, adds: str | None = None) -> None:
         self._rows, self._tokens, self._box, self._adds = rows, tokens, box, adds
-        self._kept: dict[Place, _Kept] = {}
+        self._kept: dict[tuple[int, int], _Kept] = {}
 
-    def address(self, place: Place) -> int:
-        """Where the map of the matrix at `place` lies in host memory, until others need its room."""
+    def address(self, place: tuple[int, int]) -> int:
+        """Where the map of the matrix at a `Place` lies in host memory, until others need its room."""
         found = self._kept.get(place)
-        return self._encoded(place).address if found is None else found.address
+        return self._encoded(Place(*place)).address if found is None else found.address
 
     def _encoded(self, place: Place) -> _Kept:
         if len(self._kept) >= MOST_MAPS:
