@@ -77,7 +77,7 @@ CORRECTIONS = (
     Correction("own prefetch", "models.prefetch.unposted_bytes", zero),
     Correction("prefetch, B in L2", "models.prefetch.weights_before_b_bytes", zero),
     Correction("first ring at DRAM", "models.prefetch.first_weights_share", zero),
-    Correction("rounds of blocks", "models.roofline.between_cycles", zero),
+    Correction("rounds of blocks", "models.chip._between_cycles", zero),
     Correction("crowd waits together", "models.starts._begun_together", zero),
     Correction("greedy scheduler", "models.in_turns.greedy_cycles", lambda alone, issue, warps: alone),
 )

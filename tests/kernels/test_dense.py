@@ -18,10 +18,14 @@ from prunecast.kernels.libraries.cublas.kernel import _dense_configs, plan_dense
 from prunecast.kernels.libraries.cublas.launches import (
     _counter_seconds,
     cublas_costs,
-    multicast_of,
     reduction_seconds,
 )
-from prunecast.kernels.libraries.cublas.programs import _first_stage_bytes, group_cycles, operand_bytes
+from prunecast.kernels.libraries.cublas.programs import (
+    _first_stage_bytes,
+    _multicast_of,
+    group_cycles,
+    operand_bytes,
+)
 from prunecast.kernels.libraries.cublas.rank import Ranked
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.launch import CacheState, launch_context
@@ -198,13 +202,13 @@ def test_pairs_share_both_sides_of_their_tiles():
     ],
 )
 def test_clusters_are_as_the_library_names_them(block_m, block_n, m, n, weights, tokens):
-    assert multicast_of(BlockShape(block_m, block_n, 64), m, n) == (weights, tokens)
+    assert _multicast_of(BlockShape(block_m, block_n, 64), m, n) == (weights, tokens)
 
 
 @given(m=sizes, n=sizes)
 def test_no_more_ctas_share_than_there_are_neighbours(m, n):
     for rows, tokens in listed():
-        found = multicast_of(BlockShape(rows, tokens, 64), m, n)
+        found = _multicast_of(BlockShape(rows, tokens, 64), m, n)
         assert found.weights <= -(-n // tokens)
         assert found.tokens <= -(-m // rows)
         assert set(found) <= {1, 2, 4}
@@ -386,9 +390,9 @@ def test_a_product_of_one_tile_is_cut_into_no_more_parts_than_there_may_be():
 def test_parts_along_k_count_for_the_size_of_clusters_and_two_token_ranges_share_tokens_alone():
     """Names in captured graphs: 2048 x 8192 with 136 tokens runs 64 tiles in two parts, in pairs of rows."""
     shape = BlockShape(64, 72, 64)
-    assert multicast_of(shape, 2048, 136) == (2, 4)
-    assert multicast_of(shape, 2048, 136, 2) == (1, 2)
-    assert multicast_of(shape, 4096, 272).weights == 2
+    assert _multicast_of(shape, 2048, 136) == (2, 4)
+    assert _multicast_of(shape, 2048, 136, 2) == (1, 2)
+    assert _multicast_of(shape, 4096, 272).weights == 2
 
 
 @pytest.mark.parametrize("k", [2688, 4000, 4032, 4033])
@@ -431,7 +435,7 @@ def test_small_tiles_are_not_taken_where_large_ones_fill_half_of_the_sms():
 
 def test_clusters_of_an_odd_number_of_token_ranges_are_four_rows():
     """4096 x 4096 with 192 tokens, second proposal: 96 tiles of 128 x 64 in `1x4`."""
-    assert multicast_of(BlockShape(128, 64, 64), 4096, 192) == (1, 4)
+    assert _multicast_of(BlockShape(128, 64, 64), 4096, 192) == (1, 4)
 
 
 @pytest.mark.parametrize("name", ["v100-sxm2-16gb", "t4", "a100-sxm4-80gb", "h200-sxm"])

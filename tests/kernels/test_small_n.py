@@ -12,7 +12,7 @@ from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.placement import block_places
 from prunecast.kernels.small_n.configs import SmallConfig
-from prunecast.kernels.small_n.kernel import plan_small_n
+from prunecast.kernels.small_n.kernel import _plan_small_n
 from prunecast.kernels.small_n.programs import WAIT_TO_COPY
 from prunecast.kernels.table import zero_row_count
 from prunecast.launch import LaunchContext, context, launch_context
@@ -44,7 +44,7 @@ TALL = tiles_keeping([4096] * 4, height=64, k=4096)
 )
 def test_every_tile_and_token_is_multiplied_once(n: int, form: SmallConfig) -> None:
     tiles = tiles_keeping([0, 1, 17, 300], height=70, k=320)
-    plan = plan_small_n(tiles, n, "fp16", toy_gpu(), config=form)
+    plan = _plan_small_n(tiles, n, "fp16", toy_gpu(), config=form)
     rng = np.random.default_rng(n)
     a = rng.integers(-4, 5, (tiles.m, tiles.k)).astype(np.float64)
     b = rng.integers(-4, 5, (tiles.k, n)).astype(np.float64)
@@ -65,19 +65,19 @@ def test_what_launches_leave_over_lies_together() -> None:
     places ten launches leave 20, which lie on four SMs. Clock stamps of 64 and 48 blocks show it.
     """
     tiles = tiles_keeping([1024] * 32, height=128, k=4096)
-    plan = plan_small_n(tiles, 1, "fp16", GPU, config=SmallConfig(64, 8, 4, 4))
+    plan = _plan_small_n(tiles, 1, "fp16", GPU, config=SmallConfig(64, 8, 4, 4))
     blocks_of_sm = np.bincount(_places(launch_context(plan, GPU)) % GPU.sm_count, minlength=GPU.sm_count)
     assert plan.item_count == 64
     assert sorted(blocks_of_sm[blocks_of_sm > 0]) == [*[1] * 44, *[5] * 4]
     ampere = toy_gpu(compute_capability=80)
-    other = plan_small_n(tiles, 1, "fp16", ampere, config=SmallConfig(64, 8, 4, 4))
+    other = _plan_small_n(tiles, 1, "fp16", ampere, config=SmallConfig(64, 8, 4, 4))
     assert launch_context(other, ampere).places is None
 
 
 def test_heavy_tiles_share_an_sm(monkeypatch: pytest.MonkeyPatch) -> None:
     """More blocks than SMs: none of the heaviest has an SM to itself, and some lie together (0008)."""
     tiles = tiles_keeping([4096, *[64] * 31], height=128, k=4096)
-    plan = plan_small_n(tiles, 64, "fp16", GPU, config=SmallConfig(16, 64, 4, 4))
+    plan = _plan_small_n(tiles, 64, "fp16", GPU, config=SmallConfig(16, 64, 4, 4))
     places = _places(launch_context(plan, GPU))
     on_sm = np.bincount(places % GPU.sm_count, minlength=GPU.sm_count)
     assert all(on_sm[places[:8] % GPU.sm_count] > 1)
@@ -119,7 +119,7 @@ def test_unequal_tiles_lie_as_launches_leave_them(
         (5120, 5): SmallConfig(32, 8, 2, 16),
         (4096, 16): SmallConfig(16, 16, 2, 16),
     }.get((m, n), SmallConfig(16, 8, 2, 16))
-    plan = plan_small_n(tiles, n, "fp16", GPU, config)
+    plan = _plan_small_n(tiles, n, "fp16", GPU, config)
     sm = _places(launch_context(plan, GPU)) % GPU.sm_count
     columns = plan.work.k_stop.astype(float)
     shared = np.where(sm[:, None] == sm, np.minimum(columns[:, None], columns), 0.0).sum(axis=1) - columns
@@ -161,7 +161,7 @@ def test_blocks_that_find_no_room_beside_the_launch_before_read_their_weights_la
     """86 tiles make 172 blocks of 64 rows; two to an SM, 264 places leave 92 to the next launch."""
     form = SmallConfig(64, 64, 4, 4)
     few, many = (
-        plan_small_n(tiles_keeping([1024] * tiles, height=128, k=4096), 64, "fp16", GPU, config=form)
+        _plan_small_n(tiles_keeping([1024] * tiles, height=128, k=4096), 64, "fp16", GPU, config=form)
         for tiles in (66, 86)
     )
     ring = 4 * (64 * 32 + 32) // 4
@@ -173,7 +173,7 @@ def test_blocks_that_find_no_room_beside_the_launch_before_read_their_weights_la
 
 def test_the_start_of_late_blocks_lies_under_the_way_of_the_launch() -> None:
     tiles = tiles_keeping([1024] * 86, height=128, k=4096)
-    plan = plan_small_n(tiles, 64, "fp16", GPU, config=SmallConfig(64, 64, 4, 4))
+    plan = _plan_small_n(tiles, 64, "fp16", GPU, config=SmallConfig(64, 64, 4, 4))
     context = launch_context(plan, GPU)
     assert context.pdl_release_s == 0.0
     hidden_s = GPU.block_start_cycles / GPU.clock_burst_hz[0]
@@ -193,7 +193,7 @@ def test_the_start_of_late_blocks_lies_under_the_way_of_the_launch() -> None:
 )
 def test_columns_that_are_waited_for_one_by_one(n: int, form: SmallConfig, waits: int) -> None:
     """In code compiled for sm_90a: `LDG` behind `ACQBULK`, each in front of the copies that it names."""
-    few = plan_small_n(tiles_keeping([4096] * 4, height=64, k=4096), n, "fp16", GPU, config=form)
+    few = _plan_small_n(tiles_keeping([4096] * 4, height=64, k=4096), n, "fp16", GPU, config=form)
     (worker,) = launch_context(few, GPU).programs
     begin = worker.begin
     waited = [pair[0] for pair in pairwise(begin) if pair[1].op is Op.WAIT_LOAD]
@@ -204,7 +204,7 @@ def test_columns_that_are_waited_for_one_by_one(n: int, form: SmallConfig, waits
 @pytest.mark.parametrize(("n", "form"), [(1, SmallConfig(64, 8, 4, 16)), (16, SmallConfig(32, 16, 2, 16))])
 def test_addresses_behind_the_wait_are_counted_once(n: int, form: SmallConfig) -> None:
     """Those that the time of a launch has, of the tile kernel, are not counted again."""
-    few = plan_small_n(tiles_keeping([4096] * 4, height=64, k=4096), n, "fp16", GPU, config=form)
+    few = _plan_small_n(tiles_keeping([4096] * 4, height=64, k=4096), n, "fp16", GPU, config=form)
     first, second = [
         i for i in launch_context(few, GPU).programs[0].begin if i.op is Op.ISSUE and i.issue > 0
     ][:2]
@@ -230,7 +230,7 @@ def test_a_step_waits_for_its_own_k16() -> None:
     for depth in (2, 4):
         form = SmallConfig(64, 16, depth, 8)
         long, half = (
-            simulate(plan_small_n(t, 16, "fp16", GPU, config=form), GPU).cycles for t in (TALL, short)
+            simulate(_plan_small_n(t, 16, "fp16", GPU, config=form), GPU).cycles for t in (TALL, short)
         )
         more.append(long - half)
     assert more[1] < 0.9 * more[0]
@@ -238,7 +238,7 @@ def test_a_step_waits_for_its_own_k16() -> None:
 
 def test_a_plan_launches_one_block_for_each_item_wherever_they_lie() -> None:
     tiles = tiles_keeping([1024] * 32, height=128, k=4096)
-    plan = plan_small_n(tiles, 1, "fp16", GPU, config=SmallConfig(64, 8, 4, 4))
+    plan = _plan_small_n(tiles, 1, "fp16", GPU, config=SmallConfig(64, 8, 4, 4))
     assert plan.schedule is Schedule.HARDWARE
     assert plan.blocks == plan.item_count
     assert launch_context(plan, GPU).crowd > 1
@@ -247,7 +247,7 @@ def test_a_plan_launches_one_block_for_each_item_wherever_they_lie() -> None:
 def test_the_start_of_blocks_lies_under_the_launch_before() -> None:
     """More blocks than half of the SMs: with fewer, any kernel whose launches overlap starts early."""
     tiles = tiles_keeping([64] * 80, height=64, k=64)
-    plan = plan_small_n(tiles, 1, "fp16", GPU, SmallConfig(64, 8, 6))
+    plan = _plan_small_n(tiles, 1, "fp16", GPU, SmallConfig(64, 8, 6))
     early = launch_context(plan, GPU)
     programs = tuple(replace(program, start=()) for program in early.programs)
     early = replace(early, programs=programs, places=None, pdl_release_s=0.0)
@@ -281,7 +281,7 @@ def test_cases_measured_on_an_h200(m: int, k: int, n: int, kept: int, us: float)
     tiles = tiles_keeping([kept] * (m // 128), height=128, k=k)
     plan = fastest_plan("small-n", tiles, n, "fp16", GPU)
     if (m, n) == (3072, 64):
-        plan = plan_small_n(tiles, n, "fp16", GPU, SmallConfig(16, 64, 8, 4))  # as measured
+        plan = _plan_small_n(tiles, n, "fp16", GPU, SmallConfig(16, 64, 8, 4))  # as measured
     assert simulate(plan, GPU).seconds * 1e6 == pytest.approx(us, rel=0.12)
 
 
@@ -313,7 +313,7 @@ def test_the_form_chosen_is_one_that_was_fast(m: int, k: int, kept: int, n: int,
 
 def test_a_form_that_fits_nowhere_is_planned_and_not_timed() -> None:
     tiles = tiles_keeping([64] * 4, height=64, k=64)
-    plan = plan_small_n(tiles, 64, "fp16", GPU, config=SmallConfig(64, 64, 8, 16))
+    plan = _plan_small_n(tiles, 64, "fp16", GPU, config=SmallConfig(64, 64, 8, 16))
     for time in (simulate, estimate):
         with pytest.raises(PlanDoesNotFit, match="small-n"):
             time(plan, GPU)
@@ -361,4 +361,4 @@ def test_rows_land_in_parts_of_passes(n: int, passes: int, read: int) -> None:
 
 def _wide(n: int) -> WarpProgram:
     form = SmallConfig(32, 32, 2, 16)
-    return plan_small_n(tiles_keeping([512], height=32, k=1024), n, "fp16", GPU, config=form).programs[0]
+    return _plan_small_n(tiles_keeping([512], height=32, k=1024), n, "fp16", GPU, config=form).programs[0]

@@ -10,7 +10,7 @@ from prunecast.hardware import load_gpu
 from prunecast.launch import launch_context
 from prunecast.launch.context import launch_costs
 from prunecast.launch.overlap import early_starts
-from prunecast.models import estimate, roofline
+from prunecast.models import chip, estimate
 from prunecast.models.prefetch import first_weights_s, first_weights_share
 from prunecast.patterns import TileMap
 
@@ -65,7 +65,7 @@ def test_nobody_waits_where_launches_do_not_overlap_or_all_blocks_start_early():
 def test_a_launch_takes_as_much_longer(monkeypatch):
     plan = plan_of(44, 614, 384)
     waits = estimate(plan, H200)
-    monkeypatch.setattr(roofline, "first_weights_share", lambda context: 0.0)
+    monkeypatch.setattr(chip, "first_weights_share", lambda context: 0.0)
     without = estimate(plan, H200)
     ring = 44 * 128 * plan.resources.stages * plan.shape.block_k * 2
     longer = SHOWN_SHARE * ring / H200.dram_bytes_per_s

@@ -4,7 +4,7 @@ import numpy as np
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels.small_n.configs import SmallConfig
-from prunecast.kernels.small_n.kernel import plan_small_n
+from prunecast.kernels.small_n.kernel import _plan_small_n
 from prunecast.launch import launch_context
 from prunecast.models import estimate
 from prunecast.models.prefetch import posted_bytes
@@ -23,13 +23,13 @@ def tiles(kept: int) -> TileMap:
 def test_it_is_the_first_ring_of_all_blocks_as_far_as_they_have_it() -> None:
     of_k16 = 16 * (64 * 2 + 2)
     for kept, k16 in ((16, 1), (160, 10), (1024, 64), (4096, 64)):
-        plan = plan_small_n(tiles(kept), 4, "fp16", H200, config=FORM)
+        plan = _plan_small_n(tiles(kept), 4, "fp16", H200, config=FORM)
         assert posted_bytes(launch_context(plan, H200)) == 64 * k16 * of_k16
 
 
 def test_the_first_rows_come_behind_it() -> None:
     """8.5 MB are 3,700 cycles at 4.5 TB/s: first k16s were seen 3,850 to 4,250 cycles behind the wait."""
-    plan = plan_small_n(tiles(2048), 4, "fp16", H200, config=FORM)
+    plan = _plan_small_n(tiles(2048), 4, "fp16", H200, config=FORM)
     slow = posted_bytes(launch_context(plan, H200)) / H200.dram_bytes_per_s
     for run in (simulate, estimate):
         assert run(plan, H200).seconds > slow + 2e-6

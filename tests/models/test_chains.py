@@ -12,7 +12,6 @@ from prunecast.launch import launch_context
 from prunecast.models.chain import plan_chain
 from prunecast.models.chains import (
     after_parts_cycles,
-    begun_early,
     edge_cycles,
     multiply_pace,
     stores_behind_cycles,
@@ -21,7 +20,7 @@ from prunecast.models.chains import (
     walk_pace,
 )
 from prunecast.models.rates import runs_ahead, sm_rates
-from prunecast.models.walk import Ring, run_steps, warp_of
+from prunecast.models.walk import Ring, Warp, run_steps
 from prunecast.plan.program import Instruction, Op, WarpProgram, When
 from tests.models.hand_plans import hand_plan, one_role_programs, two_role_programs
 from tests.toy_gpu import toy_gpu
@@ -119,14 +118,14 @@ def test_what_a_block_asks_for_early_is_there():
     chain = chain_of(programs=(replace(producer, begin=begin), consumer))
     lead = 1 + 128 + 128 + 500 + 20
     assert walk_block(chain).lead == 1 + 500 + 1 + lead
-    assert walk_block(begun_early(chain)).lead == 1 + lead
+    assert walk_block(chain.begun_early()).lead == 1 + lead
 
 
 def test_what_comes_from_the_launch_before_is_never_early():
     producer, consumer = two_role_programs()
     begin = (Instruction(Op.LOAD_B, 64), Instruction(Op.WAIT_LOAD))
     chain = chain_of(programs=(replace(producer, begin=begin), consumer))
-    assert begun_early(chain) == chain
+    assert chain.begun_early() == chain
 
 
 def test_steps_of_sixteen_columns():
@@ -277,7 +276,7 @@ def test_steps_may_ask_for_any_step_ahead():
     step = (Instruction(Op.LOAD_A, 64, ahead=1000), Instruction(Op.WAIT_LOAD, 1), Instruction(Op.FMA, 64))
     programs = (WarpProgram(role="all", warps=4, step=step),)
     chain = chain_of(programs=programs)
-    (warp,), ring = [warp_of(program, chain) for program in programs], Ring()
+    (warp,), ring = [Warp(program, chain) for program in programs], Ring()
     run_steps([warp], chain, ring, 6)
     assert min(warp.arrived.size, ring.landed.size, ring.released.size) > 8 + 6 + 1000
     assert walk_block(chain).step == 3

@@ -6,7 +6,7 @@ import pytest
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.kernels.small_n.configs import SmallConfig
-from prunecast.kernels.small_n.kernel import plan_small_n
+from prunecast.kernels.small_n.kernel import _plan_small_n
 from prunecast.launch import launch_context
 from prunecast.models import estimate
 from prunecast.models.chain import Chain, plan_chain
@@ -89,5 +89,5 @@ def test_first_weights_stand_before_the_first_rows(
 ) -> None:
     """A ring of all blocks takes DRAM 2 to 4 us: without that the closed form was 14 to 25 % below."""
     tiles = tiles_keeping([columns] * blocks, height=sizes[0], k=4096)
-    plan = plan_small_n(tiles, n, "fp16", H200, config=SmallConfig(*sizes))
+    plan = _plan_small_n(tiles, n, "fp16", H200, config=SmallConfig(*sizes))
     assert estimate(plan, H200).seconds == pytest.approx(simulate(plan, H200).seconds, rel=0.1)

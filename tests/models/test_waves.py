@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from prunecast.launch import launch_context
 from prunecast.models import waves
-from prunecast.models.waves import place_units, seats_of, units_of
+from prunecast.models.amounts import units_of
+from prunecast.models.waves import place_units
 from prunecast.plan.kernel_plan import Schedule
 from tests.models.hand_plans import hand_plan
 from tests.toy_gpu import toy_gpu
@@ -19,13 +20,13 @@ from tests.toy_gpu import toy_gpu
 def place(alone, demand=None, *, sms=4, slots=1):
     alone = np.array(alone, dtype=np.float64)
     demand = np.zeros_like(alone) if demand is None else np.array(demand, dtype=np.float64)
-    return place_units(seats(alone.size, sms, slots), alone, demand)
+    return place_units(launched(alone.size, sms, slots), alone, demand)
 
 
-def seats(units, sms, slots):
-    """Of so many blocks, `slots` to an SM."""
+def launched(units, sms, slots):
+    """So many blocks, `slots` to an SM."""
     context = launch_context(hand_plan([64] * units, 64), toy_gpu(sm_count=sms))
-    return seats_of(replace(context, fit=replace(context.fit, blocks_per_sm=slots)), units)
+    return replace(context, fit=replace(context.fit, blocks_per_sm=slots))
 
 
 class Naive(NamedTuple):
@@ -161,6 +162,6 @@ def test_many_waves_end_where_they_would_unit_by_unit(slots, monkeypatch):
 
 def test_what_an_sm_has_fetched_is_told_by_its_last_unit():
     # SM 0 runs the first unit and then the third one, which is quiet for its last 20 cycles
-    placement = place_units(seats(3, 2, 1), np.array([100.0, 300.0, 50.0]), np.zeros(3))
+    placement = place_units(launched(3, 2, 1), np.array([100.0, 300.0, 50.0]), np.zeros(3))
     assert placement.sm.tolist() == [0, 1, 0]
     assert placement.fetched(placement.sm_finish, np.array([70.0, 10.0, 20.0])).tolist() == [130.0, 290.0]

@@ -12,9 +12,20 @@ from prunecast.kernels.libraries.cusparselt.kernel import CUSPARSELT
 from prunecast.kernels.small_n.kernel import SMALL_N
 from prunecast.kernels.tile.kernel import BLOCK_SPARSE, STSPMM, TILE_WISE
 from prunecast.kernels.two_of_four.kernel import TWO_OF_FOUR
-from prunecast.kernels.two_part import TWO_PART
+from prunecast.patterns.element_map import ElementMap
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 from prunecast.plan.misaligned import ROW_BYTES
+
+TWO_PART = Kernel(
+    name="two-part",
+    meaning="tiles first, and the best of what they removed as single weights",
+    takes=ElementMap,
+    natural_pattern="tile-element:128",
+    families=("dense-block", "tile-element"),
+    on_request=True,
+    parts=("stspmm", "csr"),
+)
+"""Tiles write C, all of it; a remainder of single weights adds to the rows that it has something for."""
 
 _RECORDS = (DENSE, TILE_WISE, STSPMM, SMALL_N, BLOCK_SPARSE, TWO_OF_FOUR, CUSPARSELT, BALANCED, TWO_PART, CSR)
 

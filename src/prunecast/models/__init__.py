@@ -5,7 +5,7 @@ a place for neural networks. It is fast enough for a search loop, bounds the sim
 which level binds.
 
 Read first: `roofline.py` (the whole formula), `amounts.py` (what a plan does), `bounds.py` (what no order of
-events can beat). Then `chains.py` (waits), `waves.py` and `unit_costs.py` (SMs), `traffic.py` (bytes).
+events can beat). Then `chains.py` (waits), `waves.py` and `chip.py` (SMs), `traffic.py` (bytes).
 """
 
 from prunecast.launch.floor import LAUNCHES

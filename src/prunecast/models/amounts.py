@@ -13,7 +13,7 @@ from prunecast.launch import LaunchContext
 from prunecast.models.amount_loops import Sizes, measure_terms
 from prunecast.models.terms import FloatArray, Section, Table, Unit, table_of
 from prunecast.patterns.tile_map import IntArray
-from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan, Schedule
 from prunecast.plan.program import WarpProgram
 
 Index = npt.NDArray[np.int64]
@@ -179,3 +179,11 @@ def _keys(plan: KernelPlan) -> Index:
         key = key * (most - least + 1) + (size - least)
         span *= most - least + 1
     return key
+
+
+def units_of(plan: KernelPlan, item_values: FloatArray) -> FloatArray:
+    """Add amounts of items (items, ...) up over what is placed as one: blocks of STATIC, else items."""
+    if plan.schedule is not Schedule.STATIC:
+        return item_values
+    sums = np.concatenate((np.zeros((1, *item_values.shape[1:])), np.cumsum(item_values, axis=0)))
+    return np.asarray(sums[plan.work.block_start[1:]] - sums[plan.work.block_start[:-1]])

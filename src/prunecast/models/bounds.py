@@ -6,13 +6,12 @@ import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext, launch_context
-from prunecast.models.amounts import Amounts, launch_amounts
+from prunecast.models.amounts import Amounts, launch_amounts, units_of
 from prunecast.models.case import LEVELS
 from prunecast.models.loops import busiest_sm
 from prunecast.models.rates import SmRates, sm_rates
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import Traffic, plan_traffic
-from prunecast.models.waves import units_of
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 from prunecast.plan.misaligned import gather_line_cost, store_cost
 
@@ -58,7 +57,7 @@ def bounds_of(
     bounds["tensor"] = max(
         bounds["tensor"], float(levels["tensor"].max(initial=0.0)) * rates.sub_partitions / partitions
     )
-    bounds["l2"] = l2_seconds(context, amounts, traffic).all * clock_hz
+    bounds["l2"] = L2Seconds.of(context, amounts, traffic).all * clock_hz
     reads = (traffic.compulsory_bytes + traffic.merged_bytes - traffic.c_bytes) / gpu.dram_bytes_per_s
     bounds["dram"] = (reads + traffic.c_bytes / gpu.dram_write_bytes_per_s) * clock_hz
     return bounds
@@ -76,6 +75,20 @@ class L2Seconds(NamedTuple):
     merging: float
     """Seconds of stores beside reads: L2 merges partial sectors with what is there."""
 
+    @classmethod
+    def of(cls, context: LaunchContext, amounts: Amounts, traffic: Traffic) -> "L2Seconds":
+        """Reads and stores each at their own rate."""
+        gpu = context.gpu
+        partials = float(amounts.kinds.members @ amounts.edges[:, Quantity.PARTIALS_OUT])
+        stores = traffic.c_bytes + partials
+        requests = (traffic.l2_bytes - stores) / gpu.l2_bytes_per_s
+        return cls(
+            reads=requests / _requests_over_reads(context, amounts),
+            requests=requests,
+            stores=stores / gpu.l2_store_bytes_per_s,
+            merging=store_cost(context.programs).lines * traffic.c_bytes / gpu.l2_store_bytes_per_s,
+        )
+
     @property
     def data(self) -> float:
         """Seconds of the bytes moved, whatever lines they lie in."""
@@ -85,20 +98,6 @@ class L2Seconds(NamedTuple):
     def all(self) -> float:
         """At least."""
         return max(self.requests + self.stores, self.merging)
-
-
-def l2_seconds(context: LaunchContext, amounts: Amounts, traffic: Traffic) -> L2Seconds:
-    """Reads and stores each at their own rate."""
-    gpu = context.gpu
-    partials = float(amounts.kinds.members @ amounts.edges[:, Quantity.PARTIALS_OUT])
-    stores = traffic.c_bytes + partials
-    requests = (traffic.l2_bytes - stores) / gpu.l2_bytes_per_s
-    return L2Seconds(
-        reads=requests / _requests_over_reads(context, amounts),
-        requests=requests,
-        stores=stores / gpu.l2_store_bytes_per_s,
-        merging=store_cost(context.programs).lines * traffic.c_bytes / gpu.l2_store_bytes_per_s,
-    )
 
 
 def _requests_over_reads(context: LaunchContext, amounts: Amounts) -> float:

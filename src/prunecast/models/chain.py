@@ -8,10 +8,10 @@ import numpy as np
 
 from prunecast.launch import LaunchContext
 from prunecast.models.prefetch import weights_before_b_bytes
-from prunecast.models.rates import SmRates, gather_bytes_per_clk, has_edges, waits_for_parts
+from prunecast.models.rates import SmRates, gather_bytes_per_clk, waits_for_parts
 from prunecast.plan.kernel_plan import BlockShape, KernelPlan
 from prunecast.plan.misaligned import store_cost
-from prunecast.plan.program import WarpProgram, When
+from prunecast.plan.program import COPIES, Code, Op, WarpProgram, When
 from prunecast.plan.tensor_rate import tensor_latency_cycles
 
 
@@ -66,11 +66,17 @@ class Chain(NamedTuple):
 
     def where_tokens_lack(self) -> "Chain":
         """The block with an item of fewer tokens; the bytes it moves stay those of a full one."""
-        return self._replace(lacks_tokens=True) if has_edges(self.programs) else self
+        return self._replace(lacks_tokens=True) if _has_edges(self.programs) else self
 
     def of_first_ring(self) -> "Chain":
         """The block as if all its steps were of its first ring."""
         return self._replace(programs=_of_first_ring(self.programs))
+
+    def begun_early(self) -> "Chain":
+        """The block as if it had started before the walk begins, with all that it waits for before B already
+        there.
+        """
+        return self._replace(programs=_begun_programs(self.programs))
 
     def of_lone_warps(self) -> "Chain":
         """The block as if each role had one warp, with nobody in its way."""
@@ -84,6 +90,24 @@ class Chain(NamedTuple):
         """The block with k-steps of 16 columns, and a ring of as many columns."""
         stages = self.stages * -(-self.shape.block_k // 16)
         return self._replace(shape=self.shape._replace(block_k=16), stages=stages)
+
+
+@lru_cache(maxsize=64)
+def _has_edges(programs: tuple[WarpProgram, ...]) -> bool:
+    """Whether warps do something else in items with fewer tokens than a block takes."""
+    parts = ("start", "begin", "fill", "step", "end", "finish")
+    return any(i.when is When.EDGE for program in programs for part in parts for i in getattr(program, part))
+
+
+@lru_cache(maxsize=256)
+def _begun_programs(programs: tuple[WarpProgram, ...]) -> tuple[WarpProgram, ...]:
+    return tuple(replace(program, start=(), begin=_begun(program.begin)) for program in programs)
+
+
+def _begun(begin: Code) -> Code:
+    first_of_b = next((at for at, i in enumerate(begin) if i.op in (*COPIES, Op.LOAD_B)), len(begin))
+    early = tuple(i for i in begin[:first_of_b] if i.op not in (Op.ISSUE, Op.WAIT_LOAD))
+    return (*early, *begin[first_of_b:])
 
 
 @lru_cache(maxsize=256)

@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from prunecast.models.chain import Chain
-from prunecast.models.rates import COPIES, fetches, multiplies, runs_ahead
-from prunecast.models.walk import KINDS, Ring, Warp, run, run_steps, store_cycles, warp_of
+from prunecast.models.rates import runs_ahead
+from prunecast.models.walk import KINDS, Ring, Warp, run, run_steps, store_cycles
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram
 
 
@@ -35,29 +35,11 @@ def walk_block(chain: Chain) -> _Pace:
     settle, count = 2 * max(chain.stages, 2), max(chain.stages, 2)
     ring = Ring()
     # Warps that fetch first: those that multiply wait for what they bring.
-    programs = sorted(chain.programs, key=multiplies)
-    warps = [warp_of(program, chain) for program in programs]
+    programs = sorted(chain.programs, key=lambda program: program.multiplies)
+    warps = [Warp(program, chain) for program in programs]
     before, marks = run_steps(warps, chain, ring, settle + count)
     lead = ring.first_full if ring.first_full >= 0.0 else before
     return _Pace(lead=lead, step=float(marks[-1] - marks[-1 - count]) / count)
-
-
-def begun_early(chain: Chain) -> Chain:
-    """The block as if it had started before the walk begins, with all that it waits for before B already
-    there.
-    """
-    return chain._replace(programs=_begun_programs(chain.programs))
-
-
-@lru_cache(maxsize=256)
-def _begun_programs(programs: tuple[WarpProgram, ...]) -> tuple[WarpProgram, ...]:
-    return tuple(replace(program, start=(), begin=_begun(program.begin)) for program in programs)
-
-
-def _begun(begin: Code) -> Code:
-    first_of_b = next((at for at, i in enumerate(begin) if i.op in (*COPIES, Op.LOAD_B)), len(begin))
-    early = tuple(i for i in begin[:first_of_b] if i.op not in (Op.ISSUE, Op.WAIT_LOAD))
-    return (*early, *begin[first_of_b:])
 
 
 def walk_pace(chain: Chain) -> float:
@@ -68,7 +50,7 @@ def walk_pace(chain: Chain) -> float:
 @lru_cache(maxsize=256)
 def multiply_pace(chain: Chain) -> float:
     """From one k-step to the next of the warps that multiply, if all data are there already."""
-    programs = tuple(program for program in chain.programs if multiplies(program))
+    programs = tuple(program for program in chain.programs if program.multiplies)
     return walk_block(chain._replace(programs=programs).with_data_there()).step
 
 
@@ -91,13 +73,13 @@ def stores_behind_cycles(chain: Chain) -> float:
 @lru_cache(maxsize=256)
 def turn_cycles(chain: Chain) -> float:
     """From the last copy of an item to the first of the next one, of warps that only fetch."""
-    fetching = (p for p in chain.programs if fetches(p) and not multiplies(p))
+    fetching = (p for p in chain.programs if p.fetches and not p.multiplies)
     return max((_begin_cycles(program, chain) for program in fetching), default=0.0)
 
 
 def _begin_cycles(program: WarpProgram, chain: Chain) -> float:
     """What is loaded before an item comes half a gather's latency later, as behind gathers under way."""
-    warp, ring = warp_of(program, chain), Ring(gather_free=chain.gather_latency / 2)
+    warp, ring = Warp(program, chain), Ring(gather_free=chain.gather_latency / 2)
     warp.now = float(chain.gather_latency)
     run(warp, program.begin, chain, ring, 0)
     return warp.now - chain.gather_latency
@@ -118,8 +100,8 @@ def _walk_edges(chain: Chain, sections: tuple[str, ...], kind: str) -> list[Warp
     """The multiplying warps after these sections."""
     walked = []
     for program in chain.programs:
-        if multiplies(program) or not runs_ahead(chain.programs):
-            warp = warp_of(program, chain)
+        if program.multiplies or not runs_ahead(chain.programs):
+            warp = Warp(program, chain)
             # The last step's products are still on their way when the sections after it begin.
             warp.multiplies_until(chain.tensor_latency)
             for section in sections:
@@ -167,7 +149,7 @@ def phases_before(chain: Chain) -> tuple[_Phase, ...]:
 
 def _phases_of_code(code: Code, chain: Chain) -> list[_Phase]:
     """Phases of a part of the one program that such a block has."""
-    warp, ring, found, first, began = warp_of(chain.programs[0], chain), Ring(), [], 0, 0.0
+    warp, ring, found, first, began = Warp(chain.programs[0], chain), Ring(), [], 0, 0.0
     # The last step's products are still on their way when the sections after it begin
     warp.multiplies_until(chain.tensor_latency)
     for place, instruction in enumerate(code, 1):

@@ -1,6 +1,6 @@
 """Jitted loops of the performance models; plain arrays and numbers, no meaning.
 
-The wrappers are in `waves.py`, `unit_costs.py` and `bounds.py`. Arrays named `out_*` are changed in place.
+The wrappers are in `waves.py`, `chip.py` and `bounds.py`. Arrays named `out_*` are changed in place.
 """
 
 from typing import Any, NamedTuple

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.plan.kernel_plan import KernelPlan
-from prunecast.plan.program import Op, WarpProgram, When
+from prunecast.plan.program import Op, WarpProgram
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 
 L1_INTAKE_BYTES = 64.0
@@ -54,34 +54,13 @@ def gather_bytes_per_clk(plan: KernelPlan, gpu: GpuSpec) -> float:
     return max(rate, L1_INTAKE_BYTES) if plan.tensor == "wgmma" else rate
 
 
-COPIES = (Op.COPY_A, Op.COPY_B, Op.GATHER_B)
-LOADS = (Op.LOAD_A, Op.LOAD_B, Op.LOAD_INDEX, Op.LOAD_PARTIALS)
-
-
 @lru_cache(maxsize=64)
 def runs_ahead(programs: tuple[WarpProgram, ...]) -> bool:
     """Whether warps that only fetch go on to the next item while others still finish this one."""
-    return any(fetches(program) and not multiplies(program) for program in programs)
+    return any(program.fetches and not program.multiplies for program in programs)
 
 
 @lru_cache(maxsize=64)
 def waits_for_parts(programs: tuple[WarpProgram, ...]) -> bool:
     """Whether owners of split tiles collect the sums themselves; else another launch adds them up."""
     return any(i.op is Op.WAIT_PARTS for program in programs for i in program.end)
-
-
-@lru_cache(maxsize=64)
-def has_edges(programs: tuple[WarpProgram, ...]) -> bool:
-    """Whether warps do something else in items with fewer tokens than a block takes."""
-    parts = ("start", "begin", "fill", "step", "end", "finish")
-    return any(i.when is When.EDGE for program in programs for part in parts for i in getattr(program, part))
-
-
-def fetches(program: WarpProgram) -> bool:
-    """Whether its warps copy or load in a k-step, or before the first one."""
-    return any(i.op in (*COPIES, *LOADS) for i in (*program.fill, *program.step))
-
-
-def multiplies(program: WarpProgram) -> bool:
-    """Whether its warps multiply in a k-step."""
-    return any(i.op in (Op.MMA, Op.MMA_SYNC, Op.FMA) for i in program.step)

@@ -10,7 +10,6 @@ from prunecast.models.bounds import copied_cycles, sm_level_cycles
 from prunecast.models.case import Case
 from prunecast.models.chain import Chain
 from prunecast.models.chains import (
-    begun_early,
     edge_cycles,
     multiply_pace,
     phases_before,
@@ -142,7 +141,7 @@ def _waits(case: Case, steady: Chain, waits: MaskArray, *, blocks: int) -> Float
     if prologue_is_hidden(case.context):
         hardware = case.plan.schedule is Schedule.HARDWARE
         early = slice(case.blocks_in_flight) if hardware else slice(None)
-        wait[early] = np.where(waits[early], _lead_in(begun_early(cold), begun_early(steady), begin), 0.0)
+        wait[early] = np.where(waits[early], _lead_in(cold.begun_early(), steady.begun_early(), begin), 0.0)
     return wait
 
 

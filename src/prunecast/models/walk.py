@@ -24,10 +24,12 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class Warp:
-    """One warp on its walk: its vector, and when loads have come, by the step that they are for."""
+    """A warp that stands for the role of a program: its vector, and when loads have come, by their step."""
 
-    def __init__(self, program: WarpProgram, abreast: int) -> None:
+    def __init__(self, program: WarpProgram, chain: Chain) -> None:
         self.program = program
+        together = any(instruction.op is Op.SYNC for instruction in program.step)
+        abreast = -(-program.warps // chain.sub_partitions) if together else 1
         self.vector = np.zeros(12)
         self.vector[loops.WARPS], self.vector[loops.ABREAST] = program.warps, abreast
         self.arrived = np.zeros(PLACES)
@@ -80,12 +82,6 @@ class Ring:
     def first_full(self) -> float:
         """When the first stage was there; -1 if nobody has waited for it."""
         return float(self.vector[loops.FIRST_FULL])
-
-
-def warp_of(program: WarpProgram, chain: Chain) -> Warp:
-    """A warp that stands for the role of a program."""
-    abreast = any(instruction.op is Op.SYNC for instruction in program.step)
-    return Warp(program, -(-program.warps // chain.sub_partitions) if abreast else 1)
 
 
 def run(

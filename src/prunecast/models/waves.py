@@ -1,4 +1,4 @@
-"""Where the work of a plan ends up: blocks on SMs, wave after wave, and when each SM runs dry."""
+"""What blocks with their lists cost, on which SMs they end up, wave after wave, and when each SM runs dry."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -7,9 +7,12 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.launch import LaunchContext
-from prunecast.models.loops import run_down
+from prunecast.models.case import Case
+from prunecast.models.item_costs import Costs
+from prunecast.models.loops import BlockLists, run_down, run_lists
+from prunecast.models.rates import waits_for_parts
+from prunecast.models.starts import Starts
 from prunecast.models.terms import FloatArray
-from prunecast.plan.kernel_plan import KernelPlan, Schedule
 
 EXACT_WAVES = 64
 """Waves up to which units are placed one by one; of more waves only the last ones are, as earlier ones fill
@@ -48,14 +51,6 @@ class Placement:
         return float(self.slot_finish.max())
 
 
-def units_of(plan: KernelPlan, item_values: FloatArray) -> FloatArray:
-    """Add amounts of items (items, ...) up over what is placed as one: blocks of STATIC, else items."""
-    if plan.schedule is not Schedule.STATIC:
-        return item_values
-    sums = np.concatenate((np.zeros((1, *item_values.shape[1:])), np.cumsum(item_values, axis=0)))
-    return np.asarray(sums[plan.work.block_start[1:]] - sums[plan.work.block_start[:-1]])
-
-
 class _Seats(NamedTuple):
     """Where the units of a launch begin, however long they are."""
 
@@ -72,7 +67,7 @@ class _Seats(NamedTuple):
     sms: int
 
 
-def seats_of(context: LaunchContext, units: int) -> _Seats:
+def _seats_of(context: LaunchContext, units: int) -> _Seats:
     """Seats of so many units: the first ones go round robin over the SMs, or where they pile up."""
     sms, blocks_per_sm = context.gpu.sm_count, context.fit.blocks_per_sm
     in_flight = min(context.plan.blocks, context.held, units)
@@ -84,7 +79,7 @@ def seats_of(context: LaunchContext, units: int) -> _Seats:
     return _Seats(blocks_per_sm, in_flight, early, places, in_turn, sms)
 
 
-def place_units(seats: _Seats, alone: FloatArray, demand: FloatArray) -> Placement:
+def place_units(context: LaunchContext, alone: FloatArray, demand: FloatArray) -> Placement:
     """Run units over the SMs as the plan's schedule does: list scheduling with shared SMs.
 
     A slot that comes free takes the next unit of the list. Of r units on one SM each gets on at the rate
@@ -95,6 +90,7 @@ def place_units(seats: _Seats, alone: FloatArray, demand: FloatArray) -> Placeme
     alone : (units,) cycles of a unit that has an SM to itself, float64
     demand : (units,) cycles that its busiest pipe of the SM works for it, float64
     """
+    seats = _seats_of(context, alone.size)
     early, in_flight = seats.early, seats.in_flight
     finish, sm = np.zeros((seats.sms, seats.slots)), seats.in_turn.copy()
     if not early:
@@ -104,3 +100,48 @@ def place_units(seats: _Seats, alone: FloatArray, demand: FloatArray) -> Placeme
         shared = np.maximum(alone[:early], in_flight / seats.sms * demand[:early])
         finish[finish > 0.0] += float(shared.sum()) / in_flight
     return Placement(slot_finish=finish, sm=sm)
+
+
+class _UnitCosts(NamedTuple):
+    """Cycles of what is placed as one, a block with its list, (units,) float64."""
+
+    alone: FloatArray
+    """Cycles of a unit that has an SM to itself."""
+    demand: FloatArray
+    quiet: FloatArray
+    """At its end, when it has nothing more to fetch."""
+
+
+def steady(items: Costs, starts: Starts) -> FloatArray:
+    """Cycles of each of `items` among others like it, the block's start aside."""
+    behind_ring = np.maximum(items.edge - starts.ring, 0.0)
+    return np.asarray(
+        np.maximum(
+            np.maximum(items.multiply + items.edge, items.fetch + np.maximum(behind_ring, starts.turn)),
+            items.demand,
+        )
+    )
+
+
+def _lists_of(case: Case, items: Costs, starts: Starts) -> BlockLists:
+    """Items one by one, as `loops.run_lists` wants them."""
+    plan, of_item = case.plan, case.amounts.kinds.of_item
+    return BlockLists(
+        block_start=plan.work.block_start.astype(np.int64),
+        costs=Costs(*(column[of_item] for column in items)),
+        wait=np.where(case.amounts.step_count[of_item] > 0, starts.wait, 0.0),
+        group=plan.work.group
+        if waits_for_parts(case.context.programs)
+        else np.full_like(plan.work.group, -1),
+        owner=plan.work.owner,
+        signal=float(case.gpu.signal_latency_cycles),
+    )
+
+
+def unit_costs(case: Case, items: Costs, starts: Starts) -> _UnitCosts:
+    """Cycles of lists."""
+    lists = _lists_of(case, items, starts)
+    found = _UnitCosts(*np.zeros((3, lists.block_start.size - 1)))
+    run_lists(lists, starts, *found)
+    np.minimum(found.quiet, starts.quiet, out=found.quiet)
+    return found

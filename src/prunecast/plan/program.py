@@ -80,6 +80,10 @@ class Op(IntEnum):
     """Barrier of all warps of the role."""
 
 
+COPIES = (Op.COPY_A, Op.COPY_B, Op.GATHER_B)
+LOADS = (Op.LOAD_A, Op.LOAD_B, Op.LOAD_INDEX, Op.LOAD_PARTIALS)
+
+
 class When(IntEnum):
     """Which items an instruction belongs to."""
 
@@ -197,6 +201,16 @@ class WarpProgram:
     def __hash__(self) -> int:
         """Known from the start: an estimate looks up twenty walks of a plan's programs, at 3 us each."""
         return self._hash
+
+    @property
+    def fetches(self) -> bool:
+        """Whether its warps copy or load in a k-step, or before the first one."""
+        return any(i.op in (*COPIES, *LOADS) for i in (*self.fill, *self.step))
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether its warps multiply in a k-step."""
+        return any(i.op in (Op.MMA, Op.MMA_SYNC, Op.FMA) for i in self.step)
 
     def __reduce__(self) -> tuple[Callable[..., "WarpProgram"], tuple[Any, ...]]:
         """Made anew where it is read: hashes of texts are another process's own."""

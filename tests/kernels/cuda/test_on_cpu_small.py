@@ -7,8 +7,8 @@ import pytest
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.small_n.configs import SmallConfig, block_width
-from prunecast.kernels.small_n.kernel import plan_small_n
+from prunecast.kernels.small_n.configs import SmallConfig, _block_width
+from prunecast.kernels.small_n.kernel import _plan_small_n
 from prunecast.patterns import TileMap
 from tests.kernels.cuda.on_cpu.mistakes import assert_noticed
 from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE
@@ -41,8 +41,8 @@ def ragged_map(height: int, k: int = KEPT[-1]) -> TileMap:
 
 
 def plan_of(n: int, dtype: str, block_m: int, *, height: int = 0, depth: int = 4) -> KernelPlan:
-    form = SmallConfig(block_m, block_width(n), depth)
-    return plan_small_n(ragged_map(height or block_m), n, dtype, GPU, config=form)
+    form = SmallConfig(block_m, _block_width(n), depth)
+    return _plan_small_n(ragged_map(height or block_m), n, dtype, GPU, config=form)
 
 
 @pytest.mark.parametrize("n", [1, 7, 8, 16, 33, 64])

@@ -7,9 +7,9 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.device.build import KernelBuildError
-from prunecast.kernels.small_n.configs import HEIGHTS, WIDTHS, SmallConfig, block_width, small_configs
+from prunecast.kernels.small_n.configs import HEIGHTS, WIDTHS, SmallConfig, _block_width, small_configs
 from prunecast.kernels.small_n.cuda.records import build_small, small_defines
-from prunecast.kernels.small_n.kernel import _compiled_resources, _small_n_configs, plan_small_n
+from prunecast.kernels.small_n.kernel import _compiled_resources, _plan_small_n, _small_n_configs
 from prunecast.launch import launch_context
 from prunecast.plan.kernel_plan import KernelPlan
 from tests.kernels.cuda.plans import ragged_map
@@ -23,7 +23,7 @@ ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
 
 
 def plan_of(block_m: int, n: int, dtype: str = "fp16") -> KernelPlan:
-    return plan_small_n(ragged_map(64), n, dtype, GPU, config=SmallConfig(block_m, block_width(n), 4))
+    return _plan_small_n(ragged_map(64), n, dtype, GPU, config=SmallConfig(block_m, _block_width(n), 4))
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -42,7 +42,7 @@ def test_every_form_that_may_be_chosen_keeps_its_registers(n: int) -> None:
     """Rows of an odd number of tokens need most registers, a bias and GELU some more."""
     tiles = ragged_map(64)
     for form in _small_n_configs(tiles, n, "bf16", GPU):
-        plan = plan_small_n(tiles, n, "bf16", GPU, config=form)
+        plan = _plan_small_n(tiles, n, "bf16", GPU, config=form)
         kernel = build_small(plan, "sm_90a", small_defines(plan, activation="gelu", bias=True))
         assert kernel.spill_bytes == 0, form
 
@@ -52,7 +52,7 @@ def test_every_form_that_may_be_chosen_keeps_its_registers(n: int) -> None:
 def test_every_form_writes_c_token_major_within_its_registers(n: int, activation: str, bias: bool) -> None:
     tiles = ragged_map(64)
     for form in _small_n_configs(tiles, n, "fp16", GPU):
-        plan = plan_small_n(tiles, n, "fp16", GPU, config=form)
+        plan = _plan_small_n(tiles, n, "fp16", GPU, config=form)
         defines = small_defines(plan, activation=activation, bias=bias, changes={"TOKEN_MAJOR": 1})
         assert build_small(plan, "sm_90a", defines).spill_bytes == 0, form
 
@@ -63,7 +63,7 @@ def test_as_many_blocks_lie_on_an_sm_as_registers_say_that_the_compiler_took(n: 
         said = _compiled_resources(form, n, GPU)
         if occupancy(said, GPU).blocks_per_sm == 0:
             continue
-        plan = plan_small_n(ragged_map(64), n, "fp16", GPU, config=form)
+        plan = _plan_small_n(ragged_map(64), n, "fp16", GPU, config=form)
         took = build_small(plan, "sm_90a", small_defines(plan)).registers
         real = said._replace(registers_per_thread=took)
         assert occupancy(said, GPU).blocks_per_sm == occupancy(real, GPU).blocks_per_sm, (form, took)

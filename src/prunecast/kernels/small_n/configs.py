@@ -77,8 +77,50 @@ class SmallConfig(NamedTuple):
         known = _REGISTERS_BY_WORDS if row_unit(n) == 2 and self.tokens > 1 else _REGISTERS
         return known[max(self.block_m * self.block_n // 32, 16)]
 
+    def resources(self, n: int) -> BlockResources:
+        """What a block occupies; rows of B that are not aligned take a little more."""
+        weights = self.block_m * 32
+        slot = weights + 4 * self.row_slot_bytes(n) + (128 if self.by_words(n) else 0)
+        ring = self.depth * slot + 2 * self.depth * 32
+        sums = self.block_m * self.block_n * 4
+        return BlockResources(32 * self.warps, self.registers(n), self.warps * max(ring, sums), self.depth)
 
-def block_width(n: int) -> int:
+    def by_words(self, n: int) -> bool:
+        """Whether rows of B come as the 4-byte words that hold them: they are aligned to less, or short."""
+        return row_unit(n) == 2 or self.tokens == 1
+
+    def copies_per_row(self, n: int) -> int:
+        """Copies that bring a lane's tokens of one row of B."""
+        if self.by_words(n):
+            return self.tokens // 2 + 1
+        return 2 * self.tokens // min(row_unit(n), 2 * self.tokens)
+
+    def k16_instructions(self, n: int) -> int:
+        """Instructions of a warp for a k16, counted in the loops compiled for sm_90a, within a tenth."""
+        fragments = self.block_m // 16
+        return 25 + fragments * (2 + self.tokens) + 2 * self.tokens + self.copy_instructions(n)
+
+    def copy_instructions(self, n: int) -> int:
+        """Instructions of a k16 that copy a later one; the others multiply."""
+        return 78 + self.copies_per_row(n) * (115 if self.by_words(n) else 12)
+
+    def column_loads(self, n: int) -> ColumnLoads:
+        """Where the compiler put the loads that `start` asks for at its top: as compiled for sm_90a."""
+        if self.by_words(n):
+            return ColumnLoads(self.depth if self.depth <= 4 else 0, at_once=True)
+        key = (self.block_m, self.block_n)
+        if key == (16, 16) and self.depth == 3:
+            return ColumnLoads(self.depth, at_once=True)
+        at_once = self.depth in _AT_ONCE.get(key, ())
+        return ColumnLoads(0 if self.depth in _BEHIND.get(key, ()) else 1, at_once=at_once)
+
+    def row_slot_bytes(self, n: int) -> int:
+        """Shared memory of one row of B for the 32 lanes."""
+        piece = 4 if self.by_words(n) else min(row_unit(n), 2 * self.tokens)
+        return 32 * piece * self.copies_per_row(n)
+
+
+def _block_width(n: int) -> int:
     """Tokens of a block for `n` tokens in all."""
     return next((width for width in WIDTHS if width >= n), MOST_TOKENS)
 
@@ -90,57 +132,12 @@ def row_unit(n: int) -> int:
 
 def small_configs(n: int) -> Iterator[SmallConfig]:
     """Every config for `n` tokens that compiles to its registers without spills."""
-    width = block_width(n)
+    width = _block_width(n)
     for height in HEIGHTS:
         tight = width == MOST_TOKENS and (row_unit(n) < 16 or height == min(HEIGHTS))
         for warps, depths in RINGS.items():
             if not (tight and warps == max(RINGS)):
                 yield from (SmallConfig(height, width, depth, warps) for depth in depths)
-
-
-def small_resources(config: SmallConfig, n: int) -> BlockResources:
-    """What a block occupies; rows of B that are not aligned take a little more."""
-    weights = config.block_m * 32
-    slot = weights + 4 * row_slot_bytes(config, n) + (128 if by_words(config, n) else 0)
-    ring = config.depth * slot + 2 * config.depth * 32
-    sums = config.block_m * config.block_n * 4
-    return BlockResources(
-        32 * config.warps, config.registers(n), config.warps * max(ring, sums), config.depth
-    )
-
-
-def by_words(config: SmallConfig, n: int) -> bool:
-    """Whether rows of B come as the 4-byte words that hold them: they are aligned to less, or short."""
-    return row_unit(n) == 2 or config.tokens == 1
-
-
-def copies_per_row(config: SmallConfig, n: int) -> int:
-    """Copies that bring a lane's tokens of one row of B."""
-    if by_words(config, n):
-        return config.tokens // 2 + 1
-    return 2 * config.tokens // min(row_unit(n), 2 * config.tokens)
-
-
-def k16_instructions(config: SmallConfig, n: int) -> int:
-    """Instructions that a warp issues for a k16, counted in the loops compiled for sm_90a, within a tenth."""
-    fragments = config.block_m // 16
-    return 25 + fragments * (2 + config.tokens) + 2 * config.tokens + copy_instructions(config, n)
-
-
-def copy_instructions(config: SmallConfig, n: int) -> int:
-    """Instructions of a k16 that copy a later one; the others multiply."""
-    return 78 + copies_per_row(config, n) * (115 if by_words(config, n) else 12)
-
-
-def column_loads(config: SmallConfig, n: int) -> ColumnLoads:
-    """Where the compiler put the loads that `start` asks for at its top: as compiled for sm_90a."""
-    if by_words(config, n):
-        return ColumnLoads(config.depth if config.depth <= 4 else 0, at_once=True)
-    key = (config.block_m, config.block_n)
-    if key == (16, 16) and config.depth == 3:
-        return ColumnLoads(config.depth, at_once=True)
-    at_once = config.depth in _AT_ONCE.get(key, ())
-    return ColumnLoads(0 if config.depth in _BEHIND.get(key, ()) else 1, at_once=at_once)
 
 
 def config_of_shape(shape: BlockShape, resources: BlockResources) -> SmallConfig:
@@ -159,9 +156,3 @@ def config_of_shape(shape: BlockShape, resources: BlockResources) -> SmallConfig
     ):
         raise BadInput(f"small-n: no config of the kernel has blocks of {tuple(shape)} and {resources}")
     return config
-
-
-def row_slot_bytes(config: SmallConfig, n: int) -> int:
-    """Shared memory of one row of B for the 32 lanes."""
-    piece = 4 if by_words(config, n) else min(row_unit(n), 2 * config.tokens)
-    return 32 * piece * copies_per_row(config, n)

@@ -21,11 +21,8 @@ from prunecast.kernels.kernel import Entry, ItemTimes, Kernel, LaunchTraits, Sou
 from prunecast.kernels.small_n.configs import (
     WIDTHS,
     SmallConfig,
-    by_words,
     config_of_shape,
-    k16_instructions,
     small_configs,
-    small_resources,
 )
 from prunecast.kernels.small_n.programs import most_kept, small_programs, with_early_blocks
 from prunecast.kernels.tile.tile_plan import check_tokens
@@ -75,7 +72,7 @@ MOST_N = WIDTHS[-1]
 `WIDTHS`."""
 
 
-def plan_small_n(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: SmallConfig) -> KernelPlan:
+def _plan_small_n(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: SmallConfig) -> KernelPlan:
     """Plan the product of a tile map with few tokens.
 
     Parameters
@@ -98,7 +95,7 @@ def plan_small_n(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: Small
         tiles=tiles,
         **assigned._asdict(),
         shape=config.shape,
-        resources=small_resources(config, n),
+        resources=config.resources(n),
         programs=small_programs(config, n, dtype, most_kept=most_kept(tiles)),
         tensor="mma",
         pdl=gpu.compute_capability >= 90,
@@ -111,12 +108,12 @@ def _small_n_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[
 
     Raises
     ------
-    BadInput : n above 64; else as `plan_small_n`
+    BadInput : n above 64; else as `_plan_small_n`
     """
     _check(n, dtype, gpu)
     if n > MOST_N:
         raise BadInput(f"small-n: takes at most {MOST_N} tokens, got {n}")
-    return tuple(c for c in small_configs(n) if occupancy(small_resources(c, n), gpu).blocks_per_sm > 0)
+    return tuple(c for c in small_configs(n) if occupancy(c.resources(n), gpu).blocks_per_sm > 0)
 
 
 def _small_n_times(config: SmallConfig, tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> ItemTimes:
@@ -125,13 +122,13 @@ def _small_n_times(config: SmallConfig, tiles: TileMap, n: int, dtype: str, gpu:
     """
     k16 = -(-kept_per_piece(tiles, config.block_m) // 16).astype(np.float64)
     sums = 2 * config.warps * config.block_m * config.block_n * 4 / gpu.shared_bytes_per_clk_per_sm
-    pipe = k16 * k16_instructions(config, n) / gpu.sub_partitions_per_sm + sums
+    pipe = k16 * config.k16_instructions(n) / gpu.sub_partitions_per_sm + sums
     ranges, weight_bytes = -(-n // config.block_n), 32.0 * config.block_m * float(k16.sum())
     return ItemTimes(
         alone=pipe + np.ceil(k16 / config.warps) * gpu.dram_latency_cycles,
         pipe=pipe,
         ranges=ranges,
-        slots=occupancy(small_resources(config, n), gpu).blocks_per_sm,
+        slots=occupancy(config.resources(n), gpu).blocks_per_sm,
         weight_bytes=weight_bytes,
         read_bytes=weight_bytes * ranges + 32.0 * n * float(k16.sum()),
         once=float(gpu.block_start_cycles + gpu.dram_latency_cycles),
@@ -159,7 +156,7 @@ SMALL_N = Kernel(
     keeps=("tiles",),
     most_tokens=MOST_N,
     costs="prunecast.kernels.small_n",
-    plan=plan_small_n,
+    plan=_plan_small_n,
     configs=_small_n_configs,
     times=_small_n_times,
     compilers={"mma": Entry("prunecast.kernels.small_n.cuda.operator", "SmallOperator", 80)},
@@ -173,7 +170,7 @@ SMALL_N = Kernel(
 def _compiled_registers(config: SmallConfig, n: int) -> int:
     """Registers per thread as compiled, for `n` tokens in all."""
     tile = (config.block_m, config.block_n)
-    if by_words(config, n) and config.tokens > 1:
+    if config.by_words(n) and config.tokens > 1:
         return _BY_WORDS[tile]
     fewer = _SHORT_RINGS.get((config.depth, config.warps)) if tile == (16, 16) else None
     return fewer or _IN_PIECES[tile]
@@ -181,7 +178,7 @@ def _compiled_registers(config: SmallConfig, n: int) -> int:
 
 def _compiled_resources(config: SmallConfig, n: int, gpu: GpuSpec) -> BlockResources:
     """What a block really occupies; on other architectures the most that it may."""
-    most = small_resources(config, n)
+    most = config.resources(n)
     if gpu.compute_capability != HOPPER:
         return most
     return most._replace(registers_per_thread=_compiled_registers(config, n))

@@ -18,12 +18,6 @@ from prunecast.hardware.spec import SECTOR_BYTES
 from prunecast.kernels.small_n.configs import (
     ColumnLoads,
     SmallConfig,
-    by_words,
-    column_loads,
-    copies_per_row,
-    copy_instructions,
-    k16_instructions,
-    row_slot_bytes,
 )
 from prunecast.kernels.tile.programs.epilogue import copies
 from prunecast.patterns.tile_map import TileMap
@@ -117,7 +111,7 @@ def _k16s(columns: int) -> int:
 
 def _begin(config: SmallConfig, n: int, element: int, rings: range, *, early_share: float) -> Code:
     early = early_share >= 1.0
-    hidden = not early and column_loads(config, n).before > 0
+    hidden = not early and config.column_loads(n).before > 0
     return (
         *(weights._replace(posted=True) for weights in _first_weights(config, element, rings, early_share)),
         *_first_weights(config, element, rings, 1.0 - early_share),
@@ -140,8 +134,8 @@ def _first_rows(config: SmallConfig, n: int, element: int, rings: range, *, earl
 
     early : what the launch's own time has of the first rows' addresses counts there
     """
-    loads = column_loads(config, n)
-    instructions = copy_instructions(config, n) - WEIGHTS_ISSUE
+    loads = config.column_loads(n)
+    instructions = config.copy_instructions(n) - WEIGHTS_ISSUE
     ask = _asking(config, n, instructions)
     column = Instruction(Op.LOAD_INDEX, max(16 * COLUMN_BYTES // config.warps, 1), 0, per_k16=True)
     code: list[Instruction] = []
@@ -162,7 +156,7 @@ def _first_rows(config: SmallConfig, n: int, element: int, rings: range, *, earl
 def _copies(config: SmallConfig, n: int, element: int, *, ahead: int) -> Code:
     """Weights with the columns of a later k16, and rows of B, of which most are the instructions."""
     own = (
-        _asking(config, n, copy_instructions(config, n)),
+        _asking(config, n, config.copy_instructions(n)),
         _addresses(config, n, landing=config.block_m * 32),
         _weights(config, element),
         _rows(config, n, element),
@@ -177,9 +171,9 @@ def _asking(config: SmallConfig, n: int, instructions: int) -> Instruction:
 
 
 def _ask_waits(config: SmallConfig, n: int) -> tuple[Charge, ...]:
-    if not by_words(config, n):
+    if not config.by_words(n):
         return (Charge("ask_wait"),)
-    return (Charge("ask_wait_by_words"), Charge("further_word_wait", copies_per_row(config, n) - 1))
+    return (Charge("ask_wait_by_words"), Charge("further_word_wait", config.copies_per_row(n) - 1))
 
 
 def _scaled(charges: tuple[Charge, ...], share: float) -> tuple[Charge, ...]:
@@ -193,7 +187,7 @@ def _weights(config: SmallConfig, element: int) -> Instruction:
 
 def _addresses(config: SmallConfig, n: int, *, landing: int = 0) -> Instruction:
     """Through the port of shared memory, of copies of rows of B; with `landing` bytes of weights."""
-    passes = 4 * ROW_PASSES * copies_per_row(config, n)
+    passes = 4 * ROW_PASSES * config.copies_per_row(n)
     return Instruction(Op.SHARED, (PORT_BYTES * passes + landing) // config.warps, 0, per_k16=True)
 
 
@@ -206,7 +200,7 @@ def _landing(config: SmallConfig, n: int, rings: range) -> Code:
     """Rows of B of a k16 that is multiplied next, landed. Of the first ring those are left that no wait for
     columns of later ones has hidden, shared out among its k16s.
     """
-    loads, whole = column_loads(config, n), _landed(config, n)
+    loads, whole = config.column_loads(n), _landed(config, n)
     hidden = sum(_waits_for_columns(loads, ahead) for ahead in rings[1:])
     left = whole.amount * (len(rings) - hidden) // max(len(rings), 1)
     refill = whole._replace(amount=whole.amount - left, when=When.REFILL)
@@ -233,10 +227,10 @@ def _of_a_warp(config: SmallConfig, instructions: int) -> int:
 
 def _multiply(config: SmallConfig, n: int) -> Code:
     """A k16 of this warp is read and multiplied."""
-    weights, rows = config.block_m * 32, 4 * row_slot_bytes(config, n)
+    weights, rows = config.block_m * 32, 4 * config.row_slot_bytes(n)
     shared = (weights + rows) / (PIECES * config.warps)
-    issue = _of_a_warp(config, k16_instructions(config, n) - copy_instructions(config, n))
-    wait = "multiply_wait_by_words" if by_words(config, n) else "multiply_wait"
+    issue = _of_a_warp(config, config.k16_instructions(n) - config.copy_instructions(n))
+    wait = "multiply_wait_by_words" if config.by_words(n) else "multiply_wait"
     waits = (Charge(wait, 1 / (PIECES * config.warps)),)
     pieces = [
         (
@@ -259,9 +253,9 @@ def _landing_passes(config: SmallConfig, n: int) -> float:
     """Shared-memory passes in which a k16's rows of B arrive: one for each copy of words of a row, else one
     per `PORT_BYTES`. Rows that arrive together share what they leave of the banks.
     """
-    if by_words(config, n):
-        return 16.0 * copies_per_row(config, n)
-    return 4.0 * row_slot_bytes(config, n) * min(n, config.block_n) / config.block_n / LANDING_BYTES
+    if config.by_words(n):
+        return 16.0 * config.copies_per_row(n)
+    return 4.0 * config.row_slot_bytes(n) * min(n, config.block_n) / config.block_n / LANDING_BYTES
 
 
 def _end(config: SmallConfig, n: int, element: int) -> Code:

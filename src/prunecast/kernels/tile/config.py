@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.occupancy import BlockResources
 from prunecast.hardware.spec import GpuSpec
 from prunecast.plan.kernel_plan import DTYPE_BYTES, OUTPUT_BYTES, BlockShape
@@ -129,11 +128,6 @@ def weight_bytes(rows: int, columns: int, element_bytes: int, *, sparse: bool) -
     if not sparse:
         return rows * columns * element_bytes
     return rows * columns // 2 * element_bytes + rows * columns // 8
-
-
-def tile_costs(gpu: GpuSpec) -> Costs:
-    """Costs of the tile kernels on the GPU's architecture."""
-    return load_costs("prunecast.kernels.tile", gpu.compute_capability)
 
 
 class _WgmmaUse(NamedTuple):

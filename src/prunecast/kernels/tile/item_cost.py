@@ -20,7 +20,7 @@ from prunecast.kernels.tile.programs.gather import (
     producer_cycles,
     start_cycles,
 )
-from prunecast.kernels.tile.programs.mma import walk_of_step
+from prunecast.kernels.tile.programs.warp_programs import walk_of_step
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import WorkList
 from prunecast.plan.program import total

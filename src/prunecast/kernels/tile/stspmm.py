@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
+from prunecast.hardware.costs import load_costs
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.tile.config import TileConfig, tile_costs
+from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.item_cost import FEWEST_STEPS_PER_PART, ItemCost, item_cost, item_cycles
 from prunecast.kernels.tile.tile_plan import check_tokens, items_of, resident_blocks, tile_plan
 from prunecast.patterns.tile_map import IntArray, TileMap
@@ -200,7 +201,10 @@ def _cluster_size(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> i
     if config.tensor != "wgmma" or (shape.block_m, shape.block_n) != CLUSTERED_SHAPE:
         return 1
     steps = -(-tiles.kept_per_tile // shape.block_k)
-    long_enough = steps.size > 0 and float(steps.mean()) >= tile_costs(gpu)["cluster_fewest_steps"]
+    long_enough = (
+        steps.size > 0
+        and float(steps.mean()) >= load_costs(__package__, gpu.compute_capability)["cluster_fewest_steps"]
+    )
     in_pairs = -(-n // shape.block_n) % 2 == 0
     return 2 if long_enough and in_pairs else 1
 

@@ -51,7 +51,7 @@ def plan_sparse_tensor(
     return tile_plan("2:4", whole, n, config, assigned, gpu, b_access="gather", inner=elements)
 
 
-def split_sparse_tensor(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> KernelPlan:
+def _split_sparse_tensor(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> KernelPlan:
     """The plan with heavy tiles split along K and their slices redistributed, as STSpMM does.
 
     The plan itself where no slices let its blocks finish sooner, and of the kernel that is not persistent.
@@ -103,7 +103,7 @@ def _sparse_tensor_times(
 
 
 def _other_plans(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> list[KernelPlan]:
-    split = split_sparse_tensor(plan, config, gpu)
+    split = _split_sparse_tensor(plan, config, gpu)
     return [] if split is plan else [split]
 
 

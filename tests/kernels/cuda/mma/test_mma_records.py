@@ -14,7 +14,7 @@ from prunecast.kernels.tile.cuda.mma.records import (
     OWNER,
     PART,
     PLACE_SHIFT,
-    mma_records,
+    _mma_records,
 )
 from prunecast.plan.kernel_plan import BlockShape
 from tests.kernels.cuda.mma.mma_plans import KEPT, plan_of, ragged_map
@@ -56,7 +56,7 @@ def test_every_kept_weight_lies_where_its_lane_reads_it(form: tuple[int, int]) -
 def test_steps_are_those_of_the_work_list(blocks: int) -> None:
     plan = plan_of(ragged_map(64), 200, (64, 128), blocks=blocks)
     packed = _pack_mma(plan.tiles, np.zeros((plan.m, plan.k), np.uint16), plan.shape)
-    records = mma_records(plan, packed)
+    records = _mma_records(plan, packed)
     work = plan.work
     seen = 0
     for block in range(plan.blocks):
@@ -99,7 +99,7 @@ def _place(work, i: int) -> int:
 def test_blocks_behind_the_plans_write_rows_in_no_tile() -> None:
     plan = plan_of(ragged_map(64), 200, (64, 128), blocks=7)
     packed = _pack_mma(plan.tiles, np.zeros((plan.m, plan.k), np.uint16), plan.shape)
-    records = mma_records(plan, packed)
+    records = _mma_records(plan, packed)
     extra = records.steps[records.start[plan.blocks] :]
     assert records.blocks == plan.blocks + 2  # five rows, twice 128 tokens
     assert extra[:, 0].tolist() == [packed.null_stage] * 2
@@ -112,7 +112,7 @@ def test_plans_that_the_kernel_cannot_walk_are_refused() -> None:
     plan = plan_of(ragged_map(64), 200, (64, 128))
     short = plan.work._replace(token_stop=np.minimum(plan.work.token_stop, plan.work.token_start + 64))
     with pytest.raises(BadInput, match="must take 128 tokens"):
-        mma_records(
+        _mma_records(
             replace(plan, work=short),
             _pack_mma(plan.tiles, np.zeros((plan.m, plan.k), np.uint16), plan.shape),
         )

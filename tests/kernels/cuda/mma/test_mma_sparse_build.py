@@ -9,7 +9,7 @@ from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
-from prunecast.kernels.tile.cuda.mma.forms import PARTS, build_mma, check_mma, mma_defines
+from prunecast.kernels.tile.cuda.mma.forms import PARTS, _check_mma, build_mma, mma_defines
 from prunecast.kernels.two_of_four.kernel import _sparse_tensor_configs
 from prunecast.patterns import NestedMap
 from prunecast.patterns.element_map import element_map_from_mask
@@ -86,11 +86,11 @@ def test_steps_are_as_long_as_shared_memory_allows_without_a_block_less() -> Non
 @pytest.mark.parametrize("height", [16, 64, 256])
 def test_plans_of_the_planner_run_on_it(gpu: str, height: int) -> None:
     tiles = ragged_map(height)
-    check_mma(
+    _check_mma(
         fastest_plan("2:4", NestedMap(tiles=tiles, inner=elements_in(tiles)), 512, "fp16", load_gpu(gpu))
     )
     whole = element_map_from_mask(np.tile([True, False, True, False], (512, 64)), "2:4")
-    check_mma(fastest_plan("2:4", whole, 512, "bf16", load_gpu(gpu)))
+    _check_mma(fastest_plan("2:4", whole, 512, "bf16", load_gpu(gpu)))
 
 
 def test_other_plans_are_refused() -> None:

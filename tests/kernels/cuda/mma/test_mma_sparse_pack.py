@@ -12,7 +12,7 @@ from prunecast.errors import BadInput
 from prunecast.kernels.device.packed import squeeze
 from prunecast.kernels.device.tile_stages import PackedStages
 from prunecast.kernels.tile.cuda.mma.pack import _pack_sparse_mma, _place_words, pack_bits
-from prunecast.kernels.tile.cuda.mma.records import mma_records
+from prunecast.kernels.tile.cuda.mma.records import _mma_records
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.tiling import dense_tile_map
 from prunecast.plan.kernel_plan import BlockShape
@@ -109,12 +109,12 @@ def test_items_begin_at_steps_of_the_plan() -> None:
     plan = plan_of(ragged_map(64), 200, (64, 128), blocks=7, sparse=True)
     assert plan.shape.block_k == 64
     packed = pack_bits(plan, np.zeros((plan.m, plan.k), np.uint16))
-    records = mma_records(plan, packed)
+    records = _mma_records(plan, packed)
     steps = np.maximum(-(-(plan.work.k_stop - plan.work.k_start) // 64), 1)
     assert records.start[plan.blocks] == steps.sum()
     within = plan.work._replace(k_start=plan.work.k_start + 32 * (plan.work.k_start > 0))
     with pytest.raises(BadInput, match="multiples of 64 columns"):
-        mma_records(replace(plan, work=within), packed)
+        _mma_records(replace(plan, work=within), packed)
 
 
 def test_elements_that_are_not_two_of_four_are_refused() -> None:

@@ -12,7 +12,7 @@ from prunecast.kernels.tile.cuda.ffma.forms import SOURCE as FFMA_SOURCE
 from prunecast.kernels.tile.cuda.ffma.forms import ffma_defines, pack_ffma
 from prunecast.kernels.tile.cuda.mma.forms import MMA_SOURCE, has_async_copies, mma_defines
 from prunecast.kernels.tile.cuda.mma.pack import pack_bits
-from prunecast.kernels.tile.cuda.mma.records import WARPS, mma_records
+from prunecast.kernels.tile.cuda.mma.records import WARPS, _mma_records
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands
 
@@ -48,7 +48,7 @@ def run_mma(
         form = mma_defines(plan, **choices)
         kernel = build_on_cpu(MMA_SOURCE, "tile_mma", form, folder, arch=arch, changes=changes)
         packed = reading_input(plan, pack_bits(plan, to_bits(operands.a, plan.dtype)))
-    records = mma_records(plan, packed)
+    records = _mma_records(plan, packed)
     sums = plan.shape.block_m * plan.shape.block_n
     arrays = {
         "weights": packed.weights,

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.kernel import LaunchTraits
-from prunecast.plan.kernel_plan import BlockShape, KernelPlan
+from prunecast.plan.kernel_plan import KernelPlan
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -122,24 +122,3 @@ def multicast(
 
 def _power_of_two(most: FloatArray) -> FloatArray:
     return np.asarray(np.where(most >= LONGER_SIDE, LONGER_SIDE, np.where(most >= PAIR, PAIR, 1)), np.float64)
-
-
-def multicast_of(shape: BlockShape, m: int, n: int, slices: int = 1) -> "MulticastOf":
-    """Sharing of one config."""
-    found = multicast(np.array([float(shape.block_m)]), np.array([float(shape.block_n)]), m, n, float(slices))
-    return MulticastOf(int(found.weights[0]), int(found.tokens[0]))
-
-
-class MulticastOf(NamedTuple):
-    """CTAs of one config that share a read."""
-
-    weights: int
-    tokens: int
-
-
-def line_wait_cycles(shape: BlockShape, m: int, n: int, gpu: GpuSpec) -> int:
-    """Cycles of a k-step of one token, whose 64 elements of B are one line that all clusters ask L2 for."""
-    if n > 1:
-        return 0
-    ctas = -(-m // shape.block_m)
-    return int(gpu.l2_line_cycles * ctas / (LONGER_SIDE if ctas <= MOST_CTAS_IN_LARGE_CLUSTERS else PAIR))

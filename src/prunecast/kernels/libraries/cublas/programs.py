@@ -2,23 +2,49 @@
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.libraries.cublas.configs import LibraryKernel
 from prunecast.kernels.libraries.cublas.launches import (
-    MulticastOf,
+    LONGER_SIDE,
+    MOST_CTAS_IN_LARGE_CLUSTERS,
+    PAIR,
     cublas_costs,
-    line_wait_cycles,
-    multicast_of,
+    multicast,
 )
 from prunecast.kernels.tile.config import CONSUMER_WARPGROUPS, TileConfig, wgmma_use
 from prunecast.kernels.tile.programs.warp_programs import warp_programs
+from prunecast.plan.kernel_plan import BlockShape
 from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram, When
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 
 LANES, STEP_BYTES = 32, 128
 """Lanes of a warp; bytes of a row of A in a k-step. Kind: definition, 64 columns of two bytes in names like
 `128x128_64x6`."""
+
+
+class _Multicast(NamedTuple):
+    """CTAs of one config that share a read."""
+
+    weights: int
+    tokens: int
+
+
+def _multicast_of(shape: BlockShape, m: int, n: int, slices: int = 1) -> _Multicast:
+    """Sharing of one config."""
+    found = multicast(np.array([float(shape.block_m)]), np.array([float(shape.block_n)]), m, n, float(slices))
+    return _Multicast(int(found.weights[0]), int(found.tokens[0]))
+
+
+def _line_wait_cycles(shape: BlockShape, m: int, n: int, gpu: GpuSpec) -> int:
+    """Cycles of a k-step of one token, whose 64 elements of B are one line that all clusters ask L2 for."""
+    if n > 1:
+        return 0
+    ctas = -(-m // shape.block_m)
+    return int(gpu.l2_line_cycles * ctas / (LONGER_SIDE if ctas <= MOST_CTAS_IN_LARGE_CLUSTERS else PAIR))
 
 
 def cublas_programs(
@@ -28,10 +54,10 @@ def cublas_programs(
     config = kernel.config
     if config.tensor_path != "wgmma" or not gpu.has_wgmma:
         return _copying_warps(config, kernel.rules["copy_cycles"], kernel.rules["align_bytes"], gpu)
-    producer, consumer = _warpgroups(config, multicast_of(config.shape, m, n, slices), gpu)
+    producer, consumer = _warpgroups(config, _multicast_of(config.shape, m, n, slices), gpu)
     cycles_per_s = _first_stage_bytes(config, m, k, n, slices, gpu) * gpu.clock_burst_hz[0]
     start = Instruction(Op.ISSUE, 0, 20, charges=(Charge("dram_s_per_byte", cycles_per_s),))
-    wait = line_wait_cycles(config.shape, m, n, gpu)
+    wait = _line_wait_cycles(config.shape, m, n, gpu)
     step = (*producer.step, Instruction(Op.ISSUE, wait, leader=True)) if wait else producer.step
     return replace(producer, step=step, start=(start,)), consumer
 
@@ -49,7 +75,7 @@ def _copying_warps(
 
 
 @lru_cache(maxsize=256)
-def _warpgroups(config: TileConfig, shared: MulticastOf, gpu: GpuSpec) -> tuple[WarpProgram, WarpProgram]:
+def _warpgroups(config: TileConfig, shared: _Multicast, gpu: GpuSpec) -> tuple[WarpProgram, WarpProgram]:
     """Producer and consumers of a kernel for sm_90."""
     programs = warp_programs(config, "dense_tile", multicast=shared.tokens)
     producer, consumer = (_without_fix_up(program) for program in programs)

@@ -84,7 +84,7 @@ def one_token_programs(
     elements_of_rows : (rows,) kept
     """
     group = (INDEX_BYTES + element_bytes) * 16
-    in_long_rows = round(16 * one_token_slots(elements_of_rows, costs))
+    in_long_rows = round(16 * _one_token_slots(elements_of_rows, costs))
     waits = (Instruction(Op.ISSUE, issue=in_long_rows, per_k16=True),) if in_long_rows else ()
     worker = WarpProgram(
         role="worker",
@@ -105,7 +105,7 @@ def one_token_programs(
     return (worker,)
 
 
-def one_token_slots(elements_of_rows: npt.NDArray[np.int64], costs: Costs) -> float:
+def _one_token_slots(elements_of_rows: npt.NDArray[np.int64], costs: Costs) -> float:
     """Mean issue slots of an element for the length of its row, rounded, so that programs are found again."""
     kept = elements_of_rows.astype(np.float64)
     long = kept > costs["one_token_long_row"]

@@ -1,13 +1,17 @@
-"""The warp programs of a config of the tile kernel."""
+"""The warp programs of a config of the tile kernels.
+
+Those of the mma.sync kernels, and of fp32 on CUDA cores: eight equal warps copy and multiply. A barrier of
+the block in each step protects the slots: behind it everyone has read the slot of the step before, which is
+the one that the copies of this step fill. Slabs of B are copied as gathered rows are, but without indices.
+"""
 
 from functools import lru_cache
 
 from prunecast.errors import BadInput
 from prunecast.kernels.tile.config import TileConfig
-from prunecast.kernels.tile.programs.epilogue import fix_up, write_c
+from prunecast.kernels.tile.programs.epilogue import copies, fix_up, write_c
 from prunecast.kernels.tile.programs.gather import gather_programs
-from prunecast.kernels.tile.programs.mma import mma_programs, register_programs
-from prunecast.plan.program import Instruction, Op, WarpProgram
+from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram
 
 B_ACCESSES = ("gather", "dense_tile")
 """Rows of B by index, or contiguous slabs of B; as `KernelPlan.b_access`."""
@@ -45,8 +49,8 @@ def warp_programs(
             )
         return _wgmma_programs(config, multicast=multicast)
     if config.tensor_path == "mma":
-        return mma_programs(config, b_access)
-    return register_programs(config, b_access)
+        return _mma_programs(config, b_access)
+    return _register_programs(config, b_access)
 
 
 def _wgmma_programs(config: TileConfig, *, multicast: int = 1) -> tuple[WarpProgram, ...]:
@@ -99,3 +103,164 @@ def _consumer(config: TileConfig) -> WarpProgram:
             *write_c(config),
         ),
     )
+
+
+INDEX_BYTES = 4
+"""Bytes of a column's index. Kind: CUDA source, `mma_args.cuh`."""
+HALF_WARPS = 2
+"""Reads of a warp per 512 bytes of the port that operands of CUDA cores take: lanes of a half warp pass
+together, and bring 128 bytes. Kind: CUDA source, `ffma/tile_ffma.cu`."""
+PART_WAITS = {64 * 64: "wide_part_wait", 32 * 32: "narrow_part_wait"}
+"""Rows x tokens of parts with registers for two sets of fragments -> a warp's wait for its reads. Kind: CUDA
+source, `mma_multiply.cuh`."""
+
+
+def _mma_programs(config: TileConfig, b_access: str) -> tuple[WarpProgram, ...]:
+    """Copies by cp.async, `stages` - 1 steps ahead."""
+    stages = config.resources.stages
+    step = (
+        Instruction(Op.WAIT_FULL),
+        Instruction(Op.SYNC),
+        *_next_indices(config, b_access, ahead=stages),
+        *_walk(config, b_access),
+        *_async_copies(config, ahead=stages - 1),
+        *_multiply(config),
+    )
+    return (_worker(config, b_access, fill=_async_copies(config, ahead=0), step=step),)
+
+
+def walk_of_step(config: TileConfig) -> tuple[Charge, ...]:
+    """What a warp of a gathering kernel does in a step besides copies, reads and products.
+
+    The last step of an item takes the same, however short it is.
+    """
+    k16 = config.shape.block_k // 16
+    made = copies(_weights_per_warp(config) * k16) + _row_copies(config) * k16
+    wait = PART_WAITS.get(config.part_m * config.part_n, "scarce_registers_wait")
+    return (
+        Charge("walk_instructions", field="issue"),
+        Charge("walk_instructions_per_copy", made, "issue"),
+        # Products of CUDA cores are issued while the next operands are read
+        Charge(wait, float(config.tensor != "none")),
+    )
+
+
+def _walk(config: TileConfig, b_access: str) -> Code:
+    if b_access != "gather":
+        return ()
+    return (Instruction(Op.ISSUE, issue=0, charges=walk_of_step(config)),)
+
+
+def _register_programs(config: TileConfig, b_access: str) -> tuple[WarpProgram, ...]:
+    """Copies through registers: loaded before this step's products, stored to the other slot behind them.
+
+    Rows of B first: blocks share them, and behind all blocks' weights they would keep blocks in step.
+    """
+    step = (
+        Instruction(Op.SYNC),
+        *_loads(config, ahead=1),
+        *_next_indices(config, b_access, ahead=2),
+        *_multiply(config),
+        Instruction(Op.WAIT_LOAD),
+        _store(config, ahead=1),
+    )
+    fill = (*_loads(config, ahead=0), Instruction(Op.WAIT_LOAD), _store(config, ahead=0))
+    return (_worker(config, b_access, fill=fill, step=step),)
+
+
+def _worker(config: TileConfig, b_access: str, *, fill: Code, step: Code) -> WarpProgram:
+    return WarpProgram(
+        role="worker",
+        warps=config.consumer_warps,
+        start=(Instruction(Op.ISSUE, issue=20),),
+        begin=(Instruction(Op.ISSUE, issue=10), *_first_indices(config, b_access)),
+        fill=fill,
+        step=step,
+        # The ring serves to turn C, and the next item's copies must not overtake that
+        end=(
+            Instruction(Op.WAIT_MMA, 0),
+            Instruction(Op.SYNC),
+            *fix_up(config),
+            *write_c(config),
+            Instruction(Op.SYNC),
+        ),
+    )
+
+
+def _first_indices(config: TileConfig, b_access: str) -> Code:
+    """Indices of the steps that are copied before the first step's own load has come back."""
+    if b_access != "gather":
+        return ()
+    size = config.resources.stages * config.shape.block_k * INDEX_BYTES // config.consumer_warps
+    return (Instruction(Op.LOAD_INDEX, size), Instruction(Op.WAIT_LOAD))
+
+
+def _next_indices(config: TileConfig, b_access: str, *, ahead: int) -> Code:
+    """Ask for later indices; they are staged far enough ahead that nobody waits for them."""
+    if b_access != "gather":
+        return ()
+    return (Instruction(Op.LOAD_INDEX, 16 * INDEX_BYTES // config.consumer_warps, per_k16=True, ahead=ahead),)
+
+
+def _async_copies(config: TileConfig, *, ahead: int) -> Code:
+    weights = _weights_per_warp(config)
+    row_bytes = config.shape.block_n * config.element_bytes
+    rows = _row_copies(config)
+    return (
+        Instruction(Op.ISSUE, issue=2 + rows, per_k16=True, ahead=ahead),
+        Instruction(Op.COPY_A, weights, copies(weights), per_k16=True, ahead=ahead),
+        Instruction(Op.GATHER_B, row_bytes, rows, per_k16=True, ahead=ahead),
+    )
+
+
+def _loads(config: TileConfig, *, ahead: int) -> Code:
+    weights = _weights_per_warp(config)
+    row_bytes = config.shape.block_n * config.element_bytes
+    rows = _row_copies(config)
+    return (
+        Instruction(Op.ISSUE, issue=2 + rows, per_k16=True, ahead=ahead),
+        Instruction(Op.LOAD_B, row_bytes, rows, per_k16=True, ahead=ahead),
+        Instruction(Op.LOAD_A, weights, copies(weights), per_k16=True, ahead=ahead),
+    )
+
+
+def _store(config: TileConfig, *, ahead: int) -> Instruction:
+    size = (
+        _weights_per_warp(config) + 16 * config.shape.block_n * config.element_bytes // config.consumer_warps
+    )
+    return Instruction(Op.SHARED, size, copies(size), per_k16=True, ahead=ahead)
+
+
+def _multiply(config: TileConfig) -> Code:
+    """Read fragments and multiply them.
+
+    mma.sync itself lets the warp go on: the next fragments, held in a second set of registers, are read
+    while the tensor pipe works on these. Hence MMA and not MMA_SYNC.
+    """
+    operands = config.operand_bytes_per_warp_per_k16
+    fma, instructions = config.fma_per_warp_per_k16, config.instructions_per_k16
+    if config.tensor == "none":
+        reads = HALF_WARPS * copies(operands)
+        return (
+            Instruction(Op.SHARED, operands, reads, per_k16=True, posted=True),
+            _fma_instruction(instructions),
+        )
+    return (
+        Instruction(Op.WAIT_MMA, 1),
+        Instruction(Op.SHARED, operands, copies(operands), per_k16=True),
+        Instruction(Op.MMA, fma, instructions, per_k16=True),
+    )
+
+
+def _fma_instruction(count: int) -> Instruction:
+    """Products of CUDA cores for 16 columns, and the issue slots that they take besides."""
+    besides = (Charge("fma_issue_share", count, "issue"),)
+    return Instruction(Op.FMA, issue=count, per_k16=True, charges=besides)
+
+
+def _weights_per_warp(config: TileConfig) -> int:
+    return config.weight_bytes_per_k16 // config.consumer_warps
+
+
+def _row_copies(config: TileConfig) -> int:
+    return copies(16 * config.shape.block_n * config.element_bytes // config.consumer_warps)

@@ -52,7 +52,7 @@ def has_async_copies(plan: KernelPlan) -> bool:
     return plan.resources.stages > _TWO_SLOTS
 
 
-def check_mma(plan: KernelPlan) -> None:
+def _check_mma(plan: KernelPlan) -> None:
     """Refuse plans that this kernel does not run, with `BadInput`."""
     shape = plan.shape
     wanted = "mma" if plan.inner is None else "sparse-mma"
@@ -87,7 +87,7 @@ def mma_defines(
     ------
     BadInput : the plan is for another kernel, or the activation is unknown
     """
-    check_mma(plan)
+    _check_mma(plan)
     shape, resources = plan.shape, plan.resources
     part = PARTS[shape.block_m, shape.block_n]
     is_async = has_async_copies(plan)

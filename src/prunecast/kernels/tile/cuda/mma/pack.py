@@ -77,7 +77,7 @@ _LINE_ELEMENTS = 64
 
 
 def pack_bits(plan: KernelPlan, bits: Bits) -> PackedStages:
-    """The images of `bits` (M, K), the weights of a plan that `check_mma` takes.
+    """The images of `bits` (M, K), the weights of a plan that `_check_mma` takes.
 
     Raises
     ------

@@ -79,7 +79,7 @@ class _Walked(NamedTuple):
     what: IntArray
 
 
-def mma_records(plan: KernelPlan, packed: PackedStages) -> _MmaRecords:
+def _mma_records(plan: KernelPlan, packed: PackedStages) -> _MmaRecords:
     """The records of a plan.
 
     Raises
@@ -138,14 +138,14 @@ def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packe
 
     Raises
     ------
-    BadInput : as `mma_records` and the packing of the weights
+    BadInput : as `_mma_records` and the packing of the weights
     """
     return with_records(plan, reading_input(plan, pack_bits(plan, to_bits(weights, plan.dtype))))
 
 
 def with_records(plan: KernelPlan, packed: PackedStages) -> Packed:
-    """Stages and the records of a plan. Raises BadInput as `mma_records`."""
-    records = mma_records(plan, packed)
+    """Stages and the records of a plan. Raises BadInput as `_mma_records`."""
+    records = _mma_records(plan, packed)
     return Packed(
         arrays={
             "weights": packed.weights,
