@@ -5,7 +5,7 @@
 // operands K-major. A stage has 128 columns: a run of tokens is one box of the copy engine, as wide as its swizzle, and
 // weights lie in memory as in a stage. One operand has 64 rows a warpgroup, the other 256: with WEIGHT_ROWS 256 tokens are
 // the 64 rows and C is (N, M), with 128 weights are and C is (M, N); bf16. Blocks of a cluster have the same weights, of
-// which each copies its share for all. Sums are those of the tensor cores, with 14 bits of mantissa.
+// which each copies its share for all. Sums are those of the tensor cores: fp32 whose last ten bits are lost.
 #include "cluster.cuh"
 #include "wgmma.cuh"
 
@@ -14,7 +14,7 @@ constexpr int TOKENS = WEIGHT_ROWS == 256 ? 128 : 256;
 constexpr int WEIGHT_BYTES = WEIGHT_ROWS * COLUMNS, TOKEN_BYTES = TOKENS * COLUMNS;
 constexpr int STAGE_BYTES = WEIGHT_BYTES + TOKEN_BYTES;
 constexpr int BARRIERS_AT = STAGES * STAGE_BYTES;
-constexpr u64 SWIZZLE = RUN == 32 ? 3 : RUN == 64 ? 2 : 1;
+constexpr u64 SWIZZLE = RUN == 16 ? 0 : RUN == 32 ? 3 : RUN == 64 ? 2 : 1;
 
 struct Args {
   const unsigned char* weights;  // [stage][run][row][RUN], 16-byte chunks swizzled
@@ -64,8 +64,10 @@ __device__ __forceinline__ void bring(const Args& args, const TensorMap* map, co
   }
 }
 
-__device__ __forceinline__ u64 descriptor(u32 address) {
-  return SWIZZLE << 62 | static_cast<u64>(8 * RUN / 16) << 32 | 1ull << 16 | static_cast<u64>(address >> 4);
+// Of runs of 16 two are multiplied at once, which lie as far apart as a run has rows.
+__device__ __forceinline__ u64 descriptor(u32 address, int rows) {
+  const u64 next_run = RUN == 16 ? rows : 1;
+  return SWIZZLE << 62 | static_cast<u64>(8 * RUN / 16) << 32 | next_run << 16 | static_cast<u64>(address >> 4);
 }
 
 __device__ __forceinline__ void multiply_fp8(float (&sums)[128], u64 x, u64 y, u32 keep) {
@@ -83,7 +85,8 @@ __device__ __forceinline__ void multiply_stage(float (&sums)[128], const Slot& a
 #pragma unroll
   for (int k = 0; k < COLUMNS / 32; ++k) {
     const int run = k * 32 / RUN, inside = k * 32 % RUN;
-    multiply_fp8(sums, descriptor(x + run * 128 * RUN + inside), descriptor(y + run * 256 * RUN + inside), k ? 1 : keep);
+    const u64 few = descriptor(x + run * 128 * RUN + inside, 128), many = descriptor(y + run * 256 * RUN + inside, 256);
+    multiply_fp8(sums, few, many, k ? 1 : keep);
   }
   multiply_commit();
 }

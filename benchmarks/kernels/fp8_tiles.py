@@ -28,8 +28,8 @@ LAYERS = ((4096, 4096, 4096), (4096, 4096, 2048), (4096, 11008, 2048), (2048, 20
 SPARSITIES = (0.5, 0.75, 0.9)
 COLUMNS, THREADS = 128, 384
 """Of a stage; of a block."""
-ROUNDING, SUMMING = 2.0**-8, 2.0**-12
-"""Of C to bf16; of sums with 14 bits of mantissa, relative to the sum of magnitudes."""
+ROUNDING, SUMMING = 2.0**-8, 2.0**-14
+"""Of C to bf16; of sums of 32 columns, cut after 13 bits, which grow from nothing: half of the last one's."""
 TOKENS_CHECKED = 1024
 ARGS = np.dtype(
     [(name, "u8") for name in ("weights", "columns", "stages", "c", "c_row_bytes")]
@@ -58,7 +58,7 @@ class Form(NamedTuple):
         return compile_cubin(source, "sm_90a", defines, includes=[Path(tile_kernel.__file__).parent])
 
 
-FORMS = tuple(Form(rows, run, cluster) for run in (32, 64) for rows in (256, 128) for cluster in (1, 2))
+FORMS = tuple(Form(rows, run, cluster) for run in (32, 16, 64) for rows in (256, 128) for cluster in (1, 2))
 
 
 def kept_runs(m: int, k: int, form: Form, sparsity: float) -> np.ndarray[Any, np.dtype[np.int32]]:
@@ -131,7 +131,7 @@ class Tiles:
             shared_bytes=self.shared,
             overlap=True,
         )
-        held = (args, box, x, c)
+        held = (self, args, box, x, c)
         return lambda stream, held=held: launch(stream)  # type: ignore[misc]
 
 
@@ -146,7 +146,7 @@ def token_map(x: Any, form: Form) -> np.ndarray[Any, Any]:
     n, k = x.shape
     sizes, strides = (ctypes.c_uint64 * 2)(k, n), (ctypes.c_uint64 * 1)(k)
     words = (sizes, strides, (ctypes.c_uint32 * 2)(form.run, form.tokens), (ctypes.c_uint32 * 2)(1, 1))
-    swizzle, promotion = {32: 1, 64: 2, 128: 3}[form.run], {32: 0, 64: 1, 128: 2}[form.run]
+    swizzle, promotion = {16: 0, 32: 1, 64: 2, 128: 3}[form.run], {64: 1, 128: 2}.get(form.run, 0)
     status = answer_of(driver().cuTensorMapEncodeTiled, ctypes.c_void_p(found.ctypes.data), 0, 2,
                        ctypes.c_void_p(x.data_ptr()), *words, 0, swizzle, promotion, 0)  # fmt: skip
     if status != 0:
@@ -154,11 +154,13 @@ def token_map(x: Any, form: Form) -> np.ndarray[Any, Any]:
     return found
 
 
-def excess_of(c: Any, a: Any, x: Any) -> float:
-    """Largest error of C (N, M) over its bound; at most 1 is right."""
+def excess_of(c: Any, a: Any, x: Any, steps: int) -> float:
+    """Largest error of C (N, M), summed in so many steps, over its bound; at most 1 is right."""
     a64, x64 = a.double(), x.double()
     wanted, size = x64 @ a64.T, x64.abs() @ a64.abs().T
-    return float(((c.double() - wanted).abs() / (ROUNDING * wanted.abs() + SUMMING * size + 1e-6)).max())
+    return float(
+        ((c.double() - wanted).abs() / (ROUNDING * wanted.abs() + steps * SUMMING * size + 1e-6)).max()
+    )
 
 
 def run(out: Path, turns: int, layers: int) -> None:
@@ -194,7 +196,7 @@ def _measured(layer: tuple[int, int, int], stream: Any, turns: int) -> Iterator[
     cs = [torch.empty((n, m), device="cuda", dtype=torch.bfloat16) for _ in range(sets)]
     launches = {"0 dense fp8": _dense(weights, xs)}
     for sparsity in SPARSITIES:
-        for form in FORMS if layer == LAYERS[0] else FORMS[: len(FORMS) // 2]:
+        for form in FORMS if layer == LAYERS[0] else FORMS[:4]:
             name = f"{sparsity} fp8, {form.rows} rows, runs of {form.run}, {form.cluster} blocks"
             try:
                 launches[name] = _checked(Tiles(form, weights, sparsity, n), weights, xs, cs, stream)
@@ -222,7 +224,7 @@ def _checked(tiles: Tiles, weights: Any, xs: list[Any], cs: list[Any], stream: A
     launches[0](stream.ptr)
     a = pruned(weights.float(), tiles.first, tiles.form)
     got = own[0][:TOKENS_CHECKED] if wide else own[0][:, :TOKENS_CHECKED].T
-    excess = excess_of(got, a, xs[0][:TOKENS_CHECKED])
+    excess = excess_of(got, a, xs[0][:TOKENS_CHECKED], tiles.first.shape[1] * tiles.form.run // 32)
     if not excess <= 1.0:
         raise RuntimeError(f"wrong by {excess:.3g}")
     return lambda i: launches[i](stream.ptr)
