@@ -15,10 +15,6 @@
 #include "ffma_fetch_registers.cuh"
 #endif
 
-#ifndef PAIRED
-#define PAIRED 1
-#endif
-
 using Sums = float[LANE_M][LANE_N];
 
 // Of a lane in the tile of C: its pieces begin LANES_M * 4 rows and LANES_N * 4 tokens apart. Lanes 2i and 2i + 1 have
@@ -28,8 +24,8 @@ struct Place {
   int warp, lane, row, token;
 
   __device__ __forceinline__ Place() : warp(uniform(threadIdx.x / 32)), lane(threadIdx.x % 32) {
-    row = warp / WARPS_N * PART_M + (PAIRED ? lane % 2 + lane / 16 * 2 : lane / LANES_N) * 4;
-    token = warp % WARPS_N * PART_N + (PAIRED ? lane / 2 : lane) % LANES_N * 4;
+    row = warp / WARPS_N * PART_M + (lane % 2 + lane / 16 * 2) * 4;
+    token = warp % WARPS_N * PART_N + lane / 2 % LANES_N * 4;
   }
 };
 
@@ -43,19 +39,36 @@ __device__ __forceinline__ void read(float (&values)[COUNT], u32 from, int apart
   }
 }
 
-// Columns `from` to `stop` of a stage.
-__device__ __forceinline__ void multiply(Sums& sums, u32 stage, int from, int stop, const Place& me) {
-  const u32 weights_at = stage + me.row * 4, tokens_at = stage + WEIGHT_BYTES + me.token * 4;
-#pragma unroll UNROLLED
-  for (int k = from; k < stop; ++k) {
-    float weights[LANE_M], tokens[LANE_N];
+struct Operands {  // of a lane for one column
+  float weights[LANE_M], tokens[LANE_N];
+
+  __device__ __forceinline__ void fetch(u32 weights_at, u32 tokens_at, int k) {
     read(weights, weights_at + k * WEIGHT_ROW_BYTES, LANES_M * 16);
     read(tokens, tokens_at + k * ROW_BYTES, LANES_N * 16);
+  }
+};
+
+__device__ __forceinline__ void multiply(Sums& sums, const Operands& of) {
 #pragma unroll
-    for (int m = 0; m < LANE_M; ++m) {
+  for (int m = 0; m < LANE_M; ++m) {
 #pragma unroll
-      for (int n = 0; n < LANE_N; ++n) sums[m][n] = fmaf(weights[m], tokens[n], sums[m][n]);
-    }
+    for (int n = 0; n < LANE_N; ++n) sums[m][n] = fmaf(of.weights[m], of.tokens[n], sums[m][n]);
+  }
+}
+
+// Columns `from` to `stop` of a stage, an even number: operands of the next column are read while this one is
+// multiplied, or warps would wait for the port together and leave it together. Behind the last column the first is
+// read again.
+__device__ __forceinline__ void multiply(Sums& sums, u32 stage, int from, int stop, const Place& me) {
+  const u32 weights_at = stage + me.row * 4, tokens_at = stage + WEIGHT_BYTES + me.token * 4;
+  Operands even, odd;
+  even.fetch(weights_at, tokens_at, from);
+#pragma unroll UNROLLED
+  for (int k = from; k < stop; k += 2) {
+    odd.fetch(weights_at, tokens_at, k + 1);
+    multiply(sums, even);
+    even.fetch(weights_at, tokens_at, k + 2 < stop ? k + 2 : from);
+    multiply(sums, odd);
   }
 }
 
