@@ -228,6 +228,7 @@ def graph(sizes: Sizes) -> ModelGraph:
     matrices = {
         name: tuple(w.shape) for name, w in weights.items() if name.startswith("layers") and w.dim() == 2
     }
-    found = graph_of_tensors("language", shape, Pass(sizes.timed_sequences, sizes.context), matrices, "torch")
+    run = Pass(sizes.timed_sequences, sizes.context, all_logits=False)
+    found = graph_of_tensors("language", shape, run, matrices, "torch")
     assert found is not None
     return found

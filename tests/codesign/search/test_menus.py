@@ -31,3 +31,23 @@ def test_a_menu_promises_what_a_pruning_keeps(height: int, suffix: str) -> None:
         # Pruning deals in whole quanta of 16 of 512 columns, the menu in single ones: 2.5 % at most
         assert option.importance == pytest.approx(retained, rel=1e-6 if suffix == "x16x97-103" else 0.03)
         assert option.kept == pytest.approx(mask.sum(), rel=0.0 if suffix == "x16x97-103" else 0.02)
+
+
+@pytest.mark.parametrize("pattern", ["tvw:128", "tvw:128:even"])
+def test_between_two_prunings_tvw_retains_what_the_menu_says(pattern: str) -> None:
+    rng = np.random.default_rng(3)
+    importance = (rng.random((512, 512)) * np.exp(rng.standard_normal((512, 512)))).astype(np.float32)
+    times = OptionTimes(
+        engine=Engine(name="model", gpu=GPU), dtype="fp16", typical={(512, 512): lambda: importance}
+    )
+    sums = TileSums.of(importance, 64)
+    options = layer_options(importance, sums, 1024, times, families=("tvw",))[1:]
+    own = [option for option in options if option.pattern == pattern]
+    assert own[0].sparsity == 0.53125
+    assert own[-1].sparsity == 0.875
+    for option in own:
+        mask = parse_pattern(pattern).prune({"layer": importance}, option.sparsity)["layer"]
+        retained = float(importance.sum(where=mask, dtype=np.float64))
+        # What is retained is concave in the sparsity; a line between points 1/8 apart misses little
+        assert retained * 0.98 < option.importance < retained * 1.005
+        assert option.kept == pytest.approx(mask.sum(), rel=0.02)

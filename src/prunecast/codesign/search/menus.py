@@ -9,7 +9,6 @@ to take then corrects it.
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ import numpy.typing as npt
 from prunecast.codesign.contestants import tile_kernels
 from prunecast.codesign.search.option_times import Option, OptionTimes, retained
 from prunecast.errors import BadInput
-from prunecast.patterns import TileMap, TileSums, density, parse_pattern
+from prunecast.patterns import TileMap, TileSums, parse_pattern
 from prunecast.patterns.adaptive_tile import ENOUGH
 from prunecast.patterns.dense_block import FEWEST_ROWS
 from prunecast.patterns.importance import ImportanceArray
@@ -32,6 +31,9 @@ COUNTS = 48
 """Counts of columns on a menu, about; a step is then 2 % of K."""
 NESTED = ("tvw:128", "tvw:128:even")
 NESTED_SPARSITIES = (0.625, 0.75, 0.875)
+"""Where layers are pruned to TVW; between these, and down to 2:4 alone, lines are drawn."""
+NESTED_STEP = 1 / 32
+"""From one sparsity of TVW on a menu to the next: uniform 2:4 leaves a model between two of them."""
 
 
 class Interval(NamedTuple):
@@ -262,18 +264,42 @@ def _block_options(importance: ImportanceArray, tokens: int, times: OptionTimes)
                 )
 
 
+class _Nested(NamedTuple):
+    """What TVW of a sparsity takes and retains."""
+
+    sparsity: float
+    seconds: float
+    importance: float
+
+
 def _nested_options(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Option]:
     """TVW: only a pruning tells what it retains."""
+    for text in NESTED:
+        points = list(_nested_points(text, importance, tokens, times))
+        if len(points) < 2:
+            continue
+        known, seconds, kept = np.array(points).T
+        for sparsity in np.arange(known[0] + NESTED_STEP, known[-1] + 1e-9, NESTED_STEP):
+            yield Option(
+                pattern=text,
+                sparsity=float(sparsity),
+                kernel="2:4",
+                seconds=float(np.interp(sparsity, known, seconds)),
+                importance=float(np.interp(sparsity, known, kept)),
+                kept=round((1.0 - sparsity) * importance.size),
+            )
+
+
+def _nested_points(
+    text: str, importance: ImportanceArray, tokens: int, times: OptionTimes
+) -> Iterator[_Nested]:
+    """2:4, and TVW where it is really pruned."""
     m, k = importance.shape
-    for text, sparsity in product(NESTED, NESTED_SPARSITIES):
+    whole = times.two_of_four("2:4", None, m, k, tokens)
+    if whole is not None:
+        yield _Nested(0.5, whole, _best_two_of_four(importance))
+    for sparsity in NESTED_SPARSITIES:
         seconds = times.two_of_four(text, sparsity, m, k, tokens)
         if seconds is not None:
             mask = parse_pattern(text).prune({"layer": importance}, sparsity)["layer"]
-            yield Option(
-                pattern=text,
-                sparsity=sparsity,
-                kernel="2:4",
-                seconds=seconds,
-                importance=retained(importance, mask),
-                kept=round(density(mask) * mask.size),
-            )
+            yield _Nested(sparsity, seconds, retained(importance, mask))
