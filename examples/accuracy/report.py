@@ -2,8 +2,8 @@
 
     python examples/accuracy/report.py --record FOLDER [--out OUT] [--page PAGE.md] [--picture PICTURE.svg]
 
-With `--out` the record is made anew of a run's rows and scores (fp16, packed); the rest is made of the record
-alone. Tables replace what lies between their marks in the page.
+With `--out` a run's rows and scores (fp16, packed) come into the record, in place of what it had of the same
+cases; the rest is made of the record alone. Tables replace what lies between their marks in the page.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import numpy as np
 from paired import Cube, Interval, interval
 
 ROWS, SCORES = "rows.jsonl", "scores.npz"
+DISTURBED = 0.02
+"""How far the dense time of a process may be from the median of all."""
 DENSE, UNTUNED, BASE = "dense", "untuned", "tile-wise:128"
 SHOWN = (
     "step",
@@ -41,6 +43,7 @@ SHOWN += (
     "more_is_better",
     "step_s",
 )
+KEY = ("step", "contestant", "share", "seed", "importance", "updates", "tuned")
 
 Row = dict[str, Any]
 
@@ -66,8 +69,7 @@ class Record:
     """Rows and scores of a study."""
 
     def __init__(self, folder: Path) -> None:
-        lines = (folder / ROWS).read_text().splitlines()
-        self.rows: list[Row] = [json.loads(line) for line in lines]
+        self.rows = _rows(folder / ROWS)
         with np.load(folder / SCORES) as stored:
             self.scores = {name: stored[name].astype(np.float64) for name in stored}
         self.sign = -1.0 if any(row.get("more_is_better") for row in self.rows) else 1.0
@@ -94,13 +96,13 @@ class Record:
         )
 
     def measured(self, contestant: str, share: float) -> float | None:
-        """Time over the dense model's, whose median over all processes that timed counts."""
+        """Time over the dense model's of the same process, or of all where that one was disturbed."""
         us = self.last(step="time", contestant=contestant, share=share).get("us")
-        return None if us is None else _best(us, "sparse") / self._dense_us()
-
-    def _dense_us(self) -> float:
-        timed = [row["us"] for row in self.rows if row["step"] == "time"]
-        return float(np.median([_best(us, "dense") for us in timed]))
+        if us is None:
+            return None
+        median = np.median([_best(row["us"], "dense") for row in self.rows if row["step"] == "time"])
+        own = _best(us, "dense")
+        return _best(us, "sparse") / (own if abs(own / median - 1.0) < DISTURBED else float(median))
 
     def cells(self) -> list[Cell]:
         """All contestants at all times, in the order of the rows."""
@@ -133,18 +135,32 @@ def _best(us: dict[str, float], kind: str) -> float:
 
 
 def make_record(out: Path, record: Path) -> None:
-    """Rows without what only the run needs, and all scores in one file."""
+    """Rows without what only the run needs, and all scores in one file; what the record has besides stays."""
     record.mkdir(parents=True, exist_ok=True)
-    rows = [json.loads(line) for line in (out / ROWS).read_text().splitlines()]
-    kept = [{name: row[name] for name in SHOWN if row.get(name) is not None} for row in rows]
+    rows = _rows(out / ROWS)
+    shown = [{name: row[name] for name in SHOWN if row.get(name) is not None} for row in rows]
+    anew = {_key(row) for row in shown}
+    kept = [row for row in _rows(record / ROWS) if _key(row) not in anew] + shown
     (record / ROWS).write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
     scores = {}
+    if (record / SCORES).exists():
+        with np.load(record / SCORES) as stored:
+            scores = dict(stored)
     for row in rows:
         if row["step"] in ("tune", "train"):
             name, share = row.get("contestant", UNTUNED), row.get("share", 1.0)
             file = out / "scores" / f"{file_name(name, share, row['seed'])}.npy"
             scores[f"{name}|{share}|{row['seed']}"] = np.load(file)
     np.savez_compressed(record / SCORES, **scores)
+
+
+def _rows(file: Path) -> list[Row]:
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def _key(row: Row) -> tuple[Any, ...]:
+    """What one row is of."""
+    return tuple(row.get(name) for name in KEY)
 
 
 def file_name(contestant: str, share: float, seed: int) -> str:
