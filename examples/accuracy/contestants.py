@@ -27,6 +27,10 @@ NESTED_GRID = (0.5, 0.6, 0.7, 0.8, 0.9, 0.96)
 """Of patterns with 2:4 inside of tiles."""
 
 
+LEAST_SAVED = 0.002
+"""Share of the model's time that pruning a layer must save where only those are pruned that do."""
+
+
 class Contestant(NamedTuple):
     """A pattern, how layers share its sparsity, and whether torch runs it fast."""
 
@@ -38,6 +42,8 @@ class Contestant(NamedTuple):
     """Power of a layer's mean importance that is left where layers compete; with 0 all layers are alike."""
     is_measured: bool = False
     """Layers compete by the loss that was measured with each of them pruned alone."""
+    spares: bool = False
+    """Layers whose pruned products save no time stay dense."""
     families: tuple[str, ...] = ("atp", "guided")
     """What a mixture is offered beside dense layers."""
 
@@ -64,6 +70,8 @@ CONTESTANTS = {
     "block:32": Contestant("block:32x32"),
     "dense-block": Contestant("dense-block:8", is_fast=False),
     "tvw:128": Contestant("tvw:128"),
+    "tvw:128 where it saves": Contestant("tvw:128", spares=True),
+    "atp:128 guided where it saves": Contestant("atp:128:guided", spares=True),
     "balanced:64": Contestant("balanced:64", is_fast=False),
 }
 """Name -> contestant, what matters most first."""
@@ -111,7 +119,26 @@ def find_masks(
         return _masks(pattern, importance, None, contestant.scope, predictor)
     if not contestant.is_fast:
         return _masks(pattern, importance, sparsity, contestant.scope, None)
-    return _of_share(pattern, contestant.scope, importance, share, predictor)
+    if not contestant.spares:
+        return _of_share(pattern, contestant.scope, importance, share, predictor)
+    saving = _saving(_of_share(pattern, contestant.scope, importance, share, predictor), predictor)
+    found = _of_share(
+        pattern, contestant.scope, {name: importance[name] for name in saving}, share, predictor
+    )
+    whole = {name: np.ones(scores.shape, bool) for name, scores in importance.items()} | found.kept
+    return found._replace(kept=whole, sparsity=_removed(whole))
+
+
+def _saving(masks: Masks, predictor: Predictor) -> list[str]:
+    """Layers without whose pruning the model would take longer."""
+    maps = {name: parse_pattern(masks.patterns[name]).map(mask) for name, mask in masks.kept.items()}
+    whole = predictor.share(maps)
+    return [
+        name
+        for name in maps
+        if predictor.share({other: each for other, each in maps.items() if other != name}) - whole
+        > LEAST_SAVED
+    ]
 
 
 def _spread(scores: ImportanceArray, power: float) -> ImportanceArray:
@@ -127,9 +154,12 @@ def _masks(
     pattern: Pattern, importance: Importance, told: float | None, scope: str, predictor: Predictor | None
 ) -> Masks:
     kept = pattern.prune(importance, told, scope)
-    removed = 1.0 - sum(int(m.sum()) for m in kept.values()) / sum(m.size for m in kept.values())
     share = None if predictor is None else predictor.share(maps_of(pattern, kept))
-    return Masks(kept, dict.fromkeys(kept, pattern.canonical), removed, share)
+    return Masks(kept, dict.fromkeys(kept, pattern.canonical), _removed(kept), share)
+
+
+def _removed(kept: Mapping[str, MaskArray]) -> float:
+    return 1.0 - sum(int(mask.sum()) for mask in kept.values()) / sum(mask.size for mask in kept.values())
 
 
 def maps_of(pattern: Pattern, kept: Mapping[str, MaskArray]) -> dict[str, PrunedMap]:

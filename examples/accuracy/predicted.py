@@ -27,6 +27,7 @@ class Predictor:
             for name, o in graph.products.items()
         }
         self.dense_s = model_time(graph, self.engine.gpu, self.dense).seconds
+        self._seconds: dict[tuple[str, int], tuple[PrunedMap, float]] = {}
 
     def layer_seconds(self, name: str, kept: PrunedMap) -> float:
         """Seconds of one layer that keeps these tiles, or 2:4 in them."""
@@ -39,9 +40,16 @@ class Predictor:
 
     def share(self, maps: Mapping[str, PrunedMap]) -> float:
         """Time of the model with these layers pruned over that of the dense one."""
-        products = {**self.dense, **{name: self.layer_seconds(name, tiles) for name, tiles in maps.items()}}
+        products = {**self.dense, **{name: self._known_seconds(name, kept) for name, kept in maps.items()}}
         time = model_time(self.graph, self.engine.gpu, products, sparse=frozenset(maps))
         return time.seconds / self.dense_s
+
+    def _known_seconds(self, name: str, kept: PrunedMap) -> float:
+        """`layer_seconds`, once for each map."""
+        key = (name, id(kept))
+        if key not in self._seconds:
+            self._seconds[key] = (kept, self.layer_seconds(name, kept))
+        return self._seconds[key][1]
 
     def curve(
         self, pattern: str, importance: Mapping[str, ImportanceArray], at: Sequence[float]
