@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from rows import Row, work_through
+from rows import Row, turn, work_through
 from run import Run, parse_options
+from tuning import Trainer
 
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.calibration import Calibration
@@ -72,6 +73,18 @@ class Known:
         return parse_pattern(PATTERN).prune(scores, SPARSITY)
 
 
+def recover_one(trainer: Trainer, masks: Mapping[str, Any], importance: Mapping[str, Any], key: Row) -> None:
+    """Prune the trainer's model, and tune it if the variant is tuned."""
+    if key["tuned"] == "no":
+        with torch.no_grad():
+            for name, mask in masks.items():
+                weight = trainer.model.get_parameter(name)
+                weight.mul_(torch.from_numpy(mask).to(weight.device))
+        return
+    how = {"is_gradual": "gradual" in key["tuned"], "distils": "distilled" in key["tuned"]}
+    trainer.tune(masks, importance, key["seed"], **how)
+
+
 def recover(run: Run) -> None:
     """A row for each variant and seed."""
     for seed in run.seeds:
@@ -83,14 +96,9 @@ def recover(run: Run) -> None:
             trainer.begin(run.dense(seed))
             if key["updates"]:
                 update_weights(trainer.model, masks, known.moments)
-            how = {"is_gradual": "gradual" in key["tuned"], "distils": "distilled" in key["tuned"]}
-            if key["tuned"] == "no":
-                with torch.no_grad():
-                    for name, mask in masks.items():
-                        trainer.model.get_parameter(name).mul_(torch.from_numpy(mask).to(run.asked.device))
-            else:
-                trainer.tune(masks, known.taylor, seed, **how)
-            return {"score": round(float(trainer.scores().mean()), 5)}
+            with turn(run.lock(), alone=False):
+                recover_one(trainer, masks, known.taylor, key)
+                return {"score": round(float(trainer.scores().mean()), 5)}
 
         todo = [{"step": "recover", "seed": seed, **variant._asdict()} for variant in VARIANTS]
         work_through(run.rows, todo, work, run.asked.seconds)

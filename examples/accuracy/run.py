@@ -142,7 +142,11 @@ def train(run: Run) -> None:
     """Dense models and importance."""
 
     def work(key: Row) -> Row:
-        seed, trainer = key["seed"], run.trainer()
+        trainer = run.trainer()
+        with turn(run.lock(), alone=False):
+            return train_one(trainer, key["seed"])
+
+    def train_one(trainer: Trainer, seed: int) -> Row:
         torch.manual_seed(seed)
         trainer.model.load_state_dict(run.study.build(run.asked.device).state_dict())
         step_s = trainer.train(seed) if run.study.budget.train_steps else 0.0
