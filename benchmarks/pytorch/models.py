@@ -1,6 +1,6 @@
 """Is a pruned model faster in PyTorch? Hugging Face's code, `sparsify`, torch.compile, CUDA graphs.
 
-    python -m benchmarks.pytorch.models [--set judged] [--only TEXT] [--compiled] [--residual] [--out F.json]
+    python -m benchmarks.pytorch.models [--set judged] [--only TEXT] [--variants TEXT] [--out F.json]
 
     judged     the models that the documentation shows, by which predictions of whole models are judged
     fitted     other sizes of the same models, to which costs of attention and element-wise kernels are fitted
@@ -21,9 +21,8 @@ import torch
 
 from benchmarks.pytorch.operators import check_operators, time_products
 from prunecast.codesign.graph.shapes import Pass, parse_workload
-from prunecast.torch.residual import register
 from prunecast.validation.torch_models import Case
-from prunecast.validation.torch_models.measure import COMPILED, VARIANTS, measure
+from prunecast.validation.torch_models.measure import VARIANTS, measure
 
 MOST_SHOWN = 14
 
@@ -103,14 +102,11 @@ def main() -> None:
     parser.add_argument("--set", default="judged", choices=(*SETS, "operators"))
     parser.add_argument("--only", default="", help="cases whose name holds this")
     parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--compiled", action="store_true", help="compiled variants alone")
+    parser.add_argument("--variants", default="", help="those whose name holds this, such as eager")
     parser.add_argument("--bf16", action="store_true")
-    parser.add_argument("--residual", action="store_true", help="sums behind products in their epilogues")
     parser.add_argument("--seconds", type=float, default=540.0, help="begin no case after so many")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    if asked.residual:
-        register()
     began = time.monotonic()
     dtype = torch.bfloat16 if asked.bf16 else torch.float16
     document: dict[str, Any] = {
@@ -128,7 +124,7 @@ def main() -> None:
             continue
         start = time.monotonic()
         try:
-            variants = COMPILED if asked.compiled else VARIANTS
+            variants = tuple(name for name in VARIANTS if asked.variants in name)
             rows.append(measure(case, asked.gpu, rounds=asked.rounds, dtype=dtype, variants=variants))
             show_kernels(rows[-1])
         except Exception:

@@ -5,6 +5,8 @@ import json
 import pytest
 
 from prunecast.codesign import predict
+from prunecast.codesign.search.model_search import FAMILIES
+from prunecast.codesign.search.prune_model import families_of
 
 OPTIONS = ("--engine", "model", "--json", "--runtime", "torch")
 
@@ -42,7 +44,7 @@ def test_torch_and_an_engine_take_different_times():
     assert "activation" in found["torch"].best.seconds_by_kind
 
 
-def test_prune_offers_tiles_alone(run, tmp_path):
+def test_prune_offers_what_torch_runs(run, tmp_path):
     asked = ("--latency", "85%", "--workload", "prefill:64x128", "-o", str(tmp_path / "out"))
     code, out, error = run("prune", "bert-small", *asked, *OPTIONS)
     assert code == 0, error
@@ -50,6 +52,7 @@ def test_prune_offers_tiles_alone(run, tmp_path):
     assert document["runtime"] == "torch"
     assert document["seconds"] <= 0.85 * document["dense_seconds"]
     assert {row["pattern"].partition(":")[0] for row in document["layers"]} <= {"atp", "dense"}
+    assert families_of("torch", FAMILIES) == ["atp", "guided", "2:4", "tvw"]
 
 
 @pytest.mark.parametrize(

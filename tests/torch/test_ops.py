@@ -42,7 +42,7 @@ def product(dtype=torch.float16, *, bias=True, few_tokens=True, max_tokens=512):
     return made, weight, added
 
 
-def arguments(made, x, activation="none", residual=None, *, features_first=False):
+def arguments(made, x, activation="none", *, features_first=False):
     bias = made.fp32_bias
     x_t = columns_of(x)
     return (
@@ -50,7 +50,6 @@ def arguments(made, x, activation="none", residual=None, *, features_first=False
         made.images,
         made.tiles,
         bias,
-        residual,
         len(x),
         M,
         activation,
@@ -73,12 +72,25 @@ def test_y_is_that_of_the_dense_layer_with_the_same_zeros(dtype, tokens):
 
 
 @pytest.mark.parametrize("activation", [name for name in ACTIVATIONS if name != "none"])
-def test_activation_and_residual_come_behind_the_bias(activation):
+def test_an_activation_comes_behind_the_bias(activation):
     made, weight, bias = product()
-    x, residual = torch.randn(16, K).half(), torch.randn(16, M).half()
+    x = torch.randn(16, K).half()
     sums = torch.nn.functional.linear(x.float(), weight.float(), bias.float())
-    wanted = ACTIVATIONS[activation](sums).half() + residual
-    assert torch.allclose(linear(*arguments(made, x, activation, residual)), wanted, rtol=2e-3, atol=2e-3)
+    wanted = ACTIVATIONS[activation](sums).half()
+    assert torch.allclose(linear(*arguments(made, x, activation)), wanted, rtol=2e-3, atol=2e-3)
+
+
+def sum_arguments(made, x, y):
+    x_t, images, tiles, bias, *_, gpu, plan = arguments(made, x)
+    return y, x_t, images, tiles, bias, len(x), M, gpu, plan
+
+
+def test_a_sum_is_that_of_the_product_rounded_first():
+    made, _, _ = product()
+    x, y = torch.randn(16, K).half(), torch.randn(1, 16, M).half()
+    wanted = y + made(x)
+    torch.ops.prunecast.linear_add_.default(*sum_arguments(made, x, y))
+    assert torch.equal(y, wanted)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
@@ -140,28 +152,28 @@ def test_torch_checks_the_operators(tokens, features_first):
     torch.library.opcheck(torch.ops.prunecast.linear.default, given)
     torch.library.opcheck(torch.ops.prunecast.linear.default, arguments(made, x))
     torch.library.opcheck(torch.ops.prunecast.columns.default, (x, 80))
-    x_t, images, tiles, bias, _, *_, gpu, plan = arguments(made, x)
-    given = (torch.randn(tokens, M).half(), x_t, images, tiles, bias, tokens, M, gpu, plan)
+    given = sum_arguments(made, x, torch.randn(tokens, M).half())
     torch.library.opcheck(torch.ops.prunecast.linear_add_.default, given)
 
 
 @pytest.mark.parametrize(
-    ("residual", "message"),
+    ("y", "message"),
     [
-        (torch.zeros(16, M), "a residual must be torch.float16 .16, 320. like y, got torch.float32"),
+        (torch.zeros(16, M), "a sum of torch.float16 .16, 320. like y, got torch.float32"),
         (torch.zeros(15, M).half(), "got torch.float16 .15, 320."),
+        (torch.zeros(M, 16).half().t(), "y must be contiguous, got strides .1, 16."),
     ],
 )
-def test_a_residual_that_is_not_like_y_is_refused(residual, message):
+def test_a_sum_that_is_not_like_y_is_refused(y, message):
     made, _, _ = product()
     with pytest.raises(BadInput, match=message):
-        linear(*arguments(made, torch.randn(16, K).half(), residual=residual))
+        torch.ops.prunecast.linear_add_.default(*sum_arguments(made, torch.randn(16, K).half(), y))
 
 
 def test_torch_checks_the_gradients():
     made, _, _ = product(few_tokens=False)
     x = torch.randn(8, K).half()
-    given = list(arguments(made, x, residual=torch.randn(8, M).half().requires_grad_()))
+    given = list(arguments(made, x))
     given[0] = given[0].clone().requires_grad_()
     given[1] = [image.clone().requires_grad_() for image in given[1]]
     given[3] = given[3].clone().requires_grad_()

@@ -10,12 +10,17 @@ from torch._dynamo.backends.common import aot_autograd  # noqa: E402
 from torch._inductor import config  # noqa: E402
 from torch._inductor.utils import run_and_get_code  # noqa: E402
 
-from prunecast.torch import residual, sparsify  # noqa: E402
+from prunecast.torch import ops, residual, sparsify  # noqa: E402
 
 # Inductor's own
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 K = 128
+
+
+@pytest.fixture(autouse=True)
+def _sums_of_any_size(monkeypatch):
+    monkeypatch.setattr(ops, "LEAST_ADDED", 0)
 
 
 class Sum(nn.Module):
@@ -96,6 +101,33 @@ def test_so_they_are_for_any_number_of_tokens():
     eager, found, counts = changed(sparse(FORMS["sum on sum"][0]), torch.randn(2, 35, K).half(), dynamic=True)
     assert counts == [2]
     assert_same(eager, found)
+
+
+@pytest.mark.parametrize("pattern", ["tile-wise:64", "tvw:128"])
+@pytest.mark.parametrize(("more", "left"), [(0, 1), (1, 0)])
+def test_only_large_sums_are(pattern, more, left, monkeypatch):
+    monkeypatch.setattr(ops, "LEAST_ADDED", 2 * 35 * K + more)
+    model = Sum(FORMS["what a block does"][0]).half().eval()
+    sparsify(model, pattern, sparsity=0.75, gpu="h200-sxm", max_tokens=512, quiet=True)
+    eager, found, counts = changed(model, torch.randn(2, 35, K).half())
+    assert counts == [left]
+    assert_same(eager, found)
+
+
+@pytest.mark.parametrize(("least", "registered"), [(512 * K, 1), (512 * K + 1, 0)])
+def test_sparsify_registers_the_pass_where_a_model_on_a_gpu_may_gain(least, registered, monkeypatch):
+    from prunecast.torch import convert
+    from prunecast.torch.packed import PackedProduct
+
+    told = []
+    monkeypatch.setattr(convert, "LEAST_ADDED", least)
+    monkeypatch.setattr(residual, "register", lambda: told.append(1))
+    sparse(None)
+    assert told == [], "it is on a CPU"
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    monkeypatch.setattr(PackedProduct, "prepare", lambda *_: None)
+    sparse(None)
+    assert len(told) == registered
 
 
 def test_an_input_of_the_graph_is_not_overwritten():

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from prunecast.torch.feed_forward import FeedForward, GatedMlp, find_feed_forwar
 from prunecast.torch.find import Found, find_layers, is_convolution, is_transposed, matrix_of, sibling_groups
 from prunecast.torch.forms import layouts_for
 from prunecast.torch.layer_table import check_gpu, dtype_name
+from prunecast.torch.ops import LEAST_ADDED
 from prunecast.torch.packed import PackedProduct, Rows, interleaved_tiles, stacked_tiles
 from prunecast.torch.recipe import Recipe, read_recipe
 from prunecast.torch.sparse_linear import SparseLinear
@@ -131,19 +133,16 @@ def sparsify(
     groups = _grouped(chosen, fused) if fuse else [_Launch([choice]) for choice in chosen]
     few = few_tokens and not trainable
     products = _pack(groups, spec, max_tokens, few_tokens=few, progress=progress)
+    if any(product.tiles.is_cuda and product.rows * max_tokens >= LEAST_ADDED for _, product in products):
+        import_module("prunecast.torch.residual").register()  # it brings torch's compiler along
     for group, product in products:
         _replace(model, group, product, trainable=trainable)
     _leave_out_activations(model, fused)
     for name, module in convs:
         model.set_submodule(name, module)
-    done = Sparsified(
-        layers,
-        len(products) + len(filters),
-        (*left, *more_left),
-        before,
-        _bytes_of(model),
-        time.monotonic() - start,
-    )
+    left, launches = [*left, *more_left], len(products) + len(filters)
+    seconds = time.monotonic() - start
+    done = Sparsified(layers, launches, tuple(left), before, _bytes_of(model), seconds)
     if not quiet:
         print(f"prunecast: {done}", file=sys.stderr)
     return done
@@ -162,15 +161,12 @@ def _fusable(forwards: list[FeedForward], chosen: list[Choice]) -> list[FeedForw
     """Those whose layers are all sparse, gate and up with the same tiles of whole groups of rows."""
     tiles = {choice.layer.name: choice.tiles for choice in chosen}
     halved = {choice.layer.name for choice in chosen if choice.halves is not None}
-    found = []
-    for forward in forwards:
-        if not tiles.keys() >= {*forward.first, forward.last}:
-            continue
-        if not forward.is_gated or (
-            halved.isdisjoint(forward.first) and _may_interleave(*(tiles[name] for name in forward.first))
-        ):
-            found.append(forward)
-    return found
+
+    def is_one(first: tuple[str, ...]) -> bool:
+        return halved.isdisjoint(first) and _may_interleave(*(tiles[name] for name in first))
+
+    whole = [each for each in forwards if tiles.keys() >= {*each.first, each.last}]
+    return [forward for forward in whole if not forward.is_gated or is_one(forward.first)]
 
 
 def _may_interleave(gate: TileMap, up: TileMap) -> bool:
@@ -226,29 +222,21 @@ def _pack(
 
 
 def _product(launch: _Launch, gpu: GpuSpec, max_tokens: int, *, few_tokens: bool) -> PackedProduct:
-    modules = [choice.layer.module for choice in launch.choices]
-    matrices, bias = (
-        [choice.kept(matrix_of(choice.layer.module)) for choice in launch.choices],
-        _biases(modules),
-    )
-    if launch.epilogue.glu:
-        weight, tiles = interleaved(*matrices), interleaved_tiles(launch.choices[0].tiles, "interleaved")
-        added = None if bias is None else interleaved(*bias)
-    else:
-        weight, tiles = torch.cat(matrices), stacked_tiles([choice.tiles for choice in launch.choices])
-        added = None if bias is None else torch.cat(bias)
-    dtype, halved = dtype_name(weight.dtype), launch.choices[0].halves is not None
+    choices, epilogue = launch.choices, launch.epilogue
+    bias = _biases([choice.layer.module for choice in choices])
+    maps = [choice.tiles for choice in choices]
+    tiles = interleaved_tiles(maps[0], "interleaved") if epilogue.glu else stacked_tiles(maps)
+
+    def joined(parts: list[torch.Tensor]) -> torch.Tensor:
+        return interleaved(*parts) if epilogue.glu else torch.cat(parts)
+
+    weight = joined([choice.kept(matrix_of(choice.layer.module)) for choice in choices])
+    dtype, halved = dtype_name(weight.dtype), choices[0].halves is not None
     layouts = layouts_for(tiles, dtype, gpu, max_tokens, few_tokens=few_tokens, halved=halved)
+    added = None if bias is None else joined(bias)
+    own: dict[str, Any] = {"gpu": gpu, "max_tokens": max_tokens, "layouts": layouts, "epilogue": epilogue}
     with torch.no_grad():
-        return PackedProduct(
-            weight,
-            tiles,
-            added,
-            gpu=gpu,
-            max_tokens=max_tokens,
-            layouts=layouts,
-            epilogue=launch.epilogue,
-        )
+        return PackedProduct(weight, tiles, added, **own)
 
 
 def _biases(modules: list[nn.Module]) -> list[torch.Tensor] | None:
@@ -277,8 +265,7 @@ def _replace(model: nn.Module, launch: _Launch, product: PackedProduct, *, train
         sparse.train(module.training)
         if trainable:
             sparse.trainable()
-        parent, _, own = name.rpartition(".")
-        setattr(model.get_submodule(parent), own, sparse)
+        model.set_submodule(name, sparse)
         first += count
 
 
@@ -287,8 +274,7 @@ def _leave_out_activations(model: nn.Module, fused: list[FeedForward]) -> None:
     for forward in fused:
         module = model.get_submodule(forward.module)
         if forward.is_gated:
-            parent, _, own = forward.module.rpartition(".")
-            setattr(model.get_submodule(parent), own, GatedMlp(module))
+            model.set_submodule(forward.module, GatedMlp(module))
         else:
             setattr(module, forward.act, nn.Identity())
 

@@ -77,7 +77,7 @@ def strides_seen_as(shape: Sequence[int], columns: int) -> tuple[int, ...]:
 
 
 def changes_of(epilogue: Epilogue, *, adds: bool) -> dict[str, int]:
-    """Preprocessor names of a kernel whose C is y; `adds` where y holds a residual."""
+    """Preprocessor names of a kernel whose C is y; `adds` where C is added to what y holds."""
     if epilogue.features_first:
         return {"GLU": int(epilogue.glu)}
     return {"TOKEN_MAJOR": 1, **({"RESIDUAL": 1} if adds else {})}
@@ -90,7 +90,6 @@ class LinearCall(NamedTuple):
     images: list[torch.Tensor]
     tiles: torch.Tensor
     bias: torch.Tensor | None
-    residual: torch.Tensor | None
     tokens: int
     rows: int
     activation: str
@@ -105,22 +104,14 @@ class LinearCall(NamedTuple):
         return Epilogue(self.activation, self.glu, self.features_first)
 
     def new_y(self) -> torch.Tensor:
-        """Room for y, with the residual in it where there is one."""
+        """Room for y."""
         columns = self.x_t.shape[1]
-        shape = (self.rows, columns) if self.features_first else (self.tokens, self.rows)
-        if self.residual is None:
-            return self.x_t.new_empty(shape)
-        return self.residual.reshape(shape).clone(memory_format=torch.contiguous_format)
+        return self.x_t.new_empty((self.rows, columns) if self.features_first else (self.tokens, self.rows))
 
-    def check_residual(self) -> None:
-        """Refuse one that cannot be added, with `BadInput`."""
-        residual, wanted = self.residual, self.tokens * self.rows
-        if residual is None:
-            return
-        if self.features_first:
-            raise BadInput("a residual is added to y (tokens, rows), features_first asks for (rows, tokens)")
-        if residual.dtype != self.x_t.dtype or residual.numel() != wanted:
-            got = f"{residual.dtype} {tuple(residual.shape)}"
-            raise BadInput(
-                f"a residual must be {self.x_t.dtype} ({self.tokens}, {self.rows}) like y, got {got}"
-            )
+    def check_sum(self, y: torch.Tensor) -> None:
+        """Refuse a y that the product cannot be added to, with `BadInput`."""
+        if y.dtype != self.x_t.dtype or y.numel() != self.tokens * self.rows:
+            got = f"{y.dtype} {tuple(y.shape)}"
+            raise BadInput(f"wanted a sum of {self.x_t.dtype} ({self.tokens}, {self.rows}) like y, got {got}")
+        if not y.is_contiguous():
+            raise BadInput(f"y must be contiguous, got strides {y.stride()}")

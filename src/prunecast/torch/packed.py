@@ -82,33 +82,22 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         """Whether the weights in its tiles are 2:4."""
         return layout_of(getattr(self, self.image_names[0])).kind == HALVES
 
-    def forward(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Y of x, contiguous, or seen as (..., rows) where the epilogue writes features first.
 
         Raises
         ------
         BadInput : another number of features or dtype, or more tokens than `max_tokens`
         """
-        if residual is None:
-            y = self._directly(x)
-            if y is not None:
-                return y
+        y = self._directly(x)
+        if y is not None:
+            return y
         self._check(x)
         flat = x.reshape(-1, self.features)
         tokens = flat.shape[0]
-        added = None if residual is None else residual.reshape(-1, self.rows)
-        x_t, images = columns_of(flat), self.images
+        epilogue, gpu, plan = self.epilogue, self.gpu.name, self.plan
         y = linear(
-            x_t,
-            images,
-            self.tiles,
-            self.fp32_bias,
-            added,
-            tokens,
-            self.rows,
-            *self.epilogue,
-            self.gpu.name,
-            self.plan,
+            columns_of(flat), self.images, self.tiles, self.fp32_bias, tokens, self.rows, *epilogue, gpu, plan
         )
         if self.epilogue.features_first:
             return y.t()[:tokens].unflatten(0, x.shape[:-1]) if x.dim() > 1 else y[:, 0]

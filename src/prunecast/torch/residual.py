@@ -3,8 +3,8 @@
     residual + linear(x)        ->        linear_add_(residual, x)
 
 A pass over Inductor's graph, so that a model's code stays as it is. The residual is overwritten, which is why
-it must have been made in the graph, and be read by nobody behind the sum. Nothing registers it by itself:
-`docs/decisions/0016-epilogues-in-models.md` says what it may bring.
+it must have been made in the graph, and be read by nobody behind the sum. `sparsify` registers it where a
+model's sums are large: see `docs/decisions/0016-epilogues-in-models.md`.
 """
 
 import operator
@@ -15,7 +15,9 @@ from torch._higher_order_ops.auto_functionalize import auto_functionalized
 from torch._inductor import config
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 from torch.fx import Graph, Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from prunecast.torch import ops
 from prunecast.torch.epilogue import PLAIN, LinearCall
 
 _aten = torch.ops.aten
@@ -53,13 +55,14 @@ def register() -> None:
 
 
 def _product_behind(y: Any) -> Node | None:
-    """The plain product that y is a view of and that has no other reader."""
+    """The plain product, known to be large, that y is a view of and that has no other reader."""
     while isinstance(y, Node) and len(y.users) == 1 and y.target in _VIEWS:
         y = y.args[0]
     if not isinstance(y, Node) or len(y.users) != 1 or y.target is not torch.ops.prunecast.linear.default:
         return None
     call = LinearCall(*y.args)
-    return y if call.residual is None and call.epilogue == PLAIN else None
+    is_large = statically_known_true(y.meta["val"].numel() >= ops.LEAST_ADDED)
+    return y if is_large and call.epilogue == PLAIN else None
 
 
 def _is_like(node: Any, add: Node) -> bool:

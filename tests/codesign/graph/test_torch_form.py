@@ -13,6 +13,7 @@ from prunecast.codesign.graph.shapes import Transformer, transformers
 from prunecast.codesign.graph.torch_form import torch_form
 from prunecast.codesign.graph.torch_time import (
     FEW_TURNED_APART,
+    LEAST_ADDED,
     LEAST_TURNED_APART,
     TorchTimer,
     lost_epilogues,
@@ -120,10 +121,27 @@ def test_where_x_is_turned_apart_is_what_the_operator_does() -> None:
     text = Path("src/prunecast/torch/ops.py").read_text(encoding="utf-8")
     least = re.search(r"^LEAST_TURNED_APART = (\d+) << (\d+)", text, re.MULTILINE)
     few = re.search(r"^FEW_TURNED_APART = (\d+)", text, re.MULTILINE)
+    added = re.search(r"^LEAST_ADDED = (\d+) << (\d+)", text, re.MULTILINE)
     assert least is not None
     assert few is not None
+    assert added is not None
+    assert int(added[1]) << int(added[2]) == LEAST_ADDED
     assert int(least[1]) << int(least[2]) == LEAST_TURNED_APART
     assert int(few[1]) == FEW_TURNED_APART
+
+
+def test_a_large_sum_is_its_products_and_the_norm_reads_one_tensor() -> None:
+    run = Pass(1, LEAST_ADDED // LLAMA.hidden)
+    every = {f"layer.{i}.{name}" for i in range(2) for name in ("qkv", "output", "gate_up", "down")}
+    alone, sparse = times(LLAMA, run, set()), times(LLAMA, run, every)
+    graph, timer = torch_form("x", LLAMA, run), TorchTimer(GPU)
+    first = timer.seconds(graph["norm0"])  # reads and writes a tensor
+    for norm in ("layer.0.norm1", "layer.1.norm2"):
+        assert alone[norm] > sparse[norm] == pytest.approx(first)
+    read_s = 2 * LEAST_ADDED / GPU.dram_bytes_per_s
+    assert sparse["layer.0.down"] == pytest.approx(alone["layer.0.down"] + read_s)
+    few = run._replace(tokens=run.tokens - 1)
+    assert times(LLAMA, few, set())["layer.0.norm1"] == times(LLAMA, few, every)["layer.0.norm1"]
 
 
 @given(st.integers(1, 64), st.integers(1, 2048), st.booleans(), st.booleans())

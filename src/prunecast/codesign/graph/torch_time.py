@@ -5,10 +5,12 @@ beginning. Attention is cuDNN's. The numbers are fitted to traces, see `costs/sm
 
 Around sparse products: an activation between two of them is the first one's epilogue, which writes C as the
 second one reads it; so is a gated unit whose gate and up are one product, and have the same tiles. X of any
-other sparse product is turned, by a launch of its own, or, where it is small, by the norm that makes it.
+other sparse product is turned, by a launch of its own, or, where it is small, by the norm that makes it. A
+large C is added to the residual by its product, and the norm behind it reads the sum.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from prunecast.codesign.graph.layouts import Transpose
@@ -21,6 +23,8 @@ FEW_TURNED_APART = 64
 """Tokens up to which X has a turning launch of its own. Kind: definition, `prunecast.torch.ops`."""
 LEAST_TURNED_APART = 1 << 20
 """Elements from which it has one. Kind: definition, `prunecast.torch.ops`."""
+LEAST_ADDED = 6 << 20
+"""Elements of C from which its product adds it to the residual. Kind: definition, `prunecast.torch.ops`."""
 EPILOGUES = {"activation": "gelu_clk", "gated unit": "silu_clk"}
 MOVING = {
     "input": ("layer_norm_s", "layer_norm_share"),
@@ -77,6 +81,9 @@ class TorchTimer:
             seconds[name] = max(seconds[name] - self._gpu.graph_launch_s, 0.0)
         changed, turning = [], {}
         for name in sorted(sparse):
+            for norm in _norms_of_sums(model, name):
+                seconds[norm.name] = self.seconds(replace(norm, elements_in=norm.elements_out))
+                seconds[name] += norm.elements_out * ELEMENT_BYTES / self._gpu.dram_bytes_per_s
             source = next(iter(model.graph.predecessors(name)), None)
             if source is None:  # a matrix that the form does not know: a pooler
                 continue
@@ -158,6 +165,12 @@ def attention_work(o: Operation, gpu: GpuSpec) -> AttentionWork:
     exponentials = per_clk / (4.0 * o.head_width * EXPONENTIALS_PER_CLK_PER_SM)
     per_flop_s = (1.0 + exponentials) / (per_clk * gpu.sm_count * clock_hz)
     return AttentionWork(o.flops * per_flop_s, 4.0 * o.elements_out * per_flop_s)
+
+
+def _norms_of_sums(model: ModelGraph, name: str) -> list[Operation]:
+    """Norms that read one tensor, the sum, as the product before them has added to it."""
+    readers = [model[reader] for reader in model.graph.successors(name)]
+    return [each for each in readers if each.kind in NORMS and each.elements_out >= LEAST_ADDED]
 
 
 def _launched_with_another(model: ModelGraph) -> list[str]:

@@ -31,7 +31,7 @@ from prunecast.version import tool_version
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TORCH_FAMILIES = ("atp", "guided")
+TORCH_FAMILIES = ("atp", "guided", "2:4", "tvw")
 """Patterns that are fast in `prunecast.torch`. Rows from anywhere (`shuffled`) are written one element at a
 time there, as C is token-major: a product of such tiles takes 7 times as long (MiniLM, H200, 2026-11-23)."""
 
@@ -243,7 +243,7 @@ def search_of(
     batch : images or sequences of a standard model; the free first size of inputs of `.onnx`
     workload : in place of tokens and batch, as `prefill:2048` or `decode:16@4096`, or a mix of them, whose
         mean time counts; see `graph.parse_workload`
-    runtime : what runs a standard model: `engine`, or `torch`, whose layers have patterns of tiles alone
+    runtime : what runs a standard model: `engine`, or `torch`, whose layers take no rows from anywhere
     calibrate : file of mean squares of each layer's inputs, by whose roots magnitudes are multiplied; or of
         second moments, by which kept weights are updated too
     target, ignore : layers to take and to leave out

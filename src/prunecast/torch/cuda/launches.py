@@ -37,7 +37,7 @@ class _Key(NamedTuple):
     has_bias: bool
     device: int
     adds: bool
-    """Whether y holds a residual."""
+    """Whether it adds to what y holds."""
     width: int
     """Width of the first image, which tells 2:4 in tiles from the tiles."""
 
@@ -70,8 +70,8 @@ _USERS: "WeakSet[Any]" = WeakSet()
 """What keeps launches besides, and has `clear`."""
 
 
-def launch_of(call: LinearCall) -> Prepared:
-    """The launch for such a call, prepared if it is the first.
+def launch_of(call: LinearCall, *, adds: bool = False) -> Prepared:
+    """The launch for such a call, prepared if it is the first; `adds` to what y holds.
 
     Raises
     ------
@@ -81,7 +81,6 @@ def launch_of(call: LinearCall) -> Prepared:
     if call.x_t.stride(1) != 1 and call.x_t.shape[1] > 1:
         raise BadInput(f"x_t must have its tokens side by side, got strides {call.x_t.stride()}")
     layer = LayerTensors(call.images, call.tiles, call.bias, call.gpu)
-    adds = call.residual is not None
     return prepared_launch(call.plan, call.tokens, call.epilogue, call.x_t, layer, adds=adds)
 
 
