@@ -67,7 +67,7 @@ def build(gpu: GpuSpec) -> None:
     """Compile what `run` needs."""
     from benchmarks.suite import build as build_cubin
     from prunecast.kernels.device.build import compile_cubin
-    from prunecast.kernels.device.defines import ARCH
+    from prunecast.kernels.device.form import ARCH
     from prunecast.validation.measure.sources import MICROBENCHMARKS
 
     compile_cubin(MICROBENCHMARKS / "clock_probe.cu", ARCH, {})

@@ -24,10 +24,10 @@ from benchmarks.on_gpu.plans import GPU, load_plans, save_plans
 from prunecast.choice import fastest_plan, plan_with
 from prunecast.kernels import KernelPlan, grid_plan
 from prunecast.kernels.device.build import compile_cubin
-from prunecast.kernels.device.defines import ARCH
+from prunecast.kernels.device.form import ARCH
 from prunecast.kernels.tile.configs import mma_configs, tile_configs
-from prunecast.kernels.tile.cuda.forms import build_tile_kernel, tile_defines
-from prunecast.kernels.tile.cuda.mma.forms import build_mma, mma_defines
+from prunecast.kernels.tile.cuda.mma.operator import mma_form
+from prunecast.kernels.tile.cuda.operator import tile_form
 from prunecast.models import estimate
 from prunecast.validation.measure.sources import MICROBENCHMARKS
 
@@ -67,8 +67,8 @@ def prepare(folder: Path) -> None:
     def build(name: str) -> Any:
         plan = grid_plan(plans[name], cases[name.partition("|")[0]].grid, GPU)
         if plan.tensor == "mma":
-            return build_mma(plan, ARCH, mma_defines(plan))
-        return build_tile_kernel(plan, tile_defines(plan))
+            return mma_form(plan).build(ARCH)
+        return tile_form(plan).build()
 
     with ThreadPoolExecutor(2) as pool:
         built = [*pool.map(build, plans), compile_cubin(MICROBENCHMARKS / "clock_probe.cu", ARCH, {})]

@@ -21,8 +21,8 @@ from benchmarks.on_gpu.timing import contestant, sets_for, take_turns
 from prunecast.choice import configs_of, fastest_plan, plan_with
 from prunecast.hardware import load_gpu
 from prunecast.kernels import compile, plan_dense
-from prunecast.kernels.tile.cuda.ffma.forms import build_ffma, ffma_defines
-from prunecast.kernels.tile.cuda.forms import ARCH
+from prunecast.kernels.device.form import ARCH
+from prunecast.kernels.tile.cuda.ffma.operator import ffma_form
 from prunecast.models import estimate
 from prunecast.patterns import parse_pattern
 from prunecast.plan.kernel_plan import KernelPlan
@@ -75,7 +75,7 @@ def _run(layer: tuple[int, int, int], name: str) -> list[dict[str, Any]]:
     }
     ours["stspmm"] = fastest_plan("stspmm", tiles, n, "fp32", gpu)
     with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda plan: build_ffma(ARCH, ffma_defines(plan)), ours.values()))
+        list(pool.map(lambda plan: ffma_form(plan).build(ARCH), ours.values()))
     plans = dict(ours)
     plans["dense"] = plan_dense(m, k, n, "fp32", gpu)
     elements = parse_pattern("unstructured")

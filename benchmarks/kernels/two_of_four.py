@@ -34,10 +34,9 @@ from prunecast.kernels.device.tile_stages import tile_stages
 from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.cuda.images import GATHER_ROWS, STAGE_COLUMNS
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
-from prunecast.kernels.two_of_four.cuda.images import (
-    build_sparse_kernel,
+from prunecast.kernels.two_of_four.cuda.operator import (
     packed_plan,
-    sparse_defines,
+    sparse_form,
     stage_bytes,
 )
 from prunecast.models import estimate
@@ -160,8 +159,8 @@ def prepare(folder: Path, chosen: Iterable[Case]) -> None:
     (folder / "plans.json").write_text(json.dumps(about, indent=1))
     with ThreadPoolExecutor(2) as pool:
         plans = [*forms.values(), *(plan for _, plan in ragged_plans())]
-        distinct = {json.dumps(sparse_defines(plan)): plan for plan in plans}
-        list(pool.map(lambda plan: build_sparse_kernel(plan, sparse_defines(plan)), distinct.values()))
+        distinct = {json.dumps(sparse_form(plan).defines): plan for plan in plans}
+        list(pool.map(lambda plan: sparse_form(plan).build(), distinct.values()))
 
 
 def ragged_plans() -> Iterator[tuple[str, KernelPlan]]:
@@ -284,11 +283,8 @@ def _drawn_operator(plan: KernelPlan) -> Any:
     low, high = (cp.asarray(_PLACES)[random.randint(0, 6, weights[:, 2 * values :].shape)] for _ in range(2))
     weights[:, 2 * values :] = low | high << 4
     packed = packed_plan(plan, stages.packed(weights, GATHER_ROWS))
-    kernel = _load_kernel(
-        build_sparse_kernel(plan, sparse_defines(plan)).cubin,
-        SparseOperator.entry,
-        plan.resources.shared_bytes,
-    )
+    form = sparse_form(plan)
+    kernel = _load_kernel(form.build().cubin, form.entry, plan.resources.shared_bytes)
     return SparseOperator(plan, packed, _on_device(packed, None), kernel, overlap=True)
 
 

@@ -20,7 +20,7 @@ from prunecast.codesign.search.prune_model import masks_of, search_of
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.device.fill import build_fill
+from prunecast.kernels.device.form import build_fill
 from prunecast.patterns import parse_pattern
 
 BATCH = 8

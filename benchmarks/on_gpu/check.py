@@ -12,8 +12,7 @@ import numpy as np
 from benchmarks.on_gpu.plans import GPU, ragged_map
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.tile.config import wgmma_configs
-from prunecast.kernels.tile.cuda.forms import CLUSTERS, TOKEN_SHAPES
-from prunecast.kernels.tile.cuda.operator import TileOperator
+from prunecast.kernels.tile.cuda.operator import CLUSTERS, TOKEN_SHAPES, TileOperator
 from prunecast.kernels.tile.stspmm import spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.patterns import TileMap

@@ -8,15 +8,9 @@ from benchmarks.tile.cases import full_cases, quick_cases, tile_map
 from prunecast.choice import fastest_plan
 from prunecast.kernels.device.build import SOURCES as DEVICE
 from prunecast.kernels.device.build import CompiledKernel, compile_cubin
+from prunecast.kernels.device.form import ARCH
 from prunecast.kernels.tile.config import wgmma_configs
-from prunecast.kernels.tile.cuda.forms import (
-    ARCH,
-    CLUSTERS,
-    SOURCES,
-    TOKEN_SHAPES,
-    TOKEN_SOURCE,
-    token_defines,
-)
+from prunecast.kernels.tile.cuda.operator import CLUSTERS, SOURCES, TOKEN_SHAPES, TOKEN_SOURCE, token_defines
 
 CHANGES = ({}, {"GUARD": 1})
 FORMS = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128))

@@ -11,7 +11,7 @@ from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import ConvGrid, ConvShape, compile, grid_plan
-from prunecast.kernels.device.conv_operator import ConvOperator
+from prunecast.kernels.device.conv_input import ConvOperator
 from prunecast.kernels.device.launch import Place
 from prunecast.patterns import parse_pattern
 from tests.naive.convolution import convolve

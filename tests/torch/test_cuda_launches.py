@@ -12,19 +12,20 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels.device import launch as kernel_launch
 from prunecast.kernels.device.build import SOURCES as DEVICE
+from prunecast.kernels.device.form import Form
 from prunecast.kernels.device.transpose.transpose import TRANSPOSE_ARGS
-from prunecast.kernels.small_n.cuda.records import SMALL_ARGS, SMALL_SOURCE
+from prunecast.kernels.small_n.cuda.records import SMALL_ARGS
 from prunecast.kernels.tile.cuda import tensor_maps
-from prunecast.kernels.tile.cuda.forms import SOURCES
+from prunecast.kernels.tile.cuda.operator import SOURCES
 from prunecast.kernels.tile.cuda.work_image import TILE_ARGS
-from prunecast.kernels.two_of_four.cuda.images import SPARSE_ARGS, SPARSE_SOURCE
+from prunecast.kernels.two_of_four.cuda.operator import SPARSE_ARGS
 from prunecast.patterns import NestedMap, parse_pattern
 from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, Grid, build_on_cpu, run_on_cpu
 
 torch = pytest.importorskip("torch")
 
 from prunecast.torch import ops  # noqa: E402
-from prunecast.torch.cuda import device, direct, launches, layer_launch, small, tiles, transpose  # noqa: E402
+from prunecast.torch.cuda import device, direct, launches, layer_launch, transpose  # noqa: E402
 from prunecast.torch.epilogue import (  # noqa: E402
     ACTIVATIONS,
     Epilogue,
@@ -147,21 +148,11 @@ def emulated(monkeypatch, tmp_path_factory):
     for module in (layer_launch, transpose, direct):
         monkeypatch.setattr(module, "stream_of", lambda _: 0)
 
-    def built_tile(plan, defines):
-        token_form = tuple(plan.shape[:2]) == (256, 128)
-        source = SOURCES / ("tile_tokens_sm90.cu" if token_form else "tile_sm90.cu")
-        return Built(Loaded("tile_sm90", source, dict(defines), plan.cluster))
-
-    def built_small(plan, arch, defines):
-        return Built(Loaded("small_n", SMALL_SOURCE, dict(defines), 1))
-
-    def built_sparse(plan, defines):
-        return Built(Loaded("sparse_sm90", SPARSE_SOURCE, dict(defines), 1))
+    def built(form, arch=None):
+        return Built(Loaded(form.entry, form.source, dict(form.defines), form.defines.get("CLUSTER", 1)))
 
     source = DEVICE / "transpose" / "transpose_rows.cu"
-    monkeypatch.setattr(tiles, "build_tile_kernel", built_tile)
-    monkeypatch.setattr(small, "build_small", built_small)
-    monkeypatch.setattr(tiles, "build_sparse_kernel", built_sparse)
+    monkeypatch.setattr(Form, "build", built)
     monkeypatch.setattr(
         transpose, "build_transpose", lambda _: Built(Loaded("transpose_rows", source, {}, 1))
     )

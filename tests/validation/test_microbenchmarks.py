@@ -3,7 +3,7 @@
 import pytest
 
 from prunecast.kernels.device.build import compile_cubin
-from prunecast.kernels.tile.cuda.forms import ARCH
+from prunecast.kernels.device.form import ARCH
 from prunecast.validation.measure.sources import MICROBENCHMARKS, microbenchmark_builds
 
 pytest.importorskip("cuda.bindings.nvrtc")

@@ -7,8 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.conv_input import check_conv, grid_of
-from prunecast.kernels.device.conv_operator import ConvOperator
+from prunecast.kernels.device.conv_input import ConvOperator, check_conv, grid_of
 from prunecast.kernels.table import KERNELS
 from prunecast.plan.kernel_plan import KernelPlan
 
@@ -77,10 +76,10 @@ def compile(
     if entry is None:
         raise BadInput(f"no kernel runs plans of {plan.kernel} on {plan.tensor}; those are predicted only")
     try:
-        found = getattr(import_module(entry.module), entry.name)
+        kind = getattr(import_module(entry.module), entry.name)
+        operator: Operator = kind.compile(plan, weights, bias=bias, activation=activation)
     except ImportError as missing:
         if missing.name not in ("cupy", "cupyx"):
             raise
         raise BadInput(f"running {plan.kernel} needs CuPy: install the extra cuda13 or cuda12") from missing
-    operator: Operator = found.compile(plan, weights, bias=bias, activation=activation)
     return operator if grid is None else ConvOperator(operator, grid)

@@ -67,7 +67,7 @@ class LaunchTraits(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A subclass of `device.operator.Operator`, loaded when it is used, since it needs CuPy."""
+    """A subclass of `device.operator.Operator`, loaded when it is used."""
 
     module: str
     name: str

@@ -22,8 +22,7 @@ from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import ConvGrid, ConvShape, KernelPlan, compile
-from prunecast.kernels.device.conv_input import CHUNK
-from prunecast.kernels.device.conv_operator import ConvOperator
+from prunecast.kernels.device.conv_input import CHUNK, ConvOperator
 from prunecast.patterns import TileMap
 from prunecast.plan.conv_grid import PlaneLayout
 from prunecast.torch.find import GRID_FILTERS, is_convolution, runs_on_grid

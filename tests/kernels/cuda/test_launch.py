@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from prunecast.kernels.device import launch as launch_module
-from prunecast.kernels.device.fill import FillRows
+from prunecast.kernels.device.form import FillRows
 from prunecast.kernels.device.launch import LaunchError, Place, Places, PreparedLaunch, launch
 from prunecast.kernels.device.transpose import transpose
 from prunecast.kernels.device.transpose.transpose import PreparedTranspose, Rows, transpose_args
 from prunecast.kernels.tile.cuda import tensor_maps
-from prunecast.kernels.tile.cuda.forms import Box
 from prunecast.kernels.tile.cuda.mma.records import MMA_ARGS
+from prunecast.kernels.tile.cuda.operator import Box
 from prunecast.kernels.tile.cuda.tensor_maps import BoxMaps, _encode_boxes
 from prunecast.kernels.tile.cuda.work_image import TILE_ARGS
-from prunecast.kernels.two_of_four.cuda.images import SPARSE_ARGS
+from prunecast.kernels.two_of_four.cuda.operator import SPARSE_ARGS
 from tests.kernels.cuda.fake_driver import NO_CONTEXT, install
 
 GRID = {"blocks": 7, "threads": 384, "shared_bytes": 200_000}

@@ -9,8 +9,8 @@ from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan, run_reference
 from prunecast.kernels.device.packed import to_bits, uncovered_rows
 from prunecast.kernels.tile.config import wgmma_configs
-from prunecast.kernels.tile.cuda.forms import _check_form, build_tile_kernel, tile_defines
 from prunecast.kernels.tile.cuda.images import pack_weights
+from prunecast.kernels.tile.cuda.operator import _check_form, tile_form
 from prunecast.kernels.tile.cuda.work_image import work_image
 from prunecast.kernels.tile.stspmm import spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
@@ -53,7 +53,7 @@ def test_the_images_mean_what_the_plan_means(cluster: int, n: int, clusters: int
 def test_it_has_the_resources_of_its_plan(cluster: int, dtype: str) -> None:
     pytest.importorskip("cuda.bindings.nvrtc")
     p = plan(cluster, dtype)
-    kernel = build_tile_kernel(p, tile_defines(p))  # threads and shared memory are checked by the source
+    kernel = tile_form(p).build()  # threads and shared memory are checked by the source
     assert kernel.registers == p.resources.registers_per_thread == 168
     assert kernel.spill_bytes == 0
     assert kernel.shared_bytes == 0
@@ -67,7 +67,7 @@ def test_it_has_the_resources_of_its_plan(cluster: int, dtype: str) -> None:
 def test_bias_and_activation_do_not_spill(cluster: int, activation: str, bias: bool) -> None:
     pytest.importorskip("cuda.bindings.nvrtc")
     p = plan(cluster, "bf16")
-    assert build_tile_kernel(p, tile_defines(p, activation=activation, bias=bias)).spill_bytes == 0
+    assert tile_form(p, activation=activation, bias=bias).build().spill_bytes == 0
 
 
 @pytest.mark.compile
@@ -76,7 +76,7 @@ def test_every_multiplication_takes_all_rows(cluster: int) -> None:
     """Two whole steps of 4 groups of 16 columns, and a last one of a loop and one more; see consumer."""
     pytest.importorskip("cuda.bindings.nvrtc")
     p = plan(cluster)
-    found = opcodes(build_tile_kernel(p, tile_defines(p)).cubin)
+    found = opcodes(tile_form(p).build().cubin)
     assert found["HGMMA.64x256x16.F32"] == 4 + 4 + 2
     assert sum(n for name, n in found.items() if name.startswith("HGMMA")) == 4 + 4 + 2
     assert found["LDL"] == found["STL"] == 0
@@ -85,7 +85,7 @@ def test_every_multiplication_takes_all_rows(cluster: int) -> None:
 @pytest.mark.compile
 def test_only_a_cluster_copies_to_its_neighbour_and_without_a_fence_on_the_way() -> None:
     pytest.importorskip("cuda.bindings.nvrtc")
-    alone, together = (opcodes(build_tile_kernel(plan(c), tile_defines(plan(c))).cubin) for c in (1, 2))
+    alone, together = (opcodes(tile_form(plan(c)).build().cubin) for c in (1, 2))
     assert alone["UBLKCP.S.G.MULTICAST"] == 0
     assert together["UBLKCP.S.G.MULTICAST"] > 0
     # One for each of the two meetings of the cluster, none where slots are given back

@@ -1,17 +1,14 @@
 """`Operator`: a plan made to run on one device, `c = op(b)`; each kernel has a subclass with its packing."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from threading import Lock
 from typing import Any, ClassVar, Self
 
-import cupy as cp
 import numpy as np
 import numpy.typing as npt
 
 from prunecast.kernels.device.arrays import Rooms, Wanted, check_device, check_weights, multiply
-from prunecast.kernels.device.build import CompiledKernel
-from prunecast.kernels.device.fill import FillRows, build_fill
+from prunecast.kernels.device.form import FillRows, Form, build_fill
 from prunecast.kernels.device.launch import Place, Places, PreparedLaunch
 from prunecast.kernels.device.packed import Packed
 from prunecast.plan.kernel_plan import KernelPlan
@@ -19,7 +16,7 @@ from prunecast.plan.kernel_plan import KernelPlan
 Floats = npt.NDArray[np.floating[Any]]
 
 
-class Operator(ABC):
+class Operator:
     """One pruned layer on one device: `c = op(b)` with B (K, N) and C (M, N), both row-major.
 
     Everything that can be refused is refused before the launch. The operator works on the current stream of
@@ -36,30 +33,15 @@ class Operator(ABC):
 
     name: ClassVar[str]
     """What refusals call the kernel."""
-    entry: ClassVar[str] = ""
-    """Name of the `__global__` function, where there is one for all plans."""
+    form: ClassVar[Callable[..., Form]]
+    """`(plan, **FormOptions)` -> what is compiled for it; refuses plans of other kernels."""
+    pack: ClassVar[Callable[..., Packed]]
+    """`(plan, weights)` -> weights (M, K), rounded to the plan's dtype, as the kernel reads them."""
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:
         """Compute capabilities times ten."""
         return range(90, 91)
-
-    @classmethod
-    def entry_of(cls, plan: KernelPlan) -> str:
-        """Name of the `__global__` function."""
-        return cls.entry
-
-    @classmethod
-    @abstractmethod
-    def build(
-        cls, plan: KernelPlan, arch: str, *, activation: str, bias: bool, changes: Mapping[str, int] | None
-    ) -> CompiledKernel:
-        """Compile what the plan launches, `changes` among its defines; refuse plans of other kernels."""
-
-    @classmethod
-    @abstractmethod
-    def pack(cls, plan: KernelPlan, weights: Floats) -> Packed:
-        """Weights (M, K), rounded to the plan's dtype, as the kernel reads them."""
 
     @classmethod
     def compile(
@@ -89,15 +71,16 @@ class Operator(ABC):
         wanted = f"compute capability {capabilities.start / 10}"
         check_device(cls.name, lambda capability: capability in capabilities, wanted)
         check_weights(plan, weights, bias)
-        cubin = cls.build(
-            plan, _arch_of_device(), activation=activation, bias=bias is not None, changes=changes
-        ).cubin
-        kernel = _load_kernel(cubin, cls.entry_of(plan), plan.resources.shared_bytes)
+        form = cls.form(plan, activation=activation, bias=bias is not None, changes=changes)
+        cubin = form.build(_arch_of_device()).cubin
+        kernel = _load_kernel(cubin, form.entry, plan.resources.shared_bytes)
         packed = cls.pack(plan, weights)
         fill = None
         if packed.unwritten.size:
             zeros = build_fill(plan.dtype, activation, bias=bias is not None)
             fill = _load_kernel(zeros.cubin, "fill_rows", 0)
+        import cupy as cp
+
         overlap = int(cp.cuda.Device().compute_capability) >= 90
         return cls(plan, packed, _on_device(packed, bias), kernel, fill, overlap=overlap)
 
@@ -111,6 +94,8 @@ class Operator(ABC):
         *,
         overlap: bool,
     ) -> None:
+        import cupy as cp
+
         self.plan, self.overlap = plan, overlap
         self.clock = cp.zeros(4, cp.uint64)
         # Weights and lists must have arrived: the first launch may come on a stream that waits for no other
@@ -199,6 +184,8 @@ class Operator(ABC):
 
 def _load_kernel(cubin: Any, entry: str, shared_bytes: int) -> Any:
     """A compiled kernel on the current device, allowed that much dynamic shared memory."""
+    import cupy as cp
+
     kernel = cp.RawModule(path=str(cubin)).get_function(entry)
     kernel.max_dynamic_shared_size_bytes = shared_bytes
     return kernel
@@ -206,12 +193,16 @@ def _load_kernel(cubin: Any, entry: str, shared_bytes: int) -> Any:
 
 def _arch_of_device() -> str:
     """What is compiled for the current device; `sm_90a` has instructions that `sm_90` lacks."""
+    import cupy as cp
+
     capability = cp.cuda.Device().compute_capability
     return "sm_90a" if capability == "90" else f"sm_{capability}"
 
 
 def _on_device(packed: Packed, bias: Floats | None) -> dict[str, Any]:
     """Everything on the current device; without a bias one zero stands for it."""
+    import cupy as cp
+
     found = {name: cp.asarray(array) for name, array in packed.arrays.items()}
     found |= {name: cp.zeros(count, dtype) for name, (count, dtype) in packed.workspace.items()}
     if packed.unwritten.size:

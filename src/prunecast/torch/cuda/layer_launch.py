@@ -82,7 +82,7 @@ class LayerLaunch:
         )
 
     def kernel_of(self, plan: KernelPlan, device: torch.device, options: dict[str, Any]) -> Kernel:
-        """The kernel; `options` as its `*_defines` take them."""
+        """The kernel; `options` as `device.form.FormOptions`."""
         raise NotImplementedError
 
     def __call__(

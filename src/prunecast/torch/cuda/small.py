@@ -9,8 +9,7 @@ from prunecast.kernels import KernelPlan
 from prunecast.kernels.small_n.cuda.records import (
     NO_COLUMN,
     PackedSmall,
-    build_small,
-    small_defines,
+    small_form,
     small_records,
 )
 from prunecast.torch.cuda.device import arch_of
@@ -38,8 +37,9 @@ class SmallLaunch(LayerLaunch):
             "places": records.places,
             "rows": records.rows,
         }
-        cubin = build_small(plan, arch_of(device), small_defines(plan, **options)).cubin
-        return Kernel(cubin, "small_n", records.arguments(plan), arrays, records.blocks)
+        form = small_form(plan, **options)
+        cubin = form.build(arch_of(device)).cubin
+        return Kernel(cubin, form.entry, records.arguments(plan), arrays, records.blocks)
 
     def write(self, call: Call) -> None:
         """And where B ends."""

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.tile.cuda.forms import box_of, build_tile_kernel, tile_defines, token_box_of
 from prunecast.kernels.tile.cuda.images import COUNTERS_PER_GROUP, GATHER_ROWS, STAGE_COLUMNS
+from prunecast.kernels.tile.cuda.operator import box_of, tile_form, token_box_of
 from prunecast.kernels.tile.cuda.tensor_maps import BoxMaps
 from prunecast.kernels.tile.cuda.work_image import TILE_ARGS, work_image
-from prunecast.kernels.two_of_four.cuda.images import SPARSE_ARGS, build_sparse_kernel, sparse_defines
+from prunecast.kernels.two_of_four.cuda.operator import SPARSE_ARGS, sparse_form
 from prunecast.patterns.tile_map import IntArray
 from prunecast.torch.cuda.layer_launch import ELEMENT_BYTES, Call, Kernel, LayerLaunch
 from prunecast.torch.epilogue import Epilogue
@@ -20,7 +20,7 @@ from prunecast.torch.images import HALVES, STAGES, Layout, slabs_of
 class StagedLaunch(LayerLaunch):
     """A kernel that walks stages of tiles, which may be split."""
 
-    kind, record = STAGES, TILE_ARGS
+    kind, record, form = STAGES, TILE_ARGS, staticmethod(tile_form)
 
     def kernel_of(self, plan: KernelPlan, device: torch.device, options: dict[str, Any]) -> Kernel:
         """Stages, work records and room for sums of split tiles."""
@@ -36,12 +36,8 @@ class StagedLaunch(LayerLaunch):
         args = np.zeros(1, self.record)
         args["null_stage"] = len(slabs.columns)
         work.into(args)
-        build, entry = self.built(plan, options)
-        return Kernel(build.cubin, entry, args, arrays, plan.blocks)
-
-    def built(self, plan: KernelPlan, options: dict[str, Any]) -> tuple[Any, str]:
-        """The compiled kernel and its entry."""
-        raise NotImplementedError
+        form = self.form(plan, **options)
+        return Kernel(form.build().cubin, form.entry, args, arrays, plan.blocks)
 
     def write(self, call: Call) -> None:
         """And columns, filled up."""
@@ -52,11 +48,7 @@ class StagedLaunch(LayerLaunch):
 class HalvesLaunch(StagedLaunch):
     """The 2:4 kernel."""
 
-    kind, record = HALVES, SPARSE_ARGS
-
-    def built(self, plan: KernelPlan, options: dict[str, Any]) -> tuple[Any, str]:
-        """For sm_90a."""
-        return build_sparse_kernel(plan, sparse_defines(plan, **options)), "sparse_sm90"
+    kind, record, form = HALVES, SPARSE_ARGS, staticmethod(sparse_form)
 
 
 class TileLaunch(StagedLaunch):
@@ -71,10 +63,6 @@ class TileLaunch(StagedLaunch):
         self._box = box_of(plan, gated=epilogue.glu) if self._turned else token_box_of(plan)
         self._adds = plan.dtype if adds else None
         self._maps: dict[tuple[int, int], BoxMaps] = {}
-
-    def built(self, plan: KernelPlan, options: dict[str, Any]) -> tuple[Any, str]:
-        """For sm_90a."""
-        return build_tile_kernel(plan, tile_defines(plan, **options)), "tile_sm90"
 
     def write(self, call: Call) -> None:
         """And which maps of C are read."""

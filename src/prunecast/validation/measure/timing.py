@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.kernels.device.build import compile_cubin
-from prunecast.kernels.device.defines import ARCH
+from prunecast.kernels.device.form import ARCH
 from prunecast.validation.measure.sources import MICROBENCHMARKS
 
 HOLD_NS = 1_000_000

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.balanced.cuda.images import _PackedMatrix, _PackedVector
+from prunecast.kernels.balanced.cuda.operator import _PackedMatrix, _PackedVector
 from prunecast.kernels.balanced.layout import BalancedLayout, VectorLayout
 
 Floats = npt.NDArray[np.float64]

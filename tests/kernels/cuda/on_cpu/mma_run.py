@@ -8,9 +8,8 @@ import numpy as np
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.conv_input import reading_input
 from prunecast.kernels.device.packed import to_bits
-from prunecast.kernels.tile.cuda.ffma.forms import SOURCE as FFMA_SOURCE
-from prunecast.kernels.tile.cuda.ffma.forms import ffma_defines, pack_ffma
-from prunecast.kernels.tile.cuda.mma.forms import MMA_SOURCE, has_async_copies, mma_defines
+from prunecast.kernels.tile.cuda.ffma.operator import _pack_ffma, ffma_form
+from prunecast.kernels.tile.cuda.mma.operator import has_async_copies, mma_form
 from prunecast.kernels.tile.cuda.mma.pack import pack_bits
 from prunecast.kernels.tile.cuda.mma.records import WARPS, _mma_records
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
@@ -42,12 +41,11 @@ def run_mma(
     choices = {"activation": activation, "bias": operands.bias is not None, "changes": defines}
     arch = 900 if has_async_copies(plan) else 750
     if plan.tensor == "none":
-        form, packed = ffma_defines(plan, **choices), pack_ffma(plan, operands.a)
-        kernel = build_on_cpu(FFMA_SOURCE, "tile_ffma", form, folder, arch=arch, changes=changes)
+        form, packed = ffma_form(plan, **choices), _pack_ffma(plan, operands.a)
     else:
-        form = mma_defines(plan, **choices)
-        kernel = build_on_cpu(MMA_SOURCE, "tile_mma", form, folder, arch=arch, changes=changes)
+        form = mma_form(plan, **choices)
         packed = reading_input(plan, pack_bits(plan, to_bits(operands.a, plan.dtype)))
+    kernel = build_on_cpu(form.source, form.entry, form.defines, folder, arch=arch, changes=changes)
     records = _mma_records(plan, packed)
     sums = plan.shape.block_m * plan.shape.block_n
     arrays = {

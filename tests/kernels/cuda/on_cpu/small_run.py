@@ -8,10 +8,9 @@ import numpy as np
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.packed import to_bits
 from prunecast.kernels.small_n.cuda.records import (
-    SMALL_SOURCE,
     pack_small,
-    place_b,
-    small_defines,
+    _place_b,
+    small_form,
     small_records,
 )
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
@@ -40,12 +39,13 @@ def run_small(
     the product is added to what it holds. So is `gated`, C as (M / 2, tokens) of gate and up that interleave
     in A.
     """
-    defines = small_defines(plan, activation=activation, bias=operands.bias is not None)
+    form = small_form(plan, activation=activation, bias=operands.bias is not None)
+    defines = dict(form.defines)
     if token_major is not None:
         defines |= {"TOKEN_MAJOR": 1, "RESIDUAL": int(residual)}
     if gated is not None:
         defines["GLU"] = 1
-    kernel = build_on_cpu(SMALL_SOURCE, "small_n", defines, folder, changes=changes)
+    kernel = build_on_cpu(form.source, form.entry, defines, folder, changes=changes)
     packed = pack_small(plan.tiles, to_bits(operands.a, plan.dtype), plan.shape.block_m)
     records = small_records(plan, packed)
     args = records.arguments(plan)
@@ -60,7 +60,7 @@ def run_small(
     }
     for name, array in arrays.items():
         args[name] = array.ctypes.data
-    place_b(args, plan, operands.b.address, operands.b.row_bytes)
+    _place_b(args, plan, operands.b.address, operands.b.row_bytes)
     c = gated or token_major or operands.c
     args["c"], args["c_row_bytes"], args["c_tokens"] = c.address, c.row_bytes, c.matrix.shape[0]
     resources = plan.resources

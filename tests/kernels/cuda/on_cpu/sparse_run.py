@@ -7,14 +7,12 @@ import numpy as np
 
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.packed import to_bits
-from prunecast.kernels.tile.cuda.forms import SOURCES
 from prunecast.kernels.tile.cuda.work_image import work_image
-from prunecast.kernels.two_of_four.cuda.images import (
+from prunecast.kernels.two_of_four.cuda.operator import (
     COUNTERS_PER_GROUP,
     SPARSE_ARGS,
-    SPARSE_SOURCE,
     _pack_sparse,
-    sparse_defines,
+    sparse_form,
 )
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands, Rows
@@ -42,8 +40,10 @@ def run_sparse(
     token_major : C as (tokens, M), to be filled instead, or added to where it is a `residual`
     """
     own = {"TOKEN_MAJOR": 1, "RESIDUAL": int(residual)} if token_major is not None else {}
-    defines = sparse_defines(plan, activation=activation, bias=operands.bias is not None, changes=own)
-    kernel = build_on_cpu(SPARSE_SOURCE, "sparse_sm90", defines, folder, includes=[SOURCES], changes=changes)
+    form = sparse_form(plan, activation=activation, bias=operands.bias is not None, changes=own)
+    kernel = build_on_cpu(
+        form.source, form.entry, form.defines, folder, includes=form.includes, changes=changes
+    )
     assert plan.inner is not None
     packed = _pack_sparse(plan.tiles, plan.inner, to_bits(operands.a, plan.dtype), plan.shape.block_m)
     work = work_image(plan)

@@ -8,17 +8,14 @@ import numpy as np
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.build import SOURCES as DEVICE
 from prunecast.kernels.device.conv_input import reading_input, write_grid
-from prunecast.kernels.device.defines import ACTIVATIONS
+from prunecast.kernels.device.form import ACTIVATIONS
 from prunecast.kernels.device.packed import to_bits, uncovered_rows
-from prunecast.kernels.tile.cuda.forms import (
-    SOURCES,
-    TOKEN_SHAPES,
-    TOKEN_SOURCE,
+from prunecast.kernels.tile.cuda.images import pack_weights
+from prunecast.kernels.tile.cuda.operator import (
     box_of,
-    tile_defines,
+    tile_form,
     token_box_of,
 )
-from prunecast.kernels.tile.cuda.images import pack_weights
 from prunecast.kernels.tile.cuda.work_image import TILE_ARGS, work_image
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands, Rows
@@ -58,9 +55,8 @@ def run_tiles(
         defines = {**(defines or {}), "TOKEN_MAJOR": 1, "RESIDUAL": int(residual)}
     if gated is not None:
         defines = {**(defines or {}), "GLU": 1}
-    form = tile_defines(plan, activation=activation, bias=operands.bias is not None, changes=defines)
-    source = TOKEN_SOURCE if plan.shape[:2] in TOKEN_SHAPES else "tile_sm90.cu"
-    kernel = build_on_cpu(SOURCES / source, "tile_sm90", form, folder, changes=changes)
+    form = tile_form(plan, activation=activation, bias=operands.bias is not None, changes=defines)
+    kernel = build_on_cpu(form.source, form.entry, form.defines, folder, changes=changes)
     packed = pack_weights(plan.tiles, to_bits(operands.a, plan.dtype), plan.shape.block_m)
     packed = reading_input(plan, packed)
     work = work_image(plan)

@@ -6,7 +6,7 @@ import pytest
 from prunecast.choice import TIE, configs_of, fastest_plan, plans_with
 from prunecast.hardware import load_gpu
 from prunecast.kernels import Schedule, run_reference
-from prunecast.kernels.two_of_four.cuda.images import _check_sparse_form
+from prunecast.kernels.two_of_four.cuda.operator import _check_sparse_form
 from prunecast.models import estimate
 from prunecast.patterns import NestedMap, TileMap
 from prunecast.patterns.element_map import element_map_from_mask

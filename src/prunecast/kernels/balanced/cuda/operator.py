@@ -1,48 +1,239 @@
-"""`BalancedOperator.compile(plan, weights)`: a balanced plan as a callable on the GPU."""
+"""`BalancedOperator.compile(plan, weights)`: a balanced plan as a callable on the GPU.
 
-from collections.abc import Mapping
-from typing import Any
+Records follow windows of columns, not items: every group of rows walks all of them.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.balanced.cuda.images import balanced_images, build_balanced, form_of
-from prunecast.kernels.device.build import CompiledKernel
+from prunecast.kernels.balanced.kernel import TOKENS, ring_bytes
+from prunecast.kernels.balanced.layout import (
+    GROUP_ROWS,
+    LANES,
+    WARPS,
+    BalancedLayout,
+    VectorLayout,
+    balanced_layout,
+    choose_rest,
+    vector_layout,
+)
+from prunecast.kernels.device.arrays import Wanted
+from prunecast.kernels.device.form import Form, FormOptions, end_defines
 from prunecast.kernels.device.launch import Place, Places
 from prunecast.kernels.device.operator import Operator
 from prunecast.kernels.device.packed import Packed
-from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.patterns.element_map import ElementMap
+from prunecast.patterns.tile_map import IntArray
+from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
+
+SOURCES = Path(__file__).parent
+_HALF = {"fp32": 0, "fp16": 1, "bf16": 2}
+"""dtype -> macro `HALF`. Kind: CUDA source, `element.cuh`."""
+
+
+class _BalancedForm(NamedTuple):
+    """What a plan says beyond the contract."""
+
+    source: str
+    entry: str
+    """Name of the kernel in the source."""
+    window: int = 0
+    splits: int = 0
+    rest: int = 0
+    vector: VectorLayout | None = None
+
+
+def _form_of(plan: KernelPlan) -> _BalancedForm:
+    """The form of a balanced plan; the same plan gives the same form everywhere."""
+    if plan.inner is None:
+        raise BadInput("the balanced kernel needs a plan with elements")
+    if plan.n == 1:
+        return _BalancedForm("vector.cu", "balanced_vector", vector=vector_layout(plan.inner))
+    splits = GROUP_ROWS * WARPS // plan.shape.block_m
+    window = plan.shape.block_k // splits
+    rest = choose_rest(plan.inner, window)
+    return _BalancedForm("matrix.cu", "balanced_matrix", window=window, splits=splits, rest=rest)
+
+
+def _own_defines(plan: KernelPlan, form: _BalancedForm) -> dict[str, int]:
+    """Preprocessor names of a form, besides those of the end of C."""
+    half = {"HALF": _HALF[plan.dtype]}
+    if form.vector is not None:
+        index_bytes = 1 if form.vector.places < 256 else 2
+        return {
+            "ROWS": plan.shape.block_m // WARPS,
+            "SEGMENT": form.vector.segment,
+            "INDEX_BYTES": index_bytes,
+            **half,
+        }
+    return {
+        "WINDOW": form.window,
+        "SPLITS": form.splits,
+        "REST_PAIRS": form.rest // 2,
+        "PLAN_THREADS": plan.resources.threads,
+        "PLAN_SHARED_BYTES": ring_bytes(form.window, form.splits, plan.dtype),
+        **half,
+    }
+
+
+def balanced_form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
+    """The form of a plan. Raises BadInput where no form of this kernel runs it."""
+    if plan.kernel != "balanced":
+        raise BadInput(f"the balanced kernel runs balanced plans, got {plan.kernel}")
+    form = _form_of(plan)
+    ends = end_defines(options.get("activation", "none"), bias=options.get("bias", False))
+    defines = {**_own_defines(plan, form), **ends, **(options.get("changes") or {})}
+    registers = plan.resources.registers_per_thread
+    return Form(SOURCES / form.source, form.entry, defines, registers, fewer=True, any_arch=True)
+
+
+MATRIX_ARGS = np.dtype(
+    [(name, "u8") for name in ("records", "windows", "b", "c", "bias", "clock")]
+    + [(name, "i8") for name in ("b_row_bytes", "c_row_bytes")]
+    + [(name, "i4") for name in ("m", "k", "tokens", "window_count", "split_windows", "slot_words")]
+)
+"""The bytes of `MatrixArgs` in matrix.cu."""
+VECTOR_ARGS = np.dtype(
+    [(name, "u8") for name in ("values", "indices", "b", "c", "bias", "clock")]
+    + [(name, "i8") for name in ("b_step", "c_step")]
+    + [(name, "i4") for name in ("m", "k", "chunks", "places")]
+)
+"""The bytes of `VectorArgs` in vector.cu."""
+Floats = npt.NDArray[np.float32]
+
+
+def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
+    """Pack `weights` (M, K), rounded to the plan's dtype.
+
+    Raises
+    ------
+    BadInput : the plan has no elements
+    """
+    if plan.inner is None:
+        raise BadInput("the balanced kernel needs a plan with elements")
+    form, values = _form_of(plan), rounded(weights, plan.dtype)
+    if form.vector is not None:
+        return _vector_images(plan, plan.inner, form.vector, values)
+    return _matrix_images(plan, plan.inner, form, values)
+
+
+def _vector_images(
+    plan: KernelPlan, elements: ElementMap, layout: VectorLayout, weights: npt.NDArray[np.float32]
+) -> Packed:
+    packed = _pack_vector(elements, layout, plan.shape.block_m // WARPS, weights, plan.dtype)
+    args = np.zeros(1, VECTOR_ARGS)
+    args["m"], args["k"] = plan.m, plan.k
+    args["chunks"], args["places"] = layout.chunks, layout.places
+    return Packed({"values": packed.values, "indices": packed.indices}, args, plan.item_count)
+
+
+def _matrix_images(
+    plan: KernelPlan, elements: ElementMap, form: _BalancedForm, weights: npt.NDArray[np.float32]
+) -> Packed:
+    layout = balanced_layout(elements, form.window, form.rest)
+    records, windows = _pack_matrix(elements, layout, weights, plan.dtype)
+    args = np.zeros(1, MATRIX_ARGS)
+    args["m"], args["k"] = plan.m, plan.k
+    args["tokens"] = Wanted(plan.m, plan.k, plan.n, plan.dtype, 0).padded_n
+    args["window_count"] = windows.shape[1]
+    args["split_windows"] = -(-windows.shape[1] // form.splits)
+    args["slot_words"] = int(layout.words.max())
+    return Packed({"records": records, "windows": windows}, args, plan.item_count)
+
+
+class _PackedMatrix(NamedTuple):
+    """Records of `matrix.cu`, one for each group of 16 rows and window.
+
+    A record has, in words of 16 bytes: for each pair of dense columns 8 words of values, rows ascending; for
+    each row of a quarter of the warp and pair of its rest the pair's values, quarter by quarter; in the same
+    order the places of the rest, 16 bits each; the places of the dense columns, likewise. Places are bytes
+    from the start of the window in shared memory; padding has the value 0 and the place of the zeros behind
+    the window.
+    """
+
+    records: npt.NDArray[np.uint32]
+    """(words, 4)."""
+    windows: IntArray
+    """(groups, windows, 2): first word, pairs of dense columns."""
+
+
+class _PackedVector(NamedTuple):
+    """Chunks of `vector.cu`: [rows of a warp][chunk][row][lane][4]; padding is 0 and reads zeros."""
+
+    values: npt.NDArray[Any]
+    indices: npt.NDArray[Any]
+    """uint8 or uint16: place in the lane's bank."""
+
+
+def rounded(weights: npt.NDArray[np.floating[Any]], dtype: str) -> Floats:
+    """`weights` rounded to the plan's dtype, in fp32."""
+    if dtype == "fp32":
+        return np.ascontiguousarray(weights, np.float32)
+    if dtype == "fp16":
+        return weights.astype(np.float16).astype(np.float32)
+    import ml_dtypes
+
+    return weights.astype(ml_dtypes.bfloat16).astype(np.float32)
+
+
+def _pack_matrix(elements: ElementMap, layout: BalancedLayout, weights: Floats, dtype: str) -> _PackedMatrix:
+    """Records of `weights` (M, K), already rounded; what `elements` does not keep is not read."""
+    from prunecast.kernels.balanced.loops import write_records
+
+    words = layout.words.astype(np.int64)
+    start = (np.cumsum(words) - words.ravel()).reshape(words.shape)
+    records = np.zeros((int(words.sum()), 4), np.uint32)
+    column_bytes = TOKENS * DTYPE_BYTES[dtype]
+    columns = (elements.row_start, elements.column_index)
+    write_records(*columns, weights, layout.window, words.shape[1], layout.rest, column_bytes, start, records)
+    windows = np.stack((start, (layout.dense + 1) // 2), axis=2).astype(np.int32)
+    return _PackedMatrix(records, np.ascontiguousarray(windows))
+
+
+def _pack_vector(
+    elements: ElementMap, layout: VectorLayout, rows: int, weights: Floats, dtype: str
+) -> _PackedVector:
+    """Chunks of `weights` (M, K), already rounded, for warps of `rows` rows."""
+    column = elements.column_index.astype(np.int64)
+    row = np.repeat(np.arange(elements.m), elements.kept_per_row)
+    lane = column // layout.segment % LANES
+    place = column // (LANES * layout.segment) * layout.segment + column % layout.segment
+    order = np.lexsort((place, lane, row))
+    row, lane, place, column = row[order], lane[order], place[order], column[order]
+    slot = row * LANES + lane
+    counts = np.bincount(slot, minlength=elements.m * LANES)
+    in_slot = np.arange(slot.size) - (np.cumsum(counts) - counts)[slot]
+    groups = -(-elements.m // rows)
+    shape = (groups, layout.chunks, rows, LANES, 4)
+    values = np.zeros(shape, np.float32)
+    indices = np.full(shape, layout.places, np.uint8 if layout.places < 256 else np.uint16)
+    at = (row // rows, in_slot // 4, row % rows, lane, in_slot % 4)
+    values[at] = weights[row, column]
+    indices[at] = place
+    return _PackedVector(_stored(values, dtype), indices)
+
+
+def _stored(values: Floats, dtype: str) -> npt.NDArray[Any]:
+    if dtype == "fp16":
+        return values.astype(np.float16)
+    if dtype == "bf16":
+        return (values.view(np.uint32) >> 16).astype(np.uint16)
+    return values
 
 
 class BalancedOperator(Operator):
     """A plan of a balanced kernel on one device; B and C of one token may begin anywhere."""
 
-    name = "the balanced kernel"
+    name, form, pack = "the balanced kernel", staticmethod(balanced_form), staticmethod(pack_plan)
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:
         """CUDA cores alone."""
         return range(75, 1000)
-
-    @classmethod
-    def entry_of(cls, plan: KernelPlan) -> str:
-        """By the number of tokens."""
-        return form_of(plan).entry
-
-    @classmethod
-    def build(
-        cls, plan: KernelPlan, arch: str, *, activation: str, bias: bool, changes: Mapping[str, int] | None
-    ) -> CompiledKernel:
-        """For any architecture, without instructions that only some have."""
-        if plan.kernel != "balanced":
-            raise BadInput(f"the balanced kernel runs balanced plans, got {plan.kernel}")
-        return build_balanced(plan, arch.rstrip("a"), activation=activation, bias=bias, changes=changes)
-
-    @classmethod
-    def pack(cls, plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
-        """Records of windows, or chunks of lanes."""
-        return balanced_images(plan, weights)
 
     @classmethod
     def align_bytes(cls, plan: KernelPlan) -> int:

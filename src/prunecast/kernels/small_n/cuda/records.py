@@ -1,15 +1,18 @@
-"""What the small-n kernel is given: weights in the order of its fragments, and records of its work."""
+"""`SmallOperator.compile(plan, weights)`: a small-n plan as a callable on the GPU.
 
-from collections.abc import Mapping
+Its weights lie in the order of the fragments that lanes hold, its work in a record of each block.
+"""
+
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.build import CompiledKernel, compile_cubin
-from prunecast.kernels.device.defines import check_registers, plan_defines
+from prunecast.kernels.device.form import Form, FormOptions, plan_defines
+from prunecast.kernels.device.launch import Place
+from prunecast.kernels.device.operator import Operator
 from prunecast.kernels.device.packed import Bits, Packed, to_bits, uncovered_rows
 from prunecast.kernels.device.tile_stages import item_columns, of_tiles, padded, row_lists, tile_stages
 from prunecast.kernels.small_n.configs import config_of_shape, row_unit
@@ -22,19 +25,8 @@ _REGISTERS_PER_SM = 65536
 technical specifications."""
 
 
-def small_defines(
-    plan: KernelPlan,
-    *,
-    activation: str = "none",
-    bias: bool = False,
-    changes: Mapping[str, int] | None = None,
-) -> dict[str, int]:
-    """Preprocessor names of the form; `changes` override them, for experiments.
-
-    Raises
-    ------
-    BadInput : the plan is for another kernel, or the activation is unknown
-    """
+def small_form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
+    """The form of a plan. Raises BadInput where no form of this kernel runs it."""
     if (
         plan.kernel != "small-n"
         or np.any(np.diff(plan.work.block_start) > 1)
@@ -42,28 +34,16 @@ def small_defines(
     ):
         raise BadInput(f"the small-n kernel runs its own plans of whole tiles, got {plan.kernel}")
     form, resources = config_of_shape(plan.shape, plan.resources), plan.resources
-    defines = {
+    own = {
         "BLOCK_M": form.block_m,
         "BLOCK_N": form.block_n,
         "WARPS": form.warps,
         "DEPTH": form.depth,
         "UNIT": row_unit(plan.n),
         "BLOCKS_PER_SM": max(_REGISTERS_PER_SM // (resources.registers_per_thread * resources.threads), 1),
-        **plan_defines(plan, activation, bias=bias),
     }
-    return {**defines, **(changes or {})}
-
-
-def build_small(plan: KernelPlan, arch: str, defines: Mapping[str, int]) -> CompiledKernel:
-    """Compile the form for an architecture.
-
-    Raises
-    ------
-    KernelBuildError : as `compile_cubin`, or more registers than the plan's
-    """
-    kernel = compile_cubin(SMALL_SOURCE, arch, defines)
-    check_registers(kernel, plan, fewer=True)
-    return kernel
+    defines, registers = {**own, **plan_defines(plan, **options)}, resources.registers_per_thread
+    return Form(SMALL_SOURCE, "small_n", defines, registers, fewer=True)
 
 
 GROUP = 16
@@ -193,13 +173,34 @@ def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packe
     )
 
 
-def place_b(args: npt.NDArray[np.void], plan: KernelPlan, address: int, row_bytes: int) -> None:
+def _int32(array: npt.NDArray[np.integer]) -> IntArray:
+    return np.ascontiguousarray(array, np.int32)
+
+
+class SmallOperator(Operator):
+    """A plan of the small-n kernel on one device; B and C of any N are read and written in place."""
+
+    name, form, pack = "the small-n kernel", staticmethod(small_form), staticmethod(pack_plan)
+
+    @classmethod
+    def runs_on(cls, plan: KernelPlan) -> range:
+        """From cp.async on."""
+        return range(80, 1000)
+
+    @classmethod
+    def align_bytes(cls, plan: KernelPlan) -> int:
+        """Whole words, whatever these are."""
+        return row_unit(plan.n)
+
+    def place(self, b: Place, c: Place) -> None:
+        """B by whole words of 4 bytes, of which it may begin inside one."""
+        _place_b(self._args, self.plan, b.pointer, b.row_bytes)
+        self._args["c"], self._args["c_row_bytes"] = c
+
+
+def _place_b(args: npt.NDArray[np.void], plan: KernelPlan, address: int, row_bytes: int) -> None:
     """Where B is: the kernel reads whole words of 4 bytes, and so begins at one."""
     element = DTYPE_BYTES[plan.dtype]
     shift = address % 4 // element
     args["b"], args["b_shift"], args["b_row_bytes"] = address - shift * element, shift, row_bytes
     args["b_end"] = shift + (plan.k - 1) * (row_bytes // element) + plan.n
-
-
-def _int32(array: npt.NDArray[np.integer]) -> IntArray:
-    return np.ascontiguousarray(array, np.int32)

@@ -4,7 +4,7 @@
     op = TileOperator.compile(plan, weights)
     c = op(b)
 
-`pack`, `work_image` and `images` lay out bytes with NumPy alone; only `operator` touches a device.
+`work_image` and `images` lay out bytes with NumPy alone; `operator` touches a device.
 
 Read first: `prunecast/plan/kernel_plan.py`, then `tile_sm90.cu` and, in this order, `tile_args.cuh`,
 `tile_shape.cuh`, `tile_ring.cuh`, `tile_gather.cuh`, `tile_producer.cuh`,

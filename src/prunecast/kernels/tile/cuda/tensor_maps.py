@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.kernels.device.launch import LaunchError, Place, answer_of, driver
-from prunecast.kernels.tile.cuda.forms import Box
 
 MOST_MAPS = 256
 """Tensor maps that an operator keeps. Kind: choice, of 128 bytes each."""
@@ -18,6 +17,13 @@ Kind: definition, CUDA driver API.
 """
 _SWIZZLE_BY_TOKENS = {32: 2, 64: 3}
 """Elements in a row of a box -> CU_TENSOR_MAP_SWIZZLE_64B or _128B. Kind: definition, CUDA driver API."""
+
+
+class Box(NamedTuple):
+    """A part of C, in rows and tokens."""
+
+    rows: int
+    tokens: int
 
 
 def _encode_boxes(

@@ -4,8 +4,8 @@
     op = SparseOperator.compile(plan, weights)      # a plan of `plan_sparse_tensor`
     c = op(b)
 
-Not here: choosing what to prune, or the plan. `pack` and `images` lay out bytes with NumPy alone; only
-`operator` touches a device. Ring, list and producer are those of `prunecast.kernels.tile.cuda`.
+Not here: choosing what to prune, or the plan. Ring, list and producer are those of
+`prunecast.kernels.tile.cuda`.
 
 Read first: `kernels/tile/cuda/__init__.py`, then `sparse_sm90.cu` and, in this order, `sparse_args.cuh`,
 `sparse_shape.cuh`, the tile kernel's `tile_ring.cuh`, `tile_gather.cuh` and `tile_producer.cuh`, and

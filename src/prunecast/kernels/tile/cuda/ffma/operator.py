@@ -1,38 +1,85 @@
 """`FfmaOperator.compile(plan, weights)`: a plan of tiles in fp32 as a callable on the GPU."""
 
-from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.device.build import CompiledKernel
+from prunecast.errors import BadInput
+from prunecast.kernels.device.form import Form, FormOptions, plan_defines
 from prunecast.kernels.device.packed import Packed
-from prunecast.kernels.tile.cuda.ffma.forms import build_ffma, ffma_defines, pack_ffma
-from prunecast.kernels.tile.cuda.mma.forms import has_async_copies
-from prunecast.kernels.tile.cuda.mma.operator import MmaOperator
+from prunecast.kernels.device.tile_stages import PackedStages, of_tiles, padded, tile_stages
+from prunecast.kernels.tile.cuda.mma.operator import MmaOperator, has_async_copies
 from prunecast.kernels.tile.cuda.mma.records import with_records
 from prunecast.plan.kernel_plan import KernelPlan
+
+SOURCE = Path(__file__).parent / "tile_ffma.cu"
+_INCLUDES = (SOURCE.parent.with_name("mma"),)
+LANES_M, LANES_N = 4, 8
+"""Lanes of a warp along the rows and along the tokens of its part. Kind: CUDA source, `ffma_shape.cuh`."""
+PARTS = {
+    (128, 128): (32, 64),
+    (64, 128): (32, 32),
+    (128, 64): (32, 32),
+    (64, 64): (16, 32),
+    (32, 128): (16, 32),
+}
+"""Block_m x block_n -> rows and tokens of a warp's part. Kind: choice, what the compile tests build without
+spills."""
+_THREADS, _LANE_TOKENS, _STEP = 256, 4, 16
+"""Threads of a block, tokens of a copy of one lane, columns of a stage. Kind: CUDA source,
+`ffma_shape.cuh`."""
+
+
+def ffma_form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
+    """The form of a plan. Raises BadInput where no form of this kernel runs it."""
+    shape, resources = plan.shape, plan.resources
+    part = PARTS.get((shape.block_m, shape.block_n))
+    if plan.tensor != "none" or plan.inner is not None or plan.dtype != "fp32":
+        raise BadInput(f"{plan.kernel}: the fp32 tile kernel runs tiles on CUDA cores, got {plan.dtype}")
+    if part is None or shape.block_k != _STEP:
+        known = ", ".join(f"{m} x {n}" for m, n in PARTS)
+        raise BadInput(f"{plan.kernel}: block shapes are {known}, by {_STEP}; the plan has {tuple(shape)}")
+    own = {
+        "BLOCK_M": shape.block_m,
+        "BLOCK_N": shape.block_n,
+        "LANE_M": part[0] // LANES_M,
+        "LANE_N": part[1] // LANES_N,
+        "STAGES": resources.stages,
+        "ASYNC": int(has_async_copies(plan)),
+        "MOST_REGISTERS": resources.registers_per_thread,
+    }
+    defines = {**own, **plan_defines(plan, **options)}
+    return Form(SOURCE, "tile_ffma", defines, includes=_INCLUDES, any_arch=True)
+
+
+def _pack_ffma(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> PackedStages:
+    """Stages of 16 kept columns, (16, block_m) fp32 each: zeros where a tile has fewer rows or columns.
+
+    Raises
+    ------
+    BadInput : the shape differs from the map's, or a tile is taller than the block
+    """
+    tiles, block_m = plan.tiles, plan.shape.block_m
+    stages = tile_stages(tiles, block_m, _STEP)
+    packed = np.zeros((stages.columns.shape[0], _STEP, block_m), np.float32)
+    for part, own in of_tiles(np.asarray(weights, np.float32), tiles, stages):
+        packed[part] = padded(own, block_m, _STEP).T.reshape(-1, _STEP, block_m)
+    return stages.packed(packed, _THREADS * _LANE_TOKENS // plan.shape.block_n)
+
+
+def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
+    """A plan with its weights (M, K): column by column, and a record of each k-step."""
+    return with_records(plan, _pack_ffma(plan, weights))
 
 
 class FfmaOperator(MmaOperator):
     """A plan of the fp32 tile kernel on one device; B must be finite at every column that a tile keeps."""
 
-    name, entry = "the fp32 tile kernel", "tile_ffma"
+    name, form, pack = "the fp32 tile kernel", staticmethod(ffma_form), staticmethod(pack_plan)
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:
-        """From cp.async on, or CUDA cores alone; NVRTC 13 compiles from 7.5 on, an older one from 7.0 on."""
-        return range(80 if has_async_copies(plan) else 70, 1000)
-
-    @classmethod
-    def build(
-        cls, plan: KernelPlan, arch: str, *, activation: str, bias: bool, changes: Mapping[str, int] | None
-    ) -> CompiledKernel:
-        """For any architecture that it runs on."""
-        return build_ffma(arch, ffma_defines(plan, activation=activation, bias=bias, changes=changes))
-
-    @classmethod
-    def pack(cls, plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
-        """Weights column by column, and a record of each k-step."""
-        return with_records(plan, pack_ffma(plan, weights))
+        """CUDA cores alone; NVRTC 13 compiles from 7.5 on, an older one from 7.0 on."""
+        return range(70, 1000)

@@ -2,8 +2,8 @@
 
 And 2:4 weights, of whole matrices or inside the tiles of a map (TVW), through mma.sp from 8.0 on.
 
-`tile_mma.cu` is the kernel; `pack`, `sparse_pack` and `records` lay out bytes with NumPy,
-`forms` chooses the compiled form of a plan, and only `operator` touches a device. Which blocks there are is
+`tile_mma.cu` is the kernel; `pack` and `records` lay out bytes with NumPy, `operator` chooses the compiled
+form of a plan and touches a device. Which blocks there are is
 decided by the planners and in `kernels/tile/configs.py`. It runs plans that were made for any GPU of that
 kind on any GPU that has the instructions, an H200 among them. Not here: few tokens (`small`), and sm_90's own
 kernels (`tile_sm90.cu`, `sparse`), which are faster there.
