@@ -8,8 +8,8 @@ import numpy as np
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.packed import to_bits
 from prunecast.kernels.small_n.cuda.records import (
-    pack_small,
     _place_b,
+    pack_small,
     small_form,
     small_records,
 )
