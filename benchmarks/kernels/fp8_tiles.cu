@@ -1,12 +1,12 @@
 // Tiles of weights in fp8 (e4m3) times tokens, of which a tile keeps columns in runs of RUN bytes: the experiment of
 // docs/decisions/0020-fp8.md, beside the tile kernel in fp16.
 //
-// Contract: 384 threads, SHARED_BYTES of dynamic shared memory, `blocks` a multiple of CLUSTER. Tokens are (N, K), both
-// operands K-major. A stage has 128 columns: a run of tokens is one box of the copy engine, as wide as its swizzle, and
-// weights lie in memory as in a stage. One operand has 64 rows a warpgroup, the other 256: with WEIGHT_ROWS 256 tokens are
-// the 64 rows and C is (N, M), with 128 weights are and C is (M, N); bf16. Blocks of a cluster have the same weights, of
-// which each copies its share for all. Sums are those of the tensor cores: fp32 whose last ten bits are lost.
-#include "cluster.cuh"
+// Contract: 384 threads, SHARED_BYTES of dynamic shared memory, any number of blocks. Tokens are (N, K), both operands
+// K-major. A stage has 128 columns: a run of tokens is one box of the copy engine, as wide as its swizzle, and weights
+// lie in memory as in a stage. One operand has 64 rows a warpgroup, the other 256: with WEIGHT_ROWS 256 tokens are the
+// 64 rows and C is (N, M), with 128 weights are and C is (M, N); bf16. Sums are those of the tensor cores: fp32 whose
+// last ten bits are lost.
+#include "ptx.cuh"
 #include "wgmma.cuh"
 
 constexpr int WARPGROUP = 128, COLUMNS = 128, RUNS = COLUMNS / RUN;
@@ -22,7 +22,7 @@ struct Args {
   const int* stages;             // tile t has stages[t] to stages[t + 1]
   unsigned char* c;
   i64 c_row_bytes;
-  int tiles, groups;             // groups of CLUSTER neighbouring blocks of tokens
+  int tiles, token_blocks;
   float scale;
 };
 
@@ -51,12 +51,7 @@ __device__ __forceinline__ void bring(const Args& args, const TensorMap* map, co
   barrier_wait(at.empty(), at.parity ^ 1);
   barrier_arrive_expect(at.full(), STAGE_BYTES);
   const unsigned char* from = args.weights + static_cast<i64>(stage) * WEIGHT_BYTES;
-#if CLUSTER > 1
-  const u32 part = WEIGHT_BYTES / CLUSTER, offset = cluster_rank() * part;
-  copy_bulk_to(at.weights() + offset, from + offset, part, at.full(), (1 << CLUSTER) - 1);
-#else
   copy_bulk(at.weights(), from, WEIGHT_BYTES, at.full());
-#endif
 #pragma unroll
   for (int run = 0; run < RUNS; ++run) {
     const int column = load_early(args.columns + stage * RUNS + run);
@@ -123,42 +118,25 @@ __device__ __forceinline__ void store(const Args& args, const float (&sums)[128]
   }
 }
 
-__device__ __forceinline__ void release(u32 empty, int thread) {
-  if (thread < CLUSTER) {
-#if CLUSTER > 1
-    barrier_arrive_at(empty, thread);
-#else
-    barrier_arrive(empty);
-#endif
-  }
-}
-
-extern "C" __global__ void
-#if CLUSTER > 1
-__cluster_dims__(CLUSTER, 1, 1)
-#endif
-__launch_bounds__(3 * WARPGROUP, 1) fp8_tiles(const __grid_constant__ Args args, const __grid_constant__ TensorMap map) {
+extern "C" __global__ void __launch_bounds__(3 * WARPGROUP, 1)
+    fp8_tiles(const __grid_constant__ Args args, const __grid_constant__ TensorMap map) {
   extern __shared__ __align__(1024) unsigned char shared[];
   Slot at{shared_address(shared)};
-  const int rank = blockIdx.x % CLUSTER, clusters = gridDim.x / CLUSTER, thread = threadIdx.x % WARPGROUP;
+  const int thread = threadIdx.x % WARPGROUP;
   if (threadIdx.x == 0) {
     for (int slot = 0; slot < STAGES; ++slot) {
       barrier_init(at.base + BARRIERS_AT + 8 * slot, 1);
-      barrier_init(at.base + BARRIERS_AT + 8 * (STAGES + slot), 2 * CLUSTER);
+      barrier_init(at.base + BARRIERS_AT + 8 * (STAGES + slot), 2);
     }
     barrier_init_fence();
   }
-#if CLUSTER > 1
-  cluster_sync();
-#else
   __syncthreads();
-#endif
   let_next_launch_start();
   const int group = __shfl_sync(~0u, threadIdx.x / WARPGROUP, 0) - 1;
   if (threadIdx.x == 0) wait_for_last_launch();
   float sums[128];
-  for (int work = blockIdx.x / CLUSTER; work < args.tiles * args.groups; work += clusters) {
-    const int tile = work / args.groups, token = (work % args.groups * CLUSTER + rank) * TOKENS;
+  for (int work = blockIdx.x; work < args.tiles * args.token_blocks; work += gridDim.x) {
+    const int tile = work / args.token_blocks, token = work % args.token_blocks * TOKENS;
     const int begin = load_early(args.stages + tile), end = load_early(args.stages + tile + 1);
     if (group < 0) {
       if (threadIdx.x != 0) break;
@@ -170,17 +148,13 @@ __launch_bounds__(3 * WARPGROUP, 1) fp8_tiles(const __grid_constant__ Args args,
       barrier_wait(at.full(), at.parity);
       multiply_stage(sums, at, group, stage > begin);
       multiply_wait<1>();
-      if (held) release(held, thread);
+      if (held && thread == 0) barrier_arrive(held);
       held = at.empty();
     }
     multiply_wait<0>();
-    release(held, thread);
+    if (thread == 0) barrier_arrive(held);
     const int row = group * 64 + thread / 32 * 16 + thread % 32 / 4;
     const bool wide = WEIGHT_ROWS == 256;
     store(args, sums, row + (wide ? token : tile * WEIGHT_ROWS), wide ? tile * WEIGHT_ROWS : token, thread % 4);
   }
-  __syncwarp();
-#if CLUSTER > 1
-  cluster_sync();
-#endif
 }

@@ -33,7 +33,7 @@ ROUNDING, SUMMING = 2.0**-8, 2.0**-14
 TOKENS_CHECKED = 1024
 ARGS = np.dtype(
     [(name, "u8") for name in ("weights", "columns", "stages", "c", "c_row_bytes")]
-    + [("tiles", "i4"), ("groups", "i4"), ("scale", "f4"), ("pad", "i4")]
+    + [("tiles", "i4"), ("token_blocks", "i4"), ("scale", "f4"), ("pad", "i4")]
 )
 
 
@@ -44,7 +44,6 @@ class Form(NamedTuple):
     """Of a tile."""
     run: int
     """Columns that are kept together."""
-    cluster: int
 
     @property
     def tokens(self) -> int:
@@ -53,12 +52,12 @@ class Form(NamedTuple):
 
     def build(self) -> CompiledKernel:
         """Compile it, or take it from the cache."""
-        defines = {"WEIGHT_ROWS": self.rows, "RUN": self.run, "CLUSTER": self.cluster, "STAGES": 4}
+        defines = {"WEIGHT_ROWS": self.rows, "RUN": self.run, "STAGES": 4}
         source = Path(__file__).with_suffix(".cu")
         return compile_cubin(source, "sm_90a", defines, includes=[Path(tile_kernel.__file__).parent])
 
 
-FORMS = tuple(Form(rows, run, cluster) for run in (32, 16, 64) for rows in (256, 128) for cluster in (1, 2))
+FORMS = tuple(Form(rows, run) for run in (32, 16, 64) for rows in (256, 128))
 
 
 def kept_runs(m: int, k: int, form: Form, sparsity: float) -> np.ndarray[Any, np.dtype[np.int32]]:
@@ -111,17 +110,16 @@ class Tiles:
         shared = 4 * COLUMNS * (form.rows + form.tokens) + 1024
         kernel = cp.RawModule(path=str(form.build().cubin)).get_function("fp8_tiles")
         kernel.max_dynamic_shared_size_bytes = shared
-        work = len(self.first) * n // (form.tokens * form.cluster)
-        blocks = min(cp.cuda.Device().attributes["MultiProcessorCount"] // form.cluster, work) * form.cluster
+        self.token_blocks, self.is_token_major = n // form.tokens, form.rows == 256
+        blocks = min(cp.cuda.Device().attributes["MultiProcessorCount"], len(self.first) * self.token_blocks)
         self.kernel, self.blocks, self.shared = kernel, blocks, shared
-        self.groups, self.is_token_major = n // (form.tokens * form.cluster), form.rows == 256
 
     def bind(self, x: Any, c: Any) -> Callable[[int], None]:
         """A launch on these tokens (N, K) into C, (N, M) or (M, N); takes the stream's handle."""
         from prunecast.kernels.device.launch import PreparedLaunch
 
         values = [array.data_ptr() for array in self.arrays] + [c.data_ptr(), c.stride(0) * 2]
-        args = np.array([(*values, len(self.first), self.groups, 1.0, 0)], ARGS)
+        args = np.array([(*values, len(self.first), self.token_blocks, 1.0, 0)], ARGS)
         box = token_map(x, self.form)
         launch = PreparedLaunch(
             self.kernel.kernel.ptr,
@@ -196,8 +194,8 @@ def _measured(layer: tuple[int, int, int], stream: Any, turns: int) -> Iterator[
     cs = [torch.empty((n, m), device="cuda", dtype=torch.bfloat16) for _ in range(sets)]
     launches = {"0 dense fp8": _dense(weights, xs)}
     for sparsity in SPARSITIES:
-        for form in FORMS if layer == LAYERS[0] else FORMS[:4]:
-            name = f"{sparsity} fp8, {form.rows} rows, runs of {form.run}, {form.cluster} blocks"
+        for form in FORMS if layer == LAYERS[0] else FORMS[:2]:
+            name = f"{sparsity} fp8, {form.rows} rows, runs of {form.run}"
             try:
                 launches[name] = _checked(Tiles(form, weights, sparsity, n), weights, xs, cs, stream)
             except Exception as reason:  # whatever a library raises, the other forms go on
