@@ -32,7 +32,7 @@ from prunecast.choice import configs_of, plans_with
 from prunecast.kernels import KernelPlan, Schedule, WorkList
 from prunecast.kernels.device.tile_stages import tile_stages
 from prunecast.kernels.tile.config import wgmma_configs
-from prunecast.kernels.tile.cuda.images import GATHER_ROWS, STAGE_COLUMNS
+from prunecast.kernels.tile.cuda.work_image import GATHER_ROWS, STAGE_COLUMNS
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.kernels.two_of_four.cuda.operator import (
     packed_plan,
@@ -42,8 +42,7 @@ from prunecast.kernels.two_of_four.cuda.operator import (
 from prunecast.models import estimate
 from prunecast.patterns import ElementMap, NestedMap, TileMap, element_map_from_mask, parse_pattern
 from prunecast.patterns.adaptive_tile import AdaptiveRule, prune_adaptive_tile
-from prunecast.plan.order import Assigned, assign_longest_first
-from prunecast.plan.work_items import split_items
+from prunecast.plan.work_items import Assigned, assign_longest_first, split_items
 
 SPARSITIES = (0.75, 0.875)
 MAPS = (("pruned", 128), ("pruned", 256), ("even", 256), ("skewed", 256), ("equal", 256))

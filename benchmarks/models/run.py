@@ -24,8 +24,13 @@ from benchmarks.on_gpu.session import device
 from benchmarks.on_gpu.timing import Contestant, Sample, contestant, take_turns
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.compile import compile
-from prunecast.validation.measure.contestants import Inputs, dense_runners, layer_inputs, random_pool
-from prunecast.validation.measure.correct import largest_excess
+from prunecast.validation.measure.contestants import (
+    Inputs,
+    dense_runners,
+    largest_excess,
+    layer_inputs,
+    random_pool,
+)
 from prunecast.validation.measure.libraries import DenseProduct
 
 POOL_ELEMENTS = 400_000_000

@@ -18,7 +18,7 @@ from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.configs import mma_configs
 from prunecast.kernels.tile.tile_plan import tile_plan
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
-from prunecast.plan.order import Assigned
+from prunecast.plan.work_items import Assigned
 
 GPU = load_gpu("h200-sxm")
 KEPT = (0, 1, 15, 16, 17, 63, 64, 65, 700, 300)

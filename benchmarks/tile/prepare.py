@@ -10,7 +10,7 @@ from prunecast.kernels.device.build import SOURCES as DEVICE
 from prunecast.kernels.device.build import CompiledKernel, compile_cubin
 from prunecast.kernels.device.form import ARCH
 from prunecast.kernels.tile.config import wgmma_configs
-from prunecast.kernels.tile.cuda.operator import CLUSTERS, SOURCES, TOKEN_SHAPES, TOKEN_SOURCE, token_defines
+from prunecast.kernels.tile.cuda.operator import CLUSTERS, SOURCES, TOKEN_SHAPES, TOKEN_SOURCE
 
 CHANGES = ({}, {"GUARD": 1})
 FORMS = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128))
@@ -31,7 +31,7 @@ def _jobs() -> list[tuple[str, dict[str, int], bool]]:
 
 
 def _token_forms(dtype: str) -> list[dict[str, int]]:
-    return [{**_form(shape, dtype), **token_defines(n)} for shape in TOKEN_SHAPES for n in CLUSTERS]
+    return [{**_form(shape, dtype), "CLUSTER": n} for shape in TOKEN_SHAPES for n in CLUSTERS]
 
 
 def _form(form: tuple[int, int], dtype: str) -> dict[str, int]:

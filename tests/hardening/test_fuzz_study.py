@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("optuna")
 
-from prunecast.codesign.study.optuna_library import optuna_library
 from prunecast.codesign.study.run_trials import (
     RESULT,
     check_trials,
@@ -17,7 +16,7 @@ from prunecast.codesign.study.run_trials import (
     owner,
     patterns_of,
 )
-from prunecast.codesign.study.storage import StudyStorage, read_result
+from prunecast.codesign.study.storage import StudyStorage, optuna_library, read_result
 
 COLUMNS = {
     "trials": ("number", "state", "datetime_start"),

@@ -117,7 +117,7 @@ def test_a_sweep_file_killed_while_it_is_made(tmp_path):
     """The table and its schema number come together or not at all."""
     made = """
 import os, signal, sqlite3, sys
-from prunecast.codesign.sweep.store import SweepStore
+from prunecast.codesign.sweep.cases import SweepStore
 class Killed(sqlite3.Connection):
     def execute(self, text, *more):
         if text.startswith("PRAGMA user_version ="):

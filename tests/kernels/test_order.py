@@ -9,14 +9,16 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.plan.kernel_plan import Schedule, WorkList
-from prunecast.plan.order import (
+from prunecast.plan.work_items import (
     assign_hardware,
     assign_longest_first,
     assign_stream_k,
     block_loads,
     longest_first,
+    raster,
+    split_items,
+    whole_items,
 )
-from prunecast.plan.work_items import raster, split_items, whole_items
 
 costs = st.lists(st.integers(0, 50), max_size=40)
 

@@ -17,10 +17,9 @@ from prunecast.kernels.tile.item_cost import (
 from prunecast.kernels.tile.stspmm import even_slices
 from prunecast.kernels.tile.tile_plan import items_of
 from prunecast.plan.kernel_plan import WorkList
-from prunecast.plan.order import block_loads, longest_first
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.plan.tile_rows import cut_rows
-from prunecast.plan.work_items import raster, split_items, whole_items
+from prunecast.plan.work_items import block_loads, longest_first, raster, split_items, whole_items
 from tests.kernels.layouts import tiles_keeping
 from tests.toy_gpu import toy_gpu
 

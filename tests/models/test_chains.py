@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from prunecast.launch import launch_context
-from prunecast.models.chain import plan_chain
+from prunecast.models.chain import plan_chain, runs_ahead, sm_rates
 from prunecast.models.chains import (
     after_parts_cycles,
     edge_cycles,
@@ -19,7 +19,6 @@ from prunecast.models.chains import (
     walk_block,
     walk_pace,
 )
-from prunecast.models.rates import runs_ahead, sm_rates
 from prunecast.models.walk import Ring, Warp, run_steps
 from prunecast.plan.program import Instruction, Op, WarpProgram, When
 from tests.models.hand_plans import hand_plan, one_role_programs, two_role_programs

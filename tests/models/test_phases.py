@@ -9,9 +9,8 @@ from prunecast.kernels.small_n.configs import SmallConfig
 from prunecast.kernels.small_n.kernel import _plan_small_n
 from prunecast.launch import launch_context
 from prunecast.models import estimate
-from prunecast.models.chain import Chain, plan_chain
+from prunecast.models.chain import Chain, plan_chain, sm_rates
 from prunecast.models.chains import phases_around
-from prunecast.models.rates import sm_rates
 from prunecast.patterns import ElementMap, parse_pattern
 from prunecast.plan.program import Instruction, Op, WarpProgram
 from prunecast.simulator import simulate

@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from prunecast.errors import BadInput
 from prunecast.patterns import PATTERNS, SCOPES, parse_pattern
-from prunecast.patterns.within import importance_within
+from prunecast.patterns.cut import importance_within
 from tests.naive import prune as naive
 from tests.patterns.matrices import groups, importances, sparsities
 

@@ -7,7 +7,7 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.kernels.device.packed import to_bits
+from prunecast.kernels.device.tile_stages import to_bits
 from prunecast.kernels.two_of_four.cuda.operator import _pack_sparse
 from prunecast.patterns import parse_pattern
 from tests.kernels.cuda.sparse.layouts import FORMS, plan_of

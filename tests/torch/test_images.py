@@ -5,9 +5,9 @@ import pytest
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels.device.packed import to_bits
+from prunecast.kernels.device.tile_stages import to_bits
 from prunecast.kernels.small_n.cuda.records import pack_small
-from prunecast.kernels.tile.cuda.images import pack_weights
+from prunecast.kernels.tile.cuda.work_image import pack_weights
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.plan.tile_rows import cut_rows
 

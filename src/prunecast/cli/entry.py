@@ -8,8 +8,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from prunecast.cli.progress import PROGRESS
-from prunecast.cli.words import BAD_INPUT, DONE, FAULT, INTERRUPTED, one_line
+from prunecast.cli.progress import BAD_INPUT, DONE, FAULT, INTERRUPTED, PROGRESS, one_line
 from prunecast.errors import BadInput
 
 ANYWHERE = ("--debug", "--quiet")

@@ -8,8 +8,7 @@ import typer
 
 from prunecast.cli import options as opt
 from prunecast.cli.output import Report, deliver
-from prunecast.cli.progress import ProgressLines
-from prunecast.cli.words import MISSED, tell
+from prunecast.cli.progress import MISSED, ProgressLines, tell
 from prunecast.errors import BadInput
 from prunecast.text import Cells, microseconds, percent, table_text
 

@@ -1,4 +1,7 @@
-"""Progress on stderr, for work that takes longer than two seconds."""
+"""What a terminal is shown: exit codes, texts of one line, and progress of work that takes over two seconds.
+
+No control character of a file's names gets to the terminal, no line is endless. Progress goes to stderr.
+"""
 
 import math
 import os
@@ -8,8 +11,33 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from prunecast.cli.words import one_line
 from prunecast.errors import BadInput
+from prunecast.files import cut
+from prunecast.text import printable
+
+LONGEST_LINE = 500
+"""Longest line of errors and progress, in characters."""
+DONE = 0
+MISSED = 1
+"""A constraint that was asked for does not hold."""
+BAD_INPUT = 2
+FAULT = 3
+"""An error of ours."""
+INTERRUPTED = 130
+"""Ctrl-C; 128 and the number of the signal, as shells count."""
+
+
+def one_line(text: str) -> str:
+    """The text as one printable line of at most 500 characters; the middle of a longer one is left out."""
+    # cut before it is looked at: a name may have megabytes
+    return cut(printable(" ".join(cut(text, 4 * LONGEST_LINE).split())), LONGEST_LINE)
+
+
+def tell(text: str, *, err: bool = False) -> None:
+    """A line about what was done, which may name files; `err`: on stderr."""
+    stream = sys.stderr if err else sys.stdout
+    stream.write(printable(text) + "\n")
+
 
 PROGRESS = "PRUNECAST_PROGRESS"
 """Environment variable: `off`, which `--quiet` sets, or the seconds after which a stage is mentioned."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prunecast.cli import options as opt
-from prunecast.cli.words import tell
+from prunecast.cli.progress import tell
 from prunecast.errors import BadInput
 from prunecast.files import check_writable
 

@@ -5,8 +5,7 @@ from typing import Annotated
 import typer
 
 from prunecast.cli import options as opt
-from prunecast.cli.progress import ProgressLines
-from prunecast.cli.words import tell
+from prunecast.cli.progress import ProgressLines, tell
 from prunecast.errors import BadInput
 
 MOST_SMS = 4096

@@ -9,8 +9,7 @@ import typer
 
 from prunecast.cli import options as opt
 from prunecast.cli.output import Report, deliver
-from prunecast.cli.progress import ProgressLines
-from prunecast.cli.words import tell
+from prunecast.cli.progress import ProgressLines, tell
 from prunecast.errors import BadInput
 from prunecast.files import check_writable
 from prunecast.text import percent

@@ -19,7 +19,7 @@ from prunecast.codesign.graph import RUNTIMES, WORKLOADS, ModelGraph, Pass, load
 from prunecast.codesign.graph.config import CONFIG, KINDS, checkpoint_shape, shape_of_config
 from prunecast.codesign.graph.model_graph import MOST_TOKENS
 from prunecast.codesign.graph.torch_form import torch_form
-from prunecast.codesign.graph.transformers import build_transformer
+from prunecast.codesign.graph.workloads import build_transformer
 from prunecast.codesign.layer_job import LayerJob
 from prunecast.codesign.layers import Skipped, Source, load_layers
 from prunecast.codesign.onnx_model.read_model import read_onnx_model

@@ -8,8 +8,7 @@ from prunecast.hardware.occupancy import Occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
 from prunecast.models.amounts import Amounts
-from prunecast.models.chain import Chain
-from prunecast.models.rates import SmRates
+from prunecast.models.chain import Chain, SmRates
 from prunecast.models.traffic import Traffic
 from prunecast.plan.kernel_plan import KernelPlan
 

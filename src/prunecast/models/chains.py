@@ -14,8 +14,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from prunecast.models.chain import Chain
-from prunecast.models.rates import runs_ahead
+from prunecast.models.chain import Chain, runs_ahead
 from prunecast.models.walk import KINDS, Ring, Warp, run, run_steps, store_cycles
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram
 

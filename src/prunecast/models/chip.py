@@ -18,9 +18,9 @@ from prunecast.launch.overlap import (
 )
 from prunecast.models.bounds import L2Seconds
 from prunecast.models.case import Case
+from prunecast.models.chain import runs_ahead
 from prunecast.models.loops import longer_of_each, queued_waves
 from prunecast.models.prefetch import first_weights_s, first_weights_share
-from prunecast.models.rates import runs_ahead
 from prunecast.models.starts import Starts
 from prunecast.models.terms import FloatArray
 from prunecast.models.traffic import WaveReads

@@ -15,10 +15,9 @@ import numpy as np
 
 from prunecast.models.bounds import copied_cycles, sm_level_cycles
 from prunecast.models.case import Case
-from prunecast.models.chain import Chain
+from prunecast.models.chain import Chain, runs_ahead
 from prunecast.models.chains import after_parts_cycles, edge_cycles, multiply_pace, phases_around, walk_pace
 from prunecast.models.in_turns import greedy_cycles, in_turns_cycles
-from prunecast.models.rates import runs_ahead
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.plan.program import Op, WarpProgram

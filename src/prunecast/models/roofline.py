@@ -31,10 +31,9 @@ from prunecast.launch.floor import LAUNCHES, beside_s, launch_floor_s
 from prunecast.models.amounts import launch_amounts, units_of
 from prunecast.models.bounds import bounds_of, sm_level_cycles
 from prunecast.models.case import LEVELS, Case, Estimate, Explained
-from prunecast.models.chain import plan_chain
+from prunecast.models.chain import plan_chain, sm_rates
 from prunecast.models.chip import ChipEnds, chip_ends
 from prunecast.models.item_costs import Costs, item_costs
-from prunecast.models.rates import sm_rates
 from prunecast.models.starts import Starts, starts_of
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import plan_traffic

@@ -8,7 +8,7 @@ import numpy as np
 from prunecast.launch.overlap import prologue_is_hidden, store_latency_cycles
 from prunecast.models.bounds import copied_cycles, sm_level_cycles
 from prunecast.models.case import Case
-from prunecast.models.chain import Chain
+from prunecast.models.chain import Chain, runs_ahead
 from prunecast.models.chains import (
     edge_cycles,
     multiply_pace,
@@ -21,7 +21,6 @@ from prunecast.models.chains import (
 from prunecast.models.in_turns import in_turns_cycles
 from prunecast.models.item_costs import each_for_itself
 from prunecast.models.prefetch import posted_bytes, unposted_bytes
-from prunecast.models.rates import runs_ahead
 from prunecast.models.terms import FloatArray
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.plan.kernel_plan import Schedule

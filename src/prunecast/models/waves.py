@@ -8,9 +8,9 @@ import numpy.typing as npt
 
 from prunecast.launch import LaunchContext
 from prunecast.models.case import Case
+from prunecast.models.chain import waits_for_parts
 from prunecast.models.item_costs import Costs
 from prunecast.models.loops import BlockLists, run_down, run_lists
-from prunecast.models.rates import waits_for_parts
 from prunecast.models.starts import Starts
 from prunecast.models.terms import FloatArray
 

@@ -27,7 +27,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest, row_sums
+from prunecast.patterns.cut import CountArray, elements_to_prune, importance_within, keep_highest, row_sums
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.row_groups import tiles_of_alike_rows
 from prunecast.patterns.shuffled_block import group_rows
@@ -42,7 +42,6 @@ from prunecast.patterns.tile_wise_2d import (
     survivors_of,
     whole_of_tiles,
 )
-from prunecast.patterns.within import importance_within
 
 QUANTUM = 16
 LOW = 97

@@ -18,12 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.patterns.cut import elements_to_prune
+from prunecast.patterns.cut import elements_to_prune, importance_within
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import MatrixShape, Pattern, check_sparsity, parse_sizes
 from prunecast.patterns.tile_map import MaskArray, check_mask
-from prunecast.patterns.within import importance_within
 
 SMALL_WINDOW = 16
 """Up to this width, ranking by comparing all pairs beats a selection in each window."""

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
+from prunecast.patterns.cut import checked_within, importance_within, is_everything
 from prunecast.patterns.element_map import ElementMap, NestedMap
 from prunecast.patterns.importance import ImportanceArray, checked_importance
 from prunecast.patterns.tile_map import MaskArray, TileMap
-from prunecast.patterns.within import checked_within, importance_within, is_everything
 
 SCOPES = ("layer", "global")
 """`layer` cuts every layer at the sparsity; `global` ranks the pieces of all layers against each other."""

@@ -21,13 +21,13 @@ from prunecast.patterns.cut import (
     piece_sizes,
     piece_starts,
     row_sums,
+    whole_columns,
 )
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Kept, Pattern
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tiling import tile_map_from_mask
-from prunecast.patterns.within import whole_columns
 
 
 def prune_unstructured(importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:

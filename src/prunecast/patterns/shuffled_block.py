@@ -22,14 +22,13 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.patterns.cut import CountArray, elements_to_prune
+from prunecast.patterns.cut import CountArray, elements_to_prune, importance_within, stated_masks
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Kept, Pattern
 from prunecast.patterns.row_groups import cluster_rows, consecutive, group_sums, tiles_of_alike_rows
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tiling import tile_map_of_groups
 from prunecast.patterns.vector_wise import check_equal_counts, highest_columns
-from prunecast.patterns.within import importance_within, stated_masks
 
 SEED = 0
 """Seed of the order in which rows are sampled."""

@@ -17,14 +17,20 @@ from typing import ClassVar
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.patterns.cut import elements_to_prune, keep_highest, piece_sizes, piece_starts
+from prunecast.patterns.cut import (
+    elements_to_prune,
+    importance_within,
+    keep_highest,
+    piece_sizes,
+    piece_starts,
+    whole_columns,
+)
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Pattern
 from prunecast.patterns.tile_map import MaskArray, OfTiles, TileMap
 from prunecast.patterns.tile_wise import prune_tile_wise
 from prunecast.patterns.tiling import tile_map_from_mask
-from prunecast.patterns.within import importance_within, whole_columns
 
 PERCENT = 5
 """Elements that are brought back, in percent of all."""

@@ -19,14 +19,20 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.patterns.adaptive_tile import AdaptiveRule, prune_adaptive_tile
-from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest, piece_starts
+from prunecast.patterns.cut import (
+    CountArray,
+    elements_to_prune,
+    importance_within,
+    keep_highest,
+    piece_starts,
+    stated_masks,
+)
 from prunecast.patterns.element_map import NestedMap, columns_of_tiles, nested_map
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.n_of_m import prune_n_of_m
 from prunecast.patterns.pattern import Kept, MatrixShape, Pattern, parse_sizes
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tile_wise import prune_tile_wise
-from prunecast.patterns.within import importance_within, stated_masks
 
 
 def prune_inside_tiles(scores: ImportanceArray, columns: MaskArray, *, height: int) -> MaskArray:

@@ -26,13 +26,13 @@ from prunecast.patterns.cut import (
     piece_sizes,
     piece_starts,
     row_sums,
+    whole_columns,
 )
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Kept, Pattern
 from prunecast.patterns.plain import prune_unstructured
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tiling import tile_map_from_mask
-from prunecast.patterns.within import whole_columns
 
 
 def prune_tile_wise(

@@ -11,13 +11,12 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest
+from prunecast.patterns.cut import CountArray, elements_to_prune, importance_within, keep_highest
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Kept, Pattern
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tile_wise import segment_scores
 from prunecast.patterns.tiling import tile_map_from_mask
-from prunecast.patterns.within import importance_within
 
 ROWS_AT_ONCE = 64
 """Rows whose squares are in memory together."""

@@ -13,13 +13,19 @@ from typing import ClassVar
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.patterns.cut import elements_to_prune, piece_sizes, piece_starts, row_sums
+from prunecast.patterns.cut import (
+    elements_to_prune,
+    importance_within,
+    piece_sizes,
+    piece_starts,
+    row_sums,
+    whole_columns,
+)
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.n_of_m import keep_in_windows
 from prunecast.patterns.pattern import Kept, Pattern
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tiling import tile_map_from_mask
-from prunecast.patterns.within import importance_within, whole_columns
 
 
 def prune_vector_wise(

@@ -1,13 +1,16 @@
 """`simulate`: predict the run of a plan on a GPU, warp by warp.
 
-A run is repeated until the clock that it causes is the clock that it ran at (`settle`).
+A run is repeated until the clock that it causes is the clock that it ran at (`settle`). `record` is the run
+once more, with what warps do at which cycle.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
-from prunecast.errors import check_choice
+from prunecast.errors import BadInput, check_choice
 from prunecast.hardware.clock import busy_share, sm_clock_hz
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import COLD, LAUNCHES, CacheState, LaunchContext, burst_contexts, launch_context
@@ -15,7 +18,7 @@ from prunecast.launch.context import l2_power
 from prunecast.launch.floor import beside_s
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator import engine
-from prunecast.simulator.engine_state import State, Status, new_state, run_engine
+from prunecast.simulator.engine_state import State, Status, new_events, new_state, run_engine, run_recorded
 from prunecast.simulator.launch_gap import launch_gap, launched_cycles, write_back_share
 from prunecast.simulator.lower import Lowered, lower
 from prunecast.simulator.result import SimResult, run_result, tensor_cycles
@@ -175,3 +178,86 @@ def _mean(shares: list[float], results: list[SimResult]) -> SimResult:
     longer = seconds / typical.seconds
     attribution = {name: longer * part for name, part in typical.attribution_s.items()}
     return replace(typical, seconds=seconds, cycles=cycles, attribution_s=attribution)
+
+
+EVENT_KINDS = ("stall", "issue", "tensor", "block")
+SAMPLES = 500
+MOST_EVENTS = 2_000_000
+ALL_WAVES = 1 << 60
+MOST_WAVES = 1 << 31
+
+IntColumns = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Recording:
+    """Events of the SMs that were watched, and samples of the whole GPU.
+
+    Parameters
+    ----------
+    cycles, clock_hz : of the whole run, as in `SimResult`
+    partitions : sub-partitions per SM; warp w of a block runs on sub-partition w % partitions
+    roles : (warps of a block,) int64, place in `KernelPlan.programs`
+    rows : (events, engine.E_FIELDS) int64 in the order of their cycles
+    dropped : events that found no room
+    sample_cycles : (samples,) int64
+    dram_cycles, tensor_cycles : (samples,) float64, cycles of work by then, of DRAM and of a mean tensor pipe
+    """
+
+    cycles: int
+    clock_hz: float
+    partitions: int
+    roles: IntColumns
+    rows: IntColumns
+    dropped: int
+    sample_cycles: IntColumns
+    dram_cycles: npt.NDArray[np.float64]
+    tensor_cycles: npt.NDArray[np.float64]
+
+
+def record(
+    plan: KernelPlan,
+    gpu: GpuSpec,
+    *,
+    sms: Sequence[int],
+    waves: int | None = None,
+    state: str = "burst",
+    policy: str = "gty",
+) -> Recording:
+    """Record the run that `simulate` predicts.
+
+    Parameters
+    ----------
+    sms : numbers of the SMs to watch
+    waves : watch the first so many items of each block slot, or all
+
+    Raises
+    ------
+    BadInput : an SM that the GPU lacks, or no wave
+    PlanDoesNotFit, SimulationStopped : as `simulate`
+    """
+    if not sms or min(sms) < 0 or max(sms) >= gpu.sm_count:
+        raise BadInput(f"sm must lie in 0 to {gpu.sm_count - 1} on {gpu.name}, got {list(sms)}")
+    if waves is not None and not 1 <= waves <= MOST_WAVES:
+        raise BadInput(f"first-waves must be 1 to {MOST_WAVES}, got {waves:.6g}")
+    settled = settle(launch_context(plan, gpu), state=state, policy=policy)
+    lowered, cycles = settled.lowered, max(int(settled.run.mem[engine.G_END]), 1)
+    run = new_state(lowered.machine, lowered.program, lowered.work)
+    watch = np.zeros(gpu.sm_count, np.int64)
+    watch[list(sms)] = waves or ALL_WAVES
+    every = max(-(-cycles // SAMPLES), 1)
+    samples = -(-cycles // every) + 1
+    events = new_events(lowered.machine, watch, capacity=MOST_EVENTS, samples=samples, every=every)
+    run_recorded(run, events)
+    parts = gpu.sm_count * gpu.sub_partitions_per_sm
+    return Recording(
+        cycles=cycles,
+        clock_hz=settled.clock_hz,
+        partitions=gpu.sub_partitions_per_sm,
+        roles=lowered.program.role,
+        rows=events.rows[: events.counts[engine.K_WRITTEN]],
+        dropped=int(events.counts[engine.K_DROPPED]),
+        sample_cycles=np.arange(samples) * every,
+        dram_cycles=events.samples[:, engine.Q_DRAM] / engine.TICKS,
+        tensor_cycles=events.samples[:, engine.Q_TENSOR] / (engine.TICKS * parts),
+    )

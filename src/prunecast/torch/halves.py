@@ -8,7 +8,7 @@ copied and moved, never cast.
 import torch
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.packed import PLACES_OF_MASK
+from prunecast.kernels.device.tile_stages import PLACES_OF_MASK
 
 HALF_WIDTH = 36
 """Elements of a row of a stage: 32 values, eight bytes of places. Kind: CUDA source, `sparse_args.cuh`."""

@@ -12,7 +12,7 @@ pytest.importorskip("optuna")
 
 import optuna
 
-from prunecast.codesign.study import optuna_library as library
+from prunecast.codesign.study import storage as library
 from prunecast.codesign.study.storage import StudyStorage
 from prunecast.errors import BadInput
 

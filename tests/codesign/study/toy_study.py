@@ -18,9 +18,8 @@ from pathlib import Path
 import optuna
 
 from prunecast.codesign.search import FrontPoint, TargetResult
-from prunecast.codesign.study.optuna_library import seeded_sampler
 from prunecast.codesign.study.run_trials import finished_trials, patterns_of, run_trials
-from prunecast.codesign.study.storage import StudyStorage
+from prunecast.codesign.study.storage import StudyStorage, seeded_sampler
 from prunecast.errors import BadInput
 
 GROUPS = ("tall", "wide")

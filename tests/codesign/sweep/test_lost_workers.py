@@ -8,9 +8,9 @@ from multiprocessing import get_context
 import pytest
 
 from prunecast.codesign.sweep import expand, run_sweep
+from prunecast.codesign.sweep.cases import SweepStore
 from prunecast.codesign.sweep.pictures import speedup_grids
 from prunecast.codesign.sweep.run_sweep import open_executor
-from prunecast.codesign.sweep.store import SweepStore
 from prunecast.errors import BadInput
 
 CASES = expand(

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -19,7 +20,6 @@ from prunecast.codesign.sweep import (
     SweepStore,
     expand,
     open_executor,
-    predict_cases,
     predict_group,
     run_sweep,
 )
@@ -27,6 +27,8 @@ from prunecast.codesign.sweep.cases import groups_of
 from prunecast.codesign.sweep.run_sweep import MOST_CASES, _parts
 from prunecast.errors import BadInput
 from prunecast.hardware import gpu_names
+
+predicting = import_module("prunecast.codesign.sweep.run_sweep")
 
 SMALL = {
     "gpus": ["h200-sxm", "a100-sxm4-80gb"],
@@ -90,11 +92,11 @@ def test_what_a_worker_keeps_changes_no_result(engine, monkeypatch) -> None:  # 
     alone = []
     for case in itertools.chain(*groups_of(cases).values()):
         for known in ("_pruned", "_by_elements", "_shared_importance", "_known_gpu"):
-            getattr(predict_cases, known).cache_clear()
+            getattr(predicting, known).cache_clear()
         alone += predict_group([case])
     assert kept == alone
-    monkeypatch.setattr(predict_cases, "MOST_SHARED", 0)
-    predict_cases._pruned.cache_clear()
+    monkeypatch.setattr(predicting, "MOST_SHARED", 0)
+    predicting._pruned.cache_clear()
     assert predict_group([cases[-1]])[0] in kept
 
 

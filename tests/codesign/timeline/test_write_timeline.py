@@ -15,7 +15,7 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels import plan_csr, plan_dense
 from prunecast.patterns import TileMap, element_map_from_mask
 from prunecast.simulator import STALLS, simulate
-from prunecast.simulator.record import record
+from prunecast.simulator.simulate import record
 from tests.toy_gpu import toy_gpu
 
 H200 = load_gpu("h200-sxm")

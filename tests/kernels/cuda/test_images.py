@@ -5,10 +5,8 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan, run_reference
-from prunecast.kernels.device.packed import to_bits, uncovered_rows
-from prunecast.kernels.device.tile_stages import _stage_starts
-from prunecast.kernels.tile.cuda.images import pack_weights
-from prunecast.kernels.tile.cuda.work_image import work_image
+from prunecast.kernels.device.tile_stages import _stage_starts, to_bits, uncovered_rows
+from prunecast.kernels.tile.cuda.work_image import pack_weights, work_image
 from tests.kernels.cuda.emulator import run_images
 from tests.kernels.cuda.plans import plan_of, ragged_map
 

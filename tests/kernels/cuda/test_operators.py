@@ -11,10 +11,9 @@ from prunecast.kernels.balanced.cuda.operator import pack_plan as pack_balanced_
 from prunecast.kernels.device.launch import Place
 from prunecast.kernels.small_n.cuda.records import SMALL_ARGS
 from prunecast.kernels.small_n.cuda.records import pack_plan as pack_small_plan
-from prunecast.kernels.tile.cuda.images import pack_plan
 from prunecast.kernels.tile.cuda.operator import box_of
 from prunecast.kernels.tile.cuda.tensor_maps import _encode_boxes
-from prunecast.kernels.tile.cuda.work_image import TILE_ARGS
+from prunecast.kernels.tile.cuda.work_image import TILE_ARGS, pack_plan
 from tests.kernels.cuda.fake_cupy import HostArray, instead_of_cupy, kernel_of
 from tests.kernels.cuda.fake_driver import install
 from tests.kernels.cuda.plans import plan_of, ragged_map

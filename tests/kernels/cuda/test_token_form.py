@@ -7,14 +7,13 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan, run_reference
-from prunecast.kernels.device.packed import to_bits, uncovered_rows
+from prunecast.kernels.device.tile_stages import to_bits, uncovered_rows
 from prunecast.kernels.tile.config import wgmma_configs
-from prunecast.kernels.tile.cuda.images import pack_weights
 from prunecast.kernels.tile.cuda.operator import _check_form, tile_form
-from prunecast.kernels.tile.cuda.work_image import work_image
+from prunecast.kernels.tile.cuda.work_image import pack_weights, work_image
 from prunecast.kernels.tile.stspmm import spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
-from prunecast.plan.order import assign_hardware, assign_stream_k
+from prunecast.plan.work_items import assign_hardware, assign_stream_k
 from tests.kernels.cuda.emulator import run_images
 from tests.kernels.cuda.plans import GPU, plan_of, ragged_map
 from tests.kernels.cuda.sass import opcodes

@@ -12,7 +12,7 @@ from typing import Any
 from prunecast.codesign.graph.model_graph import ModelGraph, linear
 from prunecast.codesign.graph.shapes import Pass, Transformer
 from prunecast.codesign.graph.torch_form import torch_form
-from prunecast.codesign.graph.transformers import PIXELS, build_transformer
+from prunecast.codesign.graph.workloads import PIXELS, build_transformer
 from prunecast.errors import BadInput
 from prunecast.files import MIB, parse_json, read_bytes
 

@@ -12,8 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prunecast.codesign.graph import ModelGraph, Operation
-from prunecast.codesign.onnx_model.operators import kinds, operation_of, product_of
-from prunecast.codesign.onnx_model.sizes import Shapes, free_sizes, shapes_of
+from prunecast.codesign.onnx_model.operators import (
+    Shapes,
+    free_sizes,
+    kinds,
+    operation_of,
+    product_of,
+    shapes_of,
+)
 from prunecast.errors import BadInput
 from prunecast.patterns.sources.onnx_file import PRODUCTS, WeightUse, open_onnx, text_only, weight_uses
 

@@ -17,7 +17,7 @@ from prunecast.hardware import GpuSpec
 from prunecast.kernels import DTYPE_BYTES, KernelPlan
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import STALLS, SimResult, engine
-from prunecast.simulator.record import record
+from prunecast.simulator.simulate import record
 
 
 class RooflinePoint(Protocol):

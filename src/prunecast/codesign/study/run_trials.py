@@ -14,8 +14,7 @@ from typing import Any
 
 from prunecast.codesign.search import TargetResult
 from prunecast.codesign.study.evaluator import patterns_from
-from prunecast.codesign.study.optuna_library import optuna_library, standing
-from prunecast.codesign.study.storage import GRACE_S
+from prunecast.codesign.study.storage import GRACE_S, optuna_library, standing
 from prunecast.errors import BadInput
 
 RESULT = "result"

@@ -15,7 +15,6 @@ from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.prune_model import search_of
 from prunecast.codesign.study.evaluator import FAMILIES as SPACE_FAMILIES
 from prunecast.codesign.study.evaluator import SPACE_VERSION, Evaluator, plain_params
-from prunecast.codesign.study.optuna_library import optuna_library, seeded_sampler
 from prunecast.codesign.study.run_trials import (
     REASON,
     RESULT,
@@ -25,7 +24,7 @@ from prunecast.codesign.study.run_trials import (
     patterns_of,
     run_trials,
 )
-from prunecast.codesign.study.storage import StudyStorage, read_result
+from prunecast.codesign.study.storage import StudyStorage, optuna_library, read_result, seeded_sampler
 from prunecast.codesign.study.study_result import FinishedTrial, StudyResult, pareto
 from prunecast.codesign.write_pruned import checked_folder
 from prunecast.errors import BadInput

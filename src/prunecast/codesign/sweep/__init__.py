@@ -6,11 +6,9 @@ computes a case twice; what a case means is said in `cases.py`, how it is predic
 Read first: `cases.py`, `run_sweep.py`, `store.py`.
 """
 
-from prunecast.codesign.sweep.cases import SweepCase, expand
+from prunecast.codesign.sweep.cases import SweepCase, SweepStore, expand
 from prunecast.codesign.sweep.pictures import write_parquet, write_pictures
-from prunecast.codesign.sweep.predict_cases import predict_group
-from prunecast.codesign.sweep.run_sweep import SweepSummary, open_executor, run_sweep
-from prunecast.codesign.sweep.store import SweepStore
+from prunecast.codesign.sweep.run_sweep import SweepSummary, open_executor, predict_group, run_sweep
 
 __all__ = [
     "SweepCase",

@@ -19,7 +19,7 @@ from prunecast.files import aside, check_writable
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KernelPlan
 from prunecast.simulator import engine
-from prunecast.simulator.record import Recording, record
+from prunecast.simulator.simulate import Recording, record
 
 GPU_PROCESS = 1
 FIRST_SM_PROCESS = 2

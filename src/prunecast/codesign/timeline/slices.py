@@ -12,7 +12,7 @@ import numpy.typing as npt
 from prunecast.plan.program import Op
 from prunecast.simulator import STALLS
 from prunecast.simulator import engine as e
-from prunecast.simulator.record import EVENT_KINDS, Recording
+from prunecast.simulator.simulate import EVENT_KINDS, Recording
 
 IntColumns = npt.NDArray[np.int64]
 

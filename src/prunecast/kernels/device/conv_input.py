@@ -9,8 +9,7 @@ from prunecast.errors import BadInput
 from prunecast.kernels.device.arrays import Wanted, check_given
 from prunecast.kernels.device.frameworks import framework_of
 from prunecast.kernels.device.launch import Place
-from prunecast.kernels.device.packed import uncovered_rows
-from prunecast.kernels.device.tile_stages import PackedStages
+from prunecast.kernels.device.tile_stages import PackedStages, uncovered_rows
 from prunecast.plan.conv_grid import ConvGrid
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 

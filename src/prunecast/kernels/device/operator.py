@@ -10,7 +10,7 @@ import numpy.typing as npt
 from prunecast.kernels.device.arrays import Rooms, Wanted, check_device, check_weights, multiply
 from prunecast.kernels.device.form import FillRows, Form, build_fill
 from prunecast.kernels.device.launch import Place, Places, PreparedLaunch
-from prunecast.kernels.device.packed import Packed
+from prunecast.kernels.device.tile_stages import Packed
 from prunecast.plan.kernel_plan import KernelPlan
 
 Floats = npt.NDArray[np.floating[Any]]

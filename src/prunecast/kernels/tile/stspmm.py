@@ -23,16 +23,17 @@ from prunecast.kernels.tile.item_cost import FEWEST_STEPS_PER_PART, ItemCost, it
 from prunecast.kernels.tile.tile_plan import check_tokens, items_of, resident_blocks, tile_plan
 from prunecast.patterns.tile_map import IntArray, TileMap
 from prunecast.plan.kernel_plan import KernelPlan, Schedule, WorkList
-from prunecast.plan.order import (
+from prunecast.plan.tile_rows import cut_rows
+from prunecast.plan.work_items import (
     Assigned,
+    Sizes,
     assign_hardware,
     assign_longest_first,
     assign_stream_k,
     block_loads,
     longest_first,
+    split_items,
 )
-from prunecast.plan.tile_rows import cut_rows
-from prunecast.plan.work_items import Sizes, split_items
 
 ASSIGNMENTS = ("longest-first", "stream-k")
 WORTHWHILE_STEPS = 5

@@ -13,9 +13,8 @@ from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import TileMap
 from prunecast.patterns.tiling import dense_tile_map
 from prunecast.plan.kernel_plan import KernelPlan, WorkList
-from prunecast.plan.order import Assigned, assign_hardware, assign_longest_first
 from prunecast.plan.tile_rows import check_two_of_four, cut_rows
-from prunecast.plan.work_items import split_items
+from prunecast.plan.work_items import Assigned, assign_hardware, assign_longest_first, split_items
 
 _TALL = 256
 """Rows of the tallest config of the wgmma kernel. Kind: CUDA source, `sparse_shape.cuh`."""

@@ -17,8 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.patterns.sources.fp8 import is_scale, wider
-from prunecast.patterns.sources.stored_tensor import LARGEST_MATRIX, StoredTensor, failures_named, shape_text
+from prunecast.patterns.sources.stored_tensor import (
+    LARGEST_MATRIX,
+    StoredTensor,
+    failures_named,
+    is_scale,
+    shape_text,
+    wider,
+)
 
 LOOKUP = re.compile(
     r"(^|[._/])(embed_tokens|tok_embeddings|token_embd|wte|wpe|shared|positions?|pos_embed|relative_attention_bias"

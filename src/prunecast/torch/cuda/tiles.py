@@ -6,10 +6,15 @@ import numpy as np
 import torch
 
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.tile.cuda.images import COUNTERS_PER_GROUP, GATHER_ROWS, STAGE_COLUMNS
 from prunecast.kernels.tile.cuda.operator import box_of, tile_form, token_box_of
 from prunecast.kernels.tile.cuda.tensor_maps import BoxMaps
-from prunecast.kernels.tile.cuda.work_image import TILE_ARGS, work_image
+from prunecast.kernels.tile.cuda.work_image import (
+    COUNTERS_PER_GROUP,
+    GATHER_ROWS,
+    STAGE_COLUMNS,
+    TILE_ARGS,
+    work_image,
+)
 from prunecast.kernels.two_of_four.cuda.operator import SPARSE_ARGS, sparse_form
 from prunecast.patterns.tile_map import IntArray
 from prunecast.torch.cuda.layer_launch import ELEMENT_BYTES, Call, Kernel, LayerLaunch

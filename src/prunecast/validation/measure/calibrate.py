@@ -1,21 +1,161 @@
-"""Run all microbenchmarks on the GPU at hand: the numbers of a GPU, raw, each group by its own function."""
+"""Run all microbenchmarks on the GPU at hand: the numbers of a GPU, raw, each group by its own function.
+
+Those of memory: latencies, bytes per second, copies into shared memory, what L2 keeps.
+"""
 
 import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import cupy as cp
+import numpy as np
 
 from prunecast.codesign.engines import Progress
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.validation.calibration import RAW_SCHEMA
-from prunecast.validation.measure.bench_memory import bandwidth, copies, kept, latency
 from prunecast.validation.measure.bench_tensor import power, tensor, waiting
 from prunecast.validation.measure.driver import Driver, check_same_gpu
 from prunecast.validation.measure.header import device_facts
-from prunecast.validation.measure.timing import Raw
+from prunecast.validation.measure.sources import DEPTHS, ROW_BYTES
+from prunecast.validation.measure.timing import MIB, Raw, bench_function, launch_seconds, sm_count
+
+FOOTPRINTS_MIB = (2, 8, 16, 24, 32, 40, 48, 56, 64, 96, 192, 512)
+KEPT_PERCENT = (20, *range(40, 101, 5))
+"""Working sets of the reuse benchmark, in percent of L2."""
+LATENCY_BINS = 64
+
+
+def _chain(footprint: int, stride: int) -> Any:
+    """Byte offsets that lead through all places of a footprint in random order."""
+    places = footprint // stride
+    order = np.random.default_rng(1).permutation(places)
+    following = np.empty(places, np.int64)
+    following[order] = np.roll(order, -1)
+    words = np.zeros(footprint // 4, np.uint32)
+    words[np.arange(places) * (stride // 4)] = (following * stride).astype(np.uint32)
+    return cp.asarray(words)
+
+
+def latency() -> Raw:
+    """Cycles of dependent reads: shared memory, L1, L2 and DRAM by footprint, single lines of L2."""
+    out = cp.zeros(4, cp.uint64)
+    steps = 2000
+    found: Raw = {}
+    bench_function("latency.cu", "chase_shared")((1,), (256,), (np.uint32(steps), out))
+    found["shared_cycles"] = int(out[0]) / steps
+    chain = _chain(16 * 1024, 128)
+    bench_function("latency.cu", "chase_l1")((1,), (1,), (chain, np.uint32(steps), out))
+    found["l1_cycles"] = int(out[0]) / steps
+    chase = bench_function("latency.cu", "chase_global")
+    for mib in (1, 8, 24, 48):
+        chain = _chain(mib * MIB, 512)
+        for _ in range(2):
+            chase((1,), (1,), (chain, np.uint32(20_000), out))
+        found[f"l2_cycles_{mib}_mib"] = int(out[0]) / 20_000
+    # The first walk through a chain that is larger than the L2: nothing is there yet.
+    chain = _chain(512 * MIB, 4096)
+    cp.zeros(64 * MIB, cp.uint32).fill(1)
+    chase((1,), (1,), (chain, np.uint32(4000), out))
+    found["dram_cycles"] = int(out[0]) / 4000
+    lines = 4096
+    cycles = cp.zeros(lines, cp.uint32)
+    bench_function("latency.cu", "probe_lines")(
+        (1,), (1,), (cp.zeros(lines * 32, cp.uint32), np.uint32(lines), cycles)
+    )
+    quantiles = np.quantile(cycles.get(), (0.05, 0.25, 0.5, 0.75, 0.95))
+    found["l2_line_cycles_quantiles"] = [float(x) for x in quantiles]
+    return found
+
+
+def bandwidth() -> Raw:
+    """Bytes per second: L2 and DRAM by footprint, reads, writes and copies, by depth, and from one SM."""
+    found: Raw = {}
+    sms = sm_count()
+    pool = cp.random.RandomState(1).randint(0, (1 << 31) - 1, 1 << 28, dtype=np.int32).view(cp.uint32)
+    sink = cp.zeros(4, cp.uint32)
+    read = bench_function("bandwidth.cu", "read_all", DEPTH=8)
+    for mib in FOOTPRINTS_MIB:
+        vectors, repeats = np.uint64(mib * MIB // 16), max(4096 // mib, 4)
+        args = (pool, vectors, np.uint32(repeats), sink)
+        seconds = launch_seconds(partial(read, (2 * sms,), (1024,), args))
+        found[f"read_{mib}_mib"] = mib * MIB * repeats / seconds
+    for depth in DEPTHS:
+        kernel = bench_function("bandwidth.cu", "read_all", DEPTH=depth)
+        for warps in (4, 8, 16, 32, 64):
+            args = (pool, np.uint64(512 * MIB // 16), np.uint32(1), sink)
+            shape = ((sms,), (32 * warps,)) if warps <= 32 else ((2 * sms,), (1024,))
+            seconds = launch_seconds(partial(kernel, *shape, args), 3)
+            found[f"dram_read_{warps * 32 * 16 * depth}_bytes_in_flight_per_sm_depth_{depth}"] = (
+                512 * MIB / seconds
+            )
+    for name, factor in (("write_all", 1), ("copy_all", 2)):
+        kernel = bench_function("bandwidth.cu", name, DEPTH=8)
+        for mib in (16, 64, 256, 512):
+            args = (pool, np.uint64(mib * MIB // 16), np.uint32(max(256 // mib, 1)), sink)
+            seconds = launch_seconds(partial(kernel, (2 * sms,), (1024,), args))
+            found[f"{name}_{mib}_mib"] = factor * mib * MIB * max(256 // mib, 1) / seconds
+    for blocks in (1, 8, 33, 66, 132):
+        out_bytes = 2 * MIB
+        args = (pool, np.uint64(out_bytes // 16), np.uint32(64), sink)
+        seconds = launch_seconds(partial(read, (blocks,), (1024,), args))
+        found[f"l2_read_{blocks}_sms_2_mib"] = out_bytes * 64 / seconds
+    steps, out = 1024, cp.zeros(2 * sms, cp.uint64)
+    shared = bench_function("bandwidth.cu", "read_shared", DEPTH=8)
+    shared((sms,), (1024,), (np.uint32(steps), out), shared_mem=16 * 1024)
+    found["shared_bytes_per_clk"] = 1024 * 16 * 4 * steps / float(out[0])
+    return found
+
+
+def copies() -> Raw:
+    """Bytes per cycle and SM of gathered cp.async and of bulk copies by row width; all SMs, and one alone."""
+    found: Raw = {}
+    sms = sm_count()
+    pitch, rows_in_pool = 16384, 1024
+    pool = cp.random.RandomState(2).randint(0, 1 << 30, pitch * rows_in_pool // 4, dtype=np.int32)
+    rows = cp.asarray(np.random.default_rng(2).permutation(rows_in_pool).astype(np.int32))
+    out = cp.zeros(sms, cp.uint64)
+    steps, stage = 256, 32768
+    for width in ROW_BYTES:
+        for name in ("gather", "bulk"):
+            if name == "gather" and width > 4096:
+                continue
+            kernel = bench_function("copies.cu", name, ROW_BYTES=width)
+            kernel.max_dynamic_shared_size_bytes = 4 * stage
+            for blocks in (1, sms):
+                args = (pool, rows, np.uint64(pitch), np.uint32(steps), out)
+                for _ in range(2):
+                    kernel((blocks,), (128,), args, shared_mem=4 * stage)
+                cycles = float(np.median(out.get()[:blocks]))
+                found[f"{name}_{width}_bytes_{blocks}_sms_bytes_per_clk"] = steps * stage / cycles
+    return found
+
+
+def kept() -> Raw:
+    """Share of rows that L2 still has when they come round, by footprint, each read by one SM or by all."""
+    found: Raw = {}
+    l2_bytes = int(cp.cuda.Device().attributes["L2CacheSize"])
+    pool = cp.random.RandomState(1).randint(0, (1 << 31) - 1, l2_bytes // 4, dtype=np.int32)
+    for name, readers in (("one", 1), ("all", sm_count())):
+        slow = 0
+        for percent in KEPT_PERCENT:
+            rows = l2_bytes * percent // 100 // 512
+            shares = _latencies(pool, rows, readers)
+            # What takes longer than L2 in a footprint that surely fits was not there
+            slow = slow or 1 + round(1.6 * float(np.searchsorted(np.cumsum(shares), 0.5)))
+            found[f"kept_{rows * 512}_bytes_of_{name}_share"] = float(shares[:slow].sum())
+    return found
+
+
+def _latencies(pool: Any, rows: int, readers: int) -> Any:
+    """(LATENCY_BINS,): shares of reads by latency."""
+    counts, arrived = cp.zeros(LATENCY_BINS, cp.uint32), cp.zeros(1, cp.uint32)
+    sizes = map(np.uint32, (rows, readers, 0, 7, 3, 0))
+    bench_function("reuse.cu", "reuse")((sm_count(),), (128,), (pool, pool, *sizes, counts, arrived))
+    return counts.get() / max(int(counts.sum()), 1)
+
 
 GROUPS: dict[str, Callable[[], Raw]] = {
     "latency": latency,

@@ -20,11 +20,11 @@ from prunecast.validation.measure.contestants import (
     Runner,
     csr_runner,
     dense_runners,
+    largest_excess,
     layer_inputs,
     own_runner,
     random_pool,
 )
-from prunecast.validation.measure.correct import largest_excess
 from prunecast.validation.measure.driver import HOT_REASONS, Driver
 from prunecast.validation.measure.libraries import DenseProduct
 from prunecast.validation.measure.sources import output_bytes, pool_elements

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.packed import squeeze
-from prunecast.kernels.device.tile_stages import PackedStages
+from prunecast.kernels.device.tile_stages import PackedStages, squeeze
 from prunecast.kernels.tile.cuda.mma.pack import _pack_sparse_mma, _place_words, pack_bits
 from prunecast.kernels.tile.cuda.mma.records import _mma_records
 from prunecast.patterns.element_map import element_map_from_mask

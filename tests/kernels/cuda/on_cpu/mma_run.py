@@ -7,7 +7,7 @@ import numpy as np
 
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.conv_input import reading_input
-from prunecast.kernels.device.packed import to_bits
+from prunecast.kernels.device.tile_stages import to_bits
 from prunecast.kernels.tile.cuda.ffma.operator import _pack_ffma, ffma_form
 from prunecast.kernels.tile.cuda.mma.operator import has_async_copies, mma_form
 from prunecast.kernels.tile.cuda.mma.pack import pack_bits

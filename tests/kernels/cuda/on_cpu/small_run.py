@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.device.packed import to_bits
+from prunecast.kernels.device.tile_stages import to_bits
 from prunecast.kernels.small_n.cuda.records import (
     _place_b,
     pack_small,

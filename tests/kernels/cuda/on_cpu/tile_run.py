@@ -9,14 +9,13 @@ from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.build import SOURCES as DEVICE
 from prunecast.kernels.device.conv_input import reading_input, write_grid
 from prunecast.kernels.device.form import ACTIVATIONS
-from prunecast.kernels.device.packed import to_bits, uncovered_rows
-from prunecast.kernels.tile.cuda.images import pack_weights
+from prunecast.kernels.device.tile_stages import to_bits, uncovered_rows
 from prunecast.kernels.tile.cuda.operator import (
     box_of,
     tile_form,
     token_box_of,
 )
-from prunecast.kernels.tile.cuda.work_image import TILE_ARGS, work_image
+from prunecast.kernels.tile.cuda.work_image import TILE_ARGS, pack_weights, work_image
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands, Rows
 

@@ -11,8 +11,7 @@ from prunecast.kernels.tile.cuda.work_image import WorkImage
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.patterns import ElementMap, TileMap
 from prunecast.patterns.element_map import element_map_from_mask
-from prunecast.plan.order import assign_hardware, assign_longest_first
-from prunecast.plan.work_items import split_items
+from prunecast.plan.work_items import assign_hardware, assign_longest_first, split_items
 from tests.kernels.cuda.plans import ragged_map
 
 GPU = load_gpu("h200-sxm")

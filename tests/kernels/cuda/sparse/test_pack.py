@@ -5,7 +5,7 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.kernels import run_reference
-from prunecast.kernels.device.packed import squeeze, to_bits, uncovered_rows
+from prunecast.kernels.device.tile_stages import squeeze, to_bits, uncovered_rows
 from prunecast.kernels.tile.cuda.work_image import work_image
 from prunecast.kernels.two_of_four.cuda.operator import _pack_sparse, stage_bytes
 from prunecast.patterns.element_map import element_map_from_mask

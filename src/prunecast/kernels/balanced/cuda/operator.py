@@ -25,7 +25,7 @@ from prunecast.kernels.device.arrays import Wanted
 from prunecast.kernels.device.form import Form, FormOptions, end_defines
 from prunecast.kernels.device.launch import Place, Places
 from prunecast.kernels.device.operator import Operator
-from prunecast.kernels.device.packed import Packed
+from prunecast.kernels.device.tile_stages import Packed
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan

@@ -13,8 +13,17 @@ from prunecast.errors import BadInput
 from prunecast.kernels.device.form import Form, FormOptions, plan_defines
 from prunecast.kernels.device.launch import Place
 from prunecast.kernels.device.operator import Operator
-from prunecast.kernels.device.packed import Bits, Packed, to_bits, uncovered_rows
-from prunecast.kernels.device.tile_stages import item_columns, of_tiles, padded, row_lists, tile_stages
+from prunecast.kernels.device.tile_stages import (
+    Bits,
+    Packed,
+    item_columns,
+    of_tiles,
+    padded,
+    row_lists,
+    tile_stages,
+    to_bits,
+    uncovered_rows,
+)
 from prunecast.kernels.small_n.configs import config_of_shape, row_unit
 from prunecast.patterns.tile_map import IntArray, TileMap
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan

@@ -12,8 +12,8 @@ from prunecast.kernels.device.form import Form, FormOptions, plan_defines
 from prunecast.kernels.device.launch import Place
 from prunecast.kernels.device.operator import Operator
 from prunecast.kernels.tile.configs import OWN_WGMMA_SHAPES
-from prunecast.kernels.tile.cuda.images import pack_plan
 from prunecast.kernels.tile.cuda.tensor_maps import Box, BoxMaps
+from prunecast.kernels.tile.cuda.work_image import pack_plan
 from prunecast.plan.kernel_plan import KernelPlan
 
 SOURCES = Path(__file__).parent

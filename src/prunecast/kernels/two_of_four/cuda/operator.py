@@ -14,11 +14,26 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.kernels.device.form import Form, FormOptions, plan_defines
 from prunecast.kernels.device.operator import Operator
-from prunecast.kernels.device.packed import Bits, Packed, squeeze, to_bits, uncovered_rows
-from prunecast.kernels.device.tile_stages import PackedStages, of_tiles, padded, tile_stages
-from prunecast.kernels.tile.cuda.images import CHUNK, GATHER_ROWS, STAGE_COLUMNS, list_args
+from prunecast.kernels.device.tile_stages import (
+    Bits,
+    Packed,
+    PackedStages,
+    of_tiles,
+    padded,
+    squeeze,
+    tile_stages,
+    to_bits,
+    uncovered_rows,
+)
 from prunecast.kernels.tile.cuda.operator import SOURCES
-from prunecast.kernels.tile.cuda.work_image import list_record, work_image
+from prunecast.kernels.tile.cuda.work_image import (
+    CHUNK,
+    GATHER_ROWS,
+    STAGE_COLUMNS,
+    list_args,
+    list_record,
+    work_image,
+)
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.plan.kernel_plan import KernelPlan

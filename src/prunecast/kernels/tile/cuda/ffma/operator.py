@@ -8,8 +8,7 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.kernels.device.form import Form, FormOptions, plan_defines
-from prunecast.kernels.device.packed import Packed
-from prunecast.kernels.device.tile_stages import PackedStages, of_tiles, padded, tile_stages
+from prunecast.kernels.device.tile_stages import Packed, PackedStages, of_tiles, padded, tile_stages
 from prunecast.kernels.tile.cuda.mma.operator import MmaOperator, has_async_copies
 from prunecast.kernels.tile.cuda.mma.records import with_records
 from prunecast.plan.kernel_plan import KernelPlan

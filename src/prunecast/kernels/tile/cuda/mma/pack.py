@@ -8,8 +8,7 @@ takes the 32 columns of an instruction from lanes of j 0 and 1, selector 1 from 
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.device.packed import Bits, squeeze
-from prunecast.kernels.device.tile_stages import PackedStages, of_tiles, padded, tile_stages
+from prunecast.kernels.device.tile_stages import Bits, PackedStages, of_tiles, padded, squeeze, tile_stages
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.plan.kernel_plan import BlockShape, KernelPlan

@@ -9,8 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.kernels.device.conv_input import reading_input, write_grid
-from prunecast.kernels.device.packed import Packed, to_bits, uncovered_rows
-from prunecast.kernels.device.tile_stages import ItemColumns, PackedStages, item_columns, row_lists
+from prunecast.kernels.device.tile_stages import (
+    ItemColumns,
+    Packed,
+    PackedStages,
+    item_columns,
+    row_lists,
+    to_bits,
+    uncovered_rows,
+)
 from prunecast.kernels.tile.cuda.mma.pack import pack_bits
 from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
